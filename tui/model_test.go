@@ -48,8 +48,7 @@ func (panicking) View() tea.View {
 	return v
 }
 
-// TestPanicRestoresTheTerminal: after a panic the terminal has left the alternate screen and
-// shows its cursor.
+// TestPanicRestoresTheTerminal: after a panic the terminal has left the alternate screen and shows its cursor.
 func TestPanicRestoresTheTerminal(t *testing.T) {
 	t.Parallel()
 	in, _, err := os.Pipe()

@@ -75,9 +75,8 @@ func knownSize(_ tea.Model, msg tea.Msg) tea.Msg {
 	return msg
 }
 
-// Ink returns a function that colours text by state in the tables of commands, or nil without
-// colours. It leaves text alone when the state has no colour. The result ends with a reset, so
-// that no line depends on another.
+// Ink returns a function that colours text by state in the tables of commands, or nil without colours. It leaves text
+// alone when the state has no colour. The result ends with a reset, so that no line depends on another.
 func Ink(o Options) func(state, text string) string {
 	c := capsOf(o)
 	if c.Mono || widget.Themes[c.Theme] == "mono" {

@@ -87,8 +87,7 @@ type model struct {
 	state screen.State
 	mouse bool
 	setUp bool // the user has chosen the setup
-	// stop cancels the running lookup, so that only the last state of a filter that is being
-	// typed is looked up.
+	// stop cancels the running lookup, so that only the last state of a filter that is being typed is looked up.
 	stop  context.CancelFunc
 	began time.Time
 }
@@ -127,8 +126,7 @@ func (m *model) tick() tea.Cmd {
 	return tea.Tick(time.Second-time.Since(m.began)%time.Second, func(t time.Time) tea.Msg { return tickMsg(t) })
 }
 
-// next waits for one snapshot after a pause. Each result starts the next one, so at most one
-// request is in flight.
+// next waits for one snapshot after a pause. Each result starts the next one, so at most one request is in flight.
 func (m *model) next(pause time.Duration) tea.Cmd {
 	return func() tea.Msg {
 		select {

@@ -112,8 +112,7 @@ func TestHintsNameTheCommand(t *testing.T) {
 	}
 }
 
-// TestDemoWhateverTheConfigSays: settings of a site must not keep the demo from
-// showing anything.
+// TestDemoWhateverTheConfigSays: settings of a site must not keep the demo from showing anything.
 func TestDemoWhateverTheConfigSays(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -224,8 +224,7 @@ func TestConfigShow(t *testing.T) {
 	}
 }
 
-// TestExampleConfig: the file that 'config init' writes is good as it stands, and
-// with each of its settings taken in.
+// TestExampleConfig: the file that 'config init' writes is good as it stands, and with each of its settings taken in.
 func TestExampleConfig(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

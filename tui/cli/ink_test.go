@@ -15,8 +15,7 @@ import (
 	"limpet/state"
 )
 
-// tables are the calls that print tables and fields, with words of state that are
-// coloured in the rows of tinted.
+// tables are the calls that print tables and fields, with words of state that are coloured in the rows of tinted.
 var tables = map[string][]string{
 	"repo list": {"healthy", "failing", "error"}, "repo list -o wide": {"healthy"}, "repo show ill": {"failing", "error", "True", "False"},
 	"repo show boards": nil,
@@ -33,8 +32,7 @@ var tables = map[string][]string{
 var stateless = map[string]bool{"get repositories": true, "get connections -o wide": true, "get secrets": true, "config show": true,
 	"store info": true, "store check": true, "version": true}
 
-// tinted is a site with objects in good and bad states, and with names that are words
-// of state.
+// tinted is a site with objects in good and bad states, and with names that are words of state.
 func tinted(t *testing.T) *site {
 	t.Helper()
 	s := seeded(t)

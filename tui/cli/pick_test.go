@@ -9,8 +9,7 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// TestFields: --json gives the fields that it names, in every form of data, and
-// null for what an object lacks.
+// TestFields: --json gives the fields that it names, in every form of data, and null for what an object lacks.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

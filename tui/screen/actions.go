@@ -38,13 +38,11 @@ type Source interface {
 	Manifest(ctx context.Context, of snapshot.Subject) (string, error)
 	// Name is Standalone, FromDisk, or a text like "attached to daemon 4121".
 	Name() string
-	// Note is a warning about the source, for example that the daemon has another version; "" =
-	// none.
+	// Note is a warning about the source, for example that the daemon has another version; "" = none.
 	Note() string
 }
 
-// Names of sources: the agent runs in this process, or no agent runs and its saved snapshot is
-// shown.
+// Names of sources: the agent runs in this process, or no agent runs and its saved snapshot is shown.
 const (
 	Standalone = "standalone"
 	FromDisk   = "own db, read from disk"
@@ -159,8 +157,7 @@ func (s *facts) waitsForRetry(j snapshot.Job) bool {
 	return j.Owner == "" && j.Finished.IsZero() && j.Undelivered.IsZero() && j.RetryAt.After(s.Now)
 }
 
-// requestNow returns the request for an object that was selected earlier, wherever the cursor is
-// now.
+// requestNow returns the request for an object that was selected earlier, wherever the cursor is now.
 func (s *facts) requestNow(v Verb, before object) (request, string) {
 	o, there := s.current(before)
 	there = there || o.job != nil && !o.job.Finished.IsZero() || o.repo != nil && o.UID == ""
@@ -234,8 +231,7 @@ func (s *facts) readOnlyReason() string {
 
 // Confirmations.
 
-// typeNameFrom is the number of objects from which a full pull must be confirmed by the name of
-// the repository.
+// typeNameFrom is the number of objects from which a full pull must be confirmed by the name of the repository.
 const typeNameFrom = 1000
 
 // gitWriteActions change the repository itself.

@@ -137,6 +137,5 @@ func cpuText(a snapshot.Agent, before string) string {
 	return fmt.Sprintf("%s%.1f%%", before, min(a.CPU, 1e5))
 }
 
-// lowDiskBytes is the free disk space below which a warning is shown: one large fetch can fill
-// it.
+// lowDiskBytes is the free disk space below which a warning is shown: one large fetch can fill it.
 const lowDiskBytes = 256 << 20

@@ -67,8 +67,7 @@ func openChanges(s *State) {
 	s.goTo(screenChanges)
 }
 
-// openFile shows the diff of a file of the job in the detail screen, or the reason why it
-// cannot.
+// openFile shows the diff of a file of the job in the detail screen, or the reason why it cannot.
 func openFile(s *State, path string) {
 	if why := s.detail.changesRefusal(); why != "" {
 		s.showToast(path+": "+why, false)
@@ -79,8 +78,7 @@ func openFile(s *State, path string) {
 	s.changes.rows.cursor, s.path, s.diff.top = path, path, 0
 }
 
-// compare fetches the changes, and before them the record of the job when only its history row
-// is known.
+// compare fetches the changes, and before them the record of the job when only its history row is known.
 func (d *jobScreen) compare(s *State, c *comparison, path string, in func(*State) *comparison) Lookup {
 	if d.recordMissing() {
 		return d.fetch(s)

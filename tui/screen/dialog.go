@@ -27,8 +27,7 @@ type confirm struct {
 	lines   []string // the consequences of a yes, with figures
 	choices []choice
 	quit    bool // confirms the end of the dashboard
-	// name, if set, must be typed before Enter takes the first choice. It protects actions that
-	// take long to undo.
+	// name, if set, must be typed before Enter takes the first choice. It protects actions that take long to undo.
 	name, typed string
 }
 

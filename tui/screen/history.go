@@ -19,13 +19,11 @@ const (
 	historyPage = 200
 	// maxHistoryRows bounds the cached rows, some 2 MiB. A narrower filter shows older rows.
 	maxHistoryRows = 5000
-	// prefetchRows is the distance of the cursor from the last row at which more rows are
-	// fetched.
+	// prefetchRows is the distance of the cursor from the last row at which more rows are fetched.
 	prefetchRows = 50
 	// historyMinAge is the minimum time between two lookups of newly finished jobs.
 	historyMinAge = 2 * time.Second
-	// foldMin is the number of equal failures in a row that are folded; foldShown of them stay
-	// visible.
+	// foldMin is the number of equal failures in a row that are folded; foldShown of them stay visible.
 	foldMin, foldShown = 5, 3
 )
 

@@ -12,8 +12,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// issue is an error that needs attention. Repeated errors about the same object are one issue
-// with a count.
+// issue is an error that needs attention. Repeated errors about the same object are one issue with a count.
 type issue struct {
 	issueKey
 	id    uint64
@@ -165,8 +164,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 	s.overlay = e
 }
 
-// openIssue shows the subject of an error: the changed file, the job, the repository or the
-// source, else the agent.
+// openIssue shows the subject of an error: the changed file, the job, the repository or the source, else the agent.
 func openIssue(s *State, e issue) {
 	kinds := map[string]string{"job": snapshot.SubjectJob, "repo": snapshot.SubjectRepository, "source": snapshot.SubjectSource}
 	for o := range s.objects(kinds[e.kind]) {

@@ -272,8 +272,7 @@ func TestUnhealthyRepositoriesAreErrors(t *testing.T) {
 	}
 }
 
-// TestTheSameErrorAgain: an error that differs only in its local port is not a new one; another
-// reason is.
+// TestTheSameErrorAgain: an error that differs only in its local port is not a new one; another reason is.
 func TestTheSameErrorAgain(t *testing.T) {
 	t.Parallel()
 	text := func(port int) string {

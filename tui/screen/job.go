@@ -164,8 +164,7 @@ func (d *jobScreen) pauseLog(s *State) {
 	s.showToast(map[bool]string{true: "the log stays where it is; f follows it again", false: "the log follows its end"}[d.paused], false)
 }
 
-// draw draws the head, the summary with the times, the errors and the log. A zoomed section gets
-// all lines.
+// draw draws the head, the summary with the times, the errors and the log. A zoomed section gets all lines.
 func (d *jobScreen) draw(p *view, at widget.Rect) {
 	j, times := *d.job, 0
 	if p.W >= wideWidth {

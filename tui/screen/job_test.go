@@ -192,8 +192,7 @@ func jobWithIssues() *snapshot.Snapshot {
 	return s
 }
 
-// TestEnterOnAnError: Enter opens the file that the job has changed, else the job, else its
-// record.
+// TestEnterOnAnError: Enter opens the file that the job has changed, else the job, else its record.
 func TestEnterOnAnError(t *testing.T) {
 	t.Parallel()
 	src := &archive{comparison: changed(), rows: failedRows(3)}

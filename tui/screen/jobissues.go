@@ -131,8 +131,7 @@ func resultText(c state.Totals) string {
 		widget.When(nothing, "nothing to change")))
 }
 
-// genericMessage reports whether the message of a job repeats its state. Source: Grafana; see
-// sync/jobs.
+// genericMessage reports whether the message of a job repeats its state. Source: Grafana; see sync/jobs.
 func genericMessage(message string) bool {
 	return slices.Contains([]string{"completed successfully", "completed with warnings", "completed with errors"}, message)
 }

@@ -23,8 +23,7 @@ func openRow[T any](s *State, l *list[T], object func(*T) object) {
 	}
 }
 
-// jobsNote counts the jobs by state. The title is narrow, so a zero is omitted when another
-// count is shown.
+// jobsNote counts the jobs by state. The title is narrow, so a zero is omitted when another count is shown.
 func jobsNote(c snapshot.Counts) string {
 	var parts []string
 	if c.Working+c.Pending > 0 || c.All() == 0 {
@@ -89,8 +88,7 @@ func dim[T any](text func(T) string) func(T, int) (string, widget.Role) {
 	return func(row T, _ int) (string, widget.Role) { return text(row), widget.RoleDim }
 }
 
-// shownState returns the displayed state of a job: "unknown" when it is not live, "other" when
-// another agent runs it.
+// shownState returns the displayed state of a job: "unknown" when it is not live, "other" when another agent runs it.
 func (p *view) shownState(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.State == "pending":

@@ -74,8 +74,7 @@ func total(s snapshot.Summary) int64 {
 	return s.Create + s.Update + s.Delete + s.Noop + s.Warn + s.Error
 }
 
-// errors lists the errors and warnings. With the focus it has a cursor; Enter opens the file
-// under it.
+// errors lists the errors and warnings. With the focus it has a cursor; Enter opens the file under it.
 func (d *jobScreen) errors(p *view, w int) section {
 	j, out := *d.job, section{Box: widget.Box{Title: issuesTitle(*d.job), Foot: "limpet history show " + widget.Cut(d.job.UID, 36, "")}}
 	if j.Finished.IsZero() {

@@ -210,8 +210,7 @@ func (s *State) move(by int) {
 	}
 }
 
-// open shows the object under the cursor. On the first screen of a fresh limpet it starts the
-// setup.
+// open shows the object under the cursor. On the first screen of a fresh limpet it starts the setup.
 func (s *State) open() {
 	if s.screen == screenOverview && s.firstRun() && s.SetUp {
 		s.out.SetUp = true

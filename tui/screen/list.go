@@ -113,9 +113,8 @@ func keysOf[T any](rows []T, key func(T) string) []string {
 	return out
 }
 
-// setKeys replaces the keys of the rows. The cursor stays on its row; when that is gone, it goes
-// to the row that has taken its place. Marks of rows that are not shown any more are dropped:
-// actions never affect hidden rows.
+// setKeys replaces the keys of the rows. The cursor stays on its row; when that is gone, it goes to the row that has
+// taken its place. Marks of rows that are not shown any more are dropped: actions never affect hidden rows.
 func (l *position) setKeys(keys []string) {
 	was := slices.Index(l.keys, l.cursor)
 	switch {

@@ -66,8 +66,7 @@ func (s *navigation) filterTerms() widget.FilterTerms {
 	return widget.ParseTerms(s.filter(), s.filterFields())
 }
 
-// fieldValues returns the fields with their values: the possible ones or, for free texts, those
-// of the snapshot.
+// fieldValues returns the fields with their values: the possible ones or, for free texts, those of the snapshot.
 func (s *inventory) fieldValues(fields widget.FieldSet) widget.FieldSet {
 	out := maps.Clone(fields)
 	see := func(name, value string) {
@@ -97,8 +96,7 @@ func (s *inventory) fieldValues(fields widget.FieldSet) widget.FieldSet {
 // maxFilters bounds the filter history.
 const maxFilters = 20
 
-// key handles a key in the filter line. Printable keys are text; up and down recall earlier
-// filters, Tab completes.
+// key handles a key in the filter line. Printable keys are text; up and down recall earlier filters, Tab completes.
 func (in *filterLine) key(filter *string, values widget.FieldSet, name, typed string) {
 	switch name {
 	case "enter":

@@ -103,8 +103,7 @@ func (s *target) one() (object, bool) {
 
 // Command lines.
 
-// twin reports whether the snapshot has another object of the same kind and name, elsewhere: in
-// another namespace.
+// twin reports whether the snapshot has another object of the same kind and name, elsewhere: in another namespace.
 func (s *inventory) twin(o object, elsewhere bool) bool {
 	for other := range s.objects(o.Kind) {
 		if other.Name == o.Name && !o.same(other) && (!elsewhere || other.Namespace != o.Namespace) {
@@ -170,8 +169,7 @@ func (s *target) historyLine() string {
 	return "limpet history list"
 }
 
-// copied copies text to the clipboard of the terminal. It also shows the text, for terminals
-// that refuse the copy.
+// copied copies text to the clipboard of the terminal. It also shows the text, for terminals that refuse the copy.
 func (s *answer) copied(text string) {
 	s.out.Copy = text
 	s.showToast(text, false)

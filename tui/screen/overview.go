@@ -16,8 +16,7 @@ const (
 	previewWidth = 40
 )
 
-// overviewScreen shows jobs, repositories and, if there is room, the job under the cursor and
-// the events.
+// overviewScreen shows jobs, repositories and, if there is room, the job under the cursor and the events.
 type overviewScreen struct {
 	onRepos bool // the list of repositories has the focus
 	zoomed  bool // it has the whole screen
@@ -146,9 +145,8 @@ func (o *overviewScreen) drawPreview(p *view, at widget.Rect) {
 	}
 }
 
-// whyEmpty returns why a list of n objects of the snapshot has no rows: the filter, or a server
-// that has not listed the objects, for example because a permission is missing; nil = there are
-// none.
+// whyEmpty returns why a list of n objects of the snapshot has no rows: the filter, or a server that has not listed
+// the objects, for example because a permission is missing; nil = there are none.
 func (p *view) whyEmpty(noun string, n int) []string {
 	problem, snap := p.s.filterTerms().Problem, p.Snap
 	switch {

@@ -257,8 +257,7 @@ func (c chooser) drawRow(p *view, of command, x, y, w int, cursor bool) {
 	}
 }
 
-// last returns the last line: why the command under the cursor is disabled, or the equivalent
-// command line.
+// last returns the last line: why the command under the cursor is disabled, or the equivalent command line.
 func (c chooser) last(s *State) string {
 	if c.at >= len(c.found) {
 		return ""
@@ -313,8 +312,7 @@ func (s *answer) sendPlain(v Verb, said string) {
 	s.showToast(said, false)
 }
 
-// keyCommands returns the commands of the keys that act, then those that change the view, then
-// the others.
+// keyCommands returns the commands of the keys that act, then those that change the view, then the others.
 func keyCommands(s *State) (out []command) {
 	for _, group := range []string{"ACT", "VIEW", "APP"} {
 		for _, c := range bindings {

@@ -13,8 +13,7 @@ import (
 const (
 	// recentRows is the number of earlier jobs on the repository screen.
 	recentRows = 50
-	// recentMaxAge and recentMinAge bound their age. The shorter one applies when jobs have
-	// finished since.
+	// recentMaxAge and recentMinAge bound their age. The shorter one applies when jobs have finished since.
 	recentMaxAge = time.Minute
 	recentMinAge = 5 * time.Second
 )
@@ -48,8 +47,7 @@ func (r *repoScreen) refresh(s *State) {
 	r.rows.show(out, jobKind.key)
 }
 
-// failedInARow returns how many of the last jobs of the repository failed in a row, and since
-// when.
+// failedInARow returns how many of the last jobs of the repository failed in a row, and since when.
 func (r *repoScreen) failedInARow(of snapshot.Repo) (n int, since time.Time) {
 	runs, _, _ := r.recent.of(repoKind.key(of))
 	for _, row := range runs.Rows {

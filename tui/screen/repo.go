@@ -125,8 +125,7 @@ func (p *view) webhookText(r snapshot.Repo) string {
 		widget.When(!last.IsZero(), "last event "+widget.Ago(p.Now, last))
 }
 
-// conditionLines returns the conditions: the failing ones with their messages, then the others
-// in one text.
+// conditionLines returns the conditions: the failing ones with their messages, then the others in one text.
 func (p *view) conditionLines(r snapshot.Repo, w int) (out []widget.TextLine) {
 	var met []string
 	for _, c := range r.Conditions {

@@ -46,8 +46,7 @@ var keys = func() (out []string) {
 var pasted = []string{"repo:lab-east state:error,warning since:24h ", "team-dash", "a\nb\r\nc\x1b[2J", strings.Repeat("漢字 ", 400),
 	"\x00\xff", "pull r0001 --full", ":::,,,", "since:-1h until:9999d", " "}
 
-// step performs one random event and returns the invariant of the state that it breaks; "" =
-// none.
+// step performs one random event and returns the invariant of the state that it breaks; "" = none.
 func (p *player) step() string {
 	p.steps++
 	before := p.s
@@ -182,8 +181,7 @@ func (p *player) violation(before State, moved, isSnapshot bool) string {
 	return ""
 }
 
-// filesOf returns the listed files, ofRepo the jobs of the shown repository; none on other
-// screens.
+// filesOf returns the listed files, ofRepo the jobs of the shown repository; none on other screens.
 func filesOf(s State) []string {
 	if s.screen != screenChanges {
 		return nil

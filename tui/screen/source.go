@@ -49,8 +49,7 @@ func (f *sourceScreen) draw(p *view, at widget.Rect) {
 		f.lines(p, at.W-4), &f.top)
 }
 
-// controllerTimeout is the time without an answer after which a controller is reported as
-// inactive.
+// controllerTimeout is the time without an answer after which a controller is reported as inactive.
 const controllerTimeout = 2 * time.Minute
 
 func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {

@@ -92,8 +92,7 @@ func sourceState(from snapshot.Source) string {
 	return from.State
 }
 
-// sourceShownState returns the displayed state: a working source is "unknown" while the screen
-// is not live.
+// sourceShownState returns the displayed state: a working source is "unknown" while the screen is not live.
 func (p *view) sourceShownState(from snapshot.Source) string {
 	state := sourceState(from)
 	if p.offline() && state == snapshot.SourceWorking || sourceGlyph(state) == "unknown" {

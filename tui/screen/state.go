@@ -1,8 +1,7 @@
 // Package screen is the state of the dashboard and its screens, one file a screen.
 //
-// A frame is a function of State and size (frame.go), a key press a pure function from State to
-// State (keys.go). Foreign text is cleaned once, where it enters (fetch.go). States
-// have a glyph and a word, never only a colour.
+// A frame is a function of State and size (frame.go), a key press a pure function from State to State (keys.go).
+// Foreign text is cleaned once, where it enters (fetch.go). States have a glyph and a word, never only a colour.
 package screen
 
 import (

@@ -50,8 +50,7 @@ func ParseTerms(line string, known FieldSet) FilterTerms {
 	return t
 }
 
-// withPrefix returns the values with a prefix, so that a value that is still being typed selects
-// all its completions.
+// withPrefix returns the values with a prefix, so that a value that is still being typed selects all its completions.
 func withPrefix(values []string, with string) []string {
 	var out []string
 	for _, v := range values {
@@ -168,8 +167,7 @@ func Edit(line, name, txt string) string {
 	return string(r[:min(len(r), MaxLine)])
 }
 
-// Matches reports whether one of the values begins with one of those of the field, or the field
-// is not set.
+// Matches reports whether one of the values begins with one of those of the field, or the field is not set.
 func (t FilterTerms) Matches(field string, values ...string) bool {
 	named, ok := t.Fields[field]
 	return !ok || slices.ContainsFunc(values, func(v string) bool {

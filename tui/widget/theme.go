@@ -57,8 +57,7 @@ var mono = Theme{RoleTitle: "1", roleFocus: "1", RoleBad: "1", RoleCursor: "7", 
 // Themes are the names of the themes, the default first.
 var Themes = []string{"terminal", "high-contrast", "blue-orange", "mono"}
 
-// Look returns the theme of the terminal. Without colours and in ASCII it is empty, for logs and
-// screen readers.
+// Look returns the theme of the terminal. Without colours and in ASCII it is empty, for logs and screen readers.
 func (c Caps) Look() Theme {
 	switch {
 	case c.Mono && c.ASCII:

@@ -138,9 +138,8 @@ func try(t *testing.T, r result) []string {
 	return words[1:]
 }
 
-// TestNextCommandRuns: the command line that a failure names does as it is printed
-// what it says, also for an object of another namespace, for one whose name two of them
-// have, and for a state file that a flag names.
+// TestNextCommandRuns: the command line that a failure names does as it is printed what it says, also for an object
+// of another namespace, for one whose name two of them have, and for a state file that a flag names.
 func TestNextCommandRuns(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -196,8 +195,7 @@ func (h *home) shell(t *testing.T, line string) result {
 	return result{sh.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// TestNextCommandIsForAShell: a path with a blank in it is one word of the command line
-// that a failure names.
+// TestNextCommandIsForAShell: a path with a blank in it is one word of the command line that a failure names.
 func TestNextCommandIsForAShell(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -219,8 +217,7 @@ func TestNextCommandIsForAShell(t *testing.T) {
 	}
 }
 
-// TestCompletion asks real shells what they offer, beside a daemon, beside one that does
-// not answer, and without one.
+// TestCompletion asks real shells what they offer, beside a daemon, beside one that does not answer, and without one.
 func TestCompletion(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -32,9 +32,8 @@ func TestDashboardFinishesFirst(t *testing.T) {
 	}
 }
 
-// TestSetUpOnATerminal: a fresh limpet asks for the server and the token, tries them,
-// writes them after a yes, and works with them. A token that was typed is in a file of
-// its own and nowhere else.
+// TestSetUpOnATerminal: a fresh limpet asks for the server and the token, tries them, writes them after a yes, and
+// works with them. A token that was typed is in a file of its own and nowhere else.
 func TestSetUpOnATerminal(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -38,8 +38,7 @@ type agent struct {
 	*daemon
 }
 
-// The lease of agents in these tests: as short as is allowed, so that faults
-// that last longer than it stay short too.
+// The lease of agents in these tests: as short as is allowed, so that faults that last longer than it stay short too.
 const (
 	fleetExpiry  = 6 * time.Second
 	fleetRenewal = 1 * time.Second

@@ -67,8 +67,7 @@ func TestFrozenTerminal(t *testing.T) {
 	h.must(t, 0, "store", "check")
 }
 
-// writes says whether a thread of a process waits in the kernel for room on a
-// terminal.
+// writes says whether a thread of a process waits in the kernel for room on a terminal.
 func writes(t *testing.T, pid int) bool {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/wchan", pid))

@@ -11,11 +11,9 @@ import (
 	"limpet/sync/testenv"
 )
 
-// The main jobs of the program with its embedded API, in the fast lane. Each has
-// longer relatives in the full lane.
+// The main jobs of the program with its embedded API, in the fast lane. Each has longer relatives in the full lane.
 
-// local is an agent with the embedded API that pulls from a Git host that wants a
-// token.
+// local is an agent with the embedded API that pulls from a Git host that wants a token.
 type localSite struct {
 	*home
 	repo *testenv.Repository
@@ -45,8 +43,7 @@ func (l *localSite) pull(t *testing.T, args ...string) {
 	boardsMatch(t, l.home, "default", "boards", l.repo)
 }
 
-// once fails the test unless each job has one record, which is a success, and
-// returns their number.
+// once fails the test unless each job has one record, which is a success, and returns their number.
 func (l *localSite) verifyOnce(t *testing.T) int {
 	t.Helper()
 	seen := map[string]bool{}
@@ -85,9 +82,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestKilled: an agent that is killed when it has claimed a job, when it has written
-// the first object and in the middle of the writing ends each job once, with the
-// dashboards of the branch.
+// TestKilled: an agent that is killed when it has claimed a job, when it has written the first object and in the
+// middle of the writing ends each job once, with the dashboards of the branch.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	l := newLocalSite(t, 2, 100)
@@ -146,8 +142,7 @@ func serveAPI(t *testing.T, h *home) string {
 	return url
 }
 
-// TestTwoAgents: two agents share the jobs of one API, and one of them is stopped.
-// Every job ends once.
+// TestTwoAgents: two agents share the jobs of one API, and one of them is stopped. Every job ends once.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	const repositories, rounds = 6, 3

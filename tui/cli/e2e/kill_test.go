@@ -143,8 +143,7 @@ func (m *crashAgent) killWithin(rng *rand.Rand) {
 	}
 }
 
-// TestKilledWhileReleasing: a job was released and the process dies before it could record
-// that.
+// TestKilledWhileReleasing: a job was released and the process dies before it could record that.
 func TestKilledWhileReleasing(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -18,8 +18,7 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// standalone is an agent with the embedded API: Repositories, jobs and dashboards are in its
-// state file.
+// standalone is an agent with the embedded API: Repositories, jobs and dashboards are in its state file.
 type standalone struct {
 	*home
 	repo      *testenv.Repository
@@ -64,8 +63,7 @@ func (i *standalone) stop(t *testing.T, d *daemon) {
 	}
 }
 
-// restartFrom starts a new home with a damaged state file and checks what every start must
-// achieve.
+// restartFrom starts a new home with a damaged state file and checks what every start must achieve.
 func (i *standalone) restartFrom(t *testing.T, image, key []byte, url string) *standalone {
 	t.Helper()
 	next := newStandalone(t, i.repo, url)
@@ -114,9 +112,8 @@ func contentsOf(t *testing.T, path string) contents {
 	return c
 }
 
-// TestPowerCut cuts the power within the transactions of a working agent and starts the real
-// program on the file, without mirrors: no job is lost or done twice, and the dashboards are
-// those of the branch.
+// TestPowerCut cuts the power within the transactions of a working agent and starts the real program on the file,
+// without mirrors: no job is lost or done twice, and the dashboards are those of the branch.
 func TestPowerCut(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

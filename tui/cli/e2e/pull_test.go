@@ -92,8 +92,7 @@ func (s *site) want(t *testing.T, want ...string) {
 	}
 }
 
-// boards returns the dashboards that the API holds: path in the repository to
-// object.
+// boards returns the dashboards that the API holds: path in the repository to object.
 func (s *site) boards(t *testing.T) map[string]object {
 	t.Helper()
 	out := map[string]object{}
@@ -111,9 +110,8 @@ func (s *site) matches(t *testing.T) {
 	boardsMatch(t, s.home, "default", "boards", s.repo)
 }
 
-// TestPullJourney is the main job on real input: 300 commits and 100 dashboards
-// in nested folders, then all that can happen to them, with the exact writes of
-// every step.
+// TestPullJourney is the main job on real input: 300 commits and 100 dashboards in nested folders, then all that can
+// happen to them, with the exact writes of every step.
 func TestPullJourney(t *testing.T) {
 	suite.Full(t)
 	s := newSite(t, 300, 100)
@@ -267,8 +265,7 @@ func TestPullJourney(t *testing.T) {
 	s.noSecret(t, s.agent.log.String(), gitToken)
 }
 
-// TestBadFilesDoNotStopGoodOnes commits what goes wrong in real repositories
-// beside what is right.
+// TestBadFilesDoNotStopGoodOnes commits what goes wrong in real repositories beside what is right.
 func TestBadFilesDoNotStopGoodOnes(t *testing.T) {
 	suite.Full(t)
 	s := newSite(t, 5, 10)

@@ -14,9 +14,8 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// TestManyRepositories: one agent checks many Repositories that do not change. Goal for
-// 1,000 each minute (-figures): 2 % of a core and 80 MiB, and in no second twice the
-// mean rate. Nothing is fetched, and connections are kept.
+// TestManyRepositories: one agent checks many Repositories that do not change. Goal for 1,000 each minute (-figures):
+// 2 % of a core and 80 MiB, and in no second twice the mean rate. Nothing is fetched, and connections are kept.
 func TestManyRepositories(t *testing.T) {
 	suite.Full(t)
 	const (

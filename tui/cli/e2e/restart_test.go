@@ -21,8 +21,7 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// TestKilledWhileRequeueing: the agent dies after it has requeued the job of an agent that is
-// gone.
+// TestKilledWhileRequeueing: the agent dies after it has requeued the job of an agent that is gone.
 func TestKilledWhileRequeueing(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -63,9 +62,8 @@ func TestSecondAgentOnOneFile(t *testing.T) {
 	h.must(t, 0, "store", "check")
 }
 
-// TestRestarts: an agent that is restarted all the time, in order or not, leaves
-// no claim behind, does not make its file grow, and asks the API for no more
-// than it needs.
+// TestRestarts: an agent that is restarted all the time, in order or not, leaves no claim behind, does not make its
+// file grow, and asks the API for no more than it needs.
 func TestRestarts(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -153,8 +153,7 @@ func (h *home) runWithInput(t *testing.T, in string, args ...string) result {
 	return r
 }
 
-// aside calls the binary while the test goes on. The returned function waits for
-// its end.
+// aside calls the binary while the test goes on. The returned function waits for its end.
 func (h *home) runInBackground(t *testing.T, args ...string) func() result {
 	t.Helper()
 	call, done := h.call(t, "", args...), make(chan struct{})

@@ -15,8 +15,7 @@ import (
 	"limpet/sync/testenv"
 )
 
-// sshSigner makes a key of ssh and returns the options of git that sign with it, and
-// its public half.
+// sshSigner makes a key of ssh and returns the options of git that sign with it, and its public half.
 func sshSigner(t *testing.T) (options []string, public string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "key")

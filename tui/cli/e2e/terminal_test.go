@@ -13,8 +13,7 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// terminal is a terminal that never answers a query, as a serial console does, with
-// the program on it.
+// terminal is a terminal that never answers a query, as a serial console does, with the program on it.
 type terminal struct{ *ptytest.Terminal }
 
 const (
@@ -88,8 +87,7 @@ func TestDashboardOnATerminal(t *testing.T) {
 	}
 }
 
-// TestDashboardAttachesToTheDaemon: the dashboard of a daemon that ends waits for the
-// next one.
+// TestDashboardAttachesToTheDaemon: the dashboard of a daemon that ends waits for the next one.
 func TestDashboardAttachesToTheDaemon(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
@@ -121,8 +119,7 @@ func TestOtherCommandsLeaveTheTerminalAlone(t *testing.T) {
 	}
 }
 
-// TestDashboardRestoresTheTerminal: each signal gives the screen back and leaves a
-// sound state file.
+// TestDashboardRestoresTheTerminal: each signal gives the screen back and leaves a sound state file.
 func TestDashboardRestoresTheTerminal(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -181,9 +178,8 @@ func TestDashboardAndTheShell(t *testing.T) {
 	}
 }
 
-// TestTerminalThatCanOnlyPrint: where TERM says so, or nothing, commands print and ask
-// as with --accessible, without an escape byte, and there is no dashboard. A pipe keeps
-// its columns.
+// TestTerminalThatCanOnlyPrint: where TERM says so, or nothing, commands print and ask as with --accessible, without
+// an escape byte, and there is no dashboard. A pipe keeps its columns.
 func TestTerminalThatCanOnlyPrint(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -27,9 +27,8 @@ import (
 	"limpet/sync/testenv"
 )
 
-// The figures of README, measured with the built binary. Without -figures the
-// workloads are small and only what does not depend on the machine is judged;
-// with it they have their full size and the goals are judged too.
+// The figures of README, measured with the built binary. Without -figures the workloads are small and only what does
+// not depend on the machine is judged; with it they have their full size and the goals are judged too.
 
 var figures = flag.Bool("figures", false, "measure at full size and judge by the goals")
 
@@ -71,9 +70,8 @@ func embeddedWorkload(t *testing.T, h *home) *workload {
 	return &workload{t: t, client: client}
 }
 
-// repositories makes n of them whose sync is off: a pull of one runs through
-// claim, worker, history and removal, and the worker returns at once. Nothing
-// in limpet does less.
+// repositories makes n of them whose sync is off: a pull of one runs through claim, worker, history and removal, and
+// the worker returns at once. Nothing in limpet does less.
 func (y *workload) repositories(n int) {
 	y.t.Helper()
 	for i := range n {
@@ -181,8 +179,7 @@ func (y *workload) runJobs(s jobWatch, n, posters int) time.Duration {
 	return time.Since(began)
 }
 
-// baseline runs the least API calls of a job without limpet, for n jobs: create, three updates,
-// delete.
+// baseline runs the least API calls of a job without limpet, for n jobs: create, three updates, delete.
 func (y *workload) baseline(n, at int) time.Duration {
 	y.t.Helper()
 	began := time.Now()
@@ -331,8 +328,7 @@ func TestIdleAgentIsQuiet(t *testing.T) {
 	newHome(t, flags...).daemon(t, "--log-level", "warn")
 	s := y.watchJobs()
 	y.runJobs(s, 20, 1)
-	// What belongs to the start is over once the first pass over expired claims
-	// has been seen.
+	// What belongs to the start is over once the first pass over expired claims has been seen.
 	until(t, "the agent has looked for expired claims", func() bool {
 		return counted(server.Requests(t, 0))["LIST jobs"] > 0
 	})
@@ -350,8 +346,7 @@ func TestIdleAgentIsQuiet(t *testing.T) {
 	}
 }
 
-// counted sums the requests of limpet agents up by kind: verb, resource, and the
-// status when it is an error.
+// counted sums the requests of limpet agents up by kind: verb, resource, and the status when it is an error.
 func counted(requests []testenv.Request) map[string]int {
 	out := map[string]int{}
 	for _, r := range requests {

@@ -251,8 +251,7 @@ func TestSaysOnceThatNobodyAnswers(t *testing.T) {
 	})
 }
 
-// TestBarMakesRoom: what is said stands in its place and not behind it, and so does what
-// comes when the wait is over.
+// TestBarMakesRoom: what is said stands in its place and not behind it, and so does what comes when the wait is over.
 func TestBarMakesRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -105,8 +105,7 @@ func repositoryEffect(u *unstructured.Unstructured) string {
 	return what
 }
 
-// Users are the Repositories that name a Connection, by its namespace and name; nil where they may not be
-// listed.
+// Users are the Repositories that name a Connection, by its namespace and name; nil where they may not be listed.
 type Users map[string][]string
 
 func ConnectionUsers(ctx context.Context, s *command.Session, namespace string) (Users, error) {
