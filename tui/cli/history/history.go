@@ -2,6 +2,7 @@
 package history
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -184,4 +185,143 @@ func KindText(kind string) string { return cmp.Or(kind, "unread files") }
 func SummaryText(sum api.JobSummary) string {
 	return fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create, sum.Update, sum.Delete,
 		sum.Noop, sum.Warning, sum.Error)
+}
+
+type exportCmd struct {
+	filter
+	File string `help:"Write to this file; it has its name only when it is whole. Default: stdout." placeholder:"FILE" type:"path"`
+}
+
+// exportPage is how many records are in memory at once. A record has some kilobytes, at most about 300.
+const exportPage = 100
+
+// Run writes page by page, also over the socket of a daemon, so that neither process holds more than one page
+// and no read of the state file takes longer than a page. Jobs that end during the export are not included.
+func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
+	form, ok := exportForms[e.Flags.Output]
+	if !ok {
+		return command.Usagef("limpet history export -o jsonl", "history export writes JSON: -o jsonl or -o json, not -o %s",
+			e.Flags.Output)
+	}
+	q, err := c.query(e.Flags)
+	if err != nil {
+		return err
+	}
+	if c.File != "" {
+		if err := command.Writable(c.File, "limpet history export --file"); err != nil {
+			return err
+		}
+	}
+	form.pick = e.Flags.PickEach
+	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
+		if c.File == "" {
+			_, err := form.export(ctx, e.Out, q, s.Store)
+			return err
+		}
+		n := 0
+		_, err = command.WriteAtomic(c.File, func(w io.Writer) (_ int64, err error) {
+			n, err = form.export(ctx, w, q, s.Store)
+			return 0, err
+		})
+		if err != nil {
+			return fmt.Errorf("export history: %w", err)
+		}
+		e.Notef("%d records written to %s", n, c.File)
+		return nil
+	})
+}
+
+// exportForm is what stands around and between the records, one on each line.
+type exportForm struct {
+	begin, between, end string
+	pick                func(records any) ([]any, error)
+}
+
+var exportForms = map[string]exportForm{
+	"table": {}, // the default
+	"jsonl": {},
+	"json":  {begin: "{\"items\":[\n", between: ",", end: "]}\n"},
+}
+
+// export writes all records that q selects and returns their number.
+func (f exportForm) export(ctx context.Context, w io.Writer, q state.Query, store control.History) (n int, err error) {
+	out := bufio.NewWriterSize(w, 64<<10)
+	lines := json.NewEncoder(out)
+	lines.SetEscapeHTML(false)
+	_, _ = out.WriteString(f.begin) // the first error is kept and returned by Flush
+	for page, err := range control.Pages(ctx, store, q, exportPage) {
+		if err != nil {
+			return n, err
+		}
+		for i := range page {
+			control.RedactRecord(&page[i])
+		}
+		items, err := f.pick(page)
+		if err != nil {
+			return n, err
+		}
+		for _, rec := range items {
+			if n > 0 {
+				_, _ = out.WriteString(f.between)
+			}
+			if err := lines.Encode(rec); err != nil {
+				return n, err
+			}
+			n++
+		}
+	}
+	_, _ = out.WriteString(f.end)
+	return n, out.Flush()
+}
+
+// pruneCmd removes records by one of its flags.
+type pruneCmd struct {
+	OlderThan *time.Duration `name:"older-than" xor:"what" help:"Remove the records of jobs that finished longer ago than this."`
+	Before    string         `xor:"what" help:"Remove the records of jobs that finished before this: an RFC 3339 time, or a duration such as 24h." placeholder:"TIME"`
+	Keep      *string        `xor:"what" help:"Remove all records but the newest so many." placeholder:"N"`
+}
+
+func (c pruneCmd) Run(ctx context.Context, e *command.Env) error {
+	keep, before, now := 0, time.Time{}, time.Now()
+	var err error
+	switch {
+	case c.OlderThan != nil && *c.OlderThan < 0:
+		return command.Usagef("limpet history prune --older-than 24h", "--older-than must not be negative")
+	case c.OlderThan != nil:
+		before = now.Add(-*c.OlderThan)
+	case c.Before != "":
+		if before, err = moment("history prune", "--before", c.Before, now); err != nil {
+			return err
+		}
+	case c.Keep != nil:
+		n, err := strconv.ParseUint(*c.Keep, 10, 31)
+		if err != nil {
+			return command.Usagef("limpet history prune --keep 1000", "--keep is %q: it must be a number of records, 0 or more", *c.Keep)
+		}
+		keep = int(n)
+	default:
+		return command.Usagef("limpet history prune --older-than 7d",
+			"it is not said which records to remove: --older-than, --before or --keep is missing")
+	}
+	what := "the records of all jobs that finished before " + before.UTC().Format(time.RFC3339)
+	if c.Keep != nil {
+		what = "all records but the newest " + strconv.Itoa(keep)
+	}
+	if err := e.Confirm(ctx, "This removes "+what+" for good."); err != nil {
+		return err
+	}
+	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) (err error) {
+		n := 0
+		if c.Keep != nil {
+			n, err = s.Store.TrimHistory(ctx, keep)
+		} else {
+			n, err = s.Store.PruneHistory(ctx, before)
+		}
+		if err != nil {
+			return err
+		}
+		return e.PrintOne(map[string]int{"removed": n}, strconv.Itoa(n), func(w io.Writer) {
+			fmt.Fprintf(w, "%s removed\n", text.Plural(n, "record"))
+		})
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/history"
@@ -164,4 +166,163 @@ func showJob(e *command.Env, w io.Writer, u *unstructured.Unstructured, job api.
 		f.Add("error", e)
 	}
 	f.Write(w)
+}
+
+type logsCmd struct {
+	Job    string `arg:"" help:"Name or UID of a job, live or finished."`
+	Follow bool   `short:"f" help:"Go on until the job has ended, and end with its exit code, as job watch does."`
+}
+
+// Help is the long help of the command.
+func (logsCmd) Help() string {
+	return "An agent keeps the last 200 lines of a job while it runs. Of a finished one its record is printed, as by history show."
+}
+
+func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
+	return e.With(ctx, command.Needs{API: true, Desk: true}, func(s *command.Session) error {
+		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
+		if err != nil {
+			return err
+		}
+		if u == nil {
+			rec, err := finishedJob(ctx, e, s, c.Job, true)
+			if err != nil {
+				return err
+			}
+			if err := e.PrintOne(rec, rec.UID, func(w io.Writer) { history.PrintRecord(e, w, rec) }); err != nil || !c.Follow {
+				return err
+			}
+			return endError(rec)
+		}
+		if s.Daemon == nil {
+			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()),
+				"no agent on this host runs job %q; its log is where it runs", c.Job)
+		}
+		if c.Follow {
+			f := newFollower(e, s, u, "none")
+			f.showLog, f.logOnly = true, true
+			return f.follow(ctx)
+		}
+		snap, err := s.Daemon.Snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		var lines []snapshot.Event
+		if i := slices.IndexFunc(snap.Jobs, func(j snapshot.Job) bool { return j.UID == string(u.GetUID()) }); i >= 0 {
+			lines = snap.Jobs[i].Log
+		}
+		return printLog(e, lines)
+	})
+}
+
+// printLog prints all lines of a log as one list.
+func printLog(e *command.Env, lines []snapshot.Event) error {
+	if e.Flags.Data() {
+		return e.PrintList(lines, command.Table{})
+	}
+	return printLogLines(e, lines)
+}
+
+// printLogLines prints lines of a log that continues.
+func printLogLines(e *command.Env, lines []snapshot.Event) error {
+	for _, l := range lines {
+		var err error
+		if e.Flags.Data() {
+			err = e.PrintStream(command.StreamLine{Type: "log", Log: &l})
+		} else {
+			_, err = fmt.Fprintf(e.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level, text.Clean(text.Redact(l.Text)))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type cancelCmd struct {
+	Job string `arg:"" help:"Name or UID of a live job."`
+}
+
+func (c cancelCmd) Run(ctx context.Context, e *command.Env) error {
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
+		if err != nil {
+			return err
+		}
+		if u == nil {
+			return command.Errorf(command.ExitError, "limpet job list", "no running job %q", c.Job)
+		}
+		done, err := control.Cancel(ctx, s.Client, u, s.Embedded == nil)
+		if apierrors.IsNotFound(err) {
+			return command.Errorf(command.ExitError, "limpet history show "+string(u.GetUID()), "job %q already finished", c.Job)
+		}
+		if err != nil {
+			return err
+		}
+		return e.PrintOne(map[string]string{"namespace": u.GetNamespace(), "name": u.GetName(), "uid": string(u.GetUID()), "result": done},
+			"job/"+u.GetName(), func(w io.Writer) {
+				fmt.Fprintf(w, "job/%s in namespace %s %s\n", u.GetName(), u.GetNamespace(), done)
+			})
+	})
+}
+
+type retryCmd struct {
+	Job string `arg:"" help:"Name or UID of a job in backoff or of a finished one; of a name, the newest of its namespace."`
+
+	WaitFlags
+}
+
+func (c retryCmd) Run(ctx context.Context, e *command.Env) error {
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
+		if err != nil {
+			return err
+		}
+		if u == nil {
+			return c.runAgain(ctx, e, s)
+		}
+		if u, err = control.EndBackoff(ctx, s.Client, u); err != nil {
+			return err
+		}
+		return c.finish(ctx, e, s, u, "retried now")
+	})
+}
+
+func (c retryCmd) runAgain(ctx context.Context, e *command.Env, s *command.Session) error {
+	rec, err := finishedJob(ctx, e, s, c.Job, true)
+	if err != nil {
+		return err
+	}
+	if err := c.check(e, s); err != nil {
+		return err
+	}
+	u, err := control.RunAgain(ctx, s.Client, rec)
+	if err != nil {
+		return err
+	}
+	return c.finish(ctx, e, s, u, "created, again for "+rec.UID)
+}
+
+// check refuses to wait where no agent runs: the API is in this process.
+func (f WaitFlags) check(e *command.Env, s *command.Session) error {
+	if f.Waits() && s.Embedded != nil {
+		path, _ := e.StatePath() // it was opened
+		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again",
+			"no agent would run the job: no agent holds %s", path)
+	}
+	return nil
+}
+
+// finish waits for the end of a job as the flags say, else prints what was done.
+func (f WaitFlags) finish(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured, done string) error {
+	if f.Waits() {
+		follower := newFollower(e, s, u, f.Progress)
+		follower.showLog, follower.stream = f.Follow, f.Follow && e.Flags.Data()
+		return follower.follow(ctx)
+	}
+	if s.Embedded != nil {
+		e.Notef("no agent runs on this state file; start one with: %s", e.CommandFor("", "--daemon"))
+	}
+	u.SetManagedFields(nil)
+	return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s %s\n", u.GetName(), done) })
 }

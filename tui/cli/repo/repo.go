@@ -10,12 +10,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pkg/browser"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/control"
+	"limpet/sync/forge"
+	"limpet/sync/repos"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/job"
@@ -236,4 +239,162 @@ func (c pullCmd) Run(ctx context.Context, e *command.Env) error {
 	}
 	return job.CreateJob(ctx, e, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}},
 		job.MassDeleteNote(c.MassDelete), c.WaitFlags)
+}
+
+type suspendCmd struct {
+	Name string        `arg:"" help:"Name of the repository."`
+	For  time.Duration `help:"How long; 0 = until 'limpet repo resume'." default:"24h"`
+}
+
+func (c suspendCmd) Run(ctx context.Context, e *command.Env) error {
+	if c.For < 0 {
+		return command.Usagef("limpet repo suspend NAME --for 2h", "--for is %s: it must not be negative", c.For)
+	}
+	return withSuspender(ctx, e, c.Name, func(who control.Suspender, u *unstructured.Unstructured) error {
+		one := repos.Suspension{Namespace: u.GetNamespace(), Repository: u.GetName(), UID: string(u.GetUID()), Since: time.Now().Round(0)}
+		text := "until it is resumed: " + e.CommandFor(u.GetNamespace(), "repo resume "+u.GetName())
+		if c.For > 0 {
+			one.Until = one.Since.Add(c.For)
+			text = "until " + one.Until.Format(time.RFC3339)
+		}
+		if err := who.Suspend(ctx, one); err != nil {
+			return err
+		}
+		return e.PrintOne(one, "repository/"+one.Repository, func(w io.Writer) {
+			fmt.Fprintf(w, "repository/%s suspended on this agent %s\n", one.Repository, text)
+		})
+	})
+}
+
+type resumeCmd struct {
+	Name string `arg:"" help:"Name of the repository."`
+}
+
+func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
+	return withSuspender(ctx, e, c.Name, func(who control.Suspender, u *unstructured.Unstructured) error {
+		was, err := who.Resume(ctx, u.GetNamespace(), u.GetName())
+		if err != nil {
+			return err
+		}
+		text := map[bool]string{true: "resumed", false: "was not suspended"}[was]
+		return e.PrintOne(map[string]any{"repository": u.GetName(), "namespace": u.GetNamespace(), "resumed": was},
+			"repository/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "repository/%s %s\n", u.GetName(), text) })
+	})
+}
+
+// withSuspender calls f with the repository and the store of suspensions.
+func withSuspender(ctx context.Context, e *command.Env, name string, f func(control.Suspender, *unstructured.Unstructured) error) error {
+	needs := command.Needs{API: true, Desk: true}
+	return e.WithObject(ctx, needs, api.Repositories, name, func(s *command.Session, u *unstructured.Unstructured) error {
+		who, err := suspensionStore(ctx, s)
+		if err != nil {
+			return err
+		}
+		return f(who, u)
+	})
+}
+
+// suspensionStore returns the daemon that holds the state file, or the store of suspensions in the file; nil when
+// the session has none.
+func suspensionStore(ctx context.Context, s *command.Session) (control.Suspender, error) {
+	switch {
+	case s.Daemon != nil:
+		return s.Daemon, nil
+	case s.File != nil:
+		return repos.OpenSuspensions(ctx, s.File)
+	}
+	return nil, nil
+}
+
+// suspensions are those of the agent on this host.
+type suspensions []repos.Suspension
+
+func readSuspensions(ctx context.Context, s *command.Session) (suspensions, error) {
+	who, err := suspensionStore(ctx, s)
+	if who == nil || err != nil {
+		return nil, err
+	}
+	return who.Suspended(ctx)
+}
+
+// of returns the suspension of a repository.
+func (s suspensions) of(u *unstructured.Unstructured) (repos.Suspension, bool) {
+	for _, one := range s {
+		if one.Namespace == u.GetNamespace() && one.Repository == u.GetName() && one.UID == string(u.GetUID()) {
+			return one, true
+		}
+	}
+	return repos.Suspension{}, false
+}
+
+type openCmd struct {
+	Name  string `arg:"" help:"Name of the repository."`
+	Print bool   `help:"Print the address only."`
+}
+
+// Help is the long help of the command.
+func (openCmd) Help() string {
+	return "It prints the address of the repository at its host, with branch and directory where the host shows them, and in a graphical session opens it in a browser."
+}
+
+// repoPage is the output of 'limpet repo open -o json'.
+type repoPage struct {
+	Namespace  string `json:"namespace"`
+	Repository string `json:"repository"`
+	URL        string `json:"url"`
+	Opened     bool   `json:"opened"`
+}
+
+func (c openCmd) Run(ctx context.Context, e *command.Env) error {
+	var page repoPage
+	err := onRepo(ctx, e, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
+		repo, err := api.RepositoryView(u)
+		if err != nil {
+			return err
+		}
+		shown := gitOf(repo).Branch
+		if repo.GitRef != "" { // the pulled revision
+			shown = repo.Status.Sync.LastRef
+		}
+		address, err := forge.Page(forge.TargetOf(u), shown, gitOf(repo).Path)
+		if err != nil {
+			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "repo show "+u.GetName()),
+				"repository %s cannot be shown in a browser: %w", u.GetName(), err)
+		}
+		page = repoPage{Namespace: u.GetNamespace(), Repository: u.GetName(), URL: text.Clean(text.Redact(address))}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !c.Print && graphical(e.Getenv) {
+		if err := open(page.URL); err != nil {
+			e.Notef("no browser: %v", err)
+		} else {
+			page.Opened = true
+		}
+	}
+	return e.PrintOne(page, "repository/"+page.Repository, func(w io.Writer) { fmt.Fprintln(w, page.URL) })
+}
+
+// graphical reports whether this terminal is on a host with a screen.
+func graphical(env func(string) string) bool {
+	return env("SSH_TTY") == "" && env("SSH_CONNECTION") == "" && env("DISPLAY")+env("WAYLAND_DISPLAY") != ""
+}
+
+// openTimeout bounds the wait for the program that opens addresses. Most exit at once; one that stays has become the
+// browser's parent.
+const openTimeout = 5 * time.Second
+
+// open opens an address in a browser. The output of the program is dropped: stdout has the address.
+func open(address string) error {
+	browser.Stdout, browser.Stderr = io.Discard, io.Discard
+	opened := make(chan error, 1)
+	go func() { opened <- browser.OpenURL(address) }()
+	select {
+	case err := <-opened:
+		return err
+	case <-time.After(openTimeout):
+		return nil
+	}
 }
