@@ -252,7 +252,7 @@ func problems(snap *snapshot.Snapshot) (out []issue) {
 	}
 	for i := range snap.Sources {
 		if from := &snap.Sources[i]; from.Bad() {
-			add(from.Since, false, issueKey{kind: "source", name: from.Name, text: widget.Join(": ", from.State, sourceProblem(*from))})
+			add(from.Since, false, issueKey{kind: "source", name: from.Name, text: widget.Join(": ", from.State, SourceProblem(*from))})
 		}
 	}
 	for i := range snap.Repos {

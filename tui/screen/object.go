@@ -179,7 +179,7 @@ func (s *target) links() []snapshot.Link {
 	o, ok := s.one()
 	switch {
 	case ok && o.source != nil:
-		out := []snapshot.Link{{Name: "source", URL: o.source.URL}, {Name: "artifact", URL: artifactOf(*o.source).URL}}
+		out := []snapshot.Link{{Name: "source", URL: o.source.URL}, {Name: "artifact", URL: ArtifactOf(*o.source).URL}}
 		return slices.DeleteFunc(out, func(l snapshot.Link) bool { return l.URL == "" })
 	case ok && o.job != nil && len(o.job.URLs) > 0:
 		return o.job.URLs

@@ -44,14 +44,14 @@ func (p *view) sourceTable() widget.Table[snapshot.Source] {
 			{Head: "REVISION, OR WHY NOT", Width: 18, Wide: 30, Cell: func(from source, _ int) (string, widget.Role) {
 				switch {
 				case from.Bad():
-					return sourceProblem(from), widget.RoleBad
+					return SourceProblem(from), widget.RoleBad
 				case from.State != snapshot.SourceReady && from.Message != "":
 					return from.Message, widget.RoleDim
 				}
-				return text.OrDash(snapshot.ShortRevision(artifactOf(from).Revision)), widget.RolePlain
+				return text.OrDash(snapshot.ShortRevision(ArtifactOf(from).Revision)), widget.RolePlain
 			}},
 			{Head: "UPDATED", Width: 8, Rank: 2, Cell: widget.Plain(func(from source) string {
-				return widget.Ago(p.Now, artifactOf(from).Updated)
+				return widget.Ago(p.Now, ArtifactOf(from).Updated)
 			})},
 			{Head: "NEXT", Width: 8, Rank: 3, Cell: widget.Plain(func(from source) string {
 				if p.offline() {
@@ -61,7 +61,7 @@ func (p *view) sourceTable() widget.Table[snapshot.Source] {
 			})},
 			{Head: "REF", Width: 16, Rank: 4, Cell: widget.Plain(func(from source) string { return strings.TrimPrefix(from.Ref, "branch ") })},
 			{Head: "SIZE", Width: 8, Rank: 5, Right: true, Cell: widget.Plain(func(from source) string {
-				if n := artifactOf(from).Size; n > 0 {
+				if n := ArtifactOf(from).Size; n > 0 {
 					return text.Size(n)
 				}
 				return "-"
@@ -120,12 +120,13 @@ func sourceGlyph(state string) string {
 	return "unknown"
 }
 
-func sourceProblem(from snapshot.Source) string {
+// SourceProblem returns the reason and the message of a source.
+func SourceProblem(from snapshot.Source) string {
 	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+withoutLocalPorts(from.Message), ": "), ": ")
 }
 
-// artifactOf returns the artifact of a source; all its fields are zero when there is none.
-func artifactOf(from snapshot.Source) snapshot.Artifact {
+// ArtifactOf returns the artifact of a source; all its fields are zero when there is none.
+func ArtifactOf(from snapshot.Source) snapshot.Artifact {
 	if from.Artifact == nil {
 		return snapshot.Artifact{}
 	}
@@ -139,7 +140,14 @@ type sourceScreen struct {
 }
 
 func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
-	facts := p.sourceFacts(*f.source, f.live)
+	from, state, due := *f.source, f.source.State, f.source.DueText(p.Now)
+	if p.offline() {
+		due = "not known while " + p.unavailableReason()
+		state = strings.Replace(state, snapshot.SourceWorking, snapshot.SourceUnknown, 1)
+	}
+	var facts widget.Sheet
+	facts.AddIf(!f.live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
+	facts = append(facts, SourceFacts(from, state, p.G.State[sourceGlyph(state)]+" ", due, p.Now)...)
 	if len(f.source.Conditions) > 0 {
 		facts.Head("Conditions")
 	}
@@ -173,27 +181,19 @@ func (f *sourceScreen) draw(p *view, at widget.Rect) {
 // controllerTimeout is the time without an answer after which a controller is reported as inactive.
 const controllerTimeout = 2 * time.Minute
 
-func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
-	now := p.Now
-	out.AddIf(!live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
+// SourceFacts describes a source, for a screen and for 'limpet source show'. state is its shown state, mark stands before
+// it, and due is when its controller looks next.
+func SourceFacts(from snapshot.Source, state, mark, due string, now time.Time) (out widget.Sheet) {
 	out.AddIf(!from.Deleting.IsZero(), widget.RoleWarn, "deleting",
 		"since "+widget.Ago(now, from.Deleting)+"; its controller removes what it has packed first")
-	state := from.State
-	if p.offline() && state == snapshot.SourceWorking {
-		state = snapshot.SourceUnknown
-	}
-	glyph := sourceGlyph(state)
-	out.Add(widget.StateRole(glyph), "state", widget.Join(": ", p.G.State[glyph]+" "+text.OrDash(state)+
-		widget.When(!from.Since.IsZero(), " for "+text.Age(now.Sub(from.Since))), sourceProblem(from)))
-	out.AddIf(from.Suspended, widget.RoleWarn, "suspended", "in its spec: its controller leaves it alone; s resumes it")
+	out.Add(widget.StateRole(sourceGlyph(state)), "state", widget.Join(": ", mark+text.OrDash(state)+
+		widget.When(!from.Since.IsZero(), " for "+text.Age(now.Sub(from.Since))), SourceProblem(from)))
+	out.AddIf(from.Suspended, widget.RoleWarn, "suspended",
+		"in its spec: its controller leaves it alone, until: limpet source resume "+widget.Quote(from.Name))
 	out.AddIf(from.Behind && from.State != snapshot.SourcePending, widget.RoleWarn, "changed",
 		"its controller has not seen the last change of its spec yet")
-	due := from.DueText(now)
-	if p.offline() {
-		due = "not known while " + p.unavailableReason()
-	}
 	out.Add(widget.RolePlain, "next look", due)
-	asked, role := p.askedText(from)
+	asked, role := requestText(from, now)
 	out.AddIf(asked != "", role, "asked for", asked)
 	out.Add(widget.RolePlain, "url", text.OrDash(from.URL))
 	out.AddIf(from.Ref != "", widget.RolePlain, "follows", from.Ref)
@@ -218,16 +218,16 @@ func (p *view) sourceFacts(from snapshot.Source, live bool) (out widget.Sheet) {
 	return out
 }
 
-func (p *view) askedText(from snapshot.Source) (string, widget.Role) {
-	switch ago := widget.Ago(p.Now, from.Asked); {
+func requestText(from snapshot.Source, now time.Time) (string, widget.Role) {
+	switch ago := widget.Ago(now, from.Asked); {
 	case from.Waiting && from.Asked.IsZero():
 		return "not looked at yet", widget.RoleWarn
-	case from.Waiting && p.Now.Sub(from.Asked) > controllerTimeout && !from.Suspended:
+	case from.Waiting && now.Sub(from.Asked) > controllerTimeout && !from.Suspended:
 		return ago + ", and not looked at yet: is source-controller at work?", widget.RoleWarn
 	case from.Waiting:
 		return ago + ", not looked at yet", widget.RoleWork
 	case !from.Handled.IsZero():
-		return widget.Ago(p.Now, from.Handled) + ", done", widget.RolePlain
+		return widget.Ago(now, from.Handled) + ", done", widget.RolePlain
 	}
 	return "", widget.RolePlain
 }

@@ -2,7 +2,6 @@
 package source
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/repo"
+	"limpet/tui/screen"
 )
 
 // Command has the commands of 'limpet source'.
@@ -47,7 +47,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
 		return e.PrintObjects(ctx, s, api.GitRepositories, nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			from := source.FromObject(u)
-			a := artifactOf(from)
+			a := screen.ArtifactOf(from)
 			state, size := from.State, "-"
 			if from.Suspended {
 				state = "suspended"
@@ -67,18 +67,11 @@ func SourceMessage(from source.Source) string {
 	if from.State == source.Ready {
 		return ""
 	}
-	message := reasonText(from)
+	message := screen.SourceProblem(from)
 	if r := []rune(message); len(r) > 100 {
 		message = string(r[:100]) + "..."
 	}
 	return message
-}
-
-func artifactOf(from source.Source) source.Artifact {
-	if from.Artifact == nil {
-		return source.Artifact{}
-	}
-	return *from.Artifact
 }
 
 type testCmd struct {
@@ -108,60 +101,18 @@ type showCmd struct {
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	return onSource(ctx, e, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
 		return e.PrintOne(source.Redacted(u), "gitrepository/"+u.GetName(),
-			func(w io.Writer) { showSource(e, w, source.FromObject(u), time.Now()) })
+			func(w io.Writer) { showSource(w, source.FromObject(u), time.Now()) })
 	})
 }
 
-// reasonText returns the reason and the message of a source.
-func reasonText(from source.Source) string {
-	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+from.Message, ": "), ": ")
-}
-
-func showSource(e *command.Env, w io.Writer, from source.Source, now time.Time) {
+func showSource(w io.Writer, from source.Source, now time.Time) {
 	var f command.Fields
 	f.Add("source", from.Namespace+"/"+from.Name)
-	f.AddTime("being deleted", from.Deleting)
-	state := from.State
-	if !from.Since.IsZero() {
-		state += ", for " + command.Since(now, from.Since)
-	}
-	f.AddState("state", from.State, strings.TrimSuffix(state+": "+reasonText(from), ": "))
-	if from.Suspended {
-		f.Add("suspended", "for all controllers, until: "+e.CommandFor(from.Namespace, "source resume "+from.Name))
-	}
-	if from.Behind && from.State != source.Pending {
-		f.Add("changed", "its controller has not seen the last change of its spec yet")
-	}
-	f.Add("next reconcile", from.DueText(now))
-	switch {
-	case from.Waiting:
-		f.Add("requested", strings.TrimPrefix(command.Since(now, from.Asked)+" ago, ", "- ago, ")+"not reconciled yet")
-	case !from.Handled.IsZero():
-		f.Add("requested", command.Since(now, from.Handled)+" ago, done")
-	}
-	f.Add("url", text.OrDash(from.URL))
-	f.Add("follows", from.Ref)
-	f.Add("provider", cmp.Or(from.Provider, "generic"))
-	if a := from.Artifact; a == nil {
-		f.Add("artifact", "none yet")
-	} else {
-		f.Add("revision", text.OrDash(a.Revision))
-		f.Add("digest", text.OrDash(a.Digest))
-		if a.Size > 0 {
-			f.Add("size", fmt.Sprintf("%s (%d bytes)", text.Size(a.Size), a.Size))
+	for _, fact := range screen.SourceFacts(from, from.State, "", from.DueText(now), now) {
+		f.Add(fact.Name, fact.Text)
+		if fact.Name == "state" {
+			f.Mark(from.State, from.State)
 		}
-		f.AddTime("packed", a.Updated)
-		f.Add("served at", text.OrDash(a.URL))
-	}
-	if from.Verify != "" {
-		f.Add("to be signed", from.Verify+", verified: "+cmp.Or(from.Verified, "nothing yet"))
-	}
-	for _, in := range from.Includes {
-		txt := fmt.Sprintf("%s of %s in %s", cmp.Or(in.From, "all"), in.Name, cmp.Or(in.To, in.Name))
-		if in.Revision != "" {
-			txt += ", at " + in.Revision
-		}
-		f.Add("includes", txt)
 	}
 	for _, c := range from.Conditions {
 		key := c.Type
@@ -304,7 +255,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 				return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name), "%s is %s: %s",
 					c.Name, from.State, SourceMessage(from))
 			}
-			txt = "done: " + text.OrDash(artifactOf(from).Revision)
+			txt = "done: " + text.OrDash(screen.ArtifactOf(from).Revision)
 		}
 		return e.PrintOne(source.Redacted(asked), "gitrepository/"+u.GetName(),
 			func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s reconciliation %s\n", u.GetName(), txt) })
