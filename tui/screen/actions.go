@@ -50,38 +50,32 @@ const (
 
 // verbs describes the verbs that act on objects.
 var verbs = map[Verb]struct {
+	kind  string // of the objects
 	noun  string // "%s of X asked for"
 	title string // begins the question
 	then  string // the consequences
 	asks  bool   // also about one object
 	flips Verb   // the verb of the same key for a suspended object
 }{
-	snapshot.Pull: {"pull of", "Pull", "It looks for what has changed; that is cheap and harmless when repeated.", false, ""},
-	snapshot.PullFull: {"full pull of", "Full pull of", "What differs is written anew, and what was changed by hand in Grafana is lost.",
-		true, ""},
-	snapshot.Cancel: {"cancel of", "Cancel", "A job that runs is stopped, one that waits is deleted. What it has written stays.", true, ""},
-	snapshot.Retry: {"retry of", "Try again", "A job that rests is tried now; of one that has ended a new job with the same " +
+	snapshot.Pull: {onRepo, "pull of", "Pull", "It looks for what has changed; that is cheap and harmless when repeated.", false, ""},
+	snapshot.PullFull: {onRepo, "full pull of", "Full pull of", "What differs is written anew, and what was changed by hand in " +
+		"Grafana is lost.", true, ""},
+	snapshot.Cancel: {onJob, "cancel of", "Cancel", "A job that runs is stopped, one that waits is deleted. What it has written stays.", true, ""},
+	snapshot.Retry: {onJob, "retry of", "Try again", "A job that rests is tried now; of one that has ended a new job with the same " +
 		"options is made.", true, ""},
-	snapshot.Suspend: {"suspension of", "Suspend", "On this agent, for " + text.Age(snapshot.SuspendFor) + " or until it is resumed, it is " +
-		"not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", true, snapshot.Resume},
-	snapshot.Resume: {"resume of", "Resume", "It is checked and pulled again by its interval.", false, ""},
-	snapshot.Reconcile: {"a look at", "Look now at", "Its controller fetches what is new; that is cheap and harmless when repeated.",
-		false, ""},
-	snapshot.SuspendSource: {"suspension of", "Suspend", "For everybody: spec.suspend is written to the API, and the controller of Flux " +
-		"looks for nothing new until somebody resumes it. Its artifact stays, and what is deployed from there stays as it is.", true,
+	snapshot.Suspend: {onRepo, "suspension of", "Suspend", "On this agent, for " + text.Age(snapshot.SuspendFor) + " or until it is " +
+		"resumed, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", true,
+		snapshot.Resume},
+	snapshot.Resume: {onRepo, "resume of", "Resume", "It is checked and pulled again by its interval.", false, ""},
+	snapshot.Reconcile: {onSource, "a look at", "Look now at", "Its controller fetches what is new; that is cheap and harmless when " +
+		"repeated.", false, ""},
+	snapshot.SuspendSource: {onSource, "suspension of", "Suspend", "For everybody: spec.suspend is written to the API, and the controller of " +
+		"Flux looks for nothing new until somebody resumes it. Its artifact stays, and what is deployed from there stays as it is.", true,
 		snapshot.ResumeSource},
-	snapshot.ResumeSource: {"resumption of", "Resume", "Its controller looks at once.", false, ""},
+	snapshot.ResumeSource: {onSource, "resumption of", "Resume", "Its controller looks at once.", false, ""},
 }
 
-func kindOf(v Verb) string {
-	switch v {
-	case snapshot.Cancel, snapshot.Retry:
-		return snapshot.SubjectJob
-	case snapshot.Reconcile, snapshot.SuspendSource, snapshot.ResumeSource:
-		return snapshot.SubjectSource
-	}
-	return snapshot.SubjectRepository
-}
+const onJob, onRepo, onSource = snapshot.SubjectJob, snapshot.SubjectRepository, snapshot.SubjectSource
 
 // request is an action on one or several objects.
 type request struct {
@@ -94,8 +88,7 @@ func (r request) what() string {
 	if len(r.on) == 1 {
 		return r.on[0].Name
 	}
-	return fmt.Sprintf("%d %s", len(r.on), map[string]string{snapshot.SubjectJob: "jobs", snapshot.SubjectRepository: "repositories",
-		snapshot.SubjectSource: "sources"}[r.on[0].Kind])
+	return fmt.Sprintf("%d %s", len(r.on), map[string]string{onJob: "jobs", onRepo: "repositories", onSource: "sources"}[r.on[0].Kind])
 }
 
 // requestFor returns what a key for v would send for the selected objects. When that is nothing,
@@ -104,9 +97,9 @@ func (s *facts) requestFor(v Verb, selected []object) (r request, why string) {
 	if why := s.notSentReason(); why != "" {
 		return r, why
 	}
-	kind := kindOf(v)
+	kind := verbs[v].kind
 	none := "no " + kind + " is under the cursor"
-	if why = none; kind == snapshot.SubjectRepository {
+	if why = none; kind == onRepo {
 		selected = s.onRepos(selected)
 	}
 	for _, o := range selected {

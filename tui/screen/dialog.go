@@ -112,7 +112,7 @@ func quit(s *State) {
 		lines: []string{fmt.Sprintf("%s here. What is given back goes on at the next start, here or elsewhere.",
 			text.Plural(a.Claims, "running job"))}}
 	switch {
-	case s.leaving.whenIdle:
+	case s.whenIdle:
 		q.title = "Quit now?"
 		q.lines = append(q.lines, "This ends by itself when nothing runs any more. Who stays has jobs claimed again.")
 		q.choices = append(q.choices, choice{"s", "Stay", stay})
@@ -125,24 +125,24 @@ func quit(s *State) {
 
 // finish claims no new jobs and quits when the running ones have finished.
 func finish(s *State) {
-	s.leaving.whenIdle = true
+	s.whenIdle = true
 	s.showToast("claims nothing new; this ends when nothing runs any more. q asks again", false)
 	if s.Snap.Agent.Draining.IsZero() {
-		s.leaving.drained = true
+		s.drained = true
 		s.out.Actions = []Action{{Verb: snapshot.Drain}}
 	}
 }
 
 func stay(s *State) {
-	if s.leaving.drained {
+	if s.drained {
 		s.sendPlain(snapshot.Undrain, "claims jobs again")
 	}
-	s.leaving = leaving{}
+	s.whenIdle, s.drained = false, false
 }
 
 // Ended reports whether a quit was requested for the end of all jobs, and no job runs any more.
 func (s State) Ended() bool {
-	return s.leaving.whenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
+	return s.whenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
 }
 
 // popup is a box with details about one object: the results of a test, or its YAML. They are

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -227,11 +228,7 @@ func (p *view) filterInput(y, end int) {
 }
 
 func eventLine(e snapshot.Event, now time.Time) string {
-	who := e.Job
-	if who == "" {
-		who = e.Repo
-	}
-	return strings.TrimRight(widget.DayTime(e.At, now)+" "+strings.TrimLeft(who+" "+e.Text, " "), " ")
+	return widget.Join(" ", widget.DayTime(e.At, now), cmp.Or(e.Job, e.Repo), e.Text)
 }
 
 // levelWord returns the level of a log line in three letters, because colour alone must not mark

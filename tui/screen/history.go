@@ -23,8 +23,6 @@ const (
 	prefetchRows = 50
 	// historyMinAge is the minimum time between two lookups of newly finished jobs.
 	historyMinAge = 2 * time.Second
-	// foldMin is the number of equal failures in a row that are folded; foldShown of them stay visible.
-	foldMin, foldShown = 5, 3
 )
 
 // historyFields are the fields of a history filter.
@@ -34,16 +32,14 @@ var historyFields = widget.FieldSet{"repo": nil, "state": {"success", "warning",
 // historyScreen is the list of finished jobs.
 type historyScreen struct {
 	page     fetched[historyRequest, snapshot.HistoryPage]
-	taken    int    // version of page that rows contain
+	taken    int    // version of page that items contain
 	filter   string // of the rows
-	rows     []snapshot.HistoryRow
 	next     string // token of the next page; "" = none
 	all      int    // jobs in the history
 	known    bool   // rows have arrived
 	changes  int    // counts the times when jobs have finished or left the history, or may have
 	upToDate int    // value of changes at the lookup of the newest rows
-	items    list[historyItem]
-	unfolded []string // groups
+	items    list[snapshot.HistoryRow]
 }
 
 // historyRequest is one lookup of rows.
@@ -53,39 +49,20 @@ type historyRequest struct {
 	changes int
 }
 
-// historyItem is one line of the list: a row, or several equal ones folded.
-type historyItem struct {
-	row    *snapshot.HistoryRow
-	folded int       // number of folded rows; 0 = a single row
-	oldest time.Time // finish of the oldest of them
-	group  string    // UID of the first of the equal rows; "" = none
-}
-
-func (i historyItem) key() string {
-	if i.folded > 0 {
-		return "fold " + i.group
-	}
-	return i.row.UID
-}
-
 func (h *historyScreen) list(*State) *position { return &h.items.position }
 
 func (h *historyScreen) selection(*State) []object {
 	if at := h.items.here(); at != nil {
-		j := jobOfRecord(*at.row)
+		j := jobOfRecord(*at)
 		return []object{jobObject(&j)}
 	}
 	return nil
 }
 
-// open shows the full record under the cursor; on folded rows it unfolds them.
+// open shows the full record under the cursor.
 func (h *historyScreen) open(s *State) {
-	switch at := h.items.here(); {
-	case at == nil:
-	case at.folded > 0:
-		s.history.unfold(s)
-	default:
-		j := jobOfRecord(*at.row)
+	if at := h.items.here(); at != nil {
+		j := jobOfRecord(*at)
 		s.goObject(jobObject(&j))
 	}
 }
@@ -119,7 +96,7 @@ func (h *historyScreen) fetch(s *State) Lookup {
 	case h.page.request != nil && h.page.request.filter == ask.filter, failed && !waited:
 		return nil
 	case failed, !h.known || h.filter != ask.filter:
-	case h.next != "" && len(h.rows) < maxHistoryRows && h.items.index() > len(h.items.rows)-prefetchRows:
+	case h.next != "" && len(h.items.rows) < maxHistoryRows && h.items.index() > len(h.items.rows)-prefetchRows:
 		ask.after = h.next
 	case h.changes != h.upToDate && waited:
 	default:
@@ -139,11 +116,11 @@ func (h *historyScreen) refresh(*State) {
 	rows, next := page.Rows, page.Next
 	switch {
 	case ask.after != "":
-		rows = append(slices.Clip(h.rows), rows...)
-	case ask.filter == h.filter && len(h.rows) > historyPage &&
-		slices.ContainsFunc(rows, func(r snapshot.HistoryRow) bool { return r.UID == h.rows[0].UID }): // they reach the present ones
+		rows = append(slices.Clip(h.items.rows), rows...)
+	case ask.filter == h.filter && len(h.items.rows) > historyPage &&
+		slices.ContainsFunc(rows, func(r snapshot.HistoryRow) bool { return r.UID == h.items.rows[0].UID }): // they reach the present ones
 		fresh := rows // a job that ran again moves to the front
-		rows, next = append(slices.Clone(fresh), slices.DeleteFunc(slices.Clone(h.rows), func(r snapshot.HistoryRow) bool {
+		rows, next = append(slices.Clone(fresh), slices.DeleteFunc(slices.Clone(h.items.rows), func(r snapshot.HistoryRow) bool {
 			return slices.ContainsFunc(fresh, func(f snapshot.HistoryRow) bool { return f.UID == r.UID })
 		})...), h.next
 	}
@@ -157,52 +134,9 @@ func (h *historyScreen) refresh(*State) {
 	h.setRows(rows, next)
 }
 
-// setRows sets the rows and derives the lines of the list: equal failures in a row are folded
-// unless they were opened.
 func (h *historyScreen) setRows(rows []snapshot.HistoryRow, next string) {
-	h.rows, h.next = rows, next
-	items := make([]historyItem, 0, len(rows))
-	for i := 0; i < len(rows); {
-		n := 1
-		for i+n < len(rows) && sameFailure(rows[i], rows[i+n]) {
-			n++
-		}
-		group, show := "", n
-		if n >= foldMin {
-			group = rows[i].UID
-			if !slices.Contains(h.unfolded, group) {
-				show = foldShown
-			}
-		}
-		for k := range show {
-			items = append(items, historyItem{row: &rows[i+k], group: group})
-		}
-		if show < n {
-			items = append(items, historyItem{row: &rows[i+show], folded: n - show, oldest: rows[i+n-1].Finished, group: group})
-		}
-		i += n
-	}
-	h.items.show(items, historyItem.key)
-}
-
-func sameFailure(a, b snapshot.HistoryRow) bool {
-	return a.State != "success" && a.State == b.State && a.Namespace == b.Namespace && a.Repository == b.Repository &&
-		a.Action == b.Action && recordResult(a) == recordResult(b)
-}
-
-// unfold opens the equal rows under the cursor, or folds them again.
-func (h *historyScreen) unfold(s *State) {
-	at := h.items.here()
-	if at == nil || at.group == "" {
-		s.showToast("nothing is folded here", false)
-		return
-	}
-	if i := slices.Index(h.unfolded, at.group); i >= 0 {
-		h.unfolded = slices.Delete(slices.Clone(h.unfolded), i, i+1)
-	} else {
-		h.unfolded = append(slices.Clip(h.unfolded[max(len(h.unfolded)-trailLength, 0):]), at.group)
-	}
-	h.setRows(h.rows, h.next)
+	h.next = next
+	h.items.show(rows, func(r snapshot.HistoryRow) string { return r.UID })
 }
 
 // draw draws the list, with the filter above it and the record under the cursor below.
@@ -212,7 +146,7 @@ func (h *historyScreen) draw(p *view, at widget.Rect) {
 	if at.H >= 14 && len(h.items.rows) > 0 {
 		var below widget.Rect
 		at, below = at.Top(at.H - min(8, at.H/3+1))
-		h.drawRecord(p, below, *h.items.here().row)
+		h.drawRecord(p, below, *h.items.here())
 	}
 	h.drawList(p, at)
 }
@@ -227,12 +161,12 @@ func (h *historyScreen) drawFilter(p *view, at widget.Rect) {
 // note returns the number of shown and of all rows.
 func (h *historyScreen) note(p *view) string {
 	asked := h.page.request
-	switch shown := text.Thousands(len(h.rows)); {
-	case asked != nil && (h.filter != asked.filter || asked.after != "" && len(h.rows) < historyPage), !h.known && h.page.err == "":
+	switch shown := text.Thousands(len(h.items.rows)); {
+	case asked != nil && (h.filter != asked.filter || asked.after != "" && len(h.items.rows) < historyPage), !h.known && h.page.err == "":
 		return "looking" + p.G.More
 	case h.next != "":
 		return fmt.Sprintf("the newest %s of %s jobs", shown, text.Thousands(h.all))
-	case len(h.rows) == h.all:
+	case len(h.items.rows) == h.all:
 		return text.Plural(h.all, "job")
 	default:
 		return fmt.Sprintf("%s of %s jobs", shown, text.Thousands(h.all))
@@ -244,26 +178,19 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 	if h.next != "" && foot != "" {
 		foot += "+"
 	}
-	type item = historyItem
-	plain := func(text func(r snapshot.HistoryRow) string) func(item, int) (string, widget.Role) {
-		return func(i item, _ int) (string, widget.Role) { return text(*i.row), widget.RolePlain }
-	}
-	state := func(text func(state string) string) func(item, int) (string, widget.Role) {
-		return func(i item, _ int) (string, widget.Role) { return text(i.row.State), widget.StateRole(i.row.State) }
+	plain := widget.Plain[snapshot.HistoryRow]
+	state := func(text func(state string) string) func(snapshot.HistoryRow, int) (string, widget.Role) {
+		return func(r snapshot.HistoryRow, _ int) (string, widget.Role) {
+			return text(r.State), widget.StateRole(r.State)
+		}
 	}
 	repository, result := 14, 12
 	if at.W < 50 { // the name of the repository stays at the least width too
 		repository, result = 10, 9
 	}
-	table := widget.Table[item]{
+	table := widget.Table[snapshot.HistoryRow]{
 		Grow: 9,
-		Note: func(i item) string {
-			if i.folded == 0 {
-				return ""
-			}
-			return fmt.Sprintf("%s %d more like these, back to %s; + unfolds", p.G.More, i.folded, widget.ClockTime(i.oldest, p.Now))
-		},
-		Columns: []widget.Column[item]{
+		Columns: []widget.Column[snapshot.HistoryRow]{
 			{Width: 1, Cell: state(p.StateGlyph)},
 			{Head: "FINISHED", Width: 12, Cell: plain(func(r snapshot.HistoryRow) string { return widget.DayTime(r.Finished, p.Now) })},
 			{Head: "REPOSITORY", Width: repository, Wide: 20, Rank: 1, Cell: plain(func(r snapshot.HistoryRow) string { return r.Repository })},
@@ -282,7 +209,7 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 		},
 	}
 	drawList(p, at, widget.Box{Title: "History", Note: "newest first", Foot: foot, Focused: true},
-		func(s *State) *list[item] { return &s.history.items }, table, h.whyEmpty(p))
+		func(s *State) *list[snapshot.HistoryRow] { return &s.history.items }, table, h.whyEmpty(p))
 }
 
 func (h *historyScreen) whyEmpty(p *view) []string {

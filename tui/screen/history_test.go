@@ -149,52 +149,33 @@ func TestHistoryScreen(t *testing.T) {
 	t.Parallel()
 	src := &archive{rows: failedRows(34)}
 	s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "4"), src)
-	t.Run("equal failures are folded and opened", func(t *testing.T) {
-		items := s.history.items.rows
-		if len(items) != foldShown+1+2 || items[foldShown].folded != 34-foldShown {
-			t.Fatalf("%d lines, the fold stands for %d", len(items), items[foldShown].folded)
-		}
-		opened := press(s, "down", "down", "down", "enter")
-		if n := len(opened.history.items.rows); n != 36 || opened.screen != screenHistory {
-			t.Errorf("enter on the fold: %d lines", n)
-		}
-		if n := len(press(opened, "up", "+").history.items.rows); n != len(items) {
-			t.Errorf("+ on one of them must fold again: %d lines", n)
-		}
-		if n := len(press(opened, "up", "+", "+").history.items.rows); n != 36 {
-			t.Errorf("+ must unfold from a row: %d lines", n)
-		}
-		if got := press(s, "end", "+"); got.toast == "" {
-			t.Error("nothing is folded at the end, and nothing says so")
-		}
-	})
 	// A job has finished since the rows were fetched.
 	old := s
 	old.history.changes++
 	t.Run("a filter is looked up and what it means is asked", func(t *testing.T) {
 		at := settle(t, press(old, "/", "s", "t", "a", "t", "e", ":", "w", "a", "r", "n", "i", "n", "g", "enter"), src)
-		if rows := at.history.rows; len(rows) != 1 || rows[0].UID != "warn" {
+		if rows := at.history.items.rows; len(rows) != 1 || rows[0].UID != "warn" {
 			t.Fatalf("%d rows", len(rows))
 		}
 		if q := src.asked[len(src.asked)-1]; !slices.Equal(q.States, []string{"warning"}) || q.Limit != historyPage {
 			t.Errorf("asked %+v", q)
 		}
-		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 || at.screen != screenHistory {
-			t.Errorf("esc: %d rows on screen %d", len(at.history.rows), at.screen)
+		if at = settle(t, press(at, "esc"), src); len(at.history.items.rows) != 36 || at.screen != screenHistory {
+			t.Errorf("esc: %d rows on screen %d", len(at.history.items.rows), at.screen)
 		}
 	})
 	t.Run("a filter that means nothing lets nothing through and says so", func(t *testing.T) {
 		asked := len(src.asked)
 		at := settle(t, press(s, "/", "s", "t", "a", "t", "e", ":", "x", "enter"), src)
-		if len(at.history.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q snapshot.HistoryQuery) bool { return len(q.States) > 0 }) {
-			t.Errorf("%d rows, asked %+v", len(at.history.rows), src.asked[asked:])
+		if len(at.history.items.rows) != 0 || slices.ContainsFunc(src.asked[asked:], func(q snapshot.HistoryQuery) bool { return len(q.States) > 0 }) {
+			t.Errorf("%d rows, asked %+v", len(at.history.items.rows), src.asked[asked:])
 		}
 		if frame := render(at, 80, 24, at.Caps); !strings.Contains(frame, "state:x is none of success") ||
 			!strings.Contains(frame, "0 of 36 jobs") {
 			t.Errorf("it is not said:\n%s", frame)
 		}
-		if at = settle(t, press(at, "esc"), src); len(at.history.rows) != 36 {
-			t.Errorf("after esc: %d rows", len(at.history.rows))
+		if at = settle(t, press(at, "esc"), src); len(at.history.items.rows) != 36 {
+			t.Errorf("after esc: %d rows", len(at.history.items.rows))
 		}
 	})
 	t.Run("an answer that comes late is not shown", func(t *testing.T) {
@@ -202,8 +183,8 @@ func TestHistoryScreen(t *testing.T) {
 		typed, second := press(typed, "backspace", "w", "e", "s", "t").Fetch()
 		late := first(t.Context(), src)
 		typed = second(t.Context(), src)(typed)
-		if got := late(typed); len(got.history.rows) != 2 || got.history.filter != "west" {
-			t.Errorf("%d rows of %q", len(got.history.rows), got.history.filter)
+		if got := late(typed); len(got.history.items.rows) != 2 || got.history.filter != "west" {
+			t.Errorf("%d rows of %q", len(got.history.items.rows), got.history.filter)
 		}
 	})
 	t.Run("one lookup runs at a time", func(t *testing.T) {
@@ -227,8 +208,8 @@ func TestHistoryScreen(t *testing.T) {
 		}
 		at.Now = at.Now.Add(historyMinAge)
 		at = settle(t, at, more)
-		if len(at.history.rows) != 37 || at.history.rows[0].UID != "new" || at.history.items.cursor != was {
-			t.Errorf("%d rows, the first %q, cursor %q", len(at.history.rows), at.history.rows[0].UID, at.history.items.cursor)
+		if len(at.history.items.rows) != 37 || at.history.items.rows[0].UID != "new" || at.history.items.cursor != was {
+			t.Errorf("%d rows, the first %q, cursor %q", len(at.history.items.rows), at.history.items.rows[0].UID, at.history.items.cursor)
 		}
 	})
 	t.Run("a row tells of which repository it is, at the least width as well", func(t *testing.T) {
@@ -256,8 +237,8 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	t.Run("h shows the history of a repository", func(t *testing.T) {
 		at := settle(t, press(shown(testSnapshot(), widget.Caps{}), "3", "down", "h"), src)
-		if at.screen != screenHistory || len(at.history.rows) != 34 {
-			t.Errorf("screen %d, %d rows", at.screen, len(at.history.rows))
+		if at.screen != screenHistory || len(at.history.items.rows) != 34 {
+			t.Errorf("screen %d, %d rows", at.screen, len(at.history.items.rows))
 		}
 	})
 	t.Run("a lookup that is ended is done again", func(t *testing.T) {
@@ -286,8 +267,8 @@ func TestHistoryScreen(t *testing.T) {
 			t.Errorf("the screen does not say so:\n%s", frame)
 		}
 		at.Now = at.Now.Add(historyMinAge)
-		if at = settle(t, at, src); len(at.history.rows) != 36 {
-			t.Errorf("after the fault: %d rows", len(at.history.rows))
+		if at = settle(t, at, src); len(at.history.items.rows) != 36 {
+			t.Errorf("after the fault: %d rows", len(at.history.items.rows))
 		}
 	})
 }
@@ -301,8 +282,8 @@ func TestHistoryIsReadInPages(t *testing.T) {
 			Finished: noon.Add(-time.Duration(i) * time.Second)})
 	}
 	s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "4"), src)
-	if len(s.history.rows) != historyPage {
-		t.Fatalf("%d rows at first", len(s.history.rows))
+	if len(s.history.items.rows) != historyPage {
+		t.Fatalf("%d rows at first", len(s.history.items.rows))
 	}
 	for i := range maxHistoryRows + 50 {
 		s = settle(t, press(s, "down"), src)

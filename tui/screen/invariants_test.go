@@ -133,8 +133,8 @@ func (s State) onList() (label string, ok bool) {
 	switch {
 	case s.screen == screenHistory:
 		at := s.history.items.here()
-		if _, problem := s.history.query(&s); at != nil && at.folded == 0 && problem == "" {
-			return at.row.Name[:7], true // the name begins like its repository
+		if _, problem := s.history.query(&s); at != nil && problem == "" {
+			return at.Name[:7], true // the name begins like its repository
 		}
 	case s.screen == screenSources:
 		if from := s.sources.here(); from != nil {

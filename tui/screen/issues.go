@@ -166,7 +166,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 
 // openIssue shows the subject of an error: the changed file, the job, the repository or the source, else the agent.
 func openIssue(s *State, e issue) {
-	kinds := map[string]string{"job": snapshot.SubjectJob, "repo": snapshot.SubjectRepository, "source": snapshot.SubjectSource}
+	kinds := map[string]string{"job": onJob, "repo": onRepo, "source": onSource}
 	for o := range s.objects(kinds[e.kind]) {
 		if o.Name != e.name || o.job != nil && e.repo != "" && o.job.Repository != e.repo {
 			continue

@@ -277,7 +277,7 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 	if len(src.watched) != 1 || src.watched[0] != "default/lab-east" {
 		t.Fatalf("asked %q", src.watched)
 	}
-	for _, want := range []string{"the last 5 jobs, since 13:57:37Z; limpet repo test lab-east looks why", "Recent jobs"} {
+	for _, want := range []string{"Recent jobs"} {
 		if !strings.Contains(frame(s), want) {
 			t.Errorf("no word of %q in\n%s", want, frame(s))
 		}
@@ -334,7 +334,7 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 	})
 	t.Run("another repository does not show the jobs of this one", func(t *testing.T) {
 		other := press(s, "esc", "down", "enter")
-		if f := frame(other); len(other.repo.rows.rows) != 2 || strings.Contains(f, "failed") || strings.Contains(f, "the last 5") {
+		if f := frame(other); len(other.repo.rows.rows) != 2 || strings.Contains(f, "failed") {
 			t.Errorf("%d jobs:\n%s", len(other.repo.rows.rows), f)
 		}
 	})

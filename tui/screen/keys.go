@@ -63,8 +63,7 @@ func keyTable() []command {
 		act  = "ACT"
 		app  = "APP"
 	)
-	atSources, atJob, atDiff, atHistory := []screenID{screenSources, screenSource}, []screenID{screenDetail}, []screenID{screenDiff},
-		[]screenID{screenHistory}
+	atSources, atJob, atDiff := []screenID{screenSources, screenSource}, []screenID{screenDetail}, []screenID{screenDiff}
 	panes := unless(func(s *State) bool { return s.panes() != nil }, "this screen has one pane")
 	rows := unless(func(s *State) bool { return s.hasLists() && len(s.list().keys) > 0 }, "there is nothing under the cursor")
 	table := []command{
@@ -112,7 +111,6 @@ func keyTable() []command {
 		{press: "/", words: "filter", group: view, do: func(s *State) { s.filterLine.typing = true }, refuses: unless((*State).filterable,
 			"there is nothing to filter on this screen")},
 		{press: "h", words: "its history", group: view, not: atSources, do: openHistory, line: (*State).historyLine},
-		{press: "+", words: "unfold, fold", group: view, on: atHistory, do: func(s *State) { s.history.unfold(s) }},
 		{press: "p", words: "pull changes", group: act, not: atSources, verb: snapshot.Pull},
 		{press: "P", words: "full pull", group: act, not: atSources, asks: true, verb: snapshot.PullFull},
 		{press: "x", words: "cancel", group: act, not: atSources, asks: true, verb: snapshot.Cancel},

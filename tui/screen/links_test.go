@@ -90,14 +90,6 @@ func TestClicks(t *testing.T) {
 		if at = click(s, "3 Repos"); at.screen != screenRepos {
 			t.Errorf("a click on a tab shows screen %d", at.screen)
 		}
-		past := settle(t, press(s, "4"), &archive{rows: failedRows(34)})
-		if at = click(past, "more like these"); len(at.history.items.rows) != len(past.history.items.rows) ||
-			at.history.items.cursor != past.history.items.rows[foldShown].key() {
-			t.Errorf("a click on a fold: %d lines, cursor %q", len(at.history.items.rows), at.history.items.cursor)
-		}
-		if at = click(at, "more like these"); len(at.history.items.rows) != 36 {
-			t.Errorf("the second click leaves %d lines", len(at.history.items.rows))
-		}
 	}
 	t.Run("the first click on a row selects it, on every list", func(t *testing.T) {
 		src := &archive{lately: failedRows(5), comparison: changed()}

@@ -20,15 +20,15 @@ type object struct {
 }
 
 func jobObject(j *snapshot.Job) object {
-	return object{job: j, Subject: snapshot.Subject{Kind: snapshot.SubjectJob, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}
+	return object{job: j, Subject: snapshot.Subject{Kind: onJob, Namespace: j.Namespace, Name: j.Name, UID: j.UID}}
 }
 
 func repoObject(r *snapshot.Repo) object {
-	return object{repo: r, Subject: snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: r.Namespace, Name: r.Name, UID: r.UID}}
+	return object{repo: r, Subject: snapshot.Subject{Kind: onRepo, Namespace: r.Namespace, Name: r.Name, UID: r.UID}}
 }
 
 func sourceObject(from *snapshot.Source) object {
-	return object{source: from, Subject: snapshot.Subject{Kind: snapshot.SubjectSource, Namespace: from.Namespace, Name: from.Name,
+	return object{source: from, Subject: snapshot.Subject{Kind: onSource, Namespace: from.Namespace, Name: from.Name,
 		UID: from.UID}}
 }
 
@@ -49,11 +49,11 @@ func (u *subject) selection(*State) []object {
 
 func (s *inventory) objects(kind string) iter.Seq[object] {
 	return func(yield func(object) bool) {
-		for i := 0; kind == snapshot.SubjectJob && i < len(s.Snap.Jobs) && yield(jobObject(&s.Snap.Jobs[i])); i++ {
+		for i := 0; kind == onJob && i < len(s.Snap.Jobs) && yield(jobObject(&s.Snap.Jobs[i])); i++ {
 		}
-		for i := 0; kind == snapshot.SubjectRepository && i < len(s.Snap.Repos) && yield(repoObject(&s.Snap.Repos[i])); i++ {
+		for i := 0; kind == onRepo && i < len(s.Snap.Repos) && yield(repoObject(&s.Snap.Repos[i])); i++ {
 		}
-		for i := 0; kind == snapshot.SubjectSource && i < len(s.Snap.Sources) && yield(sourceObject(&s.Snap.Sources[i])); i++ {
+		for i := 0; kind == onSource && i < len(s.Snap.Sources) && yield(sourceObject(&s.Snap.Sources[i])); i++ {
 		}
 	}
 }
@@ -144,7 +144,7 @@ func (s *State) shownBy() string {
 	if s.screen == screenChanges || s.screen == screenDiff {
 		return s.command("show", s.detail.object)
 	}
-	if len(s.selected) == 0 || s.selected[0].Kind == snapshot.SubjectJob && s.selected[0].UID == "" {
+	if len(s.selected) == 0 || s.selected[0].Kind == onJob && s.selected[0].UID == "" {
 		return ""
 	}
 	return s.command("show", s.selected[0])

@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"strings"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -84,16 +83,9 @@ func (p *view) eventList(at widget.Rect) {
 	}
 }
 
-// welcomeLine is a line of the first screen of a fresh limpet, which introduces it and offers two
-// choices: work with its own API, or connect to a server. A small screen has only commands.
-type welcomeLine struct {
-	rank int // 0: it is always shown, 2: only if there is room for all
-	role widget.Role
-	text string
-}
-
+// drawWelcome draws the first screen of a fresh limpet, which introduces it and offers two choices: work with its own API,
+// or connect to a server. A small screen has only the commands.
 func (p *view) drawWelcome(at widget.Rect) {
-	const title, command, plain = widget.RoleTitle, widget.RoleKey, widget.RolePlain
 	start, ask := "limpet", "Grafana's provisioning API, or any Kubernetes API. Quit, then start:"
 	if p.Source != Standalone {
 		start = "limpet --daemon"
@@ -101,32 +93,21 @@ func (p *view) drawWelcome(at widget.Rect) {
 	if p.SetUp {
 		ask = "Grafana's provisioning API, or any Kubernetes API. Enter asks three questions and writes them down. Or quit, then start:"
 	}
+	const head, command, words = "#", "$", ""
+	lines := [][2]string{{words, "limpet keeps Grafana dashboards in step with Git. Nothing is set up yet."}, {}, {head, "Work on this machine"},
+		{words, "limpet serves its own API here. In another terminal:"}, {command, "limpet repo create NAME --url URL"},
+		{command, "limpet apply -f FILE"}, {words, "The repository appears here by itself and is pulled."}, {},
+		{head, "Connect to a server"}, {words, ask}, {command, start + " --provisioning-server-url URL --token-file FILE"},
+		{command, start + " --kubeconfig FILE"}, {}, {words, "To see it at work first: limpet demo"}}
 	var out []widget.TextLine
-	for most := 2; most >= 0 && (out == nil || len(out) > at.H-2); most-- {
-		out = nil
-		for _, l := range []welcomeLine{
-			{2, plain, "limpet keeps Grafana dashboards in step with Git. Nothing is set up yet."},
-			{2, plain, ""},
-			{1, title, "Work on this machine"},
-			{2, plain, "limpet serves its own API here. In another terminal:"},
-			{0, command, "limpet repo create NAME --url URL"},
-			{2, command, "limpet apply -f FILE"},
-			{2, plain, "The repository appears here by itself and is pulled."},
-			{2, plain, ""},
-			{1, title, "Connect to a server"},
-			{2, plain, ask},
-			{0, command, start + " --provisioning-server-url URL --token-file FILE"},
-			{2, command, start + " --kubeconfig FILE"},
-			{2, plain, ""},
-			{2, plain, "To see it at work first: limpet demo"},
-		} {
-			margin := map[widget.Role]string{plain: "  ", command: strings.Repeat(" ", 2*most)}[l.role]
-			for _, part := range widget.Wrap(l.text, at.W-6-len(margin)) {
-				if l.rank <= most {
-					out = append(out, widget.Styled(l.role, margin+part))
-				}
-			}
+	for _, l := range lines {
+		style := map[string]widget.TextLine{head: {Role: widget.RoleTitle}, command: {Role: widget.RoleKey, Text: "    "}, words: {Text: "  "}}[l[0]]
+		for _, part := range widget.Wrap(l[1], at.W-6-len(style.Text)) {
+			out = append(out, widget.Styled(style.Role, style.Text+part))
 		}
+	}
+	if len(out) > at.H-2 {
+		out = widget.Wrapped(widget.Wrapped(nil, widget.RoleKey, lines[4][1], at.W-6), widget.RoleKey, lines[10][1], at.W-6)
 	}
 	p.Panel(at, widget.Box{Title: "First steps", Foot: p.Snap.Agent.StorePath, Focused: true}, out)
 }

@@ -289,17 +289,13 @@ func commands(s *State) []command {
 	for i, name := range widget.Themes {
 		out = append(out, command{words: "theme " + name, label: "T", refuses: colourRefusal, do: func(s *State) { setTheme(s, i) }})
 	}
-	out = append(out,
-		command{words: "drain", note: "claim nothing new", line: plain("limpet drain"), refuses: drainRefusal(true),
-			do: func(s *State) {
-				s.overlay = confirm{title: "Drain this agent?", lines: []string{"What runs goes on to its end. Nothing new is claimed until " +
-					"somebody ends this, or the agent is started again."},
-					choices: []choice{{"y", "Yes", func(s *State) { s.sendPlain(snapshot.Drain, "drain asked for") }}}}
-			}},
-		command{words: "drain --off", note: "claim again", line: plain("limpet drain --off"), refuses: drainRefusal(false),
-			do: func(s *State) { s.sendPlain(snapshot.Undrain, "claims jobs again") }},
-	)
-	for _, kind := range []string{snapshot.SubjectRepository, snapshot.SubjectSource, snapshot.SubjectJob} {
+	drain := confirm{title: "Drain this agent?", lines: []string{"What runs goes on to its end. Nothing new is claimed until somebody ends " +
+		"this, or the agent is started again."},
+		choices: []choice{{"y", "Yes", func(s *State) { s.sendPlain(snapshot.Drain, "drain asked for") }}}}
+	out = append(out, command{words: "drain", note: "claim nothing new", line: plain("limpet drain"), refuses: drainRefusal(true),
+		do: func(s *State) { s.overlay = drain }}, command{words: "drain --off", note: "claim again", line: plain("limpet drain --off"),
+		refuses: drainRefusal(false), do: func(s *State) { s.sendPlain(snapshot.Undrain, "claims jobs again") }})
+	for _, kind := range []string{onRepo, onSource, onJob} {
 		for o := range s.objects(kind) {
 			out = append(out, commandsFor(o)...)
 		}
@@ -350,60 +346,59 @@ func missing(o object) func(*State) string {
 	}
 }
 
+// commandsFor returns the commands of one object: those of the keys that act on its kind, then the others.
 func commandsFor(o object) (out []command) {
-	act := func(words, note, label string, v Verb) {
-		out = append(out, command{words: words, note: note, label: label}.sending(v, o))
-	}
-	show := func(words, note string) {
-		out = append(out, command{words: words, note: note, label: "enter", refuses: missing(o), do: func(s *State) { s.goObject(o) },
-			line: func(s *State) string { return s.command("show", o) }})
-	}
-	test := func(words string) {
-		out = append(out, command{words: words, note: "its host and its credentials", label: "t", do: func(s *State) { openPopup(s, o, true) },
-			line:    func(s *State) string { return s.command("test", o) },
-			refuses: func(s *State) string { return cmp.Or(s.testsRefused(), missing(o)(s)) }})
-	}
-	suspend := func(name string, off, on Verb) {
-		if o.suspended() {
-			act("resume "+name, "", "s", on)
-		} else {
-			act("suspend "+name, "asks", "s", off)
-		}
-	}
-	filter := "repo:" + o.Name
-	switch name := o.Name; o.Kind {
-	case snapshot.SubjectJob:
-		show("go job "+name, o.job.State+" "+o.job.Repository)
-		act("cancel "+name, o.job.Repository+", asks", "x", snapshot.Cancel)
-		act("retry "+name, o.job.Repository+", asks", "r", snapshot.Retry)
-	case snapshot.SubjectSource:
-		show("go source "+name, sourceState(*o.source))
-		act("reconcile "+name, "its controller looks now", "p", snapshot.Reconcile)
-		suspend("source "+name, snapshot.SuspendSource, snapshot.ResumeSource)
-		test("test source " + name)
+	add := func(c command) { out = append(out, c) }
+	name, noun, about, filter := o.Name, "repo", "", "repo:"+o.Name
+	switch {
+	case o.job != nil:
+		noun, about = "job", o.job.State+" "+o.job.Repository
+	case o.source != nil:
+		noun, about = "source", sourceState(*o.source)
 	default:
-		act("pull "+name, "what has changed", "p", snapshot.Pull)
-		act("pull "+name+" --full", "everything, asks", "P", snapshot.PullFull)
-		show("go repo "+name, o.repo.Title)
-		out = append(out, command{words: "filter " + filter, note: "jobs and repositories", label: "/", do: func(s *State) {
-			if s.screen != screenOverview && s.screen != screenHistory {
-				s.goTo(screenJobs)
-			}
-			s.setFilter(filter)
-		}}, command{words: "history " + filter, note: "what has ended", label: "h",
-			line: plain("limpet history list --repository " + widget.Quote(name)), do: func(s *State) {
-				s.goTo(screenHistory)
-				s.setFilter(filter)
-			}})
-		suspend(name, snapshot.Suspend, snapshot.Resume)
-		test("test " + name)
-		for _, action := range gitWriteActions { // they have no key: the command line asks for the parameters
-			create := func(s *State) string {
-				return strings.Replace(s.command("create", o), "limpet repo", "limpet job", 1) + " --action " + action
-			}
-			out = append(out, command{words: action + " " + name, note: "copies the command", line: create,
-				do: func(s *State) { s.copied(create(s)) }})
+		about = o.repo.Title
+	}
+	for _, b := range bindings {
+		v := b.verb
+		if v == "" || verbs[v].kind != o.Kind {
+			continue
 		}
+		if o.suspended() {
+			v = cmp.Or(verbs[v].flips, v)
+		}
+		words := strings.ReplaceAll(string(v), "-", " ") + " " + name
+		if v == snapshot.PullFull {
+			words = "pull " + name + " --full"
+		}
+		add(command{words: words, note: b.words + widget.When(verbs[v].asks, ", asks"), label: b.label}.sending(v, o))
+	}
+	add(command{words: "go " + noun + " " + name, note: about, label: "enter", refuses: missing(o),
+		do: func(s *State) { s.goObject(o) }, line: func(s *State) string { return s.command("show", o) }})
+	if o.job != nil {
+		return out
+	}
+	add(command{words: "test " + name, note: "its host and its credentials", label: "t", do: func(s *State) { openPopup(s, o, true) },
+		line:    func(s *State) string { return s.command("test", o) },
+		refuses: func(s *State) string { return cmp.Or(s.testsRefused(), missing(o)(s)) }})
+	if o.source != nil {
+		return out
+	}
+	add(command{words: "filter " + filter, note: "jobs and repositories", label: "/", do: func(s *State) {
+		if s.screen != screenOverview && s.screen != screenHistory {
+			s.goTo(screenJobs)
+		}
+		s.setFilter(filter)
+	}})
+	add(command{words: "history " + filter, note: "what has ended", label: "h",
+		line: plain("limpet history list --repository " + widget.Quote(name)), do: func(s *State) {
+			s.goTo(screenHistory)
+			s.setFilter(filter)
+		}})
+	for _, action := range gitWriteActions { // they have no key: the command line asks for the parameters
+		create := func(s *State) string {
+			return strings.Replace(s.command("create", o), "limpet repo", "limpet job", 1) + " --action " + action
+		}
+		add(command{words: action + " " + name, note: "copies the command", line: create, do: func(s *State) { s.copied(create(s)) }})
 	}
 	return out
 }

@@ -161,7 +161,7 @@ func (p *player) violation(before State, moved, isSnapshot bool) string {
 		{"errors", len(s.issues.list), maxIssues},
 		{"filters", len(s.filterLine.past), maxFilters}, {"marks", max(len(s.jobs.marks), len(s.repos.marks), len(s.sources.marks)),
 			maxMarks}, {"letters of a line", lineOf(before, s), widget.MaxLine},
-		{"rows of the history", len(s.history.rows), maxHistoryRows}, {"unfolded rows", len(s.history.unfolded), trailLength + 1},
+		{"rows of the history", len(s.history.items.rows), maxHistoryRows},
 	} {
 		if b.is > b.most {
 			return fmt.Sprintf("%d %s, at most %d", b.is, b.of, b.most)

@@ -39,7 +39,8 @@ type State struct {
 	// The overlay, and the state that all screens share.
 	overlay    overlay // handles the keys; nil = none
 	filterLine filterLine
-	leaving    leaving
+	whenIdle   bool                         // quit when no job of the agent runs
+	drained    bool                         // the agent was drained for it
 	popupText  fetched[popupKey, popupText] // of the last popup
 	popups     int                          // counts them
 	issues     issues
@@ -77,12 +78,6 @@ type answer struct {
 	toast    string
 	toastBad bool
 	out      Outcome
-}
-
-// leaving is a quit that waits until no job runs.
-type leaving struct {
-	whenIdle bool // quit when no job of the agent runs
-	drained  bool // the agent was drained for it
 }
 
 // Screen is one screen. It holds its own position and reads the rest from the State that it is
@@ -137,59 +132,51 @@ const (
 	repoHints = "^v move|enter open|tab pane|p pull|P full|s suspend|h history|/ filter|t test|y YAML"
 )
 
-// screens describes the screens; those with a tab have a name, a key, and the command that shows
-// their contents. hints are the useful keys, the most useful first; help and quit are added.
+// screens describes the screens; those with a tab have a name, a key, a label, and the command that shows their contents.
+// hints are the useful keys, the most useful first; help and quit are added.
 var screens = [screenCount]struct {
-	name, key, command string
-	under              screenID // the screen whose tab is marked
-	hints              string
+	name, key, label, command string
+	under                     screenID // the screen whose tab is marked
+	hints                     string
+	of                        func(*State) Screen
 }{
-	screenOverview: {"overview", "1", "limpet status", screenOverview, jobHints},
-	screenJobs:     {"jobs", "2", "limpet job list", screenJobs, jobHints},
-	screenRepos:    {"repositories", "3", "limpet repo list", screenRepos, repoHints},
-	screenDetail: {under: screenJobs,
+	screenOverview: {"overview", "1", "Overview", "limpet status", screenOverview, jobHints,
+		func(s *State) Screen { return &s.overview }},
+	screenJobs: {"jobs", "2", "Jobs", "limpet job list", screenJobs, jobHints, func(*State) Screen { return jobsScreen{} }},
+	screenRepos: {"repositories", "3", "Repos", "limpet repo list", screenRepos, repoHints,
+		func(*State) Screen { return reposScreen{} }},
+	screenHistory: {"history", "4", "History", "limpet history list", screenHistory, "^v move|enter open|/ filter|esc back",
+		func(s *State) Screen { return &s.history }},
+	screenAgent: {"agent", "5", "Agent", "limpet status", screenAgent, "^v scroll|esc back",
+		func(s *State) Screen { return &s.agent }},
+	screenSources: {"sources", "6", "Sources", "limpet source list", screenSources,
+		"^v move|enter open|p look now|s suspend|t test|/ filter|o sort|u url|c commit",
+		func(*State) Screen { return sourcesScreen{} }},
+	screenDetail: {under: screenJobs, of: func(s *State) Screen { return &s.detail },
 		hints: "esc back|^v scroll|tab section|d changes|z zoom|x cancel|p pull|f follow|/ find|u url"},
-	screenRepo: {under: screenRepos,
+	screenRepo: {under: screenRepos, of: func(s *State) Screen { return &s.repo },
 		hints: "esc back|enter job|p pull|P full|s suspend|t test|h history|u url|c commit"},
-	screenHistory: {"history", "4", "limpet history list", screenHistory, "^v move|enter open|/ filter|+ unfold|esc back"},
-	screenAgent:   {"agent", "5", "limpet status", screenAgent, "^v scroll|esc back"},
-	screenChanges: {under: screenJobs, hints: "^v move|enter old against new|/ find|esc back"},
-	screenDiff:    {under: screenJobs, hints: "^v scroll|n next change|w wrap|/ find|esc back"},
-	screenSources: {"sources", "6", "limpet source list", screenSources,
-		"^v move|enter open|p look now|s suspend|t test|/ filter|o sort|u url|c commit"},
-	screenSource: {under: screenSources, hints: "esc back|p look now|s suspend|t test|u url|c commit|Y command"},
+	screenChanges: {under: screenJobs, of: func(s *State) Screen { return &s.changes },
+		hints: "^v move|enter old against new|/ find|esc back"},
+	screenDiff: {under: screenJobs, of: func(s *State) Screen { return &s.diff },
+		hints: "^v scroll|n next change|w wrap|/ find|esc back"},
+	screenSource: {under: screenSources, of: func(s *State) Screen { return &s.source },
+		hints: "esc back|p look now|s suspend|t test|u url|c commit|Y command"},
 }
 
 // tabs are the screens with a tab, in the order of their keys.
 var tabs = []screenID{screenOverview, screenJobs, screenRepos, screenHistory, screenAgent, screenSources}
 
-func (s *State) at(id screenID) Screen {
-	return [screenCount]Screen{
-		screenOverview: &s.overview,
-		screenJobs:     jobsScreen{},
-		screenRepos:    reposScreen{},
-		screenDetail:   &s.detail,
-		screenRepo:     &s.repo,
-		screenHistory:  &s.history,
-		screenAgent:    &s.agent,
-		screenChanges:  &s.changes,
-		screenDiff:     &s.diff,
-		screenSources:  sourcesScreen{},
-		screenSource:   &s.source,
-	}[id]
-}
+func (s *State) at(id screenID) Screen { return screens[id].of(s) }
 
-// tabText returns the text of a tab: its key and its words.
+// tabText returns the text of a tab: its key, its label, and how many objects it has.
 func (s *facts) tabText(id screenID) string {
-	words := map[screenID]string{
-		screenOverview: "Overview",
-		screenJobs:     "Jobs " + text.Thousands(s.Snap.Counts.All()),
-		screenRepos:    "Repos " + text.Thousands(len(s.Snap.Repos)),
-		screenHistory:  "History",
-		screenAgent:    "Agent",
-		screenSources:  "Sources " + text.Thousands(len(s.Snap.Sources)),
+	txt := screens[id].key + " " + screens[id].label
+	counts := map[screenID]int{screenJobs: s.Snap.Counts.All(), screenRepos: len(s.Snap.Repos), screenSources: len(s.Snap.Sources)}
+	if n, ok := counts[id]; ok {
+		txt += " " + text.Thousands(n)
 	}
-	return screens[id].key + " " + words[id]
+	return txt
 }
 
 func (s *State) available(id screenID) bool {
@@ -298,8 +285,8 @@ func (s *answer) showToast(text string, bad bool) { s.toast, s.toastBad = text, 
 
 // goObject shows the screen of an object.
 func (s *State) goObject(o object) {
-	s.goTo(map[string]screenID{snapshot.SubjectJob: screenDetail, snapshot.SubjectRepository: screenRepo,
-		snapshot.SubjectSource: screenSource}[o.Kind])
+	s.goTo(map[string]screenID{onJob: screenDetail, onRepo: screenRepo,
+		onSource: screenSource}[o.Kind])
 	s.showObject(o)
 }
 

@@ -60,9 +60,7 @@ func (c *Canvas) Put(x, y, limit int, r Role, text string) int {
 }
 
 // PutLine writes a line of text and marks a cut.
-func (c *Canvas) PutLine(x, y, limit int, l TextLine) {
-	c.PutCut(x, y, limit, l.Role, l.Text)
-}
+func (c *Canvas) PutLine(x, y, limit int, l TextLine) { c.PutCut(x, y, limit, l.Role, l.Text) }
 
 // PutCut writes text and marks a cut.
 func (c *Canvas) PutCut(x, y, limit int, r Role, text string) {
