@@ -114,12 +114,9 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 		i.History, i.HistoryBytes = m.Counters[frame.History].N, m.Counters[frame.History].Bytes
 		i.Objects, i.Facts, i.Secrets = m.Counters[frame.Objects].N, m.Counters[frame.Facts].N, m.Counters[frame.Secrets].N
 		i.FreeBytes = (&file{db: v.tx.DB()}).free()
-		bk := v.tx.Bucket([]byte(frame.History))
-		if bk == nil {
-			return frame.Corrupt("bucket %s is missing", frame.History)
-		}
-		first, _ := bk.Cursor().First()
-		last, _ := bk.Cursor().Last()
+		c := v.bucket(frame.History).Cursor()
+		first, _ := c.First()
+		last, _ := c.Last()
 		i.Oldest, i.Newest = finishOf(first), finishOf(last)
 		return nil
 	})
@@ -134,11 +131,7 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 
 // countResting counts the claims that are none any more. A damaged one is not among them: to find damage is the duty of others.
 func (v view) countResting() (n int) {
-	bk := v.tx.Bucket([]byte(frame.Claims))
-	if bk == nil {
-		return 0
-	}
-	c := bk.Cursor()
+	c := v.bucket(frame.Claims).Cursor()
 	for k, raw := c.First(); k != nil; k, raw = c.Next() {
 		var claim struct {
 			Phase Phase `json:"phase"`

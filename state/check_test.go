@@ -34,17 +34,11 @@ func TestInfo(t *testing.T) {
 	hourly(t, s, 3)
 	err = errors.Join(s.PutClaim(ctx, Claim{UID: "u"}), s.PutClaim(ctx, Claim{UID: "v", Phase: PhaseResting}), s.PutFact(ctx, "f", nil),
 		s.PutSecret(ctx, "s", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	o, err := s.Mutate(ctx, ObjectKey{"g/jobs", "", "a"}, put("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	i, err := s.Info(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !i.Oldest.Equal(noon) || !i.Newest.Equal(noon.Add(2*time.Hour)) || i.Bytes == 0 || i.FreeBytes >= i.Bytes || i.Created.Before(began) ||
 		i.Created.After(time.Now()) {
 		t.Errorf("info %+v", i)
@@ -162,9 +156,7 @@ func TestCompactAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, err := s.Info(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	Closed(t, s)
 	s, r = reopened(t, Options{Path: path})
 	after, err := s.Info(ctx)
@@ -205,18 +197,14 @@ func TestBackup(t *testing.T) {
 	})
 	<-slow.reached
 	for i := range 200 {
-		if err := s.PutFact(ctx, fmt.Sprint(i), bytes.Repeat([]byte("x"), 20_000)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.PutFact(ctx, fmt.Sprint(i), bytes.Repeat([]byte("x"), 20_000)))
 	}
 	if _, _, err := s.Compact(ctx); err != nil {
 		t.Fatal(err)
 	}
 	close(slow.goOn)
 	all.Wait()
-	if err := os.WriteFile(path+"2", slow.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path+"2", slow.Bytes(), 0o600))
 	copied, r := reopened(t, Options{Path: path + "2"})
 	if i, err := copied.Info(ctx); err != nil || i.History != 50 || i.Facts != 0 || r.Quarantined != "" {
 		t.Errorf("copy %+v, %v, report %+v", i, err, r)
@@ -240,31 +228,21 @@ func TestDamageInUse(t *testing.T) {
 	ctx := context.Background()
 	path := filepath.Join(quickDir(t), "limpet.db")
 	s, _, err := Open(ctx, Options{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range 200 {
-		if err := s.PutFact(ctx, fmt.Sprintf("%03d", i), []byte(strings.Repeat("fact", 100))); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.PutFact(ctx, fmt.Sprintf("%03d", i), []byte(strings.Repeat("fact", 100))))
 	}
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for at := 4096 * 2; at < len(data); at += 4096 {
 		// The middle of every page: bodies of records.
 		if _, err := f.WriteAt([]byte{data[at+2000] ^ 1}, int64(at+2000)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Close())
 	bad := 0
 	for i := range 200 {
 		v, err := s.Fact(ctx, fmt.Sprintf("%03d", i))
@@ -336,9 +314,7 @@ func TestSeal(t *testing.T) {
 		t.Error("not sealed after a clean close")
 	}
 	sealed, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	metas := repair.ReadHeads(bytesAt(sealed))
 	end := metas[0].High * uint64(metas[0].Page)
 	for name, at := range map[string]uint64{
@@ -346,9 +322,7 @@ func TestSeal(t *testing.T) {
 	} {
 		spoilt := append([]byte{}, sealed...)
 		spoilt[at] ^= 4
-		if err := os.WriteFile(path, spoilt, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, spoilt, 0o600))
 		if isSealed(path) {
 			t.Errorf("sealed with a flipped bit in the %s", name)
 		}
@@ -378,24 +352,18 @@ func TestScrub(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")
 	FillHistory(t, path, inlineCheck+4<<20)
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	metas := repair.ReadHeads(bytesAt(data))
 	walk := repair.NewWalk(&repair.Pages{R: bytesAt(data), Size: int64(len(data)), Page: 4096, High: metas[0].High},
 		func(frame.Bucket, []byte, []byte) error { return nil })
-	if err := walk.Run(metas[0].Root); err != nil {
-		t.Fatal(err)
-	}
+	must(t, walk.Run(metas[0].Root))
 	for id := metas[0].High / 2; ; id++ {
 		if p, err := repair.ParsePage(data[id*4096 : id*4096+4096]); walk.Seen.Has(id) && err == nil && p.Id == id && p.Flags == repair.LeafPage {
 			clear(data[id*4096 : id*4096+4096])
 			break
 		}
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, data, 0o600))
 	synctest.Test(t, func(t *testing.T) {
 		s, r, err := Open(context.Background(), Options{Path: path})
 		if err != nil || r.Quarantined != "" {
@@ -429,17 +397,13 @@ func TestRestartStorm(t *testing.T) {
 	hourly(t, s, 50)
 	Closed(t, s)
 	before, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for range 60 {
 		s, r, err := Open(ctx, Options{Path: path})
 		if err != nil || r.Unclean || r.Quarantined != "" {
 			t.Fatal(r, err)
 		}
-		if err := errors.Join(s.PutClaim(ctx, Claim{UID: "u"}), s.DropClaim(ctx, "u"), s.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(s.PutClaim(ctx, Claim{UID: "u"}), s.DropClaim(ctx, "u"), s.Close()))
 	}
 	after, err := os.Stat(path)
 	if err != nil || after.Size()-before.Size() >= 1<<20 {

@@ -57,29 +57,20 @@ func (s *Store) PutClaim(ctx context.Context, c Claim) error {
 
 // Claims returns all claims, ordered by UID.
 func (s *Store) Claims(ctx context.Context) ([]Claim, error) {
-	var out []Claim
-	err := s.view(ctx, func(v view) error {
-		out = nil
-		return v.scanVerified(ctx, frame.Claims, func(_ []byte, f frame.Frame) error {
+	return read(ctx, s, func(v view) (out []Claim, err error) {
+		err = v.scanVerified(ctx, frame.Claims, func(_ []byte, f frame.Frame) error {
 			var c Claim
-			if err := decodeJSON(f, &c); err != nil {
-				return err
-			}
+			err := decodeJSON(f, &c)
 			out = append(out, c)
-			return nil
+			return err
 		})
+		return out, err
 	})
-	return out, err
 }
 
 // Claim returns the claim of a job, or ErrNotFound.
 func (s *Store) Claim(ctx context.Context, uid string) (Claim, error) {
-	var c Claim
-	err := s.view(ctx, func(v view) (err error) {
-		c, err = v.claim(uid)
-		return err
-	})
-	return c, err
+	return read(ctx, s, func(v view) (Claim, error) { return v.claim(uid) })
 }
 
 // PutMark replaces the progress mark of a claim. ErrNotFound when the claim is gone.

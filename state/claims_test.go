@@ -22,31 +22,21 @@ func TestClaimsLifeCycle(t *testing.T) {
 		UID: "u1", Namespace: "default", Name: "repo-sync", Repository: "repo", Action: "pull", ResourceVersion: "17",
 		Token: "t", Attempt: 2, Phase: PhaseIntent, Created: at, Status: json.RawMessage(`{"state":"working"}`),
 	}
-	if err := s.PutClaim(ctx, c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.PutClaim(ctx, c))
 	c.Phase, c.Claimed = PhaseHeld, at.Add(time.Second)
-	if err := s.PutClaim(ctx, c); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.PutMark(ctx, "u1", json.RawMessage(`{"done":200}`)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.PutClaim(ctx, c))
+	must(t, s.PutMark(ctx, "u1", json.RawMessage(`{"done":200}`)))
 	c.Mark = json.RawMessage(`{"done":200}`)
 	got, err := s.Claim(ctx, "u1")
 	if err != nil || asJSON(got) != asJSON(c) {
 		t.Errorf("claim %s, %v; want %s", asJSON(got), err, asJSON(c))
 	}
 	r := Record{Name: "repo-sync", State: "success", Finished: at.Add(time.Minute), Attempts: []Attempt{{N: 2, State: "success"}}}
-	if err := s.Complete(ctx, "u1", r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Complete(ctx, "u1", r))
 	if got, err := s.Claim(ctx, "u1"); err != nil || got.Phase != PhaseCompleting {
 		t.Errorf("after Complete: claim %+v, %v", got, err)
 	}
-	if err := s.EndClaim(ctx, "u1", "posted"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.EndClaim(ctx, "u1", "posted"))
 	if err := s.EndClaim(ctx, "u1", ""); err != nil {
 		t.Errorf("second EndClaim: %v", err)
 	}
@@ -59,31 +49,6 @@ func TestClaimsLifeCycle(t *testing.T) {
 	}
 }
 
-func TestClaimsThatAreGone(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	s := opened(t, Options{})
-	cases := []struct {
-		name string
-		do   func() error
-		want error
-	}{
-		{"read", func() error { _, err := s.Claim(ctx, "u"); return err }, ErrNotFound},
-		{"mark", func() error { return s.PutMark(ctx, "u", json.RawMessage(`1`)) }, ErrNotFound},
-		{"complete", func() error { return s.Complete(ctx, "u", Record{State: "success"}) }, ErrNotFound},
-		{"drop", func() error { return s.DropClaim(ctx, "u") }, nil},
-		{"end", func() error { return s.EndClaim(ctx, "u", "skipped") }, nil},
-	}
-	for _, c := range cases {
-		if err := c.do(); !errors.Is(err, c.want) {
-			t.Errorf("%s: error %v, want %v", c.name, err, c.want)
-		}
-	}
-	if n, err := s.HistoryCount(ctx); n != 0 || err != nil {
-		t.Errorf("a refused Complete left %d records, %v", n, err)
-	}
-}
-
 func TestClaimsAreOrderedAndNeedUID(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -92,9 +57,7 @@ func TestClaimsAreOrderedAndNeedUID(t *testing.T) {
 		t.Error("a claim without uid was taken")
 	}
 	for _, uid := range []string{"b", "c", "a"} {
-		if err := s.PutClaim(ctx, Claim{UID: uid}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.PutClaim(ctx, Claim{UID: uid}))
 	}
 	claims, err := s.Claims(ctx)
 	var uids []string
@@ -111,9 +74,7 @@ func TestFactsAndSnapshots(t *testing.T) {
 	ctx := context.Background()
 	s := opened(t, Options{})
 	for k, v := range map[string]string{"hook/a": "1", "hook/b": "", "hooks": "3", "x": "4"} {
-		if err := s.PutFact(ctx, k, []byte(v)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.PutFact(ctx, k, []byte(v)))
 	}
 	if err := s.PutFact(ctx, "", nil); err == nil {
 		t.Error("a fact without key was taken")
@@ -136,9 +97,7 @@ func TestFactsAndSnapshots(t *testing.T) {
 	}
 	big := strings.Repeat("x", 300_000)
 	for _, data := range []string{"[]", big} {
-		if err := s.PutSnapshot(ctx, "jobs", []byte(data)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.PutSnapshot(ctx, "jobs", []byte(data)))
 	}
 	data, at, err := s.Snapshot(ctx, "jobs")
 	if err != nil || string(data) != big || time.Since(at) > time.Minute || time.Since(at) < -time.Second {
@@ -153,15 +112,11 @@ func TestSecretsAreSealed(t *testing.T) {
 	path := filepath.Join(dir, "limpet.db")
 	s := opened(t, Options{Path: path})
 	const canary = "canary-0b9d7c"
-	if err := s.PutSecret(ctx, "repo/a", []byte(canary)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.PutSecret(ctx, "repo/a", []byte(canary)))
 	_, err := s.Mutate(ctx, ObjectKey{"g/repositories", "ns", "b"}, func(*Object, uint64) (Mutation, error) {
 		return Mutation{Data: []byte("{}"), Secrets: []SecretWrite{{Name: "repo/b", Plain: []byte(canary)}, {Name: "gone", Delete: true}}}, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if text := asJSON(SecretWrite{Name: "n"}.String()); text != `"secret \"n\""` {
 		t.Errorf("printed as %s", text)
 	}
@@ -174,17 +129,13 @@ func TestSecretsAreSealed(t *testing.T) {
 			t.Errorf("secret %s: %q, %v", n, plain, err)
 		}
 	}
-	if err := s.DeleteSecret(ctx, "repo/a"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.DeleteSecret(ctx, "repo/a"))
 	if _, err := s.Secret(ctx, "repo/a"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("deleted secret: %v", err)
 	}
 	Closed(t, s)
 	files, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, f := range files {
 		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if err != nil || strings.Contains(string(data), canary) {
@@ -202,9 +153,7 @@ func TestSecretsNeedTheirKey(t *testing.T) {
 	creds := t.TempDir()
 	write := func(path, text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	write(filepath.Join(creds, sealCredential), strings.Repeat("k", 20))
 	cases := []struct {
@@ -215,14 +164,10 @@ func TestSecretsNeedTheirKey(t *testing.T) {
 	}{
 		{"same key", func(string) {}, nil, true},
 		{"looser mode is narrowed", func(path string) {
-			if err := os.Chmod(path+".key", 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Chmod(path+".key", 0o644))
 		}, nil, true},
 		{"key is gone", func(path string) {
-			if err := os.Remove(path + ".key"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Remove(path+".key"))
 		}, ErrSealed, false},
 		{"other key", func(path string) { write(path+".key", strings.Repeat("z", 64)) }, ErrSealed, true},
 		{"short key", func(path string) { write(path+".key", "short") }, nil, false},
@@ -232,9 +177,7 @@ func TestSecretsNeedTheirKey(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "limpet.db")
 			s := opened(t, Options{Path: path})
-			if err := s.PutSecret(ctx, "old", []byte("text")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.PutSecret(ctx, "old", []byte("text")))
 			Closed(t, s)
 			c.change(path)
 			s = opened(t, Options{Path: path})
@@ -260,15 +203,11 @@ func TestFactsChangeTogether(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := opened(t, Options{})
-	if err := s.ChangeFacts(ctx, map[string][]byte{"a": []byte("1"), "b": []byte("2")}, []string{"none"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.ChangeFacts(ctx, map[string][]byte{"a": []byte("1"), "b": []byte("2")}, []string{"none"}))
 	if err := s.ChangeFacts(ctx, map[string][]byte{"c": []byte("3"), "": nil}, []string{"a"}); err == nil {
 		t.Error("a fact without a key was taken")
 	}
-	if err := s.ChangeFacts(ctx, map[string][]byte{"b": []byte("4")}, []string{"a"}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.ChangeFacts(ctx, map[string][]byte{"b": []byte("4")}, []string{"a"}))
 	facts, err := s.Facts(ctx, "")
 	if err != nil || len(facts) != 1 || string(facts["b"]) != "4" {
 		t.Errorf("facts %q, %v", facts, err)

@@ -136,12 +136,8 @@ func killed9(t *testing.T, path string, after time.Duration) []string {
 	t.Helper()
 	cmd := child("write", path)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	var lines []string
 	var timer *time.Timer
 	for scan := bufio.NewScanner(out); scan.Scan(); lines = append(lines, scan.Text()) {
@@ -199,22 +195,17 @@ func TestLockedByProcess(t *testing.T) {
 	for _, end := range []string{"kill", "close"} {
 		cmd := child("hold", path)
 		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, cmd.Start())
 		if !bufio.NewScanner(out).Scan() {
 			t.Fatal("child did not open the file")
 		}
 		_, _, err = Open(context.Background(), Options{Path: path})
 		var locked *LockedError
-		if !errors.As(err, &locked) || locked.PID != cmd.Process.Pid || locked.Version != "v9" {
+		if !errors.As(err, &locked) || locked.PID != cmd.Process.Pid || locked.Version != "v9" ||
+			locked.Socket != "/tmp/x.sock" || time.Since(locked.Since) > time.Minute {
 			t.Errorf("error %v", err)
 		}
 		if end == "kill" {
@@ -247,13 +238,9 @@ func images(t *testing.T, n int) (out []image) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	m := newModel(150)
 	for range n {
-		if err := m.step(s, rng); err != nil {
-			t.Fatal(err)
-		}
+		must(t, m.step(s, rng))
 		data, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		out = append(out, image{data, m.contents()})
 	}
 	return out
@@ -285,18 +272,14 @@ func TestPowerCut(t *testing.T) {
 	for n := range verifiedCuts {
 		i := rng.IntN(len(all) - 1)
 		img := torn(rng, all[i], all[i+1])
-		if err := os.WriteFile(path, img.data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, img.data, 0o600))
 		if err := repair.Inspect(ctx, path, current.version); err != nil {
 			t.Fatalf("cut %d between writes %d and %d: %v", n, i, i+1, err)
 		}
 		if n >= cuts {
 			continue
 		}
-		if err := os.WriteFile(path+".owner", []byte(`{"pid":1}`), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path+".owner", []byte(`{"pid":1}`), 0o600))
 		s, r := reopened(t, Options{Path: path})
 		got, err := everything(ctx, s)
 		if err != nil || r.Quarantined != "" || !r.Unclean || !maps.Equal(got, img.want) {
@@ -330,9 +313,7 @@ func newWorker(t *testing.T) *worker {
 	if out, err := exec.Command("go", "build", "-tags", "failpoints", "-o", w.program, "limpet").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := os.Mkdir(filepath.Join(dir, "journal"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, "journal"), 0o700))
 	return w
 }
 
@@ -445,9 +426,7 @@ func TestPowerCutOfAnAgent(t *testing.T) {
 		w.life()
 	}
 	all, err := powercut.Read(filepath.Join(w.dir, "journal"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	key, err := os.ReadFile(w.file + ".key")
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)

@@ -207,33 +207,23 @@ var damages = map[string]func(rng *rand.Rand, data, older []byte) []byte{
 func TestDamage(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")
 	s, _, err := Open(context.Background(), Options{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	first := seeded(t)
 	rng := rand.New(rand.NewPCG(first, 2))
 	_, before := Sample(t, s, rng, 150)
 	older, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want, ever := Sample(t, s, rng, 250)
 	for k, values := range before { // a page of before may come back
 		ever[k] = append(ever[k], values...)
 	}
 	unclean, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	Closed(t, s)
 	clean, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	key, err := os.ReadFile(path + ".key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Each kind gets so many cases, once after a clean and once after an unclean stop.
 	cases := times(8, 160)
 	t.Logf("fault: %d damaged files of %d kinds opened twice", (len(damages)-1)*cases*2+2, len(damages))
@@ -357,26 +347,16 @@ func (c damagedCase) compare(got contents, r Report, round string) error {
 func TestNewestRootInTheWrongPlace(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")
 	s, _, err := Open(context.Background(), Options{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	Sample(t, s, rand.New(rand.NewPCG(3, 4)), 60)
-	if err := s.PutFact(context.Background(), "last", []byte("of all")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.PutFact(context.Background(), "last", []byte("of all")))
 	want, err := everything(context.Background(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	Closed(t, s)
 	key, err := os.ReadFile(path + ".key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	heads := repair.ReadHeads(bytes.NewReader(data))
 	if len(heads) != 2 {
 		t.Fatalf("%d sound heads", len(heads))
@@ -403,15 +383,11 @@ func TestSeparatorIsTheFirstKey(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")
 	s := opened(t, Options{Path: path})
 	for i := range 400 {
-		if err := s.PutFact(context.Background(), fmt.Sprintf("fact-%04d", 2*i+1), make([]byte, 200)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.PutFact(context.Background(), fmt.Sprintf("fact-%04d", 2*i+1), make([]byte, 200)))
 	}
 	Closed(t, s)
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lowered := 0
 	for page := 2 * 4096; page+4096 <= len(data); page += 4096 {
 		flags, count := binary.LittleEndian.Uint16(data[page+8:]), int(binary.LittleEndian.Uint16(data[page+10:]))
@@ -429,9 +405,7 @@ func TestSeparatorIsTheFirstKey(t *testing.T) {
 	if lowered == 0 {
 		t.Fatal("the file has no branch")
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, data, 0o600))
 	s, r := reopened(t, Options{Path: path})
 	if facts, err := s.Facts(context.Background(), ""); err != nil || len(facts) != 400 || r.Quarantined == "" {
 		t.Errorf("%d facts, %v, report %+v", len(facts), err, r)

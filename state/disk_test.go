@@ -1,10 +1,8 @@
 package state
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,8 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-
-	"limpet/state/repair"
 )
 
 // Full and read-only disks are small memory file systems in a mount namespace of a child process. Where the system does
@@ -246,52 +242,6 @@ func readOnlyDisk(dir string, set func(on bool) error) error {
 	return s.Close()
 }
 
-// TestProbeIsStopped: a signal that goes to the child as well, as Ctrl-C in a
-// terminal and the stop of a systemd unit do, says nothing about the file.
-func TestProbeIsStopped(t *testing.T) {
-	t.Parallel()
-	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGKILL, syscall.SIGSEGV} {
-		if ossignal.Ignored(signal) {
-			continue // as SIGHUP below nohup: it stops neither of them
-		}
-		t.Run(signal.String(), func(t *testing.T) {
-			t.Parallel()
-			// A pipe that nobody writes to keeps the child where it is.
-			path := filepath.Join(t.TempDir(), "limpet.db")
-			if err := syscall.Mkfifo(path, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			err := repair.RunChild(context.Background(), "check", path, current.version, func(r *bufio.Reader) error {
-				if err := syscall.Kill(probeOf(t, path), signal); err != nil {
-					t.Error(err)
-				}
-				return json.NewDecoder(r).Decode(new(repair.ProbeAnswer))
-			})
-			if damage := signal == syscall.SIGSEGV; errors.Is(err, ErrCorrupt) != damage || errors.Is(err, repair.ErrNoChild) == damage {
-				t.Errorf("the verdict is %v", err)
-			}
-		})
-	}
-}
-
-// probeOf finds the child that probes a file.
-func probeOf(t *testing.T, path string) int {
-	t.Helper()
-	list, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range list {
-		env, err := os.ReadFile(filepath.Join(dir, "environ"))
-		if pid, bad := strconv.Atoi(filepath.Base(dir)); err == nil && bad == nil &&
-			bytes.Contains(env, []byte(repair.ProbePathEnv+"="+path+"\x00")) {
-			return pid
-		}
-	}
-	t.Fatal("no child")
-	return 0
-}
-
 // TestReadingAllIsNotHoldingAll: after a look at every record the file is not in the memory of the process.
 func TestReadingAllIsNotHoldingAll(t *testing.T) {
 	s := opened(t, Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
@@ -316,9 +266,7 @@ func TestReadingAllIsNotHoldingAll(t *testing.T) {
 	before := mappedPages(t)
 	for after, n := "", 0; ; {
 		page, err := s.Objects(ctx, ObjectQuery{Resource: "g/things", After: after, Limit: 500})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		most = max(most, mappedPages(t)-before)
 		for _, o := range page.Items {
 			if want := bytes.Repeat([]byte{byte(n)}, size); !bytes.Equal(o.Data, want) {
@@ -343,14 +291,10 @@ func TestReadingAllIsNotHoldingAll(t *testing.T) {
 func mappedPages(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, rest, _ := strings.Cut(string(text), "RssFile:")
 	n, err := strconv.Atoi(strings.Fields(rest)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -358,14 +302,10 @@ func mappedPages(t *testing.T) int {
 func faultInMap(t *testing.T) func() error {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "map"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() { _ = f.Close() }()
 	data, err := syscall.Mmap(int(f.Fd()), 0, 1<<16, syscall.PROT_READ, syscall.MAP_SHARED)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := syscall.Munmap(data); err != nil {
 			t.Error(err)

@@ -17,15 +17,12 @@ func (s *Store) PutSnapshot(ctx context.Context, kind string, data []byte) error
 // Snapshot returns what was kept last and when; ErrNotFound when nothing was.
 func (s *Store) Snapshot(ctx context.Context, kind string) (data []byte, at time.Time, err error) {
 	f, err := s.copyOf(ctx, frame.Snapshots, kind)
-	if err != nil {
-		return nil, time.Time{}, err
-	}
-	return f.Body, time.UnixMilli(int64(f.Stamp)), nil
+	return f.Body, time.UnixMilli(int64(f.Stamp)), err
 }
 
 // PutFact keeps a small local fact.
 func (s *Store) PutFact(ctx context.Context, key string, data []byte) error {
-	return s.write(ctx, func(t *txn) error { return t.put(frame.Facts, []byte(key), data) })
+	return s.ChangeFacts(ctx, map[string][]byte{key: data}, nil)
 }
 
 // Fact returns a fact, or ErrNotFound.
@@ -36,40 +33,33 @@ func (s *Store) Fact(ctx context.Context, key string) ([]byte, error) {
 
 // Facts returns the facts whose keys begin with prefix.
 func (s *Store) Facts(ctx context.Context, prefix string) (map[string][]byte, error) {
-	var out map[string][]byte
-	err := s.view(ctx, func(v view) error {
-		out = map[string][]byte{}
-		return v.scan(ctx, frame.Facts, []byte(prefix), nil, func(k []byte, f frame.Frame) (bool, error) {
+	return read(ctx, s, func(v view) (map[string][]byte, error) {
+		out := map[string][]byte{}
+		return out, v.scan(ctx, frame.Facts, []byte(prefix), nil, func(k []byte, f frame.Frame) (bool, error) {
 			out[string(k)] = bytes.Clone(f.Body)
 			return true, nil
 		})
 	})
-	return out, err
 }
 
 // DeleteFact forgets a fact; one that is not there is no error.
 func (s *Store) DeleteFact(ctx context.Context, key string) error {
-	return s.write(ctx, func(t *txn) error {
-		_, err := t.remove(frame.Facts, []byte(key))
-		return err
-	})
+	return s.ChangeFacts(ctx, nil, []string{key})
 }
 
 // copyOf returns a frame with a body of its own, or ErrNotFound.
 func (s *Store) copyOf(ctx context.Context, b frame.Bucket, key string) (frame.Frame, error) {
-	var out frame.Frame
-	err := s.view(ctx, func(v view) error {
+	return read(ctx, s, func(v view) (frame.Frame, error) {
 		f, ok, err := v.get(b, []byte(key))
-		if err != nil {
-			return err
+		switch {
+		case err != nil:
+			return frame.Frame{}, err
+		case !ok:
+			return frame.Frame{}, fmt.Errorf("%s %q: %w", b, key, ErrNotFound)
 		}
-		if !ok {
-			return fmt.Errorf("%s %q: %w", b, key, ErrNotFound)
-		}
-		out = frame.Frame{Stamp: f.Stamp, Sum: f.Sum, Body: append([]byte{}, f.Body...)}
-		return nil
+		f.Body = append([]byte{}, f.Body...)
+		return f, nil
 	})
-	return out, err
 }
 
 // ChangeFacts keeps the facts of put and forgets those of forget, all in one transaction. A fact to forget that is not

@@ -44,27 +44,17 @@ func fixturePath(name string) string { return filepath.Join("..", "testdata", "b
 func unpacked(t testing.TB, name string) string {
 	t.Helper()
 	packed, err := os.Open(fixturePath(name + ".db.gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer packed.Close()
 	r, err := gzip.NewReader(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	data, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := filepath.Join(quickDir(t), "limpet.db")
 	key, err := os.ReadFile(fixturePath(name + ".key"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for file, text := range map[string][]byte{path: data, path + ".key": key} {
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, text, 0o600))
 	}
 	return path
 }
@@ -144,9 +134,7 @@ func makeFixture(t *testing.T) (path string) {
 	path = filepath.Join(t.TempDir(), "limpet.db")
 	synctest.Test(t, func(t *testing.T) {
 		s, _, err := Open(context.Background(), Options{Path: path})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := fillFixture(context.Background(), s); err != nil {
 			t.Error(err)
 		}
@@ -160,9 +148,7 @@ func frames(t *testing.T, path string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer db.Close()
 	err = db.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(b []byte, bk *bbolt.Bucket) error {
@@ -172,9 +158,7 @@ func frames(t *testing.T, path string) map[string]string {
 			})
 		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out
 }
 
@@ -200,28 +184,18 @@ func TestFixtureIsWhatIsWritten(t *testing.T) {
 func pack(t *testing.T, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	key, err := os.ReadFile(path + ".key")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var packed bytes.Buffer
 	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := w.Write(data); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.Close())
 	for name, text := range map[string][]byte{".db.gz": packed.Bytes(), ".key": key} {
-		if err := os.WriteFile(fixturePath(latestFixture+name), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(fixturePath(latestFixture+name), text, 0o644))
 	}
 }
 
@@ -300,9 +274,7 @@ func TestFixturesAreMigrated(t *testing.T) {
 			t.Parallel()
 			path := unpacked(t, name)
 			s, r, err := openAs(ctx, Options{Path: path}, nextFormat)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got, err := everything(ctx, s)
 			if err != nil || !maps.Equal(got, fixtureContents()) || r.Migrated == "" {
 				t.Errorf("read %v, %v; report %+v", got, err, r)
@@ -314,47 +286,13 @@ func TestFixturesAreMigrated(t *testing.T) {
 			}
 			// The key of the secrets goes with the copy.
 			key, err := os.ReadFile(path + ".key")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(r.Migrated+".key", key, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, os.WriteFile(r.Migrated+".key", key, 0o600))
 			old, _ := reopened(t, Options{Path: r.Migrated})
 			if got, err := everything(ctx, old); err != nil || !maps.Equal(got, fixtureContents()) {
 				t.Errorf("the copy reads %v, %v", got, err)
 			}
 		})
-	}
-}
-
-// TestOlderProgramWroteSince: a program that does not count bytes has written to a file that had them. They are counted
-// anew, not taken over.
-func TestOlderProgramWroteSince(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	s := opened(t, Options{})
-	path := s.path
-	hourly(t, s, 5)
-	want, err := s.HistoryBytes(ctx)
-	if err != nil || want == 0 {
-		t.Fatalf("%d bytes, %v", want, err)
-	}
-	err = s.write(ctx, func(t *txn) error {
-		for b, have := range t.m.Counters {
-			have.Bytes = 0
-			t.m.Counters[b] = have
-		}
-		t.puts++
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	Closed(t, s)
-	s, _ = reopened(t, Options{Path: path})
-	if got, err := s.HistoryBytes(ctx); err != nil || got != want {
-		t.Errorf("%d bytes, %v; want %d", got, err, want)
 	}
 }
 
@@ -364,9 +302,7 @@ func TestWrongBytesAreFound(t *testing.T) {
 	ctx := context.Background()
 	path := filepath.Join(quickDir(t), "limpet.db")
 	s, _, err := Open(ctx, Options{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	hourly(t, s, 5)
 	err = s.write(ctx, func(t *txn) error {
 		have := t.m.Counters[frame.History]
@@ -375,16 +311,12 @@ func TestWrongBytesAreFound(t *testing.T) {
 		t.puts++
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, err := s.Check(ctx)
 	if err != nil || len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "bytes of") {
 		t.Errorf("check: %v, %v", r.Problems, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 	s, report := reopened(t, Options{Path: path})
 	if n, err := s.HistoryCount(ctx); n != 5 || err != nil || report.Quarantined == "" {
 		t.Errorf("%d records, %v, report %+v", n, err, report)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,9 +25,7 @@ func hourly(t *testing.T, s *Store, n int) {
 			Repository: []string{"blue", "green"}[i%2], Action: []string{"pull", "push", "migrate"}[i%3],
 			State: []string{"success", "error", "warning", "success"}[i%4], Finished: noon.Add(time.Duration(i) * time.Hour),
 		}
-		if err := s.PutRecord(context.Background(), r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.PutRecord(context.Background(), r))
 	}
 }
 
@@ -75,16 +72,12 @@ func TestHistoryQueries(t *testing.T) {
 	s := opened(t, Options{})
 	hourly(t, s, 8)
 	all, err := s.History(ctx, Query{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	third := all[4]
 	third.RefTo, third.RefFrom, third.Spec, third.Status, third.Labels = "abcdef", "defabc", []byte(`{"a":1}`),
 		[]byte(`{"errors":["`+strings.Repeat("é", maxOnly)+`"],"summary":[{"create":1,"delete":4,"noop":9},{"create":2,"update":3}]}`),
 		map[string]string{"c": "d"}
-	if err := s.PutRecord(ctx, third); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.PutRecord(ctx, third))
 	for _, q := range []Query{{UID: "u03"}, {Ref: "abc"}} {
 		whole, err := s.History(ctx, q)
 		if err != nil || len(whole) != 1 || whole[0].Spec == nil || whole[0].Status == nil || whole[0].Labels == nil {
@@ -148,9 +141,7 @@ func TestRecordIsOnePerJob(t *testing.T) {
 	s := opened(t, Options{})
 	put := func(r Record) {
 		t.Helper()
-		if err := s.PutRecord(ctx, r); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.PutRecord(ctx, r))
 	}
 	put(Record{UID: "u", State: "error", Finished: noon, HistoricJob: "posted", Attempts: []Attempt{{N: 1, State: "error"}}})
 	put(Record{UID: "other", Finished: noon.Add(time.Minute)})
@@ -180,42 +171,6 @@ func TestRecordIsOnePerJob(t *testing.T) {
 	}
 }
 
-func TestPruneAndTrim(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	cases := []struct {
-		name  string
-		do    func(s *Store) (int, error)
-		gone  int
-		first string // oldest that is left
-	}{
-		{"nothing is old", func(s *Store) (int, error) { return s.PruneHistory(ctx, noon) }, 0, "u00"},
-		{"some are old", func(s *Store) (int, error) { return s.PruneHistory(ctx, noon.Add(3*time.Hour)) }, 3, "u03"},
-		{"all are old", func(s *Store) (int, error) { return s.PruneHistory(ctx, noon.Add(99*time.Hour)) }, 8, ""},
-		{"trim", func(s *Store) (int, error) { return s.TrimHistory(ctx, 3) }, 5, "u05"},
-		{"trim nothing", func(s *Store) (int, error) { return s.TrimHistory(ctx, 8) }, 0, "u00"},
-		{"trim all", func(s *Store) (int, error) { return s.TrimHistory(ctx, 0) }, 8, ""},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			s := opened(t, Options{})
-			hourly(t, s, 8)
-			removed, err := c.do(s)
-			if err != nil || removed != c.gone {
-				t.Fatalf("removed %d, %v; want %d", removed, err, c.gone)
-			}
-			left, err := s.History(ctx, Query{})
-			if err != nil || len(left) != 8-c.gone || len(left) > 0 && left[len(left)-1].UID != c.first {
-				t.Errorf("left %v, %v", uids(left), err)
-			}
-			if gone, err := s.History(ctx, Query{UID: "u00"}); err != nil || len(gone) != 0 && c.gone > 0 {
-				t.Errorf("pruned job is still found by uid: %v, %v", gone, err)
-			}
-		})
-	}
-}
-
 // TestPruneLeavesUnsentResults: the record of a job whose claim is still there stays, and counts.
 func TestPruneLeavesUnsentResults(t *testing.T) {
 	t.Parallel()
@@ -229,20 +184,14 @@ func TestPruneLeavesUnsentResults(t *testing.T) {
 			t.Parallel()
 			s := opened(t, Options{})
 			hourly(t, s, 8)
-			if err := s.PutClaim(ctx, Claim{UID: "u02"}); err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Complete(ctx, "u02", Record{Finished: noon.Add(2 * time.Hour)}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.PutClaim(ctx, Claim{UID: "u02"}))
+			must(t, s.Complete(ctx, "u02", Record{Finished: noon.Add(2 * time.Hour)}))
 			removed, err := prune(s)
 			left, err2 := s.History(ctx, Query{})
 			if removed != 7 || err != nil || err2 != nil || !slices.Equal(uids(left), []string{"u02"}) {
 				t.Fatalf("removed %d, %v; left %v, %v", removed, err, uids(left), err2)
 			}
-			if err := s.EndClaim(ctx, "u02", "posted"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.EndClaim(ctx, "u02", "posted"))
 			if n, err := s.PruneHistory(ctx, noon.Add(99*time.Hour)); n != 1 || err != nil {
 				t.Errorf("%d removed when the claim had ended, %v", n, err)
 			}
@@ -256,17 +205,13 @@ func TestPruneInBatches(t *testing.T) {
 	FillHistory(t, path, 8*pruneBatch*900)
 	s := opened(t, Options{Path: path})
 	before, err := s.transactions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	removed, err := s.TrimHistory(context.Background(), 10)
 	if err != nil || removed < 7*pruneBatch {
 		t.Fatalf("removed %d, %v", removed, err)
 	}
 	after, err := s.transactions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if n := int(after - before); n != removed/pruneBatch+1 {
 		t.Errorf("%d records were removed in %d transactions", removed, n)
 	}
@@ -277,19 +222,6 @@ func TestPruneInBatches(t *testing.T) {
 	cancel()
 	if _, err := s.PruneHistory(ctx, noon.Add(9999*time.Hour)); err == nil {
 		t.Error("prune with an ended context was done")
-	}
-}
-
-// TestStepsOfAPrune: on a full disk the steps get smaller down to one record, with which a prune ends one way or the
-// other.
-func TestStepsOfAPrune(t *testing.T) {
-	t.Parallel()
-	for step := pruneBatch; step > 1; {
-		next := smallerBatch(step)
-		if next < 1 || next >= step {
-			t.Fatalf("%d after %d", next, step)
-		}
-		step = next
 	}
 }
 
@@ -373,80 +305,19 @@ func TestTrimLikeNaive(t *testing.T) {
 					t.Fatalf("step %d, %s: %d removed, %v; want %d", step, did, got, err, want)
 				}
 				records, err := s.History(ctx, Query{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				slices.Reverse(records)
 				if !slices.Equal(uids(records), uids(m)) {
 					t.Fatalf("step %d, %s: left %v, want %v", step, did, uids(records), uids(m))
 				}
-				n, countErr := s.HistoryCount(ctx)
-				size, sizeErr := s.HistoryBytes(ctx)
-				if countErr != nil || sizeErr != nil || n != len(m) || size != m.size() {
-					t.Fatalf("step %d, %s: %d records of %d bytes, want %d of %d", step, did, n, size, len(m), m.size())
+				if i := infoOf(t, s); i.History != len(m) || i.HistoryBytes != m.size() {
+					t.Fatalf("step %d, %s: %d records of %d bytes, want %d of %d", step, did, i.History, i.HistoryBytes, len(m), m.size())
 				}
-			}
-		})
-	}
-}
-
-// BenchmarkCompleteBesideTrim measures how long a completion takes while 100,000 records are trimmed, against the same
-// in peace.
-func BenchmarkCompleteBesideTrim(b *testing.B) {
-	ctx := context.Background()
-	for _, trim := range []bool{false, true} {
-		b.Run(fmt.Sprint("trim=", trim), func(b *testing.B) {
-			for b.Loop() {
-				b.StopTimer()
-				path := filepath.Join(b.TempDir(), "limpet.db")
-				FillHistory(b, path, 100_000*900)
-				s, _, err := Open(ctx, Options{Path: path})
-				if err != nil {
-					b.Fatal(err)
+				uid := fmt.Sprint("uid-", rng.IntN(60))
+				found, err := s.History(ctx, Query{UID: uid})
+				if err != nil || (len(found) == 1) != slices.Contains(uids(m), uid) {
+					t.Fatalf("step %d, %s: by UID %v, %v", step, did, uids(found), err)
 				}
-				b.StartTimer()
-				var trimming sync.WaitGroup
-				done := make(chan struct{})
-				trimming.Go(func() {
-					defer close(done)
-					if !trim {
-						<-time.After(2 * time.Second)
-					} else if _, err := s.TrimHistory(ctx, 0); err != nil {
-						b.Error(err)
-					}
-				})
-				var took []time.Duration
-				for n := 0; ; n++ {
-					select {
-					case <-done:
-					default:
-						uid := fmt.Sprint("job-", n)
-						if err := s.PutClaim(ctx, Claim{UID: uid, Phase: PhaseHeld}); err != nil {
-							b.Fatal(err)
-						}
-						began := time.Now()
-						if err := s.Complete(ctx, uid, Record{State: "success", Message: strings.Repeat("m", 600), Finished: time.Now()}); err != nil {
-							b.Fatal(err)
-						}
-						took = append(took, time.Since(began))
-						if err := s.EndClaim(ctx, uid, "posted"); err != nil {
-							b.Fatal(err)
-						}
-						continue
-					}
-					break
-				}
-				trimming.Wait()
-				b.StopTimer()
-				slices.Sort(took)
-				for _, q := range []int{50, 99} {
-					b.ReportMetric(float64(took[len(took)*q/100].Microseconds())/1000, fmt.Sprintf("ms-p%d", q))
-				}
-				b.ReportMetric(float64(len(took)), "completions")
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
-				b.StartTimer()
 			}
 		})
 	}

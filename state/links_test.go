@@ -19,18 +19,14 @@ func TestLinksAreNotFollowed(t *testing.T) {
 			dir := t.TempDir()
 			path, precious := filepath.Join(dir, "l.db"), filepath.Join(t.TempDir(), "precious")
 			const text = "a file of somebody else, long enough for a key"
-			if err := errors.Join(os.WriteFile(precious, []byte(text), 0o644), os.Symlink(precious, path+suffix)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, errors.Join(os.WriteFile(precious, []byte(text), 0o644), os.Symlink(precious, path+suffix)))
 			s, _, err := Open(context.Background(), Options{Path: path})
 			if suffix == ".owner" {
 				if !errors.Is(err, syscall.ELOOP) {
 					t.Errorf("open: %v", err)
 				}
 			} else {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				err = s.PutSecret(context.Background(), "x", []byte("y"))
 				if suffix == ".key" && !errors.Is(err, syscall.ELOOP) {
 					t.Errorf("a key behind a link: %v", err)
@@ -52,9 +48,7 @@ func TestSharedDirectory(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []os.FileMode{0o775, 0o757, 0o777 | os.ModeSticky} {
 		dir := filepath.Join(t.TempDir(), "d")
-		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, mode)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, mode)))
 		_, _, err := Open(context.Background(), Options{Path: filepath.Join(dir, "l.db")})
 		var shared *SharedDirectoryError
 		if !errors.As(err, &shared) || shared.Dir != dir {

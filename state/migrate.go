@@ -1,7 +1,6 @@
 package state
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -26,17 +25,18 @@ type format struct {
 //
 //   - It may be absent, and its absence means what it meant before there was the member.
 //   - In a Claim, a Record or an Attempt an older program keeps it as it is while it changes the other members (see
-//     members.go). So it must not contradict them: nothing that has to change whenever State or Finished does.
+//     unknownfields.go). So it must not contradict them: nothing that has to change whenever State or Finished does.
 //   - In the meta record an older program drops it with its next write. So it must be possible to compute it again from the
-//     records, and its absence must be seen (see counter.Bytes and measure).
+//     records, and its absence must be seen (see frame.Counter.Bytes).
 //   - It gets a fixture (testdata/bolt, fixture_test.go): a file of before is read by every later program.
 var current = format{version: 1}
 
-// apply gives a new file its layout and raises an older schema, keeping a copy from before.
-func (f format) apply(op *opening, file *file) error {
+// apply gives a new file its layout and raises an older schema, keeping a copy from before. uncounted reports that an
+// older program has written to the file, which counts no bytes: a compaction counts them.
+func (f format) apply(op *opening, file *file) (uncounted bool, err error) {
 	var m frame.Meta
 	fresh := false
-	err := file.db.View(func(tx *bbolt.Tx) (err error) {
+	err = file.db.View(func(tx *bbolt.Tx) (err error) {
 		if k, _ := tx.Cursor().First(); k == nil {
 			fresh = true
 			return nil
@@ -46,39 +46,36 @@ func (f format) apply(op *opening, file *file) error {
 	})
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case fresh:
 		op.report.Created = true
 		err := file.db.Update(func(tx *bbolt.Tx) error { return layout(tx, frame.NewMeta(f.version, 0, now()), now()) })
-		if err != nil {
-			return err
+		if err == nil {
+			err = syncDir(op.path)
 		}
-		return syncDir(op.path)
+		return false, err
 	case m.Schema > f.version:
-		return &SchemaError{Have: m.Schema, Want: f.version, Path: op.path}
+		return false, &SchemaError{Have: m.Schema, Want: f.version, Path: op.path}
 	case m.Schema == f.version:
-		return file.measure(op.ctx)
+		return m.Unmeasured(), nil
 	}
 	name := op.path + suffixSchemaCopy + strconv.Itoa(m.Schema) + "-" + now().UTC().Format(timeForm)
 	if err := file.saveAs(name); err != nil {
-		return fmt.Errorf("keep a copy before migration: %w", err)
+		return false, fmt.Errorf("keep a copy before migration: %w", err)
 	}
 	err = file.db.Update(func(tx *bbolt.Tx) error { return f.raise(tx, op.maxSize) })
 	if err != nil {
-		return fmt.Errorf("migrate state from schema %d to %d: %w", m.Schema, f.version, err)
+		return false, fmt.Errorf("migrate state from schema %d to %d: %w", m.Schema, f.version, err)
 	}
 	op.report.Migrated = name
 	op.log.Info("state file was migrated", "path", op.path, "from", m.Schema, "to", f.version, "copy", name)
-	return nil
+	return m.Unmeasured(), nil
 }
 
 // raise runs the steps from the schema of the file up to the one of the program.
 func (f format) raise(tx *bbolt.Tx, maxSize int64) error {
 	t, err := beginTxn(tx, hardLimit(maxSize), now())
 	if err != nil {
-		return err
-	}
-	if err := t.measure(context.Background()); err != nil {
 		return err
 	}
 	for t.m.Schema < f.version {
@@ -108,49 +105,4 @@ func (f *file) saveAs(name string) (err error) {
 		return frame.Classify(errors.Join(err, os.Remove(name)))
 	}
 	return syncDir(name)
-}
-
-// A file that an older program has written has no byte counts. They are computed once, when the file is opened; from
-// then on every write keeps them.
-
-// measure counts the bytes of the buckets that have none counted. It reads those buckets whole.
-func (f *file) measure(ctx context.Context) error {
-	var m frame.Meta
-	err := f.db.View(func(tx *bbolt.Tx) (err error) {
-		m, err = view{tx: tx}.meta()
-		return err
-	})
-	if err != nil || !m.Unmeasured() {
-		return err
-	}
-	return f.db.Update(func(tx *bbolt.Tx) error {
-		t, err := beginTxn(tx, 0, now())
-		if err != nil {
-			return err
-		}
-		if err := t.measure(ctx); err != nil {
-			return err
-		}
-		return t.finish()
-	})
-}
-
-// measure sets the byte counts of this transaction. ErrCorrupt when a bucket does not match its counter.
-func (t *txn) measure(ctx context.Context) error {
-	for b, have := range t.m.Counters {
-		if !have.Unmeasured() {
-			continue
-		}
-		var bytes int64
-		err := t.scanVerified(ctx, b, func(k []byte, f frame.Frame) error {
-			bytes += int64(len(k) + frame.HeaderSize + len(f.Body))
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		have.Bytes = bytes
-		t.m.Counters[b] = have
-	}
-	return nil
 }

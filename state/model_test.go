@@ -241,9 +241,7 @@ func BenchmarkMutate1(b *testing.B) {
 	for i := range b.N {
 		_, err := s.Mutate(context.Background(), ObjectKey{"g/jobs", "default", fmt.Sprint(i)},
 			func(*Object, uint64) (Mutation, error) { return Mutation{Data: []byte(`{"spec":{}}`)}, nil })
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "creates/s")
 }
@@ -254,16 +252,12 @@ func BenchmarkOpen100MB(b *testing.B) {
 	FillHistory(b, path, 100<<20)
 	for b.Loop() {
 		s, _, err := Open(context.Background(), Options{Path: path})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		if _, err := s.Claims(context.Background()); err != nil {
 			b.Fatal(err)
 		}
 		b.StopTimer()
-		if err := s.Close(); err != nil {
-			b.Fatal(err)
-		}
+		must(b, s.Close())
 		b.StartTimer()
 	}
 }
@@ -272,9 +266,7 @@ func BenchmarkOpen100MB(b *testing.B) {
 func FillHistory(t testing.TB, path string, size int) {
 	t.Helper()
 	s, _, err := Open(context.Background(), Options{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	const batch = 2000
 	for i := 0; i < size/900; i += batch {
@@ -287,13 +279,9 @@ func FillHistory(t testing.TB, path string, size int) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Close())
 }
 
 func seeded(t *testing.T) uint64 {

@@ -153,19 +153,16 @@ func (s *Store) Object(ctx context.Context, key ObjectKey) (Object, error) {
 	if err != nil {
 		return Object{}, err
 	}
-	var out Object
-	err = s.view(ctx, func(v view) error {
+	return read(ctx, s, func(v view) (Object, error) {
 		o, err := v.object(key, k)
 		if err != nil {
-			return err
+			return Object{}, err
 		}
 		if o == nil {
-			return fmt.Errorf("%s: %w", key, ErrNotFound)
+			return Object{}, fmt.Errorf("%s: %w", key, ErrNotFound)
 		}
-		out = *o
-		return nil
+		return *o, nil
 	})
-	return out, err
 }
 
 func (v view) object(key ObjectKey, k []byte) (*Object, error) {
@@ -197,31 +194,24 @@ func (s *Store) Objects(ctx context.Context, q ObjectQuery) (ObjectPage, error) 
 	if err != nil {
 		return ObjectPage{}, err
 	}
-	var page ObjectPage
-	err = s.view(ctx, func(v view) error {
+	return read(ctx, s, func(v view) (page ObjectPage, err error) {
 		m, err := v.meta()
 		if err != nil {
-			return err
+			return page, err
 		}
-		page = ObjectPage{Revision: m.Revision}
-		return v.scan(ctx, frame.Objects, prefix, from, func(k []byte, f frame.Frame) (bool, error) {
+		page.Revision = m.Revision
+		err = v.scan(ctx, frame.Objects, prefix, from, func(k []byte, f frame.Frame) (bool, error) {
 			if q.Limit > 0 && len(page.Items) == q.Limit {
 				last, err := page.Items[q.Limit-1].Key.bytes()
 				page.Next = base64.RawURLEncoding.EncodeToString(last)
 				return false, err
 			}
 			key, err := parseObjectKey(k)
-			if err != nil {
-				return false, err
-			}
 			page.Items = append(page.Items, Object{Key: key, Revision: f.Stamp, Data: bytes.Clone(f.Body)})
-			return true, nil
+			return err == nil, err
 		})
+		return page, err
 	})
-	if err != nil {
-		return ObjectPage{}, err
-	}
-	return page, nil
 }
 
 // bounds returns the prefix of the keys and where to begin.
@@ -229,9 +219,9 @@ func (q ObjectQuery) bounds() (prefix, from []byte, err error) {
 	if q.Resource == "" || strings.ContainsRune(q.Resource+q.Namespace, 0) {
 		return nil, nil, fmt.Errorf("list objects: bad resource %q or namespace %q", q.Resource, q.Namespace)
 	}
-	prefix = append([]byte(q.Resource), 0)
+	prefix = []byte(q.Resource + "\x00")
 	if q.Namespace != "" {
-		prefix = append(append(prefix, q.Namespace...), 0)
+		prefix = append(prefix, q.Namespace+"\x00"...)
 	}
 	if q.After == "" {
 		return prefix, prefix, nil
@@ -243,25 +233,11 @@ func (q ObjectQuery) bounds() (prefix, from []byte, err error) {
 	return prefix, append(last, 0), nil
 }
 
-// Revision returns the last revision that was given to an object.
-func (s *Store) Revision(ctx context.Context) (uint64, error) {
-	var rev uint64
-	err := s.view(ctx, func(v view) error {
-		m, err := v.meta()
-		rev = m.Revision
-		return err
-	})
-	return rev, err
-}
-
 func (k ObjectKey) bytes() ([]byte, error) {
 	if k.Resource == "" || k.Name == "" || strings.ContainsRune(k.Resource+k.Namespace+k.Name, 0) {
 		return nil, fmt.Errorf("bad object key %q", k)
 	}
-	out := make([]byte, 0, len(k.Resource)+len(k.Namespace)+len(k.Name)+2)
-	out = append(append(out, k.Resource...), 0)
-	out = append(append(out, k.Namespace...), 0)
-	return append(out, k.Name...), nil
+	return []byte(k.Resource + "\x00" + k.Namespace + "\x00" + k.Name), nil
 }
 
 func parseObjectKey(raw []byte) (ObjectKey, error) {

@@ -32,9 +32,9 @@ func TestMutate(t *testing.T) {
 	})
 	key := ObjectKey{"g/jobs", "ns", "a"}
 	boom := errors.New("boom")
-	start, err := s.Revision(ctx)
-	if err != nil || start < uint64(time.Now().Add(-time.Hour).UnixMicro()) {
-		t.Fatalf("first revision %d, %v", start, err)
+	start := infoOf(t, s).Revision
+	if start < uint64(time.Now().Add(-time.Hour).UnixMicro()) {
+		t.Fatalf("first revision %d", start)
 	}
 	steps := []struct {
 		name string
@@ -79,8 +79,8 @@ func TestMutate(t *testing.T) {
 	if !slices.Equal(events, want) {
 		t.Errorf("events %q, want %q", events, want)
 	}
-	if rev, err := s.Revision(ctx); rev != start+4 || err != nil {
-		t.Errorf("revision %d, %v", rev, err)
+	if rev := infoOf(t, s).Revision; rev != start+4 {
+		t.Errorf("revision %d", rev)
 	}
 	if o, err := s.Object(ctx, key); err != nil || string(o.Data) != "3" || o.Key != key {
 		t.Errorf("object %+v, %v", o, err)
@@ -172,10 +172,7 @@ func TestObjectsAreListed(t *testing.T) {
 		{"core group", ObjectQuery{Resource: "/secrets"}, []string{"a/z"}},
 		{"nothing", ObjectQuery{Resource: "g/none"}, nil},
 	}
-	rev, err := s.Revision(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rev := infoOf(t, s).Revision
 	for _, c := range cases {
 		for limit := range 4 {
 			var got []string
@@ -199,9 +196,7 @@ func TestObjectsAreListed(t *testing.T) {
 		}
 	}
 	page, err := s.Objects(ctx, ObjectQuery{Resource: "g/jobs", Limit: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, q := range []ObjectQuery{
 		{Resource: "g/jobs", After: "%"}, {Resource: "g/other", After: page.Next}, {Resource: ""}, {Resource: "a\x00b"},
 	} {

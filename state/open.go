@@ -30,7 +30,6 @@ func Open(ctx context.Context, o Options) (*Store, Report, error) {
 }
 
 func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
-	began := time.Now()
 	if o.Path == "" {
 		return nil, Report{}, errors.New("open state: no path")
 	}
@@ -38,7 +37,7 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 	repair.RunProbe()
 	path, err := preparePath(o.Path)
 	if err != nil {
-		return nil, Report{}, err
+		return nil, Report{}, fmt.Errorf("open state: %w", err)
 	}
 	owner, err := takeOwner(path)
 	if err != nil {
@@ -54,15 +53,9 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 	if err != nil {
 		return nil, op.report, errors.Join(fmt.Errorf("open state: %w", err), owner.release(!owner.unclean))
 	}
-	s := newStore(op, file)
-	op.report.Elapsed = time.Since(began)
-	return s, op.report, nil
-}
-
-func newStore(op *opening, f *file) *Store {
 	s := &Store{
-		path: op.path, maxSize: op.maxSize, log: op.log, owner: op.owner,
-		requests: make(chan *request), damagedC: make(chan struct{}), cur: f, seal: sealer{path: op.path}, reserve: newReserve(op.path),
+		path: path, maxSize: op.maxSize, log: op.log, owner: owner, cur: file, seal: sealer{path: path}, reserve: newReserve(path),
+		requests: make(chan *request), damagedC: make(chan struct{}),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.files.Add(1)
@@ -70,7 +63,7 @@ func newStore(op *opening, f *file) *Store {
 	if op.unverified {
 		s.done.Go(s.verifyLater)
 	}
-	return s
+	return s, op.report, nil
 }
 
 // opening is the state of one Open.
@@ -93,33 +86,27 @@ func (op *opening) open() (*file, error) {
 	}
 	info, err := os.Stat(op.path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		op.report.Created = true
+	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0:
+		op.report.Created, err = true, nil
 	case err != nil:
 		return nil, frame.Classify(err)
-	case info.Size() == 0:
-		op.report.Created = true
 	default:
 		err = op.verify(info.Size())
 	}
-	if err != nil && !op.report.Created && !errors.Is(err, ErrCorrupt) {
+	if err != nil && !errors.Is(err, ErrCorrupt) {
 		return nil, err
 	}
-	damage := err
-	if op.report.Created {
-		damage = nil
-	}
-	if err := op.owner.write(ownerNote{PID: os.Getpid(), Version: op.o.Version, Since: time.Now(), Socket: op.o.Socket}); err != nil {
+	note := ownerNote{PID: os.Getpid(), Version: op.o.Version, Since: time.Now(), Socket: op.o.Socket}
+	if err := op.owner.write(note); err != nil {
 		return nil, err
 	}
-	if damage == nil {
-		f, err := op.openVerified()
-		if !errors.Is(err, ErrCorrupt) {
+	if err == nil {
+		var f *file
+		if f, err = op.openVerified(); !errors.Is(err, ErrCorrupt) {
 			return f, err
 		}
-		damage = err
 	}
-	if err := op.rebuild(damage); err != nil {
+	if err := op.rebuild(err); err != nil {
 		return nil, err
 	}
 	return op.openVerified()
@@ -141,40 +128,31 @@ func (op *opening) verify(size int64) error {
 	}
 	err := probe(op.ctx, op.path)
 	if errors.Is(err, repair.ErrNoChild) {
-		if op.ctx.Err() != nil {
-			return context.Cause(op.ctx) // the caller is gone: do not risk a crash in this process
-		}
 		op.log.Info("no child process for the verification, reading the state file here", "path", op.path, "err", err)
 		err = repair.Inspect(op.ctx, op.path, op.format.version)
 	}
 	return err
 }
 
-// openVerified opens the file with bbolt and brings it to the present form. ErrCorrupt means that it has to be rebuilt.
+// openVerified opens the file with bbolt, lays it out, migrates and compacts it. ErrCorrupt means that it has to be rebuilt.
 func (op *opening) openVerified() (*file, error) {
 	f, err := openBolt(op.path, boltOptions(op.maxSize))
-	if err != nil {
-		if errors.Is(err, bolterrors.ErrTimeout) {
-			return nil, &LockedError{Path: op.path}
-		}
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return nil, &LockedError{Path: op.path}
+	case err != nil:
 		return nil, err
 	}
-	if f, err = op.migrateAndCompact(f); err != nil {
-		return nil, err
-	}
-	return f, nil
-}
-
-// migrateAndCompact lays out, migrates and compacts; after an error f is closed.
-func (op *opening) migrateAndCompact(f *file) (*file, error) {
-	err := repair.Guard(func() error { return op.format.apply(op, f) })
+	uncounted := false
+	err = repair.Guard(func() (err error) {
+		uncounted, err = op.format.apply(op, f)
+		return err
+	})
 	if err != nil {
-		if errors.As(err, new(*repair.FaultError)) {
-			f.broken = true
-		}
+		f.broken = errors.As(err, new(*repair.FaultError))
 		return nil, errors.Join(err, f.close())
 	}
-	if op.report.Created || !worthCompacting(f) {
+	if op.report.Created || !uncounted && !worthCompacting(f) {
 		return f, nil
 	}
 	small, err := compactInto(op.ctx, f, op.path, op.maxSize)
@@ -197,42 +175,35 @@ func (op *opening) migrateAndCompact(f *file) (*file, error) {
 func preparePath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return "", fmt.Errorf("open state: %w", err)
+		return "", err
 	}
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("make state directory: %w", frame.Classify(err))
 	}
-	if err := checkDirectory(filepath.Dir(path)); err != nil {
-		return "", fmt.Errorf("open state: %w", err)
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return "", frame.Classify(err)
+	case info.Mode().Perm()&0o022 != 0:
+		return "", &SharedDirectoryError{Dir: dir, Mode: info.Mode()}
 	}
-	info, err := os.Stat(path)
+	info, err = os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return path, nil
 	case err != nil:
-		return "", fmt.Errorf("open state: %w", frame.Classify(err))
+		return "", frame.Classify(err)
 	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("open state: %s is not a regular file", path)
+		return "", fmt.Errorf("%s is not a regular file", path)
 	}
 	if err := Foreign(path); err != nil {
-		return "", fmt.Errorf("open state: %w", err)
+		return "", err
 	}
 	return path, restrictMode(path)
-}
-
-// checkDirectory returns a *SharedDirectoryError for a directory in which others may replace our files.
-func checkDirectory(dir string) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return frame.Classify(err)
-	}
-	if info.Mode().Perm()&0o022 != 0 {
-		return &SharedDirectoryError{Dir: dir, Mode: info.Mode()}
-	}
-	return nil
 }
 
 // restrictMode takes the rights of group and others from one of our files.

@@ -46,20 +46,17 @@ func takeOwner(path string) (*ownerFile, error) {
 			return nil, frame.Classify(fmt.Errorf("open owner file: %w", err))
 		}
 		held, err := tryLock(f)
-		if err != nil {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock owner file: %w", err)
-		}
 		if held && sameFile(f, name) {
-			note, err := io.ReadAll(io.LimitReader(f, 1))
-			if err != nil {
-				_ = f.Close()
-				return nil, fmt.Errorf("read owner file: %w", err)
+			var note []byte
+			if note, err = io.ReadAll(io.LimitReader(f, 1)); err == nil {
+				return &ownerFile{f: f, unclean: len(note) > 0}, nil
 			}
-			return &ownerFile{f: f, unclean: len(note) > 0}, nil
 		}
 		locked := lockedBy(path, f)
 		_ = f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("lock owner file: %w", err)
+		}
 		if time.Now().After(deadline) {
 			return nil, locked
 		}
@@ -116,32 +113,29 @@ func (o *ownerFile) write(n ownerNote) error {
 		return fmt.Errorf("encode owner note: %w", err)
 	}
 	text = append(text, '\n')
-	if _, err := o.f.WriteAt(text, 0); err != nil {
-		return frame.Classify(fmt.Errorf("write owner file: %w", err))
+	if _, err = o.f.WriteAt(text, 0); err == nil {
+		err = o.f.Truncate(int64(len(text)))
 	}
-	if err := o.f.Truncate(int64(len(text))); err != nil {
-		return frame.Classify(fmt.Errorf("write owner file: %w", err))
+	if err == nil {
+		err = o.f.Sync()
 	}
-	if err := o.f.Sync(); err != nil {
+	if err != nil {
 		return frame.Classify(fmt.Errorf("write owner file: %w", err))
 	}
 	return syncDir(o.f.Name())
 }
 
 // release unlocks; clean also removes the file and with it the mark.
-func (o *ownerFile) release(clean bool) error {
-	var errs []error
+func (o *ownerFile) release(clean bool) (err error) {
 	if clean {
-		if err := os.Remove(o.f.Name()); err != nil {
-			errs = append(errs, fmt.Errorf("remove owner file: %w", err))
-		} else if err := syncDir(o.f.Name()); err != nil {
-			errs = append(errs, err)
+		if err = os.Remove(o.f.Name()); err == nil {
+			err = syncDir(o.f.Name())
 		}
 	}
-	if err := o.f.Close(); err != nil {
-		errs = append(errs, fmt.Errorf("close owner file: %w", err))
+	if err = errors.Join(err, o.f.Close()); err != nil {
+		return frame.Classify(fmt.Errorf("release owner file: %w", err))
 	}
-	return frame.Classify(errors.Join(errs...))
+	return nil
 }
 
 // tryLock takes the exclusive lock of an open file and reports whether it got it.
@@ -166,13 +160,9 @@ func syncDir(name string) error {
 		return fmt.Errorf("open directory of %s: %w", name, err)
 	}
 	defer func() { _ = d.Close() }()
-	if err := d.Sync(); err != nil && !ignorableDirSync(err) {
+	// Some file systems (FUSE, SMB) do not know fsync of a directory.
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
 		return fmt.Errorf("sync directory of %s: %w", name, err)
 	}
 	return nil
-}
-
-// ignorableDirSync: some file systems (FUSE, SMB) do not know fsync of a directory.
-func ignorableDirSync(err error) bool {
-	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP)
 }

@@ -1,15 +1,12 @@
 package state
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"limpet/state/frame"
@@ -28,9 +25,7 @@ func stop(t *testing.T, fill func(s *Store)) string {
 		if err == nil {
 			err = os.WriteFile(path+suffix, data, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	return path
 }
@@ -57,36 +52,13 @@ func TestProbeInChild(t *testing.T) {
 		errors.Is(err, repair.ErrNoChild) {
 		t.Errorf("absent file: %v", err)
 	}
-	if err := os.WriteFile(sound, []byte("garbage"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(sound, []byte("garbage"), 0o600))
 	if err := repair.Check(ctx, sound, current.version); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("damaged file: %v", err)
 	}
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
 	if err := repair.Check(ended, sound, current.version); err == nil || errors.Is(err, ErrCorrupt) {
-		t.Errorf("ended context: %v", err)
-	}
-}
-
-// TestChildThatDies: death by a panic or fault is damage, a child that was killed by somebody else is not.
-func TestChildThatDies(t *testing.T) {
-	t.Parallel()
-	path := stop(t, someFacts)
-	drain := func(r *bufio.Reader) error { return json.NewDecoder(r).Decode(&repair.ProbeAnswer{}) }
-	if err := repair.RunChild(context.Background(), "die", path, 1, drain); !errors.Is(err, ErrCorrupt) {
-		t.Errorf("unknown work, exit code 1 after the greeting: %v", err)
-	}
-	refused := &repair.BuildError{Err: syscall.ENOSPC}
-	err := repair.RunChild(context.Background(), "salvage", path, 1, func(*bufio.Reader) error { return refused })
-	if !errors.Is(err, syscall.ENOSPC) || errors.Is(err, ErrCorrupt) {
-		t.Errorf("failure of the reader: %v", err)
-	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cause := errors.New("shutdown")
-	err = repair.RunChild(ctx, "salvage", path, 1, func(*bufio.Reader) error { cancel(cause); return cause })
-	if !errors.Is(err, cause) || errors.Is(err, ErrCorrupt) {
 		t.Errorf("ended context: %v", err)
 	}
 }
@@ -137,30 +109,12 @@ func TestProbeVerdicts(t *testing.T) {
 	}
 }
 
-// TestSalvageWithoutChild carries the same records in this process.
-func TestSalvageWithoutChild(t *testing.T) {
-	t.Parallel()
-	path := stop(t, someFacts)
-	var carried []string
-	sum, err := repair.Salvage(path, func(r repair.Record) error { carried = append(carried, string(r.Key)); return nil })
-	if err != nil || sum.Lost != 0 || len(carried) != 300 {
-		t.Errorf("%d records, %+v, %v", len(carried), sum, err)
-	}
-	refused := errors.New("refused")
-	if _, err := repair.Salvage(path, func(repair.Record) error { return refused }); !errors.Is(err, refused) {
-		t.Errorf("error %v", err)
-	}
-	if _, err := repair.Salvage(path+".absent", nil); err == nil {
-		t.Error("an absent file was salvaged")
-	}
-}
-
 // TestProbeByOpen: a program whose main does not call RunProbe must not start children of children.
 func TestProbeByOpen(t *testing.T) {
 	t.Parallel()
 	path := stop(t, someFacts)
 	cmd := child("late", "")
-	cmd.Env = append(cmd.Env, repair.ProbeEnv+"=check", repair.ProbePathEnv+"="+path, repair.ProbeWantEnv+"=1")
+	cmd.Env = append(cmd.Env, repair.ProbePathEnv+"="+path, repair.ProbeWantEnv+"=1")
 	out, err := cmd.Output()
 	if err != nil || string(out) != repair.ProbeGreeting+`{"verdict":"sound"}`+"\n" {
 		t.Errorf("%q, %v", out, err)
@@ -171,16 +125,10 @@ func TestProbeByOpen(t *testing.T) {
 func TestRebuildThatFails(t *testing.T) {
 	t.Parallel()
 	path := stop(t, someFacts)
-	if err := os.Mkdir(path+suffixBuilding, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(path+suffixBuilding, "x"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(path+suffixBuilding, 0o700))
+	must(t, os.WriteFile(filepath.Join(path+suffixBuilding, "x"), nil, 0o600))
 	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	damaged := func(context.Context, string) error { return frame.Corrupt("page 3") }
 	if _, _, err := Open(context.Background(), Options{Path: path, probe: damaged}); err == nil {
 		t.Error("opened")
@@ -203,14 +151,10 @@ func TestLostBranch(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	})
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	hit := 0
 	for at := 2 * 4096; at < len(data); at += 4096 {
 		if p, err := repair.ParsePage(data[at : at+4096]); err == nil && p.Flags == repair.BranchPage && p.Id == uint64(at/4096) {
@@ -218,9 +162,7 @@ func TestLostBranch(t *testing.T) {
 			hit++
 		}
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, data, 0o600))
 	s, r := reopened(t, Options{Path: path})
 	n, err := s.HistoryCount(context.Background())
 	if hit == 0 || err != nil || n != 3000 || r.Quarantined == "" || r.Lost != 0 {

@@ -74,13 +74,15 @@ func (s *Store) History(ctx context.Context, q Query) ([]Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Record
-	err = s.view(ctx, func(v view) error {
-		out = nil
+	return read(ctx, s, func(v view) (out []Record, err error) {
 		if q.UID != "" {
-			return v.recordByUID(q, low, high, &out)
+			r, key, ok, err := v.record(q.UID)
+			if ok && bytes.Compare(key, low) >= 0 && (high == nil || bytes.Compare(key, high) < 0) && q.matches(r) {
+				out = q.add(out, r)
+			}
+			return out, err
 		}
-		return v.scanBack(ctx, frame.History, low, high, func(_ []byte, f frame.Frame) (bool, error) {
+		err = v.scanBack(ctx, frame.History, low, high, func(_ []byte, f frame.Frame) (bool, error) {
 			var r Record
 			if err := decodeJSON(f, &r); err != nil {
 				return false, err
@@ -90,8 +92,8 @@ func (s *Store) History(ctx context.Context, q Query) ([]Record, error) {
 			}
 			return q.Limit <= 0 || len(out) < q.Limit, nil
 		})
+		return out, err
 	})
-	return out, err
 }
 
 // bounds returns the keys between which the query reads: low included, high (nil = the end) not.
@@ -112,49 +114,6 @@ func (q Query) bounds() (low, high []byte, err error) {
 		}
 	}
 	return low, high, nil
-}
-
-func (v view) recordByUID(q Query, low, high []byte, out *[]Record) error {
-	r, key, ok, err := v.record(q.UID)
-	if err != nil || !ok {
-		return err
-	}
-	if bytes.Compare(key, low) >= 0 && (high == nil || bytes.Compare(key, high) < 0) && q.matches(r) {
-		*out = q.add(*out, r)
-	}
-	return nil
-}
-
-// scanBack calls fn for the records from below high down to low, until fn returns false or an error.
-func (v view) scanBack(ctx context.Context, b frame.Bucket, low, high []byte, fn func(key []byte, f frame.Frame) (bool, error)) error {
-	bk := v.tx.Bucket([]byte(b))
-	if bk == nil {
-		return frame.Corrupt("bucket %s is missing", b)
-	}
-	c := bk.Cursor()
-	k, raw := c.Last()
-	if high != nil {
-		if k, _ = c.Seek(high); k == nil {
-			k, raw = c.Last()
-		} else {
-			k, raw = c.Prev()
-		}
-	}
-	for n := 1; k != nil && bytes.Compare(k, low) >= 0; k, raw = c.Prev() {
-		if n++; n%checkEvery == 0 && ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		f, err := frame.Decode(b, k, raw)
-		if err != nil {
-			return err
-		}
-		more, err := fn(k, f)
-		v.touched.add(v.tx, len(k)+len(raw))
-		if err != nil || !more {
-			return err
-		}
-	}
-	return nil
 }
 
 // Totals summarizes the Status of a record for one row of a list.

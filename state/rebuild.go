@@ -1,10 +1,8 @@
 package state
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"go.etcd.io/bbolt"
 
@@ -26,14 +25,31 @@ const (
 	suffixCompacting = ".compacting" // a compacted file in the making; worthless
 	suffixCorrupt    = ".corrupt-"   // + time: a damaged file
 	suffixSchemaCopy = ".schema-"    // + schema and time: a copy from before a migration
+	suffixTemporary  = ".tmp-"       // + a number: of writeDurable
 	timeForm         = "20060102T150405.000Z"
 
 	// maxCorruptFiles is how many damaged files are kept, so that a dying disk does not fill itself with them.
 	maxCorruptFiles = 5
+
+	// staleAfter is the age from which a temporary file is one that a power cut has left.
+	staleAfter = time.Hour
 )
+
+// sweepTemporary removes what writeDurable and the commands, a backup above all, have left beside the state file.
+func sweepTemporary(path string) {
+	for _, pattern := range []string{globQuote(path) + ".*" + suffixTemporary + "*", filepath.Join(globQuote(filepath.Dir(path)), ".limpet-*")} {
+		names, _ := filepath.Glob(pattern)
+		for _, name := range names {
+			if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > staleAfter {
+				_ = os.Remove(name)
+			}
+		}
+	}
+}
 
 // finishInterrupted ends what a crash interrupted: a rebuilt file takes its place, files in the making go.
 func (op *opening) finishInterrupted() error {
+	sweepTemporary(op.path)
 	for _, suffix := range []string{suffixBuilding, suffixCompacting} {
 		if err := os.Remove(op.path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return frame.Classify(fmt.Errorf("remove unfinished file: %w", err))
@@ -88,62 +104,25 @@ func (op *opening) dropOldest() {
 }
 
 // globQuote takes the meaning from the special characters of a pattern.
-func globQuote(path string) string {
-	var out []rune
-	for _, r := range path {
-		if r == '*' || r == '?' || r == '[' || r == '\\' {
-			out = append(out, '\\')
-		}
-		out = append(out, r)
-	}
-	return string(out)
-}
+var globQuote = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`).Replace
 
-// salvageInto reads the damaged file in a child process, or here when there can be none, and writes its records to a
-// new file at path.
-func (op *opening) salvageInto(path string) (repair.Summary, int, error) {
-	sum, carried, err := op.salvageBy(path, func(emit func(repair.Record) error) (sum repair.Summary, err error) {
-		err = repair.RunChild(op.ctx, "salvage", op.path, op.format.version, func(r *bufio.Reader) error {
-			sum, err = repair.ReadRecords(r, emit)
-			return err
-		})
-		return sum, err
-	})
-	if err == nil || errors.As(err, new(*repair.BuildError)) || op.ctx.Err() != nil {
-		return sum, carried, err
-	}
-	op.log.Info("no child process for the salvage, reading the damaged file here", "path", op.path, "err", err)
-	return op.salvageBy(path, func(emit func(repair.Record) error) (sum repair.Summary, err error) {
-		err = repair.Guard(func() error {
-			sum, err = repair.Salvage(op.path, emit)
-			return err
-		})
-		return sum, err
-	})
-}
-
-// salvageBy builds the new file from the records that source emits.
-func (op *opening) salvageBy(path string, source func(emit func(repair.Record) error) (repair.Summary, error)) (sum repair.Summary,
-	carried int, err error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return sum, 0, &repair.BuildError{Err: frame.Classify(err)}
-	}
+// salvageInto writes the readable records of the damaged file to a new file at path.
+func (op *opening) salvageInto(path string) (sum repair.Summary, carried int, err error) {
 	// No cap: what was readable is carried, and the cap refuses the next growth.
 	f, err := openBolt(path, boltOptions(0))
 	if err != nil {
-		return sum, 0, &repair.BuildError{Err: err}
+		return sum, 0, err
 	}
 	b := newBuilder(f, frame.NewMeta(op.format.version, 0, now()))
-	sum, err = source(func(r repair.Record) error {
-		rec, err := frame.Decode(r.Bucket, r.Key, r.Raw)
-		if err != nil || !slices.Contains(frame.DataBuckets, r.Bucket) {
-			return nil
-		}
-		if err := b.add(r.Bucket, r.Key, rec); err != nil {
-			return &repair.BuildError{Err: frame.Classify(err)}
-		}
-		carried++
-		return nil
+	err = repair.Guard(func() error {
+		sum, err = repair.Salvage(op.path, func(r repair.Record) error {
+			if err := op.ctx.Err(); err != nil {
+				return context.Cause(op.ctx)
+			}
+			carried++
+			return b.add(r.Bucket, r.Key, r.Frame)
+		})
+		return err
 	})
 	if err != nil {
 		return sum, 0, errors.Join(err, b.abort(), f.close())
@@ -152,10 +131,7 @@ func (op *opening) salvageBy(path string, source func(emit func(repair.Record) e
 	if sum.Schema > 0 {
 		b.m.Schema = min(sum.Schema, op.format.version)
 	}
-	if err := errors.Join(b.index(op.ctx), b.finish(), f.close()); err != nil {
-		return sum, 0, &repair.BuildError{Err: frame.Classify(err)}
-	}
-	return sum, carried, nil
+	return sum, carried, frame.Classify(errors.Join(b.index(op.ctx), b.finish(), f.close()))
 }
 
 // index writes the index of history by UID from the records. Of two records of one job the later written stays.
@@ -169,49 +145,43 @@ func (b *builder) index(ctx context.Context) error {
 				return err
 			}
 			t := &txn{view: view{tx: tx}, m: b.m, now: now(), room: 1 << 62}
-			stamps := map[string]uint64{}
+			type place struct {
+				key   []byte
+				stamp uint64
+			}
+			latest := map[string]place{} // by UID
 			var drop [][]byte
 			err := t.scan(ctx, frame.History, nil, nil, func(k []byte, f frame.Frame) (bool, error) {
-				return true, t.indexOne(slices.Clone(k), f, stamps, &drop)
+				k = bytes.Clone(k)
+				if len(k) <= 8 {
+					drop = append(drop, k)
+					return true, nil
+				}
+				was, have := latest[string(k[8:])]
+				switch {
+				case have && was.stamp > f.Stamp:
+					drop = append(drop, k)
+					return true, nil
+				case have:
+					drop = append(drop, was.key)
+				}
+				latest[string(k[8:])] = place{k, f.Stamp}
+				return true, nil
 			})
-			if err != nil {
-				return err
-			}
 			for _, k := range drop {
-				if _, err := t.remove(frame.History, k); err != nil {
-					return err
+				if err == nil {
+					_, err = t.remove(frame.History, k)
+				}
+			}
+			for uid, at := range latest {
+				if err == nil {
+					err = t.putJSON(frame.UIDs, []byte(uid), at.key)
 				}
 			}
 			b.m = t.m
-			return nil
+			return err
 		})
 	})
-}
-
-func (t *txn) indexOne(key []byte, f frame.Frame, stamps map[string]uint64, drop *[][]byte) error {
-	if len(key) <= 8 {
-		*drop = append(*drop, key)
-		return nil
-	}
-	uid := string(key[8:])
-	was, have := stamps[uid]
-	if have && was > f.Stamp {
-		*drop = append(*drop, key)
-		return nil
-	}
-	if have {
-		old, ok, err := t.get(frame.UIDs, []byte(uid))
-		if err != nil || !ok {
-			return err
-		}
-		var oldKey []byte
-		if err := json.Unmarshal(old.Body, &oldKey); err != nil {
-			return err
-		}
-		*drop = append(*drop, oldKey)
-	}
-	stamps[uid] = f.Stamp
-	return t.putJSON(frame.UIDs, []byte(uid), key)
 }
 
 // copyBatch is how many bytes of records one transaction of a copy takes.

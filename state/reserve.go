@@ -3,7 +3,6 @@ package state
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -69,16 +68,10 @@ func (b *reserveFile) write() (err error) {
 	if err != nil {
 		return err
 	}
-	// Noise, because some file systems keep no blocks for zeros.
-	noise := make([]byte, reserveSize)
-	if _, err := rand.Read(noise); err != nil {
-		return errors.Join(err, f.Close())
-	}
+	noise := make([]byte, reserveSize) // because some file systems keep no blocks for zeros
+	_, _ = rand.Read(noise)            // never fails
 	_, err = f.Write(noise)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write reserve: %w", err)
-	}
-	return nil
+	return errors.Join(err, f.Sync(), f.Close())
 }
 
 // noSpace reports whether an error is want of space, which classify has named so, or the file system itself.

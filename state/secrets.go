@@ -75,15 +75,13 @@ func (s *Store) Secret(ctx context.Context, name string) ([]byte, error) {
 
 // SecretNames returns the names that begin with prefix, sorted.
 func (s *Store) SecretNames(ctx context.Context, prefix string) ([]string, error) {
-	var out []string
-	err := s.view(ctx, func(v view) error {
-		out = nil
-		return v.scan(ctx, frame.Secrets, []byte(prefix), nil, func(k []byte, _ frame.Frame) (bool, error) {
+	return read(ctx, s, func(v view) (out []string, err error) {
+		err = v.scan(ctx, frame.Secrets, []byte(prefix), nil, func(k []byte, _ frame.Frame) (bool, error) {
 			out = append(out, string(k))
 			return true, nil
 		})
+		return out, err
 	})
-	return out, err
 }
 
 func (t *txn) putSecret(s *Store, w SecretWrite) error {
@@ -106,28 +104,23 @@ func (s *sealer) close(name string, plain []byte, have bool) (sealed, error) {
 		return sealed{}, fmt.Errorf("seal secret %q: %w", name, err)
 	}
 	nonce := make([]byte, aead.NonceSize())
-	if _, err := rand.Read(nonce); err != nil {
-		return sealed{}, fmt.Errorf("seal secret %q: %w", name, err)
-	}
+	_, _ = rand.Read(nonce) // never fails
 	return sealed{Key: id, Nonce: nonce, Text: aead.Seal(nil, nonce, plain, []byte(name))}, nil
 }
 
 func (s *sealer) open(name string, body sealed) ([]byte, error) {
 	aead, id, err := s.key(false)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("open secret %q: %w: the key file is gone: %w", name, ErrSealed, err)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("open secret %q: %w", name, err)
+	case id == body.Key && len(body.Nonce) == aead.NonceSize():
+		if plain, err := aead.Open(nil, body.Nonce, body.Text, []byte(name)); err == nil {
+			return plain, nil
+		}
 	}
-	if id != body.Key || len(body.Nonce) != aead.NonceSize() {
-		return nil, fmt.Errorf("open secret %q: %w", name, ErrSealed)
-	}
-	plain, err := aead.Open(nil, body.Nonce, body.Text, []byte(name))
-	if err != nil {
-		return nil, fmt.Errorf("open secret %q: %w", name, ErrSealed)
-	}
-	return plain, nil
+	return nil, fmt.Errorf("open secret %q: %w", name, ErrSealed)
 }
 
 // key returns the cipher and the key's id; create allows to make the key file.
@@ -145,14 +138,14 @@ func (s *sealer) key(create bool) (cipher.AEAD, string, error) {
 		return nil, "", fmt.Errorf("key material of %d bytes is too short, want at least %d", len(text), minKeyText)
 	}
 	key, err := hkdf.Key(sha256.New, text, nil, "limpet state seal", 32)
-	if err != nil {
-		return nil, "", fmt.Errorf("derive key: %w", err)
+	var block cipher.Block
+	if err == nil {
+		block, err = aes.NewCipher(key)
 	}
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, "", fmt.Errorf("derive key: %w", err)
+	var aead cipher.AEAD
+	if err == nil {
+		aead, err = cipher.NewGCM(block)
 	}
-	aead, err := cipher.NewGCM(block)
 	if err != nil {
 		return nil, "", fmt.Errorf("derive key: %w", err)
 	}
@@ -182,11 +175,9 @@ func (s *sealer) material(create bool) ([]byte, error) {
 
 // make writes a new key file and makes it durable before the first secret is sealed with it.
 func (s *sealer) make() ([]byte, error) {
-	text := make([]byte, 32)
-	if _, err := rand.Read(text); err != nil {
-		return nil, err
-	}
-	text = []byte(hex.EncodeToString(text))
+	var random [32]byte
+	_, _ = rand.Read(random[:]) // never fails
+	text := []byte(hex.EncodeToString(random[:]))
 	if err := writeDurable(s.path+".key", text); err != nil {
 		return nil, frame.Classify(fmt.Errorf("write key file: %w", err))
 	}
@@ -195,20 +186,16 @@ func (s *sealer) make() ([]byte, error) {
 
 // writeDurable writes a file of mode 0600 so that after a power cut it is whole or absent.
 func writeDurable(name string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".tmp-*")
+	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+suffixTemporary+"*")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(f.Name()) }()
 	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return err
-	}
-	return syncDir(name)
+	return replaceFile(f.Name(), name)
 }
 
 // String keeps the plain value out of errors and logs.

@@ -84,7 +84,6 @@ type Report struct {
 	Lost        int    // records known to be lost; at least 1 when anything is missing
 	Migrated    string // path of the copy that was kept before the schema was raised
 	Compacted   bool   // free space was given back
-	Elapsed     time.Duration
 }
 
 // Errors of the file's format; package frame documents them.

@@ -96,6 +96,15 @@ func (s *Store) view(ctx context.Context, fn func(view) error) error {
 	}))
 }
 
+// read returns what fn reads in one transaction.
+func read[T any](ctx context.Context, s *Store, fn func(view) (T, error)) (out T, err error) {
+	err = s.view(ctx, func(v view) (err error) {
+		out, err = fn(v)
+		return err
+	})
+	return out, err
+}
+
 // OnObjects sets the function that is called after each commit that changed objects, in commit order, before the
 // writers of that commit hear of it. It is set once, before the first use, and must not block.
 func (s *Store) OnObjects(fn func([]ObjectEvent)) { s.publish.Store(&fn) }

@@ -11,13 +11,27 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"limpet/state/frame"
-	"limpet/state/repair"
 )
+
+// must ends the test on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// infoOf returns the counts of a store.
+func infoOf(t testing.TB, s *Store) Info {
+	t.Helper()
+	i, err := s.Info(context.Background())
+	must(t, err)
+	return i
+}
 
 func TestMain(m *testing.M) {
 	if beChild() || RunProbe() {
@@ -65,53 +79,6 @@ func Closed(t testing.TB, s *Store) {
 	}
 }
 
-func TestFirstUse(t *testing.T) {
-	ctx := context.Background()
-	path := filepath.Join(t.TempDir(), "a", "b", "limpet.db")
-	s, r := reopened(t, Options{Path: path})
-	if !r.Created || r.Unclean {
-		t.Errorf("report of a new file: %+v", r)
-	}
-	if err := s.PutClaim(ctx, Claim{UID: "u1", Name: "job", Phase: PhaseIntent}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Complete(ctx, "u1", Record{State: "success", Finished: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.EndClaim(ctx, "u1", "posted"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.PutSecret(ctx, "a", []byte("hidden")); err != nil {
-		t.Fatal(err)
-	}
-	o, err := s.Mutate(ctx, ObjectKey{"/secrets", "ns", "n"}, func(cur *Object, rev uint64) (Mutation, error) {
-		return Mutation{Data: []byte(`{}`)}, nil
-	})
-	if err != nil || o.Revision == 0 {
-		t.Fatal(o, err)
-	}
-	Closed(t, s)
-	s, r = reopened(t, Options{Path: path})
-	if r.Created || r.Unclean {
-		t.Errorf("report of an old file: %+v", r)
-	}
-	rs, err := s.History(ctx, Query{})
-	if err != nil || len(rs) != 1 || rs[0].HistoricJob != "posted" || rs[0].UID != "u1" {
-		t.Errorf("history %+v, %v", rs, err)
-	}
-	if p, err := s.Secret(ctx, "a"); err != nil || string(p) != "hidden" {
-		t.Errorf("secret %q, %v", p, err)
-	}
-	if _, err := s.Claim(ctx, "u1"); !errors.Is(err, ErrNotFound) {
-		t.Errorf("claim: %v", err)
-	}
-	_, _, err = Open(ctx, Options{Path: path})
-	var l *LockedError
-	if !errors.As(err, &l) || l.PID != os.Getpid() {
-		t.Errorf("second open: %v", err)
-	}
-}
-
 // transactions is how many transactions wrote to the file.
 func (s *Store) transactions() (seq uint64, err error) {
 	err = s.view(context.Background(), func(v view) error {
@@ -129,9 +96,7 @@ func TestGroupCommit(t *testing.T) {
 	ctx := context.Background()
 	s := opened(t, Options{})
 	before, err := s.transactions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const writers = 20
 	busy, goOn := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
@@ -191,13 +156,9 @@ func TestNothingToWriteIsNoTransaction(t *testing.T) {
 	ctx := context.Background()
 	s := opened(t, Options{})
 	before, err := s.transactions()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = errors.Join(s.DropClaim(ctx, "x"), s.DeleteFact(ctx, "x"), s.DeleteSecret(ctx, "x"), s.EndClaim(ctx, "x", "posted"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := s.PruneHistory(ctx, noon); err != nil {
 		t.Fatal(err)
 	}
@@ -280,9 +241,7 @@ func TestSizeCap(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := opened(t, Options{maxSize: 1 << 20})
-	if err := s.PutClaim(ctx, Claim{UID: "running", Phase: PhaseHeld}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.PutClaim(ctx, Claim{UID: "running", Phase: PhaseHeld}))
 	text := strings.Repeat("x", 5000)
 	n := 0
 	for ; n < 1000; n++ {
@@ -349,9 +308,7 @@ func TestEveryCommitIsSynced(t *testing.T) {
 	}
 	s := opened(t, Options{Path: path})
 	waits("a new file", s.cur)
-	if err := s.PutFact(context.Background(), "agent", []byte("edge-07")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.PutFact(context.Background(), "agent", []byte("edge-07")))
 	Closed(t, s)
 	s, _ = reopened(t, Options{Path: path})
 	waits("opened again", s.cur)
@@ -361,13 +318,9 @@ func TestEveryCommitIsSynced(t *testing.T) {
 	waits("compacted", s.cur)
 	Closed(t, s)
 	f, err := openBolt(filepath.Join(t.TempDir(), "rebuilt.db"), boltOptions(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	waits("rebuilt", f)
-	if err := f.close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.close())
 }
 
 func TestErrorsAreClassified(t *testing.T) {
@@ -415,70 +368,6 @@ func TestErrorsAreClassified(t *testing.T) {
 	}
 }
 
-func TestErrorsNameWhatIsNeeded(t *testing.T) {
-	t.Parallel()
-	cases := []struct {
-		err  error
-		want []string
-	}{
-		{&LockedError{Path: "/p"}, []string{"/p", "in use"}},
-		{&LockedError{Path: "/p", PID: 4121, Since: noon}, []string{"/p", "4121", "2026-11-20"}},
-		{&SchemaError{Have: 3, Want: 1, Path: "/p"}, []string{"/p", "3", "1"}},
-		{frame.Corrupt("page %d", 7), []string{"damaged", "page 7"}},
-		{&repair.FaultError{Cause: "index out of range"}, []string{"damaged", "index out of range"}},
-	}
-	for _, c := range cases {
-		for _, want := range c.want {
-			if !strings.Contains(c.err.Error(), want) {
-				t.Errorf("%q does not say %q", c.err, want)
-			}
-		}
-	}
-}
-
-func TestReserve(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "limpet.db")
-	size := func() int64 {
-		info, err := os.Stat(path + reserve)
-		if errors.Is(err, os.ErrNotExist) {
-			return -1
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info.Size()
-	}
-	at := time.Now()
-	b := newReserve(path)
-	steps := []struct {
-		name string
-		do   func() bool
-		ok   bool
-		size int64
-	}{
-		{"nothing yet", func() bool { return b.release(at.Add(-time.Hour)) }, false, -1},
-		{"made", func() bool { b.restore(at); return b.have }, true, reserveSize},
-		{"kept", func() bool { b.restore(at); return b.have }, true, reserveSize},
-		{"found by the next owner", func() bool { b = newReserve(path); return b.have }, true, reserveSize},
-		{"given up", func() bool { return b.release(at) }, true, -1},
-		{"not at once again", func() bool { b.restore(at.Add(reserveRetry / 2)); return b.have }, false, -1},
-		{"later again", func() bool { b.restore(at.Add(reserveRetry)); return b.have }, true, reserveSize},
-		{"cut short", func() bool { return os.Truncate(path+reserve, 3) != nil }, false, 3},
-		{"found short", func() bool { b = newReserve(path); return b.have }, false, 3},
-		{"mended", func() bool { b.restore(at); return b.have }, true, reserveSize},
-	}
-	for _, step := range steps {
-		if got := step.do(); got != step.ok || size() != step.size {
-			t.Errorf("%s: %v and %d bytes, want %v and %d", step.name, got, size(), step.ok, step.size)
-		}
-	}
-	gone := newReserve(filepath.Join(t.TempDir(), "no", "such", "limpet.db"))
-	if gone.restore(at); gone.have {
-		t.Error("a reserve in a directory that is not there")
-	}
-}
-
 // TestReserveIsMadeByWriting: a command that only reads leaves nothing behind.
 func TestReserveIsMadeByWriting(t *testing.T) {
 	t.Parallel()
@@ -490,9 +379,7 @@ func TestReserveIsMadeByWriting(t *testing.T) {
 	if _, err := os.Stat(path + reserve); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("after a read: %v", err)
 	}
-	if err := s.PutFact(context.Background(), "k", nil); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.PutFact(context.Background(), "k", nil))
 	Closed(t, s)
 	if info, err := os.Stat(path + reserve); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("after a write: %v", err)

@@ -20,13 +20,18 @@ type view struct {
 	touched *touched
 }
 
-// get returns the frame under key, ok = false when there is none.
-func (v view) get(b frame.Bucket, key []byte) (f frame.Frame, ok bool, err error) {
+// bucket returns a bucket. All are made with the file: a missing one is damage, which repair.Guard turns into an error.
+func (v view) bucket(b frame.Bucket) *bbolt.Bucket {
 	bk := v.tx.Bucket([]byte(b))
 	if bk == nil {
-		return frame.Frame{}, false, frame.Corrupt("bucket %s is missing", b)
+		panic("bucket " + b + " is missing")
 	}
-	raw := bk.Get(key)
+	return bk
+}
+
+// get returns the frame under key, ok = false when there is none.
+func (v view) get(b frame.Bucket, key []byte) (f frame.Frame, ok bool, err error) {
+	raw := v.bucket(b).Get(key)
 	if raw == nil {
 		return frame.Frame{}, false, nil
 	}
@@ -38,19 +43,36 @@ func (v view) get(b frame.Bucket, key []byte) (f frame.Frame, ok bool, err error
 // checkEvery is how many records are read between two checks of the context.
 const checkEvery = 256
 
-// scan calls fn for every record whose key begins with prefix and is not below from, in key order, until fn returns
-// false or an error.
-func (v view) scan(ctx context.Context, b frame.Bucket, prefix, from []byte, fn func(key []byte, f frame.Frame) (bool, error)) error {
-	bk := v.tx.Bucket([]byte(b))
-	if bk == nil {
-		return frame.Corrupt("bucket %s is missing", b)
-	}
+// A visit sees a record and reports whether it wants more.
+type visit func(key []byte, f frame.Frame) (bool, error)
+
+// scan visits every record whose key begins with prefix and is not below from, in key order.
+func (v view) scan(ctx context.Context, b frame.Bucket, prefix, from []byte, fn visit) error {
 	if bytes.Compare(from, prefix) < 0 {
 		from = prefix
 	}
-	c := bk.Cursor()
-	n := 0
-	for k, raw := c.Seek(from); k != nil && bytes.HasPrefix(k, prefix); k, raw = c.Next() {
+	c := v.bucket(b).Cursor()
+	k, raw := c.Seek(from)
+	return v.walk(ctx, b, k, raw, c.Next, func(k []byte) bool { return bytes.HasPrefix(k, prefix) }, fn)
+}
+
+// scanBack visits the records from below high (nil = the end) down to low.
+func (v view) scanBack(ctx context.Context, b frame.Bucket, low, high []byte, fn visit) error {
+	c := v.bucket(b).Cursor()
+	k, raw := c.Last()
+	if high != nil {
+		if above, _ := c.Seek(high); above != nil {
+			k, raw = c.Prev()
+		} else {
+			k, raw = c.Last()
+		}
+	}
+	return v.walk(ctx, b, k, raw, c.Prev, func(k []byte) bool { return bytes.Compare(k, low) >= 0 }, fn)
+}
+
+// walk visits the record that a cursor stands at and those that step leads to, as long as their keys are in range.
+func (v view) walk(ctx context.Context, b frame.Bucket, k, raw []byte, step func() (k, raw []byte), in func(key []byte) bool, fn visit) error {
+	for n := 1; k != nil && in(k); k, raw = step() {
 		if n++; n%checkEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -67,17 +89,27 @@ func (v view) scan(ctx context.Context, b frame.Bucket, prefix, from []byte, fn 
 	return nil
 }
 
+// scanVerified calls fn for every record of a bucket and compares what it met with the counter, so that a record that damage hid
+// is an error and not an absence.
+func (v view) scanVerified(ctx context.Context, b frame.Bucket, fn func(key []byte, f frame.Frame) error) error {
+	m, err := v.meta()
+	if err != nil {
+		return err
+	}
+	var met frame.Counter
+	err = v.scan(ctx, b, nil, nil, func(k []byte, f frame.Frame) (bool, error) {
+		met.AddFrame(k, f)
+		return true, fn(k, f)
+	})
+	if err == nil && !m.Counters[b].Covers(met) {
+		return frame.Corrupt("bucket %s has %d records and another checksum than the %d that were written", b, met.N, m.Counters[b].N)
+	}
+	return err
+}
+
 // meta reads the meta record.
 func (v view) meta() (frame.Meta, error) {
-	bk := v.tx.Bucket([]byte(frame.MetaBucket))
-	if bk == nil {
-		return frame.Meta{}, frame.Corrupt("bucket %s is missing", frame.MetaBucket)
-	}
-	raw := bk.Get(frame.MetaKey)
-	if raw == nil {
-		return frame.Meta{}, frame.Corrupt("meta record is missing")
-	}
-	return frame.DecodeMeta(raw)
+	return frame.DecodeMeta(v.bucket(frame.MetaBucket).Get(frame.MetaKey))
 }
 
 // txn writes records inside the writer's transaction and keeps the counters.
@@ -96,11 +128,10 @@ type txn struct {
 // beginTxn prepares a transaction of db; limit is the size cap in bytes.
 func beginTxn(tx *bbolt.Tx, limit int64, now time.Time) (*txn, error) {
 	t := &txn{view: view{tx: tx}, now: now}
-	m, err := t.meta()
-	if err != nil {
+	var err error
+	if t.m, err = t.meta(); err != nil {
 		return nil, err
 	}
-	t.m = m
 	t.room = limit - (tx.Size() - (&file{db: tx.DB()}).free())
 	return t, nil
 }
@@ -128,10 +159,7 @@ func (t *txn) putStamped(b frame.Bucket, key, body []byte, stamp uint64) error {
 	if len(key) == 0 || len(key) > bbolt.MaxKeySize {
 		return fmt.Errorf("write %s record: key of %d bytes", b, len(key))
 	}
-	bk := t.tx.Bucket([]byte(b))
-	if bk == nil {
-		return frame.Corrupt("bucket %s is missing", b)
-	}
+	bk := t.bucket(b)
 	old := bk.Get(key)
 	grown := int64(frame.HeaderSize + len(body) - len(old))
 	if old == nil {
@@ -165,10 +193,7 @@ func (t *txn) putStamped(b frame.Bucket, key, body []byte, stamp uint64) error {
 
 // remove deletes key and reports whether it was there. The record itself may be damaged.
 func (t *txn) remove(b frame.Bucket, key []byte) (bool, error) {
-	bk := t.tx.Bucket([]byte(b))
-	if bk == nil {
-		return false, frame.Corrupt("bucket %s is missing", b)
-	}
+	bk := t.bucket(b)
 	old := bk.Get(key)
 	if old == nil {
 		return false, nil
@@ -193,7 +218,7 @@ func (t *txn) finish() error {
 	if err != nil {
 		return err
 	}
-	return t.tx.Bucket([]byte(frame.MetaBucket)).Put(frame.MetaKey, raw)
+	return t.bucket(frame.MetaBucket).Put(frame.MetaKey, raw)
 }
 
 // layout makes all buckets and the meta record of a new file.
@@ -204,22 +229,4 @@ func layout(tx *bbolt.Tx, m frame.Meta, now time.Time) error {
 		}
 	}
 	return (&txn{view: view{tx: tx}, m: m, now: now}).finish()
-}
-
-// scanVerified calls fn for every record of a bucket and compares what it met with the counter, so that a record that damage hid
-// is an error and not an absence.
-func (v view) scanVerified(ctx context.Context, b frame.Bucket, fn func(key []byte, f frame.Frame) error) error {
-	m, err := v.meta()
-	if err != nil {
-		return err
-	}
-	var met frame.Counter
-	err = v.scan(ctx, b, nil, nil, func(k []byte, f frame.Frame) (bool, error) {
-		met.AddFrame(k, f)
-		return true, fn(k, f)
-	})
-	if err == nil && !m.Counters[b].Covers(met) {
-		return frame.Corrupt("bucket %s has %d records and another checksum than the %d that were written", b, met.N, m.Counters[b].N)
-	}
-	return err
 }

@@ -35,17 +35,21 @@ type Counter struct {
 	Bytes int64  `json:"bytes,omitempty"` // of keys and frames; absent in files of programs that did not count them
 }
 
-// Add takes in the frame raw under key, and remove takes it out again.
+// Add takes in the frame raw under key, and Remove takes it out again. What is not measured stays so until it is counted anew.
 func (t *Counter) Add(key, raw []byte) {
+	if !t.Unmeasured() {
+		t.Bytes += int64(len(key) + len(raw))
+	}
 	t.N++
 	t.Sum += uint64(Checksum(raw))
-	t.Bytes += int64(len(key) + len(raw))
 }
 
 func (t *Counter) Remove(key, raw []byte) {
+	if !t.Unmeasured() {
+		t.Bytes -= int64(len(key) + len(raw))
+	}
 	t.N--
 	t.Sum -= uint64(Checksum(raw))
-	t.Bytes -= int64(len(key) + len(raw))
 }
 
 // AddFrame takes in a frame that was read and verified.

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +18,43 @@ import (
 
 	"go.etcd.io/bbolt"
 )
+
+func TestMain(m *testing.M) {
+	if RunProbe() {
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestProbeIsStopped: a signal that goes to the child as well, as Ctrl-C in a terminal and the stop of a systemd unit do,
+// says nothing about the file. Death by a fault is damage.
+func TestProbeIsStopped(t *testing.T) {
+	t.Parallel()
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGKILL, syscall.SIGSEGV} {
+		if signal.Ignored(sig) {
+			continue // as SIGHUP below nohup: it stops neither of them
+		}
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			// A pipe that nobody writes to keeps the child where it is.
+			path := filepath.Join(t.TempDir(), "limpet.db")
+			if err := syscall.Mkfifo(path, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c, err := startProbe(t.Context(), path, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.cmd.Process.Signal(sig); err != nil {
+				t.Error(err)
+			}
+			err = c.verdict()
+			if damage := sig == syscall.SIGSEGV; errors.Is(err, frame.ErrCorrupt) != damage || errors.Is(err, ErrNoChild) == damage {
+				t.Errorf("the verdict is %v", err)
+			}
+		})
+	}
+}
 
 // newFile writes a bbolt file with n records in every bucket and a meta record that counts them.
 func newFile(t testing.TB, n int) string {

@@ -21,18 +21,18 @@ import (
 // When a head is gone, the root is searched for in the same way: each copy of it holds the meta record with the number
 // of its transaction.
 
-// Record is one record that was verified.
+// Record is one record that was verified. It is valid until the next one.
 type Record struct {
 	Bucket frame.Bucket
 	Key    []byte
-	Raw    []byte // the frame
+	Frame  frame.Frame
 }
 
 // Summary is the end of a salvage.
 type Summary struct {
-	Schema   int    `json:"schema"`   // of the file; 0 = unknown
-	Revision uint64 `json:"revision"` // highest that was seen
-	Lost     int    `json:"lost"`     // records known to be missing or uncertain
+	Schema   int    // of the file; 0 = unknown
+	Revision uint64 // highest that was seen
+	Lost     int    // records known to be missing or uncertain
 }
 
 // Salvage emits every record of the file at path that can be verified, each key once, ordered by key within a
@@ -255,7 +255,7 @@ func (s *salvage) take(b frame.Bucket, key, raw []byte) (ok bool, err error) {
 	if b == frame.UIDs {
 		return true, nil
 	}
-	return true, s.emit(Record{b, key, raw})
+	return true, s.emit(Record{b, key, f})
 }
 
 // count finds how many records are lost. sure = the tree was that of the last transaction.

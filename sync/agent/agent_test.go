@@ -63,9 +63,7 @@ func newAgent(t testing.TB, change func(*Config)) (*Agent, *logText) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "limpet.db")
 	store, _, err := state.Open(t.Context(), state.Options{Path: path, Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	log := &logText{}
 	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg := Config{Store: store, StatePath: path, Version: "test", Resync: time.Minute, Limits: Limits{Parallel: 2}, Logger: logger,
@@ -75,9 +73,7 @@ func newAgent(t testing.TB, change func(*Config)) (*Agent, *logText) {
 		change(&cfg)
 	}
 	a, err := New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		a.Close()
 		if rep, err := store.Check(context.Background()); err != nil || len(rep.Problems) > 0 {
@@ -131,14 +127,10 @@ func repository(t *testing.T, a *Agent, name string, status map[string]any) {
 	u.SetName(name)
 	res := a.client.Resource(api.Repositories).Namespace("default")
 	made, err := res.Create(t.Context(), u, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if status != nil {
 		patch, err := json.Marshal(map[string]any{"status": status})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if made, err = res.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 			t.Fatal(err)
 		}
@@ -153,9 +145,7 @@ func repository(t *testing.T, a *Agent, name string, status map[string]any) {
 func revision(t *testing.T, u *unstructured.Unstructured) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(u.GetResourceVersion(), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -226,9 +216,7 @@ func TestSavedSnapshotWhileServerUnavailable(t *testing.T) {
 	eventually(t, "the snapshot has the repository", func() bool { return len(a.hub.Latest().Repos) == 1 })
 	asOf := a.hub.Latest().At
 	cancel()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	must(t, <-done)
 	left, err := snapshot.Saved(t.Context(), a.cfg.Store, "v2")
 	if err != nil || len(left.Repos) != 1 || left.Repos[0].Name != "r" || left.AsOf.Before(asOf) || left.API.Up || left.Problem != "" ||
 		left.Agent.Version != "v2" || left.Agent.StorePath != a.cfg.StatePath {
@@ -239,9 +227,7 @@ func TestSavedSnapshotWhileServerUnavailable(t *testing.T) {
 	cfg := a.cfg
 	cfg.API.Server = away.URL
 	b, err := New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(b.Close)
 	start(t, b.Run)
 	eventually(t, "the API is known to be away", func() bool { return b.hub.Latest().API.Error != "" })

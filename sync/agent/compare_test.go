@@ -46,9 +46,7 @@ func TestCompare(t *testing.T) {
 		t.Errorf("nothing was fetched: %v", err)
 	}
 	ref, err := a.access.mirrors.Resolve(t.Context(), remote, selector.Selector{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	origin.Git(t, "update-ref", "refs/heads/"+testenv.Branch, first)
 	if _, err := a.access.mirrors.Fetch(t.Context(), remote, git.Ref{Name: ref.Name, Hash: first}); err != nil {
 		t.Fatal(err)
@@ -58,9 +56,7 @@ func TestCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := a.Compare(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []snapshot.FileChange{{Type: "modified", Path: "a.json"}, {Type: "added", Path: "empty.txt"},
 		{Type: "renamed", Path: "here.json", From: "moved.json"}, {Type: "added", Path: "large.txt"}}
 	if len(got.Files) != len(want) || got.All != len(want) {

@@ -52,12 +52,8 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		if inDirectory {
 			c.CredentialsDir = t.TempDir()
 			dir := filepath.Join(c.CredentialsDir, "default.app")
-			if err := os.Mkdir(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, "privateKey"), app.Key, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Mkdir(dir, 0o700))
+			must(t, os.WriteFile(filepath.Join(dir, "privateKey"), app.Key, 0o600))
 		}
 	})
 	start(t, a.Run)
@@ -89,13 +85,9 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	repository := func() api.Repository {
 		t.Helper()
 		u, err := a.client.Resource(api.Repositories).Namespace("default").Get(t.Context(), "site", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		repo, err := api.RepositoryView(u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return repo
 	}
 	pulled := func(ref string) func() bool {
@@ -169,9 +161,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		[]byte("of the hook")); err != nil {
 		t.Fatal(err)
 	}
-	if err := repositories.Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, repositories.Delete(t.Context(), "site", metav1.DeleteOptions{}))
 	eventually(t, "the repository is gone", func() bool {
 		_, err := repositories.Get(t.Context(), "site", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
@@ -189,9 +179,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	canaries := [][]byte{[]byte(first[0]), []byte(second[0]), app.Key[40:100]}
 	seen := map[string][]byte{"the log": []byte(log.String())}
 	shown, err := json.Marshal(a.hub.Latest())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	seen["the snapshot"] = shown
 	err = filepath.WalkDir(filepath.Dir(a.cfg.StatePath), func(path string, d os.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() {

@@ -15,9 +15,7 @@ func TestInvalidManifestIsShown(t *testing.T) {
 	file := filepath.Join(dir, "site.yaml")
 	write := func(text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write("kind: [")
 	a, log := newAgent(t, func(c *Config) { c.Manifests = dir })
@@ -27,9 +25,7 @@ func TestInvalidManifestIsShown(t *testing.T) {
 		t.Helper()
 		eventually(t, what, func() bool {
 			snap, err := a.Next(t.Context(), seq)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			seq = snap.Seq
 			return want(snap.Problem)
 		})

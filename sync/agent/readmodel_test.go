@@ -27,9 +27,7 @@ func crowd(t testing.TB, a *Agent, n int) {
 			return err
 		})
 	}
-	if err := g.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.Wait())
 	eventually(t, "the agent sees the crowd", func() bool { return len(a.jobs.Objects()) == n })
 }
 
@@ -42,9 +40,7 @@ func BenchmarkBuild10kJobs(b *testing.B) {
 		p.Build()
 	}
 	data, err := json.Marshal(p.Build())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.ReportMetric(float64(len(data)), "B/snapshot")
 }
 

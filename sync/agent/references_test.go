@@ -108,9 +108,7 @@ func TestTokenChangeOfHealthyConnection(t *testing.T) {
 			res := c.a.client.Resource(api.Connections).Namespace("default")
 			well := func() bool {
 				u, err := res.Get(t.Context(), "link", metav1.GetOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				view, err := api.ConnectionView(u)
 				return err == nil && view.Status.Health.Healthy && view.Status.ObservedGeneration == u.GetGeneration()
 			}
@@ -241,9 +239,7 @@ func TestTestTriggersHealthCheck(t *testing.T) {
 	c.health("nothing is there", false)
 	server.Serve("site.git", origin.Dir)
 	u, err := a.client.Resource(api.Repositories).Namespace("default").Get(t.Context(), "site", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u.SetKind("Repository")
 	if got, err := a.Test(t.Context(), u); err != nil || !got.Success {
 		t.Fatalf("%+v %v", got, err)
@@ -266,13 +262,9 @@ func TestKeyChangeInvalidatesTokens(t *testing.T) {
 	c := &credentialCase{t: t, host: host, dir: t.TempDir()}
 	key := filepath.Join(c.dir, "default.app", "privateKey")
 	write := func(data []byte) {
-		if err := os.WriteFile(key, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(key, data, 0o600))
 	}
-	if err := os.Mkdir(filepath.Dir(key), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Dir(key), 0o700))
 	write(app.Key)
 	c.a, _ = newAgent(t, func(cfg *Config) { cfg.AllowInsecureGit, cfg.CredentialsDir = true, c.dir })
 	start(t, c.a.Run)

@@ -24,9 +24,7 @@ func TestTester(t *testing.T) {
 	url := server.Serve("ops/site.git", testenv.Repo(t, 1, 1).Dir)
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", filepath.Join(dir, "tmp"))
-	if err := os.Mkdir(filepath.Join(dir, "tmp"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(filepath.Join(dir, "tmp"), 0o700))
 	object := func(token string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
 			"metadata": map[string]any{"name": "site", "namespace": "default"}, "secure": map[string]any{"token": map[string]any{"create": token}},
@@ -39,9 +37,7 @@ func TestTester(t *testing.T) {
 		Logger: slog.New(slog.DiscardHandler),
 		API:    kube.Config{Server: "http://127.0.0.1:1", Logger: slog.New(slog.DiscardHandler)}, Jobs: jobs.Options{Agent: "test"}}
 	bench, err := OpenTester(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, test := range map[string]control.Tester{"agent": a, "bench": bench} {
 		given := object(password)
 		got, err := test.Test(t.Context(), given)
@@ -61,9 +57,7 @@ func TestTester(t *testing.T) {
 			t.Errorf("%s shows the token: %s", name, text)
 		}
 	}
-	if err := bench.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, bench.Close())
 	if left, err := os.ReadDir(filepath.Join(dir, "tmp")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}

@@ -28,9 +28,7 @@ func TestUnhealthyConnectionIsShown(t *testing.T) {
 	await := func(is func([]snapshot.Connection) bool) snapshot.Connection {
 		for {
 			snap, err := c.a.Next(ctx, seq)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if seq = snap.Seq; is(snap.UnhealthyConnections) {
 				return append(snap.UnhealthyConnections, snapshot.Connection{})[0]
 			}

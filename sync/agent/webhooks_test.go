@@ -56,15 +56,11 @@ func deliver(t *testing.T, url, secret, id string) *http.Response {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write(body)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	req.Header.Set("X-GitHub-Event", "push")
 	req.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp.Body.Close()
 	return resp
 }
@@ -87,9 +83,7 @@ func hookedRepository(t *testing.T, client *kube.Client, name string, secure, st
 	}
 	if status != nil {
 		patch, err := json.Marshal(map[string]any{"status": status})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err := res.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 			t.Fatal(err)
 		}
@@ -120,12 +114,8 @@ func TestWebhookSecrets(t *testing.T) {
 	dir := t.TempDir()
 	give := func(repository, secret string) {
 		path := filepath.Join(dir, "default."+repository, "webhookSecret")
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(secret+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must(t, os.WriteFile(path, []byte(secret+"\n"), 0o600))
 	}
 	a, _ := newAgent(t, func(c *Config) { c.CredentialsDir = dir })
 	start(t, a.repos.Run)
@@ -223,13 +213,9 @@ type apiServer struct {
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
 	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "api.db"), Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server, err := apiserver.New(store, apiserver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s := &apiServer{Server: server, addr: "127.0.0.1:0"}
 	s.up(t)
 	t.Cleanup(func() { s.down(t); server.Close(); store.Close() })
@@ -239,9 +225,7 @@ func newAPIServer(t *testing.T) *apiServer {
 func (s *apiServer) up(t *testing.T) {
 	t.Helper()
 	ln, err := net.Listen("tcp", s.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	s.addr, s.done = ln.Addr().String(), make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
@@ -293,9 +277,7 @@ func TestPushDuringAPull(t *testing.T) {
 	}
 	jobs := a.client.Resource(api.Jobs).Namespace("default")
 	first, err := jobs.Get(t.Context(), "x-sync", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, id := range []string{"2", "3"} {
 		if resp := deliver(t, url, hookSecret, id); resp.StatusCode != 409 {
 			t.Errorf("during the pull: %s", resp.Status)
@@ -303,9 +285,7 @@ func TestPushDuringAPull(t *testing.T) {
 	}
 	end := func(uid types.UID) {
 		t.Helper()
-		if err := jobs.Delete(t.Context(), "x-sync", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, jobs.Delete(t.Context(), "x-sync", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}))
 	}
 	end(first.GetUID())
 	var second types.UID
@@ -331,30 +311,22 @@ func TestPushDuringAPull(t *testing.T) {
 func TestWebhooksOverTLS(t *testing.T) {
 	t.Parallel()
 	cert, key, err := apiserver.SelfSigned(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a, log := newAgent(t, func(c *Config) {
 		c.Webhooks = webhook.Config{Listen: "127.0.0.1:0", CertFile: cert, KeyFile: key}
 	})
 	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
 	url := strings.Replace(hookURL(t, log, "x"), "http://", "https://", 1)
 	pem, err := os.ReadFile(cert)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(pem)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}}
 	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	resp.Body.Close()
 	if resp.StatusCode != 401 || resp.ProtoMajor != 1 {
 		t.Errorf("%s over %s", resp.Status, resp.Proto)
@@ -369,9 +341,7 @@ func TestWebhooksOverTLS(t *testing.T) {
 func TestWebhookListenIsRetried(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer ln.Close()
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = ln.Addr().String() })
 	start(t, a.receiveWebhooks)
@@ -383,9 +353,7 @@ func TestWebhookOfSuspendedRepository(t *testing.T) {
 	t.Parallel()
 	a, url := hookedAgent(t, "")
 	u, _ := a.repos.Get("default", "x")
-	if err := a.suspensions.Suspend(t.Context(), repos.Suspension{Namespace: "default", Repository: "x", UID: string(u.GetUID())}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, a.suspensions.Suspend(t.Context(), repos.Suspension{Namespace: "default", Repository: "x", UID: string(u.GetUID())}))
 	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 200 {
 		t.Errorf("suspended: %s", resp.Status)
 	}

@@ -76,12 +76,12 @@ type Server struct {
 func New(store *state.Store, o Options) (*Server, error) {
 	s := &Server{store: store, options: o, log: cmp.Or(o.Logger, slog.Default())}
 	s.life, s.end = context.WithCancel(context.Background())
-	revision, err := store.Revision(s.life)
+	info, err := store.Info(s.life)
 	if err != nil {
 		s.end()
 		return nil, fmt.Errorf("read revision of the state file: %w", err)
 	}
-	s.feed = newFeed(max(o.Window, 0), revision)
+	s.feed = newFeed(max(o.Window, 0), info.Revision)
 	s.mux, s.local = s.routes(), s.newLocal()
 	store.OnObjects(s.feed.publish)
 	return s, nil
