@@ -33,6 +33,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// must ends the test on an error.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // logText collects what an agent logs.
 type logText struct {
 	mu   sync.Mutex // guards text
