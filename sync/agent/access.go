@@ -86,7 +86,7 @@ func (a *access) countTokens() map[string]auth.TokenCounts {
 
 // tester returns the tests of objects with this access.
 func (a *access) tester(insecure bool, now func() time.Time) *repos.Tester {
-	t := &repos.Tester{Git: a.mirrors, Hosts: repos.Forges{Hosts: a.hosts}, Identities: a.minter, Signers: a.signers, Places: a.places,
+	t := &repos.Tester{Git: a.mirrors, Hosts: repos.Forges(a.hosts), Minter: a.minter, Signers: a.signers, Places: a.places,
 		Insecure: insecure, Now: now}
 	t.Credentials.Repositories = a.credentials()
 	t.Credentials.Sources = a.identities.Source(a.places.WithTransport(a.places.NamedSecret()))

@@ -72,21 +72,21 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 	uses := repos.Uses{Watcher: c.references, Rules: cfg.GitRules, Policies: cfg.Policies, Sealed: a.sealed()}
 	c.minter = a.access.minter
 	c.repos = repos.New(a.client, a.repos, a.jobs, repos.Options{
-		Remotes:      worker.Remotes{Credentials: pulls.Credentials, AllowInsecure: pulls.AllowInsecure},
-		Git:          a.access.mirrors,
-		Hosts:        repos.Forges{Hosts: a.access.hosts},
-		Store:        cfg.Store,
-		Trust:        a.access.signers,
-		Tokens:       &repos.Tokens{Minter: c.minter, Connections: a.access.reader, Sealed: embedded},
-		Webhooks:     cfg.Webhooks.Listen != "",
-		WebhookBase:  cfg.Webhooks.URL,
-		Orphans:      worker.NewOrphans(pulls),
-		Quota:        cfg.Limits.quota(embedded),
-		Suspensions:  a.suspensions,
-		Selector:     cfg.Jobs.Selector,
-		Dependencies: uses,
-		Since:        since,
-		Resync:       cfg.Resync,
+		Remotes:     worker.Remotes{Credentials: pulls.Credentials, AllowInsecure: pulls.AllowInsecure}.Remote,
+		Git:         a.access.mirrors,
+		Hosts:       repos.Forges(a.access.hosts),
+		Store:       cfg.Store,
+		Trust:       a.access.signers,
+		Tokens:      &repos.Tokens{Minter: c.minter, Connection: a.access.reader.Connection, Sealed: embedded},
+		Webhooks:    cfg.Webhooks.Listen != "",
+		WebhookBase: cfg.Webhooks.URL,
+		Orphans:     worker.NewOrphans(pulls),
+		Quota:       cfg.Limits.quota(embedded),
+		Suspensions: a.suspensions,
+		Selector:    cfg.Jobs.Selector,
+		Uses:        uses.Use,
+		Since:       since,
+		Resync:      cfg.Resync,
 		Observe: func(e repos.Event) {
 			a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
 		},
@@ -94,8 +94,8 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 		Logger: cfg.Logger.With("component", "repositories"),
 	})
 	c.cache = a.client.Informer(api.Connections, cfg.Namespace, kube.InformerOptions{})
-	c.connections = repos.NewConnections(a.client, c.cache, repos.ConnectionOptions{Tester: c.minter, Repositories: c.repos,
-		Dependencies: uses, Resync: cfg.Resync, Logger: cfg.Logger.With("component", "connections")})
+	c.connections = repos.NewConnections(a.client, c.cache, repos.ConnectionOptions{Minter: c.minter, Repositories: c.repos,
+		Uses: uses.Use, Resync: cfg.Resync, Logger: cfg.Logger.With("component", "connections")})
 	if embedded { // it has one agent
 		return nil
 	}

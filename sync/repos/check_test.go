@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -19,7 +20,6 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/kube"
-	"limpet/sync/source"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 )
@@ -67,7 +67,7 @@ func TestCheckOfAConnection(t *testing.T) {
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Connection",
 			"metadata": map[string]any{"name": "lab", "namespace": "default"}, "spec": map[string]any{"title": "Lab", "type": "gitlab",
 				"url": tt.url}}}
-		got, err := TestConnection(t.Context(), who, u)
+		got, err := (&Tester{Minter: who}).Test(t.Context(), u)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
@@ -157,9 +157,10 @@ func TestCheckOfARepository(t *testing.T) {
 			steps: "spec ok, directory failed"},
 	} {
 		kind := cmp.Or(tt.kind, "git")
-		o := CheckOptions{Git: mirrors, Remotes: remoteFunc(func(context.Context, string, string, api.Repository) (git.Remote, error) {
-			return git.Remote{URL: fmt.Sprint(tt.git["url"]), Creds: tt.creds, AllowInsecure: true}, tt.noRemote
-		})}
+		tester := &Tester{Git: mirrors, Insecure: true, Now: time.Now}
+		tester.Credentials.Repositories = auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+			return tt.creds, tt.noRemote
+		})
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
 			"metadata": map[string]any{"name": "site", "namespace": "default"},
 			"spec": map[string]any{"title": "Site", "type": kind, kind: tt.git, "workflows": tt.workflows,
@@ -167,7 +168,7 @@ func TestCheckOfARepository(t *testing.T) {
 		if tt.revision != "" {
 			u.SetAnnotations(map[string]string{api.AnnoGitRef: tt.revision})
 		}
-		got, err := TestRepository(t.Context(), o, u)
+		got, err := tester.Test(t.Context(), u)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
@@ -181,12 +182,6 @@ func TestCheckOfARepository(t *testing.T) {
 			t.Errorf("%s: shows a secret, or not %q: %+v", tt.name, tt.inDetails, got)
 		}
 	}
-}
-
-// testSource tests a GitRepository.
-func testSource(ctx context.Context, o SourceOptions, u *unstructured.Unstructured) (TestResults, error) {
-	o.Source, o.Invalid = source.ReadGit(u)
-	return TestSource(ctx, o)
 }
 
 // TestCheckOfASource: a token that was revoked is replaced once, each question ends in
@@ -212,26 +207,27 @@ func TestCheckOfASource(t *testing.T) {
 		return u
 	}
 	asked, forgotten := 0, 0
-	given := func(passwords ...string) SourceOptions {
-		asked, forgotten = 0, 0
-		return SourceOptions{Git: mirrors, Remote: func(context.Context) (git.Remote, error) {
-			asked++
-			return git.Remote{URL: link, AllowInsecure: true,
-				Creds: &auth.Credentials{Username: "git", Password: passwords[min(asked, len(passwords))-1], Forget: func() { forgotten++ }}}, nil
-		}}
+	with := func(source auth.SourceFunc) *Tester {
+		tester := &Tester{Git: mirrors, Insecure: true, Now: time.Now}
+		tester.Credentials.Sources = source
+		return tester
 	}
-	if got, err := testSource(t.Context(), given("revoked", token), object(link, "")); err != nil ||
+	given := func(passwords ...string) *Tester {
+		asked, forgotten = 0, 0
+		return with(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+			asked++
+			return &auth.Credentials{Username: "git", Password: passwords[min(asked, len(passwords))-1], Forget: func() { forgotten++ }}, nil
+		})
+	}
+	if got, err := given("revoked", token).Test(t.Context(), object(link, "")); err != nil ||
 		got.Revision != "main@sha1:"+repo.Head(t) || asked != 2 || forgotten != 1 {
 		t.Errorf("revoked: %+v, %v; asked for %d times, forgotten %d times", got, err, asked, forgotten)
 	}
-	if got, err := testSource(t.Context(), given("wrong"), object(link, "")); err != nil || got.Code != 401 ||
+	if got, err := given("wrong").Test(t.Context(), object(link, "")); err != nil || got.Code != 401 ||
 		got.Reason != auth.ReasonOperation || asked != 2 {
 		t.Errorf("wrong: %+v, %v; asked for %d times", got, err, asked)
 	}
-	o := SourceOptions{Git: mirrors, Remote: func(context.Context) (git.Remote, error) {
-		return git.Remote{URL: silent.URL + "/x.git"}, nil
-	}}
-	if got, err := testSource(t.Context(), o, object(link, `,"timeout":"100ms"`)); err != nil || got.Code != 503 ||
+	if got, err := given("").Test(t.Context(), object(silent.URL+"/x.git", `,"timeout":"100ms"`)); err != nil || got.Code != 503 ||
 		got.Reason != auth.ReasonOperation || !strings.Contains(got.Errors[0].Detail, "no answer in time") {
 		t.Errorf("silent: %+v, %v", got, err)
 	}
@@ -244,20 +240,20 @@ func TestCheckOfASource(t *testing.T) {
 		t.Fatal(err)
 	}
 	for password, want := range map[string]string{token: "sha1:" + repo.Head(t), "wrong": ""} {
-		if got, err := testSource(t.Context(), given(password), pinned); err != nil || got.Revision != want || got.Success != (want != "") {
+		if got, err := given(password).Test(t.Context(), pinned); err != nil || got.Revision != want || got.Success != (want != "") {
 			t.Errorf("a commit that is here: %+v, %v", got, err)
 		}
 	}
 	for spec, want := range map[string]string{`,"serviceAccountName":"x"`: "400 InvalidProviderConfiguration spec.serviceAccountName",
 		`,"timeout":"soon"`: "400  spec.timeout"} {
-		if got, err := testSource(t.Context(), given(token), object(link, spec)); err != nil ||
+		if got, err := given(token).Test(t.Context(), object(link, spec)); err != nil ||
 			fmt.Sprint(got.Code, " ", got.Reason, " ", got.Errors[0].Field) != want || asked != 0 {
 			t.Errorf("%s: %+v, %v; asked %d times", spec, got, err, asked)
 		}
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got, err := testSource(gone, o, object(link, "")); !errors.Is(err, context.Canceled) {
+	if got, err := given(token).Test(gone, object(silent.URL+"/x.git", "")); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %+v, %v", got, err)
 	}
 	for name, c := range map[string]struct {
@@ -274,18 +270,17 @@ func TestCheckOfASource(t *testing.T) {
 		"cloud out": {&forge.Error{Kind: forge.Unavailable, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 503,
 			"spec.secretRef"},
 	} {
-		o.Remote = func(context.Context) (git.Remote, error) { return git.Remote{}, c.err }
-		got, err := testSource(t.Context(), o, object(link, ""))
+		got, err := with(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return nil, c.err }).Test(t.Context(), object(link, ""))
 		if (err != nil) != (c.reason == "") || err == nil && (got.Reason != c.reason || got.Code != c.code || got.Errors[0].Field != c.at ||
 			got.Steps[1].Result != StepFailed) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
-	o.Signers = func(context.Context) (string, error) {
-		return "", &kube.UnavailableError{Err: errors.New("no route")}
-	}
-	o.Remote = given(token).Remote
-	if got, err := testSource(t.Context(), o, object(link, `,"verify":{"secretRef":{"name":"s"}}`)); err == nil {
+	tester := given(token)
+	tester.Places.Secrets = auth.SecretsFunc(func(context.Context, string, string) (map[string][]byte, error) {
+		return nil, &kube.UnavailableError{Err: errors.New("no route")}
+	})
+	if got, err := tester.Test(t.Context(), object(link, `,"verify":{"secretRef":{"name":"s"}}`)); err == nil {
 		t.Errorf("keys out of reach: %+v", got)
 	}
 }

@@ -17,18 +17,12 @@ import (
 	"limpet/sync/kube"
 )
 
-// ConnectionTester asks the host of a Connection whether it accepts its identity.
-// *forge.Minter is one.
-type ConnectionTester interface {
-	Test(ctx context.Context, c forge.Connection) error
-}
-
-// ConnectionOptions of Connections. Tester, Repositories and Logger must be set.
+// ConnectionOptions of Connections. Minter, Repositories and Logger must be set.
 type ConnectionOptions struct {
-	Tester ConnectionTester
+	Minter *forge.Minter
 	// Repositories have their health checked when a Connection that they use changes.
 	Repositories *Controller
-	Dependencies Dependencies // nil = none
+	Uses         UseFunc // nil = nobody has to know
 	Resync       time.Duration
 	Logger       *slog.Logger
 }
@@ -48,9 +42,9 @@ type Connections struct {
 // must not run yet. It starts nothing.
 func NewConnections(c *kube.Client, objects *kube.Informer, o ConnectionOptions) *Connections {
 	o.Resync = cmp.Or(o.Resync, time.Minute)
-	k := &Connections{o: o, server: apiServer{c, "connections"}, now: serverTime(c), objects: objects}
+	k := &Connections{o: o, server: server{c, "connections"}, now: serverTime(c), objects: objects}
 	k.loop = newLoop(Connection, k.reconcile, o.Resync, o.Logger)
-	k.available, k.dependencies = c.WaitAvailable, o.Dependencies
+	k.available, k.use = c.WaitAvailable, o.Uses
 	wakeUsers := func(c kube.Object) { k.Wake(c.Namespace(), c.Name()); o.Repositories.connectionChanged(c, false) }
 	objects.AddHandler(kube.Handler{Add: wakeUsers, Delete: wakeUsers, Update: func(old, c kube.Object) {
 		k.Wake(c.Namespace(), c.Name())
@@ -116,7 +110,7 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (_ Result, err error
 		}
 		defer leave()
 	}
-	result, err := checkConnection(ctx, c.o.Tester, obj)
+	result, err := checkConnection(ctx, c.o.Minter, obj)
 	if err != nil {
 		return Result{}, err
 	}
@@ -150,7 +144,7 @@ func nextCheck(h api.HealthState, now time.Time) Result {
 }
 
 // checkConnection checks a Connection: first the rules, then its host.
-func checkConnection(ctx context.Context, tester ConnectionTester, obj *unstructured.Unstructured) (healthResult, error) {
+func checkConnection(ctx context.Context, minter *forge.Minter, obj *unstructured.Unstructured) (healthResult, error) {
 	if errs := admission.Check(obj, obj); len(errs) > 0 {
 		return invalidResult(errs), nil
 	}
@@ -160,7 +154,7 @@ func checkConnection(ctx context.Context, tester ConnectionTester, obj *unstruct
 	}
 	limited, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	err = tester.Test(limited, connection)
+	err = minter.Test(limited, connection)
 	_, answered := errors.AsType[*forge.Error](err)
 	switch {
 	case ctx.Err() != nil:

@@ -40,7 +40,7 @@ func TestConnectionHealth(t *testing.T) {
 	}
 	t.Cleanup(mine.Close)
 	objects := mine.Informer(api.Connections, r.namespace, kube.InformerOptions{})
-	k := NewConnections(mine, objects, ConnectionOptions{Tester: minter, Repositories: r.controller, Logger: slog.New(slog.DiscardHandler)})
+	k := NewConnections(mine, objects, ConnectionOptions{Minter: minter, Repositories: r.controller, Logger: slog.New(slog.DiscardHandler)})
 	now := k.now
 	k.now = func() time.Time { return now().Add(time.Duration(r.ahead.Load())) }
 	r.run(objects.Run, k.Run)

@@ -32,12 +32,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
+	"limpet/sync/worker"
 )
 
 // Kinds of the objects that have controllers here.
@@ -53,17 +55,12 @@ func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
 // Remotes finds how the remote of a Repository is reached. What is wrong with the
 // Repository is a *git.Error, any other error is temporary.
-type Remotes interface {
-	Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error)
-}
+type Remotes func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error)
 
-// Prober asks remotes. *git.Mirrors is one.
+// Prober asks remotes; see git.Mirrors.
 type Prober interface {
-	// Resolve asks what a selector stands for now; see git.Mirrors.
 	Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error)
-	// CheckFallbacks is Resolve at every fallback of the remote; see git.Mirrors.
 	CheckFallbacks(ctx context.Context, r git.Remote, sel gitref.Selector) []git.FallbackResult
-	// Pushable asks whether a push is taken; see git.Mirrors.
 	Pushable(ctx context.Context, r git.Remote) error
 }
 
@@ -80,52 +77,36 @@ type Host interface {
 	Protection(ctx context.Context, branch string) (forge.Protection, error)
 }
 
-var _ Host = (*forge.Remote)(nil)
-
 // Hosts opens the Host of a Repository. The error wraps forge.ErrNone where its host has
 // no known API.
-type Hosts interface {
-	Host(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error)
-}
+type Hosts func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error)
 
-// Forges are the hosts that package forge knows.
-type Forges struct{ *forge.Hosts }
-
-// Host implements Hosts.
-func (f Forges) Host(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
-	remote, err := f.Remote(ctx, forge.TargetOf(repo), creds)
-	if err != nil {
-		return nil, err
+// Forges returns the hosts that package forge knows.
+func Forges(hosts *forge.Hosts) Hosts {
+	return func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
+		return hosts.Remote(ctx, forge.TargetOf(repo), creds)
 	}
-	return remote, nil
-}
-
-// Store keeps secrets over a restart. *state.Store is one.
-type Store interface {
-	Secret(ctx context.Context, name string) ([]byte, error)
-	PutSecret(ctx context.Context, name string, secret []byte) error
-	DeleteSecret(ctx context.Context, name string) error
 }
 
 // Options of a Controller. Remotes, Git and Logger must be set.
 type Options struct {
 	Remotes Remotes
 	Git     Prober
-	Hosts   Hosts   // nil = no host is asked for more than Git
-	Store   Store   // nil = nothing is kept over a restart; must be set with Webhooks
-	Trust   Trust   // nil = signatures are not verified
-	Tokens  *Tokens // nil = none are minted
+	Hosts   Hosts           // nil = no host is asked for more than Git
+	Store   *state.Store    // keeps secrets; nil = nothing is kept over a restart; must be set with Webhooks
+	Trust   *worker.Signers // nil = signatures are not verified
+	Tokens  *Tokens         // nil = none are minted
 	// Webhooks has webhooks made. WebhookBase is the address at which hosts reach the
 	// receiver of this agent, where a Repository does not name one; "" = nowhere.
 	Webhooks    bool
 	WebhookBase string
-	Orphans     Orphans // of a deleted Repository; nil = its finalizers are left to others
+	Orphans     *worker.Orphans // of a deleted Repository; nil = its finalizers are left to others
 
-	Quota        Quota
-	Suspensions  *Suspensions    // nil = none
-	Selector     labels.Selector // of Repositories; nil = all
-	Dependencies Dependencies    // nil = none
-	Since        time.Time       // what was pulled before may have been lost; zero = nothing was
+	Quota       Quota
+	Suspensions *Suspensions    // nil = none
+	Selector    labels.Selector // of Repositories; nil = all
+	Uses        UseFunc         // nil = nobody has to know
+	Since       time.Time       // what was pulled before may have been lost; zero = nothing was
 
 	Resync  time.Duration // longest pause after failures; 0 = 60 s
 	Observe func(Event)   // must not block; nil = no call
@@ -141,25 +122,17 @@ type lister interface {
 	WaitSynced(ctx context.Context) error
 }
 
-var _ lister = (*kube.Informer)(nil)
-
 // Controller reconciles the Repositories of an API. Make it with New before the informers
 // run.
 type Controller struct {
 	*loop
-	reporter
-	o        Options
-	server   server
-	now      func() time.Time // of the server, as far as it is known
-	repos    lister
-	jobs     lister
-	interval func(api.Repository) time.Duration // intervalOf
-
-	finalizer *finalizer
-	webhooks  *webhooks
-	secrets   *secrets
-
-	start start
+	o     Options
+	now   func() time.Time // of the server, as far as it is known
+	repos lister
+	facts *factSource
+	steps []step // of a reconcile, in order
+	next  func(a *attempt) Result
+	gone  func(ctx context.Context, k Key, uid string) error // see suspender
 
 	mu       sync.Mutex // guards memories; each belongs to the worker that has its key
 	memories map[Key]*memory
@@ -196,7 +169,7 @@ type memory struct {
 // New makes a controller and registers its handlers with the informers, which must not
 // run yet. It starts nothing.
 func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
-	k := newController(apiServer{c, "repositories"}, serverTime(c), repos, jobs, o)
+	k := newController(server{c, "repositories"}, serverTime(c), repos, jobs, o)
 	k.available = c.WaitAvailable
 	repos.AddHandler(kube.Handler{Add: k.added, Delete: k.added, Update: func(old, repo kube.Object) {
 		if (old.Text(pathDeleted) == "") != (repo.Text(pathDeleted) == "") {
@@ -224,6 +197,7 @@ func serverTime(c *kube.Client) func() time.Time {
 	}
 }
 
+// newController makes the steps of a reconcile, each of what it needs.
 func newController(s server, now func() time.Time, repos, jobs lister, o Options) *Controller {
 	o.Resync = cmp.Or(o.Resync, time.Minute)
 	if o.Observe == nil {
@@ -232,14 +206,30 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	if o.Meter == nil {
 		o.Meter = noMeter{}
 	}
-	c := &Controller{o: o, server: s, now: now, repos: repos, jobs: jobs, interval: intervalOf, memories: map[Key]*memory{}}
+	c := &Controller{o: o, now: now, repos: repos, memories: map[Key]*memory{}}
 	c.loop = newLoop(Repository, c.reconcile, o.Resync, o.Logger)
-	c.meter, c.dependencies = o.Meter, o.Dependencies
-	c.reporter = reporter{o.Observe, o.Logger}
+	c.meter, c.use = o.Meter, o.Uses
 	clock := func() time.Time { return c.now() }
-	c.secrets = &secrets{c.reporter, o.Tokens, s, o.Meter, o.Resync}
-	c.webhooks = &webhooks{c.reporter, o.Webhooks, o.WebhookBase, o.Hosts, o.Remotes, o.Store, clock, c.secrets.handOverSecret}
-	c.finalizer = &finalizer{c.reporter, s, jobs, o.Orphans, c.webhooks.clean, c.Next, clock}
+	report, probes := reporter{o.Observe, o.Logger}, probes{o.Remotes, o.Git, o.Hosts}
+	c.facts = &factSource{repos: repos, jobs: jobs, quota: o.Quota, since: o.Since, now: clock, interval: intervalOf}
+	secrets := &secrets{report, o.Tokens, s, o.Meter, o.Resync}
+	webhooks := &webhooks{report, o.Webhooks, o.WebhookBase, probes, o.Store, clock, secrets.handOver}
+	observer := &observer{report, o.Meter, c.facts, webhooks, secrets, c.takeRecheck}
+	suspender := suspender{o.Suspensions, s}
+	status := statusWriter{report, o.Meter, secrets.send}
+	c.next, c.gone = observer.next, suspender.drop
+	c.steps = []step{
+		(&finalizer{report, s, jobs, o.Orphans, webhooks.clean, c.Next, clock}).finalize,
+		suspender.suspend,
+		observer.observe,
+		validate,
+		healthCheck{probes, s, o.Meter, c.enter}.check,
+		syncPlan{o.Trust, report}.plan,
+		webhooks.register,
+		secrets.mintToken,
+		status.write,
+		pullQueue{report, s, o.Meter}.queue,
+	}
 	return c
 }
 
@@ -267,7 +257,7 @@ func (c *Controller) added(repo kube.Object) {
 // again: it begins with no memory of what came before, and what became due meanwhile is
 // spread.
 func (c *Controller) Run(ctx context.Context) error {
-	if c.repos.WaitSynced(ctx) != nil || c.jobs.WaitSynced(ctx) != nil {
+	if c.repos.WaitSynced(ctx) != nil || c.facts.jobs.WaitSynced(ctx) != nil {
 		return nil
 	}
 	c.restart()
@@ -290,7 +280,7 @@ func keysOf(objects lister) []Key {
 func (c *Controller) restart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.start, c.memories = start{c.now(), len(c.repos.Objects())}, map[Key]*memory{}
+	c.facts.start, c.memories = start{c.now(), len(c.repos.Objects())}, map[Key]*memory{}
 }
 
 // memoryOf returns the memory of a Repository, a new one for a new Repository.
@@ -315,13 +305,6 @@ func (m *memory) decode(obj *unstructured.Unstructured) (api.Repository, error) 
 		m.decodedOf, m.repo = obj, repo
 	}
 	return m.repo, nil
-}
-
-// forget drops what is known of a Repository that is gone.
-func (c *Controller) forget(k Key) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.memories, k)
 }
 
 // newest returns the Repository as it was seen last: what the watch shows, or what our own

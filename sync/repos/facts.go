@@ -161,10 +161,7 @@ func (d dueSteps) trigger() trigger {
 func (f *facts) nextByTime() (at time.Time) {
 	health, sync := f.repo.Status.Health, f.repo.Status.Sync
 	if health.Checked > 0 {
-		at = time.UnixMilli(health.Checked).Add(window(health) + time.Millisecond)
-		if earliest := f.earliest(); at.Before(earliest) {
-			at = earliest
-		}
+		at = later(time.UnixMilli(health.Checked).Add(window(health)+time.Millisecond), f.earliest())
 	}
 	running := f.jobExists || sync.State == api.StatePending || sync.State == api.StateWorking
 	if !health.Healthy || !f.repo.Spec.Sync.Enabled || running || sync.Finished == 0 && sync.State == "" {
@@ -184,6 +181,13 @@ func (f *facts) nextByTime() (at time.Time) {
 // earlier returns the earlier of two times, of which zero is never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
 		return b
 	}
 	return a

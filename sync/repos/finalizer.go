@@ -14,22 +14,15 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/kube"
 	"limpet/sync/text"
+	"limpet/sync/worker"
 )
-
-// Orphans deals with the objects that a Repository has made. Each call may be repeated.
-// *worker.Orphans is one.
-type Orphans interface {
-	// Remove deletes them and Release gives them up; both return their number.
-	Remove(ctx context.Context, repo *unstructured.Unstructured) (int, error)
-	Release(ctx context.Context, repo *unstructured.Unstructured) (int, error)
-}
 
 // finalizer is the step that works off the finalizers of Repositories that are deleted.
 type finalizer struct {
 	reporter
 	server       server
 	jobs         lister
-	orphans      Orphans
+	orphans      *worker.Orphans // nil = these finalizers are left to others
 	cleanWebhook func(ctx context.Context, repo *unstructured.Unstructured) error
 	next         func(namespace, name string) time.Time // see loop.Next
 	now          func() time.Time
@@ -72,8 +65,8 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (*Result, error) {
 	}{
 		{api.FinalizerRemoveJobs, true, f.deleteJobs},
 		{api.FinalizerCleanup, true, f.cleanUp},
-		{api.FinalizerRelease, f.orphans != nil, f.releaseObjects},
-		{api.FinalizerRemove, f.orphans != nil, f.removeObjects},
+		{api.FinalizerRelease, f.orphans != nil, f.objects("released", (*worker.Orphans).Release)},
+		{api.FinalizerRemove, f.orphans != nil, f.objects("removed", (*worker.Orphans).Remove)},
 	} {
 		if !part.able || !slices.Contains(a.obj.GetFinalizers(), part.finalizer) {
 			continue
@@ -169,19 +162,15 @@ func (f *finalizer) cleanUp(ctx context.Context, a *attempt) error {
 	return err
 }
 
-func (f *finalizer) releaseObjects(ctx context.Context, a *attempt) error {
-	n, err := f.orphans.Release(ctx, a.obj)
-	return f.reportObjects(a, n, "released", err)
-}
-
-func (f *finalizer) removeObjects(ctx context.Context, a *attempt) error {
-	n, err := f.orphans.Remove(ctx, a.obj)
-	return f.reportObjects(a, n, "removed", err)
-}
-
-func (f *finalizer) reportObjects(a *attempt, n int, how string, err error) error {
-	if n > 0 {
-		f.report(a.key, "info", fmt.Sprintf("%d objects %s", n, how))
+// objects deals with the objects that the Repository has made, and reports their number.
+func (f *finalizer) objects(
+	how string, do func(o *worker.Orphans, ctx context.Context, repo *unstructured.Unstructured) (int, error),
+) func(context.Context, *attempt) error {
+	return func(ctx context.Context, a *attempt) error {
+		n, err := do(f.orphans, ctx, a.obj)
+		if n > 0 {
+			f.report(a.key, "info", fmt.Sprintf("%d objects %s", n, how))
+		}
+		return err
 	}
-	return err
 }

@@ -30,7 +30,7 @@ var boards = schema.GroupVersionResource{Group: api.DashboardGroup, Version: "v1
 func leaves(unhooked *atomic.Int64, err func() error) func(*rig, *Options) {
 	return func(r *rig, o *Options) {
 		o.Orphans, o.Store = worker.NewOrphans(worker.PullOptions{Client: r.client, Logger: o.Logger}), r.store
-		o.Hosts = hostFunc(func(context.Context, *unstructured.Unstructured, *auth.Credentials) (Host, error) {
+		o.Hosts = Hosts(func(context.Context, *unstructured.Unstructured, *auth.Credentials) (Host, error) {
 			unhooked.Add(1)
 			return removing{}, err()
 		})
@@ -112,7 +112,7 @@ func TestFinalizers(t *testing.T) {
 			r.merge(`{"metadata":{"finalizers":["` + strings.Join(everything, `","`) + `"]}}`)
 			r.job("site-push", "push", map[string]string{api.LabelClaim: "1", api.LabelClaimOwner: "somebody"})
 			r.job("site-delete", "push", nil)
-			eventually(t, "the controller sees the jobs", func() bool { return len(r.controller.jobs.Objects()) == 2 })
+			eventually(t, "the controller sees the jobs", func() bool { return len(r.controller.facts.jobs.Objects()) == 2 })
 			r.writes.take()
 			r.delete()
 			var got []string
@@ -218,10 +218,10 @@ func TestFinalizersOfReleasedObjects(t *testing.T) {
 	r.create(nil, nil)
 	r.merge(`{"metadata":{"finalizers":["remove-pending-jobs"]}}`)
 	r.job("site-push", "push", map[string]string{api.LabelClaim: "1", api.LabelClaimOwner: "somebody"})
-	eventually(t, "the controller sees the job", func() bool { return len(r.controller.jobs.Objects()) == 1 })
+	eventually(t, "the controller sees the job", func() bool { return len(r.controller.facts.jobs.Objects()) == 1 })
 	r.delete()
 	r.job("site-deleteResources", "deleteResources", nil)
-	eventually(t, "the controller sees both", func() bool { return len(r.controller.jobs.Objects()) == 2 })
+	eventually(t, "the controller sees both", func() bool { return len(r.controller.facts.jobs.Objects()) == 2 })
 	r.later(jobLimit + time.Minute)
 	r.gone()
 	if n := r.count(api.Jobs); n != 2 {
@@ -248,10 +248,10 @@ func TestJobIsDeletedAsSeen(t *testing.T) {
 			if claimed, err = all.Update(t.Context(), claimed, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.controller.server.deleteJob(t.Context(), seen); !apierrors.IsConflict(err) {
+			if err := jobsOf(r).deleteJob(t.Context(), seen); !apierrors.IsConflict(err) {
 				t.Errorf("as it was: %v", err)
 			}
-			if err := r.controller.server.deleteJob(t.Context(), claimed); err != nil {
+			if err := jobsOf(r).deleteJob(t.Context(), claimed); err != nil {
 				t.Errorf("as it is: %v", err)
 			}
 		})
@@ -271,3 +271,5 @@ func TestForceDelete(t *testing.T) {
 		t.Error("the webhook was not asked about at all")
 	}
 }
+
+func jobsOf(r *rig) server { return server{client: r.client} }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
 	"limpet/sync/auth"
@@ -101,7 +103,7 @@ func list(texts []string) []any {
 
 // validate checks what can be checked without a request: no token is minted for a
 // Repository that breaks the rules.
-func (c *Controller) validate(_ context.Context, a *attempt) (*Result, error) {
+func validate(_ context.Context, a *attempt) (*Result, error) {
 	switch {
 	case a.due.over || a.due.blocked:
 		a.checked, a.health = true, overQuotaResult(a.facts.namespaceQuota().Message)
@@ -111,9 +113,16 @@ func (c *Controller) validate(_ context.Context, a *attempt) (*Result, error) {
 	return nil, nil
 }
 
-// checkHealth prepares the request to the remote, and makes it where a check is due. What
-// a person may leave out of the spec is filled in.
-func (c *Controller) checkHealth(ctx context.Context, a *attempt) (*Result, error) {
+// healthCheck is the step that prepares the request to the remote, and makes it where a
+// check is due. What a person may leave out of the spec is filled in.
+type healthCheck struct {
+	probes
+	server server
+	meter  Meter
+	enter  func(auth.Address) (leave func(), err error) // see loop.enter
+}
+
+func (c healthCheck) check(ctx context.Context, a *attempt) (*Result, error) {
 	a.began, a.healthy = a.facts.now, a.facts.repo.Status.Health.Healthy
 	if a.checked && !a.health.ok() {
 		a.healthy = false
@@ -130,9 +139,9 @@ func (c *Controller) checkHealth(ctx context.Context, a *attempt) (*Result, erro
 			}
 		}
 	}
-	p, err := newProbe(ctx, &c.o, a.key, a.facts.repo)
+	p, err := c.open(ctx, a.key, a.facts.repo)
 	if err != nil {
-		c.o.Meter.Failed(phaseBuild, false)
+		c.meter.Failed(phaseBuild, false)
 		return nil, err
 	}
 	p.access, a.probe = &a.memory.access, p
@@ -142,9 +151,37 @@ func (c *Controller) checkHealth(ctx context.Context, a *attempt) (*Result, erro
 	if a.health, err = p.check(ctx, a.obj); err != nil {
 		return nil, err
 	}
-	c.o.Meter.Checked(a.health.ok(), p.took)
 	a.healthy = a.health.ok()
+	c.meter.Checked(a.healthy, p.took)
 	return nil, c.completeSpec(ctx, a)
+}
+
+// completeSpec writes the branch into a spec that names none.
+func (c healthCheck) completeSpec(ctx context.Context, a *attempt) error {
+	branch := a.probe.defaultBranch()
+	if branch == "" {
+		return nil
+	}
+	unchanged := !a.facts.specChanged()
+	ops := append(guard(a.obj, "spec"), op{"add", "/spec/" + a.facts.repo.Spec.Type + "/branch", branch})
+	now, err := c.server.patch(ctx, a.key, false, ops)
+	if err != nil {
+		c.meter.Failed(phaseBranch, false)
+		return err
+	}
+	a.wrote(now)
+	a.ownGeneration(now, unchanged)
+	return nil
+}
+
+// ownGeneration notes a generation that a write of this controller has made, which needs
+// no work if the one before did not.
+func (a *attempt) ownGeneration(now *unstructured.Unstructured, done bool) {
+	generation := now.GetGeneration()
+	a.facts.generation, a.memory.generation = generation, generation
+	if done {
+		a.facts.ownGeneration, a.memory.ownVersion = generation, generation
+	}
 }
 
 // adoptProbe takes the answer to the request of the interval for a health check where it
@@ -177,60 +214,3 @@ func mirrorText(h api.HealthState) string {
 	}
 	return ""
 }
-
-// reportHealth reports a Repository that becomes unhealthy, has another cause, becomes
-// healthy again, or is served by another mirror.
-func (c *Controller) reportHealth(a *attempt, before api.HealthState) {
-	result, log := a.health, c.logOf(a)
-	if a.checked && result.ok() && result.mirror != mirrorText(before) {
-		if result.mirror != "" {
-			c.report(a.key, "warn", result.mirror)
-			log.Warn("a mirror serves the repository", "mirror", result.mirror)
-		} else {
-			c.report(a.key, "info", "its own host answers again, no mirror is needed")
-			log.Info("host of the repository answers again")
-		}
-		if before.Healthy {
-			return
-		}
-	}
-	switch {
-	case !a.checked:
-	case result.ok() && before.Checked > 0 && !before.Healthy:
-		c.report(a.key, "info", "healthy again")
-		log.Info("repository is healthy again")
-	case !result.ok() && (before.Healthy || before.Checked == 0 || !slices.Equal(before.Message, result.messages())):
-		ready := result.ready()
-		c.report(a.key, "warn", "unhealthy: "+ready.Message)
-		log.Warn("repository is unhealthy", "reason", ready.Reason, "err", ready.Message)
-	}
-}
-
-// Event is a step that a person may want to know of.
-type Event struct {
-	At         time.Time
-	Level      string // info, warn
-	Namespace  string
-	Repository string
-	Text       string
-}
-
-// Meter counts what a controller does.
-type Meter interface {
-	// Worked counts one key off the queue and how long it took.
-	Worked(took time.Duration)
-	// Checked counts a health check and its result.
-	Checked(healthy bool, took time.Duration)
-	// Triggered counts a reconcile with something to do, and why.
-	Triggered(why string)
-	// Failed counts a reconcile that failed in a phase, by a user's doing or not.
-	Failed(phase string, user bool)
-}
-
-// noMeter counts nothing.
-type noMeter struct{}
-
-func (noMeter) Worked(time.Duration)        {}
-func (noMeter) Checked(bool, time.Duration) {}
-func (noMeter) Triggered(string)            {}
-func (noMeter) Failed(string, bool)         {}

@@ -55,7 +55,7 @@ func withHosts(t *testing.T, urls []string, s *hostRig, f func()) {
 		s.fill(len(urls))
 		objects, queue := informers(client)
 		controller := New(client, objects, queue, Options{Git: s, Logger: log,
-			Remotes: remoteFunc(func(ctx context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
+			Remotes: Remotes(func(ctx context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
 				if s.token != nil {
 					s.token(ctx, repo.Spec.Git.URL)
 				}

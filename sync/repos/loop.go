@@ -39,12 +39,10 @@ var errWait = errors.New("waits for its turn")
 // errInvalid says that an object cannot be decoded; it is ignored until it changes.
 var errInvalid = errors.New("ignored until it changes")
 
-// Dependencies learns what an object uses besides itself, such as Secrets, before any of
-// it is read, so that no change between the two is missed; obj is nil when the object is
-// gone. Controllers are told of a change by Recheck. It must not block for long.
-type Dependencies interface {
-	Use(kind string, k Key, obj *unstructured.Unstructured)
-}
+// UseFunc learns what an object uses besides itself, such as Secrets, before any of it is
+// read, so that no change between the two is missed; obj is nil when the object is gone.
+// Controllers are told of a change by Recheck. It must not block for long.
+type UseFunc func(kind string, k Key, obj *unstructured.Unstructured)
 
 // Result is when an object is reconciled again without any event, by the local clock;
 // zero = never.
@@ -53,12 +51,12 @@ type Result struct{ Next time.Time }
 // loop is the part of a controller that takes keys off a queue, has each reconciled by
 // one worker at a time, and schedules the next time.
 type loop struct {
-	kind         string
-	reconcile    func(ctx context.Context, k Key) (Result, error)
-	meter        Meter
-	logger       *slog.Logger
-	available    func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
-	dependencies Dependencies                // nil = none
+	kind      string
+	reconcile func(ctx context.Context, k Key) (Result, error)
+	meter     Meter
+	logger    *slog.Logger
+	available func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
+	use       UseFunc                     // nil = nobody has to know
 
 	failures, busy workqueue.TypedRateLimiter[Key]
 
@@ -213,8 +211,8 @@ func (l *loop) enter(url auth.Address) (leave func(), err error) {
 
 // uses declares what an object uses; nil is for one that is gone.
 func (l *loop) uses(k Key, obj *unstructured.Unstructured) {
-	if l.dependencies != nil {
-		l.dependencies.Use(l.kind, k, obj)
+	if l.use != nil {
+		l.use(l.kind, k, obj)
 	}
 	if obj == nil {
 		l.takeRecheck(k)

@@ -62,7 +62,7 @@ func TestInvalidObject(t *testing.T) {
 	obj := &unstructured.Unstructured{Object: map[string]any{"kind": "Repository",
 		"metadata": map[string]any{"namespace": "ns", "name": "site", "uid": "1"},
 		"spec":     map[string]any{"type": int64(7)}}}
-	c := newController(unwilling{}, nil, only{obj: obj}, nothing{}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	c := newController(server{}, nil, only{obj: obj}, nothing{}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Observe: func(e Event) {
 			if e.Level == "warn" && strings.Contains(e.Text, "ns/site") {
 				told++
@@ -83,7 +83,7 @@ type uses struct {
 	told map[Key]*unstructured.Unstructured
 }
 
-func (u *uses) Use(_ string, k Key, obj *unstructured.Unstructured) {
+func (u *uses) use(_ string, k Key, obj *unstructured.Unstructured) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.told[k] = obj; obj == nil {
@@ -107,16 +107,16 @@ func TestRecheck(t *testing.T) {
 	var fails atomic.Bool
 	r := newRig(t, "real", func(r *rig, o *Options) {
 		r.git = testenv.Git(t, testenv.GitOptions{User: "git", Password: "right"})
-		o.Dependencies = told
+		o.Uses = told.use
 		remotes := o.Remotes
-		o.Remotes = remoteFunc(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+		o.Remotes = Remotes(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 			if !told.has(Key{namespace, name}) {
 				early.Add(1)
 			}
 			if fails.CompareAndSwap(true, false) {
 				return git.Remote{}, errors.New("the API is away")
 			}
-			return remotes.Remote(ctx, namespace, name, repo)
+			return remotes(ctx, namespace, name, repo)
 		})
 	})
 	r.repo.Add(t, "a.json")
@@ -165,8 +165,8 @@ func TestRecheckDuringAReconcile(t *testing.T) {
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.git = testenv.Git(t, testenv.GitOptions{User: "git", Password: "right"})
 		remotes := o.Remotes
-		o.Remotes = remoteFunc(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			found, err := remotes.Remote(ctx, namespace, name, repo)
+		o.Remotes = Remotes(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+			found, err := remotes(ctx, namespace, name, repo)
 			reading <- struct{}{}
 			<-on
 			return found, err

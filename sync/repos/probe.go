@@ -17,10 +17,17 @@ import (
 // probeTimeout bounds one request to a remote or to the API of its host.
 const probeTimeout = 20 * time.Second
 
+// probes are what is needed to ask remotes.
+type probes struct {
+	remotes Remotes
+	git     Prober
+	hosts   Hosts // nil = no host is asked for more than Git
+}
+
 // probe asks the remote of a Repository, at most once: what a health check, an empty
 // branch and the interval want to know is in one answer.
 type probe struct {
-	o      *Options
+	probes
 	key    Key
 	repo   api.Repository
 	remote git.Remote
@@ -33,24 +40,22 @@ type probe struct {
 	err     error // *git.Error, nil when there was an answer
 }
 
-// newProbe finds out how the remote is asked. An error is temporary.
-func newProbe(ctx context.Context, o *Options, k Key, repo api.Repository) (*probe, error) {
-	p := &probe{o: o, key: k, repo: repo, access: &access{}}
+// open finds out how the remote is asked. An error is temporary.
+func (o probes) open(ctx context.Context, k Key, repo api.Repository) (*probe, error) {
+	p := &probe{probes: o, key: k, repo: repo, access: &access{}}
 	if repo.Spec.Type == typeLocal {
 		p.asked = true
 		return p, nil
 	}
 	var err error
-	p.remote, err = o.Remotes.Remote(ctx, k.Namespace, k.Name, repo)
+	p.remote, err = o.remotes(ctx, k.Namespace, k.Name, repo)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	if _, permanent := errors.AsType[*git.Error](err); err != nil && !permanent {
 		return nil, err
 	}
-	if err != nil {
-		p.asked, p.err = true, err
-	}
+	p.asked, p.err = err != nil, err
 	return p, nil
 }
 
@@ -67,8 +72,8 @@ func (p *probe) ask(ctx context.Context) error {
 		p.asked, p.err = true, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
 		return nil
 	}
-	p.ref, p.renewed, p.err = resolve(limited, p.o.Git, &p.remote, sel, func(ctx context.Context) (git.Remote, error) {
-		return p.o.Remotes.Remote(ctx, p.key.Namespace, p.key.Name, p.repo)
+	p.ref, p.renewed, p.err = resolve(limited, p.git, &p.remote, sel, func(ctx context.Context) (git.Remote, error) {
+		return p.remotes(ctx, p.key.Namespace, p.key.Name, p.repo)
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -183,7 +188,12 @@ func (p *probe) checkWritable(ctx context.Context, obj *unstructured.Unstructure
 	if !writes(p.repo) {
 		return healthResult{}, nil
 	}
-	err := p.askPush(ctx)
+	err := errors.New("the host is unreachable, a mirror answers in its place")
+	if !p.mirrored() {
+		limited, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		err = p.git.Pushable(limited, p.remote)
+	}
 	if ctx.Err() != nil {
 		return healthResult{}, context.Cause(ctx)
 	}
@@ -196,19 +206,10 @@ func (p *probe) checkWritable(ctx context.Context, obj *unstructured.Unstructure
 	return p.checkProtection(ctx, obj)
 }
 
-func (p *probe) askPush(ctx context.Context) error {
-	if p.mirrored() {
-		return errors.New("the host is unreachable, a mirror answers in its place")
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	return p.o.Git.Pushable(ctx, p.remote)
-}
-
 // checkProtection reads the protection of the branch, where that decides.
 func (p *probe) checkProtection(ctx context.Context, obj *unstructured.Unstructured) (healthResult, error) {
 	kind := forge.Kind(p.repo.Spec.Type)
-	if p.o.Hosts == nil || kind != forge.GitHub && kind != forge.GitHubEnterprise || !slices.Contains(p.repo.Spec.Workflows, workflowWrite) {
+	if p.hosts == nil || kind != forge.GitHub && kind != forge.GitHubEnterprise || !slices.Contains(p.repo.Spec.Workflows, workflowWrite) {
 		return healthResult{}, nil
 	}
 	a, branch := p.access, p.ref.Branch()
@@ -219,7 +220,7 @@ func (p *probe) checkProtection(ctx context.Context, obj *unstructured.Unstructu
 	limited, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	a.branch, a.protection = branch, forge.ProtectionUnknown
-	if host, err := p.o.Hosts.Host(limited, obj, p.remote.Creds); err == nil {
+	if host, err := p.hosts(limited, obj, p.remote.Creds); err == nil {
 		if protection, err := host.Protection(limited, branch); err == nil {
 			a.protection = protection
 		}
@@ -229,32 +230,4 @@ func (p *probe) checkProtection(ctx context.Context, obj *unstructured.Unstructu
 	}
 	a.read = time.Now()
 	return protectionResult(branch, a.protection), nil
-}
-
-// completeSpec writes the branch into a spec that names none.
-func (c *Controller) completeSpec(ctx context.Context, a *attempt) error {
-	branch := a.probe.defaultBranch()
-	if branch == "" {
-		return nil
-	}
-	unchanged := !a.facts.specChanged()
-	ops := append(guard(a.obj, "spec"), op{"add", "/spec/" + a.facts.repo.Spec.Type + "/branch", branch})
-	now, err := c.server.patch(ctx, a.key, false, ops)
-	if err != nil {
-		c.o.Meter.Failed(phaseBranch, false)
-		return err
-	}
-	a.wrote(now)
-	a.ownGeneration(now, unchanged)
-	return nil
-}
-
-// ownGeneration notes a generation that a write of this controller has made, which needs
-// no work if the one before did not.
-func (a *attempt) ownGeneration(now *unstructured.Unstructured, done bool) {
-	generation := now.GetGeneration()
-	a.facts.generation, a.memory.generation = generation, generation
-	if done {
-		a.facts.ownGeneration, a.memory.ownVersion = generation, generation
-	}
 }

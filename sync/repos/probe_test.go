@@ -34,15 +34,15 @@ func TestProbeWithRevokedToken(t *testing.T) {
 	defer mirrors.Close()
 	for _, kept := range []bool{true, false} {
 		value, lookups := "old", 0
-		o := Options{Git: mirrors, Remotes: remoteFunc(func(context.Context, string, string, api.Repository) (git.Remote, error) {
+		o := probes{git: mirrors, remotes: func(context.Context, string, string, api.Repository) (git.Remote, error) {
 			lookups++
 			creds := &auth.Credentials{Username: "x-access-token", Password: value, Source: "connection default/app"}
 			if kept {
 				creds.Forget = func() { value = "new" }
 			}
 			return git.Remote{URL: url, Creds: creds, AllowInsecure: true}, nil
-		})}
-		p, err := newProbe(t.Context(), &o, Key{"default", "site"},
+		}}
+		p, err := o.open(t.Context(), Key{"default", "site"},
 			api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: url}}})
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestNoAnswerChangesNothing(t *testing.T) {
 	denied := &git.Error{Kind: git.ReadOnly, Err: errors.New("write permission denied: no"), Hint: "do it"}
 	away := &git.Error{Kind: git.Timeout, Err: errors.New("silent")}
 	asked := &answers{}
-	p := &probe{o: &Options{Git: asked}, access: &access{}}
+	p := &probe{probes: probes{git: asked}, access: &access{}}
 	p.repo.Spec.Type, p.repo.Spec.Workflows = "git", []string{"branch"}
 	for i, step := range []struct {
 		push error
@@ -209,7 +209,7 @@ func TestProtectedBranch(t *testing.T) {
 	t.Cleanup(hosts.Close)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.creds.Store(&auth.Credentials{Username: "x-access-token", Password: token})
-		o.Hosts = Forges{hosts}
+		o.Hosts = Forges(hosts)
 	})
 	r.git.Serve("team/site.git", r.repo.Dir)
 	host.Behind(r.git)

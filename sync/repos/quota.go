@@ -85,14 +85,3 @@ func (f *facts) resourceQuota() (c api.Condition, ok bool) {
 	}
 	return api.ResourceQuota(total, f.quota.Resources), len(f.repo.Status.Stats) > 0
 }
-
-// countRepositories returns the number of Repositories of a namespace that are not being
-// deleted.
-func (c *Controller) countRepositories(namespace string) (n int64) {
-	for _, o := range c.repos.Objects() {
-		if o.Namespace() == namespace && o.Text(pathDeleted) == "" {
-			n++
-		}
-	}
-	return n
-}

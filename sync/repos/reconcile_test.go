@@ -27,7 +27,7 @@ func TestLifeOfARepository(t *testing.T) {
 			r := newRig(t, server, nil)
 			r.repo.Add(t, "a.json")
 			// An interval of a second is not to be had from an API, but of a controller.
-			r.controller.interval = func(api.Repository) time.Duration { return time.Second }
+			r.controller.facts.interval = func(api.Repository) time.Duration { return time.Second }
 			made := r.create(map[string]any{"git": map[string]any{"url": r.url}}, nil)
 			r.pulls()
 			repo := r.until("the first pull has ended", func(repo api.Repository) bool { return repo.Status.Sync.State == "success" })
@@ -73,7 +73,7 @@ func TestLifeOfARepository(t *testing.T) {
 			}
 
 			// A changed spec is pulled whole, once.
-			eventually(t, "the job is gone", func() bool { return len(r.controller.jobs.Objects()) == 0 })
+			eventually(t, "the job is gone", func() bool { return len(r.controller.facts.jobs.Objects()) == 0 })
 			r.merge(`{"spec":{"title":"Other"}}`)
 			r.until("the change is dealt with", func(repo api.Repository) bool { return repo.Status.ObservedGeneration == 3 })
 			r.until("and pulled", func(repo api.Repository) bool {

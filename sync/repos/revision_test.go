@@ -186,8 +186,9 @@ func TestMirrorServes(t *testing.T) {
 			}
 			r.tells("warn", words)
 			_, u := r.get()
-			o := CheckOptions{Remotes: r.controller.o.Remotes, Git: r.controller.o.Git}
-			got, err := TestRepository(t.Context(), o, u)
+			tester := &Tester{Git: r.mirrors, Insecure: true, Now: time.Now}
+			tester.Credentials.Repositories = r.credentials()
+			got, err := tester.Test(t.Context(), u)
 			if err != nil || !got.Success || stepsOf(got) != "spec ok, credentials ok, remote ok, mirror "+second+" ok, branch ok" ||
 				!strings.Contains(got.Steps[2].Detail, words) {
 				t.Errorf("%+v, %v", got, err)
@@ -202,7 +203,7 @@ func TestMirrorServes(t *testing.T) {
 			// A mirror that does not serve makes no one unhealthy, and a test reports it.
 			r.git.Serve("copy.git", testenv.EmptyRepo(t).Dir)
 			_, u = r.get()
-			got, err = TestRepository(t.Context(), o, u)
+			got, err = tester.Test(t.Context(), u)
 			if err != nil || !got.Success || !strings.Contains(stepsOf(got), "remote ok, mirror "+second+" warning, branch ok") {
 				t.Errorf("%+v, %v", got, err)
 			}

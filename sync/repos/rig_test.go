@@ -155,12 +155,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	}
 	t.Cleanup(func() { r.mirrors.Close() })
 	o := Options{Git: r.mirrors, Logger: slog.New(slog.DiscardHandler), Resync: time.Second, Observe: func(e Event) { r.events <- e },
-		Remotes: remoteFunc(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			return worker.Remotes{Credentials: auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials,
-				error) {
-				return r.creds.Load(), nil
-			}), AllowInsecure: true}.Remote(ctx, namespace, name, repo)
-		})}
+		Remotes: worker.Remotes{Credentials: r.credentials(), AllowInsecure: true}.Remote}
 	if change != nil {
 		change(r, &o)
 	}
@@ -178,6 +173,11 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 		return r.controller.Run(ctx)
 	})
 	return r
+}
+
+// credentials finds those of the rig.
+func (r *rig) credentials() auth.SourceFunc {
+	return func(context.Context, auth.Lookup) (*auth.Credentials, error) { return r.creds.Load(), nil }
 }
 
 // openStore opens a state file for the test.
@@ -229,21 +229,9 @@ func running(t testing.TB, parts ...func(context.Context) error) (stop func()) {
 	}
 }
 
-type remoteFunc func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error)
-
-func (f remoteFunc) Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-	return f(ctx, namespace, name, repo)
-}
-
 // plainRemotes are the URLs of Repositories of type git.
-var plainRemotes = remoteFunc(func(_ context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
+var plainRemotes Remotes = func(_ context.Context, _, _ string, repo api.Repository) (git.Remote, error) {
 	return git.Remote{URL: repo.Spec.Git.URL}, nil
-})
-
-type hostFunc func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error)
-
-func (f hostFunc) Host(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
-	return f(ctx, repo, creds)
 }
 
 // run runs parts until the test ends.

@@ -16,22 +16,6 @@ import (
 	"limpet/sync/kube"
 )
 
-// server is what a controller needs of the API.
-type server interface {
-	// get reads a Repository from the server, not from a cache.
-	get(ctx context.Context, k Key) (*unstructured.Unstructured, error)
-	// patch carries out a JSON patch of an object, or of its status, and returns
-	// the object after it; errConflict when the patch does not fit any more.
-	patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error)
-	// pull queues a pull job. An AlreadyExists error says that one is there.
-	pull(ctx context.Context, k Key, incremental bool) error
-	// deleteJob deletes a job as it is given; a Conflict error says that it has changed.
-	deleteJob(ctx context.Context, job *unstructured.Unstructured) error
-	// seals reports whether the API takes secure values and seals them, as Grafana's own
-	// does. A plain Kubernetes API would store them as they are.
-	seals(ctx context.Context) (bool, error)
-}
-
 // errConflict says that the object is not the version any more that a patch was made for.
 var errConflict = errors.New("the object has changed")
 
@@ -39,26 +23,25 @@ var errConflict = errors.New("the object has changed")
 // hold up the others.
 const callTimeout = 5 * time.Second
 
-// apiServer is the API as a server, for one kind of object.
-type apiServer struct {
+// server is the API for one kind of object.
+type server struct {
 	client *kube.Client
 	plural string
 }
 
-func (s apiServer) at(k Key) string {
-	return fmt.Sprintf("/apis/%s/%s/namespaces/%s/%s/%s", api.ProvisioningGroup, api.Repositories.Version, k.Namespace, s.plural, k.Name)
-}
-
-func (s apiServer) get(ctx context.Context, k Key) (*unstructured.Unstructured, error) {
+// get reads a Repository from the server, not from a cache.
+func (s server) get(ctx context.Context, k Key) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	return s.client.Resource(api.Repositories).Namespace(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
 }
 
-func (s apiServer) patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error) {
+// patch carries out a JSON patch of an object, or of its status, and returns the object
+// after it; errConflict when the patch does not fit any more.
+func (s server) patch(ctx context.Context, k Key, status bool, ops []op) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	at := s.at(k)
+	at := fmt.Sprintf("/apis/%s/namespaces/%s/%s/%s", api.Repositories.GroupVersion(), k.Namespace, s.plural, k.Name)
 	if status {
 		at += "/status"
 	}
@@ -89,7 +72,8 @@ func misfits(err error) bool {
 	return !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0
 }
 
-func (s apiServer) pull(ctx context.Context, k Key, incremental bool) error {
+// pull queues a pull job. An AlreadyExists error says that one is there.
+func (s server) pull(ctx context.Context, k Key, incremental bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": incremental}}
@@ -99,7 +83,8 @@ func (s apiServer) pull(ctx context.Context, k Key, incremental bool) error {
 	return nil
 }
 
-func (s apiServer) deleteJob(ctx context.Context, job *unstructured.Unstructured) error {
+// deleteJob deletes a job as it is given; a Conflict error says that it has changed.
+func (s server) deleteJob(ctx context.Context, job *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	uid, version := job.GetUID(), job.GetResourceVersion()
@@ -107,6 +92,8 @@ func (s apiServer) deleteJob(ctx context.Context, job *unstructured.Unstructured
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
-func (s apiServer) seals(ctx context.Context) (bool, error) {
+// seals reports whether the API takes secure values and seals them, as Grafana's own
+// does. A plain Kubernetes API would store them as they are.
+func (s server) seals(ctx context.Context) (bool, error) {
 	return s.client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/webhook")
 }

@@ -13,23 +13,16 @@ import (
 // agent, whose keys are others and which says so in the status: so it is queued once for
 // each set of keys, and agents with different keys do not queue pulls in turn.
 
-// Trust returns the signature policy of a Repository. *worker.Signers is one.
-type Trust interface {
-	// Asked returns a text that changes with what is asked and with the keys, "" for
-	// nothing, and whether a tag object has to be signed.
-	Asked(ctx context.Context, namespace, name string, repo api.Repository) (digest string, tag bool, err error)
-}
-
 // observeTrust finds out whether the verification holds. Keys that cannot be read for the
 // moment change nothing.
-func (c *Controller) observeTrust(ctx context.Context, a *attempt) {
-	if c.o.Trust == nil {
+func (s syncPlan) observeTrust(ctx context.Context, a *attempt) {
+	if s.trust == nil {
 		return
 	}
 	f := &a.facts
-	digest, tag, err := c.o.Trust.Asked(ctx, a.key.Namespace, a.key.Name, f.repo)
+	digest, tag, err := s.trust.Asked(ctx, a.key.Namespace, a.key.Name, f.repo)
 	if err != nil {
-		c.logOf(a).Debug("cannot read the keys of signers", "err", err)
+		s.logOf(a).Debug("cannot read the keys of signers", "err", err)
 		return
 	}
 	f.trust, f.signedTag = digest, tag

@@ -32,19 +32,10 @@ func (s Suspension) over(now time.Time) bool { return !s.Until.IsZero() && !now.
 // suspendPrefix begins the keys of suspensions among the facts of the state file.
 const suspendPrefix = "suspend/"
 
-// factStore is what is needed of the state file.
-type factStore interface {
-	PutFact(ctx context.Context, key string, data []byte) error
-	Facts(ctx context.Context, prefix string) (map[string][]byte, error)
-	DeleteFact(ctx context.Context, key string) error
-}
-
-var _ factStore = (*state.Store)(nil)
-
 // Suspensions are those of one state file, which has one process. Safe for concurrent
 // use.
 type Suspensions struct {
-	store factStore
+	store *state.Store
 	now   func() time.Time
 
 	mu  sync.Mutex // guards all, and is held over a write, so that the file agrees
@@ -52,7 +43,7 @@ type Suspensions struct {
 }
 
 // OpenSuspensions reads the suspensions.
-func OpenSuspensions(ctx context.Context, store factStore) (*Suspensions, error) {
+func OpenSuspensions(ctx context.Context, store *state.Store) (*Suspensions, error) {
 	kept, err := store.Facts(ctx, suspendPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("read suspensions: %w", err)
@@ -151,38 +142,40 @@ func (s *Suspensions) names() []Key {
 	return slices.Collect(maps.Keys(s.all))
 }
 
-// suspend ends the reconcile of a Repository that is suspended.
-func (c *Controller) suspend(ctx context.Context, a *attempt) (*Result, error) {
-	if c.o.Suspensions == nil {
+// suspender is the step that ends the reconcile of a Repository that is suspended.
+type suspender struct {
+	all    *Suspensions // nil = none
+	server server
+}
+
+func (s suspender) suspend(ctx context.Context, a *attempt) (*Result, error) {
+	if s.all == nil {
 		return nil, nil
 	}
-	if err := c.dropSuspension(ctx, a.key, a.memory.uid); err != nil {
+	if err := s.drop(ctx, a.key, a.memory.uid); err != nil {
 		return nil, err
 	}
-	if s, on := c.o.Suspensions.Of(a.key, a.memory.uid); on {
-		return &Result{Next: s.Until}, nil
+	if one, on := s.all.Of(a.key, a.memory.uid); on {
+		return &Result{Next: one.Until}, nil
 	}
 	return nil, nil
 }
 
-// dropSuspension drops the suspension of a Repository that is gone; uid is that of the one
+// drop drops the suspension of a Repository that is gone; uid is that of the one
 // that is there now, "" for none. One that is over stays until it is replaced: a clock that
 // is ahead for a while must not end any.
-func (c *Controller) dropSuspension(ctx context.Context, k Key, uid string) error {
-	if c.o.Suspensions == nil {
+func (s suspender) drop(ctx context.Context, k Key, uid string) error {
+	if s.all == nil {
 		return nil
 	}
-	one, stored := c.o.Suspensions.stored(k)
+	one, stored := s.all.stored(k)
 	if !stored || one.UID == uid {
 		return nil
 	}
 	// The watch may not show it yet, or no longer, as behind a selector.
-	obj, err := c.server.get(ctx, k)
-	if err != nil && !apierrors.IsNotFound(err) {
+	obj, err := s.server.get(ctx, k)
+	if err != nil && !apierrors.IsNotFound(err) || err == nil && string(obj.GetUID()) == one.UID {
 		return err
 	}
-	if err == nil && string(obj.GetUID()) == one.UID {
-		return nil
-	}
-	return c.o.Suspensions.Drop(ctx, k, one.UID)
+	return s.all.Drop(ctx, k, one.UID)
 }

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/state"
 	"limpet/sync/api"
 )
 
@@ -92,9 +93,9 @@ func TestSuspensionThatIsOver(t *testing.T) {
 	if s, err = OpenSuspensions(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{o: Options{Suspensions: s}}
+	gone := suspender{all: s}
 	s.now = func() time.Time { return time.Now().AddDate(1, 0, 0) }
-	if err := c.dropSuspension(t.Context(), on, "1"); err != nil || suspendedNow(s, on) {
+	if err := gone.drop(t.Context(), on, "1"); err != nil || suspendedNow(s, on) {
 		t.Errorf("suspended by a clock that is ahead: %v", err)
 	}
 	s.now = time.Now
@@ -108,7 +109,7 @@ func TestSuspensionThatIsOver(t *testing.T) {
 func TestSuspensionOfADeletedRepository(t *testing.T) {
 	t.Parallel()
 	var s *Suspensions
-	var store factStore
+	var store *state.Store
 	k := Key{Name: "site"}
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		k.Namespace, store = r.namespace, r.store
@@ -173,9 +174,9 @@ func TestSuspensionBehindSelector(t *testing.T) {
 	if err := s.Suspend(t.Context(), Suspension{Namespace: "default", Repository: "site", UID: uid, Since: time.Now().Add(-time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{server: apiServer{client: client, plural: api.Repositories.Resource}, o: Options{Suspensions: s}}
+	gone := suspender{s, server{client, api.Repositories.Resource}}
 	for _, want := range []bool{true, false} {
-		if err := c.dropSuspension(t.Context(), k, ""); err != nil {
+		if err := gone.drop(t.Context(), k, ""); err != nil {
 			t.Fatal(err)
 		}
 		if _, on := s.Of(k, uid); on != want {

@@ -1,12 +1,14 @@
 package repos
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
+	"limpet/sync/worker"
 )
 
 // pullRequest is the pull that a Repository wants.
@@ -50,8 +52,8 @@ func (f *facts) nextPull() time.Time {
 
 // strategy returns the pull to queue, if any. healthy is the state of now, while the
 // status has that of before. latest asks the remote for the commit of the branch; it is
-// called only when that decides, and reports whether its tag has moved. Source: the ten cases of Grafana's controller, the first
-// that applies; those between them are ours.
+// called only when that decides, and reports whether its tag has moved. Source: the ten
+// cases of Grafana's controller, the first that applies; those between them are ours.
 func strategy(f *facts, due dueSteps, healthy bool, latest func() (ref string, moved bool, err error)) *pullRequest {
 	status := f.repo.Status
 	wasUnhealthy := status.Health.Checked > 0 && !status.Health.Healthy
@@ -101,15 +103,18 @@ func strategy(f *facts, due dueSteps, healthy bool, latest func() (ref string, m
 	return &pullRequest{incremental: true, reason: "new commit " + ref[:min(len(ref), 7)]}
 }
 
-// planSync decides which pull to queue, and asks the remote for that where it must.
-func (c *Controller) planSync(ctx context.Context, a *attempt) (*Result, error) {
-	c.observeTrust(ctx, a)
+// syncPlan is the step that decides which pull to queue, and asks the remote for that
+// where it must.
+type syncPlan struct {
+	trust *worker.Signers // nil = signatures are not verified
+	reporter
+}
+
+func (s syncPlan) plan(ctx context.Context, a *attempt) (*Result, error) {
+	s.observeTrust(ctx, a)
 	a.pull = strategy(&a.facts, a.due, a.healthy, func() (string, bool, error) {
 		err := a.probe.ask(ctx)
-		if err == nil {
-			err = a.probe.err
-		}
-		return a.probe.ref.Hash, a.facts.tagMoved(a.probe.ref), err
+		return a.probe.ref.Hash, a.facts.tagMoved(a.probe.ref), cmp.Or(err, a.probe.err)
 	})
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -118,77 +123,32 @@ func (c *Controller) planSync(ctx context.Context, a *attempt) (*Result, error) 
 	return nil, nil
 }
 
-// queuePull queues the pull job. A pull that is wanted while another is under way is owed.
-func (c *Controller) queuePull(ctx context.Context, a *attempt) (*Result, error) {
+// pullQueue is the step that queues the pull job.
+type pullQueue struct {
+	reporter
+	server server
+	meter  Meter
+}
+
+// queue queues the pull job. A pull that is wanted while another is under way is owed.
+func (q pullQueue) queue(ctx context.Context, a *attempt) (*Result, error) {
 	if a.pull == nil {
 		return nil, nil
 	}
-	err := c.server.pull(ctx, a.key, a.pull.incremental)
+	m, full, trust := a.memory, !a.pull.incremental, a.facts.trust
+	err := q.server.pull(ctx, a.key, !full)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		a.memory.pullOwed = a.memory.pullOwed || !a.pull.incremental
+		m.pullOwed = m.pullOwed || full
 		return nil, nil
 	case err != nil:
-		c.o.Meter.Failed(phaseSync, false)
+		q.meter.Failed(phaseSync, false)
 		return nil, err
 	}
-	a.memory.askedAt = a.facts.now
-	trust := a.facts.trust
-	a.memory.verifiedFor = &trust // whatever it is queued for, it verifies
-	if !a.pull.incremental {
-		a.memory.pullOwed, a.memory.pulledFull = false, true
+	m.askedAt, m.verifiedFor = a.facts.now, &trust // whatever it is queued for, it verifies
+	if full {
+		m.pullOwed, m.pulledFull = false, true
 	}
-	c.report(a.key, "info", "pull queued: "+a.pull.reason)
-	return nil, nil
-}
-
-// writeStatus writes what was found, in one patch.
-func (c *Controller) writeStatus(ctx context.Context, a *attempt) (*Result, error) {
-	f, before := &a.facts, a.facts.repo.Status.Health
-	if f.quotaChanged() {
-		a.change.quota(f.quota)
-	}
-	wanted := []api.Condition{f.namespaceQuota()}
-	if a.checked {
-		if h, due := nextHealth(before, a.health, f.now); due {
-			a.change.set(wireHealth(h), "health")
-		}
-		a.change.fieldErrors(a.health.errors)
-		wanted = append(wanted, a.health.ready())
-	}
-	waits := a.pull != nil && f.jobExists
-	if !f.observed() && !waits {
-		a.change.observe(f.generation)
-	}
-	if condition, ok := f.resourceQuota(); ok {
-		wanted = append(wanted, condition)
-	}
-	if condition, ok := a.webhook.condition(); ok {
-		wanted = append(wanted, condition)
-	}
-	if condition, ok := a.revisionCondition(); ok {
-		wanted = append(wanted, condition)
-	}
-	a.change.conditions(wanted...)
-	if waits {
-		a.memory.pullOwed = a.memory.pullOwed || !a.pull.incremental
-		a.pull = nil
-	}
-	if !f.jobExists { // the status of a pull that runs is its own
-		a.change.sync(f.repo.Status.Sync, a.healthy, a.pull)
-	}
-	if a.change.patch() != nil {
-		now, err := c.secrets.send(ctx, a)
-		if err != nil {
-			c.o.Meter.Failed(phaseStatus, false)
-			return nil, err
-		}
-		a.wrote(now)
-	}
-	c.reportHealth(a, before)
-	a.annotationsDone()
-	if a.due.resync && a.probe != nil && a.probe.asked {
-		a.memory.askedAt = a.began
-	}
+	q.report(a.key, "info", "pull queued: "+a.pull.reason)
 	return nil, nil
 }

@@ -22,8 +22,9 @@ import (
 
 // Tokens mints the tokens of Repositories that name a Connection.
 type Tokens struct {
-	Minter      Minter
-	Connections ConnectionReader
+	Minter *forge.Minter
+	// Connection reads a Connection, nil when it does not exist or may not be read.
+	Connection func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)
 	// Sealed reports that the API seals secure values. Of one that may not, the server is
 	// asked.
 	Sealed bool
@@ -38,21 +39,11 @@ type secrets struct {
 	resync time.Duration
 }
 
-// Minter mints tokens. *forge.Minter is one.
-type Minter interface {
-	MintFor(ctx context.Context, c forge.Connection, t forge.Target) (auth.Token, error)
-}
-
-// ConnectionReader reads a Connection, nil when it does not exist or may not be read.
-type ConnectionReader interface {
-	Connection(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)
-}
-
 // mint returns the token for a Repository, the one that its pulls use. One without a value
 // means that there is none to be minted here: the Connection holds one, or does not exist,
 // or its secret is somewhere else.
 func (t *Tokens) mint(ctx context.Context, a *attempt) (auth.Token, error) {
-	u, err := t.Connections.Connection(ctx, a.key.Namespace, a.facts.repo.Spec.Connection.Name)
+	u, err := t.Connection(ctx, a.key.Namespace, a.facts.repo.Spec.Connection.Name)
 	if err != nil || u == nil {
 		return auth.Token{}, err
 	}
@@ -162,11 +153,7 @@ func (a *attempt) nextToken() time.Time {
 	case f.repo.Status.Token.Expiration == 0:
 		return time.Time{}
 	}
-	at := f.renewal()
-	if earliest := f.earliest(); at.Before(earliest) {
-		return earliest
-	}
-	return at
+	return later(f.renewal(), f.earliest())
 }
 
 // mintToken mints what is due and adds it to the patch. A refusal was found by the request
@@ -218,10 +205,10 @@ func newer(t auth.Token, status api.TokenStatus, now time.Time) bool {
 	return end == 0 || end > status.Expiration+time.Second.Milliseconds() || time.UnixMilli(status.Expiration).After(now.Add(maxTokenLife))
 }
 
-// handOverSecret gives the server the secret of a webhook that was just made, so that
+// handOver gives the server the secret of a webhook that was just made, so that
 // others than this agent can check deliveries, or removes it with the webhook. A Secret
 // that a person has made stays.
-func (s *secrets) handOverSecret(ctx context.Context, a *attempt) {
+func (s *secrets) handOver(ctx context.Context, a *attempt) {
 	const name = "webhookSecret"
 	if has := a.facts.repo.Secure[name]; inlineOrNone(has) && (has.Name != "" || a.webhook.secret != "") && s.seals(ctx, a) {
 		a.change.secret(name, a.webhook.secret)
@@ -233,7 +220,8 @@ func (s *secrets) handOverSecret(ctx context.Context, a *attempt) {
 func (s *secrets) send(ctx context.Context, a *attempt) (*unstructured.Unstructured, error) {
 	now, err := s.server.patch(ctx, a.key, true, a.change.patch())
 	var answered apierrors.APIStatus
-	refused := a.change.secrets && errors.As(err, &answered) && !errors.Is(err, errConflict) && !isUnavailable(err)
+	_, away := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
+	refused := a.change.secrets && errors.As(err, &answered) && !away && !errors.Is(err, errConflict)
 	if refused || err == nil && a.change.dropped(now) {
 		s.logOf(a).Warn("the API keeps no secure values", "err", err)
 		a.memory.sealAfter = a.facts.now.Add(refusedCooldown)
@@ -245,10 +233,4 @@ func (s *secrets) send(ctx context.Context, a *attempt) (*unstructured.Unstructu
 		a.ownGeneration(now, !a.facts.specChanged() || a.change.observed)
 	}
 	return now, nil
-}
-
-// isUnavailable reports whether an error comes from a service that is away.
-func isUnavailable(err error) bool {
-	_, is := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
-	return is
 }

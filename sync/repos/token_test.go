@@ -19,7 +19,6 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
-	"limpet/sync/git"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 	"limpet/sync/worker"
@@ -79,12 +78,6 @@ func TestTokenIsDue(t *testing.T) {
 	}
 }
 
-type connectionFunc func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)
-
-func (f connectionFunc) Connection(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
-	return f(ctx, namespace, name)
-}
-
 // minting is a rig with a fake GitHub Enterprise in front of the Git host, whose App
 // mints the only tokens that are let in.
 type minting struct {
@@ -115,12 +108,10 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 		get := func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
 			return r.client.Resource(api.Connections).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 		}
-		o.Remotes = remoteFunc(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			return worker.Remotes{Credentials: m.minter.Source(get), AllowInsecure: true}.Remote(ctx, namespace, name, repo)
-		})
+		o.Remotes = worker.Remotes{Credentials: m.minter.Source(get), AllowInsecure: true}.Remote
 		o.Resync = time.Minute
-		o.Tokens = &Tokens{Minter: m.minter, Connections: connectionFunc(get), Sealed: m.seals}
-		o.Webhooks, o.Store, o.Hosts = true, r.store, Forges{hosts}
+		o.Tokens = &Tokens{Minter: m.minter, Connection: get, Sealed: m.seals}
+		o.Webhooks, o.Store, o.Hosts = true, r.store, Forges(hosts)
 		if change != nil {
 			change(r, o)
 		}
@@ -287,10 +278,10 @@ func TestNoToken(t *testing.T) {
 		t.Parallel()
 		var asks atomic.Int64
 		m := newMinting(t, "embedded", func(_ *rig, o *Options) {
-			o.Tokens.Connections = connectionFunc(func(context.Context, string, string) (*unstructured.Unstructured, error) {
+			o.Tokens.Connection = func(context.Context, string, string) (*unstructured.Unstructured, error) {
 				asks.Add(1)
 				return nil, nil
-			})
+			}
 		})
 		m.use(nil)
 		for range 5 {

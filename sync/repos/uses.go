@@ -11,7 +11,7 @@ import (
 	"limpet/sync/worker"
 )
 
-// Uses are the Dependencies of an agent: what objects name, and the files of the rules of
+// Uses are what the objects of an agent use: what objects name, and the files of the rules of
 // its configuration.
 type Uses struct {
 	Watcher  *dependency.Watcher
@@ -20,7 +20,7 @@ type Uses struct {
 	Sealed   func(secret string) bool // see dependency.Reader: these change with their object
 }
 
-// Use implements Dependencies.
+// Use is a UseFunc.
 func (d Uses) Use(kind string, k Key, obj *unstructured.Unstructured) {
 	user := dependency.Ref{Kind: kind, Namespace: k.Namespace, Name: k.Name}
 	if obj == nil {

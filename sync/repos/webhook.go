@@ -31,11 +31,10 @@ const (
 // webhooks is the step that has the webhooks of Repositories made and removed.
 type webhooks struct {
 	reporter
-	enabled  bool
-	base     string // see Options.WebhookBase
-	hosts    Hosts
-	remotes  Remotes
-	store    Store
+	enabled bool
+	base    string // see Options.WebhookBase
+	probes
+	store    *state.Store
 	now      func() time.Time
 	handOver func(ctx context.Context, a *attempt) // gives the secret to the server
 }
@@ -53,16 +52,19 @@ type webhookPlan struct {
 // none: it is not wanted, or the Repository is read only. It is not known where this
 // agent receives nothing; a webhook that exists then belongs to another controller.
 func webhookURL(base string, k Key, repo api.Repository) (url string, known bool) {
-	if spec := repo.Spec.Webhook; spec != nil {
-		if spec.Disabled {
-			return "", true
-		}
-		base = cmp.Or(spec.BaseURL, base)
-	}
-	if len(repo.Spec.Workflows) == 0 || repo.Spec.Type == typeLocal {
+	if spec := repo.Spec.Webhook; !writes(repo) || spec != nil && spec.Disabled {
 		return "", true
 	}
+	base = webhookBase(base, repo)
 	return WebhookURL(base, k), base != ""
+}
+
+// webhookBase returns the address of the receiver, which a Repository may name.
+func webhookBase(base string, repo api.Repository) string {
+	if spec := repo.Spec.Webhook; spec != nil {
+		return cmp.Or(spec.BaseURL, base)
+	}
+	return base
 }
 
 // WebhookURL returns the address of the webhook of a Repository below the base address of
@@ -180,7 +182,7 @@ func (w *webhooks) register(ctx context.Context, a *attempt) (*Result, error) {
 // changed.
 func (w *webhooks) apply(ctx context.Context, a *attempt) (made *forge.Hook, removed bool, err error) {
 	id := webhookID(a.facts.repo.Status.Webhook)
-	host, err := w.hosts.Host(ctx, a.obj, a.probe.remote.Creds)
+	host, err := w.hosts(ctx, a.obj, a.probe.remote.Creds)
 	if err != nil {
 		return nil, false, err
 	}
@@ -311,7 +313,7 @@ func forgeText(err error) string {
 // confirmed the third, it is offered again: with another one each time the secret that
 // the host goes on signing with would be pushed out.
 type webhookSecrets struct {
-	store Store
+	store *state.Store
 	key   Key
 }
 
@@ -395,23 +397,19 @@ func (w *webhooks) clean(ctx context.Context, u *unstructured.Unstructured) erro
 // remove removes the webhook with an id, "" = the one that sends to this agent.
 func (w *webhooks) remove(ctx context.Context, u *unstructured.Unstructured, repo api.Repository, id string) error {
 	k := Key{u.GetNamespace(), u.GetName()}
-	remote, err := w.remotes.Remote(ctx, k.Namespace, k.Name, repo)
+	remote, err := w.remotes(ctx, k.Namespace, k.Name, repo)
 	if err != nil {
 		return err
 	}
 	if remote.Down != nil {
 		return remote.Down
 	}
-	host, err := w.hosts.Host(ctx, u, remote.Creds)
+	host, err := w.hosts(ctx, u, remote.Creds)
 	if err != nil {
 		return err
 	}
 	if id == "" {
-		base := w.base
-		if spec := repo.Spec.Webhook; spec != nil {
-			base = cmp.Or(spec.BaseURL, base)
-		}
-		found, err := host.Find(ctx, WebhookURL(base, k))
+		found, err := host.Find(ctx, WebhookURL(webhookBase(w.base, repo), k))
 		if err != nil || found == nil {
 			return err
 		}

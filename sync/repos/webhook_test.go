@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
@@ -95,7 +96,7 @@ func newWebhookRigAt(t *testing.T, token, base string) (*rig, *forgetest.Host) {
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.creds.Store(&auth.Credentials{Username: "oauth2", Password: token})
 		o.Webhooks, o.WebhookBase, o.Store = true, base, r.store
-		o.Hosts = Forges{hosts}
+		o.Hosts = Forges(hosts)
 	})
 	host.Behind(r.git)
 	r.git.Serve("team/site.git", r.repo.Dir)
@@ -281,17 +282,13 @@ func TestRegisterWebhook(t *testing.T) {
 	hosts := forge.New(forge.Options{AllowInsecure: true})
 	defer hosts.Close()
 	store := openStore(t)
-	c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Webhooks: true, Store: store,
-		Hosts: hostFunc(func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
-			return hosts.Remote(ctx, forge.Target{Type: "gitlab", URL: host.URL + "/team/site"}, creds)
-		})})
-	c.now = func() time.Time { return at }
+	w := newWebhooks(hosts, store, forge.Target{Type: "gitlab", URL: host.URL + "/team/site"})
 	try := func(ctx context.Context, url, token string, has *api.WebhookStatus) *attempt {
 		a := &attempt{key: Key{"ns", "site"}, memory: &memory{}, obj: &unstructured.Unstructured{Object: map[string]any{}}, healthy: true}
 		a.webhook = webhookPlan{url: url, due: triggerSpec}
 		a.facts.repo.Status.Webhook = has
 		a.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: token}}}
-		if _, err := c.webhooks.register(ctx, a); err != nil {
+		if _, err := w.register(ctx, a); err != nil {
 			t.Fatal(err)
 		}
 		return a
@@ -357,21 +354,16 @@ func TestWebhookOfAMovedRepository(t *testing.T) {
 	var has api.RepositoryStatus
 	look := func(path string, generation int64) trigger { // of an agent that has just been started
 		target := forge.Target{Type: "gitlab", URL: host.URL + "/" + path}
-		c := newController(nil, nil, nothing{}, nothing{}, Options{Logger: slog.New(slog.DiscardHandler), Webhooks: true,
-			WebhookBase: "https://limpet.example.com", Store: store,
-			Hosts: hostFunc(func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
-				return hosts.Remote(ctx, target, creds)
-			})})
-		c.now = func() time.Time { return at }
+		w := newWebhooks(hosts, store, target)
 		r := &attempt{key: Key{"ns", "site"}, memory: &memory{}, healthy: true, obj: &unstructured.Unstructured{}}
 		r.facts.now, r.facts.generation = at, generation
 		r.facts.repo.Status = has
 		r.facts.repo.Status.ObservedGeneration = generation
 		r.facts.repo.Spec.Type, r.facts.repo.Spec.Workflows = "gitlab", []string{"write"}
 		r.facts.repo.Spec.GitLab = &api.GitBlock{URL: target.URL}
-		r.webhook.url, r.webhook.due = c.webhooks.plan(r)
+		r.webhook.url, r.webhook.due = w.plan(r)
 		r.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: "manages"}}}
-		if _, err := c.webhooks.register(t.Context(), r); err != nil {
+		if _, err := w.register(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 		if told, ok := r.webhook.condition(); ok {
@@ -402,9 +394,12 @@ func TestWebhookOfAMovedRepository(t *testing.T) {
 	}
 }
 
-// unwilling takes no patch.
-type unwilling struct{ server }
-
-func (unwilling) patch(context.Context, Key, bool, []op) (*unstructured.Unstructured, error) {
-	return nil, errConflict
+// newWebhooks is the step of an agent that was just started, whose Repositories are at one
+// target.
+func newWebhooks(hosts *forge.Hosts, store *state.Store, target forge.Target) *webhooks {
+	open := func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
+		return hosts.Remote(ctx, target, creds)
+	}
+	return &webhooks{reporter{func(Event) {}, slog.New(slog.DiscardHandler)}, true, "https://limpet.example.com", probes{hosts: open}, store,
+		func() time.Time { return at }, func(context.Context, *attempt) {}}
 }

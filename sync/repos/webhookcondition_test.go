@@ -70,10 +70,10 @@ func TestWebhookCleanup(t *testing.T) {
 		from := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			return &auth.Credentials{Username: "git", Password: c.token, Source: "test"}, nil
 		})
-		controller := newController(nil, time.Now, nothing{}, nothing{}, Options{
-			Remotes: worker.Remotes{Credentials: from, AllowInsecure: true}, Hosts: Forges{hosts}, Store: store, WebhookBase: base,
-			Logger: slog.New(slog.DiscardHandler)})
-		err := controller.webhooks.clean(t.Context(), u)
+		remotes := worker.Remotes{Credentials: from, AllowInsecure: true}
+		w := &webhooks{reporter: reporter{log: slog.New(slog.DiscardHandler)}, base: base,
+			probes: probes{remotes: remotes.Remote, hosts: Forges(hosts)}, store: store}
+		err := w.clean(t.Context(), u)
 		names, _ := store.SecretNames(t.Context(), WebhookSecretKey(Key{"default", "site"}))
 		if (err != nil) != c.fails || len(names) > 0 != c.fails || len(host.Hooks("team/site")) != c.left {
 			t.Errorf("%s: %v, secrets %q, %d hooks at the host", c.name, err, names, len(host.Hooks("team/site")))

@@ -40,8 +40,8 @@ const (
 type ClusterOptions struct {
 	Client      *kube.Client
 	Repos, Jobs *kube.Informer
-	Own         repos.Store // of the secrets that limpet has made
-	Given       auth.Places // of those that people have
+	Own         *state.Store // of the secrets that limpet has made
+	Given       auth.Places  // of those that people have
 	Suspensions *repos.Suspensions
 	Embedded    bool              // the API is the embedded one
 	Reconciles  bool              // this agent owns the status of Repositories
