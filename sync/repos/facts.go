@@ -79,39 +79,35 @@ func (f *facts) waitsForSlot() bool {
 
 func (f *facts) earliest() time.Time { return f.start.earliest(f.uid, f.interval) }
 
-// trigger is why a Repository is reconciled; "" is for no reason, so that nothing is
-// requested and nothing written. Source: the order of Grafana's repository controller.
-type trigger string
-
-// Triggers, the first that applies.
+// Why a Repository is reconciled, the first that applies; "" is for no reason, so that
+// nothing is requested and nothing written. Source: the order of Grafana's repository
+// controller.
 const (
-	triggerBlocked         trigger = "blocked_over_quota"
-	triggerOverQuota       trigger = "over_quota"
-	triggerSpec            trigger = "spec_changed"
-	triggerResync          trigger = "resync_interval"
-	triggerHealth          trigger = "health_stale"
-	triggerUnblock         trigger = "unblock"
-	triggerToken           trigger = "token_generation"
-	triggerQuota           trigger = "quota_changed"
-	triggerWebhookMissing  trigger = "webhook_missing"
-	triggerWebhookRotation trigger = "webhook_secret_rotation"
+	triggerBlocked         = "blocked_over_quota"
+	triggerOverQuota       = "over_quota"
+	triggerSpec            = "spec_changed"
+	triggerResync          = "resync_interval"
+	triggerHealth          = "health_stale"
+	triggerUnblock         = "unblock"
+	triggerToken           = "token_generation"
+	triggerQuota           = "quota_changed"
+	triggerWebhookMissing  = "webhook_missing"
+	triggerWebhookRotation = "webhook_secret_rotation"
 )
 
 // Triggers are all reasons for which a Repository is reconciled, as Grafana names them.
 var Triggers = []string{
-	string(triggerBlocked), string(triggerOverQuota), string(triggerSpec), string(triggerResync), string(triggerHealth),
-	string(triggerUnblock), string(triggerToken), string(triggerQuota), string(triggerWebhookMissing), string(triggerWebhookRotation),
+	triggerBlocked, triggerOverQuota, triggerSpec, triggerResync, triggerHealth, triggerUnblock, triggerToken, triggerQuota,
+	triggerWebhookMissing, triggerWebhookRotation,
 }
 
 // dueSteps are the things that may be due.
-type dueSteps struct {
-	blocked, over, unblock      bool
-	spec, resync, health, quota bool
-	token                       bool
-}
+type dueSteps struct{ blocked, over, unblock, spec, resync, health, quota, token bool }
 
 func (f *facts) due() dueSteps {
-	over, blocked, health := f.overQuota(), f.blocked(), f.healthDue()
+	over, blocked := f.quota.Repositories > 0 && f.count > f.quota.Repositories, f.blocked()
+	// A check that is due by its age alone waits for its slot.
+	health := !f.waitsForSlot() && healthDue(f.repo.Status.Health, f.specChanged(), f.now)
 	return dueSteps{
 		blocked: over && blocked,
 		over:    over && !blocked,
@@ -125,33 +121,15 @@ func (f *facts) due() dueSteps {
 	}
 }
 
-// healthDue reports whether a check of the health is due. One that is due by its age
-// alone waits for its slot.
-func (f *facts) healthDue() bool {
-	return !f.waitsForSlot() && healthDue(f.repo.Status.Health, f.specChanged(), f.now)
-}
-
 // trigger returns the first reason. One that is blocked already has its status refreshed
 // as often as any other unhealthy one, and no more.
-func (d dueSteps) trigger() trigger {
+func (d dueSteps) trigger() string {
 	if d.blocked && !d.health && !d.quota {
 		return ""
 	}
-	for _, t := range []struct {
-		due bool
-		why trigger
-	}{
-		{d.blocked, triggerBlocked},
-		{d.over, triggerOverQuota},
-		{d.spec, triggerSpec},
-		{d.resync, triggerResync},
-		{d.health, triggerHealth},
-		{d.unblock, triggerUnblock},
-		{d.token, triggerToken},
-		{d.quota, triggerQuota},
-	} {
-		if t.due {
-			return t.why
+	for i, due := range []bool{d.blocked, d.over, d.spec, d.resync, d.health, d.unblock, d.token, d.quota} { // in the order of Triggers
+		if due {
+			return Triggers[i]
 		}
 	}
 	return ""
@@ -172,8 +150,7 @@ func (f *facts) nextByTime() (at time.Time) {
 		pull = f.now
 	}
 	if f.interval <= healthyFor {
-		// One request to the remote serves both, so the check waits for the next.
-		return pull
+		return pull // one request to the remote serves both, so the check waits for the next
 	}
 	return earlier(at, pull)
 }

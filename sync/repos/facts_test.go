@@ -45,7 +45,7 @@ func TestTrigger(t *testing.T) {
 	}
 	for _, c := range []struct {
 		rule string
-		want trigger
+		want string
 		set  []func(*facts)
 	}{
 		{"none → leave", "", nil},

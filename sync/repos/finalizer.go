@@ -23,7 +23,7 @@ type finalizer struct {
 	server       server
 	jobs         lister
 	orphans      *worker.Orphans // nil = these finalizers are left to others
-	cleanWebhook func(ctx context.Context, repo *unstructured.Unstructured) error
+	cleanWebhook func(ctx context.Context, k Key, repo *unstructured.Unstructured) error
 	next         func(namespace, name string) time.Time // see loop.Next
 	now          func() time.Time
 }
@@ -154,7 +154,7 @@ func (f *finalizer) deleteJobs(ctx context.Context, a *attempt) error {
 
 // cleanUp removes the webhook.
 func (f *finalizer) cleanUp(ctx context.Context, a *attempt) error {
-	err := f.cleanWebhook(ctx, a.obj)
+	err := f.cleanWebhook(ctx, a.key, a.obj)
 	if err != nil && a.obj.GetAnnotations()[annoForce] == "true" {
 		f.logOf(a).Warn("the webhook stays at its host", "err", err)
 		return nil

@@ -15,13 +15,9 @@ import (
 )
 
 const (
-	// firstRetry is the pause after a failure; each in a row doubles it, up to the resync.
-	firstRetry = time.Second
-	// quietConflicts is how many patches in a row may not fit because of another writer,
-	// before it is logged.
-	quietConflicts = 5
-	// workers is how many objects of a kind are reconciled at once.
-	workers = 8
+	firstRetry     = time.Second // the pause after a failure; each in a row doubles it, up to the resync
+	quietConflicts = 5           // patches in a row that do not fit because of another writer, before it is logged
+	workers        = 8           // objects of a kind that are reconciled at once
 	// perHost is how many objects of one host are reconciled at once: a host that never
 	// answers must not hold all workers. It is what the mirrors ask a host at a time.
 	perHost = 2
@@ -30,14 +26,11 @@ const (
 	firstBusy, maxBusy = 250 * time.Millisecond, 30 * time.Second
 )
 
-// errBusy says that enough objects of the same host are being reconciled.
-var errBusy = errors.New("its host is busy")
-
-// errWait says that an object keeps its place in the schedule.
-var errWait = errors.New("waits for its turn")
-
-// errInvalid says that an object cannot be decoded; it is ignored until it changes.
-var errInvalid = errors.New("ignored until it changes")
+var (
+	errBusy    = errors.New("its host is busy")         // enough objects of it are being reconciled
+	errWait    = errors.New("waits for its turn")       // it keeps its place in the schedule
+	errInvalid = errors.New("ignored until it changes") // it cannot be decoded
+)
 
 // UseFunc learns what an object uses besides itself, such as Secrets, before any of it is
 // read, so that no change between the two is missed; obj is nil when the object is gone.
@@ -173,8 +166,7 @@ func (l *loop) runOnce(ctx context.Context, k Key) {
 		return
 	}
 	l.busy.Forget(k)
-	log := l.logger.With("name", k.Name, "namespace", k.Namespace)
-	switch {
+	switch log := l.logger.With("name", k.Name, "namespace", k.Namespace); {
 	case err == nil:
 		l.failures.Forget(k)
 		l.set(k, result.Next)

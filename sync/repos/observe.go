@@ -42,7 +42,7 @@ func (o *observer) observe(ctx context.Context, a *attempt) (*Result, error) {
 		result := o.next(a)
 		return &result, nil
 	}
-	o.meter.Triggered(string(why))
+	o.meter.Triggered(why)
 	o.logOf(a).Debug("reconcile repository", "trigger", why)
 	return nil, nil
 }

@@ -29,11 +29,6 @@ func (q Quota) orStated(stated api.QuotaStatus) Quota {
 	return q
 }
 
-// overQuota reports whether the namespace has more Repositories than it may have.
-func (f *facts) overQuota() bool {
-	return f.quota.Repositories > 0 && f.count > f.quota.Repositories
-}
-
 // blocked reports whether the status says so already.
 func (f *facts) blocked() bool {
 	c, ok := f.condition(conditionNamespaceQuota)
@@ -61,19 +56,18 @@ func (f *facts) quotaRaised() bool {
 // Reasons and texts are Grafana's.
 func (f *facts) namespaceQuota() api.Condition {
 	limit := f.quota.Repositories
-	condition := func(status, reason, text string) api.Condition {
-		message := fmt.Sprintf("%s: %d/%d repositories", text, f.count, limit)
-		return api.Condition{Type: conditionNamespaceQuota, Status: status, Reason: reason, Message: message}
-	}
+	c, text := api.Condition{Type: conditionNamespaceQuota, Status: "True", Reason: "WithinQuota"}, "within quota"
 	switch {
 	case limit == 0:
-		return api.Condition{Type: conditionNamespaceQuota, Status: "True", Reason: "QuotaUnlimited", Message: "No quota limits configured"}
+		c.Reason, c.Message = "QuotaUnlimited", "No quota limits configured"
+		return c
 	case f.count > limit:
-		return condition("False", "QuotaExceeded", "namespace quota exceeded")
+		c.Status, c.Reason, text = "False", "QuotaExceeded", "namespace quota exceeded"
 	case f.count == limit:
-		return condition("True", "QuotaReached", "namespace quota reached")
+		c.Reason, text = "QuotaReached", "namespace quota reached"
 	}
-	return condition("True", "WithinQuota", "within quota")
+	c.Message = fmt.Sprintf("%s: %d/%d repositories", text, f.count, limit)
+	return c
 }
 
 // resourceQuota returns the condition of what the Repository holds. A pull writes it too,

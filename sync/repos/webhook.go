@@ -41,11 +41,11 @@ type webhooks struct {
 
 // webhookPlan is what is to be done about the webhook of a Repository.
 type webhookPlan struct {
-	url    string  // of the webhook that is wanted; "" = none
-	due    trigger // "" = nothing is to be done
-	tried  bool    // by this reconcile
-	err    error   // of the try
-	secret string  // of the webhook that was made now
+	url    string // of the webhook that is wanted; "" = none
+	due    string // why something is to be done; "" = nothing is
+	tried  bool   // by this reconcile
+	err    error  // of the try
+	secret string // of the webhook that was made now
 }
 
 // webhookURL returns where the webhook of a Repository sends to, "" when it is to have
@@ -76,7 +76,7 @@ func WebhookURL(base string, k Key) string {
 
 // webhookDue returns why the webhook of a Repository has to be checked; "" is not at all.
 // want is its URL, and checked says that this was done since the spec has changed.
-func webhookDue(want string, has *api.WebhookStatus, checked bool, now time.Time) trigger {
+func webhookDue(want string, has *api.WebhookStatus, checked bool, now time.Time) string {
 	exists := webhookID(has) != ""
 	switch {
 	case want == "" && !exists:
@@ -96,29 +96,26 @@ func webhookDue(want string, has *api.WebhookStatus, checked bool, now time.Time
 // webhookID returns the name by which the host knows a webhook.
 func webhookID(has *api.WebhookStatus) string {
 	switch {
-	case has == nil:
+	case has == nil || has.UUID == "" && has.ID == 0:
 		return ""
 	case has.UUID != "":
 		return has.UUID
-	case has.ID != 0:
-		return strconv.FormatInt(has.ID, 10)
 	}
-	return ""
+	return strconv.FormatInt(has.ID, 10)
 }
 
 // plan returns the address that the webhook is to have and why something is to be
 // done about it. A webhook is where the repository was when it was made: so it is checked
 // when the condition is of an older spec, also when the agent ends between the two.
-func (w *webhooks) plan(a *attempt) (url string, due trigger) {
-	url, known := webhookURL(w.base, a.key, a.facts.repo)
+func (w *webhooks) plan(a *attempt) (url, due string) {
+	f := &a.facts
+	url, known := webhookURL(w.base, a.key, f.repo)
 	if !w.enabled || !known {
 		return "", ""
 	}
-	f := &a.facts
-	told, _ := f.condition(conditionWebhook)
-	checked := told.Status == "True" && f.current(told.ObservedGeneration)
 	if pauseLeft(a.memory.webhookAfter, f.now) == 0 || f.specChanged() {
-		due = webhookDue(url, f.repo.Status.Webhook, checked, f.now)
+		told, _ := f.condition(conditionWebhook)
+		due = webhookDue(url, f.repo.Status.Webhook, told.Status == "True" && f.current(told.ObservedGeneration), f.now)
 	}
 	return url, due
 }
@@ -148,56 +145,57 @@ func (w *webhooks) register(ctx context.Context, a *attempt) (*Result, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, webhookTimeout)
 	defer cancel()
-	made, removed, err := w.apply(limited, a)
+	change, err := w.apply(limited, a)
 	if ctx.Err() != nil {
 		return nil, nil // the host is not to blame
 	}
-	m := a.memory
 	a.webhook.tried, a.webhook.err = a.webhook.url != "" || err != nil, err
-	none, pause := errors.Is(err, forge.ErrNone), webhookCooldown
-	if none || notAllowed(err) {
-		pause = refusedCooldown
-	}
-	if err != nil && !none && m.webhookAfter.IsZero() {
-		w.report(a.key, "warn", "no webhook, changes are found at the interval: "+err.Error())
-		w.logOf(a).Warn("no webhook, changes are found at the interval", "err", err)
-	}
-	m.webhookAfter = time.Time{}
+	before := a.memory.webhookAfter
+	a.memory.webhookAfter = time.Time{}
 	if err != nil {
-		m.webhookAfter = a.facts.now.Add(pause)
+		none, pause := errors.Is(err, forge.ErrNone), webhookCooldown
+		if none || notAllowed(err) {
+			pause = refusedCooldown
+		}
+		if !none && before.IsZero() {
+			w.report(a.key, "warn", "no webhook, changes are found at the interval: "+err.Error())
+			w.logOf(a).Warn("no webhook, changes are found at the interval", "err", err)
+		}
+		a.memory.webhookAfter = a.facts.now.Add(pause)
 	}
-	switch {
-	case removed:
-		a.change.ops = append(a.change.ops, op{Op: "remove", Path: "/status/webhook"})
-		w.handOver(ctx, a)
-	case made != nil:
-		w.report(a.key, "info", "webhook registered")
-		a.change.set(wireWebhook(*made, a.facts.repo.Status.Webhook, a.facts.now), "webhook")
+	if change != nil {
+		a.change.ops = append(a.change.ops, *change)
 		w.handOver(ctx, a)
 	}
 	return nil, nil
 }
 
-// apply brings the host to what is planned. made is nil when nothing was to be
-// changed.
-func (w *webhooks) apply(ctx context.Context, a *attempt) (made *forge.Hook, removed bool, err error) {
-	id := webhookID(a.facts.repo.Status.Webhook)
+// apply brings the host to what is planned, and returns what changes in the status; nil is
+// nothing.
+func (w *webhooks) apply(ctx context.Context, a *attempt) (*op, error) {
+	const path = "/status/webhook"
+	before := a.facts.repo.Status.Webhook
+	id := webhookID(before)
 	host, err := w.hosts(ctx, a.obj, a.probe.remote.Creds)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if a.webhook.url == "" {
-		if err := host.Delete(ctx, id); err != nil && forge.KindOf(err) != forge.Unauthorized {
-			return nil, false, err
+	if a.webhook.url != "" {
+		made, err := w.make(ctx, a, host, id)
+		if err != nil || made == nil {
+			return nil, err
 		}
-		if err := w.store.DeleteSecret(ctx, WebhookSecretKey(a.key)); err != nil {
-			w.logOf(a).Warn("cannot drop the secret of a webhook", "err", err)
-			return nil, false, nil
-		}
-		return nil, true, nil
+		w.report(a.key, "info", "webhook registered")
+		return &op{"add", path, wireWebhook(*made, before, a.facts.now)}, nil
 	}
-	made, err = w.make(ctx, a, host, id)
-	return made, false, err
+	if err := host.Delete(ctx, id); err != nil && forge.KindOf(err) != forge.Unauthorized {
+		return nil, err
+	}
+	if err := w.store.DeleteSecret(ctx, WebhookSecretKey(a.key)); err != nil {
+		w.logOf(a).Warn("cannot drop the secret of a webhook", "err", err)
+		return nil, nil
+	}
+	return &op{Op: "remove", Path: path}, nil
 }
 
 // make creates the webhook, or gives one that exists a new secret if it is another
@@ -217,7 +215,7 @@ func (w *webhooks) make(ctx context.Context, a *attempt, host Host, id string) (
 			id = ""
 		}
 	}
-	secrets := webhookSecrets{w.store, a.key}
+	secrets := webhookSecrets{w.store, WebhookSecretKey(a.key)}
 	secret, err := secrets.next(ctx)
 	if err != nil {
 		return nil, err
@@ -258,13 +256,10 @@ const conditionWebhook = "limpet/Webhook"
 // condition returns the condition to write, false for none: nothing was done about the
 // webhook, and one is wanted.
 func (p webhookPlan) condition() (api.Condition, bool) {
-	switch {
-	case p.tried:
+	if p.tried {
 		return webhookCondition(p.err, p.url == ""), true
-	case p.url == "":
-		return api.Condition{Type: conditionWebhook}, true
 	}
-	return api.Condition{}, false
+	return api.Condition{Type: conditionWebhook}, p.url == ""
 }
 
 // webhookCondition returns how a try has ended; removal reports that the webhook was to be
@@ -306,15 +301,15 @@ func forgeText(err error) string {
 	return err.Error()
 }
 
-// A webhook is signed with the secret that its host was given last, and a host does not
-// return it. So a new secret is stored before the host has it, as the third line: behind
-// the one that the host is known to have, and the one before, whose deliveries may be
-// under way. A delivery may be signed with any of them. As long as the host has not
-// confirmed the third, it is offered again: with another one each time the secret that
-// the host goes on signing with would be pushed out.
+// webhookSecrets are those of one webhook. It is signed with the secret that its host was
+// given last, and a host does not return it. So a new secret is stored before the host has
+// it, as the third line: behind the one that the host is known to have, and the one before,
+// whose deliveries may be under way. A delivery may be signed with any of them. As long as
+// the host has not confirmed the third, it is offered again: with another one each time the
+// secret that the host goes on signing with would be pushed out.
 type webhookSecrets struct {
 	store *state.Store
-	key   Key
+	key   string
 }
 
 // WebhookSecretKey returns where the secrets of a webhook are stored, one per line.
@@ -326,15 +321,14 @@ func (s webhookSecrets) next(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(lines) == 3 {
-		return lines[2], nil
-	}
 	next := rand.Text()
 	switch len(lines) {
 	case 0:
 		lines = []string{next, next}
 	case 1:
 		lines = append(lines, lines[0])
+	case 3:
+		return lines[2], nil
 	}
 	return next, s.write(ctx, append(lines, next))
 }
@@ -353,7 +347,7 @@ func (s webhookSecrets) confirm(ctx context.Context) error {
 }
 
 func (s webhookSecrets) read(ctx context.Context) ([]string, error) {
-	data, err := s.store.Secret(ctx, WebhookSecretKey(s.key))
+	data, err := s.store.Secret(ctx, s.key)
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
 		return nil, fmt.Errorf("read the secret of the webhook: %w", err)
 	}
@@ -361,7 +355,8 @@ func (s webhookSecrets) read(ctx context.Context) ([]string, error) {
 }
 
 func (s webhookSecrets) write(ctx context.Context, lines []string) error {
-	if err := s.store.PutSecret(ctx, WebhookSecretKey(s.key), []byte(strings.Join(lines, "\n")+"\n")); err != nil {
+	err := s.store.PutSecret(ctx, s.key, []byte(strings.Join(lines, "\n")+"\n"))
+	if err != nil {
 		return fmt.Errorf("store the secret of the webhook: %w", err)
 	}
 	return nil
@@ -372,22 +367,21 @@ func (s webhookSecrets) write(ctx context.Context, lines []string) error {
 // refuses the credentials: it could never be removed. Source: Grafana. One that the
 // status does not name may exist all the same, made just before a power cut: it is
 // searched once, and a failure of that is ignored.
-func (w *webhooks) clean(ctx context.Context, u *unstructured.Unstructured) error {
+func (w *webhooks) clean(ctx context.Context, k Key, u *unstructured.Unstructured) error {
 	if w.hosts == nil || w.store == nil {
 		return nil
 	}
-	k := Key{u.GetNamespace(), u.GetName()}
 	repo, err := api.RepositoryView(u)
 	if err != nil {
 		return err
 	}
 	if id := webhookID(repo.Status.Webhook); id != "" {
-		err := w.remove(ctx, u, repo, id)
+		err := w.remove(ctx, k, u, repo, id)
 		if err != nil && forge.KindOf(err) != forge.Unauthorized && !errors.Is(err, forge.ErrNone) {
 			return err
 		}
 	} else if _, err := w.store.Secret(ctx, WebhookSecretKey(k)); err == nil {
-		if err := w.remove(ctx, u, repo, ""); err != nil {
+		if err := w.remove(ctx, k, u, repo, ""); err != nil {
 			w.log.Debug("cannot search for a webhook", "repo", k.Name, "namespace", k.Namespace, "err", err)
 		}
 	}
@@ -395,13 +389,12 @@ func (w *webhooks) clean(ctx context.Context, u *unstructured.Unstructured) erro
 }
 
 // remove removes the webhook with an id, "" = the one that sends to this agent.
-func (w *webhooks) remove(ctx context.Context, u *unstructured.Unstructured, repo api.Repository, id string) error {
-	k := Key{u.GetNamespace(), u.GetName()}
+func (w *webhooks) remove(ctx context.Context, k Key, u *unstructured.Unstructured, repo api.Repository, id string) error {
 	remote, err := w.remotes(ctx, k.Namespace, k.Name, repo)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if remote.Down != nil {
+	case remote.Down != nil:
 		return remote.Down
 	}
 	host, err := w.hosts(ctx, u, remote.Creds)

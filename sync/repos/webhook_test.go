@@ -32,7 +32,7 @@ func TestWebhookIsDue(t *testing.T) {
 		want string
 		has  *api.WebhookStatus
 		seen bool // since the spec has changed
-		due  trigger
+		due  string
 	}{
 		{"none wanted, none there", "", nil, false, ""},
 		{"no webhook id", url, nil, true, "webhook_missing"},
@@ -352,7 +352,7 @@ func TestWebhookOfAMovedRepository(t *testing.T) {
 	defer hosts.Close()
 	store := openStore(t)
 	var has api.RepositoryStatus
-	look := func(path string, generation int64) trigger { // of an agent that has just been started
+	look := func(path string, generation int64) string { // of an agent that has just been started
 		target := forge.Target{Type: "gitlab", URL: host.URL + "/" + path}
 		w := newWebhooks(hosts, store, target)
 		r := &attempt{key: Key{"ns", "site"}, memory: &memory{}, healthy: true, obj: &unstructured.Unstructured{}}
@@ -381,7 +381,7 @@ func TestWebhookOfAMovedRepository(t *testing.T) {
 	for i, s := range []struct {
 		path       string
 		generation int64
-		due        trigger
+		due        string
 		all        int // webhooks of team/other
 	}{{"team/site", 1, triggerWebhookMissing, 0}, {"team/site", 1, "", 0}, {"team/other", 2, triggerSpec, 1}, {"team/other", 2, "", 1}} {
 		if due := look(s.path, s.generation); due != s.due || len(host.Hooks("team/other")) != s.all {

@@ -73,7 +73,7 @@ func TestWebhookCleanup(t *testing.T) {
 		remotes := worker.Remotes{Credentials: from, AllowInsecure: true}
 		w := &webhooks{reporter: reporter{log: slog.New(slog.DiscardHandler)}, base: base,
 			probes: probes{remotes: remotes.Remote, hosts: Forges(hosts)}, store: store}
-		err := w.clean(t.Context(), u)
+		err := w.clean(t.Context(), Key{"default", "site"}, u)
 		names, _ := store.SecretNames(t.Context(), WebhookSecretKey(Key{"default", "site"}))
 		if (err != nil) != c.fails || len(names) > 0 != c.fails || len(host.Hooks("team/site")) != c.left {
 			t.Errorf("%s: %v, secrets %q, %d hooks at the host", c.name, err, names, len(host.Hooks("team/site")))

@@ -2,14 +2,15 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/util/workqueue"
@@ -23,17 +24,11 @@ import (
 )
 
 const (
-	// callTimeout bounds one request for a webhook with all its repeats.
-	callTimeout = 5 * time.Second
-	// secretFor is how long the Secret of a hook is kept that the API has: strangers
-	// decide when it is needed, and must not make the agent ask for it each time.
-	secretFor = 10 * time.Second
-	// maxCachedSecrets bounds those Secrets.
+	callTimeout      = 5 * time.Second  // of one request for a webhook with all its repeats
+	secretFor        = 10 * time.Second // how long the Secret of a webhook is kept that the API has
 	maxCachedSecrets = 1000
-	// missedPoll is the pause until a missed push is tried again while a pull is under
-	// way, and missedRetry after the API could not be asked.
-	missedPoll  = 2 * time.Second
-	missedRetry = 15 * time.Second
+	missedPoll       = 2 * time.Second  // until a missed push is tried again while a pull is under way
+	missedRetry      = 15 * time.Second // the same after the API could not be asked
 )
 
 // ClusterOptions configures a Cluster. All must be set.
@@ -61,37 +56,42 @@ func NewCluster(o ClusterOptions) *Cluster {
 	return &Cluster{o: o, missed: workqueue.NewTypedDelayingQueue[repos.Key]()}
 }
 
-// cachedSecrets reads core Secrets, each at most once in secretFor. While the API is
-// unavailable the last value stays valid.
+// cachedSecrets reads core Secrets, each at most once in secretFor whatever the answer is:
+// strangers decide when it is needed, and a flood of theirs must not reach the API. While
+// the API is unavailable the last value stays valid.
 type cachedSecrets struct {
-	from   auth.Secrets
-	cached *lru.Cache // of cachedSecret, by namespace and name
+	from    auth.Secrets
+	reading singleflight.Group // by namespace and name
+	cached  *lru.Cache         // of cachedSecret, by the same
 }
 
 type cachedSecret struct {
 	data map[string][]byte // nil = there is none
+	err  error
 	at   time.Time
 }
 
 // Secret implements auth.Secrets.
 func (s *cachedSecrets) Secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 	key := namespace + "/" + name
-	before, known := s.cached.Get(key)
-	kept, _ := before.(cachedSecret)
-	if known && time.Since(kept.at) < secretFor {
-		return kept.data, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	data, err := s.from.Secret(ctx, namespace, name)
-	switch {
-	case err == nil:
-		kept.data = data
-	case !known:
-		return nil, err
-	}
-	s.cached.Add(key, cachedSecret{kept.data, time.Now()})
-	return kept.data, nil
+	value, _, _ := s.reading.Do(key, func() (any, error) {
+		before, _ := s.cached.Get(key)
+		kept, known := before.(cachedSecret)
+		if known && time.Since(kept.at) < secretFor {
+			return kept, nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout) // others may wait for the answer
+		defer cancel()
+		data, err := s.from.Secret(ctx, namespace, name)
+		if err == nil || !known || kept.err != nil {
+			kept.data, kept.err = data, err
+		}
+		kept.at = time.Now()
+		s.cached.Add(key, kept)
+		return kept, nil
+	})
+	kept := value.(cachedSecret)
+	return kept.data, kept.err
 }
 
 // Blind implements Store.
@@ -115,10 +115,11 @@ func (c *Cluster) Repository(ctx context.Context, namespace, name string) *Repos
 	if !ok {
 		return nil
 	}
-	repo, err := RepositoryOf(u)
+	view, err := api.RepositoryView(u)
+	repo := repositoryOf(u, view)
 	if err == nil {
 		repo.Suspended = c.suspended(u)
-		repo.Secrets, repo.Given, err = c.secrets(ctx, u)
+		repo.Secrets, repo.Given, err = c.secrets(ctx, repos.Key{Namespace: namespace, Name: name}, view.Secure)
 	}
 	if err != nil {
 		c.o.Logger.Debug("read webhook secret", "repo", name, "namespace", namespace, "err", err)
@@ -135,8 +136,7 @@ func (c *Cluster) suspended(u *unstructured.Unstructured) bool {
 
 // secrets returns the secrets of a webhook: those that limpet created, one per line and
 // the current one first, or else a configured one.
-func (c *Cluster) secrets(ctx context.Context, u *unstructured.Unstructured) (secrets [][]byte, given bool, err error) {
-	k := repos.Key{Namespace: u.GetNamespace(), Name: u.GetName()}
+func (c *Cluster) secrets(ctx context.Context, k repos.Key, secure map[string]api.SecureValue) (secrets [][]byte, given bool, err error) {
 	own, err := c.o.Own.Secret(ctx, repos.WebhookSecretKey(k))
 	if err == nil {
 		return bytes.Fields(own), false, nil
@@ -145,11 +145,7 @@ func (c *Cluster) secrets(ctx context.Context, u *unstructured.Unstructured) (se
 		return nil, false, err
 	}
 	l := auth.Lookup{Namespace: k.Namespace, Repository: k.Name, Secure: map[string]string{}}
-	view, err := api.RepositoryView(u)
-	if err != nil {
-		return nil, false, err
-	}
-	for field, value := range view.Secure {
+	for field, value := range secure {
 		l.Secure[field] = value.Name
 	}
 	value, err := c.o.Given.Webhook(ctx, l)
@@ -161,22 +157,21 @@ func (c *Cluster) secrets(ctx context.Context, u *unstructured.Unstructured) (se
 
 // Queue implements Store.
 func (c *Cluster) Queue(ctx context.Context, r *Repository, spec map[string]any) (*unstructured.Unstructured, error) {
-	action, _ := spec["action"].(string)
-	if action == "pr" {
+	if spec["action"] == "pr" {
 		// A server that has a webhook endpoint of its own runs such jobs; limpet does not.
-		runs := false
+		runs, err := false, error(nil)
 		if !c.o.Embedded {
-			var err error
-			if runs, err = c.o.Client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/webhook"); err != nil {
-				return nil, err
-			}
+			runs, err = c.o.Client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/webhook")
+		}
+		if err != nil {
+			return nil, err
 		}
 		if !runs {
 			return nil, ErrNotRun
 		}
 	}
 	job, err := c.o.Client.Submit(ctx, r.Namespace, r.Name, spec, nil)
-	if action == "pull" && apierrors.IsAlreadyExists(err) {
+	if spec["action"] == "pull" && apierrors.IsAlreadyExists(err) {
 		c.missed.Add(repos.Key{Namespace: r.Namespace, Name: r.Name})
 	}
 	return job, err
@@ -225,10 +220,11 @@ func (c *Cluster) retryPull(ctx context.Context, k repos.Key) (again time.Durati
 
 // pullAgain returns when a refused pull may be accepted; zero = not soon.
 func pullAgain(err error) time.Duration {
-	if apierrors.IsAlreadyExists(err) {
+	_, unavailable := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
+	switch {
+	case apierrors.IsAlreadyExists(err):
 		return missedPoll
-	}
-	if _, unavailable := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err)); unavailable || apierrors.IsInternalError(err) {
+	case unavailable || apierrors.IsInternalError(err):
 		return missedRetry
 	}
 	return 0
@@ -241,17 +237,9 @@ func (c *Cluster) Seen(ctx context.Context, r *Repository) error {
 	if !c.o.Reconciles {
 		return nil // another controller owns the status
 	}
-	now := c.Now()
-	if now.IsZero() {
-		now = time.Now()
-	}
-	body, err := json.Marshal([]map[string]any{{"op": "add", "path": "/status/webhook/lastEvent", "value": now.UnixMilli()}})
-	if err != nil {
-		return err
-	}
+	now := cmp.Or(c.Now(), time.Now())
+	body := fmt.Appendf(nil, `[{"op":"add","path":"/status/webhook/lastEvent","value":%d}]`, now.UnixMilli())
 	path := fmt.Sprintf("/apis/%s/namespaces/%s/repositories/%s/status", api.Repositories.GroupVersion(), r.Namespace, r.Name)
-	_, _, err = c.o.Client.Do(ctx, http.MethodPatch, path, nil, "application/json-patch+json", body)
+	_, _, err := c.o.Client.Do(ctx, http.MethodPatch, path, nil, "application/json-patch+json", body)
 	return err
 }
-
-var _ Store = (*Cluster)(nil)

@@ -20,9 +20,7 @@ type Repository struct {
 	// Secrets may sign the webhook: the current one and, during a rotation, the
 	// previous one. Without secrets there is no webhook.
 	Secrets [][]byte
-	// Given reports whether the secret is configured and not created by limpet: then
-	// there is a webhook, whatever the status says.
-	Given bool
+	Given   bool // the secret is configured and not created by limpet: there is a webhook, whatever the status says
 
 	URL       string // of the remote
 	Branch    string // "" = not known yet
@@ -36,13 +34,10 @@ type Repository struct {
 	LastEvent time.Time
 }
 
-// RepositoryOf reads a Repository object; its secrets are not in it.
-func RepositoryOf(u *unstructured.Unstructured) (*Repository, error) {
-	view, err := api.RepositoryView(u)
-	if err != nil {
-		return nil, err
-	}
-	r := &Repository{Namespace: u.GetNamespace(), Name: u.GetName(), Sync: view.Spec.Sync.Enabled, Deleting: u.GetDeletionTimestamp() != nil}
+// repositoryOf reads a Repository object; its secrets are not in it.
+func repositoryOf(u *unstructured.Unstructured, view api.Repository) *Repository {
+	r := &Repository{Namespace: u.GetNamespace(), Name: u.GetName(), Sync: view.Spec.Sync.Enabled, Deleting: u.GetDeletionTimestamp() != nil,
+		Disabled: view.Spec.Webhook != nil && view.Spec.Webhook.Disabled, Hooked: view.Status.Webhook != nil}
 	if block := view.Spec.Block(); block != nil {
 		r.URL, r.Branch = block.URL, block.Branch
 	}
@@ -52,15 +47,10 @@ func RepositoryOf(u *unstructured.Unstructured) (*Repository, error) {
 	if health := view.Status.Health; health.Checked > 0 && !health.Healthy {
 		r.Unhealthy = append([]string{"the repository is not healthy"}, health.Message...)
 	}
-	r.Disabled, _, _ = unstructured.NestedBool(u.Object, "spec", "webhook", "disabled")
-	hook, ok, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "webhook")
-	fields, _ := hook.(map[string]any)
-	if r.Hooked = ok && fields != nil; r.Hooked {
-		if last, ok := fields["lastEvent"].(int64); ok && last > 0 {
-			r.LastEvent = time.UnixMilli(last)
-		}
+	if r.Hooked && view.Status.Webhook.LastEvent > 0 {
+		r.LastEvent = time.UnixMilli(view.Status.Webhook.LastEvent)
 	}
-	return r, nil
+	return r
 }
 
 // hasFullName reports whether a full name in a payload is that of the Repository: the

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"encoding/json"
+	"limpet/sync/api"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -137,10 +138,11 @@ func TestRepositoryOf(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r, err := RepositoryOf(u)
+		view, err := api.RepositoryView(u)
 		if err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
+		r := repositoryOf(u, view)
 		r.Given = tt.given
 		if code, why := r.refusal(); code != tt.code || why != tt.why {
 			t.Errorf("%s: %d %q, want %d %q", tt.name, code, why, tt.code, tt.why)
@@ -155,8 +157,8 @@ func TestPushWithRevision(t *testing.T) {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
 		"metadata": map[string]any{"annotations": map[string]any{"limpet/git-ref": "tag:v1"}},
 		"spec":     map[string]any{"type": "git", "git": map[string]any{"url": "https://h/a", "branch": "main"}}}}
-	r, err := RepositoryOf(u)
-	if err != nil || r.Branch != "" || r.Revision != "tag:v1" {
+	view, err := api.RepositoryView(u)
+	if r := repositoryOf(u, view); err != nil || r.Branch != "" || r.Revision != "tag:v1" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -68,39 +68,33 @@ func Parse(host Host, name string, body []byte) (Event, error) {
 	if kinds[host] == nil {
 		return Event{}, fmt.Errorf("host %q is not known", host)
 	}
-	e := Event{Kind: kindOf(host, name)}
-	if e.Kind == Push || e.Kind == PullRequest {
-		var d delivery
-		if err := decode(body, &d); err != nil {
-			return Event{}, err
-		}
-		if e.Kind == Push {
-			e = d.push(host)
-		} else {
-			e = d.pullRequest(host, name)
-		}
+	e := Event{Kind: kindOf(host, name), Host: host, Name: name}
+	if e.Kind != Push && e.Kind != PullRequest {
+		return e, nil
 	}
-	e.Host, e.Name = host, name
-	if (e.Kind == Push || e.Kind == PullRequest) && e.Repository == "" {
+	var d delivery
+	err := json.Unmarshal(body, &d)
+	if wrong, is := errors.AsType[*json.UnmarshalTypeError](err); is { // an error quotes nothing of the body, so it may be logged
+		return Event{}, fmt.Errorf("%w: %s is a %s", errPayload, wrong.Field, wrong.Value)
+	}
+	if err != nil {
+		return Event{}, fmt.Errorf("%w: not JSON", errPayload)
+	}
+	if e.Repository = d.Repository.FullName; host == GitLab {
+		e.Repository = d.Project.Path
+	}
+	if e.Kind == Push {
+		d.push(&e)
+	} else {
+		d.pullRequest(&e)
+	}
+	switch {
+	case e.Repository == "":
 		return Event{}, fmt.Errorf("%w: no repository in it", errPayload)
-	}
-	if e.Kind == PullRequest && (e.Number <= 0 || len(e.Branches) != 1 || e.Branches[0] == "") {
+	case e.Kind == PullRequest && (e.Number <= 0 || len(e.Branches) != 1 || e.Branches[0] == ""):
 		return Event{}, fmt.Errorf("%w: no number or no target branch of the pull request in it", errPayload)
 	}
 	return e, nil
-}
-
-// decode parses a body. Its errors quote nothing of the body, so they may be logged.
-func decode(body []byte, into any) error {
-	err := json.Unmarshal(body, into)
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &wrong):
-		return fmt.Errorf("%w: %s is a %s", errPayload, wrong.Field, wrong.Value)
-	case err != nil:
-		return fmt.Errorf("%w: not JSON", errPayload)
-	}
-	return nil
 }
 
 // requestOrigin returns the host, the event and the delivery ID in the headers of a

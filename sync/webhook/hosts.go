@@ -106,18 +106,9 @@ func kindOf(host Host, name string) Kind {
 	return Other
 }
 
-// repository returns the full name of the repository.
-func (d *delivery) repository(host Host) string {
-	if host == GitLab {
-		return d.Project.Path
-	}
-	return d.Repository.FullName
-}
-
-// push returns the event of a push.
-func (d *delivery) push(host Host) Event {
-	e := Event{Kind: Push, Repository: d.repository(host)}
-	if host == Bitbucket {
+// push reads the event of a push.
+func (d *delivery) push(e *Event) {
+	if e.Host == Bitbucket {
 		e.Partial = true
 		for _, c := range d.Push.Changes {
 			for _, ref := range []bitbucketRef{c.New, c.Old} {
@@ -127,7 +118,7 @@ func (d *delivery) push(host Host) Event {
 				}
 			}
 		}
-		return e
+		return
 	}
 	if branch, ok := strings.CutPrefix(d.Ref, "refs/heads/"); ok && branch != "" {
 		e.Branches = []string{branch}
@@ -138,33 +129,30 @@ func (d *delivery) push(host Host) Event {
 		e.Deleted = append(e.Deleted, c.Removed...)
 		e.Changes += len(c.Added) + len(c.Removed) + len(c.Modified)
 	}
-	return e
 }
 
-// pullRequest returns the event of a pull request. Bitbucket's payload does not say whether
+// pullRequest reads the event of a pull request. Bitbucket's payload does not say whether
 // an update is of the head or of the text.
-func (d *delivery) pullRequest(host Host, name string) Event {
-	e := Event{Kind: PullRequest, Repository: d.repository(host)}
-	switch host {
+func (d *delivery) pullRequest(e *Event) {
+	switch e.Host {
 	case GitLab:
 		m := d.MergeRequest
 		e.Action, e.Number, e.URL, e.Branches, e.HeadRef, e.Head = m.Action, m.IID, m.URL, []string{m.Target}, m.Source, m.LastCommit.ID
 		if m.Action == "update" && m.OldRev == "" {
-			return e
+			return
 		}
 	case Bitbucket:
 		b := d.Bitbucket
-		e.Action = strings.TrimPrefix(name, bitbucketPull)
+		e.Action = strings.TrimPrefix(e.Name, bitbucketPull)
 		e.Number, e.URL, e.Branches = b.ID, b.Links.HTML.Href, []string{b.Destination.Branch.Name}
 		e.HeadRef, e.Head = b.Source.Branch.Name, b.Source.Commit.Hash
 	default:
 		p := d.PullRequest
 		e.Action, e.Number, e.URL, e.Branches, e.HeadRef, e.Head = d.Action, d.Number, p.HTMLURL, []string{p.Base.Ref}, p.Head.Ref, p.Head.SHA
 	}
-	if ours, ok := actions[host][e.Action]; ok {
+	if ours, ok := actions[e.Host][e.Action]; ok {
 		e.Action = ours
 	}
-	return e
 }
 
 // actions are the words of hosts for the actions that are worked on.

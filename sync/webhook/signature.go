@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -40,29 +41,23 @@ type signedHead struct {
 func proofOf(host Host, h http.Header) (proof, bool) {
 	switch host {
 	case GitHub:
-		return hubProof(h)
+		return hubProof(h.Get("X-Hub-Signature-256"))
 	case Gitea:
-		for _, name := range []string{"X-Forgejo-Signature", "X-Gitea-Signature"} {
-			if text := h.Get(name); text != "" {
-				return macProof(text)
-			}
+		if text := cmp.Or(h.Get("X-Forgejo-Signature"), h.Get("X-Gitea-Signature")); text != "" {
+			return macProof(text)
 		}
-		return hubProof(h)
+		return hubProof(h.Get("X-Hub-Signature-256"))
 	case Bitbucket:
-		text, ok := strings.CutPrefix(h.Get("X-Hub-Signature"), "sha256=")
-		if !ok {
-			return proof{}, false
-		}
-		return macProof(text)
+		return hubProof(h.Get("X-Hub-Signature"))
 	case GitLab:
 		return gitLabProof(h)
 	}
 	return proof{}, false
 }
 
-// hubProof reads GitHub's header. The older one, of SHA-1, does not count.
-func hubProof(h http.Header) (proof, bool) {
-	text, ok := strings.CutPrefix(h.Get("X-Hub-Signature-256"), "sha256=")
+// hubProof reads the form of GitHub. The older one, of SHA-1, does not count.
+func hubProof(text string) (proof, bool) {
+	text, ok := strings.CutPrefix(text, "sha256=")
 	if !ok {
 		return proof{}, false
 	}
@@ -77,12 +72,7 @@ func macProof(text string) (proof, bool) {
 // gitLabProof reads the token, and the signature if there is one: which of them
 // counts is decided by the form of the secret.
 func gitLabProof(h http.Header) (proof, bool) {
-	p := proof{token: h.Get("X-Gitlab-Token")}
-	for _, name := range []string{"Idempotency-Key", "X-Gitlab-Event-Uuid"} {
-		if p.id = h.Get(name); p.id != "" {
-			break
-		}
-	}
+	p := proof{token: h.Get("X-Gitlab-Token"), id: cmp.Or(h.Get("Idempotency-Key"), h.Get("X-Gitlab-Event-Uuid"))}
 	if text := h.Get("Webhook-Signature"); text != "" && len(text) <= 4096 {
 		s := signedHead{id: h.Get("Webhook-Id"), timestamp: h.Get("Webhook-Timestamp")}
 		for _, one := range strings.Fields(text) {

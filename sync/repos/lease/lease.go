@@ -75,6 +75,7 @@ type Lease struct {
 	o Options
 
 	stamp    string    // renewTime of the last write of this process; "" = none
+	stored   string    // that of the last one that the API has confirmed
 	observed string    // holder and renewTime of another process, as seen last
 	since    time.Time // when that was seen first
 	renewed  time.Time // when the last successful write was sent; zero = not held
@@ -87,9 +88,6 @@ type Lease struct {
 // New returns a Lease that is not held. It makes no request.
 func New(o Options) *Lease {
 	o.Expiry = cmp.Or(o.Expiry, DefaultExpiry)
-	if o.Changed == nil {
-		o.Changed = func(State) {}
-	}
 	return &Lease{o: o}
 }
 
@@ -102,11 +100,14 @@ func (l *Lease) State() State {
 
 func (l *Lease) setState(s State) {
 	l.mu.Lock()
-	changed := l.state != s
+	before := l.state
 	l.state = s
 	l.mu.Unlock()
-	if changed {
-		l.o.Logger.Info("controllers", "active", s.Active, "lease", l.o.Name, "holder", s.Holder)
+	if before == s {
+		return
+	}
+	l.o.Logger.Info("controllers", "active", s.Active, "lease", l.o.Name, "holder", s.Holder)
+	if l.o.Changed != nil {
 		l.o.Changed(s)
 	}
 }
@@ -118,7 +119,7 @@ func (l *Lease) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		err := l.acquire(ctx)
 		switch {
-		case err == nil && l.holds(time.Now()):
+		case err == nil && l.holds():
 			if err := l.work(ctx); err != nil {
 				return err
 			}
@@ -133,7 +134,7 @@ func (l *Lease) Run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(l.interval()):
+		case <-time.After(l.pause()):
 		}
 	}
 	return nil
@@ -146,13 +147,13 @@ func (l *Lease) work(ctx context.Context) error {
 	l.setState(State{Active: true, Holder: l.o.Holder})
 	done := make(chan error, 1)
 	go func() { done <- l.o.Work(term) }()
-	for ctx.Err() == nil && l.holds(time.Now()) {
+	for ctx.Err() == nil && l.holds() {
 		select {
 		case err := <-done:
 			l.release(ctx)
 			return err
 		case <-ctx.Done():
-		case <-time.After(l.interval()):
+		case <-time.After(l.pause()):
 			if err := l.acquire(ctx); err != nil && ctx.Err() == nil {
 				l.o.Logger.Warn("cannot renew the lease", "lease", l.o.Name, "err", err)
 			}
@@ -174,17 +175,17 @@ func (l *Lease) work(ctx context.Context) error {
 
 // holds reports whether this agent may work. The monotonic clock stands still while a
 // host sleeps, so the wall clock is compared too.
-func (l *Lease) holds(now time.Time) bool {
-	limit := l.o.Expiry * 2 / 3
+func (l *Lease) holds() bool {
+	now, limit := time.Now(), l.o.Expiry*2/3
 	return !l.renewed.IsZero() && now.Sub(l.renewed) < limit && now.Round(0).Sub(l.renewed.Round(0)) < limit
 }
 
-// interval is the pause between two requests, with jitter. It ends no later than the
-// time at which a holder has to stop.
-func (l *Lease) interval() time.Duration {
+// pause is the time between two requests, with jitter. It ends no later than the time at
+// which a holder has to stop.
+func (l *Lease) pause() time.Duration {
 	d := l.o.Expiry / renewals
 	d -= rand.N(d/10 + 1)
-	if left := l.o.Expiry*2/3 - time.Since(l.renewed); !l.renewed.IsZero() && left > 0 {
+	if left := l.o.Expiry*2/3 - time.Since(l.renewed); left > 0 {
 		d = min(d, left)
 	}
 	return d
@@ -196,22 +197,21 @@ func (l *Lease) acquire(ctx context.Context) error {
 	defer cancel()
 	sent := time.Now()
 	u, err := l.o.Client.Get(ctx, l.o.Name, metav1.GetOptions{})
-	created := apierrors.IsNotFound(err)
 	switch {
-	case created: // an API without Leases says so when one is created
-		u = l.newLease()
+	case apierrors.IsNotFound(err): // an API without Leases says so when one is created
+		u = &object{Object: map[string]any{}}
+		u.SetGroupVersionKind(Resource.GroupVersion().WithKind("Lease"))
+		u.SetName(l.o.Name)
+		l.fill(u, sent)
+		_, err = l.o.Client.Create(ctx, u, metav1.CreateOptions{})
 	case err != nil:
 		return fmt.Errorf("read lease %s: %w", l.o.Name, err)
 	case !l.free(u, sent):
-		l.known = true
-		l.renewed = time.Time{}
+		l.known, l.renewed = true, time.Time{}
 		l.setState(State{Holder: specText(u, "holderIdentity")})
 		return nil
-	}
-	l.fill(u, sent)
-	if created {
-		_, err = l.o.Client.Create(ctx, u, metav1.CreateOptions{})
-	} else {
+	default:
+		l.fill(u, sent)
 		_, err = l.o.Client.Update(ctx, u, metav1.UpdateOptions{})
 	}
 	switch {
@@ -220,7 +220,7 @@ func (l *Lease) acquire(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("write lease %s: %w", l.o.Name, err)
 	}
-	l.renewed, l.known = sent, true
+	l.known, l.renewed, l.stored = true, sent, l.stamp
 	return nil
 }
 
@@ -228,23 +228,14 @@ func (l *Lease) acquire(ctx context.Context) error {
 // from the process before it, or nobody has renewed it for its whole expiry.
 func (l *Lease) free(u *object, now time.Time) bool {
 	holder, stamp := specText(u, "holderIdentity"), specText(u, "renewTime")
-	if holder == "" || holder == l.o.Holder && (l.stamp == "" || l.stamp == stamp) {
+	if holder == "" || holder == l.o.Holder && (l.stamp == "" || stamp == l.stamp || stamp == l.stored) {
 		return true
 	}
 	if id := holder + " " + stamp; id != l.observed {
 		l.observed, l.since = id, now
 	}
 	seconds, _, _ := unstructured.NestedInt64(u.Object, "spec", "leaseDurationSeconds")
-	expiry := min(time.Duration(seconds)*time.Second, maxExpiry)
-	return now.Sub(l.since) >= expiry
-}
-
-func (l *Lease) newLease() *object {
-	u := &object{Object: map[string]any{"spec": map[string]any{}}}
-	u.SetAPIVersion(Resource.GroupVersion().String())
-	u.SetKind("Lease")
-	u.SetName(l.o.Name)
-	return u
+	return now.Sub(l.since) >= min(time.Duration(seconds)*time.Second, maxExpiry)
 }
 
 // fill writes this agent into the Lease.
@@ -262,8 +253,7 @@ func (l *Lease) fill(u *object, now time.Time) {
 		}
 		spec["holderIdentity"], spec["acquireTime"] = l.o.Holder, l.stamp
 	}
-	spec["renewTime"] = l.stamp
-	spec["leaseDurationSeconds"] = max(1, int64(l.o.Expiry/time.Second))
+	spec["renewTime"], spec["leaseDurationSeconds"] = l.stamp, max(1, int64(l.o.Expiry/time.Second))
 }
 
 // release takes this agent off the Lease, so that another one need not wait for its
