@@ -13,12 +13,8 @@ import (
 )
 
 const (
-	// maxBody is the largest body that is taken, in bytes. Source: GitHub caps
-	// its payloads there, and Grafana's endpoint does.
-	maxBody = 25 << 20
-	// smallBody is what each request may hold without asking; most deliveries are
-	// smaller.
-	smallBody = 64 << 10
+	maxBody   = 25 << 20 // bytes of a body. Source: GitHub caps its payloads there, and Grafana's endpoint does
+	smallBody = 64 << 10 // that each request may hold without asking; most deliveries are smaller
 	// bodyRoom bounds what all larger bodies hold together, in bytes: one of the
 	// largest and some others. Strangers may fill it, and then only larger
 	// deliveries have to come again.

@@ -3,6 +3,7 @@ package webhook
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,9 +15,7 @@ import (
 const (
 	requestRate  = 10 // per second and client
 	requestBurst = 20
-	// maxClients bounds the table of clients. The least recently seen is dropped,
-	// which delays no request.
-	maxClients = 10_000
+	maxClients   = 10_000 // the least recently seen is dropped, which delays no request
 )
 
 // clients are the limits of the clients by their address.
@@ -52,12 +51,7 @@ func clientOf(req *http.Request, trusted []netip.Prefix) netip.Addr {
 }
 
 func isTrusted(addr netip.Addr, trusted []netip.Prefix) bool {
-	for _, p := range trusted {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // clientNetwork returns the address, or for IPv6 its /64: a client controls all of

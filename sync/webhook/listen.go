@@ -15,20 +15,12 @@ import (
 )
 
 const (
-	// headerTimeout is how long a client may take to send its headers, and the
-	// handshake before them.
-	headerTimeout = 10 * time.Second
-	// idleTimeout closes idle connections.
-	idleTimeout = 30 * time.Second
-	// drainTimeout is how long running requests get once the server stops: longer
-	// than the API is asked for one of them.
-	drainTimeout = queueTimeout + 2*time.Second
-	// maxHeaderBytes is ample for what the hosts and a proxy send.
-	maxHeaderBytes = 16 << 10
-	// maxConnections bounds the open connections, and mostOfOne those of one
-	// address that is no trusted proxy.
+	headerTimeout  = 10 * time.Second             // for the headers of a client, and the handshake before them
+	idleTimeout    = 30 * time.Second             // of a connection without a request
+	drainTimeout   = queueTimeout + 2*time.Second // of running requests at the end: longer than the API is asked for one of them
+	maxHeaderBytes = 16 << 10                     // ample for what the hosts and a proxy send
 	maxConnections = 512
-	maxPerClient   = 64
+	maxPerClient   = 64 // of these from one address that is no trusted proxy
 )
 
 // Serve answers webhooks from ln until ctx ends, and closes ln. Running requests

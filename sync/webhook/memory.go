@@ -12,14 +12,9 @@ import (
 )
 
 const (
-	// rememberFor is how long a delivery is known again. Hosts repeat theirs for
-	// hours; a later copy causes one more pull.
-	rememberFor = 24 * time.Hour
-	// maxRemembered bounds the memory; the oldest make room. Each is some 70
-	// bytes in the state file.
-	maxRemembered = 10_000
-	// forgetBatch bounds what one write forgets.
-	forgetBatch = 16
+	rememberFor   = 24 * time.Hour // hosts repeat deliveries for hours; a later copy causes one more pull
+	maxRemembered = 10_000         // the oldest make room; each is some 70 bytes in the state file
+	forgetBatch   = 16             // how many one write forgets at most
 	// memoryPrefix begins the keys of the facts: time in milliseconds, in hex, so
 	// that their order is that of time. The value is the digest.
 	memoryPrefix = "replay/"
@@ -94,8 +89,11 @@ func (m *memory) add(ctx context.Context, d digest, now time.Time) error {
 		forget = append(forget, m.order[i].key())
 	}
 	err := m.facts.ChangeFacts(ctx, map[string][]byte{r.key(): d[:]}, forget)
-	if err != nil && len(m.order) <= 2*maxRemembered {
-		return fmt.Errorf("remember a delivery: %w", err)
+	if err != nil {
+		err = fmt.Errorf("remember a delivery: %w", err)
+		if len(m.order) <= 2*maxRemembered {
+			return err
+		}
 	}
 	// After an error a start finds those that stay in the file, and forgets them then.
 	for _, old := range m.order[:len(forget)] {
@@ -104,8 +102,5 @@ func (m *memory) add(ctx context.Context, d digest, now time.Time) error {
 		}
 	}
 	m.order = m.order[len(forget):]
-	if err != nil {
-		return fmt.Errorf("remember a delivery: %w", err)
-	}
-	return nil
+	return err
 }

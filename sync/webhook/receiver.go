@@ -25,20 +25,14 @@ import (
 const Pattern = "/apis/" + api.ProvisioningGroup + "/v0alpha1/namespaces/{namespace}/repositories/{name}/webhook"
 
 const (
-	// requestTimeout bounds a request, its body included. Source: Grafana.
-	requestTimeout = 30 * time.Second
+	requestTimeout = 30 * time.Second // of a request, its body included. Source: Grafana
 	// queueTimeout bounds the requests to the API. It leaves time to ask the host to
 	// retry: GitHub waits 10 s for an answer.
 	queueTimeout = 8 * time.Second
-	// seenTimeout bounds the update of the status, which follows the answer.
-	seenTimeout = 5 * time.Second
-	// seenEvery is the interval of the updates of status.webhook.lastEvent. Source:
-	// Grafana.
-	seenEvery = time.Minute
-	// logEvery is how often refused requests and failures reach the log.
-	logEvery = time.Minute
-	// retryAfter is the Retry-After of a failed delivery.
-	retryAfter = 30 * time.Second
+	seenTimeout  = 5 * time.Second  // of the update of the status, which follows the answer
+	seenEvery    = time.Minute      // between updates of status.webhook.lastEvent. Source: Grafana
+	logEvery     = time.Minute      // between refused requests, and failures, that reach the log
+	retryAfter   = 30 * time.Second // Retry-After of a failed delivery
 )
 
 // ErrNotRun is returned by Store.Queue when no agent would run the job.
@@ -126,14 +120,14 @@ func New(ctx context.Context, o Options) (*Receiver, error) {
 
 // ServeHTTP answers one request.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if !r.clients.allow(clientOf(req, r.o.Trusted), time.Now()) {
-		a := refuse(Limited, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
-			"too many requests: at most %d per second", requestRate)
-		a.after = time.Second
-		r.answer(w, a)
+	if r.clients.allow(clientOf(req, r.o.Trusted), time.Now()) {
+		r.mux.ServeHTTP(w, req)
 		return
 	}
-	r.mux.ServeHTTP(w, req)
+	a := refuse(Limited, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+		"too many requests: at most %d per second", requestRate)
+	a.after = time.Second
+	r.answer(w, a)
 }
 
 func (r *Receiver) webhook(w http.ResponseWriter, req *http.Request) {
@@ -226,8 +220,8 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d verifiedDelivery
 	if code, why := repo.refusal(); code != 0 {
 		return refuse(Refused, code, reasonOf(code), "%s", why)
 	}
-	payload, err := payloadOf(d.body, d.contentType)
 	var e Event
+	payload, err := payloadOf(d.body, d.contentType)
 	if err == nil {
 		e, err = Parse(d.host, d.event, payload)
 	}
@@ -235,15 +229,13 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d verifiedDelivery
 		return refuse(Invalid, http.StatusBadRequest, metav1.StatusReasonBadRequest, "%v", err)
 	}
 	v := Decide(repo, e, r.o.Incremental)
-	if v.Code >= 400 && v.Code < 500 {
-		return refuse(Mismatched, v.Code, metav1.StatusReasonBadRequest, "%s", v.Message)
-	}
-	a := respond(Ignored, v.Code, v.Message)
-	if v.Code == http.StatusNotImplemented {
+	a, accepted, action := respond(Ignored, v.Code, v.Message), Accepted{Repository: repo, Event: e, Verdict: v}, "none"
+	switch {
+	case v.Code == http.StatusNotImplemented:
 		a.outcome = Unsupported
-	}
-	accepted, action := Accepted{Repository: repo, Event: e, Verdict: v}, "none"
-	if v.Job != nil {
+	case v.Code >= 400:
+		return refuse(Mismatched, v.Code, metav1.StatusReasonBadRequest, "%s", v.Message)
+	case v.Job != nil:
 		ctx, cancel := context.WithTimeout(ctx, queueTimeout)
 		defer cancel()
 		job, err := r.o.Store.Queue(ctx, repo, v.Job)
@@ -276,12 +268,13 @@ func (r *Receiver) queueError(repo *Repository, err error) answer {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		s := status.Status()
+		outcome := Refused
 		if apierrors.IsAlreadyExists(err) {
-			return refuse(Exists, http.StatusConflict, metav1.StatusReasonAlreadyExists, "%s", text.Redact(s.Message))
+			outcome = Exists
 		}
 		switch s.Code {
 		case http.StatusNotFound, http.StatusConflict, http.StatusFailedDependency, http.StatusUnprocessableEntity:
-			return refuse(Refused, int(s.Code), s.Reason, "%s", text.Redact(s.Message))
+			return refuse(outcome, int(s.Code), s.Reason, "%s", text.Redact(s.Message))
 		}
 	}
 	r.failures.Do(func() {

@@ -52,11 +52,10 @@ func Run(ctx context.Context, c Config, cluster *Cluster, o Options) error {
 		return err
 	}
 	ln, err := c.listen()
-	for logged := false; err != nil; ln, err = c.listen() {
-		if !logged {
-			o.Logger.Warn("no webhooks", "address", c.Listen, "err", err, "next", "--webhook-listen with another address", "again_in", listenRetry)
-			logged = true
-		}
+	if err != nil {
+		o.Logger.Warn("no webhooks", "address", c.Listen, "err", err, "next", "--webhook-listen with another address", "again_in", listenRetry)
+	}
+	for ; err != nil; ln, err = c.listen() {
 		select {
 		case <-time.After(listenRetry):
 		case <-ctx.Done():
