@@ -208,8 +208,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		Tests:       a.access.tester(cfg.AllowInsecureGit, a.now),
 		Recheck:     c.recheck,
 	}
-	inventory := metrics.Inventory{Repos: a.repos, Connections: c.cache, Suspensions: a.suspensions}
-	a.metrics.Read(metrics.Source{
+	gauges := metrics.Source{
 		Backlog: a.controller.Backlog, Jobs: a.controller.Snapshot, Store: cfg.Store.Info,
 		Clock: func() (offset, bound time.Duration, ok bool) {
 			now, bound, ok := a.client.Clock().Now()
@@ -217,8 +216,17 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		},
 		Down:         func() time.Time { since, _ := a.client.Down(); return since },
 		Latency:      a.client.Latency,
-		Repositories: inventory.ListRepositories, Connections: inventory.ListConnections, Tokens: a.access.countTokens,
-	})
+		Repositories: a.repos.Objects,
+		Suspended: func(o kube.Object) bool {
+			_, on := a.suspensions.Of(repos.Key{Namespace: o.Namespace(), Name: o.Name()}, o.UID())
+			return on
+		},
+		Tokens: a.access.countTokens,
+	}
+	if c.cache != nil {
+		gauges.Connections = c.cache.Objects
+	}
+	a.metrics.Read(gauges)
 	a.endpoint = &metrics.Endpoint{Address: cfg.Telemetry, Metrics: a.metrics, Synced: a.health.Synced, Ready: a.controller.Ready,
 		Down: a.client.Down, Logger: cfg.Logger}
 	secrets := a.access.places

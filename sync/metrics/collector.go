@@ -14,6 +14,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 )
 
 // Source is what gauges are read from. Its functions are called at every scrape,
@@ -31,37 +32,30 @@ type Source struct {
 	Down func() time.Time
 	// Latency returns the duration of the last request to the API.
 	Latency func() time.Duration
-	// What this agent knows of Repositories and of Connections, and the counts of the
-	// tokens that were minted: of these, and by the providers of identities.
-	Repositories func() []Repository
-	Connections  func() []Connection
-	Tokens       func() map[string]auth.TokenCounts // by provider; "connection" for Connections
-}
-
-// Repository is the state of a Repository for its series.
-type Repository struct {
-	Namespace, Name string
-	Type, Target    string
-	Connection      string // "" = none
-	Suspended       bool
-	Checked         bool // its health was
-	Healthy         bool
-	Pulled          time.Time // the end of the last pull; zero = there was none
-	Pull            string    // the state of the present or last one
-}
-
-// Connection is the state of a Connection for its series.
-type Connection struct {
-	Namespace, Name, Type string
-	Checked, Healthy      bool
+	// The Repositories and Connections in the caches of this agent, whether it has suspended
+	// a Repository, and the counts of minted tokens by provider; "connection" for Connections.
+	Repositories, Connections func() []kube.Object
+	Suspended                 func(repository kube.Object) bool
+	Tokens                    func() map[string]auth.TokenCounts
 }
 
 const (
-	// storeTime bounds the read of the state file: one small record.
-	storeTime = time.Second
+	storeTime = time.Second // for the read of the state file: one small record
 	// maxSeries bounds the objects of a kind with series of their own. Above it only
 	// totals are exported: a part would look like all.
 	maxSeries = 2000
+)
+
+// Fields of Repositories and Connections. They are read one by one, because a scrape must
+// not decode a thousand objects.
+var (
+	pathType       = kube.PathTo("spec", "type")
+	pathTarget     = kube.PathTo("spec", "sync", "target")
+	pathConnection = kube.PathTo("spec", "connection", "name")
+	pathChecked    = kube.PathTo("status", "health", "checked")
+	pathHealthy    = kube.PathTo("status", "health", "healthy")
+	pathPulled     = kube.PathTo("status", "sync", "finished")
+	pathPull       = kube.PathTo("status", "sync", "state")
 )
 
 // collector exports the present state at each scrape.
@@ -222,55 +216,53 @@ var (
 	syncTargets     = []string{"instance", "folder", "folderless", ""}
 )
 
-func (s exporter) repositories(all []Repository) {
+func (s exporter) repositories(all []kube.Object) {
 	sums := map[string]int{"healthy": 0, "unhealthy": 0, "unknown": 0, "suspended": 0}
 	for _, r := range all {
+		suspended, ready, health := s.source.Suspended(r), readiness(r), "unknown"
 		switch {
-		case r.Suspended:
-			sums["suspended"]++
-		case !r.Checked:
-			sums["unknown"]++
-		case r.Healthy:
-			sums["healthy"]++
-		default:
-			sums["unhealthy"]++
+		case suspended:
+			health = "suspended"
+		case ready == "True":
+			health = "healthy"
+		case ready == "False":
+			health = "unhealthy"
+		}
+		sums[health]++
+		if len(all) > maxSeries {
+			continue
+		}
+		name := []string{"namespace", r.Namespace(), "name", r.Name()}
+		s.gauge("limpet_repository_info", "Always 1; type and state of a repository are in the labels.", 1, append(name,
+			"type", oneOf(repositoryTypes, r.Text(pathType)), "target", oneOf(syncTargets, r.Text(pathTarget)),
+			"connection", r.Text(pathConnection), "ready", ready, "suspended", strconv.FormatBool(suspended))...)
+		if ready != "Unknown" {
+			s.gauge("limpet_repository_healthy", "1 when the last health check of the repository succeeded.", number(ready == "True"), name...)
+		}
+		if at := r.Number(pathPulled); at > 0 {
+			s.gauge("limpet_repository_last_sync_timestamp_seconds", "When the last pull of the repository has ended.",
+				float64(at)/1000, name...)
+		}
+		if state := r.Text(pathPull); state == api.StateError || state == api.StateSuccess || state == api.StateWarning {
+			s.gauge("limpet_repository_last_sync_success", "1 when the last pull succeeded, 0 when it failed; absent during a pull.",
+				number(state != api.StateError), name...)
 		}
 	}
 	for health, n := range sums {
 		s.gauge("limpet_repositories", "Repositories by their health.", float64(n), "health", health)
 	}
-	if len(all) > maxSeries {
-		return
-	}
-	for _, r := range all {
-		name := []string{"namespace", r.Namespace, "name", r.Name}
-		s.gauge("limpet_repository_info", "Always 1; type and state of a repository are in the labels.", 1, append(name,
-			"type", oneOf(repositoryTypes, r.Type), "target", oneOf(syncTargets, r.Target), "connection", r.Connection,
-			"ready", ready(r.Checked, r.Healthy), "suspended", strconv.FormatBool(r.Suspended))...)
-		if r.Checked {
-			s.gauge("limpet_repository_healthy", "1 when the last health check of the repository succeeded.", number(r.Healthy), name...)
-		}
-		if !r.Pulled.IsZero() {
-			s.gauge("limpet_repository_last_sync_timestamp_seconds", "When the last pull of the repository has ended.",
-				float64(r.Pulled.UnixMilli())/1000, name...)
-		}
-		if ended := []string{api.StateError, api.StateSuccess, api.StateWarning}; slices.Contains(ended, r.Pull) {
-			s.gauge("limpet_repository_last_sync_success", "1 when the last pull succeeded, 0 when it failed; absent during a pull.",
-				number(r.Pull != api.StateError), name...)
-		}
-	}
 }
 
-func (s exporter) connections(all []Connection) {
+func (s exporter) connections(all []kube.Object) {
 	if len(all) > maxSeries {
 		return
 	}
 	for _, c := range all {
-		name := []string{"namespace", c.Namespace, "name", c.Name}
+		name, ready := []string{"namespace", c.Namespace(), "name", c.Name()}, readiness(c)
 		s.gauge("limpet_connection_info", "Always 1; type and state of a connection are in the labels.", 1,
-			append(name, "type", oneOf(connectionTypes, c.Type), "ready", ready(c.Checked, c.Healthy))...)
-		if c.Checked {
-			s.gauge("limpet_connection_healthy", "1 when the host accepted the connection at the last check.", number(c.Healthy), name...)
+			append(name, "type", oneOf(connectionTypes, c.Text(pathType)), "ready", ready)...)
+		if ready != "Unknown" {
+			s.gauge("limpet_connection_healthy", "1 when the host accepted the connection at the last check.", number(ready == "True"), name...)
 		}
 	}
 }
@@ -293,12 +285,12 @@ func (s exporter) tokens(c auth.TokenCounts, provider ...string) {
 	s.counter(evictions, "", float64(c.Overflow), with("reason", "overflow")...)
 }
 
-// ready is the value of a condition of that name.
-func ready(checked, healthy bool) string {
+// readiness is the condition Ready of an object, as its last health check left it.
+func readiness(o kube.Object) string {
 	switch {
-	case !checked:
+	case o.Number(pathChecked) <= 0:
 		return "Unknown"
-	case healthy:
+	case o.Bool(pathHealthy):
 		return "True"
 	}
 	return "False"

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
@@ -10,6 +11,9 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/kube"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // objectLines returns the lines of a scrape that begin with limpet_repositor,
@@ -33,19 +37,28 @@ func objectLines(m *Metrics) (out []string) {
 func TestObjectMetrics(t *testing.T) {
 	t.Parallel()
 	m := New("test", 1, slog.New(slog.DiscardHandler))
-	repositories := []Repository{
-		{Namespace: "a", Name: "well", Type: "git", Target: "folder", Checked: true, Healthy: true, Pulled: time.UnixMilli(1_700_000_000_500),
-			Pull: "warning"},
-		{Namespace: "a", Name: "ill", Type: "github", Target: "instance", Connection: "app", Checked: true, Pulled: time.Unix(1, 0),
-			Pull: "error"},
-		{Namespace: "b", Name: "new", Type: "made up", Target: "made up"},
-		{Namespace: "b", Name: "resting", Type: "local", Checked: true, Healthy: true, Suspended: true, Pull: "working"},
+	object := func(namespace, name, rest string) kube.Object {
+		u := &unstructured.Unstructured{}
+		if err := json.Unmarshal([]byte("{"+rest+"}"), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		u.SetNamespace(namespace)
+		u.SetName(name)
+		return kube.ObjectOf(u)
+	}
+	const well = `"health":{"checked":1,"healthy":true}`
+	repositories := []kube.Object{
+		object("a", "well", `"spec":{"type":"git","sync":{"target":"folder"}},"status":{`+well+`,"sync":{"finished":1700000000500,"state":"warning"}}`),
+		object("a", "ill", `"spec":{"type":"github","sync":{"target":"instance"},"connection":{"name":"app"}},
+			"status":{"health":{"checked":1},"sync":{"finished":1000,"state":"error"}}`),
+		object("b", "new", `"spec":{"type":"made up","sync":{"target":"made up"}}`),
+		object("b", "resting", `"spec":{"type":"local"},"status":{`+well+`,"sync":{"state":"working"}}`),
 	}
 	m.Read(Source{
-		Repositories: func() []Repository { return repositories },
-		Connections: func() []Connection {
-			return []Connection{{Namespace: "a", Name: "app", Type: "github", Checked: true, Healthy: true},
-				{Namespace: "a", Name: "lab", Type: "x"}}
+		Repositories: func() []kube.Object { return repositories },
+		Suspended:    func(o kube.Object) bool { return o.Name() == "resting" },
+		Connections: func() []kube.Object {
+			return []kube.Object{object("a", "app", `"spec":{"type":"github"},"status":{`+well+`}`), object("a", "lab", `"spec":{"type":"x"}`)}
 		},
 		Tokens: func() map[string]auth.TokenCounts {
 			return map[string]auth.TokenCounts{"connection": {Held: 3, Hits: 40, Minted: 5, Failed: 2, Refused: 1, Overflow: 7, Oldest: time.Minute}}
@@ -86,7 +99,7 @@ func TestObjectMetrics(t *testing.T) {
 		t.Errorf("series of deleted objects: %q", got)
 	}
 	for i := range maxSeries + 1 {
-		repositories = append(repositories, Repository{Namespace: "a", Name: fmt.Sprint(i), Checked: true, Healthy: true})
+		repositories = append(repositories, object("a", fmt.Sprint(i), `"status":{`+well+`}`))
 	}
 	got = objectLines(m)
 	if slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "limpet_repository_") }) ||
