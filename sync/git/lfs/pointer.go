@@ -1,10 +1,10 @@
 package lfs
 
 import (
-	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,17 +21,29 @@ type Pointer struct {
 // git-lfs, which reads no more to decide.
 const MaxPointer = 1024
 
-// pointerBegin are the first words of a pointer.
-const pointerBegin = "version https://git-lfs.github.com/spec/"
+// specs begins the first line of a pointer, and versions are those that are the same but
+// for their names: since the launch of git-lfs, before it, and of its alpha. Source:
+// git-lfs lfs/pointer.go.
+const specs = "https://git-lfs.github.com/spec/"
+
+var versions = []string{specs + "v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"}
 
 // ParsePointer reports whether a file is a pointer of Git LFS, and reads it. An error
 // says that it is one which cannot be used; it must not be taken for the content.
 // Source: git-lfs docs/spec.md.
 func ParsePointer(data []byte) (p Pointer, is bool, err error) {
-	if len(data) > MaxPointer || !bytes.HasPrefix(data, []byte(pointerBegin)) {
+	first, _, _ := strings.Cut(string(data[:min(len(data), MaxPointer)]), "\n")
+	version, named := strings.CutPrefix(first, "version ")
+	known := slices.Contains(versions, version)
+	switch {
+	case len(data) > MaxPointer, !named, !known && !strings.HasPrefix(version, specs):
 		return p, false, nil
+	case !known:
+		err = fmt.Errorf("version %q is not known here", text.Line(version, 80))
+	default:
+		p, err = parsePointer(string(data))
 	}
-	if p, err = parsePointer(string(data)); err != nil {
+	if err != nil {
 		return Pointer{}, true, fmt.Errorf("unusable pointer of Git LFS: %w", err)
 	}
 	return p, true, nil
@@ -43,9 +55,6 @@ func parsePointer(data string) (p Pointer, err error) {
 		return p, errors.New("its last line has no end")
 	}
 	lines := strings.Split(body, "\n")
-	if v := strings.TrimPrefix(lines[0], pointerBegin); v != "v1" {
-		return p, fmt.Errorf("version %q is not known here", text.Line(v, 40))
-	}
 	sized := false
 	for i, line := range lines[1:] {
 		key, value, ok := strings.Cut(line, " ")
