@@ -7,13 +7,10 @@ import (
 	"time"
 )
 
-// leastPause is the first pause of a server that did not answer, longestPause the last:
-// each is twice as long as the one before. A host that is down costs a caller up to
-// netx.DialTimeout; one that is back is to be used again within minutes.
-const (
-	leastPause   = 15 * time.Second
-	longestPause = 5 * time.Minute
-)
+// longestPause is the last pause of a server that did not answer; the first is
+// Options.Pause, and each is twice as long as the one before. A host that is down costs a
+// caller up to netx.DialTimeout; one that is back is to be used again within minutes.
+const longestPause = 5 * time.Minute
 
 // breaker is an open circuit: a URL is not asked until a time. It is in memory only:
 // after a restart every server is asked again.
@@ -32,7 +29,7 @@ func (m *Mirrors) trip(url string, err error) {
 	if now.Before(b.until) {
 		return // of a request that began before
 	}
-	b.err, b.pause = err, max(m.options.Pause, min(2*b.pause, longestPause))
+	b.err, b.pause = err, max(m.client.Options.Pause, min(2*b.pause, longestPause))
 	wait := b.pause*3/4 + rand.N(b.pause/2+1)
 	if e, ok := errors.AsType[*Error](err); ok {
 		wait = max(wait, min(e.RetryAfter, longestPause))

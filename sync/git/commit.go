@@ -1,6 +1,7 @@
 package git
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,10 +22,7 @@ const lastSecond = 253402300799
 func person(line string) (who string, when time.Time) {
 	var s object.Signature
 	s.Decode([]byte(line))
-	end := strings.LastIndexByte(line, '>') + 1
-	if end == 0 {
-		end = len(line)
-	}
+	end := cmp.Or(strings.LastIndexByte(line, '>')+1, len(line))
 	if unix := s.When.Unix(); unix >= 0 && unix <= lastSecond {
 		when = s.When
 	}
@@ -55,21 +53,33 @@ func (m *Mirrors) Commit(ctx context.Context, r Remote, hash string) (CommitInfo
 	return info, err
 }
 
-// commit reads a commit by its 40 digits.
-func (v *reading) commit(hash string) (pack.ID, pack.Commit, error) {
+// parseHash reads the hash of an object of a kind.
+func parseHash(kind, hash string) (pack.ID, error) {
 	id, ok := pack.ParseID(hash)
 	if !ok {
-		return id, pack.Commit{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", text.Line(hash, 60))}
+		return id, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a %s", text.Line(hash, 60), kind)}
 	}
-	data, err := v.store.ReadKind(id, pack.CommitKind, v.limits.ObjectBytes)
+	return id, nil
+}
+
+// commit reads a commit by its 40 digits.
+func (v *reading) commit(hash string) (id pack.ID, c pack.Commit, err error) {
+	if id, err = parseHash("commit", hash); err != nil {
+		return id, c, err
+	}
+	data, err := v.object(id, pack.CommitKind)
 	if errors.Is(err, pack.ErrMissing) {
-		return id, pack.Commit{}, &Error{Kind: Unknown, Err: fmt.Errorf("%w: %s", ErrUnknownCommit, id), Hint: "fetch it first"}
+		return id, c, &Error{Kind: Unknown, Err: fmt.Errorf("%w: %s", ErrUnknownCommit, id), Hint: "fetch it first"}
 	}
-	if err != nil {
-		return id, pack.Commit{}, err
+	if err == nil {
+		c, err = pack.ParseCommit(data)
 	}
-	c, err := pack.ParseCommit(data)
 	return id, c, err
+}
+
+// object reads an object of a kind, of the size that is allowed.
+func (v *reading) object(id pack.ID, kind pack.Kind) ([]byte, error) {
+	return v.store.ReadKind(id, kind, v.limits.ObjectBytes)
 }
 
 // Signer signs commits.

@@ -57,28 +57,10 @@ func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Ed
 			return err
 		}
 		c = &Composition{Base: id.String(), base: parent.Tree, Outcomes: make([]error, len(edits))}
-		size, made := int64(0), map[pack.ID]bool{}
-		e := treeEditor{
-			read: func(id pack.ID) ([]byte, error) {
-				data, err := v.store.ReadKind(id, pack.TreeKind, v.limits.ObjectBytes)
-				return data, asDamage(err)
-			},
-			put: func(k pack.Kind, data []byte) (pack.ID, error) {
-				id := pack.IDOf(k, data)
-				if made[id] { // one that is in the mirror may be gone at its host
-					return id, nil
-				}
-				n := int64(len(data))
-				if size += n; n > v.limits.ObjectBytes {
-					return id, &TooLargeError{What: "object", Size: n, Limit: v.limits.ObjectBytes}
-				} else if size > v.limits.PackBytes {
-					return id, &TooLargeError{What: transport.PackBudget, Size: size, Limit: v.limits.PackBytes}
-				}
-				made[id] = true
-				c.made = append(c.made, pack.Object{ID: id, Kind: k, Data: data})
-				return id, nil
-			},
-		}
+		e := &treeEditor{limits: v.limits, seen: map[pack.ID]bool{}, read: func(id pack.ID) ([]byte, error) {
+			data, err := v.object(id, pack.TreeKind)
+			return data, asDamage(err)
+		}}
 		root := &dirNode{id: c.base}
 		for i, edit := range edits {
 			if err := ctx.Err(); err != nil {
@@ -98,6 +80,7 @@ func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Ed
 			}
 		}
 		c.tree, err = e.write(root)
+		c.made = e.made
 		return err
 	})
 	if err != nil {
@@ -144,15 +127,35 @@ type dirNode struct {
 
 // treeEditor edits the trees of an object store.
 type treeEditor struct {
-	read func(pack.ID) ([]byte, error)
-	put  func(pack.Kind, []byte) (pack.ID, error)
+	read   func(pack.ID) ([]byte, error)
+	limits pack.Limits
+	made   []pack.Object
+	seen   map[pack.ID]bool // of made
+	size   int64            // of what was made, in bytes
+}
+
+// put makes an object. One that is in the mirror may be gone at its host, so it is made too.
+func (e *treeEditor) put(k pack.Kind, data []byte) (pack.ID, error) {
+	id := pack.IDOf(k, data)
+	if e.seen[id] {
+		return id, nil
+	}
+	n := int64(len(data))
+	if e.size += n; n > e.limits.ObjectBytes {
+		return id, &TooLargeError{What: "object", Size: n, Limit: e.limits.ObjectBytes}
+	} else if e.size > e.limits.PackBytes {
+		return id, &TooLargeError{What: transport.PackBudget, Size: e.size, Limit: e.limits.PackBytes}
+	}
+	e.seen[id] = true
+	e.made = append(e.made, pack.Object{ID: id, Kind: k, Data: data})
+	return id, nil
 }
 
 func inTreeOrder(a, b pack.TreeEntry) int { return strings.Compare(a.SortKey(), b.SortKey()) }
 
 // load reads a directory. One that is not in git's form is not written to: what is
 // beyond the fault would be lost.
-func (e treeEditor) load(d *dirNode) error {
+func (e *treeEditor) load(d *dirNode) error {
 	if d.entries != nil {
 		return nil
 	}
@@ -179,7 +182,7 @@ func (e treeEditor) load(d *dirNode) error {
 
 // sub enters a directory of d. With make it is made when it is not there; without,
 // nil reports that there is none.
-func (e treeEditor) sub(d *dirNode, name string, make bool) (*dirNode, error) {
+func (e *treeEditor) sub(d *dirNode, name string, make bool) (*dirNode, error) {
 	if sub := d.dirs[name]; sub != nil {
 		return sub, nil
 	}
@@ -203,7 +206,7 @@ func (e treeEditor) sub(d *dirNode, name string, make bool) (*dirNode, error) {
 }
 
 // parent enters the directory that holds a path.
-func (e treeEditor) parent(d *dirNode, path string, make bool) (*dirNode, string, error) {
+func (e *treeEditor) parent(d *dirNode, path string, make bool) (*dirNode, string, error) {
 	for {
 		if err := e.load(d); err != nil {
 			return nil, "", err
@@ -222,7 +225,7 @@ func (e treeEditor) parent(d *dirNode, path string, make bool) (*dirNode, string
 
 // edit makes one change. Trouble with its paths is an *editError, after which the
 // tree is as it was but for empty directories; see prune.
-func (e treeEditor) edit(root *dirNode, edit Edit) error {
+func (e *treeEditor) edit(root *dirNode, edit Edit) error {
 	path, dir := strings.CutSuffix(edit.Path, "/")
 	switch {
 	case edit.Data != nil && dir:
@@ -265,7 +268,10 @@ func (e treeEditor) edit(root *dirNode, edit Edit) error {
 			return err
 		}
 		old.Name = as
-		target.entries[as], target.dirs[as] = old, d.dirs[name]
+		target.entries[as] = old
+		if sub := d.dirs[name]; sub != nil {
+			target.dirs[as] = sub
+		}
 	}
 	delete(d.entries, name)
 	delete(d.dirs, name)
@@ -275,9 +281,6 @@ func (e treeEditor) edit(root *dirNode, edit Edit) error {
 // prune takes out directories that have become empty: to git they are not there.
 func (d *dirNode) prune() {
 	for name, sub := range d.dirs {
-		if sub == nil {
-			continue
-		}
 		if sub.prune(); sub.entries != nil && len(sub.entries) == 0 {
 			delete(d.dirs, name)
 			delete(d.entries, name)
@@ -301,7 +304,7 @@ func (d *dirNode) free(name string) error {
 }
 
 // file sets the content of the file at a path.
-func (e treeEditor) file(root *dirNode, path string, data []byte) error {
+func (e *treeEditor) file(root *dirNode, path string, data []byte) error {
 	d, name, err := e.parent(root, path, true)
 	if err != nil {
 		return err
@@ -327,7 +330,7 @@ func (e treeEditor) file(root *dirNode, path string, data []byte) error {
 
 // write stores what has changed of a directory, from the bottom up, and returns its
 // tree. Only the root may be empty here, see prune.
-func (e treeEditor) write(d *dirNode) (pack.ID, error) {
+func (e *treeEditor) write(d *dirNode) (pack.ID, error) {
 	if d.entries == nil {
 		return d.id, nil
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"limpet/sync/auth"
@@ -80,18 +79,18 @@ func (m *Mirrors) beginAt(ctx context.Context, op string, r Remote, i int) (*cal
 		return nil, &Error{Kind: Refused, Op: op, Err: err}
 	}
 	at := r.Fallbacks[i-1]
-	one := Remote{URL: at.URL, AllowInsecure: r.AllowInsecure, Limits: r.Limits, LastSynced: r.LastSynced}
+	r.URL, r.Creds, r.Fallbacks = at.URL, nil, nil
 	if at.Credentials != nil {
-		if one.Creds, err = at.Credentials(ctx); err != nil {
+		if r.Creds, err = at.Credentials(ctx); err != nil {
 			e := Error{Kind: Auth, Err: err}
 			if known, ok := errors.AsType[*Error](err); ok {
 				e = *known
 			}
-			e.Op, e.URL = op, one.shown()
+			e.Op, e.URL = op, r.shown()
 			return nil, &e
 		}
 	}
-	c, err := m.begin(ctx, op, one)
+	c, err := m.begin(ctx, op, r)
 	if err == nil {
 		c.home, c.fallback = home, true
 	}
@@ -130,18 +129,17 @@ func (f *failover) run(ctx context.Context) (server int, err error) {
 		if ctx.Err() != nil {
 			return i, err
 		}
-		if !unreachable(err) && i == 0 {
-			break
-		}
 		if unreachable(err) && !f.quiet {
 			f.m.trip(f.remote.serverURL(i), err)
+		} else if !unreachable(err) && i == 0 {
+			break
 		}
 	}
 	return 0, f.failed()
 }
 
 // order lists the servers whose breaker is closed, or all where there is none.
-func (f *failover) order() (order []int) {
+func (f *failover) order() []int {
 	f.errs = make([]error, 1+len(f.remote.Fallbacks))
 	all := []int{f.first}
 	for i := range f.errs {
@@ -152,6 +150,7 @@ func (f *failover) order() (order []int) {
 	if len(all) == 1 {
 		return all
 	}
+	var order []int
 	for _, i := range all {
 		if f.errs[i] = f.m.tripped(f.remote.serverURL(i)); f.errs[i] == nil {
 			order = append(order, i)
@@ -199,28 +198,27 @@ func (f *failover) failed() error {
 	}
 	e := *first
 	e.Op = f.op
-	var others []string
+	what := e.Err.Error()
 	for i, err := range f.errs[1:] {
 		if err != nil {
-			others = append(others, "mirror "+f.remote.serverURL(i+1)+": "+reason(err))
+			what += "; mirror " + f.remote.serverURL(i+1) + ": " + reason(err)
 		}
 	}
-	if len(others) > 0 {
-		e.Err = &giterr.Plain{Text: e.Err.Error() + "; " + strings.Join(others, "; "), Inner: first.Err}
-	}
+	e.Err = &giterr.Plain{Text: what, Inner: first.Err}
 	return &e
 }
 
 // reason is an error without operation and URL. A time that differs with every attempt
 // is left out.
 func reason(err error) string {
-	if KindOf(err) == Timeout {
+	e, ok := errors.AsType[*Error](err)
+	switch {
+	case !ok:
+		return err.Error()
+	case e.Kind == Timeout:
 		return "no answer in time"
 	}
-	if e, ok := errors.AsType[*Error](err); ok {
-		return e.Err.Error()
-	}
-	return err.Error()
+	return e.Err.Error()
 }
 
 // via describes the server that has answered; base is what is left to check.
@@ -239,28 +237,23 @@ func (f *failover) via(i int, base string) Via {
 // to contain, "" for none. The error says that the tip may not be served.
 func (c *call) base(ref Ref) (string, error) {
 	mi := c.m.mirror(c.home)
-	last := cmp.Or(c.remote.LastSynced, mi.announcedCommit(ref.Name))
-	if last == "" || ref.Pinned || ref.Hash == last || ref.Hash == mi.announcedCommit(ref.Name) {
+	announced := mi.announcedCommit(ref.Name)
+	last := cmp.Or(c.remote.LastSynced, announced)
+	id, ok := pack.ParseID(last)
+	if !ok || ref.Pinned || ref.Hash == last || ref.Hash == announced {
 		return "", nil
 	}
 	tip, _ := pack.ParseID(ref.Hash)
-	id, ok := pack.ParseID(last)
-	if !ok {
-		return "", nil
-	}
 	f := fetch{call: c, mirror: mi, id: tip}
 	ahead, err := f.searchHistory(tip, id)
 	if err != nil || ahead.found {
 		return "", err
 	}
 	behind, err := f.searchHistory(id, tip)
-	if err != nil {
-		return "", err
+	if err == nil && (behind.found || ahead.whole || mi.lastSeen(c.URL()) == ref.Hash) {
+		err = notServed(ref, last)
 	}
-	if behind.found || ahead.whole || mi.lastSeen(c.URL()) == ref.Hash {
-		return "", notServed(ref, last)
-	}
-	return last, nil
+	return last, err
 }
 
 func notServed(ref Ref, last string) error {
@@ -299,8 +292,8 @@ type FallbackResult struct {
 
 // CheckFallbacks is Resolve at each fallback of r by itself. It blocks as that many calls
 // of Resolve do, one after the other.
-func (m *Mirrors) CheckFallbacks(ctx context.Context, r Remote, sel gitref.Selector) []FallbackResult {
-	var out []FallbackResult
+func (m *Mirrors) CheckFallbacks(ctx context.Context, r Remote, sel gitref.Selector) (out []FallbackResult) {
+	const most = 10 * time.Second // for one server
 	for i := range r.Fallbacks {
 		began := time.Now()
 		result := FallbackResult{URL: r.serverURL(i + 1)}
@@ -308,7 +301,7 @@ func (m *Mirrors) CheckFallbacks(ctx context.Context, r Remote, sel gitref.Selec
 			result.Ref, err = c.askRef(sel)
 			return err
 		}}
-		limited, cancel := context.WithTimeout(ctx, checkTimeout)
+		limited, cancel := context.WithTimeout(ctx, most)
 		result.Err = f.ask(limited, i+1, 1)
 		cancel()
 		result.Took = time.Since(began)
@@ -316,6 +309,3 @@ func (m *Mirrors) CheckFallbacks(ctx context.Context, r Remote, sel gitref.Selec
 	}
 	return out
 }
-
-// checkTimeout is how long CheckFallbacks waits for one server.
-const checkTimeout = 10 * time.Second

@@ -531,13 +531,13 @@ func TestSubmodulesOfAFallback(t *testing.T) {
 		t.Fatalf("%+v, %v", tree.Files, err)
 	}
 	for _, url := range []string{"https://elsewhere.example.com/lib.git", p.one.URL + "/lib.git"} {
-		if got := p.r.beside(url); len(got) > 0 {
-			t.Errorf("%s is at %+v", url, got)
+		if sub, _ := p.r.submodule(url); len(sub.Fallbacks) > 0 {
+			t.Errorf("%s is at %+v", url, sub.Fallbacks)
 		}
 	}
 	// It is another repository: what was pulled of its parent is nothing to it.
 	p.r.LastSynced = tip
-	if sub, _, err := p.r.submodule("../lib.git"); err != nil || sub.LastSynced != "" || len(sub.Fallbacks) != 1 {
+	if sub, err := p.r.submodule("../lib.git"); err != nil || sub.LastSynced != "" || len(sub.Fallbacks) != 1 {
 		t.Errorf("%+v, %v", sub, err)
 	}
 }

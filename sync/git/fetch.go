@@ -79,14 +79,16 @@ func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (stats Stats, er
 }
 
 // fetch is Fetch from one server. The error is for call.fail.
-func (m *Mirrors) fetch(c *call, ref Ref) (Stats, error) {
-	id, ok := pack.ParseID(ref.Hash)
-	if !ok {
-		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", text.Line(ref.Hash, 60))}
+func (m *Mirrors) fetch(c *call, ref Ref) (stats Stats, err error) {
+	id, err := parseHash("commit", ref.Hash)
+	if err != nil {
+		return Stats{}, err
 	}
-	tag, tagged := pack.ParseID(ref.Tag)
-	if !tagged && ref.Tag != "" {
-		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a tag", text.Line(ref.Tag, 60))}
+	var tag pack.ID
+	if ref.Tag != "" {
+		if tag, err = parseHash("tag", ref.Tag); err != nil {
+			return Stats{}, err
+		}
 	}
 	name := ref.Name
 	if name == ref.Hash {
@@ -95,12 +97,12 @@ func (m *Mirrors) fetch(c *call, ref Ref) (Stats, error) {
 		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a ref", text.Line(name, 100))}
 	}
 	mi := m.mirror(c.home)
+	f := fetch{call: c, mirror: mi, id: id, tag: tag, name: name}
+	defer func() { stats.Bytes, stats.Requests, stats.Elapsed = c.Cost() }()
 	if err := mi.lock(c.Ctx); err != nil {
-		return c.stats(Stats{}), err
+		return stats, err
 	}
 	defer mi.unlock()
-	f := fetch{call: c, mirror: mi, id: id, tag: tag, name: name}
-	var err error
 	switch {
 	case ref.Pinned:
 		err = f.fetchPinned()
@@ -112,13 +114,7 @@ func (m *Mirrors) fetch(c *call, ref Ref) (Stats, error) {
 	if err == nil {
 		mi.fetched(ref)
 	}
-	return c.stats(f.stats), err
-}
-
-// stats is what the call has cost so far.
-func (c *call) stats(s Stats) Stats {
-	s.Bytes, s.Requests, s.Elapsed = c.Cost()
-	return s
+	return f.stats, err
 }
 
 // fetch is one Fetch that has the mirror's turn.
@@ -148,11 +144,7 @@ func (f *fetch) run() error {
 	if f.mirror.isDamaged() {
 		return f.rebuild(pack.ErrDamaged)
 	}
-	there, err := f.hasAll(old)
-	switch {
-	case err != nil:
-		return f.rebuild(err)
-	case there && f.depth == 0:
+	if f.depth == 0 && old.Has(f.id) && (f.tag.IsZero() || old.Has(f.tag)) {
 		return f.updateRef()
 	}
 	refs, err := pack.ReadRefs(f.mirror.dir)
@@ -177,15 +169,6 @@ func (f *fetch) run() error {
 	return err
 }
 
-// hasAll reports whether all that is wanted is in the mirror.
-func (f *fetch) hasAll(s *handle) (bool, error) {
-	there, err := s.Has(f.id)
-	if there && err == nil && !f.tag.IsZero() {
-		return s.Has(f.tag)
-	}
-	return there, err
-}
-
 // wants is what the server is asked for: a tag brings its commit with it, and is
 // what the server has told of.
 func (f *fetch) wants() pack.ID {
@@ -204,10 +187,10 @@ func (f *fetch) updateRef() error {
 	if err != nil {
 		return f.rebuild(err)
 	}
-	if !f.setRef(refs) {
-		return nil
+	if f.setRef(refs) {
+		return pack.WriteRefs(f.mirror.dir, refs)
 	}
-	return pack.WriteRefs(f.mirror.dir, refs)
+	return nil
 }
 
 // ownPrefix begins the names of refs that no server has.
@@ -262,17 +245,16 @@ func (f *fetch) incremental(old *handle, refs map[string]pack.ID, shallows []pac
 // haves lists commits of the mirror that the server may know: the old tip of
 // the ref and what is below it, and tips of other refs.
 func haves(ctx context.Context, s *handle, refs map[string]pack.ID, name string) (out []pack.ID) {
-	add := func(id pack.ID) bool {
-		there, err := s.Has(id)
-		if there = there && err == nil; there && !slices.Contains(out, id) {
-			out = append(out, id)
+	s.History(ctx, refs[name], func(id pack.ID) bool {
+		if len(out) == maxBelow || !s.Has(id) {
+			return false
 		}
-		return there
-	}
-	s.History(ctx, refs[name], func(id pack.ID) bool { return len(out) < maxBelow && add(id) })
+		out = append(out, id)
+		return true
+	})
 	for _, id := range refs {
-		if len(out) < maxBelow+maxTips {
-			add(id)
+		if len(out) < maxBelow+maxTips && s.Has(id) && !slices.Contains(out, id) {
+			out = append(out, id)
 		}
 	}
 	return out

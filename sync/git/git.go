@@ -14,14 +14,13 @@
 package git
 
 import (
-	"log/slog"
 	"strings"
 	"time"
 
 	"limpet/sync/auth"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
-	"limpet/sync/netx"
+	"limpet/sync/git/transport"
 )
 
 // Remote is a repository and the means to ask it. It is plain data: two calls
@@ -130,22 +129,11 @@ type CommitInfo struct {
 	Subject string // first line of the message
 }
 
-// DefaultWhole ends a call before a job of the default length ends, so that the error
-// says what took so long.
-const DefaultWhole = 15 * time.Minute
-
 // Options of Open.
-type Options struct {
-	AllowLocal []string      // directories under which a Remote may be a local path; none by default
-	Limits     pack.Limits   // defaults for remotes; zero fields take DefaultLimits
-	PerHost    int           // requests at one host at a time; 0 = 2
-	Pause      time.Duration // first pause of a server that did not answer, where there are fallbacks; 0 = 15 s
-	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes
-	Refs       time.Duration // longest list of refs, with the connection before it; 0 = 5 minutes
-	Whole      time.Duration // longest time of one call at all servers together, from its first turn at each; 0 = DefaultWhole
-	Guard      netx.Guard    // checks each address that is dialled
-	Logger     *slog.Logger  // nil = discard
-}
+type Options = transport.Options
+
+// DefaultWhole is the default of Options.Whole.
+const DefaultWhole = transport.DefaultWhole
 
 // The errors of this package and of those below it, for callers.
 type (

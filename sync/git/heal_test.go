@@ -161,6 +161,54 @@ func TestDamagedMirrorWithoutNetwork(t *testing.T) {
 	}
 }
 
+// TestDamagedMirrorStaysReadable: what is sound of a damaged mirror can be read until it is
+// made anew, which the next fetch does after a restart too.
+func TestDamagedMirrorStaysReadable(t *testing.T) {
+	t.Parallel()
+	s, _, m, r, ref, files := site(t, Options{})
+	tree := gittest.Must[Tree](t)(m.Tree(t.Context(), r, ref.Hash, ""))
+	dir := mirrorDir(t, m, r)
+	file := gittest.Glob(t, dir, "objects/pack/*.pack")[0]
+	data := gittest.Must[[]byte](t)(os.ReadFile(file))
+	data[len(data)-30] ^= 0xff // in the last object
+	os.Chmod(file, 0o600)
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.mirror(mustAddress(t, r.URL)).changed()
+	read := func(m *Mirrors) (sound, damaged int) {
+		t.Helper()
+		for _, f := range tree.Files {
+			switch data, err := m.Blob(t.Context(), r, f.Hash, 0); {
+			case err == nil && string(data) == files[f.Path]:
+				sound++
+			case KindOf(err) == Corrupt:
+				damaged++
+			default:
+				t.Errorf("%s: %v", f.Path, err)
+			}
+		}
+		return sound, damaged
+	}
+	s.Fails(http.StatusServiceUnavailable)
+	if sound, damaged := read(m); sound == 0 || damaged == 0 {
+		t.Fatalf("%d files can be read, %d are damaged", sound, damaged)
+	}
+	m.Close()
+	again := gittest.Must[*Mirrors](t)(Open(m.dir, Options{}))
+	defer again.Close()
+	if sound, _ := read(again); sound == 0 || !again.mirror(mustAddress(t, r.URL)).isDamaged() {
+		t.Errorf("after a restart %d files can be read, and the mirror is not marked", sound)
+	}
+	s.Fails(0)
+	if st, err := again.Fetch(t.Context(), r, ref); err != nil || !st.Rebuilt {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	if _, damaged := read(again); damaged > 0 || again.mirror(mustAddress(t, r.URL)).isDamaged() {
+		t.Errorf("made anew, %d files are damaged", damaged)
+	}
+}
+
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	_, _, m, r, ref, files := site(t, Options{})

@@ -1,6 +1,7 @@
 package git
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,23 +18,21 @@ import (
 // all that it names present, durable, index and refs written. The order of the
 // files is such that a power loss leaves the mirror as it was or as it will be.
 func (f *fetch) install(dir string, old *handle, got download) error {
-	s, ends := got.pack, got.ends
+	s := got.pack
 	sent := s.Stock()
 	if err := s.Resolve(f.Ctx, old.below(), f.Limits); err != nil {
 		return err
 	}
 	f.stats.Objects += sent.Objects
 	f.stats.Inflated += sent.Inflated
-	if f.first == 0 {
-		f.first = sent.Bytes
-	}
+	f.first = cmp.Or(f.first, sent.Bytes)
 	if err := s.WriteIndex(dir); err != nil {
 		return err
 	}
 	if err := f.checkConnected(old, got); err != nil {
 		return err
 	}
-	if err := writeShallow(dir, ends); err != nil {
+	if err := writeShallow(dir, got.ends); err != nil {
 		return err
 	}
 	if sent.Objects > 0 {
@@ -65,41 +64,31 @@ func (f *fetch) install(dir string, old *handle, got download) error {
 // new objects name is there too, in the pack or in the mirror. Errors wrap
 // pack.ErrIncomplete.
 func (f *fetch) checkConnected(old *handle, got download) error {
-	s, ends := got.pack, got.ends
-	both, err := s.Over(old.below(), f.Limits.ObjectBytes)
+	both, err := got.pack.Over(old.below(), f.Limits.ObjectBytes)
 	if err != nil {
-		return err
-	}
-	need := func(id pack.ID, by string) error {
-		there, err := both.Has(id)
-		if err == nil && !there {
-			err = fmt.Errorf("%w: %s, which %s names", pack.ErrIncomplete, id, by)
-		}
 		return err
 	}
 	data, err := both.ReadKind(f.id, pack.CommitKind, f.Limits.ObjectBytes)
 	if errors.Is(err, pack.ErrMissing) {
 		return fmt.Errorf("%w: commit %s", pack.ErrIncomplete, f.id)
 	}
+	if err == nil {
+		_, err = pack.ParseCommit(data)
+	}
+	if err == nil && !f.tag.IsZero() {
+		err = both.Tagged(f.tag, f.id)
+	}
 	if err != nil {
 		return err
-	}
-	if _, err := pack.ParseCommit(data); err != nil {
-		return err
-	}
-	if !f.tag.IsZero() {
-		if err := both.Tagged(f.tag, f.id); err != nil {
-			return err
-		}
 	}
 	check := func(id pack.ID, kind pack.Kind) error {
 		if f.Ctx.Err() != nil {
 			return context.Cause(f.Ctx)
 		}
-		names, err := namesOf(both, id, kind, ends)
+		names, err := namesOf(both, id, kind, got.ends)
 		for _, named := range names {
-			if err == nil {
-				err = need(named, id.String())
+			if err == nil && !both.Has(named) {
+				err = fmt.Errorf("%w: %s, which %s names", pack.ErrIncomplete, named, id)
 			}
 		}
 		return err
@@ -109,7 +98,7 @@ func (f *fetch) checkConnected(old *handle, got download) error {
 			return fmt.Errorf("%w: %w", pack.ErrIncomplete, err)
 		}
 	}
-	for id, kind := range s.Objects() {
+	for id, kind := range got.pack.Objects() {
 		if err := check(id, kind); err != nil {
 			return err
 		}

@@ -68,7 +68,7 @@ func (s lfsSource) Begin(ctx context.Context, op string, server int) (*transport
 func (s lfsSource) Ref() string { return s.ref.Name }
 
 // Limits implements lfs.Source.
-func (s lfsSource) Limits() pack.Limits { return s.remote.Limits.Or(s.m.options.Limits) }
+func (s lfsSource) Limits() pack.Limits { return s.remote.Limits.Or(s.m.client.Options.Limits) }
 
 // ServerURL implements lfs.Source.
 func (s lfsSource) ServerURL(ctx context.Context) (string, error) {

@@ -22,11 +22,10 @@ import (
 // Mirrors is a directory of bare mirrors, one per remote. It is safe for
 // concurrent use by one process.
 type Mirrors struct {
-	dir     string
-	options Options
-	log     *slog.Logger
-	client  *transport.Client
-	large   *lfs.Cache
+	dir    string
+	log    *slog.Logger
+	client *transport.Client
+	large  *lfs.Cache
 
 	mu       sync.Mutex // guards all below; never held while something waits
 	mirrors  map[string]*mirror
@@ -41,27 +40,17 @@ const mirrorName = 32
 // process left half-made in it is removed, so no other process may use it at
 // the same time.
 func Open(dir string, o Options) (*Mirrors, error) {
-	o.Limits = o.Limits.Or(pack.DefaultLimits)
-	if o.Pause <= 0 {
-		o.Pause = leastPause
-	}
-	if o.Whole <= 0 {
-		o.Whole = DefaultWhole
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make mirrors directory: %w", err)
 	}
 	if err := sweep(dir); err != nil {
 		return nil, fmt.Errorf("clean mirrors directory: %w", err)
 	}
+	client := transport.New(dir, o)
 	return &Mirrors{
-		dir: dir, options: o, log: o.Logger,
-		client: transport.New(transport.Options{
-			Dir: dir, AllowLocal: o.AllowLocal, PerHost: o.PerHost, Stall: o.Stall, Refs: o.Refs, Whole: o.Whole, Guard: o.Guard, Logger: o.Logger,
-		}),
+		dir:      dir,
+		log:      client.Options.Logger,
+		client:   client,
 		mirrors:  map[string]*mirror{},
 		listings: map[string]*transport.Listing{},
 		large:    lfs.NewCache(filepath.Join(dir, largeDir)),
@@ -114,15 +103,13 @@ type call struct {
 	fallback bool         // the server is a fallback
 }
 
-// begin starts an operation at the server of r.URL. end must follow.
+// begin starts an operation at the server of r.URL. End must follow.
 func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error) {
-	e, err := m.client.Begin(ctx, op, transport.Target{
-		URL: r.URL, Creds: r.Creds, AllowInsecure: r.AllowInsecure, Limits: r.Limits.Or(m.options.Limits),
-	})
+	c, err := m.client.Begin(ctx, op, transport.Target{URL: r.URL, Creds: r.Creds, AllowInsecure: r.AllowInsecure, Limits: r.Limits})
 	if err != nil {
 		return nil, err
 	}
-	return &call{Call: e, m: m, remote: r, home: e.Addr}, nil
+	return &call{Call: c, m: m, remote: r, home: c.Addr}, nil
 }
 
 // reading is what a reading operation works with.

@@ -56,8 +56,8 @@ func (f *fetch) hasPinned() (bool, error) {
 		return false, err
 	}
 	defer f.mirror.release(s)
-	if there, err := s.Has(f.id); err != nil || !there {
-		return false, err
+	if !s.Has(f.id) {
+		return false, nil
 	}
 	switch k, _, err := s.Read(f.id, s.Limit); {
 	case err != nil:
@@ -215,7 +215,7 @@ func (f *fetch) searchHistory(tip, commit pack.ID) (seen searchResult, err error
 		return !seen.found
 	})
 	if seen.found && err == nil { // a commit may name it, and it is not there yet
-		seen.found, err = s.Has(commit)
+		seen.found = s.Has(commit)
 		seen.whole = seen.whole && seen.found
 	}
 	if errors.Is(err, pack.ErrDamaged) {

@@ -52,14 +52,7 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, when time
 			return "", err
 		}
 	}
-	e := treeEditor{
-		read: func(id pack.ID) ([]byte, error) { return transport.RawTree(store, id) },
-		put: func(k pack.Kind, data []byte) (pack.ID, error) {
-			id := pack.IDOf(k, data)
-			c.made = append(c.made, pack.Object{ID: id, Kind: k, Data: data})
-			return id, nil
-		},
-	}
+	e := &treeEditor{limits: pack.DefaultLimits, seen: map[pack.ID]bool{}, read: func(id pack.ID) ([]byte, error) { return transport.RawTree(store, id) }}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		if why := badPath(path+"/", pack.DefaultLimits); why != "" {
 			return "", fmt.Errorf("commit %q: %s", path, why)
@@ -71,6 +64,7 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, when time
 	if c.tree, err = e.write(root); err != nil {
 		return "", err
 	}
+	c.made = e.made
 	author := Person{Name: "limpet", Mail: "limpet@localhost"}
 	w, err := c.Commit(Making{Author: author, Committer: author, When: when, Message: message})
 	if err != nil {

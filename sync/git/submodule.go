@@ -45,11 +45,11 @@ func (m *Mirrors) WholeTree(ctx context.Context, r Remote, commit, dir string) (
 	if err != nil {
 		return Tree{}, err
 	}
-	g := &submoduleTree{m: m, top: r, whole: &t, left: r.Limits.Or(m.options.Limits)}
+	g := &submoduleTree{m: m, top: r, whole: &t, left: r.Limits.Or(m.client.Options.Limits)}
 	g.left.TreeEntries = max(1, g.left.TreeEntries-len(t.Files)-len(t.Dirs))
-	refused := t.Refused
+	top := level{remote: r, commit: commit, dir: strings.Trim(dir, "/"), refused: t.Refused, above: []string{m.dirOf(r)}}
 	t.Refused = nil
-	if err := g.add(ctx, level{remote: r, commit: commit, dir: strings.Trim(dir, "/"), refused: refused}); err != nil {
+	if err := g.add(ctx, top); err != nil {
 		return Tree{}, err
 	}
 	slices.SortFunc(t.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
@@ -88,7 +88,7 @@ type level struct {
 	commit, dir string
 	prefix      string    // of its paths in the whole, with a slash at the end
 	refused     []Refusal // entries of the tree
-	above       []string  // keys of the repositories that it is inside of
+	above       []string  // mirrors of the repositories that it is inside of, and its own
 }
 
 func (g *submoduleTree) add(ctx context.Context, l level) error {
@@ -101,11 +101,10 @@ func (g *submoduleTree) add(ctx context.Context, l level) error {
 		at := path.Join(l.dir, entry.Path)
 		fail := func(err error) error {
 			e := Error{Kind: Refused, Err: err}
-			if errors.As(err, new(*TooLargeError)) {
-				e.Kind = TooLarge
-			}
 			if inner, ok := errors.AsType[*Error](err); ok {
 				e = *inner
+			} else if errors.As(err, new(*TooLargeError)) {
+				e.Kind = TooLarge
 			}
 			e.Op, e.URL, e.Err = "fetch submodule", l.remote.shown(), fmt.Errorf("submodule %q: %w", showPath(l.prefix+entry.Path), e.Err)
 			return &e
@@ -137,22 +136,20 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, entry Refusal, u
 	if g.count++; g.count > maxSubmodules {
 		return &TooLargeError{Count: true, What: "number of submodules", Size: int64(g.count), Limit: maxSubmodules}
 	}
-	sub, key, err := l.remote.submodule(url)
+	sub, err := l.remote.submodule(url)
 	if err != nil {
 		return err
 	}
-	own, err := auth.ParseAddress(l.remote.URL)
-	if err != nil {
-		return err
-	}
-	above := append(slices.Clone(l.above), own.Key())
-	if slices.Contains(above, key) {
+	key := g.m.dirOf(sub)
+	above := append(slices.Clone(l.above), key)
+	switch {
+	case slices.Contains(l.above, key):
 		return errors.New("the repository is inside of itself")
-	}
-	if len(above) > maxSubmoduleDepth {
+	case len(l.above) > maxSubmoduleDepth:
 		return fmt.Errorf("it is more than %d submodules deep", maxSubmoduleDepth)
 	}
-	if g.taken(l.prefix + name) {
+	here := func(at string) bool { return fold(at) == fold(l.prefix+name) }
+	if slices.ContainsFunc(g.whole.Dirs, here) || slices.ContainsFunc(g.whole.Files, func(f File) bool { return here(f.Path) }) {
 		return errors.New("its place is taken by another entry, in the eyes of some file systems")
 	}
 	sub.Limits = g.left
@@ -189,13 +186,6 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, entry Refusal, u
 	return g.add(ctx, below)
 }
 
-// taken reports whether a file or directory of the whole is at a path already.
-func (g *submoduleTree) taken(p string) bool {
-	key := fold(p)
-	return slices.ContainsFunc(g.whole.Files, func(f File) bool { return fold(f.Path) == key }) ||
-		slices.ContainsFunc(g.whole.Dirs, func(d string) bool { return fold(d) == key })
-}
-
 // parseModules reads a .gitmodules. What cannot be meant is an error of the whole.
 func parseModules(data []byte) (map[string]string, error) {
 	cfg, err := parseConfig(data)
@@ -227,48 +217,38 @@ func parseModules(data []byte) (map[string]string, error) {
 	return out, nil
 }
 
-// submodule is the remote of a submodule of r: one that is asked in the same way.
-func (r Remote) submodule(url string) (Remote, string, error) {
+// submodule is the remote of a submodule of r: one that is asked in the same way. A
+// fallback has it only where its URL is relative.
+func (r Remote) submodule(url string) (Remote, error) {
 	own, err := auth.ParseAddress(r.URL)
 	if err != nil {
-		return Remote{}, "", err
+		return r, err
 	}
-	resolved := url
+	fallbacks := r.Fallbacks
+	r.URL, r.LastSynced, r.Fallbacks = url, "", nil
 	if strings.HasPrefix(url, "./") || strings.HasPrefix(url, "../") {
 		there := own
 		if there.Path = path.Join(own.Path, url); strings.HasPrefix(there.Path, "..") || there.Path == "/" || there.Path == "." {
-			return Remote{}, "", fmt.Errorf("the url %q leaves the host", text.Line(url, 200))
+			return r, fmt.Errorf("the url %q leaves the host", text.Line(url, 200))
 		}
-		resolved = there.String()
+		r.URL = there.String()
+		for _, s := range fallbacks {
+			if at, err := (Remote{URL: s.URL}).submodule(url); err == nil {
+				r.Fallbacks = append(r.Fallbacks, Fallback{at.URL, s.Credentials})
+			}
+		}
 	}
-	a, err := auth.ParseAddress(resolved)
-	if err != nil {
-		return Remote{}, "", err
+	a, err := auth.ParseAddress(r.URL)
+	if err == nil && a.Password {
+		err = errors.New("the url in .gitmodules holds a password")
 	}
-	if a.Password {
-		return Remote{}, "", errors.New("the url in .gitmodules holds a password")
-	}
-	if a.Scheme != own.Scheme || a.HostPort() != own.HostPort() || a.Scheme == "ssh" && a.User != own.User {
-		return Remote{}, "", &Error{Kind: Refused,
+	if err == nil && (a.Scheme != own.Scheme || a.HostPort() != own.HostPort() || a.Scheme == "ssh" && a.User != own.User) {
+		err = &Error{Kind: Refused,
 			Err: fmt.Errorf("it is at %s, and credentials go to the host of the repository only, in the same way",
 				text.Line(transport.WithoutUserInfo(a.String()), 200)),
 			Hint: "write its url relative, such as ../other.git"}
 	}
-	r.URL, r.LastSynced, r.Fallbacks = resolved, "", r.beside(url)
-	return r, a.Key(), nil
-}
-
-// beside are the fallbacks of a submodule: only a relative URL says where it is there.
-func (r Remote) beside(url string) (out []Fallback) {
-	if !strings.HasPrefix(url, "./") && !strings.HasPrefix(url, "../") {
-		return nil
-	}
-	for _, s := range r.Fallbacks {
-		if at, _, err := (Remote{URL: s.URL}).submodule(url); err == nil {
-			out = append(out, Fallback{at.URL, s.Credentials})
-		}
-	}
-	return out
+	return r, err
 }
 
 // shown is the URL without user and password.

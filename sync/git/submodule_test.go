@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"limpet/sync/auth"
 	"limpet/sync/git/pack"
@@ -85,8 +88,18 @@ func TestSubmodules(t *testing.T) {
 	if tree, err := m.Tree(t.Context(), r, commit, "a"); err != nil || len(tree.Files) != 1 || len(tree.Refused) != 2 {
 		t.Errorf("%+v %v", tree, err)
 	}
-	if n, err := m.Prune(nil, 0); n != 3 || err != nil {
-		t.Errorf("%d of 3 mirrors out of use are deleted: %v", n, err)
+	// A former submodule, which was not pulled with the repository any more, goes alone.
+	former := remoteAt(s, "deep.git")
+	for _, path := range []string{"", "objects/pack", parentFile} {
+		if err := os.Chtimes(filepath.Join(mirrorDir(t, m, former), path), time.Time{}, time.Now().Add(-2*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := m.Prune([]Remote{r}, time.Hour); n != 1 || err != nil {
+		t.Errorf("%d mirrors of a former submodule are deleted: %v", n, err)
+	}
+	if n, err := m.Prune(nil, 0); n != 2 || err != nil {
+		t.Errorf("%d of 2 mirrors out of use are deleted: %v", n, err)
 	}
 }
 

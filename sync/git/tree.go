@@ -1,6 +1,7 @@
 package git
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"strings"
 
 	"limpet/sync/git/pack"
-	"limpet/sync/text"
 )
 
 // Tree lists dir at a commit of the mirror, recursively; "" is the root. Links,
@@ -22,7 +22,7 @@ func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree,
 		if err != nil {
 			return err
 		}
-		t.Commit = id.String()
+		t = Tree{Commit: id.String()}
 		root, err := v.subtree(c.Tree, dir)
 		if err != nil {
 			return err
@@ -35,10 +35,7 @@ func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree,
 		slices.Sort(t.Dirs)
 		return nil
 	})
-	if err != nil {
-		return Tree{}, err
-	}
-	return t, nil
+	return t, err
 }
 
 // walker lists a tree object and all below it.
@@ -99,7 +96,7 @@ func (t *Tree) refuse(r Refusal) {
 // directory reads one tree object and sorts its entries into those that pass
 // and those that do not. A tree whose form is wrong is refused as a whole.
 func (v *reading) directory(id pack.ID, prefix string) ([]pack.TreeEntry, []Refusal, error) {
-	data, err := v.store.ReadKind(id, pack.TreeKind, v.limits.ObjectBytes)
+	data, err := v.object(id, pack.TreeKind)
 	if err != nil {
 		return nil, nil, asDamage(err)
 	}
@@ -178,16 +175,11 @@ func noSuchPath(entries []pack.TreeEntry, dir, part string) error {
 func (m *Mirrors) Blob(ctx context.Context, r Remote, hash string, max int64) ([]byte, error) {
 	var data []byte
 	err := m.read(ctx, "read file", r, func(v *reading) error {
-		id, ok := pack.ParseID(hash)
-		if !ok {
-			return &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a file", text.Line(hash, 60))}
+		id, err := parseHash("file", hash)
+		if err != nil {
+			return err
 		}
-		limit := v.limits.ObjectBytes
-		if max > 0 {
-			limit = min(limit, max)
-		}
-		var err error
-		data, err = v.store.ReadKind(id, pack.BlobKind, limit)
+		data, err = v.store.ReadKind(id, pack.BlobKind, min(cmp.Or(max, v.limits.ObjectBytes), v.limits.ObjectBytes))
 		return err
 	})
 	return data, err

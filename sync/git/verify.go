@@ -36,89 +36,82 @@ type Verified struct {
 func (m *Mirrors) Verify(ctx context.Context, r Remote, ref Ref, v Verification) (found []Verified, err error) {
 	err = m.read(ctx, "verify", r, func(g *reading) error {
 		found = nil
-		if v.Mode.Tag() {
-			one, err := g.verifyTag(ref, v)
-			if err != nil {
-				return unverified(err)
+		for _, one := range []struct {
+			wanted bool
+			verify func(Ref, Verification) (Verified, error)
+		}{{v.Mode.Tag(), g.verifyTag}, {v.Mode.Head(), g.verifyCommit}} {
+			if !one.wanted {
+				continue
 			}
-			found = append(found, one)
-		}
-		if v.Mode.Head() {
-			one, err := g.verifyCommit(ref, v)
-			if err != nil {
-				return unverified(err)
+			good, err := one.verify(ref, v)
+			if e, bad := errors.AsType[*signature.Error](err); bad {
+				return &Error{Kind: Unverified, Err: e, Hint: signatureHints[e.Kind]}
 			}
-			found = append(found, one)
+			if err != nil {
+				return err
+			}
+			found = append(found, good)
 		}
 		return nil
 	})
 	return found, err
 }
 
-// unverified is what a signature that is not good means for a caller.
-func unverified(err error) error {
-	e, ok := errors.AsType[*signature.Error](err)
-	if !ok {
-		return err
-	}
-	out := &Error{Kind: Unverified, Err: e}
-	switch e.Kind {
-	case signature.Unsigned:
-		out.Hint = "nothing of it is used; sign it and push it again"
-	case signature.UnknownKey:
-		out.Hint = "add its key to those that may sign, if it is one of yours"
-	}
-	return out
+// signatureHints say what to do about a signature that is not good.
+var signatureHints = map[signature.Kind]string{
+	signature.Unsigned:   "nothing of it is used; sign it and push it again",
+	signature.UnknownKey: "add its key to those that may sign, if it is one of yours",
+}
+
+// wrongSignature is an error of a signature.
+func wrongSignature(kind signature.Kind, format string, args ...any) error {
+	return &signature.Error{Kind: kind, Err: fmt.Errorf(format, args...)}
 }
 
 func (g *reading) verifyCommit(ref Ref, v Verification) (Verified, error) {
-	id, ok := pack.ParseID(ref.Hash)
-	if !ok {
-		return Verified{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a commit", text.Line(ref.Hash, 60))}
+	id, err := parseHash("commit", ref.Hash)
+	if err != nil {
+		return Verified{}, err
 	}
-	data, err := g.store.ReadKind(id, pack.CommitKind, g.limits.ObjectBytes)
+	data, err := g.object(id, pack.CommitKind)
 	if err != nil {
 		return Verified{}, err
 	}
 	what := "commit " + id.String()[:7]
 	s, err := splitSignedCommit(data)
 	if err != nil {
-		return Verified{}, &signature.Error{Kind: signature.Malformed, Err: fmt.Errorf("%s %w", what, err)}
+		return Verified{}, wrongSignature(signature.Malformed, "%s %w", what, err)
 	}
 	return s.check(what, v)
 }
 
 func (g *reading) verifyTag(ref Ref, v Verification) (Verified, error) {
-	name, isTag := strings.CutPrefix(ref.Name, "refs/tags/")
+	name, isTag := strings.CutPrefix(ref.Name, tagPrefix)
 	what := "tag " + text.Line(name, 100)
-	wrong := func(kind signature.Kind, format string, args ...any) (Verified, error) {
-		return Verified{}, &signature.Error{Kind: kind, Err: fmt.Errorf(format, args...)}
-	}
 	switch {
 	case !isTag:
-		return wrong(signature.WrongMode, "%s is no tag, and a signed tag is asked for", text.Line(ref.Name, 100))
+		return Verified{}, wrongSignature(signature.WrongMode, "%s is no tag, and a signed tag is asked for", text.Line(ref.Name, 100))
 	case ref.Tag == "":
-		return wrong(signature.WrongMode, "%s is only a name of a commit, which nobody can sign: make it with git tag -s", what)
+		return Verified{}, wrongSignature(signature.WrongMode, "%s is only a name of a commit, which nobody can sign: make it with git tag -s", what)
 	}
-	id, ok := pack.ParseID(ref.Tag)
-	if !ok {
-		return Verified{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the hash of a tag", text.Line(ref.Tag, 60))}
+	id, err := parseHash("tag", ref.Tag)
+	if err != nil {
+		return Verified{}, err
 	}
-	data, err := g.store.ReadKind(id, pack.TagKind, g.limits.ObjectBytes)
+	data, err := g.object(id, pack.TagKind)
 	if err != nil {
 		return Verified{}, err
 	}
 	t, err := splitSignedTag(data)
 	switch {
 	case err != nil:
-		return wrong(signature.Malformed, "%s %w", what, err)
+		return Verified{}, wrongSignature(signature.Malformed, "%s %w", what, err)
 	case t.kind != "commit" || t.object.String() != ref.Hash:
-		return wrong(signature.Malformed, "%s is not one of commit %.7s itself", what, ref.Hash)
+		return Verified{}, wrongSignature(signature.Malformed, "%s is not one of commit %.7s itself", what, ref.Hash)
 	}
 	found, err := t.check(what, v)
-	if err == nil && t.name != name {
-		// A signed tag was given another name: an old release as the newest.
-		return wrong(signature.Bad, "%s was signed as tag %s", what, text.Line(t.name, 100))
+	if err == nil && t.name != name { // a signed tag was given another name: an old release as the newest
+		err = wrongSignature(signature.Bad, "%s was signed as tag %s", what, text.Line(t.name, 100))
 	}
 	return found, err
 }
@@ -156,10 +149,9 @@ func splitSignedCommit(data []byte) (signedObject, error) {
 			after = nil
 		case line[0] == ' ' && inSignature:
 			s.signature = append(s.signature, whole[1:]...)
+		case string(key) == signatureHeader && has && seen:
+			return s, errors.New("has several signatures")
 		case string(key) == signatureHeader && has:
-			if seen {
-				return s, errors.New("has several signatures")
-			}
 			inSignature, seen = true, true
 			s.signature = append(s.signature, value...)
 			if ended {
@@ -250,12 +242,12 @@ func (s signedObject) check(what string, v Verification) (Verified, error) {
 	claim := signature.Claim{Made: s.by.when, Now: v.Now, Principals: v.Principals}
 	if v.OfMaker {
 		if claim.Principals = []string{s.by.mail}; s.by.mail == "" {
-			return Verified{}, &signature.Error{Kind: signature.Principal, Err: fmt.Errorf("%s does not say by one mail address who made it", what)}
+			return Verified{}, wrongSignature(signature.Principal, "%s does not say by one mail address who made it", what)
 		}
 	}
 	signer, err := v.Keys.Verify(s.text, s.signature, claim)
 	if e, ok := errors.AsType[*signature.Error](err); ok {
-		return Verified{}, &signature.Error{Kind: e.Kind, Err: fmt.Errorf("%s %w", what, e.Err)}
+		err = wrongSignature(e.Kind, "%s %w", what, e.Err)
 	}
 	return Verified{Object: what, Signer: signer}, err
 }

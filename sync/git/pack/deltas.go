@@ -22,23 +22,21 @@ const maxChain = 4095
 // resolver computes the names of the deltas of a spooled pack by making each of
 // them once, base before delta, depth first.
 type resolver struct {
-	ctx     context.Context
-	pack    *incoming
-	spool   *packfile.Scanner
-	limits  Limits
-	outside *Store // has bases that the pack leaves out; nil for none
+	*incoming
+	ctx    context.Context // run-scope: of the one Resolve
+	spool  *packfile.Scanner
+	limits Limits
 
 	byBase  []int32        // ofs-deltas, sorted by base
 	waiting map[ID][]int32 // ref-deltas by the name of their base
-	path    []*link        // from an object that is no delta to the present one
-	thin    []Object       // objects from outside that deltas build on
-	made    int64          // bytes made so far, repetitions included
-	done    int            // deltas resolved
+	left    int            // deltas that are not made yet
+	work    int64          // bytes made so far, repetitions included
 }
 
 // link is one object of a chain.
 type link struct {
 	base  *link // nil for an object that is no delta
+	depth int   // links before it
 	entry int32 // -1 for an object from outside the pack
 	kind  Kind
 	data  []byte // nil when dropped
@@ -48,16 +46,15 @@ type link struct {
 // the objects of old that a thin pack builds on, so that the pack can be read by itself.
 // old is nil for none. Errors wrap ErrBadPack or ErrIncomplete, or are *TooLargeError.
 func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
-	r := &resolver{ctx: ctx, pack: s.incoming, spool: packfile.NewScanner(s.file), limits: l, outside: old, waiting: map[ID][]int32{}}
-	deltas := len(s.bases)
+	r := &resolver{incoming: s.incoming, ctx: ctx, spool: packfile.NewScanner(s.file), limits: l, waiting: map[ID][]int32{}}
 	for i, e := range s.entries {
 		if base, named := s.bases[int32(i)]; named {
 			r.waiting[base] = append(r.waiting[base], int32(i))
 		} else if e.delta {
 			r.byBase = append(r.byBase, int32(i))
-			deltas++
 		}
 	}
+	r.left = len(s.bases) + len(r.byBase)
 	slices.SortStableFunc(r.byBase, func(a, b int32) int { return cmp.Compare(s.entries[a].base, s.entries[b].base) })
 	for i, e := range s.entries {
 		if !e.delta {
@@ -66,39 +63,28 @@ func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
 			}
 		}
 	}
-	if err := r.fromOutside(); err != nil {
-		return err
-	}
-	if r.done != deltas {
-		blame := ErrBadPack
-		if old != nil {
-			blame = ErrIncomplete // the mirror may have had them: a clone shows it
-		}
-		return fmt.Errorf("%w: %d deltas build on objects that were not sent", blame, deltas-r.done)
-	}
-	return s.complete(r.thin)
-}
-
-// fromOutside resolves what waits for objects that the pack does not hold.
-func (r *resolver) fromOutside() error {
-	if r.outside == nil {
-		return nil
-	}
-	names := slices.SortedFunc(maps.Keys(r.waiting), func(a, b ID) int { return slices.Compare(a[:], b[:]) })
-	for _, id := range names {
-		if r.waiting[id] == nil {
+	var thin []Object // from outside
+	for _, id := range slices.SortedFunc(maps.Keys(r.waiting), func(a, b ID) int { return slices.Compare(a[:], b[:]) }) {
+		if old == nil || r.waiting[id] == nil {
 			continue
 		}
-		k, data, err := r.outside.Read(id, r.limits.ObjectBytes)
+		k, data, err := old.Read(id, l.ObjectBytes)
 		if err != nil {
 			continue // it may yet be made by another delta of this pack
 		}
-		r.thin = append(r.thin, Object{id, k, data})
+		thin = append(thin, Object{id, k, data})
 		if err := r.descend(&link{entry: -1, kind: k, data: data}, id); err != nil {
 			return err
 		}
 	}
-	return nil
+	if r.left > 0 {
+		blame := ErrBadPack
+		if old != nil {
+			blame = ErrIncomplete // the mirror may have had them: a clone shows it
+		}
+		return fmt.Errorf("%w: %d deltas build on objects that were not sent", blame, r.left)
+	}
+	return s.complete(thin)
 }
 
 // takeDeltas takes the deltas that build on an object; each is given out once. Those that
@@ -113,7 +99,7 @@ func (r *resolver) takeDeltas(entry int32, id ID) []int32 {
 // near returns the deltas that name an entry by its distance.
 func (r *resolver) near(entry int32) []int32 {
 	find := func(base int32) int {
-		at, _ := slices.BinarySearchFunc(r.byBase, base, func(i, base int32) int { return cmp.Compare(r.pack.entries[i].base, base) })
+		at, _ := slices.BinarySearchFunc(r.byBase, base, func(i, base int32) int { return cmp.Compare(r.entries[i].base, base) })
 		return at
 	}
 	return r.byBase[find(entry):find(entry+1)]
@@ -122,35 +108,34 @@ func (r *resolver) near(entry int32) []int32 {
 // descend makes all deltas that build on an object, and those that build on them.
 func (r *resolver) descend(l *link, id ID) error {
 	deltas := r.takeDeltas(l.entry, id)
-	if len(deltas) == 0 {
-		return nil
-	}
-	if len(r.path) >= maxChain {
+	if len(deltas) > 0 && l.depth >= maxChain {
 		return fmt.Errorf("%w: a chain of more than %d deltas", ErrBadPack, maxChain)
 	}
-	r.path = append(r.path, l)
-	defer func() { r.path = r.path[:len(r.path)-1] }()
 	for i, at := range deltas {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		base, err := r.content(l)
-		if err != nil {
+		var err error
+		if l.data, err = r.content(l); err != nil {
 			return err
 		}
-		next := &link{base: l, entry: at, kind: l.kind}
-		if next.data, err = r.apply(at, base); err != nil {
+		next := &link{base: l, depth: l.depth + 1, entry: at, kind: l.kind}
+		if next.data, err = r.content(next); err != nil {
 			return err
 		}
-		if l.entry >= 0 {
-			if l.data = base; i == len(deltas)-1 {
+		if i == len(deltas)-1 && l.entry >= 0 {
+			l.data = nil
+		}
+		e := &r.entries[at]
+		e.kind, e.id = next.kind, IDOf(next.kind, next.data)
+		r.left--
+		held := len(next.data) // what is nearest to the end of the chain is kept
+		for l := l; l != nil; l = l.base {
+			if held += len(l.data); held > heldBytes && l.entry >= 0 {
+				held -= len(l.data)
 				l.data = nil
 			}
 		}
-		e := &r.pack.entries[at]
-		e.kind, e.id = next.kind, IDOf(next.kind, next.data)
-		r.done++
-		r.drop(len(next.data))
 		if err := r.descend(next, e.id); err != nil {
 			return err
 		}
@@ -158,45 +143,17 @@ func (r *resolver) descend(l *link, id ID) error {
 	return nil
 }
 
-// drop forgets contents from the bottom of the path up until little is held.
-func (r *resolver) drop(held int) {
-	for _, l := range slices.Backward(r.path) {
-		if held += len(l.data); held > heldBytes && l.entry >= 0 {
-			held -= len(l.data)
-			l.data = nil
+// content returns an object of a chain, making it again when it was dropped.
+func (r *resolver) content(l *link) (base []byte, err error) {
+	if l.data != nil {
+		return l.data, nil
+	}
+	if l.base != nil {
+		if base, err = r.content(l.base); err != nil {
+			return nil, err
 		}
 	}
-}
-
-// content returns an object of the path, making it again when it was dropped.
-func (r *resolver) content(l *link) ([]byte, error) {
-	switch {
-	case l.data != nil:
-		return l.data, nil
-	case l.base == nil:
-		return r.inflate(l.entry)
-	}
-	base, err := r.content(l.base)
-	if err != nil {
-		return nil, err
-	}
-	return r.apply(l.entry, base)
-}
-
-func (r *resolver) apply(at int32, base []byte) ([]byte, error) {
-	delta, err := r.inflate(at)
-	if err != nil {
-		return nil, err
-	}
-	data, err := applyDelta(base, delta)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
-	}
-	return data, r.count(int64(len(data)))
-}
-
-func (r *resolver) inflate(at int32) ([]byte, error) {
-	e := &r.pack.entries[at]
+	e := &r.entries[l.entry]
 	if err := r.count(e.size); err != nil {
 		return nil, err
 	}
@@ -204,15 +161,23 @@ func (r *resolver) inflate(at int32) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inflate(r.spool, h)
+	stored, err := inflate(r.spool, h)
+	if err != nil || l.base == nil {
+		return stored, err
+	}
+	data, err := packfile.PatchDelta(base, stored)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
+	}
+	return data, r.count(int64(len(data)))
 }
 
 // count holds the work against the limit: a small pack can describe a great
 // many large objects.
 func (r *resolver) count(n int64) error {
-	r.made += n
-	if limit := 2 * r.limits.InflatedBytes; r.made > limit {
-		return &giterr.TooLargeError{What: "work of resolving deltas", Size: r.made, Limit: limit}
+	r.work += n
+	if limit := 2 * r.limits.InflatedBytes; r.work > limit {
+		return &giterr.TooLargeError{What: "work of resolving deltas", Size: r.work, Limit: limit}
 	}
 	return nil
 }

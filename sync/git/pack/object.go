@@ -8,8 +8,9 @@ package pack
 
 import (
 	"bytes"
-	"cmp"
+	"encoding/binary"
 	"errors"
+	"math"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
@@ -83,70 +84,10 @@ const deltaHead = 20
 
 // deltaSize is the size of the object that a delta makes, from the head of the delta.
 func deltaSize(delta []byte) (int64, error) {
-	_, rest, ok := varint(delta)
-	size, _, ok2 := varint(rest)
-	if !ok || !ok2 {
+	_, n := binary.Uvarint(delta)
+	size, m := binary.Uvarint(delta[max(n, 0):])
+	if n <= 0 || m <= 0 || size > math.MaxInt64 {
 		return 0, errDelta
 	}
-	return size, nil
-}
-
-// varint reads a little-endian base-128 number below 2^56.
-func varint(b []byte) (v int64, rest []byte, ok bool) {
-	for i := 0; i < len(b) && i < 8; i++ {
-		v |= int64(b[i]&0x7f) << (7 * i)
-		if b[i]&0x80 == 0 {
-			return v, b[i+1:], true
-		}
-	}
-	return 0, nil, false
-}
-
-// applyDelta makes the object that a delta describes from its base. The caller has held
-// the size that the delta announces against a limit.
-func applyDelta(base, delta []byte) ([]byte, error) {
-	baseSize, ops, ok := varint(delta)
-	size, ops, ok2 := varint(ops)
-	if !ok || !ok2 || baseSize != int64(len(base)) {
-		return nil, errDelta
-	}
-	out := make([]byte, 0, size)
-	for len(ops) > 0 {
-		op := ops[0]
-		ops = ops[1:]
-		if op == 0 {
-			return nil, errDelta
-		}
-		from := ops // bytes of the delta itself
-		at, n := int64(0), int64(op)
-		if op&0x80 != 0 { // bytes of the base
-			from, at, n = base, 0, 0
-			for i := range 7 {
-				if op&(1<<i) == 0 {
-					continue
-				}
-				if len(ops) == 0 {
-					return nil, errDelta
-				}
-				if i < 4 {
-					at |= int64(ops[0]) << (8 * i)
-				} else {
-					n |= int64(ops[0]) << (8 * (i - 4))
-				}
-				ops = ops[1:]
-			}
-			n = cmp.Or(n, 0x10000)
-		}
-		if at+n > int64(len(from)) || int64(len(out))+n > size {
-			return nil, errDelta
-		}
-		out = append(out, from[at:at+n]...)
-		if op&0x80 == 0 {
-			ops = ops[n:]
-		}
-	}
-	if int64(len(out)) != size {
-		return nil, errDelta
-	}
-	return out, nil
+	return int64(size), nil
 }

@@ -15,8 +15,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
 // samplePack is a pack that git made, with deltas.
@@ -268,23 +266,6 @@ func FuzzReadPack(f *testing.F) {
 			if e.id.IsZero() || e.kind > TagKind || e.result > l.ObjectBytes {
 				t.Fatalf("entry %+v", e)
 			}
-		}
-	})
-}
-
-// FuzzApplyDelta compares applyDelta with go-git's.
-func FuzzApplyDelta(f *testing.F) {
-	f.Add([]byte("hello world"), []byte{11, 5, 0x90, 5})
-	f.Add([]byte("hello world"), []byte{11, 8, 0x91, 6, 5, 3, 'a', 'b', 'c'})
-	f.Fuzz(func(t *testing.T, base, delta []byte) {
-		size, err := deltaSize(delta)
-		if len(base) == 0 || err != nil || size > 1<<16 { // go-git has no deltas against nothing
-			return
-		}
-		ours, oerr := applyDelta(base, delta)
-		theirs, terr := packfile.PatchDelta(base, delta)
-		if (oerr == nil) != (terr == nil) || !bytes.Equal(ours, theirs) {
-			t.Fatalf("ours %q %v, theirs %q %v", ours, oerr, theirs, terr)
 		}
 	})
 }

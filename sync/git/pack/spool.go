@@ -10,8 +10,10 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing/hash"
 )
@@ -120,6 +122,49 @@ func (s *Spooled) WriteIndex(dir string) error {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
+}
+
+// Layout of a version 2 pack index: magic and version, 256 running counts by
+// first byte, names, checksums, 31-bit offsets, 63-bit offsets, two trailers.
+const idxMagic = "\xfftOc\x00\x00\x00\x02"
+
+// writeIndex writes the index of a pack whose trailer is sum. It sorts entries.
+// Objects that are in the pack twice are listed twice, as git does.
+func writeIndex(w io.Writer, entries []entry, sum ID) error {
+	slices.SortFunc(entries, func(a, b entry) int { return bytes.Compare(a.id[:], b.id[:]) })
+	h := newSum()
+	out := bufio.NewWriterSize(io.MultiWriter(w, h), 64<<10)
+	put := func(v uint32) { out.Write(binary.BigEndian.AppendUint32(out.AvailableBuffer(), v)) }
+	out.WriteString(idxMagic)
+	at := 0
+	for first := range 256 {
+		for at < len(entries) && int(entries[at].id[0]) <= first {
+			at++
+		}
+		put(uint32(at))
+	}
+	for i := range entries {
+		out.Write(entries[i].id[:])
+	}
+	for i := range entries {
+		put(entries[i].crc)
+	}
+	var large []byte
+	for i := range entries {
+		if at := entries[i].offset; at > math.MaxInt32 {
+			put(1<<31 | uint32(len(large)/8))
+			large = binary.BigEndian.AppendUint64(large, uint64(at))
+		} else {
+			put(uint32(at))
+		}
+	}
+	out.Write(large)
+	out.Write(sum[:])
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	_, err := w.Write(h.Sum(nil))
+	return err
 }
 
 // Publish makes the pack durable and gives pack and index their names.

@@ -16,6 +16,7 @@ import (
 
 	"limpet/sync/git/giterr"
 
+	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/idxfile"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
@@ -129,36 +130,36 @@ func (s *Store) Bytes() (n int64) {
 }
 
 // Has reports whether an object is there, without reading it.
-func (s *Store) Has(id ID) (bool, error) {
-	_, err := s.find(id)
-	if errors.Is(err, ErrMissing) {
-		return false, nil
-	}
-	return err == nil, err
+func (s *Store) Has(id ID) bool {
+	return slices.ContainsFunc(s.Packs, func(p *pack) bool {
+		there, _ := p.idx.Contains(id) // it is in memory
+		return there
+	})
 }
 
-func (s *Store) find(id ID) (*pack, error) {
+// find locks the pack that has an object, for its scanner, and returns the offset in it.
+func (s *Store) find(id ID) (*pack, int64, error) {
 	for _, p := range s.Packs {
-		if there, err := p.idx.Contains(id); err != nil || there {
-			return p, err
+		at, err := p.idx.FindOffset(id)
+		switch {
+		case err == nil:
+			p.mu.Lock()
+			return p, at, nil
+		case !errors.Is(err, plumbing.ErrObjectNotFound):
+			return nil, 0, p.damaged(err)
 		}
 	}
-	return nil, fmt.Errorf("%w: %s", ErrMissing, id)
+	return nil, 0, fmt.Errorf("%w: %s", ErrMissing, id)
 }
 
 // Read returns an object of at most limit bytes and its kind. The bytes are the
 // caller's. Errors wrap ErrMissing or ErrDamaged, or are *TooLargeError.
 func (s *Store) Read(id ID, limit int64) (Kind, []byte, error) {
-	p, err := s.find(id)
+	p, at, err := s.find(id)
 	if err != nil {
 		return 0, nil, err
 	}
-	p.mu.Lock()
 	defer p.mu.Unlock()
-	at, err := p.idx.FindOffset(id)
-	if err != nil {
-		return 0, nil, p.damaged(err)
-	}
 	k, data, err := s.read(p, at, min(limit, s.Limit), 0)
 	if err != nil {
 		return 0, nil, fmt.Errorf("object %s: %w", id, p.damaged(err))
@@ -219,7 +220,7 @@ func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, err
 		}
 		s.cache.put(key, k, data)
 	}
-	data, err = applyDelta(data, content)
+	data, err = packfile.PatchDelta(data, content)
 	return k, data, err
 }
 
@@ -263,16 +264,11 @@ func (s *Store) History(ctx context.Context, tip ID, visit func(ID) bool) (n int
 
 // Size is the size of an object, for which nothing but the head of a delta is inflated.
 func (s *Store) Size(id ID) (int64, error) {
-	p, err := s.find(id)
+	p, at, err := s.find(id)
 	if err != nil {
 		return 0, err
 	}
-	p.mu.Lock()
 	defer p.mu.Unlock()
-	at, err := p.idx.FindOffset(id)
-	if err != nil {
-		return 0, p.damaged(err)
-	}
 	h, err := p.scanner.SeekObjectHeader(at)
 	if err != nil {
 		return 0, p.damaged(err)

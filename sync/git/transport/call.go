@@ -72,16 +72,16 @@ type Target struct {
 	URL           string
 	Creds         *auth.Credentials // nil = none
 	AllowInsecure bool              // credentials may go over plain http
-	Limits        pack.Limits
+	Limits        pack.Limits       // zero fields take those of the Options
 }
 
 // Begin checks the target and starts the clock. end must follow.
 func (t *Client) Begin(ctx context.Context, op string, at Target) (*Call, error) {
-	c := &Call{client: t, op: op, Target: at, Limits: at.Limits, caller: ctx, started: time.Now(), redact: redactor(at.Creds)}
-	c.TimeLimit = t.options.Whole
+	c := &Call{client: t, op: op, Target: at, Limits: at.Limits.Or(t.Options.Limits), caller: ctx, started: time.Now(),
+		redact: redactor(at.Creds), TimeLimit: t.Options.Whole}
 	c.Ctx, c.cancel = context.WithCancelCause(ctx)
-	c.watchdog = time.AfterFunc(t.options.Stall, func() { c.cancel(errStalled) })
-	c.whole = time.AfterFunc(t.options.Whole, func() { c.cancel(errLong) })
+	c.watchdog = time.AfterFunc(t.Options.Stall, func() { c.cancel(errStalled) })
+	c.whole = time.AfterFunc(t.Options.Whole, func() { c.cancel(errLong) })
 	c.whole.Stop()
 	c.stopWatchdog()
 	c.SetBudget("answer", 0)
@@ -127,7 +127,7 @@ const leastProgress = 60
 func (c *Call) startWatchdog() {
 	c.watching.Store(true)
 	c.trickle.Store(0)
-	c.watchdog.Reset(c.client.options.Stall)
+	c.watchdog.Reset(c.client.Options.Stall)
 }
 
 func (c *Call) stopWatchdog() {
@@ -177,7 +177,7 @@ func (c *Call) count(n int) error {
 func (c *Call) progress(n int) {
 	if c.watching.Load() && c.trickle.Add(int64(n)) >= leastProgress {
 		c.trickle.Store(0)
-		c.watchdog.Reset(c.client.options.Stall)
+		c.watchdog.Reset(c.client.Options.Stall)
 	}
 }
 
@@ -243,7 +243,7 @@ func (t *Client) localAllowed(path string) bool {
 	if err != nil {
 		real = filepath.Clean(path)
 	}
-	for _, dir := range t.options.AllowLocal {
+	for _, dir := range t.Options.AllowLocal {
 		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 			dir = resolved
 		}
@@ -277,7 +277,7 @@ func (c *Call) ClearProblem() { c.found.Store(nil) }
 
 // CheckHost refuses a host that must not be asked.
 func (c *Call) CheckHost(host string) error {
-	if err := c.client.options.Guard.Host(host); err != nil {
+	if err := c.client.Options.Guard.Host(host); err != nil {
 		return giterr.Wrap(giterr.Refused, err, guardHint)
 	}
 	return nil
@@ -320,16 +320,16 @@ func (c *Call) Classify(err error) *giterr.Error {
 		return giterr.Wrap(giterr.TooLarge, large, "the limits protect this host; make the repository or the file smaller")
 	}
 	if errors.Is(context.Cause(c.Ctx), errStalled) {
-		return giterr.Wrap(giterr.Timeout, fmt.Errorf("%w for %s", errStalled, c.client.options.Stall), "")
+		return giterr.Wrap(giterr.Timeout, fmt.Errorf("%w for %s", errStalled, c.client.Options.Stall), "")
 	}
 	if errors.Is(context.Cause(c.Ctx), errLongList) {
-		return giterr.Wrap(giterr.Timeout, fmt.Errorf("%w %v", errLongList, c.client.options.Refs),
+		return giterr.Wrap(giterr.Timeout, fmt.Errorf("%w %v", errLongList, c.client.Options.Refs),
 			"the host is slow, or the repository has very many refs")
 	}
 	if errors.Is(context.Cause(c.Ctx), errLong) {
 		return giterr.Wrap(giterr.Timeout, fmt.Errorf("%w %s, with %d KiB received", errLong, max(c.TimeLimit, 0).Round(time.Millisecond),
 			c.received.Load()>>10), fmt.Sprintf(
-			"the link is slow, or the repository is large: --git-timeout, which is %s for all servers together", c.client.options.Whole))
+			"the link is slow, or the repository is large: --git-timeout, which is %s for all servers together", c.client.Options.Whole))
 	}
 	if cerr := c.caller.Err(); cerr != nil {
 		cause := context.Cause(c.caller)

@@ -194,9 +194,9 @@ func connectionLost(err error) bool {
 func classifyDisk(c *Call, err error) *giterr.Error {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return giterr.Wrap(giterr.Unknown, err, "the disk of "+c.client.options.Dir+" is full")
+		return giterr.Wrap(giterr.Unknown, err, "the disk of "+c.client.dir+" is full")
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return giterr.Wrap(giterr.Unknown, err, "make "+c.client.options.Dir+" writable")
+		return giterr.Wrap(giterr.Unknown, err, "make "+c.client.dir+" writable")
 	}
 	return nil
 }

@@ -1,29 +1,37 @@
 package transport
 
 import (
+	"cmp"
 	"log/slog"
 	"net/http"
 	"sync"
 	"time"
 
+	"limpet/sync/git/pack"
 	"limpet/sync/netx"
 )
 
-// Options of newClient.
+// Options say whom a Client asks, and for how long.
 type Options struct {
-	Dir        string        // for temporary files
 	AllowLocal []string      // directories under which a URL may be a local path; none by default
+	Limits     pack.Limits   // defaults for remotes; zero fields take pack.DefaultLimits
 	PerHost    int           // requests at one host at a time; 0 = 2
+	Pause      time.Duration // first pause of a server that did not answer, where there are fallbacks; 0 = 15 s
 	Stall      time.Duration // longest silence of a server within a request; 0 = 2 minutes
 	Refs       time.Duration // longest list of refs, with the connection before it; 0 = 5 minutes
-	Whole      time.Duration // longest time of one call, from its first turn at a host
+	Whole      time.Duration // longest time of one call at all servers together, from its first turn at each; 0 = DefaultWhole
 	Guard      netx.Guard    // checks each address that is dialled
-	Logger     *slog.Logger
+	Logger     *slog.Logger  // nil = discard
 }
+
+// DefaultWhole ends a call before a job of the default length ends, so that the error
+// says what took so long.
+const DefaultWhole = 15 * time.Minute
 
 // Client asks Git servers. It is safe for concurrent use.
 type Client struct {
-	options Options
+	dir     string  // for temporary files
+	Options Options // with defaults
 	asked   netx.CertificateRequests
 
 	mu             sync.Mutex               // guards all below; never held while something waits
@@ -32,18 +40,16 @@ type Client struct {
 	clients        map[string]*http.Client  // by auth.Credentials.Line
 }
 
-// New makes a client; zero options take their defaults.
-func New(o Options) *Client {
-	if o.PerHost <= 0 {
-		o.PerHost = 2
-	}
-	if o.Refs <= 0 {
-		o.Refs = listTime
-	}
-	if o.Stall <= 0 {
-		o.Stall = 2 * time.Minute
-	}
-	return &Client{options: o, hosts: map[string]chan struct{}{}, throttledUntil: map[string]time.Time{}, clients: map[string]*http.Client{}}
+// New makes a client that has its temporary files in dir; zero options take their defaults.
+func New(dir string, o Options) *Client {
+	o.Limits = o.Limits.Or(pack.DefaultLimits)
+	o.PerHost = cmp.Or(o.PerHost, 2)
+	o.Pause = cmp.Or(o.Pause, 15*time.Second)
+	o.Stall = cmp.Or(o.Stall, 2*time.Minute)
+	o.Refs = cmp.Or(o.Refs, listTime)
+	o.Whole = cmp.Or(max(o.Whole, 0), DefaultWhole)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return &Client{dir: dir, Options: o, hosts: map[string]chan struct{}{}, throttledUntil: map[string]time.Time{}, clients: map[string]*http.Client{}}
 }
 
 // CloseIdle closes idle connections.

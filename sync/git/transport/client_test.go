@@ -16,7 +16,7 @@ import (
 // TestGateOpens: after the time that the host has asked for, at most an hour.
 func TestGateOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(Options{Stall: time.Minute, Whole: 24 * time.Hour, PerHost: 1})
+		m := New("", Options{Stall: time.Minute, Whole: 24 * time.Hour, PerHost: 1})
 		c := gittest.Must[*Call](t)(m.Begin(t.Context(), "fetch", Target{URL: "https://git.example.com/x"}))
 		defer c.End()
 		for wait, real := range map[time.Duration]time.Duration{time.Minute: time.Minute, 24 * time.Hour: time.Hour} {
@@ -36,7 +36,7 @@ func TestGateOpens(t *testing.T) {
 func TestTrickle(t *testing.T) {
 	for every, stalls := range map[time.Duration]bool{time.Minute: true, 10 * time.Second: true, time.Second: false} {
 		synctest.Test(t, func(t *testing.T) {
-			m := New(Options{Stall: 2 * time.Minute, Whole: 24 * time.Hour, PerHost: 1})
+			m := New("", Options{Stall: 2 * time.Minute, Whole: 24 * time.Hour, PerHost: 1})
 			c := gittest.Must[*Call](t)(m.Begin(t.Context(), "fetch", Target{URL: "https://git.example.com/x"}))
 			defer c.End()
 			c.SetBudget("pack", 1<<20)
@@ -57,7 +57,7 @@ func TestTrickle(t *testing.T) {
 // other request waiting.
 func TestSilenceEndsWithTheVisit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(Options{Stall: time.Minute, Whole: 24 * time.Hour, PerHost: 1})
+		m := New("", Options{Stall: time.Minute, Whole: 24 * time.Hour, PerHost: 1})
 		c := gittest.Must[*Call](t)(m.Begin(t.Context(), "fetch", Target{URL: "https://git.example.com/x"}))
 		defer c.End()
 		leave := gittest.Must[func()](t)(c.Visit())
@@ -94,7 +94,7 @@ func (s slowly) Write(p []byte) (int, error) {
 func TestPushIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stall = time.Minute
-		m := New(Options{Stall: stall, Whole: 24 * time.Hour})
+		m := New("", Options{Stall: stall, Whole: 24 * time.Hour})
 		for name, carry := range map[string]func(c *Call, link slowly) error{
 			"http": func(c *Call, link slowly) error {
 				_, err := io.CopyN(io.Discard, sentBody{io.NopCloser(link), c}, 5000)

@@ -59,7 +59,7 @@ func (c *Call) visit(host string) (leave func(), err error) {
 	c.client.mu.Lock()
 	tokens, ok := c.client.hosts[host]
 	if !ok {
-		tokens = make(chan struct{}, c.client.options.PerHost)
+		tokens = make(chan struct{}, c.client.Options.PerHost)
 		c.client.hosts[host] = tokens
 	}
 	c.client.mu.Unlock()

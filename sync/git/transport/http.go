@@ -84,7 +84,7 @@ func (t *Client) httpClient(c *auth.Credentials) (*http.Client, error) {
 	if err != nil {
 		return nil, giterr.Wrap(giterr.Auth, err, "")
 	}
-	base := t.options.Guard.Transport(config, c.GetProxy())
+	base := t.Options.Guard.Transport(config, c.GetProxy())
 	base.ForceAttemptHTTP2, base.MaxIdleConns, base.MaxIdleConnsPerHost, base.IdleConnTimeout = true, 64, 2, idleConnection
 	client := &http.Client{CheckRedirect: checkRedirect, Transport: wire{base}}
 	if len(t.clients) >= 32 { // certificates rotate; old ones are not asked for again

@@ -34,7 +34,7 @@ func FuzzKnownHosts(f *testing.F) {
 	material := strings.Fields(string(ssh.MarshalAuthorizedKey(key)))[1]
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, known []byte) {
-		c := &Call{client: New(Options{Dir: dir}), Target: Target{Creds: &auth.Credentials{KnownHosts: known}},
+		c := &Call{client: New(dir, Options{}), Target: Target{Creds: &auth.Credentials{KnownHosts: known}},
 			Addr: auth.Address{Scheme: "ssh", Host: "git.example.com", Port: "2222"}, redact: redactor(nil)}
 		config := &ssh.ClientConfig{}
 		if err := c.hostKeys(config); err != nil {
@@ -62,7 +62,7 @@ func TestKnownHostsAreOnlyRead(t *testing.T) {
 	t.Parallel()
 	text := "git.example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl\r\n"
 	creds := &auth.Credentials{KnownHosts: []byte(text)}
-	c := &Call{client: New(Options{Dir: t.TempDir()}), Target: Target{Creds: creds},
+	c := &Call{client: New(t.TempDir(), Options{}), Target: Target{Creds: creds},
 		Addr: auth.Address{Scheme: "ssh", Host: "git.example.com"}}
 	if err := c.hostKeys(&ssh.ClientConfig{}); err != nil {
 		t.Fatal(err)

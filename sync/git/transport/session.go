@@ -64,7 +64,7 @@ type lister interface {
 
 // list opens a session and reads the refs, within the time that a list of them may take.
 func list[S lister](c *Call, dial func() (S, error)) (s S, refs *packp.AdvRefs, err error) {
-	defer c.deadline(c.client.options.Refs, errLongList)()
+	defer c.deadline(c.client.Options.Refs, errLongList)()
 	c.SetBudget("list of refs", c.Limits.RefsBytes)
 	if s, err = dial(); err != nil {
 		return s, nil, err

@@ -53,7 +53,7 @@ func (c *Call) sshSession(command, argument string) (*sshSession, error) {
 	if err != nil {
 		return nil, giterr.Wrap(giterr.Auth, err, "")
 	}
-	raw, err := c.client.options.Guard.Through(c.Ctx, c.Target.Creds.GetProxy(), roots, c.Addr.DialPort())
+	raw, err := c.client.Options.Guard.Through(c.Ctx, c.Target.Creds.GetProxy(), roots, c.Addr.DialPort())
 	if err != nil {
 		return nil, err
 	}
@@ -266,7 +266,7 @@ func (c *Call) hostKeys(config *ssh.ClientConfig) error {
 	check := ssh.HostKeyCallback(func(string, net.Addr, ssh.PublicKey) error { return &xknownhosts.KeyError{} })
 	if len(known) > 0 {
 		// The library reads files only. known_hosts is no secret.
-		f, err := os.CreateTemp(c.client.options.Dir, pack.TempPrefix)
+		f, err := os.CreateTemp(c.client.dir, pack.TempPrefix)
 		if err != nil {
 			return err
 		}
