@@ -30,10 +30,8 @@ const (
 
 // endpoint is where the batch API of a remote is, and what it is asked with.
 type endpoint struct {
-	url    *url.URL
-	header map[string]string // of git-lfs-authenticate
-	until  time.Time         // zero = it has no end
-	of     string            // auth.Address.Key of the server that it belongs to
+	place
+	of string // auth.Address.Key of the server that it belongs to
 }
 
 // action describes where something is, and how it is asked for.
@@ -54,22 +52,17 @@ func (a action) until(now time.Time) time.Time {
 	return at
 }
 
-// place is where one content is.
+// place is where one content is, or the batch API.
 type place struct {
 	url    *url.URL
 	header map[string]string
-	own    bool // it is on the host of the repository and wants its credentials
-	until  time.Time
-	server int // of the Source, which has announced it
+	own    bool      // it is on the host of the repository and wants its credentials
+	until  time.Time // zero = it has no end
+	server int       // of the Source, which has announced it
+	err    error     // instead of all else
 }
 
 func expired(until time.Time) bool { return !until.IsZero() && time.Until(until) < margin }
-
-// places has a place or an error for each object that was asked for.
-type places struct {
-	at   map[string]place
-	errs map[string]error
-}
 
 type batchObject struct {
 	OID           string `json:"oid"`
@@ -84,43 +77,41 @@ type batchObject struct {
 	} `json:"error,omitempty"`
 }
 
-// places asks where the contents are. Every error is an *giterr.Error.
-func (l *Pull) places(ctx context.Context, want []Pointer) (places, error) {
-	var out places
+// places asks where the contents are, by OID. Every error is an *giterr.Error.
+func (l *Pull) places(ctx context.Context, want []Pointer) (out map[string]place, err error) {
 	served, err := l.source.Ask(ctx, opFetch, func(c *transport.Call, own bool) (err error) {
 		out, err = l.ask(c, own, want)
 		return err
 	})
-	for oid, place := range out.at {
+	for oid, place := range out {
 		place.server = served
-		out.at[oid] = place
+		out[oid] = place
 	}
 	return out, err
 }
 
-func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error) {
-	out := places{map[string]place{}, map[string]error{}}
+func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (map[string]place, error) {
 	server, err := l.server(c, home)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	c.RedactValues(server.header)
 	question := map[string]any{"operation": "download", "transfers": []string{"basic"}, "hash_algo": "sha256"}
 	if ref := l.source.Ref(); strings.HasPrefix(ref, "refs/") {
 		question["ref"] = map[string]string{"name": ref}
 	}
-	var objects []batchObject
-	for _, p := range want {
-		objects = append(objects, batchObject{OID: p.OID, Size: p.Size})
+	objects := make([]batchObject, len(want))
+	for i, p := range want {
+		objects[i] = batchObject{OID: p.OID, Size: p.Size}
 	}
 	question["objects"] = objects
 	body, err := json.Marshal(question)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	req, err := http.NewRequestWithContext(c.Ctx, http.MethodPost, server.url.JoinPath("objects", "batch").String(), bytes.NewReader(body))
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	req.Header.Set("Content-Type", mediaType)
 	req.Header.Set("Accept", mediaType)
@@ -128,11 +119,11 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error)
 	own := isOwn(c, server.url)
 	res, leave, err := c.Send(req, server.header, own)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	defer leave()
 	if res.StatusCode != http.StatusOK {
-		return out, refusal(c, res, own && len(server.header) == 0)
+		return nil, refusal(c, res, own && len(server.header) == 0)
 	}
 	var answer struct {
 		Transfer string        `json:"transfer"`
@@ -140,22 +131,22 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error)
 		Objects  []batchObject `json:"objects"`
 	}
 	if transport.Media(res) == "text/html" {
-		return out, giterr.New(giterr.Unreachable, "something else answers in its place: a web page",
+		return nil, giterr.New(giterr.Unreachable, "something else answers in its place: a web page",
 			"log in to the network if it has a sign-on page")
 	}
 	data, err := io.ReadAll(res.Body)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	if err := json.Unmarshal(data, &answer); err != nil {
-		return out, giterr.New(giterr.Protocol, "its answer is not that of a Git LFS server",
+		return nil, giterr.New(giterr.Protocol, "its answer is not that of a Git LFS server",
 			"check that Git LFS is enabled for this repository")
 	}
 	if answer.Transfer != "" && answer.Transfer != "basic" || answer.HashAlgo != "" && answer.HashAlgo != "sha256" {
-		return out, giterr.Wrap(giterr.Protocol, fmt.Errorf("it wants transfer %q with %q, which was not offered",
+		return nil, giterr.Wrap(giterr.Protocol, fmt.Errorf("it wants transfer %q with %q, which was not offered",
 			text.Line(answer.Transfer, 40), text.Line(answer.HashAlgo, 40)), "")
 	}
-	got := make(map[string]batchObject, len(answer.Objects))
+	got, out := map[string]batchObject{}, map[string]place{}
 	for _, o := range answer.Objects {
 		got[o.OID] = o
 	}
@@ -164,10 +155,9 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (places, error)
 		place, err := placeOf(c, p, o, named)
 		if err != nil {
 			err.Err = fmt.Errorf("object %.12s: %w", p.OID, err.Err)
-			out.errs[p.OID] = c.Fail(err)
-			continue
+			place.err = c.Fail(err)
 		}
-		out.at[p.OID] = place
+		out[p.OID] = place
 	}
 	return out, nil
 }
@@ -178,8 +168,8 @@ func placeOf(c *transport.Call, p Pointer, o batchObject, named bool) (place, *g
 	case !named:
 		return place{}, giterr.New(giterr.Protocol, "the answer leaves it out", "")
 	case o.Error != nil:
-		a := meaning(o.Error.Code)
-		return place{}, giterr.New(a.kind, fmt.Sprintf("its Git LFS server %s: %s", a.text, text.Line(o.Error.Message, 200)), a.hint)
+		kind, what, hint := meaning(o.Error.Code)
+		return place{}, giterr.New(kind, fmt.Sprintf("its Git LFS server %s: %s", what, text.Line(o.Error.Message, 200)), hint)
 	case o.Size != p.Size:
 		return place{}, giterr.Wrap(giterr.Corrupt, fmt.Errorf("it has %d bytes there, not %d as its pointer says", o.Size, p.Size), "")
 	case a == nil:

@@ -6,12 +6,11 @@ import (
 	"encoding/hex"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
-
-	"limpet/sync/git/pack"
 )
 
 // The cache of contents from Git LFS: a file per content, below a directory per remote
@@ -29,14 +28,6 @@ type Cache struct{ dir string }
 
 // NewCache is a cache in dir, which need not exist.
 func NewCache(dir string) *Cache { return &Cache{dir: dir} }
-
-// Dir is the directory of the contents of a repository, given the name of that.
-func (m *Cache) Dir(name string) string { return filepath.Join(m.dir, name) }
-
-// temp makes a file that becomes a content, or is removed at the next start.
-func (m *Cache) temp() (*os.File, error) {
-	return os.CreateTemp(filepath.Dir(m.dir), pack.TempPrefix)
-}
 
 // holds reports whether a content is in the cache and is what it should be.
 func (m *Cache) holds(ctx context.Context, path string, p Pointer) bool {
@@ -66,33 +57,22 @@ const spared = 8
 
 // trim deletes what was used longest ago, until the cache has at most bound bytes or the rest is in use.
 func (m *Cache) trim(bound int64) {
-	type item struct {
-		path string
-		size int64
-		used time.Time
-	}
-	var items []item
+	paths, _ := filepath.Glob(filepath.Join(m.dir, "*", "*")) // fails for a malformed pattern only
+	infos := map[string]fs.FileInfo{}
 	var sum int64
-	err := filepath.WalkDir(m.dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
-			return nil // it may be gone
-		}
-		if info, err := e.Info(); err == nil {
-			items = append(items, item{path, info.Size(), info.ModTime()})
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil { // else it has gone
+			infos[path] = info
 			sum += info.Size()
 		}
-		return nil
-	})
-	if err != nil {
-		return
 	}
-	slices.SortFunc(items, func(a, b item) int { return a.used.Compare(b.used) })
-	for _, it := range items {
-		if sum <= bound || time.Since(it.used) < inUse && sum <= spared*bound {
+	byUse := func(a, b string) int { return infos[a].ModTime().Compare(infos[b].ModTime()) }
+	for _, path := range slices.SortedFunc(maps.Keys(infos), byUse) {
+		if sum <= bound || time.Since(infos[path].ModTime()) < inUse && sum <= spared*bound {
 			return
 		}
-		if os.Remove(it.path) == nil {
-			sum -= it.size
+		if os.Remove(path) == nil {
+			sum -= infos[path].Size()
 		}
 	}
 }

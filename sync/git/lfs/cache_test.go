@@ -12,7 +12,7 @@ func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	c := NewCache(filepath.Join(t.TempDir(), "lfs"))
 	add := func(oid string, age time.Duration) string {
-		path := filepath.Join(c.Dir("site"), oid)
+		path := filepath.Join(c.dir, "site", oid)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"limpet/sync/git/giterr"
+	"limpet/sync/git/pack"
 	"limpet/sync/git/transport"
 	"limpet/sync/netx"
 	"limpet/sync/text"
@@ -80,17 +81,14 @@ func (l *Pull) take(c *transport.Call, p Pointer, at place, res *http.Response) 
 		}
 		return err
 	}
-	f, err := l.cache.temp()
+	f, err := os.CreateTemp(filepath.Dir(l.cache.dir), pack.TempPrefix) // removed at the next start
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
 	h := sha256.New()
 	n, err := io.Copy(io.MultiWriter(f, h), res.Body)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	if sum := hex.EncodeToString(h.Sum(nil)); n != p.Size || sum != p.OID {
@@ -120,31 +118,26 @@ func refusal(c *transport.Call, res *http.Response, ours bool) error {
 	if code == http.StatusBadRequest && certificate != "" { // what nginx answers
 		return giterr.New(giterr.Auth, "its Git LFS server answers 400 Bad Request"+said, certificate)
 	}
-	a := meaning(code)
-	e := giterr.New(a.kind, fmt.Sprintf("its Git LFS server %s%s", a.text, said), a.hint)
-	if e.RetryAfter = after; a.kind == giterr.Auth && certificate != "" {
-		e.Hint += "; " + certificate
+	kind, what, hint := meaning(code)
+	if kind == giterr.Auth && certificate != "" {
+		hint += "; " + certificate
 	}
-	return e
+	return &giterr.Error{Kind: kind, Err: errors.New("its Git LFS server " + what + said), Hint: hint, RetryAfter: after}
 }
 
-// answer is what a number of HTTP means, of a request or of one object.
-type answer struct {
-	kind       giterr.Kind
-	text, hint string
-}
-
-func meaning(code int) answer {
+// meaning is what a number of HTTP means, of a request or of one object.
+func meaning(code int) (kind giterr.Kind, what, hint string) {
+	what = fmt.Sprintf("answers %d %s", code, http.StatusText(code))
 	switch {
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return answer{giterr.Auth, "refuses these credentials", "check that the token is valid and may read this repository"}
+		return giterr.Auth, "refuses these credentials", "check that the token is valid and may read this repository"
 	case code == http.StatusNotFound, code == http.StatusGone:
-		return answer{giterr.NotFound, "does not have it, or not for these credentials",
-			"push it from where it was committed: git lfs push --all origin; or enable Git LFS on the host"}
+		return giterr.NotFound, "does not have it, or not for these credentials",
+			"push it from where it was committed: git lfs push --all origin; or enable Git LFS on the host"
 	case code == http.StatusTooManyRequests, code == 509:
-		return answer{giterr.Throttled, "gets too many requests", "it is asked again later"}
+		return giterr.Throttled, "gets too many requests", "it is asked again later"
 	case code >= 500 && code != http.StatusNotImplemented:
-		return answer{giterr.Unreachable, fmt.Sprintf("answers %d %s", code, http.StatusText(code)), "it is asked again later"}
+		return giterr.Unreachable, what, "it is asked again later"
 	}
-	return answer{giterr.Protocol, fmt.Sprintf("answers %d %s", code, http.StatusText(code)), "check that Git LFS is enabled for this repository"}
+	return giterr.Protocol, what, "check that Git LFS is enabled for this repository"
 }

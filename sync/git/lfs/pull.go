@@ -10,11 +10,13 @@
 package lfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"limpet/sync/git/giterr"
@@ -50,7 +52,7 @@ type Pull struct {
 
 	mu    sync.Mutex       // guards all below; no network under it
 	known map[string]error // by oid; nil = it is in the cache
-	api   *endpoint
+	api   endpoint         // zero while it is not known
 }
 
 // atOnce is how many contents are downloaded at a time.
@@ -99,10 +101,10 @@ func (l *Pull) Fetch(ctx context.Context, pointers []Pointer) {
 		}
 		seen[p.OID] = true
 	}
-	for len(want) > 0 && ctx.Err() == nil {
-		n := min(batchSize, len(want))
-		l.fetchBatch(ctx, want[:n])
-		want = want[n:]
+	for batch := range slices.Chunk(want, batchSize) {
+		if ctx.Err() == nil {
+			l.fetchBatch(ctx, batch)
+		}
 	}
 }
 
@@ -113,15 +115,14 @@ func (l *Pull) Open(ctx context.Context, p Pointer) (io.ReadCloser, error) {
 	l.mu.Lock()
 	err, known := l.known[p.OID]
 	l.mu.Unlock()
-	if err == nil && known {
-		f, oerr := os.Open(l.path(p.OID))
-		if oerr == nil {
-			return f, nil
-		}
-		err = oerr
-	}
 	if !known {
 		err = context.Cause(ctx)
+	}
+	if err == nil {
+		var f *os.File
+		if f, err = os.Open(l.path(p.OID)); err == nil {
+			return f, nil
+		}
 	}
 	return nil, l.fail(ctx, err)
 }
@@ -142,17 +143,16 @@ func (l *Pull) accept(ctx context.Context, p Pointer) bool {
 	if known {
 		return false
 	}
-	most := l.source.Limits().LargeBytes
-	if err := l.Fits(p); err != nil {
-		l.setResult(p, l.fail(ctx, err))
-		return false
-	}
-	switch {
-	case l.cache.holds(ctx, l.path(p.OID), p):
+	err := l.Fits(p)
+	if err == nil && l.cache.holds(ctx, l.path(p.OID), p) {
 		l.setResult(p, nil)
 		return false
-	case *l.spent+p.Size > most:
-		l.setResult(p, l.fail(ctx, &giterr.TooLargeError{What: "what a pull takes from Git LFS", Size: *l.spent + p.Size, Limit: most}))
+	}
+	if most := l.source.Limits().LargeBytes; err == nil && *l.spent+p.Size > most {
+		err = &giterr.TooLargeError{What: "what a pull takes from Git LFS", Size: *l.spent + p.Size, Limit: most}
+	}
+	if err != nil {
+		l.setResult(p, l.fail(ctx, err))
 		return false
 	}
 	*l.spent += p.Size
@@ -177,34 +177,29 @@ var errExpired = errors.New("what the answer said of its place is not good any m
 func (l *Pull) fetchBatch(ctx context.Context, want []Pointer) {
 	for _, last := range []bool{false, true} {
 		places, err := l.places(ctx, want)
-		if err != nil {
-			for _, p := range want {
-				l.setResult(p, err)
-			}
-			return
-		}
 		var g errgroup.Group
 		g.SetLimit(atOnce)
 		errs := make([]error, len(want))
 		for i, p := range want {
-			g.Go(func() error {
-				errs[i] = places.errs[p.OID]
-				if errs[i] == nil {
-					errs[i] = l.download(ctx, p, places.at[p.OID])
-				}
-				return nil
-			})
+			at := places[p.OID]
+			if errs[i] = cmp.Or(err, at.err); errs[i] == nil {
+				g.Go(func() error {
+					errs[i] = l.download(ctx, p, at)
+					return nil
+				})
+			}
 		}
 		g.Wait()
 		var again []Pointer
 		for i, p := range want {
 			if errors.Is(errs[i], errExpired) && !last {
 				again = append(again, p)
-				continue
+			} else {
+				l.setResult(p, errs[i])
 			}
-			l.setResult(p, errs[i])
 		}
-		if want = again; len(want) == 0 {
+		want = again
+		if len(want) == 0 {
 			return
 		}
 	}

@@ -16,31 +16,28 @@ import (
 // Where the Git LFS server of a remote is. Source: git-lfs docs/api/server-discovery.md.
 
 // server finds the batch API, once for all requests as long as it is good.
-func (l *Pull) server(c *transport.Call, home bool) (*endpoint, error) {
+func (l *Pull) server(c *transport.Call, home bool) (found endpoint, err error) {
 	l.mu.Lock()
-	known := l.api
+	found = l.api
 	l.mu.Unlock()
-	if known != nil && known.of == c.Addr.Key() && !expired(known.until) {
-		return known, nil
+	if found.of == c.Addr.Key() && !expired(found.until) {
+		return found, nil
 	}
-	found := &endpoint{}
-	var err error
+	found = endpoint{of: c.Addr.Key()}
 	switch c.Addr.Scheme {
 	case "http", "https":
 		found.url, err = l.serverOverHTTP(c, home)
 	case "ssh":
-		found, err = authenticate(c)
+		found.place, err = authenticate(c)
 	default:
 		err = giterr.New(giterr.Refused, "a local repository has no Git LFS server", "use https or ssh")
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.api = found
 	}
-	found.of = c.Addr.Key()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.api = found
-	return found, nil
+	return found, err
 }
 
 func (l *Pull) serverOverHTTP(c *transport.Call, home bool) (*url.URL, error) {
@@ -54,33 +51,32 @@ func (l *Pull) serverOverHTTP(c *transport.Call, home bool) (*url.URL, error) {
 	u, err := url.Parse(named)
 	if err != nil || !isOwn(c, u) || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, giterr.Wrap(giterr.Refused,
-			fmt.Errorf("the .lfsconfig of the repository names the Git LFS server %q, which is not at %s://%s", text.Line(transport.WithoutUserInfo(named), 200), c.Addr.Scheme, c.Addr.HostPort()), "credentials go to the host of the repository only")
+			fmt.Errorf("the .lfsconfig of the repository names the Git LFS server %q, which is not at %s://%s",
+				text.Line(transport.WithoutUserInfo(named), 200), c.Addr.Scheme, c.Addr.HostPort()),
+			"credentials go to the host of the repository only")
 	}
 	return u, nil
 }
 
 // authenticate asks over ssh where the batch API is and what it is asked with.
-func authenticate(c *transport.Call) (*endpoint, error) {
+func authenticate(c *transport.Call) (at place, err error) {
 	leave, err := c.Visit()
 	if err != nil {
-		return nil, err
+		return at, err
 	}
 	defer leave()
 	data, said, err := c.Run("git-lfs-authenticate", "download")
 	if err != nil {
-		return nil, err
+		return at, err
 	}
 	var a action
 	if json.Unmarshal(data, &a) != nil || a.Href == "" {
-		return nil, giterr.Wrap(giterr.Protocol, fmt.Errorf("git-lfs-authenticate over ssh gives no answer: %s", said),
+		return at, giterr.Wrap(giterr.Protocol, fmt.Errorf("git-lfs-authenticate over ssh gives no answer: %s", said),
 			"use https for a repository with Git LFS, or enable it on the server")
 	}
 	c.RedactValues(a.Header)
 	u, err := parseHref(c, a.Href)
-	if err != nil {
-		return nil, err
-	}
-	return &endpoint{url: u, header: a.Header, until: a.until(time.Now())}, nil
+	return place{url: u, header: a.Header, until: a.until(time.Now())}, err
 }
 
 // isOwn reports whether u is at the origin of the remote, which is where credentials go.

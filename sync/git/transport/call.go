@@ -7,6 +7,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -227,9 +228,7 @@ func (c *Call) checkTarget() error {
 	}
 	if creds != nil && creds.Password != "" && creds.Username == "" {
 		filled := *creds
-		if filled.Username = a.User; filled.Username == "" {
-			filled.Username = "git"
-		}
+		filled.Username = cmp.Or(a.User, "git")
 		c.Target.Creds = &filled
 		c.redact = redactor(&filled)
 	}
@@ -288,13 +287,12 @@ func (c *Call) Fail(err error) error {
 	if err == nil {
 		return nil
 	}
-	var e *giterr.Error
-	if known, ok := errors.AsType[*giterr.Error](err); ok {
-		own := *known
-		e = &own
-	} else {
-		e = c.Classify(err)
+	known, ok := errors.AsType[*giterr.Error](err)
+	if !ok {
+		known = c.Classify(err)
 	}
+	own := *known
+	e := &own
 	e.Op, e.URL = c.op, c.URL()
 	text := c.clean(e.Err.Error(), 500)
 	if said := c.clean(c.Remarks.Text(), 500); said != "" && e.Kind != giterr.Timeout && e.Kind != giterr.Cancelled &&
@@ -319,28 +317,24 @@ func (c *Call) Classify(err error) *giterr.Error {
 	if large, ok := errors.AsType[*giterr.TooLargeError](err); ok {
 		return giterr.Wrap(giterr.TooLarge, large, "the limits protect this host; make the repository or the file smaller")
 	}
-	if errors.Is(context.Cause(c.Ctx), errStalled) {
+	switch cause := context.Cause(c.Ctx); {
+	case errors.Is(cause, errStalled):
 		return giterr.Wrap(giterr.Timeout, fmt.Errorf("%w for %s", errStalled, c.client.Options.Stall), "")
-	}
-	if errors.Is(context.Cause(c.Ctx), errLongList) {
+	case errors.Is(cause, errLongList):
 		return giterr.Wrap(giterr.Timeout, fmt.Errorf("%w %v", errLongList, c.client.Options.Refs),
 			"the host is slow, or the repository has very many refs")
-	}
-	if errors.Is(context.Cause(c.Ctx), errLong) {
+	case errors.Is(cause, errLong):
 		return giterr.Wrap(giterr.Timeout, fmt.Errorf("%w %s, with %d KiB received", errLong, max(c.TimeLimit, 0).Round(time.Millisecond),
 			c.received.Load()>>10), fmt.Sprintf(
 			"the link is slow, or the repository is large: --git-timeout, which is %s for all servers together", c.client.Options.Whole))
 	}
-	if cerr := c.caller.Err(); cerr != nil {
-		cause := context.Cause(c.caller)
-		if errors.Is(cerr, context.DeadlineExceeded) {
-			return giterr.Wrap(giterr.Timeout, fmt.Errorf("no answer within %s: %w", time.Since(c.started).Round(time.Millisecond), cause),
-				"")
-		}
+	switch cause := context.Cause(c.caller); {
+	case errors.Is(c.caller.Err(), context.DeadlineExceeded):
+		return giterr.Wrap(giterr.Timeout, fmt.Errorf("no answer within %s: %w", time.Since(c.started).Round(time.Millisecond), cause), "")
+	case cause != nil:
 		return giterr.Wrap(giterr.Cancelled, cause, "")
-	}
-	if known := c.found.Load(); known != nil {
-		return known
+	case c.found.Load() != nil:
+		return c.found.Load()
 	}
 	if hidden, ok := errors.AsType[*plumbing.UnexpectedError](err); ok { // it does not unwrap
 		err = hidden.Err

@@ -30,8 +30,9 @@ const guardHint = "Git hosts are never at link-local or metadata addresses; --gi
 
 // classifyRoute knows what is in between: addresses that are not dialled, and proxies.
 func classifyRoute(c *Call, err error) *giterr.Error {
+	op, _ := errors.AsType[*net.OpError](err)
 	if errors.Is(err, netx.ErrForbidden) {
-		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op != "proxyconnect" {
+		if op != nil && op.Op != "proxyconnect" {
 			err = op.Err
 		}
 		return giterr.Wrap(giterr.Refused, err, guardHint)
@@ -42,8 +43,7 @@ func classifyRoute(c *Call, err error) *giterr.Error {
 	if answer, ok := errors.AsType[*netx.ProxyError](err); ok {
 		return giterr.Wrap(giterr.Unreachable, answer, c.proxyHint())
 	}
-	op, ok := errors.AsType[*net.OpError](err)
-	if !ok || op.Op != "proxyconnect" && !strings.HasPrefix(op.Op, "socks") {
+	if op == nil || op.Op != "proxyconnect" && !strings.HasPrefix(op.Op, "socks") {
 		return nil
 	}
 	return giterr.Wrap(giterr.Unreachable, fmt.Errorf("no way through the proxy: %w", op.Err), c.proxyHint())
@@ -72,23 +72,11 @@ func classifyStore(_ *Call, err error) *giterr.Error {
 	return nil
 }
 
-// said are the words of Git servers, in lower case, and what they mean.
-var said = []struct {
-	kind  giterr.Kind
-	words []string
-}{
-	{giterr.Moved, []string{"not our ref", "upload-pack: not our"}},
-	{giterr.NotFound, []string{"repository not found", "does not appear to be a git repository", "no such repository",
-		"repository does not exist", "project you were looking for could not be found", "not exported"}},
-	{giterr.Auth, []string{"permission denied", "access denied", "not authorized"}},
-}
-
 // classifyServer knows what Git servers say in the protocol.
 func classifyServer(c *Call, err error) *giterr.Error {
 	text, spoke := err.Error(), false
 	if line, ok := errors.AsType[*pktline.ErrorLine](err); ok {
-		text, spoke = line.Text, true
-		err = errors.New(serverSays + text)
+		text, spoke, err = line.Text, true, errors.New(serverSays+line.Text)
 	}
 	if why, ok := strings.CutPrefix(text, sidebandError); ok {
 		text, spoke, err = why, true, errors.New("the server gives up: "+why)
@@ -96,26 +84,17 @@ func classifyServer(c *Call, err error) *giterr.Error {
 			return giterr.Wrap(giterr.Corrupt, err, "check the repository on the server with git fsck")
 		}
 	}
-	kind := giterr.Kind("")
-	switch {
+	switch text = strings.ToLower(text); {
 	case errors.Is(err, transport.ErrEmptyRemoteRepository), errors.Is(err, packp.ErrEmptyAdvRefs):
 		return giterr.New(giterr.Empty, "the repository is empty", "push a first commit to it")
-	case errors.Is(err, transport.ErrRepositoryNotFound):
-		kind = giterr.NotFound
-	default:
-		for _, s := range said {
-			if kind == "" && containsAny(strings.ToLower(text), s.words) {
-				kind = s.kind
-			}
-		}
-	}
-	switch {
-	case kind == giterr.Moved:
-		return giterr.New(kind, "the commit is not on any branch any more", "resolve the branch again")
-	case kind == giterr.NotFound:
-		return giterr.New(kind, "no repository there", c.notFoundHint())
-	case kind == giterr.Auth:
-		return giterr.Wrap(kind, err, "check what these credentials may read")
+	case strings.Contains(text, "not our ref"):
+		return giterr.New(giterr.Moved, "the commit is not on any branch any more", "resolve the branch again")
+	case errors.Is(err, transport.ErrRepositoryNotFound), containsAny(text, []string{"repository not found",
+		"does not appear to be a git repository", "no such repository", "repository does not exist",
+		"project you were looking for could not be found", "not exported"}):
+		return giterr.New(giterr.NotFound, "no repository there", c.notFoundHint())
+	case containsAny(text, []string{"permission denied", "access denied", "not authorized"}):
+		return giterr.Wrap(giterr.Auth, err, "check what these credentials may read")
 	case spoke:
 		return giterr.Wrap(giterr.Protocol, err, "its own log may say more")
 	}
@@ -165,8 +144,9 @@ func (c *Call) asks(host string) string { return c.Target.Creds.TransportKey() +
 // classifyNetwork knows a network that does not carry.
 func classifyNetwork(c *Call, err error) *giterr.Error {
 	var dns *net.DNSError
-	var op *net.OpError
 	var nerr net.Error
+	lost := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	switch {
 	case errors.As(err, &dns):
 		return giterr.New(giterr.Unreachable, "the host name is not known here: "+dns.Err,
@@ -175,19 +155,14 @@ func classifyNetwork(c *Call, err error) *giterr.Error {
 		return giterr.New(giterr.Unreachable, "nothing listens there", "check host and port of the url")
 	case errors.As(err, &nerr) && nerr.Timeout():
 		return giterr.New(giterr.Timeout, "no connection in time", "")
-	case connectionLost(err) && c.CertificateHint(c.Addr.HostPort()) != "": // its alert was lost on the way
+	case (lost || ended) && c.CertificateHint(c.Addr.HostPort()) != "": // its alert was lost on the way
 		return giterr.New(giterr.Auth, "it ends the connection", c.CertificateHint(c.Addr.HostPort()))
-	case errors.As(err, &op), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
+	case errors.As(err, new(*net.OpError)), lost, errors.Is(err, net.ErrClosed):
 		return giterr.Wrap(giterr.Unreachable, err, "")
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+	case ended:
 		return giterr.New(giterr.Unreachable, "the connection ended too early", "")
 	}
 	return nil
-}
-
-// connectionLost reports that the other side has ended a connection that was there.
-func connectionLost(err error) bool {
-	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // classifyDisk knows a disk that takes nothing.
@@ -203,13 +178,12 @@ func classifyDisk(c *Call, err error) *giterr.Error {
 
 // classifyProtocol knows answers that are not Git's.
 func classifyProtocol(_ *Call, err error) *giterr.Error {
-	var data *packp.ErrUnexpectedData
 	switch {
 	case errors.Is(err, transport.ErrEmptyUploadPackRequest):
 		return giterr.New(giterr.Protocol, "the server sent no pack", "its own log may say why")
 	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, new(flate.CorruptInputError)):
 		return giterr.New(giterr.Protocol, "its answer is said to be gzip and is not", "look at what stands between: a proxy or a cache")
-	case errors.Is(err, pktline.ErrInvalidPktLen), errors.As(err, &data), errors.Is(err, packp.ErrEmptyInput),
+	case errors.Is(err, pktline.ErrInvalidPktLen), errors.As(err, new(*packp.ErrUnexpectedData)), errors.Is(err, packp.ErrEmptyInput),
 		strings.Contains(err.Error(), "error decoding upload-pack response"), strings.Contains(err.Error(), "invalid pkt-len"),
 		strings.Contains(err.Error(), "http redirect"):
 		return giterr.Wrap(giterr.Protocol, err, "check that the url is that of a Git repository")

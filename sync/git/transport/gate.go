@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"limpet/sync/git/giterr"
@@ -24,32 +25,20 @@ func (c *Call) throttle(wait time.Duration) {
 	c.client.mu.Lock()
 	defer c.client.mu.Unlock()
 	now := time.Now()
-	for k, until := range c.client.throttledUntil {
-		if until.Before(now) {
-			delete(c.client.throttledUntil, k)
-		}
-	}
+	maps.DeleteFunc(c.client.throttledUntil, func(_ string, until time.Time) bool { return until.Before(now) })
 	c.client.throttledUntil[c.identity()] = now.Add(min(wait, longestGate))
 }
 
-// throttled reports that the host is not to be asked now.
-func (c *Call) throttled() error {
-	c.client.mu.Lock()
-	defer c.client.mu.Unlock()
-	wait := time.Until(c.client.throttledUntil[c.identity()])
-	if wait <= 0 {
-		return nil
-	}
-	return &giterr.Error{Kind: giterr.Throttled, Err: errors.New("it gets too many requests and has asked for a rest"),
-		Hint: "it is asked again later", RetryAfter: wait}
-}
-
-// Visit waits until fewer than Options.PerHost requests run at the call's host.
-// The returned function ends the visit when all was read: what a slow disk then
-// does with a pack is no silence of the server.
+// Visit waits until fewer than Options.PerHost requests run at the call's host, unless
+// that is not to be asked now. The returned function ends the visit when all was read:
+// what a slow disk then does with a pack is no silence of the server.
 func (c *Call) Visit() (leave func(), err error) {
-	if err := c.throttled(); err != nil {
-		return nil, err
+	c.client.mu.Lock()
+	wait := time.Until(c.client.throttledUntil[c.identity()])
+	c.client.mu.Unlock()
+	if wait > 0 {
+		return nil, &giterr.Error{Kind: giterr.Throttled, Err: errors.New("it gets too many requests and has asked for a rest"),
+			Hint: "it is asked again later", RetryAfter: wait}
 	}
 	return c.visit(c.Addr.HostPort())
 }

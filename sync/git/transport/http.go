@@ -37,15 +37,6 @@ const (
 // callKey carries the *exchange of a request in its context.
 type callKey struct{}
 
-// httpSession opens a session over http. The session holds no connection.
-func (c *Call) httpSession() (session, error) {
-	t, ep, method, err := c.httpTransport()
-	if err != nil {
-		return nil, err
-	}
-	return t.NewUploadPackSession(ep, method)
-}
-
 // httpTransport is what a session over http is opened with.
 func (c *Call) httpTransport() (transport.Transport, *transport.Endpoint, transport.AuthMethod, error) {
 	client, err := c.client.httpClient(c.Target.Creds)
@@ -139,21 +130,70 @@ func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	if c == nil {
 		return nil, errors.New("request without a call")
 	}
-	c.requests.Add(1)
-	req = req.WithContext(c.client.asked.Watch(req.Context(), c.asks(req.URL.Host)))
 	if c.Pushes && req.Body != nil {
 		req.Body = sentBody{req.Body, c}
 	}
-	res, err := w.next.RoundTrip(req)
+	res, err := c.roundTrip(w.next, req, true)
 	if err != nil {
 		return nil, err
 	}
-	res.Body = counted{res.Body, c}
 	if err := c.classifyResponse(req, res); err != nil {
 		res.Body.Close()
 		return nil, err
 	}
 	return res, nil
+}
+
+// roundTrip counts a request and what comes. own says that it is with the credentials of
+// the remote.
+func (c *Call) roundTrip(next *http.Transport, req *http.Request, own bool) (*http.Response, error) {
+	c.requests.Add(1)
+	if own {
+		req = req.WithContext(c.client.asked.Watch(req.Context(), c.asks(req.URL.Host)))
+	}
+	res, err := next.RoundTrip(req)
+	if err == nil {
+		res.Body = counted{res.Body, c}
+	}
+	return res, err
+}
+
+// Send sends a request with what the answer before said for it, and with the
+// credentials of the remote where own says so. It follows no redirect. leave ends the visit.
+func (c *Call) Send(req *http.Request, header map[string]string, own bool) (res *http.Response, leave func(), err error) {
+	creds := c.Target.Creds
+	if !own || c.Addr.Scheme == "ssh" {
+		creds = creds.ForOtherHost()
+	}
+	web, err := c.client.httpClient(creds)
+	if err != nil {
+		return nil, nil, err
+	}
+	for name, value := range header {
+		req.Header.Set(name, value)
+	}
+	req.Header.Set("Accept-Encoding", "identity")
+	req.Header.Set("User-Agent", "limpet")
+	if creds != nil && req.Header.Get("Authorization") == "" {
+		switch {
+		case creds.Bearer != "":
+			req.Header.Set("Authorization", "Bearer "+creds.Bearer)
+		case creds.Password != "":
+			req.SetBasicAuth(creds.Username, creds.Password)
+		}
+	}
+	end, err := c.visit(req.URL.Host)
+	if err != nil {
+		return nil, nil, err
+	}
+	if res, err = c.roundTrip(web.Transport.(wire).next, req, own); err != nil {
+		end()
+		return nil, nil, err
+	}
+	return res, func() {
+		res.Body.Close()
+		end()
+	}, nil
 }
 
 // classifyResponse reads what an answer is before go-git does.

@@ -38,12 +38,9 @@ type localSession struct {
 	pipe  *io.PipeReader
 }
 
-func (c *Call) localSession() (session, error) {
+func (c *Call) localSession() (*localSession, error) {
 	store, err := OpenLocal(c.Addr.Path)
-	if err != nil {
-		return nil, err
-	}
-	return &localSession{call: c, store: store}, nil
+	return &localSession{call: c, store: store}, err
 }
 
 // OpenLocal opens a repository through go-git. ErrRepositoryNotFound when
@@ -95,27 +92,18 @@ func LocalRefs(dir string) (map[string]pack.ID, error) {
 		return nil, err
 	}
 	err = filepath.WalkDir(filepath.Join(dir, "refs"), func(path string, d fs.DirEntry, err error) error {
+		var data []byte
+		if err == nil && d.Type().IsRegular() && !strings.HasSuffix(path, ".lock") {
+			data, err = os.ReadFile(path)
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // deleted meanwhile
 		}
-		if err != nil || !d.Type().IsRegular() || strings.HasSuffix(path, ".lock") {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		name, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		if id, ok := pack.ParseID(strings.TrimSpace(string(data))); ok {
+		name, rerr := filepath.Rel(dir, path)
+		if id, ok := pack.ParseID(strings.TrimSpace(string(data))); ok && rerr == nil {
 			refs[filepath.ToSlash(name)] = id
 		}
-		return nil
+		return errors.Join(err, rerr)
 	})
 	return refs, err
 }

@@ -25,11 +25,7 @@ type pusher interface {
 // dialPush opens a session that speaks to git-receive-pack.
 func (c *Call) dialPush() (pusher, error) {
 	if c.Addr.Scheme == "ssh" {
-		s, err := c.sshSession(c.service(), "")
-		if err != nil {
-			return nil, err
-		}
-		return s, nil
+		return c.sshSession(c.service(), "")
 	}
 	t, ep, method, err := c.httpTransport()
 	if err != nil {
@@ -79,29 +75,35 @@ func classifyPush(c *Call, err error) *giterr.Error {
 // ReceivePack sends a request and its pack over ssh, and reads the report.
 func (s *sshSession) ReceivePack(_ context.Context, req *packp.ReferenceUpdateRequest) (*packp.ReportStatus, error) {
 	s.asked = true
+	report := packp.NewReportStatus()
 	err := req.Encode(sending{s.stdin, s.call})
 	if err == nil {
 		var r io.Reader = s
 		if req.Capabilities.Supports(capability.Sideband64k) {
 			d := sideband.NewDemuxer(sideband.Sideband64k, r)
-			d.Progress = req.Progress
-			r = d
+			d.Progress, r = req.Progress, d
 		}
-		report := packp.NewReportStatus()
-		if err = report.Decode(r); err == nil {
-			return report, nil
-		}
+		err = report.Decode(r)
 	}
-	if s.lost.Load() {
-		return nil, fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err)
+	if err == nil {
+		return report, nil
 	}
-	if _, spoke := errors.AsType[*pktline.ErrorLine](err); spoke {
+	if _, spoke := errors.AsType[*pktline.ErrorLine](err); spoke && !s.lost.Load() {
 		return nil, err
 	}
-	if said := s.stderrText(); said != "" {
-		return nil, errors.New(serverSays + said)
+	return nil, s.lostOr(err)
+}
+
+// lostOr is what an error of a conversation means: the end of the connection, what the server
+// says, or itself.
+func (s *sshSession) lostOr(err error) error {
+	if s.lost.Load() {
+		return fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err)
 	}
-	return nil, err
+	if said := s.stderrText(); said != "" {
+		return errors.New(serverSays + said)
+	}
+	return err
 }
 
 // sending is a writer, or a reader that is written from, whose bytes are signs of life:

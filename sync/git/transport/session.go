@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"limpet/sync/git/pack"
@@ -64,7 +65,7 @@ type lister interface {
 
 // list opens a session and reads the refs, within the time that a list of them may take.
 func list[S lister](c *Call, dial func() (S, error)) (s S, refs *packp.AdvRefs, err error) {
-	defer c.deadline(c.client.Options.Refs, errLongList)()
+	defer time.AfterFunc(c.client.Options.Refs, func() { c.cancel(errLongList) }).Stop()
 	c.SetBudget("list of refs", c.Limits.RefsBytes)
 	if s, err = dial(); err != nil {
 		return s, nil, err
@@ -75,23 +76,18 @@ func list[S lister](c *Call, dial func() (S, error)) (s S, refs *packp.AdvRefs, 
 	return s, refs, err
 }
 
-// deadline ends the call with an error unless what it returns is called in time.
-func (c *Call) deadline(d time.Duration, err error) (done func() bool) {
-	return time.AfterFunc(d, func() { c.cancel(err) }).Stop
-}
-
 func (c *Call) dial() (session, error) {
 	switch c.Addr.Scheme {
 	case "ssh":
-		s, err := c.sshSession(c.service(), "")
-		if err != nil {
-			return nil, err
-		}
-		return s, nil
+		return c.sshSession(c.service(), "")
 	case "file":
 		return c.localSession()
 	}
-	return c.httpSession()
+	t, ep, method, err := c.httpTransport()
+	if err != nil {
+		return nil, err
+	}
+	return t.NewUploadPackSession(ep, method) // it holds no connection
 }
 
 // Want is what a fetch asks for.
@@ -113,19 +109,15 @@ const AnswerHead = 1 << 20
 // Ask sends the request. The answer's pack, of at most max bytes on the wire,
 // is read from the second result.
 func (c *Call) Ask(l *Listing, w Want, max int64) (*packp.UploadPackResponse, io.Reader, error) {
-	caps := l.Refs.Capabilities
 	req := packp.NewUploadPackRequest()
 	use := func(names ...capability.Capability) {
-		for _, n := range names {
-			if caps.Supports(n) {
-				req.Capabilities.Set(n)
-				return
-			}
+		if i := slices.IndexFunc(names, l.Refs.Capabilities.Supports); i >= 0 {
+			req.Capabilities.Set(names[i])
 		}
 	}
 	// Azure DevOps does not answer clients without multi_ack. Others would spend a
 	// line on each commit that both have.
-	if len(w.Haves) == 0 || !caps.Supports(capability.MultiACKDetailed) {
+	if len(w.Haves) == 0 || !l.Refs.Capabilities.Supports(capability.MultiACKDetailed) {
 		use(capability.MultiACKDetailed, capability.MultiACK)
 	}
 	use(capability.Sideband64k, capability.Sideband)
@@ -134,7 +126,7 @@ func (c *Call) Ask(l *Listing, w Want, max int64) (*packp.UploadPackResponse, io
 	if len(w.Haves) > 0 {
 		use(capability.ThinPack)
 	}
-	if caps.Supports(capability.Agent) {
+	if l.Refs.Capabilities.Supports(capability.Agent) {
 		req.Capabilities.Set(capability.Agent, capability.DefaultAgent())
 	}
 	if use(capability.Shallow); req.Capabilities.Supports(capability.Shallow) {
@@ -154,8 +146,7 @@ func (c *Call) Ask(l *Listing, w Want, max int64) (*packp.UploadPackResponse, io
 			capability.Sideband: sideband.Sideband} {
 			if req.Capabilities.Supports(band) {
 				d := sideband.NewDemuxer(kind, pack)
-				d.Progress = &c.Remarks
-				pack = d
+				d.Progress, pack = &c.Remarks, d
 			}
 		}
 	}

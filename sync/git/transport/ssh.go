@@ -155,10 +155,7 @@ func (s *sshSession) stderrText() string {
 func (s *sshSession) UploadPack(_ context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
 	s.asked = true
 	var out bytes.Buffer
-	if err := req.UploadRequest.Encode(&out); err != nil {
-		return nil, err
-	}
-	if err := req.UploadHaves.Encode(&out, false); err != nil {
+	if err := errors.Join(req.UploadRequest.Encode(&out), req.UploadHaves.Encode(&out, false)); err != nil {
 		return nil, err
 	}
 	out.WriteString("0009done\n")
@@ -167,13 +164,7 @@ func (s *sshSession) UploadPack(_ context.Context, req *packp.UploadPackRequest)
 	}
 	res := packp.NewUploadPackResponse(req)
 	if err := res.Decode(io.NopCloser(s)); err != nil {
-		if s.lost.Load() {
-			return nil, fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err)
-		}
-		if said := s.stderrText(); said != "" {
-			return nil, errors.New(serverSays + said)
-		}
-		return nil, fmt.Errorf("error decoding upload-pack response: %w", err)
+		return nil, s.lostOr(fmt.Errorf("error decoding upload-pack response: %w", err))
 	}
 	return res, nil
 }
@@ -234,14 +225,19 @@ func (c *Call) sshConfig() (*ssh.ClientConfig, error) {
 	if err != nil {
 		return nil, err
 	}
-	config := &ssh.ClientConfig{User: cmp.Or(c.Addr.User, "git"), Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, ClientVersion: "SSH-2.0-limpet"}
 	good := ssh.SupportedAlgorithms()
-	config.KeyExchanges, config.Ciphers, config.MACs = good.KeyExchanges, good.Ciphers, good.MACs
-	config.HostKeyAlgorithms = hostKeyAlgorithms
+	config := &ssh.ClientConfig{
+		Config:            ssh.Config{KeyExchanges: good.KeyExchanges, Ciphers: good.Ciphers, MACs: good.MACs},
+		User:              cmp.Or(c.Addr.User, "git"),
+		Auth:              []ssh.AuthMethod{ssh.PublicKeys(signer)},
+		ClientVersion:     "SSH-2.0-limpet",
+		HostKeyAlgorithms: hostKeyAlgorithms,
+	}
 	return config, c.hostKeys(config)
 }
 
-// sshSigner reads a private key. Its errors say nothing of the key's content.
+// sshSigner reads a private key; an rsa key signs with SHA-2 only. Its errors say nothing of
+// the key's content.
 func sshSigner(key []byte, passphrase string) (ssh.Signer, error) {
 	signer, err := ssh.ParsePrivateKey(key)
 	if _, locked := errors.AsType[*ssh.PassphraseMissingError](err); locked {
@@ -256,7 +252,10 @@ func sshSigner(key []byte, passphrase string) (ssh.Signer, error) {
 	if err != nil {
 		return nil, giterr.New(giterr.Auth, "the ssh key cannot be read", "identity has to hold a private key in PEM or OpenSSH form")
 	}
-	return sha2Signer(signer)
+	if many, ok := signer.(ssh.AlgorithmSigner); ok && signer.PublicKey().Type() == ssh.KeyAlgoRSA {
+		return ssh.NewSignerWithAlgorithms(many, []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256})
+	}
+	return signer, nil
 }
 
 // hostKeys makes config accept the keys that known_hosts names and no other.
@@ -288,15 +287,15 @@ func (c *Call) hostKeys(config *ssh.ClientConfig) error {
 			return nil
 		}
 		print := key.Type() + " " + ssh.FingerprintSHA256(key)
+		text, hint := "the host key is "+print+", not the one in known_hosts",
+			"somebody may be in between; if the server was changed, replace its line in known_hosts"
 		if changed, ok := errors.AsType[*xknownhosts.KeyError](err); ok && len(changed.Want) == 0 {
-			return c.problem(giterr.Auth, 0, "the host key "+print+" is not in known_hosts",
-				"if it is the right one, add this line to known_hosts: "+xknownhosts.Line([]string{name}, key))
+			text = "the host key " + print + " is not in known_hosts"
+			hint = "if it is the right one, add this line to known_hosts: " + xknownhosts.Line([]string{name}, key)
+		} else if _, revoked := errors.AsType[*xknownhosts.RevokedError](err); revoked {
+			text, hint = "the host key "+print+" is marked as revoked", "ask who runs the server"
 		}
-		if _, revoked := errors.AsType[*xknownhosts.RevokedError](err); revoked {
-			return c.problem(giterr.Auth, 0, "the host key "+print+" is marked as revoked", "ask who runs the server")
-		}
-		return c.problem(giterr.Auth, 0, "the host key is "+print+", not the one in known_hosts",
-			"somebody may be in between; if the server was changed, replace its line in known_hosts")
+		return c.problem(giterr.Auth, 0, text, hint)
 	}
 	return nil
 }
@@ -347,14 +346,4 @@ func secureHostKeys(named []string) []string {
 		return hostKeyAlgorithms
 	}
 	return kinds
-}
-
-// sha2Signer makes an rsa key sign with SHA-2 only. Other keys are returned as
-// they are.
-func sha2Signer(key ssh.Signer) (ssh.Signer, error) {
-	many, ok := key.(ssh.AlgorithmSigner)
-	if !ok || key.PublicKey().Type() != ssh.KeyAlgoRSA {
-		return key, nil
-	}
-	return ssh.NewSignerWithAlgorithms(many, []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256})
 }
