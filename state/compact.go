@@ -7,9 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"go.etcd.io/bbolt"
 
+	"limpet/state/atomicfile"
 	"limpet/state/frame"
 	"limpet/state/repair"
 )
@@ -64,7 +66,7 @@ func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*f
 	// With the rename the new file is the one, also when its directory cannot be
 	// synced: what is written to the old one from here on would be lost for sure,
 	// not only after a power cut.
-	_ = syncDir(path)
+	_ = atomicfile.SyncDir(filepath.Dir(path))
 	return dst, nil
 }
 
@@ -109,7 +111,7 @@ func replaceFile(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return frame.Classify(err)
 	}
-	return syncDir(to)
+	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
 // Backup writes a consistent copy of the file to w and returns its size in bytes. Neither writers nor Compact are held

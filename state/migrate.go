@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"go.etcd.io/bbolt"
 
+	"limpet/state/atomicfile"
 	"limpet/state/frame"
 )
 
@@ -51,7 +53,7 @@ func (f format) apply(op *opening, file *file) (uncounted bool, err error) {
 		op.report.Created = true
 		err := file.db.Update(func(tx *bbolt.Tx) error { return layout(tx, frame.NewMeta(f.version, 0, now()), now()) })
 		if err == nil {
-			err = syncDir(op.path)
+			err = atomicfile.SyncDir(filepath.Dir(op.path))
 		}
 		return false, err
 	case m.Schema > f.version:
@@ -104,5 +106,5 @@ func (f *file) saveAs(name string) (err error) {
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
 		return frame.Classify(errors.Join(err, os.Remove(name)))
 	}
-	return syncDir(name)
+	return atomicfile.SyncDir(filepath.Dir(name))
 }

@@ -237,7 +237,7 @@ func TestInterruptedRebuild(t *testing.T) {
 	must(t, os.WriteFile(path+suffixRebuilt, []byte("superfluous"), 0o600))
 	// Temporary files go when they are old: a backup may be under way.
 	dir, hours := filepath.Dir(path), -2*staleAfter
-	for name, age := range map[string]time.Duration{"limpet.db.key.tmp-1": hours, ".limpet-backup.db-1": hours, ".limpet-backup.db-2": 0,
+	for name, age := range map[string]time.Duration{".limpet-limpet.db.key-1": hours, ".limpet-backup.db-1": hours, ".limpet-backup.db-2": 0,
 		"backup.db": hours, ".limpet-d": hours} {
 		if name == ".limpet-d" {
 			must(t, os.Mkdir(filepath.Join(dir, name), 0o700))

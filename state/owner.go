@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"limpet/state/atomicfile"
 	"limpet/state/frame"
 )
 
@@ -122,14 +123,14 @@ func (o *ownerFile) write(n ownerNote) error {
 	if err != nil {
 		return frame.Classify(fmt.Errorf("write owner file: %w", err))
 	}
-	return syncDir(o.f.Name())
+	return atomicfile.SyncDir(filepath.Dir(o.f.Name()))
 }
 
 // release unlocks; clean also removes the file and with it the mark.
 func (o *ownerFile) release(clean bool) (err error) {
 	if clean {
 		if err = os.Remove(o.f.Name()); err == nil {
-			err = syncDir(o.f.Name())
+			err = atomicfile.SyncDir(filepath.Dir(o.f.Name()))
 		}
 	}
 	if err = errors.Join(err, o.f.Close()); err != nil {
@@ -151,18 +152,4 @@ func tryLock(f *os.File) (bool, error) {
 			return false, err
 		}
 	}
-}
-
-// syncDir makes the directory entry of name durable.
-func syncDir(name string) error {
-	d, err := os.Open(filepath.Dir(name))
-	if err != nil {
-		return fmt.Errorf("open directory of %s: %w", name, err)
-	}
-	defer func() { _ = d.Close() }()
-	// Some file systems (FUSE, SMB) do not know fsync of a directory.
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
-		return fmt.Errorf("sync directory of %s: %w", name, err)
-	}
-	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"limpet/state/atomicfile"
 	"limpet/state/frame"
 	"limpet/state/repair"
 )
@@ -25,7 +26,6 @@ const (
 	suffixCompacting = ".compacting" // a compacted file in the making; worthless
 	suffixCorrupt    = ".corrupt-"   // + time: a damaged file
 	suffixSchemaCopy = ".schema-"    // + schema and time: a copy from before a migration
-	suffixTemporary  = ".tmp-"       // + a number: of writeDurable
 	timeForm         = "20060102T150405.000Z"
 
 	// maxCorruptFiles is how many damaged files are kept, so that a dying disk does not fill itself with them.
@@ -35,14 +35,12 @@ const (
 	staleAfter = time.Hour
 )
 
-// sweepTemporary removes what writeDurable and the commands, a backup above all, have left beside the state file.
+// sweepTemporary removes what package atomicfile, for a key or a backup, has left beside the state file.
 func sweepTemporary(path string) {
-	for _, pattern := range []string{globQuote(path) + ".*" + suffixTemporary + "*", filepath.Join(globQuote(filepath.Dir(path)), ".limpet-*")} {
-		names, _ := filepath.Glob(pattern)
-		for _, name := range names {
-			if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > staleAfter {
-				_ = os.Remove(name)
-			}
+	names, _ := filepath.Glob(filepath.Join(globQuote(filepath.Dir(path)), atomicfile.Prefix+"*"))
+	for _, name := range names {
+		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > staleAfter {
+			_ = os.Remove(name)
 		}
 	}
 }

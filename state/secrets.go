@@ -17,6 +17,7 @@ import (
 	"sync"
 	"syscall"
 
+	"limpet/state/atomicfile"
 	"limpet/state/frame"
 )
 
@@ -178,24 +179,10 @@ func (s *sealer) make() ([]byte, error) {
 	var random [32]byte
 	_, _ = rand.Read(random[:]) // never fails
 	text := []byte(hex.EncodeToString(random[:]))
-	if err := writeDurable(s.path+".key", text); err != nil {
+	if err := atomicfile.Write(s.path+".key", 0o600, atomicfile.Data(text)); err != nil {
 		return nil, frame.Classify(fmt.Errorf("write key file: %w", err))
 	}
 	return text, nil
-}
-
-// writeDurable writes a file of mode 0600 so that after a power cut it is whole or absent.
-func writeDurable(name string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+suffixTemporary+"*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return replaceFile(f.Name(), name)
 }
 
 // String keeps the plain value out of errors and logs.

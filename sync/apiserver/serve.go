@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -18,7 +19,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"limpet/sync/apiserver/token"
+	"limpet/state/atomicfile"
 	"limpet/sync/auth"
 	"limpet/sync/kube"
 )
@@ -29,24 +30,23 @@ const (
 	// idleTimeout closes idle connections. It is longer than the 90 s after which
 	// Go's clients close theirs, so that the client closes first.
 	idleTimeout = 2 * time.Minute
-	// drainTimeout is the time for running requests once the server stops.
-	drainTimeout = 5 * time.Second
+	// drainTimeout is the time for running requests once the server stops: longer than
+	// the receiver of webhooks asks an API.
+	drainTimeout = 10 * time.Second
 	// maxHeaderBytes is ample for an access token and a client certificate.
 	maxHeaderBytes = 64 << 10
+	// exchangeTimeout bounds a token exchange, and the time until its client sends another.
+	exchangeTimeout = 10 * time.Second
 )
 
-// Serve serves requests from ln with h until ctx ends, and closes ln. Then it gives
-// requests 5 s to finish, and closes the remaining connections: watches end with their
-// Server, which is to be closed when ctx ends. It returns nil after such a stop, else the
-// error of the listener.
-func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
-	srv := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: headerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
-	}
+// Serve serves srv from ln until ctx ends, and closes ln. Limits that srv lacks are those of
+// the API, whose watches last. It gives running requests 10 s to finish and closes the
+// remaining connections: watches end with their Server, which is to be closed when ctx ends.
+// It returns nil after such a stop, else the error of the listener.
+func Serve(ctx context.Context, ln net.Listener, srv *http.Server) error {
+	srv.ReadHeaderTimeout, srv.IdleTimeout = cmp.Or(srv.ReadHeaderTimeout, headerTimeout), cmp.Or(srv.IdleTimeout, idleTimeout)
+	srv.MaxHeaderBytes = cmp.Or(srv.MaxHeaderBytes, maxHeaderBytes)
+	srv.ErrorLog = cmp.Or(srv.ErrorLog, slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug))
 	stopped := make(chan error, 1) // the goroutine below sends once
 	go func() { stopped <- srv.Serve(ln) }()
 	select {
@@ -54,17 +54,30 @@ func Serve(ctx context.Context, ln net.Listener, h http.Handler) error {
 		return fmt.Errorf("serve %s: %w", ln.Addr(), err)
 	case <-ctx.Done():
 	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-	defer cancel()
-	err := srv.Shutdown(drain)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = srv.Close()
-	}
+	err := shutdown(srv)
 	<-stopped
 	if err != nil {
 		return fmt.Errorf("stop serving %s: %w", ln.Addr(), err)
 	}
 	return nil
+}
+
+// shutdown gives running requests some time to finish.
+func shutdown(srv *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	err := srv.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = srv.Close()
+	}
+	return err
+}
+
+// ServeExchange is Serve for a token exchange, which answers clients without a token too.
+func ServeExchange(ctx context.Context, ln net.Listener, exchange http.Handler) error {
+	return Serve(ctx, ln, &http.Server{
+		Handler: exchange, ReadTimeout: exchangeTimeout, WriteTimeout: 2 * exchangeTimeout, IdleTimeout: exchangeTimeout,
+	})
 }
 
 const (
@@ -93,7 +106,8 @@ func SelfSigned(dir string, hosts ...string) (certFile, keyFile string, err erro
 	}
 	// A crash between the two writes leaves a mismatched pair, which the next
 	// start replaces.
-	if err := errors.Join(token.WriteFile(keyFile, key, 0o600, false), token.WriteFile(certFile, cert, 0o644, false)); err != nil {
+	if err := errors.Join(
+		atomicfile.Write(keyFile, 0o600, atomicfile.Data(key)), atomicfile.Write(certFile, 0o644, atomicfile.Data(cert))); err != nil {
 		return "", "", fmt.Errorf("write certificate: %w", err)
 	}
 	return certFile, keyFile, nil

@@ -39,7 +39,7 @@ func TestServeStops(t *testing.T) {
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, ln, h) }()
+	go func() { served <- Serve(ctx, ln, &http.Server{Handler: h}) }()
 	type answer struct {
 		body string
 		err  error
@@ -74,6 +74,35 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
+// TestServeExchange: a client whose request does not end is cut off.
+func TestServeExchange(t *testing.T) {
+	t.Parallel()
+	for _, sent := range []string{"POST / HTTP/1.1\r\n", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", ""} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			ln := &local{conns: make(chan net.Conn), life: ctx}
+			served := make(chan error, 1)
+			go func() {
+				served <- ServeExchange(ctx, ln, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { _, _ = io.ReadAll(req.Body) }))
+			}()
+			conn, err := ln.dial(ctx, "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			go func() { _, _ = io.WriteString(conn, sent) }()
+			_, _ = io.ReadAll(conn)
+			if took := time.Since(start); took > 2*exchangeTimeout {
+				t.Errorf("%q: closed after %s", sent, took)
+			}
+			stop()
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestServeTLS: the self-made certificate serves as CA of a client, over HTTP/2.
 func TestServeTLS(t *testing.T) {
 	t.Parallel()
@@ -89,7 +118,8 @@ func TestServeTLS(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() {
-		served <- Serve(ctx, ln, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { _, _ = io.WriteString(w, req.Proto) }))
+		proto := func(w http.ResponseWriter, req *http.Request) { _, _ = io.WriteString(w, req.Proto) }
+		served <- Serve(ctx, ln, &http.Server{Handler: http.HandlerFunc(proto)})
 	}()
 	ca, err := os.ReadFile(certFile)
 	if err != nil {
@@ -121,7 +151,7 @@ func TestServeTLS(t *testing.T) {
 
 func TestSelfSigned(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "state")
+	dir := t.TempDir()
 	read := func(hosts ...string) (certificate string) {
 		t.Helper()
 		certFile, keyFile, err := SelfSigned(dir, hosts...)

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -35,16 +34,10 @@ func (s *Server) newLocal() *local {
 	return l
 }
 
-// stop gives requests in flight 5 s to finish.
+// stop gives requests in flight some time to finish.
 func (l *local) stop() error {
 	l.client.CloseIdleConnections() // the server would wait for new ones without a request
-	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
-	defer cancel()
-	err := l.server.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = l.server.Close()
-	}
-	return err
+	return shutdown(&l.server)
 }
 
 func (l *local) dial(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -41,7 +41,7 @@ func (e *Endpoint) Run(ctx context.Context) error {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	return apiserver.Serve(ctx, ln, mux)
+	return apiserver.Serve(ctx, ln, &http.Server{Handler: mux})
 }
 
 // NotReady returns why the agent would not claim a job now; "" means it would.

@@ -2,8 +2,6 @@ package webhook
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,12 +10,12 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"limpet/sync/apiserver"
 )
 
 const (
-	headerTimeout  = 10 * time.Second             // for the headers of a client, and the handshake before them
 	idleTimeout    = 30 * time.Second             // of a connection without a request
-	drainTimeout   = queueTimeout + 2*time.Second // of running requests at the end: longer than the API is asked for one of them
 	maxHeaderBytes = 16 << 10                     // ample for what the hosts and a proxy send
 	maxConnections = 512
 	maxPerClient   = 64 // of these from one address that is no trusted proxy
@@ -28,34 +26,16 @@ const (
 // failed. ln should be a Gate, below TLS if there is any.
 func (r *Receiver) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
-		Handler:           r,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       requestTimeout,
-		WriteTimeout:      requestTimeout + drainTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(r.o.Logger.Handler(), slog.LevelDebug),
-		Protocols:         new(http.Protocols),
+		Handler:        r,
+		ReadTimeout:    requestTimeout,
+		WriteTimeout:   requestTimeout + 10*time.Second, // the body may have taken all of the time
+		IdleTimeout:    idleTimeout,
+		MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog:       slog.NewLogLogger(r.o.Logger.Handler(), slog.LevelDebug),
+		Protocols:      new(http.Protocols),
 	}
-	srv.Protocols.SetHTTP1(true)   // one request at a time on a connection
-	stopped := make(chan error, 1) // the goroutine below sends once
-	go func() { stopped <- srv.Serve(ln) }()
-	select {
-	case err := <-stopped:
-		return fmt.Errorf("serve webhooks on %s: %w", ln.Addr(), err)
-	case <-ctx.Done():
-	}
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-	defer cancel()
-	err := srv.Shutdown(drain)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = srv.Close()
-	}
-	<-stopped
-	if err != nil {
-		return fmt.Errorf("stop serving webhooks on %s: %w", ln.Addr(), err)
-	}
-	return nil
+	srv.Protocols.SetHTTP1(true) // one request at a time on a connection
+	return apiserver.Serve(ctx, ln, srv)
 }
 
 // Gate keeps the number of open connections of a listener down. Beyond 512 a

@@ -16,6 +16,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"limpet/state/atomicfile"
 	"limpet/sync/auth"
 )
 
@@ -89,7 +90,7 @@ func makeSignKey(path string) ([]byte, error) {
 		return nil, err
 	}
 	data := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	err = WriteFile(path, data, 0o600, true)
+	err = atomicfile.Create(path, 0o600, atomicfile.Data(data))
 	if errors.Is(err, fs.ErrExist) {
 		return auth.ReadPrivate(path)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -167,7 +166,7 @@ func mustSign(t testing.TB, s *Signer, c Claims) string {
 
 func TestSignerKeepsItsKey(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "state")
+	dir := t.TempDir()
 	first, err := NewSigner(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +201,7 @@ func TestSignerKeepsItsKey(t *testing.T) {
 			t.Errorf("the key file %q is accepted", text)
 		}
 	}
-	left, err := filepath.Glob(filepath.Join(dir, "*.tmp-*"))
+	left, err := filepath.Glob(filepath.Join(dir, ".limpet-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("temporary files left: %v %v", left, err)
 	}
@@ -305,38 +304,6 @@ func FuzzVerify(f *testing.F) {
 			t.Errorf("accepted %q", token)
 		}
 	})
-}
-
-func TestWriteFile(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "new", "dir")
-	path := filepath.Join(dir, "f")
-	if err := WriteFile(path, []byte("one"), 0o600, true); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteFile(path, []byte("two"), 0o600, true); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("a fresh file over another: %v", err)
-	}
-	if err := WriteFile(path, []byte("three"), 0o644, false); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(path)
-	info, statErr := os.Stat(path)
-	if err != nil || statErr != nil || string(data) != "three" || info.Mode().Perm() != 0o644 {
-		t.Errorf("%q %v %v %v", data, info, err, statErr)
-	}
-	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("directory: %v %v", info, err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "d"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteFile(filepath.Join(dir, "d"), []byte("x"), 0o600, false); err == nil {
-		t.Error("a file over a directory is written")
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
-		t.Errorf("left behind by a failure: %v %v", entries, err)
-	}
 }
 
 // TestSignersAgree: processes that start together end up with one key.

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"limpet/state/atomicfile"
 	"limpet/sync/text"
 )
 
@@ -46,12 +46,12 @@ func Reason(err error) error {
 // target writes to a file that the user has named. Its errors are none of the state file, although a copy of that may
 // be what is written.
 type target struct {
-	file *os.File
+	io.Writer
 	path string
 }
 
 func (t target) Write(p []byte) (int, error) {
-	n, err := t.file.Write(p)
+	n, err := t.Writer.Write(p)
 	return n, t.failed(err)
 }
 
@@ -66,63 +66,22 @@ func (t target) failed(err error) error {
 	return Errorf(ExitError, next+ShellWord(filepath.Dir(t.path)), "write %s: %w", t.path, Reason(err))
 }
 
-// privateMode is the mode of a file made by os.CreateTemp.
-const privateMode = 0o600
-
 // WriteText writes a text with WriteAtomic, as a file of another mode.
 func WriteText(path string, mode fs.FileMode, text string) error {
-	_, err := writeAtomic(path, mode, func(w io.Writer) (int64, error) {
-		n, err := io.WriteString(w, text)
-		return int64(n), err
-	})
-	return err
+	return target{path: path}.failed(atomicfile.Write(path, mode, atomicfile.Data([]byte(text))))
 }
 
-// WriteAtomic writes a file for its owner alone that is either complete or absent, also after a power cut:
-// temporary file, fsync, rename, fsync of the directory.
+// WriteAtomic writes a file for its owner alone that is either complete or absent, also after a power cut.
 func WriteAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
-	return writeAtomic(path, privateMode, write)
-}
-
-func writeAtomic(path string, mode fs.FileMode, write func(io.Writer) (int64, error)) (n int64, err error) {
-	dir, name := filepath.Split(path)
-	dir = cmp.Or(dir, ".")
-	out := target{path: path}
-	if out.file, err = os.CreateTemp(dir, ".limpet-"+name[:min(len(name), 200)]+"-*"); err != nil {
-		return 0, out.failed(err)
+	var failed error
+	err = atomicfile.Write(path, 0o600, func(w io.Writer) error {
+		n, failed = write(target{w, path})
+		return failed
+	})
+	if failed != nil {
+		return n, failed
 	}
-	defer func() {
-		if err != nil {
-			out.file.Close()
-			os.Remove(out.file.Name())
-		}
-	}()
-	if n, err = write(out); err != nil {
-		return n, err
-	}
-	if mode != privateMode { // FAT and network shares refuse chmod even to the present mode
-		err = out.file.Chmod(mode)
-	}
-	for _, step := range []func() error{out.file.Sync, out.file.Close, func() error { return os.Rename(out.file.Name(), path) },
-		func() error { return syncDir(dir) }} {
-		if err == nil {
-			err = step()
-		}
-	}
-	return n, out.failed(err)
-}
-
-// syncDir makes the names in a directory durable, where its file system can do that: FUSE and SMB cannot.
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := dir.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return nil
+	return n, target{path: path}.failed(err)
 }
 
 // maxManifest bounds a file of objects; the API takes 3 MiB for one.

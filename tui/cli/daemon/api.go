@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"limpet/sync/apiserver/manifests"
 	"limpet/sync/apiserver/token"
 	"limpet/sync/kube"
+	"limpet/sync/webhook"
 	"limpet/tui/cli/command"
 )
 
@@ -95,8 +97,13 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 		return command.Usagef("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
 	}
 	e.Notef("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), token.ExchangePath, certFile)
+	if reachable(c.SignListen) {
+		e.Notef("tokens travel to the token exchange without TLS: put a proxy with TLS before %s, or listen on loopback", c.SignListen)
+	}
 	parts := []func(context.Context) error{
-		func(ctx context.Context) error { return apiserver.Serve(ctx, signLn, exchange) },
+		func(ctx context.Context) error {
+			return apiserver.ServeExchange(ctx, webhook.Gate(signLn, nil), exchange)
+		},
 		func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
@@ -111,7 +118,7 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	}
 	parts = append(parts, func(ctx context.Context) error {
 		defer context.AfterFunc(ctx, func() { _ = server.Close() })() // ends the watches
-		return apiserver.Serve(ctx, secure, server)
+		return apiserver.Serve(ctx, secure, &http.Server{Handler: server})
 	})
 	if err := RunTogether(ctx, parts...); err != nil {
 		return err
@@ -134,12 +141,18 @@ func (c APICommand) token(e *command.Env) (string, error) {
 		return secret, nil
 	}
 	for flag, addr := range map[string]string{"--listen": c.Listen, "--sign-listen": c.SignListen} {
-		if ip := net.ParseIP(hostOf(addr)); hostOf(addr) != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		if reachable(addr) {
 			return "", command.Usagef("limpet api --token-file FILE", "%s %s can be reached from other hosts: give a token of your own",
 				flag, addr)
 		}
 	}
 	return defaultAPIToken, nil
+}
+
+// reachable reports whether other hosts can reach an address to listen on.
+func reachable(addr string) bool {
+	ip := net.ParseIP(hostOf(addr))
+	return hostOf(addr) != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
 // apiStatePath is a file of its own, so that a daemon on this host keeps the default one.

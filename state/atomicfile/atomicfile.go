@@ -1,0 +1,71 @@
+// Package atomicfile writes files that are whole or absent, after a power cut too.
+package atomicfile
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Prefix begins the names of temporary files: a killed process leaves them behind.
+const Prefix = ".limpet-"
+
+// tempMode is the mode of a file made by os.CreateTemp.
+const tempMode = 0o600
+
+// Write makes or replaces a file: write fills a temporary file in its directory, which is
+// synced and renamed.
+func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
+	return place(path, mode, write, os.Rename)
+}
+
+// Create makes a file like Write, unless there is one: then the error is fs.ErrExist, so
+// that two processes that start together agree on one.
+func Create(path string, mode fs.FileMode, write func(io.Writer) error) error {
+	return place(path, mode, write, os.Link)
+}
+
+// Data returns a function that writes data.
+func Data(data []byte) func(io.Writer) error {
+	return func(w io.Writer) error { _, err := w.Write(data); return err }
+}
+
+func place(path string, mode fs.FileMode, write func(io.Writer) error, publish func(from, to string) error) error {
+	dir, name := filepath.Dir(path), filepath.Base(path)
+	f, err := os.CreateTemp(dir, Prefix+name[:min(len(name), 200)]+"-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name()) // after a rename it is gone
+	err = write(f)
+	if err == nil && mode != tempMode { // FAT and network shares refuse chmod even to the present mode
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := publish(f.Name(), path); err != nil {
+		return err
+	}
+	return SyncDir(dir)
+}
+
+// SyncDir makes the names in a directory durable, where its file system can do that: FUSE
+// and SMB cannot.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
