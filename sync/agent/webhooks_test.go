@@ -229,7 +229,7 @@ func (s *apiServer) up(t *testing.T) {
 	s.addr, s.done = ln.Addr().String(), make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	go func() { s.done <- apiserver.Serve(ctx, ln, s.Server) }()
+	go func() { s.done <- apiserver.Serve(ctx, ln, &http.Server{Handler: s.Server}) }()
 }
 
 func (s *apiServer) down(t *testing.T) {
