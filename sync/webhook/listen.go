@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	idleTimeout    = 30 * time.Second             // of a connection without a request
-	maxHeaderBytes = 16 << 10                     // ample for what the hosts and a proxy send
+	idleTimeout    = 30 * time.Second // of a connection without a request
+	maxHeaderBytes = 16 << 10         // ample for what the hosts and a proxy send
 	maxConnections = 512
 	maxPerClient   = 64 // of these from one address that is no trusted proxy
 )
