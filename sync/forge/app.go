@@ -114,7 +114,7 @@ func (a *app) installation(ctx context.Context) (installation, error) {
 	r := request{op: "read installation " + a.install, method: http.MethodGet, path: "/app/installations/" + url.PathEscape(a.install)}
 	i, c, err := asApp[installation](ctx, a, r)
 	if err == nil && i.Suspended != "" {
-		err = c.fail(r, Forbidden, errors.New("the installation is suspended"))
+		err = c.fail(r, netx.Forbidden, errors.New("the installation is suspended"))
 	}
 	return i, err
 }
@@ -149,14 +149,14 @@ func (a *app) mint(ctx context.Context, repository string, hooks bool) (auth.Tok
 		}
 	}
 	if grants["contents"] == "" {
-		return auth.Token{}, &Error{Kind: Forbidden, Op: "mint a token", Identity: a.identity(), Endpoint: a.base,
+		return auth.Token{}, &netx.Error{Kind: netx.Forbidden, Op: "mint a token", Identity: a.identity(), Endpoint: a.base,
 			Err: errors.New("the installation may not read contents")}
 	}
 	token, err := a.token(ctx, "mint a token for "+repository,
 		map[string]any{"repositories": []string{repository}, "permissions": grants})
-	if e, ok := errors.AsType[*Error](err); ok && e.Kind == Refused && strings.Contains(e.Err.Error(), "at least one repository") {
+	if e, ok := errors.AsType[*netx.Error](err); ok && e.Kind == netx.Refused && strings.Contains(e.Err.Error(), "at least one repository") {
 		hidden := *e
-		hidden.Kind, hidden.Err = NotFound, fmt.Errorf("repository %s is not there, or the installation does not include it", repository)
+		hidden.Kind, hidden.Err = netx.NotFound, fmt.Errorf("repository %s is not there, or the installation does not include it", repository)
 		return token, &hidden
 	}
 	return token, err
@@ -176,9 +176,9 @@ func (a *app) token(ctx context.Context, op string, limits any) (auth.Token, err
 	life := made.Expires.Sub(a.h.client.Clock(a.base))
 	switch {
 	case !auth.Printable(made.Token):
-		return auth.Token{}, c.fail(r, Protocol, errors.New("the answer holds no token"))
+		return auth.Token{}, c.fail(r, netx.Protocol, errors.New("the answer holds no token"))
 	case life <= 0:
-		return auth.Token{}, c.fail(r, Protocol, errors.New("the token that it makes has ended already"))
+		return auth.Token{}, c.fail(r, netx.Protocol, errors.New("the token that it makes has ended already"))
 	}
 	return auth.Token{Value: made.Token, Minted: time.Now(), Expires: made.Expires, Life: min(life, maxTokenLife)}, nil
 }
@@ -217,9 +217,9 @@ func (a *app) installationOf(ctx context.Context, owner string) (string, error) 
 			path: "/" + kind + "/" + url.PathEscape(owner) + "/installation"}
 		found, c, err := asApp[installation](ctx, a, r)
 		if err == nil && !isNumber(found.ID.String()) {
-			err = c.fail(r, Protocol, errors.New("the answer names no installation"))
+			err = c.fail(r, netx.Protocol, errors.New("the answer names no installation"))
 		}
-		if k := KindOf(err); k != NotFound && k != Forbidden {
+		if k := netx.KindOf(err); k != netx.NotFound && k != netx.Forbidden {
 			return found.ID.String(), err
 		}
 		first = cmp.Or(first, err)
@@ -230,33 +230,33 @@ func (a *app) installationOf(ctx context.Context, owner string) (string, error) 
 // test checks the App and the permissions of its installation. block is its part of the
 // spec, such as spec.github.
 func (a *app) test(ctx context.Context, block string, hooks bool) error {
-	field := func(kind, name, detail string) Field { return Field{Type: kind, Field: name, Detail: detail} }
+	field := func(kind, name, detail string) netx.Field { return netx.Field{Type: kind, Field: name, Detail: detail} }
 	id, install := block+".appID", block+".installationID"
 	r := request{op: "test " + a.of, method: http.MethodGet, path: "/app"}
 	self, c, err := asApp[struct {
 		ID int64 `json:"id"`
 	}](ctx, a, r)
 	if err != nil {
-		return withFields(err, map[ErrorKind][]Field{
-			Unauthorized: {field("FieldValueInvalid", id, "verify that the App has this id"),
+		return withFields(err, map[netx.ErrorKind][]netx.Field{
+			netx.Unauthorized: {field("FieldValueInvalid", id, "verify that the App has this id"),
 				field("FieldValueInvalid", "secure.privateKey", "verify that it is a key of this App")},
-			NotFound: {field("FieldValueNotFound", id, "there is no App with this id")},
+			netx.NotFound: {field("FieldValueNotFound", id, "there is no App with this id")},
 		})
 	}
 	if fmt.Sprint(self.ID) != a.id {
-		e := c.fail(r, Invalid, fmt.Errorf("the private key is that of App %d", self.ID))
-		e.Fields = []Field{field("FieldValueInvalid", id, e.Err.Error())}
+		e := c.fail(r, netx.Invalid, fmt.Errorf("the private key is that of App %d", self.ID))
+		e.Fields = []netx.Field{field("FieldValueInvalid", id, e.Err.Error())}
 		return e
 	}
 	i, err := a.installation(ctx)
 	if err != nil {
-		return withFields(err, map[ErrorKind][]Field{
-			NotFound:     {field("FieldValueInvalid", install, "the App has no installation with this id")},
-			Unauthorized: {field("FieldValueInvalid", install, "GitHub does not let the App see it")},
-			Forbidden:    {field("FieldValueForbidden", install, "the installation is suspended")},
+		return withFields(err, map[netx.ErrorKind][]netx.Field{
+			netx.NotFound:     {field("FieldValueInvalid", install, "the App has no installation with this id")},
+			netx.Unauthorized: {field("FieldValueInvalid", install, "GitHub does not let the App see it")},
+			netx.Forbidden:    {field("FieldValueForbidden", install, "the installation is suspended")},
 		})
 	}
-	e := c.fail(r, Forbidden, nil)
+	e := c.fail(r, netx.Forbidden, nil)
 	need := requiredPermissions(hooks)
 	for _, name := range slices.Sorted(maps.Keys(need)) {
 		if have := i.Permissions[name]; levels[have] < levels[need[name]] {
@@ -275,8 +275,8 @@ func (a *app) test(ctx context.Context, block string, hooks bool) error {
 }
 
 // withFields adds the fields of the object that an error is about.
-func withFields(err error, fields map[ErrorKind][]Field) error {
-	e, ok := errors.AsType[*Error](err)
+func withFields(err error, fields map[netx.ErrorKind][]netx.Field) error {
+	e, ok := errors.AsType[*netx.Error](err)
 	if !ok || len(fields[e.Kind]) == 0 {
 		return err
 	}

@@ -116,7 +116,7 @@ func TestMintPermissions(t *testing.T) {
 	// One that may not read at all is told from one that is not there.
 	s.host.Change(func() { s.install.Permissions = map[string]string{"metadata": "read"} })
 	s.conn.UID = "uid-2"
-	if _, err := s.minter.Mint(t.Context(), s.conn, s.target); KindOf(err) != Forbidden || !strings.Contains(err.Error(), "contents") {
+	if _, err := s.minter.Mint(t.Context(), s.conn, s.target); netx.KindOf(err) != netx.Forbidden || !strings.Contains(err.Error(), "contents") {
 		t.Errorf("without contents: %v", err)
 	}
 }
@@ -131,38 +131,38 @@ func TestMintErrors(t *testing.T) {
 	cases := []struct {
 		name string
 		harm func(s *site)
-		kind ErrorKind
+		kind netx.ErrorKind
 		text string
 	}{
-		{"another key", func(s *site) { s.secret.PrivateKey = foreign }, Unauthorized,
+		{"another key", func(s *site) { s.secret.PrivateKey = foreign }, netx.Unauthorized,
 			"GitHub App 123456, installation 454545, of connection default/app"},
-		{"another app", func(s *site) { s.conn.Spec.GitHubEnterprise.AppID = "9" }, Unauthorized, "GitHub App 9"},
-		{"no installation", func(s *site) { s.conn.Spec.GitHubEnterprise.InstallationID = "9" }, NotFound, "/app/installations/9"},
-		{"suspended", func(s *site) { s.install.Suspended = true }, Forbidden, "suspended"},
-		{"not included", func(s *site) { s.install.Repositories = nil }, NotFound, "repository site is not there"},
-		{"app id is a name", func(s *site) { s.conn.Spec.GitHubEnterprise.AppID = "limpet" }, Invalid, "appID is not a number"},
-		{"path in the installation id", func(s *site) { s.conn.Spec.GitHubEnterprise.InstallationID = "1/../2" }, Invalid, "installationID"},
-		{"no block", func(s *site) { s.conn.Spec.GitHubEnterprise = nil }, Invalid, "not an http or https URL"},
-		{"no key", func(s *site) { s.secret.PrivateKey = nil }, Unknown, ErrNoSecret.Error()},
-		{"no secret", func(s *site) { s.secret = nil }, Unknown, ErrNoSecret.Error()},
-		{"a key of words", func(s *site) { s.secret.PrivateKey = []byte(canary) }, Invalid, "neither a PEM"},
+		{"another app", func(s *site) { s.conn.Spec.GitHubEnterprise.AppID = "9" }, netx.Unauthorized, "GitHub App 9"},
+		{"no installation", func(s *site) { s.conn.Spec.GitHubEnterprise.InstallationID = "9" }, netx.NotFound, "/app/installations/9"},
+		{"suspended", func(s *site) { s.install.Suspended = true }, netx.Forbidden, "suspended"},
+		{"not included", func(s *site) { s.install.Repositories = nil }, netx.NotFound, "repository site is not there"},
+		{"app id is a name", func(s *site) { s.conn.Spec.GitHubEnterprise.AppID = "limpet" }, netx.Invalid, "appID is not a number"},
+		{"path in the installation id", func(s *site) { s.conn.Spec.GitHubEnterprise.InstallationID = "1/../2" }, netx.Invalid, "installationID"},
+		{"no block", func(s *site) { s.conn.Spec.GitHubEnterprise = nil }, netx.Invalid, "not an http or https URL"},
+		{"no key", func(s *site) { s.secret.PrivateKey = nil }, netx.Unknown, ErrNoSecret.Error()},
+		{"no secret", func(s *site) { s.secret = nil }, netx.Unknown, ErrNoSecret.Error()},
+		{"a key of words", func(s *site) { s.secret.PrivateKey = []byte(canary) }, netx.Invalid, "neither a PEM"},
 		{"a broken key", func(s *site) {
 			s.secret.PrivateKey = []byte("-----BEGIN RSA PRIVATE KEY-----\n" + base64.StdEncoding.EncodeToString([]byte(canary)) +
 				"\n-----END RSA PRIVATE KEY-----\n")
-		}, Invalid, "no unencrypted"},
-		{"another host", func(s *site) { s.target.URL = "https://evil.example/team/site" }, Invalid, "the repository is at evil.example"},
-		{"another port", func(s *site) { s.target.URL = "http://127.0.0.1:1/team/site" }, Invalid, "the repository is at 127.0.0.1:1"},
-		{"no owner", func(s *site) { s.target.URL = s.host.URL + "/site" }, Invalid, "owner/name"},
+		}, netx.Invalid, "no unencrypted"},
+		{"another host", func(s *site) { s.target.URL = "https://evil.example/team/site" }, netx.Invalid, "the repository is at evil.example"},
+		{"another port", func(s *site) { s.target.URL = "http://127.0.0.1:1/team/site" }, netx.Invalid, "the repository is at 127.0.0.1:1"},
+		{"no owner", func(s *site) { s.target.URL = s.host.URL + "/site" }, netx.Invalid, "owner/name"},
 		{"down", func(s *site) {
 			s.host.Fault(func(*http.Request) *forgetest.Answer { return &forgetest.Answer{Status: 502} })
-		}, Unavailable, "502"},
-		{"a token that has ended", func(s *site) { answerToken(s, `{"token":"ghs_x","expires_at":"2020-01-01T00:00:00Z"}`) }, Protocol,
+		}, netx.Unavailable, "502"},
+		{"a token that has ended", func(s *site) { answerToken(s, `{"token":"ghs_x","expires_at":"2020-01-01T00:00:00Z"}`) }, netx.Protocol,
 			"has ended"},
-		{"no token", func(s *site) { answerToken(s, `{"token":"","expires_at":"2099-01-01T00:00:00Z"}`) }, Protocol, "no token"},
-		{"a header in the token", func(s *site) { answerToken(s, `{"token":"a\r\nX: y","expires_at":"2099-01-01T00:00:00Z"}`) }, Protocol,
+		{"no token", func(s *site) { answerToken(s, `{"token":"","expires_at":"2099-01-01T00:00:00Z"}`) }, netx.Protocol, "no token"},
+		{"a header in the token", func(s *site) { answerToken(s, `{"token":"a\r\nX: y","expires_at":"2099-01-01T00:00:00Z"}`) }, netx.Protocol,
 			"no token"},
-		{"no time", func(s *site) { answerToken(s, `{"token":"ghs_x"}`) }, Protocol, "has ended"},
-		{"a strange time", func(s *site) { answerToken(s, `{"token":"`+canary+`","expires_at":"soon"}`) }, Protocol, "not what this API"},
+		{"no time", func(s *site) { answerToken(s, `{"token":"ghs_x"}`) }, netx.Protocol, "has ended"},
+		{"a strange time", func(s *site) { answerToken(s, `{"token":"`+canary+`","expires_at":"soon"}`) }, netx.Protocol, "not what this API"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestMintErrors(t *testing.T) {
 			c.harm(s)
 			token, err := s.minter.Mint(t.Context(), s.conn, s.target)
 			silent(t, err)
-			if KindOf(err) != c.kind || !strings.Contains(err.Error(), c.text) || token.Value != "" {
+			if netx.KindOf(err) != c.kind || !strings.Contains(err.Error(), c.text) || token.Value != "" {
 				t.Fatalf("%v %v, want %s with %q", token, err, c.kind, c.text)
 			}
 			if strings.Contains(err.Error(), "eyJ") {
@@ -260,7 +260,7 @@ func TestPrivateKeyForms(t *testing.T) {
 func TestConnectionTest(t *testing.T) {
 	t.Parallel()
 	fields := func(err error) (out []string) {
-		if e, ok := errors.AsType[*Error](err); ok {
+		if e, ok := errors.AsType[*netx.Error](err); ok {
 			for _, f := range e.Fields {
 				out = append(out, f.Field)
 			}
@@ -339,7 +339,7 @@ func TestConnectionTest(t *testing.T) {
 				}
 				return
 			}
-			e, ok := errors.AsType[*Error](err)
+			e, ok := errors.AsType[*netx.Error](err)
 			if !ok || e.Reason() != c.reason || !strings.Contains(err.Error(), c.text) || !slices.Equal(fields(err), c.fields) {
 				t.Fatalf("%v %q, want %s %q with %q", err, fields(err), c.reason, c.fields, c.text)
 			}
@@ -447,10 +447,10 @@ func TestMintAfterCancel(t *testing.T) {
 	s := newSite(t, forgetest.Options{})
 	ctx, end := context.WithCancel(t.Context())
 	end()
-	if _, err := s.minter.Mint(ctx, s.conn, s.target); KindOf(err) != Cancelled {
+	if _, err := s.minter.Mint(ctx, s.conn, s.target); netx.KindOf(err) != netx.Cancelled {
 		t.Errorf("%v", err)
 	}
-	if err := s.minter.Test(ctx, s.conn); KindOf(err) != Cancelled {
+	if err := s.minter.Test(ctx, s.conn); netx.KindOf(err) != netx.Cancelled {
 		t.Errorf("%v", err)
 	}
 	if asked := s.host.Requests(); len(asked) != 0 {

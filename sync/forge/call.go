@@ -61,7 +61,7 @@ type request struct {
 // into decodes the body of an answer. The error names the call.
 func into[T any](c *caller, r request, a netx.Answer) (out T, err error) {
 	if err := json.Unmarshal(a.Body, &out); err != nil {
-		return out, c.fail(r, Protocol, errors.New("the answer is not what this API answers"))
+		return out, c.fail(r, netx.Protocol, errors.New("the answer is not what this API answers"))
 	}
 	return out, nil
 }
@@ -90,16 +90,16 @@ func (c *caller) do(ctx context.Context, r request) (netx.Answer, error) {
 	if r.body != nil {
 		var err error
 		if call.Body, err = json.Marshal(r.body); err != nil {
-			return netx.Answer{}, c.fail(r, Invalid, fmt.Errorf("encode the request: %w", err))
+			return netx.Answer{}, c.fail(r, netx.Invalid, fmt.Errorf("encode the request: %w", err))
 		}
 	}
 	got, err := c.h.client.Do(ctx, call)
-	e, failed := errors.AsType[*Error](err)
+	e, failed := errors.AsType[*netx.Error](err)
 	switch {
 	case !failed:
-	case e.Kind == Unauthorized:
+	case e.Kind == netx.Unauthorized:
 		c.creds.Refused()
-	case e.Kind == RateLimited:
+	case e.Kind == netx.RateLimited:
 		c.setRetryAfter(c.gate, e)
 	case e.RetryAfter > 0:
 		c.setRetryAfter(c.api, e) // the API is down for all identities
@@ -117,7 +117,7 @@ func (c *caller) call(r request) netx.Call {
 }
 
 // fail returns the error of a call.
-func (c *caller) fail(r request, kind ErrorKind, err error) *Error {
+func (c *caller) fail(r request, kind netx.ErrorKind, err error) *netx.Error {
 	return c.call(r).Fail(kind, 0, err)
 }
 
@@ -131,12 +131,12 @@ func (c *caller) withSecret(s Secret) *caller {
 // gate is a wait that a host has asked for.
 type gate struct {
 	until time.Time
-	said  *Error
+	said  *netx.Error
 }
 
 // retryLater returns the last error while its wait lasts, for this identity or for the
 // whole API; nil means no wait. RetryAfter is the remaining wait.
-func (c *caller) retryLater(r request) *Error {
+func (c *caller) retryLater(r request) *netx.Error {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	for _, key := range []string{c.gate, c.api} {
@@ -150,7 +150,7 @@ func (c *caller) retryLater(r request) *Error {
 }
 
 // setRetryAfter stores an error with a wait.
-func (c *caller) setRetryAfter(key string, said *Error) {
+func (c *caller) setRetryAfter(key string, said *netx.Error) {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
 	maps.DeleteFunc(c.h.gates, func(_ string, g gate) bool { return time.Until(g.until) <= 0 })

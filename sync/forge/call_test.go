@@ -45,35 +45,35 @@ func TestErrorKinds(t *testing.T) {
 	cases := []struct {
 		name   string
 		answer forgetest.Answer
-		kind   ErrorKind
+		kind   netx.ErrorKind
 		reason string
 		after  [2]time.Duration // between
 		text   string
 	}{
-		{"bad credentials", forgetest.Answer{Status: 401, Body: `{"message":"Bad credentials"}`}, Unauthorized, netx.ReasonAuthenticationFailed, [2]time.Duration{}, "Bad credentials"},
-		{"forbidden", forgetest.Answer{Status: 403, Body: `{"message":"Resource not accessible by integration"}`}, Forbidden, netx.ReasonAuthenticationFailed, [2]time.Duration{}, "not accessible"},
-		{"not found", forgetest.Answer{Status: 404, Body: `{"message":"Not Found"}`}, NotFound, netx.ReasonInvalidSpec, [2]time.Duration{}, "Not Found"},
-		{"gone", forgetest.Answer{Status: 410}, NotFound, netx.ReasonInvalidSpec, [2]time.Duration{}, "410 Gone"},
-		{"refused", forgetest.Answer{Status: 422, Body: `{"message":"Validation Failed","errors":[{"resource":"Hook","code":"custom","message":"no"}]}`}, Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "Validation Failed: no: custom"},
-		{"gitlab's form", forgetest.Answer{Status: 400, Body: `{"message":{"url":["is blocked"]}}`}, Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "url: is blocked"},
-		{"bitbucket's form", forgetest.Answer{Status: 400, Body: `{"type":"error","error":{"message":"Bad","detail":"worse"}}`}, Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "Bad: worse"},
-		{"limit, seconds", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "30"}}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{30 * time.Second, 30 * time.Second}, "429"},
-		{"limit, date", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": soon.UTC().Format(http.TimeFormat)}}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{80 * time.Second, 91 * time.Second}, "429"},
-		{"limit, not said", forgetest.Answer{Status: 429}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Minute, time.Minute}, "429"},
-		{"limit, absurd", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "99999999999"}}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "429"},
-		{"github's limit", forgetest.Answer{Status: 403, Header: reset, Body: `{"message":"API rate limit exceeded"}`}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{80 * time.Second, 91 * time.Second}, "rate limit"},
-		{"github's second limit", forgetest.Answer{Status: 403, Body: `{"message":"You have exceeded a secondary rate limit."}`}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Minute, time.Minute}, "secondary"},
-		{"limit, absurd date", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "429"},
-		{"limit, absurd reset", forgetest.Answer{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "99999999999"}}, RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "403"},
-		{"down for a while", forgetest.Answer{Status: 503, Header: map[string]string{"Retry-After": "120"}}, Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{2 * time.Minute, 2 * time.Minute}, "503"},
-		{"broken", forgetest.Answer{Status: 500, Body: "<html>oops</html>"}, Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{}, "500 Internal Server Error"},
-		{"portal", forgetest.Answer{Status: 200, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html>log in</html>"}, Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{}, "sign-on"},
-		{"not this api", forgetest.Answer{Status: 200, Body: `["a"]`}, Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "not what this API answers"},
-		{"too large", forgetest.Answer{Status: 200, Body: strings.Repeat(" ", netx.MaxAnswer+1)}, Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "more than"},
-		{"echo", forgetest.Answer{Status: 400, Body: echo}, Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "[redacted]"},
-		{"elsewhere", forgetest.Answer{Status: 302, Header: map[string]string{"Location": "https://evil.example/?token=" + canary}}, Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "evil.example"},
-		{"to nowhere", forgetest.Answer{Status: 302}, Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "nowhere"},
-		{"around and around", forgetest.Answer{Status: 307, Header: map[string]string{"Location": "/api/v3/x"}}, Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "redirects more than"},
+		{"bad credentials", forgetest.Answer{Status: 401, Body: `{"message":"Bad credentials"}`}, netx.Unauthorized, netx.ReasonAuthenticationFailed, [2]time.Duration{}, "Bad credentials"},
+		{"forbidden", forgetest.Answer{Status: 403, Body: `{"message":"Resource not accessible by integration"}`}, netx.Forbidden, netx.ReasonAuthenticationFailed, [2]time.Duration{}, "not accessible"},
+		{"not found", forgetest.Answer{Status: 404, Body: `{"message":"Not Found"}`}, netx.NotFound, netx.ReasonInvalidSpec, [2]time.Duration{}, "Not Found"},
+		{"gone", forgetest.Answer{Status: 410}, netx.NotFound, netx.ReasonInvalidSpec, [2]time.Duration{}, "410 Gone"},
+		{"refused", forgetest.Answer{Status: 422, Body: `{"message":"Validation Failed","errors":[{"resource":"Hook","code":"custom","message":"no"}]}`}, netx.Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "Validation Failed: no: custom"},
+		{"gitlab's form", forgetest.Answer{Status: 400, Body: `{"message":{"url":["is blocked"]}}`}, netx.Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "url: is blocked"},
+		{"bitbucket's form", forgetest.Answer{Status: 400, Body: `{"type":"error","error":{"message":"Bad","detail":"worse"}}`}, netx.Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "Bad: worse"},
+		{"limit, seconds", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "30"}}, netx.RateLimited, netx.ReasonRateLimited, [2]time.Duration{30 * time.Second, 30 * time.Second}, "429"},
+		{"limit, date", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": soon.UTC().Format(http.TimeFormat)}}, netx.RateLimited, netx.ReasonRateLimited, [2]time.Duration{80 * time.Second, 91 * time.Second}, "429"},
+		{"limit, not said", forgetest.Answer{Status: 429}, netx.RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Minute, time.Minute}, "429"},
+		{"limit, absurd", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "99999999999"}}, netx.RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "429"},
+		{"github's limit", forgetest.Answer{Status: 403, Header: reset, Body: `{"message":"API rate limit exceeded"}`}, netx.RateLimited, netx.ReasonRateLimited, [2]time.Duration{80 * time.Second, 91 * time.Second}, "rate limit"},
+		{"github's second limit", forgetest.Answer{Status: 403, Body: `{"message":"You have exceeded a secondary rate limit."}`}, netx.RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Minute, time.Minute}, "secondary"},
+		{"limit, absurd date", forgetest.Answer{Status: 429, Header: map[string]string{"Retry-After": "Fri, 31 Dec 9999 23:59:59 GMT"}}, netx.RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "429"},
+		{"limit, absurd reset", forgetest.Answer{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "99999999999"}}, netx.RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "403"},
+		{"down for a while", forgetest.Answer{Status: 503, Header: map[string]string{"Retry-After": "120"}}, netx.Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{2 * time.Minute, 2 * time.Minute}, "503"},
+		{"broken", forgetest.Answer{Status: 500, Body: "<html>oops</html>"}, netx.Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{}, "500 Internal Server Error"},
+		{"portal", forgetest.Answer{Status: 200, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html>log in</html>"}, netx.Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{}, "sign-on"},
+		{"not this api", forgetest.Answer{Status: 200, Body: `["a"]`}, netx.Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "not what this API answers"},
+		{"too large", forgetest.Answer{Status: 200, Body: strings.Repeat(" ", netx.MaxAnswer+1)}, netx.Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "more than"},
+		{"echo", forgetest.Answer{Status: 400, Body: echo}, netx.Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "[redacted]"},
+		{"elsewhere", forgetest.Answer{Status: 302, Header: map[string]string{"Location": "https://evil.example/?token=" + canary}}, netx.Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "evil.example"},
+		{"to nowhere", forgetest.Answer{Status: 302}, netx.Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "nowhere"},
+		{"around and around", forgetest.Answer{Status: 307, Header: map[string]string{"Location": "/api/v3/x"}}, netx.Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "redirects more than"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestErrorKinds(t *testing.T) {
 			r := remoteOf(t, h, GitHub, "team/site")
 			_, err := facts(t.Context(), r)
 			silent(t, err)
-			e, ok := errors.AsType[*Error](err)
+			e, ok := errors.AsType[*netx.Error](err)
 			if !ok || e.Kind != c.kind || e.Reason() != c.reason || !strings.Contains(e.Error(), c.text) {
 				t.Fatalf("%v, want %s with %q", err, c.kind, c.text)
 			}
@@ -119,7 +119,7 @@ func TestGate(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = facts(t.Context(), r)
-		if e, ok := errors.AsType[*Error](err); !ok || e.Kind != RateLimited || e.RetryAfter <= 50*time.Second {
+		if e, ok := errors.AsType[*netx.Error](err); !ok || e.Kind != netx.RateLimited || e.RetryAfter <= 50*time.Second {
 			t.Fatalf("call %d: %v", n, err)
 		}
 	}
@@ -152,7 +152,7 @@ func TestRetryAfterOfHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = facts(t.Context(), r)
-		if e, ok := errors.AsType[*Error](err); !ok || e.Kind != Unavailable || e.RetryAfter <= 50*time.Second || !strings.Contains(err.Error(), "maintenance") {
+		if e, ok := errors.AsType[*netx.Error](err); !ok || e.Kind != netx.Unavailable || e.RetryAfter <= 50*time.Second || !strings.Contains(err.Error(), "maintenance") {
 			t.Fatalf("call %d: %v", n, err)
 		}
 		if first == "" {
@@ -183,7 +183,7 @@ func TestRetryAfterOfApp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = facts(t.Context(), r); KindOf(err) != RateLimited {
+		if _, err = facts(t.Context(), r); netx.KindOf(err) != netx.RateLimited {
 			t.Fatal(err)
 		}
 	}
@@ -239,7 +239,7 @@ func TestRedirectToOtherHost(t *testing.T) {
 		return &forgetest.Answer{Status: 307, Header: map[string]string{"Location": neighbour.URL + r.URL.Path}}
 	})
 	r := remoteOf(t, h, GitHub, "team/site")
-	if _, err := facts(t.Context(), r); KindOf(err) != Protocol {
+	if _, err := facts(t.Context(), r); netx.KindOf(err) != netx.Protocol {
 		t.Errorf("%v", err)
 	}
 	if asked := neighbour.Requests(); len(asked) != 0 {
@@ -269,7 +269,7 @@ func TestEndlessAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := facts(t.Context(), r); KindOf(err) != Protocol {
+	if _, err := facts(t.Context(), r); netx.KindOf(err) != netx.Protocol {
 		t.Errorf("%v", err)
 	}
 	if n := <-sent; n >= most {
@@ -289,14 +289,14 @@ func TestUnreachable(t *testing.T) {
 		_, err = facts(t.Context(), r)
 		return err
 	}
-	if err := ask("http://127.0.0.1:1", creds()); KindOf(err) != Unavailable {
+	if err := ask("http://127.0.0.1:1", creds()); netx.KindOf(err) != netx.Unavailable {
 		t.Errorf("nobody listens: %v", err)
 	}
 	// A certificate that nobody knows, and the same with its authority.
 	h := forgetest.New(t, forgetest.Options{TLS: true})
 	h.Add("team/site", forgetest.Repository{})
 	h.Token(canary+"-token", forgetest.Rights{})
-	if err := ask(h.URL, creds()); KindOf(err) != Unavailable || !strings.Contains(err.Error(), "signed by an unknown authority") {
+	if err := ask(h.URL, creds()); netx.KindOf(err) != netx.Unavailable || !strings.Contains(err.Error(), "signed by an unknown authority") {
 		t.Errorf("an unknown certificate: %v", err)
 	}
 	trusting := creds()
@@ -305,20 +305,20 @@ func TestUnreachable(t *testing.T) {
 		t.Errorf("with its authority: %v", err)
 	}
 	trusting.CA = []byte("x")
-	if err := ask(h.URL, trusting); KindOf(err) != Invalid {
+	if err := ask(h.URL, trusting); netx.KindOf(err) != netx.Invalid {
 		t.Errorf("with a broken authority: %v", err)
 	}
 	// Credentials do not go over plain http unless that is wanted.
 	hosts := New(Options{})
 	for _, c := range []struct {
 		creds *auth.Credentials
-		kind  ErrorKind
-	}{{creds(), Invalid}, {nil, Unavailable}} {
+		kind  netx.ErrorKind
+	}{{creds(), netx.Invalid}, {nil, netx.Unavailable}} {
 		r, err := hosts.Remote(t.Context(), Target{Type: "github", URL: "http://127.0.0.1:1/a/b"}, c.creds)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := facts(t.Context(), r); KindOf(err) != c.kind {
+		if _, err := facts(t.Context(), r); netx.KindOf(err) != c.kind {
 			t.Errorf("plain http with %v: %v", c.creds, err)
 		}
 	}
@@ -361,7 +361,7 @@ func TestNoRequestAfterCancel(t *testing.T) {
 		wg.Go(func() {
 			err := call()
 			silent(t, err)
-			if KindOf(err) != Cancelled || !errors.Is(err, why) {
+			if netx.KindOf(err) != netx.Cancelled || !errors.Is(err, why) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -372,14 +372,14 @@ func TestNoRequestAfterCancel(t *testing.T) {
 	// A caller who has less time than a call may take hears of the host, not of himself.
 	hurried, done := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer done()
-	if _, err := facts(hurried, r); KindOf(err) != Unavailable || !strings.Contains(err.Error(), "no complete answer in time") {
+	if _, err := facts(hurried, r); netx.KindOf(err) != netx.Unavailable || !strings.Contains(err.Error(), "no complete answer in time") {
 		t.Errorf("%v", err)
 	}
 	end(why)
 	wg.Wait()
 	before := count.Load()
 	for name, call := range calls {
-		if err := call(); KindOf(err) != Cancelled {
+		if err := call(); netx.KindOf(err) != netx.Cancelled {
 			t.Errorf("%s after the end: %v", name, err)
 		}
 	}
@@ -401,7 +401,7 @@ func TestUnauthorizedIsReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := facts(t.Context(), r); KindOf(err) != Unauthorized || told != 1 {
+	if _, err := facts(t.Context(), r); netx.KindOf(err) != netx.Unauthorized || told != 1 {
 		t.Errorf("%v, told %d times", err, told)
 	}
 }
@@ -426,7 +426,7 @@ func TestSteadyErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = r.Edit(t.Context(), Hook{ID: "1"}); KindOf(err) != Unavailable {
+		if _, err = r.Edit(t.Context(), Hook{ID: "1"}); netx.KindOf(err) != netx.Unavailable {
 			t.Fatal(err)
 		}
 		texts[err.Error()] = true
@@ -448,12 +448,12 @@ func TestBitbucketPerson(t *testing.T) {
 	h.Token(canary+"-token", forgetest.Rights{User: "me@work.example"})
 	hosts := New(Options{AllowInsecure: true, APIs: map[string]string{strings.TrimPrefix(h.URL, "http://"): h.URL + "/2.0"}})
 	defer hosts.Close()
-	for email, want := range map[string]ErrorKind{"": Unauthorized, "me@work.example": ""} {
+	for email, want := range map[string]netx.ErrorKind{"": netx.Unauthorized, "me@work.example": ""} {
 		r, err := hosts.Remote(t.Context(), Target{Type: "bitbucket", URL: h.URL + "/work/site", Email: email}, creds())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := facts(t.Context(), r); KindOf(err) != want {
+		if _, err := facts(t.Context(), r); netx.KindOf(err) != want {
 			t.Errorf("with email %q: %v", email, err)
 		}
 	}
@@ -483,7 +483,7 @@ func TestProbe(t *testing.T) {
 		}
 		return &forgetest.Answer{Status: 502}
 	})
-	if _, err := hosts.Remote(t.Context(), target, creds()); KindOf(err) != Unavailable || errors.Is(err, ErrNone) {
+	if _, err := hosts.Remote(t.Context(), target, creds()); netx.KindOf(err) != netx.Unavailable || errors.Is(err, ErrNone) {
 		t.Fatalf("%v", err)
 	}
 	h.Fault(nil)

@@ -13,6 +13,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/netx"
 )
 
 // ErrNoSecret is wrapped when this agent has no secret of a Connection: it can
@@ -61,7 +62,7 @@ func (c Connection) app(h *Hosts, base string, secret *auth.Credentials) (*app, 
 	for name, value := range map[string]string{"appID": spec.AppID, "installationID": spec.InstallationID} {
 		if !isNumber(value) {
 			e := invalid("use "+c.String(), "%s is not a number, written as text", name)
-			e.Fields = []Field{{Type: "FieldValueInvalid", Field: "spec." + c.Spec.Type + "." + name, Detail: "must be a number, written as text"}}
+			e.Fields = []netx.Field{{Type: "FieldValueInvalid", Field: "spec." + c.Spec.Type + "." + name, Detail: "must be a number, written as text"}}
 			return nil, e
 		}
 	}
@@ -71,7 +72,7 @@ func (c Connection) app(h *Hosts, base string, secret *auth.Credentials) (*app, 
 	key, err := privateKey(secret.PrivateKey)
 	if err != nil {
 		e := invalid("use "+c.String(), "the private key from %s cannot be used: %w", secret.Source, err)
-		e.Fields = []Field{{Type: "FieldValueInvalid", Field: "secure.privateKey", Detail: err.Error()}}
+		e.Fields = []netx.Field{{Type: "FieldValueInvalid", Field: "secure.privateKey", Detail: err.Error()}}
 		return nil, e
 	}
 	return &app{h: h, of: c.String(), base: base, id: spec.AppID, install: spec.InstallationID, key: key, secret: secret}, nil
@@ -252,12 +253,12 @@ func (m *Minter) Test(ctx context.Context, c Connection) error {
 		r.path, r.query = "/repositories/"+url.PathEscape(b.Workspace), url.Values{"pagelen": {"1"}}
 	}
 	err = send(ctx, m.hosts.caller(base, "Bearer ", &creds), r)
-	if KindOf(err) == Forbidden && strings.Contains(strings.ToLower(err.Error()), "scope") {
+	if netx.KindOf(err) == netx.Forbidden && strings.Contains(strings.ToLower(err.Error()), "scope") {
 		return nil // the host knows the token, which may do other things
 	}
-	return withFields(err, map[ErrorKind][]Field{
-		Unauthorized: {{Type: "FieldValueInvalid", Field: "secure.token", Detail: "the host does not take it"}},
-		Forbidden:    {{Type: "FieldValueForbidden", Field: "secure.token", Detail: "the host does not let it in"}},
+	return withFields(err, map[netx.ErrorKind][]netx.Field{
+		netx.Unauthorized: {{Type: "FieldValueInvalid", Field: "secure.token", Detail: "the host does not take it"}},
+		netx.Forbidden:    {{Type: "FieldValueForbidden", Field: "secure.token", Detail: "the host does not let it in"}},
 	})
 }
 

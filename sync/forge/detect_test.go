@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/netx"
 )
 
 func TestLocate(t *testing.T) {
@@ -74,7 +76,7 @@ func TestLocate(t *testing.T) {
 				t.Errorf("%s: %+v %v, want ErrNone", c.name, p, err)
 			}
 		case c.wrong:
-			if KindOf(err) != Invalid {
+			if netx.KindOf(err) != netx.Invalid {
 				t.Errorf("%s: %+v %v, want a refusal", c.name, p, err)
 			}
 		case err != nil || p.Kind != c.kind || p.API != c.api || p.Path != c.path:

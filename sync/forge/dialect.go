@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"limpet/sync/netx"
 )
 
 // dialect is what differs between the APIs of hosts.
@@ -92,7 +94,7 @@ func githubProtection(ctx context.Context, r *Remote, branch string) (Protection
 		} `json:"lock_branch"`
 	}](ctx, r.caller, r.request("read branch protection of", http.MethodGet, "/branches/"+url.PathEscape(branch)+"/protection"))
 	switch {
-	case KindOf(err) == NotFound && strings.Contains(err.Error(), "Branch not protected"):
+	case netx.KindOf(err) == netx.NotFound && strings.Contains(err.Error(), "Branch not protected"):
 		return Unprotected, nil
 	case err != nil:
 		return ProtectionUnknown, err

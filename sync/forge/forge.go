@@ -131,10 +131,10 @@ const (
 // that ctx has ended.
 func (r *Remote) Protection(ctx context.Context, branch string) (Protection, error) {
 	p, err := r.protection(ctx, r, branch)
-	switch KindOf(err) {
+	switch netx.KindOf(err) {
 	case "":
 		return p, nil
-	case Cancelled:
+	case netx.Cancelled:
 		return ProtectionUnknown, err
 	}
 	return ProtectionUnknown, nil
@@ -166,8 +166,8 @@ func (h *Hosts) isGitea(ctx context.Context, base string, creds *auth.Credential
 	v, err := ask[struct {
 		Version string `json:"version"`
 	}](ctx, h.caller(base, "", creds.ForOtherHost()), request{op: "find the forge", method: http.MethodGet, path: "/version"})
-	switch KindOf(err) {
-	case Unavailable, RateLimited, Cancelled, Invalid:
+	switch netx.KindOf(err) {
+	case netx.Unavailable, netx.RateLimited, netx.Cancelled, netx.Invalid:
 		return false, err
 	}
 	gitea := err == nil && v.Version != ""
@@ -180,32 +180,7 @@ func (h *Hosts) isGitea(ctx context.Context, base string, creds *auth.Credential
 	return gitea, nil
 }
 
-// Every error of this package that reaches a caller is one of package netx, but for those
-// that wrap ErrNone or ErrNoSecret.
-type (
-	Error     = netx.Error
-	ErrorKind = netx.ErrorKind
-	Field     = netx.Field
-)
-
-// The kinds of errors.
-const (
-	Unauthorized = netx.Unauthorized
-	Forbidden    = netx.Forbidden
-	NotFound     = netx.NotFound
-	RateLimited  = netx.RateLimited
-	Unavailable  = netx.Unavailable
-	Refused      = netx.Refused
-	Protocol     = netx.Protocol
-	Invalid      = netx.Invalid
-	Cancelled    = netx.Cancelled
-	Unknown      = netx.Unknown
-)
-
-// KindOf is netx.KindOf.
-func KindOf(err error) ErrorKind { return netx.KindOf(err) }
-
 // invalid returns an error of a request that was not sent.
-func invalid(op, format string, args ...any) *Error {
-	return &Error{Kind: Invalid, Op: op, Err: fmt.Errorf(format, args...)}
+func invalid(op, format string, args ...any) *netx.Error {
+	return &netx.Error{Kind: netx.Invalid, Op: op, Err: fmt.Errorf(format, args...)}
 }

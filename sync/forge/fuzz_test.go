@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/netx"
 )
 
 // oneAnswer gives every request the same answer.
@@ -77,8 +78,8 @@ func FuzzAnswers(f *testing.F) {
 				if err == nil {
 					continue
 				}
-				e, ok := errors.AsType[*Error](err)
-				if !ok || e.Kind == "" || e.Kind == Unknown || e.Kind == Cancelled {
+				e, ok := errors.AsType[*netx.Error](err)
+				if !ok || e.Kind == "" || e.Kind == netx.Unknown || e.Kind == netx.Cancelled {
 					t.Fatalf("%s, call %d: %v has no kind", kind, n, err)
 				}
 				if e.RetryAfter < 0 || e.RetryAfter > time.Hour {

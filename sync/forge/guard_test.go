@@ -30,7 +30,7 @@ func TestGuarded(t *testing.T) {
 		h := New(Options{AllowInsecure: true, Guard: narrow})
 		c := h.caller(base, "Bearer ", &auth.Credentials{Bearer: hidden})
 		_, err := c.do(t.Context(), request{op: "test", method: http.MethodGet, path: "/user"})
-		if e, ok := errors.AsType[*Error](err); !ok || e.Kind != Invalid || !strings.Contains(err.Error(), "forbidden address") {
+		if e, ok := errors.AsType[*netx.Error](err); !ok || e.Kind != netx.Invalid || !strings.Contains(err.Error(), "forbidden address") {
 			t.Errorf("%s: %v", base, err)
 		}
 		h.Close()

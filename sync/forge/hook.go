@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"limpet/sync/netx"
 )
 
 // Where webhooks are, and bounds of their list. No host lets a repository have more.
@@ -87,12 +89,12 @@ var errHidden = errors.New("the repository is not there, or the token may not ma
 
 // asForbidden turns the NotFound of a list into Forbidden.
 func asForbidden(err error) error {
-	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Kind != NotFound {
+	e, ok := errors.AsType[*netx.Error](err)
+	if !ok || e.Kind != netx.NotFound {
 		return err
 	}
 	hidden := *e
-	hidden.Kind, hidden.Err = Forbidden, errHidden
+	hidden.Kind, hidden.Err = netx.Forbidden, errHidden
 	return &hidden
 }
 
@@ -121,7 +123,7 @@ func (r *Remote) List(ctx context.Context) ([]Hook, error) {
 		for _, each := range found {
 			h, err := r.read(each)
 			if err != nil {
-				return nil, r.fail(list, Protocol, errors.New("the answer is not what this API answers"))
+				return nil, r.fail(list, netx.Protocol, errors.New("the answer is not what this API answers"))
 			}
 			all = append(all, h)
 		}
@@ -153,10 +155,10 @@ func (r *Remote) Find(ctx context.Context, url string) (*Hook, error) {
 // Get returns one webhook, nil when it does not exist.
 func (r *Remote) Get(ctx context.Context, id string) (*Hook, error) {
 	h, err := r.ask(ctx, r.request("read webhook of", http.MethodGet, one(id)), Hook{})
-	switch KindOf(err) {
+	switch netx.KindOf(err) {
 	case "":
 		return &h, nil
-	case NotFound:
+	case netx.NotFound:
 		return nil, nil
 	}
 	return nil, err
@@ -172,7 +174,7 @@ func (r *Remote) ask(ctx context.Context, q request, h Hook) (Hook, error) {
 		return Hook{}, err
 	}
 	if h, err = r.read(data); err != nil {
-		err = c.fail(q, Protocol, errors.New("the answer is not what this API answers"))
+		err = c.fail(q, netx.Protocol, errors.New("the answer is not what this API answers"))
 	}
 	return h, err
 }
@@ -191,7 +193,7 @@ func (r *Remote) Create(ctx context.Context, h Hook) (Hook, error) {
 	create := r.request("create webhook of", http.MethodPost, hooksPath)
 	create.body = r.write(h)
 	made, err := r.ask(ctx, create, h)
-	if kind := KindOf(err); kind != Refused {
+	if kind := netx.KindOf(err); kind != netx.Refused {
 		return made, asForbidden(err)
 	}
 	// Another client created it meanwhile, or the list is stale.
@@ -226,7 +228,7 @@ func (r *Remote) Edit(ctx context.Context, h Hook) (Hook, error) {
 // Delete deletes a webhook. A missing one is no error.
 func (r *Remote) Delete(ctx context.Context, id string) error {
 	err := send(ctx, r.caller, r.request("delete webhook of", http.MethodDelete, one(id)))
-	if KindOf(err) == NotFound {
+	if netx.KindOf(err) == netx.NotFound {
 		return nil
 	}
 	return err

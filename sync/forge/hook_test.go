@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"limpet/sync/auth"
+	"limpet/sync/netx"
 	"limpet/sync/testenv/forgetest"
 )
 
@@ -124,7 +125,7 @@ func TestHookLife(t *testing.T) {
 		if got, err := r.Get(ctx, made.ID); err != nil || got != nil {
 			t.Fatalf("%v %v after it was deleted", got, err)
 		}
-		if _, err := r.Edit(ctx, want); KindOf(err) != NotFound {
+		if _, err := r.Edit(ctx, want); netx.KindOf(err) != netx.NotFound {
 			t.Fatalf("editing what is gone: %v", err)
 		}
 		if len(h.Hooks(path)) != 0 {
@@ -205,7 +206,7 @@ func TestHookRace(t *testing.T) {
 		t.Fatalf("%+v %v, the host has %+v", made, err, h.Hooks("team/site"))
 	}
 	// What is refused for another reason stays refused, and the secret is not repeated.
-	if _, err := r.Create(t.Context(), Hook{URL: "ftp://site.example/" + canary, Secret: "x"}); KindOf(err) != Refused ||
+	if _, err := r.Create(t.Context(), Hook{URL: "ftp://site.example/" + canary, Secret: "x"}); netx.KindOf(err) != netx.Refused ||
 		strings.Contains(err.Error(), "CANARY") {
 		t.Fatalf("%v", err)
 	}
@@ -237,7 +238,7 @@ func TestProtection(t *testing.T) {
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()
-		if _, err := r.Protection(ended, "main"); kind != Bitbucket && KindOf(err) != Cancelled {
+		if _, err := r.Protection(ended, "main"); kind != Bitbucket && netx.KindOf(err) != netx.Cancelled {
 			t.Errorf("after the context has ended: %v", err)
 		}
 	})
@@ -248,14 +249,14 @@ func TestMissingRight(t *testing.T) {
 	everyKind(t, func(t *testing.T, h *forgetest.Host, kind Kind, path string) {
 		h.Token(canary+"-token", forgetest.Rights{})
 		r := remoteOf(t, h, kind, path)
-		if _, err := r.List(t.Context()); KindOf(err) != Forbidden {
+		if _, err := r.List(t.Context()); netx.KindOf(err) != netx.Forbidden {
 			t.Errorf("list: %v", err)
 		}
-		if _, err := r.Create(t.Context(), Hook{URL: hookURL, Secret: canary}); KindOf(err) != Forbidden {
+		if _, err := r.Create(t.Context(), Hook{URL: hookURL, Secret: canary}); netx.KindOf(err) != netx.Forbidden {
 			t.Errorf("create: %v", err)
 		}
 		h.Revoke(canary + "-token")
-		if _, err := r.Find(t.Context(), hookURL); KindOf(err) != Unauthorized || !strings.Contains(err.Error(), "secret default/site") {
+		if _, err := r.Find(t.Context(), hookURL); netx.KindOf(err) != netx.Unauthorized || !strings.Contains(err.Error(), "secret default/site") {
 			t.Errorf("with a token that is gone: %v", err)
 		}
 	})

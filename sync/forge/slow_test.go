@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/netx"
 )
 
 // TestGitHubTimeout: an answer that takes just less than 20 s is waited for, one that
@@ -62,7 +63,7 @@ func TestGitHubTimeout(t *testing.T) {
 			switch {
 			case test.ends == test.takes && (err != nil || token.Value != "t"):
 				t.Errorf("after %v: %v", test.takes, err)
-			case test.ends != test.takes && (KindOf(err) != Unavailable || !strings.Contains(err.Error(), "no complete answer") ||
+			case test.ends != test.takes && (netx.KindOf(err) != netx.Unavailable || !strings.Contains(err.Error(), "no complete answer") ||
 				!strings.Contains(err.Error(), "GitHub App 12, installation 34, of secret a/b at POST http://ghe.example.com")):
 				t.Errorf("after %v: %v", test.takes, err)
 			}

@@ -20,6 +20,7 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 )
@@ -264,10 +265,10 @@ func TestCheckOfASource(t *testing.T) {
 	}{
 		"away":     {&kube.UnavailableError{Err: errors.New("no route")}, "", 0, ""},
 		"a secret": {errors.New("secret apps/x is not there"), auth.ReasonAuthentication, 401, "spec.secretRef"},
-		"provider": {&forge.Error{Kind: forge.Invalid, Op: "use it", Err: errors.New("no key")}, auth.ReasonProvider, 400, "spec.provider"},
-		"refused": {&forge.Error{Kind: forge.Unauthorized, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 401,
+		"provider": {&netx.Error{Kind: netx.Invalid, Op: "use it", Err: errors.New("no key")}, auth.ReasonProvider, 400, "spec.provider"},
+		"refused": {&netx.Error{Kind: netx.Unauthorized, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 401,
 			"spec.secretRef"},
-		"cloud out": {&forge.Error{Kind: forge.Unavailable, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 503,
+		"cloud out": {&netx.Error{Kind: netx.Unavailable, Op: "get a token", Err: errors.New("no")}, auth.ReasonAuthentication, 503,
 			"spec.secretRef"},
 	} {
 		got, err := with(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return nil, c.err }).Test(t.Context(), object(link, ""))

@@ -11,10 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/auth"
-	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 	"limpet/sync/source"
 	"limpet/sync/text"
 )
@@ -114,7 +114,7 @@ func (t *Tester) describeSigners(ctx context.Context, from source.Git) (string, 
 func sourceResult(err error) (result healthResult, reason string) {
 	at := fieldsOf{url: "spec.url", ref: "spec.ref", secret: auth.FieldSecret}
 	invalid, isInvalid := errors.AsType[*auth.SourceError](err)
-	refused, isForge := errors.AsType[*forge.Error](err)
+	refused, isForge := errors.AsType[*netx.Error](err)
 	_, isGit := errors.AsType[*git.Error](err)
 	switch reason = auth.ReasonAuthentication; {
 	case isInvalid:
@@ -122,7 +122,7 @@ func sourceResult(err error) (result healthResult, reason string) {
 		if reason == auth.ReasonAuthentication {
 			result.code = http.StatusUnauthorized
 		}
-	case isForge && refused.Kind == forge.Invalid:
+	case isForge && refused.Kind == netx.Invalid:
 		reason, result = auth.ReasonProvider, forgeResult(err, auth.FieldProvider)
 	case isForge:
 		result = forgeResult(err, at.secret)

@@ -15,6 +15,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 )
 
 // ConnectionOptions of Connections. Minter, Repositories and Logger must be set.
@@ -155,7 +156,7 @@ func checkConnection(ctx context.Context, minter *forge.Minter, obj *unstructure
 	limited, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	err = minter.Test(limited, connection)
-	_, answered := errors.AsType[*forge.Error](err)
+	_, answered := errors.AsType[*netx.Error](err)
 	switch {
 	case ctx.Err() != nil:
 		return healthResult{}, context.Cause(ctx)

@@ -11,6 +11,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/forge"
 	"limpet/sync/git"
+	"limpet/sync/netx"
 )
 
 // typeLocal is the type of a Repository that is a directory of its server.
@@ -103,7 +104,7 @@ func remoteResult(repo api.Repository, err error) healthResult {
 	if err == nil {
 		return healthResult{}
 	}
-	if _, minted := errors.AsType[*forge.Error](err); minted {
+	if _, minted := errors.AsType[*netx.Error](err); minted {
 		if repo.Spec.Connection == nil {
 			return forgeResult(err, "secure.token") // that of a provider of identities
 		}
@@ -183,15 +184,15 @@ func gitText(err error) string {
 }
 
 // forgeCodes are the codes of the errors of package forge. Others are about the object.
-var forgeCodes = map[forge.ErrorKind]int{
-	forge.Unauthorized: http.StatusUnauthorized,
-	forge.Forbidden:    http.StatusForbidden,
-	forge.NotFound:     http.StatusNotFound,
-	forge.RateLimited:  http.StatusTooManyRequests,
-	forge.Unavailable:  http.StatusServiceUnavailable,
-	forge.Protocol:     http.StatusServiceUnavailable,
-	forge.Cancelled:    http.StatusServiceUnavailable,
-	forge.Unknown:      http.StatusServiceUnavailable,
+var forgeCodes = map[netx.ErrorKind]int{
+	netx.Unauthorized: http.StatusUnauthorized,
+	netx.Forbidden:    http.StatusForbidden,
+	netx.NotFound:     http.StatusNotFound,
+	netx.RateLimited:  http.StatusTooManyRequests,
+	netx.Unavailable:  http.StatusServiceUnavailable,
+	netx.Protocol:     http.StatusServiceUnavailable,
+	netx.Cancelled:    http.StatusServiceUnavailable,
+	netx.Unknown:      http.StatusServiceUnavailable,
 }
 
 // forgeResult returns the result for a host that was asked about an identity. at is the
@@ -200,13 +201,13 @@ func forgeResult(err error, at string) healthResult {
 	if err == nil {
 		return healthResult{}
 	}
-	f := fieldResult(cmp.Or(forgeCodes[forge.KindOf(err)], http.StatusBadRequest), at, err.Error())
+	f := fieldResult(cmp.Or(forgeCodes[netx.KindOf(err)], http.StatusBadRequest), at, err.Error())
 	if errors.Is(err, forge.ErrNoSecret) {
 		f.code = http.StatusUnauthorized
 	} else if !f.permanent() {
 		f.errors[0].Type = string(field.ErrorTypeInternal)
 	}
-	if e, ok := errors.AsType[*forge.Error](err); ok && len(e.Fields) > 0 {
+	if e, ok := errors.AsType[*netx.Error](err); ok && len(e.Fields) > 0 {
 		f.errors = nil
 		for _, to := range e.Fields {
 			f.errors = append(f.errors, api.FieldError{Type: to.Type, Field: to.Field, Detail: to.Field + ": " + to.Detail})

@@ -15,6 +15,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
+	"limpet/sync/netx"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 )
@@ -63,12 +64,12 @@ func TestProbeWithRevokedToken(t *testing.T) {
 // credentials of the Repository, or with its Connection where it names one.
 func TestResultOfAProvider(t *testing.T) {
 	t.Parallel()
-	for kind, reason := range map[forge.ErrorKind]string{
-		forge.Unavailable: "ServiceUnavailable", forge.RateLimited: "RateLimited", forge.Unauthorized: "AuthenticationFailed",
-		forge.Invalid: "InvalidSpec",
+	for kind, reason := range map[netx.ErrorKind]string{
+		netx.Unavailable: "ServiceUnavailable", netx.RateLimited: "RateLimited", netx.Unauthorized: "AuthenticationFailed",
+		netx.Invalid: "InvalidSpec",
 	} {
 		err := &git.Error{Kind: git.Auth, Op: "resolve", Err: fmt.Errorf("look up credentials of site: %w",
-			&forge.Error{Kind: kind, Op: "get a token", Identity: "managed identity", Endpoint: "GET http://169.254.169.254", Err: errors.New("x")})}
+			&netx.Error{Kind: kind, Op: "get a token", Identity: "managed identity", Endpoint: "GET http://169.254.169.254", Err: errors.New("x")})}
 		repo := api.Repository{Spec: api.RepositorySpec{Type: "git"}}
 		for _, where := range []string{"secure.token", "spec.connection.name"} {
 			f := remoteResult(repo, err)

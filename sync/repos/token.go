@@ -13,6 +13,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 )
 
 // Tokens of Connections are minted where they are used, and live in memory. What is
@@ -163,7 +164,7 @@ func (s *secrets) mintToken(ctx context.Context, a *attempt) (*Result, error) {
 		return nil, nil
 	}
 	token, err := auth.Token{}, a.probe.err
-	if _, refused := errors.AsType[*forge.Error](err); !refused {
+	if _, refused := errors.AsType[*netx.Error](err); !refused {
 		token, err = s.tokens.mint(ctx, a)
 	}
 	m, f := a.memory, &a.facts

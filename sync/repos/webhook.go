@@ -188,7 +188,7 @@ func (w *webhooks) apply(ctx context.Context, a *attempt) (*op, error) {
 		w.report(a.key, "info", "webhook registered")
 		return &op{"add", path, wireWebhook(*made, before, a.facts.now)}, nil
 	}
-	if err := host.Delete(ctx, id); err != nil && forge.KindOf(err) != forge.Unauthorized {
+	if err := host.Delete(ctx, id); err != nil && netx.KindOf(err) != netx.Unauthorized {
 		return nil, err
 	}
 	if err := w.store.DeleteSecret(ctx, WebhookSecretKey(a.key)); err != nil {
@@ -270,12 +270,12 @@ func webhookCondition(err error, removal bool) api.Condition {
 		return api.Condition{Type: conditionWebhook, Status: "True", Reason: "Registered", Message: "the host announces changes"}
 	}
 	reason, text := "NotTaken", forgeText(err)
-	switch kind := forge.KindOf(err); {
+	switch kind := netx.KindOf(err); {
 	case errors.Is(err, forge.ErrNone):
 		reason, text = "NoHost", "webhooks of this host are not supported"
-	case kind == forge.RateLimited:
+	case kind == netx.RateLimited:
 		reason, text = netx.ReasonRateLimited, "the host gets too many requests"
-	case kind == forge.Unavailable || kind == forge.Protocol || kind == forge.Cancelled:
+	case kind == netx.Unavailable || kind == netx.Protocol || kind == netx.Cancelled:
 		reason, text = netx.ReasonServiceUnavailable, "the host does not answer as it should"
 	case notAllowed(err):
 		reason = "NotAllowed"
@@ -290,12 +290,12 @@ func webhookCondition(err error, removal bool) api.Condition {
 
 // notAllowed reports whether the credentials lack the right.
 func notAllowed(err error) bool {
-	kind := forge.KindOf(err)
-	return kind == forge.Unauthorized || kind == forge.Forbidden || kind == forge.NotFound
+	kind := netx.KindOf(err)
+	return kind == netx.Unauthorized || kind == netx.Forbidden || kind == netx.NotFound
 }
 
 func forgeText(err error) string {
-	if e, ok := errors.AsType[*forge.Error](err); ok {
+	if e, ok := errors.AsType[*netx.Error](err); ok {
 		return e.Err.Error()
 	}
 	return err.Error()
@@ -377,7 +377,7 @@ func (w *webhooks) clean(ctx context.Context, k Key, u *unstructured.Unstructure
 	}
 	if id := webhookID(repo.Status.Webhook); id != "" {
 		err := w.remove(ctx, k, u, repo, id)
-		if err != nil && forge.KindOf(err) != forge.Unauthorized && !errors.Is(err, forge.ErrNone) {
+		if err != nil && netx.KindOf(err) != netx.Unauthorized && !errors.Is(err, forge.ErrNone) {
 			return err
 		}
 	} else if _, err := w.store.Secret(ctx, WebhookSecretKey(k)); err == nil {

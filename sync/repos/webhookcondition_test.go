@@ -19,6 +19,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
+	"limpet/sync/netx"
 	"limpet/sync/testenv/forgetest"
 	"limpet/sync/worker"
 )
@@ -86,8 +87,8 @@ func TestWebhookCleanup(t *testing.T) {
 
 func TestWebhookCondition(t *testing.T) {
 	t.Parallel()
-	fault := func(kind forge.ErrorKind) error {
-		return fmt.Errorf("list: %w", &forge.Error{Kind: kind, Op: "list webhooks of team/site", Err: errors.New("it answers so, request 4711")})
+	fault := func(kind netx.ErrorKind) error {
+		return fmt.Errorf("list: %w", &netx.Error{Kind: kind, Op: "list webhooks of team/site", Err: errors.New("it answers so, request 4711")})
 	}
 	for _, c := range []struct {
 		err           error
@@ -97,14 +98,14 @@ func TestWebhookCondition(t *testing.T) {
 		{nil, false, "Registered", "the host announces changes"},
 		{fmt.Errorf("%w at git.example.com", forge.ErrNone), false, "NoHost",
 			"webhooks of this host are not supported; changes are found at the interval"},
-		{fault(forge.Forbidden), false, "NotAllowed", "it answers so, request 4711; changes are found at the interval"},
-		{fault(forge.Unauthorized), false, "NotAllowed", "it answers so"},
-		{fault(forge.NotFound), false, "NotAllowed", "it answers so"},
-		{fault(forge.RateLimited), false, "RateLimited", "the host gets too many requests; changes"},
-		{fault(forge.Unavailable), false, "ServiceUnavailable", "the host does not answer as it should; changes"},
-		{fault(forge.Refused), false, "NotTaken", "it answers so"},
+		{fault(netx.Forbidden), false, "NotAllowed", "it answers so, request 4711; changes are found at the interval"},
+		{fault(netx.Unauthorized), false, "NotAllowed", "it answers so"},
+		{fault(netx.NotFound), false, "NotAllowed", "it answers so"},
+		{fault(netx.RateLimited), false, "RateLimited", "the host gets too many requests; changes"},
+		{fault(netx.Unavailable), false, "ServiceUnavailable", "the host does not answer as it should; changes"},
+		{fault(netx.Refused), false, "NotTaken", "it answers so"},
 		{errors.New("keep the secret: disk full"), false, "NotTaken", "keep the secret: disk full; changes"},
-		{fault(forge.Unavailable), true, "ServiceUnavailable", "the webhook is still at the host: the host does not answer as it should"},
+		{fault(netx.Unavailable), true, "ServiceUnavailable", "the webhook is still at the host: the host does not answer as it should"},
 	} {
 		got := webhookCondition(c.err, c.left)
 		if got.Type != "limpet/Webhook" || (got.Status == "True") != (c.err == nil) || got.Reason != c.reason ||

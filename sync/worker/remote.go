@@ -9,11 +9,11 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 	"limpet/sync/text"
 )
 
@@ -178,18 +178,18 @@ func (s source) of(url string, from auth.Source) func(context.Context) (*auth.Cr
 // credentialsError converts an error of the credentials to the error of the remote.
 func credentialsError(err error) *git.Error {
 	e := &git.Error{Kind: git.Auth, Op: "resolve", Err: err}
-	f, ok := errors.AsType[*forge.Error](err)
+	f, ok := errors.AsType[*netx.Error](err)
 	if !ok {
 		return e
 	}
 	switch e.RetryAfter = f.RetryAfter; f.Kind {
-	case forge.Unavailable, forge.Protocol:
+	case netx.Unavailable, netx.Protocol:
 		e.Kind = git.Unreachable
-	case forge.RateLimited:
+	case netx.RateLimited:
 		e.Kind = git.Throttled
-	case forge.NotFound:
+	case netx.NotFound:
 		e.Kind = git.NotFound
-	case forge.Invalid, forge.Refused:
+	case netx.Invalid, netx.Refused:
 		e.Kind = git.Refused
 	}
 	return e
@@ -285,9 +285,9 @@ func (c *remoteFor) resolve(ctx context.Context, p *Pull, t *jobs.Task, sel gitr
 // as unreachable: a wrong clock after boot and a captive portal are more frequent at a
 // site than a wrong certificate.
 func passing(err error) error {
-	if e, ok := errors.AsType[*forge.Error](err); ok {
+	if e, ok := errors.AsType[*netx.Error](err); ok {
 		switch e.Kind {
-		case forge.Unavailable, forge.RateLimited, forge.Protocol:
+		case netx.Unavailable, netx.RateLimited, netx.Protocol:
 			return &jobs.TransientError{Err: err, After: e.RetryAfter}
 		}
 	} else if e, ok := errors.AsType[*git.Error](err); ok {

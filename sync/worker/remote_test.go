@@ -18,10 +18,10 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 )
 
 // TestReady: who may run which job, without a server.
@@ -100,20 +100,20 @@ func TestRemoteWithoutToken(t *testing.T) {
 	t.Parallel()
 	var repo api.Repository
 	repo.Spec.Type, repo.Spec.GitHub = "github", &api.GitBlock{URL: "https://github.com/team/site"}
-	for kind, want := range map[forge.ErrorKind]git.Kind{
-		forge.Unauthorized: git.Auth, forge.Forbidden: git.Auth, forge.NotFound: git.NotFound, forge.RateLimited: git.Throttled,
-		forge.Unavailable: git.Unreachable, forge.Protocol: git.Unreachable, forge.Invalid: git.Refused, forge.Refused: git.Refused,
+	for kind, want := range map[netx.ErrorKind]git.Kind{
+		netx.Unauthorized: git.Auth, netx.Forbidden: git.Auth, netx.NotFound: git.NotFound, netx.RateLimited: git.Throttled,
+		netx.Unavailable: git.Unreachable, netx.Protocol: git.Unreachable, netx.Invalid: git.Refused, netx.Refused: git.Refused,
 	} {
 		from := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
-			return nil, &forge.Error{Kind: kind, Err: errors.New("x"), RetryAfter: time.Minute}
+			return nil, &netx.Error{Kind: kind, Err: errors.New("x"), RetryAfter: time.Minute}
 		})
 		_, err := Remotes{Credentials: from}.Remote(t.Context(), "default", "site", repo)
 		if e, ok := errors.AsType[*git.Error](err); !ok || e.Kind != want || e.RetryAfter != time.Minute {
 			t.Errorf("%s: %v, want %s", kind, err, want)
 		}
-		passes := kind == forge.Unavailable || kind == forge.RateLimited || kind == forge.Protocol
+		passes := kind == netx.Unavailable || kind == netx.RateLimited || kind == netx.Protocol
 		var again *jobs.TransientError
-		if got := errors.As(passing(fmt.Errorf("look up: %w", &forge.Error{Kind: kind, Err: errors.New("x")})), &again); got != passes {
+		if got := errors.As(passing(fmt.Errorf("look up: %w", &netx.Error{Kind: kind, Err: errors.New("x")})), &again); got != passes {
 			t.Errorf("%s: passing is %v", kind, got)
 		}
 	}
@@ -178,9 +178,9 @@ func TestNoTokenAndMirrors(t *testing.T) {
 		why  error
 		down bool
 	}{
-		{&forge.Error{Kind: forge.Unavailable, Err: errors.New("503")}, true},
-		{&forge.Error{Kind: forge.Unauthorized, Err: errors.New("401")}, false},
-		{&forge.Error{Kind: forge.RateLimited, Err: errors.New("429")}, false},
+		{&netx.Error{Kind: netx.Unavailable, Err: errors.New("503")}, true},
+		{&netx.Error{Kind: netx.Unauthorized, Err: errors.New("401")}, false},
+		{&netx.Error{Kind: netx.RateLimited, Err: errors.New("429")}, false},
 		{errors.New("the file is open to all"), false},
 		{&kube.UnavailableError{Err: errors.New("no route")}, false},
 	} {
