@@ -36,7 +36,7 @@ type access struct {
 func openAccess(cfg Config, api *clients, references *dependency.Watcher, mirrors string) (_ *access, err error) {
 	agent := "limpet/" + cfg.Version
 	a := &access{reader: dependency.Reader{Client: api.client, Watcher: references, Sealed: api.sealed()}}
-	a.places = auth.Places{Dir: cfg.CredentialsDir, Rules: cfg.GitRules, Secrets: a.reader, Observer: references}
+	a.places = auth.Places{Dir: cfg.CredentialsDir, Rules: cfg.GitRules, Secrets: a.reader.Secret, Observer: references}
 	if api.embedded != nil {
 		a.places.Values = sealedValues{api.embedded}
 	}
@@ -74,7 +74,7 @@ func (a *access) close() {
 func (a *access) credentials() auth.Source {
 	p := a.places
 	p.Connections = a.minter.Source(a.reader.Connection)
-	return a.identities.Source(p.WithTransport(p))
+	return a.identities.Source(p.WithTransport(p.Credentials))
 }
 
 // countTokens returns the counts of minted tokens by provider.

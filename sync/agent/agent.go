@@ -169,7 +169,7 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 			return info.Oldest, err
 		}
 	}
-	pull, keys := worker.NewPull(pulls), auth.SourceFunc(a.access.places.Signing)
+	pull, keys := worker.NewPull(pulls), auth.Source(a.access.places.Signing)
 	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys)}
 	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil || !reconciles {
 		return err

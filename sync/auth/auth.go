@@ -83,36 +83,24 @@ type Lookup struct {
 	Provider    string            // of the Repository; "" = that of the keys, else Generic
 }
 
-// Source finds credentials. It returns nil, nil when it has none for this
-// look-up; an error means that there are some which cannot be used, and the
-// search stops there. Errors never hold a secret.
-type Source interface {
-	Credentials(ctx context.Context, l Lookup) (*Credentials, error)
-}
-
-// SourceFunc is a function as a Source.
-type SourceFunc func(ctx context.Context, l Lookup) (*Credentials, error)
-
-// Credentials calls f.
-func (f SourceFunc) Credentials(ctx context.Context, l Lookup) (*Credentials, error) {
-	return f(ctx, l)
-}
+// Source finds credentials. It returns nil, nil when it has none for this look-up; an error means that there are some
+// which cannot be used, and the search stops there. Errors never hold a secret.
+type Source func(ctx context.Context, l Lookup) (*Credentials, error)
 
 // Chain asks the sources in order and returns the first credentials found.
 // Nil sources are left out; nil, nil when none has any.
 func Chain(sources ...Source) Source {
-	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
-		for _, s := range sources {
-			if s == nil {
+	return func(ctx context.Context, l Lookup) (*Credentials, error) {
+		for _, find := range sources {
+			if find == nil {
 				continue
 			}
-			c, err := s.Credentials(ctx, l)
-			if err != nil || c != nil {
+			if c, err := find(ctx, l); err != nil || c != nil {
 				return c, err
 			}
 		}
 		return nil, nil
-	})
+	}
 }
 
 // Secrets returns every secret text of c, for a redactor. It is empty for nil.

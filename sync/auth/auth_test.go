@@ -79,17 +79,17 @@ func TestKindAndEmpty(t *testing.T) {
 
 func TestChain(t *testing.T) {
 	t.Parallel()
-	none := SourceFunc(func(context.Context, Lookup) (*Credentials, error) { return nil, nil })
-	one := SourceFunc(func(context.Context, Lookup) (*Credentials, error) { return &Credentials{Source: "one"}, nil })
+	none := Source(func(context.Context, Lookup) (*Credentials, error) { return nil, nil })
+	one := Source(func(context.Context, Lookup) (*Credentials, error) { return &Credentials{Source: "one"}, nil })
 	boom := errors.New("unusable")
-	bad := SourceFunc(func(context.Context, Lookup) (*Credentials, error) { return nil, boom })
-	if c, err := Chain(none, nil, one, bad).Credentials(t.Context(), Lookup{}); err != nil || c.Source != "one" {
+	bad := Source(func(context.Context, Lookup) (*Credentials, error) { return nil, boom })
+	if c, err := Chain(none, nil, one, bad)(t.Context(), Lookup{}); err != nil || c.Source != "one" {
 		t.Errorf("got %v, %v", c, err)
 	}
-	if _, err := Chain(none, bad, one).Credentials(t.Context(), Lookup{}); !errors.Is(err, boom) {
+	if _, err := Chain(none, bad, one)(t.Context(), Lookup{}); !errors.Is(err, boom) {
 		t.Errorf("unusable credentials were passed over: %v", err)
 	}
-	if c, err := Chain().Credentials(t.Context(), Lookup{}); c != nil || err != nil {
+	if c, err := Chain()(t.Context(), Lookup{}); c != nil || err != nil {
 		t.Errorf("empty chain: %v, %v", c, err)
 	}
 }

@@ -31,7 +31,7 @@ func TestConnectionSources(t *testing.T) {
 		"default/empty":   {"other": []byte(canary)},
 	}
 	source := Places{
-		Secrets: SecretsFunc(func(_ context.Context, namespace, name string) (map[string][]byte, error) {
+		Secrets: Secrets(func(_ context.Context, namespace, name string) (map[string][]byte, error) {
 			return secrets[namespace+"/"+name], nil
 		}),
 		Values: valuesFunc(func(_ context.Context, l Lookup, field string) ([]byte, error) {

@@ -178,7 +178,7 @@ func (g GitRepository) Asked(ctx context.Context, from Source) (*Credentials, er
 	refused := func(reason, field string, err error) (*Credentials, error) {
 		return nil, &SourceError{reason, field, err}
 	}
-	c, err := from.Credentials(ctx, g.Lookup)
+	c, err := from(ctx, g.Lookup)
 	if _, other := errors.AsType[ProviderError](err); other {
 		return refused(ReasonProvider, FieldProvider, err)
 	}
@@ -209,7 +209,7 @@ func (g GitRepository) Asked(ctx context.Context, from Source) (*Credentials, er
 func (p Places) NamedSecret() Source {
 	secrets := Places{Secrets: p.Secrets, Dir: p.Dir, Observer: p.Observer}
 	rules := Places{Rules: p.Rules, Observer: p.Observer}
-	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
+	return func(ctx context.Context, l Lookup) (*Credentials, error) {
 		name := l.Secure["secretRef"]
 		if name == "" {
 			if l.Provider == Generic { // which is the default, too
@@ -224,18 +224,18 @@ func (p Places) NamedSecret() Source {
 				"its keys may be files %[1]s.%[2]s/KEY below --credentials-dir, too", l.Namespace, name)
 		}
 		return c, err
-	})
+	}
 }
 
 // NamedSigners finds the keys of signers of a GitRepository in the Secret that it names,
 // or the files that stand for it. A key of the Secret whose name has no meaning is one of
 // OpenPGP, as in Flux.
 func (g GitRepository) NamedSigners(ctx context.Context, p Places) (*Trust, error) {
-	secrets := SecretsFunc(func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	secrets := Secrets(func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 		if p.Secrets == nil {
 			return nil, nil
 		}
-		data, err := p.Secrets.Secret(ctx, namespace, name)
+		data, err := p.Secrets(ctx, namespace, name)
 		named := make(map[string][]byte, len(data))
 		for k, v := range data {
 			if !signature.IsKeys(k) {

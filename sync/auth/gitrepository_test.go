@@ -222,7 +222,7 @@ func TestAskedWith(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			at := Places{Secrets: SecretsFunc(get), Dir: dir, Rules: rules}
+			at := Places{Secrets: Secrets(get), Dir: dir, Rules: rules}
 			c, err := g.Asked(t.Context(), at.WithTransport(at.NamedSecret()))
 			if test.says != "" {
 				refused, _ := errors.AsType[*SourceError](err)
@@ -277,7 +277,7 @@ func TestNamedSigners(t *testing.T) {
 		"broken":  " read secret apps/broken: api is down",
 	} {
 		found, err := GitRepository{Lookup: Lookup{Namespace: "apps", Repository: "site"}, Signers: name}.NamedSigners(t.Context(),
-			Places{Secrets: SecretsFunc(get), Dir: dir})
+			Places{Secrets: Secrets(get), Dir: dir})
 		got := ""
 		if refused, ok := errors.AsType[*SourceError](err); ok {
 			got = refused.Reason
@@ -295,7 +295,7 @@ func TestNamedSigners(t *testing.T) {
 		t.Fatal(err)
 	}
 	if found, err := (GitRepository{Lookup: Lookup{Namespace: "apps"}, Signers: "filed"}).NamedSigners(t.Context(),
-		Places{Secrets: SecretsFunc(get), Dir: dir}); err == nil {
+		Places{Secrets: Secrets(get), Dir: dir}); err == nil {
 		t.Errorf("keys that everybody may replace are taken: %v", found)
 	}
 }

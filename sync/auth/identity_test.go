@@ -13,7 +13,7 @@ import (
 // lookupIn asks one place for credentials.
 func lookupIn(t *testing.T, s Source, provider, url string) (*Credentials, error) {
 	t.Helper()
-	return s.Credentials(t.Context(), Lookup{Namespace: "default", Repository: "site", URL: url, Provider: provider,
+	return s(t.Context(), Lookup{Namespace: "default", Repository: "site", URL: url, Provider: provider,
 		Secure: map[string]string{"token": "keys"}})
 }
 
@@ -22,7 +22,7 @@ func secretOf(keys ...string) Source {
 	for i := 0; i+1 < len(keys); i += 2 {
 		data[keys[i]] = []byte(keys[i+1])
 	}
-	return secretsAt(func(context.Context, string, string) (map[string][]byte, error) { return data, nil })
+	return secretsAt(func(context.Context, string, string) (map[string][]byte, error) { return data, nil }).Credentials
 }
 
 // TestProviderIsChosen: by the keys, by the Repository, by a rule; they may not
@@ -43,14 +43,14 @@ func TestProviderIsChosen(t *testing.T) {
 		"gitlab":      {source: secretOf("username", "deploy", "password", canary), provider: "gitlab", want: "gitlab"},
 		"plain":       {source: secretOf("username", "ann", "password", canary)},
 		"generic":     {source: secretOf("username", "ann", "password", canary), provider: "generic"},
-		"rule":        {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), want: "azure", trusted: true},
-		"rule agrees": {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), provider: "azure", want: "azure", trusted: true},
+		"rule":        {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}).Credentials, want: "azure", trusted: true},
+		"rule agrees": {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}).Credentials, provider: "azure", want: "azure", trusted: true},
 		"another provider": {source: secretOf("gcpServiceAccount", canary), provider: "azure",
 			fails: "gcpServiceAccount is a key of provider gcp, and the provider is azure"},
 		"keys without": {source: secretOf("githubAppID", "1"), provider: "generic", fails: "the provider is generic"},
 		"two providers": {source: secretOf("gcpServiceAccount", canary, "AWS_ACCESS_KEY_ID", "x"),
 			fails: "AWS_ACCESS_KEY_ID is a key of provider aws, and gcpServiceAccount one of gcp"},
-		"rule and another": {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}), provider: "gcp",
+		"rule and another": {source: rulesAt([]Rule{{URL: https, Provider: "azure"}}).Credentials, provider: "gcp",
 			fails: "they are for provider azure, and the repository asks for gcp"},
 		"token beside it": {source: secretOf("token", canary), provider: "azure", fails: "token has no meaning for provider azure"},
 		"ssh": {source: secretOf("gcpServiceAccount", canary), url: "ssh://git@git.example.com/x",
@@ -103,7 +103,7 @@ func TestIdentityInDirectory(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "default.site", "gcpServiceAccount"), []byte(canary), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	c, err := lookupIn(t, filesAt(dir), "", "https://git.example.com/x")
+	c, err := lookupIn(t, filesAt(dir).Credentials, "", "https://git.example.com/x")
 	if err != nil || c.Identity == nil || !c.Identity.Trusted || c.Identity.Bound || c.Identity.Own() ||
 		c.Identity.Text("gcpServiceAccount") != canary {
 		t.Errorf("%v %v", c, err)

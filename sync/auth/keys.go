@@ -55,12 +55,12 @@ func isForGit(key string) bool { return !aboutSigning(key) }
 func (p Places) Credentials(ctx context.Context, l Lookup) (*Credentials, error) {
 	secrets, rest := Places{Secrets: p.Secrets}, p
 	rest.Secrets = nil
-	return Chain(secrets.own(), p.Connections, rest.own()).Credentials(ctx, l)
+	return Chain(secrets.own(), p.Connections, rest.own())(ctx, l)
 }
 
 // own finds credentials without Connections.
 func (p Places) own() Source {
-	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
+	return func(ctx context.Context, l Lookup) (*Credentials, error) {
 		return find(ctx, p, l, gitKeys, func(at place) (*Credentials, error) {
 			l := l
 			if at.rule != nil && at.rule.Provider != "" {
@@ -76,7 +76,7 @@ func (p Places) own() Source {
 			}
 			return c, err
 		})
-	})
+	}
 }
 
 // credentials makes Credentials from the keys of one place. Over ssh, password is the

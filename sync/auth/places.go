@@ -12,19 +12,9 @@ import (
 	"limpet/sync/signature"
 )
 
-// Secrets reads core Secrets. Secret returns nil, nil when there is none of that name, or
-// it may not be read: the look-up goes on at the next place.
-type Secrets interface {
-	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
-}
-
-// SecretsFunc is a function as Secrets.
-type SecretsFunc func(ctx context.Context, namespace, name string) (map[string][]byte, error)
-
-// Secret calls f.
-func (f SecretsFunc) Secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
-	return f(ctx, namespace, name)
-}
+// Secrets reads a core Secret. It returns nil, nil when there is none of that name, or it may not be read: the look-up goes
+// on at the next place.
+type Secrets func(ctx context.Context, namespace, name string) (map[string][]byte, error)
 
 // Values reads secure values one by one, as an API that stores them itself can hand them
 // to an agent in its own process. A look-up without a Repository is one for the
@@ -168,7 +158,7 @@ func (p Places) inSecrets(ctx context.Context, l Lookup, s selection) (place, er
 		if slices.Contains(names, place) {
 			continue
 		}
-		data, err := p.Secrets.Secret(ctx, l.Namespace, name)
+		data, err := p.Secrets(ctx, l.Namespace, name)
 		if err != nil {
 			return at, fmt.Errorf("read %s: %w", place, err)
 		}

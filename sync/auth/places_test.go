@@ -23,7 +23,7 @@ func (f valuesFunc) Value(ctx context.Context, l Lookup, field string) ([]byte, 
 	return f(ctx, l, field)
 }
 
-func secretsAt(get SecretsFunc) Places { return Places{Secrets: get} }
+func secretsAt(get Secrets) Places { return Places{Secrets: get} }
 func valuesAt(get valuesFunc) Places   { return Places{Values: get} }
 func filesAt(dir string) Places        { return Places{Dir: dir} }
 func rulesAt(rules []Rule) Places      { return Places{Rules: rules} }

@@ -36,8 +36,8 @@ func TestWithTransport(t *testing.T) {
 		}
 		return secrets[namespace+"/"+name], nil
 	}
-	at := Places{Secrets: SecretsFunc(get), Rules: rules}
-	from := at.WithTransport(at)
+	at := Places{Secrets: Secrets(get), Rules: rules}
+	from := at.WithTransport(at.Credentials)
 	cases := []struct{ secret, proxy, url, want, ca, kind string }{
 		{"", "", "https://git.example/a", "http://of-the-rule:80", "PEM", "basic"},
 		{"plain", "", "https://git.example/a", "http://of-the-rule:80", "PEM", "basic"},
@@ -52,7 +52,7 @@ func TestWithTransport(t *testing.T) {
 	}
 	for _, c := range cases {
 		l := Lookup{Namespace: "site", URL: c.url, ProxySecret: c.proxy, Secure: map[string]string{"token": c.secret}}
-		got, err := from.Credentials(t.Context(), l)
+		got, err := from(t.Context(), l)
 		if c.want == "error" {
 			if err == nil || strings.Contains(err.Error(), "CANARY") {
 				t.Errorf("%v: %v, %v", c, got, err)

@@ -79,14 +79,12 @@ type Tokens struct {
 	mu      sync.Mutex // guards what follows; never held over a call
 	entries map[TokenKey]*tokenEntry
 	counts  TokenCounts
-	clock   uint64 // counts uses
 }
 
 // tokenEntry is a token, or the attempt to make the first one, or its failure.
 type tokenEntry struct {
 	token   Token // no Value: none yet
 	asked   time.Time
-	used    uint64        // Tokens.clock at the last use
 	attempt *tokenAttempt // nil when none is under way
 	// After a failure: why, not asked again before, and the wait until then.
 	err   error
@@ -122,12 +120,12 @@ func (t *Tokens) Token(ctx context.Context, key TokenKey, mint func(context.Cont
 	t.mu.Lock()
 	e, now := t.entry(key), time.Now()
 	good, stale := e.state(now)
-	if good && (!stale || e.attempt != nil || now.Before(e.until)) {
+	switch waiting := now.Before(e.until); {
+	case good && (!stale || e.attempt != nil || waiting):
 		defer t.mu.Unlock()
 		t.counts.Hits++
 		return e.token, nil
-	}
-	if !good && e.err != nil && now.Before(e.until) {
+	case !good && waiting && t.backOff:
 		defer t.mu.Unlock()
 		if failed, ok := errors.AsType[*netx.Error](e.err); ok {
 			again := *failed
@@ -186,15 +184,15 @@ func (t *Tokens) finish(key TokenKey, a *tokenAttempt, asked time.Time) {
 	e.attempt = nil
 	if a.err == nil {
 		t.counts.Minted++
-		*e = tokenEntry{token: a.token, asked: asked, used: e.used}
+		*e = tokenEntry{token: a.token, asked: asked}
 		return
 	}
 	t.counts.Failed++
 	wait := time.Duration(0)
 	if t.backOff {
 		wait = waitAfter(a.err, e.wait)
-		e.wait, e.err = wait, a.err
 	}
+	e.wait, e.err = wait, a.err
 	if good, _ := e.state(now); good {
 		a.token, a.err, wait = e.token, nil, max(wait, refreshPause)
 	} else if wait == 0 {
@@ -278,28 +276,21 @@ func (e *tokenEntry) state(now time.Time) (good, stale bool) {
 	return age < life-min(lastUse, life/10), age >= time.Duration(refreshAt*float64(life))
 }
 
-// entry returns the entry of a key. A new one takes the room of the one that was used
-// least recently when there are too many. t.mu is held.
+// entry returns the entry of a key. A new one takes the place of any without an attempt when there are too many. t.mu is held.
 func (t *Tokens) entry(key TokenKey) *tokenEntry {
-	t.clock++
 	if e := t.entries[key]; e != nil {
-		e.used = t.clock
 		return e
 	}
 	if len(t.entries) >= t.most {
-		var oldest TokenKey
-		least := t.clock
-		for key, e := range t.entries {
-			if e.attempt == nil && e.used < least {
-				oldest, least = key, e.used
+		for other, e := range t.entries {
+			if e.attempt == nil {
+				delete(t.entries, other)
+				t.counts.Overflow++
+				break
 			}
 		}
-		if least < t.clock {
-			delete(t.entries, oldest)
-			t.counts.Overflow++
-		}
 	}
-	e := &tokenEntry{used: t.clock}
+	e := &tokenEntry{}
 	t.entries[key] = e
 	return e
 }

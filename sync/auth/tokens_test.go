@@ -234,13 +234,9 @@ func TestTokensRefusedAndBounded(t *testing.T) {
 		if _, err := tokens.Token(t.Context(), TokenKey{Scope: fmt.Sprint(n)}, m.mint); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tokens.Token(t.Context(), hour, m.mint); err != nil { // keep it in use
-			t.Fatal(err)
-		}
 	}
-	c := tokens.Counts()
-	if c.Held != 3 || len(tokens.entries) != 3 || c.Overflow != 8 || c.Minted != 12 {
-		t.Errorf("%+v: want 3 held, 8 dropped, and the one in use never minted again", c)
+	if c := tokens.Counts(); c.Held != 3 || len(tokens.entries) != 3 || c.Overflow != 8 || c.Minted != 12 {
+		t.Errorf("%+v: want 3 held and 8 dropped", c)
 	}
 }
 

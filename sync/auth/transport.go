@@ -20,8 +20,8 @@ var transportKeys = []string{keyCA, keyCAOld, keyProxy, keyProxyUsername, keyPro
 // for the Secret. A proxy that is named and not there is an error: a repository with a
 // proxy must not be asked without it.
 func (p Places) WithTransport(from Source) Source {
-	return SourceFunc(func(ctx context.Context, l Lookup) (*Credentials, error) {
-		found, err := from.Credentials(ctx, l)
+	return func(ctx context.Context, l Lookup) (*Credentials, error) {
+		found, err := from(ctx, l)
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +63,7 @@ func (p Places) WithTransport(from Source) Source {
 			break
 		}
 		return found, nil
-	})
+	}
 }
 
 // copied returns a copy of c that may be changed; empty for nil.
@@ -96,7 +96,7 @@ func (p Places) proxySecret(ctx context.Context, l Lookup) (*netx.Proxy, error) 
 	var data map[string][]byte
 	var err error
 	if p.Secrets != nil {
-		data, err = p.Secrets.Secret(ctx, l.Namespace, l.ProxySecret)
+		data, err = p.Secrets(ctx, l.Namespace, l.ProxySecret)
 	}
 	if err == nil && data == nil {
 		at, aerr := p.inDir(l.Namespace, l.ProxySecret, selection{files: oneOf([]string{"address", keyUsername, keyPassword}), check: checkPrivate})

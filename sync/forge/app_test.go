@@ -402,7 +402,7 @@ func TestSource(t *testing.T) {
 	}
 	url := s.host.URL + "/team/site.git"
 	look := func(connection, url string) (*auth.Credentials, error) {
-		return source.Credentials(t.Context(), auth.Lookup{Namespace: "default", Repository: "site", URL: url, Connection: connection})
+		return source(t.Context(), auth.Lookup{Namespace: "default", Repository: "site", URL: url, Connection: connection})
 	}
 	for name, c := range map[string][2]string{"no connection": {"", url}, "no such connection": {"gone", url},
 		"over ssh": {"app", "git@127.0.0.1:team/site"}, "a file": {"app", "/srv/git"}} {

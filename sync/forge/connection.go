@@ -125,13 +125,13 @@ func (c Connection) owner() string { return cmp.Or(c.UID, c.String()) }
 // Minter mints tokens of Connections and tests them. Safe for concurrent use.
 type Minter struct {
 	hosts   *Hosts
-	secrets auth.SourceFunc
+	secrets auth.Source
 	tokens  *auth.Tokens
 }
 
 // NewMinter returns a Minter with a source of the secrets of Connections, by
 // Lookup.Connection, and a token cache.
-func NewMinter(hosts *Hosts, secrets auth.SourceFunc, tokens *auth.Tokens) *Minter {
+func NewMinter(hosts *Hosts, secrets auth.Source, tokens *auth.Tokens) *Minter {
 	return &Minter{hosts: hosts, secrets: secrets, tokens: tokens}
 }
 
@@ -141,34 +141,20 @@ func (m *Minter) Counts() auth.TokenCounts { return m.tokens.Counts() }
 // Forget drops the cached tokens of a Connection whose secret has changed.
 func (m *Minter) Forget(c Connection) { m.tokens.Forget(c.owner()) }
 
-// Mint returns a token for one repository: for an App one that is limited to it and
-// expires after an hour, for other types the token of the Connection. It is cached
-// for 80 % of its lifetime. The error wraps ErrNoSecret when this agent cannot mint
-// for the Connection.
+// Mint returns a token for one repository: for an App one that is limited to it and expires after an hour, for other types
+// the token of the Connection. It is cached for 80 % of its lifetime, and empty for a URL that takes none. The error wraps
+// ErrNoSecret when this agent cannot mint for the Connection.
 func (m *Minter) Mint(ctx context.Context, c Connection, t Target) (auth.Token, error) {
-	a, err := auth.ParseAddress(t.URL)
-	if err != nil {
-		return auth.Token{}, invalid("use "+c.String(), "%w", err)
-	}
-	token, _, err := m.mint(ctx, c, a)
+	token, _, err := m.mint(ctx, c, t.URL)
 	return token, err
 }
 
-// MintFor is Mint for callers with other sources of credentials: the token is empty
-// when this agent has no secret of the Connection, or tokens do not fit the URL.
-func (m *Minter) MintFor(ctx context.Context, c Connection, t Target) (auth.Token, error) {
-	if a, err := auth.ParseAddress(t.URL); err != nil || a.Scheme == "ssh" || a.Scheme == "file" {
-		return auth.Token{}, nil
+// mint returns a token, and the credentials that it makes, nil for a URL that takes none.
+func (m *Minter) mint(ctx context.Context, c Connection, url string) (auth.Token, *auth.Credentials, error) {
+	a, err := auth.ParseAddress(url)
+	if err != nil || a.Scheme == "ssh" || a.Scheme == "file" {
+		return auth.Token{}, nil, nil // tokens are for http, and the URL is checked elsewhere
 	}
-	token, err := m.Mint(ctx, c, t)
-	if errors.Is(err, ErrNoSecret) {
-		return auth.Token{}, nil
-	}
-	return token, err
-}
-
-// mint returns a token, and the credentials that it makes.
-func (m *Minter) mint(ctx context.Context, c Connection, a auth.Address) (auth.Token, *auth.Credentials, error) {
 	secret, err := m.secret(ctx, c)
 	if err != nil {
 		return auth.Token{}, nil, err
@@ -266,13 +252,9 @@ func (m *Minter) Test(ctx context.Context, c Connection) error {
 // the Connection object, or nil, nil when there is none. When this agent has no
 // secret of it, the search continues elsewhere.
 func (m *Minter) Source(get func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)) auth.Source {
-	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
+	return func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if l.Connection == "" {
 			return nil, nil
-		}
-		a, err := auth.ParseAddress(l.URL)
-		if err != nil || a.Scheme == "ssh" || a.Scheme == "file" {
-			return nil, nil // tokens are for http, and the URL is judged elsewhere
 		}
 		u, err := get(ctx, l.Namespace, l.Connection)
 		if err != nil || u == nil {
@@ -282,15 +264,15 @@ func (m *Minter) Source(get func(ctx context.Context, namespace, name string) (*
 		if err != nil {
 			return nil, err
 		}
-		_, creds, err := m.mint(ctx, c, a)
+		_, creds, err := m.mint(ctx, c, l.URL)
 		switch {
 		case errors.Is(err, ErrNoSecret):
 			return nil, nil
 		case err != nil:
 			return nil, err
-		case !c.Mints():
+		case creds != nil && !c.Mints():
 			creds.Username = cmp.Or(l.TokenUser, creds.Username)
 		}
 		return creds, nil
-	})
+	}
 }

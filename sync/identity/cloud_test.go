@@ -178,7 +178,7 @@ func (p *place) credentials(ctx context.Context) (*auth.Credentials, error) {
 	get := func(context.Context, string, string) (map[string][]byte, error) { return p.keys, nil }
 	l := p.lookup
 	l.Secure = map[string]string{"token": "keys"}
-	var from auth.Source = auth.Places{Secrets: auth.SecretsFunc(get)}
+	from := auth.Places{Secrets: get}.Credentials
 	if p.owner {
 		values := map[string]string{}
 		for k, v := range p.keys {
@@ -188,9 +188,9 @@ func (p *place) credentials(ctx context.Context) (*auth.Credentials, error) {
 		if err := rule.Check(); err != nil {
 			return nil, err
 		}
-		from = auth.Places{Rules: []auth.Rule{rule}}
+		from = auth.Places{Rules: []auth.Rule{rule}}.Credentials
 	}
-	return p.Source(from).Credentials(ctx, l)
+	return p.Source(from)(ctx, l)
 }
 
 func originOf(raw string) string {

@@ -168,11 +168,11 @@ func (i *Identities) Counts() map[string]auth.TokenCounts {
 // nothing and the Repository asks for a provider, the identity of this host is
 // used. Errors of providers are of type *netx.Error.
 func (i *Identities) Source(from auth.Source) auth.Source {
-	return auth.SourceFunc(func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
+	return func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if err := auth.CheckProvider(l.Provider); err != nil {
 			return nil, invalid("choose the provider", "%w", err)
 		}
-		found, err := from.Credentials(ctx, l)
+		found, err := from(ctx, l)
 		if err != nil {
 			return nil, err
 		}
@@ -202,7 +202,7 @@ func (i *Identities) Source(from auth.Source) auth.Source {
 		made.Source = r.Provider + " identity of " + r.Place
 		made.CA, made.ClientCert, made.ClientKey, made.Proxy = r.TLS.CA, r.TLS.ClientCert, r.TLS.ClientKey, r.TLS.Proxy
 		return made, nil
-	})
+	}
 }
 
 // cloudHosts are the Git hosts that a cloud makes tokens for; one that begins with a dot

@@ -159,7 +159,7 @@ func TestCheckOfARepository(t *testing.T) {
 	} {
 		kind := cmp.Or(tt.kind, "git")
 		tester := &Tester{Git: mirrors, Insecure: true, Now: time.Now}
-		tester.Credentials.Repositories = auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+		tester.Credentials.Repositories = auth.Source(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			return tt.creds, tt.noRemote
 		})
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Repository",
@@ -208,7 +208,7 @@ func TestCheckOfASource(t *testing.T) {
 		return u
 	}
 	asked, forgotten := 0, 0
-	with := func(source auth.SourceFunc) *Tester {
+	with := func(source auth.Source) *Tester {
 		tester := &Tester{Git: mirrors, Insecure: true, Now: time.Now}
 		tester.Credentials.Sources = source
 		return tester
@@ -278,7 +278,7 @@ func TestCheckOfASource(t *testing.T) {
 		}
 	}
 	tester := given(token)
-	tester.Places.Secrets = auth.SecretsFunc(func(context.Context, string, string) (map[string][]byte, error) {
+	tester.Places.Secrets = auth.Secrets(func(context.Context, string, string) (map[string][]byte, error) {
 		return nil, &kube.UnavailableError{Err: errors.New("no route")}
 	})
 	if got, err := tester.Test(t.Context(), object(link, `,"verify":{"secretRef":{"name":"s"}}`)); err == nil {

@@ -19,9 +19,9 @@ import (
 // testRepository checks a Repository. One that is on no API is checked as a new one. It
 // changes obj.
 func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructured) (TestResults, error) {
-	from, signing := t.Credentials.Repositories, auth.SourceFunc(t.Places.Signing)
+	from, signing := t.Credentials.Repositories, auth.Source(t.Places.Signing)
 	if given := inline(obj); len(given) > 0 {
-		from, signing = auth.Chain(auth.Places{Values: given}, from), given.signing(signing)
+		from, signing = auth.Chain(auth.Places{Values: given}.Credentials, from), given.signing(signing)
 	}
 	repo, err := api.RepositoryView(obj)
 	if err != nil {
@@ -136,7 +136,7 @@ func (v givenValues) Value(_ context.Context, _ auth.Lookup, field string) ([]by
 
 // signing searches for a signing key in the values, and then in next, which does not
 // know the given fields.
-func (v givenValues) signing(next auth.SourceFunc) auth.SourceFunc {
+func (v givenValues) signing(next auth.Source) auth.Source {
 	return func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if found, err := (auth.Places{Values: v}).Signing(ctx, l); err != nil || found != nil {
 			return found, err

@@ -176,7 +176,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 }
 
 // credentials finds those of the rig.
-func (r *rig) credentials() auth.SourceFunc {
+func (r *rig) credentials() auth.Source {
 	return func(context.Context, auth.Lookup) (*auth.Credentials, error) { return r.creds.Load(), nil }
 }
 

@@ -68,7 +68,7 @@ func TestWebhookCleanup(t *testing.T) {
 		if err := store.PutSecret(t.Context(), WebhookSecretKey(Key{"default", "site"}), []byte("of the hook")); err != nil {
 			t.Fatal(err)
 		}
-		from := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+		from := auth.Source(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			return &auth.Credentials{Username: "git", Password: c.token, Source: "test"}, nil
 		})
 		remotes := worker.Remotes{Credentials: from, AllowInsecure: true}

@@ -52,7 +52,7 @@ type Cluster struct {
 
 // NewCluster returns a Cluster; RetryPulls must run beside it.
 func NewCluster(o ClusterOptions) *Cluster {
-	o.Given.Secrets = &cachedSecrets{from: o.Given.Secrets, cached: lru.New(maxCachedSecrets)}
+	o.Given.Secrets = (&cachedSecrets{from: o.Given.Secrets, cached: lru.New(maxCachedSecrets)}).secret
 	return &Cluster{o: o, missed: workqueue.NewTypedDelayingQueue[repos.Key]()}
 }
 
@@ -71,8 +71,8 @@ type cachedSecret struct {
 	at   time.Time
 }
 
-// Secret implements auth.Secrets.
-func (s *cachedSecrets) Secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+// secret implements auth.Secrets.
+func (s *cachedSecrets) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 	key := namespace + "/" + name
 	value, _, _ := s.reading.Do(key, func() (any, error) {
 		before, _ := s.cached.Get(key)
@@ -82,7 +82,7 @@ func (s *cachedSecrets) Secret(ctx context.Context, namespace, name string) (map
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout) // others may wait for the answer
 		defer cancel()
-		data, err := s.from.Secret(ctx, namespace, name)
+		data, err := s.from(ctx, namespace, name)
 		if err == nil || !known || kept.err != nil {
 			kept.data, kept.err = data, err
 		}

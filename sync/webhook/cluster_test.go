@@ -23,7 +23,7 @@ func TestFloodOfDeliveries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		var fault error
-		s := &cachedSecrets{cached: lru.New(maxCachedSecrets), from: auth.SecretsFunc(
+		s := &cachedSecrets{cached: lru.New(maxCachedSecrets), from: auth.Secrets(
 			func(ctx context.Context, _, name string) (map[string][]byte, error) {
 				asked.Add(1)
 				time.Sleep(time.Second)
@@ -44,8 +44,8 @@ func TestFloodOfDeliveries(t *testing.T) {
 			var all sync.WaitGroup
 			for range 100 {
 				all.Go(func() {
-					data, err := s.Secret(gone, "default", step.name)
-					if again, _ := s.Secret(t.Context(), "default", step.name); (len(data) > 0) != step.found || len(again) != len(data) ||
+					data, err := s.secret(gone, "default", step.name)
+					if again, _ := s.secret(t.Context(), "default", step.name); (len(data) > 0) != step.found || len(again) != len(data) ||
 						(err != nil) != (fault != nil && !step.found) {
 						t.Errorf("%s: %d and %d keys, %v", step.name, len(data), len(again), err)
 					}

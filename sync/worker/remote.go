@@ -167,7 +167,7 @@ func (s source) of(url string, from auth.Source) func(context.Context) (*auth.Cr
 		if from == nil {
 			return nil, nil
 		}
-		creds, err := from.Credentials(ctx, l)
+		creds, err := from(ctx, l)
 		if err != nil {
 			return nil, credentialsError(fmt.Errorf("look up credentials: %w", err))
 		}
@@ -223,7 +223,7 @@ func (s source) credentials(ctx context.Context, from auth.Source) (*auth.Creden
 	if from == nil {
 		from = auth.Chain()
 	}
-	creds, err := from.Credentials(ctx, s.lookup)
+	creds, err := from(ctx, s.lookup)
 	if err != nil {
 		return nil, fmt.Errorf("look up credentials of %s: %w", s.lookup.Repository, err)
 	}

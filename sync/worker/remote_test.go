@@ -28,7 +28,7 @@ import (
 func TestReady(t *testing.T) {
 	t.Parallel()
 	secret := func(name string) map[string]api.SecureValue { return map[string]api.SecureValue{"token": {Name: name}} }
-	token := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+	token := auth.Source(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 		return &auth.Credentials{Username: "git", Password: "s3cr3t"}, nil
 	})
 	repo := func(kind string, change func(*api.Repository)) api.Repository {
@@ -104,7 +104,7 @@ func TestRemoteWithoutToken(t *testing.T) {
 		netx.Unauthorized: git.Auth, netx.Forbidden: git.Auth, netx.NotFound: git.NotFound, netx.RateLimited: git.Throttled,
 		netx.Unavailable: git.Unreachable, netx.Protocol: git.Unreachable, netx.Invalid: git.Refused, netx.Refused: git.Refused,
 	} {
-		from := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
+		from := auth.Source(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			return nil, &netx.Error{Kind: kind, Err: errors.New("x"), RetryAfter: time.Minute}
 		})
 		_, err := Remotes{Credentials: from}.Remote(t.Context(), "default", "site", repo)
@@ -117,7 +117,7 @@ func TestRemoteWithoutToken(t *testing.T) {
 			t.Errorf("%s: passing is %v", kind, got)
 		}
 	}
-	other := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return nil, errors.New("a file") })
+	other := auth.Source(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return nil, errors.New("a file") })
 	if _, err := (Remotes{Credentials: other}).Remote(t.Context(), "default", "site", repo); git.KindOf(err) != git.Auth {
 		t.Errorf("%v", err)
 	}
@@ -134,7 +134,7 @@ func TestLookupsOfMirrors(t *testing.T) {
 		}{"app"}}}
 	repo.Status.Sync.LastRef = "0123456789012345678901234567890123456789"
 	var seen []auth.Lookup
-	from := auth.SourceFunc(func(_ context.Context, l auth.Lookup) (*auth.Credentials, error) {
+	from := auth.Source(func(_ context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		seen = append(seen, l)
 		return &auth.Credentials{Username: "u", Password: "p"}, nil
 	})
@@ -184,7 +184,7 @@ func TestNoTokenAndMirrors(t *testing.T) {
 		{errors.New("the file is open to all"), false},
 		{&kube.UnavailableError{Err: errors.New("no route")}, false},
 	} {
-		from := auth.SourceFunc(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return nil, c.why })
+		from := auth.Source(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return nil, c.why })
 		for _, mirrors := range []string{"", repo.GitMirrors} {
 			one := repo
 			one.GitMirrors = mirrors

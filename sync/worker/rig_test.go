@@ -54,7 +54,7 @@ type rig struct {
 	done       chan jobs.Event // jobs that were completed, left alone or lost
 	number     int
 	options    PullOptions
-	keys       auth.SourceFunc
+	keys       auth.Source
 	terms      jobs.Options // of the next start
 	halt       func()       // ends the agent and waits for it
 }

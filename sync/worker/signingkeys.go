@@ -18,7 +18,7 @@ import (
 // its key derivation. An error is either transient or names the setting to change; it holds
 // no secret. A nil source has no keys.
 func signingKey(
-	ctx context.Context, from auth.SourceFunc, l auth.Lookup, repo api.Repository, now time.Time,
+	ctx context.Context, from auth.Source, l auth.Lookup, repo api.Repository, now time.Time,
 ) (key *signature.SigningKey, place string, err error) {
 	const methodField = "spec.commit.signingMethod"
 	asked := ""
@@ -59,7 +59,7 @@ func signingKey(
 // LookAtSigningKey describes the key that signs the commits of jobs in a Repository. An error
 // means that such jobs fail. It makes no request to a Git host.
 func LookAtSigningKey(
-	ctx context.Context, from auth.SourceFunc, namespace, name string, repo api.Repository, now time.Time,
+	ctx context.Context, from auth.Source, namespace, name string, repo api.Repository, now time.Time,
 ) (look KeysLook, err error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err != nil {

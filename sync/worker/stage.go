@@ -29,7 +29,7 @@ import (
 // writer is the common part of the workers that write to Git.
 type writer struct {
 	*Pull
-	keys auth.SourceFunc // nil = none
+	keys auth.Source // nil = none
 }
 
 // Ready implements jobs.Worker, by the rules of Pull.Ready.

@@ -225,7 +225,7 @@ var _ jobs.Worker = (*Delete)(nil)
 
 // NewDelete returns the worker of delete jobs. p pulls the changes afterwards; keys may
 // be nil.
-func NewDelete(p *Pull, keys auth.SourceFunc) *Delete { return &Delete{writer{p, keys}} }
+func NewDelete(p *Pull, keys auth.Source) *Delete { return &Delete{writer{p, keys}} }
 
 // Action implements jobs.Worker.
 func (d *Delete) Action() string { return "delete" }
@@ -255,7 +255,7 @@ var _ jobs.Worker = (*Move)(nil)
 
 // NewMove returns the worker of move jobs. p pulls the changes afterwards; keys may be
 // nil.
-func NewMove(p *Pull, keys auth.SourceFunc) *Move { return &Move{writer{p, keys}} }
+func NewMove(p *Pull, keys auth.Source) *Move { return &Move{writer{p, keys}} }
 
 // Action implements jobs.Worker.
 func (m *Move) Action() string { return "move" }
