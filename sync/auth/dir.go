@@ -12,9 +12,9 @@ import (
 	"syscall"
 )
 
-// inRoot opens the credentials directory for read. A missing one is empty. Links are
-// followed inside the directory only.
-func inRoot(dir string, read func(root *os.Root) (map[string][]byte, error)) (map[string][]byte, error) {
+// readDir reads the keys of one object in the credentials directory: <base>/<key>, else <base>_<key>; nil when there are none,
+// also where there is no directory. Links are followed inside the directory only.
+func readDir(dir, base string, s selection) (keys map[string][]byte, err error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -23,15 +23,11 @@ func inRoot(dir string, read func(root *os.Root) (map[string][]byte, error)) (ma
 		return nil, fmt.Errorf("open credentials directory: %w", err)
 	}
 	defer root.Close()
-	keys, err := read(root)
-	if err != nil {
-		return nil, fmt.Errorf("credentials directory %s: %w", dir, err)
-	}
-	return keys, nil
-}
-
-// files reads the keys of one object: <base>/<key>, else <base>_<key>.
-func files(root *os.Root, base string, s selection) (map[string][]byte, error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("credentials directory %s: %w", dir, err)
+		}
+	}()
 	paths := map[string]string{}
 	for _, dir := range []string{".", base} {
 		names, err := list(root, dir)
@@ -48,18 +44,17 @@ func files(root *os.Root, base string, s selection) (map[string][]byte, error) {
 			}
 		}
 	}
-	keys := make(map[string][]byte)
+	var at place
 	for _, key := range slices.Sorted(maps.Keys(paths)) {
 		v, err := readFile(root.Open, paths[key], s.check)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		keys[key] = v
+		if err == nil {
+			at.set(key, v)
+		}
 	}
-	return keys, nil
+	return at.keys, nil
 }
 
 // list returns the names in a directory, none when there is no such directory.

@@ -118,21 +118,22 @@ func provider(keys map[string][]byte, asked string) (string, error) {
 	return owner, nil
 }
 
-// identity returns Credentials that a provider has to complete.
+// identity returns Credentials that a provider has to complete. Its errors are ProviderErrors.
 func identity(at place, provider string, l Lookup) (*Credentials, error) {
 	if a, err := ParseAddress(l.URL); err == nil && a.Scheme != "https" && a.Scheme != "http" {
-		return nil, at.wrong("provider %s is for https, and the url is of %s", provider, a.Scheme)
+		return nil, ProviderError{at.wrong("provider %s is for https, and the url is of %s", provider, a.Scheme)}
 	}
 	for _, k := range []string{keyPassword, keyToken, keyBearer, keyIdentity} {
 		if len(at.keys[k]) > 0 && provider != "gitlab" {
-			return nil, at.wrong("%s has no meaning for provider %s, which makes a token itself", k, provider)
+			return nil, ProviderError{at.wrong("%s has no meaning for provider %s, which makes a token itself", k, provider)}
 		}
 	}
 	c, err := transport(at)
-	if err == nil {
-		c.Identity = &Identity{Provider: provider, Keys: maps.Clone(at.keys)}
+	if err != nil {
+		return nil, ProviderError{err}
 	}
-	return c, err
+	c.Identity = &Identity{Provider: provider, Keys: maps.Clone(at.keys)}
+	return c, nil
 }
 
 // String names the provider, no key.

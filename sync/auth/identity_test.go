@@ -56,6 +56,7 @@ func TestProviderIsChosen(t *testing.T) {
 		"ssh": {source: secretOf("gcpServiceAccount", canary), url: "ssh://git@git.example.com/x",
 			fails: "is for https, and the url is of ssh"},
 		"half a certificate": {source: secretOf("gcpServiceAccount", canary, "tls.crt", "x"), fails: "tls.crt and tls.key"},
+		"former keys":        {source: secretOf("AWS_CONTAINER_CREDENTIALS_FULL_URI", "x"), provider: "aws", fails: "key AWS_CONTAINER_CREDENTIALS_FULL_URI is not supported"},
 		"too long":           {source: secretOf("gcpServiceAccount", strings.Repeat("x", maxValue+1)), fails: "longer than"},
 	} {
 		t.Run(name, func(t *testing.T) {

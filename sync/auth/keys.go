@@ -49,53 +49,55 @@ const fieldWebhook = "webhookSecret"
 // keys of signers.
 var notForGit = append([]string{fieldWebhook}, signingNames...)
 
+// unserved reports whether a key asks for an identity that this agent does not serve: it must not be replaced by another one.
+func unserved(key string) bool {
+	return strings.HasPrefix(key, "AWS_CONTAINER_") || strings.HasPrefix(key, "gitlabApp")
+}
+
 func isForGit(key string) bool { return !aboutSigning(key) }
 
-// Credentials implements Source. Those that a Connection makes come after the Secrets.
+// Credentials is a Source. Those that a Connection makes come after the Secrets.
 func (p Places) Credentials(ctx context.Context, l Lookup) (*Credentials, error) {
 	secrets, rest := Places{Secrets: p.Secrets}, p
 	rest.Secrets = nil
-	return Chain(secrets.own(), p.Connections, rest.own())(ctx, l)
+	return Chain(secrets.own, p.Connections, rest.own)(ctx, l)
 }
 
 // own finds credentials without Connections.
-func (p Places) own() Source {
-	return func(ctx context.Context, l Lookup) (*Credentials, error) {
-		return find(ctx, p, l, gitKeys, func(at place) (*Credentials, error) {
-			l := l
-			if at.rule != nil && at.rule.Provider != "" {
-				if l.Provider != "" && l.Provider != at.rule.Provider {
-					return nil, ProviderError{at.wrong("they are for provider %s, and the repository asks for %s", at.rule.Provider,
-						text.Clean(l.Provider))}
-				}
-				l.Provider = at.rule.Provider
+func (p Places) own(ctx context.Context, l Lookup) (*Credentials, error) {
+	return find(ctx, p, l, gitKeys, func(at place) (*Credentials, error) {
+		l := l
+		if at.rule != nil && at.rule.Provider != "" {
+			if l.Provider != "" && l.Provider != at.rule.Provider {
+				return nil, ProviderError{at.wrong("they are for provider %s, and the repository asks for %s", at.rule.Provider,
+					text.Clean(l.Provider))}
 			}
-			c, err := credentials(at, l)
-			if err == nil && c.Identity != nil {
-				c.Identity.Trusted, c.Identity.Bound = at.operator, at.rule != nil
-			}
-			return c, err
-		})
-	}
+			l.Provider = at.rule.Provider
+		}
+		c, err := credentials(at, l)
+		if err == nil && c.Identity != nil {
+			c.Identity.Trusted, c.Identity.Bound = at.operator, at.rule != nil
+		}
+		return c, err
+	})
 }
 
 // credentials makes Credentials from the keys of one place. Over ssh, password is the
 // passphrase of identity.
 func credentials(at place, l Lookup) (*Credentials, error) {
+	names := slices.Sorted(maps.Keys(at.keys))
+	if i := slices.IndexFunc(names, unserved); i >= 0 {
+		return nil, at.wrong("key %s is not supported", names[i])
+	}
 	who, err := provider(at.keys, l.Provider)
 	if err != nil {
 		return nil, at.wrong("%w", ProviderError{err})
 	}
 	if who != "" {
-		c, err := identity(at, who, l)
-		if err != nil {
-			return nil, ProviderError{err}
-		}
-		return c, nil
+		return identity(at, who, l)
 	}
 	if !slices.ContainsFunc(keyNames, func(k string) bool { return len(at.keys[k]) > 0 }) {
-		return nil, at.wrong("none of the keys %s in it, only [%s]", strings.Join(keyNames, ", "),
-			strings.Join(slices.Sorted(maps.Keys(at.keys)), " "))
+		return nil, at.wrong("none of the keys %s in it, only [%s]", strings.Join(keyNames, ", "), strings.Join(names, " "))
 	}
 	for _, k := range []string{keyUsername, keyPassword, keyBearer, keyToken, keyProxy, keyProxyUsername, keyProxyPassword} {
 		if strings.ContainsFunc(at.text(k), func(r rune) bool { return r < ' ' || r == 0x7f }) {

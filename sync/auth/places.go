@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -77,7 +76,7 @@ var (
 	gitKeys = selection{
 		skip:  notForGit,
 		is:    isForGit,
-		files: oneOf(usedKeys),
+		files: func(key string) bool { return slices.Contains(usedKeys, key) || unserved(key) },
 		check: checkPrivate,
 		rules: func(r Rule) bool { return !r.onlyTransport() && !r.onlySigning() },
 		host:  true,
@@ -129,7 +128,11 @@ func (p Places) each(ctx context.Context, l Lookup, s selection) iter.Seq2[place
 		if err != nil {
 			return
 		}
-		p.observeRules(l.URL)
+		if p.Observer != nil {
+			for _, path := range RuleFiles(p.Rules, l.URL) {
+				p.Observer.ObservePath(path)
+			}
+		}
 		for _, r := range p.Rules {
 			if s.rules == nil || !r.matches(a) || !s.rules(r) {
 				continue
@@ -145,52 +148,47 @@ func (p Places) each(ctx context.Context, l Lookup, s selection) iter.Seq2[place
 	}
 }
 
-// inSecrets reads the Secrets that spec.secure names, in the namespace of the object.
-func (p Places) inSecrets(ctx context.Context, l Lookup, s selection) (place, error) {
-	var at place
+// inSecrets reads the Secrets that spec.secure names, in the namespace of the object. An empty one is an error: another
+// identity must not take its place.
+func (p Places) inSecrets(ctx context.Context, l Lookup, s selection) (at place, err error) {
 	var names []string
 	for _, field := range slices.Sorted(maps.Keys(l.Secure)) {
-		name := l.Secure[field]
-		if p.Secrets == nil || name == "" || slices.Contains(s.skip, field) {
+		name := "secret " + l.Namespace + "/" + l.Secure[field]
+		if p.Secrets == nil || l.Secure[field] == "" || slices.Contains(s.skip, field) || slices.Contains(names, name) {
 			continue
 		}
-		place := "secret " + l.Namespace + "/" + name
-		if slices.Contains(names, place) {
-			continue
-		}
-		data, err := p.Secrets(ctx, l.Namespace, name)
+		data, err := p.Secrets(ctx, l.Namespace, l.Secure[field])
 		if err != nil {
-			return at, fmt.Errorf("read %s: %w", place, err)
+			return at, fmt.Errorf("read %s: %w", name, err)
 		}
-		keys := only(fluxNames(field, data), s.is)
-		if keys == nil {
-			continue
+		if data != nil && len(data) == 0 && !s.once {
+			return at, fmt.Errorf("%s is empty", name)
 		}
-		if at.keys == nil {
-			at.keys = map[string][]byte{}
-		}
-		for key, value := range keys {
-			if len(at.keys[key]) > 0 && s.once {
-				return at, fmt.Errorf("%s of %s is in another secret of the repository too", key, place)
+		found := false
+		for key, value := range fluxNames(field, data) {
+			if !s.is(key) {
+				continue
 			}
-			if len(at.keys[key]) == 0 {
-				at.keys[key] = value
+			if found = true; len(at.keys[key]) == 0 {
+				at.set(key, value)
+			} else if s.once {
+				return at, fmt.Errorf("%s of %s is in another secret of the repository too", key, name)
 			}
 		}
-		names = append(names, place)
+		if found {
+			names = append(names, name)
+		}
 	}
 	at.name = strings.Join(names, " and ")
 	return at, nil
 }
 
-// only returns the keys of a kind, nil when there are none.
-func only(data map[string][]byte, is func(string) bool) map[string][]byte {
-	found := maps.Clone(data)
-	maps.DeleteFunc(found, func(key string, _ []byte) bool { return !is(key) })
-	if len(found) == 0 {
-		return nil
+// set adds a key.
+func (at *place) set(key string, value []byte) {
+	if at.keys == nil {
+		at.keys = map[string][]byte{}
 	}
-	return found
+	at.keys[key] = value
 }
 
 // inValues reads the secure values that have the name of a key.
@@ -208,13 +206,9 @@ func (p Places) inValues(ctx context.Context, l Lookup, s selection) (place, err
 		if err != nil {
 			return at, fmt.Errorf("read secure.%s of %s: %w", k, owner, err)
 		}
-		if v == nil {
-			continue
+		if v != nil {
+			at.set(k, v)
 		}
-		if at.keys == nil {
-			at.keys = map[string][]byte{}
-		}
-		at.keys[k] = v
 	}
 	return at, nil
 }
@@ -228,18 +222,6 @@ func (p Places) inDir(namespace, name string, s selection) (place, error) {
 		p.Observer.ObserveFiles(namespace, name)
 	}
 	base := namespace + "." + name
-	keys, err := inRoot(p.Dir, func(root *os.Root) (map[string][]byte, error) { return files(root, base, s) })
-	if len(keys) == 0 {
-		keys = nil
-	}
+	keys, err := readDir(p.Dir, base, s)
 	return place{keys: keys, name: "directory " + p.Dir + " for " + base, operator: true}, err
-}
-
-func (p Places) observeRules(url string) {
-	if p.Observer == nil {
-		return
-	}
-	for _, path := range RuleFiles(p.Rules, url) {
-		p.Observer.ObservePath(path)
-	}
 }

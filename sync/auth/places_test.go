@@ -23,10 +23,10 @@ func (f valuesFunc) Value(ctx context.Context, l Lookup, field string) ([]byte, 
 	return f(ctx, l, field)
 }
 
-func secretsAt(get Secrets) Places { return Places{Secrets: get} }
-func valuesAt(get valuesFunc) Places   { return Places{Values: get} }
-func filesAt(dir string) Places        { return Places{Dir: dir} }
-func rulesAt(rules []Rule) Places      { return Places{Rules: rules} }
+func secretsAt(get Secrets) Places   { return Places{Secrets: get} }
+func valuesAt(get valuesFunc) Places { return Places{Values: get} }
+func filesAt(dir string) Places      { return Places{Dir: dir} }
+func rulesAt(rules []Rule) Places    { return Places{Rules: rules} }
 
 func TestSecrets(t *testing.T) {
 	t.Parallel()
@@ -54,6 +54,12 @@ func TestSecrets(t *testing.T) {
 	l.Secure = map[string]string{"token": "gone"}
 	if c, err := s.Credentials(t.Context(), l); c != nil || err != nil {
 		t.Fatalf("absent secret: %v, %v", c, err)
+	}
+	data["default/empty"] = map[string][]byte{}
+	l.Secure = map[string]string{"token": "empty"}
+	s.Rules = []Rule{{URL: "https://git.example.com", Values: map[string]string{"token": "of the operator"}}}
+	if c, err := s.Credentials(t.Context(), l); err == nil || !strings.Contains(err.Error(), "default/empty") {
+		t.Fatalf("an empty secret gives another place's credentials: %v, %v", c, err)
 	}
 	l.Secure = map[string]string{"token": "broken"}
 	if _, err := s.Credentials(t.Context(), l); err == nil {

@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/xml"
+	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -39,10 +41,8 @@ const opCodeCommit = "sign for CodeCommit"
 // secret.
 type awsKeys struct{ ID, Secret, Session string }
 
-func (k awsKeys) String() string { return "access key " + k.ID }
-
-// GoString keeps %#v from walking the fields.
-func (k awsKeys) GoString() string { return k.String() }
+// Format names the access key for every verb.
+func (k awsKeys) Format(f fmt.State, _ rune) { io.WriteString(f, "access key "+k.ID) }
 
 func (k awsKeys) valid() bool {
 	return auth.Printable(k.ID) && auth.Printable(k.Secret) && (k.Session == "" || auth.Printable(k.Session))
@@ -168,22 +168,6 @@ func (p *aws) webIdentity(ctx context.Context, r Request, region string) (auth.T
 	return session(c, awsKeys{out.ID, out.Secret, out.Session}, out.Until, got.At)
 }
 
-// near asks a machine for its keys.
-func (p *aws) near(ctx context.Context, c netx.Call) (auth.Token, error) {
-	got, err := p.do(ctx, c)
-	if err != nil {
-		return auth.Token{}, err
-	}
-	var out struct {
-		AccessKeyId, SecretAccessKey, Token string
-		Expiration                          time.Time
-	}
-	if json.Unmarshal(got.Body, &out) != nil {
-		return auth.Token{}, malformed(c, "the answer holds no keys")
-	}
-	return session(c, awsKeys{out.AccessKeyId, out.SecretAccessKey, out.Token}, out.Expiration, got.At)
-}
-
 // machine asks the metadata server of EC2, in its second version: a token first.
 func (p *aws) machine(ctx context.Context, r Request) (auth.Token, error) {
 	env := r.env(p.registry)
@@ -212,33 +196,36 @@ func (p *aws) machine(ctx context.Context, r Request) (auth.Token, error) {
 		return auth.Token{}, malformed(c, "the answer names no role")
 	}
 	c.Op, c.URL = "get the keys of this machine", c.URL+url.PathEscape(name)
-	return p.near(ctx, c)
+	if got, err = p.do(ctx, c); err != nil {
+		return auth.Token{}, err
+	}
+	var out struct {
+		AccessKeyId, SecretAccessKey, Token string
+		Expiration                          time.Time
+	}
+	if json.Unmarshal(got.Body, &out) != nil {
+		return auth.Token{}, malformed(c, "the answer holds no keys")
+	}
+	return session(c, awsKeys{out.AccessKeyId, out.SecretAccessKey, out.Token}, out.Expiration, got.At)
 }
 
-// sign signs a canonical request by Signature Version 4. stamp is its time as it is
-// written there. Source: AWS, "Create a signed AWS API request". The signer of the SDK
-// always signs headers that CodeCommit's form of a password does not have.
-func (k awsKeys) sign(at time.Time, stamp, region, service, canonical string) string {
-	scope := []string{at.UTC().Format("20060102"), region, service, "aws4_request"}
+// gitPassword returns the user and the password for a repository of CodeCommit: a signature of Signature Version 4, which AWS
+// accepts for 15 minutes. Source: git-remote-codecommit of AWS; AWS, "Create a signed AWS API request". The signer of the SDK
+// always signs headers that this form does not have.
+func (k awsKeys) gitPassword(at time.Time, region, host, path string) (user, password string) {
+	stamp := at.UTC().Format("20060102T150405")
+	scope := []string{stamp[:8], region, "codecommit", "aws4_request"}
 	key := []byte("AWS4" + k.Secret)
 	for _, part := range scope {
 		key = hmacSHA256(key, part)
 	}
-	sum := sha256.Sum256([]byte(canonical))
+	sum := sha256.Sum256([]byte("GIT\n" + path + "\n\nhost:" + host + "\n\nhost\n"))
 	text := strings.Join([]string{"AWS4-HMAC-SHA256", stamp, strings.Join(scope, "/"), hex.EncodeToString(sum[:])}, "\n")
-	return hex.EncodeToString(hmacSHA256(key, text))
-}
-
-// gitPassword returns the user and the password for a repository of CodeCommit. AWS
-// accepts them for 15 minutes. Source: git-remote-codecommit of AWS.
-func (k awsKeys) gitPassword(at time.Time, region, host, path string) (user, password string) {
-	stamp := at.UTC().Format("20060102T150405")
-	signature := k.sign(at, stamp, region, "codecommit", "GIT\n"+path+"\n\nhost:"+host+"\n\nhost\n")
 	user = k.ID
 	if k.Session != "" {
 		user += "%" + k.Session
 	}
-	return user, stamp + "Z" + signature
+	return user, stamp + "Z" + hex.EncodeToString(hmacSHA256(key, text))
 }
 
 func hmacSHA256(key []byte, text string) []byte {

@@ -21,12 +21,6 @@ func TestSignature(t *testing.T) {
 	t.Parallel()
 	k := awsKeys{ID: "AKIDEXAMPLE", Secret: "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"}
 	at := time.Date(2015, 8, 30, 12, 36, 0, 0, time.UTC)
-	empty := "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-	got := k.sign(at, "20150830T123600Z", "us-east-1", "service",
-		"GET\n/\n\nhost:example.amazonaws.com\nx-amz-date:20150830T123600Z\n\nhost;x-amz-date\n"+empty)
-	if want := "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"; got != want {
-		t.Errorf("get-vanilla has %s, want %s", got, want)
-	}
 	user, password := k.gitPassword(at, "us-east-1", "git-codecommit.us-east-1.amazonaws.com", "/v1/repos/test-repo-1")
 	if want := "20150830T123600Z33759aa4bfb16bec1c70a7921d7abba810cec43b334a8856179ecd95bff45be6"; password != want || user != "AKIDEXAMPLE" {
 		t.Errorf("for Git: %s %s, want %s", user, password, want)

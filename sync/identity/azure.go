@@ -3,10 +3,6 @@ package identity
 import (
 	"cmp"
 	"context"
-	"crypto/rsa"
-	"crypto/sha256"
-	"crypto/tls"
-	"encoding/base64"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,8 +14,6 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
-	"github.com/golang-jwt/jwt/v5"
-	"github.com/google/uuid"
 
 	"limpet/sync/auth"
 	"limpet/sync/netx"
@@ -43,12 +37,6 @@ var azureAuthorities = []string{
 	"login.partner.microsoftonline.cn",
 	"login.chinacloudapi.cn",
 }
-
-// Times of the proof of a certificate; a clock may be a minute fast.
-const (
-	assertionBefore = time.Minute
-	assertionLife   = 9 * time.Minute // from its beginning
-)
 
 // azure makes tokens of Microsoft Entra ID for Azure DevOps: of a service principal, else
 // by workload identity, else of the managed identity of the host. The first that is
@@ -104,68 +92,36 @@ func (p *azure) mint(ctx context.Context, r Request) (auth.Token, error) {
 		if err != nil {
 			return auth.Token{}, invalid(c.Op, "read AZURE_FEDERATED_TOKEN_FILE: %w", err)
 		}
-		return p.asserted(ctx, r, c, tenant, client, strings.TrimSpace(string(subject)))
+		proof := strings.TrimSpace(string(subject))
+		c.Secrets = []string{proof}
+		return p.exchange(ctx, r, c, func(o azcore.ClientOptions) (azcore.TokenCredential, error) {
+			return azidentity.NewClientAssertionCredential(tenant, client, func(context.Context) (string, error) { return proof, nil },
+				&azidentity.ClientAssertionCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
+		})
 	case !r.Own() && !r.Trusted:
 		return auth.Token{}, invalid("get a token for Azure DevOps", "%s has no identity of azure: none of its keys are set", r.Place)
 	}
 	return p.managed(ctx, env)
 }
 
-// certificate signs a proof with a certificate: PEM with the certificate and its
-// unencrypted RSA key. azidentity would sign by the clock of this host alone. Source:
-// Microsoft, "application authentication certificate credentials".
-func (p *azure) certificate(ctx context.Context, r Request, c netx.Call, tenant, client string, pem []byte) (token auth.Token, err error) {
-	pair, err := tls.X509KeyPair(pem, pem)
-	if err != nil {
-		return token, invalid(c.Op, "the client certificate is not a PEM certificate with its unencrypted key")
+// certificate authenticates with a certificate: PEM with the certificate and its unencrypted RSA key.
+func (p *azure) certificate(ctx context.Context, r Request, c netx.Call, tenant, client string, pem []byte) (auth.Token, error) {
+	certificates, key, err := azidentity.ParseCertificates(pem, nil)
+	if err != nil { // the error may repeat the key
+		return auth.Token{}, invalid(c.Op, "the client certificate is not a PEM certificate with its unencrypted key")
 	}
-	key, ok := pair.PrivateKey.(*rsa.PrivateKey)
-	if !ok {
-		return token, invalid(c.Op, "the key of the client certificate is no RSA key, which Azure wants")
-	}
-	audience := strings.TrimSuffix(authorityOf(r.env(p.registry)), "/") + "/" + tenant + "/oauth2/v2.0/token"
-	thumbprint := sha256.Sum256(pair.Certificate[0])
-	header := map[string]any{"x5t#S256": base64.RawURLEncoding.EncodeToString(thumbprint[:])}
-	err = p.client.InTime(audience, func(now time.Time) error {
-		begin := now.Add(-assertionBefore)
-		proof, err := signJWT(jwt.SigningMethodPS256, key, header, jwt.MapClaims{
-			"aud": audience,
-			"iss": client,
-			"sub": client,
-			"jti": uuid.NewString(),
-			"nbf": begin.Unix(),
-			"iat": begin.Unix(),
-			"exp": begin.Add(assertionLife).Unix(),
-		})
-		if err == nil {
-			token, err = p.asserted(ctx, r, c, tenant, client, proof)
-		}
-		return err
-	})
-	return token, err
-}
-
-// authorityOf returns the authority: a tenant is below it.
-func authorityOf(env func(string) string) string {
-	return cmp.Or(env("AZURE_AUTHORITY_HOST"), azureAuthority)
-}
-
-// asserted exchanges a proof for a token.
-func (p *azure) asserted(ctx context.Context, r Request, c netx.Call, tenant, client, proof string) (auth.Token, error) {
-	c.Secrets = []string{proof}
 	return p.exchange(ctx, r, c, func(o azcore.ClientOptions) (azcore.TokenCredential, error) {
-		return azidentity.NewClientAssertionCredential(tenant, client, func(context.Context) (string, error) { return proof, nil },
-			&azidentity.ClientAssertionCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
+		return azidentity.NewClientCertificateCredential(tenant, client, certificates, key,
+			&azidentity.ClientCertificateCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
 	})
 }
-
-// credentialFunc makes a credential of azidentity.
-type credentialFunc func(azcore.ClientOptions) (azcore.TokenCredential, error)
 
 // exchange has azidentity ask the token endpoint of a tenant. It is asked once: the
 // next attempt is that of the registry.
-func (p *azure) exchange(ctx context.Context, r Request, c netx.Call, newCredential credentialFunc) (auth.Token, error) {
-	authority, err := url.Parse(authorityOf(r.env(p.registry)))
+func (p *azure) exchange(
+	ctx context.Context, r Request, c netx.Call, newCredential func(azcore.ClientOptions) (azcore.TokenCredential, error),
+) (auth.Token, error) {
+	authority, err := url.Parse(cmp.Or(r.env(p.registry)("AZURE_AUTHORITY_HOST"), azureAuthority))
 	if err != nil || authority.Host == "" {
 		return auth.Token{}, invalid(c.Op, "AZURE_AUTHORITY_HOST is not a URL")
 	}

@@ -3,18 +3,14 @@ package identity
 import (
 	"bytes"
 	"context"
-	"crypto/rsa"
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/golang-jwt/jwt/v5"
 
 	"limpet/sync/auth"
 	"limpet/sync/netx"
@@ -87,17 +83,6 @@ func newToken(value string, life time.Duration) (auth.Token, error) {
 	}
 	life = min(life, longestLife)
 	return auth.Token{Value: value, Minted: time.Now(), Expires: time.Now().Add(life), Life: life}, nil
-}
-
-// signJWT signs a JSON web token. Its error does not repeat the key.
-func signJWT(method jwt.SigningMethod, key *rsa.PrivateKey, header map[string]any, claims jwt.MapClaims) (string, error) {
-	token := jwt.NewWithClaims(method, claims)
-	maps.Copy(token.Header, header)
-	text, err := token.SignedString(key)
-	if err != nil {
-		return "", invalid("sign a proof", "the private key is damaged")
-	}
-	return text, nil
 }
 
 // through makes the calls of a library with our deadlines, bounds and errors: it is

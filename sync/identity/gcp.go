@@ -151,24 +151,25 @@ func (p *gcp) signed(ctx context.Context, r Request, a googleAccount) (token aut
 	if err != nil { // the error may repeat the key
 		return token, invalid(c.Op, "the private_key of %s is no PEM of an unencrypted RSA key", c.Identity)
 	}
-	header := map[string]any{}
-	if a.PrivateKeyID != "" {
-		header["kid"] = a.PrivateKeyID
-	}
 	err = p.client.InTime(a.TokenURI, func(now time.Time) error {
 		begin := now.Add(-proofBefore)
-		proof, err := signJWT(jwt.SigningMethodRS256, key, header, jwt.MapClaims{
+		unsigned := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
 			"iss":   a.Email,
 			"scope": googleScope,
 			"aud":   a.TokenURI,
 			"iat":   begin.Unix(),
 			"exp":   begin.Add(proofLife).Unix(),
 		})
-		if err == nil {
-			c.Body = []byte(url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "assertion": {proof}}.Encode())
-			c.Secrets = []string{a.PrivateKey, proof}
-			token, err = p.token(ctx, c)
+		if a.PrivateKeyID != "" {
+			unsigned.Header["kid"] = a.PrivateKeyID
 		}
+		proof, err := unsigned.SignedString(key)
+		if err != nil { // the error may repeat the key
+			return invalid(c.Op, "the private key is damaged")
+		}
+		c.Body = []byte(url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "assertion": {proof}}.Encode())
+		c.Secrets = []string{a.PrivateKey, proof}
+		token, err = p.token(ctx, c)
 		return err
 	})
 	token.User = a.Email
