@@ -27,8 +27,7 @@ type Source struct {
 	// Clock returns the offset of the clock of the server from the local one and its
 	// error; ok is false while it is unknown.
 	Clock func() (offset, bound time.Duration, ok bool)
-	// Down returns since when the API is unavailable; zero means that it is
-	// available.
+	// Down returns since when the API is unavailable; zero means that it is available.
 	Down func() time.Time
 	// Latency returns the duration of the last request to the API.
 	Latency func() time.Duration

@@ -154,8 +154,7 @@ func newWebhooks(r registry) webhooks {
 // WebhookRequest counts a request by its outcome, one of webhook.Outcomes.
 func (h *webhooks) WebhookRequest(outcome string) { h.requests.WithLabelValues(outcome).Inc() }
 
-// WebhookEvent counts an authentic event by the action of the job that it has led
-// to, or "none".
+// WebhookEvent counts an authentic event by the action of the job that it has led to, or "none".
 func (h *webhooks) WebhookEvent(job string) { h.events.WithLabelValues(job).Inc() }
 
 // lifecycle counts the events of jobs that Grafana has no name for.

@@ -27,8 +27,7 @@ import (
 	"limpet/sync/jobs"
 )
 
-// Metrics counts what one agent does and answers scrapes. It consumes the events of
-// jobs.
+// Metrics counts what one agent does and answers scrapes. It consumes the events of jobs.
 type Metrics struct {
 	registry registry
 	log      *slog.Logger

@@ -19,9 +19,8 @@ import (
 	"limpet/sync/text"
 )
 
-// testSource checks a GitRepository of Flux: its spec, whether its host accepts the
-// credentials, and which revision it stands for. It blocks for one ls-remote and the
-// requests for a token.
+// testSource checks a GitRepository of Flux: its spec, whether its host accepts the credentials,
+// and which revision it stands for. It blocks for one ls-remote and the requests for a token.
 func (t *Tester) testSource(ctx context.Context, u *unstructured.Unstructured) (TestResults, error) {
 	from, invalid := source.ReadGit(u)
 	remote := func(ctx context.Context) (git.Remote, error) {
@@ -143,10 +142,7 @@ func sourceResult(err error) (result healthResult, reason string) {
 func describeIdentity(provider string, c *auth.Credentials) string {
 	out := "provider " + provider + ", " + describeCredentials(c)
 	if proxy := c.GetProxy(); proxy != nil {
-		out += ", by way of " + proxy.String()
-		if proxy.Place != "" {
-			out += " of " + proxy.Place
-		}
+		out += ", by way of " + withNote(proxy.String(), " of ", proxy.Place)
 	}
 	return out
 }

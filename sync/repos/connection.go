@@ -72,8 +72,7 @@ func (c *Controller) connectionChanged(connection kube.Object, all bool) {
 	}
 }
 
-// Run works until ctx ends, and returns when nothing of it runs any more. It may be run
-// again.
+// Run works until ctx ends, and returns when nothing of it runs any more. It may be run again.
 func (c *Connections) Run(ctx context.Context) error {
 	if c.objects.WaitSynced(ctx) != nil {
 		return nil
@@ -119,13 +118,13 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (_ Result, err error
 	h, due := nextHealth(health, result, now)
 	ch := &change{obj: obj, now: now}
 	if due {
-		ch.set(wireHealth(h), "health")
+		ch.set(h, "health")
 	}
 	if !observed {
 		ch.observe(obj.GetGeneration())
 	}
 	ready := result.ready()
-	ch.fieldErrors(result.errors)
+	ch.fieldErrors(view.Status.FieldErrors, result.errors)
 	ch.conditions(ready)
 	if ops := ch.patch(); ops != nil {
 		if _, err := c.server.patch(ctx, k, true, ops); err != nil {

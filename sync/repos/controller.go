@@ -1,25 +1,14 @@
-// Package repos holds the controllers of Repositories and Connections: they check health,
-// queue the pulls that are due, and write what they found into the status. A Repository
-// is reconciled in the order of Grafana's repository controller, with one patch each time.
-//
-//	controller.go     events of the watches wake Repositories
-//	loop.go           queue, workers, retries; a host that is silent blocks only its own
-//	jitter.go         spreads the reconciles that come without an event
-//	reconcile.go      the steps, in order; each is in the file of its name
-//	facts.go          what is known before any request, and what is due (pure)
-//	probe.go          the one request to the remote
-//	healthresult.go   what an answer says about health (pure)
-//	patch.go          what is to be written (pure); server.go sends it
-//	connection.go     the controller of Connections
-//	check.go          the same checks, step by step, for a person
+// Package repos holds the controllers of Repositories and Connections: they check health, queue the
+// pulls that are due, and write what they found into the status. A Repository is reconciled in the
+// order of Grafana's repository controller, with one patch each time. Each step of that order is in
+// the file of its name; those that decide (facts.go, healthresult.go, patch.go) are pure.
 //
 // # Promises
 //
-// A Repository that does not change costs one request to its remote per interval and
-// one patch of its health every five minutes, and where it has workflows one more request
-// with that. A patch is made for one version of the Repository and refused by any other.
-// A pull that was wanted is queued once, also when the power goes between the patch and
-// the job.
+// A Repository that does not change costs one request to its remote per interval and one patch of
+// its health every five minutes, and where it has workflows one more request with that. A patch is
+// made for one version of the Repository and refused by any other. A pull that was wanted is queued
+// once, also when the power goes between the patch and the job.
 package repos
 
 import (
@@ -122,8 +111,7 @@ type lister interface {
 	WaitSynced(ctx context.Context) error
 }
 
-// Controller reconciles the Repositories of an API. Make it with New before the informers
-// run.
+// Controller reconciles the Repositories of an API. Make it with New before the informers run.
 type Controller struct {
 	*loop
 	o     Options
@@ -253,9 +241,8 @@ func (c *Controller) added(repo kube.Object) {
 	}
 }
 
-// Run works until ctx ends, and returns when nothing of it runs any more. It may be run
-// again: it begins with no memory of what came before, and what became due meanwhile is
-// spread.
+// Run works until ctx ends, and returns when nothing of it runs any more. It may be run again: it
+// begins with no memory of what came before, and what became due meanwhile is spread.
 func (c *Controller) Run(ctx context.Context) error {
 	if c.repos.WaitSynced(ctx) != nil || c.facts.jobs.WaitSynced(ctx) != nil {
 		return nil

@@ -45,8 +45,7 @@ func intervalOf(repo api.Repository) time.Duration {
 // specChanged reports whether no controller has dealt with the present spec.
 func (f *facts) specChanged() bool { return !f.current(f.repo.Status.ObservedGeneration) }
 
-// current reports whether a generation is the present one, or the one before a write of
-// our own.
+// current reports whether a generation is the present one, or the one before a write of our own.
 func (f *facts) current(generation int64) bool {
 	return generation == f.generation || f.generation == f.ownGeneration && generation == f.generation-1
 }
@@ -79,9 +78,8 @@ func (f *facts) waitsForSlot() bool {
 
 func (f *facts) earliest() time.Time { return f.start.earliest(f.uid, f.interval) }
 
-// Why a Repository is reconciled, the first that applies; "" is for no reason, so that
-// nothing is requested and nothing written. Source: the order of Grafana's repository
-// controller.
+// Why a Repository is reconciled, the first that applies; "" is for no reason, so that nothing is
+// requested and nothing written. Source: the order of Grafana's repository controller.
 const (
 	triggerBlocked         = "blocked_over_quota"
 	triggerOverQuota       = "over_quota"

@@ -89,9 +89,6 @@ func TestHealthIsDue(t *testing.T) {
 		{"not at 5 min", api.HealthState{Healthy: true, Checked: ago(5 * time.Minute)}, false, false},
 		{"age > 1 min when unhealthy", api.HealthState{Checked: ago(time.Minute + time.Millisecond)}, false, true},
 		{"not at 1 min", api.HealthState{Checked: ago(time.Minute)}, false, false},
-		{"health.error == hook: not within the cooldown of the webhook", api.HealthState{Error: "hook", Checked: ago(time.Minute)}, false, false},
-		{"health.error == hook: with the next try at the webhook", api.HealthState{Error: "hook", Checked: ago(time.Minute + time.Millisecond)},
-			false, true},
 		{"a stamp of the future is no age", api.HealthState{Healthy: true, Checked: ago(-24 * time.Hour)}, false, true},
 	} {
 		if got := healthDue(c.health, c.spec, at); got != c.want {
@@ -115,8 +112,8 @@ func TestNextHealth(t *testing.T) {
 		{"the flag is another", api.HealthState{Healthy: true, Checked: ago(time.Second)}, ill, true},
 		{"the message is another", api.HealthState{Checked: ago(time.Second), Message: []string{"gone"}}, ill, true},
 		{"the same message, but of a webhook", api.HealthState{Checked: ago(time.Second), Error: "hook", Message: []string{"away"}}, ill, true},
-		{"the same within its window", api.HealthState{Checked: ago(59 * time.Second), Message: []string{"away"}}, ill, false},
-		{"age past its window, ill", api.HealthState{Checked: ago(61 * time.Second), Message: []string{"away"}}, ill, true},
+		{"the same within its window", api.HealthState{Checked: ago(59 * time.Second), Error: "health", Message: []string{"away"}}, ill, false},
+		{"age past its window, ill", api.HealthState{Checked: ago(61 * time.Second), Error: "health", Message: []string{"away"}}, ill, true},
 		{"within its window, healthy", api.HealthState{Healthy: true, Checked: ago(4 * time.Minute)}, healthResult{}, false},
 		{"age past its window, healthy", api.HealthState{Healthy: true, Checked: ago(301 * time.Second)}, healthResult{}, true},
 	} {

@@ -42,14 +42,12 @@ const (
 	maxDeleteError = 1024
 )
 
-// errJobRuns says that a job of the Repository still runs: what it made now would be left
-// behind.
+// errJobRuns says that a job of the Repository still runs: what it made now would be left behind.
 var errJobRuns = errors.New("a job of the repository still runs")
 
-// finalize works off the finalizers of a Repository that is being deleted, in the order of
-// Grafana, and then removes them, so that the server can delete it. Each part may be
-// repeated: one that was cut off begins again. What is in the way is written to
-// status.deleteError, and retried.
+// finalize works off the finalizers of a Repository that is being deleted, in the order of Grafana,
+// and then removes them, so that the server can delete it. Each part may be repeated: one that was
+// cut off begins again. What is in the way is written to status.deleteError, and retried.
 func (f *finalizer) finalize(ctx context.Context, a *attempt) (*Result, error) {
 	if a.obj.GetDeletionTimestamp() == nil {
 		return nil, nil

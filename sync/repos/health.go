@@ -21,12 +21,6 @@ const (
 	webhookCooldown = time.Minute      // the next try after a webhook could not be made
 )
 
-// Causes in status.health.error.
-const (
-	errorHealth = "health"
-	errorHook   = "hook"
-)
-
 // age returns the time since a stamp of the server in milliseconds. A stamp of the future
 // comes from a clock that was wrong, and is as old as can be.
 func age(stamp int64, now time.Time) time.Duration {
@@ -54,17 +48,9 @@ func window(h api.HealthState) time.Duration {
 	return unhealthyFor
 }
 
-// healthDue reports whether a check is due: never made, the spec is another, or it is too
-// old. Where another controller has written that a webhook could not be made, the check
-// comes with the next try at the webhook.
+// healthDue reports whether a check is due: never made, the spec is another, or it is too old.
 func healthDue(h api.HealthState, specChanged bool, now time.Time) bool {
-	switch {
-	case h.Checked == 0 || specChanged:
-		return true
-	case h.Error == errorHook:
-		return age(h.Checked, now) > webhookCooldown
-	}
-	return age(h.Checked, now) > window(h)
+	return h.Checked == 0 || specChanged || age(h.Checked, now) > window(h)
 }
 
 // nextHealth returns the health after a check, and whether it is to be written: when it
@@ -72,33 +58,15 @@ func healthDue(h api.HealthState, specChanged bool, now time.Time) bool {
 func nextHealth(old api.HealthState, result healthResult, now time.Time) (api.HealthState, bool) {
 	h := api.HealthState{Healthy: result.ok(), Checked: now.UnixMilli(), Message: result.messages()}
 	if !h.Healthy {
-		h.Error = errorHealth
+		h.Error = "health"
 	}
-	same := old.Checked > 0 && old.Error != errorHook && old.Healthy == h.Healthy && slices.Equal(old.Message, h.Message)
 	switch {
-	case !same:
+	case old.Checked == 0 || old.Error != h.Error || old.Healthy != h.Healthy || !slices.Equal(old.Message, h.Message):
 		return h, true
 	case h.Healthy && age(old.Checked, now) < fresh:
 		return old, false
 	}
 	return h, age(old.Checked, now) > window(old)
-}
-
-// wireHealth is the health as it is stored.
-func wireHealth(h api.HealthState) map[string]any {
-	out := map[string]any{"healthy": h.Healthy, "checked": h.Checked, "message": list(h.Message)}
-	if h.Error != "" {
-		out["error"] = h.Error
-	}
-	return out
-}
-
-func list(texts []string) []any {
-	out := make([]any, len(texts))
-	for i, s := range texts {
-		out[i] = s
-	}
-	return out
 }
 
 // validate checks what can be checked without a request: no token is minted for a

@@ -39,10 +39,10 @@ func (f healthResult) failed() error {
 }
 
 func (f healthResult) messages() []string {
-	var out []string
 	if f.ok() && f.mirror != "" {
-		out = append(out, f.mirror)
+		return []string{f.mirror}
 	}
+	var out []string
 	for _, e := range f.errors {
 		out = append(out, e.Detail)
 	}
@@ -52,24 +52,14 @@ func (f healthResult) messages() []string {
 // ready returns the condition Ready.
 func (f healthResult) ready() api.Condition {
 	if f.ok() {
-		c := api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: "Resource is available"}
-		if f.mirror != "" {
-			c.Message += ": " + f.mirror
-		}
-		return c
+		return api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: withNote("Resource is available", ": ", f.mirror)}
 	}
-	c := api.Condition{Type: "Ready", Status: "False", Reason: "InvalidSpec", Message: f.messages()[0]}
-	switch {
-	case f.code == codeQuota:
-		c.Reason = "QuotaExceeded"
-	case f.code == http.StatusUnauthorized || f.code == http.StatusForbidden:
-		c.Reason = "AuthenticationFailed"
-	case f.code == http.StatusTooManyRequests:
-		c.Reason = "RateLimited"
-	case f.code >= http.StatusInternalServerError:
-		c.Reason = "ServiceUnavailable"
+	reason := map[int]string{codeQuota: "QuotaExceeded", http.StatusUnauthorized: "AuthenticationFailed",
+		http.StatusForbidden: "AuthenticationFailed", http.StatusTooManyRequests: "RateLimited"}[f.code]
+	if f.code >= http.StatusInternalServerError {
+		reason = "ServiceUnavailable"
 	}
-	return c
+	return api.Condition{Type: "Ready", Status: "False", Reason: cmp.Or(reason, "InvalidSpec"), Message: f.messages()[0]}
 }
 
 // permanent reports whether it takes a person to put it right.
@@ -89,9 +79,9 @@ func invalidResult(errs field.ErrorList) (f healthResult) {
 	for _, e := range errs {
 		f.code = http.StatusBadRequest
 		fault := api.FieldError{Type: string(e.Type), Field: e.Field, Detail: e.Field + ": " + e.ErrorBody()}
-		switch v := e.BadValue.(type) { // others have no form that a person wrote
+		switch e.BadValue.(type) { // others have no form that a person wrote
 		case string, bool, int64:
-			fault.BadValue = v
+			fault.BadValue = e.BadValue
 		}
 		f.errors = append(f.errors, fault)
 	}
@@ -127,8 +117,7 @@ type fieldsOf struct {
 	named            string // what ref says; "" = nothing
 }
 
-// gitCodes are the codes of the errors of package git. Others may be over by the next
-// check: 503.
+// gitCodes are the codes of the errors of package git. Others may be over by the next check: 503.
 var gitCodes = map[git.Kind]int{
 	git.Auth:           http.StatusUnauthorized,
 	git.NotFound:       http.StatusNotFound,
@@ -222,39 +211,15 @@ func localResult() healthResult {
 		`this agent reads no local directories; give the repository type "git" with the URL of a repository`)
 }
 
-// wireErrors is status.fieldErrors.
-func wireErrors(errs []api.FieldError) []any {
-	out := make([]any, len(errs))
-	for i, e := range errs {
-		m := map[string]any{}
-		for name, value := range map[string]string{"type": e.Type, "field": e.Field, "detail": e.Detail, "origin": e.Origin} {
-			if value != "" {
-				m[name] = value
-			}
-		}
-		if e.BadValue != nil {
-			m["badValue"] = e.BadValue
-		}
-		out[i] = m
-	}
-	return out
-}
-
 // readOnlyResult returns the result for a remote that takes no push.
 func readOnlyResult(err error) healthResult {
-	const at = "secure.token"
-	return fieldResult(http.StatusForbidden, at, gitText(err)+`, or empty spec.workflows to have it read only`)
+	return fieldResult(http.StatusForbidden, "secure.token", gitText(err)+`, or empty spec.workflows to have it read only`)
 }
 
 // protectionResult returns the result for a branch that the workflow "write" is to change.
 func protectionResult(branch string, p forge.Protection) healthResult {
-	why := ""
-	switch p {
-	case forge.ReviewsRequired:
-		why = "takes changes by pull requests only"
-	case forge.Locked:
-		why = "is locked"
-	default:
+	why := map[forge.Protection]string{forge.ReviewsRequired: "takes changes by pull requests only", forge.Locked: "is locked"}[p]
+	if why == "" {
 		return healthResult{}
 	}
 	return fieldResult(http.StatusBadRequest, "spec.workflows", fmt.Sprintf(

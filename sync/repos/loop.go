@@ -37,8 +37,7 @@ var (
 // Controllers are told of a change by Recheck. It must not block for long.
 type UseFunc func(kind string, k Key, obj *unstructured.Unstructured)
 
-// Result is when an object is reconciled again without any event, by the local clock;
-// zero = never.
+// Result is when an object is reconciled again without any event, by the local clock; zero = never.
 type Result struct{ Next time.Time }
 
 // loop is the part of a controller that takes keys off a queue, has each reconciled by
@@ -98,9 +97,8 @@ func (l *loop) run(ctx context.Context, keys []Key) error {
 	return nil
 }
 
-// Wake has an object reconciled now, because something that it depends on has changed. It
-// never blocks. While the loop does not run it does nothing: a run begins with all
-// objects.
+// Wake has an object reconciled now, because something that it depends on has changed. It never
+// blocks. While the loop does not run it does nothing: a run begins with all objects.
 func (l *loop) Wake(namespace, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

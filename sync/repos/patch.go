@@ -17,13 +17,11 @@ type op struct {
 	Value any    `json:"value"`
 }
 
-// unhealthyText is the message of status.sync while a Repository is unhealthy.
-// Source: Grafana.
+// unhealthyText is the message of status.sync while a Repository is unhealthy. Source: Grafana.
 const unhealthyText = "Repository is unhealthy"
 
-// change gathers what is to be written to one object, as one patch. It is made for the
-// object as it was seen: the patch is refused when that has changed. What is the same
-// already is not written.
+// change gathers what is to be written to one object, as one patch for the object as it was
+// seen: it is refused when that has changed. What is the same already is not written.
 type change struct {
 	obj      *unstructured.Unstructured
 	now      time.Time // of the server
@@ -34,12 +32,8 @@ type change struct {
 
 // set writes a member of the status. "add" replaces what is there, and needs
 // nothing to be there but the parent.
-func (c *change) set(value any, path ...string) {
-	at := "/status"
-	for _, name := range path {
-		at += "/" + name
-	}
-	c.ops = append(c.ops, op{"add", at, value})
+func (c *change) set(value any, path string) {
+	c.ops = append(c.ops, op{"add", "/status/" + path, value})
 }
 
 // secret gives the server a value to seal; "" removes the one of that name.
@@ -83,8 +77,7 @@ func (c *change) patch() []op {
 	return append(guard(c.obj, "status"), c.ops...)
 }
 
-// guard begins a patch of one top-level member of an object: it fits no other
-// version of it.
+// guard begins a patch of one top-level member of an object: it fits no other version of it.
 func guard(obj *unstructured.Unstructured, member string) []op {
 	ops := []op{{"test", "/metadata/resourceVersion", obj.GetResourceVersion()}}
 	if _, there := obj.Object[member].(map[string]any); !there {
@@ -102,13 +95,10 @@ func (c *change) conditions(wanted ...api.Condition) {
 }
 
 // fieldErrors sets status.fieldErrors.
-func (c *change) fieldErrors(errs []api.FieldError) {
-	stored, _, _ := unstructured.NestedSlice(c.obj.Object, "status", "fieldErrors")
-	want := wireErrors(errs)
-	if len(stored) == 0 && len(want) == 0 || equality.Semantic.DeepEqual(stored, want) {
-		return
+func (c *change) fieldErrors(stored, want []api.FieldError) {
+	if !equality.Semantic.DeepEqual(stored, want) { // none and an empty list are equal
+		c.set(append([]api.FieldError{}, want...), "fieldErrors")
 	}
-	c.set(want, "fieldErrors")
 }
 
 // quota sets status.quota.
@@ -123,14 +113,14 @@ func (c *change) sync(status api.SyncStatus, healthy bool, pull *pullRequest) {
 		c.set(map[string]any{"state": "", "message": []any{}}, "sync")
 	}
 	if pull != nil {
-		c.set(api.StatePending, "sync", "state")
-		c.set(int64(0), "sync", "started")
+		c.set(api.StatePending, "sync/state")
+		c.set(int64(0), "sync/started")
 	}
 	switch {
 	case healthy && reported:
-		c.set([]any{}, "sync", "message")
+		c.set([]any{}, "sync/message")
 	case !healthy && !reported:
-		c.set(api.StateError, "sync", "state")
-		c.set([]any{unhealthyText}, "sync", "message")
+		c.set(api.StateError, "sync/state")
+		c.set([]any{unhealthyText}, "sync/message")
 	}
 }

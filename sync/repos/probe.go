@@ -151,10 +151,9 @@ func (p *probe) defaultBranch() string {
 	return ""
 }
 
-// A Repository with workflows is written to by people, so a check of its health asks two
-// more things: whether the remote takes a push from these credentials, and, on GitHub with
-// the workflow "write", whether the branch is protected. The request of the interval asks
-// neither.
+// A Repository with workflows is written to by people, so a check of its health asks two more
+// things: whether the remote takes a push from these credentials, and, on GitHub with the workflow
+// "write", whether the branch is protected. The request of the interval asks neither.
 //
 // Only an answer makes a Repository unhealthy. A host that does not answer, or is away for
 // this one question, leaves everything as it was reported the last time.
@@ -182,8 +181,7 @@ func writes(repo api.Repository) bool {
 	return repo.Spec.Type != typeLocal && len(repo.Spec.Workflows) > 0
 }
 
-// checkWritable asks the remote, after it has answered well. An error comes only when ctx
-// ends.
+// checkWritable asks the remote, after it has answered well. An error comes only when ctx ends.
 func (p *probe) checkWritable(ctx context.Context, obj *unstructured.Unstructured) (healthResult, error) {
 	if !writes(p.repo) {
 		return healthResult{}, nil

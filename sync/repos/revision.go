@@ -10,12 +10,10 @@ import (
 )
 
 // A Repository may name a revision in place of its branch, by an annotation, and ask for
-// signatures. That is no change of its spec, so it is noticed here; and what the revision
-// stands for, which for a range of versions is not seen in the object, is written as a
-// condition.
+// signatures. That is no change of its spec, so it is noticed here; and what the revision stands
+// for, which for a range of versions is not seen in the object, is written as a condition.
 
-// conditionRevision is what the annotation stands for. It is limpet's own, as its prefix
-// says.
+// conditionRevision is what the annotation stands for. It is limpet's own, as its prefix says.
 const conditionRevision = "limpet/Revision"
 
 // sourceAnnotations returns the annotations that a pull depends on, as one text.
@@ -47,8 +45,7 @@ func (a *attempt) annotationsDone() {
 	}
 }
 
-// revisionCondition returns the condition to write, false for none: the remote was not
-// asked.
+// revisionCondition returns the condition to write, false for none: the remote was not asked.
 func (a *attempt) revisionCondition() (api.Condition, bool) {
 	switch p := a.probe; {
 	case a.facts.repo.GitRef == "":

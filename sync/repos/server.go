@@ -19,8 +19,7 @@ import (
 // errConflict says that the object is not the version any more that a patch was made for.
 var errConflict = errors.New("the object has changed")
 
-// callTimeout bounds one call with its repeats, so that one Repository cannot
-// hold up the others.
+// callTimeout bounds one call with its repeats, so that one Repository cannot hold up the others.
 const callTimeout = 5 * time.Second
 
 // server is the API for one kind of object.

@@ -24,9 +24,9 @@ func (w statusWriter) write(ctx context.Context, a *attempt) (*Result, error) {
 	wanted := []api.Condition{f.namespaceQuota()}
 	if a.checked {
 		if h, due := nextHealth(before, a.health, f.now); due {
-			a.change.set(wireHealth(h), "health")
+			a.change.set(h, "health")
 		}
-		a.change.fieldErrors(a.health.errors)
+		a.change.fieldErrors(f.repo.Status.FieldErrors, a.health.errors)
 		wanted = append(wanted, a.health.ready())
 	}
 	waits := a.pull != nil && f.jobExists

@@ -32,8 +32,7 @@ func (s Suspension) over(now time.Time) bool { return !s.Until.IsZero() && !now.
 // suspendPrefix begins the keys of suspensions among the facts of the state file.
 const suspendPrefix = "suspend/"
 
-// Suspensions are those of one state file, which has one process. Safe for concurrent
-// use.
+// Suspensions are those of one state file, which has one process. Safe for concurrent use.
 type Suspensions struct {
 	store *state.Store
 	now   func() time.Time

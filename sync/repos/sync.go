@@ -17,8 +17,7 @@ type pullRequest struct {
 	reason      string
 }
 
-// resyncDue reports whether the interval asks for a request to the remote, or a pull is
-// owed.
+// resyncDue reports whether the interval asks for a request to the remote, or a pull is owed.
 func (f *facts) resyncDue() bool {
 	sync := f.repo.Status.Sync
 	switch {

@@ -16,18 +16,16 @@ import (
 	"limpet/sync/netx"
 )
 
-// Tokens of Connections are minted where they are used, and live in memory. What is
-// written here is for others: the API server and its users learn when the token ends, and
-// a server that seals secure values gets the token itself. No other server gets it: it
-// would be readable there.
+// Tokens of Connections are minted where they are used, and live in memory. What is written here is
+// for others: the API server and its users learn when the token ends, and a server that seals
+// secure values gets the token itself. No other server gets it: it would be readable there.
 
 // Tokens mints the tokens of Repositories that name a Connection.
 type Tokens struct {
 	Minter *forge.Minter
 	// Connection reads a Connection, nil when it does not exist or may not be read.
 	Connection func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)
-	// Sealed reports that the API seals secure values. Of one that may not, the server is
-	// asked.
+	// Sealed reports that the API seals secure values. Of one that may not, the server is asked.
 	Sealed bool
 }
 
@@ -195,8 +193,7 @@ func (s *secrets) mintToken(ctx context.Context, a *attempt) (*Result, error) {
 	return nil, nil
 }
 
-// expiration returns the end of a token by the clock of the server, in milliseconds; 0 is
-// never.
+// expiration returns the end of a token by the clock of the server, in milliseconds; 0 is never.
 func expiration(t auth.Token, now time.Time) int64 {
 	if t.Life <= 0 {
 		return 0

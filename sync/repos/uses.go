@@ -36,8 +36,7 @@ func (d Uses) Use(kind string, k Key, obj *unstructured.Unstructured) {
 	d.Watcher.Use(user, refs...)
 }
 
-// ruleFiles returns the files of the rules that give a Repository its credentials and
-// signers.
+// ruleFiles returns the files of the rules that give a Repository its credentials and signers.
 func (d Uses) ruleFiles(u *unstructured.Unstructured) (files []string) {
 	if len(d.Rules)+len(d.Policies) == 0 {
 		return nil

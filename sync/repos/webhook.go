@@ -18,8 +18,7 @@ import (
 	"limpet/sync/netx"
 )
 
-// A webhook that cannot be made makes no Repository unhealthy: changes are found at the
-// interval.
+// A webhook that cannot be made makes no Repository unhealthy: changes are found at the interval.
 
 // Times of webhooks. Source: Grafana's webhook controller.
 const (
@@ -170,8 +169,7 @@ func (w *webhooks) register(ctx context.Context, a *attempt) (*Result, error) {
 	return nil, nil
 }
 
-// apply brings the host to what is planned, and returns what changes in the status; nil is
-// nothing.
+// apply brings the host to what is planned, and returns what changes in the status; nil is nothing.
 func (w *webhooks) apply(ctx context.Context, a *attempt) (*op, error) {
 	const path = "/status/webhook"
 	before := a.facts.repo.Status.Webhook
@@ -234,15 +232,13 @@ func (w *webhooks) make(ctx context.Context, a *attempt, host Host, id string) (
 }
 
 // wireWebhook is status.webhook.
-func wireWebhook(h forge.Hook, before *api.WebhookStatus, now time.Time) map[string]any {
-	out := map[string]any{"url": h.URL, "subscribedEvents": list(h.Events), "lastRotated": now.UnixMilli()}
-	if n := h.Number(); n != 0 {
-		out["id"] = n
-	} else {
-		out["uuid"] = h.ID
+func wireWebhook(h forge.Hook, before *api.WebhookStatus, now time.Time) api.WebhookStatus {
+	out := api.WebhookStatus{URL: h.URL, Events: h.Events, LastRotated: now.UnixMilli(), ID: h.Number()}
+	if out.ID == 0 {
+		out.UUID = h.ID
 	}
-	if before != nil && before.LastEvent > 0 {
-		out["lastEvent"] = before.LastEvent
+	if before != nil {
+		out.LastEvent = before.LastEvent
 	}
 	return out
 }
@@ -362,11 +358,10 @@ func (s webhookSecrets) write(ctx context.Context, lines []string) error {
 	return nil
 }
 
-// clean removes the webhook of a deleted Repository, and what is stored of it. It
-// may be repeated. A webhook that does not exist is removed, and so is one whose host
-// refuses the credentials: it could never be removed. Source: Grafana. One that the
-// status does not name may exist all the same, made just before a power cut: it is
-// searched once, and a failure of that is ignored.
+// clean removes the webhook of a deleted Repository, and what is stored of it. It may be repeated.
+// A webhook that does not exist is removed, and so is one whose host refuses the credentials: it
+// could never be removed. Source: Grafana. One that the status does not name may exist all the
+// same, made just before a power cut: it is searched once, and a failure of that is ignored.
 func (w *webhooks) clean(ctx context.Context, k Key, u *unstructured.Unstructured) error {
 	if w.hosts == nil || w.store == nil {
 		return nil

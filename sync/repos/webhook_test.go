@@ -322,13 +322,12 @@ func TestRegisterWebhook(t *testing.T) {
 	} {
 		a := try(s.ctx, s.want, s.token, s.has)
 		rest := pauseLeft(a.memory.webhookAfter, at)
-		var status map[string]any
-		changed := len(a.change.ops) > 0
+		var status api.WebhookStatus
+		changed, set := len(a.change.ops) > 0, false
 		if changed {
-			status, _ = a.change.ops[0].Value.(map[string]any)
+			status, set = a.change.ops[0].Value.(api.WebhookStatus)
 		}
-		event, _ := status["lastEvent"].(int64)
-		if changed != s.changed || rest != s.rest || event != s.event || (status != nil) != (s.changed && s.want != "") {
+		if changed != s.changed || rest != s.rest || status.LastEvent != s.event || set != (s.changed && s.want != "") {
 			t.Errorf("%s: %v %t, rest %s", s.what, status, changed, rest)
 		}
 	}
@@ -371,8 +370,8 @@ func TestWebhookOfAMovedRepository(t *testing.T) {
 			has.Conditions = []api.Condition{told}
 		}
 		if len(r.change.ops) > 0 {
-			id, _ := r.change.ops[0].Value.(map[string]any)["id"].(int64)
-			has.Webhook = &api.WebhookStatus{ID: id, URL: r.webhook.url, LastRotated: at.UnixMilli()}
+			made := r.change.ops[0].Value.(api.WebhookStatus)
+			has.Webhook = &made
 		}
 		return r.webhook.due
 	}

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/netx"
@@ -130,49 +127,5 @@ func wellFormed(t *testing.T, object map[string]any) {
 	}
 	for _, err := range validation.ValidateConditions(conditions, field.NewPath("status", "conditions")) {
 		t.Errorf("%v: %v", err, list)
-	}
-}
-
-// TestWebhookErrorOfAnotherController: what another controller reports a webhook stands until
-// the next try, and nothing is asked; then the Repository is healthy again.
-func TestWebhookErrorOfAnotherController(t *testing.T) {
-	t.Parallel()
-	for _, server := range servers {
-		t.Run(server, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, server, func(r *rig, _ *Options) { r.hold = make(chan struct{}) })
-			r.repo.Add(t, "a.json")
-			r.create(nil, nil)
-			r.state(fmt.Sprintf(`{"status":{"observedGeneration":1,"health":{"healthy":false,"error":"hook","checked":%d,"message":["no right to webhooks"]},
-				"sync":{"state":"error","job":"old","message":["Repository is unhealthy"],"finished":%d,"lastRef":"0123456789012345678901234567890123456789"},
-				"conditions":[{"type":"NamespaceQuota","status":"True","reason":"QuotaUnlimited","message":"No quota limits configured","observedGeneration":1,"lastTransitionTime":"2026-01-01T00:00:00Z"},
-					{"type":"Ready","status":"False","reason":"AuthenticationFailed","message":"no right to webhooks","observedGeneration":1,"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
-				time.Now().UnixMilli(), time.Now().Add(-time.Hour).UnixMilli()))
-			r.begin()
-			r.later(webhookCooldown / 2)
-			eventually(t, "it was reconciled, and has its next time", func() bool { return !r.controller.Next(r.namespace, "site").IsZero() })
-			if next := time.Until(r.controller.Next(r.namespace, "site")); next < 20*time.Second {
-				t.Errorf("it is looked at again in %s", next)
-			}
-			if got, n := r.writes.take(), r.git.Reset(); len(got) > 0 || n.InfoRefs > 0 {
-				t.Errorf("writes %q, asked %+v", got, n)
-			}
-			r.later(webhookCooldown/2 + time.Second)
-			repo := r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
-			if h := repo.Status.Health; h.Error != "" || len(h.Message) > 0 || condition(repo, "Ready").Reason != "Available" ||
-				repo.Status.Sync.State != "pending" {
-				t.Errorf("status %+v", repo.Status)
-			}
-			var got []string
-			eventually(t, "it is pulled", func() bool {
-				got = append(got, r.writes.take()...)
-				return slices.ContainsFunc(got, func(w string) bool { return strings.Contains(w, `"incremental":false`) })
-			})
-			if want := "PATCH repositories/site/status: test /metadata/resourceVersion, add /status/health, add /status/conditions, add /status/sync/state, add /status/sync/started, add /status/sync/message"; got[0] != want {
-				t.Errorf("writes %q", got)
-			}
-			_, u := r.get()
-			wellFormed(t, u.Object)
-		})
 	}
 }

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/sha512"
@@ -17,13 +18,13 @@ import (
 	"limpet/sync/text"
 )
 
+// MaxArtifact bounds an artifact, in bytes. One of a repository of manifests has some
+// hundred kilobytes.
+const MaxArtifact = 1 << 30
+
 const (
-	// MaxArtifact bounds an artifact, in bytes. One of a repository of manifests has
-	// some hundred kilobytes.
-	MaxArtifact = 1 << 30
-	// fetchTimeout bounds a download, and idleTimeout a time without data.
-	fetchTimeout = time.Hour
-	idleTimeout  = 30 * time.Second
+	fetchTimeout = time.Hour        // of a download
+	idleTimeout  = 30 * time.Second // of a time without data
 )
 
 // DigestError reports that the served artifact has another digest than the status
@@ -45,10 +46,9 @@ func (e *UnreachableError) Error() string {
 }
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Fetch writes an artifact to w and returns its size. The content is verified only if
-// the error is nil. via replaces scheme and host of the URL, for servers in a cluster
-// that are reached another way; "" means none. Fetch sends no credentials and follows
-// no redirect to another host.
+// Fetch writes an artifact to w and returns its size. The content is verified only if the error is
+// nil. via replaces scheme and host of the URL, for servers in a cluster that are reached another
+// way; "" means none. Fetch sends no credentials and follows no redirect to another host.
 func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, err error) {
 	sum, want, err := digestOf(a.Digest)
 	if err != nil {
@@ -58,13 +58,10 @@ func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, 
 	if err != nil {
 		return 0, err
 	}
-	most := int64(MaxArtifact)
-	if a.Size > 0 {
-		if a.Size > most {
-			return 0, fmt.Errorf("the artifact has %s; the limit is %s", text.Size(a.Size), text.Size(most))
-		}
-		most = a.Size
+	if a.Size > MaxArtifact {
+		return 0, fmt.Errorf("the artifact has %s; the limit is %s", text.Size(a.Size), text.Size(MaxArtifact))
 	}
+	most := cmp.Or(max(a.Size, 0), MaxArtifact)
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
 	ctx, hang := context.WithCancelCause(ctx)
@@ -107,26 +104,18 @@ func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, 
 // digestOf parses a digest. It refuses an unsupported one, because the artifact could
 // not be verified.
 func digestOf(digest string) (hash.Hash, string, error) {
-	algorithm, want, ok := strings.Cut(strings.ToLower(digest), ":")
-	var sum hash.Hash
-	switch algorithm {
-	case "sha256":
-		sum = sha256.New()
-	case "sha384":
-		sum = sha512.New384()
-	case "sha512":
-		sum = sha512.New()
-	}
+	algorithm, want, _ := strings.Cut(strings.ToLower(digest), ":")
+	open := map[string]func() hash.Hash{"sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New}[algorithm]
 	switch {
 	case digest == "":
 		return nil, "", errors.New("its source tells no digest, so the artifact cannot be checked")
-	case sum == nil || !ok:
+	case open == nil:
 		return nil, "", fmt.Errorf("the digest of the artifact, %s, is none that can be checked here (sha256, sha384, sha512)",
 			text.Clean(digest))
-	case len(want) != 2*sum.Size():
+	case len(want) != 2*open().Size():
 		return nil, "", fmt.Errorf("the digest of the artifact, %s, has the wrong length", text.Clean(digest))
 	}
-	return sum, want, nil
+	return open(), want, nil
 }
 
 // artifactURL returns the URL to download from.
@@ -157,17 +146,12 @@ func sameHost(req *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// causeOf returns why a request failed: the cause of ctx, or the error without method
-// and URL.
+// causeOf returns why a request failed: the cause of ctx, or the error without method and URL.
 func causeOf(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
+	if call, is := errors.AsType[*url.Error](err); is {
+		err = call.Err
 	}
-	var call *url.Error
-	if errors.As(err, &call) {
-		return call.Err
-	}
-	return err
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // idleReader resets a timer while data arrives.

@@ -25,7 +25,7 @@ type Git struct {
 func ReadGit(u *unstructured.Unstructured) (Git, error) {
 	spec, ok := u.Object["spec"].(map[string]any)
 	if !ok {
-		return Git{}, &auth.SourceError{Field: "spec", Err: errNoObject}
+		return Git{}, &auth.SourceError{Field: "spec", Err: errors.New("it is missing, or no object with members")}
 	}
 	from, err := auth.ReadGitRepository(u.GetNamespace(), u.GetName(), spec)
 	if err != nil {
@@ -36,26 +36,21 @@ func ReadGit(u *unstructured.Unstructured) (Git, error) {
 		return Git{}, &auth.SourceError{Reason: auth.ReasonOperation, Field: "spec.ref", Err: err}
 	}
 	if g.Verify.Tag() && g.Selector.Tag == "" && g.Selector.SemVer == "" && !strings.HasPrefix(g.Selector.Name, "refs/tags/") {
-		return Git{}, &auth.SourceError{Reason: auth.ReasonVerifyMode, Field: auth.FieldMode, Err: errNoTag}
+		return Git{}, &auth.SourceError{Reason: auth.ReasonVerifyMode, Field: auth.FieldMode, Err: errors.New(
+			"a signed tag is required, and ref names none; give ref a tag or a semver, or verify the mode HEAD")}
 	}
 	if spec["timeout"] != nil {
 		if g.Timeout = duration(member(spec, "timeout")); g.Timeout == 0 {
-			return Git{}, &auth.SourceError{Field: "spec.timeout", Err: errNoTime}
+			return Git{}, &auth.SourceError{Field: "spec.timeout", Err: errors.New("it is no time span such as 60s")}
 		}
 	}
 	return g, nil
 }
 
-var (
-	errNoObject = errors.New("it is missing, or no object with members")
-	errNoTag    = errors.New("a signed tag is required, and ref names none; give ref a tag or a semver, or verify the mode HEAD")
-	errNoTime   = errors.New("it is no time span such as 60s")
-	errNoTexts  = errors.New("its members are texts: branch, tag, semver, name or commit")
-)
+var errNoTexts = errors.New("its members are texts: branch, tag, semver, name or commit")
 
-// readSelector reads a ref of Flux. Documentation and code of Flux disagree about the
-// precedence of its fields, so several are refused; only a commit may have the branch
-// beside it that contains it.
+// readSelector reads a ref of Flux. Documentation and code of Flux disagree about the precedence of
+// its fields, so several are refused; only a commit may have the branch beside it that contains it.
 func readSelector(ref any) (gitref.Selector, error) {
 	s := gitref.Selector{}
 	members, ok := ref.(map[string]any)
@@ -81,9 +76,8 @@ func (g Git) Remote(ctx context.Context, from auth.Source, allowInsecure bool) (
 	return git.Remote{URL: g.URL, Creds: creds, AllowInsecure: allowInsecure}, err
 }
 
-// Revision formats a ref as Flux does, as in main@sha1:HASH: short for a branch or a
-// tag, in full where the spec names it in full, and without a name for a commit
-// alone. Source: RFC-0005 of Flux.
+// Revision formats a ref as Flux does, as in main@sha1:HASH: short for a branch or a tag, in full
+// where the spec names it in full, and without a name for a commit alone. Source: RFC-0005 of Flux.
 func (g Git) Revision(ref git.Ref) string {
 	name := ref.Short() + "@"
 	switch {

@@ -1,11 +1,11 @@
-// Package source reads the GitRepositories of Flux: their status, their artifacts,
-// and access to their Git hosts. It requests reconciliations and does none of the
-// work of their controller.
+// Package source reads the GitRepositories of Flux: their status, their artifacts, and access to
+// their Git hosts. It requests reconciliations and does none of the work of their controller.
 package source
 
 import (
 	"cmp"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +19,7 @@ const (
 	// annoRequested requests a reconciliation: any value other than
 	// status.lastHandledReconcileAt. Source: fluxcd/pkg, apis/meta.
 	annoRequested = "reconcile.fluxcd.io/requestedAt"
-	// maxText bounds the shown part of a message, in bytes: messages of Git may be a
-	// page long.
+	// maxText bounds the shown part of a message, in bytes: messages of Git may be a page long.
 	maxText = 2000
 	// maxListed bounds the shown conditions and includes of one source.
 	maxListed = 32
@@ -33,7 +32,7 @@ func FromObject(u *unstructured.Unstructured) Source {
 	s := Source{
 		UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
 		URL: CleanURL(member(spec, "url")), Ref: refText(object(spec, "ref")), Provider: member(spec, "provider"),
-		Interval: duration(member(spec, "interval")), Suspended: flag(spec, "suspend"),
+		Interval: duration(member(spec, "interval")), Suspended: spec["suspend"] == true,
 		Artifact: artifact(object(status, "artifact")), Includes: includes(spec, status), Verified: member(status, "sourceVerificationMode"),
 	}
 	if verify := object(spec, "verify"); verify != nil {
@@ -53,7 +52,7 @@ func FromObject(u *unstructured.Unstructured) Source {
 
 // setState sets the state of a source, and the fields that explain it.
 func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
-	seen := number(status, "observedGeneration")
+	seen, looked := number(status, "observedGeneration"), []time.Time{s.Handled}
 	all := map[string]map[string]any{}
 	list, _ := status["conditions"].([]any)
 	for _, entry := range list {
@@ -64,19 +63,14 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 		}
 		all[kind] = c
 		seen = max(seen, number(c, "observedGeneration"))
-		at := api.TimeOfText(member(c, "lastTransitionTime"))
 		s.Conditions = append(s.Conditions, Condition{Type: short(kind), Status: short(member(c, "status")),
 			Reason: short(member(c, "reason")), Message: short(member(c, "message"))})
-		if at.After(s.Looked) {
-			s.Looked = at
-		}
+		looked = append(looked, api.TimeOfText(member(c, "lastTransitionTime")))
 	}
-	if s.Artifact != nil && s.Artifact.Updated.After(s.Looked) {
-		s.Looked = s.Artifact.Updated
+	if s.Artifact != nil {
+		looked = append(looked, s.Artifact.Updated)
 	}
-	if s.Handled.After(s.Looked) {
-		s.Looked = s.Handled
-	}
+	s.Looked = slices.MaxFunc(looked, time.Time.Compare)
 	s.Behind = u.GetGeneration() > seen
 	is := func(kind, value string) bool { return member(all[kind], "status") == value }
 	from := "Ready"
@@ -112,20 +106,13 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 // refText returns the followed ref. Flux takes the first of commit, name, tag,
 // semver, branch; a branch beside a commit contains it.
 func refText(ref map[string]any) string {
-	on := ""
-	if b := member(ref, "branch"); b != "" {
-		on = " of branch " + b
+	branch := member(ref, "branch")
+	if commit := member(ref, "commit"); commit != "" && branch != "" {
+		return short("commit " + commit + " of branch " + branch)
 	}
 	for _, kind := range []string{"commit", "name", "tag", "semver", "branch"} {
-		value := member(ref, kind)
-		switch {
-		case value == "":
-		case kind == "commit":
-			return short("commit " + value + on)
-		case kind == "name":
-			return short("ref " + value)
-		default:
-			return short(kind + " " + value)
+		if value := member(ref, kind); value != "" {
+			return short(strings.Replace(kind, "name", "ref", 1) + " " + value)
 		}
 	}
 	return "branch master"
@@ -193,11 +180,6 @@ func object(m map[string]any, name string) map[string]any {
 
 func member(m map[string]any, name string) string {
 	out, _ := m[name].(string)
-	return out
-}
-
-func flag(m map[string]any, name string) bool {
-	out, _ := m[name].(bool)
 	return out
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,12 +42,7 @@ func patch(
 	ctx context.Context, client *kube.Client, namespace, name, uid string, change map[string]any,
 ) (*unstructured.Unstructured, error) {
 	if uid != "" {
-		meta, _ := change["metadata"].(map[string]any)
-		if meta == nil {
-			meta = map[string]any{}
-			change["metadata"] = meta
-		}
-		meta["uid"] = uid
+		_ = unstructured.SetNestedField(change, uid, "metadata", "uid") // both callers give it objects
 	}
 	body, err := json.Marshal(change)
 	if err != nil {
@@ -67,15 +63,8 @@ func patch(
 // causedBy reports whether an object was refused because of the given field.
 func causedBy(err error, member string) bool {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Details == nil {
-		return false
-	}
-	for _, cause := range status.Status().Details.Causes {
-		if cause.Field == member {
-			return true
-		}
-	}
-	return false
+	return errors.As(err, &status) && status.Status().Details != nil &&
+		slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field == member })
 }
 
 // Asked returns the last request for a reconciliation of an object.

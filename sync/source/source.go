@@ -23,8 +23,7 @@ type Source struct {
 	Reason  string    `json:"reason,omitempty"` // of the condition behind State
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since,omitzero"` // of that condition
-	// Behind reports whether the controller has not observed the last change of the
-	// spec.
+	// Behind reports whether the controller has not observed the last change of the spec.
 	Behind bool `json:"behind,omitempty"`
 
 	Artifact   *Artifact   `json:"artifact,omitempty"` // nil = there is none
@@ -35,9 +34,8 @@ type Source struct {
 	// Looked is the time of the last known reconciliation. One that finds no change
 	// is not recorded in the status.
 	Looked time.Time `json:"looked,omitzero"`
-	// Waiting reports whether a requested reconciliation has not finished, with its
-	// time in Asked if that is known. Handled is the time of the last handled
-	// request.
+	// Waiting reports whether a requested reconciliation has not finished, with its time in Asked
+	// if that is known. Handled is the time of the last handled request.
 	Waiting  bool      `json:"waiting,omitempty"`
 	Asked    time.Time `json:"asked,omitzero"`
 	Handled  time.Time `json:"handled,omitzero"`
@@ -111,22 +109,24 @@ func (s *Source) Commit() string {
 	if s.Artifact == nil {
 		return ""
 	}
-	for _, algorithm := range []string{"sha1:", "sha256:"} {
-		if i := strings.LastIndex(s.Artifact.Revision, algorithm); i >= 0 {
-			return s.Artifact.Revision[i+len(algorithm):]
-		}
-	}
-	return ""
+	_, commit := cutCommit(s.Artifact.Revision)
+	return commit
 }
 
 // ShortRevision returns a revision with its commit cut to seven digits: main@5d41aa9.
 func ShortRevision(revision string) string {
+	before, commit := cutCommit(revision)
+	return before + text.ShortRef(commit)
+}
+
+// cutCommit returns the commit of a revision, "" for none, and what stands before its algorithm.
+func cutCommit(revision string) (before, commit string) {
 	for _, algorithm := range []string{"sha1:", "sha256:"} {
 		if i := strings.LastIndex(revision, algorithm); i >= 0 {
-			return revision[:i] + text.ShortRef(revision[i+len(algorithm):])
+			return revision[:i], revision[i+len(algorithm):]
 		}
 	}
-	return revision
+	return revision, ""
 }
 
 // Unmet reports whether a condition is abnormal. Some types are True when all is

@@ -16,14 +16,9 @@ import (
 )
 
 const (
-	// discoveryEvery is the interval of discovery on an API without Flux or without
-	// permission: one request.
-	discoveryEvery = 10 * time.Minute
-	// unavailableDelay is the delay after an unavailable API.
-	unavailableDelay = time.Minute
-	// checkEvery is how often the watch is checked for a refusal. It costs no
-	// request.
-	checkEvery = 15 * time.Second
+	discoveryEvery   = 10 * time.Minute // between requests to an API without Flux or without permission
+	unavailableDelay = time.Minute      // after an unavailable API
+	checkEvery       = 15 * time.Second // between checks of the watch for a refusal, which cost no request
 )
 
 // Watcher caches all sources on an API that has them and allows to read them. On
@@ -59,16 +54,12 @@ func (w *Watcher) Run(ctx context.Context) error {
 			w.setRefused(w.watch(ctx))
 		case err != nil && !kube.NotServed(err):
 			delay = unavailableDelay
-		case err != nil:
-			w.setRefused(err)
 		default:
-			w.setRefused(nil)
+			w.setRefused(err)
 		}
-		timer := time.NewTimer(delay + rand.N(delay/10))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(delay + rand.N(delay/10)):
 		}
 	}
 	return nil
@@ -115,13 +106,10 @@ func (w *Watcher) watch(ctx context.Context) (refusal error) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = informer.Run(ctx) }) // it returns nil when ctx ends, and only then
 	running.Go(func() {
-		if informer.WaitSynced(ctx) != nil {
-			return
+		if informer.WaitSynced(ctx) == nil {
+			w.setRefused(nil)
+			w.changed()
 		}
-		w.mu.Lock()
-		w.known, w.refused = true, ""
-		w.mu.Unlock()
-		w.changed()
 	})
 	tick := time.NewTicker(w.checkEvery)
 	defer tick.Stop()
@@ -129,7 +117,7 @@ func (w *Watcher) watch(ctx context.Context) (refusal error) {
 		select {
 		case <-ctx.Done():
 		case <-tick.C:
-			if err := informer.LastError(); err != nil && kube.NotServed(err) {
+			if err := informer.LastError(); kube.NotServed(err) {
 				refusal = err
 				cancel()
 			}
@@ -143,37 +131,32 @@ func (w *Watcher) watch(ctx context.Context) (refusal error) {
 	return refusal
 }
 
-// Objects returns the cached sources in no order. known is false until discovery has
-// finished.
+// Objects returns the cached sources in no order. known is false until discovery has finished.
 func (w *Watcher) Objects() (all []kube.Object, known bool) {
 	w.mu.Lock()
-	informer, known := w.informer, w.known
-	w.mu.Unlock()
-	if informer == nil {
-		return nil, known
+	defer w.mu.Unlock()
+	if w.informer != nil {
+		all = w.informer.Objects()
 	}
-	return informer.Objects(), known
+	return all, w.known
 }
 
-// Refused returns why sources cannot be read; "" means that they can, or that there
-// are none.
+// Refused returns why sources cannot be read; "" means that they can, or that there are none.
 func (w *Watcher) Refused() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.refused
 }
 
-// Watch returns the state of the watch; on is false when there is none and none is
-// refused.
+// Watch returns the state of the watch; on is false when there is none and none is refused.
 func (w *Watcher) Watch() (synced bool, objects int, problem string, on bool) {
 	w.mu.Lock()
-	informer, refused := w.informer, w.refused
-	w.mu.Unlock()
-	if informer == nil {
-		return false, 0, refused, refused != ""
+	defer w.mu.Unlock()
+	if w.informer == nil {
+		return false, 0, w.refused, w.refused != ""
 	}
-	if err := informer.LastError(); err != nil {
+	if err := w.informer.LastError(); err != nil {
 		problem = text.Redact(err.Error())
 	}
-	return informer.HasSynced(), len(informer.Objects()), problem, true
+	return w.informer.HasSynced(), len(w.informer.Objects()), problem, true
 }

@@ -87,9 +87,7 @@ func reasonOf(code int) metav1.StatusReason {
 
 // answer counts and sends.
 func (r *Receiver) answer(w http.ResponseWriter, a answer) {
-	if r.o.Count != nil {
-		r.o.Count(a.outcome)
-	}
+	r.o.Count(a.outcome)
 	switch a.outcome {
 	case Forged, Limited, TooLarge, Broken, NotFound: // the others have a line of their own
 		r.refusals.Do(func() {

@@ -15,9 +15,8 @@ import (
 const (
 	maxBody   = 25 << 20 // bytes of a body. Source: GitHub caps its payloads there, and Grafana's endpoint does
 	smallBody = 64 << 10 // that each request may hold without asking; most deliveries are smaller
-	// bodyRoom bounds what all larger bodies hold together, in bytes: one of the
-	// largest and some others. Strangers may fill it, and then only larger
-	// deliveries have to come again.
+	// bodyRoom bounds what all larger bodies hold together, in bytes: one of the largest and some
+	// others. Strangers may fill it, and then only larger deliveries have to come again.
 	bodyRoom = 32 << 20
 )
 

@@ -33,9 +33,8 @@ func (c clients) allow(addr netip.Addr, now time.Time) bool {
 	return limiter.(*rate.Limiter).AllowN(now, 1)
 }
 
-// clientOf returns the address that a request is counted under. A header counts only
-// as far as trusted proxies have written it: the client is the last untrusted address
-// in X-Forwarded-For.
+// clientOf returns the address that a request is counted under. A header counts only as far as
+// trusted proxies have written it: the client is the last untrusted address in X-Forwarded-For.
 func clientOf(req *http.Request, trusted []netip.Prefix) netip.Addr {
 	peer, _ := netip.ParseAddrPort(req.RemoteAddr)
 	at := peer.Addr().Unmap()
@@ -54,8 +53,7 @@ func isTrusted(addr netip.Addr, trusted []netip.Prefix) bool {
 	return slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// clientNetwork returns the address, or for IPv6 its /64: a client controls all of
-// its addresses.
+// clientNetwork returns the address, or for IPv6 its /64: a client controls all of its addresses.
 func clientNetwork(addr netip.Addr) netip.Addr {
 	if !addr.Is6() {
 		return addr

@@ -1,7 +1,6 @@
-// Package webhook receives the webhooks of Git hosts: a push becomes a pull job at
-// once instead of at the next interval. It understands GitHub, GitLab,
-// Bitbucket, Gitea and Forgejo, at the path and with the answers of Grafana's own
-// endpoint.
+// Package webhook receives the webhooks of Git hosts: a push becomes a pull job at once instead of
+// at the next interval. It understands GitHub, GitLab, Bitbucket, Gitea and Forgejo, at the path
+// and with the answers of Grafana's own endpoint.
 //
 // What it promises:
 //

@@ -44,9 +44,8 @@ type Event struct {
 	Name       string   // of the event, as the host calls it
 	Repository string   // full name, such as ops/dashboards
 	Branches   []string // that a push has moved; of a pull request the one it goes to
-	// Deleted and Changes are the paths that the commits of a push delete and the
-	// number of paths that they touch. Partial reports that the list is
-	// incomplete.
+	// Deleted and Changes are the paths that the commits of a push delete and the number of paths
+	// that they touch. Partial reports that the list is incomplete.
 	Deleted []string
 	Changes int
 	Partial bool

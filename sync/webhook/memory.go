@@ -37,8 +37,7 @@ type memory struct {
 	last  int64        // the newest time that was given
 }
 
-// remembered is one delivery and when it was served, in milliseconds; no two
-// have the same.
+// remembered is one delivery and when it was served, in milliseconds; no two have the same.
 type remembered struct {
 	at int64
 	digest
@@ -72,9 +71,8 @@ func (m *memory) has(d digest, now time.Time) bool {
 	return ok && now.Sub(time.UnixMilli(at)) < rememberFor
 }
 
-// add remembers a delivery. It is known from now on even when err says that the
-// state file could not take it. What is too old or too much goes in the same
-// write, a few at a time.
+// add remembers a delivery. It is known from now on even when err says that the state file could
+// not take it. What is too old or too much goes in the same write, a few at a time.
 func (m *memory) add(ctx context.Context, d digest, now time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

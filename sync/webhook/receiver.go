@@ -45,8 +45,7 @@ type Store interface {
 	// Blind reports whether Repositories or their secrets may be unavailable now, so
 	// that an invalid signature cannot be told from a missing secret.
 	Blind() bool
-	// Queue creates the job and returns it. The errors are those of the API, and
-	// ErrNotRun.
+	// Queue creates the job and returns it. The errors are those of the API, and ErrNotRun.
 	Queue(ctx context.Context, r *Repository, spec map[string]any) (*unstructured.Unstructured, error)
 	// Seen records a working webhook in the status.
 	Seen(ctx context.Context, r *Repository) error
@@ -54,7 +53,7 @@ type Store interface {
 	Now() time.Time
 }
 
-// Options configures a Receiver. Store, Facts and Logger are required.
+// Options configures a Receiver. All but Trusted and Incremental are required.
 type Options struct {
 	Store   Store
 	Facts   Facts
@@ -251,14 +250,10 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d verifiedDelivery
 		}
 	}
 	a.verified = repo
-	if r.o.Processed != nil {
-		r.o.Processed(action)
-	}
+	r.o.Processed(action)
 	r.o.Logger.Info("webhook", "repo", repo.Name, "namespace", repo.Namespace, "host", d.host, "event", text.Clean(short(d.event)),
 		"delivery", text.Clean(short(d.id)), "answer", text.Clean(accepted.Verdict.Message), "job", accepted.Job)
-	if r.o.Accepted != nil {
-		r.o.Accepted(accepted)
-	}
+	r.o.Accepted(accepted)
 	return a
 }
 

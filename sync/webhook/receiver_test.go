@@ -90,9 +90,10 @@ func newRig(t testing.TB) *rig {
 			URL: "https://github.com/ops/dashboards", Branch: "main", Sync: true, Hooked: true}}}
 	var mu sync.Mutex // guards counts and accepted
 	r, err := New(t.Context(), Options{Store: g.store, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Incremental: Listed(100),
-		Logger:   slog.New(slog.NewTextHandler(&g.log, nil)),
-		Count:    func(outcome string) { mu.Lock(); defer mu.Unlock(); g.counts[outcome]++ },
-		Accepted: func(a Accepted) { mu.Lock(); defer mu.Unlock(); g.accepted = append(g.accepted, a) }})
+		Logger:    slog.New(slog.NewTextHandler(&g.log, nil)),
+		Count:     func(outcome string) { mu.Lock(); defer mu.Unlock(); g.counts[outcome]++ },
+		Processed: func(string) {},
+		Accepted:  func(a Accepted) { mu.Lock(); defer mu.Unlock(); g.accepted = append(g.accepted, a) }})
 	if err != nil {
 		t.Fatal(err)
 	}

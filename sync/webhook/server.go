@@ -13,8 +13,7 @@ import (
 	"limpet/sync/apiserver"
 )
 
-// Config is where webhooks are received. Without a certificate it needs a TLS proxy in
-// front.
+// Config is where webhooks are received. Without a certificate it needs a TLS proxy in front.
 type Config struct {
 	Listen            string // address; "" = nowhere
 	URL               string // https address at which hosts reach it, for those that are asked for webhooks; "" = not known

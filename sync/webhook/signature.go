@@ -89,9 +89,8 @@ func gitLabProof(h http.Header) (proof, bool) {
 	return p, p.token != "" || p.signed != nil
 }
 
-// proves reports whether the sender knows the secret. It takes the same time for
-// every wrong proof of one length. now is zero when the time is unknown; then
-// it ignores the age of a signature.
+// proves reports whether the sender knows the secret. It takes the same time for every wrong proof
+// of one length. now is zero when the time is unknown; then it ignores the age of a signature.
 func (p proof) proves(secret []byte, b []byte, now time.Time) bool {
 	if len(secret) == 0 {
 		return false

@@ -1,11 +1,10 @@
 // Package lease elects one of several agents by a Lease of coordination.k8s.io: the
 // holder works, the others stand by and take over when the Lease expires.
 //
-// A holder stops at two thirds of the expiry without a renewal, counted from when the
-// last successful renewal was sent, on its own clock. A standby takes over when it has
-// seen no renewal for the whole expiry, also on its own clock. So the clocks of hosts
-// need not agree. A Lease fences nobody: every write of the holder must name the
-// resourceVersion that it was made for.
+// A holder stops at two thirds of the expiry without a renewal, counted from when the last
+// successful renewal was sent, on its own clock. A standby takes over when it has seen no renewal
+// for the whole expiry, also on its own clock. So the clocks of hosts need not agree. A Lease
+// fences nobody: every write of the holder must name the resourceVersion that it was made for.
 package lease
 
 import (
@@ -256,8 +255,7 @@ func (l *Lease) fill(u *object, now time.Time) {
 	spec["renewTime"], spec["leaseDurationSeconds"] = l.stamp, max(1, int64(l.o.Expiry/time.Second))
 }
 
-// release takes this agent off the Lease, so that another one need not wait for its
-// expiry.
+// release takes this agent off the Lease, so that another one need not wait for its expiry.
 func (l *Lease) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.Expiry/renewals/2)
 	defer cancel()
