@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// Value returns what stands in the column of an object; nil when it is not
-// there.
+// Value returns what stands in the column of an object; nil when it is not there.
 func (c Column) Value(object map[string]any) any {
 	if c.Path == "" {
 		return valueAt(object, ".metadata.name")

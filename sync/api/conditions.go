@@ -26,9 +26,8 @@ const (
 	ReasonSyncQuotaExceeded = "SyncQuotaExceeded" // something was left out
 )
 
-// Map is the condition as it is stored for an object of that generation. now is
-// the time of the server. old is what is stored now, nil for nothing; the time of
-// the last transition stays while the status does.
+// Map is the condition as it is stored for an object of that generation. now is the time of the server. old
+// is what is stored now, nil for nothing; the time of the last transition stays while the status does.
 func (c Condition) Map(now time.Time, generation int64, old map[string]any) map[string]any {
 	since := any(now.UTC().Format(time.RFC3339))
 	if old["status"] == c.Status && old["lastTransitionTime"] != nil {

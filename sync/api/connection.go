@@ -52,8 +52,7 @@ type GitHubApp struct {
 	ServerURL      string `json:"serverUrl,omitempty"`
 }
 
-// ConnectionView reads a Connection as leniently as RepositoryView reads a
-// Repository.
+// ConnectionView reads a Connection as leniently as RepositoryView reads a Repository.
 func ConnectionView(u *unstructured.Unstructured) (Connection, error) { return view[Connection](u) }
 
 // Server is the address of the host that a Connection is for, "" when its spec

@@ -7,10 +7,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// CRDs returns CustomResourceDefinitions for the kinds of Kinds that have CRD
-// set, as one YAML text of several documents, the same bytes each time. Their
-// schemas are open: Grafana's types move every month, and unknown fields must
-// survive.
+// CRDs returns CustomResourceDefinitions for the kinds of Kinds that have CRD set, as one YAML text of
+// several documents, the same bytes each time. Their schemas are open: Grafana's types move every month, and
+// unknown fields must survive.
 func CRDs() []byte {
 	var out bytes.Buffer
 	for _, k := range Kinds {

@@ -39,8 +39,7 @@ type PullOptions struct {
 type SelectionOptions struct {
 	// Ref is the branch to write to; "" = the one of the Repository, which is pulled then.
 	Ref string `json:"ref,omitempty"`
-	// Paths are files, and with a slash at their end directories, below the path of
-	// the Repository.
+	// Paths are files, and with a slash at their end directories, below the path of the Repository.
 	Paths     []string      `json:"paths,omitempty"`
 	Resources []ResourceRef `json:"resources,omitempty"`
 	// TargetPath is the directory that is moved to, with a slash at its end.
@@ -89,9 +88,8 @@ type JobSummary struct {
 // of the wrong type is an error that names it.
 func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
 
-// JobName is the name that Grafana's server gives a job of this action, so that
-// a second one of the same kind is refused. Jobs of actions "pr" and "test"
-// carry a number of their own behind it.
+// JobName is the name that Grafana's server gives a job of this action, so that a second one of the same kind
+// is refused. Jobs of actions "pr" and "test" carry a number of their own behind it.
 func JobName(repository, action string) string {
 	switch action {
 	case "pull", "migrate":

@@ -35,8 +35,7 @@ const (
 	AnnoGitMirrors = "limpet/git-mirrors"
 	// AnnoGitLFS on a Repository, with the value false, leaves files in Git LFS out.
 	AnnoGitLFS = "limpet/git-lfs"
-	// AnnoGitVerify on a Repository names what has to be signed before it is pulled:
-	// HEAD, Tag or TagAndHEAD.
+	// AnnoGitVerify on a Repository names what has to be signed before it is pulled: HEAD, Tag or TagAndHEAD.
 	AnnoGitVerify = "limpet/git-verify"
 	// AnnoGitVerifyPrincipals on a Repository lists, separated by commas, the principals of
 	// which one has to own the key; "committer" is the one that the commit or tag names.

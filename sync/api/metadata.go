@@ -2,20 +2,17 @@ package api
 
 import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-// Label is one label of an object, "" when it has none. GetLabels would copy all
-// of them.
+// Label is one label of an object, "" when it has none. GetLabels would copy all of them.
 func Label(u *unstructured.Unstructured, name string) string {
 	return textAt(u, "metadata", "labels", name)
 }
 
-// Annotation is one annotation of an object, "" when it has none. GetAnnotations
-// would copy all of them.
+// Annotation is one annotation of an object, "" when it has none. GetAnnotations would copy all of them.
 func Annotation(u *unstructured.Unstructured, name string) string {
 	return textAt(u, "metadata", "annotations", name)
 }
 
-// Meta is a text member of the metadata of an object, as "uid", "" when it has
-// none.
+// Meta is a text member of the metadata of an object, as "uid", "" when it has none.
 func Meta(u *unstructured.Unstructured, member string) string { return textAt(u, "metadata", member) }
 
 // Spec is a text member of the spec of an object, "" when it has none.

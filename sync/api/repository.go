@@ -37,8 +37,7 @@ type RepositorySpec struct {
 	Connection       *struct {
 		Name string `json:"name"`
 	} `json:"connection,omitempty"`
-	// Workflows are the ways in which changes may be written back; none = the
-	// Repository is only read.
+	// Workflows are the ways in which changes may be written back; none = the Repository is only read.
 	Workflows []string    `json:"workflows,omitempty"`
 	Commit    *CommitSpec `json:"commit,omitempty"`
 	Webhook   *struct {
@@ -79,8 +78,7 @@ type SecureValue struct {
 	Name string `json:"name,omitempty"`
 }
 
-// RepositoryStatus holds the fields that limpet reads. All times are
-// milliseconds since the epoch.
+// RepositoryStatus holds the fields that limpet reads. All times are milliseconds since the epoch.
 type RepositoryStatus struct {
 	ObservedGeneration int64       `json:"observedGeneration,omitempty"`
 	Health             HealthState `json:"health"`
@@ -110,8 +108,7 @@ type WebhookStatus struct {
 	LastRotated int64    `json:"lastRotated,omitempty"`
 }
 
-// FieldError is a fault of one member of the spec, for clients that show it
-// beside the field.
+// FieldError is a fault of one member of the spec, for clients that show it beside the field.
 type FieldError struct {
 	Type     string `json:"type,omitempty"` // of field.Error, such as FieldValueInvalid
 	Field    string `json:"field,omitempty"`

@@ -29,8 +29,7 @@ func (v Verification) Message(text string) string {
 	return text + trustSuffix
 }
 
-// VerificationOf returns the Verification in the conditions of a status, zero when there
-// is none.
+// VerificationOf returns the Verification in the conditions of a status, zero when there is none.
 func VerificationOf(conditions []Condition) (v Verification) {
 	for _, c := range conditions {
 		at := strings.LastIndex(c.Message, trustPrefix)

@@ -45,8 +45,7 @@ func TestAdmissionAnswersCauses(t *testing.T) {
 	}
 }
 
-// TestOneInstanceOfManyAtOnce: creates, patches and applies that are decided side
-// by side; one of them wins.
+// TestOneInstanceOfManyAtOnce: creates, patches and applies that are decided side by side; one of them wins.
 func TestOneInstanceOfManyAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -142,8 +141,7 @@ func boardJSON(name, in string) string {
 	return inFolderJSON("dashboard.grafana.app", "Dashboard", name, in)
 }
 
-// TestFolderThatIsNotEmpty: it is not deleted, and the answer names what is in it,
-// unless it is forced.
+// TestFolderThatIsNotEmpty: it is not deleted, and the answer names what is in it, unless it is forced.
 func TestFolderThatIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

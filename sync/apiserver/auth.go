@@ -15,18 +15,16 @@ import (
 	"limpet/sync/apiserver/token"
 )
 
-// Gate authenticates requests to a served API. It accepts access tokens of its
-// Signer, in X-Access-Token (as Grafana's controllers send them) or in
-// Authorization, and static tokens. Probes need no token. It is safe for
-// concurrent use.
+// Gate authenticates requests to a served API. It accepts access tokens of its Signer, in X-Access-Token (as
+// Grafana's controllers send them) or in Authorization, and static tokens. Probes need no token. It is safe
+// for concurrent use.
 type Gate struct {
 	signer *token.Signer
 	static [][sha256.Size]byte
 	now    func() time.Time
 }
 
-// NewGate returns a Gate. A nil signer means static tokens only; empty static
-// tokens are ignored.
+// NewGate returns a Gate. A nil signer means static tokens only; empty static tokens are ignored.
 func NewGate(signer *token.Signer, static ...string) *Gate {
 	g := &Gate{signer: signer, now: time.Now}
 	for _, token := range static {

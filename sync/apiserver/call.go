@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -19,8 +21,7 @@ import (
 	"limpet/state"
 )
 
-// maxBody is the largest request body in bytes. Source: the real API server's
-// MaxRequestBodyBytes.
+// maxBody is the largest request body in bytes. Source: the real API server's MaxRequestBodyBytes.
 const maxBody = 3 << 20
 
 // call is one request for objects.
@@ -33,8 +34,7 @@ type call struct {
 	media media
 }
 
-// verbsOfNames are the methods of the verbs for one object, and verbsOfCollections
-// those for many.
+// verbsOfNames are the methods of the verbs for one object, and verbsOfCollections those for many.
 var (
 	verbsOfNames = map[string]func(*call) error{
 		verbGet: (*call).get, verbUpdate: (*call).update, verbPatch: (*call).patch, verbDelete: (*call).delete,
@@ -75,14 +75,12 @@ func (c *call) serve() (err error) {
 
 func (c *call) get() error {
 	ctx := c.req.Context()
-	if version := c.req.URL.Query().Get("resourceVersion"); version != "" {
-		revision, err := parseRevision(version)
-		if err == nil {
-			err = c.feed.wait(ctx, revision)
-		}
-		if err != nil {
-			return err
-		}
+	revision, err := parseRevision(cmp.Or(c.req.URL.Query().Get("resourceVersion"), "0"))
+	if err == nil {
+		err = c.feed.wait(ctx, revision)
+	}
+	if err != nil {
+		return err
 	}
 	cur, err := c.store.Object(ctx, c.key())
 	if errors.Is(err, state.ErrNotFound) {
@@ -94,27 +92,40 @@ func (c *call) get() error {
 	return c.answer(http.StatusOK, cur.Data)
 }
 
-func (c *call) create() error {
-	o, obj, err := c.object("CreateOptions")
+func (c *call) create() error { return c.write("CreateOptions", http.StatusCreated, c.add) }
+func (c *call) update() error { return c.write("UpdateOptions", http.StatusOK, c.put) }
+
+// write stores the object in the body.
+func (c *call) write(
+	kind string, code int, store func(context.Context, target, *unstructured.Unstructured, writeOptions) ([]byte, error),
+) error {
+	o, err := c.options(kind, "")
 	if err != nil {
 		return err
 	}
-	out, err := c.add(c.req.Context(), c.target, obj, o)
-	return c.wrote(http.StatusCreated, o, out, err)
+	if given := c.contentType(); given != "" && given != mediaJSON {
+		return unsupportedMedia(mediaJSON)
+	}
+	data, err := readBody(c.req)
+	if err != nil {
+		return err
+	}
+	obj, err := decodeBody(c.target, data, o)
+	if err != nil {
+		return err
+	}
+	out, err := store(c.req.Context(), c.target, obj, o)
+	return c.wrote(code, o, out, err)
 }
 
-func (c *call) update() error {
-	o, obj, err := c.object("UpdateOptions")
-	if err != nil {
-		return err
-	}
-	out, err := c.put(c.req.Context(), c.target, obj, o)
-	return c.wrote(http.StatusOK, o, out, err)
+// contentType is that of the body without its parameters.
+func (c *call) contentType() string {
+	given, _, _ := strings.Cut(c.req.Header.Get("Content-Type"), ";")
+	return strings.TrimSpace(given)
 }
 
 func (c *call) patch() error {
-	given, _, _ := strings.Cut(c.req.Header.Get("Content-Type"), ";")
-	form := types.PatchType(strings.TrimSpace(given))
+	form := types.PatchType(c.contentType())
 	if !slices.Contains(patchTypes(c.kind), string(form)) {
 		return unsupportedMedia(patchTypes(c.kind)...)
 	}
@@ -168,25 +179,7 @@ func (c *call) wrote(code int, o writeOptions, stored []byte, err error) error {
 	return c.answer(code, stored)
 }
 
-// object reads the options and the object of a create or update.
-func (c *call) object(kind string) (writeOptions, *unstructured.Unstructured, error) {
-	o, err := c.options(kind, "")
-	if err != nil {
-		return o, nil, err
-	}
-	if given, _, _ := strings.Cut(c.req.Header.Get("Content-Type"), ";"); given != "" && strings.TrimSpace(given) != mediaJSON {
-		return o, nil, unsupportedMedia(mediaJSON)
-	}
-	data, err := readBody(c.req)
-	if err != nil {
-		return o, nil, err
-	}
-	obj, err := decodeBody(c.target, data, o)
-	return o, obj, err
-}
-
-// readBody reads the whole body. It returns a 413 status error when the body is
-// larger than maxBody.
+// readBody reads the whole body. It returns a 413 status error when the body is larger than maxBody.
 func readBody(req *http.Request) ([]byte, error) {
 	if req.Body == nil {
 		return nil, nil
@@ -222,24 +215,16 @@ func (c *call) options(kind string, form types.PatchType) (writeOptions, error) 
 	if len(errs) > 0 {
 		return writeOptions{}, apierrors.NewInvalid(metav1.Kind(kind), "", errs)
 	}
-	out := writeOptions{
-		manager:    o.FieldManager,
+	return writeOptions{
+		manager:    cmp.Or(o.FieldManager, agentName(c.req.UserAgent())),
 		dryRun:     len(o.DryRun) > 0,
-		validation: o.FieldValidation,
+		validation: cmp.Or(o.FieldValidation, metav1.FieldValidationWarn),
 		force:      o.Force != nil && *o.Force,
 		warnings:   new([]string),
-	}
-	if out.manager == "" {
-		out.manager = agentName(c.req.UserAgent())
-	}
-	if out.validation == "" {
-		out.validation = metav1.FieldValidationWarn
-	}
-	return out, nil
+	}, nil
 }
 
-// agentName returns the default field manager of a client: its User-Agent up to
-// the first slash.
+// agentName returns the default field manager of a client: its User-Agent up to the first slash.
 func agentName(agent string) string {
 	name, _, _ := strings.Cut(agent, "/")
 	if name == "" || len(validation.ValidateFieldManager(name, nil)) > 0 {

@@ -18,10 +18,9 @@ import (
 	"limpet/sync/api"
 )
 
-// Objects have two forms in this package: *unstructured.Unstructured while they
-// are changed, and the JSON bytes that are stored, kept for watches and sent. The
-// stored form carries the preferred version of its kind and the resourceVersion
-// of the write that made it.
+// Objects have two forms in this package: *unstructured.Unstructured while they are changed, and the JSON
+// bytes that are stored, kept for watches and sent. The stored form carries the preferred version of its kind
+// and the resourceVersion of the write that made it.
 
 // decodeObject reads the stored form. Whole numbers become int64.
 func decodeObject(data []byte) (*unstructured.Unstructured, error) {
@@ -41,8 +40,7 @@ func encodeObject(object map[string]any) ([]byte, error) {
 	return data, nil
 }
 
-// atRevision returns the object with metadata.resourceVersion set. The object
-// must have that member.
+// atRevision returns the object with metadata.resourceVersion set. The object must have that member.
 func atRevision(data []byte, revision uint64) []byte {
 	place := find(data, "metadata", "resourceVersion")
 	if !place.found() {
@@ -120,8 +118,7 @@ func (o writeOptions) report(findings []string) error {
 	return nil
 }
 
-// decodeMap reads JSON that must be an object. findings are the members that are given
-// twice.
+// decodeMap reads JSON that must be an object. findings are the members that are given twice.
 func decodeMap(body []byte) (object map[string]any, findings []string, err error) {
 	twice, err := kjson.UnmarshalStrict(body, &object)
 	for _, e := range twice {
@@ -176,8 +173,7 @@ func dropUnknown(k api.Kind, object map[string]any) (findings []string) {
 	return findings
 }
 
-// sameValue reports whether decoded JSON is equal. 1 and 1.0 differ, because they
-// are stored differently.
+// sameValue reports whether decoded JSON is equal. 1 and 1.0 differ, because they are stored differently.
 func sameValue(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 // asMap returns a JSON value as an object; nil if it is none.
@@ -227,9 +223,8 @@ func member(data []byte, place span, name string) span {
 	return hit
 }
 
-// eachMember calls fn with the raw name (escapes not resolved) and the place of
-// the value of each member of the object at place, until fn returns false. It
-// does nothing if there is no object at place.
+// eachMember calls fn with the raw name (escapes not resolved) and the place of the value of each member of
+// the object at place, until fn returns false. It does nothing if there is no object at place.
 func eachMember(data []byte, place span, fn func(key []byte, value span) bool) {
 	i := place.from
 	if i >= place.to || data[i] != '{' {

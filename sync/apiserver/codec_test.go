@@ -98,8 +98,7 @@ func TestDecodeNumbers(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever a client sends, the outcome is an object that can be
-// stored and scanned, or a 400.
+// FuzzDecode: whatever a client sends, the outcome is an object that can be stored and scanned, or a 400.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"x":[1,{}]}}`,
@@ -145,8 +144,7 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// FuzzScan compares the scanner with the library on everything that the library
-// itself writes.
+// FuzzScan compares the scanner with the library on everything that the library itself writes.
 func FuzzScan(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"a":{"b":[1,{"c":"\\\""}]},"z":"}"}`, `{"":{"":""}}`, `{"a":[],"b":{},"c":-0.1,"d":null}`,
 		`{"é":"\u0000","<":">"}`} {

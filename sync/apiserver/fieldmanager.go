@@ -84,10 +84,9 @@ func (m *fieldManagers) update(t target, live, obj *unstructured.Unstructured, m
 	return m.of(t).UpdateNoErrors(live, obj, manager).(*unstructured.Unstructured)
 }
 
-// apply merges the applied configuration into the live object, an empty one when
-// there is none, and returns the result, which shares nothing with either. Fields
-// that another manager owns with another value are a 409 status error, unless
-// force takes them over.
+// apply merges the applied configuration into the live object, an empty one when there is none, and returns
+// the result, which shares nothing with either. Fields that another manager owns with another value are a 409
+// status error, unless force takes them over.
 func (m *fieldManagers) apply(
 	t target, live, config *unstructured.Unstructured, manager string, force bool,
 ) (*unstructured.Unstructured, error) {
@@ -125,9 +124,8 @@ func newFieldManager(t target) *managedfields.FieldManager {
 	return made
 }
 
-// objectCodec converts, defaults and makes objects, all *unstructured.Unstructured,
-// for a field manager. All versions of a kind have the same fields. It is not asked to
-// convert in place or to convert field labels.
+// objectCodec converts, defaults and makes objects, all *unstructured.Unstructured, for a field manager. All
+// versions of a kind have the same fields. It is not asked to convert in place or to convert field labels.
 type objectCodec struct {
 	runtime.ObjectConvertor
 	types typed.ParseableType

@@ -73,8 +73,7 @@ func (c *call) listJobs() error {
 	return c.below("historicjobs").answerPage(page)
 }
 
-// getJob returns the record of a job by its UID or, while the job is not finished,
-// the job itself.
+// getJob returns the record of a job by its UID or, while the job is not finished, the job itself.
 func (c *call) getJob(uid string) error {
 	records, err := c.finished(labels.Set{api.LabelOriginalUID: uid})
 	if err != nil {
@@ -170,9 +169,8 @@ func (c *call) repositoryFor(action string) (*unstructured.Unstructured, error) 
 	return repo, nil
 }
 
-// markPending sets the sync state of the repository to pending. The write is
-// dropped when the repository has changed since it was read: the job may have
-// been claimed already, and then the worker owns the status.
+// markPending sets the sync state of the repository to pending. The write is dropped when the repository has
+// changed since it was read: the job may have been claimed already, and then the worker owns the status.
 func (c *call) markPending(ctx context.Context, repo *unstructured.Unstructured) {
 	t := c.target
 	t.subresource = "status"
@@ -207,7 +205,7 @@ func readJobSpec(body []byte, repository string) (spec map[string]any, action st
 		}
 	}
 	action, _ = spec["action"].(string)
-	if given, _ := spec["repository"].(string); given != "" && given != repository {
+	if given := spec["repository"]; given != nil && given != "" && given != repository {
 		return nil, "", badRequest("the body names the repository %q, the path %q", given, repository)
 	}
 	var blocks []string

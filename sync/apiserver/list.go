@@ -60,20 +60,34 @@ func (c *call) list() error {
 	return c.answerPage(page)
 }
 
-// page reads one page of a list.
+// page reads one page of a list, once the revision is reached that is asked for.
 func (s *Server) page(ctx context.Context, t target, o listOptions) (out listPage, err error) {
-	from, err := s.position(ctx, o)
+	var from listToken
+	switch {
+	case o.Continue != "" && o.revision > 0:
+		err = badRequest("specifying resource version is not allowed when using continue")
+	case o.Continue != "":
+		from, err = parseToken(o.Continue)
+	default:
+		err = s.feed.wait(ctx, o.revision)
+	}
 	if err != nil {
 		return out, err
 	}
 	out.revision = from.revision
 	exact := o.ResourceVersionMatch == metav1.ResourceVersionMatchExact || o.ResourceVersionMatch == "" && o.Limit > 0
 	for {
-		chunk, err := s.chunk(ctx, t, o, from, len(out.items))
-		if err != nil {
-			return out, err
+		q := state.ObjectQuery{Resource: resourceName(t.kind), Namespace: t.namespace, After: from.start}
+		if o.Limit > 0 {
+			q.Limit = int(o.Limit) - len(out.items)
 		}
-		if exact && o.revision > 0 && o.revision != chunk.Revision {
+		chunk, err := s.store.Objects(ctx, q)
+		switch {
+		case err != nil && from.start != "" && ctx.Err() == nil:
+			return out, badRequest("continue key is not valid: %s", err)
+		case err != nil:
+			return out, err
+		case exact && o.revision > 0 && o.revision != chunk.Revision:
 			return out, apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
 		}
 		out.revision = cmp.Or(out.revision, chunk.Revision)
@@ -96,31 +110,6 @@ func (s *Server) page(ctx context.Context, t target, o listOptions) (out listPag
 			return out, nil
 		}
 	}
-}
-
-// position returns the place where a page begins, once the revision is reached that is
-// asked for.
-func (s *Server) position(ctx context.Context, o listOptions) (listToken, error) {
-	switch {
-	case o.Continue != "" && o.revision > 0:
-		return listToken{}, badRequest("specifying resource version is not allowed when using continue")
-	case o.Continue != "":
-		return parseToken(o.Continue)
-	}
-	return listToken{}, s.feed.wait(ctx, o.revision)
-}
-
-// chunk reads the stored objects after a position.
-func (s *Server) chunk(ctx context.Context, t target, o listOptions, from listToken, have int) (state.ObjectPage, error) {
-	q := state.ObjectQuery{Resource: resourceName(t.kind), Namespace: t.namespace, After: from.start}
-	if o.Limit > 0 {
-		q.Limit = int(o.Limit) - have
-	}
-	page, err := s.store.Objects(ctx, q)
-	if err != nil && from.start != "" && ctx.Err() == nil {
-		err = badRequest("continue key is not valid: %s", err)
-	}
-	return page, err
 }
 
 // listOptions are the parameters of list and watch.
@@ -151,10 +140,8 @@ func listParameters(q url.Values, t target, watching bool) (o listOptions, err e
 	if errs := validation.ValidateListOptions(&o.ListOptions, true); len(errs) > 0 {
 		return o, apierrors.NewInvalid(metav1.Kind("ListOptions"), "", errs)
 	}
-	if o.ResourceVersion != "" {
-		if o.revision, err = parseRevision(o.ResourceVersion); err != nil {
-			return o, err
-		}
+	if o.revision, err = parseRevision(cmp.Or(o.ResourceVersion, "0")); err != nil {
+		return o, err
 	}
 	for _, r := range o.FieldSelector.Requirements() {
 		if fieldPath(t.kind, r.Field) == nil {
@@ -164,9 +151,8 @@ func listParameters(q url.Values, t target, watching bool) (o listOptions, err e
 	return o, nil
 }
 
-// fieldPath returns the member path of a supported field selector, else nil.
-// Sources: Grafana's register.go for repositories, the core API for events and
-// secrets (kubectl describe selects events by their object).
+// fieldPath returns the member path of a supported field selector, else nil. Sources: Grafana's register.go
+// for repositories, the core API for events and secrets (kubectl describe selects events by their object).
 func fieldPath(k api.Kind, name string) []string {
 	allowed := name == "metadata.name" || name == "metadata.namespace"
 	switch {

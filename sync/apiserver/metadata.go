@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"maps"
 	"regexp"
 	"strconv"
 
@@ -19,9 +20,8 @@ import (
 
 // The members that the server sets, and the validation that all kinds share.
 
-// topLevel returns the members that objects of a kind may have beside apiVersion,
-// kind and metadata. Others are reported to the client and dropped, as with a
-// structural schema. Those of objects must be objects.
+// topLevel returns the members that objects of a kind may have beside apiVersion, kind and metadata. Others
+// are reported to the client and dropped, as with a structural schema. Those of objects must be objects.
 func topLevel(k api.Kind) (objects, others []string) {
 	switch {
 	case k.Group == "" && k.Plural == "secrets":
@@ -46,8 +46,7 @@ func clearServerFields(obj *unstructured.Unstructured) {
 	obj.SetSelfLink("")
 }
 
-// initMetadata sets the metadata of a new object of a kind. The kinds of the core
-// API have no generation.
+// initMetadata sets the metadata of a new object of a kind. The kinds of the core API have no generation.
 func initMetadata(k api.Kind, obj *unstructured.Unstructured) {
 	clearServerFields(obj)
 	obj.SetCreationTimestamp(metav1.Now())
@@ -95,8 +94,7 @@ func countChange(t target, obj, old *unstructured.Unstructured) {
 	obj.SetGeneration(generation)
 }
 
-// onlyStatus replaces obj by old, except for the status, the new secure values and
-// the managed fields of obj.
+// onlyStatus replaces obj by old, except for the status, the new secure values and the managed fields of obj.
 func onlyStatus(k api.Kind, obj, old *unstructured.Unstructured) {
 	out := old.DeepCopy()
 	moveMember(out, obj, "status")
@@ -115,19 +113,13 @@ func moveMember(obj, from *unstructured.Unstructured, name string) {
 
 // sameContent reports whether two objects are equal apart from their metadata.
 func sameContent(a, b *unstructured.Unstructured) bool {
-	for _, pair := range [][2]map[string]any{{a.Object, b.Object}, {b.Object, a.Object}} {
-		for name, value := range pair[0] {
-			other, ok := pair[1][name]
-			if name != "metadata" && (!ok || !sameValue(value, other)) {
-				return false
-			}
-		}
-	}
-	return true
+	x, y := maps.Clone(a.Object), maps.Clone(b.Object)
+	delete(x, "metadata")
+	delete(y, "metadata")
+	return sameValue(x, y)
 }
 
-// validate applies the rules for all kinds to an object that is going to be
-// stored; old is nil for a new one.
+// validate applies the rules for all kinds to an object that is going to be stored; old is nil for a new one.
 func validate(t target, obj, old *unstructured.Unstructured) error {
 	var errs field.ErrorList
 	if obj.GetKind() != t.kind.Kind {
@@ -208,8 +200,7 @@ func sameNamespace(obj *unstructured.Unstructured, namespace string) error {
 	return nil
 }
 
-// parseRevision reads a resourceVersion. It returns a 400 status error for
-// anything but a decimal number.
+// parseRevision reads a resourceVersion. It returns a 400 status error for anything but a decimal number.
 func parseRevision(text string) (uint64, error) {
 	revision, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {

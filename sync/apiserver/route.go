@@ -24,8 +24,7 @@ const (
 	verbDelete = "delete"
 )
 
-// target is what a request is about: an object, a subresource of it, or a
-// collection.
+// target is what a request is about: an object, a subresource of it, or a collection.
 type target struct {
 	kind        api.Kind
 	version     string

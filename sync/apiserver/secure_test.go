@@ -25,8 +25,7 @@ func repositoryJSON(secure string) string {
 		"sync":{"enabled":true,"target":"folder","intervalSeconds":60}},"secure":%s}`, secure)
 }
 
-// inlineOf returns the name of the sealed token and checks that nothing else of it
-// is shown.
+// inlineOf returns the name of the sealed token and checks that nothing else of it is shown.
 func (s *site) inlineOf(repo map[string]any) string {
 	s.t.Helper()
 	token, _ := at(repo, "secure", "token").(map[string]any)
@@ -142,9 +141,8 @@ func TestInlineSecureValuePut(t *testing.T) {
 	}
 }
 
-// TestInlineSecureValueOwnership: the managed fields know the name, never the
-// members that exist in requests only, so that kubectl may change from
-// client-side to server-side apply without a conflict.
+// TestInlineSecureValueOwnership: the managed fields know the name, never the members that exist in requests
+// only, so that kubectl may change from client-side to server-side apply without a conflict.
 func TestInlineSecureValueOwnership(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -343,9 +341,8 @@ func TestSecretsWithoutKey(t *testing.T) {
 	}
 }
 
-// TestSecureValuesOfStatus: a write of the status takes secure values, as Grafana's
-// server does, and nothing else beside the status. It is no change of what a person
-// wants, and the value is sealed like any other.
+// TestSecureValuesOfStatus: a write of the status takes secure values, as Grafana's server does, and nothing
+// else beside the status. It is no change of what a person wants, and the value is sealed like any other.
 func TestSecureValuesOfStatus(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -404,9 +401,8 @@ func TestSecureValuesOfStatus(t *testing.T) {
 	}
 }
 
-// TestMintedTokenOfAnotherURL: a token that was minted goes with the URL that it was
-// minted for, and who changes the URL need not know of it. One that a person gave
-// has to be given anew.
+// TestMintedTokenOfAnotherURL: a token that was minted goes with the URL that it was minted for, and who
+// changes the URL need not know of it. One that a person gave has to be given anew.
 func TestMintedTokenOfAnotherURL(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -83,17 +83,15 @@ func ServeExchange(ctx context.Context, ln net.Listener, exchange http.Handler) 
 const (
 	selfCertName = "limpet-api.crt"
 	selfKeyName  = "limpet-api.key"
-	// A self-signed certificate is valid for a year and is replaced at a start
-	// within its last 30 days, so that a server that restarts monthly never has
-	// an expired one.
+	// A self-signed certificate is valid for a year and is replaced at a start within its last 30 days, so
+	// that a server that restarts monthly never has an expired one.
 	selfCertLifetime = 365 * 24 * time.Hour
 	selfCertRenewal  = 30 * 24 * time.Hour
 )
 
-// SelfSigned ensures that dir holds a certificate for localhost, 127.0.0.1, ::1
-// and the given hosts, and returns the paths of the certificate and of its key
-// (0600). It keeps an existing certificate that is valid, covers all hosts and
-// has 30 days left. Clients may use the certificate as their CA file.
+// SelfSigned ensures that dir holds a certificate for localhost, 127.0.0.1, ::1 and the given hosts, and
+// returns the paths of the certificate and of its key (0600). It keeps an existing certificate that is valid,
+// covers all hosts and has 30 days left. Clients may use the certificate as their CA file.
 func SelfSigned(dir string, hosts ...string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, selfCertName), filepath.Join(dir, selfKeyName)
 	hosts = append([]string{"localhost", "127.0.0.1", "::1"}, hosts...)
@@ -104,8 +102,7 @@ func SelfSigned(dir string, hosts ...string) (certFile, keyFile string, err erro
 	if err != nil {
 		return "", "", fmt.Errorf("make certificate: %w", err)
 	}
-	// A crash between the two writes leaves a mismatched pair, which the next
-	// start replaces.
+	// A crash between the two writes leaves a mismatched pair, which the next start replaces.
 	if err := errors.Join(
 		atomicfile.Write(keyFile, 0o600, atomicfile.Data(key)), atomicfile.Write(certFile, 0o644, atomicfile.Data(cert))); err != nil {
 		return "", "", fmt.Errorf("write certificate: %w", err)

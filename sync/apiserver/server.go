@@ -1,10 +1,9 @@
 // Package apiserver is the embedded API: a small Kubernetes-style server for the
 // kinds of api.Kinds, kept in the state file.
 //
-// Its reference is the real server for custom resources
-// (apiextensions-apiserver), which runs under the same contract suite. Clients
-// see the same behaviour: status codes and reasons, conflicts, generations,
-// managed fields, watches and their ends. The differences:
+// Its reference is the real server for custom resources (apiextensions-apiserver), which runs under the same
+// contract suite. Clients see the same behaviour: status codes and reasons, conflicts, generations, managed
+// fields, watches and their ends. The differences:
 //
 //   - kinds have no schema below spec and status; sync/api/admission validates
 //     the fields of our own kinds;
@@ -42,12 +41,10 @@ type Options struct {
 	Auth *Gate
 	// Version is the version of limpet in /version.
 	Version string
-	// Finalizers adds Grafana's finalizers to a new Repository that has none. It
-	// requires a controller that processes them: otherwise no Repository could be
-	// deleted.
+	// Finalizers adds Grafana's finalizers to a new Repository that has none. It requires a controller that
+	// processes them: otherwise no Repository could be deleted.
 	Finalizers bool
-	// MaxRepositories limits the Repositories of a namespace; 0 = no limit.
-	// Existing ones stay.
+	// MaxRepositories limits the Repositories of a namespace; 0 = no limit. Existing ones stay.
 	MaxRepositories int64
 }
 

@@ -20,8 +20,7 @@ import (
 	"limpet/state"
 )
 
-// site is a server on a state file of its own; both are checked and closed when
-// the test ends.
+// site is a server on a state file of its own; both are checked and closed when the test ends.
 type site struct {
 	*Server
 	t     testing.TB
@@ -62,9 +61,8 @@ func (s *site) close() {
 	}
 }
 
-// call sends one request and answers the code and the decoded body. A body that
-// begins with a brace is JSON; another is the name of the content type, a space
-// and the content.
+// call sends one request and answers the code and the decoded body. A body that begins with a brace is JSON;
+// another is the name of the content type, a space and the content.
 func (s *site) call(method, path, body string) (int, map[string]any) {
 	s.t.Helper()
 	rec := s.send(method, path, body, nil)
@@ -291,8 +289,7 @@ func narrowSite(t testing.TB) *site {
 
 const folderPath = "/apis/folder.grafana.app/v1/namespaces/default/folders"
 
-// folder is a small object of a kind without rules of its own. more is added to
-// its metadata.
+// folder is a small object of a kind without rules of its own. more is added to its metadata.
 func folder(name, title, more string) string {
 	return fmt.Sprintf(`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":%q%s},"spec":{"title":%q}}`, name, more,
 		title)

@@ -69,19 +69,16 @@ func columnsOf(k api.Kind) []metav1.TableColumnDefinition {
 // cellOf returns the value of a column: an age for dates, nil for an absent value.
 func cellOf(c api.Column, object map[string]any) any {
 	value := c.Value(object)
-	switch {
-	case value == nil:
+	text, isText := value.(string)
+	if value == nil || c.Type == "date" && !isText {
 		return nil
-	case c.Type == "date":
-		text, ok := value.(string)
-		if !ok {
-			return nil
-		}
-		at, err := time.Parse(time.RFC3339, text)
-		if err != nil {
-			return "<invalid>"
-		}
-		return duration.HumanDuration(time.Since(at))
 	}
-	return fmt.Sprint(value)
+	if c.Type != "date" {
+		return fmt.Sprint(value)
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return "<invalid>"
+	}
+	return duration.HumanDuration(time.Since(at))
 }

@@ -145,8 +145,7 @@ func (w *stream) follow(ctx context.Context) error {
 	return nil
 }
 
-// nextBookmark returns the time to the next bookmark: a minute, or shortly before
-// the end of the watch.
+// nextBookmark returns the time to the next bookmark: a minute, or shortly before the end of the watch.
 func nextBookmark(ctx context.Context) time.Duration {
 	deadline, _ := ctx.Deadline()
 	if left := time.Until(deadline) - bookmarkBefore; left > 0 && left < bookmarkInterval {
@@ -183,8 +182,7 @@ func (w *stream) sendObject(ctx context.Context, kind string, stored []byte) err
 	return w.send(kind, data)
 }
 
-// sendBookmark sends a bookmark of the position; end marks the end of the initial
-// events.
+// sendBookmark sends a bookmark of the position; end marks the end of the initial events.
 func (w *stream) sendBookmark(end bool) error {
 	if !w.options.AllowWatchBookmarks {
 		return nil

@@ -30,8 +30,7 @@ func TestWatchOfTheFuture(t *testing.T) {
 	})
 }
 
-// A client that does not read holds one event and no more, and learns that it
-// has fallen behind.
+// A client that does not read holds one event and no more, and learns that it has fallen behind.
 func TestWatchSlow(t *testing.T) {
 	t.Parallel()
 	s := narrowSite(t)

@@ -20,11 +20,10 @@ import (
 	"limpet/state"
 )
 
-// Every write reads the object, plans the change, and stores it only if the
-// object has not changed since (optimistic concurrency). The planning is the
-// expensive part and runs in the caller's goroutine; the writer of the state file
-// compares a revision and copies bytes. Each verb returns the stored form of the
-// object after the write.
+// Every write reads the object, plans the change, and stores it only if the object has not changed since
+// (optimistic concurrency). The planning is the expensive part and runs in the caller's goroutine; the writer
+// of the state file compares a revision and copies bytes. Each verb returns the stored form of the object
+// after the write.
 
 // writeOptions are the options of a write.
 type writeOptions struct {
@@ -49,9 +48,8 @@ type found struct {
 	rev    uint64
 }
 
-// plan is a write before it is stored. Admission may change all of the object but
-// its identity; it may read other objects, and must not keep anything: the plan is
-// made again when the object has changed in between.
+// plan is a write before it is stored. Admission may change all of the object but its identity; it may read
+// other objects, and must not keep anything: the plan is made again when the object has changed in between.
 type plan struct {
 	target
 	options writeOptions
@@ -65,9 +63,8 @@ type plan struct {
 // errChanged means that the object has changed since it was read.
 var errChanged = errors.New("object changed since it was read")
 
-// change reads the object, calls decide for a plan and carries it out. It retries
-// when the object has changed in between. For a removal and a dry run it returns
-// the stored form of the plan's object.
+// change reads the object, calls decide for a plan and carries it out. It retries when the object has changed
+// in between. For a removal and a dry run it returns the stored form of the plan's object.
 func (s *Server) change(ctx context.Context, t target, o writeOptions, decide func(cur found) (*plan, error)) ([]byte, error) {
 	defer s.serializeWrites(t)()
 	for {
@@ -140,12 +137,10 @@ func (s *Server) carryOut(ctx context.Context, p *plan, cur found, dryRun bool) 
 		}
 		return m, nil
 	})
-	switch {
-	case errors.Is(err, errChanged):
-		return nil, err
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("write %s %s/%s: %w", p.kind.Plural, p.namespace, p.name, err)
-	case p.remove:
+	}
+	if p.remove {
 		return data, nil
 	}
 	return out.Data, nil

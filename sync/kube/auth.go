@@ -18,8 +18,7 @@ import (
 type tokenSource interface {
 	// token returns the current one.
 	token(ctx context.Context) (string, error)
-	// refused is called when the server answered 401 to used. It returns another
-	// token to try once, or "".
+	// refused is called when the server answered 401 to used. It returns another token to try once, or "".
 	refused(ctx context.Context, used string) string
 }
 

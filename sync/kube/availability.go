@@ -3,14 +3,14 @@ package kube
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// While the server cannot be reached, all watches together try at most four times a
-// minute: at 0, 2, 20, 40, 60 s and so on. One caller tries for all; an answer to any
-// call releases all of them.
+// While the server cannot be reached, all watches together try at most four times a minute: at 0, 2, 20, 40,
+// 60 s and so on. One caller tries for all; an answer to any call releases all of them.
 const (
 	firstPause  = 2 * time.Second
 	secondPause = 18 * time.Second
@@ -75,10 +75,9 @@ func (h *availability) pause() time.Duration {
 	return step + rand.N(step/10)
 }
 
-// WaitAvailable blocks while the server is known to be down, until this caller may try
-// again or another call was answered. Loops call it before each request, so that all of
-// them together try at most four times a minute. It returns the cause of ctx when that
-// ends first.
+// WaitAvailable blocks while the server is known to be down, until this caller may try again or another call
+// was answered. Loops call it before each request, so that all of them together try at most four times a
+// minute. It returns the cause of ctx when that ends first.
 func (h *availability) WaitAvailable(ctx context.Context) error {
 	for {
 		h.mu.Lock()
@@ -94,14 +93,10 @@ func (h *availability) WaitAvailable(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		h.mu.Unlock()
-		timer := time.NewTimer(left)
 		select {
-		case <-timer.C:
+		case <-time.After(left):
 		case <-open:
 		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 	}
@@ -115,12 +110,7 @@ func (h *availability) RetryNow() {
 		return
 	}
 	now := time.Now()
-	at := now
-	for _, least := range []time.Time{h.notBefore, h.askedNow.Add(retryNowPause)} {
-		if least.After(at) {
-			at = least
-		}
-	}
+	at := slices.MaxFunc([]time.Time{now, h.notBefore, h.askedNow.Add(retryNowPause)}, time.Time.Compare)
 	if !at.Before(h.next) {
 		return
 	}

@@ -181,8 +181,7 @@ func passRetryAfter(resp *http.Response) error {
 	return nil
 }
 
-// callBody ends the deadline of a call with its body and names it when it was
-// the reason of a broken one.
+// callBody ends the deadline of a call with its body and names it when it was the reason of a broken one.
 type callBody struct {
 	io.ReadCloser
 	ctx, parent context.Context
@@ -219,8 +218,7 @@ func (b *callBody) Close() error {
 	return err
 }
 
-// wireTransport stands next to the network: round trips that it measures hold
-// no wait for a token.
+// wireTransport stands next to the network: round trips that it measures hold no wait for a token.
 type wireTransport struct {
 	next  http.RoundTripper
 	clock *Clock

@@ -52,9 +52,8 @@ type shared struct {
 	pools        []*pool // of the exchange
 }
 
-// Connect checks the configuration and every file that it names, and returns
-// a Client. It sends nothing: the server need not be up. Close the Client when
-// it is no longer needed.
+// Connect checks the configuration and every file that it names, and returns a Client. It sends nothing: the
+// server need not be up. Close the Client when it is no longer needed.
 func Connect(ctx context.Context, c Config) (*Client, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -217,9 +216,8 @@ func (c *Client) Resource(gvr schema.GroupVersionResource) dynamic.Namespaceable
 	return c.dynamic.Resource(gvr)
 }
 
-// Lease returns a Client for the same server over connections of its own, so
-// that the renewal of a lease never waits behind other traffic. Clock and
-// health are shared. Closing it closes nothing.
+// Lease returns a Client for the same server over connections of its own, so that the renewal of a lease
+// never waits behind other traffic. Clock and health are shared. Closing it closes nothing.
 func (c *Client) Lease() *Client {
 	if c.lease == nil {
 		return c
@@ -263,9 +261,8 @@ func (o withoutRetries) Patch(pt types.PatchType) *rest.Request {
 	return o.Interface.Patch(pt).MaxRetries(0)
 }
 
-// Endpoint returns the base URL of the server and a transport that adds this
-// client's credentials to requests for it, for a proxy in the same process. The
-// URL is a copy.
+// Endpoint returns the base URL of the server and a transport that adds this client's credentials to requests
+// for it, for a proxy in the same process. The URL is a copy.
 func (c *Client) Endpoint() (*url.URL, http.RoundTripper) {
 	base := *c.shared.target.base
 	return &base, c.http.Transport

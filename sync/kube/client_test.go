@@ -107,8 +107,7 @@ func TestDoRepeats(t *testing.T) {
 	}
 }
 
-// A call that is harmless when done twice is repeated as often as any, not as
-// often squared.
+// A call that is harmless when done twice is repeated as often as any, not as often squared.
 func TestDoTwice(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodGet} {
 		for _, status := range []int{429, 500, 503} {

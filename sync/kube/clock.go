@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Claims are stamped with the time of the server, because the server's side
-// compares them with its own clock. The source is the Date header of every
-// answer. It is cut to the second, so one answer bounds the server's clock to an
-// interval of one second plus the round trip; since the cuts of several answers
-// lie differently, the intersection of the intervals is much narrower.
+// Claims are stamped with the time of the server, because the server's side compares them with its own clock.
+// The source is the Date header of every answer. It is cut to the second, so one answer bounds the server's
+// clock to an interval of one second plus the round trip; since the cuts of several answers lie differently,
+// the intersection of the intervals is much narrower.
 //
 // Everything is kept as a distance to the host's monotonic clock, so a jump of
 // the host's wall clock changes nothing. The monotonic clock of Linux stands
@@ -93,9 +92,8 @@ func (k *Clock) Now() (t time.Time, errBound time.Duration, ok bool) {
 	return started.Round(0).Add(now + low + errBound), errBound, true
 }
 
-// Millis returns the time of the server in milliseconds since the epoch, the
-// form of a claim. It returns errClockUnknown when no answer has been seen or
-// when the time may be off by more than maxError.
+// Millis returns the time of the server in milliseconds since the epoch, the form of a claim. It returns
+// errClockUnknown when no answer has been seen or when the time may be off by more than maxError.
 func (k *Clock) Millis(maxError time.Duration) (int64, error) {
 	t, bound, ok := k.Now()
 	switch {

@@ -24,15 +24,12 @@ const defaultTimeout = 10 * time.Second
 // defaultAudience is asked of the token exchange when no audience is configured.
 const defaultAudience = api.ProvisioningGroup
 
-// Config says which API to speak to and how. The names in its errors are those
-// of the command-line flags.
+// Config says which API to speak to and how. The names in its errors are those of the command-line flags.
 type Config struct {
-	// Server is the base URL. A trailing slash and a trailing "/apis" mean
-	// nothing; any other path is kept as a prefix. Empty with a kubeconfig
-	// means the server named there.
+	// Server is the base URL. A trailing slash and a trailing "/apis" mean nothing; any other path is kept as
+	// a prefix. Empty with a kubeconfig means the server named there.
 	Server string
-	// Kubeconfig is the path of a kubeconfig file, of which the current context
-	// is used.
+	// Kubeconfig is the path of a kubeconfig file, of which the current context is used.
 	Kubeconfig string
 	// Token is sent as bearer token or given to the exchange. TokenFile is read
 	// again when it changes; only one of the two may be set.
@@ -46,27 +43,23 @@ type Config struct {
 	TLS       TLS
 	// UserAgent of every request; "" = "limpet".
 	UserAgent string
-	// Logger receives warnings and, at debug level, the lines of client-go;
-	// nil = slog.Default().
+	// Logger receives warnings and, at debug level, the lines of client-go; nil = slog.Default().
 	Logger *slog.Logger
 	// Transport replaces the network: an API in the same process or behind a
 	// unix socket. Server is then only a base URL and may be empty.
 	Transport http.RoundTripper
-	// Timeout of one call, the answer included; 0 = defaultTimeout. Watches
-	// have none.
+	// Timeout of one call, the answer included; 0 = defaultTimeout. Watches have none.
 	Timeout time.Duration
 }
 
-// TLS names the files of the connection. All of them are read again when they
-// change, without a restart.
+// TLS names the files of the connection. All of them are read again when they change, without a restart.
 type TLS struct {
 	// Insecure switches the check of the server's certificate off. nil = off
 	// for loopback hosts only, and there only when no CA file is given.
 	Insecure *bool
 	// CertFile and KeyFile are the client certificate, PEM; both or none.
 	CertFile, KeyFile string
-	// CAFile holds the only certificates that are trusted, PEM; "" = those of
-	// the system.
+	// CAFile holds the only certificates that are trusted, PEM; "" = those of the system.
 	CAFile string
 }
 
@@ -109,8 +102,7 @@ type target struct {
 	insecure  *bool
 }
 
-// resolve reads the kubeconfig and checks everything that can be checked
-// without the network.
+// resolve reads the kubeconfig and checks everything that can be checked without the network.
 func (c Config) resolve() (*target, error) {
 	t := &target{token: strings.TrimSpace(c.Token), tokenFile: c.TokenFile, insecure: c.TLS.Insecure}
 	server, flag := c.Server, "--provisioning-server-url"
@@ -157,8 +149,7 @@ func (t *target) adopt(c Config, cfg *rest.Config) error {
 	// Tokens are ours alone: files are read again and 401 leads to a refresh.
 	cfg.BearerToken, cfg.BearerTokenFile = "", ""
 	if t.insecure == nil && c.TLS.CAFile == "" {
-		insecure := cfg.Insecure
-		t.insecure = &insecure
+		t.insecure = new(cfg.Insecure)
 	}
 	t.files = tlsFiles{
 		ca:         material{name: "--kubeconfig certificate-authority", path: cfg.CAFile, data: cfg.CAData},
@@ -212,11 +203,8 @@ func parseBase(raw string) (*url.URL, error) {
 	case u.User != nil:
 		return nil, errors.New("user information in the URL is not accepted; use --token or --token-file")
 	}
-	path := strings.TrimRight(u.Path, "/")
-	if path == "/apis" || strings.HasSuffix(path, "/apis") {
-		path = strings.TrimRight(strings.TrimSuffix(path, "/apis"), "/")
-	}
-	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: path}, nil
+	path := strings.TrimSuffix(strings.TrimRight(u.Path, "/"), "/apis")
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimRight(path, "/")}, nil
 }
 
 func (t *target) checkTokens(c Config) error {
@@ -252,8 +240,7 @@ func (t *target) checkTokens(c Config) error {
 	return nil
 }
 
-// checkToken refuses what could not travel in a header. The value is not
-// quoted in the error.
+// checkToken refuses what could not travel in a header. The value is not quoted in the error.
 func checkToken(token string) error {
 	for _, r := range token {
 		if r < 0x21 || r == 0x7f {

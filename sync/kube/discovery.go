@@ -110,10 +110,9 @@ func (c *Client) discover(ctx context.Context, path, kind string, into runtime.O
 	return nil
 }
 
-// Check asks the server whether it is a Kubernetes-style API. Its errors tell
-// apart: *UnreachableError (no answer), *NotKubernetesError (something else
-// answers), *ExchangeError (no access token), and API status errors
-// (apierrors.IsUnauthorized, IsForbidden). Hint has a sentence for each.
+// Check asks the server whether it is a Kubernetes-style API. Its errors tell apart: *UnreachableError (no
+// answer), *NotKubernetesError (something else answers), *ExchangeError (no access token), and API status
+// errors (apierrors.IsUnauthorized, IsForbidden). Hint has a sentence for each.
 func (c *Client) Check(ctx context.Context) error {
 	status, answer, err := c.once(ctx, http.MethodGet, "/apis", nil, "", nil)
 	foreign := &NotKubernetesError{URL: c.url() + "/apis", Status: status, Got: describe(answer)}

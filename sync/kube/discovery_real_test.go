@@ -11,8 +11,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// TestServesOfAnAPI: a plain Kubernetes API with our definitions is told from
-// Grafana's.
+// TestServesOfAnAPI: a plain Kubernetes API with our definitions is told from Grafana's.
 func TestServesOfAnAPI(t *testing.T) {
 	t.Parallel()
 	server := testenv.Real(t)

@@ -118,8 +118,7 @@ func TestPreferred(t *testing.T) {
 	})
 }
 
-// TestServes: what the server serves is asked once in a minute, and again after
-// an answer that was none.
+// TestServes: what the server serves is asked once in a minute, and again after an answer that was none.
 func TestServes(t *testing.T) {
 	list := func(names string) string {
 		return `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"provisioning.grafana.app/v0alpha1","resources":[{"name":"repositories"}` + names + `]}`

@@ -13,15 +13,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Do makes a raw call: path is below the base URL and begins with a slash,
-// body may be nil. contentType is that of the body; without a body it is the
-// form in which the answer is wanted ("" = JSON). It repeats like Retry; a POST is
-// repeated only when the server says that it did not take it (429, 503) or was not
-// reached. A PATCH must be harmless when it is carried out twice.
+// Do makes a raw call: path is below the base URL and begins with a slash, body may be nil. contentType is
+// that of the body; without a body it is the form in which the answer is wanted ("" = JSON). It repeats like
+// Retry; a POST is repeated only when the server says that it did not take it (429, 503) or was not reached.
+// A PATCH must be harmless when it is carried out twice.
 //
-// When the server answers with 400 or more, err is an API status error (see
-// apierrors), and status and answer are filled in as well. status is 0 when
-// there was no answer.
+// When the server answers with 400 or more, err is an API status error (see apierrors), and status and answer
+// are filled in as well. status is 0 when there was no answer.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int,
 	answer []byte, err error) {
 	return c.do(ctx, method, path, query, contentType, body, func(err error) bool {
@@ -75,11 +73,6 @@ func (c *Client) once(ctx context.Context, method, path string, query url.Values
 
 // neverSent reports whether a call cannot have reached the server.
 func neverSent(err error) bool {
-	var (
-		dns      *net.DNSError
-		op       *net.OpError
-		exchange *ExchangeError
-	)
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &dns) || errors.As(err, &exchange) ||
-		(errors.As(err, &op) && op.Op == "dial")
+	op, ok := errors.AsType[*net.OpError](err)
+	return errors.Is(err, syscall.ECONNREFUSED) || is[*net.DNSError](err) || is[*ExchangeError](err) || ok && op.Op == "dial"
 }

@@ -89,9 +89,7 @@ func Retryable(err error) bool {
 // or a token that is not accepted at the moment (401). The same call may succeed later.
 type UnavailableError struct{ Err error }
 
-func (e *UnavailableError) Error() string {
-	return "API unavailable: " + e.Err.Error()
-}
+func (e *UnavailableError) Error() string { return "API unavailable: " + e.Err.Error() }
 func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // NotServed reports whether a server has answered that it does not have an object or its

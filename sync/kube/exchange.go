@@ -21,10 +21,9 @@ import (
 	"limpet/sync/text"
 )
 
-// The exchange of a long-lived token for short-lived access tokens, as
-// Grafana's authlib does it: the same request, the same life of the cached token.
-// What is ours is the protection of the service: while it fails, tries follow each
-// other after 1, 2, 4 ... 30 s, and all callers in between get the error of the last one.
+// The exchange of a long-lived token for short-lived access tokens, as Grafana's authlib does it: the same
+// request, the same life of the cached token. What is ours is the protection of the service: while it fails,
+// tries follow each other after 1, 2, 4 ... 30 s, and all callers in between get the error of the last one.
 
 const (
 	exchangeNamespace = "*"              // of the tokens: all namespaces
@@ -113,8 +112,7 @@ func (x *exchanger) token(ctx context.Context) (string, error) {
 	if going == nil {
 		going = &exchangeAttempt{done: make(chan struct{})}
 		x.flight = going
-		// The attempt serves all callers, so it does not end with the context
-		// of the first one.
+		// The attempt serves all callers, so it does not end with the context of the first one.
 		x.running.Go(func() { x.attempt(x.life, going) })
 	}
 	x.mu.Unlock()
@@ -160,8 +158,7 @@ func (x *exchanger) attempt(ctx context.Context, going *exchangeAttempt) {
 	x.flight = nil
 	now := monotonic()
 	if failure, ok := errors.AsType[*ExchangeError](err); ok {
-		// Up to a tenth more, so that agents which have lost the service together do
-		// not come back together.
+		// Up to a tenth more, so that agents which have lost the service together do not come back together.
 		x.pause = min(max(2*x.pause, exchangeSoon), exchangePause)
 		pause := max(x.pause, asked)
 		pause += rand.N(pause / 10)
@@ -179,11 +176,6 @@ func (x *exchanger) attempt(ctx context.Context, going *exchangeAttempt) {
 		x.cached, x.until = token, now+ttl
 	}
 	going.token = token
-}
-
-type exchangeRequest struct {
-	Namespace string   `json:"namespace"`
-	Audiences []string `json:"audiences"`
 }
 
 type exchangeAnswer struct {
@@ -204,7 +196,7 @@ func (x *exchanger) once(ctx context.Context, subject string) (token string, ttl
 		}
 		return "", 0, wait, &ExchangeError{URL: text.Redact(x.url), Status: status, Err: text.RedactError(transportCause(err))}
 	}
-	body, err := json.Marshal(exchangeRequest{Namespace: exchangeNamespace, Audiences: x.audiences})
+	body, err := json.Marshal(map[string]any{"namespace": exchangeNamespace, "audiences": x.audiences})
 	if err != nil {
 		return fail(0, err)
 	}
@@ -212,12 +204,10 @@ func (x *exchanger) once(ctx context.Context, subject string) (token string, ttl
 	if err != nil {
 		return fail(0, err)
 	}
-	req.Header.Set("Authorization", "Bearer "+subject)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	req.Header.Set("User-Agent", "authlib-client")
-	req.Header.Set("X-Org-ID", "0")
-	req.Header.Set("X-Realms", exchangeRealms)
+	for name, value := range map[string]string{"Authorization": "Bearer " + subject, "Content-Type": "application/json",
+		"Accept": "application/json", "User-Agent": "authlib-client", "X-Org-ID": "0", "X-Realms": exchangeRealms} {
+		req.Header.Set(name, value)
+	}
 	resp, err := x.client.Do(req)
 	if err != nil {
 		return fail(0, err)
@@ -245,9 +235,8 @@ func (x *exchanger) once(ctx context.Context, subject string) (token string, ttl
 	return answer.Data.Token, lifetime(answer.Data.Token, resp.Header.Get("Date")), 0, nil
 }
 
-// lifetime is how long a token may be used, or 0 when it cannot be read: then
-// it is used once. The expiry is compared with the clock of the issuer, where
-// that is known, because the host's own may be anything.
+// lifetime is how long a token may be used, or 0 when it cannot be read: then it is used once. The expiry is
+// compared with the clock of the issuer, where that is known, because the host's own may be anything.
 func lifetime(token, date string) time.Duration {
 	expiry, ok := expiryOf(token)
 	if !ok {

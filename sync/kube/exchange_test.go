@@ -26,8 +26,7 @@ type issuer struct {
 	asked []time.Time
 	last  *http.Request
 	body  string
-	// reply decides the answer to request n, counted from 1; nil = a token of
-	// an hour.
+	// reply decides the answer to request n, counted from 1; nil = a token of an hour.
 	reply func(n int, w http.ResponseWriter)
 	delay time.Duration
 }

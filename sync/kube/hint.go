@@ -17,8 +17,7 @@ import (
 	"limpet/sync/netx"
 )
 
-// Hint returns what to do next about an error of this package, as a sentence, or "" when
-// it knows nothing.
+// Hint returns what to do next about an error of this package, as a sentence, or "" when it knows nothing.
 func Hint(err error) string {
 	if err == nil {
 		return ""

@@ -36,8 +36,7 @@ type Informer struct {
 	lastError atomic.Pointer[error]
 }
 
-// Informer returns an Informer of the resource in one namespace, "" = all. It
-// does nothing until Run.
+// Informer returns an Informer of the resource in one namespace, "" = all. It does nothing until Run.
 func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o InformerOptions) *Informer {
 	i := &Informer{client: c, gvr: gvr, namespace: namespace, selector: o.LabelSelector, store: newStore(o.Compact)}
 	i.reflector = cache.NewReflectorWithOptions(&listWatch{Informer: i}, nil, i.store,

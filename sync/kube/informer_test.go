@@ -57,8 +57,7 @@ func (l *eventLog) handler() Handler {
 	}
 }
 
-// bubble runs a test with an informer in fake time. The informer is stopped
-// and waited for at its end.
+// bubble runs a test with an informer in fake time. The informer is stopped and waited for at its end.
 func bubble(t *testing.T, prepare func(*shelf), o InformerOptions, test func(t *testing.T, w *watched)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -177,8 +176,7 @@ func TestInformerRelistsWhenExpired(t *testing.T) {
 	}
 }
 
-// What comes from a list is framed, what comes from the watch is not: only that has an
-// order.
+// What comes from a list is framed, what comes from the watch is not: only that has an order.
 func TestInformerFramesLists(t *testing.T) {
 	bubble(t, nil, InformerOptions{}, func(t *testing.T, w *watched) {
 		w.want(t, "default/a=1 other/b=1")
@@ -230,9 +228,8 @@ func TestInformerContinuesAfterBrokenStream(t *testing.T) {
 	})
 }
 
-// The rows 9 and 12 of the fault matrix: an hour without a server costs at most
-// four requests a minute of all informers together, and a minute later
-// everything is caught up.
+// The rows 9 and 12 of the fault matrix: an hour without a server costs at most four requests a minute of all
+// informers together, and a minute later everything is caught up.
 func TestInformersWaitForServer(t *testing.T) {
 	for name, down := range map[string]error{
 		"refused": errRefused,
@@ -330,8 +327,7 @@ func TestInformerPollsWhenWatchIsForbidden(t *testing.T) {
 	})
 }
 
-// Errors of the resource alone are kept and repeated, at most four times a
-// minute once they last.
+// Errors of the resource alone are kept and repeated, at most four times a minute once they last.
 func TestInformerKeepsTrying(t *testing.T) {
 	deny := func(s *shelf) {
 		s.fail = func(*http.Request) (int, map[string]string, string) {

@@ -15,9 +15,8 @@ import (
 // refuse. It returns only errors that the reflector can handle, and waits and tries
 // again on all others: client-go's own retries do not know of the other informers.
 //
-// A watch that has lost events, behind proxies and several servers, looks like a quiet
-// one. So everything is listed again from time to time; objects that have not changed
-// are no change for the handlers.
+// A watch that has lost events, behind proxies and several servers, looks like a quiet one. So everything is
+// listed again from time to time; objects that have not changed are no change for the handlers.
 type listWatch struct {
 	*Informer
 	relist   time.Time // when everything is listed again
@@ -95,8 +94,7 @@ func (l *listWatch) ListWithContext(ctx context.Context, _ metav1.ListOptions) (
 	}
 }
 
-// WatchWithContext implements cache.ListerWatcherWithContext. The watch ends when it is
-// time to list again.
+// WatchWithContext implements cache.ListerWatcherWithContext. The watch ends when it is time to list again.
 func (l *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (w watch.Interface, err error) {
 	o.LabelSelector = l.selector
 	if time.Since(l.opened) >= shortWatch {

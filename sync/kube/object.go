@@ -18,16 +18,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Object is one version of an object in the cache of an Informer. It does not change,
-// and two of them are equal when they are the same version of the same object. Its
-// members are read without decoding it: to read a hundred thousand Objects takes
-// milliseconds, to decode them all would take hundreds of megabytes.
+// Object is one version of an object in the cache of an Informer. It does not change, and two of them are
+// equal when they are the same version of the same object. Its members are read without decoding it: to read
+// a hundred thousand Objects takes milliseconds, to decode them all would take hundreds of megabytes.
 type Object struct{ cached *cached }
 
-// cached is what the store of an Informer holds: an object as the API has sent it,
-// or a compact one. A decoded job takes some thousand bytes; a compact one takes its
-// values at the known paths and a handle of the JSON of the rest, which most jobs of
-// a kind have in common.
+// cached is what the store of an Informer holds: an object as the API has sent it, or a compact one. A
+// decoded job takes some thousand bytes; a compact one takes its values at the known paths and a handle of
+// the JSON of the rest, which most jobs of a kind have in common.
 type cached struct {
 	whole *unstructured.Unstructured // nil when compact
 	// fields holds the key and the JSON of the scalar at each known path, or nothing,
@@ -103,8 +101,7 @@ func (o Object) Number(p Path) int64 {
 // Bool returns the boolean at a path, false when there is none.
 func (o Object) Bool(p Path) bool { return o.at(p) == "true" }
 
-// Unstructured decodes the object. The result must not be changed: it may be the one
-// in the cache.
+// Unstructured decodes the object. The result must not be changed: it may be the one in the cache.
 func (o Object) Unstructured() *unstructured.Unstructured {
 	switch {
 	case o.cached == nil:
@@ -186,8 +183,7 @@ func (c *cached) restore(u *unstructured.Unstructured) *unstructured.Unstructure
 	return u
 }
 
-// scalarOf returns a scalar as JSON, "" for any other value. It keeps the type of
-// numbers.
+// scalarOf returns a scalar as JSON, "" for any other value. It keeps the type of numbers.
 func scalarOf(v any) string {
 	switch v.(type) {
 	case string, bool, int64, float64:
@@ -265,10 +261,8 @@ func objectKey(namespace, name string) string {
 }
 
 func splitKey(key string) (namespace, name string) {
-	if namespace, name, ok := strings.Cut(key, "/"); ok {
-		return namespace, name
-	}
-	return "", key
+	i := strings.IndexByte(key, '/')
+	return key[:max(i, 0)], key[i+1:]
 }
 
 // client-go reads nothing of the objects in a list.

@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// A dead peer has to be found within 60 s, because a silent watch looks like a
-// quiet server. HTTP/2 connections are pinged; HTTP/1.1 connections have TCP
-// keep-alives. Both take 45 s at most.
+// A dead peer has to be found within 60 s, because a silent watch looks like a quiet server. HTTP/2
+// connections are pinged; HTTP/1.1 connections have TCP keep-alives. Both take 45 s at most.
 const (
 	pingAfter     = 30 * time.Second // of silence on an HTTP/2 connection
 	pingTimeout   = 15 * time.Second

@@ -54,8 +54,7 @@ func (c *deadConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A connection that is half open is found within 60 s by pings, though a watch
-// on it has no deadline.
+// A connection that is half open is found within 60 s by pings, though a watch on it has no deadline.
 func TestHalfOpenConnectionIsFound(t *testing.T) {
 	ca := newAuthority(t)
 	cert, key := ca.issue(t, "server")

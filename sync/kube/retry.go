@@ -14,10 +14,9 @@ const (
 	retryLast     = 5 * time.Second
 )
 
-// Retry calls fn until it succeeds, up to 8 times, and returns its last error.
-// It tries again when Retryable says so, and then waits as long as the server
-// asked for, if it did. It returns at once when ctx ends or would end before the
-// next attempt. fn must be harmless when done twice.
+// Retry calls fn until it succeeds, up to 8 times, and returns its last error. It tries again when Retryable
+// says so, and then waits as long as the server asked for, if it did. It returns at once when ctx ends or
+// would end before the next attempt. fn must be harmless when done twice.
 func Retry(ctx context.Context, fn func(ctx context.Context) error) error {
 	return retryWhile(ctx, Retryable, fn)
 }
@@ -44,13 +43,10 @@ func retryWhile(ctx context.Context, again func(error) bool, fn func(ctx context
 	}
 }
 
-// sleep waits for d and up to a tenth more. It returns the cause of ctx when that ends
-// first.
+// sleep waits for d and up to a tenth more. It returns the cause of ctx when that ends first.
 func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d + rand.N(d/10+1))
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d + rand.N(d/10+1)):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

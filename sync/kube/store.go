@@ -7,14 +7,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Handler receives the changes of an Informer, in order, one at a time, from the
-// goroutine that reads the watch. Functions may be nil. They must be quick and must not
-// call AddHandler.
+// Handler receives the changes of an Informer, in order, one at a time, from the goroutine that reads the
+// watch. Functions may be nil. They must be quick and must not call AddHandler.
 type Handler struct {
 	Add    func(obj Object)
 	Update func(old, new Object)
-	// Delete may receive an older version than the last one, when the deletion
-	// itself was not seen.
+	// Delete may receive an older version than the last one, when the deletion itself was not seen.
 	Delete func(obj Object)
 	// Any is called at every change, before the others.
 	Any func()
@@ -23,24 +21,25 @@ type Handler struct {
 	Listing func(on bool)
 }
 
-// complete sets the functions that are nil.
-func (h Handler) complete() Handler {
-	if h.Add == nil {
-		h.Add = func(Object) {}
+// changed calls the functions of one change; the object is new without old and gone without o.
+func (h Handler) changed(old, o Object) {
+	if h.Any != nil {
+		h.Any()
 	}
-	if h.Update == nil {
-		h.Update = func(Object, Object) {}
+	switch {
+	case old.cached == nil && h.Add != nil:
+		h.Add(o)
+	case o.cached == nil && h.Delete != nil:
+		h.Delete(old)
+	case old.cached != nil && o.cached != nil && h.Update != nil:
+		h.Update(old, o)
 	}
-	if h.Delete == nil {
-		h.Delete = func(Object) {}
+}
+
+func (h Handler) listing(on bool) {
+	if h.Listing != nil {
+		h.Listing(on)
 	}
-	if h.Any == nil {
-		h.Any = func() {}
-	}
-	if h.Listing == nil {
-		h.Listing = func(bool) {}
-	}
-	return h
 }
 
 // store is the ReflectorStore of an Informer: the objects, and the handlers of their
@@ -93,13 +92,11 @@ func (s *store) cached(u *unstructured.Unstructured) *cached {
 func (s *store) addHandler(h Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h = h.complete()
-	h.Listing(true)
+	h.listing(true)
 	for _, o := range s.list() {
-		h.Any()
-		h.Add(o)
+		h.changed(Object{}, o)
 	}
-	h.Listing(false)
+	h.listing(false)
 	s.handlers = append(s.handlers, h)
 }
 
@@ -125,12 +122,7 @@ func (s *store) set(c *cached) {
 	}
 	s.objects.Update(o.Key(), c)
 	for _, h := range s.handlers {
-		h.Any()
-		if had {
-			h.Update(old, o)
-		} else {
-			h.Add(o)
-		}
+		h.changed(old, o)
 	}
 }
 
@@ -151,8 +143,7 @@ func (s *store) remove(last Object) {
 	}
 	s.objects.Delete(last.Key())
 	for _, h := range s.handlers {
-		h.Any()
-		h.Delete(last)
+		h.changed(last, Object{})
 	}
 }
 
@@ -161,7 +152,7 @@ func (s *store) Replace(list []any, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.handlers {
-		h.Listing(true)
+		h.listing(true)
 	}
 	listed := make(map[string]bool, len(list))
 	for _, obj := range list {
@@ -175,7 +166,7 @@ func (s *store) Replace(list []any, _ string) error {
 		}
 	}
 	for _, h := range s.handlers {
-		h.Listing(false)
+		h.listing(false)
 	}
 	select {
 	case <-s.synced:

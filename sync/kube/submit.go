@@ -14,11 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Submit queues a job of a Repository and returns it. spec is the job's own, with
-// its action and without the repository. It goes through the Repository's own
-// route, which names the job so that a repeat is refused (see apierrors.IsAlreadyExists).
-// A plain Kubernetes API has no such route, and the route takes neither annotations
-// nor jobs for pull requests: then the job is made directly, under the same name.
+// Submit queues a job of a Repository and returns it. spec is the job's own, with its action and without the
+// repository. It goes through the Repository's own route, which names the job so that a repeat is refused
+// (see apierrors.IsAlreadyExists). A plain Kubernetes API has no such route, and the route takes neither
+// annotations nor jobs for pull requests: then the job is made directly, under the same name.
 func (c *Client) Submit(ctx context.Context, namespace, repository string, spec map[string]any,
 	notes map[string]string) (*unstructured.Unstructured, error) {
 	action, _ := spec["action"].(string)

@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// material is one PEM text of the TLS configuration, from a file or, with a
-// kubeconfig, from memory.
+// material is one PEM text of the TLS configuration, from a file or, with a kubeconfig, from memory.
 type material struct {
 	name string // of the flag, for errors
 	path string
@@ -50,11 +49,14 @@ func (f tlsFiles) paths() []string {
 func (f tlsFiles) config() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.serverName, InsecureSkipVerify: f.insecure}
 	if f.ca.given() {
-		pool, err := f.pool()
+		data, err := f.ca.read()
 		if err != nil {
 			return nil, err
 		}
-		cfg.RootCAs = pool
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(data) {
+			return nil, flagErrorf(f.ca.name, "%sholds no certificate in PEM form", f.ca.place())
+		}
 	}
 	switch {
 	case f.cert.given() && f.key.given():
@@ -77,18 +79,6 @@ func (f tlsFiles) config() (*tls.Config, error) {
 		}
 	}
 	return cfg, nil
-}
-
-func (f tlsFiles) pool() (*x509.CertPool, error) {
-	data, err := f.ca.read()
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(data) {
-		return nil, flagErrorf(f.ca.name, "%sholds no certificate in PEM form", f.ca.place())
-	}
-	return pool, nil
 }
 
 func (f tlsFiles) pair() (*tls.Certificate, error) {
@@ -140,11 +130,9 @@ func (t *target) checkTLS(c Config) error {
 // Unset, --tls-insecure holds for loopback hosts without a CA only.
 func (t *target) filesFor(host *url.URL) tlsFiles {
 	f := t.files
-	switch {
-	case t.insecure != nil:
+	f.insecure = !f.ca.given() && loopback(host.Hostname())
+	if t.insecure != nil {
 		f.insecure = *t.insecure
-	default:
-		f.insecure = !f.ca.given() && loopback(host.Hostname())
 	}
 	if host != t.base {
 		f.serverName = ""

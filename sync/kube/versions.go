@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"limpet/sync/text"
@@ -44,11 +45,10 @@ func ObjectVersionOf(u *unstructured.Unstructured) ObjectVersion {
 
 func versionText(uid, resource string) string { return uid + " " + resource }
 
-// WatchVersions watches the versions of the objects of a namespace, or of the one of that
-// name, and keeps nothing. It calls see for the existing ones, then whole, when the server
-// marks the end of these, and then see for every change. It returns nil when the stream
-// has ended, every 10 to 20 minutes, and otherwise an error. Objects may change between
-// two streams, so each begins with all of them.
+// WatchVersions watches the versions of the objects of a namespace, or of the one of that name, and keeps
+// nothing. It calls see for the existing ones, then whole, when the server marks the end of these, and then
+// see for every change. It returns nil when the stream has ended, every 10 to 20 minutes, and otherwise an
+// error. Objects may change between two streams, so each begins with all of them.
 func (c *Client) WatchVersions(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, see func(ObjectVersion),
 	whole func()) error {
 	lasts, initial := int64((versionsFor+rand.N(versionsFor))/time.Second), true
@@ -112,10 +112,6 @@ func isRefusal(err error) bool {
 	if status == nil || isExpired(err) {
 		return false
 	}
-	switch status.Code {
-	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
-		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusNotImplemented:
-		return true
-	}
-	return false
+	return slices.Contains([]int32{http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
+		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity, http.StatusNotImplemented}, status.Code)
 }

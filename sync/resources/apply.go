@@ -65,17 +65,14 @@ type Apply struct {
 	Reader    Reader
 	Recorder  Recorder
 	Namespace string
-	// Parallel is how many files are written or deleted at a time; 0 means
-	// DefaultParallel. ItemTimeout bounds the calls for one change; 0 means
-	// DefaultItemTimeout.
+	// Parallel is how many files are written or deleted at a time; 0 means DefaultParallel. ItemTimeout
+	// bounds the calls for one change; 0 means DefaultItemTimeout.
 	Parallel    int
 	ItemTimeout time.Duration
-	// MaxResources is the quota of the repository; 0 means none. Count is what
-	// it has before the plan.
+	// MaxResources is the quota of the repository; 0 means none. Count is what it has before the plan.
 	MaxResources, Count int64
-	// Phase, when set, receives the duration of each phase. The names are Grafana's:
-	// file_deletions, folder_deletions, folder_creations, file_creations,
-	// old_folder_cleanup.
+	// Phase, when set, receives the duration of each phase. The names are Grafana's: file_deletions,
+	// folder_deletions, folder_creations, file_creations, old_folder_cleanup.
 	Phase func(name string, took time.Duration)
 }
 
@@ -100,10 +97,9 @@ type run struct {
 	fatal    error // a fault that leaves nothing to build on
 }
 
-// Run carries out p. Faults of single changes are recorded and the rest goes on;
-// the error is the reason to stop: too many errors, or the cause of ctx. All
-// that was begun has ended when Run returns. Whatever was done may be done
-// again: a second run changes nothing that the first one has made right.
+// Run carries out p. Faults of single changes are recorded and the rest goes on; the error is the reason to
+// stop: too many errors, or the cause of ctx. All that was begun has ended when Run returns. Whatever was
+// done may be done again: a second run changes nothing that the first one has made right.
 func (a Apply) Run(ctx context.Context, p *Plan) (Tally, error) {
 	a.Parallel, a.ItemTimeout = cmp.Or(a.Parallel, DefaultParallel), cmp.Or(a.ItemTimeout, DefaultItemTimeout)
 	r := &run{Apply: a, plan: p, room: a.MaxResources - a.Count,
@@ -206,13 +202,9 @@ func (r *run) record(ctx, item context.Context, c *Change, id Identity, done Act
 		r.stopFor(err)
 		return
 	}
-	res := Result{Action: done, Group: id.Group, Kind: id.Kind, Name: id.Name, Path: c.Path, PreviousPath: c.From}
-	switch {
-	case err == nil:
-	case IsWarning(err):
-		res.Warning = err
-	default:
-		res.Err = err
+	res := Result{Action: done, Group: id.Group, Kind: id.Kind, Name: id.Name, Path: c.Path, PreviousPath: c.From, Err: err}
+	if err != nil && IsWarning(err) {
+		res.Warning, res.Err = err, nil
 	}
 	// A new file that fails leaves nothing behind in any folder.
 	if err != nil && c.Action != Ignored && c.Action != Created {
@@ -315,8 +307,7 @@ func (r *run) deleteFolder(ctx context.Context, c *Change) {
 	r.record(ctx, item, c, id, done, err)
 }
 
-// sweep deletes what files had before they named another object, unless another
-// file has taken it over.
+// sweep deletes what files had before they named another object, unless another file has taken it over.
 func (r *run) sweep(ctx context.Context) error {
 	var changes []Change
 	for _, c := range r.plan.WriteFiles {

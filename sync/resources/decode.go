@@ -18,14 +18,12 @@ import (
 const (
 	// MaxFile bounds what is read at all. White space may be most of it.
 	MaxFile = 4 << 20
-	// MaxYAML bounds YAML files, which cost about 200 bytes of memory for each
-	// byte in the worst case.
+	// MaxYAML bounds YAML files, which cost about 200 bytes of memory for each byte in the worst case.
 	MaxYAML = 1 << 20
 	// MaxObject bounds the compact form. Source: the request limit of etcd, the
 	// smallest of the stores behind Kubernetes-style servers, less its envelope.
 	MaxObject = 3<<19 - 16<<10
-	// maxDepth bounds nesting. Dashboards with rows, panels and transformations
-	// stay below 40.
+	// maxDepth bounds nesting. Dashboards with rows, panels and transformations stay below 40.
 	maxDepth = 200
 )
 
@@ -41,9 +39,8 @@ func (e *TooLargeError) Error() string {
 
 var utf8BOM = []byte("\xef\xbb\xbf")
 
-// decode returns the one object of the file at path p as compact JSON of at most
-// MaxObject bytes. A .json file has to be JSON. The error says what is wrong
-// and where.
+// decode returns the one object of the file at path p as compact JSON of at most MaxObject bytes. A .json
+// file has to be JSON. The error says what is wrong and where.
 func decode(p string, data []byte) ([]byte, error) {
 	if len(data) > MaxFile {
 		return nil, &TooLargeError{What: "the file", Size: int64(len(data)), Limit: MaxFile}
@@ -128,8 +125,7 @@ type field struct {
 	value json.RawMessage
 }
 
-// fieldsOf returns the members of a valid JSON object, in order. Anything but an
-// object has none.
+// fieldsOf returns the members of a valid JSON object, in order. Anything but an object has none.
 func fieldsOf(object json.RawMessage) []field {
 	dec := json.NewDecoder(bytes.NewReader(object))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {

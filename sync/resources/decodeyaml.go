@@ -18,9 +18,8 @@ import (
 // yamlGate lets two YAML files be decoded at a time, which bounds their memory.
 var yamlGate = make(chan struct{}, 2)
 
-// decodeYAML returns the one document of data as compact JSON. Aliases share
-// memory while they are decoded; what they expand to is counted as it is
-// written, so a bomb ends at MaxObject bytes.
+// decodeYAML returns the one document of data as compact JSON. Aliases share memory while they are decoded;
+// what they expand to is counted as it is written, so a bomb ends at MaxObject bytes.
 func decodeYAML(data []byte) ([]byte, error) {
 	if len(data) > MaxYAML {
 		return nil, &TooLargeError{What: "the YAML file", Size: int64(len(data)), Limit: MaxYAML}

@@ -102,9 +102,6 @@ func IsWarning(err error) bool {
 	if !errors.As(err, &status) {
 		return false
 	}
-	switch status.Status().Code {
-	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
-		return true
-	}
-	return false
+	code := status.Status().Code
+	return code == http.StatusBadRequest || code == http.StatusUnprocessableEntity || code == http.StatusRequestEntityTooLarge
 }

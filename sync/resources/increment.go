@@ -8,9 +8,8 @@ import (
 	"limpet/sync/api/repopath"
 )
 
-// FileChange is one difference between two commits, with what its blobs are
-// about: the identity of the object at the old path or blob, where it could be
-// read.
+// FileChange is one difference between two commits, with what its blobs are about: the identity of the object
+// at the old path or blob, where it could be read.
 type FileChange struct {
 	Action   Action // Created, Updated, Deleted or Renamed
 	Path     string
@@ -41,10 +40,9 @@ func isResource(path string) bool {
 	return repopath.IsResourceFile(path) && !repopath.IsFolderFile(path) && repopath.CheckPath(path) == nil
 }
 
-// Increment plans the way from one commit to the next. tree is the new one,
-// folders are those that the repository has on the server, metas is as for
-// Full. What did not change between the commits is not looked at, except the
-// folders and the files directly in a folder that gets another uid.
+// Increment plans the way from one commit to the next. tree is the new one, folders are those that the
+// repository has on the server, metas is as for Full. What did not change between the commits is not looked
+// at, except the folders and the files directly in a folder that gets another uid.
 func Increment(target Target, tree Tree, folders []Item, metas map[string]FolderMeta, changes []FileChange) *Plan {
 	p := newPlan(target, tree, folders, metas)
 	touched := map[string]bool{}
@@ -87,14 +85,12 @@ func (p *Plan) change(c FileChange) {
 	}
 }
 
-// keepFile stands for a directory that is empty, as FolderFile stands for one
-// that has a folder of its own.
+// keepFile stands for a directory that is empty, as FolderFile stands for one that has a folder of its own.
 const keepFile = ".keep"
 
-// LostMarker finds, among deleted files, a marker whose directory has no other
-// deleted file. Such a list does not show whether the directory is deleted too. It
-// returns the first by name, "" for the root. Source: Grafana's policy for
-// incremental syncs.
+// LostMarker finds, among deleted files, a marker whose directory has no other deleted file. Such a list does
+// not show whether the directory is deleted too. It returns the first by name, "" for the root. Source:
+// Grafana's policy for incremental syncs.
 func LostMarker(gone []string) (dir string, is bool) {
 	marked, others := map[string]bool{}, map[string]bool{}
 	for _, path := range gone {

@@ -117,8 +117,7 @@ func (l *Live) Item(group, resource string) Item {
 	return i.normal()
 }
 
-// live returns the part of an object that an update needs, nil when the list lacks
-// it.
+// live returns the part of an object that an update needs, nil when the list lacks it.
 func (i Item) live() *Live {
 	if i.UID == "" || i.ResourceVersion == "" {
 		return nil
@@ -148,10 +147,9 @@ func ParseManaged(data []byte) ([]Item, error) {
 	return items, nil
 }
 
-// Leaving splits what a repository manages into objects and folders, with the
-// folders deepest first: in that order everything can be deleted. The other way
-// round, folders from the top and then objects, is the order in which they are
-// released. Source: Grafana's orphan clean-up.
+// Leaving splits what a repository manages into objects and folders, with the folders deepest first: in that
+// order everything can be deleted. The other way round, folders from the top and then objects, is the order
+// in which they are released. Source: Grafana's orphan clean-up.
 func Leaving(items []Item) (objects, folders []Item) {
 	for _, item := range items {
 		if item.IsFolder() {
@@ -167,8 +165,7 @@ func Leaving(items []Item) (objects, folders []Item) {
 // managedByRepo is the manager kind of objects that belong to a Repository.
 const managedByRepo = "repo"
 
-// OwnershipError reports that an object has another manager. It is a warning:
-// the object is left alone.
+// OwnershipError reports that an object has another manager. It is a warning: the object is left alone.
 type OwnershipError struct {
 	Object     Identity
 	Repository string // that wanted to write it
@@ -187,9 +184,8 @@ func Manages(repository string, annotations map[string]string) bool {
 	return annotations[api.AnnoManagedBy] == managedByRepo && annotations[api.AnnoManagerID] == repository
 }
 
-// CheckOwner returns nil when repository may write the object with these
-// annotations: it is the manager, or there is one that allows edits. Otherwise
-// it returns an *OwnershipError.
+// CheckOwner returns nil when repository may write the object with these annotations: it is the manager, or
+// there is one that allows edits. Otherwise it returns an *OwnershipError.
 func CheckOwner(repository string, id Identity, annotations map[string]string) error {
 	managed := annotations[api.AnnoManagedBy] != "" || annotations[api.AnnoManagerID] != ""
 	if managed && annotations[api.AnnoManagerAllowsEdits] == "true" {

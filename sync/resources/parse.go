@@ -22,8 +22,7 @@ type File struct {
 	Known string
 }
 
-// ParseError reports why a file is no resource. It is a warning: the file is left
-// out and the rest goes on.
+// ParseError reports why a file is no resource. It is a warning: the file is left out and the rest goes on.
 type ParseError struct {
 	Path string
 	Err  error
@@ -61,9 +60,8 @@ const dashboardKind, folderKind = "Dashboard", "Folder"
 // Grafana; it is the version without a schema.
 const ClassicVersion = "v0alpha1"
 
-// Parse reads the resource in data: an object with apiVersion, kind and
-// metadata in JSON or YAML, or a classic dashboard. Errors are a *ParseError,
-// around a *TooLargeError where a limit was the reason.
+// Parse reads the resource in data: an object with apiVersion, kind and metadata in JSON or YAML, or a
+// classic dashboard. Errors are a *ParseError, around a *TooLargeError where a limit was the reason.
 func Parse(f File, data []byte) (*Object, error) {
 	o, err := parse(f, data)
 	if err != nil {
@@ -159,28 +157,19 @@ func (o *Object) readMetadata(f File, data json.RawMessage) error {
 	if err := json.Unmarshal(data, &o.meta); err != nil {
 		return errors.New("metadata is not an object")
 	}
-	text := func(key string) (string, error) {
+	texts := map[string]string{}
+	for _, key := range []string{"namespace", "generateName", "name"} {
 		s, ok := o.meta[key].(string)
-		if v, there := o.meta[key]; there && v != nil && !ok {
-			return "", fmt.Errorf("metadata.%s is not text", key)
+		if !ok && o.meta[key] != nil {
+			return fmt.Errorf("metadata.%s is not text", key)
 		}
-		return s, nil
+		texts[key] = s
 	}
-	namespace, err := text("namespace")
-	if err != nil {
-		return err
-	}
-	if namespace != "" && namespace != f.Namespace {
+	if namespace := texts["namespace"]; namespace != "" && namespace != f.Namespace {
 		return fmt.Errorf("metadata.namespace is %q, the repository is in %q", namespace, f.Namespace)
 	}
-	generate, err := text("generateName")
-	if err != nil {
-		return err
-	}
-	if o.Name, err = text("name"); err != nil {
-		return err
-	}
-	if o.Name == "" && generate != "" {
+	var generate string
+	if o.Name, generate = texts["name"], texts["generateName"]; o.Name == "" && generate != "" {
 		if o.Name = f.Known; o.Name == "" || !strings.HasPrefix(o.Name, generate) {
 			id := FileID(f.Repository, f.Path)
 			o.Name = generate + strings.Trim(id[max(0, len(id)-minHash):], "-.")

@@ -233,9 +233,8 @@ func TestParseFolderFile(t *testing.T) {
 	}
 }
 
-// FuzzParse checks what must hold for every file: an answer in bounded space,
-// and for each object that is read a body that is JSON, says whose it is and
-// holds nothing that only a server may write.
+// FuzzParse checks what must hold for every file: an answer in bounded space, and for each object that is
+// read a body that is JSON, says whose it is and holds nothing that only a server may write.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		classic, "", "{}", "[]", "\xef\xbb\xbf{}", `{"a":{"a":[{}]}}`, `{"a":"\\\"}"}`, "a: &a [*a]", "a: &x b\nc: *x", "? {a: b}\n: c",

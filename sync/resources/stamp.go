@@ -7,9 +7,8 @@ import (
 	"limpet/sync/api"
 )
 
-// Stamp is what the sync adds to an object: whose it is, where it came from and
-// which folder it is in. On an update it carries the identity of the object
-// that is replaced, so that a write never lands on another one.
+// Stamp is what the sync adds to an object: whose it is, where it came from and which folder it is in. On an
+// update it carries the identity of the object that is replaced, so that a write never lands on another one.
 type Stamp struct {
 	Namespace  string
 	Repository string
@@ -84,8 +83,7 @@ func (o *Object) Body(version string, s Stamp) []byte {
 	return append(body, '}')
 }
 
-// annotations are those that a sync writes. Empty values are left out, as
-// Grafana leaves them out.
+// annotations are those that a sync writes. Empty values are left out, as Grafana leaves them out.
 func (s Stamp) annotations() map[string]string {
 	out := map[string]string{api.AnnoManagedBy: managedByRepo, api.AnnoManagerID: s.Repository}
 	for key, value := range map[string]string{

@@ -16,9 +16,8 @@ import (
 // conflicts is how often a change is tried when the object changes under it.
 const conflicts = 3
 
-// writeFiles writes the files in parallel. Each one is read, then takes its
-// object in the order of the plan, then is written. Files that have to wait for
-// what others turn out to be come in a second round.
+// writeFiles writes the files in parallel. Each one is read, then takes its object in the order of the plan,
+// then is written. Files that have to wait for what others turn out to be come in a second round.
 func (r *run) writeFiles(ctx context.Context) error {
 	round := make([]*Change, len(r.plan.WriteFiles))
 	for i := range r.plan.WriteFiles {
@@ -221,10 +220,9 @@ func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want 
 	return old, nil
 }
 
-// claims decides which file an object belongs to when several name it. A file
-// that does not change keeps its object; a changed one keeps it as long as its
-// new content still names it; among new ones the first of the plan wins. The
-// answer does not depend on which file was read first.
+// claims decides which file an object belongs to when several name it. A file that does not change keeps its
+// object; a changed one keeps it as long as its new content still names it; among new ones the first of the
+// plan wins. The answer does not depend on which file was read first.
 type claims struct {
 	mu       sync.Mutex          // guards all fields
 	owner    map[Identity]string // path that has the object
@@ -255,8 +253,7 @@ func (c *claims) read(path string, id Identity) {
 	c.byPath[path] = id
 }
 
-// unreadable reports that the file at path is about nothing that can be known. It
-// keeps what it had.
+// unreadable reports that the file at path is about nothing that can be known. It keeps what it had.
 func (c *claims) unreadable(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

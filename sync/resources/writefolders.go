@@ -12,8 +12,7 @@ import (
 	"limpet/sync/api/repopath"
 )
 
-// grantDefault asks the server to give a folder at the root the permissions
-// that every new folder there gets.
+// grantDefault asks the server to give a folder at the root the permissions that every new folder there gets.
 const grantDefault = "default"
 
 // writeFolder makes sure of one folder.
@@ -129,8 +128,7 @@ func child(object map[string]any, key string) map[string]any {
 	return c
 }
 
-// set sets key to value, or removes it for "", and reports whether that changed
-// anything.
+// set sets key to value, or removes it for "", and reports whether that changed anything.
 func set(object map[string]any, key, value string) bool {
 	if old, _ := object[key].(string); old == value {
 		return false

@@ -1,9 +1,7 @@
-// Package admission validates the provisioning objects: their fields, their updates,
-// and their relations to each other. It makes no calls. The embedded API, the
-// controllers and the commands use the same rules.
+// Package admission validates the provisioning objects: their fields, their updates, and their relations to
+// each other. It makes no calls. The embedded API, the controllers and the commands use the same rules.
 //
-// An error names a wrong value together with a right one, and never repeats a value
-// that may hold a secret.
+// An error names a wrong value together with a right one, and never repeats a value that may hold a secret.
 package admission
 
 import (
@@ -23,10 +21,9 @@ import (
 	"limpet/sync/api"
 )
 
-// Check checks an object of the provisioning group or a core Secret as the
-// server's admission does. Each error has the path, the bad value and the remedy.
-// old is the stored object that obj replaces, nil for a new one. Of other kinds only
-// the metadata is checked.
+// Check checks an object of the provisioning group or a core Secret as the server's admission does. Each
+// error has the path, the bad value and the remedy. old is the stored object that obj replaces, nil for a new
+// one. Of other kinds only the metadata is checked.
 //
 // An object that is being deleted is not checked: its finalizers must be
 // removable whatever else is wrong with it.
@@ -126,9 +123,8 @@ func CheckSecure(obj, old *unstructured.Unstructured) (errs field.ErrorList) {
 // characters. Source: InlineSecureValue of Grafana's common API.
 const maxSecureValue = 24576
 
-// validateSecure checks the inline secure values. A member carries exactly one
-// of create, name and remove; only the name that is stored already may stand
-// beside another, because patches leave it there.
+// validateSecure checks the inline secure values. A member carries exactly one of create, name and remove;
+// only the name that is stored already may stand beside another, because patches leave it there.
 func validateSecure(secure node, stored map[string]string) {
 	for _, name := range secure.names() {
 		member := secure.object(name)
@@ -155,8 +151,7 @@ func validateSecure(secure node, stored map[string]string) {
 	}
 }
 
-// SecureNames returns the name that each inline secure value of obj has on the
-// server. It is empty for nil.
+// SecureNames returns the name that each inline secure value of obj has on the server. It is empty for nil.
 func SecureNames(obj *unstructured.Unstructured) map[string]string {
 	out := map[string]string{}
 	if obj == nil {

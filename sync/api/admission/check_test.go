@@ -15,8 +15,7 @@ import (
 // pemKey is a private key in form only; nothing signs with it.
 const pemKey = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n-----END PRIVATE KEY-----\n"
 
-// object reads a YAML object of the provisioning group; apiVersion and a name
-// are filled in.
+// object reads a YAML object of the provisioning group; apiVersion and a name are filled in.
 func object(t testing.TB, text string) *unstructured.Unstructured {
 	t.Helper()
 	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1"}}

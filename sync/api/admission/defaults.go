@@ -16,17 +16,15 @@ const (
 	minInterval     = 10
 )
 
-// DefaultFinalizers sets the finalizers that Grafana gives a Repository without any.
-// It is only for servers with a controller that removes them: without one the object
-// could not be deleted.
+// DefaultFinalizers sets the finalizers that Grafana gives a Repository without any. It is only for servers
+// with a controller that removes them: without one the object could not be deleted.
 func DefaultFinalizers(obj *unstructured.Unstructured) {
 	if isRepository(obj) && len(obj.GetFinalizers()) == 0 {
 		obj.SetFinalizers([]string{api.FinalizerRemove, api.FinalizerRemoveJobs, api.FinalizerCleanup})
 	}
 }
 
-// Default sets the defaults of Grafana's admission and of the Kubernetes API in obj,
-// except finalizers.
+// Default sets the defaults of Grafana's admission and of the Kubernetes API in obj, except finalizers.
 func Default(obj *unstructured.Unstructured) {
 	switch gvk := obj.GroupVersionKind(); {
 	case gvk.Group == "" && gvk.Kind == "Secret":

@@ -55,8 +55,7 @@ func validateJob(root node) {
 	}
 }
 
-// validateExported checks the resources of a push or a migrate; none means all that
-// are not managed yet.
+// validateExported checks the resources of a push or a migrate; none means all that are not managed yet.
 func validateExported(options node) {
 	resources := options.objects("resources")
 	if len(resources) > maxJobResources {

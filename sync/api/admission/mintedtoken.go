@@ -8,9 +8,8 @@ import (
 	"limpet/sync/api"
 )
 
-// RemoveMintedToken removes the stored token of a Repository with a Connection when its
-// URL changes: it was minted for the former URL, and a person cannot replace it. A
-// token that is part of the update stays.
+// RemoveMintedToken removes the stored token of a Repository with a Connection when its URL changes: it was
+// minted for the former URL, and a person cannot replace it. A token that is part of the update stays.
 func RemoveMintedToken(obj, old *unstructured.Unstructured) {
 	if old == nil || obj.GetKind() != "Repository" {
 		return

@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// node is one JSON object of a request with the path that leads to it. Reading a
-// member of the wrong type records an error and returns the zero value, so that the
-// rules need no checks of their own.
+// node is one JSON object of a request with the path that leads to it. Reading a member of the wrong type
+// records an error and returns the zero value, so that the rules need no checks of their own.
 type node struct {
 	path *field.Path // nil for the root
 	data map[string]any
@@ -41,32 +40,22 @@ func (n node) names() []string {
 	return slices.Sorted(maps.Keys(n.data))
 }
 
+// read returns a member, the zero value when it is absent or of another type.
+func read[T any](n node, name, want string) T {
+	value, ok := n.data[name].(T)
+	if !ok && n.has(name) {
+		n.typed(name, want)
+	}
+	return value
+}
+
 func (n node) object(name string) node {
-	out := node{path: n.child(name), errs: n.errs}
-	if n.has(name) {
-		var ok bool
-		if out.data, ok = n.data[name].(map[string]any); !ok {
-			n.typed(name, "object")
-		}
-	}
-	return out
+	return node{path: n.child(name), data: read[map[string]any](n, name, "object"), errs: n.errs}
 }
 
-func (n node) text(name string) string {
-	s, ok := n.data[name].(string)
-	if !ok && n.has(name) {
-		n.typed(name, "string")
-	}
-	return s
-}
-
-func (n node) flag(name string) bool {
-	b, ok := n.data[name].(bool)
-	if !ok && n.has(name) {
-		n.typed(name, "boolean")
-	}
-	return b
-}
+func (n node) text(name string) string { return read[string](n, name, "string") }
+func (n node) flag(name string) bool   { return read[bool](n, name, "boolean") }
+func (n node) list(name string) []any  { return read[[]any](n, name, "array") }
 
 func (n node) integer(name string) int64 {
 	switch v := n.data[name].(type) {
@@ -83,18 +72,6 @@ func (n node) integer(name string) int64 {
 	}
 	n.typed(name, "integer")
 	return 0
-}
-
-// list returns the array at name, nil when there is none.
-func (n node) list(name string) []any {
-	if !n.has(name) {
-		return nil
-	}
-	list, ok := n.data[name].([]any)
-	if !ok {
-		n.typed(name, "array")
-	}
-	return list
 }
 
 func (n node) texts(name string) []string {
@@ -135,19 +112,15 @@ func (n node) enum(name string, known []string) (value string, ok bool) {
 }
 
 // check records why a text may not be used; an absent or empty one may.
-func (n node) check(name string, rule func(string) error) {
-	if value := n.text(name); value != "" {
-		if err := rule(value); err != nil {
-			n.invalid(name, err.Error())
-		}
-	}
-}
+func (n node) check(name string, rule func(string) error) { n.checkAs(name, n.data[name], rule) }
 
 // checkHidden is check for a value that may hold a secret, which is not repeated.
-func (n node) checkHidden(name string, rule func(string) error) {
+func (n node) checkHidden(name string, rule func(string) error) { n.checkAs(name, omitted{}, rule) }
+
+func (n node) checkAs(name string, shown any, rule func(string) error) {
 	if value := n.text(name); value != "" {
 		if err := rule(value); err != nil {
-			n.add(field.Invalid(n.child(name), omitted{}, err.Error()))
+			n.add(field.Invalid(n.child(name), shown, err.Error()))
 		}
 	}
 }
@@ -162,16 +135,14 @@ func (n node) typed(name, want string) {
 	}
 }
 
-// required records that a member is absent or empty. One of a wrong type is reported
-// already.
+// required records that a member is absent or empty. One of a wrong type is reported already.
 func (n node) required(name, detail string) {
 	if _, isText := n.data[name].(string); name == "" || isText || !n.has(name) {
 		n.add(field.Required(n.child(name), detail))
 	}
 }
 
-// invalid records a bad value; name "" means the object itself, whose value is not
-// repeated.
+// invalid records a bad value; name "" means the object itself, whose value is not repeated.
 func (n node) invalid(name, detail string) {
 	if name == "" {
 		n.add(field.Invalid(n.path, omitted{}, detail))
@@ -180,6 +151,5 @@ func (n node) invalid(name, detail string) {
 	n.add(field.Invalid(n.child(name), n.data[name], detail))
 }
 
-// omitted stands in an error for a value that may hold a secret: the message
-// goes without one.
+// omitted stands in an error for a value that may hold a secret: the message goes without one.
 type omitted = field.OmitValueType

@@ -9,8 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxSecretData bounds the values of one Secret together, in bytes. Source:
-// Kubernetes' MaxSecretSize.
+// maxSecretData bounds the values of one Secret together, in bytes. Source: Kubernetes' MaxSecretSize.
 const maxSecretData = 1 << 20
 
 // validateSecret applies Kubernetes' rules for a Secret. No value is repeated.

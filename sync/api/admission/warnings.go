@@ -85,8 +85,7 @@ func Warnings(obj *unstructured.Unstructured) []string {
 	return out
 }
 
-// appendUnknown adds a warning for each unknown member. The members are kept: a newer
-// server may know them.
+// appendUnknown adds a warning for each unknown member. The members are kept: a newer server may know them.
 func appendUnknown(out []string, n node, known []string) []string {
 	for _, name := range n.names() {
 		if !slices.Contains(known, name) && !(n.path.String() == "secure" && slices.Contains(auth.Keys(), name)) {

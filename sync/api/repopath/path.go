@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// Paths inside a repository. Every path is relative to spec.path and has no
-// leading slash; the path of a directory ends in one, the root is "". The rule
-// is Grafana's: a name that it would refuse is never written to a server or to
-// a disk, wherever the tree came from.
+// Paths inside a repository. Every path is relative to spec.path and has no leading slash; the path of a
+// directory ends in one, the root is "". The rule is Grafana's: a name that it would refuse is never written
+// to a server or to a disk, wherever the tree came from.
 
 // Limits of the path rule. Source: Grafana's safepath and filepath packages.
 const (
@@ -22,8 +21,7 @@ const (
 // a title. It is not a resource of its own.
 const FolderFile = "_folder.json"
 
-// PathError says why a path is not allowed. It is a warning: the file is left
-// out and the rest goes on.
+// PathError says why a path is not allowed. It is a warning: the file is left out and the rest goes on.
 type PathError struct {
 	Path   string
 	Reason string
@@ -110,8 +108,7 @@ func AsDir(p string) string {
 	return p + "/"
 }
 
-// Parent returns the directory that holds p, with a trailing slash, or "" when
-// that is the root.
+// Parent returns the directory that holds p, with a trailing slash, or "" when that is the root.
 func Parent(p string) string {
 	p = strings.TrimSuffix(p, "/")
 	i := strings.LastIndexByte(p, '/')
@@ -136,9 +133,8 @@ func Ancestors(p string) []string {
 	return dirs
 }
 
-// SafeDir returns the longest directory above p, or p itself, that passes the
-// path rule. Grafana makes that folder even when the file in it is not one that
-// it can read.
+// SafeDir returns the longest directory above p, or p itself, that passes the path rule. Grafana makes that
+// folder even when the file in it is not one that it can read.
 func SafeDir(p string) string {
 	safe := ""
 	for _, dir := range Ancestors(p) {

@@ -13,8 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// The real machinery is the one that is right: a failure here is a fault of
-// the contract.
+// The real machinery is the one that is right: a failure here is a fault of the contract.
 func TestRealMachinery(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T) target {

@@ -82,9 +82,8 @@ func New(client *kube.Client, dir string, log *slog.Logger) (*Applier, error) {
 	return &Applier{client: client, dir: dir, log: log, interval: pollInterval, lookup: os.LookupEnv, files: map[string]*file{}}, nil
 }
 
-// Run applies the directory at once and after each change until ctx ends, and
-// then returns nil. Faults of files are logged once each and do not end it. It
-// may be called once.
+// Run applies the directory at once and after each change until ctx ends, and then returns nil. Faults of
+// files are logged once each and do not end it. It may be called once.
 func (a *Applier) Run(ctx context.Context) error {
 	tick := time.NewTicker(a.interval)
 	defer tick.Stop()
@@ -138,8 +137,7 @@ type result struct {
 	warnings []string // of files that are new or changed
 }
 
-// runOnce does one pass: it polls every file and applies those that have changed
-// since the last one.
+// runOnce does one pass: it polls every file and applies those that have changed since the last one.
 func (a *Applier) runOnce(ctx context.Context) (r result) {
 	names, err := a.poll(&r)
 	if err != nil {
@@ -263,8 +261,7 @@ func (a *Applier) prune(ctx context.Context, declared map[key]string, r *result)
 	}
 }
 
-// delete deletes an object unless its annotation has been removed, by which a user
-// keeps it.
+// delete deletes an object unless its annotation has been removed, by which a user keeps it.
 func (a *Applier) delete(ctx context.Context, k key) error {
 	i := slices.IndexFunc(api.Kinds, func(known api.Kind) bool { return known.Group == k.group && known.Plural == k.plural })
 	objects := a.client.Resource(resource(api.Kinds[i], api.Kinds[i].Versions[0])).Namespace(k.namespace)

@@ -242,8 +242,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestClashIsRetried: a file that another stood in the way of is applied
-// when that changes.
+// TestClashIsRetried: a file that another stood in the way of is applied when that changes.
 func TestClashIsRetried(t *testing.T) {
 	t.Parallel()
 	s := newRig(t)
@@ -320,8 +319,7 @@ func TestFilesAreWatched(t *testing.T) {
 	}
 }
 
-// TestMissingMount: an empty directory at the start deletes nothing,
-// one that becomes empty does.
+// TestMissingMount: an empty directory at the start deletes nothing, one that becomes empty does.
 func TestMissingMount(t *testing.T) {
 	t.Parallel()
 	s := newRig(t)

@@ -16,9 +16,8 @@ import (
 //	$__file{PATH}           the text of a file, without blanks at its ends
 //	$${ $$__env{ $$__file{  the same without the first $, not expanded
 //
-// They are expanded in values, not in names of members, and not in dashboards
-// and folders, where ${...} is Grafana's own syntax. Expanded text is not
-// expanded again.
+// They are expanded in values, not in names of members, and not in dashboards and folders, where ${...} is
+// Grafana's own syntax. Expanded text is not expanded again.
 
 // expander expands references by an environment and a base directory.
 type expander struct {

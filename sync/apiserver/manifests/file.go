@@ -21,8 +21,7 @@ import (
 	"limpet/sync/api"
 )
 
-// A manifest file holds YAML (or JSON) documents, one object each, or Lists of
-// objects.
+// A manifest file holds YAML (or JSON) documents, one object each, or Lists of objects.
 
 // maxFile bounds a manifest file, and each file that it refers to, in bytes.
 const maxFile = 4 << 20
@@ -84,8 +83,7 @@ func readInto(sum hash.Hash, path string) ([]byte, error) {
 	return data, err
 }
 
-// declare adds the objects of a file to declared. It returns an error for an object
-// that is declared already.
+// declare adds the objects of a file to declared. It returns an error for an object that is declared already.
 func (f *file) declare(declared map[key]string) error {
 	for _, o := range f.objects {
 		if first, taken := declared[o.key()]; taken {

@@ -6,18 +6,17 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// ExchangePath is the path of the token exchange, as in the README of Grafana's
-// controller.
+// ExchangePath is the path of the token exchange, as in the README of Grafana's controller.
 const ExchangePath = "/sign/access-token"
 
 const (
@@ -56,13 +55,9 @@ type exchangeRequest struct {
 }
 
 type exchangeAnswer struct {
-	Data   *exchangeData `json:"data,omitempty"`
-	Status string        `json:"status"`
-	Error  string        `json:"error,omitempty"`
-}
-
-type exchangeData struct {
-	Token string `json:"token"`
+	Data   map[string]string `json:"data,omitempty"` // the token
+	Status string            `json:"status"`
+	Error  string            `json:"error,omitempty"`
 }
 
 // ServeHTTP implements http.Handler.
@@ -95,7 +90,7 @@ func (e *Exchange) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	e.log.Debug("exchanged token",
 		"namespace", claims.Namespace, "audiences", strings.Join(claims.Audience, ","), "client", req.RemoteAddr)
-	e.answer(w, http.StatusOK, exchangeAnswer{Data: &exchangeData{Token: token}, Status: "success"})
+	e.answer(w, http.StatusOK, exchangeAnswer{Data: map[string]string{"token": token}, Status: "success"})
 }
 
 // claims returns the claims of the requested token.
@@ -112,14 +107,12 @@ func (e *Exchange) claims(req *http.Request) (Claims, error) {
 	case body.Namespace == "":
 		return Claims{}, errors.New(`namespace is missing; "*" means all`)
 	case len(body.Audiences) == 0 || len(body.Audiences) > maxAudiences:
-		return Claims{}, errors.New("audiences must name between 1 and " + strconv.Itoa(maxAudiences) + " API groups")
+		return Claims{}, fmt.Errorf("audiences must name between 1 and %d API groups", maxAudiences)
+	case body.ExpiresIn != nil && *body.ExpiresIn <= 0:
+		return Claims{}, errors.New("expiresIn must be a positive number of seconds")
 	}
-	now := e.now()
-	lifetime := tokenLifetime
+	now, lifetime := e.now(), tokenLifetime
 	if body.ExpiresIn != nil {
-		if *body.ExpiresIn <= 0 {
-			return Claims{}, errors.New("expiresIn must be a positive number of seconds")
-		}
 		lifetime = time.Duration(min(*body.ExpiresIn, int64(maxTokenLifetime/time.Second))) * time.Second
 	}
 	return Claims{

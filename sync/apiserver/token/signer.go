@@ -119,8 +119,7 @@ var (
 	errFuture   = errors.New("token was issued in the future")
 )
 
-// Verify reads a token that this Signer made and that is valid at now. Its
-// errors never repeat the token.
+// Verify reads a token that this Signer made and that is valid at now. Its errors never repeat the token.
 func (s *Signer) Verify(token string, now time.Time) (Claims, error) {
 	var c Claims
 	if len(token) > maxTokenSize {

@@ -67,7 +67,7 @@ func TestExchange(t *testing.T) {
 	if got := rec.Header().Get("Content-Type"); got != "application/json" {
 		t.Errorf("Content-Type = %q", got)
 	}
-	claims, err := e.signer.Verify(answer.Data.Token, testNow)
+	claims, err := e.signer.Verify(answer.Data["token"], testNow)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestExchangeLifetime(t *testing.T) {
 	e := newTestExchange(t)
 	for seconds, want := range map[int]int64{1: 1, 60: 60, 3600: 3600, 86400: 3600} {
 		rec := exchange(e, fmt.Sprintf(`{"namespace":"default","audiences":["a"],"expiresIn":%d}`, seconds), nil)
-		claims, err := e.signer.Verify(readExchange(t, rec).Data.Token, testNow)
+		claims, err := e.signer.Verify(readExchange(t, rec).Data["token"], testNow)
 		if err != nil || claims.ExpiresAt.Sub(claims.IssuedAt.Time) != time.Duration(want)*time.Second {
 			t.Errorf("expiresIn %d: %+v %v, want %d s", seconds, claims, err, want)
 		}
@@ -287,8 +287,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// FuzzVerify: no text is a valid token but one that the signer made, and none
-// makes the parser fall over.
+// FuzzVerify: no text is a valid token but one that the signer made, and none makes the parser fall over.
 func FuzzVerify(f *testing.F) {
 	signer := newTestSigner(f)
 	good := mustSign(f, signer, testClaims())
