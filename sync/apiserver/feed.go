@@ -32,18 +32,7 @@ const (
 	freshTimeout = 3 * time.Second
 )
 
-// Types of events.
-const (
-	added    = state.EventAdded
-	modified = state.EventModified
-	deleted  = state.EventDeleted
-)
-
-// event is one committed change. The object of a deletion is its last state at the
-// revision of the deletion; Previous is that state as it was stored.
-type event = state.ObjectEvent
-
-func sizeOf(e event) int {
+func sizeOf(e state.ObjectEvent) int {
 	return len(e.Object.Data) + len(e.Previous) + len(e.Object.Key.Namespace) + len(e.Object.Key.Name) + 96
 }
 
@@ -56,9 +45,10 @@ type feed struct {
 	moved     chan struct{} // closed when reached grows
 }
 
-// window is the newest events of one resource, the oldest first.
+// window is the newest events of one resource, the oldest first. The object of a deletion is its last state
+// at the revision of the deletion; Previous is that state as it was stored.
 type window struct {
-	events []event
+	events []state.ObjectEvent
 	bytes  int    // sum of their sizes
 	floor  uint64 // all changes after this revision are held
 }
@@ -82,7 +72,7 @@ func (f *feed) publish(changes []state.ObjectEvent) {
 		if w == nil {
 			continue // a resource of an older version of this program
 		}
-		if c.Type == deleted {
+		if c.Type == state.EventDeleted {
 			c.Previous, c.Object.Data = c.Object.Data, atRevision(c.Object.Data, c.Object.Revision)
 		}
 		w.events = append(w.events, c)
@@ -137,13 +127,13 @@ func (f *feed) wait(ctx context.Context, revision uint64) error {
 
 // next returns the events of a resource after a revision. They are all up to reached, and
 // moved is closed at the next commit. The error is the 410 of a revision before the window.
-func (f *feed) next(resource string, after uint64) (events []event, reached uint64, moved <-chan struct{}, err error) {
+func (f *feed) next(resource string, after uint64) (events []state.ObjectEvent, reached uint64, moved <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	w := f.resources[resource]
 	if after < w.floor {
 		return nil, 0, nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", after, w.floor))
 	}
-	from, _ := slices.BinarySearchFunc(w.events, after+1, func(e event, r uint64) int { return cmp.Compare(e.Object.Revision, r) })
+	from, _ := slices.BinarySearchFunc(w.events, after+1, func(e state.ObjectEvent, r uint64) int { return cmp.Compare(e.Object.Revision, r) })
 	return slices.Clone(w.events[from:]), f.reached, f.moved, nil
 }

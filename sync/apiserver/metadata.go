@@ -99,7 +99,12 @@ func onlyStatus(k api.Kind, obj, old *unstructured.Unstructured) {
 	out := old.DeepCopy()
 	moveMember(out, obj, "status")
 	out.SetManagedFields(obj.GetManagedFields())
-	addStatusValues(out, statusValues(k, obj))
+	if values := statusValues(k, obj); len(values) > 0 {
+		secure := map[string]any{}
+		maps.Copy(secure, asMap(out.Object["secure"]))
+		maps.Copy(secure, values)
+		out.Object["secure"] = secure
+	}
 	*obj = *out
 }
 

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
 
@@ -352,19 +351,6 @@ func statusValues(k api.Kind, obj *unstructured.Unstructured) map[string]any {
 		}
 	}
 	return out
-}
-
-// addStatusValues adds them to the stored ones.
-func addStatusValues(obj *unstructured.Unstructured, values map[string]any) {
-	if len(values) > 0 {
-		secure := maps.Clone(values)
-		for name, value := range asMap(obj.Object["secure"]) {
-			if _, given := secure[name]; !given {
-				secure[name] = value
-			}
-		}
-		obj.Object["secure"] = secure
-	}
 }
 
 // admitStatusValues validates and seals them.

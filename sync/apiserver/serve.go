@@ -3,8 +3,6 @@ package apiserver
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -20,6 +18,7 @@ import (
 	"time"
 
 	"limpet/state/atomicfile"
+	"limpet/sync/apiserver/token"
 	"limpet/sync/auth"
 	"limpet/sync/kube"
 )
@@ -127,7 +126,7 @@ func usableCertificate(certFile, keyFile string, hosts []string, now time.Time) 
 }
 
 func makeCertificate(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, keyPEM, err := token.NewKey()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -153,15 +152,7 @@ func makeCertificate(hosts []string, now time.Time) (certPEM, keyPEM []byte, err
 		}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &template, &template, &key.PublicKey, key)
-	if err != nil {
-		return nil, nil, err
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM, err
 }
 
 // ListenTLS wraps a listener with TLS 1.2 or newer, for the given protocols or

@@ -102,7 +102,7 @@ func (w *stream) begin(ctx context.Context) error {
 	}
 	for _, item := range all.Items {
 		if w.options.matches(w.target, item.Data) {
-			if err := w.sendObject(ctx, added, item.Data); err != nil {
+			if err := w.sendObject(ctx, state.EventAdded, item.Data); err != nil {
 				return err
 			}
 		}
@@ -156,17 +156,17 @@ func nextBookmark(ctx context.Context) time.Duration {
 
 // sendEvent sends a change as seen through the selectors: an object that begins
 // to match is added, one that ceases to match is deleted.
-func (w *stream) sendEvent(ctx context.Context, e event) error {
-	is := e.Type != deleted && w.options.matches(w.target, e.Object.Data)
+func (w *stream) sendEvent(ctx context.Context, e state.ObjectEvent) error {
+	is := e.Type != state.EventDeleted && w.options.matches(w.target, e.Object.Data)
 	was := w.options.matches(w.target, e.Previous)
 	switch {
 	case is && was:
-		return w.sendObject(ctx, modified, e.Object.Data)
+		return w.sendObject(ctx, state.EventModified, e.Object.Data)
 	case is:
-		return w.sendObject(ctx, added, e.Object.Data)
+		return w.sendObject(ctx, state.EventAdded, e.Object.Data)
 	case was:
 		// The last state that matched, at the revision at which it ceased to.
-		return w.sendObject(ctx, deleted, atRevision(e.Previous, e.Object.Revision))
+		return w.sendObject(ctx, state.EventDeleted, atRevision(e.Previous, e.Object.Revision))
 	}
 	return nil
 }

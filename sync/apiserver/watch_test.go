@@ -107,7 +107,7 @@ func TestWatchEndsWithServer(t *testing.T) {
 // changes publishes n changes of a folder after the revision that is reached.
 func changes(f *feed, n, size int) {
 	for range n {
-		f.publish([]state.ObjectEvent{{Type: modified, Object: state.Object{
+		f.publish([]state.ObjectEvent{{Type: state.EventModified, Object: state.Object{
 			Key:      state.ObjectKey{Resource: folderResource, Namespace: "default", Name: "a"},
 			Revision: f.seen() + 1,
 			Data:     bytes.Repeat([]byte("x"), size),

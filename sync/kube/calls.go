@@ -139,7 +139,7 @@ func (t *callTransport) answered(req *http.Request, resp *http.Response) (*http.
 	}
 	if resp.StatusCode < 300 && isHTML(resp) {
 		resp.Body.Close()
-		err := &NotKubernetesError{URL: urlOf(req), Status: resp.StatusCode, Got: "a web page"}
+		err := &NotKubernetesError{URL: text.Redact(req.URL.Scheme + "://" + req.URL.Host + req.URL.Path), Status: resp.StatusCode, Got: "a web page"}
 		t.availability.fail(err, 0)
 		return nil, err
 	}
@@ -268,9 +268,4 @@ func isWatch(req *http.Request) bool {
 
 func isHTML(resp *http.Response) bool {
 	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(resp.Header.Get("Content-Type"))), "text/html")
-}
-
-// urlOf is the URL of a request without its query.
-func urlOf(req *http.Request) string {
-	return text.Redact(req.URL.Scheme + "://" + req.URL.Host + req.URL.Path)
 }

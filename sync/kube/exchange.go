@@ -196,7 +196,10 @@ func (x *exchanger) once(ctx context.Context, subject string) (token string, ttl
 		}
 		return "", 0, wait, &ExchangeError{URL: text.Redact(x.url), Status: status, Err: text.RedactError(transportCause(err))}
 	}
-	body, err := json.Marshal(map[string]any{"namespace": exchangeNamespace, "audiences": x.audiences})
+	body, err := json.Marshal(struct {
+		Namespace string   `json:"namespace"`
+		Audiences []string `json:"audiences"`
+	}{exchangeNamespace, x.audiences})
 	if err != nil {
 		return fail(0, err)
 	}

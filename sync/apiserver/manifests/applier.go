@@ -64,10 +64,13 @@ type Applier struct {
 	problem  atomic.Value // string, the result of Problem
 }
 
-type key struct{ group, plural, namespace, name string }
+type key struct {
+	resource        schema.GroupVersionResource // in its first version
+	namespace, name string
+}
 
-func resource(k api.Kind, version string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: k.Group, Version: version, Resource: k.Plural}
+func resource(k api.Kind) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: k.Group, Version: k.Versions[0], Resource: k.Plural}
 }
 
 // New returns an error if the directory does not exist.
@@ -225,7 +228,9 @@ func (a *Applier) applyObject(ctx context.Context, file string, o object, dryRun
 		return err
 	}
 	force := true
-	objects := a.client.Resource(resource(o.kind, obj.GroupVersionKind().Version)).Namespace(obj.GetNamespace())
+	gvr := resource(o.kind)
+	gvr.Version = obj.GroupVersionKind().Version
+	objects := a.client.Resource(gvr).Namespace(obj.GetNamespace())
 	_, err = objects.Patch(ctx, obj.GetName(), types.ApplyPatchType, patch,
 		metav1.PatchOptions{FieldManager: fieldManager, Force: &force, DryRun: dryRun, FieldValidation: metav1.FieldValidationStrict})
 	return err
@@ -256,15 +261,14 @@ func (a *Applier) prune(ctx context.Context, declared map[key]string, r *result)
 			delete(a.made, k)
 		default:
 			r.problems = append(r.problems, fmt.Errorf(
-				"delete %s %s/%s, which %s no longer declares: %w", k.plural, k.namespace, k.name, file, err))
+				"delete %s %s/%s, which %s no longer declares: %w", k.resource.Resource, k.namespace, k.name, file, err))
 		}
 	}
 }
 
 // delete deletes an object unless its annotation has been removed, by which a user keeps it.
 func (a *Applier) delete(ctx context.Context, k key) error {
-	i := slices.IndexFunc(api.Kinds, func(known api.Kind) bool { return known.Group == k.group && known.Plural == k.plural })
-	objects := a.client.Resource(resource(api.Kinds[i], api.Kinds[i].Versions[0])).Namespace(k.namespace)
+	objects := a.client.Resource(k.resource).Namespace(k.namespace)
 	obj, err := objects.Get(ctx, k.name, metav1.GetOptions{})
 	if err != nil || api.Annotation(obj, annotation) == "" {
 		return err
@@ -284,13 +288,13 @@ func (a *Applier) listMade(ctx context.Context) error {
 		if slices.Contains([]string{"jobs", "historicjobs", "events", "leases"}, k.Plural) {
 			continue
 		}
-		all, err := a.client.Resource(resource(k, k.Versions[0])).List(ctx, metav1.ListOptions{})
+		all, err := a.client.Resource(resource(k)).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
 		for _, obj := range all.Items {
 			if file := api.Annotation(&obj, annotation); file != "" {
-				made[key{k.Group, k.Plural, obj.GetNamespace(), obj.GetName()}] = file
+				made[key{resource(k), obj.GetNamespace(), obj.GetName()}] = file
 			}
 		}
 	}

@@ -44,7 +44,7 @@ type object struct {
 	where string // file and document
 }
 
-func (o object) key() key { return key{o.kind.Group, o.kind.Plural, o.GetNamespace(), o.GetName()} }
+func (o object) key() key { return key{resource(o.kind), o.GetNamespace(), o.GetName()} }
 
 // read reads one file and those that it refers to.
 func (a *Applier) read(name string) *file {

@@ -80,16 +80,21 @@ func NewSigner(dir string) (*Signer, error) {
 	return &Signer{key: key, kid: base64.RawURLEncoding.EncodeToString(sum[:12])}, nil
 }
 
-func makeSignKey(path string) ([]byte, error) {
+// NewKey makes a P-256 key, also in PEM form.
+func NewKey() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
+	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
+}
+
+func makeSignKey(path string) ([]byte, error) {
+	_, data, err := NewKey()
 	if err != nil {
 		return nil, err
 	}
-	data := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 	err = atomicfile.Create(path, 0o600, atomicfile.Data(data))
 	if errors.Is(err, fs.ErrExist) {
 		return auth.ReadPrivate(path)
