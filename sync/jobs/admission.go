@@ -193,7 +193,7 @@ func (a *admission) repository(ctx context.Context, job *unstructured.Unstructur
 	if repo, ok := a.repos.Get(r.Namespace, r.Repository); ok {
 		return repo, nil
 	}
-	repo, err := a.server.repository(ctx, r.Namespace, r.Repository)
+	repo, err := a.server.get(ctx, api.Repositories, r.Namespace, r.Repository)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

@@ -50,7 +50,7 @@ func (a *archiver) archive(ctx context.Context, h *heldJob, status map[string]an
 	}
 	found, err := false, error(nil)
 	if lookFirst {
-		found, err = a.server.archived(ctx, h.Namespace, h.uid)
+		found, err = a.archived(ctx, h.Namespace, h.uid)
 	}
 	if !found && err == nil {
 		var job *unstructured.Unstructured

@@ -62,7 +62,6 @@ func (c *claimer) claim(
 		return nil, result, c.notSent(ctx, k, open || !refusedByServer(err), err)
 	}
 	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimConflict})
-	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimContended})
 	c.delay.lost()
 	if open { // the earlier request may have arrived
 		c.claims.addPending(pendingClaim{claim: k})

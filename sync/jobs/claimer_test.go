@@ -168,7 +168,7 @@ func (s *stream) post(n int, pause time.Duration, change ...jobOption) (won, vai
 func (s *stream) claims() (won, vain int) {
 	for _, a := range s.rig.agents {
 		won += a.claimResults(ClaimWon)
-		vain += a.claimResults(ClaimContended) + a.count(EventReleased)
+		vain += a.claimResults(ClaimConflict) + a.count(EventReleased)
 	}
 	return won, vain
 }

@@ -80,13 +80,22 @@ func (t *claimTable) all() ([]*heldJob, []pendingClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	held := make([]*heldJob, 0, len(t.held))
-	for uid, h := range t.held {
+	for _, uid := range slices.Sorted(maps.Keys(t.held)) {
 		if _, over := t.pending[uid]; !over {
-			held = append(held, h)
+			held = append(held, t.held[uid])
 		}
 	}
-	slices.SortFunc(held, func(a, b *heldJob) int { return cmp.Compare(a.uid, b.uid) })
 	return held, slices.SortedFunc(maps.Values(t.pending), byUID)
+}
+
+// stored returns all claims as the state file has them.
+func (t *claimTable) stored() []pendingClaim {
+	held, out := t.all()
+	for _, h := range held {
+		claim, result := h.stored()
+		out = append(out, pendingClaim{claim: claim, result: result})
+	}
+	return out
 }
 
 func byUID(a, b pendingClaim) int { return cmp.Compare(a.claim.UID, b.claim.UID) }
@@ -143,12 +152,6 @@ func (t *claimTable) token(uid string) (token string, ok bool) {
 	}
 	p, ok := t.pending[uid]
 	return p.claim.Token, ok
-}
-
-// isOwn reports whether this agent works on a job or has still to settle it.
-func (t *claimTable) isOwn(uid string) bool {
-	_, ok := t.token(uid)
-	return ok
 }
 
 // isOwnClaim reports whether a claim is one of this process, or one that it has to settle

@@ -186,7 +186,7 @@ func (c *Controller) Cancel(ctx context.Context, namespace, name string) error {
 	k := queue.Key{Namespace: namespace, Name: name}
 	var meant types.UID
 	for try := 1; ; try++ {
-		job, err := c.env.server.job(ctx, k)
+		job, err := c.env.server.get(ctx, api.Jobs, namespace, name)
 		if err == nil && try > 1 && job.GetUID() != meant {
 			err = apierrors.NewNotFound(api.Jobs.GroupResource(), name) // the name is that of another job now
 		}

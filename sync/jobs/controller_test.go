@@ -4,13 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"reflect"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
@@ -42,6 +46,45 @@ func TestNewRefuses(t *testing.T) {
 		jobs, repos := client.Informer(api.Jobs, "", kube.InformerOptions{}), client.Informer(api.Repositories, "", kube.InformerOptions{})
 		if _, err := New(client, jobs, repos, nil, c.workers, c.o); err == nil || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// forgets is a server whose list has two pages and forgets the second one so many times.
+type forgets struct{ times int }
+
+func (f *forgets) RoundTrip(req *http.Request) (*http.Response, error) {
+	code, body := 200, `{"kind":"List","apiVersion":"v1","metadata":{"continue":"p2"},"items":[{"metadata":{"name":"a"}}]}`
+	switch {
+	case req.URL.Query().Get("limit") != strconv.Itoa(pageSize):
+		code = 400
+	case req.URL.Query().Get("continue") != "p2":
+	case f.times > 0:
+		f.times--
+		code, body = 410, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`
+	default:
+		body = `{"kind":"List","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"b"}}]}`
+	}
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Request: req,
+		Body: io.NopCloser(strings.NewReader(body))}, nil
+}
+
+// TestListBeginsAgain: a list that the server forgets between two pages begins again, once.
+func TestListBeginsAgain(t *testing.T) {
+	t.Parallel()
+	for times, want := range []string{"[a b] <nil>", "[a a b] <nil>", "[a a]"} {
+		client, err := kube.Connect(t.Context(), kube.Config{Server: "http://model", Transport: &forgets{times}, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		var names []string
+		err = wire{client, time.Second}.list(t.Context(), api.HistoricJobs, "", "", func(u *unstructured.Unstructured) error {
+			names = append(names, u.GetName())
+			return nil
+		})
+		if got := fmt.Sprint(names, " ", err); !strings.HasPrefix(got, want) || (times == 2) != apierrors.IsResourceExpired(err) {
+			t.Errorf("forgotten %d times: %s, want %s", times, got, want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/api"
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/queue"
 	"limpet/sync/text"
@@ -74,7 +75,7 @@ func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queu
 			return result
 		}
 	}
-	job, err := d.server.job(ctx, k)
+	job, err := d.server.get(ctx, api.Jobs, k.Namespace, k.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return d.retryLater(err)
 	}
@@ -202,15 +203,15 @@ type drain struct {
 // set has the agent claim nothing new, or claim again. To set it twice changes nothing.
 func (d *drain) set(on bool) {
 	d.mu.Lock()
-	was := !d.since.IsZero()
-	if on != was {
+	same := on != d.since.IsZero()
+	if !same {
 		d.since, d.reported = time.Time{}, false
-	}
-	if on && !was {
-		d.since = time.Now()
+		if on {
+			d.since = time.Now()
+		}
 	}
 	d.mu.Unlock()
-	if on == was {
+	if same {
 		return
 	}
 	d.queue.setClosed(on)
@@ -236,9 +237,8 @@ func (d *drain) state() (since time.Time, busy int) {
 
 // on reports whether the agent claims nothing new.
 func (d *drain) on() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return !d.since.IsZero()
+	since, _ := d.state()
+	return !since.IsZero()
 }
 
 // reportDrained reports once when the last of what a draining agent had has ended.

@@ -11,15 +11,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/lease"
-	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
 )
 
@@ -32,6 +29,7 @@ type store interface {
 	DropClaim(ctx context.Context, uid string) error
 	Complete(ctx context.Context, uid string, r state.Record) error
 	EndClaim(ctx context.Context, uid, historicJob string) error
+	PutRecord(ctx context.Context, r state.Record) error
 	History(ctx context.Context, q state.Query) ([]state.Record, error)
 	HistoryCount(ctx context.Context) (int, error)
 	PruneHistory(ctx context.Context, before time.Time) (int, error)
@@ -177,23 +175,31 @@ func notify(c chan struct{}) {
 	}
 }
 
-// server is the part of an API server that jobs need. Every call has a deadline of
-// its own and returns the errors of apimachinery.
+// server is the part of an API server that jobs need. Every call has a deadline of its own and
+// returns the errors of apimachinery.
 type server interface {
-	job(ctx context.Context, k queue.Key) (*unstructured.Unstructured, error)
+	get(ctx context.Context, kind schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error)
+	// list calls each with every object that a label selector picks, some perhaps twice, and ends with its error.
+	list(ctx context.Context, kind schema.GroupVersionResource, namespace, selector string, each visit) error
 	// putJob replaces the job; the object carries UID and resourceVersion.
 	putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error)
-	deleteJob(ctx context.Context, k queue.Key, uid, resourceVersion string) error
-	// claimedBefore calls each with every job whose claim is older than a time in
-	// milliseconds, some perhaps twice.
-	claimedBefore(ctx context.Context, namespace string, before int64, each func(job *unstructured.Unstructured)) error
-	repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)
-	// archived reports whether there is a HistoricJob of that job.
-	archived(ctx context.Context, namespace, uid string) (bool, error)
 	archive(ctx context.Context, historic *unstructured.Unstructured) error
-	// archivePage lists one page of HistoricJobs.
-	archivePage(ctx context.Context, namespace, page string) (historic []unstructured.Unstructured, next string, err error)
-	deleteArchived(ctx context.Context, namespace, name, uid, resourceVersion string) error
+	// delete deletes an object under its UID and resourceVersion.
+	delete(ctx context.Context, kind schema.GroupVersionResource, object *unstructured.Unstructured) error
+}
+
+type visit = func(object *unstructured.Unstructured) error
+
+// claimedBefore is the selector of the claims that are older than a time in milliseconds.
+func claimedBefore(millis int64) string { return api.LabelClaim + "<" + strconv.FormatInt(millis, 10) }
+
+// archived reports whether there is a HistoricJob of a job.
+func (e *env) archived(ctx context.Context, namespace, uid string) (found bool, err error) {
+	err = e.server.list(ctx, api.HistoricJobs, namespace, api.LabelOriginalUID+"="+uid, func(*unstructured.Unstructured) error {
+		found = true
+		return nil
+	})
+	return found, err
 }
 
 // pageSize is how many objects a list asks for at a time. Source: Grafana's
@@ -208,98 +214,57 @@ type wire struct {
 
 var _ server = wire{}
 
-// within makes one call under the timeout.
-func within[T any](ctx context.Context, w wire, call func(ctx context.Context) (T, error)) (T, error) {
+func (w wire) get(ctx context.Context, kind schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
-	return call(ctx)
+	return w.client.Resource(kind).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-func (w wire) get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
-	return within(ctx, w, func(ctx context.Context) (*unstructured.Unstructured, error) {
-		return w.client.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	})
-}
-
-func (w wire) list(
-	ctx context.Context, gvr schema.GroupVersionResource, namespace string, o metav1.ListOptions,
-) (*unstructured.UnstructuredList, error) {
-	return within(ctx, w, func(ctx context.Context) (*unstructured.UnstructuredList, error) {
-		return w.client.Resource(gvr).Namespace(namespace).List(ctx, o)
-	})
-}
-
-func (w wire) delete(ctx context.Context, gvr schema.GroupVersionResource, namespace, name, uid, resourceVersion string) error {
-	_, err := within(ctx, w, func(ctx context.Context) (any, error) {
-		id := types.UID(uid)
-		return nil, w.client.Resource(gvr).Namespace(namespace).Delete(ctx, name,
-			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &resourceVersion}})
-	})
-	return err
-}
-
-func (w wire) job(ctx context.Context, k queue.Key) (*unstructured.Unstructured, error) {
-	return w.get(ctx, api.Jobs, k.Namespace, k.Name)
-}
-
-func (w wire) repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
-	return w.get(ctx, api.Repositories, namespace, name)
+// list begins again, once, when the server has forgotten the list between two pages.
+func (w wire) list(ctx context.Context, kind schema.GroupVersionResource, namespace, selector string, each visit) error {
+	o, again := metav1.ListOptions{LabelSelector: selector, Limit: pageSize}, true
+	for {
+		within, cancel := context.WithTimeout(ctx, w.timeout)
+		page, err := w.client.Resource(kind).Namespace(namespace).List(within, o)
+		cancel()
+		if apierrors.IsResourceExpired(err) && o.Continue != "" && again {
+			o.Continue, again = "", false
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			if err := each(&page.Items[i]); err != nil {
+				return err
+			}
+		}
+		if o.Continue = page.GetContinue(); o.Continue == "" {
+			return nil
+		}
+	}
 }
 
 func (w wire) putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if job.GetUID() == "" || job.GetResourceVersion() == "" {
 		panic("jobs: internal error: unconditional write of a job")
 	}
-	return within(ctx, w, func(ctx context.Context) (*unstructured.Unstructured, error) {
-		return w.client.Resource(api.Jobs).Namespace(job.GetNamespace()).Update(ctx, job, metav1.UpdateOptions{})
-	})
-}
-
-func (w wire) deleteJob(ctx context.Context, k queue.Key, uid, resourceVersion string) error {
-	return w.delete(ctx, api.Jobs, k.Namespace, k.Name, uid, resourceVersion)
-}
-
-func (w wire) deleteArchived(ctx context.Context, namespace, name, uid, resourceVersion string) error {
-	return w.delete(ctx, api.HistoricJobs, namespace, name, uid, resourceVersion)
-}
-
-func (w wire) claimedBefore(ctx context.Context, namespace string, before int64, each func(job *unstructured.Unstructured)) error {
-	o := metav1.ListOptions{LabelSelector: api.LabelClaim + "<" + strconv.FormatInt(before, 10), Limit: pageSize}
-	for {
-		list, err := w.list(ctx, api.Jobs, namespace, o)
-		switch {
-		case apierrors.IsResourceExpired(err) && o.Continue != "":
-			o.Continue = ""
-			continue
-		case err != nil:
-			return err
-		}
-		for i := range list.Items {
-			each(&list.Items[i])
-		}
-		if o.Continue = list.GetContinue(); o.Continue == "" {
-			return nil
-		}
-	}
-}
-
-func (w wire) archived(ctx context.Context, namespace, uid string) (bool, error) {
-	selector := labels.Set{api.LabelOriginalUID: uid}.String()
-	list, err := w.list(ctx, api.HistoricJobs, namespace, metav1.ListOptions{LabelSelector: selector, Limit: 1})
-	return err == nil && len(list.Items) > 0, err
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	return w.client.Resource(api.Jobs).Namespace(job.GetNamespace()).Update(ctx, job, metav1.UpdateOptions{})
 }
 
 func (w wire) archive(ctx context.Context, historic *unstructured.Unstructured) error {
-	_, err := within(ctx, w, func(ctx context.Context) (any, error) {
-		return w.client.Resource(api.HistoricJobs).Namespace(historic.GetNamespace()).Create(ctx, historic, metav1.CreateOptions{})
-	})
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	_, err := w.client.Resource(api.HistoricJobs).Namespace(historic.GetNamespace()).Create(ctx, historic, metav1.CreateOptions{})
 	return err
 }
 
-func (w wire) archivePage(ctx context.Context, namespace, page string) ([]unstructured.Unstructured, string, error) {
-	list, err := w.list(ctx, api.HistoricJobs, namespace, metav1.ListOptions{Limit: pageSize, Continue: page})
-	if err != nil {
-		return nil, "", err
-	}
-	return list.Items, list.GetContinue(), nil
+func (w wire) delete(ctx context.Context, kind schema.GroupVersionResource, object *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	id, version := object.GetUID(), object.GetResourceVersion()
+	return w.client.Resource(kind).Namespace(object.GetNamespace()).Delete(ctx, object.GetName(),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &version}})
 }

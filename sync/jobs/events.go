@@ -66,7 +66,7 @@ type (
 	// claim. Each HeldBegan has one HeldEnded with the same UID.
 	HeldBegan struct{ UID, Driver, Action string }
 	HeldEnded struct{ UID string }
-	// ClaimAttempt is one write of claim labels, or the end of one round of them.
+	// ClaimAttempt is one write of claim labels.
 	ClaimAttempt struct {
 		Driver string
 		Result ClaimResult
@@ -121,17 +121,14 @@ type (
 // job.
 const DriverCleanup = "cleanup"
 
-// ClaimResult is the result of one write of claim labels, or of a round.
+// ClaimResult is the result of one write of claim labels.
 type ClaimResult string
 
-// Values of ClaimResult. The first three are results of one write; a round with
-// up to three of them is contended when another took the job or all were
-// conflicts.
+// Values of ClaimResult.
 const (
-	ClaimWon       ClaimResult = "won"
-	ClaimConflict  ClaimResult = "conflict"
-	ClaimError     ClaimResult = "error"
-	ClaimContended ClaimResult = "contended"
+	ClaimWon      ClaimResult = "won"
+	ClaimConflict ClaimResult = "conflict" // another client has taken or changed the job
+	ClaimError    ClaimResult = "error"
 )
 
 // Values of SyncPhase.Sync and Seen.Source.
@@ -162,7 +159,7 @@ type emitter struct {
 }
 
 func newEmitter(log *slog.Logger, observe func(Event)) *emitter {
-	return &emitter{log: log, observe: observe, logs: newLogBuffer(), seen: map[string]struct{}{}}
+	return &emitter{log: log, observe: observe, logs: &logBuffer{jobs: map[string][]Line{}}, seen: map[string]struct{}{}}
 }
 
 // emit reports an event without a state.
@@ -178,8 +175,7 @@ func (e *emitter) emitState(typ string, job jobRef, state, text string, last *Ru
 	case state == "warning" || state == stateCancelled: // a cancellation on request is no error
 		level = slog.LevelWarn
 	}
-	attrs := make([]slog.Attr, 0, 6)
-	attrs = append(attrs, slog.String("step", typ))
+	attrs := []slog.Attr{slog.String("step", typ)}
 	if job.Name != "" {
 		attrs = append(attrs, slog.String("job", job.String()), slog.String("uid", job.uid),
 			slog.String("repo", job.repository), slog.Int("attempt", job.attempt))
@@ -192,7 +188,7 @@ func (e *emitter) emitState(typ string, job jobRef, state, text string, last *Ru
 		At: time.Now(), Type: typ, Level: levelName(level), State: state, Text: text, Last: last,
 		Namespace: job.Namespace, Job: job.Name, UID: job.uid, Repository: job.repository, Action: job.action, Attempt: job.attempt,
 	}
-	e.logs.add(job.uid, event.At, event.Level, text)
+	e.logs.add(job.uid, Line{event.At, event.Level, text})
 	if last != nil {
 		last.Lines = e.logs.lines(job.uid)
 	}
@@ -240,31 +236,27 @@ type logBuffer struct {
 	jobs map[string][]Line
 }
 
-func newLogBuffer() *logBuffer { return &logBuffer{jobs: map[string][]Line{}} }
-
-func (b *logBuffer) begin(uid string) {
+// running begins to keep the lines of a job, or forgets them.
+func (b *logBuffer) running(uid string, on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.jobs[uid] = []Line{}
+	if on {
+		b.jobs[uid] = []Line{}
+	} else {
+		delete(b.jobs, uid)
+	}
 }
 
-func (b *logBuffer) end(uid string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.jobs, uid)
-}
-
-func (b *logBuffer) add(uid string, at time.Time, level, text string) {
+func (b *logBuffer) add(uid string, line Line) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	lines, ok := b.jobs[uid]
-	if !ok {
-		return
-	}
 	if len(lines) >= 2*maxLines {
 		lines = append(lines[:0], lines[len(lines)-maxLines+1:]...)
 	}
-	b.jobs[uid] = append(lines, Line{At: at, Level: level, Text: text})
+	if ok {
+		b.jobs[uid] = append(lines, line)
+	}
 }
 
 func (b *logBuffer) lines(uid string) []Line {
@@ -303,6 +295,6 @@ func (w logWriter) Write(line []byte) (int, error) {
 			text = message + text[len(quoted):]
 		}
 	}
-	w.buffer.add(w.uid, time.Now(), strings.ToLower(level), clip(text, maxMessage))
+	w.buffer.add(w.uid, Line{time.Now(), strings.ToLower(level), clip(text, maxMessage)})
 	return len(line), nil
 }

@@ -61,9 +61,9 @@ type exclusion struct {
 	seen *claimIndex
 }
 
-// occupied returns how long a repository is claimed by another agent at least,
-// unless the watch shows the end of it; 0 = it is free.
-func (x *exclusion) occupied(r queue.RepoKey) time.Duration {
+// occupied returns how long a repository is claimed by another agent at least, unless the watch
+// shows the end of it; 0 = it is free.
+func (x *exclusion) occupied(r queue.RepoKey) (longest time.Duration) {
 	if r.Repository == "" {
 		return 0
 	}
@@ -72,7 +72,6 @@ func (x *exclusion) occupied(r queue.RepoKey) time.Duration {
 	if err != nil && len(claims) > 0 {
 		return min(x.o.Expiry, x.o.Interval)
 	}
-	longest := time.Duration(0)
 	for _, c := range claims {
 		longest = max(longest, x.o.terms().Alive(c.at, now))
 	}
@@ -135,17 +134,18 @@ func (x *exclusion) shownRival(h *heldJob) (r *rival, known bool) {
 }
 
 // listedRival asks the API for a live claim of another agent on a repository.
-func (x *exclusion) listedRival(ctx context.Context, r queue.RepoKey) (*rival, error) {
+func (x *exclusion) listedRival(ctx context.Context, r queue.RepoKey) (found *rival, err error) {
 	now, err := x.clock.millis()
 	if err != nil {
 		return nil, err
 	}
-	var found *rival
-	err = x.server.claimedBefore(ctx, r.Namespace, now+x.o.Expiry.Milliseconds(), func(job *unstructured.Unstructured) {
+	selector := claimedBefore(now + x.o.Expiry.Milliseconds())
+	err = x.server.list(ctx, api.Jobs, r.Namespace, selector, func(job *unstructured.Unstructured) error {
 		owner := api.Label(job, api.LabelClaimOwner)
 		if repoOf(job) == r && claimed(job) && !x.isOwnClaim(string(job.GetUID()), owner) && x.o.terms().Alive(claimTime(job), now) > 0 {
 			found = &rival{job: keyOf(job).String(), owner: owner, unordered: true}
 		}
+		return nil
 	})
 	return found, err
 }
@@ -159,7 +159,7 @@ type claimIndex struct {
 	order int // of what was shown, as a number that only grows
 	// listing reports that changes come from a list, in no order.
 	listing bool
-	next    chan struct{} // closed at the next change; nil = no one waits
+	next    chan struct{} // closed at the next change
 }
 
 // seenClaim is a claim that the watch has shown.
@@ -171,18 +171,27 @@ type seenClaim struct {
 }
 
 func newClaimIndex(own func(uid, token string) bool) *claimIndex {
-	return &claimIndex{own: own, repos: map[queue.RepoKey]map[string]*seenClaim{}}
+	return &claimIndex{own: own, repos: map[queue.RepoKey]map[string]*seenClaim{}, next: make(chan struct{})}
 }
 
-// see records a job. It returns true when the last foreign claim on the repository has ended.
-func (f *claimIndex) see(job *unstructured.Unstructured) (freed bool) {
+// see records a job as it is shown, or that it is gone. It returns true when the last foreign
+// claim on the repository has ended.
+func (f *claimIndex) see(job *unstructured.Unstructured, gone bool) (freed bool) {
 	uid, owner, r := api.Meta(job, "uid"), api.Label(job, api.LabelClaimOwner), repoOf(job)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !claimed(job) {
-		return f.remove(job)
-	}
 	c := f.repos[r][uid]
+	if gone || !claimed(job) {
+		if c == nil {
+			return false
+		}
+		delete(f.repos[r], uid)
+		freed = !f.own(c.uid, c.owner) && len(f.foreignOf(r)) == 0
+		if len(f.repos[r]) == 0 {
+			delete(f.repos, r)
+		}
+		return freed
+	}
 	if c == nil || c.owner != owner {
 		f.order++
 		c = &seenClaim{job: keyOf(job).String(), uid: uid, owner: owner, order: f.order, listed: f.listing}
@@ -194,27 +203,6 @@ func (f *claimIndex) see(job *unstructured.Unstructured) (freed bool) {
 	}
 	c.at = claimTime(job)
 	return false
-}
-
-// deleted records that a job is gone, and returns what see does.
-func (f *claimIndex) deleted(job *unstructured.Unstructured) (freed bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.remove(job)
-}
-
-func (f *claimIndex) remove(job *unstructured.Unstructured) (freed bool) {
-	r, uid := repoOf(job), api.Meta(job, "uid")
-	c := f.repos[r][uid]
-	if c == nil {
-		return false
-	}
-	delete(f.repos[r], uid)
-	freed = !f.own(c.uid, c.owner) && len(f.foreignOf(r)) == 0
-	if len(f.repos[r]) == 0 {
-		delete(f.repos, r)
-	}
-	return freed
 }
 
 // setListing records that a list begins or ends to be shown. At its end everything
@@ -230,17 +218,12 @@ func (f *claimIndex) setListing(on bool) {
 func (f *claimIndex) changed() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.next == nil {
-		f.next = make(chan struct{})
-	}
 	return f.next
 }
 
 func (f *claimIndex) wake() {
-	if f.next != nil {
-		close(f.next)
-		f.next = nil
-	}
+	close(f.next)
+	f.next = make(chan struct{})
 }
 
 // foreign returns the claims of other agents on a repository.

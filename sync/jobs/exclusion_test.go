@@ -170,46 +170,46 @@ func TestOrderOfForeignClaims(t *testing.T) {
 		earlier int // -1 = not known yet
 		listed  bool
 	}{
-		{"alone", func(n *claimIndex) { n.see(job(mine, "10", "me")) }, 0, false},
-		{"not shown", func(n *claimIndex) { n.see(job(other, "9", "you")) }, -1, false},
+		{"alone", func(n *claimIndex) { n.see(job(mine, "10", "me"), false) }, 0, false},
+		{"not shown", func(n *claimIndex) { n.see(job(other, "9", "you"), false) }, -1, false},
 		{"other before", func(n *claimIndex) {
-			n.see(job(other, "9", "you"))
-			n.see(job(mine, "10", "me"))
+			n.see(job(other, "9", "you"), false)
+			n.see(job(mine, "10", "me"), false)
 		}, 1, false},
 		{"other before and over", func(n *claimIndex) {
-			n.see(job(other, "8", "you"))
-			n.deleted(job(other, "9", "you"))
-			n.see(job(mine, "10", "me"))
+			n.see(job(other, "8", "you"), false)
+			n.see(job(other, "9", "you"), true)
+			n.see(job(mine, "10", "me"), false)
 		}, 0, false},
 		{"other after", func(n *claimIndex) {
-			n.see(job(mine, "10", "me"))
-			n.see(job(other, "11", "you"))
+			n.see(job(mine, "10", "me"), false)
+			n.see(job(other, "11", "you"), false)
 		}, 0, false},
 		{"the same job, of another owner before", func(n *claimIndex) {
-			n.see(job(mine, "9", "you"))
-			n.see(job(mine, "10", "me"))
+			n.see(job(mine, "9", "you"), false)
+			n.see(job(mine, "10", "me"), false)
 		}, 0, false},
 		{"a list shows the other after", func(n *claimIndex) {
 			n.setListing(true)
-			n.see(job(mine, "10", "me"))
-			n.see(job(other, "9", "you"))
+			n.see(job(mine, "10", "me"), false)
+			n.see(job(other, "9", "you"), false)
 			n.setListing(false)
 		}, 1, true},
 		{"a list is half shown", func(n *claimIndex) {
 			n.setListing(true)
-			n.see(job(mine, "10", "me"))
+			n.see(job(mine, "10", "me"), false)
 		}, -1, false},
 		{"a list, after the watch has shown the own claim", func(n *claimIndex) {
-			n.see(job(mine, "10", "me"))
+			n.see(job(mine, "10", "me"), false)
 			n.setListing(true)
-			n.see(job(other, "11", "you"))
+			n.see(job(other, "11", "you"), false)
 			n.setListing(false)
 		}, 0, false},
 		{"the own claim after a list", func(n *claimIndex) {
 			n.setListing(true)
-			n.see(job(other, "9", "you"))
+			n.see(job(other, "9", "you"), false)
 			n.setListing(false)
-			n.see(job(mine, "10", "me"))
+			n.see(job(mine, "10", "me"), false)
 		}, 1, false},
 	}
 	for _, c := range cases {
@@ -221,8 +221,8 @@ func TestOrderOfForeignClaims(t *testing.T) {
 			if known != (c.earlier >= 0) || known && len(got) != c.earlier || len(got) > 0 && got[0].listed != c.listed {
 				t.Fatalf("known %t, %d earlier: %+v", known, len(got), got)
 			}
-			n.deleted(job(mine, "20", "me"))
-			n.deleted(job(other, "21", "you"))
+			n.see(job(mine, "20", "me"), true)
+			n.see(job(other, "21", "you"), true)
 			if len(n.repos) != 0 {
 				t.Fatalf("kept %v", n.repos)
 			}

@@ -232,17 +232,13 @@ func (f *finisher) completed(h *heldJob, out Outcome, status map[string]any) {
 // Run was told to stop.
 func (f *finisher) withGrace(run, lease context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(lease)
-	done := make(chan struct{})
 	stop := context.AfterFunc(run, func() {
-		defer close(done)
 		pause(ctx, f.o.Grace)
 		cancel(ErrShutdown)
 	})
 	return ctx, func() {
+		stop()
 		cancel(context.Canceled)
-		if !stop() {
-			<-done
-		}
 	}
 }
 
@@ -326,10 +322,7 @@ func (f *finisher) leaseLost(h *heldJob) queue.Result {
 	cause, taken := h.lost()
 	f.events.emit(EventLost, h.jobRef, cause.Error())
 	if !taken {
-		// A lease ends no sooner than it would be renewed, so this makes no hot loop.
-		result := f.suspend(h, "")
-		result.Progressed = true
-		return result
+		return f.suspend(h, "")
 	}
 	f.dropClaim(context.WithoutCancel(h.ctx), h)
 	return queue.Result{NotUrgent: true}

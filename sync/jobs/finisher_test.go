@@ -274,7 +274,7 @@ func (r *rig) old(name string, age time.Duration) {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "HistoricJob",
 		"status": map[string]any{"state": "success", "finished": finished.UnixMilli()}}}
 	u.SetName(name)
-	r.model.create("historicjobs", "default", u)
+	r.model.put("historicjobs", "default", u)
 	if err := r.store.PutRecord(context.Background(), state.Record{UID: name, Namespace: "default", Name: name, State: "success",
 		Finished: finished}); err != nil {
 		r.t.Fatal(err)

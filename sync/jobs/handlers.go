@@ -30,14 +30,21 @@ func handler(changed func(old, obj *unstructured.Unstructured), deleted func(obj
 
 // jobHandler is the handler of Jobs.
 func (c *Controller) jobHandler() kube.Handler {
+	listing := false // handlers are called one at a time
 	h := handler(c.jobChanged, func(job *unstructured.Unstructured) {
 		c.delay.reset(repoOf(job))
-		if c.exclusion.seen.deleted(job) {
+		if c.exclusion.seen.see(job, true) {
 			c.queue.release(repoOf(job))
 		}
 		c.cancelHeld(job, "the job was deleted while it ran", true)
+		if !listing { // a list does not show what happened before the deletion
+			c.recoverer.deleted(job)
+		}
 	})
-	h.Listing = c.exclusion.seen.setListing
+	h.Listing = func(on bool) {
+		listing = on
+		c.exclusion.seen.setListing(on)
+	}
 	return h
 }
 
@@ -48,7 +55,7 @@ func (c *Controller) jobChanged(old, job *unstructured.Unstructured) {
 		(old == nil || api.Label(old, api.LabelClaimOwner) != owner) {
 		c.delay.claimSeen(agentOf(owner), r, time.Now())
 	}
-	if c.exclusion.seen.see(job) {
+	if c.exclusion.seen.see(job, false) {
 		c.queue.release(r)
 	}
 	if reason := cancelReason(job); reason != "" {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
+	"limpet/sync/api"
 	"limpet/sync/jobs/lease"
 	"limpet/sync/kube"
 )
@@ -70,7 +71,7 @@ func (e *env) hold(ctx context.Context, job *unstructured.Unstructured, claim st
 	h.work, h.stop = context.WithCancelCause(h.ctx)
 	h.watchdog = e.clock.host.after(h.lease.Deadline().Sub(e.clock.host.now().Time), h.expire)
 	e.claims.addHeld(h)
-	e.events.logs.begin(h.uid)
+	e.events.logs.running(h.uid, true)
 	e.events.measure(HeldBegan{h.uid, h.driver, h.action})
 	h.group.Go(h.renewUntilEnd)
 	return h
@@ -82,7 +83,7 @@ func (h *heldJob) drop() {
 	h.lose(context.Canceled)
 	h.group.Wait()
 	h.env.claims.dropHeld(h.uid)
-	h.env.events.logs.end(h.uid)
+	h.env.events.logs.running(h.uid, false)
 	h.env.events.measure(HeldEnded{h.uid})
 }
 
@@ -233,7 +234,7 @@ func (h *heldJob) mayWrite(ctx context.Context) error {
 
 // read reads the job again. gone, when not empty, is how it has ended.
 func (h *heldJob) read(ctx context.Context, s server) (job *unstructured.Unstructured, gone string, err error) {
-	job, err = s.job(ctx, h.Key)
+	job, err = s.get(ctx, api.Jobs, h.Namespace, h.Name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, "the job is gone", nil
@@ -296,7 +297,7 @@ func (h *heldJob) put(ctx context.Context, tries int, edit func(job *unstructure
 // gone is nil, its name in use again or not: it was ours when it was last read.
 func (h *heldJob) remove(ctx context.Context) error {
 	return h.write(ctx, endTries, func() error {
-		err := h.env.server.deleteJob(ctx, h.Key, h.uid, h.job.GetResourceVersion())
+		err := h.env.server.delete(ctx, api.Jobs, h.job)
 		if apierrors.IsConflict(err) {
 			if _, gone, readErr := h.read(ctx, h.env.server); readErr == nil && gone != "" {
 				return nil

@@ -47,11 +47,13 @@ func TestLeaseIsRenewed(t *testing.T) {
 // TestLeaseIsLost: what ends a lease, when the worker hears of it, and that
 // nothing is written about the job afterwards.
 func TestLeaseIsLost(t *testing.T) {
-	noRenewals := func(c call) fault {
-		if c.Verb == "update" && c.Lease {
-			return fault{delay: time.Hour}
+	noRenewals := func(r *rig) func(c call) fault {
+		return func(c call) fault {
+			if c.Verb == "update" && claimTime(c.body) != claimTime(r.model.get("jobs", "default", c.Name)) {
+				return fault{delay: time.Hour}
+			}
+			return fault{}
 		}
-		return fault{}
 	}
 	cases := []struct {
 		name  string
@@ -61,7 +63,7 @@ func TestLeaseIsLost(t *testing.T) {
 		after string        // how the job ends in the end: "again" by us from the mark, "theirs", "gone"
 	}{
 		{"the API is away", func(_ *rig, a *agent) { a.link.cut(true) }, ErrLost, 35 * time.Second, "again"},
-		{"renewals alone stall", func(r *rig, _ *agent) { r.model.inject(noRenewals) }, ErrLost, 35 * time.Second, "again"},
+		{"renewals alone stall", func(r *rig, _ *agent) { r.model.inject(noRenewals(r)) }, ErrLost, 35 * time.Second, "again"},
 		{"another owner", func(r *rig, _ *agent) {
 			r.model.edit("jobs", "default", "r1-sync", claimOf("stranger", r.model.now()))
 		}, ErrLost, 5 * time.Second, "theirs"},

@@ -8,6 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
 	"limpet/sync/text"
 )
 
@@ -145,46 +147,32 @@ func (p *pruner) remote(ctx context.Context) (removed int, err error) {
 	}
 	p.last = time.Now()
 	before, err := p.window(ctx, now)
-	if err != nil {
-		return 0, err
-	}
-	for page := ""; ; {
-		items, next, err := p.server.archivePage(ctx, p.o.Namespace, page)
-		if err != nil {
-			return removed, p.stop(err)
-		}
-		for i := range items {
-			item := &items[i]
-			if !finishTime(item).Before(before) {
-				continue
+	if err == nil {
+		err = p.server.list(ctx, api.HistoricJobs, p.o.Namespace, "", func(historic *unstructured.Unstructured) error {
+			if !finishTime(historic).Before(before) {
+				return nil
 			}
-			err := p.server.deleteArchived(ctx, item.GetNamespace(), item.GetName(), string(item.GetUID()), item.GetResourceVersion())
+			err := p.server.delete(ctx, api.HistoricJobs, historic)
 			switch {
 			case err == nil:
 				removed++
-			case !stale(err): // another agent may have been faster
-				return removed, p.stop(err)
+			case stale(err): // another agent was faster
+				return nil
 			}
-		}
-		if page = next; next == "" {
-			return removed, nil
-		}
+			return err
+		})
 	}
+	if !refused(err) {
+		return removed, err
+	}
+	p.pauseUntil = time.Now().Add(p.clock.host.jitter(refusedPause))
+	p.events.once("prune historicjobs", EventNote, jobRef{}, "HistoricJobs are not pruned: "+string(apierrors.ReasonForError(err)))
+	return removed, nil
 }
 
 // refused reports that the server has no HistoricJobs or does not let them be deleted.
 func refused(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err)
-}
-
-// stop ends a pass: a server that refuses is not called for a long time.
-func (p *pruner) stop(err error) error {
-	if !refused(err) {
-		return err
-	}
-	p.pauseUntil = time.Now().Add(p.clock.host.jitter(refusedPause))
-	p.events.once("prune historicjobs", EventNote, jobRef{}, "HistoricJobs are not pruned: "+string(apierrors.ReasonForError(err)))
-	return nil
 }
 
 // secondsBelow tells a time in seconds from one in milliseconds: as milliseconds

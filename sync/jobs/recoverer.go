@@ -92,27 +92,58 @@ func (e *env) endedHere(ctx context.Context, uid string) (bool, error) {
 	return err == nil && len(found) > 0 && (found[0].HistoricJob == archivePosted || found[0].HistoricJob == archiveUnavailable), err
 }
 
-// removeEnded takes a job out of the queue that has ended before, if it has.
-func (r *recoverer) removeEnded(ctx context.Context, job *unstructured.Unstructured) (queue.Result, bool) {
+// discard takes a job out of the queue that has ended before, and forgets what there is of a claim.
+func (e *env) discard(ctx context.Context, job *unstructured.Unstructured, typ, text string) error {
 	ref := refOf(job)
-	ended, err := r.endedHere(ctx, ref.uid)
+	err := e.server.delete(ctx, api.Jobs, job)
+	if err == nil || apierrors.IsNotFound(err) {
+		err = e.store.DropClaim(ctx, ref.uid)
+	}
+	if err == nil {
+		e.claims.dropPending(ref.uid)
+		e.events.emit(typ, ref, text)
+	}
+	return err
+}
+
+// removeEnded discards a job that has ended before, if it has.
+func (r *recoverer) removeEnded(ctx context.Context, job *unstructured.Unstructured) (queue.Result, bool) {
+	ended, err := r.endedHere(ctx, api.Meta(job, "uid"))
 	if err == nil && !ended {
 		return queue.Result{}, false
 	}
 	if err == nil {
-		if err = r.server.deleteJob(ctx, ref.Key, ref.uid, job.GetResourceVersion()); apierrors.IsNotFound(err) {
-			err = nil
-		}
-	}
-	if err == nil {
-		err = r.store.DropClaim(ctx, ref.uid)
+		err = r.discard(ctx, job, EventNote, "removed from the queue: its end is in the history already")
 	}
 	if err != nil {
 		return r.retryLater(err), true
 	}
-	r.claims.dropPending(ref.uid)
-	r.events.emit(EventNote, ref, "removed from the queue: its end is in the history already")
 	return queue.Result{NotUrgent: true}, true
+}
+
+// deleted records a job that was deleted between two attempts, when the last of them was this agent's: the watch shows all
+// that the record needs.
+func (r *recoverer) deleted(job *unstructured.Unstructured) {
+	list := attemptsEnded(job)
+	if claimed(job) || len(list) == 0 || list[len(list)-1].Agent != r.o.Agent {
+		return
+	}
+	ref := refOf(job)
+	rec := state.Record{
+		UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository, Action: ref.action, Agent: r.o.Agent,
+		State: stateCancelled, Message: "the job was deleted between two attempts", HistoricJob: archiveSkipped,
+		Created: api.Time(job.GetCreationTimestamp().Time), Started: list[0].Started, Finished: time.UnixMilli(r.clock.roughMillis()),
+		Spec: raw(job, "spec"), Status: raw(job, "status"), Labels: job.GetLabels(), Attempts: list,
+	}
+	go func() { // not in the way of the watch
+		ctx := context.Background()
+		found, err := r.store.History(ctx, state.Query{UID: ref.uid, Limit: 1})
+		if err != nil || len(found) > 0 || r.store.PutRecord(ctx, rec) != nil {
+			return
+		}
+		r.finisher.pruner.recordAdded()
+		r.events.emitState(EventCompleted, ref, rec.State, rec.Message, nil)
+	}()
 }
 
 // forget settles a claim whose job is gone or claimed by others.
@@ -120,7 +151,7 @@ func (r *recoverer) forget(ctx context.Context, k state.Claim, why string) error
 	var err error
 	if k.Phase == state.PhaseCompleting {
 		historic := archiveSkipped
-		if found, lookErr := r.server.archived(ctx, k.Namespace, k.UID); lookErr == nil && found {
+		if found, lookErr := r.archived(ctx, k.Namespace, k.UID); lookErr == nil && found {
 			historic = archivePosted
 		}
 		err = r.store.EndClaim(ctx, k.UID, historic)
@@ -270,9 +301,9 @@ func (r *recoverer) sweep(ctx context.Context, jobs lister) {
 	claims, err := r.store.Claims(ctx)
 	for _, k := range claims {
 		job, ok := jobs.Get(k.Namespace, k.Name)
-		if err != nil || k.Phase != state.PhaseResting || ok && api.Meta(job, "uid") == k.UID || r.claims.isOwn(k.UID) {
-			continue
+		_, own := r.claims.token(k.UID)
+		if err == nil && k.Phase == state.PhaseResting && !own && (!ok || api.Meta(job, "uid") != k.UID) {
+			err = r.store.DropClaim(ctx, k.UID)
 		}
-		err = r.store.DropClaim(ctx, k.UID)
 	}
 }

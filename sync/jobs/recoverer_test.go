@@ -225,23 +225,36 @@ func restsLong() *script {
 	})
 }
 
-// TestJobIsCancelledInBackoff: it ends at once, with its attempts.
-func TestJobIsCancelledInBackoff(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		w := restsLong()
-		a := r.start("a", Options{}, w)
-		r.job("r1", "r1-sync")
-		pass(35 * time.Second)
-		if err := a.Cancel(context.Background(), "default", "r1-sync"); err != nil {
-			t.Fatal(err)
-		}
-		pass(time.Second)
-		rec := r.done(stateCancelled, "cancelled between two attempts: "+cancelText)
-		if got := told(rec.Attempts); !slices.Equal(got, []string{"1 a transient", "2 a cancelled"}) || len(w.seen()) != 1 {
-			t.Errorf("attempts %q, runs %q", got, w.seen())
-		}
-	})
+// TestJobEndsInBackoff: a job that is cancelled or deleted between two attempts has a record with its attempts.
+func TestJobEndsInBackoff(t *testing.T) {
+	for _, deleted := range []bool{false, true} {
+		t.Run(fmt.Sprint("deleted ", deleted), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("r1")
+				w := restsLong()
+				a := r.start("a", Options{}, w)
+				r.startOn(r.open("b.db"), "b", Options{Actions: []string{"push"}}, &script{action: "push"})
+				r.job("r1", "r1-sync")
+				pass(35 * time.Second)
+				text, want := "cancelled between two attempts: "+cancelText, []string{"1 a transient", "2 a cancelled"}
+				if deleted {
+					text, want = "deleted between two attempts", want[:1]
+					r.model.remove("jobs", "default", "r1-sync")
+				} else if err := a.Cancel(context.Background(), "default", "r1-sync"); err != nil {
+					t.Fatal(err)
+				}
+				pass(time.Minute)
+				rec := r.only()
+				if got := told(rec.Attempts); !slices.Equal(got, want) || len(w.seen()) != 1 || rec.State != stateCancelled ||
+					!contains(rec.Message, text) || len(rec.Spec) == 0 || len(r.claims()) != 0 {
+					t.Errorf("attempts %q, runs %q, record %+v", got, w.seen(), rec)
+				}
+				if records, err := r.agents[1].env.store.History(context.Background(), state.Query{}); err != nil || len(records) != 0 {
+					t.Errorf("an agent that had no attempt recorded %+v, %v", records, err)
+				}
+			})
+		})
+	}
 }
 
 // TestMarkOutlivesRefusedClaim: a job that was released goes on from its mark, also when its next claim is refused once.
@@ -307,11 +320,11 @@ func TestDoomedJobIsNotRun(t *testing.T) {
 	})
 }
 
-// revive puts an object back as it was.
-func (m *model) revive(resource string, obj *unstructured.Unstructured) {
+// revive puts a job back as it was.
+func (m *model) revive(job *unstructured.Unstructured) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.store(call{Agent: "person", Verb: "create", Resource: resource, Name: obj.GetName()}, obj.GetNamespace(), obj, obj)
+	_ = m.store(entry{call: *person("create", "jobs", job.GetName()), before: job, now: job.DeepCopy()})
 }
 
 // TestEndedJobComesBack: a job that this agent has ended, and that a restored server has again, is not done again.
@@ -347,7 +360,7 @@ func TestEndedJobComesBack(t *testing.T) {
 				if c.claimed {
 					old = runs
 				}
-				r.model.revive("jobs", old)
+				r.model.revive(old)
 				if !c.keepHistoric {
 					r.model.set(func() { clear(r.model.objects["historicjobs"]) })
 				}

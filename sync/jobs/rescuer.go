@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,13 +53,10 @@ func (r *rescuer) Run(ctx context.Context, await func(context.Context) error) {
 	if r.o.Cleanup == CleanupOff {
 		return
 	}
-	for ctx.Err() == nil {
-		if await(ctx) != nil {
-			return
-		}
+	for await(ctx) == nil && ctx.Err() == nil {
 		next, err := r.runOnce(ctx)
 		if err != nil && ctx.Err() == nil {
-			r.events.once("cleanup", EventNote, jobRef{}, "expired claims cannot be listed: "+err.Error())
+			r.events.once("cleanup", EventNote, jobRef{}, "expired claims cannot be settled: "+err.Error())
 		}
 		pause(ctx, r.clock.host.jitter(next))
 	}
@@ -73,24 +69,30 @@ func (r *rescuer) runOnce(ctx context.Context) (next time.Duration, err error) {
 	if err != nil {
 		// An answer has the time. An agent that sends no other request, because the
 		// claim of a dead one keeps its jobs from it, would not come to know it.
-		_ = r.server.claimedBefore(ctx, r.o.Namespace, 0, func(*unstructured.Unstructured) {})
+		_ = r.server.list(ctx, api.Jobs, r.o.Namespace, claimedBefore(0), func(*unstructured.Unstructured) error { return nil })
 		if now, err = r.clock.millis(); err != nil {
 			return minCleanup, err
 		}
 	}
-	found, err := r.candidates(ctx, now)
-	if err != nil {
-		return next, err
+	found := map[string]*unstructured.Unstructured{} // whose claim looks dead, by UID
+	for _, seen := range r.jobs.Objects() {
+		if !cachedClaimed(seen) {
+			continue
+		}
+		job := seen.Unstructured()
+		uid := api.Meta(job, "uid")
+		if _, own := r.claims.token(uid); !own && r.o.terms().Alive(claimTime(job), now) <= 0 {
+			found[uid] = job
+		}
 	}
 	maps.DeleteFunc(r.suspects, func(uid string, _ suspect) bool { return found[uid] == nil })
 	for _, uid := range slices.Sorted(maps.Keys(found)) {
-		job := found[uid]
-		if wait := r.untilCertain(uid, job); wait > 0 {
+		if wait := r.untilCertain(uid, found[uid]); wait > 0 {
 			next = min(next, max(wait, time.Second))
 			continue
 		}
-		if err := r.settle(ctx, job, now); err != nil {
-			r.events.once("cleanup "+uid, EventNote, refOf(job), "the expired claim could not be settled: "+err.Error())
+		if err := r.settle(ctx, found[uid], now); err != nil {
+			r.events.once("cleanup "+uid, EventNote, refOf(found[uid]), "the expired claim could not be settled: "+err.Error())
 			next = min(next, minCleanup)
 		}
 		if ctx.Err() != nil {
@@ -100,42 +102,13 @@ func (r *rescuer) runOnce(ctx context.Context) (next time.Duration, err error) {
 	return next, nil
 }
 
-// candidates returns the jobs whose claim looks dead now, by UID.
-func (r *rescuer) candidates(ctx context.Context, now int64) (map[string]*unstructured.Unstructured, error) {
-	found := map[string]*unstructured.Unstructured{}
-	consider := func(job *unstructured.Unstructured) {
-		if uid := string(job.GetUID()); !r.claims.isOwn(uid) {
-			found[uid] = job
-		}
-	}
-	before := now - r.o.Expiry.Milliseconds() - r.o.terms().ClockError().Milliseconds()
-	if err := r.server.claimedBefore(ctx, r.o.Namespace, before, consider); err != nil {
-		return nil, err
-	}
-	for _, seen := range r.jobs.Objects() {
-		if !cachedClaimed(seen) {
-			continue
-		}
-		if job := seen.Unstructured(); !expiresByAge(job, now+r.o.Expiry.Milliseconds()) {
-			consider(job)
-		}
-	}
-	return found, nil
-}
-
-// expiresByAge reports whether the claim label of a job will ever be found by age.
-func expiresByAge(job *unstructured.Unstructured, latest int64) bool {
-	at, err := strconv.ParseInt(api.Label(job, api.LabelClaim), 10, 64)
-	return err == nil && at <= latest
-}
-
 // untilCertain returns how long a suspect has to be watched before it is certain.
 func (r *rescuer) untilCertain(uid string, job *unstructured.Unstructured) time.Duration {
-	seen := suspect{claim: api.Label(job, api.LabelClaim), owner: api.Label(job, api.LabelClaimOwner), since: time.Now()}
-	if old, ok := r.suspects[uid]; ok && old.claim == seen.claim && old.owner == seen.owner {
+	old, known := r.suspects[uid]
+	if known && old.claim == api.Label(job, api.LabelClaim) && old.owner == api.Label(job, api.LabelClaimOwner) {
 		return r.o.Expiry - time.Since(old.since)
 	}
-	r.suspects[uid] = seen
+	r.suspects[uid] = suspect{claim: api.Label(job, api.LabelClaim), owner: api.Label(job, api.LabelClaimOwner), since: time.Now()}
 	return r.o.Expiry
 }
 
@@ -143,7 +116,7 @@ func (r *rescuer) untilCertain(uid string, job *unstructured.Unstructured) time.
 func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, now int64) error {
 	ref := refOf(job)
 	dead := r.suspects[ref.uid]
-	fresh, err := r.server.job(ctx, ref.Key)
+	fresh, err := r.server.get(ctx, api.Jobs, ref.Namespace, ref.Name)
 	if err != nil || string(fresh.GetUID()) != ref.uid ||
 		api.Label(fresh, api.LabelClaim) != dead.claim || api.Label(fresh, api.LabelClaimOwner) != dead.owner {
 		delete(r.suspects, ref.uid)
@@ -152,21 +125,16 @@ func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, no
 		}
 		return err
 	}
+	ref = refOf(fresh)
 	// An owner that died between the HistoricJob and the DELETE has done the job, and so has this agent where its history
 	// says so.
-	done, err := r.server.archived(ctx, ref.Namespace, ref.uid)
+	done, err := r.archived(ctx, ref.Namespace, ref.uid)
 	if err != nil || !done {
 		done, err = r.endedHere(ctx, ref.uid)
 	}
-	if err == nil && done {
-		if err := r.server.deleteJob(ctx, ref.Key, ref.uid, fresh.GetResourceVersion()); err != nil && !stale(err) {
-			return err
-		}
-		r.events.emit(EventCompleted, ref, "removed from the queue: it was finished before its claim expired")
-		delete(r.suspects, ref.uid)
-		return nil
-	}
 	switch {
+	case err == nil && done:
+		err = r.discard(ctx, fresh, EventCompleted, "removed from the queue: it was finished before its claim expired")
 	case r.o.Cleanup == CleanupRequeue && ref.attempt < r.o.MaxAttempts:
 		err = r.requeue(ctx, fresh, now)
 	case r.drain.on():
@@ -193,8 +161,7 @@ func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, n
 		return err
 	}
 	r.pass(failpoint.Requeued, ref)
-	text := fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", ref.attempt, r.o.MaxAttempts)
-	r.events.emit(EventRequeued, ref, text)
+	r.events.emit(EventRequeued, ref, fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", ref.attempt, r.o.MaxAttempts))
 	r.queue.addAfter(ref.Key, ref.repo(), backoff)
 	return nil
 }

@@ -3,6 +3,7 @@ package jobs
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,7 +26,6 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/jobs/queue"
-	"limpet/sync/kube"
 )
 
 func uidOf(n int64) types.UID       { return types.UID(fmt.Sprintf("uid-%d", n)) }
@@ -87,7 +87,7 @@ func (r *rig) repository(name string, change ...func(u *unstructured.Unstructure
 	for _, fn := range change {
 		fn(u)
 	}
-	r.model.create("repositories", "default", u)
+	r.model.put("repositories", "default", u)
 }
 
 func (r *rig) job(repository, name string, change ...func(u *unstructured.Unstructured)) *unstructured.Unstructured {
@@ -98,7 +98,7 @@ func (r *rig) job(repository, name string, change ...func(u *unstructured.Unstru
 	for _, fn := range change {
 		fn(u)
 	}
-	return r.model.create("jobs", "default", u)
+	return r.model.put("jobs", "default", u)
 }
 
 func action(name string) func(u *unstructured.Unstructured) {
@@ -121,7 +121,6 @@ type agent struct {
 	cancel context.CancelFunc
 	done   chan error
 	parts  sync.WaitGroup
-	client *kube.Client
 	once   sync.Once
 	log    bytes.Buffer // what slog wrote; read only after stop
 
@@ -151,21 +150,18 @@ func (r *rig) startOn(store *state.Store, name string, o Options, workers ...Wor
 		}
 		a.events = append(a.events, e)
 	}
-	client, err := kube.Connect(ctx, kube.Config{Server: "http://model", Transport: a.link, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	a.client = client
-	jobs := client.Informer(api.Jobs, o.Namespace, kube.InformerOptions{})
-	repos := client.Informer(api.Repositories, o.Namespace, kube.InformerOptions{})
-	a.Controller, err = New(client, jobs, repos, store, workers, o)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	o.self = rand.Text()[:12]
+	o = o.withDefaults()
 	a.ledger = &brittle{Store: store}
-	a.env.store = a.ledger
-	a.parts.Go(func() { _ = jobs.Run(ctx) })
-	a.parts.Go(func() { _ = repos.Run(ctx) })
+	jobs, repos := a.link.watch("jobs"), a.link.watch("repositories")
+	a.Controller = newController(&env{o: o, server: a.link.way(false), renewals: a.link.way(true), store: a.ledger,
+		clock: clock{server: a.link, host: machine{}, maxError: o.terms().ClockError()}}, jobs, repos)
+	for _, w := range workers {
+		a.admission.workers[w.Action()] = w
+	}
+	jobs.handler, repos.handler = a.jobHandler(), a.repoHandler()
+	a.parts.Go(func() { jobs.run(ctx) })
+	a.parts.Go(func() { repos.run(ctx) })
 	a.parts.Go(func() { a.done <- a.Run(ctx) })
 	r.agents = append(r.agents, a)
 	return a
@@ -179,7 +175,6 @@ func (a *agent) stop() {
 			a.rig.t.Errorf("agent %s: %v", a.link.agent, err)
 		}
 		a.parts.Wait()
-		a.client.Close()
 	})
 }
 
@@ -304,7 +299,7 @@ func repoKey(namespace, repository string) queue.RepoKey {
 }
 
 // waiting returns how many keys the queue of an agent has.
-func (c *Controller) waiting() int { known, _ := c.queue.load(); return known }
+func (c *Controller) waiting() int { return c.Backlog().Queued }
 
 // script is a worker that does what a test says.
 type script struct {
@@ -418,13 +413,6 @@ func (b *brittle) unless(op string, fn func() error) error {
 	return fn()
 }
 
-// entry is one accepted write.
-type entry struct {
-	call
-	at          time.Time // by the server's clock
-	before, now *unstructured.Unstructured
-}
-
 // writes counts accepted writes that a condition holds for.
 func (m *model) writes(ok func(e entry) bool) int {
 	m.mu.Lock()
@@ -482,7 +470,7 @@ func (m *model) unlawful(expiry time.Duration) []string {
 		bad := func(format string, args ...any) {
 			out = append(out, fmt.Sprintf("%s %s %s %s: ", e.Agent, e.Verb, e.Resource, e.Name)+fmt.Sprintf(format, args...))
 		}
-		if e.Verb == "delete" && !e.bound {
+		if e.Resource == "jobs" && !e.bound || e.Verb == "delete" && !e.bound {
 			bad("unconditional")
 		}
 		switch e.Resource {
@@ -506,9 +494,6 @@ func (m *model) unlawful(expiry time.Duration) []string {
 			}
 			if e.now == nil {
 				continue
-			}
-			if e.body.GetResourceVersion() == "" || e.body.GetUID() == "" {
-				bad("unconditional")
 			}
 			is, at := e.now.GetLabels()[api.LabelClaimOwner], e.now.GetLabels()[api.LabelClaim]
 			if (is == "") != (at == "") {

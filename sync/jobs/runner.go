@@ -141,7 +141,7 @@ func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) 
 	}
 	if h.attempt >= r.o.MaxAttempts {
 		if errors.As(err, new(*kube.UnavailableError)) {
-			if _, away := r.server.job(h.ctx, h.Key); away != nil {
+			if _, away := r.server.get(h.ctx, api.Jobs, h.Namespace, h.Name); away != nil {
 				return r.finisher.suspend(h, err.Error())
 			}
 		}

@@ -68,8 +68,9 @@ func (s *scanner) runOnce() {
 		ref := refOfClaim(p.claim)
 		s.queue.add(ref.Key, ref.repo(), true, queue.Unranked)
 	}
-	if known, refused := s.queue.load(); refused > 0 {
-		s.events.once("overflow", EventNote, jobRef{}, text.Plural(known, "job")+" are waiting in this agent; more are taken up as these are done")
+	var b Backlog
+	if s.queue.count(&b) > 0 {
+		s.events.once("overflow", EventNote, jobRef{}, text.Plural(b.Queued, "job")+" are waiting in this agent; more are taken up as these are done")
 	}
 }
 

@@ -153,6 +153,10 @@ func (l simLedger) Complete(ctx context.Context, uid string, r state.Record) err
 	})
 }
 
+func (l simLedger) PutRecord(ctx context.Context, r state.Record) error {
+	return l.write(ctx, "record", r.UID, true, func() error { l.records[r.UID] = r; return nil })
+}
+
 func (l simLedger) EndClaim(ctx context.Context, uid, historic string) error {
 	return l.write(ctx, "end", uid, false, func() error {
 		if r, ok := l.records[uid]; ok && historic != "" {
@@ -232,13 +236,13 @@ func (g *simGrafana) run(ctx context.Context) {
 	for n := uint64(0); waitFor(ctx, g.fate.of(8, n).between(200*time.Millisecond, 20*time.Second)); n++ {
 		for g.next(ctx) && ctx.Err() == nil {
 		}
-		var dead []unstructured.Unstructured
+		var dead []*unstructured.Unstructured
 		_ = g.call(ctx, func() error {
 			dead = g.world.expired(g.millis() - DefaultExpiry.Milliseconds())
 			return nil
 		})
-		for i := range dead {
-			g.end(ctx, &dead[i])
+		for _, job := range dead {
+			g.end(ctx, job)
 		}
 	}
 }
@@ -248,11 +252,11 @@ func (g *simGrafana) next(ctx context.Context) bool {
 	var job *unstructured.Unstructured
 	token := fmt.Sprint(g.name, ".", g.dice.Add(1))
 	err := g.call(ctx, func() error {
-		for _, k := range g.world.names() {
-			if u := g.world.jobs[k]; api.Label(u, api.LabelClaim) == "" {
+		for _, u := range g.world.sorted("jobs") {
+			if api.Label(u, api.LabelClaim) == "" {
 				job = u.DeepCopy()
 				setClaim(job, g.millis(), token)
-				_, err := g.world.putJob(g.name, simSent{}, job)
+				_, err := g.world.update(&call{Agent: g.name, Verb: "update", Resource: "jobs"}, job)
 				return err
 			}
 		}
@@ -272,15 +276,21 @@ func (g *simGrafana) next(ctx context.Context) bool {
 // end takes a job out of the queue whose claim is still the one that it has seen.
 func (g *simGrafana) end(ctx context.Context, job *unstructured.Unstructured) {
 	_ = g.call(ctx, func() error {
-		now := g.world.jobs[keyOf(job)]
+		now := g.world.objects["jobs"][keyOf(job)]
 		if now == nil || now.GetUID() != job.GetUID() || claimIn(now) != claimIn(job) {
 			return nil
 		}
-		return g.world.deleteJob(g.name, simSent{}, keyOf(job), "", "")
+		return g.world.delete(&call{Agent: g.name, Verb: "delete", Resource: "jobs"}, keyOf(job), "", "")
 	})
 	h := job.DeepCopy()
 	h.SetGenerateName(job.GetName() + "-")
 	h.SetName("")
 	api.SetLabel(h, api.LabelOriginalUID, api.Meta(job, "uid"))
-	_ = g.call(ctx, func() error { return g.world.addHistoric(g.name, simSent{}, h) })
+	_ = g.call(ctx, func() error {
+		if g.world.loki {
+			return errNoWay
+		}
+		_, err := g.world.memory.create(&call{Agent: g.name, Verb: "create", Resource: "historicjobs"}, h)
+		return err
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,14 +22,8 @@ const simCallTime = 10 * time.Second
 // simLink is one process's way to the server: requests and answers take time,
 // get lost, come late; a request may be carried out long after its caller gave up.
 type simLink struct {
-	p     *simProcess
-	lease bool // the connections of renewals
+	p *simProcess
 
-	*simCalls
-}
-
-// simCalls is what both links of a process remember.
-type simCalls struct {
 	mu    sync.Mutex // guards the fields below
 	count map[simCall]uint64
 	total int
@@ -44,20 +37,34 @@ type simProof struct {
 	sent  time.Time // by the host's monotonic clock
 }
 
-type simCall struct{ op, about string }
-
-var _ server = (*simLink)(nil)
+type simCall struct{ verb, resource, name string }
 
 var errNoWay = errors.New("connection refused")
 
+// way returns the way of ordinary calls, or that of renewals over connections of their own.
+func (l *simLink) way(renewals bool) way {
+	return way{&l.p.world.memory, func(ctx context.Context, c *call, do func() error) error {
+		c.Agent, c.Lease = l.p.name, renewals
+		began := l.p.now().Time
+		if c.body != nil {
+			c.sent = l.leave(uidIn(entry{call: *c, now: c.body}))
+		}
+		err := l.travel(ctx, c, do)
+		if err == nil && c.Verb == "update" {
+			l.proved(c.body, began)
+		}
+		return err
+	}}
+}
+
 // travel carries a call to the server and its answer back. do runs at the
 // server, under the lock of the world.
-func (l *simLink) travel(ctx context.Context, op, about string, do func() error) error {
+func (l *simLink) travel(ctx context.Context, c *call, do func() error) error {
 	p, w := l.p, l.p.world
 	l.mu.Lock()
-	id := simCall{op, about}
+	id := simCall{c.Verb, c.Resource, c.Name}
 	l.count[id]++
-	f := p.fate.of(p.nr).about(op).about(about).of(l.count[id])
+	f := p.fate.of(p.nr).about(c.Verb + c.Resource).about(c.Name).of(l.count[id])
 	l.mu.Unlock()
 	if p.dead.Load() {
 		return errDead
@@ -71,17 +78,17 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 	if d := p.awakeIn(); d > 0 {
 		<-time.After(d + f.between(0, 50*time.Millisecond))
 	}
-	there, back, fault := l.trouble(f)
+	there, back, fault := l.trouble(f, c.Lease)
 	arrive := func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return do()
 	}
-	write := op == "put" || op == "delete"
+	write := c.Verb == "update" || c.Verb == "delete"
 	if there >= simCallTime && fault == nil { // it arrives when its caller has given up
 		come := sync.OnceFunc(func() { _ = arrive() })
 		if write && f.of(15).likely(500) {
-			l.hold(about, come)
+			l.hold(c.Name, come)
 		}
 		time.AfterFunc(there, come)
 		waitFor(ctx, simCallTime)
@@ -96,11 +103,11 @@ func (l *simLink) travel(ctx context.Context, op, about string, do func() error)
 	if fault != nil {
 		return l.answer(ctx, fault)
 	}
-	if _, cut := l.cutOff(); cut {
+	if _, cut := l.cutOff(c.Lease); cut {
 		return l.answer(ctx, errNoWay)
 	}
 	if write {
-		l.hold(about, nil)()
+		l.hold(c.Name, nil)()
 	}
 	err := arrive()
 	if back > 0 && !waitFor(ctx, min(back, simCallTime-there)) {
@@ -144,22 +151,22 @@ func (l *simLink) answer(ctx context.Context, err error) error {
 }
 
 // cutOff says until when nothing gets through.
-func (l *simLink) cutOff() (time.Time, bool) {
+func (l *simLink) cutOff(renewal bool) (time.Time, bool) {
 	now := time.Now()
 	if to, yes := inside(l.p.cut, now); yes {
 		return to, true
 	}
-	if to, yes := inside(l.p.mute, now); yes && l.lease {
+	if to, yes := inside(l.p.mute, now); yes && renewal {
 		return to, true
 	}
 	return inside(l.p.world.down, now)
 }
 
 // trouble decides how a call goes.
-func (l *simLink) trouble(f fate) (there, back time.Duration, fault error) {
+func (l *simLink) trouble(f fate, renewal bool) (there, back time.Duration, fault error) {
 	w := l.p.world
 	there = f.of(10).between(time.Millisecond, 40*time.Millisecond)
-	if _, cut := l.cutOff(); cut {
+	if _, cut := l.cutOff(renewal); cut {
 		if f.of(11).likely(500) { // without an answer
 			return simCallTime - there, 0, context.DeadlineExceeded
 		}
@@ -208,102 +215,12 @@ func (l *simLink) proved(job *unstructured.Unstructured, sent time.Time) {
 	}
 }
 
-func (l *simLink) job(ctx context.Context, k queue.Key) (out *unstructured.Unstructured, err error) {
-	var got *unstructured.Unstructured
-	err = l.travel(ctx, "get", k.Name, func() (err error) {
-		got, err = l.p.world.getJob(k)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return got, nil
-}
-
-func (l *simLink) putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	if job.GetUID() == "" || job.GetResourceVersion() == "" {
-		panic("jobs: internal error: unconditional write of a job")
-	}
-	sent := l.leave(api.Meta(job, "uid"))
-	began := l.p.now().Time
-	var out *unstructured.Unstructured
-	err := l.travel(ctx, "put", job.GetName(), func() (err error) {
-		out, err = l.p.world.putJob(l.p.name, sent, job)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	l.proved(out, began)
-	return out, nil
-}
-
-func (l *simLink) deleteJob(ctx context.Context, k queue.Key, uid, resourceVersion string) error {
-	sent := l.leave(uid)
-	return l.travel(ctx, "delete", k.Name, func() error {
-		return l.p.world.deleteJob(l.p.name, sent, k, uid, resourceVersion)
-	})
-}
-
-func (l *simLink) claimedBefore(ctx context.Context, _ string, before int64, each func(*unstructured.Unstructured)) error {
-	var out []unstructured.Unstructured
-	err := l.travel(ctx, "expired", "", func() error {
-		out = l.p.world.expired(before)
-		return nil
-	})
-	for i := range out {
-		each(&out[i])
-	}
-	return err
-}
-
-func (l *simLink) repository(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
-	var out *unstructured.Unstructured
-	err := l.travel(ctx, "repository", name, func() error {
-		if out = l.p.world.repos[key(namespace, name)]; out == nil {
-			return apierrors.NewNotFound(api.Repositories.GroupResource(), name)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (l *simLink) archived(ctx context.Context, _, uid string) (bool, error) {
-	found := false
-	err := l.travel(ctx, "archived", uid, func() error {
-		if l.p.world.loki {
-			return apierrors.NewNotFound(api.HistoricJobs.GroupResource(), "")
-		}
-		found = l.p.world.archived(uid)
-		return nil
-	})
-	return err == nil && found, err
-}
-
-func (l *simLink) archive(ctx context.Context, historic *unstructured.Unstructured) error {
-	uid := api.Label(historic, api.LabelOriginalUID)
-	sent := l.leave(uid)
-	return l.travel(ctx, "archive", uid, func() error {
-		return l.p.world.addHistoric(l.p.name, sent, historic)
-	})
-}
-
-func (l *simLink) archivePage(context.Context, string, string) ([]unstructured.Unstructured, string, error) {
-	return nil, "", nil
-}
-
-func (l *simLink) deleteArchived(context.Context, string, string, string, string) error { return nil }
-
 // simWatch is a process's cache of the jobs. Events of one object come in
 // order; those of several do so in half of the worlds. They come late, twice, or
 // not at all until the next list.
 type simWatch struct {
-	p       *simProcess
-	handler kube.Handler
-	synced  chan struct{}
+	cache
+	p *simProcess
 
 	gaps map[queue.Key]bool      // jobs of which nothing is shown until the next list, the empty name is for all; under the lock of the world
 	last map[queue.Key]time.Time // when the last event of a job comes, of any where watches keep the order; under the lock of the world
@@ -311,20 +228,15 @@ type simWatch struct {
 	turn   chan struct{}       // handlers run one at a time; guards seen and broken. A mutex would hold up the bubble's time
 	broken bool                // nothing is shown until the next list
 	seen   map[queue.Key]int64 // revision of what is in the cache, or of its deletion
-	mu     sync.Mutex          // guards the fields below
-	cache  map[queue.Key]*unstructured.Unstructured
-	ready  bool
 }
 
-var _ lister = (*simWatch)(nil)
-
 func newSimWatch(p *simProcess) *simWatch {
-	return &simWatch{p: p, synced: make(chan struct{}), turn: make(chan struct{}, 1), cache: map[queue.Key]*unstructured.Unstructured{},
+	return &simWatch{cache: newCache(), p: p, turn: make(chan struct{}, 1),
 		seen: map[queue.Key]int64{}, gaps: map[queue.Key]bool{}, last: map[queue.Key]time.Time{}}
 }
 
 // expect is told of every change, under the lock of the world.
-func (s *simWatch) expect(rev int64, e simEntry) {
+func (s *simWatch) expect(rev int64, e entry) {
 	u := e.now
 	if u == nil {
 		u = e.before
@@ -390,26 +302,10 @@ func (s *simWatch) event(k queue.Key, rev int64, now *unstructured.Unstructured)
 	s.show(k, rev, now)
 }
 
-// show changes the cache, then calls the handler.
+// show shows a revision.
 func (s *simWatch) show(k queue.Key, rev int64, now *unstructured.Unstructured) {
 	s.seen[k] = max(rev, s.seen[k])
-	s.mu.Lock()
-	old := s.cache[k]
-	if now == nil {
-		delete(s.cache, k)
-	} else {
-		s.cache[k] = now
-	}
-	s.mu.Unlock()
-	switch {
-	case now == old:
-	case now == nil:
-		s.handler.Delete(kube.ObjectOf(old))
-	case old == nil:
-		s.handler.Add(kube.ObjectOf(now))
-	default:
-		s.handler.Update(kube.ObjectOf(old), kube.ObjectOf(now))
-	}
+	s.cache.show(k, now)
 }
 
 // away is how long the watch cannot be had.
@@ -417,7 +313,7 @@ func (s *simWatch) away() time.Duration {
 	if d := s.p.awakeIn(); d > 0 {
 		return d
 	}
-	if to, yes := s.p.link.cutOff(); yes {
+	if to, yes := s.p.link.cutOff(false); yes {
 		return time.Until(to)
 	}
 	return 0
@@ -438,14 +334,14 @@ func (s *simWatch) relist(after time.Duration) {
 		time.AfterFunc(10*time.Minute, func() { s.relist(0) }) // whatever the watch says
 		w := s.p.world
 		w.mu.Lock()
-		rev, now := w.rev, maps.Clone(w.jobs)
+		rev, now := w.rev, maps.Clone(w.objects["jobs"])
 		clear(s.gaps)
 		w.mu.Unlock()
 		s.turn <- struct{}{}
 		defer func() { <-s.turn }()
 		s.broken = false
 		keys := slices.SortedFunc(maps.Keys(now), byName)
-		for _, k := range slices.SortedFunc(maps.Keys(s.cache), byName) {
+		for _, k := range slices.SortedFunc(maps.Keys(s.objects), byName) {
 			if now[k] == nil {
 				keys = append(keys, k)
 			}
@@ -460,62 +356,6 @@ func (s *simWatch) relist(after time.Duration) {
 			}
 		}
 		s.handler.Listing(false)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !s.ready {
-			s.ready = true
-			close(s.synced)
-		}
+		s.complete()
 	})
 }
-
-func byName(a, b queue.Key) int { return strings.Compare(a.Name, b.Name) }
-
-func (s *simWatch) Get(namespace, name string) (*unstructured.Unstructured, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u, ok := s.cache[key(namespace, name)]
-	return u, ok
-}
-
-func (s *simWatch) Objects() (out []kube.Object) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, k := range slices.SortedFunc(maps.Keys(s.cache), byName) {
-		out = append(out, kube.ObjectOf(s.cache[k]))
-	}
-	return out
-}
-
-func (s *simWatch) HasSynced() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ready
-}
-
-func (s *simWatch) WaitSynced(ctx context.Context) error {
-	select {
-	case <-s.synced:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// simRepos is the cache of the repositories, which do not change.
-type simRepos map[queue.Key]*unstructured.Unstructured
-
-func (s simRepos) Get(namespace, name string) (*unstructured.Unstructured, bool) {
-	u, ok := s[key(namespace, name)]
-	return u, ok
-}
-
-func (s simRepos) Objects() (out []kube.Object) {
-	for _, k := range slices.SortedFunc(maps.Keys(s), byName) {
-		out = append(out, kube.ObjectOf(s[k]))
-	}
-	return out
-}
-
-func (s simRepos) WaitSynced(context.Context) error { return nil }
-func (s simRepos) HasSynced() bool                  { return true }

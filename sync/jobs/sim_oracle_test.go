@@ -56,16 +56,17 @@ func (o *simOracle) breach(uid, law string, args ...any) {
 }
 
 // judge looks at one accepted write, under the lock of the world.
-func (o *simOracle) judge(w *simWorld, e simEntry) {
+func (o *simOracle) judge(w *simWorld, e entry) {
 	uid := uidIn(e)
-	switch e.verb {
-	case "create":
+	switch {
+	case e.Resource == "historicjobs":
+	case e.Verb == "delete":
+		o.ended[uid] = e.Agent
+	case e.before == nil:
 		o.made[uid] = keyOf(e.now)
-	case "delete":
-		o.ended[uid] = e.who
 	}
 	renewed := o.renewed[uid]
-	if e.verb == "put" && claimIn(e.before) != claimIn(e.now) {
+	if e.before != nil && e.now != nil && claimIn(e.before) != claimIn(e.now) {
 		ms, _ := strconv.ParseInt(api.Label(e.now, api.LabelClaim), 10, 64)
 		o.renewed[uid] = simRenewal{e.at, time.UnixMilli(ms).Sub(w.now())}
 	}
@@ -74,7 +75,7 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 		o.foreign(e, uid)
 		return
 	}
-	if e.verb == "archive" {
+	if e.Resource == "historicjobs" {
 		o.judgeArchive(w, e, uid)
 		return
 	}
@@ -87,11 +88,11 @@ func (o *simOracle) judge(w *simWorld, e simEntry) {
 	dead := err != nil || age > DefaultExpiry.Milliseconds() || renewed.ahead > DefaultExpiry-DefaultExpiry/6 // as far as its clock may be off
 	if (was != "" || since != "") && !own && !(e.now != nil && onlyAsksToStop(entry{before: e.before, now: e.now})) {
 		if !dead {
-			o.breach(uid, "%s: %s although %q holds the job since %d ms", p.name, e.verb, was, age)
+			o.breach(uid, "%s: %s although %q holds the job since %d ms", p.name, e.Verb, was, age)
 		}
 		// The clock of an owner may be wrong: its label is old, and it lives.
 		if still := e.at.Sub(renewed.at); still < DefaultExpiry {
-			o.breach(uid, "%s: %s although %q has renewed its claim %s ago", p.name, e.verb, was, still)
+			o.breach(uid, "%s: %s although %q has renewed its claim %s ago", p.name, e.Verb, was, still)
 		}
 	}
 	claim := ""
@@ -125,7 +126,7 @@ func claimIn(u *unstructured.Unstructured) [2]string {
 }
 
 // other agent notes when another agent takes a claim of an agent away, who cannot know.
-func (o *simOracle) foreign(e simEntry, uid string) {
+func (o *simOracle) foreign(e entry, uid string) {
 	if e.before == nil || e.now == nil {
 		return
 	}
@@ -135,13 +136,13 @@ func (o *simOracle) foreign(e simEntry, uid string) {
 }
 
 // judgeLease wants a write about an own job to have left while the lease held.
-func (o *simOracle) judgeLease(e simEntry, uid string, own bool) {
+func (o *simOracle) judgeLease(e entry, uid string, own bool) {
 	if p := e.sent.process; own && e.sent.held && e.sent.proof >= DefaultExpiry*2/3 {
-		o.breach(uid, "%s: %s although the claim was confirmed %s ago", p.name, e.verb, e.sent.proof)
+		o.breach(uid, "%s: %s although the claim was confirmed %s ago", p.name, e.Verb, e.sent.proof)
 	}
 }
 
-func (o *simOracle) judgeArchive(w *simWorld, e simEntry, uid string) {
+func (o *simOracle) judgeArchive(w *simWorld, e entry, uid string) {
 	p := e.sent.process
 	o.archives[uid]++
 	if o.archives[uid] > 1 {
@@ -152,7 +153,7 @@ func (o *simOracle) judgeArchive(w *simWorld, e simEntry, uid string) {
 		o.breach(uid, "%s: a HistoricJob with labels %v", p.name, l)
 	}
 	o.judgeLease(e, uid, true)
-	job := w.jobs[o.made[uid]]
+	job := w.objects["jobs"][o.made[uid]]
 	if job == nil || api.Meta(job, "uid") != uid {
 		return
 	}
@@ -184,7 +185,7 @@ func (o *simOracle) begin(w *simWorld, r *simRun) {
 // holds says that the claim of a run is there and not expired. A job that was
 // deleted leaves its worker running until it hears of that.
 func (o *simOracle) holds(w *simWorld, r *simRun) bool {
-	job := w.jobs[o.made[r.uid]]
+	job := w.objects["jobs"][o.made[r.uid]]
 	if job == nil || api.Meta(job, "uid") != r.uid {
 		return false
 	}
@@ -276,7 +277,7 @@ func TestSimulationFinds(t *testing.T) {
 			"state file does not know", 20},
 		{"a state file that forgets claims at a restart", func(p *simProcess) { p.agent.env.store = forgetsClaims{p.agent.env.store} },
 			"keeps a claim", 100},
-		{"writes without preconditions", func(p *simProcess) { p.agent.env.server = unconditional{p.link} }, "holds the job", 300},
+		{"writes without preconditions", func(p *simProcess) { p.agent.env.server = unconditional{p.link.way(false)} }, "holds the job", 300},
 		{"a clock that is wrong and sure of it", func(p *simProcess) { p.agent.env.clock.server = wrongClock{p.clock} }, "off", 20},
 		{"a lease that does not end", func(p *simProcess) { p.agent.env.clock.host = timeless{p, p.now()} }, "the claim was confirmed", 300},
 		{"one token for all agents", func(p *simProcess) { p.agent.env.clock.host, p.agent.env.o.self = sameToken{p}, "h0" }, "holds the job",
@@ -315,16 +316,16 @@ type forgetsClaims struct{ store }
 func (forgetsClaims) Claims(context.Context) ([]state.Claim, error) { return nil, nil }
 
 // unconditional writes over whatever is there.
-type unconditional struct{ *simLink }
+type unconditional struct{ way }
 
 func (l unconditional) putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	now, err := l.job(ctx, keyOf(job))
+	now, err := l.get(ctx, api.Jobs, job.GetNamespace(), job.GetName())
 	if err != nil {
 		return nil, err
 	}
 	job.SetResourceVersion(now.GetResourceVersion())
 	job.SetUID(now.GetUID())
-	return l.simLink.putJob(ctx, job)
+	return l.way.putJob(ctx, job)
 }
 
 type wrongClock struct{ serverClock }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -111,7 +111,7 @@ func (w *simWorld) run(deeds []deed) {
 func (w *simWorld) idle() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.jobs) > 0 {
+	if len(w.objects["jobs"]) > 0 {
 		return false
 	}
 	for _, h := range w.hosts {
@@ -128,8 +128,6 @@ func (w *simWorld) idle() bool {
 	return true
 }
 
-func (w *simWorld) names() []queue.Key { return slices.SortedFunc(maps.Keys(w.jobs), byName) }
-
 // deed is something that happens at a time.
 type deed struct {
 	at time.Duration
@@ -143,11 +141,14 @@ func newSimWorld(seed uint64) (*simWorld, []deed) {
 	f := fate(0).of(seed)
 	length := f.of(1).between(time.Minute, 4*time.Minute)
 	w := &simWorld{seed: seed, fate: f, start: time.Now(), calm: time.Now().Add(length),
-		repos: simRepos{}, jobs: map[queue.Key]*unstructured.Unstructured{}, historic: map[string]*unstructured.Unstructured{},
-		oracle: newSimOracle()}
+		repos: newCache(), oracle: newSimOracle()}
+	w.repos.complete()
+	w.memory = newMemory(w.judged)
 	w.skew = []time.Duration{0, time.Hour, -30 * time.Minute}[f.of(2).n(3)]
 	w.ordered = f.of(17).likely(500)
-	w.loki = f.of(3).likely(80)
+	if w.loki = f.of(3).likely(80); w.loki {
+		w.absent["historicjobs"] = http.StatusNotFound
+	}
 	w.rough = []int{0, 15, 50, 120}[f.of(4).n(4)]
 	w.deadly = []int{0, 0, 10, 40}[f.of(5).n(4)]
 	w.options = Options{Logger: simLog, Drivers: 1 + f.of(6).n(3), Cleanup: CleanupRequeue}
@@ -170,7 +171,7 @@ func newSimWorld(seed uint64) (*simWorld, []deed) {
 			"spec": map[string]any{"title": name, "type": "git", "sync": map[string]any{"enabled": true, "target": "folder"}}}}
 		u.SetNamespace("default")
 		u.SetName(name)
-		w.repos[keyOf(u)] = u
+		w.repos.objects[keyOf(u)], w.objects["repositories"][keyOf(u)] = u, u
 	}
 	deeds = append(deeds, w.people(f.of(13))...)
 	if f.of(14).likely(250) {
@@ -293,7 +294,7 @@ func (w *simWorld) people(f fate) (deeds []deed) {
 	n := 2 + f.n(8)
 	for i := range n {
 		g := f.of(1, uint64(i))
-		repo := fmt.Sprint("r", g.of(1).n(len(w.repos)))
+		repo := fmt.Sprint("r", g.of(1).n(len(w.repos.objects)))
 		name := repo + []string{"-sync", "-push", fmt.Sprint("-test-", i)}[g.of(2).n(3)]
 		deeds = append(deeds, deed{g.of(3).between(0, length*2/3), func() { w.create(repo, name) }})
 	}
@@ -311,7 +312,7 @@ func (w *simWorld) create(repo, name string) {
 	if p := w.fate.about(name).n(20); p < 10 {
 		api.SetAnnotation(u, api.AnnoPriority, fmt.Sprint(p))
 	}
-	_, _ = w.createJob("person", u)
+	_, _ = w.memory.create(person("create", "jobs", name), u)
 }
 
 // ask tells an agent something, as its commands do.
@@ -331,33 +332,30 @@ func (w *simWorld) ask(p *simProcess, k queue.Key, g fate) {
 func (w *simWorld) meddle(g fate) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	names := w.names()
-	if len(names) == 0 {
+	all := w.sorted("jobs")
+	if len(all) == 0 {
 		return
 	}
-	k := names[g.of(1).n(len(names))]
-	cur := w.jobs[k]
-	next := cur.DeepCopy()
-	repo, _, _ := unstructured.NestedString(cur.Object, "spec", "repository")
+	cur := all[g.of(1).n(len(all))]
+	k, repo, next := keyOf(cur), api.Spec(cur, "repository"), cur.DeepCopy()
 	if p := w.hosts[g.of(3).n(len(w.hosts))].life.Load(); p != nil && g.of(4).likely(300) {
 		go w.ask(p, k, g) // not under the lock
 		return
 	}
 	switch g.of(2).n(5) {
 	case 0:
-		_ = w.deleteJob("person", simSent{}, k, "", "")
+		_ = w.delete(person("delete", "jobs", k.Name), k, "", "")
 	case 1: // the name is used again at once
-		_ = w.deleteJob("person", simSent{}, k, "", "")
-		_, _ = w.createJob("person", w.newJob(repo, k.Name))
+		_ = w.delete(person("delete", "jobs", k.Name), k, "", "")
+		_, _ = w.memory.create(person("create", "jobs", k.Name), w.newJob(repo, k.Name))
 	case 2:
 		api.SetAnnotation(next, api.AnnoCancel, "enough")
-		_, _ = w.putJob("person", simSent{}, next)
+		_, _ = w.update(person("update", "jobs", k.Name), next)
 	case 3: // a label, as a person with kubectl does it
 		api.SetLabel(next, "team", "ops")
-		_, _ = w.putJob("person", simSent{}, next)
+		_, _ = w.update(person("update", "jobs", k.Name), next)
 	case 4: // replaced by an old copy from a file, whatever is there now
-		old := w.newJob(repo, k.Name)
-		_, _ = w.putJob("person", simSent{}, old)
+		_, _ = w.update(person("update", "jobs", k.Name), w.newJob(repo, k.Name))
 	}
 }
 
@@ -388,7 +386,7 @@ func (w *simWorld) story() string {
 	var lines []simTale
 	for _, e := range w.audit {
 		if uid := uidIn(e); about(uid) {
-			lines = append(lines, simTale{e.at, e.who, e.String(), uid})
+			lines = append(lines, simTale{e.at, e.Agent, e.String(), uid})
 		}
 	}
 	for _, l := range w.told {
@@ -412,7 +410,7 @@ func (w *simWorld) print() uint64 {
 	}
 	f := fate(rest)
 	for _, e := range w.audit {
-		f = f.about(e.who).about(e.String()).of(uint64(e.at.UnixNano()))
+		f = f.about(e.Agent).about(e.String()).of(uint64(e.at.UnixNano()))
 	}
 	return uint64(f)
 }

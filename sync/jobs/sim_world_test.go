@@ -5,41 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/jobs/lease"
-	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
 	"limpet/sync/resources"
 )
 
 // simWorld is one simulated installation: an API server in memory, agents on
 // hosts, Grafana's own drivers, people. One seed decides everything in it.
-//
-// The server keeps to what jobs depend on: resourceVersion and UID conflicts,
-// delete preconditions, names that are used again, unconditional writes, no
-// jobs/status. Objects are never changed once they are stored: who sends one gives
-// it away, and who gets one from a write or a watch does not touch it.
 type simWorld struct {
 	seed  uint64
 	fate  fate
 	start time.Time
 	calm  time.Time // from here on nothing goes wrong any more
-	skew  time.Duration
-	down  []window // the server does not answer
-	loki  bool     // it keeps no HistoricJobs
-	rough int      // how many calls in a thousand go wrong
+	down  []window  // the server does not answer
+	loki  bool      // it keeps no HistoricJobs
+	rough int       // how many calls in a thousand go wrong
 	hosts []*simHost
-	repos simRepos
+	repos cache
 
 	grafanas []*simGrafana
 
@@ -50,24 +38,11 @@ type simWorld struct {
 	waited  time.Duration     // from the calm to the end
 	over    atomic.Bool
 
-	mu        sync.Mutex // guards everything below
-	rev       int64
-	jobs      map[queue.Key]*unstructured.Unstructured
-	historic  map[string]*unstructured.Unstructured // by namespace and name
+	memory    // its lock guards everything below
 	watches   []*simWatch
 	processes []*simProcess
-	audit     []simEntry
 	told      []simTale
 	oracle    simOracle
-}
-
-// simEntry is one accepted write.
-type simEntry struct {
-	at          time.Time // of the bubble
-	who         string
-	verb        string
-	sent        simSent
-	before, now *unstructured.Unstructured
 }
 
 // simSent is how it stood with a process when it sent a write.
@@ -88,125 +63,34 @@ type simTale struct {
 
 var errSimClock = errors.New("the time of the server is not known")
 
-func (w *simWorld) now() time.Time { return time.Now().Add(w.skew) }
-
 func (w *simWorld) tale(who, what, uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.told = append(w.told, simTale{time.Now(), who, what, uid})
 }
 
-// The API. The caller has the lock.
-
-func (w *simWorld) getJob(k queue.Key) (*unstructured.Unstructured, error) {
-	if u := w.jobs[k]; u != nil {
-		return u.DeepCopy(), nil
-	}
-	return nil, apierrors.NewNotFound(api.Jobs.GroupResource(), k.Name)
-}
-
-// putJob replaces a job; without a resourceVersion it does so whatever is there.
-func (w *simWorld) putJob(who string, sent simSent, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	k := keyOf(job)
-	cur := w.jobs[k]
-	conflict := func(why string) error {
-		return apierrors.NewConflict(api.Jobs.GroupResource(), k.Name, errors.New(why))
-	}
-	switch {
-	case cur == nil && job.GetUID() != "":
-		return nil, conflict("precondition failed: UID")
-	case cur == nil && job.GetResourceVersion() != "":
-		return nil, apierrors.NewNotFound(api.Jobs.GroupResource(), k.Name)
-	case cur == nil:
-		return w.createJob(who, job)
-	case job.GetUID() != "" && job.GetUID() != cur.GetUID():
-		return nil, conflict("precondition failed: UID")
-	case job.GetResourceVersion() != "" && job.GetResourceVersion() != cur.GetResourceVersion():
-		return nil, conflict("the object has been modified")
-	}
-	job.SetUID(cur.GetUID())
-	job.SetCreationTimestamp(cur.GetCreationTimestamp())
-	w.store(simEntry{who: who, sent: sent, verb: "put", before: cur, now: job})
-	return job, nil
-}
-
-func (w *simWorld) createJob(who string, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	if w.jobs[keyOf(job)] != nil {
-		return nil, apierrors.NewAlreadyExists(api.Jobs.GroupResource(), job.GetName())
-	}
-	job.SetUID(uidOf(w.rev + 1))
-	job.SetCreationTimestamp(stamp(w.now()))
-	job.SetGeneration(1)
-	w.store(simEntry{who: who, verb: "create", now: job})
-	return job, nil
-}
-
-// deleteJob deletes under the preconditions that are given.
-func (w *simWorld) deleteJob(who string, sent simSent, k queue.Key, uid, resourceVersion string) error {
-	cur := w.jobs[k]
-	switch {
-	case cur == nil:
-		return apierrors.NewNotFound(api.Jobs.GroupResource(), k.Name)
-	case uid != "" && uid != api.Meta(cur, "uid"), resourceVersion != "" && resourceVersion != cur.GetResourceVersion():
-		return apierrors.NewConflict(api.Jobs.GroupResource(), k.Name, errors.New("precondition failed"))
-	}
-	w.store(simEntry{who: who, sent: sent, verb: "delete", before: cur})
-	return nil
-}
-
-// store makes a change, lets the oracle judge it and tells the watches.
-func (w *simWorld) store(e simEntry) {
-	w.rev++
-	e.at = time.Now()
-	u := e.now
-	if u != nil {
-		u.SetResourceVersion(strconv.FormatInt(w.rev, 10))
-		w.jobs[keyOf(u)] = u
-	} else {
-		u = e.before
-		delete(w.jobs, keyOf(u))
-	}
-	w.audit = append(w.audit, e)
+// judged lets the oracle judge a change and tells the watches.
+func (w *simWorld) judged(e entry) {
 	w.oracle.judge(w, e)
 	for _, watch := range w.watches {
-		watch.expect(w.rev, e)
+		if e.Resource == "jobs" {
+			watch.expect(w.rev, e)
+		}
 	}
-}
-
-// addHistoric keeps a HistoricJob.
-func (w *simWorld) addHistoric(who string, sent simSent, h *unstructured.Unstructured) error {
-	if w.loki {
-		return apierrors.NewNotFound(api.HistoricJobs.GroupResource(), "")
-	}
-	w.rev++
-	if h.GetName() == "" {
-		h.SetName(h.GetGenerateName() + strconv.FormatInt(w.rev, 36))
-	}
-	id := keyOf(h).String()
-	if w.historic[id] != nil {
-		return apierrors.NewAlreadyExists(api.HistoricJobs.GroupResource(), h.GetName())
-	}
-	h.SetUID(uidOf(w.rev))
-	h.SetResourceVersion(strconv.FormatInt(w.rev, 10))
-	w.historic[id] = h
-	e := simEntry{at: time.Now(), who: who, sent: sent, verb: "archive", now: h}
-	w.audit = append(w.audit, e)
-	w.oracle.judge(w, e)
-	return nil
 }
 
 // expired lists the claims older than a time.
-func (w *simWorld) expired(before int64) (out []unstructured.Unstructured) {
-	for _, k := range slices.SortedFunc(maps.Keys(w.jobs), byName) {
-		if at, err := strconv.ParseInt(api.Label(w.jobs[k], api.LabelClaim), 10, 64); err == nil && at < before {
-			out = append(out, *w.jobs[k])
+func (w *simWorld) expired(before int64) (out []*unstructured.Unstructured) {
+	for _, u := range w.sorted("jobs") {
+		if at := claimTime(u); at != 0 && at < before {
+			out = append(out, u)
 		}
 	}
 	return out
 }
 
 func (w *simWorld) archived(uid string) bool {
-	for _, h := range w.historic {
+	for _, h := range w.objects["historicjobs"] {
 		if api.Label(h, api.LabelOriginalUID) == uid {
 			return true
 		}
@@ -225,9 +109,9 @@ func (w *simWorld) newJob(repository, name string) *unstructured.Unstructured {
 	return u
 }
 
-func uidIn(e simEntry) string {
+func uidIn(e entry) string {
 	switch {
-	case e.verb == "archive":
+	case e.Resource == "historicjobs":
 		return api.Label(e.now, api.LabelOriginalUID)
 	case e.now != nil:
 		return string(e.now.GetUID())
@@ -235,7 +119,7 @@ func uidIn(e simEntry) string {
 	return string(e.before.GetUID())
 }
 
-func (e simEntry) String() string {
+func (e entry) String() string {
 	show := func(u *unstructured.Unstructured) string {
 		if u == nil {
 			return "-"
@@ -244,7 +128,7 @@ func (e simEntry) String() string {
 		l := u.GetLabels()
 		return fmt.Sprintf("rv%s [%s %s] %s %v", u.GetResourceVersion(), l[api.LabelClaimOwner], l[api.LabelClaim], state, u.GetAnnotations())
 	}
-	return fmt.Sprintf("%s %s: %s -> %s", e.verb, uidIn(e), show(e.before), show(e.now))
+	return fmt.Sprintf("%s %s: %s -> %s", e.Verb, uidIn(e), show(e.before), show(e.now))
 }
 
 // simWorker works as long and ends as the seed says for the job and the attempt.
@@ -304,9 +188,8 @@ func (h *simHost) boot() {
 	p := &simProcess{simHost: h, nr: uint64(h.lives), done: make(chan error, 1)}
 	w.processes = append(w.processes, p)
 	w.mu.Unlock()
-	calls := &simCalls{count: map[simCall]uint64{}, proof: map[string]simProof{}, late: map[string]func(){}}
 	p.clock = &simClock{world: w, fate: h.fate.of(p.nr, 5)}
-	p.link = &simLink{p: p, simCalls: calls}
+	p.link = &simLink{p: p, count: map[simCall]uint64{}, proof: map[string]simProof{}, late: map[string]func(){}}
 	p.watch = newSimWatch(p)
 	o := w.options
 	o.Agent = h.name
@@ -318,9 +201,9 @@ func (h *simHost) boot() {
 	o.hook = p.step
 	o = o.withDefaults()
 	p.agent = newController(&env{
-		o: o, server: p.link, renewals: &simLink{p: p, simCalls: calls, lease: true}, store: simLedger{h.disk, p},
+		o: o, server: p.link.way(false), renewals: p.link.way(true), store: simLedger{h.disk, p},
 		clock: clock{server: p.clock, host: p, maxError: o.terms().ClockError()},
-	}, p.watch, w.repos)
+	}, p.watch, &w.repos)
 	for _, action := range []string{"pull", "push"} {
 		p.agent.admission.workers[action] = simWorker{p, action}
 	}

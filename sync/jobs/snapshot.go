@@ -65,21 +65,19 @@ type Undelivered struct {
 func (c *Controller) Snapshot() Snapshot {
 	s := Snapshot{SuspendedClaims: map[string]string{}}
 	s.DrainingSince, s.Busy = c.drain.state()
-	deliver := func(k state.Claim, r result) {
-		if r.undelivered && r.state != "" {
+	held, pending := c.env.claims.all()
+	for _, h := range held {
+		s.Running = append(s.Running, h.running())
+	}
+	for _, p := range pending {
+		s.SuspendedClaims[p.claim.UID] = p.claim.Token
+	}
+	for _, p := range c.env.claims.stored() {
+		if k, r := p.claim, p.result; r.undelivered && r.state != "" {
 			s.Undelivered = append(s.Undelivered, Undelivered{
 				UID: k.UID, Namespace: k.Namespace, Name: k.Name, Repository: k.Repository, Action: k.Action, State: r.state, Since: r.at,
 			})
 		}
-	}
-	held, pending := c.env.claims.all()
-	for _, h := range held {
-		s.Running = append(s.Running, h.running())
-		deliver(h.stored())
-	}
-	for _, p := range pending {
-		s.SuspendedClaims[p.claim.UID] = p.claim.Token
-		deliver(p.claim, p.result)
 	}
 	slices.SortFunc(s.Running, func(a, b Running) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.UID, b.UID)) })
 	slices.SortFunc(s.Undelivered, func(a, b Undelivered) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.UID, b.UID)) })
@@ -134,17 +132,11 @@ func (c *Controller) Backlog() Backlog {
 	for _, job := range c.jobs.Objects() {
 		if cachedClaimed(job) {
 			b.Claimed++
-			continue
-		}
-		b.Unclaimed[job.Text(pathAction)]++
-	}
-	held, pending := c.env.claims.all()
-	for _, h := range held {
-		if k, _ := h.stored(); k.Phase == state.PhaseCompleting {
-			b.Undelivered++
+		} else {
+			b.Unclaimed[job.Text(pathAction)]++
 		}
 	}
-	for _, p := range pending {
+	for _, p := range c.env.claims.stored() {
 		if p.claim.Phase == state.PhaseCompleting {
 			b.Undelivered++
 		}

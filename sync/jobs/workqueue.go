@@ -119,13 +119,6 @@ func (w *workQueue) fill(list []queue.Candidate) {
 	w.change(func(q *queue.Queue, now time.Time) { q.Fill(now, list) })
 }
 
-// load returns how many keys are known, and how many were refused since the last fill.
-func (w *workQueue) load() (known, refused int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.queue.Len(), w.queue.Refused()
-}
-
 // running returns how many keys drivers have.
 func (w *workQueue) running() int {
 	w.mu.Lock()
@@ -133,8 +126,8 @@ func (w *workQueue) running() int {
 	return len(w.taken)
 }
 
-// count adds what the queue holds now.
-func (w *workQueue) count(b *Backlog) {
+// count adds what the queue holds now, and returns how many keys were refused since the last fill.
+func (w *workQueue) count(b *Backlog) (refused int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b.Queued, b.Added = w.queue.Len(), w.queue.Added()
@@ -142,4 +135,5 @@ func (w *workQueue) count(b *Backlog) {
 	for _, t := range w.taken {
 		b.Looking = append(b.Looking, time.Since(t.at))
 	}
+	return w.queue.Refused()
 }

@@ -89,6 +89,9 @@ func (m *Metrics) Observe(e jobs.Event) {
 		if c := m.claims[d.Result]; c != nil {
 			c.WithLabelValues(d.Driver).Inc()
 		}
+		if d.Result == jobs.ClaimConflict { // a round of Grafana's driver is one write here
+			m.contended.WithLabelValues(d.Driver).Inc()
+		}
 	case jobs.FirstClaim:
 		m.wait.WithLabelValues(knownAction(d.Action)).Observe(d.Waited.Seconds())
 	case jobs.Processed:

@@ -108,7 +108,7 @@ var (
 
 // everything makes every series that there can be appear once.
 func everything(m *Metrics, w *world) {
-	for _, r := range []jobs.ClaimResult{jobs.ClaimWon, jobs.ClaimConflict, jobs.ClaimError, jobs.ClaimContended} {
+	for _, r := range []jobs.ClaimResult{jobs.ClaimWon, jobs.ClaimConflict, jobs.ClaimError} {
 		m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.ClaimAttempt{Driver: "0", Result: r}})
 	}
 	m.Observe(jobs.Event{Type: jobs.EventMeasure, Detail: jobs.HeldBegan{UID: "u", Driver: "0", Action: "pull"}})

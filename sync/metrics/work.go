@@ -14,7 +14,8 @@ import (
 
 // work is what drivers and workers have done.
 type work struct {
-	claims map[jobs.ClaimResult]*prometheus.CounterVec
+	claims    map[jobs.ClaimResult]*prometheus.CounterVec
+	contended *prometheus.CounterVec
 
 	wait      *prometheus.HistogramVec
 	processed *prometheus.CounterVec
@@ -56,9 +57,8 @@ func newWork(r registry, drivers int) *work {
 			jobs.ClaimWon:      claims("claimed_total", "Jobs that a driver has claimed."),
 			jobs.ClaimConflict: claims("claim_conflicts_total", "Writes of claim labels that met a change by another client."),
 			jobs.ClaimError:    claims("claim_errors_total", "Writes of claim labels that failed otherwise."),
-			jobs.ClaimContended: claims("claim_rounds_contended_total",
-				"Attempts to claim a job that ended because others had taken or changed it."),
 		},
+		contended: claims("claim_rounds_contended_total", "Attempts to claim a job that ended because others had taken or changed it."),
 		wait:      r.histogram(name+"queue_wait_seconds", "Time from the creation of a job to its first claim.", waitBuckets, "action"),
 		processed: r.counter(name+"processed_total", "Jobs that have ended and are in history.", "action", "outcome"),
 		duration: r.histogram(name+"duration_seconds", "Time from the claim of a job to its end.", durationBuckets,

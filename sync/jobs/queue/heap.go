@@ -3,11 +3,8 @@ package queue
 import stdheap "container/heap"
 
 // heap is a heap of pointers that know their index in it, so that each of them
-// can be moved or taken out of the middle.
-type heap[T any] struct{ list[T] }
-
-// list is what container/heap works on.
-type list[T any] struct {
+// can be moved or taken out of the middle. Its exported methods are for container/heap.
+type heap[T any] struct {
 	items  []*T
 	before func(a, b *T) bool
 	place  func(*T) *int // where an item keeps its index; outside of the heap that is absent
@@ -15,24 +12,24 @@ type list[T any] struct {
 
 const absent = -1
 
-func (l *list[T]) Len() int           { return len(l.items) }
-func (l *list[T]) Less(i, j int) bool { return l.before(l.items[i], l.items[j]) }
+func (h *heap[T]) Len() int           { return len(h.items) }
+func (h *heap[T]) Less(i, j int) bool { return h.before(h.items[i], h.items[j]) }
 
-func (l *list[T]) Swap(i, j int) {
-	l.items[i], l.items[j] = l.items[j], l.items[i]
-	*l.place(l.items[i]), *l.place(l.items[j]) = i, j
+func (h *heap[T]) Swap(i, j int) {
+	h.items[i], h.items[j] = h.items[j], h.items[i]
+	*h.place(h.items[i]), *h.place(h.items[j]) = i, j
 }
 
-func (l *list[T]) Push(x any) {
-	*l.place(x.(*T)) = len(l.items)
-	l.items = append(l.items, x.(*T))
+func (h *heap[T]) Push(x any) {
+	*h.place(x.(*T)) = len(h.items)
+	h.items = append(h.items, x.(*T))
 }
 
-func (l *list[T]) Pop() any {
-	last := len(l.items) - 1
-	x := l.items[last]
-	*l.place(x), l.items[last] = absent, nil
-	l.items = l.items[:last]
+func (h *heap[T]) Pop() any {
+	last := len(h.items) - 1
+	x := h.items[last]
+	*h.place(x), h.items[last] = absent, nil
+	h.items = h.items[:last]
 	return x
 }
 
@@ -49,15 +46,15 @@ func (h *heap[T]) holds(x *T) bool { return *h.place(x) != absent }
 // put adds an item, or moves it after it has changed.
 func (h *heap[T]) put(x *T) {
 	if h.holds(x) {
-		stdheap.Fix(&h.list, *h.place(x))
+		stdheap.Fix(h, *h.place(x))
 	} else {
-		stdheap.Push(&h.list, x)
+		stdheap.Push(h, x)
 	}
 }
 
 // remove removes an item; one that is not in the heap is left as it is.
 func (h *heap[T]) remove(x *T) {
 	if h.holds(x) {
-		stdheap.Remove(&h.list, *h.place(x))
+		stdheap.Remove(h, *h.place(x))
 	}
 }

@@ -140,7 +140,7 @@ func TestQueueKeepsItsLaws(t *testing.T) {
 			case what < 8:
 				n.take(now)
 			case len(n.busy) > 0:
-				v := Result{Requeue: r.IntN(3) == 0, Retry: r.IntN(8) == 0, Progressed: r.IntN(4) == 0, Urgent: r.IntN(30) == 0,
+				v := Result{Requeue: r.IntN(3) == 0, Retry: r.IntN(8) == 0, Urgent: r.IntN(30) == 0,
 					NotUrgent: r.IntN(3) > 0}
 				if r.IntN(3) == 0 {
 					v.After = time.Duration(r.IntN(3000)) * time.Millisecond

@@ -8,7 +8,7 @@ import "hash/fnv"
 // rankedItems orders the keys of a repository: own claims, then by priority, then by
 // arrival.
 func rankedItems() heap[item] {
-	return heap[item]{list[item]{place: func(s *item) *int { return &s.ranked }, before: func(a, b *item) bool {
+	return heap[item]{place: func(s *item) *int { return &s.ranked }, before: func(a, b *item) bool {
 		switch {
 		case a.urgent != b.urgent:
 			return a.urgent
@@ -16,28 +16,28 @@ func rankedItems() heap[item] {
 			return a.priority > b.priority
 		}
 		return a.arrival < b.arrival
-	}}}
+	}}
 }
 
 // agedItems orders the keys of a repository by arrival.
 func agedItems() heap[item] {
-	return heap[item]{list[item]{place: func(s *item) *int { return &s.aged }, before: func(a, b *item) bool { return a.arrival < b.arrival }}}
+	return heap[item]{place: func(s *item) *int { return &s.aged }, before: func(a, b *item) bool { return a.arrival < b.arrival }}
 }
 
 // delayedItems orders keys by the end of their delay.
 func delayedItems() heap[item] {
-	return heap[item]{list[item]{place: func(s *item) *int { return &s.ranked }, before: func(a, b *item) bool {
+	return heap[item]{place: func(s *item) *int { return &s.ranked }, before: func(a, b *item) bool {
 		if !a.until.Equal(b.until) {
 			return a.until.Before(b.until)
 		}
 		return a.arrival < b.arrival
-	}}}
+	}}
 }
 
 // rankedRepos orders repositories by their best key: own claims, then by priority,
 // then by round, then as this agent favours them.
 func rankedRepos() heap[repoQueue] {
-	return heap[repoQueue]{list[repoQueue]{place: func(r *repoQueue) *int { return &r.ranked }, before: func(a, b *repoQueue) bool {
+	return heap[repoQueue]{place: func(r *repoQueue) *int { return &r.ranked }, before: func(a, b *repoQueue) bool {
 		s, t := a.items.first(), b.items.first()
 		switch {
 		case s.urgent != t.urgent:
@@ -50,21 +50,21 @@ func rankedRepos() heap[repoQueue] {
 			return a.favour > b.favour
 		}
 		return s.arrival < t.arrival
-	}}}
+	}}
 }
 
 // agedRepos orders repositories by the key that has waited longest in each.
 func agedRepos() heap[repoQueue] {
-	return heap[repoQueue]{list[repoQueue]{place: func(r *repoQueue) *int { return &r.aged }, before: func(a, b *repoQueue) bool {
+	return heap[repoQueue]{place: func(r *repoQueue) *int { return &r.aged }, before: func(a, b *repoQueue) bool {
 		return a.old.first().arrival < b.old.first().arrival
-	}}}
+	}}
 }
 
 // backoffRepos orders repositories by the end of their backoff.
 func backoffRepos() heap[repoQueue] {
-	return heap[repoQueue]{list[repoQueue]{place: func(r *repoQueue) *int { return &r.resting }, before: func(a, b *repoQueue) bool {
+	return heap[repoQueue]{place: func(r *repoQueue) *int { return &r.resting }, before: func(a, b *repoQueue) bool {
 		return a.until.Before(b.until)
-	}}}
+	}}
 }
 
 // Favour is how much an agent prefers a repository to others of equal rank: rendezvous

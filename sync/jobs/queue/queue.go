@@ -75,16 +75,14 @@ type item struct {
 	// running one, after the delay for a delayed one.
 	wanted bool
 	// urgent keys go before the others of their repository and are never given up.
-	urgent bool
-	// expedited is a running key that is not delayed when it comes back.
-	expedited bool
-	priority  int8
-	tries     int32
-	arrival   uint64    // when the key came, as a number that only grows
-	until     time.Time // of the delay
-	since     time.Time // when it came to wait
-	ranked    int       // index in the ranked heap of its repository, or in delayed
-	aged      int       // index in the aged heap of its repository
+	urgent   bool
+	priority int8
+	tries    int32
+	arrival  uint64    // when the key came, as a number that only grows
+	until    time.Time // of the delay
+	since    time.Time // when it came to wait
+	ranked   int       // index in the ranked heap of its repository, or in delayed
+	aged     int       // index in the aged heap of its repository
 }
 
 // repoQueue is a repository with its waiting keys.
@@ -208,17 +206,12 @@ func (q *Queue) AddAfter(now time.Time, k Key, r RepoKey, delay time.Duration) b
 	return true
 }
 
-// Expedite brings a key in and ends its delay, also the one that a running key is
-// about to get.
+// Expedite brings a key in and ends its delay.
 func (q *Queue) Expedite(now time.Time, k Key, r RepoKey) {
-	s := q.items[k]
-	if s != nil && s.place == delayed {
+	if s := q.items[k]; s != nil && s.place == delayed {
 		q.delayed.remove(s)
 		q.wait(s, now)
 		return
-	}
-	if s != nil && s.place == running {
-		s.expedited = true
 	}
 	q.Add(now, k, r, false, Unranked)
 }
@@ -248,7 +241,7 @@ func (q *Queue) Next(now time.Time, urgentOnly bool) (k Key, r RepoKey, since ti
 	rq.old.remove(s)
 	rq.busy, rq.released = true, false
 	q.settle(rq)
-	s.place, s.wanted, s.expedited = running, false, false
+	s.place, s.wanted = running, false
 	return s.key, s.repo, s.since, true
 }
 
@@ -281,9 +274,6 @@ func (q *Queue) pick(best *repoQueue) (*repoQueue, *item) {
 type Result struct {
 	// Retry asks for another look after a backoff that grows with each retry.
 	Retry bool
-	// Progressed reports that the key had been on its way to a claim and got there,
-	// so that this retry is the first of a new row.
-	Progressed bool
 	// Requeue asks for another look, as soon as After is over.
 	Requeue bool
 	// After keeps the key out for that long, whoever adds it.
@@ -320,19 +310,15 @@ func (q *Queue) Done(now time.Time, k Key, r Result) {
 		s.repo = *r.Repo
 	}
 	wanted := s.wanted || r.Requeue || r.Retry
-	if r.Progressed || !r.Retry {
-		s.tries = 0
-	}
+	s.tries++
 	switch {
-	case r.Retry:
-		s.tries++
-		if s.tries >= maxTries && !s.urgent {
-			delete(q.items, k)
-			return
-		}
+	case !r.Retry:
+		s.tries = 0
+	case s.tries >= maxTries && !s.urgent:
+		delete(q.items, k)
+		return
+	default:
 		r.After = max(r.After, RetryDelay(int(s.tries)))
-	case s.expedited:
-		r.After = 0
 	}
 	switch {
 	case r.After > 0:

@@ -80,34 +80,6 @@ func TestQueueResults(t *testing.T) {
 	}
 }
 
-// TestQueueExpeditesARunningKey: who is in a hurry while the name is on its way back
-// does not wait for the bar that it comes back with, but for a retry.
-func TestQueueExpeditesARunningKey(t *testing.T) {
-	t.Parallel()
-	for _, retry := range []bool{false, true} {
-		q := New(100, nil)
-		put(q, "a", "a1")
-		for range 2 {
-			k, l, _, _ := q.Next(t0, false)
-			q.Expedite(t0, k, l)
-			q.Done(t0, k, Result{After: time.Hour, Requeue: true, Retry: retry})
-			if q.Ready(t0, false) == retry {
-				t.Fatalf("retry %v: ready %v", retry, !retry)
-			}
-			if retry {
-				break
-			}
-		}
-		if retry {
-			continue
-		}
-		k, _, _, _ := q.Next(t0, false)
-		if q.Done(t0, k, Result{After: time.Hour, Requeue: true}); q.Ready(t0, false) {
-			t.Fatal("a hurry of before ends another bar")
-		}
-	}
-}
-
 func TestQueueMovesAKeyToItsRepository(t *testing.T) {
 	t.Parallel()
 	q := New(10, nil)
