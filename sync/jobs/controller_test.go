@@ -89,8 +89,8 @@ func TestListBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestStateFileIsRebuiltUnderUs: it was found damaged, set aside, and the claim
-// of the running job is not in the new one.
+// TestStateFileIsRebuiltUnderUs: it was found damaged, set aside, and the claim of the running job is not in the new
+// one.
 func TestStateFileIsRebuiltUnderUs(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
@@ -186,8 +186,8 @@ status: {state: pending, message: old, progress: 3, warnings: [w], url: {sourceU
 extra: kept
 `
 
-// TestWritesKeepForeignMembers: every write replaces the whole object, so what
-// this agent does not know has to survive all of them.
+// TestWritesKeepForeignMembers: every write replaces the whole object, so what this agent does not know has to survive
+// all of them.
 func TestWritesKeepForeignMembers(t *testing.T) {
 	t.Parallel()
 	before := object(t, strangeJob)

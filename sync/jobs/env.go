@@ -60,8 +60,8 @@ type env struct {
 	claims   *claimTable
 }
 
-// pass marks a failpoint of a job: for tests of this package by the hook of one
-// controller, for those of the whole program by the failpoint.
+// pass marks a failpoint of a job: for tests of this package by the hook of one controller, for those of the whole
+// program by the failpoint.
 func (e *env) pass(point string, job jobRef) {
 	if e.o.hook != nil {
 		e.o.hook(point, job)
@@ -71,8 +71,8 @@ func (e *env) pass(point string, job jobRef) {
 
 // serverClock is the time of the API server, as far as it is known.
 type serverClock interface {
-	// Now returns that time and how far off it may be, in either direction. ok is
-	// false until an answer of the server has been seen.
+	// Now returns that time and how far off it may be, in either direction. ok is false until an answer of the server
+	// has been seen.
 	Now() (t time.Time, errBound time.Duration, ok bool)
 	// Millis returns it in milliseconds, or an error when it may be off by more.
 	Millis(maxError time.Duration) (int64, error)
@@ -80,16 +80,15 @@ type serverClock interface {
 
 var _ serverClock = (*kube.Clock)(nil)
 
-// host is the machine that the agent runs on, as far as leases and claims depend
-// on it. Pauses that decide nothing use package time.
+// host is the machine that the agent runs on, as far as leases and claims depend on it. Pauses that decide nothing use
+// package time.
 type host interface {
 	now() lease.Moment
 	// after calls f when d has passed on the monotonic clock.
 	after(d time.Duration, f func()) *time.Timer
 	// token returns an unguessable text that comes only once.
 	token() string
-	// jitter returns d plus or minus a tenth, so that agents that were cut off
-	// together do not come back together.
+	// jitter returns d plus or minus a tenth, so that agents that were cut off together do not come back together.
 	jitter(d time.Duration) time.Duration
 }
 
@@ -114,12 +113,10 @@ type clock struct {
 	maxError time.Duration // of the server's time in a claim
 }
 
-// millis is the server's time for a claim; an error when it is not known well
-// enough to claim.
+// millis is the server's time for a claim; an error when it is not known well enough to claim.
 func (c *clock) millis() (int64, error) { return c.server.Millis(c.maxError) }
 
-// roughMillis is the server's time as far as it is known, else the local time. It
-// is for records, never for decisions.
+// roughMillis is the server's time as far as it is known, else the local time. It is for records, never for decisions.
 func (c *clock) roughMillis() int64 {
 	if t, _, ok := c.server.Now(); ok {
 		return t.UnixMilli()
@@ -127,8 +124,8 @@ func (c *clock) roughMillis() int64 {
 	return c.host.now().Wall.UnixMilli()
 }
 
-// retryAfter is how long the server asked not to be called, and up to a tenth
-// more: agents that got the same answer must not come back together.
+// retryAfter is how long the server asked not to be called, and up to a tenth more: agents that got the same answer
+// must not come back together.
 func (c *clock) retryAfter(err error) time.Duration {
 	after, ok := kube.RetryAfter(err)
 	if !ok || after == 0 {
@@ -137,9 +134,8 @@ func (c *clock) retryAfter(err error) time.Duration {
 	return after + (c.host.jitter(after)-after*9/10)/2
 }
 
-// attemptDelay is the backoff of a job before the given attempt: none before the
-// first, 5 s before the second, 20 s before the third, 80 s before the fourth, then
-// 5 min. A job that kills its agent must not do so every few seconds.
+// attemptDelay is the backoff of a job before the given attempt: none before the first, 5 s before the second, 20 s
+// before the third, 80 s before the fourth, then 5 min. A job that kills its agent must not do so every few seconds.
 func attemptDelay(attempt int) time.Duration {
 	if attempt <= 1 {
 		return 0
@@ -175,8 +171,8 @@ func notify(c chan struct{}) {
 	}
 }
 
-// server is the part of an API server that jobs need. Every call has a deadline of its own and
-// returns the errors of apimachinery.
+// server is the part of an API server that jobs need. Every call has a deadline of its own and returns the errors of
+// apimachinery.
 type server interface {
 	get(ctx context.Context, kind schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error)
 	// list calls each with every object that a label selector picks, some perhaps twice, and ends with its error.
@@ -202,8 +198,7 @@ func (e *env) archived(ctx context.Context, namespace, uid string) (found bool, 
 	return found, err
 }
 
-// pageSize is how many objects a list asks for at a time. Source: Grafana's
-// cleanup.
+// pageSize is how many objects a list asks for at a time. Source: Grafana's cleanup.
 const pageSize = 100
 
 // wire is the server behind a kube.Client.

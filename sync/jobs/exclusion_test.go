@@ -65,8 +65,8 @@ func (s *sites) worker(action string, takes func() time.Duration) *script {
 
 func steady(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
 
-// two starts two agents, one for pulls and one for pushes, which therefore never
-// compete for a job but only for the repository.
+// two starts two agents, one for pulls and one for pushes, which therefore never compete for a job but only for the
+// repository.
 func (r *rig) two(pull, push *script) (a, b *agent) {
 	push.action = "push"
 	a = r.startOn(r.open("a.db"), "a", Options{Actions: []string{"pull"}, Cleanup: CleanupOff}, pull)
@@ -75,9 +75,8 @@ func (r *rig) two(pull, push *script) (a, b *agent) {
 	return a, b
 }
 
-// TestSecondClaimYields: two claims on one repository at the same moment. One
-// goes on, the other is given back, is not an attempt, is in backoff until the first is
-// done and is run at once then.
+// TestSecondClaimYields: two claims on one repository at the same moment. One goes on, the other is given back, is not
+// an attempt, is in backoff until the first is done and is run at once then.
 func TestSecondClaimYields(t *testing.T) {
 	bubble(t, func(r *rig) {
 		s := newSites()
@@ -99,8 +98,8 @@ func TestSecondClaimYields(t *testing.T) {
 		if len(r.model.all("jobs")) != 0 || s.look().clashes > 0 || len(s.look().repeats) > 0 {
 			t.Errorf("%d jobs left after 21 s, %d clashes, repeated %v", len(r.model.all("jobs")), s.look().clashes, s.look().repeats)
 		}
-		// GET, PUT, HistoricJob, DELETE for each, three renewals of two requests at
-		// most; PUT, GET and PUT for the one that yielded.
+		// GET, PUT, HistoricJob, DELETE for each, three renewals of two requests at most; PUT, GET and PUT for the one
+		// that yielded.
 		n := r.model.arrived(func(c call) bool { return !c.Lease && c.Verb != "list" && c.Resource != "repositories" })
 		if n > 2*4+2*3+3 {
 			t.Errorf("%d requests", n)
@@ -108,9 +107,8 @@ func TestSecondClaimYields(t *testing.T) {
 	})
 }
 
-// TestForeignClaimIsWaitedFor: Grafana's own driver holds another job of the
-// repository. Nothing is claimed, and nothing is asked of the API, until its job
-// is gone, or its lease is over without anybody who cleans up.
+// TestForeignClaimIsWaitedFor: Grafana's own driver holds another job of the repository. Nothing is claimed, and
+// nothing is asked of the API, until its job is gone, or its lease is over without anybody who cleans up.
 func TestForeignClaimIsWaitedFor(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprint("dies ", dies), func(t *testing.T) {
@@ -146,9 +144,8 @@ func TestForeignClaimIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestOrderOfForeignClaims drives other agents by hand: the order of the
-// watch decides, not the time in the claim. A list says nothing of the order, and
-// nothing at all before its end.
+// TestOrderOfForeignClaims drives other agents by hand: the order of the watch decides, not the time in the claim. A
+// list says nothing of the order, and nothing at all before its end.
 func TestOrderOfForeignClaims(t *testing.T) {
 	t.Parallel()
 	job := func(name, version, owner string) *unstructured.Unstructured {

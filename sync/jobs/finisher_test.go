@@ -30,8 +30,8 @@ func during(kind func(call) bool, n int, f fault) func(c call) fault {
 	}
 }
 
-// TestCompletionMeetsFaults: whatever goes wrong between the end of the work and
-// the end of the claim, the job ends once and has one HistoricJob at most.
+// TestCompletionMeetsFaults: whatever goes wrong between the end of the work and the end of the claim, the job ends
+// once and has one HistoricJob at most.
 func TestCompletionMeetsFaults(t *testing.T) {
 	const ever = 1 << 30
 	cases := []struct {
@@ -342,8 +342,7 @@ func TestPruneMeetsRefusals(t *testing.T) {
 	}
 }
 
-// TestTrimTakesItsHistoricJobsAlong where they stand in the same file, and
-// nowhere else.
+// TestTrimTakesItsHistoricJobsAlong where they stand in the same file, and nowhere else.
 func TestTrimTakesItsHistoricJobsAlong(t *testing.T) {
 	for _, same := range []bool{false, true} {
 		t.Run(fmt.Sprint(same), func(t *testing.T) {

@@ -10,9 +10,8 @@ import (
 	"limpet/sync/kube"
 )
 
-// Handlers of the watch: they put keys into the queue and keep what the parts have to know
-// of the jobs of all agents. Whatever they miss the periodic scan finds. A name that was
-// given to another object is a deletion and an addition.
+// Handlers of the watch: they put keys into the queue and keep what the parts have to know of the jobs of all agents.
+// Whatever they miss the periodic scan finds. A name that was given to another object is a deletion and an addition.
 func handler(changed func(old, obj *unstructured.Unstructured), deleted func(obj *unstructured.Unstructured)) kube.Handler {
 	return kube.Handler{
 		Add: func(o kube.Object) { changed(nil, o.Unstructured()) },
@@ -80,15 +79,14 @@ func (c *Controller) cancelHeld(job *unstructured.Unstructured, reason string, g
 	}
 }
 
-// backoffEnded reports that the backoff of a job between two attempts was ended on
-// request: it was removed, or the job was cancelled.
+// backoffEnded reports that the backoff of a job between two attempts was ended on request: it was removed, or the job
+// was cancelled.
 func backoffEnded(old, job *unstructured.Unstructured) bool {
 	return notBefore(old) > 0 && (notBefore(job) == 0 || cancelReason(old) == "" && cancelReason(job) != "")
 }
 
-// backoffOf is how long a job is delayed whose claim was removed: as long as it says
-// itself, else one interval, as with Grafana's drivers, so that it does not jump
-// between agents.
+// backoffOf is how long a job is delayed whose claim was removed: as long as it says itself, else one interval, as with
+// Grafana's drivers, so that it does not jump between agents.
 func (c *Controller) backoffOf(job *unstructured.Unstructured) time.Duration {
 	until := notBefore(job)
 	if now, err := c.env.clock.millis(); until > 0 && err == nil {
@@ -110,9 +108,8 @@ func (c *Controller) measureSeen(added bool, job *unstructured.Unstructured) {
 	c.env.events.measure(seen)
 }
 
-// repoHandler has the jobs scanned again when a Repository has changed in what decides
-// about them: it came or went, is about to be deleted, or its labels or its priority are
-// others.
+// repoHandler has the jobs scanned again when a Repository has changed in what decides about them: it came or went, is
+// about to be deleted, or its labels or its priority are others.
 func (c *Controller) repoHandler() kube.Handler {
 	scan := func(*unstructured.Unstructured) {
 		if c.jobs.HasSynced() && c.admission.repos.HasSynced() { // else the first scan is still to come

@@ -31,9 +31,8 @@ type heldJob struct {
 	origin     *unstructured.Unstructured // the job as it was claimed; not changed
 	afterRenew chan struct{}              // closed by stopRenewing: no renewal any more
 
-	// ctx ends with a cause that is ErrLost when the lease is lost, and is
-	// otherwise ended by drop. It is the scope of everything that is written
-	// about the job.
+	// ctx ends with a cause that is ErrLost when the lease is lost, and is otherwise ended by drop. It is the scope of
+	// everything that is written about the job.
 	ctx  context.Context
 	lose context.CancelCauseFunc
 	// work is the context of the worker, a child of ctx.
@@ -58,8 +57,7 @@ type heldJob struct {
 	ended    bool        // afterRenew is closed
 }
 
-// hold makes a held job of an object that carries our claim. confirmed is when
-// the write that proves it was sent.
+// hold makes a held job of an object that carries our claim. confirmed is when the write that proves it was sent.
 func (e *env) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed lease.Moment) *heldJob {
 	h := &heldJob{
 		jobRef: refOf(job), env: e, driver: driverOf(ctx), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
@@ -113,8 +111,8 @@ func (h *heldJob) loseTo(why string) error {
 	return err
 }
 
-// lost returns why the lease is lost, or nil. taken reports that the job is known
-// to be gone or claimed by others; otherwise it may still be ours.
+// lost returns why the lease is lost, or nil. taken reports that the job is known to be gone or claimed by others;
+// otherwise it may still be ours.
 func (h *heldJob) lost() (cause error, taken bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,9 +129,8 @@ func (h *heldJob) trust() lease.Trust {
 	return h.lease.Trust(h.env.clock.host.now())
 }
 
-// cancelOnRequest has the worker stop, and reports that once. It does nothing when the
-// job is at its end already, and after the loss of the lease: a job that is gone after
-// the host has slept may have been done by others.
+// cancelOnRequest has the worker stop, and reports that once. It does nothing when the job is at its end already, and
+// after the loss of the lease: a job that is gone after the host has slept may have been done by others.
 func (h *heldJob) cancelOnRequest(reason string, gone bool) {
 	trusted := h.trust() == lease.Good
 	h.mu.Lock()
@@ -154,8 +151,8 @@ func (h *heldJob) cancelOnRequest(reason string, gone bool) {
 	}
 }
 
-// seal returns why the job has to stop, "" = it has not, and whether it was deleted. From
-// now on cancelOnRequest has no effect.
+// seal returns why the job has to stop, "" = it has not, and whether it was deleted. From now on cancelOnRequest has no
+// effect.
 func (h *heldJob) seal() (reason string, gone bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -177,12 +174,12 @@ func (h *heldJob) change(fn func()) {
 	fn()
 }
 
-// Renewals, progress, completion and release take turns to write a held job. Before a
-// write the lease is trusted; after a conflict the job is read again and must still carry
-// our UID and our token. Once the lease is lost no write leaves any more.
+// Renewals, progress, completion and release take turns to write a held job. Before a write the lease is trusted; after
+// a conflict the job is read again and must still carry our UID and our token. Once the lease is lost no write leaves
+// any more.
 
-// Tries of one write when others write the same job. Source: Grafana's driver
-// for progress; the end of a job matters more.
+// Tries of one write when others write the same job. Source: Grafana's driver for progress; the end of a job matters
+// more.
 const (
 	progressTries = 3
 	endTries      = 8
@@ -293,8 +290,8 @@ func (h *heldJob) put(ctx context.Context, tries int, edit func(job *unstructure
 	})
 }
 
-// remove deletes the job under UID and resourceVersion. A job that is already
-// gone is nil, its name in use again or not: it was ours when it was last read.
+// remove deletes the job under UID and resourceVersion. A job that is already gone is nil, its name in use again or
+// not: it was ours when it was last read.
 func (h *heldJob) remove(ctx context.Context) error {
 	return h.write(ctx, endTries, func() error {
 		err := h.env.server.delete(ctx, api.Jobs, h.job)
@@ -328,9 +325,8 @@ func (h *heldJob) last() *unstructured.Unstructured {
 	return h.job.DeepCopy()
 }
 
-// reportProgress writes progress as often as the throttle allows until ctx ends,
-// which does not interrupt a write that is under way: of an interrupted one it
-// would not be known whether it was done.
+// reportProgress writes progress as often as the throttle allows until ctx ends, which does not interrupt a write that
+// is under way: of an interrupted one it would not be known whether it was done.
 func (h *heldJob) reportProgress(ctx context.Context, p *Progress) {
 	for ctx.Err() == nil {
 		at, some := p.due()
@@ -338,8 +334,8 @@ func (h *heldJob) reportProgress(ctx context.Context, p *Progress) {
 			wait(ctx, p.changed, at, some)
 			continue
 		}
-		// A write that does not arrive is repeated with the next change or after the
-		// longer interval, whichever is first.
+		// A write that does not arrive is repeated with the next change or after the longer interval, whichever is
+		// first.
 		status := p.begin(time.Now())
 		status.Started = h.started
 		if err := h.put(h.ctx, progressTries, func(job *unstructured.Unstructured) { setStatus(job, status) }); err != nil {
@@ -351,9 +347,8 @@ func (h *heldJob) reportProgress(ctx context.Context, p *Progress) {
 // renewTries is how often one renewal is tried when others write the same job.
 const renewTries = 10
 
-// renewUntilEnd renews the lease until the job is done or lost. It is the only
-// goroutine that renews, over connections of its own, so that a renewal never waits
-// behind other traffic.
+// renewUntilEnd renews the lease until the job is done or lost. It is the only goroutine that renews, over connections
+// of its own, so that a renewal never waits behind other traffic.
 func (h *heldJob) renewUntilEnd() {
 	for {
 		var next time.Time
@@ -399,9 +394,8 @@ func (h *heldJob) closing() bool {
 	return h.ended
 }
 
-// renewInTurn reads the job, checks that it is ours and writes the new claim
-// time. A conflicting write of others is tried again at once. The caller has the
-// turn.
+// renewInTurn reads the job, checks that it is ours and writes the new claim time. A conflicting write of others is
+// tried again at once. The caller has the turn.
 func (h *heldJob) renewInTurn(ctx context.Context) error {
 	for try := 1; ; try++ {
 		if err := context.Cause(h.ctx); err != nil {
@@ -415,8 +409,7 @@ func (h *heldJob) renewInTurn(ctx context.Context) error {
 			return err
 		}
 		if h.lease.Lapsed(claimTime(h.job), millis) {
-			// The host slept. The claim may still be ours, but others may work on the
-			// repository by now.
+			// The host slept. The claim may still be ours, but others may work on the repository by now.
 			err := fmt.Errorf("%w: it had ended before it could be renewed", ErrLost)
 			h.lose(err)
 			return err

@@ -44,8 +44,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// TestLeaseIsLost: what ends a lease, when the worker hears of it, and that
-// nothing is written about the job afterwards.
+// TestLeaseIsLost: what ends a lease, when the worker hears of it, and that nothing is written about the job
+// afterwards.
 func TestLeaseIsLost(t *testing.T) {
 	noRenewals := func(r *rig) func(c call) fault {
 		return func(c call) fault {
@@ -278,8 +278,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestDrain: what runs goes on, what comes waits, and all of it is taken when
-// the agent claims again.
+// TestDrain: what runs goes on, what comes waits, and all of it is taken when the agent claims again.
 func TestDrain(t *testing.T) {
 	bubble(t, func(r *rig) {
 		w := work(time.Minute)
@@ -319,8 +318,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestBackoffIsEndedOnRequest: the job is taken at once, by an agent that gave it
-// back and by one that only watched.
+// TestBackoffIsEndedOnRequest: the job is taken at once, by an agent that gave it back and by one that only watched.
 func TestBackoffIsEndedOnRequest(t *testing.T) {
 	for _, other := range []bool{false, true} {
 		t.Run(fmt.Sprint("other ", other), func(t *testing.T) {
@@ -354,9 +352,8 @@ func TestBackoffIsEndedOnRequest(t *testing.T) {
 	}
 }
 
-// TestCostOfAJob counts what one job costs: a job with nothing to do four
-// requests and four durable writes, of which the last is waited for by no agent; a
-// job that reports all the time one request a second more.
+// TestCostOfAJob counts what one job costs: a job with nothing to do four requests and four durable writes, of which
+// the last is waited for by no agent; a job that reports all the time one request a second more.
 func TestCostOfAJob(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
@@ -405,16 +402,15 @@ func TestCostOfAJob(t *testing.T) {
 			t.Errorf("a job with nothing to do: %v, %d writes", requests, writes)
 		}
 		requests, total, writes = count("busy")
-		// Ten seconds: progress every 500 ms is what Grafana's recorder allows, and
-		// people see. It is the throttle, not the job, that decides.
+		// Ten seconds: progress every 500 ms is what Grafana's recorder allows, and people see. It is the throttle, not
+		// the job, that decides.
 		if total > 4+2*10+2 || writes != 4 {
 			t.Errorf("a job that reports for 10 s: %v, %d writes", requests, writes)
 		}
 	})
 }
 
-// TestIdleAgentIsQuiet: the watch does the work, and a queue full of jobs of
-// others costs nothing.
+// TestIdleAgentIsQuiet: the watch does the work, and a queue full of jobs of others costs nothing.
 func TestIdleAgentIsQuiet(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")

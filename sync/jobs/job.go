@@ -15,8 +15,8 @@ import (
 	"limpet/sync/kube"
 )
 
-// Reading and changing a Job object. Writers change what they own and leave
-// every other member as it is: the API replaces whole objects.
+// Reading and changing a Job object. Writers change what they own and leave every other member as it is: the API
+// replaces whole objects.
 
 // jobRef identifies a job in events, logs and records.
 type jobRef struct {
@@ -43,8 +43,7 @@ func keyOf(u *unstructured.Unstructured) queue.Key {
 	return queue.Key{Namespace: api.Meta(u, "namespace"), Name: api.Meta(u, "name")}
 }
 
-// repoOf reads the spec, because jobs that were created directly lack the
-// repository label.
+// repoOf reads the spec, because jobs that were created directly lack the repository label.
 func repoOf(u *unstructured.Unstructured) queue.RepoKey {
 	return queue.RepoKey{Namespace: api.Meta(u, "namespace"), Repository: api.Spec(u, "repository")}
 }
@@ -59,8 +58,7 @@ func owned(u *unstructured.Unstructured, uid, token string) bool {
 	return api.Meta(u, "uid") == uid && token != "" && api.Label(u, api.LabelClaimOwner) == token
 }
 
-// claimTime is the server time in the claim label, in milliseconds; 0 when it
-// cannot be read.
+// claimTime is the server time in the claim label, in milliseconds; 0 when it cannot be read.
 func claimTime(u *unstructured.Unstructured) int64 {
 	at, _ := strconv.ParseInt(api.Label(u, api.LabelClaim), 10, 64)
 	return at
@@ -78,12 +76,11 @@ func stripClaim(u *unstructured.Unstructured) {
 
 const tokenPrefix = "limpet-"
 
-// tokenOf makes the token of a claim. agent is fit for a label and has no dot;
-// secret comes only once.
+// tokenOf makes the token of a claim. agent is fit for a label and has no dot; secret comes only once.
 func tokenOf(agent, secret string) string { return tokenPrefix + agent + "." + secret }
 
-// agentOf returns the agent that has made a claim; "" when the token does not
-// name it, as those of Grafana's drivers do not.
+// agentOf returns the agent that has made a claim; "" when the token does not name it, as those of Grafana's drivers do
+// not.
 func agentOf(token string) string {
 	if rest, ok := strings.CutPrefix(token, tokenPrefix); ok {
 		agent, _, _ := strings.Cut(rest, ".")
@@ -101,8 +98,7 @@ func attemptsOf(u *unstructured.Unstructured) int {
 	return n
 }
 
-// notBefore is the server time in milliseconds before which the job must not be
-// claimed, or 0.
+// notBefore is the server time in milliseconds before which the job must not be claimed, or 0.
 func notBefore(u *unstructured.Unstructured) int64 {
 	n, _ := strconv.ParseInt(api.Annotation(u, api.AnnoNotBefore), 10, 64)
 	return n
@@ -112,8 +108,7 @@ func setNotBefore(u *unstructured.Unstructured, millis int64) {
 	api.SetAnnotation(u, api.AnnoNotBefore, strconv.FormatInt(millis, 10))
 }
 
-// cancelReason reads the request to stop from an object: its annotation or its
-// deletion.
+// cancelReason reads the request to stop from an object: its annotation or its deletion.
 func cancelReason(u *unstructured.Unstructured) string {
 	if reason := api.Annotation(u, api.AnnoCancel); reason != "" {
 		return reason
@@ -124,12 +119,10 @@ func cancelReason(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// statusFields are the members of status that a leaseholder owns. url is kept
-// when a status has none.
+// statusFields are the members of status that a leaseholder owns. url is kept when a status has none.
 var statusFields = []string{"state", "started", "finished", "message", "errors", "warnings", "progress", "summary"}
 
-// setStatus writes s into the status of u, keeps members that are not ours, and
-// counts the write in progressUpdates.
+// setStatus writes s into the status of u, keeps members that are not ours, and counts the write in progressUpdates.
 func setStatus(u *unstructured.Unstructured, s api.JobStatus) {
 	status := statusOf(u)
 	fresh := plain(s)
@@ -210,12 +203,11 @@ func cachedClaimed(job kube.Object) bool {
 	return job.Text(pathClaim) != "" || job.Text(pathClaimOwner) != ""
 }
 
-// The attempts of a job that have ended without a result are listed on the Job
-// itself, because the next one may be another agent's: the agent that ends the job
-// puts the whole list into its record.
+// The attempts of a job that have ended without a result are listed on the Job itself, because the next one may be
+// another agent's: the agent that ends the job puts the whole list into its record.
 
-// Reasons why an attempt ends without a result. They are the state of the
-// attempt in history and the reason of a dead letter.
+// Reasons why an attempt ends without a result. They are the state of the attempt in history and the reason of a dead
+// letter.
 const (
 	attemptCrashed   = "crashed"   // its agent stopped, or its claim expired
 	attemptTransient = "transient" // a failure that is not the fault of the job
@@ -237,8 +229,7 @@ func attemptsEnded(job *unstructured.Unstructured) []state.Attempt {
 	return slices.DeleteFunc(out, func(a state.Attempt) bool { return a.N < 1 })
 }
 
-// endAttempt counts an attempt and lists it. The list is kept in order and has
-// one entry for a number.
+// endAttempt counts an attempt and lists it. The list is kept in order and has one entry for a number.
 func endAttempt(job *unstructured.Unstructured, ended state.Attempt) {
 	api.SetAnnotation(job, api.AnnoAttempt, strconv.Itoa(ended.N))
 	list := addAttempt(attemptsEnded(job), ended)
@@ -257,8 +248,8 @@ func addAttempt(list []state.Attempt, ended state.Attempt) []state.Attempt {
 	return list
 }
 
-// crashedAttempt describes an attempt whose agent is gone: the Job has when it
-// began, its agent, and when the claim was last renewed.
+// crashedAttempt describes an attempt whose agent is gone: the Job has when it began, its agent, and when the claim was
+// last renewed.
 func crashedAttempt(job *unstructured.Unstructured, n int, message string) state.Attempt {
 	a := state.Attempt{N: n, Agent: api.Annotation(job, api.AnnoAgent), State: attemptCrashed, Message: message}
 	if view, err := api.JobView(job); err == nil {

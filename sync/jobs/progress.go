@@ -15,8 +15,8 @@ import (
 	"limpet/sync/resources"
 )
 
-// Progress collects what a worker has done. Its methods never wait for the network: one
-// goroutine per job writes the results to the Job. It is safe for concurrent use.
+// Progress collects what a worker has done. Its methods never wait for the network: one goroutine per job writes the
+// results to the Job. It is safe for concurrent use.
 type Progress struct {
 	job    jobSink
 	action string
@@ -65,8 +65,7 @@ func (p *Progress) SetMessage(_ context.Context, text string) {
 	}
 }
 
-// Step is SetMessage without a write: the dashboard shows it at once, the API has it
-// with the next write.
+// Step is SetMessage without a write: the dashboard shows it at once, the API has it with the next write.
 func (p *Progress) Step(text string) { p.say(text, false) }
 
 // say begins a step and reports whether it is another one; due has it written to the API.
@@ -83,8 +82,7 @@ func (p *Progress) say(text string, due bool) bool {
 	return !same
 }
 
-// StepNote adds a result to the name of the present step, such as how much was
-// fetched.
+// StepNote adds a result to the name of the present step, such as how much was fetched.
 func (p *Progress) StepNote(note string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,8 +92,8 @@ func (p *Progress) StepNote(note string) {
 	}
 }
 
-// SetTotal says how many results there will be; progress in percent is the
-// number of results so far divided by it. 0 = unknown.
+// SetTotal says how many results there will be; progress in percent is the number of results so far divided by it. 0 =
+// unknown.
 func (p *Progress) SetTotal(_ context.Context, n int) {
 	p.set(func() { p.results.Total, p.message = int64(max(n, 0)), true })
 	notify(p.changed)
@@ -119,8 +117,8 @@ func (p *Progress) Record(_ context.Context, r Result) {
 	notify(p.changed)
 }
 
-// Phase records how long a part of a sync took, or with phase "" all of it. sync is
-// SyncFull or SyncIncremental; the names of the parts are Grafana's.
+// Phase records how long a part of a sync took, or with phase "" all of it. sync is SyncFull or SyncIncremental; the
+// names of the parts are Grafana's.
 func (p *Progress) Phase(sync, phase string, took time.Duration) {
 	p.job.measure(SyncPhase{sync, phase, took})
 }
@@ -135,8 +133,7 @@ func (p *Progress) set(fn func()) {
 // SetFinalMessage sets the message of a job that does not end as error.
 func (p *Progress) SetFinalMessage(text string) { p.set(func() { p.final = clip(text, maxMessage) }) }
 
-// SetRefs records the branch and the commits that are synced. from is empty for the
-// first sync.
+// SetRefs records the branch and the commits that are synced. from is empty for the first sync.
 func (p *Progress) SetRefs(branch, from, to string) {
 	p.set(func() { p.results.Branch, p.results.RefFrom, p.results.RefTo = branch, from, to })
 }
@@ -144,16 +141,14 @@ func (p *Progress) SetRefs(branch, from, to string) {
 // SetCommit records the commit that is synced.
 func (p *Progress) SetCommit(c state.Commit) { p.set(func() { p.results.Commit = &c }) }
 
-// SetURLs sets the links of the final status (repositoryURL, sourceURL,
-// newPullRequestURL, compareURL).
+// SetURLs sets the links of the final status (repositoryURL, sourceURL, newPullRequestURL, compareURL).
 func (p *Progress) SetURLs(urls map[string]string) { p.set(func() { p.results.URLs = urls }) }
 
-// StrictMaxErrors makes TooManyErrors return an error from the n-th error on.
-// 0 = no limit.
+// StrictMaxErrors makes TooManyErrors return an error from the n-th error on. 0 = no limit.
 func (p *Progress) StrictMaxErrors(n int) { p.set(func() { p.maxErrors = n }) }
 
-// TooManyErrors returns an error when the limit of StrictMaxErrors is reached.
-// Workers call it between steps and return its error.
+// TooManyErrors returns an error when the limit of StrictMaxErrors is reached. Workers call it between steps and return
+// its error.
 func (p *Progress) TooManyErrors() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,10 +172,9 @@ func (p *Progress) ResetResults() {
 	notify(p.changed)
 }
 
-// Mark keeps a resume mark together with the results so far: after a crash the job goes on
-// with both. It is one durable write, so call it per batch of about 200 changes or 1 s.
-// The error is the cause of the end when the job may not be written any more. A mark that
-// cannot be kept for want of space is not an error: only work is repeated.
+// Mark keeps a resume mark together with the results so far: after a crash the job goes on with both. It is one durable
+// write, so call it per batch of about 200 changes or 1 s. The error is the cause of the end when the job may not be
+// written any more. A mark that cannot be kept for want of space is not an error: only work is repeated.
 func (p *Progress) Mark(ctx context.Context, v any) error {
 	if err := p.job.leaseLost(); err != nil {
 		return err
@@ -214,8 +208,8 @@ type mark struct {
 	Results results         `json:"account"` // the member of schema 1
 }
 
-// resume takes over the results of an earlier run and returns its mark. A mark
-// that cannot be read counts as none: the work begins anew.
+// resume takes over the results of an earlier run and returns its mark. A mark that cannot be read counts as none: the
+// work begins anew.
 func (p *Progress) resume(data json.RawMessage) json.RawMessage {
 	if len(data) == 0 {
 		return nil
@@ -259,9 +253,8 @@ func (p *Progress) look() (r results) {
 	return r
 }
 
-// Intervals between progress writes of one job. Source: Grafana's progress
-// recorder. Unlike there an update inside the interval is not dropped but sent
-// when the interval is over, so the last one always arrives.
+// Intervals between progress writes of one job. Source: Grafana's progress recorder. Unlike there an update inside the
+// interval is not dropped but sent when the interval is over, so the last one always arrives.
 const (
 	messageInterval = 500 * time.Millisecond
 	recordInterval  = 5 * time.Second
@@ -277,8 +270,7 @@ type Step struct {
 	Took time.Duration // 0 while it goes on
 }
 
-// beginStep adds a step to those of a run, which are one behind the other: only the last
-// one goes on.
+// beginStep adds a step to those of a run, which are one behind the other: only the last one goes on.
 func beginStep(s []Step, text string, now time.Time) []Step {
 	text = clip(text, maxStepText)
 	if n := len(s); n > 0 {

@@ -105,8 +105,8 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// TestStatusStaysSmall: a job may go wrong in ten thousand long ways, its
-// object stays far below what an API server takes.
+// TestStatusStaysSmall: a job may go wrong in ten thousand long ways, its object stays far below what an API server
+// takes.
 func TestStatusStaysSmall(t *testing.T) {
 	t.Parallel()
 	p := NewProgress()
@@ -244,8 +244,7 @@ func TestMarkReportsTheLoss(t *testing.T) {
 
 var t0 = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// isProgress says that a write of an agent is about progress: the job was held
-// before and is held after it.
+// isProgress says that a write of an agent is about progress: the job was held before and is held after it.
 func isProgress(e entry) bool {
 	return e.Agent != "person" && e.Resource == "jobs" && e.Verb == "update" && !e.Lease &&
 		e.before.GetLabels()[api.LabelClaimOwner] != "" && e.now.GetLabels()[api.LabelClaimOwner] != ""

@@ -16,19 +16,18 @@ import (
 const (
 	minPrune = time.Second
 	maxPrune = time.Hour
-	// refusedPause is how long a server is not called that has no HistoricJobs or
-	// does not let them be deleted. That changes with its configuration only.
+	// refusedPause is how long a server is not called that has no HistoricJobs or does not let them be deleted. That
+	// changes with its configuration only.
 	refusedPause = 6 * time.Hour
-	// trimEvery is after how many completions the bounds by number and bytes are
-	// checked: the local history exceeds them by that many records at most.
+	// trimEvery is after how many completions the bounds by number and bytes are checked: the local history exceeds
+	// them by that many records at most.
 	trimEvery = 64
 	// trimPause is the least time between two passes through the HistoricJobs.
 	trimPause = 10 * time.Second
 )
 
-// pruner deletes old history: in the state file by age, number and bytes, and as
-// HistoricJobs in the API when an expiration is set. Age goes by the server's clock; while
-// it is unknown nothing is pruned for its age.
+// pruner deletes old history: in the state file by age, number and bytes, and as HistoricJobs in the API when an
+// expiration is set. Age goes by the server's clock; while it is unknown nothing is pruned for its age.
 type pruner struct {
 	*env
 	added atomic.Int64  // records
@@ -49,8 +48,7 @@ func (p *pruner) recordAdded() {
 	}
 }
 
-// Run makes a pass every quarter of the window, at least hourly, and whenever the local
-// history has grown.
+// Run makes a pass every quarter of the window, at least hourly, and whenever the local history has grown.
 func (p *pruner) Run(ctx context.Context) {
 	every := p.interval()
 	if every == 0 {
@@ -175,8 +173,8 @@ func refused(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err)
 }
 
-// secondsBelow tells a time in seconds from one in milliseconds: as milliseconds
-// it would be before 1973. Older Grafana versions wrote seconds.
+// secondsBelow tells a time in seconds from one in milliseconds: as milliseconds it would be before 1973. Older Grafana
+// versions wrote seconds.
 const secondsBelow = 100_000_000_000
 
 // finishTime is when a HistoricJob ended, as far as it says.

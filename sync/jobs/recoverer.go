@@ -61,8 +61,8 @@ func (r *recoverer) resultOf(ctx context.Context, k state.Claim) result {
 	return out
 }
 
-// settle settles the pending claims of a key. job is nil when it does not exist.
-// done reports that the key needs no other look now.
+// settle settles the pending claims of a key. job is nil when it does not exist. done reports that the key needs no
+// other look now.
 func (r *recoverer) settle(ctx context.Context, job *unstructured.Unstructured, pending []pendingClaim) (result queue.Result, done bool) {
 	for _, p := range pending {
 		why := "the job is gone"
@@ -228,8 +228,7 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 	return r.runner.resume(ctx, h, job)
 }
 
-// setTimes sets when the job and this attempt began, and adds the attempt that the
-// crash of this agent has ended.
+// setTimes sets when the job and this attempt began, and adds the attempt that the crash of this agent has ended.
 func (r *recoverer) setTimes(h *heldJob, job *unstructured.Unstructured, crashed time.Time) {
 	if view, err := api.JobView(job); err == nil {
 		h.started = view.Status.Started
@@ -249,8 +248,8 @@ func (r *recoverer) setTimes(h *heldJob, job *unstructured.Unstructured, crashed
 	}
 }
 
-// renew renews the claim and writes the count of attempts into the job, both in
-// one write under the resourceVersion that showed the job to be ours.
+// renew renews the claim and writes the count of attempts into the job, both in one write under the resourceVersion
+// that showed the job to be ours.
 func (r *recoverer) renew(h *heldJob) error {
 	millis, err := r.clock.millis()
 	if err != nil {
@@ -274,8 +273,8 @@ func (r *recoverer) renew(h *heldJob) error {
 	return err
 }
 
-// complete goes on where a completion was stopped. The record of the state file is
-// the result; the HistoricJob may exist already.
+// complete goes on where a completion was stopped. The record of the state file is the result; the HistoricJob may
+// exist already.
 func (r *recoverer) complete(ctx context.Context, h *heldJob) queue.Result {
 	found, err := r.store.History(ctx, state.Query{UID: h.uid, Limit: 1})
 	if err != nil || len(found) == 0 {

@@ -19,8 +19,7 @@ import (
 // steps are the places where a job can be stopped, in their order.
 var steps = []string{"intent", "claimed", "confirmed", "working", "marked", "worked", "recorded", "posted", "deleted", "ended"}
 
-// batches is a worker of three batches with a mark after each; it begins where
-// its mark says.
+// batches is a worker of three batches with a mark after each; it begins where its mark says.
 func batches(done *[]string, atMark func(ctx context.Context, n int)) *script {
 	return worker(func(ctx context.Context, t *Task) error {
 		begin := 0
@@ -46,8 +45,8 @@ func batches(done *[]string, atMark func(ctx context.Context, n int)) *script {
 	})
 }
 
-// TestCrashAtEveryStep: the process is gone at that very moment; a new one with
-// the same state file ends the job. Nothing is lost, nothing is told twice.
+// TestCrashAtEveryStep: the process is gone at that very moment; a new one with the same state file ends the job.
+// Nothing is lost, nothing is told twice.
 func TestCrashAtEveryStep(t *testing.T) {
 	for _, stop := range steps {
 		t.Run(stop, func(t *testing.T) {
@@ -189,8 +188,7 @@ func TestStrangeClaims(t *testing.T) {
 	}
 }
 
-// TestStartWithoutAPI: the agent starts when the API is away and takes up its
-// job when it is back.
+// TestStartWithoutAPI: the agent starts when the API is away and takes up its job when it is back.
 func TestStartWithoutAPI(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")

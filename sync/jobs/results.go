@@ -14,9 +14,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Bounds of what a status may carry. Objects above about 1 MB are refused by
-// API servers, and every progress write sends the whole object, so all texts of
-// one job together stay below textBudget; the counters go on without texts.
+// Bounds of what a status may carry. Objects above about 1 MB are refused by API servers, and every progress write
+// sends the whole object, so all texts of one job together stay below textBudget; the counters go on without texts.
 const (
 	maxErrors  = 20         // entries of status.errors; source: Grafana's progress recorder
 	maxPerKind = 20         // entries of errors and of warnings in one summary
@@ -26,8 +25,8 @@ const (
 	textBudget = 256 * 1024 // bytes of all errors and warnings of one job
 )
 
-// results is the sum of all results of a job. It is plain data: it is kept with
-// the resume mark and taken up again after a crash.
+// results is the sum of all results of a job. It is plain data: it is kept with the resume mark and taken up again
+// after a crash.
 type results struct {
 	Message      string                     `json:"message,omitempty"`
 	Total        int64                      `json:"total,omitempty"`
@@ -48,8 +47,8 @@ type results struct {
 	Commit *state.Commit `json:"-"` // RefTo; nil = it was not read
 }
 
-// record counts a result by the rules of Grafana's progress recorder: an error or a warning
-// counts as that alone; renamed is a delete and a create; write is create and update.
+// record counts a result by the rules of Grafana's progress recorder: an error or a warning counts as that alone;
+// renamed is a delete and a create; write is create and update.
 func (all *results) record(r Result) {
 	all.Done++
 	s := all.kind(r.Group, r.Kind)
@@ -111,8 +110,7 @@ func (all *results) text(list []string, limit int, text string) []string {
 	return append(list, text)
 }
 
-// status is what a progress write carries. Warnings and links appear only at
-// the end, as in Grafana.
+// status is what a progress write carries. Warnings and links appear only at the end, as in Grafana.
 func (all *results) status(state string) api.JobStatus {
 	return api.JobStatus{State: state, Message: all.Message, Errors: slices.Clone(all.Errors),
 		Progress: all.percent(), Summary: all.summary()}
@@ -199,8 +197,7 @@ const (
 	stateDead      = "dead"      // the attempts are used up
 )
 
-// expiredMessage is the text of a job whose last claim has expired. Source:
-// Grafana's cleanup.
+// expiredMessage is the text of a job whose last claim has expired. Source: Grafana's cleanup.
 const expiredMessage = "Job failed due to lease expiry - worker may have crashed or lost connection"
 
 // expiredOutcome is how a job ends whose agent is gone and that is not tried again.
@@ -226,8 +223,8 @@ func (o Outcome) shown() string {
 	return o.State
 }
 
-// Outcome returns how the job ends if the worker returns err now. Workers that
-// write a result elsewhere (the sync status of a Repository) use the same one.
+// Outcome returns how the job ends if the worker returns err now. Workers that write a result elsewhere (the sync
+// status of a Repository) use the same one.
 //
 //	worker returned an error      error    its text
 //	errors were recorded          error    "completed with errors" or "... too many errors"
@@ -261,8 +258,7 @@ func (p *Progress) Outcome(err error) Outcome {
 	return out
 }
 
-// finalStatus is the status with which the job goes into history. Progress is
-// absent in it, as in Grafana.
+// finalStatus is the status with which the job goes into history. Progress is absent in it, as in Grafana.
 func (p *Progress) finalStatus(out Outcome, started, finished int64) api.JobStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()

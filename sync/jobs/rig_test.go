@@ -178,8 +178,7 @@ func (a *agent) stop() {
 	})
 }
 
-// crash makes everything the agent does from now on fail, as if the process
-// were gone, and lets its goroutines end.
+// crash makes everything the agent does from now on fail, as if the process were gone, and lets its goroutines end.
 func (a *agent) crash() {
 	a.link.cut(true)
 	a.ledger.kill()
@@ -253,8 +252,7 @@ func (r *rig) only() state.Record {
 	return h[0]
 }
 
-// done asserts that a job has ended: gone from the queue, one record, one
-// HistoricJob, no claim.
+// done asserts that a job has ended: gone from the queue, one record, one HistoricJob, no claim.
 func (r *rig) done(stateWanted, message string) state.Record {
 	r.t.Helper()
 	if left := r.model.all("jobs"); len(left) != 0 {
@@ -426,8 +424,7 @@ func (m *model) writes(ok func(e entry) bool) int {
 	return n
 }
 
-// onlyAsksToStop says that a write changes nothing but the wish to stop, which
-// anybody may utter.
+// onlyAsksToStop says that a write changes nothing but the wish to stop, which anybody may utter.
 func onlyAsksToStop(e entry) bool {
 	if e.now == nil || e.now.GetAnnotations()[api.AnnoCancel] == "" {
 		return false
@@ -453,8 +450,7 @@ func (m *model) arrived(ok func(c call) bool) int {
 	return n
 }
 
-// unlawful is the oracle: it returns every accepted write of an agent that the
-// rules of the wire forbid.
+// unlawful is the oracle: it returns every accepted write of an agent that the rules of the wire forbid.
 func (m *model) unlawful(expiry time.Duration) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"limpet/sync/kube"
 )
 
-// runner runs held jobs: it calls the worker, waits for it, and turns what it
-// returned into an outcome, a retry or a release.
+// runner runs held jobs: it calls the worker, waits for it, and turns what it returned into an outcome, a retry or a
+// release.
 type runner struct {
 	*env
 	admission *admission
@@ -38,8 +38,7 @@ func (r *runner) resume(ctx context.Context, h *heldJob, job *unstructured.Unstr
 	return r.run(ctx, h, d)
 }
 
-// run does a held job as decided, and ends it as the return of the worker and the
-// cause of its end demand.
+// run does a held job as decided, and ends it as the return of the worker and the cause of its end demand.
 func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 	p := newProgress(h, h.action)
 	if d.end != nil {
@@ -69,9 +68,8 @@ func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 	return r.end(ctx, h, p, err, returned, context.Cause(work))
 }
 
-// work calls the worker and waits for it: without limit as long as the agent
-// runs, because a job must not be ended while its worker still runs, and for the
-// grace period once the agent stops.
+// work calls the worker and waits for it: without limit as long as the agent runs, because a job must not be ended
+// while its worker still runs, and for the grace period once the agent stops.
 func (r *runner) work(ctx, work context.Context, h *heldJob, w Worker, t *Task) (err error, returned bool) {
 	done := make(chan error, 1)
 	go func() {
@@ -99,8 +97,7 @@ func (r *runner) work(ctx, work context.Context, h *heldJob, w Worker, t *Task) 
 	}
 }
 
-// end decides what the end of the work means. cause is why the context of the worker ended,
-// if it did.
+// end decides what the end of the work means. cause is why the context of the worker ended, if it did.
 func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, returned bool, cause error) queue.Result {
 	reason, gone := h.seal()
 	if gone {
@@ -130,10 +127,9 @@ func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, re
 	return r.finisher.finish(ctx, h, p, p.Outcome(err))
 }
 
-// retry ends an attempt with a transient failure: the next one may do better. The job is
-// released with a growing backoff and keeps its mark. When the attempts are used up it ends
-// as error, and history calls it dead; but as long as the API of the jobs itself does not
-// answer, the claim is kept and taken up again.
+// retry ends an attempt with a transient failure: the next one may do better. The job is released with a growing
+// backoff and keeps its mark. When the attempts are used up it ends as error, and history calls it dead; but as long as
+// the API of the jobs itself does not answer, the claim is kept and taken up again.
 func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) queue.Result {
 	reason := attemptTransient
 	if errors.As(err, new(timeoutError)) {

@@ -27,8 +27,7 @@ func told(list []state.Attempt) (out []string) {
 	return out
 }
 
-// TestTransientFailureIsTriedAgain: with a growing backoff, and the history has
-// of every attempt.
+// TestTransientFailureIsTriedAgain: with a growing backoff, and the history has of every attempt.
 func TestTransientFailureIsTriedAgain(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
@@ -73,8 +72,7 @@ func TestTransientFailureIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestDeadLetter: when no attempt is left the job is an error for Grafana and
-// dead for people.
+// TestDeadLetter: when no attempt is left the job is an error for Grafana and dead for people.
 func TestDeadLetter(t *testing.T) {
 	cases := []struct {
 		name   string
@@ -174,8 +172,7 @@ func TestListOfAttemptsIsBounded(t *testing.T) {
 	}
 }
 
-// TestServerAway: a worker that cannot reach the server that it writes to has
-// nothing to say about its job.
+// TestServerAway: a worker that cannot reach the server that it writes to has nothing to say about its job.
 func TestServerAway(t *testing.T) {
 	away := func() error { return &kube.UnavailableError{Err: errors.New("connection refused")} }
 	t.Run("the API is away for minutes", func(t *testing.T) {
@@ -278,9 +275,8 @@ func TestJobTravels(t *testing.T) {
 	})
 }
 
-// TestResultWaitsAcrossARestart: the work is done, the API is away, and the
-// process ends, in order or not. The next one knows the result, waits for the API
-// and sends it if and only if the job is still ours.
+// TestResultWaitsAcrossARestart: the work is done, the API is away, and the process ends, in order or not. The next one
+// knows the result, waits for the API and sends it if and only if the job is still ours.
 func TestResultWaitsAcrossARestart(t *testing.T) {
 	cases := []struct {
 		name      string

@@ -17,8 +17,8 @@ import (
 	"limpet/sync/api"
 )
 
-// simDisk is a state file: what it has acknowledged survives the process, what
-// was under way at a crash may or may not. It can be full or refuse writes.
+// simDisk is a state file: what it has acknowledged survives the process, what was under way at a crash may or may not.
+// It can be full or refuse writes.
 type simDisk struct {
 	host     *simHost
 	full     []window
@@ -195,9 +195,8 @@ func (d *simDisk) remembers(uid, token string) bool {
 	return d.claims[uid].Token == token
 }
 
-// simGrafana is another controller on the same queue: it claims what is free, whoever works
-// on the repository, works, dies at times, and ends or fails jobs by its own clock, which may
-// be wrong.
+// simGrafana is another controller on the same queue: it claims what is free, whoever works on the repository, works,
+// dies at times, and ends or fails jobs by its own clock, which may be wrong.
 type simGrafana struct {
 	world *simWorld
 	name  string

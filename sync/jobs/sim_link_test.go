@@ -19,8 +19,8 @@ import (
 // simCallTime is the deadline of a call, as wire has it.
 const simCallTime = 10 * time.Second
 
-// simLink is one process's way to the server: requests and answers take time,
-// get lost, come late; a request may be carried out long after its caller gave up.
+// simLink is one process's way to the server: requests and answers take time, get lost, come late; a request may be
+// carried out long after its caller gave up.
 type simLink struct {
 	p *simProcess
 
@@ -57,8 +57,7 @@ func (l *simLink) way(renewals bool) way {
 	}}
 }
 
-// travel carries a call to the server and its answer back. do runs at the
-// server, under the lock of the world.
+// travel carries a call to the server and its answer back. do runs at the server, under the lock of the world.
 func (l *simLink) travel(ctx context.Context, c *call, do func() error) error {
 	p, w := l.p, l.p.world
 	l.mu.Lock()
@@ -119,8 +118,8 @@ func (l *simLink) travel(ctx context.Context, c *call, do func() error) error {
 	return l.answer(ctx, err)
 }
 
-// hold keeps a late write back until the next one of the same name is there, and
-// returns the one that was kept back before.
+// hold keeps a late write back until the next one of the same name is there, and returns the one that was kept back
+// before.
 func (l *simLink) hold(name string, come func()) (before func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,9 +214,8 @@ func (l *simLink) proved(job *unstructured.Unstructured, sent time.Time) {
 	}
 }
 
-// simWatch is a process's cache of the jobs. Events of one object come in
-// order; those of several do so in half of the worlds. They come late, twice, or
-// not at all until the next list.
+// simWatch is a process's cache of the jobs. Events of one object come in order; those of several do so in half of the
+// worlds. They come late, twice, or not at all until the next list.
 type simWatch struct {
 	cache
 	p *simProcess
@@ -350,8 +348,8 @@ func (s *simWatch) relist(after time.Duration) {
 		for _, k := range keys {
 			if s.seen[k] <= rev {
 				s.show(k, rev, now[k])
-				// An instant of its own for each, so that what follows from one does
-				// not depend on whose turn it is on a busy machine.
+				// An instant of its own for each, so that what follows from one does not depend on whose turn it is on
+				// a busy machine.
 				<-time.After(time.Nanosecond)
 			}
 		}

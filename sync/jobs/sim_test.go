@@ -24,8 +24,8 @@ var (
 	simSeeds = flag.Int("seeds", suite.Count(2000, 40_000), "how many seeds TestSimulation runs")
 )
 
-// TestSimulation lets many agents live in many worlds, each made by one seed,
-// and holds every write, every run and the end against the laws of simOracle.
+// TestSimulation lets many agents live in many worlds, each made by one seed, and holds every write, every run and the
+// end against the laws of simOracle.
 func TestSimulation(t *testing.T) {
 	began := time.Now()
 	var sums simSums
@@ -67,9 +67,8 @@ func simulateWith(t *testing.T, seed uint64, change func(*simProcess)) (w *simWo
 	return w
 }
 
-// patience is how long after the calm a job may take to end: the claim of a dead
-// owner has to expire and to be watched, then come the rest before its next
-// attempt, one interval, and all the work there is.
+// patience is how long after the calm a job may take to end: the claim of a dead owner has to expire and to be watched,
+// then come the rest before its next attempt, one interval, and all the work there is.
 const simPatience = 20 * time.Minute
 
 func (w *simWorld) run(deeds []deed) {
@@ -287,8 +286,7 @@ func (h *simHost) restart(rest time.Duration) {
 	}()
 }
 
-// people make jobs, cancel and delete them, use names again, and write without
-// regard for others.
+// people make jobs, cancel and delete them, use names again, and write without regard for others.
 func (w *simWorld) people(f fate) (deeds []deed) {
 	length := w.calm.Sub(w.start)
 	n := 2 + f.n(8)
@@ -372,8 +370,7 @@ func (s *simSums) add(w *simWorld) {
 	s.Waited, s.Dear = max(s.Waited, w.waited), max(s.Dear, 100*w.requests()/w.budget())
 }
 
-// story tells the broken laws and everything about the job or the two that the
-// first of them is about.
+// story tells the broken laws and everything about the job or the two that the first of them is about.
 func (w *simWorld) story() string {
 	var b strings.Builder
 	for _, x := range w.oracle.broken {
@@ -401,8 +398,8 @@ func (w *simWorld) story() string {
 	return b.String()
 }
 
-// print is a fingerprint of all that has happened: the writes in their order,
-// and the rest whatever its order within one instant.
+// print is a fingerprint of all that has happened: the writes in their order, and the rest whatever its order within
+// one instant.
 func (w *simWorld) print() uint64 {
 	var rest uint64
 	for _, l := range w.told {

@@ -16,8 +16,8 @@ import (
 	"limpet/sync/resources"
 )
 
-// simWorld is one simulated installation: an API server in memory, agents on
-// hosts, Grafana's own drivers, people. One seed decides everything in it.
+// simWorld is one simulated installation: an API server in memory, agents on hosts, Grafana's own drivers, people. One
+// seed decides everything in it.
 type simWorld struct {
 	seed  uint64
 	fate  fate
@@ -241,8 +241,8 @@ func (p *simProcess) step(name string, a jobRef) {
 
 var simLog = slog.New(slog.DiscardHandler)
 
-// simHost is a machine with a wall clock that is wrong and jumps, and that is
-// put to sleep. It outlives its processes and has the disk.
+// simHost is a machine with a wall clock that is wrong and jumps, and that is put to sleep. It outlives its processes
+// and has the disk.
 type simHost struct {
 	world  *simWorld
 	id     uint64
@@ -265,8 +265,8 @@ type jump struct {
 	by time.Duration
 }
 
-// sleep is a time in which nothing of the host runs. The monotonic clock stands
-// still in a suspended host and goes on under a stopped process.
+// sleep is a time in which nothing of the host runs. The monotonic clock stands still in a suspended host and goes on
+// under a stopped process.
 type sleep struct {
 	window
 	stopped bool
@@ -289,8 +289,8 @@ type simProcess struct {
 
 var _ host = (*simProcess)(nil)
 
-// frozen is the bubble's time, and while the host sleeps the time at which it
-// fell asleep: what runs then is thought of as having run just before.
+// frozen is the bubble's time, and while the host sleeps the time at which it fell asleep: what runs then is thought of
+// as having run just before.
 func (h *simHost) frozen() time.Time {
 	now := time.Now()
 	for _, s := range h.sleeps {

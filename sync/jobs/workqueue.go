@@ -8,8 +8,7 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// workQueue is the queue as drivers and event handlers see it: safe for concurrent
-// use, with a take that waits.
+// workQueue is the queue as drivers and event handlers see it: safe for concurrent use, with a take that waits.
 type workQueue struct {
 	events *emitter
 
@@ -17,8 +16,8 @@ type workQueue struct {
 	queue  *queue.Queue
 	closed bool // nothing but urgent keys goes out
 	taken  map[queue.Key]taken
-	// wake holds one token when a waiting driver should look again. A driver that
-	// leaves something behind passes the token on.
+	// wake holds one token when a waiting driver should look again. A driver that leaves something behind passes the
+	// token on.
 	wake chan struct{}
 	// short holds one token when the queue should be filled up.
 	short chan struct{}
@@ -67,9 +66,8 @@ func (w *workQueue) release(r queue.RepoKey) {
 	w.change(func(q *queue.Queue, _ time.Time) { q.Release(r) })
 }
 
-// setClosed closes or opens the queue. While it is closed keys come in, wait and age
-// as ever, but only those with a claim of this agent to settle go out. Keys that are
-// out stay out.
+// setClosed closes or opens the queue. While it is closed keys come in, wait and age as ever, but only those with a
+// claim of this agent to settle go out. Keys that are out stay out.
 func (w *workQueue) setClosed(closed bool) {
 	w.change(func(*queue.Queue, time.Time) { w.closed = closed })
 }
@@ -113,8 +111,8 @@ func (w *workQueue) take(ctx context.Context) (queue.Key, queue.RepoKey, bool) {
 	return queue.Key{}, queue.RepoKey{}, false
 }
 
-// fill brings keys in, all before the first of them goes out: otherwise a driver that waits
-// would get the first one, whatever its rank.
+// fill brings keys in, all before the first of them goes out: otherwise a driver that waits would get the first one,
+// whatever its rank.
 func (w *workQueue) fill(list []queue.Candidate) {
 	w.change(func(q *queue.Queue, now time.Time) { q.Fill(now, list) })
 }

@@ -20,10 +20,9 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// content reads the files of one commit: from the mirror of the repository or of a
-// submodule, and from Git LFS where the tree has a pointer in their place. A pointer is never
-// used as the content. A file that cannot be fetched is an error of that file, and the others
-// continue; a directory is written whole or not at all.
+// content reads the files of one commit: from the mirror of the repository or of a submodule, and from Git LFS where
+// the tree has a pointer in their place. A pointer is never used as the content. A file that cannot be fetched is an
+// error of that file, and the others continue; a directory is written whole or not at all.
 type content struct {
 	git      Git
 	remote   git.Remote
@@ -112,8 +111,7 @@ func (c *content) Read(ctx context.Context, hash string) ([]byte, error) {
 var errNoLFS = errors.New("the file is kept in Git LFS, which annotation " + api.AnnoGitLFS +
 	" of the repository turns off; it is left out")
 
-// pointer parses the pointer in a file. The error is the warning for a file that is left
-// out.
+// pointer parses the pointer in a file. The error is the warning for a file that is left out.
 func (c *content) pointer(data []byte) (p git.Pointer, is bool, err error) {
 	p, is, err = git.ParsePointer(data)
 	if is && err == nil && c.repo.GetAnnotations()[api.AnnoGitLFS] == "false" {
@@ -146,8 +144,8 @@ func (c *content) readLarge(ctx context.Context, hash string, p git.Pointer) ([]
 	return io.ReadAll(f)
 }
 
-// fetchLarge fetches the content of some blobs from Git LFS in few requests. A failure
-// is reported when the file is read.
+// fetchLarge fetches the content of some blobs from Git LFS in few requests. A failure is reported when the file is
+// read.
 func (c *content) fetchLarge(ctx context.Context, list []wanted) {
 	want := map[string][]git.Pointer{}
 	for _, w := range list {
@@ -179,8 +177,8 @@ const readers = 4
 // wanted is a blob that a plan needs.
 type wanted struct{ path, hash string }
 
-// readEach reads blobs and calls use for each with its content, or with the warning for
-// a file that cannot be used. Calls are concurrent.
+// readEach reads blobs and calls use for each with its content, or with the warning for a file that cannot be used.
+// Calls are concurrent.
 func (c *content) readEach(ctx context.Context, list []wanted, use func(i int, data []byte, err error)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
@@ -200,8 +198,7 @@ func (c *content) readEach(ctx context.Context, list []wanted, use func(i int, d
 // largeHash is the prefix of the hash of a file in Git LFS in a directory.
 const largeHash = "sha256:"
 
-// sinkFile returns a file of the tree in the form of package sink. warning is why the file
-// is left out.
+// sinkFile returns a file of the tree in the form of package sink. warning is why the file is left out.
 func (c *content) sinkFile(ctx context.Context, f git.File) (out sink.File, warning, err error) {
 	out = sink.File{Path: f.Path, Hash: f.Hash, Size: f.Size, Exec: f.Mode == "100755"}
 	if f.Size > git.MaxPointer {
@@ -245,8 +242,8 @@ func (c *content) bringFiles(ctx context.Context, files []sink.File) {
 	c.bring(ctx, want)
 }
 
-// openFile opens the content of a file of a directory. It reads possible dashboards into
-// memory and passes them to judge first; other files in Git LFS are streamed.
+// openFile opens the content of a file of a directory. It reads possible dashboards into memory and passes them to
+// judge first; other files in Git LFS are streamed.
 func (c *content) openFile(ctx context.Context, f sink.File, judge func([]byte)) (io.ReadCloser, error) {
 	p, is := pointerOf(f)
 	dashboard := strings.EqualFold(path.Ext(f.Path), ".json") && f.Size <= resources.MaxFile

@@ -14,21 +14,19 @@ import (
 	"limpet/sync/resources"
 )
 
-// The objects that a repository manages. Grafana has an index of a whole
-// repository; on other servers the objects are listed and selected by their
-// annotations. Only the few fields of resources.Item stay in memory.
+// The objects that a repository manages. Grafana has an index of a whole repository; on other servers the objects are
+// listed and selected by their annotations. Only the few fields of resources.Item stay in memory.
 
-// The page sizes of lists. Objects have at most 1.5 MiB, so the first page stays
-// below the client's limit for a response; the following ones grow up to
-// pageBytes if the objects are small.
+// The page sizes of lists. Objects have at most 1.5 MiB, so the first page stays below the client's limit for a
+// response; the following ones grow up to pageBytes if the objects are small.
 const (
 	firstPage = 40
 	mostPage  = 500
 	pageBytes = 4 << 20
 )
 
-// metadataList and metadataOnly request objects without their content. A server
-// without support for that sends them whole.
+// metadataList and metadataOnly request objects without their content. A server without support for that sends them
+// whole.
 const (
 	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"

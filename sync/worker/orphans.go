@@ -18,9 +18,8 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// Orphans removes or releases the objects that a deleted Repository manages, or
-// the files of its directory. Both operations are idempotent, so an interrupted
-// one is simply repeated.
+// Orphans removes or releases the objects that a deleted Repository manages, or the files of its directory. Both
+// operations are idempotent, so an interrupted one is simply repeated.
 type Orphans struct{ pull *Pull }
 
 // NewOrphans takes the options of the pulls that made the objects.
@@ -53,9 +52,8 @@ func (e *leftError) Error() string {
 // Unwrap lets a caller detect an unavailable server.
 func (e *leftError) Unwrap() []error { return e.errs }
 
-// Remove deletes everything that repo manages and returns the number of objects:
-// first objects, concurrently, then folders, the deepest first. A folder that is
-// not empty stays, and the *leftError names it with the reason.
+// Remove deletes everything that repo manages and returns the number of objects: first objects, concurrently, then
+// folders, the deepest first. A folder that is not empty stays, and the *leftError names it with the reason.
 func (o *Orphans) Remove(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
 	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
 		return o.leaveSink(ctx, repo, true)
@@ -75,9 +73,8 @@ func (o *Orphans) Remove(ctx context.Context, repo *unstructured.Unstructured) (
 	return l.end(ctx)
 }
 
-// Release removes the manager annotations from everything that repo manages; the
-// objects stay, without a manager: first folders from the top, then objects,
-// concurrently.
+// Release removes the manager annotations from everything that repo manages; the objects stay, without a manager: first
+// folders from the top, then objects, concurrently.
 func (o *Orphans) Release(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
 	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
 		return o.leaveSink(ctx, repo, false)
@@ -119,8 +116,7 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, ve
 	return l, nil
 }
 
-// end returns the result of the run. The end of ctx takes precedence over the
-// objects that are left.
+// end returns the result of the run. The end of ctx takes precedence over the objects that are left.
 func (l *leaving) end(ctx context.Context) (int, error) {
 	if ctx.Err() != nil {
 		return l.done, context.Cause(ctx)
@@ -167,8 +163,8 @@ func (l *leaving) fail(item resources.Item, err error) {
 // objectTries is the maximum number of attempts for an object that changes meanwhile.
 const objectTries = 3
 
-// owned calls do with the current object, and again if it has changed. It returns
-// nil for an object that is deleted or has another manager now.
+// owned calls do with the current object, and again if it has changed. It returns nil for an object that is deleted or
+// has another manager now.
 func (l *leaving) owned(ctx context.Context, item resources.Item, do func(resources.Ref, *resources.Live) error) (err error) {
 	ref := resources.Ref{Group: item.Group, Resource: item.Resource, Name: item.Name}
 	for range objectTries {
@@ -215,8 +211,7 @@ func pointer(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
 
-// leaveSink removes the manifest of the repository's directory, and with remove
-// also the files.
+// leaveSink removes the manifest of the repository's directory, and with remove also the files.
 func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured, remove bool) (int, error) {
 	target, _, err := o.pull.sinkOf(repo)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"limpet/sync/api"
 )
 
-// settled is a rig whose repository has been pulled: folders a and a/b, three
-// dashboards, and beside them one that nobody manages.
+// settled is a rig whose repository has been pulled: folders a and a/b, three dashboards, and beside them one that
+// nobody manages.
 func settled(t *testing.T, server string) *rig {
 	t.Helper()
 	r := newRig(t, server, nil)
@@ -124,9 +124,8 @@ func TestOrphansThatCannotGo(t *testing.T) {
 	})
 }
 
-// TestOrphansThatAreTakenOver: what a person gives to somebody else while its
-// repository goes stays, with the marks of its new owner: taken before it is looked
-// at (top), and between the look and the write (cpu).
+// TestOrphansThatAreTakenOver: what a person gives to somebody else while its repository goes stays, with the marks of
+// its new owner: taken before it is looked at (top), and between the look and the write (cpu).
 func TestOrphansThatAreTakenOver(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		for verb, leave := range map[string]func(*Orphans, context.Context, *unstructured.Unstructured) (int, error){

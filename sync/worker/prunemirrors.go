@@ -13,13 +13,12 @@ import (
 const (
 	// pruneMirrorsEvery is the interval of the search for unused mirrors.
 	pruneMirrorsEvery = time.Hour
-	// unusedMirrorAge is how long an unused mirror stays: deleting and recreating a
-	// Repository must not cost a clone over a weak link.
+	// unusedMirrorAge is how long an unused mirror stays: deleting and recreating a Repository must not cost a clone
+	// over a weak link.
 	unusedMirrorAge = 24 * time.Hour
 )
 
-// MirrorPruner deletes mirrors that no Repository uses, while the cache of Repositories is
-// complete.
+// MirrorPruner deletes mirrors that no Repository uses, while the cache of Repositories is complete.
 type MirrorPruner struct {
 	Repos   *kube.Informer
 	Mirrors *git.Mirrors

@@ -15,8 +15,8 @@ import (
 	"limpet/sync/kube"
 )
 
-// TestPruneMirrors: a mirror goes when no Repository uses it and it has rested
-// long enough, and never while the cache of Repositories is incomplete.
+// TestPruneMirrors: a mirror goes when no Repository uses it and it has rested long enough, and never while the cache
+// of Repositories is incomplete.
 func TestPruneMirrors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)

@@ -1,6 +1,5 @@
-// Package worker does the work of jobs. A worker knows the rules of Grafana for its action
-// and nothing of claims and leases: it gets a task, works until it is done or its context
-// ends, and reports what it did.
+// Package worker does the work of jobs. A worker knows the rules of Grafana for its action and nothing of claims and
+// leases: it gets a task, works until it is done or its context ends, and reports what it did.
 //
 //	pull.go      the run of a pull: resolve, fetch, verify, compare, write, status
 //	pulltree.go  the tree of the commit; content.go reads its files, also from Git LFS
@@ -42,11 +41,9 @@ type PullOptions struct {
 	Git                 Git
 	Credentials         auth.Source // nil = none
 	Signers             *Signers    // the signature policies and their keys; nil = no keys
-	// SinkPrefixes are the directories under which a Repository may have its
-	// tree written instead of the API.
+	// SinkPrefixes are the directories under which a Repository may have its tree written instead of the API.
 	SinkPrefixes []string
-	// MaxIncremental is the maximum number of changes of an incremental pull;
-	// 0 = no limit.
+	// MaxIncremental is the maximum number of changes of an incremental pull; 0 = no limit.
 	MaxIncremental int
 	// Parallel is the number of concurrent writes of dashboards; 0 means 10.
 	Parallel int
@@ -57,8 +54,8 @@ type PullOptions struct {
 	Logger        *slog.Logger // nil = slog.Default()
 }
 
-// Pull makes the dashboards and folders of a Repository equal to its branch, or to
-// the tag or commit that it names instead.
+// Pull makes the dashboards and folders of a Repository equal to its branch, or to the tag or commit that it names
+// instead.
 type Pull struct{ o PullOptions }
 
 var _ jobs.Worker = (*Pull)(nil)
@@ -80,10 +77,9 @@ func NewPull(o PullOptions) *Pull {
 // Action implements jobs.Worker.
 func (p *Pull) Action() string { return "pull" }
 
-// Ready implements jobs.Worker. It returns an error for a job that only another
-// agent may be able to run: this one has no credentials for the repository,
-// cannot read that type of repository, or may not write to its directory. An
-// invalid job is ready: it is claimed and ends with an error.
+// Ready implements jobs.Worker. It returns an error for a job that only another agent may be able to run: this one has
+// no credentials for the repository, cannot read that type of repository, or may not write to its directory. An invalid
+// job is ready: it is claimed and ends with an error.
 func (p *Pull) Ready(ctx context.Context, t jobs.Task) error {
 	if t.Repo == nil || !t.Repository.Spec.Sync.Enabled {
 		return nil
@@ -168,8 +164,8 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 	return r.finish(ctx, err)
 }
 
-// refresh replaces the Repository by the one with the sync status of this pull: a
-// later change of it comes after the start of the pull.
+// refresh replaces the Repository by the one with the sync status of this pull: a later change of it comes after the
+// start of the pull.
 func (r *pull) refresh() error {
 	repo, err := api.RepositoryView(r.status.object)
 	if err != nil {
@@ -277,8 +273,8 @@ func (r *pull) sync(ctx context.Context) error {
 	return r.pullAll(ctx, tree)
 }
 
-// resolve asks the remote for the commit of the branch: the only request of a pull
-// without changes. A commit that is pulled by its hash needs none.
+// resolve asks the remote for the commit of the branch: the only request of a pull without changes. A commit that is
+// pulled by its hash needs none.
 func (r *pull) resolve(ctx context.Context) error {
 	r.Progress.Step("look up " + r.src.sel.String())
 	ref, err := r.remoteFor.resolve(ctx, r.Pull, r.Task, r.src.sel, true)
@@ -319,8 +315,7 @@ func (r *pull) fetch(ctx context.Context) error {
 	return err
 }
 
-// tellCommit reports the subject, author and date of the commit. It ignores errors: the
-// next steps read the commit too.
+// tellCommit reports the subject, author and date of the commit. It ignores errors: the next steps read the commit too.
 func (r *pull) tellCommit(ctx context.Context) {
 	info, err := r.o.Git.Commit(ctx, r.remote, r.ref.Hash)
 	if err != nil {
@@ -332,21 +327,19 @@ func (r *pull) tellCommit(ctx context.Context) {
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }
 
-// mark is the resume mark of a job. For a pull it is a hint: a resumed pull compares with
-// the server, and does not repeat writes that are done.
+// mark is the resume mark of a job. For a pull it is a hint: a resumed pull compares with the server, and does not
+// repeat writes that are done.
 type mark struct {
 	Ref    string  `json:"ref"`
 	Done   int     `json:"done"`
 	Staged *staged `json:"staged,omitempty"` // of a job that writes to Git
 }
 
-// An incremental pull becomes a full one where the changes are not sufficient.
-// Source: Grafana's policy for incremental syncs, which its controller applies;
-// here the pull applies it, because it has the commits.
+// An incremental pull becomes a full one where the changes are not sufficient. Source: Grafana's policy for incremental
+// syncs, which its controller applies; here the pull applies it, because it has the commits.
 
-// incremental reports whether the pull may be incremental: the job requests it,
-// there is a commit to compare with, the controller has observed the present
-// spec, and the last pull has not left out objects for the quota, which no later
+// incremental reports whether the pull may be incremental: the job requests it, there is a commit to compare with, the
+// controller has observed the present spec, and the last pull has not left out objects for the quota, which no later
 // change would bring up again.
 func (r *pull) incremental(last string) bool {
 	o := r.Job.Spec.Pull
@@ -362,8 +355,8 @@ func (r *pull) incremental(last string) bool {
 	return seen == 0 || seen == r.Repo.GetGeneration()
 }
 
-// fullPullReason returns the reason for which these changes require a full pull; "" for
-// none. most is the maximum number of changes of an incremental pull; 0 = no limit.
+// fullPullReason returns the reason for which these changes require a full pull; "" for none. most is the maximum
+// number of changes of an incremental pull; 0 = no limit.
 func fullPullReason(diff []git.Change, most int) string {
 	if most > 0 && len(diff) > most {
 		return fmt.Sprintf("%d changes are more than %d", len(diff), most)

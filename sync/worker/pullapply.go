@@ -42,8 +42,8 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 	return r.apply(ctx, plan, int64(len(live)), func(phase string, took time.Duration) { r.Progress.Phase(jobs.SyncFull, phase, took) })
 }
 
-// pullChanges applies the changes since the last commit. It returns false when the
-// commits cannot be compared, or the changes are not sufficient.
+// pullChanges applies the changes since the last commit. It returns false when the commits cannot be compared, or the
+// changes are not sufficient.
 func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string) (bool, error) {
 	compared := r.timed(jobs.SyncIncremental, "compare")
 	diff, err := r.o.Git.Changes(ctx, r.remote, last, r.ref.Hash, r.src.dir)
@@ -157,8 +157,8 @@ func wantedBy(changes []resources.Change) []wanted {
 	return list
 }
 
-// timed starts the timer of a phase of a sync. The returned function records the
-// phase; it is not called for an aborted phase.
+// timed starts the timer of a phase of a sync. The returned function records the phase; it is not called for an aborted
+// phase.
 func (r *pull) timed(sync, phase string) func() {
 	began := time.Now()
 	return func() { r.Progress.Phase(sync, phase, time.Since(began)) }
@@ -181,9 +181,8 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 	return err
 }
 
-// A pull that deletes more than guardShare of the objects, or more than
-// guardObjects of them, needs consent: the cause is more often an empty tree, a
-// wrong path or a wrong branch than an intention. guardFew deletions are always
+// A pull that deletes more than guardShare of the objects, or more than guardObjects of them, needs consent: the cause
+// is more often an empty tree, a wrong path or a wrong branch than an intention. guardFew deletions are always
 // permitted: their share means little.
 const (
 	guardFew     = 10
@@ -191,8 +190,7 @@ const (
 	guardObjects = 50
 )
 
-// guard returns an error for a mass deletion without consent. The caller has changed
-// nothing yet.
+// guard returns an error for a mass deletion without consent. The caller has changed nothing yet.
 func (r *pull) guard(deletions, managed int) error {
 	if deletions <= guardFew || deletions <= guardObjects && float64(deletions) <= guardShare*float64(managed) {
 		return nil

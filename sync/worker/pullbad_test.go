@@ -32,8 +32,7 @@ func has(t *testing.T, texts []string, parts ...string) {
 	t.Errorf("nothing says %q in\n%s", parts, strings.Join(texts, "\n"))
 }
 
-// TestBadFiles: each one is told about with its path and the cause, the others
-// go on, and the ref moves on.
+// TestBadFiles: each one is told about with its path and the cause, the others go on, and the ref moves on.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -115,8 +114,7 @@ func (r *rig) foreign(gvr schema.GroupVersionResource, kind, name string, annota
 	}
 }
 
-// TestOwnership: what belongs to others is left alone, in both kinds of pull,
-// and when its file goes away as well.
+// TestOwnership: what belongs to others is left alone, in both kinds of pull, and when its file goes away as well.
 func TestOwnership(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, nil)
@@ -151,8 +149,8 @@ func TestOwnership(t *testing.T) {
 	})
 }
 
-// TestErrorClasses: what a repetition may cure is repeated, the rest is an error
-// that keeps the old ref, and twenty of them stop the pull.
+// TestErrorClasses: what a repetition may cure is repeated, the rest is an error that keeps the old ref, and twenty of
+// them stop the pull.
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -211,8 +209,8 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
-// TestWrongSources: a Git side that cannot be pulled is an error that names the
-// cause, and changes nothing on the server.
+// TestWrongSources: a Git side that cannot be pulled is an error that names the cause, and changes nothing on the
+// server.
 func TestWrongSources(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -70,8 +70,8 @@ func TestFolderFiles(t *testing.T) {
 // swappable is a Git whose mirrors can be lost.
 type swappable struct{ Git }
 
-// TestLostMirror: without the commit that was synced last a pull compares
-// everything, and still writes only what differs.
+// TestLostMirror: without the commit that was synced last a pull compares everything, and still writes only what
+// differs.
 func TestLostMirror(t *testing.T) {
 	t.Parallel()
 	lost := &swappable{}
@@ -94,8 +94,7 @@ func TestLostMirror(t *testing.T) {
 	r.checkSync("success", r.repo.Head(t), false, 1, 2)
 }
 
-// TestDrift: a full pull brings back what was taken away or moved, and keeps the
-// finalizers of others.
+// TestDrift: a full pull brings back what was taken away or moved, and keeps the finalizers of others.
 func TestDrift(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, nil)
@@ -124,9 +123,8 @@ func TestDrift(t *testing.T) {
 	})
 }
 
-// TestIndexAndVersions: a server with an index of managed resources is asked for
-// that alone, and one without a version for classic dashboards gets them in the
-// version that it prefers.
+// TestIndexAndVersions: a server with an index of managed resources is asked for that alone, and one without a version
+// for classic dashboards gets them in the version that it prefers.
 func TestIndexAndVersions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)

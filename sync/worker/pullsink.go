@@ -18,9 +18,8 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// A pull of a Repository with a directory annotation writes the tree to that
-// directory instead of the API: the embedded API has no Grafana behind it, but
-// there may be one on the host.
+// A pull of a Repository with a directory annotation writes the tree to that directory instead of the API: the embedded
+// API has no Grafana behind it, but there may be one on the host.
 
 // Files in a directory are counted under a group of our own.
 const (
@@ -106,8 +105,8 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 	return nil
 }
 
-// sinkable reports whether a file of the tree is written. It records a warning for
-// a file with an invalid name and for one that is too large.
+// sinkable reports whether a file of the tree is written. It records a warning for a file with an invalid name and for
+// one that is too large.
 func (r *pull) sinkable(ctx context.Context, f git.File) bool {
 	err := repopath.CheckPath(f.Path)
 	if repopath.IsHidden(err) {
@@ -122,8 +121,8 @@ func (r *pull) sinkable(ctx context.Context, f git.File) bool {
 	return err == nil
 }
 
-// fillSink writes the directory and records the changes. A dashboard that is not
-// JSON is written unchanged, with a warning.
+// fillSink writes the directory and records the changes. A dashboard that is not JSON is written unchanged, with a
+// warning.
 func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan) error {
 	changed := map[string]bool{}
 	for _, f := range plan.Changed {

@@ -103,8 +103,7 @@ func TestPullIntoADirectory(t *testing.T) {
 	}
 }
 
-// TestDirectoryHasAQuota: what is there stays, and of what is new only what there is
-// room for is written.
+// TestDirectoryHasAQuota: what is there stays, and of what is new only what there is room for is written.
 func TestDirectoryHasAQuota(t *testing.T) {
 	t.Parallel()
 	prefix := t.TempDir()

@@ -25,8 +25,7 @@ import (
 	"limpet/sync/testenv"
 )
 
-// TestStatusHasOtherWriters: conditions and health of others stay, whatever
-// comes between the look and the patch.
+// TestStatusHasOtherWriters: conditions and health of others stay, whatever comes between the look and the patch.
 func TestStatusHasOtherWriters(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, nil)
@@ -79,8 +78,8 @@ func TestStatusHasOtherWriters(t *testing.T) {
 	})
 }
 
-// TestQuota: files beyond the quota are left out with a warning, and come when there
-// is room for them, whatever the pull of then was asked to look at.
+// TestQuota: files beyond the quota are left out with a warning, and come when there is room for them, whatever the
+// pull of then was asked to look at.
 func TestQuota(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, func(o *PullOptions) { o.Parallel = 1 }) // the deepest first
@@ -147,8 +146,8 @@ func TestQuota(t *testing.T) {
 	})
 }
 
-// slowGit is Git over a link on which each answer takes a while, and a branch that moves
-// on between its look-up and the first fetch.
+// slowGit is Git over a link on which each answer takes a while, and a branch that moves on between its look-up and the
+// first fetch.
 type slowGit struct {
 	Git
 	moved atomic.Bool
@@ -169,8 +168,8 @@ func (g *slowGit) Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Sta
 	return g.Git.Fetch(ctx, r, ref)
 }
 
-// TestPullRecordsCommit: the record of a pull has what the commit says of itself, and how
-// long each part took; one with nothing to do fetches no commit.
+// TestPullRecordsCommit: the record of a pull has what the commit says of itself, and how long each part took; one with
+// nothing to do fetches no commit.
 func TestPullRecordsCommit(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, func(o *PullOptions) { o.Git = &slowGit{Git: o.Git} })
@@ -212,8 +211,7 @@ func TestPullRecordsCommit(t *testing.T) {
 	})
 }
 
-// holdWrites makes writes of dashboards whose name begins so wait for their end,
-// and tells about the first.
+// holdWrites makes writes of dashboards whose name begins so wait for their end, and tells about the first.
 func (r *rig) holdWrites(prefix string) (entered <-chan struct{}) {
 	seen := make(chan struct{}, 64)
 	r.wire.answer(func(req *http.Request) *http.Response {
@@ -271,8 +269,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestShutdown: an agent that stops puts the Repository back to pending, and the
-// next agent ends the job.
+// TestShutdown: an agent that stops puts the Repository back to pending, and the next agent ends the job.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -300,8 +297,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestLostLease: when the job has got another owner, nothing more is written, not
-// even to the Repository, whose status is the other one's now.
+// TestLostLease: when the job has got another owner, nothing more is written, not even to the Repository, whose status
+// is the other one's now.
 func TestLostLease(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)

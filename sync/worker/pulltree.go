@@ -15,8 +15,8 @@ import (
 	"limpet/sync/text"
 )
 
-// gitTree reads the tree of the commit below spec.path. A path that the commit
-// does not have is an error and never an empty tree.
+// gitTree reads the tree of the commit below spec.path. A path that the commit does not have is an error and never an
+// empty tree.
 func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
 	t, err := r.content.tree(ctx, r.ref.Hash, r.src.dir)
 	if git.KindOf(err) == git.PathNotFound {
@@ -41,8 +41,7 @@ func (r *pull) tree(ctx context.Context) (resources.Tree, error) {
 	return tree, nil
 }
 
-// wrongPath returns the error for a spec.path that is not in the tree. It names
-// similar directories.
+// wrongPath returns the error for a spec.path that is not in the tree. It names similar directories.
 func (r *pull) wrongPath(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*git.Error](err); ok {
 		err = e.Err // without its hint: this function has a better one
@@ -104,8 +103,8 @@ func (r *pull) folderFiles(ctx context.Context, tree resources.Tree, live []reso
 	return out, err
 }
 
-// identities returns the identities of blobs, in the order of the list; nil for a
-// blob that is no resource, which its write reports.
+// identities returns the identities of blobs, in the order of the list; nil for a blob that is no resource, which its
+// write reports.
 func (r *pull) identities(ctx context.Context, list []wanted) ([]*resources.Identity, error) {
 	out := make([]*resources.Identity, len(list))
 	r.content.fetchLarge(ctx, list)

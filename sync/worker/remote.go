@@ -17,8 +17,7 @@ import (
 	"limpet/sync/text"
 )
 
-// Git is the part of git.Mirrors that the workers use. Package git documents the
-// calls.
+// Git is the part of git.Mirrors that the workers use. Package git documents the calls.
 type Git interface {
 	Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error)
 	Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Stats, error)
@@ -45,13 +44,11 @@ type source struct {
 	sel      gitref.Selector
 	wrong    error // of sel or mirrors
 	lookup   auth.Lookup
-	// secret reports whether the object names credentials: a request without
-	// them would only be rejected.
+	// secret reports whether the object names credentials: a request without them would only be rejected.
 	secret bool
 }
 
-// sourceOf returns the Git side of a Repository. The error names the field to
-// change.
+// sourceOf returns the Git side of a Repository. The error names the field to change.
 func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	spec := repo.Spec
 	if spec.Type == "local" {
@@ -97,8 +94,8 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	return s, nil
 }
 
-// URLs returns all URLs that a pull of a Repository may fetch from: the one that it clones,
-// then the mirrors. A Repository without a Git side has none; its health says why.
+// URLs returns all URLs that a pull of a Repository may fetch from: the one that it clones, then the mirrors. A
+// Repository without a Git side has none; its health says why.
 func URLs(repo api.Repository) []string {
 	s, err := sourceOf("", "", repo)
 	if err != nil {
@@ -113,9 +110,9 @@ type Remotes struct {
 	AllowInsecure bool
 }
 
-// Remote returns the Git remote of a Repository. A wrong spec is a *git.Error of kind
-// Refused, missing credentials are one of kind Auth or of the kind of the error that the
-// host of a Connection returns for a token; an unavailable API is a *kube.UnavailableError.
+// Remote returns the Git remote of a Repository. A wrong spec is a *git.Error of kind Refused, missing credentials are
+// one of kind Auth or of the kind of the error that the host of a Connection returns for a token; an unavailable API is
+// a *kube.UnavailableError.
 func (r Remotes) Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err = cmp.Or(err, src.wrong); err != nil {
@@ -131,8 +128,8 @@ func (r Remotes) Remote(ctx context.Context, namespace, name string, repo api.Re
 	return remote, nil
 }
 
-// remote returns the Git remote of the source. If the source has mirrors, an unavailable
-// host of a Connection counts as an unavailable Git host.
+// remote returns the Git remote of the source. If the source has mirrors, an unavailable host of a Connection counts as
+// an unavailable Git host.
 func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool) (git.Remote, error) {
 	r := git.Remote{URL: s.url, AllowInsecure: allowInsecure}
 	r.LastSynced = s.last
@@ -154,9 +151,8 @@ func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool
 	return r, err
 }
 
-// of returns the look-up of the credentials of a mirror. The credentials of the
-// Repository go to its own host only: the rules of the configuration determine the
-// credentials and the proxy of any other host.
+// of returns the look-up of the credentials of a mirror. The credentials of the Repository go to its own host only: the
+// rules of the configuration determine the credentials and the proxy of any other host.
 func (s source) of(url string, from auth.Source) func(context.Context) (*auth.Credentials, error) {
 	l := auth.Lookup{Namespace: s.lookup.Namespace, URL: url}
 	if auth.SameHost(s.url, url) {
@@ -195,8 +191,8 @@ func credentialsError(err error) *git.Error {
 	return e
 }
 
-// cloneURL returns the URL to clone. It adds the suffix .git for hosting services,
-// except for Azure DevOps, and returns the URL of a plain repository unchanged.
+// cloneURL returns the URL to clone. It adds the suffix .git for hosting services, except for Azure DevOps, and returns
+// the URL of a plain repository unchanged.
 func cloneURL(kind, url string) string {
 	url = strings.TrimSuffix(url, "/")
 	if kind == "git" || strings.HasSuffix(url, ".git") || strings.Contains(url, "/_git/") {
@@ -249,8 +245,8 @@ type remoteFor struct {
 	remote git.Remote
 }
 
-// prepare finds the remote of the Repository of a job and its credentials. Without
-// mirrors, none is used: a commit is neither pushed to one nor based on one.
+// prepare finds the remote of the Repository of a job and its credentials. Without mirrors, none is used: a commit is
+// neither pushed to one nor based on one.
 func (c *remoteFor) prepare(ctx context.Context, p *Pull, t *jobs.Task, mirrors bool) error {
 	src, err := sourceOf(t.Namespace, t.Repo.GetName(), t.Repository)
 	if err = cmp.Or(err, src.wrong); err != nil {
@@ -266,8 +262,8 @@ func (c *remoteFor) prepare(ctx context.Context, p *Pull, t *jobs.Task, mirrors 
 	return err
 }
 
-// resolve asks the host for the commit of a ref, with new credentials if it rejects the
-// cached ones: a token may have been revoked.
+// resolve asks the host for the commit of a ref, with new credentials if it rejects the cached ones: a token may have
+// been revoked.
 func (c *remoteFor) resolve(ctx context.Context, p *Pull, t *jobs.Task, sel gitref.Selector, mirrors bool) (git.Ref, error) {
 	ref, err := p.o.Git.Resolve(ctx, c.remote, sel)
 	if git.KindOf(err) == git.Auth && c.remote.Creds != nil && c.remote.Creds.Forget != nil {
@@ -279,11 +275,10 @@ func (c *remoteFor) resolve(ctx context.Context, p *Pull, t *jobs.Task, sel gitr
 	return ref, err
 }
 
-// passing wraps a transient error of a Git host, or of the host of a Connection, which
-// creates tokens, in a *jobs.TransientError and returns any other error unchanged.
-// Errors of the API are classified where the API is called. Invalid certificates count
-// as unreachable: a wrong clock after boot and a captive portal are more frequent at a
-// site than a wrong certificate.
+// passing wraps a transient error of a Git host, or of the host of a Connection, which creates tokens, in a
+// *jobs.TransientError and returns any other error unchanged. Errors of the API are classified where the API is called.
+// Invalid certificates count as unreachable: a wrong clock after boot and a captive portal are more frequent at a site
+// than a wrong certificate.
 func passing(err error) error {
 	if e, ok := errors.AsType[*netx.Error](err); ok {
 		switch e.Kind {

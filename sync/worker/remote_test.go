@@ -94,8 +94,7 @@ func TestSourceOf(t *testing.T) {
 	}
 }
 
-// TestRemoteWithoutToken: what is wrong with the host of a Connection is told as
-// what is wrong with a remote.
+// TestRemoteWithoutToken: what is wrong with the host of a Connection is told as what is wrong with a remote.
 func TestRemoteWithoutToken(t *testing.T) {
 	t.Parallel()
 	var repo api.Repository
@@ -123,8 +122,8 @@ func TestRemoteWithoutToken(t *testing.T) {
 	}
 }
 
-// TestLookupsOfMirrors: what belongs to a Repository is looked up for its own host
-// only; a mirror elsewhere is asked about by its URL and by nothing else.
+// TestLookupsOfMirrors: what belongs to a Repository is looked up for its own host only; a mirror elsewhere is asked
+// about by its URL and by nothing else.
 func TestLookupsOfMirrors(t *testing.T) {
 	t.Parallel()
 	repo := api.Repository{GitMirrors: "https://b.example.com/site.git, https://A.example.com:443/copy.git http://a.example.com/copy.git",
@@ -168,8 +167,8 @@ func TestLookupsOfMirrors(t *testing.T) {
 	}
 }
 
-// TestNoTokenAndMirrors: who makes the token may be away as the host is; a refusal is
-// one all the same, and so is the API being away.
+// TestNoTokenAndMirrors: who makes the token may be away as the host is; a refusal is one all the same, and so is the
+// API being away.
 func TestNoTokenAndMirrors(t *testing.T) {
 	t.Parallel()
 	repo := api.Repository{GitMirrors: "https://b.example.com/site.git",
@@ -196,8 +195,7 @@ func TestNoTokenAndMirrors(t *testing.T) {
 	}
 }
 
-// behind puts a server in front of the Git host of the rig that answers the
-// first requests itself.
+// behind puts a server in front of the Git host of the rig that answers the first requests itself.
 func (r *rig) behind(first int64, answer http.HandlerFunc) string {
 	at, err := url.Parse(r.git.URL)
 	if err != nil {
@@ -216,8 +214,7 @@ func (r *rig) behind(first int64, answer http.HandlerFunc) string {
 	return front.URL + strings.TrimPrefix(r.url, r.git.URL)
 }
 
-// TestGitHostIsInTrouble: the pull is tried again, and only when a trial can
-// mend it.
+// TestGitHostIsInTrouble: the pull is tried again, and only when a trial can mend it.
 func TestGitHostIsInTrouble(t *testing.T) {
 	t.Parallel()
 	status := func(code int, header ...string) http.HandlerFunc {

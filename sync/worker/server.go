@@ -17,8 +17,7 @@ import (
 	"limpet/sync/resources"
 )
 
-// server is resources.Server over the API, for one namespace. Each group may
-// have a server of its own.
+// server is resources.Server over the API, for one namespace. Each group may have a server of its own.
 type server struct {
 	namespace  string
 	dashboards *kube.Client
@@ -41,9 +40,8 @@ func (s *server) client(group string) *kube.Client {
 	return s.dashboards
 }
 
-// version returns the version of requests for ref: that of the ref, or the
-// preferred one for none and for classic dashboards on a server that has no
-// version without a schema.
+// version returns the version of requests for ref: that of the ref, or the preferred one for none and for classic
+// dashboards on a server that has no version without a schema.
 func (s *server) version(ctx context.Context, ref resources.Ref) (string, error) {
 	client := s.client(ref.Group)
 	preferred, err := client.PreferredVersion(ctx, ref.Group)
@@ -80,10 +78,9 @@ type call struct {
 	idempotent bool
 }
 
-// do sends a request. It distinguishes errors of the server, after which the job is
-// retried, from errors of an object, after which the others continue. While a job has
-// attempts left, an ambiguous error counts as the server's; in the last attempt it is
-// the object's if the server responds at all.
+// do sends a request. It distinguishes errors of the server, after which the job is retried, from errors of an object,
+// after which the others continue. While a job has attempts left, an ambiguous error counts as the server's; in the
+// last attempt it is the object's if the server responds at all.
 func (s *server) do(ctx context.Context, ref resources.Ref, c call) (answer []byte, err error) {
 	client := s.client(ref.Group)
 	version, err := s.version(ctx, ref)
@@ -124,8 +121,8 @@ func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resou
 	return live, err
 }
 
-// Create implements resources.Server. A creation whose response was lost appears
-// as AlreadyExists, which the caller examines.
+// Create implements resources.Server. A creation whose response was lost appears as AlreadyExists, which the caller
+// examines.
 func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, body func(version string) []byte) error {
 	return s.write(ctx, "create", ref, call{
 		method: http.MethodPost, query: validation(ref, strict), media: "application/json", body: body, idempotent: true,

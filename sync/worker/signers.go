@@ -20,18 +20,17 @@ import (
 	"limpet/sync/text"
 )
 
-// Signers holds the signature policies of Repositories: that of the Repository itself,
-// with keys from the places of credentials, and those of the configuration, with their
-// own keys. Both apply. It is safe for
-// concurrent use; a nil *Signers has no keys and no rules.
+// Signers holds the signature policies of Repositories: that of the Repository itself, with keys from the places of
+// credentials, and those of the configuration, with their own keys. Both apply. It is safe for concurrent use; a nil
+// *Signers has no keys and no rules.
 type Signers struct {
 	from  auth.TrustSource
 	rules []auth.VerificationPolicy
 	saw   func(path string)
 }
 
-// NewSigners returns the Signers of an agent. A nil source has no keys. saw, if not nil, is
-// called with each file of a rule before it is read.
+// NewSigners returns the Signers of an agent. A nil source has no keys. saw, if not nil, is called with each file of a
+// rule before it is read.
 func NewSigners(from auth.TrustSource, rules []auth.VerificationPolicy, saw func(path string)) *Signers {
 	return &Signers{from: from, rules: rules, saw: saw}
 }
@@ -39,8 +38,7 @@ func NewSigners(from auth.TrustSource, rules []auth.VerificationPolicy, saw func
 // committer is the principal for the committer of the commit or the tagger of the tag.
 const committer = "committer"
 
-// trust is the signature policy of a Repository with its keys. digest changes with any
-// part of it; it is not empty.
+// trust is the signature policy of a Repository with its keys. digest changes with any part of it; it is not empty.
 type trust struct {
 	demands []demand
 	digest  string
@@ -58,8 +56,8 @@ func (t *trust) tag() bool {
 	return slices.ContainsFunc(t.demands, func(d demand) bool { return d.Mode.Tag() })
 }
 
-// of returns the signature policy of a Repository; nil for none. An error is a
-// *signature.Error, unless it is transient; the digest then covers the readable part.
+// of returns the signature policy of a Repository; nil for none. An error is a *signature.Error, unless it is
+// transient; the digest then covers the readable part.
 func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*trust, error) {
 	t := &trust{}
 	var parts []string
@@ -133,8 +131,7 @@ func (s *Signers) ruled(rule *auth.VerificationPolicy) (demand, error) {
 	return d, err
 }
 
-// demand returns a demand with the keys that find returns. One of the principals has to own
-// the key.
+// demand returns a demand with the keys that find returns. One of the principals has to own the key.
 func (s *Signers) demand(by, mode string, principals []string, find func() (*auth.Trust, error)) (d demand, err error) {
 	d.by = by
 	if d.Mode, err = signature.ParseMode(mode); err != nil {
@@ -174,8 +171,8 @@ func (s *Signers) keys(d *demand, found *auth.Trust) (err error) {
 	return nil
 }
 
-// Asked returns the digest of the signature policy of a Repository and its keys, "" for
-// no policy, and whether a tag object has to be signed. An error is transient.
+// Asked returns the digest of the signature policy of a Repository and its keys, "" for no policy, and whether a tag
+// object has to be signed. An error is transient.
 func (s *Signers) Asked(ctx context.Context, namespace, name string, repo api.Repository) (digest string, tag bool, err error) {
 	t, err := s.policy(ctx, namespace, name, repo)
 	if t == nil {
@@ -196,9 +193,8 @@ type KeysLook struct {
 	Soon string // what has expired or will soon; "" = nothing
 }
 
-// Look describes the signature policy of a Repository and its keys. An error means that
-// nothing can be pulled: there are no keys, they cannot be read, or all of them have
-// expired. It makes no request to a Git host.
+// Look describes the signature policy of a Repository and its keys. An error means that nothing can be pulled: there
+// are no keys, they cannot be read, or all of them have expired. It makes no request to a Git host.
 func (s *Signers) Look(ctx context.Context, namespace, name string, repo api.Repository, now time.Time) (KeysLook, error) {
 	t, err := s.policy(ctx, namespace, name, repo)
 	if err != nil || t == nil {
@@ -207,8 +203,7 @@ func (s *Signers) Look(ctx context.Context, namespace, name string, repo api.Rep
 	return t.look(now)
 }
 
-// LookAtKeys is Look for keys of another object than a Repository; by names the source of
-// the policy in messages.
+// LookAtKeys is Look for keys of another object than a Repository; by names the source of the policy in messages.
 func (s *Signers) LookAtKeys(mode signature.Mode, by string, found *auth.Trust, now time.Time) (KeysLook, error) {
 	d := demand{by: by}
 	d.Mode = mode

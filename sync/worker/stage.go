@@ -19,12 +19,10 @@ import (
 	"limpet/sync/resources"
 )
 
-// How a job writes to Git: its changes become one commit on top of the branch, and the
-// host accepts the push only if the branch has not moved. If it has, the commit is made
-// again on top of the new tip. The hash of the commit is recorded before the push: a
-// resumed job checks whether the branch contains it, so that a lost response or a lost
-// agent causes no second commit. The time is recorded too, so that the same commit gets
-// the same hash.
+// How a job writes to Git: its changes become one commit on top of the branch, and the host accepts the push only if
+// the branch has not moved. If it has, the commit is made again on top of the new tip. The hash of the commit is
+// recorded before the push: a resumed job checks whether the branch contains it, so that a lost response or a lost
+// agent causes no second commit. The time is recorded too, so that the same commit gets the same hash.
 
 // writer is the common part of the workers that write to Git.
 type writer struct {
@@ -224,8 +222,8 @@ func (r *staging) old() string {
 	return r.base.Hash
 }
 
-// fetchBase resolves the target branch, or the branch of the Repository if the push creates
-// the target, and fetches its commit.
+// fetchBase resolves the target branch, or the branch of the Repository if the push creates the target, and fetches its
+// commit.
 func (r *staging) fetchBase(ctx context.Context) (err error) {
 	if r.own, err = r.resolve(ctx, r.src.sel); err != nil {
 		return err
@@ -272,8 +270,8 @@ func (r *staging) arrived(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// trusted returns an error if a pull would reject the base commit: our signature on
-// top of it would make pulls accept it.
+// trusted returns an error if a pull would reject the base commit: our signature on top of it would make pulls accept
+// it.
 func (r *staging) trusted(ctx context.Context) (err error) {
 	if r.trust, err = r.o.Signers.of(ctx, r.Repository, r.src.lookup); err != nil || r.trust == nil {
 		return err
@@ -316,8 +314,7 @@ func (r *staging) missing(ctx context.Context, path string) {
 	r.Progress.Record(ctx, resources.Result{Action: r.order.action, Path: path, Warning: fmt.Errorf("%s is not in the branch", path)})
 }
 
-// pull pulls the changes of the commit. The results are those of the pull, and the
-// missing paths.
+// pull pulls the changes of the commit. The results are those of the pull, and the missing paths.
 func (r *staging) pull(ctx context.Context) error {
 	r.Progress.ResetResults()
 	for _, path := range r.note.Missing {

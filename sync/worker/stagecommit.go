@@ -47,8 +47,7 @@ func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Writt
 	return made.Commit(m)
 }
 
-// people returns the author and the committer of the commits of a Repository. The
-// signer is the committer.
+// people returns the author and the committer of the commits of a Repository. The signer is the committer.
 func people(c *api.CommitSpec) (author, committer git.Person) {
 	author = git.Person{Name: defaultName, Mail: defaultMail}
 	committer = author
@@ -63,8 +62,8 @@ func people(c *api.CommitSpec) (author, committer git.Person) {
 	return author, committer
 }
 
-// refURLs returns the web pages of a branch at its host, with the one that opens a
-// pull request. They are known for the types of hosting services only.
+// refURLs returns the web pages of a branch at its host, with the one that opens a pull request. They are known for the
+// types of hosting services only.
 func refURLs(repo api.Repository, own, ref string) map[string]string {
 	block := repo.Spec.Block()
 	if block == nil {
@@ -133,8 +132,7 @@ func (r *staging) check() error {
 	return nil
 }
 
-// checkPath returns an error for a path outside of the directory of the Repository, and
-// for the directory itself.
+// checkPath returns an error for a path outside of the directory of the Repository, and for the directory itself.
 func checkPath(path string) error {
 	path = strings.TrimPrefix(path, "/")
 	if path == "" {
@@ -143,8 +141,7 @@ func checkPath(path string) error {
 	return repopath.CheckPath(path)
 }
 
-// mayWrite returns an error unless the Repository permits a workflow: "write" to its own
-// branch, "branch" to others.
+// mayWrite returns an error unless the Repository permits a workflow: "write" to its own branch, "branch" to others.
 func (r *staging) mayWrite(workflow string) error {
 	if slices.Contains(r.Repository.Spec.Workflows, workflow) {
 		return nil
@@ -156,8 +153,8 @@ func (r *staging) mayWrite(workflow string) error {
 	return fmt.Errorf("repository %q may not be written to on %s: spec.workflows lacks %q", r.Repo.GetName(), own, workflow)
 }
 
-// paths returns the paths of the job and those of its resources, each once. It omits a
-// path inside a directory that is also listed.
+// paths returns the paths of the job and those of its resources, each once. It omits a path inside a directory that is
+// also listed.
 func (r *staging) paths(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, path := range r.order.Paths {
@@ -217,14 +214,12 @@ func (r *staging) locate(ctx context.Context, ref api.ResourceRef) (string, erro
 	return path, checkPath(path)
 }
 
-// Delete removes files and directories from the branch of a Repository, or from another
-// branch.
+// Delete removes files and directories from the branch of a Repository, or from another branch.
 type Delete struct{ writer }
 
 var _ jobs.Worker = (*Delete)(nil)
 
-// NewDelete returns the worker of delete jobs. p pulls the changes afterwards; keys may
-// be nil.
+// NewDelete returns the worker of delete jobs. p pulls the changes afterwards; keys may be nil.
 func NewDelete(p *Pull, keys auth.Source) *Delete { return &Delete{writer{p, keys}} }
 
 // Action implements jobs.Worker.
@@ -238,8 +233,7 @@ func (d *Delete) Run(ctx context.Context, t *jobs.Task) error {
 	})
 }
 
-// within converts a path relative to the directory of a Repository to one relative to
-// the root of its Git repository.
+// within converts a path relative to the directory of a Repository to one relative to the root of its Git repository.
 func within(dir, path string) string {
 	if dir == "" {
 		return path
@@ -247,14 +241,12 @@ func within(dir, path string) string {
 	return dir + "/" + path
 }
 
-// Move moves files and directories to another directory of a Repository and keeps their
-// names.
+// Move moves files and directories to another directory of a Repository and keeps their names.
 type Move struct{ writer }
 
 var _ jobs.Worker = (*Move)(nil)
 
-// NewMove returns the worker of move jobs. p pulls the changes afterwards; keys may be
-// nil.
+// NewMove returns the worker of move jobs. p pulls the changes afterwards; keys may be nil.
 func NewMove(p *Pull, keys auth.Source) *Move { return &Move{writer{p, keys}} }
 
 // Action implements jobs.Worker.

@@ -18,10 +18,9 @@ import (
 	"limpet/sync/resources"
 )
 
-// syncStatus writes the sync fields of one Repository's status, which a pull
-// owns, by JSON Patch. Other fields have other owners and are never sent: a member that may
-// be absent is written with "add", the conditions are guarded with "test", and a rejected
-// patch is built again from the current object.
+// syncStatus writes the sync fields of one Repository's status, which a pull owns, by JSON Patch. Other fields have
+// other owners and are never sent: a member that may be absent is written with "add", the conditions are guarded with
+// "test", and a rejected patch is built again from the current object.
 type syncStatus struct {
 	client          *kube.Client
 	namespace, name string
@@ -58,8 +57,8 @@ func serverTime(c *kube.Client) time.Time {
 
 func (s *syncStatus) now() time.Time { return serverTime(s.client) }
 
-// start marks the Repository as being synced by a job, and reads the state before
-// the pull. repo is the last seen Repository.
+// start marks the Repository as being synced by a job, and reads the state before the pull. repo is the last seen
+// Repository.
 func (s *syncStatus) start(ctx context.Context, repo *unstructured.Unstructured, job string) error {
 	s.object, s.job, s.started = repo, job, s.now().UnixMilli()
 	err := s.patch(ctx, func(repo *unstructured.Unstructured) []op {
@@ -91,8 +90,8 @@ func (s *syncStatus) start(ctx context.Context, repo *unstructured.Unstructured,
 	return nil
 }
 
-// queued sets the sync state back to pending for a pull that will be retried. A
-// failure leaves "working", which the next run replaces.
+// queued sets the sync state back to pending for a pull that will be retried. A failure leaves "working", which the
+// next run replaces.
 func (s *syncStatus) queued(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
@@ -149,8 +148,8 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 	})
 }
 
-// patch sends the operations that build returns for the last seen object. When
-// the server rejects them, it retries with the current object.
+// patch sends the operations that build returns for the last seen object. When the server rejects them, it retries with
+// the current object.
 func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Unstructured) []op) error {
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s", api.ProvisioningGroup, api.Repositories.Version, s.namespace, s.name)
 	var err error
@@ -230,8 +229,8 @@ func (s stats) after(t resources.Tally) stats {
 	return out
 }
 
-// groups lists the API group of each counted resource. Files in a directory are no
-// API objects; they have a group of our own.
+// groups lists the API group of each counted resource. Files in a directory are no API objects; they have a group of
+// our own.
 var groups = []struct{ resource, group string }{
 	{resources.DashboardResource, api.DashboardGroup},
 	{resources.FolderResource, api.FolderGroup},
@@ -249,9 +248,8 @@ func (s stats) wire() []any {
 	return out
 }
 
-// syncCondition returns the condition for the result of a pull. Type and reasons are
-// Grafana's. Objects left out for the quota make it False although the job ends in a
-// warning: they are created only when the quota permits.
+// syncCondition returns the condition for the result of a pull. Type and reasons are Grafana's. Objects left out for
+// the quota make it False although the job ends in a warning: they are created only when the quota permits.
 func syncCondition(e syncEnd) api.Condition {
 	c := api.Condition{Type: api.ConditionSyncStatus, Status: "False"}
 	switch {

@@ -16,10 +16,9 @@ import (
 	"limpet/sync/text"
 )
 
-// A Repository may require signatures. Every pull verifies them after the fetch and
-// before the plan, also a pull without changes: keys may have been removed since. The
-// digest of the policy is written to the Repository with the result, so that the next
-// check detects other keys or a recreated tag. An interrupted pull verifies again.
+// A Repository may require signatures. Every pull verifies them after the fetch and before the plan, also a pull
+// without changes: keys may have been removed since. The digest of the policy is written to the Repository with the
+// result, so that the next check detects other keys or a recreated tag. An interrupted pull verifies again.
 
 // trusted reads the signature policy of this pull.
 func (r *pull) trusted(ctx context.Context) (err error) {
@@ -33,8 +32,7 @@ func (r *pull) trusted(ctx context.Context) (err error) {
 	return err
 }
 
-// verify verifies the fetched ref, and keeps the result for the status of the
-// Repository.
+// verify verifies the fetched ref, and keeps the result for the status of the Repository.
 func (r *pull) verify(ctx context.Context) error {
 	if r.trust == nil {
 		return nil

@@ -106,8 +106,7 @@ func (r *rig) verified(status, reason string) api.Verification {
 	return api.VerificationOf(repo.Status.Conditions)
 }
 
-// TestVerifiedPulls: nothing of what is not signed is applied, and what was pulled
-// before stays.
+// TestVerifiedPulls: nothing of what is not signed is applied, and what was pulled before stays.
 func TestVerifiedPulls(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		var place trusting
@@ -269,8 +268,8 @@ func TestTrustDigest(t *testing.T) {
 	}
 }
 
-// TestRuleOfTheConfiguration: what the configuration asks for is not taken away by who
-// edits the Repository, be it the mode or the keys; and what that asks for counts too.
+// TestRuleOfTheConfiguration: what the configuration asks for is not taken away by who edits the Repository, be it the
+// mode or the keys; and what that asks for counts too.
 func TestRuleOfTheConfiguration(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		var place trusting

@@ -2,8 +2,8 @@ package queue
 
 import stdheap "container/heap"
 
-// heap is a heap of pointers that know their index in it, so that each of them
-// can be moved or taken out of the middle. Its exported methods are for container/heap.
+// heap is a heap of pointers that know their index in it, so that each of them can be moved or taken out of the middle.
+// Its exported methods are for container/heap.
 type heap[T any] struct {
 	items  []*T
 	before func(a, b *T) bool

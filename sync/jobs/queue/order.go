@@ -2,11 +2,9 @@ package queue
 
 import "hash/fnv"
 
-// The heaps of the queue. Each order ends with the arrival, which no two keys
-// share, so none leaves anything to chance.
+// The heaps of the queue. Each order ends with the arrival, which no two keys share, so none leaves anything to chance.
 
-// rankedItems orders the keys of a repository: own claims, then by priority, then by
-// arrival.
+// rankedItems orders the keys of a repository: own claims, then by priority, then by arrival.
 func rankedItems() heap[item] {
 	return heap[item]{place: func(s *item) *int { return &s.ranked }, before: func(a, b *item) bool {
 		switch {
@@ -34,8 +32,8 @@ func delayedItems() heap[item] {
 	}}
 }
 
-// rankedRepos orders repositories by their best key: own claims, then by priority,
-// then by round, then as this agent favours them.
+// rankedRepos orders repositories by their best key: own claims, then by priority, then by round, then as this agent
+// favours them.
 func rankedRepos() heap[repoQueue] {
 	return heap[repoQueue]{place: func(r *repoQueue) *int { return &r.ranked }, before: func(a, b *repoQueue) bool {
 		s, t := a.items.first(), b.items.first()
@@ -67,9 +65,8 @@ func backoffRepos() heap[repoQueue] {
 	}}
 }
 
-// Favour is how much an agent prefers a repository to others of equal rank: rendezvous
-// hashing, so that agents which drain one backlog begin at different ends of it, and each
-// comes back to the repositories whose mirrors it has.
+// Favour is how much an agent prefers a repository to others of equal rank: rendezvous hashing, so that agents which
+// drain one backlog begin at different ends of it, and each comes back to the repositories whose mirrors it has.
 func Favour(agent string, r RepoKey) uint64 {
 	return Hash(agent, r.Namespace, r.Repository)
 }

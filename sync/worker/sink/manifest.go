@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// The manifest is in a hidden directory: Grafana reads every *.json file as a
-// dashboard, even a hidden one, but skips hidden directories.
+// The manifest is in a hidden directory: Grafana reads every *.json file as a dashboard, even a hidden one, but skips
+// hidden directories.
 const (
 	manifestDir     = ".limpet"
 	manifestPath    = manifestDir + "/manifest.json"
@@ -63,8 +63,8 @@ func (m *manifest) encode() []byte {
 	return append(data, '\n')
 }
 
-// contentHash returns the hash of a file on disk in the form of want.Hash, or "" if it
-// is not a regular file of want.Size.
+// contentHash returns the hash of a file on disk in the form of want.Hash, or "" if it is not a regular file of
+// want.Size.
 func contentHash(dir *os.Root, want File) (string, error) {
 	info, err := dir.Lstat(want.Path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() != want.Size {

@@ -22,8 +22,7 @@ const (
 	lockEvery = 100 * time.Millisecond
 )
 
-// Dir is a directory that is being written. It is locked against other writers
-// on the host until Close.
+// Dir is a directory that is being written. It is locked against other writers on the host until Close.
 type Dir struct {
 	target Target
 	owner  string
@@ -33,8 +32,7 @@ type Dir struct {
 	old    *os.Root // the directory as it is; nil when there is none
 	was    manifest
 
-	// step is called before each step that changes the disk; tests stop the
-	// write there.
+	// step is called before each step that changes the disk; tests stop the write there.
 	step func(name string)
 	// noSwap disables the atomic exchange; for tests.
 	noSwap bool
@@ -45,10 +43,9 @@ type ForeignError struct{ text string }
 
 func (e *ForeignError) Error() string { return e.text }
 
-// Open locks the directory, removes the remains of an interrupted writer and checks
-// that the directory is empty or belongs to owner ("namespace/name" of a Repository),
-// else the error is a *ForeignError. It waits for another writer until ctx ends. The
-// caller must close the Dir.
+// Open locks the directory, removes the remains of an interrupted writer and checks that the directory is empty or
+// belongs to owner ("namespace/name" of a Repository), else the error is a *ForeignError. It waits for another writer
+// until ctx ends. The caller must close the Dir.
 func Open(ctx context.Context, t Target, owner string) (*Dir, error) {
 	parent, err := t.parent()
 	if err != nil {
@@ -80,8 +77,8 @@ func (d *Dir) Close() error {
 	return err
 }
 
-// Release removes the manifest: from then on the files belong to the host. It
-// succeeds for a directory that does not exist.
+// Release removes the manifest: from then on the files belong to the host. It succeeds for a directory that does not
+// exist.
 func (d *Dir) Release() error {
 	for _, name := range []string{manifestPath, manifestDir} {
 		if err := d.parent.Remove(path.Join(d.base, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -108,9 +105,8 @@ func (d *Dir) begin(ctx context.Context) (err error) {
 func (d *Dir) stagePrefix() string { return "." + d.base + ".limpet-new-" }
 func (d *Dir) oldPrefix() string   { return "." + d.base + ".limpet-old-" }
 
-// recover cleans up after an interrupted write. Only a crash between the two
-// renames of a switch without exchange leaves no directory in place; then recover
-// restores the old one, and the write starts over.
+// recover cleans up after an interrupted write. Only a crash between the two renames of a switch without exchange
+// leaves no directory in place; then recover restores the old one, and the write starts over.
 func (d *Dir) recover() error {
 	entries, err := fs.ReadDir(d.parent.FS(), ".")
 	if err != nil {

@@ -20,9 +20,8 @@ type Plan struct {
 // Empty reports whether the plan changes no file.
 func (p *Plan) Empty() bool { return len(p.Added)+len(p.Changed)+len(p.Removed) == 0 }
 
-// Plan compares the directory with the files of a tree. It reads every present
-// file, so that it finds files that another writer has changed. A foreign file at
-// the path of a file of the tree is an error.
+// Plan compares the directory with the files of a tree. It reads every present file, so that it finds files that
+// another writer has changed. A foreign file at the path of a file of the tree is an error.
 func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
 	p := &Plan{manifest: manifest{
 		Version:    manifestVersion,
@@ -69,8 +68,7 @@ func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
 	return p, nil
 }
 
-// LeaveOut removes the last n added files from the plan, or all if there are fewer,
-// and returns them.
+// LeaveOut removes the last n added files from the plan, or all if there are fewer, and returns them.
 func (p *Plan) LeaveOut(n int) []File {
 	rest := len(p.Added) - min(n, len(p.Added))
 	out := p.Added[rest:]

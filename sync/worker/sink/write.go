@@ -24,9 +24,8 @@ import (
 // writers is how many files are written at a time: each waits for the disk.
 const writers = 8
 
-// Write carries out a plan. read opens the content of a file; Write calls done
-// after each written file. After an error the directory is unchanged. The end of
-// ctx stops Write until the tree is complete; from then on it finishes.
+// Write carries out a plan. read opens the content of a file; Write calls done after each written file. After an error
+// the directory is unchanged. The end of ctx stops Write until the tree is complete; from then on it finishes.
 func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
 	if p.Empty() && d.old != nil {
 		if d.was.Commit == p.manifest.Commit {
@@ -145,8 +144,8 @@ func (d *Dir) exchange(stage string) error {
 	return d.settle(stage)
 }
 
-// rename replaces the target on file systems without an atomic exchange: by two
-// renames. After a crash between them, recover restores the old directory.
+// rename replaces the target on file systems without an atomic exchange: by two renames. After a crash between them,
+// recover restores the old directory.
 func (d *Dir) rename(stage string) error {
 	old := d.oldPrefix() + unique()
 	if err := d.parent.Rename(d.base, old); err != nil {
@@ -160,8 +159,7 @@ func (d *Dir) rename(stage string) error {
 	return d.settle(old)
 }
 
-// settle syncs the switch and removes the former tree. If that fails, the next
-// writer removes it.
+// settle syncs the switch and removes the former tree. If that fails, the next writer removes it.
 func (d *Dir) settle(former string) error {
 	if err := d.self.Sync(); err != nil {
 		return err
