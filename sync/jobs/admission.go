@@ -37,14 +37,8 @@ type decision struct {
 	task   Task
 }
 
-func skip(format string, args ...any) decision {
-	return decision{skip: fmt.Sprintf(format, args...)}
-}
-
-func skipSilently(format string, args ...any) decision {
-	d := skip(format, args...)
-	d.silent = true
-	return d
+func skip(silent bool, format string, args ...any) decision {
+	return decision{skip: fmt.Sprintf(format, args...), silent: silent}
 }
 
 func endAs(state, format string, args ...any) decision {
@@ -60,44 +54,40 @@ func endAs(state, format string, args ...any) decision {
 // decide decides about a job. repo is nil when the API says that the repository does not exist. It asks the worker
 // whether it can run the job.
 func (a *admission) decide(ctx context.Context, job, repo *unstructured.Unstructured) decision {
-	d := a.rules(job, repo)
+	d := a.byAction(job)
+	if d.skip == "" {
+		d = a.byRepository(job, repo)
+	}
 	if d.worker != nil {
 		if err := ready(ctx, d); err != nil {
-			return skip("not ready to run it: %s", err)
+			return skip(false, "not ready to run it: %s", err)
 		}
 	}
 	return d
 }
 
-// byAction decides by the action alone. nil = the repository decides.
-func (a *admission) byAction(job *unstructured.Unstructured) *decision {
+// byAction skips a job whose action this agent does not run.
+func (a *admission) byAction(job *unstructured.Unstructured) decision {
 	action := api.Spec(job, "action")
-	var d decision
 	switch {
-	case len(a.o.Actions) > 0 && !slices.Contains(a.o.Actions, action):
-		d = skipSilently("action %q is not among the actions of this agent", action)
-	case a.workers[action] == nil:
-		d = skip("no worker for action %q in this agent", action)
-	default:
-		return nil
+	case a.handles(action):
+		return decision{}
+	case len(a.o.Actions) > 0:
+		return skip(true, "action %q is not among the actions of this agent", action)
 	}
-	return &d
+	return skip(false, "no worker for action %q in this agent", action)
 }
 
-func (a *admission) rules(job, repo *unstructured.Unstructured) decision {
-	if d := a.byAction(job); d != nil {
-		return *d
-	}
+func (a *admission) byRepository(job, repo *unstructured.Unstructured) decision {
 	ref := refOf(job)
 	view, err := api.JobView(job)
-	if err != nil {
-		return skip("%s", err)
-	}
-	if repo == nil && !a.o.Selector.Empty() {
-		return skipSilently("repository %q does not exist, so it has no labels for the repository selector", ref.repository)
-	}
-	if repo != nil && !a.selects(repo) {
-		return skipSilently("repository %q is not selected by this agent", ref.repository)
+	switch {
+	case err != nil:
+		return skip(false, "%s", err)
+	case repo == nil && !a.o.Selector.Empty():
+		return skip(true, "repository %q does not exist, so it has no labels for the repository selector", ref.repository)
+	case repo != nil && !a.selects(repo):
+		return skip(true, "repository %q is not selected by this agent", ref.repository)
 	}
 	orphan := orphanActions[ref.action]
 	switch {
@@ -123,7 +113,7 @@ func (a *admission) rules(job, repo *unstructured.Unstructured) decision {
 	task := Task{Object: job, Job: view, Repo: repo, Namespace: ref.Namespace, Name: ref.Name, UID: ref.uid, Attempt: ref.attempt}
 	if repo != nil {
 		if task.Repository, err = api.RepositoryView(repo); err != nil {
-			return skip("%s", err)
+			return skip(false, "%s", err)
 		}
 	}
 	return decision{worker: a.workers[ref.action], task: task}
@@ -155,8 +145,8 @@ func (a *admission) skipFromCache(k queue.Key) (job *unstructured.Unstructured, 
 	if !ok || claimed(job) {
 		return nil, true
 	}
-	if d := a.byAction(job); d != nil {
-		a.skipped(job, *d)
+	if d := a.byAction(job); d.skip != "" {
+		a.skipped(job, d)
 		return job, true
 	}
 	// With a selector the server shows only what it picks. A Repository that comes later has its jobs scanned again.

@@ -50,11 +50,15 @@ func (a *archiver) archive(ctx context.Context, h *heldJob, status map[string]an
 		found, err = a.archived(ctx, h.Namespace, h.uid)
 	}
 	if !found && err == nil {
-		var job *unstructured.Unstructured
-		if job, err = h.writable(ctx); err != nil {
+		var historic *unstructured.Unstructured
+		err = h.inTurn(ctx, func() error {
+			historic = historicJob(h.job, h.jobRef, status)
+			return nil
+		})
+		if err != nil {
 			return "", err
 		}
-		err = a.server.archive(ctx, historicJob(job, h.jobRef, status))
+		err = a.server.archive(ctx, historic)
 	}
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):

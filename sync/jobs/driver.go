@@ -213,7 +213,7 @@ func (d *drain) set(on bool) {
 	if same {
 		return
 	}
-	d.queue.setClosed(on)
+	d.queue.change(func(*queue.Queue, time.Time) { d.queue.closed = on })
 	if !on {
 		d.events.emit(EventDrain, jobRef{}, "jobs are claimed again")
 		return

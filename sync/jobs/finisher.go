@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -185,11 +186,8 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 // dropped, otherwise it is looked at again when the API is back, in this process or the next.
 func (f *finisher) undelivered(ctx context.Context, h *heldJob, historic string, err error) queue.Result {
 	if cause, taken := h.lost(); taken {
-		if historic == "" {
-			historic = archiveSkipped
-		}
 		f.events.emit(EventLost, h.jobRef, cause.Error()+"; its result is in the local history only")
-		return f.endClaim(ctx, h, historic)
+		return f.endClaim(ctx, h, cmp.Or(historic, archiveSkipped))
 	}
 	h.change(func() { h.result.undelivered = true })
 	return f.suspend(h, "the result is stored and sent when the API is back: "+err.Error())
@@ -208,11 +206,10 @@ func (f *finisher) endClaim(ctx context.Context, h *heldJob, historic string) qu
 // completed reports a job that is in history and gone from the queue.
 func (f *finisher) completed(h *heldJob, out Outcome, status map[string]any) {
 	f.pruner.recordAdded()
-	outcome := out.State
+	outcome, changed := out.State, int64(0)
 	if outcome != api.StateSuccess && outcome != api.StateWarning {
 		outcome = api.StateError
 	}
-	var changed int64
 	summary, _ := status["summary"].([]any)
 	for _, part := range summary {
 		kind, _ := part.(map[string]any)

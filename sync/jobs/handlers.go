@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
 )
 
@@ -66,7 +67,7 @@ func (c *Controller) jobChanged(old, job *unstructured.Unstructured) {
 	case old != nil && claimed(old):
 		c.queue.addAfter(keyOf(job), r, c.backoffOf(job))
 	case old != nil && backoffEnded(old, job):
-		c.queue.expedite(keyOf(job), r)
+		c.queue.change(func(q *queue.Queue, now time.Time) { q.Expedite(now, keyOf(job), r) })
 	default:
 		c.queue.add(keyOf(job), r, false, c.admission.priority(api.Annotation(job, api.AnnoPriority), r))
 	}

@@ -19,17 +19,16 @@ import (
 // heldJob is a job under our claim.
 type heldJob struct {
 	jobRef
-	env        *env
-	driver     string // that works on it; see HeldBegan
-	token      string
-	created    time.Time                  // of the Job
-	started    int64                      // server milliseconds, status.started
-	run        int64                      // the same of the present attempt, which may have begun later
-	began      time.Time                  // local time
-	ranBefore  bool                       // it was claimed before, so it may be in history
-	before     []state.Attempt            // attempts that have ended without a result
-	origin     *unstructured.Unstructured // the job as it was claimed; not changed
-	afterRenew chan struct{}              // closed by stopRenewing: no renewal any more
+	env       *env
+	driver    string // that works on it; see HeldBegan
+	token     string
+	created   time.Time                  // of the Job
+	started   int64                      // server milliseconds, status.started
+	run       int64                      // the same of the present attempt, which may have begun later
+	began     time.Time                  // local time
+	ranBefore bool                       // it was claimed before, so it may be in history
+	before    []state.Attempt            // attempts that have ended without a result
+	origin    *unstructured.Unstructured // the job as it was claimed; not changed
 
 	// ctx ends with a cause that is ErrLost when the lease is lost, and is otherwise ended by drop. It is the scope of
 	// everything that is written about the job.
@@ -38,6 +37,9 @@ type heldJob struct {
 	// work is the context of the worker, a child of ctx.
 	work context.Context
 	stop context.CancelCauseFunc
+	// renewing, a child of ctx too, ends with the renewals; writes go on while the lease lasts.
+	renewing    context.Context
+	endRenewing context.CancelFunc
 
 	turn chan struct{}              // holds a token during a write of the job
 	job  *unstructured.Unstructured // as seen last; read and written with the turn only
@@ -54,19 +56,19 @@ type heldJob struct {
 	result   result      // of the work
 	progress *Progress
 	claim    state.Claim // as the state file has it
-	ended    bool        // afterRenew is closed
 }
 
 // hold makes a held job of an object that carries our claim. confirmed is when the write that proves it was sent.
 func (e *env) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed lease.Moment) *heldJob {
 	h := &heldJob{
 		jobRef: refOf(job), env: e, driver: driverOf(ctx), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
-		turn: make(chan struct{}, 1), afterRenew: make(chan struct{}), job: job, origin: job, claim: claim,
+		turn: make(chan struct{}, 1), job: job, origin: job, claim: claim,
 		lease: lease.New(e.o.terms(), confirmed),
 	}
 	h.attempt, h.before = claim.Attempt, attemptsEnded(job)
 	h.ctx, h.lose = context.WithCancelCause(context.WithoutCancel(ctx))
 	h.work, h.stop = context.WithCancelCause(h.ctx)
+	h.renewing, h.endRenewing = context.WithCancel(h.ctx)
 	h.watchdog = e.clock.host.after(h.lease.Deadline().Sub(e.clock.host.now().Time), h.expire)
 	e.claims.addHeld(h)
 	e.events.logs.running(h.uid, true)
@@ -85,15 +87,9 @@ func (h *heldJob) drop() {
 	h.env.events.measure(HeldEnded{h.uid})
 }
 
-// stopRenewing ends renewals; writes go on while the lease lasts.
 func (h *heldJob) stopRenewing() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.ended {
-		h.ended = true
-		close(h.afterRenew)
-		h.watchdog.Stop()
-	}
+	h.endRenewing()
+	h.change(func() { h.watchdog.Stop() })
 }
 
 // expire runs when the deadline has passed without a renewal.
@@ -104,9 +100,7 @@ func (h *heldJob) expire() {
 // loseTo records that the job is claimed by others or gone.
 func (h *heldJob) loseTo(why string) error {
 	err := fmt.Errorf("%w: %s", ErrLost, why)
-	h.mu.Lock()
-	h.taken = true
-	h.mu.Unlock()
+	h.change(func() { h.taken = true })
 	h.lose(err)
 	return err
 }
@@ -116,17 +110,14 @@ func (h *heldJob) loseTo(why string) error {
 func (h *heldJob) lost() (cause error, taken bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ctx.Err() == nil {
-		return nil, false
-	}
-	return context.Cause(h.ctx), h.taken
+	cause = context.Cause(h.ctx)
+	return cause, h.taken && cause != nil
 }
 
 // trust judges the lease now.
-func (h *heldJob) trust() lease.Trust {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.lease.Trust(h.env.clock.host.now())
+func (h *heldJob) trust() (t lease.Trust) {
+	h.change(func() { t = h.lease.Trust(h.env.clock.host.now()) })
+	return t
 }
 
 // cancelOnRequest has the worker stop, and reports that once. It does nothing when the job is at its end already, and
@@ -154,20 +145,17 @@ func (h *heldJob) cancelOnRequest(reason string, gone bool) {
 // seal returns why the job has to stop, "" = it has not, and whether it was deleted. From now on cancelOnRequest has no
 // effect.
 func (h *heldJob) seal() (reason string, gone bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.sealed = true
-	return h.cancel, h.gone
+	h.change(func() { h.sealed, reason, gone = true, h.cancel, h.gone })
+	return reason, gone
 }
 
 // stored returns the claim as the state file has it, and the result of the work.
-func (h *heldJob) stored() (state.Claim, result) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.claim, h.result
+func (h *heldJob) stored() (k state.Claim, r result) {
+	h.change(func() { k, r = h.claim, h.result })
+	return k, r
 }
 
-// change changes fields that h.mu guards.
+// change reads or changes fields that h.mu guards.
 func (h *heldJob) change(fn func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -307,15 +295,6 @@ func (h *heldJob) remove(ctx context.Context) error {
 	})
 }
 
-// writable returns the job as seen last, when something may be written about it.
-func (h *heldJob) writable(ctx context.Context) (job *unstructured.Unstructured, err error) {
-	err = h.inTurn(ctx, func() error {
-		job = h.job.DeepCopy()
-		return nil
-	})
-	return job, err
-}
-
 // last returns the job as seen last, or as it was claimed when the lease is lost.
 func (h *heldJob) last() *unstructured.Unstructured {
 	if h.takeTurn(h.ctx) != nil {
@@ -353,8 +332,8 @@ func (h *heldJob) renewUntilEnd() {
 	for {
 		var next time.Time
 		h.change(func() { next = h.lease.Next() })
-		wait(h.ctx, h.afterRenew, time.Now().Add(next.Sub(h.env.clock.host.now().Time)), true)
-		if h.ctx.Err() != nil || h.closing() {
+		pause(h.renewing, next.Sub(h.env.clock.host.now().Time))
+		if h.renewing.Err() != nil {
 			return
 		}
 		h.renew()
@@ -365,7 +344,7 @@ func (h *heldJob) renewUntilEnd() {
 func (h *heldJob) renew() {
 	err := h.takeTurn(h.ctx)
 	if err == nil {
-		if !h.closing() {
+		if h.renewing.Err() == nil {
 			err = h.renewInTurn(h.ctx)
 		}
 		h.endTurn()
@@ -380,18 +359,12 @@ func (h *heldJob) renew() {
 		next = h.lease.Next().Sub(now).Round(100 * time.Millisecond)
 	})
 	switch {
-	case h.ctx.Err() != nil || h.closing():
+	case h.renewing.Err() != nil:
 	case err != nil:
-		h.report(EventRenewal, fmt.Sprintf("lease not renewed, next try in %s: %s", next, err))
+		h.env.events.emit(EventRenewal, h.jobRef, fmt.Sprintf("lease not renewed, next try in %s: %s", next, err))
 	default:
-		h.report(EventRenewed, "lease renewed")
+		h.env.events.emit(EventRenewed, h.jobRef, "lease renewed")
 	}
-}
-
-func (h *heldJob) closing() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ended
 }
 
 // renewInTurn reads the job, checks that it is ours and writes the new claim time. A conflicting write of others is
@@ -435,7 +408,7 @@ func (h *heldJob) renewInTurn(ctx context.Context) error {
 func (h *heldJob) renewed(sent lease.Moment) {
 	h.change(func() {
 		h.lease.Renewed(sent)
-		if !h.ended && h.ctx.Err() == nil {
+		if h.renewing.Err() == nil {
 			h.watchdog.Stop()
 			h.watchdog = h.env.clock.host.after(h.lease.Deadline().Sub(h.env.clock.host.now().Time), h.expire)
 		}

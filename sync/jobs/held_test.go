@@ -324,12 +324,7 @@ func TestBackoffIsEndedOnRequest(t *testing.T) {
 		t.Run(fmt.Sprint("other ", other), func(t *testing.T) {
 			bubble(t, func(r *rig) {
 				r.repository("r1")
-				w := worker(func(_ context.Context, task *Task) error {
-					if task.Attempt == 1 {
-						return &TransientError{Err: errPassing, After: 4 * time.Minute}
-					}
-					return nil
-				})
+				w := restsLong()
 				a := r.start("a", Options{}, w)
 				if other {
 					r.startOn(r.open("b.db"), "b", Options{}, w)

@@ -1,9 +1,9 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -18,8 +18,7 @@ import (
 // Progress collects what a worker has done. Its methods never wait for the network: one goroutine per job writes the
 // results to the Job. It is safe for concurrent use.
 type Progress struct {
-	job    jobSink
-	action string
+	job *heldJob // nil = of no job
 	// changed holds one token when something has changed since the last write.
 	changed chan struct{}
 
@@ -32,30 +31,23 @@ type Progress struct {
 	maxErrors int
 }
 
-// jobSink receives what a Progress does not keep in memory.
-type jobSink interface {
-	// putMark stores a resume mark. The error is state.ErrNotFound when the claim is gone.
-	putMark(ctx context.Context, mark json.RawMessage) error
-	// leaseLost returns why nothing may be written any more, or nil.
-	leaseLost() error
-	// report emits a step, and measure a result or a duration.
-	report(typ, text string)
-	measure(detail any)
+// NewProgress returns one that is written nowhere, for a worker that runs by itself.
+func NewProgress() *Progress { return newProgress(nil) }
+
+func newProgress(job *heldJob) *Progress {
+	return &Progress{job: job, changed: make(chan struct{}, 1), wrote: time.Now()}
 }
 
-// noJob is the sink of a Progress that belongs to no job.
-type noJob struct{}
+func (p *Progress) emit(typ, text string) {
+	if p.job != nil {
+		p.job.env.events.emit(typ, p.job.jobRef, text)
+	}
+}
 
-func (noJob) putMark(context.Context, json.RawMessage) error { return nil }
-func (noJob) leaseLost() error                               { return nil }
-func (noJob) report(string, string)                          {}
-func (noJob) measure(any)                                    {}
-
-// NewProgress returns one that is written nowhere, for a worker that runs by itself.
-func NewProgress() *Progress { return newProgress(noJob{}, "") }
-
-func newProgress(job jobSink, action string) *Progress {
-	return &Progress{job: job, action: action, changed: make(chan struct{}, 1), wrote: time.Now()}
+func (p *Progress) measure(detail any) {
+	if p.job != nil {
+		p.job.env.events.measure(detail)
+	}
 }
 
 // SetMessage sets what the job does now, which is a step of it.
@@ -77,7 +69,7 @@ func (p *Progress) say(text string, due bool) bool {
 	p.message = p.message || due && !same
 	p.mu.Unlock()
 	if !same {
-		p.job.report(EventProgress, text)
+		p.emit(EventProgress, text)
 	}
 	return !same
 }
@@ -105,14 +97,14 @@ func (p *Progress) Record(_ context.Context, r Result) {
 		p.results.record(r)
 		p.record = true
 	})
-	p.job.measure(ResourceDone{p.action, r})
-	switch {
-	case r.Err != nil:
-		p.job.report(EventRejected, resultText(r, r.Err))
-	case r.Warning != nil:
-		p.job.report(EventRejected, resultText(r, r.Warning))
+	if p.job != nil {
+		p.measure(ResourceDone{p.job.action, r})
+	}
+	switch err := cmp.Or(r.Err, r.Warning); {
+	case err != nil:
+		p.emit(EventRejected, resultText(r, err))
 	case r.Action != resources.Ignored:
-		p.job.report(EventApplied, appliedText(r))
+		p.emit(EventApplied, appliedText(r))
 	}
 	notify(p.changed)
 }
@@ -120,7 +112,7 @@ func (p *Progress) Record(_ context.Context, r Result) {
 // Phase records how long a part of a sync took, or with phase "" all of it. sync is SyncFull or SyncIncremental; the
 // names of the parts are Grafana's.
 func (p *Progress) Phase(sync, phase string, took time.Duration) {
-	p.job.measure(SyncPhase{sync, phase, took})
+	p.measure(SyncPhase{sync, phase, took})
 }
 
 // set changes what has no write of its own: the next one carries it, or the end.
@@ -176,29 +168,26 @@ func (p *Progress) ResetResults() {
 // write, so call it per batch of about 200 changes or 1 s. The error is the cause of the end when the job may not be
 // written any more. A mark that cannot be kept for want of space is not an error: only work is repeated.
 func (p *Progress) Mark(ctx context.Context, v any) error {
-	if err := p.job.leaseLost(); err != nil {
+	if p.job == nil {
+		return nil
+	}
+	if err := context.Cause(p.job.ctx); err != nil {
 		return err
 	}
 	inner, err := json.Marshal(v)
+	var data []byte
+	if err == nil {
+		p.set(func() { data, err = json.Marshal(mark{Mark: inner, Results: p.results}) })
+	}
 	if err != nil {
 		return fmt.Errorf("encode progress mark: %w", err)
 	}
-	p.mu.Lock()
-	data, err := json.Marshal(mark{Mark: inner, Results: p.results})
-	p.mu.Unlock()
-	if err != nil {
-		return fmt.Errorf("encode progress mark: %w", err)
-	}
-	err = p.job.putMark(ctx, data)
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, state.ErrNotFound):
-		return fmt.Errorf("keep progress mark: %w", ErrLost)
-	case ctx.Err() != nil:
+	if err = p.job.putMark(ctx, data); err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	p.job.report(EventNote, "progress mark not kept: "+err.Error())
+	if err != nil {
+		p.emit(EventNote, "progress mark not kept: "+err.Error())
+	}
 	return nil
 }
 
@@ -211,17 +200,12 @@ type mark struct {
 // resume takes over the results of an earlier run and returns its mark. A mark that cannot be read counts as none: the
 // work begins anew.
 func (p *Progress) resume(data json.RawMessage) json.RawMessage {
-	if len(data) == 0 {
-		return nil
-	}
 	var m mark
-	if err := json.Unmarshal(data, &m); err != nil || len(m.Mark) == 0 {
+	if len(data) == 0 || json.Unmarshal(data, &m) != nil || len(m.Mark) == 0 {
 		return nil
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.results = m.Results
-	maps.DeleteFunc(p.results.Kinds, func(_ string, s *api.JobSummary) bool { return s == nil }) // the file may say null
+	maps.DeleteFunc(m.Results.Kinds, func(_ string, s *api.JobSummary) bool { return s == nil }) // the file may say null
+	p.set(func() { p.results = m.Results })
 	return m.Mark
 }
 

@@ -153,27 +153,37 @@ func FuzzClip(f *testing.F) {
 	})
 }
 
-// sink is a job of a Progress.
-type sink struct {
-	noJob
-	lost, err error
-	mark      json.RawMessage
-	texts     []string
+// marks is a state file that keeps one mark.
+type marks struct {
+	store
+	err  error
+	mark json.RawMessage
 }
 
-func (s *sink) leaseLost() error      { return s.lost }
-func (s *sink) report(_, text string) { s.texts = append(s.texts, text) }
-
-func (s *sink) putMark(_ context.Context, mark json.RawMessage) error {
+func (s *marks) PutMark(_ context.Context, _ string, mark json.RawMessage) error {
 	s.mark = mark
 	return s.err
+}
+
+// ofJob makes p that of a held job, and returns what it says.
+func (s *marks) ofJob(p *Progress, ended error) (texts *[]string) {
+	texts = new([]string)
+	ctx := context.Background()
+	if ended != nil {
+		lost, cancel := context.WithCancelCause(ctx)
+		cancel(ended)
+		ctx = lost
+	}
+	events := newEmitter(simLog, func(e Event) { *texts = append(*texts, e.Text) })
+	p.job = &heldJob{ctx: ctx, env: &env{store: s, events: events}}
+	return texts
 }
 
 func TestMarkAndResume(t *testing.T) {
 	t.Parallel()
 	p := NewProgress()
-	kept := &sink{}
-	p.job = kept
+	kept := &marks{}
+	kept.ofJob(p, nil)
 	p.SetTotal(t.Context(), 10)
 	p.SetRefs("main", "aaa", "bbb")
 	p.Record(t.Context(), dashboard(resources.Created, nil, nil))
@@ -222,21 +232,20 @@ func TestMarkReportsTheLoss(t *testing.T) {
 		note  bool
 	}{
 		{name: "lost", ended: lost, want: ErrLost},
-		{name: "claim gone", put: state.ErrNotFound, want: ErrLost},
 		{name: "shutdown", ctx: cancelled, put: context.Canceled, want: ErrShutdown},
 		{name: "file full", put: state.ErrFull, note: true},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p, job := NewProgress(), &sink{lost: c.ended, err: c.put}
-			p.job = job
+			p := NewProgress()
+			texts := (&marks{err: c.put}).ofJob(p, c.ended)
 			ctx := c.ctx
 			if ctx == nil {
 				ctx = t.Context()
 			}
-			if err := p.Mark(ctx, 1); !errors.Is(err, c.want) || (len(job.texts) > 0) != c.note {
-				t.Errorf("%v, noted %q", err, job.texts)
+			if err := p.Mark(ctx, 1); !errors.Is(err, c.want) || (len(*texts) > 0) != c.note {
+				t.Errorf("%v, noted %q", err, *texts)
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -188,31 +187,6 @@ func TestStrangeClaims(t *testing.T) {
 	}
 }
 
-// TestStartWithoutAPI: the agent starts when the API is away and takes up its job when it is back.
-func TestStartWithoutAPI(t *testing.T) {
-	bubble(t, func(r *rig) {
-		r.repository("r1")
-		a := r.start("a1", Options{}, work(time.Hour))
-		r.job("r1", "r1-sync")
-		pass(5 * time.Second)
-		a.crash()
-		settle()
-		w := quick()
-		b := r.start("a2", Options{}, w)
-		b.link.cut(true)
-		pass(30 * time.Minute)
-		if b.Ready() == nil {
-			t.Error("ready without an API")
-		}
-		b.link.cut(false)
-		pass(40 * time.Second)
-		r.done("success", "")
-		if job := w.seen(); len(job) != 1 || b.Ready() != nil {
-			t.Errorf("runs %q, ready %v", job, b.Ready())
-		}
-	})
-}
-
 // restsLong is a worker whose first attempt leaves the job in backoff for four minutes.
 func restsLong() *script {
 	return worker(func(_ context.Context, task *Task) error {
@@ -249,44 +223,6 @@ func TestJobEndsInBackoff(t *testing.T) {
 				}
 				if records, err := r.agents[1].env.store.History(context.Background(), state.Query{}); err != nil || len(records) != 0 {
 					t.Errorf("an agent that had no attempt recorded %+v, %v", records, err)
-				}
-			})
-		})
-	}
-}
-
-// TestMarkOutlivesRefusedClaim: a job that was released goes on from its mark, also when its next claim is refused once.
-func TestMarkOutlivesRefusedClaim(t *testing.T) {
-	t.Parallel()
-	for _, status := range []int{409, 429, 403} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			bubble(t, func(r *rig) {
-				r.repository("r1")
-				w := worker(func(ctx context.Context, task *Task) error {
-					if task.Attempt == 1 {
-						if err := task.Progress.Mark(ctx, "half"); err != nil {
-							return err
-						}
-						return &TransientError{Err: errPassing}
-					}
-					return nil
-				})
-				n := 0
-				r.model.inject(func(c call) fault {
-					if c.Verb == "update" && c.Resource == "jobs" && c.body != nil && api.Label(c.body, api.LabelClaim) != "" && attemptsOf(c.body) == 1 && !c.Lease {
-						n++
-						if n == 1 {
-							return fault{status: status}
-						}
-					}
-					return fault{}
-				})
-				r.start("a1", Options{}, w)
-				r.job("r1", "r1-sync")
-				pass(5 * time.Minute)
-				r.done("success", "")
-				if got := w.seen(); len(got) != 2 || !strings.Contains(got[1], "half") {
-					t.Errorf("runs %q", got)
 				}
 			})
 		})

@@ -40,7 +40,7 @@ func (r *runner) resume(ctx context.Context, h *heldJob, job *unstructured.Unstr
 
 // run does a held job as decided, and ends it as the return of the worker and the cause of its end demand.
 func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
-	p := newProgress(h, h.action)
+	p := newProgress(h)
 	if d.end != nil {
 		return r.finisher.finish(ctx, h, p, *d.end)
 	}
@@ -160,10 +160,6 @@ func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) 
 		statusOf(job)["message"] = clip(text, maxMessage)
 	})
 }
-
-func (h *heldJob) leaseLost() error        { return context.Cause(h.ctx) }
-func (h *heldJob) report(typ, text string) { h.env.events.emit(typ, h.jobRef, text) }
-func (h *heldJob) measure(detail any)      { h.env.events.measure(detail) }
 
 // putMark stores a resume mark and keeps it for a resume in this process.
 func (h *heldJob) putMark(ctx context.Context, mark json.RawMessage) error {

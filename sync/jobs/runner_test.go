@@ -109,40 +109,41 @@ func TestDeadLetter(t *testing.T) {
 	}
 }
 
-// TestNextAttemptGoesOnFromTheMark: in this process, and after a restart.
+// TestNextAttemptGoesOnFromTheMark: in this process, after a restart, and when its claim is refused once.
 func TestNextAttemptGoesOnFromTheMark(t *testing.T) {
-	for _, restart := range []bool{false, true} {
-		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
+	for name, c := range map[string]struct {
+		restart bool
+		status  int
+	}{"here": {}, "restart": {restart: true}, "conflict": {status: 409}, "too many requests": {status: 429}, "forbidden": {status: 403}} {
+		t.Run(name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
 				r.repository("r1")
-				fails := func() *script {
-					return worker(func(ctx context.Context, task *Task) error {
-						if task.Attempt == 2 {
-							return nil
-						}
-						if err := task.Progress.Mark(ctx, "half"); err != nil {
-							return err
-						}
-						return errPassing
-					})
-				}
-				w := fails()
+				w := worker(func(ctx context.Context, task *Task) error {
+					if task.Attempt == 2 {
+						return nil
+					}
+					if err := task.Progress.Mark(ctx, "half"); err != nil {
+						return err
+					}
+					return errPassing
+				})
 				a := r.start("a", Options{}, w)
 				r.job("r1", "r1-sync")
 				settle()
 				if claims := r.claims(); len(claims) != 1 || claims[0].Phase != state.PhaseResting || claims[0].Token != "" {
 					t.Fatalf("claims %+v", claims)
 				}
-				if restart {
+				if c.restart {
 					a.stop()
-					w = fails()
 					r.start("a", Options{}, w)
 				}
-				pass(time.Minute)
+				if c.status != 0 {
+					r.model.inject(during(func(c call) bool { return c.Verb == "update" && claimed(c.body) }, 1, fault{status: c.status}))
+				}
+				pass(5 * time.Minute)
 				r.done("success", "")
-				seen := w.seen()
-				if got := seen[len(seen)-1]; got != `r1-sync 2 "half"` {
-					t.Errorf("runs %q", seen)
+				if got := fmt.Sprint(w.seen()); got != `[r1-sync 1  r1-sync 2 "half"]` {
+					t.Errorf("runs %s", got)
 				}
 			})
 		})
@@ -172,61 +173,40 @@ func TestListOfAttemptsIsBounded(t *testing.T) {
 	}
 }
 
-// TestServerAway: a worker that cannot reach the server that it writes to has nothing to say about its job.
+// TestServerAway: a worker that cannot reach the server that it writes to has nothing to say about its job, whether the
+// API goes in the first attempt or in the last.
 func TestServerAway(t *testing.T) {
-	away := func() error { return &kube.UnavailableError{Err: errors.New("connection refused")} }
-	t.Run("the API is away for minutes", func(t *testing.T) {
-		bubble(t, func(r *rig) {
-			var a *agent
-			outage := true
-			w := worker(func(ctx context.Context, _ *Task) error {
-				if !outage {
-					return nil
+	for _, first := range []int{1, 3} {
+		t.Run(fmt.Sprint("attempt ", first), func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				var a *agent
+				outage := true
+				w := worker(func(_ context.Context, task *Task) error {
+					switch {
+					case task.Attempt >= first && !outage:
+						return nil
+					case task.Attempt == first:
+						a.link.cut(true)
+					}
+					return &kube.UnavailableError{Err: errors.New("connection refused")}
+				})
+				r.repository("r1")
+				a = r.start("a", Options{}, w)
+				r.job("r1", "r1-sync")
+				pass(10 * time.Minute)
+				if len(r.history()) != 0 || len(r.claims()) != 1 {
+					t.Errorf("while the API is away: %d records, %d claims", len(r.history()), len(r.claims()))
 				}
-				a.link.cut(true)
-				return away()
-			})
-			r.repository("r1")
-			a = r.start("a", Options{}, w)
-			r.job("r1", "r1-sync")
-			pass(7 * time.Minute)
-			if len(r.history()) != 0 || len(r.claims()) != 1 {
-				t.Errorf("while the API is away: %d records, %d claims", len(r.history()), len(r.claims()))
-			}
-			outage = false
-			a.link.cut(false)
-			pass(time.Minute)
-			r.done("success", "")
-			if seen := w.seen(); !slices.Equal(seen, []string{"r1-sync 1 ", "r1-sync 1 "}) {
-				t.Errorf("runs: %q", seen)
-			}
-		})
-	})
-	t.Run("the API goes during the last attempt", func(t *testing.T) {
-		bubble(t, func(r *rig) {
-			var a *agent
-			outage := true
-			w := worker(func(_ context.Context, task *Task) error {
-				if task.Attempt == 3 && outage {
-					a.link.cut(true)
-				} else if task.Attempt == 3 {
-					return nil
+				outage = false
+				a.link.cut(false)
+				pass(time.Minute)
+				r.done("success", "")
+				if seen := w.seen(); len(seen) != first+1 || seen[first] != seen[first-1] {
+					t.Errorf("runs: %q", seen)
 				}
-				return away()
 			})
-			r.repository("r1")
-			a = r.start("a", Options{}, w)
-			r.job("r1", "r1-sync")
-			pass(10 * time.Minute)
-			if len(r.history()) != 0 {
-				t.Errorf("ended while the API is away: %+v", r.only())
-			}
-			outage = false
-			a.link.cut(false)
-			pass(time.Minute)
-			r.done("success", "")
 		})
-	})
+	}
 }
 
 func TestJobTravels(t *testing.T) {

@@ -61,7 +61,9 @@ func (s *scanner) soon() { notify(s.again) }
 
 // runOnce fills the queue.
 func (s *scanner) runOnce() {
-	s.queue.fill(s.pick(s.jobs.Objects()))
+	list := s.pick(s.jobs.Objects())
+	// All come in before the first one goes out: otherwise a driver that waits would get that, whatever its rank.
+	s.queue.change(func(q *queue.Queue, now time.Time) { q.Fill(now, list) })
 	_, pending := s.claims.all()
 	for _, p := range pending {
 		ref := refOfClaim(p.claim)

@@ -14,7 +14,7 @@ type workQueue struct {
 
 	mu     sync.Mutex // guards the next three
 	queue  *queue.Queue
-	closed bool // nothing but urgent keys goes out
+	closed bool // keys come in, wait and age as ever, but only those with a claim of this agent to settle go out
 	taken  map[queue.Key]taken
 	// wake holds one token when a waiting driver should look again. A driver that leaves something behind passes the
 	// token on.
@@ -56,20 +56,9 @@ func (w *workQueue) addAfter(k queue.Key, r queue.RepoKey, delay time.Duration) 
 	w.change(func(q *queue.Queue, now time.Time) { q.AddAfter(now, k, r, delay) })
 }
 
-// expedite brings a key in at once, whatever delays it.
-func (w *workQueue) expedite(k queue.Key, r queue.RepoKey) {
-	w.change(func(q *queue.Queue, now time.Time) { q.Expedite(now, k, r) })
-}
-
 // release ends the backoff of a repository.
 func (w *workQueue) release(r queue.RepoKey) {
 	w.change(func(q *queue.Queue, _ time.Time) { q.Release(r) })
-}
-
-// setClosed closes or opens the queue. While it is closed keys come in, wait and age as ever, but only those with a
-// claim of this agent to settle go out. Keys that are out stay out.
-func (w *workQueue) setClosed(closed bool) {
-	w.change(func(*queue.Queue, time.Time) { w.closed = closed })
 }
 
 // done gives a key back.
@@ -109,12 +98,6 @@ func (w *workQueue) take(ctx context.Context) (queue.Key, queue.RepoKey, bool) {
 		wait(ctx, w.wake, until, timed)
 	}
 	return queue.Key{}, queue.RepoKey{}, false
-}
-
-// fill brings keys in, all before the first of them goes out: otherwise a driver that waits would get the first one,
-// whatever its rank.
-func (w *workQueue) fill(list []queue.Candidate) {
-	w.change(func(q *queue.Queue, now time.Time) { q.Fill(now, list) })
 }
 
 // running returns how many keys drivers have.

@@ -53,41 +53,15 @@ func (e *leftError) Error() string {
 func (e *leftError) Unwrap() []error { return e.errs }
 
 // Remove deletes everything that repo manages and returns the number of objects: first objects, concurrently, then
-// folders, the deepest first. A folder that is not empty stays, and the *leftError names it with the reason.
+// folders, the deepest first. A folder that is not empty stays, and the error names it with the reason.
 func (o *Orphans) Remove(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
-	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
-		return o.leaveSink(ctx, repo, true)
-	}
-	l, err := o.leave(ctx, repo, "deleted")
-	if err != nil {
-		return 0, err
-	}
-	l.each(ctx, l.objects, l.remove)
-	for _, folder := range l.folders {
-		if l.blocked[folder.Name] {
-			l.fail(folder, errors.New("something in it is left"))
-			continue
-		}
-		l.one(ctx, folder, l.remove)
-	}
-	return l.end(ctx)
+	return o.leave(ctx, repo, true)
 }
 
 // Release removes the manager annotations from everything that repo manages; the objects stay, without a manager: first
 // folders from the top, then objects, concurrently.
 func (o *Orphans) Release(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
-	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
-		return o.leaveSink(ctx, repo, false)
-	}
-	l, err := o.leave(ctx, repo, "released")
-	if err != nil {
-		return 0, err
-	}
-	for _, folder := range slices.Backward(l.folders) {
-		l.one(ctx, folder, l.release)
-	}
-	l.each(ctx, l.objects, l.release)
-	return l.end(ctx)
+	return o.leave(ctx, repo, false)
 }
 
 // leaving is one run over the objects of a repository.
@@ -95,8 +69,6 @@ type leaving struct {
 	*Orphans
 	server     *server
 	repository string
-	objects    []resources.Item
-	folders    []resources.Item // deepest first
 
 	mu      sync.Mutex // guards the fields below
 	left    leftError
@@ -104,24 +76,37 @@ type leaving struct {
 	blocked map[string]bool // folders that are not empty
 }
 
-func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, verb string) (*leaving, error) {
-	l := &leaving{Orphans: o, repository: repo.GetName(), left: leftError{verb: verb}, blocked: map[string]bool{},
-		server: o.pull.server(repo.GetNamespace(), false)}
+func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, remove bool) (int, error) {
+	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
+		return o.leaveSink(ctx, repo, remove)
+	}
+	l := &leaving{Orphans: o, repository: repo.GetName(), blocked: map[string]bool{}, server: o.pull.server(repo.GetNamespace(), false)}
 	items, err := l.server.managed(ctx, o.pull.o.Client, l.repository)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	l.left.total = len(items)
-	l.objects, l.folders = resources.Leaving(items)
-	return l, nil
-}
-
-// end returns the result of the run. The end of ctx takes precedence over the objects that are left.
-func (l *leaving) end(ctx context.Context) (int, error) {
-	if ctx.Err() != nil {
+	objects, folders := resources.Leaving(items) // the deepest folder first
+	if remove {
+		l.left = leftError{verb: "deleted", total: len(items)}
+		l.each(ctx, objects, l.remove)
+		for _, folder := range folders {
+			if l.blocked[folder.Name] {
+				l.fail(folder, errors.New("something in it is left"))
+			} else {
+				l.one(ctx, folder, l.remove)
+			}
+		}
+	} else {
+		l.left = leftError{verb: "released", total: len(items)}
+		for _, folder := range slices.Backward(folders) {
+			l.one(ctx, folder, l.release)
+		}
+		l.each(ctx, objects, l.release)
+	}
+	switch {
+	case ctx.Err() != nil:
 		return l.done, context.Cause(ctx)
-	}
-	if len(l.left.names) > 0 {
+	case len(l.left.names) > 0:
 		slices.Sort(l.left.names) // the same text each time: it goes into a status
 		return l.done, &l.left
 	}

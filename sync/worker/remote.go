@@ -44,8 +44,6 @@ type source struct {
 	sel      gitref.Selector
 	wrong    error // of sel or mirrors
 	lookup   auth.Lookup
-	// secret reports whether the object names credentials: a request without them would only be rejected.
-	secret bool
 }
 
 // sourceOf returns the Git side of a Repository. The error names the field to change.
@@ -62,11 +60,17 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	if block.URL == "" {
 		return source{}, fmt.Errorf("repository %q: spec.%s.url is missing", name, spec.Type)
 	}
-	s := source{url: cloneURL(spec.Type, block.URL), dir: strings.Trim(block.Path, "/")}
-	if s.sel, s.wrong = gitref.Of(repo.GitRef, block.Branch); s.wrong != nil && repo.GitRef != "" {
-		s.wrong = fmt.Errorf("annotation %s: %w", api.AnnoGitRef, s.wrong)
-	} else if s.wrong != nil {
-		s.wrong = fmt.Errorf("spec.%s.branch: %w", spec.Type, s.wrong)
+	s := source{url: cloneURL(spec.Type, block.URL), dir: strings.Trim(block.Path, "/"), last: repo.Status.Sync.LastRef}
+	field := "spec." + spec.Type + ".branch"
+	if repo.GitRef != "" {
+		field = "annotation " + api.AnnoGitRef
+	}
+	var err error
+	if s.sel, err = gitref.Of(repo.GitRef, block.Branch); err != nil {
+		s.wrong = fmt.Errorf("%s: %w", field, err)
+	}
+	if s.mirrors, err = auth.Mirrors(repo.GitMirrors, s.url); err != nil {
+		s.wrong = cmp.Or(s.wrong, fmt.Errorf("annotation %s: %w", api.AnnoGitMirrors, err))
 	}
 	s.lookup = auth.Lookup{
 		Namespace:   namespace,
@@ -85,12 +89,6 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	if spec.Connection != nil {
 		s.lookup.Connection = spec.Connection.Name
 	}
-	var err error
-	if s.mirrors, err = auth.Mirrors(repo.GitMirrors, s.url); err != nil {
-		s.wrong = cmp.Or(s.wrong, fmt.Errorf("annotation %s: %w", api.AnnoGitMirrors, err))
-	}
-	s.last = repo.Status.Sync.LastRef
-	s.secret = s.lookup.Secure["token"] != "" || s.lookup.Connection != ""
 	return s, nil
 }
 
@@ -214,29 +212,26 @@ func tokenUser(kind, configured string) string {
 	return ""
 }
 
-// credentials looks up the credentials of the remote; nil means none.
+// credentials looks up the credentials of the remote; nil means none. Where the object names some, a request without them
+// would only be rejected.
 func (s source) credentials(ctx context.Context, from auth.Source) (*auth.Credentials, error) {
 	if from == nil {
 		from = auth.Chain()
 	}
-	creds, err := from(ctx, s.lookup)
-	if err != nil {
-		return nil, fmt.Errorf("look up credentials of %s: %w", s.lookup.Repository, err)
-	}
-	if creds.Empty() && s.secret {
-		return nil, fmt.Errorf("no credentials for repository %s: %s below --credentials-dir", s.lookup.Repository, s.named())
+	l := s.lookup
+	creds, err := from.Credentials(ctx, l)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("look up credentials of %s: %w", l.Repository, err)
+	case !creds.Empty():
+	case l.Connection != "":
+		return nil, fmt.Errorf("no credentials for repository %s: it uses connection %q, of which this agent has neither the key nor a token; "+
+			"put it into the file %s.%s/privateKey or token below --credentials-dir", l.Repository, l.Connection, l.Namespace, l.Connection)
+	case l.Secure["token"] != "":
+		return nil, fmt.Errorf("no credentials for repository %s: secure.token is the secret %q, which this agent cannot read; "+
+			"put the token into the file %s.%s/token below --credentials-dir", l.Repository, l.Secure["token"], l.Namespace, l.Repository)
 	}
 	return creds, nil
-}
-
-// named describes the credentials that the object names, and the file for others.
-func (s source) named() string {
-	if s.lookup.Connection != "" {
-		return fmt.Sprintf("it uses connection %q, of which this agent has neither the key nor a token; "+
-			"put it into the file %s.%s/privateKey or token", s.lookup.Connection, s.lookup.Namespace, s.lookup.Connection)
-	}
-	return fmt.Sprintf("secure.token is the secret %q, which this agent cannot read; put the token into the file %s.%s/token",
-		s.lookup.Secure["token"], s.lookup.Namespace, s.lookup.Repository)
 }
 
 // remoteFor is the Git side of one run of a job: where it is, with credentials.

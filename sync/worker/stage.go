@@ -24,14 +24,21 @@ import (
 // recorded before the push: a resumed job checks whether the branch contains it, so that a lost response or a lost
 // agent causes no second commit. The time is recorded too, so that the same commit gets the same hash.
 
-// writer is the common part of the workers that write to Git.
-type writer struct {
+// Write is the worker of an action that writes to Git. It pulls the changes afterwards.
+type Write struct {
 	*Pull
-	keys auth.Source // nil = none
+	keys   auth.Source // nil = none
+	action string
+	order  func(t *jobs.Task) (order, error)
 }
 
+var _ jobs.Worker = (*Write)(nil)
+
+// Action implements jobs.Worker.
+func (w *Write) Action() string { return w.action }
+
 // Ready implements jobs.Worker, by the rules of Pull.Ready.
-func (w writer) Ready(ctx context.Context, t jobs.Task) error {
+func (w *Write) Ready(ctx context.Context, t jobs.Task) error {
 	if t.Repo == nil {
 		return nil
 	}
@@ -67,7 +74,7 @@ func (s *staged) meant() []string {
 
 // staging is one run of a job that writes.
 type staging struct {
-	writer
+	*Write
 	*jobs.Task
 	remoteFor
 	order order
@@ -77,15 +84,16 @@ type staging struct {
 	trust *trust  // the signature policy of pulls; nil = none
 }
 
-// write runs a job.
-func (w writer) write(ctx context.Context, t *jobs.Task, o order) error {
-	r := &staging{writer: w, Task: t, order: o, note: &staged{}}
-	if err := r.check(); err != nil {
+// Run implements jobs.Worker.
+func (w *Write) Run(ctx context.Context, t *jobs.Task) error {
+	o, err := w.order(t)
+	r := &staging{Write: w, Task: t, order: o, note: &staged{}}
+	if err = cmp.Or(err, r.check()); err != nil {
 		return err
 	}
 	t.Progress.StrictMaxErrors(1)
 	r.resume()
-	err := r.stage(ctx)
+	err = r.stage(ctx)
 	if ctx.Err() != nil && err != nil {
 		return context.Cause(ctx)
 	}
@@ -124,7 +132,7 @@ func (r *staging) stage(ctx context.Context) error {
 	if r.note.Ended {
 		return nil
 	}
-	if err := r.prepare(ctx, r.writer.Pull, r.Task, false); err != nil {
+	if err := r.prepare(ctx, r.Pull, r.Task, false); err != nil {
 		return err
 	}
 	if r.note.Paths == nil {
@@ -249,7 +257,7 @@ func (r *staging) fetchBase(ctx context.Context) (err error) {
 }
 
 func (r *staging) resolve(ctx context.Context, sel gitref.Selector) (git.Ref, error) {
-	return r.remoteFor.resolve(ctx, r.writer.Pull, r.Task, sel, false)
+	return r.remoteFor.resolve(ctx, r.Pull, r.Task, sel, false)
 }
 
 // arrived reports whether the branch contains a commit that this job has pushed.

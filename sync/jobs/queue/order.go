@@ -1,6 +1,9 @@
 package queue
 
-import "hash/fnv"
+import (
+	"cmp"
+	"hash/fnv"
+)
 
 // The heaps of the queue. Each order ends with the arrival, which no two keys share, so none leaves anything to chance.
 
@@ -25,10 +28,7 @@ func agedItems() heap[item] {
 // delayedItems orders keys by the end of their delay.
 func delayedItems() heap[item] {
 	return heap[item]{place: func(s *item) *int { return &s.ranked }, before: func(a, b *item) bool {
-		if !a.until.Equal(b.until) {
-			return a.until.Before(b.until)
-		}
-		return a.arrival < b.arrival
+		return cmp.Or(a.until.Compare(b.until), cmp.Compare(a.arrival, b.arrival)) < 0
 	}}
 }
 
@@ -37,17 +37,11 @@ func delayedItems() heap[item] {
 func rankedRepos() heap[repoQueue] {
 	return heap[repoQueue]{place: func(r *repoQueue) *int { return &r.ranked }, before: func(a, b *repoQueue) bool {
 		s, t := a.items.first(), b.items.first()
-		switch {
-		case s.urgent != t.urgent:
+		if s.urgent != t.urgent {
 			return s.urgent
-		case s.priority != t.priority:
-			return s.priority > t.priority
-		case a.round != b.round:
-			return a.round < b.round
-		case a.favour != b.favour:
-			return a.favour > b.favour
 		}
-		return s.arrival < t.arrival
+		return cmp.Or(cmp.Compare(t.priority, s.priority), cmp.Compare(a.round, b.round), cmp.Compare(b.favour, a.favour),
+			cmp.Compare(s.arrival, t.arrival)) < 0
 	}}
 }
 
