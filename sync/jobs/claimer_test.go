@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -181,8 +180,8 @@ func (s *stream) end() {
 	pass(3 * time.Second)
 }
 
-// TestAgentsShareTheQueue: agents that have seen each other's claims lose few of their own, whether single jobs come,
-// or jobs as fast as they can be done, or more than that, or jobs whose backoff ends at one moment.
+// TestAgentsShareTheQueue: agents that have seen each other's claims lose few of their own, whether jobs come as fast as
+// they can be done, or single ones, or more than can be done, or jobs whose backoff ends at one moment.
 func TestAgentsShareTheQueue(t *testing.T) {
 	for _, c := range []struct {
 		name           string
@@ -191,7 +190,6 @@ func TestAgentsShareTheQueue(t *testing.T) {
 		full           bool // in the full lane only
 	}{
 		{"single jobs, 8 agents", 8, 300 * time.Millisecond, 0, true},
-		{"a flood, 4 agents", 4, 4 * time.Millisecond, 0, true},
 		{"a flood, 8 agents", 8, 4 * time.Millisecond, 0, false},
 		{"a backlog, 8 agents", 8, 0, 0, true},
 		{"after a backoff, 6 agents", 6, 0, 100 * time.Second, false},
@@ -212,10 +210,8 @@ func TestAgentsShareTheQueue(t *testing.T) {
 					n = streamRepositories
 					change = append(change, with(api.AnnoNotBefore, fmt.Sprint(time.Now().Add(c.backoff).UnixMilli())))
 				}
-				began := time.Now()
 				won, vain := s.post(n, c.pause, change...)
-				t.Logf("%d claims in %s, %d in vain", won, time.Since(began).Round(time.Millisecond), vain)
-				if vain*20 > won {
+				if t.Logf("%d claims, %d in vain", won, vain); vain*20 > won {
 					t.Errorf("%d of %d claims are in vain", vain, won)
 				}
 				s.end()
@@ -224,39 +220,37 @@ func TestAgentsShareTheQueue(t *testing.T) {
 	}
 }
 
-// TestClaimDelay: all agents come to one order, the first of it claims at once, and an agent that is not seen any more
-// is not waited for.
+// TestClaimDelay: all agents come to one order, the first of it claims at once, and an agent that is not seen any more is
+// not waited for.
 func TestClaimDelay(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
-	var agents []*claimDelay
-	for i := range 8 {
-		d := newClaimDelay(fmt.Sprint("agent-", i))
-		for j := range 8 {
-			d.claimSeen(fmt.Sprint("agent-", j), repoKey("default", "seen"), now)
+	agents := make([]*claimDelay, 8)
+	for i := range agents {
+		agents[i] = newClaimDelay(fmt.Sprint("agent-", i))
+		for j := range agents {
+			agents[i].claimSeen(fmt.Sprint("agent-", j), repoKey("default", "seen"), now)
 		}
-		d.claimSeen("", repoKey("default", "seen"), now) // one of Grafana's drivers
-		agents = append(agents, d)
+		agents[i].claimSeen("", repoKey("default", "seen"), now) // one of Grafana's drivers
 	}
+	var last *claimDelay
 	for n := range 100 {
-		r := repoKey("default", fmt.Sprint(n))
-		delays := map[time.Duration]int{}
+		r, delays := repoKey("default", fmt.Sprint(n)), map[time.Duration]int{}
 		for _, d := range agents {
 			delay := d.remaining(r, now)
-			delays[delay]++
+			if delays[delay]++; delay == 3*firstStep { // log2(1+7)
+				last = d
+			}
 			if again := d.remaining(r, now.Add(delay)); delay > 0 && again != 0 {
 				t.Fatalf("%s more after a delay of %s", again, delay)
 			}
 		}
-		if len(delays) != 8 || delays[0] != 1 || delays[3*firstStep] != 1 { // log2(1+7)
+		if len(delays) != 8 || delays[0] != 1 || delays[3*firstStep] != 1 {
 			t.Fatalf("delays %v", delays)
 		}
 	}
-	last := slices.MaxFunc(agents, func(a, b *claimDelay) int {
-		return int(a.remaining(repoKey("default", "0"), now) - b.remaining(repoKey("default", "0"), now))
-	})
-	last.claimSeen("agent-0", repoKey("default", "0"), now) // the turn is over
-	if d := last.remaining(repoKey("default", "0"), now.Add(peerTTL+time.Second)); d != 0 || len(last.peers) != 0 {
+	last.claimSeen("agent-0", repoKey("default", "99"), now) // the turn is over
+	if d := last.remaining(repoKey("default", "99"), now.Add(peerTTL+time.Second)); d != 0 || len(last.peers) != 0 {
 		t.Errorf("waits %s for agents that are gone: %v", d, last.peers)
 	}
 	for n := range 2 * maxPeers {

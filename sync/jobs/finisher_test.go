@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,14 +31,26 @@ func during(kind func(call) bool, n int, f fault) func(c call) fault {
 	}
 }
 
+// noise has others write the job before each of the first n calls of a kind.
+func (r *rig) noise(n int, kind func(call) bool) {
+	r.model.inject(func(c call) fault {
+		if kind(c) && n > 0 {
+			n--
+			r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(n)) })
+		}
+		return fault{}
+	})
+}
+
 // TestCompletionMeetsFaults: whatever goes wrong between the end of the work and the end of the claim, the job ends
 // once and has one HistoricJob at most.
 func TestCompletionMeetsFaults(t *testing.T) {
 	const ever = 1 << 30
 	cases := []struct {
 		name     string
-		fault    func(r *rig) func(c call) fault
+		fault    func(c call) fault
 		absent   int // status of historicjobs
+		noise    int // writes of others
 		historic string
 		within   time.Duration
 	}{
@@ -45,29 +58,20 @@ func TestCompletionMeetsFaults(t *testing.T) {
 		{name: "historicjobs answers 404", absent: 404, historic: archiveUnavailable},
 		{name: "historicjobs answers 403", absent: 403, historic: archiveUnavailable},
 		{name: "historicjobs answers 405", absent: 405, historic: archiveUnavailable},
-		{name: "history refused as invalid", fault: plainFault(during(archiving, ever, fault{status: 422})), historic: archiveSkipped},
-		{name: "history fails for ever", fault: plainFault(during(archiving, ever, fault{status: 500})), historic: archiveSkipped,
+		{name: "history refused as invalid", fault: during(archiving, ever, fault{status: 422}), historic: archiveSkipped},
+		{name: "history fails for ever", fault: during(archiving, ever, fault{status: 500}), historic: archiveSkipped,
 			within: 90 * time.Second},
-		{name: "history fails twice", fault: plainFault(during(archiving, 2, fault{status: 500})), historic: archivePosted,
+		{name: "history fails twice", fault: during(archiving, 2, fault{status: 500}), historic: archivePosted,
 			within: 5 * time.Second},
-		{name: "history is busy", fault: plainFault(during(archiving, 1, fault{status: 503, after: 7})), historic: archivePosted,
+		{name: "history is busy", fault: during(archiving, 1, fault{status: 503, after: 7}), historic: archivePosted,
 			within: 10 * time.Second},
-		{name: "answer of history is lost", fault: plainFault(during(archiving, 1, fault{loseAnswer: true})), historic: archivePosted,
+		{name: "answer of history is lost", fault: during(archiving, 1, fault{loseAnswer: true}), historic: archivePosted,
 			within: 5 * time.Second},
-		{name: "delete fails", fault: plainFault(during(deleting, 3, fault{status: 500})), historic: archivePosted, within: 5 * time.Second},
-		{name: "delete is lost", fault: plainFault(during(deleting, 1, fault{lose: true})), historic: archivePosted, within: 5 * time.Second},
-		{name: "answer of delete is lost", fault: plainFault(during(deleting, 1, fault{loseAnswer: true})), historic: archivePosted,
+		{name: "delete fails", fault: during(deleting, 3, fault{status: 500}), historic: archivePosted, within: 5 * time.Second},
+		{name: "delete is lost", fault: during(deleting, 1, fault{lose: true}), historic: archivePosted, within: 5 * time.Second},
+		{name: "answer of delete is lost", fault: during(deleting, 1, fault{loseAnswer: true}), historic: archivePosted,
 			within: 5 * time.Second},
-		{name: "others write the job before each delete", fault: func(r *rig) func(c call) fault {
-			n := 0
-			return func(c call) fault {
-				if deleting(c) && n < 5 {
-					n++
-					r.model.edit("jobs", "default", c.Name, func(u *unstructured.Unstructured) { api.SetAnnotation(u, "noise", fmt.Sprint(n)) })
-				}
-				return fault{}
-			}
-		}, historic: archivePosted},
+		{name: "others write the job before each delete", noise: 5, historic: archivePosted},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -82,8 +86,9 @@ func TestCompletionMeetsFaults(t *testing.T) {
 						r.model.absent["historicjobs"] = c.absent
 					}
 				})
-				if c.fault != nil {
-					r.model.inject(c.fault(r))
+				r.model.inject(c.fault)
+				if c.noise > 0 {
+					r.noise(c.noise, deleting)
 				}
 				r.job("r1", "r1-sync")
 				pass(c.within)
@@ -108,36 +113,39 @@ func TestCompletionMeetsFaults(t *testing.T) {
 	}
 }
 
+// TestHowWorkersEnd: when no attempt is left the job is an error for Grafana and dead for people.
 func TestHowWorkersEnd(t *testing.T) {
 	cases := []struct {
 		name    string
 		w       *script
 		state   string
 		message string
+		reason  string // of the dead letter
 	}{
-		{"error", worker(func(context.Context, *Task) error { return errors.New("no such branch") }), "error", "no such branch"},
-		{"panic", worker(func(context.Context, *Task) error { panic("index out of range") }), "error", "worker panicked: index out of range"},
-		{"timeout", work(time.Hour), "dead", "job did not end within 1m0s (3 attempts)"},
+		{"error", worker(func(context.Context, *Task) error { return errors.New("no such branch") }), "error", "no such branch", ""},
+		{"panic", worker(func(context.Context, *Task) error { panic("index out of range") }), "error", "worker panicked: index out of range", ""},
+		{"transient", worker(func(context.Context, *Task) error { return errPassing }), "dead", "the git host does not answer", attemptTransient},
+		{"timeout", work(time.Hour), "dead", "job did not end within 1m0s", attemptTimeout},
 		{"finished although the time was up", worker(func(context.Context, *Task) error { <-time.After(70 * time.Second); return nil }),
-			"success", ""},
+			"success", "", ""},
 		{"slow to return after its time", worker(func(ctx context.Context, _ *Task) error {
 			<-ctx.Done()
 			<-time.After(3 * time.Minute)
 			return ctx.Err()
-		}), "dead", "job did not end within 1m0s (3 attempts)"},
+		}), "dead", "job did not end within 1m0s", attemptTimeout},
 		{"too many errors", worker(func(ctx context.Context, t *Task) error {
 			t.Progress.StrictMaxErrors(2)
 			for range 5 {
 				t.Progress.Record(ctx, dashboard(resources.Updated, errors.New("bad"), nil))
 			}
 			return t.Progress.TooManyErrors()
-		}), "error", "too many errors: 5"},
+		}), "error", "too many errors: 5", ""},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(r *rig) {
 				r.repository("r1")
-				a := r.start("a", Options{Timeout: time.Minute}, c.w)
+				a := r.start("a", Options{Timeout: time.Minute, MaxAttempts: 2}, c.w)
 				settle()
 				r.job("r1", "r1-sync")
 				pass(65 * time.Second)
@@ -147,7 +155,17 @@ func TestHowWorkersEnd(t *testing.T) {
 					}
 				}
 				pass(15 * time.Minute)
-				r.done(c.state, c.message)
+				rec := r.done(c.state, c.message)
+				if d := rec.DeadLetter; (c.reason != "") != (d != nil) {
+					t.Errorf("dead letter %+v", d)
+				} else if d != nil {
+					historic, err := api.JobView(r.model.all("historicjobs")[0])
+					if d.Reason != c.reason || d.Attempts != 2 || d.LastError != c.message || rec.Message != c.message+" (2 attempts)" ||
+						a.count(EventDead) != 1 || err != nil || historic.Status.State != api.StateError || historic.Status.Message != rec.Message ||
+						!slices.Equal(told(rec.Attempts), []string{"1 a " + c.reason, "2 a " + c.reason}) {
+						t.Errorf("dead letter %+v, record %+v, HistoricJob %+v, %v", d, rec, historic.Status, err)
+					}
+				}
 				if a.waiting() != 0 {
 					t.Errorf("%d names left in the queue", a.waiting())
 				}
@@ -159,10 +177,6 @@ func TestHowWorkersEnd(t *testing.T) {
 			})
 		})
 	}
-}
-
-func plainFault(f func(c call) fault) func(*rig) func(c call) fault {
-	return func(*rig) func(c call) fault { return f }
 }
 
 // dead is a job of a stranger who has died some time ago.

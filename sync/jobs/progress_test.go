@@ -46,18 +46,12 @@ func TestRecordCounts(t *testing.T) {
 		{"warning", dashboard(resources.Created, nil, bad), api.JobSummary{Warning: 1, Warnings: []string{fmt.Sprintf(text, "created")}}, 0, 1},
 	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			a := results{}
-			a.record(c.result)
-			c.want.Group, c.want.Kind = dash, "Dashboard"
-			if got := a.summary(); len(got) != 1 || !reflect.DeepEqual(got[0], c.want) {
-				t.Errorf("summary %+v, want %+v", got, c.want)
-			}
-			if a.ErrorCount != c.errs || a.WarningCount != c.warns || a.Done != 1 {
-				t.Errorf("%d errors, %d warnings, %d done", a.ErrorCount, a.WarningCount, a.Done)
-			}
-		})
+		a := results{}
+		a.record(c.result)
+		c.want.Group, c.want.Kind = dash, "Dashboard"
+		if got := a.summary(); len(got) != 1 || !reflect.DeepEqual(got[0], c.want) || a.ErrorCount != c.errs || a.WarningCount != c.warns || a.Done != 1 {
+			t.Errorf("%s: summary %+v, want %+v; %d errors, %d warnings, %d done", c.name, got, c.want, a.ErrorCount, a.WarningCount, a.Done)
+		}
 	}
 }
 
@@ -94,14 +88,11 @@ func TestOutcome(t *testing.T) {
 			"completed successfully"},
 	}
 	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			p := NewProgress()
-			c.do(p)
-			if got := p.Outcome(c.err); got.State != c.state || got.Message != c.message {
-				t.Errorf("%s %q, want %s %q", got.State, got.Message, c.state, c.message)
-			}
-		})
+		p := NewProgress()
+		c.do(p)
+		if got := p.Outcome(c.err); got.State != c.state || got.Message != c.message {
+			t.Errorf("%s: %s %q, want %s %q", c.name, got.State, got.Message, c.state, c.message)
+		}
 	}
 }
 

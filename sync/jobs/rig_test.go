@@ -11,7 +11,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -451,58 +450,45 @@ func (m *model) arrived(ok func(c call) bool) int {
 }
 
 // unlawful is the oracle: it returns every accepted write of an agent that the rules of the wire forbid.
-func (m *model) unlawful(expiry time.Duration) []string {
+func (m *model) unlawful(expiry time.Duration) (out []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var out []string
-	holder := map[string]string{} // token -> agent; a1 and a2 are two processes of agent a
+	holder := maps.Clone(m.known) // token -> agent; a1 and a2 are two processes of agent a
+	if holder == nil {
+		holder = map[string]string{}
+	}
 	archived := map[string]int{}
-	maps.Copy(holder, m.known)
 	for _, e := range m.audit {
 		if e.Agent == "person" {
 			continue
 		}
 		e.Agent = strings.TrimRight(e.Agent, "0123456789")
-		bad := func(format string, args ...any) {
-			out = append(out, fmt.Sprintf("%s %s %s %s: ", e.Agent, e.Verb, e.Resource, e.Name)+fmt.Sprintf(format, args...))
+		bad := func(is bool, format string, args ...any) {
+			if is {
+				out = append(out, fmt.Sprintf("%s %s %s %s: ", e.Agent, e.Verb, e.Resource, e.Name)+fmt.Sprintf(format, args...))
+			}
 		}
-		if e.Resource == "jobs" && !e.bound || e.Verb == "delete" && !e.bound {
-			bad("unconditional")
-		}
-		switch e.Resource {
-		case "historicjobs":
+		bad(!e.bound && e.Verb != "create", "unconditional")
+		if e.Resource == "historicjobs" {
 			if e.Verb == "create" {
-				l := e.now.GetLabels()
-				archived[l[api.LabelOriginalUID]]++
-				if archived[l[api.LabelOriginalUID]] > 1 {
-					bad("second HistoricJob of %s", l[api.LabelOriginalUID])
-				}
-				if _, named := l[api.LabelRepository]; l[api.LabelClaim] != "" || l[api.LabelClaimOwner] != "" || !named {
-					bad("labels %v", l)
-				}
+				uid := api.Label(e.now, api.LabelOriginalUID)
+				archived[uid]++
+				bad(archived[uid] > 1, "second HistoricJob of %s", uid)
+				bad(claimed(e.now) || api.Label(e.now, api.LabelRepository) == "", "labels %v", e.now.GetLabels())
 			}
-		case "jobs":
-			was := e.before.GetLabels()[api.LabelClaimOwner]
-			since, _ := strconv.ParseInt(e.before.GetLabels()[api.LabelClaim], 10, 64)
-			expired := (e.at.UnixMilli()-since > expiry.Milliseconds()) || since-e.at.UnixMilli() > expiry.Milliseconds()
-			if h := holder[was]; was != "" && h != e.Agent && !expired && !onlyAsksToStop(e) {
-				bad("the job is held by %q", h)
-			}
-			if e.now == nil {
-				continue
-			}
-			is, at := e.now.GetLabels()[api.LabelClaimOwner], e.now.GetLabels()[api.LabelClaim]
-			if (is == "") != (at == "") {
-				bad("one claim label without the other")
-			}
-			if is != "" && is != was {
-				holder[is] = e.Agent
-			}
-			if ms, err := strconv.ParseInt(at, 10, 64); is != "" && at != e.before.GetLabels()[api.LabelClaim] &&
-				(err != nil || time.UnixMilli(ms).Sub(e.at).Abs() > expiry/6+10*time.Second) {
-				bad("claim time %s is %s off", at, time.UnixMilli(ms).Sub(e.at))
-			}
+			continue
+		}
+		was, since := api.Label(e.before, api.LabelClaimOwner), time.UnixMilli(claimTime(e.before))
+		bad(was != "" && holder[was] != e.Agent && e.at.Sub(since).Abs() <= expiry && !onlyAsksToStop(e), "the job is held by %q", holder[was])
+		if e.now == nil {
+			continue
+		}
+		is, at := api.Label(e.now, api.LabelClaimOwner), time.UnixMilli(claimTime(e.now))
+		bad((is == "") != (api.Label(e.now, api.LabelClaim) == ""), "one claim label without the other")
+		bad(is != "" && !at.Equal(since) && at.Sub(e.at).Abs() > expiry/6+10*time.Second, "claim time is %s off", at.Sub(e.at))
+		if is != "" && is != was {
+			holder[is] = e.Agent
 		}
 	}
-	return slices.Clip(out)
+	return out
 }

@@ -72,43 +72,6 @@ func TestTransientFailureIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestDeadLetter: when no attempt is left the job is an error for Grafana and dead for people.
-func TestDeadLetter(t *testing.T) {
-	cases := []struct {
-		name   string
-		w      *script
-		reason string
-		last   string
-	}{
-		{"transient", worker(func(context.Context, *Task) error { return errPassing }), attemptTransient, "the git host does not answer"},
-		{"timeout", work(time.Hour), attemptTimeout, "job did not end within 1m0s"},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(r *rig) {
-				r.repository("r1")
-				a := r.start("a", Options{MaxAttempts: 2, Timeout: time.Minute}, c.w)
-				r.job("r1", "r1-sync")
-				pass(5 * time.Minute)
-				rec := r.done("dead", c.last+" (2 attempts)")
-				if d := rec.DeadLetter; d == nil || d.Reason != c.reason || d.Attempts != 2 || d.LastError != c.last {
-					t.Errorf("dead letter %+v", d)
-				}
-				if got := told(rec.Attempts); !slices.Equal(got, []string{"1 a " + c.reason, "2 a " + c.reason}) {
-					t.Errorf("attempts %q", got)
-				}
-				historic, err := api.JobView(r.model.all("historicjobs")[0])
-				if err != nil || historic.Status.State != api.StateError || historic.Status.Message != rec.Message {
-					t.Errorf("HistoricJob %+v, %v", historic.Status, err)
-				}
-				if n := a.count(EventDead); n != 1 || len(c.w.seen()) != 2 {
-					t.Errorf("told dead %d times, runs %q", n, c.w.seen())
-				}
-			})
-		})
-	}
-}
-
 // TestNextAttemptGoesOnFromTheMark: in this process, after a restart, and when its claim is refused once.
 func TestNextAttemptGoesOnFromTheMark(t *testing.T) {
 	for name, c := range map[string]struct {

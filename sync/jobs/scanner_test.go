@@ -3,29 +3,13 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/kube"
 )
-
-// sights is a cache that does not change.
-type sights []kube.Object
-
-func (s sights) Objects() []kube.Object           { return s }
-func (s sights) WaitSynced(context.Context) error { return nil }
-func (s sights) HasSynced() bool                  { return true }
-func (s sights) Get(namespace, name string) (*unstructured.Unstructured, bool) {
-	i := slices.IndexFunc(s, func(x kube.Object) bool { return x.Key() == namespace+"/"+name })
-	if i < 0 {
-		return nil, false
-	}
-	return s[i].Unstructured(), true
-}
 
 // stopped is a clock of the server.
 type stopped int64
@@ -40,7 +24,7 @@ func with(annotation, value string) jobOption {
 }
 
 // waitingJob is a job that was made so many seconds after the epoch.
-func waitingJob(name, repository string, created int64, o ...jobOption) kube.Object {
+func waitingJob(name, repository string, created int64, o ...jobOption) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"namespace": "ns", "name": name, "uid": "uid-" + name,
 			"creationTimestamp": time.Unix(created, 0).UTC().Format(time.RFC3339)},
@@ -49,26 +33,29 @@ func waitingJob(name, repository string, created int64, o ...jobOption) kube.Obj
 	for _, change := range o {
 		change(u)
 	}
-	return kube.ObjectOf(u)
+	return u
 }
 
 // TestScanPicksFairly: the first of each repository come first, the best and the oldest before others, and none that
 // this agent cannot run now.
 func TestScanPicksFairly(t *testing.T) {
 	t.Parallel()
-	crowd := sights{
+	crowd, repos := newCache(), newCache()
+	for _, u := range []*unstructured.Unstructured{
 		waitingJob("a3", "a", 3), waitingJob("a1", "a", 1), waitingJob("a2", "a", 2), waitingJob("b5", "b", 5),
 		waitingJob("a9", "a", 9, with(api.AnnoPriority, "9")), waitingJob("c0", "c", 0, with(api.AnnoNotBefore, "1000001")),
 		waitingJob("b6", "b", 6, with(api.AnnoNotBefore, "1000000")),
 		waitingJob("d0", "d", 0, func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(u.Object, "migrate", "spec", "action")
 		}),
+	} {
+		crowd.objects[keyOf(u)] = u
 	}
 	o := Options{Agent: "agent"}
-	c := newController(&env{o: o.withDefaults(), clock: clock{server: stopped(1_000_000)}}, crowd, sights(nil))
+	c := newController(&env{o: o.withDefaults(), clock: clock{server: stopped(1_000_000)}}, &crowd, &repos)
 	c.admission.workers["pull"] = quick()
 	var names []string
-	for _, x := range c.scanner.pick(crowd) {
+	for _, x := range c.scanner.pick(crowd.Objects()) {
 		names = append(names, x.Key.Name)
 	}
 	if got := fmt.Sprint(names); got != "[a9 b5 a1 b6 a2 a3]" {

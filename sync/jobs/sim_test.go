@@ -27,19 +27,15 @@ var (
 // TestSimulation lets many agents live in many worlds, each made by one seed, and holds every write, every run and the
 // end against the laws of simOracle.
 func TestSimulation(t *testing.T) {
-	began := time.Now()
-	var sums simSums
 	for seed := *simSeed; seed < *simSeed+uint64(*simSeeds) && (*simKeep || !t.Failed()); seed++ {
 		again := fmt.Sprintf("repeat it with\n\tgo test ./sync/jobs -run TestSimulation -seed=%d -seeds=1", seed)
 		stuck := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("seed %d gets stuck; %s", seed, again)) })
 		w := simulate(t, seed)
 		stuck.Stop()
-		sums.add(w)
 		if len(w.oracle.broken) > 0 {
 			t.Errorf("seed %d breaks the law; %s\n%s", seed, again, w.story())
 		}
 	}
-	t.Logf("fault: %d seeds in %s: %+v", sums.Worlds, time.Since(began).Round(time.Millisecond), sums)
 }
 
 // simulate runs the world of one seed.
@@ -74,7 +70,6 @@ func (w *simWorld) run(deeds []deed) {
 	for end := w.calm.Add(simPatience); time.Now().Before(end) && !w.idle(); {
 		<-time.After(7 * time.Second)
 	}
-	w.waited = time.Since(w.calm)
 	w.mu.Lock()
 	lives := slices.Clone(w.processes)
 	w.mu.Unlock()
@@ -344,19 +339,6 @@ func (w *simWorld) meddle(g fate) {
 	case 4: // replaced by an old copy from a file, whatever is there now
 		_, _ = w.update(person("update", "jobs", k.Name), w.newJob(repo, k.Name))
 	}
-}
-
-// simSums counts what has happened in all worlds together.
-type simSums struct {
-	Worlds, Processes, Jobs, Calls int
-	Waited                         time.Duration // the longest
-	Dear                           int           // percent of the budget of requests that the dearest took
-}
-
-func (s *simSums) add(w *simWorld) {
-	s.Worlds, s.Processes, s.Jobs = s.Worlds+1, s.Processes+len(w.processes), s.Jobs+len(w.oracle.made)
-	s.Calls += w.requests()
-	s.Waited, s.Dear = max(s.Waited, w.waited), max(s.Dear, 100*w.requests()/w.budget())
 }
 
 // story tells the broken laws and everything about the job or the two that the first of them is about.

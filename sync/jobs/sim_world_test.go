@@ -35,7 +35,6 @@ type simWorld struct {
 	deadly  int  // how many steps of a job in a thousand kill the process
 	options Options
 	change  func(*simProcess) // nil but in TestSimulationFinds
-	waited  time.Duration     // from the calm to the end
 	over    atomic.Bool
 
 	memory    // its lock guards everything below
