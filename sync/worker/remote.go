@@ -219,7 +219,7 @@ func (s source) credentials(ctx context.Context, from auth.Source) (*auth.Creden
 		from = auth.Chain()
 	}
 	l := s.lookup
-	creds, err := from.Credentials(ctx, l)
+	creds, err := from(ctx, l)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("look up credentials of %s: %w", l.Repository, err)
