@@ -49,16 +49,7 @@ func (watchCmd) Help() string {
 }
 
 func (c watchCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
-		if err != nil {
-			return err
-		}
-		if u != nil {
-			f := newFollower(e, s, u, c.Progress)
-			f.stream = e.Flags.Data()
-			return f.follow(ctx)
-		}
+	return withJob(ctx, e, command.Needs{API: true}, c.Job, func(s *command.Session) error {
 		// The local history belongs to the server of the local agent.
 		rec, err := finishedJob(ctx, e, s, c.Job, s.Daemon != nil || e.Embedded())
 		if err != nil {
@@ -66,6 +57,10 @@ func (c watchCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		e.Notef("%s has ended already, %s ago", rec.Name, command.Since(time.Now(), rec.Finished))
 		return printEnd(e, rec, e.Flags.Data())
+	}, func(s *command.Session, u *unstructured.Unstructured) error {
+		f := newFollower(e, s, u, c.Progress)
+		f.stream = e.Flags.Data()
+		return f.follow(ctx)
 	})
 }
 
@@ -201,12 +196,9 @@ func (f *follower) showRow(row *snapshot.Job, unclaimed bool) {
 
 // freshLines returns the lines that the log before did not have.
 func (f *follower) freshLines(log []snapshot.Event) []snapshot.Event {
-	next := 0
-	for i, line := range slices.Backward(log) {
-		if line == f.lastLine {
-			next = i + 1
-			break
-		}
+	next := len(log)
+	for next > 0 && log[next-1] != f.lastLine {
+		next--
 	}
 	if len(log) > 0 {
 		f.lastLine = log[len(log)-1]

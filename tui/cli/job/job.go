@@ -87,6 +87,30 @@ func liveJob(ctx context.Context, s *command.Session, namespace, job string) (*u
 	return &found[0], nil
 }
 
+// withJob calls live with a job of the queue, or ended when there is none of that name or UID.
+func withJob(ctx context.Context, e *command.Env, needs command.Needs, job string, ended func(*command.Session) error,
+	live func(*command.Session, *unstructured.Unstructured) error) error {
+	return e.With(ctx, needs, func(s *command.Session) error {
+		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), job)
+		switch {
+		case err != nil:
+			return err
+		case u == nil:
+			return ended(s)
+		}
+		return live(s, u)
+	})
+}
+
+// printFinished prints the record of a finished job.
+func printFinished(ctx context.Context, e *command.Env, s *command.Session, job string) (state.Record, error) {
+	rec, err := finishedJob(ctx, e, s, job, true)
+	if err != nil {
+		return rec, err
+	}
+	return rec, e.PrintOne(rec, rec.UID, func(w io.Writer) { history.PrintRecord(e, w, rec) })
+}
+
 // RestOf returns the end of the backoff of a job, the zero time without one.
 func RestOf(u *unstructured.Unstructured) time.Time {
 	ms, err := strconv.ParseInt(u.GetAnnotations()[api.AnnoNotBefore], 10, 64)
@@ -118,18 +142,10 @@ type showCmd struct {
 }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
-		if err != nil {
-			return err
-		}
-		if u == nil {
-			rec, err := finishedJob(ctx, e, s, c.Job, true)
-			if err != nil {
-				return err
-			}
-			return e.PrintOne(rec, rec.UID, func(w io.Writer) { history.PrintRecord(e, w, rec) })
-		}
+	return withJob(ctx, e, command.Needs{API: true}, c.Job, func(s *command.Session) error {
+		_, err := printFinished(ctx, e, s, c.Job)
+		return err
+	}, func(_ *command.Session, u *unstructured.Unstructured) error {
 		job, err := api.JobView(u)
 		if err != nil {
 			return err
@@ -179,26 +195,18 @@ func (logsCmd) Help() string {
 }
 
 func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.With(ctx, command.Needs{API: true, Desk: true}, func(s *command.Session) error {
-		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
-		if err != nil {
+	return withJob(ctx, e, command.Needs{API: true, Desk: true}, c.Job, func(s *command.Session) error {
+		rec, err := printFinished(ctx, e, s, c.Job)
+		if err != nil || !c.Follow {
 			return err
 		}
-		if u == nil {
-			rec, err := finishedJob(ctx, e, s, c.Job, true)
-			if err != nil {
-				return err
-			}
-			if err := e.PrintOne(rec, rec.UID, func(w io.Writer) { history.PrintRecord(e, w, rec) }); err != nil || !c.Follow {
-				return err
-			}
-			return endError(rec)
-		}
-		if s.Daemon == nil {
+		return endError(rec)
+	}, func(s *command.Session, u *unstructured.Unstructured) error {
+		switch {
+		case s.Daemon == nil:
 			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()),
 				"no agent on this host runs job %q; its log is where it runs", c.Job)
-		}
-		if c.Follow {
+		case c.Follow:
 			f := newFollower(e, s, u, "none")
 			f.showLog, f.logOnly = true, true
 			return f.follow(ctx)
@@ -211,16 +219,11 @@ func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
 		if i := slices.IndexFunc(snap.Jobs, func(j snapshot.Job) bool { return j.UID == string(u.GetUID()) }); i >= 0 {
 			lines = snap.Jobs[i].Log
 		}
-		return printLog(e, lines)
+		if e.Flags.Data() {
+			return e.PrintList(lines, command.Table{})
+		}
+		return printLogLines(e, lines)
 	})
-}
-
-// printLog prints all lines of a log as one list.
-func printLog(e *command.Env, lines []snapshot.Event) error {
-	if e.Flags.Data() {
-		return e.PrintList(lines, command.Table{})
-	}
-	return printLogLines(e, lines)
 }
 
 // printLogLines prints lines of a log that continues.
@@ -244,14 +247,9 @@ type cancelCmd struct {
 }
 
 func (c cancelCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
-		if err != nil {
-			return err
-		}
-		if u == nil {
-			return command.Errorf(command.ExitError, "limpet job list", "no running job %q", c.Job)
-		}
+	return withJob(ctx, e, command.Needs{API: true}, c.Job, func(*command.Session) error {
+		return command.Errorf(command.ExitError, "limpet job list", "no running job %q", c.Job)
+	}, func(s *command.Session, u *unstructured.Unstructured) error {
 		done, err := control.Cancel(ctx, s.Client, u, s.Embedded == nil)
 		if apierrors.IsNotFound(err) {
 			return command.Errorf(command.ExitError, "limpet history show "+string(u.GetUID()), "job %q already finished", c.Job)
@@ -273,34 +271,26 @@ type retryCmd struct {
 }
 
 func (c retryCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), c.Job)
+	return withJob(ctx, e, command.Needs{API: true}, c.Job, func(s *command.Session) error {
+		rec, err := finishedJob(ctx, e, s, c.Job, true)
 		if err != nil {
 			return err
 		}
-		if u == nil {
-			return c.runAgain(ctx, e, s)
+		if err := c.check(e, s); err != nil {
+			return err
 		}
-		if u, err = control.EndBackoff(ctx, s.Client, u); err != nil {
+		u, err := control.RunAgain(ctx, s.Client, rec)
+		if err != nil {
+			return err
+		}
+		return c.finish(ctx, e, s, u, "created, again for "+rec.UID)
+	}, func(s *command.Session, u *unstructured.Unstructured) error {
+		u, err := control.EndBackoff(ctx, s.Client, u)
+		if err != nil {
 			return err
 		}
 		return c.finish(ctx, e, s, u, "retried now")
 	})
-}
-
-func (c retryCmd) runAgain(ctx context.Context, e *command.Env, s *command.Session) error {
-	rec, err := finishedJob(ctx, e, s, c.Job, true)
-	if err != nil {
-		return err
-	}
-	if err := c.check(e, s); err != nil {
-		return err
-	}
-	u, err := control.RunAgain(ctx, s.Client, rec)
-	if err != nil {
-		return err
-	}
-	return c.finish(ctx, e, s, u, "created, again for "+rec.UID)
 }
 
 // check refuses to wait where no agent runs: the API is in this process.

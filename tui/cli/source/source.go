@@ -89,14 +89,17 @@ func (c testCmd) Run(ctx context.Context, e *command.Env) error {
 	return repo.Test(ctx, e, "source test", api.GitRepositories, "GitRepository", c.Name, c.File)
 }
 
+// named is the argument of the commands of one source.
+type named struct {
+	Name string `arg:"" help:"Name of the source."`
+}
+
 // onSource calls f with the source of a name.
 func onSource(ctx context.Context, e *command.Env, name string, f func(*command.Session, *unstructured.Unstructured) error) error {
 	return e.WithObject(ctx, command.Needs{API: true}, api.GitRepositories, name, f)
 }
 
-type showCmd struct {
-	Name string `arg:"" help:"Name of the source."`
-}
+type showCmd struct{ named }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	return onSource(ctx, e, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
@@ -126,7 +129,7 @@ func showSource(w io.Writer, from source.Source, now time.Time) {
 }
 
 type getCmd struct {
-	Name string `arg:"" help:"Name of the source."`
+	named
 	File string `help:"Where to write it; - is stdout. Default: NAME-COMMIT.tar.gz in this directory." placeholder:"FILE"`
 	Via  string `help:"Scheme and host in place of those of the artifact's address: where a port of source-controller is forwarded to." placeholder:"URL"`
 }
@@ -225,8 +228,8 @@ const (
 )
 
 type reconcileCmd struct {
-	Name string `arg:"" help:"Name of the source."`
-	Wait bool   `help:"Wait until its controller has reconciled it, at most 5m or --timeout."`
+	named
+	Wait bool `help:"Wait until its controller has reconciled it, at most 5m or --timeout."`
 }
 
 // Help is the long help of the command.
@@ -287,17 +290,13 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 	return nil, context.Cause(ctx)
 }
 
-type suspendCmd struct {
-	Name string `arg:"" help:"Name of the source."`
-}
+type suspendCmd struct{ named }
 
 func (c suspendCmd) Run(ctx context.Context, e *command.Env) error {
 	return suspendSource(ctx, e, c.Name, true)
 }
 
-type resumeCmd struct {
-	Name string `arg:"" help:"Name of the source."`
-}
+type resumeCmd struct{ named }
 
 func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 	return suspendSource(ctx, e, c.Name, false)
