@@ -36,7 +36,6 @@ type Options struct {
 	ReadOnly bool
 }
 
-// capsOf derives the capabilities of the terminal from the environment.
 func capsOf(o Options) widget.Caps {
 	term := o.Env("TERM")
 	return widget.Caps{
@@ -78,7 +77,6 @@ func Run(ctx context.Context, src screen.Source, o Options) error {
 	return nil
 }
 
-// model adapts State to Bubble Tea.
 type model struct {
 	ctx   context.Context // the context of Run; the framework offers no parameter for it
 	src   screen.Source

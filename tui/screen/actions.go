@@ -77,13 +77,11 @@ var verbs = map[Verb]struct {
 
 const onJob, onRepo, onSource = snapshot.SubjectJob, snapshot.SubjectRepository, snapshot.SubjectSource
 
-// request is an action on one or several objects.
 type request struct {
 	verb Verb
 	on   []object
 }
 
-// what names the objects: by name or by number.
 func (r request) what() string {
 	if len(r.on) == 1 {
 		return r.on[0].Name
@@ -170,7 +168,6 @@ func (s *facts) requestNow(v Verb, before object) (request, string) {
 	return r, why
 }
 
-// request sends the actions at once or after a confirmation.
 func (s *State) request(r request, why string) {
 	switch {
 	case why != "":

@@ -15,7 +15,6 @@ import (
 // expensive: they include the sizes of all mirrors.
 const diagnosticsMaxAge = 10 * time.Second
 
-// agentScreen shows the process, its local storage, and its connections.
 type agentScreen struct {
 	report fetched[string, snapshot.DiagnosticsReport]
 	top    int // first visible line
@@ -23,7 +22,6 @@ type agentScreen struct {
 
 func (g *agentScreen) scroll(_ *State, by int) { g.top += by }
 
-// fetch refreshes the diagnostics when they are too old.
 func (g *agentScreen) fetch(s *State) Lookup {
 	if !g.report.at.IsZero() && s.Now.Sub(g.report.at) < diagnosticsMaxAge {
 		return nil

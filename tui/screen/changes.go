@@ -17,16 +17,13 @@ import (
 // The changes of a job in Git: the list of files, and the diff of one of them. Both are fetched
 // when they are shown. Commits do not change, so a result stays valid.
 
-// comparison is the result of a comparison of two commits.
 type comparison = fetched[snapshot.CompareQuery, snapshot.Comparison]
 
-// changesScreen is the list of the files that a job has changed.
 type changesScreen struct {
 	files comparison
 	rows  list[snapshot.FileChange]
 }
 
-// diffScreen is the diff of one file.
 type diffScreen struct {
 	file  comparison
 	top   int   // first visible line

@@ -34,7 +34,6 @@ type confirm struct {
 	name, typed string
 }
 
-// choice is one answer.
 type choice struct {
 	key, text string
 	do        func(*State)
@@ -153,14 +152,12 @@ type popup struct {
 	top     int // first visible line
 }
 
-// popupKey identifies the contents of a popup.
 type popupKey struct {
 	of   snapshot.Subject
 	test bool // results of a test; else YAML
 	nth  int  // counts the popups
 }
 
-// popupText is the contents of a popup.
 type popupText struct {
 	Findings []snapshot.Finding
 	YAML     []string // lines
@@ -185,7 +182,6 @@ func (s *target) showable() []object {
 	return s.selected
 }
 
-// testsRefused returns why no test is possible now; "" = it is.
 func (s *facts) testsRefused() string {
 	return cmp.Or(widget.When(s.Source == FromDisk, "no agent works on this file: nothing is tested"),
 		widget.When(s.offline(), s.unavailableReason()+": nothing can be tested"))
@@ -253,7 +249,6 @@ func (q popup) get(ctx context.Context, src Source) (out popupText, err error) {
 	return out, err
 }
 
-// yamlLines returns the lines of a YAML text, at most maxYAML bytes.
 func yamlLines(txt string) (out []string) {
 	had := 0
 	for line := range strings.Lines(txt) {
@@ -293,7 +288,6 @@ func (q popup) hints(p *view) []widget.Hint {
 		{Key: "esc", Text: "close"}}
 }
 
-// lines returns the contents of the box, for w cells.
 func (q popup) lines(p *view, w int) (out []widget.TextLine) {
 	value, known, err := p.s.popupText.of(q.popupKey)
 	switch {

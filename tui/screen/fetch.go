@@ -40,7 +40,6 @@ func (s State) Fetch() (State, func(context.Context, Source) func(State) State) 
 	}
 }
 
-// fetched is the result of a lookup.
 type fetched[K comparable, T any] struct {
 	key     K         // of the value, or of the error
 	value   T         // clean

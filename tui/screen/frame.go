@@ -43,7 +43,6 @@ func Render(s *State, w, h int) string {
 	return p.Frame()
 }
 
-// view draws one frame.
 type view struct {
 	*widget.Canvas
 	*facts
@@ -56,7 +55,6 @@ func (p *view) arrows(text string) widget.Hint {
 	return widget.Hint{Key: p.G.Up + p.G.Down, Text: text}
 }
 
-// drawTiny draws the whole screen when only one line fits.
 func (p *view) drawTiny() {
 	c := p.Snap.Counts
 	txt := fmt.Sprintf("limpet: %d working %d pending, make me %dx%d", c.Working, c.Pending, MinWidth, MinHeight)
@@ -214,7 +212,6 @@ func (p *view) status(y int) {
 	}
 }
 
-// filterInput draws the filter up to a column, with a cursor while it is typed.
 func (p *view) filterInput(y, end int) {
 	x := p.Put(1, y, p.W, widget.RoleKey, "/ ")
 	txt, r := p.s.filter(), widget.RolePlain
@@ -314,7 +311,6 @@ func (p *view) banner() {
 	p.Put(0, 1, p.W, widget.RoleBanner, p.cut(txt, p.W-len(next)-1)+next)
 }
 
-// clickArea is an area that reacts to clicks.
 type clickArea struct {
 	widget.Rect
 	do func(*State)

@@ -29,7 +29,6 @@ const (
 var historyFields = widget.FieldSet{"repo": nil, "state": {"success", "warning", "error", "cancelled", "dead"}, "action": nil,
 	"since": nil, "until": nil, "ref": nil}
 
-// historyScreen is the list of finished jobs.
 type historyScreen struct {
 	page     fetched[historyRequest, snapshot.HistoryPage]
 	taken    int    // version of page that items contain
@@ -42,7 +41,6 @@ type historyScreen struct {
 	items    list[snapshot.HistoryRow]
 }
 
-// historyRequest is one lookup of rows.
 type historyRequest struct {
 	filter  string
 	after   string // for rows after the present ones; "" = the newest
@@ -59,7 +57,6 @@ func (h *historyScreen) selection(*State) []object {
 	return nil
 }
 
-// open shows the full record under the cursor.
 func (h *historyScreen) open(s *State) {
 	if at := h.items.here(); at != nil {
 		j := jobOfRecord(*at)
@@ -158,7 +155,6 @@ func (h *historyScreen) drawFilter(p *view, at widget.Rect) {
 	p.Right(3, at.W-1, at.Y, widget.RoleDim, note)
 }
 
-// note returns the number of shown and of all rows.
 func (h *historyScreen) note(p *view) string {
 	asked := h.page.request
 	switch shown := text.Thousands(len(h.items.rows)); {

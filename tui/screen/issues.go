@@ -242,7 +242,6 @@ func (t *issues) collect(before, now *snapshot.Snapshot) {
 	}
 }
 
-// problems lists what is wrong in a snapshot.
 func problems(snap *snapshot.Snapshot) (out []issue) {
 	add := func(at time.Time, event bool, key issueKey) {
 		if at.IsZero() || at.After(snap.At) && !event {

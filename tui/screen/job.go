@@ -25,7 +25,6 @@ const (
 	sectionCount
 )
 
-// jobScreen is the screen of one job.
 type jobScreen struct {
 	subject
 	partial bool // only its row of the history is known
@@ -81,7 +80,6 @@ func (d *jobScreen) fetch(s *State) Lookup {
 	}, func(ctx context.Context, src Source) (snapshot.Job, error) { return src.PastJob(ctx, uid) })
 }
 
-// takeRecord applies the record of a job when it has arrived.
 func (d *jobScreen) takeRecord() {
 	if j, known, _ := d.record.of(d.job.UID); d.partial && known {
 		j.Progress = percent(j.Progress)
@@ -215,7 +213,6 @@ func (d *jobScreen) draw(p *view, at widget.Rect) {
 	d.drawSection(p, at, sectionLog, log)
 }
 
-// section is a part of the screen.
 type section struct {
 	widget.Box
 	lines []widget.TextLine
@@ -254,7 +251,6 @@ func (d *jobScreen) drawSection(p *view, at widget.Rect, id sectionID, sec secti
 	}
 }
 
-// head describes the job: its state, its facts, its address.
 func (d *jobScreen) head(p *view, w int) []widget.TextLine {
 	j := *d.job
 	state := p.shownState(j)
@@ -316,7 +312,6 @@ func (p *view) stateLine(j snapshot.Job, state string, w int, tail string) strin
 	return head + "   " + p.Bar(min(room, 60), j.Progress) + percent + tail
 }
 
-// pace returns the files and the time of a job, and how long the rest takes.
 func (p *view) pace(j snapshot.Job, state string, w int) string {
 	left := remaining(j, p.Now)
 	if state != "working" {
@@ -371,7 +366,6 @@ func (p *view) leaseText(j snapshot.Job, live bool) string {
 	return "not claimed yet"
 }
 
-// refText returns the branch of a job and the commits before and after it.
 func refText(j snapshot.Job, arrow string) string {
 	if j.RefTo == "" {
 		return text.OrDash(j.Branch)

@@ -9,7 +9,6 @@ import (
 	"limpet/tui/widget"
 )
 
-// jobsScreen is the list of jobs on the whole screen.
 type jobsScreen struct{}
 
 func (jobsScreen) draw(p *view, at widget.Rect) { p.jobList(at, true) }
@@ -33,13 +32,11 @@ func jobsNote(c snapshot.Counts) string {
 		count{c.Done, "just done"})
 }
 
-// count is a number of something.
 type count struct {
 	n    int
 	what string
 }
 
-// countsText joins parts and the counts that are not zero.
 func countsText(parts []string, counts ...count) string {
 	for _, c := range counts {
 		if c.n > 0 {

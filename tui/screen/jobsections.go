@@ -193,14 +193,12 @@ func tookOf(j snapshot.Job, step int, now time.Time) time.Duration {
 	return max(now.Sub(s.At), 0)
 }
 
-// jobIssue is an error or a warning of a job, parsed for the screen.
 type jobIssue struct {
 	state string // error or warning
 	text  string
 	file  string // its file, relative to the path of the repository; "" = none
 }
 
-// jobIssues returns the errors of a job, then its warnings.
 func jobIssues(j snapshot.Job) (out []jobIssue) {
 	for _, txt := range j.Errors {
 		out = append(out, parseIssue("error", txt))

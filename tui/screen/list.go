@@ -42,7 +42,6 @@ type kind[T any] struct {
 	sorts  []sorting[T]
 }
 
-// sorting is one possible order of a list.
 type sorting[T any] struct {
 	name    string
 	compare func(a, b T) int
@@ -84,7 +83,6 @@ func (l *list[T]) show(rows []T, key func(T) string) {
 	l.setKeys(keysOf(rows, key))
 }
 
-// here returns the row under the cursor, nil when there is none.
 func (l *list[T]) here() *T {
 	if len(l.rows) == 0 {
 		return nil

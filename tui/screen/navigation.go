@@ -9,7 +9,6 @@ import (
 	"limpet/tui/widget"
 )
 
-// location is a screen and the object that it shows.
 type location struct {
 	screen screenID
 	object object // on the screens of one object
@@ -40,7 +39,6 @@ func (s *navigation) filter() string { return s.filters[s.screen] }
 
 func (s *navigation) setFilter(line string) { s.filters[s.screen] = line }
 
-// filterLine is the filter line.
 type filterLine struct {
 	typing bool     // keys edit the filter
 	past   []string // earlier filters, the newest last

@@ -203,7 +203,6 @@ func copyLink(s *State) {
 	s.showToast(said, false)
 }
 
-// commit returns the commit of the selected object, "" = none.
 func (s *target) commit() string {
 	switch o, ok := s.one(); {
 	case !ok:

@@ -112,7 +112,6 @@ func (p *view) drawWelcome(at widget.Rect) {
 	p.Panel(at, widget.Box{Title: "First steps", Foot: p.Snap.Agent.StorePath, Focused: true}, out)
 }
 
-// drawPreview draws the object under the cursor of the overview beside the lists.
 func (o *overviewScreen) drawPreview(p *view, at widget.Rect) {
 	job, repo := p.s.jobs.here(), p.s.repos.here()
 	switch {

@@ -175,7 +175,6 @@ func (c chooser) key(s *State, name, text string) {
 	s.overlay = c
 }
 
-// perform runs a command, or shows why it is disabled.
 func (s *State) perform(c command) {
 	if why := c.refusal(s); why != "" {
 		s.showToast(why, true)

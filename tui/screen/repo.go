@@ -11,7 +11,6 @@ import (
 	"limpet/tui/widget"
 )
 
-// reposScreen is the list of repositories on the whole screen.
 type reposScreen struct{}
 
 func (reposScreen) draw(p *view, at widget.Rect) { p.repoList(at, true) }
@@ -63,7 +62,6 @@ func (p *view) repoTable() widget.Table[snapshot.Repo] {
 		}}
 }
 
-// nextPull returns when a repository is pulled next.
 func (p *view) nextPull(r snapshot.Repo) string {
 	switch {
 	case !r.Enabled:
@@ -149,7 +147,6 @@ func (p *view) hookText(r snapshot.Repo) string {
 	return p.G.Dot + " " + widget.Ago(p.Now, r.Webhook.LastEvent)
 }
 
-// repoScreen is the screen of one repository: its state, conditions and jobs.
 type repoScreen struct {
 	subject
 	top      int  // first visible fact, when only facts fit
@@ -189,7 +186,6 @@ func (r *repoScreen) scroll(_ *State, by int) {
 // leastJobs is the height that the list of jobs keeps, with its heads and edges.
 const leastJobs = 6
 
-// draw draws the facts with the conditions, and the jobs.
 func (r *repoScreen) draw(p *view, at widget.Rect) {
 	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, at.W/2), Note: p.cut(r.repo.Title, at.W/3), Focused: true}
 	lines := append(p.repoFacts(*r.repo, r.live).Lines(p.Canvas, at.W-4), p.conditionLines(*r.repo, at.W-4)...)
@@ -297,7 +293,6 @@ func (r *repoScreen) fetch(s *State) Lookup {
 		func(ctx context.Context, src Source) (snapshot.HistoryPage, error) { return src.HistoryPage(ctx, q) })
 }
 
-// refresh lists the jobs of the snapshot, then the earlier ones.
 func (r *repoScreen) refresh(s *State) {
 	var out []snapshot.Job
 	seen := map[string]bool{}

@@ -73,7 +73,6 @@ type target struct {
 	selected []object
 }
 
-// answer is the result of the present key press.
 type answer struct {
 	toast    string
 	toastBad bool
@@ -108,7 +107,6 @@ type (
 	finder interface{ found(s *State) string }
 )
 
-// screenID identifies a screen.
 type screenID uint8
 
 const (
@@ -283,7 +281,6 @@ func (s *facts) staleSince() time.Time {
 
 func (s *answer) showToast(text string, bad bool) { s.toast, s.toastBad = text, bad }
 
-// goObject shows the screen of an object.
 func (s *State) goObject(o object) {
 	s.goTo(map[string]screenID{onJob: screenDetail, onRepo: screenRepo,
 		onSource: screenSource}[o.Kind])

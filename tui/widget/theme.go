@@ -82,7 +82,6 @@ func (t Theme) styles() (out [roleCount]uv.Style) {
 	return out
 }
 
-// glyphs are the symbols of a screen.
 type glyphs struct {
 	topLeft, topRight, bottomLeft, bottomRight, Horizontal, vertical string
 	Cursor, full, rest, More, Arrow, Up, Down, Dot, Ring             string

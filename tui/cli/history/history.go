@@ -28,7 +28,6 @@ type Command struct {
 	Prune  pruneCmd  `cmd:"" writes:"" help:"Remove old records."`
 }
 
-// filter selects finished jobs.
 type filter struct {
 	Repository string   `short:"r" help:"Only jobs of this repository."`
 	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs with this result: success, warning, error, cancelled or dead. Several with commas."`
@@ -39,7 +38,6 @@ type filter struct {
 	Limit      uint     `help:"Maximum number; 0 = all." default:"0"`
 }
 
-// query returns the selection of the flags.
 func (f filter) query(g *command.Flags) (q state.Query, err error) {
 	now := time.Now()
 	if q.Since, err = moment("history list", "--since", f.Since, now); err != nil {
@@ -274,7 +272,6 @@ func (f exportForm) export(ctx context.Context, w io.Writer, q state.Query, stor
 	return n, out.Flush()
 }
 
-// pruneCmd removes records by one of its flags.
 type pruneCmd struct {
 	OlderThan *time.Duration `name:"older-than" xor:"what" help:"Remove the records of jobs that finished longer ago than this."`
 	Before    string         `xor:"what" help:"Remove the records of jobs that finished before this: an RFC 3339 time, or a duration such as 24h." placeholder:"TIME"`

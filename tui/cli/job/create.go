@@ -119,7 +119,6 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 // pending job of the same kind waits for that one. One that is running may have read older commits: a new one
 // is created after its end.
 
-// request is a job that a person requests.
 type request struct {
 	namespace, repository string
 	spec                  map[string]any

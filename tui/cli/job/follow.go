@@ -206,7 +206,6 @@ func (f *follower) freshLines(log []snapshot.Event) []snapshot.Event {
 	return log[next:]
 }
 
-// finalStates are final.
 var finalStates = []string{api.StateSuccess, api.StateWarning, api.StateError}
 
 // see takes a new version of the job and prints a progress line when state or message have changed, at each tenth of
@@ -265,7 +264,6 @@ func (f *follower) see(u *unstructured.Unstructured) {
 	f.say("%s %s %s", command.Timestamp(), u.GetName(), line)
 }
 
-// progressDoc is the progress of a job.
 type progressDoc struct {
 	Name      string  `json:"name"`
 	Namespace string  `json:"namespace"`

@@ -37,7 +37,6 @@ type bar struct {
 	from  barMark // what the rate is counted from
 }
 
-// barMark is the progress of a job at a time.
 type barMark struct {
 	at   time.Time
 	done int64
@@ -60,7 +59,6 @@ func newBar(e *command.Env, mode string) *bar {
 	return &bar{w: e.Err, width: width, utf8: text.UTF8(e.Getenv)}
 }
 
-// draw redraws the line.
 func (b *bar) draw(job api.Job, name string, now time.Time) {
 	if b.w == nil {
 		return
@@ -77,7 +75,6 @@ func (b *bar) erase() {
 	}
 }
 
-// text returns the line: action, repository, progress, rate, remaining time.
 func (b *bar) text(job api.Job, name string, now time.Time) string {
 	st := job.Status
 	head := strings.TrimSpace(job.Spec.Action + " " + job.Spec.Repository)

@@ -95,7 +95,6 @@ func (c GetCommand) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// findOne returns the object of a name.
 func findOne(ctx context.Context, e *command.Env, s *command.Session, k api.Kind, res command.Resource,
 	name string) (*unstructured.Unstructured, error) {
 	u, err := s.Find(ctx, res, e.Flags.ListNamespace(), name)

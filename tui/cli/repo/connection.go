@@ -54,7 +54,6 @@ func (c connectionListCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// connectionHost returns the address of the host where the spec names one.
 func connectionHost(spec api.ConnectionSpec) string {
 	switch {
 	case spec.GitHubEnterprise != nil:
@@ -144,7 +143,6 @@ func addToken(f *command.Fields, now time.Time, token api.TokenStatus) {
 	}
 }
 
-// addConditions adds conditions and field errors of the spec.
 func addConditions(f *command.Fields, conditions []api.Condition, faults []api.FieldError) {
 	for _, c := range conditions {
 		f.Add("condition", fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))

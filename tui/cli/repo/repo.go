@@ -159,7 +159,6 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// webhookText describes the webhook registered at the host, "" without one.
 func webhookText(h *api.WebhookStatus, now time.Time) string {
 	if h == nil || h.ID == 0 && h.UUID == "" {
 		return ""
@@ -306,7 +305,6 @@ func suspensionStore(ctx context.Context, s *command.Session) (control.Suspender
 	return nil, nil
 }
 
-// suspensions are those of the agent on this host.
 type suspensions []repos.Suspension
 
 func readSuspensions(ctx context.Context, s *command.Session) (suspensions, error) {
@@ -317,7 +315,6 @@ func readSuspensions(ctx context.Context, s *command.Session) (suspensions, erro
 	return who.Suspended(ctx)
 }
 
-// of returns the suspension of a repository.
 func (s suspensions) of(u *unstructured.Unstructured) (repos.Suspension, bool) {
 	for _, one := range s {
 		if one.Namespace == u.GetNamespace() && one.Repository == u.GetName() && one.UID == string(u.GetUID()) {
