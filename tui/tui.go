@@ -265,9 +265,7 @@ const (
 var errUnresponsive = errors.New("the terminal takes no bytes")
 
 // remote reports whether the terminal is at the other end of an SSH connection.
-func remote(env func(string) string) bool {
-	return env("SSH_TTY") != "" || env("SSH_CONNECTION") != ""
-}
+func remote(env func(string) string) bool { return env("SSH_TTY") != "" || env("SSH_CONNECTION") != "" }
 
 // runProgram shows m until it quits or ctx ends, which is no error. A write to a blocked
 // terminal, such as one behind a dead connection, can block without limit; after the end of ctx

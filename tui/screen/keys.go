@@ -230,19 +230,10 @@ func (s *navigation) hasLists() bool {
 	return slices.Contains([]screenID{screenOverview, screenJobs, screenRepos, screenSources}, s.screen)
 }
 
-func listRefusal(s *State) string {
-	if !s.hasLists() {
-		return "there is no list of jobs or repositories on this screen"
-	}
-	return ""
-}
-
-func colourRefusal(s *State) string {
-	if s.Caps.Mono {
-		return "no colours here: NO_COLOR, --color never or a terminal without"
-	}
-	return ""
-}
+var (
+	listRefusal   = unless(func(s *State) bool { return s.hasLists() }, "there is no list of jobs or repositories on this screen")
+	colourRefusal = unless(func(s *State) bool { return !s.Caps.Mono }, "no colours here: NO_COLOR, --color never or a terminal without")
+)
 
 func setTheme(s *State, i int) {
 	s.Caps.Theme = i
