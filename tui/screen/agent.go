@@ -89,15 +89,13 @@ func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
 }
 
 func storageFacts(out *widget.Sheet, c snapshot.DiagnosticsReport, now time.Time) {
-	store, ended := c.Store, text.Thousands(c.Store.History)+" jobs that have ended"
-	if store.History == 1 {
-		ended = "1 job that has ended"
-	}
+	store := c.Store
 	out.Head("Store")
 	out.Add(widget.RolePlain, "file", store.Path)
 	out.Add(widget.RolePlain, "size", fmt.Sprintf("%s, of it %s free; history %s", text.Size(store.Bytes), text.Size(store.FreeBytes),
 		text.Size(store.HistoryBytes)))
-	out.Add(widget.RolePlain, "holds", fmt.Sprintf("%s%s; %d claims, %d resting, %s objects, %d secrets", ended,
+	out.Add(widget.RolePlain, "holds", fmt.Sprintf("finished jobs: %s%s; %d claims, %d resting, %s objects, %d secrets",
+		text.Thousands(store.History),
 		widget.When(!store.Oldest.IsZero(), ", the oldest of "+widget.Ago(now, store.Oldest)), store.Claims, store.Resting,
 		text.Thousands(store.Objects), store.Secrets))
 	r := widget.RolePlain
@@ -114,12 +112,7 @@ func storageFacts(out *widget.Sheet, c snapshot.DiagnosticsReport, now time.Time
 		if t.Failed+t.Refused > 0 {
 			r = widget.RoleWarn
 		}
-		out.Add(r, t.Provider, widget.Join("; ",
-			text.Thousands(t.Held)+" held"+widget.When(t.Held > 0, ", the oldest is "+text.Age(t.Oldest)+" old"),
-			widget.When(t.Minted > 0, "made "+widget.TimesText(int(t.Minted))),
-			widget.When(t.Hits > 0, "answered from memory "+widget.TimesText(int(t.Hits))),
-			widget.When(t.Failed > 0, text.Thousands(int(t.Failed))+" could not be made"),
-			widget.When(t.Refused > 0, text.Thousands(int(t.Refused))+" were refused")))
+		out.Add(r, t.Provider, fmt.Sprintf("%d held, %d made, %d could not be made, %d were refused", t.Held, t.Minted, t.Failed, t.Refused))
 	}
 	*out = append(*out, widget.Fact{Role: widget.RoleDim, Name: "as of " + widget.Ago(now, c.At)})
 }

@@ -117,19 +117,15 @@ func quit(s *State) {
 		q.choices = append(q.choices, choice{"s", "Stay", stay})
 	case s.readOnlyReason() == "":
 		q.lines = append(q.lines, "Who finishes first claims nothing new and ends when nothing runs any more.")
-		q.choices = append(q.choices, choice{"f", "Finish first", finish})
+		q.choices = append(q.choices, choice{"f", "Finish first", func(s *State) {
+			s.whenIdle = true
+			if s.drained = s.Snap.Agent.Draining.IsZero(); s.drained {
+				s.sendPlain(snapshot.Drain, "")
+			}
+			s.showToast("claims nothing new; this ends when nothing runs any more. q asks again", false)
+		}})
 	}
 	s.overlay = q
-}
-
-// finish claims no new jobs and quits when the running ones have finished.
-func finish(s *State) {
-	s.whenIdle = true
-	s.showToast("claims nothing new; this ends when nothing runs any more. q asks again", false)
-	if s.Snap.Agent.Draining.IsZero() {
-		s.drained = true
-		s.out.Actions = []Action{{Verb: snapshot.Drain}}
-	}
 }
 
 func stay(s *State) {

@@ -252,31 +252,31 @@ func (d *jobScreen) drawSection(p *view, at widget.Rect, id sectionID, sec secti
 }
 
 func (d *jobScreen) head(p *view, w int) []widget.TextLine {
-	j := *d.job
-	state := p.shownState(j)
+	j, state := *d.job, p.shownState(*d.job)
 	if !d.live && j.Finished.IsZero() {
 		state = "unknown"
 	}
 	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, p.pace(j, state, w)))}
+	plain := func(txt string) { out = append(out, widget.Styled(widget.RolePlain, txt)) }
 	for _, f := range p.jobFacts(j, d.live) {
-		out = append(out, widget.Styled(widget.RolePlain, fmt.Sprintf("%-7s%s", f[0], f[1])))
+		plain(fmt.Sprintf("%-7s%s", f[0], f[1]))
 	}
 	if len(j.URLs) > 0 {
-		out = append(out, widget.Styled(widget.RolePlain, "url    "+j.URLs[0].Name+" "+j.URLs[0].URL))
+		plain("url    " + j.URLs[0].Name + " " + j.URLs[0].URL)
 	}
 	if c := j.Commit; c != nil { // author and time follow the message, where a narrow screen cuts them
-		out = append(out, widget.Styled(widget.RolePlain, fmt.Sprintf("commit %q%s%s", c.Subject, widget.When(c.Author != "", " by "+c.Author),
-			widget.When(!c.At.IsZero(), ", "+widget.Ago(p.Now, c.At)))))
+		plain(fmt.Sprintf("commit %q%s%s", c.Subject, widget.When(c.Author != "", " by "+c.Author),
+			widget.When(!c.At.IsZero(), ", "+widget.Ago(p.Now, c.At))))
 	}
 	return out
 }
 
-// preview describes a job on h lines of w cells: state, progress, errors, and in the remaining
-// lines the end of its log.
+// preview describes a job on h lines of w cells: state, progress, counts, errors, and in the remaining lines the end of
+// its log.
 func (p *view) preview(j snapshot.Job, w, h int) []widget.TextLine {
 	state := p.shownState(j)
-	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, ""))}
-	out = append(out, widget.Styled(widget.RolePlain, strings.TrimSpace(p.pace(j, state, w))))
+	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, "")),
+		widget.Styled(widget.RolePlain, strings.TrimSpace(p.pace(j, state, w)))}
 	for _, f := range p.jobFacts(j, true) {
 		out = widget.Wrapped(out, widget.RolePlain, f[0]+" "+f[1], w)
 	}

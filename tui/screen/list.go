@@ -80,7 +80,11 @@ func (l *list[T]) find(all []T, filter *widget.FilterTerms) {
 
 func (l *list[T]) show(rows []T, key func(T) string) {
 	l.rows = rows
-	l.setKeys(keysOf(rows, key))
+	keys := make([]string, len(rows))
+	for i, row := range rows {
+		keys[i] = key(row)
+	}
+	l.setKeys(keys)
 }
 
 func (l *list[T]) here() *T {
@@ -99,14 +103,6 @@ func (l *list[T]) targets(object func(*T) object) (out []object) {
 	}
 	if row := l.here(); len(out) == 0 && row != nil {
 		out = append(out, object(row))
-	}
-	return out
-}
-
-func keysOf[T any](rows []T, key func(T) string) []string {
-	out := make([]string, len(rows))
-	for i, r := range rows {
-		out[i] = key(r)
 	}
 	return out
 }

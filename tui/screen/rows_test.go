@@ -12,7 +12,10 @@ import (
 
 func names(s State) (out []string) {
 	if s.list() == &s.repos.position {
-		return keysOf(s.repos.rows, func(r snapshot.Repo) string { return r.Name })
+		for _, r := range s.repos.rows {
+			out = append(out, r.Name)
+		}
+		return out
 	}
 	return s.jobs.keys
 }
