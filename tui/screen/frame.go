@@ -197,7 +197,7 @@ func (p *view) status(y int) {
 	case s.filter() != "" && s.screen != screenHistory:
 		put(widget.RoleWarn, s.filterText())
 	case s.offline() && s.Snap.API.Error != "" && s.Source != FromDisk:
-		put(widget.RoleBad, fmt.Sprintf("%s%s, tried %s; nothing is queued", bad, s.Snap.API.Error, widget.TimesText(max(s.Snap.API.Tries, 1))))
+		put(widget.RoleBad, fmt.Sprintf("%s%s, tried %s; nothing is queued", bad, s.Snap.API.Error, text.Plural(max(s.Snap.API.Tries, 1), "time")))
 	case unread > 0:
 		for _, e := range slices.Backward(s.issues.list) {
 			if !e.read {

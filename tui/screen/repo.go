@@ -238,15 +238,11 @@ func quotaText(r snapshot.Repo) string {
 	if r.MaxResources > 0 {
 		txt = fmt.Sprintf("%s of %s", text.Thousands(int(r.Resources)), widget.Thousands(r.MaxResources, "object"))
 	}
-	return widget.Join(": ", txt, kindsText(r))
-}
-
-func kindsText(r snapshot.Repo) string {
-	var parts []string
+	var kinds []string
 	for _, c := range r.Contents {
-		parts = append(parts, text.Thousands(int(c.Count))+" "+c.Resource)
+		kinds = append(kinds, text.Thousands(int(c.Count))+" "+c.Resource)
 	}
-	return strings.Join(parts, ", ")
+	return widget.Join(": ", txt, strings.Join(kinds, ", "))
 }
 
 func (p *view) webhookText(r snapshot.Repo) string {

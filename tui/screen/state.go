@@ -281,6 +281,32 @@ func (s *facts) staleSince() time.Time {
 
 func (s *answer) showToast(text string, bad bool) { s.toast, s.toastBad = text, bad }
 
+type location struct {
+	screen screenID
+	object object // on the screens of one object
+	path   string // on screenDiff
+}
+
+// navigation is the present location, those before and after it, and the filters of the screens.
+type navigation struct {
+	location
+	back     []location // targets of [ and Esc; the last is the newest
+	forwards []location // targets of ]
+	filters  [screenCount]string
+}
+
+// trailLength bounds the navigation history.
+const trailLength = 32
+
+// goTo shows a screen; Esc and [ return. The screens of an object share it.
+func (n *navigation) goTo(to screenID) {
+	if to == n.screen {
+		return
+	}
+	n.back, n.forwards = append(slices.Clip(n.back[max(len(n.back)-trailLength+1, 0):]), n.location), nil
+	n.screen, n.path = to, ""
+}
+
 func (s *State) goObject(o object) {
 	s.goTo(map[string]screenID{onJob: screenDetail, onRepo: screenRepo,
 		onSource: screenSource}[o.Kind])

@@ -2,6 +2,7 @@ package widget
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -85,19 +86,12 @@ func Thousands(n int64, noun string) string {
 	return text.Thousands(int(n)) + " " + noun + "s"
 }
 
-func TimesText(n int) string {
-	if n == 1 {
-		return "once"
-	}
-	return text.Thousands(n) + " times"
-}
+// plainWord matches words that no shell changes and no command takes for a flag.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,][A-Za-z0-9_./:@%+=,-]*$`)
 
 // Quote makes a name one word of a shell. Names of the API need no quotes; other names may.
 func Quote(word string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.:/@%+=,", r)
-	}
-	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 && word[0] != '-' {
+	if plainWord.MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
