@@ -100,8 +100,7 @@ func (u SetUp) run(ctx context.Context, t *term.Terminal) error {
 	}
 }
 
-// settingsOf returns the settings of two answers, or what is wrong with them. A token is a path
-// when it begins with / or ~/; blanks within a path are part of it.
+// settingsOf returns the settings of two answers, or what is wrong. A token that begins with / or ~/ is a path.
 func settingsOf(server, token string) (s Settings, problem string) {
 	if s.Server = text.Clean(strings.Join(strings.Fields(server), "")); s.Server != "" && !strings.Contains(s.Server, "://") {
 		s.Server = "https://" + s.Server

@@ -18,8 +18,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// ErrNotAccessible is returned instead of the dashboard when the output is for a screen reader:
-// the dashboard moves the cursor and redraws.
+// ErrNotAccessible is returned for the output of a screen reader: the dashboard moves the cursor and redraws.
 var ErrNotAccessible = errors.New("the dashboard cannot be read out: it draws on the whole screen")
 
 // Options configure the dashboard and its terminal.
@@ -119,8 +118,7 @@ func (m *model) Init() tea.Cmd {
 	return tea.Batch(m.next(0), m.tick())
 }
 
-// tick waits for the end of the present second since the start. The framework has its own ticker
-// from that time; aligning with it avoids a second wake-up of the processor.
+// tick waits for the end of the present second since the start, which the ticker of the framework shares: one wake-up.
 func (m *model) tick() tea.Cmd {
 	return tea.Tick(time.Second-time.Since(m.began)%time.Second, func(t time.Time) tea.Msg { return tickMsg(t) })
 }

@@ -89,8 +89,7 @@ func (r request) what() string {
 	return fmt.Sprintf("%d %s", len(r.on), map[string]string{onJob: "jobs", onRepo: "repositories", onSource: "sources"}[r.on[0].Kind])
 }
 
-// requestFor returns what a key for v would send for the selected objects. When that is nothing,
-// why is the reason. Help, hints and refusals all use it.
+// requestFor returns what a key for v would send, or why nothing. Help, hints and refusals all use it.
 func (s *facts) requestFor(v Verb, selected []object) (r request, why string) {
 	if why := s.notSentReason(); why != "" {
 		return r, why
@@ -227,8 +226,7 @@ const typeNameFrom = 1000
 // gitWriteActions change the repository itself.
 var gitWriteActions = []string{"push", "migrate", "move", "delete"}
 
-// confirmation returns the question before a request: the objects, the consequences and the
-// figures. What takes long to undo must be confirmed by name.
+// confirmation returns the question before a request. What takes long to undo must be confirmed by name.
 func (s *facts) confirmation(r request) confirm {
 	what, verb, o := r.what(), verbs[r.verb], r.on[0]
 	q := confirm{title: verb.title + " " + what + "?", lines: []string{verb.then},

@@ -30,8 +30,7 @@ type diffScreen struct {
 	hunks []int // the lines where they begin
 }
 
-// changeQuery returns the query for the changes of the job in the detail screen. When there is
-// none, why is the reason.
+// changeQuery returns the query for the changes of the job in the detail screen, or why there is none.
 func (d *jobScreen) changeQuery() (q snapshot.CompareQuery, why string) {
 	j := d.job
 	_, _, err := d.record.of(j.UID)

@@ -140,8 +140,7 @@ func (s State) Ended() bool {
 	return s.whenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
 }
 
-// popup is a box with details about one object: the results of a test, or its YAML. They are
-// fetched once, when the box is opened.
+// popup is a box with the results of a test of an object, or its YAML, fetched once, when the box is opened.
 type popup struct {
 	popupKey
 	command string

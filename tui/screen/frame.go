@@ -82,8 +82,7 @@ func (p *view) drawFrame() {
 	}
 }
 
-// header draws the first line: name, host, state of the API, source, clock. A narrow screen drops
-// the less important parts.
+// header draws name, host, state of the API, source and clock. A narrow screen drops the less important parts.
 func (p *view) header() {
 	clock := p.Now.UTC().Format("15:04:05Z")
 	right := p.Source + "  " + clock
@@ -228,8 +227,7 @@ func eventLine(e snapshot.Event, now time.Time) string {
 	return widget.Join(" ", widget.DayTime(e.At, now), cmp.Or(e.Job, e.Repo), e.Text)
 }
 
-// levelWord returns the level of a log line in three letters, because colour alone must not mark
-// an error, and its colour.
+// levelWord returns the level of a log line in three letters and its colour, which alone must not mark an error.
 func levelWord(level string) (string, widget.Role) {
 	switch level {
 	case "error":
@@ -240,8 +238,7 @@ func levelWord(level string) (string, widget.Role) {
 	return "INF", widget.RolePlain
 }
 
-// hints draws the useful keys of the screen. Help and quit are last and always present; keys
-// before them are dropped when there is no room.
+// hints draws the useful keys of the screen, as many as fit. Help and quit are last and always present.
 func (p *view) hints(y int) {
 	var hints []widget.Hint
 	switch {
@@ -288,8 +285,7 @@ func (p *view) keyHints() (out []widget.Hint) {
 	return out
 }
 
-// banner replaces the tabs while the screen is not live. It shows how old the data is, and when
-// the next retry is; a narrow screen cuts the first part.
+// banner replaces the tabs while the screen is not live: how old the data is, and when the next retry is.
 func (p *view) banner() {
 	why, next, at := "OFFLINE", "", p.Snap.API.Next
 	switch {
@@ -334,8 +330,7 @@ func (s State) Click(x, y int) State {
 	return s
 }
 
-// drawList draws a list in a box, or why it is empty. A click selects a row of the list, in its pane
-// of the overview, or opens the selected one.
+// drawList draws a list in a box, or why it is empty. A click selects a row and its pane, or opens the selected row.
 func drawList[T any](p *view, at widget.Rect, box widget.Box, of func(*State) *list[T], t widget.Table[T], empty []string) {
 	l := of(p.s)
 	p.Canvas.Box(at, box)

@@ -79,8 +79,7 @@ func (h *historyScreen) query(s *State) (snapshot.HistoryQuery, string) {
 		Ref: t.One("ref"), Since: since, Until: until, Words: t.Words, Limit: historyPage}, t.Problem
 }
 
-// fetch fetches rows when the present ones are of another filter, when the cursor nears their
-// end, and when jobs have finished since.
+// fetch fetches rows of another filter, those beyond the cursor, and the jobs that have finished since.
 func (h *historyScreen) fetch(s *State) Lookup {
 	q, problem := s.history.query(s)
 	ask := historyRequest{filter: s.filters[screenHistory], changes: h.changes}

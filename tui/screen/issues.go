@@ -219,8 +219,7 @@ func (e issuesPane) draw(p *view) {
 
 // Errors in a snapshot that need attention.
 
-// collect adds the errors that are new since the previous snapshot, in the order of their
-// times: error events, and objects that have begun to fail or fail for another reason.
+// collect adds the errors that are new since the previous snapshot, in the order of their times.
 func (t *issues) collect(before, now *snapshot.Snapshot) {
 	known := map[issue]bool{}
 	same := func(e issue) issue { // an event has happened again when its time differs

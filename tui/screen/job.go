@@ -14,8 +14,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// sectionID is a section of the job screen that can have the focus. Tab moves the focus, because
-// the digits are the keys of the screens.
+// sectionID is a section of the job screen. Tab moves the focus, because the digits are the keys of the screens.
 type sectionID uint8
 
 const (
@@ -271,8 +270,7 @@ func (d *jobScreen) head(p *view, w int) []widget.TextLine {
 	return out
 }
 
-// preview describes a job on h lines of w cells: state, progress, counts, errors, and in the remaining lines the end of
-// its log.
+// preview describes a job on h lines of w cells: state, progress, counts, errors, and the end of its log.
 func (p *view) preview(j snapshot.Job, w, h int) []widget.TextLine {
 	state := p.shownState(j)
 	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, "")),
@@ -296,8 +294,7 @@ func (p *view) preview(j snapshot.Job, w, h int) []widget.TextLine {
 	return out
 }
 
-// stateLine returns the state of a job and a text in w cells, with a progress bar between them
-// if the progress is known.
+// stateLine returns the state of a job and a text in w cells, with a progress bar if the progress is known.
 func (p *view) stateLine(j snapshot.Job, state string, w int, tail string) string {
 	head, percent := p.StateGlyph(state)+" "+state, fmt.Sprintf(" %3.0f%%", j.Progress)
 	room := w - displaywidth.String(head) - len(tail) - len(percent) - 3

@@ -240,8 +240,7 @@ func parseIssue(state, txt string) jobIssue {
 	return f
 }
 
-// issueLines wraps the errors and warnings of a job to w cells, because the cause is often at
-// the end. It returns the issue of each line too.
+// issueLines wraps errors and warnings, whose cause is often at the end, and returns the issue of each line too.
 func (p *view) issueLines(j snapshot.Job, w int) (out []widget.TextLine, of []jobIssue) {
 	for _, f := range jobIssues(j) {
 		for _, l := range p.MarkedLines(widget.StateRole(f.state), f.state, f.text, w) {

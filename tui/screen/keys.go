@@ -31,8 +31,7 @@ func (s *State) bound(key string) (command, bool) {
 	return command{}, false
 }
 
-// bindings is the key table: help, hints and the palette are derived from it, so they list only
-// keys that work. It refers to functions that use it.
+// bindings is the key table, from which help, hints and the palette are derived. It refers to functions that use it.
 var bindings []command
 
 func init() { bindings = keyTable() }
@@ -245,8 +244,7 @@ func switchASCII(s *State) {
 	s.showToast(map[bool]string{true: "ASCII alone", false: "glyphs"}[s.Caps.ASCII], false)
 }
 
-// refresh redraws the screen, for a terminal that another program has written to. It also
-// retries an unavailable source now.
+// refresh redraws the screen, which another program may have written to, and retries an unavailable source now.
 func refresh(s *State) {
 	s.out.Refresh = true
 	if s.Gone == "" && !s.Snap.At.IsZero() && !s.Snap.API.Up && s.readOnlyReason() == "" {

@@ -138,8 +138,7 @@ func (l *position) move(by int) {
 // maxMarks bounds the marked rows of a list: each one is a separate request to the agent.
 const maxMarks = 100
 
-// mark toggles the mark of the row under the cursor and moves to the next row. It returns what
-// is to be said, and whether it is a refusal.
+// mark toggles the mark under the cursor and moves on. It returns what is to be said, and whether it is a refusal.
 func (l *position) mark() (said string, bad bool) {
 	marks := slices.Clone(l.marks)
 	switch i := slices.Index(marks, l.cursor); {
@@ -256,8 +255,7 @@ func (in *filterLine) key(filter *string, values widget.FieldSet, name, typed st
 	}
 }
 
-// filterText describes the matches of the filter. The filter covers the rows of the snapshot
-// only, which may be the beginning of a longer queue.
+// filterText describes the matches of the filter, in the rows of the snapshot only: the queue may be longer.
 func (s *State) filterText() string {
 	if f, ok := s.at(s.screen).(finder); ok {
 		return fmt.Sprintf("%q: %s; Esc clears", s.filter(), f.found(s))

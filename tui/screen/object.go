@@ -150,8 +150,7 @@ func (s *State) shownBy() string {
 	return s.command("show", s.selected[0])
 }
 
-// editLine returns the command line that edits the selected object. The spec belongs to the user
-// of the API, so no key writes it.
+// editLine returns the command line that edits the selected object: no key writes a spec.
 func (s *target) editLine() string {
 	of := s.testable()
 	if len(of) != 1 {

@@ -8,8 +8,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// wideHeight is the height from which a wide overview has the row of events, previewWidth the
-// width of the boxes at its right.
+// wideHeight is the height from which a wide overview has the row of events, previewWidth that of the boxes beside it.
 const (
 	wideHeight   = 30
 	previewWidth = 40
@@ -83,8 +82,7 @@ func (p *view) eventList(at widget.Rect) {
 	}
 }
 
-// drawWelcome draws the first screen of a fresh limpet, which introduces it and offers two choices: work with its own API,
-// or connect to a server. A small screen has only the commands.
+// drawWelcome draws the first screen of a fresh limpet. A small one has only the commands.
 func (p *view) drawWelcome(at widget.Rect) {
 	start, ask := "limpet", "Grafana's provisioning API, or any Kubernetes API. Quit, then start:"
 	if p.Source != Standalone {
@@ -125,8 +123,7 @@ func (o *overviewScreen) drawPreview(p *view, at widget.Rect) {
 	}
 }
 
-// whyEmpty returns why a list of n objects of the snapshot has no rows: the filter, or a server that has not listed
-// the objects, for example because a permission is missing; nil = there are none.
+// whyEmpty returns why a list of n objects has no rows: the filter, or a server that does not list them; nil = none exist.
 func (p *view) whyEmpty(noun string, n int) []string {
 	problem, snap := p.s.filterTerms().Problem, p.Snap
 	switch {

@@ -120,8 +120,7 @@ func (c chooser) search(text string) chooser {
 	return c
 }
 
-// match ranks how well words fit the typed text, 0 best: as a prefix, as prefixes of words, as
-// substrings, as letters in order.
+// match ranks a match, 0 best: a prefix, prefixes of words, substrings, letters in order.
 func match(words, typed string) (rank int, ok bool) {
 	if strings.HasPrefix(words, typed) {
 		return 0, true
@@ -281,8 +280,7 @@ func (c command) sending(v Verb, o object) command {
 	return c
 }
 
-// commands returns all available commands: the keys, the screens, then the actions on each
-// repository, source and job of the snapshot.
+// commands returns the commands of the keys, the themes, the agent, and each object of the snapshot.
 func commands(s *State) []command {
 	out := keyCommands(s)
 	for i, name := range widget.Themes {

@@ -202,8 +202,8 @@ func TestAgentScreen(t *testing.T) {
 	}
 	s = settle(t, s, src)
 	for _, want := range []string{"41 GiB free of 58 GiB", "4 mirrors, 212 MiB", "403 Forbidden",
-		"github       2 held, the oldest is 31m old; made 9 times", "2 could not be made",
-		"41,288 jobs that have ended, the oldest of 6d ago", "team-dash-sync, lease 18s"} {
+		"github       2 held, 9 made, 0 could not be made", "2 could not be made",
+		"finished jobs: 41,288, the oldest of 6d ago", "team-dash-sync, lease 18s"} {
 		if !strings.Contains(frame(s), want) {
 			t.Errorf("no word of %q in\n%s", want, frame(s))
 		}

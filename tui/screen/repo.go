@@ -125,8 +125,7 @@ func failingText(r snapshot.Repo, now time.Time) string {
 	return h
 }
 
-// failingSince returns when the repository became unhealthy, zero when unknown: the transition
-// time of its condition Ready.
+// failingSince returns the transition time of a condition Ready that is not met, zero when unknown.
 func failingSince(r snapshot.Repo) time.Time {
 	for _, c := range r.Conditions {
 		if c.Type == "Ready" && c.Status != "True" {

@@ -79,8 +79,7 @@ type answer struct {
 	out      Outcome
 }
 
-// Screen is one screen. It holds its own position and reads the rest from the State that it is
-// handed. It may implement the interfaces below too.
+// Screen is one screen with its own position. It may implement the interfaces below too.
 type Screen interface{ draw(p *view, at widget.Rect) }
 
 type (
@@ -208,8 +207,7 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 	return s
 }
 
-// update computes what depends on the snapshot and on the place: the rows of the lists and the
-// selection. Cursors stay on their rows as long as these exist.
+// update computes the rows of the lists and the selection. Cursors stay on their rows as long as these exist.
 func (s *State) update() {
 	terms := func(on screenID) *widget.FilterTerms {
 		if s.filter() == "" || s.screen != on && s.screen != screenOverview {

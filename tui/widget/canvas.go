@@ -11,8 +11,7 @@ import (
 	"github.com/clipperhouse/displaywidth"
 )
 
-// Canvas is a grid of w by h cells. Screens draw on it only, so a frame has exactly h lines of
-// exactly w cells whatever its texts contain.
+// Canvas is a grid of w by h cells, so a frame has exactly h lines of w cells whatever its texts contain.
 type Canvas struct {
 	W, H int
 	G    glyphs
@@ -43,8 +42,7 @@ func (r Rect) Left(w int) (left, rest Rect) {
 	return Rect{r.X, r.Y, w, r.H}, Rect{r.X + w, r.Y, r.W - w, r.H}
 }
 
-// Put writes clean text at column x of line y, at most limit cells of it, and returns the column
-// behind it. Text that does not fit is cut.
+// Put writes at most limit cells of clean text at column x of line y and returns the column behind it.
 func (c *Canvas) Put(x, y, limit int, r Role, text string) int {
 	cell, end := uv.Cell{Style: c.styles[r]}, min(x+limit, c.W)
 	for g := displaywidth.StringGraphemes(text); x >= 0 && g.Next(); {
@@ -88,8 +86,7 @@ func (c *Canvas) Cursor(x, y, end int, focused bool) {
 	}
 }
 
-// Box is a frame around an area: a title at the left and a note at the right of its upper edge,
-// and a foot at the right of the lower one.
+// Box is a frame with a title and a note in its upper edge and a foot in the lower one.
 type Box struct {
 	Title, Note, Foot string
 	Focused           bool
@@ -156,8 +153,7 @@ func Wrapped(out []TextLine, r Role, text string, w int) []TextLine {
 	return out
 }
 
-// Lines puts lines into a box. When they do not fit, the last line counts the missing ones,
-// unless it would be the only one.
+// Lines puts lines into a box. The last one counts those that do not fit, unless it would be the only one.
 func (c *Canvas) Lines(at Rect, lines []TextLine) {
 	for i, l := range lines[:min(len(lines), max(at.H-2, 0))] {
 		if rest := len(lines) - i; i == at.H-3 && i > 0 && rest > 1 {
@@ -173,8 +169,7 @@ func (c *Canvas) Panel(at Rect, b Box, lines []TextLine) {
 	c.Lines(at, lines)
 }
 
-// Scroll draws a box with the lines from top on, and moves top to the nearest line that fills the
-// box. The foot tells the place when not all lines fit.
+// Scroll draws a box with the lines from top on, which it bounds. The foot tells the place when not all lines fit.
 func (c *Canvas) Scroll(at Rect, b Box, lines []TextLine, top *int) {
 	*top = max(min(*top, len(lines)-max(at.H-2, 0)), 0)
 	shown := lines[*top:min(*top+max(at.H-2, 0), len(lines))]
@@ -201,8 +196,7 @@ func Cut(text string, w int, tail string) string {
 	return displaywidth.TruncateString(text, w, tail)
 }
 
-// Wrap breaks text at blanks into lines of at most w cells. Longer words are broken too, because
-// the end of an error message matters as much as its start.
+// Wrap breaks text at blanks into lines of at most w cells, and longer words too: the end of an error matters as well.
 func Wrap(text string, w int) []string {
 	var out []string
 	cur := ""

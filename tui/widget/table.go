@@ -65,8 +65,7 @@ func (t Table[T]) fit(rows []T, w int, wide bool) []int {
 	}
 }
 
-// Window returns the first row to show. The row of the cursor is visible, near the middle when
-// the list is longer than the window.
+// Window returns the first row to show, so that the row of the cursor is near the middle of a long list.
 func Window(cursor, rows, height int) int {
 	if rows <= height {
 		return 0
@@ -74,8 +73,7 @@ func Window(cursor, rows, height int) int {
 	return min(max(cursor-height/2, 0), rows-height)
 }
 
-// Draw draws the heads and the rows around the row index inside a box. The heads take one line,
-// unless they would displace the last row.
+// Draw draws heads and the rows around the row index inside a box; no heads where they displace the last row.
 func (t Table[T]) Draw(c *Canvas, box Rect, rows []T, index int, focused bool) {
 	x, y, w, h := box.X+1, box.Y+1, box.W-2, box.H-2
 	widths := t.fit(rows, w-2, box.W >= wideWidth)

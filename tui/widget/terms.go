@@ -107,8 +107,7 @@ func (t *FilterTerms) Moment(field string, now time.Time) time.Time {
 
 func (f FieldSet) names() []string { return slices.Sorted(maps.Keys(f)) }
 
-// Complete completes the last word of a filter: the name of a field, then a value. When the
-// value is already complete, it returns the next one.
+// Complete completes the last word of a filter: the name of a field, then a value, then the next value.
 func Complete(line string, fields FieldSet) string {
 	at := strings.LastIndexByte(line, ' ') + 1
 	head, word := line[:at], line[at:]
@@ -150,8 +149,7 @@ func ContainsWords(filter string, fields ...string) bool {
 // MaxLine is the maximum length of a typed line, in runes.
 const MaxLine = 200
 
-// Edit returns a line after a key press: typed text is appended, backspace deletes the last
-// rune, Ctrl-W the last word, Ctrl-U the line.
+// Edit returns a line after a key press: text is appended; backspace, Ctrl-W and Ctrl-U delete a rune, a word, the line.
 func Edit(line, name, txt string) string {
 	r := []rune(line)
 	switch name {

@@ -28,8 +28,7 @@ const (
 	roleCount
 )
 
-// Theme holds the SGR parameters of each role. It uses only the sixteen colours of the
-// terminal's palette and leaves the background alone.
+// Theme holds the SGR parameters of each role, from the sixteen colours of the terminal; the background is left alone.
 type Theme [roleCount]string
 
 // Caps are the capabilities of the terminal.

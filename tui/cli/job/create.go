@@ -185,8 +185,7 @@ func specOf(job *unstructured.Unstructured) map[string]any {
 	return spec
 }
 
-// satisfiedBy reports whether a job does what is requested. A full pull includes an incremental one. A
-// priority matters only to a request that names one.
+// satisfiedBy reports whether a job does what is requested. A full pull includes an incremental one.
 func (r request) satisfiedBy(there *unstructured.Unstructured) bool {
 	spec, notes := specOf(there), there.GetAnnotations()
 	if p, ok := r.notes[api.AnnoPriority]; ok && notes[api.AnnoPriority] != p {

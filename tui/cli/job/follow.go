@@ -27,11 +27,9 @@ import (
 const (
 	// progressInterval is the longest time between two progress lines.
 	progressInterval = 30 * time.Second
-	// finalWait is how long a job in a final state may stay in the API before the wait
-	// ends. Its agent deletes it next; another server may keep it.
+	// finalWait is how long a job in a final state may stay in the API: its agent deletes it, another server may keep it.
 	finalWait = 2 * time.Second
-	// lastLogWait bounds the wait for the snapshot that has the end of a job. A daemon
-	// makes one every 100 ms; a job of another agent has none.
+	// lastLogWait bounds the wait for the snapshot with the end of a job; a job of another agent has none.
 	lastLogWait = 2 * time.Second
 	// minPoll and maxPoll bound the time between two reads of a job: a tenth of the time that it was waited for.
 	minPoll = 100 * time.Millisecond
@@ -64,8 +62,7 @@ func (c watchCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// follower waits for the end of one job: for commands with --wait or --follow, job watch
-// and job logs. It never affects the job, and it waits for an API that is away.
+// follower waits for the end of one job, also while the API is away. It never affects the job.
 type follower struct {
 	env     *command.Env
 	session *command.Session
@@ -121,8 +118,7 @@ func (f *follower) say(format string, args ...any) {
 	f.env.Notef(format, args...)
 }
 
-// watch returns nil when the job is gone, else a permanent error. It polls: a read is small, and nothing of it stays
-// open on a link that comes and goes.
+// watch returns nil when the job is gone, else a permanent error. It polls, because nothing stays open on a weak link.
 func (f *follower) watch(ctx context.Context) error {
 	jobs := f.session.Client.Resource(api.Jobs).Namespace(f.seen.GetNamespace())
 	for began := time.Now(); ctx.Err() == nil; {
@@ -160,8 +156,7 @@ func (f *follower) pause(ctx context.Context, err error) bool {
 	return true
 }
 
-// readRow prints new lines of the log, and why the daemon of this host does not take a pending job. It reports whether
-// the daemon has shown the end of the job.
+// readRow prints new lines of the log and why the job is left alone, and reports whether the daemon has shown its end.
 func (f *follower) readRow(ctx context.Context) (ended bool) {
 	unclaimed := f.seen.GetLabels()[api.LabelClaim] == ""
 	if f.session.Daemon == nil || !f.showLog && !unclaimed {
@@ -208,8 +203,7 @@ func (f *follower) freshLines(log []snapshot.Event) []snapshot.Event {
 
 var finalStates = []string{api.StateSuccess, api.StateWarning, api.StateError}
 
-// see takes a new version of the job and prints a progress line when state or message have changed, at each tenth of
-// progress, and when the last one is old.
+// see takes a new version of the job and prints a line on a change, at each tenth of progress, and after a while.
 func (f *follower) see(u *unstructured.Unstructured) {
 	f.seen, f.away = u, false
 	job, err := api.JobView(u)
@@ -287,8 +281,7 @@ const (
 	shortRecordWait = time.Second
 )
 
-// finishedJob returns a finished job: from the history of this host, which it opens if
-// local, or from that of the API.
+// finishedJob returns a finished job: from the history of this host if local, or from that of the API.
 func finishedJob(ctx context.Context, e *command.Env, s *command.Session, job string, local bool) (state.Record, error) {
 	store := s.Store
 	switch {

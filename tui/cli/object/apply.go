@@ -36,8 +36,7 @@ func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	// Dashboards and folders may live on other servers, so each group has its own session. The embedded API is
-	// one, and its file opens once.
+	// Each group has its own session, because it may live on another server. The embedded API is one, opened once.
 	sessions := map[string]*command.Session{}
 	defer func() {
 		for _, s := range sessions {
@@ -164,8 +163,7 @@ func ParseObjects(file string, data []byte) ([]Manifest, error) {
 	return objects, err
 }
 
-// ReadDocuments reads the objects of a file of YAML or JSON documents, and those of lists. Its errors name the
-// position and never the content, which may be a secret.
+// ReadDocuments reads the objects of YAML or JSON documents and lists. Its errors never hold content, which may be secret.
 func ReadDocuments(file string, data []byte) ([]Manifest, error) {
 	dec := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	name := file

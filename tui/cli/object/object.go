@@ -22,8 +22,7 @@ import (
 // nouns are the names of kinds in other commands.
 var nouns = map[string]string{"repo": "repositories", "repos": "repositories", "source": "gitrepositories", "sources": "gitrepositories"}
 
-// KindNamed finds a kind by plural, singular, short name or Kind, with or without its group behind a dot, and
-// by the noun of its command.
+// KindNamed finds a kind by plural, singular, short name, Kind or noun of its command, with or without .GROUP.
 func KindNamed(word string) (api.Kind, error) {
 	name, group, _ := strings.Cut(strings.ToLower(word), ".")
 	if group == "" {

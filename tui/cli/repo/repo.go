@@ -293,8 +293,7 @@ func withSuspender(ctx context.Context, e *command.Env, name string, f func(cont
 	})
 }
 
-// suspensionStore returns the daemon that holds the state file, or the store of suspensions in the file; nil when
-// the session has none.
+// suspensionStore returns the daemon, or the suspensions in the state file; nil when the session has neither.
 func suspensionStore(ctx context.Context, s *command.Session) (control.Suspender, error) {
 	switch {
 	case s.Daemon != nil:
@@ -379,8 +378,7 @@ func graphical(env func(string) string) bool {
 	return env("SSH_TTY") == "" && env("SSH_CONNECTION") == "" && env("DISPLAY")+env("WAYLAND_DISPLAY") != ""
 }
 
-// openTimeout bounds the wait for the program that opens addresses. Most exit at once; one that stays has become the
-// browser's parent.
+// openTimeout bounds the wait for the program that opens addresses; one that stays has become the browser's parent.
 const openTimeout = 5 * time.Second
 
 // open opens an address in a browser. The output of the program is dropped: stdout has the address.

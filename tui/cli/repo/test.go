@@ -168,8 +168,7 @@ func check(o object.Manifest, all []object.Manifest) (faults field.ErrorList, wa
 	return append(faults, more...), admission.Warnings(o.Object)
 }
 
-// result returns the result as data, with causes in the form of those of a Status. It adds a row for each cause and
-// each warning, or one for a valid object.
+// result returns the result as data and adds a row for each cause and each warning, or one for a valid object.
 func result(o object.Manifest, faults field.ErrorList, warnings []string, t *command.Table) map[string]any {
 	namespace, name := o.Object.GetNamespace(), strings.ToLower(o.Kind.Kind)+"/"+o.Object.GetName()
 	causes := []any{}
