@@ -32,8 +32,7 @@ func person(line string) (who string, when time.Time) {
 	return text.Line(line[:end], 200), when
 }
 
-// Commit reads a commit of the mirror. ErrUnknownCommit when it is not there.
-// It makes no request.
+// Commit reads a commit of the mirror. ErrUnknownCommit when it is not there. It makes no request.
 func (m *Mirrors) Commit(ctx context.Context, r Remote, hash string) (CommitInfo, error) {
 	var info CommitInfo
 	err := m.read(ctx, "read commit", r, func(v *reading) error {
@@ -138,10 +137,10 @@ func (c *Composition) Commit(m Making) (*Written, error) {
 	signature := ""
 	if m.Signer != nil {
 		armored, err := m.Signer.Sign([]byte(head + "\n" + message))
-		if err != nil {
-			return nil, fmt.Errorf("sign commit: %w", err)
+		if err == nil {
+			signature, err = signatureLines(string(armored))
 		}
-		if signature, err = signatureLines(string(armored)); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("sign commit: %w", err)
 		}
 	}

@@ -13,11 +13,9 @@ import (
 	"limpet/sync/git/transport"
 )
 
-// How a commit is made without a worktree. Of the base only those trees are read and
-// made anew in which something changes; all else, refused names and
-// submodules among it, stays as it is, byte for byte. What is new is held in memory
-// until it is pushed: a mirror never has what its host has not, and a power cut
-// leaves nothing behind.
+// How a commit is made without a worktree. Only those trees of the base are read and made anew in which
+// something changes; all else stays byte for byte. What is new is held in memory until it is pushed: a mirror
+// never has what its host has not, and a power cut leaves nothing behind.
 
 // Edit is one change of a tree. Paths are from the root of the repository, with "/"
 // between their parts; one with a slash at its end is a directory and all below it.
@@ -25,18 +23,16 @@ type Edit struct {
 	Path string
 	// To is where Path is moved to: a whole path, of the same kind. "" = it is not moved.
 	To string
-	// Data is the content that the file at Path is to have; nil removes what is at
-	// Path, or moves it. A new file is not executable; of one that is there the mode
-	// stays.
+	// Data is the content that the file at Path is to have; nil removes what is at Path, or moves it. A new
+	// file is not executable; of one that is there the mode stays.
 	Data []byte
 }
 
 // Composition is a tree that was made of that of a commit. It is in memory only.
 type Composition struct {
 	Base string // commit
-	// Outcomes are what became of the edits, one for each: nil, an error that wraps
-	// fs.ErrNotExist for a path that is not there, fs.ErrExist for a place that is
-	// taken, or another one. What has an error was left out.
+	// Outcomes are what became of the edits, one for each: nil, an error that wraps fs.ErrNotExist for a path
+	// that is not there, fs.ErrExist for a place that is taken, or another one. What has an error was left out.
 	Outcomes []error
 
 	base, tree pack.ID       // trees, before and after

@@ -10,12 +10,10 @@ import (
 	"limpet/sync/git/pack"
 )
 
-// Changes compares the files below dir of two commits of the mirror, sorted by path.
-// Paths are relative to dir; a directory that one of the commits lacks is taken for
-// empty there. A deleted and an added file with the same content are one renamed file.
-// Links, submodules and refused names count as absent. It makes no request.
-// ErrUnknownCommit when a commit is not there: after a rebuild old ones are
-// gone, and the whole tree has to be compared instead.
+// Changes compares the files below dir of two commits of the mirror, sorted by path relative to dir. A
+// directory that one of them lacks is empty there; a deleted and an added file with the same content are one
+// renamed file; links, submodules and refused names are absent. It makes no request. ErrUnknownCommit when a
+// commit is not there: after a rebuild old ones are gone, and the whole tree has to be compared instead.
 func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) ([]Change, error) {
 	var d differ
 	err := m.read(ctx, "compare commits", r, func(v *reading) error {
@@ -25,18 +23,15 @@ func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) (
 			return err
 		}
 		b, err := v.treeOrEmpty(to, dir)
-		if err != nil {
-			return err
+		if err == nil {
+			err = d.compare(a, b, "", 1)
 		}
-		if err := d.compare(a, b, "", 1); err != nil {
-			return err
-		}
-		d.renames()
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
+	d.renames()
 	slices.SortStableFunc(d.out, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
 	return d.out, nil
 }

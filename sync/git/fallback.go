@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"time"
 
 	"limpet/sync/auth"
@@ -14,15 +16,12 @@ import (
 	"limpet/sync/text"
 )
 
-// Fallback URLs are other servers of the repository of a Remote. They are asked in order,
-// and only while the server of Remote.URL is unreachable or does not answer in time. Any
-// other answer of that server counts, a refusal included.
+// Fallback URLs are other servers of the repository of a Remote. They are asked in order, and only while the
+// server of Remote.URL does not answer; a refusal of that server counts.
 //
-// A fallback gets no credentials but its own. It may serve the commit that the first URL
-// announced last, or one whose history contains the commit that was synced last: a copy
-// that lags must not undo what was synced, and one with another history must not replace
-// it. History is read from the commits themselves, which name their parents by hash;
-// where too little of it is in the mirror, the fetch brings more.
+// A fallback gets no credentials but its own. It may serve the commit that the first URL announced last, or one
+// whose history contains the commit that was synced last: a copy that lags must not undo what was synced, and
+// one with another history must not replace it. Where too little history is in the mirror, the fetch brings more.
 
 // Fallback is another server of the repository of a Remote.
 type Fallback struct {
@@ -141,25 +140,21 @@ func (f *failover) run(ctx context.Context) (server int, err error) {
 // order lists the servers whose breaker is closed, or all where there is none.
 func (f *failover) order() []int {
 	f.errs = make([]error, 1+len(f.remote.Fallbacks))
-	all := []int{f.first}
+	all, closed := []int{f.first}, []int{}
 	for i := range f.errs {
 		if i != f.first {
 			all = append(all, i)
 		}
 	}
-	if len(all) == 1 {
-		return all
-	}
-	var order []int
 	for _, i := range all {
 		if f.errs[i] = f.m.tripped(f.remote.serverURL(i)); f.errs[i] == nil {
-			order = append(order, i)
+			closed = append(closed, i)
 		}
 	}
-	if len(order) == 0 {
+	if len(closed) == 0 {
 		return all
 	}
-	return order
+	return closed
 }
 
 // ask asks one server. It and those after it, left in all, get equal shares of the time.
@@ -208,8 +203,7 @@ func (f *failover) failed() error {
 	return &e
 }
 
-// reason is an error without operation and URL. A time that differs with every attempt
-// is left out.
+// reason is an error without operation and URL. A time that differs with every attempt is left out.
 func reason(err error) string {
 	e, ok := errors.AsType[*Error](err)
 	switch {
@@ -226,11 +220,8 @@ func (f *failover) via(i int, base string) Via {
 	if i == 0 {
 		return Via{}
 	}
-	v := Via{URL: f.remote.serverURL(i), Home: f.remote.shown(), Why: "it was not asked", Base: base}
-	if f.errs[0] != nil {
-		v.Why = reason(f.errs[0])
-	}
-	return v
+	why := reason(cmp.Or(f.errs[0], errors.New("it was not asked")))
+	return Via{URL: f.remote.serverURL(i), Home: f.remote.shown(), Why: why, Base: base}
 }
 
 // base returns the commit that the history of a tip of a fallback still has to be seen
@@ -261,9 +252,8 @@ func notServed(ref Ref, last string) error {
 	return &Error{Kind: Refused, Err: err, Hint: "nothing is taken from it until it has that commit"}
 }
 
-// fromFallback fetches a tip whose history has to contain base. Objects go into the
-// mirror as they come, since their names are their content; a ref leads to the tip only
-// after base was found.
+// fromFallback fetches a tip whose history has to contain base. Objects go into the mirror as they come, since
+// their names are their content; a ref leads to the tip only after base was found.
 func (f *fetch) fromFallback(ref Ref) error {
 	base, ok := pack.ParseID(ref.Via.Base)
 	if !ok {
@@ -308,4 +298,53 @@ func (m *Mirrors) CheckFallbacks(ctx context.Context, r Remote, sel gitref.Selec
 		out = append(out, result)
 	}
 	return out
+}
+
+// longestPause is the last pause of a server that did not answer; the first is
+// Options.Pause, and each is twice as long as the one before. A host that is down costs a
+// caller up to netx.DialTimeout; one that is back is to be used again within minutes.
+const longestPause = 5 * time.Minute
+
+// breaker is an open circuit: a URL is not asked until a time. It is in memory only:
+// after a restart every server is asked again.
+type breaker struct {
+	until time.Time
+	pause time.Duration
+	err   error // why it is open
+}
+
+// trip opens the breaker of a URL after a server did not answer.
+func (m *Mirrors) trip(url string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	b := m.breakers[url]
+	if now.Before(b.until) {
+		return // of a request that began before
+	}
+	b.err, b.pause = err, max(m.client.Options.Pause, min(2*b.pause, longestPause))
+	wait := b.pause*3/4 + rand.N(b.pause/2+1)
+	if e, ok := errors.AsType[*Error](err); ok {
+		wait = max(wait, min(e.RetryAfter, longestPause))
+	}
+	b.until = now.Add(wait)
+	maps.DeleteFunc(m.breakers, func(_ string, old breaker) bool { return now.Sub(old.until) > 2*longestPause })
+	m.breakers[url] = b
+}
+
+// tripped returns why the breaker of a URL is open, nil when it is closed.
+func (m *Mirrors) tripped(url string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b := m.breakers[url]; time.Now().Before(b.until) {
+		return b.err
+	}
+	return nil
+}
+
+// reset closes the breaker of a URL whose server has answered.
+func (m *Mirrors) reset(url string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.breakers, url)
 }

@@ -15,13 +15,10 @@ import (
 	"limpet/sync/text"
 )
 
-// How a mirror is filled. The first fetch asks for one commit without history.
-// Later ones ask for all that is new, with no depth: the mirror says which
-// commits it has and where its history ends, and the server sends the
-// difference. Where that difference turns out to be a whole history (the branch
-// was rewritten, or another branch is asked for), one commit without history is
-// asked for again, still as a difference to what is here. What cannot be made
-// whole that way is cloned afresh beside the old mirror and takes its place
+// How a mirror is filled. The first fetch asks for one commit without history, later ones for all that is new:
+// the mirror says which commits it has and where its history ends. Where that would be a whole history (the
+// branch was rewritten, or is another one), one commit without history is asked for again, still as a difference
+// to what is here. What cannot be made whole that way is cloned afresh beside the old mirror and takes its place
 // when it is complete, so that a lost network never loses a mirror.
 
 // leastBudget is what an incremental fetch may always receive before it is
@@ -41,16 +38,13 @@ const (
 	maxBelow = 64
 )
 
-// Fetch brings the commit of ref into the mirror, with all its files, and the tag
-// object if it has one. When they are there already, no request is made. Otherwise
-// it blocks until the commit is durable on disk, the end of ctx, Options.Stall of
-// silence, or Options.Whole, of which each server that is asked has its share. One fetch runs at a time per
-// mirror; others wait for it. Every error is
-// an *Error, after which the mirror is sound and has at least what it had.
+// Fetch brings the commit of ref into the mirror, with all its files, and the tag object if it has one. When
+// they are there already, no request is made. Otherwise it blocks until the commit is durable on disk, the end
+// of ctx, Options.Stall of silence, or Options.Whole, which all servers share. One fetch runs at a time per
+// mirror. Every error is an *Error, after which the mirror is sound and has at least what it had.
 //
-// What a fallback announced is fetched from there. An error of kind Moved says to resolve
-// again: the fallback may not serve it, or did not answer. Anything else is fetched from
-// any server that answers, since the hash says what it is.
+// What a fallback announced is fetched from there; an error of kind Moved says to resolve again. Anything else
+// is fetched from any server that answers, since the hash says what it is.
 func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (stats Stats, err error) {
 	f := &failover{m: m, op: "fetch", remote: r, do: func(c *call) (err error) {
 		stats, err = m.fetch(c, ref)
@@ -66,10 +60,9 @@ func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (stats Stats, er
 		return stats, err
 	}
 	err = f.ask(ctx, server, 1+len(r.Fallbacks))
-	rejected := ref.Via.Base != "" && KindOf(err) == Refused
 	if unreachable(err) && ctx.Err() == nil {
 		m.trip(r.serverURL(server), err)
-	} else if !rejected {
+	} else if ref.Via.Base == "" || KindOf(err) != Refused {
 		return stats, err
 	}
 	e, _ := errors.AsType[*Error](err)
@@ -112,7 +105,10 @@ func (m *Mirrors) fetch(c *call, ref Ref) (stats Stats, err error) {
 		err = f.run()
 	}
 	if err == nil {
-		mi.fetched(ref)
+		ref.Via = Via{}
+		mi.mu.Lock()
+		mi.last = ref
+		mi.mu.Unlock()
 	}
 	return f.stats, err
 }
@@ -156,7 +152,7 @@ func (f *fetch) run() error {
 	if f.first = n.First; !f.fallback && (old.Bytes() > growthFactor*n.First+growthFree || len(shallows) > maxShallows) {
 		return f.rebuild(nil)
 	}
-	err = f.incremental(old, refs, shallows)
+	err = f.incremental(old.Store, refs, shallows)
 	if errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
 		return f.rebuild(err)
 	}
@@ -169,8 +165,7 @@ func (f *fetch) run() error {
 	return err
 }
 
-// wants is what the server is asked for: a tag brings its commit with it, and is
-// what the server has told of.
+// wants is what the server is asked for: a tag brings its commit with it, and is what the server has told of.
 func (f *fetch) wants() pack.ID {
 	if f.tag.IsZero() {
 		return f.id
@@ -213,7 +208,7 @@ func (f *fetch) setRef(refs map[string]pack.ID) bool {
 }
 
 // incremental fetches what is new against the mirror.
-func (f *fetch) incremental(old *handle, refs map[string]pack.ID, shallows []pack.ID) error {
+func (f *fetch) incremental(old *pack.Store, refs map[string]pack.ID, shallows []pack.ID) error {
 	w := transport.Want{ID: f.wants(), Shallows: shallows, Haves: haves(f.Ctx, old, refs, f.name), Depth: f.depth}
 	if _, known := refs[f.name]; !known {
 		w.Depth = max(w.Depth, 1)
@@ -244,7 +239,7 @@ func (f *fetch) incremental(old *handle, refs map[string]pack.ID, shallows []pac
 
 // haves lists commits of the mirror that the server may know: the old tip of
 // the ref and what is below it, and tips of other refs.
-func haves(ctx context.Context, s *handle, refs map[string]pack.ID, name string) (out []pack.ID) {
+func haves(ctx context.Context, s *pack.Store, refs map[string]pack.ID, name string) (out []pack.ID) {
 	s.History(ctx, refs[name], func(id pack.ID) bool {
 		if len(out) == maxBelow || !s.Has(id) {
 			return false

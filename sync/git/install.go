@@ -17,15 +17,15 @@ import (
 // install makes the spooled pack part of the mirror in dir: deltas resolved,
 // all that it names present, durable, index and refs written. The order of the
 // files is such that a power loss leaves the mirror as it was or as it will be.
-func (f *fetch) install(dir string, old *handle, got download) error {
+func (f *fetch) install(dir string, old *pack.Store, got download) error {
 	s := got.pack
-	sent := s.Stock()
-	if err := s.Resolve(f.Ctx, old.below(), f.Limits); err != nil {
+	objects, size, inflated := s.Stock()
+	if err := s.Resolve(f.Ctx, old, f.Limits); err != nil {
 		return err
 	}
-	f.stats.Objects += sent.Objects
-	f.stats.Inflated += sent.Inflated
-	f.first = cmp.Or(f.first, sent.Bytes)
+	f.stats.Objects += objects
+	f.stats.Inflated += inflated
+	f.first = cmp.Or(f.first, size)
 	if err := s.WriteIndex(dir); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (f *fetch) install(dir string, old *handle, got download) error {
 	if err := writeShallow(dir, got.ends); err != nil {
 		return err
 	}
-	if sent.Objects > 0 {
+	if objects > 0 {
 		if err := s.Publish(dir); err != nil {
 			return err
 		}
@@ -60,11 +60,10 @@ func (f *fetch) install(dir string, old *handle, got download) error {
 	return pack.SyncDir(dir)
 }
 
-// checkConnected checks that the wanted commit is there and that everything which the
-// new objects name is there too, in the pack or in the mirror. Errors wrap
-// pack.ErrIncomplete.
-func (f *fetch) checkConnected(old *handle, got download) error {
-	both, err := got.pack.Over(old.below(), f.Limits.ObjectBytes)
+// checkConnected checks that the wanted commit is there and that everything which the new objects name is there
+// too, in the pack or in the mirror. Errors wrap pack.ErrIncomplete.
+func (f *fetch) checkConnected(old *pack.Store, got download) error {
+	both, err := got.pack.Over(old, f.Limits.ObjectBytes)
 	if err != nil {
 		return err
 	}
@@ -106,10 +105,9 @@ func (f *fetch) checkConnected(old *handle, got download) error {
 	return nil
 }
 
-// namesOf are the objects that a commit or a tree names, without submodules and without
-// the parents at the ends of history. What is malformed names nothing: nobody can use a
-// commit, which is an error when it is the wanted one, and a tree is refused when it is
-// listed.
+// namesOf are the objects that a commit or a tree names, without submodules and the parents at the ends of
+// history. What is malformed names nothing: the wanted commit is checked before, and a tree is refused when it
+// is listed.
 func namesOf(s *pack.Store, id pack.ID, kind pack.Kind, ends []pack.ID) (names []pack.ID, err error) {
 	if kind != pack.CommitKind && kind != pack.TreeKind {
 		return nil, nil
@@ -141,7 +139,7 @@ func namesOf(s *pack.Store, id pack.ID, kind pack.Kind, ends []pack.ID) (names [
 }
 
 // receive asks for w and installs the answer in dir. old is nil for a clone.
-func (f *fetch) receive(dir string, old *handle, w transport.Want, budget int64) error {
+func (f *fetch) receive(dir string, old *pack.Store, w transport.Want, budget int64) error {
 	got, err := f.download(dir, w, budget)
 	if got.pack != nil {
 		defer got.pack.Discard()
@@ -160,8 +158,7 @@ type download struct {
 	refs map[string]pack.ID // all that the server has
 }
 
-// download asks for w and spools the answer in dir. The pack is to be discarded
-// also when there is an error.
+// download asks for w and spools the answer in dir. The pack is to be discarded also when there is an error.
 func (f *fetch) download(dir string, w transport.Want, budget int64) (got download, err error) {
 	leave, err := f.Visit()
 	if err != nil {

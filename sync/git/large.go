@@ -25,8 +25,7 @@ func ParsePointer(data []byte) (Pointer, bool, error) { return lfs.ParsePointer(
 // largeDir is the directory of the cache of Git LFS.
 const largeDir = "lfs"
 
-// Large begins a pull's share of what Git LFS keeps for the files of a commit. It
-// makes no request.
+// Large begins a pull's share of what Git LFS keeps for the files of a commit. It makes no request.
 func (m *Mirrors) Large(r Remote, ref Ref) *Large { return m.large.Pull(m.largeOf(r, ref)) }
 
 // LargeWithin is the share of a submodule of r at a URL. What it takes counts with what l
@@ -41,21 +40,19 @@ func (m *Mirrors) largeOf(r Remote, ref Ref) (lfs.Source, string) {
 	return lfsSource{m, r, ref}, filepath.Base(m.dirOf(r))
 }
 
-// lfsSource is the Source of the files of a commit.
+// lfsSource is the lfs.Source of the files of a commit.
 type lfsSource struct {
 	m      *Mirrors
 	remote Remote
 	ref    Ref
 }
 
-// Ask implements lfs.Source.
 func (s lfsSource) Ask(ctx context.Context, op string, do func(*transport.Call, bool) error) (int, error) {
 	f := &failover{m: s.m, op: op, remote: s.remote, first: max(s.remote.server(s.ref.Via), 0), quiet: true}
 	f.do = func(c *call) error { return do(c.Call, !c.fallback) }
 	return f.run(ctx)
 }
 
-// Begin implements lfs.Source.
 func (s lfsSource) Begin(ctx context.Context, op string, server int) (*transport.Call, error) {
 	c, err := s.m.beginAt(ctx, op, s.remote, server)
 	if err != nil {
@@ -64,13 +61,10 @@ func (s lfsSource) Begin(ctx context.Context, op string, server int) (*transport
 	return c.Call, nil
 }
 
-// Ref implements lfs.Source.
 func (s lfsSource) Ref() string { return s.ref.Name }
 
-// Limits implements lfs.Source.
 func (s lfsSource) Limits() pack.Limits { return s.remote.Limits.Or(s.m.client.Options.Limits) }
 
-// ServerURL implements lfs.Source.
 func (s lfsSource) ServerURL(ctx context.Context) (string, error) {
 	data, err := s.m.rootFile(ctx, s.remote, s.ref.Hash, ".lfsconfig")
 	if err != nil || data == nil {

@@ -13,11 +13,9 @@ import (
 	"limpet/sync/git/pack"
 )
 
-// A mirror is a bare repository that git itself can read: packs with indexes,
-// packed-refs (one file, so that no two names of branches can be in each
-// other's way), shallow, and limpet.json, which says for people and for the
-// next start what the directory is. The files are replaced whole, by rename
-// after fsync. There is no remote in its config, and no secret anywhere.
+// A mirror is a bare repository that git itself can read: packs with indexes, packed-refs (one file, so that no
+// two names of branches can be in each other's way), shallow, and limpet.json, which says what the directory is.
+// The files are replaced whole, by rename after fsync. No remote is in its config, and no secret anywhere.
 
 // layoutFormat is raised when the layout changes; other mirrors are rebuilt.
 const layoutFormat = 1
@@ -40,8 +38,7 @@ type note struct {
 	First  int64  `json:"firstPackBytes"`
 }
 
-// makeBare lays out an empty bare repository in dir, which must not exist or be empty, with
-// HEAD at a branch.
+// makeBare lays out an empty bare repository in dir, which must not exist or be empty, with HEAD at a branch.
 func makeBare(dir, head string) error {
 	for _, d := range []string{"objects/pack", "objects/info", "refs/heads", "refs/tags"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {

@@ -50,11 +50,14 @@ func (m *mirror) lastSeen(name string) string {
 // announcedCommit is the commit that the first URL announced last for a ref; after a
 // restart it is the one that was fetched last.
 func (m *mirror) announcedCommit(name string) string {
-	hash := m.lastSeen(name)
-	if refs, err := pack.ReadRefs(m.dir); hash == "" && err == nil && !refs[name].IsZero() {
-		hash = refs[name].String()
+	if hash := m.lastSeen(name); hash != "" {
+		return hash
 	}
-	return hash
+	refs, _ := pack.ReadRefs(m.dir)
+	if refs[name].IsZero() {
+		return ""
+	}
+	return refs[name].String()
 }
 
 // handle is an open store of a mirror and its users.
@@ -62,14 +65,6 @@ type handle struct {
 	*pack.Store
 	users  int  // guarded by the mirror's mu
 	retire bool // guarded by the mirror's mu: close when the last user is gone
-}
-
-// below is the store under what is fetched, nil for a clone.
-func (h *handle) below() *pack.Store {
-	if h == nil {
-		return nil
-	}
-	return h.Store
 }
 
 // lock waits for the turn.
@@ -152,13 +147,6 @@ func (m *mirror) drop() {
 	m.open = nil
 }
 
-func (m *mirror) close() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.closed = true
-	m.drop()
-}
-
 // markDamaged makes the next fetch throw the mirror away, also after a restart; until then what is sound can be read. h is
 // what showed the damage, nil for a mirror that cannot be opened: one that was made anew meanwhile is not blamed.
 func (m *mirror) markDamaged(h *handle) {
@@ -192,22 +180,6 @@ func (m *mirror) replaceBy(dir string) error {
 	if err := os.Rename(dir, m.dir); err != nil {
 		return errors.Join(err, os.Rename(filepath.Join(old, "mirror"), m.dir))
 	}
-	m.mu.Lock()
-	m.drop()
-	m.mu.Unlock()
+	m.changed()
 	return pack.SyncDir(root)
-}
-
-// fetched notes what a fetch brought, or found to be there.
-func (m *mirror) fetched(r Ref) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r.Via = Via{}
-	m.last = r
-}
-
-func (m *mirror) lastFetched() Ref {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.last
 }

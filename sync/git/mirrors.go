@@ -19,8 +19,7 @@ import (
 	"limpet/sync/git/transport"
 )
 
-// Mirrors is a directory of bare mirrors, one per remote. It is safe for
-// concurrent use by one process.
+// Mirrors is a directory of bare mirrors, one per remote. It is safe for concurrent use by one process.
 type Mirrors struct {
 	dir    string
 	log    *slog.Logger
@@ -36,9 +35,8 @@ type Mirrors struct {
 // mirrorName is the length of the name of a mirror's directory.
 const mirrorName = 32
 
-// Open uses dir for mirrors, making it when it is missing. What a killed
-// process left half-made in it is removed, so no other process may use it at
-// the same time.
+// Open uses dir for mirrors, making it when it is missing. What a killed process left half-made in it is
+// removed, so no other process may use it at the same time.
 func Open(dir string, o Options) (*Mirrors, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make mirrors directory: %w", err)
@@ -64,7 +62,10 @@ func (m *Mirrors) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, mi := range m.mirrors {
-		mi.close()
+		mi.mu.Lock()
+		mi.closed = true
+		mi.drop()
+		mi.mu.Unlock()
 	}
 	m.client.CloseIdle()
 	return nil
@@ -119,9 +120,8 @@ type reading struct {
 	limits pack.Limits
 }
 
-// read runs f over the mirror of r. When f meets damage, the commit that was
-// fetched last is fetched once more, which makes the mirror anew, and f runs a
-// second time; nothing else makes a request.
+// read runs f over the mirror of r. When f meets damage, the commit that was fetched last is fetched once more,
+// which makes the mirror anew, and f runs a second time; nothing else makes a request.
 func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading) error) error {
 	c, err := m.begin(ctx, op, r)
 	if err != nil {
@@ -152,10 +152,11 @@ func (c *call) readMirror(mi *mirror, f func(*reading) error) error {
 	return err
 }
 
-// refetch fetches anew what a damaged mirror held, if this process knows what that
-// was.
+// refetch fetches anew what a damaged mirror held, if this process knows what that was.
 func (c *call) refetch(mi *mirror, why error) bool {
-	ref := mi.lastFetched()
+	mi.mu.Lock()
+	ref := mi.last
+	mi.mu.Unlock()
 	if ref.Hash == "" {
 		return false
 	}
@@ -167,10 +168,9 @@ func (c *call) refetch(mi *mirror, why error) bool {
 	return err == nil
 }
 
-// Prune deletes the mirrors of remotes that are neither in keep nor submodules of
-// those, and into which nothing was fetched for the time of rest, and returns how many there were.
-// What looks younger than the clock says stays. A mirror that is being fetched
-// into is left for the next time.
+// Prune deletes the mirrors of remotes that are neither in keep nor submodules of those, and into which nothing
+// was fetched for the time of rest, and returns how many there were. One that is being fetched into is left for
+// the next time.
 func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err error) {
 	wanted := make(map[string]bool)
 	for _, r := range keep {
@@ -196,8 +196,7 @@ func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err err
 				continue
 			}
 		}
-		err = errors.Join(err, os.RemoveAll(dir))
-		err = errors.Join(err, os.RemoveAll(filepath.Join(m.dir, largeDir, d.Name())))
+		err = errors.Join(err, os.RemoveAll(dir), os.RemoveAll(filepath.Join(m.dir, largeDir, d.Name())))
 		removed++
 	}
 	return removed, err
@@ -231,16 +230,16 @@ func fetchedAt(dir string) time.Time {
 // Git LFS. What goes while it looks is not counted. It reads directories only.
 func (m *Mirrors) Usage(ctx context.Context) (mirrors int, bytes int64, err error) {
 	err = filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil {
-			err = context.Cause(ctx)
-		}
-		if err == nil && d.IsDir() && filepath.Dir(path) == m.dir && len(d.Name()) == mirrorName {
-			mirrors++
-		} else if err == nil && !d.IsDir() {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil && !d.IsDir():
 			var info fs.FileInfo
 			if info, err = d.Info(); err == nil {
 				bytes += info.Size()
 			}
+		case err == nil && filepath.Dir(path) == m.dir && len(d.Name()) == mirrorName:
+			mirrors++
 		}
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil

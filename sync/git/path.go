@@ -1,6 +1,7 @@
 package git
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,11 +13,9 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The path rule. Every entry of every tree passes it, in listings and in
-// differences alike, before a caller sees its name. A name that could mean
-// another place, on any file system that it may be written to later, is
-// refused; the rest of the directory goes on. Of two names that some file
-// systems take for one, the first stays.
+// The path rule. Every entry of every tree passes it, in listings and in differences alike. A name that could
+// mean another place, on any file system that it may be written to later, is refused; the rest of the directory
+// goes on. Of two names that some file systems take for one, the first stays.
 
 // filterEntries sorts the entries of a directory into those that may be used and those
 // that may not. prefix is the directory with a slash at its end, or "".
@@ -24,10 +23,7 @@ func filterEntries(entries []pack.TreeEntry, prefix string, l pack.Limits) (pass
 	pass = entries[:0]
 	seen := make(map[string]string, len(entries)) // folded -> as written
 	for _, e := range entries {
-		why := badName(e.Name)
-		if why == "" {
-			why = badMode(e.Mode)
-		}
+		why := cmp.Or(badName(e.Name), badMode(e.Mode))
 		if why == "" && len(prefix)+len(e.Name) > l.PathBytes {
 			why = fmt.Sprintf("the path is longer than %d bytes", l.PathBytes)
 		}
@@ -89,10 +85,8 @@ func badName(name string) string {
 	}
 	stem, _, _ = strings.Cut(stem, ".")
 	stem = strings.TrimRight(stem, " ")
-	if slices.Contains(devices, stem) {
-		return "the name is that of a device"
-	}
-	if len(stem) == 4 && (strings.HasPrefix(stem, "com") || strings.HasPrefix(stem, "lpt")) && stem[3] >= '0' && stem[3] <= '9' {
+	port := len(stem) == 4 && (strings.HasPrefix(stem, "com") || strings.HasPrefix(stem, "lpt")) && stem[3] >= '0' && stem[3] <= '9'
+	if port || slices.Contains(devices, stem) {
 		return "the name is that of a device"
 	}
 	return ""
@@ -119,13 +113,10 @@ func showPath(p string) string {
 	if len(p) > 200 {
 		p = strings.ToValidUTF8(p[:160], "") + "…" + strings.ToValidUTF8(p[len(p)-30:], "")
 	}
-	if strings.ContainsFunc(p, text.Hidden) || !utf8.ValidString(p) {
-		return strings.Map(func(r rune) rune {
-			if text.Hidden(r) {
-				return '?'
-			}
-			return r
-		}, p)
-	}
-	return p
+	return strings.Map(func(r rune) rune {
+		if text.Hidden(r) {
+			return '?'
+		}
+		return r
+	}, p)
 }

@@ -16,13 +16,10 @@ import (
 	"limpet/sync/text"
 )
 
-// A commit that is asked for by its hash does not change, so it is fetched once. It
-// is asked for without its history: servers that say that they allow it give it out,
-// and over http those that do not say so as well, because there a ref may have moved
-// since it was listed. One that a ref points to is had from any server. Else the commits of a branch are
-// fetched until it is among them: the branch that was named, or the default one. A
-// commit that has to be on a branch is looked for there in any case. That it was
-// found is noted in the mirror, under a name that no server can take away.
+// A commit that is asked for by its hash does not change, so it is fetched once, without its history: servers
+// that say that they allow it give it out, and so do those over http. One that a ref points to is had from any
+// server. Else, and where it has to be on a branch, the commits of that branch or of the default one are fetched
+// until it is among them. That it was found is noted in the mirror, under a name that no server can take away.
 
 // pinPrefix begins the names of the notes: hash, then full name of the branch.
 const pinPrefix = ownPrefix + "pinned/"
@@ -33,8 +30,7 @@ var growth = []int{50, 500, 0x7fffffff}
 
 func pinName(commit, branch string) string { return pinPrefix + commit + "/" + branch }
 
-// stored reports whether a pinned commit is in the mirror and was seen on its branch.
-// No server is asked.
+// stored reports whether a pinned commit is in the mirror and was seen on its branch. No server is asked.
 func (c *call) stored(ref Ref) bool {
 	id, ok := pack.ParseID(ref.Hash)
 	f := fetch{call: c, mirror: c.m.mirror(c.home), id: id}
@@ -45,8 +41,7 @@ func (c *call) stored(ref Ref) bool {
 	return ok && here && err == nil
 }
 
-// hasPinned is stored for a fetch. The error is one of the mirror, or Refused for what is
-// there and no commit.
+// hasPinned is stored for a fetch. The error is one of the mirror, or Refused for what is there and no commit.
 func (f *fetch) hasPinned() (bool, error) {
 	if f.mirror.isDamaged() {
 		return false, nil
@@ -91,11 +86,9 @@ func (f *fetch) fetchPinned() error {
 		return f.search(ref.Name, tip)
 	}
 	served := serves(l, f.id, f.Addr.Scheme)
-	if !served {
-		for name, target := range l.Refs.Peeled { // an annotated tag brings its commit with it
-			if target == f.id {
-				f.tag = l.Refs.References[name]
-			}
+	for name, target := range l.Refs.Peeled { // an annotated tag brings its commit with it
+		if target == f.id && !served {
+			f.tag = l.Refs.References[name]
 		}
 	}
 	if served || !f.tag.IsZero() {
@@ -137,9 +130,8 @@ func serves(l *transport.Listing, id pack.ID, scheme string) bool {
 	return slices.Contains(slices.Collect(maps.Values(l.Refs.References)), id)
 }
 
-// search fetches more and more of a branch until the commit is among its commits. A
-// fallback may put any commit on a branch, so that one has to contain the commit that was
-// synced last.
+// search fetches more and more of a branch until the commit is among its commits. A fallback may put any commit
+// on a branch, so that one has to contain the commit that was synced last.
 func (f *fetch) search(branch string, tip pack.ID) error {
 	name := branch
 	if f.fallback {
@@ -161,17 +153,20 @@ func (f *fetch) search(branch string, tip pack.ID) error {
 		}
 		return f.notFound(why)
 	}
-	last, known := pack.ParseID(f.remote.LastSynced)
-	if !f.fallback || !known {
-		return f.noteBranch(branch)
+	if last, known := pack.ParseID(f.remote.LastSynced); f.fallback && known {
+		if seen, err = f.deepen(f.id, "", last); err != nil {
+			return err
+		}
+		if !seen.found {
+			return notServed(Ref{Name: branch, Hash: f.id.String()}, f.remote.LastSynced)
+		}
 	}
-	if seen, err = f.deepen(f.id, "", last); err != nil {
+	refs, err := pack.ReadRefs(f.mirror.dir)
+	if err != nil {
 		return err
 	}
-	if !seen.found {
-		return notServed(Ref{Name: branch, Hash: f.id.String()}, f.remote.LastSynced)
-	}
-	return f.noteBranch(branch)
+	refs[pinName(f.id.String(), branch)] = f.id // it is on that branch
+	return pack.WriteRefs(f.mirror.dir, refs)
 }
 
 // searchResult is what a look through the history in the mirror has shown.
@@ -224,30 +219,18 @@ func (f *fetch) searchHistory(tip, commit pack.ID) (seen searchResult, err error
 	return seen, err
 }
 
-// noteBranch notes that the commit is on a branch.
-func (f *fetch) noteBranch(branch string) error {
-	refs, err := pack.ReadRefs(f.mirror.dir)
-	if err != nil {
-		return err
-	}
-	refs[pinName(f.id.String(), branch)] = f.id
-	return pack.WriteRefs(f.mirror.dir, refs)
-}
-
 // notFound reports that a commit cannot be had, and where it was looked for.
 func (f *fetch) notFound(why string) error {
-	e := &Error{Kind: CommitNotFound, Err: fmt.Errorf("there is no commit %s: %s", f.id, why),
-		Hint: "check hash and branch; a rewritten branch loses commits"}
+	err, hint := fmt.Errorf("there is no commit %s: %s", f.id, why), "check hash and branch; a rewritten branch loses commits"
 	if f.name == "" {
-		e.Err = fmt.Errorf("the server does not give out commit %s, and %s", f.id, why)
-		e.Hint = "name the branch that it is on; a rewritten branch loses commits"
+		err = fmt.Errorf("the server does not give out commit %s, and %s", f.id, why)
+		hint = "name the branch that it is on; a rewritten branch loses commits"
 	}
-	return e
+	return &Error{Kind: CommitNotFound, Err: err, Hint: hint}
 }
 
-// Contains reports whether a commit is tip or among the commits before it. The tip has to
-// be in the mirror. When the history there is too short to tell, more of it is fetched, as
-// for a pinned commit: 50, 500 and then all commits of the branch, within the limits. A
+// Contains reports whether a commit is tip, which has to be in the mirror, or among the commits before it. When
+// the history there is too short to tell, more of it is fetched, as for a pinned commit, within the limits. A
 // history that is longer than those does not contain it. It blocks as Fetch does.
 func (m *Mirrors) Contains(ctx context.Context, r Remote, tip Ref, commit string) (bool, error) {
 	var found, whole bool

@@ -1,24 +1,28 @@
 package git
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+
+	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/transport"
+	"limpet/sync/text"
 )
 
-// Resolve asks the remote what a Selector stands for now: one ls-remote, no more.
-// The zero Selector is what the remote's HEAD points to, or where that does not
-// exist main, master, or the first branch by name.
-// A commit that is in the mirror needs none: what it holds does not change. Where a
-// branch was given with it, that it is on that branch was seen when it was fetched.
-// Where the server of r.URL does not answer, its fallbacks are asked; see fallback.go.
-// It blocks until the answer, the end of ctx, or Options.Stall of silence. Every
-// error is an *Error.
+// Resolve asks the remote what a Selector stands for now: one ls-remote, no more, and none for a commit that is in
+// the mirror. The zero Selector is what the remote's HEAD points to, or where that does not exist main, master, or
+// the first branch by name. Where the server of r.URL does not answer, its fallbacks are asked; see fallback.go.
+// It blocks until the answer, the end of ctx, or Options.Stall of silence. Every error is an *Error.
 func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (Ref, error) {
 	var ref Ref
 	f := &failover{m: m, op: "resolve", remote: r, do: func(c *call) (err error) {
@@ -67,9 +71,8 @@ func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 
 const (
 	refsKept = 2000 // how long a list of refs may be to be kept for the next fetch
-	// listingsKept is how many listings are kept at a time. A fetch comes at once or
-	// not at all: of a thousand repositories that are looked at each minute nearly none
-	// has anything new.
+	// listingsKept is how many listings are kept at a time. A fetch comes at once or not at all: of a thousand
+	// repositories that are looked at each minute nearly none has anything new.
 	listingsKept = 16
 )
 
@@ -88,8 +91,7 @@ func (c *call) keepListing(l *transport.Listing) {
 	kept[c.Identity()] = l
 }
 
-// listRefs returns the listing of a moment ago, once, or a new one. The caller visits
-// the host.
+// listRefs returns the listing of a moment ago, once, or a new one. The caller visits the host.
 func (c *call) listRefs() (*transport.Listing, error) {
 	c.m.mu.Lock()
 	l := c.m.listings[c.Identity()]
@@ -99,4 +101,148 @@ func (c *call) listRefs() (*transport.Listing, error) {
 		return l, nil
 	}
 	return c.List()
+}
+
+// choose finds what a Selector stands for among the refs that a remote has told. A commit is taken as it is:
+// whether the remote has it is seen when it is fetched. The error is an *Error of kind BranchNotFound, or Empty
+// where nothing was chosen and there is no branch, or the cause of ctx's end.
+func choose(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, error) {
+	switch {
+	case sel.Commit != "":
+		return pinned(sel), nil
+	case sel.SemVer != "":
+		return newest(ctx, adv, sel)
+	}
+	for _, want := range []struct{ kind, prefix, name string }{{"ref", "", sel.Name}, {"tag", tagPrefix, sel.Tag},
+		{"branch", headPrefix, sel.Branch}} {
+		if want.name == "" {
+			continue
+		}
+		ref, ok := advertised(adv, want.prefix+want.name)
+		if ok {
+			return ref, nil
+		}
+		e := noRef("there is no "+want.kind+" %q", want.name)
+		_, asTag := adv.References[tagPrefix+want.name]
+		_, asRef := adv.References[want.name]
+		switch {
+		case strings.HasPrefix(sel.Name, "refs/pull/"), strings.HasPrefix(sel.Name, "refs/merge-requests/"):
+			e.Hint = "it goes when the request is closed or cannot be merged"
+		case sel.Branch != "" && asTag:
+			e.Hint = "there is a tag of that name"
+		case sel.Branch != "" && asRef:
+			e.Hint = "it is the full name of a ref that is no branch"
+		case sel.Name == "":
+			e.Hint = similar(adv, want.prefix, want.name)
+		}
+		return Ref{}, e
+	}
+	if ref, ok := advertised(adv, defaultBranch(adv)); ok {
+		return ref, nil
+	}
+	return Ref{}, &Error{Kind: Empty, Err: errors.New("the repository has no branches"), Hint: "push a first commit to one"}
+}
+
+const (
+	headPrefix = "refs/heads/"
+	tagPrefix  = "refs/tags/"
+)
+
+func noRef(format, name string) *Error {
+	return &Error{Kind: BranchNotFound, Err: fmt.Errorf(format, text.Line(name, 100))}
+}
+
+// pinned is the Ref of a commit that is asked for by its hash.
+func pinned(sel gitref.Selector) Ref {
+	ref := Ref{Name: sel.Commit, Hash: sel.Commit, Pinned: true}
+	if sel.Branch != "" {
+		ref.Name = headPrefix + sel.Branch
+	}
+	return ref
+}
+
+// advertised is a ref by its full name. An annotated tag is the commit that it
+// points to and the object that it is.
+func advertised(adv *packp.AdvRefs, name string) (Ref, bool) {
+	id, ok := adv.References[name]
+	if !ok {
+		return Ref{}, false
+	}
+	if commit, annotated := adv.Peeled[name]; annotated {
+		return Ref{Name: name, Hash: commit.String(), Tag: id.String()}, true
+	}
+	return Ref{Name: name, Hash: id.String()}, true
+}
+
+// newest is the tag with the highest version of a range.
+func newest(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, error) {
+	found, err := sel.Newest(func(yield func(string) bool) {
+		for name := range adv.References { // a filter may take long over many tags
+			if tag, ok := strings.CutPrefix(name, tagPrefix); ok && (ctx.Err() != nil || !yield(tag)) {
+				return
+			}
+		}
+	})
+	if ctx.Err() != nil {
+		return Ref{}, context.Cause(ctx)
+	}
+	if err != nil {
+		return Ref{}, &Error{Kind: Refused, Err: err}
+	}
+	if found.Tag != "" {
+		ref, _ := advertised(adv, tagPrefix+found.Tag)
+		return ref, nil
+	}
+	e := noRef("no tag is in %q", sel.String())
+	e.Hint = "no tag that prefix and filter leave is a version such as v1.2.3"
+	if found.Versions > 0 {
+		e.Hint = fmt.Sprintf("the highest of %d versions is %s; pre-releases are in a range that names one, as >=1.0.0-0 does", found.Versions,
+			text.Line(found.Highest, 80))
+	}
+	return Ref{}, e
+}
+
+// defaultBranch is the full name of the branch for who names none: the one of the
+// remote's HEAD, and where that points to no branch that exists, main, master, or
+// the first by name, as Grafana chooses. It is "" where there are no branches.
+func defaultBranch(adv *packp.AdvRefs) (first string) {
+	for _, symref := range slices.Concat(adv.Capabilities.Get(capability.SymRef), []string{"HEAD:refs/heads/main", "HEAD:refs/heads/master"}) {
+		name, ok := strings.CutPrefix(symref, "HEAD:")
+		if _, there := adv.References[name]; ok && there {
+			return name
+		}
+	}
+	for name := range adv.References {
+		if strings.HasPrefix(name, headPrefix) && (first == "" || name < first) {
+			first = name
+		}
+	}
+	return first
+}
+
+// similar names up to three branches or tags that somebody who wrote name may have meant, the closest first.
+func similar(adv *packp.AdvRefs, prefix, name string) string {
+	distance := map[string]int{}
+	for full := range adv.References {
+		if short, ok := strings.CutPrefix(full, prefix); ok {
+			distance[text.Line(short, 80)] = text.Distance(strings.ToLower(short), strings.ToLower(name))
+		}
+	}
+	all := slices.SortedFunc(maps.Keys(distance), func(a, b string) int { return cmp.Or(distance[a]-distance[b], strings.Compare(a, b)) })
+	all = all[:min(len(all), 3)]
+	switch {
+	case len(all) == 0:
+		return ""
+	case distance[all[0]] <= max(2, len(name)/3):
+		return "did you mean " + strings.Join(all, " or ") + "?"
+	}
+	return "there is " + strings.Join(all, ", ")
+}
+
+// checkRefName is auth.CheckRefName with the name in its error.
+func checkRefName(name string) error {
+	if err := auth.CheckRefName(name); err != nil {
+		return fmt.Errorf("%q is not a branch name: %w", text.Line(name, 100), err)
+	}
+	return nil
 }

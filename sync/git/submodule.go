@@ -35,11 +35,9 @@ const (
 // submoduleReason is why an entry of that kind is refused by itself.
 const submoduleReason = "a submodule is not fetched"
 
-// WholeTree is Tree with the files of the submodules below dir, each fetched into a
-// mirror of its own at exactly the commit that the tree names. It blocks as Fetch does
-// and makes no request for what is there. A submodule that cannot be had is an error
-// which names it: a tree without its files would say that they are gone. One that
-// .gitmodules does not know stays in Refused. Every error is an *Error.
+// WholeTree is Tree with the files of the submodules below dir, each fetched into a mirror of its own at exactly the
+// commit that the tree names. It blocks as Fetch does. A submodule that cannot be had is an error which names it:
+// a tree without its files would say that they are gone. One that .gitmodules does not know stays in Refused.
 func (m *Mirrors) WholeTree(ctx context.Context, r Remote, commit, dir string) (Tree, error) {
 	t, err := m.Tree(ctx, r, commit, dir)
 	if err != nil {
@@ -206,10 +204,10 @@ func parseModules(data []byte) (map[string]string, error) {
 				return nil, fmt.Errorf("submodule %q has the path %q: %s", name, text.Line(at, 100), cmp.Or(why, "it looks like an option"))
 			}
 		}
-		if url == "" || strings.HasPrefix(url, "-") {
+		switch {
+		case url == "" || strings.HasPrefix(url, "-"):
 			return nil, fmt.Errorf("submodule %q has the url %q, which is none", name, text.Line(url, 100))
-		}
-		if folded[fold(at)] {
+		case folded[fold(at)]:
 			return nil, fmt.Errorf("two submodules have the path %q", text.Line(at, 100))
 		}
 		folded[fold(at)], out[at] = true, url

@@ -11,10 +11,9 @@ import (
 	"limpet/sync/git/pack"
 )
 
-// Tree lists dir at a commit of the mirror, recursively; "" is the root. Links,
-// submodules and entries that break the path rule are in Refused and nowhere
-// else. It makes no request. Errors: ErrUnknownCommit, PathNotFound, TooLarge,
-// Corrupt.
+// Tree lists dir at a commit of the mirror, recursively; "" is the root. Links, submodules and entries that break
+// the path rule are in Refused and nowhere else. It makes no request. Errors: ErrUnknownCommit, PathNotFound,
+// TooLarge, Corrupt.
 func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree, error) {
 	var t Tree
 	err := m.read(ctx, "read tree", r, func(v *reading) error {
@@ -53,9 +52,7 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range refused {
-		w.tree.refuse(r)
-	}
+	w.tree.refuse(refused...)
 	for _, e := range entries {
 		if w.entries++; w.entries > w.limits.TreeEntries {
 			return &TooLargeError{Count: true, What: "number of files and directories", Size: int64(w.entries), Limit: int64(w.limits.TreeEntries)}
@@ -84,12 +81,14 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 // maxRefusals are listed one by one.
 const maxRefusals = 1000
 
-func (t *Tree) refuse(r Refusal) {
-	if len(t.Refused) == maxRefusals {
-		r = Refusal{Path: "…", Reason: "more entries are refused"}
-	}
-	if len(t.Refused) <= maxRefusals {
-		t.Refused = append(t.Refused, r)
+func (t *Tree) refuse(refused ...Refusal) {
+	for _, r := range refused {
+		if len(t.Refused) == maxRefusals {
+			r = Refusal{Path: "…", Reason: "more entries are refused"}
+		}
+		if len(t.Refused) <= maxRefusals {
+			t.Refused = append(t.Refused, r)
+		}
 	}
 }
 
@@ -108,8 +107,7 @@ func (v *reading) directory(id pack.ID, prefix string) ([]pack.TreeEntry, []Refu
 	return pass, refused, nil
 }
 
-// asDamage makes damage of what is missing inside a commit that is there: every
-// commit was whole when it came.
+// asDamage makes damage of what is missing inside a commit that is there: every commit was whole when it came.
 func asDamage(err error) error {
 	if errors.Is(err, pack.ErrMissing) {
 		return fmt.Errorf("%w: %w", pack.ErrDamaged, err)
@@ -168,10 +166,8 @@ func noSuchPath(entries []pack.TreeEntry, dir, part string) error {
 	return &Error{Kind: PathNotFound, Err: fmt.Errorf("there is no directory %q", showPath(dir)), Hint: hint}
 }
 
-// Blob reads a file by its hash. max bounds it further than the limits do; 0
-// is no further bound. A larger one gives TooLarge, wrapping *TooLargeError,
-// before it is inflated. The content is checked against the hash. The caller
-// owns the bytes. It makes no request.
+// Blob reads a file by its hash. max bounds it further than the limits do; 0 is no further bound. A larger one gives
+// TooLarge before it is inflated. The content is checked against the hash, and is the caller's. It makes no request.
 func (m *Mirrors) Blob(ctx context.Context, r Remote, hash string, max int64) ([]byte, error) {
 	var data []byte
 	err := m.read(ctx, "read file", r, func(v *reading) error {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -129,54 +130,46 @@ type author struct {
 	when time.Time
 }
 
-// signatureHeader is the header of a commit that holds its signature. In SHA-1
-// repositories git leaves others that begin so, for other hashes, out of what is signed;
-// here they are refused.
+// signatureHeader is the header of a commit that holds its signature. In SHA-1 repositories git leaves others
+// that begin so, for other hashes, out of what is signed; here they are refused.
 const signatureHeader = "gpgsig"
 
 // splitSignedCommit takes a raw commit apart. A signature may be anywhere in the head, once.
-func splitSignedCommit(data []byte) (signedObject, error) {
-	var s signedObject
+func splitSignedCommit(data []byte) (s signedObject, err error) {
 	var committer string
-	inSignature, seen := false, false
-	for rest := data; len(rest) > 0; {
-		line, after, ended := bytes.Cut(rest, []byte("\n"))
-		whole := rest[:len(rest)-len(after)]
+	inSignature, seen, at := false, false, 0
+	for line := range bytes.Lines(data) {
 		key, value, has := bytes.Cut(line, []byte(" "))
+		header := has && string(key) == signatureHeader
 		switch {
-		case len(line) == 0: // the message follows
-			s.text = append(s.text, rest...)
-			after = nil
+		case line[0] == '\n': // the message follows
+			s.text, s.by = append(s.text, data[at:]...), parseMaker(committer)
+			return s, nil
 		case line[0] == ' ' && inSignature:
-			s.signature = append(s.signature, whole[1:]...)
-		case string(key) == signatureHeader && has && seen:
+			s.signature = append(s.signature, line[1:]...)
+		case header && seen:
 			return s, errors.New("has several signatures")
-		case string(key) == signatureHeader && has:
+		case header:
 			inSignature, seen = true, true
 			s.signature = append(s.signature, value...)
-			if ended {
-				s.signature = append(s.signature, '\n')
-			}
 		case bytes.HasPrefix(line, []byte(signatureHeader)):
 			return s, errors.New("has a signature for another form of repository")
 		default:
 			inSignature = false
 			if string(key) == "committer" && committer == "" {
-				committer = string(value)
+				committer = strings.TrimSuffix(string(value), "\n")
 			}
-			s.text = append(s.text, whole...)
+			s.text = append(s.text, line...)
 		}
-		rest = after
+		at += len(line)
 	}
 	s.by = parseMaker(committer)
 	return s, nil
 }
 
 // The beginnings of signatures that git looks for at the end of a tag.
-var signatureBegins = [][]byte{
-	[]byte("-----BEGIN PGP SIGNATURE-----"), []byte("-----BEGIN PGP MESSAGE-----"),
-	[]byte("-----BEGIN SIGNED MESSAGE-----"), []byte("-----BEGIN SSH SIGNATURE-----"),
-}
+var signatureBegins = []string{"-----BEGIN PGP SIGNATURE-----", "-----BEGIN PGP MESSAGE-----", "-----BEGIN SIGNED MESSAGE-----",
+	"-----BEGIN SSH SIGNATURE-----"}
 
 // tag is a parsed tag object.
 type tag struct {
@@ -190,17 +183,12 @@ type tag struct {
 // like the first one of a signature, and goes to the end.
 func splitSignedTag(data []byte) (tag, error) {
 	t := tag{signedObject: signedObject{text: data}}
-	for at := 0; at < len(data); {
-		for _, begin := range signatureBegins {
-			if bytes.HasPrefix(data[at:], begin) {
-				t.text, t.signature = data[:at], data[at:]
-			}
+	at := 0
+	for line := range bytes.Lines(data) {
+		if slices.ContainsFunc(signatureBegins, func(begin string) bool { return strings.HasPrefix(string(line), begin) }) {
+			t.text, t.signature = data[:at], data[at:]
 		}
-		end := bytes.IndexByte(data[at:], '\n')
-		if end < 0 {
-			break
-		}
-		at += end + 1
+		at += len(line)
 	}
 	head, _, _ := bytes.Cut(t.text, []byte("\n\n"))
 	lines := strings.Split(strings.TrimSuffix(string(head), "\n"), "\n")

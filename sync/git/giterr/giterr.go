@@ -1,5 +1,4 @@
-// Package giterr holds the errors of package git, below it, so that its parts can
-// return them.
+// Package giterr holds the errors of package git, below it, so that its parts can return them.
 package giterr
 
 import (
@@ -59,8 +58,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// KindOf is the Kind of the first Error in err's chain, Unknown when there is
-// none, and "" for nil.
+// KindOf is the Kind of the first Error in err's chain, Unknown when there is none, and "" for nil.
 func KindOf(err error) Kind {
 	if err == nil {
 		return ""
@@ -74,8 +72,7 @@ func KindOf(err error) Kind {
 // ErrUnknownCommit is wrapped when a commit is not in the mirror.
 var ErrUnknownCommit = errors.New("commit is not in the mirror")
 
-// TooLargeError says which limit was exceeded. Size is what was announced or
-// counted when the limit was hit.
+// TooLargeError says which limit was exceeded. Size is what was announced or counted when the limit was hit.
 type TooLargeError struct {
 	What        string // "object", "pack", "number of objects", ...
 	Size, Limit int64
@@ -90,9 +87,8 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("%s of %d%s exceeds the limit of %d", e.What, e.Size, unit, e.Limit)
 }
 
-// Plain is an error that shows Text only. What it stands for is visible to errors.Is and
-// errors.As, but not printed by walking the chain: the texts of foreign errors may echo
-// anything.
+// Plain is an error that shows Text only. What it stands for is visible to errors.Is and errors.As, but not
+// printed by walking the chain: the texts of foreign errors may echo anything.
 type Plain struct {
 	Text  string
 	Inner error

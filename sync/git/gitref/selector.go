@@ -1,6 +1,5 @@
-// Package gitref says which revision of a Git repository is wanted: a branch, a
-// tag, the newest version of a range, a ref by its full name, or a commit. It is
-// pure: what a remote has is told to it.
+// Package gitref says which revision of a Git repository is wanted: a branch, a tag, the newest version of a
+// range, a ref by its full name, or a commit. It is pure: what a remote has is told to it.
 package gitref
 
 import (
@@ -9,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/Masterminds/semver/v3"
 
@@ -16,9 +16,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Selector is what is wanted of a remote. The zero Selector is what the remote's
-// HEAD points to. At most one of Branch, Tag, SemVer, Name and Commit is set, but
-// Branch may stand beside Commit, which then has to be on it.
+// Selector is what is wanted of a remote. The zero Selector is what the remote's HEAD points to. At most one of
+// Branch, Tag, SemVer, Name and Commit is set, but Branch may stand beside Commit, which then has to be on it.
 type Selector struct {
 	Branch string // without refs/heads/
 	Tag    string // without refs/tags/
@@ -54,40 +53,30 @@ func (s Selector) Check() error {
 	case s.SemVer == "" && (s.TagPrefix != "" || s.SemVerFilter != ""):
 		return errors.New("prefix and filter choose among the tags of a range of versions; give a range, such as semver:*")
 	}
-	for _, check := range []func() error{s.checkNames, s.checkVersions, s.checkCommit} {
-		if err := check(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s Selector) checkNames() error {
 	for _, c := range []struct{ what, value string }{{"branch", s.Branch}, {"tag", s.Tag}, {"ref", s.Name}} {
-		if c.value == "" {
-			continue
-		}
-		if err := auth.CheckRefName(c.value); err != nil {
+		if err := auth.CheckRefName(c.value); err != nil && c.value != "" {
 			return fmt.Errorf("%q is not the name of a %s: %w", text.Line(c.value, 100), c.what, err)
 		}
 	}
 	if s.Name != "" && (!strings.HasPrefix(s.Name, "refs/") || strings.Count(s.Name, "/") < 2) {
 		return fmt.Errorf("%q is not the full name of a ref; write it as refs/pull/420/head or refs/heads/main", text.Line(s.Name, 100))
 	}
-	return nil
-}
-
-func (s Selector) checkVersions() error {
-	if s.SemVer == "" {
-		return nil
+	if err := auth.CheckRefName(s.TagPrefix + "0"); err != nil {
+		return fmt.Errorf("no tag begins with %q: %w", text.Line(s.TagPrefix, 100), err)
 	}
-	if s.TagPrefix != "" {
-		if err := auth.CheckRefName(s.TagPrefix + "0"); err != nil {
-			return fmt.Errorf("no tag begins with %q: %w", text.Line(s.TagPrefix, 100), err)
+	if s.SemVer != "" {
+		if _, err := s.compile(); err != nil {
+			return err
 		}
 	}
-	_, err := s.compile()
-	return err
+	_, err := hex.DecodeString(s.Commit)
+	switch {
+	case err == nil && len(s.Commit) == 64:
+		return errors.New("a commit of 64 digits is one of a SHA-256 repository, which cannot be read")
+	case s.Commit != "" && (err != nil || len(s.Commit) != 40):
+		return fmt.Errorf("%q is not a commit; give all 40 digits of its hash", text.Line(s.Commit, 100))
+	}
+	return nil
 }
 
 // compiled is a Selector of versions, ready to look at tags.
@@ -114,19 +103,6 @@ func (s Selector) compile() (compiled, error) {
 	return c, nil
 }
 
-func (s Selector) checkCommit() error {
-	if s.Commit == "" {
-		return nil
-	}
-	if _, err := hex.DecodeString(s.Commit); err != nil || len(s.Commit) != 40 {
-		if err == nil && len(s.Commit) == 64 {
-			return errors.New("a commit of 64 digits is one of a SHA-256 repository, which cannot be read")
-		}
-		return fmt.Errorf("%q is not a commit; give all 40 digits of its hash", text.Line(s.Commit, 100))
-	}
-	return nil
-}
-
 // String is the Selector in the form that Parse reads, "HEAD" for the zero one.
 func (s Selector) String() string {
 	var words []string
@@ -139,4 +115,81 @@ func (s Selector) String() string {
 		return "HEAD"
 	}
 	return strings.Join(words, " ")
+}
+
+// key is a word of the annotation and the member that it is for.
+type key struct {
+	name  string
+	value *string
+}
+
+// keys are in the order in which they are written.
+func (s *Selector) keys() []key {
+	return []key{{"tag", &s.Tag}, {"semver", &s.SemVer}, {"prefix", &s.TagPrefix}, {"filter", &s.SemVerFilter},
+		{"ref", &s.Name}, {"commit", &s.Commit}, {"branch", &s.Branch}}
+}
+
+// forms is what an annotation may say.
+const forms = "write tag:NAME, semver:RANGE [prefix:TEXT] [filter:REGEXP], ref:FULLNAME or commit:SHA [branch:NAME]"
+
+// maxText is how long a text may be that selects a revision. Unit: bytes.
+const maxText = 1000
+
+// Parse reads a Selector from words with a key in front, such as "tag:v1.2.3", "semver:>=1.0.0 <2.0.0
+// prefix:app/", "ref:refs/pull/420/head" or "commit:<40 digits> branch:main". A word without a key goes on with
+// what was begun. The error says what would be right.
+func Parse(selector string) (Selector, error) {
+	var s Selector
+	switch {
+	case len(selector) > maxText:
+		return s, fmt.Errorf("longer than %d bytes; %s", maxText, forms)
+	case !utf8.ValidString(selector):
+		return s, errors.New("not UTF-8; " + forms)
+	}
+	var at *string
+	for word := range strings.FieldsSeq(selector) {
+		if strings.ContainsFunc(word, text.Hidden) {
+			return s, errors.New("holds a control or an invisible character; " + forms)
+		}
+		if k, rest := s.key(word); k != nil {
+			if *k != "" {
+				return s, fmt.Errorf("%q: given twice", text.Line(word, 100))
+			}
+			if at, *k = k, rest; rest == "" {
+				return s, fmt.Errorf("%q: nothing follows the colon; %s", text.Line(word, 100), forms)
+			}
+			continue
+		}
+		if at != &s.SemVer && at != &s.SemVerFilter { // the others have no blanks
+			return s, fmt.Errorf("%q is not understood; %s", text.Line(word, 100), forms)
+		}
+		*at += " " + word
+	}
+	switch s.Commit = strings.ToLower(s.Commit); {
+	case s == (Selector{}):
+		return s, errors.New("empty; " + forms)
+	case s.Branch != "" && s == Branch(s.Branch):
+		return s, errors.New("a branch alone is given in the spec; leave the annotation out")
+	}
+	return s, s.Check()
+}
+
+// key is the member that a word begins, nil for none.
+func (s *Selector) key(word string) (member *string, rest string) {
+	for _, k := range s.keys() {
+		if rest, ok := strings.CutPrefix(word, k.name+":"); ok {
+			return k.value, rest
+		}
+	}
+	return nil, ""
+}
+
+// Of is what a Repository selects: what its annotation says, without one the branch
+// of its spec, and without that the remote's HEAD.
+func Of(annotation, branch string) (Selector, error) {
+	if annotation == "" {
+		s := Branch(branch)
+		return s, s.Check()
+	}
+	return Parse(annotation)
 }

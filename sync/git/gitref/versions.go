@@ -15,12 +15,9 @@ type Newest struct {
 	Highest  string // tag of the highest of them
 }
 
-// Newest finds the tag with the highest version of the range. A tag is a version
-// when it has three numbers, which may begin with zeros, after the prefix and a v
-// that may be missing; what follows a dash is a pre-release, and what follows a plus
-// is metadata of a build. Versions that differ in nothing but that go by the name of the
-// tag, so the answer depends on the names of the tags alone. The Selector must have
-// passed Check.
+// Newest finds the tag with the highest version of the range. A tag is a version when it has three numbers,
+// which may begin with zeros, after the prefix and a v that may be missing. Versions that differ only in the
+// metadata of their builds go by the name of the tag. The Selector must have passed Check.
 func (s Selector) Newest(tags iter.Seq[string]) (Newest, error) {
 	c, err := s.compile()
 	if err != nil {
@@ -51,11 +48,8 @@ func (c compiled) version(tag string) *semver.Version {
 		return nil
 	}
 	text = strings.TrimPrefix(text, "v")
-	numbers := text
-	if end := strings.IndexAny(text, "-+"); end >= 0 {
-		numbers = text[:end]
-	}
-	if strings.Count(numbers, ".") != 2 || text[0] < '0' || text[0] > '9' {
+	numbers, _, _ := strings.Cut(text, "+")
+	if numbers, _, _ = strings.Cut(numbers, "-"); strings.Count(numbers, ".") != 2 || text[0] < '0' || text[0] > '9' {
 		return nil
 	}
 	v, err := semver.NewVersion(text)

@@ -13,10 +13,8 @@ import (
 	"time"
 )
 
-// The cache of contents from Git LFS: a file per content, below a directory per remote
-// beside the mirrors. What was used longest ago leaves first, and nothing that a pull
-// which still runs may need. Nothing is synced to the disk: a content is
-// checked when it is used again.
+// The cache of contents from Git LFS: a file per content, below a directory per remote beside the mirrors. What
+// was used longest ago leaves first. Nothing is synced to the disk: a content is checked when it is used again.
 
 const (
 	maxCache = 512 << 20 // bytes that stay

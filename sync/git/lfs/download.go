@@ -102,8 +102,7 @@ func (l *Pull) take(c *transport.Call, p Pointer, at place, res *http.Response) 
 	return os.Rename(f.Name(), path)
 }
 
-// refusal is what an answer means that is not 200. ours says that the credentials of
-// the remote were sent.
+// refusal is what an answer means that is not 200. ours says that the credentials of the remote were sent.
 func refusal(c *transport.Call, res *http.Response, ours bool) error {
 	said := c.ResponseText(res, strings.Replace(transport.Media(res), mediaType, "application/json", 1))
 	after, _ := netx.RetryAfter(res.Header, time.Now())

@@ -21,16 +21,14 @@ type Pointer struct {
 // git-lfs, which reads no more to decide.
 const MaxPointer = 1024
 
-// specs begins the first line of a pointer, and versions are those that are the same but
-// for their names: since the launch of git-lfs, before it, and of its alpha. Source:
-// git-lfs lfs/pointer.go.
+// specs begins the first line of a pointer, and versions are those that are the same but for their names: since
+// the launch of git-lfs, before it, and of its alpha. Source: git-lfs lfs/pointer.go.
 const specs = "https://git-lfs.github.com/spec/"
 
 var versions = []string{specs + "v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"}
 
-// ParsePointer reports whether a file is a pointer of Git LFS, and reads it. An error
-// says that it is one which cannot be used; it must not be taken for the content.
-// Source: git-lfs docs/spec.md.
+// ParsePointer reports whether a file is a pointer of Git LFS, and reads it. An error says that it is one which
+// cannot be used; it must not be taken for the content. Source: git-lfs docs/spec.md.
 func ParsePointer(data []byte) (p Pointer, is bool, err error) {
 	first, _, _ := strings.Cut(string(data[:min(len(data), MaxPointer)]), "\n")
 	version, named := strings.CutPrefix(first, "version ")

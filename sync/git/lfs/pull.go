@@ -1,12 +1,9 @@
-// Package lfs brings the files that Git LFS keeps. A tree has a pointer in their place; the host says in an
-// answer of its batch API where each content is, which may be on another host. What
-// comes is counted, checked against the pointer, and kept as a file in a cache that
-// may be deleted: nothing of it is held in memory.
+// Package lfs brings the files that Git LFS keeps. A tree has a pointer in their place; the batch API of the host
+// says where each content is. What comes is counted, checked against the pointer, and kept as a file in a cache
+// that may be deleted: nothing of it is held in memory.
 //
-// The host of the repository gets the credentials of the repository. Another host gets
-// what the answer says for it, and nothing else. A fallback is asked first where
-// it announced the commit, and else while the host is unreachable: the pointer says
-// what comes.
+// The host of the repository gets its credentials, another host what the answer says for it and nothing else. A
+// fallback is asked first where it announced the commit, and else while the host is unreachable.
 package lfs
 
 import (
@@ -28,9 +25,8 @@ import (
 
 // Source is the repository whose files a Pull brings.
 type Source interface {
-	// Ask runs do at the server that announced the commit, or at another one while that
-	// does not answer, and returns which one it was. own reports whether it is the one of
-	// the repository's URL.
+	// Ask runs do at the server that announced the commit, or at another one while that does not answer, and
+	// returns which one it was. own reports whether it is the one of the repository's URL.
 	Ask(ctx context.Context, op string, do func(c *transport.Call, own bool) error) (server int, err error)
 	// Begin starts a call at a server that Ask has returned; 0 is the repository's own.
 	Begin(ctx context.Context, op string, server int) (*transport.Call, error)
@@ -41,8 +37,7 @@ type Source interface {
 	Limits() pack.Limits
 }
 
-// Pull brings the contents that one pull needs. It is safe for concurrent use. Close
-// bounds the cache.
+// Pull brings the contents that one pull needs. It is safe for concurrent use. Close bounds the cache.
 type Pull struct {
 	cache  *Cache
 	source Source
@@ -83,9 +78,8 @@ func (l *Pull) Close() {
 	}
 }
 
-// Fetch brings what the pointers stand for, in as few requests as there can be. It
-// blocks until all is there or cannot be had; Open tells which. A second call
-// asks for nothing that the first one had.
+// Fetch brings what the pointers stand for, in as few requests as there can be. It blocks until all is there or
+// cannot be had; Open tells which. A second call asks for nothing that the first one had.
 func (l *Pull) Fetch(ctx context.Context, pointers []Pointer) {
 	select {
 	case l.turn <- struct{}{}:
@@ -169,8 +163,7 @@ func (l *Pull) setResult(p Pointer, err error) {
 	l.known[p.OID] = err
 }
 
-// errExpired reports that the place of a content is not good any more: it is asked for
-// once more.
+// errExpired reports that the place of a content is not good any more: it is asked for once more.
 var errExpired = errors.New("what the answer said of its place is not good any more")
 
 // fetchBatch settles every one of the pointers.

@@ -172,8 +172,7 @@ func (r *resolver) content(l *link) (base []byte, err error) {
 	return data, r.count(int64(len(data)))
 }
 
-// count holds the work against the limit: a small pack can describe a great
-// many large objects.
+// count holds the work against the limit: a small pack can describe a great many large objects.
 func (r *resolver) count(n int64) error {
 	r.work += n
 	if limit := 2 * r.limits.InflatedBytes; r.work > limit {

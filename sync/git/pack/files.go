@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// The beginnings of the names of files that are being made: a process that was killed
-// leaves them behind.
+// The beginnings of the names of files that are being made: a process that was killed leaves them behind.
 const (
 	TempPrefix = "tmp_limpet_"
 	packPrefix = "tmp_pack_"

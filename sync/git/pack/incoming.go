@@ -13,11 +13,9 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
-// A pack that comes from the wire is read once: every byte goes into the spool
-// file, every object is inflated into a hash and thrown away. The header of an
-// object has its size before anything of it is inflated, a delta's first
-// bytes have the size of what it makes; a pack that goes beyond the limits is
-// refused there and then. Memory does not depend on the objects' sizes.
+// A pack that comes from the wire is read once: every byte goes into the spool file, every object is inflated
+// into a hash and thrown away. Its header has its size, a delta's first bytes that of what it makes, so a pack
+// beyond the limits is refused before. Memory does not depend on the objects' sizes.
 
 // entry is one object of a pack.
 type entry struct {
@@ -54,9 +52,8 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readPack copies a pack from src to spool and examines it. What src sends behind the pack
-// may be in the spool too. Errors wrap ErrBadPack or are *TooLargeError; those of src and
-// spool are passed on.
+// readPack copies a pack from src to spool and examines it. What src sends behind the pack may be in the spool
+// too. Errors wrap ErrBadPack or are *TooLargeError; those of src and spool are passed on.
 func readPack(src io.Reader, spool io.Writer, l Limits) (*incoming, error) {
 	from := &wire{Reader: io.TeeReader(src, spool)}
 	p := &incoming{bases: map[int32]ID{}}

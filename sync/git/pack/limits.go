@@ -2,8 +2,7 @@ package pack
 
 import "cmp"
 
-// Limits bound what one remote may make this process receive, hold and walk.
-// Zero fields take the defaults.
+// Limits bound what one remote may make this process receive, hold and walk. Zero fields take the defaults.
 type Limits struct {
 	PackBytes     int64 // of one fetch, on the wire
 	RefsBytes     int64 // of the advertised refs, on the wire

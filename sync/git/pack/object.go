@@ -1,9 +1,6 @@
-// Package pack reads and writes what a bare repository keeps on disk: packs with their
-// indexes, the objects in them, and packed-refs.
-//
-// A pack from a server is not trusted. It is examined object by object, within limits,
-// while it is spooled to a file; object names are computed here, and every object is
-// checked against its name again when it is read.
+// Package pack reads and writes what a bare repository keeps on disk: packs with their indexes, the objects in
+// them, and packed-refs. A pack from a server is not trusted: it is examined object by object, within limits,
+// while it is spooled, and every object is checked against its name again when it is read.
 package pack
 
 import (

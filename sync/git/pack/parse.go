@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -45,8 +46,7 @@ func ParseCommit(data []byte) (Commit, error) {
 	return c, nil
 }
 
-// MaxTags is how many tags of tags are followed: people make none, or one by
-// mistake.
+// MaxTags is how many tags of tags are followed: people make none, or one by mistake.
 const MaxTags = 8
 
 // ParseTag reads what a raw tag object points to.
@@ -59,8 +59,7 @@ func ParseTag(data []byte) (target ID, err error) {
 	return target, errors.New("malformed tag: it names no object")
 }
 
-// Tagged checks that a tag object is there and points to a commit. Errors wrap
-// ErrIncomplete or ErrBadPack.
+// Tagged checks that a tag object is there and points to a commit. Errors wrap ErrIncomplete or ErrBadPack.
 func (s *Store) Tagged(tag, commit ID) error {
 	for range MaxTags {
 		k, data, err := s.Read(tag, s.Limit)
@@ -72,14 +71,12 @@ func (s *Store) Tagged(tag, commit ID) error {
 		case k != TagKind:
 			return fmt.Errorf("%w: the tag ends at the %s %s, not at commit %s", ErrBadPack, k, tag, commit)
 		}
-		target, err := ParseTag(data)
-		switch {
-		case err != nil:
+		if tag, err = ParseTag(data); err != nil {
 			return fmt.Errorf("%w: %w", ErrBadPack, err)
-		case target == commit:
+		}
+		if tag == commit {
 			return nil
 		}
-		tag = target
 	}
 	return fmt.Errorf("%w: tags of tags have no end", ErrBadPack)
 }
@@ -103,28 +100,18 @@ type TreeEntry struct {
 
 var errTree = errors.New("malformed tree object")
 
-// ParseTree reads a raw tree. It judges the form only; names pass the rule of
-// path.go afterwards.
+// ParseTree reads a raw tree. It judges the form only; names pass the rule of path.go afterwards.
 func ParseTree(data []byte) ([]TreeEntry, error) {
 	var out []TreeEntry
 	for len(data) > 0 {
-		mode, n := uint32(0), 0
-		for n < len(data) && data[n] >= '0' && data[n] <= '7' && n < 7 {
-			mode = mode<<3 | uint32(data[n]-'0')
-			n++
-		}
-		if n == 0 || n == len(data) || data[n] != ' ' {
+		head, rest, ended := bytes.Cut(data, []byte{0})
+		digits, name, ok := strings.Cut(string(head), " ")
+		mode, err := strconv.ParseUint(digits, 8, 32)
+		if !ended || !ok || err != nil || len(digits) > 7 || len(rest) < len(ID{}) {
 			return out, errTree
 		}
-		data = data[n+1:]
-		end := bytes.IndexByte(data, 0)
-		if end < 0 || len(data) < end+21 {
-			return out, errTree
-		}
-		e := TreeEntry{Mode: mode, Name: string(data[:end])}
-		copy(e.ID[:], data[end+1:])
-		out = append(out, e)
-		data = data[end+21:]
+		out = append(out, TreeEntry{Mode: uint32(mode), Name: name, ID: ID(rest[:len(ID{})])})
+		data = rest[len(ID{}):]
 	}
 	return out, nil
 }

@@ -21,9 +21,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
-// Store is the open packs of one mirror. Its packs stay the same; a fetch makes a new
-// Store. It is safe for concurrent use. Every object is checked against its name before it
-// is given out.
+// Store is the open packs of one mirror. Its packs stay the same; a fetch makes a new Store. It is safe for
+// concurrent use. Every object is checked against its name before it is given out.
 type Store struct {
 	Packs []*pack // newest first
 	Limit int64   // bytes of any one object
@@ -179,8 +178,7 @@ func (s *Store) ReadKind(id ID, want Kind, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// read reads the object at an offset, and first the one that it is a delta of. The caller
-// holds p.mu.
+// read reads the object at an offset, and first the one that it is a delta of. The caller holds p.mu.
 func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, error) {
 	h, err := p.scanner.SeekObjectHeader(offset)
 	if err != nil {
@@ -291,8 +289,7 @@ func (s *Store) Size(id ID) (int64, error) {
 	return h.Length, nil
 }
 
-// baseCache holds objects that deltas were built on. The slices in it are shared and must
-// not be changed.
+// baseCache holds objects that deltas were built on. The slices in it are shared and must not be changed.
 type baseCache struct {
 	mu    sync.Mutex // guards all below
 	items map[baseKey]base

@@ -16,9 +16,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 )
 
-// A push to a repository on this host, where there may be no git: the pack is put
-// beside its others, durable, before the branch names anything of it, and the branch
-// changes under the lock file that git itself takes.
+// A push to a repository on this host, where there may be no git: the pack is put beside its others, durable,
+// before the branch names anything of it, and the branch changes under the lock file that git itself takes.
 
 // hooks would have to be asked before a branch changes. They are not run here.
 var hooks = []string{"pre-receive", "update", "reference-transaction"}
@@ -106,9 +105,9 @@ func swap(dir string, u Update) error {
 	if err != nil {
 		return err
 	}
-	held := true
+	renamed := false
 	defer func() {
-		if held { // once it is the branch, one of its name is somebody else's
+		if !renamed { // else a lock of its name is somebody else's
 			os.Remove(lock.Name())
 		}
 	}()
@@ -116,10 +115,7 @@ func swap(dir string, u Update) error {
 		return errors.Join(err, lock.Close())
 	}
 	_, err = fmt.Fprintf(lock, "%s\n", u.New)
-	if err == nil {
-		err = lock.Sync()
-	}
-	if err = errors.Join(err, lock.Close()); err != nil {
+	if err = errors.Join(err, lock.Sync(), lock.Close()); err != nil {
 		return err
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -130,6 +126,6 @@ func swap(dir string, u Update) error {
 	if err := os.Rename(lock.Name(), path); err != nil {
 		return err
 	}
-	held = false
+	renamed = true
 	return pack.SyncDir(filepath.Dir(path))
 }

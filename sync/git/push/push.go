@@ -4,8 +4,10 @@ package push
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"limpet/sync/git/giterr"
@@ -34,30 +36,6 @@ func Push(c *transport.Call, u Update) error {
 	if c.Addr.Scheme == "file" {
 		return Local(c.Addr.Path, u, c.Limits)
 	}
-	return send(c, u)
-}
-
-// Check asks a server whether it takes a push: it has the server begin one and leaves it
-// at that. A local directory is not asked.
-func Check(c *transport.Call) error {
-	c.Pushes = true
-	if c.Addr.Scheme == "file" {
-		return nil
-	}
-	leave, err := c.Visit()
-	if err != nil {
-		return err
-	}
-	defer leave()
-	s, _, err := c.ListPush()
-	if err != nil {
-		return err
-	}
-	return s.Close()
-}
-
-// send speaks with the server.
-func send(c *transport.Call, u Update) error {
 	content, err := pack.Encode(u.Objects)
 	if err != nil {
 		return err
@@ -96,13 +74,29 @@ func send(c *transport.Call, u Update) error {
 	req.Packfile, req.Progress = io.NopCloser(bytes.NewReader(content)), &c.Remarks
 	c.SetBudget("answer to the push", transport.AnswerHead)
 	report, err := s.ReceivePack(c.WithCall(), req)
-	if report == nil && err == nil {
-		err = fmt.Errorf("nothing was said of the push: %w", io.ErrUnexpectedEOF)
-	}
 	if report == nil {
-		return err
+		return cmp.Or(err, fmt.Errorf("nothing was said of the push: %w", io.ErrUnexpectedEOF))
 	}
 	return result(c, report, u.Branch)
+}
+
+// Check asks a server whether it takes a push: it has the server begin one and leaves it
+// at that. A local directory is not asked.
+func Check(c *transport.Call) error {
+	c.Pushes = true
+	if c.Addr.Scheme == "file" {
+		return nil
+	}
+	leave, err := c.Visit()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	s, _, err := c.ListPush()
+	if err != nil {
+		return err
+	}
+	return s.Close()
 }
 
 // result is what the server has made of the push.
@@ -118,10 +112,8 @@ func result(c *transport.Call, report *packp.ReportStatus, name string) error {
 			return nil
 		}
 		said := strings.ToLower(s.Status + " " + c.Remarks.Text())
-		for _, word := range races {
-			if strings.Contains(said, word) {
-				return overtaken(s.Status)
-			}
+		if slices.ContainsFunc(races, func(word string) bool { return strings.Contains(said, word) }) {
+			return overtaken(s.Status)
 		}
 		return declined(s.Status)
 	}
@@ -131,8 +123,7 @@ func result(c *transport.Call, report *packp.ReportStatus, name string) error {
 // races are words of servers for a branch that is not what it was, or that another process
 // else is about to change: git of all ages, JGit, and what hosts make of them.
 var races = []string{"non-fast-forward", "non-fast forward", "fetch first", "cannot lock", "failed to lock", "unable to lock",
-	"lock failure",
-	"failed to update ref", "incorrect old value", "reference already exists", "reference does not exist", "stale info"}
+	"lock failure", "failed to update ref", "incorrect old value", "reference already exists", "reference does not exist", "stale info"}
 
 func overtaken(why string) *giterr.Error {
 	return giterr.Wrap(giterr.Overtaken, fmt.Errorf("the branch has moved on meanwhile: %s", why), "fetch it, and make the commit again")

@@ -1,9 +1,8 @@
-// Package transport asks Git servers over https, http and ssh, and repositories on this
-// host in process. It counts every byte that comes, ends silent and slow calls, limits the
-// requests per host, and tells in plain words what went wrong.
+// Package transport asks Git servers over https, http and ssh, and repositories on this host in process. It counts
+// every byte that comes, ends silent and slow calls, limits the requests per host, and tells what went wrong.
 //
-// Nothing that a server sends is trusted: texts are cleaned of control characters and
-// secrets, redirects leave no origin, and credentials go to no other host.
+// Nothing that a server sends is trusted: texts are cleaned of control characters and secrets, redirects leave no
+// origin, and credentials go to no other host.
 package transport
 
 import (
@@ -161,10 +160,7 @@ type bounded struct {
 
 func (r bounded) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
-	if over := r.take(n); over != nil {
-		err = over
-	}
-	return n, err
+	return n, cmp.Or(r.take(n), err)
 }
 
 // count takes n received bytes off the budget and calms the watchdog.
@@ -198,32 +194,24 @@ func (r counted) Read(p []byte) (int, error) {
 
 // checkTarget refuses what must not be asked at all.
 func (c *Call) checkTarget() error {
-	refuse := func(err error, hint string) error {
-		return &giterr.Error{Kind: giterr.Refused, Op: c.op, URL: c.URL(), Err: err, Hint: hint}
-	}
+	refuse := func(err error, hint string) error { return c.Fail(giterr.Wrap(giterr.Refused, err, hint)) }
 	a, err := auth.ParseAddress(c.Target.URL)
 	if err != nil {
 		return refuse(err, "write it as https://host/path, ssh://user@host/path or user@host:path")
 	}
 	c.Addr = a
-	if a.Password {
+	creds := c.Target.Creds
+	switch local := a.Scheme == "file"; {
+	case a.Password:
 		return refuse(errors.New("the url holds a password"), "put it into a secret and leave it out of the url")
-	}
-	if a.Scheme != "file" {
+	case a.Scheme == "http" && creds != nil && (creds.Password != "" || creds.Bearer != "") && !c.Target.AllowInsecure:
+		return refuse(errors.New("credentials would go over plain http"), "use https, or start the agent with --allow-insecure-git")
+	case local && !c.client.localAllowed(a.Path):
+		return refuse(errors.New("local paths are not allowed"),
+			"use https or ssh, or start the agent with --local-git-prefix and a directory above it")
+	case !local:
 		if err := c.CheckHost(a.Host); err != nil {
 			return c.Fail(err)
-		}
-	}
-	creds := c.Target.Creds
-	switch a.Scheme {
-	case "http":
-		if creds != nil && (creds.Password != "" || creds.Bearer != "") && !c.Target.AllowInsecure {
-			return refuse(errors.New("credentials would go over plain http"), "use https, or start the agent with --allow-insecure-git")
-		}
-	case "file":
-		if !c.client.localAllowed(a.Path) {
-			return refuse(errors.New("local paths are not allowed"),
-				"use https or ssh, or start the agent with --local-git-prefix and a directory above it")
 		}
 	}
 	if creds != nil && creds.Password != "" && creds.Username == "" {
@@ -238,20 +226,16 @@ func (c *Call) checkTarget() error {
 // localAllowed reports whether path, with all links resolved, lies below one of
 // the directories that Options.AllowLocal names.
 func (t *Client) localAllowed(path string) bool {
-	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		real = filepath.Clean(path)
-	}
-	for _, dir := range t.Options.AllowLocal {
-		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
-			dir = resolved
+	resolve := func(p string) string {
+		if real, err := filepath.EvalSymlinks(p); err == nil {
+			return real
 		}
-		rel, err := filepath.Rel(dir, real)
-		if err == nil && filepath.IsLocal(rel) {
-			return true
-		}
+		return filepath.Clean(p)
 	}
-	return false
+	return slices.ContainsFunc(t.Options.AllowLocal, func(dir string) bool {
+		rel, err := filepath.Rel(resolve(dir), resolve(path))
+		return err == nil && filepath.IsLocal(rel)
+	})
 }
 
 func (c *Call) URL() string {

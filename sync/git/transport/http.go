@@ -20,14 +20,11 @@ import (
 	"limpet/sync/text"
 )
 
-// Git over http is spoken by go-git; what is around it is ours: connections,
-// certificates, counting, and the understanding of answers that are not Git's.
-// Credentials are set by go-git's own AuthMethod, which takes them off when a
-// redirect leaves the origin; and such a redirect is refused here anyway.
+// Git over http is spoken by go-git; what is around it is ours: connections, certificates, counting, and the
+// understanding of answers that are not Git's. A redirect that leaves the origin is refused.
 
-// Sizes and times of the http client. A body that explains an error is read
-// up to errorBody bytes; a server may take its time for the first byte of a
-// pack, which is what the watchdog is for.
+// Sizes and times of the http client. A body that explains an error is read up to errorBody bytes; a server may
+// take its time for the first byte of a pack, which is what the watchdog is for.
 const (
 	ErrorBody        = 8 << 10
 	handshakeTimeout = 15 * time.Second
@@ -144,8 +141,7 @@ func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// roundTrip counts a request and what comes. own says that it is with the credentials of
-// the remote.
+// roundTrip counts a request and what comes. own says that it is with the credentials of the remote.
 func (c *Call) roundTrip(next *http.Transport, req *http.Request, own bool) (*http.Response, error) {
 	c.requests.Add(1)
 	if own {
@@ -217,56 +213,42 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 		return c.problem(giterr.Protocol, 0, fmt.Sprintf("its answer is of type %q, not that of Git's smart protocol", text.Line(media, 80)),
 			"check that the url is that of a Git repository, and that it is served with git http-backend")
 	}
-	said := c.ResponseText(res, media)
+	said, code := c.ResponseText(res, media), res.StatusCode
 	after, _ := netx.RetryAfter(res.Header, time.Now())
-	if c.Pushes && refusesPush(res.StatusCode, media, after) {
-		return c.refused(readOnly(said))
+	denied := code == http.StatusUnauthorized || code == http.StatusForbidden
+	if c.Pushes && after == 0 && denied && (code == http.StatusUnauthorized || media != "text/html") {
+		return c.refused(readOnly(said)) // of credentials that may read; a page, or a wish to be asked later, is of something else
 	}
-	certificate := c.CertificateHint(req.URL.Host)
-	and := func(hint string) string {
-		if certificate != "" {
-			hint += "; " + certificate
-		}
-		return hint
-	}
-	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
+	if denied {
 		c.Target.Creds.Dated(res.Header.Get("Date"))
 	}
-	switch res.StatusCode {
-	case http.StatusUnauthorized:
+	certificate := c.CertificateHint(req.URL.Host)
+	kind, text, hint := giterr.Protocol, fmt.Sprintf("it answers %d %s", code, http.StatusText(code)), "check the url"
+	switch {
+	case code == http.StatusUnauthorized:
 		c.Target.Creds.Refused()
-		text, hint := "it refuses these credentials", "check that the token is valid and may read this repository"
+		kind, text, hint = giterr.Auth, "it refuses these credentials", "check that the token is valid and may read this repository"
 		if c.Target.Creds.Empty() {
 			text, hint = "it wants credentials", "give the repository credentials; a wrong url may look the same"
 		}
-		return c.problem(giterr.Auth, 0, text+said, and(hint))
-	case http.StatusForbidden:
-		return c.problem(giterr.Auth, after, "these credentials may not read it"+said, and("check the rights of the token"))
-	case http.StatusBadRequest:
-		if certificate != "" { // what nginx answers
-			return c.problem(giterr.Auth, 0, "it answers 400 Bad Request"+said, certificate)
-		}
-	case http.StatusNotFound, http.StatusGone:
-		return c.problem(giterr.NotFound, 0, "no repository there"+said, c.notFoundHint())
-	case http.StatusProxyAuthRequired:
-		return c.problem(giterr.Unreachable, 0, "the proxy does not take these credentials", c.proxyHint())
-	case http.StatusTooManyRequests:
+	case code == http.StatusForbidden:
+		kind, text, hint = giterr.Auth, "these credentials may not read it", "check the rights of the token"
+	case code == http.StatusBadRequest && certificate != "": // what nginx answers
+		return c.problem(giterr.Auth, 0, text+said, certificate)
+	case code == http.StatusNotFound, code == http.StatusGone:
+		kind, text, hint = giterr.NotFound, "no repository there", c.notFoundHint()
+	case code == http.StatusProxyAuthRequired:
+		kind, text, hint = giterr.Unreachable, "the proxy does not take these credentials", c.proxyHint()
+	case code == http.StatusTooManyRequests:
 		c.throttle(after)
-		return c.problem(giterr.Throttled, after, "it gets too many requests"+said, "it is asked again later")
+		kind, text, hint = giterr.Throttled, "it gets too many requests", "it is asked again later"
+	case code >= 500:
+		kind, hint = giterr.Unreachable, "it is asked again later"
 	}
-	if res.StatusCode >= 500 {
-		return c.problem(giterr.Unreachable, after, "it answers "+res.Status[:3]+" "+http.StatusText(res.StatusCode)+said,
-			"it is asked again later")
+	if kind == giterr.Auth && certificate != "" {
+		hint += "; " + certificate
 	}
-	return c.problem(giterr.Protocol, 0, fmt.Sprintf("it answers %d %s%s", res.StatusCode, http.StatusText(res.StatusCode), said),
-		"check the url")
-}
-
-// refusesPush reports whether an answer refuses a push to credentials that may read, which is no
-// refusal of the credentials. A page for people, and a wish to be asked later,
-// come from what is in between, or from a host that has enough to do.
-func refusesPush(status int, media string, after time.Duration) bool {
-	return (status == http.StatusUnauthorized || status == http.StatusForbidden && media != "text/html") && after == 0
+	return c.problem(kind, after, text+said, hint)
 }
 
 // ResponseText is what a plain-text answer says, ready to be put behind a sentence.

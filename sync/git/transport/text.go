@@ -11,12 +11,10 @@ import (
 	"limpet/sync/text"
 )
 
-// Foreign text: what a server says, names in a repository. It is cleaned once,
-// here, so that no escape sequence, no line break and no secret that a server
-// echoes goes further.
+// Foreign text: what a server says, names in a repository. It is cleaned once, here, so that no escape
+// sequence, no line break and no secret that a server echoes goes further.
 
-// redactor replaces the secrets of some credentials and further ones, in the forms in
-// which they travel.
+// redactor replaces the secrets of some credentials and further ones, in the forms in which they travel.
 func redactor(c *auth.Credentials, more ...string) *strings.Replacer {
 	var pairs []string
 	for _, s := range append(c.Secrets(), more...) {
@@ -33,8 +31,7 @@ func redactor(c *auth.Credentials, more ...string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// userInfo is the part of a URL that may hold a password: a proxy's, or one in
-// a redirect.
+// userInfo is the part of a URL that may hold a password: a proxy's, or one in a redirect.
 var userInfo = regexp.MustCompile(`://[^/@\s"]+@`)
 
 // WithoutUserInfo leaves out user and password of URLs in a text.
@@ -62,9 +59,8 @@ func (m *remarks) Write(p []byte) (int, error) {
 func (m *remarks) Text() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	lines := strings.FieldsFunc(string(m.tail), func(r rune) bool { return r == '\n' || r == '\r' })
 	var keep []string
-	for _, l := range lines {
+	for l := range strings.FieldsFuncSeq(string(m.tail), func(r rune) bool { return r == '\n' || r == '\r' }) {
 		if l = text.Line(l, remarksKept); l != "" && !strings.Contains(l, "objects: ") && !strings.HasPrefix(l, "Total ") {
 			keep = append(keep, l)
 		}
