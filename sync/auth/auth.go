@@ -117,12 +117,8 @@ func (c *Credentials) Secrets() []string {
 	if c.Proxy != nil {
 		out = append(out, c.Proxy.Password)
 	}
-	for _, s := range []string{c.Password, c.Bearer, c.SSHPassphrase, string(c.SSHKey), string(c.ClientKey), string(c.PrivateKey)} {
-		if s != "" {
-			out = append(out, s)
-		}
-	}
-	return out
+	out = append(out, c.Password, c.Bearer, c.SSHPassphrase, string(c.SSHKey), string(c.ClientKey), string(c.PrivateKey))
+	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 }
 
 // Empty reports whether nothing in c authenticates: c is nil, or has at most trust anchors
@@ -137,20 +133,19 @@ func (c *Credentials) Kind() string {
 	if c == nil {
 		return "none"
 	}
-	identity := ""
-	if c.Identity != nil {
-		identity = c.Identity.Provider + " identity"
-	}
 	var kinds []string
-	for _, k := range []struct {
-		kind string
-		has  bool
-	}{{"bearer", c.Bearer != ""}, {"basic", c.Bearer == "" && c.Password != ""}, {identity, identity != ""}, {"ssh", len(c.SSHKey) > 0},
-		{"mtls", len(c.ClientKey) > 0}} {
-		if k.has {
-			kinds = append(kinds, k.kind)
+	add := func(has bool, kind string) {
+		if has {
+			kinds = append(kinds, kind)
 		}
 	}
+	add(c.Bearer != "", "bearer")
+	add(c.Bearer == "" && c.Password != "", "basic")
+	if c.Identity != nil {
+		add(true, c.Identity.Provider+" identity")
+	}
+	add(len(c.SSHKey) > 0, "ssh")
+	add(len(c.ClientKey) > 0, "mtls")
 	return cmp.Or(strings.Join(kinds, "+"), "none")
 }
 

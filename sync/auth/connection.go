@@ -3,7 +3,6 @@ package auth
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -27,11 +26,8 @@ func (p Places) Connection(ctx context.Context, l Lookup) (*Credentials, error) 
 }
 
 func connectionSecret(at place) (*Credentials, error) {
-	wrong := func(format string, args ...any) (*Credentials, error) {
-		return nil, fmt.Errorf("credentials in %s: %w", at.name, fmt.Errorf(format, args...))
-	}
 	if !slices.ContainsFunc(slices.Concat(privateKeyNames, secretNames), func(k string) bool { return len(at.keys[k]) > 0 }) {
-		return wrong("none of the keys %s in it, only [%s]", strings.Join(secretNames, ", "),
+		return nil, at.wrong("none of the keys %s in it, only [%s]", strings.Join(secretNames, ", "),
 			strings.Join(slices.Sorted(maps.Keys(at.keys)), " "))
 	}
 	c, err := transport(at)
@@ -46,9 +42,9 @@ func connectionSecret(at place) (*Credentials, error) {
 	c.Password = at.text(keyToken)
 	switch {
 	case c.Password != "" && !Printable(c.Password):
-		return wrong("token contains a space, a line break or another control character")
+		return nil, at.wrong("token contains a space, a line break or another control character")
 	case len(c.PrivateKey) > maxValue:
-		return wrong("the private key is longer than %d bytes", maxValue)
+		return nil, at.wrong("the private key is longer than %d bytes", maxValue)
 	}
 	return c, nil
 }

@@ -99,28 +99,25 @@ func ReadGitRepository(namespace, name string, spec map[string]any) (GitReposito
 		return refused("", "spec", "it cannot be read")
 	}
 	g := GitRepository{Lookup: Lookup{Namespace: namespace, Repository: name, Provider: cmp.Or(s.Provider, Generic)}}
-	type named struct {
-		ref   *secretRef
-		field string
-		to    *string
-	}
-	refs := []named{{s.SecretRef, FieldSecret, &g.Secret}, {s.ProxySecretRef, fieldProxy, &g.ProxySecret}}
+	var signers *secretRef
 	if s.Verify != nil {
-		if s.Verify.SecretRef == nil {
+		if signers = s.Verify.SecretRef; signers == nil {
 			return refused("", FieldSigners, "it is missing: name the Secret with the keys that may sign")
 		}
 		if g.Verify, err = signature.ParseMode(cmp.Or(s.Verify.Mode, string(signature.HEAD))); err != nil {
 			return refused(ReasonVerifyMode, FieldMode, "%w", err)
 		}
-		refs = append(refs, named{s.Verify.SecretRef, FieldSigners, &g.Signers})
 	}
-	for _, r := range refs {
-		switch {
-		case r.ref == nil:
-		case !secretName.MatchString(r.ref.Name):
+	for _, r := range []struct {
+		ref   *secretRef
+		field string
+		to    *string
+	}{{s.SecretRef, FieldSecret, &g.Secret}, {s.ProxySecretRef, fieldProxy, &g.ProxySecret}, {signers, FieldSigners, &g.Signers}} {
+		if r.ref == nil {
+			continue
+		}
+		if *r.to = r.ref.Name; !secretName.MatchString(*r.to) {
 			return refused("", r.field+".name", "it is not a name of a Secret: lower case letters, digits, dashes and dots")
-		default:
-			*r.to = r.ref.Name
 		}
 	}
 	const account = "spec.serviceAccountName"
@@ -163,11 +160,11 @@ func (g *GitRepository) address(raw string) error {
 	if a.Scheme == "ssh" || err != nil || u.User == nil {
 		return nil
 	}
+	warning := "the url has a user without a password, which is not sent; put both into a Secret"
 	if g.inURL = u.User; a.Password {
-		g.Warnings = append(g.Warnings, "the url has a password, which is visible to all who may read the source; put it into a Secret")
-	} else {
-		g.Warnings = append(g.Warnings, "the url has a user without a password, which is not sent; put both into a Secret")
+		warning = "the url has a password, which is visible to all who may read the source; put it into a Secret"
 	}
+	g.Warnings = append(g.Warnings, warning)
 	return nil
 }
 
@@ -231,7 +228,7 @@ func (p Places) NamedSecret() Source {
 // or the files that stand for it. A key of the Secret whose name has no meaning is one of
 // OpenPGP, as in Flux.
 func (g GitRepository) NamedSigners(ctx context.Context, p Places) (*Trust, error) {
-	secrets := Secrets(func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	secrets := func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 		if p.Secrets == nil {
 			return nil, nil
 		}
@@ -244,7 +241,7 @@ func (g GitRepository) NamedSigners(ctx context.Context, p Places) (*Trust, erro
 			named[k] = v
 		}
 		return named, err
-	})
+	}
 	l := Lookup{Namespace: g.Namespace, Repository: g.Signers, Secure: map[string]string{"verify": g.Signers}}
 	found, err := Places{Secrets: secrets, Dir: p.Dir, Observer: p.Observer}.Trust(ctx, l)
 	if err == nil && found == nil {

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -47,19 +48,13 @@ func (r Rule) wrong(format string, args ...any) error {
 
 // readKeys reads the keys of a kind, given as values or as files, nil when there are none.
 func readKeys(values, files map[string]string, is func(string) bool, check fileCheck) (map[string][]byte, error) {
-	var keys map[string][]byte
-	add := func(k string, v []byte) {
-		if keys == nil {
-			keys = map[string][]byte{}
-		}
-		keys[k] = v
-	}
+	var at place
 	for k, v := range values {
 		if _, twice := files[k]; twice {
 			return nil, fmt.Errorf("key %s is given as value and as file", k)
 		}
 		if is(k) {
-			add(k, []byte(v))
+			at.set(k, []byte(v))
 		}
 	}
 	for _, k := range slices.Sorted(maps.Keys(files)) {
@@ -70,9 +65,9 @@ func readKeys(values, files map[string]string, is func(string) bool, check fileC
 		if err != nil {
 			return nil, fmt.Errorf("key %s: %w", k, err)
 		}
-		add(k, v)
+		at.set(k, v)
 	}
-	return keys, nil
+	return at.keys, nil
 }
 
 // onlyTransport reports whether the rule only says how a host is reached.
@@ -129,18 +124,13 @@ func (r Rule) Check() error {
 			return err
 		}
 	}
-	if _, err := r.keys(isForGit, checkPrivate); err != nil {
-		return err
-	}
-	signing, err := r.keys(isSigningKey, checkPrivate)
-	if err != nil {
+	_, err := r.keys(isForGit, checkPrivate)
+	signing, serr := r.keys(isSigningKey, checkPrivate)
+	signers, kerr := r.keys(signature.IsKeys, checkOwned)
+	if err := cmp.Or(err, serr, kerr); err != nil {
 		return err
 	}
 	if _, err := signingKey(place{keys: signing, name: "rule " + r.URL}); err != nil {
-		return err
-	}
-	signers, err := r.keys(signature.IsKeys, checkOwned)
-	if err != nil {
 		return err
 	}
 	if _, err := signature.ParseKeys(signers, ""); err != nil {

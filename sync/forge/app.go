@@ -154,12 +154,11 @@ func (a *app) mint(ctx context.Context, repository string, hooks bool) (auth.Tok
 	}
 	token, err := a.token(ctx, "mint a token for "+repository,
 		map[string]any{"repositories": []string{repository}, "permissions": grants})
-	if e, ok := errors.AsType[*netx.Error](err); ok && e.Kind == netx.Refused && strings.Contains(e.Err.Error(), "at least one repository") {
-		hidden := *e
-		hidden.Kind, hidden.Err = netx.NotFound, fmt.Errorf("repository %s is not there, or the installation does not include it", repository)
-		return token, &hidden
-	}
-	return token, err
+	return token, changed(err, netx.Refused, func(e *netx.Error) {
+		if strings.Contains(e.Err.Error(), "at least one repository") {
+			e.Kind, e.Err = netx.NotFound, fmt.Errorf("repository %s is not there, or the installation does not include it", repository)
+		}
+	})
 }
 
 // token makes a token and validates the answer.
@@ -276,11 +275,20 @@ func (a *app) test(ctx context.Context, block string, hooks bool) error {
 
 // withFields adds the fields of the object that an error is about.
 func withFields(err error, fields map[netx.ErrorKind][]netx.Field) error {
-	e, ok := errors.AsType[*netx.Error](err)
-	if !ok || len(fields[e.Kind]) == 0 {
+	kind := netx.KindOf(err)
+	if len(fields[kind]) == 0 {
 		return err
 	}
-	named := *e
-	named.Fields = fields[e.Kind]
-	return &named
+	return changed(err, kind, func(e *netx.Error) { e.Fields = fields[kind] })
+}
+
+// changed returns an error of a kind with a change, any other as it is.
+func changed(err error, kind netx.ErrorKind, change func(*netx.Error)) error {
+	e, ok := errors.AsType[*netx.Error](err)
+	if !ok || e.Kind != kind {
+		return err
+	}
+	copied := *e
+	change(&copied)
+	return &copied
 }

@@ -7,9 +7,6 @@
 // and bodies only, never in a URL, and only to its own host; no error and no log line
 // holds one; no request is sent after the context has ended, nor before the time that
 // a host has stated in Retry-After.
-//
-// It uses no client library: it needs a dozen calls of four hosts, and the libraries
-// do not bound theirs.
 package forge
 
 import (

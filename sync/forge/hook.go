@@ -89,13 +89,7 @@ var errHidden = errors.New("the repository is not there, or the token may not ma
 
 // asForbidden turns the NotFound of a list into Forbidden.
 func asForbidden(err error) error {
-	e, ok := errors.AsType[*netx.Error](err)
-	if !ok || e.Kind != netx.NotFound {
-		return err
-	}
-	hidden := *e
-	hidden.Kind, hidden.Err = netx.Forbidden, errHidden
-	return &hidden
+	return changed(err, netx.NotFound, func(e *netx.Error) { e.Kind, e.Err = netx.Forbidden, errHidden })
 }
 
 // List returns all webhooks, at most 1,000. The error is Forbidden for a token
@@ -183,10 +177,8 @@ func (r *Remote) ask(ctx context.Context, q request, h Hook) (Hook, error) {
 // this secret and these events. So a webhook that was created before a power cut is
 // found again.
 func (r *Remote) Create(ctx context.Context, h Hook) (Hook, error) {
-	if adopted, err := r.adopt(ctx, h); err != nil {
-		return Hook{}, err
-	} else if adopted != nil {
-		return *adopted, nil
+	if adopted, ok, err := r.adopt(ctx, h); ok || err != nil {
+		return adopted, err
 	}
 	h = r.withDefaults(h)
 	h.ID = "" // it may be that of a deleted webhook
@@ -197,23 +189,21 @@ func (r *Remote) Create(ctx context.Context, h Hook) (Hook, error) {
 		return made, asForbidden(err)
 	}
 	// Another client created it meanwhile, or the list is stale.
-	if adopted, again := r.adopt(ctx, h); again == nil && adopted != nil {
-		return *adopted, nil
+	if adopted, ok, again := r.adopt(ctx, h); ok && again == nil {
+		return adopted, nil
 	}
 	return Hook{}, err
 }
 
-func (r *Remote) adopt(ctx context.Context, h Hook) (*Hook, error) {
+// adopt edits the webhook that has the URL of h. ok reports that there is one.
+func (r *Remote) adopt(ctx context.Context, h Hook) (_ Hook, ok bool, err error) {
 	have, err := r.Find(ctx, h.URL)
 	if err != nil || have == nil {
-		return nil, err
+		return Hook{}, false, err
 	}
 	h.ID = have.ID
-	edited, err := r.Edit(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	return &edited, nil
+	h, err = r.Edit(ctx, h)
+	return h, true, err
 }
 
 // Edit writes URL, events and secret of the webhook with this ID. The error is
