@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -58,12 +59,9 @@ func (p VerificationPolicy) matches(namespace, name, url string) bool {
 	if p.all() {
 		return true
 	}
-	have, err := ParseAddress(url)
-	if err != nil {
-		return false // nothing can be pulled from it
-	}
-	want, err := p.pattern()
-	if err != nil {
+	have, err := ParseAddress(url) // nothing can be pulled from a wrong one
+	want, werr := p.pattern()
+	if err != nil || werr != nil {
 		return false
 	}
 	have.Host, have.Path = strings.TrimSuffix(have.Host, "."), strings.ToLower(have.Path)
@@ -86,17 +84,11 @@ func (p VerificationPolicy) pattern() (Address, error) {
 
 // Name identifies the rule for people.
 func (p VerificationPolicy) Name() string {
-	var parts []string
+	name := ""
 	if !p.all() {
-		parts = append(parts, p.URL)
+		name = p.URL + " "
 	}
-	if len(p.Repositories) > 0 {
-		parts = append(parts, strings.Join(p.Repositories, ", "))
-	}
-	if len(parts) == 0 {
-		return "for all repositories"
-	}
-	return strings.Join(parts, " ")
+	return cmp.Or(strings.TrimSpace(name+strings.Join(p.Repositories, ", ")), "for all repositories")
 }
 
 // Keys reads the keys of the rule.

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -22,18 +23,13 @@ var transportKeys = []string{keyCA, keyCAOld, keyProxy, keyProxyUsername, keyPro
 func (p Places) WithTransport(from Source) Source {
 	return func(ctx context.Context, l Lookup) (*Credentials, error) {
 		found, err := from(ctx, l)
+		if err == nil && l.ProxySecret != "" {
+			found = found.copied()
+			found.Source = cmp.Or(found.Source, "secret "+l.Namespace+"/"+l.ProxySecret)
+			found.Proxy, err = p.proxySecret(ctx, l)
+		}
 		if err != nil {
 			return nil, err
-		}
-		if l.ProxySecret != "" {
-			proxy, err := p.proxySecret(ctx, l)
-			if err != nil {
-				return nil, err
-			}
-			if found = found.copied(); found.Source == "" {
-				found.Source = "secret " + l.Namespace + "/" + l.ProxySecret
-			}
-			found.Proxy = proxy
 		}
 		a, err := ParseAddress(l.URL)
 		if err != nil {
@@ -51,14 +47,10 @@ func (p Places) WithTransport(from Source) Source {
 			if err != nil {
 				return nil, err
 			}
-			if found = found.copied(); found.Source == "" {
-				found.Source = own.Source
-			}
+			found = found.copied()
+			found.Source, found.Proxy = cmp.Or(found.Source, own.Source), cmp.Or(found.Proxy, own.Proxy)
 			if len(found.CA) == 0 {
 				found.CA = own.CA
-			}
-			if found.Proxy == nil {
-				found.Proxy = own.Proxy
 			}
 			break
 		}
@@ -93,19 +85,18 @@ func (e ProxyError) Unwrap() error { return e.error }
 // proxySecret reads a proxy in Flux's form: the keys address, username, password.
 func (p Places) proxySecret(ctx context.Context, l Lookup) (*netx.Proxy, error) {
 	name := "secret " + l.Namespace + "/" + text.Clean(l.ProxySecret)
-	var data map[string][]byte
+	var at place
 	var err error
 	if p.Secrets != nil {
-		data, err = p.Secrets(ctx, l.Namespace, l.ProxySecret)
+		at.keys, err = p.Secrets(ctx, l.Namespace, l.ProxySecret)
 	}
-	if err == nil && data == nil {
-		at, aerr := p.inDir(l.Namespace, l.ProxySecret, selection{files: oneOf([]string{"address", keyUsername, keyPassword}), check: checkPrivate})
-		data, err = at.keys, aerr
+	if err == nil && at.keys == nil {
+		at, err = p.inDir(l.Namespace, l.ProxySecret, selection{files: oneOf([]string{"address", keyUsername, keyPassword}), check: checkPrivate})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the proxy in %s: %w", name, err)
 	}
-	proxy, err := proxyOf(place{keys: data}.text, "address", keyUsername, keyPassword)
+	proxy, err := proxyOf(at.text, "address", keyUsername, keyPassword)
 	if err == nil && proxy == nil {
 		err = errors.New("this agent finds no key address there")
 	}

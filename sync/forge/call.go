@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -73,12 +74,6 @@ func ask[T any](ctx context.Context, c *caller, r request) (out T, err error) {
 		return out, err
 	}
 	return into[T](c, r, a)
-}
-
-// send performs a call and ignores the answer.
-func send(ctx context.Context, c *caller, r request) error {
-	_, err := c.do(ctx, r)
-	return err
 }
 
 // do performs one call, unless the host has asked to be left alone.
@@ -162,17 +157,13 @@ func (c *caller) setRetryAfter(key string, said *netx.Error) {
 
 // token returns the secret for the API of a host.
 func token(creds *auth.Credentials) string {
-	switch {
-	case creds == nil:
+	if creds == nil {
 		return ""
-	case creds.Bearer != "":
-		return creds.Bearer
 	}
-	return creds.Password
+	return cmp.Or(creds.Bearer, creds.Password)
 }
 
-// basicOf returns a copy of credentials whose token is sent with a user name, after the
-// scheme "Basic ".
+// basic sends the token with a user name.
 func (c *caller) basic(user string) {
 	if value := token(c.creds); value != "" {
 		c.header["Authorization"] = "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+value))

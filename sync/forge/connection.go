@@ -238,7 +238,7 @@ func (m *Minter) Test(ctx context.Context, c Connection) error {
 		// The token of a workspace is no person's.
 		r.path, r.query = "/repositories/"+url.PathEscape(b.Workspace), url.Values{"pagelen": {"1"}}
 	}
-	err = send(ctx, m.hosts.caller(base, "Bearer ", &creds), r)
+	_, err = m.hosts.caller(base, "Bearer ", &creds).do(ctx, r)
 	if netx.KindOf(err) == netx.Forbidden && strings.Contains(strings.ToLower(err.Error()), "scope") {
 		return nil // the host knows the token, which may do other things
 	}

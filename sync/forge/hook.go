@@ -149,13 +149,10 @@ func (r *Remote) Find(ctx context.Context, url string) (*Hook, error) {
 // Get returns one webhook, nil when it does not exist.
 func (r *Remote) Get(ctx context.Context, id string) (*Hook, error) {
 	h, err := r.ask(ctx, r.request("read webhook of", http.MethodGet, one(id)), Hook{})
-	switch netx.KindOf(err) {
-	case "":
-		return &h, nil
-	case netx.NotFound:
+	if netx.KindOf(err) == netx.NotFound {
 		return nil, nil
 	}
-	return nil, err
+	return &h, err
 }
 
 func one(id string) string { return hooksPath + "/" + url.PathEscape(id) }
@@ -217,7 +214,7 @@ func (r *Remote) Edit(ctx context.Context, h Hook) (Hook, error) {
 
 // Delete deletes a webhook. A missing one is no error.
 func (r *Remote) Delete(ctx context.Context, id string) error {
-	err := send(ctx, r.caller, r.request("delete webhook of", http.MethodDelete, one(id)))
+	_, err := r.do(ctx, r.request("delete webhook of", http.MethodDelete, one(id)))
 	if netx.KindOf(err) == netx.NotFound {
 		return nil
 	}

@@ -53,10 +53,7 @@ func parseGrant(body []byte) (auth.Token, error) {
 	if json.Unmarshal(body, &grant) != nil {
 		return auth.Token{}, errors.New("the answer is not that of a token endpoint")
 	}
-	seconds, err := grant.Life.Float64()
-	if err != nil {
-		seconds = 0
-	}
+	seconds, _ := grant.Life.Float64() // 0 = it does not say
 	return newToken(grant.Token, time.Duration(max(min(seconds, longestLife.Seconds()), 0))*time.Second)
 }
 

@@ -47,8 +47,7 @@ func (p *gcp) Credentials(ctx context.Context, r Request) (*auth.Credentials, er
 	}
 	mint, scope := p.metadata, "metadata server"
 	if account != nil {
-		scope = account.fingerprint // the file of this host may change
-		mint = account.mint
+		mint, scope = account.mint, account.fingerprint // the file of this host may change
 	}
 	key := r.key(scope)
 	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return mint(ctx, r) })

@@ -150,11 +150,8 @@ func (c *Client) transport(call Call) (string, http.RoundTripper, error) {
 		made = &http.Transport{TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: nearTimeout}).DialContext}
 	}
 	made.ForceAttemptHTTP2, made.MaxIdleConnsPerHost, made.IdleConnTimeout = true, 4, 30*time.Second
-	if len(c.transports) >= maxHosts {
+	if c.transports == nil || len(c.transports) >= maxHosts {
 		c.closeIdle()
-		c.transports = nil
-	}
-	if c.transports == nil {
 		c.transports = map[string]*http.Transport{}
 	}
 	c.transports[key] = made

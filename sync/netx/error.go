@@ -142,13 +142,13 @@ func SafeText(s string, secrets ...string) string {
 // certificates are the reason. hint is that of CertificateRequests.
 func NoAnswer(err error, from *url.URL, hint string) string {
 	address := net.JoinHostPort(from.Hostname(), cmp.Or(from.Port(), map[string]string{"https": "443", "http": "80"}[from.Scheme]))
-	if fault, ok := TLSFaultOf(err, address); ok {
-		if fault.Client {
-			fault.Next = cmp.Or(hint, fault.Next)
-		}
+	fault, ok := TLSFaultOf(err, address)
+	switch {
+	case ok && fault.Client:
+		return fault.Why + " (" + cmp.Or(hint, fault.Next) + ")"
+	case ok:
 		return fault.Why + " (" + fault.Next + ")"
-	}
-	if hint != "" && !errors.Is(err, context.DeadlineExceeded) { // an alert may be lost on the way
+	case hint != "" && !errors.Is(err, context.DeadlineExceeded): // an alert may be lost on the way
 		return SteadyText(err) + " (" + hint + ")"
 	}
 	return SteadyText(err)
