@@ -104,6 +104,7 @@ func TestCheckOfARepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { mirrors.Close() })
+	right := &auth.Credentials{Password: password, Source: "it"}
 	for _, tt := range []struct {
 		name      string
 		git       map[string]any
@@ -117,11 +118,9 @@ func TestCheckOfARepository(t *testing.T) {
 		inDetails string
 		revision  string
 	}{
-		{name: "a tag", git: map[string]any{"url": url}, revision: "semver:1.x", creds: &auth.Credentials{Password: password, Source: "it"},
-			code:  200,
+		{name: "a tag", git: map[string]any{"url": url}, revision: "semver:1.x", creds: right, code: 200,
 			steps: "spec ok, credentials ok, remote ok, revision ok", inDetails: "semver:1.x is v1.0.0, commit " + origin.Head(t)},
-		{name: "no tag", git: map[string]any{"url": url}, revision: "semver:2.x", creds: &auth.Credentials{Password: password, Source: "it"},
-			code: 400, field: "metadata.annotations[limpet/git-ref]",
+		{name: "no tag", git: map[string]any{"url": url}, revision: "semver:2.x", creds: right, code: 400, field: "metadata.annotations[limpet/git-ref]",
 			steps: "spec ok, credentials ok, remote ok, revision failed", inDetails: "the highest of 1 versions is v1.0.0"},
 		{name: "no revision", git: map[string]any{"url": url}, revision: "v1.0.0", code: 400, field: "metadata.annotations[limpet/git-ref]",
 			steps: "spec failed, credentials skipped, remote skipped, revision skipped", inDetails: "write tag:NAME"},
@@ -134,22 +133,17 @@ func TestCheckOfARepository(t *testing.T) {
 			code: 401, field: "secure.token", steps: "spec ok, credentials ok, remote failed, branch skipped", inDetails: "basic, directory /x"},
 		{name: "away", git: map[string]any{"url": "http://127.0.0.1:1/site.git"}, code: 503, field: "spec.git.url",
 			steps: "spec ok, credentials ok, remote failed, branch skipped", inDetails: "none configured (anonymous)"},
-		{name: "no branch", git: map[string]any{"url": url, "branch": "mian"}, creds: &auth.Credentials{Password: password, Source: "it"},
-			code: 400, field: "spec.git.branch",
+		{name: "no branch", git: map[string]any{"url": url, "branch": "mian"}, creds: right, code: 400, field: "spec.git.branch",
 			steps: "spec ok, credentials ok, remote ok, branch failed"},
-		{name: "well", git: map[string]any{"url": url, "branch": testenv.Branch}, creds: &auth.Credentials{Password: password, Source: "it"},
-			code:  200,
+		{name: "well", git: map[string]any{"url": url, "branch": testenv.Branch}, creds: right, code: 200,
 			steps: "spec ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
-		{name: "the branch of the remote", git: map[string]any{"url": url}, creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
+		{name: "the branch of the remote", git: map[string]any{"url": url}, creds: right, code: 200,
 			steps: "spec ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
-		{name: "written to", git: map[string]any{"url": url}, workflows: []any{"branch"},
-			creds: &auth.Credentials{Password: password, Source: "it"}, code: 200,
+		{name: "written to", git: map[string]any{"url": url}, workflows: []any{"branch"}, creds: right, code: 200,
 			steps: "spec ok, credentials ok, remote ok, branch ok, write access ok", inDetails: "the remote accepts a push"},
-		{name: "not written to", git: map[string]any{"url": closed}, workflows: []any{"branch"},
-			creds: &auth.Credentials{Password: password, Source: "it"}, code: 403, field: "secure.token",
+		{name: "not written to", git: map[string]any{"url": closed}, workflows: []any{"branch"}, creds: right, code: 403, field: "secure.token",
 			steps: "spec ok, credentials ok, remote ok, branch ok, write access failed", inDetails: "write permission denied"},
-		{name: "no branch to write to", git: map[string]any{"url": url, "branch": "mian"}, workflows: []any{"branch"},
-			creds: &auth.Credentials{Password: password, Source: "it"}, code: 400, field: "spec.git.branch",
+		{name: "no branch to write to", git: map[string]any{"url": url, "branch": "mian"}, workflows: []any{"branch"}, creds: right, code: 400, field: "spec.git.branch",
 			steps: "spec ok, credentials ok, remote ok, branch failed, write access skipped"},
 		{name: "away, and written to", git: map[string]any{"url": "http://127.0.0.1:1/site.git"}, workflows: []any{"branch"}, code: 503,
 			field: "spec.git.url",
@@ -227,6 +221,14 @@ func TestCheckOfASource(t *testing.T) {
 	if got, err := given("wrong").Test(t.Context(), object(link, "")); err != nil || got.Code != 401 ||
 		got.Reason != auth.ReasonOperation || asked != 2 {
 		t.Errorf("wrong: %+v, %v; asked for %d times", got, err, asked)
+	}
+	asked = 0
+	own := with(func(context.Context, auth.Lookup) (*auth.Credentials, error) { // not from memory: it is tried once
+		asked++
+		return &auth.Credentials{Username: "git", Password: "wrong"}, nil
+	})
+	if got, err := own.Test(t.Context(), object(link, "")); err != nil || got.Code != 401 || asked != 1 {
+		t.Errorf("a person's own: %+v, %v; asked for %d times", got, err, asked)
 	}
 	if got, err := given("").Test(t.Context(), object(silent.URL+"/x.git", `,"timeout":"100ms"`)); err != nil || got.Code != 503 ||
 		got.Reason != auth.ReasonOperation || !strings.Contains(got.Errors[0].Detail, "no answer in time") {

@@ -34,11 +34,8 @@ func TestConnectionHealth(t *testing.T) {
 	minter := forge.NewMinter(hosts, func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 		return &auth.Credentials{Password: token, Source: "the test"}, nil
 	}, auth.NewTokens(0))
-	mine, err := kube.Connect(t.Context(), kube.Config{Server: base(r), Transport: r.writes, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(mine.Close)
+	endpoint, _ := r.client.Endpoint()
+	mine := connect(t, endpoint.String(), r.writes)
 	objects := mine.Informer(api.Connections, r.namespace, kube.InformerOptions{})
 	k := NewConnections(mine, objects, ConnectionOptions{Minter: minter, Repositories: r.controller, Logger: slog.New(slog.DiscardHandler)})
 	now := k.now
@@ -100,10 +97,4 @@ func TestConnectionHealth(t *testing.T) {
 	if got := r.writes.take(); len(got) > 0 {
 		t.Errorf("an idle connection was written: %q", got)
 	}
-}
-
-// base is the address of the rig's API.
-func base(r *rig) string {
-	u, _ := r.client.Endpoint()
-	return u.String()
 }

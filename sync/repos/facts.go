@@ -50,9 +50,6 @@ func (f *facts) current(generation int64) bool {
 	return generation == f.generation || f.generation == f.ownGeneration && generation == f.generation-1
 }
 
-// observed reports whether the status names the present generation.
-func (f *facts) observed() bool { return f.generation == f.repo.Status.ObservedGeneration }
-
 // condition returns a condition of the status.
 func (f *facts) condition(kind string) (api.Condition, bool) {
 	for _, c := range f.repo.Status.Conditions {
@@ -103,7 +100,8 @@ var Triggers = []string{
 type dueSteps struct{ blocked, over, unblock, spec, resync, health, quota, token bool }
 
 func (f *facts) due() dueSteps {
-	over, blocked := f.quota.Repositories > 0 && f.count > f.quota.Repositories, f.blocked()
+	told, _ := f.condition(conditionNamespaceQuota)
+	over, blocked := f.quota.Repositories > 0 && f.count > f.quota.Repositories, told.Status == "False"
 	// A check that is due by its age alone waits for its slot.
 	health := !f.waitsForSlot() && healthDue(f.repo.Status.Health, f.specChanged(), f.now)
 	return dueSteps{

@@ -30,12 +30,6 @@ func slot(uid string, period time.Duration, from time.Time) time.Time {
 	return from.Add(period - since)
 }
 
-// minPause returns the shortest time between the end of a pull and the next request to
-// the remote, which comes at the first slot after it: a pull of up to a quarter of the
-// interval leaves the next slot in place, a longer one skips it. Grafana pauses for the
-// interval less 1 s, and then until its next resync.
-func minPause(interval time.Duration) time.Duration { return interval * 3 / 4 }
-
 // spreadOver is how many Repositories are worth a whole interval to spread what became
 // due while no controller ran. One on its own is checked within a thousandth.
 const spreadOver = 1000
@@ -53,10 +47,12 @@ func (s start) earliest(uid string, interval time.Duration) time.Time {
 	return s.at.Add(time.Duration(fraction(uid) * float64(window)))
 }
 
-// slotAfter returns when the remote is asked next, after it was asked last. What became
-// due before the controller began is spread from there.
+// slotAfter returns when the remote is asked next, after it was asked last: at the first slot after
+// three quarters of the interval, so that a pull of up to a quarter of it leaves the next slot in
+// place and a longer one skips it. What became due before the controller began is spread from
+// there. Grafana pauses for the interval less 1 s, and then until its next resync.
 func slotAfter(last time.Time, uid string, interval time.Duration, s start) time.Time {
-	at := slot(uid, interval, last.Add(minPause(interval)))
+	at := slot(uid, interval, last.Add(interval*3/4))
 	if at.Before(s.at) {
 		return s.earliest(uid, interval)
 	}

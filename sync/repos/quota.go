@@ -29,12 +29,6 @@ func (q Quota) orStated(stated api.QuotaStatus) Quota {
 	return q
 }
 
-// blocked reports whether the status says so already.
-func (f *facts) blocked() bool {
-	c, ok := f.condition(conditionNamespaceQuota)
-	return ok && c.Status == "False"
-}
-
 // quotaChanged reports whether the status states other limits.
 func (f *facts) quotaChanged() bool {
 	q := f.repo.Status.Quota

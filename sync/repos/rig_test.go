@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -134,16 +133,8 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	r := &rig{t: t, namespace: fmt.Sprintf("keep-%d", namespaces.Add(1)), events: make(chan Event, 256)}
 	store := openStore(t)
 	r.store = store
-	base, transport := apitestServer(t, server, store)
-	connect := func(next http.RoundTripper) *kube.Client {
-		c, err := kube.Connect(context.Background(), kube.Config{Server: base, Transport: next, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.Close)
-		return c
-	}
-	r.client = connect(transport)
+	base, transport := apiOf(t, server, store)
+	r.client = connect(t, base, transport)
 	r.writes = &recording{next: transport}
 	r.repo = testenv.EmptyRepo(t)
 	if r.git == nil {
@@ -160,7 +151,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 		change(r, &o)
 	}
 	r.url = r.git.Serve("ops/dashboards.git", r.repo.Dir)
-	mine := connect(r.writes)
+	mine := connect(t, base, r.writes)
 	queue, objects := mine.Informer(api.Jobs, r.namespace, kube.InformerOptions{Compact: true}),
 		mine.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
 	r.controller = New(mine, objects, queue, o)
@@ -195,18 +186,20 @@ func openStore(t testing.TB) *state.Store {
 func embedded(t *testing.T) (*kube.Client, *recording, *state.Store) {
 	t.Helper()
 	store := openStore(t)
-	server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler)})
+	base, transport := apiOf(t, "embedded", store)
+	wire := &recording{next: transport}
+	return connect(t, base, wire), wire, store
+}
+
+// connect returns a client of an API.
+func connect(t *testing.T, base string, transport http.RoundTripper) *kube.Client {
+	t.Helper()
+	c, err := kube.Connect(context.Background(), kube.Config{Server: base, Transport: transport, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { server.Close() })
-	wire := &recording{next: server.Transport()}
-	client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: wire, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client, wire, store
+	t.Cleanup(c.Close)
+	return c
 }
 
 // informers returns those of all Repositories and Jobs.
@@ -249,7 +242,8 @@ func (r *rig) run(parts ...func(context.Context) error) {
 	})
 }
 
-func apitestServer(t *testing.T, kind string, store *state.Store) (string, http.RoundTripper) {
+// apiOf returns one of the two APIs.
+func apiOf(t *testing.T, kind string, store *state.Store) (base string, transport http.RoundTripper) {
 	t.Helper()
 	if kind == "real" {
 		s := testenv.Real(t)
@@ -259,14 +253,8 @@ func apitestServer(t *testing.T, kind string, store *state.Store) (string, http.
 	if err != nil {
 		t.Fatal(err)
 	}
-	web := httptest.NewServer(s)
-	transport := &http.Transport{MaxIdleConnsPerHost: 32}
-	t.Cleanup(func() {
-		s.Close()
-		transport.CloseIdleConnections()
-		web.Close()
-	})
-	return web.URL, transport
+	t.Cleanup(func() { s.Close() })
+	return "http://embedded", s.Transport()
 }
 
 // pulls runs the agents' own job controller with the pull worker, by the API of

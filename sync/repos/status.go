@@ -30,7 +30,7 @@ func (w statusWriter) write(ctx context.Context, a *attempt) (*Result, error) {
 		wanted = append(wanted, a.health.ready())
 	}
 	waits := a.pull != nil && f.jobExists
-	if !f.observed() && !waits {
+	if f.generation != f.repo.Status.ObservedGeneration && !waits {
 		a.change.observe(f.generation)
 	}
 	for _, of := range []func() (api.Condition, bool){f.resourceQuota, a.webhook.condition, a.revisionCondition} {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -155,26 +154,17 @@ func suspendedNow(s *Suspensions, k Key) bool {
 // TestSuspensionBehindSelector: a suspension ends with its Repository, not when the watch no longer shows it.
 func TestSuspensionBehindSelector(t *testing.T) {
 	t.Parallel()
-	client, _, store := embedded(t)
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Site", "type": "git", "workflows": []any{},
-		"git":  map[string]any{"url": "https://example.invalid/x.git", "branch": "main"},
-		"sync": map[string]any{"enabled": false, "target": "folder"}}}}
-	u.SetGroupVersionKind(api.Repositories.GroupVersion().WithKind("Repository"))
-	u.SetName("site")
-	res := client.Resource(api.Repositories).Namespace("default")
-	made, err := res.Create(t.Context(), u, metav1.CreateOptions{})
+	r := newRig(t, "embedded", nil)
+	made, res := r.create(nil, nil), r.client.Resource(api.Repositories).Namespace(r.namespace)
+	s, err := OpenSuspensions(t.Context(), r.store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := OpenSuspensions(t.Context(), store)
-	if err != nil {
+	k, uid := Key{r.namespace, "site"}, string(made.GetUID())
+	if err := s.Suspend(t.Context(), Suspension{Namespace: r.namespace, Repository: "site", UID: uid, Since: time.Now().Add(-time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	k, uid := Key{"default", "site"}, string(made.GetUID())
-	if err := s.Suspend(t.Context(), Suspension{Namespace: "default", Repository: "site", UID: uid, Since: time.Now().Add(-time.Hour)}); err != nil {
-		t.Fatal(err)
-	}
-	gone := suspender{s, server{client, api.Repositories.Resource}}
+	gone := suspender{s, server{r.client, api.Repositories.Resource}}
 	for _, want := range []bool{true, false} {
 		if err := gone.drop(t.Context(), k, ""); err != nil {
 			t.Fatal(err)

@@ -70,12 +70,10 @@ const (
 	tokenSpread = 12
 )
 
-// inlineName begins the name of a value that the server has sealed itself; any other name
-// is that of a Secret that a person has made.
-const inlineName = "inline-"
-
+// inlineOrNone reports whether a value is none, or one that the server has sealed itself: any other
+// name is that of a Secret that a person has made.
 func inlineOrNone(v api.SecureValue) bool {
-	return v.Name == "" || strings.HasPrefix(v.Name, inlineName)
+	return v.Name == "" || strings.HasPrefix(v.Name, "inline-")
 }
 
 // tokenFacts is what is known of the token of a Repository that has one minted.

@@ -265,7 +265,10 @@ func webhookCondition(err error, removal bool) api.Condition {
 	if err == nil {
 		return api.Condition{Type: conditionWebhook, Status: "True", Reason: "Registered", Message: "the host announces changes"}
 	}
-	reason, text := "NotTaken", forgeText(err)
+	reason, text := "NotTaken", err.Error()
+	if e, ok := errors.AsType[*forge.Error](err); ok {
+		text = e.Err.Error()
+	}
 	switch kind := netx.KindOf(err); {
 	case errors.Is(err, forge.ErrNone):
 		reason, text = "NoHost", "webhooks of this host are not supported"
@@ -288,13 +291,6 @@ func webhookCondition(err error, removal bool) api.Condition {
 func notAllowed(err error) bool {
 	kind := netx.KindOf(err)
 	return kind == netx.Unauthorized || kind == netx.Forbidden || kind == netx.NotFound
-}
-
-func forgeText(err error) string {
-	if e, ok := errors.AsType[*netx.Error](err); ok {
-		return e.Err.Error()
-	}
-	return err.Error()
 }
 
 // webhookSecrets are those of one webhook. It is signed with the secret that its host was

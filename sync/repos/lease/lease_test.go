@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,31 +31,22 @@ var errDown = errors.New("no route to host")
 // link is the way of one agent to the store.
 type link struct {
 	*store
-	mu   sync.Mutex // guards down
-	down bool
+	down, readOnly atomic.Bool
 }
 
-func (l *link) cut(down bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.down = down
-}
-
-func (l *link) fails() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.down {
+func (l *link) fails(write bool) error {
+	if l.down.Load() || write && l.readOnly.Load() {
 		return errDown
 	}
 	return l.refuse
 }
 
 func (l *link) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
-	if err := l.fails(); err != nil {
+	if err := l.fails(false); err != nil {
 		return nil, err
 	}
-	l.store.mu.Lock()
-	defer l.store.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.object == nil {
 		return nil, apierrors.NewNotFound(Resource.GroupResource(), name)
 	}
@@ -72,11 +64,11 @@ func (l *link) Update(_ context.Context, u *unstructured.Unstructured, _ metav1.
 }
 
 func (l *link) put(u *unstructured.Unstructured, create bool) (*unstructured.Unstructured, error) {
-	if err := l.fails(); err != nil {
+	if err := l.fails(true); err != nil {
 		return nil, err
 	}
-	l.store.mu.Lock()
-	defer l.store.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case create && l.object != nil:
 		return nil, apierrors.NewAlreadyExists(Resource.GroupResource(), u.GetName())
@@ -163,7 +155,7 @@ func TestOneWorks(t *testing.T) {
 		if got, want := b.State(), (State{Holder: "a"}); got != want {
 			t.Errorf("standby: %+v", got)
 		}
-		a.link.cut(true)
+		a.link.down.Store(true)
 		time.Sleep(DefaultExpiry*2/3 - time.Second)
 		for range 60 {
 			time.Sleep(time.Second)
@@ -173,7 +165,7 @@ func TestOneWorks(t *testing.T) {
 			}
 		}
 		one(t, "after the expiry", w, "b")
-		a.link.cut(false)
+		a.link.down.Store(false)
 		time.Sleep(time.Hour)
 		one(t, "the first is back", w, "b")
 		b.stop()
@@ -190,7 +182,8 @@ func TestOneWorks(t *testing.T) {
 	})
 }
 
-// TestShortOutage: the holder goes on through two renewals that fail.
+// TestShortOutage: the holder goes on through two renewals that fail, also when only the
+// write did.
 func TestShortOutage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,14 +192,21 @@ func TestShortOutage(t *testing.T) {
 		synctest.Wait()
 		b := w.begin(t, s, "b")
 		time.Sleep(time.Minute)
-		a.link.cut(true)
+		a.link.down.Store(true)
 		for range 22 {
 			time.Sleep(time.Second)
 			one(t, "in an outage", w, "a")
 		}
-		a.link.cut(false)
+		a.link.down.Store(false)
 		time.Sleep(time.Hour)
 		one(t, "after the outage", w, "a")
+		for _, readOnly := range []bool{true, false} {
+			a.link.readOnly.Store(readOnly)
+			for range 20 {
+				time.Sleep(time.Second)
+				one(t, "a write that fails", w, "a")
+			}
+		}
 		a.stop()
 		b.stop()
 	})
@@ -220,7 +220,7 @@ func TestRestart(t *testing.T) {
 		s, w := &store{}, &working{now: map[string]int{}}
 		crashed := w.begin(t, s, "a")
 		synctest.Wait()
-		crashed.link.cut(true)
+		crashed.link.down.Store(true)
 		crashed.stop()
 		again := w.begin(t, s, "a")
 		one(t, "after a restart", w, "a")
@@ -259,12 +259,12 @@ func TestNotReachable(t *testing.T) {
 		s, w := &store{}, &working{now: map[string]int{}}
 		a := w.begin(t, s, "a")
 		synctest.Wait()
-		a.link.cut(true)
+		a.link.down.Store(true)
 		time.Sleep(time.Hour)
 		if got := w.names(); len(got) > 0 {
 			t.Errorf("%q work without a lease", got)
 		}
-		a.link.cut(false)
+		a.link.down.Store(false)
 		time.Sleep(DefaultExpiry / renewals)
 		one(t, "it is back", w, "a")
 		a.stop()
