@@ -266,7 +266,7 @@ func webhookCondition(err error, removal bool) api.Condition {
 		return api.Condition{Type: conditionWebhook, Status: "True", Reason: "Registered", Message: "the host announces changes"}
 	}
 	reason, text := "NotTaken", err.Error()
-	if e, ok := errors.AsType[*forge.Error](err); ok {
+	if e, ok := errors.AsType[*netx.Error](err); ok {
 		text = e.Err.Error()
 	}
 	switch kind := netx.KindOf(err); {
