@@ -268,7 +268,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 func (a *Agent) receiveWebhooks(ctx context.Context) error {
 	o := webhook.Options{
 		Facts: a.cfg.Store, Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent,
-		Accepted: func(e webhook.Accepted) { a.activity.Note(e.Repository.Name, e.Text()) },
+		Accepted: a.activity.Note,
 		Logger:   a.cfg.Logger.With("component", "webhook"),
 	}
 	if a.embedded == nil { // else limpet alone runs the pulls

@@ -58,19 +58,13 @@ const (
 	StepSkipped = "skipped" // a step before it has failed
 )
 
-// Names of the steps of a test.
+// Names of the steps that several tests have.
 const (
 	stepRules       = "spec"
 	stepCredentials = "credentials"
-	stepSigners     = "signers" // of a Repository in which something has to be signed
-	stepSigning     = "signing" // of a Repository whose commits are signed
+	stepSigners     = "signers"
 	stepRemote      = "remote"
-	stepBranch      = "branch"
-	stepRevision    = "revision"     // of a Repository that names another thing than a branch
-	stepWrite       = "write access" // of a Repository that has workflows
-	stepDirectory   = "directory"    // of a Repository that is one
-	stepSecret      = "secret"       // of a Connection
-	stepHost        = "host"
+	stepRevision    = "revision"
 )
 
 const specValid = "valid"
@@ -142,7 +136,7 @@ func checkRules(obj, old *unstructured.Unstructured) check {
 func (t *Tester) testConnection(ctx context.Context, obj *unstructured.Unstructured) (TestResults, error) {
 	var result healthResult
 	return runChecks(ctx, checkRules(obj, obj),
-		check{stepSecret, false, func() (string, error) {
+		check{"secret", false, func() (string, error) {
 			connection, err := forge.ConnectionOf(obj)
 			if err != nil {
 				return "", err
@@ -153,7 +147,7 @@ func (t *Tester) testConnection(ctx context.Context, obj *unstructured.Unstructu
 			}
 			return place, nil
 		}},
-		check{stepHost, false, func() (string, error) { return "accepts the identity", result.failed() }})
+		check{"host", false, func() (string, error) { return "accepts the identity", result.failed() }})
 }
 
 // describeCredentials returns what a remote is asked with and where that was found.

@@ -33,9 +33,9 @@ func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructu
 	}
 	checks := []check{checkRules(obj, old)}
 	if repo.Spec.Type == typeLocal {
-		return runChecks(ctx, append(checks, check{stepDirectory, false, func() (string, error) { return "", localResult().failed() }})...)
+		return runChecks(ctx, append(checks, check{"directory", false, func() (string, error) { return "", localResult().failed() }})...)
 	}
-	p, ref, namespace, name := &probe{}, stepBranch, obj.GetNamespace(), obj.GetName()
+	p, ref, namespace, name := &probe{}, "branch", obj.GetNamespace(), obj.GetName()
 	if repo.GitRef != "" {
 		ref = stepRevision
 	}
@@ -50,7 +50,7 @@ func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructu
 		checkKeys(stepSigners, "metadata.annotations", "; to be replaced: ", func() (worker.KeysLook, error) {
 			return t.Signers.Look(ctx, namespace, name, repo, t.Now())
 		}),
-		checkKeys(stepSigning, "secure.commitSigningKey", "; but ", func() (worker.KeysLook, error) {
+		checkKeys("signing", "secure.commitSigningKey", "; but ", func() (worker.KeysLook, error) {
 			return worker.LookAtSigningKey(ctx, signing, namespace, name, repo, t.Now())
 		}),
 		check{stepRemote, false, func() (string, error) {
@@ -64,7 +64,7 @@ func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructu
 		}},
 		check{ref, false, func() (string, error) { return p.describeRef(), p.health().failed() }})
 	if writes(repo) {
-		checks = append(checks, check{stepWrite, false, func() (string, error) {
+		checks = append(checks, check{"write access", false, func() (string, error) {
 			result, err := p.checkWritable(ctx, obj)
 			return p.access.describe(), cmp.Or(err, result.failed())
 		}})

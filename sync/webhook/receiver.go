@@ -65,28 +65,9 @@ type Options struct {
 	// action of the job of an authentic event, or "none".
 	Count     func(outcome string)
 	Processed func(job string)
-	// Accepted receives each served event.
-	Accepted func(Accepted)
+	// Accepted receives each served event, in a line for people.
+	Accepted func(repository, text string)
 	Logger   *slog.Logger
-}
-
-// Accepted is an event that was served.
-type Accepted struct {
-	Repository *Repository
-	Event      Event
-	Verdict    Verdict
-	Job        string // name of the job that was queued; "" = none
-}
-
-// Text describes the event in a line for people.
-func (a Accepted) Text() string {
-	switch {
-	case a.Event.Kind == Push && a.Job != "":
-		return "webhook: push to " + text.Clean(cmp.Or(a.Repository.Branch, "the repository")) + " → pull queued"
-	case a.Job != "":
-		return text.Clean(fmt.Sprintf("webhook: pull request %d %s → pr queued", a.Event.Number, a.Event.Action))
-	}
-	return text.Clean("webhook: " + a.Verdict.Message)
 }
 
 // Receiver answers webhooks. It is an http.Handler; Serve runs it on a listener.
@@ -228,7 +209,8 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d verifiedDelivery
 		return refuse(Invalid, http.StatusBadRequest, metav1.StatusReasonBadRequest, "%v", err)
 	}
 	v := Decide(repo, e, r.o.Incremental)
-	a, accepted, action := respond(Ignored, v.Code, v.Message), Accepted{Repository: repo, Event: e, Verdict: v}, "none"
+	a, action, said := respond(Ignored, v.Code, v.Message), "none", v.Message
+	queued, note := "", "" // the job, and what is said of it to people
 	switch {
 	case v.Code == http.StatusNotImplemented:
 		a.outcome = Unsupported
@@ -241,19 +223,22 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d verifiedDelivery
 		switch {
 		case errors.Is(err, ErrNotRun):
 			a = respond(Ignored, http.StatusOK, err.Error())
-			accepted.Verdict.Message += ": " + err.Error()
+			said += ": " + err.Error()
 		case err != nil:
 			return r.queueError(repo, err)
 		default:
 			a = answer{outcome: Queued, code: v.Code, body: job.Object}
-			accepted.Job, action = job.GetName(), fmt.Sprint(v.Job["action"])
+			queued, action = job.GetName(), fmt.Sprint(v.Job["action"])
+			if note = "webhook: push to " + cmp.Or(repo.Branch, "the repository") + " → pull queued"; e.Kind != Push {
+				note = fmt.Sprintf("webhook: pull request %d %s → pr queued", e.Number, e.Action)
+			}
 		}
 	}
 	a.verified = repo
 	r.o.Processed(action)
 	r.o.Logger.Info("webhook", "repo", repo.Name, "namespace", repo.Namespace, "host", d.host, "event", text.Clean(short(d.event)),
-		"delivery", text.Clean(short(d.id)), "answer", text.Clean(accepted.Verdict.Message), "job", accepted.Job)
-	r.o.Accepted(accepted)
+		"delivery", text.Clean(short(d.id)), "answer", text.Clean(said), "job", queued)
+	r.o.Accepted(repo.Name, text.Clean(cmp.Or(note, "webhook: "+said)))
 	return a
 }
 

@@ -77,10 +77,9 @@ func (d *fakeStore) Seen(context.Context, *Repository) error {
 // rig is a Receiver with what it was asked to do.
 type rig struct {
 	*Receiver
-	store    *fakeStore
-	log      bytes.Buffer
-	counts   map[string]int
-	accepted []Accepted
+	store  *fakeStore
+	log    bytes.Buffer
+	counts map[string]int
 }
 
 func newRig(t testing.TB) *rig {
@@ -88,12 +87,12 @@ func newRig(t testing.TB) *rig {
 	g := &rig{counts: map[string]int{},
 		store: &fakeStore{repo: &Repository{Namespace: "default", Name: "boards", Secrets: [][]byte{[]byte(hookSecret)},
 			URL: "https://github.com/ops/dashboards", Branch: "main", Sync: true, Hooked: true}}}
-	var mu sync.Mutex // guards counts and accepted
+	var mu sync.Mutex // guards counts
 	r, err := New(t.Context(), Options{Store: g.store, Facts: opened(t, filepath.Join(t.TempDir(), "limpet.db")), Incremental: Listed(100),
 		Logger:    slog.New(slog.NewTextHandler(&g.log, nil)),
 		Count:     func(outcome string) { mu.Lock(); defer mu.Unlock(); g.counts[outcome]++ },
 		Processed: func(string) {},
-		Accepted:  func(a Accepted) { mu.Lock(); defer mu.Unlock(); g.accepted = append(g.accepted, a) }})
+		Accepted:  func(string, string) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
