@@ -44,17 +44,13 @@ func (g *Gate) authenticate(req *http.Request) error {
 	if slices.Contains(openPaths, req.URL.Path) {
 		return nil
 	}
-	given := token.Bearer(req.Header.Get("X-Access-Token"))
-	if given == "" {
-		given = token.Bearer(req.Header.Get("Authorization"))
-	}
-	if given == "" {
+	given := cmp.Or(token.Bearer(req.Header.Get("X-Access-Token")), token.Bearer(req.Header.Get("Authorization")))
+	switch {
+	case given == "":
 		return apierrors.NewUnauthorized("no token: send Authorization: Bearer TOKEN or X-Access-Token: Bearer TOKEN")
-	}
-	if g.isStatic(given) {
+	case g.isStatic(given):
 		return nil
-	}
-	if g.signer == nil {
+	case g.signer == nil:
 		return apierrors.NewUnauthorized("the token is wrong")
 	}
 	claims, err := g.signer.Verify(given, g.now())

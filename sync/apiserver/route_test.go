@@ -65,24 +65,15 @@ func TestRefusals(t *testing.T) {
 		code                     int
 		reason                   string
 	}{
-		{"unknown path", "GET", "/apis/nothing/v1/x", "", 404, "NotFound"},
-		{"unknown page", "GET", "/page", "", 404, "NotFound"},
-		{"unknown object", "GET", folderPath + "/b", "", 404, "NotFound"},
 		{"unknown method", "BREW", folderPath + "/a", "", 405, "MethodNotAllowed"},
-		{"dry run of a kind", "POST", folderPath + "?dryRun=Some", folder("b", "", ""), 422, "Invalid"},
 		{"force without apply", "PATCH", folderPath + "/a?force=true", `{}`, 422, "Invalid"},
 		{"long manager", "PATCH", folderPath + "/a?fieldManager=" + strings.Repeat("m", 200), `{}`, 422, "Invalid"},
-		{"patch to another kind", "PATCH", folderPath + "/a", `{"kind":"Chair"}`, 422, "Invalid"},
-		{"patch of the uid", "PATCH", folderPath + "/a", `{"metadata":{"uid":"x"}}`, 422, "Invalid"},
-		{"patch to a wrong type", "PATCH", folderPath + "/a", `{"spec":"x"}`, 422, "Invalid"},
 		{"json patch to nothing", "PATCH", folderPath + "/a", `application/json-patch+json [{"op":"replace","path":"","value":{}}]`, 422,
 			"Invalid"},
 		{"json patch that copies copies", "PATCH", folderPath + "/a", "application/json-patch+json " + copies(40), 422, "Invalid"},
 		{"json patch of many operations", "PATCH", folderPath + "/a", "application/json-patch+json [" +
 			strings.Repeat(`{"op":"add","path":"/spec/x","value":1},`, maxPatchOperations) + `{"op":"add","path":"/spec/x","value":1}]`, 413,
 			"RequestEntityTooLarge"},
-		{"delete with an unknown policy", "DELETE", folderPath + "/a?propagationPolicy=x", "", 422, "Invalid"},
-		{"delete with other options", "DELETE", folderPath + "/a", `{"kind":"Folder","apiVersion":"v1"}`, 400, "BadRequest"},
 	} {
 		code, answer := s.call(c.method, c.path, c.body)
 		if reason, _ := answer["reason"].(string); code != c.code || reason != c.reason || answer["kind"] != "Status" ||
@@ -103,16 +94,6 @@ func copies(n int) string {
 		operations = append(operations, fmt.Sprintf(`{"op":"copy","from":"/spec","path":"/spec/c%d"}`, i))
 	}
 	return "[" + strings.Join(operations, ",") + "]"
-}
-
-func TestWarnings(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	rec := s.send("POST", folderPath, strings.Replace(folder("a", "", `,"finalizers":["plain"]`), `"spec"`, `"x":1,"spec"`, 1), nil)
-	got := rec.Header().Values("Warning")
-	if len(got) != 1 || got[0] != `299 - "unknown field \"x\""` {
-		t.Errorf("%q", got)
-	}
 }
 
 func TestNegotiate(t *testing.T) {

@@ -153,13 +153,3 @@ func TestFeedBytes(t *testing.T) {
 		t.Errorf("the large event is still held: %d bytes", w.bytes)
 	}
 }
-
-// A burst leaves no more behind than the window.
-func TestFeedForgets(t *testing.T) {
-	t.Parallel()
-	f := newFeed(0, 0)
-	changes(f, 12_000, 700)
-	if w := f.resources[folderResource]; len(w.events) != defaultWindow || w.bytes > 1<<20 {
-		t.Errorf("%d events of %d bytes are held", len(w.events), w.bytes)
-	}
-}

@@ -68,15 +68,15 @@ func readToken(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	value := string(bytes.TrimSpace(data))
-	if value == "" {
+	data = bytes.TrimSpace(data)
+	if len(data) == 0 {
 		return "", fmt.Errorf("%s is empty", path)
 	}
-	if err := checkToken(value); err != nil {
+	if err := checkToken(string(data)); err != nil {
 		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	text.RegisterSecret([]byte(value))
-	return value, nil
+	text.RegisterSecret(data)
+	return string(data), nil
 }
 
 // authTransport adds the token to requests for its own host and asks for

@@ -40,9 +40,9 @@ const discoveredFor = time.Minute
 func (c *Client) discovered(path string, ask func() ([]string, error)) ([]string, error) {
 	d := &c.shared.discovery
 	d.mu.Lock()
-	known, ok := d.known[path]
+	known := d.known[path]
 	d.mu.Unlock()
-	if ok && time.Since(known.at) < discoveredFor {
+	if time.Since(known.at) < discoveredFor {
 		return known.names, nil
 	}
 	names, err := ask()

@@ -16,10 +16,10 @@ import (
 	"limpet/sync/kube"
 )
 
-// Defaults of Apply. Source: Grafana's sync worker.
+// Source: Grafana's sync worker.
 const (
-	DefaultParallel    = 10
-	DefaultItemTimeout = 15 * time.Second
+	DefaultParallel = 10               // of Apply
+	ItemTimeout     = 15 * time.Second // for the calls of one change
 )
 
 // Ref names one object of a server. An empty Version means the preferred one.
@@ -65,10 +65,7 @@ type Apply struct {
 	Reader    Reader
 	Recorder  Recorder
 	Namespace string
-	// Parallel is how many files are written or deleted at a time; 0 means DefaultParallel. ItemTimeout
-	// bounds the calls for one change; 0 means DefaultItemTimeout.
-	Parallel    int
-	ItemTimeout time.Duration
+	Parallel  int // files that are written or deleted at a time; 0 means DefaultParallel
 	// MaxResources is the quota of the repository; 0 means none. Count is what it has before the plan.
 	MaxResources, Count int64
 	// Phase, when set, receives the duration of each phase. The names are Grafana's: file_deletions,
@@ -101,7 +98,7 @@ type run struct {
 // stop: too many errors, or the cause of ctx. All that was begun has ended when Run returns. Whatever was
 // done may be done again: a second run changes nothing that the first one has made right.
 func (a Apply) Run(ctx context.Context, p *Plan) (Tally, error) {
-	a.Parallel, a.ItemTimeout = cmp.Or(a.Parallel, DefaultParallel), cmp.Or(a.ItemTimeout, DefaultItemTimeout)
+	a.Parallel = cmp.Or(a.Parallel, DefaultParallel)
 	r := &run{Apply: a, plan: p, room: a.MaxResources - a.Count,
 		tally:  Tally{Created: map[string]int64{}, Deleted: map[string]int64{}},
 		failed: map[string]bool{}, broken: map[string]bool{}, occupied: map[string]bool{}}
@@ -185,7 +182,7 @@ func (r *run) parallel(ctx context.Context, changes []Change, do func(context.Co
 
 // item bounds the calls for one change.
 func (r *run) item(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, r.ItemTimeout, fmt.Errorf("no answer within %s", r.ItemTimeout))
+	return context.WithTimeoutCause(ctx, ItemTimeout, fmt.Errorf("no answer within %s", ItemTimeout))
 }
 
 // record reports the outcome of a change whose calls ran under item, a child of ctx,

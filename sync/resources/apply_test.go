@@ -170,7 +170,7 @@ func TestItemTimeout(t *testing.T) {
 		if _, err := a.Run(context.Background(), tree.full(Target{Repository: "repo"}, nil)); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took != 3*DefaultItemTimeout {
+		if took := time.Since(began); took != 3*ItemTimeout {
 			t.Errorf("25 changes, 10 at a time, took %s", took)
 		}
 		for path, text := range l.warnings() {

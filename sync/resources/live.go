@@ -79,12 +79,14 @@ type Meta struct {
 }
 
 // ParseLive reads an object that a server answered with.
-func ParseLive(data []byte) (*Live, error) {
-	l := new(Live)
-	if err := json.Unmarshal(data, l); err != nil {
-		return nil, fmt.Errorf("read object of the server: %w", err)
+func ParseLive(data []byte) (*Live, error) { return parseAnswer[Live]("object", data) }
+
+func parseAnswer[T any](what string, data []byte) (*T, error) {
+	out := new(T)
+	if err := json.Unmarshal(data, out); err != nil {
+		return nil, fmt.Errorf("read %s of the server: %w", what, err)
 	}
-	return l, nil
+	return out, nil
 }
 
 // Page is one page of a list.
@@ -96,12 +98,7 @@ type Page struct {
 }
 
 // ParsePage reads one page of a list that a server answered with.
-func ParsePage(data []byte) (p Page, err error) {
-	if err := json.Unmarshal(data, &p); err != nil {
-		return Page{}, fmt.Errorf("read list of the server: %w", err)
-	}
-	return p, nil
-}
+func ParsePage(data []byte) (*Page, error) { return parseAnswer[Page]("list", data) }
 
 // Item returns what a plan has to know of l. An object with finalizers or
 // owners is read again before a write, so that they are kept.
@@ -127,14 +124,13 @@ func (i Item) live() *Live {
 
 // ParseManaged reads the answer of repositories/NAME/resources.
 func ParseManaged(data []byte) ([]Item, error) {
-	var list struct {
-		Kind  string `json:"kind"`
-		Items []struct {
-			Path, Group, Resource, Name, Hash, Title, Folder string
-		} `json:"items"`
-	}
-	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("read list of managed resources: %w", err)
+	type resource struct{ Path, Group, Resource, Name, Hash, Title, Folder string }
+	list, err := parseAnswer[struct {
+		Kind  string     `json:"kind"`
+		Items []resource `json:"items"`
+	}]("list of managed resources", data)
+	if err != nil {
+		return nil, err
 	}
 	if list.Kind != "ResourceList" {
 		return nil, fmt.Errorf("read list of managed resources: the answer is a %q", list.Kind)
@@ -196,12 +192,12 @@ func CheckOwner(repository string, id Identity, annotations map[string]string) e
 
 // checkManaged is CheckOwner for what only the manager may do.
 func checkManaged(repository string, id Identity, annotations map[string]string) error {
-	kind, name := annotations[api.AnnoManagedBy], annotations[api.AnnoManagerID]
-	switch {
-	case Manages(repository, annotations):
+	if Manages(repository, annotations) {
 		return nil
-	case kind == "" && name == "":
-		return &OwnershipError{Object: id, Repository: repository}
 	}
-	return &OwnershipError{Object: id, Repository: repository, Manager: fmt.Sprintf("%s %q", kind, name)}
+	err := &OwnershipError{Object: id, Repository: repository}
+	if kind, name := annotations[api.AnnoManagedBy], annotations[api.AnnoManagerID]; kind != "" || name != "" {
+		err.Manager = fmt.Sprintf("%s %q", kind, name)
+	}
+	return err
 }

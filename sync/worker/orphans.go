@@ -25,7 +25,6 @@ type Orphans struct{ pull *Pull }
 // NewOrphans takes the options of the pulls that made the objects.
 func NewOrphans(o PullOptions) *Orphans {
 	o.Parallel = cmp.Or(o.Parallel, resources.DefaultParallel)
-	o.ItemTimeout = cmp.Or(o.ItemTimeout, resources.DefaultItemTimeout)
 	return &Orphans{NewPull(o)}
 }
 
@@ -127,7 +126,7 @@ func (l *leaving) one(ctx context.Context, item resources.Item, do func(context.
 	if ctx.Err() != nil {
 		return
 	}
-	within, cancel := context.WithTimeout(ctx, l.pull.o.ItemTimeout)
+	within, cancel := context.WithTimeout(ctx, resources.ItemTimeout)
 	defer cancel()
 	if err := do(within, item); err != nil {
 		l.fail(item, err)

@@ -47,8 +47,6 @@ type PullOptions struct {
 	MaxIncremental int
 	// Parallel is the number of concurrent writes of dashboards; 0 means 10.
 	Parallel int
-	// ItemTimeout bounds the calls for one dashboard or folder; 0 means 15 s.
-	ItemTimeout time.Duration
 	// AllowInsecure lets credentials travel over plain http.
 	AllowInsecure bool
 	Logger        *slog.Logger // nil = slog.Default()

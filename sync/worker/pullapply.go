@@ -174,8 +174,7 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 	r.Progress.SetMessage(ctx, "replicating changes")
 	tally, err := resources.Apply{
 		Server: r.server, Reader: r.content, Recorder: &recorder{pull: r, next: time.Now().Add(markEvery)}, Namespace: r.Namespace,
-		Parallel: r.o.Parallel, ItemTimeout: r.o.ItemTimeout,
-		MaxResources: r.status.maxResources, Count: have, Phase: phase,
+		Parallel: r.o.Parallel, MaxResources: r.status.maxResources, Count: have, Phase: phase,
 	}.Run(ctx, plan)
 	r.counted = r.counted.after(tally)
 	return err

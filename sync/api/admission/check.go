@@ -7,7 +7,6 @@ package admission
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -129,11 +128,11 @@ func validateSecure(secure node, stored map[string]string) {
 	for _, name := range secure.names() {
 		member := secure.object(name)
 		create, ref, remove := member.has("create"), member.text("name"), member.flag("remove")
-		if ref != "" && ref == stored[name] && (create || remove) {
+		if ref == stored[name] && (create || remove) {
 			ref = ""
 		}
-		if given := count(create, ref != "", remove); given > 1 {
-			member.invalid("", fmt.Sprintf("exactly one of create, name and remove may be given, not %d", given))
+		if create && remove || ref != "" && (create || remove) {
+			member.invalid("", "exactly one of create, name and remove may be given")
 		}
 		if create {
 			if n := utf8.RuneCountInString(member.text("create")); n == 0 {
@@ -166,14 +165,4 @@ func SecureNames(obj *unstructured.Unstructured) map[string]string {
 		}
 	}
 	return out
-}
-
-func count(set ...bool) int {
-	n := 0
-	for _, s := range set {
-		if s {
-			n++
-		}
-	}
-	return n
 }

@@ -130,34 +130,30 @@ var createCases = []testCase{
 		e.post(folders.in(e.ns), o).fails(422, "Invalid").blames("metadata.annotations")
 		e.post(folders.in(e.ns), finalized(folders.named("a"), "bad finalizer")).fails(422, "Invalid").blames("metadata.finalizers")
 	}},
-	{"refuses labels that are no strings", func(e *env) {
-		o := set(folders.named("a"), 1, "metadata", "labels", "n")
-		e.post(folders.in(e.ns), o).fails(400, "BadRequest")
-	}},
-	{"refuses another kind", func(e *env) {
-		o := folders.named("a")
-		o["kind"] = "Dashboard"
-		e.post(folders.in(e.ns), o).fails(422, "Invalid").blames("kind")
-	}},
-	{"refuses another group or version", func(e *env) {
-		o := folders.named("a")
-		o["apiVersion"] = "folder.grafana.app/v1beta1"
-		e.post(folders.in(e.ns), o).fails(400, "BadRequest")
-		o["apiVersion"] = "dashboard.grafana.app/v1"
-		e.post(folders.in(e.ns), o).fails(400, "BadRequest")
-	}},
-	{"needs kind and apiVersion", func(e *env) {
-		o := folders.named("a")
-		delete(o, "kind")
-		e.post(folders.in(e.ns), o).fails(400, "BadRequest")
-		o = folders.named("a")
-		delete(o, "apiVersion")
-		e.post(folders.in(e.ns), o).fails(400, "BadRequest")
-	}},
-	{"refuses another namespace", func(e *env) {
-		o := folders.named("a")
-		meta(o)["namespace"] = "elsewhere"
-		e.post(folders.in(e.ns), o).fails(400, "BadRequest").says("namespace")
+	{"refuses what does not fit", func(e *env) {
+		for _, c := range []struct {
+			value  any // nil = the member is missing
+			code   int
+			reason string
+			path   []string
+		}{
+			{"Dashboard", 422, "Invalid", []string{"kind"}},
+			{nil, 400, "BadRequest", []string{"kind"}},
+			{nil, 400, "BadRequest", []string{"apiVersion"}},
+			{"folder.grafana.app/v1beta1", 400, "BadRequest", []string{"apiVersion"}},
+			{"dashboard.grafana.app/v1", 400, "BadRequest", []string{"apiVersion"}},
+			{"text", 422, "Invalid", []string{"spec"}},
+			{"elsewhere", 400, "BadRequest", []string{"metadata", "namespace"}},
+			{1, 400, "BadRequest", []string{"metadata", "labels", "n"}},
+		} {
+			o := set(folders.named("a"), c.value, c.path...)
+			if c.value == nil {
+				delete(o, c.path[0])
+			}
+			if a := e.post(folders.in(e.ns), o).fails(c.code, c.reason); c.code == 422 {
+				a.blames(c.path...)
+			}
+		}
 	}},
 	{"refuses a resourceVersion", func(e *env) {
 		o := folders.named("a")
@@ -169,11 +165,6 @@ var createCases = []testCase{
 		e.post(folders.in(e.ns), `[]`).fails(400, "BadRequest")
 		e.post(folders.in(e.ns), `"text"`).fails(400, "BadRequest")
 		e.post(folders.in(e.ns), ``).fails(400, "BadRequest")
-	}},
-	{"refuses a spec that is no object", func(e *env) {
-		o := folders.named("a")
-		o["spec"] = "text"
-		e.post(folders.in(e.ns), o).fails(422, "Invalid").blames("spec")
 	}},
 	{"refuses unknown content types", func(e *env) {
 		e.post(folders.in(e.ns), folders.named("a"), content("text/plain")).fails(415, "UnsupportedMediaType")
