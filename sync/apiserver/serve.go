@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"limpet/state/atomicfile"
@@ -117,12 +118,7 @@ func usableCertificate(certFile, keyFile string, hosts []string, now time.Time) 
 	if err != nil || now.Before(pair.Leaf.NotBefore) || now.Add(selfCertRenewal).After(pair.Leaf.NotAfter) {
 		return false
 	}
-	for _, host := range hosts {
-		if pair.Leaf.VerifyHostname(host) != nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(hosts, func(host string) bool { return pair.Leaf.VerifyHostname(host) != nil })
 }
 
 func makeCertificate(hosts []string, now time.Time) (certPEM, keyPEM []byte, err error) {

@@ -7,6 +7,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -219,10 +220,7 @@ func (c *Client) Resource(gvr schema.GroupVersionResource) dynamic.Namespaceable
 // Lease returns a Client for the same server over connections of its own, so that the renewal of a lease
 // never waits behind other traffic. Clock and health are shared. Closing it closes nothing.
 func (c *Client) Lease() *Client {
-	if c.lease == nil {
-		return c
-	}
-	return c.lease
+	return cmp.Or(c.lease, c)
 }
 
 // Clock returns the clock of the server, as measured by its answers.

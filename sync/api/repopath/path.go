@@ -161,6 +161,6 @@ func IsFolderFile(p string) bool { return Base(p) == FolderFile && !IsDir(p) }
 
 // IsHidden reports whether err is a *PathError for a hidden path.
 func IsHidden(err error) bool {
-	var pe *PathError
-	return errors.As(err, &pe) && pe.Hidden
+	path, ok := errors.AsType[*PathError](err)
+	return ok && path.Hidden
 }
