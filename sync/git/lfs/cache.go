@@ -55,10 +55,10 @@ const spared = 8
 
 // trim deletes what was used longest ago, until the cache has at most bound bytes or the rest is in use.
 func (m *Cache) trim(bound int64) {
-	paths, _ := filepath.Glob(filepath.Join(m.dir, "*", "*")) // fails for a malformed pattern only
-	infos := map[string]fs.FileInfo{}
-	var sum int64
-	for _, path := range paths {
+	names, _ := fs.Glob(os.DirFS(m.dir), "*/*") // fails for a malformed pattern only
+	infos, sum := map[string]fs.FileInfo{}, int64(0)
+	for _, name := range names {
+		path := filepath.Join(m.dir, name)
 		if info, err := os.Stat(path); err == nil { // else it has gone
 			infos[path] = info
 			sum += info.Size()

@@ -10,7 +10,7 @@ import (
 // TestCacheIsBounded: what was used longest ago leaves first, and what was used a moment ago stays.
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
-	c := NewCache(filepath.Join(t.TempDir(), "lfs"))
+	c := NewCache(filepath.Join(t.TempDir(), "state [1]", "lfs")) // a name that is also a pattern
 	add := func(oid string, age time.Duration) string {
 		path := filepath.Join(c.dir, "site", oid)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
