@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -23,7 +22,6 @@ func TestEligibility(t *testing.T) {
 		u.SetDeletionTimestamp(&now)
 		u.SetFinalizers([]string{"example.com/wait"})
 	}
-	eu := func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"site": "eu"}) }
 	spec := func(field string, v any) func(*unstructured.Unstructured) {
 		return func(u *unstructured.Unstructured) { u.Object["spec"].(map[string]any)[field] = v }
 	}
@@ -43,7 +41,7 @@ func TestEligibility(t *testing.T) {
 		{name: "unknown action", job: []func(*unstructured.Unstructured){action("paint")}, left: `no worker for action "paint"`},
 		{name: "action of others", options: Options{Actions: []string{"releaseResources"}}, left: "-"},
 		{name: "repository of others", options: Options{Selector: selector("site=eu")}, left: "-"},
-		{name: "repository selected", options: Options{Selector: selector("site=eu")}, repo: eu, state: "success", runs: 1},
+		{name: "repository selected", options: Options{Selector: selector("site=eu")}, repo: labelled("eu"), state: "success", runs: 1},
 		{name: "no such repository", noRepo: true, state: "error", text: `repository "r1" does not exist in namespace "default"`},
 		{name: "no such repository, and a selector", noRepo: true, options: Options{Selector: selector("site=eu")}, left: "-"},
 		{name: "no repository named", job: []func(*unstructured.Unstructured){spec("repository", "")}, state: "error",
@@ -61,10 +59,7 @@ func TestEligibility(t *testing.T) {
 			left: "no credentials"},
 		{name: "ready panics", ready: func(Task) error { panic("oh") }, left: "worker panicked: oh"},
 		{name: "claimed", job: []func(*unstructured.Unstructured){claimOf("x", time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))}, left: "-"},
-		{name: "cancelled before", job: []func(*unstructured.Unstructured){func(u *unstructured.Unstructured) {
-			api.SetAnnotation(u,
-				api.AnnoCancel, "not now")
-		}}, state: "cancelled", text: "cancelled before it began: not now"},
+		{name: "cancelled before", job: []func(*unstructured.Unstructured){with(api.AnnoCancel, "not now")}, state: "cancelled", text: "cancelled before it began: not now"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -260,8 +255,3 @@ func TestClaimDelay(t *testing.T) {
 		t.Errorf("%d agents are remembered", len(last.peers))
 	}
 }
-
-// nowhere is a network that is not there.
-type nowhere struct{}
-
-func (nowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, http.ErrServerClosed }

@@ -26,7 +26,7 @@ import (
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
-	client, err := kube.Connect(t.Context(), kube.Config{Server: "http://model", Transport: nowhere{}, Logger: slog.New(slog.DiscardHandler)})
+	client, err := kube.Connect(t.Context(), kube.Config{Server: "http://model", Transport: &forgets{}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func (f *forgets) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestListBeginsAgain(t *testing.T) {
 	t.Parallel()
 	for times, want := range []string{"[a b] <nil>", "[a a b] <nil>", "[a a]"} {
-		client, err := kube.Connect(t.Context(), kube.Config{Server: "http://model", Transport: &forgets{times}, Logger: slog.New(slog.DiscardHandler)})
+		client, err := kube.Connect(t.Context(), kube.Config{Server: "http://model", Transport: &forgets{times}, Logger: simLog})
 		if err != nil {
 			t.Fatal(err)
 		}

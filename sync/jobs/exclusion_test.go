@@ -6,17 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 )
-
-// two starts two agents, one for pulls and one for pushes, which therefore never compete for a job but only for the
-// repository.
-func (r *rig) two(pull, push *script) (a, b *agent) {
-	push.action = "push"
-	a = r.startOn(r.open("a.db"), "a", Options{Actions: []string{"pull"}, Cleanup: CleanupOff}, pull)
-	b = r.startOn(r.open("b.db"), "b", Options{Actions: []string{"push"}, Cleanup: CleanupOff}, push)
-	settle()
-	return a, b
-}
 
 // TestSecondClaimYields: two claims on one repository at the same moment. One goes on, the other is given back, is not an
 // attempt, is in backoff until the first is done and is run at once then.
@@ -24,7 +15,10 @@ func TestSecondClaimYields(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
 		pull, push := work(10*time.Second), work(10*time.Second)
-		a, b := r.two(pull, push)
+		push.action = "push" // so they never compete for a job but only for the repository
+		a := r.startOn(r.open("a.db"), "a", Options{Cleanup: CleanupOff}, pull)
+		b := r.startOn(r.open("b.db"), "b", Options{Cleanup: CleanupOff}, push)
+		settle()
 		r.model.inject(func(c call) fault {
 			if c.Verb == "update" && !c.Lease {
 				return fault{delay: 50 * time.Millisecond} // both are under way before either is shown
@@ -85,85 +79,58 @@ func TestForeignClaimIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestOrderOfForeignClaims drives other agents by hand: the order of the watch decides, not the time in the claim. A
-// list says nothing of the order, and nothing at all before its end.
+// TestOrderOfForeignClaims drives other agents by hand: the order of the watch decides, not the time in the claim. A list
+// says nothing of the order, and nothing at all before its end.
 func TestOrderOfForeignClaims(t *testing.T) {
 	t.Parallel()
-	job := func(name, version, owner string) *unstructured.Unstructured {
+	job := func(name, owner string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"repository": "r1"}}}
 		u.SetName(name)
-		u.SetUID(uidOf(int64(len(name))))
+		u.SetUID(types.UID(name))
 		u.SetNamespace("default")
-		u.SetResourceVersion(version)
-		if owner != "" {
-			setClaim(u, 1, owner)
-		}
+		setClaim(u, 1, owner)
 		return u
 	}
-	mine, other := "x", "other"
-	uid := string(job(mine, "", "").GetUID())
-	cases := []struct {
-		name    string
-		events  func(n *claimIndex)
+	for _, c := range []struct {
+		name string
+		// shown: "(" and ")" enclose a list, "m" is the own claim, "o" the other one, "e" its end, "y" the other owner of
+		// the own job.
+		shown   string
 		earlier int // -1 = not known yet
 		listed  bool
 	}{
-		{"alone", func(n *claimIndex) { n.see(job(mine, "10", "me"), false) }, 0, false},
-		{"not shown", func(n *claimIndex) { n.see(job(other, "9", "you"), false) }, -1, false},
-		{"other before", func(n *claimIndex) {
-			n.see(job(other, "9", "you"), false)
-			n.see(job(mine, "10", "me"), false)
-		}, 1, false},
-		{"other before and over", func(n *claimIndex) {
-			n.see(job(other, "8", "you"), false)
-			n.see(job(other, "9", "you"), true)
-			n.see(job(mine, "10", "me"), false)
-		}, 0, false},
-		{"other after", func(n *claimIndex) {
-			n.see(job(mine, "10", "me"), false)
-			n.see(job(other, "11", "you"), false)
-		}, 0, false},
-		{"the same job, of another owner before", func(n *claimIndex) {
-			n.see(job(mine, "9", "you"), false)
-			n.see(job(mine, "10", "me"), false)
-		}, 0, false},
-		{"a list shows the other after", func(n *claimIndex) {
-			n.setListing(true)
-			n.see(job(mine, "10", "me"), false)
-			n.see(job(other, "9", "you"), false)
-			n.setListing(false)
-		}, 1, true},
-		{"a list is half shown", func(n *claimIndex) {
-			n.setListing(true)
-			n.see(job(mine, "10", "me"), false)
-		}, -1, false},
-		{"a list, after the watch has shown the own claim", func(n *claimIndex) {
-			n.see(job(mine, "10", "me"), false)
-			n.setListing(true)
-			n.see(job(other, "11", "you"), false)
-			n.setListing(false)
-		}, 0, false},
-		{"the own claim after a list", func(n *claimIndex) {
-			n.setListing(true)
-			n.see(job(other, "9", "you"), false)
-			n.setListing(false)
-			n.see(job(mine, "10", "me"), false)
-		}, 1, false},
-	}
-	for _, c := range cases {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			n := newClaimIndex(func(_, token string) bool { return token == "me" })
-			c.events(n)
-			got, known := n.earlier(repoKey("default", "r1"), uid, "me")
-			if known != (c.earlier >= 0) || known && len(got) != c.earlier || len(got) > 0 && got[0].listed != c.listed {
-				t.Fatalf("known %t, %d earlier: %+v", known, len(got), got)
+		{"alone", "m", 0, false},
+		{"not shown", "o", -1, false},
+		{"other before", "om", 1, false},
+		{"other before and over", "oem", 0, false},
+		{"other after", "mo", 0, false},
+		{"the same job, of another owner before", "ym", 0, false},
+		{"a list shows the other after", "(mo)", 1, true},
+		{"a list is half shown", "(m", -1, false},
+		{"a list, after the watch has shown the own claim", "m(o)", 0, false},
+		{"the own claim after a list", "(o)m", 1, false},
+	} {
+		n := newClaimIndex(func(_, token string) bool { return token == "me" })
+		for _, event := range c.shown {
+			switch event {
+			case '(', ')':
+				n.setListing(event == '(')
+			case 'm':
+				n.see(job("x", "me"), false)
+			case 'y':
+				n.see(job("x", "you"), false)
+			case 'o', 'e':
+				n.see(job("other", "you"), event == 'e')
 			}
-			n.see(job(mine, "20", "me"), true)
-			n.see(job(other, "21", "you"), true)
-			if len(n.repos) != 0 {
-				t.Fatalf("kept %v", n.repos)
-			}
-		})
+		}
+		got, known := n.earlier(repoKey("default", "r1"), "x", "me")
+		if known != (c.earlier >= 0) || known && len(got) != c.earlier || len(got) > 0 && got[0].listed != c.listed {
+			t.Errorf("%s: known %t, %d earlier: %+v", c.name, known, len(got), got)
+		}
+		n.see(job("x", "me"), true)
+		n.see(job("other", "you"), true)
+		if len(n.repos) != 0 {
+			t.Errorf("%s: kept %v", c.name, n.repos)
+		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -184,10 +183,6 @@ func (r *rig) dead(name string, age time.Duration, change ...func(*unstructured.
 	r.job("r1", name, append([]func(*unstructured.Unstructured){claimOf("stranger", r.model.now().Add(-age))}, change...)...)
 }
 
-func attempts(n int) func(*unstructured.Unstructured) {
-	return func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoAttempt, strconv.Itoa(n)) }
-}
-
 func rawClaim(value string) func(*unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) {
 		u.SetLabels(map[string]string{api.LabelClaim: value, api.LabelClaimOwner: "stranger"})
@@ -224,9 +219,9 @@ func TestCleanup(t *testing.T) {
 		{name: "an owner without a time", make: func(r *rig) {
 			r.job("r1", "j", func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{api.LabelClaimOwner: "x"}) })
 		}, notBefore: 59 * time.Second, by: 5 * time.Minute, attempt: 2},
-		{name: "second attempt died", make: func(r *rig) { r.dead("j", time.Hour, attempts(1)) }, notBefore: 59 * time.Second,
+		{name: "second attempt died", make: func(r *rig) { r.dead("j", time.Hour, with(api.AnnoAttempt, "1")) }, notBefore: 59 * time.Second,
 			by: 70 * time.Second, attempt: 3},
-		{name: "third attempt died", make: func(r *rig) { r.dead("j", time.Hour, attempts(2)) }, notBefore: 59 * time.Second,
+		{name: "third attempt died", make: func(r *rig) { r.dead("j", time.Hour, with(api.AnnoAttempt, "2")) }, notBefore: 59 * time.Second,
 			by: 70 * time.Second, state: "dead", text: expiredMessage + " (3 attempts)"},
 		{name: "fail", cleanup: CleanupFail, make: func(r *rig) { r.dead("j", time.Hour) }, notBefore: 59 * time.Second, by: 70 * time.Second,
 			state: "error", text: expiredMessage},
@@ -345,11 +340,8 @@ func TestPruneMeetsRefusals(t *testing.T) {
 				r.model.set(func() { r.model.absent["historicjobs"] = status })
 				a := r.start("a", Options{HistoryExpiration: time.Hour}, quick())
 				pass(3 * time.Hour)
-				if len(r.history()) != 0 {
-					t.Error("the local history is not pruned")
-				}
-				if got := a.count(EventNote); got != 1 {
-					t.Errorf("told %d times: %q", got, a.texts(EventNote))
+				if got := a.texts(EventNote); len(got) != 1 || len(r.history()) != 0 {
+					t.Errorf("told %q, %d local records are left", got, len(r.history()))
 				}
 			})
 		})
@@ -372,11 +364,7 @@ func TestTrimTakesItsHistoricJobsAlong(t *testing.T) {
 						return info.Oldest, err
 					}
 				}
-				slow := worker(func(ctx context.Context, _ *Task) error {
-					pause(ctx, time.Second)
-					return nil
-				})
-				r.start("a", o, slow)
+				r.start("a", o, work(time.Second))
 				pass(5 * time.Minute)
 				if left := len(r.model.all("jobs")); left != 0 {
 					t.Fatalf("%d jobs left", left)

@@ -49,7 +49,8 @@ func TestRecordCounts(t *testing.T) {
 		a := results{}
 		a.record(c.result)
 		c.want.Group, c.want.Kind = dash, "Dashboard"
-		if got := a.summary(); len(got) != 1 || !reflect.DeepEqual(got[0], c.want) || a.ErrorCount != c.errs || a.WarningCount != c.warns || a.Done != 1 {
+		if got := a.summary(); len(got) != 1 || !reflect.DeepEqual(got[0], c.want) ||
+			a.ErrorCount != c.errs || a.WarningCount != c.warns || a.Done != 1 {
 			t.Errorf("%s: summary %+v, want %+v; %d errors, %d warnings, %d done", c.name, got, c.want, a.ErrorCount, a.WarningCount, a.Done)
 		}
 	}
@@ -369,11 +370,22 @@ func TestSteps(t *testing.T) {
 		text string
 		took time.Duration
 	}
+	run := func(t *testing.T, parts []part, say func(p *Progress, text string)) (p *Progress, got []state.Step) {
+		synctest.Test(t, func(*testing.T) {
+			p = NewProgress()
+			for _, one := range parts {
+				say(p, one.text)
+				<-time.After(one.took)
+			}
+			got = finishedSteps(p.look().Steps, time.Now())
+		})
+		return p, got
+	}
 	var many []part
 	for i := range 3 * maxSteps {
 		many = append(many, part{fmt.Sprint("part ", i), time.Second})
 	}
-	cases := map[string]struct {
+	for name, c := range map[string]struct {
 		parts []part
 		want  []state.Step
 	}{
@@ -385,34 +397,17 @@ func TestSteps(t *testing.T) {
 		"too short": {[]part{{"a", 9999 * time.Microsecond}, {"b", time.Second}, {"c", 0}}, []state.Step{{Text: "b", Seconds: 1}}},
 		"a long name": {[]part{{strings.Repeat("x", 200), time.Second}},
 			[]state.Step{{Text: strings.Repeat("x", maxStepText-3) + "…", Seconds: 1}}},
+	} {
+		_, got := run(t, c.parts, func(p *Progress, text string) { p.SetMessage(context.Background(), text) })
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
 	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				p := NewProgress()
-				for _, one := range c.parts {
-					p.SetMessage(context.Background(), one.text)
-					<-time.After(one.took)
-				}
-				if got := finishedSteps(p.look().Steps, time.Now()); !reflect.DeepEqual(got, c.want) {
-					t.Errorf("%+v, want %+v", got, c.want)
-				}
-			})
-		})
+	p, got := run(t, many, (*Progress).Step)
+	if n := len(got); n != maxSteps || got[n-1].Seconds != 2*maxSteps+1 {
+		t.Errorf("%d steps, the last of %+v", n, got[n-1])
 	}
-	synctest.Test(t, func(t *testing.T) {
-		p := NewProgress()
-		for _, one := range many {
-			p.Step(one.text)
-			<-time.After(one.took)
-		}
-		got := finishedSteps(p.look().Steps, time.Now())
-		if n := len(got); n != maxSteps || got[n-1].Seconds != 2*maxSteps+1 {
-			t.Errorf("%d steps, the last of %+v", n, got[n-1])
-		}
-		if _, due := p.due(); due || p.look().Message != many[len(many)-1].text {
-			t.Errorf("a step is a message that the API need not be told: due %v, %q", due, p.look().Message)
-		}
-	})
+	if _, due := p.due(); due || p.look().Message != many[len(many)-1].text {
+		t.Errorf("a step is a message that the API need not be told: due %v, %q", due, p.look().Message)
+	}
 }

@@ -187,42 +187,57 @@ func TestStrangeClaims(t *testing.T) {
 	}
 }
 
-// restsLong is a worker whose first attempt leaves the job in backoff for four minutes.
-func restsLong() *script {
-	return worker(func(_ context.Context, task *Task) error {
-		if task.Attempt == 1 {
-			return &TransientError{Err: errPassing, After: 4 * time.Minute}
-		}
-		return nil
-	})
-}
-
-// TestJobEndsInBackoff: a job that is cancelled or deleted between two attempts has a record with its attempts.
-func TestJobEndsInBackoff(t *testing.T) {
-	for _, deleted := range []bool{false, true} {
-		t.Run(fmt.Sprint("deleted ", deleted), func(t *testing.T) {
+// TestJobInBackoff: a job that is cancelled or deleted between two attempts has a record with its attempts; one whose
+// backoff is ended is taken at once, by the agent that gave it back and by one that only watched.
+func TestJobInBackoff(t *testing.T) {
+	for _, how := range []string{"cancelled", "deleted", "ended", "ended for another agent"} {
+		t.Run(how, func(t *testing.T) {
 			bubble(t, func(r *rig) {
 				r.repository("r1")
-				w := restsLong()
+				w := worker(func(_ context.Context, task *Task) error {
+					if task.Attempt == 1 {
+						return &TransientError{Err: errPassing, After: 4 * time.Minute}
+					}
+					return nil
+				})
 				a := r.start("a", Options{}, w)
-				r.startOn(r.open("b.db"), "b", Options{Actions: []string{"push"}}, &script{action: "push"})
+				others := &script{action: "push"}
+				if strings.HasSuffix(how, "agent") {
+					others = w
+				}
+				b := r.open("b.db")
 				r.job("r1", "r1-sync")
+				pass(time.Second)
+				r.startOn(b, "b", Options{}, others)
 				pass(35 * time.Second)
-				text, want := "cancelled between two attempts: "+cancelText, []string{"1 a transient", "2 a cancelled"}
-				if deleted {
-					text, want = "deleted between two attempts", want[:1]
+				want, text, runs := []string{"1 a transient", "2 a success"}, "completed", 2
+				switch how {
+				case "cancelled":
+					want, text, runs = []string{"1 a transient", "2 a cancelled"}, "cancelled between two attempts: "+cancelText, 1
+					if err := a.Cancel(context.Background(), "default", "r1-sync"); err != nil {
+						t.Fatal(err)
+					}
+				case "deleted":
+					want, text, runs = want[:1], "deleted between two attempts", 1
 					r.model.remove("jobs", "default", "r1-sync")
-				} else if err := a.Cancel(context.Background(), "default", "r1-sync"); err != nil {
-					t.Fatal(err)
+				default:
+					a.Drain(others == w)
+					r.model.edit("jobs", "default", "r1-sync", with(api.AnnoNotBefore, ""))
 				}
-				pass(time.Minute)
-				rec := r.only()
-				if got := told(rec.Attempts); !slices.Equal(got, want) || len(w.seen()) != 1 || rec.State != stateCancelled ||
-					!contains(rec.Message, text) || len(rec.Spec) == 0 || len(r.claims()) != 0 {
-					t.Errorf("attempts %q, runs %q, record %+v", got, w.seen(), rec)
+				pass(time.Second)
+				if jobs := len(r.model.all("jobs")); jobs != 0 || len(w.seen()) != runs {
+					t.Fatalf("%d jobs are left, runs %q", jobs, w.seen())
 				}
-				if records, err := r.agents[1].env.store.History(context.Background(), state.Query{}); err != nil || len(records) != 0 {
-					t.Errorf("an agent that had no attempt recorded %+v, %v", records, err)
+				records, err := b.History(context.Background(), state.Query{})
+				if others == w {
+					want[1] = "2 b success"
+				} else if len(records) != 0 {
+					t.Errorf("an agent that had no attempt recorded %+v", records)
+				} else {
+					records = r.history()
+				}
+				if err != nil || len(records) != 1 || !slices.Equal(told(records[0].Attempts), want) || !contains(records[0].Message, text) {
+					t.Errorf("records %+v, %v", records, err)
 				}
 			})
 		})

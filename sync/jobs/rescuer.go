@@ -159,7 +159,8 @@ func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, n
 		return err
 	}
 	r.pass(failpoint.Requeued, ref)
-	r.events.emit(EventRequeued, ref, fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", ref.attempt, r.o.MaxAttempts))
+	text := fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", ref.attempt, r.o.MaxAttempts)
+	r.events.emit(EventRequeued, ref, text)
 	r.queue.addAfter(ref.Key, ref.repo(), backoff)
 	return nil
 }

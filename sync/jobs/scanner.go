@@ -71,7 +71,8 @@ func (s *scanner) runOnce() {
 	}
 	var b Backlog
 	if s.queue.count(&b) > 0 {
-		s.events.once("overflow", EventNote, jobRef{}, text.Plural(b.Queued, "job")+" are waiting in this agent; more are taken up as these are done")
+		waiting := text.Plural(b.Queued, "job")
+		s.events.once("overflow", EventNote, jobRef{}, waiting+" are waiting in this agent; more are taken up as these are done")
 	}
 }
 

@@ -125,10 +125,6 @@ func TestRepositoryIsCreatedLater(t *testing.T) {
 	}
 }
 
-func withPriority(value string) func(u *unstructured.Unstructured) {
-	return func(u *unstructured.Unstructured) { api.SetAnnotation(u, api.AnnoPriority, value) }
-}
-
 // TestPriorityOfJobsAndRepositories: the annotation of the job, else that of the repository; a change counts for jobs
 // that wait; what is no number from 0 to 9 counts as none.
 func TestPriorityOfJobsAndRepositories(t *testing.T) {
@@ -143,19 +139,19 @@ func TestPriorityOfJobsAndRepositories(t *testing.T) {
 		for _, name := range []string{"busy", "plain", "high", "low", "raised", "bad"} {
 			r.repository(name)
 		}
-		r.model.edit("repositories", "default", "low", withPriority("1"))
+		r.model.edit("repositories", "default", "low", with(api.AnnoPriority, "1"))
 		settle()
 		r.job("busy", "busy")
 		settle()
 		r.job("plain", "plain")
 		r.job("low", "low")
-		r.job("low", "low-but-urgent", withPriority("9"))
-		r.job("high", "high", withPriority("8"))
-		r.job("raised", "raised", withPriority("0"))
-		r.job("bad", "bad", withPriority("10"))
-		r.model.edit("repositories", "default", "bad", withPriority("high"))
+		r.job("low", "low-but-urgent", with(api.AnnoPriority, "9"))
+		r.job("high", "high", with(api.AnnoPriority, "8"))
+		r.job("raised", "raised", with(api.AnnoPriority, "0"))
+		r.job("bad", "bad", with(api.AnnoPriority, "10"))
+		r.model.edit("repositories", "default", "bad", with(api.AnnoPriority, "high"))
 		pass(500 * time.Millisecond)
-		r.model.edit("jobs", "default", "raised", withPriority("7"))
+		r.model.edit("jobs", "default", "raised", with(api.AnnoPriority, "7"))
 		pass(2 * time.Minute)
 		if got, want := fmt.Sprint(order), "[busy low-but-urgent high raised plain bad low]"; got != want {
 			t.Errorf("order %s, want %s", got, want)

@@ -3,7 +3,6 @@ package jobs
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
@@ -299,12 +298,6 @@ func (s *cache) WaitSynced(ctx context.Context) error {
 
 func byName(a, b queue.Key) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-func equal(a, b *unstructured.Unstructured) bool {
-	x, _ := json.Marshal(a.Object)
-	y, _ := json.Marshal(b.Object)
-	return string(x) == string(y)
 }
 
 // model is the server of the tests of a rig.

@@ -75,7 +75,6 @@ func (l simLedger) write(ctx context.Context, op, uid string, growth bool, fn fu
 	if err != nil {
 		return err
 	}
-	l.host.world.tale(l.p.name, "disk "+op, uid)
 	if l.p.dead.Load() {
 		return errDead
 	}
@@ -195,8 +194,8 @@ func (d *simDisk) remembers(uid, token string) bool {
 	return d.claims[uid].Token == token
 }
 
-// simGrafana is another controller on the same queue: it claims what is free, whoever works on the repository, works,
-// dies at times, and ends or fails jobs by its own clock, which may be wrong.
+// simGrafana is another controller on the same queue: it claims what is free, whoever works on the repository, works, dies
+// at times, and ends or fails jobs by its own clock, which may be wrong.
 type simGrafana struct {
 	world *simWorld
 	name  string
@@ -217,7 +216,7 @@ func (w *simWorld) addGrafana(f fate, i int) *simGrafana {
 func (g *simGrafana) millis() int64 { return g.world.now().Add(g.wrong).UnixMilli() }
 
 // call is a request; some are lost.
-func (g *simGrafana) call(ctx context.Context, do func() error) error {
+func (g *simGrafana) call(ctx context.Context, verb, resource string, do func(c *call) error) error {
 	f, w := g.fate.of(7, g.dice.Add(1)), g.world
 	if !waitFor(ctx, f.between(time.Millisecond, 40*time.Millisecond)) {
 		return ctx.Err()
@@ -227,7 +226,7 @@ func (g *simGrafana) call(ctx context.Context, do func() error) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return do()
+	return do(&call{Agent: g.name, Verb: verb, Resource: resource})
 }
 
 // run looks for free jobs and works on them, and fails those whose claim has expired.
@@ -236,7 +235,7 @@ func (g *simGrafana) run(ctx context.Context) {
 		for g.next(ctx) && ctx.Err() == nil {
 		}
 		var dead []*unstructured.Unstructured
-		_ = g.call(ctx, func() error {
+		_ = g.call(ctx, "list", "jobs", func(*call) error {
 			dead = g.world.expired(g.millis() - DefaultExpiry.Milliseconds())
 			return nil
 		})
@@ -250,23 +249,20 @@ func (g *simGrafana) run(ctx context.Context) {
 func (g *simGrafana) next(ctx context.Context) bool {
 	var job *unstructured.Unstructured
 	token := fmt.Sprint(g.name, ".", g.dice.Add(1))
-	err := g.call(ctx, func() error {
-		for _, u := range g.world.sorted("jobs") {
-			if api.Label(u, api.LabelClaim) == "" {
-				job = u.DeepCopy()
-				setClaim(job, g.millis(), token)
-				_, err := g.world.update(&call{Agent: g.name, Verb: "update", Resource: "jobs"}, job)
-				return err
-			}
+	err := g.call(ctx, "update", "jobs", func(c *call) (err error) {
+		all := g.world.sorted("jobs")
+		i := slices.IndexFunc(all, func(u *unstructured.Unstructured) bool { return api.Label(u, api.LabelClaim) == "" })
+		if i < 0 {
+			return errNoWay
 		}
-		return errNoWay
+		job = all[i].DeepCopy()
+		setClaim(job, g.millis(), token)
+		_, err = g.world.update(c, job)
+		return err
 	})
-	if err != nil {
-		return false
-	}
 	f := g.fate.about(token)
-	if !waitFor(ctx, f.between(100*time.Millisecond, 90*time.Second)) || f.likely(150) && time.Now().Before(g.world.calm) {
-		return false // it dies
+	if err != nil || !waitFor(ctx, f.between(100*time.Millisecond, 90*time.Second)) || f.likely(150) && time.Now().Before(g.world.calm) {
+		return false // there is none, or it dies
 	}
 	g.end(ctx, job)
 	return true
@@ -274,22 +270,22 @@ func (g *simGrafana) next(ctx context.Context) bool {
 
 // end takes a job out of the queue whose claim is still the one that it has seen.
 func (g *simGrafana) end(ctx context.Context, job *unstructured.Unstructured) {
-	_ = g.call(ctx, func() error {
+	_ = g.call(ctx, "delete", "jobs", func(c *call) error {
 		now := g.world.objects["jobs"][keyOf(job)]
 		if now == nil || now.GetUID() != job.GetUID() || claimIn(now) != claimIn(job) {
 			return nil
 		}
-		return g.world.delete(&call{Agent: g.name, Verb: "delete", Resource: "jobs"}, keyOf(job), "", "")
+		return g.world.delete(c, keyOf(job), "", "")
 	})
 	h := job.DeepCopy()
 	h.SetGenerateName(job.GetName() + "-")
 	h.SetName("")
 	api.SetLabel(h, api.LabelOriginalUID, api.Meta(job, "uid"))
-	_ = g.call(ctx, func() error {
+	_ = g.call(ctx, "create", "historicjobs", func(c *call) error {
 		if g.world.loki {
 			return errNoWay
 		}
-		_, err := g.world.memory.create(&call{Agent: g.name, Verb: "create", Resource: "historicjobs"}, h)
+		_, err := g.world.memory.create(c, h)
 		return err
 	})
 }

@@ -30,7 +30,7 @@ func TestSimulation(t *testing.T) {
 	for seed := *simSeed; seed < *simSeed+uint64(*simSeeds) && (*simKeep || !t.Failed()); seed++ {
 		again := fmt.Sprintf("repeat it with\n\tgo test ./sync/jobs -run TestSimulation -seed=%d -seeds=1", seed)
 		stuck := time.AfterFunc(time.Minute, func() { panic(fmt.Sprintf("seed %d gets stuck; %s", seed, again)) })
-		w := simulate(t, seed)
+		w := simulate(t, seed, nil)
 		stuck.Stop()
 		if len(w.oracle.broken) > 0 {
 			t.Errorf("seed %d breaks the law; %s\n%s", seed, again, w.story())
@@ -38,11 +38,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// simulate runs the world of one seed.
-func simulate(t *testing.T, seed uint64) *simWorld { return simulateWith(t, seed, nil) }
-
-// simulateWith changes every process before it begins.
-func simulateWith(t *testing.T, seed uint64, change func(*simProcess)) (w *simWorld) {
+// simulate runs the world of one seed, and changes every process before it begins.
+func simulate(t *testing.T, seed uint64, change func(*simProcess)) (w *simWorld) {
 	synctest.Test(t, func(t *testing.T) {
 		var deeds []deed
 		w, deeds = newSimWorld(seed)
@@ -248,7 +245,6 @@ func (w *simWorld) addHost(f fate, i int) (deeds []deed) {
 // die is a crash of a machine that no agent repairs.
 func (h *simHost) die() {
 	h.gone.Store(true)
-	h.world.tale(h.name, "dies for ever", "")
 	if p := h.life.Load(); !p.dead.Swap(true) {
 		p.stop()
 	}
@@ -260,7 +256,6 @@ func (h *simHost) restart(rest time.Duration) {
 	if p.dead.Load() {
 		return
 	}
-	h.world.tale(h.name, "stop", "")
 	p.stop()
 	go func() {
 		p.done <- <-p.done
@@ -300,11 +295,9 @@ func (w *simWorld) create(repo, name string) {
 // ask tells an agent something, as its commands do.
 func (w *simWorld) ask(p *simProcess, k queue.Key, g fate) {
 	if g.of(5).likely(500) {
-		w.tale(p.name, "is asked to cancel "+k.Name, "")
 		_ = p.agent.Cancel(context.Background(), k.Namespace, k.Name)
 		return
 	}
-	w.tale(p.name, "drains", "")
 	p.agent.Drain(true)
 	<-time.After(g.of(6).between(time.Second, 2*time.Minute))
 	p.agent.Drain(false)
@@ -341,30 +334,17 @@ func (w *simWorld) meddle(g fate) {
 	}
 }
 
-// story tells the broken laws and everything about the job or the two that the first of them is about.
+// story tells the broken laws and every write to the job or the two that the first of them is about.
 func (w *simWorld) story() string {
 	var b strings.Builder
 	for _, x := range w.oracle.broken {
 		fmt.Fprintf(&b, "%s: %s\n", x.uid, x.law)
 	}
 	fmt.Fprintf(&b, "%d hosts, calm after %s, options %+v\n", len(w.hosts), w.calm.Sub(w.start), w.options)
-	about := func(uid string) bool { // the first law names one job or two
-		return uid == w.oracle.broken[0].uid || strings.HasSuffix(w.oracle.broken[0].law, " "+uid)
-	}
-	var lines []simTale
 	for _, e := range w.audit {
-		if uid := uidIn(e); about(uid) {
-			lines = append(lines, simTale{e.at, e.Agent, e.String(), uid})
+		if uid := uidIn(e); uid == w.oracle.broken[0].uid || strings.HasSuffix(w.oracle.broken[0].law, " "+uid) {
+			fmt.Fprintf(&b, "%10.3f %-6s %s\n", e.at.Sub(w.start).Seconds(), e.Agent, e)
 		}
-	}
-	for _, l := range w.told {
-		if l.uid == "" || about(l.uid) {
-			lines = append(lines, l)
-		}
-	}
-	slices.SortStableFunc(lines, func(a, b simTale) int { return a.at.Compare(b.at) })
-	for _, l := range lines {
-		fmt.Fprintf(&b, "%10.3f %-6s %s %s\n", l.at.Sub(w.start).Seconds(), l.who, l.uid, l.what)
 	}
 	return b.String()
 }

@@ -40,7 +40,6 @@ type simWorld struct {
 	memory    // its lock guards everything below
 	watches   []*simWatch
 	processes []*simProcess
-	told      []simTale
 	oracle    simOracle
 }
 
@@ -54,19 +53,7 @@ type simSent struct {
 	process *simProcess   // nil for everybody else
 }
 
-// simTale is a line of the story of a job.
-type simTale struct {
-	at             time.Time
-	who, what, uid string
-}
-
 var errSimClock = errors.New("the time of the server is not known")
-
-func (w *simWorld) tale(who, what, uid string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.told = append(w.told, simTale{time.Now(), who, what, uid})
-}
 
 // judged lets the oracle judge a change and tells the watches.
 func (w *simWorld) judged(e entry) {
@@ -192,11 +179,6 @@ func (h *simHost) boot() {
 	p.watch = newSimWatch(p)
 	o := w.options
 	o.Agent = h.name
-	o.Observe = func(e Event) {
-		if !p.dead.Load() && e.Type != EventMeasure {
-			w.tale(fmt.Sprint(h.name, ".", p.nr), fmt.Sprintf("%s %d %s: %s", e.Type, e.Attempt, e.State, e.Text), e.UID)
-		}
-	}
 	o.hook = p.step
 	o = o.withDefaults()
 	p.agent = newController(&env{
@@ -216,7 +198,6 @@ func (h *simHost) boot() {
 	w.watches = append(w.watches, p.watch)
 	w.mu.Unlock()
 	p.watch.relist(0)
-	w.tale(h.name, "boot", "")
 	h.life.Store(p)
 	go func() { p.done <- p.agent.Run(ctx) }()
 }
@@ -226,7 +207,6 @@ func (p *simProcess) crash(restart time.Duration) {
 	if p.dead.Swap(true) {
 		return
 	}
-	p.world.tale(p.name, fmt.Sprint("crash, back in ", restart), "")
 	p.stop()
 	time.AfterFunc(restart, p.boot)
 }
@@ -285,8 +265,6 @@ type simProcess struct {
 	stop   func()
 	done   chan error
 }
-
-var _ host = (*simProcess)(nil)
 
 // frozen is the bubble's time, and while the host sleeps the time at which it fell asleep: what runs then is thought of
 // as having run just before.
@@ -389,5 +367,3 @@ func (c *simClock) Millis(most time.Duration) (int64, error) {
 	}
 	return t.UnixMilli(), nil
 }
-
-var _ serverClock = (*simClock)(nil)
