@@ -109,7 +109,7 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 			return err
 		}
 		i.Schema, i.Created, i.Revision = m.Schema, m.Created, m.Revision
-		i.Resting = v.countResting()
+		i.Resting = v.countResting(ctx)
 		i.Claims = m.Counters[frame.Claims].N - i.Resting
 		i.History, i.HistoryBytes = m.Counters[frame.History].N, m.Counters[frame.History].Bytes
 		i.Objects, i.Facts, i.Secrets = m.Counters[frame.Objects].N, m.Counters[frame.Facts].N, m.Counters[frame.Secrets].N
@@ -129,17 +129,15 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 	return i, nil
 }
 
-// countResting counts the claims that are none any more. A damaged one is not among them: to find damage is the duty of others.
-func (v view) countResting() (n int) {
-	c := v.bucket(frame.Claims).Cursor()
-	for k, raw := c.First(); k != nil; k, raw = c.Next() {
-		var claim struct {
-			Phase Phase `json:"phase"`
-		}
-		if frame.Shape(raw) == nil && json.Unmarshal(raw[frame.HeaderSize:], &claim) == nil && claim.Phase == PhaseResting {
+// countResting counts the claims that are none any more. A damaged one ends the count: to find damage is the duty of others.
+func (v view) countResting(ctx context.Context) (n int) {
+	_ = v.scan(ctx, frame.Claims, nil, nil, func(_ []byte, f frame.Frame) (bool, error) {
+		var c Claim
+		if json.Unmarshal(f.Body, &c) == nil && c.Phase == PhaseResting {
 			n++
 		}
-	}
+		return true, nil
+	})
 	return n
 }
 

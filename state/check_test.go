@@ -315,7 +315,7 @@ func TestSeal(t *testing.T) {
 	}
 	sealed, err := os.ReadFile(path)
 	must(t, err)
-	metas := repair.ReadHeads(bytesAt(sealed))
+	metas := repair.ReadHeads(bytes.NewReader(sealed))
 	end := metas[0].High * uint64(metas[0].Page)
 	for name, at := range map[string]uint64{
 		"first head": 20, "second head": 4096 + 40, "list of free pages": metas[0].Freelist*4096 + 10, "seal": end + 3,
@@ -338,23 +338,14 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-type bytesAt []byte
-
-func (b bytesAt) ReadAt(p []byte, off int64) (int, error) {
-	if off >= int64(len(b)) {
-		return 0, errors.New("behind the end")
-	}
-	return copy(p, b[off:]), nil
-}
-
 // TestScrub: damage to a large file, which a clean start does not look for, is found later and mended at the next start.
 func TestScrub(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")
 	FillHistory(t, path, inlineCheck+4<<20)
 	data, err := os.ReadFile(path)
 	must(t, err)
-	metas := repair.ReadHeads(bytesAt(data))
-	walk := repair.NewWalk(&repair.Pages{R: bytesAt(data), Size: int64(len(data)), Page: 4096, High: metas[0].High},
+	metas := repair.ReadHeads(bytes.NewReader(data))
+	walk := repair.NewWalk(&repair.Pages{R: bytes.NewReader(data), Size: int64(len(data)), Page: 4096, High: metas[0].High},
 		func(frame.Bucket, []byte, []byte) error { return nil })
 	must(t, walk.Run(metas[0].Root))
 	for id := metas[0].High / 2; ; id++ {
@@ -386,31 +377,4 @@ func TestScrub(t *testing.T) {
 	if v, err := s.Fact(context.Background(), "k"); err != nil || string(v) != "v" || r.Quarantined == "" || r.Lost == 0 {
 		t.Errorf("fact %q, %v, report %+v", v, err, r)
 	}
-}
-
-// TestRestartStorm: many starts neither let the file grow nor leave anything beside it.
-func TestRestartStorm(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	path := filepath.Join(quickDir(t), "limpet.db")
-	s := opened(t, Options{Path: path})
-	hourly(t, s, 50)
-	Closed(t, s)
-	before, err := os.Stat(path)
-	must(t, err)
-	for range 60 {
-		s, r, err := Open(ctx, Options{Path: path})
-		if err != nil || r.Unclean || r.Quarantined != "" {
-			t.Fatal(r, err)
-		}
-		must(t, errors.Join(s.PutClaim(ctx, Claim{UID: "u"}), s.DropClaim(ctx, "u"), s.Close()))
-	}
-	after, err := os.Stat(path)
-	if err != nil || after.Size()-before.Size() >= 1<<20 {
-		t.Errorf("file grew from %d to %d bytes, %v", before.Size(), after.Size(), err)
-	}
-	if names := beside(t, path); len(names) > 0 {
-		t.Errorf("left %v", names)
-	}
-	opened(t, Options{Path: path})
 }

@@ -2,7 +2,6 @@ package state
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"maps"
 	"os"
@@ -12,62 +11,6 @@ import (
 	"testing"
 	"time"
 )
-
-func TestClaimsLifeCycle(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	s := opened(t, Options{})
-	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
-	c := Claim{
-		UID: "u1", Namespace: "default", Name: "repo-sync", Repository: "repo", Action: "pull", ResourceVersion: "17",
-		Token: "t", Attempt: 2, Phase: PhaseIntent, Created: at, Status: json.RawMessage(`{"state":"working"}`),
-	}
-	must(t, s.PutClaim(ctx, c))
-	c.Phase, c.Claimed = PhaseHeld, at.Add(time.Second)
-	must(t, s.PutClaim(ctx, c))
-	must(t, s.PutMark(ctx, "u1", json.RawMessage(`{"done":200}`)))
-	c.Mark = json.RawMessage(`{"done":200}`)
-	got, err := s.Claim(ctx, "u1")
-	if err != nil || asJSON(got) != asJSON(c) {
-		t.Errorf("claim %s, %v; want %s", asJSON(got), err, asJSON(c))
-	}
-	r := Record{Name: "repo-sync", State: "success", Finished: at.Add(time.Minute), Attempts: []Attempt{{N: 2, State: "success"}}}
-	must(t, s.Complete(ctx, "u1", r))
-	if got, err := s.Claim(ctx, "u1"); err != nil || got.Phase != PhaseCompleting {
-		t.Errorf("after Complete: claim %+v, %v", got, err)
-	}
-	must(t, s.EndClaim(ctx, "u1", "posted"))
-	if err := s.EndClaim(ctx, "u1", ""); err != nil {
-		t.Errorf("second EndClaim: %v", err)
-	}
-	records, err := s.History(ctx, Query{UID: "u1"})
-	if err != nil || len(records) != 1 || records[0].HistoricJob != "posted" {
-		t.Errorf("history %+v, %v", records, err)
-	}
-	if claims, err := s.Claims(ctx); err != nil || len(claims) != 0 {
-		t.Errorf("claims %+v, %v", claims, err)
-	}
-}
-
-func TestClaimsAreOrderedAndNeedUID(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	s := opened(t, Options{})
-	if err := s.PutClaim(ctx, Claim{Name: "x"}); err == nil {
-		t.Error("a claim without uid was taken")
-	}
-	for _, uid := range []string{"b", "c", "a"} {
-		must(t, s.PutClaim(ctx, Claim{UID: uid}))
-	}
-	claims, err := s.Claims(ctx)
-	var uids []string
-	for _, c := range claims {
-		uids = append(uids, c.UID)
-	}
-	if err != nil || !slices.Equal(uids, []string{"a", "b", "c"}) {
-		t.Errorf("claims %v, %v", uids, err)
-	}
-}
 
 func TestFactsAndSnapshots(t *testing.T) {
 	t.Parallel()

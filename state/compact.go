@@ -63,9 +63,8 @@ func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*f
 		_ = os.Remove(name)
 		return nil, err
 	}
-	// With the rename the new file is the one, also when its directory cannot be
-	// synced: what is written to the old one from here on would be lost for sure,
-	// not only after a power cut.
+	// With the rename the new file is the one, also when its directory cannot be synced: what is written to the old one
+	// from here on would be lost for sure, not only after a power cut.
 	_ = atomicfile.SyncDir(filepath.Dir(path))
 	return dst, nil
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"limpet/state/repair"
 )
@@ -76,53 +75,24 @@ func asJSON(v any) string {
 	return string(out)
 }
 
-// Sample fills a store with records of all kinds, some of them changed and deleted, and returns what is in it and every
-// value that any key ever had.
-func Sample(t testing.TB, s *Store, rng *rand.Rand, n int) (now contents, ever map[string][]string) {
+// sample does n random operations on a store and returns what is in it and every value that any key ever had.
+func (m *model) sample(t testing.TB, s *Store, rng *rand.Rand, n int) (now contents, ever map[string][]string) {
 	t.Helper()
 	ctx := context.Background()
-	must := func(err error) {
-		t.Helper()
-		if err != nil && !errors.Is(err, ErrNotFound) {
-			t.Fatal(err)
-		}
-	}
 	ever = map[string][]string{}
-	note := func() {
+	for i := range n {
+		must(t, m.step(s, rng))
+		if i%5 == 0 {
+			must(t, s.PutSecret(ctx, fmt.Sprint("secret", rng.IntN(n)), fmt.Append(nil, i)))
+		}
 		all, err := everything(ctx, s)
-		must(err)
+		must(t, err)
 		for k, v := range all {
 			if !slices.Contains(ever[k], v) {
 				ever[k] = append(ever[k], v)
 			}
 		}
 		now = all
-	}
-	began := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
-	for i := range n {
-		uid := fmt.Sprintf("uid-%04d", rng.IntN(n))
-		text := string(bytes.Repeat([]byte{byte('a' + rng.IntN(26))}, 50+rng.IntN(600)))
-		finished := began.Add(time.Duration(i) * time.Second)
-		switch rng.IntN(7) {
-		case 0:
-			must(s.PutClaim(ctx, Claim{UID: uid, Name: text, Phase: PhaseHeld}))
-		case 1:
-			must(s.PutRecord(ctx, Record{UID: uid, Message: text, Finished: finished}))
-		case 2:
-			must(s.PutFact(ctx, uid, []byte(text)))
-		case 3, 4:
-			resource := []string{"g/repositories", "g/jobs"}[rng.IntN(2)]
-			_, err := s.Mutate(ctx, ObjectKey{resource, "ns", uid}, func(cur *Object, _ uint64) (Mutation, error) {
-				return Mutation{Data: []byte(text), Delete: cur != nil && rng.IntN(3) == 0}, nil
-			})
-			must(err)
-		case 5:
-			must(s.PutSecret(ctx, uid, []byte(text)))
-		case 6:
-			must(s.DropClaim(ctx, uid))
-			must(s.DeleteFact(ctx, uid))
-		}
-		note()
 	}
 	return now, ever
 }
@@ -210,10 +180,11 @@ func TestDamage(t *testing.T) {
 	must(t, err)
 	first := seeded(t)
 	rng := rand.New(rand.NewPCG(first, 2))
-	_, before := Sample(t, s, rng, 150)
+	m := newModel(120)
+	_, before := m.sample(t, s, rng, 150)
 	older, err := os.ReadFile(path)
 	must(t, err)
-	want, ever := Sample(t, s, rng, 250)
+	want, ever := m.sample(t, s, rng, 250)
 	for k, values := range before { // a page of before may come back
 		ever[k] = append(ever[k], values...)
 	}
@@ -348,7 +319,7 @@ func TestNewestRootInTheWrongPlace(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")
 	s, _, err := Open(context.Background(), Options{Path: path})
 	must(t, err)
-	Sample(t, s, rand.New(rand.NewPCG(3, 4)), 60)
+	newModel(60).sample(t, s, rand.New(rand.NewPCG(3, 4)), 60)
 	must(t, s.PutFact(context.Background(), "last", []byte("of all")))
 	want, err := everything(context.Background(), s)
 	must(t, err)
@@ -375,9 +346,8 @@ func TestNewestRootInTheWrongPlace(t *testing.T) {
 	}
 }
 
-// TestSeparatorIsTheFirstKey: a key in a branch that is lower than the first key
-// of its page leads every reader right, but the next write would put the page in
-// twice. It is found before anything is written.
+// TestSeparatorIsTheFirstKey: a key in a branch that is lower than the first key of its page leads every reader right,
+// but the next write would put the page in twice. It is found before anything is written.
 func TestSeparatorIsTheFirstKey(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(quickDir(t), "limpet.db")

@@ -4,14 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"limpet/state/frame"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -135,39 +131,29 @@ func TestHistoryQueries(t *testing.T) {
 	}
 }
 
+// TestRecordIsOnePerJob: another one of the job merges its attempts; without a time of finish it gets the present, and one
+// from before 1970 is the oldest.
 func TestRecordIsOnePerJob(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := opened(t, Options{})
-	put := func(r Record) {
-		t.Helper()
+	for _, r := range []Record{
+		{UID: "u", State: "error", Finished: noon, HistoricJob: "posted", Attempts: []Attempt{{N: 1, State: "error"}}},
+		{UID: "other", Finished: noon.Add(time.Minute)},
+		{UID: "u", State: "success", Finished: noon.Add(time.Hour), Attempts: []Attempt{{N: 2, State: "success"}}},
+		{UID: "u", State: "success", Finished: noon.Add(time.Hour), Attempts: []Attempt{{N: 2, State: "success", Message: "again"}}},
+		{UID: "now"},
+		{UID: "old", Finished: time.Date(1950, 1, 1, 0, 0, 0, 0, time.UTC)},
+	} {
 		must(t, s.PutRecord(ctx, r))
 	}
-	put(Record{UID: "u", State: "error", Finished: noon, HistoricJob: "posted", Attempts: []Attempt{{N: 1, State: "error"}}})
-	put(Record{UID: "other", Finished: noon.Add(time.Minute)})
-	put(Record{UID: "u", State: "success", Finished: noon.Add(time.Hour), Attempts: []Attempt{{N: 2, State: "success"}}})
-	put(Record{UID: "u", State: "success", Finished: noon.Add(time.Hour), Attempts: []Attempt{{N: 2, State: "success", Message: "again"}}})
 	got, err := s.History(ctx, Query{})
-	if err != nil || !slices.Equal(uids(got), []string{"u", "other"}) {
+	if err != nil || !slices.Equal(uids(got), []string{"now", "u", "other", "old"}) || time.Since(got[0].Finished) > time.Hour {
 		t.Fatalf("history %v, %v", uids(got), err)
 	}
 	want := []Attempt{{N: 1, State: "error"}, {N: 2, State: "success", Message: "again"}}
-	if r := got[0]; r.State != "success" || r.HistoricJob != "posted" || !slices.Equal(r.Attempts, want) {
+	if r := got[1]; r.State != "success" || r.HistoricJob != "posted" || !slices.Equal(r.Attempts, want) {
 		t.Errorf("record %+v", r)
-	}
-	if n, err := s.HistoryCount(ctx); n != 2 || err != nil {
-		t.Errorf("count %d, %v", n, err)
-	}
-	if err := s.PutRecord(ctx, Record{Name: "x"}); err == nil {
-		t.Error("a record without uid was taken")
-	}
-	put(Record{UID: "now"})
-	if got, err := s.History(ctx, Query{Limit: 1}); err != nil || got[0].UID != "now" || time.Since(got[0].Finished) > time.Hour {
-		t.Errorf("record without a time of finish: %+v, %v", got, err)
-	}
-	put(Record{UID: "old", Finished: time.Date(1950, 1, 1, 0, 0, 0, 0, time.UTC)})
-	if got, err := s.History(ctx, Query{}); err != nil || got[len(got)-1].UID != "old" {
-		t.Errorf("record from before 1970 is not the oldest: %v, %v", uids(got), err)
 	}
 }
 
@@ -222,103 +208,5 @@ func TestPruneInBatches(t *testing.T) {
 	cancel()
 	if _, err := s.PruneHistory(ctx, noon.Add(9999*time.Hour)); err == nil {
 		t.Error("prune with an ended context was done")
-	}
-}
-
-// naive is a history as a list of records in the order of their keys, with no count kept of anything.
-type naive []Record
-
-func (m *naive) put(r Record) {
-	m.drop(r.UID)
-	*m = append(*m, r)
-	slices.SortFunc(*m, func(a, b Record) int { return strings.Compare(a.Cursor(), b.Cursor()) })
-}
-
-func (m *naive) drop(uid string) {
-	*m = slices.DeleteFunc(*m, func(r Record) bool { return r.UID == uid })
-}
-
-// size is what the records have as frames.
-func (m *naive) size() (n int64) {
-	for _, r := range *m {
-		n += int64(8 + len(r.UID) + frame.HeaderSize + len(asJSON(r)))
-	}
-	return n
-}
-
-// oldest removes records from the old end as long as more says so.
-func (m *naive) oldest(more func() bool) (removed int) {
-	for len(*m) > 0 && more() {
-		*m = (*m)[1:]
-		removed++
-	}
-	return removed
-}
-
-// trimSeeds and trimSteps: about 2 s.
-const (
-	trimSeeds = 40
-	trimSteps = 120
-)
-
-// TestTrimLikeNaive does random writes and trims by age, count and bytes on a store and on a list, with crashes and
-// compactions in between, and compares records and counters after each step.
-func TestTrimLikeNaive(t *testing.T) {
-	t.Parallel()
-	ctx := context.Background()
-	for seed := range uint64(trimSeeds) {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			t.Parallel()
-			path := filepath.Join(quickDir(t), "limpet.db")
-			s := opened(t, Options{Path: path})
-			rng := rand.New(rand.NewPCG(seed, 8))
-			var m naive
-			for step := range trimSteps {
-				did, want, got, err := "", 0, 0, error(nil)
-				switch at := noon.Add(time.Duration(rng.IntN(300)) * time.Minute); rng.IntN(8) {
-				default:
-					did = "put"
-					r := Record{UID: fmt.Sprint("uid-", rng.IntN(60)), State: "success", Message: strings.Repeat("é", rng.IntN(400)), Finished: at}
-					m.put(r)
-					err = s.PutRecord(ctx, r)
-				case 4:
-					did = "by age"
-					want = m.oldest(func() bool { return m[0].Finished.Before(at) })
-					got, err = s.PruneHistory(ctx, at)
-				case 5:
-					n := rng.IntN(50)
-					did = fmt.Sprint("by count ", n)
-					want = m.oldest(func() bool { return len(m) > n })
-					got, err = s.TrimHistory(ctx, n)
-				case 6:
-					n := rng.Int64N(20_000)
-					did = fmt.Sprint("by bytes ", n)
-					want = m.oldest(func() bool { return m.size() > n })
-					got, err = s.TrimHistoryBytes(ctx, n)
-				case 7:
-					did = "again"
-					Closed(t, s)
-					s = opened(t, Options{Path: path})
-					_, _, err = s.Compact(ctx)
-				}
-				if err != nil || got != want {
-					t.Fatalf("step %d, %s: %d removed, %v; want %d", step, did, got, err, want)
-				}
-				records, err := s.History(ctx, Query{})
-				must(t, err)
-				slices.Reverse(records)
-				if !slices.Equal(uids(records), uids(m)) {
-					t.Fatalf("step %d, %s: left %v, want %v", step, did, uids(records), uids(m))
-				}
-				if i := infoOf(t, s); i.History != len(m) || i.HistoryBytes != m.size() {
-					t.Fatalf("step %d, %s: %d records of %d bytes, want %d of %d", step, did, i.History, i.HistoryBytes, len(m), m.size())
-				}
-				uid := fmt.Sprint("uid-", rng.IntN(60))
-				found, err := s.History(ctx, Query{UID: uid})
-				if err != nil || (len(found) == 1) != slices.Contains(uids(m), uid) {
-					t.Fatalf("step %d, %s: by UID %v, %v", step, did, uids(found), err)
-				}
-			}
-		})
 	}
 }

@@ -124,32 +124,6 @@ func TestMutatePanicReachesItsCaller(t *testing.T) {
 	}
 }
 
-func TestObjectKeys(t *testing.T) {
-	t.Parallel()
-	cases := []struct {
-		key ObjectKey
-		ok  bool
-	}{
-		{ObjectKey{"g/jobs", "ns", "a"}, true},
-		{ObjectKey{"/secrets", "", "a"}, true},
-		{ObjectKey{"", "ns", "a"}, false},
-		{ObjectKey{"g/jobs", "ns", ""}, false},
-		{ObjectKey{"g/jobs", "n\x00s", "a"}, false},
-		{ObjectKey{"g/jobs", "ns", "a\x00"}, false},
-	}
-	for _, c := range cases {
-		raw, err := c.key.bytes()
-		if c.ok != (err == nil) {
-			t.Errorf("%q: %v", c.key, err)
-		}
-		if c.ok {
-			if back, err := parseObjectKey(raw); back != c.key || err != nil {
-				t.Errorf("%q came back as %q, %v", c.key, back, err)
-			}
-		}
-	}
-}
-
 func TestObjectsAreListed(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

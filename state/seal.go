@@ -1,10 +1,10 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"os"
 
 	"limpet/state/frame"
@@ -22,52 +22,45 @@ import (
 // protects well enough (a flipped bit in the list gives a page of live data away). The next transaction makes it void,
 // because it names the last one. A file without a valid seal is verified before use.
 
-const (
-	sealMagic = "limpet\x00seal\x001"
-	sealLen   = len(sealMagic) + 8 + 4*4
-)
+const sealMagic = "limpet\x00seal\x001"
 
-// sealBytes are the contents of the seal for the heads of a file.
-func sealBytes(r io.ReaderAt, newest repair.Head) ([]byte, error) {
-	out := repair.Native.AppendUint64([]byte(sealMagic), newest.Txid)
+// sealOf returns the seal of a file and its place.
+func sealOf(f *os.File) (seal []byte, at int64, err error) {
+	heads := repair.ReadHeads(f)
+	if len(heads) == 0 || heads[0].Freelist == repair.NoFreelist {
+		return nil, 0, frame.Corrupt("no list of free pages to seal")
+	}
+	newest := heads[0]
+	seal = repair.Native.AppendUint64([]byte(sealMagic), newest.Txid)
 	for _, off := range []int64{0, int64(newest.Page)} {
 		head := make([]byte, repair.PageHeader+repair.MetaLen)
-		if _, err := r.ReadAt(head, off); err != nil {
-			return nil, fmt.Errorf("read head: %w", err)
+		if _, err := f.ReadAt(head, off); err != nil {
+			return nil, 0, fmt.Errorf("read head: %w", err)
 		}
-		out = repair.Native.AppendUint32(out, crc32.Checksum(head, frame.Castagnoli))
+		seal = repair.Native.AppendUint32(seal, crc32.Checksum(head, frame.Castagnoli))
 	}
-	p := &repair.Pages{R: r, Page: newest.Page, High: newest.High}
-	list, err := p.Read(newest.Freelist)
+	list, err := (&repair.Pages{R: f, Page: newest.Page, High: newest.High}).Read(newest.Freelist)
 	if err != nil {
-		return nil, fmt.Errorf("read list of free pages: %w", err)
+		return nil, 0, fmt.Errorf("read list of free pages: %w", err)
 	}
-	out = repair.Native.AppendUint32(out, crc32.Checksum(list.Data, frame.Castagnoli))
-	return repair.Native.AppendUint32(out, crc32.Checksum(out, frame.Castagnoli)), nil
+	seal = repair.Native.AppendUint32(seal, crc32.Checksum(list.Data, frame.Castagnoli))
+	seal = repair.Native.AppendUint32(seal, crc32.Checksum(seal, frame.Castagnoli))
+	return seal, int64(newest.High) * int64(newest.Page), nil
 }
 
-// sealed reports whether the file was closed cleanly by this program and its heads are what they were then.
+// isSealed reports whether the file was closed cleanly by this program and its heads are what they were then.
 func isSealed(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return false
+	want, at, err := sealOf(f)
+	have := make([]byte, len(want))
+	if err == nil {
+		_, err = f.ReadAt(have, at)
 	}
-	metas := repair.ReadHeads(f)
-	if len(metas) == 0 || metas[0].Freelist == repair.NoFreelist {
-		return false
-	}
-	end := int64(metas[0].High) * int64(metas[0].Page)
-	want, err := sealBytes(f, metas[0])
-	have := make([]byte, sealLen)
-	if _, readErr := f.ReadAt(have, end); err != nil || readErr != nil || info.Size() < end {
-		return false
-	}
-	return string(have) == string(want)
+	return err == nil && bytes.Equal(have, want)
 }
 
 // syncFree writes the list of free pages with one last transaction.
@@ -82,22 +75,15 @@ func (f *file) syncFree() error {
 func writeSeal(path string) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("seal state: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	metas := repair.ReadHeads(f)
-	if len(metas) == 0 || metas[0].Freelist == repair.NoFreelist {
-		return frame.Corrupt("no list of free pages to seal")
+	seal, at, err := sealOf(f)
+	if err == nil {
+		_, err = f.WriteAt(seal, at)
 	}
-	seal, err := sealBytes(f, metas[0])
-	if err != nil {
-		return fmt.Errorf("seal state: %w", err)
+	if err == nil {
+		err = f.Sync()
 	}
-	if _, err := f.WriteAt(seal, int64(metas[0].High)*int64(metas[0].Page)); err != nil {
-		return fmt.Errorf("seal state: %w", err)
-	}
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("seal state: %w", err)
-	}
-	return nil
+	return err
 }

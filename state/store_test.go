@@ -282,21 +282,29 @@ func TestRecordsThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	s := opened(t, Options{})
-	if err := s.PutFact(ctx, "big", make([]byte, frame.MaxBody+1)); err == nil {
-		t.Error("a body beyond the limit was taken")
-	}
-	if err := s.PutFact(ctx, strings.Repeat("k", 40_000), nil); err == nil {
-		t.Error("a key beyond the limit was taken")
+	object := func(key ObjectKey) error { _, err := s.Mutate(ctx, key, put("{}")); return err }
+	for what, err := range map[string]error{
+		"a body beyond the limit":    s.PutFact(ctx, "big", make([]byte, frame.MaxBody+1)),
+		"a key beyond the limit":     s.PutFact(ctx, strings.Repeat("k", 40_000), nil),
+		"a claim without UID":        s.PutClaim(ctx, Claim{Name: "x"}),
+		"a record without UID":       s.PutRecord(ctx, Record{Name: "x"}),
+		"an object without a kind":   object(ObjectKey{"", "ns", "a"}),
+		"an object without a name":   object(ObjectKey{"g/jobs", "ns", ""}),
+		"a zero byte in a namespace": object(ObjectKey{"g/jobs", "n\x00s", "a"}),
+		"a zero byte in a name":      object(ObjectKey{"g/jobs", "ns", "a\x00"}),
+	} {
+		if err == nil {
+			t.Errorf("%s was taken", what)
+		}
 	}
 	if err := s.PutFact(ctx, "big", make([]byte, 5<<20)); err != nil {
 		t.Errorf("a body of 5 MiB: %v", err)
 	}
 }
 
-// TestEveryCommitIsSynced: what the tests of power cuts take for granted, that
-// bbolt waits for the disk twice in each transaction, is on in every file that the
-// store works with: a new one, one that is opened again, one that was compacted,
-// one that was rebuilt.
+// TestEveryCommitIsSynced: what the tests of power cuts take for granted, that bbolt waits for the disk twice in each
+// transaction, is on in every file that the store works with: a new one, one that is opened again, one that was
+// compacted, one that was rebuilt.
 func TestEveryCommitIsSynced(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")

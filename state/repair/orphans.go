@@ -2,6 +2,7 @@ package repair
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 
 	"limpet/state/frame"
@@ -25,12 +26,7 @@ func (s *salvage) orphans() error {
 		s.sift(page, "", found)
 	}
 	for _, b := range frame.DataBuckets {
-		keys := make([]string, 0, len(found[b]))
-		for k := range found[b] {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		for _, k := range keys {
+		for _, k := range slices.Sorted(maps.Keys(found[b])) {
 			if _, err := s.take(b, []byte(k), found[b][k]); err != nil {
 				return err
 			}

@@ -56,7 +56,7 @@ type salvage struct {
 	emit  func(Record) error
 	sum   Summary
 
-	carried map[frame.Bucket]*frame.Counter  // what was emitted
+	carried map[frame.Bucket]frame.Counter   // what was emitted
 	keys    map[frame.Bucket]map[string]bool // emitted keys
 	gaps    []problem                        // where records are hidden
 	m       *frame.Meta                      // of the tree that was walked
@@ -73,10 +73,9 @@ func newSalvage(r io.ReaderAt, size int64, emit func(Record) error) *salvage {
 }
 
 func (s *salvage) run() (Summary, error) {
-	s.carried = map[frame.Bucket]*frame.Counter{}
+	s.carried = map[frame.Bucket]frame.Counter{}
 	s.keys = map[frame.Bucket]map[string]bool{}
 	for _, b := range frame.DataBuckets {
-		s.carried[b] = &frame.Counter{}
 		s.keys[b] = map[string]bool{}
 	}
 	root, sure := s.choose()
@@ -110,10 +109,10 @@ func (s *salvage) choose() (root uint64, sure bool) {
 			return id, id == found[0] && (readable || named == 0)
 		}
 	}
-	if readable {
+	switch {
+	case readable:
 		return named, false
-	}
-	if len(found) > 0 {
+	case len(found) > 0:
 		return found[0], false
 	}
 	return 0, false
@@ -224,15 +223,12 @@ func (s *salvage) tree(root uint64) error {
 	s.gaps = append(s.gaps, w.problems...)
 	for _, b := range frame.DataBuckets {
 		// A bucket that lost its place in the root, or records without a visible reason, are a gap from end to end.
-		if !slices.Contains(w.buckets, b) || s.m != nil && !s.m.Counters[b].Covers(*s.carried[b]) && !s.hasGap(b) {
+		hasGap := slices.ContainsFunc(s.gaps, func(p problem) bool { return p.bucket == b })
+		if !slices.Contains(w.buckets, b) || s.m != nil && !s.m.Counters[b].Covers(s.carried[b]) && !hasGap {
 			s.gaps = append(s.gaps, problem{bucket: b})
 		}
 	}
 	return err
-}
-
-func (s *salvage) hasGap(b frame.Bucket) bool {
-	return slices.ContainsFunc(s.gaps, func(p problem) bool { return p.bucket == b })
 }
 
 // take emits a record when it is sound and new; ok = it is sound.
@@ -251,7 +247,9 @@ func (s *salvage) take(b frame.Bucket, key, raw []byte) (ok bool, err error) {
 		return true, nil
 	}
 	s.keys[b][string(key)] = true
-	s.carried[b].AddFrame(key, f)
+	count := s.carried[b]
+	count.AddFrame(key, f)
+	s.carried[b] = count
 	if b == frame.UIDs {
 		return true, nil
 	}
@@ -267,7 +265,7 @@ func (s *salvage) count(sure bool) {
 	s.sum.Schema = s.m.Schema
 	s.sum.Revision = max(s.sum.Revision, s.m.Revision)
 	for _, b := range frame.DataBuckets {
-		want, have := s.m.Counters[b], *s.carried[b]
+		want, have := s.m.Counters[b], s.carried[b]
 		if b == frame.UIDs || want.Covers(have) {
 			continue
 		}

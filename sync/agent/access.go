@@ -19,8 +19,7 @@ import (
 	"limpet/sync/worker"
 )
 
-// access is how an agent reaches Git hosts: where credentials and keys are, and who mints
-// tokens.
+// access is how an agent reaches Git hosts: where credentials and keys are, and who mints tokens.
 type access struct {
 	places     auth.Places
 	reader     dependency.Reader
@@ -31,8 +30,7 @@ type access struct {
 	mirrors    *git.Mirrors
 }
 
-// openAccess opens the mirrors in a directory; references, which may be nil, learns what is
-// read.
+// openAccess opens the mirrors in a directory; references, which may be nil, learns what is read.
 func openAccess(cfg Config, api *clients, references *dependency.Watcher, mirrors string) (_ *access, err error) {
 	agent := "limpet/" + cfg.Version
 	a := &access{reader: dependency.Reader{Client: api.client, Watcher: references, Sealed: api.sealed()}}
@@ -93,23 +91,20 @@ func (a *access) tester(insecure bool, now func() time.Time) *repos.Tester {
 	return t
 }
 
-// orNone turns ErrNotFound into nil, so that the search continues.
-func orNone(value []byte, err error) ([]byte, error) {
-	if errors.Is(err, state.ErrNotFound) {
-		return nil, nil
-	}
-	return value, err
-}
-
 // sealedValues reads the secure values that the embedded API stores.
 type sealedValues struct{ server *apiserver.Server }
 
 // Value implements auth.Values.
 func (v sealedValues) Value(ctx context.Context, l auth.Lookup, field string) ([]byte, error) {
-	if l.Repository == "" {
-		return orNone(v.server.SecretOf(ctx, "connections", l.Namespace, l.Connection, field, ""))
+	plural, name, inline := "repositories", l.Repository, l.Secure[field]
+	if name == "" {
+		plural, name, inline = "connections", l.Connection, ""
 	}
-	return orNone(v.server.SecretOf(ctx, "repositories", l.Namespace, l.Repository, field, l.Secure[field]))
+	value, err := v.server.SecretOf(ctx, plural, l.Namespace, name, field, inline)
+	if errors.Is(err, state.ErrNotFound) {
+		return nil, nil // the search continues
+	}
+	return value, err
 }
 
 // Tester tests objects without a running Agent, with the same credentials and API.
@@ -120,8 +115,8 @@ type Tester struct {
 	dir    string
 }
 
-// OpenTester returns a Tester. It requires of cfg what an Agent does, except Store,
-// which only the embedded API needs. Close removes all its files.
+// OpenTester returns a Tester. It requires of cfg what an Agent does, except Store, which only the embedded API needs.
+// Close removes all its files.
 func OpenTester(ctx context.Context, cfg Config) (_ *Tester, err error) {
 	b := &Tester{}
 	defer func() {

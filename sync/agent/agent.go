@@ -33,15 +33,13 @@ import (
 	"limpet/sync/worker"
 )
 
-// Config configures an Agent. Store, StatePath, Version, Jobs and Logger are
-// required.
+// Config configures an Agent. Store, StatePath, Version, Jobs and Logger are required.
 type Config struct {
 	Store     *state.Store // owned by the caller, open longer than the Agent
 	StatePath string       // mirrors/ and the socket live beside it
 	Version   string
 
-	// API is the server to watch. An empty Server and Kubeconfig mean the
-	// embedded API, served from Store.
+	// API is the server to watch. An empty Server and Kubeconfig mean the embedded API, served from Store.
 	API        kube.Config
 	Dashboards string // base URL for dashboards; "" = the server of API
 	Folders    string // base URL for folders; "" = the server of API
@@ -51,8 +49,8 @@ type Config struct {
 	Jobs   jobs.Options
 	Resync time.Duration // delay after a failed reconcile
 	Limits Limits
-	// Controllers is "on" when this agent manages Repositories and Connections,
-	// "off" when it does not, or "auto": on the embedded API only. "" means "auto".
+	// Controllers is "on" when this agent manages Repositories and Connections, "off" when it does not, or "auto": on
+	// the embedded API only. "" means "auto".
 	Controllers string
 
 	CredentialsDir   string
@@ -93,9 +91,8 @@ type Agent struct {
 	parts []func(context.Context) error // to be run
 }
 
-// New builds the parts of an agent. It checks the configuration and the files that it
-// names, but needs no server to be up: an agent at a site without a link starts
-// anyway. Close releases what it opened.
+// New builds the parts of an agent. It checks the configuration and the files that it names, but needs no server to be
+// up: an agent at a site without a link starts anyway. Close releases what it opened.
 func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	a := &Agent{cfg: cfg, hub: snapshot.NewHub()}
 	defer func() {
@@ -128,8 +125,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Compact: true})
 	var selected kube.InformerOptions
 	if cfg.Jobs.Selector != nil && !embedded {
-		// Every pull writes the status of its Repository twice, which other agents should
-		// not receive. The embedded API is local.
+		// Every pull writes the status of its Repository twice, which other agents should not receive. The embedded API
+		// is local.
 		selected.LabelSelector = cfg.Jobs.Selector.String()
 	}
 	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, selected)
@@ -241,7 +238,9 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 	a.parts = append(a.parts,
 		func(ctx context.Context) error { a.hub.Run(ctx, a.builder.Build, a.builder.Reset); return nil },
 		a.jobs.Run, a.repos.Run, a.controller.Run,
-		func(ctx context.Context) error { return snapshot.NewSaver(cfg.Store).Run(ctx, a.hub, cfg.Logger) },
+		func(ctx context.Context) error {
+			return (&snapshot.Saver{Store: cfg.Store}).Run(ctx, a.hub, cfg.Logger)
+		},
 		func(ctx context.Context) error {
 			busy := func() bool { return len(a.controller.Snapshot().Running) > 0 }
 			return a.activity.Run(ctx, cfg.Store, a.jobs, busy, cfg.Logger)
@@ -285,9 +284,9 @@ func (a *Agent) Close() {
 	}
 }
 
-// Run works until ctx ends, then finishes or releases the claims and returns nil. It
-// returns early when a part fails for good, with state.ErrCorrupt when the state file
-// has to be reopened: lost records would be missing until a restart.
+// Run works until ctx ends, then finishes or releases the claims and returns nil. It returns early when a part fails
+// for good, with state.ErrCorrupt when the state file has to be reopened: lost records would be missing until a
+// restart.
 func (a *Agent) Run(ctx context.Context) error {
 	for _, objects := range []*kube.Informer{a.jobs, a.repos, a.controllers.cache} {
 		if objects != nil {
@@ -328,9 +327,8 @@ func SocketPath(statePath string) string {
 	return strings.TrimSuffix(statePath, ".db") + ".sock"
 }
 
-// mirrorsPath returns the directory of Git mirrors beside a state file: mirrors
-// beside limpet.db, and a separate one for any other name, because two agents must
-// not prune the mirrors of each other.
+// mirrorsPath returns the directory of Git mirrors beside a state file: mirrors beside limpet.db, and a separate one
+// for any other name, because two agents must not prune the mirrors of each other.
 func mirrorsPath(statePath string) string {
 	dir, name := filepath.Split(statePath)
 	if name == "limpet.db" {

@@ -12,13 +12,13 @@ import (
 	"limpet/sync/kube"
 )
 
-// EmbeddedURL is the server name of requests to the embedded API. No server listens
-// there: requests stay in the process.
+// EmbeddedURL is the server name of requests to the embedded API. No server listens there: requests stay in the
+// process.
 const EmbeddedURL = "http://embedded"
 
-// watchWindow is how many events of a kind the embedded API keeps for watches that
-// begin in the past. Nearly all watches of an agent are its own and never fall
-// behind; any other one lists again. Each event costs the size of its object.
+// watchWindow is how many events of a kind the embedded API keeps for watches that begin in the past. Nearly all
+// watches of an agent are its own and never fall behind; any other one lists again. Each event costs the size of its
+// object.
 const watchWindow = 128
 
 // clients are those of the API, embedded or not.
@@ -55,9 +55,8 @@ func (c *clients) connect(ctx context.Context, o Config) (err error) {
 	return err
 }
 
-// clientFor returns the client for another group: the same server and token unless it
-// has a URL of its own. A token from an exchange must name that group and the
-// provisioning group as its audiences.
+// clientFor returns the client for another group: the same server and token unless it has a URL of its own. A token
+// from an exchange must name that group and the provisioning group as its audiences.
 func (c *clients) clientFor(ctx context.Context, cfg kube.Config, server, group string) (*kube.Client, error) {
 	if server != "" {
 		cfg.Server = server
@@ -77,8 +76,7 @@ func (c *clients) now() time.Time {
 	return time.Now()
 }
 
-// sealed returns which Secrets are secure values of the embedded API, which change with
-// their objects; nil = none.
+// sealed returns which Secrets are secure values of the embedded API, which change with their objects; nil = none.
 func (c *clients) sealed() func(secret string) bool {
 	if c.embedded == nil {
 		return nil

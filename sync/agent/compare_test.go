@@ -5,9 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"limpet/sync/api"
 	"limpet/sync/git"
 	selector "limpet/sync/git/gitref"
@@ -31,11 +28,7 @@ func TestCompare(t *testing.T) {
 	remote := git.Remote{URL: "file://" + origin.Dir}
 	start(t, a.jobs.Run, a.repos.Run)
 	repository(t, a, "site", nil)
-	patch := []byte(`{"spec": {"git": {"url": "` + remote.URL + `", "path": "grafana/"}}}`)
-	if _, err := a.client.Resource(api.Repositories).Namespace("default").Patch(t.Context(), "site", types.MergePatchType, patch,
-		metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	patchRepository(t, a, "site", map[string]any{"spec": map[string]any{"git": map[string]any{"url": remote.URL, "path": "grafana/"}}})
 	eventually(t, "the agent sees the URL", func() bool {
 		u, _ := a.repos.Get("default", "site")
 		repo, err := api.RepositoryView(u)

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
 	"limpet/sync/repos"
@@ -21,10 +20,9 @@ import (
 	"limpet/sync/testenv/forgetest"
 )
 
-// TestPullThroughConnection pulls a private repository whose host, a fake GitHub
-// in front of git http-backend, lets in nothing but a token that it minted for
-// this one repository. The key of the App is kept by the embedded API, or lies in
-// the credentials directory.
+// TestPullThroughConnection pulls a private repository whose host, a fake GitHub in front of git http-backend, lets in
+// nothing but a token that it minted for this one repository. The key of the App is kept by the embedded API, or lies
+// in the credentials directory.
 func TestPullThroughConnection(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"embedded", "directory"} {
@@ -57,30 +55,16 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		}
 	})
 	start(t, a.Run)
-	create := func(kind, name string, spec, secure map[string]any) {
-		t.Helper()
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": kind,
-			"metadata": map[string]any{"name": name, "namespace": "default"}, "spec": spec}}
-		if secure != nil {
-			u.Object["secure"] = secure
-		}
-		resource := api.Connections
-		if kind == "Repository" {
-			resource = api.Repositories
-		}
-		if _, err := a.client.Resource(resource).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var secure map[string]any
+	connection := map[string]any{"spec": map[string]any{"title": "App", "type": "githubEnterprise",
+		"githubEnterprise": map[string]any{"appID": "123456", "installationID": "454545", "serverUrl": host.URL}}}
 	if !inDirectory {
-		secure = map[string]any{"privateKey": map[string]any{"create": string(app.Key)}}
+		connection["secure"] = map[string]any{"privateKey": map[string]any{"create": string(app.Key)}}
 	}
-	create("Connection", "app", map[string]any{"title": "App", "type": "githubEnterprise",
-		"githubEnterprise": map[string]any{"appID": "123456", "installationID": "454545", "serverUrl": host.URL}}, secure)
-	create("Repository", "site", map[string]any{"title": "Site", "type": "githubEnterprise", "connection": map[string]any{"name": "app"},
+	create(t, a, "Connection", "app", connection)
+	create(t, a, "Repository", "site", map[string]any{"spec": map[string]any{"title": "Site", "type": "githubEnterprise",
+		"connection":       map[string]any{"name": "app"},
 		"githubEnterprise": map[string]any{"serverUrl": host.URL, "url": host.URL + "/team/site", "branch": "main"},
-		"sync":             map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}, nil)
+		"sync":             map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}})
 
 	repository := func() api.Repository {
 		t.Helper()
@@ -114,8 +98,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		t.Errorf("the API keeps %d bytes, %v", len(sealed), err)
 	}
 
-	// The token is revoked before its end: the next pull has a new one, and does
-	// not fail.
+	// The token is revoked before its end: the next pull has a new one, and does not fail.
 	host.Revoke(first[0])
 	head := origin.Edit(t, origin.Dashboards()[0].Path)
 	job := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": "Job",
@@ -153,14 +136,8 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	host.Add("team/site", forgetest.Repository{DefaultBranch: "main"})
 	id := host.AddHook("team/site", forgetest.Hook{URL: hook, Events: []string{"push"}})
 	repositories := a.client.Resource(api.Repositories).Namespace("default")
-	status := []byte(`{"status":{"webhook":{"id":` + id + `,"url":"` + hook + `"}}}`)
-	if _, err := repositories.Patch(t.Context(), "site", types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "site"}),
-		[]byte("of the hook")); err != nil {
-		t.Fatal(err)
-	}
+	patchRepository(t, a, "site", map[string]any{"status": map[string]any{"webhook": map[string]any{"id": json.Number(id), "url": hook}}}, "status")
+	putHookSecret(t, a, "site", "of the hook")
 	must(t, repositories.Delete(t.Context(), "site", metav1.DeleteOptions{}))
 	eventually(t, "the repository is gone", func() bool {
 		_, err := repositories.Get(t.Context(), "site", metav1.GetOptions{})
@@ -174,8 +151,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		t.Errorf("secrets left: %q %v", names, err)
 	}
 
-	// Nobody sees the key or a token: not the log, not the state file, not the
-	// mirrors, not the snapshot.
+	// Nobody sees the key or a token: not the log, not the state file, not the mirrors, not the snapshot.
 	canaries := [][]byte{[]byte(first[0]), []byte(second[0]), app.Key[40:100]}
 	seen := map[string][]byte{"the log": []byte(log.String())}
 	shown, err := json.Marshal(a.hub.Latest())

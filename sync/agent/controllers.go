@@ -30,22 +30,20 @@ const (
 	controllersAuto = "auto"
 )
 
-// reconciles reports whether this agent manages Repositories and Connections. Grafana
-// runs its own controllers, so on any API but the embedded one it has to be
-// configured.
+// reconciles reports whether this agent manages Repositories and Connections. Grafana runs its own controllers, so on
+// any API but the embedded one it has to be configured.
 func (c Config) reconciles(embedded bool) bool {
 	return c.Controllers == controllersOn || embedded && cmp.Or(c.Controllers, controllersAuto) == controllersAuto
 }
 
-// Names of the Lease of the controllers. Agents with another selector have other
-// Repositories, and so another Lease.
+// Names of the Lease of the controllers. Agents with another selector have other Repositories, and so another Lease.
 const (
 	leaseNamespace = "default" // of agents that watch all namespaces
 	leaseName      = "limpet-controllers"
 )
 
-// controllers are those of Repositories and Connections. They work while this agent holds
-// their Lease. Without the right to any, all but mode is nil.
+// controllers are those of Repositories and Connections. They work while this agent holds their Lease. Without the
+// right to any, all but mode is nil.
 type controllers struct {
 	mode        string
 	references  *dependency.Watcher
@@ -61,8 +59,7 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 	cfg, embedded := a.cfg, a.embedded != nil
 	var since time.Time
 	if embedded {
-		// Its objects are in the state file: objects of pulls before the file was
-		// created may be missing.
+		// Its objects are in the state file: objects of pulls before the file was created may be missing.
 		info, err := cfg.Store.Info(ctx)
 		if err != nil {
 			return err
@@ -123,23 +120,18 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 // factIdentity is the key of the identity of this agent in the state file.
 const factIdentity = "agent/id"
 
-// identityOf returns the name of this agent with a random ID, which is stored in the
-// state file.
+// identityOf returns the name of this agent with a random ID, which is stored in the state file.
 func identityOf(ctx context.Context, cfg Config) (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "limpet"
 	}
-	name := cmp.Or(cfg.Jobs.Agent, host) + "_"
 	id, err := cfg.Store.Fact(ctx, factIdentity)
-	if err == nil && len(id) > 0 {
-		return name + string(id), nil
+	if errors.Is(err, state.ErrNotFound) || err == nil && len(id) == 0 {
+		id = []byte(rand.Text())
+		err = cfg.Store.PutFact(ctx, factIdentity, id)
 	}
-	if err != nil && !errors.Is(err, state.ErrNotFound) {
-		return "", err
-	}
-	made := rand.Text()
-	return name + made, cfg.Store.PutFact(ctx, factIdentity, []byte(made))
+	return cmp.Or(cfg.Jobs.Agent, host) + "_" + string(id), err
 }
 
 // run runs the controllers while this agent holds the Lease, until ctx ends.
@@ -176,8 +168,8 @@ func (c *controllers) role() snapshot.Controllers {
 	return v
 }
 
-// wake reconciles an object whose credentials changed, and the Repositories of a
-// Connection. Tokens of the old credentials are dropped.
+// wake reconciles an object whose credentials changed, and the Repositories of a Connection. Tokens of the old
+// credentials are dropped.
 func (c *controllers) wake(user dependency.Ref) {
 	if user.Kind == dependency.Connection {
 		if u, ok := c.cache.Get(user.Namespace, user.Name); ok {

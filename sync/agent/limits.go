@@ -4,12 +4,10 @@ import "limpet/sync/repos"
 
 // Limits bound Repositories and their pulls.
 type Limits struct {
-	// Repositories of a namespace and Resources of one Repository; 0 means no limit.
-	// nil means no limit on the embedded API, and elsewhere the limit in the status
-	// of each Repository, which another controller may set.
+	// Repositories of a namespace and Resources of one Repository; 0 means no limit. nil means no limit on the embedded
+	// API, and elsewhere the limit in the status of each Repository, which another controller may set.
 	Repositories, Resources *int64
-	// IncrementalChanges is the limit of changes for an incremental pull; 0 means no
-	// limit.
+	// IncrementalChanges is the limit of changes for an incremental pull; 0 means no limit.
 	IncrementalChanges int
 	// Parallel is the number of concurrent writes of one job; 0 means 10.
 	Parallel int

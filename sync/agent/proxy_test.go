@@ -11,8 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// upstream is a server that says its name, the path and the credentials that
-// it was asked with.
+// upstream is a server that says its name, the path and the credentials that it was asked with.
 func upstream(t *testing.T, name string) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,8 +11,7 @@ import (
 	"limpet/state"
 )
 
-// crowd fills the queue of an agent with n jobs that wait, and waits until it
-// sees them.
+// crowd fills the queue of an agent with n jobs that wait, and waits until it sees them.
 func crowd(t testing.TB, a *Agent, n int) {
 	t.Helper()
 	var g errgroup.Group

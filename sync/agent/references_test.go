@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
@@ -18,13 +17,12 @@ import (
 	"limpet/sync/testenv/forgetest"
 )
 
-// soon is how fast a change of credentials must have effect: far less than a check
-// is good for, and more than a busy machine needs.
+// soon is how fast a change of credentials must have effect: far less than a check is good for, and more than a busy
+// machine needs.
 const soon = 20 * time.Second
 
-// TestCredentialChanges: a Secret, a file and the token of a Connection have
-// effect when they come, when they are corrected, spoilt and taken away, long before
-// the next check.
+// TestCredentialChanges: a Secret, a file and the token of a Connection have effect when they come, when they are
+// corrected, spoilt and taken away, long before the next check.
 func TestCredentialChanges(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(c *credentialCase, token string){
@@ -80,9 +78,8 @@ func TestCredentialChanges(t *testing.T) {
 	}
 }
 
-// TestTokenChangeOfHealthyConnection: a Repository is looked into when its Connection gets a
-// token that the host takes, but not for this Repository; whether the token is in a
-// Secret or in the Connection itself.
+// TestTokenChangeOfHealthyConnection: a Repository is looked into when its Connection gets a token that the host takes,
+// but not for this Repository; whether the token is in a Secret or in the Connection itself.
 func TestTokenChangeOfHealthyConnection(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"secret", "connection"} {
@@ -94,7 +91,13 @@ func TestTokenChangeOfHealthyConnection(t *testing.T) {
 			server := testenv.Git(t, testenv.GitOptions{Accept: func(user, token, path string) bool { return token == "right" }})
 			server.Serve("team/site.git", testenv.Repo(t, 1, 1).Dir)
 			c.host.Behind(server)
-			c.a, _ = newAgent(t, func(cfg *Config) { cfg.AllowInsecureGit = true })
+			var log *logText
+			c.a, log = newAgent(t, func(cfg *Config) { cfg.AllowInsecureGit = true })
+			t.Cleanup(func() {
+				if t.Failed() {
+					t.Log(log)
+				}
+			})
 			start(t, c.a.Run)
 			secure := map[string]any{"name": "creds"}
 			if where == "connection" {
@@ -138,18 +141,11 @@ type credentialCase struct {
 
 func (c *credentialCase) create(kind, name string, spec, secure map[string]any) {
 	c.t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "provisioning.grafana.app/v0alpha1", "kind": kind,
-		"metadata": map[string]any{"name": name}, "spec": spec}}
+	content := map[string]any{"spec": spec}
 	if secure != nil {
-		u.Object["secure"] = secure
+		content["secure"] = secure
 	}
-	resource := api.Connections
-	if kind == "Repository" {
-		resource = api.Repositories
-	}
-	if _, err := c.a.client.Resource(resource).Namespace("default").Create(c.t.Context(), u, metav1.CreateOptions{}); err != nil {
-		c.t.Fatal(err)
-	}
+	create(c.t, c.a, kind, name, content)
 }
 
 // health waits until the Repository is well, or ill.
@@ -158,13 +154,9 @@ func (c *credentialCase) health(what string, well bool) {
 	began := time.Now()
 	eventually(c.t, what, func() bool {
 		u, err := c.a.client.Resource(api.Repositories).Namespace("default").Get(c.t.Context(), "site", metav1.GetOptions{})
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must(c.t, err)
 		repo, err := api.RepositoryView(u)
-		if err != nil {
-			c.t.Fatal(err)
-		}
+		must(c.t, err)
 		return repo.Status.Health.Checked > 0 && repo.Status.Health.Healthy == well
 	})
 	if took := time.Since(began); took > soon {
@@ -176,19 +168,14 @@ func (c *credentialCase) setSecret(token string) {
 	c.t.Helper()
 	res := c.a.client.Resource(api.Secrets).Namespace("default")
 	if token == "" {
-		if err := res.Delete(c.t.Context(), "creds", metav1.DeleteOptions{}); err != nil {
-			c.t.Fatal(err)
-		}
+		must(c.t, res.Delete(c.t.Context(), "creds", metav1.DeleteOptions{}))
 		return
 	}
 	data, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "creds"},
 		"stringData": map[string]any{"token": token}})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	if _, err := res.Patch(c.t.Context(), "creds", types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: "test"}); err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
+	_, err = res.Patch(c.t.Context(), "creds", types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: "test"})
+	must(c.t, err)
 }
 
 // setRule writes the file of a rule of the configuration.
@@ -199,9 +186,7 @@ func (c *credentialCase) setRule(token string) {
 	if token != "" {
 		err = os.WriteFile(path, []byte(token), 0o600)
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 }
 
 // setFile does as Kubernetes does: a new directory, and a link that is swapped.
@@ -219,13 +204,10 @@ func (c *credentialCase) setFile(of, token string) {
 	if err == nil {
 		err = os.Rename(filepath.Join(c.dir, "git_tmp"), filepath.Join(c.dir, "git"))
 	}
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	must(c.t, err)
 }
 
-// TestTestTriggersHealthCheck checks that a successful test starts the health check
-// of an unhealthy Repository.
+// TestTestTriggersHealthCheck checks that a successful test starts the health check of an unhealthy Repository.
 func TestTestTriggersHealthCheck(t *testing.T) {
 	t.Parallel()
 	server := testenv.Git(t, testenv.GitOptions{})
@@ -247,8 +229,8 @@ func TestTestTriggersHealthCheck(t *testing.T) {
 	c.health("it is there now", true)
 }
 
-// TestKeyChangeInvalidatesTokens: when the key of an App is written again, tokens that were
-// minted before are not used any more.
+// TestKeyChangeInvalidatesTokens: when the key of an App is written again, tokens that were minted before are not used
+// any more.
 func TestKeyChangeInvalidatesTokens(t *testing.T) {
 	t.Parallel()
 	host := forgetest.New(t, forgetest.Options{})

@@ -8,16 +8,12 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"limpet/sync/api"
 	"limpet/sync/snapshot"
 )
 
-// TestSuspendedClaim checks the row of a job whose lease ends while the API is
-// unavailable: it belongs to no other agent, and this one resumes it. An agent that
-// cannot claim is not ready.
+// TestSuspendedClaim checks the row of a job whose lease ends while the API is unavailable: it belongs to no other
+// agent, and this one resumes it. An agent that cannot claim is not ready.
 func TestSuspendedClaim(t *testing.T) {
 	t.Parallel()
 	away, _ := newAgent(t, nil) // its embedded API is the server of the other
@@ -37,23 +33,11 @@ func TestSuspendedClaim(t *testing.T) {
 	})
 	start(t, a.Run)
 	eventually(t, "the agent is ready", func() bool { return a.endpoint.NotReady() == "" })
-	for _, u := range []*unstructured.Unstructured{
-		{Object: map[string]any{"kind": "Repository", "metadata": map[string]any{"name": "slow"},
-			"spec": map[string]any{"title": "slow", "type": "git",
-				"git": map[string]any{"url": slow.URL + "/x.git"}, "sync": map[string]any{"enabled": true, "target": "folder",
-					"intervalSeconds": int64(86400)}}}},
-		{Object: map[string]any{"kind": "Job", "metadata": map[string]any{"name": "slow-sync"},
-			"spec": map[string]any{"action": "pull", "repository": "slow", "pull": map[string]any{"incremental": false}}}},
-	} {
-		kind := api.Repositories
-		if u.GetKind() == "Job" {
-			kind = api.Jobs
-		}
-		u.SetAPIVersion(kind.GroupVersion().String())
-		if _, err := a.client.Resource(kind).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	create(t, a, "Repository", "slow", map[string]any{"spec": map[string]any{"title": "slow", "type": "git",
+		"git":  map[string]any{"url": slow.URL + "/x.git"},
+		"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(86400)}}})
+	create(t, a, "Job", "slow-sync", map[string]any{"spec": map[string]any{"action": "pull", "repository": "slow",
+		"pull": map[string]any{"incremental": false}}})
 	eventually(t, "the job runs", func() bool { return a.hub.Latest().Counts.Working == 1 })
 
 	down.Store(true)

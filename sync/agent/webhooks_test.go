@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/json"
 	"net"
 	"net/http"
 	"os"
@@ -25,7 +24,6 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
-	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/webhook"
 )
@@ -65,42 +63,43 @@ func deliver(t *testing.T, url, secret, id string) *http.Response {
 	return resp
 }
 
-// hookedRepository creates a Repository that may have a hook.
-func hookedRepository(t *testing.T, client *kube.Client, name string, secure, status map[string]any) {
+// delivered delivers a push and expects a status code.
+func delivered(t *testing.T, what, url, secret, id string, code int) {
 	t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": name, "type": "git",
-		"git":  map[string]any{"url": "https://git.example.com/ops/x.git", "branch": "main"},
-		"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}}}}
-	u.SetAPIVersion(api.Repositories.GroupVersion().String())
-	u.SetKind("Repository")
-	u.SetName(name)
-	if secure != nil {
-		u.Object["secure"] = secure
-	}
-	res := client.Resource(api.Repositories).Namespace("default")
-	if _, err := res.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if status != nil {
-		patch, err := json.Marshal(map[string]any{"status": status})
-		must(t, err)
-		if _, err := res.Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-			t.Fatal(err)
-		}
+	if resp := deliver(t, url, secret, id); resp.StatusCode != code {
+		t.Errorf("%s: %s, want %d", what, resp.Status, code)
 	}
 }
 
-// hookedAgent starts the parts of an agent that receive webhooks, with the Repository x,
-// and returns where its webhooks go. server is its API, "" for the embedded one.
+// hookedRepository creates a Repository that may have a hook.
+func hookedRepository(t *testing.T, a *Agent, name string, secure, status map[string]any) {
+	t.Helper()
+	content := map[string]any{"spec": map[string]any{"title": name, "type": "git",
+		"git":  map[string]any{"url": "https://git.example.com/ops/x.git", "branch": "main"},
+		"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}}}
+	if secure != nil {
+		content["secure"] = map[string]any{"webhookSecret": secure}
+	}
+	create(t, a, "Repository", name, content)
+	if status != nil {
+		patchRepository(t, a, name, map[string]any{"status": map[string]any{"webhook": status}}, "status")
+	}
+}
+
+// putHookSecret gives the agent the secret of a webhook.
+func putHookSecret(t *testing.T, a *Agent, name, secret string) {
+	t.Helper()
+	must(t, a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: name}), []byte(secret)))
+}
+
+// hookedAgent starts the parts of an agent that receive webhooks, with the Repository x, and returns where its webhooks
+// go. server is its API, "" for the embedded one.
 func hookedAgent(t *testing.T, server string) (*Agent, string) {
 	t.Helper()
 	a, log := newAgent(t, func(c *Config) { c.API.Server, c.Webhooks.Listen = server, "127.0.0.1:0" })
 	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
-	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7}})
-	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "x"}),
-		[]byte(hookSecret)); err != nil {
-		t.Fatal(err)
-	}
+	hookedRepository(t, a, "x", nil, map[string]any{"id": 7})
+	putHookSecret(t, a, "x", hookSecret)
 	eventually(t, "the agent sees x", func() bool {
 		u, ok := a.repos.Get("default", "x")
 		return ok && u.Object["status"] != nil
@@ -119,24 +118,17 @@ func TestWebhookSecrets(t *testing.T) {
 	}
 	a, _ := newAgent(t, func(c *Config) { c.CredentialsDir = dir })
 	start(t, a.repos.Run)
-	secret := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret",
-		"metadata": map[string]any{"name": "hook"}, "stringData": map[string]any{"token": "of-the-api"}}}
-	if _, err := a.client.Resource(api.Secrets).Namespace("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	hookedRepository(t, a.client, "sealed", map[string]any{"webhookSecret": map[string]any{"create": "of-the-field"}}, nil)
-	hookedRepository(t, a.client, "named", map[string]any{"webhookSecret": map[string]any{"name": "hook"}}, nil)
-	hookedRepository(t, a.client, "missing", map[string]any{"webhookSecret": map[string]any{"name": "nowhere"}}, nil)
-	hookedRepository(t, a.client, "infile", nil, nil)
-	hookedRepository(t, a.client, "none", nil, nil)
-	hookedRepository(t, a.client, "ours", map[string]any{"webhookSecret": map[string]any{"create": "of-the-field"}}, nil)
+	create(t, a, "Secret", "hook", map[string]any{"stringData": map[string]any{"token": "of-the-api"}})
+	hookedRepository(t, a, "sealed", map[string]any{"create": "of-the-field"}, nil)
+	hookedRepository(t, a, "named", map[string]any{"name": "hook"}, nil)
+	hookedRepository(t, a, "missing", map[string]any{"name": "nowhere"}, nil)
+	hookedRepository(t, a, "infile", nil, nil)
+	hookedRepository(t, a, "none", nil, nil)
+	hookedRepository(t, a, "ours", map[string]any{"create": "of-the-field"}, nil)
 	for _, name := range []string{"sealed", "named", "missing", "infile", "ours"} {
 		give(name, "of-the-file")
 	}
-	if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "ours"}),
-		[]byte("new\nof-before\n")); err != nil {
-		t.Fatal(err)
-	}
+	putHookSecret(t, a, "ours", "new\nof-before\n")
 	d := a.deliveries
 	for name, want := range map[string]string{"sealed": "of-the-field given", "named": "of-the-api given", "missing": "of-the-file given",
 		"infile": "of-the-file given", "none": "", "ours": "new of-before"} {
@@ -159,19 +151,15 @@ func TestWebhookSecrets(t *testing.T) {
 	}
 }
 
-// TestWebhookRecordsLastEvent checks that the status records a working webhook, and
-// that an unknown one is not served.
+// TestWebhookRecordsLastEvent checks that the status records a working webhook, and that an unknown one is not served.
 func TestWebhookRecordsLastEvent(t *testing.T) {
 	t.Parallel()
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
 	start(t, a.repos.Run, a.jobs.Run, a.receiveWebhooks)
-	hookedRepository(t, a.client, "x", nil, map[string]any{"webhook": map[string]any{"id": 7, "url": "https://edge.example.com"}})
-	hookedRepository(t, a.client, "y", nil, nil)
+	hookedRepository(t, a, "x", nil, map[string]any{"id": 7, "url": "https://edge.example.com"})
+	hookedRepository(t, a, "y", nil, nil)
 	for _, name := range []string{"x", "y"} {
-		if err := a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: name}),
-			[]byte(hookSecret)); err != nil {
-			t.Fatal(err)
-		}
+		putHookSecret(t, a, name, hookSecret)
 		eventually(t, "the agent sees "+name, func() bool {
 			u, ok := a.repos.Get("default", name)
 			if !ok {
@@ -181,19 +169,13 @@ func TestWebhookRecordsLastEvent(t *testing.T) {
 			return hooked || name == "y"
 		})
 	}
-	if resp := deliver(t, hookURL(t, log, "y"), hookSecret, "1"); resp.StatusCode != 400 {
-		t.Errorf("a repository without a hook: %s", resp.Status)
-	}
+	delivered(t, "a repository without a hook", hookURL(t, log, "y"), hookSecret, "1", 400)
 	began := time.Now()
-	if resp := deliver(t, hookURL(t, log, "x"), hookSecret, "1"); resp.StatusCode != 202 {
-		t.Errorf("%s", resp.Status)
-	}
+	delivered(t, "a push", hookURL(t, log, "x"), hookSecret, "1", 202)
 	if e := a.builder.Build().Events; len(e) != 1 || e[0].Text != "webhook: push to main → pull queued" || e[0].Repo != "x" {
 		t.Errorf("events: %+v", e)
 	}
-	if resp := deliver(t, hookURL(t, log, "x"), hookSecret, "2"); resp.StatusCode != 409 {
-		t.Errorf("while the job waits: %s", resp.Status)
-	}
+	delivered(t, "while the job waits", hookURL(t, log, "x"), hookSecret, "2", 409)
 	eventually(t, "the last event is noted", func() bool {
 		u, _ := a.repos.Get("default", "x")
 		last, _, _ := unstructured.NestedInt64(u.Object, "status", "webhook", "lastEvent")
@@ -241,15 +223,12 @@ func (s *apiServer) down(t *testing.T) {
 	s.done <- nil
 }
 
-// TestWebhookWhileAPIUnavailable: a delivery that cannot be queued may come again,
-// and leads to its job then.
+// TestWebhookWhileAPIUnavailable: a delivery that cannot be queued may come again, and leads to its job then.
 func TestWebhookWhileAPIUnavailable(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
 	_, url := hookedAgent(t, "http://"+server.addr)
-	if resp := deliver(t, url, "wrong", "1"); resp.StatusCode != 401 {
-		t.Errorf("forged: %s", resp.Status)
-	}
+	delivered(t, "forged", url, "wrong", "1", 401)
 	server.down(t)
 	resp := deliver(t, url, hookSecret, "1")
 	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
@@ -262,26 +241,19 @@ func TestWebhookWhileAPIUnavailable(t *testing.T) {
 	}
 	server.up(t)
 	eventually(t, "the delivery is queued", func() bool { return deliver(t, url, hookSecret, "1").StatusCode == 202 })
-	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 200 {
-		t.Errorf("once more: %s", resp.Status)
-	}
+	delivered(t, "once more", url, hookSecret, "1", 200)
 }
 
-// TestPushDuringAPull: a push that is refused because a pull is under way is
-// pulled when that has ended, once.
+// TestPushDuringAPull: a push that is refused because a pull is under way is pulled when that has ended, once.
 func TestPushDuringAPull(t *testing.T) {
 	t.Parallel()
 	a, url := hookedAgent(t, "")
-	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 202 {
-		t.Fatalf("%s", resp.Status)
-	}
+	delivered(t, "a push", url, hookSecret, "1", 202)
 	jobs := a.client.Resource(api.Jobs).Namespace("default")
 	first, err := jobs.Get(t.Context(), "x-sync", metav1.GetOptions{})
 	must(t, err)
 	for _, id := range []string{"2", "3"} {
-		if resp := deliver(t, url, hookSecret, id); resp.StatusCode != 409 {
-			t.Errorf("during the pull: %s", resp.Status)
-		}
+		delivered(t, "during the pull", url, hookSecret, id, 409)
 	}
 	end := func(uid types.UID) {
 		t.Helper()
@@ -302,9 +274,7 @@ func TestPushDuringAPull(t *testing.T) {
 	})
 	end(second)
 	eventually(t, "the agent sees its end", func() bool { _, ok := a.jobs.Lookup("default", "x-sync"); return !ok })
-	if resp := deliver(t, url, hookSecret, "4"); resp.StatusCode != 202 {
-		t.Errorf("a third pull was made for two pushes: %s", resp.Status)
-	}
+	delivered(t, "a third pull was made for two pushes", url, hookSecret, "4", 202)
 }
 
 // TestWebhooksOverTLS: the listener speaks TLS itself when it has a certificate.
@@ -354,13 +324,9 @@ func TestWebhookOfSuspendedRepository(t *testing.T) {
 	a, url := hookedAgent(t, "")
 	u, _ := a.repos.Get("default", "x")
 	must(t, a.suspensions.Suspend(t.Context(), repos.Suspension{Namespace: "default", Repository: "x", UID: string(u.GetUID())}))
-	if resp := deliver(t, url, hookSecret, "1"); resp.StatusCode != 200 {
-		t.Errorf("suspended: %s", resp.Status)
-	}
+	delivered(t, "suspended", url, hookSecret, "1", 200)
 	if _, err := a.suspensions.Resume(t.Context(), "default", "x"); err != nil {
 		t.Fatal(err)
 	}
-	if resp := deliver(t, url, hookSecret, "2"); resp.StatusCode != 202 {
-		t.Errorf("resumed: %s", resp.Status)
-	}
+	delivered(t, "resumed", url, hookSecret, "2", 202)
 }

@@ -1,10 +1,9 @@
-// Package control lets dashboards and commands use an agent: in its process (Local), or
-// over limpet.sock, the socket of the process that holds the state file (Server, Client).
+// Package control lets dashboards and commands use an agent: in its process (Local), or over limpet.sock, the socket of
+// the process that holds the state file (Server, Client).
 //
-// The socket carries HTTP for processes of the same user. Paths below /limpet/v1/ are the
-// calls of this package, with JSON in both directions. All other paths are the
-// Kubernetes-style API that the agent itself uses, so commands need no credentials of
-// their own while a daemon runs.
+// The socket carries HTTP for processes of the same user. Paths below /limpet/v1/ are the calls of this package, with
+// JSON in both directions. All other paths are the Kubernetes-style API that the agent itself uses, so commands need no
+// credentials of their own while a daemon runs.
 package control
 
 import (
@@ -44,8 +43,7 @@ type Reader interface {
 	Info(ctx context.Context) (state.Info, error)
 }
 
-// Store is the state file. The store of this process and the client of a daemon
-// implement it.
+// Store is the state file. The store of this process and the client of a daemon implement it.
 type Store interface {
 	Reader
 	PruneHistory(ctx context.Context, before time.Time) (removed int, err error)
@@ -61,8 +59,8 @@ type Agent interface {
 	Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error)
 	// Cancel stops a job; see jobs.Controller.Cancel.
 	Cancel(ctx context.Context, namespace, name string) error
-	// Drain stops claiming new jobs; with false it resumes. It returns since when
-	// nothing is claimed and how much still has to finish.
+	// Drain stops claiming new jobs; with false it resumes. It returns since when nothing is claimed and how much still
+	// has to finish.
 	Drain(on bool) (since time.Time, busy int)
 	// Hurry retries an unavailable API at once.
 	Hurry()
@@ -76,11 +74,10 @@ type Agent interface {
 	Tester
 }
 
-// Tester tests Repositories and Connections from the host of the agent, with its
-// credentials.
+// Tester tests Repositories and Connections from the host of the agent, with its credentials.
 type Tester interface {
-	// Test checks one object, which need not exist on the API, and writes nothing.
-	// An error means that the test could not run.
+	// Test checks one object, which need not exist on the API, and writes nothing. An error means that the test could
+	// not run.
 	Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error)
 }
 

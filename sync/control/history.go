@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -47,9 +48,7 @@ func (l *Local) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
 		Attempt:    max(len(r.Attempts), 1),
 		Progress:   100,
 		Owner:      "this",
-	}
-	if c := r.Commit; c != nil {
-		j.Commit = &snapshot.Commit{Subject: c.Subject, Author: c.Author, At: c.At}
+		Commit:     r.Commit,
 	}
 	// Steps belong to the last attempt, which may have begun long after the job.
 	at := r.Finished
@@ -72,11 +71,7 @@ func (l *Local) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
 		if a.State == api.StateError {
 			level = "error"
 		}
-		at := a.Finished
-		if at.IsZero() {
-			at = a.Started
-		}
-		j.Log = append(j.Log, snapshot.Event{At: at, Level: level, Text: fmt.Sprintf("attempt %d: %s", a.N, AttemptText(a))})
+		j.Log = append(j.Log, snapshot.Event{At: cmp.Or(a.Finished, a.Started), Level: level, Text: fmt.Sprintf("attempt %d: %s", a.N, AttemptText(a))})
 	}
 	return j, nil
 }

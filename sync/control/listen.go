@@ -15,21 +15,20 @@ import (
 // maxSunPath is the longest path in sockaddr_un, without its final zero byte.
 const maxSunPath = 107
 
-// DialTimeout bounds the wait for a daemon that holds the socket but does not answer:
-// long enough for a busy small board, short enough to be unnoticed.
+// DialTimeout bounds the wait for a daemon that holds the socket but does not answer: long enough for a busy small
+// board, short enough to be unnoticed.
 const DialTimeout = 500 * time.Millisecond
 
-// Listen opens the socket at path with mode 0600. The caller must hold the lock of
-// the state file beside it: then an existing socket is stale, and Listen removes it.
+// Listen opens the socket at path with mode 0600. The caller must hold the lock of the state file beside it: then an
+// existing socket is stale, and Listen removes it.
 func Listen(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
 	var ln net.Listener
 	err := withShortPath(path, func(short string) error {
-		// The mode comes from the umask, because other users must not connect
-		// between bind and chmod. The umask is that of the process; limpet creates
-		// no files meanwhile that need more.
+		// The mode comes from the umask, because other users must not connect between bind and chmod. The umask is that
+		// of the process; limpet creates no files meanwhile that need more.
 		old := unix.Umask(0o177)
 		defer unix.Umask(old)
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
@@ -49,15 +48,13 @@ func Listen(path string) (net.Listener, error) {
 // removeStale removes the socket of a dead process. Any other file stays.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return nil
-	case err == nil && info.Mode().Type() != os.ModeSocket:
+	if err == nil && info.Mode().Type() != os.ModeSocket {
 		return fmt.Errorf("listen on %s: a file is there that is no socket", path)
-	case err == nil:
+	}
+	if err == nil {
 		err = os.Remove(path)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove stale socket: %w", err)
 	}
 	return nil
@@ -82,8 +79,8 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return conn, err
 }
 
-// withShortPath calls fn with a name for path that fits into a socket address. It
-// opens the directory of a long path and names it by its descriptor.
+// withShortPath calls fn with a name for path that fits into a socket address. It opens the directory of a long path
+// and names it by its descriptor.
 func withShortPath(path string, fn func(short string) error) error {
 	if len(path) <= maxSunPath {
 		return fn(path)
@@ -116,13 +113,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *listener) Close() error {
-	err := l.UnixListener.Close()
-	if rm := os.Remove(l.path); rm != nil && !errors.Is(rm, os.ErrNotExist) && err == nil {
-		err = rm
-	}
-	return err
-}
+func (l *listener) Close() error { return errors.Join(l.UnixListener.Close(), removeStale(l.path)) }
 
 // peer returns the user ID of the process at the other end.
 func peer(conn *net.UnixConn) (int, error) {
@@ -132,9 +123,7 @@ func peer(conn *net.UnixConn) (int, error) {
 	}
 	var cred *unix.Ucred
 	var credErr error
-	err = raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	})
+	err = raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
 	if err = errors.Join(err, credErr); err != nil {
 		return 0, err
 	}

@@ -20,16 +20,14 @@ import (
 	"limpet/sync/text"
 )
 
-// Local is the source of a dashboard in the process of the agent, and answers those
-// of other processes.
+// Local is the source of a dashboard in the process of the agent, and answers those of other processes.
 type Local struct {
 	agent Agent // nil = no agent runs
 	store Reader
 	seq   uint64 // of the last snapshot of Next
 }
 
-// NewLocal returns the source for an agent and its state file. Without an agent it has
-// only what the state file has.
+// NewLocal returns the source for an agent and its state file. Without an agent it has only what the state file has.
 func NewLocal(agent Agent, store Reader) *Local { return &Local{agent: agent, store: store} }
 
 var (
@@ -103,8 +101,7 @@ func (l *Local) Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Findi
 	return out, nil
 }
 
-// Manifest returns an object as YAML without secrets; of a finished job it returns the
-// record.
+// Manifest returns an object as YAML without secrets; of a finished job it returns the record.
 func (l *Local) Manifest(ctx context.Context, of snapshot.Subject) (string, error) {
 	var out any
 	u, err := l.subject(ctx, of)
@@ -124,8 +121,7 @@ func (l *Local) Manifest(ctx context.Context, of snapshot.Subject) (string, erro
 	return text.Redact(string(data)), err
 }
 
-// Act carries out an action, once: a repetition is refused by the name of the existing
-// job, or is harmless.
+// Act carries out an action, once: a repetition is refused by the name of the existing job, or is harmless.
 func (l *Local) Act(ctx context.Context, a snapshot.Action) (err error) {
 	if l.agent == nil {
 		return errNoAgent

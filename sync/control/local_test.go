@@ -12,8 +12,7 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// TestHistoryOfAFile reads a state file as a dashboard does: page by page, and one
-// record whole.
+// TestHistoryOfAFile reads a state file as a dashboard does: page by page, and one record whole.
 func TestHistoryOfAFile(t *testing.T) {
 	t.Parallel()
 	store := openStore(t)

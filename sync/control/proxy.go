@@ -14,8 +14,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Proxy forwards API requests of clients of the socket: each group to the server of its
-// client, and all else to that of rest.
+// Proxy forwards API requests of clients of the socket: each group to the server of its client, and all else to that of
+// rest.
 func Proxy(rest *kube.Client, groups map[string]*kube.Client, logger *slog.Logger) http.Handler {
 	others, handlers := proxy(rest, logger), map[string]http.Handler{}
 	for group, client := range groups {
@@ -32,8 +32,7 @@ func Proxy(rest *kube.Client, groups map[string]*kube.Client, logger *slog.Logge
 	})
 }
 
-// proxy forwards requests with the credentials of a client. Only the same user can open
-// the socket.
+// proxy forwards requests with the credentials of a client. Only the same user can open the socket.
 func proxy(client *kube.Client, logger *slog.Logger) http.Handler {
 	base, transport := client.Endpoint()
 	return &httputil.ReverseProxy{
@@ -50,8 +49,8 @@ func proxy(client *kube.Client, logger *slog.Logger) http.Handler {
 	}
 }
 
-// writeUnavailable answers a client of the socket when the server of the agent has
-// not answered, as an API server would.
+// writeUnavailable answers a client of the socket when the server of the agent has not answered, as an API server
+// would.
 func writeUnavailable(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the client has disconnected

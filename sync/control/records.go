@@ -36,8 +36,8 @@ func (e *AmbiguousError) Error() string {
 // pageSize is the number of records in one read of a name.
 const pageSize = 500
 
-// Pages reads what q selects, newest first, so that neither process holds more than a page
-// of n records. Jobs that end meanwhile are not included.
+// Pages reads what q selects, newest first, so that neither process holds more than a page of n records. Jobs that end
+// meanwhile are not included.
 func Pages(ctx context.Context, store History, q state.Query, n int) iter.Seq2[[]state.Record, error] {
 	return func(yield func([]state.Record, error) bool) {
 		left := q.Limit
@@ -59,9 +59,8 @@ func Pages(ctx context.Context, store History, q state.Query, n int) iter.Seq2[[
 	}
 }
 
-// FindRecord returns a finished job of the history by UID, else the newest of that name.
-// The error is ErrNoRecord when there is none, and an *AmbiguousError when jobs in several
-// namespaces have the name and none is given.
+// FindRecord returns a finished job of the history by UID, else the newest of that name. The error is ErrNoRecord when
+// there is none, and an *AmbiguousError when jobs in several namespaces have the name and none is given.
 func FindRecord(ctx context.Context, store History, namespace, job string) (state.Record, error) {
 	records, err := store.History(ctx, state.Query{UID: job, Limit: 1})
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
@@ -79,8 +78,7 @@ func FindRecord(ctx context.Context, store History, namespace, job string) (stat
 	return rec, err
 }
 
-// OnlyIn returns an *AmbiguousError when jobs of that name have ended in other namespaces
-// too.
+// OnlyIn returns an *AmbiguousError when jobs of that name have ended in other namespaces too.
 func OnlyIn(ctx context.Context, store History, namespace, job string) error {
 	other, err := newestRecord(ctx, store, state.Query{Outside: namespace, Brief: true}, job)
 	switch {
@@ -108,9 +106,8 @@ func newestRecord(ctx context.Context, store History, q state.Query, job string)
 	return state.Record{}, fmt.Errorf("job %q is %w", job, ErrNoRecord)
 }
 
-// FindFinished returns a finished job by its UID or name: from the history of this host,
-// unless store is nil, or from the HistoricJobs of the API, where other agents leave
-// theirs; the later one of both.
+// FindFinished returns a finished job by its UID or name: from the history of this host, unless store is nil, or from
+// the HistoricJobs of the API, where other agents leave theirs; the later one of both.
 func FindFinished(ctx context.Context, store History, client *kube.Client, namespace, job string) (state.Record, error) {
 	rec, err := state.Record{}, ErrNoRecord
 	if store != nil {
@@ -137,8 +134,8 @@ func FindFinished(ctx context.Context, store History, client *kube.Client, names
 // uidLength is that of the UUIDs that Kubernetes-style APIs use.
 const uidLength = 36
 
-// findHistoric returns the HistoricJob of a UID, else the newest of a name; ErrNoRecord
-// also when the server does not serve them.
+// findHistoric returns the HistoricJob of a UID, else the newest of a name; ErrNoRecord also when the server does not
+// serve them.
 func findHistoric(ctx context.Context, client *kube.Client, namespace, job string) (state.Record, error) {
 	var newest *unstructured.Unstructured
 	var in []string
@@ -210,8 +207,8 @@ func recordOf(u *unstructured.Unstructured) (rec state.Record, err error) {
 	return rec, err
 }
 
-// RedactRecord removes secrets from the texts of a record. Only texts with a URL are
-// examined: that is where they occur, and lists are long.
+// RedactRecord removes secrets from the texts of a record. Only texts with a URL are examined: that is where they
+// occur, and lists are long.
 func RedactRecord(rec *state.Record) {
 	redact := func(s *string) {
 		if strings.Contains(*s, "://") {

@@ -112,8 +112,7 @@ func (a *fakeAgent) Compare(_ context.Context, q snapshot.CompareQuery) (snapsho
 	}, nil
 }
 
-// Test returns the generation of the object as code, and an error for an object without
-// one.
+// Test returns the generation of the object as code, and an error for an object without one.
 func (a *fakeAgent) Test(_ context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	if u.GetGeneration() == 0 {
 		return repos.TestResults{}, errors.New("no result")

@@ -19,8 +19,7 @@ import (
 
 const prefix = "/limpet/v1/"
 
-// maxRequest bounds the body of a call, in bytes. Source: the limit of etcd for one
-// object.
+// maxRequest bounds the body of a call, in bytes. Source: the limit of etcd for one object.
 const maxRequest = 1536 << 10
 
 // Server serves limpet.sock. Its fields are set before Serve.
@@ -77,8 +76,8 @@ func (s *Server) handler() http.Handler {
 		return [2]int64{before, after}, err
 	})
 	mux.HandleFunc(prefix+"store/backup", func(w http.ResponseWriter, r *http.Request) {
-		// The status line is sent before the copy ends; a failed copy ends the
-		// connection without the last chunk, which the client detects.
+		// The status line is sent before the copy ends; a failed copy ends the connection without the last chunk, which
+		// the client detects.
 		if _, err := s.Store.Backup(r.Context(), w); err != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -110,8 +109,7 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// handle serves a call: its input and its output are JSON. A call without a body has the
-// zero input.
+// handle serves a call: its input and its output are JSON. A call without a body has the zero input.
 func handle[In, Out any](mux *http.ServeMux, name string, f func(context.Context, In) (Out, error)) {
 	mux.HandleFunc(prefix+name, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -134,8 +132,7 @@ func handle[In, Out any](mux *http.ServeMux, name string, f func(context.Context
 	})
 }
 
-// errorBody carries an error over the socket. Class lets the client restore the
-// sentinel that commands check for.
+// errorBody carries an error over the socket. Class lets the client restore the sentinel that commands check for.
 type errorBody struct {
 	Error string `json:"error"`
 	Class string `json:"class,omitempty"`

@@ -14,27 +14,21 @@ import (
 	"limpet/sync/snapshot/diff"
 )
 
-// Service is the Agent of this process: it carries out what people ask for with the parts
-// of the agent.
+// Service is the Agent of this process: it carries out what people ask for with the parts of the agent.
 type Service struct {
 	diff.Comparer
-	Hub    *snapshot.Hub
+	*snapshot.Hub
 	Jobs   *jobs.Controller
 	API    *kube.Client
 	Report snapshot.Diagnostics
 	Suspensions
 	Tests Tester
-	// Recheck has the health of an object checked that was tested with success, so that a
-	// fix takes effect without delay; nil = this agent checks none.
+	// Recheck has the health of an object checked that was tested with success, so that a fix takes effect without
+	// delay; nil = this agent checks none.
 	Recheck func(kind, namespace, name string)
 }
 
 var _ Agent = (*Service)(nil)
-
-// Next implements Agent.
-func (s *Service) Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error) {
-	return s.Hub.Next(ctx, seq)
-}
 
 // Cancel implements Agent.
 func (s *Service) Cancel(ctx context.Context, namespace, name string) error {

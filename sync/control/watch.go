@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// idleTimeout is how long a stream may be silent. A daemon sends a line at least
-	// each 5 s, and takes a few times that under the worst load.
+	// idleTimeout is how long a stream may be silent. A daemon sends a line at least each 5 s, and takes a few times
+	// that under the worst load.
 	idleTimeout = 20 * time.Second
-	// writeTimeout is how long a reader may leave sent data unread, beyond the buffer
-	// of the socket, before its connection is closed.
+	// writeTimeout is how long a reader may leave sent data unread, beyond the buffer of the socket, before its
+	// connection is closed.
 	writeTimeout = 10 * time.Second
 )
 
@@ -30,9 +30,8 @@ type Message struct {
 	Delta    *snapshot.Delta    `json:"delta,omitempty"`
 }
 
-// watch streams messages until the client disconnects, the server stops, or sent data
-// stays unread. A slow reader gets fewer deltas: each one is from the last snapshot that
-// it was sent to the newest.
+// watch streams messages until the client disconnects, the server stops, or sent data stays unread. A slow reader gets
+// fewer deltas: each one is from the last snapshot that it was sent to the newest.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
@@ -56,8 +55,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Watch has the calls of a Client, and the snapshots of its daemon as a stream of deltas.
-// Only one goroutine at a time may call Next.
+// Watch has the calls of a Client, and the snapshots of its daemon as a stream of deltas. Only one goroutine at a time
+// may call Next.
 type Watch struct {
 	*Client
 	ctx         context.Context // of all streams
@@ -85,9 +84,8 @@ func (w *Watch) Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Findi
 	return call[[]snapshot.Finding](ctx, w.Client, "subject/test", of)
 }
 
-// Next blocks until there is a snapshot newer than the last one, or ctx ends. After
-// an error, which is an ErrNoDaemon, the next call reconnects, perhaps to another
-// daemon.
+// Next blocks until there is a snapshot newer than the last one, or ctx ends. After an error, which is an ErrNoDaemon,
+// the next call reconnects, perhaps to another daemon.
 func (w *Watch) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	if w.in == nil {
 		w.life, w.end = context.WithCancelCause(w.ctx)

@@ -16,19 +16,17 @@ import (
 const (
 	// finishedFor is how long a finished job stays in the list of live ones.
 	finishedFor = 60 * time.Second
-	// maxEvents, maxFinished and maxSkipped bound the lists of events, of finished
-	// jobs with their logs, and of jobs that this agent skips.
+	// maxEvents, maxFinished and maxSkipped bound the lists of events, of finished jobs with their logs, and of jobs
+	// that this agent skips.
 	maxEvents   = 200
 	maxFinished = 200
 	maxSkipped  = 2 * maxJobs
-	// sweepEvery is how often memory is released, skipped jobs are swept and the
-	// history is counted again.
+	// sweepEvery is how often memory is released, skipped jobs are swept and the history is counted again.
 	sweepEvery = 10 * time.Second
 )
 
-// Activity collects recent activity: events, finished jobs, the reasons why
-// jobs are skipped, lost leases, and the results of the last hours. It is the
-// consumer of the events of the job controller.
+// Activity collects recent activity: events, finished jobs, the reasons why jobs are skipped, lost leases, and the
+// results of the last hours. It is the consumer of the events of the job controller.
 type Activity struct {
 	hub  *Hub
 	jobs JobOptions
@@ -75,8 +73,7 @@ func appendLatest[T any](list []T, v T, limit int) []T {
 	return slices.Delete(list, 0, max(len(list)-limit, 0))
 }
 
-// Observe consumes one event of the job controller. It does no I/O, because drivers
-// wait for it.
+// Observe consumes one event of the job controller. It does no I/O, because drivers wait for it.
 func (a *Activity) Observe(e jobs.Event) {
 	switch e.Type {
 	case jobs.EventMeasure:
@@ -126,9 +123,8 @@ func (a *Activity) skipReason(uid string) string {
 	return a.skips[uid].reason
 }
 
-// Run releases memory once after a burst of work, because an agent waits most of its life
-// and small boards have little to spare, drops skipped jobs that are gone, and counts the
-// history, until ctx ends. busy reports whether a job runs.
+// Run releases memory once after a burst of work, because an agent waits most of its life and small boards have little
+// to spare, drops skipped jobs that are gone, and counts the history, until ctx ends. busy reports whether a job runs.
 func (a *Activity) Run(ctx context.Context, store *state.Store, queue *kube.Informer, busy func() bool, log *slog.Logger) error {
 	if err := a.Runs.Load(ctx, store, time.Now()); err != nil && ctx.Err() == nil {
 		log.Warn("read history", "err", err)

@@ -19,24 +19,21 @@ import (
 )
 
 const (
-	// maxJobs bounds the job rows of a snapshot. People do not scroll through more,
-	// and each row is sent to dashboards; the counts include all jobs.
+	// maxJobs bounds the job rows of a snapshot. People do not scroll through more, and each row is sent to dashboards;
+	// the counts include all jobs.
 	maxJobs = 1000
-	// maxConnections bounds the failing Connections of a snapshot: a few explain
-	// what fails.
+	// maxConnections bounds the failing Connections of a snapshot: a few explain what fails.
 	maxConnections = 20
 )
 
-// Sources are what a Builder reads. Connections and RepoFacts are nil where this
-// agent has no controllers.
+// Sources are what a Builder reads. Connections and RepoFacts are nil where this agent has no controllers.
 type Sources struct {
 	Health      *Health
 	Connections *kube.Informer
 	Git         *source.Watcher // GitRepositories of Flux
 	Activity    *Activity
 	Jobs        func() jobs.Snapshot
-	// RepoFacts sets what the controller of Repositories knows beside their status: the
-	// next action and the suspension.
+	// RepoFacts sets what the controller of Repositories knows beside their status: the next action and the suspension.
 	RepoFacts func(row *Repo)
 	Role      func() Controllers
 }
@@ -46,7 +43,7 @@ type Builder struct {
 	from    Sources
 	agent   Agent // the constant fields
 	options JobOptions
-	saved   *savedSnapshot // shown until the watches have synced; nil = none
+	saved   *Snapshot // shown until the watches have synced; nil = none
 
 	jobRows      *memo[*Job] // nil for an invalid job
 	repositories *memo[*api.Repository]
@@ -55,8 +52,8 @@ type Builder struct {
 	cpu          cpuUsage
 }
 
-// NewBuilder returns a Builder that shows the snapshot saved in store until the
-// watches have synced. agent has what does not change.
+// NewBuilder returns a Builder that shows the snapshot saved in store until the watches have synced. agent has what
+// does not change.
 func NewBuilder(ctx context.Context, store *state.Store, from Sources, agent Agent, options JobOptions) (*Builder, error) {
 	saved, err := readSaved(ctx, store)
 	b := &Builder{from: from, agent: agent, options: options, saved: saved}
@@ -73,8 +70,7 @@ func (b *Builder) Reset() {
 	b.jobRows, b.repositories, b.sourceRows = newMemo[*Job](), newMemo[*api.Repository](), newMemo[*Source]()
 }
 
-// Build returns the current snapshot, from the caches of the watches and from the
-// state of the drivers.
+// Build returns the current snapshot, from the caches of the watches and from the state of the drivers.
 func (b *Builder) Build() *Snapshot {
 	now := time.Now()
 	recent, own := b.from.Activity.read(now), b.from.Jobs()
@@ -89,7 +85,7 @@ func (b *Builder) Build() *Snapshot {
 	case s.API.Synced:
 		b.saved = nil
 	case b.saved != nil:
-		b.saved.addTo(s, own.Undelivered)
+		s.addSaved(b.saved, own.Undelivered)
 		return s
 	}
 	b.addSources(s)
@@ -155,8 +151,7 @@ var (
 	pathHealthy = kube.PathTo("status", "health", "healthy")
 )
 
-// unhealthyConnections returns the Connections whose health check fails, by
-// namespace and name.
+// unhealthyConnections returns the Connections whose health check fails, by namespace and name.
 func (b *Builder) unhealthyConnections() (out []Connection) {
 	if b.from.Connections == nil {
 		return nil

@@ -1,7 +1,6 @@
 package snapshot
 
-// CompareQuery selects the changes between two commits below the path of a
-// repository.
+// CompareQuery selects the changes between two commits below the path of a repository.
 type CompareQuery struct {
 	Namespace  string
 	Repository string

@@ -23,8 +23,7 @@ type history struct {
 	keys int // that were given
 }
 
-// fill puts random values into whatever is in v, so that a member which is added
-// later is in the test at once.
+// fill puts random values into whatever is in v, so that a member which is added later is in the test at once.
 func (h *history) fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -103,8 +102,7 @@ func change[T any](h *history, rows []T, rekey func(row *T, key string), like fu
 	return rows
 }
 
-// next returns a snapshot after s, which stays as it is. All its members change now
-// and then.
+// next returns a snapshot after s, which stays as it is. All its members change now and then.
 func (h *history) next(s *Snapshot) *Snapshot {
 	out := *s
 	v := reflect.ValueOf(&out).Elem()
@@ -146,8 +144,7 @@ func (h *history) lines(was []Event) []Event {
 	return out
 }
 
-// jsonText is a snapshot as JSON; a list without rows has one
-// form.
+// jsonText is a snapshot as JSON; a list without rows has one form.
 func jsonText(t testing.TB, s *Snapshot) string {
 	t.Helper()
 	c := *s
@@ -176,8 +173,8 @@ func overTheWire[T any](t testing.TB, v *T) *T {
 	return out
 }
 
-// TestDeltasMakeTheSnapshot: a snapshot and all deltas since make the present one, and
-// the snapshot that a delta is applied to stays as it is.
+// TestDeltasMakeTheSnapshot: a snapshot and all deltas since make the present one, and the snapshot that a delta is
+// applied to stays as it is.
 func TestDeltasMakeTheSnapshot(t *testing.T) {
 	t.Parallel()
 	n := *seed

@@ -2,8 +2,7 @@ package snapshot
 
 import "golang.org/x/sys/unix"
 
-// diskSpace returns the free bytes and the size of the disk of a directory, -1 where
-// they cannot be read.
+// diskSpace returns the free bytes and the size of the disk of a directory, -1 where they cannot be read.
 func diskSpace(dir string) (free, size int64) {
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil {

@@ -10,8 +10,7 @@ import (
 	"limpet/sync/text"
 )
 
-// healthEvery is how soon a change of availability is visible. A check reads two
-// fields.
+// healthEvery is how soon a change of availability is visible. A check reads two fields.
 const healthEvery = time.Second
 
 // Health reports whether the API can be used.
@@ -22,8 +21,8 @@ type Health struct {
 	Client   *kube.Client
 	Jobs     *kube.Informer
 	Repos    *kube.Informer
-	// ManifestsProblem returns why files of --manifests are not applied, "" when all
-	// are. The author of a file sees the screen and not the log.
+	// ManifestsProblem returns why files of --manifests are not applied, "" when all are. The author of a file sees the
+	// screen and not the log.
 	ManifestsProblem func() string
 }
 
@@ -38,8 +37,8 @@ func (h *Health) WaitSynced(ctx context.Context) error {
 	return h.Repos.WaitSynced(ctx)
 }
 
-// problem returns why the API cannot be used and the next command, "" when it can.
-// Watches that are not synced yet are no problem by themselves.
+// problem returns why the API cannot be used and the next command, "" when it can. Watches that are not synced yet are
+// no problem by themselves.
 func (h *Health) problem() string {
 	_, err := h.Client.Down()
 	for _, informer := range []*kube.Informer{h.Jobs, h.Repos} {
@@ -57,13 +56,12 @@ func (h *Health) problem() string {
 	return problem
 }
 
-// Run invalidates the snapshot of hub and logs when the API becomes unavailable or
-// available, until ctx ends. An unavailable API sends no events.
+// Run invalidates the snapshot of hub and logs when the API becomes unavailable or available, until ctx ends. An
+// unavailable API sends no events.
 func (h *Health) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
 	var synced sync.WaitGroup
 	defer synced.Wait()
-	// Without objects the first complete snapshot would come with the idle tick, as if
-	// the start took that long.
+	// Without objects the first complete snapshot would come with the idle tick, as if the start took that long.
 	synced.Go(func() {
 		if h.WaitSynced(ctx) == nil {
 			hub.Invalidate()

@@ -19,8 +19,8 @@ type HistoryPage struct {
 	All  int    // number of records in the history
 }
 
-// ExpandStates returns the states that the words of a person select: "error" includes
-// dead jobs, because they ended with an error.
+// ExpandStates returns the states that the words of a person select: "error" includes dead jobs, because they ended
+// with an error.
 func ExpandStates(words []string) []string {
 	if slices.Contains(words, "error") && !slices.Contains(words, "dead") {
 		return append(slices.Clone(words), "dead")

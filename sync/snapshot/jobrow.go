@@ -105,8 +105,7 @@ var linkNames = []Link{
 	{Name: "repository", URL: "repositoryURL"},
 }
 
-// Links returns the web addresses of a job status. Only https and http are safe to
-// follow from a terminal.
+// Links returns the web addresses of a job status. Only https and http are safe to follow from a terminal.
 func Links(urls map[string]string) []Link {
 	var out []Link
 	for _, l := range linkNames {
@@ -130,12 +129,9 @@ func addRunning(row *Job, r jobs.Running) {
 	if len(r.Summary) > 0 {
 		row.Summary = Summaries(r.Summary)
 	}
-	row.Errors, row.Warnings = r.Errors, r.Warnings
-	if c := r.Commit; c != nil {
-		row.Commit = &Commit{Subject: c.Subject, Author: c.Author, At: c.At}
-	}
+	row.Errors, row.Warnings, row.Commit = r.Errors, r.Warnings, r.Commit
 	for _, s := range r.Steps {
-		row.Steps = append(row.Steps, Step{Text: s.Text, At: s.At, Took: s.Took})
+		row.Steps = append(row.Steps, Step(s))
 	}
 	for _, l := range r.Lines {
 		row.Log = append(row.Log, Event{At: l.At, Level: l.Level, Job: row.Name, Repo: row.Repository, Text: l.Text})
@@ -159,15 +155,13 @@ func finishedRow(e jobs.Event, o JobOptions) Job {
 	return row
 }
 
-// setUndelivered turns the row of a job into that of a finished job whose result is
-// not delivered to the API yet.
+// setUndelivered turns the row of a job into that of a finished job whose result is not delivered to the API yet.
 func setUndelivered(row *Job, u jobs.Undelivered) {
 	row.State, row.Undelivered, row.Owner, row.Finished = u.State, u.Since, "this", time.Time{}
 	row.Progress, row.LeaseUntil, row.RenewAt = 100, time.Time{}, time.Time{}
 }
 
-// undeliveredRow returns the row of an undelivered result whose job is not in the
-// queue.
+// undeliveredRow returns the row of an undelivered result whose job is not in the queue.
 func undeliveredRow(u jobs.Undelivered) Job {
 	row := Job{UID: u.UID, Namespace: u.Namespace, Name: u.Name, Repository: u.Repository, Action: u.Action, Attempt: 1}
 	setUndelivered(&row, u)

@@ -19,9 +19,8 @@ type cpuUsage struct {
 	last float64 // the share of the last span; 0 = none
 }
 
-// share returns the part of one processor used in the last span, in percent rounded
-// to a tenth. A smaller value is 0.05, because 0 means unknown. used is the processor
-// time of the process so far.
+// share returns the part of one processor used in the last span, in percent rounded to a tenth. A smaller value is
+// 0.05, because 0 means unknown. used is the processor time of the process so far.
 func (c *cpuUsage) share(now time.Time, used time.Duration) float64 {
 	switch span := now.Sub(c.at); {
 	case c.at.IsZero() || span < 0 || used < c.used:

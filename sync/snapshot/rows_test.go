@@ -114,8 +114,7 @@ func TestRowsOfOddTimes(t *testing.T) {
 	}
 }
 
-// TestSinceOfAnUnmetCondition: the time is read in any zone, and left out where it
-// cannot be read.
+// TestSinceOfAnUnmetCondition: the time is read in any zone, and left out where it cannot be read.
 func TestSinceOfAnUnmetCondition(t *testing.T) {
 	t.Parallel()
 	want := time.Date(2026, 11, 20, 11, 0, 0, 0, time.UTC)
@@ -127,8 +126,7 @@ func TestSinceOfAnUnmetCondition(t *testing.T) {
 	}
 }
 
-// TestLinks: addresses that a browser follows are shown, the most useful first,
-// without secrets.
+// TestLinks: addresses that a browser follows are shown, the most useful first, without secrets.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	got := Links(map[string]string{

@@ -16,27 +16,16 @@ import (
 // savedKind is the name of the saved snapshot in the state file.
 const savedKind = "view"
 
-// saveEvery is the interval of saves: the greatest age of the snapshot after a restart
-// without the API. Each save costs one write, so it is rare: flash wears out.
+// saveEvery is the interval of saves: the greatest age of the snapshot after a restart without the API. Each save costs
+// one write, so it is rare: flash wears out.
 const saveEvery = 5 * time.Minute
 
-// savedSnapshot is shown after a restart until the watches have synced.
-type savedSnapshot struct {
-	AsOf    time.Time `json:"asOf"`
-	Jobs    []Job     `json:"jobs"`
-	Repos   []Repo    `json:"repos"`
-	Counts  Counts    `json:"counts"`
-	Sources []Source  `json:"sources,omitempty"`
-}
-
-// Saver writes snapshots into the state file. It belongs to one goroutine.
+// Saver writes snapshots into the state file, to be shown after a restart until the watches have synced. It belongs to
+// one goroutine.
 type Saver struct {
-	store *state.Store
+	Store *state.Store
 	last  []byte // without its time
 }
-
-// NewSaver returns a Saver that has saved nothing yet.
-func NewSaver(store *state.Store) *Saver { return &Saver{store: store} }
 
 // Run saves the snapshot of hub for the next start, each saveEvery and at the end.
 func (v *Saver) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
@@ -66,7 +55,7 @@ func (v *Saver) Save(ctx context.Context, s *Snapshot) error {
 	if !s.API.Synced {
 		return nil // it would replace a good snapshot by an empty one
 	}
-	saved := savedSnapshot{Jobs: slices.Clone(s.Jobs), Repos: slices.Clone(s.Repos), Counts: s.Counts, Sources: s.Sources}
+	saved := Snapshot{Jobs: slices.Clone(s.Jobs), Repos: slices.Clone(s.Repos), Counts: s.Counts, Sources: s.Sources}
 	for i := range saved.Jobs {
 		saved.Jobs[i].Log = nil
 	}
@@ -83,7 +72,7 @@ func (v *Saver) Save(ctx context.Context, s *Snapshot) error {
 	}
 	data, err := json.Marshal(saved)
 	if err == nil {
-		err = v.store.PutSnapshot(ctx, savedKind, data)
+		err = v.Store.PutSnapshot(ctx, savedKind, data)
 	}
 	if err == nil {
 		v.last = same
@@ -91,22 +80,21 @@ func (v *Saver) Save(ctx context.Context, s *Snapshot) error {
 	return err
 }
 
-// readSaved returns the saved snapshot, nil when there is none or it is not of
-// this version.
-func readSaved(ctx context.Context, store *state.Store) (*savedSnapshot, error) {
+// readSaved returns the saved snapshot, nil when there is none or it is not of this version.
+func readSaved(ctx context.Context, store *state.Store) (*Snapshot, error) {
 	data, _, err := store.Snapshot(ctx, savedKind)
 	if errors.Is(err, state.ErrNotFound) {
 		return nil, nil
 	}
-	saved := new(savedSnapshot)
+	saved := new(Snapshot)
 	if err != nil || json.Unmarshal(data, saved) != nil || saved.AsOf.IsZero() {
 		return nil, err
 	}
 	return saved, nil
 }
 
-// addTo puts the saved rows into s, with the results that wait for the API now.
-func (v *savedSnapshot) addTo(s *Snapshot, undelivered []jobs.Undelivered) {
+// addSaved puts the saved rows into s, with the results that wait for the API now.
+func (s *Snapshot) addSaved(v *Snapshot, undelivered []jobs.Undelivered) {
 	s.AsOf, s.Repos, s.Counts, s.Sources = v.AsOf, v.Repos, v.Counts, v.Sources
 	s.Jobs = slices.Clone(v.Jobs)
 	for _, u := range undelivered {
@@ -122,8 +110,8 @@ func (v *savedSnapshot) addTo(s *Snapshot, undelivered []jobs.Undelivered) {
 	}
 }
 
-// Saved returns the snapshot that the last agent has left in a state file, with
-// the figures of the file. Without one it is empty, as of now, and has a Problem.
+// Saved returns the snapshot that the last agent has left in a state file, with the figures of the file. Without one it
+// is empty, as of now, and has a Problem.
 func Saved(ctx context.Context, store *state.Store, version string) (*Snapshot, error) {
 	saved, err := readSaved(ctx, store)
 	if err != nil {
@@ -138,7 +126,7 @@ func Saved(ctx context.Context, store *state.Store, version string) (*Snapshot, 
 	if saved == nil {
 		s.AsOf, s.Problem = s.At, "no saved status in this state file; start the agent: limpet --daemon"
 	} else {
-		saved.addTo(s, nil)
+		s.addSaved(saved, nil)
 	}
 	s.API.Since = s.AsOf
 	return s, nil

@@ -27,7 +27,7 @@ func newStore(t *testing.T) *state.Store {
 func TestSaverWritesOnlyChanges(t *testing.T) {
 	t.Parallel()
 	store := newStore(t)
-	saver := NewSaver(store)
+	saver := &Saver{Store: store}
 	at := time.Now().Round(0)
 	at = time.UnixMilli(at.UnixMilli())
 	made := func(age time.Duration, state string) *Snapshot {

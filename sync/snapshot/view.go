@@ -1,8 +1,12 @@
-// Package snapshot is the read model of an agent: plain data that the agent builds,
-// the control socket carries as JSON, and the dashboard and the commands show.
+// Package snapshot is the read model of an agent: plain data that the agent builds, the control socket carries as JSON,
+// and the dashboard and the commands show.
 package snapshot
 
-import "time"
+import (
+	"time"
+
+	"limpet/state"
+)
 
 // Snapshot is the state of an agent at one moment. It is immutable once published.
 type Snapshot struct {
@@ -14,14 +18,14 @@ type Snapshot struct {
 	Counts Counts    `json:"counts"`
 	Repos  []Repo    `json:"repos"` // by namespace and name
 	Events []Event   `json:"events"`
-	// Sources are sorted by namespace and name. SourcesError is the reason why the
-	// sources of an API with Flux cannot be shown; "" means none.
+	// Sources are sorted by namespace and name. SourcesError is the reason why the sources of an API with Flux cannot
+	// be shown; "" means none.
 	Sources      []Source `json:"sources,omitempty"`
 	SourcesError string   `json:"sourcesError,omitempty"`
 	// UnhealthyConnections are sorted by namespace and name.
 	UnhealthyConnections []Connection `json:"unhealthyConnections,omitempty"`
-	// AsOf is the time of the data when jobs and repositories come from the last
-	// run, because the watches have not synced yet.
+	// AsOf is the time of the data when jobs and repositories come from the last run, because the watches have not
+	// synced yet.
 	AsOf    time.Time `json:"asOf,omitzero"`
 	Problem string    `json:"problem,omitempty"` // needs action by the user; contains the next command
 }
@@ -81,21 +85,18 @@ type Agent struct {
 	History     int           `json:"historyRecords"`
 	HistoryKept time.Duration `json:"historyKept,omitempty"` // retention of the history; 0 = unknown
 	RSS         int64         `json:"rssBytes"`
-	// CPU is the recent processor use in percent of one processor, at least 0.05; 0
-	// means unknown.
+	// CPU is the recent processor use in percent of one processor, at least 0.05; 0 means unknown.
 	CPU       float64 `json:"cpuPercent,omitempty"`
 	Namespace string  `json:"namespace"`
-	// Draining is the time since which the agent claims nothing new; zero means that
-	// it claims. Busy is the number of running jobs, claims to settle and results to
-	// deliver.
+	// Draining is the time since which the agent claims nothing new; zero means that it claims. Busy is the number of
+	// running jobs, claims to settle and results to deliver.
 	Draining time.Time `json:"draining,omitzero"`
 	Busy     int       `json:"busy"`
 	// Controllers is the role of the agent for Repositories and Connections.
 	Controllers Controllers `json:"controllers"`
 }
 
-// Connection is an unhealthy Connection: the Git host rejects its credentials, or its
-// spec is invalid.
+// Connection is an unhealthy Connection: the Git host rejects its credentials, or its spec is invalid.
 type Connection struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -113,8 +114,8 @@ type API struct {
 	Since    time.Time     `json:"since"`   // of the current Up value
 	Latency  time.Duration `json:"latency"` // of the last call
 	Error    string        `json:"error,omitempty"`
-	// Next is the time of the next attempt while the server is not Up, and Tries is
-	// the number of failed attempts; zero means unknown.
+	// Next is the time of the next attempt while the server is not Up, and Tries is the number of failed attempts; zero
+	// means unknown.
 	Next  time.Time `json:"next,omitzero"`
 	Tries int       `json:"tries,omitempty"`
 }
@@ -157,11 +158,7 @@ type Job struct {
 }
 
 // Commit describes a Git commit for people.
-type Commit struct {
-	Subject string    `json:"subject,omitempty"`
-	Author  string    `json:"author,omitempty"`
-	At      time.Time `json:"at,omitzero"`
-}
+type Commit = state.Commit
 
 // Step is one part of a run.
 type Step struct {
@@ -212,8 +209,8 @@ type Repo struct {
 	Suspended bool      `json:"suspended,omitempty"` // on this agent, until Next or without end
 	Resources int64     `json:"resources"`
 	Contents  []Content `json:"contents,omitempty"` // Resources by kind
-	// Runs holds one letter an hour for the last 24 hours, oldest first:
-	// '.' nothing, 'c' cancelled, 's' success, 'w' warning, 'e' error.
+	// Runs holds one letter an hour for the last 24 hours, oldest first: '.' nothing, 'c' cancelled, 's' success, 'w'
+	// warning, 'e' error.
 	Runs string `json:"runs,omitempty"`
 
 	Interval     time.Duration `json:"interval,omitempty"` // of pulls

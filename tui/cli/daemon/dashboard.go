@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"time"
 
 	"limpet/state"
+	"limpet/sync/agent"
 	"limpet/sync/control"
 	"limpet/sync/snapshot"
 	"limpet/tui"
@@ -80,7 +82,7 @@ func versionSkew(daemon control.Hello) string {
 	return fmt.Sprintf("daemon %s, this %s: reduced view", daemon.Version, command.Version)
 }
 
-// fromDisk shows the saved snapshot of a state file. No agent runs and no server is called.
+// fromDisk shows the saved snapshot of a state file until a daemon answers. No agent runs and no server is called.
 func fromDisk(ctx context.Context, e *command.Env, path string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return command.Errorf(command.ExitStore, "limpet    # starts an agent; or give another --state FILE",
@@ -93,7 +95,17 @@ func fromDisk(ctx context.Context, e *command.Env, path string) error {
 	if err != nil {
 		return err
 	}
-	return show(ctx, e, &diskSource{control.NewLocal(nil, file), saved})
+	shown, end := context.WithCancel(ctx)
+	defer end()
+	src := &diskSource{Local: control.NewLocal(nil, file), saved: saved, path: path, daemon: make(chan *control.Client, 1), end: end}
+	err = show(shown, e, src)
+	select {
+	case daemon := <-src.daemon:
+		defer daemon.Close()
+		return attach(ctx, e, daemon, path)
+	default:
+		return err
+	}
 }
 
 // diskFile opens a state file. It is open only while it is read, so that a daemon may start meanwhile.
@@ -119,8 +131,14 @@ func (f diskFile) Info(ctx context.Context) (state.Info, error) {
 // diskSource is the source of a dashboard without an agent.
 type diskSource struct {
 	*control.Local
-	saved *snapshot.Snapshot // nil after it was shown
+	saved  *snapshot.Snapshot // nil after it was shown
+	path   string
+	daemon chan *control.Client // capacity 1: a daemon that has started since
+	end    func()               // ends the dashboard of the file
 }
+
+// attachEvery is how often a dashboard of a file looks for a daemon.
+const attachEvery = 2 * time.Second
 
 func (*diskSource) Name() string { return screen.FromDisk }
 func (*diskSource) Note() string { return "" }
@@ -130,6 +148,13 @@ func (s *diskSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 		s.saved = nil
 		return snap, nil
 	}
-	<-ctx.Done()
+	for ctx.Err() == nil {
+		command.Sleep(ctx, attachEvery)
+		if daemon, err := control.Attach(ctx, agent.SocketPath(s.path)); err == nil {
+			s.daemon <- daemon
+			s.end()
+			<-ctx.Done()
+		}
+	}
 	return nil, context.Cause(ctx)
 }

@@ -240,10 +240,9 @@ func TestReadOnlyDashboard(t *testing.T) {
 	}
 	h.must(t, 0, "store", "check") // the dashboard is not in its way
 	d = h.daemon(t)
-	attached := h.terminal(t, "--read-only")
-	attached.showsNow(t, "daemon "+d.pid())
-	attached.Press(t, "3")
-	for _, tt := range []*terminal{tt, attached} {
+	for _, tt := range []*terminal{tt, h.terminal(t, "--read-only")} { // the first one finds the daemon by itself
+		tt.showsNow(t, "daemon "+d.pid())
+		tt.Press(t, "3")
 		tt.Press(t, "p")
 		tt.Press(t, "q")
 		if code := tt.exit(t); code != 0 {
