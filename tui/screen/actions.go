@@ -189,7 +189,7 @@ func (s *answer) send(r request) {
 	}
 }
 
-func (s *inventory) lineOf(v Verb, o object) string {
+func (s *facts) lineOf(v Verb, o object) string {
 	if v == snapshot.PullFull {
 		return s.command("pull", o) + " --full"
 	}

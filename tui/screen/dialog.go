@@ -209,7 +209,7 @@ func openPopup(s *State, o object, test bool) {
 	s.overlay = popup{popupKey: popupKey{o.Subject, test, s.popups}, command: s.popupLine([]object{o}, test)}
 }
 
-func (s *inventory) popupLine(of []object, test bool) string {
+func (s *facts) popupLine(of []object, test bool) string {
 	if len(of) != 1 {
 		return ""
 	}

@@ -87,7 +87,8 @@ func (h *historyScreen) fetch(s *State) Lookup {
 	switch failed := h.page.err != "" && h.page.key.filter == ask.filter; {
 	case problem != "": // no row matches
 		h.page.request, h.filter, h.known = nil, ask.filter, true
-		h.setRows(nil, "")
+		h.next = ""
+		h.items.show(nil, historyKey)
 		return nil
 	case h.page.request != nil && h.page.request.filter == ask.filter, failed && !waited:
 		return nil
@@ -127,31 +128,24 @@ func (h *historyScreen) refresh(*State) {
 		h.upToDate = ask.changes
 	}
 	h.filter, h.all, h.known = ask.filter, page.All, true
-	h.setRows(rows, next)
-}
-
-func (h *historyScreen) setRows(rows []snapshot.HistoryRow, next string) {
 	h.next = next
-	h.items.show(rows, func(r snapshot.HistoryRow) string { return r.UID })
+	h.items.show(rows, historyKey)
 }
 
-// draw draws the list, with the filter above it and the record under the cursor below.
+func historyKey(r snapshot.HistoryRow) string { return r.UID }
+
+// draw draws the list, with the filter and the number of matches above it and the record under the cursor below.
 func (h *historyScreen) draw(p *view, at widget.Rect) {
 	line, at := at.Top(1)
-	h.drawFilter(p, line)
+	note := h.note(p)
+	p.filterInput(line.Y, line.W-displaywidth.String(note)-3)
+	p.Right(3, line.W-1, line.Y, widget.RoleDim, note)
 	if at.H >= 14 && len(h.items.rows) > 0 {
 		var below widget.Rect
 		at, below = at.Top(at.H - min(8, at.H/3+1))
 		h.drawRecord(p, below, *h.items.here())
 	}
 	h.drawList(p, at)
-}
-
-// drawFilter draws the filter line, which is always present, and the number of matches.
-func (h *historyScreen) drawFilter(p *view, at widget.Rect) {
-	note := h.note(p)
-	p.filterInput(at.Y, at.W-displaywidth.String(note)-3)
-	p.Right(3, at.W-1, at.Y, widget.RoleDim, note)
 }
 
 func (h *historyScreen) note(p *view) string {

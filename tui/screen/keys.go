@@ -131,7 +131,10 @@ func keyTable() []command {
 			refuses: unless(func(s *State) bool { return s.commit() != "" }, "no commit is known here")},
 		{press: "e", words: "errors", group: view, do: openIssues,
 			refuses: unless(func(s *State) bool { return len(s.issues.list) > 0 }, "no errors so far")},
-		{press: "a", words: "ASCII on/off", group: app, do: switchASCII},
+		{press: "a", words: "ASCII on/off", group: app, do: func(s *State) {
+			s.Caps.ASCII = !s.Caps.ASCII
+			s.showToast(map[bool]string{true: "ASCII alone", false: "glyphs"}[s.Caps.ASCII], false)
+		}},
 		{press: "T", words: "next theme", group: app, refuses: colourRefusal,
 			do: func(s *State) { setTheme(s, (s.Caps.Theme+1)%len(widget.Coloured)) }},
 		{press: "R", words: "refresh", group: app, do: refresh},
@@ -237,11 +240,6 @@ var (
 func setTheme(s *State, i int) {
 	s.Caps.Theme = i
 	s.showToast("theme "+widget.Themes[i], false)
-}
-
-func switchASCII(s *State) {
-	s.Caps.ASCII = !s.Caps.ASCII
-	s.showToast(map[bool]string{true: "ASCII alone", false: "glyphs"}[s.Caps.ASCII], false)
 }
 
 // refresh redraws the screen, which another program may have written to, and retries an unavailable source now.

@@ -195,7 +195,7 @@ func (s *navigation) filterTerms() widget.FilterTerms {
 }
 
 // fieldValues returns the fields with their values: the possible ones or, for free texts, those of the snapshot.
-func (s *inventory) fieldValues(fields widget.FieldSet) widget.FieldSet {
+func (s *facts) fieldValues(fields widget.FieldSet) widget.FieldSet {
 	out := maps.Clone(fields)
 	see := func(name, value string) {
 		if known, ok := fields[name]; ok && known == nil && value != "" && !slices.Contains(out[name], value) {

@@ -47,7 +47,7 @@ func (u *subject) selection(*State) []object {
 	return []object{u.object}
 }
 
-func (s *inventory) objects(kind string) iter.Seq[object] {
+func (s *facts) objects(kind string) iter.Seq[object] {
 	return func(yield func(object) bool) {
 		for i := 0; kind == onJob && i < len(s.Snap.Jobs) && yield(jobObject(&s.Snap.Jobs[i])); i++ {
 		}
@@ -67,7 +67,7 @@ func (o object) same(other object) bool {
 }
 
 // current returns the present state of an object, and whether the snapshot has it.
-func (s *inventory) current(o object) (object, bool) {
+func (s *facts) current(o object) (object, bool) {
 	for now := range s.objects(o.Kind) {
 		if o.same(now) {
 			return now, true
@@ -76,13 +76,13 @@ func (s *inventory) current(o object) (object, bool) {
 	return o, false
 }
 
-func (s *inventory) repoOf(j *snapshot.Job) object {
+func (s *facts) repoOf(j *snapshot.Job) object {
 	o, _ := s.current(repoObject(&snapshot.Repo{Namespace: j.Namespace, Name: j.Repository}))
 	return o
 }
 
 // onRepos returns the repositories of the selection: also those of jobs.
-func (s *inventory) onRepos(selected []object) (out []object) {
+func (s *facts) onRepos(selected []object) (out []object) {
 	for _, o := range selected {
 		if o.job != nil {
 			o = s.repoOf(o.job)
@@ -104,7 +104,7 @@ func (s *target) one() (object, bool) {
 // Command lines.
 
 // twin reports whether the snapshot has another object of the same kind and name, elsewhere: in another namespace.
-func (s *inventory) twin(o object, elsewhere bool) bool {
+func (s *facts) twin(o object, elsewhere bool) bool {
 	for other := range s.objects(o.Kind) {
 		if other.Name == o.Name && !o.same(other) && (!elsewhere || other.Namespace != o.Namespace) {
 			return true
@@ -114,14 +114,14 @@ func (s *inventory) twin(o object, elsewhere bool) bool {
 }
 
 // named returns the name of an object as an argument, with its namespace if it needs one.
-func (s *inventory) named(o object) string {
+func (s *facts) named(o object) string {
 	if s.twin(o, true) {
 		return widget.Quote(o.Name) + " --namespace " + widget.Quote(o.Namespace)
 	}
 	return widget.Quote(o.Name)
 }
 
-func (s *inventory) command(verb string, o object) string {
+func (s *facts) command(verb string, o object) string {
 	switch {
 	case o.source != nil:
 		return "limpet source " + verb + " " + s.named(o)
@@ -135,7 +135,7 @@ func (s *inventory) command(verb string, o object) string {
 	return "limpet job " + verb + " " + widget.Quote(o.Name)
 }
 
-func (s *inventory) getCommand(o object) string {
+func (s *facts) getCommand(o object) string {
 	return "limpet get " + o.Kind + " " + s.named(o) + " -o yaml"
 }
 

@@ -50,14 +50,9 @@ type State struct {
 	clicks     []clickArea // of the last frame
 }
 
-// inventory answers questions about the objects of a snapshot.
-type inventory struct {
-	Snap *snapshot.Snapshot // never nil, always clean
-}
-
 // facts are the snapshot and the state of its source. They decide what can be sent.
 type facts struct {
-	inventory
+	Snap     *snapshot.Snapshot // never nil, always clean
 	Now      time.Time
 	Source   string    // "standalone", "attached to daemon 4121"
 	Note     string    // a warning about the source; "" = none

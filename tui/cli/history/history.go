@@ -109,21 +109,15 @@ type showCmd struct {
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
-		rec, err := FindRecord(ctx, s.Store, e.Flags.ListNamespace(), c.Job)
+		rec, err := control.FindRecord(ctx, s.Store, e.Flags.ListNamespace(), c.Job)
+		if errors.Is(err, control.ErrNoRecord) {
+			return command.Errorf(command.ExitError, "limpet history list -o wide", "%w", err)
+		}
 		if err != nil {
 			return err
 		}
 		return e.PrintOne(rec, rec.UID, func(w io.Writer) { PrintRecord(e, w, rec) })
 	})
-}
-
-// FindRecord returns a finished job by UID, else the newest of that name.
-func FindRecord(ctx context.Context, store control.Store, namespace, job string) (state.Record, error) {
-	rec, err := control.FindRecord(ctx, store, namespace, job)
-	if errors.Is(err, control.ErrNoRecord) {
-		err = command.Errorf(command.ExitError, "limpet history list -o wide", "%w", err)
-	}
-	return rec, err
 }
 
 // PrintRecord prints a finished job for a person.

@@ -178,7 +178,21 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 func deletionEffect(ctx context.Context, s *command.Session, k api.Kind, u *unstructured.Unstructured) string {
 	switch k.Kind {
 	case "Repository":
-		return ": " + repositoryEffect(u)
+		// Its finalizers say what becomes of its resources.
+		has := func(finalizer string) bool { return slices.Contains(u.GetFinalizers(), finalizer) }
+		what, end, dir := "the folders and dashboards that it has made", " stay", u.GetAnnotations()[api.AnnoSinkDir]
+		if dir != "" {
+			what = "the files that it has made in " + dir
+		}
+		if has(api.FinalizerRemove) && !has(api.FinalizerRelease) {
+			end = " are deleted too"
+		} else if has(api.FinalizerRelease) && dir == "" {
+			end = " stay, and belong to nobody"
+		}
+		if has(api.FinalizerRemoveJobs) {
+			end += ", its waiting jobs are deleted, one that runs is waited for"
+		}
+		return ": " + what + end
 	case "Connection":
 		using, err := ConnectionUsers(ctx, s, u.GetNamespace())
 		if err == nil && len(using.Of(u)) > 0 {
@@ -191,28 +205,6 @@ func deletionEffect(ctx context.Context, s *command.Session, k api.Kind, u *unst
 		return ": it is not run"
 	}
 	return ""
-}
-
-// repositoryEffect describes what the finalizers do with the resources of a Repository.
-func repositoryEffect(u *unstructured.Unstructured) string {
-	has := func(finalizer string) bool { return slices.Contains(u.GetFinalizers(), finalizer) }
-	dir := u.GetAnnotations()[api.AnnoSinkDir]
-	what := "the folders and dashboards that it has made"
-	if dir != "" {
-		what = "the files that it has made in " + dir
-	}
-	switch {
-	case has(api.FinalizerRemove) && !has(api.FinalizerRelease):
-		what += " are deleted too"
-	case has(api.FinalizerRelease) && dir == "":
-		what += " stay, and belong to nobody"
-	default:
-		what += " stay"
-	}
-	if has(api.FinalizerRemoveJobs) {
-		what += ", its waiting jobs are deleted, one that runs is waited for"
-	}
-	return what
 }
 
 // Users are the Repositories that name a Connection, by its namespace and name; nil where they may not be listed.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/clipperhouse/displaywidth"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -67,11 +68,7 @@ func SourceMessage(from source.Source) string {
 	if from.State == source.Ready {
 		return ""
 	}
-	message := screen.SourceProblem(from)
-	if r := []rune(message); len(r) > 100 {
-		message = string(r[:100]) + "..."
-	}
-	return message
+	return displaywidth.TruncateString(screen.SourceProblem(from), 100, "...")
 }
 
 type testCmd struct {
