@@ -67,9 +67,6 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 		spec[c.Action] = selection
 	case c.Action == "pull":
 		spec["pull"] = map[string]any{"incremental": !c.Full}
-		if err := ConfirmFull(ctx, e, c.Repository, c.Full); err != nil {
-			return err
-		}
 	}
 	notes := MassDeleteNote(c.MassDelete)
 	if p := c.Priority; p != nil {
@@ -81,14 +78,6 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	return CreateJob(ctx, e, c.Repository, spec, notes, c.WaitFlags)
 }
 
-// ConfirmFull asks before a full pull, on a terminal.
-func ConfirmFull(ctx context.Context, e *command.Env, repository string, full bool) error {
-	if !full {
-		return nil
-	}
-	return e.Confirm(ctx, "A full pull of "+repository+" compares every file and overwrites what was changed by hand.")
-}
-
 // MassDeleteNote returns the annotations of a job that may delete many objects, or none.
 func MassDeleteNote(massDelete bool) map[string]string {
 	notes := map[string]string{}
@@ -98,8 +87,14 @@ func MassDeleteNote(massDelete bool) map[string]string {
 	return notes
 }
 
-// CreateJob creates the job and waits for its end if how says so.
+// CreateJob creates the job, asks before a full pull, and waits for its end if how says so.
 func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[string]any, notes map[string]string, how WaitFlags) error {
+	if isFullPull(spec) {
+		err := e.Confirm(ctx, "A full pull of "+repository+" compares every file and overwrites what was changed by hand.")
+		if err != nil {
+			return err
+		}
+	}
 	return e.WithObject(ctx, command.Needs{API: true}, api.Repositories, repository, func(s *command.Session, repo *unstructured.Unstructured) error {
 		if err := how.check(e, s); err != nil {
 			return err

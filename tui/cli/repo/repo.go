@@ -233,9 +233,6 @@ type pullCmd struct {
 }
 
 func (c pullCmd) Run(ctx context.Context, e *command.Env) error {
-	if err := job.ConfirmFull(ctx, e, c.Repository, c.Full); err != nil {
-		return err
-	}
 	return job.CreateJob(ctx, e, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}},
 		job.MassDeleteNote(c.MassDelete), c.WaitFlags)
 }
