@@ -80,10 +80,8 @@ func TestNamedFlags(t *testing.T) {
 	var calls []string
 	for _, topic := range help.Topics() {
 		texts[topic.Name] = topic.Text
-		for _, b := range topic.Blocks() {
-			if b.Kind == help.Code && b.Language != "yaml" {
-				calls = append(calls, strings.Split(strings.ReplaceAll(b.Text, "\\\n", ""), "\n")...)
-			}
+		for _, block := range regexp.MustCompile("(?s)```(sh|text)\n(.*?)```").FindAllStringSubmatch(topic.Text, -1) {
+			calls = append(calls, strings.Split(strings.ReplaceAll(block[2], "\\\n", ""), "\n")...)
 		}
 	}
 	for name, text := range texts {
@@ -200,7 +198,7 @@ func TestManPage(t *testing.T) {
 	if told < 150 {
 		t.Errorf("only %d words were looked for", told)
 	}
-	if !strings.Contains(page, "\n10: \\-\\-timeout passed") || !strings.Contains(page, `\fB\-\-daemon\fR`) {
+	if !strings.Contains(page, "\n\\- 10: \\-\\-timeout passed") || !strings.Contains(page, `\fB\-\-daemon\fR`) {
 		t.Error("exit code 10, or --daemon, is not told")
 	}
 	tool, err := exec.LookPath("groff")

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
-	"golang.org/x/term"
 
 	"limpet/tui/cli/help"
 )
@@ -35,18 +34,17 @@ func (e *Env) helpTopic(args []string) (ok bool, err error) {
 	if len(args) != 2 || args[0] != "help" {
 		return false, nil
 	}
-	topic, ok := help.Find(args[1])
-	if !ok {
+	topics := help.Topics()
+	i := slices.IndexFunc(topics, func(t help.Topic) bool { return t.Name == args[1] })
+	if i < 0 {
 		return false, nil
 	}
-	width := 80
-	if f, isFile := OutFile(e.Out); isFile {
-		if w, _, err := term.GetSize(int(f.Fd())); err == nil {
-			width = w
-		}
-	}
 	call := Env{World: e.World, Flags: &Flags{Output: "table", Color: cmp.Or(e.Getenv(Variable("color")), "auto")}}
-	_, err = io.WriteString(e.Out, topic.Render(width, call.Colors(e.Out) != nil))
+	heading := func(title string) string { return title }
+	if call.Colors(e.Out) != nil {
+		heading = func(title string) string { return "\x1b[1m" + title + "\x1b[0m" }
+	}
+	_, err = io.WriteString(e.Out, heading(topics[i].Title)+"\n\n"+topics[i].Render(heading))
 	return true, err
 }
 

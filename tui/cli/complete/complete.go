@@ -4,9 +4,9 @@ package complete
 
 import (
 	"context"
+	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
@@ -264,8 +264,16 @@ func (ScriptCommand) Help() string {
 		"The scripts ask limpet itself. Names come from the daemon or the server, where it answers within 150 ms."
 }
 
+// scripts pass the words of the command line to Word and its candidates to the shell.
+//
+//go:embed scripts
+var scripts embed.FS
+
 // Run prints the script.
 func (c ScriptCommand) Run(e *command.Env) error {
-	_, err := io.WriteString(e.Out, scripts[c.Shell])
+	script, err := scripts.ReadFile("scripts/" + c.Shell)
+	if err == nil {
+		_, err = e.Out.Write(script)
+	}
 	return err
 }

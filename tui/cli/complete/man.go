@@ -58,29 +58,14 @@ func manPage(root *kong.Node) string {
 		}
 		manFlag(&b, f)
 	}
-	b.WriteString(".ad l\n")
 	for _, topic := range help.Topics() {
-		manTopic(&b, topic)
+		fmt.Fprintf(&b, ".SH %s\n.nf\n", roff(strings.ToUpper(topic.Title)))
+		for line := range strings.Lines(strings.ReplaceAll(topic.Render(strings.ToUpper), "`", "")) {
+			b.WriteString(roffLine(line))
+		}
+		b.WriteString(".fi\n")
 	}
 	return b.String()
-}
-
-// manTopic writes a topic of help as a section.
-func manTopic(b *strings.Builder, topic help.Topic) {
-	b.WriteString(".SH " + roff(strings.ToUpper(topic.Title)) + "\n")
-	for _, block := range topic.Blocks() {
-		prose := roffLine(strings.NewReplacer("`", "", "**", "").Replace(block.Text))
-		switch block.Kind {
-		case help.Heading:
-			b.WriteString(".SS " + prose)
-		case help.Paragraph:
-			b.WriteString(".PP\n" + prose)
-		case help.Item:
-			b.WriteString(".IP \"" + roff(block.Marker) + "\" 4\n" + prose)
-		case help.Code:
-			b.WriteString(".PP\n.RS 4\n.nf\n" + roff(block.Text) + "\n.fi\n.RE\n")
-		}
-	}
 }
 
 func manCommand(b *strings.Builder, n *kong.Node) {
@@ -140,7 +125,7 @@ func roff(text string) string {
 
 // roffLine is text as a line of its own, which must not begin like a request.
 func roffLine(text string) string {
-	text = roff(strings.Join(strings.Fields(strings.ReplaceAll(text, "$$", "$")), " "))
+	text = roff(strings.TrimRight(strings.ReplaceAll(strings.ReplaceAll(text, "$$", "$"), "\n", " "), " "))
 	if strings.HasPrefix(text, ".") {
 		text = `\&` + text
 	}

@@ -1,4 +1,4 @@
-// Package help has the topics of 'limpet help TOPIC': markdown that is part of the program.
+// Package help has the topics of 'limpet help TOPIC' and the examples of the commands: text that is part of the program.
 package help
 
 import (
@@ -7,14 +7,24 @@ import (
 	"strings"
 )
 
-//go:embed topics/*.md
+//go:embed topics/*.md examples.txt
 var files embed.FS
 
-// Topic is one page. Its text is markdown of a small kind: headings, paragraphs, lists and fenced blocks.
+// Topic is one page: markdown of a small kind, with headings, paragraphs, lists and fenced blocks, in lines of at most
+// 80 columns.
 type Topic struct {
 	Name  string // as in 'limpet help exit-codes'
 	Title string // one line
 	Text  string // without the title
+}
+
+// read returns a file, which is part of the program.
+func read(name string) string {
+	data, err := files.ReadFile(name)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
 }
 
 // Topics returns all topics, ordered by name.
@@ -25,84 +35,38 @@ func Topics() []Topic {
 	}
 	var topics []Topic
 	for _, e := range entries {
-		data, err := files.ReadFile(path.Join("topics", e.Name()))
-		if err != nil {
-			panic(err)
-		}
-		title, text, _ := strings.Cut(string(data), "\n")
-		topics = append(topics, Topic{
-			Name:  strings.TrimSuffix(e.Name(), ".md"),
-			Title: strings.TrimPrefix(title, "# "),
-			Text:  strings.TrimSpace(text),
-		})
+		title, text, _ := strings.Cut(read(path.Join("topics", e.Name())), "\n")
+		topics = append(topics, Topic{strings.TrimSuffix(e.Name(), ".md"), strings.TrimPrefix(title, "# "), strings.TrimSpace(text)})
 	}
 	return topics
 }
 
-// Find returns the topic of that name; ok = false when there is none.
-func Find(name string) (t Topic, ok bool) {
-	for _, t := range Topics() {
-		if t.Name == name {
-			return t, true
-		}
-	}
-	return Topic{}, false
-}
-
-// BlockKind is what a part of a topic is.
-type BlockKind int
-
-// The kinds of blocks.
-const (
-	Paragraph BlockKind = iota
-	Heading
-	Item // of a list; Marker is "-" or "1."
-	Code // its lines are kept as they are
-)
-
-// Block is one part of a topic.
-type Block struct {
-	Kind     BlockKind
-	Marker   string // of an Item
-	Language string // of Code: "sh" can be run as it stands, "text" and "yaml" are only shown
-	Text     string // the lines of a paragraph or item are joined by blanks, those of Code by newlines
-}
-
-// Blocks parses the text.
-func (t Topic) Blocks() []Block {
-	var blocks []Block
-	open := false // the last block takes further lines
-	lines := strings.Split(t.Text, "\n")
-	for i := 0; i < len(lines); i++ {
-		line := lines[i]
-		marker, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+// Render returns the text without marks of markdown: headings as heading makes them, code indented.
+func (t Topic) Render(heading func(string) string) string {
+	var out strings.Builder
+	code := false
+	for line := range strings.Lines(t.Text + "\n") {
+		title, isTitle := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "## ")
 		switch {
 		case strings.HasPrefix(line, "```"):
-			b := Block{Kind: Code, Language: strings.TrimPrefix(line, "```")}
-			var code []string
-			for i++; i < len(lines) && !strings.HasPrefix(lines[i], "```"); i++ {
-				code = append(code, lines[i])
-			}
-			b.Text = strings.Join(code, "\n")
-			blocks, open = append(blocks, b), false
-		case strings.HasPrefix(line, "## "):
-			blocks, open = append(blocks, Block{Kind: Heading, Text: strings.TrimPrefix(line, "## ")}), false
-		case line == "":
-			open = false
-		case !strings.HasPrefix(line, " ") && (marker == "-" || isNumber(marker)):
-			blocks, open = append(blocks, Block{Kind: Item, Marker: marker, Text: strings.TrimSpace(rest)}), true
-		case open:
-			last := &blocks[len(blocks)-1]
-			last.Text += " " + strings.TrimSpace(line)
+			code = !code
+		case code && line != "\n":
+			out.WriteString("    " + line)
+		case isTitle && !code:
+			out.WriteString(heading(title) + "\n")
 		default:
-			blocks, open = append(blocks, Block{Kind: Paragraph, Text: strings.TrimSpace(line)}), true
+			out.WriteString(strings.ReplaceAll(line, "**", ""))
 		}
 	}
-	return blocks
+	return out.String()
 }
 
-// isNumber reports whether a word is the marker of a numbered item, such as "1.".
-func isNumber(word string) bool {
-	digits := strings.TrimSuffix(word, ".")
-	return digits != word && digits != "" && strings.Trim(digits, "0123456789") == ""
+// Examples returns the example calls of a command, such as "repo create"; none for a command without any.
+func Examples(command string) []string {
+	for paragraph := range strings.SplitSeq(strings.TrimSpace(read("examples.txt")), "\n\n") {
+		if name, calls, ok := strings.Cut(paragraph, "\n"); ok && name == command {
+			return strings.Split(calls, "\n")
+		}
+	}
+	return nil
 }
