@@ -17,14 +17,14 @@ import (
 
 // tables are the calls that print tables and fields, with words of state that are coloured in the rows of tinted.
 var tables = map[string][]string{
-	"repo list": {"healthy", "failing", "error"}, "repo list -o wide": {"healthy"}, "repo show ill": {"failing", "error", "True", "False"},
+	"repo list": {"healthy", "failing", "error"}, "repo list -o wide": {"healthy"}, "repo show ill": {"failing", "error", "Ready", "Reachable"},
 	"repo show boards": nil,
 	"job list":         {"working"}, "job list -o wide": {"working"}, "job show boards-sync": {"working"}, "job show u2": {"error"},
 	"history list": {"success", "error"}, "history list -o wide": {"success", "error"}, "history list --no-headers": {"success"},
 	"history show u2": {"error", "warning"},
-	"connection list": {"failing"}, "connection list -o wide": nil, "connection show lab": {"failing", "Unknown"},
+	"connection list": {"failing"}, "connection list -o wide": nil, "connection show lab": {"failing", "Ready"},
 	"get jobs": {"working"}, "get job boards-sync": {"working"}, "get repositories": nil, "get connections -o wide": nil, "get secrets": nil,
-	"status": {"1 success", "1 error"}, "doctor": {"ok", "fail"}, "repo test near": {"ok", "failed"}, "config show": nil, "store info": nil,
+	"status": nil, "doctor": {"ok", "fail"}, "repo test near": {"ok", "failed"}, "config show": nil, "store info": nil,
 	"store check": nil, "version": nil,
 }
 

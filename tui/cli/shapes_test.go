@@ -165,7 +165,8 @@ func TestTables(t *testing.T) {
 
 func TestColumnsOfWideText(t *testing.T) {
 	t.Parallel()
-	got := command.Align([][]string{{"NAME", "X"}, {"漢字", "1"}, {"é\x1b[31m🙂", "2"}, {"last", ""}}, nil)
+	got := command.Align([][]string{{"NAME", "X"}, {"漢字", "1"}, {"é\x1b[31m🙂", "2"}, {"last", ""}},
+		command.ColorFunc(nil).OfColumns([]string{"NAME", "X"}, 1))
 	if want := "NAME      X\n漢字      1\né[31m🙂   2\nlast\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
@@ -197,6 +198,17 @@ func TestFields(t *testing.T) {
 		}
 	}
 	s.Must(t, command.ExitUsage, "job", "list", "--json", "metadata.name", "-o", "name")
+	for call, want := range map[string]string{
+		"job list --json metadata.name,stauts.state": `no field "stauts", did you mean "status"?; there are apiVersion, kind, metadata, spec, status`,
+		"repo show boards --json metadata.nam":       `no field "nam", did you mean "name"?`,
+		"history list --json attempts.0.agnet":       `no field "agnet", did you mean "agent"?`,
+		"version --json nothing":                     `no field "nothing"; there are go, version`,
+		"status --json live.counts.worked":           "there are working, pending",
+	} {
+		if out, errs := s.Must(t, command.ExitUsage, strings.Fields(call)...); out != "" || !strings.Contains(errs, strings.ReplaceAll(want, `"`, `\"`)) {
+			t.Errorf("%s: %s%s", call, out, errs)
+		}
+	}
 }
 
 // TestErrorDocuments: with an output for programs an error is one document on

@@ -2,8 +2,8 @@ package command
 
 import (
 	"io"
-	"regexp"
 	"slices"
+	"strings"
 
 	"limpet/sync/snapshot"
 	"limpet/tui"
@@ -32,14 +32,6 @@ func ColorsOf(w io.Writer) ColorFunc {
 	return nil
 }
 
-// paint gives a text the colour of a state.
-func (ink ColorFunc) paint(state, text string) string {
-	if ink == nil {
-		return text
-	}
-	return ink(state, text)
-}
-
 // Color returns --color; where that is auto, CLICOLOR_FORCE decides.
 func (e *Env) Color() string {
 	if force := e.Getenv("CLICOLOR_FORCE"); e.Flags.Color == "auto" && force != "" && force != "0" && e.Getenv("NO_COLOR") == "" {
@@ -48,53 +40,41 @@ func (e *Env) Color() string {
 	return e.Flags.Color
 }
 
+// Paint gives a text the colour of a state.
+func (ink ColorFunc) Paint(state, text string) string {
+	if ink == nil || state == "" {
+		return text
+	}
+	return ink(state, text)
+}
+
 // stateColumns are the columns that hold states. Other cells have no colour: an object may be named like a state.
 var stateColumns = []string{"STATE", "HEALTH", "SYNC", "RESULT", "READY", "TOKEN"}
 
 // OfColumns colours the columns that hold states, below the header lines.
 func (ink ColorFunc) OfColumns(names []string, head int) func(line, column int, text string) string {
-	if ink == nil {
-		return nil
-	}
 	return func(line, column int, text string) string {
 		if line >= head && slices.Contains(stateColumns, names[column]) {
-			return ink(text, text)
+			return ink.Paint(text, text)
 		}
 		return text
 	}
 }
 
-// ofFields colours the marked words and the keys of problems.
-func (ink ColorFunc) ofFields(marks []mark) func(line, column int, text string) string {
+// ofFields colours the keys of problems, and the first word of values that have a state.
+func (ink ColorFunc) ofFields(states []string) func(line, column int, text string) string {
 	return func(line, column int, text string) string {
-		if column == 0 {
-			switch text {
-			case "!":
-				return ink.paint("error", text)
-			case "error", "warning":
-				return ink.paint(text, text)
-			}
-			return text
-		}
-		for _, m := range marks {
-			if m.line == line {
-				text = ink.Word(text, m.word, m.state)
-			}
+		switch {
+		case column > 0:
+			first := text[:max(strings.IndexAny(text+" ", " ,:"), 0)]
+			return ink.Paint(states[line], first) + text[len(first):]
+		case text == "!":
+			return ink.Paint("error", text)
+		case text == "error" || text == "warning":
+			return ink.Paint(text, text)
 		}
 		return text
 	}
-}
-
-// Word colours the first place where a word stands alone in a text.
-func (ink ColorFunc) Word(text, word, state string) string {
-	if ink == nil || word == "" {
-		return text
-	}
-	at := regexp.MustCompile(`(?:^| )(` + regexp.QuoteMeta(word) + `)(?:[ ,:]|$)`).FindStringSubmatchIndex(text)
-	if at == nil {
-		return text
-	}
-	return text[:at[2]] + ink(state, word) + text[at[3]:]
 }
 
 // ConditionState returns the state that a condition stands for; some types are true when something is wrong.

@@ -9,23 +9,9 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// TestInkOfWords: a word is coloured where it stands alone, and a condition that is
-// true by what it means.
-func TestInkOfWords(t *testing.T) {
+// TestConditionState: a condition that is true by what it means.
+func TestConditionState(t *testing.T) {
 	t.Parallel()
-	marked := ColorFunc(func(state, text string) string { return "<" + state + " " + text + ">" })
-	for _, tt := range [][3]string{
-		{"https://ok.example.com ok", "ok", "https://ok.example.com <s ok>"},
-		{"error: error", "error", "<s error>: error"},
-		{"0 error", "10 error", "0 error"},
-		{"10 error", "0 error", "10 error"},
-		{"terror", "error", "terror"},
-		{"x", "", "x"},
-	} {
-		if got := marked.Word(tt[0], tt[1], "s"); got != tt[2] {
-			t.Errorf("%q in %q: %q", tt[1], tt[0], got)
-		}
-	}
 	for c, want := range map[snapshot.Condition]string{
 		{Type: "Ready", Status: "True"}: "success", {Type: "Ready", Status: "False"}: "error", {Type: "Ready", Status: "Unknown"}: "unknown",
 		{Type: "Stalled", Status: "True"}: "error", {Type: "Stalled", Status: "False"}: "success",
@@ -37,7 +23,7 @@ func TestInkOfWords(t *testing.T) {
 	}
 }
 
-// TestInkOfColumns: those that tell a state; of fields the marked word in its own line,
+// TestInkOfColumns: those that tell a state; of fields the first word of a value with a state,
 // and the keys of what is wrong. Wide letters move nothing.
 func TestInkOfColumns(t *testing.T) {
 	t.Parallel()
@@ -48,7 +34,7 @@ func TestInkOfColumns(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	got := Align([][]string{{"漢字", "error x"}, {"abcde", "error x"}, {"!", "error"}, {"error", "bad"}},
-		marked.ofFields([]mark{{1, "error", "s"}}))
+		marked.ofFields([]string{"", "s", "", ""}))
 	if want := "漢字    error x\nabcde   <s error> x\n<error !>       error\n<error error>   bad\n"; got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}

@@ -13,7 +13,7 @@ import (
 
 // mayRun rejects a command with the tag "writes" when --read-only is given.
 func (e *Env) mayRun(n *kong.Node) error {
-	if !e.Flags.ReadOnly || n == nil || n.Tag == nil || !n.Tag.Has("writes") {
+	if !e.Flags.ReadOnly || !e.Flags.writes {
 		return nil
 	}
 	return Usagef(e.Invocation.without("--read-only", 0)+"    # without --read-only", "%s changes things, and --read-only refuses that",

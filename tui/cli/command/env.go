@@ -138,7 +138,9 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	if err := g.settleOutput(); err != nil {
 		return err
 	}
-	if err := e.mayRun(call.Selected()); err != nil {
+	n := call.Selected()
+	g.writes = n != nil && n.Tag != nil && n.Tag.Has("writes")
+	if err := e.mayRun(n); err != nil {
 		return err
 	}
 	e.Log = NewLogger(g, e.Err, headless)

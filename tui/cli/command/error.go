@@ -71,7 +71,7 @@ func (e *Env) report(w io.Writer, form string, err error) int {
 	hint = text.Redact(e.Invocation.Complete(hint))
 	message := text.Redact(ErrorText(err))
 	if !machine(form) {
-		fmt.Fprintf(w, "%s %s\n", ColorsOf(w).paint("error", "limpet:"), message)
+		fmt.Fprintf(w, "%s %s\n", ColorsOf(w).Paint("error", "limpet:"), message)
 		if hint != "" {
 			fmt.Fprintf(w, "  try: %s\n", hint)
 		}

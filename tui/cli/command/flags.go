@@ -48,6 +48,8 @@ type Flags struct {
 	Accessible bool `help:"For screen readers: tables are lists of names and values, status --watch says what changes in sentences, and there is no dashboard. Nothing moves, and there is no escape sequence." group:"Output"`
 
 	AgentFlags `group:"Agent"`
+
+	writes bool // the command has the tag "writes"
 }
 
 // Common implements tree.

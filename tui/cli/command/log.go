@@ -62,9 +62,9 @@ func (h *textHandler) Handle(_ context.Context, rec slog.Record) error {
 	line := "limpet: "
 	switch ink := ColorsOf(h.w); {
 	case rec.Level >= slog.LevelError:
-		line += ink.paint("error", "error:") + " "
+		line += ink.Paint("error", "error:") + " "
 	case rec.Level >= slog.LevelWarn:
-		line += ink.paint("warning", "warning:") + " "
+		line += ink.Paint("warning", "warning:") + " "
 	}
 	line += text.Clean(text.Redact(rec.Message))
 	attrs := slices.Clone(h.attrs)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/clipperhouse/displaywidth"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"limpet/sync/snapshot"
@@ -129,47 +131,102 @@ func (g *Flags) settleOutput() error {
 		"--json chooses fields of an object, and -o %s shows none", g.Output)
 }
 
-// PickEach returns the items of a slice with only the fields of --json, whole without it. It is never nil.
+// PickEach returns the items of a slice with only the fields of --json, whole without it. It is never nil. A field that
+// no item has or could have is an error, unless the call has changed something: then it is null.
 func (g *Flags) PickEach(list any) ([]any, error) {
 	items := []any{}
 	if list == nil {
 		return items, nil
 	}
 	for v, i := reflect.ValueOf(list), 0; i < v.Len(); i++ {
-		item, err := g.pick(v.Index(i).Interface())
+		items = append(items, v.Index(i).Interface())
+	}
+	if len(g.JSON) == 0 || len(items) == 0 {
+		return items, nil
+	}
+	found := map[string]bool{}
+	var whole any
+	for i, item := range items {
+		data, err := json.Marshal(item)
+		if err == nil {
+			err = json.Unmarshal(data, &whole)
+		}
 		if err != nil {
 			return nil, err
 		}
-		items = append(items, item)
+		picked := map[string]any{}
+		for _, field := range g.JSON {
+			value, ok := dig(whole, field)
+			picked[field], found[field] = value, found[field] || ok
+		}
+		items[i] = picked
+	}
+	kind := reflect.TypeOf(reflect.ValueOf(list).Index(0).Interface())
+	members, _ := whole.(map[string]any)
+	if version, _ := members["apiVersion"].(string); strings.Contains(version, "/") { // those of the core group vary
+		kind = reflect.TypeFor[object]()
+	}
+	for _, field := range g.JSON {
+		wrong, known := unknownField(kind, field)
+		if kind.Kind() == reflect.Map && members["metadata"] == nil {
+			wrong, known = field, slices.Sorted(maps.Keys(members))
+		}
+		if !found[field] && wrong != "" && !g.writes {
+			return nil, Usagef("", "--json %s: there is no field %q%s; there are %s", field, wrong, meant(wrong, known),
+				strings.Join(known, ", "))
+		}
 	}
 	return items, nil
 }
 
-// pick returns the fields of --json of one item, the item itself without it.
-func (g *Flags) pick(item any) (any, error) {
-	if len(g.JSON) == 0 {
-		return item, nil
-	}
-	data, err := json.Marshal(item)
-	if err != nil {
-		return nil, err
-	}
-	var whole any
-	if err := json.Unmarshal(data, &whole); err != nil {
-		return nil, err
-	}
-	picked := map[string]any{}
-	for _, field := range g.JSON {
-		picked[field] = dig(whole, field)
-	}
-	return picked, nil
+// object has the fields that objects of the API may have.
+type object struct {
+	APIVersion any               `json:"apiVersion"`
+	Kind       any               `json:"kind"`
+	Metadata   metav1.ObjectMeta `json:"metadata"`
+	Spec       any               `json:"spec"`
+	Status     any               `json:"status"`
+	Secure     any               `json:"secure"`
 }
 
-// dig returns the value at a path of names and indices with dots, nil for none. A name may contain dots itself,
-// as those of labels do.
-func dig(v any, path string) any {
+// unknownField returns the first name of a path that a type cannot have, and the names that it has; "" where there is none.
+// What JSON is made of by other means than fields may have any name.
+func unknownField(t reflect.Type, path string) (wrong string, known []string) {
+	for path != "" {
+		var name string
+		name, path, _ = strings.Cut(path, ".")
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		switch {
+		case t.Kind() == reflect.Slice:
+			t = t.Elem() // the name is an index
+			continue
+		case t.Kind() != reflect.Struct || t.Implements(reflect.TypeFor[json.Marshaler]()):
+			return "", nil
+		}
+		var next reflect.Type
+		known = nil
+		for _, field := range reflect.VisibleFields(t) {
+			if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag != "" && tag != "-" {
+				known = append(known, tag)
+				if tag == name {
+					next = field.Type
+				}
+			}
+		}
+		if next == nil {
+			return name, known
+		}
+		t = next
+	}
+	return "", nil
+}
+
+// dig returns the value at a path of names and indices with dots. A name may contain dots itself, as those of labels do.
+func dig(v any, path string) (value any, ok bool) {
 	if path == "" {
-		return v
+		return v, true
 	}
 	switch v := v.(type) {
 	case map[string]any:
@@ -184,7 +241,7 @@ func dig(v any, path string) any {
 			return dig(v[i], rest)
 		}
 	}
-	return nil
+	return nil, false
 }
 
 // StreamLine is one document of a watch. Type names the member that it has besides.
@@ -201,36 +258,35 @@ type StreamLine struct {
 // PrintStream writes one document of a stream: a line of JSON, or a YAML document behind "---".
 func (e *Env) PrintStream(line StreamLine) error {
 	line.SchemaVersion, line.Time = schemaVersion, time.Now().UTC()
-	document, err := e.Flags.pick(line)
+	documents, err := e.Flags.PickEach([]any{line})
 	if err != nil {
 		return err
 	}
 	if e.Flags.Output != "yaml" {
-		return printLines(e.Out, []any{document})
+		return printLines(e.Out, documents)
 	}
 	io.WriteString(e.Out, "---\n")
-	return PrintYAML(e.Out, document)
+	return PrintYAML(e.Out, documents[0])
 }
 
 // Write writes the table with columns, for a screen reader each row as lines of "column: value".
 func (t Table) Write(w io.Writer, wide, headers bool) error {
-	columns := t.Columns
+	columns, mixed := t.Columns, wide
 	if wide {
 		columns = slices.Concat(t.Columns, t.Wide)
 	}
+	for _, r := range t.rows {
+		mixed = mixed || r.namespace != t.rows[0].namespace // a name alone is ambiguous
+	}
 	lines := [][]string{columns}
-	mixed := wide // a name alone is ambiguous where the rows are of several namespaces
 	for _, r := range t.rows {
 		lines = append(lines, r.cells[:len(columns)])
-		mixed = mixed || r.namespace != t.rows[0].namespace
-	}
-	for i := range lines {
-		switch {
-		case mixed && i == 0:
-			lines[i] = append([]string{"NAMESPACE"}, columns...)
-		case mixed:
-			lines[i] = append([]string{text.OrDash(t.rows[i-1].namespace)}, lines[i]...)
+		if mixed {
+			lines[len(lines)-1] = slices.Concat([]string{text.OrDash(r.namespace)}, r.cells[:len(columns)])
 		}
+	}
+	if mixed {
+		lines[0] = slices.Concat([]string{"NAMESPACE"}, columns)
 	}
 	if columns = lines[0]; !IsAccessible(w) {
 		head := 1
@@ -258,8 +314,7 @@ func (t Table) Write(w io.Writer, wide, headers bool) error {
 // columnGap is the blank between two columns, in cells.
 const columnGap = 3
 
-// Align formats lines of cells as columns. Paint colours a cell without changing its width; nil means no
-// colours.
+// Align formats lines of cells as columns. Paint colours a cell without changing its width.
 func Align(lines [][]string, paint func(line, column int, text string) string) string {
 	var width []int
 	for _, line := range lines {
@@ -276,10 +331,7 @@ func Align(lines [][]string, paint func(line, column int, text string) string) s
 		row := ""
 		for j, txt := range line {
 			gap := width[j] - displaywidth.String(txt) + columnGap
-			if paint != nil {
-				txt = paint(i, j, txt)
-			}
-			row += txt + strings.Repeat(" ", gap)
+			row += paint(i, j, txt) + strings.Repeat(" ", gap)
 		}
 		b.WriteString(strings.TrimRight(row, " ") + "\n")
 	}
@@ -299,18 +351,17 @@ func RedactText(s string) string {
 
 // Fields writes one object for a person, a "key  value" line for each field.
 type Fields struct {
-	lines [][]string
-	marks []mark
-}
-
-// mark is a word in the value of a line of fields that names a state.
-type mark struct {
-	line        int
-	word, state string
+	lines  [][]string
+	states []string // of the lines; "" = none
 }
 
 // Add adds a value.
-func (f *Fields) Add(key, value string) { f.lines = append(f.lines, []string{key, value}) }
+func (f *Fields) Add(key, value string) { f.AddState(key, "", value) }
+
+// AddState adds a value whose first word has the colour of a state.
+func (f *Fields) AddState(key, state, value string) {
+	f.lines, f.states = append(f.lines, []string{key, value}), append(f.states, state)
+}
 
 // AddSet adds a value, unless it is empty.
 func (f *Fields) AddSet(key, value string) {
@@ -326,35 +377,14 @@ func (f *Fields) AddTime(key string, at time.Time) {
 	}
 }
 
-// AddState adds a value that begins with the name of a state.
-func (f *Fields) AddState(key, state, value string) {
-	f.Add(key, value)
-	f.Mark(state, state)
-}
-
-// Mark gives a word of the last value the colour of a state.
-func (f *Fields) Mark(word, state string) {
-	f.marks = append(f.marks, mark{len(f.lines) - 1, word, state})
-}
-
-// MarkCount marks "n state", unless n is 0.
-func (f *Fields) MarkCount(n int, state string) {
-	if n > 0 {
-		f.Mark(fmt.Sprintf("%d %s", n, state), state)
-	}
-}
-
 // Write writes the fields with aligned values, for a screen reader as "key: value".
 func (f *Fields) Write(w io.Writer) {
 	if !IsAccessible(w) {
-		io.WriteString(w, Align(f.lines, ColorsOf(w).ofFields(f.marks)))
+		io.WriteString(w, Align(f.lines, ColorsOf(w).ofFields(f.states)))
 		return
 	}
 	for _, line := range f.lines {
-		key := line[0]
-		if key == "!" {
-			key = "problem"
-		}
+		key := strings.Replace(line[0], "!", "problem", 1)
 		if key != "" {
 			key += ": "
 		}

@@ -145,8 +145,8 @@ func addToken(f *command.Fields, now time.Time, token api.TokenStatus) {
 
 func addConditions(f *command.Fields, conditions []api.Condition, faults []api.FieldError) {
 	for _, c := range conditions {
-		f.Add("condition", fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
-		f.Mark(c.Status, command.ConditionState(snapshot.Condition{Type: c.Type, Status: c.Status}))
+		f.AddState("condition", command.ConditionState(snapshot.Condition{Type: c.Type, Status: c.Status}),
+			fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
 	}
 	for _, e := range faults {
 		if !slices.ContainsFunc(conditions, func(c api.Condition) bool { return c.Message == e.Detail }) {

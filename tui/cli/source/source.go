@@ -119,8 +119,7 @@ func showSource(w io.Writer, from source.Source, now time.Time) {
 		if c.Unmet() {
 			key = "! " + key
 		}
-		f.Add(key, strings.TrimSuffix(c.Status+" "+c.Reason+": "+c.Message, ": "))
-		f.Mark(c.Status, command.ConditionState(c))
+		f.AddState(key, command.ConditionState(c), strings.TrimSuffix(c.Status+" "+c.Reason+": "+c.Message, ": "))
 	}
 	f.Write(w)
 }

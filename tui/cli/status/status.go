@@ -181,15 +181,12 @@ func printStatus(e *command.Env, w io.Writer, rep *report) {
 // printLive prints the snapshot of the agent.
 func (s *report) printLive(f *command.Fields) {
 	f.Add("api", s.Live.API.Server+" "+apiText(s.Live.API))
-	f.Mark("ok", "ok")
-	f.Mark("down", "offline")
 	if as := s.Live.AsOf; !as.IsZero() {
 		f.Add("as of", as.UTC().Format(time.RFC3339)+", the API has not shown the present yet")
 	}
 	counts := s.Live.Counts
 	f.Add("jobs", fmt.Sprintf("%d working, %d pending, %d waiting to retry, %d on other agents", counts.Working, counts.Pending, counts.Resting,
 		counts.Elsewhere))
-	f.MarkCount(counts.Working, api.StateWorking)
 	for _, j := range s.Live.Jobs {
 		if !j.Undelivered.IsZero() {
 			f.Add("not delivered", fmt.Sprintf("%s: %s, waiting for the API %s", j.Name, j.State, text.Age(time.Since(j.Undelivered))))
@@ -223,9 +220,6 @@ func addRepos(f *command.Fields, repos []snapshot.Repo) {
 	}
 	f.Add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(repos), states[api.StateSuccess],
 		states[api.StateWarning], states[api.StateError]))
-	for _, state := range []string{api.StateSuccess, api.StateWarning, api.StateError} {
-		f.MarkCount(states[state], state)
-	}
 }
 
 func apiText(a snapshot.API) string {

@@ -110,7 +110,7 @@ func printStatusChange(e *command.Env, rep *report) error {
 	if e.Flags.Data() {
 		return e.PrintStream(command.StreamLine{Type: "status", Status: rep})
 	}
-	line := time.Now().UTC().Format(time.RFC3339) + " " + rep.figures()
-	_, err := fmt.Fprintln(e.Out, command.ColorsOf(e.Out).Word(line, rep.word(), rep.word()))
+	word := rep.word()
+	_, err := fmt.Fprintln(e.Out, command.Timestamp(), command.ColorsOf(e.Out).Paint(word, word)+strings.TrimPrefix(rep.figures(), word))
 	return err
 }
