@@ -67,20 +67,16 @@ func RunSetUp(ctx context.Context, u SetUp, o Options) error {
 // run asks until the answers are written; io.EOF means that the user leaves.
 func (u SetUp) run(ctx context.Context, t *term.Terminal) error {
 	say := func(line string) { fmt.Fprintln(t, text.Clean(line)) }
+	say("Ctrl-C leaves without a change.")
 	for {
+		var s Settings
 		t.SetPrompt("Address of Grafana, or of a Kubernetes API with its resources: ")
-		server, err := t.ReadLine()
-		if err != nil {
+		if err := untilRight(say, t.ReadLine, s.setServer); err != nil {
 			return err
 		}
-		token, err := t.ReadPassword("Token (not shown), or the path of a file with it: ")
-		if err != nil {
+		token := func() (string, error) { return t.ReadPassword("Token (not shown), or the path of a file with it: ") }
+		if err := untilRight(say, token, s.setToken); err != nil {
 			return err
-		}
-		s, problem := settingsOf(server, token)
-		if problem != "" {
-			say(problem)
-			continue
 		}
 		say("Trying " + s.Server)
 		trial, cancel := context.WithTimeout(ctx, testTimeout)
@@ -100,25 +96,47 @@ func (u SetUp) run(ctx context.Context, t *term.Terminal) error {
 	}
 }
 
-// settingsOf returns the settings of two answers, or what is wrong. A token that begins with / or ~/ is a path.
-func settingsOf(server, token string) (s Settings, problem string) {
-	if s.Server = text.Clean(strings.Join(strings.Fields(server), "")); s.Server != "" && !strings.Contains(s.Server, "://") {
+// untilRight repeats a question until nothing is wrong with its answer.
+func untilRight(say func(string), read func() (string, error), set func(string) (problem string)) error {
+	for {
+		answer, err := read()
+		if err != nil {
+			return err
+		}
+		problem := set(answer)
+		if problem == "" {
+			return nil
+		}
+		say(problem)
+	}
+}
+
+// setServer takes the answer for the server and returns what is wrong with it.
+func (s *Settings) setServer(answer string) (problem string) {
+	s.Server = text.Clean(strings.Join(strings.Fields(answer), ""))
+	if s.Server == "" {
+		return "an address is needed, such as https://grafana.example.com"
+	}
+	if !strings.Contains(s.Server, "://") {
 		s.Server = "https://" + s.Server
 	}
-	if token = strings.TrimSpace(text.Clean(token)); strings.HasPrefix(token, "/") || strings.HasPrefix(token, "~/") {
-		s.TokenFile = token
-	} else {
-		s.Token = strings.Join(strings.Fields(token), "")
-	}
 	switch at, err := url.Parse(s.Server); {
-	case s.Server == "":
-		problem = "an address is needed, such as https://grafana.example.com"
 	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
-		problem = "this is no address of a server; one is https://grafana.example.com"
+		return "this is no address of a server; one is https://grafana.example.com"
 	case at.User != nil:
-		problem = "a password does not belong into an address; the next question is for the token"
-	case token == "":
-		problem = "a token is needed: the path of a file with it, or the token itself"
+		return "a password does not belong into an address; the next question is for the token"
 	}
-	return s, problem
+	return ""
+}
+
+// setToken takes the answer for the token and returns what is wrong with it. A token is a path when it begins with / or ~/;
+// blanks within a path are part of it.
+func (s *Settings) setToken(answer string) (problem string) {
+	answer = strings.TrimSpace(text.Clean(answer))
+	if strings.HasPrefix(answer, "/") || strings.HasPrefix(answer, "~/") {
+		s.TokenFile = answer
+	} else if s.Token = strings.Join(strings.Fields(answer), ""); s.Token == "" {
+		return "a token is needed: the path of a file with it, or the token itself"
+	}
+	return ""
 }

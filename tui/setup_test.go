@@ -20,13 +20,14 @@ func TestSettings(t *testing.T) {
 		" glsa_se cret\n":              {Token: "glsa_secret"},
 	} {
 		want.Server = server
-		if got, problem := settingsOf(" grafana.example", token); got != want || problem != "" {
+		var got Settings
+		if problem := got.setServer(" grafana.example") + got.setToken(token); got != want || problem != "" {
 			t.Errorf("%q: %+v, %q", token, got, problem)
 		}
 	}
 	for answers, want := range map[[2]string]string{{"", "x"}: "is needed", {"ftp://x", "x"}: "no address", {"https://", "x"}: "no address",
 		{"https://a:b@c", "x"}: "does not belong", {server, "  "}: "token is needed"} {
-		if _, problem := settingsOf(answers[0], answers[1]); !strings.Contains(problem, want) {
+		if problem := new(Settings).setServer(answers[0]) + new(Settings).setToken(answers[1]); !strings.Contains(problem, want) {
 			t.Errorf("%q: %q", answers, problem)
 		}
 	}
@@ -35,7 +36,7 @@ func TestSettings(t *testing.T) {
 func TestSetUp(t *testing.T) {
 	t.Parallel()
 	for keys, want := range map[string]error{
-		"nonsense://x\rt\rgrafana.example:3000\rglsa_secret\ry\r":                nil,
+		"nonsense://x\rgrafana.example:3000\r\rglsa_secret\ry\r":                      nil,
 		"grafana.example\rglsa_secret\r\rgrafana.example:3000\rglsa_secret\ry\r": nil,
 		"grafana.example:3000\r":         io.EOF,
 		"grafana.example:3000\rx\r\r":    io.EOF,

@@ -75,13 +75,7 @@ func CheckProvider(name string) error {
 
 // meant returns the name that is near to a wrong one, for people, else all of them.
 func meant(wrong string, names []string) string {
-	near, distance := "", min(len(wrong), len(wrong)/3+2)
-	for _, name := range names {
-		if d := text.Distance(wrong, name); d < distance {
-			near, distance = name, d
-		}
-	}
-	if near != "" {
+	if near := text.Nearest(wrong, names); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return "known are " + strings.Join(names, ", ")

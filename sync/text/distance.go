@@ -1,7 +1,24 @@
 package text
 
+import "strings"
+
 // maxWord bounds the input: the work grows with the product of both lengths.
 const maxWord = 100 // bytes
+
+// Nearest returns the candidate that a mistyped word means: one with word as its prefix, else the most similar one within
+// an edit distance of a third of its length. "" means none.
+func Nearest(word string, candidates []string) string {
+	best, least := "", len(word)/3+1
+	for _, c := range candidates {
+		if len(word) >= 3 && strings.HasPrefix(c, word) {
+			return c
+		}
+		if d := Distance(word, c); d < least {
+			best, least = c, d
+		}
+	}
+	return best
+}
 
 // Distance returns the edit distance of two words in bytes, with transpositions, for
 // "did you mean". A word longer than maxWord is similar to none.

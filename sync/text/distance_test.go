@@ -21,3 +21,16 @@ func TestDistance(t *testing.T) {
 		}
 	}
 }
+
+func TestNearest(t *testing.T) {
+	t.Parallel()
+	commands := []string{"demo", "api", "status", "job", "repo", "history", "store", "apply", "get", "delete"}
+	for word, want := range map[string]string{
+		"stauts": "status", "hist": "history", "jbo": "job", "foo": "", "x": "", "": "", "appyl": "apply", "delte": "delete", "stor": "store",
+		"reppo": "repo", "repositories": "",
+	} {
+		if got := Nearest(word, commands); got != want {
+			t.Errorf("%q: %q, want %q", word, got, want)
+		}
+	}
+}

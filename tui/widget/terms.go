@@ -63,11 +63,8 @@ func withPrefix(values []string, with string) []string {
 
 // fail keeps the first problem, with the candidate that is most similar to the word or a reason.
 func (t *FilterTerms) fail(what, why, word string, candidates []string) {
-	least := max(len(word)/3, 1) + 1
-	for _, c := range candidates {
-		if d := text.Distance(word, c); d < least {
-			why, least = ": did you mean "+c+"?", d
-		}
+	if near := text.Nearest(word, candidates); near != "" {
+		why = ": did you mean " + near + "?"
 	}
 	if t.Problem == "" {
 		t.Problem = what + why

@@ -82,8 +82,8 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		Store: store, StatePath: path, Version: Version,
 		API: server, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.ListNamespace(), Manifests: g.Manifests,
 		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers,
-		Limits: agent.Limits{Repositories: g.MaxRepositories, Resources: g.MaxResources, IncrementalChanges: g.MaxIncremental,
-			Parallel: g.MaxSyncWorkers},
+		Limits: agent.Limits{Repositories: g.MaxRepositories, Resources: g.MaxResourcesPerRepository,
+			IncrementalChanges: g.MaxIncrementalChanges, Parallel: g.MaxSyncWorkers},
 		CredentialsDir: cmp.Or(g.CredentialsDir, e.Getenv("CREDENTIALS_DIRECTORY")),
 		GitRules:       rules, Policies: policies, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit,
 		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
@@ -106,12 +106,12 @@ func (g *Flags) bounds() error {
 	atLeast("max-sync-workers", int64(g.MaxSyncWorkers), 1)
 	atLeast("max-attempts", int64(g.MaxAttempts), 1)
 	atLeast("token-cache-max-size", int64(g.TokenCacheMaxSize), 1)
-	atLeast("max-incremental-changes", int64(g.MaxIncremental), 0)
+	atLeast("max-incremental-changes", int64(g.MaxIncrementalChanges), 0)
 	if g.MaxRepositories != nil {
 		atLeast("max-repositories", *g.MaxRepositories, 0)
 	}
-	if g.MaxResources != nil {
-		atLeast("max-resources-per-repository", *g.MaxResources, 0)
+	if g.MaxResourcesPerRepository != nil {
+		atLeast("max-resources-per-repository", *g.MaxResourcesPerRepository, 0)
 	}
 	positive("max-job-timeout", g.MaxJobTimeout)
 	positive("job-interval", g.JobInterval)

@@ -71,19 +71,6 @@ func TestBadValuesAreBlamed(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
-	t.Parallel()
-	commands := []string{"demo", "api", "status", "job", "repo", "history", "store", "apply", "get", "delete"}
-	for word, want := range map[string]string{
-		"stauts": "status", "hist": "history", "jbo": "job", "foo": "", "x": "", "": "", "appyl": "apply", "delte": "delete", "stor": "store",
-		"reppo": "repo", "repositories": "",
-	} {
-		if got := Nearest(word, commands); got != want {
-			t.Errorf("%q: %q, want %q", word, got, want)
-		}
-	}
-}
-
 func TestDurations(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{"90s": 90 * time.Second, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "0": 0,

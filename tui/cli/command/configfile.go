@@ -27,7 +27,7 @@ import (
 type ConfigFile struct {
 	Path   string
 	Values map[string]any
-	lines  map[string]int // of the keys, counted from 1
+	nodes  map[string][2]*yamlv3.Node // the keys and values, with their lines
 	// From maps flags that were not on the command line to the origin of their value. The parse fills it.
 	From map[string]Origin
 	// Bad is why the file is ignored; only the doctor ignores one.
@@ -108,7 +108,7 @@ func ReadConfig(explicit string, env func(string) string) (*ConfigFile, error) {
 
 // noConfig is an empty config file.
 func noConfig() *ConfigFile {
-	return &ConfigFile{Values: map[string]any{}, From: map[string]Origin{}, lines: map[string]int{}}
+	return &ConfigFile{Values: map[string]any{}, From: map[string]Origin{}, nodes: map[string][2]*yamlv3.Node{}}
 }
 
 func parseConfig(path string, data []byte) (*ConfigFile, error) {
@@ -127,10 +127,8 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	}
 	var document yamlv3.Node
 	if yamlv3.Unmarshal(data, &document) == nil && len(document.Content) > 0 {
-		for i, node := range document.Content[0].Content {
-			if i%2 == 0 { // keys and values in turn
-				c.lines[strings.ReplaceAll(node.Value, "_", "-")] = node.Line
-			}
+		for pair := range slices.Chunk(document.Content[0].Content, 2) {
+			c.nodes[strings.ReplaceAll(pair[0].Value, "_", "-")] = [2]*yamlv3.Node(pair)
 		}
 	}
 	return c, c.checkMode()
@@ -162,7 +160,11 @@ func (c *ConfigFile) checkMode() error {
 
 // Where returns the origin of a value of the file.
 func (c *ConfigFile) Where(key string) Origin {
-	return Origin{Kind: fromFile, Name: c.Path, Line: c.lines[key]}
+	o := Origin{Kind: fromFile, Name: c.Path}
+	if pair, ok := c.nodes[key]; ok {
+		o.Line = pair[0].Line
+	}
+	return o
 }
 
 // resolver gives kong the value of a flag that was not on the command line: from the environment, else from
@@ -245,14 +247,14 @@ func (c *ConfigFile) Faults(flags map[string]*kong.Flag) (out []Fault) {
 		switch {
 		case key == GitRulesKey || key == GitVerifyKey: // see listOf
 		case flag == nil:
-			problem = fmt.Sprintf("unknown key %q%s", key, meant(key, append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey)))
+			problem = fmt.Sprintf("unknown key %q%s", key, Meant(key, append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey)))
 		case value == nil:
 			problem = key + " has no value; take the line out for the default"
 		case mapping, list && !flag.IsSlice():
 			problem = key + " takes one value"
 		}
 		if problem != "" {
-			out = append(out, Fault{key, c.lines[key], problem, "limpet --help    # a key is the name of a flag"})
+			out = append(out, Fault{key, c.Where(key).Line, problem, "limpet --help    # a key is the name of a flag"})
 		}
 	}
 	slices.SortFunc(out, func(a, b Fault) int { return cmp.Or(a.Line-b.Line, strings.Compare(a.Key, b.Key)) })
@@ -270,7 +272,11 @@ func listOf[T interface{ Check() error }](c *ConfigFile, key string) (entries []
 	if _, ok := c.Values[key]; !ok {
 		return nil, nil
 	}
+	at := c.Where(key)
 	data, err := yaml.Marshal(c.Values[key])
+	if err == nil {
+		at.Line, err = unknownMember(c.nodes[key][1], reflect.TypeFor[T](), at.Line)
+	}
 	if err == nil {
 		err = yaml.UnmarshalStrict(data, &entries)
 	}
@@ -278,9 +284,26 @@ func listOf[T interface{ Check() error }](c *ConfigFile, key string) (entries []
 		err = cmp.Or(err, entry.Check())
 	}
 	if err != nil {
-		return nil, Usagef("limpet config validate "+ShellWord(c.Path), "%s: %s: %w", c.Where(key), key, err)
+		return nil, Usagef("limpet config validate "+ShellWord(c.Path), "%s: %s: %w", at, key, err)
 	}
 	return entries, nil
+}
+
+// unknownMember finds the first member of the entries of a list that their type does not have, and its line; else it
+// returns the line that it was given.
+func unknownMember(list *yamlv3.Node, of reflect.Type, line int) (int, error) {
+	var known []string
+	for _, field := range reflect.VisibleFields(of) {
+		known = append(known, strings.ToLower(field.Name))
+	}
+	for _, entry := range list.Content {
+		for pair := range slices.Chunk(entry.Content, 2) {
+			if name := pair[0].Value; entry.Kind == yamlv3.MappingNode && !slices.Contains(known, strings.ToLower(name)) {
+				return pair[0].Line, fmt.Errorf("unknown key %q%s", name, Meant(name, known))
+			}
+		}
+	}
+	return line, nil
 }
 
 // GitRules reads credentials by URL pattern from the config file and rejects rules that could never apply.
@@ -292,24 +315,9 @@ func (e *Env) GitVerify() ([]auth.VerificationPolicy, error) {
 	return listOf[auth.VerificationPolicy](e.Config, GitVerifyKey)
 }
 
-// Nearest returns the most similar candidate: one with word as its prefix, else one within an edit distance of
-// a third of its length. "" means none.
-func Nearest(word string, candidates []string) string {
-	best, bestDist := "", len(word)/3+1
-	for _, c := range candidates {
-		if len(word) >= 3 && strings.HasPrefix(c, word) {
-			return c
-		}
-		if d := text.Distance(word, c); d < bestDist {
-			best, bestDist = c, d
-		}
-	}
-	return best
-}
-
-// meant returns the question behind an unknown word; "" where no candidate is similar.
-func meant(word string, candidates []string) string {
-	if near := Nearest(word, candidates); near != "" {
+// Meant returns the question behind an unknown word; "" where no candidate is similar.
+func Meant(word string, candidates []string) string {
+	if near := text.Nearest(word, candidates); near != "" {
 		return fmt.Sprintf(", did you mean %q?", near)
 	}
 	return ""

@@ -329,7 +329,7 @@ func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 		for _, c := range k.Model.Children {
 			names = append(names, c.Name)
 		}
-		txt = fmt.Errorf("unknown command %q%s", word, meant(word, names))
+		txt = fmt.Errorf("unknown command %q%s", word, Meant(word, names))
 	}
 	return &Error{Err: txt, Hint: call + " --help", Code: ExitUsage}
 }

@@ -18,34 +18,23 @@ type Flags struct {
 	Config string `help:"Config file (YAML)." placeholder:"FILE" type:"path"`
 	State  string `help:"State file. Default: ~/.local/state/limpet/limpet.db." placeholder:"FILE"`
 
-	ProvisioningServerURL string `name:"provisioning-server-url" help:"Base URL of the provisioning API, such as https://localhost:6446. Without it and without --kubeconfig limpet serves its own, embedded API." placeholder:"URL" group:"API"`
-	DashboardsServerURL   string `name:"dashboards-server-url" help:"Base URL for dashboards. Default: the provisioning server." placeholder:"URL" group:"API"`
-	FoldersServerURL      string `name:"folders-server-url" help:"Base URL for folders. Default: the provisioning server." placeholder:"URL" group:"API"`
-	Kubeconfig            string `help:"Kubeconfig of a Kubernetes API that has the definitions of 'limpet crds'." placeholder:"FILE" group:"API"`
-	Namespace             string `short:"n" help:"Namespace to work in; * is all of them." default:"*" group:"API"`
-	Token                 string `help:"Token for the API. Other users can see it in the process list: prefer --token-file or LIMPET_TOKEN." placeholder:"TOKEN" group:"API"`
-	TokenFile             string `help:"File that holds the token; read again when it changes." placeholder:"FILE" group:"API"`
-	TokenExchangeURL      string `name:"token-exchange-url" help:"Token exchange endpoint that turns the token into an access token." placeholder:"URL" group:"API"`
-	TLSInsecure           *bool  `name:"tls-insecure" negatable:"" help:"Skip the check of the server's certificate. Default: true for loopback hosts only." group:"API"`
-	TLSCertFile           string `name:"tls-cert-file" help:"Client certificate for mutual TLS." placeholder:"FILE" group:"API"`
-	TLSKeyFile            string `name:"tls-key-file" help:"Private key of the client certificate." placeholder:"FILE" group:"API"`
-	TLSCAFile             string `name:"tls-ca-file" help:"CA certificates that may sign the server's certificate." placeholder:"FILE" group:"API"`
+	APIFlags `group:"API"`
 
-	Output    string        `short:"o" help:"Output format: table, wide, json, jsonl (one object in a line), yaml or name." enum:"table,wide,json,jsonl,yaml,name" default:"table" group:"Output"`
-	JSON      []string      `name:"json" help:"JSON with these fields only, such as metadata.name,spec.action; what an object lacks is null." placeholder:"FIELDS" group:"Output"`
-	NoHeaders bool          `name:"no-headers" help:"Omit the header line of tables." group:"Output"`
-	Color     string        `help:"Colours of the dashboard and of the words of state in tables: always, never, or auto: on a terminal, without NO_COLOR." enum:"auto,always,never" default:"auto" group:"Output"`
-	Theme     string        `help:"Which colours: terminal, high-contrast, blue-orange or mono." enum:"terminal,high-contrast,blue-orange,mono" default:"terminal" group:"Output"`
-	Mouse     bool          `help:"The dashboard takes clicks and the wheel. The terminal then selects text with Shift held only." group:"Output"`
-	FPS       int           `name:"fps" help:"Maximum frames a second of the dashboard, 1 to 60. 0 = 10, over SSH 4." default:"0" group:"Output"`
+	Output    string        `short:"o" help:"Output format: ${enum}." enum:"table,wide,json,jsonl,yaml,name" default:"table" group:"Output"`
+	JSON      []string      `help:"JSON with these fields only, such as metadata.name,spec.action." placeholder:"FIELDS" group:"Output"`
+	NoHeaders bool          `help:"Omit the header line of tables." group:"Output"`
+	Color     string        `help:"Colours: ${enum}; NO_COLOR means never." enum:"auto,always,never" default:"auto" group:"Output"`
+	Theme     string        `help:"Theme: ${enum}." enum:"terminal,high-contrast,blue-orange,mono" default:"terminal" group:"Output"`
+	Mouse     bool          `help:"Mouse in the dashboard; the terminal selects text with Shift held." group:"Output"`
+	FPS       int           `help:"Maximum frames a second of the dashboard, 1 to 60. 0 = 10, over SSH 4." default:"0" group:"Output"`
 	Quiet     bool          `short:"q" help:"No progress and no notes on stderr." group:"Output"`
 	Yes       bool          `help:"Do not ask for confirmation." group:"Output"`
-	ReadOnly  bool          `name:"read-only" help:"Refuse every command that changes anything; the dashboard sends no actions." group:"Output"`
-	LogLevel  string        `name:"log-level" help:"Log level: debug, info, warn or error." enum:"debug,info,warn,error" default:"info" group:"Output"`
-	LogFormat string        `name:"log-format" help:"Log format: text or json. Default: text on a terminal, else json." enum:",text,json" default:"" group:"Output"`
+	ReadOnly  bool          `help:"Refuse every command and key that changes anything." group:"Output"`
+	LogLevel  string        `help:"Log level: ${enum}." enum:"debug,info,warn,error" default:"info" group:"Output"`
+	LogFormat string        `help:"Log format: text or json. Default: text on a terminal." enum:",text,json" default:"" group:"Output"`
 	Timeout   time.Duration `help:"Give up after this long (exit code 10). 0 = never." default:"0s" group:"Output"`
 
-	Accessible bool `help:"For screen readers: tables are lists of names and values, status --watch says what changes in sentences, and there is no dashboard. Nothing moves, and there is no escape sequence." group:"Output"`
+	Accessible bool `help:"For screen readers: names and values instead of tables, no dashboard." group:"Output"`
 
 	AgentFlags `group:"Agent"`
 
@@ -58,41 +47,57 @@ func (g *Flags) Common() *Flags { return g }
 // Headless implements Tree: only the daemon runs without a screen.
 func (g *Flags) Headless() bool { return false }
 
+// APIFlags select the server and the namespace.
+type APIFlags struct {
+	ProvisioningServerURL string `help:"Base URL of the provisioning API. Without it and --kubeconfig: the embedded API." placeholder:"URL"`
+	DashboardsServerURL   string `help:"Base URL for dashboards. Default: the provisioning server." placeholder:"URL"`
+	FoldersServerURL      string `help:"Base URL for folders. Default: the provisioning server." placeholder:"URL"`
+	Kubeconfig            string `help:"Kubeconfig of a Kubernetes API that has the CRDs of 'limpet crds'." placeholder:"FILE"`
+	Namespace             string `short:"n" help:"Namespace to work in; * is all of them." default:"*"`
+	Token                 string `help:"Token for the API. Others see it in the process list: prefer --token-file." placeholder:"TOKEN"`
+	TokenFile             string `help:"File that holds the token; read again when it changes." placeholder:"FILE"`
+	TokenExchangeURL      string `help:"Endpoint that exchanges the token for an access token." placeholder:"URL"`
+	TLSInsecure           *bool  `negatable:"" help:"Do not verify the server's certificate. Default: true for loopback."`
+	TLSCertFile           string `help:"Client certificate for mutual TLS." placeholder:"FILE"`
+	TLSKeyFile            string `help:"Private key of the client certificate." placeholder:"FILE"`
+	TLSCAFile             string `name:"tls-ca-file" help:"CA certificates for the server's certificate." placeholder:"FILE"`
+}
+
 // AgentFlags configure the agent of 'limpet', 'limpet --daemon' and 'limpet demo'.
 type AgentFlags struct {
-	Drivers              int           `help:"Jobs that may run at once." default:"3"`
-	MaxSyncWorkers       int           `name:"max-sync-workers" help:"Parallel writes inside one job." default:"10"`
-	MaxJobTimeout        time.Duration `name:"max-job-timeout" help:"Maximum duration of one attempt of a job." default:"20m"`
-	JobInterval          time.Duration `name:"job-interval" help:"Period of the full job list, in case the watch misses something." default:"30s"`
-	ClaimExpiry          time.Duration `name:"claim-expiry" help:"Age at which a claim that is not renewed counts as abandoned." default:"60s"`
-	LeaseRenewalInterval time.Duration `name:"lease-renewal-interval" help:"Period of lease renewals." default:"10s"`
-	ResyncInterval       time.Duration `name:"resync-interval" help:"Pause before a failing repository is checked again." default:"60s"`
-	Controllers          string        `help:"Manage repositories and connections: health, conditions, interval pulls. on, off or auto: on for the embedded API, off elsewhere. Several agents with on share one Lease." enum:"auto,on,off" default:"auto"`
-	MaxRepositories      *int64        `name:"max-repositories" help:"Repositories that a namespace may have; with more, none of them is pulled. 0 = any number. Default: any number on the embedded API, elsewhere what status.quota says."`
-	MaxResources         *int64        `name:"max-resources-per-repository" help:"Maximum number of objects of a repository; further ones are left out. 0 = no limit. Default: as for --max-repositories."`
-	MaxIncremental       int           `name:"max-incremental-changes" help:"Changes beyond which a pull compares everything. 0 = no limit." default:"1000"`
-	MaxAttempts          int           `name:"max-attempts" help:"Attempts of one job that may end without a result: its agent stopped, a host was unavailable or busy, the time was up." default:"3"`
-	Drain                bool          `help:"Start drained: finish earlier claims, claim nothing new (until limpet drain --off)."`
-	Cleanup              string        `help:"What to do with abandoned claims: requeue, fail or off." enum:"requeue,fail,off" default:"requeue"`
-	HistoryExpiration    time.Duration `name:"history-expiration" help:"Prune HistoricJobs and local history older than this. 0 leaves the API's HistoricJobs alone; local history is then kept for 7d." default:"0s"`
-	HistoryMaxRecords    int           `name:"history-max-records" help:"Maximum number of finished jobs in the local history; 0 = no limit." default:"50000"`
-	HistoryMaxBytes      Size          `name:"history-max-bytes" help:"Maximum size of the local history, such as 64MiB; 0 = no limit." default:"64MiB"`
-	RepositorySelector   string        `name:"repository-selector" help:"Label selector of the repositories that this agent takes." placeholder:"SELECTOR"`
-	Actions              []string      `help:"Job actions that this agent takes. Default: all that it can run." placeholder:"ACTION"`
-	SinkPrefix           []string      `name:"sink-prefix" help:"Directory under which a repository may write its tree (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`
-	CredentialsDir       string        `name:"credentials-dir" help:"Directory with <namespace>.<repository>/<key> files. Default: $$CREDENTIALS_DIRECTORY." placeholder:"DIR"`
-	TokenCacheMaxSize    int           `name:"token-cache-max-size" help:"Git tokens that each identity provider caches in memory." default:"100"`
-	Manifests            string        `help:"Directory of YAML files that are applied to the embedded API at start and on change." placeholder:"DIR"`
-	TelemetryListen      string        `name:"telemetry-listen" help:"Address of /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
-	WebhookListen        string        `name:"webhook-listen" help:"Address that receives webhooks of Git hosts; empty = off." placeholder:"ADDRESS"`
-	WebhookURL           string        `name:"webhook-url" help:"Public https address of --webhook-listen. With it webhooks are registered at the hosts of repositories that have workflows." placeholder:"URL"`
-	WebhookCertFile      string        `name:"webhook-cert-file" help:"Certificate of --webhook-listen. Without it a proxy in front has to speak TLS." placeholder:"FILE"`
-	WebhookKeyFile       string        `name:"webhook-key-file" help:"Private key of --webhook-cert-file." placeholder:"FILE"`
-	WebhookTrustedProxy  []string      `name:"webhook-trusted-proxy" help:"Address or network of a proxy whose X-Forwarded-For tells the client. Repeatable. Default: none." placeholder:"CIDR"`
-	AllowInsecureGit     bool          `name:"allow-insecure-git" help:"Send credentials over plain http."`
-	GitTimeout           time.Duration `name:"git-timeout" help:"Maximum duration of a fetch from a Git host, without its time in the queue. 0 = three quarters of --max-job-timeout." default:"0s"`
-	GitPrivateNetworks   []string      `name:"git-private-networks" help:"Private networks in which Git hosts, their APIs and proxies may be: all, none, or a list such as 10.1.0.0/16,127.0.0.0/8." default:"all" placeholder:"CIDR"`
-	LocalGitPrefix       []string      `name:"local-git-prefix" help:"Directory under which file:// repositories may be read. Repeatable." placeholder:"DIR" sep:"none"`
+	Drivers                   int           `help:"Jobs that may run at once." default:"3"`
+	MaxSyncWorkers            int           `help:"Parallel writes inside one job." default:"10"`
+	MaxJobTimeout             time.Duration `help:"Maximum duration of one attempt of a job." default:"20m"`
+	JobInterval               time.Duration `help:"Period of the full job list, in case the watch misses something." default:"30s"`
+	ClaimExpiry               time.Duration `help:"Age at which a claim that is not renewed counts as abandoned." default:"60s"`
+	LeaseRenewalInterval      time.Duration `help:"Period of lease renewals." default:"10s"`
+	ResyncInterval            time.Duration `help:"Pause before a failing repository is checked again." default:"60s"`
+	Controllers               string        `help:"Reconcile repositories and connections: ${enum}." enum:"auto,on,off" default:"auto"`
+	MaxRepositories           *int64        `help:"Repositories per namespace. 0 = no limit. Default: status.quota."`
+	MaxResourcesPerRepository *int64        `help:"Objects per repository. 0 = no limit. Default: status.quota."`
+	MaxIncrementalChanges     int           `help:"Changes beyond which a pull is full. 0 = no limit." default:"1000"`
+	MaxAttempts               int           `help:"Attempts of one job that may end without a result." default:"3"`
+	Drain                     bool          `help:"Start drained: claim nothing new until limpet drain --off."`
+	Cleanup                   string        `help:"Abandoned claims: requeue, fail or off." enum:"requeue,fail,off" default:"requeue"`
+	HistoryExpiration         time.Duration `help:"Prune history older than this. 0 = the local one only, after 7d." default:"0s"`
+	HistoryMaxRecords         int           `help:"Finished jobs in the local history; 0 = no limit." default:"50000"`
+	HistoryMaxBytes           Size          `help:"Size of the local history, such as 64MiB; 0 = no limit." default:"64MiB"`
+	RepositorySelector        string        `help:"Label selector of the repositories to take." placeholder:"SELECTOR"`
+	Actions                   []string      `help:"Job actions to take. Default: all." placeholder:"ACTION"`
+	SinkPrefix                []string      `help:"Directory for sinks (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`
+	CredentialsDir            string        `help:"Directory with <namespace>.<repository>/<key> files." placeholder:"DIR"`
+	TokenCacheMaxSize         int           `help:"Git tokens that each identity provider caches." default:"100"`
+	Manifests                 string        `help:"Directory of YAML files to apply to the embedded API." placeholder:"DIR"`
+	TelemetryListen           string        `help:"Address of /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
+	WebhookListen             string        `help:"Address that receives webhooks of Git hosts; empty = off." placeholder:"ADDRESS"`
+	WebhookURL                string        `help:"Public https URL of --webhook-listen, to register webhooks." placeholder:"URL"`
+	WebhookCertFile           string        `help:"Certificate of --webhook-listen. Default: a proxy speaks TLS." placeholder:"FILE"`
+	WebhookKeyFile            string        `help:"Private key of --webhook-cert-file." placeholder:"FILE"`
+	WebhookTrustedProxy       []string      `help:"Proxy whose X-Forwarded-For is trusted. Repeatable." placeholder:"CIDR"`
+	AllowInsecureGit          bool          `help:"Send credentials over plain http."`
+	GitTimeout                time.Duration `help:"Maximum duration of a fetch. 0 = 3/4 of --max-job-timeout." default:"0s"`
+	GitPrivateNetworks        []string      `help:"Private networks of Git hosts: all, none, or a list." default:"all" placeholder:"CIDR"`
+	LocalGitPrefix            []string      `help:"Directory of file:// repositories. Repeatable." placeholder:"DIR" sep:"none"`
 }
 
 // mapDuration reads a duration as Go writes it, with days before it: 90s, 24h, 7d, 1d12h.

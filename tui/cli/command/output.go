@@ -172,7 +172,7 @@ func (g *Flags) PickEach(list any) ([]any, error) {
 			wrong, known = field, slices.Sorted(maps.Keys(members))
 		}
 		if !found[field] && wrong != "" && !g.writes {
-			return nil, Usagef("", "--json %s: there is no field %q%s; there are %s", field, wrong, meant(wrong, known),
+			return nil, Usagef("", "--json %s: there is no field %q%s; there are %s", field, wrong, Meant(wrong, known),
 				strings.Join(known, ", "))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,19 +50,19 @@ func (e *Env) Open(ctx context.Context, n Needs) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := new(Session)
-	file := n.Desk || n.API && e.Embedded()
-	if s.Daemon, err = Attach(ctx, path); err != nil && (!errors.Is(err, control.ErrNoDaemon) || file && is[*UnresponsiveError](err)) {
-		return nil, err
-	}
-	err = nil
-	if s.Daemon != nil {
+	s, file := new(Session), n.Desk || n.API && e.Embedded()
+	switch s.Daemon, err = Attach(ctx, path); {
+	case err == nil:
 		s.Store = s.Daemon
-	} else if file {
-		s.File, s.Opening, err = e.OpenReported(ctx, path, "")
+	case !errors.Is(err, control.ErrNoDaemon) || file && is[*UnresponsiveError](err):
+		return nil, err
+	case file:
+		if s.File, s.Opening, err = e.OpenReported(ctx, path, ""); err != nil {
+			return nil, err
+		}
 		s.Store = s.File
 	}
-	if n.API && err == nil {
+	if err = nil; n.API {
 		s.Client, err = e.Connect(ctx, s, n.Group)
 	}
 	if err != nil {
@@ -187,14 +188,14 @@ func (s *Session) Close() {
 	}
 }
 
-// OpenStore opens the state file for this process alone. Socket is where this process will listen, "" for
-// none.
+// OpenStore is OpenReported for callers that need no report.
 func (e *Env) OpenStore(ctx context.Context, path, socket string) (*state.Store, error) {
 	store, _, err := e.OpenReported(ctx, path, socket)
 	return store, err
 }
 
-// OpenReported is OpenStore that also returns what was done to the file.
+// OpenReported opens the state file for this process alone, and returns what was done to it. Socket is where this process
+// will listen, "" for none.
 func (e *Env) OpenReported(ctx context.Context, path, socket string) (*state.Store, state.Report, error) {
 	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Socket: socket, Logger: e.Log})
 	if err != nil {
@@ -221,11 +222,11 @@ func RebuiltText(rep state.Report) string {
 	if rep.Quarantined == "" {
 		return ""
 	}
-	lost := "lost: none"
+	lost := "none"
 	if rep.Lost > 0 {
-		lost = fmt.Sprintf("lost: %d or more", rep.Lost)
+		lost = fmt.Sprintf("%d or more", rep.Lost)
 	}
-	return fmt.Sprintf("it was damaged (%s) and is put aside as %s; carried over: %s, %s", rep.Damage, rep.Quarantined,
+	return fmt.Sprintf("it was damaged (%s) and is put aside as %s; carried over: %s, lost: %s", rep.Damage, rep.Quarantined,
 		text.Plural(rep.Carried, "record"), lost)
 }
 
@@ -292,28 +293,15 @@ func (e *Env) apiConfig() (kube.Config, error) {
 const defaultNamespace = "default"
 
 // OneNamespace returns the namespace in which a command creates objects.
-func (g *Flags) OneNamespace() string {
-	if g.Namespace == "" || g.Namespace == "*" {
-		return defaultNamespace
-	}
-	return g.Namespace
-}
+func (g *Flags) OneNamespace() string { return cmp.Or(g.ListNamespace(), defaultNamespace) }
 
 // ListNamespace returns the namespace to list; "" means all.
-func (g *Flags) ListNamespace() string {
-	if g.Namespace == "*" {
-		return ""
-	}
-	return g.Namespace
-}
+func (g *Flags) ListNamespace() string { return strings.TrimPrefix(g.Namespace, "*") }
 
 // Hostname returns the name of this host, else one of this process.
 func Hostname() string {
-	name, err := os.Hostname()
-	if err != nil || name == "" {
-		return fmt.Sprintf("pid-%d", os.Getpid())
-	}
-	return name
+	name, _ := os.Hostname() // the kernel always has one, if an empty one
+	return cmp.Or(name, fmt.Sprintf("pid-%d", os.Getpid()))
 }
 
 // Resource is a kind of objects.
@@ -350,46 +338,40 @@ func (s *Session) List(ctx context.Context, gvr Resource, namespace, selector st
 
 // Find reads the object of that name; without a namespace it searches all and rejects an ambiguous name.
 // Objects come without managedFields, which are many times their size.
-func (s *Session) Find(ctx context.Context, gvr Resource, namespace, name string) (*unstructured.Unstructured, error) {
+func (s *Session) Find(ctx context.Context, gvr Resource, namespace, name string) (u *unstructured.Unstructured, err error) {
 	if namespace != "" {
-		u, err := s.Client.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
+		u, err = s.Client.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	} else {
+		var page *unstructured.UnstructuredList
+		if page, err = s.Client.Resource(gvr).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name}); err != nil {
 			return nil, err
 		}
-		u.SetManagedFields(nil)
-		return u, nil
+		var in []string
+		for i := range page.Items {
+			u, in = &page.Items[i], append(in, page.Items[i].GetNamespace())
+		}
+		if slices.Sort(in); len(in) > 1 {
+			return nil, &control.AmbiguousError{Noun: singular(gvr), Name: name, Namespaces: in}
+		}
+		if u == nil {
+			err = apierrors.NewNotFound(gvr.GroupResource(), name)
+		}
 	}
-	page, err := s.Client.Resource(gvr).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 	if err != nil {
 		return nil, err
 	}
-	var in []string
-	for _, u := range page.Items {
-		in = append(in, u.GetNamespace())
-	}
-	switch len(in) {
-	case 0:
-		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
-	case 1:
-		page.Items[0].SetManagedFields(nil)
-		return &page.Items[0], nil
-	}
-	slices.Sort(in)
-	return nil, &control.AmbiguousError{Noun: singular(gvr), Name: name, Namespaces: in}
+	u.SetManagedFields(nil)
+	return u, nil
 }
 
 // singular returns the singular of a kind.
 func singular(of Resource) string {
-	for _, k := range api.Kinds {
-		if k.Group == of.Group && k.Plural == of.Resource {
-			return k.Singular
-		}
+	i := slices.IndexFunc(api.Kinds, func(k api.Kind) bool { return k.Group == of.Group && k.Plural == of.Resource })
+	if i < 0 {
+		return of.Resource
 	}
-	return of.Resource
+	return api.Kinds[i].Singular
 }
-
-// listCommands are the commands that list the objects of a kind, by plural.
-var listCommands = map[string]string{"repositories": "repo", "connections": "connection", "jobs": "job", "gitrepositories": "source"}
 
 // FindObject returns the object of a name in the namespace of the call. When there is none, the hint of the error lists
 // those that there are.
@@ -399,7 +381,7 @@ func (e *Env) FindObject(ctx context.Context, s *Session, kind Resource, name st
 		if d := status.Status().Details; d == nil || d.Name == "" { // an API without the kind does not name the object
 			return nil, notServed(kind)
 		}
-		return nil, Errorf(ExitError, "limpet "+listCommands[kind.Resource]+" list", "%s %q not found", singular(kind), name)
+		return nil, Errorf(ExitError, "limpet get "+kind.Resource, "%s %q not found", singular(kind), name)
 	}
 	return u, err
 }

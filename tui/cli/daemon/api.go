@@ -28,16 +28,19 @@ type APICommand struct {
 }
 
 func (c APICommand) Run(ctx context.Context, e *command.Env) error {
-	secret, err := c.token(e)
+	secret, from, err := c.token(e)
 	if err != nil {
 		return err
 	}
 	if (e.Flags.TLSCertFile == "") != (e.Flags.TLSKeyFile == "") {
 		return command.Usagef("", "--tls-cert-file and --tls-key-file need each other")
 	}
-	path, err := apiStatePath(e)
+	path, err := e.StatePath()
 	if err != nil {
 		return err
+	}
+	if e.Flags.State == "" { // so that a daemon on this host keeps the default one
+		path = filepath.Join(filepath.Dir(path), "limpet-api.db")
 	}
 	return reopening(ctx, e, func() error {
 		store, err := e.OpenStore(ctx, path, "")
@@ -45,11 +48,11 @@ func (c APICommand) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		defer store.Close()
-		return c.serve(ctx, e, store, filepath.Dir(path), secret)
+		return c.serve(ctx, e, store, filepath.Dir(path), secret, from)
 	})
 }
 
-func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Store, dir, secret string) error {
+func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Store, dir, secret, from string) error {
 	signer, err := token.NewSigner(dir)
 	if err != nil {
 		return err
@@ -69,16 +72,18 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	if err != nil {
 		return err
 	}
-	var applier *manifests.Applier
+	var parts []func(context.Context) error
 	if e.Flags.Manifests != "" {
 		client, err := kube.Connect(ctx, kube.Config{Server: agent.EmbeddedURL, Transport: server.Transport(), Logger: e.Log})
 		if err != nil {
 			return err
 		}
 		defer client.Close()
-		if applier, err = manifests.New(client, e.Flags.Manifests, e.Log); err != nil {
+		applier, err := manifests.New(client, e.Flags.Manifests, e.Log)
+		if err != nil {
 			return command.Usagef("", "--manifests: %w", err)
 		}
+		parts = append(parts, applier.Run)
 	}
 	// Both addresses are taken before either answers, so that clients never see one without the other.
 	apiLn, err := net.Listen("tcp", c.Listen)
@@ -96,11 +101,12 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 		signLn.Close()
 		return command.Usagef("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
 	}
-	e.Notef("API on https://%s, token exchange on http://%s%s, certificate %s", apiLn.Addr(), signLn.Addr(), token.ExchangePath, certFile)
+	e.Notef("API on https://%s, token exchange on http://%s%s, certificate %s, token: %s", apiLn.Addr(), signLn.Addr(), token.ExchangePath,
+		certFile, from)
 	if reachable(c.SignListen) {
 		e.Notef("tokens travel to the token exchange without TLS: put a proxy with TLS before %s, or listen on loopback", c.SignListen)
 	}
-	parts := []func(context.Context) error{
+	parts = append(parts,
 		func(ctx context.Context) error {
 			return apiserver.ServeExchange(ctx, webhook.Gate(signLn, nil), exchange)
 		},
@@ -112,59 +118,43 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 				return state.ErrCorrupt
 			}
 		},
-	}
-	if applier != nil {
-		parts = append(parts, applier.Run)
-	}
-	parts = append(parts, func(ctx context.Context) error {
-		defer context.AfterFunc(ctx, func() { _ = server.Close() })() // ends the watches
-		return apiserver.Serve(ctx, secure, &http.Server{Handler: server})
-	})
+		func(ctx context.Context) error {
+			defer context.AfterFunc(ctx, func() { _ = server.Close() })() // ends the watches
+			return apiserver.Serve(ctx, secure, &http.Server{Handler: server})
+		})
 	if err := RunTogether(ctx, parts...); err != nil {
 		return err
 	}
 	return stopError(ctx)
 }
 
-// token returns the token that may be exchanged. The default is refused on addresses that other hosts can
+// token returns the token that may be exchanged, and where it is. The default is refused on addresses that other hosts can
 // reach.
-func (c APICommand) token(e *command.Env) (string, error) {
-	secret := e.Flags.Token
+func (c APICommand) token(e *command.Env) (secret, from string, err error) {
+	secret, from = e.Flags.Token, "that of --token"
 	if e.Flags.TokenFile != "" {
 		data, err := e.ReadFile(e.Flags.TokenFile)
 		if err != nil {
-			return "", command.Usagef("", "--token-file: %w", err)
+			return "", "", command.Usagef("", "--token-file: %w", err)
 		}
-		secret = strings.TrimSpace(string(data))
+		secret, from = strings.TrimSpace(string(data)), "in "+e.Flags.TokenFile
 	}
 	if secret != "" {
-		return secret, nil
+		return secret, from, nil
 	}
 	for flag, addr := range map[string]string{"--listen": c.Listen, "--sign-listen": c.SignListen} {
 		if reachable(addr) {
-			return "", command.Usagef("limpet api --token-file FILE", "%s %s can be reached from other hosts: give a token of your own",
+			return "", "", command.Usagef("limpet api --token-file FILE", "%s %s can be reached from other hosts: give a token of your own",
 				flag, addr)
 		}
 	}
-	return defaultAPIToken, nil
+	return defaultAPIToken, defaultAPIToken + " (the default)", nil
 }
 
 // reachable reports whether other hosts can reach an address to listen on.
 func reachable(addr string) bool {
 	ip := net.ParseIP(hostOf(addr))
 	return hostOf(addr) != "localhost" && (ip == nil || !ip.IsLoopback())
-}
-
-// apiStatePath is a file of its own, so that a daemon on this host keeps the default one.
-func apiStatePath(e *command.Env) (string, error) {
-	path, err := e.StatePath()
-	if err != nil {
-		return "", err
-	}
-	if e.Flags.State == "" {
-		path = filepath.Join(filepath.Dir(path), "limpet-api.db")
-	}
-	return path, nil
 }
 
 func hostOf(addr string) string {

@@ -241,8 +241,5 @@ func unknownKind(what, word string) error {
 	for _, k := range api.Kinds {
 		names = append(names, k.Kind, k.Plural, k.Singular)
 	}
-	if n := command.Nearest(word, names); n != "" {
-		what += fmt.Sprintf(", did you mean %q?", n)
-	}
-	return command.Usagef("limpet get --help    # lists the kinds", "%s", what)
+	return command.Usagef("limpet get --help    # lists the kinds", "%s%s", what, command.Meant(word, names))
 }

@@ -74,7 +74,7 @@ func (c GetCommand) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		if c.Name != "" {
-			u, err := findOne(ctx, e, s, k, res, c.Name)
+			u, err := e.FindObject(ctx, s, res, c.Name)
 			if err != nil {
 				return err
 			}
@@ -92,15 +92,6 @@ func (c GetCommand) Run(ctx context.Context, e *command.Env) error {
 		}
 		return e.PrintList(objects, kindTable(k, items))
 	})
-}
-
-func findOne(ctx context.Context, e *command.Env, s *command.Session, k api.Kind, res command.Resource,
-	name string) (*unstructured.Unstructured, error) {
-	u, err := s.Find(ctx, res, e.Flags.ListNamespace(), name)
-	if apierrors.IsNotFound(err) {
-		err = command.Errorf(command.ExitError, "limpet get "+k.Plural, "%s %q not found", k.Singular, name)
-	}
-	return u, err
 }
 
 // kindTable shows objects in the printer columns of their kind.
@@ -144,7 +135,7 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 		if res, err = Resource(ctx, s, k); err != nil {
 			return err
 		}
-		if u, err = findOne(ctx, e, s, k, res, c.Name); err == nil {
+		if u, err = e.FindObject(ctx, s, res, c.Name); err == nil {
 			effect = deletionEffect(ctx, s, k, u)
 		}
 		return err

@@ -1,6 +1,7 @@
 package service
 
 import (
+	_ "embed"
 	"fmt"
 	"maps"
 	"os"
@@ -31,54 +32,9 @@ type unit struct {
 // unitText is the unit. Lines with "host:" are those of the service of the host; words in braces are replaced. A
 // large state file is checked before READY=1 after a power cut. An exit with 2, 6 or 9 would repeat: invalid usage,
 // an unsupported version, a state file that is held or cannot be written.
-const unitText = `# Made by 'limpet service install', which replaces this file.
-[Unit]
-Description=limpet, an edge agent for Git sync
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-Type=notify
-ExecStart={command}
-host:{user}
-host:StateDirectory=limpet
-host:StateDirectoryMode=0700
-host:RuntimeDirectory=limpet
-{credentials}Restart=on-failure
-RestartSec=5
-RestartPreventExitStatus=2 6 9
-TimeoutStartSec=10min
-TimeoutStopSec=90
-WatchdogSec=60
-Environment=GOMEMLIMIT=224MiB
-MemoryMax=256M
-UMask=0077
-NoNewPrivileges=yes
-LockPersonality=yes
-MemoryDenyWriteExecute=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallErrorNumber=EPERM
-host:ProtectSystem=strict
-host:ProtectHome=yes
-host:PrivateTmp=yes
-host:PrivateDevices=yes
-host:ProtectClock=yes
-host:ProtectControlGroups=yes
-host:ProtectHostname=yes
-host:ProtectKernelLogs=yes
-host:ProtectKernelModules=yes
-host:ProtectKernelTunables=yes
-host:ProtectProc=invisible
-host:RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
-host:RestrictNamespaces=yes
-host:CapabilityBoundingSet=
-{writable}
-[Install]
-WantedBy={target}
-`
+//
+//go:embed limpet.service
+var unitText string
 
 // text returns the unit file.
 func (u unit) text() string {
