@@ -36,7 +36,7 @@ func TestSettings(t *testing.T) {
 func TestSetUp(t *testing.T) {
 	t.Parallel()
 	for keys, want := range map[string]error{
-		"nonsense://x\rgrafana.example:3000\r\rglsa_secret\ry\r":                      nil,
+		"nonsense://x\rgrafana.example:3000\r\rglsa_secret\ry\r":                 nil,
 		"grafana.example\rglsa_secret\r\rgrafana.example:3000\rglsa_secret\ry\r": nil,
 		"grafana.example:3000\r":         io.EOF,
 		"grafana.example:3000\rx\r\r":    io.EOF,
