@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"limpet/state"
 	"limpet/sync/agent"
 	"limpet/sync/control"
@@ -145,9 +143,9 @@ type examination struct {
 	direct    bool         // the client uses a server, and not the daemon
 	clientErr error        // why there is no client
 
-	api    check        // the result of checkAPI
-	listed check        // the result of listing the repositories
-	repos  []repository // nil = unknown
+	api    check           // the result of checkAPI
+	listed check           // the result of listing the repositories
+	repos  []snapshot.Repo // nil = unknown
 }
 
 // checks are all checks, in the order of the output. A check is skipped without what it needs: the API, or the list of
@@ -188,10 +186,9 @@ func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error)
 	p.api = p.checkAPI(ctx)
 	p.repos, p.listed = p.repositories(ctx)
 	d := &diagnosis{Checks: make([]check, len(checks))}
-	var g errgroup.Group
-	g.SetLimit(8)
+	var g sync.WaitGroup
 	for i, part := range checks {
-		g.Go(func() error {
+		g.Go(func() {
 			limited, cancel := context.WithTimeout(ctx, checkTimeout)
 			defer cancel()
 			var c check
@@ -204,7 +201,6 @@ func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error)
 				c = part.run(p, limited)
 			}
 			d.Checks[i] = check{part.name, c.Result, text.Clean(text.Redact(c.Found)), text.Clean(c.Next)}
-			return nil
 		})
 	}
 	g.Wait()
@@ -227,16 +223,12 @@ func (p *examination) connect(ctx context.Context) (err error) {
 		return err
 	}
 	p.s.Daemon = p.daemon
-	limited, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
 	switch {
 	case p.daemon != nil:
-		if snap, err := p.daemon.Snapshot(limited); err == nil {
-			p.snap = snap
-		}
-		if info, err := p.daemon.Info(limited); err == nil {
-			p.info = &info
-		}
+		limited, cancel := context.WithTimeout(ctx, checkTimeout)
+		defer cancel()
+		p.snap, _ = p.daemon.Snapshot(limited) // checkDaemon reports that there is none
+		p.info = infoOf(limited, p.daemon)
 	case errors.As(err, &p.unresponsive):
 		p.openErr = p.unresponsive
 	case p.exists:
@@ -265,9 +257,16 @@ func (p *examination) openFile(ctx context.Context) {
 	if p.fix { // the file is held, so no agent is about to listen
 		p.fixSocket(agent.SocketPath(p.path))
 	}
-	if info, err := p.s.File.Info(ctx); err == nil {
-		p.info = &info
+	p.info = infoOf(ctx, p.s.File)
+}
+
+// infoOf describes a state file, nil where it cannot.
+func infoOf(ctx context.Context, from control.Store) *state.Info {
+	info, err := from.Info(ctx)
+	if err != nil {
+		return nil
 	}
+	return &info
 }
 
 // TryServer checks the API behind a client: that it answers, serves the resources, and lets them be listed.

@@ -37,13 +37,11 @@ func TestDoctorJudges(t *testing.T) {
 	jwt := func(exp int64) string {
 		return "eyJhbGciOiJub25lIn0." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, exp)) + ".c2ln"
 	}
-	repo := func(r snapshot.Repo) repository { return repository{Repo: r} }
-	mixed := []repository{repo(snapshot.Repo{Namespace: "a", Name: "good", Checked: now, Healthy: true}),
-		repo(snapshot.Repo{Namespace: "b", Name: "bad", Checked: now})}
-	one := func(checked time.Time) []repository {
-		return []repository{repo(snapshot.Repo{Enabled: true, Checked: checked})}
-	}
-	controllers := func(c snapshot.Controllers, repos []repository) check {
+	mixed := []snapshot.Repo{{Namespace: "a", Name: "good", Checked: now, Healthy: true}, {Namespace: "b", Name: "bad", Checked: now}}
+	unsigned := []snapshot.Repo{mixed[0], {Namespace: "c", Name: "odd", Checked: now, Healthy: true,
+		Conditions: []snapshot.Condition{{Type: "Ready", Status: "True"}, {Type: "limpet/Webhook", Status: "False", Message: "403"}}}}
+	one := func(checked time.Time) []snapshot.Repo { return []snapshot.Repo{{Enabled: true, Checked: checked}} }
+	controllers := func(c snapshot.Controllers, repos []snapshot.Repo) check {
 		p := &examination{now: now, repos: repos, snap: &snapshot.Snapshot{Agent: snapshot.Agent{Controllers: c}}}
 		return p.checkControllers(t.Context())
 	}
@@ -93,13 +91,15 @@ func TestDoctorJudges(t *testing.T) {
 
 		{"no repositories", judgeRepositories(nil), checkOK, "none", "repo create"},
 		{"a failing one", judgeRepositories(mixed), checkWarn, "1 of 2 are not healthy, the first is b/bad", "limpet repo test bad -n b"},
+		{"one with an unmet condition", judgeRepositories(unsigned), checkWarn, "1 of 2 have an unmet condition, the first is c/odd: limpet/Webhook: 403",
+			"limpet repo show odd -n c"},
 		{"healthy ones", judgeRepositories(mixed[:1]), checkOK, "1, none", ""},
 
 		{"nobody looked", controllers(snapshot.Controllers{}, one(time.Time{})), checkWarn, "ever checked", "limpet --daemon"},
 		{"nobody looks any more", controllers(snapshot.Controllers{}, one(now.Add(-16*time.Minute))), checkWarn, "16m old", "limpet --daemon"},
 		{"somebody looks", controllers(snapshot.Controllers{}, append(one(now.Add(-time.Hour)), one(now.Add(-time.Minute))...)), checkOK,
 			"1m ago", ""},
-		{"nothing to look after", controllers(snapshot.Controllers{}, []repository{{}}), checkOK, "no repository has sync enabled", ""},
+		{"nothing to look after", controllers(snapshot.Controllers{}, []snapshot.Repo{{}}), checkOK, "no repository has sync enabled", ""},
 		{"another agent is active", controllers(snapshot.Controllers{Mode: "on", State: snapshot.ControllersStandby, Holder: "lab_X"}, one(now)),
 			checkOK, "standby; active: lab", ""},
 		{"it is off, and nobody looks", controllers(snapshot.Controllers{Mode: "off", State: "off"}, one(time.Time{})), checkWarn,

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -9,9 +10,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
@@ -24,21 +24,15 @@ import (
 
 // Checks of repositories.
 
-// repository is the row of one, with the object where the API was asked.
-type repository struct {
-	snapshot.Repo
-	object *api.Repository // nil = from the daemon's snapshot
-}
-
-// test is the command that tests the repository.
-func (r repository) test() string { return command.CommandFor(r.Namespace, "repo test "+r.Name) }
+// testOf is the command that tests a repository.
+func testOf(r snapshot.Repo) string { return command.CommandFor(r.Namespace, "repo test "+r.Name) }
 
 // maxRepositories bounds how many are checked.
 const maxRepositories = 5000
 
 // repositories lists them from the API, else from the daemon's snapshot. nil means unknown.
-func (p *examination) repositories(ctx context.Context) ([]repository, check) {
-	repos := []repository{}
+func (p *examination) repositories(ctx context.Context) ([]snapshot.Repo, check) {
+	repos := []snapshot.Repo{}
 	switch {
 	case p.api.usable():
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
@@ -48,31 +42,44 @@ func (p *examination) repositories(ctx context.Context) ([]repository, check) {
 			return nil, failed(kube.Hint(err), "%s", command.ErrorText(err))
 		}
 		for i := range items {
-			object, err := api.RepositoryView(&items[i])
-			if row, ok := snapshot.RepoOf(&items[i]); ok && err == nil {
-				repos = append(repos, repository{row, &object})
+			if row, ok := snapshot.RepoOf(&items[i]); ok {
+				repos = append(repos, row)
 			}
 		}
 	case p.snap != nil && (p.snap.API.Synced || !p.snap.AsOf.IsZero()):
-		for _, row := range p.snap.Repos {
-			repos = append(repos, repository{row, nil})
-		}
+		repos = append(repos, p.snap.Repos...)
 	default:
 		return nil, skipped(noAnswer)
 	}
 	return repos, judgeRepositories(repos)
 }
 
-func judgeRepositories(repos []repository) check {
-	failing := slices.DeleteFunc(slices.Clone(repos), func(r repository) bool { return !r.Failing() })
+// judgeRepositories reports those that are not healthy, and those with another unmet condition, such as that of their
+// webhook or their signatures.
+func judgeRepositories(repos []snapshot.Repo) check {
+	var failing, unmet []snapshot.Repo
+	what := ""
+	for _, r := range repos {
+		i := slices.IndexFunc(r.Conditions, snapshot.Condition.Unmet)
+		switch {
+		case r.Failing():
+			failing = append(failing, r)
+		case i >= 0:
+			unmet = append(unmet, r)
+			what = cmp.Or(what, r.Conditions[i].Type+": "+r.Conditions[i].Message)
+		}
+	}
 	switch {
 	case len(repos) == 0:
 		return check{Result: checkOK, Found: "there is none", Next: "limpet repo create NAME --url URL"}
-	case len(failing) == 0:
-		return passed("%d, none is known to be failing", len(repos))
+	case len(failing) > 0:
+		return warned(testOf(failing[0]), "%d of %d are not healthy, the first is %s/%s", len(failing), len(repos), failing[0].Namespace,
+			failing[0].Name)
+	case len(unmet) > 0:
+		return warned(command.CommandFor(unmet[0].Namespace, "repo show "+unmet[0].Name), "%d of %d have an unmet condition, the first is %s/%s: %s",
+			len(unmet), len(repos), unmet[0].Namespace, unmet[0].Name, what)
 	}
-	return warned(failing[0].test(), "%d of %d are not healthy, the first is %s/%s", len(failing), len(repos), failing[0].Namespace,
-		failing[0].Name)
+	return passed("%d, none is known to be failing", len(repos))
 }
 
 // maxHosts bounds the Git hosts that are tried.
@@ -81,7 +88,7 @@ const maxHosts = 64
 // checkGitHosts opens a connection to each Git host, or to its proxy. It sends nothing: 'limpet repo test'
 // does.
 func (p *examination) checkGitHosts(ctx context.Context) check {
-	users := map[string]repository{} // one repository for each address
+	users := map[string]snapshot.Repo{} // one repository for each address
 	for _, r := range p.repos {
 		for _, url := range append(strings.Fields(r.Mirrors), r.URL) {
 			if address, ok := gitAddress(url); ok {
@@ -92,24 +99,17 @@ func (p *examination) checkGitHosts(ctx context.Context) check {
 	all := slices.Sorted(maps.Keys(users))
 	tried := all[:min(len(all), maxHosts)]
 	errs := make([]error, len(tried))
-	var g errgroup.Group
-	g.SetLimit(16)
+	var g sync.WaitGroup // of at most maxHosts
 	for i, address := range tried {
-		g.Go(func() error {
-			errs[i] = dial(ctx, address)
-			return nil
-		})
+		g.Go(func() { errs[i] = dial(ctx, address) })
 	}
-	_ = g.Wait() // no part fails
-	c := passed("reached: %s", strings.Join(tried, ", "))
-	if len(all) == 0 {
-		c = passed("no repository needs one")
-	}
+	g.Wait()
+	c := passed("reached: %s", cmp.Or(strings.Join(tried, ", "), "none is needed"))
 	away := 0
 	for i, err := range slices.Backward(errs) {
 		if err != nil {
 			away++
-			c = failed(users[tried[i]].test(), "%d of %d cannot be reached, the first is %s (%v)", away, len(tried), tried[i], err)
+			c = failed(testOf(users[tried[i]]), "%d of %d cannot be reached, the first is %s (%v)", away, len(tried), tried[i], err)
 		}
 	}
 	if n := len(all) - len(tried); n > 0 {
