@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"limpet/state"
 	"limpet/sync/agent"
 	"limpet/sync/control"
@@ -139,28 +141,28 @@ func stopError(ctx context.Context) error {
 	return nil
 }
 
-// standalone runs the agent in this process under the dashboard. Its log goes to a file: stderr is the screen.
+// standalone runs the agent in this process under the dashboard.
 func standalone(ctx context.Context, e *command.Env, path string) error {
 	store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	logFile, err := os.OpenFile(path+".log", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	return withDashboard(ctx, e, store, path, path+".log", nil)
+}
+
+// withDashboard runs the agent and the dashboard together; the end of either ends the other. The log goes to a file, because
+// stderr is the screen. Extra, if given, runs beside them.
+func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path, logPath string,
+	extra func(context.Context, *agent.Agent) error) error {
+	logFile, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	defer logFile.Close()
-	return withDashboard(ctx, e, store, path, command.NewLogger(e.Flags, logFile, true), nil)
-}
-
-// withDashboard runs the agent and the dashboard together; the end of either ends the other. Extra, if given,
-// runs beside them.
-func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path string, log *slog.Logger,
-	extra func(context.Context, *agent.Agent) error) error {
 	signals, stop := drainSignals()
 	defer stop()
-	return withAgent(ctx, e, store, path, log, func(a *agent.Agent) error {
+	return withAgent(ctx, e, store, path, command.NewLogger(e.Flags, logFile, true), func(a *agent.Agent) error {
 		parts := []func(context.Context) error{a.Run, drains(signals, a)}
 		if extra != nil {
 			parts = append(parts, func(ctx context.Context) error { return extra(ctx, a) })
@@ -178,27 +180,19 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 
 // RunTogether runs all parts until the last one ends or any fails, then stops and waits for the others.
 func RunTogether(ctx context.Context, parts ...func(context.Context) error) error {
+	g, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	type end struct {
-		last bool
-		err  error
-	}
-	ends := make(chan end, len(parts))
 	for i, part := range parts {
-		go func() { ends <- end{last: i == len(parts)-1, err: part(ctx)} }()
+		g.Go(func() error {
+			err := part(ctx)
+			if err == nil && i == len(parts)-1 {
+				cancel()
+			}
+			return err
+		})
 	}
-	var first error
-	for range parts {
-		e := <-ends
-		if e.last || e.err != nil {
-			cancel()
-		}
-		if first == nil {
-			first = e.err
-		}
-	}
-	return first
+	return g.Wait()
 }
 
 func tuiOptions(e *command.Env) tui.Options {

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
@@ -44,9 +42,9 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 	}
-	garden := samples(filepath.Join(dir, "git"))
-	demoFlags(e, string(garden))
-	if err := garden.create(); err != nil {
+	sites := samples(filepath.Join(dir, "git"))
+	demoFlags(e, string(sites))
+	if err := sites.create(); err != nil {
 		return err
 	}
 	store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
@@ -55,14 +53,9 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 	}
 	defer store.Close()
 	if !e.OnScreen() || c.Once {
-		return plainDemo(ctx, e, store, path, garden, c.Once)
+		return plainDemo(ctx, e, store, path, sites, c.Once)
 	}
-	logFile, err := os.OpenFile(filepath.Join(dir, "limpet.log"), os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer logFile.Close()
-	return withDashboard(ctx, e, store, path, command.NewLogger(e.Flags, logFile, true), garden.Run)
+	return withDashboard(ctx, e, store, path, filepath.Join(dir, "limpet.log"), sites.Run)
 }
 
 // demoFlags sets the flags for the demo: everything on this machine, whatever the config file says.
@@ -161,9 +154,9 @@ type sample struct {
 }
 
 var sampleRepositories = []sample{
-	{name: "plant-east", title: "Plant East", folders: []string{"line-1", "line-2", "energy/meters", "energy/solar"}, each: 6},
-	{name: "network", title: "Network", folders: []string{"core", "edge/routers", "edge/switches"}, each: 5},
-	{name: "vessels", title: "Vessels", folders: []string{"fleet", "engines"}, each: 4},
+	{"plant-east", "Plant East", []string{"line-1", "line-2", "energy/meters", "energy/solar"}, 6},
+	{"network", "Network", []string{"core", "edge/routers", "edge/switches"}, 5},
+	{"vessels", "Vessels", []string{"fleet", "engines"}, 4},
 }
 
 func (g samples) path(p sample) string { return filepath.Join(string(g), p.name+".git") }
@@ -191,20 +184,11 @@ func (g samples) create() error {
 // Run creates the Repository objects, then commits a change to each in turn until ctx ends.
 func (g samples) Run(ctx context.Context, a *agent.Agent) error {
 	for _, p := range sampleRepositories {
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-			"title": p.title, "type": "git",
-			"git":  map[string]any{"url": "file://" + g.path(p), "branch": "main", "path": "grafana"},
-			"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(10)},
-		}}}
-		u.SetAPIVersion(api.Repositories.GroupVersion().String())
-		u.SetKind("Repository")
-		u.SetName(p.name)
-		data, err := json.Marshal(u.Object)
-		if err != nil {
-			return err
-		}
+		data := fmt.Appendf(nil, `{"apiVersion":%q,"kind":"Repository","metadata":{"name":%q},"spec":{"title":%q,"type":"git",
+			"git":{"url":%q,"branch":"main","path":"grafana"},"sync":{"enabled":true,"target":"folder","intervalSeconds":10}}}`,
+			api.Repositories.GroupVersion(), p.name, p.title, "file://"+g.path(p))
 		// Apply, because the file of --state may have them already.
-		_, err = a.Client().Resource(api.Repositories).Namespace("default").Patch(ctx, p.name, types.ApplyPatchType, data,
+		_, err := a.Client().Resource(api.Repositories).Namespace("default").Patch(ctx, p.name, types.ApplyPatchType, data,
 			metav1.PatchOptions{FieldManager: "limpet-demo", Force: new(true)})
 		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("make the sample Repository: %w", err)
@@ -229,21 +213,19 @@ func boardFile(folder string, n int) string {
 	return fmt.Sprintf("grafana/%s/board-%d.json", folder, n)
 }
 
-// dashboard is a classic dashboard as Grafana exports it, with the members that identify the format.
+// classic is a classic dashboard as Grafana exports it, with the members that identify the format.
+const classic = `{
+  "uid": "%[1]s-%[4]s-%[5]d", "title": "%[2]s %[3]s %[5]d", "tags": [%[1]q, "demo"],
+  "schemaVersion": 41, "timezone": "utc", "refresh": "30s", "time": {"from": "now-6h", "to": "now"},
+  "panels": [{
+    "id": 1, "type": "timeseries", "title": "power_watts %[5]d", "gridPos": {"h": 8, "w": 24, "x": 0, "y": 0},
+    "datasource": {"type": "prometheus", "uid": "local"},
+    "targets": [{"refId": "A", "expr": "avg(power_watts{site='%[1]s',area='%[3]s'}) + %[6]d"}]
+  }]
+}
+`
+
+// dashboard returns a dashboard of a folder at a revision.
 func (p sample) dashboard(folder string, n, revision int) []byte {
-	expr := fmt.Sprintf(`avg(power_watts{site=%q,area=%q}) + %d`, p.name, folder, revision)
-	// Maps of plain values always marshal.
-	data, _ := json.MarshalIndent(map[string]any{
-		"uid":   fmt.Sprintf("%s-%s-%d", p.name, strings.ReplaceAll(folder, "/", "-"), n),
-		"title": fmt.Sprintf("%s %s %d", p.title, folder, n),
-		"tags":  []string{p.name, "demo"}, "schemaVersion": 41, "timezone": "utc", "refresh": "30s",
-		"time": map[string]string{"from": "now-6h", "to": "now"},
-		"panels": []map[string]any{{
-			"id": 1, "type": "timeseries", "title": fmt.Sprintf("power_watts %d", n),
-			"gridPos":    map[string]int{"h": 8, "w": 24, "x": 0, "y": 0},
-			"datasource": map[string]string{"type": "prometheus", "uid": "local"},
-			"targets":    []map[string]any{{"refId": "A", "expr": expr}},
-		}},
-	}, "", "  ")
-	return append(data, '\n')
+	return fmt.Appendf(nil, classic, p.name, p.title, folder, strings.ReplaceAll(folder, "/", "-"), n, revision)
 }

@@ -65,11 +65,9 @@ func (p *examination) checkAPI(ctx context.Context) check {
 		return failed(cmp.Or(kube.Hint(err), next, "limpet status"), "%s: %s", p.server(), found)
 	}
 	c := passed("%s, answers in %s", p.server(), max(time.Since(began).Round(time.Millisecond), time.Millisecond))
-	var version struct {
-		GitVersion string `json:"gitVersion"`
-	}
-	if _, answer, err := p.client.Do(ctx, http.MethodGet, "/version", nil, "", nil); err == nil &&
-		json.Unmarshal(answer, &version) == nil && version.GitVersion != "" {
+	var version struct{ GitVersion string }
+	_, answer, _ := p.client.Do(ctx, http.MethodGet, "/version", nil, "", nil) // not every server has one
+	if _ = json.Unmarshal(answer, &version); version.GitVersion != "" {
 		c.Found += ", version " + version.GitVersion
 	}
 	return c
@@ -216,19 +214,15 @@ func judgeClock(ahead, bound time.Duration, ok bool) check {
 }
 
 func (p *examination) checkResources(ctx context.Context) check {
-	var served, missing []string
+	served := map[bool][]string{}
 	for _, name := range []string{"repositories", "jobs", "historicjobs", "connections"} {
 		is, err := p.client.Serves(ctx, api.Repositories.GroupVersion(), name)
-		switch {
-		case err != nil:
+		if err != nil {
 			return failed(kube.Hint(err), "%s", command.ErrorText(err))
-		case is:
-			served = append(served, name)
-		default:
-			missing = append(missing, name)
 		}
+		served[is] = append(served[is], name)
 	}
-	c := passed("served: %s", strings.Join(served, ", "))
+	c, missing := passed("served: %s", strings.Join(served[true], ", ")), served[false]
 	if len(missing) > 0 {
 		c.Found += "; not served: " + strings.Join(missing, ", ")
 	}
@@ -255,11 +249,7 @@ func (p *examination) checkPermissions(ctx context.Context) check {
 			return failed(kube.Hint(err), "%s: %s", res.Resource, command.ErrorText(err))
 		}
 	}
-	where := "in all namespaces"
-	if namespace != "" {
-		where = "in namespace " + namespace
-	}
-	c := passed("may list %s %s", text.OrDash(strings.Join(may, ", ")), where)
+	c := passed("may list %s in namespace %s", text.OrDash(strings.Join(may, ", ")), cmp.Or(namespace, "*"))
 	if len(not) > 0 {
 		return failed("limpet doctor --namespace NAME    # of the token, or give it a role that may list, watch and update",
 			"%s, and not %s", c.Found, strings.Join(not, ", "))

@@ -148,23 +148,20 @@ func (p *examination) checkDisk(context.Context) check {
 // disk describes a file system.
 type disk struct {
 	free int64  // available to this user; negative = unknown
-	kind string // "" = an ordinary one, or not known
-	gone string // when all of it is lost; "" = it stays
+	kind string // with its risk; "" = an ordinary one, or not known
 }
 
+const (
+	volatile = ": all is gone after a restart"
+	remote   = ": locks and power cuts are another matter there"
+)
+
 // fileSystems are those that are risky for a state file, by their magic number. Source: statfs(2).
-var fileSystems = map[int64]disk{
-	unix.TMPFS_MAGIC:           {kind: "tmpfs", gone: "after a restart of the host"},
-	unix.RAMFS_MAGIC:           {kind: "ramfs", gone: "after a restart of the host"},
-	unix.NFS_SUPER_MAGIC:       {kind: "NFS"},
-	unix.SMB2_SUPER_MAGIC:      {kind: "SMB"},
-	unix.CIFS_SUPER_MAGIC:      {kind: "SMB"},
-	unix.FUSE_SUPER_MAGIC:      {kind: "FUSE"},
-	unix.CEPH_SUPER_MAGIC:      {kind: "Ceph"},
-	unix.AFS_SUPER_MAGIC:       {kind: "AFS"},
-	unix.OCFS2_SUPER_MAGIC:     {kind: "OCFS2"},
-	unix.V9FS_MAGIC:            {kind: "9P"},
-	unix.OVERLAYFS_SUPER_MAGIC: {kind: "an overlay", gone: "with its container"},
+var fileSystems = map[int64]string{
+	unix.TMPFS_MAGIC: "tmpfs" + volatile, unix.RAMFS_MAGIC: "ramfs" + volatile, unix.OVERLAYFS_SUPER_MAGIC: "an overlay" + volatile,
+	unix.NFS_SUPER_MAGIC: "NFS" + remote, unix.SMB2_SUPER_MAGIC: "SMB" + remote, unix.CIFS_SUPER_MAGIC: "SMB" + remote,
+	unix.FUSE_SUPER_MAGIC: "FUSE" + remote, unix.CEPH_SUPER_MAGIC: "Ceph" + remote, unix.AFS_SUPER_MAGIC: "AFS" + remote,
+	unix.OCFS2_SUPER_MAGIC: "OCFS2" + remote, unix.V9FS_MAGIC: "9P" + remote,
 }
 
 // diskOf returns the file system of a directory.
@@ -173,29 +170,21 @@ func diskOf(dir string) disk {
 	if unix.Statfs(dir, &s) != nil {
 		return disk{free: -1}
 	}
-	d := fileSystems[int64(s.Type)]
-	d.free = int64(s.Bavail) * int64(s.Bsize)
-	return d
+	return disk{int64(s.Bavail) * int64(s.Bsize), fileSystems[int64(s.Type)]}
 }
 
 func judgeDisk(dir string, d disk) check {
 	if d.free < 0 {
 		return skipped("this system does not tell how full it is")
 	}
-	c := passed("%s free at %s", text.Size(d.free), dir)
-	if d.kind != "" {
-		c.Found += ", " + d.kind
-	}
-	look := "df -h " + command.ShellWord(dir)
+	c, look := passed("%s free at %s", text.Size(d.free), dir), "df -h "+command.ShellWord(dir)
 	switch {
 	case d.free < noDisk:
 		return failed(look, "%s", c.Found)
 	case d.free < lowDisk:
 		return c.but(look, "")
-	case d.gone != "":
-		return c.but(otherState, ": all is gone "+d.gone)
 	case d.kind != "":
-		return c.but(otherState, ": locks and power cuts are another matter there")
+		return c.but(otherState, ", "+d.kind)
 	}
 	return c
 }
