@@ -109,10 +109,7 @@ func showSource(w io.Writer, from source.Source, now time.Time) {
 	var f command.Fields
 	f.Add("source", from.Namespace+"/"+from.Name)
 	for _, fact := range screen.SourceFacts(from, from.State, "", from.DueText(now), now) {
-		f.Add(fact.Name, fact.Text)
-		if fact.Name == "state" {
-			f.Mark(from.State, from.State)
-		}
+		f.AddState(fact.Name, map[bool]string{true: from.State}[fact.Name == "state"], fact.Text)
 	}
 	for _, c := range from.Conditions {
 		key := c.Type
