@@ -237,10 +237,7 @@ func namesOf(ctx context.Context, e *command.Env, kind string) (out []string) {
 	if err != nil {
 		return nil
 	}
-	items, err := s.List(ctx, resource, e.Flags.ListNamespace(), "", nil, maxNames)
-	if err != nil {
-		return nil
-	}
+	items, _ := s.List(ctx, resource, e.Flags.ListNamespace(), "", nil, maxNames) // none where it fails
 	for i := range items {
 		if name := items[i].GetName(); plainName.MatchString(name) {
 			out = append(out, name)

@@ -15,10 +15,10 @@ func Examine(ctx context.Context, user bool, env func(string) string) (path, fau
 		return "", "", ""
 	}
 	unit, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
+	switch {
+	case os.IsNotExist(err):
 		return "", "", ""
-	}
-	if err != nil {
+	case err != nil:
 		return path, err.Error(), "ls -l " + path
 	}
 	manager := place.managerOf(user)
@@ -35,12 +35,9 @@ func examine(ctx context.Context, unit string, user bool, manager *systemd) (fau
 	if user {
 		install, restart = "limpet service install --user --now", "systemctl --user restart "+unitName
 	}
-	binary := ""
-	for line := range strings.Lines(unit) {
-		if command, ok := strings.CutPrefix(line, "ExecStart="); ok {
-			binary = firstWord(strings.TrimSpace(command))
-		}
-	}
+	_, command, _ := strings.Cut(unit, "\nExecStart=")
+	command, _, _ = strings.Cut(command, "\n")
+	binary := firstWord(command)
 	other, err := os.Stat(binary)
 	if err != nil {
 		return "the unit starts " + binary + ", which is not there", install

@@ -2,7 +2,6 @@ package status
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -23,20 +22,14 @@ type leftReport struct {
 }
 
 type leftJobs struct {
-	Pending int `json:"pending"`
-	Resting int `json:"resting"` // in backoff
-	Claimed int `json:"claimed"` // by an agent that is gone
-
-	Oldest time.Time `json:"oldest,omitzero"` // creation time of the oldest
+	Pending int       `json:"pending"`
+	Resting int       `json:"resting"`         // in backoff
+	Claimed int       `json:"claimed"`         // by an agent that is gone
+	Oldest  time.Time `json:"oldest,omitzero"` // creation time of the oldest
 }
 
 // abandonedAfter is the age from which a pending job means that an agent is missing, and not about to start.
 const abandonedAfter = 5 * time.Minute
-
-// abandoned reports whether an agent should run and does not.
-func (l leftJobs) abandoned(now time.Time) bool {
-	return l.Claimed > 0 || l.Resting > 0 || !l.Oldest.IsZero() && now.Sub(l.Oldest) > abandonedAfter
-}
 
 // readLeft reads the report; nil without jobs and repositories, as in the file of an agent of another server.
 func readLeft(ctx context.Context, e *command.Env, store *state.Store) (*leftReport, error) {
@@ -91,18 +84,15 @@ func (s *report) judgeLeft(e *command.Env, now time.Time) {
 		return
 	}
 	txt := "no agent runs, and " + text.Plural(n, "job") + " left"
-	if age := now.Sub(jobs.Oldest); !jobs.Oldest.IsZero() && age > abandonedAfter {
+	age := now.Sub(jobs.Oldest)
+	old := !jobs.Oldest.IsZero() && age > abandonedAfter
+	if old {
 		txt += ", the oldest since " + text.Age(age)
 	}
 	txt += ": " + e.CommandFor("", "--daemon")
-	if jobs.abandoned(now) {
+	if old || jobs.Claimed > 0 || jobs.Resting > 0 {
 		s.OK, s.Why = false, append(s.Why, txt)
 		return
 	}
 	s.Warnings = append(s.Warnings, txt)
-}
-
-func (l *leftReport) print(f *command.Fields) {
-	f.Add("jobs", fmt.Sprintf("%d pending, %d waiting to retry, %d claimed", l.Jobs.Pending, l.Jobs.Resting, l.Jobs.Claimed))
-	addRepos(f, l.Repos)
 }

@@ -168,7 +168,9 @@ func printStatus(e *command.Env, w io.Writer, rep *report) {
 		f.Add("store", fmt.Sprintf("%s, finished jobs: %d, objects: %d", text.Size(rep.Store.Bytes), rep.Store.History, rep.Store.Objects))
 	}
 	if rep.Left != nil {
-		rep.Left.print(&f)
+		jobs := rep.Left.Jobs
+		f.Add("jobs", fmt.Sprintf("%d pending, %d waiting to retry, %d claimed", jobs.Pending, jobs.Resting, jobs.Claimed))
+		addRepos(&f, rep.Left.Repos)
 	}
 	if rep.Live != nil {
 		rep.printLive(&f)
@@ -196,19 +198,20 @@ func (s *report) printLive(f *command.Fields) {
 	if c := s.Live.Agent.Controllers; c.Mode != "" {
 		f.Add("", c.Text())
 	}
-	switch bad, suspended := 0, 0; {
+	bad, suspended := 0, 0
+	for i := range s.Live.Sources {
+		if s.Live.Sources[i].Bad() {
+			bad++
+		}
+		if s.Live.Sources[i].Suspended {
+			suspended++
+		}
+	}
+	switch n := len(s.Live.Sources); {
 	case s.Live.SourcesError != "":
 		f.Add("sources", "not shown: "+s.Live.SourcesError)
-	case len(s.Live.Sources) > 0:
-		for i := range s.Live.Sources {
-			if s.Live.Sources[i].Bad() {
-				bad++
-			}
-			if s.Live.Sources[i].Suspended {
-				suspended++
-			}
-		}
-		f.Add("sources", fmt.Sprintf("%d: %d not ready, %d suspended", len(s.Live.Sources), bad, suspended))
+	case n > 0:
+		f.Add("sources", fmt.Sprintf("%d: %d not ready, %d suspended", n, bad, suspended))
 	}
 }
 
