@@ -3,7 +3,10 @@ package repos
 import (
 	"context"
 	"slices"
+	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -88,5 +91,120 @@ func (w statusWriter) reportHealth(a *attempt, before api.HealthState) {
 		ready := result.ready()
 		w.report(a.key, "warn", "unhealthy: "+ready.Message)
 		log.Warn("repository is unhealthy", "reason", ready.Reason, "err", ready.Message)
+	}
+}
+
+// op is one operation of RFC 6902.
+type op struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// unhealthyText is the message of status.sync while a Repository is unhealthy. Source: Grafana.
+const unhealthyText = "Repository is unhealthy"
+
+// change gathers what is to be written to one object, as one patch for the object as it was
+// seen: it is refused when that has changed. What is the same already is not written.
+type change struct {
+	obj      *unstructured.Unstructured
+	now      time.Time // of the server
+	ops      []op
+	secrets  bool // some are of secure values
+	observed bool // one is of the generation
+}
+
+// set writes a member of the status. "add" replaces what is there, and needs
+// nothing to be there but the parent.
+func (c *change) set(value any, path string) {
+	c.ops = append(c.ops, op{"add", "/status/" + path, value})
+}
+
+// secret gives the server a value to seal; "" removes the one of that name.
+func (c *change) secret(name, value string) {
+	if _, there := c.obj.Object["secure"].(map[string]any); !there && !c.secrets {
+		c.ops = append(c.ops, op{"add", "/secure", map[string]any{}})
+	}
+	c.secrets = true
+	member := map[string]any{"create": value}
+	if value == "" {
+		member = map[string]any{"remove": true}
+	}
+	c.ops = append(c.ops, op{"add", "/secure/" + name, member})
+}
+
+// dropped reports whether a server has not stored a value that it was given.
+func (c *change) dropped(now *unstructured.Unstructured) bool {
+	for _, o := range c.ops {
+		name, is := strings.CutPrefix(o.Path, "/secure/")
+		if !is || o.Value.(map[string]any)["create"] == nil {
+			continue
+		}
+		if _, kept, _ := unstructured.NestedFieldNoCopy(now.Object, "secure", name); !kept {
+			return true
+		}
+	}
+	return false
+}
+
+// observe sets the generation whose spec was dealt with.
+func (c *change) observe(generation int64) {
+	c.observed = true
+	c.set(generation, "observedGeneration")
+}
+
+// patch returns what was gathered, nil when there is nothing to write.
+func (c *change) patch() []op {
+	if len(c.ops) == 0 {
+		return nil
+	}
+	return append(guard(c.obj, "status"), c.ops...)
+}
+
+// guard begins a patch of one top-level member of an object: it fits no other version of it.
+func guard(obj *unstructured.Unstructured, member string) []op {
+	ops := []op{{"test", "/metadata/resourceVersion", obj.GetResourceVersion()}}
+	if _, there := obj.Object[member].(map[string]any); !there {
+		ops = append(ops, op{"add", "/" + member, map[string]any{}})
+	}
+	return ops
+}
+
+// conditions sets conditions among those that others own, as one list. One without a
+// status is removed.
+func (c *change) conditions(wanted ...api.Condition) {
+	if list, changed := api.SetConditions(c.obj, c.now, wanted...); changed {
+		c.set(list, "conditions")
+	}
+}
+
+// fieldErrors sets status.fieldErrors.
+func (c *change) fieldErrors(stored, want []api.FieldError) {
+	if !equality.Semantic.DeepEqual(stored, want) { // none and an empty list are equal
+		c.set(append([]api.FieldError{}, want...), "fieldErrors")
+	}
+}
+
+// quota sets status.quota.
+func (c *change) quota(q Quota) {
+	c.set(map[string]any{"maxRepositories": q.Repositories, "maxResourcesPerRepository": q.Resources}, "quota")
+}
+
+// sync sets what a controller writes about pulls; the rest is a pull's own.
+func (c *change) sync(status api.SyncStatus, healthy bool, pull *pullRequest) {
+	reported := len(status.Message) > 0 && status.Message[0] == unhealthyText
+	if _, there, _ := unstructured.NestedMap(c.obj.Object, "status", "sync"); !there && (pull != nil || !healthy) {
+		c.set(map[string]any{"state": "", "message": []any{}}, "sync")
+	}
+	if pull != nil {
+		c.set(api.StatePending, "sync/state")
+		c.set(int64(0), "sync/started")
+	}
+	switch {
+	case healthy && reported:
+		c.set([]any{}, "sync/message")
+	case !healthy && !reported:
+		c.set(api.StateError, "sync/state")
+		c.set([]any{unhealthyText}, "sync/message")
 	}
 }
