@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"limpet/state"
@@ -97,15 +99,17 @@ func fromDisk(ctx context.Context, e *command.Env, path string) error {
 	}
 	shown, end := context.WithCancel(ctx)
 	defer end()
-	src := &diskSource{Local: control.NewLocal(nil, file), saved: saved, path: path, daemon: make(chan *control.Client, 1), end: end}
+	src := &diskSource{Local: control.NewLocal(nil, file), saved: saved, path: path, end: end}
 	err = show(shown, e, src)
-	select {
-	case daemon := <-src.daemon:
-		defer daemon.Close()
-		return attach(ctx, e, daemon, path)
-	default:
+	if err != nil || !src.found.Load() {
 		return err
 	}
+	// Begin anew, which attaches to it: in this process the ended dashboard would still read the keys.
+	exe, err := os.Executable()
+	if err == nil {
+		err = syscall.Exec(exe, os.Args, os.Environ())
+	}
+	return err
 }
 
 // diskFile opens a state file. It is open only while it is read, so that a daemon may start meanwhile.
@@ -131,10 +135,10 @@ func (f diskFile) Info(ctx context.Context) (state.Info, error) {
 // diskSource is the source of a dashboard without an agent.
 type diskSource struct {
 	*control.Local
-	saved  *snapshot.Snapshot // nil after it was shown
-	path   string
-	daemon chan *control.Client // capacity 1: a daemon that has started since
-	end    func()               // ends the dashboard of the file
+	saved *snapshot.Snapshot // nil after it was shown
+	path  string
+	found atomic.Bool // a daemon has started since
+	end   func()      // ends the dashboard of the file
 }
 
 // attachEvery is how often a dashboard of a file looks for a daemon.
@@ -151,7 +155,8 @@ func (s *diskSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	for ctx.Err() == nil {
 		command.Sleep(ctx, attachEvery)
 		if daemon, err := control.Attach(ctx, agent.SocketPath(s.path)); err == nil {
-			s.daemon <- daemon
+			daemon.Close()
+			s.found.Store(true)
 			s.end()
 			<-ctx.Done()
 		}
