@@ -105,14 +105,3 @@ func TestQuota(t *testing.T) {
 		})
 	}
 }
-
-// begin lets the controller look at "site" as it is now.
-func (r *rig) begin() {
-	r.t.Helper()
-	_, now := r.get()
-	eventually(r.t, "the watch shows it", func() bool {
-		seen, ok := r.controller.repos.Get(r.namespace, "site")
-		return ok && seen.GetResourceVersion() == now.GetResourceVersion()
-	})
-	close(r.hold)
-}
