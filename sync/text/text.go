@@ -4,6 +4,7 @@ package text
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -107,4 +108,15 @@ func Thousands(n int) string {
 		return strconv.Itoa(n)
 	}
 	return Thousands(n/1000) + fmt.Sprintf(",%03d", n%1000)
+}
+
+// plainWord matches words that no shell changes.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
+
+// ShellWord quotes a word for a shell. Names of the API need no quotes; other names may.
+func ShellWord(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -199,11 +199,11 @@ func TestFields(t *testing.T) {
 	}
 	s.Must(t, command.ExitUsage, "job", "list", "--json", "metadata.name", "-o", "name")
 	for call, want := range map[string]string{
-		"job list --json metadata.name,stauts.state": `no field "stauts", did you mean "status"?; there are apiVersion, kind, metadata, spec, status`,
+		"job list --json metadata.name,stauts.state": `no field "stauts", did you mean "status"?; there are apiVersion, kind, metadata, secure, spec, status`,
 		"repo show boards --json metadata.nam":       `no field "nam", did you mean "name"?`,
 		"history list --json attempts.0.agnet":       `no field "agnet", did you mean "agent"?`,
 		"version --json nothing":                     `no field "nothing"; there are go, version`,
-		"status --json live.counts.worked":           "there are working, pending",
+		"status --json live.counts.worked":           `no field "worked"; there are done, elsewhere, pending`,
 	} {
 		if out, errs := s.Must(t, command.ExitUsage, strings.Fields(call)...); out != "" || !strings.Contains(errs, strings.ReplaceAll(want, `"`, `\"`)) {
 			t.Errorf("%s: %s%s", call, out, errs)

@@ -218,7 +218,7 @@ func (s *facts) popupLine(of []object, test bool) string {
 	case test:
 		return s.command("test", of[0])
 	case of[0].job != nil && (!there || !now.job.Finished.IsZero()):
-		return "limpet history show " + widget.Quote(of[0].UID) + " -o yaml"
+		return "limpet history show " + text.ShellWord(of[0].UID) + " -o yaml"
 	}
 	return s.getCommand(of[0])
 }

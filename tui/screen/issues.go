@@ -102,7 +102,7 @@ func (s State) Lose(why string) State {
 func (k issueKey) next() string {
 	verbs := map[string]string{"job": "job show ", "repo": "repo test ", "source": "source show ", "connection": "connection test "}
 	if verb, ok := verbs[k.kind]; ok {
-		return "limpet " + verb + widget.Quote(k.name)
+		return "limpet " + verb + text.ShellWord(k.name)
 	}
 	return "limpet doctor"
 }

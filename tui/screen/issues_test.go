@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
@@ -198,7 +199,7 @@ func TestQuote(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{"team-dash": "team-dash", "": "''", "a b": "'a b'", "it's": `'it'\''s'`,
 		"$(reboot)": "'$(reboot)'", "-f": "'-f'", "漢": "'漢'"} {
-		if got := widget.Quote(in); got != want {
+		if got := text.ShellWord(in); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)
 		}
 	}

@@ -81,7 +81,7 @@ func total(s snapshot.Summary) int64 {
 func (d *jobScreen) errors(p *view, w int) section {
 	j, out := *d.job, section{Box: widget.Box{Title: issuesTitle(*d.job), Foot: "limpet history show " + widget.Cut(d.job.UID, 36, "")}}
 	if j.Finished.IsZero() {
-		out.Foot = "limpet job show " + p.cut(widget.Quote(j.Name), max(w-22, 1))
+		out.Foot = "limpet job show " + p.cut(text.ShellWord(j.Name), max(w-22, 1))
 	}
 	if out.lines, out.of = p.issueLines(j, w); len(out.lines) == 0 {
 		out.lines = []widget.TextLine{widget.Styled(widget.RoleDim, "None.")}

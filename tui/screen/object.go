@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"limpet/sync/snapshot"
-	"limpet/tui/widget"
+	"limpet/sync/text"
 )
 
 // object is a job, a repository or a source, as the snapshot or the history has it.
@@ -116,9 +116,9 @@ func (s *facts) twin(o object, elsewhere bool) bool {
 // named returns the name of an object as an argument, with its namespace if it needs one.
 func (s *facts) named(o object) string {
 	if s.twin(o, true) {
-		return widget.Quote(o.Name) + " --namespace " + widget.Quote(o.Namespace)
+		return text.ShellWord(o.Name) + " --namespace " + text.ShellWord(o.Namespace)
 	}
-	return widget.Quote(o.Name)
+	return text.ShellWord(o.Name)
 }
 
 func (s *facts) command(verb string, o object) string {
@@ -128,11 +128,11 @@ func (s *facts) command(verb string, o object) string {
 	case o.repo != nil:
 		return "limpet repo " + verb + " " + s.named(o)
 	case verb == "show" && !o.job.Finished.IsZero():
-		return "limpet history show " + widget.Quote(o.UID)
+		return "limpet history show " + text.ShellWord(o.UID)
 	case s.twin(o, false): // the UID selects one of several jobs with the same name
-		return "limpet job " + verb + " " + widget.Quote(o.UID)
+		return "limpet job " + verb + " " + text.ShellWord(o.UID)
 	}
-	return "limpet job " + verb + " " + widget.Quote(o.Name)
+	return "limpet job " + verb + " " + text.ShellWord(o.Name)
 }
 
 func (s *facts) getCommand(o object) string {
@@ -156,14 +156,14 @@ func (s *target) editLine() string {
 	if len(of) != 1 {
 		return ""
 	}
-	file := widget.Quote(of[0].Name + ".yaml")
+	file := text.ShellWord(of[0].Name + ".yaml")
 	return fmt.Sprintf("%s > %s && ${EDITOR:-vi} %s && limpet apply -f %s", s.getCommand(of[0]), file, file, file)
 }
 
 // historyLine returns the command that lists the history of the selected repository.
 func (s *target) historyLine() string {
 	if of := s.onRepos(s.selected); len(of) == 1 {
-		return "limpet history list --repository " + widget.Quote(of[0].Name)
+		return "limpet history list --repository " + text.ShellWord(of[0].Name)
 	}
 	return "limpet history list"
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/clipperhouse/displaywidth"
 
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
@@ -339,7 +340,7 @@ func missing(o object) func(*State) string {
 	return func(s *State) string {
 		_, there := s.current(o)
 		return widget.When(!there, o.Name+" is not there any more"+
-			widget.When(o.job != nil, ": limpet history show "+widget.Quote(o.UID)))
+			widget.When(o.job != nil, ": limpet history show "+text.ShellWord(o.UID)))
 	}
 }
 
@@ -387,7 +388,7 @@ func commandsFor(o object) (out []command) {
 		s.setFilter(filter)
 	}})
 	add(command{words: "history " + filter, note: "what has ended", label: "h",
-		line: plain("limpet history list --repository " + widget.Quote(name)), do: func(s *State) {
+		line: plain("limpet history list --repository " + text.ShellWord(name)), do: func(s *State) {
 			s.goTo(screenHistory)
 			s.setFilter(filter)
 		}})

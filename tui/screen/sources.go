@@ -189,7 +189,7 @@ func SourceFacts(from snapshot.Source, state, mark, due string, now time.Time) (
 	out.Add(widget.StateRole(sourceGlyph(state)), "state", widget.Join(": ", mark+text.OrDash(state)+
 		widget.When(!from.Since.IsZero(), " for "+text.Age(now.Sub(from.Since))), SourceProblem(from)))
 	out.AddIf(from.Suspended, widget.RoleWarn, "suspended",
-		"in its spec: its controller leaves it alone, until: limpet source resume "+widget.Quote(from.Name))
+		"in its spec: its controller leaves it alone, until: limpet source resume "+text.ShellWord(from.Name))
 	out.AddIf(from.Behind && from.State != snapshot.SourcePending, widget.RoleWarn, "changed",
 		"its controller has not seen the last change of its spec yet")
 	out.Add(widget.RolePlain, "next look", due)

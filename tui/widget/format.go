@@ -2,7 +2,6 @@ package widget
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -84,15 +83,4 @@ func Thousands(n int64, noun string) string {
 		return "1 " + noun
 	}
 	return text.Thousands(int(n)) + " " + noun + "s"
-}
-
-// plainWord matches words that no shell changes and no command takes for a flag.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,][A-Za-z0-9_./:@%+=,-]*$`)
-
-// Quote makes a name one word of a shell. Names of the API need no quotes; other names may.
-func Quote(word string) string {
-	if plainWord.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -27,7 +27,7 @@ import (
 type ConfigFile struct {
 	Path   string
 	Values map[string]any
-	nodes  map[string][2]*yamlv3.Node // the keys and values, with their lines
+	lines  map[string]int // of the keys
 	// From maps flags that were not on the command line to the origin of their value. The parse fills it.
 	From map[string]Origin
 	// Bad is why the file is ignored; only the doctor ignores one.
@@ -108,27 +108,19 @@ func ReadConfig(explicit string, env func(string) string) (*ConfigFile, error) {
 
 // noConfig is an empty config file.
 func noConfig() *ConfigFile {
-	return &ConfigFile{Values: map[string]any{}, From: map[string]Origin{}, nodes: map[string][2]*yamlv3.Node{}}
+	return &ConfigFile{Values: map[string]any{}, From: map[string]Origin{}, lines: map[string]int{}}
 }
 
 func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	c := noConfig()
 	c.Path = path
-	written := map[string]any{}
-	if err := yaml.UnmarshalStrict(data, &written); err != nil {
-		return nil, Usagef("limpet config validate "+ShellWord(path), "config file %s: %w", path, err)
-	}
-	for key, value := range written { // Grafana writes max_sync_workers for --max-sync-workers
-		name := strings.ReplaceAll(key, "_", "-")
-		if _, twice := c.Values[name]; twice {
-			return nil, Usagef("limpet config validate "+ShellWord(path), "config file %s: %s is there in two spellings", path, name)
-		}
-		c.Values[name] = value
+	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
+		return nil, Usagef("limpet config validate "+text.ShellWord(path), "config file %s: %w", path, err)
 	}
 	var document yamlv3.Node
 	if yamlv3.Unmarshal(data, &document) == nil && len(document.Content) > 0 {
 		for pair := range slices.Chunk(document.Content[0].Content, 2) {
-			c.nodes[strings.ReplaceAll(pair[0].Value, "_", "-")] = [2]*yamlv3.Node(pair)
+			c.lines[pair[0].Value] = pair[0].Line
 		}
 	}
 	return c, c.checkMode()
@@ -141,7 +133,7 @@ func (c *ConfigFile) checkMode() error {
 			continue
 		}
 		if _, err := auth.ReadPrivate(c.Path); err != nil {
-			return Usagef("chmod 600 "+ShellWord(c.Path), "config file %s holds %s: %w", c.Path, key, err)
+			return Usagef("chmod 600 "+text.ShellWord(c.Path), "config file %s holds %s: %w", c.Path, key, err)
 		}
 	}
 	info, err := os.Stat(c.Path)
@@ -152,7 +144,7 @@ func (c *ConfigFile) checkMode() error {
 	foreign := known && owner.Uid != 0 && int(owner.Uid) != os.Geteuid()
 	_, policies := c.Values[GitVerifyKey]
 	if mode := info.Mode().Perm(); mode&0o002 != 0 || mode&0o020 != 0 && (foreign || policies) {
-		return Usagef("chmod go-w "+ShellWord(c.Path), "config file %s can be written by others (mode %04o), and it says where tokens go",
+		return Usagef("chmod go-w "+text.ShellWord(c.Path), "config file %s can be written by others (mode %04o), and it says where tokens go",
 			c.Path, mode)
 	}
 	return nil
@@ -160,11 +152,7 @@ func (c *ConfigFile) checkMode() error {
 
 // Where returns the origin of a value of the file.
 func (c *ConfigFile) Where(key string) Origin {
-	o := Origin{Kind: fromFile, Name: c.Path}
-	if pair, ok := c.nodes[key]; ok {
-		o.Line = pair[0].Line
-	}
-	return o
+	return Origin{Kind: fromFile, Name: c.Path, Line: c.lines[key]}
 }
 
 // resolver gives kong the value of a flag that was not on the command line: from the environment, else from
@@ -261,22 +249,12 @@ func (c *ConfigFile) Faults(flags map[string]*kong.Flag) (out []Fault) {
 	return out
 }
 
-// FaultOf is a fault of the file as a whole.
-func FaultOf(err error) Fault {
-	_, hint := Classify(err)
-	return Fault{Problem: err.Error(), Next: cmp.Or(hint, "limpet --help")}
-}
-
 // listOf reads a list of the config file and checks each entry.
 func listOf[T interface{ Check() error }](c *ConfigFile, key string) (entries []T, err error) {
 	if _, ok := c.Values[key]; !ok {
 		return nil, nil
 	}
-	at := c.Where(key)
 	data, err := yaml.Marshal(c.Values[key])
-	if err == nil {
-		at.Line, err = unknownMember(c.nodes[key][1], reflect.TypeFor[T](), at.Line)
-	}
 	if err == nil {
 		err = yaml.UnmarshalStrict(data, &entries)
 	}
@@ -284,26 +262,9 @@ func listOf[T interface{ Check() error }](c *ConfigFile, key string) (entries []
 		err = cmp.Or(err, entry.Check())
 	}
 	if err != nil {
-		return nil, Usagef("limpet config validate "+ShellWord(c.Path), "%s: %s: %w", at, key, err)
+		return nil, Usagef("limpet config validate "+text.ShellWord(c.Path), "%s: %s: %w", c.Where(key), key, err)
 	}
 	return entries, nil
-}
-
-// unknownMember finds the first member of the entries of a list that their type does not have, and its line; else it
-// returns the line that it was given.
-func unknownMember(list *yamlv3.Node, of reflect.Type, line int) (int, error) {
-	var known []string
-	for _, field := range reflect.VisibleFields(of) {
-		known = append(known, strings.ToLower(field.Name))
-	}
-	for _, entry := range list.Content {
-		for pair := range slices.Chunk(entry.Content, 2) {
-			if name := pair[0].Value; entry.Kind == yamlv3.MappingNode && !slices.Contains(known, strings.ToLower(name)) {
-				return pair[0].Line, fmt.Errorf("unknown key %q%s", name, Meant(name, known))
-			}
-		}
-	}
-	return line, nil
 }
 
 // GitRules reads credentials by URL pattern from the config file and rejects rules that could never apply.
@@ -329,26 +290,20 @@ var grafanaFlags = map[string]string{
 	"GRAFANA_TLS_KEY_FILE": "tls-key-file", "GRAFANA_TLS_CA_FILE": "tls-ca-file",
 }
 
-// takeGrafana takes the server of Grafana's own tool when no setting of limpet names a server or a token. It
-// takes all of them or none: a token goes only to the server that it was set with, and that server gets no
+// serverFlags are the settings that name a server, a token or a certificate.
+var serverFlags = []string{
+	"provisioning-server-url", "kubeconfig", "manifests", "dashboards-server-url", "folders-server-url", "token", "token-file",
+	"token-exchange-url", "tls-cert-file", "tls-key-file", "tls-ca-file",
+}
+
+// takeGrafana takes the server of Grafana's own tool when none of serverFlags is set and the command is no server
+// itself. It takes all of them or none: a token goes only to the server that it was set with, and that server gets no
 // certificate meant for another.
 func takeGrafana(env func(string) string, config *ConfigFile, call *kong.Context) {
-	if env("GRAFANA_SERVER") == "" || ownServer(call) {
+	words := CallText(call.Selected())
+	if env("GRAFANA_SERVER") == "" || words == "limpet api" || words == "limpet demo" ||
+		slices.ContainsFunc(call.Path, func(p *kong.Path) bool { return p.Flag != nil && slices.Contains(serverFlags, p.Flag.Name) }) {
 		return
-	}
-	given := maps.Clone(config.From)
-	for _, p := range call.Path {
-		if p.Flag != nil {
-			given[p.Flag.Name] = Origin{}
-		}
-	}
-	for _, name := range []string{
-		"provisioning-server-url", "kubeconfig", "manifests", "dashboards-server-url", "folders-server-url", "token", "token-file",
-		"token-exchange-url", "tls-cert-file", "tls-key-file", "tls-ca-file",
-	} {
-		if _, ok := given[name]; ok {
-			return
-		}
 	}
 	flags := FlagsOf(call.Model.Node)
 	for variable, flag := range grafanaFlags {
@@ -356,19 +311,5 @@ func takeGrafana(env func(string) string, config *ConfigFile, call *kong.Context
 			flags[flag].Target.SetString(value)
 			config.From[flag] = Origin{Kind: FromEnv, Name: variable}
 		}
-	}
-}
-
-// ownServer reports whether a command is a server itself or brings one.
-func ownServer(call *kong.Context) bool {
-	words := CallText(call.Selected())
-	return words == "limpet api" || words == "limpet demo"
-}
-
-// noteGrafana notes a token that is not used because no server is named.
-func (e *Env) noteGrafana(call *kong.Context) {
-	if e.Embedded() && !ownServer(call) && !fileless(call.Selected()) && e.Getenv("GRAFANA_TOKEN") != "" &&
-		e.Getenv("GRAFANA_SERVER") == "" {
-		e.Notef("GRAFANA_TOKEN is not used: GRAFANA_SERVER does not say whom it is for")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"limpet/state"
 	"limpet/sync/agent"
 	"limpet/sync/control"
+	"limpet/sync/text"
 )
 
 // UnresponsiveError reports that an agent holds the state file and does not answer on its socket: it hangs, is
@@ -66,7 +67,7 @@ func UnresponsiveHint(e *UnresponsiveError) string {
 	case isStopped(e.PID):
 		return fmt.Sprintf("kill -CONT %d    # it is stopped, and goes on with what it has claimed", e.PID)
 	case time.Since(e.Since) < time.Minute:
-		return "limpet --state " + ShellWord(e.Path) + " status    # in a moment: it has only just started"
+		return "limpet --state " + text.ShellWord(e.Path) + " status    # in a moment: it has only just started"
 	}
 	return fmt.Sprintf("kill %d    # or kill -9; then start it again: what it has claimed is kept", e.PID)
 }

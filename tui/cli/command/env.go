@@ -49,8 +49,8 @@ type Env struct {
 	Invocation *Invocation
 	// WantsSetUp opens the setup instead of the dashboard.
 	WantsSetUp bool
-	// newTree returns an empty command line.
-	newTree   func() Tree
+	// NewTree returns an empty command line.
+	NewTree   func() Tree
 	listFlags bool // the call is 'limpet help flags'
 }
 
@@ -87,7 +87,7 @@ func once(ctx context.Context, args []string, world World, newTree func() Tree, 
 	errs := &stderr{w: world.Err}
 	defer errs.end()
 	world.Out, world.Err = out, errs
-	e := &Env{World: world, StopSignals: stop, WantsSetUp: asks, newTree: newTree}
+	e := &Env{World: world, StopSignals: stop, WantsSetUp: asks, NewTree: newTree}
 	err := e.execute(ctx, args)
 	if lost := out.failure(); lost != nil {
 		err = lost
@@ -147,10 +147,9 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	errs, out := e.Err.(*stderr), e.Out.(*stdout)
 	errs.colors, out.colors, out.accessible = e.Colors(errs), e.Colors(out), e.Accessible(out)
 	if headless || words == "limpet api" {
-		errs.aside(lostLines(g, logFormat(g, errs, headless)))
+		errs.aside(NewLogger(g, errs.w, headless))
 	}
 	text.RegisterSecret([]byte(g.Token))
-	e.noteGrafana(call)
 	if g.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, g.Timeout, TimeoutError{After: g.Timeout})
@@ -167,7 +166,7 @@ func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error
 	if unread != nil {
 		config = noConfig()
 	}
-	t := e.newTree()
+	t := e.NewTree()
 	parser, err := kong.New(t,
 		kong.Name("limpet"),
 		kong.Description(Description),
@@ -182,21 +181,27 @@ func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error
 	if err != nil {
 		return nil, false, err
 	}
-	traced, untraced := kong.Trace(parser, args)
 	if unread == nil {
 		unread = config.check(FlagsOf(parser.Model.Node))
 	}
-	switch {
-	case untraced == nil && (fileless(traced.Selected()) || unread != nil && helped(traced)):
-		*config = *noConfig()
-	case untraced == nil && CallText(traced.Selected()) == "limpet doctor" && unread != nil: // it reports the error
-		*config = *noConfig()
-		config.Bad = unread
-	case unread != nil:
-		return nil, false, unread
+	traced, err := kong.Trace(parser, args)
+	if err == nil {
+		n := traced.Selected()
+		helps := slices.ContainsFunc(traced.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == "help" })
+		doctor := CallText(n) == "limpet doctor" && unread != nil // it reports the error
+		if slices.Contains(fileless, CallText(n)) || unread != nil && helps || doctor {
+			*config = *noConfig()
+			if doctor {
+				config.Bad = unread
+			}
+			unread = nil
+		}
+		if unread == nil && n != nil && !n.Leaf() && traced.Error == nil {
+			return nil, false, errors.Join(traced.PrintUsage(false), exitNow(ExitOK))
+		}
 	}
-	if n := traced.Selected(); untraced == nil && n != nil && !n.Leaf() && traced.Error == nil {
-		return nil, false, errors.Join(traced.PrintUsage(false), exitNow(ExitOK))
+	if unread != nil {
+		return nil, false, unread
 	}
 	if call, err = parser.Parse(args); err != nil {
 		return nil, false, usageError(parser, config, err)
@@ -206,15 +211,10 @@ func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error
 	return call, t.Headless(), nil
 }
 
-// Parse parses another call with the same tree. Its Env prints nothing.
-func (e *Env) Parse(world World, args ...string) (*Env, *kong.Context, error) {
-	return Parse(world, e.newTree, args...)
-}
-
 // Parse parses a call. Its Env prints nothing.
 func Parse(world World, newTree func() Tree, args ...string) (*Env, *kong.Context, error) {
 	world.Out, world.Err = io.Discard, io.Discard
-	other := &Env{World: world, newTree: newTree, Log: slog.New(slog.DiscardHandler)}
+	other := &Env{World: world, NewTree: newTree, Log: slog.New(slog.DiscardHandler)}
 	call, _, err := other.parse(args)
 	return other, call, err
 }
@@ -292,16 +292,9 @@ func flagValue(args []string, env func(string) string, names ...string) string {
 	return found
 }
 
-// fileless reports whether a command works without the config file, so that it runs when that is invalid.
-func fileless(n *kong.Node) bool {
-	return slices.Contains([]string{"limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man",
-		"limpet version"}, CallText(n))
-}
-
-// helped reports whether the call asks for help.
-func helped(c *kong.Context) bool {
-	return slices.ContainsFunc(c.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == "help" })
-}
+// fileless are the commands that work without the config file, so that they run when that is invalid.
+var fileless = []string{"limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man",
+	"limpet version"}
 
 // FlagsOf collects the flags of a node and of all commands below it by name. Flags of one name are alike for a
 // config file.

@@ -77,15 +77,12 @@ func (e *Env) report(w io.Writer, form string, err error) int {
 		}
 		return code
 	}
-	d := errorDocument{"error", schemaVersion, errorDetail{Code: code, Reason: reasons[code], Message: message, Try: hint}}
+	d := errorDocument{Type: "error", SchemaVersion: schemaVersion}
+	d.Error.Code, d.Error.Reason, d.Error.Message, d.Error.Try = code, reasons[code], message, hint
 	if cause := text.Redact(root(err).Error()); len(cause) < len(message) {
 		d.Error.Cause = cause
 	}
-	if form == "yaml" {
-		_ = PrintYAML(w, d) // errors of stderr cannot be reported anywhere
-	} else {
-		_ = printLines(w, []any{d})
-	}
+	_ = encode(w, form, "", d) // errors of stderr cannot be reported anywhere
 	return code
 }
 
@@ -170,13 +167,13 @@ func StoreHint(err error) (hint string, ok bool) {
 		if locked.Socket == "" { // 'limpet api' or another command: it cannot be asked
 			return fmt.Sprintf("wait until process %d has ended, or give another --state FILE", locked.PID), true
 		}
-		return "limpet --state " + ShellWord(locked.Path) + " status    # asks the process that holds the file", true
+		return "limpet --state " + text.ShellWord(locked.Path) + " status    # asks the process that holds the file", true
 	}
 	if shared, ok := errors.AsType[*state.SharedDirectoryError](err); ok {
 		if shared.Mode&fs.ModeSticky != 0 { // it is shared on purpose, as /tmp
 			return "give a file in a directory of your own: --state FILE", true
 		}
-		return "chmod go-w " + ShellWord(shared.Dir) + "    # or give another --state FILE", true
+		return "chmod go-w " + text.ShellWord(shared.Dir) + "    # or give another --state FILE", true
 	}
 	switch {
 	case errors.Is(err, syscall.ELOOP):
@@ -206,17 +203,15 @@ const schemaVersion = 1
 // errorDocument is printed to stderr when a command with machine-readable output fails: one line of JSON, or
 // YAML with -o yaml.
 type errorDocument struct {
-	Type          string      `json:"type"` // "error"
-	SchemaVersion int         `json:"schemaVersion"`
-	Error         errorDetail `json:"error"`
-}
-
-type errorDetail struct {
-	Code    int    `json:"code"`   // the exit code of the command
-	Reason  string `json:"reason"` // the code as a word
-	Message string `json:"message"`
-	Cause   string `json:"cause,omitempty"` // the root cause, when it is not the whole message
-	Try     string `json:"try,omitempty"`   // one command to run next
+	Type          string `json:"type"` // "error"
+	SchemaVersion int    `json:"schemaVersion"`
+	Error         struct {
+		Code    int    `json:"code"`   // the exit code of the command
+		Reason  string `json:"reason"` // the code as a word
+		Message string `json:"message"`
+		Cause   string `json:"cause,omitempty"` // the root cause, when it is not the whole message
+		Try     string `json:"try,omitempty"`   // one command to run next
+	} `json:"error"`
 }
 
 // reasons are the exit codes as words.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -21,11 +22,11 @@ func Writable(path, command string) error {
 	parent, parentErr := os.Stat(dir)
 	switch {
 	case err == nil && info.IsDir():
-		return Usagef(command+" "+ShellWord(filepath.Join(path, "FILE")), "%s is a directory; it has to be a file", path)
+		return Usagef(command+" "+text.ShellWord(filepath.Join(path, "FILE")), "%s is a directory; it has to be a file", path)
 	case err == nil && !info.Mode().IsRegular():
 		return Usagef(command+" FILE", "%s is no regular file; a shell writes there with > from stdout", path)
 	case parentErr != nil:
-		return Usagef("mkdir -p "+ShellWord(dir), "no file can be made in %s: %w", dir, Reason(parentErr))
+		return Usagef("mkdir -p "+text.ShellWord(dir), "no file can be made in %s: %w", dir, Reason(parentErr))
 	case !parent.IsDir():
 		return Usagef(command+" FILE", "%s is no directory", dir)
 	}
@@ -63,7 +64,7 @@ func (t target) failed(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		next = "df -h "
 	}
-	return Errorf(ExitError, next+ShellWord(filepath.Dir(t.path)), "write %s: %w", t.path, Reason(err))
+	return Errorf(ExitError, next+text.ShellWord(filepath.Dir(t.path)), "write %s: %w", t.path, Reason(err))
 }
 
 // WriteText writes a text with WriteAtomic, as a file of another mode.
@@ -78,10 +79,7 @@ func WriteAtomic(path string, write func(io.Writer) (int64, error)) (n int64, er
 		n, failed = write(target{w, path})
 		return failed
 	})
-	if failed != nil {
-		return n, failed
-	}
-	return n, target{path: path}.failed(err)
+	return n, cmp.Or(failed, target{path: path}.failed(err))
 }
 
 // maxManifest bounds a file of objects; the API takes 3 MiB for one.

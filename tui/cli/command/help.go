@@ -23,6 +23,14 @@ const AgentGroup = "Agent"
 // APIGroup is the group of the flags that select a server.
 const APIGroup = "API"
 
+// GroupOf returns the group of a flag.
+func GroupOf(flag *kong.Flag) string {
+	if flag.Group == nil {
+		return "General"
+	}
+	return flag.Group.Key
+}
+
 // allFlags is the word of 'limpet help flags'.
 const allFlags = "flags"
 

@@ -18,7 +18,7 @@ func CommandFor(namespace, words string) string {
 	if namespace == "" {
 		return "limpet " + words
 	}
-	return "limpet " + words + namespaceFlag + ShellWord(namespace)
+	return "limpet " + words + namespaceFlag + text.ShellWord(namespace)
 }
 
 // namespaceFlag stands before the namespace in the words of a call.
@@ -49,12 +49,12 @@ func newInvocation(call *kong.Context, g *Flags, args []string) *Invocation {
 		case name == "--token":
 		case name == "--namespace":
 			if !f.all {
-				f.flags = append(f.flags, "-n "+ShellWord(g.Namespace))
+				f.flags = append(f.flags, "-n "+text.ShellWord(g.Namespace))
 			}
 		case Selects(p.Flag) && value.Kind() == reflect.Pointer:
 			f.flags = append(f.flags, fmt.Sprintf("%s=%v", name, value.Elem()))
 		case Selects(p.Flag):
-			f.flags = append(f.flags, name+" "+ShellWord(value.String()))
+			f.flags = append(f.flags, name+" "+text.ShellWord(value.String()))
 		}
 	}
 	return f
@@ -62,7 +62,7 @@ func newInvocation(call *kong.Context, g *Flags, args []string) *Invocation {
 
 // Selects reports whether a flag selects the state file or the server.
 func Selects(flag *kong.Flag) bool {
-	return flag.Name == "state" || flag.Name == "config" || flag.Group != nil && flag.Group.Key == APIGroup
+	return flag.Name == "state" || flag.Name == "config" || GroupOf(flag) == APIGroup
 }
 
 // hintedCommand matches a command line in a hint, which ends before a comment or a pipe.
@@ -110,10 +110,7 @@ func (f *Invocation) withFlags(words string) string {
 
 // Again returns the call with a flag added or its value replaced; value is "" for a flag without one.
 func (f *Invocation) Again(flag, value string) string {
-	if value != "" {
-		return f.without(flag, 1) + " " + flag + " " + value
-	}
-	return f.without(flag, 0) + " " + flag
+	return strings.TrimSpace(f.without(flag, min(len(value), 1)) + " " + flag + " " + value)
 }
 
 // without returns the call without a flag and the values that it takes.
@@ -127,19 +124,8 @@ func (f *Invocation) without(flag string, takes int) string {
 		case arg == flag:
 			i += takes
 		case !strings.HasPrefix(arg, flag+"="):
-			words = append(words, ShellWord(text.Redact(arg)))
+			words = append(words, text.ShellWord(text.Redact(arg)))
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-// plainWord matches words that no shell changes.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,-]+$`)
-
-// ShellWord quotes a word for a shell.
-func ShellWord(word string) string {
-	if plainWord.MatchString(word) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -36,16 +35,6 @@ func logFormat(g *Flags, w io.Writer, daemon bool) string {
 		return "text"
 	}
 	return "json"
-}
-
-// lostLines returns the log line that reports lost lines.
-func lostLines(g *Flags, form string) func(n int) []byte {
-	return func(n int) []byte {
-		var line bytes.Buffer
-		log := NewLogger(&Flags{LogLevel: g.LogLevel, LogFormat: form}, &line, false)
-		log.Error("log lines are lost: they were not read for too long", "lines", n)
-		return line.Bytes()
-	}
 }
 
 // textHandler writes "limpet: warning: text (key value, ...)", without a time and in the form of the

@@ -43,14 +43,11 @@ func (t *Table) Add(namespace, name string, cells ...string) {
 func (e *Env) PrintList(list any, t Table) error {
 	g := e.Flags
 	if g.Data() {
-		items, err := g.PickEach(list)
-		if err != nil {
-			return err
-		}
-		return g.printData(e.Out, map[string]any{"items": items}, items)
+		return e.printData(list, func(items []any) any { return map[string]any{"items": items} })
 	}
 	if g.Output != "name" {
-		return t.Write(e.Out, g.Output == "wide", !g.NoHeaders)
+		t.Write(e.Out, g.Output == "wide", !g.NoHeaders)
+		return nil
 	}
 	for _, row := range t.rows {
 		fmt.Fprintln(e.Out, row.name)
@@ -60,15 +57,10 @@ func (e *Env) PrintList(list any, t Table) error {
 
 // PrintOne writes one object; txt prints it for a person. Without a name -o name prints nothing.
 func (e *Env) PrintOne(item any, name string, txt func(io.Writer)) error {
-	g := e.Flags
 	switch {
-	case g.Data():
-		items, err := g.PickEach([]any{item})
-		if err != nil {
-			return err
-		}
-		return g.printData(e.Out, items[0], items)
-	case g.Output != "name":
+	case e.Flags.Data():
+		return e.printData([]any{item}, func(items []any) any { return items[0] })
+	case e.Flags.Output != "name":
 		txt(e.Out)
 	case name != "":
 		fmt.Fprintln(e.Out, name)
@@ -76,40 +68,36 @@ func (e *Env) PrintOne(item any, name string, txt func(io.Writer)) error {
 	return nil
 }
 
-// printData writes a document as JSON or YAML, or its items as lines.
-func (g *Flags) printData(w io.Writer, document any, items []any) error {
-	switch g.Output {
-	case "jsonl":
-		return printLines(w, items)
-	case "yaml":
-		return PrintYAML(w, document)
+// printData writes the fields of --json of a list: as one document, or as a line for each item.
+func (e *Env) printData(list any, document func(items []any) any) error {
+	items, err := e.Flags.PickEach(list)
+	if err != nil {
+		return err
 	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(document)
+	if e.Flags.Output == "jsonl" {
+		return encode(e.Out, "jsonl", "", items...)
+	}
+	return encode(e.Out, e.Flags.Output, "  ", document(items))
 }
 
-// printLines writes each item as JSON in a line of its own.
-func printLines(w io.Writer, items []any) error {
+// encode writes documents as YAML or JSON; without an indent, JSON takes a line each.
+func encode(w io.Writer, form, indent string, documents ...any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	for _, item := range items {
-		if err := enc.Encode(item); err != nil {
+	enc.SetIndent("", indent)
+	for _, v := range documents {
+		if form == "yaml" {
+			data, err := yaml.Marshal(v)
+			if err == nil {
+				_, err = w.Write(data)
+			}
+			return err
+		}
+		if err := enc.Encode(v); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// PrintYAML writes a document as YAML.
-func PrintYAML(w io.Writer, v any) error {
-	data, err := yaml.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(data)
-	return err
 }
 
 // Data reports whether the output is for programs.
@@ -192,33 +180,26 @@ type object struct {
 // unknownField returns the first name of a path that a type cannot have, and the names that it has; "" where there is none.
 // What JSON is made of by other means than fields may have any name.
 func unknownField(t reflect.Type, path string) (wrong string, known []string) {
-	for path != "" {
-		var name string
-		name, path, _ = strings.Cut(path, ".")
+	for name := range strings.SplitSeq(path, ".") {
 		for t.Kind() == reflect.Pointer {
 			t = t.Elem()
 		}
-		switch {
-		case t.Kind() == reflect.Slice:
+		if t.Kind() == reflect.Slice {
 			t = t.Elem() // the name is an index
 			continue
-		case t.Kind() != reflect.Struct || t.Implements(reflect.TypeFor[json.Marshaler]()):
-			return "", nil
 		}
-		var next reflect.Type
-		known = nil
+		if t.Kind() != reflect.Struct || t.Implements(reflect.TypeFor[json.Marshaler]()) {
+			break
+		}
+		fields := map[string]reflect.Type{}
 		for _, field := range reflect.VisibleFields(t) {
 			if tag, _, _ := strings.Cut(field.Tag.Get("json"), ","); tag != "" && tag != "-" {
-				known = append(known, tag)
-				if tag == name {
-					next = field.Type
-				}
+				fields[tag] = field.Type
 			}
 		}
-		if next == nil {
-			return name, known
+		if t = fields[name]; t == nil {
+			return name, slices.Sorted(maps.Keys(fields))
 		}
-		t = next
 	}
 	return "", nil
 }
@@ -262,53 +243,46 @@ func (e *Env) PrintStream(line StreamLine) error {
 	if err != nil {
 		return err
 	}
-	if e.Flags.Output != "yaml" {
-		return printLines(e.Out, documents)
+	if e.Flags.Output == "yaml" {
+		io.WriteString(e.Out, "---\n")
 	}
-	io.WriteString(e.Out, "---\n")
-	return PrintYAML(e.Out, documents[0])
+	return encode(e.Out, e.Flags.Output, "", documents...)
 }
 
 // Write writes the table with columns, for a screen reader each row as lines of "column: value".
-func (t Table) Write(w io.Writer, wide, headers bool) error {
-	columns, mixed := t.Columns, wide
+func (t Table) Write(w io.Writer, wide, headers bool) {
+	columns, skip := slices.Concat([]string{"NAMESPACE"}, t.Columns), 1
 	if wide {
-		columns = slices.Concat(t.Columns, t.Wide)
+		columns, skip = append(columns, t.Wide...), 0
 	}
 	for _, r := range t.rows {
-		mixed = mixed || r.namespace != t.rows[0].namespace // a name alone is ambiguous
-	}
-	lines := [][]string{columns}
-	for _, r := range t.rows {
-		lines = append(lines, r.cells[:len(columns)])
-		if mixed {
-			lines[len(lines)-1] = slices.Concat([]string{text.OrDash(r.namespace)}, r.cells[:len(columns)])
+		if r.namespace != t.rows[0].namespace { // a name alone is ambiguous
+			skip = 0
 		}
 	}
-	if mixed {
-		lines[0] = slices.Concat([]string{"NAMESPACE"}, columns)
+	lines := [][]string{columns[skip:]}
+	for _, r := range t.rows {
+		lines = append(lines, slices.Concat([]string{text.OrDash(r.namespace)}, r.cells[:len(columns)-1])[skip:])
 	}
-	if columns = lines[0]; !IsAccessible(w) {
+	columns = columns[skip:]
+	if !IsAccessible(w) {
 		head := 1
 		if !headers {
 			lines, head = lines[1:], 0
 		}
-		_, err := io.WriteString(w, Align(lines, ColorsOf(w).OfColumns(columns, head)))
-		return err
+		io.WriteString(w, Align(lines, ColorsOf(w).OfColumns(columns, head)))
+		return
 	}
-	var b strings.Builder
 	for i, row := range lines[1:] {
 		if i > 0 {
-			b.WriteByte('\n')
+			fmt.Fprintln(w)
 		}
 		for j, txt := range row {
 			if txt != "" && txt != "-" {
-				fmt.Fprintf(&b, "%s: %s\n", strings.ToLower(columns[j]), cleanCell(txt))
+				fmt.Fprintf(w, "%s: %s\n", strings.ToLower(columns[j]), cleanCell(txt))
 			}
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 // columnGap is the blank between two columns, in cells.

@@ -94,10 +94,11 @@ func (e *Env) WithObject(ctx context.Context, n Needs, kind Resource, name strin
 	})
 }
 
-// PrintObjects prints the objects of a kind that match keep, at most limit of them, with the cells of their rows.
-func (e *Env) PrintObjects(ctx context.Context, s *Session, kind Resource, keep func(*unstructured.Unstructured) bool, limit uint,
-	t Table, row func(u *unstructured.Unstructured) ([]string, error)) error {
-	items, err := s.List(ctx, kind, e.Flags.ListNamespace(), "", keep, limit)
+// PrintObjects prints the objects of a kind that match a label selector and keep, at most limit of them, with the cells
+// of their rows.
+func (e *Env) PrintObjects(ctx context.Context, s *Session, kind Resource, selector string, keep func(*unstructured.Unstructured) bool,
+	limit uint, t Table, row func(u *unstructured.Unstructured) ([]string, error)) error {
+	items, err := s.List(ctx, kind, e.Flags.ListNamespace(), selector, keep, limit)
 	if apierrors.IsNotFound(err) {
 		return notServed(kind)
 	}
@@ -222,12 +223,8 @@ func RebuiltText(rep state.Report) string {
 	if rep.Quarantined == "" {
 		return ""
 	}
-	lost := "none"
-	if rep.Lost > 0 {
-		lost = fmt.Sprintf("%d or more", rep.Lost)
-	}
-	return fmt.Sprintf("it was damaged (%s) and is put aside as %s; carried over: %s, lost: %s", rep.Damage, rep.Quarantined,
-		text.Plural(rep.Carried, "record"), lost)
+	return fmt.Sprintf("it was damaged (%s) and is put aside as %s; carried over: %s, known to be lost: %d", rep.Damage,
+		rep.Quarantined, text.Plural(rep.Carried, "record"), rep.Lost)
 }
 
 // StatePath returns the state file: the flag, else the place by the XDG and systemd conventions. Links are
@@ -244,7 +241,7 @@ func (e *Env) StatePath() (string, error) {
 		path = real
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return "", Usagef("limpet --state "+ShellWord(filepath.Join(path, StateName)), "--state %s is a directory; it has to name a file",
+		return "", Usagef("limpet --state "+text.ShellWord(filepath.Join(path, StateName)), "--state %s is a directory; it has to name a file",
 			path)
 	}
 	return path, nil

@@ -36,8 +36,6 @@ func (w *tap) String() string {
 	return w.text.String()
 }
 
-func saysLost(n int) []byte { return fmt.Appendf(nil, "%d lost\n", n) }
-
 // TestLinesAreWrittenAtOnce: as long as they are taken a line is out before what it
 // tells of goes on, and none is lost at the end.
 func TestLinesAreWrittenAtOnce(t *testing.T) {
@@ -45,7 +43,7 @@ func TestLinesAreWrittenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &tap{}
 		errs := &stderr{w: w}
-		errs.aside(saysLost)
+		errs.aside(NewLogger(&Flags{}, w, false))
 		began := time.Now()
 		line := []byte("first\n")
 		fmt.Fprintf(errs, "%s", line)
@@ -83,7 +81,7 @@ func TestLinesStopNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &tap{shut: make(chan struct{})}
 		errs := &stderr{w: w}
-		errs.aside(saysLost)
+		errs.aside(NewLogger(&Flags{}, w, false))
 		began := time.Now()
 		const many = 5000
 		for i := range many {
@@ -96,7 +94,7 @@ func TestLinesStopNobody(t *testing.T) {
 		synctest.Wait()
 		lines := strings.Split(strings.TrimSpace(w.String()), "\n")
 		if kept := maxQueued + 1; len(lines) != kept+1 || lines[kept-1] != fmt.Sprint(kept-1) ||
-			lines[kept] != fmt.Sprint(many-kept, " lost") {
+			lines[kept] != fmt.Sprintf("limpet: error: log lines are lost: they were not read for too long (lines %d)", many-kept) {
 			t.Errorf("%d lines, the last are %q", len(lines), lines[len(lines)-2:])
 		}
 		w.shut = nil
@@ -109,7 +107,7 @@ func TestLinesStopNobody(t *testing.T) {
 
 		w = &tap{shut: make(chan struct{})}
 		errs = &stderr{w: w}
-		errs.aside(saysLost)
+		errs.aside(NewLogger(&Flags{}, w, false))
 		fmt.Fprintln(errs, "last")
 		at = time.Now()
 		errs.end()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -146,9 +147,9 @@ func (s *stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// aside has lines written by another goroutine from now on. Lost makes the line that reports how many were
-// dropped. An error of a write has no other place to go.
-func (s *stderr) aside(lost func(n int) []byte) {
+// aside has lines written by another goroutine from now on. It logs to lost, which writes to the same output, how many
+// were dropped. An error of a write has no other place to go.
+func (s *stderr) aside(lost *slog.Logger) {
 	s.queue = make(chan queuedLine, maxQueued)
 	go func() {
 		for line := range s.queue {
@@ -159,7 +160,7 @@ func (s *stderr) aside(lost func(n int) []byte) {
 			if len(s.queue) == 0 {
 				s.stuck.Store(line.text == nil)
 				if n := s.dropped.Swap(0); n > 0 {
-					_, _ = s.w.Write(lost(int(n)))
+					lost.Error("log lines are lost: they were not read for too long", "lines", n)
 				}
 			}
 			if line.text == nil {

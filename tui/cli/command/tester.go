@@ -54,7 +54,7 @@ func (e *Env) PrintResults(results repos.TestResults, name, again string) error 
 	for _, step := range results.Steps {
 		t.Add("", name, step.Name, step.Result, step.Detail)
 	}
-	err := e.PrintOne(results, name, func(w io.Writer) { _ = t.Write(w, false, !e.Flags.NoHeaders) })
+	err := e.PrintOne(results, name, func(w io.Writer) { t.Write(w, false, !e.Flags.NoHeaders) })
 	if err != nil || results.Success {
 		return err
 	}

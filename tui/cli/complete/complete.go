@@ -163,7 +163,7 @@ func flagWords(n *kong.Node) (out []string) {
 	words := strings.Fields(command.CallText(n))
 	agents := len(words) < 2 || words[1] == "demo" || words[1] == "service"
 	for _, f := range allFlags(n) {
-		if f.Hidden || !agents && f.Group != nil && f.Group.Key == command.AgentGroup {
+		if f.Hidden || !agents && command.GroupOf(f) == command.AgentGroup {
 			continue
 		}
 		help := "\t" + summary(f.Help)

@@ -48,11 +48,7 @@ func manPage(root *kong.Node) string {
 		if f.Hidden {
 			continue
 		}
-		key := "General"
-		if f.Group != nil {
-			key = f.Group.Key
-		}
-		if key != group {
+		if key := command.GroupOf(f); key != group {
 			group = key
 			b.WriteString(".SS " + roff(key) + "\n")
 		}

@@ -38,7 +38,8 @@ func (c validateCmd) Run(ctx context.Context, e *command.Env, call *kong.Context
 		}
 	}
 	if err != nil {
-		v.Problems = append(v.Problems, command.FaultOf(err))
+		_, next := command.Classify(err)
+		v.Problems = append(v.Problems, command.Fault{Problem: err.Error(), Next: cmp.Or(next, "limpet --help")})
 	}
 	v.OK = len(v.Problems) == 0
 	if err := e.PrintOne(v, v.File, func(w io.Writer) { v.write(w) }); err != nil || v.OK {
@@ -76,7 +77,7 @@ func judge(e *command.Env, path string) error {
 		}
 		return e.Lookup(name)
 	}
-	other, _, err := e.Parse(alone, "--config", path, "status")
+	other, _, err := command.Parse(alone, e.NewTree, "--config", path, "status")
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"limpet/sync/text"
 	"limpet/tui/cli/command"
+	"limpet/tui/widget"
 )
 
 type initCmd struct {
@@ -39,7 +41,7 @@ func (c initCmd) Run(e *command.Env, call *kong.Context) error {
 	return e.PrintOne(out, path, func(w io.Writer) {
 		show := "config show"
 		if c.File != "" {
-			show += " --config " + command.ShellWord(path)
+			show += " --config " + text.ShellWord(path)
 		}
 		fmt.Fprintf(w, "%s is written; all in it is a comment. See what holds with: %s\n", path, e.CommandFor("", show))
 	})
@@ -75,15 +77,12 @@ func exampleConfig(root *kong.Node) string {
 			// These are for one call; a token has a file of its own.
 			continue
 		}
-		key := "General"
-		if flag.Group != nil {
-			key = flag.Group.Key
-		}
-		if key != group {
+		if key := command.GroupOf(flag); key != group {
 			group = key
 			fmt.Fprintf(&b, "\n# ---- %s %s\n", group, strings.Repeat("-", 74-len(group)))
 		}
-		fmt.Fprintf(&b, "\n%s#%s: %s\n", wrap(strings.ReplaceAll(flag.Help, "$$", "$"), "# ", 80), flag.Name, exampleValue(flag))
+		help := strings.Join(widget.Wrap(strings.ReplaceAll(flag.Help, "$$", "$"), 78), "\n# ")
+		fmt.Fprintf(&b, "\n# %s\n#%s: %s\n", help, flag.Name, exampleValue(flag))
 	}
 	b.WriteString(configTail)
 	return b.String()
@@ -121,19 +120,4 @@ func Quoted(text string) string {
 		return text
 	}
 	return strconv.Quote(text)
-}
-
-// wrap breaks text into lines of at most width bytes, each with a prefix.
-func wrap(text, prefix string, width int) string {
-	var b strings.Builder
-	line := prefix
-	for _, word := range strings.Fields(text) {
-		if len(line)+len(word)+1 > width && line != prefix {
-			b.WriteString(strings.TrimRight(line, " ") + "\n")
-			line = prefix
-		}
-		line += word + " "
-	}
-	b.WriteString(strings.TrimRight(line, " ") + "\n")
-	return b.String()
 }

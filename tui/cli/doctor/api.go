@@ -149,7 +149,7 @@ func (p *examination) checkToken(context.Context) check {
 	case p.Flags.TokenFile != "":
 		data, err := p.ReadFile(p.Flags.TokenFile)
 		if err != nil {
-			return failed("ls -l "+command.ShellWord(p.Flags.TokenFile), "--token-file: %v", err)
+			return failed("ls -l "+text.ShellWord(p.Flags.TokenFile), "--token-file: %v", err)
 		}
 		if c := (place{p.Flags.TokenFile, 0o007}).tooOpen(); c.Found != "" {
 			return c

@@ -12,7 +12,6 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/signature"
 	"limpet/sync/text"
-	"limpet/tui/cli/command"
 )
 
 // The check of the credentials directory.
@@ -57,7 +56,7 @@ func (p *examination) checkCredentials(ctx context.Context) check {
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return failed("ls -la "+command.ShellWord(dir), "%v", err)
+		return failed("ls -la "+text.ShellWord(dir), "%v", err)
 	}
 	defer root.Close()
 	files, err := credentialFiles(root, ".")
@@ -77,7 +76,7 @@ func (p *examination) checkCredentials(ctx context.Context) check {
 	}
 	switch {
 	case err != nil:
-		return failed("ls -la "+command.ShellWord(dir), "%v", err)
+		return failed("ls -la "+text.ShellWord(dir), "%v", err)
 	case bad > 1:
 		first.Found += fmt.Sprintf("; and %d more", bad-1)
 	case bad == 0:
@@ -96,7 +95,7 @@ func readCredential(root *os.Root, name string) ([]byte, error) {
 
 // credentialFix returns the next command for a file that cannot be read.
 func credentialFix(root *os.Root, name string) string {
-	path := command.ShellWord(filepath.Join(root.Name(), name))
+	path := text.ShellWord(filepath.Join(root.Name(), name))
 	info, err := root.Stat(name)
 	switch {
 	case err != nil || !info.Mode().IsRegular():

@@ -117,7 +117,7 @@ func (d *diagnosis) write(w io.Writer) {
 			t.Add("", "", "", "", "try: "+c.Next)
 		}
 	}
-	_ = t.Write(w, false, false) // a stdout that fails ends the command
+	t.Write(w, false, false)
 }
 
 // examination is one run of the doctor.

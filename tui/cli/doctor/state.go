@@ -75,7 +75,7 @@ func (p place) tooOpen() check {
 	if err != nil || info.Mode().Perm()&p.never == 0 {
 		return check{}
 	}
-	next := fmt.Sprintf("chmod %o %s", info.Mode().Perm()&^p.never, command.ShellWord(p.path))
+	next := fmt.Sprintf("chmod %o %s", info.Mode().Perm()&^p.never, text.ShellWord(p.path))
 	if info.Mode()&fs.ModeSticky != 0 { // it is shared on purpose
 		next = otherState
 	}
@@ -177,7 +177,7 @@ func judgeDisk(dir string, d disk) check {
 	if d.free < 0 {
 		return skipped("this system does not tell how full it is")
 	}
-	c, look := passed("%s free at %s", text.Size(d.free), dir), "df -h "+command.ShellWord(dir)
+	c, look := passed("%s free at %s", text.Size(d.free), dir), "df -h "+text.ShellWord(dir)
 	switch {
 	case d.free < noDisk:
 		return failed(look, "%s", c.Found)
@@ -211,7 +211,7 @@ func (p *examination) checkWrites(ctx context.Context) check {
 	case errors.Is(err, syscall.EROFS):
 		return failed("limpet --state FILE    # on a disk that can be written to", "%s is on a file system that is read-only", dir)
 	case err != nil:
-		return failed("df -h "+command.ShellWord(dir), "%v", err)
+		return failed("df -h "+text.ShellWord(dir), "%v", err)
 	}
 	return judgeWrites(took, p.Flags.LeaseRenewalInterval)
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
 
@@ -33,7 +34,7 @@ type createCmd struct {
 }
 
 func (c createCmd) Run(ctx context.Context, e *command.Env) error {
-	again := "limpet job create " + command.ShellWord(c.Repository)
+	again := "limpet job create " + text.ShellWord(c.Repository)
 	spec := map[string]any{"action": c.Action}
 	if c.Message != "" {
 		spec["message"] = c.Message

@@ -46,7 +46,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	t := command.Table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "PROGRESS", "AGE", "MESSAGE"},
 		Wide: []string{"UID", "CLAIMED", "ATTEMPT", "PRIORITY"}}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		return e.PrintObjects(ctx, s, api.Jobs, keep, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+		return e.PrintObjects(ctx, s, api.Jobs, "", keep, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			job, err := api.JobView(u)
 			claimed, notes := "-", u.GetAnnotations()
 			if u.GetLabels()[api.LabelClaim] != "" {

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
+	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
 
@@ -87,7 +88,7 @@ func applyError(err error, o Manifest, written int) error {
 		err = fmt.Errorf("%w (what comes before it in the file was written)", err)
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		return command.WithHint(err, "limpet apply -f "+command.ShellWord(o.file)+"    # after correcting it")
+		return command.WithHint(err, "limpet apply -f "+text.ShellWord(o.file)+"    # after correcting it")
 	}
 	return err
 }
@@ -214,7 +215,7 @@ func ReadDocuments(file string, data []byte) ([]Manifest, error) {
 
 // validates is the command that validates a file after a correction.
 func validates(file string) string {
-	return "limpet repo validate " + command.ShellWord(file) + "    # after correcting it"
+	return "limpet repo validate " + text.ShellWord(file) + "    # after correcting it"
 }
 
 // check finds the kind of the object.

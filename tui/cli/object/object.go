@@ -73,47 +73,38 @@ func (c GetCommand) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
+		t, row := kindTable(k)
 		if c.Name != "" {
 			u, err := e.FindObject(ctx, s, res, c.Name)
 			if err != nil {
 				return err
 			}
 			return e.PrintOne(u.Object, k.Singular+"/"+u.GetName(), func(w io.Writer) {
-				_ = kindTable(k, []unstructured.Unstructured{*u}).Write(w, e.Flags.Output == "wide", !e.Flags.NoHeaders)
+				cells, _ := row(u)
+				t.Add(u.GetNamespace(), "", cells...)
+				t.Write(w, e.Flags.Output == "wide", !e.Flags.NoHeaders)
 			})
 		}
-		items, err := s.List(ctx, res, e.Flags.ListNamespace(), c.Selector, nil, c.Limit)
-		if err != nil {
-			return err
-		}
-		objects := make([]any, len(items))
-		for i := range items {
-			objects[i] = items[i].Object
-		}
-		return e.PrintList(objects, kindTable(k, items))
+		return e.PrintObjects(ctx, s, res, c.Selector, nil, c.Limit, t, row)
 	})
 }
 
-// kindTable shows objects in the printer columns of their kind.
-func kindTable(k api.Kind, items []unstructured.Unstructured) command.Table {
-	t := command.Table{Wide: []string{"UID"}}
+// kindTable returns a table with the printer columns of a kind, and what makes its rows.
+func kindTable(k api.Kind) (t command.Table, row func(*unstructured.Unstructured) ([]string, error)) {
+	t.Wide = []string{"UID"}
 	for _, col := range k.Columns {
 		t.Columns = append(t.Columns, strings.ToUpper(col.Name))
 	}
-	now := time.Now()
-	for i := range items {
-		u := &items[i]
-		var row []string
+	return t, func(u *unstructured.Unstructured) (cells []string, _ error) {
 		for _, col := range k.Columns {
 			cell := col.Text(u.Object)
 			if at, err := time.Parse(time.RFC3339, cell); err == nil && col.Type == "date" {
-				cell = command.Since(now, at)
+				cell = command.Since(time.Now(), at)
 			}
-			row = append(row, text.OrDash(cell))
+			cells = append(cells, text.OrDash(cell))
 		}
-		t.Add(u.GetNamespace(), k.Singular+"/"+u.GetName(), append(row, string(u.GetUID()))...)
+		return append(cells, string(u.GetUID())), nil
 	}
-	return t
 }
 
 // DeleteCommand is 'limpet delete'.

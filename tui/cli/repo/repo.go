@@ -79,7 +79,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	if c.TokenFrom != "" {
 		data, err := e.ReadFile(c.TokenFrom)
 		if err != nil {
-			return command.Usagef("limpet repo create "+command.ShellWord(c.Name)+" --url "+command.ShellWord(c.URL)+
+			return command.Usagef("limpet repo create "+text.ShellWord(c.Name)+" --url "+text.ShellWord(c.URL)+
 				" --git-token-file FILE    # - is stdin", "read the token: %w", err)
 		}
 		text.RegisterSecret(data)
@@ -115,7 +115,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		return e.PrintObjects(ctx, s, api.Repositories, nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+		return e.PrintObjects(ctx, s, api.Repositories, "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			repo, err := api.RepositoryView(u)
 			health, git, st := healthText(repo.Status.Health), gitOf(repo), repo.Status.Sync
 			if _, suspended := paused.of(u); suspended {

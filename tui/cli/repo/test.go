@@ -51,7 +51,7 @@ func Test(ctx context.Context, e *command.Env, call string, resource command.Res
 	again := strings.TrimSpace(call + " " + name)
 	switch {
 	case file != "":
-		again += " -f " + command.ShellWord(file)
+		again += " -f " + text.ShellWord(file)
 		if given, err = readOne(e, call, kind, name, file); err != nil {
 			return err
 		}
@@ -90,10 +90,10 @@ func readOne(e *command.Env, call, kind, name, file string) (*unstructured.Unstr
 	})
 	switch len(objects) {
 	case 0:
-		return nil, command.Usagef("limpet repo validate "+command.ShellWord(file), "%s holds no %s", file, strings.TrimSpace(kind+" "+name))
+		return nil, command.Usagef("limpet repo validate "+text.ShellWord(file), "%s holds no %s", file, strings.TrimSpace(kind+" "+name))
 	case 1:
 	default:
-		return nil, command.Usagef("limpet "+call+" "+names[0]+" -f "+command.ShellWord(file), "%s holds several of kind %s: %s", file, kind,
+		return nil, command.Usagef("limpet "+call+" "+names[0]+" -f "+text.ShellWord(file), "%s holds several of kind %s: %s", file, kind,
 			strings.Join(names, ", "))
 	}
 	u := objects[0].Object
@@ -144,7 +144,7 @@ func (c validateCmd) Run(_ context.Context, e *command.Env) error {
 		return err
 	}
 	if faulty > 0 {
-		return command.Errorf(command.ExitError, "limpet repo validate "+command.ShellWord(c.File)+"    # after correcting it",
+		return command.Errorf(command.ExitError, "limpet repo validate "+text.ShellWord(c.File)+"    # after correcting it",
 			"%d of %d objects would be refused", faulty, len(objects))
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"limpet/sync/snapshot/diff"
+	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
 
@@ -230,7 +231,7 @@ func (u unit) checkVisible(manager *systemd) error {
 	}
 	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
 		if strings.HasPrefix(u.binary, hidden) {
-			return command.Usagef("sudo install -m 755 "+command.ShellWord(u.binary)+
+			return command.Usagef("sudo install -m 755 "+text.ShellWord(u.binary)+
 				" /usr/local/bin/limpet && sudo /usr/local/bin/limpet service install",
 				"the service does not see %s, where this program is", hidden)
 		}
@@ -252,24 +253,24 @@ type change struct {
 	text    string   // of the new unit; "" = none
 }
 
-// newChange compares the unit at path with its new text. It rejects one that limpet has not written.
-func newChange(path, text string, dryRun bool) (*change, error) {
+// newChange compares the unit at path with its new content. It rejects one that limpet has not written.
+func newChange(path, content string, dryRun bool) (*change, error) {
 	old, err := os.ReadFile(path)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("read the unit: %w", err)
 	case err == nil && !strings.HasPrefix(string(old), unitMark):
-		return nil, command.Usagef("mv "+command.ShellWord(path)+" "+command.ShellWord(path+".old"),
+		return nil, command.Usagef("mv "+text.ShellWord(path)+" "+text.ShellWord(path+".old"),
 			"%s was not made by limpet and is left alone", path)
 	}
 	lines := ""
-	for _, line := range diff.Texts(old, []byte(text)).Lines {
+	for _, line := range diff.Texts(old, []byte(content)).Lines {
 		if line.Op != "@" {
 			line.Text = line.Op + " " + line.Text
 		}
 		lines += line.Text + "\n"
 	}
-	return &change{Unit: path, Changed: string(old) != text, Diff: lines, DryRun: dryRun, Ran: []string{}, text: text}, nil
+	return &change{Unit: path, Changed: string(old) != content, Diff: lines, DryRun: dryRun, Ran: []string{}, text: content}, nil
 }
 
 // apply makes the change and the calls of systemctl, in the order of the steps.

@@ -46,7 +46,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	t := command.Table{Columns: []string{"NAME", "STATE", "REVISION", "SIZE", "UPDATED", "NEXT", "MESSAGE"},
 		Wide: []string{"REF", "URL", "DIGEST", "REASON"}}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		return e.PrintObjects(ctx, s, api.GitRepositories, nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+		return e.PrintObjects(ctx, s, api.GitRepositories, "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			from := source.FromObject(u)
 			a := screen.ArtifactOf(from)
 			state, size := from.State, "-"
