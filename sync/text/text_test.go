@@ -65,3 +65,13 @@ func TestTexts(t *testing.T) {
 		t.Error("short ref")
 	}
 }
+
+func TestShellWord(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"team-dash": "team-dash", "": "''", "a b": "'a b'", "it's": `'it'\''s'`,
+		"$(reboot)": "'$(reboot)'", "--wait": "--wait", "漢": "'漢'"} {
+		if got := ShellWord(in); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}

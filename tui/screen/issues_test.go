@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"limpet/sync/snapshot"
-	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
@@ -191,16 +190,6 @@ func TestErrorsAreShownWhole(t *testing.T) {
 			if !strings.Contains(seen, word) {
 				t.Fatalf("%v: %q is never on the screen", size, word)
 			}
-		}
-	}
-}
-
-func TestQuote(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{"team-dash": "team-dash", "": "''", "a b": "'a b'", "it's": `'it'\''s'`,
-		"$(reboot)": "'$(reboot)'", "-f": "'-f'", "漢": "'漢'"} {
-		if got := text.ShellWord(in); got != want {
-			t.Errorf("%q: %s, want %s", in, got, want)
 		}
 	}
 }
