@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"runtime/debug"
 
 	"limpet/sync/api"
@@ -61,7 +59,7 @@ func (versionCmd) Run(e *command.Env) error {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		v["go"] = info.GoVersion
 	}
-	return e.PrintOne(v, command.Version, func(w io.Writer) { fmt.Fprintf(w, "limpet %s (%s)\n", v["version"], v["go"]) })
+	return e.PrintDone(v, command.Version, "limpet %s (%s)", v["version"], v["go"])
 }
 
 type crdsCmd struct{}

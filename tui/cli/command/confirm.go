@@ -6,19 +6,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/alecthomas/kong"
-
 	"limpet/sync/text"
 )
-
-// mayRun rejects a command with the tag "writes" when --read-only is given.
-func (e *Env) mayRun(n *kong.Node) error {
-	if !e.Flags.ReadOnly || !e.Flags.writes {
-		return nil
-	}
-	return Usagef(e.Invocation.without("--read-only", 0)+"    # without --read-only", "%s changes things, and --read-only refuses that",
-		CallText(n))
-}
 
 // Confirm asks on a terminal whether to go on; any answer but yes ends the command with nothing changed. Off a
 // terminal, and with --yes, it does not ask.

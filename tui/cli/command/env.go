@@ -139,9 +139,9 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	n := call.Selected()
-	g.writes = n != nil && n.Tag != nil && n.Tag.Has("writes")
-	if err := e.mayRun(n); err != nil {
-		return err
+	if g.writes = n != nil && n.Tag != nil && n.Tag.Has("writes"); g.writes && g.ReadOnly {
+		return Usagef(e.Invocation.without("--read-only", 0)+"    # without --read-only",
+			"%s changes things, and --read-only refuses that", words)
 	}
 	e.Log = NewLogger(g, e.Err, headless)
 	errs, out := e.Err.(*stderr), e.Out.(*stdout)

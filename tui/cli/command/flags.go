@@ -107,11 +107,8 @@ func mapDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 		return err
 	}
 	d, err := ParseDuration(t.String())
-	if err != nil {
-		return err
-	}
 	target.SetInt(int64(d))
-	return nil
+	return err
 }
 
 func ParseDuration(text string) (time.Duration, error) {

@@ -68,6 +68,11 @@ func (e *Env) PrintOne(item any, name string, txt func(io.Writer)) error {
 	return nil
 }
 
+// PrintDone writes what was done: for a person as a line.
+func (e *Env) PrintDone(item any, name, format string, args ...any) error {
+	return e.PrintOne(item, name, func(w io.Writer) { fmt.Fprintf(w, format+"\n", args...) })
+}
+
 // printData writes the fields of --json of a list: as one document, or as a line for each item.
 func (e *Env) printData(list any, document func(items []any) any) error {
 	items, err := e.Flags.PickEach(list)

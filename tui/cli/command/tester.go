@@ -14,37 +14,33 @@ import (
 // WithTester calls f with a session and a tester: the daemon that works on the same API, which has the
 // credentials, else this process.
 func (e *Env) WithTester(ctx context.Context, f func(*Session, control.Tester) error) error {
-	path, err := e.StatePath()
-	if err != nil {
-		return err
-	}
-	s, err := e.Open(ctx, Needs{Desk: e.Embedded()})
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	if s.Daemon != nil {
-		same, err := e.Serves(ctx, s.Daemon)
-		if same {
-			s.Client, err = e.Connect(ctx, s, "")
+	return e.With(ctx, Needs{Desk: e.Embedded()}, func(s *Session) error {
+		if s.Daemon != nil {
+			same, err := e.Serves(ctx, s.Daemon)
+			if same {
+				s.Client, err = e.Connect(ctx, s, "")
+			}
+			if err != nil {
+				return err
+			}
+			if same {
+				return f(s, s.Daemon)
+			}
 		}
+		path, err := e.StatePath()
 		if err != nil {
 			return err
 		}
-		if same {
-			return f(s, s.Daemon)
+		cfg, err := e.AgentConfig(s.File, path, e.Log)
+		if err != nil {
+			return err
 		}
-	}
-	cfg, err := e.AgentConfig(s.File, path, e.Log)
-	if err != nil {
-		return err
-	}
-	bench, err := agent.OpenTester(ctx, cfg)
-	if err != nil {
-		return err
-	}
-	err = f(&Session{Client: bench.Client()}, bench)
-	return errors.Join(err, bench.Close())
+		tester, err := agent.OpenTester(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f(&Session{Client: tester.Client()}, tester), tester.Close())
+	})
 }
 
 // PrintResults prints the results of a test, and fails when it failed. again is the command to run after a

@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -37,14 +36,12 @@ func (c initCmd) Run(e *command.Env, call *kong.Context) error {
 	if err := command.WriteText(path, 0o600, exampleConfig(call.Model.Node)); err != nil {
 		return command.Errorf(command.ExitError, "limpet config init FILE    # another place", "write config file: %w", err)
 	}
-	out := map[string]string{"path": path}
-	return e.PrintOne(out, path, func(w io.Writer) {
-		show := "config show"
-		if c.File != "" {
-			show += " --config " + text.ShellWord(path)
-		}
-		fmt.Fprintf(w, "%s is written; all in it is a comment. See what holds with: %s\n", path, e.CommandFor("", show))
-	})
+	show := "config show"
+	if c.File != "" {
+		show += " --config " + text.ShellWord(path)
+	}
+	return e.PrintDone(map[string]string{"path": path}, path, "%s is written; all in it is a comment. See what holds with: %s", path,
+		e.CommandFor("", show))
 }
 
 const configHead = `# Settings of limpet. A key is the name of a flag; a flag beats the variable

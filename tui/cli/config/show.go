@@ -3,7 +3,6 @@ package config
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -186,5 +185,5 @@ func (pathCmd) Run(e *command.Env) error {
 	if !there {
 		e.Notef("it is not there; write it with: limpet config init")
 	}
-	return e.PrintOne(out, path, func(w io.Writer) { fmt.Fprintln(w, path) })
+	return e.PrintDone(out, path, "%s", path)
 }

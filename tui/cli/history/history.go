@@ -311,8 +311,6 @@ func (c pruneCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(map[string]int{"removed": n}, strconv.Itoa(n), func(w io.Writer) {
-			fmt.Fprintf(w, "%s removed\n", text.Plural(n, "record"))
-		})
+		return e.PrintDone(map[string]int{"removed": n}, strconv.Itoa(n), "%s removed", text.Plural(n, "record"))
 	})
 }

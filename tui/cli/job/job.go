@@ -257,10 +257,8 @@ func (c cancelCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(map[string]string{"namespace": u.GetNamespace(), "name": u.GetName(), "uid": string(u.GetUID()), "result": done},
-			"job/"+u.GetName(), func(w io.Writer) {
-				fmt.Fprintf(w, "job/%s in namespace %s %s\n", u.GetName(), u.GetNamespace(), done)
-			})
+		item := map[string]string{"namespace": u.GetNamespace(), "name": u.GetName(), "uid": string(u.GetUID()), "result": done}
+		return e.PrintDone(item, "job/"+u.GetName(), "job/%s in namespace %s %s", u.GetName(), u.GetNamespace(), done)
 	})
 }
 
@@ -314,5 +312,5 @@ func (f WaitFlags) finish(ctx context.Context, e *command.Env, s *command.Sessio
 		e.Notef("no agent runs on this state file; start one with: %s", e.CommandFor("", "--daemon"))
 	}
 	u.SetManagedFields(nil)
-	return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "job/%s %s\n", u.GetName(), done) })
+	return e.PrintDone(u.Object, "job/"+u.GetName(), "job/%s %s", u.GetName(), done)
 }

@@ -152,8 +152,8 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 		text = fmt.Sprintf("is being deleted from namespace %s%s; %s    # tells what is in the way", u.GetNamespace(), effect,
 			e.CommandFor(u.GetNamespace(), "get "+k.Singular+" "+c.Name))
 	}
-	return e.PrintOne(map[string]string{"kind": k.Kind, "namespace": u.GetNamespace(), "name": c.Name, "result": result},
-		k.Singular+"/"+c.Name, func(w io.Writer) { fmt.Fprintf(w, "%s/%s %s\n", k.Singular, c.Name, text) })
+	return e.PrintDone(map[string]string{"kind": k.Kind, "namespace": u.GetNamespace(), "name": c.Name, "result": result},
+		k.Singular+"/"+c.Name, "%s/%s %s", k.Singular, c.Name, text)
 }
 
 // deletionEffect describes what happens to what belongs to a deleted object, behind a colon; "" for nothing.

@@ -97,8 +97,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 			e.Notef("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
 		}
 		made.SetManagedFields(nil)
-		return e.PrintOne(made.Object, "repository/"+made.GetName(),
-			func(w io.Writer) { fmt.Fprintf(w, "repository/%s created\n", made.GetName()) })
+		return e.PrintDone(made.Object, "repository/"+made.GetName(), "repository/%s created", made.GetName())
 	})
 }
 
@@ -256,9 +255,7 @@ func (c suspendCmd) Run(ctx context.Context, e *command.Env) error {
 		if err := who.Suspend(ctx, one); err != nil {
 			return err
 		}
-		return e.PrintOne(one, "repository/"+one.Repository, func(w io.Writer) {
-			fmt.Fprintf(w, "repository/%s suspended on this agent %s\n", one.Repository, text)
-		})
+		return e.PrintDone(one, "repository/"+one.Repository, "repository/%s suspended on this agent %s", one.Repository, text)
 	})
 }
 
@@ -273,8 +270,8 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		text := map[bool]string{true: "resumed", false: "was not suspended"}[was]
-		return e.PrintOne(map[string]any{"repository": u.GetName(), "namespace": u.GetNamespace(), "resumed": was},
-			"repository/"+u.GetName(), func(w io.Writer) { fmt.Fprintf(w, "repository/%s %s\n", u.GetName(), text) })
+		return e.PrintDone(map[string]any{"repository": u.GetName(), "namespace": u.GetNamespace(), "resumed": was},
+			"repository/"+u.GetName(), "repository/%s %s", u.GetName(), text)
 	})
 }
 
@@ -367,7 +364,7 @@ func (c openCmd) Run(ctx context.Context, e *command.Env) error {
 			page.Opened = true
 		}
 	}
-	return e.PrintOne(page, "repository/"+page.Repository, func(w io.Writer) { fmt.Fprintln(w, page.URL) })
+	return e.PrintDone(page, "repository/"+page.Repository, "%s", page.URL)
 }
 
 // graphical reports whether this terminal is on a host with a screen.

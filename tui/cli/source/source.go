@@ -158,9 +158,8 @@ func (c getCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		got := map[string]any{"source": from.Name, "namespace": from.Namespace, "file": file, "bytes": n,
 			"revision": from.Artifact.Revision, "digest": from.Artifact.Digest}
-		return e.PrintOne(got, file, func(w io.Writer) {
-			fmt.Fprintf(w, "%s: %s, %s, %s verified\n", file, text.OrDash(from.Artifact.Revision), text.Size(n), from.Artifact.Digest)
-		})
+		return e.PrintDone(got, file, "%s: %s, %s, %s verified", file, text.OrDash(from.Artifact.Revision), text.Size(n),
+			from.Artifact.Digest)
 	})
 }
 
@@ -253,8 +252,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 			}
 			txt = "done: " + text.OrDash(screen.ArtifactOf(from).Revision)
 		}
-		return e.PrintOne(source.Redacted(asked), "gitrepository/"+u.GetName(),
-			func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s reconciliation %s\n", u.GetName(), txt) })
+		return e.PrintDone(source.Redacted(asked), "gitrepository/"+u.GetName(), "gitrepository/%s reconciliation %s", u.GetName(), txt)
 	})
 }
 
@@ -306,7 +304,7 @@ func suspendSource(ctx context.Context, e *command.Env, name string, on bool) er
 		} else if u, err = source.Suspend(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()), on); err != nil {
 			return withMissingRight(err)
 		}
-		return e.PrintOne(source.Redacted(u), "gitrepository/"+name, func(w io.Writer) { fmt.Fprintf(w, "gitrepository/%s %s\n", name, txt) })
+		return e.PrintDone(source.Redacted(u), "gitrepository/"+name, "gitrepository/%s %s", name, txt)
 	})
 }
 

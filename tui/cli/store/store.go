@@ -88,9 +88,7 @@ func (compactCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(map[string]int64{"before": before, "after": after}, "", func(w io.Writer) {
-			fmt.Fprintf(w, "%s -> %s\n", text.Size(before), text.Size(after))
-		})
+		return e.PrintDone(map[string]int64{"before": before, "after": after}, "", "%s -> %s", text.Size(before), text.Size(after))
 	})
 }
 
@@ -118,7 +116,5 @@ func (c backupCmd) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	return e.PrintOne(map[string]any{"file": c.File, "bytes": n}, c.File, func(w io.Writer) {
-		fmt.Fprintf(w, "%s written to %s\n", text.Size(n), c.File)
-	})
+	return e.PrintDone(map[string]any{"file": c.File, "bytes": n}, c.File, "%s written to %s", text.Size(n), c.File)
 }
