@@ -90,15 +90,14 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	if err != nil {
 		return command.Errorf(command.ExitError, "limpet api --listen 127.0.0.1:0", "listen for the API: %w", err)
 	}
+	defer apiLn.Close()
 	signLn, err := net.Listen("tcp", c.SignListen)
 	if err != nil {
-		apiLn.Close()
 		return command.Errorf(command.ExitError, "limpet api --sign-listen 127.0.0.1:0", "listen for the token exchange: %w", err)
 	}
+	defer signLn.Close()
 	secure, err := apiserver.ListenTLS(apiLn, certFile, keyFile)
 	if err != nil {
-		apiLn.Close()
-		signLn.Close()
 		return command.Usagef("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
 	}
 	e.Notef("API on https://%s, token exchange on http://%s%s, certificate %s, token: %s", apiLn.Addr(), signLn.Addr(), token.ExchangePath,
@@ -122,10 +121,7 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 			defer context.AfterFunc(ctx, func() { _ = server.Close() })() // ends the watches
 			return apiserver.Serve(ctx, secure, &http.Server{Handler: server})
 		})
-	if err := RunTogether(ctx, parts...); err != nil {
-		return err
-	}
-	return stopError(ctx)
+	return RunTogether(ctx, parts...)
 }
 
 // token returns the token that may be exchanged, and where it is. The default is refused on addresses that other hosts can

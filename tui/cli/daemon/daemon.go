@@ -77,7 +77,7 @@ func reopening(ctx context.Context, e *command.Env, work func() error) error {
 		e.Log.Error("the state file is damaged: opening it again, which builds a new one", "err", err, "in", pause)
 		command.Sleep(ctx, pause)
 		if ctx.Err() != nil {
-			return stopError(ctx)
+			return untilStopped(ctx, nil)
 		}
 		last = time.Now()
 	}
@@ -118,37 +118,18 @@ func withAgent(ctx context.Context, e *command.Env, store *state.Store, path str
 		return err
 	}
 	defer a.Close()
-	if err := run(a); err != nil {
+	return run(a)
+}
+
+// untilStopped returns the error of something that runs until it is stopped: that of --timeout, nil after a signal.
+func untilStopped(ctx context.Context, err error) error {
+	if ctx.Err() == nil || err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	return stopError(ctx)
-}
-
-// untilStopped returns nil for the cancellation of something that runs until it is stopped.
-func untilStopped(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return stopError(ctx)
-	}
-	return err
-}
-
-// stopError returns the error of something that runs until it is stopped: that of --timeout, nil after a
-// signal.
-func stopError(ctx context.Context) error {
 	if late, ok := errors.AsType[command.TimeoutError](context.Cause(ctx)); ok {
 		return late
 	}
 	return nil
-}
-
-// standalone runs the agent in this process under the dashboard.
-func standalone(ctx context.Context, e *command.Env, path string) error {
-	store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	return withDashboard(ctx, e, store, path, path+".log", nil)
 }
 
 // withDashboard runs the agent and the dashboard together; the end of either ends the other. The log goes to a file, because

@@ -34,7 +34,14 @@ func dashboard(ctx context.Context, e *command.Env, path string) error {
 	case e.Flags.ReadOnly:
 		return fromDisk(ctx, e, path)
 	}
-	return reopening(ctx, e, func() error { return standalone(ctx, e, path) })
+	return reopening(ctx, e, func() error {
+		store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		return withDashboard(ctx, e, store, path, path+".log", nil)
+	})
 }
 
 // attach shows the agent of a daemon.
@@ -53,15 +60,7 @@ func attach(ctx context.Context, e *command.Env, daemon *control.Client, path st
 	if e.Getenv("GOMAXPROCS") == "" {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
-	return show(ctx, e, daemonSource{daemon.Watch(ctx)})
-}
-
-// show runs the dashboard without an agent in this process.
-func show(ctx context.Context, e *command.Env, src screen.Source) error {
-	if err := tui.Run(ctx, src, tuiOptions(e)); err != nil {
-		return err
-	}
-	return stopError(ctx)
+	return tui.Run(ctx, daemonSource{daemon.Watch(ctx)}, tuiOptions(e))
 }
 
 // localSource is the source of a dashboard in the process of the agent.
@@ -100,7 +99,7 @@ func fromDisk(ctx context.Context, e *command.Env, path string) error {
 	shown, end := context.WithCancel(ctx)
 	defer end()
 	src := &diskSource{Local: control.NewLocal(nil, file), saved: saved, path: path, end: end}
-	err = show(shown, e, src)
+	err = tui.Run(shown, src, tuiOptions(e))
 	if err != nil || !src.found.Load() {
 		return err
 	}

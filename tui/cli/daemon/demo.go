@@ -15,7 +15,6 @@ import (
 	"limpet/sync/agent"
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/history"
@@ -53,9 +52,9 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 	}
 	defer store.Close()
 	if !e.OnScreen() || c.Once {
-		return plainDemo(ctx, e, store, path, sites, c.Once)
+		return untilStopped(ctx, plainDemo(ctx, e, store, path, sites, c.Once))
 	}
-	return withDashboard(ctx, e, store, path, filepath.Join(dir, "limpet.log"), sites.Run)
+	return untilStopped(ctx, withDashboard(ctx, e, store, path, filepath.Join(dir, "limpet.log"), sites.Run))
 }
 
 // demoFlags sets the flags for the demo: everything on this machine, whatever the config file says.
@@ -68,7 +67,7 @@ func demoFlags(e *command.Env, repositories string) {
 	g.LocalGitPrefix = append(g.LocalGitPrefix, repositories)
 }
 
-// plainDemo prints one line for each step. With once it ends after the first successful pull, and fails
+// plainDemo prints one line for each step until ctx ends. With once it ends after the first successful pull, and fails
 // without one.
 func plainDemo(ctx context.Context, e *command.Env, store *state.Store, path string, g samples, once bool) error {
 	level := e.Flags.LogLevel
@@ -77,70 +76,43 @@ func plainDemo(ctx context.Context, e *command.Env, store *state.Store, path str
 	}
 	log := command.NewLogger(&command.Flags{LogLevel: level, LogFormat: e.Flags.LogFormat}, e.Err, false)
 	fmt.Fprintf(e.Out, "limpet %s demo: everything on this machine, state in %s\n", command.Version, path)
-	succeeded := false
-	err := withAgent(ctx, e, store, path, log, func(a *agent.Agent) error {
+	return withAgent(ctx, e, store, path, log, func(a *agent.Agent) error {
 		return RunTogether(ctx, a.Run,
 			func(ctx context.Context) error { return g.Run(ctx, a) },
-			func(ctx context.Context) (err error) {
-				succeeded, err = printDemo(ctx, e, a, once)
-				return err
-			})
+			func(ctx context.Context) error { return printDemo(ctx, e, a, once) })
 	})
-	switch {
-	case succeeded:
-		return nil
-	case err == nil && once:
-		return command.Errorf(command.ExitCancelled, "limpet demo --once", "interrupted before a pull has succeeded")
-	}
-	return err
 }
 
-// printDemo prints the steps until ctx ends, with once until a pull succeeds.
-func printDemo(ctx context.Context, e *command.Env, a *agent.Agent, once bool) (succeeded bool, err error) {
+func printDemo(ctx context.Context, e *command.Env, a *agent.Agent, once bool) error {
 	var seq uint64
 	told := map[string]string{}
 	for {
 		snap, err := a.Next(ctx, seq)
-		if err != nil {
-			return false, nil // interrupted
+		switch {
+		case err != nil && once && untilStopped(ctx, nil) == nil:
+			return command.Errorf(command.ExitCancelled, "limpet demo --once", "interrupted before a pull has succeeded")
+		case err != nil:
+			return nil
 		}
 		seq = snap.Seq
 		for _, j := range snap.Jobs {
-			line := demoLine(j)
+			line := strings.TrimSuffix(fmt.Sprintf("%s %s %s: %s", j.Name, j.Action, j.State, text.Clean(j.Message)), ": ")
 			if told[j.UID] == line {
 				continue
 			}
 			told[j.UID] = line
 			fmt.Fprintf(e.Out, "%s %s\n", snap.At.UTC().Format(time.RFC3339), line)
-			if !once || j.Finished.IsZero() {
-				continue
-			}
-			switch j.State {
-			case api.StateSuccess:
+			switch {
+			case !once || j.Finished.IsZero():
+			case j.State == api.StateSuccess:
 				fmt.Fprintln(e.Out, "the first pull has succeeded; run it on a terminal to see the dashboard: limpet demo")
-				return true, nil
-			case api.StateError, history.StateDead:
-				return false, command.Errorf(command.ExitJobFailed, "limpet demo --once --log-level debug",
+				return nil
+			case j.State == api.StateError, j.State == history.StateDead:
+				return command.Errorf(command.ExitJobFailed, "limpet demo --once --log-level debug",
 					"the first pull ended in error: %s", text.Clean(j.Message))
 			}
 		}
 	}
-}
-
-func demoLine(j snapshot.Job) string {
-	line := fmt.Sprintf("%s %s %s", j.Name, j.Action, j.State)
-	if j.Total > 0 && j.Finished.IsZero() {
-		line += fmt.Sprintf(" %d/%d", j.Done, j.Total)
-	}
-	if j.Message != "" {
-		line += ": " + text.Clean(j.Message)
-	}
-	for _, s := range j.Summary {
-		if !j.Finished.IsZero() {
-			line += fmt.Sprintf("; %s %d created, %d updated, %d deleted", s.Kind, s.Create, s.Update, s.Delete)
-		}
-	}
-	return line
 }
 
 // samples is the directory of the sample repositories of the demo.

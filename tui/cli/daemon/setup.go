@@ -33,11 +33,8 @@ func setUp(ctx context.Context, e *command.Env) error {
 	err := tui.RunSetUp(ctx, tui.SetUp{File: file,
 		Try:  func(ctx context.Context, s tui.Settings) (string, error) { return trySettings(ctx, e, s) },
 		Save: func(s tui.Settings) error { return saveSettings(file, e.Getenv("HOME"), s) }}, tuiOptions(e))
-	if err != nil {
+	if err != nil || ctx.Err() != nil {
 		return err
-	}
-	if ctx.Err() != nil {
-		return stopError(ctx)
 	}
 	return command.ErrAgain
 }

@@ -136,7 +136,7 @@ type examination struct {
 	report       state.Report               // of opening the file, without a daemon
 	openErr      error                      // why the file could not be opened
 	unresponsive *command.UnresponsiveError // the agent does not answer
-	info         *state.Info
+	info         state.Info                 // zero where it is not known
 
 	s         *command.Session
 	client    *kube.Client // nil when there is no API to check
@@ -228,7 +228,7 @@ func (p *examination) connect(ctx context.Context) (err error) {
 		limited, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
 		p.snap, _ = p.daemon.Snapshot(limited) // checkDaemon reports that there is none
-		p.info = infoOf(limited, p.daemon)
+		p.info, _ = p.daemon.Info(limited)
 	case errors.As(err, &p.unresponsive):
 		p.openErr = p.unresponsive
 	case p.exists:
@@ -257,16 +257,7 @@ func (p *examination) openFile(ctx context.Context) {
 	if p.fix { // the file is held, so no agent is about to listen
 		p.fixSocket(agent.SocketPath(p.path))
 	}
-	p.info = infoOf(ctx, p.s.File)
-}
-
-// infoOf describes a state file, nil where it cannot.
-func infoOf(ctx context.Context, from control.Store) *state.Info {
-	info, err := from.Info(ctx)
-	if err != nil {
-		return nil
-	}
-	return &info
+	p.info, _ = p.s.File.Info(ctx)
 }
 
 // TryServer checks the API behind a client: that it answers, serves the resources, and lets them be listed.

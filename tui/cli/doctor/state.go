@@ -46,13 +46,13 @@ func (p *examination) checkState(context.Context) check {
 		return failed(command.RebuiltNext+"    # says what is there; the old file is kept", "%s", command.RebuiltText(p.report))
 	}
 	c := passed("%s", p.path)
-	if p.info != nil {
+	if p.info.Bytes > 0 {
 		c.Found += fmt.Sprintf(", %s, %s in the history", text.Size(p.info.Bytes), text.Plural(p.info.History, "job"))
 	}
 	if p.report.Unclean {
 		c.Found += "; it was not closed last time, and is sound"
 	}
-	if p.info != nil && p.info.Bytes > largeState {
+	if p.info.Bytes > largeState {
 		return c.but("limpet history prune --older-than 7d", "")
 	}
 	return c
@@ -142,13 +142,11 @@ func (p *examination) checkDisk(context.Context) check {
 	for _, err := os.Stat(dir); err != nil && dir != filepath.Dir(dir); _, err = os.Stat(dir) {
 		dir = filepath.Dir(dir)
 	}
-	return judgeDisk(dir, diskOf(dir))
-}
-
-// disk describes a file system.
-type disk struct {
-	free int64  // available to this user; negative = unknown
-	kind string // with its risk; "" = an ordinary one, or not known
+	var s unix.Statfs_t
+	if unix.Statfs(dir, &s) != nil {
+		return skipped("this system does not tell how full it is")
+	}
+	return judgeDisk(dir, int64(s.Bavail)*int64(s.Bsize), fileSystems[int64(s.Type)])
 }
 
 const (
@@ -164,27 +162,16 @@ var fileSystems = map[int64]string{
 	unix.OCFS2_SUPER_MAGIC: "OCFS2" + remote, unix.V9FS_MAGIC: "9P" + remote,
 }
 
-// diskOf returns the file system of a directory.
-func diskOf(dir string) disk {
-	var s unix.Statfs_t
-	if unix.Statfs(dir, &s) != nil {
-		return disk{free: -1}
-	}
-	return disk{int64(s.Bavail) * int64(s.Bsize), fileSystems[int64(s.Type)]}
-}
-
-func judgeDisk(dir string, d disk) check {
-	if d.free < 0 {
-		return skipped("this system does not tell how full it is")
-	}
-	c, look := passed("%s free at %s", text.Size(d.free), dir), "df -h "+text.ShellWord(dir)
+// judgeDisk judges the space that is free to this user, and the kind of the file system, "" for an ordinary one.
+func judgeDisk(dir string, free int64, kind string) check {
+	c, look := passed("%s free at %s", text.Size(free), dir), "df -h "+text.ShellWord(dir)
 	switch {
-	case d.free < noDisk:
+	case free < noDisk:
 		return failed(look, "%s", c.Found)
-	case d.free < lowDisk:
+	case free < lowDisk:
 		return c.but(look, "")
-	case d.kind != "":
-		return c.but(otherState, ", "+d.kind)
+	case kind != "":
+		return c.but(otherState, ", "+kind)
 	}
 	return c
 }

@@ -28,9 +28,9 @@ const (
 	// progressInterval is the longest time between two progress lines.
 	progressInterval = 30 * time.Second
 	// finalWait is how long a job in a final state may stay in the API: its agent deletes it, another server may keep it.
+	// It also bounds the wait for the snapshot with the end of a job, of which a job of another agent has none, and for the
+	// record of a job that was final or pending when it was last seen.
 	finalWait = 2 * time.Second
-	// lastLogWait bounds the wait for the snapshot with the end of a job; a job of another agent has none.
-	lastLogWait = 2 * time.Second
 	// minPoll and maxPoll bound the time between two reads of a job: a tenth of the time that it was waited for.
 	minPoll = 100 * time.Millisecond
 	maxPoll = time.Second
@@ -92,7 +92,7 @@ func (f *follower) follow(ctx context.Context) error {
 		f.say("the log of the job is with the agent that runs it, not here")
 	}
 	err := f.watch(ctx)
-	for over := time.Now().Add(lastLogWait); err == nil && f.showLog && !f.readRow(ctx) && time.Now().Before(over); {
+	for over := time.Now().Add(finalWait); err == nil && f.showLog && !f.readRow(ctx) && time.Now().Before(over); {
 		command.Sleep(ctx, minPoll)
 	}
 	f.bar.erase()
@@ -272,14 +272,9 @@ type progressDoc struct {
 
 func stateText(state string) string { return cmp.Or(state, api.StatePending) }
 
-const (
-	// recordWait is how long the record of a finished job may take to appear: the agent
-	// writes it before it deletes the job, but another server may be slow.
-	recordWait = 15 * time.Second
-	// shortRecordWait is the same for a job whose status is final, and for one that was
-	// last seen pending: it may have run and ended between two requests.
-	shortRecordWait = time.Second
-)
+// recordWait is how long the record of a job may take to appear that was last seen at work: the agent writes it before it
+// deletes the job, but another server may be slow.
+const recordWait = 15 * time.Second
 
 // finishedJob returns a finished job: from the history of this host if local, or from that of the API.
 func finishedJob(ctx context.Context, e *command.Env, s *command.Session, job string, local bool) (state.Record, error) {
@@ -314,7 +309,7 @@ func (f *follower) outcome(ctx context.Context) (rec state.Record, err error) {
 	unclaimed := f.seen.GetLabels()[api.LabelClaim] == "" && stateText(job.Status.State) == api.StatePending
 	wait := recordWait
 	if !f.final.IsZero() || unclaimed {
-		wait = shortRecordWait
+		wait = finalWait
 	}
 	for deadline := time.Now().Add(wait); ctx.Err() == nil; command.Sleep(ctx, minPoll) {
 		rec, err = control.FindFinished(ctx, f.session.Store, f.session.Client, namespace, uid)

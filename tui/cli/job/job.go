@@ -71,34 +71,28 @@ func message(now time.Time, u *unstructured.Unstructured, job api.Job) string {
 // uidLength is that of the UUIDs that Kubernetes-style APIs use.
 const uidLength = 36
 
-// liveJob returns a job of the queue by name or UID, nil when there is none.
-func liveJob(ctx context.Context, s *command.Session, namespace, job string) (*unstructured.Unstructured, error) {
-	u, err := s.Find(ctx, api.Jobs, namespace, job)
-	if !apierrors.IsNotFound(err) {
-		return u, err
-	}
-	if len(job) != uidLength { // no need to read a long queue
-		return nil, nil
-	}
-	found, err := s.List(ctx, api.Jobs, namespace, "", func(u *unstructured.Unstructured) bool { return string(u.GetUID()) == job }, 1)
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return &found[0], nil
-}
-
 // withJob calls live with a job of the queue, or ended when there is none of that name or UID.
 func withJob(ctx context.Context, e *command.Env, needs command.Needs, job string, ended func(*command.Session) error,
 	live func(*command.Session, *unstructured.Unstructured) error) error {
 	return e.With(ctx, needs, func(s *command.Session) error {
-		u, err := liveJob(ctx, s, e.Flags.ListNamespace(), job)
-		switch {
-		case err != nil:
-			return err
-		case u == nil:
-			return ended(s)
+		u, err := s.Find(ctx, api.Jobs, e.Flags.ListNamespace(), job)
+		if err == nil {
+			return live(s, u)
 		}
-		return live(s, u)
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		if len(job) == uidLength { // else there is no need to read a long queue
+			byUID := func(u *unstructured.Unstructured) bool { return string(u.GetUID()) == job }
+			found, err := s.List(ctx, api.Jobs, e.Flags.ListNamespace(), "", byUID, 1)
+			if err != nil {
+				return err
+			}
+			if len(found) > 0 {
+				return live(s, &found[0])
+			}
+		}
+		return ended(s)
 	})
 }
 

@@ -127,11 +127,6 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// onRepo calls f with the repository of a name.
-func onRepo(ctx context.Context, e *command.Env, name string, f func(*command.Session, *unstructured.Unstructured) error) error {
-	return e.WithObject(ctx, command.Needs{API: true}, api.Repositories, name, f)
-}
-
 // gitOf returns the Git part of a spec, which is empty for a type without one.
 func gitOf(repo api.Repository) api.GitBlock {
 	if b := repo.Spec.Block(); b != nil {
@@ -145,7 +140,8 @@ type showCmd struct {
 }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
-	return onRepo(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+	needs := command.Needs{API: true}
+	return e.WithObject(ctx, needs, api.Repositories, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		repo, err := api.RepositoryView(u)
 		if err != nil {
 			return err
@@ -337,7 +333,8 @@ type repoPage struct {
 
 func (c openCmd) Run(ctx context.Context, e *command.Env) error {
 	var page repoPage
-	err := onRepo(ctx, e, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
+	needs := command.Needs{API: true}
+	err := e.WithObject(ctx, needs, api.Repositories, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
 		repo, err := api.RepositoryView(u)
 		if err != nil {
 			return err

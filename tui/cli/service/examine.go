@@ -39,17 +39,14 @@ func examine(ctx context.Context, unit string, user bool, manager *systemd) (fau
 	command, _, _ = strings.Cut(command, "\n")
 	binary := firstWord(command)
 	other, err := os.Stat(binary)
-	if err != nil {
+	self, _ := os.Executable()
+	this, _ := os.Stat(self)
+	switch {
+	case err != nil:
 		return "the unit starts " + binary + ", which is not there", install
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err.Error(), ""
-	}
-	if this, err := os.Stat(self); err != nil || !os.SameFile(this, other) {
+	case !os.SameFile(this, other): // nor is one that is not found
 		return "the unit starts " + binary + ", which is another program than this", install
-	}
-	if manager == nil {
+	case manager == nil:
 		return "", ""
 	}
 	out, err := manager.run(ctx, "show", unitName, "--property=ActiveState,MainPID,Result")

@@ -98,8 +98,5 @@ func drainText(e *command.Env, a snapshot.Agent, now time.Time) string {
 	if a.Busy > 0 {
 		txt = fmt.Sprintf("draining for %s, %s to go", text.Age(now.Sub(a.Draining)), text.Plural(a.Busy, "job"))
 	}
-	return txt + ": it claims nothing new; " + drainEnd(e)
+	return txt + ": it claims nothing new; end it with: " + e.CommandFor("", "drain --off")
 }
-
-// drainEnd describes how to end a drain.
-func drainEnd(e *command.Env) string { return "end it with: " + e.CommandFor("", "drain --off") }

@@ -198,20 +198,15 @@ func (s *report) printLive(f *command.Fields) {
 	if c := s.Live.Agent.Controllers; c.Mode != "" {
 		f.Add("", c.Text())
 	}
-	bad, suspended := 0, 0
-	for i := range s.Live.Sources {
-		if s.Live.Sources[i].Bad() {
-			bad++
-		}
-		if s.Live.Sources[i].Suspended {
-			suspended++
-		}
+	bad, suspended := map[bool]int{}, map[bool]int{}
+	for _, from := range s.Live.Sources {
+		bad[from.Bad()]++
+		suspended[from.Suspended]++
 	}
-	switch n := len(s.Live.Sources); {
-	case s.Live.SourcesError != "":
+	if s.Live.SourcesError != "" {
 		f.Add("sources", "not shown: "+s.Live.SourcesError)
-	case n > 0:
-		f.Add("sources", fmt.Sprintf("%d: %d not ready, %d suspended", n, bad, suspended))
+	} else if n := len(s.Live.Sources); n > 0 {
+		f.Add("sources", fmt.Sprintf("%d: %d not ready, %d suspended", n, bad[true], suspended[true]))
 	}
 }
 

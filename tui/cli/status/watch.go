@@ -39,7 +39,13 @@ func watchStatus(ctx context.Context, e *command.Env) error {
 		}
 		if mark := rep.mark(); mark != last {
 			last = mark
-			if err := printStatusChange(e, rep); err != nil {
+			if e.Flags.Data() {
+				err = e.PrintStream(command.StreamLine{Type: "status", Status: rep})
+			} else {
+				word := rep.word()
+				_, err = fmt.Fprintln(e.Out, command.Timestamp(), command.ColorsOf(e.Out).Paint(word, word)+strings.TrimPrefix(rep.figures(), word))
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -104,13 +110,4 @@ func (s *report) word() string {
 		return "degraded"
 	}
 	return "ok"
-}
-
-func printStatusChange(e *command.Env, rep *report) error {
-	if e.Flags.Data() {
-		return e.PrintStream(command.StreamLine{Type: "status", Status: rep})
-	}
-	word := rep.word()
-	_, err := fmt.Fprintln(e.Out, command.Timestamp(), command.ColorsOf(e.Out).Paint(word, word)+strings.TrimPrefix(rep.figures(), word))
-	return err
 }
