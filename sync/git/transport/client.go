@@ -72,8 +72,11 @@ const longestGate = time.Hour
 func (c *Call) identity() string { return c.Addr.HostPort() + " " + c.Target.Creds.Fingerprint() }
 
 // throttle has nobody ask the host with these credentials for a while: it has said so,
-// and each repository there would only be told again.
+// and each repository there would only be told again. An answer that names no time changes nothing.
 func (c *Call) throttle(wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
 	c.client.mu.Lock()
 	defer c.client.mu.Unlock()
 	now := time.Now()

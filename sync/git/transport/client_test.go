@@ -31,6 +31,22 @@ func TestGateOpens(t *testing.T) {
 	})
 }
 
+// TestGateStaysShut: an answer that names no time does not open the gate that another has shut.
+func TestGateStaysShut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New("", Options{Stall: time.Minute, Whole: 24 * time.Hour, PerHost: 1})
+		c := gittest.Must[*Call](t)(m.Begin(t.Context(), "fetch", Target{URL: "https://git.example.com/x"}))
+		defer c.End()
+		c.throttle(10 * time.Minute)
+		time.Sleep(time.Second)
+		c.throttle(0)
+		_, err := c.Visit()
+		if e := gittest.ErrorIs(t, err, giterr.Throttled); e.RetryAfter != 10*time.Minute-time.Second {
+			t.Errorf("retry after %v", e.RetryAfter)
+		}
+	})
+}
+
 // TestTrickle: a server that sends a byte a minute is no better than a silent one;
 // one that works on a pack and sends git's signs of life is waited for.
 func TestTrickle(t *testing.T) {
