@@ -34,7 +34,10 @@ func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree,
 		slices.Sort(t.Dirs)
 		return nil
 	})
-	return t, err
+	if err != nil {
+		return Tree{}, err
+	}
+	return t, nil
 }
 
 // walker lists a tree object and all below it.
