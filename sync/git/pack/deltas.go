@@ -13,7 +13,8 @@ import (
 )
 
 // heldBytes is how much of a chain of deltas is kept inflated while its
-// branches are walked; what is dropped is made again. Unit: bytes.
+// branches are walked; what is dropped is made again. Unit: bytes,
+// of buffers: PatchDelta returns some that are twice as large as what is in them.
 const heldBytes = 32 << 20
 
 // maxChain is git's own bound of the length of a chain of deltas.
@@ -63,7 +64,7 @@ func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
 			}
 		}
 	}
-	var thin []Object // from outside
+	var thin []ID // of objects from outside
 	for _, id := range slices.SortedFunc(maps.Keys(r.waiting), func(a, b ID) int { return slices.Compare(a[:], b[:]) }) {
 		if old == nil || r.waiting[id] == nil {
 			continue
@@ -72,7 +73,7 @@ func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
 		if err != nil {
 			continue // it may yet be made by another delta of this pack
 		}
-		thin = append(thin, Object{id, k, data})
+		thin = append(thin, id)
 		if err := r.descend(&link{entry: -1, kind: k, data: data}, id); err != nil {
 			return err
 		}
@@ -84,7 +85,7 @@ func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
 		}
 		return fmt.Errorf("%w: %d deltas build on objects that were not sent", blame, r.left)
 	}
-	return s.complete(thin)
+	return s.complete(old, thin, l.ObjectBytes)
 }
 
 // takeDeltas takes the deltas that build on an object; each is given out once. Those that
@@ -129,10 +130,10 @@ func (r *resolver) descend(l *link, id ID) error {
 		e := &r.entries[at]
 		e.kind, e.id = next.kind, IDOf(next.kind, next.data)
 		r.left--
-		held := len(next.data) // what is nearest to the end of the chain is kept
+		held := cap(next.data) // what is nearest to the end of the chain is kept
 		for l := l; l != nil; l = l.base {
-			if held += len(l.data); held > heldBytes && l.entry >= 0 {
-				held -= len(l.data)
+			if held += cap(l.data); held > heldBytes && l.entry >= 0 {
+				held -= cap(l.data)
 				l.data = nil
 			}
 		}

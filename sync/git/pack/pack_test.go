@@ -38,14 +38,20 @@ func samplePack(t testing.TB, args ...string) (pack []byte, repo string) {
 	return data, o.Bare
 }
 
-// take reads a pack as a fetch does.
-func take(t testing.TB, data []byte, l Limits) (*incoming, []byte, error) {
+// emptyMirror is a directory for packs.
+func emptyMirror(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "objects", "pack"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Spool(dir, bytes.NewReader(data), l.Or(DefaultLimits))
+	return dir
+}
+
+// take reads a pack as a fetch does.
+func take(t testing.TB, data []byte, l Limits) (*incoming, []byte, error) {
+	t.Helper()
+	s, err := Spool(emptyMirror(t), bytes.NewReader(data), l.Or(DefaultLimits))
 	defer s.Discard()
 	if err != nil {
 		return nil, nil, err

@@ -63,15 +63,20 @@ func (s *Spooled) Objects() iter.Seq2[ID, Kind] {
 	}
 }
 
-// complete adds to a thin pack the objects that it builds on, so that it can be read by itself.
-func (s *Spooled) complete(thin []Object) error {
+// complete adds to a thin pack the objects of old that it builds on, so that it can be read by itself. It reads
+// them one by one: all together may be as large as the mirror.
+func (s *Spooled) complete(old *Store, thin []ID, limit int64) error {
 	if len(thin) == 0 {
 		return nil
 	}
 	end := s.size - int64(len(s.sum))
-	for _, o := range thin {
+	for _, id := range thin {
+		k, data, err := old.Read(id, limit)
+		if err != nil {
+			return err
+		}
 		to := io.NewOffsetWriter(s.file, end)
-		e, err := appendObject(to, end, o)
+		e, err := appendObject(to, end, Object{id, k, data})
 		if err != nil {
 			return err
 		}
@@ -216,8 +221,9 @@ func Encode(made []Object) ([]byte, error) {
 const MaxPacks = 30
 
 // Consolidate puts all packs of a mirror into one. Nothing is inflated: deltas name their base by distance
-// within one pack's part or by hash, and both stay true. Objects that are in two packs stay twice. The caller has
-// locked the mirror.
+// within one pack's part or by hash. Objects that are in two packs stay twice, and of a name the first is meant
+// (see pack.offset), whose base is in the same part or in one before: deltas that build on each other across parts
+// make no circle. The caller has locked the mirror.
 func Consolidate(ctx context.Context, dir string) error {
 	s, err := Open(dir, 0)
 	if err != nil {

@@ -1,15 +1,18 @@
 package pack
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -106,6 +109,31 @@ func openPack(name string, file *os.File, index string) (*pack, error) {
 	return p, nil
 }
 
+// offset is where an object begins, of one that is in a merged pack more than once the first (see Consolidate).
+func (p *pack) offset(id ID) (int64, error) {
+	group := p.idx.FanoutMapping[id[0]]
+	if group < 0 {
+		return 0, plumbing.ErrObjectNotFound
+	}
+	names, offsets := p.idx.Names[group], p.idx.Offset32[group]
+	i, found := sort.Find(len(names)/len(id), func(i int) int { return bytes.Compare(id[:], names[i*len(id):][:len(id)]) })
+	if !found {
+		return 0, plumbing.ErrObjectNotFound
+	}
+	first := uint64(math.MaxInt64)
+	for ; i < len(names)/len(id) && ID(names[i*len(id):]) == id; i++ {
+		at := uint64(binary.BigEndian.Uint32(offsets[4*i:]))
+		if large := at & math.MaxInt32; large != at { // its place in the table of 63-bit offsets
+			if 8*large+8 > uint64(len(p.idx.Offset64)) {
+				return 0, errors.New("index has no such offset")
+			}
+			at = binary.BigEndian.Uint64(p.idx.Offset64[8*large:])
+		}
+		first = min(first, at)
+	}
+	return int64(first), nil
+}
+
 // damaged wraps ErrDamaged. An object that is too large is no damage.
 func (p *pack) damaged(err error) error {
 	if _, large := errors.AsType[*giterr.TooLargeError](err); large {
@@ -139,7 +167,7 @@ func (s *Store) Has(id ID) bool {
 // find locks the pack that has an object, for its scanner, and returns the offset in it.
 func (s *Store) find(id ID) (*pack, int64, error) {
 	for _, p := range s.Packs {
-		at, err := p.idx.FindOffset(id)
+		at, err := p.offset(id)
 		switch {
 		case err == nil:
 			p.mu.Lock()
@@ -206,7 +234,7 @@ func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, err
 	}
 	at := h.OffsetReference
 	if h.Type == RefDeltaKind {
-		if at, err = p.idx.FindOffset(h.Reference); err != nil {
+		if at, err = p.offset(h.Reference); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -293,7 +321,7 @@ func (s *Store) Size(id ID) (int64, error) {
 type baseCache struct {
 	mu    sync.Mutex // guards all below
 	items map[baseKey]base
-	bytes int
+	bytes int // of their buffers
 }
 
 type baseKey struct {
@@ -326,8 +354,8 @@ func (c *baseCache) put(key baseKey, k Kind, data []byte) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.bytes += len(data); c.bytes > cacheBytes || c.items == nil {
-		c.items, c.bytes = map[baseKey]base{}, len(data)
+	if c.bytes += cap(data); c.bytes > cacheBytes || c.items == nil {
+		c.items, c.bytes = map[baseKey]base{}, cap(data)
 	}
 	c.items[key] = base{k, data}
 }
