@@ -43,8 +43,8 @@ func connectionSecret(at place) (*Credentials, error) {
 	switch {
 	case c.Password != "" && !Printable(c.Password):
 		return nil, at.wrong("token contains a space, a line break or another control character")
-	case len(c.PrivateKey) > maxValue:
-		return nil, at.wrong("the private key is longer than %d bytes", maxValue)
+	case len(c.PrivateKey) > maxKey:
+		return nil, at.wrong("the private key is longer than %d bytes", maxKey)
 	}
 	return c, nil
 }

@@ -39,8 +39,15 @@ var keyNames = []string{
 	keyProxy, keyProxyUsername, keyProxyPassword,
 }
 
-// maxValue bounds one value; private keys and CA bundles are far smaller. Unit: bytes.
-const maxValue = 1 << 20
+// What bounds one value: a file, CA bundle or known_hosts, and any other, which may be a private
+// key: parsing one of RSA takes 15 s at 150 KB. Unit: bytes.
+const (
+	maxValue = 1 << 20
+	maxKey   = 64 << 10
+)
+
+// MaxRSA bounds an RSA key that a Secret may hold: the time to sign grows with the cube, seconds for 16,384. Unit: bits.
+const MaxRSA = 8192
 
 // fieldWebhook of spec.secure is about incoming requests.
 const fieldWebhook = "webhookSecret"
@@ -135,8 +142,12 @@ func credentials(at place, l Lookup) (*Credentials, error) {
 // transport makes Credentials of the keys that say how a host is reached and trusted.
 func transport(at place) (c *Credentials, err error) {
 	for _, k := range usedKeys {
-		if len(at.keys[k]) > maxValue {
-			return nil, at.wrong("%s is longer than %d bytes", k, maxValue)
+		limit := maxKey
+		if slices.Contains([]string{keyCA, keyCAOld, keyKnownHosts}, k) {
+			limit = maxValue
+		}
+		if len(at.keys[k]) > limit {
+			return nil, at.wrong("%s is longer than %d bytes", k, limit)
 		}
 	}
 	c = &Credentials{CA: at.keys[keyCA], ClientCert: at.keys[keyClientCert], ClientKey: at.keys[keyClientKey], Source: at.name}

@@ -3,6 +3,7 @@ package auth
 import (
 	"cmp"
 	"context"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -138,6 +139,9 @@ func (c *Credentials) TLS() (*tls.Config, error) {
 		pair, err := tls.X509KeyPair(c.ClientCert, c.ClientKey)
 		if err != nil {
 			return nil, errors.New("tls.crt and tls.key are not a pair of PEM certificate and key")
+		}
+		if key, ok := pair.PrivateKey.(*rsa.PrivateKey); ok && key.N.BitLen() > MaxRSA {
+			return nil, fmt.Errorf("tls.key is an RSA key of more than %d bits", MaxRSA)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}

@@ -60,8 +60,8 @@ func privateKey(text []byte) (*rsa.PrivateKey, error) {
 		return nil, errors.New("it is neither a PEM private key nor base64 of one")
 	case err != nil:
 		return nil, errors.New("it is no unencrypted RSA key in PKCS#1 or PKCS#8, which GitHub requires")
-	case key.N.BitLen() < 2048:
-		return nil, errors.New("it is an RSA key of less than 2048 bits")
+	case key.N.BitLen() < 2048 || key.N.BitLen() > auth.MaxRSA:
+		return nil, fmt.Errorf("it is an RSA key of less than 2048 or more than %d bits", auth.MaxRSA)
 	}
 	return key, nil
 }

@@ -149,11 +149,17 @@ func (m *Minter) Mint(ctx context.Context, c Connection, t Target) (auth.Token, 
 	return token, err
 }
 
+// tokenAddress parses a URL that takes a token: tokens are for http, and the URL is checked elsewhere.
+func tokenAddress(url string) (a auth.Address, ok bool) {
+	a, err := auth.ParseAddress(url)
+	return a, err == nil && a.Scheme != "ssh" && a.Scheme != "file"
+}
+
 // mint returns a token, and the credentials that it makes, nil for a URL that takes none.
 func (m *Minter) mint(ctx context.Context, c Connection, url string) (auth.Token, *auth.Credentials, error) {
-	a, err := auth.ParseAddress(url)
-	if err != nil || a.Scheme == "ssh" || a.Scheme == "file" {
-		return auth.Token{}, nil, nil // tokens are for http, and the URL is checked elsewhere
+	a, ok := tokenAddress(url)
+	if !ok {
+		return auth.Token{}, nil, nil
 	}
 	secret, err := m.secret(ctx, c)
 	if err != nil {
@@ -254,6 +260,9 @@ func (m *Minter) Test(ctx context.Context, c Connection) error {
 func (m *Minter) Source(get func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)) auth.Source {
 	return func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if l.Connection == "" {
+			return nil, nil
+		}
+		if _, ok := tokenAddress(l.URL); !ok { // before get, whose failure must not stop the search
 			return nil, nil
 		}
 		u, err := get(ctx, l.Namespace, l.Connection)

@@ -102,9 +102,14 @@ func (p *aws) keys(ctx context.Context, r Request, region string) (awsKeys, func
 		return awsKeys{}, nil, invalid(opCodeCommit, "%s has no keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", r.Place)
 	}
 	source, get := "machine", p.machine
-	if env("AWS_ROLE_ARN") != "" && env("AWS_WEB_IDENTITY_TOKEN_FILE") != "" {
+	switch {
+	case env("AWS_ROLE_ARN") != "" && env("AWS_WEB_IDENTITY_TOKEN_FILE") != "":
 		source = "role " + env("AWS_ROLE_ARN")
 		get = func(ctx context.Context, r Request) (auth.Token, error) { return p.webIdentity(ctx, r, region) }
+	case env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")+env("AWS_CONTAINER_CREDENTIALS_FULL_URI") != "":
+		// The role of the machine must not take its place.
+		return awsKeys{}, nil, invalid(opCodeCommit, "the identity of a container (AWS_CONTAINER_*) is not supported: "+
+			"use AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE, or keys")
 	}
 	key := r.key(source)
 	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return get(ctx, r) })

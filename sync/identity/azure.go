@@ -3,6 +3,9 @@ package identity
 import (
 	"cmp"
 	"context"
+	"crypto/rsa"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -78,11 +81,11 @@ func (p *azure) mint(ctx context.Context, r Request) (auth.Token, error) {
 	case known && certificate != "":
 		return p.certificate(ctx, r, c, tenant, client, []byte(certificate))
 	case known && path != "":
-		pem, err := r.file(path)
+		text, err := r.file(path)
 		if err != nil {
 			return auth.Token{}, invalid("use the certificate of service principal "+client, "%w", err)
 		}
-		return p.certificate(ctx, r, c, tenant, client, pem)
+		return p.certificate(ctx, r, c, tenant, client, text)
 	case known && federated != "" && authority != "":
 		// A token of a Kubernetes service account, which Entra ID trusts. It is read again
 		// each time: it is replaced every hour.
@@ -105,8 +108,14 @@ func (p *azure) mint(ctx context.Context, r Request) (auth.Token, error) {
 }
 
 // certificate authenticates with a certificate: PEM with the certificate and its unencrypted RSA key.
-func (p *azure) certificate(ctx context.Context, r Request, c netx.Call, tenant, client string, pem []byte) (auth.Token, error) {
-	certificates, key, err := azidentity.ParseCertificates(pem, nil)
+func (p *azure) certificate(ctx context.Context, r Request, c netx.Call, tenant, client string, text []byte) (auth.Token, error) {
+	if block, _ := pem.Decode(text); block == nil { // it would be read as PKCS#12, which may ask for hours of work
+		text = nil
+	}
+	certificates, key, err := azidentity.ParseCertificates(text, nil)
+	if of, ok := key.(*rsa.PrivateKey); err == nil && (!ok || of.N.BitLen() > auth.MaxRSA) {
+		err = errors.New("no such key")
+	}
 	if err != nil { // the error may repeat the key
 		return auth.Token{}, invalid(c.Op, "the client certificate is not a PEM certificate with its unencrypted key")
 	}

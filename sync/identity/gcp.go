@@ -147,8 +147,8 @@ func (p *gcp) signed(ctx context.Context, r Request, a googleAccount) (token aut
 	c := netx.Call{Op: "get a token for a service account", Identity: "service account " + a.Email + " from " + r.Place,
 		Method: http.MethodPost, URL: a.TokenURI, Trust: r.TLS}
 	key, err := jwt.ParseRSAPrivateKeyFromPEM([]byte(a.PrivateKey))
-	if err != nil { // the error may repeat the key
-		return token, invalid(c.Op, "the private_key of %s is no PEM of an unencrypted RSA key", c.Identity)
+	if err != nil || key.N.BitLen() > auth.MaxRSA { // the error may repeat the key
+		return token, invalid(c.Op, "the private_key of %s is no PEM of an unencrypted RSA key of at most %d bits", c.Identity, auth.MaxRSA)
 	}
 	err = p.client.InTime(a.TokenURI, func(now time.Time) error {
 		begin := now.Add(-proofBefore)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -156,11 +157,15 @@ func checkConnection(ctx context.Context, minter *forge.Minter, obj *unstructure
 	defer cancel()
 	err = minter.Test(limited, connection)
 	_, answered := errors.AsType[*netx.Error](err)
+	_, away := errors.AsType[*kube.UnavailableError](err)
+	_, failed := errors.AsType[*apierrors.StatusError](err)
 	switch {
 	case ctx.Err() != nil:
 		return healthResult{}, context.Cause(ctx)
-	case err != nil && !answered && !errors.Is(err, forge.ErrNoSecret):
+	case away || failed:
 		return healthResult{}, err // temporary: the API where secrets are
+	case err != nil && !answered && !errors.Is(err, forge.ErrNoSecret): // its secret cannot be used
+		err = &netx.Error{Kind: netx.Invalid, Op: "use " + connection.String(), Err: err}
 	}
 	return forgeResult(err, "secure"), nil
 }

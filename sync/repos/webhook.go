@@ -180,11 +180,11 @@ func (w *webhooks) apply(ctx context.Context, a *attempt) (*op, error) {
 	}
 	if a.webhook.url != "" {
 		made, err := w.make(ctx, a, host, id)
-		if err != nil || made == nil {
+		if made == nil {
 			return nil, err
 		}
 		w.report(a.key, "info", "webhook registered")
-		return &op{"add", path, wireWebhook(*made, before, a.facts.now)}, nil
+		return &op{"add", path, wireWebhook(*made, before, a.facts.now)}, err // also when it is not confirmed: it is there
 	}
 	if err := host.Delete(ctx, id); err != nil && netx.KindOf(err) != netx.Unauthorized {
 		return nil, err

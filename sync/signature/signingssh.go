@@ -26,6 +26,8 @@ func parseSigningSSH(data, passphrase []byte) (*SigningKey, error) {
 		return nil, errors.New("it is a public key; the private one signs")
 	case !strings.HasSuffix(block.Type, "PRIVATE KEY"):
 		return nil, errors.New("it holds something else than a private key; X.509 certificates (smime) are not supported")
+	case len(block.Bytes) > maxSecret: // parsing takes long
+		return nil, fmt.Errorf("it is longer than a key of RSA with %d bits", largestRSA)
 	case len(bytes.TrimSpace(rest)) > 0:
 		return nil, errors.New("something follows the private key; a file with one key alone is wanted")
 	}

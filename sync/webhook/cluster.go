@@ -56,8 +56,8 @@ func NewCluster(o ClusterOptions) *Cluster {
 	return &Cluster{o: o, missed: workqueue.NewTypedDelayingQueue[repos.Key]()}
 }
 
-// cachedSecrets reads core Secrets, each at most once in secretFor whatever the answer is:
-// strangers decide when it is needed, and a flood of theirs must not reach the API. While
+// cachedSecrets reads core Secrets, each at most once in secretFor, and once in a second after a
+// failure: strangers decide when it is needed, and a flood of theirs must not reach the API. While
 // the API is unavailable the last value stays valid.
 type cachedSecrets struct {
 	from    auth.Secrets
@@ -77,7 +77,7 @@ func (s *cachedSecrets) secret(ctx context.Context, namespace, name string) (map
 	value, _, _ := s.reading.Do(key, func() (any, error) {
 		before, _ := s.cached.Get(key)
 		kept, known := before.(cachedSecret)
-		if known && time.Since(kept.at) < secretFor {
+		if old := time.Since(kept.at); known && (old < time.Second || old < secretFor && kept.err == nil) {
 			return kept, nil
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout) // others may wait for the answer

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rsa"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"limpet/sync/auth"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
 
@@ -247,6 +249,12 @@ func sshSigner(key []byte, passphrase string) (ssh.Signer, error) {
 	}
 	if err != nil {
 		return nil, giterr.New(giterr.Auth, "the ssh key cannot be read", "identity has to hold a private key in PEM or OpenSSH form")
+	}
+	if public, ok := signer.PublicKey().(ssh.CryptoPublicKey); ok {
+		if key, ok := public.CryptoPublicKey().(*rsa.PublicKey); ok && key.N.BitLen() > auth.MaxRSA {
+			return nil, giterr.New(giterr.Auth, fmt.Sprintf("the ssh key is of RSA with more than %d bits", auth.MaxRSA),
+				"ssh-keygen -t ed25519 makes a better one")
+		}
 	}
 	if many, ok := signer.(ssh.AlgorithmSigner); ok && signer.PublicKey().Type() == ssh.KeyAlgoRSA {
 		return ssh.NewSignerWithAlgorithms(many, []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256})

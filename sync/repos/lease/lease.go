@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -228,6 +229,7 @@ func (l *Lease) acquire(ctx context.Context) error {
 func (l *Lease) free(u *object, now time.Time) bool {
 	holder, stamp := specText(u, "holderIdentity"), specText(u, "renewTime")
 	if holder == "" || holder == l.o.Holder && (l.stamp == "" || stamp == l.stamp || stamp == l.stored) {
+		l.stored = stamp // what stands there if the write fails
 		return true
 	}
 	if id := holder + " " + stamp; id != l.observed {
@@ -262,7 +264,7 @@ func (l *Lease) release(ctx context.Context) {
 	l.setState(State{})
 	l.renewed = time.Time{}
 	u, err := l.o.Client.Get(ctx, l.o.Name, metav1.GetOptions{})
-	if err == nil && specText(u, "holderIdentity") == l.o.Holder && specText(u, "renewTime") == l.stamp {
+	if err == nil && specText(u, "holderIdentity") == l.o.Holder && slices.Contains([]string{l.stamp, l.stored}, specText(u, "renewTime")) {
 		unstructured.RemoveNestedField(u.Object, "spec", "holderIdentity")
 		_, err = l.o.Client.Update(ctx, u, metav1.UpdateOptions{})
 	}
