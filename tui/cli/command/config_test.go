@@ -114,3 +114,16 @@ func TestSize(t *testing.T) {
 		}
 	}
 }
+
+// TestUnderscoredKeys: a key may be spelled as in Grafana's settings, but not twice.
+func TestUnderscoredKeys(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "c.yaml")
+	c, err := parseConfig(path, []byte("drivers: 2\nmax_sync_workers: 4\n"))
+	if err != nil || c.Values["max-sync-workers"] != float64(4) || c.Where("max-sync-workers").Line != 2 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := parseConfig(path, []byte("max_sync_workers: 4\nmax-sync-workers: 5\n")); err == nil {
+		t.Error("two spellings are taken")
+	}
+}

@@ -27,7 +27,7 @@ import (
 type ConfigFile struct {
 	Path   string
 	Values map[string]any
-	lines  map[string]int // of the keys
+	nodes  map[string][2]*yamlv3.Node // the keys and values, with their lines
 	// From maps flags that were not on the command line to the origin of their value. The parse fills it.
 	From map[string]Origin
 	// Bad is why the file is ignored; only the doctor ignores one.
@@ -108,19 +108,27 @@ func ReadConfig(explicit string, env func(string) string) (*ConfigFile, error) {
 
 // noConfig is an empty config file.
 func noConfig() *ConfigFile {
-	return &ConfigFile{Values: map[string]any{}, From: map[string]Origin{}, lines: map[string]int{}}
+	return &ConfigFile{Values: map[string]any{}, From: map[string]Origin{}, nodes: map[string][2]*yamlv3.Node{}}
 }
 
 func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	c := noConfig()
 	c.Path = path
-	if err := yaml.UnmarshalStrict(data, &c.Values); err != nil {
+	written := map[string]any{}
+	if err := yaml.UnmarshalStrict(data, &written); err != nil {
 		return nil, Usagef("limpet config validate "+text.ShellWord(path), "config file %s: %w", path, err)
+	}
+	for key, value := range written { // Grafana writes max_sync_workers for --max-sync-workers
+		name := strings.ReplaceAll(key, "_", "-")
+		if _, twice := c.Values[name]; twice {
+			return nil, Usagef("limpet config validate "+text.ShellWord(path), "config file %s: %s is there in two spellings", path, name)
+		}
+		c.Values[name] = value
 	}
 	var document yamlv3.Node
 	if yamlv3.Unmarshal(data, &document) == nil && len(document.Content) > 0 {
 		for pair := range slices.Chunk(document.Content[0].Content, 2) {
-			c.lines[pair[0].Value] = pair[0].Line
+			c.nodes[strings.ReplaceAll(pair[0].Value, "_", "-")] = [2]*yamlv3.Node(pair)
 		}
 	}
 	return c, c.checkMode()
@@ -152,7 +160,11 @@ func (c *ConfigFile) checkMode() error {
 
 // Where returns the origin of a value of the file.
 func (c *ConfigFile) Where(key string) Origin {
-	return Origin{Kind: fromFile, Name: c.Path, Line: c.lines[key]}
+	o := Origin{Kind: fromFile, Name: c.Path}
+	if pair, ok := c.nodes[key]; ok {
+		o.Line = pair[0].Line
+	}
+	return o
 }
 
 // resolver gives kong the value of a flag that was not on the command line: from the environment, else from
@@ -254,7 +266,11 @@ func listOf[T interface{ Check() error }](c *ConfigFile, key string) (entries []
 	if _, ok := c.Values[key]; !ok {
 		return nil, nil
 	}
+	at := c.Where(key)
 	data, err := yaml.Marshal(c.Values[key])
+	if err == nil {
+		at.Line, err = unknownMember(c.nodes[key][1], reflect.TypeFor[T](), at.Line)
+	}
 	if err == nil {
 		err = yaml.UnmarshalStrict(data, &entries)
 	}
@@ -262,9 +278,26 @@ func listOf[T interface{ Check() error }](c *ConfigFile, key string) (entries []
 		err = cmp.Or(err, entry.Check())
 	}
 	if err != nil {
-		return nil, Usagef("limpet config validate "+text.ShellWord(c.Path), "%s: %s: %w", c.Where(key), key, err)
+		return nil, Usagef("limpet config validate "+text.ShellWord(c.Path), "%s: %s: %w", at, key, err)
 	}
 	return entries, nil
+}
+
+// unknownMember finds the first member of the entries of a list that their type does not have, and its line; else it
+// returns the line that it was given.
+func unknownMember(list *yamlv3.Node, of reflect.Type, line int) (int, error) {
+	var known []string
+	for _, field := range reflect.VisibleFields(of) {
+		known = append(known, strings.ToLower(field.Name))
+	}
+	for _, entry := range list.Content {
+		for pair := range slices.Chunk(entry.Content, 2) {
+			if name := pair[0].Value; entry.Kind == yamlv3.MappingNode && !slices.Contains(known, strings.ToLower(name)) {
+				return pair[0].Line, fmt.Errorf("unknown key %q%s", name, Meant(name, known))
+			}
+		}
+	}
+	return line, nil
 }
 
 // GitRules reads credentials by URL pattern from the config file and rejects rules that could never apply.
