@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -237,9 +238,11 @@ func TestInterruptedRebuild(t *testing.T) {
 	must(t, os.WriteFile(path+suffixRebuilt, []byte("superfluous"), 0o600))
 	// Temporary files go when they are old: a backup may be under way.
 	dir, hours := filepath.Dir(path), -2*staleAfter
-	for name, age := range map[string]time.Duration{".limpet-limpet.db.key-1": hours, ".limpet-backup.db-1": hours, ".limpet-backup.db-2": 0,
-		"backup.db": hours, ".limpet-d": hours} {
-		if name == ".limpet-d" {
+	for name, age := range map[string]time.Duration{
+		".limpet-limpet.db.key-1.tmp": hours, ".limpet-backup.db-1.tmp": hours, ".limpet-backup.db-2.tmp": 0,
+		"backup.db": hours, ".limpet-notes": hours, ".limpet-site-1": hours, ".limpet-d-3.tmp": hours,
+	} {
+		if name == ".limpet-d-3.tmp" {
 			must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
 		} else {
 			must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
@@ -247,11 +250,11 @@ func TestInterruptedRebuild(t *testing.T) {
 		must(t, os.Chtimes(filepath.Join(dir, name), time.Time{}, time.Now().Add(age)))
 	}
 	s = opened(t, Options{Path: path})
-	for _, name := range []string{".limpet-backup.db-2", "backup.db", ".limpet-d"} {
+	for _, name := range []string{".limpet-backup.db-2.tmp", "backup.db", ".limpet-notes", ".limpet-site-1", ".limpet-d-3.tmp"} {
 		_, err := os.Stat(filepath.Join(dir, name))
 		must(t, err)
 	}
-	if old, err := filepath.Glob(filepath.Join(dir, ".limpet-*-1")); err != nil || len(old) > 0 {
+	if old, err := filepath.Glob(filepath.Join(dir, ".limpet-*-1.tmp")); err != nil || len(old) > 0 {
 		t.Errorf("left %v, %v", old, err)
 	}
 	if v, err := s.Fact(ctx, "k"); err != nil || string(v) != "v" {
@@ -259,6 +262,46 @@ func TestInterruptedRebuild(t *testing.T) {
 	}
 	if names := beside(t, path); !slices.Equal(names, []string{".owner"}) {
 		t.Errorf("left %v", names)
+	}
+}
+
+// TestStateFileNamedLikeATemporaryFile: its name begins like theirs, and it stays however old it is.
+func TestStateFileNamedLikeATemporaryFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), ".limpet-site.db")
+	s := opened(t, Options{Path: path})
+	must(t, s.PutSecret(t.Context(), "token", []byte("hunter2")))
+	Closed(t, s)
+	long := time.Now().Add(-2 * staleAfter)
+	for _, name := range []string{path, path + ".key"} {
+		must(t, os.Chtimes(name, long, long))
+	}
+	s, r := reopened(t, Options{Path: path})
+	if plain, err := s.Secret(t.Context(), "token"); err != nil || string(plain) != "hunter2" || r.Created {
+		t.Errorf("secret %q, %v, report %+v", plain, err, r)
+	}
+}
+
+// TestRebuildEndsWithItsContext: also where no record is found that could be copied. The damaged file stays as it is.
+func TestRebuildEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	garbage := bytes.Repeat([]byte{0xff}, 64<<10)
+	must(t, os.WriteFile(path, garbage, 0o600))
+	ctx, cancel := context.WithCancel(t.Context())
+	probe := func(context.Context, string) error {
+		cancel()
+		return ErrCorrupt
+	}
+	s, r, err := Open(ctx, Options{Path: path, probe: probe})
+	if err == nil {
+		Closed(t, s)
+	}
+	if !errors.Is(err, context.Canceled) || r.Quarantined != "" {
+		t.Errorf("report %+v, error %v", r, err)
+	}
+	if data, err := os.ReadFile(path); err != nil || !bytes.Equal(data, garbage) {
+		t.Errorf("the file was changed, %v", err)
 	}
 }
 

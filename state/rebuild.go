@@ -37,10 +37,13 @@ const (
 
 // sweepTemporary removes what package atomicfile, for a key or a backup, has left beside the state file.
 func sweepTemporary(path string) {
-	names, _ := filepath.Glob(filepath.Join(globQuote(filepath.Dir(path)), atomicfile.Prefix+"*"))
-	for _, name := range names {
-		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > staleAfter {
-			_ = os.Remove(name)
+	entries, _ := os.ReadDir(filepath.Dir(path))
+	for _, e := range entries {
+		if !e.Type().IsRegular() || !atomicfile.IsTemporary(e.Name()) {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > staleAfter {
+			_ = os.Remove(filepath.Join(filepath.Dir(path), e.Name()))
 		}
 	}
 }
@@ -113,10 +116,7 @@ func (op *opening) salvageInto(path string) (sum repair.Summary, carried int, er
 	}
 	b := newBuilder(f, frame.NewMeta(op.format.version, 0, now()))
 	err = repair.Guard(func() error {
-		sum, err = repair.Salvage(op.path, func(r repair.Record) error {
-			if err := op.ctx.Err(); err != nil {
-				return context.Cause(op.ctx)
-			}
+		sum, err = repair.Salvage(op.ctx, op.path, func(r repair.Record) error {
 			carried++
 			return b.add(r.Bucket, r.Key, r.Frame)
 		})

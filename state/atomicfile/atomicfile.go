@@ -7,11 +7,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"syscall"
 )
 
-// Prefix begins the names of temporary files: a killed process leaves them behind.
-const Prefix = ".limpet-"
+// prefix begins the names of temporary files: a killed process leaves them behind.
+const prefix = ".limpet-"
+
+// IsTemporary reports whether a file has the name of a temporary one. No file that people name looks like that.
+var IsTemporary = regexp.MustCompile(`^\.limpet-.+-[0-9]+\.tmp$`).MatchString
 
 // tempMode is the mode of a file made by os.CreateTemp.
 const tempMode = 0o600
@@ -35,7 +39,7 @@ func Data(data []byte) func(io.Writer) error {
 
 func place(path string, mode fs.FileMode, write func(io.Writer) error, publish func(from, to string) error) error {
 	dir, name := filepath.Dir(path), filepath.Base(path)
-	f, err := os.CreateTemp(dir, Prefix+name[:min(len(name), 200)]+"-*")
+	f, err := os.CreateTemp(dir, prefix+name[:min(len(name), 200)]+"-*.tmp")
 	if err != nil {
 		return err
 	}

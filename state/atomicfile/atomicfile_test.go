@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -38,5 +39,28 @@ func TestWrite(t *testing.T) {
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 		t.Errorf("left behind by a failure: %v %v", entries, err)
+	}
+}
+
+// TestTemporaryNames: each temporary file is known by its name, and nothing else is.
+func TestTemporaryNames(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"limpet.db.key", "*", strings.Repeat("n", 250)} {
+		err := Write(filepath.Join(dir, name), 0o600, func(io.Writer) error {
+			entries, err := os.ReadDir(dir)
+			if err != nil || len(entries) != 1 || !IsTemporary(entries[0].Name()) {
+				t.Errorf("beside %s: %v %v", name, entries, err)
+			}
+			return io.ErrUnexpectedEOF
+		})
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{".limpet-site.db", ".limpet-site-1", ".limpet-site.tmp", ".limpet-1.tmp", "x.limpet-site-1.tmp", ".limpet-site-1.tmp.key"} {
+		if IsTemporary(name) {
+			t.Errorf("%s is taken for a temporary file", name)
+		}
 	}
 }

@@ -37,7 +37,8 @@ type Summary struct {
 
 // Salvage emits every record of the file at path that can be verified, each key once, ordered by key within a
 // bucket except for those that were found outside the tree. The index of history by UID is left out; it is rebuilt.
-func Salvage(path string, emit func(Record) error) (Summary, error) {
+// The end of ctx ends it.
+func Salvage(ctx context.Context, path string, emit func(Record) error) (Summary, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return Summary{}, fmt.Errorf("salvage: %w", err)
@@ -47,7 +48,24 @@ func Salvage(path string, emit func(Record) error) (Summary, error) {
 	if err != nil {
 		return Summary{}, fmt.Errorf("salvage: %w", err)
 	}
-	return newSalvage(f, info.Size(), emit).run()
+	sum, err := newSalvage(untilDone{ctx, f}, info.Size(), emit).run()
+	if ctx.Err() != nil {
+		return sum, context.Cause(ctx)
+	}
+	return sum, err
+}
+
+// untilDone reads nothing after the end of its context, so that a search through all pages ends at once.
+type untilDone struct {
+	ctx context.Context
+	io.ReaderAt
+}
+
+func (r untilDone) ReadAt(p []byte, off int64) (int, error) {
+	if r.ctx.Err() != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.ReaderAt.ReadAt(p, off)
 }
 
 type salvage struct {

@@ -206,7 +206,7 @@ func (p *examination) checkWrites(ctx context.Context) check {
 // timeWrites writes pages to an unlinked file in dir and returns the sorted durations of write and fsync. It
 // stops early when ctx or most is over.
 func timeWrites(ctx context.Context, dir string, n int, most time.Duration) (took []time.Duration, err error) {
-	f, err := os.CreateTemp(dir, ".limpet-doctor-*")
+	f, err := os.CreateTemp(dir, ".limpet-doctor-*.tmp")
 	if err != nil {
 		return nil, err
 	}
