@@ -190,8 +190,7 @@ func (c *Controller) Cancel(ctx context.Context, namespace, name string) error {
 			return fmt.Errorf("cancel job %s: %w", k, err)
 		}
 		meant = job.GetUID()
-		if h := c.env.claims.get(string(job.GetUID())); h != nil {
-			h.cancelOnRequest(cancelText, false)
+		if h := c.env.claims.get(string(job.GetUID())); h != nil && h.cancelOnRequest(cancelText, false) {
 			return nil
 		}
 		api.SetAnnotation(job, api.AnnoCancel, cancelText)

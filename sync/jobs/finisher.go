@@ -313,7 +313,9 @@ func (f *finisher) leaseLost(h *heldJob) queue.Result {
 	cause, taken := h.lost()
 	f.events.emit(EventLost, h.jobRef, cause.Error())
 	if !taken {
-		return f.suspend(h, "")
+		result := f.suspend(h, "")
+		result.Progressed = true // a lease ends no sooner than it would be renewed, so this makes no hot loop
+		return result
 	}
 	f.dropClaim(context.WithoutCancel(h.ctx), h)
 	return queue.Result{NotUrgent: true}

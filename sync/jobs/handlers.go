@@ -64,10 +64,10 @@ func (c *Controller) jobChanged(old, job *unstructured.Unstructured) {
 	c.measureSeen(old == nil, job)
 	switch {
 	case claimed(job):
-	case old != nil && claimed(old):
-		c.queue.addAfter(keyOf(job), r, c.backoffOf(job))
 	case old != nil && backoffEnded(old, job):
 		c.queue.change(func(q *queue.Queue, now time.Time) { q.Expedite(now, keyOf(job), r) })
+	case old != nil && claimed(old):
+		c.queue.addAfter(keyOf(job), r, c.backoffOf(job))
 	default:
 		c.queue.add(keyOf(job), r, false, c.admission.priority(api.Annotation(job, api.AnnoPriority), r))
 	}
@@ -81,9 +81,10 @@ func (c *Controller) cancelHeld(job *unstructured.Unstructured, reason string, g
 }
 
 // backoffEnded reports that the backoff of a job between two attempts was ended on request: it was removed, or the job
-// was cancelled.
+// was cancelled, perhaps while it was being released.
 func backoffEnded(old, job *unstructured.Unstructured) bool {
-	return notBefore(old) > 0 && (notBefore(job) == 0 || cancelReason(old) == "" && cancelReason(job) != "")
+	cancelled := cancelReason(job) != "" && (cancelReason(old) == "" || claimed(old))
+	return notBefore(old) > 0 && (notBefore(job) == 0 || cancelled) || claimed(old) && cancelled
 }
 
 // backoffOf is how long a job is delayed whose claim was removed: as long as it says itself, else one interval, as with

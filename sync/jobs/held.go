@@ -120,9 +120,9 @@ func (h *heldJob) trust() (t lease.Trust) {
 	return t
 }
 
-// cancelOnRequest has the worker stop, and reports that once. It does nothing when the job is at its end already, and
-// after the loss of the lease: a job that is gone after the host has slept may have been done by others.
-func (h *heldJob) cancelOnRequest(reason string, gone bool) {
+// cancelOnRequest has the worker stop, and reports that once. It does nothing, and returns false, when the job is at its
+// end already, and after the loss of the lease: a job that is gone after the host has slept may have been done by others.
+func (h *heldJob) cancelOnRequest(reason string, gone bool) (heard bool) {
 	trusted := h.trust() == lease.Good
 	h.mu.Lock()
 	over, first := h.sealed || h.ctx.Err() != nil, h.cancel == ""
@@ -140,6 +140,7 @@ func (h *heldJob) cancelOnRequest(reason string, gone bool) {
 			h.env.events.emit(EventCancelled, h.jobRef, reason)
 		}
 	}
+	return !over
 }
 
 // seal returns why the job has to stop, "" = it has not, and whether it was deleted. From now on cancelOnRequest has no

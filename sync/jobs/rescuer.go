@@ -44,6 +44,7 @@ type rescuer struct {
 type suspect struct {
 	claim, owner string    // labels as first seen so
 	since        time.Time // when
+	asked        int       // how often the server could not say whether the job is finished
 }
 
 // Run makes the passes: the first at once, then every three expiries, and sooner when a suspect is about to be certain.
@@ -127,6 +128,11 @@ func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, no
 	// An owner that died between the HistoricJob and the DELETE has done the job, and so has this agent where its history
 	// says so.
 	done, err := r.archived(ctx, ref.Namespace, ref.uid)
+	if err != nil && !refused(err) && dead.asked < archiveTries {
+		dead.asked++
+		r.suspects[ref.uid] = dead
+		return err // the next pass asks again
+	}
 	if err != nil || !done {
 		done, err = r.endedHere(ctx, ref.uid)
 	}

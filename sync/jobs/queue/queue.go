@@ -72,14 +72,16 @@ type item struct {
 	// delayed one.
 	wanted bool
 	// urgent keys go before the others of their repository and are never given up.
-	urgent   bool
-	priority int8
-	tries    int32
-	arrival  uint64    // when the key came, as a number that only grows
-	until    time.Time // of the delay
-	since    time.Time // when it came to wait
-	ranked   int       // index in the ranked heap of its repository, or in delayed
-	aged     int       // index in the aged heap of its repository
+	urgent bool
+	// expedited is a running key that is not delayed when it comes back.
+	expedited bool
+	priority  int8
+	tries     int32
+	arrival   uint64    // when the key came, as a number that only grows
+	until     time.Time // of the delay
+	since     time.Time // when it came to wait
+	ranked    int       // index in the ranked heap of its repository, or in delayed
+	aged      int       // index in the aged heap of its repository
 }
 
 // repoQueue is a repository with its waiting keys.
@@ -208,6 +210,9 @@ func (q *Queue) Expedite(now time.Time, k Key, r RepoKey) {
 		q.wait(s, now)
 		return
 	}
+	if s := q.items[k]; s != nil && s.place == running {
+		s.expedited = true
+	}
 	q.Add(now, k, r, false, Unranked)
 }
 
@@ -236,7 +241,7 @@ func (q *Queue) Next(now time.Time, urgentOnly bool) (k Key, r RepoKey, since ti
 	rq.old.remove(s)
 	rq.busy, rq.released = true, false
 	q.settle(rq)
-	s.place, s.wanted = running, false
+	s.place, s.wanted, s.expedited = running, false, false
 	return s.key, s.repo, s.since, true
 }
 
@@ -269,6 +274,8 @@ func (q *Queue) pick(best *repoQueue) (*repoQueue, *item) {
 type Result struct {
 	// Retry asks for another look after a backoff that grows with each retry.
 	Retry bool
+	// Progressed reports that the key got to its claim, so that this retry is the first of a new row.
+	Progressed bool
 	// Requeue asks for another look, as soon as After is over.
 	Requeue bool
 	// After keeps the key out for that long, whoever adds it.
@@ -305,10 +312,16 @@ func (q *Queue) Done(now time.Time, k Key, r Result) {
 		s.repo = *r.Repo
 	}
 	wanted := s.wanted || r.Requeue || r.Retry
+	if r.Progressed {
+		s.tries = 0
+	}
 	s.tries++
 	switch {
 	case !r.Retry:
 		s.tries = 0
+		if s.expedited {
+			r.After = 0
+		}
 	case s.tries >= maxTries && !s.urgent:
 		delete(q.items, k)
 		return
