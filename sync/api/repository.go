@@ -72,8 +72,7 @@ type GitBlock struct {
 	TokenUser string `json:"tokenUser,omitempty"`
 }
 
-// SecureValue is a write-only value as answers show it: a name, of a Secret or
-// of what the server keeps itself.
+// SecureValue is a write-only value as answers show it: a name, of a Secret or of what the server keeps itself.
 type SecureValue struct {
 	Name string `json:"name,omitempty"`
 }

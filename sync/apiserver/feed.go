@@ -15,9 +15,8 @@ import (
 	"limpet/sync/api"
 )
 
-// The feed keeps the newest events of each resource, in the order of their
-// commits. Watches read it at their own pace by a revision: there is no buffer per
-// watch, and a watch that falls behind the window gets an error.
+// The feed keeps the newest events of each resource, in the order of their commits. Watches read it at their
+// own pace by a revision: there is no buffer per watch, and a watch that falls behind the window gets an error.
 //
 // Events hold the stored bytes of objects, not maps: a burst of 12,000 objects
 // leaves a window of some hundred kilobytes behind.

@@ -64,8 +64,7 @@ var objectType = sync.OnceValue(func() typed.ParseableType {
 	return parser.Type("object")
 })
 
-// fieldManagers makes the field manager of an endpoint on first use: most
-// servers see no write for most kinds.
+// fieldManagers makes the field manager of an endpoint on first use: most servers see no write for most kinds.
 type fieldManagers struct{ made sync.Map }
 
 // of returns the field manager of the endpoint of t.

@@ -89,9 +89,8 @@ func (s *Server) sealKey(ctx context.Context) ([]byte, error) {
 	return key, nil
 }
 
-// sealInline replaces the inline values of an object by their names and records
-// the values to seal and to delete. Members that the request omits stay as they
-// were: clients cannot read a value back to send it again.
+// sealInline replaces the inline values of an object by their names and records the values to seal and to
+// delete. Members that the request omits stay as they were: clients cannot read a value back to send it again.
 func (s *Server) sealInline(ctx context.Context, p *plan) error {
 	stored := admission.SecureNames(p.old)
 	given := asMap(p.object.Object["secure"])
@@ -270,8 +269,7 @@ func (s *Server) openSealed(ctx context.Context, t target, inline string, again 
 	}
 }
 
-// IsSealed reports whether a name in secure.<field>.name is that of a sealed value. No
-// Secret has such a name.
+// IsSealed reports whether a name in secure.<field>.name is that of a sealed value. No Secret has such a name.
 func IsSealed(name string) bool { return strings.HasPrefix(name, inlinePrefix) }
 
 // SecretOf opens the sealed value secure.<field> of one of the "repositories" or "connections", for the agent

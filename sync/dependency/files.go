@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// files finds the version of files: of single ones, and of the credentials in a
-// directory, as they are for each object: <namespace>.<name>/<key> or
-// <namespace>.<name>_<key>. The version follows from names, times, sizes and modes;
-// nothing is read. A file that is written again with the same content is a change.
+// files finds the version of files: of single ones, and of the credentials in a directory, as they are for each
+// object: <namespace>.<name>/<key> or <namespace>.<name>_<key>. The version follows from names, times, sizes
+// and modes; nothing is read. A file that is written again with the same content is a change.
 type files struct{ dir string } // "" = no directory
 
 // versions returns the version of the files of each ref, "" for none.
@@ -76,8 +75,7 @@ func names(dir string) (out []string) {
 	return out
 }
 
-// stat returns a text that changes with a file, or with what a link leads to; "" when it
-// does not exist.
+// stat returns a text that changes with a file, or with what a link leads to; "" when it does not exist.
 func stat(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || info.IsDir() {

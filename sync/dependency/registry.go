@@ -40,8 +40,7 @@ func newRegistry() *registry {
 	return &registry{uses: map[Ref][]Ref{}, users: map[Ref]map[Ref]bool{}, seen: map[Ref]string{}}
 }
 
-// use replaces what a user uses; nothing removes the user. It reports whether that is a
-// change.
+// use replaces what a user uses; nothing removes the user. It reports whether that is a change.
 func (r *registry) use(user Ref, refs []Ref) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,8 +21,7 @@ const (
 	// deniedPause is the pause after a server has said that it has no Secrets, or that
 	// this agent may not watch them.
 	deniedPause = 30 * time.Minute
-	// The pause after other failures, doubled each time, and the life of a stream after
-	// which it starts again.
+	// The pause after other failures, doubled each time, and the life of a stream after which it starts again.
 	firstPause, lastPause, steady = time.Second, time.Minute, time.Minute
 )
 
@@ -119,8 +118,7 @@ func (w *Watcher) stream(ctx context.Context, s scope) {
 	}
 }
 
-// streamOnce opens a stream and reads it to its end. Secrets that it does not list have
-// been deleted.
+// streamOnce opens a stream and reads it to its end. Secrets that it does not list have been deleted.
 func (w *Watcher) streamOnce(ctx context.Context, s scope) error {
 	listed := map[string]bool{}
 	return w.o.Client.WatchVersions(ctx, w.resource, s.namespace, s.name, func(v kube.ObjectVersion) {

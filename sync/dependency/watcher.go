@@ -3,11 +3,10 @@
 //
 // # No change is missed
 //
-// A user declares what it uses (Use) before it reads any of it, each time, all at once
-// and in place of what it declared before. And a reader reports which version it has read
-// (Observe), since a watch may only show the next one: whichever comes first, the reader
-// or the watch, the other one then shows another version, and all users are woken. A
-// change that is seen twice, or in the wrong order, wakes once too often and does nothing
+// A user declares what it uses (Use) before it reads any of it, each time, all at once and in place of what it
+// declared before. And a reader reports which version it has read (Observe), since a watch may only show the
+// next one: whichever comes first, the reader or the watch, the other one then shows another version, and all
+// users are woken. A change that is seen twice, or in the wrong order, wakes once too often and does nothing
 // else.
 //
 // Nothing is kept over a restart. The first reconcile of each object declares its uses
@@ -48,8 +47,7 @@ const (
 	pollEvery = 5 * time.Second
 )
 
-// webhookSecret proves nothing to the host of a Repository, and is looked up anew for
-// each delivery.
+// webhookSecret proves nothing to the host of a Repository, and is looked up anew for each delivery.
 const webhookSecret = "webhookSecret"
 
 // Of returns all that the credentials of a Repository or a Connection may come from, as
@@ -82,16 +80,14 @@ func Of(u *unstructured.Unstructured) (refs []Ref) {
 
 // Options of a Watcher. Wake and Logger must be set.
 type Options struct {
-	// Wake is called for each user of what has changed, one after another. It must not
-	// block.
+	// Wake is called for each user of what has changed, one after another. It must not block.
 	Wake   func(user Ref)
 	Dir    string       // with credential files; "" = none
 	Client *kube.Client // of the API that has the Secrets; nil = none
 	Logger *slog.Logger
 }
 
-// Watcher wakes the users of what has changed. Safe for concurrent use. A nil Watcher
-// observes nothing.
+// Watcher wakes the users of what has changed. Safe for concurrent use. A nil Watcher observes nothing.
 type Watcher struct {
 	o        Options
 	registry *registry
@@ -118,8 +114,7 @@ func New(o Options) *Watcher {
 	}
 }
 
-// Use declares all that a user uses, in place of what it used before; nothing when it is
-// gone.
+// Use declares all that a user uses, in place of what it used before; nothing when it is gone.
 func (w *Watcher) Use(user Ref, refs ...Ref) {
 	if w != nil && w.registry.use(user, refs) {
 		signal(w.used)
@@ -187,8 +182,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Run watches until ctx ends, and returns when nothing of it runs any more. It may be
-// run again.
+// Run watches until ctx ends, and returns when nothing of it runs any more. It may be run again.
 func (w *Watcher) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { w.wakeUsers(ctx); return nil })
@@ -218,8 +212,7 @@ func (w *Watcher) wakeUsers(ctx context.Context) {
 	}
 }
 
-// next takes the first user that is due. Connections come before the Repositories that
-// use them.
+// next takes the first user that is due. Connections come before the Repositories that use them.
 func (w *Watcher) next() (user Ref, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

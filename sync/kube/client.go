@@ -229,8 +229,7 @@ func (c *Client) Clock() *Clock { return &c.shared.clock }
 // url is the base URL of the server, without a trailing slash.
 func (c *Client) url() string { return c.shared.target.base.String() }
 
-// Close ends what the Client runs and drops its idle connections. Informers
-// end with the context of their Run.
+// Close ends what the Client runs and drops its idle connections. Informers end with the context of their Run.
 func (c *Client) Close() {
 	if c.lease == nil {
 		return

@@ -105,9 +105,8 @@ func (k *Clock) Millis(maxError time.Duration) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
-// suspendedFor returns how long the host has been suspended since it was booted: the
-// boot clock counts that time, the monotonic clock does not. It is rounded so that the
-// moment between the two readings does not show.
+// suspendedFor returns how long the host has been suspended since it was booted: the boot clock counts that
+// time, the monotonic clock does not. It is rounded so that the moment between the two readings does not show.
 func suspendedFor() time.Duration {
 	return (clockGet(unix.CLOCK_BOOTTIME) - clockGet(unix.CLOCK_MONOTONIC)).Round(100 * time.Millisecond)
 }

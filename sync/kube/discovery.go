@@ -78,10 +78,9 @@ func (c *Client) PreferredVersion(ctx context.Context, group string) (string, er
 	return versions[0], nil
 }
 
-// Serves reports whether the server has a resource or a subresource of a group version,
-// named as in discovery: "repositories/webhook" is there on Grafana's own API server, and
-// neither on a plain Kubernetes API with the definitions of limpet nor on the embedded
-// API. It asks each time while the group version is missing.
+// Serves reports whether the server has a resource or a subresource of a group version, named as in discovery:
+// "repositories/webhook" is there on Grafana's own API server, and neither on a plain Kubernetes API with the
+// definitions of limpet nor on the embedded API. It asks each time while the group version is missing.
 func (c *Client) Serves(ctx context.Context, group schema.GroupVersion, resource string) (bool, error) {
 	path := "/apis/" + group.String()
 	names, err := c.discovered(path, func() (names []string, err error) {

@@ -28,8 +28,7 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	})
 }
 
-// DoIdempotent is Do for a POST that is harmless when it is carried out twice: it is
-// repeated like the others.
+// DoIdempotent is Do for a POST that is harmless when it is carried out twice: it is repeated like the others.
 func (c *Client) DoIdempotent(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int,
 	answer []byte, err error) {
 	return c.do(ctx, method, path, query, contentType, body, Retryable)

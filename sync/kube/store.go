@@ -42,10 +42,9 @@ func (h Handler) listing(on bool) {
 	}
 }
 
-// store is the ReflectorStore of an Informer: the objects, and the handlers of their
-// changes. client-go's SharedIndexInformer does not tell handlers where a list ends,
-// which the order of claims depends on, and the queue in it needs, for 100,000 jobs,
-// 35 MiB more while a list is taken in.
+// store is the ReflectorStore of an Informer: the objects, and the handlers of their changes. client-go's
+// SharedIndexInformer does not tell handlers where a list ends, which the order of claims depends on, and the
+// queue in it needs, for 100,000 jobs, 35 MiB more while a list is taken in.
 type store struct {
 	objects cache.ThreadSafeStore // of *cached
 	compact bool

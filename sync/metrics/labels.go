@@ -26,8 +26,7 @@ func oneOf[T ~string](known []T, value T) string {
 
 func knownAction(action string) string { return oneOf(actions, action) }
 
-// maxKinds bounds the pairs of group and kind with series of their own. Files of a
-// repository may contain any.
+// maxKinds bounds the pairs of group and kind with series of their own. Files of a repository may contain any.
 const maxKinds = 32
 
 // kinds are the pairs of group and kind that have their own series.

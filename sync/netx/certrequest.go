@@ -48,8 +48,7 @@ func (a *CertificateRequests) note(key, hint string) {
 	a.hints[key] = hint
 }
 
-// certificateChooser chooses a certificate as crypto/tls does, and records the
-// request.
+// certificateChooser chooses a certificate as crypto/tls does, and records the request.
 func certificateChooser(mine []tls.Certificate) func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	return func(info *tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		hint, chosen := "it asks for a client certificate, and none is given: tls.crt and tls.key", &tls.Certificate{}

@@ -27,20 +27,17 @@ const (
 	MaxAnswer     = 4 << 20
 	mostRedirects = 3
 	maxHosts      = 64 // sets of certificates with a transport; hosts with a known clock
-	// nearTimeout bounds the connection to a metadata server: outside of a cloud its
-	// address does not answer.
+	// nearTimeout bounds the connection to a metadata server: outside of a cloud its address does not answer.
 	nearTimeout = 2 * time.Second
 	// defaultRetryAfter is the wait after a rate limit without a stated time.
 	// Source: GitHub's rules for its secondary limits.
 	defaultRetryAfter = time.Minute
-	// minSkew is the difference of clocks that may be why a proof is refused. An answer
-	// gives it to the second.
+	// minSkew is the difference of clocks that may be why a proof is refused. An answer gives it to the second.
 	minSkew = 30 * time.Second
 )
 
-// Client makes calls to APIs of Git hosts and of token providers. Each call is bounded in
-// time and in bytes. Redirects lead to the same scheme and host only, because a request
-// holds secrets. Safe for concurrent use.
+// Client makes calls to APIs of Git hosts and of token providers. Each call is bounded in time and in bytes.
+// Redirects lead to the same scheme and host only, because a request holds secrets. Safe for concurrent use.
 type Client struct {
 	Guard         Guard
 	AllowInsecure bool // secrets may go over plain http
@@ -302,8 +299,7 @@ func rateLimit(status int, h http.Header, text string, date time.Time) (wait tim
 	return wait, limited
 }
 
-// errorKeys are the members of error bodies in reading order, of Git hosts, OAuth and
-// clouds.
+// errorKeys are the members of error bodies in reading order, of Git hosts, OAuth and clouds.
 var errorKeys = []string{"message", "error", "error_description", "detail", "errors", "code", "field"}
 
 // errorText returns the texts of an error body, JSON or the XML of AWS, "" for all else.
@@ -357,9 +353,8 @@ func errorText(body []byte) string {
 	return strings.Join(parts, ": ")
 }
 
-// Proofs carry a time, which a host compares with its own within minutes. The clock of a
-// small board may be years off; that of the host is in the header of each of its answers,
-// refusals too.
+// Proofs carry a time, which a host compares with its own within minutes. The clock of a small board may be
+// years off; that of the host is in the header of each of its answers, refusals too.
 
 // SetClock notes the time at a host.
 func (c *Client) SetClock(host string, at time.Time) {
@@ -371,8 +366,7 @@ func (c *Client) SetClock(host string, at time.Time) {
 	c.skews[host] = time.Until(at)
 }
 
-// Clock returns the time by the clock of the host of a URL; while that is unknown, by
-// c.Now.
+// Clock returns the time by the clock of the host of a URL; while that is unknown, by c.Now.
 func (c *Client) Clock(of string) time.Time {
 	host := ""
 	if u, err := url.Parse(of); err == nil {

@@ -14,9 +14,8 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// Environment is the proxy in the variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as
-// in net/http. But net/http bypasses a proxy with an invalid address; here requests
-// through it fail, because the proxy is wanted.
+// Environment is the proxy in the variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as in net/http. But net/http
+// bypasses a proxy with an invalid address; here requests through it fail, because the proxy is wanted.
 type Environment struct {
 	of     func(*url.URL) (*url.URL, error)
 	broken map[string]*EnvironmentError // by the scheme of the request
@@ -83,8 +82,7 @@ func (e *Environment) Proxy(u *url.URL) (*url.URL, error) {
 // environment returns the environment of this process at its first use.
 var environment = sync.OnceValue(func() *Environment { return ReadEnvironment(os.Getenv) })
 
-// FromEnvironment returns the proxy for a request from the environment of this
-// process.
+// FromEnvironment returns the proxy for a request from the environment of this process.
 func FromEnvironment(req *http.Request) (*url.URL, error) { return environment().Proxy(req.URL) }
 
 // validAddress reports whether net/http interprets an address as its author means it.

@@ -39,8 +39,7 @@ const (
 	ReasonRateLimited          = "RateLimited"
 )
 
-// Error is a failed or refused HTTP call. Neither its text nor a wrapped error holds
-// a secret.
+// Error is a failed or refused HTTP call. Neither its text nor a wrapped error holds a secret.
 type Error struct {
 	Kind       ErrorKind
 	Op         string        // "list webhooks of team/site"
@@ -85,8 +84,7 @@ func (e *Error) Reason() string {
 	return ReasonInvalidSpec
 }
 
-// KindOf returns the Kind of the first Error in err's chain, Unknown when there is none,
-// and "" for nil.
+// KindOf returns the Kind of the first Error in err's chain, Unknown when there is none, and "" for nil.
 func KindOf(err error) ErrorKind {
 	if err == nil {
 		return ""
@@ -121,9 +119,8 @@ func MayWantCertificate(status int) bool {
 // maxSafeText bounds the quoted text of a host. Unit: runes.
 const maxSafeText = 300
 
-// SafeText makes the text of a host safe to quote in an error: without the given
-// secrets and other likely ones, on one line, and short. It is cut last, because half
-// a secret could not be found.
+// SafeText makes the text of a host safe to quote in an error: without the given secrets and other likely ones,
+// on one line, and short. It is cut last, because half a secret could not be found.
 func SafeText(s string, secrets ...string) string {
 	s = text.Clean(s)
 	for _, secret := range secrets {

@@ -18,9 +18,8 @@ type TLSFault struct {
 	Client    bool // it does not take the certificate of this side, or wants one
 }
 
-// TLSFaultOf finds the fault in the error of a connection to address, a host with its
-// port. The texts name the keys beside the credentials for authorities and
-// certificates.
+// TLSFaultOf finds the fault in the error of a connection to address, a host with its port. The texts name the
+// keys beside the credentials for authorities and certificates.
 func TLSFaultOf(err error, address string) (TLSFault, bool) {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError

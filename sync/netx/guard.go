@@ -1,11 +1,10 @@
 // Package netx connects this process to Git hosts, their APIs and token providers: it
 // decides which addresses and which proxy to use.
 //
-// Authors of a Repository or a Secret name hosts, and the agent runs inside a
-// network. A [Guard] therefore checks each address when it is dialled, after name
-// resolution: a name that resolves to another address a moment later gains nothing. A
-// proxy resolves names itself; there the Guard checks the address of the proxy, and
-// the name of the target.
+// Authors of a Repository or a Secret name hosts, and the agent runs inside a network. A [Guard] therefore
+// checks each address when it is dialled, after name resolution: a name that resolves to another address a
+// moment later gains nothing. A proxy resolves names itself; there the Guard checks the address of the proxy,
+// and the name of the target.
 package netx
 
 import (
@@ -100,8 +99,7 @@ func ParseGuard(list []string) (Guard, error) {
 	return g, nil
 }
 
-// Check checks an address, and the IPv4 addresses that an IPv6 address embeds. The
-// error wraps ErrForbidden.
+// Check checks an address, and the IPv4 addresses that an IPv6 address embeds. The error wraps ErrForbidden.
 func (g Guard) Check(ip netip.Addr) error {
 	for _, form := range forms(ip) {
 		for _, n := range never {
@@ -135,9 +133,8 @@ func forms(ip netip.Addr) []netip.Addr {
 
 var embedding = []netip.Prefix{netip.MustParsePrefix("::/96"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
 
-// Host checks the host of a URL before its resolution: addresses, numbers that some
-// resolvers interpret as addresses, and names of metadata servers. The error wraps
-// ErrForbidden.
+// Host checks the host of a URL before its resolution: addresses, numbers that some resolvers interpret as
+// addresses, and names of metadata servers. The error wraps ErrForbidden.
 func (g Guard) Host(name string) error {
 	if !IsASCIIHost(name) {
 		return forbidden(fmt.Sprintf("%+q", name), "is no ASCII name of a host")
@@ -174,8 +171,7 @@ func (g Guard) control(_, address string, _ syscall.RawConn) error {
 	return g.Check(at.Addr())
 }
 
-// Dial connects to an address that the Guard allows. It blocks for at most
-// DialTimeout.
+// Dial connects to an address that the Guard allows. It blocks for at most DialTimeout.
 func (g Guard) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return g.dialer().DialContext(ctx, network, address)
 }

@@ -19,9 +19,8 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// Proxy is a proxy configured beside credentials. It takes precedence over the
-// environment, and also serves the token requests of the same repository. It prints
-// without its password.
+// Proxy is a proxy configured beside credentials. It takes precedence over the environment, and also serves the
+// token requests of the same repository. It prints without its password.
 type Proxy struct {
 	Scheme   string // http, https or socks5
 	Host     string // with its port
@@ -35,8 +34,7 @@ const maxProxyURL = 2048
 
 var proxyPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080"}
 
-// ParseProxy parses an address such as socks5://proxy.example.com:1080. Its errors
-// quote none of the texts.
+// ParseProxy parses an address such as socks5://proxy.example.com:1080. Its errors quote none of the texts.
 func ParseProxy(address, username, password string) (*Proxy, error) {
 	wrong := errors.New("the address of the proxy is to be http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 	u, err := url.Parse(strings.TrimSpace(address))
@@ -105,9 +103,8 @@ func (e *ProxyError) Error() string {
 	return fmt.Sprintf("the proxy answers %d %s", e.Status, http.StatusText(e.Status))
 }
 
-// Transport returns a transport for HTTP through the proxy p, or through the one of
-// the environment when p is nil. The caller may set the limits of number and age of
-// connections.
+// Transport returns a transport for HTTP through the proxy p, or through the one of the environment when p is
+// nil. The caller may set the limits of number and age of connections.
 func (g Guard) Transport(config *tls.Config, p *Proxy) *http.Transport {
 	t := &http.Transport{
 		Proxy:               FromEnvironment,
@@ -135,9 +132,8 @@ func checkConnect(res *http.Response) error {
 	return &ProxyError{Status: res.StatusCode}
 }
 
-// Through connects to address, a host and a port, through p, or directly when p is
-// nil. roots are for a proxy with TLS. It blocks for at most DialTimeout and
-// handshakeTimeout.
+// Through connects to address, a host and a port, through p, or directly when p is nil. roots are for a proxy
+// with TLS. It blocks for at most DialTimeout and handshakeTimeout.
 func (g Guard) Through(ctx context.Context, p *Proxy, roots *tls.Config, address string) (net.Conn, error) {
 	if p == nil {
 		return g.Dial(ctx, "tcp", address)

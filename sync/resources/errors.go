@@ -40,9 +40,8 @@ func (e *QuotaError) Error() string {
 	return fmt.Sprintf("resource quota of %d exceeded, skipping creation of %s", e.Max, e.Path)
 }
 
-// reasons are the kinds of errors of one resource: few, and none depends on what Git
-// or a server sends. A warning lets the job go on: a person has to repair a file or an
-// object, and no repetition would change that.
+// reasons are the kinds of errors of one resource: few, and none depends on what Git or a server sends. A
+// warning lets the job go on: a person has to repair a file or an object, and no repetition would change that.
 var reasons = []struct {
 	name    string
 	warning bool

@@ -20,8 +20,7 @@ import (
 // Target is where the tree of a repository goes.
 type Target struct {
 	Repository string
-	// Root is the name of the folder that holds everything, "" for targets
-	// without one; RootTitle is its title.
+	// Root is the name of the folder that holds everything, "" for targets without one; RootTitle is its title.
 	Root, RootTitle string
 }
 

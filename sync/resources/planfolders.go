@@ -172,8 +172,7 @@ func (e *FolderFileError) Error() string {
 // Unwrap returns the cause.
 func (e *FolderFileError) Unwrap() error { return e.Err }
 
-// ParseFolderFile reads the folder file at p, whose blob is hash. A fault ends
-// up in Err as a *FolderFileError.
+// ParseFolderFile reads the folder file at p, whose blob is hash. A fault ends up in Err as a *FolderFileError.
 func ParseFolderFile(p, hash string, data []byte) FolderMeta {
 	m, err := parseFolderFile(data)
 	if err != nil {

@@ -84,8 +84,7 @@ func parseAllowedSigner(l string) (e sshKey, err error) {
 	return e, e.setOptions(options)
 }
 
-// setOptions reads the options of a line. Unknown ones are refused: they may be
-// restrictions.
+// setOptions reads the options of a line. Unknown ones are refused: they may be restrictions.
 func (e *sshKey) setOptions(options []string) (err error) {
 	seen := map[string]bool{}
 	for _, option := range options {
@@ -117,8 +116,7 @@ func (e *sshKey) setOptions(options []string) (err error) {
 	return nil
 }
 
-// parseTime parses YYYYMMDD[HHMM[SS]][Z]; without Z it is in the time zone of this
-// host, as for ssh-keygen.
+// parseTime parses YYYYMMDD[HHMM[SS]][Z]; without Z it is in the time zone of this host, as for ssh-keygen.
 func parseTime(s string) (time.Time, error) {
 	zone := time.Local
 	digits, utc := strings.CutSuffix(s, "Z")
@@ -133,8 +131,7 @@ func parseTime(s string) (time.Time, error) {
 	return time.Time{}, errors.New("a time is not of the form YYYYMMDD[HHMM[SS]][Z]")
 }
 
-// patterns splits a list of names with * and ? at commas; an exclamation mark excludes
-// names.
+// patterns splits a list of names with * and ? at commas; an exclamation mark excludes names.
 func patterns(list, what string) ([]string, error) {
 	all := strings.Split(list, ",")
 	for _, p := range all {

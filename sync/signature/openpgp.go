@@ -39,9 +39,8 @@ func (k *Keys) verifyPGP(text, armored []byte, c Claim) (Signer, error) {
 	return Signer{}, found
 }
 
-// parsePGPSignature parses an armored signature, and refuses what is not one
-// signature of a document with a strong hash. The library has switches for hashes in
-// its configuration, but does not look at them here.
+// parsePGPSignature parses an armored signature, and refuses what is not one signature of a document with a
+// strong hash. The library has switches for hashes in its configuration, but does not look at them here.
 func parsePGPSignature(armored []byte) (*packet.Signature, error) {
 	body, rest, err := unarmor(armored, pgpSignature)
 	if err != nil {
@@ -81,8 +80,7 @@ func parsePGPSignature(armored []byte) (*packet.Signature, error) {
 	return sig, nil
 }
 
-// critical reports whether a signature must not be used by a program that does not know
-// one of its notations.
+// critical reports whether a signature must not be used by a program that does not know one of its notations.
 func critical(sig *packet.Signature) bool {
 	return slices.ContainsFunc(sig.Notations, func(n *packet.Notation) bool { return n.IsCritical })
 }

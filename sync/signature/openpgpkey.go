@@ -142,8 +142,7 @@ func newPGPKey(packets []*packet.OpaquePacket) (*pgpKey, error) {
 	return k, nil
 }
 
-// revokes reports whether a signature revokes a key or subkey. One of an unknown version
-// may revoke anything.
+// revokes reports whether a signature revokes a key or subkey. One of an unknown version may revoke anything.
 func revokes(body []byte) bool {
 	at := 1
 	if len(body) > 0 && body[0] <= 3 {

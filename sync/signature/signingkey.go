@@ -39,8 +39,7 @@ const (
 	SigningPassphraseName = "commitSigningPassphrase"
 )
 
-// SigningKey signs commits and tags. It prints its method and fingerprint only. Safe
-// for concurrent use.
+// SigningKey signs commits and tags. It prints its method and fingerprint only. Safe for concurrent use.
 type SigningKey struct {
 	method  Method
 	key     string // fingerprint, as of a Signer
@@ -143,8 +142,7 @@ func madeAt(text []byte) (time.Time, error) {
 	return time.Time{}, errors.New("a text that does not say when it was made cannot be signed")
 }
 
-// repeatable signs without randomness (RFC 6979 for ECDSA), so that the same text has the
-// same signature.
+// repeatable signs without randomness (RFC 6979 for ECDSA), so that the same text has the same signature.
 type repeatable struct{ crypto.Signer }
 
 func (r repeatable) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// parseSigningSSH parses a private key in the form of OpenSSH, or in one of those that
-// it used before.
+// parseSigningSSH parses a private key in the form of OpenSSH, or in one of those that it used before.
 func parseSigningSSH(data, passphrase []byte) (*SigningKey, error) {
 	block, rest := pem.Decode(data)
 	switch {

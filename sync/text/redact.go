@@ -12,10 +12,9 @@ import (
 	"sync/atomic"
 )
 
-// This file is the one place that removes secrets from text, in two ways: the values
-// that the program knows to be secret (RegisterSecret), and the formats in which
-// secrets travel (authorization headers, user information in URLs, JSON web tokens,
-// PEM blocks). The formats catch secrets in foreign text, such as the message of a
+// This file is the one place that removes secrets from text, in two ways: the values that the program knows to
+// be secret (RegisterSecret), and the formats in which secrets travel (authorization headers, user information
+// in URLs, JSON web tokens, PEM blocks). The formats catch secrets in foreign text, such as the message of a
 // server.
 
 // redacted replaces a secret.
@@ -61,8 +60,7 @@ func withoutUser(found string) string {
 	return scheme + "://" + redacted + "@"
 }
 
-// secretSet holds the registered values in the order of registration, and the
-// replacer made of them.
+// secretSet holds the registered values in the order of registration, and the replacer made of them.
 type secretSet struct {
 	values   []string
 	tokens   []string
@@ -74,9 +72,8 @@ var (
 	secrets   atomic.Pointer[secretSet]
 )
 
-// RegisterSecret makes Redact replace the value wherever it appears, as it is
-// and percent-encoded, for the life of the process. Values of fewer than 6
-// bytes are not registered. Safe for concurrent use.
+// RegisterSecret makes Redact replace the value wherever it appears, as it is and percent-encoded, for the life
+// of the process. Values of fewer than 6 bytes are not registered. Safe for concurrent use.
 func RegisterSecret(value []byte) {
 	register(strings.TrimSpace(string(value)), func(s *secretSet, text string) {
 		s.values = appendBounded(s.values, text, maxSecrets)
@@ -120,8 +117,7 @@ func appendBounded(values []string, text string, most int) []string {
 	return values[max(0, len(values)-most):]
 }
 
-// replacerFor sorts longer values first, so that a secret that begins with another
-// one is replaced whole.
+// replacerFor sorts longer values first, so that a secret that begins with another one is replaced whole.
 func replacerFor(values []string) *strings.Replacer {
 	var all []string
 	for _, v := range values {
@@ -140,9 +136,8 @@ func replacerFor(values []string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// Redact returns the text without secrets: registered values, authorization headers,
-// user information in URLs except user names of ssh, tokens in query strings, JSON
-// web tokens, well-known token formats and PEM blocks.
+// Redact returns the text without secrets: registered values, authorization headers, user information in URLs
+// except user names of ssh, tokens in query strings, JSON web tokens, well-known token formats and PEM blocks.
 func Redact(s string) string {
 	if len(s) < minSecret {
 		return s
@@ -157,9 +152,8 @@ func Redact(s string) string {
 	return s
 }
 
-// RedactError returns err with a redacted message, or err itself when it holds no
-// secret. The chain stays reachable for errors.Is and errors.As; print only the
-// outermost error.
+// RedactError returns err with a redacted message, or err itself when it holds no secret. The chain stays
+// reachable for errors.Is and errors.As; print only the outermost error.
 func RedactError(err error) error {
 	if err == nil {
 		return nil
@@ -186,9 +180,8 @@ var secretKeys = map[string]bool{
 	"privatekey": true, "private_key": true, "clientsecret": true, "client_secret": true, "passphrase": true,
 }
 
-// RedactAttr is for slog.HandlerOptions.ReplaceAttr. It redacts strings, byte slices,
-// errors and all other values printed as text, and drops the values of attributes
-// that are named like a secret.
+// RedactAttr is for slog.HandlerOptions.ReplaceAttr. It redacts strings, byte slices, errors and all other
+// values printed as text, and drops the values of attributes that are named like a secret.
 func RedactAttr(_ []string, a slog.Attr) slog.Attr {
 	if secretKeys[strings.ToLower(a.Key)] {
 		if a.Value.Kind() == slog.KindString && a.Value.String() == "" {

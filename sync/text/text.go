@@ -1,5 +1,4 @@
-// Package text formats text for people: terminal-safe strings, ages, sizes, and
-// the nearest known name.
+// Package text formats text for people: terminal-safe strings, ages, sizes, and the nearest known name.
 package text
 
 import (
@@ -11,20 +10,18 @@ import (
 	"unicode/utf8"
 )
 
-// Hidden reports whether a rune controls a terminal or misleads readers: controls
-// (C0, DEL, C1), direction marks, line and paragraph separators, zero-width blanks,
-// tags, the byte order mark, and invalid UTF-8. The two joiners are not hidden,
-// because scripts need them.
+// Hidden reports whether a rune controls a terminal or misleads readers: controls (C0, DEL, C1), direction
+// marks, line and paragraph separators, zero-width blanks, tags, the byte order mark, and invalid UTF-8. The
+// two joiners are not hidden, because scripts need them.
 func Hidden(r rune) bool {
 	return r < 0x20 || r >= 0x7f && r < 0xa0 || r == utf8.RuneError ||
 		r == 0x200b || r == 0x200e || r == 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f ||
 		r == 0x061c || r == 0xfeff || r >= 0xfff9 && r <= 0xfffb || r >= 0xe0000 && r <= 0xe007f
 }
 
-// Clean makes foreign text safe to show on one line: it removes hidden runes and
-// turns line breaks and tabs into blanks. Names and messages come from Git and from
-// the API, and must not move the cursor of a terminal. It removes joiners too,
-// because terminals do not agree on the width of joined text.
+// Clean makes foreign text safe to show on one line: it removes hidden runes and turns line breaks and tabs
+// into blanks. Names and messages come from Git and from the API, and must not move the cursor of a terminal.
+// It removes joiners too, because terminals do not agree on the width of joined text.
 func Clean(s string) string {
 	safe := true
 	for i := 0; i < len(s); i++ {

@@ -43,8 +43,7 @@ func Check(obj, old *unstructured.Unstructured) field.ErrorList {
 	return errs
 }
 
-// maxBadValue bounds how much of a wrong text an error repeats, in bytes: errors go
-// into answers and statuses.
+// maxBadValue bounds how much of a wrong text an error repeats, in bytes: errors go into answers and statuses.
 const maxBadValue = 200
 
 func truncated(value any) any {

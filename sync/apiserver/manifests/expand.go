@@ -87,8 +87,7 @@ func (x *expander) text(value string) (string, error) {
 	return out, fault
 }
 
-// reference returns the value of one reference. Editors add a line break to a file
-// that is not part of a token.
+// reference returns the value of one reference. Editors add a line break to a file that is not part of a token.
 func (x *expander) reference(source, name string) (string, error) {
 	switch {
 	case source == "__file" && name == "":

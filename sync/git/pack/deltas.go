@@ -12,9 +12,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
-// heldBytes is how much of a chain of deltas is kept inflated while its
-// branches are walked; what is dropped is made again. Unit: bytes,
-// of buffers: PatchDelta returns some that are twice as large as what is in them.
+// heldBytes is how much of a chain of deltas is kept inflated while its branches are walked; what is dropped is
+// made again. Unit: bytes, of buffers: PatchDelta returns some that are twice as large as what is in them.
 const heldBytes = 32 << 20
 
 // maxChain is git's own bound of the length of a chain of deltas.

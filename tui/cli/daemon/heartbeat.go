@@ -65,8 +65,7 @@ func (h *watchdog) of(a *agent.Agent) func(context.Context) error {
 		if _, err := a.Next(ctx, 0); err != nil {
 			return nil // it ended before
 		}
-		// This takes the locks of the agent. The state file is not used: a slow disk must not kill the
-		// process.
+		// This takes the locks of the agent. The state file is not used: a slow disk must not kill the process.
 		probe := func() { a.Draining() }
 		h.probe.Store(&probe)
 		defer h.probe.Store(nil)
