@@ -8,13 +8,13 @@
 //
 //	state               the one bbolt file: claims, history, objects, secrets
 //	state/frame         what stands in it: checksummed frames, buckets, counters
-//	state/repair        verifies and salvages a damaged file in a child process
+//	state/repair        verifies a file, salvages a damaged one
 //	sync/text           terminal-safe text, sizes, ages, redaction
 //	sync/netx           guard of addresses, proxies, errors of calls over HTTP
 //	sync/api            wire types, labels, conditions, CRDs; api/admission: rules
 //	sync/kube           the door to client-go: tokens, clock, retries, informers
-//	sync/signature      signatures of OpenPGP and SSH, and the policy
-//	sync/auth           where credentials, trust and signing keys come from
+//	sync/signature      signatures of OpenPGP and SSH
+//	sync/auth           credentials, signers and signing keys: where, by which policy
 //	sync/identity       cloud identities to tokens
 //	sync/dependency     which Secrets, Connections and files an object uses
 //	sync/forge          the REST of Git hosts: webhooks, tokens, branches
@@ -37,7 +37,7 @@
 // # How a Job travels
 //
 //  1. jobs/handlers.go, jobs/scanner.go: a watch event or list adds a key.
-//  2. jobs/queue: order by priority, age and fairness; jobs/workqueue.go: backoff.
+//  2. jobs/queue: order by priority, age and fairness.
 //  3. jobs/driver.go takes a key; jobs/admission.go decides: run or skip.
 //  4. jobs/delay.go: a short delay by rendezvous hash; jobs/claimer.go: intent in
 //     state/claims.go, PUT of the claim labels, confirmed in state.
@@ -46,8 +46,9 @@
 //  7. git/resolve.go, git/fetch.go: the commit into the mirror; worker/verify.go.
 //  8. git/diff.go, resources/plan.go, resources/apply.go: the ordered changes.
 //  9. jobs/progress.go, jobs/results.go: marks and messages, throttled.
-//  10. jobs/completer.go: record and end of the claim in one transaction
-//     (state/history.go), HistoricJob POST, DELETE with preconditions.
+//  10. jobs/finisher.go: record and end of the claim in one transaction
+//     (state/history.go), HistoricJob POST (jobs/archiver.go), DELETE with preconditions.
+//  11. jobs/runner.go puts a job that failed and may be tried again back, with a backoff.
 //
 // After a crash jobs/recoverer.go re-reads every own claim and resumes or drops it;
 // jobs/rescuer.go requeues expired claims of others.
@@ -55,16 +56,14 @@
 // # How a health check travels
 //
 // repos/controller.go enqueues a key; repos/loop.go takes it when it is due;
-// repos/reconcile.go runs the steps in order: finalizer.go, suspend.go, health.go
-// (probe.go asks the Git host), sync.go, signatures.go, webhook.go, token.go.
-// repos/patch.go writes the status, repos/quota.go counts, repos/lease lets one
-// agent of several do it.
+// repos/reconcile.go runs the steps in order: finalizer.go, suspend.go, observe.go,
+// health.go (probe.go asks the Git host), sync.go, webhook.go, token.go, status.go,
+// which writes. repos/quota.go counts, repos/lease lets one agent of several do it.
 //
 // # How a key press travels
 //
-// tui/program.go (Bubble Tea) to tui/tui.go, screen/keys.go (one table for keys,
-// hints, help and palette), screen/actions.go (targets), screen/confirm.go; the
-// action goes to control/local.go in the process of the agent, from a dashboard of
+// tui/tui.go (Bubble Tea) to screen/keys.go (one table for keys, hints, help and
+// palette), screen/actions.go (targets and questions, screen/dialog.go); the action goes to control/local.go in the process of the agent, from a dashboard of
 // another process over the socket (control/client.go, control/server.go). Commands
 // call the same functions (control/jobs.go).
 //

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -357,6 +358,24 @@ func layerOf(dir string) int {
 // measure is what a row consists of.
 type measure struct{ source, tests, files int }
 
+// TestMap: the files that the package documentation names are there.
+func TestMap(t *testing.T) {
+	text, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("git", "ls-files").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, _, _ := strings.Cut(string(text), "\npackage main")
+	for _, name := range regexp.MustCompile(`[a-z/]+\.go\b`).FindAllString(doc, -1) {
+		if !strings.Contains("\n"+string(out), "\n"+name+"\n") && !strings.Contains(string(out), "/"+name+"\n") {
+			t.Errorf("%s is no file", name)
+		}
+	}
+}
+
 // TestSize holds the rules about files, folders and the direction of imports. With -v
 // it prints the lines of each package beside its aim.
 func TestSize(t *testing.T) {
@@ -431,8 +450,8 @@ func dirOf(path string) string {
 	return dir
 }
 
-// support are the packages that only tests import.
-var support = []string{"sync/testenv", "tui/cli/clitest"}
+// support are the packages that only tests import, and failpoint, of which the program has nothing.
+var support = []string{"sync/testenv", "tui/cli/clitest", "sync/failpoint"}
 
 // table prints the rows, and the fullest folders.
 func table(rows map[int]*measure, folders map[string]int) string {
