@@ -264,6 +264,26 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
+// TestBytesAreCountedInPlace: where an older file cannot be compacted, as on a disk that is nearly full.
+func TestBytesAreCountedInPlace(t *testing.T) {
+	t.Parallel()
+	path := unpacked(t, "schema-1")
+	must(t, os.WriteFile(path+".owner", []byte(`{"pid":1}`), 0o600))
+	probe := func(context.Context, string) error {
+		return os.MkdirAll(filepath.Join(path+suffixCompacting, "occupied"), 0o700)
+	}
+	s, r := reopened(t, Options{Path: path, probe: probe})
+	if info, err := s.Info(t.Context()); err != nil || info.HistoryBytes != 2186 || r.Compacted || r.Quarantined != "" {
+		t.Errorf("info %+v, %v, report %+v", info, err, r)
+	}
+	if got, err := everything(t.Context(), s); err != nil || !maps.Equal(got, fixtureContents()) {
+		t.Errorf("read %v, %v", got, err)
+	}
+	if found, err := s.Check(t.Context()); err != nil || len(found.Problems) > 0 {
+		t.Errorf("check: %v, %v", found.Problems, err)
+	}
+}
+
 // TestFixturesAreMigrated: a program of the next schema raises each of them, keeps a copy of what it was, and this
 // program refuses the result and still reads the copy.
 func TestFixturesAreMigrated(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"limpet/state/frame"
@@ -162,6 +163,15 @@ func (op *opening) openVerified() (*file, error) {
 	case err != nil:
 		// The file is as good as before, only larger.
 		op.log.Warn("compact state file at start", "path", op.path, "err", err)
+		if !uncounted {
+			return f, nil
+		}
+		if err := f.countBytes(op.ctx); errors.Is(err, ErrCorrupt) {
+			f.broken = errors.As(err, new(*repair.FaultError))
+			return nil, errors.Join(err, f.close())
+		} else if err != nil {
+			op.log.Warn("count the bytes of the state file", "path", op.path, "err", err)
+		}
 		return f, nil
 	}
 	op.report.Compacted = true
@@ -169,6 +179,30 @@ func (op *opening) openVerified() (*file, error) {
 		return nil, errors.Join(err, small.close())
 	}
 	return small, nil
+}
+
+// countBytes counts the records anew where they stand: on a disk that is nearly full there is no room for a compaction.
+func (f *file) countBytes(ctx context.Context) error {
+	return repair.Guard(func() error {
+		return f.db.Update(func(tx *bbolt.Tx) error {
+			t, err := beginTxn(tx, 0, now())
+			if err != nil {
+				return err
+			}
+			for _, b := range frame.DataBuckets {
+				var met frame.Counter
+				err := t.scanVerified(ctx, b, func(k []byte, r frame.Frame) error {
+					met.AddFrame(k, r)
+					return nil
+				})
+				if err != nil {
+					return err
+				}
+				t.m.Counters[b] = met
+			}
+			return t.finish()
+		})
+	})
 }
 
 // preparePath makes the directory, follows links and repairs permissions that are too wide.

@@ -305,6 +305,24 @@ func TestRebuildEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// TestFailedRebuildMovesNothing: where the new file cannot be put in its place, the damaged one stays in its own.
+func TestFailedRebuildMovesNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	garbage := bytes.Repeat([]byte{0xff}, 64<<10)
+	must(t, os.WriteFile(path, garbage, 0o600))
+	probe := func(context.Context, string) error {
+		must(t, os.MkdirAll(filepath.Join(path+suffixRebuilt, "occupied"), 0o700))
+		return ErrCorrupt
+	}
+	if _, r, err := Open(t.Context(), Options{Path: path, probe: probe}); err == nil || r.Quarantined != "" {
+		t.Errorf("report %+v, error %v", r, err)
+	}
+	if data, err := os.ReadFile(path); err != nil || !bytes.Equal(data, garbage) {
+		t.Errorf("the file was changed, %v", err)
+	}
+}
+
 // TestEmptyFiles: what a crash leaves before the first transaction is used as a new file.
 func TestEmptyFiles(t *testing.T) {
 	t.Parallel()

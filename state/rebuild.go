@@ -76,13 +76,14 @@ func (op *opening) rebuild(why error) error {
 		return fmt.Errorf("rebuild state %s (%w): %w", op.path, why, err)
 	}
 	name := op.path + suffixCorrupt + now().UTC().Format(timeForm)
-	err = errors.Join(
-		replaceFile(op.path+suffixBuilding, op.path+suffixRebuilt),
-		replaceFile(op.path, name),
-		replaceFile(op.path+suffixRebuilt, op.path),
-	)
-	if err != nil {
-		return fmt.Errorf("rebuild state %s: %w", op.path, err)
+	for _, move := range [][2]string{
+		{op.path + suffixBuilding, op.path + suffixRebuilt},
+		{op.path, name},
+		{op.path + suffixRebuilt, op.path},
+	} {
+		if err := replaceFile(move[0], move[1]); err != nil {
+			return fmt.Errorf("rebuild state %s: %w", op.path, err)
+		}
 	}
 	op.report.Quarantined, op.report.Carried, op.report.Lost = name, carried, sum.Lost
 	op.report.Damage = strings.TrimPrefix(why.Error(), ErrCorrupt.Error()+": ")

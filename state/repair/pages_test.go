@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -142,6 +143,40 @@ func TestWalkMeetsWhatBboltMeets(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("walk met %d records, bbolt %d", len(got), len(want))
+	}
+}
+
+// TestOrphansAreNotHeldInMemory: a large file without its root is salvaged in the memory of its keys.
+func TestOrphansAreNotHeldInMemory(t *testing.T) {
+	const n, limit = 4000, 8 << 20
+	path := newFile(t, n) // 12 MB
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	head := ReadHeads(f)[0]
+	if _, err := f.WriteAt(make([]byte, head.Page), int64(head.Root)*int64(head.Page)); err != nil {
+		t.Fatal(err)
+	}
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // pools keep what they have for one round
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before, found := heap(), 0
+	_, err = Salvage(t.Context(), path, func(Record) error {
+		if found++; found == 1 {
+			if held := heap() - before; held > limit {
+				t.Errorf("%d bytes are held at the first record, want %d at most", held, limit)
+			}
+		}
+		return nil
+	})
+	if want := n * (len(frame.DataBuckets) - 1); err != nil || found != want { // without the index
+		t.Errorf("%d records, want %d: %v", found, want, err)
 	}
 }
 
