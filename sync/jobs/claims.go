@@ -47,17 +47,18 @@ type claimTable struct {
 	mu      sync.Mutex              // guards the fields below
 	held    map[string]*heldJob     // by UID
 	pending map[string]pendingClaim // by UID; a driver that is letting go of its job has it in both
+	known   map[string]bool         // UIDs of jobs that were held, until they are deleted
 }
 
 func newClaimTable() *claimTable {
-	return &claimTable{held: map[string]*heldJob{}, pending: map[string]pendingClaim{}}
+	return &claimTable{held: map[string]*heldJob{}, pending: map[string]pendingClaim{}, known: map[string]bool{}}
 }
 
 func (t *claimTable) addHeld(h *heldJob) {
 	t.total.Add(1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held[h.uid] = h
+	t.held[h.uid], t.known[h.uid] = h, true
 	delete(t.pending, h.uid)
 }
 
@@ -65,6 +66,22 @@ func (t *claimTable) dropHeld(uid string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.held, uid)
+}
+
+// addKnown records that a job was held by the process before this one.
+func (t *claimTable) addKnown(uid string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known[uid] = true
+}
+
+// dropKnown reports whether a deleted job was held here, and forgets it.
+func (t *claimTable) dropKnown(uid string) (known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known = t.known[uid]
+	delete(t.known, uid)
+	return known
 }
 
 // get returns the held job with that UID, or nil.

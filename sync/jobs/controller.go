@@ -112,7 +112,7 @@ func newController(e *env, jobs, repos lister) *Controller {
 	c.finisher = &finisher{env: e, exclusion: c.exclusion, archiver: &archiver{env: e}, pruner: c.pruner, queue: c.queue}
 	claimer := &claimer{env: e, jobs: jobs, exclusion: c.exclusion, delay: c.delay, finisher: c.finisher}
 	runner := &runner{env: e, admission: c.admission, finisher: c.finisher}
-	c.recoverer = &recoverer{env: e, exclusion: c.exclusion, runner: runner, finisher: c.finisher, queue: c.queue}
+	c.recoverer = &recoverer{env: e, exclusion: c.exclusion, runner: runner, finisher: c.finisher, queue: c.queue, wake: make(chan struct{}, 1)}
 	c.driver = &driver{
 		env: e, queue: c.queue, drain: c.drain, admission: c.admission, exclusion: c.exclusion, delay: c.delay,
 		claimer: claimer, recoverer: c.recoverer, runner: runner, finisher: c.finisher,
@@ -147,6 +147,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	for i := range c.env.o.Drivers {
 		g.Go(func() error { c.driver.Run(withDriver(ctx, i), c.await); return nil })
 	}
+	g.Go(func() error { c.recoverer.Run(ctx); return nil })
 	g.Go(func() error { c.scanner.Run(ctx); return nil })
 	g.Go(func() error { c.rescuer.Run(ctx, c.await); return nil })
 	g.Go(func() error { c.pruner.Run(ctx); return nil })

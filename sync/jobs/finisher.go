@@ -266,7 +266,7 @@ const releaseTime = 10 * time.Second
 
 // giveBack takes the claim off a job, with what edit adds to that, and returns done. When it does not succeed it
 // returns what becomes of the job instead. The mark stays in the state file, for the case that this agent gets the job
-// again.
+// again, and so does the name of a job with an attempt, for the case that it is deleted before the next one.
 func (f *finisher) giveBack(h *heldJob, typ, text string, done queue.Result, edit func(*unstructured.Unstructured)) queue.Result {
 	h.seal()
 	h.stopRenewing()
@@ -284,7 +284,7 @@ func (f *finisher) giveBack(h *heldJob, typ, text string, done queue.Result, edi
 	ctx = context.WithoutCancel(h.ctx)
 	k, _ := h.stored()
 	k.Phase, k.Token = state.PhaseResting, ""
-	if len(k.Mark) == 0 || f.store.PutClaim(ctx, k) != nil {
+	if len(k.Mark) == 0 && typ != EventRetry || f.store.PutClaim(ctx, k) != nil {
 		f.dropClaim(ctx, h)
 	}
 	f.events.emit(typ, h.jobRef, text)

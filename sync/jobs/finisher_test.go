@@ -206,6 +206,10 @@ func TestCleanup(t *testing.T) {
 		{name: "alive", make: func(r *rig) { r.dead("j", 0) }, during: func(r *rig) {
 			r.model.edit("jobs", "default", "j", claimOf("stranger", r.model.now()))
 		}},
+		{name: "alive, the watch is far behind", make: func(r *rig) { r.dead("j", 0) }, during: func(r *rig) {
+			r.agents[0].link.lag(func() time.Duration { return 10 * time.Minute })
+			r.model.edit("jobs", "default", "j", claimOf("stranger", r.model.now()))
+		}},
 		{name: "alive, its clock is two minutes slow", make: func(r *rig) { r.dead("j", 2*time.Minute) }, during: func(r *rig) {
 			r.model.edit("jobs", "default", "j", claimOf("stranger", r.model.now().Add(-2*time.Minute)))
 		}},
@@ -274,6 +278,25 @@ func TestCleanup(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFinishedJobIsNotRescued: its owner died before the DELETE, and the server cannot say so at first.
+func TestFinishedJobIsNotRescued(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		r.dead("j", time.Hour)
+		h := &unstructured.Unstructured{Object: map[string]any{"kind": "HistoricJob"}}
+		h.SetName("j-x")
+		h.SetLabels(map[string]string{api.LabelOriginalUID: string(r.model.get("jobs", "default", "j").GetUID())})
+		r.model.put("historicjobs", "default", h)
+		r.model.inject(during(func(c call) bool { return c.Verb == "list" && c.Resource == "historicjobs" }, 3, fault{status: 503}))
+		w := quick()
+		r.start("a", Options{}, w)
+		pass(10 * time.Minute)
+		if len(w.seen()) != 0 || len(r.model.all("jobs")) != 0 {
+			t.Errorf("done again: %q, %d jobs left", w.seen(), len(r.model.all("jobs")))
+		}
+	})
 }
 
 // old makes a HistoricJob and a local record that finished some time ago.

@@ -37,7 +37,7 @@ func (c *Controller) jobHandler() kube.Handler {
 			c.queue.release(repoOf(job))
 		}
 		c.cancelHeld(job, "the job was deleted while it ran", true)
-		if !listing { // a list does not show what happened before the deletion
+		if c.env.claims.dropKnown(api.Meta(job, "uid")) && !listing { // a list does not show what happened before the deletion
 			c.recoverer.deleted(job)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,10 @@ type recoverer struct {
 	runner    *runner
 	finisher  *finisher
 	queue     *workQueue
+	wake      chan struct{} // holds one token when there are deletions
+
+	mu        sync.Mutex // guards deletions
+	deletions []*unstructured.Unstructured
 }
 
 // load takes over the claims that the last process left.
@@ -39,6 +44,7 @@ func (r *recoverer) load(ctx context.Context) error {
 	}
 	for _, k := range claims {
 		if k.Phase == state.PhaseResting {
+			r.claims.addKnown(k.UID)
 			continue
 		}
 		r.claims.addPending(pendingClaim{claim: k, restarted: true, result: r.resultOf(ctx, k)})
@@ -121,29 +127,53 @@ func (r *recoverer) removeEnded(ctx context.Context, job *unstructured.Unstructu
 	return queue.Result{NotUrgent: true}, true
 }
 
-// deleted records a job that was deleted between two attempts, when the last of them was this agent's: the watch shows all
-// that the record needs.
+// deleted has a job recorded that was deleted between two attempts, when the last of them was this agent's: the watch
+// shows all that the record needs.
 func (r *recoverer) deleted(job *unstructured.Unstructured) {
 	list := attemptsEnded(job)
 	if claimed(job) || len(list) == 0 || list[len(list)-1].Agent != r.o.Agent {
 		return
 	}
-	ref := refOf(job)
+	r.mu.Lock()
+	r.deletions = append(r.deletions, job)
+	r.mu.Unlock()
+	notify(r.wake)
+}
+
+// Run records deleted jobs, not in the way of the watch, until ctx ends.
+func (r *recoverer) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait(ctx, r.wake, time.Time{}, false)
+		r.mu.Lock()
+		jobs := r.deletions
+		r.deletions = nil
+		r.mu.Unlock()
+		for _, job := range jobs {
+			if err := r.recordDeleted(context.WithoutCancel(ctx), job); err != nil {
+				r.events.emit(EventNote, refOf(job), "no history of a deleted job: "+err.Error())
+			}
+		}
+	}
+}
+
+func (r *recoverer) recordDeleted(ctx context.Context, job *unstructured.Unstructured) error {
+	ref, list := refOf(job), attemptsEnded(job)
+	found, err := r.store.History(ctx, state.Query{UID: ref.uid, Limit: 1})
+	if err != nil || len(found) > 0 {
+		return err
+	}
 	rec := state.Record{
 		UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository, Action: ref.action, Agent: r.o.Agent,
 		State: stateCancelled, Message: "the job was deleted between two attempts", HistoricJob: archiveSkipped,
 		Created: api.Time(job.GetCreationTimestamp().Time), Started: list[0].Started, Finished: time.UnixMilli(r.clock.roughMillis()),
 		Spec: raw(job, "spec"), Status: raw(job, "status"), Labels: job.GetLabels(), Attempts: list,
 	}
-	go func() { // not in the way of the watch
-		ctx := context.Background()
-		found, err := r.store.History(ctx, state.Query{UID: ref.uid, Limit: 1})
-		if err != nil || len(found) > 0 || r.store.PutRecord(ctx, rec) != nil {
-			return
-		}
-		r.finisher.pruner.recordAdded()
-		r.events.emitState(EventCompleted, ref, rec.State, rec.Message, nil)
-	}()
+	if err := r.store.PutRecord(ctx, rec); err != nil {
+		return err
+	}
+	r.finisher.pruner.recordAdded()
+	r.events.emitState(EventCompleted, ref, rec.State, rec.Message, nil)
+	return nil
 }
 
 // forget settles a claim whose job is gone or claimed by others.

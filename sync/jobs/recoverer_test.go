@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -190,7 +191,8 @@ func TestStrangeClaims(t *testing.T) {
 // TestJobInBackoff: a job that is cancelled or deleted between two attempts has a record with its attempts; one whose
 // backoff is ended is taken at once, by the agent that gave it back and by one that only watched.
 func TestJobInBackoff(t *testing.T) {
-	for _, how := range []string{"cancelled", "deleted", "ended", "ended for another agent"} {
+	for _, how := range []string{"cancelled", "cancelled before the release", "cancelled in the release", "deleted", "deleted after a restart",
+		"deleted, no space", "ended", "ended in the release", "ended for another agent"} {
 		t.Run(how, func(t *testing.T) {
 			bubble(t, func(r *rig) {
 				r.repository("r1")
@@ -201,17 +203,29 @@ func TestJobInBackoff(t *testing.T) {
 					return nil
 				})
 				a := r.start("a", Options{}, w)
-				others := &script{action: "push"}
+				others, name, rest := &script{action: "push"}, "a", 35*time.Second
 				if strings.HasSuffix(how, "agent") {
-					others = w
+					others, name = w, "b"
 				}
+				if strings.HasSuffix(how, "release") {
+					rest = time.Second
+				}
+				r.model.inject(func(c call) fault {
+					switch {
+					case rest > time.Second || c.Verb != "update" || c.body == nil || claimed(c.body):
+						return fault{}
+					case strings.Contains(how, "before"):
+						return fault{delay: 3 * time.Second}
+					}
+					return fault{lateAnswer: 3 * time.Second}
+				})
 				b := r.open("b.db")
 				r.job("r1", "r1-sync")
 				pass(time.Second)
-				r.startOn(b, "b", Options{}, others)
-				pass(35 * time.Second)
+				r.startOn(b, name, Options{}, others)
+				pass(rest)
 				want, text, runs := []string{"1 a transient", "2 a success"}, "completed", 2
-				switch how {
+				switch strings.FieldsFunc(how, func(c rune) bool { return c == ' ' || c == ',' })[0] {
 				case "cancelled":
 					want, text, runs = []string{"1 a transient", "2 a cancelled"}, "cancelled between two attempts: "+cancelText, 1
 					if err := a.Cancel(context.Background(), "default", "r1-sync"); err != nil {
@@ -219,14 +233,28 @@ func TestJobInBackoff(t *testing.T) {
 					}
 				case "deleted":
 					want, text, runs = want[:1], "deleted between two attempts", 1
+					if strings.HasSuffix(how, "restart") {
+						a.stop()
+						a = r.start("a", Options{}, w)
+						pass(time.Second)
+					}
+					if strings.HasSuffix(how, "space") {
+						a.ledger.failing(func(string) error { return syscall.ENOSPC })
+					}
 					r.model.remove("jobs", "default", "r1-sync")
 				default:
 					a.Drain(others == w)
 					r.model.edit("jobs", "default", "r1-sync", with(api.AnnoNotBefore, ""))
 				}
-				pass(time.Second)
+				pass(max(time.Second, 10*time.Second-rest))
 				if jobs := len(r.model.all("jobs")); jobs != 0 || len(w.seen()) != runs {
 					t.Fatalf("%d jobs are left, runs %q", jobs, w.seen())
+				}
+				if strings.HasSuffix(how, "space") {
+					if got := a.texts(EventNote); len(got) != 1 || len(r.history()) != 0 {
+						t.Errorf("told %q, history %+v", got, r.history())
+					}
+					return
 				}
 				records, err := b.History(context.Background(), state.Query{})
 				if others == w {

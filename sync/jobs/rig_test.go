@@ -37,6 +37,7 @@ type rig struct {
 	model  *model
 	store  *state.Store
 	agents []*agent
+	away   bool // agents that start are cut off
 }
 
 // bubble runs a test in virtual time and judges everything at its end.
@@ -137,7 +138,7 @@ func (r *rig) start(name string, o Options, workers ...Worker) *agent {
 func (r *rig) startOn(store *state.Store, name string, o Options, workers ...Worker) *agent {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &agent{rig: r, link: &link{model: r.model, agent: name}, cancel: cancel, done: make(chan error, 1)}
+	a := &agent{rig: r, link: &link{model: r.model, agent: name, dead: r.away}, cancel: cancel, done: make(chan error, 1)}
 	o.Agent = name
 	o.Logger = slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o.Observe = func(e Event) {
@@ -382,6 +383,10 @@ func (b *brittle) PutMark(ctx context.Context, uid string, mark json.RawMessage)
 
 func (b *brittle) DropClaim(ctx context.Context, uid string) error {
 	return b.unless("drop", func() error { return b.Store.DropClaim(ctx, uid) })
+}
+
+func (b *brittle) PutRecord(ctx context.Context, rec state.Record) error {
+	return b.unless("record", func() error { return b.Store.PutRecord(ctx, rec) })
 }
 
 func (b *brittle) Complete(ctx context.Context, uid string, rec state.Record) error {

@@ -267,15 +267,15 @@ func TestResultWaitsAcrossARestart(t *testing.T) {
 					}
 					settle()
 					w := quick()
+					r.away = true
 					b := r.start("a", Options{Cleanup: CleanupOff}, w)
-					b.link.cut(true)
 					c.meanwhile(r)
 					pass(time.Hour)
 					if u := b.Snapshot().Undelivered; len(u) != 1 || u[0].State != "success" || time.Since(u[0].Since) < time.Hour ||
 						time.Since(u[0].Since) > time.Hour+time.Minute {
 						t.Errorf("unsent after the restart: %+v", u)
 					}
-					if rec := r.only(); rec.State != "success" || rec.HistoricJob != "" || len(w.seen()) != 0 {
+					if rec := r.only(); rec.State != "success" || rec.HistoricJob != "" || len(w.seen()) != 0 || b.Ready() == nil {
 						t.Errorf("record while the API is away: %+v, runs %q", rec, w.seen())
 					}
 					before := r.model.writes(func(entry) bool { return true })

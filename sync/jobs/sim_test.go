@@ -38,6 +38,21 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
+// TestSimulationRepeats: a seed tells the same story each time.
+func TestSimulationRepeats(t *testing.T) {
+	for seed := range uint64(20) {
+		var told [2]string
+		for i := range told {
+			for _, e := range simulate(t, seed, nil).audit {
+				told[i] += fmt.Sprintln(e.at, e.Agent, e)
+			}
+		}
+		if told[0] != told[1] {
+			t.Errorf("seed %d tells two stories", seed)
+		}
+	}
+}
+
 // simulate runs the world of one seed, and changes every process before it begins.
 func simulate(t *testing.T, seed uint64, change func(*simProcess)) (w *simWorld) {
 	synctest.Test(t, func(t *testing.T) {
