@@ -1,8 +1,14 @@
 package auth
 
 import (
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"strings"
 	"testing"
+
+	"limpet/sync/testenv/gittest"
 )
 
 func TestCredentialsFromKeys(t *testing.T) {
@@ -39,6 +45,9 @@ func TestCredentialsFromKeys(t *testing.T) {
 			want: Credentials{Username: "u", Password: "p"}},
 		{name: "unknown keys", url: https, keys: map[string]string{"pat": canary, "otherAppID": "1"}, fails: "[otherAppID pat]"},
 		{name: "too long", url: https, keys: map[string]string{"token": strings.Repeat("x", maxValue+1)}, fails: "longer"},
+		{name: "a long key", url: ssh, keys: map[string]string{"identity": strings.Repeat("x", maxKey+1), "known_hosts": "H"}, fails: "longer"},
+		{name: "long known_hosts", url: ssh, keys: map[string]string{"identity": "I", "known_hosts": strings.Repeat("x", maxKey+1)},
+			want: Credentials{SSHKey: []byte("I"), KnownHosts: []byte(strings.Repeat("x", maxKey+1))}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -61,5 +70,18 @@ func TestCredentialsFromKeys(t *testing.T) {
 				t.Fatalf("got %s user %q password %q", got, got.Username, got.Password)
 			}
 		})
+	}
+}
+
+// TestLargeClientKey: a client certificate whose key would take long to sign is refused.
+func TestLargeClientKey(t *testing.T) {
+	t.Parallel()
+	key, public := gittest.LargeRSA(t)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der := gittest.Must[[]byte](t)(x509.CreateCertificate(rand.Reader, template, &x509.Certificate{}, public,
+		gittest.SSHKeys()["ed25519"]))
+	c := Credentials{ClientKey: key, ClientCert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+	if _, err := c.TLS(); err == nil || !strings.Contains(err.Error(), "more than 8192 bits") {
+		t.Error(err)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/netx"
 	"limpet/sync/testenv/forgetest"
+	"limpet/sync/testenv/gittest"
 )
 
 // site is a fake GitHub Enterprise with one App, and who mints at it.
@@ -231,6 +232,7 @@ func TestPrivateKeyForms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	long, _ := gittest.LargeRSA(t)
 	p8 := func(key any) []byte {
 		der, err := x509.MarshalPKCS8PrivateKey(key)
 		if err != nil {
@@ -249,7 +251,7 @@ func TestPrivateKeyForms(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for name, text := range map[string][]byte{"empty": nil, "short": p8(short), "curve": p8(curve), "half": p1[:200],
+	for name, text := range map[string][]byte{"empty": nil, "short": p8(short), "long": long, "curve": p8(curve), "half": p1[:200],
 		"public": []byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")} {
 		if _, err := privateKey(text); err == nil {
 			t.Errorf("%s was taken", name)
@@ -405,7 +407,7 @@ func TestSource(t *testing.T) {
 		return source(t.Context(), auth.Lookup{Namespace: "default", Repository: "site", URL: url, Connection: connection})
 	}
 	for name, c := range map[string][2]string{"no connection": {"", url}, "no such connection": {"gone", url},
-		"over ssh": {"app", "git@127.0.0.1:team/site"}, "a file": {"app", "/srv/git"}} {
+		"over ssh": {"app", "git@127.0.0.1:team/site"}, "over ssh, the API is away": {"broken", "git@127.0.0.1:team/site"}, "a file": {"app", "/srv/git"}} {
 		if creds, err := look(c[0], c[1]); creds != nil || err != nil {
 			t.Errorf("%s: %v %v", name, creds, err)
 		}

@@ -139,6 +139,10 @@ func TestAWSBorders(t *testing.T) {
 	p = here(t, "aws", codecommit, env...).with("AWS_ACCESS_KEY_ID", "AKIDOTHER") // the environment does not complete it
 	p.refuses(t, netx.Invalid, "AWS_SECRET_ACCESS_KEY")
 	here(t, "aws", codecommit, "AWS_EC2_METADATA_DISABLED", "true").refuses(t, netx.Invalid, "no identity of AWS")
+	for _, name := range []string{"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
+		here(t, "aws", codecommit, name, "/v1/credentials", "AWS_EC2_METADATA_SERVICE_ENDPOINT", c.URL).
+			refuses(t, netx.Invalid, "AWS_CONTAINER_*", "use AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE")
+	}
 	if asked := c.requests(); len(asked) > 0 {
 		t.Errorf("somebody was asked: %q", asked)
 	}

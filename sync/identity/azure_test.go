@@ -15,12 +15,14 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"limpet/sync/netx"
+	"limpet/sync/testenv/gittest"
 )
 
 const devops = "https://dev.azure.com/contoso/site/_git/site"
@@ -172,6 +174,22 @@ func TestAzureBorders(t *testing.T) {
 	p.refuses(t, netx.Invalid, "evil.example.com")
 	p.lookup.URL = strings.Replace(devops, "https", "http", 1)
 	p.refuses(t, netx.Invalid, "https only")
+	p.lookup.URL = devops
+	text, _ := certificate(t)
+	cert, _, _ := strings.Cut(text, "-----BEGIN PRIVATE")
+	key, _ := gittest.LargeRSA(t)
+	// PKCS#12 may ask for long work, also a good one is refused.
+	file = filepath.Join(t.TempDir(), "client.pem")
+	write(t, file, text)
+	other, err := exec.Command("openssl", "pkcs12", "-export", "-in", file, "-passout", "pass:", "-macalg", "sha1",
+		"-keypbe", "PBE-SHA1-3DES", "-certpbe", "PBE-SHA1-3DES").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []string{string(other), cert + string(key)} {
+		p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_CERTIFICATE", bad)
+		p.refuses(t, netx.Invalid, "not a PEM certificate with its unencrypted key")
+	}
 	if asked := c.requests(); len(asked) > 0 {
 		t.Errorf("somebody was asked: %q", asked)
 	}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"limpet/sync/netx"
+	"limpet/sync/testenv/gittest"
 )
 
 const sourceRepo = "https://source.developers.google.com/p/project/r/site"
@@ -101,6 +102,14 @@ func TestServiceAccount(t *testing.T) {
 // TestServiceAccountErrors: what Google, a proxy or a stranger says instead.
 func TestServiceAccountErrors(t *testing.T) {
 	t.Parallel()
+	account := map[string]string{}
+	if err := json.Unmarshal([]byte(serviceAccount(t, googleTokens)), &account); err != nil {
+		t.Fatal(err)
+	}
+	key, _ := gittest.LargeRSA(t)
+	account["private_key"] = string(key)
+	here(t, "gcp", sourceRepo).with("gcpServiceAccount", string(gittest.Must[[]byte](t)(json.Marshal(account)))).
+		refuses(t, netx.Invalid, "at most 8192 bits")
 	echo := func(status int, form string) func(http.ResponseWriter, *http.Request, url.Values) {
 		return func(w http.ResponseWriter, _ *http.Request, f url.Values) {
 			w.WriteHeader(status)

@@ -2,11 +2,13 @@ package repos
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -96,5 +98,31 @@ func TestConnectionHealth(t *testing.T) {
 	})
 	if got := r.writes.take(); len(got) > 0 {
 		t.Errorf("an idle connection was written: %q", got)
+	}
+}
+
+// TestUnusableSecret: a fault of the secret is told; one of the API is over soon.
+func TestUnusableSecret(t *testing.T) {
+	t.Parallel()
+	hosts := forge.New(forge.Options{})
+	defer hosts.Close()
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"spec":   map[string]any{"title": "Lab", "type": "gitlab", "url": "https://lab.example"},
+		"secure": map[string]any{"token": map[string]any{"name": "lab"}}}}
+	u.SetName("lab")
+	for _, c := range []struct {
+		fault error
+		told  bool
+	}{
+		{errors.New("secret default/lab is empty"), true},
+		{&kube.UnavailableError{Err: errors.New("away")}, false},
+		{apierrors.NewInternalError(errors.New("of the disk")), false},
+	} {
+		secrets := func(context.Context, auth.Lookup) (*auth.Credentials, error) { return nil, c.fault }
+		minter := forge.NewMinter(hosts, secrets, auth.NewTokens(0))
+		got, err := checkConnection(t.Context(), minter, u)
+		if told := err == nil && got.ready().Reason == "InvalidSpec" && strings.Contains(got.Error(), c.fault.Error()); told != c.told {
+			t.Errorf("%v: %+v, %v", c.fault, got, err)
+		}
 	}
 }

@@ -341,6 +341,12 @@ func TestRegisterWebhook(t *testing.T) {
 	if left := host.Hooks("team/site"); len(left) != 0 {
 		t.Errorf("%+v", left)
 	}
+	defer func() { // one whose secret cannot be confirmed, because the disk fails, is there all the same
+		host.Fault(func(*http.Request) *forgetest.Answer { store.Close(); return nil })
+		if a := try(t.Context(), url, "manages", nil); len(a.change.ops) != 1 || a.webhook.err == nil {
+			t.Errorf("%v, %v", a.change.ops, a.webhook.err)
+		}
+	}()
 	// One that cannot be reached is asked again soon.
 	host.Fault(func(*http.Request) *forgetest.Answer { return &forgetest.Answer{Status: 502} })
 	if a := try(t.Context(), url, "manages", nil); len(a.change.ops) > 0 || pauseLeft(a.memory.webhookAfter, at) != webhookCooldown {

@@ -329,6 +329,7 @@ func TestSSHRefused(t *testing.T) {
 		"nothing":       {nil, "empty"},
 		"words":         {[]byte("hello"), "no private key"},
 		"long":          {bytes.Repeat([]byte("a"), maxBytes+1), "longer than"},
+		"large":         {pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: make([]byte, maxSecret+1)}), "longer than a key of RSA"},
 		"public":        {public, "public key"},
 		"public PEM":    {[]byte("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"), "public key"},
 		"X.509":         {[]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), "smime"},

@@ -57,6 +57,13 @@ func TestFloodOfDeliveries(t *testing.T) {
 			}
 			time.Sleep(secretFor)
 		}
+		fault = errors.New("away")
+		s.secret(t.Context(), "default", "late")
+		fault = nil
+		time.Sleep(time.Second)
+		if data, err := s.secret(t.Context(), "default", "late"); len(data) == 0 {
+			t.Errorf("a second after a failure: %v", err)
+		}
 	})
 }
 

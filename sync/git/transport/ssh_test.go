@@ -57,6 +57,7 @@ func TestSSHRefuses(t *testing.T) {
 		{"nonsense in known_hosts", site, with(func(c *auth.Credentials) { c.KnownHosts = []byte("host ssh-rsa !!") }), git.Auth,
 			[]string{"cannot be read"}},
 		{"no key at all", site, with(func(c *auth.Credentials) { c.SSHKey = []byte(gittest.Secret) }), git.Auth, []string{"cannot be read"}},
+		{"a large key", site, with(func(c *auth.Credentials) { c.SSHKey, _ = gittest.LargeRSA(t) }), git.Auth, []string{"more than 8192 bits"}},
 		{"no such repository", "nowhere/x.git", &good, git.NotFound, nil},
 		{"empty repository", filepath.ToSlash(root)[1:] + "/empty.git", &good, git.Empty, nil},
 	}

@@ -112,7 +112,12 @@ func (w *working) names() (names []string) {
 }
 
 func (w *working) begin(t *testing.T, s *store, name string) *agent {
-	a := &agent{link: &link{store: s}}
+	return w.over(t, &link{store: s}, name)
+}
+
+// over begins with a link of its own.
+func (w *working) over(t *testing.T, way *link, name string) *agent {
+	a := &agent{link: way}
 	a.Lease = New(Options{Client: a.link, Name: "limpet-controllers", Holder: name, Logger: slog.New(slog.DiscardHandler),
 		Work: func(ctx context.Context) error {
 			w.add(name, 1)
@@ -232,6 +237,33 @@ func TestRestart(t *testing.T) {
 		}
 		again.stop()
 		twin.stop()
+	})
+}
+
+// TestFailedWrite: a holder whose write has failed knows its Lease again, at its start and when it is stopped.
+func TestFailedWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, w := &store{}, &working{now: map[string]int{}}
+		crashed := w.begin(t, s, "a")
+		synctest.Wait()
+		crashed.link.down.Store(true)
+		crashed.stop()
+		way := &link{store: s}
+		way.readOnly.Store(true)
+		again := w.over(t, way, "a")
+		synctest.Wait()
+		way.readOnly.Store(false)
+		time.Sleep(DefaultExpiry / renewals)
+		one(t, "after a write that failed", w, "a")
+		way.readOnly.Store(true)
+		time.Sleep(DefaultExpiry / renewals)
+		synctest.Wait()
+		way.readOnly.Store(false)
+		again.stop()
+		if holder := specText(s.object, "holderIdentity"); holder != "" {
+			t.Errorf("still held by %q", holder)
+		}
 	})
 }
 

@@ -8,9 +8,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"io"
+	"math/big"
 	"net"
 	"os/exec"
 	"slices"
@@ -203,6 +205,18 @@ var SSHKeys = sync.OnceValue(func() map[string]crypto.Signer {
 	}
 	return map[string]crypto.Signer{"ed25519": ed, "ecdsa": ec, "rsa": long}
 })
+
+// LargeRSA is a key of RSA with 8202 bits in PEM, made in no time: its factors are no primes, so it signs nothing.
+func LargeRSA(t testing.TB) ([]byte, *rsa.PublicKey) {
+	t.Helper()
+	power := func(n int) *big.Int { return new(big.Int).Lsh(big.NewInt(1), uint(n)) }
+	e, p1, q1 := big.NewInt(65537), power(4101), power(4100)
+	p, q := new(big.Int).SetBit(p1, 0, 1), new(big.Int).SetBit(q1, 0, 1)
+	d, n := new(big.Int).ModInverse(e, power(8201)), new(big.Int).Mul(p, q)
+	der := Must[[]byte](t)(asn1.Marshal(struct{ Version, N, E, D, P, Q, Dp, Dq, Inverse *big.Int }{new(big.Int), n, e, d, p, q,
+		new(big.Int).Mod(d, p1), new(big.Int).Mod(d, q1), new(big.Int).ModInverse(q, p)}))
+	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: der}), &rsa.PublicKey{N: n, E: 65537}
+}
 
 // PrivateKey is a key in PEM, encrypted where there is a passphrase.
 func PrivateKey(t testing.TB, key crypto.Signer, passphrase string) []byte {
