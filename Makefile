@@ -1,4 +1,4 @@
-# limpet: build with Go and git alone; the tests also need gpg, ssh-keygen, sshd,
+# limpet: build with Go and git alone; the tests also need gpg, openssl, ssh-keygen, sshd,
 # systemd-analyze, groff, zsh and fish (.ci/run installs them).
 #
 #   make run      the main job on this machine: dashboard, or plain lines off a terminal
