@@ -102,7 +102,7 @@ func TestKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limpet.db")
 	rng := rand.New(rand.NewPCG(seeded(t), 6))
 	acked := map[string]int64{}
-	kills := times(5, 200) // each costs about 150 ms
+	kills := times(5, 200)                                                          // each costs about 150 ms
 	for round := 0; round < kills || len(acked) < 50 && round < 10*kills; round++ { // a busy machine writes little in a round
 		lines := killed9(t, path, time.Duration(rng.IntN(120))*time.Millisecond)
 		for _, line := range lines {

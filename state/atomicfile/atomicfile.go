@@ -20,8 +20,7 @@ var IsTemporary = regexp.MustCompile(`^\.limpet-.+-[0-9]+\.tmp$`).MatchString
 // tempMode is the mode of a file made by os.CreateTemp.
 const tempMode = 0o600
 
-// Write makes or replaces a file: write fills a temporary file in its directory, which is
-// synced and renamed.
+// Write makes or replaces a file: write fills a temporary file in its directory, which is synced and renamed.
 func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	return place(path, mode, write, os.Rename)
 }
@@ -60,8 +59,7 @@ func place(path string, mode fs.FileMode, write func(io.Writer) error, publish f
 	return SyncDir(dir)
 }
 
-// SyncDir makes the names in a directory durable, where its file system can do that: FUSE
-// and SMB cannot.
+// SyncDir makes the names in a directory durable, where its file system can do that: FUSE and SMB cannot.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

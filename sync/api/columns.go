@@ -22,8 +22,7 @@ func (c Column) Text(object map[string]any) string {
 	return strings.TrimSpace(fmt.Sprint(value))
 }
 
-// valueAt reads the subset of JSONPath that columns are written in: members and
-// one filter for list elements, as in
+// valueAt reads the subset of JSONPath that columns are written in: members and one filter for list elements, as in
 //
 //	.status.conditions[?(@.type=="Ready")].status
 //

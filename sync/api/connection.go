@@ -44,8 +44,7 @@ type ConnectionSpec struct {
 	} `json:"webhook,omitempty"`
 }
 
-// GitHubApp is the identity of a GitHub App: numbers, written as text.
-// ServerURL is that of a GitHub Enterprise server.
+// GitHubApp is the identity of a GitHub App: numbers, written as text. ServerURL is that of a GitHub Enterprise server.
 type GitHubApp struct {
 	AppID          string `json:"appID"`
 	InstallationID string `json:"installationID"`
@@ -55,8 +54,7 @@ type GitHubApp struct {
 // ConnectionView reads a Connection as leniently as RepositoryView reads a Repository.
 func ConnectionView(u *unstructured.Unstructured) (Connection, error) { return view[Connection](u) }
 
-// Server is the address of the host that a Connection is for, "" when its spec
-// has none. It need not be a valid URL.
+// Server is the address of the host that a Connection is for, "" when its spec has none. It need not be a valid URL.
 func (s ConnectionSpec) Server() string {
 	switch s.Type {
 	case "github", "githubOAuth":

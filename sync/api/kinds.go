@@ -41,8 +41,7 @@ type Kind struct {
 	// Status means that spec and status are written apart, status only through the status subresource. Jobs
 	// and historic jobs have none: Grafana stores them whole, and so do the CRDs of limpet.
 	Status bool
-	// Generation means that metadata.generation counts changes of the spec. It
-	// stays 1 for kinds that are stored whole.
+	// Generation means that metadata.generation counts changes of the spec. It stays 1 for kinds that are stored whole.
 	Generation bool
 	Columns    []Column
 	// CRD means that "limpet crds" prints a definition for this kind.

@@ -1,7 +1,6 @@
 package api
 
-// Labels and annotations of the wire. Source: Grafana's job store and its
-// resource metadata; the limpet/ ones are ours.
+// Labels and annotations of the wire. Source: Grafana's job store and its resource metadata; the limpet/ ones are ours.
 const (
 	LabelClaim         = "provisioning.grafana.app/claim"
 	LabelClaimOwner    = "provisioning.grafana.app/claim-owner"
@@ -18,8 +17,7 @@ const (
 	AnnoGrantPermissions   = "grafana.app/grant-permissions"
 	LabelDeprecatedID      = "grafana.app/deprecatedInternalID"
 
-	// AnnoSinkDir names a directory under a --sink-prefix that receives the
-	// tree of the Repository instead of the API.
+	// AnnoSinkDir names a directory under a --sink-prefix that receives the tree of the Repository instead of the API.
 	AnnoSinkDir = "limpet/sink-dir"
 	// AnnoGitProvider on a Repository names the identity provider that issues its Git
 	// credentials: aws, azure, gcp, github, gitlab; generic = none.
@@ -63,8 +61,7 @@ const (
 	AnnoRetryOf = "limpet/retry-of"
 )
 
-// Finalizers of a Repository, in the order in which they are worked off.
-// Source: Grafana's repository controller.
+// Finalizers of a Repository, in the order in which they are worked off. Source: Grafana's repository controller.
 const (
 	FinalizerRemoveJobs = "remove-pending-jobs"
 	FinalizerCleanup    = "cleanup"

@@ -26,8 +26,7 @@ import (
 // rules need the values that were sent, and nothing after them may see those values. Its decisions do not
 // depend on the client's connection.
 
-// admit validates a write and completes it with defaults and sealed values. The
-// error is an *apierrors.StatusError.
+// admit validates a write and completes it with defaults and sealed values. The error is an *apierrors.StatusError.
 func (s *Server) admit(p *plan) error {
 	ctx := context.Background()
 	if p.subresource != "" {

@@ -15,9 +15,8 @@ import (
 	"limpet/sync/apiserver/token"
 )
 
-// Gate authenticates requests to a served API. It accepts access tokens of its Signer, in X-Access-Token (as
-// Grafana's controllers send them) or in Authorization, and static tokens. Probes need no token. It is safe
-// for concurrent use.
+// Gate authenticates requests to a served API. It accepts access tokens of its Signer, in X-Access-Token (as Grafana's
+// controllers send them) or in Authorization, and static tokens. Probes need no token. It is safe for concurrent use.
 type Gate struct {
 	signer *token.Signer
 	static [][sha256.Size]byte

@@ -73,9 +73,8 @@ func unquote(quoted []byte) string {
 	return s
 }
 
-// Decoding is lenient by default and returns findings: duplicate members and
-// members that the kind does not have. The client decides by fieldValidation
-// whether findings are dropped, sent as Warning headers, or an error.
+// Decoding is lenient by default and returns findings: duplicate members and members that the kind does not have. The
+// client decides by fieldValidation whether findings are dropped, sent as Warning headers, or an error.
 
 // decodeBody reads an object from a request body. It returns 400 status errors,
 // which never repeat the body: it may hold secrets.
@@ -130,9 +129,8 @@ func decodeMap(body []byte) (object map[string]any, findings []string, err error
 	return object, findings, err
 }
 
-// coerce converts an object to the shape of its kind: metadata as the typed
-// ObjectMeta holds it, and neither unknown members nor nulls at the top level. It
-// returns the removed members, and an error for metadata of wrong types.
+// coerce converts an object to the shape of its kind: metadata as the typed ObjectMeta holds it, and neither unknown
+// members nor nulls at the top level. It returns the removed members, and an error for metadata of wrong types.
 func coerce(k api.Kind, object map[string]any) (findings []string, err error) {
 	if raw, ok := object["metadata"]; ok {
 		meta := metav1.ObjectMeta{}
@@ -156,8 +154,7 @@ func coerce(k api.Kind, object map[string]any) (findings []string, err error) {
 	return append(findings, dropUnknown(k, object)...), nil
 }
 
-// dropUnknown removes nulls and the members that the kind does not have from the top
-// level, and returns the latter.
+// dropUnknown removes nulls and the members that the kind does not have from the top level, and returns the latter.
 func dropUnknown(k api.Kind, object map[string]any) (findings []string) {
 	objects, others := topLevel(k)
 	known := append([]string{"apiVersion", "kind", "metadata"}, append(objects, others...)...)
@@ -182,12 +179,10 @@ func asMap(value any) map[string]any {
 	return m
 }
 
-// A scanner for JSON that this package has written. Objects are stored as the
-// bytes that clients receive; lists, watches and selectors read a few members of
-// thousands of them, and decoding each would cost fifty times more.
+// A scanner for JSON that this package has written. Objects are stored as the bytes that clients receive; lists,
+// watches and selectors read a few members of thousands of them, and decoding each would cost fifty times more.
 //
-// The input is trusted: it is one compact JSON value without errors. Foreign
-// bytes are decoded with the library first.
+// The input is trusted: it is one compact JSON value without errors. Foreign bytes are decoded with the library first.
 
 // span is the place of a value in a JSON text: data[from:to].
 type span struct{ from, to int }

@@ -162,9 +162,8 @@ func validateContent(t target, obj *unstructured.Unstructured) (errs field.Error
 
 var grafanaName = regexp.MustCompile(`^[a-zA-Z0-9:\-_.]*$`)
 
-// nameRule returns the rule for the names of a kind. Grafana's names may have
-// capitals, colons and underscores: the uids of dashboards and folders are older
-// than the API, and a job is named after its action (r1-fixFolderMetadata).
+// nameRule returns the rule for the names of a kind. Grafana's names may have capitals, colons and underscores: the
+// uids of dashboards and folders are older than the API, and a job is named after its action (r1-fixFolderMetadata).
 func nameRule(k api.Kind) apivalidation.ValidateNameFunc {
 	isJob := k.Group == api.ProvisioningGroup && (k.Plural == "jobs" || k.Plural == "historicjobs")
 	if !isJob && k.Group != api.DashboardGroup && k.Group != api.FolderGroup {

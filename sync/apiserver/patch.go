@@ -175,11 +175,9 @@ func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o write
 	return out, created, err
 }
 
-// Strategic merge patches are what kubectl sends for kinds that it was compiled
-// with: here Secrets, Events and Leases.
+// Strategic merge patches are what kubectl sends for kinds that it was compiled with: here Secrets, Events and Leases.
 
-// mergedLists is their schema: of our kinds only the metadata has lists that merge.
-// The value is the path of an object.
+// mergedLists is their schema: of our kinds only the metadata has lists that merge. The value is the path of an object.
 type mergedLists string
 
 var _ strategicpatch.LookupPatchMeta = mergedLists("")

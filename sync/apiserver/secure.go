@@ -46,8 +46,7 @@ type sealer struct {
 	key []byte
 }
 
-// ownerOf returns the prefix of the keys of the sealed values of an object in the
-// state file; a name completes it.
+// ownerOf returns the prefix of the keys of the sealed values of an object in the state file; a name completes it.
 func ownerOf(t target) string {
 	return "secure/" + resourceName(t.kind) + "/" + t.namespace + "/" + t.name + "/"
 }

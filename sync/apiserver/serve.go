@@ -39,10 +39,9 @@ const (
 	exchangeTimeout = 10 * time.Second
 )
 
-// Serve serves srv from ln until ctx ends, and closes ln. Limits that srv lacks are those of
-// the API, whose watches last. It gives running requests 10 s to finish and closes the
-// remaining connections: watches end with their Server, which is to be closed when ctx ends.
-// It returns nil after such a stop, else the error of the listener.
+// Serve serves srv from ln until ctx ends, and closes ln. Limits that srv lacks are those of the API, whose watches
+// last. It gives running requests 10 s to finish and closes the remaining connections: watches end with their Server,
+// which is to be closed when ctx ends. It returns nil after such a stop, else the error of the listener.
 func Serve(ctx context.Context, ln net.Listener, srv *http.Server) error {
 	srv.ReadHeaderTimeout, srv.IdleTimeout = cmp.Or(srv.ReadHeaderTimeout, headerTimeout), cmp.Or(srv.IdleTimeout, idleTimeout)
 	srv.MaxHeaderBytes = cmp.Or(srv.MaxHeaderBytes, maxHeaderBytes)
@@ -151,9 +150,8 @@ func makeCertificate(hosts []string, now time.Time) (certPEM, keyPEM []byte, err
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM, err
 }
 
-// ListenTLS wraps a listener with TLS 1.2 or newer, for the given protocols or
-// else HTTP/2 and HTTP/1.1. It reads the files at once, and again when they
-// change; if that fails, it logs a warning and keeps the former pair.
+// ListenTLS wraps a listener with TLS 1.2 or newer, for the given protocols or else HTTP/2 and HTTP/1.1. It reads the
+// files at once, and again when they change; if that fails, it logs a warning and keeps the former pair.
 func ListenTLS(ln net.Listener, certFile, keyFile string, protocols ...string) (net.Listener, error) {
 	if len(protocols) == 0 {
 		protocols = []string{"h2", "http/1.1"}

@@ -48,8 +48,7 @@ type Options struct {
 	MaxRepositories int64
 }
 
-// Server is the embedded API. It is an http.Handler without a listener and
-// without TLS, safe for concurrent use.
+// Server is the embedded API. It is an http.Handler without a listener and without TLS, safe for concurrent use.
 type Server struct {
 	store   *state.Store
 	options Options

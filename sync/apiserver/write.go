@@ -20,10 +20,9 @@ import (
 	"limpet/state"
 )
 
-// Every write reads the object, plans the change, and stores it only if the object has not changed since
-// (optimistic concurrency). The planning is the expensive part and runs in the caller's goroutine; the writer
-// of the state file compares a revision and copies bytes. Each verb returns the stored form of the object
-// after the write.
+// Every write reads the object, plans the change, and stores it only if the object has not changed since (optimistic
+// concurrency). The planning is the expensive part and runs in the caller's goroutine; the writer of the state file
+// compares a revision and copies bytes. Each verb returns the stored form of the object after the write.
 
 // writeOptions are the options of a write.
 type writeOptions struct {
@@ -217,9 +216,8 @@ func (s *Server) planNew(t target, obj *unstructured.Unstructured, o writeOption
 	return p, s.admit(p)
 }
 
-// planUpdate returns the plan for the update of cur to obj. It applies the rules of
-// every update (PUT, patch, apply). An update that removes the last finalizer of an
-// object that is being deleted becomes a removal. obj is changed.
+// planUpdate returns the plan for the update of cur to obj. It applies the rules of every update (PUT, patch, apply).
+// An update that removes the last finalizer of an object that is being deleted becomes a removal. obj is changed.
 func (s *Server) planUpdate(t target, cur found, obj *unstructured.Unstructured, o writeOptions) (*plan, error) {
 	old := cur.object
 	switch given := obj.GetResourceVersion(); {

@@ -14,8 +14,7 @@ import (
 	"limpet/sync/netx"
 )
 
-// Address is a Git URL taken apart. Two spellings of one remote have the same
-// Key.
+// Address is a Git URL taken apart. Two spellings of one remote have the same Key.
 type Address struct {
 	Scheme   string // https, http, ssh or file
 	User     string // user name in the URL; "" when none
@@ -27,9 +26,8 @@ type Address struct {
 
 var schemePorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
 
-// ParseAddress parses an https, http or ssh URL, the scp-like form
-// user@host:path, a file URL or an absolute path. Its errors never hold the
-// text, which may contain a password.
+// ParseAddress parses an https, http or ssh URL, the scp-like form user@host:path, a file URL or an absolute path. Its
+// errors never hold the text, which may contain a password.
 func ParseAddress(raw string) (Address, error) {
 	if raw == "" {
 		return Address{}, badAddress("it is empty")
@@ -104,8 +102,7 @@ func parseSCP(raw string) (Address, error) {
 	return a.checked()
 }
 
-// checked refuses what Git or ssh could take for an option or another host, and
-// normalizes the path.
+// checked refuses what Git or ssh could take for an option or another host, and normalizes the path.
 func (a Address) checked() (Address, error) {
 	switch {
 	case a.Host == "":
@@ -146,8 +143,7 @@ func (a Address) DialPort() string {
 	return net.JoinHostPort(a.Host, cmp.Or(a.Port, schemePorts[a.Scheme]))
 }
 
-// String is the URL without any password: safe to log and to store. An
-// scp-like relative path is written with "/~/".
+// String is the URL without any password: safe to log and to store. An scp-like relative path is written with "/~/".
 func (a Address) String() string {
 	if a.Scheme == "file" {
 		return "file://" + (&url.URL{Path: a.Path}).EscapedPath()

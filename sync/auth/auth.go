@@ -26,9 +26,8 @@ import (
 	"limpet/sync/netx"
 )
 
-// Credentials authenticate to one Git remote. The URL decides which of them are used:
-// for http and https Bearer, else Username and Password, and the TLS fields; for ssh
-// the SSH fields.
+// Credentials authenticate to one Git remote. The URL decides which of them are used: for http and https Bearer, else
+// Username and Password, and the TLS fields; for ssh the SSH fields.
 type Credentials struct {
 	Username      string // for basic; empty with a Password means "git"
 	Password      string // password or token
@@ -46,8 +45,7 @@ type Credentials struct {
 	// Identity is set until a provider has made a password or token of it.
 	Identity *Identity
 
-	// Forget is called when a host refuses them (401), so that their cache drops them;
-	// nil = they are not cached.
+	// Forget is called when a host refuses them (401), so that their cache drops them; nil = they are not cached.
 	Forget func()
 	// Clock is called with the time of a host that refuses them, when they contain the
 	// time at which they were made; nil = they do not.
@@ -127,8 +125,7 @@ func (c *Credentials) Empty() bool {
 	return c == nil || c.Password == "" && c.Bearer == "" && len(c.SSHKey) == 0 && len(c.ClientKey) == 0 && c.Identity == nil
 }
 
-// Kind describes c for people: "none", "basic", "bearer", "ssh", "mtls" or the identity
-// of a provider, joined by "+".
+// Kind describes c for people: "none", "basic", "bearer", "ssh", "mtls" or the identity of a provider, joined by "+".
 func (c *Credentials) Kind() string {
 	if c == nil {
 		return "none"
@@ -157,9 +154,8 @@ var fingerprintKey = func() []byte {
 	return key
 }()
 
-// Fingerprint returns a short text that changes when any field but Source, Forget and
-// Clock does. It is comparable within one process only, and safe to log. That of nil is
-// "none".
+// Fingerprint returns a short text that changes when any field but Source, Forget and Clock does. It is comparable
+// within one process only, and safe to log. That of nil is "none".
 func (c *Credentials) Fingerprint() string {
 	if c == nil {
 		return "none"
@@ -191,8 +187,7 @@ func (c *Credentials) String() string {
 	return "credentials(" + c.Kind() + " from " + c.Source + ", " + c.Fingerprint() + ")"
 }
 
-// Format is String for every verb, of pointers and of values: %+v and %x would
-// walk the fields.
+// Format is String for every verb, of pointers and of values: %+v and %x would walk the fields.
 func (c Credentials) Format(f fmt.State, _ rune) { io.WriteString(f, c.String()) }
 
 // MarshalJSON writes String, so that an accidental dump holds no secret.

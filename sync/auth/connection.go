@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// The keys that hold the secret of a Connection. Those of the first line are the fields
-// of Grafana's spec.secure; the private key of a GitHub App may have Flux's names, old and
-// new.
+// The keys that hold the secret of a Connection. Those of the first line are the fields of Grafana's spec.secure; the
+// private key of a GitHub App may have Flux's names, old and new.
 var (
 	secretNames     = []string{"privateKey", keyToken, "clientSecret"}
 	privateKeyNames = []string{"privateKey", "githubAppPrivateKey", "githubPrivateKey"}

@@ -75,10 +75,9 @@ func plainName(s string) bool {
 	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\\\x00")
 }
 
-// ReadPrivate reads a regular file of at most 1 MiB that holds a secret. It
-// refuses one that others than its owner may read; a group may read it when
-// root owns it, which is how systemd and Kubernetes hand over secrets. Errors
-// name the file and never hold its content.
+// ReadPrivate reads a regular file of at most 1 MiB that holds a secret. It refuses one that others than its owner may
+// read; a group may read it when root owns it, which is how systemd and Kubernetes hand over secrets. Errors name the
+// file and never hold its content.
 func ReadPrivate(path string) ([]byte, error) { return readFile(os.Open, path, checkPrivate) }
 
 // ReadPrivateIn is ReadPrivate of a file in a directory; a link does not lead out of it.
@@ -86,9 +85,8 @@ func ReadPrivateIn(root *os.Root, name string) ([]byte, error) {
 	return readFile(root.Open, name, checkPrivate)
 }
 
-// ReadPublicIn reads a file of public keys in a directory: one of at most 1 MiB that only
-// its owner may write to. A link does not lead out of the directory. Errors name the
-// file.
+// ReadPublicIn reads a file of public keys in a directory: one of at most 1 MiB that only its owner may write to. A
+// link does not lead out of the directory. Errors name the file.
 func ReadPublicIn(root *os.Root, name string) ([]byte, error) {
 	return readFile(root.Open, name, checkOwned)
 }
@@ -96,8 +94,7 @@ func ReadPublicIn(root *os.Root, name string) ([]byte, error) {
 // fileCheck checks owner and mode of a file.
 type fileCheck func(name string, info fs.FileInfo) error
 
-// readFile reads a regular file of at most 1 MiB that passes a check of its owner and
-// mode.
+// readFile reads a regular file of at most 1 MiB that passes a check of its owner and mode.
 func readFile(open func(string) (*os.File, error), name string, check fileCheck) ([]byte, error) {
 	f, err := open(name)
 	if err != nil {

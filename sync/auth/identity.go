@@ -11,16 +11,14 @@ import (
 	"limpet/sync/text"
 )
 
-// Generic is the provider that makes nothing: credentials are used as they were
-// found.
+// Generic is the provider that makes nothing: credentials are used as they were found.
 const Generic = "generic"
 
 // Providers are the names of what makes credentials of an identity, and Generic. Source: RFC-0007 of Flux.
 var Providers = []string{Generic, "aws", "azure", "gcp", "github", "gitlab"}
 
-// identityKeys are the keys of each provider, in a Secret, a credentials
-// directory or a rule. Those of GitHub are Flux's as shipped and as in its RFC;
-// those of AWS and Azure are the variables that their own tools read.
+// identityKeys are the keys of each provider, in a Secret, a credentials directory or a rule. Those of GitHub are
+// Flux's as shipped and as in its RFC; those of AWS and Azure are the variables that their own tools read.
 var identityKeys = map[string][]string{
 	"aws": {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
 		"AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE"},
@@ -44,8 +42,7 @@ type Identity struct {
 	// Trusted reports that the operator of this agent has written the keys: they may
 	// name files of this host and token endpoints.
 	Trusted bool
-	// Bound reports that the operator has named the URL as well: what is made of the
-	// keys may go there.
+	// Bound reports that the operator has named the URL as well: what is made of the keys may go there.
 	Bound bool
 }
 

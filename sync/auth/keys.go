@@ -11,10 +11,9 @@ import (
 	"limpet/sync/text"
 )
 
-// The keys that a secret, a credentials directory or a rule may hold. They are
-// Flux's (username and password, bearerToken, identity and known_hosts with
-// password as its passphrase, ca.crt or caFile, tls.crt and tls.key) and, for
-// Grafana's secure.token, token.
+// The keys that a secret, a credentials directory or a rule may hold. They are Flux's (username and password,
+// bearerToken, identity and known_hosts with password as its passphrase, ca.crt or caFile, tls.crt and tls.key) and,
+// for Grafana's secure.token, token.
 const (
 	keyUsername   = "username"
 	keyPassword   = "password"
@@ -52,8 +51,7 @@ const MaxRSA = 8192
 // fieldWebhook of spec.secure is about incoming requests.
 const fieldWebhook = "webhookSecret"
 
-// notForGit are the fields of spec.secure that never authenticate to a Git host, nor hold
-// keys of signers.
+// notForGit are the fields of spec.secure that never authenticate to a Git host, nor hold keys of signers.
 var notForGit = append([]string{fieldWebhook}, signingNames...)
 
 // unserved reports whether a key asks for an identity that this agent does not serve: it must not be replaced by another one.
@@ -89,8 +87,7 @@ func (p Places) own(ctx context.Context, l Lookup) (*Credentials, error) {
 	})
 }
 
-// credentials makes Credentials from the keys of one place. Over ssh, password is the
-// passphrase of identity.
+// credentials makes Credentials from the keys of one place. Over ssh, password is the passphrase of identity.
 func credentials(at place, l Lookup) (*Credentials, error) {
 	names := slices.Sorted(maps.Keys(at.keys))
 	if i := slices.IndexFunc(names, unserved); i >= 0 {

@@ -9,9 +9,8 @@ import (
 // mostMirrors bounds the mirrors of one repository: each that is down delays the next.
 const mostMirrors = 4
 
-// Mirrors parses a list of URLs of the repository whose URL is first, separated by spaces
-// or commas. One wrong URL refuses the whole list. The error names it by its number and
-// never holds the text, which may contain a password.
+// Mirrors parses a list of URLs of the repository whose URL is first, separated by spaces or commas. One wrong URL
+// refuses the whole list. The error names it by its number and never holds the text, which may contain a password.
 func Mirrors(list, first string) ([]string, error) {
 	urls := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' || r == '\r' })
 	if len(urls) > mostMirrors {

@@ -15,9 +15,8 @@ import (
 // on at the next place.
 type Secrets func(ctx context.Context, namespace, name string) (map[string][]byte, error)
 
-// Values reads secure values one by one, as an API that stores them itself can hand them
-// to an agent in its own process. A look-up without a Repository is one for the
-// Connection. Value returns nil, nil when there is none.
+// Values reads secure values one by one, as an API that stores them itself can hand them to an agent in its own
+// process. A look-up without a Repository is one for the Connection. Value returns nil, nil when there is none.
 type Values interface {
 	Value(ctx context.Context, l Lookup, field string) ([]byte, error)
 }
@@ -28,11 +27,10 @@ type Observer interface {
 	ObservePath(path string)             // of a rule
 }
 
-// Places are where credentials, keys of signers, signing keys and the secrets of
-// Connections are looked up, in this order: Secrets, secure values, the credentials
-// directory with the files of the Repository and then of its Connection, rules of the
-// config file. Each look-up reads them again, so that a rotated secret is used at once.
-// Errors never hold a secret.
+// Places are where credentials, keys of signers, signing keys and the secrets of Connections are looked up, in this
+// order: Secrets, secure values, the credentials directory with the files of the Repository and then of its Connection,
+// rules of the config file. Each look-up reads them again, so that a rotated secret is used at once. Errors never hold
+// a secret.
 type Places struct {
 	Secrets     Secrets // nil = none
 	Connections Source  // makes credentials of Connections, after the Secrets; nil = none
@@ -83,8 +81,7 @@ var (
 	}
 	connectionKeys = selection{is: anyKey, files: oneOf(connectionNames), check: checkPrivate}
 	webhookSecret  = selection{is: anyKey, files: oneOf([]string{fieldWebhook}), check: checkPrivate}
-	// Keys of signers are no secrets: others may read the files, and must not be able to
-	// write to them.
+	// Keys of signers are no secrets: others may read the files, and must not be able to write to them.
 	trustKeys   = selection{once: true, skip: notForGit, is: signature.IsKeys, files: signature.IsKeys, check: checkOwned, rules: anyRule}
 	signingKeys = selection{skip: []string{fieldWebhook}, is: isSigningKey, files: isSigningKey, check: checkPrivate, rules: anyRule}
 )

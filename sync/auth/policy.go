@@ -16,15 +16,12 @@ import (
 // keys in some Repositories, whatever those ask for themselves. The author of a Repository
 // must not be able to evade it, so it goes by URL and name, and not by labels.
 type VerificationPolicy struct {
-	// URL is a pattern of a host, or of a host and the beginning of a path, as that of a
-	// Rule; but scheme and port do not matter, nor whether letters are capital. "*" and ""
-	// stand for every URL.
+	// URL is a pattern of a host, or of a host and the beginning of a path, as that of a Rule; but scheme and port do
+	// not matter, nor whether letters are capital. "*" and "" stand for every URL.
 	URL string
-	// Repositories are patterns such as team-a/*, one of which has to match namespace
-	// and name; none = all.
+	// Repositories are patterns such as team-a/*, one of which has to match namespace and name; none = all.
 	Repositories []string
-	// Mode is one of package signature, or "none": nothing has to be signed, and no later
-	// rule is used.
+	// Mode is one of package signature, or "none": nothing has to be signed, and no later rule is used.
 	Mode       string
 	Principals []string
 	// Values and Files hold keys of signers by names as for [signature.ParseKeys]: the
@@ -36,9 +33,8 @@ type VerificationPolicy struct {
 // PolicyNone is the Mode that requires nothing.
 const PolicyNone = "none"
 
-// PoliciesFor returns the rules for a Repository: for each of its URLs the first that
-// matches, each once and without those that require nothing. All of them have to be met,
-// so that a URL with a weaker rule hides no other.
+// PoliciesFor returns the rules for a Repository: for each of its URLs the first that matches, each once and without
+// those that require nothing. All of them have to be met, so that a URL with a weaker rule hides no other.
 func PoliciesFor(rules []VerificationPolicy, namespace, name string, urls ...string) (out []*VerificationPolicy) {
 	for _, url := range urls {
 		i := slices.IndexFunc(rules, func(p VerificationPolicy) bool { return p.matches(namespace, name, url) })

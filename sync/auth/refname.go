@@ -8,8 +8,7 @@ import (
 	"limpet/sync/text"
 )
 
-// maxRefName is less than what any file system that git runs on allows for a
-// path below refs/heads. Unit: bytes.
+// maxRefName is less than what any file system that git runs on allows for a path below refs/heads. Unit: bytes.
 const maxRefName = 250
 
 // CheckRefName applies the rules of git check-ref-format(1) to the name of a branch, and

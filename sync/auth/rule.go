@@ -13,22 +13,17 @@ import (
 	"limpet/sync/signature"
 )
 
-// Rule gives credentials to every remote whose URL matches. It comes from the
-// configuration file.
+// Rule gives credentials to every remote whose URL matches. It comes from the configuration file.
 type Rule struct {
-	// URL is a pattern such as https://git.example.com/team/*. Scheme and port
-	// must be equal; the host may begin with "*." for any host below a domain;
-	// the path matches from its beginning, part by part, with * and [] as in
-	// file names. Without a path it matches the whole host.
+	// URL is a pattern such as https://git.example.com/team/*. Scheme and port must be equal; the host may begin with
+	// "*." for any host below a domain; the path matches from its beginning, part by part, with * and [] as in file
+	// names. Without a path it matches the whole host.
 	URL string
-	// Provider makes credentials of the keys, or of the identity of this host where
-	// there are none. "" is Generic.
+	// Provider makes credentials of the keys, or of the identity of this host where there are none. "" is Generic.
 	Provider string
-	// Values by key: meant for what is not secret, such as username, known_hosts and
-	// githubAppID.
+	// Values by key: meant for what is not secret, such as username, known_hosts and githubAppID.
 	Values map[string]string
-	// Files by key: absolute paths, read at every look-up, refused
-	// when others than the owner may read them.
+	// Files by key: absolute paths, read at every look-up, refused when others than the owner may read them.
 	Files map[string]string
 }
 
@@ -75,8 +70,7 @@ func (r Rule) onlyTransport() bool {
 	return r.Provider == "" && r.all(func(k string) bool { return slices.Contains(transportKeys, k) })
 }
 
-// onlySigning reports whether the rule has keys of signers or one to sign with, and
-// nothing else.
+// onlySigning reports whether the rule has keys of signers or one to sign with, and nothing else.
 func (r Rule) onlySigning() bool {
 	return r.Provider == "" && len(r.Values)+len(r.Files) > 0 && r.all(aboutSigning)
 }
@@ -103,9 +97,8 @@ func RuleFiles(rules []Rule, url string) []string {
 	return slices.Compact(files)
 }
 
-// Check returns what is wrong with the rule itself: a pattern that is not a
-// URL, an unknown key, a key given twice, a file that is missing or open to
-// others.
+// Check returns what is wrong with the rule itself: a pattern that is not a URL, an unknown key, a key given twice, a
+// file that is missing or open to others.
 func (r Rule) Check() error {
 	if strings.Contains(r.URL, "@") {
 		return errors.New("credentials rule: the url pattern must not hold a user or a password")

@@ -8,8 +8,7 @@ import (
 	"limpet/sync/signature"
 )
 
-// Trust is the public keys that may sign what a Repository pulls: files by name, as for
-// [signature.ParseKeys].
+// Trust is the public keys that may sign what a Repository pulls: files by name, as for [signature.ParseKeys].
 type Trust struct {
 	Files map[string][]byte
 	Place string // where they were found, for people

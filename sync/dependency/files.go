@@ -57,8 +57,7 @@ func (f files) version(base string, flat map[string][]string) string {
 	return version.String()
 }
 
-// names returns the names in a directory, in order. Names that begin with a dot are
-// editors' and Kubernetes' own.
+// names returns the names in a directory, in order. Names that begin with a dot are editors' and Kubernetes' own.
 func names(dir string) (out []string) {
 	if dir == "" {
 		return nil

@@ -3,16 +3,14 @@
 //
 // # No change is missed
 //
-// A user declares what it uses (Use) before it reads any of it, each time, all at once and in place of what it
-// declared before. And a reader reports which version it has read (Observe), since a watch may only show the
-// next one: whichever comes first, the reader or the watch, the other one then shows another version, and all
-// users are woken. A change that is seen twice, or in the wrong order, wakes once too often and does nothing
-// else.
+// A user declares what it uses (Use) before it reads any of it, each time, all at once and in place of what it declared
+// before. And a reader reports which version it has read (Observe), since a watch may only show the next one: whichever
+// comes first, the reader or the watch, the other one then shows another version, and all users are woken. A change
+// that is seen twice, or in the wrong order, wakes once too often and does nothing else.
 //
-// Nothing is kept over a restart. The first reconcile of each object declares its uses
-// again; what has changed meanwhile is found like any other change outside: every health
-// check reads the credentials anew. That is also how a change is found where Secrets may
-// be read but not watched, and then the one that reads it wakes all others.
+// Nothing is kept over a restart. The first reconcile of each object declares its uses again; what has changed
+// meanwhile is found like any other change outside: every health check reads the credentials anew. That is also how a
+// change is found where Secrets may be read but not watched, and then the one that reads it wakes all others.
 //
 // Nothing of what Secrets and files hold is kept, only which version was observed.
 package dependency
@@ -50,9 +48,8 @@ const (
 // webhookSecret proves nothing to the host of a Repository, and is looked up anew for each delivery.
 const webhookSecret = "webhookSecret"
 
-// Of returns all that the credentials of a Repository or a Connection may come from, as
-// the object names them: its Secrets, its files, its Connection and the files of that.
-// The Secrets of a Connection are used by the Connection.
+// Of returns all that the credentials of a Repository or a Connection may come from, as the object names them: its
+// Secrets, its files, its Connection and the files of that. The Secrets of a Connection are used by the Connection.
 func Of(u *unstructured.Unstructured) (refs []Ref) {
 	add := func(kind, name string) {
 		if ref := (Ref{kind, u.GetNamespace(), name}); name != "" && !slices.Contains(refs, ref) {

@@ -31,8 +31,7 @@ type caller struct {
 	secrets  []string // never repeated in an error
 }
 
-// caller returns a caller that sends the token of some credentials after scheme, such as
-// "Bearer ".
+// caller returns a caller that sends the token of some credentials after scheme, such as "Bearer ".
 func (h *Hosts) caller(base, scheme string, creds *auth.Credentials) *caller {
 	c := &caller{h: h, api: base, creds: creds, secrets: creds.Secrets(),
 		header: map[string]string{"Accept": "application/json", "Content-Type": "application/json"}}

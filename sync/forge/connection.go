@@ -16,8 +16,7 @@ import (
 	"limpet/sync/netx"
 )
 
-// ErrNoSecret is wrapped when this agent has no secret of a Connection: it can
-// neither use nor test it.
+// ErrNoSecret is wrapped when this agent has no secret of a Connection: it can neither use nor test it.
 var ErrNoSecret = errors.New("this agent has no secret of it")
 
 // Connection is the part of a Connection object that is needed to use it.
@@ -46,8 +45,7 @@ func ConnectionOf(u *unstructured.Unstructured) (Connection, error) {
 
 func (c Connection) String() string { return "connection " + c.Namespace + "/" + c.Name }
 
-// Mints reports whether tokens are minted for the Connection, because it is that of a
-// GitHub App. Others hold a token.
+// Mints reports whether tokens are minted for the Connection, because it is that of a GitHub App. Others hold a token.
 func (c Connection) Mints() bool { return c.Spec.Type == "github" || c.Spec.Type == "githubEnterprise" }
 
 // app returns the App of a Connection that mints.
@@ -129,8 +127,7 @@ type Minter struct {
 	tokens  *auth.Tokens
 }
 
-// NewMinter returns a Minter with a source of the secrets of Connections, by
-// Lookup.Connection, and a token cache.
+// NewMinter returns a Minter with a source of the secrets of Connections, by Lookup.Connection, and a token cache.
 func NewMinter(hosts *Hosts, secrets auth.Source, tokens *auth.Tokens) *Minter {
 	return &Minter{hosts: hosts, secrets: secrets, tokens: tokens}
 }
@@ -205,8 +202,7 @@ func (m *Minter) secret(ctx context.Context, c Connection) (*auth.Credentials, e
 	return secret, err
 }
 
-// Place returns where the secret of a Connection is, for people. The error wraps
-// ErrNoSecret when this agent has none.
+// Place returns where the secret of a Connection is, for people. The error wraps ErrNoSecret when this agent has none.
 func (m *Minter) Place(ctx context.Context, c Connection) (string, error) {
 	secret, err := m.secret(ctx, c)
 	if err != nil {
@@ -215,9 +211,8 @@ func (m *Minter) Place(ctx context.Context, c Connection) (string, error) {
 	return secret.Source, nil
 }
 
-// Test checks whether the host accepts the identity of a Connection. Nil means
-// healthy; otherwise Reason and Fields of an *Error explain it. An error that wraps
-// ErrNoSecret means unknown.
+// Test checks whether the host accepts the identity of a Connection. Nil means healthy; otherwise Reason and Fields of
+// an *Error explain it. An error that wraps ErrNoSecret means unknown.
 func (m *Minter) Test(ctx context.Context, c Connection) error {
 	secret, err := m.secret(ctx, c)
 	if err != nil {
@@ -254,9 +249,8 @@ func (m *Minter) Test(ctx context.Context, c Connection) error {
 	})
 }
 
-// Source returns the credentials of Repositories that name a Connection. get returns
-// the Connection object, or nil, nil when there is none. When this agent has no
-// secret of it, the search continues elsewhere.
+// Source returns the credentials of Repositories that name a Connection. get returns the Connection object, or nil, nil
+// when there is none. When this agent has no secret of it, the search continues elsewhere.
 func (m *Minter) Source(get func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)) auth.Source {
 	return func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if l.Connection == "" {

@@ -64,8 +64,7 @@ var knownHosts = map[string]Kind{
 var otherHosts = []string{"dev.azure.com", "ssh.dev.azure.com", ".visualstudio.com", ".amazonaws.com", ".amazonaws.com.cn",
 	"source.developers.google.com"}
 
-// locate returns the location of a repository. It is pure except for the probe of a
-// plain Git host.
+// locate returns the location of a repository. It is pure except for the probe of a plain Git host.
 func (h *Hosts) locate(ctx context.Context, t Target, creds *auth.Credentials) (Place, error) {
 	a, err := auth.ParseAddress(t.URL)
 	if err != nil {

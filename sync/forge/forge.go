@@ -1,12 +1,10 @@
-// Package forge is the client of the REST APIs of Git hosts: GitHub, GitHub
-// Enterprise, GitLab, Bitbucket Cloud, and Gitea with Forgejo. It registers webhooks,
-// reads the protection of branches, mints tokens of GitHub Apps and tests the identity of
-// a Connection.
+// Package forge is the client of the REST APIs of Git hosts: GitHub, GitHub Enterprise, GitLab, Bitbucket Cloud, and
+// Gitea with Forgejo. It registers webhooks, reads the protection of branches, mints tokens of GitHub Apps and tests
+// the identity of a Connection.
 //
-// Its rules: every call is bounded in time and in bytes; a secret travels in headers
-// and bodies only, never in a URL, and only to its own host; no error and no log line
-// holds one; no request is sent after the context has ended, nor before the time that
-// a host has stated in Retry-After.
+// Its rules: every call is bounded in time and in bytes; a secret travels in headers and bodies only, never in a URL,
+// and only to its own host; no error and no log line holds one; no request is sent after the context has ended, nor
+// before the time that a host has stated in Retry-After.
 package forge
 
 import (
@@ -33,12 +31,10 @@ const (
 	Gitea            Kind = "gitea"
 )
 
-// ErrNone is wrapped when the host of a repository has no known REST API. Such a
-// repository is polled.
+// ErrNone is wrapped when the host of a repository has no known REST API. Such a repository is polled.
 var ErrNone = errors.New("no forge")
 
-// callTimeout bounds one call with its redirects: a third of the default expiry of a
-// lease.
+// callTimeout bounds one call with its redirects: a third of the default expiry of a lease.
 const callTimeout = 20 * time.Second
 
 // Options of Hosts; the zero value is good.
@@ -54,8 +50,7 @@ type Options struct {
 	UserAgent string
 }
 
-// Hosts holds the connections to all hosts of an agent, and what is known of them.
-// Safe for concurrent use.
+// Hosts holds the connections to all hosts of an agent, and what is known of them. Safe for concurrent use.
 type Hosts struct {
 	apis   map[string]string
 	client *netx.Client
@@ -107,8 +102,7 @@ func (h *Hosts) Remote(ctx context.Context, t Target, creds *auth.Credentials) (
 	return r, nil
 }
 
-// request returns a call about the repository. do is what it does, such as "list
-// webhooks of".
+// request returns a call about the repository. do is what it does, such as "list webhooks of".
 func (r *Remote) request(do, method, path string) request {
 	return request{op: do + " " + r.place.Path, method: method, path: r.root(r.place) + path}
 }
@@ -124,8 +118,7 @@ const (
 	ProtectionUnknown Protection = "unknown"          // this identity may not read it
 )
 
-// Protection reads the protection. An unreadable one is unknown; an error means only
-// that ctx has ended.
+// Protection reads the protection. An unreadable one is unknown; an error means only that ctx has ended.
 func (r *Remote) Protection(ctx context.Context, branch string) (Protection, error) {
 	p, err := r.protection(ctx, r, branch)
 	switch netx.KindOf(err) {
@@ -150,9 +143,8 @@ const negativeFor = time.Hour
 // maxProbes bounds the known hosts.
 const maxProbes = 64
 
-// isGitea requests the version of the API of a host, without credentials. A positive
-// result is kept, a negative one for an hour; a host that does not answer is probed
-// again by the next caller.
+// isGitea requests the version of the API of a host, without credentials. A positive result is kept, a negative one for
+// an hour; a host that does not answer is probed again by the next caller.
 func (h *Hosts) isGitea(ctx context.Context, base string, creds *auth.Credentials) (bool, error) {
 	h.mu.Lock()
 	known, ok := h.probes[base]

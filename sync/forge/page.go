@@ -9,10 +9,9 @@ import (
 	"limpet/sync/auth"
 )
 
-// Page returns the web address of a directory of a branch, or of a commit by its 40
-// digits; without a branch that of the repository. It sends no request: for an
-// unknown kind of host it returns the repository. The address is always http or
-// https, without a user name, and the error wraps ErrNone when there is no page.
+// Page returns the web address of a directory of a branch, or of a commit by its 40 digits; without a branch that of
+// the repository. It sends no request: for an unknown kind of host it returns the repository. The address is always
+// http or https, without a user name, and the error wraps ErrNone when there is no page.
 func Page(t Target, branch, dir string) (string, error) {
 	a, err := auth.ParseAddress(t.URL)
 	if err != nil {
@@ -70,8 +69,7 @@ func plainHost(host string) bool {
 	return strings.Trim(host, "abcdefghijklmnopqrstuvwxyz0123456789.-_:") == ""
 }
 
-// isCommit reports whether a revision is a full commit hash, which hosts treat as no
-// branch.
+// isCommit reports whether a revision is a full commit hash, which hosts treat as no branch.
 func isCommit(name string) bool {
 	return len(name) == 40 && strings.Trim(name, "0123456789abcdef") == ""
 }

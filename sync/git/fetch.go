@@ -21,8 +21,7 @@ import (
 // to what is here. What cannot be made whole that way is cloned afresh beside the old mirror and takes its place
 // when it is complete, so that a lost network never loses a mirror.
 
-// leastBudget is what an incremental fetch may always receive before it is
-// taken for a whole history. Unit: bytes.
+// leastBudget is what an incremental fetch may always receive before it is taken for a whole history. Unit: bytes.
 const leastBudget = 1 << 20
 
 // Bounds of a mirror; beyond them the next fetch starts it afresh.

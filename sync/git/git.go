@@ -113,8 +113,7 @@ const (
 	ChangeRenamed  = "renamed" // without a change of content
 )
 
-// CommitInfo is the summary of a commit. The texts come from the
-// repository and are cleaned of control characters.
+// CommitInfo is the summary of a commit. The texts come from the repository and are cleaned of control characters.
 type CommitInfo struct {
 	Hash    string
 	Tree    string

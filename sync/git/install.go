@@ -14,9 +14,8 @@ import (
 	"limpet/sync/text"
 )
 
-// install makes the spooled pack part of the mirror in dir: deltas resolved,
-// all that it names present, durable, index and refs written. The order of the
-// files is such that a power loss leaves the mirror as it was or as it will be.
+// install makes the spooled pack part of the mirror in dir: deltas resolved, all that it names present, durable, index
+// and refs written. The order of the files is such that a power loss leaves the mirror as it was or as it will be.
 func (f *fetch) install(dir string, old *pack.Store, got download) error {
 	s := got.pack
 	objects, size, inflated := s.Stock()
@@ -105,9 +104,8 @@ func (f *fetch) checkConnected(old *pack.Store, got download) error {
 	return nil
 }
 
-// namesOf are the objects that a commit or a tree names, without submodules and the parents at the ends of
-// history. What is malformed names nothing: the wanted commit is checked before, and a tree is refused when it
-// is listed.
+// namesOf are the objects that a commit or a tree names, without submodules and the parents at the ends of history.
+// What is malformed names nothing: the wanted commit is checked before, and a tree is refused when it is listed.
 func namesOf(s *pack.Store, id pack.ID, kind pack.Kind, ends []pack.ID) (names []pack.ID, err error) {
 	if kind != pack.CommitKind && kind != pack.TreeKind {
 		return nil, nil

@@ -56,8 +56,7 @@ func Open(dir string, o Options) (*Mirrors, error) {
 	}, nil
 }
 
-// Close closes files and idle connections. Calls that still run end with an
-// error or finish; none may begin afterwards.
+// Close closes files and idle connections. Calls that still run end with an error or finish; none may begin afterwards.
 func (m *Mirrors) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -24,8 +24,7 @@ import (
 // pinPrefix begins the names of the notes: hash, then full name of the branch.
 const pinPrefix = ownPrefix + "pinned/"
 
-// growth is how many commits of a branch are fetched, step by step. The last is
-// git's own number for all of them.
+// growth is how many commits of a branch are fetched, step by step. The last is git's own number for all of them.
 var growth = []int{50, 500, 0x7fffffff}
 
 func pinName(commit, branch string) string { return pinPrefix + commit + "/" + branch }

@@ -161,8 +161,7 @@ func pinned(sel gitref.Selector) Ref {
 	return ref
 }
 
-// advertised is a ref by its full name. An annotated tag is the commit that it
-// points to and the object that it is.
+// advertised is a ref by its full name. An annotated tag is the commit that it points to and the object that it is.
 func advertised(adv *packp.AdvRefs, name string) (Ref, bool) {
 	id, ok := adv.References[name]
 	if !ok {

@@ -22,9 +22,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Submodules: commits of other repositories that belong into a tree. Which repository
-// that is says a file that anyone with push access can write, so it may name no other host,
-// and the limits hold for all of them together.
+// Submodules: commits of other repositories that belong into a tree. Which repository that is says a file that anyone
+// with push access can write, so it may name no other host, and the limits hold for all of them together.
 
 // Bounds of the submodules of one tree.
 const (
@@ -257,8 +256,7 @@ func (r Remote) shown() string {
 	return ""
 }
 
-// maxConfig bounds a file of a repository in the form of git's configuration, .lfsconfig
-// or .gitmodules, in bytes.
+// maxConfig bounds a file of a repository in the form of git's configuration, .lfsconfig or .gitmodules, in bytes.
 const maxConfig = 64 << 10
 
 // parseConfig reads such a file. Anyone with push access can write it, so names and values

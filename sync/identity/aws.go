@@ -23,8 +23,7 @@ import (
 const (
 	// awsMachine is where machines get keys. Source: AWS' guide of EC2.
 	awsMachine = "http://169.254.169.254"
-	// machineTokenLife is the lifetime of the token of the metadata server, which is
-	// used at once. Unit: seconds.
+	// machineTokenLife is the lifetime of the token of the metadata server, which is used at once. Unit: seconds.
 	machineTokenLife = "300"
 )
 
@@ -37,8 +36,7 @@ var codeCommit = regexp.MustCompile(`^(?:vpce-[a-z0-9-]+\.)?git-codecommit(?:-fi
 
 const opCodeCommit = "sign for CodeCommit"
 
-// awsKeys are the keys of an AWS identity. They print the access key, which is no
-// secret.
+// awsKeys are the keys of an AWS identity. They print the access key, which is no secret.
 type awsKeys struct{ ID, Secret, Session string }
 
 // Format names the access key for every verb.
@@ -48,9 +46,8 @@ func (k awsKeys) valid() bool {
 	return auth.Printable(k.ID) && auth.Printable(k.Secret) && (k.Session == "" || auth.Printable(k.Session))
 }
 
-// Credentials implements Provider. A password is good for 15 minutes and for one
-// repository, and costs no call: each look-up makes a new one. What is cached are
-// session credentials.
+// Credentials implements Provider. A password is good for 15 minutes and for one repository, and costs no call: each
+// look-up makes a new one. What is cached are session credentials.
 func (p *aws) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	region, err := r.region()
 	if err != nil {

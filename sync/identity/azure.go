@@ -41,9 +41,8 @@ var azureAuthorities = []string{
 	"login.chinacloudapi.cn",
 }
 
-// azure makes tokens of Microsoft Entra ID for Azure DevOps: of a service principal, else
-// by workload identity, else of the managed identity of the host. The first that is
-// configured counts.
+// azure makes tokens of Microsoft Entra ID for Azure DevOps: of a service principal, else by workload identity, else of
+// the managed identity of the host. The first that is configured counts.
 type azure struct{ *registry }
 
 // Credentials implements Provider.
@@ -151,9 +150,8 @@ func (p *azure) exchange(
 	return t.token(made.Token, time.Until(made.ExpiresOn), err)
 }
 
-// managed asks for the identity that Azure gives to the machine. azidentity is of no use
-// here: it has one cache for the whole process, from which a token that was refused
-// cannot be dropped.
+// managed asks for the identity that Azure gives to the machine. azidentity is of no use here: it has one cache for the
+// whole process, from which a token that was refused cannot be dropped.
 func (p *azure) managed(ctx context.Context, env func(string) string) (auth.Token, error) {
 	query := url.Values{"api-version": {"2018-02-01"}, "resource": {azureDevOps}}
 	identity := "managed identity of this host"

@@ -9,8 +9,7 @@ import (
 	"limpet/sync/auth"
 )
 
-// github makes installation tokens of GitHub Apps. Over Git the token is the
-// password of the user x-access-token.
+// github makes installation tokens of GitHub Apps. Over Git the token is the password of the user x-access-token.
 type github struct{ *registry }
 
 // Credentials implements Provider.

@@ -34,8 +34,7 @@ type availability struct {
 	latency   atomic.Int64 // of the last call that had an answer
 }
 
-// Latency returns how long the last call waited for the head of its answer, 0
-// before the first. Watches do not count.
+// Latency returns how long the last call waited for the head of its answer, 0 before the first. Watches do not count.
 func (h *availability) Latency() time.Duration { return time.Duration(h.latency.Load()) }
 
 // succeed records an answer.
@@ -119,8 +118,7 @@ func (h *availability) RetryNow() {
 	h.open = make(chan struct{})
 }
 
-// NextTry returns when a server that is down is tried next and how many tries have
-// failed; zero while it answers.
+// NextTry returns when a server that is down is tried next and how many tries have failed; zero while it answers.
 func (h *availability) NextTry() (next time.Time, tries int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

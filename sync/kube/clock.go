@@ -15,14 +15,12 @@ import (
 // clock to an interval of one second plus the round trip; since the cuts of several answers lie differently,
 // the intersection of the intervals is much narrower.
 //
-// Everything is kept as a distance to the host's monotonic clock, so a jump of
-// the host's wall clock changes nothing. The monotonic clock of Linux stands
-// still while the host sleeps; that time is added (see suspendedFor).
+// Everything is kept as a distance to the host's monotonic clock, so a jump of the host's wall clock changes nothing.
+// The monotonic clock of Linux stands still while the host sleeps; that time is added (see suspendedFor).
 
 const (
 	dateGranularity = time.Second
-	// drift is how far two quartz clocks may part: 200 ppm, twice the worst
-	// of common hardware, for the two of them.
+	// drift is how far two quartz clocks may part: 200 ppm, twice the worst of common hardware, for the two of them.
 	drift = 200e-6
 )
 
@@ -32,14 +30,12 @@ var errClockUnknown = errors.New("the time of the server is not known well enoug
 type Clock struct {
 	mu      sync.Mutex // guards the fields below
 	samples int
-	// The server's time less the monotonic reading, at least and at most,
-	// as they were at the monotonic reading at.
+	// The server's time less the monotonic reading, at least and at most, as they were at the monotonic reading at.
 	low, high time.Duration
 	at        time.Duration
 }
 
-// started is the zero of monotonic readings. The server's time is counted from
-// its wall-clock part, whatever that says.
+// started is the zero of monotonic readings. The server's time is counted from its wall-clock part, whatever that says.
 var started = time.Now()
 
 var suspendedAtStart = suspendedFor()
@@ -66,8 +62,7 @@ func (k *Clock) observe(header http.Header, sent, received time.Duration) {
 	if k.samples > 0 && low <= knownHigh && high >= knownLow {
 		low, high = max(low, knownLow), min(high, knownHigh)
 	}
-	// Otherwise the server's clock was set, or another server answers: what
-	// was known is worth nothing any more.
+	// Otherwise the server's clock was set, or another server answers: what was known is worth nothing any more.
 	k.low, k.high, k.at = low, high, received
 	k.samples++
 }

@@ -67,9 +67,8 @@ func isBusy(code int32) bool {
 		code == http.StatusGatewayTimeout
 }
 
-// Retryable reports whether the same call may succeed a little later: the server is
-// busy or failing (429, 500, 502, 503, 504), the call took too long, or the connection
-// broke. The call may have been carried out nevertheless.
+// Retryable reports whether the same call may succeed a little later: the server is busy or failing (429, 500, 502,
+// 503, 504), the call took too long, or the connection broke. The call may have been carried out nevertheless.
 func Retryable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, errTooLarge) || is[*NotKubernetesError](err) ||
 		is[*FlagError](err) || is[*redirectError](err) || isCertificateError(err) {

@@ -54,8 +54,7 @@ var relistPause = wait.Backoff{Duration: 800 * time.Millisecond, Cap: 30 * time.
 
 const relistPauseReset = 2 * time.Minute
 
-// Run keeps the cache until ctx ends, and returns nil then, after all handlers
-// have returned. It may be called once.
+// Run keeps the cache until ctx ends, and returns nil then, after all handlers have returned. It may be called once.
 func (i *Informer) Run(ctx context.Context) error {
 	_ = relistPause.DelayWithReset(clock.RealClock{}, relistPauseReset).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		i.setError(i.reflector.ListAndWatchWithContext(ctx))
@@ -74,8 +73,7 @@ func (i *Informer) HasSynced() bool {
 	}
 }
 
-// WaitSynced blocks until HasSynced. When ctx ends first, the error holds its
-// cause and the last error of the server.
+// WaitSynced blocks until HasSynced. When ctx ends first, the error holds its cause and the last error of the server.
 func (i *Informer) WaitSynced(ctx context.Context) error {
 	select {
 	case <-i.store.synced:

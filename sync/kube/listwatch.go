@@ -117,8 +117,7 @@ func (l *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) 
 	return w, err
 }
 
-// untilAnswered calls fn until it succeeds, ctx ends, or it fails with an error that
-// the reflector has to handle.
+// untilAnswered calls fn until it succeeds, ctx ends, or it fails with an error that the reflector has to handle.
 func (l *listWatch) untilAnswered(ctx context.Context, fn func(context.Context) error) error {
 	for {
 		if err := l.client.WaitAvailable(ctx); err != nil {

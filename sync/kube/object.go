@@ -224,9 +224,8 @@ var paths struct {
 	all []Path
 }
 
-// PathTo returns the path through these member names, from the top of the object.
-// It is for variables of a package: a path is never forgotten, and one that is made
-// later finds nothing in an object that is compact already.
+// PathTo returns the path through these member names, from the top of the object. It is for variables of a package: a
+// path is never forgotten, and one that is made later finds nothing in an object that is compact already.
 func PathTo(names ...string) Path {
 	paths.mu.Lock()
 	defer paths.mu.Unlock()

@@ -25,8 +25,7 @@ const (
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 )
 
-// brokenStream is client-go's mark of errors that arose on this side of a watch. Their
-// text may hold the object.
+// brokenStream is client-go's mark of errors that arose on this side of a watch. Their text may hold the object.
 const brokenStream metav1.CauseType = "ClientWatchDecoding"
 
 var errBrokenStream = errors.New("an event of the watch cannot be decoded")

@@ -17,9 +17,8 @@ import (
 	"limpet/sync/kube"
 )
 
-// Source is what gauges are read from. Its functions are called at every scrape,
-// from several goroutines at once when there are several scrapes; they must be
-// quick and do no network I/O. A nil function leaves its gauges out.
+// Source is what gauges are read from. Its functions are called at every scrape, from several goroutines at once when
+// there are several scrapes; they must be quick and do no network I/O. A nil function leaves its gauges out.
 type Source struct {
 	Backlog func() jobs.Backlog
 	Jobs    func() jobs.Snapshot

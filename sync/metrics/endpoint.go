@@ -22,8 +22,7 @@ type Endpoint struct {
 	Logger  *slog.Logger
 }
 
-// Run serves until ctx ends. An address in use is logged and skipped: two agents on one
-// host must not stop each other.
+// Run serves until ctx ends. An address in use is logged and skipped: two agents on one host must not stop each other.
 func (e *Endpoint) Run(ctx context.Context) error {
 	ln, err := net.Listen("tcp", e.Address)
 	if err != nil {

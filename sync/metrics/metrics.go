@@ -38,8 +38,7 @@ type Metrics struct {
 	webhooks
 }
 
-// New returns the metrics of an agent of that version and number of drivers. Until
-// Read is called there are no gauges.
+// New returns the metrics of an agent of that version and number of drivers. Until Read is called there are no gauges.
 func New(version string, drivers int, log *slog.Logger) *Metrics {
 	r := registry{prometheus.NewRegistry()}
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -117,8 +116,7 @@ func (m *Metrics) Read(s Source) {
 	m.registry.MustRegister(&collector{source: s, work: m.work, log: m.log})
 }
 
-// ServeHTTP answers a scrape, as OpenMetrics when the client accepts that, else in
-// the text format of Prometheus.
+// ServeHTTP answers a scrape, as OpenMetrics when the client accepts that, else in the text format of Prometheus.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	families, err := m.registry.Gather()
 	if err != nil {

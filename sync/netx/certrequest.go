@@ -31,8 +31,7 @@ func (a *CertificateRequests) Watch(ctx context.Context, key string) context.Con
 	return context.WithValue(ctx, requestKey{}, handshake{a, key})
 }
 
-// Hint returns the advice about the client certificate requested under key, "" when
-// none was requested or one was sent.
+// Hint returns the advice about the client certificate requested under key, "" when none was requested or one was sent.
 func (a *CertificateRequests) Hint(key string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -69,8 +69,7 @@ func ReadEnvironment(getenv func(string) string) *Environment {
 // Faults returns the invalid variables.
 func (e *Environment) Faults() []*EnvironmentError { return e.faults }
 
-// Proxy returns the proxy for a URL, nil for none. The error is an *EnvironmentError
-// when the variable is invalid.
+// Proxy returns the proxy for a URL, nil for none. The error is an *EnvironmentError when the variable is invalid.
 func (e *Environment) Proxy(u *url.URL) (*url.URL, error) {
 	p, err := e.of(u)
 	if err == nil && p != nil && e.broken[u.Scheme] != nil {

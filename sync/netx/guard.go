@@ -1,10 +1,9 @@
 // Package netx connects this process to Git hosts, their APIs and token providers: it
 // decides which addresses and which proxy to use.
 //
-// Authors of a Repository or a Secret name hosts, and the agent runs inside a network. A [Guard] therefore
-// checks each address when it is dialled, after name resolution: a name that resolves to another address a
-// moment later gains nothing. A proxy resolves names itself; there the Guard checks the address of the proxy,
-// and the name of the target.
+// Authors of a Repository or a Secret name hosts, and the agent runs inside a network. A [Guard] therefore checks each
+// address when it is dialled, after name resolution: a name that resolves to another address a moment later gains
+// nothing. A proxy resolves names itself; there the Guard checks the address of the proxy, and the name of the target.
 package netx
 
 import (

@@ -16,8 +16,7 @@ import (
 	"limpet/sync/worker"
 )
 
-// testRepository checks a Repository. One that is on no API is checked as a new one. It
-// changes obj.
+// testRepository checks a Repository. One that is on no API is checked as a new one. It changes obj.
 func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructured) (TestResults, error) {
 	from, signing := t.Credentials.Repositories, auth.Source(t.Places.Signing)
 	if given := inline(obj); len(given) > 0 {
@@ -134,8 +133,7 @@ func (v givenValues) Value(_ context.Context, _ auth.Lookup, field string) ([]by
 	return v[field], nil
 }
 
-// signing searches for a signing key in the values, and then in next, which does not
-// know the given fields.
+// signing searches for a signing key in the values, and then in next, which does not know the given fields.
 func (v givenValues) signing(next auth.Source) auth.Source {
 	return func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if found, err := (auth.Places{Values: v}).Signing(ctx, l); err != nil || found != nil {
@@ -147,8 +145,7 @@ func (v givenValues) signing(next auth.Source) auth.Source {
 	}
 }
 
-// inline moves the secret values out of an object that is not stored yet, and
-// replaces each by a name, as an API does.
+// inline moves the secret values out of an object that is not stored yet, and replaces each by a name, as an API does.
 func inline(u *unstructured.Unstructured) givenValues {
 	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
 	given := givenValues{}

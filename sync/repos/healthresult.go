@@ -17,8 +17,7 @@ import (
 // typeLocal is the type of a Repository that is a directory of its server.
 const typeLocal = "local"
 
-// healthResult is the result of a health check. Codes and reasons are those of Grafana's
-// test results.
+// healthResult is the result of a health check. Codes and reasons are those of Grafana's test results.
 type healthResult struct {
 	code   int // of HTTP; 0 = healthy
 	errors []api.FieldError
@@ -88,8 +87,7 @@ func invalidResult(errs field.ErrorList) (f healthResult) {
 	return f
 }
 
-// remoteResult returns the result for a remote that was asked; err is of package git, nil
-// when the answer was good.
+// remoteResult returns the result for a remote that was asked; err is of package git, nil when the answer was good.
 func remoteResult(repo api.Repository, err error) healthResult {
 	if err == nil {
 		return healthResult{}

@@ -109,8 +109,7 @@ const jobLostAfter = 10 * time.Second
 
 var pathRepository = kube.PathTo("spec", "repository")
 
-// findJob reports whether a sync job exists, and whether one that should exist has been
-// missing for long enough.
+// findJob reports whether a sync job exists, and whether one that should exist has been missing for long enough.
 func (s *factSource) findJob(a *attempt) (exists, lost bool) {
 	sync, missing := a.facts.repo.Status.Sync, &a.memory.missing
 	for _, name := range []string{api.JobName(a.key.Name, "pull"), sync.Job} {

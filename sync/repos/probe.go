@@ -91,9 +91,8 @@ func (p *probe) selector() (gitref.Selector, error) {
 	return gitref.Of(p.repo.GitRef, branch)
 }
 
-// resolve asks a remote what a selector stands for, and where it refuses a token from
-// memory, which was revoked then, once more with what again finds. renewed reports that
-// it was another one; remote is then the one that was asked.
+// resolve asks a remote what a selector stands for, and where it refuses a token from memory, which was revoked then,
+// once more with what again finds. renewed reports that it was another one; remote is then the one that was asked.
 func resolve(
 	ctx context.Context, from Prober, remote *git.Remote, sel gitref.Selector, again func(context.Context) (git.Remote, error),
 ) (ref git.Ref, renewed bool, err error) {
@@ -171,9 +170,8 @@ type access struct {
 	read       time.Time // of protection, by the local clock
 }
 
-// protectionFor is how long it holds that a branch is not protected, or that this may not
-// be read: each question counts against the few thousand that a token has in an hour. A
-// protection that is in the way is read at each check.
+// protectionFor is how long it holds that a branch is not protected, or that this may not be read: each question counts
+// against the few thousand that a token has in an hour. A protection that is in the way is read at each check.
 const protectionFor = time.Hour
 
 // writes reports whether people write to the Repository.

@@ -21,8 +21,7 @@ const (
 	phaseToken  = "token"
 )
 
-// attempt is one reconcile of a Repository. Each step reads what the steps before it have
-// found, and adds its own.
+// attempt is one reconcile of a Repository. Each step reads what the steps before it have found, and adds its own.
 type attempt struct {
 	key     Key
 	obj     *unstructured.Unstructured

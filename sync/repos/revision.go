@@ -21,9 +21,8 @@ func (f *facts) sourceAnnotations() string {
 	return strings.Join([]string{f.repo.GitRef, f.repo.GitVerify, f.repo.GitVerifyPrincipals}, "\n")
 }
 
-// observeAnnotations makes a check and a pull due when the annotations are others than in
-// the last reconcile, or ask in the first one for signatures that were never verified.
-// While a pull is under way it waits for its end.
+// observeAnnotations makes a check and a pull due when the annotations are others than in the last reconcile, or ask in
+// the first one for signatures that were never verified. While a pull is under way it waits for its end.
 func (a *attempt) observeAnnotations() {
 	f, now := &a.facts, a.facts.sourceAnnotations()
 	if a.memory.annotations == nil {

@@ -114,8 +114,7 @@ type change struct {
 	observed bool // one is of the generation
 }
 
-// set writes a member of the status. "add" replaces what is there, and needs
-// nothing to be there but the parent.
+// set writes a member of the status. "add" replaces what is there, and needs nothing to be there but the parent.
 func (c *change) set(value any, path string) {
 	c.ops = append(c.ops, op{"add", "/status/" + path, value})
 }
@@ -170,8 +169,7 @@ func guard(obj *unstructured.Unstructured, member string) []op {
 	return ops
 }
 
-// conditions sets conditions among those that others own, as one list. One without a
-// status is removed.
+// conditions sets conditions among those that others own, as one list. One without a status is removed.
 func (c *change) conditions(wanted ...api.Condition) {
 	if list, changed := api.SetConditions(c.obj, c.now, wanted...); changed {
 		c.set(list, "conditions")

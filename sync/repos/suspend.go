@@ -16,8 +16,7 @@ import (
 	"limpet/state"
 )
 
-// Suspension pauses the checks and pulls of a Repository on one agent. Jobs that others
-// create are run.
+// Suspension pauses the checks and pulls of a Repository on one agent. Jobs that others create are run.
 type Suspension struct {
 	Namespace  string    `json:"namespace"`
 	Repository string    `json:"repository"`
@@ -160,9 +159,8 @@ func (s suspender) suspend(ctx context.Context, a *attempt) (*Result, error) {
 	return nil, nil
 }
 
-// drop drops the suspension of a Repository that is gone; uid is that of the one
-// that is there now, "" for none. One that is over stays until it is replaced: a clock that
-// is ahead for a while must not end any.
+// drop drops the suspension of a Repository that is gone; uid is that of the one that is there now, "" for none. One
+// that is over stays until it is replaced: a clock that is ahead for a while must not end any.
 func (s suspender) drop(ctx context.Context, k Key, uid string) error {
 	if s.all == nil {
 		return nil

@@ -232,8 +232,7 @@ func (r *run) fail(path string) {
 	}
 }
 
-// keepFolder keeps a folder and those above it from being deleted: an object that
-// should have left it is still there.
+// keepFolder keeps a folder and those above it from being deleted: an object that should have left it is still there.
 func (r *run) keepFolder(folder string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -317,9 +316,8 @@ func (r *run) sweep(ctx context.Context) error {
 	return r.parallel(ctx, changes, r.deleteFile)
 }
 
-// remove deletes the object if it still is what the item says: managed by this
-// repository and made from that path. An object that is gone already counts as
-// deleted; one that belongs to another path now is left to that path.
+// remove deletes the object if it still is what the item says: managed by this repository and made from that path. An
+// object that is gone already counts as deleted; one that belongs to another path now is left to that path.
 func (r *run) remove(ctx context.Context, item Item) (Action, error) {
 	ref := Ref{Group: item.Group, Resource: item.Resource, Name: item.Name}
 	old := item.live()

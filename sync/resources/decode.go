@@ -10,9 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// A file, which is not trusted, becomes compact JSON in bounded space, or an error with
-// the place of the fault. Dashboards stay JSON text from the file to the wire, so
-// numbers keep their digits and no tree of maps is built.
+// A file, which is not trusted, becomes compact JSON in bounded space, or an error with the place of the fault.
+// Dashboards stay JSON text from the file to the wire, so numbers keep their digits and no tree of maps is built.
 
 // Limits of one file, in bytes. A file over a limit is a warning.
 const (
@@ -97,8 +96,7 @@ func located(data []byte, err error) error {
 	return fmt.Errorf("line %d, column %d: %w", line, column, err)
 }
 
-// checkDepth returns an error for nesting beyond maxDepth. It needs no valid JSON:
-// strings are all that it parses.
+// checkDepth returns an error for nesting beyond maxDepth. It needs no valid JSON: strings are all that it parses.
 func checkDepth(data []byte) error {
 	depth, quoted := 0, false
 	for i := 0; i < len(data); i++ {

@@ -12,8 +12,7 @@ import (
 	"limpet/sync/api/repopath"
 )
 
-// DuplicateError reports that two files of one tree name one object. It is a
-// warning; the second file is not written.
+// DuplicateError reports that two files of one tree name one object. It is a warning; the second file is not written.
 type DuplicateError struct {
 	Object      Identity
 	Path, Other string
@@ -29,8 +28,7 @@ type SkippedError struct{ Reason string }
 
 func (e *SkippedError) Error() string { return e.Reason }
 
-// QuotaError reports that a file was left out because the repository may not hold
-// more resources. It is a warning.
+// QuotaError reports that a file was left out because the repository may not hold more resources. It is a warning.
 type QuotaError struct {
 	Path string
 	Max  int64

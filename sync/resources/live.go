@@ -25,8 +25,7 @@ type Item struct {
 	Hash                  string // git blob hash; for a folder that of its folder file, or ""
 	Folder                string // name of the parent folder, "" at the root
 	Title                 string // of folders
-	// UID and ResourceVersion are empty when the list lacks them. A
-	// change then asks the server before it writes.
+	// UID and ResourceVersion are empty when the list lacks them. A change then asks the server before it writes.
 	UID, ResourceVersion string
 }
 

@@ -201,8 +201,7 @@ func stringMap(meta map[string]any, key string) error {
 	return nil
 }
 
-// checkName refuses names that could not be a segment of a URL. What else a
-// server wants of a name it says itself.
+// checkName refuses names that could not be a segment of a URL. What else a server wants of a name it says itself.
 func checkName(member, name string) error {
 	switch {
 	case name == "":

@@ -75,16 +75,14 @@ type Change struct {
 // FolderSpec is a folder as the tree wants it.
 type FolderSpec struct{ ID, Title, Parent, Hash string }
 
-// Plan is what makes a server equal to a tree, in the order of its fields. An
-// empty plan means that they are equal.
+// Plan is what makes a server equal to a tree, in the order of its fields. An empty plan means that they are equal.
 type Plan struct {
 	Skipped       []Change // only reported
 	DeleteFiles   []Change // in parallel
 	DeleteFolders []Change // one by one, the deepest first
 	WriteFolders  []Change // one by one, from the root down
 	WriteFiles    []Change // in parallel, updates before creations
-	// LateFolders are deleted one by one, the deepest first, after the writes:
-	// folders that objects are moved out of.
+	// LateFolders are deleted one by one, the deepest first, after the writes: folders that objects are moved out of.
 	LateFolders []Change
 
 	target  Target
@@ -108,9 +106,8 @@ func (p *Plan) Len() int {
 // Empty reports whether there is no change and nothing to report.
 func (p *Plan) Empty() bool { return p.Len() == 0 }
 
-// Deletions is the number of objects that the plan takes away: files and
-// directories that are gone, not what is moved or gets another name. What lies at, in or
-// above one of the meant paths was asked for, and does not count.
+// Deletions is the number of objects that the plan takes away: files and directories that are gone, not what is moved
+// or gets another name. What lies at, in or above one of the meant paths was asked for, and does not count.
 func (p *Plan) Deletions(meant ...string) int {
 	n := 0
 	count := func(path string) {

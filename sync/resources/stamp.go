@@ -24,8 +24,7 @@ var serverOwned = []string{
 	"deletionGracePeriodSeconds", "managedFields", "selfLink", "generateName", "finalizers", "ownerReferences",
 }
 
-// Annotations that the sync alone decides on. A file cannot hand its object to
-// another manager or open it to edits.
+// Annotations that the sync alone decides on. A file cannot hand its object to another manager or open it to edits.
 var syncOwned = []string{
 	api.AnnoManagedBy, api.AnnoManagerID, api.AnnoManagerAllowsEdits, annoManagerSuspended,
 	api.AnnoSourcePath, api.AnnoSourceChecksum, annoSourceTimestamp, api.AnnoFolder,

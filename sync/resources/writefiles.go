@@ -67,8 +67,7 @@ type turn struct {
 	pass   func() // lets the next change go on
 }
 
-// writeFile carries out one change. It returns true when the change has to wait
-// for files that have not been read.
+// writeFile carries out one change. It returns true when the change has to wait for files that have not been read.
 func (r *run) writeFile(ctx context.Context, c *Change, turn turn) (later bool) {
 	item, cancel := r.item(ctx)
 	defer cancel()
@@ -192,8 +191,7 @@ func strictly(version string) bool {
 // errSame reports that the server has the object already as it should be.
 var errSame = errors.New("nothing to write")
 
-// existing returns the object that the file at c.Path is about, nil when there
-// is none, or why it must not be written.
+// existing returns the object that the file at c.Path is about, nil when there is none, or why it must not be written.
 func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want Stamp) (*Live, error) {
 	old, err := r.Server.Get(ctx, ref, false)
 	if apierrors.IsNotFound(err) {

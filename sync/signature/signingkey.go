@@ -56,10 +56,9 @@ var (
 	errMismatch   = errors.New("its private part is not that of its public part: export it again")
 )
 
-// ParseSigningKey parses a private key that may sign now: one of OpenPGP, armored, as
-// "gpg --armor --export-secret-keys" writes it, or one of SSH. The passphrase is not used
-// when the key has none. Opening a key with a passphrase takes as long as the key says,
-// at most some seconds. Errors say what to do next and contain no secret.
+// ParseSigningKey parses a private key that may sign now: one of OpenPGP, armored, as "gpg --armor
+// --export-secret-keys" writes it, or one of SSH. The passphrase is not used when the key has none. Opening a key with
+// a passphrase takes as long as the key says, at most some seconds. Errors say what to do next and contain no secret.
 func ParseSigningKey(key, passphrase []byte, now time.Time) (*SigningKey, error) {
 	key = bytes.TrimSpace(key)
 	passphrase = bytes.TrimRight(passphrase, "\r\n") // editors and echo leave one

@@ -31,8 +31,7 @@ type Source struct {
 	Verified   string      `json:"verified,omitempty"` // last verified mode
 	Conditions []Condition `json:"conditions,omitempty"`
 
-	// Looked is the time of the last known reconciliation. One that finds no change
-	// is not recorded in the status.
+	// Looked is the time of the last known reconciliation. One that finds no change is not recorded in the status.
 	Looked time.Time `json:"looked,omitzero"`
 	// Waiting reports whether a requested reconciliation has not finished, with its time in Asked
 	// if that is known. Handled is the time of the last handled request.

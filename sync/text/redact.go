@@ -12,10 +12,9 @@ import (
 	"sync/atomic"
 )
 
-// This file is the one place that removes secrets from text, in two ways: the values that the program knows to
-// be secret (RegisterSecret), and the formats in which secrets travel (authorization headers, user information
-// in URLs, JSON web tokens, PEM blocks). The formats catch secrets in foreign text, such as the message of a
-// server.
+// This file is the one place that removes secrets from text, in two ways: the values that the program knows to be
+// secret (RegisterSecret), and the formats in which secrets travel (authorization headers, user information in URLs,
+// JSON web tokens, PEM blocks). The formats catch secrets in foreign text, such as the message of a server.
 
 // redacted replaces a secret.
 const redacted = "[redacted]"

@@ -41,8 +41,7 @@ func payloadOf(body []byte, contentType string) ([]byte, error) {
 	return []byte(form.Get("payload")), nil
 }
 
-// readBody reads a body of at most maxBody bytes. What it takes from room is given back by
-// release, which is never nil.
+// readBody reads a body of at most maxBody bytes. What it takes from room is given back by release, which is never nil.
 func readBody(req *http.Request, room *semaphore.Weighted) (body []byte, release func(), err error) {
 	release = func() {}
 	if req.ContentLength > maxBody {

@@ -177,10 +177,9 @@ func (c *Cluster) Queue(ctx context.Context, r *Repository, spec map[string]any)
 	return job, err
 }
 
-// A push during a pull of its Repository is refused: such a job exists already, and
-// it may have read the branch before the push. GitHub does not redeliver by itself,
-// so the push would wait for the interval. It is pulled when that job has ended. This
-// takes seconds, so it is in memory only: after a crash the interval finds the push.
+// A push during a pull of its Repository is refused: such a job exists already, and it may have read the branch before
+// the push. GitHub does not redeliver by itself, so the push would wait for the interval. It is pulled when that job
+// has ended. This takes seconds, so it is in memory only: after a crash the interval finds the push.
 
 // RetryPulls queues pulls for missed pushes until ctx ends.
 func (c *Cluster) RetryPulls(ctx context.Context) {

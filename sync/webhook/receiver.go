@@ -153,8 +153,7 @@ func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
 	return r.invalidSignature()
 }
 
-// invalidSignature is the one answer to a wrong signature, a missing one, and a
-// Repository that is not there.
+// invalidSignature is the one answer to a wrong signature, a missing one, and a Repository that is not there.
 func (r *Receiver) invalidSignature() answer {
 	if r.o.Store.Blind() {
 		return unavailable("the API cannot be asked at the moment; deliver again later")

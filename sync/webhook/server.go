@@ -38,8 +38,7 @@ func (c Config) Check() error {
 	return nil
 }
 
-// listenRetry is the delay after a failed listen: an agent may start before the
-// network of its host.
+// listenRetry is the delay after a failed listen: an agent may start before the network of its host.
 const listenRetry = 15 * time.Second
 
 // Run receives webhooks until ctx ends. Repositories are pulled at their interval anyway,

@@ -24,8 +24,7 @@ import (
 // error has the path, the bad value and the remedy. old is the stored object that obj replaces, nil for a new
 // one. Of other kinds only the metadata is checked.
 //
-// An object that is being deleted is not checked: its finalizers must be
-// removable whatever else is wrong with it.
+// An object that is being deleted is not checked: its finalizers must be removable whatever else is wrong with it.
 func Check(obj, old *unstructured.Unstructured) field.ErrorList {
 	if obj == nil || obj.GetDeletionTimestamp() != nil {
 		return nil

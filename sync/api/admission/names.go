@@ -27,9 +27,8 @@ func checkBranch(branch string) error {
 	return auth.CheckRefName(branch)
 }
 
-// checkGitURL returns why a URL cannot be the remote of a repository. ssh allows
-// ssh://, the scp form user@host:path and file:// beside http and https. The
-// error never repeats the URL, which may carry a password.
+// checkGitURL returns why a URL cannot be the remote of a repository. ssh allows ssh://, the scp form user@host:path
+// and file:// beside http and https. The error never repeats the URL, which may carry a password.
 func checkGitURL(raw string, ssh bool) error {
 	a, err := auth.ParseAddress(raw)
 	switch {

@@ -121,8 +121,7 @@ func Base(p string) string {
 	return p[strings.LastIndexByte(p, '/')+1:]
 }
 
-// Ancestors returns the directories above p, the outermost first. For a
-// directory it includes the directory itself.
+// Ancestors returns the directories above p, the outermost first. For a directory it includes the directory itself.
 func Ancestors(p string) []string {
 	var dirs []string
 	for i := range len(p) {
@@ -146,8 +145,7 @@ func SafeDir(p string) string {
 	return safe
 }
 
-// IsResourceFile reports whether the extension of p is one that holds
-// resources: .json, .yaml or .yml in any case.
+// IsResourceFile reports whether the extension of p is one that holds resources: .json, .yaml or .yml in any case.
 func IsResourceFile(p string) bool {
 	switch strings.ToLower(path.Ext(p)) {
 	case ".json", ".yaml", ".yml":

@@ -39,8 +39,7 @@ const (
 	fieldManager = "limpet-manifests"
 	// defaultNamespace is that of objects that have none.
 	defaultNamespace = "default"
-	// pollInterval is the time between two polls: a change is in effect within
-	// 5 s, the time to apply it included.
+	// pollInterval is the time between two polls: a change is in effect within 5 s, the time to apply it included.
 	pollInterval = 2 * time.Second
 )
 

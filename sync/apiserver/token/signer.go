@@ -20,9 +20,8 @@ import (
 	"limpet/sync/auth"
 )
 
-// Access tokens are JSON Web Tokens in the shape of Grafana's: ES256, type
-// at+jwt. ES256 and not EdDSA, because Grafana's own client library reads the
-// lifetime of a token only if it knows the algorithm, and it knows ES256.
+// Access tokens are JSON Web Tokens in the shape of Grafana's: ES256, type at+jwt. ES256 and not EdDSA, because
+// Grafana's own client library reads the lifetime of a token only if it knows the algorithm, and it knows ES256.
 
 // Claims are the claims of an access token.
 type Claims struct {

@@ -34,8 +34,7 @@ const (
 	Unknown        Kind = "unknown"          // anything else, such as a full disk
 )
 
-// Error is every error of this package that reaches a caller. Neither its text
-// nor anything it wraps holds a secret.
+// Error is every error of this package that reaches a caller. Neither its text nor anything it wraps holds a secret.
 type Error struct {
 	Kind       Kind
 	Op         string // "resolve", "fetch", "read tree", ...

@@ -17,8 +17,7 @@ type Pointer struct {
 	Size int64  // of the content, in bytes
 }
 
-// MaxPointer is the size up to which a file may be a pointer, in bytes. Source:
-// git-lfs, which reads no more to decide.
+// MaxPointer is the size up to which a file may be a pointer, in bytes. Source: git-lfs, which reads no more to decide.
 const MaxPointer = 1024
 
 // specs begins the first line of a pointer, and versions are those that are the same but for their names: since

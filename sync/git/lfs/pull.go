@@ -56,14 +56,12 @@ const atOnce = 2
 // opFetch is what errors say was tried.
 const opFetch = "fetch from Git LFS"
 
-// Pull begins a pull of files of a repository; dir is the name of its directory in the
-// cache. It makes no request.
+// Pull begins a pull of files of a repository; dir is the name of its directory in the cache. It makes no request.
 func (c *Cache) Pull(source Source, dir string) *Pull {
 	return &Pull{cache: c, source: source, dir: dir, turn: make(chan struct{}, 1), spent: new(int64), known: map[string]error{}}
 }
 
-// Within is the share of a submodule. What it takes counts with what l takes, and they
-// fetch in turn. Close it too.
+// Within is the share of a submodule. What it takes counts with what l takes, and they fetch in turn. Close it too.
 func (l *Pull) Within(source Source, dir string) *Pull {
 	return &Pull{cache: l.cache, source: source, dir: dir, turn: l.turn, spent: l.spent, known: map[string]error{}}
 }

@@ -95,8 +95,7 @@ func (p *incoming) scan(s *packfile.Scanner, l Limits) error {
 	return nil
 }
 
-// object reads one object: its header, then its content into the hash. Of a delta the two
-// sizes at its head are read.
+// object reads one object: its header, then its content into the hash. Of a delta the two sizes at its head are read.
 func (p *incoming) object(s *packfile.Scanner, limit int64) (entry, error) {
 	h, err := s.NextObjectHeader()
 	if err != nil {

@@ -48,8 +48,7 @@ func Spool(dir string, pack io.Reader, l Limits) (*Spooled, error) {
 	return s, err
 }
 
-// Stock counts the objects, the bytes of the pack and those of all objects inflated, with
-// what Resolve has added.
+// Stock counts the objects, the bytes of the pack and those of all objects inflated, with what Resolve has added.
 func (s *Spooled) Stock() (objects int, bytes, inflated int64) { return len(s.entries), s.size, s.made }
 
 // Objects lists the objects of the pack, whose kinds are known once it was resolved.

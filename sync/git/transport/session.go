@@ -39,9 +39,8 @@ type Listing struct {
 const ListingLife = time.Minute
 
 func init() {
-	// go-git takes some out of what servers advertise, for its own fetch. Here
-	// requests are composed by hand, thin packs are completed, and all haves are sent
-	// at once, so that each ACK of multi_ack is one line to pass over.
+	// go-git takes some out of what servers advertise, for its own fetch. Here requests are composed by hand, thin
+	// packs are completed, and all haves are sent at once, so that each ACK of multi_ack is one line to pass over.
 	transport.UnsupportedCapabilities = nil
 }
 
@@ -116,8 +115,7 @@ func (c *Call) Ask(l *Listing, w Want, max int64) (*packp.UploadPackResponse, io
 			req.Capabilities.Set(names[i])
 		}
 	}
-	// Azure DevOps does not answer clients without multi_ack. Others would spend a
-	// line on each commit that both have.
+	// Azure DevOps does not answer clients without multi_ack. Others would spend a line on each commit that both have.
 	if len(w.Haves) == 0 || !l.Refs.Capabilities.Supports(capability.MultiACKDetailed) {
 		use(capability.MultiACKDetailed, capability.MultiACK)
 	}

@@ -29,9 +29,8 @@ func (e *UnresponsiveError) Unwrap() []error { return []error{e.LockedError, con
 // file on a slow disk.
 const startTimeout = 5 * time.Second
 
-// Attach connects to the daemon of a state file and waits for one that is starting. The error is
-// control.ErrNoDaemon where there is none, and an *UnresponsiveError, which is one too, where it does not
-// answer.
+// Attach connects to the daemon of a state file and waits for one that is starting. The error is control.ErrNoDaemon
+// where there is none, and an *UnresponsiveError, which is one too, where it does not answer.
 func Attach(ctx context.Context, path string) (*control.Client, error) {
 	for began := time.Now(); ; Sleep(ctx, 50*time.Millisecond) {
 		daemon, err := control.Attach(ctx, agent.SocketPath(path))
@@ -49,8 +48,7 @@ func (e *UnresponsiveError) starts() bool {
 	return age >= 0 && age < startTimeout && !isStopped(e.PID)
 }
 
-// AsUnresponsive turns a control.ErrNoDaemon into an *UnresponsiveError when a process with a socket holds the
-// file.
+// AsUnresponsive turns a control.ErrNoDaemon into an *UnresponsiveError when a process with a socket holds the file.
 func AsUnresponsive(path string, err error) error {
 	if !errors.Is(err, control.ErrNoDaemon) || is[*UnresponsiveError](err) {
 		return err

@@ -327,8 +327,7 @@ func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 	return &Error{Err: txt, Hint: call + " --help", Code: ExitUsage}
 }
 
-// callTimeout bounds one call to the API. It is shorter than the margin of a lease: half of expiry minus
-// renewal.
+// callTimeout bounds one call to the API. It is shorter than the margin of a lease: half of expiry minus renewal.
 func (e *Env) callTimeout() time.Duration {
 	return min(10*time.Second, (e.Flags.ClaimExpiry-e.Flags.LeaseRenewalInterval)/2)
 }

@@ -37,8 +37,7 @@ func logFormat(g *Flags, w io.Writer, daemon bool) string {
 	return "json"
 }
 
-// textHandler writes "limpet: warning: text (key value, ...)", without a time and in the form of the
-// command's errors.
+// textHandler writes "limpet: warning: text (key value, ...)", without a time and in the form of the command's errors.
 type textHandler struct {
 	w     io.Writer
 	level slog.Level

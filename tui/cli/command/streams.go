@@ -53,8 +53,7 @@ func OutFile(w any) (*os.File, bool) {
 	return f, ok
 }
 
-// ExitPipe is the exit code after a reader has closed the pipe, as a shell reports SIGPIPE. No error is
-// printed.
+// ExitPipe is the exit code after a reader has closed the pipe, as a shell reports SIGPIPE. No error is printed.
 const ExitPipe = 128 + int(syscall.SIGPIPE)
 
 // stdout is the output for data. The first failed write ends the command; later writes are dropped. So

@@ -43,8 +43,7 @@ func (e *Env) WithTester(ctx context.Context, f func(*Session, control.Tester) e
 	})
 }
 
-// PrintResults prints the results of a test, and fails when it failed. again is the command to run after a
-// correction.
+// PrintResults prints the results of a test, and fails when it failed. again is the command to run after a correction.
 func (e *Env) PrintResults(results repos.TestResults, name, again string) error {
 	t := Table{Columns: []string{"STEP", "RESULT", "DETAIL"}}
 	for _, step := range results.Steps {

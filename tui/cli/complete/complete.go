@@ -1,5 +1,4 @@
-// Package complete has the commands that are made from the command tree itself: shell completion
-// and the manual.
+// Package complete has the commands that are made from the command tree itself: shell completion and the manual.
 package complete
 
 import (
@@ -25,10 +24,9 @@ import (
 //
 //	limpet __complete WORD... .CURRENT
 //
-// The words are those before the cursor, without the program. CURRENT is the word at the cursor, with a
-// point in front because some shells drop empty words. It prints one candidate a line, with a tab and a
-// description behind it, or one line that has the shell complete a path: ":file" or ":dir". Whatever
-// happens, it prints nothing else and succeeds.
+// The words are those before the cursor, without the program. CURRENT is the word at the cursor, with a point in front
+// because some shells drop empty words. It prints one candidate a line, with a tab and a description behind it, or one
+// line that has the shell complete a path: ":file" or ":dir". Whatever happens, it prints nothing else and succeeds.
 const Word = "__complete"
 
 // Run does what Word describes for the arguments behind it.

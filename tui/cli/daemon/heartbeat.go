@@ -20,8 +20,7 @@ type watchdog struct {
 	probe atomic.Pointer[func()] // returns once the agent has answered; nil while none runs
 }
 
-// during runs work and notifies until it ends. Stopping is sent once ctx ends, and not when work ends to be
-// repeated.
+// during runs work and notifies until it ends. Stopping is sent once ctx ends, and not when work ends to be repeated.
 func (h *watchdog) during(ctx context.Context, work func() error) error {
 	done := make(chan struct{})
 	var told sync.WaitGroup

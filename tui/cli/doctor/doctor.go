@@ -78,8 +78,7 @@ type diagnosis struct {
 // checkTimeout bounds one check. In parallel, and two in a row, they stay below half a minute.
 const checkTimeout = 6 * time.Second
 
-// openTimeout bounds the opening of the state file, which is verified first after an unclean stop, at about 100
-// MB/s.
+// openTimeout bounds the opening of the state file, which is verified first after an unclean stop, at about 100 MB/s.
 const openTimeout = 15 * time.Second
 
 var errSlowOpen = fmt.Errorf("it was not closed last time, and checking it takes longer than %s", openTimeout)

@@ -86,8 +86,7 @@ func judgeRepositories(repos []snapshot.Repo) check {
 // maxHosts bounds the Git hosts that are tried at a time.
 const maxHosts = 64
 
-// checkGitHosts opens a connection to each Git host, or to its proxy. It sends nothing: 'limpet repo test'
-// does.
+// checkGitHosts opens a connection to each Git host, or to its proxy. It sends nothing: 'limpet repo test' does.
 func (p *examination) checkGitHosts(ctx context.Context) check {
 	users := map[string]snapshot.Repo{} // one repository for each address
 	for _, r := range p.repos {
@@ -146,8 +145,7 @@ func gitAddress(raw string) (string, bool) {
 	return withPort(u), true
 }
 
-// maxHealthAge is the greatest age of the newest health check where a controller runs: every five minutes
-// when healthy.
+// maxHealthAge is the greatest age of the newest health check where a controller runs: every five minutes when healthy.
 const maxHealthAge = 15 * time.Minute
 
 // checkControllers checks whether repositories are reconciled, by the daemon's snapshot and the age of the

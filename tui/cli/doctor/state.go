@@ -22,8 +22,7 @@ import (
 
 // Checks of the state file, its disk and the daemon, and the fixes of --fix, which lose nothing and are idempotent.
 
-// largeState is the size from which a state file is a warning: it is verified after each power cut, at about
-// 100 MB/s.
+// largeState is the size from which a state file is a warning: it is verified after each power cut, at about 100 MB/s.
 const largeState = 1 << 30
 
 func (p *examination) checkState(context.Context) check {
@@ -116,8 +115,7 @@ func (p *examination) fixPermissions(places ...place) {
 	}
 }
 
-// fixSocket removes a socket without a listener. The caller holds the state file, so that no agent is about
-// to listen.
+// fixSocket removes a socket without a listener. The caller holds the state file, so that no agent is about to listen.
 func (p *examination) fixSocket(path string) {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&fs.ModeSocket == 0 {
