@@ -26,6 +26,9 @@ import (
 const largeState = 1 << 30
 
 func (p *examination) checkState(context.Context) check {
+	if next, _ := command.StoreHint(p.openErr); errors.Is(p.openErr, state.ErrForeign) { // its rights are not limpet's to judge
+		return failed(next, "%v", p.openErr)
+	}
 	for _, place := range p.places() {
 		if c := place.tooOpen(); c.Found != "" {
 			return c
