@@ -370,6 +370,9 @@ func singular(of Resource) string {
 	return api.Kinds[i].Singular
 }
 
+// listNouns are the commands that list the objects of a kind, by its plural; 'limpet get' lists the others.
+var listNouns = map[string]string{"repositories": "repo", "connections": "connection", "jobs": "job", "gitrepositories": "source"}
+
 // FindObject returns the object of a name in the namespace of the call. When there is none, the hint of the error lists
 // those that there are.
 func (e *Env) FindObject(ctx context.Context, s *Session, kind Resource, name string) (*unstructured.Unstructured, error) {
@@ -378,7 +381,11 @@ func (e *Env) FindObject(ctx context.Context, s *Session, kind Resource, name st
 		if d := status.Status().Details; d == nil || d.Name == "" { // an API without the kind does not name the object
 			return nil, notServed(kind)
 		}
-		return nil, Errorf(ExitError, "limpet get "+kind.Resource, "%s %q not found", singular(kind), name)
+		next := "limpet get " + kind.Resource
+		if noun := listNouns[kind.Resource]; noun != "" {
+			next = "limpet " + noun + " list"
+		}
+		return nil, Errorf(ExitError, next, "%s %q not found", singular(kind), name)
 	}
 	return u, err
 }
