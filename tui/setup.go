@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,8 +69,10 @@ func RunSetUp(ctx context.Context, u SetUp, o Options) error {
 func (u SetUp) run(ctx context.Context, t *term.Terminal) error {
 	say := func(line string) { fmt.Fprintln(t, text.Clean(line)) }
 	say("Ctrl-C leaves without a change.")
-	for {
-		var s Settings
+	for s := (Settings{}); ; s = (Settings{Server: s.Server}) {
+		if s.Server != "" {
+			say("Enter alone keeps " + s.Server)
+		}
 		t.SetPrompt("Address of Grafana, or of a Kubernetes API with its resources: ")
 		if err := untilRight(say, t.ReadLine, s.setServer); err != nil {
 			return err
@@ -111,9 +114,9 @@ func untilRight(say func(string), read func() (string, error), set func(string) 
 	}
 }
 
-// setServer takes the answer for the server and returns what is wrong with it.
+// setServer takes the answer for the server and returns what is wrong with it. An empty one keeps the server of before.
 func (s *Settings) setServer(answer string) (problem string) {
-	s.Server = text.Clean(strings.Join(strings.Fields(answer), ""))
+	s.Server = cmp.Or(text.Clean(strings.Join(strings.Fields(answer), "")), s.Server)
 	if s.Server == "" {
 		return "an address is needed, such as https://grafana.example.com"
 	}

@@ -38,10 +38,12 @@ func TestSetUp(t *testing.T) {
 	for keys, want := range map[string]error{
 		"nonsense://x\rgrafana.example:3000\r\rglsa_secret\ry\r":                 nil,
 		"grafana.example\rglsa_secret\r\rgrafana.example:3000\rglsa_secret\ry\r": nil,
-		"grafana.example:3000\r":         io.EOF,
-		"grafana.example:3000\rx\r\r":    io.EOF,
-		"grafana.example:3000\rx\r\x03":  io.EOF,
-		"grafana.example:3000\rbad\ry\r": errRefused,
+		"grafana.example:3000\rwrong\r\r\rglsa_secret\ry\r":                      nil,
+		"grafana.example:3000\r/token\r\r\rglsa_secret\ry\r":                     nil,
+		"grafana.example:3000\r":                                                 io.EOF,
+		"grafana.example:3000\rx\r\r":                                            io.EOF,
+		"grafana.example:3000\rx\r\x03":                                          io.EOF,
+		"grafana.example:3000\rbad\ry\r":                                         errRefused,
 	} {
 		var out strings.Builder
 		var saved Settings

@@ -295,7 +295,7 @@ func TestSetUpOnATerminal(t *testing.T) {
 	if _, err := os.Stat(config); !os.IsNotExist(err) {
 		t.Fatalf("something was written before the person said so: %v", err)
 	}
-	tt.Press(t, "n\r"+server.URL+"\r"+server.Token+"\r")
+	tt.Press(t, "n\r\r"+server.Token+"\r")
 	tt.Await(t, "the question again", callTimeout, func(screen string) bool { return strings.Count(screen, "[y/N]") == 2 })
 	tt.Press(t, "y\r")
 	tt.showsNow(t, "API ok")
