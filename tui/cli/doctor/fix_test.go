@@ -105,6 +105,22 @@ func TestDoctorLeavesTheSocketOfWhoBegins(t *testing.T) {
 	}
 }
 
+// TestDoctorLeavesAPersonsFile: a text in place of the state file is no state file, whatever its rights are, and keeps them.
+func TestDoctorLeavesAPersonsFile(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	notes := fileOf(t, 0o644, s.Dir, "notes.txt")
+	for _, flag := range []string{"--fix=false", "--fix"} {
+		_, _, errs := s.Call("--state", notes, "doctor", flag)
+		if !strings.Contains(errs, state.ErrForeign.Error()) || strings.Contains(errs, "chmod") || !strings.Contains(errs, "--state FILE") {
+			t.Errorf("%s: %s", flag, errs)
+		}
+	}
+	if info, err := os.Stat(notes); err != nil || info.Mode() != 0o644 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+}
+
 // TestDoctorLeavesWhatIsMeant: a socket that somebody listens on, a directory that is everybody's on purpose, the group
 // of a directory, and the copies that Kubernetes keeps below "..data" and shows by links.
 func TestDoctorLeavesWhatIsMeant(t *testing.T) {
