@@ -59,6 +59,23 @@ func AsUnresponsive(path string, err error) error {
 	return err
 }
 
+// stopTimeout is how long a stopping agent may hold the file without its socket.
+const stopTimeout = 5 * time.Second
+
+// AwaitStop waits until the process pid, whose socket no longer answers, has let go of the state file. It returns an
+// *UnresponsiveError when that process does not exit in time.
+func AwaitStop(ctx context.Context, path string, pid int) error {
+	for began := time.Now(); ; Sleep(ctx, 50*time.Millisecond) {
+		silent, ok := errors.AsType[*UnresponsiveError](AsUnresponsive(path, control.ErrNoDaemon))
+		switch {
+		case !ok || silent.PID != pid:
+			return nil
+		case isStopped(pid) || time.Since(began) > stopTimeout || ctx.Err() != nil:
+			return silent
+		}
+	}
+}
+
 // UnresponsiveHint returns what to do about an agent that does not answer.
 func UnresponsiveHint(e *UnresponsiveError) string {
 	switch {

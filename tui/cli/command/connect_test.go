@@ -81,3 +81,30 @@ func TestHailWaitsForAStart(t *testing.T) {
 		}
 	}
 }
+
+// TestAwaitStop: an agent that stops holds the file for a moment longer than its socket, one that hangs keeps it.
+func TestAwaitStop(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	store, _, err := state.Open(t.Context(), state.Options{Path: path, Version: Version, Socket: agent.SocketPath(path)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if err := AwaitStop(t.Context(), path, os.Getpid()+1); err != nil {
+		t.Errorf("another one holds the file: %v", err)
+	}
+	hangs, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := AwaitStop(hangs, path, os.Getpid()); !errors.As(err, new(*UnresponsiveError)) {
+		t.Errorf("it hangs: %v", err)
+	}
+	closed := make(chan error, 1)
+	time.AfterFunc(200*time.Millisecond, func() { closed <- store.Close() })
+	if err := AwaitStop(t.Context(), path, os.Getpid()); err != nil {
+		t.Errorf("it stops: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}

@@ -69,10 +69,11 @@ func awaitDrained(ctx context.Context, e *command.Env, path string, daemon *cont
 			return out, command.Errorf(command.WaitCode(ctx), "limpet drain --off    # claims jobs again",
 				"stopped waiting; the agent goes on draining")
 		case errors.Is(err, control.ErrNoDaemon):
-			if err = command.AsUnresponsive(path, err); !errors.As(err, new(*command.UnresponsiveError)) {
-				err = command.Errorf(command.ExitUnreachable, drainedStart, "the agent has ended before it was drained: %w", err)
+			// An agent that stops closes its socket before it lets go of the file.
+			if hangs := command.AwaitStop(ctx, path, daemon.Hello().PID); hangs != nil {
+				return out, hangs
 			}
-			return out, err
+			return out, command.Errorf(command.ExitUnreachable, drainedStart, "the agent has ended before it was drained: %w", err)
 		case err != nil:
 			return out, err
 		case snap.Agent.PID != daemon.Hello().PID:
