@@ -33,7 +33,7 @@ func TestWaitForAJobThatIsThere(t *testing.T) {
 	h, g := gated(t)
 	h.must(t, 0, "repo", "pull", "gated")
 	until(t, "the job is at work", func() bool { return h.daemonWorks(t) })
-	for _, call := range []string{"repo pull gated", "repo pull gated --full", "repo pull gated --full --wait", "job create gated --wait",
+	for _, call := range []string{"repo pull gated", "repo pull gated --full", "repo pull gated --full --wait", "job create gated --full --wait",
 		"repo pull gated --allow-mass-delete --wait"} {
 		if r := h.must(t, 1, strings.Fields(call)...); !strings.Contains(r.err, "try: limpet job watch gated-sync") {
 			t.Errorf("limpet %s: %s", call, r.err)

@@ -164,7 +164,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 		types []string
 	}{
 		{[]string{"job", "watch", job.Metadata.Name}, "job", []string{"job", "ended"}},
-		{[]string{"repo", "pull", "gated", "--full", "--follow"}, "log", []string{"job", "log", "ended"}},
+		{[]string{"repo", "pull", "gated", "--full", "--yes", "--follow"}, "log", []string{"job", "log", "ended"}},
 	} {
 		tt := h.terminal(t, append(c.args, "-q", "-o", "json")...)
 		tt.shows(t, `"type":"`+c.first+`"`)
