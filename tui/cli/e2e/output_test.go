@@ -226,7 +226,12 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 			t.Errorf("%s of nothing: %s", command, out)
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^\\fBlimpet ([a-z -]+)\\fR`).FindAllStringSubmatch(h.must(t, 0, "man").out, -1) {
+	// A command is the head of a paragraph; its examples, in the same type, are not.
+	commands := regexp.MustCompile(`(?m)^\.TP\n\\fBlimpet ([a-z -]+)\\fR`).FindAllStringSubmatch(h.must(t, 0, "man").out, -1)
+	if len(commands) < 40 {
+		t.Errorf("the manual names %d commands", len(commands))
+	}
+	for _, m := range commands {
 		command := m[1]
 		if !called[command] && undocumented[command] == "" {
 			t.Errorf("limpet %s is called by no line of this test: give it one, and its output a schema in testdata/schema", command)
