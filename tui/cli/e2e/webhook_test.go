@@ -48,7 +48,7 @@ func newWebhookSite(t *testing.T) *webhookSite {
 	return h
 }
 
-var listening = regexp.MustCompile(`"msg":"webhooks","address":"([^"]+)"`)
+var listening = regexp.MustCompile(`"msg":"webhooks","component":"webhook","address":"([^"]+)"`)
 
 func (h *webhookSite) start(t *testing.T) {
 	t.Helper()
