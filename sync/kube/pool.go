@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"context"
 	"crypto/tls"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -25,8 +27,12 @@ const (
 	http2OffByEnv = "DISABLE_HTTP2" // client-go's own switch, for proxies that break HTTP/2
 )
 
-// pool is one set of connections. It reads the TLS files again when they change and then
-// uses new connections. Running calls end on the old ones, watches when their time is over.
+// checkFilesEvery is how often the TLS files are checked while a watch is open, because there may be no other
+// requests.
+const checkFilesEvery = 15 * time.Second
+
+// pool is one set of connections. It reads the TLS files again when they change and then uses new connections. Running
+// calls end on the old ones; watches are cut, because they would keep the former trust for as long as they last.
 type pool struct {
 	proxy   func(*http.Request) (*url.URL, error)
 	newest  Reloaded[*http.Transport]
@@ -74,7 +80,47 @@ func (p *pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	if former := p.current.Swap(newest); former != nil && former != newest {
 		former.CloseIdleConnections()
 	}
+	if isWatch(req) && len(p.newest.Paths) > 0 {
+		return p.watch(req, newest)
+	}
 	return newest.RoundTrip(req)
+}
+
+// watch opens a watch that ends when the files have changed.
+func (p *pool) watch(req *http.Request, transport *http.Transport) (*http.Response, error) {
+	ctx, cut := context.WithCancel(req.Context())
+	resp, err := transport.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		cut()
+		return nil, err
+	}
+	resp.Body = &watchBody{resp.Body, cut}
+	go func() {
+		defer cut()
+		for {
+			select {
+			case <-time.After(checkFilesEvery):
+			case <-ctx.Done():
+				return
+			}
+			if newest, err := p.newest.Get(); err == nil && newest != transport {
+				return
+			}
+		}
+	}()
+	return resp, nil
+}
+
+// watchBody is the answer to a watch.
+type watchBody struct {
+	io.ReadCloser
+	cut context.CancelFunc
+}
+
+// Close implements io.Closer.
+func (b *watchBody) Close() error {
+	b.cut()
+	return b.ReadCloser.Close()
 }
 
 func (p *pool) close() {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -54,8 +55,9 @@ func (c *deadConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A connection that is half open is found within 60 s by pings, though a watch on it has no deadline.
-func TestHalfOpenConnectionIsFound(t *testing.T) {
+// quietWatch runs fn with the answer to a watch that sends nothing, over connections that dead cuts off.
+func quietWatch(t *testing.T, files TLS, fn func(t *testing.T, watch io.Reader, dead *atomic.Bool)) {
+	t.Helper()
 	ca := newAuthority(t)
 	cert, key := ca.issue(t, "server")
 	pair := load(t, cert, key)
@@ -71,7 +73,7 @@ func TestHalfOpenConnectionIsFound(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- server.ServeTLS(listener, "", "") }()
 
-		client := connect(t, Config{Server: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler)})
+		client := connect(t, Config{Server: "https://127.0.0.1", Logger: slog.New(slog.DiscardHandler), TLS: files})
 		var dead atomic.Bool
 		for _, p := range client.pools {
 			p.newest.value.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -91,13 +93,7 @@ func TestHalfOpenConnectionIsFound(t *testing.T) {
 		if resp.ProtoMajor != 2 {
 			t.Fatalf("protocol %s", resp.Proto)
 		}
-		pass(10 * time.Minute) // pings keep a quiet watch alive
-		start := time.Now()
-		dead.Store(true)
-		_, err = io.ReadAll(resp.Body)
-		if took := time.Since(start); err == nil || took > time.Minute {
-			t.Errorf("found after %v: %v", took, err)
-		}
+		fn(t, resp.Body, &dead)
 		resp.Body.Close()
 		client.Close()
 		server.Close()
@@ -105,5 +101,48 @@ func TestHalfOpenConnectionIsFound(t *testing.T) {
 			t.Errorf("serve: %v", err)
 		}
 		synctest.Wait()
+	})
+}
+
+// A connection that is half open is found within 60 s by pings, though a watch on it has no deadline.
+func TestHalfOpenConnectionIsFound(t *testing.T) {
+	quietWatch(t, TLS{}, func(t *testing.T, watch io.Reader, dead *atomic.Bool) {
+		pass(10 * time.Minute) // pings keep a quiet watch alive
+		start := time.Now()
+		dead.Store(true)
+		_, err := io.ReadAll(watch)
+		if took := time.Since(start); err == nil || took > time.Minute {
+			t.Errorf("found after %v: %v", took, err)
+		}
+	})
+}
+
+// A watch ends soon after the TLS files change, and not before.
+func TestWatchEndsWithItsTLSFiles(t *testing.T) {
+	dir, ca := t.TempDir(), newAuthority(t)
+	put := func() {
+		cert, key := ca.issue(t, "client")
+		write(t, dir, map[string][]byte{"cert": cert, "key": key})
+	}
+	put()
+	files := TLS{CertFile: filepath.Join(dir, "cert"), KeyFile: filepath.Join(dir, "key")}
+	quietWatch(t, files, func(t *testing.T, watch io.Reader, _ *atomic.Bool) {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = io.ReadAll(watch)
+		}()
+		pass(10 * time.Minute)
+		select {
+		case <-ended:
+			t.Error("the watch ended though nothing changed")
+		default:
+		}
+		start := time.Now()
+		put()
+		<-ended
+		if took := time.Since(start); took > checkFilesEvery {
+			t.Errorf("ended after %v", took)
+		}
 	})
 }
