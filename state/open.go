@@ -181,7 +181,7 @@ func (op *opening) openVerified() (*file, error) {
 	return small, nil
 }
 
-// countBytes counts the records anew where they stand: on a disk that is nearly full there is no room for a compaction.
+// countBytes recounts the records in place: a nearly full disk has no room for a compaction.
 func (f *file) countBytes(ctx context.Context) error {
 	return repair.Guard(func() error {
 		return f.db.Update(func(tx *bbolt.Tx) error {

@@ -136,7 +136,7 @@ func OpenError(err error) error {
 	return frame.Corrupt("bbolt: %s", err)
 }
 
-// ErrNoChild reports that this program could not be started as its own child, or that somebody has stopped the child.
+// ErrNoChild reports that the child process could not be started, or that a signal stopped it.
 var ErrNoChild = errors.New("no child process")
 
 // Check verifies a closed state file in a child process, for a program that knows schemas up to want. nil means sound;

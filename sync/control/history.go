@@ -71,7 +71,9 @@ func (l *Local) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
 		if a.State == api.StateError {
 			level = "error"
 		}
-		j.Log = append(j.Log, snapshot.Event{At: cmp.Or(a.Finished, a.Started), Level: level, Text: fmt.Sprintf("attempt %d: %s", a.N, AttemptText(a))})
+		j.Log = append(j.Log, snapshot.Event{
+			At: cmp.Or(a.Finished, a.Started), Level: level, Text: fmt.Sprintf("attempt %d: %s", a.N, AttemptText(a)),
+		})
 	}
 	return j, nil
 }

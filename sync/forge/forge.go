@@ -50,7 +50,7 @@ type Options struct {
 	UserAgent string
 }
 
-// Hosts holds the connections to all hosts of an agent, and what is known of them. Safe for concurrent use.
+// Hosts holds the connections to all Git hosts of an agent and their state. Safe for concurrent use.
 type Hosts struct {
 	apis   map[string]string
 	client *netx.Client

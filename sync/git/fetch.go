@@ -225,7 +225,8 @@ func (f *fetch) incremental(old *pack.Store, refs map[string]pack.ID, shallows [
 		w.Depth = 1
 		err = f.receive(f.mirror.dir, old, w, f.Limits.PackBytes)
 	}
-	if err == nil || f.Ctx.Err() != nil || errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) || KindOf(f.Fail(err)) != Protocol {
+	if err == nil || f.Ctx.Err() != nil || errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) ||
+		KindOf(f.Fail(err)) != Protocol {
 		return err
 	}
 	// Azure DevOps and CodeCommit answer with something that is not what the protocol says

@@ -51,7 +51,8 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, when time
 			return "", err
 		}
 	}
-	e := &treeEditor{limits: pack.DefaultLimits, seen: map[pack.ID]bool{}, read: func(id pack.ID) ([]byte, error) { return transport.RawTree(store, id) }}
+	read := func(id pack.ID) ([]byte, error) { return transport.RawTree(store, id) }
+	e := &treeEditor{limits: pack.DefaultLimits, seen: map[pack.ID]bool{}, read: read}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		if why := badPath(path+"/", pack.DefaultLimits); why != "" {
 			return "", fmt.Errorf("commit %q: %s", path, why)

@@ -176,7 +176,8 @@ func (p *gcp) signed(ctx context.Context, r Request, a googleAccount) (token aut
 func (p *gcp) federated(ctx context.Context, r Request, a googleAccount) (auth.Token, error) {
 	t := &through{g: p.registry, ctx: ctx, near: a.Source.URL, c: netx.Call{Op: "get a token by workload identity federation",
 		Identity: "workload identity " + a.Audience + " from " + r.Place, Trust: r.TLS}}
-	source, err := externalaccount.NewTokenSource(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: t}), externalaccount.Config{
+	ctx = context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: t})
+	source, err := externalaccount.NewTokenSource(ctx, externalaccount.Config{
 		Audience:                       a.Audience,
 		SubjectTokenType:               a.SubjectTokenType,
 		TokenURL:                       a.TokenURL,

@@ -130,7 +130,9 @@ func forms(ip netip.Addr) []netip.Addr {
 	return []netip.Addr{ip, netip.AddrFrom4([4]byte(b[12:]))}
 }
 
-var embedding = []netip.Prefix{netip.MustParsePrefix("::/96"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48")}
+var embedding = []netip.Prefix{
+	netip.MustParsePrefix("::/96"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"),
+}
 
 // Host checks the host of a URL before its resolution: addresses, numbers that some resolvers interpret as
 // addresses, and names of metadata servers. The error wraps ErrForbidden.

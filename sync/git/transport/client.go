@@ -52,7 +52,13 @@ func New(dir string, o Options) *Client {
 	o.Refs = cmp.Or(o.Refs, listTime)
 	o.Whole = cmp.Or(max(o.Whole, 0), DefaultWhole)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	return &Client{dir: dir, Options: o, hosts: map[string]chan struct{}{}, throttledUntil: map[string]time.Time{}, clients: map[string]*http.Client{}}
+	return &Client{
+		Options:        o,
+		dir:            dir,
+		hosts:          map[string]chan struct{}{},
+		throttledUntil: map[string]time.Time{},
+		clients:        map[string]*http.Client{},
+	}
 }
 
 // CloseIdle closes idle connections.
