@@ -3,7 +3,6 @@ package snapshot
 import (
 	"context"
 	"log/slog"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -140,7 +139,7 @@ func (a *Activity) Run(ctx context.Context, store *state.Store, queue *kube.Info
 		case <-tick.C:
 		}
 		if ended := a.Runs.Ended(); ended != released && !busy() {
-			debug.FreeOSMemory()
+			releaseMemory()
 			released = ended
 		}
 		a.sweep(func(namespace, name, uid string) bool {
