@@ -103,8 +103,8 @@ func TestModelQuitsAndReportsErrors(t *testing.T) {
 		t.Error("nothing runs: it must end")
 	}
 	m.state = s
-	m.update(actedMsg{errors.New("not \x1b[31mallowed")})
 	m.update(sourceErrorMsg{errors.New("no daemon")})
+	m.update(actedMsg{errors.New("not \x1b[31mallowed")})
 	if m.state.Gone != "no daemon" {
 		t.Errorf("gone %q", m.state.Gone)
 	}

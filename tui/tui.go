@@ -206,6 +206,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 
 func (m *model) key(name, typed string) tea.Cmd {
 	var out screen.Outcome
+	m.state.Now = time.Now()
 	m.state, out = m.state.Key(name, typed)
 	var todo []tea.Cmd
 	if m.setUp = out.SetUp; out.SetUp || out.Quit {

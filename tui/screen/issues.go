@@ -84,6 +84,7 @@ func (t *issues) drop(match func(issue) bool) {
 func (s State) Fail(txt string) State {
 	txt = text.Clean(txt)
 	s.issues.add(s.Now, false, issueKey{text: txt})
+	s.toastEnd = s.Now.Add(toastAge)
 	s.showToast(txt, true)
 	return s
 }
@@ -93,6 +94,7 @@ func (s State) Lose(why string) State {
 	why = text.Clean(why)
 	if s.Gone == "" {
 		s.issues.add(s.Now, false, issueKey{text: why})
+		s.toast = ""
 	}
 	s.Gone = why
 	s.history.changes++

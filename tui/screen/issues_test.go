@@ -54,6 +54,26 @@ func TestErrorsStayUntilRead(t *testing.T) {
 	}
 }
 
+// TestNoticeEnds: a notice of a key lives for some seconds, and a new error replaces it at once.
+func TestNoticeEnds(t *testing.T) {
+	t.Parallel()
+	status := func(s State, after time.Duration) string {
+		s.Now = s.Now.Add(after)
+		return strings.Split(strip(render(s, 100, 24, widget.Caps{})), "\n")[22]
+	}
+	s := press(shown(with(), widget.Caps{}), "e")
+	if !strings.Contains(status(s, toastAge-1), "no errors so far") || strings.Contains(status(s, toastAge), "no errors") {
+		t.Errorf("%q, then %q", status(s, toastAge-1), status(s, toastAge))
+	}
+	for name, s := range map[string]State{"event": s.Show(with(bad(0, "a", "first"))), "lost": s.Lose("first"), "failed": s.Fail("first")} {
+		for _, after := range []time.Duration{0, time.Hour} {
+			if got := status(s, after); !strings.Contains(got, "first") || strings.Contains(got, "no errors") {
+				t.Errorf("%s: %q", name, got)
+			}
+		}
+	}
+}
+
 func TestErrorsCollected(t *testing.T) {
 	t.Parallel()
 	s := shown(with(), widget.Caps{})

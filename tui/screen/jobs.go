@@ -56,6 +56,9 @@ func (p *view) jobList(at widget.Rect, focused bool) {
 	if p.s.filter() == "" && len(l.rows) > 0 && all > len(l.rows) {
 		foot += ": limpet job list"
 	}
+	if p.onePane() && p.s.screen == screenOverview {
+		foot = widget.Join("; ", widget.When(len(p.Snap.Repos) > 0, "repositories: "+reposNote(p.Snap.Repos)), foot)
+	}
 	drawList(p, at, widget.Box{Title: p.listTitle("Jobs", &l.position), Note: jobsNote(counts), Foot: foot, Focused: focused},
 		func(s *State) *list[snapshot.Job] { return &s.jobs }, p.jobTable(), p.noJobs())
 }

@@ -167,6 +167,7 @@ func (s State) Key(name, text string) (State, Outcome) {
 		name = "space"
 	}
 	s.out, s.toast = Outcome{}, ""
+	s.toastEnd = s.Now.Add(toastAge)
 	s.press(name, text)
 	s.update()
 	return s, s.out

@@ -295,16 +295,12 @@ var repoKind = &kind[snapshot.Repo]{
 	key:    func(r snapshot.Repo) string { return r.Namespace + "/" + r.Name },
 	fields: widget.FieldSet{"repo": nil, "type": nil, "state": {"pending", "working", "success", "warning", "error", "suspended"}},
 	match: func(r snapshot.Repo, t *widget.FilterTerms) bool {
-		states := []string{repoState(r)}
-		if r.Suspended {
-			states = append(states, "suspended")
-		}
-		return t.Matches("repo", r.Name) && t.Matches("type", r.Type) && t.Matches("state", states...) &&
+		return t.Matches("repo", r.Name) && t.Matches("type", r.Type) && t.Matches("state", repoState(r), shownRepo(r)) &&
 			widget.ContainsWords(strings.Join(t.Words, " "), r.Name, r.Title, r.Type, r.Namespace, r.SyncState, r.URL)
 	},
 	sorts: []sorting[snapshot.Repo]{
 		{name: "name"},
-		{"state", func(a, b snapshot.Repo) int { return cmp.Compare(severity(repoState(a)), severity(repoState(b))) }},
+		{"state", func(a, b snapshot.Repo) int { return cmp.Compare(severity(shownRepo(a)), severity(shownRepo(b))) }},
 		{"type", func(a, b snapshot.Repo) int { return cmp.Compare(a.Type, b.Type) }},
 		{"synced", func(a, b snapshot.Repo) int { return a.Synced.Compare(b.Synced) }},
 		{"next pull", func(a, b snapshot.Repo) int { return a.Next.Compare(b.Next) }},

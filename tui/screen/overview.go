@@ -50,7 +50,7 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 	case p.firstRun():
 		p.drawWelcome(at)
 		return
-	case p.W < 80 || at.H < 16 || o.zoomed: // only one pane fits; Tab changes it
+	case p.onePane() || o.zoomed: // only one pane fits; Tab changes it
 		o.focused().draw(p, at)
 		return
 	}
@@ -70,6 +70,9 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 		p.eventList(events)
 	}
 }
+
+// onePane reports whether the overview has room for one of its lists only.
+func (p *view) onePane() bool { return p.W < 80 || p.H < 16+frameRows }
 
 func (p *view) eventList(at widget.Rect) {
 	events := p.Snap.Events

@@ -30,7 +30,7 @@ func (p *view) repoTable() widget.Table[snapshot.Repo] {
 	return widget.Table[repo]{Grow: 1,
 		Columns: []widget.Column[repo]{
 			{Width: 1, Cell: func(r repo, _ int) (string, widget.Role) {
-				state := repoState(r)
+				state := shownRepo(r)
 				if p.offline() && state == "working" {
 					state = "unknown"
 				}
@@ -39,6 +39,9 @@ func (p *view) repoTable() widget.Table[snapshot.Repo] {
 			{Head: "NAME", Width: 14, Wide: 18, Whole: p.s.wide, Cell: widget.Plain(func(r repo) string { return r.Name })},
 			{Head: "TYPE", Width: 6, Wide: 9, Rank: 4, Cell: widget.Plain(func(r repo) string { return r.Type })},
 			{Head: "HEALTH", Width: 11, Wide: 12, Rank: 3, Cell: func(r repo, _ int) (string, widget.Role) {
+				if r.Suspended {
+					return "suspended", widget.StateRole("suspended")
+				}
 				return failingText(r, now), widget.StateRole(health(r))
 			}},
 			{Head: "SYNC", Width: 7, Cell: func(r repo, _ int) (string, widget.Role) {
@@ -83,17 +86,17 @@ func reposNote(rows []snapshot.Repo) string {
 	}
 	n := map[string]int{}
 	for i := range rows {
-		switch state := repoState(rows[i]); {
+		switch state := shownRepo(rows[i]); {
 		case state == "pending" && rows[i].SyncState == state && rows[i].LastRef != "":
 			n["waiting"]++
-		case state == "error" || state == "warning" || state == "pending":
+		case state == "error" || state == "warning" || state == "pending" || state == "suspended":
 			n[state]++
 		default:
-			n["in order"]++
+			n["healthy"]++
 		}
 	}
-	return countsText([]string{fmt.Sprintf("%d in order", n["in order"])}, count{n["warning"], "with warnings"},
-		count{n["error"], "failing"}, count{n["waiting"], "waiting"}, count{n["pending"], "not pulled yet"})
+	return countsText([]string{fmt.Sprintf("%d healthy", n["healthy"])}, count{n["warning"], "with warnings"},
+		count{n["error"], "failing"}, count{n["suspended"], "suspended"}, count{n["waiting"], "waiting"}, count{n["pending"], "not pulled yet"})
 }
 
 func repoState(r snapshot.Repo) string {
@@ -104,6 +107,14 @@ func repoState(r snapshot.Repo) string {
 		return "pending"
 	}
 	return r.SyncState
+}
+
+// shownRepo returns the displayed state of a repository.
+func shownRepo(r snapshot.Repo) string {
+	if r.Suspended {
+		return "suspended"
+	}
+	return repoState(r)
 }
 
 func health(r snapshot.Repo) string {
@@ -203,13 +214,13 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	out.AddIf(!live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
 	out.AddIf(!r.Deleting.IsZero(), widget.RoleWarn, "deleting", "since "+widget.Ago(now, r.Deleting)+
 		widget.When(r.DeleteError != "", "; in the way: "+r.DeleteError))
+	out.AddIf(r.Suspended, widget.StateRole("suspended"), "suspended", p.G.State["suspended"]+" on this agent"+
+		widget.When(!r.Next.IsZero(), fmt.Sprintf(" until %s (%s)", widget.ClockTime(r.Next, now),
+			text.Age(r.Next.Sub(now))))+"; s resumes")
 	out.Add(widget.StateRole(health(r)), "health", failingText(r, now)+
 		widget.When(!r.Checked.IsZero(), ", checked "+widget.Ago(now, r.Checked))+widget.When(r.Health != "", ": "+r.Health))
 	out.Add(widget.StateRole(r.SyncState), "sync", p.syncText(r)+"; next "+p.nextPull(r)+
 		widget.When(r.Interval > 0, ", every "+text.Age(r.Interval)))
-	out.AddIf(r.Suspended, widget.RoleWarn, "suspended", "on this agent"+
-		widget.When(!r.Next.IsZero(), fmt.Sprintf(" until %s, for %s more", widget.ClockTime(r.Next, now),
-			text.Age(r.Next.Sub(now))))+"; s resumes")
 	out.Add(widget.RolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
 	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r)+
 		widget.When(r.Connection != "", "; connection "+r.Connection))

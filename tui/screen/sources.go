@@ -112,9 +112,7 @@ func sourceGlyph(state string) string {
 		return "error"
 	case snapshot.SourceStalled:
 		return "dead"
-	case "suspended":
-		return "cancelled"
-	case snapshot.SourceWorking, snapshot.SourcePending:
+	case "suspended", snapshot.SourceWorking, snapshot.SourcePending:
 		return state
 	}
 	return "unknown"

@@ -69,10 +69,14 @@ type target struct {
 }
 
 type answer struct {
-	toast    string
+	toast    string // the notice of the last key; "" = none
 	toastBad bool
+	toastEnd time.Time
 	out      Outcome
 }
+
+// toastAge is how long a notice is shown. A new error replaces it at once.
+const toastAge = 5 * time.Second
 
 // Screen is one screen with its own position. It may implement the interfaces below too.
 type Screen interface{ draw(p *view, at widget.Rect) }
@@ -189,9 +193,12 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 
 // Show applies a new snapshot.
 func (s State) Show(snap *snapshot.Snapshot) State {
-	before := s.Snap
+	before, unread := s.Snap, s.issues.unread()
 	s.Snap, s.Gone = cleanSnapshot(snap), ""
 	s.issues.collect(before, s.Snap)
+	if s.issues.unread() > unread {
+		s.toast = ""
+	}
 	if was, is := before.Agent, snap.Agent; was.History != is.History || !was.Started.Equal(is.Started) {
 		s.history.changes++
 	}
@@ -204,6 +211,9 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 
 // update computes the rows of the lists and the selection. Cursors stay on their rows as long as these exist.
 func (s *State) update() {
+	if !s.Now.Before(s.toastEnd) {
+		s.toast = ""
+	}
 	terms := func(on screenID) *widget.FilterTerms {
 		if s.filter() == "" || s.screen != on && s.screen != screenOverview {
 			return nil

@@ -92,7 +92,7 @@ var UnicodeGlyphs = glyphs{
 	topLeft: "╭", topRight: "╮", bottomLeft: "╰", bottomRight: "╯", Horizontal: "─", vertical: "│",
 	Cursor: "▸", full: "█", rest: "░", More: "…", Arrow: "→", Up: "↑", Down: "↓", Dot: "●", Ring: "○",
 	State: map[string]string{"working": "▶", "pending": "·", "success": "✓", "warning": "!", "error": "✗", "other": "◇",
-		"unknown": "?", "cancelled": "■", "dead": "†"},
+		"unknown": "?", "cancelled": "■", "dead": "†", "suspended": "‖"},
 	spark: map[byte]string{'.': "▁", 'c': "■", 's': "▂", 'w': "!", 'e': "✗"},
 }
 
@@ -100,7 +100,7 @@ var asciiGlyphs = glyphs{
 	topLeft: "+", topRight: "+", bottomLeft: "+", bottomRight: "+", Horizontal: "-", vertical: "|",
 	Cursor: ">", full: "=", rest: ".", More: "~", Arrow: "->", Up: "^", Down: "v", Dot: "*", Ring: "o",
 	State: map[string]string{"working": ">", "pending": ".", "success": "+", "warning": "!", "error": "x", "other": "o",
-		"unknown": "?", "cancelled": "#", "dead": "X"},
+		"unknown": "?", "cancelled": "#", "dead": "X", "suspended": "="},
 	spark: map[byte]string{'.': ".", 'c': "#", 's': "+", 'w': "!", 'e': "x"},
 }
 
@@ -120,7 +120,7 @@ func StateRole(state string) Role {
 	case "success", "healthy",
 		"ok", "ready", "True":
 		return RoleGood
-	case "warning", "unknown",
+	case "warning", "unknown", "suspended",
 		"warn", "degraded", "drained", "Unknown":
 		return RoleWarn
 	case "error", "failing", "dead",

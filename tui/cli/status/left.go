@@ -9,6 +9,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
@@ -47,9 +48,14 @@ func readLeft(ctx context.Context, e *command.Env, store *state.Store) (*leftRep
 	if err != nil {
 		return nil, err
 	}
-	repos, err := s.List(ctx, api.Repositories, namespace, "", nil, 0)
-	for i := range repos {
-		if repo, ok := snapshot.RepoOf(&repos[i]); ok { // else 'repo list' reports the error
+	var paused []repos.Suspension
+	if kept, err := repos.OpenSuspensions(ctx, store); err == nil { // else 'repo list' reports the error
+		paused, _ = kept.Suspended(ctx)
+	}
+	list, err := s.List(ctx, api.Repositories, namespace, "", nil, 0)
+	for i := range list {
+		if repo, ok := snapshot.RepoOf(&list[i]); ok {
+			repo.Suspended = slices.ContainsFunc(paused, func(p repos.Suspension) bool { return p.UID == repo.UID })
 			left.Repos = append(left.Repos, repo)
 		}
 	}

@@ -133,11 +133,14 @@ func (s *report) judge(e *command.Env) {
 	s.OK = len(s.Why) == 0
 }
 
-// repoIssues returns the failing repositories, and the others whose last pull has warnings.
+// repoIssues returns the failing repositories, and those that are suspended or whose last pull has warnings.
 func repoIssues(e *command.Env, repos []snapshot.Repo) (failing, warnings []string) {
 	for _, repo := range repos {
 		show := e.CommandFor(repo.Namespace, "repo show "+repo.Name)
 		switch {
+		case repo.Suspended:
+			warnings = append(warnings, fmt.Sprintf("%s is suspended on this agent: %s", repo.Name,
+				e.CommandFor(repo.Namespace, "repo resume "+repo.Name)))
 		case repo.Failing():
 			failing = append(failing, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, show))
 		case repo.SyncState == api.StateError:
@@ -210,14 +213,19 @@ func (s *report) printLive(f *command.Fields) {
 	}
 }
 
-// addRepos counts repositories by the result of their last pull.
+// addRepos counts repositories by the result of their last pull, suspended ones apart.
 func addRepos(f *command.Fields, repos []snapshot.Repo) {
-	states := map[string]int{}
+	states, suspended := map[string]int{}, ""
 	for _, repo := range repos {
-		states[repo.SyncState]++
+		if repo.Suspended {
+			states["suspended"]++
+			suspended = fmt.Sprintf(", %d suspended", states["suspended"])
+		} else {
+			states[repo.SyncState]++
+		}
 	}
-	f.Add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error", len(repos), states[api.StateSuccess],
-		states[api.StateWarning], states[api.StateError]))
+	f.Add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error%s", len(repos), states[api.StateSuccess],
+		states[api.StateWarning], states[api.StateError], suspended))
 }
 
 func apiText(a snapshot.API) string {

@@ -27,6 +27,7 @@ func TestStatusTellsWhy(t *testing.T) {
 		{Namespace: "default", Name: "empty", Checked: time.Now(), Healthy: true, SyncState: "error"},
 		{Namespace: "default", Name: "odd", Checked: time.Now(), Healthy: true, SyncState: "warning"},
 		{Namespace: "default", Name: "illandodd", Checked: time.Now(), Health: "no", SyncState: "warning"},
+		{Namespace: "default", Name: "paused", Checked: time.Now(), Health: "no", SyncState: "success", Suspended: true},
 	}}}
 	s.judge(new(command.Env))
 	want := []string{
@@ -38,8 +39,15 @@ func TestStatusTellsWhy(t *testing.T) {
 	if !slices.Equal(s.Why, want) || s.OK {
 		t.Errorf("%q", s.Why)
 	}
-	if want := []string{"the last pull of odd ended in warning: limpet repo show odd"}; !slices.Equal(s.Warnings, want) {
+	if want := []string{"the last pull of odd ended in warning: limpet repo show odd",
+		"paused is suspended on this agent: limpet repo resume paused"}; !slices.Equal(s.Warnings, want) {
 		t.Errorf("%q", s.Warnings)
+	}
+	var f command.Fields
+	var out strings.Builder
+	addRepos(&f, s.Live.Repos)
+	if f.Write(&out); strings.TrimSpace(out.String()) != "repositories   7: 1 success, 2 warning, 3 error, 1 suspended" {
+		t.Errorf("%q", out.String())
 	}
 }
 
