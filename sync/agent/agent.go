@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -167,11 +168,21 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 		}
 	}
 	pull, keys := worker.NewPull(pulls), auth.Source(a.access.places.Signing)
+	if len(cfg.SinkPrefixes) > 0 && (len(options.Actions) == 0 || slices.Contains(options.Actions, pull.Action())) {
+		sinks := repos.NewSinks(a.client, a.repos, repos.SinkOptions{Pull: pull, Suspensions: a.suspensions, Selector: cfg.Jobs.Selector,
+			Resync: cmp.Or(cfg.Resync, time.Minute), Observe: a.observeRepo, Logger: cfg.Logger.With("component", "sinks")})
+		a.parts = append(a.parts, sinks.Run)
+	}
 	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys)}
 	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil || !reconciles {
 		return err
 	}
 	return a.controllers.build(ctx, a, pulls)
+}
+
+// observeRepo shows an event of a Repository.
+func (a *Agent) observeRepo(e repos.Event) {
+	a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
 }
 
 // buildViews makes what shows the agent to people and hosts.

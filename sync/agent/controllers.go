@@ -84,11 +84,9 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 		Uses:        uses.Use,
 		Since:       since,
 		Resync:      cfg.Resync,
-		Observe: func(e repos.Event) {
-			a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
-		},
-		Meter:  a.metrics.Controller(),
-		Logger: cfg.Logger.With("component", "repositories"),
+		Observe:     a.observeRepo,
+		Meter:       a.metrics.Controller(),
+		Logger:      cfg.Logger.With("component", "repositories"),
 	})
 	c.cache = a.client.Informer(api.Connections, cfg.Namespace, kube.InformerOptions{})
 	c.connections = repos.NewConnections(a.client, c.cache, repos.ConnectionOptions{Minter: c.minter, Repositories: c.repos,

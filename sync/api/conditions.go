@@ -26,6 +26,10 @@ const (
 	ReasonSyncQuotaExceeded = "SyncQuotaExceeded" // something was left out
 )
 
+// ConditionSinkReady is the condition of the directory of a Repository with AnnoSinkDir, of limpet's own. It is False while
+// a host has another state on its disk than the last pull; the message begins with the name of the host.
+const ConditionSinkReady = "limpet/SinkReady"
+
 // Map is the condition as it is stored for an object of that generation. now is the time of the server. old
 // is what is stored now, nil for nothing; the time of the last transition stays while the status does.
 func (c Condition) Map(now time.Time, generation int64, old map[string]any) map[string]any {

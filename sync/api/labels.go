@@ -1,5 +1,10 @@
 package api
 
+import "regexp"
+
+// TemporarySink matches a path with the name of a directory that limpet makes beside a sink, and removes.
+var TemporarySink = regexp.MustCompile(`(^|/)\.[^/]+\.limpet-(new|old)-`)
+
 // Labels and annotations of the wire. Source: Grafana's job store and its resource metadata; the limpet/ ones are ours.
 const (
 	LabelClaim         = "provisioning.grafana.app/claim"

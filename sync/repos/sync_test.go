@@ -3,6 +3,7 @@ package repos
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,9 +13,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 	"limpet/sync/worker"
 )
@@ -253,4 +256,51 @@ func TestAnnotationsCountAtOnce(t *testing.T) {
 	// Nobody looks while it is written; the next process sees that it was never judged.
 	r.controller.restart()
 	told(api.AnnoGitVerify, "HEAD", "True", "Verified")
+}
+
+// TestSinks: an agent writes its own directory at its start and after a pull that another agent has run, without a job.
+func TestSinks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "site")
+	r.repo.Add(t, "a.json")
+	r.create(map[string]any{"sync": map[string]any{"enabled": false, "target": "folder", "intervalSeconds": int64(60)}}, nil)
+	suspensions, err := OpenSuspensions(t.Context(), r.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func() (stop func()) {
+		objects := r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
+		pull := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), SinkPrefixes: []string{prefix}})
+		sinks := NewSinks(r.client, objects, SinkOptions{Pull: pull, Suspensions: suspensions, Resync: time.Second,
+			Observe: func(Event) {}, Logger: slog.New(slog.DiscardHandler)})
+		return running(t, objects.Run, sinks.Run)
+	}
+	has := func(name string) func() bool {
+		return func() bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil }
+	}
+	stop := start()
+	r.merge(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"sync":{"enabled":true}}}`, api.AnnoSinkDir, dir))
+	r.until("observed", func(repo api.Repository) bool { return repo.Status.ObservedGeneration > 1 })
+	pulled := func(finished int) {
+		t.Helper()
+		if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(t.Context(), "site", types.MergePatchType,
+			fmt.Appendf(nil, `{"status":{"sync":{"state":"success","lastRef":%q,"finished":%d}}}`, r.repo.Head(t), finished),
+			metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pulled(1)
+	eventually(t, "after the pull of another agent", has("a.json"))
+	r.repo.Add(t, "b.json")
+	pulled(2)
+	eventually(t, "the next commit", has("b.json"))
+	stop()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	stop = start()
+	eventually(t, "at the start", has("b.json"))
+	stop()
 }

@@ -114,6 +114,7 @@ type pull struct {
 	counted  stats // of the repository at the end of the run; nil = unknown
 	partial  bool  // the run is incremental
 	content  *content
+	sink     bool // the tree goes to a directory
 	leftOut  atomic.Int64
 	trust    *trust         // the signature policy; nil = none
 	verified *api.Condition // the result of the verification; nil = unchanged
@@ -202,6 +203,13 @@ func (r *pull) finish(ctx context.Context, err error) error {
 		leftOut:     r.leftOut.Load(),
 		verified:    r.verified,
 	}
+	switch {
+	case err != nil:
+	case r.sink:
+		end.sink = sinkReady
+	default:
+		end.sink.Type = api.ConditionSinkReady // none: it is removed
+	}
 	if failed := r.status.end(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
 	}
@@ -218,6 +226,7 @@ func (r *pull) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	r.sink = sink
 	if err := r.trusted(ctx); err != nil {
 		return err
 	}
@@ -226,7 +235,7 @@ func (r *pull) sync(ctx context.Context) error {
 	}
 	last := r.status.lastRef
 	r.partial = r.incremental(last)
-	same := r.partial && r.ref.Hash == last
+	same := r.partial && r.ref.Hash == last && (!sink || r.inSink(dir, last) == nil)
 	if !same {
 		defer func() {
 			kind := jobs.SyncFull

@@ -47,11 +47,19 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 	if err != nil {
 		return err
 	}
-	dir, err := sink.Open(ctx, target, r.Namespace+"/"+r.target.Repository)
+	dir, err := sink.Open(ctx, target, r.owner())
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
+	return r.writeTree(ctx, target, dir, tree)
+}
+
+// owner returns the name of the Repository in the manifest of its directory.
+func (r *pull) owner() string { return r.Namespace + "/" + r.target.Repository }
+
+// writeTree makes the open directory equal to the tree.
+func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir, tree git.Tree) error {
 	r.Progress.SetMessage(ctx, "compare with "+target.String())
 	var files []sink.File
 	for _, f := range tree.Files {

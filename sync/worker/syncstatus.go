@@ -108,6 +108,7 @@ type syncEnd struct {
 	stats       stats          // nil = unknown
 	leftOut     int64          // files and directories, for the quota
 	verified    *api.Condition // nil = unchanged
+	sink        api.Condition  // zero = unchanged
 }
 
 // end writes the result. It is written also when ctx has ended.
@@ -137,7 +138,7 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 		} else {
 			now = s.stats
 		}
-		wanted := []api.Condition{syncCondition(e), api.ResourceQuota(now.total(), s.maxResources)}
+		wanted := []api.Condition{syncCondition(e), api.ResourceQuota(now.total(), s.maxResources), e.sink}
 		if e.verified != nil {
 			wanted = append(wanted, *e.verified)
 		}
@@ -155,6 +156,9 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 	var err error
 	for range patchTries {
 		ops := build(s.object)
+		if len(ops) == 0 {
+			return nil
+		}
 		if _, there := s.object.Object["status"].(map[string]any); !there {
 			// The test protects a status that another writer has added meanwhile.
 			ops = append([]op{

@@ -127,6 +127,7 @@ func TestValidate(t *testing.T) {
 		{"release and remove", `{kind: Repository, metadata: {name: r, finalizers: [release-orphan-resources, remove-orphan-resources]}, spec: {type: git, git: {url: "https://h/a"}}}`, []string{"metadata.finalizers[0]"}},
 		{"sink", `{kind: Repository, metadata: {name: r, annotations: {limpet/sink-dir: /var/lib/grafana}}, spec: {type: git, git: {url: "https://h/a"}}}`, nil},
 		{"sink relative", `{kind: Repository, metadata: {name: r, annotations: {limpet/sink-dir: a/b}}, spec: {type: git, git: {url: "https://h/a"}}}`, []string{"metadata.annotations[limpet/sink-dir]"}},
+		{"sink named as a temporary directory", `{kind: Repository, metadata: {name: r, annotations: {limpet/sink-dir: /s/.all.limpet-new-zz}}, spec: {type: git, git: {url: "https://h/a"}}}`, []string{"metadata.annotations[limpet/sink-dir]"}},
 		{"sink climbing", `{kind: Repository, metadata: {name: r, annotations: {limpet/sink-dir: /a/../b}}, spec: {type: git, git: {url: "https://h/a"}}}`, []string{"metadata.annotations[limpet/sink-dir]"}},
 		{"a tag", `{kind: Repository, metadata: {name: r, annotations: {limpet/git-ref: "tag:v1.0.0"}}, spec: {type: git, git: {url: "https://h/a", branch: main}, workflows: []}}`, nil},
 		{"a range of versions", `{kind: Repository, metadata: {name: r, annotations: {limpet/git-ref: "semver:>=1.0.0 <2.0.0 prefix:app/"}}, spec: {type: github, github: {url: "https://h/a"}}}`, nil},

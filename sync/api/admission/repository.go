@@ -102,6 +102,9 @@ func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) 
 	}
 	if dir, set := obj.GetAnnotations()[api.AnnoSinkDir]; set {
 		at := annotationPath(api.AnnoSinkDir)
+		if api.TemporarySink.MatchString(dir) {
+			root.add(field.Invalid(at, dir, "is the name of a temporary directory of limpet, which it removes"))
+		}
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.ContainsRune(dir, 0) {
 			root.add(field.Invalid(at, dir, "must be an absolute directory without . and .. and without a slash at its end"))
 		}

@@ -1,6 +1,7 @@
 package sink
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,7 +21,7 @@ const (
 	manifestPath    = manifestDir + "/manifest.json"
 	manifestVersion = 1
 	// maxManifest is the maximum size of a manifest in bytes: about 500,000 files.
-	maxManifest = 64 << 20
+	maxManifest = 128 << 20
 )
 
 // manifest records the owner of a directory and the files that limpet has written.
@@ -29,6 +30,50 @@ type manifest struct {
 	Repository string            `json:"repository"` // namespace/name
 	Commit     string            `json:"commit"`
 	Files      map[string]string `json:"files"` // path -> File.Hash
+	Sizes      map[string]int64  `json:"sizes"` // path -> File.Size; absent in the manifests of earlier versions
+}
+
+// Check reads the manifest and the sizes of the files, not their content, and returns the commit of the directory. The
+// error says why it is not what was written for owner. It takes no lock and changes nothing.
+func Check(t Target, owner string) (commit string, err error) {
+	root, err := os.OpenRoot(t.prefix)
+	if err != nil {
+		return "", fmt.Errorf("open sink prefix: %w", err)
+	}
+	defer root.Close()
+	if info, err := root.Lstat(t.rel); err != nil || !info.IsDir() {
+		return "", cmp.Or(err, fmt.Errorf("%s is not a directory", t))
+	}
+	dir, err := root.OpenRoot(t.rel)
+	if err != nil {
+		return "", fmt.Errorf("open %s: %w", t, err)
+	}
+	defer dir.Close()
+	m, err := readManifest(dir)
+	switch {
+	case err != nil:
+		return "", err
+	case m == nil:
+		return "", fmt.Errorf("%s has no manifest", t)
+	case m.Repository != owner:
+		return "", fmt.Errorf("%s belongs to repository %s", t, m.Repository)
+	}
+	return m.Commit, m.check(dir)
+}
+
+// check returns an error for a file of the manifest that is gone or has another size.
+func (m *manifest) check(dir *os.Root) error {
+	for name := range m.Files {
+		info, err := dir.Lstat(name)
+		size, known := m.Sizes[name]
+		if err != nil {
+			return err
+		}
+		if !known || !info.Mode().IsRegular() || info.Size() != size {
+			return fmt.Errorf("%s is not the file that was written", name)
+		}
+	}
+	return nil
 }
 
 // readManifest returns nil if there is none.

@@ -28,13 +28,14 @@ func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
 		Repository: d.owner,
 		Commit:     commit,
 		Files:      make(map[string]string, len(files)),
+		Sizes:      make(map[string]int64, len(files)),
 	}}
 	here, err := d.walk()
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range files {
-		p.manifest.Files[f.Path] = f.Hash
+		p.manifest.Files[f.Path], p.manifest.Sizes[f.Path] = f.Hash, f.Size
 		_, ours := d.was.Files[f.Path]
 		if !here[f.Path] {
 			p.Added = append(p.Added, f)
@@ -75,6 +76,7 @@ func (p *Plan) LeaveOut(n int) []File {
 	p.Added = p.Added[:rest]
 	for _, f := range out {
 		delete(p.manifest.Files, f.Path)
+		delete(p.manifest.Sizes, f.Path)
 	}
 	return out
 }

@@ -17,6 +17,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"limpet/sync/api"
 )
 
 // Target is a directory that may be written.
@@ -37,6 +39,9 @@ func Permit(dir string, prefixes []string) (Target, error) {
 		return Target{}, fmt.Errorf("directory %q is not a path", dir)
 	}
 	dir = filepath.Clean(dir)
+	if api.TemporarySink.MatchString(dir) {
+		return Target{}, fmt.Errorf("directory %s has the name of a temporary directory of limpet, which it removes; name another one", dir)
+	}
 	for _, prefix := range prefixes {
 		if prefix = filepath.Clean(prefix); !filepath.IsAbs(prefix) {
 			continue

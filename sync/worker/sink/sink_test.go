@@ -257,6 +257,14 @@ func TestForeign(t *testing.T) {
 		write(t, target, "mine.json")
 		refused(t, target, tree{"a.json": "A"}, "was not made by limpet")
 	})
+	t.Run("a temporary directory", func(t *testing.T) {
+		t.Parallel()
+		for _, name := range []string{"/s/.a.limpet-new-x", "/s/.a.limpet-old-x/b"} {
+			if _, err := Permit(name, []string{"/s"}); err == nil {
+				t.Errorf("%s is permitted", name)
+			}
+		}
+	})
 	t.Run("empty", func(t *testing.T) {
 		t.Parallel()
 		target := permit(t)

@@ -28,7 +28,7 @@ const writers = 8
 // the directory is unchanged. The end of ctx stops Write until the tree is complete; from then on it finishes.
 func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
 	if p.Empty() && d.old != nil {
-		if d.was.Commit == p.manifest.Commit {
+		if d.was.Commit == p.manifest.Commit && maps.Equal(d.was.Sizes, p.manifest.Sizes) {
 			return nil
 		}
 		return d.note(p)

@@ -137,6 +137,11 @@ func (s *report) judge(e *command.Env) {
 func repoIssues(e *command.Env, repos []snapshot.Repo) (failing, warnings []string) {
 	for _, repo := range repos {
 		show := e.CommandFor(repo.Namespace, "repo show "+repo.Name)
+		for _, c := range repo.Conditions {
+			if c.Type == api.ConditionSinkReady && c.Status == "False" {
+				failing = append(failing, fmt.Sprintf("the sink directory of %s is not up to date: %s: %s", repo.Name, c.Message, show))
+			}
+		}
 		switch {
 		case repo.Suspended:
 			warnings = append(warnings, fmt.Sprintf("%s is suspended on this agent: %s", repo.Name,

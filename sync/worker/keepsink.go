@@ -1,0 +1,158 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/git/gitref"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+	"limpet/sync/text"
+	"limpet/sync/worker/sink"
+)
+
+// A job writes the directory of one host, and status.sync.lastRef is the commit of all. Each agent compares its own disk
+// with it and writes what is missing without a job: the pull may have run on another host, and files may be gone since.
+
+// KeepSink brings the directory of a Repository on this host to the commit of the last pull and returns the number of its
+// files when it has written any. It does nothing for a Repository whose directory is not below a prefix of this agent.
+func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
+	target, named, err := p.sinkOf(repo)
+	if !named || err != nil {
+		return 0, nil
+	}
+	view, err := api.RepositoryView(repo)
+	if err != nil || !pulled(repo, view) {
+		return 0, err
+	}
+	name, consent := repo.GetName(), &unstructured.Unstructured{Object: map[string]any{}}
+	api.SetAnnotation(consent, api.AnnoAllowMassDelete, "true") // the pull of the commit has asked for it
+	r := &pull{Pull: p, log: p.o.Logger, target: resources.Target{Repository: name},
+		Task: &jobs.Task{Object: consent, Repo: repo, Repository: view, Namespace: repo.GetNamespace(), Progress: jobs.NewProgress()},
+		status: &syncStatus{client: p.o.Client, namespace: repo.GetNamespace(), name: name, object: repo,
+			lastRef: view.Status.Sync.LastRef, maxResources: view.Status.Quota.MaxResourcesPerRepository}}
+	err = r.inSink(target, r.status.lastRef)
+	if err != nil {
+		err = r.restoreSink(ctx, target)
+	}
+	done := int(r.counted[sinkResource])
+	if ctx.Err() != nil || errors.Is(err, errNotNow) {
+		return done, context.Cause(ctx)
+	}
+	return done, errors.Join(err, r.reportSink(ctx, err))
+}
+
+// errNotNow reports that the Repository has changed or that a pull of it runs: the watch brings it again.
+var errNotNow = errors.New("the repository changes")
+
+// pulled reports whether the last pull was one of the present spec, and is to stay on the disk.
+func pulled(repo *unstructured.Unstructured, view api.Repository) bool {
+	seen := view.Status.ObservedGeneration
+	return view.Status.Sync.LastRef != "" && view.Spec.Sync.Enabled && (seen == 0 || seen == repo.GetGeneration()) &&
+		repo.GetDeletionTimestamp() == nil && repo.GetLabels()[api.LabelPendingDelete] == ""
+}
+
+// inSink returns an error unless the directory is at a commit, as far as the sizes of its files tell.
+func (r *pull) inSink(target sink.Target, commit string) error {
+	has, err := sink.Check(target, r.owner())
+	if err == nil && has != commit {
+		err = fmt.Errorf("%s is at commit %s", target, short(has))
+	}
+	return err
+}
+
+// restoreSink writes the commit of the last pull into the directory. A commit in the mirror needs no request.
+func (r *pull) restoreSink(ctx context.Context, target sink.Target) error {
+	if err := r.prepare(ctx, r.Pull, r.Task, true); err != nil {
+		return err
+	}
+	if err := r.trusted(ctx); err != nil {
+		return err
+	}
+	if r.trust == nil || !r.trust.tag() { // else the tag object is verified as well
+		r.src.sel = gitref.Selector{Commit: r.status.lastRef}
+	}
+	for _, step := range []func(context.Context) error{r.resolve, r.fetch, r.verify} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	if r.ref.Hash != r.status.lastRef {
+		return errNotNow
+	}
+	r.content = newContent(r.o.Git, r.remote, r.ref, r.Task)
+	defer r.content.close()
+	tree, err := r.gitTree(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := sink.Open(ctx, target, r.owner())
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := r.stillLast(ctx, target); err != nil {
+		return err
+	}
+	return r.writeTree(ctx, target, dir, tree)
+}
+
+// stillLast returns errNotNow unless the commit is still that of the last pull. The caller has the lock of the directory: a
+// pull of this host that has written a later commit has ended, or its state is still working.
+func (r *pull) stillLast(ctx context.Context, target sink.Target) error {
+	now, err := r.o.Client.Resource(api.Repositories).Namespace(r.Namespace).Get(ctx, r.target.Repository, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return errNotNow
+	}
+	if err != nil {
+		return err
+	}
+	view, err := api.RepositoryView(now)
+	if err != nil {
+		return err
+	}
+	sync, dir := view.Status.Sync, now.GetAnnotations()[api.AnnoSinkDir]
+	_, broken := sink.Check(target, r.owner())
+	running := sync.State == api.StateWorking || sync.State == api.StatePending
+	if !pulled(now, view) || now.GetUID() != r.Repo.GetUID() || dir != r.Repo.GetAnnotations()[api.AnnoSinkDir] ||
+		sync.LastRef != r.status.lastRef || running && broken == nil {
+		return errNotNow
+	}
+	r.status.object = now
+	return nil
+}
+
+// sinkReady is the condition of a directory that holds the commit of the last pull.
+var sinkReady = api.Condition{Type: api.ConditionSinkReady, Status: "True", Reason: "UpToDate", Message: "The directory is up to date"}
+
+// maxSinkError bounds the message of the condition. Unit: bytes.
+const maxSinkError = 500
+
+// reportSink writes the condition where it differs. A problem of another host is left to that host, and to the next pull.
+func (r *pull) reportSink(ctx context.Context, problem error) error {
+	host, _ := os.Hostname()
+	ready := sinkReady
+	if problem != nil {
+		ready.Status, ready.Reason = "False", "WriteFailed"
+		ready.Message = text.Line(host+": "+text.Redact(problem.Error()), maxSinkError)
+	}
+	return r.status.patch(ctx, func(repo *unstructured.Unstructured) []op {
+		list, _, _ := unstructured.NestedSlice(repo.Object, "status", "conditions")
+		if _, old := api.FindCondition(list, ready.Type); old["status"] == "False" && !strings.HasPrefix(fmt.Sprint(old["message"]), host+": ") {
+			return nil
+		}
+		list, changed := api.SetConditions(repo, r.status.now(), ready)
+		if !changed {
+			return nil
+		}
+		return []op{{"test", "/metadata/resourceVersion", repo.GetResourceVersion()}, {"add", "/status/conditions", list}}
+	})
+}

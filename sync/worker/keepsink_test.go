@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+)
+
+// TestKeepSink: what a host has lost, or another host has pulled, is written without a job, and a pull of the same commit
+// writes it as well.
+func TestKeepSink(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir, elsewhere := filepath.Join(prefix, "dashboards"), filepath.Join(prefix, "elsewhere")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
+	one := map[string]string{"a/cpu.json": board("cpu", "CPU"), "notes.md": "hello\n"}
+	first := r.commit("a/cpu.json", one["a/cpu.json"], "notes.md", one["notes.md"])
+	r.expect("first", false, "success", "")
+	keep := func(what string, want map[string]string, acts bool) {
+		t.Helper()
+		n, err := NewPull(r.options).KeepSink(t.Context(), r.object(api.Repositories, "repo"))
+		if got := files(t, dir); err != nil || acts != (n > 0) || !maps.Equal(got, want) {
+			t.Errorf("%s: %d files, %v; directory holds %v, want %v", what, n, err, got, want)
+		}
+		if _, u := r.sync(); ready(t, u) != "True" {
+			t.Errorf("%s: condition %v", what, ready(t, u))
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep("as it was written", one, false)
+	damages := map[string]func() error{
+		"directory": func() error { return os.RemoveAll(dir) },
+		"file":      func() error { return os.Remove(filepath.Join(dir, "a/cpu.json")) },
+		"manifest":  func() error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)) },
+		"size":      func() error { return os.WriteFile(filepath.Join(dir, "notes.md"), nil, 0o644) },
+	}
+	for what, damage := range damages {
+		must(damage())
+		keep(what, one, true)
+		must(damage())
+		r.expect("same commit without "+what, true, "success", "")
+		if got := files(t, dir); !maps.Equal(got, one) {
+			t.Errorf("a pull without %s: %v", what, got)
+		}
+	}
+	must(os.RemoveAll(dir))
+	r.git.Reset()
+	keep("from the mirror", one, true)
+	if c := r.git.Reset(); c.UploadPack != 0 || c.InfoRefs != 0 {
+		t.Errorf("git requests %+v", c)
+	}
+	must(os.Rename(dir, elsewhere)) // that of a host on which no pull runs
+	two := map[string]string{"a/cpu.json": board("cpu", "CPU 2")}
+	second := r.commit("a/cpu.json", two["a/cpu.json"], "notes.md", "")
+	r.expect("second", false, "success", "")
+	must(errors.Join(os.RemoveAll(dir), os.Rename(elsewhere, dir)))
+	keep("another host has pulled", two, true)
+
+	// A pull of this host that has written a later commit still runs.
+	r.state(fmt.Sprintf(`{"status":{"sync":{"lastRef":%q,"state":"working"}}}`, first))
+	keep("a pull runs", two, false)
+	r.state(fmt.Sprintf(`{"status":{"sync":{"lastRef":%q,"state":"success"}}}`, second))
+
+	must(errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o644)))
+	if _, err := NewPull(r.options).KeepSink(t.Context(), r.object(api.Repositories, "repo")); err == nil {
+		t.Error("a file in the place of the directory is no error")
+	}
+	if _, u := r.sync(); ready(t, u) != "False" {
+		t.Errorf("condition %v", ready(t, u))
+	}
+	must(os.Remove(dir))
+	keep("the file is gone", two, true)
+}
+
+func ready(t *testing.T, repo *unstructured.Unstructured) any {
+	t.Helper()
+	list, _, _ := unstructured.NestedSlice(repo.Object, "status", "conditions")
+	_, found := api.FindCondition(list, api.ConditionSinkReady)
+	return found["status"]
+}
