@@ -28,13 +28,15 @@ type access struct {
 	identities *identity.Identities // mints tokens of the identities of Repositories
 	signers    *worker.Signers
 	mirrors    *git.Mirrors
+	policies   *auth.List[auth.VerificationPolicy]
 }
 
 // openAccess opens the mirrors in a directory; references, which may be nil, learns what is read.
 func openAccess(cfg Config, api *clients, references *dependency.Watcher, mirrors string) (_ *access, err error) {
 	agent := "limpet/" + cfg.Version
 	a := &access{reader: dependency.Reader{Client: api.client, Watcher: references, Sealed: api.sealed()}}
-	a.places = auth.Places{Dir: cfg.CredentialsDir, Rules: cfg.GitRules, Secrets: a.reader.Secret, Observer: references}
+	a.policies = auth.NewList(cfg.Policies)
+	a.places = auth.Places{Dir: cfg.CredentialsDir, Rules: auth.NewList(cfg.GitRules), Secrets: a.reader.Secret, Observer: references}
 	if api.embedded != nil {
 		a.places.Values = sealedValues{api.embedded}
 	}
@@ -49,7 +51,7 @@ func openAccess(cfg Config, api *clients, references *dependency.Watcher, mirror
 	}
 	a.identities = identity.New(o)
 	a.minter = forge.NewMinter(a.hosts, a.places.Connection, auth.NewTokens(0))
-	a.signers = worker.NewSigners(a.places.Trust, cfg.Policies, references.ObservePath)
+	a.signers = worker.NewSigners(a.places.Trust, a.policies, references.ObservePath)
 	a.mirrors, err = git.Open(mirrors, git.Options{
 		AllowLocal: cfg.LocalGit,
 		Whole:      cfg.GitTimeout,

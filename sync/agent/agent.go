@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -88,6 +89,7 @@ type Agent struct {
 	health      *snapshot.Health
 	builder     *snapshot.Builder
 	deliveries  *webhook.Cluster
+	refusal     atomic.Pointer[string] // why the newest config file does not hold; nil = it does
 
 	parts []func(context.Context) error // to be run
 }
@@ -135,7 +137,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.health = &snapshot.Health{Server: a.name(), Embedded: embedded, Started: started, Client: a.client, Jobs: a.jobs, Repos: a.repos,
-		ManifestsProblem: func() string { return "" }}
+		ManifestsProblem: func() string { return "" }, Warnings: a.warnings}
 	if cfg.Manifests != "" && embedded {
 		applier, err := manifests.New(a.client, cfg.Manifests, cfg.Logger.With("component", "manifests"))
 		if err != nil {
@@ -285,6 +287,45 @@ func (a *Agent) receiveWebhooks(ctx context.Context) error {
 		o.Incremental = webhook.Listed(a.cfg.Limits.IncrementalChanges)
 	}
 	return webhook.Run(ctx, a.cfg.Webhooks, a.deliveries, o)
+}
+
+// Reload takes the rules, policies and token of a configuration over; all else of it needs a new Agent. A wrong
+// configuration is refused as a whole.
+func (a *Agent) Reload(cfg Config) error {
+	err := errors.Join(cfg.Jobs.Validate(), cfg.Webhooks.Check())
+	if err == nil && a.embedded == nil {
+		err = cfg.API.Check()
+	}
+	if err != nil {
+		return err
+	}
+	a.access.places.Rules.Set(cfg.GitRules)
+	a.access.policies.Set(cfg.Policies)
+	a.setToken(cfg.API.Token)
+	for _, o := range a.repos.Objects() {
+		a.controllers.references.Changed(dependency.Ref{Kind: dependency.File, Namespace: o.Namespace(), Name: o.Name()})
+	}
+	return nil
+}
+
+// Refuse has the status say why the newest config file does not hold; nil when it does.
+func (a *Agent) Refuse(err error) {
+	var why *string
+	if err != nil {
+		why = new("config file refused, the old settings stay: " + text.Redact(err.Error()))
+	}
+	a.refusal.Store(why)
+}
+
+// warnings are about the agent itself.
+func (a *Agent) warnings() (out []string) {
+	if why := a.refusal.Load(); why != nil {
+		out = append(out, *why)
+	}
+	if why := a.endpoint.Problem(); why != "" {
+		out = append(out, why)
+	}
+	return out
 }
 
 // Close releases the connections. It may be called without Run and twice.

@@ -66,7 +66,7 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 		}
 		since = info.Created
 	}
-	uses := repos.Uses{Watcher: c.references, Rules: cfg.GitRules, Policies: cfg.Policies, Sealed: a.sealed()}
+	uses := repos.Uses{Watcher: c.references, Rules: a.access.places.Rules, Policies: a.access.policies, Sealed: a.sealed()}
 	c.minter = a.access.minter
 	c.repos = repos.New(a.client, a.repos, a.jobs, repos.Options{
 		Remotes:     worker.Remotes{Credentials: pulls.Credentials, AllowInsecure: pulls.AllowInsecure}.Remote,

@@ -222,7 +222,7 @@ func TestAskedWith(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			at := Places{Secrets: Secrets(get), Dir: dir, Rules: rules}
+			at := Places{Secrets: Secrets(get), Dir: dir, Rules: NewList(rules)}
 			c, err := g.Asked(t.Context(), at.WithTransport(at.NamedSecret()))
 			if test.says != "" {
 				refused, _ := errors.AsType[*SourceError](err)

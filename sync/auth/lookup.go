@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"limpet/sync/signature"
 )
@@ -38,8 +39,29 @@ type Places struct {
 	// Dir has files <namespace>.<name>/<key>. The flat form <namespace>.<name>_<key> is
 	// read too: systemd lays out a LoadCredential directory that way. "" = none.
 	Dir      string
-	Rules    []Rule
+	Rules    *List[Rule]
 	Observer Observer // nil = none
+}
+
+// List is a list of the config file, which is replaced when that is read again. A nil List is empty.
+type List[T any] struct{ entries atomic.Pointer[[]T] }
+
+// NewList returns a List.
+func NewList[T any](entries []T) *List[T] {
+	l := &List[T]{}
+	l.Set(entries)
+	return l
+}
+
+// Set replaces the entries.
+func (l *List[T]) Set(entries []T) { l.entries.Store(&entries) }
+
+// Get returns the entries, which must not be changed.
+func (l *List[T]) Get() []T {
+	if l == nil {
+		return nil
+	}
+	return *l.entries.Load()
 }
 
 // place is where a look-up has found keys.
@@ -126,11 +148,11 @@ func (p Places) each(ctx context.Context, l Lookup, s selection) iter.Seq2[place
 			return
 		}
 		if p.Observer != nil {
-			for _, path := range RuleFiles(p.Rules, l.URL) {
+			for _, path := range RuleFiles(p.Rules.Get(), l.URL) {
 				p.Observer.ObservePath(path)
 			}
 		}
-		for _, r := range p.Rules {
+		for _, r := range p.Rules.Get() {
 			if s.rules == nil || !r.matches(a) || !s.rules(r) {
 				continue
 			}

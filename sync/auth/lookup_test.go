@@ -26,7 +26,7 @@ func (f valuesFunc) Value(ctx context.Context, l Lookup, field string) ([]byte, 
 func secretsAt(get Secrets) Places   { return Places{Secrets: get} }
 func valuesAt(get valuesFunc) Places { return Places{Values: get} }
 func filesAt(dir string) Places      { return Places{Dir: dir} }
-func rulesAt(rules []Rule) Places    { return Places{Rules: rules} }
+func rulesAt(rules []Rule) Places    { return Places{Rules: NewList(rules)} }
 
 func TestSecrets(t *testing.T) {
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestSecrets(t *testing.T) {
 	}
 	data["default/empty"] = map[string][]byte{}
 	l.Secure = map[string]string{"token": "empty"}
-	s.Rules = []Rule{{URL: "https://git.example.com", Values: map[string]string{"token": "of the operator"}}}
+	s.Rules = NewList([]Rule{{URL: "https://git.example.com", Values: map[string]string{"token": "of the operator"}}})
 	if c, err := s.Credentials(t.Context(), l); err == nil || !strings.Contains(err.Error(), "default/empty") {
 		t.Fatalf("an empty secret gives another place's credentials: %v, %v", c, err)
 	}

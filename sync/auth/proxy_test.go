@@ -36,7 +36,7 @@ func TestWithTransport(t *testing.T) {
 		}
 		return secrets[namespace+"/"+name], nil
 	}
-	at := Places{Secrets: Secrets(get), Rules: rules}
+	at := Places{Secrets: Secrets(get), Rules: NewList(rules)}
 	from := at.WithTransport(at.Credentials)
 	cases := []struct{ secret, proxy, url, want, ca, kind string }{
 		{"", "", "https://git.example/a", "http://of-the-rule:80", "PEM", "basic"},

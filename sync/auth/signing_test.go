@@ -213,7 +213,7 @@ func TestSigningFiles(t *testing.T) {
 	if got := told(rulesAt([]Rule{signs}).Signing(t.Context(), lookup())); !strings.Contains(got, "chmod 600") {
 		t.Errorf("a key that everybody reads, at a look: %s", got)
 	}
-	order := Places{Dir: dir + "/none", Rules: []Rule{both, signs}}
+	order := Places{Dir: dir + "/none", Rules: NewList([]Rule{both, signs})}
 	if got := told(order.Signing(t.Context(), lookup())); got != "V  in rule https://git.example.com" {
 		t.Errorf("in order: %s", got)
 	}

@@ -35,7 +35,7 @@ func (p Places) WithTransport(from Source) Source {
 		if err != nil {
 			return found, nil
 		}
-		for _, r := range p.Rules {
+		for _, r := range p.Rules.Get() {
 			if !r.onlyTransport() || !r.matches(a) {
 				continue
 			}

@@ -161,7 +161,11 @@ func (w *Watcher) ObserveSecret(namespace, name string, u *unstructured.Unstruct
 }
 
 // Changed wakes the users of a ref, whatever its version.
-func (w *Watcher) Changed(ref Ref) { w.wake(w.registry.usersOf(ref)) }
+func (w *Watcher) Changed(ref Ref) {
+	if w != nil {
+		w.wake(w.registry.usersOf(ref))
+	}
+}
 
 func (w *Watcher) wake(users []Ref) {
 	w.mu.Lock()

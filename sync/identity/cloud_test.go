@@ -188,7 +188,7 @@ func (p *place) credentials(ctx context.Context) (*auth.Credentials, error) {
 		if err := rule.Check(); err != nil {
 			return nil, err
 		}
-		from = auth.Places{Rules: []auth.Rule{rule}}.Credentials
+		from = auth.Places{Rules: auth.NewList([]auth.Rule{rule})}.Credentials
 	}
 	return p.Source(from)(ctx, l)
 }

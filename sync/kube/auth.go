@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"sync/atomic"
 
 	"limpet/sync/text"
 )
@@ -22,11 +23,25 @@ type tokenSource interface {
 	refused(ctx context.Context, used string) string
 }
 
-// staticToken never changes.
-type staticToken string
+// staticToken is that of the configuration, until SetToken replaces it.
+type staticToken struct{ value atomic.Pointer[string] }
 
-func (s staticToken) token(context.Context) (string, error)  { return string(s), nil }
-func (s staticToken) refused(context.Context, string) string { return "" }
+func newStaticToken(token string) *staticToken {
+	s := new(staticToken)
+	s.value.Store(&token)
+	return s
+}
+
+func (s *staticToken) token(context.Context) (string, error)  { return *s.value.Load(), nil }
+func (s *staticToken) refused(context.Context, string) string { return *s.value.Load() }
+
+// SetToken replaces the token of a Client whose Config has one.
+func (c *Client) SetToken(token string) {
+	if s := c.shared.static; s != nil && token != "" {
+		text.RegisterSecret([]byte(token))
+		s.value.Store(&token)
+	}
+}
 
 // mostToken bounds a token file, in bytes.
 const mostToken = 1 << 20

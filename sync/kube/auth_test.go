@@ -58,7 +58,7 @@ func post(t *testing.T, rt http.RoundTripper, to string) int {
 func TestUnauthorizedRefreshesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i, s := &issuer{}, &secured{header: "X-Access-Token"}
-		x := exchanging(t, i, staticToken("subject"))
+		x := exchanging(t, i, newStaticToken("subject"))
 		rt := &authTransport{next: &wire{handler: s}, source: x, host: "api.test", header: "X-Access-Token"}
 		first, err := x.token(t.Context())
 		if err != nil {

@@ -47,7 +47,8 @@ type shared struct {
 	clock        Clock
 	availability availability
 	discovery    discovery
-	source       tokenSource // nil = no token of ours
+	source       tokenSource  // nil = no token of ours
+	static       *staticToken // nil = the token is in a file, or there is none
 	exchange     *exchanger  // nil = none
 	stop         context.CancelFunc
 	pools        []*pool // of the exchange
@@ -97,7 +98,8 @@ func (s *shared) authenticate(life context.Context, c Config) error {
 	case t.tokenFile != "":
 		s.source = newFileToken(t.tokenFile, c.Logger)
 	case t.token != "":
-		s.source = staticToken(t.token)
+		s.static = newStaticToken(t.token)
+		s.source = s.static
 	}
 	if t.exchange == nil {
 		return nil

@@ -135,6 +135,12 @@ func (c Config) resolve() (*target, error) {
 	return t, t.checkTLS(c)
 }
 
+// Check returns what is wrong with the configuration and the files that it names. It makes no request.
+func (c Config) Check() error {
+	_, err := c.resolve()
+	return err
+}
+
 // adopt takes from the kubeconfig what the flags leave open.
 func (t *target) adopt(c Config, cfg *rest.Config) error {
 	cfg.QPS = -1

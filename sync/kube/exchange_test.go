@@ -108,7 +108,7 @@ func exchanging(t *testing.T, i *issuer, subject tokenSource) *exchanger {
 
 func TestExchangeWireFormat(t *testing.T) {
 	i := &issuer{}
-	x := exchanging(t, i, staticToken("ProvisioningAdminToken"))
+	x := exchanging(t, i, newStaticToken("ProvisioningAdminToken"))
 	if _, err := x.token(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestExchangeCachesToken(t *testing.T) {
 					w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
 					grant(w, tokenWith(n, now.Add(10*time.Minute)))
 				})
-				x := exchanging(t, i, staticToken("subject"))
+				x := exchanging(t, i, newStaticToken("subject"))
 				for _, step := range []struct {
 					after time.Duration
 					want  int
@@ -163,7 +163,7 @@ func TestExchangeCachesToken(t *testing.T) {
 func TestExchangeIsSharedByCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{delay: time.Second}
-		x := exchanging(t, i, staticToken("subject"))
+		x := exchanging(t, i, newStaticToken("subject"))
 		gone, leave := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() { // the first caller leaves; the others must not suffer
@@ -193,7 +193,7 @@ func TestExchangeUnreadableToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{}
 		i.set(func(n int, w http.ResponseWriter) { grant(w, fmt.Sprintf("opaque-token-%d", n)) })
-		x := exchanging(t, i, staticToken("subject"))
+		x := exchanging(t, i, newStaticToken("subject"))
 		for n := 1; n <= 3; n++ {
 			token, err := x.token(t.Context())
 			if want := fmt.Sprintf("opaque-token-%d", n); err != nil || token != want {
@@ -224,7 +224,7 @@ func TestExchangeRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				i := &issuer{reply: reply}
-				_, err := exchanging(t, i, staticToken("subject-token")).token(t.Context())
+				_, err := exchanging(t, i, newStaticToken("subject-token")).token(t.Context())
 				var failure *ExchangeError
 				if !errors.As(err, &failure) || !strings.Contains(err.Error(), "http://issuer.test:6481/sign/access-token") ||
 					strings.Contains(err.Error(), "subject-token") || len(i.requests()) != 1 {
@@ -239,7 +239,7 @@ func TestExchangeRefusals(t *testing.T) {
 func TestExchangeIsNotHammered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{reply: refuse(500)}
-		x := exchanging(t, i, staticToken("subject"))
+		x := exchanging(t, i, newStaticToken("subject"))
 		for range 30 * 60 * 4 { // half an hour, four calls a second
 			if _, err := x.token(t.Context()); err == nil {
 				t.Fatal("a token from a broken exchange")
@@ -274,7 +274,7 @@ func TestExchangeIsNotHammered(t *testing.T) {
 // then less and less, and after it has come and gone again likewise.
 func TestExchangeThatStartsLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := exchanging(t, &issuer{}, staticToken("subject"))
+		x := exchanging(t, &issuer{}, newStaticToken("subject"))
 		s := x.client.Transport.(*wire)
 		for range 2 {
 			s.mu.Lock()
@@ -313,7 +313,7 @@ func TestExchangeHonoursRetryAfter(t *testing.T) {
 			w.Header().Set("Retry-After", "100")
 			w.WriteHeader(http.StatusTooManyRequests)
 		}}
-		x := exchanging(t, i, staticToken("subject"))
+		x := exchanging(t, i, newStaticToken("subject"))
 		for range 95 {
 			_, _ = x.token(t.Context())
 			pass(time.Second)
@@ -328,7 +328,7 @@ func TestExchangeStopsWithItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := &issuer{delay: time.Hour}
 		ctx, cancel := context.WithCancel(t.Context())
-		x := exchanging(t, i, staticToken("subject"))
+		x := exchanging(t, i, newStaticToken("subject"))
 		x.life = ctx
 		got := make(chan error, 1)
 		go func() { _, err := x.token(t.Context()); got <- err }()

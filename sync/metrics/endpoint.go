@@ -2,10 +2,13 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"limpet/sync/apiserver"
@@ -20,13 +23,20 @@ type Endpoint struct {
 	Ready   func() error              // of the jobs
 	Down    func() (time.Time, error) // since when the API is unavailable, and why
 	Logger  *slog.Logger
+
+	problem atomic.Pointer[string] // why nothing is served; nil = it is
 }
 
 // Run serves until ctx ends. An address in use is logged and skipped: two agents on one host must not stop each other.
 func (e *Endpoint) Run(ctx context.Context) error {
 	ln, err := net.Listen("tcp", e.Address)
 	if err != nil {
-		e.Logger.Warn("no telemetry", "address", e.Address, "err", err, "next", "--telemetry-listen with another address, or empty for none")
+		problem := "telemetry off: " + err.Error()
+		if _, port, _ := net.SplitHostPort(e.Address); errors.Is(err, syscall.EADDRINUSE) {
+			problem = "telemetry off: port " + port + " is in use"
+		}
+		e.problem.Store(&problem)
+		e.Logger.Warn(problem, "address", e.Address, "next", "--telemetry-listen with another address, or empty for none")
 		return nil
 	}
 	e.Logger.Info("telemetry", "address", ln.Addr().String())
@@ -41,6 +51,14 @@ func (e *Endpoint) Run(ctx context.Context) error {
 		fmt.Fprintln(w, "ok")
 	})
 	return apiserver.Serve(ctx, ln, &http.Server{Handler: mux})
+}
+
+// Problem returns why nothing is served, "" when it is.
+func (e *Endpoint) Problem() string {
+	if problem := e.problem.Load(); problem != nil {
+		return *problem
+	}
+	return ""
 }
 
 // NotReady returns why the agent would not claim a job now; "" means it would.

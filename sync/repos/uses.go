@@ -14,8 +14,8 @@ import (
 // Uses are what the objects of an agent use: what objects name, and the files of the rules of its configuration.
 type Uses struct {
 	Watcher  *dependency.Watcher
-	Rules    []auth.Rule
-	Policies []auth.VerificationPolicy
+	Rules    *auth.List[auth.Rule]
+	Policies *auth.List[auth.VerificationPolicy]
 	Sealed   func(secret string) bool // see dependency.Reader: these change with their object
 }
 
@@ -37,7 +37,8 @@ func (d Uses) Use(kind string, k Key, obj *unstructured.Unstructured) {
 
 // ruleFiles returns the files of the rules that give a Repository its credentials and signers.
 func (d Uses) ruleFiles(u *unstructured.Unstructured) (files []string) {
-	if len(d.Rules)+len(d.Policies) == 0 {
+	rules, policies := d.Rules.Get(), d.Policies.Get()
+	if len(rules)+len(policies) == 0 {
 		return nil
 	}
 	repo, err := api.RepositoryView(u)
@@ -45,11 +46,11 @@ func (d Uses) ruleFiles(u *unstructured.Unstructured) (files []string) {
 		return nil
 	}
 	urls := worker.URLs(repo)
-	for _, rule := range auth.PoliciesFor(d.Policies, u.GetNamespace(), u.GetName(), urls...) {
+	for _, rule := range auth.PoliciesFor(policies, u.GetNamespace(), u.GetName(), urls...) {
 		files = append(files, rule.Paths()...)
 	}
 	for _, url := range urls {
-		files = append(files, auth.RuleFiles(d.Rules, url)...)
+		files = append(files, auth.RuleFiles(rules, url)...)
 	}
 	return files
 }

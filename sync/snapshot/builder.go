@@ -103,7 +103,7 @@ func (b *Builder) agentRow(own jobs.Snapshot, recent recentActivity, now time.Ti
 		row.StoreSize = info.Size()
 	}
 	row.RSS, row.CPU = residentBytes(), b.cpu.share(now, processorTime())
-	row.Controllers = b.from.Role()
+	row.Controllers, row.Warnings = b.from.Role(), b.from.Health.Warnings()
 	return row
 }
 

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ type Health struct {
 	// ManifestsProblem returns why files of --manifests are not applied, "" when all are. The author of a file sees the
 	// screen and not the log.
 	ManifestsProblem func() string
+	Warnings         func() []string // of the agent itself
 }
 
 // Synced reports whether the watches have shown all objects.
@@ -69,17 +71,17 @@ func (h *Health) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
 	})
 	tick := time.NewTicker(healthEvery)
 	defer tick.Stop()
-	problem, manifests := "", ""
+	problem, manifests, warnings := "", "", []string(nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		wasUp, wasManifests := problem == "", manifests
-		problem, manifests = h.problem(), h.ManifestsProblem()
+		wasUp, wasManifests, hadWarnings := problem == "", manifests, warnings
+		problem, manifests, warnings = h.problem(), h.ManifestsProblem(), h.Warnings()
 		isUp := problem == ""
-		if isUp != wasUp || manifests != wasManifests {
+		if isUp != wasUp || manifests != wasManifests || !slices.Equal(warnings, hadWarnings) {
 			hub.Invalidate()
 		}
 		switch {

@@ -94,6 +94,8 @@ type Agent struct {
 	Busy     int       `json:"busy"`
 	// Controllers is the role of the agent for Repositories and Connections.
 	Controllers Controllers `json:"controllers"`
+	// Warnings are about the agent itself: a part that is off, a config file that was refused.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Connection is an unhealthy Connection: the Git host rejects its credentials, or its spec is invalid.

@@ -25,13 +25,13 @@ import (
 // *Signers has no keys and no rules.
 type Signers struct {
 	from  auth.TrustSource
-	rules []auth.VerificationPolicy
+	rules *auth.List[auth.VerificationPolicy]
 	saw   func(path string)
 }
 
 // NewSigners returns the Signers of an agent. A nil source has no keys. saw, if not nil, is called with each file of a
 // rule before it is read.
-func NewSigners(from auth.TrustSource, rules []auth.VerificationPolicy, saw func(path string)) *Signers {
+func NewSigners(from auth.TrustSource, rules *auth.List[auth.VerificationPolicy], saw func(path string)) *Signers {
 	return &Signers{from: from, rules: rules, saw: saw}
 }
 
@@ -79,7 +79,7 @@ func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*
 	}
 	if s != nil {
 		// The policies of the mirrors apply as well.
-		for _, rule := range auth.PoliciesFor(s.rules, l.Namespace, l.Repository, append(URLs(repo), l.URL)...) {
+		for _, rule := range auth.PoliciesFor(s.rules.Get(), l.Namespace, l.Repository, append(URLs(repo), l.URL)...) {
 			d, err := s.ruled(rule)
 			add(d, rule.Mode, strings.Join(rule.Principals, ","), err)
 		}

@@ -276,7 +276,7 @@ func TestRuleOfTheConfiguration(t *testing.T) {
 		key, public := sshKey(t)
 		editors, editorsPublic := sshKey(t)
 		rules := []auth.VerificationPolicy{{Repositories: []string{"*/repo"}, Mode: "HEAD", Values: map[string]string{"ops.sshpub": public}}}
-		r := newRig(t, server, func(o *PullOptions) { o.Signers = NewSigners(place.find, rules, nil) })
+		r := newRig(t, server, func(o *PullOptions) { o.Signers = NewSigners(place.find, auth.NewList(rules), nil) })
 		r.repository(nil, nil)
 		r.commit("cpu.json", board("cpu", "CPU"))
 		r.expect("unsigned, and the repository asks for nothing", false, "error", "is not signed")

@@ -9,7 +9,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"os"
 	"os/signal"
 	"reflect"
 	"slices"
@@ -74,11 +73,7 @@ func RunContext(ctx context.Context, args []string, world World, newTree func() 
 func once(ctx context.Context, args []string, world World, newTree func() Tree, asks bool) (int, error) {
 	// A reader that goes away is an error of the write, so that what writes still cleans up.
 	signal.Ignore(syscall.SIGPIPE)
-	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
-		ends = append(ends, syscall.SIGHUP)
-	}
-	ctx, stop := signal.NotifyContext(ctx, ends...)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal kills the process
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -142,6 +137,12 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	if g.writes = n != nil && n.Tag != nil && n.Tag.Has("writes"); g.writes && g.ReadOnly {
 		return Usagef(e.Invocation.without("--read-only", 0)+"    # without --read-only",
 			"%s changes things, and --read-only refuses that", words)
+	}
+	if !headless && !signal.Ignored(syscall.SIGHUP) { // it is under nohup; a daemon reloads its config file
+		hung, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
+		context.AfterFunc(hung, stop)
+		ctx = hung
 	}
 	e.Log = NewLogger(g, e.Err, headless)
 	errs, out := e.Err.(*stderr), e.Out.(*stdout)
@@ -217,6 +218,15 @@ func Parse(world World, newTree func() Tree, args ...string) (*Env, *kong.Contex
 	other := &Env{World: world, NewTree: newTree, Log: slog.New(slog.DiscardHandler)}
 	call, _, err := other.parse(args)
 	return other, call, err
+}
+
+// Reread parses the call again, with the config file as it is now.
+func (e *Env) Reread() (*Env, *kong.Context, error) {
+	again, call, err := Parse(e.World, e.NewTree, e.Invocation.args...)
+	if err == nil && again.Config.Path == "" && e.Config.Path != "" {
+		err = Usagef("limpet config path", "config file %s is gone", e.Config.Path)
+	}
+	return again, call, err
 }
 
 // finish adds what only the caller of a command knows to its error: the signal or timeout that ended it, and

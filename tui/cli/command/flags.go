@@ -2,6 +2,7 @@ package command
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"reflect"
 	"strconv"
@@ -37,7 +38,8 @@ type Flags struct {
 
 	AgentFlags `group:"Agent"`
 
-	writes bool // the command has the tag "writes"
+	writes bool          // the command has the tag "writes"
+	level  slog.LevelVar // of the log
 }
 
 // Common implements tree.

@@ -14,16 +14,21 @@ import (
 // NewLogger logs to w: for a daemon as JSON, or as text on a terminal, unless --log-format decides; for a
 // command as lines for a person.
 func NewLogger(g *Flags, w io.Writer, daemon bool) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(g.LogLevel)) // the enum of the flag admits only names that it knows
-	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: text.RedactAttr}
+	g.SetLogLevel(g.LogLevel)
+	opts := &slog.HandlerOptions{Level: &g.level, ReplaceAttr: text.RedactAttr}
 	switch logFormat(g, w, daemon) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, opts))
 	case "text":
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
-	return slog.New(&textHandler{w: w, level: level})
+	return slog.New(&textHandler{w: w, level: g.level.Level()})
+}
+
+// SetLogLevel changes the level of the logs of a daemon.
+func (g *Flags) SetLogLevel(level string) {
+	g.LogLevel = level
+	_ = g.level.UnmarshalText([]byte(level)) // the enum of the flag admits only names that it knows
 }
 
 // logFormat returns json, text, or "" for lines for a person.

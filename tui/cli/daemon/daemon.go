@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"golang.org/x/sync/errgroup"
 
 	"limpet/state"
@@ -25,12 +26,12 @@ type Command struct {
 	Daemon bool `help:"Run the agent without a dashboard; logs go to stderr."`
 }
 
-func (c Command) Run(ctx context.Context, e *command.Env) error {
+func (c Command) Run(ctx context.Context, e *command.Env, call *kong.Context) error {
 	switch {
 	case c.Daemon && e.Flags.ReadOnly:
 		return command.Usagef("limpet --daemon    # without --read-only", "an agent changes things, and --read-only refuses that")
 	case c.Daemon:
-		return runDaemon(ctx, e)
+		return runDaemon(ctx, e, call)
 	case e.Flags.Accessible:
 		return command.Usagef("limpet status --watch --accessible", "%w", tui.ErrNotAccessible)
 	case !e.OnScreen():
@@ -47,16 +48,17 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 }
 
 // runDaemon runs the agent without a screen until SIGTERM or SIGINT.
-func runDaemon(ctx context.Context, e *command.Env) error {
+func runDaemon(ctx context.Context, e *command.Env, call *kong.Context) error {
 	path, err := e.StatePath()
 	if err != nil {
 		return err
 	}
-	signals, stop := drainSignals()
+	signals, stop := catch(syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP)
 	defer stop()
 	beat := &watchdog{log: e.Log}
+	config := &reloader{e: e, path: path, running: settings(e, call)}
 	return beat.during(ctx, func() error {
-		return reopening(ctx, e, func() error { return headless(ctx, e, path, signals, beat) })
+		return reopening(ctx, e, func() error { return headless(ctx, e, path, beat, func(a *agent.Agent) part { return obeys(signals, a, config) }) })
 	})
 }
 
@@ -84,7 +86,7 @@ func reopening(ctx context.Context, e *command.Env, work func() error) error {
 }
 
 // headless runs the agent once, from the opening of the state file on.
-func headless(ctx context.Context, e *command.Env, path string, signals <-chan os.Signal, beat *watchdog) error {
+func headless(ctx context.Context, e *command.Env, path string, beat *watchdog, obeys func(*agent.Agent) part) error {
 	store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
 	if err != nil {
 		return err
@@ -96,7 +98,7 @@ func headless(ctx context.Context, e *command.Env, path string, signals <-chan o
 				"limpet apply -f FILE, or --provisioning-server-url URL")
 		}
 		e.Log.Info("agent started", "version", command.Version, "state", path, "drivers", e.Flags.Drivers)
-		err := RunTogether(ctx, drains(signals, a), beat.of(a), a.Run)
+		err := RunTogether(ctx, obeys(a), beat.of(a), a.Run)
 		// The next run after a rebuild stays drained.
 		since, _ := a.Draining()
 		e.Flags.Drain = !since.IsZero()
@@ -141,10 +143,10 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 		return err
 	}
 	defer logFile.Close()
-	signals, stop := drainSignals()
+	signals, stop := catch(syscall.SIGUSR1, syscall.SIGUSR2)
 	defer stop()
 	return withAgent(ctx, e, store, path, command.NewLogger(e.Flags, logFile, true), func(a *agent.Agent) error {
-		parts := []func(context.Context) error{a.Run, drains(signals, a)}
+		parts := []part{a.Run, obeys(signals, a, nil)}
 		if extra != nil {
 			parts = append(parts, func(ctx context.Context) error { return extra(ctx, a) })
 		}
@@ -159,8 +161,11 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 	})
 }
 
+// part is what runs until its context ends.
+type part = func(context.Context) error
+
 // RunTogether runs all parts until the last one ends or any fails, then stops and waits for the others.
-func RunTogether(ctx context.Context, parts ...func(context.Context) error) error {
+func RunTogether(ctx context.Context, parts ...part) error {
 	g, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -181,24 +186,27 @@ func tuiOptions(e *command.Env) tui.Options {
 		Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv}
 }
 
-// drainSignals catches SIGUSR1 and SIGUSR2 from now on, so that one during the start is not lost and does not
-// kill the process.
-func drainSignals() (got chan os.Signal, stop func()) {
-	got = make(chan os.Signal, 2)
-	signal.Notify(got, syscall.SIGUSR1, syscall.SIGUSR2)
+// catch catches signals from now on, so that one during the start is not lost and does not kill the process.
+func catch(signals ...os.Signal) (got chan os.Signal, stop func()) {
+	got = make(chan os.Signal, 3)
+	signal.Notify(got, signals...)
 	return got, func() { signal.Stop(got) }
 }
 
-// drains has the agent drained on SIGUSR1 and resumed on SIGUSR2, until ctx ends. Two different signals keep a
-// repeated script harmless.
-func drains(got <-chan os.Signal, a *agent.Agent) func(context.Context) error {
+// obeys has the agent drained on SIGUSR1, resumed on SIGUSR2 and its config file read again on SIGHUP, until ctx ends.
+// Two different signals keep a repeated script harmless.
+func obeys(got <-chan os.Signal, a *agent.Agent, config *reloader) part {
 	return func(ctx context.Context) error {
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
 			case s := <-got:
-				a.Drain(s == syscall.SIGUSR1)
+				if s == syscall.SIGHUP {
+					config.reload(a)
+				} else {
+					a.Drain(s == syscall.SIGUSR1)
+				}
 			}
 		}
 	}

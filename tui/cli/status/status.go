@@ -118,7 +118,7 @@ func (s *report) judge(e *command.Env) {
 		s.Why = append(s.Why, "api: "+s.Live.API.Error)
 	}
 	failing, warnings := repoIssues(e, s.Live.Repos)
-	s.Why, s.Warnings = append(s.Why, failing...), append(s.Warnings, warnings...)
+	s.Why, s.Warnings = append(s.Why, failing...), slices.Concat(s.Warnings, s.Live.Agent.Warnings, warnings)
 	for i := range s.Live.Sources {
 		if from := &s.Live.Sources[i]; from.Bad() && !from.Suspended {
 			s.Why = append(s.Why, fmt.Sprintf("source %s is not ready: %s: %s", from.Name, source.SourceMessage(*from),
