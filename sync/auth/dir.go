@@ -46,7 +46,7 @@ func readDir(dir, base string, s selection) (keys map[string][]byte, err error) 
 	}
 	var at place
 	for _, key := range slices.Sorted(maps.Keys(paths)) {
-		v, err := readFile(root.Open, paths[key], s.check)
+		v, err := readFile(root.Open, paths[key], s.check.of(key))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -93,6 +93,14 @@ func ReadPublicIn(root *os.Root, name string) ([]byte, error) {
 
 // fileCheck checks owner and mode of a file.
 type fileCheck func(name string, info fs.FileInfo) error
+
+// of returns the check of the file of a key. CA certificates are public.
+func (c fileCheck) of(key string) fileCheck {
+	if key == keyCA || key == keyCAOld {
+		return checkOwned
+	}
+	return c
+}
 
 // readFile reads a regular file of at most 1 MiB that passes a check of its owner and mode.
 func readFile(open func(string) (*os.File, error), name string, check fileCheck) ([]byte, error) {

@@ -270,3 +270,26 @@ func TestWebhookFile(t *testing.T) {
 		t.Errorf("a file that all may read: %q, %v", got, err)
 	}
 }
+
+// TestPublicCA: a CA may be read by others, in the directory and in a rule; nobody else may write to it, and the key beside
+// it stays private.
+func TestPublicCA(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ca := write(t, filepath.Join(dir, "default.site.a", "ca.crt"), "a CA", 0o644)
+	token := write(t, filepath.Join(dir, "default.site.a", "token"), canary, 0o600)
+	rule := Rule{URL: "https://git.example.com", Files: map[string]string{keyCA: ca, keyToken: token}}
+	for name, s := range map[string]Places{"directory": {Dir: dir}, "rule": rulesAt([]Rule{rule})} {
+		for _, tt := range []struct {
+			ca, token fs.FileMode
+			refused   bool
+		}{{0o644, 0o600, false}, {0o664, 0o600, true}, {0o646, 0o600, true}, {0o644, 0o644, true}, {0o644, 0o640, os.Geteuid() != 0}} {
+			if err := errors.Join(os.Chmod(ca, tt.ca), os.Chmod(token, tt.token)); err != nil {
+				t.Fatal(err)
+			}
+			if c, err := s.Credentials(t.Context(), lookup()); (err != nil) != tt.refused || err == nil && string(c.CA) != "a CA" {
+				t.Errorf("%s %+v: %v, %v", name, tt, c, err)
+			}
+		}
+	}
+}

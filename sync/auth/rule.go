@@ -23,7 +23,8 @@ type Rule struct {
 	Provider string
 	// Values by key: meant for what is not secret, such as username, known_hosts and githubAppID.
 	Values map[string]string
-	// Files by key: absolute paths, read at every look-up, refused when others than the owner may read them.
+	// Files by key: absolute paths, read at every look-up, refused when others than the owner may read them, of a CA when
+	// they may write to it.
 	Files map[string]string
 }
 
@@ -56,7 +57,7 @@ func readKeys(values, files map[string]string, is func(string) bool, check fileC
 		if !is(k) {
 			continue
 		}
-		v, err := readFile(os.Open, files[k], check)
+		v, err := readFile(os.Open, files[k], check.of(k))
 		if err != nil {
 			return nil, fmt.Errorf("key %s: %w", k, err)
 		}
