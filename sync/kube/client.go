@@ -49,7 +49,7 @@ type shared struct {
 	discovery    discovery
 	source       tokenSource  // nil = no token of ours
 	static       *staticToken // nil = the token is in a file, or there is none
-	exchange     *exchanger  // nil = none
+	exchange     *exchanger   // nil = none
 	stop         context.CancelFunc
 	pools        []*pool // of the exchange
 }

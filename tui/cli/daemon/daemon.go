@@ -58,7 +58,9 @@ func runDaemon(ctx context.Context, e *command.Env, call *kong.Context) error {
 	beat := &watchdog{log: e.Log}
 	config := &reloader{e: e, path: path, running: settings(e, call)}
 	return beat.during(ctx, func() error {
-		return reopening(ctx, e, func() error { return headless(ctx, e, path, beat, func(a *agent.Agent) part { return obeys(signals, a, config) }) })
+		return reopening(ctx, e, func() error {
+			return headless(ctx, e, path, beat, func(a *agent.Agent) part { return obeys(signals, a, config) })
+		})
 	})
 }
 

@@ -65,7 +65,9 @@ func TestReload(t *testing.T) {
 		return d.reloads(t)[before]
 	}
 	warnings := func() []string {
-		var rep struct{ Live struct{ Agent struct{ Warnings []string } } }
+		var rep struct {
+			Live struct{ Agent struct{ Warnings []string } }
+		}
 		if err := json.Unmarshal([]byte(h.run(t, "status", "-o", "json").out), &rep); err != nil {
 			t.Fatal(err)
 		}
