@@ -7,6 +7,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/git"
+	"limpet/sync/text"
 )
 
 // A Repository may name a revision in place of its branch, by an annotation, and ask for
@@ -80,16 +81,11 @@ func (p *probe) describeAnswer() string {
 	if p.ref.Stored {
 		return "not asked: the commit is stored and does not change"
 	}
-	text := answeredIn(p.took)
+	txt := answeredIn(p.took)
 	if p.mirrored() {
-		text += ", " + p.ref.Via.String()
+		txt += ", " + p.ref.Via.String()
 	}
-	return text
+	return txt
 }
 
-func answeredIn(took time.Duration) string {
-	if took < time.Millisecond {
-		return "answered within 1ms"
-	}
-	return "answered in " + took.Round(time.Millisecond).String()
-}
+func answeredIn(took time.Duration) string { return "answered in " + text.Took(took) }

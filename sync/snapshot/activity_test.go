@@ -51,6 +51,7 @@ func TestFinishedRow(t *testing.T) {
 	job.SetUID("u1")
 	job.SetName("r-sync")
 	job.SetNamespace("default")
+	job.Object["status"] = map[string]any{"started": at.Add(time.Second).UnixMilli()} // by a clock that is ahead
 	last := &jobs.Running{
 		UID: "u1", Job: job, Attempt: 2, Branch: "main", RefTo: "abc", Started: at.Add(-time.Second), LeaseUntil: at.Add(time.Minute),
 		Errors: []string{"401"},

@@ -123,8 +123,8 @@ func addRunning(row *Job, r jobs.Running) {
 	row.Branch, row.RefFrom, row.RefTo = r.Branch, r.RefFrom, r.RefTo
 	row.Done, row.Total, row.Progress = r.Done, r.Total, r.Progress
 	row.Message = cmp.Or(r.Message, row.Message)
-	if row.Started.IsZero() {
-		row.Started = r.Started
+	if !r.Started.IsZero() {
+		row.Started = r.Started // by the clock of Finished, of the steps and of the log
 	}
 	if len(r.Summary) > 0 {
 		row.Summary = Summaries(r.Summary)

@@ -58,6 +58,26 @@ func Age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
+// Took formats a duration in at most six cells: 41ms, 1.6s, 22s, 12:03, 1h02m, 4d03h.
+func Took(d time.Duration) string {
+	h, m, s := int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60
+	switch {
+	case d < time.Millisecond:
+		return "<1ms"
+	case d < time.Second:
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Truncate(time.Second/10).Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", s)
+	case h >= 100:
+		return fmt.Sprintf("%dd%02dh", h/24, h%24)
+	case h > 0:
+		return fmt.Sprintf("%dh%02dm", h, m)
+	}
+	return fmt.Sprintf("%d:%02d", m, s)
+}
+
 // Size formats a number of bytes in its largest unit: 512 B, 1.0 MiB, 61 MiB.
 func Size(n int64) string {
 	if n < 1<<10 {

@@ -49,6 +49,14 @@ func TestTexts(t *testing.T) {
 			t.Errorf("age of %s: %s, want %s", d, got, want)
 		}
 	}
+	for d, want := range map[time.Duration]string{-time.Hour: "<1ms", 0: "<1ms", time.Millisecond - 1: "<1ms", time.Millisecond: "1ms",
+		time.Second - 1: "999ms", time.Second: "1.0s", 1690 * time.Millisecond: "1.6s", 10*time.Second - 1: "9.9s", 10 * time.Second: "10s",
+		time.Minute - 1: "59s", time.Minute: "1:00", 12*time.Minute + 3*time.Second: "12:03", time.Hour: "1h00m", 99 * time.Hour: "99h00m",
+		100 * time.Hour: "4d04h"} {
+		if got := Took(d); got != want {
+			t.Errorf("%s: %s, want %s", d, got, want)
+		}
+	}
 	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1 << 10: "1.0 KiB", 28 << 10: "28 KiB", 1 << 20: "1.0 MiB",
 		61 << 20: "61 MiB", 3 << 30: "3.0 GiB", 5000 << 30: "5000 GiB"} {
 		if got := Size(n); got != want {

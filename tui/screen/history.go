@@ -189,7 +189,7 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 				if r.Started.IsZero() {
 					return "-"
 				}
-				return widget.Clock(r.Finished.Sub(r.Started))
+				return text.Took(r.Finished.Sub(r.Started))
 			})},
 			{Head: "REF", Width: 7, Rank: 5, Cell: plain(func(r snapshot.HistoryRow) string { return text.OrDash(text.ShortRef(r.RefTo)) })},
 			{Head: "JOB", Width: 20, Rank: 6, Cell: plain(func(r snapshot.HistoryRow) string { return r.Name })},

@@ -132,7 +132,7 @@ func TestSectionsOfAJob(t *testing.T) {
 		}
 	})
 	t.Run("the pace is told", func(t *testing.T) {
-		if f := render(s, 140, 40, s.Caps); !strings.Contains(f, "205/288   0:42   ~17s left   4.9/s") {
+		if f := render(s, 140, 40, s.Caps); !strings.Contains(f, "205/288   42s   ~17s left   4.9/s") {
 			t.Errorf("the head:\n%s", f)
 		}
 	})

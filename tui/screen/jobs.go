@@ -79,7 +79,7 @@ func (p *view) jobTable() widget.Table[snapshot.Job] {
 		}},
 		{Head: "DONE", Width: 7, Wide: 11, Rank: 5, Right: true, Whole: true, Cell: widget.Plain(doneText)},
 		{Head: "TIME", Width: 6, Rank: 2, Right: true, Cell: widget.Plain(p.elapsed)},
-		{Head: "LEASE", Width: 6, Rank: 4, Right: true, Cell: dim(p.lease)},
+		{Head: "LEASE", Width: 7, Rank: 4, Right: true, Cell: dim(p.lease)},
 		{Head: "OWNER", Width: 5, Rank: 6, Cell: dim(func(j job) string { return text.OrDash(j.Owner) })},
 	}}
 }
@@ -150,20 +150,22 @@ func (p *view) progress(j snapshot.Job, state string, w int) string {
 func (p *view) elapsed(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() && !j.Started.IsZero():
-		return widget.Clock(j.Finished.Sub(j.Started))
+		return text.Took(j.Finished.Sub(j.Started))
 	case !j.Undelivered.IsZero() && !j.Started.IsZero():
-		return widget.Clock(j.Undelivered.Sub(j.Started))
+		return text.Took(j.Undelivered.Sub(j.Started))
 	case !j.Started.IsZero() && !p.offline():
-		return widget.Clock(p.Now.Sub(j.Started))
+		return text.Took(p.Now.Sub(j.Started))
 	case j.State == "pending" && !j.Created.IsZero():
-		return widget.Clock(p.Now.Sub(j.Created))
+		return text.Took(p.Now.Sub(j.Created))
 	}
 	return "-"
 }
 
 func (p *view) lease(j snapshot.Job) string {
 	switch {
-	case !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.Owner == "":
+	case !j.Finished.IsZero():
+		return widget.Ago(p.Now, j.Finished)
+	case !j.Undelivered.IsZero() || j.Owner == "":
 		return "-"
 	case p.Gone != "" && j.LeaseUntil.After(p.Now): // its holder may still work on it
 		return text.Age(j.LeaseUntil.Sub(p.Now)) + "?"

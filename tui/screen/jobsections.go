@@ -137,7 +137,7 @@ func (p *view) times(j snapshot.Job) (out []widget.TextLine) {
 	if !j.Started.IsZero() {
 		txt := widget.ClockTime(j.Started, now)
 		if wait := j.Started.Sub(j.Created); !j.Created.IsZero() && wait >= 0 {
-			txt += ", after " + text.Age(wait)
+			txt += ", after " + text.Took(wait)
 		}
 		at("started", txt)
 	}
@@ -145,7 +145,7 @@ func (p *view) times(j snapshot.Job) (out []widget.TextLine) {
 	case !j.Finished.IsZero():
 		txt := widget.ClockTime(j.Finished, now)
 		if !j.Started.IsZero() {
-			txt += ", after " + widget.SecondsText(j.Finished.Sub(j.Started))
+			txt += ", after " + text.Took(j.Finished.Sub(j.Started))
 		}
 		at("ended", txt)
 	case !j.Undelivered.IsZero():
@@ -165,16 +165,11 @@ func (p *view) timeLines(j snapshot.Job, w, h int) []widget.TextLine {
 		if rest := len(j.Steps) - i; len(out) == h-1 && rest > 1 {
 			return append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %d more steps", p.G.More, rest)))
 		}
-		took := tookOf(j, i, p.Now)
-		txt := widget.SecondsText(took)
-		if ms := took.Milliseconds(); ms > 0 && ms < 100 {
-			txt = fmt.Sprintf("%dms", ms)
-		}
 		r := widget.RolePlain
 		if i == len(j.Steps)-1 && p.shownState(j) == "working" {
 			r = widget.RoleWork
 		}
-		out = append(out, widget.Styled(r, fmt.Sprintf("%8s %s", txt, p.cut(step.Text, max(w-9, 1)))))
+		out = append(out, widget.Styled(r, fmt.Sprintf("%8s %s", text.Took(tookOf(j, i, p.Now)), p.cut(step.Text, max(w-9, 1)))))
 	}
 	return out
 }

@@ -1,26 +1,12 @@
 package widget
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"limpet/sync/text"
 )
-
-// Clock formats an elapsed time in at most six cells: 0:42, 12:03, 1h02m, 4d03h.
-func Clock(d time.Duration) string {
-	d = max(d, 0).Truncate(time.Second)
-	h, m, s := int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60
-	switch {
-	case h >= 100:
-		return fmt.Sprintf("%dd%02dh", h/24, h%24)
-	case h > 0:
-		return fmt.Sprintf("%dh%02dm", h, m)
-	}
-	return fmt.Sprintf("%d:%02d", m, s)
-}
 
 // DayTime formats a time in a list that spans days.
 func DayTime(t, now time.Time) string {
@@ -49,19 +35,6 @@ func ClockTime(t, now time.Time) string {
 		return t.Format("15:04:05Z")
 	}
 	return t.Format("2006-01-02 15:04Z")
-}
-
-// SecondsText formats the duration of a job.
-func SecondsText(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return "-"
-	case d < time.Second/10:
-		return "<0.1s"
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	}
-	return Clock(d)
 }
 
 // When returns text if a condition holds, else "".

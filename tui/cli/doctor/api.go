@@ -64,7 +64,7 @@ func (p *examination) checkAPI(ctx context.Context) check {
 		_, next := command.Classify(err)
 		return failed(cmp.Or(kube.Hint(err), next, "limpet status"), "%s: %s", p.server(), found)
 	}
-	c := passed("%s, answers in %s", p.server(), max(time.Since(began).Round(time.Millisecond), time.Millisecond))
+	c := passed("%s, answers in %s", p.server(), text.Took(time.Since(began)))
 	var version struct{ GitVersion string }
 	_, answer, _ := p.client.Do(ctx, http.MethodGet, "/version", nil, "", nil) // not every server has one
 	if _ = json.Unmarshal(answer, &version); version.GitVersion != "" {

@@ -80,7 +80,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 				subject = rec.Commit.Subject
 			}
 			t.Add(rec.Namespace, rec.UID, rec.Finished.UTC().Format(time.RFC3339), rec.Repository, rec.Action, rec.State,
-				rec.Finished.Sub(rec.Started).Round(10*time.Millisecond).String(), text.OrDash(rec.Message),
+				text.Took(rec.Finished.Sub(rec.Started)), text.OrDash(rec.Message),
 				rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts)), text.OrDash(text.ShortRef(rec.RefTo)), text.OrDash(subject))
 		}
 		return e.PrintList(records, t)

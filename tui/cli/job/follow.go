@@ -351,7 +351,7 @@ func printEnd(e *command.Env, rec state.Record, stream bool) (err error) {
 		err = e.PrintStream(command.StreamLine{Type: "ended", Ended: result})
 	} else {
 		err = e.PrintOne(result, "job/"+rec.Name, func(w io.Writer) {
-			took := api.TimeOfMillis(st.Finished).Sub(api.TimeOfMillis(st.Started)).Round(10 * time.Millisecond)
+			took := text.Took(api.TimeOfMillis(st.Finished).Sub(api.TimeOfMillis(st.Started)))
 			fmt.Fprintf(w, "job/%s %s in %s: %s\n", rec.Name, text.Clean(rec.State), took, text.Clean(st.Message))
 			for _, sum := range st.Summary {
 				fmt.Fprintf(w, "  %s: %s\n", history.KindText(sum.Kind), history.SummaryText(sum))
