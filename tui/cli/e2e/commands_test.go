@@ -187,7 +187,12 @@ func TestNextCommandRuns(t *testing.T) {
 func (h *home) shell(t *testing.T, line string) result {
 	t.Helper()
 	var out, errs bytes.Buffer
-	sh := tied(exec.CommandContext(t.Context(), "sh", "-c", line))
+	ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+	defer cancel()
+	sh := tied(exec.CommandContext(ctx, "sh", "-c", line))
+	if strings.Contains(line, "${fpath[1]}") {
+		sh = tied(exec.CommandContext(ctx, "zsh", "-fc", line))
+	}
 	sh.Env, sh.Dir, sh.Stdout, sh.Stderr = append(h.env, "PATH="+filepath.Dir(limpetBinary(t))+":"+os.Getenv("PATH")), h.dir, &out, &errs
 	if err := sh.Run(); sh.ProcessState == nil {
 		t.Fatal(err)

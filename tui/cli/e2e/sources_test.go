@@ -227,11 +227,11 @@ func (s sourceSeen) request() string { return source.Asked(s.Unstructured) }
 func (y *workload) answerReconciles(resource testenv.Resource) {
 	t := y.t
 	t.Helper()
-	inf := y.client.Informer(api.GitRepositories, "flux-system", kube.InformerOptions{})
+	inf := y.client.Informer(api.GitRepositories, "", kube.InformerOptions{})
 	requests := make(chan *unstructured.Unstructured, 100)
 	note := func(o kube.Object) {
 		u := o.Unstructured()
-		if asked := source.Asked(u); asked != "" && !source.Handled(u, asked) && slices.Contains([]string{"ready", "auth"}, u.GetName()) {
+		if asked := source.Asked(u); asked != "" && !source.Handled(u, asked) && slices.Contains([]string{"ready", "auth", "apps"}, u.GetName()) {
 			requests <- u.DeepCopy()
 		}
 	}

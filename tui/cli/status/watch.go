@@ -79,7 +79,7 @@ func (s *report) figures() string {
 		add(c.Elsewhere, "on other agents")
 		add(c.Undelivered, "not delivered yet")
 		failing, _ := repoIssues(new(command.Env), s.Live.Repos)
-		add(len(s.Live.Repos), "repositories")
+		add(len(s.Live.Repos), map[bool]string{true: "repository", false: "repositories"}[len(s.Live.Repos) == 1])
 		add(len(failing), "failing")
 	}
 	why := slices.Concat(s.Why, s.Warnings)
