@@ -114,6 +114,27 @@ func TestModelQuitsAndReportsErrors(t *testing.T) {
 	}
 }
 
+// TestRestDrawsOnceASecond: a snapshot that changes only figures of the process waits for the next tick with its frame.
+func TestRestDrawsOnceASecond(t *testing.T) {
+	t.Parallel()
+	m := newModel(t.Context(), new(noSource), Options{Env: func(string) string { return "" }})
+	m.state.W, m.state.H = 80, 24
+	m.Update(snapshotMsg{working()})
+	later, changed := working(), working()
+	later.Seq, later.At, later.Agent.RSS, later.Agent.CPU = 7, noon.Add(time.Second), 1<<20, 1.5
+	changed.Agent.Claims = 2
+	for _, step := range []struct {
+		msg   tea.Msg
+		drawn bool
+	}{{snapshotMsg{later}, true}, {tickMsg(noon), false}, {snapshotMsg{changed}, false}, {tea.KeyPressMsg{Code: 'j', Text: "j"}, false},
+		{sourceErrorMsg{errors.New("gone")}, false}, {snapshotMsg{changed}, false}, {snapshotMsg{changed}, true}} {
+		m.View()
+		if m.Update(step.msg); m.drawn != step.drawn {
+			t.Errorf("%T: the frame is kept: %v", step.msg, m.drawn)
+		}
+	}
+}
+
 // TestModelSchedulesRetry: the banner counts down to the time of the retry.
 func TestModelSchedulesRetry(t *testing.T) {
 	t.Parallel()

@@ -88,6 +88,9 @@ type model struct {
 	// stop cancels the running lookup, so that only the last state of a filter that is being typed is looked up.
 	stop  context.CancelFunc
 	began time.Time
+	// frame is the last one; drawn says that it is up to date but for times and figures of the process, which the next tick draws.
+	frame tea.View
+	drawn bool
 }
 
 func newModel(ctx context.Context, src screen.Source, o Options) *model {
@@ -140,6 +143,8 @@ func (m *model) next(pause time.Duration) tea.Cmd {
 }
 
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	snap, is := msg.(snapshotMsg)
+	m.drawn = m.drawn && is && m.state.Quiet(snap.snap)
 	cmd := m.update(msg)
 	return m, tea.Batch(cmd, m.lookup())
 }
@@ -241,11 +246,15 @@ func sendAll(ctx context.Context, src screen.Source, acts []screen.Action) error
 }
 
 func (m *model) View() tea.View {
+	if m.drawn {
+		return m.frame
+	}
 	v := tea.NewView(screen.Render(&m.state, m.state.W, m.state.H))
 	v.AltScreen, v.WindowTitle = true, "limpet"
 	if m.mouse {
 		v.MouseMode = tea.MouseModeCellMotion
 	}
+	m.frame, m.drawn = v, true
 	return v
 }
 

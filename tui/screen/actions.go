@@ -54,8 +54,8 @@ var verbs = map[Verb]struct {
 	noun  string // "%s of X asked for"
 	title string // begins the question
 	then  string // the consequences
-	asks  bool   // also about one object
-	flips Verb   // the verb of the same key for a suspended object
+	asks  bool
+	flips Verb // the verb of the same key for a suspended object
 }{
 	snapshot.Pull: {onRepo, "pull of", "Pull", "It looks for what has changed; that is cheap and harmless when repeated.", false, ""},
 	snapshot.PullFull: {onRepo, "full pull of", "Full pull of", "What differs is written anew, and what was changed by hand in " +
@@ -171,7 +171,7 @@ func (s *State) request(r request, why string) {
 	switch {
 	case why != "":
 		s.showToast(why, true)
-	case len(r.on) > 1 || verbs[r.verb].asks:
+	case verbs[r.verb].asks:
 		s.overlay = s.confirmation(r)
 	default:
 		s.send(r)

@@ -59,8 +59,12 @@ func (d *jobScreen) changesRefusal() string {
 }
 
 func openChanges(s *State) {
+	o, _ := s.jobHere()
 	s.changes.rows.cursor = ""
 	s.goTo(screenChanges)
+	if s.detail.UID != o.UID {
+		s.showObject(o)
+	}
 }
 
 // openFile shows the diff of a file of the job in the detail screen, or the reason why it cannot.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/clipperhouse/displaywidth"
@@ -23,8 +24,8 @@ type overlay interface {
 	hints(p *view) []widget.Hint
 }
 
-// confirm is a confirmation dialog. Enter does nothing, because a habitual Enter is no decision.
-// Every other unknown key means no.
+// confirm is a confirmation dialog. Enter does nothing, because a habitual Enter is no decision, and no other key but the
+// named ones answers.
 type confirm struct {
 	title   string
 	lines   []string // the consequences of a yes, with figures
@@ -46,15 +47,21 @@ func (q confirm) key(s *State, name, txt string) {
 	case name == "enter" && q.name != "" && q.typed == q.name:
 		s.overlay = nil
 		q.choices[0].do(s)
-	case name == "enter":
-	case name == "esc" || q.name == "":
+	case name == "esc" || q.name == "" && (strings.EqualFold(name, "n") || name == "q" || name == "backspace"):
 		s.overlay = nil
+	case name == "enter" && q.name != "":
+		s.showToast("type "+q.name+" first; esc: no", true)
+	case q.name == "":
+		keys := "n"
 		for _, c := range q.choices {
 			if strings.EqualFold(name, c.key) {
+				s.overlay = nil
 				c.do(s)
 				return
 			}
+			keys += " or " + c.key
 		}
+		s.showToast(text.Clean(name)+" is no answer: "+keys, true)
 	default:
 		q.typed = widget.Edit(q.typed, name, txt)
 		s.overlay = q
@@ -74,7 +81,7 @@ func (q confirm) hints(*view) []widget.Hint {
 
 func (q confirm) draw(p *view) {
 	w := min(72, p.W-2)
-	box := widget.Box{Title: q.title, Note: "default: No", Focused: true}
+	box := widget.Box{Title: q.title, Note: "esc: no", Focused: true}
 	var lines []widget.TextLine
 	if displaywidth.String(q.title) > w-8 {
 		box.Title = "Sure?"
@@ -274,7 +281,22 @@ func (q popup) key(s *State, name, _ string) {
 	case name == "y", name == "c", name == "Y":
 		s.copied(q.command)
 	default:
+		s.leaveOverlay(name)
+	}
+}
+
+// leaveOverlay handles a key that an overlay does not know: it closes the overlay, or does what it does on the screen below
+// unless it acts on an object there.
+func (s *State) leaveOverlay(name string) {
+	b, ok := s.bound(name)
+	switch {
+	case slices.Contains([]string{"esc", "enter", "backspace", "q"}, name):
 		s.overlay = nil
+	case ok && (b.group == "VIEW" || b.group == "APP"):
+		s.overlay = nil
+		s.perform(b)
+	default:
+		s.showToast(text.Clean(name)+" does nothing here; esc closes", true)
 	}
 }
 

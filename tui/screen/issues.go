@@ -161,6 +161,8 @@ func (e issuesPane) key(s *State, name, _ string) {
 		s.issues.drop(func(t issue) bool { return t.read })
 		return
 	default:
+		s.overlay = e
+		s.leaveOverlay(name)
 		return
 	}
 	s.overlay = e

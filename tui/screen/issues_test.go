@@ -234,7 +234,7 @@ func TestCommands(t *testing.T) {
 		{shown(&snapshot.Snapshot{At: noon}, widget.Caps{}), ""},
 	} {
 		at, out := tt.s.Key("Y", "Y")
-		if out.Copy != tt.want || tt.want != "" && at.toast != tt.want {
+		if out.Copy != tt.want || tt.want != "" && at.toast != "copied: "+tt.want {
 			t.Errorf("copied %q, said %q, want %q", out.Copy, at.toast, tt.want)
 		}
 	}

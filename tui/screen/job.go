@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -47,7 +48,7 @@ func (d *jobScreen) set(s *State, o object, live bool) {
 }
 
 func (d *jobScreen) focusIssues() {
-	if d.focus == sectionLog && len(d.job.Log) == 0 && !d.job.Finished.IsZero() && len(jobIssues(*d.job)) > 0 {
+	if d.focus == sectionLog && !d.zoomed && len(d.job.Log) == 0 && !d.job.Finished.IsZero() && len(jobIssues(*d.job)) > 0 {
 		d.focus = sectionErrors
 	}
 }
@@ -284,14 +285,58 @@ func (p *view) preview(j snapshot.Job, w, h int) []widget.TextLine {
 	if issues, _ := p.issueLines(j, w); len(issues) > 0 {
 		out = append(append(out, widget.TextLine{}), issues...)
 	}
-	if room := h - len(out) - 1; room > 0 && len(j.Log) > 0 {
-		out = append(out, widget.TextLine{})
-		for _, e := range j.Log[max(len(j.Log)-room, 0):] {
-			level, _ := levelWord(e.Level)
-			out = append(out, widget.Styled(widget.RoleDim, e.At.UTC().Format("15:04:05")+" "+level+" "+e.Text))
-		}
+	if log := p.logEnd(j, h-len(out)-1); len(log) > 0 {
+		out = append(append(out, widget.TextLine{}), log...)
 	}
 	return out
+}
+
+// logEnd returns the last n lines of the log of a job.
+func (p *view) logEnd(j snapshot.Job, n int) (out []widget.TextLine) {
+	for _, e := range j.Log[max(len(j.Log)-max(n, 0), 0):] {
+		level, _ := levelWord(e.Level)
+		out = append(out, widget.Styled(widget.RoleDim, e.At.UTC().Format("15:04:05")+" "+level+" "+e.Text))
+	}
+	return out
+}
+
+// jobHere returns the job of the keys l and d: the selected one, or the newest known one of the selected repository.
+func (s *State) jobHere() (object, bool) {
+	if j := s.repo.rows.here(); s.screen == screenRepo && j != nil {
+		return jobObject(j), true
+	}
+	o, ok := s.one()
+	if ok && o.job != nil {
+		return o, o.UID != ""
+	}
+	for job := range s.objects(onJob) {
+		if ok && s.repoOf(job.job).same(o) {
+			return job, true
+		}
+	}
+	return o, false
+}
+
+// openLog shows the log of a job on the whole screen.
+func openLog(s *State) {
+	if o, _ := s.jobHere(); s.screen != screenDetail {
+		s.goObject(o)
+	}
+	s.detail.focus, s.detail.zoomed = sectionLog, true
+}
+
+func logRefusal(s *State) string {
+	_, ok := s.jobHere()
+	return widget.When(!ok, "no job is under the cursor; h lists those that have ended")
+}
+
+func changesRefusal(s *State) string {
+	if why := logRefusal(s); why != "" || s.screen == screenDetail {
+		return cmp.Or(why, s.detail.changesRefusal())
+	}
+	o, _ := s.jobHere()
+	o, live := s.current(o)
+	return (&jobScreen{subject: subject{o, live}, partial: !live}).changesRefusal()
 }
 
 // stateLine returns the state of a job and a text in w cells, with a progress bar if the progress is known.

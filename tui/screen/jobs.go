@@ -11,10 +11,11 @@ import (
 
 type jobsScreen struct{}
 
-func (jobsScreen) draw(p *view, at widget.Rect) { p.jobList(at, true) }
-func (jobsScreen) list(s *State) *position      { return &s.jobs.position }
-func (jobsScreen) selection(s *State) []object  { return s.jobs.targets(jobObject) }
-func (jobsScreen) open(s *State)                { openRow(s, &s.jobs, jobObject) }
+func (jobsScreen) list(s *State) *position     { return &s.jobs.position }
+func (jobsScreen) selection(s *State) []object { return s.jobs.targets(jobObject) }
+func (jobsScreen) open(s *State)               { openRow(s, &s.jobs, jobObject) }
+
+func (jobsScreen) draw(p *view, at widget.Rect) { p.jobList(p.withPane(at, len(p.s.jobs.rows)), true) }
 
 func openRow[T any](s *State, l *list[T], object func(*T) object) {
 	if row := l.here(); row != nil {
@@ -65,7 +66,7 @@ func (p *view) jobList(at widget.Rect, focused bool) {
 
 func (p *view) jobTable() widget.Table[snapshot.Job] {
 	type job = snapshot.Job
-	return widget.Table[job]{Grow: 4, Columns: []widget.Column[job]{
+	return widget.Table[job]{Grow: 4, Most: 80, Then: 2, Columns: []widget.Column[job]{
 		{Width: 1, Cell: func(j job, _ int) (string, widget.Role) {
 			state := p.shownState(j)
 			return p.StateGlyph(state), widget.StateRole(state)
@@ -81,6 +82,7 @@ func (p *view) jobTable() widget.Table[snapshot.Job] {
 		{Head: "TIME", Width: 6, Rank: 2, Right: true, Cell: widget.Plain(p.elapsed)},
 		{Head: "LEASE", Width: 7, Rank: 4, Right: true, Cell: dim(p.lease)},
 		{Head: "OWNER", Width: 5, Rank: 6, Cell: dim(func(j job) string { return text.OrDash(j.Owner) })},
+		{Head: "REF", Width: 7, Rank: 7, Cell: dim(func(j job) string { return text.OrDash(text.ShortRef(j.RefTo)) })},
 	}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
@@ -18,8 +19,7 @@ type Outcome struct {
 }
 
 func (c command) here(s *State) bool {
-	return (len(c.on) == 0 || slices.Contains(c.on, s.screen)) && !slices.Contains(c.not, s.screen) &&
-		(c.press != "6" || s.available(screenSources))
+	return (len(c.on) == 0 || slices.Contains(c.on, s.screen)) && !slices.Contains(c.not, s.screen)
 }
 
 func (s *State) bound(key string) (command, bool) {
@@ -63,6 +63,7 @@ func keyTable() []command {
 		app  = "APP"
 	)
 	atSources, atJob, atDiff := []screenID{screenSources, screenSource}, []screenID{screenDetail}, []screenID{screenDiff}
+	withJob := []screenID{screenOverview, screenJobs, screenRepos, screenHistory, screenRepo, screenDetail}
 	panes := unless(func(s *State) bool { return s.panes() != nil }, "this screen has one pane")
 	rows := unless(func(s *State) bool { return s.hasLists() && len(s.list().keys) > 0 }, "there is nothing under the cursor")
 	table := []command{
@@ -87,7 +88,8 @@ func keyTable() []command {
 		table[i].do = func(s *State) { s.move(by) }
 	}
 	for _, id := range tabs {
-		table = append(table, command{press: screens[id].key, words: screens[id].name, group: view, do: func(s *State) { s.goTo(id) }})
+		table = append(table, command{press: screens[id].key, words: screens[id].name, group: view, do: func(s *State) { s.goTo(id) },
+			refuses: unless(func(s *State) bool { return s.available(id) }, "no Flux sources here")})
 	}
 	table = append(table, []command{
 		{press: "tab", words: "other pane", group: view, do: func(s *State) { s.panes().turn(1) }, refuses: panes},
@@ -96,8 +98,8 @@ func keyTable() []command {
 		{press: "space", words: "mark", group: move, do: func(s *State) { s.showToast(s.list().mark()) }, refuses: rows},
 		{press: "*", words: "mark all", group: move, do: func(s *State) { s.showToast(s.list().markAll()) }, refuses: rows},
 		{press: "o", words: "sort", group: view, do: openSort, refuses: listRefusal},
-		{press: "d", words: "what it changed", group: view, on: atJob, do: openChanges,
-			refuses: func(s *State) string { return s.detail.changesRefusal() }},
+		{press: "d", words: "what it changed", group: view, on: withJob, do: openChanges, refuses: changesRefusal},
+		{press: "l", words: "log", group: view, on: withJob, do: openLog, refuses: logRefusal},
 		{press: "f", words: "hold the log", group: view, on: atJob, do: func(s *State) { s.detail.pauseLog(s) }},
 		{press: "n", words: "next change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, false) }},
 		{press: "N", words: "change before", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, true) }},
@@ -173,7 +175,7 @@ func (s State) Key(name, text string) (State, Outcome) {
 	return s, s.out
 }
 
-func (s *State) press(name, text string) {
+func (s *State) press(name, typed string) {
 	switch b, ok := s.bound(name); {
 	case name == "ctrl+c":
 		if q, ok := s.overlay.(confirm); ok && q.quit {
@@ -183,11 +185,13 @@ func (s *State) press(name, text string) {
 		s.overlay, s.filterLine.typing = nil, false
 		quit(s)
 	case s.overlay != nil:
-		s.overlay.key(s, name, text)
+		s.overlay.key(s, name, typed)
 	case s.filterLine.typing:
-		s.filterLine.key(&s.filters[s.screen], s.fieldValues(s.filterFields()), name, text)
+		s.filterLine.key(&s.filters[s.screen], s.fieldValues(s.filterFields()), name, typed)
 	case ok:
 		s.perform(b)
+	default:
+		s.showToast(text.Clean(name)+" does nothing on this screen; ? lists the keys", true)
 	}
 }
 

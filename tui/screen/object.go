@@ -171,7 +171,7 @@ func (s *target) historyLine() string {
 // copied copies text to the clipboard of the terminal. It also shows the text, for terminals that refuse the copy.
 func (s *answer) copied(text string) {
 	s.out.Copy = text
-	s.showToast(text, false)
+	s.showToast("copied: "+text, false)
 }
 
 func (s *target) links() []snapshot.Link {
@@ -194,7 +194,7 @@ func copyLink(s *State) {
 	all := s.links()
 	l := all[s.linkAt%len(all)]
 	s.linkAt = (s.linkAt + 1) % len(all)
-	said := l.Name + ": " + l.URL
+	said := "copied: " + l.Name + " " + l.URL
 	if len(all) > 1 {
 		said += fmt.Sprintf(" (u: %s)", all[s.linkAt].Name)
 	}

@@ -8,7 +8,7 @@ import (
 	"limpet/tui/widget"
 )
 
-// wideHeight is the height from which a wide overview has the row of events, previewWidth that of the boxes beside it.
+// wideHeight is the height from which a wide overview has the row of events, previewWidth the least width of the pane.
 const (
 	wideHeight   = 30
 	previewWidth = 40
@@ -59,14 +59,14 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 	if wide {
 		at, events = at.Top(at.H - 8)
 		jobs, at = at.Top(at.H - max(at.H*2/5, 6))
-		jobs, side = jobs.Left(p.W - previewWidth)
+		jobs, side = jobs.Left(p.W - max(previewWidth, p.W*2/5))
 	} else {
 		jobs, at = at.Top((at.H*11 + 10) / 20)
 	}
 	p.jobList(jobs, !o.onRepos)
 	p.repoList(at, o.onRepos)
 	if wide {
-		o.drawPreview(p, side)
+		p.pane(side)
 		p.eventList(events)
 	}
 }
@@ -113,17 +113,41 @@ func (p *view) drawWelcome(at widget.Rect) {
 	p.Panel(at, widget.Box{Title: "First steps", Foot: p.Snap.Agent.StorePath, Focused: true}, out)
 }
 
-func (o *overviewScreen) drawPreview(p *view, at widget.Rect) {
-	job, repo := p.s.jobs.here(), p.s.repos.here()
-	switch {
-	case o.onRepos && repo != nil:
-		p.Panel(at, widget.Box{Title: p.cut(repo.Name, at.W-8), Foot: "enter opens"}, p.repoFacts(*repo, true).Lines(p.Canvas, at.W-4))
-	case o.onRepos || job == nil:
+// withPane returns the area of a list of n rows, and draws the pane of the row under the cursor below it if there is room.
+func (p *view) withPane(at widget.Rect, n int) widget.Rect {
+	if at.H < 16 || n == 0 {
+		return at
+	}
+	at, below := at.Top(min(max(n+3, 6), at.H*3/5))
+	p.pane(below)
+	return at
+}
+
+// pane shows the row under the cursor: a repository, or a job, on a wide screen beside its log.
+func (p *view) pane(at widget.Rect) {
+	repo := p.s.repos.here()
+	if p.s.overview.onRepos && repo != nil {
+		p.Panel(at, widget.Box{Title: p.cut(repo.Name, at.W-8), Foot: "enter opens, l log"},
+			append(p.repoFacts(*repo, true).Lines(p.Canvas, at.W-4), p.conditionLines(*repo, at.W-4)...))
+		return
+	}
+	if len(p.s.jobs.rows) == 0 {
 		p.Canvas.Box(at, widget.Box{Title: "Job"})
 		p.Empty(at, "The job under the cursor is shown here.")
-	default:
-		p.Panel(at, widget.Box{Title: p.cut(job.Name, at.W-8), Foot: "enter opens"}, p.preview(*job, at.W-4, at.H-2))
+		return
 	}
+	job := *p.s.jobs.here()
+	if at.W >= wideWidth {
+		var log widget.Rect
+		at, log = at.Left(at.W / 2)
+		lines := p.logEnd(job, log.H-2)
+		if len(lines) == 0 {
+			lines = widget.Wrapped(nil, widget.RoleDim, noLog(job), log.W-4)
+		}
+		p.Panel(log, widget.Box{Title: "Log", Foot: text.Plural(len(job.Log), "line") + ", l opens"}, lines)
+		job.Log = nil
+	}
+	p.Panel(at, widget.Box{Title: p.cut(job.Name, at.W-8), Foot: "enter opens, l log, d changes"}, p.preview(job, at.W-4, at.H-2))
 }
 
 // whyEmpty returns why a list of n objects has no rows: the filter, or a server that does not list them; nil = none exist.

@@ -100,7 +100,7 @@ func TestPalette(t *testing.T) {
 		for _, words := range gitWriteActions {
 			at, out := typed(s, words+" lab-east").Key("enter", "")
 			want := "limpet job create lab-east --action " + words
-			if len(out.Actions) > 0 || open(at) || out.Copy != want || at.toast != want {
+			if len(out.Actions) > 0 || open(at) || out.Copy != want || at.toast != "copied: "+want {
 				t.Errorf("%s: %+v, said %q", words, out, at.toast)
 			}
 		}

@@ -13,10 +13,13 @@ import (
 
 type reposScreen struct{}
 
-func (reposScreen) draw(p *view, at widget.Rect) { p.repoList(at, true) }
-func (reposScreen) list(s *State) *position      { return &s.repos.position }
-func (reposScreen) selection(s *State) []object  { return s.repos.targets(repoObject) }
-func (reposScreen) open(s *State)                { openRow(s, &s.repos, repoObject) }
+func (reposScreen) list(s *State) *position     { return &s.repos.position }
+func (reposScreen) selection(s *State) []object { return s.repos.targets(repoObject) }
+func (reposScreen) open(s *State)               { openRow(s, &s.repos, repoObject) }
+
+func (reposScreen) draw(p *view, at widget.Rect) {
+	p.repoList(p.withPane(at, len(p.s.repos.rows)), true)
+}
 
 func (p *view) repoList(at widget.Rect, focused bool) {
 	l := &p.s.repos
@@ -27,7 +30,7 @@ func (p *view) repoList(at widget.Rect, focused bool) {
 func (p *view) repoTable() widget.Table[snapshot.Repo] {
 	type repo = snapshot.Repo
 	now := p.Now
-	return widget.Table[repo]{Grow: 1,
+	return widget.Table[repo]{Grow: 1, Most: 40, Then: 11,
 		Columns: []widget.Column[repo]{
 			{Width: 1, Cell: func(r repo, _ int) (string, widget.Role) {
 				state := shownRepo(r)

@@ -50,3 +50,69 @@ func TestSuspendedLooksSuspended(t *testing.T) {
 		t.Error("it has the colour of a healthy one")
 	}
 }
+
+// TestGoldenSizes: the designed sizes of the main screens.
+func TestGoldenSizes(t *testing.T) {
+	t.Parallel()
+	src := &archive{lately: failedRows(5), rows: failedRows(34)}
+	for screen, keys := range map[string][]string{"overview": nil, "jobs": {"2"}, "repositories": {"3", "down"},
+		"repository": {"3", "down", "enter"}, "job": {"enter"}} {
+		for _, size := range fourSizes {
+			name := fmt.Sprintf("sizes-%s-%dx%d", screen, size[0], size[1])
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), keys...), src)
+				frame := render(s, size[0], size[1], s.Caps)
+				check(t, frame, size[0], size[1], s.Caps)
+				golden(t, name, frame)
+			})
+		}
+	}
+}
+
+// TestLogAndChangesFromALine: l and d open the log and the changes of the job of the row, and Esc leads back.
+func TestLogAndChangesFromALine(t *testing.T) {
+	t.Parallel()
+	s := shown(testSnapshot(), widget.Caps{})
+	for name, at := range map[string]State{"overview": s, "jobs": press(s, "2"), "repositories": press(s, "3", "end"),
+		"repository": press(s, "3", "end", "enter")} {
+		log, changes := press(at, "l"), press(at, "d")
+		if log.screen != screenDetail || log.detail.Name != "team-dash-sync" || log.detail.focus != sectionLog || !log.detail.zoomed {
+			t.Errorf("%s: l leads to screen %d, %q, says %q", name, log.screen, log.detail.Name, log.toast)
+		}
+		if changes.screen != screenChanges || changes.detail.Name != "team-dash-sync" {
+			t.Errorf("%s: d leads to screen %d, %q, says %q", name, changes.screen, changes.detail.Name, changes.toast)
+		}
+		for _, to := range []State{log, changes} {
+			if back := press(to, "esc"); back.screen != at.screen {
+				t.Errorf("%s: Esc leads to screen %d", name, back.screen)
+			}
+		}
+	}
+	if past := press(settle(t, press(s, "4"), &archive{rows: failedRows(3)}), "l"); past.screen != screenDetail || !past.detail.zoomed {
+		t.Errorf("a record: screen %d, says %q", past.screen, past.toast)
+	}
+}
+
+// TestEveryKeySaysWhy: a key that does nothing says so, also on an overlay, which no key but a named one answers.
+func TestEveryKeySaysWhy(t *testing.T) {
+	t.Parallel()
+	s := shown(testSnapshot(), widget.Caps{})
+	for _, keys := range []string{"6", "n", "f", "f9", "5 d", "5 l", "4 l", "P r", "P j", "P enter", "P f5", "3 y p", "3 y x", "e x"} {
+		at := strings.Fields(keys)
+		before := press(s, at[:len(at)-1]...)
+		after, out := before.Key(at[len(at)-1], at[len(at)-1])
+		if after.toast == "" || !after.toastBad || len(out.Actions) > 0 || after.screen != before.screen ||
+			(after.overlay == nil) != (before.overlay == nil) {
+			t.Errorf("%s: screen %d, says %q", keys, after.screen, after.toast)
+		}
+	}
+	if at := press(s, "6"); at.toast != "no Flux sources here" {
+		t.Errorf("6 says %q", at.toast)
+	}
+	for _, keys := range [][]string{{"3", "y", "4"}, {"e", "4"}, {"3", "t", "4"}} {
+		if at := press(s, keys...); at.screen != screenHistory || at.overlay != nil {
+			t.Errorf("%v: the key is swallowed: screen %d", keys, at.screen)
+		}
+	}
+}

@@ -151,7 +151,7 @@ func TestSourceKeys(t *testing.T) {
 			t.Errorf("%s: %+v, said %q", name, got, said)
 		}
 	}
-	if got, _ := ask(at("apps"), "*", "p", "y"); len(got) != 5 { // one is suspended
+	if got, _ := ask(at("apps"), "*", "p"); len(got) != 5 { // one is suspended
 		t.Errorf("all: %+v", got)
 	}
 	offline := sourcesSnapshot()

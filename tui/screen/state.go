@@ -5,6 +5,7 @@
 package screen
 
 import (
+	"reflect"
 	"slices"
 	"time"
 
@@ -124,8 +125,8 @@ const (
 
 // The hints of the lists.
 const (
-	jobHints  = "^v move|enter open|tab pane|p pull|P full|x cancel|/ filter"
-	repoHints = "^v move|enter open|tab pane|p pull|P full|s suspend|h history|/ filter|t test|y YAML"
+	jobHints  = "^v move|enter open|tab pane|p pull|P full|x cancel|/ filter|l log|d changes"
+	repoHints = "^v move|enter open|tab pane|p pull|P full|s suspend|h history|/ filter|t test|y YAML|l log"
 )
 
 // screens describes the screens; those with a tab have a name, a key, a label, and the command that shows their contents.
@@ -189,6 +190,15 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 	s.history.items.follows, s.repo.rows.follows = true, true
 	s.update()
 	return s
+}
+
+// Quiet reports whether a snapshot changes only times and figures of the process, which need no frame of their own.
+func (s *State) Quiet(snap *snapshot.Snapshot) bool {
+	was, is := *s.Snap, *snap
+	for _, of := range []*snapshot.Snapshot{&was, &is} {
+		of.Seq, of.At, of.Agent.RSS, of.Agent.CPU, of.API.Latency = 0, time.Time{}, 0, 0, 0
+	}
+	return s.Gone == "" && reflect.DeepEqual(&was, &is)
 }
 
 // Show applies a new snapshot.

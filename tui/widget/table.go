@@ -25,7 +25,9 @@ type Column[T any] struct {
 // Table draws rows in columns.
 type Table[T any] struct {
 	Columns []Column[T]
-	Grow    int              // the column that gets the remaining cells
+	Grow    int // the column that gets the remaining cells
+	Most    int // its most cells while the column Then is shown, which gets the others; 0 = no bound
+	Then    int
 	Marked  func(i int) bool // whether a row is marked; nil = none
 }
 
@@ -58,7 +60,11 @@ func (t Table[T]) fit(rows []T, w int, wide bool) []int {
 			}
 		}
 		if sum <= w || worst < 0 {
-			out[t.Grow] = max(out[t.Grow]+w-sum, 4)
+			rest := w - sum
+			if more := out[t.Grow] + rest - t.Most; t.Most > 0 && more > 0 && out[t.Then] > 0 {
+				out[t.Then], rest = out[t.Then]+more, rest-more
+			}
+			out[t.Grow] = max(out[t.Grow]+rest, 4)
 			return out
 		}
 		out[worst] = 0

@@ -74,7 +74,7 @@ func judgeRepositories(repos []snapshot.Repo) check {
 	case len(repos) == 0:
 		return check{Result: checkOK, Found: "there is none", Next: "limpet repo create NAME --url URL"}
 	case len(failing) > 0:
-		return warned(testOf(failing[0]), "%d of %d are not healthy, the first is %s/%s", len(failing), len(repos), failing[0].Namespace,
+		return warned(testOf(failing[0]), "%d of %d not healthy, the first is %s/%s", len(failing), len(repos), failing[0].Namespace,
 			failing[0].Name)
 	case len(unmet) > 0:
 		return warned(command.CommandFor(unmet[0].Namespace, "repo show "+unmet[0].Name), "%d of %d have an unmet condition, the first is %s/%s: %s",

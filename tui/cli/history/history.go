@@ -175,8 +175,8 @@ func KindText(kind string) string { return cmp.Or(kind, "unread files") }
 
 // SummaryText describes what a job did with the resources of a kind.
 func SummaryText(sum api.JobSummary) string {
-	return fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %d warnings, %d errors", sum.Create, sum.Update, sum.Delete,
-		sum.Noop, sum.Warning, sum.Error)
+	return fmt.Sprintf("%d created, %d updated, %d deleted, %d unchanged, %s, %s", sum.Create, sum.Update, sum.Delete, sum.Noop,
+		text.Plural(int(sum.Warning), "warning"), text.Plural(int(sum.Error), "error"))
 }
 
 type exportCmd struct {
@@ -218,7 +218,7 @@ func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return fmt.Errorf("export history: %w", err)
 		}
-		e.Notef("%d records written to %s", n, c.File)
+		e.Notef("%s written to %s", text.Plural(n, "record"), c.File)
 		return nil
 	})
 }

@@ -101,8 +101,8 @@ func TestEndOfAJob(t *testing.T) {
 	if code, _ := command.Classify(printEnd(b.r, state.Record{Name: "r-sync", State: "warning", Status: status}, false)); code != command.ExitPartial {
 		t.Errorf("exit %d", code)
 	}
-	want := "job/r-sync warning in 1m0s: m[2J\n  Dashboard: 1 created, 2 updated, 3 deleted, 6 unchanged, 4 warnings, 5 errors\n" +
-		"  unread files: 0 created, 0 updated, 0 deleted, 0 unchanged, 0 warnings, 1 errors\n  error: e[2J\n  warning: w  \n"
+	want := "job/r-sync warning in 1:00: m[2J\n  Dashboard: 1 created, 2 updated, 3 deleted, 6 unchanged, 4 warnings, 5 errors\n" +
+		"  unread files: 0 created, 0 updated, 0 deleted, 0 unchanged, 0 warnings, 1 error\n  error: e[2J\n  warning: w  \n"
 	if got := b.out.String(); got != want {
 		t.Errorf("got\n%q\nwant\n%q", got, want)
 	}
