@@ -265,7 +265,7 @@ func TestEveryState(t *testing.T) {
 	t.Parallel()
 	n, first := 300, seeded(t)
 	if *fault {
-		n = 100_000
+		n = 5_000
 	}
 	var frames, lists atomic.Int64
 	parallel(t, n, func(i int) string {
