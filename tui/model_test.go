@@ -3,11 +3,13 @@ package tui
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"limpet/sync/snapshot"
 	"limpet/tui/screen"
 
 	tea "charm.land/bubbletea/v2"
@@ -22,6 +24,16 @@ func TestRefresh(t *testing.T) {
 	m.key("R", "R")
 	if ask(); m.retry != retryMin || !m.state.Again.IsZero() {
 		t.Errorf("it waits still: %s, %s", m.retry, m.state.Again)
+	}
+}
+
+// TestEditWithoutAnEditor: the command is copied, and nothing is written.
+func TestEditWithoutAnEditor(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	m := newModel(t.Context(), new(noSource), Options{Env: func(string) string { return "" }})
+	line := "limpet edit repository a --state /x.db"
+	if cmd := m.edit(screen.Outcome{Edit: new(snapshot.Edit), EditLine: line}); !strings.Contains(fmt.Sprint(cmd()), line) {
+		t.Errorf("copied: %v", cmd())
 	}
 }
 

@@ -33,6 +33,8 @@ type Options struct {
 	SetUp bool
 	// ReadOnly disables every request but snapshots.
 	ReadOnly bool
+	// Invocation adds the flags of this call to the command lines that are shown and copied.
+	Invocation interface{ Complete(line string) string }
 }
 
 func capsOf(o Options) widget.Caps {
@@ -79,6 +81,7 @@ func Run(ctx context.Context, src screen.Source, o Options) error {
 type model struct {
 	ctx   context.Context // the context of Run; the framework offers no parameter for it
 	src   screen.Source
+	env   func(string) string
 	gap   time.Duration // between snapshots
 	retry time.Duration // the next pause while the source is unavailable
 	hurry chan struct{} // ends the pause before the next request
@@ -94,9 +97,9 @@ type model struct {
 }
 
 func newModel(ctx context.Context, src screen.Source, o Options) *model {
-	m := &model{ctx: ctx, src: src, mouse: o.Mouse, gap: localGap, retry: retryMin, hurry: make(chan struct{}, 1), stop: func() {},
+	m := &model{ctx: ctx, src: src, env: o.Env, mouse: o.Mouse, gap: localGap, retry: retryMin, hurry: make(chan struct{}, 1), stop: func() {},
 		state: screen.NewState(src.Name(), capsOf(o), time.Now())}
-	m.state.ReadOnly, m.state.SetUp = o.ReadOnly, o.SetUp
+	m.state.ReadOnly, m.state.SetUp, m.state.Invocation = o.ReadOnly, o.SetUp, o.Invocation
 	if remote(o.Env) {
 		m.gap = remoteGap
 	}
@@ -188,6 +191,14 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		if msg.err != nil {
 			m.state = m.state.Fail(msg.err.Error())
 		}
+	case editMsg:
+		return m.openEditor(msg)
+	case editedMsg:
+		if msg.err != nil {
+			m.state = m.state.Fail("the editor failed: " + msg.err.Error())
+		} else {
+			m.state = m.state.Edited(msg.edit)
+		}
 	case lookupMsg:
 		m.state = msg.take(m.state)
 	case tea.KeyPressMsg:
@@ -219,6 +230,9 @@ func (m *model) key(name, typed string) tea.Cmd {
 	}
 	if len(out.Actions) > 0 {
 		todo = append(todo, func() tea.Msg { return actedMsg{sendAll(m.ctx, m.src, out.Actions)} })
+	}
+	if out.Edit != nil {
+		todo = append(todo, m.edit(out))
 	}
 	if out.Refresh {
 		m.retry, m.state.Again = retryMin, time.Time{}

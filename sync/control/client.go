@@ -164,6 +164,11 @@ func (c *Client) Manifest(ctx context.Context, of snapshot.Subject) (string, err
 	return call[string](ctx, c, "manifest", of)
 }
 
+// Edit carries out a step of an edit of an object.
+func (c *Client) Edit(ctx context.Context, e snapshot.Edit) (snapshot.Edited, error) {
+	return call[snapshot.Edited](ctx, c, "edit", e)
+}
+
 // none is the input or output of calls without one.
 type none struct{}
 

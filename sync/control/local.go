@@ -121,6 +121,14 @@ func (l *Local) Manifest(ctx context.Context, of snapshot.Subject) (string, erro
 	return text.Redact(string(data)), err
 }
 
+// Edit carries out a step of an edit of an object.
+func (l *Local) Edit(ctx context.Context, e snapshot.Edit) (snapshot.Edited, error) {
+	if l.agent == nil {
+		return snapshot.Edited{}, errNoAgent
+	}
+	return Edit(ctx, l.agent.Client(), subjectResources[e.Kind], e)
+}
+
 // Act carries out an action, once: a repetition is refused by the name of the existing job, or is harmless.
 func (l *Local) Act(ctx context.Context, a snapshot.Action) (err error) {
 	if l.agent == nil {

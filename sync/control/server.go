@@ -103,6 +103,7 @@ func (s *Server) handler() http.Handler {
 	handle(mux, "compare", local.Compare)
 	handle(mux, "subject/test", local.Test)
 	handle(mux, "manifest", local.Manifest)
+	handle(mux, "edit", local.Edit)
 
 	mux.HandleFunc(prefix, http.NotFound)
 	mux.Handle("/", s.API)

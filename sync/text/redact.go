@@ -16,8 +16,8 @@ import (
 // secret (RegisterSecret), and the formats in which secrets travel (authorization headers, user information in URLs,
 // JSON web tokens, PEM blocks). The formats catch secrets in foreign text, such as the message of a server.
 
-// redacted replaces a secret.
-const redacted = "[redacted]"
+// Redacted replaces a secret.
+const Redacted = "[redacted]"
 
 const (
 	// minSecret is the least length in bytes of a registered value: replacing
@@ -34,12 +34,12 @@ var shapes = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
-	{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*(?:PRIVATE KEY|CERTIFICATE)[A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|$)`), redacted},
-	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), redacted},
-	{regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)(["']?\s*[:=]\s*\[?["']?)(?:(?:bearer|basic|token)\s+)?[^\s"',\]}]+`), "${1}${2}" + redacted},
-	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=-]{6,}`), "${1} " + redacted},
-	{regexp.MustCompile(`(?i)([?&](?:access_token|token|private_token|password|secret|client_secret|sig|key)=)[^&#\s"']+`), "${1}" + redacted},
-	{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), redacted},
+	{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*(?:PRIVATE KEY|CERTIFICATE)[A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|$)`), Redacted},
+	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), Redacted},
+	{regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)(["']?\s*[:=]\s*\[?["']?)(?:(?:bearer|basic|token)\s+)?[^\s"',\]}]+`), "${1}${2}" + Redacted},
+	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=-]{6,}`), "${1} " + Redacted},
+	{regexp.MustCompile(`(?i)([?&](?:access_token|token|private_token|password|secret|client_secret|sig|key)=)[^&#\s"']+`), "${1}" + Redacted},
+	{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), Redacted},
 }
 
 var (
@@ -56,7 +56,7 @@ func withoutUser(found string) string {
 		return found
 	}
 	scheme, _, _ := strings.Cut(found, "://")
-	return scheme + "://" + redacted + "@"
+	return scheme + "://" + Redacted + "@"
 }
 
 // secretSet holds the registered values in the order of registration, and the replacer made of them.
@@ -130,7 +130,7 @@ func replacerFor(values []string) *strings.Replacer {
 	sort.SliceStable(all, func(i, j int) bool { return len(all[j]) < len(all[i]) })
 	pairs := make([]string, 0, 2*len(all))
 	for _, v := range all {
-		pairs = append(pairs, v, redacted)
+		pairs = append(pairs, v, Redacted)
 	}
 	return strings.NewReplacer(pairs...)
 }
@@ -186,7 +186,7 @@ func RedactAttr(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindString && a.Value.String() == "" {
 			return a
 		}
-		return slog.String(a.Key, redacted)
+		return slog.String(a.Key, Redacted)
 	}
 	switch a.Value.Kind() {
 	case slog.KindString:

@@ -94,7 +94,7 @@ func TestRedactAttr(t *testing.T) {
 		}
 	}
 	var line map[string]any
-	if err := json.Unmarshal(structured.Bytes(), &line); err != nil || line["token"] != redacted || line["Password"] != redacted {
+	if err := json.Unmarshal(structured.Bytes(), &line); err != nil || line["token"] != Redacted || line["Password"] != Redacted {
 		t.Errorf("line %v, %v", line, err)
 	}
 }

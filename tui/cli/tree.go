@@ -38,6 +38,7 @@ type cli struct {
 	Drain      status.DrainCommand    `cmd:"" group:"Do" writes:"" help:"Stop claiming new jobs; finish running ones."`
 
 	Apply    object.ApplyCommand  `cmd:"" group:"Set up" writes:"" help:"Create or change objects from a file."`
+	Edit     object.EditCommand   `cmd:"" group:"Set up" writes:"" help:"Change an object in your editor."`
 	Delete   object.DeleteCommand `cmd:"" group:"Set up" writes:"" help:"Delete an object."`
 	Settings config.Command       `cmd:"" group:"Set up" name:"config" help:"The settings: show, path, init, validate."`
 	Service  service.Command      `cmd:"" group:"Set up" help:"The daemon under systemd: print, install, uninstall."`

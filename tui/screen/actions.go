@@ -36,6 +36,8 @@ type Source interface {
 	Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Finding, error)
 	// Manifest returns an object as YAML, with secrets masked.
 	Manifest(ctx context.Context, of snapshot.Subject) (string, error)
+	// Edit carries out a step of an edit of an object.
+	Edit(ctx context.Context, e snapshot.Edit) (snapshot.Edited, error)
 	// Name is Standalone, FromDisk, or a text like "attached to daemon 4121".
 	Name() string
 	// Note is a warning about the source, for example that the daemon has another version; "" = none.
@@ -191,7 +193,7 @@ func (s *answer) send(r request) {
 
 func (s *facts) lineOf(v Verb, o object) string {
 	if v == snapshot.PullFull {
-		return s.command("pull", o) + " --full"
+		return s.command("pull", o, "--full")
 	}
 	return s.command(strings.TrimSuffix(string(v), "-source"), o)
 }

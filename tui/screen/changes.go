@@ -235,18 +235,22 @@ func (d *diffScreen) body(p *view, w int) []widget.TextLine {
 	out := []widget.TextLine{widget.Styled(widget.RoleDim, fmt.Sprintf("%s, %s %s %s", t.Form, text.OrDash(text.ShortRef(q.From)), p.G.Arrow,
 		text.ShortRef(q.To)))}
 	d.hunks = nil
-	roles := map[string]widget.Role{"@": widget.RoleHead, "+": widget.RoleGood, "-": widget.RoleBad}
 	for _, l := range d.matches(p.s) {
-		txt := l.Op + l.Text
 		if l.Op == "@" {
-			txt, d.hunks = l.Text, append(d.hunks, len(out))
+			d.hunks = append(d.hunks, len(out))
 		}
-		out = append(out, p.FoldLine(roles[l.Op], txt, w, p.s.wraps)...)
+		out = append(out, p.diffLine(l, w)...)
 	}
 	if t.More > 0 {
 		out = append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %s more lines are not shown", p.G.More, text.Thousands(t.More))))
 	}
 	return out
+}
+
+// diffLine lays one line of a difference out in w cells.
+func (p *view) diffLine(l snapshot.TextLine, w int) []widget.TextLine {
+	roles := map[string]widget.Role{"@": widget.RoleHead, "+": widget.RoleGood, "-": widget.RoleBad}
+	return p.FoldLine(roles[l.Op], strings.TrimPrefix(l.Op, "@")+l.Text, w, p.s.wraps)
 }
 
 func (d *diffScreen) scroll(_ *State, by int) { d.top += by }

@@ -147,11 +147,12 @@ func (s State) Ended() bool {
 	return s.whenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
 }
 
-// popup is a box with the results of a test of an object, or its YAML, fetched once, when the box is opened.
+// popup is a box with the results of a test of an object, its YAML, or an edit of it, fetched once, when the box is opened.
 type popup struct {
 	popupKey
 	command string
-	top     int // first visible line
+	top     int            // first visible line
+	edit    *snapshot.Edit // nil = none
 }
 
 type popupKey struct {
@@ -163,6 +164,7 @@ type popupKey struct {
 type popupText struct {
 	Findings []snapshot.Finding
 	YAML     []string // lines
+	Diff     snapshot.TextChange
 }
 
 // maxYAML bounds the YAML that is shown and copied, in bytes. Terminals accept some 75,000 bytes
@@ -225,7 +227,7 @@ func (s *facts) popupLine(of []object, test bool) string {
 	case test:
 		return s.command("test", of[0])
 	case of[0].job != nil && (!there || !now.job.Finished.IsZero()):
-		return "limpet history show " + text.ShellWord(of[0].UID) + " -o yaml"
+		return s.limpet("history show " + text.ShellWord(of[0].UID) + " -o yaml")
 	}
 	return s.getCommand(of[0])
 }
@@ -238,9 +240,14 @@ func (q popup) fetch(s *State) Lookup {
 }
 
 func (q popup) get(ctx context.Context, src Source) (out popupText, err error) {
-	if q.test {
+	switch {
+	case q.edit != nil:
+		var edited snapshot.Edited
+		edited, err = src.Edit(ctx, *q.edit)
+		out.Diff = edited.Diff
+	case q.test:
 		out.Findings, err = src.Test(ctx, q.of)
-	} else {
+	default:
 		var txt string
 		txt, err = src.Manifest(ctx, q.of)
 		out.YAML = yamlLines(txt)
@@ -267,14 +274,26 @@ func (q popup) key(s *State, name, _ string) {
 	if name == "space" {
 		by, scrolls = steps["pgdown"], true
 	}
-	value, _, _ := s.popupText.of(q.popupKey)
+	value, _, failed := s.popupText.of(q.popupKey)
 	yaml := value.YAML
 	switch {
+	case q.edit != nil && name == "E":
+		s.overlay = nil
+		s.edit(*q.edit)
+	case q.edit != nil && name == "y" && failed == "" && len(value.Diff.Lines) > 0:
+		s.overlay = nil
+		e := *q.edit
+		e.Apply = true
+		s.out.Edit = &e
+		s.showToast("change requested: "+e.Name, false)
 	case scrolls:
 		q.top += by
 		s.overlay = q
 	case name == "w":
 		s.wraps = !s.wraps
+	case q.edit != nil && !scrolls && name != "w":
+		s.overlay = nil
+		s.showToast("nothing was changed", false)
 	case (name == "y" || name == "c") && len(yaml) > 0:
 		s.out.Copy = strings.Join(yaml, "\n") + "\n"
 		s.showToast(fmt.Sprintf("%s of YAML copied; %s prints it", text.Plural(len(yaml), "line"), q.command), false)
@@ -301,6 +320,10 @@ func (s *State) leaveOverlay(name string) {
 }
 
 func (q popup) hints(p *view) []widget.Hint {
+	if q.edit != nil {
+		return []widget.Hint{p.arrows("scroll"), {Key: "y", Text: "apply"}, {Key: "E", Text: "edit again"}, {Key: "w", Text: "wrap"},
+			{Key: "esc", Text: "discard"}}
+	}
 	return []widget.Hint{p.arrows("scroll"), {Key: "y", Text: "copy it"}, {Key: "Y", Text: "copy command"}, {Key: "w", Text: "wrap"},
 		{Key: "esc", Text: "close"}}
 }
@@ -309,12 +332,18 @@ func (q popup) lines(p *view, w int) (out []widget.TextLine) {
 	value, known, err := p.s.popupText.of(q.popupKey)
 	switch {
 	case err != "":
-		return widget.Wrapped(nil, widget.RoleBad, "This cannot be told: "+err, w)
+		return widget.Wrapped(nil, widget.RoleBad, widget.When(q.edit == nil, "This cannot be told: ")+err, w)
 	case !known:
 		return widget.Wrapped(nil, widget.RoleDim, "Looking, from the host of the agent"+p.G.More, w)
 	}
 	for _, l := range value.YAML {
 		out = append(out, p.FoldLine(widget.RolePlain, l, w, p.s.wraps)...)
+	}
+	if q.edit != nil && len(value.Diff.Lines) == 0 {
+		return widget.Wrapped(nil, widget.RoleDim, "The text means the same: nothing to apply.", w)
+	}
+	for _, l := range value.Diff.Lines {
+		out = append(out, p.diffLine(l, w)...)
 	}
 	glyphs := map[string]string{"ok": "success", "failed": "error", "skipped": "pending"}
 	for _, f := range value.Findings {
@@ -330,6 +359,8 @@ func (q popup) draw(p *view) {
 	title := q.of.Kind + " " + q.of.Name
 	if q.test {
 		title = "Test " + q.of.Name
+	} else if q.edit != nil {
+		title = "Apply this change of " + q.of.Name + "?"
 	}
 	p.Scroll(p.Dialog(w, min(p.H-2, len(lines)+2)), widget.Box{Title: p.cut(title, w/2), Note: "esc closes", Foot: p.cut(q.command, w-6),
 		Focused: true}, lines, &q.top)

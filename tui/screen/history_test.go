@@ -27,6 +27,7 @@ type archive struct {
 	compared   []snapshot.CompareQuery
 	findings   []snapshot.Finding
 	manifest   string
+	edited     snapshot.Edited
 	tried      []snapshot.Subject
 }
 
@@ -89,6 +90,9 @@ func (a *archive) Test(_ context.Context, of snapshot.Subject) ([]snapshot.Findi
 func (a *archive) Manifest(_ context.Context, of snapshot.Subject) (string, error) {
 	a.tried = append(a.tried, of)
 	return a.manifest, a.err
+}
+func (a *archive) Edit(context.Context, snapshot.Edit) (snapshot.Edited, error) {
+	return a.edited, a.err
 }
 func (a *archive) Compare(_ context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	a.compared = append(a.compared, q)

@@ -101,12 +101,13 @@ func (s State) Lose(why string) State {
 	return s
 }
 
-func (k issueKey) next() string {
+// next returns the command to run next.
+func (s *facts) next(k issueKey) string {
 	verbs := map[string]string{"job": "job show ", "repo": "repo test ", "source": "source show ", "connection": "connection test "}
 	if verb, ok := verbs[k.kind]; ok {
-		return "limpet " + verb + text.ShellWord(k.name)
+		return s.limpet(verb + text.ShellWord(k.name))
 	}
-	return "limpet doctor"
+	return s.limpet("doctor")
 }
 
 func (e issue) body() string {
@@ -150,7 +151,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 		openIssue(s, list[at])
 		return
 	case name == "c", name == "y", name == "Y":
-		s.copied(list[at].next())
+		s.copied(s.next(list[at].issueKey))
 	case name == "d":
 		s.issues.drop(func(t issue) bool { return t.id == e.id })
 		if len(list) == 1 {
@@ -189,7 +190,7 @@ func openIssue(s *State, e issue) {
 		s.showToast(e.name+" is not there any more", true)
 	default:
 		s.goTo(screenAgent)
-		s.showToast(e.next()+" says more", false)
+		s.showToast(s.next(e.issueKey)+" says more", false)
 	}
 }
 
@@ -208,7 +209,7 @@ func (e issuesPane) draw(p *view) {
 		for _, l := range widget.Wrap(widget.ClockTime(t.at, p.Now)+" "+t.body(), inner-len(hang)) {
 			lines, mark, e.of = append(lines, widget.Styled(widget.RoleBad, mark+l)), hang, append(e.of, t.id)
 		}
-		lines, e.of = append(lines, widget.Styled(widget.RoleDim, hang+t.next())), append(e.of, t.id)
+		lines, e.of = append(lines, widget.Styled(widget.RoleDim, hang+p.s.next(t.issueKey))), append(e.of, t.id)
 	}
 	p.Canvas.Box(area, widget.Box{Title: fmt.Sprintf("Errors %d", len(p.s.issues.list)), Note: "esc closes",
 		Foot: "enter opens, d dismisses", Focused: true})

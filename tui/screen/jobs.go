@@ -55,7 +55,7 @@ func (p *view) jobList(at widget.Rect, focused bool) {
 	}
 	foot := p.place(&l.position, all)
 	if p.s.filter() == "" && len(l.rows) > 0 && all > len(l.rows) {
-		foot += ": limpet job list"
+		foot += ": " + p.limpet("job list")
 	}
 	if p.onePane() && p.s.screen == screenOverview {
 		foot = widget.Join("; ", widget.When(len(p.Snap.Repos) > 0, "repositories: "+reposNote(p.Snap.Repos)), foot)

@@ -79,9 +79,9 @@ func total(s snapshot.Summary) int64 {
 
 // errors lists the errors and warnings. With the focus it has a cursor; Enter opens the file under it.
 func (d *jobScreen) errors(p *view, w int) section {
-	j, out := *d.job, section{Box: widget.Box{Title: issuesTitle(*d.job), Foot: "limpet history show " + widget.Cut(d.job.UID, 36, "")}}
+	j, out := *d.job, section{Box: widget.Box{Title: issuesTitle(*d.job), Foot: p.cut(p.limpet("history show "+d.job.UID), w)}}
 	if j.Finished.IsZero() {
-		out.Foot = "limpet job show " + p.cut(text.ShellWord(j.Name), max(w-22, 1))
+		out.Foot = p.cut(p.limpet("job show "+text.ShellWord(j.Name)), w)
 	}
 	if out.lines, out.of = p.issueLines(j, w); len(out.lines) == 0 {
 		out.lines = []widget.TextLine{widget.Styled(widget.RoleDim, "None.")}

@@ -16,6 +16,10 @@ type Outcome struct {
 	Actions []Action // sent one after the other
 	Refresh bool     // redraw the screen, and request a snapshot now
 	Copy    string   // for the clipboard of the terminal
+	// Edit opens the editor on the text of an object, or on a text that was edited before; EditLine is the command that
+	// does the same, for where there is no editor.
+	Edit     *snapshot.Edit
+	EditLine string
 }
 
 func (c command) here(s *State) bool {
@@ -53,7 +57,8 @@ func unless(holds func(*State) bool, why string) func(*State) string {
 	}
 }
 
-func plain(line string) func(*State) string { return func(*State) string { return line } }
+// plain returns the command line of limpet with these words.
+func plain(words string) func(*State) string { return func(s *State) string { return s.limpet(words) } }
 
 func keyTable() []command {
 	const (
@@ -123,8 +128,8 @@ func keyTable() []command {
 			line: func(s *State) string { return s.popupLine(s.testable(), true) }},
 		{press: "y", words: "show as YAML", group: act, do: func(s *State) { openPopup(s, s.showable()[0], false) },
 			refuses: (*State).showRefusal, line: func(s *State) string { return s.popupLine(s.showable(), false) }},
-		{press: "E", words: "edit", group: act, do: func(s *State) { s.copied(s.editLine()) }, line: (*State).editLine,
-			refuses: unless(func(s *State) bool { return s.editLine() != "" }, "one repository or source has to be under the cursor")},
+		{press: "E", words: "edit", group: act, line: (*State).editLine, refuses: (*State).editRefusal,
+			do: func(s *State) { s.edit(snapshot.Edit{Subject: s.testable()[0].Subject}) }},
 		{press: "Y", words: "copy command", group: act, do: func(s *State) { s.copied(s.shownBy()) },
 			refuses: unless(func(s *State) bool { return s.shownBy() != "" }, "there is nothing under the cursor")},
 		{press: "u", words: "copy address", group: act, do: copyLink,
@@ -140,9 +145,9 @@ func keyTable() []command {
 		{press: "T", words: "next theme", group: app, refuses: colourRefusal,
 			do: func(s *State) { setTheme(s, (s.Caps.Theme+1)%len(widget.Coloured)) }},
 		{press: "R", words: "refresh", group: app, do: refresh},
-		{press: "D", words: "doctor", group: app, line: plain("limpet doctor"), do: func(s *State) {
-			s.copied("limpet doctor") // it examines this host from outside, which the agent cannot do for its own defects
-			s.showToast("in another terminal: limpet doctor", false)
+		{press: "D", words: "doctor", group: app, line: plain("doctor"), do: func(s *State) {
+			s.copied(s.limpet("doctor")) // it examines this host from outside, which the agent cannot do for its own defects
+			s.showToast("in another terminal: "+s.limpet("doctor"), false)
 		}},
 		{press: ": ctrl+p", words: "command", group: app, do: openPalette},
 		{press: "?", words: "this help", group: app, do: openHelp},

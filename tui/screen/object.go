@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -113,6 +114,17 @@ func (s *facts) twin(o object, elsewhere bool) bool {
 	return false
 }
 
+// limpet returns a command line of limpet that selects the state file and the server of this dashboard.
+func (s *facts) limpet(words string) string { return s.complete("limpet " + words) }
+
+// complete does the same to the command lines of a text.
+func (s *facts) complete(txt string) string {
+	if s.Invocation == nil {
+		return txt
+	}
+	return s.Invocation.Complete(txt)
+}
+
 // named returns the name of an object as an argument, with its namespace if it needs one.
 func (s *facts) named(o object) string {
 	if s.twin(o, true) {
@@ -121,22 +133,24 @@ func (s *facts) named(o object) string {
 	return text.ShellWord(o.Name)
 }
 
-func (s *facts) command(verb string, o object) string {
+// command returns the command line of a verb on an object; flags stand behind its name.
+func (s *facts) command(verb string, o object, flags ...string) string {
+	words := "job " + verb + " " + text.ShellWord(o.Name)
 	switch {
 	case o.source != nil:
-		return "limpet source " + verb + " " + s.named(o)
+		words = "source " + verb + " " + s.named(o)
 	case o.repo != nil:
-		return "limpet repo " + verb + " " + s.named(o)
+		words = "repo " + verb + " " + s.named(o)
 	case verb == "show" && !o.job.Finished.IsZero():
-		return "limpet history show " + text.ShellWord(o.UID)
+		words = "history show " + text.ShellWord(o.UID)
 	case s.twin(o, false): // the UID selects one of several jobs with the same name
-		return "limpet job " + verb + " " + text.ShellWord(o.UID)
+		words = "job " + verb + " " + text.ShellWord(o.UID)
 	}
-	return "limpet job " + verb + " " + text.ShellWord(o.Name)
+	return s.limpet(strings.Join(append([]string{words}, flags...), " "))
 }
 
 func (s *facts) getCommand(o object) string {
-	return "limpet get " + o.Kind + " " + s.named(o) + " -o yaml"
+	return s.limpet("get " + o.Kind + " " + s.named(o) + " -o yaml")
 }
 
 // shownBy returns the command line that shows the selection, "" when there is none.
@@ -150,22 +164,46 @@ func (s *State) shownBy() string {
 	return s.command("show", s.selected[0])
 }
 
-// editLine returns the command line that edits the selected object: no key writes a spec.
+// editLine returns the command line that edits the selected object.
 func (s *target) editLine() string {
-	of := s.testable()
-	if len(of) != 1 {
-		return ""
+	if of := s.testable(); len(of) == 1 {
+		return s.limpet("edit " + of[0].Kind + " " + s.named(of[0]))
 	}
-	file := text.ShellWord(of[0].Name + ".yaml")
-	return fmt.Sprintf("%s > %s && ${EDITOR:-vi} %s && limpet apply -f %s", s.getCommand(of[0]), file, file, file)
+	return ""
+}
+
+func (s *target) editRefusal() string {
+	return cmp.Or(s.notSentReason(), oneRefusal(s.testable(), "no repository or source is under the cursor"))
+}
+
+// edit opens the editor.
+func (s *State) edit(e snapshot.Edit) {
+	s.out.Edit, s.out.EditLine = &e, s.editLine()
+}
+
+// CopyEdit returns the state without an editor: the command line is copied.
+func (s State) CopyEdit(out Outcome, why string) State {
+	s.showToast(why+"; copied: "+out.EditLine, false)
+	return s
+}
+
+// Edited returns the state with the text of the user: the difference is checked and shown, and applied after a yes.
+func (s State) Edited(e snapshot.Edit) State {
+	if e.After == e.Before {
+		s.showToast("nothing was changed", false)
+		return s
+	}
+	s.popups++
+	s.overlay = popup{popupKey: popupKey{of: e.Subject, nth: s.popups}, edit: &e}
+	return s
 }
 
 // historyLine returns the command that lists the history of the selected repository.
 func (s *target) historyLine() string {
 	if of := s.onRepos(s.selected); len(of) == 1 {
-		return "limpet history list --repository " + text.ShellWord(of[0].Name)
+		return s.limpet("history list --repository " + text.ShellWord(of[0].Name))
 	}
-	return "limpet history list"
+	return s.limpet("history list")
 }
 
 // copied copies text to the clipboard of the terminal. It also shows the text, for terminals that refuse the copy.

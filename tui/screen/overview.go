@@ -87,19 +87,19 @@ func (p *view) eventList(at widget.Rect) {
 
 // drawWelcome draws the first screen of a fresh limpet. A small one has only the commands.
 func (p *view) drawWelcome(at widget.Rect) {
-	start, ask := "limpet", "Grafana's provisioning API, or any Kubernetes API. Quit, then start:"
+	start, ask := "", "Grafana's provisioning API, or any Kubernetes API. Quit, then start:"
 	if p.Source != Standalone {
-		start = "limpet --daemon"
+		start = "--daemon "
 	}
 	if p.SetUp {
 		ask = "Grafana's provisioning API, or any Kubernetes API. Enter asks three questions and writes them down. Or quit, then start:"
 	}
 	const head, command, words = "#", "$", ""
 	lines := [][2]string{{words, "limpet keeps Grafana dashboards in step with Git. Nothing is set up yet."}, {}, {head, "Work on this machine"},
-		{words, "limpet serves its own API here. In another terminal:"}, {command, "limpet repo create NAME --url URL"},
-		{command, "limpet apply -f FILE"}, {words, "The repository appears here by itself and is pulled."}, {},
-		{head, "Connect to a server"}, {words, ask}, {command, start + " --provisioning-server-url URL --token-file FILE"},
-		{command, start + " --kubeconfig FILE"}, {}, {words, "To see it at work first: limpet demo"}}
+		{words, "limpet serves its own API here. In another terminal:"}, {command, p.limpet("repo create NAME --url URL")},
+		{command, p.limpet("apply -f FILE")}, {words, "The repository appears here by itself and is pulled."}, {},
+		{head, "Connect to a server"}, {words, ask}, {command, p.limpet(start + "--provisioning-server-url URL --token-file FILE")},
+		{command, p.limpet(start + "--kubeconfig FILE")}, {}, {words, "To see it at work first: limpet demo"}}
 	var out []widget.TextLine
 	for _, l := range lines {
 		style := map[string]widget.TextLine{head: {Role: widget.RoleTitle}, command: {Role: widget.RoleKey, Text: "    "}, words: {Text: "  "}}[l[0]]
@@ -197,7 +197,7 @@ func (p *view) noRepos() []string {
 	case why != nil:
 		return why
 	case p.Snap.API.Embedded:
-		return []string{"No repositories. limpet repo create NAME --url https://HOST/REPO.git makes one."}
+		return []string{"No repositories. " + p.limpet("repo create NAME --url https://HOST/REPO.git") + " makes one."}
 	}
 	return []string{"No repositories here yet. Create one in Grafana under Administration, Provisioning, and it appears by itself."}
 }

@@ -290,8 +290,8 @@ func commands(s *State) []command {
 	drain := confirm{title: "Drain this agent?", lines: []string{"What runs goes on to its end. Nothing new is claimed until somebody ends " +
 		"this, or the agent is started again."},
 		choices: []choice{{"y", "Yes", func(s *State) { s.sendPlain(snapshot.Drain, "drain asked for") }}}}
-	out = append(out, command{words: "drain", note: "claim nothing new", line: plain("limpet drain"), refuses: drainRefusal(true),
-		do: func(s *State) { s.overlay = drain }}, command{words: "drain --off", note: "claim again", line: plain("limpet drain --off"),
+	out = append(out, command{words: "drain", note: "claim nothing new", line: plain("drain"), refuses: drainRefusal(true),
+		do: func(s *State) { s.overlay = drain }}, command{words: "drain --off", note: "claim again", line: plain("drain --off"),
 		refuses: drainRefusal(false), do: func(s *State) { s.sendPlain(snapshot.Undrain, "claims jobs again") }})
 	for _, kind := range []string{onRepo, onSource, onJob} {
 		for o := range s.objects(kind) {
@@ -340,7 +340,7 @@ func missing(o object) func(*State) string {
 	return func(s *State) string {
 		_, there := s.current(o)
 		return widget.When(!there, o.Name+" is not there any more"+
-			widget.When(o.job != nil, ": limpet history show "+text.ShellWord(o.UID)))
+			widget.When(o.job != nil, ": "+s.limpet("history show "+text.ShellWord(o.UID))))
 	}
 }
 
@@ -388,13 +388,13 @@ func commandsFor(o object) (out []command) {
 		s.setFilter(filter)
 	}})
 	add(command{words: "history " + filter, note: "what has ended", label: "h",
-		line: plain("limpet history list --repository " + text.ShellWord(name)), do: func(s *State) {
+		line: plain("history list --repository " + text.ShellWord(name)), do: func(s *State) {
 			s.goTo(screenHistory)
 			s.setFilter(filter)
 		}})
 	for _, action := range gitWriteActions { // they have no key: the command line asks for the parameters
 		create := func(s *State) string {
-			return strings.Replace(s.command("create", o), "limpet repo", "limpet job", 1) + " --action " + action
+			return s.limpet("job create " + s.named(o) + " --action " + action)
 		}
 		add(command{words: action + " " + name, note: "copies the command", line: create, do: func(s *State) { s.copied(create(s)) }})
 	}

@@ -45,9 +45,8 @@ func TestPalette(t *testing.T) {
 			"pull ch":             {"pull changes", "limpet repo pull team-dash"},
 			"test":                {"test", "limpet repo test team-dash"},
 			"show as":             {"show as YAML", "limpet get job team-dash-sync -o yaml"},
-			"edit": {"edit", "limpet get repository team-dash -o yaml > team-dash.yaml && ${EDITOR:-vi} " +
-				"team-dash.yaml && limpet apply -f team-dash.yaml"},
-			"its hist": {"its history", "limpet history list --repository team-dash"},
+			"edit":                {"edit", "limpet edit repository team-dash"},
+			"its hist":            {"its history", "limpet history list --repository team-dash"},
 		} {
 			at := typed(s, words)
 			c := top(at)

@@ -145,7 +145,7 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 	}
 	var facts widget.Sheet
 	facts.AddIf(!f.live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
-	facts = append(facts, SourceFacts(from, state, p.G.State[sourceGlyph(state)]+" ", due, p.Now)...)
+	facts = append(facts, SourceFacts(from, state, p.G.State[sourceGlyph(state)]+" ", due, p.command("resume", sourceObject(&from)), p.Now)...)
 	if len(f.source.Conditions) > 0 {
 		facts.Head("Conditions")
 	}
@@ -180,14 +180,14 @@ func (f *sourceScreen) draw(p *view, at widget.Rect) {
 const controllerTimeout = 2 * time.Minute
 
 // SourceFacts describes a source, for a screen and for 'limpet source show'. state is its shown state, mark stands before
-// it, and due is when its controller looks next.
-func SourceFacts(from snapshot.Source, state, mark, due string, now time.Time) (out widget.Sheet) {
+// it, due is when its controller looks next, and resume the command that ends a suspension.
+func SourceFacts(from snapshot.Source, state, mark, due, resume string, now time.Time) (out widget.Sheet) {
 	out.AddIf(!from.Deleting.IsZero(), widget.RoleWarn, "deleting",
 		"since "+widget.Ago(now, from.Deleting)+"; its controller removes what it has packed first")
 	out.Add(widget.StateRole(sourceGlyph(state)), "state", widget.Join(": ", mark+text.OrDash(state)+
 		widget.When(!from.Since.IsZero(), " for "+text.Age(now.Sub(from.Since))), SourceProblem(from)))
 	out.AddIf(from.Suspended, widget.RoleWarn, "suspended",
-		"in its spec: its controller leaves it alone, until: limpet source resume "+text.ShellWord(from.Name))
+		"in its spec: its controller leaves it alone, until: "+resume)
 	out.AddIf(from.Behind && from.State != snapshot.SourcePending, widget.RoleWarn, "changed",
 		"its controller has not seen the last change of its spec yet")
 	out.Add(widget.RolePlain, "next look", due)

@@ -208,8 +208,8 @@ func TestSourceIssues(t *testing.T) {
 		t.Errorf("another reason: %+v", s.issues.list)
 	}
 	e := s.issues.list[len(s.issues.list)-1]
-	if e.next() != "limpet source show apps" {
-		t.Errorf("next: %s", e.next())
+	if next := s.next(e.issueKey); next != "limpet source show apps" {
+		t.Errorf("next: %s", next)
 	}
 	to := s
 	if openIssue(&to, e); to.screen != screenSource || to.source.source.UID != "s1" {

@@ -61,6 +61,8 @@ type facts struct {
 	Gone     string    // why the source is unavailable; "" = it is available
 	Again    time.Time // time of the next retry of an unavailable source; zero = now
 	ReadOnly bool      // nothing is sent to the agent
+	// Invocation adds the flags of this dashboard to command lines; nil = none.
+	Invocation interface{ Complete(line string) string }
 }
 
 // target is what keys act on: the marked objects, else the one under the cursor.
@@ -129,7 +131,7 @@ const (
 	repoHints = "^v move|enter open|tab pane|p pull|P full|s suspend|h history|/ filter|t test|y YAML|l log"
 )
 
-// screens describes the screens; those with a tab have a name, a key, a label, and the command that shows their contents.
+// screens describes the screens; those with a tab have a name, a key, a label, and the words of the command that shows their contents.
 // hints are the useful keys, the most useful first; help and quit are added.
 var screens = [screenCount]struct {
 	name, key, label, command string
@@ -137,16 +139,16 @@ var screens = [screenCount]struct {
 	hints                     string
 	of                        func(*State) Screen
 }{
-	screenOverview: {"overview", "1", "Overview", "limpet status", screenOverview, jobHints,
+	screenOverview: {"overview", "1", "Overview", "status", screenOverview, jobHints,
 		func(s *State) Screen { return &s.overview }},
-	screenJobs: {"jobs", "2", "Jobs", "limpet job list", screenJobs, jobHints, func(*State) Screen { return jobsScreen{} }},
-	screenRepos: {"repositories", "3", "Repos", "limpet repo list", screenRepos, repoHints,
+	screenJobs: {"jobs", "2", "Jobs", "job list", screenJobs, jobHints, func(*State) Screen { return jobsScreen{} }},
+	screenRepos: {"repositories", "3", "Repos", "repo list", screenRepos, repoHints,
 		func(*State) Screen { return reposScreen{} }},
-	screenHistory: {"history", "4", "History", "limpet history list", screenHistory, "^v move|enter open|/ filter|esc back",
+	screenHistory: {"history", "4", "History", "history list", screenHistory, "^v move|enter open|/ filter|esc back",
 		func(s *State) Screen { return &s.history }},
-	screenAgent: {"agent", "5", "Agent", "limpet status", screenAgent, "^v scroll|esc back",
+	screenAgent: {"agent", "5", "Agent", "status", screenAgent, "^v scroll|esc back",
 		func(s *State) Screen { return &s.agent }},
-	screenSources: {"sources", "6", "Sources", "limpet source list", screenSources,
+	screenSources: {"sources", "6", "Sources", "source list", screenSources,
 		"^v move|enter open|p look now|s suspend|t test|/ filter|o sort|u url|c commit",
 		func(*State) Screen { return sourcesScreen{} }},
 	screenDetail: {under: screenJobs, of: func(s *State) Screen { return &s.detail },
@@ -205,6 +207,7 @@ func (s *State) Quiet(snap *snapshot.Snapshot) bool {
 func (s State) Show(snap *snapshot.Snapshot) State {
 	before, unread := s.Snap, s.issues.unread()
 	s.Snap, s.Gone = cleanSnapshot(snap), ""
+	s.Snap.Problem = s.complete(s.Snap.Problem)
 	s.issues.collect(before, s.Snap)
 	if s.issues.unread() > unread {
 		s.toast = ""

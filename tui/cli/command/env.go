@@ -129,7 +129,7 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	if g.FPS < 0 || g.FPS > 60 {
 		return Usagef("limpet --fps 10", "--fps %d is not between 0 and 60", g.FPS)
 	}
-	e.Invocation = newInvocation(call, g, args)
+	e.Invocation = newInvocation(call, g, e.Config, args)
 	if err := g.settleOutput(); err != nil {
 		return err
 	}

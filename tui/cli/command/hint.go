@@ -2,6 +2,7 @@ package command
 
 import (
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -32,32 +33,60 @@ func (e *Env) CommandFor(namespace, words string) string {
 // Invocation holds the flags by which a call selects the state file, the server and the namespace. The command
 // lines in its hints repeat them. Environment and config file apply to those anyway.
 type Invocation struct {
-	args  []string // of the call
-	flags []string // with their values: "--state x.db"
-	all   bool     // the call covers all namespaces
+	args      []string // of the call
+	flags     []string // with their values: "--state x.db"
+	elsewhere []string // flags and those of the environment, with absolute paths
+	all       bool     // the call covers all namespaces
 }
 
-// newInvocation reads a parsed call. The token is left out: it is a secret.
-func newInvocation(call *kong.Context, g *Flags, args []string) *Invocation {
+// newInvocation reads a parsed call. The token is left out, and passwords in URLs: they are secrets.
+func newInvocation(call *kong.Context, g *Flags, config *ConfigFile, args []string) *Invocation {
 	f := &Invocation{args: args, all: g.ListNamespace() == ""}
 	for _, p := range call.Path {
-		if p.Flag == nil || p.Resolved {
+		if p.Flag == nil || p.Flag.Name == "token" || !Selects(p.Flag) || p.Flag.Name == "namespace" && f.all ||
+			p.Resolved && config.From[p.Flag.Name].Kind != FromEnv {
 			continue
 		}
-		name, value := "--"+p.Flag.Name, p.Flag.Target
+		name, value, given := "--"+p.Flag.Name, p.Flag.Target, !p.Resolved
 		switch {
-		case name == "--token":
 		case name == "--namespace":
-			if !f.all {
-				f.flags = append(f.flags, "-n "+text.ShellWord(g.Namespace))
-			}
-		case Selects(p.Flag) && value.Kind() == reflect.Pointer:
-			f.flags = append(f.flags, fmt.Sprintf("%s=%v", name, value.Elem()))
-		case Selects(p.Flag):
-			f.flags = append(f.flags, name+" "+text.ShellWord(value.String()))
+			f.add(given, "-n ", g.Namespace, "")
+		case value.Kind() == reflect.Pointer:
+			f.add(given, name+"=", fmt.Sprint(value.Elem()), "")
+		default:
+			f.add(given, name+" ", value.String(), p.Flag.PlaceHolder)
 		}
 	}
 	return f
+}
+
+func (f *Invocation) add(given bool, name, value, holder string) {
+	if given {
+		f.flags = append(f.flags, name+text.ShellWord(text.Redact(value)))
+	}
+	if path, err := filepath.Abs(value); err == nil && holder == "FILE" && value != "" {
+		value = path
+	}
+	f.elsewhere = append(f.elsewhere, name+text.ShellWord(text.Redact(value)))
+}
+
+// Elsewhere returns the invocation for command lines that are run in another terminal, which has another working directory.
+func (f *Invocation) Elsewhere() *Invocation {
+	return &Invocation{args: f.args, flags: f.elsewhere, all: f.all}
+}
+
+// Demo replaces the flags of the call by those that select the embedded API on a state file, whatever the settings say.
+func (e *Env) Demo(state string) {
+	f := &Invocation{args: e.Invocation.args, all: true}
+	f.add(true, "--state ", state, "FILE")
+	if !e.Embedded() || e.Getenv("GRAFANA_SERVER") != "" {
+		f.add(true, "--provisioning-server-url=", "", "")
+		f.add(true, "--kubeconfig=", "", "")
+	}
+	if e.Flags.ListNamespace() != "" {
+		f.add(true, "-n ", "*", "")
+	}
+	e.Invocation = f
 }
 
 // Selects reports whether a flag selects the state file or the server.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"os"
 	"strings"
 	"testing"
 )
@@ -45,7 +46,7 @@ func TestNextCall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := newInvocation(call, e.Flags, nil).Complete(c.hint); got != c.want {
+		if got := newInvocation(call, e.Flags, e.Config, nil).Complete(c.hint); got != c.want {
 			t.Errorf("%s: %q, want %q", c.call, got, c.want)
 		}
 	}
@@ -54,10 +55,13 @@ func TestNextCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newInvocation(call, e.Flags, nil)
+	f := newInvocation(call, e.Flags, e.Config, nil)
 	if got := f.Complete(CommandFor("default", "repo show a") +
 		"; limpet repo list"); got != "limpet repo show a -n default; limpet repo list" {
 		t.Errorf("with the namespace and the file of the environment: %q", got)
+	}
+	if got := f.Elsewhere().Complete("limpet repo list"); got != "limpet repo list --state /x.db -n edge" {
+		t.Errorf("in another terminal: %q", got)
 	}
 	f.args = []string{"repo", "pull", "a b", "--timeout", "1s", "--wait"}
 	if got := f.Again("--timeout", "2s"); got != "limpet repo pull 'a b' --wait --timeout 2s" {
@@ -73,6 +77,19 @@ func TestNextCall(t *testing.T) {
 	}
 	if got := f.without("--read-only", 0); got != "limpet history prune --keep 0" {
 		t.Errorf("without: %q", got)
+	}
+	if e, call, err = s.parse("--state", "x/y.db", "--token", "s3cret", "--provisioning-server-url", "https://u:s3cret@h", "-n", "edge", "demo"); err != nil {
+		t.Fatal(err)
+	}
+	dir, _ := os.Getwd()
+	e.Invocation = newInvocation(call, e.Flags, e.Config, nil)
+	got := e.Invocation.Elsewhere().Complete("limpet repo list")
+	if !strings.Contains(got, " --state "+dir+"/x/y.db ") || strings.Contains(got, "s3cret") || !strings.HasSuffix(got, " -n edge") {
+		t.Errorf("in another directory: %q", got)
+	}
+	e.Demo("/tmp/d.db")
+	if got := e.CommandFor("", "repo list"); got != "limpet repo list --state /tmp/d.db --provisioning-server-url='' --kubeconfig='' -n '*'" {
+		t.Errorf("of the demo: %q", got)
 	}
 	var none *Invocation
 	if got := none.Complete(CommandFor("default", "repo list")); got != "limpet repo list" {

@@ -97,7 +97,7 @@ func headless(ctx context.Context, e *command.Env, path string, beat *watchdog, 
 	return withAgent(ctx, e, store, path, e.Log, func(a *agent.Agent) error {
 		if e.Embedded() {
 			e.Log.Info("no server is configured: working on the embedded API", "state", path, "next",
-				"limpet apply -f FILE, or --provisioning-server-url URL")
+				e.CommandFor("", "apply -f FILE")+", or --provisioning-server-url URL")
 		}
 		e.Log.Info("agent started", "version", command.Version, "state", path, "drivers", e.Flags.Drivers)
 		err := RunTogether(ctx, obeys(a), beat.of(a), a.Run)
@@ -185,7 +185,7 @@ func RunTogether(ctx context.Context, parts ...part) error {
 
 func tuiOptions(e *command.Env) tui.Options {
 	return tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme,
-		Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv}
+		Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv, Invocation: e.Invocation.Elsewhere()}
 }
 
 // catch catches signals from now on, so that one during the start is not lost and does not kill the process.

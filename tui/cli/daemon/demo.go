@@ -41,6 +41,7 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 	}
+	e.Demo(path)
 	sites := samples(filepath.Join(dir, "git"))
 	demoFlags(e, string(sites))
 	if err := sites.create(); err != nil {

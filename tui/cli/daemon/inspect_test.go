@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -70,6 +71,23 @@ func TestManifestAndTest(t *testing.T) {
 	text, err = src.Manifest(t.Context(), snapshot.Subject{Kind: snapshot.SubjectSource, Namespace: "default", Name: "from"})
 	if err != nil || !strings.Contains(text, "@git.lab/x.git\n") || strings.Contains(text, "hunter2secret") {
 		t.Errorf("an address with a password: %v, %s", err, text)
+	}
+	edit := snapshot.Edit{Subject: snapshot.Subject{Kind: snapshot.SubjectSource, Namespace: "default", Name: "from"}}
+	read, err := src.Edit(t.Context(), edit)
+	if edit.Before, edit.After = read.Text, strings.Replace(read.Text, "1m", "2m", 1); err != nil || strings.Contains(read.Text, "hunter2secret") {
+		t.Errorf("the text to edit: %v, %s", err, read.Text)
+	}
+	for _, edit.Apply = range []bool{false, true} { // each finds the object as it was read
+		if out, err := src.Edit(t.Context(), edit); err != nil || out.Diff.Added != 1 || out.Diff.Deleted != 1 {
+			t.Errorf("apply %t: %+v, %v", edit.Apply, out.Diff, err)
+		}
+	}
+	u, err := server.Resource(api.GitRepositories).Namespace("default").Get(t.Context(), "from", metav1.GetOptions{})
+	if err != nil || u.Object["spec"].(map[string]any)["interval"] != "2m" || !strings.Contains(fmt.Sprint(u.Object), "bot:hunter2secret@") {
+		t.Errorf("after the edit: %v, %v", u, err)
+	}
+	if _, err := src.Edit(t.Context(), edit); err == nil || !strings.Contains(err.Error(), "conflict") {
+		t.Errorf("an edit of a text that is out of date: %v", err)
 	}
 	job := snapshot.Subject{Kind: snapshot.SubjectJob, Namespace: "default", Name: "a-sync", UID: "gone"}
 	s.Must(t, 0, "drain") // so that a job stays in the queue

@@ -101,14 +101,16 @@ type showCmd struct{ named }
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	return onSource(ctx, e, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
 		return e.PrintOne(source.Redacted(u), "gitrepository/"+u.GetName(),
-			func(w io.Writer) { showSource(w, source.FromObject(u), time.Now()) })
+			func(w io.Writer) {
+				showSource(w, source.FromObject(u), e.CommandFor(u.GetNamespace(), "source resume "+text.ShellWord(c.Name)), time.Now())
+			})
 	})
 }
 
-func showSource(w io.Writer, from source.Source, now time.Time) {
+func showSource(w io.Writer, from source.Source, resume string, now time.Time) {
 	var f command.Fields
 	f.Add("source", from.Namespace+"/"+from.Name)
-	for _, fact := range screen.SourceFacts(from, from.State, "", from.DueText(now), now) {
+	for _, fact := range screen.SourceFacts(from, from.State, "", from.DueText(now), resume, now) {
 		f.AddState(fact.Name, map[bool]string{true: from.State}[fact.Name == "state"], fact.Text)
 	}
 	for _, c := range from.Conditions {

@@ -86,7 +86,7 @@ func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 		}
 		defer store.Close()
 		if txt := command.RebuiltText(report); txt != "" {
-			rep.OK, rep.Why = false, append(rep.Why, "the state file: "+txt+": "+command.RebuiltNext)
+			rep.OK, rep.Why = false, append(rep.Why, e.Invocation.Complete("the state file: "+txt+": "+command.RebuiltNext))
 		}
 		info, err := store.Info(ctx)
 		if err != nil {
@@ -113,7 +113,7 @@ func (s *report) judge(e *command.Env) {
 	}
 	switch {
 	case s.Live.Problem != "":
-		s.Why = append(s.Why, "api: "+s.Live.Problem)
+		s.Why = append(s.Why, e.Invocation.Complete("api: "+s.Live.Problem))
 	case !s.Live.API.Up:
 		s.Why = append(s.Why, "api: "+s.Live.API.Error)
 	}
