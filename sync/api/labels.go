@@ -30,6 +30,10 @@ const (
 	// AnnoGitRef on a Repository names what is pulled in place of the branch of its
 	// spec: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA; see package gitref.
 	AnnoGitRef = "limpet/git-ref"
+	// AnnoGitRefUnpinned on a Repository is AnnoGitRef before 'limpet repo rollback' pinned it to a commit.
+	AnnoGitRefUnpinned = "limpet/git-ref-unpinned"
+	// RefCommit begins the AnnoGitRef that pins a Repository to a commit.
+	RefCommit = "commit:"
 	// AnnoGitProxySecret on a Repository names a Secret in its namespace with the
 	// proxy to its Git host: the keys address, username and password.
 	AnnoGitProxySecret = "limpet/git-proxy-secret"

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -145,6 +146,15 @@ type SyncStatus struct {
 	Message     []string `json:"message"`
 	LastRef     string   `json:"lastRef,omitempty"`
 	Incremental bool     `json:"incremental,omitempty"`
+}
+
+// Pinned returns the commit that the Repository is pinned to by its annotation, "" when it is not.
+func (r Repository) Pinned() string {
+	commit, pinned := strings.CutPrefix(r.GitRef, RefCommit)
+	if !pinned {
+		return ""
+	}
+	return commit
 }
 
 // Block returns the block that the type of the Repository names, or nil.

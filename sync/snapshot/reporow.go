@@ -46,6 +46,7 @@ func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 		Name:         u.GetName(),
 		Title:        spec.Title,
 		Type:         spec.Type,
+		Pinned:       repo.Pinned(),
 		Target:       spec.Sync.Target,
 		Enabled:      spec.Sync.Enabled,
 		Interval:     time.Duration(spec.Sync.IntervalSeconds) * time.Second,

@@ -197,6 +197,7 @@ type Repo struct {
 	URL       string    `json:"url"`
 	Mirrors   string    `json:"mirrors,omitempty"` // other URLs of the same repository, with blanks between them
 	Branch    string    `json:"branch"`
+	Pinned    string    `json:"pinned,omitempty"` // the commit, which is pulled whatever the branch becomes
 	Path      string    `json:"path"`
 	Target    string    `json:"target"`
 	Enabled   bool      `json:"enabled"`

@@ -77,6 +77,8 @@ func (p *view) nextPull(r snapshot.Repo) string {
 		return "now"
 	case r.Suspended:
 		return "paused"
+	case r.Pinned != "":
+		return "pinned"
 	case !r.Next.IsZero():
 		return "in " + text.Age(r.Next.Sub(p.Now))
 	}
@@ -224,6 +226,7 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 		widget.When(!r.Checked.IsZero(), ", checked "+widget.Ago(now, r.Checked))+widget.When(r.Health != "", ": "+r.Health))
 	out.Add(widget.StateRole(r.SyncState), "sync", p.syncText(r)+"; next "+p.nextPull(r)+
 		widget.When(r.Interval > 0, ", every "+text.Age(r.Interval)))
+	out.AddIf(r.Pinned != "", widget.RoleWarn, "pinned", "to "+text.ShortRef(r.Pinned)+", until: "+p.command("set", repoObject(&r), "--unpin"))
 	out.Add(widget.RolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
 	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r)+
 		widget.When(r.Connection != "", "; connection "+r.Connection))

@@ -31,6 +31,9 @@ type Command struct {
 	Show   showCmd   `cmd:"" help:"One repository."`
 	Pull   pullCmd   `cmd:"" writes:"" help:"Pull a repository now."`
 
+	Set      setCmd      `cmd:"" writes:"" help:"Change settings of a repository."`
+	Rollback rollbackCmd `cmd:"" writes:"" help:"Pin a repository to a commit that was synced before."`
+
 	Suspend  suspendCmd  `cmd:"" writes:"" help:"Suspend a repository on this agent: no health checks, no pulls."`
 	Resume   resumeCmd   `cmd:"" writes:"" help:"End a suspension."`
 	Test     testCmd     `cmd:"" help:"Test a repository now: rules, credentials, remote, branch."`
@@ -120,7 +123,11 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 			if _, suspended := paused.of(u); suspended {
 				health = "suspended"
 			}
-			return []string{u.GetName(), repo.Spec.Type, health, text.OrDash(st.State), text.OrDash(text.ShortRef(st.LastRef)),
+			ref := text.OrDash(text.ShortRef(st.LastRef))
+			if repo.Pinned() != "" {
+				ref += " pinned"
+			}
+			return []string{u.GetName(), repo.Spec.Type, health, text.OrDash(st.State), ref,
 				command.Since(now, api.TimeOfMillis(st.Finished)), text.OrDash(repo.Spec.Sync.Target),
 				repo.Spec.Title, text.Redact(git.URL), text.OrDash(cmp.Or(repo.GitRef, git.Branch)), text.OrDash(git.Path)}, err
 		})
@@ -178,6 +185,9 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 			f.Add("branch", text.OrDash(b.Branch))
 		}
 		f.Add("path", text.OrDash(b.Path))
+	}
+	if commit := repo.Pinned(); commit != "" {
+		f.Add("pinned", "to "+commit+", until: "+e.CommandFor(u.GetNamespace(), "repo set "+u.GetName()+" --unpin"))
 	}
 	f.AddSet("signatures", repo.GitVerify)
 	interval := "off"

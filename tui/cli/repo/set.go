@@ -1,0 +1,267 @@
+package repo
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/git/gitref"
+	"limpet/sync/signature"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+type setCmd struct {
+	Name      string         `arg:"" help:"Name of the repository."`
+	URL       *string        `help:"URL of the Git repository. A stored token has to be given again."`
+	Branch    *string        `help:"Branch; empty = the remote's own." xor:"ref"`
+	Ref       *string        `help:"Pull another thing than a branch, as for create; empty = the branch." xor:"ref,pin"`
+	Unpin     bool           `help:"Pull again what was pulled before 'limpet repo rollback'." xor:"pin"`
+	Mirror    []string       `help:"Other URLs of the same repository, in place of the present ones; empty = none." sep:"none" placeholder:"URL"`
+	Path      *string        `help:"Directory below the root of the repository; empty = the root."`
+	Verify    *string        `help:"Pull only what is signed: HEAD, Tag or TagAndHEAD; empty = all." placeholder:"MODE"`
+	Signers   *string        `name:"verify-principals" help:"Who may sign, as for create." placeholder:"NAMES"`
+	Title     *string        `help:"Title."`
+	Target    *string        `help:"Where objects land: folder, folderless or instance; not once something was synced."`
+	Interval  *time.Duration `help:"Period of pulls."`
+	Enabled   *bool          `negatable:"" help:"Pull by the interval."`
+	TokenFrom string         `name:"git-token-file" help:"File with the token for the Git host; - is stdin." placeholder:"FILE"`
+	TokenUser *string        `help:"User name that goes with the token."`
+	SinkDir   *string        `name:"sink-dir" help:"Write the tree to this directory instead of the API; empty = to the API."`
+}
+
+// change returns the members that the flags set, by the part of a Repository of a type.
+func (c setCmd) change(e *command.Env) (git, spec, sync, notes, secure map[string]any, err error) {
+	help := "limpet repo set --help"
+	git, spec, sync, notes, secure = map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}
+	if c.Mirror != nil {
+		notes[api.AnnoGitMirrors] = strings.Join(c.Mirror, " ")
+	}
+	for _, f := range []struct {
+		to    map[string]any
+		name  string
+		value *string
+	}{{git, "url", c.URL}, {git, "branch", c.Branch}, {git, "path", c.Path}, {git, "tokenUser", c.TokenUser}, {spec, "title", c.Title},
+		{sync, "target", c.Target}, {notes, api.AnnoGitRef, c.Ref}, {notes, api.AnnoGitVerify, c.Verify},
+		{notes, api.AnnoGitVerifyPrincipals, c.Signers}, {notes, api.AnnoSinkDir, c.SinkDir}} {
+		if f.value != nil {
+			f.to[f.name] = *f.value
+		}
+	}
+	if c.Ref != nil {
+		notes[api.AnnoGitRefUnpinned] = nil
+		if _, err = gitref.Parse(*c.Ref); err != nil && *c.Ref != "" {
+			return git, spec, sync, notes, secure, command.Usagef(help, "--ref: %w", err)
+		}
+	}
+	if _, err = signature.ParseMode(*cmp.Or(c.Verify, new(string))); err != nil {
+		return git, spec, sync, notes, secure, command.Usagef(help, "--verify: %w", err)
+	}
+	if c.Enabled != nil {
+		sync["enabled"] = *c.Enabled
+	}
+	if c.Interval != nil {
+		if sync["intervalSeconds"] = int64(*c.Interval / time.Second); *c.Interval < time.Second {
+			return git, spec, sync, notes, secure, command.Usagef(help, "--interval %s is less than a second", *c.Interval)
+		}
+	}
+	if c.TokenFrom != "" {
+		data, err := e.ReadFile(c.TokenFrom)
+		if err != nil {
+			return git, spec, sync, notes, secure, command.Usagef(help, "read the token: %w", err)
+		}
+		text.RegisterSecret(data)
+		secure["token"] = map[string]any{"create": strings.TrimSpace(string(data))}
+	}
+	for _, part := range []map[string]any{git, spec, notes} { // an empty text removes a member
+		for name, value := range part {
+			if value == "" {
+				part[name] = nil
+			}
+		}
+	}
+	return git, spec, sync, notes, secure, nil
+}
+
+func (c setCmd) Run(ctx context.Context, e *command.Env) error {
+	git, spec, sync, notes, secure, err := c.change(e)
+	if err != nil {
+		return err
+	}
+	if len(git)+len(spec)+len(sync)+len(notes)+len(secure) == 0 && !c.Unpin {
+		return command.Usagef("limpet repo set --help", "nothing to set: give at least one flag")
+	}
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		return patchRepository(ctx, e, s, c.Name, "configured", func(u *unstructured.Unstructured) (map[string]any, error) {
+			repo, err := api.RepositoryView(u)
+			if err != nil {
+				return nil, err
+			}
+			if c.Unpin {
+				if repo.Pinned() == "" {
+					return nil, command.Usagef(command.CommandFor(u.GetNamespace(), "repo show "+c.Name), "repository %s is not pinned", c.Name)
+				}
+				notes[api.AnnoGitRef], notes[api.AnnoGitRefUnpinned] = nil, nil
+				if before := api.Annotation(u, api.AnnoGitRefUnpinned); before != "" {
+					notes[api.AnnoGitRef] = before
+				}
+			} else if repo.Pinned() != "" && c.Ref == nil {
+				e.Notef("it stays pinned to %s, until: %s", text.ShortRef(repo.Pinned()),
+					e.CommandFor(u.GetNamespace(), "repo set "+c.Name+" --unpin"))
+			}
+			change := map[string]any{"spec": spec, "metadata": map[string]any{"annotations": notes}}
+			if len(git) > 0 {
+				spec[repo.Spec.Type] = git
+			}
+			if len(sync) > 0 {
+				spec["sync"] = sync
+			}
+			if len(secure) > 0 {
+				change["secure"] = secure
+			}
+			return change, nil
+		})
+	})
+}
+
+// patchTries is how often a patch is tried while others write to the object, such as its status.
+const patchTries = 5
+
+// patchRepository writes a change as one patch with the UID and the resourceVersion, and prints the result.
+func patchRepository(ctx context.Context, e *command.Env, s *command.Session, name, done string,
+	change func(*unstructured.Unstructured) (map[string]any, error)) error {
+	for try := 1; ; try++ {
+		u, err := e.FindObject(ctx, s, api.Repositories, name)
+		if err != nil {
+			return err
+		}
+		patch, err := change(u)
+		if err != nil {
+			return err
+		}
+		meta := patch["metadata"].(map[string]any)
+		meta["uid"], meta["resourceVersion"] = u.GetUID(), u.GetResourceVersion()
+		body, err := json.Marshal(patch)
+		if err != nil {
+			return err
+		}
+		made, err := s.Client.Resource(api.Repositories).Namespace(u.GetNamespace()).Patch(ctx, name, types.MergePatchType, body,
+			metav1.PatchOptions{FieldManager: "limpet", FieldValidation: metav1.FieldValidationStrict})
+		switch {
+		case apierrors.IsConflict(err) && try < patchTries:
+			continue
+		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+			return command.Usagef("limpet repo set --help", "%w", err)
+		case err != nil:
+			return err
+		}
+		if file := api.Annotation(u, "limpet/manifest"); file != "" {
+			e.Notef("repository %s is made by the manifest %s: change it there too, or this is undone", name, file)
+		}
+		made.SetManagedFields(nil)
+		return e.PrintDone(made.Object, "repository/"+name, "repository/%s %s", name, done)
+	}
+}
+
+type rollbackCmd struct {
+	Name       string `arg:"" help:"Name of the repository."`
+	Commit     string `arg:"" optional:"" help:"A commit that was synced before, or how it begins."`
+	ToPrevious bool   `help:"The commit that was synced before the present one."`
+}
+
+// Help is the long help of the command.
+func (rollbackCmd) Help() string {
+	return "It pins the repository to a commit of its local history (limpet history list --repository NAME): that is pulled until limpet repo set NAME --unpin, whatever the branch becomes."
+}
+
+func (c rollbackCmd) Run(ctx context.Context, e *command.Env) error {
+	list := "limpet history list --repository " + text.ShellWord(c.Name)
+	if c.ToPrevious == (c.Commit != "") {
+		return command.Usagef("limpet repo rollback "+text.ShellWord(c.Name)+" --to-previous    # or a commit of: "+list,
+			"give either a commit or --to-previous")
+	}
+	var to state.Record
+	needs := command.Needs{API: true, Desk: true}
+	err := e.WithObject(ctx, needs, api.Repositories, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+		repo, err := api.RepositoryView(u)
+		if err != nil {
+			return err
+		}
+		past, err := s.Store.History(ctx, state.Query{Namespace: u.GetNamespace(), Repository: c.Name, Brief: true,
+			States: []string{api.StateSuccess, api.StateWarning}})
+		if err != nil {
+			return err
+		}
+		if to, err = c.choose(past, repo.Status.Sync.LastRef); err != nil {
+			return command.Usagef(list, "%w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	what := text.ShortRef(to.RefTo)
+	if to.Commit != nil {
+		what += " (" + text.Line(to.Commit.Subject, 60) + ")"
+	}
+	// The state file is free for others while the question is open.
+	if err := e.Confirm(ctx, "This pins repository "+c.Name+" to "+what+", synced "+to.Finished.UTC().Format(time.RFC3339)+"."); err != nil {
+		return err
+	}
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		done := "pinned to " + text.ShortRef(to.RefTo) + "; pull it now: " + e.CommandFor(to.Namespace, "repo pull "+c.Name) +
+			"; end it: " + e.CommandFor(to.Namespace, "repo set "+c.Name+" --unpin")
+		return patchRepository(ctx, e, s, c.Name, done, func(u *unstructured.Unstructured) (map[string]any, error) {
+			repo, err := api.RepositoryView(u)
+			notes := map[string]any{api.AnnoGitRef: api.RefCommit + to.RefTo}
+			if repo.GitRef != "" && repo.Pinned() == "" {
+				notes[api.AnnoGitRefUnpinned] = repo.GitRef
+			}
+			return map[string]any{"metadata": map[string]any{"annotations": notes}}, err
+		})
+	})
+}
+
+// choose returns the record of the commit to pin among those of successful jobs, the newest first.
+func (c rollbackCmd) choose(past []state.Record, present string) (to state.Record, err error) {
+	past = slices.DeleteFunc(past, func(r state.Record) bool {
+		return r.RefTo == "" || !strings.HasPrefix(r.RefTo, c.Commit)
+	})
+	if c.ToPrevious {
+		for _, r := range past {
+			switch {
+			case r.RefTo == present:
+				to = state.Record{} // what is newer is none before it
+			case to.RefTo == "":
+				to = r
+			}
+		}
+		if to.RefTo == "" {
+			err = fmt.Errorf("the local history has no commit that was synced before %s", text.OrDash(text.ShortRef(present)))
+		}
+		return to, err
+	}
+	for _, r := range past {
+		switch {
+		case to.RefTo == "":
+			to = r
+		case r.RefTo != to.RefTo:
+			return to, fmt.Errorf("%q is how several synced commits begin: %s, %s", c.Commit, to.RefTo, r.RefTo)
+		}
+	}
+	if to.RefTo == "" {
+		err = fmt.Errorf("commit %q was not synced before: it is not in the local history", c.Commit)
+	}
+	return to, err
+}

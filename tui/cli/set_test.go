@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/state"
+	"limpet/tui/cli/clitest"
+)
+
+func TestRepoSet(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.Must(t, 0, "repo", "create", "dash", "--url", "https://git.example.com/x.git", "--branch", "main", "--path", "grafana")
+	for _, tt := range []struct {
+		call string
+		code int
+		want []string // in the object; with - not there
+	}{
+		{"--interval 5m --branch next", 0, []string{"intervalSeconds: 300", "branch: next", "path: grafana", "url: https://git.example.com/x.git"}},
+		{"--path= --title Dash", 0, []string{"-path:", "title: Dash", "branch: next"}},
+		{"--no-enabled --ref semver:1.x", 0, []string{"enabled: false", "limpet/git-ref: semver:1.x"}},
+		{"--ref=", 0, []string{"-limpet/git-ref"}},
+		{"", 2, nil}, {"--interval 10ms", 2, nil}, {"--interval soon", 2, nil}, {"--frob x", 2, nil}, {"--target moon", 2, nil},
+		{"--ref frob:x", 2, nil}, {"--verify loud", 2, nil}, {"--branch a..b", 2, nil}, {"--branch a --ref tag:b", 2, nil},
+		{"--unpin", 2, []string{"branch: next", "intervalSeconds: 300", "title: Dash"}},
+	} {
+		s.Must(t, tt.code, append([]string{"repo", "set", "dash"}, strings.Fields(tt.call)...)...)
+		got, _ := s.Must(t, 0, "get", "repository", "dash", "-o", "yaml")
+		for _, want := range tt.want {
+			if text, absent := strings.CutPrefix(want, "-"); strings.Contains(got, text) == absent {
+				t.Errorf("set %s: %q in\n%s", tt.call, want, got)
+			}
+		}
+	}
+	s.Must(t, 1, "repo", "set", "none", "--title", "x")
+}
+
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.Must(t, 0, "repo", "create", "dash", "--url", "https://git.example.com/x.git", "--ref", "semver:1.x")
+	commits := map[string]string{}
+	for i, name := range strings.Split("c b a", " ") { // the newest first
+		commits[name] = strings.Repeat(name, 40)
+		for _, end := range []string{"success", "error"} {
+			r := clitest.Record(name+end, "default", "dash", end, time.Duration(i)*time.Hour)
+			if r.RefTo = commits[name]; end == "error" {
+				r.RefTo = strings.Repeat("d", 40)
+			}
+			s.Record(t, []state.Record{r}...)
+		}
+	}
+	ref := func(want string) {
+		t.Helper()
+		if got, _ := s.Must(t, 0, "get", "repository", "dash", "-o", "yaml"); !strings.Contains(got, "limpet/git-ref: "+want+"\n") {
+			t.Errorf("pulls not %s:\n%s", want, got)
+		}
+	}
+	for _, call := range []string{"", "--to-previous aaaa", "dddd", "eeee"} {
+		s.Must(t, 2, append([]string{"repo", "rollback", "dash"}, strings.Fields(call)...)...)
+	}
+	ref("semver:1.x")
+	s.Must(t, 0, "repo", "rollback", "dash", "bbbb")
+	ref("commit:" + commits["b"])
+	for _, call := range [][]string{{"repo", "show", "dash"}, {"repo", "list"}, {"status"}} {
+		if out, _ := s.Must(t, 0, call...); !strings.Contains(out, "pinned") {
+			t.Errorf("%v: %s", call, out)
+		}
+	}
+	s.Must(t, 0, "repo", "rollback", "dash", "--to-previous") // nothing was pulled yet: the newest commit
+	ref("commit:" + commits["c"])
+	s.Must(t, 0, "repo", "set", "dash", "--unpin")
+	ref("semver:1.x")
+}
