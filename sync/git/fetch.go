@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transfer"
 	"limpet/sync/git/transport"
 	"limpet/sync/text"
 )
@@ -49,6 +50,8 @@ func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (stats Stats, er
 		stats, err = m.fetch(c, ref)
 		return err
 	}}
+	r.Meter.Start(transfer.Queued, 0)
+	defer r.Meter.End()
 	server := r.server(ref.Via)
 	if server < 0 {
 		return stats, &Error{Kind: Moved, Op: "fetch", URL: ref.Via.URL, Err: errors.New("it is no mirror of the repository any more"),

@@ -1,16 +1,22 @@
 package git
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"limpet/sync/git/gitref"
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transfer"
 	"limpet/sync/testenv/gittest"
 )
 
@@ -66,6 +72,59 @@ func TestFetchFirstAndNext(t *testing.T) {
 		t.Fatalf("commit %+v, %v", info, err)
 	}
 	fsck(t, m, r)
+}
+
+// TestFetchIsCounted: a Meter shows what a fetch waits for and how much has come, while it goes on, and nothing after it.
+func TestFetchIsCounted(t *testing.T) {
+	t.Parallel()
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	files, noise := map[string]string{}, rand.NewChaCha8([32]byte{})
+	for i := range 100 {
+		data := make([]byte, 6<<10)
+		noise.Read(data)
+		files[fmt.Sprintf("board-%d.json", i)] = string(data)
+	}
+	o.Commit("first", files)
+	m, r := openMirrors(t, Options{}), remoteAt(s, "site.git")
+	r.Meter = transfer.New()
+	ref, err := m.Resolve(t.Context(), r, gitref.Selector{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	see := func(what string, holds func(transfer.State) bool) {
+		for began := time.Now(); !holds(r.Meter.State()); time.Sleep(time.Millisecond) {
+			if time.Since(began) > 30*time.Second {
+				t.Errorf("%s is never seen, but %+v", what, r.Meter.State())
+				return
+			}
+		}
+	}
+	s.During(func(w http.ResponseWriter, q *http.Request) {
+		if q.Method != http.MethodPost {
+			return
+		}
+		see("waiting", func(s transfer.State) bool { return s.Phase == "waiting" })
+		whole := httptest.NewRecorder()
+		s.Backend(whole, q)
+		body := whole.Body.Bytes()
+		w.Header().Set("Content-Type", whole.Header().Get("Content-Type"))
+		pack := bytes.Index(body, []byte("PACK"))
+		w.Write(body[:pack-5]) // without the head of its packet
+		http.NewResponseController(w).Flush()
+		see("compressing or counting", func(s transfer.State) bool {
+			return strings.HasSuffix(s.Phase, "ing") && s.Percent == 100 && s.Total == 0
+		})
+		w.Write(body[pack-5 : len(body)/2])
+		http.NewResponseController(w).Flush()
+		see("half of it", func(s transfer.State) bool {
+			return s.Phase == "receiving" && s.Total == 102 && s.Objects > 20 && s.Objects < 60 && s.Bytes > 200<<10 && s.Bytes < 400<<10
+		})
+		w.Write(body[len(body)/2:])
+	})
+	if _, err := m.Fetch(t.Context(), r, ref); err != nil || r.Meter.State() != (transfer.State{}) {
+		t.Fatalf("after the fetch: %+v, %v", r.Meter.State(), err)
+	}
 }
 
 func TestFetchManyTimes(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transfer"
 	"limpet/sync/git/transport"
 )
 
@@ -25,6 +26,7 @@ type Remote struct {
 	Creds         *auth.Credentials // nil = ask without credentials
 	AllowInsecure bool              // credentials may go over plain http
 	Limits        pack.Limits       // zero fields take the defaults of Options
+	Meter         *transfer.Meter   // counts what comes; nil = none
 	// Fallbacks are other servers of the same repository, see fallback.go.
 	Fallbacks []Fallback
 	// Down is why the server of URL cannot be asked now although nothing was sent to it:

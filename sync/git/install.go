@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transfer"
 	"limpet/sync/git/transport"
 	"limpet/sync/text"
 )
@@ -18,6 +19,7 @@ import (
 // and refs written. The order of the files is such that a power loss leaves the mirror as it was or as it will be.
 func (f *fetch) install(dir string, old *pack.Store, got download) error {
 	s := got.pack
+	f.remote.Meter.Enter(transfer.Resolving)
 	objects, size, inflated := s.Stock()
 	if err := s.Resolve(f.Ctx, old, f.Limits); err != nil {
 		return err
@@ -182,7 +184,7 @@ func (f *fetch) download(dir string, w transport.Want, budget int64) (got downlo
 		return got, err
 	}
 	defer answer.Close()
-	if got.pack, err = pack.Spool(dir, content, f.Limits); err != nil {
+	if got.pack, err = pack.Spool(dir, content, f.Limits, f.remote.Meter); err != nil {
 		return got, err
 	}
 	io.Copy(io.Discard, io.LimitReader(answer, transport.ErrorBody)) // to the end, so that the connection can be used again

@@ -7,6 +7,7 @@ import (
 
 	"limpet/sync/git/lfs"
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transfer"
 	"limpet/sync/git/transport"
 )
 
@@ -62,6 +63,8 @@ func (s lfsSource) Begin(ctx context.Context, op string, server int) (*transport
 }
 
 func (s lfsSource) Ref() string { return s.ref.Name }
+
+func (s lfsSource) Meter() *transfer.Meter { return s.remote.Meter }
 
 func (s lfsSource) Limits() pack.Limits { return s.remote.Limits.Or(s.m.client.Options.Limits) }
 

@@ -15,6 +15,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/transfer"
 	"limpet/sync/git/transport"
 	"limpet/sync/text"
 )
@@ -24,6 +25,8 @@ import (
 // the first branch by name. Where the server of r.URL does not answer, its fallbacks are asked; see fallback.go.
 // It blocks until the answer, the end of ctx, or Options.Stall of silence. Every error is an *Error.
 func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (Ref, error) {
+	r.Meter.Start(transfer.Queued, 0)
+	defer r.Meter.End()
 	var ref Ref
 	f := &failover{m: m, op: "resolve", remote: r, do: func(c *call) (err error) {
 		if err = sel.Check(); err != nil {

@@ -18,6 +18,7 @@ const (
 	EventClaimed   = "claimed"   //
 	EventResumed   = "resumed"   // an own claim of an earlier run was taken up again
 	EventProgress  = "progress"  // message or total of the job have changed
+	EventTransfer  = "transfer"  // something came from a Git server, or did not; at most one a second
 	EventApplied   = "applied"   // a resource was written or deleted
 	EventRejected  = "rejected"  // a resource was not written: error or warning
 	EventRenewed   = "renewed"   //
@@ -134,6 +135,7 @@ const (
 // eventLevels has the level of each type of event that is not info.
 var eventLevels = map[string]slog.Level{
 	EventApplied: slog.LevelDebug, EventRenewed: slog.LevelDebug, EventProgress: slog.LevelDebug, EventSkipped: slog.LevelDebug,
+	EventTransfer: slog.LevelDebug,
 	EventRejected: slog.LevelWarn, EventRenewal: slog.LevelWarn, EventLost: slog.LevelWarn, EventCancelled: slog.LevelWarn,
 	EventWaiting: slog.LevelWarn, EventRequeued: slog.LevelWarn, EventFailed: slog.LevelWarn, EventNote: slog.LevelWarn,
 	EventRetry: slog.LevelWarn,
@@ -178,7 +180,9 @@ func (e *emitter) emitState(typ string, job jobRef, state, text string, last *Ru
 		At: time.Now(), Type: typ, Level: levelName(level), State: state, Text: text, Last: last,
 		Namespace: job.Namespace, Job: job.Name, UID: job.uid, Repository: job.repository, Action: job.action, Attempt: job.attempt,
 	}
-	e.logs.add(job.uid, Line{event.At, event.Level, text})
+	if typ != EventTransfer { // the log of the job would be nothing else
+		e.logs.add(job.uid, Line{event.At, event.Level, text})
+	}
 	if last != nil {
 		last.Lines = e.logs.lines(job.uid)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/git/transfer"
 	"limpet/sync/jobs/lease"
 	"limpet/sync/kube"
 )
@@ -323,6 +324,31 @@ func (h *heldJob) reportProgress(ctx context.Context, p *Progress) {
 		}
 	}
 }
+
+// reportTransfer emits an event each second in which a transfer has moved, until ctx ends. Without one it sleeps.
+func (h *heldJob) reportTransfer(ctx context.Context, m *transfer.Meter) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.Began():
+		}
+		m.Tick(time.Now())
+		for going := true; going; {
+			pause(ctx, transferInterval)
+			if ctx.Err() != nil {
+				return
+			}
+			now, moved := m.Tick(time.Now())
+			if going = now.Phase != ""; going && moved {
+				h.env.events.emit(EventTransfer, h.jobRef, now.Text(time.Now()))
+			}
+		}
+	}
+}
+
+// transferInterval is how often a transfer is measured.
+const transferInterval = time.Second
 
 // renewTries is how often one renewal is tried when others write the same job.
 const renewTries = 10

@@ -12,6 +12,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/git/transfer"
 	"limpet/sync/resources"
 )
 
@@ -19,6 +20,8 @@ import (
 // results to the Job. It is safe for concurrent use.
 type Progress struct {
 	job *heldJob // nil = of no job
+	// Transfer counts what the run receives from Git servers.
+	Transfer *transfer.Meter
 	// changed holds one token when something has changed since the last write.
 	changed chan struct{}
 
@@ -35,7 +38,7 @@ type Progress struct {
 func NewProgress() *Progress { return newProgress(nil) }
 
 func newProgress(job *heldJob) *Progress {
-	return &Progress{job: job, changed: make(chan struct{}, 1), wrote: time.Now()}
+	return &Progress{job: job, Transfer: transfer.New(), changed: make(chan struct{}, 1), wrote: time.Now()}
 }
 
 func (p *Progress) emit(typ, text string) {

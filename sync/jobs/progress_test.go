@@ -14,6 +14,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/git/transfer"
 	"limpet/sync/resources"
 )
 
@@ -317,6 +318,47 @@ func TestProgressIsThrottled(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestTransfer: what a run receives is told once a second as long as something moves, and never to the API or the log of
+// the job.
+func TestTransfer(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1")
+		a := r.start("a", Options{}, paused(10, time.Minute, func(_ context.Context, p *Progress, i int) {
+			if i != 1 {
+				return
+			}
+			p.Transfer.Start(transfer.Receiving, 0)
+			defer p.Transfer.End()
+			for range 100 {
+				p.Transfer.Bytes(1500)
+				<-time.After(100 * time.Millisecond)
+			}
+			<-time.After(time.Minute)
+		}))
+		settle()
+		r.job("r1", "r1-sync")
+		pass(time.Minute + 5*time.Second)
+		live := a.Snapshot().Running
+		if len(live) != 1 || live[0].Transfer.Bytes < 70_000 ||
+			live[0].Transfer.Rate < 13_000 || live[0].Transfer.Rate > 17_000 || live[0].Transfer.Phase != "receiving" {
+			t.Fatalf("in the transfer: %+v", live)
+		}
+		pass(4 * time.Minute)
+		if n := a.count(EventTransfer); n < 10 || n > 26 { // the rate fades
+			t.Errorf("%d events of ten seconds: %q", n, a.texts(EventTransfer))
+		}
+		live = a.Snapshot().Running
+		if n := r.model.writes(isProgress); n != 0 || live[0].Transfer != (transfer.State{}) {
+			t.Errorf("%d writes; after the transfer: %+v", n, live[0].Transfer)
+		}
+		for _, l := range live[0].Lines {
+			if strings.Contains(l.Text, "receiving") {
+				t.Errorf("in the log: %+v", l)
+			}
+		}
+	})
 }
 
 func TestLive(t *testing.T) {

@@ -61,6 +61,7 @@ func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 	reporting, stopReporting := context.WithCancel(h.ctx)
 	defer stopReporting()
 	h.group.Go(func() { h.reportProgress(reporting, p) })
+	h.group.Go(func() { h.reportTransfer(reporting, p.Transfer) })
 	r.pass(failpoint.Working, h.jobRef)
 	err, returned := r.work(ctx, work, h, d.worker, &t)
 	stopReporting()

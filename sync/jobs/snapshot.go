@@ -9,6 +9,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/git/transfer"
 )
 
 // Snapshot is the state of a Controller at a moment. It is read-only and costs no I/O.
@@ -44,9 +45,10 @@ type Running struct {
 	ErrorCount           int64    // of all, also those without a text
 	WarningCount         int64
 	Summary              []api.JobSummary
-	Commit               *state.Commit // RefTo; nil = it was not read yet
-	Steps                []Step        // of this run; the last one goes on
-	Lines                []Line        // of the log, the last 200, oldest first
+	Commit               *state.Commit  // RefTo; nil = it was not read yet
+	Transfer             transfer.State // from Git servers; zero = none
+	Steps                []Step         // of this run; the last one goes on
+	Lines                []Line         // of the log, the last 200, oldest first
 	// Job is the object as it was seen last; in Event.Last alone.
 	Job *unstructured.Unstructured
 }
@@ -103,7 +105,7 @@ func (h *heldJob) running() Running {
 	res := p.look()
 	r.Message, r.Branch, r.RefFrom, r.RefTo = res.Message, res.Branch, res.RefFrom, res.RefTo
 	r.Done, r.Total, r.ErrorCount, r.WarningCount = res.Done, res.Total, res.ErrorCount, res.WarningCount
-	r.Commit, r.Steps = res.Commit, res.Steps
+	r.Commit, r.Steps, r.Transfer = res.Commit, res.Steps, p.Transfer.State()
 	r.Errors, r.Warnings, r.Summary = res.Errors, res.Warnings, res.summary()
 	if res.Total > 0 {
 		r.Progress = res.percent()

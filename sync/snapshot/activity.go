@@ -77,7 +77,7 @@ func (a *Activity) Observe(e jobs.Event) {
 	switch e.Type {
 	case jobs.EventMeasure:
 		return
-	case jobs.EventRenewed, jobs.EventProgress, jobs.EventApplied:
+	case jobs.EventRenewed, jobs.EventProgress, jobs.EventTransfer, jobs.EventApplied:
 		a.hub.Invalidate()
 		return
 	case jobs.EventCompleted:

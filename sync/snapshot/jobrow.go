@@ -129,6 +129,7 @@ func addRunning(row *Job, r jobs.Running) {
 	if len(r.Summary) > 0 {
 		row.Summary = Summaries(r.Summary)
 	}
+	row.Transfer = r.Transfer
 	row.Errors, row.Warnings, row.Commit = r.Errors, r.Warnings, r.Commit
 	for _, s := range r.Steps {
 		row.Steps = append(row.Steps, Step(s))
@@ -151,7 +152,7 @@ func finishedRow(e jobs.Event, o JobOptions) Job {
 	if len(row.Errors) == 0 && row.State == api.StateError {
 		row.Errors = []string{e.Text} // an error of the driver, not of a resource
 	}
-	row.LeaseUntil, row.RenewAt = time.Time{}, time.Time{}
+	row.LeaseUntil, row.RenewAt, row.Transfer = time.Time{}, time.Time{}, Transfer{}
 	return row
 }
 

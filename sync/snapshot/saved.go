@@ -57,7 +57,7 @@ func (v *Saver) Save(ctx context.Context, s *Snapshot) error {
 	}
 	saved := Snapshot{Jobs: slices.Clone(s.Jobs), Repos: slices.Clone(s.Repos), Counts: s.Counts, Sources: s.Sources}
 	for i := range saved.Jobs {
-		saved.Jobs[i].Log = nil
+		saved.Jobs[i].Log, saved.Jobs[i].Transfer = nil, Transfer{}
 	}
 	for i := range saved.Repos {
 		saved.Repos[i].Next = time.Time{}

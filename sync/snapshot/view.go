@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"limpet/state"
+	"limpet/sync/git/transfer"
 )
 
 // Snapshot is the state of an agent at one moment. It is immutable once published.
@@ -154,13 +155,17 @@ type Job struct {
 	Errors      []string  `json:"errors,omitempty"`
 	Warnings    []string  `json:"warnings,omitempty"`
 	URLs        []Link    `json:"urls,omitempty"`
-	Commit      *Commit   `json:"commit,omitempty"` // of RefTo; nil = unknown
-	Steps       []Step    `json:"steps,omitempty"`  // of the run by this agent, in order
-	Log         []Event   `json:"log,omitempty"`    // the last 200 lines of a job of this agent
+	Commit      *Commit   `json:"commit,omitempty"`  // of RefTo; nil = unknown
+	Transfer    Transfer  `json:"transfer,omitzero"` // from Git servers; zero = none
+	Steps       []Step    `json:"steps,omitempty"`   // of the run by this agent, in order
+	Log         []Event   `json:"log,omitempty"`     // the last 200 lines of a job of this agent
 }
 
 // Commit describes a Git commit for people.
 type Commit = state.Commit
+
+// Transfer is what a job receives from Git servers.
+type Transfer = transfer.State
 
 // Step is one part of a run.
 type Step struct {

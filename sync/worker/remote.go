@@ -253,6 +253,7 @@ func (c *remoteFor) prepare(ctx context.Context, p *Pull, t *jobs.Task, mirrors 
 	remote, err := src.remote(ctx, p.o.Credentials, p.o.AllowInsecure)
 	if err == nil {
 		c.src, c.remote = src, remote
+		c.remote.Meter = t.Progress.Transfer
 	}
 	return err
 }

@@ -341,6 +341,9 @@ func changesRefusal(s *State) string {
 
 // stateLine returns the state of a job and a text in w cells, with a progress bar if the progress is known.
 func (p *view) stateLine(j snapshot.Job, state string, w int, tail string) string {
+	if t := j.Transfer; j.Progress < 0 && t.Phase != "" && state == "working" {
+		j.Progress = float64(t.Percent)
+	}
 	head, percent := p.StateGlyph(state)+" "+state, fmt.Sprintf(" %3.0f%%", j.Progress)
 	room := w - displaywidth.String(head) - len(tail) - len(percent) - 3
 	switch {
@@ -378,7 +381,7 @@ func (p *view) jobFacts(j snapshot.Job, live bool) [][2]string {
 			"priority "+j.Priority))},
 		{"ref", widget.Join("; ", refText(j, p.G.Arrow), widget.When(!j.Started.IsZero(), "started "+j.Started.UTC().Format("15:04:05Z")),
 			"uid "+text.OrDash(j.UID))},
-		{"msg", text.OrDash(j.Message)},
+		{"msg", widget.Join(": ", text.OrDash(j.Message), widget.When(j.Transfer.Phase != "", j.Transfer.Text(p.Now)))},
 	}
 }
 

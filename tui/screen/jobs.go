@@ -3,6 +3,7 @@ package screen
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -135,6 +136,8 @@ func (p *view) progress(j snapshot.Job, state string, w int) string {
 		return "pending prio " + j.Priority
 	case j.State == "pending" && j.Owner == "":
 		return strings.TrimSpace("pending " + j.WaitReason)
+	case j.Transfer.Phase != "" && state == "working":
+		return transferText(j.Transfer, p.Now, w)
 	case j.Progress < 0:
 		return strings.TrimSpace(state + " " + j.Message)
 	}
@@ -147,6 +150,18 @@ func (p *view) progress(j snapshot.Job, state string, w int) string {
 		return percent
 	}
 	return p.Bar(w-len(percent)-1, j.Progress) + " " + percent
+}
+
+// transferText describes what a job receives in w cells.
+func transferText(t snapshot.Transfer, now time.Time, w int) string {
+	out := t.Text(now)
+	if rate := text.Size(t.Rate) + "/s"; len(out) > w && t.Bytes > 0 {
+		percent := widget.When(t.Percent >= 0, fmt.Sprintf("%d%% ", t.Percent))
+		if out = percent + text.Size(t.Bytes) + " " + rate; len(out) > w {
+			out = percent + rate
+		}
+	}
+	return out
 }
 
 func (p *view) elapsed(j snapshot.Job) string {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
@@ -23,6 +24,26 @@ func names(s State) (out []string) {
 // filtered types a filter into the line of a screen.
 func filtered(s State, line string) State {
 	return press(s, append(append([]string{"/"}, strings.Split(line, "")...), "enter")...)
+}
+
+// TestTransferText: a cell of a job that receives something has what fits.
+func TestTransferText(t *testing.T) {
+	t.Parallel()
+	now := testSnapshot().At
+	got := snapshot.Transfer{Phase: "receiving", Since: now, Percent: 45, Bytes: 68 << 10, Rate: 15 << 10, Objects: 9, Total: 20}
+	wait := snapshot.Transfer{Phase: "waiting", Since: now.Add(-time.Minute), Percent: -1}
+	for _, tt := range []struct {
+		of   snapshot.Transfer
+		w    int
+		want string
+	}{
+		{got, 60, "receiving objects 45% (9/20), 68 KiB, 15 KiB/s"}, {got, 24, "45% 68 KiB 15 KiB/s"}, {got, 14, "45% 15 KiB/s"},
+		{wait, 60, "waiting for the server, 1m"}, {wait, 14, "waiting for the server, 1m"},
+	} {
+		if s := transferText(tt.of, now, tt.w); s != tt.want {
+			t.Errorf("in %d cells: %q, want %q", tt.w, s, tt.want)
+		}
+	}
 }
 
 func TestFilterFields(t *testing.T) {

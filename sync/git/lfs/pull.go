@@ -18,6 +18,7 @@ import (
 
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transfer"
 	"limpet/sync/git/transport"
 
 	"golang.org/x/sync/errgroup"
@@ -35,6 +36,8 @@ type Source interface {
 	// Ref is the full name of the ref that leads to the commit, "" for none.
 	Ref() string
 	Limits() pack.Limits
+	// Meter counts what comes; nil = none.
+	Meter() *transfer.Meter
 }
 
 // Pull brings the contents that one pull needs. It is safe for concurrent use. Close bounds the cache.
@@ -92,6 +95,10 @@ func (l *Pull) Fetch(ctx context.Context, pointers []Pointer) {
 			want = append(want, p)
 		}
 		seen[p.OID] = true
+	}
+	if len(want) > 0 {
+		l.source.Meter().Start(transfer.LFS, len(want))
+		defer l.source.Meter().End()
 	}
 	for batch := range slices.Chunk(want, batchSize) {
 		if ctx.Err() == nil {
@@ -175,7 +182,9 @@ func (l *Pull) fetchBatch(ctx context.Context, want []Pointer) {
 			at := places[p.OID]
 			if errs[i] = cmp.Or(err, at.err); errs[i] == nil {
 				g.Go(func() error {
-					errs[i] = l.download(ctx, p, at)
+					if errs[i] = l.download(ctx, p, at); errs[i] == nil {
+						l.source.Meter().Object()
+					}
 					return nil
 				})
 			}

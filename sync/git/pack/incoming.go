@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"limpet/sync/git/giterr"
+	"limpet/sync/git/transfer"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
@@ -54,10 +55,10 @@ func (w *wire) Read(p []byte) (int, error) {
 
 // readPack copies a pack from src to spool and examines it. What src sends behind the pack may be in the spool
 // too. Errors wrap ErrBadPack or are *TooLargeError; those of src and spool are passed on.
-func readPack(src io.Reader, spool io.Writer, l Limits) (*incoming, error) {
+func readPack(src io.Reader, spool io.Writer, l Limits, m *transfer.Meter) (*incoming, error) {
 	from := &wire{Reader: io.TeeReader(src, spool)}
 	p := &incoming{bases: map[int32]ID{}}
-	err := p.scan(packfile.NewScanner(from), l)
+	err := p.scan(packfile.NewScanner(from), l, m)
 	if err == nil {
 		return p, nil
 	}
@@ -70,7 +71,7 @@ func readPack(src io.Reader, spool io.Writer, l Limits) (*incoming, error) {
 	return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
 }
 
-func (p *incoming) scan(s *packfile.Scanner, l Limits) error {
+func (p *incoming) scan(s *packfile.Scanner, l Limits, m *transfer.Meter) error {
 	_, count, err := s.Header()
 	if err != nil {
 		return err
@@ -78,6 +79,7 @@ func (p *incoming) scan(s *packfile.Scanner, l Limits) error {
 	if int64(count) > int64(l.Objects) {
 		return &giterr.TooLargeError{Count: true, What: "number of objects", Size: int64(count), Limit: int64(l.Objects)}
 	}
+	m.Expect(int64(count))
 	for i := range count {
 		e, err := p.object(s, l.ObjectBytes)
 		if err != nil {
@@ -87,6 +89,7 @@ func (p *incoming) scan(s *packfile.Scanner, l Limits) error {
 			return &giterr.TooLargeError{What: "inflated size of the pack", Size: p.made, Limit: l.InflatedBytes}
 		}
 		p.entries = append(p.entries, e)
+		m.Object()
 	}
 	if p.sum, err = s.Checksum(); err != nil {
 		return err

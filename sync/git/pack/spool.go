@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"limpet/sync/git/transfer"
+
 	"github.com/go-git/go-git/v5/plumbing/hash"
 )
 
@@ -35,14 +37,14 @@ func (s *Spooled) Discard() {
 	}
 }
 
-// Spool reads a pack into a temporary file. The result is to be discarded, also when there is an error.
-func Spool(dir string, pack io.Reader, l Limits) (*Spooled, error) {
+// Spool reads a pack into a temporary file, and counts its objects in m. The result is to be discarded, also when there is an error.
+func Spool(dir string, pack io.Reader, l Limits, m *transfer.Meter) (*Spooled, error) {
 	file, err := os.CreateTemp(filepath.Join(dir, "objects", "pack"), packPrefix)
 	if err != nil {
 		return nil, err
 	}
 	s := &Spooled{file: file}
-	if s.incoming, err = readPack(pack, file, l); err == nil {
+	if s.incoming, err = readPack(pack, file, l, m); err == nil {
 		err = file.Truncate(s.size)
 	}
 	return s, err

@@ -19,7 +19,7 @@ func add(ctx context.Context, t *testing.T, dir string, entries ...[]byte) {
 	t.Helper()
 	old := gittest.Must[*Store](t)(Open(dir, DefaultLimits.ObjectBytes))
 	defer old.Close()
-	s, err := Spool(dir, bytes.NewReader(gittest.Pack(entries...)), DefaultLimits)
+	s, err := Spool(dir, bytes.NewReader(gittest.Pack(entries...)), DefaultLimits, nil)
 	defer s.Discard()
 	for _, step := range []func() error{
 		func() error { return err },

@@ -23,6 +23,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transfer"
 	"limpet/sync/text"
 )
 
@@ -72,6 +73,7 @@ type Target struct {
 	Creds         *auth.Credentials // nil = none
 	AllowInsecure bool              // credentials may go over plain http
 	Limits        pack.Limits       // zero fields take those of the Options
+	Meter         *transfer.Meter   // nil = none
 }
 
 // Begin checks the target and starts the clock. end must follow.
@@ -83,6 +85,7 @@ func (t *Client) Begin(ctx context.Context, op string, at Target) (*Call, error)
 	c.whole = time.AfterFunc(t.Options.Whole, func() { c.cancel(errLong) })
 	c.whole.Stop()
 	c.stopWatchdog()
+	c.Remarks.meter = at.Meter
 	c.SetBudget("answer", 0)
 	if err := c.checkTarget(); err != nil {
 		c.cancel(nil)
@@ -107,6 +110,7 @@ func (c *Call) startClock() {
 		c.since = time.Now()
 		c.whole.Reset(c.TimeLimit)
 	}
+	c.Target.Meter.Enter(transfer.Connecting)
 	c.startWatchdog()
 }
 
@@ -165,6 +169,7 @@ func (r bounded) Read(p []byte) (int, error) {
 // count takes n received bytes off the budget and calms the watchdog.
 func (c *Call) count(n int) error {
 	c.received.Add(int64(n))
+	c.Target.Meter.Bytes(n)
 	c.progress(n)
 	return c.budget.Load().take(n)
 }

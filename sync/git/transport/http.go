@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/giterr"
+	"limpet/sync/git/transfer"
 	"limpet/sync/netx"
 	"limpet/sync/text"
 )
@@ -146,6 +148,11 @@ func (c *Call) roundTrip(next *http.Transport, req *http.Request, own bool) (*ht
 	c.requests.Add(1)
 	if own {
 		req = req.WithContext(c.client.asked.Watch(req.Context(), c.asks(req.URL.Host)))
+	}
+	if m := c.Target.Meter; m != nil {
+		m.Enter(transfer.Connecting)
+		req = req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+			GotConn: func(httptrace.GotConnInfo) { m.Enter(transfer.Waiting) }}))
 	}
 	res, err := next.RoundTrip(req)
 	if err == nil {

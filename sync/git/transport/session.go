@@ -121,7 +121,9 @@ func (c *Call) Ask(l *Listing, w Want, max int64) (*packp.UploadPackResponse, io
 	}
 	use(capability.Sideband64k, capability.Sideband)
 	use(capability.OFSDelta)
-	use(capability.NoProgress)
+	if c.Target.Meter == nil || len(w.Haves) > 0 { // progress costs up to 10 kB, which a difference may not have
+		use(capability.NoProgress)
+	}
 	if len(w.Haves) > 0 {
 		use(capability.ThinPack)
 	}

@@ -18,6 +18,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transfer"
 
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/transport"
@@ -75,6 +76,7 @@ func (s *sshSession) start(config *ssh.ClientConfig, command string) error {
 		return s.call.sshError(err)
 	}
 	s.conn.SetDeadline(time.Time{})
+	s.call.Target.Meter.Enter(transfer.Waiting)
 	s.client = ssh.NewClient(conn, channels, requests)
 	if s.session, err = s.client.NewSession(); err != nil {
 		return err

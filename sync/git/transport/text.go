@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/transfer"
 	"limpet/sync/text"
 )
 
@@ -40,6 +41,8 @@ func WithoutUserInfo(s string) string { return userInfo.ReplaceAllString(s, "://
 // remarks collects what the server says beside the pack; the last of it is
 // usually the reason when the pack does not come.
 type remarks struct {
+	meter *transfer.Meter // reads them too; nil = none
+
 	mu   sync.Mutex // guards tail: the ssh library writes from a goroutine
 	tail []byte
 }
@@ -48,6 +51,7 @@ type remarks struct {
 const remarksKept = 4 << 10
 
 func (m *remarks) Write(p []byte) (int, error) {
+	m.meter.Remark(p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.tail = append(m.tail, p...)
@@ -61,7 +65,7 @@ func (m *remarks) Text() string {
 	defer m.mu.Unlock()
 	var keep []string
 	for l := range strings.FieldsFuncSeq(string(m.tail), func(r rune) bool { return r == '\n' || r == '\r' }) {
-		if l = text.Line(l, remarksKept); l != "" && !strings.Contains(l, "objects: ") && !strings.HasPrefix(l, "Total ") {
+		if l = text.Line(l, remarksKept); l != "" && !strings.Contains(l, "objects: ") && !strings.Contains(l, "% (") && !strings.HasPrefix(l, "Total ") {
 			keep = append(keep, l)
 		}
 	}

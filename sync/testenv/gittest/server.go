@@ -32,6 +32,9 @@ type Counting struct {
 	n *atomic.Int64
 }
 
+// Unwrap is for http.ResponseController.
+func (c Counting) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
 func (c Counting) Write(p []byte) (int, error) {
 	n, err := c.ResponseWriter.Write(p)
 	c.n.Add(int64(n))

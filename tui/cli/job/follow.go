@@ -27,6 +27,8 @@ import (
 const (
 	// progressInterval is the longest time between two progress lines.
 	progressInterval = 30 * time.Second
+	// transferInterval is the same while something comes from a Git server.
+	transferInterval = 5 * time.Second
 	// finalWait is how long a job in a final state may stay in the API: its agent deletes it, another server may keep it.
 	// It also bounds the wait for the snapshot with the end of a job, of which a job of another agent has none, and for the
 	// record of a job that was final or pending when it was last seen.
@@ -71,8 +73,9 @@ type follower struct {
 
 	last       string // the last progress line
 	printed    time.Time
-	away       bool           // the last request failed
-	waitReason string         // the last one of the daemon
+	away       bool   // the last request failed
+	waitReason string // the last one of the daemon
+	transfer   snapshot.Transfer
 	lastLine   snapshot.Event // of the log
 
 	bar     *bar
@@ -131,8 +134,9 @@ func (f *follower) watch(ctx context.Context) error {
 		case err != nil:
 			continue
 		}
-		f.see(u)
+		f.seen, f.away = u, false
 		f.readRow(ctx)
+		f.see(u)
 		if !f.final.IsZero() && time.Since(f.final) > finalWait {
 			return nil
 		}
@@ -156,10 +160,12 @@ func (f *follower) pause(ctx context.Context, err error) bool {
 	return true
 }
 
-// readRow prints new lines of the log and why the job is left alone, and reports whether the daemon has shown its end.
+// readRow reads what the daemon knows of the job: new lines of its log, why it is left alone, and what it receives. It
+// reports whether the daemon has shown its end.
 func (f *follower) readRow(ctx context.Context) (ended bool) {
 	unclaimed := f.seen.GetLabels()[api.LabelClaim] == ""
-	if f.session.Daemon == nil || !f.showLog && !unclaimed {
+	f.transfer = snapshot.Transfer{}
+	if f.session.Daemon == nil || !f.showLog && f.silent && !f.stream && !unclaimed {
 		return f.session.Daemon == nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, command.RetryPause)
@@ -177,6 +183,7 @@ func (f *follower) readRow(ctx context.Context) (ended bool) {
 }
 
 func (f *follower) showRow(row *snapshot.Job, unclaimed bool) {
+	f.transfer = row.Transfer
 	if f.showLog {
 		f.bar.erase()
 		_ = printLogLines(f.env, f.freshLines(row.Log)) // a stdout that fails ends the command
@@ -203,9 +210,9 @@ func (f *follower) freshLines(log []snapshot.Event) []snapshot.Event {
 
 var finalStates = []string{api.StateSuccess, api.StateWarning, api.StateError}
 
-// see takes a new version of the job and prints a line on a change, at each tenth of progress, and after a while.
+// see takes a new version of the job and prints a line on a change, at each tenth of progress, and after a while, which
+// is short while something comes.
 func (f *follower) see(u *unstructured.Unstructured) {
-	f.seen, f.away = u, false
 	job, err := api.JobView(u)
 	if err != nil {
 		return // a newer server; its end is all that can be shown
@@ -217,13 +224,20 @@ func (f *follower) see(u *unstructured.Unstructured) {
 	case f.final.IsZero():
 		f.final = time.Now()
 	}
-	f.bar.draw(job, u.GetName(), time.Now())
+	now, interval := time.Now(), progressInterval
+	f.bar.draw(job, f.transfer, u.GetName(), now)
 	key := fmt.Sprintf("%s %s %d %d", st.State, st.Message, int(st.Progress)/10, len(st.Errors))
+	if f.transfer.Phase != "" {
+		key += fmt.Sprintf(" %s %d", f.transfer.Phase, f.transfer.Percent/10)
+		if interval = transferInterval; f.stream {
+			key += fmt.Sprint(f.transfer)
+		}
+	}
 	changed := key != f.last
-	if !changed && time.Since(f.printed) < progressInterval {
+	if !changed && now.Sub(f.printed) < interval {
 		return
 	}
-	f.last, f.printed = key, time.Now()
+	f.last, f.printed = key, now
 	done, total := counts(st)
 	if f.stream && changed {
 		// A stdout that fails ends the command.
@@ -237,20 +251,21 @@ func (f *follower) see(u *unstructured.Unstructured) {
 			Total:     total,
 			Errors:    len(st.Errors),
 			Message:   st.Message,
+			Transfer:  f.transfer,
 		}})
 	}
 	if f.silent || f.bar.w != nil {
 		return
 	}
 	line := stateText(st.State)
-	if st.State == api.StateWorking {
+	if st.State == api.StateWorking && f.transfer.Phase == "" {
 		line += " " + progressText(st)
 		if total > 0 {
 			line += fmt.Sprintf(" %d/%d", done, total)
 		}
 	}
-	if st.Message != "" {
-		line += " " + text.Clean(st.Message)
+	if message := messageText(st, f.transfer, now); message != "" {
+		line += " " + message
 	}
 	if n := len(st.Errors); n > 0 {
 		line += fmt.Sprintf(" errors=%d", n)
@@ -259,15 +274,24 @@ func (f *follower) see(u *unstructured.Unstructured) {
 }
 
 type progressDoc struct {
-	Name      string  `json:"name"`
-	Namespace string  `json:"namespace"`
-	UID       string  `json:"uid"`
-	State     string  `json:"state"`
-	Progress  float64 `json:"progress"` // 0 to 100
-	Done      int64   `json:"done"`
-	Total     int64   `json:"total"` // 0 = not known
-	Errors    int     `json:"errors"`
-	Message   string  `json:"message,omitempty"`
+	Name      string            `json:"name"`
+	Namespace string            `json:"namespace"`
+	UID       string            `json:"uid"`
+	State     string            `json:"state"`
+	Progress  float64           `json:"progress"` // 0 to 100
+	Done      int64             `json:"done"`
+	Total     int64             `json:"total"` // 0 = not known
+	Errors    int               `json:"errors"`
+	Message   string            `json:"message,omitempty"`
+	Transfer  snapshot.Transfer `json:"transfer,omitzero"`
+}
+
+// messageText returns the message of a job, with what it receives.
+func messageText(st api.JobStatus, t snapshot.Transfer, now time.Time) string {
+	if t.Phase == "" {
+		return text.Clean(st.Message)
+	}
+	return text.Clean(st.Message + ": " + t.Text(now))
 }
 
 func stateText(state string) string { return cmp.Or(state, api.StatePending) }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"limpet/sync/api"
+	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
@@ -59,12 +60,12 @@ func newBar(e *command.Env, mode string) *bar {
 	return &bar{w: e.Err, width: width, utf8: text.UTF8(e.Getenv)}
 }
 
-func (b *bar) draw(job api.Job, name string, now time.Time) {
+func (b *bar) draw(job api.Job, t snapshot.Transfer, name string, now time.Time) {
 	if b.w == nil {
 		return
 	}
 	b.shown = true
-	fmt.Fprintf(b.w, "\r%s\x1b[K", displaywidth.TruncateString(b.text(job, name, now), max(b.width()-1, 0), ""))
+	fmt.Fprintf(b.w, "\r%s\x1b[K", displaywidth.TruncateString(b.text(job, t, name, now), max(b.width()-1, 0), ""))
 }
 
 // erase removes the line, for other output in its place.
@@ -75,7 +76,7 @@ func (b *bar) erase() {
 	}
 }
 
-func (b *bar) text(job api.Job, name string, now time.Time) string {
+func (b *bar) text(job api.Job, t snapshot.Transfer, name string, now time.Time) string {
 	st := job.Status
 	head := strings.TrimSpace(job.Spec.Action + " " + job.Spec.Repository)
 	if job.Spec.Repository == "" {
@@ -84,7 +85,7 @@ func (b *bar) text(job api.Job, name string, now time.Time) string {
 	if stateText(st.State) != api.StateWorking {
 		return strings.TrimSpace(fmt.Sprintf("%s  %s  %s", text.Clean(head), stateText(st.State), text.Clean(st.Message)))
 	}
-	percent := min(max(st.Progress, 0), 100)
+	percent := min(max(st.Progress, float64(t.Percent), 0), 100)
 	full := int(math.Round(percent / 100 * barCells))
 	on, off := "█", "░"
 	if !b.utf8 {
@@ -104,8 +105,8 @@ func (b *bar) text(job api.Job, name string, now time.Time) string {
 	if n := len(st.Errors); n > 0 {
 		parts = append(parts, text.Plural(n, "error"))
 	}
-	if st.Message != "" {
-		parts = append(parts, text.Clean(st.Message))
+	if message := messageText(st, t, now); message != "" {
+		parts = append(parts, message)
 	}
 	return strings.Join(parts, "  ")
 }

@@ -39,19 +39,29 @@ func TestBar(t *testing.T) {
 		{atWork(216, "bad"), 54 * time.Second, "pull team-dash  ███████████████░░░░░   75 %  216/288  4.0/s  eta 18s  1 error"},
 		{atWork(288), 72 * time.Second, "pull team-dash  ████████████████████  100 %  288/288  4.0/s  eta 0s"},
 	} {
-		if got := b.text(tt.job, "x", start.Add(tt.at)); got != tt.want {
+		if got := b.text(tt.job, snapshot.Transfer{}, "x", start.Add(tt.at)); got != tt.want {
 			t.Errorf("got  %s\nwant %s", got, tt.want)
 		}
 	}
+	fetch := api.Job{Spec: atWork(0).Spec, Status: api.JobStatus{State: api.StateWorking, Message: "fetch 1234567"}}
+	for want, got := range map[string]snapshot.Transfer{
+		"pull team-dash  ░░░░░░░░░░░░░░░░░░░░    0 %  fetch 1234567: connecting, 7s": {Phase: "connecting", Since: start, Percent: -1},
+		"pull team-dash  ██████████░░░░░░░░░░   50 %  fetch 1234567: receiving objects 50% (3/6), 1.0 KiB, 15 KiB/s": {
+			Phase: "receiving", Since: start, Percent: 50, Objects: 3, Total: 6, Bytes: 1 << 10, Rate: 15 << 10},
+	} {
+		if got := b.text(fetch, got, "x", start.Add(7*time.Second)); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
 	b.utf8 = false
-	if got := b.text(atWork(144), "x", start.Add(36*time.Second)); !strings.Contains(got, "##########----------") {
+	if got := b.text(atWork(144), snapshot.Transfer{}, "x", start.Add(36*time.Second)); !strings.Contains(got, "##########----------") {
 		t.Errorf("without UTF-8: %s", got)
 	}
 	foreign := strings.Repeat("漢", 100)
 	for state, job := range map[string]api.Job{"working": atWork(1), "pending": {Spec: api.JobSpec{Action: "pull", Repository: "team-dash"}}} {
 		job.Status.Message = "\x1b[2J\r" + foreign
 		out.Reset()
-		b.draw(job, "x", start)
+		b.draw(job, snapshot.Transfer{}, "x", start)
 		line, begins := strings.CutPrefix(out.String(), "\r")
 		line, ends := strings.CutSuffix(line, "\x1b[K")
 		if !begins || !ends || displaywidth.String(line) > 79 || strings.ContainsAny(line, "\x1b\r") || !strings.Contains(line, "[2J 漢") {
