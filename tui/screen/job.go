@@ -170,8 +170,9 @@ func (d *jobScreen) draw(p *view, at widget.Rect) {
 	}
 	summary, errors, log := d.summary(p, at.W-4-times), d.errors(p, at.W-4), d.log(p, at.W-4)
 	d.shown = [sectionCount]bool{}
+	focused := map[sectionID]section{sectionLog: log, sectionSummary: summary, sectionErrors: errors}[d.focus]
 	if d.zoomed {
-		d.drawSection(p, at, d.focus, map[sectionID]section{sectionLog: log, sectionSummary: summary, sectionErrors: errors}[d.focus])
+		d.drawSection(p, at, d.focus, focused)
 		return
 	}
 	head := d.head(p, at.W-4)
@@ -182,7 +183,12 @@ func (d *jobScreen) draw(p *view, at widget.Rect) {
 	what := strings.TrimSpace(j.Action + " " + j.Detail)
 	p.Panel(box, widget.Box{Title: p.cut(j.Name, max(at.W/2-len(what)-2, 8)) + "  " + p.cut(what, at.W/3), Note: p.cut(j.Repository,
 		at.W/3)}, head)
-	if at.H < 3 {
+	switch {
+	case at.H < 3:
+		return
+	case at.H < 9: // there is room for one section; Tab changes it
+		d.drawSection(p, at, d.focus, focused)
+		d.shown = [sectionCount]bool{true, true, true}
 		return
 	}
 	first, second, room := len(summary.lines), 0, at.H*2/5
