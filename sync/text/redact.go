@@ -42,6 +42,9 @@ var shapes = []struct {
 	{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), Redacted},
 }
 
+// schemeWord matches a scheme of authorization before a word, as in "Bearer is missing" or "Bearer TOKEN".
+var schemeWord = regexp.MustCompile(`(?i:\b(?:bearer|basic|token))\s+(?:[A-Za-z]{1,5}|[a-z]{1,15})[.;:!?)]*$`)
+
 var (
 	// urlUser matches the scheme and the user information of a URL.
 	urlUser = regexp.MustCompile(`[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#\s"'@]*(?:@[^/?#\s"'@]*)*@`)
@@ -146,7 +149,12 @@ func Redact(s string) string {
 	}
 	s = urlUser.ReplaceAllStringFunc(s, withoutUser)
 	for _, shape := range shapes {
-		s = shape.pattern.ReplaceAllString(s, shape.with)
+		s = shape.pattern.ReplaceAllStringFunc(s, func(found string) string {
+			if schemeWord.MatchString(found) {
+				return found
+			}
+			return shape.pattern.ReplaceAllString(found, shape.with)
+		})
 	}
 	return s
 }

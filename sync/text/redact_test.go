@@ -48,6 +48,11 @@ func TestRedact(t *testing.T) {
 		"ssh, odd user":   {"fetch ssh://a%3Apw@host/a.git", "fetch ssh://[redacted]@host/a.git"},
 		"not ssh": {"fetch git+https://git@host/a.git nossh://git@host/a",
 			"fetch git+https://[redacted]@host/a.git nossh://[redacted]@host/a"},
+		"words":           {"the token in Authorization: Bearer is missing", "the token in Authorization: Bearer is missing"},
+		"a placeholder":   {"send Authorization: Bearer TOKEN or X-Access-Token: Bearer TOKEN", "send Authorization: Bearer TOKEN or X-Access-Token: Bearer TOKEN"},
+		"an instruction":  {"use basic authentication; bearer required.", "use basic authentication; bearer required."},
+		"letters":         {"Authorization: Bearer ProvisioningAdminToken", "Authorization: [redacted]"},
+		"no scheme":       {"X-Access-Token: hunter", "X-Access-Token: [redacted]"},
 		"the word bearer": {"a bearer of news", "a bearer of news"},
 	} {
 		if got := Redact(tc.in); got != tc.want {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"syscall"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -88,6 +89,11 @@ func (e *Env) report(w io.Writer, form string, err error) int {
 
 // ErrorText returns the text of an error without the method and the path that net/http adds.
 func ErrorText(err error) string {
+	if x, ok := errors.AsType[*kube.ExchangeError](err); ok && !is[*Error](err) {
+		once := *x
+		once.Next = time.Time{} // this command tries no more
+		return once.Error()
+	}
 	var network *url.Error
 	if is[*Error](err) || !errors.As(err, &network) {
 		return err.Error()
