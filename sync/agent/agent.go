@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -47,6 +48,7 @@ type Config struct {
 	Folders    string // base URL for folders; "" = the server of API
 	Namespace  string // "" = all
 	Manifests  string // directory applied to the embedded API; "" = none
+	Validation string // of unknown fields in Manifests, as in PatchOptions; "" = strict
 
 	Jobs   jobs.Options
 	Resync time.Duration // delay after a failed reconcile
@@ -139,7 +141,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	a.health = &snapshot.Health{Server: a.name(), Embedded: embedded, Started: started, Client: a.client, Jobs: a.jobs, Repos: a.repos,
 		ManifestsProblem: func() string { return "" }, Warnings: a.warnings}
 	if cfg.Manifests != "" && embedded {
-		applier, err := manifests.New(a.client, cfg.Manifests, cfg.Logger.With("component", "manifests"))
+		applier, err := manifests.New(a.client, cfg.Manifests, cmp.Or(cfg.Validation, metav1.FieldValidationStrict),
+			cfg.Logger.With("component", "manifests"))
 		if err != nil {
 			return nil, err
 		}
@@ -215,7 +218,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		Report: snapshot.Diagnostics{Store: cfg.Store, Mirrors: a.access.mirrors, Jobs: a.jobs, Repos: a.repos, Connections: c.cache,
 			Sources: sources, Tokens: a.access.countTokens},
 		Suspensions: control.Suspensions{All: a.suspensions, Role: c.role, Activity: a.activity, Changed: c.wakeRepository},
-		Tests:       a.access.tester(cfg.AllowInsecureGit, a.now),
+		Tests:       a.access.tester(cfg.AllowInsecureGit, &a.clients),
 		Recheck:     c.recheck,
 	}
 	gauges := metrics.Source{

@@ -6,6 +6,11 @@ import (
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/control"
@@ -38,6 +43,7 @@ func (c *clients) connect(ctx context.Context, o Config) (err error) {
 			Version:         o.Version,
 			Window:          watchWindow,
 			Finalizers:      o.Controllers != "off",
+			Actions:         ActionsOf(o.Jobs.Actions),
 			MaxRepositories: o.Limits.quota(true).Repositories,
 		})
 		if err != nil {
@@ -53,6 +59,28 @@ func (c *clients) connect(ctx context.Context, o Config) (err error) {
 	}
 	c.folders, err = c.clientFor(ctx, cfg, o.Folders, api.FolderGroup)
 	return err
+}
+
+// stored returns the object of the API that has kind, namespace and name of another one; nil = there is none.
+func (c *clients) stored(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	resource, ok := map[string]schema.GroupVersionResource{
+		"Repository": api.Repositories, "Connection": api.Connections, "GitRepository": api.GitRepositories}[u.GetKind()]
+	if !ok || u.GetName() == "" {
+		return nil, nil
+	}
+	found, err := c.client.Resource(resource).Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return found, err
+}
+
+// ActionsOf returns the actions that an agent serves that is limited to some, nil meaning none.
+func ActionsOf(limited []string) []string {
+	if len(limited) > 0 {
+		return limited
+	}
+	return api.ServedActions
 }
 
 // clientFor returns the client for another group: the same server and token unless it has a URL of its own. A token

@@ -17,8 +17,8 @@ import (
 )
 
 // testRepository checks a Repository. One that is on no API is checked as a new one. It changes obj.
-func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructured) (TestResults, error) {
-	from, signing := t.Credentials.Repositories, auth.Source(t.Places.Signing)
+func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructured, from auth.Source) (TestResults, error) {
+	signing := auth.Source(t.Places.Signing)
 	if given := inline(obj); len(given) > 0 {
 		from, signing = auth.Chain(auth.Places{Values: given}.Credentials, from), given.signing(signing)
 	}

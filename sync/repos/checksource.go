@@ -21,10 +21,10 @@ import (
 
 // testSource checks a GitRepository of Flux: its spec, whether its host accepts the credentials,
 // and which revision it stands for. It blocks for one ls-remote and the requests for a token.
-func (t *Tester) testSource(ctx context.Context, u *unstructured.Unstructured) (TestResults, error) {
+func (t *Tester) testSource(ctx context.Context, u *unstructured.Unstructured, credentials auth.Source) (TestResults, error) {
 	from, invalid := source.ReadGit(u)
 	remote := func(ctx context.Context) (git.Remote, error) {
-		return from.Remote(ctx, t.Credentials.Sources, t.Insecure)
+		return from.Remote(ctx, credentials, t.Insecure)
 	}
 	var p probe
 	var reason, revision string

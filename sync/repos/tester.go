@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,6 +30,9 @@ type Tester struct {
 	Credentials struct{ Repositories, Sources auth.Source }
 	Insecure    bool             // http:// is taken
 	Now         func() time.Time // of the server
+	// Stored returns the object of the API that has kind, namespace and name of another one; nil = there is none. Stored
+	// secrets are sent to its URL only, whatever URL a file gives.
+	Stored func(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error)
 }
 
 // TestResults is what a test of a Repository, a Connection or a GitRepository has shown,
@@ -78,10 +83,10 @@ func (t *Tester) Test(ctx context.Context, u *unstructured.Unstructured) (result
 		what = "connection"
 		results, err = t.testConnection(ctx, u)
 	case Repository:
-		results, err = t.testRepository(ctx, u.DeepCopy())
+		results, err = t.testRepository(ctx, u.DeepCopy(), t.atStoredURL(t.Credentials.Repositories, u))
 	case "GitRepository":
 		what = "source"
-		results, err = t.testSource(ctx, u)
+		results, err = t.testSource(ctx, u, t.atStoredURL(t.Credentials.Sources, u))
 	default:
 		return results, fmt.Errorf("a %s cannot be tested", u.GetKind())
 	}
@@ -89,6 +94,67 @@ func (t *Tester) Test(ctx context.Context, u *unstructured.Unstructured) (result
 		return results, fmt.Errorf("test %s %s: %w", what, u.GetName(), err)
 	}
 	return results, nil
+}
+
+// errAnotherURL is returned instead of stored secrets for an object whose URL is not that of the stored one.
+var errAnotherURL = errors.New("given for another URL")
+
+// atStoredURL returns the credentials of from for an object; for one whose URL is not that of the stored one it returns
+// those of rules alone, which are chosen by URL. The API is asked only where it matters.
+func (t *Tester) atStoredURL(from auth.Source, u *unstructured.Unstructured) auth.Source {
+	return func(ctx context.Context, l auth.Lookup) (c *auth.Credentials, err error) {
+		named := len(l.Secure) > 0 || l.Connection != ""
+		if !named {
+			if c, err = from(ctx, l); err != nil || c.Empty() {
+				return c, err
+			}
+		}
+		switch elsewhere, err := t.elsewhere(ctx, u); {
+		case err != nil:
+			return nil, err
+		case !elsewhere && named:
+			return from(ctx, l)
+		case !elsewhere:
+			return c, nil
+		}
+		l.Repository, l.Connection, l.Secure = "", "", nil
+		if c, err = from(ctx, l); err == nil && !c.Empty() {
+			return c, nil
+		}
+		return nil, errAnotherURL
+	}
+}
+
+// elsewhere reports whether the stored object of the same kind and name has another URL.
+func (t *Tester) elsewhere(ctx context.Context, u *unstructured.Unstructured) (bool, error) {
+	if t.Stored == nil {
+		return false, nil
+	}
+	stored, err := t.Stored(ctx, u)
+	if stored == nil {
+		return false, err
+	}
+	given, _, _ := unstructured.NestedMap(u.Object, "spec")
+	kept, _, _ := unstructured.NestedMap(stored.Object, "spec")
+	return !slices.Equal(urlsOf(given), urlsOf(kept)), nil
+}
+
+// urlsOf returns where secrets of an object with this spec are sent to.
+func urlsOf(spec map[string]any) (urls []string) {
+	for _, name := range slices.Sorted(maps.Keys(spec)) {
+		switch value := spec[name].(type) {
+		case map[string]any:
+			urls = append(urls, urlsOf(value)...)
+		case string:
+			if a, err := auth.ParseAddress(value); err == nil {
+				value = a.String()
+			}
+			if name == "url" || name == "serverUrl" {
+				urls = append(urls, value)
+			}
+		}
+	}
+	return urls
 }
 
 // check is a step to run: it returns what it has found, for people, or why it failed, as a
@@ -137,6 +203,12 @@ func (t *Tester) testConnection(ctx context.Context, obj *unstructured.Unstructu
 	var result healthResult
 	return runChecks(ctx, checkRules(obj, obj),
 		check{"secret", false, func() (string, error) {
+			switch elsewhere, err := t.elsewhere(ctx, obj); {
+			case err != nil:
+				return "", err
+			case elsewhere:
+				return "", fieldResult(http.StatusUnprocessableEntity, "secure", errAnotherURL.Error())
+			}
 			connection, err := forge.ConnectionOf(obj)
 			if err != nil {
 				return "", err

@@ -87,6 +87,57 @@ func TestCheckOfAConnection(t *testing.T) {
 	}
 }
 
+// TestStoredSecretsGoToTheirURL: a file with the name of a stored object and another URL gets none of its secrets.
+func TestStoredSecretsGoToTheirURL(t *testing.T) {
+	t.Parallel()
+	object := func(kind, spec string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{"kind": kind, "metadata": map[string]any{"name": "a", "namespace": "default"}}}
+		var content map[string]any
+		if err := json.Unmarshal([]byte(spec), &content); err != nil {
+			t.Fatal(err)
+		}
+		u.Object["spec"] = content
+		return u
+	}
+	stored := map[string]*unstructured.Unstructured{
+		"Repository":    object("Repository", `{"type":"git","git":{"url":"https://a.example/x.git"}}`),
+		"GitRepository": object("GitRepository", `{"url":"https://a.example/x.git"}`),
+	}
+	tester := &Tester{Stored: func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		return stored[u.GetKind()], nil
+	}}
+	secret := &auth.Credentials{Password: "stored"}
+	for name, c := range map[string]struct {
+		kind, spec string
+		l          auth.Lookup
+		want       string // password
+	}{
+		"same":                  {"Repository", `{"type":"git","git":{"url":"https://A.example/x.git"}}`, auth.Lookup{Secure: map[string]string{"token": "x"}}, "stored"},
+		"another host":          {"Repository", `{"type":"git","git":{"url":"https://b.example/x.git"}}`, auth.Lookup{Secure: map[string]string{"token": "x"}}, ""},
+		"another path":          {"Repository", `{"type":"git","git":{"url":"https://a.example/y.git"}}`, auth.Lookup{Repository: "a"}, ""},
+		"another type":          {"Repository", `{"type":"gitlab","gitlab":{"url":"https://b.example/x"}}`, auth.Lookup{Connection: "a"}, ""},
+		"a rule":                {"Repository", `{"type":"git","git":{"url":"https://b.example/rule"}}`, auth.Lookup{Repository: "a", URL: "rule"}, "of the rule"},
+		"a source":              {"GitRepository", `{"url":"https://b.example/x.git"}`, auth.Lookup{Secure: map[string]string{"secretRef": "x"}}, ""},
+		"nothing stored":        {"Connection", `{"url":"https://b.example/x.git"}`, auth.Lookup{Secure: map[string]string{"token": "x"}}, "stored"},
+		"the source as it is":   {"GitRepository", `{"url":"https://a.example/x.git"}`, auth.Lookup{Secure: map[string]string{"secretRef": "x"}}, "stored"},
+		"both blocks, one else": {"Repository", `{"git":{"url":"https://a.example/x.git"},"gitlab":{"url":"https://b.example/x"}}`, auth.Lookup{Repository: "a"}, ""},
+	} {
+		from := func(_ context.Context, l auth.Lookup) (*auth.Credentials, error) {
+			switch {
+			case len(l.Secure) > 0 || l.Connection != "" || l.Repository != "":
+				return secret, nil
+			case l.URL == "rule":
+				return &auth.Credentials{Password: "of the rule"}, nil
+			}
+			return nil, nil
+		}
+		got, err := tester.atStoredURL(from, object(c.kind, c.spec))(t.Context(), c.l)
+		if c.want == "" && !errors.Is(err, errAnotherURL) || c.want != "" && (err != nil || got.Password != c.want) {
+			t.Errorf("%s: %+v %v", name, got, err)
+		}
+	}
+}
+
 // TestCheckOfARepository: a test of a Repository ends at the step where its controller
 // would find it wanting, and says where the credentials are, never what they are.
 func TestCheckOfARepository(t *testing.T) {
