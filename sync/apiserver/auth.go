@@ -37,35 +37,35 @@ func NewGate(signer *token.Signer, static ...string) *Gate {
 // openPaths need no token: load balancers and service managers probe them.
 var openPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// authenticate returns nil for a valid token, else the Status error 401 (no token,
+// authenticate returns the end of a valid token, the zero time for none, else the Status error 401 (no token,
 // or an invalid one) or 403 (a valid one for another namespace).
-func (g *Gate) authenticate(req *http.Request) error {
+func (g *Gate) authenticate(req *http.Request) (until time.Time, err error) {
 	if slices.Contains(openPaths, req.URL.Path) {
-		return nil
+		return until, nil
 	}
 	given := cmp.Or(token.Bearer(req.Header.Get("X-Access-Token")), token.Bearer(req.Header.Get("Authorization")))
 	switch {
 	case given == "":
-		return apierrors.NewUnauthorized("no token: send Authorization: Bearer TOKEN or X-Access-Token: Bearer TOKEN")
+		return until, apierrors.NewUnauthorized("no token: send Authorization: Bearer TOKEN or X-Access-Token: Bearer TOKEN")
 	case g.isStatic(given):
-		return nil
+		return until, nil
 	case g.signer == nil:
-		return apierrors.NewUnauthorized("the token is wrong")
+		return until, apierrors.NewUnauthorized("the token is wrong")
 	}
 	claims, err := g.signer.Verify(given, g.now())
 	if err != nil {
-		return apierrors.NewUnauthorized("token refused: " + err.Error())
+		return until, apierrors.NewUnauthorized("token refused: " + err.Error())
 	}
 	// A path that is not an object is discovery, or unknown.
 	t, _, addressed := route(req)
-	if !audienceCovers(claims.Audience, t.kind.Group) {
-		return apierrors.NewUnauthorized("token refused: its audience does not cover " + cmp.Or(t.kind.Group, "this server") +
-			"; name it in the audiences of the token exchange")
+	if !audienceCovers(claims.Audience, t.kind) {
+		return until, apierrors.NewUnauthorized("token refused: its audience does not cover " +
+			cmp.Or(t.kind.Group, t.kind.Plural, "this server") + "; name it in the audiences of the token exchange")
 	}
 	if addressed && claims.Namespace != "*" && claims.Namespace != t.namespace {
-		return apierrors.NewForbidden(t.resource(), t.name, errors.New("the token is for another namespace"))
+		return until, apierrors.NewForbidden(t.resource(), t.name, errors.New("the token is for another namespace"))
 	}
-	return nil
+	return claims.ExpiresAt.Time, nil // which Verify requires
 }
 
 // isStatic reports whether a token is a static one, in constant time.
@@ -81,9 +81,13 @@ func (g *Gate) isStatic(token string) bool {
 // grafanaGroups require their own name in the audience, as on a real server.
 var grafanaGroups = []string{api.ProvisioningGroup, api.DashboardGroup, api.FolderGroup}
 
-// audienceCovers reports whether a token may be used for a group. Discovery and
-// the groups that are not Grafana's accept a token for any served group.
-func audienceCovers(audience []string, group string) bool {
+// audienceCovers reports whether a token may be used for a kind. Secrets have the credentials of Repositories, so they
+// belong to the provisioning group. Discovery and the groups that are not Grafana's accept a token for any served group.
+func audienceCovers(audience []string, kind api.Kind) bool {
+	group := kind.Group
+	if isSecret(kind) {
+		group = api.ProvisioningGroup
+	}
 	if slices.Contains(grafanaGroups, group) {
 		return slices.Contains(audience, group)
 	}

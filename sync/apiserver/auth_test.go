@@ -74,7 +74,10 @@ func TestGate(t *testing.T) {
 		{"other audience", boards, "X-Access-Token", "Bearer " + all, 401},
 		{"both audiences", boards, "X-Access-Token", "Bearer " + token("*", dashboards, provisioning), 0},
 		{"unknown audience", jobs, "X-Access-Token", "Bearer " + token("*", "example.com"), 401},
-		{"core with any known audience", secrets, "X-Access-Token", "Bearer " + all, 0},
+		{"core with another known audience", "/api/v1/namespaces/default/events", "X-Access-Token", "Bearer " + token("*", dashboards), 0},
+		{"secrets with another known audience", secrets, "X-Access-Token", "Bearer " + token("*", dashboards), 401},
+		{"one secret with another known audience", secrets + "/x", "X-Access-Token", "Bearer " + token("*", dashboards, "source.toolkit.fluxcd.io"), 401},
+		{"secrets with the provisioning group", secrets, "X-Access-Token", "Bearer " + all, 0},
 		{"core of another namespace", secrets, "X-Access-Token", "Bearer " + token("other", provisioning), 403},
 		{"discovery", "/apis", "X-Access-Token", "Bearer " + token("other", dashboards), 0},
 		{"discovery without token", "/apis", "", "", 401},
@@ -84,7 +87,7 @@ func TestGate(t *testing.T) {
 		if c.header != "" {
 			req.Header.Set(c.header, c.value)
 		}
-		err := gate.authenticate(req)
+		_, err := gate.authenticate(req)
 		var status apierrors.APIStatus
 		switch {
 		case c.code == 0 && err != nil:
@@ -97,7 +100,7 @@ func TestGate(t *testing.T) {
 	expired.Header.Set("X-Access-Token", "Bearer "+all)
 	gate.now = func() time.Time { return time.Now().Add(2 * time.Minute) }
 	for name, g := range map[string]*Gate{"expired": gate, "no signer": NewGate(nil, "static")} {
-		if err := g.authenticate(expired); !apierrors.IsUnauthorized(err) {
+		if _, err := g.authenticate(expired); !apierrors.IsUnauthorized(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

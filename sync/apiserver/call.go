@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +33,7 @@ type call struct {
 	w     http.ResponseWriter
 	req   *http.Request
 	media media
+	until time.Time // end of the token; zero = none
 }
 
 // verbsOfNames are the methods of the verbs for one object, and verbsOfCollections those for many.
@@ -106,7 +108,7 @@ func (c *call) write(
 	if given := c.contentType(); given != "" && given != mediaJSON {
 		return unsupportedMedia(mediaJSON)
 	}
-	data, err := readBody(c.req)
+	data, err := c.readBody()
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func (c *call) patch() error {
 	if !slices.Contains(patchTypes(c.kind), string(form)) {
 		return unsupportedMedia(patchTypes(c.kind)...)
 	}
-	body, err := readBody(c.req)
+	body, err := c.readBody()
 	if err != nil {
 		return err
 	}
@@ -180,14 +182,15 @@ func (c *call) wrote(code int, o writeOptions, stored []byte, err error) error {
 }
 
 // readBody reads the whole body. It returns a 413 status error when the body is larger than maxBody.
-func readBody(req *http.Request) ([]byte, error) {
-	if req.Body == nil {
+func (c *call) readBody() ([]byte, error) {
+	if c.req.Body == nil {
 		return nil, nil
 	}
-	body, err := io.ReadAll(io.LimitReader(req.Body, maxBody+1))
+	body, err := io.ReadAll(io.LimitReader(c.req.Body, maxBody+1))
 	if err != nil {
 		return nil, badRequest("read request body: %s", err)
 	}
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
 	if len(body) > maxBody {
 		return nil, apierrors.NewRequestEntityTooLargeError("limit is " + strconv.Itoa(maxBody))
 	}
@@ -235,7 +238,7 @@ func agentName(agent string) string {
 
 // deleteParameters reads DeleteOptions from the body or else the query.
 func (c *call) deleteParameters() (o metav1.DeleteOptions, err error) {
-	body, err := readBody(c.req)
+	body, err := c.readBody()
 	if err != nil {
 		return o, err
 	}

@@ -30,6 +30,8 @@ const (
 	// idleTimeout closes idle connections. It is longer than the 90 s after which
 	// Go's clients close theirs, so that the client closes first.
 	idleTimeout = 2 * time.Minute
+	// bodyTimeout is how long a client may take to send the body of a request, of at most 3 MiB.
+	bodyTimeout = time.Minute
 	// drainTimeout is the time for running requests once the server stops: longer than
 	// the receiver of webhooks asks an API.
 	drainTimeout = 10 * time.Second
@@ -93,7 +95,7 @@ const (
 // covers all hosts and has 30 days left. Clients may use the certificate as their CA file.
 func SelfSigned(dir string, hosts ...string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, selfCertName), filepath.Join(dir, selfKeyName)
-	hosts = append([]string{"localhost", "127.0.0.1", "::1"}, hosts...)
+	hosts = append([]string{"localhost", "127.0.0.1", "::1"}, slices.DeleteFunc(hosts, func(host string) bool { return host == "" })...)
 	if usableCertificate(certFile, keyFile, hosts, time.Now()) {
 		return certFile, keyFile, nil
 	}

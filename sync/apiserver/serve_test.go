@@ -1,15 +1,19 @@
 package apiserver
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,6 +104,48 @@ func TestServeExchange(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestSlowBodyIsCut: a client that does not send what it announced holds no connection, and a watch goes on.
+func TestSlowBodyIsCut(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.bodyTimeout = 50 * time.Millisecond
+	server := httptest.NewServer(s)
+	defer server.Close()
+	for method, path := range map[string]string{"POST": base + "repositories", "PATCH": base + "repositories/x", "GET": base + "repositories", "PUT": "/nothing"} {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/merge-patch+json\r\nContent-Length: 9\r\n\r\n{", method, path)
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.ReadAll(conn); err != nil {
+			t.Errorf("%s: %v", method, err)
+		}
+		_ = conn.Close()
+	}
+	watch, err := http.Get(server.URL + base + "repositories?watch=1&timeoutSeconds=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Body.Close()
+	s.repository("later")
+	if line, err := bufio.NewReader(watch.Body).ReadString('\n'); err != nil || !strings.Contains(line, `"later"`) {
+		t.Errorf("watch: %q %v", line, err)
+	}
+}
+
+// TestWatchEndsWithItsToken: a client whose token has expired sees no more.
+func TestWatchEndsWithItsToken(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	rec := httptest.NewRecorder()
+	began := time.Now()
+	s.serve(rec, httptest.NewRequest(http.MethodGet, base+"repositories?watch=1&timeoutSeconds=60", nil), began.Add(50*time.Millisecond))
+	if took := time.Since(began); rec.Code != http.StatusOK || took > 30*time.Second {
+		t.Errorf("%d after %s", rec.Code, took)
 	}
 }
 

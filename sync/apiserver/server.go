@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
+	"time"
 
 	"limpet/state"
 )
@@ -44,6 +45,8 @@ type Options struct {
 	// Finalizers adds Grafana's finalizers to a new Repository that has none. It requires a controller that
 	// processes them: otherwise no Repository could be deleted.
 	Finalizers bool
+	// Actions are those that a new Job may have, because an agent serves them; nil = all of Grafana's.
+	Actions []string
 	// MaxRepositories limits the Repositories of a namespace; 0 = no limit. Existing ones stay.
 	MaxRepositories int64
 }
@@ -55,6 +58,8 @@ type Server struct {
 	log     *slog.Logger
 	mux     *http.ServeMux
 	feed    *feed
+
+	bodyTimeout time.Duration // the constant, but in tests
 
 	life context.Context // ends with Close; open watches end with it
 	end  context.CancelFunc
@@ -70,7 +75,7 @@ type Server struct {
 // New makes a server on an open store. It takes over store.OnObjects, so that a
 // store has one server at most. The store must stay open until after Close.
 func New(store *state.Store, o Options) (*Server, error) {
-	s := &Server{store: store, options: o, log: cmp.Or(o.Logger, slog.Default())}
+	s := &Server{store: store, options: o, bodyTimeout: bodyTimeout, log: cmp.Or(o.Logger, slog.Default())}
 	s.life, s.end = context.WithCancel(context.Background())
 	info, err := store.Info(s.life)
 	if err != nil {
@@ -93,23 +98,28 @@ func (s *Server) Close() error {
 // ServeHTTP implements http.Handler. Watches block until the request's context
 // ends, their timeout passes, or the server closes.
 func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	var until time.Time
 	if s.options.Auth != nil {
-		if err := s.options.Auth.authenticate(req); err != nil {
+		var err error
+		if until, err = s.options.Auth.authenticate(req); err != nil {
 			s.answerError(w, req, err)
 			return
 		}
 	}
-	s.serve(w, req)
+	s.serve(w, req, until)
 }
 
-// serve handles an authenticated request.
-func (s *Server) serve(w http.ResponseWriter, req *http.Request) {
+// serve handles an authenticated request, whose token is valid until a time; zero = for good.
+func (s *Server) serve(w http.ResponseWriter, req *http.Request, until time.Time) {
+	if req.ContentLength != 0 { // readBody takes the deadline back
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyTimeout))
+	}
 	t, verb, ok := route(req)
 	if !ok {
 		s.mux.ServeHTTP(w, req)
 		return
 	}
-	c := &call{Server: s, target: t, verb: verb, w: w, req: req}
+	c := &call{Server: s, target: t, verb: verb, w: w, req: req, until: until}
 	if err := c.serve(); err != nil {
 		s.answerError(w, req, err)
 	}

@@ -25,7 +25,7 @@ func (s *Server) Transport() http.RoundTripper {
 
 func (s *Server) newLocal() *local {
 	l := &local{conns: make(chan net.Conn), life: s.life}
-	l.server.Handler = http.HandlerFunc(s.serve)
+	l.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { s.serve(w, req, time.Time{}) })
 	l.server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelError) // of panics
 	l.client.DialContext = l.dial
 	l.client.MaxIdleConnsPerHost = 100

@@ -47,6 +47,9 @@ func (c *call) watch() error {
 	if o.TimeoutSeconds != nil && *o.TimeoutSeconds > 0 {
 		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
+	if !c.until.IsZero() { // a client without a new token sees no more
+		timeout = min(timeout, time.Until(c.until))
+	}
 	w := &stream{call: c, options: o, conn: http.NewResponseController(c.w), position: o.revision}
 	if w.initial() {
 		// The objects must be at least as new as the requested revision.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"limpet/sync/apiserver/manifests"
 	"limpet/sync/apiserver/token"
 	"limpet/sync/kube"
+	"limpet/sync/text"
 	"limpet/sync/webhook"
 	"limpet/tui/cli/command"
 )
@@ -25,12 +27,17 @@ const defaultAPIToken = "ProvisioningAdminToken"
 type APICommand struct {
 	Listen     string `help:"Address of the API, over TLS." default:"127.0.0.1:6446"`
 	SignListen string `name:"sign-listen" help:"Address of the token-exchange endpoint, plain HTTP." default:"127.0.0.1:6481"`
+	SignTLS    bool   `name:"sign-tls" help:"TLS for --sign-listen too, with the certificate of the API. Required off loopback."`
 }
 
 func (c APICommand) Run(ctx context.Context, e *command.Env) error {
-	secret, from, err := c.token(e)
+	secret, from, shown, err := c.token(e)
 	if err != nil {
 		return err
+	}
+	if reachable(c.SignListen) && !c.SignTLS {
+		return command.Usagef("limpet api --sign-listen "+text.ShellWord(c.SignListen)+" --sign-tls",
+			"--sign-listen %s can be reached from other hosts, and tokens would travel without TLS", c.SignListen)
 	}
 	if (e.Flags.TLSCertFile == "") != (e.Flags.TLSKeyFile == "") {
 		return command.Usagef("", "--tls-cert-file and --tls-key-file need each other")
@@ -48,11 +55,11 @@ func (c APICommand) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		defer store.Close()
-		return c.serve(ctx, e, store, filepath.Dir(path), secret, from)
+		return c.serve(ctx, e, store, filepath.Dir(path), secret, from, shown)
 	})
 }
 
-func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Store, dir, secret, from string) error {
+func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Store, dir, secret, from, shown string) error {
 	signer, err := token.NewSigner(dir)
 	if err != nil {
 		return err
@@ -64,7 +71,7 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	defer server.Close()
 	certFile, keyFile := e.Flags.TLSCertFile, e.Flags.TLSKeyFile
 	if certFile == "" {
-		if certFile, keyFile, err = apiserver.SelfSigned(dir, hostOf(c.Listen)); err != nil {
+		if certFile, keyFile, err = apiserver.SelfSigned(dir, hostOf(c.Listen), hostOf(c.SignListen)); err != nil {
 			return err
 		}
 	}
@@ -79,7 +86,7 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 			return err
 		}
 		defer client.Close()
-		applier, err := manifests.New(client, e.Flags.Manifests, e.Log)
+		applier, err := manifests.New(client, e.Flags.Manifests, e.Flags.FieldValidation(), e.Log)
 		if err != nil {
 			return command.Usagef("", "--manifests: %w", err)
 		}
@@ -100,14 +107,20 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	if err != nil {
 		return command.Usagef("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
 	}
-	e.Notef("API on https://%s, token exchange on http://%s%s, certificate %s, token: %s", apiLn.Addr(), signLn.Addr(), token.ExchangePath,
-		certFile, from)
-	if reachable(c.SignListen) {
-		e.Notef("tokens travel to the token exchange without TLS: put a proxy with TLS before %s, or listen on loopback", c.SignListen)
+	sign, scheme, ca := signLn, "http://", ""
+	if c.SignTLS {
+		if sign, err = apiserver.ListenTLS(signLn, certFile, keyFile, "http/1.1"); err != nil {
+			return command.Usagef("", "--tls-cert-file %s, --tls-key-file %s: %w", certFile, keyFile, err)
+		}
+		scheme, ca = "https://", "--cacert "+text.ShellWord(certFile)+" "
 	}
+	e.Notef("API on https://%s, token exchange on %s%s%s, certificate %s", apiLn.Addr(), scheme, signLn.Addr(), token.ExchangePath, certFile)
+	e.Notef("token: %s; get an access token for 10 minutes with:", from)
+	e.Notef("  curl -s %s-H \"Authorization: Bearer %s\" -d '%s' %s%s%s", ca, shown,
+		`{"namespace":"*","audiences":["provisioning.grafana.app"]}`, scheme, local(signLn.Addr()), token.ExchangePath)
 	parts = append(parts,
 		func(ctx context.Context) error {
-			return apiserver.ServeExchange(ctx, webhook.Gate(signLn, nil), exchange)
+			return apiserver.ServeExchange(ctx, webhook.Gate(sign, nil), exchange)
 		},
 		func(ctx context.Context) error {
 			select {
@@ -124,27 +137,35 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	return RunTogether(ctx, parts...)
 }
 
-// token returns the token that may be exchanged, and where it is. The default is refused on addresses that other hosts can
-// reach.
-func (c APICommand) token(e *command.Env) (secret, from string, err error) {
-	secret, from = e.Flags.Token, "that of --token"
+// token returns the token that may be exchanged, where it is, and what a shell between double quotes makes it of. The
+// default is refused on addresses that other hosts can reach.
+func (c APICommand) token(e *command.Env) (secret, from, shown string, err error) {
+	secret, from, shown = e.Flags.Token, "that of --token", "$LIMPET_TOKEN"
 	if e.Flags.TokenFile != "" {
 		data, err := e.ReadFile(e.Flags.TokenFile)
 		if err != nil {
-			return "", "", command.Usagef("", "--token-file: %w", err)
+			return "", "", "", command.Usagef("", "--token-file: %w", err)
 		}
-		secret, from = strings.TrimSpace(string(data)), "in "+e.Flags.TokenFile
+		secret, from, shown = strings.TrimSpace(string(data)), "in "+e.Flags.TokenFile, "$(cat "+text.ShellWord(e.Flags.TokenFile)+")"
 	}
 	if secret != "" {
-		return secret, from, nil
+		return secret, from, shown, nil
 	}
 	for flag, addr := range map[string]string{"--listen": c.Listen, "--sign-listen": c.SignListen} {
 		if reachable(addr) {
-			return "", "", command.Usagef("limpet api --token-file FILE", "%s %s can be reached from other hosts: give a token of your own",
+			return "", "", "", command.Usagef("limpet api --token-file FILE", "%s %s can be reached from other hosts: give a token of your own",
 				flag, addr)
 		}
 	}
-	return defaultAPIToken, defaultAPIToken + " (the default)", nil
+	return defaultAPIToken, defaultAPIToken + " (the default, on loopback only)", defaultAPIToken, nil
+}
+
+// local returns an address by which this host reaches a listener.
+func local(addr net.Addr) string {
+	if tcp := addr.(*net.TCPAddr); tcp.IP.IsUnspecified() {
+		return fmt.Sprintf("localhost:%d", tcp.Port)
+	}
+	return addr.String()
 }
 
 // reachable reports whether other hosts can reach an address to listen on.

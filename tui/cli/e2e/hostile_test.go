@@ -193,6 +193,8 @@ func TestBadInput(t *testing.T) {
 		{"retry of nothing", []string{"job", "retry", "nothing"}, "", 1,
 			[]string{"neither live nor finished", "try: limpet job list; limpet history list"}},
 		{"job options that are no JSON", []string{"job", "create", "x", "--spec", "{"}, "", 2, []string{"--spec"}},
+		{"tokens without TLS", []string{"api", "--listen", "127.0.0.1:0", "--sign-listen", "0.0.0.0:0", "--token", "abcdefgh"}, "", 2,
+			[]string{"without TLS", "--sign-tls"}},
 		{"default token beyond loopback", []string{"api", "--listen", "0.0.0.0:0"}, "", 2, []string{"--listen", "--token-file"}},
 	}
 	for _, tt := range tests {
