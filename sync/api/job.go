@@ -1,6 +1,9 @@
 package api
 
 import (
+	"slices"
+	"time"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -87,6 +90,23 @@ type JobSummary struct {
 // JobView reads a Job or HistoricJob. Unknown members are passed over; a member
 // of the wrong type is an error that names it.
 func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
+
+// ServedActions are the actions that limpet's workers serve.
+var ServedActions = []string{"pull", "delete", "move"}
+
+// claimGrace is how long another program may take to claim a job that limpet does not serve.
+const claimGrace = time.Minute
+
+// UnservedAt returns when a job counts as one that no agent serves, unless it is claimed before; the zero time for others.
+func UnservedAt(job *unstructured.Unstructured) time.Time {
+	if slices.Contains(ServedActions, Spec(job, "action")) || Label(job, LabelClaim) != "" {
+		return time.Time{}
+	}
+	return job.GetCreationTimestamp().Add(claimGrace)
+}
+
+// JobBeside is the name of a pull while a job that no agent serves has that of JobName.
+func JobBeside(repository string) string { return repository + "-pull" }
 
 // JobName is the name that Grafana's server gives a job of this action, so that a second one of the same kind
 // is refused. Jobs of actions "pr" and "test" carry a number of their own behind it.

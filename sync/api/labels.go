@@ -24,6 +24,8 @@ const (
 
 	// AnnoSinkDir names a directory under a --sink-prefix that receives the tree of the Repository instead of the API.
 	AnnoSinkDir = "limpet/sink-dir"
+	// AnnoManifest names the file of --manifests that an object comes from.
+	AnnoManifest = "limpet/manifest"
 	// AnnoGitProvider on a Repository names the identity provider that issues its Git
 	// credentials: aws, azure, gcp, github, gitlab; generic = none.
 	AnnoGitProvider = "limpet/git-provider"

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,6 +69,11 @@ func (s *Server) check(ctx context.Context, p *plan) error {
 			return badRequest("the annotation %s cannot be changed", key)
 		}
 	}
+	if p.kind.Kind == "Job" && p.old == nil {
+		if err := s.checkAction(p.target, api.Spec(p.object, "action")); err != nil {
+			return err
+		}
+	}
 	errs, err := admission.CheckSiblings(p.object, p.old, s.options.MaxRepositories, func() (all []*unstructured.Unstructured, err error) {
 		page, err := s.page(ctx, target{kind: p.kind, version: p.version, namespace: p.namespace}, everything())
 		for _, item := range page.items {
@@ -86,8 +92,19 @@ func (s *Server) check(ctx context.Context, p *plan) error {
 	if len(errs) > 0 {
 		return p.invalid(errs)
 	}
+	for _, f := range admission.UnknownFields(p.object) { // kept: a newer client may read them
+		p.options.warn(f.String())
+	}
 	p.options.warn(admission.Warnings(p.object)...)
 	return nil
+}
+
+// checkAction refuses a new job that no agent would run.
+func (s *Server) checkAction(t target, action string) error {
+	if len(s.options.Actions) == 0 || slices.Contains(s.options.Actions, action) {
+		return nil
+	}
+	return (&plan{target: t}).invalid(field.ErrorList{field.NotSupported(field.NewPath("spec", "action"), action, s.options.Actions)})
 }
 
 // invalid returns a 422 status error with one cause per fault.

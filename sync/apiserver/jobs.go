@@ -97,7 +97,7 @@ func (c *call) getJob(uid string) error {
 }
 
 func (c *call) createJob() error {
-	body, err := readBody(c.req)
+	body, err := c.readBody()
 	if err != nil {
 		return err
 	}
@@ -105,11 +105,14 @@ func (c *call) createJob() error {
 	if err != nil {
 		return err
 	}
+	jobs := c.below("jobs")
+	if err := c.checkAction(jobs.target, action); err != nil {
+		return err
+	}
 	repo, err := c.repositoryFor(action)
 	if err != nil {
 		return err
 	}
-	jobs := c.below("jobs")
 	job := jobs.empty()
 	job.Object["spec"] = spec
 	job.SetName(jobName(c.name, action))

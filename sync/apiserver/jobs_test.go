@@ -64,6 +64,28 @@ func TestJobsOfRepository(t *testing.T) {
 	}
 }
 
+// TestUnservedAction: a server that knows its agent refuses a job that would wait for good, and takes the end of an old one.
+func TestUnservedAction(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.repository("r")
+	const push = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":"old"},` +
+		`"spec":{"action":"push","push":{},"repository":"r"}}`
+	s.must("POST", base+"jobs", push)
+	s.options.Actions = []string{"delete", "pull"}
+	for path, body := range map[string]string{"jobs": strings.Replace(push, "old", "new", 1), "repositories/r/jobs": `{"action":"push","push":{}}`} {
+		code, status := s.call("POST", base+path, body)
+		causes, _ := at(status, "details", "causes").([]any)
+		if code != http.StatusUnprocessableEntity || len(causes) != 1 || at(causes[0].(map[string]any), "field") != "spec.action" ||
+			!strings.Contains(fmt.Sprint(status["message"]), `"delete", "pull"`) {
+			t.Errorf("%s: %d %v", path, code, status)
+		}
+	}
+	s.must("POST", base+"repositories/r/jobs", `{"action":"pull","pull":{}}`)
+	s.must("PATCH", base+"jobs/old", `{"metadata":{"labels":{"a":"b"}}}`)
+	s.must("DELETE", base+"jobs/old", "")
+}
+
 func TestJobNames(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -75,7 +75,7 @@ func (a *admission) byAction(job *unstructured.Unstructured) decision {
 	case len(a.o.Actions) > 0:
 		return skip(true, "action %q is not among the actions of this agent", action)
 	}
-	return skip(false, "no worker for action %q in this agent", action)
+	return skip(false, "no agent serves %s", action)
 }
 
 func (a *admission) byRepository(job, repo *unstructured.Unstructured) decision {

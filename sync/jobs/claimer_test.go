@@ -38,7 +38,7 @@ func TestEligibility(t *testing.T) {
 		runs    int
 	}{
 		{name: "plain", state: "success", runs: 1},
-		{name: "unknown action", job: []func(*unstructured.Unstructured){action("paint")}, left: `no worker for action "paint"`},
+		{name: "unknown action", job: []func(*unstructured.Unstructured){action("paint")}, left: `no agent serves paint`},
 		{name: "action of others", options: Options{Actions: []string{"releaseResources"}}, left: "-"},
 		{name: "repository of others", options: Options{Selector: selector("site=eu")}, left: "-"},
 		{name: "repository selected", options: Options{Selector: selector("site=eu")}, repo: labelled("eu"), state: "success", runs: 1},

@@ -1,28 +1,53 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
-
-	"limpet/sync/api"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
 )
 
 // Submit queues a job of a Repository and returns it. spec is the job's own, with its action and without the
 // repository. It goes through the Repository's own route, which names the job so that a repeat is refused
 // (see apierrors.IsAlreadyExists). A plain Kubernetes API has no such route, and the route takes neither
-// annotations nor jobs for pull requests: then the job is made directly, under the same name.
+// annotations nor jobs for pull requests: then the job is made directly, under the same name. A pull whose name is
+// taken by a job that no agent serves gets the one of api.JobBeside.
 func (c *Client) Submit(ctx context.Context, namespace, repository string, spec map[string]any,
 	notes map[string]string) (*unstructured.Unstructured, error) {
 	action, _ := spec["action"].(string)
+	made, err := c.submit(ctx, namespace, repository, spec, notes, "")
+	if action != "pull" || !apierrors.IsAlreadyExists(err) {
+		return made, err
+	}
+	there, gone := c.Resource(api.Jobs).Namespace(namespace).Get(ctx, api.JobName(repository, action), metav1.GetOptions{})
+	if gone != nil {
+		return nil, err
+	}
+	now, _, known := c.Clock().Now()
+	if !known {
+		now = time.Now()
+	}
+	if at := api.UnservedAt(there); at.IsZero() || now.Before(at) {
+		return nil, err
+	}
+	return c.submit(ctx, namespace, repository, spec, notes, api.JobBeside(repository))
+}
+
+// submit makes a job; name is "" for the ordinary one.
+func (c *Client) submit(ctx context.Context, namespace, repository string, spec map[string]any, notes map[string]string,
+	name string) (*unstructured.Unstructured, error) {
+	action, _ := spec["action"].(string)
 	below := fmt.Sprintf("/apis/%s/%s/namespaces/%s", api.ProvisioningGroup, api.Jobs.Version, namespace)
-	if len(notes) == 0 && action != "pr" {
+	if len(notes) == 0 && action != "pr" && name == "" {
 		job, err := c.post(ctx, below+"/repositories/"+repository+"/jobs", spec)
 		if err == nil || !c.noSuchRoute(ctx, namespace, repository, err) {
 			return job, err
@@ -33,7 +58,7 @@ func (c *Client) Submit(ctx context.Context, namespace, repository string, spec 
 	job := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	job.SetAPIVersion(api.Jobs.GroupVersion().String())
 	job.SetKind("Job")
-	job.SetName(api.JobName(repository, action))
+	job.SetName(cmp.Or(name, api.JobName(repository, action)))
 	if pr, ok := spec["pr"].(map[string]any); ok && action == "pr" {
 		job.SetName(fmt.Sprintf("%s-%v", api.JobName(repository, action), pr["pr"]))
 	}

@@ -23,11 +23,12 @@ type facts struct {
 	start   start     // of the controller
 	askedAt time.Time // when the remote was asked last because of the interval; zero = not by this process
 
-	pulledAfter bool // the last pull began after this process saw this generation first
-	jobExists   bool // a sync job exists
-	jobLost     bool // the status names a pull under way whose job does not exist any more
-	pullOwed    bool // a full pull could not be queued because another one was under way
-	dataLost    bool // what was pulled may have been lost since
+	pulledAfter bool      // the last pull began after this process saw this generation first
+	jobExists   bool      // a sync job exists
+	unservedAt  time.Time // when that job does not count any more, because no agent serves it
+	jobLost     bool      // the status names a pull under way whose job does not exist any more
+	pullOwed    bool      // a full pull could not be queued because another one was under way
+	dataLost    bool      // what was pulled may have been lost since
 
 	trust       string // what is asked of signatures, see Trust
 	signedTag   bool   // of a tag object

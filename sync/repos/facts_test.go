@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -267,10 +268,52 @@ func TestSlots(t *testing.T) {
 	}
 }
 
+// oneJob is a watch that shows one job.
+type oneJob struct {
+	lister
+	job *unstructured.Unstructured
+}
+
+func (o oneJob) Get(_, name string) (*unstructured.Unstructured, bool) {
+	return o.job, name == o.job.GetName()
+}
+
+// TestUnservedJobBlocksNoPull: the name of pulls may be taken by a job that nobody claims.
+func TestUnservedJobBlocksNoPull(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		action, name, claim string
+		age                 time.Duration
+		exists              bool
+		again               time.Duration
+	}{
+		"a pull":              {action: "pull", name: "a-sync", age: time.Hour, exists: true},
+		"a pull beside":       {action: "pull", name: "a-pull", age: time.Hour, exists: true},
+		"unserved":            {action: "migrate", name: "a-sync", age: time.Hour},
+		"unserved and new":    {action: "migrate", name: "a-sync", age: 10 * time.Second, exists: true, again: 50 * time.Second},
+		"claimed by another":  {action: "migrate", name: "a-sync", claim: "1", age: time.Hour, exists: true},
+		"of another's making": {action: "migrate", name: "a-migrate", age: time.Hour},
+	} {
+		job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": c.action, "repository": "a"}}}
+		job.SetName(c.name)
+		job.SetCreationTimestamp(metav1.NewTime(now.Add(-c.age)))
+		if c.claim != "" {
+			job.SetLabels(map[string]string{api.LabelClaim: c.claim})
+		}
+		a := &attempt{key: Key{"default", "a"}, memory: &memory{}, facts: facts{now: now}}
+		exists, _ := (&factSource{jobs: oneJob{job: job}}).findJob(a)
+		if again := a.facts.unservedAt; exists != c.exists || (c.again > 0) != !again.IsZero() || c.again > 0 && again.Sub(now) != c.again {
+			t.Errorf("%s: exists %t, again %s", name, exists, again.Sub(now))
+		}
+	}
+}
+
 // nothing is a watch that shows no object.
 type nothing struct{ lister }
 
-func (nothing) Lookup(string, string) (kube.Object, bool) { return kube.Object{}, false }
+func (nothing) Lookup(string, string) (kube.Object, bool)             { return kube.Object{}, false }
+func (nothing) Get(string, string) (*unstructured.Unstructured, bool) { return nil, false }
 
 // TestConditions: those of others stay, the time of the last transition stays while
 // the status does, and what is said already is not said again.

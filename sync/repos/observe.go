@@ -53,7 +53,7 @@ func (o *observer) next(a *attempt) Result {
 	if missing := a.memory.missing; !missing.IsZero() {
 		at = earlier(at, missing.Add(jobLostAfter))
 	}
-	at = earlier(earlier(at, a.nextToken()), o.webhooks.next(a))
+	at = earlier(earlier(earlier(at, a.nextToken()), o.webhooks.next(a)), a.facts.unservedAt)
 	if at.IsZero() {
 		return Result{}
 	}
@@ -112,9 +112,13 @@ var pathRepository = kube.PathTo("spec", "repository")
 // findJob reports whether a sync job exists, and whether one that should exist has been missing for long enough.
 func (s *factSource) findJob(a *attempt) (exists, lost bool) {
 	sync, missing := a.facts.repo.Status.Sync, &a.memory.missing
-	for _, name := range []string{api.JobName(a.key.Name, "pull"), sync.Job} {
-		if o, ok := s.jobs.Lookup(a.key.Namespace, name); ok && o.Text(pathRepository) == a.key.Name {
-			*missing = time.Time{}
+	for _, name := range []string{api.JobName(a.key.Name, "pull"), api.JobBeside(a.key.Name), sync.Job} {
+		job, ok := s.jobs.Get(a.key.Namespace, name)
+		if !ok || api.Spec(job, "repository") != a.key.Name {
+			continue
+		}
+		if at := api.UnservedAt(job); at.IsZero() || a.facts.now.Before(at) {
+			*missing, a.facts.unservedAt = time.Time{}, at
 			return true, false
 		}
 	}

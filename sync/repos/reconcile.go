@@ -97,8 +97,12 @@ func (c *Controller) reconcile(ctx context.Context, k Key) (Result, error) {
 	obj, ok := c.repos.Get(k.Namespace, k.Name)
 	if !ok {
 		c.mu.Lock()
+		known := c.memories[k] != nil
 		delete(c.memories, k)
 		c.mu.Unlock()
+		if known {
+			c.o.Logger.Info("repository deleted", "repo", k.Name, "namespace", k.Namespace)
+		}
 		c.uses(k, nil)
 		return Result{}, c.gone(ctx, k, "")
 	}

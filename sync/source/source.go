@@ -71,6 +71,9 @@ type Include struct {
 // Bad reports whether a source failed or stalled.
 func (s *Source) Bad() bool { return s.State == Failed || s.State == Stalled }
 
+// Unready reports whether a source is not ready, by no suspension.
+func (s *Source) Unready() bool { return s.State != Ready && !s.Suspended }
+
 // Due returns in a word or two when the next reconciliation is due, as far as known:
 // one without changes is not recorded in the status.
 func (s *Source) Due(now time.Time) string {

@@ -276,7 +276,7 @@ func TestReadDocuments(t *testing.T) {
 	objects, err := object.ReadDocuments("f",
 		[]byte("# only a comment\n---\nkind: A\napiVersion: v1\ncount: 9007199254740993\n---\n{\"kind\":\"BList\",\"apiVersion\":\"v1\",\"items\":[{\"kind\":\"B\",\"apiVersion\":\"v1\"},{\"kind\":\"B\",\"apiVersion\":\"v1\"}]}\n---\n"))
 	if err != nil || len(objects) != 3 || objects[0].Object.Object["count"] != int64(9007199254740993) ||
-		objects[2].Object.GetKind() != "B" || objects[1].Where != "f, document 3" {
+		objects[2].Object.GetKind() != "B" || objects[1].Where != "f: document 3" {
 		t.Fatalf("%v %+v", err, objects)
 	}
 	const secret = "canary-in-the-file"
@@ -290,6 +290,70 @@ func TestReadDocuments(t *testing.T) {
 		if err == nil || strings.Contains(err.Error(), secret) || !strings.HasPrefix(err.Error(), "f") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// TestUnknownFieldsAreRefused: by apply and validate, before any object of the file is written.
+func TestUnknownFieldsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	file := filepath.Join(s.Dir, "u.yaml")
+	const object = "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: %s}\n" +
+		"spec:\n  type: git\n  git: {url: 'https://host/a',\n    %s: main}\n  sync: {enabled: true, target: folder}\n"
+	if err := os.WriteFile(file, fmt.Appendf(nil, object+"---\n"+object, "good", "branch", "typo", "brnch"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, mode := range []string{"", "--validate=strict", "--validate=true"} {
+		_, errs := s.Must(t, command.ExitUsage, append([]string{"apply", "-f", file}, strings.Fields(mode)...)...)
+		if !strings.Contains(errs, file+`:16: spec.git.brnch: unknown field (did you mean "branch"?)`) || !strings.Contains(errs, "--validate=warn") {
+			t.Errorf("%s: %s", mode, errs)
+		}
+	}
+	if out, _ := s.Must(t, 0, "get", "repositories", "-o", "name"); out != "" {
+		t.Errorf("written all the same: %s", out)
+	}
+	s.Must(t, command.ExitError, "repo", "validate", file)
+	s.Must(t, 0, "repo", "validate", file, "--validate=off")
+	for mode, warns := range map[string]bool{"warn": true, "off": false, "false": false, "ignore": false} {
+		if _, errs := s.Must(t, 0, "apply", "-f", file, "--validate", mode); strings.Contains(errs, "u.yaml:16: spec.git.brnch") != warns {
+			t.Errorf("%s: %s", mode, errs)
+		}
+	}
+	s.Must(t, command.ExitUsage, "apply", "-f", file, "--validate=maybe")
+}
+
+func TestUnservedActionsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.Apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"dash"},`+
+		`"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":"folder"}}}`)
+	for call, want := range map[string]string{
+		"--action frob":              "fixFolderMetadata, releaseResources",
+		"--action pul":               `did you mean "pull"?`,
+		"--action migrate --spec {}": `"pull", "delete", "move"`,
+		"--actions pull --action move --path a --target-path b/": `"pull"`,
+	} {
+		if _, errs := s.Must(t, command.ExitUsage, append([]string{"job", "create", "dash"}, strings.Fields(call)...)...); !strings.Contains(errs, want) {
+			t.Errorf("%s: %s", call, errs)
+		}
+	}
+	if out, _ := s.Must(t, 0, "job", "list", "-o", "name"); out != "" {
+		t.Errorf("made all the same: %s", out)
+	}
+}
+
+func TestManifestsOwnTheirObjects(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const object = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"dash","annotations":` +
+		`{"limpet/manifest":"site.yaml"}},"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":"folder"}}}`
+	s.Apply(t, object)
+	file := filepath.Join(s.Dir, "object.json")
+	for _, call := range []string{"apply -f " + file, "delete repository dash --yes"} {
+		if _, errs := s.Must(t, command.ExitError, strings.Fields(call)...); !strings.Contains(errs, "site.yaml") || !strings.Contains(errs, "--force") {
+			t.Errorf("%s: %s", call, errs)
+		}
+		s.Must(t, 0, strings.Fields(call+" --force")...)
 	}
 }
 

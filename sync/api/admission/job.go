@@ -10,8 +10,8 @@ import (
 	"limpet/sync/api"
 )
 
-// jobActions are all actions of Grafana's Job type, in its order.
-var jobActions = []string{
+// JobActions are all actions of Grafana's Job type, in its order.
+var JobActions = []string{
 	"pull", "push", "pr", "migrate", "delete", "move", "fixFolderMetadata", "releaseResources", "deleteResources", "test",
 }
 
@@ -20,7 +20,7 @@ const maxJobResources = 100
 
 func validateJob(root node) {
 	spec := root.object("spec")
-	action, known := spec.enum("action", jobActions)
+	action, known := spec.enum("action", JobActions)
 	validateDNSName(spec, "repository", "the name of the Repository to work on")
 	if len(spec.text("repository")) > validation.LabelValueMaxLength {
 		spec.add(field.TooLong(spec.path.Child("repository"), spec.text("repository"), validation.LabelValueMaxLength))

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // repo is a Repository of the form name, target, URL, branch, path.
@@ -84,8 +85,6 @@ func TestWarnings(t *testing.T) {
 		{"everything that is known", object(t, goodRepository), nil},
 		{"a connection", object(t, goodConnection), nil},
 		{"another kind", object(t, `{kind: Job, spec: {wrong: 1}}`), nil},
-		{"misspelt", object(t, `{kind: Repository, spec: {type: git, git: {url: x, brach: main}, snyc: {}}, secure: {tokn: {create: x}}}`),
-			[]string{"secure.tokn: unknown", "spec.snyc: unknown", "spec.git.brach: unknown; known here are url, branch"}},
 		{"keys of a provider", object(t, `{kind: Repository, metadata: {annotations: {limpet/git-provider: gcp}}, spec: {type: git, git: {url: x}}, secure: {gcpServiceAccount: {create: x}}}`), nil},
 		{"no such provider", object(t, `{kind: Repository, metadata: {annotations: {limpet/git-provider: gpc}}, spec: {type: git, git: {url: x}}}`),
 			[]string{`annotation limpet/git-provider: unknown git provider "gpc", did you mean "gcp"?`}},
@@ -94,6 +93,36 @@ func TestWarnings(t *testing.T) {
 		got := Warnings(c.obj)
 		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestGitRepository: the rules of Flux's CRD, with the words of the API server.
+func TestGitRepository(t *testing.T) {
+	t.Parallel()
+	const kind = `{apiVersion: source.toolkit.fluxcd.io/v1, kind: GitRepository, spec: {`
+	for spec, want := range map[string][]string{
+		`url: 'ssh://git@h/a', interval: 1m30s, timeout: 60s, provider: azure, serviceAccountName: x, secretRef: {name: a}, ` +
+			`verify: {mode: Tag, secretRef: {name: k}}, include: [{repository: {name: b}, fromPath: c}]`: nil,
+		``: {"spec.url: Required value", "spec.interval: Required value"},
+		`url: 'git@h:a', interval: often, timeout: 1h, provider: azrue`: {
+			`spec.url: Invalid value: spec.url in body should match '^(http|https|ssh)://.*$'`,
+			`spec.interval: Invalid value: spec.interval in body should match '^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$'`,
+			`spec.timeout: Invalid value: spec.timeout in body should match '^([0-9]+(\.[0-9]+)?(ms|s|m))+$'`,
+			`spec.provider: Unsupported value: "azrue": supported values: `},
+		`url: 'https://h/a', interval: 1m, secretRef: {}, verify: {mode: TAG}, include: [{fromPath: x}], sparseCheckout: [1]`: {
+			"spec.secretRef.name: Required value", `spec.verify.mode: Unsupported value: "TAG": supported values: `,
+			"spec.verify.secretRef: Required value", "spec.include[0].repository: Required value", "spec.sparseCheckout[0]: Invalid value: must be of type string"},
+		`url: 'https://h/a', interval: 1m, serviceAccountName: x`: {
+			"spec: Invalid value: serviceAccountName can only be set when provider is 'azure' or 'aws'"},
+	} {
+		obj := object(t, kind+spec+"}}")
+		errs := Check(obj, nil)
+		if !slices.EqualFunc(errs, want, func(got *field.Error, want string) bool { return strings.HasPrefix(got.Error(), want) }) {
+			t.Errorf("%s: %v, want %q", spec, errs, want)
+		}
+		if errs := Check(obj, obj); len(errs) > 0 {
+			t.Errorf("%s: stored before the rules: %v", spec, errs)
 		}
 	}
 }

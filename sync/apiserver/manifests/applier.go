@@ -1,8 +1,9 @@
 // Package manifests makes an API equal to a directory of files:
 //
 //   - a file is applied whole or not at all, independently of the others;
-//   - a file overrides the fields of other writers, when the file changes and at
-//     the start;
+//   - a file overrides the fields of other writers, when the file changes, at the
+//     start and every half minute: an object that was changed or deleted by hand
+//     comes back, except for jobs;
 //   - an object that was applied from a file and that no file declares any more
 //     is deleted, but never while any file has an error: that file may declare it;
 //   - the annotation limpet/manifest marks the objects that come from files, so
@@ -19,6 +20,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -26,6 +28,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -34,22 +37,26 @@ import (
 )
 
 const (
-	// annotation names the file that an object came from.
-	annotation   = "limpet/manifest"
 	fieldManager = "limpet-manifests"
 	// defaultNamespace is that of objects that have none.
 	defaultNamespace = "default"
 	// pollInterval is the time between two polls: a change is in effect within 5 s, the time to apply it included.
 	pollInterval = 2 * time.Second
+	// healInterval is the time between two comparisons of all objects with their files.
+	healInterval = 30 * time.Second
 )
+
+// transient are kinds whose objects end, or that programs write by the thousand.
+var transient = []string{"jobs", "historicjobs", "events", "leases"}
 
 // Applier applies a directory to an API. Run is its only goroutine.
 type Applier struct {
-	client   *kube.Client
-	dir      string
-	log      *slog.Logger
-	interval time.Duration                    // between two polls
-	lookup   func(name string) (string, bool) // reads the environment
+	client     *kube.Client
+	dir        string
+	validation string // of unknown fields, as in PatchOptions
+	log        *slog.Logger
+	interval   time.Duration                    // between two polls
+	lookup     func(name string) (string, bool) // reads the environment
 
 	// files holds the last state of each file by its base name.
 	files map[string]*file
@@ -58,6 +65,7 @@ type Applier struct {
 	// filled reports whether a pass has found a declared object. Nothing is deleted
 	// before that: while a host starts, a missing mount is an empty directory.
 	filled bool
+	healed time.Time // when all objects were compared with their files
 	// problems are the faults of the last pass, so that each is logged once.
 	problems []error
 	problem  atomic.Value // string, the result of Problem
@@ -72,8 +80,9 @@ func resource(k api.Kind) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.Group, Version: k.Versions[0], Resource: k.Plural}
 }
 
-// New returns an error if the directory does not exist.
-func New(client *kube.Client, dir string, log *slog.Logger) (*Applier, error) {
+// New returns an error if the directory does not exist. validation says what becomes of unknown fields, as in
+// PatchOptions.
+func New(client *kube.Client, dir, validation string, log *slog.Logger) (*Applier, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open manifests: %w", err)
@@ -81,7 +90,8 @@ func New(client *kube.Client, dir string, log *slog.Logger) (*Applier, error) {
 	if !info.IsDir() {
 		return nil, fmt.Errorf("open manifests: %s is not a directory", dir)
 	}
-	return &Applier{client: client, dir: dir, log: log, interval: pollInterval, lookup: os.LookupEnv, files: map[string]*file{}}, nil
+	return &Applier{client: client, dir: dir, validation: validation, log: log, interval: pollInterval, lookup: os.LookupEnv,
+		files: map[string]*file{}}, nil
 }
 
 // Run applies the directory at once and after each change until ctx ends, and then returns nil. Faults of
@@ -123,6 +133,9 @@ func (a *Applier) report(r result) {
 		}
 	}
 	a.problems = r.problems
+	for _, object := range r.healed {
+		a.log.Warn("restored an object of a manifest that was changed or deleted by hand", "object", object)
+	}
 	for _, warning := range r.warnings {
 		a.log.Warn("manifest", "warning", warning)
 	}
@@ -135,6 +148,7 @@ func (a *Applier) report(r result) {
 type result struct {
 	applied  int // objects of files that are new or changed
 	deleted  int
+	healed   []string // objects that were changed or deleted by others
 	problems []error
 	warnings []string // of files that are new or changed
 }
@@ -147,13 +161,21 @@ func (a *Applier) runOnce(ctx context.Context) (r result) {
 		return r
 	}
 	declared := map[key]string{}
+	heal := time.Since(a.healed) >= healInterval
+	if heal {
+		a.healed = time.Now()
+	}
 	for _, name := range names {
 		f := a.files[name]
 		if clash := f.declare(declared); clash != nil {
 			f.err, f.done = clash, true
 		}
-		if !f.done {
+		switch {
+		case !f.done:
 			f.err, f.done = a.apply(ctx, f, &r)
+		case heal && f.err == nil:
+			f.err = a.heal(ctx, f, &r)
+			f.done = f.err == nil
 		}
 		if f.err != nil {
 			r.problems = append(r.problems, f.err)
@@ -205,7 +227,7 @@ func (a *Applier) poll(r *result) (names []string, err error) {
 func (a *Applier) apply(ctx context.Context, f *file, r *result) (err error, done bool) {
 	for _, dryRun := range [][]string{{metav1.DryRunAll}, nil} {
 		for _, o := range f.objects {
-			if err := a.applyObject(ctx, f.name, o, dryRun); err != nil {
+			if _, err := a.applyObject(ctx, f.name, o, dryRun); err != nil {
 				return fmt.Errorf("%s: %w", o.where, err), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 			}
 			if dryRun == nil {
@@ -219,20 +241,55 @@ func (a *Applier) apply(ctx context.Context, f *file, r *result) (err error, don
 	return nil, true
 }
 
-func (a *Applier) applyObject(ctx context.Context, file string, o object, dryRun []string) error {
+// heal applies the objects of a file that others have changed or deleted. One without the annotation was released by
+// a user. The dry run keeps an object that is as it should be from being written.
+func (a *Applier) heal(ctx context.Context, f *file, r *result) error {
+	for _, o := range f.objects {
+		if slices.Contains(transient, o.kind.Plural) {
+			continue
+		}
+		live, err := a.client.Resource(resource(o.kind)).Namespace(o.GetNamespace()).Get(ctx, o.GetName(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return fmt.Errorf("%s: %w", o.where, err)
+		case live.GetDeletionTimestamp() != nil || api.Annotation(live, api.AnnoManifest) == "":
+			continue
+		default:
+			planned, err := a.applyObject(ctx, f.name, o, []string{metav1.DryRunAll})
+			if err != nil {
+				return fmt.Errorf("%s: %w", o.where, err)
+			}
+			for _, obj := range []*unstructured.Unstructured{planned, live} { // a controller may have written its status meanwhile
+				delete(obj.Object, "status")
+				obj.SetResourceVersion("")
+				obj.SetManagedFields(nil)
+			}
+			if reflect.DeepEqual(planned.Object, live.Object) {
+				continue
+			}
+		}
+		if _, err := a.applyObject(ctx, f.name, o, nil); err != nil {
+			return fmt.Errorf("%s: %w", o.where, err)
+		}
+		r.healed = append(r.healed, fmt.Sprintf("%s %s/%s of %s", o.kind.Singular, o.GetNamespace(), o.GetName(), f.name))
+	}
+	return nil
+}
+
+func (a *Applier) applyObject(ctx context.Context, file string, o object, dryRun []string) (*unstructured.Unstructured, error) {
 	obj := o.DeepCopy()
-	api.SetAnnotation(obj, annotation, file)
+	api.SetAnnotation(obj, api.AnnoManifest, file)
 	patch, err := json.Marshal(obj.Object)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	force := true
 	gvr := resource(o.kind)
 	gvr.Version = obj.GroupVersionKind().Version
 	objects := a.client.Resource(gvr).Namespace(obj.GetNamespace())
-	_, err = objects.Patch(ctx, obj.GetName(), types.ApplyPatchType, patch,
-		metav1.PatchOptions{FieldManager: fieldManager, Force: &force, DryRun: dryRun, FieldValidation: metav1.FieldValidationStrict})
-	return err
+	return objects.Patch(ctx, obj.GetName(), types.ApplyPatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager, Force: &force, DryRun: dryRun, FieldValidation: a.validation})
 }
 
 // prune deletes the objects that came from files and that none declares any more.
@@ -269,7 +326,7 @@ func (a *Applier) prune(ctx context.Context, declared map[key]string, r *result)
 func (a *Applier) delete(ctx context.Context, k key) error {
 	objects := a.client.Resource(k.resource).Namespace(k.namespace)
 	obj, err := objects.Get(ctx, k.name, metav1.GetOptions{})
-	if err != nil || api.Annotation(obj, annotation) == "" {
+	if err != nil || api.Annotation(obj, api.AnnoManifest) == "" {
 		return err
 	}
 	uid, version := obj.GetUID(), obj.GetResourceVersion()
@@ -277,14 +334,14 @@ func (a *Applier) delete(ctx context.Context, k key) error {
 }
 
 // listMade lists, once, the objects that came from files before this process
-// started. Kinds that programs write by the thousand are not searched.
+// started. Those of transient kinds are not searched.
 func (a *Applier) listMade(ctx context.Context) error {
 	if a.made != nil {
 		return nil
 	}
 	made := map[key]string{}
 	for _, k := range api.Kinds {
-		if slices.Contains([]string{"jobs", "historicjobs", "events", "leases"}, k.Plural) {
+		if slices.Contains(transient, k.Plural) {
 			continue
 		}
 		all, err := a.client.Resource(resource(k)).List(ctx, metav1.ListOptions{})
@@ -292,7 +349,7 @@ func (a *Applier) listMade(ctx context.Context) error {
 			return err
 		}
 		for _, obj := range all.Items {
-			if file := api.Annotation(&obj, annotation); file != "" {
+			if file := api.Annotation(&obj, api.AnnoManifest); file != "" {
 				made[key{resource(k), obj.GetNamespace(), obj.GetName()}] = file
 			}
 		}

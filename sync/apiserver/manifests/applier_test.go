@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
@@ -59,7 +60,7 @@ func newRig(t *testing.T) *rig {
 func (s *rig) restart() {
 	s.Helper()
 	var err error
-	if s.m, err = New(s.client, s.dir, slog.New(slog.DiscardHandler)); err != nil {
+	if s.m, err = New(s.client, s.dir, metav1.FieldValidationStrict, slog.New(slog.DiscardHandler)); err != nil {
 		s.Fatal(err)
 	}
 	s.m.interval = 20 * time.Millisecond
@@ -151,7 +152,7 @@ func TestApply(t *testing.T) {
 	if s.token() != canaryOne {
 		t.Errorf("token = %q", s.token())
 	}
-	if from := s.field("dashboards", "metadata", "annotations", annotation); from != "site.yaml" {
+	if from := s.field("dashboards", "metadata", "annotations", api.AnnoManifest); from != "site.yaml" {
 		t.Errorf("annotation %v", from)
 	}
 	secret := func() error {
@@ -207,7 +208,7 @@ func TestFaults(t *testing.T) {
 		{"a value", repositoryYAML("b", "") + "---\n" + strings.Replace(repositoryYAML("new", ""), "target: folder", "target: root", 1),
 			"b.yaml: document 2: "},
 		{"a variable", repositoryYAML("b", "secure: {token: {create: '${ABSENT}'}}\n"), "environment variable ABSENT is not set"},
-		{"an unknown member", repositoryYAML("b", "sepc: {}\n"), "sepc"},
+		{"an unknown member", repositoryYAML("b", "") + "---\n" + repositoryYAML("new", "sepc: {}\n"), `b.yaml:10: sepc: unknown field (did you mean "spec"?)`},
 		{"the same object in two files", repositoryYAML("a", ""), "is declared before, in a.yaml: document 1"},
 		{"the same object twice", repositoryYAML("b", "") + "---\n" + repositoryYAML("b", ""), "is declared before, in b.yaml: document 1"},
 	} {
@@ -239,6 +240,47 @@ func TestFaults(t *testing.T) {
 	s.write("b.yaml", repositoryYAML("b", ""))
 	if r := s.apply(); r.deleted != 2 || s.there("a") || s.there("c") || !s.there("b") {
 		t.Errorf("after the repair: %+v", r)
+	}
+}
+
+// TestHeal: what others changed or deleted comes back, a released object and a job do not.
+func TestHeal(t *testing.T) {
+	t.Parallel()
+	s := newRig(t)
+	s.write("a.yaml", repositoryYAML("a", "secure: {token: {create: '$__env{TOKEN}'}}\n")+"---\n"+repositoryYAML("released", "")+"---\n"+
+		"apiVersion: provisioning.grafana.app/v0alpha1\nkind: Job\nmetadata: {name: once}\nspec: {action: pull, repository: a, pull: {}}\n")
+	s.apply()
+	remove := func(resource schema.GroupVersionResource, name string) {
+		t.Helper()
+		if err := s.client.Resource(resource).Namespace("default").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heal := func() []string {
+		t.Helper()
+		s.m.healed = s.m.healed.Add(-healInterval)
+		return s.apply().healed
+	}
+	version := s.field("a", "metadata", "resourceVersion")
+	if got := heal(); len(got) != 0 || s.field("a", "metadata", "resourceVersion") != version {
+		t.Errorf("nothing was changed: %q", got)
+	}
+	remove(api.Jobs, "once")
+	s.patch("released", `{"metadata":{"annotations":{"limpet/manifest":null}},"spec":{"title":"mine"}}`)
+	s.patch("a", `{"spec":{"git":{"branch":"dev"},"title":"mine"}}`)
+	if got := heal(); len(got) != 1 || s.field("a", "spec", "git", "branch") != "main" || s.field("a", "spec", "title") != "mine" ||
+		s.field("released", "spec", "title") != "mine" {
+		t.Errorf("changed: %q, spec %v", got, s.field("a", "spec"))
+	}
+	remove(api.Repositories, "a")
+	if r := s.apply(); len(r.healed) != 0 || s.there("a") {
+		t.Error("healed before its time")
+	}
+	if got := heal(); len(got) != 1 || !s.there("a") || s.field("a", "secure", "token", "name") == nil {
+		t.Errorf("deleted: %q", got)
+	}
+	if jobs, err := s.client.Resource(api.Jobs).List(t.Context(), metav1.ListOptions{}); err != nil || len(jobs.Items) != 0 {
+		t.Errorf("the job is made again: %v", err)
 	}
 }
 
@@ -422,7 +464,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{file, file + "-absent"} {
-		if _, err := New(nil, dir, slog.Default()); err == nil {
+		if _, err := New(nil, dir, "", slog.Default()); err == nil {
 			t.Errorf("%s is accepted", dir)
 		}
 	}

@@ -1,8 +1,6 @@
 package manifests
 
 import (
-	"bufio"
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -13,10 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
 )
@@ -58,7 +54,7 @@ func (a *Applier) read(name string) *file {
 	if err != nil {
 		f.err = fmt.Errorf("%s: %w", name, err)
 	} else {
-		f.err = f.parse(data, &expander{lookup: a.lookup, dir: a.dir, read: read})
+		f.err = f.parse(data, &expander{lookup: a.lookup, dir: a.dir, read: read}, a.validation)
 	}
 	f.done = f.err != nil
 	f.sum = [sha256.Size]byte(sum.Sum(nil))
@@ -95,43 +91,27 @@ func (f *file) declare(declared map[key]string) error {
 }
 
 // parse reads the documents of one file. With an error the file has no objects.
-func (f *file) parse(data []byte, x *expander) error {
+func (f *file) parse(data []byte, x *expander, validation string) error {
+	documents, err := ReadDocuments(f.name, data)
+	if err != nil {
+		return err
+	}
 	var objects []object
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; n++ {
-		where := fmt.Sprintf("%s: document %d", f.name, n)
-		text, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			break
+	for _, d := range documents {
+		o := object{d.Unstructured, api.Kind{}, d.Where}
+		if validation == metav1.FieldValidationWarn {
+			f.warnings = append(f.warnings, d.Unknown...)
 		}
-		if err == nil {
-			text, err = yaml.YAMLToJSONStrict(text)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", where, err)
-		}
-		var root map[string]any
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &root); err != nil {
-			return fmt.Errorf("%s: a document must be an object with apiVersion, kind and metadata", where)
-		}
-		items := []any{root}
-		if list, ok := root["items"].([]any); ok && root["kind"] == "List" {
-			items = list // the form in which kubectl prints several objects
-		} else if root == nil {
-			continue // comments only
-		}
-		for _, item := range items {
-			member, _ := item.(map[string]any)
-			o := object{&unstructured.Unstructured{Object: member}, api.Kind{}, where}
-			warning, err := o.complete(x)
-			switch {
-			case err != nil:
-				return fmt.Errorf("%s: %w", where, err)
-			case warning != "":
-				f.warnings = append(f.warnings, where+": "+warning)
-			default:
-				objects = append(objects, o)
-			}
+		warning, err := o.complete(x)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", o.where, err)
+		case len(d.Unknown) > 0 && validation == metav1.FieldValidationStrict:
+			return errors.New(strings.Join(d.Unknown, "; "))
+		case warning != "":
+			f.warnings = append(f.warnings, o.where+": "+warning)
+		default:
+			objects = append(objects, o)
 		}
 	}
 	f.objects = objects
@@ -141,15 +121,10 @@ func (f *file) parse(data []byte, x *expander) error {
 // complete checks kind, version and name of an object and expands its values. A
 // warning means that the server does not serve the kind.
 func (o *object) complete(x *expander) (warning string, err error) {
-	kind, _ := o.Object["kind"].(string)
-	version, _ := o.Object["apiVersion"].(string)
-	if kind == "" || version == "" {
-		return "", errors.New("apiVersion and kind must be given")
-	}
-	gvk := o.GroupVersionKind()
+	kind, gvk := o.GetKind(), o.GroupVersionKind()
 	i := slices.IndexFunc(api.Kinds, func(k api.Kind) bool { return k.Group == gvk.Group && k.Kind == gvk.Kind })
 	if i < 0 {
-		return fmt.Sprintf("%s %s is not served here and is ignored", version, kind), nil
+		return fmt.Sprintf("%s %s is not served here and is ignored", o.GetAPIVersion(), kind), nil
 	}
 	if o.kind = api.Kinds[i]; !slices.Contains(o.kind.Versions, gvk.Version) {
 		return "", fmt.Errorf("%s has no version %s; use one of %s", kind, gvk.Version, strings.Join(o.kind.Versions, ", "))

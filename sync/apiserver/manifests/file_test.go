@@ -66,7 +66,7 @@ func TestParse(t *testing.T) {
 		{"a list", "- a\n- b\n", "", 0, "f.yaml: document 1: a document must be an object"},
 		{"a text", "hello\n", "", 0, "a document must be an object"},
 		{"no kind", "metadata: {name: x}\n", "", 0, "apiVersion and kind"},
-		{"an item that is none", "apiVersion: v1\nkind: List\nitems: [3]\n", "", 0, "apiVersion and kind"},
+		{"an item that is none", "apiVersion: v1\nkind: List\nitems: [3]\n", "", 0, "whose items are no objects"},
 		{"no name at all", "apiVersion: v1\nkind: Secret\n", "", 0, "without metadata.name"},
 		{"generated name", "apiVersion: v1\nkind: Secret\nmetadata: {generateName: x-}\n", "", 0, "without metadata.name"},
 		{"unknown version", "apiVersion: provisioning.grafana.app/v9\nkind: Repository\nmetadata: {name: r}\n", "", 0, "use one of v0alpha1"},
@@ -74,7 +74,7 @@ func TestParse(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			got := file{name: "f.yaml"}
-			err := got.parse([]byte(c.text), testExpander(t, env))
+			err := got.parse([]byte(c.text), testExpander(t, env), "")
 			if c.fault != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fault) {
 					t.Fatalf("error %v, want %q", err, c.fault)
@@ -132,7 +132,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		got := file{name: "f.yaml"}
-		err := got.parse(data, x)
+		err := got.parse(data, x, "")
 		if err != nil && !strings.HasPrefix(err.Error(), "f.yaml: document ") {
 			t.Errorf("fault %v", err)
 		}

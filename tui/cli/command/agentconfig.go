@@ -80,7 +80,8 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 	}
 	return agent.Config{
 		Store: store, StatePath: path, Version: Version,
-		API: server, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.ListNamespace(), Manifests: g.Manifests,
+		API: server, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.ListNamespace(),
+		Manifests: g.Manifests, Validation: g.FieldValidation(),
 		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers,
 		Limits: agent.Limits{Repositories: g.MaxRepositories, Resources: g.MaxResourcesPerRepository,
 			IncrementalChanges: g.MaxIncrementalChanges, Parallel: g.MaxSyncWorkers},

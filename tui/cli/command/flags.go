@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Flags are the flags that every command takes. Each has an environment variable LIMPET_<NAME> and a key <name> in the
@@ -44,6 +45,17 @@ type Flags struct {
 
 // Common implements tree.
 func (g *Flags) Common() *Flags { return g }
+
+// FieldValidation returns --validate as an option of the API; "false" and "true" are kubectl's.
+func (g *Flags) FieldValidation() string {
+	switch g.Validate {
+	case "warn":
+		return metav1.FieldValidationWarn
+	case "off", "ignore", "false":
+		return metav1.FieldValidationIgnore
+	}
+	return metav1.FieldValidationStrict
+}
 
 // Headless implements Tree: only the daemon runs without a screen.
 func (g *Flags) Headless() bool { return false }
@@ -89,6 +101,7 @@ type AgentFlags struct {
 	CredentialsDir            string        `help:"Directory with <namespace>.<repository>/<key> files." placeholder:"DIR"`
 	TokenCacheMaxSize         int           `help:"Git tokens that each identity provider caches." default:"100"`
 	Manifests                 string        `help:"Directory of YAML files to apply to the embedded API." placeholder:"DIR"`
+	Validate                  string        `help:"Unknown fields in apply and --manifests: ${enum}." enum:"strict,warn,off,true,false,ignore" default:"strict"`
 	TelemetryListen           string        `help:"Address of /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
 	WebhookListen             string        `help:"Address that receives webhooks of Git hosts; empty = off." placeholder:"ADDRESS"`
 	WebhookURL                string        `help:"Public https URL of --webhook-listen, to register webhooks." placeholder:"URL"`

@@ -132,7 +132,8 @@ func (e *Env) Connect(ctx context.Context, s *Session, group string) (*kube.Clie
 		}
 	} else if e.Embedded() {
 		var err error
-		o := apiserver.Options{Logger: e.Log, Version: Version, Finalizers: e.Flags.Controllers != "off"}
+		o := apiserver.Options{Logger: e.Log, Version: Version, Finalizers: e.Flags.Controllers != "off",
+			Actions: agent.ActionsOf(e.Flags.Actions)}
 		if most := e.Flags.MaxRepositories; most != nil {
 			o.MaxRepositories = *most
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
@@ -36,6 +38,10 @@ type createCmd struct {
 func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	again := "limpet job create " + text.ShellWord(c.Repository)
 	spec := map[string]any{"action": c.Action}
+	if !slices.Contains(admission.JobActions, c.Action) {
+		return command.Usagef(again+" --action pull", "unknown action %q%s; there are %s", c.Action,
+			command.Meant(c.Action, admission.JobActions), strings.Join(admission.JobActions, ", "))
+	}
 	if c.Message != "" {
 		spec["message"] = c.Message
 	}
@@ -103,6 +109,10 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 		u, err := submit(ctx, e, s, request{repo.GetNamespace(), repository, spec, notes}, how)
 		if command.StatusCode(err) == http.StatusFailedDependency {
 			return command.WithHint(err, command.CommandFor(repo.GetNamespace(), "repo test "+repository))
+		}
+		if cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueNotSupported); ok && cause.Field == "spec.action" {
+			return command.Usagef(command.CommandFor(repo.GetNamespace(), "job create "+repository),
+				"no agent serves %v: %s", spec["action"], cause.Message)
 		}
 		if err != nil {
 			return err

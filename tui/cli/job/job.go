@@ -61,6 +61,9 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 
 // message describes what a job does, or what it waits for. The agent writes the backoff as it is when it begins.
 func message(now time.Time, u *unstructured.Unstructured, job api.Job) string {
+	if at := api.UnservedAt(u); job.Status.Message == "" && !at.IsZero() && now.After(at) {
+		return "no agent serves " + job.Spec.Action
+	}
 	said, _, rests := strings.Cut(job.Status.Message, "; tried again in ")
 	if left := RestOf(u).Sub(now); rests && left > 0 {
 		return said + "; tried again in " + text.Age(left)

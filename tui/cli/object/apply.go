@@ -2,24 +2,19 @@
 package object
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
+	"limpet/sync/apiserver/manifests"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
@@ -29,12 +24,16 @@ const fieldManager = "limpet"
 
 // ApplyCommand is 'limpet apply'.
 type ApplyCommand struct {
-	File string `short:"f" required:"" help:"YAML or JSON file with one or more objects; - is stdin."`
+	File  string `short:"f" required:"" help:"YAML or JSON file with one or more objects; - is stdin."`
+	Force bool   `help:"Change objects that a file of --manifests declares, too."`
 }
 
 func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
 	objects, err := ReadFile(e, c.File, "limpet apply -f FILE")
 	if err != nil {
+		return err
+	}
+	if err := checkFields(e, objects); err != nil {
 		return err
 	}
 	// Each group has its own session, because it may live on another server. The embedded API is one, opened once.
@@ -66,7 +65,7 @@ func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
 			if err != nil {
 				return err
 			}
-			u, err := applyOne(ctx, e, s, o, dry)
+			u, err := applyOne(ctx, e, s, o, dry, c.Force)
 			if err != nil {
 				return applyError(err, o, len(made))
 			}
@@ -77,6 +76,23 @@ func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
 	}
 	if e.Flags.Data() {
 		return e.PrintList(made, command.Table{})
+	}
+	return nil
+}
+
+// checkFields refuses unknown fields, or warns of them, as --validate says.
+func checkFields(e *command.Env, objects []Manifest) error {
+	var unknown []string
+	for _, o := range objects {
+		unknown = append(unknown, o.unknown...)
+	}
+	switch mode := e.Flags.FieldValidation(); {
+	case len(unknown) == 0:
+	case mode == metav1.FieldValidationStrict:
+		return command.Usagef("limpet apply -f "+text.ShellWord(objects[0].file)+" --validate=warn    # keeps them, without effect",
+			"%s", strings.Join(unknown, "; "))
+	case mode == metav1.FieldValidationWarn:
+		e.Notef("warning: %s", strings.Join(unknown, "; "))
 	}
 	return nil
 }
@@ -94,26 +110,29 @@ func applyError(err error, o Manifest, written int) error {
 }
 
 // applyOne applies one object and prints the result, unless it is a dry run.
-func applyOne(ctx context.Context, e *command.Env, s *command.Session, o Manifest, dry bool) (*unstructured.Unstructured, error) {
+func applyOne(ctx context.Context, e *command.Env, s *command.Session, o Manifest, dry, force bool) (*unstructured.Unstructured, error) {
 	u := o.Object.DeepCopy()
 	if u.GetNamespace() == "" {
 		u.SetNamespace(e.Flags.OneNamespace())
 	}
 	res := s.Client.Resource(u.GroupVersionKind().GroupVersion().WithResource(o.Kind.Plural)).Namespace(u.GetNamespace())
-	opts := metav1.PatchOptions{FieldManager: fieldManager, Force: new(true), FieldValidation: metav1.FieldValidationStrict}
+	opts := metav1.PatchOptions{FieldManager: fieldManager, Force: new(true), FieldValidation: e.Flags.FieldValidation()}
 	body, err := json.Marshal(u.Object)
 	if err != nil {
+		return nil, err
+	}
+	before := ""
+	if old, err := res.Get(ctx, u.GetName(), metav1.GetOptions{}); err == nil {
+		before = old.GetResourceVersion()
+		if err := ownedByFile(old, o.Kind, "apply -f "+text.ShellWord(o.file), force); err != nil {
+			return nil, err
+		}
+	} else if !apierrors.IsNotFound(err) {
 		return nil, err
 	}
 	if dry {
 		opts.DryRun = []string{metav1.DryRunAll}
 		return res.Patch(ctx, u.GetName(), types.ApplyPatchType, body, opts)
-	}
-	before := ""
-	if old, err := res.Get(ctx, u.GetName(), metav1.GetOptions{}); err == nil {
-		before = old.GetResourceVersion()
-	} else if !apierrors.IsNotFound(err) {
-		return nil, err
 	}
 	made, err := res.Patch(ctx, u.GetName(), types.ApplyPatchType, body, opts)
 	if err != nil {
@@ -136,12 +155,23 @@ func applyOne(ctx context.Context, e *command.Env, s *command.Session, o Manifes
 	return made, err
 }
 
+// ownedByFile refuses a change of an object that comes from a file of --manifests, unless it is forced.
+func ownedByFile(u *unstructured.Unstructured, k api.Kind, call string, force bool) error {
+	file := api.Annotation(u, api.AnnoManifest)
+	if file == "" || force {
+		return nil
+	}
+	return command.Errorf(command.ExitError, "limpet "+call+" --force    # the agent restores it within a minute",
+		"%s/%s is declared in %s of --manifests: change it there", k.Singular, u.GetName(), file)
+}
+
 // Manifest is one object of a file and its position there.
 type Manifest struct {
-	Kind   api.Kind
-	Object *unstructured.Unstructured
-	file   string
-	Where  string
+	Kind    api.Kind
+	Object  *unstructured.Unstructured
+	file    string
+	Where   string
+	unknown []string // fields, with file and line
 }
 
 // ReadFile reads the objects of a file that a command names; - is stdin.
@@ -166,49 +196,20 @@ func ParseObjects(file string, data []byte) ([]Manifest, error) {
 
 // ReadDocuments reads the objects of YAML or JSON documents and lists. Its errors never hold content, which may be secret.
 func ReadDocuments(file string, data []byte) ([]Manifest, error) {
-	dec := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	name := file
 	if file == "-" {
 		name = "stdin"
 	}
-	var out []Manifest
-	for n := 1; ; n++ {
-		doc, err := dec.Read()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		where := fmt.Sprintf("%s, document %d", name, n)
-		if err == nil {
-			doc, err = yaml.YAMLToJSONStrict(doc)
-		}
-		if err != nil {
-			return nil, command.Usagef(validates(file), "%s: %w", where, err)
-		}
-		var content map[string]any
-		if err := utiljson.Unmarshal(doc, &content); err != nil {
-			return nil, command.Usagef(validates(file), "%s is no object", where)
-		}
-		if content == nil {
-			continue // comments only
-		}
-		u := &unstructured.Unstructured{Object: content}
-		if u.GetKind() == "" || u.GetAPIVersion() == "" {
-			return nil, command.Usagef(validates(file), "%s: an object needs apiVersion and kind", where)
-		}
-		items := []unstructured.Unstructured{*u}
-		if u.IsList() {
-			list, err := u.ToList()
-			if err != nil {
-				return nil, command.Usagef(validates(file), "%s: a list whose items are no objects", where)
-			}
-			items = list.Items
-		}
-		for i := range items {
-			out = append(out, Manifest{Object: &items[i], file: file, Where: where})
-		}
+	documents, err := manifests.ReadDocuments(name, data)
+	if err == nil && len(documents) == 0 {
+		err = fmt.Errorf("%s holds no objects", name)
 	}
-	if len(out) == 0 {
-		return nil, command.Usagef(validates(file), "%s holds no objects", name)
+	if err != nil {
+		return nil, command.Usagef(validates(file), "%w", err)
+	}
+	out := make([]Manifest, len(documents))
+	for i, d := range documents {
+		out[i] = Manifest{Object: d.Unstructured, file: file, Where: d.Where, unknown: d.Unknown}
 	}
 	return out, nil
 }

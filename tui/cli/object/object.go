@@ -109,8 +109,9 @@ func kindTable(k api.Kind) (t command.Table, row func(*unstructured.Unstructured
 
 // DeleteCommand is 'limpet delete'.
 type DeleteCommand struct {
-	Kind string `arg:"" help:"Kind of the object, as for get."`
-	Name string `arg:"" help:"Name of the object."`
+	Kind  string `arg:"" help:"Kind of the object, as for get."`
+	Name  string `arg:"" help:"Name of the object."`
+	Force bool   `help:"Delete it even if a file of --manifests declares it."`
 }
 
 func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
@@ -127,6 +128,9 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		if u, err = e.FindObject(ctx, s, res, c.Name); err == nil {
+			err = ownedByFile(u, k, "delete "+k.Singular+" "+c.Name, c.Force)
+		}
+		if err == nil {
 			effect = deletionEffect(ctx, s, k, u)
 		}
 		return err

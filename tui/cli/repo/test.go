@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -134,7 +135,7 @@ func (c validateCmd) Run(_ context.Context, e *command.Env) error {
 	t := command.Table{Columns: []string{"OBJECT", "FIELD", "REASON", "MESSAGE"}}
 	items := []any{}
 	for _, o := range objects {
-		faults, warnings := check(o, objects)
+		faults, warnings := check(o, objects, e.Flags.FieldValidation())
 		if len(faults) > 0 {
 			faulty++
 		}
@@ -151,7 +152,7 @@ func (c validateCmd) Run(_ context.Context, e *command.Env) error {
 }
 
 // check checks an object as a new one, beside the others of its file.
-func check(o object.Manifest, all []object.Manifest) (faults field.ErrorList, warnings []string) {
+func check(o object.Manifest, all []object.Manifest, validation string) (faults field.ErrorList, warnings []string) {
 	var siblings []*unstructured.Unstructured
 	faults = admission.Check(o.Object, nil)
 	for _, other := range all {
@@ -165,7 +166,15 @@ func check(o object.Manifest, all []object.Manifest) (faults field.ErrorList, wa
 		siblings = append(siblings, other.Object)
 	}
 	more, _ := admission.CheckSiblings(o.Object, nil, 0, func() ([]*unstructured.Unstructured, error) { return siblings, nil })
-	return append(faults, more...), admission.Warnings(o.Object)
+	for _, f := range admission.UnknownFields(o.Object) {
+		switch validation {
+		case metav1.FieldValidationStrict:
+			more = append(more, &field.Error{Type: field.ErrorTypeForbidden, Field: f.Field(), Detail: f.Detail()})
+		case metav1.FieldValidationWarn:
+			warnings = append(warnings, f.String())
+		}
+	}
+	return append(faults, more...), append(warnings, admission.Warnings(o.Object)...)
 }
 
 // result returns the result as data and adds a row for each cause and each warning, or one for a valid object.

@@ -120,9 +120,14 @@ func (s *report) judge(e *command.Env) {
 	failing, warnings := repoIssues(e, s.Live.Repos)
 	s.Why, s.Warnings = append(s.Why, failing...), slices.Concat(s.Warnings, s.Live.Agent.Warnings, warnings)
 	for i := range s.Live.Sources {
-		if from := &s.Live.Sources[i]; from.Bad() && !from.Suspended {
-			s.Why = append(s.Why, fmt.Sprintf("source %s is not ready: %s: %s", from.Name, source.SourceMessage(*from),
-				e.CommandFor(from.Namespace, "source show "+from.Name)))
+		from := &s.Live.Sources[i]
+		line := fmt.Sprintf("source %s is not ready: %s: %s", from.Name, source.SourceMessage(*from),
+			e.CommandFor(from.Namespace, "source show "+from.Name))
+		switch {
+		case from.Bad() && !from.Suspended:
+			s.Why = append(s.Why, line)
+		case from.Unready():
+			s.Warnings = append(s.Warnings, line)
 		}
 	}
 	for _, job := range s.Live.Jobs {
@@ -210,15 +215,15 @@ func (s *report) printLive(f *command.Fields) {
 	if c := s.Live.Agent.Controllers; c.Mode != "" {
 		f.Add("", c.Text())
 	}
-	bad, suspended := map[bool]int{}, map[bool]int{}
+	unready, suspended := map[bool]int{}, map[bool]int{}
 	for _, from := range s.Live.Sources {
-		bad[from.Bad()]++
+		unready[from.Unready()]++
 		suspended[from.Suspended]++
 	}
 	if s.Live.SourcesError != "" {
 		f.Add("sources", "not shown: "+s.Live.SourcesError)
 	} else if n := len(s.Live.Sources); n > 0 {
-		f.Add("sources", fmt.Sprintf("%d: %d not ready, %d suspended", n, bad[true], suspended[true]))
+		f.Add("sources", fmt.Sprintf("%d: %d not ready, %d suspended", n, unready[true], suspended[true]))
 	}
 }
 
