@@ -14,10 +14,16 @@ import (
 
 // The patterns and enums of a GitRepository. Source: fluxcd/source-controller, api/v1/gitrepository_types.go.
 var (
-	sourceURL      = regexp.MustCompile(`^(http|https|ssh)://.*$`)
-	sourceInterval = regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`)
-	sourceTimeout  = regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ms|s|m))+$`)
-	verifyModes    = []string{"head", "HEAD", "Tag", "TagAndHEAD"}
+	sourcePatterns = []struct {
+		name     string
+		pattern  *regexp.Regexp
+		required bool
+	}{
+		{"url", regexp.MustCompile(`^(http|https|ssh)://.*$`), true},
+		{"interval", regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`), true},
+		{"timeout", regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ms|s|m))+$`), false},
+	}
+	verifyModes = []string{"head", "HEAD", "Tag", "TagAndHEAD"}
 )
 
 // validateGitRepository applies the rules of Flux's CRD, with the words of the API server. A spec that was stored
@@ -27,14 +33,6 @@ func validateGitRepository(obj, old *unstructured.Unstructured, root node) {
 		return
 	}
 	spec := root.object("spec")
-	matches := func(n node, name string, pattern *regexp.Regexp) {
-		n.checkHidden(name, func(value string) error { // a URL may hold a password
-			if !pattern.MatchString(value) {
-				return fmt.Errorf("%s in body should match '%s'", n.child(name), pattern)
-			}
-			return nil
-		})
-	}
 	oneOf := func(n node, name string, known []string) {
 		if value := n.text(name); n.has(name) && !slices.Contains(known, value) {
 			n.add(field.NotSupported(n.child(name), value, known))
@@ -45,14 +43,17 @@ func validateGitRepository(obj, old *unstructured.Unstructured, root node) {
 			ref.required("name", "")
 		}
 	}
-	for _, name := range []string{"url", "interval"} {
-		if spec.text(name) == "" {
-			spec.required(name, "")
+	for _, f := range sourcePatterns {
+		if f.required && spec.text(f.name) == "" {
+			spec.required(f.name, "")
 		}
+		spec.checkHidden(f.name, func(value string) error { // a URL may hold a password
+			if !f.pattern.MatchString(value) {
+				return fmt.Errorf("%s in body should match '%s'", spec.child(f.name), f.pattern)
+			}
+			return nil
+		})
 	}
-	matches(spec, "url", sourceURL)
-	matches(spec, "interval", sourceInterval)
-	matches(spec, "timeout", sourceTimeout)
 	oneOf(spec, "provider", auth.Providers)
 	named(spec, "secretRef")
 	named(spec, "proxySecretRef")

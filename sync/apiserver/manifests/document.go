@@ -66,6 +66,9 @@ func ReadDocuments(file string, data []byte) (out []Document, err error) {
 	}
 }
 
+// maxUnknown bounds the unknown fields of an object that are told.
+const maxUnknown = 20
+
 // unknownIn returns the unknown fields of an object with file and line. doc is its document, which begins at the line
 // first; item is its index if that is a list.
 func unknownIn(obj *unstructured.Unstructured, file string, doc []byte, first, item int) (out []string) {
@@ -78,7 +81,7 @@ func unknownIn(obj *unstructured.Unstructured, file string, doc []byte, first, i
 		root = root.Content[0]
 	}
 	_, root = lineOf(root, []string{"items", strconv.Itoa(item)})
-	for _, f := range fields {
+	for _, f := range fields[:min(len(fields), maxUnknown)] {
 		line, _ := lineOf(root, f.Path)
 		out = append(out, fmt.Sprintf("%s:%d: %s", file, first-1+line, f))
 	}

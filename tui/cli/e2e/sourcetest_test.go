@@ -194,7 +194,6 @@ func TestSourceTest(t *testing.T) {
 		"account": {url: at("basic"), spec: "provider: azure, serviceAccountName: flux, " + main, code: 1, steps: badSpec,
 			reason: "FeatureGateDisabled"},
 		"ssh-alone": {url: "ssh://git@127.0.0.1:1/x.git", spec: main, code: 3, steps: noCredentials, reason: "AuthenticationFailed"},
-		"scp":       {url: "git@127.0.0.1:x.git", spec: main, code: 1, steps: badSpec, reason: "URLInvalid"},
 		"no-signers": {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: gone}}", code: 1, steps: noSigners,
 			reason: "VerificationError"},
 		"bad-signers": {url: at("open"), spec: main + ", secretRef: {name: ca}, verify: {secretRef: {name: broken}}", code: 1, steps: noSigners,
@@ -246,6 +245,7 @@ func TestSourceTestOfAFile(t *testing.T) {
 	all := func() {
 		t.Helper()
 		look(1, "odd", "odd", "-f", both)
+		look(1, "URLInvalid", "-f", h.file(t, "scp.yaml", sourceYAML("scp", "git@127.0.0.1:x.git", "ref: {branch: main}")))
 		look(2, "near, odd", "-f", both)
 		look(2, "far", "far", "-f", both)
 		look(2, "")
