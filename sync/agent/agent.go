@@ -240,7 +240,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		gauges.Connections = c.cache.Objects
 	}
 	a.metrics.Read(gauges)
-	a.endpoint = &metrics.Endpoint{Address: cfg.Telemetry, Metrics: a.metrics, Synced: a.health.Synced, Ready: a.controller.Ready,
+	a.endpoint = &metrics.Endpoint{Address: cfg.Telemetry, Metrics: a.metrics, Stuck: a.Stuck, Synced: a.health.Synced, Ready: a.controller.Ready,
 		Down: a.client.Down, Logger: cfg.Logger}
 	secrets := a.access.places
 	secrets.Observer = nil // each request reads them
@@ -328,7 +328,22 @@ func (a *Agent) warnings() (out []string) {
 	if why := a.endpoint.Problem(); why != "" {
 		out = append(out, why)
 	}
-	return out
+	return append(out, a.Stuck()...)
+}
+
+// Stuck returns what of the agent has not moved for longer than its deadline, one line a cause. An API that is away is
+// no cause.
+func (a *Agent) Stuck() (out []string) {
+	since, _ := a.client.Down()
+	for _, informer := range []*kube.Informer{a.jobs, a.repos, a.controllers.cache} {
+		if informer == nil || !since.IsZero() {
+			continue
+		}
+		if why := informer.Stuck(); why != "" {
+			out = append(out, why)
+		}
+	}
+	return append(out, a.controller.Stuck(!since.IsZero())...)
 }
 
 // Close releases the connections. It may be called without Run and twice.

@@ -170,6 +170,16 @@ func (c *Controller) Ready() error {
 	return err
 }
 
+// workMargin is how long a driver may have a job beyond its timeout: to claim it, and to end it once the worker returns.
+const workMargin = 5 * time.Minute
+
+// Stuck returns what has not moved for longer than it may, one line a cause; none before the controller works. away
+// says that the API does not answer.
+func (c *Controller) Stuck(away bool) []string {
+	o := c.env.o
+	return c.queue.stuck(o.Timeout+workMargin, 3*o.Interval+time.Minute, o.Drivers, away)
+}
+
 // Drain has the agent claim nothing new, or with false claim again. It returns at once; Snapshot has the end of what
 // runs.
 func (c *Controller) Drain(on bool) { c.drain.set(on) }

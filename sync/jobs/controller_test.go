@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -291,4 +292,51 @@ func TestOptions(t *testing.T) {
 	if got := (Options{HistoryExpiration: 5}).withDefaults().LocalHistory; got != 5 {
 		t.Errorf("local history %d does not follow the expiration", got)
 	}
+}
+
+// TestStuck: a worker that ignores its timeout is told of after a margin, an agent that has nothing to do is not.
+func TestStuck(t *testing.T) {
+	bubble(t, func(r *rig) {
+		release := make(chan struct{})
+		a := r.start("a", Options{Timeout: 10 * time.Minute}, worker(func(context.Context, *Task) error { <-release; return nil }))
+		pass(6 * time.Hour)
+		if causes := a.Stuck(false); len(causes) > 0 {
+			t.Errorf("idle: %q", causes)
+		}
+		r.repository("app")
+		r.job("app", "app-sync")
+		pass(10*time.Minute + workMargin/2)
+		if causes := a.Stuck(false); len(causes) > 0 {
+			t.Errorf("too early: %q", causes)
+		}
+		pass(workMargin)
+		if causes := a.Stuck(false); len(causes) != 1 || !contains(causes[0], "app-sync") {
+			t.Errorf("a stuck worker: %q", causes)
+		}
+		close(release)
+		pass(time.Minute)
+		if causes := a.Stuck(false); len(causes) > 0 {
+			t.Errorf("after its end: %q", causes)
+		}
+	})
+}
+
+// TestStuckLoops: the loops of drivers and scanner have deadlines once they run.
+func TestStuckLoops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorkQueue(newEmitter(slog.New(slog.DiscardHandler), nil), "a")
+		stuck := func(away bool) int { return len(w.stuck(time.Hour, time.Minute, 3, away)) }
+		<-time.After(time.Hour)
+		if n := stuck(false); n != 0 {
+			t.Errorf("before the start: %d", n)
+		}
+		w.scanned()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		w.take(ctx)
+		<-time.After(2 * time.Minute)
+		if n := [2]int{stuck(false), stuck(true)}; n != [2]int{2, 1} {
+			t.Errorf("%d causes", n)
+		}
+	})
 }

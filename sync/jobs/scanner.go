@@ -41,6 +41,7 @@ func (s *scanner) Run(ctx context.Context) {
 	ticker := time.NewTicker(s.o.Interval)
 	defer ticker.Stop()
 	for {
+		s.queue.scanned()
 		s.recoverer.sweep(ctx, s.jobs)
 		scanned := time.Now()
 		select {

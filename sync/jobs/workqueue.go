@@ -2,6 +2,8 @@ package jobs
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,10 +14,12 @@ import (
 type workQueue struct {
 	events *emitter
 
-	mu     sync.Mutex // guards the next three
+	mu     sync.Mutex // guards the next five
 	queue  *queue.Queue
 	closed bool // keys come in, wait and age as ever, but only those with a claim of this agent to settle go out
 	taken  map[queue.Key]taken
+	looked time.Time // when a driver last looked for a key
+	filled time.Time // when the scanner last came round; zero = the drivers do not run yet
 	// wake holds one token when a waiting driver should look again. A driver that leaves something behind passes the
 	// token on.
 	wake chan struct{}
@@ -82,6 +86,7 @@ func (w *workQueue) take(ctx context.Context) (queue.Key, queue.RepoKey, bool) {
 	for ctx.Err() == nil {
 		w.mu.Lock()
 		now := time.Now()
+		w.looked = now
 		k, r, since, ok := w.queue.Next(now, w.closed)
 		if ok {
 			w.taken[k] = taken{now.Sub(since), now}
@@ -98,6 +103,33 @@ func (w *workQueue) take(ctx context.Context) (queue.Key, queue.RepoKey, bool) {
 		wait(ctx, w.wake, until, timed)
 	}
 	return queue.Key{}, queue.RepoKey{}, false
+}
+
+// scanned records that the scanner has come round.
+func (w *workQueue) scanned() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.filled = time.Now()
+}
+
+// stuck returns one line for each key that a driver has had for longer than work, and for the loops of the scanner and
+// of the drivers that have no key when they have not moved for idle. While the API is away these wait for it.
+func (w *workQueue) stuck(work, idle time.Duration, drivers int, away bool) (out []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for k, t := range w.taken {
+		if busy := time.Since(t.at); busy > work {
+			out = append(out, fmt.Sprintf("driver: busy with job %s for %s, its deadline is %s", k, busy.Round(time.Second), work))
+		}
+	}
+	slices.Sort(out)
+	if still := time.Since(w.filled); !w.filled.IsZero() && still > idle {
+		out = append(out, fmt.Sprintf("scanner: no scan of the jobs for %s, its deadline is %s", still.Round(time.Second), idle))
+	}
+	if still := time.Since(w.looked); !w.looked.IsZero() && !away && len(w.taken) < drivers && still > idle {
+		out = append(out, fmt.Sprintf("drivers: none has looked for a job for %s, their deadline is %s", still.Round(time.Second), idle))
+	}
+	return out
 }
 
 // running returns how many keys drivers have.

@@ -119,6 +119,15 @@ func (i *Informer) LastError() error {
 	return nil
 }
 
+// Stuck returns why the cache is not kept up to date although the server answers, "" when it is.
+func (i *Informer) Stuck() string {
+	if at := i.store.moved.Load(); at != nil && time.Since(*at) > watchLimit {
+		return fmt.Sprintf("watch of %s: no event, bookmark or list for %s, its deadline is %s", i.gvr.Resource,
+			time.Since(*at).Round(time.Second), watchLimit)
+	}
+	return ""
+}
+
 // setError keeps an error for LastError. The end of the context is none, and
 // neither is an expired version, which leads to a new list.
 func (i *Informer) setError(err error) {

@@ -419,3 +419,45 @@ func TestInformerEndsOverdueWatch(t *testing.T) {
 		}
 	})
 }
+
+// TestInformerIsStuck: a handler that does not return holds the watch up. A quiet watch, and one of a server that refuses,
+// is at work.
+func TestInformerIsStuck(t *testing.T) {
+	bubble(t, nil, InformerOptions{}, func(t *testing.T, w *watched) {
+		if err := w.WaitSynced(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 24 {
+			pass(5 * time.Minute)
+			if why := w.Stuck(); why != "" {
+				t.Errorf("a quiet watch: %s", why)
+			}
+		}
+		w.shelf.set(func(s *shelf) {
+			s.fail = func(*http.Request) (int, map[string]string, string) { return http.StatusForbidden, nil, "" }
+		})
+		pass(time.Hour)
+		if why := w.Stuck(); why != "" || w.LastError() == nil {
+			t.Errorf("refused: %q, %v", why, w.LastError())
+		}
+		w.shelf.set(func(s *shelf) { s.fail = nil })
+		pass(time.Minute)
+		held := make(chan struct{})
+		w.AddHandler(Handler{Update: func(_, _ Object) { <-held }})
+		w.shelf.put("default", "a", "7")
+		pass(watchLimit / 2)
+		if why := w.Stuck(); why != "" {
+			t.Errorf("too early: %s", why)
+		}
+		pass(watchLimit)
+		if w.Stuck() == "" {
+			t.Error("a stuck watch is not told")
+		}
+		close(held)
+		synctest.Wait()
+		pass(time.Second)
+		if why := w.Stuck(); why != "" {
+			t.Errorf("after its end: %s", why)
+		}
+	})
+}

@@ -28,6 +28,8 @@ type listWatch struct {
 const (
 	// relistEvery is how often an Informer lists everything, up to a tenth later.
 	relistEvery = 10 * time.Minute
+	// watchLimit is how long an Informer may do nothing: a watch ends when it is time to list again.
+	watchLimit = relistEvery + relistEvery/10 + 4*listTimeout
 	// listPage is how many objects a list asks for at a time.
 	listPage = 500
 	// listTimeout is the deadline of one page of a list. It is longer than
@@ -123,7 +125,9 @@ func (l *listWatch) untilAnswered(ctx context.Context, fn func(context.Context) 
 		if err := l.client.WaitAvailable(ctx); err != nil {
 			return err
 		}
+		l.store.move()
 		err := fn(ctx)
+		l.store.move()
 		switch {
 		case err == nil:
 			l.lastError.Store(nil)

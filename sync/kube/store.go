@@ -2,6 +2,8 @@ package kube
 
 import (
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
@@ -49,6 +51,7 @@ type store struct {
 	objects cache.ThreadSafeStore // of *cached
 	compact bool
 	synced  chan struct{} // closed by the first Replace
+	moved   atomic.Pointer[time.Time]
 
 	mu       sync.Mutex // serialises changes and the calls of handlers; guards handlers
 	handlers []Handler
@@ -174,6 +177,12 @@ func (s *store) Replace(list []any, _ string) error {
 	}
 	return nil
 }
+
+// UpdateResourceVersion is called by the reflector after each event and bookmark.
+func (s *store) UpdateResourceVersion(string) { s.move() }
+
+// move records that the Informer is at work.
+func (s *store) move() { s.moved.Store(new(time.Now())) }
 
 // Resync implements cache.ReflectorStore.
 func (s *store) Resync() error { return nil }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ import (
 type Endpoint struct {
 	Address string
 	Metrics http.Handler
+	Stuck   func() []string // what of the agent does not move
 	Synced  func() bool
 	Ready   func() error              // of the jobs
 	Down    func() (time.Time, error) // since when the API is unavailable, and why
@@ -42,14 +44,8 @@ func (e *Endpoint) Run(ctx context.Context) error {
 	e.Logger.Info("telemetry", "address", ln.Addr().String())
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", e.Metrics)
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := e.NotReady(); why != "" {
-			http.Error(w, why, http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
+	mux.HandleFunc("GET /healthz", answer(func() string { return strings.Join(e.Stuck(), "\n") }))
+	mux.HandleFunc("GET /readyz", answer(e.NotReady))
 	return apiserver.Serve(ctx, ln, &http.Server{Handler: mux})
 }
 
@@ -59,6 +55,17 @@ func (e *Endpoint) Problem() string {
 		return *problem
 	}
 	return ""
+}
+
+// answer serves "ok", or why not with status 503.
+func answer(problem func() string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if why := problem(); why != "" {
+			http.Error(w, why, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	}
 }
 
 // NotReady returns why the agent would not claim a job now; "" means it would.

@@ -17,7 +17,7 @@ import (
 type watchdog struct {
 	log *slog.Logger
 
-	probe atomic.Pointer[func()] // returns once the agent has answered; nil while none runs
+	probe atomic.Pointer[func() []string] // returns once the agent has answered what of it is stuck; nil while none runs
 }
 
 // during runs work and notifies until it ends. Stopping is sent once ctx ends, and not when work ends to be repeated.
@@ -44,10 +44,15 @@ func (h *watchdog) during(ctx context.Context, work func() error) error {
 				h.notify(daemon.SdNotifyStopping)
 				stop = nil
 			case <-beat:
+				var stuck []string
 				if probe := h.probe.Load(); probe != nil {
-					(*probe)() // a stuck process is not reported alive
+					stuck = (*probe)()
 				}
-				h.notify(daemon.SdNotifyWatchdog)
+				if len(stuck) == 0 {
+					h.notify(daemon.SdNotifyWatchdog)
+				} else {
+					h.log.Error("the agent is stuck: the service manager is not told that it is alive", "causes", stuck)
+				}
 			}
 		}
 	})
@@ -65,7 +70,7 @@ func (h *watchdog) of(a *agent.Agent) func(context.Context) error {
 			return nil // it ended before
 		}
 		// This takes the locks of the agent. The state file is not used: a slow disk must not kill the process.
-		probe := func() { a.Draining() }
+		probe := func() []string { a.Draining(); return a.Stuck() }
 		h.probe.Store(&probe)
 		defer h.probe.Store(nil)
 		h.notify(daemon.SdNotifyReady)
