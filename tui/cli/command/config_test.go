@@ -127,3 +127,63 @@ func TestUnderscoredKeys(t *testing.T) {
 		t.Error("two spellings are taken")
 	}
 }
+
+// TestOperatorINI: the ini file of Grafana's operator is read as it stands; each value has its line, and what is wrong in it
+// is refused with its line.
+func TestOperatorINI(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	write := func(name, text string) string {
+		path := filepath.Join(s.Dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const good = "; of Grafana\n[operator]\nprovisioning_server_url = https://grafana.example.com # prod\nconcurrent_drivers=5\n" +
+		"tls_insecure = false\nworker_count = 2\ncleanup_interval = 2m\n[unified_storage]\ngrpc_address = x:1\n" +
+		"[grpc_client_authentication]\ntoken = \"a#b\"\ntoken_exchange_url = https://sign.example.com\n[operators.provisioning.jobs]\njob_interval = 45s\n"
+	for _, name := range []string{"operator.ini", "operator.conf"} {
+		path := write(name, good)
+		e, _, err := s.parse("--config", path, "status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := e.Flags
+		if f.ProvisioningServerURL != "https://grafana.example.com" || f.Drivers != 5 || f.TLSInsecure == nil || *f.TLSInsecure ||
+			f.ClaimExpiry != 2*time.Minute || f.Token != "a#b" || f.JobInterval != 45*time.Second || f.TokenExchangeURL == "" {
+			t.Errorf("%+v", f)
+		}
+		if at := e.Config.From["drivers"]; at.Name != path || at.Line != 4 {
+			t.Errorf("drivers from %+v", at)
+		}
+		if got := strings.Join(e.Config.Ignored, " "); got != "operator.worker_count unified_storage.grpc_address" {
+			t.Errorf("ignored: %s", got)
+		}
+		if _, err := e.AgentConfig(nil, path, e.Log); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, tt := range []struct{ name, text, want string }{
+		{"a.ini", "[operator]\nconcurrent_driver = 3\n", `a.ini:2: unknown key "concurrent_driver"`},
+		{"b.ini", "\n[operatr]\n", `did you mean "operator"?`},
+		{"c.ini", "[operator]\nmax_sync_workers\n", "c.ini:2: "},
+		{"d.ini", "[operator]\nconcurrent_drivers = many\n", "d.ini:2)"},
+		{"e.ini", "[grpc_client_authentication]\ntoken = ${TOKEN}\n", "LIMPET_TOKEN"},
+		{"f.ini", "[operator]\njob_interval = 1m\n[provisioning]\njob_interval = 1m\n", "f.ini:4: "},
+		{"g.toml", "drivers = 3\n", "TOML"},
+		{"g.yaml", "drivers = 3\n", "TOML"},
+		{"h.toml", "[operator]\nconcurrent_drivers = 3\n", "TOML"},
+		{"i.json", "{\"drivers\": 3}\n", "JSON"},
+		{"i.yaml", "{\"drivers\": 3}\n", "JSON"},
+	} {
+		if _, errs := s.Must(t, ExitUsage, "--config", write(tt.name, tt.text), "status"); !strings.Contains(errs, tt.want) {
+			t.Errorf("%s: %s", tt.name, errs)
+		}
+	}
+	token := write("token", "secret")
+	path := write("file.ini", "[grpc_client_authentication]\ntoken = $__file{"+token+"}\n")
+	if e, _, err := s.parse("--config", path, "status"); err != nil || e.Flags.TokenFile != token {
+		t.Errorf("%v", err)
+	}
+}

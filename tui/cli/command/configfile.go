@@ -32,6 +32,8 @@ type ConfigFile struct {
 	From map[string]Origin
 	// Bad is why the file is ignored; only the doctor ignores one.
 	Bad error
+	// Ignored are the keys of Grafana's ini file that have no meaning here.
+	Ignored []string
 }
 
 // Origin is the origin of a flag's value.
@@ -114,8 +116,18 @@ func noConfig() *ConfigFile {
 func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	c := noConfig()
 	c.Path = path
+	if isINI(path, data) {
+		if err := c.parseINI(data); err != nil {
+			return nil, err
+		}
+		return c, c.checkMode()
+	}
 	written := map[string]any{}
-	if err := yaml.UnmarshalStrict(data, &written); err != nil {
+	err := yaml.UnmarshalStrict(data, &written)
+	if other := c.otherFormat(data, err); other != nil {
+		return nil, other
+	}
+	if err != nil {
 		return nil, Usagef("limpet config validate "+text.ShellWord(path), "config file %s: %w", path, err)
 	}
 	for key, value := range written { // Grafana writes max_sync_workers for --max-sync-workers

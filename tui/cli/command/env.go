@@ -145,6 +145,9 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 		ctx = hung
 	}
 	e.Log = NewLogger(g, e.Err, headless)
+	if len(e.Config.Ignored) > 0 {
+		e.Log.Debug("config file: these settings of Grafana have no meaning here", "keys", e.Config.Ignored)
+	}
 	errs, out := e.Err.(*stderr), e.Out.(*stdout)
 	errs.colors, out.colors, out.accessible = e.Colors(errs), e.Colors(out), e.Accessible(out)
 	if headless || words == "limpet api" {

@@ -16,7 +16,7 @@ import (
 // Flags are the flags that every command takes. Each has an environment variable LIMPET_<NAME> and a key <name> in the
 // config file; a flag overrides the variable, the variable overrides the file, the file overrides the default.
 type Flags struct {
-	Config string `help:"Config file (YAML)." placeholder:"FILE" type:"path"`
+	Config string `help:"Config file: YAML, or the ini file of Grafana's operator." placeholder:"FILE" type:"path"`
 	State  string `help:"State file. Default: ~/.local/state/limpet/limpet.db." placeholder:"FILE"`
 
 	APIFlags `group:"API"`
