@@ -67,8 +67,9 @@ type Config struct {
 	LocalGit         []string      // directories whose file:// repositories may be read
 	SinkPrefixes     []string
 
-	Socket    bool   // serve limpet.sock
-	Telemetry string // address of /metrics, /healthz and /readyz; "" = off
+	Socket    bool         // serve limpet.sock
+	Log       *control.Log // served there; nil = none
+	Telemetry string       // address of /metrics, /healthz and /readyz; "" = off
 	Webhooks  webhook.Config
 	Logger    *slog.Logger
 }
@@ -371,7 +372,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		hello := control.Hello{Protocol: control.Protocol, Version: a.cfg.Version, PID: os.Getpid(), Started: a.health.Started,
 			State: a.cfg.StatePath, Server: a.name()}
-		server := &control.Server{Hello: hello, Store: a.cfg.Store, Agent: a.Service, API: a.handler(a.cfg.Logger)}
+		server := &control.Server{Hello: hello, Store: a.cfg.Store, Agent: a.Service, Log: a.cfg.Log, API: a.handler(a.cfg.Logger)}
 		g.Go(func() error { return server.Serve(ctx, ln) })
 	}
 	for _, run := range a.parts {

@@ -27,6 +27,7 @@ type Server struct {
 	Hello Hello
 	Store Store
 	Agent Agent
+	Log   *Log // nil = none is kept
 	// API serves all paths outside the control API.
 	API http.Handler
 }
@@ -65,6 +66,7 @@ func (s *Server) handler() http.Handler {
 	handle(mux, "hello", func(context.Context, none) (Hello, error) { return s.Hello, nil })
 	handle(mux, "snapshot", func(ctx context.Context, _ none) (*snapshot.Snapshot, error) { return s.Agent.Next(ctx, 0) })
 	mux.HandleFunc(prefix+"watch", s.watch)
+	mux.HandleFunc(prefix+"logs", s.logs)
 
 	handle(mux, "history", func(ctx context.Context, q state.Query) ([]state.Record, error) { return s.Store.History(ctx, q) })
 	handle(mux, "history/prune", func(ctx context.Context, before time.Time) (int, error) { return s.Store.PruneHistory(ctx, before) })

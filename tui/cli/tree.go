@@ -12,6 +12,7 @@ import (
 	"limpet/tui/cli/doctor"
 	"limpet/tui/cli/history"
 	"limpet/tui/cli/job"
+	"limpet/tui/cli/logs"
 	"limpet/tui/cli/object"
 	"limpet/tui/cli/repo"
 	"limpet/tui/cli/service"
@@ -27,6 +28,7 @@ type cli struct {
 	Dashboard daemon.Command `cmd:"" default:"withargs" hidden:"" help:"The dashboard with the agent inside; off a terminal: status."`
 
 	Status  status.Command    `cmd:"" group:"Look" help:"What runs, what failed and what to do next."`
+	Logs    logs.Command      `cmd:"" group:"Look" help:"The log of the agent."`
 	Doctor  doctor.Command    `cmd:"" group:"Look" help:"Check host, state file, API, Git hosts and credentials."`
 	History history.Command   `cmd:"" group:"Look" help:"Finished jobs: list, show, export, prune."`
 	Get     object.GetCommand `cmd:"" group:"Look" help:"Show objects of any kind."`

@@ -18,11 +18,16 @@ func NewLogger(g *Flags, w io.Writer, daemon bool) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: &g.level, ReplaceAttr: text.RedactAttr}
 	switch logFormat(g, w, daemon) {
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, opts))
+		return slog.New(JSONHandler(g, w))
 	case "text":
 		return slog.New(slog.NewTextHandler(w, opts))
 	}
 	return slog.New(&textHandler{w: w, level: g.level.Level()})
+}
+
+// JSONHandler writes the lines of a daemon to w as JSON.
+func JSONHandler(g *Flags, w io.Writer) slog.Handler {
+	return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: &g.level, ReplaceAttr: text.RedactAttr})
 }
 
 // SetLogLevel changes the level of the logs of a daemon.

@@ -113,10 +113,13 @@ func headless(ctx context.Context, e *command.Env, path string, beat *watchdog, 
 
 // withAgent calls run with an agent that is made of the flags.
 func withAgent(ctx context.Context, e *command.Env, store *state.Store, path string, log *slog.Logger, run func(*agent.Agent) error) error {
+	kept := &control.Log{}
+	log = slog.New(slog.NewMultiHandler(log.Handler(), command.JSONHandler(e.Flags, kept)))
 	cfg, err := e.AgentConfig(store, path, log)
 	if err != nil {
 		return err
 	}
+	cfg.Log = kept
 	a, err := agent.New(ctx, cfg)
 	if err != nil {
 		return err

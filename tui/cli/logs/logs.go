@@ -1,0 +1,147 @@
+// Package logs has the command that reads the log of the agent.
+package logs
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"limpet/sync/control"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+// Command is 'limpet logs'.
+type Command struct {
+	Follow bool          `short:"f" help:"Go on with new lines until Ctrl-C."`
+	Repo   string        `help:"Lines of this repository." placeholder:"NAME"`
+	Job    string        `help:"Lines of this job." placeholder:"NAME"`
+	Since  time.Duration `help:"Lines of this last time, such as 10m." default:"0s"`
+}
+
+// Help is the long help of the command.
+func (Command) Help() string {
+	return "A running agent keeps its last 5000 lines. Without one, the journal of the service or the log file of the last dashboard is read."
+}
+
+func (c Command) Run(ctx context.Context, e *command.Env) error {
+	path, err := e.StatePath()
+	if err != nil {
+		return err
+	}
+	in, err := c.open(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	stop := context.AfterFunc(ctx, func() { in.Close() })
+	defer stop()
+	data := e.Flags.Data()
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if shown := c.show(bytes.TrimSpace(line), data); shown != "" {
+			fmt.Fprintln(e.Out, shown)
+		}
+		switch {
+		case ctx.Err() != nil && c.Follow && !errors.As(context.Cause(ctx), new(command.TimeoutError)):
+			return nil // Ctrl-C is how it ends
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("read the log: %w", err)
+		}
+	}
+}
+
+// unitFile is the unit of the service of the host.
+const unitFile = "/etc/systemd/system/limpet.service"
+
+// open returns the log of the agent that holds a state file, else that of the last one.
+func (c Command) open(ctx context.Context, path string) (io.ReadCloser, error) {
+	daemon, err := command.Attach(ctx, path)
+	if err == nil {
+		return daemon.Logs(ctx, c.Follow)
+	}
+	if !errors.Is(err, control.ErrNoDaemon) || errors.As(err, new(*command.UnresponsiveError)) {
+		return nil, err
+	}
+	journal, err := exec.LookPath("journalctl")
+	if _, unit := os.Stat(unitFile); err == nil && unit == nil {
+		args := []string{"-u", "limpet", "-o", "cat", "--no-pager", "-q"}
+		if c.Follow {
+			args = append(args, "-f", "-n", "all")
+		}
+		cmd := exec.CommandContext(ctx, journal, args...)
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		return process{out, cmd}, err
+	}
+	file, err := os.Open(path + ".log")
+	if err != nil {
+		return nil, command.Errorf(command.ExitError, "limpet --daemon    # its log is on stderr, and in limpet logs while it runs",
+			"no agent runs, and there is no log of one: neither a journal of %s nor %s.log", unitFile, path)
+	}
+	return file, nil
+}
+
+// process is the output of a program that ends with it.
+type process struct {
+	io.ReadCloser
+	cmd *exec.Cmd
+}
+
+// Close implements io.Closer.
+func (p process) Close() error {
+	_ = p.cmd.Process.Kill() // or it has ended
+	return errors.Join(p.ReadCloser.Close(), p.cmd.Wait())
+}
+
+// show returns a line as it is printed, "" for one that is not wanted. One that is no JSON has no time and no names.
+func (c Command) show(line []byte, data bool) string {
+	var fields map[string]any
+	if json.Unmarshal(line, &fields) != nil {
+		if data || c.Repo+c.Job != "" || c.Since > 0 {
+			return ""
+		}
+		return text.Clean(string(line))
+	}
+	str := func(key string) string {
+		s, _ := fields[key].(string)
+		return s
+	}
+	job := str("job")
+	at, err := time.Parse(time.RFC3339Nano, str("time"))
+	switch {
+	case c.Repo != "" && c.Repo != cmp.Or(str("repo"), str("repository")):
+		return ""
+	case c.Job != "" && c.Job != job && !strings.HasSuffix(job, "/"+c.Job):
+		return ""
+	case c.Since > 0 && (err != nil || time.Since(at) > c.Since):
+		return ""
+	case data:
+		return string(line)
+	}
+	shown := strings.TrimSpace(fmt.Sprintf("%s %-5s %s", at.UTC().Format(time.RFC3339), str("level"), str("msg")))
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains([]string{"time", "level", "msg", "uid"}, key) {
+			shown += fmt.Sprintf(" %s=%v", key, fields[key])
+		}
+	}
+	return text.Clean(shown)
+}
