@@ -55,7 +55,7 @@ func (c *claimer) claim(
 	out, err := c.server.putJob(ctx, next)
 	switch {
 	case err == nil:
-		return c.won(ctx, job, out, k, sent, millis)
+		return c.won(ctx, job, out, k, sent)
 	case !stale(err):
 		c.events.measure(ClaimAttempt{driverOf(ctx), ClaimError})
 		return nil, result, c.notSent(ctx, k, open || !refusedByServer(err), err)
@@ -96,14 +96,15 @@ func (c *claimer) storeIntent(
 
 // won stores the claim as confirmed and begins to renew it.
 func (c *claimer) won(
-	ctx context.Context, before, job *unstructured.Unstructured, k state.Claim, sent lease.Moment, millis int64,
+	ctx context.Context, before, job *unstructured.Unstructured, k state.Claim, sent lease.Moment,
 ) (*heldJob, queue.Result, error) {
 	c.pass(failpoint.Claimed, refOf(before))
 	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimWon})
 	c.delay.won()
 	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, c.clock.host.now().Wall, job.GetResourceVersion()
 	h := c.hold(ctx, job, k, sent)
-	h.started, h.run = millis, millis
+	h.started = c.clock.roughMillis()
+	h.run = h.started
 	status, _, _ := unstructured.NestedString(before.Object, "status", "state")
 	h.ranBefore = status != "" || k.Attempt > 1
 	if err := c.store.PutClaim(h.ctx, k); err != nil {

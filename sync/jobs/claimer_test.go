@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -253,5 +254,33 @@ func TestClaimDelay(t *testing.T) {
 	}
 	if len(last.peers) != maxPeers {
 		t.Errorf("%d agents are remembered", len(last.peers))
+	}
+}
+
+// fixedClock is what is known of the time of a server.
+type fixedClock struct {
+	serverClock
+	ahead, errBound time.Duration
+	known           bool
+}
+
+func (c fixedClock) Now() (time.Time, time.Duration, bool) {
+	return time.Now().Add(c.ahead), c.errBound, c.known
+}
+
+// TestRecordsHaveTheTimeOfTheLog: the local one, unless the server's clock is sure to be another.
+func TestRecordsHaveTheTimeOfTheLog(t *testing.T) {
+	t.Parallel()
+	for c, want := range map[fixedClock]time.Duration{
+		{}: 0, {ahead: 400 * time.Millisecond, errBound: 500 * time.Millisecond, known: true}: 0,
+		{ahead: -400 * time.Millisecond, errBound: 500 * time.Millisecond, known: true}: 0,
+		{ahead: time.Hour, errBound: 500 * time.Millisecond, known: true}:               time.Hour,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			k := &clock{server: c, host: machine{}}
+			if got := time.UnixMilli(k.roughMillis()).Sub(time.Now()); got != want {
+				t.Errorf("%+v: %v off the local time, want %v", c, got, want)
+			}
+		})
 	}
 }

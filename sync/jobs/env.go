@@ -116,12 +116,14 @@ type clock struct {
 // millis is the server's time for a claim; an error when it is not known well enough to claim.
 func (c *clock) millis() (int64, error) { return c.server.Millis(c.maxError) }
 
-// roughMillis is the server's time as far as it is known, else the local time. It is for records, never for decisions.
+// roughMillis is the server's time as far as it is known, and the local time where that may be it: the log has that
+// too, and half a second between the two would be an error of the estimate. It is for records, never for decisions.
 func (c *clock) roughMillis() int64 {
-	if t, _, ok := c.server.Now(); ok {
+	wall := c.host.now().Wall
+	if t, errBound, ok := c.server.Now(); ok && wall.Sub(t).Abs() > errBound {
 		return t.UnixMilli()
 	}
-	return c.host.now().Wall.UnixMilli()
+	return wall.UnixMilli()
 }
 
 // retryAfter is how long the server asked not to be called, and up to a tenth more: agents that got the same answer

@@ -234,6 +234,8 @@ func levelWord(level string) (string, widget.Role) {
 		return "ERR", widget.RoleBad
 	case "warn":
 		return "WRN", widget.RoleWarn
+	case "debug":
+		return "DBG", widget.RoleDim
 	}
 	return "INF", widget.RolePlain
 }

@@ -100,12 +100,8 @@ func withJob(ctx context.Context, e *command.Env, needs command.Needs, job strin
 }
 
 // printFinished prints the record of a finished job.
-func printFinished(ctx context.Context, e *command.Env, s *command.Session, job string) (state.Record, error) {
-	rec, err := finishedJob(ctx, e, s, job, true)
-	if err != nil {
-		return rec, err
-	}
-	return rec, e.PrintOne(rec, rec.UID, func(w io.Writer) { history.PrintRecord(e, w, rec) })
+func printFinished(e *command.Env, rec state.Record) error {
+	return e.PrintOne(rec, rec.UID, func(w io.Writer) { history.PrintRecord(e, w, rec) })
 }
 
 // RestOf returns the end of the backoff of a job, the zero time without one.
@@ -140,7 +136,10 @@ type showCmd struct {
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	return withJob(ctx, e, command.Needs{API: true}, c.Job, func(s *command.Session) error {
-		_, err := printFinished(ctx, e, s, c.Job)
+		rec, err := finishedJob(ctx, e, s, c.Job, true)
+		if err == nil {
+			err = printFinished(e, rec)
+		}
 		return err
 	}, func(_ *command.Session, u *unstructured.Unstructured) error {
 		job, err := api.JobView(u)
@@ -188,12 +187,26 @@ type logsCmd struct {
 
 // Help is the long help of the command.
 func (logsCmd) Help() string {
-	return "An agent keeps the last 200 lines of a job while it runs. Of a finished one its record is printed, as by history show."
+	return "An agent keeps the last 200 lines of a job while it runs, and for a minute after. Later its record is printed, as by history show."
 }
 
 func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
 	return withJob(ctx, e, command.Needs{API: true, Desk: true}, c.Job, func(s *command.Session) error {
-		rec, err := printFinished(ctx, e, s, c.Job)
+		rec, err := finishedJob(ctx, e, s, c.Job, true)
+		if err != nil {
+			return err
+		}
+		var lines []snapshot.Event
+		if s.Daemon != nil && !e.Flags.Data() {
+			if lines, err = jobLog(ctx, s, rec.UID); err != nil {
+				return err
+			}
+		}
+		if len(lines) > 0 {
+			err = printLogLines(e, lines)
+		} else {
+			err = printFinished(e, rec)
+		}
 		if err != nil || !c.Follow {
 			return err
 		}
@@ -208,19 +221,27 @@ func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
 			f.showLog, f.logOnly = true, true
 			return f.follow(ctx)
 		}
-		snap, err := s.Daemon.Snapshot(ctx)
+		lines, err := jobLog(ctx, s, string(u.GetUID()))
 		if err != nil {
 			return err
-		}
-		var lines []snapshot.Event
-		if i := slices.IndexFunc(snap.Jobs, func(j snapshot.Job) bool { return j.UID == string(u.GetUID()) }); i >= 0 {
-			lines = snap.Jobs[i].Log
 		}
 		if e.Flags.Data() {
 			return e.PrintList(lines, command.Table{})
 		}
 		return printLogLines(e, lines)
 	})
+}
+
+// jobLog returns the log of a job that the daemon runs or has just ended.
+func jobLog(ctx context.Context, s *command.Session, uid string) ([]snapshot.Event, error) {
+	snap, err := s.Daemon.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if i := slices.IndexFunc(snap.Jobs, func(j snapshot.Job) bool { return j.UID == uid }); i >= 0 {
+		return snap.Jobs[i].Log, nil
+	}
+	return nil, nil
 }
 
 // printLogLines prints lines of a log that continues.
