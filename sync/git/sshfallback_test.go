@@ -46,7 +46,7 @@ func TestFallbackOverSSH(t *testing.T) {
 	mirror(&auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(other))})
 	refuses("not the one in known_hosts")
 	mirror(&auth.Credentials{SSHKey: other.Private, KnownHosts: []byte(s.Known(host))})
-	refuses("refuses the ssh key")
+	refuses("permission denied (publickey) for ")
 	mirror(&auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(host))})
 	ref := p.pulled(mainBranch, next)
 	if want := "fetched from mirror " + s.URL(p.copied) + "; " + p.one.URL +

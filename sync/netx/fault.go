@@ -28,7 +28,7 @@ func TLSFaultOf(err error, address string) (TLSFault, bool) {
 	var verify *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &unknown):
-		return TLSFault{Why: "its certificate is signed by an unknown authority",
+		return TLSFault{Why: "x509: certificate signed by unknown authority",
 			Next: "give the authority's certificate as ca.crt beside the credentials, or in a rule of git-credentials; openssl s_client -showcerts -connect " + address + " shows it"}, true
 	case errors.As(err, &host):
 		return TLSFault{Why: "its certificate is for another host than " + host.Host + certificateNames(host.Certificate),

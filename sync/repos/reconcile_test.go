@@ -165,7 +165,7 @@ func TestFaults(t *testing.T) {
 			spoil: func(r *rig, _ *testing.T) (string, func()) {
 				r.creds.Store(&auth.Credentials{Password: "wrong"})
 				return r.url, func() { r.creds.Store(&auth.Credentials{Password: "right"}) }
-			}, reason: "AuthenticationFailed", text: "it refuses these credentials", kind: "FieldValueInvalid", field: "secure.token"},
+			}, reason: "AuthenticationFailed", text: "authentication failed (401 Unauthorized)", kind: "FieldValueInvalid", field: "secure.token"},
 		{name: "missing branch", branch: "mian",
 			spoil: func(r *rig, t *testing.T) (string, func()) {
 				return r.url, func() { r.repo.Git(t, "branch", "mian", testenv.Branch) }
@@ -191,7 +191,7 @@ func TestFaults(t *testing.T) {
 					again.Start()
 					t.Cleanup(again.Close)
 				}
-			}, reason: "ServiceUnavailable", text: "nothing listens there", kind: "InternalError", field: "spec.git.url"},
+			}, reason: "ServiceUnavailable", text: "connection refused: ", kind: "InternalError", field: "spec.git.url"},
 		{name: "429", spoil: status(429), reason: "RateLimited", text: "too many requests", kind: "InternalError", field: "spec.git.url"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

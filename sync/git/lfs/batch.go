@@ -131,7 +131,7 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (map[string]pla
 		Objects  []batchObject `json:"objects"`
 	}
 	if transport.Media(res) == "text/html" {
-		return nil, giterr.New(giterr.Unreachable, "something else answers in its place: a web page",
+		return nil, giterr.New(giterr.Unreachable, "expected a Git LFS server, got an HTML page",
 			"log in to the network if it has a sign-on page")
 	}
 	data, err := io.ReadAll(res.Body)

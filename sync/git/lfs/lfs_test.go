@@ -338,7 +338,7 @@ func TestLFSRefusals(t *testing.T) {
 			w.Header().Set("Content-Type", "text/html")
 			io.WriteString(w, "<html>")
 			return true
-		}, nil, git.Unreachable, "a web page", 1},
+		}, nil, git.Unreachable, "an HTML page", 1},
 		{"no JSON", func(w http.ResponseWriter, _ *http.Request) bool { io.WriteString(w, "{"); return true }, nil, git.Protocol, "not that of a Git LFS server", 1},
 		{"too long", func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Write(bytes.Repeat([]byte(" "), 4<<20+1))

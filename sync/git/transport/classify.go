@@ -148,11 +148,12 @@ func classifyNetwork(c *Call, err error) *giterr.Error {
 	lost := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 	ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	switch {
-	case errors.As(err, &dns):
-		return giterr.New(giterr.Unreachable, "the host name is not known here: "+dns.Err,
-			"check the host in the url and the name server")
+	case errors.As(err, &dns) && !dns.IsNotFound:
+		return giterr.New(giterr.Unreachable, "cannot resolve "+dns.Name+": "+dns.Err, "check the name server")
+	case dns != nil:
+		return giterr.New(giterr.Unreachable, "no such host: "+dns.Name, "check the host in the url and the name server")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return giterr.New(giterr.Unreachable, "nothing listens there", "check host and port of the url")
+		return giterr.New(giterr.Unreachable, "connection refused: "+c.Addr.DialPort(), "check host and port of the url")
 	case errors.As(err, &nerr) && nerr.Timeout():
 		return giterr.New(giterr.Timeout, "no connection in time", "")
 	case (lost || ended) && c.CertificateHint(c.Addr.HostPort()) != "": // its alert was lost on the way

@@ -95,7 +95,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	}
 	from := via[0].URL
 	if !strings.HasSuffix(req.URL.Path, "/info/refs") {
-		return c.problem(giterr.Unreachable, 0, "something else answers in its place: it redirects to a page of "+text.Line(req.URL.Host, 100),
+		return c.problem(giterr.Unreachable, 0, "expected a Git server, got a redirect to a page of "+text.Line(req.URL.Host, 100),
 			"log in to the network if it has a sign-on page, and check the url")
 	}
 	to := req.URL
@@ -214,7 +214,7 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 		case want:
 			return nil
 		case "text/html":
-			return c.problem(giterr.Unreachable, 0, "something else answers in its place: a web page",
+			return c.problem(giterr.Unreachable, 0, "expected a Git server, got an HTML page (captive portal or wrong URL)",
 				"log in to the network if it has a sign-on page, and check the url")
 		}
 		return c.problem(giterr.Protocol, 0, fmt.Sprintf("its answer is of type %q, not that of Git's smart protocol", text.Line(media, 80)),
@@ -234,12 +234,12 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 	switch {
 	case code == http.StatusUnauthorized:
 		c.Target.Creds.Refused()
-		kind, text, hint = giterr.Auth, "it refuses these credentials", "check that the token is valid and may read this repository"
+		kind, text, hint = giterr.Auth, "authentication failed (401 Unauthorized)", "check that the token is valid and may read this repository"
 		if c.Target.Creds.Empty() {
-			text, hint = "it wants credentials", "give the repository credentials; a wrong url may look the same"
+			text, hint = "authentication required (401)", "add a token, or check the url"
 		}
 	case code == http.StatusForbidden:
-		kind, text, hint = giterr.Auth, "these credentials may not read it", "check the rights of the token"
+		kind, text, hint = giterr.Auth, "permission denied (403 Forbidden)", "check the rights of the token"
 	case code == http.StatusBadRequest && certificate != "": // what nginx answers
 		return c.problem(giterr.Auth, 0, text+said, certificate)
 	case code == http.StatusNotFound, code == http.StatusGone:

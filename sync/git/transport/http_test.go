@@ -51,7 +51,7 @@ func TestHTTPAnswers(t *testing.T) {
 		after time.Duration
 	}{
 		{"401", answer(401, "text/plain", "Bad token "+gittest.Secret+" \x1b[31mred\n"), git.Auth,
-			[]string{"refuses these credentials", "Bad token *** [31mred", "check that the token"}, 0},
+			[]string{"authentication failed (401 Unauthorized)", "Bad token *** [31mred", "check that the token"}, 0},
 		{"secret at the cut", answer(401, "text/plain", strings.Repeat("x", 190)+gittest.Secret), git.Auth, nil, 0},
 		{"secret in pieces", answer(401, "text/plain", "bad "+gittest.Secret[:5]+"\x1b"+gittest.Secret[5:]), git.Auth, []string{"bad ***"}, 0},
 		{"403", answer(403, "application/json", `{"message":"no"}`), git.Auth, []string{`"message":"no"`}, 0},
@@ -76,10 +76,10 @@ func TestHTTPAnswers(t *testing.T) {
 		{"418", answer(418, "text/plain", "teapot"), git.Protocol, []string{"418"}, 0},
 		{"proxy", answer(407, "text/plain", ""), git.Unreachable, []string{"HTTPS_PROXY"}, 0},
 		{"captive portal", answer(200, "text/html; charset=utf-8", "<html>Welcome to Hotel Wi-Fi"), git.Unreachable,
-			[]string{"a web page", "sign-on"}, 0},
+			[]string{"an HTML page", "sign-on"}, 0},
 		{"captive redirect", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere+"/login?x="+gittest.Secret, http.StatusFound)
-		}, git.Unreachable, []string{"redirects to a page of localhost"}, 0},
+		}, git.Unreachable, []string{"a redirect to a page of localhost"}, 0},
 		{"redirect elsewhere", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, elsewhere+r.URL.Path, http.StatusFound)
 		}, git.Refused, []string{"another host", "localhost"}, 0},
@@ -152,7 +152,7 @@ func TestHTTPCredentials(t *testing.T) {
 		gittest.ErrorIs(t, err, git.Auth, "you said")
 	}
 	_, err := m.Resolve(t.Context(), mirrortest.At(s, "site.git"), gitref.Branch(""))
-	gittest.ErrorIs(t, err, git.Auth, "it wants credentials")
+	gittest.ErrorIs(t, err, git.Auth, "authentication required (401)")
 
 	r := mirrortest.At(s, "site.git")
 	r.Creds = &auth.Credentials{Username: "u", Password: gittest.Secret}
@@ -187,9 +187,9 @@ func TestHTTPNobodyThere(t *testing.T) {
 	t.Parallel()
 	m := mirrortest.Open(t, git.Options{})
 	_, err := m.Resolve(t.Context(), git.Remote{URL: "http://127.0.0.1:1/x"}, gitref.Branch("")) // no port that others are given
-	gittest.ErrorIs(t, err, git.Unreachable, "nothing listens")
+	gittest.ErrorIs(t, err, git.Unreachable, "connection refused: 127.0.0.1:1")
 	_, err = m.Resolve(t.Context(), git.Remote{URL: "https://host.invalid/x"}, gitref.Branch(""))
-	gittest.ErrorIs(t, err, git.Unreachable, "not known")
+	gittest.ErrorIs(t, err, git.Unreachable, "no such host: host.invalid")
 	for _, url := range []string{"", "ftp://x/y", "/etc", "file:///etc", "--upload-pack=x", "https://h/\x1b]0;x"} {
 		_, err := m.Resolve(t.Context(), git.Remote{URL: url}, gitref.Branch(""))
 		gittest.ErrorIs(t, err, git.Refused)

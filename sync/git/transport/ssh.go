@@ -316,7 +316,7 @@ func (c *Call) sshError(err error) error {
 		return giterr.New(giterr.Auth, "the server takes an rsa key only with SHA-1, which is not safe",
 			"use an ed25519 key, or update the server")
 	case strings.Contains(text, "unable to authenticate"):
-		return giterr.New(giterr.Auth, "the server refuses the ssh key",
+		return giterr.New(giterr.Auth, "permission denied (publickey) for "+cmp.Or(c.Addr.User, "git")+"@"+c.Addr.Host,
 			"add the public key to the repository, and check the user in the url")
 	}
 	if none, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err); ok {

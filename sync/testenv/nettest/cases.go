@@ -37,7 +37,7 @@ func TLSCases(t testing.TB) []TLSCase {
 	t.Cleanup(plain.Close)
 	const none, strange = "none is given: tls.crt and tls.key", "another authority than that of tls.crt"
 	return []TLSCase{
-		{"unknown authority", ca.Serve(t, Site{}), auth.Credentials{}, []string{"signed by an unknown authority", "ca.crt",
+		{"unknown authority", ca.Serve(t, Site{}), auth.Credentials{}, []string{"x509: certificate signed by unknown authority", "ca.crt",
 			"openssl s_client -showcerts -connect 127.0.0.1:"}},
 		{"another host", ca.Serve(t, Site{Name: "other.example.com"}), trusting, []string{"another host than 127.0.0.1: other.example.com",
 			"check the host"}},
