@@ -65,7 +65,7 @@ func (m *remarks) Text() string {
 	defer m.mu.Unlock()
 	var keep []string
 	for l := range strings.FieldsFuncSeq(string(m.tail), func(r rune) bool { return r == '\n' || r == '\r' }) {
-		if l = text.Line(l, remarksKept); l != "" && !strings.Contains(l, "objects: ") && !strings.Contains(l, "% (") && !strings.HasPrefix(l, "Total ") {
+		if l = text.Line(l, remarksKept); l != "" && !containsAny(l, []string{"objects: ", "% ("}) && !strings.HasPrefix(l, "Total ") {
 			keep = append(keep, l)
 		}
 	}
