@@ -120,6 +120,9 @@ func withAgent(ctx context.Context, e *command.Env, store *state.Store, path str
 		return err
 	}
 	cfg.Log = kept
+	outside := e.Log
+	e.Log = log
+	defer func() { e.Log = outside }()
 	a, err := agent.New(ctx, cfg)
 	if err != nil {
 		return err
