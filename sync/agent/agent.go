@@ -159,7 +159,7 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 	cfg := a.cfg
 	pulls := worker.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
-		Git: a.access.mirrors, Credentials: a.access.credentials(), Signers: a.access.signers, SinkPrefixes: cfg.SinkPrefixes,
+		Git: a.access.mirrors, Credentials: a.access.credentials(), Signers: a.access.signers, SinkPrefixes: cfg.SinkPrefixes, Store: cfg.Store,
 		Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
 	}
 	options := cfg.Jobs

@@ -24,6 +24,7 @@ const (
 	ReasonSyncSuccessful    = "SyncSuccessful"
 	ReasonSyncFailed        = "SyncFailed"
 	ReasonSyncQuotaExceeded = "SyncQuotaExceeded" // something was left out
+	ReasonSyncWarning       = "SyncWarning"       // ours: some files could not be used
 )
 
 // ConditionSinkReady is the condition of the directory of a Repository with AnnoSinkDir, of limpet's own. It is False while

@@ -26,6 +26,8 @@ const (
 	AnnoSinkDir = "limpet/sink-dir"
 	// AnnoManifest names the file of --manifests that an object comes from.
 	AnnoManifest = "limpet/manifest"
+	// AnnoSinkStrict on a Repository, with the value true, keeps from that directory what is no dashboard or folder.
+	AnnoSinkStrict = "limpet/sink-strict"
 	// AnnoGitProvider on a Repository names the identity provider that issues its Git
 	// credentials: aws, azure, gcp, github, gitlab; generic = none.
 	AnnoGitProvider = "limpet/git-provider"

@@ -87,10 +87,10 @@ func (p *Progress) StepNote(note string) {
 	}
 }
 
-// SetTotal says how many results there will be; progress in percent is the number of results so far divided by it. 0 =
-// unknown.
+// SetTotal says how many results will follow; progress in percent is the share of those so far. 0 = unknown, unless there
+// are some already.
 func (p *Progress) SetTotal(_ context.Context, n int) {
-	p.set(func() { p.results.Total, p.message = int64(max(n, 0)), true })
+	p.set(func() { p.results.Total, p.message = p.results.Done+int64(max(n, 0)), true })
 	notify(p.changed)
 }
 

@@ -51,6 +51,9 @@ type results struct {
 // renamed is a delete and a create; write is create and update.
 func (all *results) record(r Result) {
 	all.Done++
+	if all.Total > 0 { // it was not expected
+		all.Total = max(all.Total, all.Done)
+	}
 	s := all.kind(r.Group, r.Kind)
 	switch {
 	case r.Err != nil:
@@ -116,12 +119,12 @@ func (all *results) status(state string) api.JobStatus {
 		Progress: all.percent(), Summary: all.summary()}
 }
 
-// percent is 0 while the total is unknown and never above 100.
+// percent is 0 while the total is unknown.
 func (all *results) percent() float64 {
 	if all.Total <= 0 {
 		return 0
 	}
-	return min(100, float64(all.Done)/float64(all.Total)*100)
+	return float64(all.Done) / float64(all.Total) * 100
 }
 
 // summary is sorted, so that unchanged results make an unchanged status.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -242,26 +241,11 @@ func (c *content) bringFiles(ctx context.Context, files []sink.File) {
 	c.bring(ctx, want)
 }
 
-// openFile opens the content of a file of a directory. It reads possible dashboards into memory and passes them to
-// judge first; other files in Git LFS are streamed.
-func (c *content) openFile(ctx context.Context, f sink.File, judge func([]byte)) (io.ReadCloser, error) {
-	p, is := pointerOf(f)
-	dashboard := strings.EqualFold(path.Ext(f.Path), ".json") && f.Size <= resources.MaxFile
-	var data []byte
-	var err error
-	switch {
-	case is && !dashboard:
+// openFile opens the content of a file of a directory. Files in Git LFS are streamed.
+func (c *content) openFile(ctx context.Context, f sink.File) (io.ReadCloser, error) {
+	if p, is := pointerOf(f); is {
 		return c.largeOf(c.homes[f.Hash]).Open(ctx, p)
-	case is:
-		data, err = c.readLarge(ctx, f.Hash, p)
-	default:
-		data, err = c.blob(ctx, f.Hash)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if dashboard {
-		judge(data)
-	}
-	return io.NopCloser(bytes.NewReader(data)), nil
+	data, err := c.blob(ctx, f.Hash)
+	return io.NopCloser(bytes.NewReader(data)), err
 }

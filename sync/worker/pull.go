@@ -4,6 +4,7 @@
 //	pull.go      the run of a pull: resolve, fetch, verify, compare, write, status
 //	pulltree.go  the tree of the commit; content.go reads its files, also from Git LFS
 //	pullapply.go the plan of package resources and its application; pullsink.go a directory
+//	unread.go    the files that it could not use
 //	stage.go     the write of a job to Git; a new action that writes is an order for it
 //	remote.go    where the Git side of a Repository is; signers.go who may sign its commits
 //	orphans.go   what a deleted Repository has left
@@ -41,6 +42,7 @@ type PullOptions struct {
 	Git                 Git
 	Credentials         auth.Source // nil = none
 	Signers             *Signers    // the signature policies and their keys; nil = no keys
+	Store               *state.Store
 	// SinkPrefixes are the directories under which a Repository may have its tree written instead of the API.
 	SinkPrefixes []string
 	// MaxIncremental is the maximum number of changes of an incremental pull; 0 = no limit.
@@ -116,6 +118,7 @@ type pull struct {
 	content  *content
 	sink     bool // the tree goes to a directory
 	leftOut  atomic.Int64
+	unread   unread
 	trust    *trust         // the signature policy; nil = none
 	verified *api.Condition // the result of the verification; nil = unchanged
 	after    *staged        // the write of the job to Git before the pull; nil = none
@@ -149,6 +152,10 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 	if err := r.refresh(); err != nil {
 		return err
 	}
+	var err error
+	if r.unread.before, err = p.o.Store.Unread(ctx, t.Namespace, name, string(r.Repo.GetUID())); err != nil {
+		return fmt.Errorf("read the list of unread files: %w", err)
+	}
 	t.Progress.SetMessage(ctx, "execute sync job")
 	t.Progress.StrictMaxErrors(maxErrors)
 	if after == nil && len(t.Mark) > 0 {
@@ -156,7 +163,7 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 		r.log.Info("resuming after an interruption", "step", "plan")
 		r.Progress.ResetResults()
 	}
-	err := passing(r.sync(ctx))
+	err = passing(r.sync(ctx))
 	if ctx.Err() != nil && err != nil {
 		err = context.Cause(ctx)
 	}
@@ -210,6 +217,9 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	default:
 		end.sink.Type = api.ConditionSinkReady // none: it is removed
 	}
+	if end.outcome.State != api.StateError {
+		r.keepUnread(ctx)
+	}
 	if failed := r.status.end(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
 	}
@@ -235,7 +245,7 @@ func (r *pull) sync(ctx context.Context) error {
 	}
 	last := r.status.lastRef
 	r.partial = r.incremental(last)
-	same := r.partial && r.ref.Hash == last && (!sink || r.inSink(dir, last) == nil)
+	same := r.partial && r.ref.Hash == last && r.unread.before.Empty() && (!sink || r.inSink(dir, last) == nil)
 	if !same {
 		defer func() {
 			kind := jobs.SyncFull
@@ -262,7 +272,7 @@ func (r *pull) sync(ctx context.Context) error {
 	r.content = newContent(r.o.Git, r.remote, r.ref, r.Task)
 	defer r.content.close()
 	if sink {
-		r.partial = false
+		r.unread.known, r.partial = r.partial, false
 		return r.writeSink(ctx, dir)
 	}
 	tree, err := r.tree(ctx)
@@ -275,7 +285,6 @@ func (r *pull) sync(ctx context.Context) error {
 			return err
 		}
 		r.partial = false
-		r.Progress.ResetResults()
 	}
 	return r.pullAll(ctx, tree)
 }
@@ -346,15 +355,16 @@ type mark struct {
 // syncs, which its controller applies; here the pull applies it, because it has the commits.
 
 // incremental reports whether the pull may be incremental: the job requests it, there is a commit to compare with, the
-// controller has observed the present spec, and the last pull has not left out objects for the quota, which no later
-// change would bring up again.
+// controller has observed the present spec, and the last pull has not left out objects for the quota, or files that are
+// not known here, which no later change would bring up again.
 func (r *pull) incremental(last string) bool {
 	o := r.Job.Spec.Pull
 	if o == nil || !o.Incremental || last == "" {
 		return false
 	}
+	known := r.unread.before.Ref == last && r.unread.before.More == 0
 	for _, c := range r.Repository.Status.Conditions {
-		if c.Type == api.ConditionSyncStatus && c.Reason == api.ReasonSyncQuotaExceeded {
+		if c.Type == api.ConditionSyncStatus && (c.Reason == api.ReasonSyncQuotaExceeded || c.Reason == api.ReasonSyncWarning && !known) {
 			return false
 		}
 	}

@@ -58,7 +58,7 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		r.log.Info("changes are not sufficient, pulling in full", "step", "plan", "reason", why)
 		return false, nil
 	}
-	if len(diff) == 0 {
+	if diff = r.again(diff); len(diff) == 0 && r.unread.before.Empty() {
 		r.Progress.SetFinalMessage("no changes detected between commits")
 		return true, nil
 	}
@@ -222,7 +222,7 @@ func (r *recorder) Record(ctx context.Context, res resources.Result) {
 	if errors.As(res.Warning, new(*resources.QuotaError)) {
 		r.pull.leftOut.Add(1)
 	}
-	r.pull.Progress.Record(ctx, res)
+	r.pull.record(ctx, res)
 	if err := failpoint.Pass(failpoint.Applying); err != nil {
 		r.lost.Store(&err)
 	}

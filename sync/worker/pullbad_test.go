@@ -186,7 +186,8 @@ func TestErrorClasses(t *testing.T) {
 	second := r.repo.Head(t)
 	deny = map[string]int{"secret": http.StatusForbidden}
 	r.commit("secret.json", board("secret", "S"), "fine.json", board("fine", "F"))
-	status = r.expect("an error", true, "error", "completed with errors", "POST dashboards/secret 403", "POST dashboards/fine")
+	status = r.expect("an error", true, "error", "completed with errors", "POST dashboards/secret 403", "POST dashboards/fine",
+		"POST dashboards/large", "POST dashboards/odd")
 	has(t, status.Errors, "create dashboards secret")
 	if sync, _ := r.sync(); sync.State != "error" || sync.LastRef != second || first == second {
 		t.Errorf("sync status %+v, want the ref %s", sync, second)

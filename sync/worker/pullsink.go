@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"path"
 	"slices"
+	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
 	"limpet/sync/git"
@@ -61,25 +64,9 @@ func (r *pull) owner() string { return r.Namespace + "/" + r.target.Repository }
 // writeTree makes the open directory equal to the tree.
 func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir, tree git.Tree) error {
 	r.Progress.SetMessage(ctx, "compare with "+target.String())
-	var files []sink.File
-	for _, f := range tree.Files {
-		if !r.sinkable(ctx, f) {
-			continue
-		}
-		file, warning, err := r.content.sinkFile(ctx, f)
-		switch {
-		case err != nil:
-			return err
-		case warning != nil:
-			r.leaveOut(ctx, f.Path, warning)
-		default:
-			files = append(files, file)
-		}
-	}
-	for _, f := range tree.Refused {
-		if repopath.IsResourceFile(f.Path) && !repopath.IsHidden(repopath.CheckPath(f.Path)) {
-			r.leaveOut(ctx, f.Path, &repopath.PathError{Path: f.Path, Reason: f.Reason})
-		}
+	files, bad, err := r.sinkFiles(ctx, dir, tree)
+	if err != nil {
+		return err
 	}
 	plan, err := dir.Plan(r.ref.Hash, files)
 	if err != nil {
@@ -89,6 +76,7 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 	if over := have - int(r.status.maxResources); r.status.maxResources > 0 && over > 0 {
 		for _, f := range plan.LeaveOut(over) {
 			have--
+			delete(bad, f.Path)
 			r.leftOut.Add(1)
 			r.leaveOut(ctx, f.Path, &resources.QuotaError{Path: f.Path, Max: r.status.maxResources})
 		}
@@ -99,18 +87,90 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 	if others := plan.Foreign(); others != "" {
 		r.log.Warn("unmanaged files left in place", "step", "apply", "dir", target.String(), "files", others)
 	}
-	if plan.Empty() {
+	if plan.Empty() && len(r.unread.files) == 0 && r.unread.leftOut == "" && len(bad) == 0 {
 		r.Progress.SetFinalMessage("no changes to sync")
-	} else {
-		r.Progress.SetTotal(ctx, len(plan.Added)+len(plan.Changed)+len(plan.Removed))
-		r.Progress.SetMessage(ctx, "write "+target.String())
 	}
+	r.Progress.SetTotal(ctx, len(plan.Added)+len(plan.Changed)+len(plan.Removed))
+	r.Progress.SetMessage(ctx, "write "+target.String())
 	r.content.bringFiles(ctx, slices.Concat(plan.Added, plan.Changed))
-	if err := r.fillSink(ctx, dir, plan); err != nil {
+	if err := r.fillSink(ctx, dir, plan, bad); err != nil {
 		return err
 	}
 	r.counted = stats{sinkResource: int64(have)}
 	return nil
+}
+
+// sinkFiles returns the files of the tree to write, and why some of them are no dashboards: a strict directory does not
+// get these. What the directory has is judged by the list of unread files where that is known; a large file always is.
+func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]sink.File, map[string]error, error) {
+	var files, fresh []sink.File
+	var check []wanted
+	strict, bad, before := r.Repo.GetAnnotations()[api.AnnoSinkStrict] == "true", map[string]error{}, map[string]state.UnreadFile{}
+	for _, f := range r.unread.before.Files {
+		before[f.Path] = f
+	}
+	for _, f := range tree.Files {
+		if strict && !repopath.IsResourceFile(f.Path) || !r.sinkable(ctx, f) {
+			continue
+		}
+		file, warning, err := r.content.sinkFile(ctx, f)
+		if err != nil {
+			return nil, nil, err
+		}
+		if warning != nil {
+			r.leaveOut(ctx, f.Path, warning)
+			continue
+		}
+		files = append(files, file)
+		has, old := dir.Has(file), before[f.Path]
+		if !has {
+			fresh = append(fresh, file)
+		}
+		switch _, large := pointerOf(file); {
+		case !strict && !strings.EqualFold(path.Ext(f.Path), ".json"):
+		case !has || !r.unread.known && !large:
+			check = append(check, wanted{f.Path, f.Hash})
+		case old.Hash == f.Hash:
+			bad[f.Path] = &resources.ParseError{Path: f.Path, Err: errors.New(old.Reason)}
+		}
+	}
+	r.content.bringFiles(ctx, fresh)
+	var mu sync.Mutex // guards bad
+	err := r.content.readEach(ctx, check, func(i int, data []byte, err error) {
+		if err == nil {
+			err = r.noResource(strict, check[i], data)
+		}
+		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			bad[check[i].path] = err
+		}
+	})
+	if err != nil || !strict {
+		return files, bad, err
+	}
+	for _, p := range slices.Sorted(maps.Keys(bad)) {
+		r.leaveOut(ctx, p, bad[p])
+	}
+	files = slices.DeleteFunc(files, func(f sink.File) bool { return bad[f.Path] != nil })
+	if len(files) == 0 && len(tree.Files) > 0 {
+		r.tell(ctx, "no file is a dashboard, so nothing is written; annotation "+api.AnnoSinkStrict+" with the value false writes all files")
+	}
+	return files, nil, nil
+}
+
+// noResource returns why a file is no dashboard or folder, or where the directory is not strict, no JSON.
+func (r *pull) noResource(strict bool, f wanted, data []byte) error {
+	switch {
+	case !strict && json.Valid(data):
+		return nil
+	case !strict:
+		return &resources.ParseError{Path: f.path, Err: errNoJSON}
+	case repopath.IsFolderFile(f.path):
+		return resources.ParseFolderFile(f.path, f.hash, data).Err
+	}
+	_, err := resources.Parse(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: f.path}, data)
+	return err
 }
 
 // sinkable reports whether a file of the tree is written. It records a warning for a file with an invalid name and for
@@ -129,44 +189,40 @@ func (r *pull) sinkable(ctx context.Context, f git.File) bool {
 	return err == nil
 }
 
-// fillSink writes the directory and records the changes. A dashboard that is not JSON is written unchanged, with a
-// warning.
-func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan) error {
-	changed := map[string]bool{}
-	for _, f := range plan.Changed {
-		changed[f.Path] = true
+// fillSink writes the directory and records the changes, and those files of the directory that are bad.
+func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan, bad map[string]error) error {
+	action := map[string]resources.Action{}
+	for _, f := range plan.Added {
+		action[f.Path] = resources.Created
 	}
-	read := func(ctx context.Context, f sink.File) (io.ReadCloser, error) {
-		return r.content.openFile(ctx, f, func(data []byte) {
-			if !json.Valid(data) {
-				r.leaveOut(ctx, f.Path, &resources.ParseError{Path: f.Path, Err: errNoJSON})
-			}
-		})
+	for _, f := range plan.Changed {
+		action[f.Path] = resources.Updated
 	}
 	done := func(f sink.File) {
-		action := resources.Created
-		if changed[f.Path] {
-			action = resources.Updated
-		}
-		r.recordFile(ctx, resources.Result{Action: action, Path: f.Path})
+		r.recordFile(ctx, resources.Result{Action: action[f.Path], Path: f.Path, Warning: bad[f.Path]})
 	}
-	if err := dir.Write(ctx, plan, read, done); err != nil {
+	if err := dir.Write(ctx, plan, r.content.openFile, done); err != nil {
 		return err
 	}
 	for _, p := range plan.Removed {
 		r.recordFile(ctx, resources.Result{Action: resources.Deleted, Path: p})
 	}
+	for _, p := range slices.Sorted(maps.Keys(bad)) {
+		if action[p] == "" {
+			r.leaveOut(ctx, p, bad[p])
+		}
+	}
 	return nil
 }
 
-var errNoJSON = errors.New("the file is not JSON; it is written as it is")
+var errNoJSON = errors.New("the file is not JSON")
 
 func (r *pull) recordFile(ctx context.Context, res resources.Result) {
 	res.Group, res.Kind, res.Name = sinkGroup, sinkKind, path.Base(res.Path)
-	r.Progress.Record(ctx, res)
+	r.record(ctx, res)
 }
 
-// leaveOut records the warning for a file that is not written as it should be.
+// leaveOut records the warning for a file that is not written.
 func (r *pull) leaveOut(ctx context.Context, path string, warning error) {
 	r.recordFile(ctx, resources.Result{Action: resources.Ignored, Path: path, Warning: warning})
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -70,8 +71,8 @@ func TestPullIntoADirectory(t *testing.T) {
 		t.Errorf("stats %s", stats)
 	}
 	r.git.Reset()
-	r.expect("same commit", true, "success", "same commit as last sync")
-	r.expect("same commit, full", false, "warning", "no changes to sync")
+	r.expect("same commit", true, "warning", "completed with warnings")
+	r.expect("same commit, full", false, "warning", "completed with warnings")
 	if c := r.git.Reset(); c.UploadPack != 0 {
 		t.Errorf("git requests %+v", c)
 	}
@@ -89,7 +90,7 @@ func TestPullIntoADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	status = r.expect("drift", false, "warning", "")
-	if got := counts(status); got != "File update 1, File warning 1" {
+	if got := counts(status); got != "File update 1, File warning 2" {
 		t.Errorf("summary %q", got)
 	}
 	if got := files(t, dir); !maps.Equal(got, tree) {
@@ -128,4 +129,37 @@ func TestDirectoryHasAQuota(t *testing.T) {
 	if got := files(t, dir); len(got) != 2 || got["a.json"] == "" {
 		t.Errorf("files %q", got)
 	}
+}
+
+// TestStrictDirectory: nothing but dashboards and folders is written, and what was written before goes.
+func TestStrictDirectory(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "dashboards")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir, api.AnnoSinkStrict: "true"})
+	holds := func(name string, want ...string) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(files(t, dir))); !slices.Equal(got, want) {
+			t.Errorf("%s: directory holds %q, want %q", name, got, want)
+		}
+	}
+	r.commit("a.json", board("a", "A"), "b.json", board("b", "B"), "d/_folder.json", `{"metadata":{"name":"d"}}`, "d/c.yaml",
+		"apiVersion: dashboard.grafana.app/v1\nkind: Dashboard\nmetadata: {name: c}\nspec: {}\n", "README.md", "x", "package.json", `{"name":"x"}`,
+		"broken.yaml", "a: [", "d/deploy.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n")
+	status := r.expect("first", true, "warning", "")
+	if got := counts(status); got != "File create 4, File warning 3" || len(status.Warnings) != 3 {
+		t.Errorf("%s, warnings %q", got, status.Warnings)
+	}
+	holds("first", "a.json", "b.json", "d/_folder.json", "d/c.yaml")
+	r.commit("b.json", "{", "broken.yaml", "", "package.json", "", "d/deploy.yaml", "", "notes.txt", "y")
+	has(t, r.expect("one breaks", true, "warning", "").Warnings, "b.json", "line 1")
+	holds("one breaks", "a.json", "d/_folder.json", "d/c.yaml")
+	r.commit("a.json", "", "b.json", "", "d/_folder.json", "", "d/c.yaml", "")
+	has(t, r.expect("no dashboard left", true, "warning", "").Warnings, api.AnnoSinkStrict)
+	holds("no dashboard left")
+	r.expect("no dashboard, same commit", true, "warning", "")
+	r.annotate(api.AnnoSinkStrict, "false")
+	r.expect("off", false, "success", "")
+	holds("off", "README.md", "notes.txt")
 }

@@ -22,6 +22,9 @@ func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
 	if git.KindOf(err) == git.PathNotFound {
 		err = r.wrongPath(ctx, err)
 	}
+	if err == nil {
+		r.seen(t)
+	}
 	return t, err
 }
 

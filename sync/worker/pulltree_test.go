@@ -17,14 +17,14 @@ import (
 	"limpet/sync/resources"
 )
 
-// TestSyncCondition: what was left out for the quota makes the condition False.
+// TestSyncCondition: the condition agrees with the state.
 func TestSyncCondition(t *testing.T) {
 	t.Parallel()
 	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}, leftOut: 2}); c.Status != "False" ||
 		c.Reason != "SyncQuotaExceeded" || c.Message != "Resource quota exceeded: 2 creations left out" {
 		t.Errorf("%+v", c)
 	}
-	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}}); c.Status != "True" || c.Reason != "SyncSuccessful" {
+	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}}); c.Status != "False" || c.Reason != "SyncWarning" {
 		t.Errorf("%+v", c)
 	}
 }

@@ -195,7 +195,7 @@ func newRig(t *testing.T, server string, change func(*PullOptions)) *rig {
 	}
 	t.Cleanup(func() { r.mirrors.Close() })
 
-	o := PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Logger: log}
+	o := PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Store: store, Logger: log}
 	if change != nil {
 		change(&o)
 	}
@@ -352,6 +352,14 @@ func (r *rig) object(gvr schema.GroupVersionResource, name string) *unstructured
 		r.t.Fatal(err)
 	}
 	return u
+}
+
+// remove deletes an object of the server.
+func (r *rig) remove(gvr schema.GroupVersionResource, name string) {
+	r.t.Helper()
+	if err := r.client.Resource(gvr).Namespace(r.namespace).Delete(r.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
 }
 
 var (

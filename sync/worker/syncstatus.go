@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/resources"
+	"limpet/sync/text"
 )
 
 // syncStatus writes the sync fields of one Repository's status, which a pull owns, by JSON Patch. Other fields have
@@ -252,8 +254,8 @@ func (s stats) wire() []any {
 	return out
 }
 
-// syncCondition returns the condition for the result of a pull. Type and reasons are Grafana's. Objects left out for
-// the quota make it False although the job ends in a warning: they are created only when the quota permits.
+// syncCondition returns the condition for the result of a pull. Type and reasons are Grafana's. It is False also where
+// the job ends in a warning, because something is not in sync.
 func syncCondition(e syncEnd) api.Condition {
 	c := api.Condition{Type: api.ConditionSyncStatus, Status: "False"}
 	switch {
@@ -261,6 +263,8 @@ func syncCondition(e syncEnd) api.Condition {
 		c.Reason, c.Message = api.ReasonSyncFailed, e.outcome.Message
 	case e.leftOut > 0:
 		c.Reason, c.Message = api.ReasonSyncQuotaExceeded, fmt.Sprintf("Resource quota exceeded: %d creations left out", e.leftOut)
+	case e.outcome.State == api.StateWarning:
+		c.Reason, c.Message = api.ReasonSyncWarning, "Sync completed with warnings: "+text.Line(strings.Join(e.outcome.Warnings, "; "), 1<<10)
 	default:
 		c.Status, c.Reason, c.Message = "True", api.ReasonSyncSuccessful, "Sync completed successfully"
 	}

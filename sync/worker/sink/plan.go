@@ -69,6 +69,9 @@ func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
 	return p, nil
 }
 
+// Has reports whether the last write has left the directory with this file.
+func (d *Dir) Has(f File) bool { return d.was.Files[f.Path] == f.Hash }
+
 // LeaveOut removes the last n added files from the plan, or all if there are fewer, and returns them.
 func (p *Plan) LeaveOut(n int) []File {
 	rest := len(p.Added) - min(n, len(p.Added))

@@ -1,0 +1,98 @@
+package worker
+
+import (
+	"path/filepath"
+	"testing"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+// TestUnreadFilesStay: a file that cannot be used is a warning of every pull until it is read or gone.
+func TestUnreadFilesStay(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"api", "sink"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			prefix := t.TempDir()
+			r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+			annotations := map[string]string{api.AnnoSinkDir: filepath.Join(prefix, "boards")}
+			if kind == "api" {
+				annotations = nil
+			}
+			r.repository(map[string]any{"sync": map[string]any{"target": "folderless"}}, annotations)
+			pull := func(name string, incremental bool, want string, bad ...string) {
+				t.Helper()
+				record, status := r.pull(incremental, nil)
+				sync, u := r.sync()
+				if record.State != want || sync.State != want || sync.LastRef != r.repo.Head(t) {
+					t.Errorf("%s: the job ended as %s, %+v", name, record.State, sync)
+				}
+				reason := map[string]string{"success": "True SyncSuccessful", "warning": "False SyncWarning"}[want]
+				view, _ := api.RepositoryView(u)
+				for _, c := range view.Status.Conditions {
+					if got := c.Status + " " + c.Reason; c.Type == api.ConditionSyncStatus && got != reason {
+						t.Errorf("%s: condition %s, want %s", name, got, reason)
+					}
+				}
+				list, err := r.store.Unread(t.Context(), r.namespace, "repo", string(u.GetUID()))
+				if err != nil || list.Count() != len(bad) || len(bad) > 0 && list.Ref != sync.LastRef {
+					t.Errorf("%s: list %+v %v", name, list, err)
+				}
+				for i, path := range bad {
+					has(t, status.Warnings, path)
+					if f := list.Files[i]; f.Path != path || f.Reason == "" || len(status.Warnings) != len(bad) {
+						t.Errorf("%s: %+v, warnings %q", name, f, status.Warnings)
+					}
+				}
+				if done := status.Progress; done > 100 {
+					t.Errorf("%s: %v %%", name, done)
+				}
+			}
+			r.commit("a.json", board("a", "A"), "b.json", `{"title": "Broken",`, "d/c.json", "{")
+			pull("first", true, "warning", "b.json", "d/c.json")
+			r.git.Reset()
+			pull("same commit", true, "warning", "b.json", "d/c.json")
+			if c := r.git.Reset(); c.UploadPack != 0 {
+				t.Errorf("git requests %+v", c)
+			}
+			r.commit("other.json", board("other", "Other"))
+			pull("another file", true, "warning", "b.json", "d/c.json")
+			r.halt()
+			r.start()
+			t.Cleanup(func() { r.halt() })
+			r.commit("other.json", board("other", "Other 2"), "b.json", board("b", "B"))
+			pull("one is read after a restart", true, "warning", "d/c.json")
+			pull("full", false, "warning", "d/c.json")
+			// Without the list, the condition tells that there is one.
+			if err := r.store.PruneUnread(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			r.commit("other.json", board("other", "Other 3"))
+			pull("list lost", true, "warning", "d/c.json")
+			r.commit("d/c.json", "")
+			pull("gone", true, "success")
+			pull("nothing", true, "success")
+		})
+	}
+}
+
+// TestUnreadFilesAreRetried: what kept a file from being used may end without a change of the file.
+func TestUnreadFilesAreRetried(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(map[string]any{"sync": map[string]any{"target": "folderless"}}, nil)
+	r.foreign(dashboards, "Dashboard", "a", nil)
+	r.commit("a.json", board("a", "A"))
+	r.expect("foreign", true, "warning", "", "POST dashboards/a 409")
+	_, u := r.sync()
+	if list, err := r.store.Unread(t.Context(), r.namespace, "repo", string(u.GetUID())); err != nil || list.Count() != 1 {
+		t.Errorf("%+v %v", list, err)
+	}
+	r.remove(dashboards, "a")
+	r.expect("its place is free", true, "success", "", "POST dashboards/a")
+	var none state.Unread
+	if list, _ := r.store.Unread(t.Context(), r.namespace, "repo", string(u.GetUID())); list.Count() != none.Count() {
+		t.Errorf("%+v", list)
+	}
+}
