@@ -29,18 +29,53 @@ type UnreadFile struct {
 // MaxUnread bounds the files of an Unread.
 const MaxUnread = 500
 
-// Count is the number of files.
-func (u Unread) Count() int { return len(u.Files) + u.More }
+// Count is the number of files; of nil it is 0.
+func (u *Unread) Count() int {
+	if u == nil {
+		return 0
+	}
+	return len(u.Files) + u.More
+}
 
 // Empty reports whether there is nothing to warn of.
-func (u Unread) Empty() bool { return u.Count() == 0 && u.LeftOut == "" }
+func (u *Unread) Empty() bool { return u.Count() == 0 && (u == nil || u.LeftOut == "") }
+
+// First returns the list with at most n files; the others are counted.
+func (u *Unread) First(n int) *Unread {
+	if len(u.Files) <= n {
+		return u
+	}
+	first := *u
+	first.Files, first.More = u.Files[:n], u.Count()-n
+	return &first
+}
+
+// Lines tells of at most n files, one a line.
+func (u *Unread) Lines(n int) (out []string) {
+	if u.Empty() {
+		return nil
+	}
+	u = u.First(n)
+	for _, f := range u.Files {
+		out = append(out, f.Path+": "+f.Reason)
+	}
+	if u.More > 0 {
+		out = append(out, fmt.Sprintf("and %d more", u.More))
+	}
+	if u.LeftOut != "" {
+		out = append(out, u.LeftOut)
+	}
+	return out
+}
 
 const unreadPrefix = "unread/"
 
-func unreadKey(namespace, repository string) string { return unreadPrefix + namespace + "/" + repository }
+func unreadKey(namespace, repository string) string {
+	return unreadPrefix + namespace + "/" + repository
+}
 
 // PutUnread replaces the list of a Repository.
-func (s *Store) PutUnread(ctx context.Context, namespace, repository string, u Unread) error {
+func (s *Store) PutUnread(ctx context.Context, namespace, repository string, u *Unread) error {
 	key := unreadKey(namespace, repository)
 	if u.Empty() {
 		if _, err := s.Fact(ctx, key); errors.Is(err, ErrNotFound) {
@@ -56,10 +91,11 @@ func (s *Store) PutUnread(ctx context.Context, namespace, repository string, u U
 }
 
 // Unread returns the list of a Repository, which is empty when there is none.
-func (s *Store) Unread(ctx context.Context, namespace, repository, uid string) (u Unread, err error) {
+func (s *Store) Unread(ctx context.Context, namespace, repository, uid string) (*Unread, error) {
+	u := new(Unread)
 	data, err := s.Fact(ctx, unreadKey(namespace, repository))
-	if errors.Is(err, ErrNotFound) || err == nil && (json.Unmarshal(data, &u) != nil || u.UID != uid) {
-		return Unread{}, nil
+	if errors.Is(err, ErrNotFound) || err == nil && (json.Unmarshal(data, u) != nil || u.UID != uid) {
+		return new(Unread), nil
 	}
 	return u, err
 }

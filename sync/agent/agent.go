@@ -196,7 +196,14 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 	cfg, c := a.cfg, a.controllers
 	sources := source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("component", "source"), a.hub.Invalidate)
 	from := snapshot.Sources{Health: a.health, Connections: c.cache, Git: sources, Activity: a.activity, Jobs: a.controller.Snapshot,
-		Role: c.role}
+		Role: c.role, Unread: func(namespace, repository, uid string) *state.Unread {
+			u, err := cfg.Store.Unread(context.WithoutCancel(ctx), namespace, repository, uid)
+			if err != nil {
+				cfg.Logger.Warn("read the list of unread files", "repo", repository, "namespace", namespace, "err", err)
+				return new(state.Unread)
+			}
+			return u
+		}}
 	if c.repos != nil {
 		from.RepoFacts = func(row *snapshot.Repo) {
 			row.Next = c.repos.Next(row.Namespace, row.Name)
@@ -263,7 +270,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 			return a.activity.Run(ctx, cfg.Store, a.jobs, busy, cfg.Logger)
 		},
 		func(ctx context.Context) error { return a.health.Run(ctx, a.hub, cfg.Logger) },
-		worker.MirrorPruner{Repos: a.repos, Mirrors: a.access.mirrors, Logger: cfg.Logger}.Run,
+		worker.MirrorPruner{Repos: a.repos, Mirrors: a.access.mirrors, Store: cfg.Store, Logger: cfg.Logger}.Run,
 		func(ctx context.Context) error { // once the agent is ready, so that it does not compete for a weak link
 			if a.health.WaitSynced(ctx) != nil {
 				return nil

@@ -125,6 +125,9 @@ func parseClassic(f File, all []field) (*Object, error) {
 		if inner := value(all, "dashboard"); len(inner) > 0 && inner[0] == '{' {
 			return nil, errors.New(`the file holds an answer of Grafana's HTTP API; keep only the value of "dashboard"`)
 		}
+		if want == "tags" {
+			return nil, errors.New(`the file is a dashboard without tags; add "tags": []`)
+		}
 		return nil, fmt.Errorf("the file is neither a resource (no apiVersion and kind) nor a dashboard (no %s)", want)
 	}
 	o := &Object{Classic: true, GVK: schema.GroupVersionKind{Group: api.DashboardGroup, Version: ClassicVersion, Kind: dashboardKind}}

@@ -57,6 +57,7 @@ func TestParse(t *testing.T) {
 		{name: "no tags", path: "a.json", data: `{"panels":[],"schemaVersion":1}`, err: "no tags"},
 		{name: "answer of the HTTP API", path: "a.json", data: `{"meta":{},"dashboard":` + classic + `}`,
 			err: `keep only the value of "dashboard"`},
+		{name: "no tags", path: "a.json", data: `{"uid":"a","title":"A","panels":[],"schemaVersion":39}`, err: `add "tags": []`},
 		{name: "uid is a number", path: "a.json", data: `{"uid":5,"panels":[],"schemaVersion":1,"tags":[]}`, err: "uid is not text"},
 		{name: "uid leaves its URL", path: "a.json", data: `{"uid":"../x","panels":[],"schemaVersion":1,"tags":[]}`, err: "uid"},
 		{name: "alert rules", path: "a.yaml", data: "apiVersion: 1\ngroups: []\n", err: "apiVersion is missing or not text"},

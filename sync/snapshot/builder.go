@@ -35,6 +35,7 @@ type Sources struct {
 	Jobs        func() jobs.Snapshot
 	// RepoFacts sets what the controller of Repositories knows beside their status: the next action and the suspension.
 	RepoFacts func(row *Repo)
+	Unread    func(namespace, repository, uid string) *state.Unread
 	Role      func() Controllers
 }
 
@@ -46,7 +47,7 @@ type Builder struct {
 	saved   *Snapshot // shown until the watches have synced; nil = none
 
 	jobRows      *memo[*Job] // nil for an invalid job
-	repositories *memo[*api.Repository]
+	repositories *memo[*repository]
 	sourceRows   *memo[*Source]
 	savedSources []Source // shown until the sources are known
 	cpu          cpuUsage
@@ -67,7 +68,7 @@ func NewBuilder(ctx context.Context, store *state.Store, from Sources, agent Age
 
 // Reset drops all cached rows, until there is a reader again.
 func (b *Builder) Reset() {
-	b.jobRows, b.repositories, b.sourceRows = newMemo[*Job](), newMemo[*api.Repository](), newMemo[*Source]()
+	b.jobRows, b.repositories, b.sourceRows = newMemo[*Job](), newMemo[*repository](), newMemo[*Source]()
 }
 
 // Build returns the current snapshot, from the caches of the watches and from the state of the drivers.
@@ -109,11 +110,12 @@ func (b *Builder) agentRow(own jobs.Snapshot, recent recentActivity, now time.Ti
 
 func (b *Builder) addRepos(s *Snapshot, now time.Time) {
 	for _, o := range b.from.Health.Repos.Objects() {
-		repo := b.repositories.Get(o, readRepository)
+		repo := b.repositories.Get(o, b.readRepository)
 		if repo == nil {
 			continue
 		}
-		row := repoRow(o.Unstructured(), *repo)
+		row := repoRow(o.Unstructured(), *repo.Repository)
+		row.Unread = repo.unread
 		row.Runs = b.from.Activity.Runs.line(o.Key(), now)
 		if b.from.RepoFacts != nil {
 			b.from.RepoFacts(&row)
@@ -122,6 +124,26 @@ func (b *Builder) addRepos(s *Snapshot, now time.Time) {
 	}
 	b.repositories.EndRound()
 	slices.SortFunc(s.Repos, func(x, y Repo) int { return compareNames(x.Namespace, y.Namespace, x.Name, y.Name) })
+}
+
+// repository is a Repository and its unread files, which are stored before its status tells of the pull.
+type repository struct {
+	*api.Repository
+	unread *state.Unread
+}
+
+// readRepository returns nil for an invalid one.
+func (b *Builder) readRepository(u *unstructured.Unstructured) *repository {
+	repo := readRepository(u)
+	if repo == nil {
+		return nil
+	}
+	out := &repository{Repository: repo}
+	list := b.from.Unread(u.GetNamespace(), u.GetName(), string(u.GetUID())).First(maxUnread)
+	if !list.Empty() && list.Ref == repo.Status.Sync.LastRef {
+		out.unread = list
+	}
+	return out
 }
 
 // compareNames orders objects by namespace and name.

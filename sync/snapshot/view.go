@@ -227,9 +227,14 @@ type Repo struct {
 	TokenEnds    time.Time     `json:"tokenEnds,omitzero"`     // expiry of its minted token
 	MaxResources int64         `json:"maxResources,omitempty"` // 0 = no limit
 	Conditions   []Condition   `json:"conditions,omitempty"`
-	Deleting     time.Time     `json:"deleting,omitzero"`
-	DeleteError  string        `json:"deleteError,omitempty"` // why its deletion does not finish
+	// Unread lists the first files that the last pull could not use, if this host made that pull; nil = none.
+	Unread      *state.Unread `json:"unread,omitempty"`
+	Deleting    time.Time     `json:"deleting,omitzero"`
+	DeleteError string        `json:"deleteError,omitempty"` // why its deletion does not finish
 }
+
+// maxUnread bounds the files of Repo.Unread.
+const maxUnread = 20
 
 // Content is the number of objects of one kind that a repository manages.
 type Content struct {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/git"
 	"limpet/sync/kube"
@@ -18,10 +19,12 @@ const (
 	unusedMirrorAge = 24 * time.Hour
 )
 
-// MirrorPruner deletes mirrors that no Repository uses, while the cache of Repositories is complete.
+// MirrorPruner deletes mirrors that no Repository uses, and the lists of unread files of those that are gone, while the
+// cache of Repositories is complete.
 type MirrorPruner struct {
 	Repos   *kube.Informer
 	Mirrors *git.Mirrors
+	Store   *state.Store
 	Logger  *slog.Logger
 }
 
@@ -34,17 +37,19 @@ func (p MirrorPruner) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			p.runOnce(unusedMirrorAge)
+			p.runOnce(ctx, unusedMirrorAge)
 		}
 	}
 }
 
-func (p MirrorPruner) runOnce(minAge time.Duration) {
+func (p MirrorPruner) runOnce(ctx context.Context, minAge time.Duration) {
 	if !p.Repos.HasSynced() || p.Repos.LastError() != nil {
 		return
 	}
 	var keep []git.Remote
+	uids := map[string]bool{}
 	for _, u := range p.Repos.List() {
+		uids[string(u.GetUID())] = true
 		repo, err := api.RepositoryView(u)
 		if err != nil { // its mirror is unknown
 			return
@@ -52,6 +57,9 @@ func (p MirrorPruner) runOnce(minAge time.Duration) {
 		if urls := URLs(repo); len(urls) > 0 {
 			keep = append(keep, git.Remote{URL: urls[0]})
 		}
+	}
+	if err := p.Store.PruneUnread(ctx, uids); err != nil {
+		p.Logger.Warn("delete lists of unread files", "err", err)
 	}
 	removed, err := p.Mirrors.Prune(keep, minAge)
 	if err != nil {

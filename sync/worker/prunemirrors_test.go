@@ -46,21 +46,21 @@ func TestPruneMirrors(t *testing.T) {
 			t.Fatalf("%s: mirrors %q, want %d (%v)", when, dirs, want, err)
 		}
 	}
-	p := MirrorPruner{Repos: r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{}), Mirrors: all,
+	p := MirrorPruner{Repos: r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{}), Mirrors: all, Store: r.store,
 		Logger: slog.New(slog.DiscardHandler)}
-	p.runOnce(0)
+	ctx, stop := context.WithCancel(t.Context())
+	p.runOnce(ctx, 0)
 	left(2, "before the watch has synced")
 	r.repository(nil, nil)
-	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Repos.Run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 	if err := p.Repos.WaitSynced(ctx); err != nil {
 		t.Fatal(err)
 	}
-	p.runOnce(time.Hour)
+	p.runOnce(ctx, time.Hour)
 	left(2, "before one has rested")
-	p.runOnce(0)
+	p.runOnce(ctx, 0)
 	left(1, "afterwards")
 	if _, err := os.Stat(unused); err == nil {
 		t.Error("the one that is used is gone")

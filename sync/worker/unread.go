@@ -18,12 +18,12 @@ import (
 
 // unread collects the files that a pull cannot use.
 type unread struct {
-	before  state.Unread      // the list of the last pull
+	before  *state.Unread     // the list of the last pull
 	tree    map[string]string // blobs of the commit by path; nil until the tree is read
 	leftOut string            // see state.Unread
 	known   bool              // before is of what the directory of the Repository has
 
-	mu    sync.Mutex // guards files
+	mu    sync.Mutex                  // guards files
 	files map[string]state.UnreadFile // nil until there is one
 }
 
@@ -88,7 +88,7 @@ func (r *pull) keepUnread(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	u := state.Unread{UID: string(r.Repo.GetUID()), Ref: r.ref.Hash, LeftOut: r.unread.leftOut}
+	u := &state.Unread{UID: string(r.Repo.GetUID()), Ref: r.ref.Hash, LeftOut: r.unread.leftOut}
 	for _, path := range slices.Sorted(maps.Keys(r.unread.files)) {
 		if len(u.Files) == state.MaxUnread {
 			u.More++

@@ -24,7 +24,7 @@ type issue struct {
 
 // issueKey is what repetitions of an issue share.
 type issueKey struct {
-	kind, name string // of the object: job, repo, source or connection; "" = none
+	kind, name string // of the object: job, repo, files of a repo, source or connection; "" = none
 	repo       string // of a job, if known
 	text       string
 }
@@ -103,7 +103,8 @@ func (s State) Lose(why string) State {
 
 // next returns the command to run next.
 func (s *facts) next(k issueKey) string {
-	verbs := map[string]string{"job": "job show ", "repo": "repo test ", "source": "source show ", "connection": "connection test "}
+	verbs := map[string]string{"job": "job show ", "repo": "repo test ", "files": "repo show ", "source": "source show ",
+		"connection": "connection test "}
 	if verb, ok := verbs[k.kind]; ok {
 		return s.limpet(verb + text.ShellWord(k.name))
 	}
@@ -171,7 +172,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 
 // openIssue shows the subject of an error: the changed file, the job, the repository or the source, else the agent.
 func openIssue(s *State, e issue) {
-	kinds := map[string]string{"job": onJob, "repo": onRepo, "source": onSource}
+	kinds := map[string]string{"job": onJob, "repo": onRepo, "files": onRepo, "source": onSource}
 	for o := range s.objects(kinds[e.kind]) {
 		if o.Name != e.name || o.job != nil && e.repo != "" && o.job.Repository != e.repo {
 			continue
@@ -186,7 +187,7 @@ func openIssue(s *State, e issue) {
 	case "job": // it has finished
 		s.goTo(screenHistory)
 		s.setFilter(e.name)
-	case "repo", "source":
+	case "repo", "files", "source":
 		s.showToast(e.name+" is not there any more", true)
 	default:
 		s.goTo(screenAgent)
@@ -261,6 +262,11 @@ func problems(snap *snapshot.Snapshot) (out []issue) {
 	for i := range snap.Repos {
 		if r := &snap.Repos[i]; health(*r) == "failing" {
 			add(failingSince(*r), false, issueKey{kind: "repo", name: r.Name, text: problemText(r.Health)})
+		}
+	}
+	for i := range snap.Repos {
+		if r := &snap.Repos[i]; r.Unread.Count() > 0 {
+			add(r.Synced, false, issueKey{kind: "files", name: r.Name, text: "unread files: " + strings.Join(r.Unread.Lines(5), "; ")})
 		}
 	}
 	for _, c := range snap.UnhealthyConnections {

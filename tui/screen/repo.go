@@ -48,6 +48,9 @@ func (p *view) repoTable() widget.Table[snapshot.Repo] {
 				return failingText(r, now), widget.StateRole(health(r))
 			}},
 			{Head: "SYNC", Width: 7, Cell: func(r repo, _ int) (string, widget.Role) {
+				if n := r.Unread.Count(); n > 0 && r.SyncState == "warning" {
+					return fmt.Sprintf("warn %d", min(n, 99)), widget.RoleWarn
+				}
 				return text.OrDash(r.SyncState), widget.StateRole(r.SyncState)
 			}},
 			{Head: "REF", Width: 7, Wide: 15, Rank: 2, Cell: func(r repo, w int) (string, widget.Role) {
@@ -227,6 +230,9 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	out.Add(widget.StateRole(r.SyncState), "sync", p.syncText(r)+"; next "+p.nextPull(r)+
 		widget.When(r.Interval > 0, ", every "+text.Age(r.Interval)))
 	out.AddIf(r.Pinned != "", widget.RoleWarn, "pinned", "to "+text.ShortRef(r.Pinned)+", until: "+p.command("set", repoObject(&r), "--unpin"))
+	for i, line := range r.Unread.Lines(5) {
+		out.Add(widget.RoleWarn, widget.When(i == 0, "unread files"), line)
+	}
 	out.Add(widget.RolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
 	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r)+
 		widget.When(r.Connection != "", "; connection "+r.Connection))

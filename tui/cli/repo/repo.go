@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/control"
 	"limpet/sync/forge"
@@ -157,8 +158,34 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(e, w, u, repo, paused, time.Now()) })
+		unread, err := readUnread(ctx, s, u)
+		if err != nil {
+			return err
+		}
+		return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(e, w, u, repo, paused, unread, time.Now()) })
 	})
+}
+
+// maxUnread is the number of unread files that are shown one by one.
+const maxUnread = 20
+
+// readUnread returns the files of a repository that its last pull could not use, if this host made that pull.
+func readUnread(ctx context.Context, s *command.Session, u *unstructured.Unstructured) (*state.Unread, error) {
+	switch {
+	case s.Daemon != nil:
+		snap, err := s.Daemon.Snapshot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range snap.Repos {
+			if r.UID == string(u.GetUID()) && r.Unread != nil {
+				return r.Unread, nil
+			}
+		}
+	case s.File != nil:
+		return s.File.Unread(ctx, u.GetNamespace(), u.GetName(), string(u.GetUID()))
+	}
+	return new(state.Unread), nil
 }
 
 func webhookText(h *api.WebhookStatus, now time.Time) string {
@@ -172,7 +199,8 @@ func webhookText(h *api.WebhookStatus, now time.Time) string {
 	return txt
 }
 
-func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, now time.Time) {
+func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, unread *state.Unread,
+	now time.Time) {
 	var f command.Fields
 	st := repo.Status
 	f.Add("repository", u.GetNamespace()+"/"+u.GetName())
@@ -216,8 +244,14 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 		f.Add("limits", fmt.Sprintf("%d repositories, %d objects (0 = none)", q.MaxRepositories, q.MaxResourcesPerRepository))
 	}
 	addConditions(&f, st.Conditions, st.FieldErrors)
-	for _, m := range st.Sync.Message {
-		f.Add("message", m)
+	if unread.Ref != st.Sync.LastRef || unread.Empty() || st.Sync.State == api.StateError {
+		for _, m := range st.Sync.Message {
+			f.Add("message", m)
+		}
+	} else {
+		for _, line := range unread.Lines(maxUnread) {
+			f.AddState("unread file", api.StateWarning, line)
+		}
 	}
 	if at := u.GetDeletionTimestamp(); at != nil {
 		f.Add("being deleted", "since "+at.UTC().Format(time.RFC3339))

@@ -138,7 +138,8 @@ func (s *report) judge(e *command.Env) {
 	s.OK = len(s.Why) == 0
 }
 
-// repoIssues returns the failing repositories, and those that are suspended or whose last pull has warnings.
+// repoIssues returns the repositories that fail or have unread files, and those that are suspended or whose last pull has
+// other warnings.
 func repoIssues(e *command.Env, repos []snapshot.Repo) (failing, warnings []string) {
 	for _, repo := range repos {
 		show := e.CommandFor(repo.Namespace, "repo show "+repo.Name)
@@ -155,6 +156,8 @@ func repoIssues(e *command.Env, repos []snapshot.Repo) (failing, warnings []stri
 			failing = append(failing, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, show))
 		case repo.SyncState == api.StateError:
 			failing = append(failing, fmt.Sprintf("the last pull of %s ended in error: %s", repo.Name, show))
+		case repo.Unread.Count() > 0:
+			failing = append(failing, fmt.Sprintf("unread files in %s: %d: %s", repo.Name, repo.Unread.Count(), show))
 		case repo.SyncState == api.StateWarning:
 			warnings = append(warnings, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name, show))
 		}
