@@ -126,7 +126,7 @@ func parseClassic(f File, all []field) (*Object, error) {
 			return nil, errors.New(`the file holds an answer of Grafana's HTTP API; keep only the value of "dashboard"`)
 		}
 		if want == "tags" {
-			return nil, errors.New(`the file is a dashboard without tags; add "tags": []`)
+			return nil, errors.New(`the file is a dashboard with no tags; add "tags": []`)
 		}
 		return nil, fmt.Errorf("the file is neither a resource (no apiVersion and kind) nor a dashboard (no %s)", want)
 	}
