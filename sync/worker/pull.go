@@ -152,10 +152,11 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 	if err := r.refresh(); err != nil {
 		return err
 	}
-	var err error
-	if r.unread.before, err = p.o.Store.Unread(ctx, t.Namespace, name, string(r.Repo.GetUID())); err != nil {
+	before, err := p.o.Store.Unread(ctx, t.Namespace, name, string(r.Repo.GetUID()))
+	if err != nil {
 		return fmt.Errorf("read the list of unread files: %w", err)
 	}
+	r.unread.before = *before
 	t.Progress.SetMessage(ctx, "execute sync job")
 	t.Progress.StrictMaxErrors(maxErrors)
 	if after == nil && len(t.Mark) > 0 {

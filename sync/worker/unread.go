@@ -18,7 +18,7 @@ import (
 
 // unread collects the files that a pull cannot use.
 type unread struct {
-	before  *state.Unread     // the list of the last pull
+	before  state.Unread      // the list of the last pull
 	tree    map[string]string // blobs of the commit by path; nil until the tree is read
 	leftOut string            // see state.Unread
 	known   bool              // before is of what the directory of the Repository has
