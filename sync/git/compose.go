@@ -89,8 +89,8 @@ func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Ed
 func badPath(path string, l pack.Limits) string {
 	parts := strings.Split(strings.TrimSuffix(path, "/"), "/")
 	for _, part := range parts {
-		if why := badName(part); why != "" {
-			return why
+		if why := badName(part); why != allowed {
+			return why.text
 		}
 	}
 	switch {

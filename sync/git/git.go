@@ -70,7 +70,8 @@ type Tree struct {
 	Commit  string
 	Files   []File    // sorted by path
 	Dirs    []string  // sorted, relative, without slash at the end; "" is not listed
-	Refused []Refusal // entries that broke the path rule, links and submodules
+	Refused []Refusal // entries that broke the path rule, links and submodules; the first thousand
+	More    int       // further ones
 	// Homes are the submodules that have files here, by URL.
 	Homes map[string]Home
 }
@@ -94,6 +95,7 @@ type File struct {
 // show: control characters are escaped and long names cut.
 type Refusal struct {
 	Path   string
+	Kind   string // in the singular, such as "symbolic link"
 	Reason string
 	commit string // of a submodule
 }

@@ -24,22 +24,22 @@ func filterEntries(entries []pack.TreeEntry, prefix string, l pack.Limits) (pass
 	seen := make(map[string]string, len(entries)) // folded -> as written
 	for _, e := range entries {
 		why := cmp.Or(badName(e.Name), badMode(e.Mode))
-		if why == "" && len(prefix)+len(e.Name) > l.PathBytes {
-			why = fmt.Sprintf("the path is longer than %d bytes", l.PathBytes)
+		if why == allowed && len(prefix)+len(e.Name) > l.PathBytes {
+			why = objection{"long path", fmt.Sprintf("the path is longer than %d bytes", l.PathBytes)}
 		}
-		if why == "" {
+		if why == allowed {
 			key := fold(e.Name)
 			switch first, twin := seen[key]; {
 			case !twin:
 				seen[key] = e.Name
 			case first == e.Name:
-				why = "the name is there twice"
+				why = objection{duplicateName, "the name is there twice"}
 			default:
-				why = fmt.Sprintf("the name is taken for %q by some file systems", first)
+				why = objection{duplicateName, fmt.Sprintf("the name is taken for %q by some file systems", first)}
 			}
 		}
-		if why != "" {
-			refused = append(refused, Refusal{showPath(prefix + e.Name), why, e.ID.String()})
+		if why != allowed {
+			refused = append(refused, Refusal{showPath(prefix + e.Name), why.kind, why.text, e.ID.String()})
 			continue
 		}
 		pass = append(pass, e)
@@ -55,21 +55,41 @@ func fold(name string) string {
 // devices are names that Windows opens as devices, with any extension.
 var devices = []string{"con", "prn", "aux", "nul"}
 
-// badName returns why a single name may not be used; "" when it may.
-func badName(name string) string {
+// objection is why an entry may not be used: the kind of such entries, and a sentence. The zero one is that it may.
+type objection struct{ kind, text string }
+
+var allowed objection
+
+// The kinds of refused entries, in the singular. Those of Refusal.ByMode go by the mode and not by the name.
+const (
+	symbolicLink  = "symbolic link"
+	submodule     = "submodule"
+	oddMode       = "odd mode"
+	invalidName   = "invalid name"
+	duplicateName = "duplicate name"
+	deepPath      = "deep path"
+)
+
+// ByMode reports whether the entry is refused for what it is, whatever its name.
+func (r Refusal) ByMode() bool {
+	return r.Kind == symbolicLink || r.Kind == submodule || r.Kind == oddMode
+}
+
+// badName returns why a single name may not be used. A tab is an ordinary character.
+func badName(name string) objection {
 	switch {
 	case name == "":
-		return "the name is empty"
+		return objection{invalidName, "the name is empty"}
 	case name == "." || name == "..":
-		return "the name means another directory"
+		return objection{invalidName, "the name means another directory"}
 	case strings.ContainsAny(name, "/\\"):
-		return "the name holds a slash or a backslash"
+		return objection{invalidName, "the name holds a slash or a backslash"}
 	case len(name) > 255:
-		return "the name is longer than 255 bytes"
+		return objection{invalidName, "the name is longer than 255 bytes"}
 	case !utf8.ValidString(name):
-		return "the name is not UTF-8"
-	case strings.ContainsFunc(name, text.Hidden):
-		return "the name holds a control character"
+		return objection{invalidName, "the name is not UTF-8"}
+	case strings.ContainsFunc(name, func(r rune) bool { return r != '\t' && text.Hidden(r) }):
+		return objection{"control character", "the name holds a control character"}
 	}
 	// What HFS+ leaves out, and what NTFS takes for the same name.
 	low := strings.ToLower(strings.Map(func(r rune) rune {
@@ -81,29 +101,32 @@ func badName(name string) string {
 	low = strings.TrimRight(low, ". ")
 	stem, _, _ := strings.Cut(low, ":")
 	if stem = strings.TrimRight(stem, ". "); stem == ".git" || stem == "git~1" || low == "" {
-		return "the name means git's own directory or none"
+		return objection{".git name", "the name means git's own directory or none"}
 	}
 	stem, _, _ = strings.Cut(stem, ".")
 	stem = strings.TrimRight(stem, " ")
 	port := len(stem) == 4 && (strings.HasPrefix(stem, "com") || strings.HasPrefix(stem, "lpt")) && stem[3] >= '0' && stem[3] <= '9'
 	if port || slices.Contains(devices, stem) {
-		return "the name is that of a device"
+		return objection{"device name", "the name is that of a device"}
 	}
-	return ""
+	return allowed
 }
 
 // badMode returns why an entry of this kind is not followed.
-func badMode(mode uint32) string {
-	switch mode {
-	case pack.ModeTree, pack.ModeFile, pack.ModeGroupFile, pack.ModeExec:
-		return ""
-	case pack.ModeLink:
-		return "a symbolic link is not followed"
-	case pack.ModeSubmodule:
-		return submoduleReason
+func badMode(mode uint32) objection {
+	switch {
+	case mode == pack.ModeTree, regular(mode):
+		return allowed
+	case mode == pack.ModeLink:
+		return objection{symbolicLink, "a symbolic link is not followed"}
+	case mode == pack.ModeSubmodule:
+		return objection{submodule, "a submodule is not fetched"}
 	}
-	return fmt.Sprintf("an entry of mode %o has no meaning", mode)
+	return objection{oddMode, fmt.Sprintf("an entry of mode %o has no meaning", mode)}
 }
+
+// regular reports whether a mode is that of a file. git takes any permissions, and writes two of them.
+func regular(mode uint32) bool { return mode&^0o777 == 0o100000 }
 
 // showPath makes a path safe to show: no control characters, not too long.
 func showPath(p string) string {

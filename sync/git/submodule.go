@@ -31,9 +31,6 @@ const (
 	maxSubmoduleDepth = 4 // submodules in submodules
 )
 
-// submoduleReason is why an entry of that kind is refused by itself.
-const submoduleReason = "a submodule is not fetched"
-
 // WholeTree is Tree with the files of the submodules below dir, each fetched into a mirror of its own at exactly the
 // commit that the tree names. It blocks as Fetch does. A submodule that cannot be had is an error which names it:
 // a tree without its files would say that they are gone. One that .gitmodules does not know stays in Refused.
@@ -91,8 +88,8 @@ type level struct {
 func (g *submoduleTree) add(ctx context.Context, l level) error {
 	var modules map[string]string
 	for _, entry := range l.refused {
-		if entry.Reason != submoduleReason {
-			g.whole.refuse(Refusal{Path: l.prefix + entry.Path, Reason: entry.Reason})
+		if entry.Kind != submodule {
+			g.whole.refuse(Refusal{Path: l.prefix + entry.Path, Kind: entry.Kind, Reason: entry.Reason})
 			continue
 		}
 		at := path.Join(l.dir, entry.Path)
@@ -117,7 +114,7 @@ func (g *submoduleTree) add(ctx context.Context, l level) error {
 		}
 		url, known := modules[at]
 		if !known {
-			g.whole.refuse(Refusal{Path: l.prefix + entry.Path, Reason: "a submodule without an entry in .gitmodules"})
+			g.whole.refuse(Refusal{Path: l.prefix + entry.Path, Kind: submodule, Reason: "a submodule without an entry in .gitmodules"})
 			continue
 		}
 		if err := g.submodule(ctx, l, entry, url); err != nil {
@@ -166,6 +163,7 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, entry Refusal, u
 	if g.whole.Homes == nil {
 		g.whole.Homes = map[string]Home{}
 	}
+	g.whole.More += inner.More
 	g.whole.Homes[sub.URL] = Home{commit, sub.Fallbacks}
 	below := level{remote: sub, commit: commit, prefix: l.prefix + name + "/", refused: inner.Refused, above: above}
 	g.whole.Dirs = append(g.whole.Dirs, l.prefix+name)
@@ -175,7 +173,7 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, entry Refusal, u
 	for _, f := range inner.Files {
 		f.Path, f.Home = below.prefix+f.Path, sub.URL
 		if len(f.Path) > g.left.PathBytes || strings.Count(f.Path, "/") > g.left.TreeDepth {
-			g.whole.refuse(Refusal{Path: showPath(f.Path), Reason: "the path is too long or too deep"})
+			g.whole.refuse(Refusal{Path: showPath(f.Path), Kind: deepPath, Reason: "the path is too long or too deep"})
 			continue
 		}
 		g.whole.Files = append(g.whole.Files, f)
@@ -199,8 +197,8 @@ func parseModules(data []byte) (map[string]string, error) {
 		}
 		at, url := s.Option("path"), s.Option("url")
 		for part := range strings.SplitSeq(at, "/") {
-			if why := badName(part); why != "" || strings.HasPrefix(at, "-") {
-				return nil, fmt.Errorf("submodule %q has the path %q: %s", name, text.Line(at, 100), cmp.Or(why, "it looks like an option"))
+			if why := badName(part); why != allowed || strings.HasPrefix(at, "-") {
+				return nil, fmt.Errorf("submodule %q has the path %q: %s", name, text.Line(at, 100), cmp.Or(why.text, "it looks like an option"))
 			}
 		}
 		switch {

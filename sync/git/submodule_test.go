@@ -67,7 +67,7 @@ func TestSubmodules(t *testing.T) {
 	if err != nil || !maps.Equal(got, want) || !slices.Equal(tree.Dirs, []string{"lib", "lib/l", "lib/sub", "lib/sub/deep"}) {
 		t.Errorf("%v %q %v", got, tree.Dirs, err)
 	}
-	if len(tree.Refused) != 1 || tree.Refused[0] != (Refusal{Path: "stray", Reason: "a submodule without an entry in .gitmodules"}) {
+	if len(tree.Refused) != 1 || tree.Refused[0] != (Refusal{Path: "stray", Kind: submodule, Reason: "a submodule without an entry in .gitmodules"}) {
 		t.Errorf("refused %v", tree.Refused)
 	}
 	before := s.Requests.Load()

@@ -63,7 +63,7 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 		path := prefix + e.Name
 		if e.Mode == pack.ModeTree {
 			if depth >= w.limits.TreeDepth {
-				w.tree.refuse(Refusal{Path: showPath(path), Reason: fmt.Sprintf("deeper than %d directories", w.limits.TreeDepth)})
+				w.tree.refuse(Refusal{Path: showPath(path), Kind: deepPath, Reason: fmt.Sprintf("deeper than %d directories", w.limits.TreeDepth)})
 				continue
 			}
 			w.tree.Dirs = append(w.tree.Dirs, path)
@@ -85,14 +85,8 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 const maxRefusals = 1000
 
 func (t *Tree) refuse(refused ...Refusal) {
-	for _, r := range refused {
-		if len(t.Refused) == maxRefusals {
-			r = Refusal{Path: "…", Reason: "more entries are refused"}
-		}
-		if len(t.Refused) <= maxRefusals {
-			t.Refused = append(t.Refused, r)
-		}
-	}
+	listed := min(len(refused), maxRefusals-len(t.Refused))
+	t.Refused, t.More = append(t.Refused, refused[:listed]...), t.More+len(refused)-listed
 }
 
 // directory reads one tree object and sorts its entries into those that pass
@@ -104,7 +98,8 @@ func (v *reading) directory(id pack.ID, prefix string) ([]pack.TreeEntry, []Refu
 	}
 	entries, err := pack.ParseTree(data)
 	if err != nil {
-		return nil, []Refusal{{Path: showPath(strings.TrimSuffix(prefix, "/")), Reason: "the directory cannot be read: " + err.Error()}}, nil
+		return nil, []Refusal{{Path: showPath(strings.TrimSuffix(prefix, "/")), Kind: "unreadable tree",
+			Reason: "the directory cannot be read: " + err.Error()}}, nil
 	}
 	pass, refused := filterEntries(entries, prefix, v.limits)
 	return pass, refused, nil
@@ -119,7 +114,7 @@ func asDamage(err error) error {
 }
 
 func modeText(mode uint32) string {
-	if mode == pack.ModeExec {
+	if regular(mode) && mode&0o100 != 0 {
 		return "100755"
 	}
 	return "100644"
@@ -133,8 +128,8 @@ func (v *reading) subtree(root pack.ID, dir string) (pack.ID, error) {
 	}
 	id, parts := root, strings.Split(dir, "/")
 	for _, part := range parts {
-		if why := badName(part); why != "" {
-			return id, &Error{Kind: Refused, Err: fmt.Errorf("%q cannot be a directory of a repository: %s", showPath(dir), why)}
+		if why := badName(part); why != allowed {
+			return id, &Error{Kind: Refused, Err: fmt.Errorf("%q cannot be a directory of a repository: %s", showPath(dir), why.text)}
 		}
 	}
 	for _, part := range parts {

@@ -46,7 +46,7 @@ func TestHostileTrees(t *testing.T) {
 		".git": "git's own", ".GIT": "git's own", ".git ": "git's own", ".git.": "git's own", ".git. . ": "git's own", "git~1": "git's own",
 		"GIT~1":      "git's own",
 		".g\u200cit": "git's own", ".git::$INDEX_ALLOCATION": "git's own", ".git:x": "git's own", "...": "git's own", " ": "git's own",
-		"\x1b[31mred": "control", "a\nb": "control", "a\tb": "control", "\x7f": "control", "a\u0085b": "control", "a\u202eb": "control",
+		"\x1b[31mred": "control", "a\nb": "control", "\x7f": "control", "a\u0085b": "control", "a\u202eb": "control",
 		"a\ufeffb": "control",
 		"bad\xff":  "UTF-8", strings.Repeat("n", 5000): "longer", strings.Repeat("n", 256): "longer",
 		"CON": "device", "nul.json": "device", "aux.tar.gz": "device", "COM1": "device", "lpt9.txt": "device", "con .json": "device",
@@ -62,7 +62,8 @@ func TestHostileTrees(t *testing.T) {
 		file("Case.json"), file("case.json"), file("caf\u00e9.json"), file("cafe\u0301.json"),
 		pack.TreeEntry{Mode: pack.ModeLink, Name: "link", ID: link}, pack.TreeEntry{Mode: pack.ModeLink, Name: ".gitmodules", ID: link},
 		pack.TreeEntry{Mode: pack.ModeSubmodule, Name: "sub", ID: pack.ID{1}},
-		pack.TreeEntry{Mode: 0o100777, Name: "odd.json", ID: blob}, pack.TreeEntry{Mode: 0, Name: "zero", ID: blob},
+		pack.TreeEntry{Mode: 0o104755, Name: "odd.json", ID: blob},
+		pack.TreeEntry{Mode: 0o100666, Name: "any.json", ID: blob}, pack.TreeEntry{Mode: 0o100777, Name: "all.sh", ID: blob}, file("a\tb"), pack.TreeEntry{Mode: 0, Name: "zero", ID: blob},
 		pack.TreeEntry{Mode: 0o60000, Name: "block", ID: blob},
 		file("com10.json"), file("console.json"), file("git~2"), file(".gitignore"), file("ünï.json"), file("a b.json"), file("日本.json"),
 	)
@@ -89,7 +90,7 @@ func TestHostileTrees(t *testing.T) {
 			t.Errorf("%s: %q %v", f.Path, data, err)
 		}
 	}
-	want := []string{"100644 .gitignore", "100644 Case.json", "100644 a b.json", "100644 both", "100644 café.json", "100644 com10.json",
+	want := []string{"100644 .gitignore", "100644 Case.json", "100644 a\tb", "100644 a b.json", "100755 all.sh", "100644 any.json", "100644 both", "100644 café.json", "100644 com10.json",
 		"100644 console.json",
 		"100644 fine/inner.json", "100644 git~2", "100644 good.json", "100644 old.json", "100755 run.sh", "100644 twice.json", "100644 ünï.json",
 		"100644 日本.json"}
@@ -101,7 +102,8 @@ func TestHostileTrees(t *testing.T) {
 	}
 	reasons := make(map[string]int)
 	for _, ref := range tree.Refused {
-		if strings.ContainsFunc(ref.Path, text.Hidden) || !utf8.ValidString(ref.Path) || len(ref.Path) > 250 || ref.Reason == "" {
+		if strings.ContainsFunc(ref.Path, text.Hidden) || !utf8.ValidString(ref.Path) || len(ref.Path) > 250 || ref.Reason == "" ||
+			ref.Kind == "" {
 			t.Errorf("refusal %q %q cannot be shown", ref.Path, ref.Reason)
 		}
 		reasons[ref.Reason]++

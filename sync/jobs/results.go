@@ -153,6 +153,12 @@ func (all *results) clone() results {
 }
 
 func resultText(r Result, err error) string {
+	switch {
+	case r.Path == "" && r.Name == "":
+		return err.Error()
+	case r.Name == "": // of what could not be read
+		return fmt.Sprintf("%s (file: %s, action: %s)", err, r.Path, r.Action)
+	}
 	return fmt.Sprintf("%s (file: %s, name: %s, action: %s)", err, r.Path, r.Name, r.Action)
 }
 

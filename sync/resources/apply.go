@@ -201,7 +201,7 @@ func (r *run) record(ctx, item context.Context, c *Change, id Identity, done Act
 	}
 	res := Result{Action: done, Group: id.Group, Kind: id.Kind, Name: id.Name, Path: c.Path, PreviousPath: c.From, Err: err}
 	if err != nil && IsWarning(err) {
-		res.Warning, res.Err = err, nil
+		res.Action, res.Warning, res.Err = Ignored, err, nil
 	}
 	// A new file that fails leaves nothing behind in any folder.
 	if err != nil && c.Action != Ignored && c.Action != Created {

@@ -71,9 +71,6 @@ func (p *Plan) change(c FileChange) {
 	if c.Previous != nil && c.OldFile() != "" {
 		old = &Item{Group: c.Previous.Group, Resource: DashboardResource, Name: c.Previous.Name, Path: c.OldFile(), Hash: c.FromHash}
 	}
-	if _, is := p.refused[c.Path]; is && c.Action == Deleted {
-		p.resource(c.Path) // the file is still there, as something that is not used
-	}
 	writes := c.Action != Deleted && p.resource(c.Path)
 	switch {
 	case writes && c.Action == Renamed && old == nil:

@@ -28,9 +28,9 @@ type Target struct {
 type Tree struct {
 	Files []TreeFile
 	Dirs  []string // with or without a trailing slash; those of Files may be missing
-	// Refused lists entries that are no regular files or have a hostile name.
+	// Refused lists the paths of entries that are no regular files or have a hostile name.
 	// They make no resource, and what was made from their path is kept.
-	Refused []Refused
+	Refused []string
 }
 
 // TreeFile is one regular file of a tree.
@@ -38,9 +38,6 @@ type TreeFile struct {
 	Path, Hash string
 	Size       int64 // bytes
 }
-
-// Refused is an entry of a tree that is not used.
-type Refused struct{ Path, Reason string }
 
 // Action is what a change did or is to do. The values are those of the wire.
 type Action string
@@ -92,10 +89,10 @@ type Plan struct {
 	complete bool
 	// held has the path of each object that stays as it is.
 	held    map[Identity]string
-	files   map[string]bool   // paths of the tree
-	refused map[string]string // those that are not used, and why
-	gone    []Item            // folders whose directory is gone
-	old     []Item            // folders whose directory has another folder now
+	files   map[string]bool // paths of the tree
+	refused map[string]bool // those that are not used
+	gone    []Item          // folders whose directory is gone
+	old     []Item          // folders whose directory has another folder now
 }
 
 // Len is the number of changes.
@@ -152,9 +149,6 @@ func (p *Plan) parent(path string) string {
 func Full(target Target, tree Tree, live []Item, metas map[string]FolderMeta) *Plan {
 	p := newPlan(target, tree, live, metas)
 	p.complete = true
-	for _, r := range tree.Refused {
-		p.resource(r.Path)
-	}
 	byPath := map[string][]Item{}
 	for _, item := range live {
 		switch item = item.normal(); {
@@ -211,7 +205,7 @@ func (p *Plan) compare(file TreeFile, items []Item) {
 func newPlan(target Target, tree Tree, live []Item, metas map[string]FolderMeta) *Plan {
 	p := &Plan{
 		target: target, live: make(map[Identity]Item, len(live)), held: map[Identity]string{},
-		files: make(map[string]bool, len(tree.Files)), refused: map[string]string{},
+		files: make(map[string]bool, len(tree.Files)), refused: map[string]bool{},
 	}
 	var folders []Item
 	for _, item := range live {
@@ -224,9 +218,8 @@ func newPlan(target Target, tree Tree, live []Item, metas map[string]FolderMeta)
 	for _, f := range tree.Files {
 		p.files[f.Path] = true
 	}
-	for _, r := range tree.Refused {
-		p.files[r.Path] = true
-		p.refused[r.Path] = r.Reason
+	for _, path := range tree.Refused {
+		p.files[path], p.refused[path] = true, true
 	}
 	p.planFolders(tree, folders, metas)
 	return p
@@ -239,9 +232,6 @@ func (p *Plan) resource(path string) bool {
 		return false
 	}
 	err := repopath.CheckPath(path)
-	if reason, is := p.refused[path]; is && err == nil {
-		err = &repopath.PathError{Path: path, Reason: reason}
-	}
 	if err != nil && !repopath.IsHidden(err) {
 		p.skip(path, err)
 	}
@@ -252,12 +242,11 @@ func (p *Plan) resource(path string) bool {
 // that is not used. What was made from there is kept until the tree is clear.
 func (p *Plan) shadowed(path string) bool {
 	for i := range len(path) {
-		if _, is := p.refused[path[:i]]; is && path[i] == '/' {
+		if path[i] == '/' && p.refused[path[:i]] {
 			return true
 		}
 	}
-	_, is := p.refused[path]
-	return is
+	return p.refused[path]
 }
 
 func (p *Plan) skip(path string, why error) {

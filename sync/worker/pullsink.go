@@ -176,7 +176,7 @@ func (r *pull) noResource(strict bool, f wanted, data []byte) error {
 // sinkable reports whether a file of the tree is written. It records a warning for a file with an invalid name and for
 // one that is too large.
 func (r *pull) sinkable(ctx context.Context, f git.File) bool {
-	err := repopath.CheckPath(f.Path)
+	err := repopath.CheckPath(strings.ReplaceAll(f.Path, "\t", " ")) // which a directory may have
 	if repopath.IsHidden(err) {
 		return false
 	}

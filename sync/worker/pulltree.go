@@ -23,7 +23,7 @@ func (r *pull) gitTree(ctx context.Context) (git.Tree, error) {
 		err = r.wrongPath(ctx, err)
 	}
 	if err == nil {
-		r.seen(t)
+		r.seen(ctx, t)
 	}
 	return t, err
 }
@@ -39,7 +39,7 @@ func (r *pull) tree(ctx context.Context) (resources.Tree, error) {
 		tree.Files = append(tree.Files, resources.TreeFile{Path: f.Path, Hash: f.Hash, Size: f.Size})
 	}
 	for _, f := range t.Refused {
-		tree.Refused = append(tree.Refused, resources.Refused{Path: f.Path, Reason: f.Reason})
+		tree.Refused = append(tree.Refused, f.Path)
 	}
 	return tree, nil
 }

@@ -3,11 +3,14 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"limpet/state"
+	"limpet/sync/api/repopath"
 	"limpet/sync/git"
 	"limpet/sync/resources"
 	"limpet/sync/text"
@@ -55,8 +58,11 @@ func (r *pull) tell(ctx context.Context, text string) {
 // maxReason bounds the reason of one file. Unit: bytes.
 const maxReason = 300
 
-// seen notes the tree of the commit.
-func (r *pull) seen(t git.Tree) {
+// seen notes the tree of the commit, and warns of the entries that are left out.
+func (r *pull) seen(ctx context.Context, t git.Tree) {
+	if left := leftOut(t); left != "" {
+		r.tell(ctx, left)
+	}
 	r.unread.tree = make(map[string]string, len(t.Files)+len(t.Dirs))
 	for _, dir := range t.Dirs {
 		r.unread.tree[dir+"/"] = ""
@@ -64,6 +70,43 @@ func (r *pull) seen(t git.Tree) {
 	for _, f := range t.Files {
 		r.unread.tree[f.Path] = f.Hash
 	}
+}
+
+// maxLeftOut is the number of left out entries that a warning names.
+const maxLeftOut = 3
+
+// leftOut counts the entries of a tree that no pull uses by their kind; "" = none. What is hidden would be left out
+// anyway, unless its name is why it is refused.
+func leftOut(t git.Tree) string {
+	hidden := func(path string) bool { return repopath.IsHidden(repopath.CheckPath(path)) }
+	n, counts := t.More, map[string]int{}
+	var parts, paths []string
+	for _, f := range t.Refused {
+		if hidden(repopath.Parent(f.Path)) || f.ByMode() && hidden(f.Path) {
+			continue
+		}
+		n++
+		if counts[f.Kind]++; len(paths) < maxLeftOut {
+			paths = append(paths, f.Path)
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, text.Plural(counts[kind], kind))
+	}
+	if t.More > 0 {
+		parts = append(parts, text.Plural(t.More, "other"))
+	}
+	if n > len(paths) {
+		paths = append(paths, "…")
+	}
+	said := fmt.Sprintf("%d entries were left out", n)
+	if n == 1 {
+		said = "1 entry was left out"
+	}
+	return fmt.Sprintf("%s: %s (%s)", said, strings.Join(parts, ", "), strings.Join(paths, ", "))
 }
 
 // again adds the files that the last pull could not use to the changes.

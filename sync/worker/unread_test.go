@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"limpet/sync/api"
+	"limpet/sync/testenv"
 )
 
 // TestUnreadFilesStay: a file that cannot be used is a warning of every pull until it is read or gone.
@@ -93,4 +94,55 @@ func TestUnreadFilesAreRetried(t *testing.T) {
 	if list, _ := r.store.Unread(t.Context(), r.namespace, "repo", string(u.GetUID())); list.Count() != 0 {
 		t.Errorf("%+v", list)
 	}
+}
+
+// TestLeftOutEntries: entries that no pull uses are one warning, by their kinds, as long as they are there.
+func TestLeftOutEntries(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"api", "sink"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			prefix := t.TempDir()
+			dir := filepath.Join(prefix, "boards")
+			r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+			annotations := map[string]string{api.AnnoSinkDir: dir}
+			if kind == "api" {
+				annotations = nil
+			}
+			r.repository(nil, annotations)
+			r.commit("a.json", board("a", "A"), "b.json", board("b", "B"))
+			r.repo.Git(t, "read-tree", "HEAD")
+			blob, commit := r.repo.Git(t, "rev-parse", "HEAD:b.json"), r.repo.Head(t)
+			for _, entry := range []string{"120000," + blob + ",a.json", "120000," + blob + ",docs/latest", "120000," + blob + ",.github/link",
+				"120000," + blob + ",.link", "160000," + commit + ",lib", "100644," + blob + ",nul.json", "100644," + blob + ",tab\tx.txt"} {
+				r.repo.Git(t, "update-index", "--add", "--cacheinfo", entry)
+			}
+			tree := r.repo.Git(t, "write-tree")
+			r.expect("before", true, "success", "", writesOf(annotations == nil, "POST folders/repo", "POST dashboards/a", "POST dashboards/b")...)
+			next := r.repo.Git(t, "-c", "user.name=u", "-c", "user.email=u@x", "commit-tree", "-m", "odd", "-p", "HEAD", tree)
+			r.repo.Git(t, "update-ref", "refs/heads/"+testenv.Branch, next)
+			const want = "4 entries were left out: 1 device name, 1 submodule, 2 symbolic links (a.json, docs/latest, lib, …)"
+			for _, incremental := range []bool{true, true, false} {
+				if _, status := r.pull(incremental, nil); status.State != "warning" || len(status.Warnings) != 1 || status.Warnings[0] != want {
+					t.Errorf("%s %q", status.State, status.Warnings)
+				}
+			}
+			if kind == "api" {
+				if r.object(dashboards, "a") == nil {
+					t.Error("what was made from a path that is a link now is gone")
+				}
+				return
+			}
+			if got := files(t, dir); len(got) != 2 || got["tab\tx.txt"] == "" || got["b.json"] == "" {
+				t.Errorf("files %q", got)
+			}
+		})
+	}
+}
+
+func writesOf(api bool, writes ...string) []string {
+	if !api {
+		return nil
+	}
+	return writes
 }

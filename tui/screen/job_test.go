@@ -160,6 +160,7 @@ func TestParseIssue(t *testing.T) {
 		"":                    {},
 		"401 bad credentials": {text: "401 bad credentials"},
 		"read a/b.json: no end (file: a/b.json, name: , action: created)": {text: "read a/b.json: no end", file: "a/b.json"},
+		"read a/b.json: bad (file: a/b.json, action: ignored)":            {text: "read a/b.json: bad", file: "a/b.json"},
 		"no end (file: a b/c (1).json, name: c1, action: updated)": {text: "a b/c (1).json: no end (c1)",
 			file: "a b/c (1).json"},
 		"Dashboard b is there twice (file: a/b.txt, name: b, action: created)": {text: "a/b.txt: Dashboard b is there twice",

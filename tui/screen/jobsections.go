@@ -208,13 +208,12 @@ func jobIssues(j snapshot.Job) (out []jobIssue) {
 }
 
 // parseIssue parses a message. Grafana and limpet append "(file: a/b.json, name: b, action:
-// created)"; parts that repeat the message are dropped.
+// created)", limpet without a name that is unknown; parts that repeat the message are dropped.
 func parseIssue(state, txt string) jobIssue {
 	f := jobIssue{state: state, text: txt}
 	if at := strings.LastIndex(txt, " (file: "); at >= 0 {
-		file, rest, named := strings.Cut(strings.TrimSuffix(txt[at+len(" (file: "):], ")"), ", name: ")
-		name, _, whole := strings.Cut(rest, ", action: ")
-		if named && whole {
+		about, _, whole := strings.Cut(strings.TrimSuffix(txt[at+len(" (file: "):], ")"), ", action: ")
+		if file, name, _ := strings.Cut(about, ", name: "); whole {
 			f.file, f.text = file, txt[:at]
 			if file != "" && !strings.Contains(f.text, file) {
 				f.text = file + ": " + f.text

@@ -35,8 +35,8 @@ func TestHostileHosts(t *testing.T) {
 	}
 	d := h.daemon(t, "--allow-insecure-git", "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)
 	create := func(name, url, path string) {
-		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch, "--path", path, "--interval", "24h", "--sink-dir",
-			filepath.Join(h.dir, "sinks", name))
+		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch, "--path", path, "--interval", "24h",
+			"--no-sink-strict", "--sink-dir", filepath.Join(h.dir, "sinks", name))
 	}
 	create("good", host.Serve("good.git", good.Dir), testenv.Directory)
 	for _, path := range paths {

@@ -341,7 +341,7 @@ func TestLargeFiles(t *testing.T) {
 	d := h.daemon(t, "--credentials-dir", filepath.Join(h.dir, "credentials"), "--sink-prefix", h.dir)
 	sink := filepath.Join(h.dir, "sinks", "site")
 	h.must(t, 0, "repo", "create", "site", "--url", host.Serve("site.git", repo.Dir), "--branch", testenv.Branch, "--interval", "24h",
-		"--sink-dir", sink)
+		"--sink-dir", sink, "--no-sink-strict")
 	pull := func() result {
 		t.Helper()
 		var r result

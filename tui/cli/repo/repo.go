@@ -57,6 +57,7 @@ type createCmd struct {
 	TokenFrom string        `name:"git-token-file" help:"File with the token for the Git host; - is stdin. It is stored sealed and never shown again." placeholder:"FILE"`
 	TokenUser string        `help:"User name that goes with the token. Default: git."`
 	SinkDir   string        `name:"sink-dir" help:"Write the tree to this directory (under a --sink-prefix of the agent) instead of the API."`
+	Strict    bool          `name:"sink-strict" help:"Write only dashboards and folders to it; --no-sink-strict writes all files." default:"true" negatable:""`
 	Disabled  bool          `help:"Create it without pulling."`
 }
 
@@ -79,6 +80,9 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 		if value != "" {
 			api.SetAnnotation(u, name, value)
 		}
+	}
+	if c.SinkDir != "" && c.Strict {
+		api.SetAnnotation(u, api.AnnoSinkStrict, "true")
 	}
 	if c.TokenFrom != "" {
 		data, err := e.ReadFile(c.TokenFrom)
@@ -223,7 +227,11 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 		interval = fmt.Sprintf("every %ds", repo.Spec.Sync.IntervalSeconds)
 	}
 	f.Add("sync", interval+", target "+text.OrDash(repo.Spec.Sync.Target))
-	f.AddSet("sink", u.GetAnnotations()[api.AnnoSinkDir])
+	sink := u.GetAnnotations()[api.AnnoSinkDir]
+	if sink != "" && u.GetAnnotations()[api.AnnoSinkStrict] == "true" {
+		sink += ", dashboards and folders only"
+	}
+	f.AddSet("sink", sink)
 	addHealth(&f, st.Health)
 	if one, suspended := paused.of(u); suspended {
 		until := ", until: " + e.CommandFor(u.GetNamespace(), "repo resume "+u.GetName())
