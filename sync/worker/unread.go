@@ -51,7 +51,7 @@ func (r *pull) record(ctx context.Context, res resources.Result) {
 
 // tell records a warning about the whole tree.
 func (r *pull) tell(ctx context.Context, text string) {
-	r.unread.leftOut += text
+	r.unread.leftOut = strings.TrimPrefix(r.unread.leftOut+"; "+text, "; ")
 	r.Progress.Record(ctx, resources.Result{Action: resources.Ignored, Warning: &resources.SkippedError{Reason: text}})
 }
 

@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -283,7 +284,8 @@ func (p *view) conditionLines(r snapshot.Repo, w int) (out []widget.TextLine) {
 		if c.Status == "True" {
 			met = append(met, c.Type+" "+c.Reason)
 		} else {
-			out = append(out, p.MarkedLines(widget.RoleBad, "error", widget.Join(": ", c.Type+" "+c.Reason, c.Message), w)...)
+			state := cmp.Or(widget.When(c.Reason == "SyncWarning", "warning"), "error")
+			out = append(out, p.MarkedLines(widget.StateRole(state), state, widget.Join(": ", c.Type+" "+c.Reason, c.Message), w)...)
 		}
 	}
 	if len(met) > 0 {
