@@ -196,14 +196,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 	cfg, c := a.cfg, a.controllers
 	sources := source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("component", "source"), a.hub.Invalidate)
 	from := snapshot.Sources{Health: a.health, Connections: c.cache, Git: sources, Activity: a.activity, Jobs: a.controller.Snapshot,
-		Role: c.role, Unread: func(namespace, repository, uid string) *state.Unread {
-			u, err := cfg.Store.Unread(context.WithoutCancel(ctx), namespace, repository, uid)
-			if err != nil {
-				cfg.Logger.Warn("read the list of unread files", "repo", repository, "namespace", namespace, "err", err)
-				return new(state.Unread)
-			}
-			return u
-		}}
+		Role: c.role}
 	if c.repos != nil {
 		from.RepoFacts = func(row *snapshot.Repo) {
 			row.Next = c.repos.Next(row.Namespace, row.Name)

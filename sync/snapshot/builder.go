@@ -35,13 +35,13 @@ type Sources struct {
 	Jobs        func() jobs.Snapshot
 	// RepoFacts sets what the controller of Repositories knows beside their status: the next action and the suspension.
 	RepoFacts func(row *Repo)
-	Unread    func(namespace, repository, uid string) *state.Unread
 	Role      func() Controllers
 }
 
 // Builder builds the snapshots of an agent. It belongs to one goroutine.
 type Builder struct {
 	from    Sources
+	store   *state.Store
 	agent   Agent // the constant fields
 	options JobOptions
 	saved   *Snapshot // shown until the watches have synced; nil = none
@@ -57,7 +57,7 @@ type Builder struct {
 // does not change.
 func NewBuilder(ctx context.Context, store *state.Store, from Sources, agent Agent, options JobOptions) (*Builder, error) {
 	saved, err := readSaved(ctx, store)
-	b := &Builder{from: from, agent: agent, options: options, saved: saved}
+	b := &Builder{from: from, store: store, agent: agent, options: options, saved: saved}
 	if saved != nil {
 		b.savedSources = saved.Sources
 	}
@@ -132,16 +132,16 @@ type repository struct {
 	unread *state.Unread
 }
 
-// readRepository returns nil for an invalid one.
+// readRepository returns nil for an invalid one. A list that cannot be read is left out: the store reports its damage.
 func (b *Builder) readRepository(u *unstructured.Unstructured) *repository {
 	repo := readRepository(u)
 	if repo == nil {
 		return nil
 	}
 	out := &repository{Repository: repo}
-	list := b.from.Unread(u.GetNamespace(), u.GetName(), string(u.GetUID())).First(maxUnread)
-	if !list.Empty() && list.Ref == repo.Status.Sync.LastRef {
-		out.unread = list
+	list, err := b.store.Unread(context.Background(), u.GetNamespace(), u.GetName(), string(u.GetUID()))
+	if err == nil && !list.Empty() && list.Ref == repo.Status.Sync.LastRef {
+		out.unread = list.First(maxUnread)
 	}
 	return out
 }

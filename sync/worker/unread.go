@@ -132,13 +132,11 @@ func (r *pull) keepUnread(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
 	u := &state.Unread{UID: string(r.Repo.GetUID()), Ref: r.ref.Hash, LeftOut: r.unread.leftOut}
-	for _, path := range slices.Sorted(maps.Keys(r.unread.files)) {
-		if len(u.Files) == state.MaxUnread {
-			u.More++
-			continue
-		}
+	paths := slices.Sorted(maps.Keys(r.unread.files))
+	for _, path := range paths[:min(len(paths), state.MaxUnread)] {
 		u.Files = append(u.Files, r.unread.files[path])
 	}
+	u.More = len(paths) - len(u.Files)
 	if err := r.o.Store.PutUnread(ctx, r.Namespace, r.target.Repository, u); err != nil {
 		r.log.Warn("list of unread files not kept", "step", "status", "err", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,6 +40,7 @@ type setCmd struct {
 	TokenFrom string         `name:"git-token-file" help:"File with the token for the Git host; - is stdin." placeholder:"FILE"`
 	TokenUser *string        `help:"User name that goes with the token."`
 	SinkDir   *string        `name:"sink-dir" help:"Write the tree to this directory instead of the API; empty = to the API."`
+	Strict    *bool          `name:"sink-strict" negatable:"" help:"Write only dashboards and folders to it. A full pull applies it."`
 }
 
 // change returns the members that the flags set, by the part of a Repository of a type.
@@ -67,6 +69,9 @@ func (c setCmd) change(e *command.Env) (git, spec, sync, notes, secure map[strin
 	}
 	if _, err = signature.ParseMode(*cmp.Or(c.Verify, new(string))); err != nil {
 		return git, spec, sync, notes, secure, command.Usagef(help, "--verify: %w", err)
+	}
+	if c.Strict != nil {
+		notes[api.AnnoSinkStrict] = strconv.FormatBool(*c.Strict)
 	}
 	if c.Enabled != nil {
 		sync["enabled"] = *c.Enabled
