@@ -5,6 +5,7 @@ package widget
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	uv "github.com/charmbracelet/ultraviolet"
 	"github.com/charmbracelet/x/ansi"
@@ -22,13 +23,25 @@ type Canvas struct {
 	styles [roleCount]uv.Style
 }
 
+// grids are cells of former canvases: new ones are most of the memory that a frame takes.
+var grids sync.Pool
+
 // NewCanvas returns an empty canvas with the glyphs and capabilities of a terminal.
 func NewCanvas(w, h int, caps Caps) *Canvas {
-	return &Canvas{W: w, H: h, G: caps.Glyphs(), cells: uv.NewScreenBuffer(w, h), styles: caps.Look().styles()}
+	cells, ok := grids.Get().(uv.ScreenBuffer)
+	if ok && cells.Width() == w && cells.Height() == h {
+		cells.Clear()
+	} else {
+		cells = uv.NewScreenBuffer(w, h)
+	}
+	return &Canvas{W: w, H: h, G: caps.Glyphs(), cells: cells, styles: caps.Look().styles()}
 }
 
-// Frame renders the canvas as text: h lines, joined by newlines.
-func (c *Canvas) Frame() string { return c.cells.Render() }
+// Frame renders the canvas as text, h lines joined by newlines, and ends its use.
+func (c *Canvas) Frame() string {
+	defer grids.Put(c.cells)
+	return c.cells.Render()
+}
 
 // Rect is an area of a canvas.
 type Rect struct{ X, Y, W, H int }
