@@ -197,10 +197,13 @@ func filledByOthers(ctx context.Context, s *Store, dir string) error {
 	if err := s.PutSnapshot(ctx, "jobs", big); !errors.Is(err, syscall.ENOSPC) {
 		return fmt.Errorf("write on a full disk: %w", err)
 	}
+	if err := s.DiskError(ctx); !errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("error of a full disk: %w", err)
+	}
 	if err := s.Complete(ctx, "held", Record{Message: "ends", Finished: noon}); err != nil {
 		return fmt.Errorf("end of a job on a full disk: %w", err)
 	}
-	if err := os.Remove(other); err != nil {
+	if err := errors.Join(os.Remove(other), s.DiskError(ctx)); err != nil {
 		return err
 	}
 	if err := s.PutSnapshot(ctx, "jobs", big); err != nil {

@@ -1,11 +1,16 @@
 package state
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"limpet/state/frame"
 )
@@ -72,6 +77,24 @@ func (b *reserveFile) write() (err error) {
 	_, _ = rand.Read(noise)            // never fails
 	_, err = f.Write(noise)
 	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// DiskError returns why the disk of the state file takes no writes now, nil when it does: ErrReadOnly or syscall.ENOSPC in
+// an error that names the file. After a write that the disk refused, each call tries one.
+func (s *Store) DiskError(ctx context.Context) (err error) {
+	var disk unix.Statfs_t
+	switch failed := unix.Statfs(filepath.Dir(s.path), &disk) != nil; {
+	case !failed && disk.Flags&unix.ST_RDONLY != 0:
+		err = ErrReadOnly
+	case !failed && int64(disk.Bavail)*int64(disk.Bsize) < reserveSize:
+		err = syscall.ENOSPC
+	case s.refused.Load():
+		err = s.PutFact(ctx, "disk", nil)
+	}
+	if err != nil {
+		err = fmt.Errorf("disk of state file %s: %w", s.path, err)
+	}
+	return err
 }
 
 // noSpace reports whether an error is want of space, which classify has named so, or the file system itself.

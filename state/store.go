@@ -35,6 +35,7 @@ type Store struct {
 	// publish is called by the writer after each commit that changed objects.
 	publish atomic.Pointer[func([]ObjectEvent)]
 
+	refused atomic.Bool // the disk refused the last transaction; see DiskError
 	seal    sealer
 	reserve *reserveFile // of the writer
 

@@ -131,6 +131,7 @@ func (s *Store) commit(group []*request) bool {
 		}
 		r.finish(s.reportDamage(frame.Classify(err)))
 	}
+	s.refused.Store(noSpace(out.err) || errors.Is(frame.Classify(out.err), ErrReadOnly))
 	if out.err == nil {
 		s.reserve.restore(now())
 	}

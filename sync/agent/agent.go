@@ -140,14 +140,14 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.health = &snapshot.Health{Server: a.name(), Embedded: embedded, Started: started, Client: a.client, Jobs: a.jobs, Repos: a.repos,
-		ManifestsProblem: func() string { return "" }, Warnings: a.warnings}
+		HostProblem: a.diskProblem, Warnings: a.warnings}
 	if cfg.Manifests != "" && embedded {
 		applier, err := manifests.New(a.client, cfg.Manifests, cmp.Or(cfg.Validation, metav1.FieldValidationStrict),
 			cfg.Logger.With("component", "manifests"))
 		if err != nil {
 			return nil, err
 		}
-		a.health.ManifestsProblem = func() string { return text.Redact(applier.Problem()) }
+		a.health.HostProblem = func() string { return cmp.Or(a.diskProblem(), text.Redact(applier.Problem())) }
 		a.parts = append(a.parts, applier.Run)
 	}
 	a.buildViews(ctx, started, shown)
@@ -189,6 +189,19 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 // observeRepo shows an event of a Repository.
 func (a *Agent) observeRepo(e repos.Event) {
 	a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
+}
+
+// ready returns why the agent would not claim a job, or could not keep its result.
+func (a *Agent) ready() error {
+	return cmp.Or(a.controller.Ready(), a.cfg.Store.DiskError(context.Background()))
+}
+
+// diskProblem returns why the disk of the state file takes no writes, with a hint.
+func (a *Agent) diskProblem() string {
+	if err := a.cfg.Store.DiskError(context.Background()); err != nil {
+		return err.Error() + "; try: df -h " + text.ShellWord(filepath.Dir(a.cfg.StatePath))
+	}
+	return ""
 }
 
 // buildViews makes what shows the agent to people and hosts.
@@ -241,7 +254,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		gauges.Connections = c.cache.Objects
 	}
 	a.metrics.Read(gauges)
-	a.endpoint = &metrics.Endpoint{Address: cfg.Telemetry, Metrics: a.metrics, Stuck: a.Stuck, Synced: a.health.Synced, Ready: a.controller.Ready,
+	a.endpoint = &metrics.Endpoint{Address: cfg.Telemetry, Metrics: a.metrics, Stuck: a.Stuck, Synced: a.health.Synced, Ready: a.ready,
 		Down: a.client.Down, Logger: cfg.Logger}
 	secrets := a.access.places
 	secrets.Observer = nil // each request reads them

@@ -80,7 +80,7 @@ func (b *Builder) Build() *Snapshot {
 		Events:  recent.events,
 		API:     b.from.Health.row(),
 		Agent:   b.agentRow(own, recent, now),
-		Problem: cmp.Or(b.from.Health.problem(), b.from.Health.ManifestsProblem()),
+		Problem: cmp.Or(b.from.Health.problem(), b.from.Health.HostProblem()),
 	}
 	switch {
 	case s.API.Synced:

@@ -22,10 +22,10 @@ type Health struct {
 	Client   *kube.Client
 	Jobs     *kube.Informer
 	Repos    *kube.Informer
-	// ManifestsProblem returns why files of --manifests are not applied, "" when all are. The author of a file sees the
-	// screen and not the log.
-	ManifestsProblem func() string
-	Warnings         func() []string // of the agent itself
+	// HostProblem returns what is wrong on this host, "" for nothing: the disk of the state file takes no writes, or files
+	// of --manifests are not applied. The author of a file sees the screen and not the log.
+	HostProblem func() string
+	Warnings    func() []string // of the agent itself
 }
 
 // Synced reports whether the watches have shown all objects.
@@ -71,17 +71,17 @@ func (h *Health) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
 	})
 	tick := time.NewTicker(healthEvery)
 	defer tick.Stop()
-	problem, manifests, warnings := "", "", []string(nil)
+	problem, local, warnings := "", "", []string(nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		wasUp, wasManifests, hadWarnings := problem == "", manifests, warnings
-		problem, manifests, warnings = h.problem(), h.ManifestsProblem(), h.Warnings()
+		wasUp, wasLocal, hadWarnings := problem == "", local, warnings
+		problem, local, warnings = h.problem(), h.HostProblem(), h.Warnings()
 		isUp := problem == ""
-		if isUp != wasUp || manifests != wasManifests || !slices.Equal(warnings, hadWarnings) {
+		if isUp != wasUp || local != wasLocal || !slices.Equal(warnings, hadWarnings) {
 			hub.Invalidate()
 		}
 		switch {

@@ -113,7 +113,7 @@ func (s *report) judge(e *command.Env) {
 	}
 	switch {
 	case s.Live.Problem != "":
-		s.Why = append(s.Why, e.Invocation.Complete("api: "+s.Live.Problem))
+		s.Why = append(s.Why, e.Invocation.Complete(s.Live.Problem))
 	case !s.Live.API.Up:
 		s.Why = append(s.Why, "api: "+s.Live.API.Error)
 	}
