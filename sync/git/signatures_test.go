@@ -56,6 +56,7 @@ var signedCases = []signedCase{
 		claim: Verification{Principals: []string{"bob@example.com"}}},
 	{name: "pgp-ed25519.commit", keys: []string{"ed25519.asc"}, want: signature.Principal, stricter: "git does not ask for principals",
 		claim: Verification{OfMaker: true}},
+	{name: "pgp-ed25519.commit", keys: []string{"ed25519.asc"}, claim: Verification{OfMaker: true, Principals: []string{"ed25519@example.com"}}},
 	{name: "pgp-twice.commit", keys: []string{"ed25519.asc"}, want: signature.Malformed},
 
 	{name: "ssh-ed25519.commit", keys: []string{"ed25519.sshpub"}},

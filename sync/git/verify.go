@@ -19,7 +19,7 @@ type Verification struct {
 	Mode signature.Mode
 	Keys *signature.Keys
 	// Principals, if any, are the persons of whom one has to be the owner of the key;
-	// OfMaker asks for the one whose mail address the commit or tag itself names.
+	// OfMaker adds the one whose mail address the commit or tag itself names.
 	Principals []string
 	OfMaker    bool
 	Now        time.Time // of a clock that can be trusted
@@ -228,10 +228,12 @@ func parseMaker(line string) (p author) {
 // check verifies the signature of what was taken apart; what is its name for people.
 func (s signedObject) check(what string, v Verification) (Verified, error) {
 	claim := signature.Claim{Made: s.by.when, Now: v.Now, Principals: v.Principals}
-	if v.OfMaker {
-		if claim.Principals = []string{s.by.mail}; s.by.mail == "" {
-			return Verified{}, wrongSignature(signature.Principal, "%s does not say by one mail address who made it", what)
-		}
+	switch {
+	case !v.OfMaker:
+	case s.by.mail != "":
+		claim.Principals = append(slices.Clone(v.Principals), s.by.mail)
+	case len(v.Principals) == 0:
+		return Verified{}, wrongSignature(signature.Principal, "%s does not say by one mail address who made it", what)
 	}
 	signer, err := v.Keys.Verify(s.text, s.signature, claim)
 	if e, ok := errors.AsType[*signature.Error](err); ok {

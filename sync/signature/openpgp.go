@@ -107,6 +107,9 @@ func (k *pgpKey) verify(part openpgp.Key, sig *packet.Signature, text []byte, c 
 	if e := k.check(part, sig.CreationTime, c.Now); e != nil {
 		return Signer{}, e
 	}
+	if ahead(sig.CreationTime, c.Now) {
+		return Signer{}, refuse(TooEarly, "has a signature by %s that is dated %s, in the future", name, day(sig.CreationTime))
+	}
 	if end := endOf(sig.CreationTime, sig.SigLifetimeSecs); over(end, c.Now) {
 		return Signer{}, refuse(Expired, "has a signature by %s that expired on %s", name, day(end))
 	}
@@ -134,6 +137,8 @@ func (k *pgpKey) check(part openpgp.Key, made, now time.Time) *Error {
 		return refuse(Revoked, "is signed by %s, which is revoked", name)
 	case made.Before(part.PublicKey.CreationTime) || made.Before(k.PrimaryKey.CreationTime):
 		return refuse(TooEarly, "is signed by %s, which was made after the signature", name)
+	case ahead(part.PublicKey.CreationTime, now) || ahead(k.PrimaryKey.CreationTime, now):
+		return refuse(TooEarly, "is signed by %s, which is dated in the future", name)
 	case primary == nil || identity != nil && len(identity.Revocations) > 0 || over(endOf(primary.CreationTime, primary.SigLifetimeSecs), now):
 		return refuse(Unusable, "is signed by %s, a key without valid signatures about itself", name)
 	case over(k.expires(part), now):

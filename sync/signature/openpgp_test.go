@@ -26,6 +26,11 @@ func TestRefusedSignatures(t *testing.T) {
 	g.generate("short", "rsa1024", "sign,cert", "never")
 	g.generate("curve", "secp256k1", "sign,cert", "never")
 	keys := bytes.Join([][]byte{g.export("rsa"), g.export("short"), g.export("curve")}, nil)
+	ahead := func(args ...string) []byte {
+		return g.at("20300101T000000!", "text", append([]string{"--batch"}, args...)...)
+	}
+	ahead("--quick-generate-key", "ahead <ahead@example.com>", "ed25519", "sign,cert", "never")
+	keys = append(keys, ahead("--armor", "--export", "ahead@example.com")...)
 	good := g.sign("rsa")
 	body, _, err := unarmor(good, pgpSignature)
 	if err != nil {
@@ -38,6 +43,8 @@ func TestRefusedSignatures(t *testing.T) {
 	}{
 		"good":              {good, ""},
 		"CRLF":              {bytes.ReplaceAll(good, []byte("\n"), []byte("\r\n")), ""},
+		"made in 2030":      {ahead("--armor", "--detach-sign", "-u", "rsa@example.com"), TooEarly},
+		"a key of 2030":     {ahead("--armor", "--detach-sign", "-u", "ahead@example.com"), TooEarly},
 		"SHA-1":             {g.sign("rsa", "--digest-algo", "SHA1"), Weak},
 		"MD5":               {edited(func(b []byte) []byte { b[6] = 1; return b }), Weak},
 		"RIPEMD-160":        {edited(func(b []byte) []byte { b[6] = 3; return b }), Weak},

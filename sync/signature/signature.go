@@ -27,7 +27,7 @@ const (
 	Bad         Kind = "bad"         // the signature does not match the text
 	Expired     Kind = "expired"     // the key or the signature has expired
 	Revoked     Kind = "revoked"     // the key or the subkey that signed is revoked
-	TooEarly    Kind = "too-early"   // made before the key existed or was valid
+	TooEarly    Kind = "too-early"   // made before the key existed or was valid, or in the future
 	Weak        Kind = "weak"        // an algorithm that can be forged
 	Unusable    Kind = "unusable"    // the key is listed but is not for signing
 	Principal   Kind = "principal"   // the key is listed for another person
@@ -93,6 +93,12 @@ type Claim struct {
 	// Principals, if any, are the accepted owners of the key, such as mail addresses.
 	Principals []string
 }
+
+// clockSkew is how far the clock of a signer may be ahead.
+const clockSkew = 10 * time.Minute
+
+// ahead reports whether a time is in the future.
+func ahead(at, now time.Time) bool { return at.After(now.Add(clockSkew)) }
 
 // Signer identifies the key that has signed.
 type Signer struct {

@@ -104,6 +104,8 @@ func (e sshKey) check(name string, c Claim) (matched int, err *Error) {
 		return 1, refuse(Unusable, "is signed by %s, which the list of keys allows for something else than git", name)
 	case !e.after.IsZero() && c.Made.Before(e.after):
 		return 2, refuse(TooEarly, "is signed by %s, which is valid from %s on, and it was made before", name, e.after.Format(time.RFC3339))
+	case (!e.after.IsZero() || !e.before.IsZero()) && ahead(c.Made, c.Now):
+		return 2, refuse(TooEarly, "is signed by %s, which is valid for a time, and it is dated %s, in the future", name, day(c.Made))
 	case !e.before.IsZero() && c.Made.IsZero():
 		return 2, refuse(Expired, "is signed by %s, which was valid until %s, and it does not say when it was made",
 			name, e.before.Format(time.RFC3339))

@@ -164,6 +164,10 @@ func TestNoTime(t *testing.T) {
 			t.Errorf("%s: %v, want %q", list, err, want)
 		}
 	}
+	ahead := Claim{Made: time.Now().AddDate(1000, 0, 0), Now: time.Now()}
+	if _, err := keysOf(t, "allowed_signers.after").Verify(text, signature, ahead); KindOf(err) != TooEarly {
+		t.Errorf("of the future: %v", err)
+	}
 }
 
 // FuzzSignature: no other text and no other signature is good.
