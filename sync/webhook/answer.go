@@ -85,8 +85,17 @@ func reasonOf(code int) metav1.StatusReason {
 	return metav1.StatusReasonBadRequest
 }
 
-// answer counts and sends.
-func (r *Receiver) answer(w http.ResponseWriter, a answer) {
+// answer counts and sends. Too many failures of a client have another answer; an authentic delivery never is one, so that
+// forged ones, which a proxy may send from the same address, do not keep it out.
+func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, a answer) {
+	switch a.outcome {
+	case Forged, TooLarge, Broken, NotFound:
+		if !r.clients.allow(clientOf(req, r.o.Trusted), time.Now()) {
+			a = refuse(Limited, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+				"too many failed requests: at most %d per second", requestRate)
+			a.after = time.Second
+		}
+	}
 	r.o.Count(a.outcome)
 	switch a.outcome {
 	case Forged, Limited, TooLarge, Broken, NotFound: // the others have a line of their own

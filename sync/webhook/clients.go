@@ -13,7 +13,7 @@ import (
 
 // Source of both: Grafana's endpoint.
 const (
-	requestRate  = 10 // per second and client
+	requestRate  = 10 // failures per second and client
 	requestBurst = 20
 	maxClients   = 10_000 // the least recently seen is dropped, which delays no request
 )
@@ -23,7 +23,7 @@ type clients struct{ *lru.Cache }
 
 func newClients() clients { return clients{lru.New(maxClients)} }
 
-// allow counts one request and reports whether it is within the limit.
+// allow counts one failure and reports whether it is within the limit.
 func (c clients) allow(addr netip.Addr, now time.Time) bool {
 	limiter, ok := c.Get(addr)
 	if !ok {

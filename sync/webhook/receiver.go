@@ -93,28 +93,19 @@ func New(ctx context.Context, o Options) (*Receiver, error) {
 		refusals: rate.Sometimes{Interval: logEvery}, failures: rate.Sometimes{Interval: logEvery}}
 	r.mux.HandleFunc(Pattern, r.webhook)
 	r.mux.HandleFunc("/", func(w http.ResponseWriter, req *http.Request) {
-		r.answer(w, refuse(NotFound, http.StatusNotFound, metav1.StatusReasonNotFound, "this is the webhook endpoint of limpet: "+Pattern))
+		r.answer(w, req, refuse(NotFound, http.StatusNotFound, metav1.StatusReasonNotFound, "this is the webhook endpoint of limpet: "+Pattern))
 	})
 	return r, nil
 }
 
 // ServeHTTP answers one request.
-func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if r.clients.allow(clientOf(req, r.o.Trusted), time.Now()) {
-		r.mux.ServeHTTP(w, req)
-		return
-	}
-	a := refuse(Limited, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
-		"too many requests: at most %d per second", requestRate)
-	a.after = time.Second
-	r.answer(w, a)
-}
+func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) { r.mux.ServeHTTP(w, req) }
 
 func (r *Receiver) webhook(w http.ResponseWriter, req *http.Request) {
 	ctx, cancel := context.WithTimeout(req.Context(), requestTimeout)
 	defer cancel()
 	a := r.receive(ctx, req)
-	r.answer(w, a)
+	r.answer(w, req, a)
 	if a.verified != nil {
 		// The host has its answer; what follows is for people.
 		_ = http.NewResponseController(w).Flush() // a host that is gone needs none

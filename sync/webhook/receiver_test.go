@@ -362,6 +362,9 @@ func TestClientRateLimit(t *testing.T) {
 	if codes[401] < requestBurst || codes[429] < requestBurst || last.Header().Get("Retry-After") != "1" {
 		t.Errorf("%v, Retry-After %q", codes, last.Header().Get("Retry-After"))
 	}
+	if w := g.send(signed(boards, "ping", []byte(`{}`))); w.Code != http.StatusOK {
+		t.Errorf("an authentic delivery of the same client: %d", w.Code)
+	}
 	other := httptest.NewRequest(http.MethodPost, boards, nil)
 	other.RemoteAddr = "198.51.100.9:1"
 	if w := g.send(other); w.Code != 401 {
