@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -137,6 +138,10 @@ func (p *pruner) window(ctx context.Context, now time.Time) (before time.Time, e
 	return before, err
 }
 
+// pruneParallel is how many HistoricJobs are deleted at a time: each delete waits for the disk of the server, which takes
+// several in one write.
+const pruneParallel = 16
+
 // remote deletes old HistoricJobs, as other agents may do too.
 func (p *pruner) remote(ctx context.Context) (removed int, err error) {
 	now, known := p.now()
@@ -146,19 +151,7 @@ func (p *pruner) remote(ctx context.Context) (removed int, err error) {
 	p.last = time.Now()
 	before, err := p.window(ctx, now)
 	if err == nil {
-		err = p.server.list(ctx, api.HistoricJobs, p.o.Namespace, "", func(historic *unstructured.Unstructured) error {
-			if !finishTime(historic).Before(before) {
-				return nil
-			}
-			err := p.server.delete(ctx, api.HistoricJobs, historic)
-			switch {
-			case err == nil:
-				removed++
-			case stale(err): // another agent was faster
-				return nil
-			}
-			return err
-		})
+		removed, err = p.deleteBefore(ctx, before)
 	}
 	if !refused(err) {
 		return removed, err
@@ -166,6 +159,29 @@ func (p *pruner) remote(ctx context.Context) (removed int, err error) {
 	p.pauseUntil = time.Now().Add(p.clock.host.jitter(refusedPause))
 	p.events.once("prune historicjobs", EventNote, jobRef{}, "HistoricJobs are not pruned: "+string(apierrors.ReasonForError(err)))
 	return removed, nil
+}
+
+// deleteBefore deletes the HistoricJobs of jobs that finished before a time.
+func (p *pruner) deleteBefore(ctx context.Context, before time.Time) (int, error) {
+	var deleted atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(pruneParallel)
+	err := p.server.list(ctx, api.HistoricJobs, p.o.Namespace, "", func(historic *unstructured.Unstructured) error {
+		if finishTime(historic).Before(before) {
+			g.Go(func() error {
+				err := p.server.delete(ctx, api.HistoricJobs, historic)
+				if err == nil {
+					deleted.Add(1)
+				} else if stale(err) { // another agent was faster
+					return nil
+				}
+				return err
+			})
+		}
+		return nil
+	})
+	err = cmp.Or(g.Wait(), err) // a delete that fails ends the list
+	return int(deleted.Load()), err
 }
 
 // refused reports that the server has no HistoricJobs or does not let them be deleted.
