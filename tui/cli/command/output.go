@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/clipperhouse/displaywidth"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,10 +88,39 @@ func (e *Env) printData(list any, document func(items []any) any) error {
 	return encode(e.Out, e.Flags.Output, "  ", document(items))
 }
 
+// NewJSON returns an encoder of JSON for programs and terminals: what would control a terminal or mislead a reader is
+// escaped as \uXXXX.
+func NewJSON(w io.Writer) *json.Encoder {
+	enc := json.NewEncoder(jsonWriter{w})
+	enc.SetEscapeHTML(false)
+	return enc
+}
+
+// jsonWriter takes whole documents. Outside of ASCII, JSON has runes in strings only.
+type jsonWriter struct{ io.Writer }
+
+func (w jsonWriter) Write(p []byte) (int, error) {
+	hidden := func(r rune) bool { return r >= 0x7f && text.Hidden(r) && r != utf8.RuneError }
+	if !bytes.ContainsFunc(p, hidden) {
+		return w.Writer.Write(p)
+	}
+	out := make([]byte, 0, len(p)+64)
+	for _, r := range string(p) {
+		if !hidden(r) {
+			out = utf8.AppendRune(out, r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			out = fmt.Appendf(out, "\\u%04x", unit)
+		}
+	}
+	_, err := w.Writer.Write(out)
+	return len(p), err
+}
+
 // encode writes documents as YAML or JSON; without an indent, JSON takes a line each.
 func encode(w io.Writer, form, indent string, documents ...any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
+	enc := NewJSON(w)
 	enc.SetIndent("", indent)
 	for _, v := range documents {
 		if form == "yaml" {

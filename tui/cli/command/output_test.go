@@ -8,11 +8,12 @@ import (
 )
 
 // TestJSONIsAsWritten: a URL in an object can be copied out of every form of
-// JSON, of one object and of many.
+// JSON, of one object and of many, and what would control the terminal is escaped.
 func TestJSONIsAsWritten(t *testing.T) {
 	t.Parallel()
 	const url = "https://git.example.com/x?a=1&b=<2>"
-	item := map[string]string{"url": url}
+	const title = "\u009b31m\u202e\u2066\u007f\U000e0041é\n"
+	item := map[string]string{"url": url, "title": title}
 	for _, form := range []string{"json", "jsonl"} {
 		var one, many bytes.Buffer
 		e := &Env{Flags: &Flags{Output: form}, World: World{Out: &one}}
@@ -26,6 +27,9 @@ func TestJSONIsAsWritten(t *testing.T) {
 		for _, out := range []string{one.String(), many.String()} {
 			if !strings.Contains(out, url) {
 				t.Errorf("-o %s: %s", form, out)
+			}
+			if !strings.Contains(out, `"\u009b31m\u202e\u2066\u007f\udb40\udc41é\n"`) {
+				t.Errorf("-o %s: %q", form, out)
 			}
 		}
 	}

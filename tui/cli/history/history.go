@@ -238,8 +238,7 @@ var exportForms = map[string]exportForm{
 // export writes all records that q selects and returns their number.
 func (f exportForm) export(ctx context.Context, w io.Writer, q state.Query, store control.History) (n int, err error) {
 	out := bufio.NewWriterSize(w, 64<<10)
-	lines := json.NewEncoder(out)
-	lines.SetEscapeHTML(false)
+	lines := command.NewJSON(out)
 	_, _ = out.WriteString(f.begin) // the first error is kept and returned by Flush
 	for page, err := range control.Pages(ctx, store, q, exportPage) {
 		if err != nil {
