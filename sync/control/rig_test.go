@@ -101,6 +101,10 @@ func (a *fakeAgent) Diagnostics(context.Context) (snapshot.DiagnosticsReport, er
 }
 
 // Compare returns its arguments.
+func (a *fakeAgent) Files(context.Context, snapshot.Subject) (snapshot.FileList, error) {
+	return snapshot.FileList{}, nil
+}
+
 func (a *fakeAgent) Compare(_ context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	if q.To == "" {
 		return snapshot.Comparison{}, errors.New("the mirror is gone")

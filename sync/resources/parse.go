@@ -54,6 +54,15 @@ func (o *Object) Identity() Identity {
 	return Identity{Group: o.GVK.Group, Kind: o.GVK.Kind, Name: o.Name}
 }
 
+// Title returns the title in the spec, "" when there is none.
+func (o *Object) Title() string {
+	var spec struct {
+		Title string `json:"title"`
+	}
+	_ = json.Unmarshal(o.spec, &spec) // a title that is no text is none
+	return spec.Title
+}
+
 const dashboardKind, folderKind = "Dashboard", "Folder"
 
 // ClassicVersion is the API version of a dashboard whose file has none. Source:

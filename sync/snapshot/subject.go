@@ -29,6 +29,30 @@ type Edited struct {
 	Diff TextChange
 }
 
+// RepoFile is a file of a repository. Its UID is that of the object that is made of it.
+type RepoFile struct {
+	Path   string `json:"path"`
+	Kind   string `json:"kind,omitempty"`
+	Title  string `json:"title,omitempty"`
+	UID    string `json:"uid,omitempty"`
+	Folder string `json:"folder,omitempty"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"` // why it is not synced
+}
+
+// States of a RepoFile.
+const (
+	FileSynced  = "synced"
+	FileUnread  = "unread"
+	FileLeftOut = "left-out"
+)
+
+// FileList is the files of a repository at the commit that was synced last.
+type FileList struct {
+	Commit string     `json:"commit"`
+	Files  []RepoFile `json:"files"`
+}
+
 // Finding is the result of one check.
 type Finding struct {
 	Name   string

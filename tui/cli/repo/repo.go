@@ -32,6 +32,7 @@ type Command struct {
 	Show   showCmd   `cmd:"" help:"One repository."`
 	Pull   pullCmd   `cmd:"" writes:"" help:"Pull a repository now."`
 
+	Files    filesCmd    `cmd:"" help:"The files of a repository at the synced commit: kind, title, UID, state."`
 	Set      setCmd      `cmd:"" writes:"" help:"Change settings of a repository."`
 	Rollback rollbackCmd `cmd:"" writes:"" help:"Pin a repository to a commit that was synced before."`
 
