@@ -16,7 +16,7 @@ import (
 )
 
 // ErrSetUp is returned by Run when the user chooses the setup.
-var ErrSetUp = errors.New("the settings are to be asked for")
+var ErrSetUp = errors.New("setup requested")
 
 // Settings are the answers of the setup. At most one of Token and TokenFile is set.
 type Settings struct {

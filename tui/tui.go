@@ -73,7 +73,7 @@ func Run(ctx context.Context, src screen.Source, o Options) error {
 		return ErrSetUp
 	}
 	s := m.state.Snap
-	fmt.Fprintf(o.Out, "limpet: %d working, %d pending, %d resting, repositories: %d\n", s.Counts.Working, s.Counts.Pending,
+	fmt.Fprintf(o.Out, "limpet: %d working, %d pending, %d waiting to retry, repositories: %d\n", s.Counts.Working, s.Counts.Pending,
 		s.Counts.Resting, len(s.Repos))
 	return nil
 }

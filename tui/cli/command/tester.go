@@ -60,5 +60,5 @@ func (e *Env) PrintResults(results repos.TestResults, name, again string) error 
 	if len(results.Errors) > 0 {
 		why = results.Errors[0].Detail
 	}
-	return Errorf(code, again+"    # after correcting it", "%s is not in order: %s", name, why)
+	return Errorf(code, again+"    # after correcting it", "%s failed the test: %s", name, why)
 }

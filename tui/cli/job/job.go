@@ -167,7 +167,7 @@ func showJob(e *command.Env, w io.Writer, u *unstructured.Unstructured, job api.
 	}
 	f.AddSet("again for", notes[api.AnnoRetryOf])
 	if rests := RestOf(u); rests.After(now) {
-		f.Add("rests until", rests.UTC().Format(time.RFC3339)+"; "+e.CommandFor(u.GetNamespace(), "job retry "+u.GetName())+" does not wait")
+		f.Add("retry at", rests.UTC().Format(time.RFC3339)+"; "+e.CommandFor(u.GetNamespace(), "job retry "+u.GetName())+" retries now")
 	}
 	var attempts []state.Attempt
 	_ = json.Unmarshal([]byte(notes[api.AnnoAttempts]), &attempts) // of a foreign text nothing is shown

@@ -166,14 +166,14 @@ func deletionEffect(ctx context.Context, s *command.Session, k api.Kind, u *unst
 	case "Repository":
 		// Its finalizers say what becomes of its resources.
 		has := func(finalizer string) bool { return slices.Contains(u.GetFinalizers(), finalizer) }
-		what, end, dir := "the folders and dashboards that it has made", " stay", u.GetAnnotations()[api.AnnoSinkDir]
+		what, end, dir := "its folders and dashboards", " stay", u.GetAnnotations()[api.AnnoSinkDir]
 		if dir != "" {
-			what = "the files that it has made in " + dir
+			what = "its files in " + dir
 		}
 		if has(api.FinalizerRemove) && !has(api.FinalizerRelease) {
 			end = " are deleted too"
 		} else if has(api.FinalizerRelease) && dir == "" {
-			end = " stay, and belong to nobody"
+			end = " stay, unmanaged"
 		}
 		if has(api.FinalizerRemoveJobs) {
 			end += ", its waiting jobs are deleted, one that runs is waited for"

@@ -78,8 +78,9 @@ type testCmd struct {
 
 // Help is the long help of the command.
 func (testCmd) Help() string {
-	return "It asks from here what the source asks for, with the identity that it names: the rules, the credentials and their provider, the keys of signers, the remote, the revision. Nothing is written or fetched, " +
-		"and its controller is not asked. A daemon that holds the state file is asked, because the credentials are there; else it is done from here. Secrets are those of the API and of --credentials-dir, also with --file."
+	return "Checks spec, credentials, signing keys, remote and revision with the identity of the source. Nothing is written or " +
+		"fetched. A daemon that holds the state file does it, because it has the credentials. Secrets come from the API and " +
+		"--credentials-dir, also with --file."
 }
 
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
@@ -126,13 +127,13 @@ func showSource(w io.Writer, from source.Source, resume string, now time.Time) {
 type getCmd struct {
 	named
 	File string `help:"Where to write it; - is stdout. Default: NAME-COMMIT.tar.gz in this directory." placeholder:"FILE"`
-	Via  string `help:"Scheme and host in place of those of the artifact's address: where a port of source-controller is forwarded to." placeholder:"URL"`
+	Via  string `help:"Scheme and host to use instead of the artifact's: a forwarded port of source-controller." placeholder:"URL"`
 }
 
 // Help is the long help of the command.
 func (getCmd) Help() string {
-	return "At most 1 GiB, and not more than the status tells. The file appears when its digest is right, and not before; what goes to stdout waits in a temporary file until then. " +
-		"No credentials are sent, and no redirect leads to another host."
+	return "At most 1 GiB, and not more than the status says. The digest is verified before the file or stdout is written. " +
+		"No credentials are sent, and redirects to another host are refused."
 }
 
 func (c getCmd) Run(ctx context.Context, e *command.Env) error {
@@ -228,7 +229,7 @@ type reconcileCmd struct {
 
 // Help is the long help of the command.
 func (reconcileCmd) Help() string {
-	return "It writes the annotation reconcile.fluxcd.io/requestedAt, as flux does. With --wait it ends with 1 when the source is not ready afterwards."
+	return "Writes the annotation reconcile.fluxcd.io/requestedAt, as flux does. With --wait: exit code 1 when the source is not ready."
 }
 
 func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {

@@ -37,7 +37,7 @@ func (infoCmd) Run(ctx context.Context, e *command.Env) error {
 		f.Add("size", fmt.Sprintf("%s (%s free inside)", text.Size(info.Bytes), text.Size(info.FreeBytes)))
 		f.Add("schema", strconv.Itoa(info.Schema))
 		f.Add("claims", strconv.Itoa(info.Claims))
-		f.Add("resting", fmt.Sprintf("%s given back, whose attempts and marks are kept", text.Plural(info.Resting, "job")))
+		f.Add("waiting", fmt.Sprintf("%s to retry; attempts and marks are kept", text.Plural(info.Resting, "job")))
 		f.Add("history", history)
 		f.Add("objects", fmt.Sprintf("%d at revision %d", info.Objects, info.Revision))
 		f.Add("secrets", fmt.Sprintf("%d sealed", info.Secrets))
@@ -71,7 +71,7 @@ func (checkCmd) Run(ctx context.Context, e *command.Env) error {
 	switch {
 	case err == nil && len(report.Problems) == 1 && mended != "":
 		err = command.Errorf(command.ExitStore, command.RebuiltNext+"    # says what is there; the old file is kept",
-			"the state file was damaged; a new one is in its place, and is sound")
+			"the state file was damaged; it was rebuilt")
 	case err == nil && len(report.Problems) > 0:
 		err = command.Errorf(command.ExitStore,
 			"limpet store backup FILE    # then start limpet: it puts the damaged file aside and builds a new one", "the state file has %s",
