@@ -83,10 +83,15 @@ func (b *reserveFile) write() (err error) {
 // an error that names the file. After a write that the disk refused, each call tries one.
 func (s *Store) DiskError(ctx context.Context) (err error) {
 	var disk unix.Statfs_t
-	switch failed := unix.Statfs(filepath.Dir(s.path), &disk) != nil; {
-	case !failed && disk.Flags&unix.ST_RDONLY != 0:
+	_ = unix.Statfs(filepath.Dir(s.path), &disk) // else, as on some file systems, no blocks: unknown
+	free := disk.Bavail
+	if os.Geteuid() == 0 { // who may use what is kept for root
+		free = disk.Bfree
+	}
+	switch {
+	case disk.Flags&unix.ST_RDONLY != 0:
 		err = ErrReadOnly
-	case !failed && int64(disk.Bavail)*int64(disk.Bsize) < reserveSize:
+	case disk.Blocks > 0 && free*uint64(disk.Bsize) < reserveSize:
 		err = syscall.ENOSPC
 	case s.refused.Load():
 		err = s.PutFact(ctx, "disk", nil)

@@ -107,7 +107,7 @@ func TestExportToAFile(t *testing.T) {
 	name := filepath.Join(dir, "history.jsonl")
 	for _, args := range [][]string{{"-r", "boards"}, {"--status", "error"}} {
 		out, errs := s.Must(t, 0, append([]string{"history", "export", "--file", name}, args...)...)
-		if out != "" || !strings.Contains(errs, "records written to "+name) {
+		if out != "" || !strings.Contains(errs, " written to "+name) {
 			t.Errorf("%s%s", out, errs)
 		}
 	}
