@@ -32,6 +32,16 @@ var (
 	variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
+// Reference returns the first reference in a text, "" without one.
+func Reference(text string) string {
+	for _, match := range references.FindAllString(text, -1) {
+		if !strings.HasPrefix(match, "$$") {
+			return match
+		}
+	}
+	return ""
+}
+
 // object expands the values of an object in place, in the order of its members.
 func (x *expander) object(object map[string]any, path string) error {
 	for _, name := range slices.Sorted(maps.Keys(object)) {

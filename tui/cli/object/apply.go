@@ -4,6 +4,7 @@ package object
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	if err := checkFields(e, objects); err != nil {
+	if err := errors.Join(checkFields(e, objects), checkReferences(objects)); err != nil {
 		return err
 	}
 	// Each group has its own session, because it may live on another server. The embedded API is one, opened once.
@@ -93,6 +94,20 @@ func checkFields(e *command.Env, objects []Manifest) error {
 			"%s", strings.Join(unknown, "; "))
 	case mode == metav1.FieldValidationWarn:
 		e.Notef("warning: %s", strings.Join(unknown, "; "))
+	}
+	return nil
+}
+
+// checkReferences refuses ${NAME} in a secret: a directory of --manifests expands it, and a host would get the text itself.
+func checkReferences(objects []Manifest) error {
+	for _, o := range objects {
+		for _, member := range []string{"secure", "stringData"} {
+			secrets, _ := json.Marshal(o.Object.Object[member])
+			if name := manifests.Reference(string(secrets)); name != "" {
+				return command.Usagef("envsubst < "+text.ShellWord(o.file)+" | limpet apply -f -",
+					"%s: %s in %s is expanded by --manifests only", o.Where, name, member)
+			}
+		}
 	}
 	return nil
 }
