@@ -70,13 +70,9 @@ func (u *Unread) Lines(n int) (out []string) {
 
 const unreadPrefix = "unread/"
 
-func unreadKey(namespace, repository string) string {
-	return unreadPrefix + namespace + "/" + repository
-}
-
 // PutUnread replaces the list of a Repository.
 func (s *Store) PutUnread(ctx context.Context, namespace, repository string, u *Unread) error {
-	key := unreadKey(namespace, repository)
+	key := unreadPrefix + namespace + "/" + repository
 	if u.Empty() {
 		if _, err := s.Fact(ctx, key); errors.Is(err, ErrNotFound) {
 			return nil // without a write, as for most pulls
@@ -93,7 +89,7 @@ func (s *Store) PutUnread(ctx context.Context, namespace, repository string, u *
 // Unread returns the list of a Repository, which is empty when there is none.
 func (s *Store) Unread(ctx context.Context, namespace, repository, uid string) (*Unread, error) {
 	u := new(Unread)
-	data, err := s.Fact(ctx, unreadKey(namespace, repository))
+	data, err := s.Fact(ctx, unreadPrefix+namespace+"/"+repository)
 	if errors.Is(err, ErrNotFound) || err == nil && (json.Unmarshal(data, u) != nil || u.UID != uid) {
 		return new(Unread), nil
 	}

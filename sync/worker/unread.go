@@ -26,8 +26,8 @@ type unread struct {
 	leftOut string            // see state.Unread
 	known   bool              // before is of what the directory of the Repository has
 
-	mu    sync.Mutex                  // guards files
-	files map[string]state.UnreadFile // nil until there is one
+	mu    sync.Mutex // guards files
+	files map[string]state.UnreadFile
 }
 
 // record reports a result.
@@ -43,9 +43,6 @@ func (r *pull) record(ctx context.Context, res resources.Result) {
 	}
 	r.unread.mu.Lock()
 	defer r.unread.mu.Unlock()
-	if r.unread.files == nil {
-		r.unread.files = map[string]state.UnreadFile{}
-	}
 	r.unread.files[res.Path] = state.UnreadFile{Path: res.Path, Hash: hash, Reason: text.Redact(text.Line(why.Error(), maxReason))}
 }
 
@@ -63,7 +60,7 @@ func (r *pull) seen(ctx context.Context, t git.Tree) {
 	if left := leftOut(t); left != "" {
 		r.tell(ctx, left)
 	}
-	r.unread.tree = make(map[string]string, len(t.Files)+len(t.Dirs))
+	r.unread.files, r.unread.tree = map[string]state.UnreadFile{}, make(map[string]string, len(t.Files)+len(t.Dirs))
 	for _, dir := range t.Dirs {
 		r.unread.tree[dir+"/"] = ""
 	}
@@ -71,9 +68,6 @@ func (r *pull) seen(ctx context.Context, t git.Tree) {
 		r.unread.tree[f.Path] = f.Hash
 	}
 }
-
-// maxLeftOut is the number of left out entries that a warning names.
-const maxLeftOut = 3
 
 // leftOut counts the entries of a tree that no pull uses by their kind; "" = none. What is hidden would be left out
 // anyway, unless its name is why it is refused.
@@ -86,7 +80,7 @@ func leftOut(t git.Tree) string {
 			continue
 		}
 		n++
-		if counts[f.Kind]++; len(paths) < maxLeftOut {
+		if counts[f.Kind]++; len(paths) < 3 {
 			paths = append(paths, f.Path)
 		}
 	}
