@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,8 +71,28 @@ func editable(u *unstructured.Unstructured) (string, error) {
 	for _, member := range []string{"managedFields", "resourceVersion", "generation", "creationTimestamp", "uid"} {
 		unstructured.RemoveNestedField(u.Object, "metadata", member)
 	}
-	data, err := yaml.Marshal(u.Object)
-	return editHead + text.Redact(string(data)), err
+	data, err := yaml.Marshal(redacted("", u.Object))
+	return editHead + string(data), err
+}
+
+// redacted redacts the texts of a value, each beside the key of its member: of the YAML it could take indents and quotes.
+func redacted(key string, value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, one := range v {
+			v[name] = redacted(name+": ", one)
+		}
+	case []any:
+		for i, one := range v {
+			v[i] = redacted(key, one)
+		}
+	case string:
+		if clean, ok := strings.CutPrefix(text.Redact(key+v), key); ok {
+			return clean
+		}
+		return text.Redacted
+	}
+	return value
 }
 
 // editPatch returns the merge patch from the text before to the one after; nil when they mean the same.
@@ -88,7 +109,7 @@ func editPatch(e snapshot.Edit, u *unstructured.Unstructured) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("invalid object: %w", err)
 	}
-	if strings.Contains(strings.ReplaceAll(string(patch), `"`, ""), text.Redacted) {
+	if bytes.Contains(patch, []byte(text.Redacted)) {
 		return nil, fmt.Errorf("the changed part holds %s, which is no value: leave it as it is, or write the value", text.Redacted)
 	}
 	var change map[string]any

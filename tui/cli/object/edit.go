@@ -2,6 +2,7 @@ package object
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -17,14 +18,16 @@ import (
 type EditCommand struct {
 	Kind string `arg:"" help:"Kind of the object, as for get."`
 	Name string `arg:"" help:"Name of the object."`
+
+	Force bool `help:"Change an object that a file of --manifests declares, too."`
 }
 
 // Help is the long help of the command.
 func (EditCommand) Help() string {
-	return "It opens the editor of $VISUAL or $EDITOR on the object, without its status and its secrets. The difference is checked by the API, shown, and written after a yes; a change that others have made meanwhile is a conflict, and nothing is written."
+	return "It opens the editor of $VISUAL or $EDITOR on the object, without its status; what is secret in it is redacted. A Secret cannot be edited. The difference is checked by the API, shown, and written after a yes; a change that others have made meanwhile is a conflict, and nothing is written. After a failure the error names the file with your text."
 }
 
-func (c EditCommand) Run(ctx context.Context, e *command.Env) error {
+func (c EditCommand) Run(ctx context.Context, e *command.Env) (err error) {
 	k, err := KindNamed(c.Kind)
 	if err != nil {
 		return err
@@ -32,6 +35,9 @@ func (c EditCommand) Run(ctx context.Context, e *command.Env) error {
 	again := "limpet apply -f FILE"
 	if !e.Flags.Yes && (!command.IsTerminal(e.In) || !command.IsTerminal(e.Err)) {
 		return command.Usagef(again, "edit asks on a terminal, and there is none; --yes does not ask")
+	}
+	if k.Kind == "Secret" {
+		return command.Usagef(again, "a Secret cannot be edited: its values would be in the file and in the difference")
 	}
 	edit := snapshot.Edit{Subject: snapshot.Subject{Kind: k.Singular, Name: c.Name}}
 	step := func(out *snapshot.Edited) error {
@@ -42,6 +48,9 @@ func (c EditCommand) Run(ctx context.Context, e *command.Env) error {
 			}
 			if edit.Before == "" {
 				u, err := e.FindObject(ctx, s, res, c.Name)
+				if err == nil {
+					err = ownedByFile(u, k, "edit "+k.Singular+" "+text.ShellWord(c.Name), c.Force)
+				}
 				if err != nil {
 					return err
 				}
@@ -60,7 +69,15 @@ func (c EditCommand) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	defer file.Remove()
+	defer func() {
+		now, _ := file.Text(edit.Before)
+		no, is := errors.AsType[*command.Error](err)
+		if err == nil || now == edit.Before || is && no.Code == command.ExitCancelled {
+			_ = file.Remove()
+			return
+		}
+		err = fmt.Errorf("%w; your text is in %s", err, file)
+	}()
 	editor := file.Editor(ctx, e.Getenv)
 	if editor == nil {
 		return command.Usagef(again, "no editor: set $VISUAL or $EDITOR")
