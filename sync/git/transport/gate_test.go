@@ -67,7 +67,7 @@ func TestWhole(t *testing.T) {
 	t.Parallel()
 	s := gittest.NewServer(t)
 	gittest.NewOrigin(t, s.Root, "a.git").Commit("one", map[string]string{"a.json": "1"})
-	m := mirrortest.Open(t, git.Options{Whole: 400 * time.Millisecond, PerHost: 1})
+	m := mirrortest.Open(t, git.Options{Whole: 3 * time.Second, PerHost: 1})
 	ref := gittest.Must[git.Ref](t)(m.Resolve(t.Context(), mirrortest.At(s, "a.git"), gitref.Branch("main")))
 	asked, left := make(chan struct{}), make(chan struct{})
 	s.During(func(w http.ResponseWriter, r *http.Request) {
@@ -99,7 +99,7 @@ func TestWhole(t *testing.T) {
 	if _, err := m.Resolve(t.Context(), mirrortest.At(s, "a.git"), gitref.Branch("main")); err != nil {
 		t.Errorf("who waits for the host: %v", err)
 	}
-	gittest.ErrorIs(t, <-done, git.Timeout, "it takes more than 400ms", "KiB received", "--git-timeout")
+	gittest.ErrorIs(t, <-done, git.Timeout, "it takes more than 3s", "KiB received", "--git-timeout")
 	<-left
 	if _, err := m.Fetch(t.Context(), mirrortest.At(s, "a.git"), ref); err != nil {
 		t.Errorf("the next fetch: %v", err)
