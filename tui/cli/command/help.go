@@ -15,7 +15,7 @@ import (
 // Description is the first paragraph of the help.
 const Description = `limpet keeps Grafana dashboards in step with Git, from an edge host.
 
-Without a command: the dashboard on a terminal, the status on a pipe, the agent without a screen with --daemon.`
+Without a command: the dashboard; on a pipe the status; with --daemon the agent.`
 
 // AgentGroup is the group of the flags that configure an agent.
 const AgentGroup = "Agent"
@@ -61,14 +61,14 @@ func (e *Env) helpTopic(args []string) (ok bool, err error) {
 func printHelp(listFlags bool) kong.HelpPrinter {
 	return func(options kong.HelpOptions, ctx *kong.Context) error {
 		root, selected := ctx.Model.Node, ctx.Selected()
-		foot := "Flags of every command: limpet help flags"
+		foot := "\nFlags of every command: limpet help flags"
 		switch {
 		case listFlags:
 			root.Flags = slices.Concat(root.Flags, root.DefaultCmd.Flags)
 			for _, n := range root.Children {
 				n.Hidden = true
 			}
-			foot = "Every flag has a variable LIMPET_<NAME> and a key <name> in the config file: limpet help config"
+			foot = "\nEvery flag has a variable LIMPET_<NAME> and a key <name> in the config file: limpet help config"
 		case selected == nil:
 			options.NoExpandSubcommands = true
 			root.Flags = slices.Concat(root.Flags, root.DefaultCmd.Flags)
@@ -76,7 +76,8 @@ func printHelp(listFlags bool) kong.HelpPrinter {
 			for _, t := range help.Topics() {
 				names = append(names, t.Name)
 			}
-			foot = "More: limpet COMMAND --help, limpet help flags, limpet help TOPIC.\nTopics: " + strings.Join(names, ", ")
+			foot = "For all flags: limpet help flags. For more: limpet help TOPIC.\nTopics: " + strings.Join(names[:8], ", ") + ",\n  " +
+				strings.Join(names[8:], ", ") + "."
 		default:
 			selected.Group = nil
 			if calls := help.Examples(strings.TrimPrefix(CallText(selected), "limpet ")); len(calls) > 0 {
@@ -91,7 +92,7 @@ func printHelp(listFlags bool) kong.HelpPrinter {
 		if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintln(ctx.Stdout, "\n"+foot)
+		_, err := fmt.Fprintln(ctx.Stdout, foot)
 		return err
 	}
 }
