@@ -89,7 +89,7 @@ func TestDoctorJudges(t *testing.T) {
 		{"one that is not seen", judgeCertificate(time.Time{}, errors.New("refused"), false, now), checkSkipped, "refused", ""},
 
 		{"no repositories", judgeRepositories(nil), checkOK, "none", "repo create"},
-		{"a failing one", judgeRepositories(mixed), checkWarn, "1 of 2 are not healthy, the first is b/bad", "limpet repo test bad -n b"},
+		{"a failing one", judgeRepositories(mixed), checkWarn, "1 of 2 not healthy, the first is b/bad", "limpet repo test bad -n b"},
 		{"one with an unmet condition", judgeRepositories(unsigned), checkWarn, "1 of 2 have an unmet condition, the first is c/odd: limpet/Webhook: 403",
 			"limpet repo show odd -n c"},
 		{"healthy ones", judgeRepositories(mixed[:1]), checkOK, "1, none", ""},
