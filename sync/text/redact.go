@@ -36,14 +36,17 @@ var shapes = []struct {
 }{
 	{regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*(?:PRIVATE KEY|CERTIFICATE)[A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|$)`), Redacted},
 	{regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?`), Redacted},
-	{regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)(["']?\s*[:=]\s*\[?["']?)(?:(?:bearer|basic|token)\s+)?[^\s"',\]}]+`), "${1}${2}" + Redacted},
+	{regexp.MustCompile(`(?i)\b((?:proxy-)?authorization|x-access-token|x-grafana-id|private-token)(["']?\s*[:=]\s*\[?["']?)` +
+		`(?:(?:bearer|basic|token)\s+)?[^\s"',\]}]+`), "${1}${2}" + Redacted},
 	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[A-Za-z0-9+/._~=-]{6,}`), "${1} " + Redacted},
 	{regexp.MustCompile(`(?i)([?&](?:access_token|token|private_token|password|secret|client_secret|sig|key)=)[^&#\s"']+`), "${1}" + Redacted},
 	{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), Redacted},
 }
 
-// schemeWord matches a scheme of authorization before a word, as in "Bearer is missing" or "Bearer TOKEN".
-var schemeWord = regexp.MustCompile(`(?i:\b(?:bearer|basic|token))\s+(?:[A-Za-z]{1,5}|[a-z]{1,15})[.;:!?)]*$`)
+// schemeWord matches a scheme of authorization before a word of a sentence, as in "Bearer is missing" or "Bearer TOKEN". The
+// words are a closed list, because a secret may be a word as well.
+var schemeWord = regexp.MustCompile(`(?:^|[\s:])(?i:bearer|basic|token)\s+` +
+	`(?:is|or|and|not|was|required|missing|authentication|token|TOKEN|\$TOKEN)[.;:!?)]*$`)
 
 var (
 	// urlUser matches the scheme and the user information of a URL.
