@@ -122,7 +122,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		a.controllers.references = dependency.New(dependency.Options{Wake: a.controllers.wake, Dir: cfg.CredentialsDir,
 			Client: a.client, Logger: cfg.Logger.With("component", "dependencies")})
 	}
-	if a.access, err = openAccess(cfg, &a.clients, a.controllers.references, mirrorsPath(cfg.StatePath)); err != nil {
+	if a.access, err = openAccess(cfg, &a.clients, a.controllers.references, MirrorsPath(cfg.StatePath)); err != nil {
 		return nil, err
 	}
 	shown := snapshot.JobOptions{Expiry: cfg.Jobs.Expiry, MaxAttempts: cfg.Jobs.MaxAttempts}
@@ -225,7 +225,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		cfg.Logger.Warn("read saved snapshot", "err", err)
 	}
 	a.Service = &control.Service{
-		Comparer: diff.Comparer{Repos: a.repos, Mirrors: a.access.mirrors},
+		Comparer: diff.Comparer{Repos: a.repos, Mirrors: a.access.mirrors, Store: cfg.Store},
 		Hub:      a.hub,
 		Jobs:     a.controller,
 		API:      a.client,
@@ -411,9 +411,9 @@ func SocketPath(statePath string) string {
 	return strings.TrimSuffix(statePath, ".db") + ".sock"
 }
 
-// mirrorsPath returns the directory of Git mirrors beside a state file: mirrors beside limpet.db, and a separate one
+// MirrorsPath returns the directory of Git mirrors beside a state file: mirrors beside limpet.db, and a separate one
 // for any other name, because two agents must not prune the mirrors of each other.
-func mirrorsPath(statePath string) string {
+func MirrorsPath(statePath string) string {
 	dir, name := filepath.Split(statePath)
 	if name == "limpet.db" {
 		return filepath.Join(dir, "mirrors")

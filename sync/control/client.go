@@ -169,9 +169,9 @@ func (c *Client) Edit(ctx context.Context, e snapshot.Edit) (snapshot.Edited, er
 	return call[snapshot.Edited](ctx, c, "edit", e)
 }
 
-// Files lists the files of a repository at the commit that was synced last.
-func (c *Client) Files(ctx context.Context, of snapshot.Subject) (snapshot.FileList, error) {
-	return call[snapshot.FileList](ctx, c, "files", of)
+// Files lists the files of a repository at the commit that was synced last, or reads one of them.
+func (c *Client) Files(ctx context.Context, q snapshot.FileQuery) (snapshot.FileList, error) {
+	return call[snapshot.FileList](ctx, c, "files", q)
 }
 
 // none is the input or output of calls without one.

@@ -68,8 +68,8 @@ type Agent interface {
 	Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error)
 	// Compare returns the changes between two commits.
 	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
-	// Files lists the files of a repository at the commit that was synced last.
-	Files(ctx context.Context, of snapshot.Subject) (snapshot.FileList, error)
+	// Files lists the files of a repository at the commit that was synced last, or reads one of them.
+	Files(ctx context.Context, q snapshot.FileQuery) (snapshot.FileList, error)
 	// Client returns the client of the API.
 	Client() *kube.Client
 	Suspender

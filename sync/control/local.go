@@ -61,6 +61,14 @@ func (l *Local) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.
 	return l.agent.Compare(ctx, q)
 }
 
+// Files lists the files of a repository at the commit that was synced last, or reads one of them.
+func (l *Local) Files(ctx context.Context, q snapshot.FileQuery) (snapshot.FileList, error) {
+	if l.agent == nil {
+		return snapshot.FileList{}, errNoAgent
+	}
+	return l.agent.Files(ctx, q)
+}
+
 // subjectResources are the resources of snapshot.Subject kinds.
 var subjectResources = map[string]schema.GroupVersionResource{
 	snapshot.SubjectRepository: api.Repositories,

@@ -101,7 +101,7 @@ func (a *fakeAgent) Diagnostics(context.Context) (snapshot.DiagnosticsReport, er
 }
 
 // Compare returns its arguments.
-func (a *fakeAgent) Files(context.Context, snapshot.Subject) (snapshot.FileList, error) {
+func (a *fakeAgent) Files(context.Context, snapshot.FileQuery) (snapshot.FileList, error) {
 	return snapshot.FileList{}, nil
 }
 

@@ -106,7 +106,7 @@ func (s *Server) handler() http.Handler {
 	handle(mux, "subject/test", local.Test)
 	handle(mux, "manifest", local.Manifest)
 	handle(mux, "edit", local.Edit)
-	handle(mux, "files", s.Agent.Files)
+	handle(mux, "files", local.Files)
 
 	mux.HandleFunc(prefix, http.NotFound)
 	mux.Handle("/", s.API)

@@ -47,11 +47,22 @@ const (
 	FileLeftOut = "left-out"
 )
 
-// FileList is the files of a repository at the commit that was synced last.
+// FileQuery asks for the files of a repository at the commit that was synced last.
+type FileQuery struct {
+	Subject
+	Path string // of the file to read; "" = list them all
+}
+
+// FileList is the answer.
 type FileList struct {
 	Commit string     `json:"commit"`
-	Files  []RepoFile `json:"files"`
+	Files  []RepoFile `json:"files,omitempty"` // by path; the first MaxRepoFiles
+	All    int        `json:"all,omitempty"`   // number of files
+	Text   string     `json:"text,omitempty"`  // of the file that was asked for
 }
+
+// MaxRepoFiles bounds the listed files of a repository.
+const MaxRepoFiles = 20_000
 
 // Finding is the result of one check.
 type Finding struct {

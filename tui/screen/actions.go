@@ -31,6 +31,8 @@ type Source interface {
 	Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error)
 	// Compare returns the changes in Git between two commits.
 	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
+	// Files lists the files of a Repository, or reads one of them.
+	Files(ctx context.Context, q snapshot.FileQuery) (snapshot.FileList, error)
 	// Test checks a Repository or a source like 'limpet repo test', without writing anything. An
 	// error means that there is no result.
 	Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Finding, error)

@@ -157,8 +157,9 @@ type popup struct {
 
 type popupKey struct {
 	of   snapshot.Subject
-	test bool // results of a test; else YAML
-	nth  int  // counts the popups
+	test bool   // results of a test; else YAML
+	nth  int    // counts the popups
+	file string // path of a file of the repository; "" = the object
 }
 
 type popupText struct {
@@ -167,9 +168,13 @@ type popupText struct {
 	Diff     snapshot.TextChange
 }
 
-// maxYAML bounds the YAML that is shown and copied, in bytes. Terminals accept some 75,000 bytes
-// in one request, and base64 takes a third of them.
-const maxYAML = 48 << 10
+const (
+	// maxYAML bounds the YAML that is shown and copied, in bytes. Terminals accept some 75,000 bytes
+	// in one request, and base64 takes a third of them.
+	maxYAML = 48 << 10
+	// maxFile bounds the text of a file that is shown, in bytes.
+	maxFile = 512 << 10
+)
 
 // testable returns the objects of the key t, showable those of the key y.
 func (s *target) testable() []object {
@@ -215,7 +220,7 @@ func oneRefusal(of []object, none string) string {
 
 func openPopup(s *State, o object, test bool) {
 	s.popups++
-	s.overlay = popup{popupKey: popupKey{o.Subject, test, s.popups}, command: s.popupLine([]object{o}, test)}
+	s.overlay = popup{popupKey: popupKey{of: o.Subject, test: test, nth: s.popups}, command: s.popupLine([]object{o}, test)}
 }
 
 func (s *facts) popupLine(of []object, test bool) string {
@@ -247,10 +252,14 @@ func (q popup) get(ctx context.Context, src Source) (out popupText, err error) {
 		out.Diff = edited.Diff
 	case q.test:
 		out.Findings, err = src.Test(ctx, q.of)
+	case q.file != "":
+		var list snapshot.FileList
+		list, err = src.Files(ctx, snapshot.FileQuery{Subject: q.of, Path: q.file})
+		out.YAML = textLines(list.Text, maxFile)
 	default:
 		var txt string
 		txt, err = src.Manifest(ctx, q.of)
-		out.YAML = yamlLines(txt)
+		out.YAML = textLines(txt, maxYAML)
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
 		err = fmt.Errorf("no answer within %s; %s waits longer", LookupTimeout, q.command)
@@ -258,10 +267,10 @@ func (q popup) get(ctx context.Context, src Source) (out popupText, err error) {
 	return out, err
 }
 
-func yamlLines(txt string) (out []string) {
+func textLines(txt string, most int) (out []string) {
 	had := 0
 	for line := range strings.Lines(txt) {
-		if had += len(line); had > maxYAML {
+		if had += len(line); had > most {
 			return append(out, fmt.Sprintf("# and %s bytes more", text.Thousands(len(txt)-had+len(line))))
 		}
 		out = append(out, strings.TrimSuffix(line, "\n"))
@@ -294,9 +303,11 @@ func (q popup) key(s *State, name, _ string) {
 	case q.edit != nil && !scrolls && name != "w":
 		s.overlay = nil
 		s.showToast("nothing was changed", false)
-	case (name == "y" || name == "c") && len(yaml) > 0:
+	case (name == "y" || name == "c") && len(yaml) > 0 && q.file == "":
 		s.out.Copy = strings.Join(yaml, "\n") + "\n"
 		s.showToast(fmt.Sprintf("%s of YAML copied; %s prints it", text.Plural(len(yaml), "line"), q.command), false)
+	case name == "u" && q.file != "" && len(s.links()) > 0:
+		copyLink(s)
 	case name == "y", name == "c", name == "Y":
 		s.copied(q.command)
 	default:
@@ -323,6 +334,13 @@ func (q popup) hints(p *view) []widget.Hint {
 	if q.edit != nil {
 		return []widget.Hint{p.arrows("scroll"), {Key: "y", Text: "apply"}, {Key: "E", Text: "edit again"}, {Key: "w", Text: "wrap"},
 			{Key: "esc", Text: "discard"}}
+	}
+	if q.file != "" {
+		hints := []widget.Hint{p.arrows("scroll"), {Key: "Y", Text: "copy command"}, {Key: "w", Text: "wrap"}, {Key: "esc", Text: "close"}}
+		if len(p.s.links()) > 0 {
+			hints = slices.Insert(hints, 1, widget.Hint{Key: "u", Text: "url"})
+		}
+		return hints
 	}
 	return []widget.Hint{p.arrows("scroll"), {Key: "y", Text: "copy it"}, {Key: "Y", Text: "copy command"}, {Key: "w", Text: "wrap"},
 		{Key: "esc", Text: "close"}}
@@ -357,7 +375,9 @@ func (q popup) draw(p *view) {
 	w := min(p.W-2, 120)
 	lines := q.lines(p, w-4)
 	title := q.of.Kind + " " + q.of.Name
-	if q.test {
+	if q.file != "" {
+		title = q.file
+	} else if q.test {
 		title = "Test " + q.of.Name
 	} else if q.edit != nil {
 		title = "Apply this change of " + q.of.Name + "?"

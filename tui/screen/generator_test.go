@@ -387,6 +387,14 @@ func (o *oracle) Compare(context.Context, snapshot.CompareQuery) (c snapshot.Com
 	return c, o.err()
 }
 
+func (o *oracle) Files(context.Context, snapshot.FileQuery) (c snapshot.FileList, err error) {
+	o.fill(reflect.ValueOf(&c).Elem(), "")
+	for i := range c.Files {
+		c.Files[i].Path = o.label("f") + c.Files[i].Path
+	}
+	return c, o.err()
+}
+
 func (o *oracle) Test(context.Context, snapshot.Subject) (out []snapshot.Finding, err error) {
 	for range o.few() {
 		out = append(out, snapshot.Finding{Name: o.text(), Result: []string{"ok", "failed", "warning", "skipped", o.text()}[o.IntN(5)],

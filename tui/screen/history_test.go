@@ -28,6 +28,8 @@ type archive struct {
 	findings   []snapshot.Finding
 	manifest   string
 	edited     snapshot.Edited
+	files      snapshot.FileList
+	listed     []snapshot.FileQuery
 	tried      []snapshot.Subject
 }
 
@@ -90,6 +92,14 @@ func (a *archive) Test(_ context.Context, of snapshot.Subject) ([]snapshot.Findi
 func (a *archive) Manifest(_ context.Context, of snapshot.Subject) (string, error) {
 	a.tried = append(a.tried, of)
 	return a.manifest, a.err
+}
+func (a *archive) Files(_ context.Context, q snapshot.FileQuery) (snapshot.FileList, error) {
+	a.listed = append(a.listed, q)
+	out := a.files
+	if q.Path != "" {
+		out = snapshot.FileList{Commit: out.Commit, Text: a.manifest}
+	}
+	return out, a.err
 }
 func (a *archive) Edit(context.Context, snapshot.Edit) (snapshot.Edited, error) {
 	return a.edited, a.err

@@ -144,6 +144,10 @@ func (s State) onList() (label string, ok bool) {
 		if f := s.changes.rows.here(); f != nil && f.From == "" && s.detail.changesRefusal() == "" {
 			return f.Path[:7], true
 		}
+	case s.screen == screenFiles:
+		if f := s.files.rows.here(); f != nil {
+			return f.Path[:7], true
+		}
 	case s.screen == screenRepo:
 		if j := s.repo.rows.here(); j != nil {
 			return j.Name[:7], true

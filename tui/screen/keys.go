@@ -106,6 +106,9 @@ func keyTable() []command {
 		{press: "d", words: "what it changed", group: view, on: withJob, do: openChanges, refuses: changesRefusal},
 		{press: "l", words: "log", group: view, on: withJob, do: openLog, refuses: logRefusal},
 		{press: "f", words: "hold the log", group: view, on: atJob, do: func(s *State) { s.detail.pauseLog(s) }},
+		{press: "f", words: "files", group: view, on: []screenID{screenRepos, screenRepo}, do: openFiles, refuses: func(s *State) string {
+			return oneRefusal(s.onRepos(s.selected), "no repository is under the cursor")
+		}},
 		{press: "n", words: "next change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, false) }},
 		{press: "N", words: "change before", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, true) }},
 		{press: "w", words: "wide, wrapped", group: view, do: widen, refuses: func(s *State) string {

@@ -182,7 +182,8 @@ var overviewFields = widget.FieldSet{"repo": nil, "action": nil, "type": nil,
 // filterFields returns the fields of the filter of the present screen; nil = it has none.
 func (s *navigation) filterFields() widget.FieldSet {
 	return map[screenID]widget.FieldSet{screenOverview: overviewFields, screenJobs: jobKind.fields, screenRepos: repoKind.fields,
-		screenSources: sourceKind.fields, screenHistory: historyFields}[s.screen]
+		screenSources: sourceKind.fields,
+		screenHistory: historyFields, screenFiles: fileKind.fields}[s.screen]
 }
 
 func (s *State) filterable() bool {

@@ -155,6 +155,9 @@ func (s *facts) getCommand(o object) string {
 
 // shownBy returns the command line that shows the selection, "" when there is none.
 func (s *State) shownBy() string {
+	if s.screen == screenFiles {
+		return s.command("files", s.repo.object)
+	}
 	if s.screen == screenChanges || s.screen == screenDiff {
 		return s.command("show", s.detail.object)
 	}
@@ -212,8 +215,13 @@ func (s *answer) copied(text string) {
 	s.showToast("copied: "+text, false)
 }
 
-func (s *target) links() []snapshot.Link {
+func (s *State) links() []snapshot.Link {
 	o, ok := s.one()
+	if f := s.files.rows.here(); s.screen == screenFiles && f != nil {
+		if l := s.grafanaLink(s.repo.Namespace, *f); l.URL != "" {
+			return []snapshot.Link{l}
+		}
+	}
 	switch {
 	case ok && o.source != nil:
 		out := []snapshot.Link{{Name: "source", URL: o.source.URL}, {Name: "artifact", URL: ArtifactOf(*o.source).URL}}

@@ -356,6 +356,6 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 		{Head: "REF", Width: 7, Rank: 5, Cell: widget.Plain(func(j job) string { return text.OrDash(text.ShortRef(j.RefTo)) })},
 		{Head: "RESULT", Width: 16, Cell: state(p.progress)},
 	}}
-	drawList(p, at, widget.Box{Title: "Recent jobs", Note: "h all", Foot: p.place(&r.rows.position, 0), Focused: true},
+	drawList(p, at, widget.Box{Title: "Recent jobs", Note: "f files, h all", Foot: p.place(&r.rows.position, 0), Focused: true},
 		func(s *State) *list[job] { return &s.repo.rows }, table, []string{empty})
 }

@@ -36,6 +36,7 @@ type State struct {
 	agent    agentScreen
 	changes  changesScreen
 	diff     diffScreen
+	files    filesScreen
 
 	// The overlay, and the state that all screens share.
 	overlay    overlay // handles the keys; nil = none
@@ -122,6 +123,7 @@ const (
 	screenDiff    // the diff of one of them
 	screenSources
 	screenSource // one source
+	screenFiles  // the files of a repository
 	screenCount
 )
 
@@ -154,7 +156,9 @@ var screens = [screenCount]struct {
 	screenDetail: {under: screenJobs, of: func(s *State) Screen { return &s.detail },
 		hints: "esc back|^v scroll|tab section|d changes|z zoom|x cancel|p pull|f follow|/ find|u url"},
 	screenRepo: {under: screenRepos, of: func(s *State) Screen { return &s.repo },
-		hints: "esc back|enter job|p pull|P full|s suspend|t test|h history|u url|c commit"},
+		hints: "esc back|enter job|p pull|f files|P full|s suspend|t test|h history|u url|c commit"},
+	screenFiles: {under: screenRepos, of: func(s *State) Screen { return &s.files },
+		hints: "^v move|enter open|/ filter|u url|p pull|esc back"},
 	screenChanges: {under: screenJobs, of: func(s *State) Screen { return &s.changes },
 		hints: "^v move|enter old against new|/ find|esc back"},
 	screenDiff: {under: screenJobs, of: func(s *State) Screen { return &s.diff },
@@ -239,6 +243,9 @@ func (s *State) update() {
 	s.sources.find(s.Snap.Sources, terms(screenSources))
 	if s.screen == screenJobs || s.screen == screenRepos {
 		s.overview.onRepos = s.screen == screenRepos
+	}
+	if s.screen != screenFiles {
+		s.files = filesScreen{} // it may be large
 	}
 	s.detail.takeRecord()
 	present := s.at(s.screen)

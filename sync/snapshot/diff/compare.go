@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/git"
 	"limpet/sync/kube"
@@ -13,10 +14,11 @@ import (
 	"limpet/sync/worker"
 )
 
-// Comparer compares commits in the mirrors of this host. It sends no requests.
+// Comparer compares and lists commits in the mirrors of this host. It sends no requests.
 type Comparer struct {
 	Repos   *kube.Informer
 	Mirrors *git.Mirrors
+	Store   *state.Store // knows the unread files
 }
 
 // Compare implements control.Agent.

@@ -3,8 +3,14 @@ package diff
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
 	"limpet/sync/git"
@@ -14,63 +20,137 @@ import (
 	"limpet/sync/worker"
 )
 
-// Files lists the files of a repository at the commit that was synced last, read from the mirror. Nothing is kept.
-func (a Comparer) Files(ctx context.Context, of snapshot.Subject) (out snapshot.FileList, err error) {
-	u, ok := a.Repos.Get(of.Namespace, of.Name)
+// Files lists the files of a repository at the commit that was synced last, or reads one of them. Nothing is kept.
+func (a Comparer) Files(ctx context.Context, q snapshot.FileQuery) (snapshot.FileList, error) {
+	u, ok := a.Repos.Get(q.Namespace, q.Name)
 	if !ok {
-		return out, fmt.Errorf("repository %q not found", of.Name)
+		return snapshot.FileList{}, fmt.Errorf("repository %q not found", q.Name)
 	}
+	return Files(ctx, a.Mirrors, a.Store, u, q.Path)
+}
+
+// Files does so from mirrors and a state file that this process holds.
+func Files(ctx context.Context, mirrors *git.Mirrors, store *state.Store, u *unstructured.Unstructured, path string) (out snapshot.FileList,
+	err error) {
 	repo, err := api.RepositoryView(u)
 	if err != nil {
 		return out, err
 	}
 	urls := worker.URLs(repo)
 	if out.Commit = repo.Status.Sync.LastRef; len(urls) == 0 || out.Commit == "" {
-		return out, fmt.Errorf("repository %s was not pulled yet", of.Name)
+		return out, fmt.Errorf("repository %s was not pulled yet", u.GetName())
 	}
-	remote := git.Remote{URL: urls[0]}
-	tree, err := a.Mirrors.Tree(ctx, remote, out.Commit, repo.Spec.Block().Path)
+	l := lister{mirrors: mirrors, remote: git.Remote{URL: urls[0]}, of: resources.File{Repository: u.GetName(), Namespace: u.GetNamespace()},
+		copies: u.GetAnnotations()[api.AnnoSinkDir] != "" && u.GetAnnotations()[api.AnnoSinkStrict] != "true", unread: map[string]state.UnreadFile{}}
+	tree, err := mirrors.Tree(ctx, l.remote, out.Commit, repo.Spec.Block().Path)
 	if err != nil {
 		return out, err
 	}
-	for _, f := range tree.Files {
-		file := snapshot.RepoFile{Path: f.Path, Folder: repopath.Parent(f.Path), State: snapshot.FileLeftOut}
-		switch err := repopath.CheckPath(f.Path); {
-		case err != nil:
-			file.Reason = err.Error()
-		case !repopath.IsResourceFile(f.Path):
-			file.Reason = "neither JSON nor YAML"
-		default:
-			if err := a.parse(ctx, remote, of, f, &file); err != nil {
-				return out, err
-			}
+	if path != "" {
+		out.Text, err = l.text(ctx, tree, path)
+		return out, err
+	}
+	list, err := store.Unread(ctx, u.GetNamespace(), u.GetName(), string(u.GetUID()))
+	if err != nil {
+		return out, err
+	}
+	for _, f := range list.Files {
+		l.unread[f.Path] = f
+	}
+	out.All = len(tree.Files) + len(tree.Refused) + tree.More
+	for _, f := range tree.Files[:min(len(tree.Files), snapshot.MaxRepoFiles)] {
+		file, err := l.file(ctx, f)
+		if err != nil {
+			return out, err
 		}
 		out.Files = append(out.Files, file)
 	}
 	for _, r := range tree.Refused {
-		out.Files = append(out.Files, snapshot.RepoFile{Path: r.Path, Folder: repopath.Parent(r.Path), State: snapshot.FileLeftOut, Reason: r.Reason})
+		out.Files = append(out.Files, leftOut(r.Path, r.Reason))
+	}
+	slices.SortFunc(out.Files, func(a, b snapshot.RepoFile) int { return strings.Compare(a.Path, b.Path) })
+	out.Files = out.Files[:min(len(out.Files), snapshot.MaxRepoFiles)]
+	return out, nil
+}
+
+func leftOut(path, reason string) snapshot.RepoFile {
+	return snapshot.RepoFile{Path: path, Folder: repopath.Parent(path), State: snapshot.FileLeftOut, Reason: reason}
+}
+
+// lister reads the files of one commit.
+type lister struct {
+	mirrors *git.Mirrors
+	remote  git.Remote
+	of      resources.File              // without a path
+	copies  bool                        // files need not be resources: they are copied to a directory
+	unread  map[string]state.UnreadFile // of the last pull
+}
+
+// file reads a file as a pull does.
+func (l lister) file(ctx context.Context, f git.File) (snapshot.RepoFile, error) {
+	out := snapshot.RepoFile{Path: f.Path, Folder: repopath.Parent(f.Path), State: snapshot.FileSynced}
+	if was := l.unread[f.Path]; was.Reason != "" && was.Hash == f.Hash {
+		out.State, out.Reason = snapshot.FileUnread, was.Reason
+	}
+	if err := repopath.CheckPath(f.Path); err != nil {
+		return leftOut(f.Path, err.Error()), nil
+	}
+	if !repopath.IsResourceFile(f.Path) {
+		if !l.copies {
+			return leftOut(f.Path, "neither JSON nor YAML"), nil
+		}
+		return out, nil
+	}
+	err := error(&resources.TooLargeError{What: "the file", Size: f.Size, Limit: resources.MaxFile})
+	if f.Size <= resources.MaxFile {
+		data, readErr := l.mirrors.Blob(ctx, l.remote, f.Hash, resources.MaxFile)
+		if readErr != nil {
+			return out, readErr
+		}
+		err = l.identify(&out, f, data)
+	}
+	if err != nil && !l.copies && out.Reason == "" {
+		out.State, out.Reason = snapshot.FileUnread, text.Redact(text.Line(err.Error(), maxReason))
 	}
 	return out, nil
 }
 
-// parse reads a resource file as a pull does.
-func (a Comparer) parse(ctx context.Context, remote git.Remote, of snapshot.Subject, f git.File, file *snapshot.RepoFile) error {
-	if file.State = snapshot.FileUnread; f.Size > resources.MaxFile {
-		file.Reason = (&resources.TooLargeError{What: "the file", Size: f.Size, Limit: resources.MaxFile}).Error()
-		return nil
+// maxReason bounds the reason of one file. Unit: bytes.
+const maxReason = 300
+
+// identify sets which object a file is about.
+func (l lister) identify(out *snapshot.RepoFile, f git.File, data []byte) error {
+	if repopath.IsFolderFile(f.Path) {
+		meta := resources.ParseFolderFile(f.Path, f.Hash, data)
+		out.Kind, out.UID, out.Title = "Folder", meta.UID, meta.Title
+		return meta.Err
 	}
-	data, err := a.Mirrors.Blob(ctx, remote, f.Hash, resources.MaxFile)
-	if err != nil {
-		return err
-	}
-	o, err := resources.Parse(resources.File{Repository: of.Name, Namespace: of.Namespace, Path: f.Path}, data)
-	if repopath.Base(f.Path) == repopath.FolderFile {
-		file.State, file.Kind = snapshot.FileSynced, "Folder"
-	} else if err != nil {
-		file.Reason = text.Redact(err.Error())
-	} else {
+	l.of.Path = f.Path
+	o, err := resources.Parse(l.of, data)
+	if err == nil {
 		id := o.Identity()
-		file.State, file.Kind, file.UID, file.Title = snapshot.FileSynced, id.Kind, id.Name, cmp.Or(o.Title(), id.Name)
+		out.Kind, out.UID, out.Title = id.Kind, id.Name, cmp.Or(o.Title(), id.Name)
 	}
-	return nil
+	if parse, is := errors.AsType[*resources.ParseError](err); is {
+		err = parse.Err // without the path
+	}
+	return err
+}
+
+// text returns a file as it is shown: JSON with sorted keys and one member a line, anything else as it is.
+func (l lister) text(ctx context.Context, tree git.Tree, path string) (string, error) {
+	i := slices.IndexFunc(tree.Files, func(f git.File) bool { return f.Path == path })
+	if i < 0 {
+		return "", fmt.Errorf("file %q not found at the synced commit", path)
+	}
+	data, err := l.mirrors.Blob(ctx, l.remote, tree.Files[i].Hash, snapshot.MaxFileBytes)
+	switch out, ok := indentJSON(data); {
+	case err != nil:
+		return "", err
+	case isBinary(data):
+		return "", fmt.Errorf("file %q is not text: %s", path, text.Size(int64(len(data))))
+	case ok && len(out) <= 4*snapshot.MaxFileBytes:
+		return text.Redact(out), nil
+	}
+	return text.Redact(strings.ReplaceAll(string(data), "\t", "    ")), nil
 }

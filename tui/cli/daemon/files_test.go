@@ -3,12 +3,14 @@ package daemon
 import (
 	"encoding/json"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"limpet/sync/agent"
 	"limpet/sync/git"
 	"limpet/sync/snapshot"
+	"limpet/tui/cli/command"
 )
 
 // TestRepoFiles: each file of the synced commit is listed with what became of it.
@@ -25,10 +27,27 @@ func TestRepoFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Daemon(t, func(c *agent.Config) { c.LocalGit = []string{filepath.Dir(dir)} })
-	s.Must(t, 0, "repo", "create", "a", "--url", "file://"+dir)
-	s.Call("repo", "pull", "a", "--wait") // it ends in warning
-	out, _ := s.Must(t, 0, "repo", "files", "a", "-o", "json")
+	var out string
+	read := func(t *testing.T) {
+		t.Helper()
+		out, _ = s.Must(t, 0, "repo", "files", "a", "-o", "json")
+		text, _ := s.Must(t, 0, "repo", "files", "a", "net/core.json")
+		if want := "{\n  \"panels\": [],\n  \"schemaVersion\": 41,\n"; !strings.HasPrefix(text, want) {
+			t.Errorf("%q, want %q", text, want)
+		}
+		s.Must(t, command.ExitError, "repo", "files", "a", "net/none.json")
+	}
+	t.Run("of a daemon", func(t *testing.T) {
+		s.Daemon(t, func(c *agent.Config) { c.LocalGit = []string{filepath.Dir(dir)} })
+		s.Must(t, 0, "repo", "create", "a", "--url", "file://"+dir)
+		s.Call("repo", "pull", "a", "--wait") // it ends in warning
+		read(t)
+	})
+	before := out
+	s.Env["LIMPET_LOCAL_GIT_PREFIX"] = filepath.Dir(dir)
+	if read(t); out != before {
+		t.Errorf("without a daemon: %s\nwant: %s", out, before)
+	}
 	var got struct{ Items []snapshot.RepoFile }
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)

@@ -2,34 +2,42 @@ package repo
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/agent"
 	"limpet/sync/api"
+	"limpet/sync/git"
 	"limpet/sync/snapshot"
+	"limpet/sync/snapshot/diff"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
 
 type filesCmd struct {
 	Name   string `arg:"" help:"Name of the repository."`
+	Path   string `arg:"" optional:"" help:"A file to print; JSON has sorted keys. Without it all files are listed."`
 	Filter string `help:"Only files with these words, in any case." placeholder:"WORDS"`
 }
 
 // Help is the long help of the command.
 func (filesCmd) Help() string {
-	return "It reads the mirror of the running agent at the commit that was synced last: nothing is fetched."
+	return "It reads the mirror of this host at the commit that was synced last: nothing is fetched."
 }
 
 func (c filesCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.WithObject(ctx, command.Needs{API: true}, api.Repositories, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
-		if s.Daemon == nil {
-			return command.Errorf(command.ExitUnreachable, "limpet --daemon", "no agent runs, whose mirror has the files")
-		}
-		list, err := s.Daemon.Files(ctx, snapshot.Subject{Namespace: u.GetNamespace(), Name: u.GetName()})
+	return e.WithObject(ctx, command.Needs{API: true, Desk: true}, api.Repositories, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+		list, err := c.list(ctx, e, s, u)
 		if err != nil {
 			return err
+		}
+		for line := range strings.Lines(list.Text) {
+			fmt.Fprintln(e.Out, text.Clean(strings.TrimSuffix(line, "\n")))
+		}
+		if c.Path != "" {
+			return nil
 		}
 		t := command.Table{Columns: []string{"FILE", "KIND", "TITLE", "STATE", "REASON"}, Wide: []string{"UID", "FOLDER"}}
 		items := []any{}
@@ -42,6 +50,24 @@ func (c filesCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		return e.PrintList(items, t)
 	})
+}
+
+// list asks the daemon that holds the state file, else reads the mirrors beside the file from here.
+func (c filesCmd) list(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured) (snapshot.FileList, error) {
+	if s.Daemon != nil {
+		of := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: u.GetNamespace(), Name: u.GetName()}
+		return s.Daemon.Files(ctx, snapshot.FileQuery{Subject: of, Path: c.Path})
+	}
+	path, err := e.StatePath()
+	if err != nil {
+		return snapshot.FileList{}, err
+	}
+	mirrors, err := git.Open(agent.MirrorsPath(path), git.Options{AllowLocal: e.Flags.LocalGitPrefix, Logger: e.Log})
+	if err != nil {
+		return snapshot.FileList{}, err
+	}
+	defer mirrors.Close()
+	return diff.Files(ctx, mirrors, s.File, u, c.Path)
 }
 
 func hasWords(words string, row []string) bool {
