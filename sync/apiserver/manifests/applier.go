@@ -80,6 +80,11 @@ func resource(k api.Kind) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: k.Group, Version: k.Versions[0], Resource: k.Plural}
 }
 
+// resource returns the resource of an object in the version of its file.
+func (o object) resource() schema.GroupVersionResource {
+	return o.GroupVersionKind().GroupVersion().WithResource(o.kind.Plural)
+}
+
 // New returns an error if the directory does not exist. validation says what becomes of unknown fields, as in
 // PatchOptions.
 func New(client *kube.Client, dir, validation string, log *slog.Logger) (*Applier, error) {
@@ -248,7 +253,7 @@ func (a *Applier) heal(ctx context.Context, f *file, r *result) error {
 		if slices.Contains(transient, o.kind.Plural) {
 			continue
 		}
-		live, err := a.client.Resource(resource(o.kind)).Namespace(o.GetNamespace()).Get(ctx, o.GetName(), metav1.GetOptions{})
+		live, err := a.client.Resource(o.resource()).Namespace(o.GetNamespace()).Get(ctx, o.GetName(), metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
@@ -284,12 +289,8 @@ func (a *Applier) applyObject(ctx context.Context, file string, o object, dryRun
 	if err != nil {
 		return nil, err
 	}
-	force := true
-	gvr := resource(o.kind)
-	gvr.Version = obj.GroupVersionKind().Version
-	objects := a.client.Resource(gvr).Namespace(obj.GetNamespace())
-	return objects.Patch(ctx, obj.GetName(), types.ApplyPatchType, patch,
-		metav1.PatchOptions{FieldManager: fieldManager, Force: &force, DryRun: dryRun, FieldValidation: a.validation})
+	return a.client.Resource(o.resource()).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.ApplyPatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager, Force: new(true), DryRun: dryRun, FieldValidation: a.validation})
 }
 
 // prune deletes the objects that came from files and that none declares any more.

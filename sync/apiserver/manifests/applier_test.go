@@ -248,7 +248,9 @@ func TestHeal(t *testing.T) {
 	t.Parallel()
 	s := newRig(t)
 	s.write("a.yaml", repositoryYAML("a", "secure: {token: {create: '$__env{TOKEN}'}}\n")+"---\n"+repositoryYAML("released", "")+"---\n"+
-		"apiVersion: provisioning.grafana.app/v0alpha1\nkind: Job\nmetadata: {name: once}\nspec: {action: pull, repository: a, pull: {}}\n")
+		"apiVersion: provisioning.grafana.app/v0alpha1\nkind: Job\nmetadata: {name: once}\nspec: {action: pull, repository: a, pull: {}}\n---\n"+
+		strings.Replace(repositoryYAML("newer", ""), "v0alpha1", "v1beta1", 1)+"---\n"+
+		"apiVersion: dashboard.grafana.app/v2beta1\nkind: Dashboard\nmetadata: {name: newer}\nspec: {title: t}\n")
 	s.apply()
 	remove := func(resource schema.GroupVersionResource, name string) {
 		t.Helper()
