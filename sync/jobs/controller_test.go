@@ -321,6 +321,29 @@ func TestStuck(t *testing.T) {
 	})
 }
 
+// TestEndIsNotStuck: a job whose end waits for the disk or for the server is not what a restart would help.
+func TestEndIsNotStuck(t *testing.T) {
+	for name, fail := range map[string]func(*rig, *agent){
+		"full disk": func(_ *rig, a *agent) {
+			a.ledger.failing(func(op string) error { return map[string]error{"complete": syscall.ENOSPC}[op] })
+		},
+		"delete refused": func(r *rig, _ *agent) { r.model.inject(during(deleting, 1<<30, fault{status: 403})) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(r *rig) {
+				r.repository("app")
+				a := r.start("a", Options{Timeout: 10 * time.Minute}, quick())
+				fail(r, a)
+				r.job("app", "app-sync")
+				pass(time.Hour)
+				if causes, running := a.Stuck(false), len(a.Snapshot().Running); len(causes) > 0 || running != 1 {
+					t.Errorf("stuck: %q, %d running", causes, running)
+				}
+			})
+		})
+	}
+}
+
 // TestStuckLoops: the loops of drivers and scanner have deadlines once they run.
 func TestStuckLoops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -31,6 +31,7 @@ type workQueue struct {
 type taken struct {
 	waited time.Duration // before it was taken
 	at     time.Time
+	moved  time.Time // when the driver last began something that has a deadline
 }
 
 // newWorkQueue makes the queue of the agent of that name.
@@ -89,7 +90,7 @@ func (w *workQueue) take(ctx context.Context) (queue.Key, queue.RepoKey, bool) {
 		w.looked = now
 		k, r, since, ok := w.queue.Next(now, w.closed)
 		if ok {
-			w.taken[k] = taken{now.Sub(since), now}
+			w.taken[k] = taken{now.Sub(since), now, now}
 		}
 		more := ok && w.queue.Ready(now, w.closed)
 		until, timed := w.queue.Due()
@@ -105,6 +106,16 @@ func (w *workQueue) take(ctx context.Context) (queue.Key, queue.RepoKey, bool) {
 	return queue.Key{}, queue.RepoKey{}, false
 }
 
+// moved records that the driver of a key tries once more to end its job, which it does without limit.
+func (w *workQueue) moved(k queue.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t, ok := w.taken[k]; ok {
+		t.moved = time.Now()
+		w.taken[k] = t
+	}
+}
+
 // scanned records that the scanner has come round.
 func (w *workQueue) scanned() {
 	w.mu.Lock()
@@ -112,13 +123,13 @@ func (w *workQueue) scanned() {
 	w.filled = time.Now()
 }
 
-// stuck returns one line for each key that a driver has had for longer than work, and for the loops of the scanner and
+// stuck returns one line for each key whose driver has not moved for longer than work, and for the loops of the scanner and
 // of the drivers that have no key when they have not moved for idle. While the API is away these wait for it.
 func (w *workQueue) stuck(work, idle time.Duration, drivers int, away bool) (out []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for k, t := range w.taken {
-		if busy := time.Since(t.at); busy > work {
+		if busy := time.Since(t.moved); busy > work {
 			out = append(out, fmt.Sprintf("driver: busy with job %s for %s, its deadline is %s", k, busy.Round(time.Second), work))
 		}
 	}
