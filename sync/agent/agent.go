@@ -306,10 +306,10 @@ func (a *Agent) receiveWebhooks(ctx context.Context) error {
 	return webhook.Run(ctx, a.cfg.Webhooks, a.deliveries, o)
 }
 
-// Reload takes the rules, policies and token of a configuration over; all else of it needs a new Agent. A wrong
-// configuration is refused as a whole.
-func (a *Agent) Reload(cfg Config) error {
-	err := errors.Join(cfg.Jobs.Validate(), cfg.Webhooks.Check())
+// Reload takes the rules and policies of a configuration over, and the token, which may be another than its own; all
+// else of it needs a new Agent. A wrong configuration is refused as a whole.
+func (a *Agent) Reload(cfg Config, token string) error {
+	err := cfg.Webhooks.Check()
 	if err == nil && a.embedded == nil {
 		err = cfg.API.Check()
 	}
@@ -318,7 +318,7 @@ func (a *Agent) Reload(cfg Config) error {
 	}
 	a.access.places.Rules.Set(cfg.GitRules)
 	a.access.policies.Set(cfg.Policies)
-	a.setToken(cfg.API.Token)
+	a.setToken(token)
 	for _, o := range a.repos.Objects() {
 		a.controllers.references.Changed(dependency.Ref{Kind: dependency.File, Namespace: o.Namespace(), Name: o.Name()})
 	}

@@ -64,6 +64,10 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		HistoryExpiration: history, LocalHistory: local, LocalRecords: g.HistoryMaxRecords, LocalBytes: int64(g.HistoryMaxBytes),
 		Agent: Hostname(), Namespace: g.ListNamespace(), Logger: log, Drained: g.Drain,
 	}
+	if e.Config.INI && 3*options.Renew > options.Expiry { // Grafana's own defaults are no safe ones
+		options.Renew = options.Expiry / 3
+		log.Warn("lease_renewal_interval is above a third of cleanup_interval", "file", e.Config.Path, "used", options.Renew)
+	}
 	if err := options.Validate(); err != nil {
 		return cfg, Usagef("limpet --help", "%w", err)
 	}

@@ -119,6 +119,11 @@ func TestSize(t *testing.T) {
 func TestUnderscoredKeys(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c.yaml")
+	for _, flow := range []string{`{"drivers": 3}`, "{drivers: 3}\n"} {
+		if c, err := parseConfig(path, []byte(flow)); err != nil || c.Values["drivers"] != float64(3) {
+			t.Errorf("%s: %+v, %v", flow, c, err)
+		}
+	}
 	c, err := parseConfig(path, []byte("drivers: 2\nmax_sync_workers: 4\n"))
 	if err != nil || c.Values["max-sync-workers"] != float64(4) || c.Where("max-sync-workers").Line != 2 {
 		t.Errorf("%+v, %v", c, err)
@@ -128,8 +133,8 @@ func TestUnderscoredKeys(t *testing.T) {
 	}
 }
 
-// TestOperatorINI: the ini file of Grafana's operator is read as it stands; each value has its line, and what is wrong in it
-// is refused with its line.
+// TestOperatorINI: the ini file of Grafana's operator is read; each value has its line, what does not concern a sync agent is
+// ignored, and what is wrong is refused with its line.
 func TestOperatorINI(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -140,8 +145,8 @@ func TestOperatorINI(t *testing.T) {
 		}
 		return path
 	}
-	const good = "; of Grafana\n[operator]\nprovisioning_server_url = https://grafana.example.com # prod\nconcurrent_drivers=5\n" +
-		"tls_insecure = false\nworker_count = 2\ncleanup_interval = 2m\n[unified_storage]\ngrpc_address = x:1\n" +
+	const good = "\ufeff; of Grafana\napp_mode = production\n[environment]\nstack_id = 1\n[operator]\nname = x\nprovisioning_server_url = https://grafana.example.com # prod\nconcurrent_drivers=5\n" +
+		"tls_insecure = false\nworker_count = 2\nlease_renewal_interval = 30s\ncleanup_interval = 1m\n[unified_storage]\ngrpc_address = x:1\n" +
 		"[grpc_client_authentication]\ntoken = \"a#b\"\ntoken_exchange_url = https://sign.example.com\n[operators.provisioning.jobs]\njob_interval = 45s\n"
 	for _, name := range []string{"operator.ini", "operator.conf"} {
 		path := write(name, good)
@@ -151,21 +156,21 @@ func TestOperatorINI(t *testing.T) {
 		}
 		f := e.Flags
 		if f.ProvisioningServerURL != "https://grafana.example.com" || f.Drivers != 5 || f.TLSInsecure == nil || *f.TLSInsecure ||
-			f.ClaimExpiry != 2*time.Minute || f.Token != "a#b" || f.JobInterval != 45*time.Second || f.TokenExchangeURL == "" {
+			f.ClaimExpiry != time.Minute || f.Token != "a#b" || f.JobInterval != 45*time.Second || f.TokenExchangeURL == "" {
 			t.Errorf("%+v", f)
 		}
-		if at := e.Config.From["drivers"]; at.Name != path || at.Line != 4 {
+		if at := e.Config.From["drivers"]; at.Name != path || at.Line != 8 {
 			t.Errorf("drivers from %+v", at)
 		}
-		if got := strings.Join(e.Config.Ignored, " "); got != "operator.worker_count unified_storage.grpc_address" {
+		if got := strings.Join(e.Config.Ignored, " "); got != "app_mode environment.stack_id operator.name operator.worker_count unified_storage.grpc_address" {
 			t.Errorf("ignored: %s", got)
 		}
-		if _, err := e.AgentConfig(nil, path, e.Log); err != nil {
-			t.Error(err)
+		if cfg, err := e.AgentConfig(nil, path, e.Log); err != nil || cfg.Jobs.Renew != 20*time.Second {
+			t.Errorf("renewed every %s, %v", cfg.Jobs.Renew, err)
 		}
 	}
 	for _, tt := range []struct{ name, text, want string }{
-		{"a.ini", "[operator]\nconcurrent_driver = 3\n", `a.ini:2: unknown key "concurrent_driver"`},
+		{"a.ini", "[operator]\nconcurrent_driver = 3\n", `a.ini:2: unknown key "concurrent-driver"`},
 		{"b.ini", "\n[operatr]\n", `did you mean "operator"?`},
 		{"c.ini", "[operator]\nmax_sync_workers\n", "c.ini:2: "},
 		{"d.ini", "[operator]\nconcurrent_drivers = many\n", "d.ini:2)"},
@@ -174,10 +179,11 @@ func TestOperatorINI(t *testing.T) {
 		{"g.toml", "drivers = 3\n", "TOML"},
 		{"g.yaml", "drivers = 3\n", "TOML"},
 		{"h.toml", "[operator]\nconcurrent_drivers = 3\n", "TOML"},
-		{"i.json", "{\"drivers\": 3}\n", "JSON"},
-		{"i.yaml", "{\"drivers\": 3}\n", "JSON"},
+		{"i.yaml", "# date=2026\ndrivers: [\n", "yaml: line 2"},
+		{"j.ini", "drivers = 3\n", "j.ini:1: "},
+		{"k.ini", "[operator]\ntoken: c2VjcmV0==\n", "k.ini:2: "},
 	} {
-		if _, errs := s.Must(t, ExitUsage, "--config", write(tt.name, tt.text), "status"); !strings.Contains(errs, tt.want) {
+		if _, errs := s.Must(t, ExitUsage, "--config", write(tt.name, tt.text), "status"); !strings.Contains(errs, tt.want) || strings.Contains(errs, "c2Vj") {
 			t.Errorf("%s: %s", tt.name, errs)
 		}
 	}

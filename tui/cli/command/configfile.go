@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -32,7 +33,8 @@ type ConfigFile struct {
 	From map[string]Origin
 	// Bad is why the file is ignored; only the doctor ignores one.
 	Bad error
-	// Ignored are the keys of Grafana's ini file that have no meaning here.
+	INI bool // it has the form of Grafana's operator.ini
+	// Ignored are the keys of that form that have no meaning here.
 	Ignored []string
 }
 
@@ -116,7 +118,8 @@ func noConfig() *ConfigFile {
 func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	c := noConfig()
 	c.Path = path
-	if isINI(path, data) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if c.INI = isINI(path, data); c.INI {
 		if err := c.parseINI(data); err != nil {
 			return nil, err
 		}
@@ -124,8 +127,9 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	}
 	written := map[string]any{}
 	err := yaml.UnmarshalStrict(data, &written)
-	if other := c.otherFormat(data, err); other != nil {
-		return nil, other
+	if err != nil && isTOML(path, data) {
+		return nil, Usagef("limpet config init    # writes an example",
+			"config file %s: this looks like TOML; a config file is YAML (key: value), or an ini file of Grafana's operator", path)
 	}
 	if err != nil {
 		return nil, Usagef("limpet config validate "+text.ShellWord(path), "config file %s: %w", path, err)
@@ -335,19 +339,19 @@ var grafanaFlags = map[string]string{
 	"GRAFANA_TLS_KEY_FILE": "tls-key-file", "GRAFANA_TLS_CA_FILE": "tls-ca-file",
 }
 
-// serverFlags are the settings that name a server, a token or a certificate.
-var serverFlags = []string{
+// ServerFlags are the settings that name a server, a token or a certificate.
+var ServerFlags = []string{
 	"provisioning-server-url", "kubeconfig", "manifests", "dashboards-server-url", "folders-server-url", "token", "token-file",
 	"token-exchange-url", "tls-cert-file", "tls-key-file", "tls-ca-file",
 }
 
-// takeGrafana takes the server of Grafana's own tool when none of serverFlags is set and the command is no server
+// takeGrafana takes the server of Grafana's own tool when none of ServerFlags is set and the command is no server
 // itself. It takes all of them or none: a token goes only to the server that it was set with, and that server gets no
 // certificate meant for another.
 func takeGrafana(env func(string) string, config *ConfigFile, call *kong.Context) {
 	words := CallText(call.Selected())
 	if env("GRAFANA_SERVER") == "" || words == "limpet api" || words == "limpet demo" ||
-		slices.ContainsFunc(call.Path, func(p *kong.Path) bool { return p.Flag != nil && slices.Contains(serverFlags, p.Flag.Name) }) {
+		slices.ContainsFunc(call.Path, func(p *kong.Path) bool { return p.Flag != nil && slices.Contains(ServerFlags, p.Flag.Name) }) {
 		return
 	}
 	flags := FlagsOf(call.Model.Node)

@@ -1,8 +1,8 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,29 +11,19 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 )
 
-// iniKeys are the settings of Grafana's operator.ini by the flags that mean the same; "" = there is none.
-var iniKeys = map[string]string{
-	"token": "token", "token_exchange_url": "token-exchange-url", "token_namespace": "",
-	"provisioning_server_url": "provisioning-server-url", "dashboards_server_url": "dashboards-server-url",
-	"folders_server_url": "folders-server-url", "provisioning_server_public_url": "",
-	"tls_insecure": "tls-insecure", "tls_cert_file": "tls-cert-file", "tls_key_file": "tls-key-file", "tls_ca_file": "tls-ca-file",
-	"resync_interval": "resync-interval", "concurrent_drivers": "drivers", "max_sync_workers": "max-sync-workers",
-	"max_job_timeout": "max-job-timeout", "job_interval": "job-interval", "lease_renewal_interval": "lease-renewal-interval",
-	"cleanup_interval": "claim-expiry", "history_expiration": "history-expiration", "max_repositories": "max-repositories",
-	"max_resources_per_repository": "max-resources-per-repository", "max_incremental_changes": "max-incremental-changes",
-	"worker_count": "", "jobs_enabled": "", "folders_api_version": "", "home_path": "", "local_permitted_prefixes": "",
-	"repository_types": "", "leader_election": "", "loki_url": "", "loki_user": "", "loki_password": "", "loki_tenant_id": "",
-	"max_queued_jobs_per_repository": "", "max_queued_jobs_per_namespace": "",
-}
-
 var (
-	// iniSections have the keys of iniKeys, also with a suffix: [operators.provisioning.jobs].
+	// iniRenamed are the keys of Grafana's operator.ini that have another name here.
+	iniRenamed = map[string]string{"concurrent_drivers": "drivers", "cleanup_interval": "claim-expiry"}
+	// iniIgnored are keys, also those before any section, that have no meaning here.
+	iniIgnored = []string{"token_namespace", "provisioning_server_public_url", "worker_count", "jobs_enabled", "folders_api_version", "home_path",
+		"local_permitted_prefixes", "repository_types", "leader_election", "loki_url", "loki_user", "loki_password", "loki_tenant_id",
+		"max_queued_jobs_per_repository", "max_queued_jobs_per_namespace", "name", "app_mode", "instance_name", "target", "force_migration"}
+	// iniSections have settings, also with a suffix: [operators.provisioning.jobs]. All others are those of Grafana's server.
 	iniSections = []string{"operator", "operators.provisioning", "grafana_api_server", "grpc_client_authentication", "provisioning"}
-	// iniForeign are sections of Grafana that do not concern a sync agent.
-	iniForeign = []string{"analytics", "auth", "database", "feature_toggles", "log", "metrics", "paths", "secrets_manager", "security", "server",
-		"tracing", "unified_storage"}
 
 	iniSection = regexp.MustCompile(`^\[([^\[\]]+)\]\s*([;#].*)?$`)
+	// iniKey is no token: a line that is no setting may hold one, and is not shown.
+	iniKey = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,40}$`)
 )
 
 // isINI reports whether a config file has the form of Grafana's operator.ini.
@@ -41,18 +31,31 @@ func isINI(path string, data []byte) bool {
 	if ext := filepath.Ext(path); ext == ".ini" || ext == ".toml" {
 		return ext == ".ini"
 	}
+	first := firstLine(data)
+	key, _, _ := strings.Cut(first, "=")
+	return iniSection.MatchString(first) || slices.Contains(iniIgnored, strings.TrimSpace(key))
+}
+
+// isTOML reports whether a config file that is no YAML looks like TOML.
+func isTOML(path string, data []byte) bool {
+	key, _, assigned := strings.Cut(firstLine(data), "=")
+	return filepath.Ext(path) == ".toml" || assigned && !strings.ContainsAny(strings.TrimSpace(key), ": ")
+}
+
+// firstLine returns the first line that is no comment.
+func firstLine(data []byte) string {
 	for line := range strings.Lines(string(data)) {
 		if line = strings.TrimSpace(line); line != "" && !strings.ContainsAny(line[:1], ";#") {
-			return iniSection.MatchString(line)
+			return line
 		}
 	}
-	return false
+	return ""
 }
 
 // parseINI reads a file of Grafana's form into c.
 func (c *ConfigFile) parseINI(data []byte) error {
 	section, number := "", 0
-	for line := range strings.Lines(strings.TrimPrefix(string(data), "\ufeff")) {
+	for line := range strings.Lines(string(data)) {
 		number++
 		refuse := func(format string, args ...any) error {
 			return Usagef("limpet help config    # lists the settings", "%s:%d: %w", c.Path, number, fmt.Errorf(format, args...))
@@ -62,24 +65,24 @@ func (c *ConfigFile) parseINI(data []byte) error {
 			continue
 		}
 		if found := iniSection.FindStringSubmatch(line); found != nil {
-			if section = strings.TrimSpace(found[1]); !inSections(section, iniSections) && !inSections(section, iniForeign) {
-				return refuse("unknown section [%s]%s", section, Meant(section, slices.Concat(iniSections, iniForeign)))
+			section = strings.TrimSpace(found[1])
+			if meant := Meant(section, iniSections); meant != "" && !ofOperator(section) {
+				return refuse("unknown section [%s]%s", section, meant)
 			}
 			continue
 		}
 		key, value, ok := strings.Cut(line, "=")
-		if key = strings.TrimSpace(key); !ok || key == "" {
+		if key = strings.TrimSpace(key); !ok || !iniKey.MatchString(key) {
 			return refuse("neither [section] nor key = value")
 		}
-		name, known := iniKeys[key]
-		switch {
-		case inSections(section, iniForeign), known && name == "":
-			c.Ignored = append(c.Ignored, section+"."+key)
+		if slices.Contains(iniIgnored, key) || section != "" && !ofOperator(section) {
+			c.Ignored = append(c.Ignored, strings.TrimPrefix(section+"."+key, "."))
 			continue
-		case !known || section == "":
-			return refuse("unknown key %q in section [%s]%s", key, section, Meant(key, slices.Sorted(maps.Keys(iniKeys))))
 		}
-		value = iniValue(value)
+		if section == "" {
+			return refuse("key %q is in no section; try [operator]", key)
+		}
+		name, value := cmp.Or(iniRenamed[key], strings.ReplaceAll(key, "_", "-")), iniValue(value)
 		if file, ok := strings.CutPrefix(value, "$__file{"); ok && name == "token" {
 			name, value = "token-file", strings.TrimSuffix(file, "}")
 		}
@@ -95,9 +98,9 @@ func (c *ConfigFile) parseINI(data []byte) error {
 	return nil
 }
 
-// inSections reports whether a section is one of these, or below one.
-func inSections(section string, of []string) bool {
-	return slices.ContainsFunc(of, func(s string) bool { return section == s || strings.HasPrefix(section, s+".") })
+// ofOperator reports whether a section is one of iniSections, or below one.
+func ofOperator(section string) bool {
+	return slices.ContainsFunc(iniSections, func(s string) bool { return section == s || strings.HasPrefix(section, s+".") })
 }
 
 // iniValue returns a value without quotes, or without the comment behind it.
@@ -114,18 +117,4 @@ func iniValue(value string) string {
 		value = value[:i]
 	}
 	return strings.TrimSpace(value)
-}
-
-// otherFormat refuses what is neither YAML nor Grafana's operator.ini; nil where it may be YAML.
-func (c *ConfigFile) otherFormat(data []byte, parsed error) error {
-	text := strings.TrimSpace(string(data))
-	ext := filepath.Ext(c.Path)
-	key, _, assigned := strings.Cut(text[:max(0, strings.IndexAny(text+"\n", "\n"))], "=")
-	toml := parsed != nil && assigned && !strings.ContainsAny(strings.TrimSpace(key), ": ")
-	if ext != ".toml" && ext != ".json" && !strings.HasPrefix(text, "{") && !toml {
-		return nil
-	}
-	return Usagef("limpet config init    # writes an example",
-		"config file %s: this looks like %s; a config file is YAML (key: value), or an ini file of Grafana's operator", c.Path,
-		map[bool]string{true: "JSON", false: "TOML"}[ext == ".json" || strings.HasPrefix(text, "{")])
 }

@@ -52,7 +52,7 @@ func (r *reloader) reload(a *agent.Agent) {
 	}
 	var restart []string
 	for _, name := range changed {
-		if !slices.Contains(live, name) || name == "token" && (r.running[name] == "" || next[name] == "") {
+		if !slices.Contains(live, name) || name == "token" && (r.running[name] == "" || next[name] == "" || next[name] != r.e.Flags.Token) {
 			restart = append(restart, name)
 		} else {
 			r.running[name] = next[name]
@@ -81,11 +81,16 @@ func (r *reloader) read(a *agent.Agent) (next map[string]any, changed []string, 
 			changed = append(changed, name)
 		}
 	}
-	if err := a.Reload(cfg); err != nil {
+	// A token goes only to the server that it was set with.
+	token := again.Flags.Token
+	if slices.ContainsFunc(changed, func(name string) bool { return name != "token" && slices.Contains(command.ServerFlags, name) }) {
+		token = r.e.Flags.Token
+	}
+	if err := a.Reload(cfg, token); err != nil {
 		return nil, nil, fmt.Errorf("config file %s: %w", again.Config.Path, err)
 	}
 	// An agent that is made anew, with a new state file, has the same.
-	r.e.Config, r.e.Flags.Token = again.Config, again.Flags.Token
+	r.e.Config, r.e.Flags.Token = again.Config, token
 	r.e.Flags.SetLogLevel(again.Flags.LogLevel)
 	return next, changed, nil
 }
