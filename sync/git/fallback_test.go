@@ -111,7 +111,7 @@ func TestFallbackServesWhileTheFirstIsUnreachable(t *testing.T) {
 	p.one.Fails(http.StatusBadGateway)
 	before := p.one.Requests.Load()
 	ref := p.pulled(mainBranch, second)
-	if want := "fetched from mirror " + p.two.URL + "/copy.git; " + p.one.URL + "/site.git is unreachable: it answers 502 Bad Gateway"; ref.Via.String() != want {
+	if want := "fetched from mirror " + p.two.URL + "/copy.git; " + p.one.URL + "/site.git is unreachable: 502 Bad Gateway"; ref.Via.String() != want {
 		t.Errorf("via %q, want %q", ref.Via, want)
 	}
 	for range 5 {
@@ -206,13 +206,13 @@ func TestAllServersAreUnreachable(t *testing.T) {
 	third.Close()
 	p.r.Fallbacks = append(p.r.Fallbacks, Fallback{URL: third.URL + "/x.git"})
 	p.one.Fails(http.StatusBadGateway)
-	for status, says := range map[int]string{503: "it answers 503 Service Unavailable", 401: "authentication required (401)"} {
+	for status, says := range map[int]string{503: "503 Service Unavailable", 401: "authentication required (401)"} {
 		p.two.Fails(status)
 		p.m = openMirrors(t, Options{Pause: time.Minute})
 		for i := range 2 { // the second time the breakers are open
 			asked := p.one.Requests.Load()
 			_, err := p.m.Resolve(t.Context(), p.r, mainBranch)
-			gittest.ErrorIs(t, err, Unreachable, "resolve "+p.one.URL+"/site.git: it answers 502 Bad Gateway; mirror "+p.two.URL+"/copy.git: "+says+
+			gittest.ErrorIs(t, err, Unreachable, "resolve "+p.one.URL+"/site.git: 502 Bad Gateway; mirror "+p.two.URL+"/copy.git: "+says+
 				"; mirror "+third.URL+"/x.git: connection refused: "+strings.TrimPrefix(third.URL, "http://"))
 			// Where every server is unreachable, those with an open breaker are asked again.
 			if n := p.one.Requests.Load() - asked; (n == 1) != (i == 0 || status == 503) {

@@ -32,7 +32,7 @@ func TestFallbackOverSSH(t *testing.T) {
 		t.Helper()
 		before := len(s.Log())
 		_, err := p.m.Resolve(t.Context(), p.r, mainBranch)
-		gittest.ErrorIs(t, err, Unreachable, append(says, "it answers 502 Bad Gateway; mirror "+s.URL(p.copied)+": ")...)
+		gittest.ErrorIs(t, err, Unreachable, append(says, "502 Bad Gateway; mirror "+s.URL(p.copied)+": ")...)
 		if log := s.Log()[before:]; strings.Contains(log, "Accepted") || strings.Contains(log, "ann-of-the-host") {
 			t.Errorf("sshd says %s", log)
 		}
@@ -50,7 +50,7 @@ func TestFallbackOverSSH(t *testing.T) {
 	mirror(&auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(host))})
 	ref := p.pulled(mainBranch, next)
 	if want := "fetched from mirror " + s.URL(p.copied) + "; " + p.one.URL +
-		"/site.git is unreachable: it answers 502 Bad Gateway"; ref.Via.String() != want {
+		"/site.git is unreachable: 502 Bad Gateway"; ref.Via.String() != want {
 		t.Errorf("via %q, want %q", ref.Via, want)
 	}
 	if log := s.Log(); strings.Contains(log, "ann-of-the-host") || strings.Contains(log, gittest.Secret) ||

@@ -166,7 +166,7 @@ func TestSubmodulesRefused(t *testing.T) {
 		{"itself", at("../site.git"), "lib", tip, pack.Limits{}, Refused, []string{"inside of itself"}},
 		{"a ring", at("../ring.git"), "lib", ringTip, pack.Limits{}, Refused, []string{`submodule "lib/s"`, "inside of itself"}},
 		{"its place", module("lib", "taken", "../lib.git"), "taken", tip, pack.Limits{}, Refused, []string{"taken by another"}},
-		{"not there", at("../nothing.git"), "lib", tip, pack.Limits{}, NotFound, []string{`submodule "lib"`, "no repository there"}},
+		{"not there", at("../nothing.git"), "lib", tip, pack.Limits{}, NotFound, []string{`submodule "lib"`, "repository not found"}},
 		{"no such commit", at("../lib.git"), "lib", none, pack.Limits{}, CommitNotFound, []string{`submodule "lib"`, none}},
 		{"too many files", at("../lib.git"), "lib", tip, pack.Limits{TreeEntries: 4}, TooLarge, []string{"number of files and directories"}},
 		{"too large inflated", at("../lib.git"), "lib", tip, pack.Limits{InflatedBytes: 100}, TooLarge,

@@ -140,7 +140,7 @@ func TestServiceAccountErrors(t *testing.T) {
 		"portal": {func(w http.ResponseWriter, _ *http.Request, _ url.Values) {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, "<html>log in</html>")
-		}, netx.Unavailable, "web page"},
+		}, netx.Unavailable, "HTML page"},
 		"silent": {func(w http.ResponseWriter, _ *http.Request, _ url.Values) { panic(http.ErrAbortHandler) }, netx.Unavailable, "EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {

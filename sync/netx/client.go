@@ -243,12 +243,12 @@ func (c *Client) classify(call Call, res *http.Response, data []byte, hint strin
 		media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
 		if strings.TrimSpace(media) == "text/html" {
 			return Answer{}, call.Fail(Unavailable, status,
-				errors.New("a web page answers in its place: log in to the network if it has a sign-on page, and check the URL"))
+				errors.New("expected an API, got an HTML page: log in to the network if it has a sign-on page, and check the URL"))
 		}
 		return Answer{res.Header, data, at}, nil
 	}
 	text := errorText(data)
-	what := fmt.Sprintf("it answers %d %s", status, http.StatusText(status))
+	what := fmt.Sprintf("%d %s", status, http.StatusText(status))
 	if quoted := call.Clean(text); quoted != "" {
 		what += ": " + quoted
 	}

@@ -138,8 +138,7 @@ func SafeText(s string, secrets ...string) string {
 // NoAnswer returns why a URL did not answer, in stable words, and the next step when
 // certificates are the reason. hint is that of CertificateRequests.
 func NoAnswer(err error, from *url.URL, hint string) string {
-	address := net.JoinHostPort(from.Hostname(), cmp.Or(from.Port(), map[string]string{"https": "443", "http": "80"}[from.Scheme]))
-	fault, ok := TLSFaultOf(err, address)
+	fault, ok := TLSFaultOf(err, HostPort(from))
 	switch {
 	case ok && fault.Client:
 		return fault.Why + " (" + cmp.Or(hint, fault.Next) + ")"
@@ -149,6 +148,11 @@ func NoAnswer(err error, from *url.URL, hint string) string {
 		return SteadyText(err) + " (" + hint + ")"
 	}
 	return SteadyText(err)
+}
+
+// HostPort returns the host of a URL with its port, which is that of the scheme where the URL has none.
+func HostPort(u *url.URL) string {
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme]))
 }
 
 // SteadyText returns the text of a network error without varying parts such as a port

@@ -29,31 +29,32 @@ func TLSFaultOf(err error, address string) (TLSFault, bool) {
 	switch {
 	case errors.As(err, &unknown):
 		return TLSFault{Why: "x509: certificate signed by unknown authority",
-			Next: "give the authority's certificate as ca.crt beside the credentials, or in a rule of git-credentials; openssl s_client -showcerts -connect " + address + " shows it"}, true
+			Next: "give the authority's certificate as ca.crt beside the credentials, or in a rule of git-credentials; " +
+				"openssl s_client -showcerts -connect " + address + " shows it"}, true
 	case errors.As(err, &host):
-		return TLSFault{Why: "its certificate is for another host than " + host.Host + certificateNames(host.Certificate),
+		return TLSFault{Why: "x509: certificate is not valid for " + host.Host + certificateNames(host.Certificate),
 			Next: "check the host in the url"}, true
 	case errors.As(err, &invalid):
-		why := "its certificate is not valid"
+		why := "x509: certificate is not valid"
 		if cert := invalid.Cert; invalid.Reason == x509.Expired && cert != nil {
-			why = "its certificate has expired, on " + cert.NotAfter.UTC().Format(time.DateOnly)
+			why = "x509: certificate has expired on " + cert.NotAfter.UTC().Format(time.DateOnly)
 			if time.Now().Before(cert.NotBefore) {
-				why = "its certificate is not valid before " + cert.NotBefore.UTC().Format(time.DateOnly)
+				why = "x509: certificate is not valid before " + cert.NotBefore.UTC().Format(time.DateOnly)
 			}
 		}
 		return TLSFault{Why: why, Next: "check the clock of this host, then the certificate"}, true
 	case errors.As(err, &verify):
-		return TLSFault{Why: "its certificate is not trusted: " + verify.Err.Error(),
+		return TLSFault{Why: "x509: certificate is not trusted: " + verify.Err.Error(),
 			Next: "give the authority's certificate as ca.crt beside the credentials"}, true
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return TLSFault{Why: "it does not speak TLS", Next: "check scheme and port of the url", Plain: true}, true
+		return TLSFault{Why: "not a TLS server: " + address, Next: "check scheme and port of the url", Plain: true}, true
 	}
 	_, alert, found := strings.Cut(err.Error(), "remote error: tls: ")
 	if !found {
 		return TLSFault{}, false
 	}
-	return TLSFault{Why: "it breaks the handshake off: " + alert,
-		Next: "the server may want a client certificate, or another one: tls.crt and tls.key", Client: true}, true
+	return TLSFault{Why: "TLS handshake failed: " + alert,
+		Next: "the server may require a client certificate, or another one: tls.crt and tls.key", Client: true}, true
 }
 
 // certificateNames returns the hosts of a certificate.
@@ -62,5 +63,5 @@ func certificateNames(cert *x509.Certificate) string {
 		return ""
 	}
 	names := []rune(text.Clean(strings.Join(cert.DNSNames[:min(len(cert.DNSNames), 3)], ", ")))
-	return ": " + string(names[:min(len(names), 200)])
+	return ", only for " + string(names[:min(len(names), 200)])
 }

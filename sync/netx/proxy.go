@@ -98,7 +98,7 @@ type ProxyError struct {
 
 func (e *ProxyError) Error() string {
 	if e.Status == http.StatusProxyAuthRequired {
-		return "the proxy does not take these credentials"
+		return "proxy authentication required (407)"
 	}
 	return fmt.Sprintf("the proxy answers %d %s", e.Status, http.StatusText(e.Status))
 }

@@ -176,7 +176,7 @@ func TestFaults(t *testing.T) {
 		{name: "no repository",
 			spoil: func(r *rig, _ *testing.T) (string, func()) {
 				return r.git.URL + "/other.git", func() { r.git.Serve("other.git", r.repo.Dir) }
-			}, reason: "InvalidSpec", text: "no repository there", kind: "FieldValueNotFound", field: "spec.git.url"},
+			}, reason: "InvalidSpec", text: "repository not found", kind: "FieldValueNotFound", field: "spec.git.url"},
 		{name: "unreachable host",
 			spoil: func(r *rig, t *testing.T) (string, func()) {
 				host := httptest.NewServer(nil)

@@ -178,7 +178,7 @@ func TestMirrorServes(t *testing.T) {
 			}
 			away.Store(true)
 			r.later(healthyFor + time.Minute)
-			words := "fetched from mirror " + second + "; " + own + " is unreachable: it answers 502 Bad Gateway"
+			words := "fetched from mirror " + second + "; " + own + " is unreachable: 502 Bad Gateway"
 			told := r.until("it is reported", func(repo api.Repository) bool { return len(repo.Status.Health.Message) > 0 })
 			if ready := condition(told, "Ready"); !told.Status.Health.Healthy || told.Status.Health.Message[0] != words || ready.Status != "True" ||
 				ready.Message != "Resource is available: "+words || len(told.Status.FieldErrors) > 0 {

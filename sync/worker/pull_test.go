@@ -295,7 +295,7 @@ func TestPullSubmodule(t *testing.T) {
 	r.expect("moved on", true, "success", "", "PUT dashboards/one")
 	linked(t, r.repo.Dir, "lib", second, "../nothing.git")
 	status := r.expect("gone", true, "error", "")
-	has(t, status.Errors, `submodule "lib"`, "no repository there")
+	has(t, status.Errors, `submodule "lib"`, "repository not found")
 }
 
 // unwell makes the server answer so for requests that are about one of the resources, as long as sick says so.

@@ -154,7 +154,7 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (map[string]pla
 		o, named := got[p.OID]
 		place, err := placeOf(c, p, o, named)
 		if err != nil {
-			err.Err = fmt.Errorf("object %.12s: %w", p.OID, err.Err)
+			err.Err = fmt.Errorf("Git LFS server %s: object %.12s: %w", server.url.Host, p.OID, err.Err)
 			place.err = c.Fail(err)
 		}
 		out[p.OID] = place
@@ -169,7 +169,7 @@ func placeOf(c *transport.Call, p Pointer, o batchObject, named bool) (place, *g
 		return place{}, giterr.New(giterr.Protocol, "the answer leaves it out", "")
 	case o.Error != nil:
 		kind, what, hint := meaning(o.Error.Code)
-		return place{}, giterr.New(kind, fmt.Sprintf("its Git LFS server %s: %s", what, text.Line(o.Error.Message, 200)), hint)
+		return place{}, giterr.New(kind, fmt.Sprintf("%s: %s", what, text.Line(o.Error.Message, 200)), hint)
 	case o.Size != p.Size:
 		return place{}, giterr.Wrap(giterr.Corrupt, fmt.Errorf("it has %d bytes there, not %d as its pointer says", o.Size, p.Size), "")
 	case a == nil:

@@ -110,31 +110,32 @@ func refusal(c *transport.Call, res *http.Response, ours bool) error {
 	if ours && c.Addr.Scheme != "ssh" {
 		certificate = c.CertificateHint(res.Request.URL.Host)
 	}
-	code := res.StatusCode
+	code, name := res.StatusCode, "Git LFS server "+text.Line(res.Request.URL.Host, 100)+": "
 	if code == http.StatusUnauthorized && ours {
 		c.Target.Creds.Refused()
 	}
 	if code == http.StatusBadRequest && certificate != "" { // what nginx answers
-		return giterr.New(giterr.Auth, "its Git LFS server answers 400 Bad Request"+said, certificate)
+		return giterr.New(giterr.Auth, name+"400 Bad Request"+said, certificate)
 	}
 	kind, what, hint := meaning(code)
 	if kind == giterr.Auth && certificate != "" {
 		hint += "; " + certificate
 	}
-	return &giterr.Error{Kind: kind, Err: errors.New("its Git LFS server " + what + said), Hint: hint, RetryAfter: after}
+	return &giterr.Error{Kind: kind, Err: errors.New(name + what + said), Hint: hint, RetryAfter: after}
 }
 
 // meaning is what a number of HTTP means, of a request or of one object.
 func meaning(code int) (kind giterr.Kind, what, hint string) {
-	what = fmt.Sprintf("answers %d %s", code, http.StatusText(code))
+	what = fmt.Sprintf("%d %s", code, http.StatusText(code))
 	switch {
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		return giterr.Auth, "refuses these credentials", "check that the token is valid and may read this repository"
+		return giterr.Auth, map[int]string{401: "authentication failed (401 Unauthorized)", 403: "permission denied (403 Forbidden)"}[code],
+			"check that the token is valid and may read this repository"
 	case code == http.StatusNotFound, code == http.StatusGone:
-		return giterr.NotFound, "does not have it, or not for these credentials",
+		return giterr.NotFound, "not found, or not for these credentials",
 			"push it from where it was committed: git lfs push --all origin; or enable Git LFS on the host"
 	case code == http.StatusTooManyRequests, code == 509:
-		return giterr.Throttled, "gets too many requests", "it is asked again later"
+		return giterr.Throttled, "too many requests (429)", "it is asked again later"
 	case code >= 500 && code != http.StatusNotImplemented:
 		return giterr.Unreachable, what, "it is asked again later"
 	}

@@ -326,9 +326,9 @@ func TestLFSRefusals(t *testing.T) {
 		says   string
 		posts  int
 	}{
-		{"401", status(401), nil, git.Auth, "refuses these credentials", 1},
-		{"403", status(403), nil, git.Auth, "refuses these", 1},
-		{"404", status(404), nil, git.NotFound, "does not have it", 1},
+		{"401", status(401), nil, git.Auth, "authentication failed (401", 1},
+		{"403", status(403), nil, git.Auth, "permission denied (403", 1},
+		{"404", status(404), nil, git.NotFound, "not found", 1},
 		{"422", status(422), nil, git.Protocol, "422", 1},
 		{"429", status(429, "Retry-After", "7"), nil, git.Throttled, "too many requests", 1},
 		{"501", status(501), nil, git.Protocol, "501", 1},
@@ -345,9 +345,9 @@ func TestLFSRefusals(t *testing.T) {
 			return true
 		}, nil, git.TooLarge, "answer of Git LFS", 1},
 		{"object 404", nil, object(404), git.NotFound, "git lfs push", 1},
-		{"object 410", nil, object(410), git.NotFound, "does not have it", 1},
+		{"object 410", nil, object(410), git.NotFound, "not found", 1},
 		{"object 422", nil, object(422), git.Protocol, "422", 1},
-		{"object 403", nil, object(403), git.Auth, "refuses these", 1},
+		{"object 403", nil, object(403), git.Auth, "permission denied (403", 1},
 		{"object 429", nil, object(429), git.Throttled, "too many requests", 1},
 		{"another size", nil, func(_ string, o map[string]any) { o["size"] = 6 }, git.Corrupt, "6 bytes", 1},
 		{"left out", nil, func(_ string, o map[string]any) { o["oid"] = "other" }, git.Protocol, "leaves it out", 1},
@@ -358,7 +358,9 @@ func TestLFSRefusals(t *testing.T) {
 			a["expires_at"] = time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
 		}), git.Auth, "not good any more", 2},
 		{"download 401", gets(func(w http.ResponseWriter) { w.WriteHeader(401) }), nil, git.Auth, "not good any more", 2},
-		{"download 500", gets(func(w http.ResponseWriter) { w.WriteHeader(500) }), nil, git.Unreachable, "500", 1},
+		{"download 500", gets(func(w http.ResponseWriter) { w.WriteHeader(500) }), nil, git.Unreachable, strings.TrimPrefix(h.store, "https://") + ": 500", 1},
+		{"download refused", nil, action(func(a map[string]any) { a["href"] = "https://localhost:1/x" }), git.Unreachable,
+			"connection refused: localhost:1", 1},
 		{"echo", gets(func(w http.ResponseWriter) { http.Error(w, "wrong key key-of-the-answer", http.StatusBadGateway) }), nil, git.Unreachable, "wrong key", 1},
 		{"other content", gets(func(w http.ResponseWriter) { io.WriteString(w, "imagE") }), nil, git.Corrupt, "SHA-256", 1},
 		{"too short", gets(func(w http.ResponseWriter) { io.WriteString(w, "imag") }), nil, git.Corrupt, "4 bytes of 5", 1},

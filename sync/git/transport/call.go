@@ -49,6 +49,7 @@ type Call struct {
 	trickle   atomic.Int64  // bytes since the watchdog was calmed last
 	received  atomic.Int64
 	requests  atomic.Int64
+	peer      string // host:port of the last request over http
 	budget    atomic.Pointer[budget]
 	found     atomic.Pointer[giterr.Error] // what the transport already understood
 	Remarks   remarks

@@ -92,7 +92,7 @@ func classifyServer(c *Call, err error) *giterr.Error {
 	case errors.Is(err, transport.ErrRepositoryNotFound), containsAny(text, []string{"repository not found",
 		"does not appear to be a git repository", "no such repository", "repository does not exist",
 		"project you were looking for could not be found", "not exported"}):
-		return giterr.New(giterr.NotFound, "no repository there", c.notFoundHint())
+		return giterr.New(giterr.NotFound, "repository not found", c.notFoundHint())
 	case containsAny(text, []string{"permission denied", "access denied", "not authorized"}):
 		return giterr.Wrap(giterr.Auth, err, "check what these credentials may read")
 	case spoke:
@@ -120,7 +120,7 @@ func (c *Call) notFoundHint() string {
 
 // classifyTLS knows certificates.
 func classifyTLS(c *Call, err error) *giterr.Error {
-	fault, ok := netx.TLSFaultOf(err, c.Addr.DialPort())
+	fault, ok := netx.TLSFaultOf(err, c.asked())
 	if !ok {
 		return nil
 	}
@@ -141,6 +141,9 @@ func (c *Call) CertificateHint(host string) string { return c.client.asked.Hint(
 // asks is the key of the credentials and a host, for netx.Asked.
 func (c *Call) asks(host string) string { return c.Target.Creds.TransportKey() + " " + host }
 
+// asked is the address of the last request, which is not that of the repository for Git LFS on another host.
+func (c *Call) asked() string { return cmp.Or(c.peer, c.Addr.DialPort()) }
+
 // classifyNetwork knows a network that does not carry.
 func classifyNetwork(c *Call, err error) *giterr.Error {
 	var dns *net.DNSError
@@ -153,11 +156,11 @@ func classifyNetwork(c *Call, err error) *giterr.Error {
 	case dns != nil:
 		return giterr.New(giterr.Unreachable, "no such host: "+dns.Name, "check the host in the url and the name server")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return giterr.New(giterr.Unreachable, "connection refused: "+c.Addr.DialPort(), "check host and port of the url")
+		return giterr.New(giterr.Unreachable, "connection refused: "+c.asked(), "check host and port of the url")
 	case errors.As(err, &nerr) && nerr.Timeout():
-		return giterr.New(giterr.Timeout, "no connection in time", "")
+		return giterr.New(giterr.Timeout, "connection timed out: "+c.asked(), "")
 	case (lost || ended) && c.CertificateHint(c.Addr.HostPort()) != "": // its alert was lost on the way
-		return giterr.New(giterr.Auth, "it ends the connection", c.CertificateHint(c.Addr.HostPort()))
+		return giterr.New(giterr.Auth, "connection closed by "+c.asked(), c.CertificateHint(c.Addr.HostPort()))
 	case errors.As(err, new(*net.OpError)), lost, errors.Is(err, net.ErrClosed):
 		return giterr.Wrap(giterr.Unreachable, err, "")
 	case ended:

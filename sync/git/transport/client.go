@@ -98,8 +98,8 @@ func (c *Call) Visit() (leave func(), err error) {
 	wait := time.Until(c.client.throttledUntil[c.identity()])
 	c.client.mu.Unlock()
 	if wait > 0 {
-		return nil, &giterr.Error{Kind: giterr.Throttled, Err: errors.New("it gets too many requests and has asked for a rest"),
-			Hint: "it is asked again later", RetryAfter: wait}
+		return nil, &giterr.Error{Kind: giterr.Throttled, Err: errors.New("too many requests (429)"),
+			Hint: "it is asked again when its Retry-After has passed", RetryAfter: wait}
 	}
 	return c.visit(c.Addr.HostPort())
 }

@@ -33,7 +33,7 @@ func TestGate(t *testing.T) {
 	before := s.Requests.Load()
 	for _, name := range []string{"a.git", "b.git"} {
 		_, err := m.Resolve(t.Context(), mirrortest.At(s, name), gitref.Branch("main"))
-		if e := gittest.ErrorIs(t, err, git.Throttled, "rest"); e.RetryAfter <= 0 || e.RetryAfter > 2*time.Minute {
+		if e := gittest.ErrorIs(t, err, git.Throttled, "Retry-After"); e.RetryAfter <= 0 || e.RetryAfter > 2*time.Minute {
 			t.Errorf("retry after %v", e.RetryAfter)
 		}
 	}

@@ -146,6 +146,7 @@ func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
 // roundTrip counts a request and what comes. own says that it is with the credentials of the remote.
 func (c *Call) roundTrip(next *http.Transport, req *http.Request, own bool) (*http.Response, error) {
 	c.requests.Add(1)
+	c.peer = netx.HostPort(req.URL)
 	if own {
 		req = req.WithContext(c.client.asked.Watch(req.Context(), c.asks(req.URL.Host)))
 	}
@@ -214,8 +215,8 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 		case want:
 			return nil
 		case "text/html":
-			return c.problem(giterr.Unreachable, 0, "expected a Git server, got an HTML page (captive portal or wrong URL)",
-				"log in to the network if it has a sign-on page, and check the url")
+			return c.problem(giterr.Unreachable, 0, "expected a Git server, got an HTML page",
+				"captive portal or wrong url: log in to the network if it has a sign-on page, and check the url")
 		}
 		return c.problem(giterr.Protocol, 0, fmt.Sprintf("its answer is of type %q, not that of Git's smart protocol", text.Line(media, 80)),
 			"check that the url is that of a Git repository, and that it is served with git http-backend")
@@ -230,7 +231,7 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 		c.Target.Creds.Dated(res.Header.Get("Date"))
 	}
 	certificate := c.CertificateHint(req.URL.Host)
-	kind, text, hint := giterr.Protocol, fmt.Sprintf("it answers %d %s", code, http.StatusText(code)), "check the url"
+	kind, text, hint := giterr.Protocol, fmt.Sprintf("%d %s", code, http.StatusText(code)), "check the url"
 	switch {
 	case code == http.StatusUnauthorized:
 		c.Target.Creds.Refused()
@@ -243,12 +244,12 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 	case code == http.StatusBadRequest && certificate != "": // what nginx answers
 		return c.problem(giterr.Auth, 0, text+said, certificate)
 	case code == http.StatusNotFound, code == http.StatusGone:
-		kind, text, hint = giterr.NotFound, "no repository there", c.notFoundHint()
+		kind, text, hint = giterr.NotFound, "repository not found", c.notFoundHint()
 	case code == http.StatusProxyAuthRequired:
-		kind, text, hint = giterr.Unreachable, "the proxy does not take these credentials", c.proxyHint()
+		kind, text, hint = giterr.Unreachable, "proxy authentication required (407)", c.proxyHint()
 	case code == http.StatusTooManyRequests:
 		c.throttle(after)
-		kind, text, hint = giterr.Throttled, "it gets too many requests", "it is asked again later"
+		kind, text, hint = giterr.Throttled, "too many requests (429)", "it is asked again later"
 	case code >= 500:
 		kind, hint = giterr.Unreachable, "it is asked again later"
 	}

@@ -57,7 +57,7 @@ func TestHTTPAnswers(t *testing.T) {
 		{"403", answer(403, "application/json", `{"message":"no"}`), git.Auth, []string{`"message":"no"`}, 0},
 		{"404", answer(404, "text/html", "<html>"), git.NotFound, []string{"check the url"}, 0},
 		{"410", answer(410, "text/html", ""), git.NotFound, nil, 0},
-		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), git.Throttled, []string{"too many requests: slow down"},
+		{"429", answer(429, "text/plain", "slow down", "Retry-After", "120"), git.Throttled, []string{"too many requests (429): slow down"},
 			2 * time.Minute},
 		{"503", answer(503, "text/plain", "", "Retry-After", "7"), git.Unreachable, []string{"503"}, 7 * time.Second},
 		{"503 for ever", answer(503, "text/plain", "", "Retry-After", "999999999"), git.Unreachable, nil, time.Hour},

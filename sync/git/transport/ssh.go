@@ -293,13 +293,13 @@ func (c *Call) hostKeys(config *ssh.ClientConfig) error {
 			return nil
 		}
 		print := key.Type() + " " + ssh.FingerprintSHA256(key)
-		text, hint := "the host key is "+print+", not the one in known_hosts",
+		text, hint := "host key verification failed: it is "+print+", not the one in known_hosts",
 			"somebody may be in between; if the server was changed, replace its line in known_hosts"
 		if changed, ok := errors.AsType[*xknownhosts.KeyError](err); ok && len(changed.Want) == 0 {
-			text = "the host key " + print + " is not in known_hosts"
+			text = "host key verification failed: " + print + " is not in known_hosts"
 			hint = "if it is the right one, add this line to known_hosts: " + xknownhosts.Line([]string{name}, key)
 		} else if _, revoked := errors.AsType[*xknownhosts.RevokedError](err); revoked {
-			text, hint = "the host key "+print+" is marked as revoked", "ask who runs the server"
+			text, hint = "host key verification failed: "+print+" is marked as revoked", "ask who runs the server"
 		}
 		return c.problem(giterr.Auth, 0, text, hint)
 	}
