@@ -88,7 +88,7 @@ func parseSCP(raw string) (Address, error) {
 		}
 		host, p = raw[:end+1], raw[end+2:]
 	} else if !ok || strings.Contains(host, "/") {
-		return Address{}, badAddress("it has neither a scheme nor the form user@host:path")
+		return Address{}, badAddress("it has neither a scheme nor the form user@host:path; a local repository is file:///DIR")
 	}
 	if first, _, _ := strings.Cut(p, "/"); strings.Contains(first, "@") {
 		return Address{}, badAddress("user:password@host has no meaning without a scheme")

@@ -112,7 +112,17 @@ func TestHintsNameTheCommand(t *testing.T) {
 			t.Errorf("%s: %s", call, errs)
 		}
 	}
-	_, errs := s.Must(t, command.ExitError, "repo", "create", "Bad_Name", "--url", "https://git.example.com/x.git")
+	for call, says := range map[string]string{"repo create": "missing NAME and --url", "repo create x": "missing --url", "job show": "missing JOB",
+		"--namespace": "--namespace needs a value", "repo list -o": "--output needs a value", "repo list --limit": "--limit needs a value"} {
+		if _, errs := s.Must(t, command.ExitUsage, strings.Fields(call)...); !strings.Contains(errs, "limpet: "+says+"\n") {
+			t.Errorf("%s: %s", call, errs)
+		}
+	}
+	_, errs := s.Must(t, command.ExitError, "repo", "create", "r", "--url", "/srv/dash.git")
+	if !strings.Contains(errs, "use file:///srv/dash.git") {
+		t.Errorf("a path: %s", errs)
+	}
+	_, errs = s.Must(t, command.ExitError, "repo", "create", "Bad_Name", "--url", "https://git.example.com/x.git")
 	if !strings.Contains(errs, "metadata.name") || !strings.Contains(errs, "try: limpet repo create --help") {
 		t.Errorf("a value that the API refuses: %s", errs)
 	}

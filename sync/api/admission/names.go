@@ -44,7 +44,7 @@ func checkGitURL(raw string, ssh bool) error {
 	case a.Scheme == "file":
 		// Whether the agent may read the directory is its own decision.
 		if a.String() != raw {
-			return errors.New("a local repository is given as file:// and a plain absolute path")
+			return errors.New("use " + a.String() + " for a local repository")
 		}
 	case a.Password:
 		return errors.New("must not contain a password; put the key in the credentials of the repository")

@@ -328,6 +328,12 @@ func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 	call, txt := "limpet", config.blame(err)
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
 		call = CallText(parse.Context.Selected())
+		if missing := missingOf(parse.Context.Selected()); missing != "" && !strings.HasPrefix(err.Error(), "--") {
+			txt = errors.New("missing " + missing)
+		}
+	}
+	if flag, got, ok := strings.Cut(err.Error(), ": expected "); ok && strings.HasSuffix(got, "(<EOL>)") {
+		txt = config.blame(errors.New(flag + " needs a value"))
 	}
 	if word, ok := strings.CutPrefix(err.Error(), "unexpected argument "); ok && call == "limpet" {
 		word, _, _ = strings.Cut(word, ",")
@@ -338,6 +344,24 @@ func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 		txt = fmt.Errorf("unknown command %q%s", word, Meant(word, names))
 	}
 	return &Error{Err: txt, Hint: call + " --help", Code: ExitUsage}
+}
+
+// missingOf returns the required arguments and flags that a call of a command lacks, as its usage names them.
+func missingOf(n *kong.Node) string {
+	var out []string
+	if n != nil {
+		for _, a := range n.Positional {
+			if a.Required && !a.Set {
+				out = append(out, strings.ToUpper(a.Name))
+			}
+		}
+		for _, f := range n.Flags {
+			if f.Required && !f.Set {
+				out = append(out, "--"+f.Name)
+			}
+		}
+	}
+	return strings.Join(out, " and ")
 }
 
 // callTimeout bounds one call to the API. It is shorter than the margin of a lease: half of expiry minus renewal.

@@ -102,12 +102,27 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		if s.Embedded != nil && strings.HasPrefix(c.URL, "file:") && len(e.Flags.LocalGitPrefix) == 0 { // the flags of a daemon are unknown
-			e.Notef("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
-		}
+		c.noteRefusal(ctx, e, s, made)
 		made.SetManagedFields(nil)
 		return e.PrintDone(made.Object, "repository/"+made.GetName(), "repository/%s created", made.GetName())
 	})
+}
+
+// noteRefusal tells of a URL that the agent is sure to refuse. The flags of a daemon are unknown here: it tests the repository.
+func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.Session, made *unstructured.Unstructured) {
+	local, plain := strings.HasPrefix(c.URL, "file:"), strings.HasPrefix(c.URL, "http:") && c.TokenFrom != ""
+	switch {
+	case s.Daemon != nil && (local || plain):
+		ctx, cancel := context.WithTimeout(ctx, command.RetryPause)
+		defer cancel()
+		if results, err := s.Daemon.Test(ctx, made); err == nil && len(results.Errors) > 0 {
+			e.Notef("the agent cannot pull it: %s", results.Errors[0].Detail)
+		}
+	case s.Embedded != nil && local && len(e.Flags.LocalGitPrefix) == 0:
+		e.Notef("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
+	case s.Embedded != nil && plain && !e.Flags.AllowInsecureGit:
+		e.Notef("a token goes over plain http only from an agent that is started with --allow-insecure-git")
+	}
 }
 
 type listCmd struct {
