@@ -9,6 +9,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/tui/cli/command"
 )
 
 // TestWishIsMet: by a job that does what is asked and nothing that is not.
@@ -70,6 +71,26 @@ type meddling struct {
 func (m meddling) RoundTrip(req *http.Request) (*http.Response, error) {
 	m.before(req)
 	return m.next.RoundTrip(req)
+}
+
+// TestSubmitBehindARunningJob: the progress of that job is shown, and a new one is created after its end.
+func TestSubmitBehindARunningJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.claim("halfway")
+	ended, made := make(chan error, 1), (*unstructured.Unstructured)(nil)
+	pull := request{"default", "r", map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}},
+		map[string]string{"note": "created without the route of a repository, which is not there"}}
+	go func() {
+		var err error
+		made, err = submit(t.Context(), b.r, b.s, pull, WaitFlags{Wait: true, Progress: "plain"})
+		ended <- err
+	}()
+	b.says("r-sync working 40% halfway")
+	b.end(nil)
+	if b.ends(ended, command.ExitOK, ""); made.GetUID() == b.job.GetUID() {
+		t.Error("no job was created")
+	}
 }
 
 // TestSubmitBesideAJobThatEnds: one that is gone when it is looked at is in nobody's way;

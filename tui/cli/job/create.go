@@ -163,7 +163,9 @@ func submit(ctx context.Context, e *command.Env, s *command.Session, r request, 
 			return there, nil
 		}
 		e.Notef("%s has begun already; this asks again after its end", there.GetName())
-		if err := newFollower(e, s, there, "none").watch(ctx); err != nil {
+		f := newFollower(e, s, there, how.Progress)
+		err = f.watch(ctx)
+		if f.bar.erase(); err != nil {
 			return nil, err
 		}
 		gone = false

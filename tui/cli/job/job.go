@@ -191,27 +191,8 @@ func (logsCmd) Help() string {
 }
 
 func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
-	return withJob(ctx, e, command.Needs{API: true, Desk: true}, c.Job, func(s *command.Session) error {
-		rec, err := finishedJob(ctx, e, s, c.Job, true)
-		if err != nil {
-			return err
-		}
-		var lines []snapshot.Event
-		if s.Daemon != nil && !e.Flags.Data() {
-			if lines, err = jobLog(ctx, s, rec.UID); err != nil {
-				return err
-			}
-		}
-		if len(lines) > 0 {
-			err = printLogLines(e, lines)
-		} else {
-			err = printFinished(e, rec)
-		}
-		if err != nil || !c.Follow {
-			return err
-		}
-		return endError(rec)
-	}, func(s *command.Session, u *unstructured.Unstructured) error {
+	ended := func(s *command.Session) error { return c.ended(ctx, e, s) }
+	return withJob(ctx, e, command.Needs{API: true, Desk: true}, c.Job, ended, func(s *command.Session, u *unstructured.Unstructured) error {
 		switch {
 		case s.Daemon == nil:
 			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()),
@@ -230,6 +211,29 @@ func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		return printLogLines(e, lines)
 	})
+}
+
+// ended prints the log of a finished job while the daemon has it, else its record.
+func (c logsCmd) ended(ctx context.Context, e *command.Env, s *command.Session) error {
+	rec, err := finishedJob(ctx, e, s, c.Job, true)
+	if err != nil {
+		return err
+	}
+	var lines []snapshot.Event
+	if s.Daemon != nil && !e.Flags.Data() {
+		if lines, err = jobLog(ctx, s, rec.UID); err != nil {
+			return err
+		}
+	}
+	if len(lines) > 0 {
+		err = printLogLines(e, lines)
+	} else {
+		err = printFinished(e, rec)
+	}
+	if err != nil || !c.Follow {
+		return err
+	}
+	return endError(rec)
 }
 
 // jobLog returns the log of a job that the daemon runs or has just ended.

@@ -66,6 +66,26 @@ func TestLogsOfARecord(t *testing.T) {
 	}
 }
 
+// TestLogsAfterTheEnd: the lines that the daemon had while the job ran, with their levels; the record once it has none.
+func TestLogsAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	show := b.showJobs()
+	b.end(&state.Record{Namespace: "default", Name: "r-sync", State: "warning", Message: "it ended"})
+	for _, daemon := range []*snapshot.Job{{Log: logOf("first", "last"), Finished: time.Now()}, nil} {
+		show(daemon)
+		b.out.Reset()
+		err := logsCmd{Job: "r-sync", Follow: true}.ended(t.Context(), b.r, b.s)
+		want := "2026-11-20T14:00:00Z info  first\n2026-11-20T14:00:01Z info  last\n"
+		if got := b.out.String(); daemon != nil && got != want || daemon == nil && !strings.Contains(got, "it ended") {
+			t.Errorf("%s", got)
+		}
+		if code, _ := command.Classify(err); code != command.ExitPartial {
+			t.Errorf("exit %d: %v", code, err)
+		}
+	}
+}
+
 // TestFollowPrintsTheLastLines: those that the snapshot of the end has, which comes after
 // the API has told that the job is gone.
 func TestFollowPrintsTheLastLines(t *testing.T) {

@@ -101,7 +101,7 @@ func TestEndOfAJob(t *testing.T) {
 	if code, _ := command.Classify(printEnd(b.r, state.Record{Name: "r-sync", State: "warning", Status: status}, false)); code != command.ExitPartial {
 		t.Errorf("exit %d", code)
 	}
-	want := "job/r-sync warning in 1:00: m[2J\n  Dashboard: 1 created, 2 updated, 3 deleted, 6 unchanged, 4 warnings, 5 errors\n" +
+	want := "job/r-sync warning in 59s: m[2J\n  Dashboard: 1 created, 2 updated, 3 deleted, 6 unchanged, 4 warnings, 5 errors\n" +
 		"  unread files: 0 created, 0 updated, 0 deleted, 0 unchanged, 0 warnings, 1 error\n  error: e[2J\n  warning: w  \n"
 	if got := b.out.String(); got != want {
 		t.Errorf("got\n%q\nwant\n%q", got, want)
@@ -305,6 +305,7 @@ func TestWhatIsWorthALine(t *testing.T) {
 		said, documents := lines()
 		u := b.job.DeepCopy()
 		u.Object["status"] = tt.status
+		f.seen = u
 		f.see(u)
 		if more, docs := lines(); more-said != tt.worth || docs-documents != tt.worth {
 			t.Errorf("%s: %d lines and %d documents, want %d", tt.what, more-said, docs-documents, tt.worth)
@@ -344,7 +345,7 @@ func TestWatchOfAJobThatHasEnded(t *testing.T) {
 		code int
 		out  string
 	}{
-		{"r-sync", command.ExitOK, "job/r-sync success in 2s: all good\n"}, {"u0", command.ExitJobFailed, "job/r-sync error in "},
+		{"r-sync", command.ExitOK, "job/r-sync success in 2.0s: all good\n"}, {"u0", command.ExitJobFailed, "job/r-sync error in "},
 		{"e-sync -n one", command.ExitJobFailed, "job/e-sync dead in "}, {"e-sync", command.ExitUsage, ""},
 		{"e-sync -n two -q -o json", command.ExitPartial, `{"type":"ended","schemaVersion":1,`},
 	} {
