@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -58,6 +59,7 @@ func Files(ctx context.Context, mirrors *git.Mirrors, store *state.Store, u *uns
 		l.unread[f.Path] = f
 	}
 	out.All = len(tree.Files) + len(tree.Refused) + tree.More
+	l.until = time.Now().Add(maxReading)
 	for _, f := range tree.Files[:min(len(tree.Files), snapshot.MaxRepoFiles)] {
 		file, err := l.file(ctx, f)
 		if err != nil {
@@ -84,7 +86,11 @@ type lister struct {
 	of      resources.File              // without a path
 	copies  bool                        // files need not be resources: they are copied to a directory
 	unread  map[string]state.UnreadFile // of the last pull
+	until   time.Time                   // files after it are not read
 }
+
+// maxReading bounds the time for a list: 10,000 files take some 5 s on a weak host, and a dashboard waits 10 s.
+const maxReading = 7 * time.Second
 
 // file reads a file as a pull does.
 func (l lister) file(ctx context.Context, f git.File) (snapshot.RepoFile, error) {
@@ -99,6 +105,10 @@ func (l lister) file(ctx context.Context, f git.File) (snapshot.RepoFile, error)
 		if !l.copies {
 			return leftOut(f.Path, "neither JSON nor YAML"), nil
 		}
+		return out, nil
+	}
+	if time.Now().After(l.until) {
+		out.Reason = cmp.Or(out.Reason, "not read: too many files to read them all")
 		return out, nil
 	}
 	err := error(&resources.TooLargeError{What: "the file", Size: f.Size, Limit: resources.MaxFile})
