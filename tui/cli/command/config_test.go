@@ -145,7 +145,8 @@ func TestOperatorINI(t *testing.T) {
 		}
 		return path
 	}
-	const good = "\ufeff; of Grafana\napp_mode = production\n[environment]\nstack_id = 1\n[operator]\nname = x\nprovisioning_server_url = https://grafana.example.com # prod\nconcurrent_drivers=5\n" +
+	const good = "\ufeff; of Grafana\napp_mode = production\n[environment]\nstack_id = 1\n[operator]\nname = x\n" +
+		"provisioning_server_url = https://grafana.example.com # prod\nconcurrent_drivers=5\n" +
 		"tls_insecure = false\nworker_count = 2\nlease_renewal_interval = 30s\ncleanup_interval = 1m\n[unified_storage]\ngrpc_address = x:1\n" +
 		"[grpc_client_authentication]\ntoken = \"a#b\"\ntoken_exchange_url = https://sign.example.com\n[operators.provisioning.jobs]\njob_interval = 45s\n"
 	for _, name := range []string{"operator.ini", "operator.conf"} {
@@ -162,7 +163,8 @@ func TestOperatorINI(t *testing.T) {
 		if at := e.Config.From["drivers"]; at.Name != path || at.Line != 8 {
 			t.Errorf("drivers from %+v", at)
 		}
-		if got := strings.Join(e.Config.Ignored, " "); got != "app_mode environment.stack_id operator.name operator.worker_count unified_storage.grpc_address" {
+		if got := strings.Join(e.Config.Ignored, " "); got !=
+			"app_mode environment.stack_id operator.name operator.worker_count unified_storage.grpc_address" {
 			t.Errorf("ignored: %s", got)
 		}
 		if cfg, err := e.AgentConfig(nil, path, e.Log); err != nil || cfg.Jobs.Renew != 20*time.Second {
@@ -183,7 +185,8 @@ func TestOperatorINI(t *testing.T) {
 		{"j.ini", "drivers = 3\n", "j.ini:1: "},
 		{"k.ini", "[operator]\ntoken: c2VjcmV0==\n", "k.ini:2: "},
 	} {
-		if _, errs := s.Must(t, ExitUsage, "--config", write(tt.name, tt.text), "status"); !strings.Contains(errs, tt.want) || strings.Contains(errs, "c2Vj") {
+		_, errs := s.Must(t, ExitUsage, "--config", write(tt.name, tt.text), "status")
+		if !strings.Contains(errs, tt.want) || strings.Contains(errs, "c2Vj") {
 			t.Errorf("%s: %s", tt.name, errs)
 		}
 	}

@@ -55,11 +55,12 @@ func runDaemon(ctx context.Context, e *command.Env, call *kong.Context) error {
 	}
 	signals, stop := catch(syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP)
 	defer stop()
+	kept := keepLog(e, e.Log)
 	beat := &watchdog{log: e.Log}
 	config := &reloader{e: e, path: path, running: settings(e, call)}
 	return beat.during(ctx, func() error {
 		return reopening(ctx, e, func() error {
-			return headless(ctx, e, path, beat, func(a *agent.Agent) part { return obeys(signals, a, config) })
+			return headless(ctx, e, path, kept, beat, func(a *agent.Agent) part { return obeys(signals, a, config) })
 		})
 	})
 }
@@ -88,13 +89,13 @@ func reopening(ctx context.Context, e *command.Env, work func() error) error {
 }
 
 // headless runs the agent once, from the opening of the state file on.
-func headless(ctx context.Context, e *command.Env, path string, beat *watchdog, obeys func(*agent.Agent) part) error {
+func headless(ctx context.Context, e *command.Env, path string, kept *control.Log, beat *watchdog, obeys func(*agent.Agent) part) error {
 	store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	return withAgent(ctx, e, store, path, e.Log, func(a *agent.Agent) error {
+	return withAgent(ctx, e, store, path, kept, func(a *agent.Agent) error {
 		if e.Embedded() {
 			e.Log.Info("no server is configured: working on the embedded API", "state", path, "next",
 				e.CommandFor("", "apply -f FILE")+", or --provisioning-server-url URL")
@@ -111,18 +112,20 @@ func headless(ctx context.Context, e *command.Env, path string, beat *watchdog, 
 	})
 }
 
-// withAgent calls run with an agent that is made of the flags.
-func withAgent(ctx context.Context, e *command.Env, store *state.Store, path string, log *slog.Logger, run func(*agent.Agent) error) error {
+// keepLog has the logger of a call write to log, and to the Log that it returns.
+func keepLog(e *command.Env, log *slog.Logger) *control.Log {
 	kept := &control.Log{}
-	log = slog.New(slog.NewMultiHandler(log.Handler(), command.JSONHandler(e.Flags, kept)))
-	cfg, err := e.AgentConfig(store, path, log)
+	e.Log = slog.New(slog.NewMultiHandler(log.Handler(), command.JSONHandler(e.Flags, kept)))
+	return kept
+}
+
+// withAgent calls run with an agent that is made of the flags and serves the log.
+func withAgent(ctx context.Context, e *command.Env, store *state.Store, path string, log *control.Log, run func(*agent.Agent) error) error {
+	cfg, err := e.AgentConfig(store, path, e.Log)
 	if err != nil {
 		return err
 	}
-	cfg.Log = kept
-	outside := e.Log
-	e.Log = log
-	defer func() { e.Log = outside }()
+	cfg.Log = log
 	a, err := agent.New(ctx, cfg)
 	if err != nil {
 		return err
@@ -153,7 +156,8 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 	defer logFile.Close()
 	signals, stop := catch(syscall.SIGUSR1, syscall.SIGUSR2)
 	defer stop()
-	return withAgent(ctx, e, store, path, command.NewLogger(e.Flags, logFile, true), func(a *agent.Agent) error {
+	defer func(outside *slog.Logger) { e.Log = outside }(e.Log)
+	return withAgent(ctx, e, store, path, keepLog(e, command.NewLogger(e.Flags, logFile, true)), func(a *agent.Agent) error {
 		parts := []part{a.Run, obeys(signals, a, nil)}
 		if extra != nil {
 			parts = append(parts, func(ctx context.Context) error { return extra(ctx, a) })

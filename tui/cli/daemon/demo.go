@@ -77,7 +77,7 @@ func plainDemo(ctx context.Context, e *command.Env, store *state.Store, path str
 	}
 	log := command.NewLogger(&command.Flags{LogLevel: level, LogFormat: e.Flags.LogFormat}, e.Err, false)
 	fmt.Fprintf(e.Out, "limpet %s demo: everything on this machine, state in %s\n", command.Version, path)
-	return withAgent(ctx, e, store, path, log, func(a *agent.Agent) error {
+	return withAgent(ctx, e, store, path, keepLog(e, log), func(a *agent.Agent) error {
 		return RunTogether(ctx, a.Run,
 			func(ctx context.Context) error { return g.Run(ctx, a) },
 			func(ctx context.Context) error { return printDemo(ctx, e, a, once) })

@@ -13,7 +13,9 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,7 +42,13 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	in, err := c.open(ctx, path)
+	switch {
+	case c.Since < 0:
+		return command.Usagef("limpet logs --since 10m", "--since %s is less than 0", c.Since)
+	case !e.Flags.Data() && e.Flags.Output != "table", e.Flags.Output == "yaml":
+		return command.Usagef("limpet logs -o json", "-o %s: a log has the forms table, json and jsonl", e.Flags.Output)
+	}
+	in, err := c.open(ctx, path, e.Err)
 	if err != nil {
 		return err
 	}
@@ -60,6 +68,9 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case errors.Is(err, io.EOF):
+			if journal, ok := in.(process); ok && journal.cmd.Wait() != nil {
+				return command.Errorf(command.ExitError, "journalctl -u limpet", "journalctl: %s", journal.cmd.ProcessState)
+			}
 			return nil
 		case err != nil:
 			return fmt.Errorf("read the log: %w", err)
@@ -71,7 +82,7 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 const unitFile = "/etc/systemd/system/limpet.service"
 
 // open returns the log of the agent that holds a state file, else that of the last one.
-func (c Command) open(ctx context.Context, path string) (io.ReadCloser, error) {
+func (c Command) open(ctx context.Context, path string, errs io.Writer) (io.ReadCloser, error) {
 	daemon, err := command.Attach(ctx, path)
 	if err == nil {
 		return daemon.Logs(ctx, c.Follow)
@@ -81,11 +92,15 @@ func (c Command) open(ctx context.Context, path string) (io.ReadCloser, error) {
 	}
 	journal, err := exec.LookPath("journalctl")
 	if _, unit := os.Stat(unitFile); err == nil && unit == nil {
-		args := []string{"-u", "limpet", "-o", "cat", "--no-pager", "-q"}
+		args := []string{"-u", "limpet", "-o", "cat", "--no-pager", "-q", "-n", "5000"}
+		if c.Since > 0 {
+			args = append(args, fmt.Sprintf("--since=@%d", time.Now().Add(-c.Since).Unix()))
+		}
 		if c.Follow {
-			args = append(args, "-f", "-n", "all")
+			args = append(args, "-f")
 		}
 		cmd := exec.CommandContext(ctx, journal, args...)
+		cmd.Stderr = errs
 		out, err := cmd.StdoutPipe()
 		if err == nil {
 			err = cmd.Start()
@@ -97,7 +112,31 @@ func (c Command) open(ctx context.Context, path string) (io.ReadCloser, error) {
 		return nil, command.Errorf(command.ExitError, "limpet --daemon    # its log is on stderr, and in limpet logs while it runs",
 			"no agent runs, and there is no log of one: neither a journal of %s nor %s.log", unitFile, path)
 	}
+	if c.Follow {
+		file.Close()
+		return nil, command.Errorf(command.ExitError, "limpet logs    # the lines of the last one",
+			"no agent runs, so there are no new lines to follow")
+	}
 	return file, nil
+}
+
+// textField is a field of a line of --log-format text.
+var textField = regexp.MustCompile(`([^ =]+)=("(?:[^"\\]|\\.)*"|[^ ]*)`)
+
+// fieldsOf returns the fields of a line of JSON or of text, nil for another one.
+func fieldsOf(line []byte) (fields map[string]any) {
+	if json.Unmarshal(line, &fields) == nil || !bytes.HasPrefix(line, []byte("time=")) {
+		return fields
+	}
+	fields = map[string]any{}
+	for _, m := range textField.FindAllStringSubmatch(string(line), -1) {
+		value, err := strconv.Unquote(m[2])
+		if err != nil {
+			value = m[2]
+		}
+		fields[m[1]] = value
+	}
+	return fields
 }
 
 // process is the output of a program that ends with it.
@@ -112,10 +151,10 @@ func (p process) Close() error {
 	return errors.Join(p.ReadCloser.Close(), p.cmd.Wait())
 }
 
-// show returns a line as it is printed, "" for one that is not wanted. One that is no JSON has no time and no names.
+// show returns a line as it is printed, "" for one that is not wanted. One that is neither JSON nor text of slog has no time and no names.
 func (c Command) show(line []byte, data bool) string {
-	var fields map[string]any
-	if json.Unmarshal(line, &fields) != nil {
+	fields := fieldsOf(line)
+	if fields == nil {
 		if data || c.Repo+c.Job != "" || c.Since > 0 {
 			return ""
 		}
@@ -134,6 +173,9 @@ func (c Command) show(line []byte, data bool) string {
 		return ""
 	case c.Since > 0 && (err != nil || time.Since(at) > c.Since):
 		return ""
+	case data && line[0] != '{':
+		line, _ = json.Marshal(fields) // plain data
+		fallthrough
 	case data:
 		return string(line)
 	}

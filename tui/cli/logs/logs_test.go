@@ -1,7 +1,9 @@
 package logs
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -24,10 +26,14 @@ func TestShow(t *testing.T) {
 		{Command{Job: "team-sync"}, line(0), true}, {Command{Job: "default/team-sync"}, line(0), true}, {Command{Job: "sync"}, line(0), false},
 		{Command{Since: time.Minute}, line(time.Second), true}, {Command{Since: time.Minute}, line(time.Hour), false},
 		{Command{Since: time.Minute}, `{"msg":"no time"}`, false},
+		{Command{Repo: "team"}, `time=2026-01-02T03:04:05Z level=INFO msg="a \"b\"" repo=team`, true},
+		{Command{Job: "x"}, `time=2026-01-02T03:04:05Z level=INFO msg=a repo=team`, false},
+		{Command{Since: time.Minute}, `time=2026-01-02T03:04:05Z level=INFO msg=a`, false},
 	} {
 		for _, data := range []bool{false, true} {
 			got := tt.c.show([]byte(tt.line), data)
-			if want := tt.shown && (!data || tt.line[0] == '{'); (got != "") != want || data && want && got != tt.line {
+			if want := tt.shown && (!data || strings.ContainsAny(tt.line, "{=")); (got != "") != want ||
+				data && want && !json.Valid([]byte(got)) {
 				t.Errorf("%+v %s data %t: %q", tt.c, tt.line, data, got)
 			}
 			for _, r := range got {
