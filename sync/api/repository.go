@@ -146,6 +146,14 @@ type SyncStatus struct {
 	Message     []string `json:"message"`
 	LastRef     string   `json:"lastRef,omitempty"`
 	Incremental bool     `json:"incremental,omitempty"`
+	// Sink is what the directory of AnnoSinkDir was written from, beside LastRef.
+	Sink SinkStatus `json:"sink,omitzero"`
+}
+
+// SinkStatus tells other hosts which pull they may repeat. It is zero for a pull into the API.
+type SinkStatus struct {
+	Source          string `json:"source,omitempty"`          // hash of what the files depend on beside the commit
+	AllowMassDelete bool   `json:"allowMassDelete,omitempty"` // AnnoAllowMassDelete of a Job that pulled LastRef
 }
 
 // Pinned returns the commit that the Repository is pinned to by its annotation, "" when it is not.

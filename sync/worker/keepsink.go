@@ -2,9 +2,12 @@ package worker
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,10 +36,11 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 	if err != nil || !pulled(repo, view) {
 		return 0, err
 	}
-	name, consent := repo.GetName(), &unstructured.Unstructured{Object: map[string]any{}}
-	api.SetAnnotation(consent, api.AnnoAllowMassDelete, "true") // the pull of the commit has asked for it
+	name, job := repo.GetName(), &unstructured.Unstructured{Object: map[string]any{}}
+	api.SetAnnotation(job, api.AnnoAllowMassDelete, strconv.FormatBool(view.Status.Sync.Sink.AllowMassDelete))
 	r := &pull{Pull: p, log: p.o.Logger, target: resources.Target{Repository: name},
-		Task: &jobs.Task{Object: consent, Repo: repo, Repository: view, Namespace: repo.GetNamespace(), Progress: jobs.NewProgress()},
+		Task:    &jobs.Task{Object: job, Repo: repo, Repository: view, Namespace: repo.GetNamespace(), Progress: jobs.NewProgress()},
+		keepAll: view.Status.Sync.Sink.Source == "",
 		status: &syncStatus{client: p.o.Client, namespace: repo.GetNamespace(), name: name, object: repo,
 			lastRef: view.Status.Sync.LastRef, maxResources: view.Status.Quota.MaxResourcesPerRepository}}
 	err = r.inSink(target, r.status.lastRef)
@@ -53,11 +57,23 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 // errNotNow reports that the Repository has changed or that a pull of it runs: the watch brings it again.
 var errNotNow = errors.New("the repository changes")
 
-// pulled reports whether the last pull was one of the present spec, and is to stay on the disk.
+// pulled reports whether the last pull that has succeeded was one of the present spec, as far as it is known, and is to
+// stay on the disk.
 func pulled(repo *unstructured.Unstructured, view api.Repository) bool {
-	seen := view.Status.ObservedGeneration
-	return view.Status.Sync.LastRef != "" && view.Spec.Sync.Enabled && (seen == 0 || seen == repo.GetGeneration()) &&
+	source := view.Status.Sync.Sink.Source
+	return view.Status.Sync.LastRef != "" && view.Spec.Sync.Enabled && (source == "" || source == sinkSource(repo, view)) &&
 		repo.GetDeletionTimestamp() == nil && repo.GetLabels()[api.LabelPendingDelete] == ""
+}
+
+// sinkSource is a hash of what the files of a directory depend on beside the commit.
+func sinkSource(repo *unstructured.Unstructured, view api.Repository) string {
+	notes, block := repo.GetAnnotations(), view.Spec.Block()
+	if block == nil {
+		block = &api.GitBlock{}
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %t %t %t", block.URL, strings.Trim(block.Path, "/"),
+		notes[api.AnnoSinkStrict] == "true", submodules(repo), notes[api.AnnoGitLFS] == "false"))
+	return hex.EncodeToString(sum[:8])
 }
 
 // inSink returns an error unless the directory is at a commit, as far as the sizes of its files tell.
@@ -123,7 +139,7 @@ func (r *pull) stillLast(ctx context.Context, target sink.Target) error {
 	_, broken := sink.Check(target, r.owner())
 	running := sync.State == api.StateWorking || sync.State == api.StatePending
 	if !pulled(now, view) || now.GetUID() != r.Repo.GetUID() || dir != r.Repo.GetAnnotations()[api.AnnoSinkDir] ||
-		sync.LastRef != r.status.lastRef || running && broken == nil {
+		sync.LastRef != r.status.lastRef || sync.Sink != r.Repository.Status.Sync.Sink || running && broken == nil {
 		return errNotNow
 	}
 	r.status.object = now

@@ -91,3 +91,63 @@ func ready(t *testing.T, repo *unstructured.Unstructured) any {
 	_, found := api.FindCondition(list, api.ConditionSinkReady)
 	return found["status"]
 }
+
+// TestKeepSinkDeletesNoMoreThanAPull: what no pull has deleted stays, whatever else is gone.
+func TestKeepSinkDeletesNoMoreThanAPull(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir, elsewhere := filepath.Join(prefix, "dashboards"), filepath.Join(prefix, "elsewhere")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir, api.AnnoSinkStrict: "false"})
+	all := []string{"small/a.json", board("a", "A"), "notes.md", "x"}
+	for i := range 40 {
+		all = append(all, fmt.Sprintf("d%d.json", i), board(fmt.Sprint("d", i), "D"), fmt.Sprintf("n%d.txt", i), "n")
+	}
+	r.commit(all...)
+	r.expect("first", false, "success", "")
+	keep := func(what string, want, left int) {
+		t.Helper()
+		n, err := NewPull(r.options).KeepSink(t.Context(), r.object(api.Repositories, "repo"))
+		if got := len(files(t, dir)); n != want || got != left || err != nil {
+			t.Errorf("%s: %d files written, %v; directory holds %d, want %d and %d", what, n, err, got, want, left)
+		}
+	}
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := func(path string) { r.change(fmt.Sprintf(`{"spec":{"git":{"path":%q}}}`, path)) }
+	path("small")
+	r.expect("path, refused", false, "error", "would delete 82 of the 82 objects")
+	must(os.Remove(filepath.Join(dir, "d7.json")))
+	keep("path, refused", 0, 81)
+	path("")
+	r.annotate(api.AnnoSinkStrict, "true")
+	keep("strict, not pulled", 0, 81)
+	r.annotate(api.AnnoSinkStrict, "false")
+	keep("as it was pulled", 82, 82)
+
+	// Another host pulls, whose directory is new: that deletes nothing there.
+	elsewherePulls := func(consent map[string]string) {
+		must(os.Rename(dir, elsewhere))
+		if record, _ := r.pull(false, consent); record.State != "success" {
+			t.Errorf("pull elsewhere: %s %s", record.State, record.Message)
+		}
+		must(os.RemoveAll(dir), os.Rename(elsewhere, dir))
+	}
+	path("small")
+	r.commit("small/a.json", board("a", "A 2"))
+	elsewherePulls(nil)
+	_, err := NewPull(r.options).KeepSink(t.Context(), r.object(api.Repositories, "repo"))
+	if err == nil || len(files(t, dir)) != 82 {
+		t.Errorf("%v, directory holds %d", err, len(files(t, dir)))
+	}
+	r.state(`{"status":{"sync":{"sink":null}}}`)
+	keep("pulled by an earlier version", 0, 82)
+	elsewherePulls(map[string]string{api.AnnoAllowMassDelete: "true"})
+	elsewherePulls(nil) // the consent is for the commit
+	must(os.Remove(filepath.Join(dir, "d7.json")))
+	keep("elsewhere with consent", 1, 1)
+}

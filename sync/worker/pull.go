@@ -117,6 +117,7 @@ type pull struct {
 	partial  bool  // the run is incremental
 	content  *content
 	sink     bool // the tree goes to a directory
+	keepAll  bool // nothing may be removed from it
 	leftOut  atomic.Int64
 	unread   unread
 	trust    *trust         // the signature policy; nil = none
@@ -215,6 +216,8 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	case err != nil:
 	case r.sink:
 		end.sink = sinkReady
+		end.from = api.SinkStatus{Source: sinkSource(r.Repo, r.Repository),
+			AllowMassDelete: r.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true"}
 	default:
 		end.sink.Type = api.ConditionSinkReady // none: it is removed
 	}

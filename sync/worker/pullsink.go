@@ -81,6 +81,9 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 			r.leaveOut(ctx, f.Path, &resources.QuotaError{Path: f.Path, Max: r.status.maxResources})
 		}
 	}
+	if r.keepAll && len(plan.Removed) > 0 {
+		return errNotNow
+	}
 	if err := r.guard(len(plan.Removed), dir.Files()); err != nil {
 		return err
 	}

@@ -69,10 +69,13 @@ func TestFullPullReason(t *testing.T) {
 }
 
 // state has somebody else change the status of the Repository.
-func (r *rig) state(patch string) {
+func (r *rig) state(patch string) { r.change(patch, "status") }
+
+// change changes the Repository by a merge patch, or a subresource of it.
+func (r *rig) change(patch string, subresource ...string) {
 	r.t.Helper()
 	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch),
-		metav1.PatchOptions{}, "status"); err != nil {
+		metav1.PatchOptions{}, subresource...); err != nil {
 		r.t.Fatal(err)
 	}
 }

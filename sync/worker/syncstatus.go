@@ -31,6 +31,7 @@ type syncStatus struct {
 	job          string
 	started      int64 // milliseconds
 	lastRef      string
+	from         api.SinkStatus
 	stats        stats
 	maxResources int64
 	object       *unstructured.Unstructured // as the last write left it
@@ -81,7 +82,7 @@ func (s *syncStatus) start(ctx context.Context, repo *unstructured.Unstructured,
 	if err != nil {
 		return err
 	}
-	s.lastRef = view.Status.Sync.LastRef
+	s.lastRef, s.from = view.Status.Sync.LastRef, view.Status.Sync.Sink
 	if len(view.Status.Stats) > 0 {
 		s.stats = stats{}
 		for _, count := range view.Status.Stats {
@@ -111,15 +112,19 @@ type syncEnd struct {
 	leftOut     int64          // files and directories, for the quota
 	verified    *api.Condition // nil = unchanged
 	sink        api.Condition  // zero = unchanged
+	from        api.SinkStatus
 }
 
 // end writes the result. It is written also when ctx has ended.
 func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	ref := e.ref
+	ref, from := e.ref, e.from
 	if e.outcome.State == api.StateError || ref == "" {
-		ref = s.lastRef
+		ref, from = s.lastRef, s.from
+	}
+	if ref == s.lastRef && from.Source == s.from.Source { // the same pull again, which has deleted nothing
+		from.AllowMassDelete = from.AllowMassDelete || s.from.AllowMassDelete
 	}
 	message := e.outcome.Errors
 	if len(message) == 0 {
@@ -131,6 +136,9 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 	}
 	if ref != "" {
 		sync["lastRef"] = ref
+	}
+	if from != (api.SinkStatus{}) {
+		sync["sink"] = from
 	}
 	return s.patch(ctx, func(repo *unstructured.Unstructured) []op {
 		ops := []op{{"add", "/status/sync", sync}}

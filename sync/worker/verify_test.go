@@ -11,9 +11,7 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
@@ -84,10 +82,7 @@ func (r *rig) annotate(name, value string) {
 	if value == "" {
 		patch = `{"metadata":{"annotations":{"` + name + `":null}}}`
 	}
-	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Patch(r.t.Context(), "repo", types.MergePatchType, []byte(patch),
-		metav1.PatchOptions{}); err != nil {
-		r.t.Fatal(err)
-	}
+	r.change(patch)
 }
 
 // verified checks the condition about signatures and returns what was judged by.
