@@ -61,7 +61,7 @@ func (q confirm) key(s *State, name, txt string) {
 			}
 			keys += " or " + c.key
 		}
-		s.showToast(text.Clean(name)+" is no answer: "+keys, true)
+		s.showToast("answer with "+keys, true)
 	default:
 		q.typed = widget.Edit(q.typed, name, txt)
 		s.overlay = q
@@ -326,7 +326,7 @@ func (s *State) leaveOverlay(name string) {
 		s.overlay = nil
 		s.perform(b)
 	default:
-		s.showToast(text.Clean(name)+" does nothing here; esc closes", true)
+		s.showToast(keyName(name)+" does nothing here; esc closes", true)
 	}
 }
 

@@ -3,6 +3,7 @@ package screen
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -199,7 +200,7 @@ func (s *State) press(name, typed string) {
 	case ok:
 		s.perform(b)
 	default:
-		s.showToast(text.Clean(name)+" does nothing on this screen; ? lists the keys", true)
+		s.showToast(keyName(name)+" does nothing on this screen; ? lists the keys", true)
 	}
 }
 
@@ -270,4 +271,12 @@ func openHistory(s *State) {
 	if len(of) == 1 {
 		s.setFilter("repo:" + of[0].Name + " ")
 	}
+}
+
+// keyName returns the name of a key for a message. A terminal may have no glyph for what its keyboard sends.
+func keyName(name string) string {
+	if strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		return "this key"
+	}
+	return text.Clean(name)
 }
