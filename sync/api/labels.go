@@ -34,7 +34,7 @@ const (
 	// AnnoGitRef on a Repository names what is pulled in place of the branch of its
 	// spec: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA; see package gitref.
 	AnnoGitRef = "limpet/git-ref"
-	// AnnoGitRefUnpinned on a Repository is AnnoGitRef before 'limpet repo rollback' pinned it to a commit.
+	// AnnoGitRefUnpinned on a Repository is AnnoGitRef before 'limpet repo rollback' pinned it to a commit; empty = there was none.
 	AnnoGitRefUnpinned = "limpet/git-ref-unpinned"
 	// RefCommit begins the AnnoGitRef that pins a Repository to a commit.
 	RefCommit = "commit:"

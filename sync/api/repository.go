@@ -16,6 +16,7 @@ type Repository struct {
 	Status RepositoryStatus       `json:"status"`
 
 	GitRef         string `json:"-"` // annotation AnnoGitRef
+	RolledBack     bool   `json:"-"` // has the annotation AnnoGitRefUnpinned, perhaps empty
 	GitProvider    string `json:"-"` // annotation AnnoGitProvider
 	GitProxySecret string `json:"-"` // annotation AnnoGitProxySecret
 	GitMirrors     string `json:"-"` // annotation AnnoGitMirrors
@@ -190,6 +191,7 @@ func RepositoryView(u *unstructured.Unstructured) (Repository, error) {
 	r.GitProvider, r.GitRef = Annotation(u, AnnoGitProvider), Annotation(u, AnnoGitRef)
 	r.GitProxySecret, r.GitMirrors = Annotation(u, AnnoGitProxySecret), Annotation(u, AnnoGitMirrors)
 	r.GitVerify, r.GitVerifyPrincipals = Annotation(u, AnnoGitVerify), Annotation(u, AnnoGitVerifyPrincipals)
+	_, r.RolledBack = u.GetAnnotations()[AnnoGitRefUnpinned]
 	return r, err
 }
 

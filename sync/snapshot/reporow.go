@@ -47,6 +47,7 @@ func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 		Title:        spec.Title,
 		Type:         spec.Type,
 		Pinned:       repo.Pinned(),
+		RolledBack:   repo.RolledBack,
 		Target:       spec.Sync.Target,
 		Enabled:      spec.Sync.Enabled,
 		Interval:     time.Duration(spec.Sync.IntervalSeconds) * time.Second,

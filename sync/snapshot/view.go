@@ -221,7 +221,8 @@ type Repo struct {
 	// warning, 'e' error.
 	Runs string `json:"runs,omitempty"`
 
-	Interval     time.Duration `json:"interval,omitempty"` // of pulls
+	Interval     time.Duration `json:"interval,omitempty"`   // of pulls
+	RolledBack   bool          `json:"rolledBack,omitempty"` // pinned by 'limpet repo rollback'
 	Connection   string        `json:"connection,omitempty"`
 	Webhook      *Webhook      `json:"webhook,omitempty"`      // nil = none
 	TokenEnds    time.Time     `json:"tokenEnds,omitzero"`     // expiry of its minted token

@@ -22,7 +22,9 @@ func TestRepoSet(t *testing.T) {
 		{"--path= --title Dash", 0, []string{"-path:", "title: Dash", "branch: next"}},
 		{"--no-enabled --ref semver:1.x", 0, []string{"enabled: false", "limpet/git-ref: semver:1.x"}},
 		{"--ref=", 0, []string{"-limpet/git-ref"}},
-		{"", 2, nil}, {"--interval 10ms", 2, nil}, {"--interval soon", 2, nil}, {"--frob x", 2, nil}, {"--target moon", 2, nil},
+		{"--enabled --interval 1s", 0, []string{"intervalSeconds: 10"}},
+		{"--interval 5m", 0, []string{"intervalSeconds: 300"}},
+		{"", 2, nil}, {"--interval 10ms", 2, nil}, {"--interval 1500ms", 2, nil}, {"--interval soon", 2, nil}, {"--frob x", 2, nil}, {"--target moon", 2, nil},
 		{"--ref frob:x", 2, nil}, {"--verify loud", 2, nil}, {"--branch a..b", 2, nil}, {"--branch a --ref tag:b", 2, nil},
 		{"--unpin", 2, []string{"branch: next", "intervalSeconds: 300", "title: Dash"}},
 	} {
@@ -35,6 +37,15 @@ func TestRepoSet(t *testing.T) {
 		}
 	}
 	s.Must(t, 1, "repo", "set", "none", "--title", "x")
+	for _, call := range []string{"set dash --interval 1s", "create other --url https://git.example.com/y.git --interval 1s"} {
+		if _, errs := s.Must(t, 0, append([]string{"repo"}, strings.Fields(call)...)...); !strings.Contains(errs, "10s") {
+			t.Errorf("%s: does not tell the stored interval: %s", call, errs)
+		}
+	}
+	s.Must(t, 0, "repo", "set", "dash", "--ref", "commit:"+strings.Repeat("a", 40)) // is meant so
+	if out, _ := s.Must(t, 0, "status"); strings.Contains(out, "pinned") {
+		t.Errorf("status warns of a chosen commit: %s", out)
+	}
 }
 
 func TestRollback(t *testing.T) {
@@ -72,5 +83,16 @@ func TestRollback(t *testing.T) {
 	s.Must(t, 0, "repo", "rollback", "dash", "--to-previous") // nothing was pulled yet: the newest commit
 	ref("commit:" + commits["c"])
 	s.Must(t, 0, "repo", "set", "dash", "--unpin")
-	ref("semver:1.x")
+	ref("semver:1.x") // An edit may remove the pin alone: a rollback from a branch has no other ref to come back to.
+	s.Must(t, 0, "repo", "rollback", "dash", "bbbb")
+	s.Env["EDITOR"] = "sed -i /git-ref:/d"
+	s.Must(t, 0, "edit", "repo", "dash", "--yes")
+	s.Must(t, 0, "repo", "rollback", "dash", "bbbb")
+	if out, _ := s.Must(t, 0, "status"); !strings.Contains(out, "pinned") {
+		t.Errorf("status does not warn: %s", out)
+	}
+	s.Must(t, 0, "repo", "set", "dash", "--unpin")
+	if got, _ := s.Must(t, 0, "get", "repository", "dash", "-o", "yaml"); strings.Contains(got, "limpet/git-ref") {
+		t.Errorf("pulls no branch:\n%s", got)
+	}
 }

@@ -103,6 +103,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		c.noteRefusal(ctx, e, s, made)
+		noteInterval(e, u.Object, made)
 		made.SetManagedFields(nil)
 		return e.PrintDone(made.Object, "repository/"+made.GetName(), "repository/%s created", made.GetName())
 	})

@@ -43,68 +43,71 @@ type setCmd struct {
 	Strict    *bool          `name:"sink-strict" negatable:"" help:"Write only dashboards and folders to it. A full pull applies it."`
 }
 
-// change returns the members that the flags set, by the part of a Repository of a type.
-func (c setCmd) change(e *command.Env) (git, spec, sync, notes, secure map[string]any, err error) {
+// members are those of a Repository that flags set; block is the part of its type.
+type members struct{ block, spec, sync, notes, secure map[string]any }
+
+// change returns the members that the flags set.
+func (c setCmd) change(e *command.Env) (members, error) {
 	help := "limpet repo set --help"
-	git, spec, sync, notes, secure = map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}
+	m := members{map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}}
 	if c.Mirror != nil {
-		notes[api.AnnoGitMirrors] = strings.Join(c.Mirror, " ")
+		m.notes[api.AnnoGitMirrors] = strings.Join(c.Mirror, " ")
 	}
 	for _, f := range []struct {
 		to    map[string]any
 		name  string
 		value *string
-	}{{git, "url", c.URL}, {git, "branch", c.Branch}, {git, "path", c.Path}, {git, "tokenUser", c.TokenUser}, {spec, "title", c.Title},
-		{sync, "target", c.Target}, {notes, api.AnnoGitRef, c.Ref}, {notes, api.AnnoGitVerify, c.Verify},
-		{notes, api.AnnoGitVerifyPrincipals, c.Signers}, {notes, api.AnnoSinkDir, c.SinkDir}} {
+	}{{m.block, "url", c.URL}, {m.block, "branch", c.Branch}, {m.block, "path", c.Path}, {m.block, "tokenUser", c.TokenUser},
+		{m.spec, "title", c.Title}, {m.sync, "target", c.Target}, {m.notes, api.AnnoGitRef, c.Ref}, {m.notes, api.AnnoGitVerify, c.Verify},
+		{m.notes, api.AnnoGitVerifyPrincipals, c.Signers}, {m.notes, api.AnnoSinkDir, c.SinkDir}} {
 		if f.value != nil {
 			f.to[f.name] = *f.value
 		}
 	}
 	if c.Ref != nil {
-		notes[api.AnnoGitRefUnpinned] = nil
-		if _, err = gitref.Parse(*c.Ref); err != nil && *c.Ref != "" {
-			return git, spec, sync, notes, secure, command.Usagef(help, "--ref: %w", err)
+		m.notes[api.AnnoGitRefUnpinned] = nil
+		if _, err := gitref.Parse(*c.Ref); err != nil && *c.Ref != "" {
+			return m, command.Usagef(help, "--ref: %w", err)
 		}
 	}
-	if _, err = signature.ParseMode(*cmp.Or(c.Verify, new(string))); err != nil {
-		return git, spec, sync, notes, secure, command.Usagef(help, "--verify: %w", err)
+	if _, err := signature.ParseMode(*cmp.Or(c.Verify, new(string))); err != nil {
+		return m, command.Usagef(help, "--verify: %w", err)
 	}
 	if c.Strict != nil {
-		notes[api.AnnoSinkStrict] = strconv.FormatBool(*c.Strict)
+		m.notes[api.AnnoSinkStrict] = strconv.FormatBool(*c.Strict)
 	}
 	if c.Enabled != nil {
-		sync["enabled"] = *c.Enabled
+		m.sync["enabled"] = *c.Enabled
 	}
 	if c.Interval != nil {
-		if sync["intervalSeconds"] = int64(*c.Interval / time.Second); *c.Interval < time.Second {
-			return git, spec, sync, notes, secure, command.Usagef(help, "--interval %s is less than a second", *c.Interval)
+		if m.sync["intervalSeconds"] = int64(*c.Interval / time.Second); *c.Interval < time.Second || *c.Interval%time.Second != 0 {
+			return m, command.Usagef(help, "--interval %s is not a number of whole seconds", *c.Interval)
 		}
 	}
 	if c.TokenFrom != "" {
 		data, err := e.ReadFile(c.TokenFrom)
 		if err != nil {
-			return git, spec, sync, notes, secure, command.Usagef(help, "read the token: %w", err)
+			return m, command.Usagef(help, "read the token: %w", err)
 		}
 		text.RegisterSecret(data)
-		secure["token"] = map[string]any{"create": strings.TrimSpace(string(data))}
+		m.secure["token"] = map[string]any{"create": strings.TrimSpace(string(data))}
 	}
-	for _, part := range []map[string]any{git, spec, notes} { // an empty text removes a member
+	for _, part := range []map[string]any{m.block, m.spec, m.notes} { // an empty text removes a member
 		for name, value := range part {
 			if value == "" {
 				part[name] = nil
 			}
 		}
 	}
-	return git, spec, sync, notes, secure, nil
+	return m, nil
 }
 
 func (c setCmd) Run(ctx context.Context, e *command.Env) error {
-	git, spec, sync, notes, secure, err := c.change(e)
+	m, err := c.change(e)
 	if err != nil {
 		return err
 	}
-	if len(git)+len(spec)+len(sync)+len(notes)+len(secure) == 0 && !c.Unpin {
+	if len(m.block)+len(m.spec)+len(m.sync)+len(m.notes)+len(m.secure) == 0 && !c.Unpin {
 		return command.Usagef("limpet repo set --help", "nothing to set: give at least one flag")
 	}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
@@ -117,23 +120,23 @@ func (c setCmd) Run(ctx context.Context, e *command.Env) error {
 				if repo.Pinned() == "" {
 					return nil, command.Usagef(command.CommandFor(u.GetNamespace(), "repo show "+c.Name), "repository %s is not pinned", c.Name)
 				}
-				notes[api.AnnoGitRef], notes[api.AnnoGitRefUnpinned] = nil, nil
+				m.notes[api.AnnoGitRef], m.notes[api.AnnoGitRefUnpinned] = nil, nil
 				if before := api.Annotation(u, api.AnnoGitRefUnpinned); before != "" {
-					notes[api.AnnoGitRef] = before
+					m.notes[api.AnnoGitRef] = before
 				}
 			} else if repo.Pinned() != "" && c.Ref == nil {
 				e.Notef("it stays pinned to %s, until: %s", text.ShortRef(repo.Pinned()),
 					e.CommandFor(u.GetNamespace(), "repo set "+c.Name+" --unpin"))
 			}
-			change := map[string]any{"spec": spec, "metadata": map[string]any{"annotations": notes}}
-			if len(git) > 0 {
-				spec[repo.Spec.Type] = git
+			change := map[string]any{"spec": m.spec, "metadata": map[string]any{"annotations": m.notes}}
+			if len(m.block) > 0 {
+				m.spec[repo.Spec.Type] = m.block
 			}
-			if len(sync) > 0 {
-				spec["sync"] = sync
+			if len(m.sync) > 0 {
+				m.spec["sync"] = m.sync
 			}
-			if len(secure) > 0 {
-				change["secure"] = secure
+			if len(m.secure) > 0 {
+				change["secure"] = m.secure
 			}
 			return change, nil
 		})
@@ -171,11 +174,20 @@ func patchRepository(ctx context.Context, e *command.Env, s *command.Session, na
 		case err != nil:
 			return err
 		}
-		if file := api.Annotation(u, "limpet/manifest"); file != "" {
+		if file := api.Annotation(u, api.AnnoManifest); file != "" {
 			e.Notef("repository %s is made by the manifest %s: change it there too, or this is undone", name, file)
 		}
+		noteInterval(e, patch, made)
 		made.SetManagedFields(nil)
 		return e.PrintDone(made.Object, "repository/"+name, "repository/%s %s", name, done)
+	}
+}
+
+// noteInterval tells an interval that the API has stored in place of a shorter one.
+func noteInterval(e *command.Env, given map[string]any, made *unstructured.Unstructured) {
+	asked, _, _ := unstructured.NestedInt64(given, "spec", "sync", "intervalSeconds")
+	if stored, _, _ := unstructured.NestedInt64(made.Object, "spec", "sync", "intervalSeconds"); asked != 0 && asked != stored {
+		e.Notef("warning: interval %ds is too short: stored as %ds", asked, stored)
 	}
 }
 
@@ -230,7 +242,7 @@ func (c rollbackCmd) Run(ctx context.Context, e *command.Env) error {
 		return patchRepository(ctx, e, s, c.Name, done, func(u *unstructured.Unstructured) (map[string]any, error) {
 			repo, err := api.RepositoryView(u)
 			notes := map[string]any{api.AnnoGitRef: api.RefCommit + to.RefTo}
-			if repo.GitRef != "" && repo.Pinned() == "" {
+			if !repo.RolledBack || repo.Pinned() == "" { // empty = it was the branch
 				notes[api.AnnoGitRefUnpinned] = repo.GitRef
 			}
 			return map[string]any{"metadata": map[string]any{"annotations": notes}}, err

@@ -161,7 +161,7 @@ func repoIssues(e *command.Env, repos []snapshot.Repo) (failing, warnings []stri
 		case repo.SyncState == api.StateWarning:
 			warnings = append(warnings, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name, show))
 		}
-		if repo.Pinned != "" {
+		if repo.Pinned != "" && repo.RolledBack {
 			warnings = append(warnings, fmt.Sprintf("%s is pinned to %s: %s", repo.Name, text.ShortRef(repo.Pinned),
 				e.CommandFor(repo.Namespace, "repo set "+repo.Name+" --unpin")))
 		}
