@@ -157,6 +157,14 @@ type SinkStatus struct {
 	AllowMassDelete bool   `json:"allowMassDelete,omitempty"` // AnnoAllowMassDelete of a Job that pulled LastRef
 }
 
+// Shown returns the state of the last pull; "" when none has ended, which Grafana calls an error of an unhealthy Repository.
+func (s SyncStatus) Shown() string {
+	if s.State == StateError && s.Finished == 0 {
+		return ""
+	}
+	return s.State
+}
+
 // Pinned returns the commit that the Repository is pinned to by its annotation, "" when it is not.
 func (r Repository) Pinned() string {
 	commit, pinned := strings.CutPrefix(r.GitRef, RefCommit)

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -153,8 +154,9 @@ func (all *results) clone() results {
 }
 
 func resultText(r Result, err error) string {
+	_, parse := errors.AsType[*resources.ParseError](err) // its text begins with the path
 	switch {
-	case r.Path == "" && r.Name == "":
+	case parse, r.Path == "" && r.Name == "":
 		return err.Error()
 	case r.Name == "": // of what could not be read
 		return fmt.Sprintf("%s (file: %s, action: %s)", err, r.Path, r.Action)

@@ -77,6 +77,14 @@ func decodeJSON(data []byte) ([]byte, error) {
 	return sized(out.Bytes())
 }
 
+// CheckJSON returns a *ParseError for a file that is not JSON.
+func CheckJSON(path string, data []byte) error {
+	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
+		return &ParseError{Path: path, Err: located(data, err)}
+	}
+	return nil
+}
+
 func sized(compact []byte) ([]byte, error) {
 	if len(compact) > MaxObject {
 		return nil, &TooLargeError{What: "the object", Size: int64(len(compact)), Limit: MaxObject}
@@ -93,7 +101,7 @@ func located(data []byte, err error) error {
 	before := data[:min(max(int(syntax.Offset)-1, 0), len(data))]
 	line := 1 + bytes.Count(before, []byte("\n"))
 	column := 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
-	return fmt.Errorf("line %d, column %d: %w", line, column, err)
+	return fmt.Errorf("line %d, column %d: not JSON: %w", line, column, err)
 }
 
 // checkDepth returns an error for nesting beyond maxDepth. It needs no valid JSON: strings are all that it parses.

@@ -28,7 +28,7 @@ type ParseError struct {
 	Err  error
 }
 
-func (e *ParseError) Error() string { return fmt.Sprintf("read %s: %v", e.Path, e.Err) }
+func (e *ParseError) Error() string { return fmt.Sprintf("%s: %v", e.Path, e.Err) }
 
 // Unwrap returns the cause.
 func (e *ParseError) Unwrap() error { return e.Err }

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -165,10 +164,8 @@ func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]s
 // noResource returns why a file is no dashboard or folder, or where the directory is not strict, no JSON.
 func (r *pull) noResource(strict bool, f wanted, data []byte) error {
 	switch {
-	case !strict && json.Valid(data):
-		return nil
 	case !strict:
-		return &resources.ParseError{Path: f.path, Err: errNoJSON}
+		return resources.CheckJSON(f.path, data)
 	case repopath.IsFolderFile(f.path):
 		return resources.ParseFolderFile(f.path, f.hash, data).Err
 	}
@@ -217,8 +214,6 @@ func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan, bad
 	}
 	return nil
 }
-
-var errNoJSON = errors.New("the file is not JSON")
 
 func (r *pull) recordFile(ctx context.Context, res resources.Result) {
 	res.Group, res.Kind, res.Name = sinkGroup, sinkKind, path.Base(res.Path)

@@ -164,7 +164,7 @@ func TestGitLFSIntoADirectory(t *testing.T) {
 	lost := r.git.KeepLFS(board("cpu", "lost"))
 	r.git.LoseLFS()
 	r.commit("cpu.json", lost, "plain.txt", "changed\n")
-	r.expect("lost", false, "error", "read cpu.json")
+	r.expect("lost", false, "error", "cpu.json")
 	check("lost")
 	tree["cpu.json"], tree["plain.txt"] = board("cpu", "CPU 2"), "changed\n"
 	r.commit("cpu.json", r.git.KeepLFS(tree["cpu.json"]), "broken.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize 5\n")

@@ -364,10 +364,15 @@ func TestJobThatNobodyTakes(t *testing.T) {
 	s.Must(t, 0, "repo", "create", "out", "--url", "https://git.example.com/x.git", "--sink-dir", "/nowhere/out")
 	s.Must(t, 0, "repo", "pull", "out")
 	_, errs := s.Must(t, command.ExitTimeout, "job", "watch", "out-sync", "--timeout", "5s")
-	if !strings.Contains(errs, "out-sync is left alone: ") || strings.Count(errs, "left alone") != 1 || !strings.Contains(errs, "sink") {
+	if !strings.Contains(errs, "out-sync is not claimed by this agent: ") || strings.Count(errs, "not claimed") != 1 || !strings.Contains(errs, "sink") {
 		t.Errorf("who waits is told: %s", errs)
 	}
 	if out, _ := s.Must(t, command.ExitError, "status"); !strings.Contains(out, "job out-sync waits: ") {
 		t.Errorf("who asks is told: %s", out)
+	}
+	for _, args := range [][]string{{"job", "list"}, {"job", "show", "out-sync"}, {"repo", "show", "out"}} {
+		if out, _ := s.Must(t, 0, args...); !strings.Contains(out, "prefix") {
+			t.Errorf("%q: %s", args, out)
+		}
 	}
 }

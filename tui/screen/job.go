@@ -387,7 +387,7 @@ func (p *view) jobFacts(j snapshot.Job, live bool) [][2]string {
 			"priority "+j.Priority))},
 		{"ref", widget.Join("; ", refText(j, p.G.Arrow), widget.When(!j.Started.IsZero(), "started "+j.Started.UTC().Format("15:04:05Z")),
 			"uid "+text.OrDash(j.UID))},
-		{"msg", widget.Join(": ", text.OrDash(j.Message), widget.When(j.Transfer.Phase != "", j.Transfer.Text(p.Now)))},
+		{"msg", widget.Join(": ", text.OrDash(cmp.Or(j.Message, j.WaitReason)), widget.When(j.Transfer.Phase != "", j.Transfer.Text(p.Now)))},
 	}
 }
 
@@ -412,7 +412,7 @@ func (p *view) leaseText(j snapshot.Job, live bool) string {
 	case p.offline():
 		return "ended: " + p.unavailableReason()
 	case j.WaitReason != "":
-		return "left alone"
+		return "not claimed by this agent"
 	}
 	return "not claimed yet"
 }

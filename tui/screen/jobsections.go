@@ -23,7 +23,7 @@ func (d *jobScreen) summary(p *view, w int) section {
 	switch out.lines = p.summaryLines(j, w); {
 	case len(j.Summary) > 0:
 	case j.WaitReason != "" && j.Finished.IsZero():
-		out.lines = widget.Wrapped(nil, widget.RoleDim, "This agent leaves the job alone: "+j.WaitReason, w)
+		out.lines = widget.Wrapped(nil, widget.RoleDim, "Not claimed by this agent: "+j.WaitReason, w)
 	default:
 		out.lines = []widget.TextLine{widget.Styled(widget.RoleDim, "Nothing is written.")}
 	}
@@ -224,7 +224,11 @@ func parseIssue(state, txt string) jobIssue {
 			return f
 		}
 	}
-	for _, word := range strings.Fields(txt) {
+	words := strings.Fields(txt)
+	if head, _, found := strings.Cut(txt, ": "); found { // a path may have spaces
+		words = slices.Insert(words, 0, strings.TrimPrefix(head, "read "))
+	}
+	for _, word := range words {
 		word = strings.Trim(word, `"'():,;`)
 		if strings.HasSuffix(word, ".json") || strings.HasSuffix(word, ".yaml") || strings.HasSuffix(word, ".yml") {
 			f.file = word

@@ -101,10 +101,10 @@ func reposNote(rows []snapshot.Repo) string {
 		case state == "error" || state == "warning" || state == "pending" || state == "suspended":
 			n[state]++
 		default:
-			n["healthy"]++
+			n["synced"]++
 		}
 	}
-	return countsText([]string{fmt.Sprintf("%d healthy", n["healthy"])}, count{n["warning"], "with warnings"},
+	return countsText([]string{fmt.Sprintf("%d synced", n["synced"])}, count{n["warning"], "with warnings"},
 		count{n["error"], "failing"}, count{n["suspended"], "suspended"}, count{n["waiting"], "waiting"}, count{n["pending"], "not pulled yet"})
 }
 

@@ -32,7 +32,7 @@ func TestSuspendedLooksSuspended(t *testing.T) {
 		"repository": {"3", "down", "down", "enter"}} {
 		eachSize(press(shown(snap, widget.Caps{}), keys...), func(size, frame string, caps widget.Caps) {
 			glyph, narrow := caps.Glyphs().State["suspended"], strings.HasPrefix(size, "60")
-			if screen != "repository" && !strings.Contains(frame, "2 healthy, 1 failing, 1 suspended") {
+			if screen != "repository" && !strings.Contains(frame, "2 synced, 1 failing, 1 suspended") {
 				t.Errorf("%s %s: no count in\n%s", screen, size, frame)
 			}
 			for line := range strings.Lines(frame) {

@@ -192,7 +192,7 @@ func (f *follower) showRow(row *snapshot.Job, unclaimed bool) {
 		return
 	}
 	if f.waitReason = row.WaitReason; row.WaitReason != "" {
-		f.say("%s %s is left alone: %s", command.Timestamp(), row.Name, text.Clean(row.WaitReason))
+		f.say("%s %s is not claimed by this agent: %s", command.Timestamp(), row.Name, text.Clean(row.WaitReason))
 	}
 }
 

@@ -2,6 +2,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -46,6 +47,10 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	t := command.Table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "PROGRESS", "AGE", "MESSAGE"},
 		Wide: []string{"UID", "CLAIMED", "ATTEMPT", "PRIORITY"}}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		waits, err := WaitReasons(ctx, s)
+		if err != nil {
+			return err
+		}
 		return e.PrintObjects(ctx, s, api.Jobs, "", keep, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			job, err := api.JobView(u)
 			claimed, notes := "-", u.GetAnnotations()
@@ -53,10 +58,29 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 				claimed = "yes"
 			}
 			return []string{u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status),
-				command.Since(now, u.GetCreationTimestamp().Time), text.OrDash(message(now, u, job)),
+				command.Since(now, u.GetCreationTimestamp().Time), cmp.Or(message(now, u, job), waits[string(u.GetUID())], "-"),
 				string(u.GetUID()), claimed, text.OrDash(notes[api.AnnoAttempt]), text.OrDash(notes[api.AnnoPriority])}, err
 		})
 	})
+}
+
+// WaitReasons returns why the agent of this host does not run pending jobs, by UID, and for the job of a pull by
+// namespace/repository too.
+func WaitReasons(ctx context.Context, s *command.Session) (map[string]string, error) {
+	if s.Daemon == nil {
+		return nil, nil
+	}
+	snap, err := s.Daemon.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, j := range snap.Jobs {
+		if j.WaitReason != "" {
+			out[j.UID], out[j.Namespace+"/"+j.Repository] = j.WaitReason, j.WaitReason
+		}
+	}
+	return out, nil
 }
 
 // message describes what a job does, or what it waits for. The agent writes the backoff as it is when it begins.
@@ -141,16 +165,20 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 			err = printFinished(e, rec)
 		}
 		return err
-	}, func(_ *command.Session, u *unstructured.Unstructured) error {
+	}, func(s *command.Session, u *unstructured.Unstructured) error {
 		job, err := api.JobView(u)
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { showJob(e, w, u, job, time.Now()) })
+		waits, err := WaitReasons(ctx, s)
+		if err != nil {
+			return err
+		}
+		return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { showJob(e, w, u, job, waits[string(u.GetUID())], time.Now()) })
 	})
 }
 
-func showJob(e *command.Env, w io.Writer, u *unstructured.Unstructured, job api.Job, now time.Time) {
+func showJob(e *command.Env, w io.Writer, u *unstructured.Unstructured, job api.Job, waits string, now time.Time) {
 	var f command.Fields
 	notes, st := u.GetAnnotations(), job.Status
 	f.Add("job", u.GetNamespace()+"/"+u.GetName())
@@ -159,7 +187,7 @@ func showJob(e *command.Env, w io.Writer, u *unstructured.Unstructured, job api.
 	f.Add("action", actionText(job.Spec))
 	f.AddSet("priority", notes[api.AnnoPriority])
 	f.AddState("state", stateText(st.State), stateText(st.State))
-	f.Add("message", text.OrDash(message(now, u, job)))
+	f.Add("message", cmp.Or(message(now, u, job), waits, "-"))
 	f.Add("progress", fmt.Sprintf("%.0f%%", min(st.Progress, 100)))
 	f.AddTime("created", u.GetCreationTimestamp().Time)
 	if owner := u.GetLabels()[api.LabelClaimOwner]; owner != "" {

@@ -149,7 +149,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 			if repo.Pinned() != "" {
 				ref += " pinned"
 			}
-			return []string{u.GetName(), repo.Spec.Type, health, text.OrDash(st.State), ref,
+			return []string{u.GetName(), repo.Spec.Type, health, text.OrDash(st.Shown()), ref,
 				command.Since(now, api.TimeOfMillis(st.Finished)), text.OrDash(repo.Spec.Sync.Target),
 				repo.Spec.Title, text.Redact(git.URL), text.OrDash(cmp.Or(repo.GitRef, git.Branch)), text.OrDash(git.Path)}, err
 		})
@@ -183,7 +183,13 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) { showRepo(e, w, u, repo, paused, unread, time.Now()) })
+		waits, err := job.WaitReasons(ctx, s)
+		if err != nil {
+			return err
+		}
+		return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) {
+			showRepo(e, w, u, repo, paused, unread, waits[u.GetNamespace()+"/"+u.GetName()], time.Now())
+		})
 	})
 }
 
@@ -221,7 +227,7 @@ func webhookText(h *api.WebhookStatus, now time.Time) string {
 }
 
 func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, unread *state.Unread,
-	now time.Time) {
+	waits string, now time.Time) {
 	var f command.Fields
 	st := repo.Status
 	f.Add("repository", u.GetNamespace()+"/"+u.GetName())
@@ -257,7 +263,8 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 		}
 		f.Add("suspended", "on this agent"+until)
 	}
-	f.AddState("last pull", st.Sync.State, text.OrDash(st.Sync.State))
+	f.AddState("last pull", st.Sync.Shown(), cmp.Or(st.Sync.Shown(), "none yet"))
+	f.AddSet("job waits", waits)
 	f.AddTime("finished", api.TimeOfMillis(st.Sync.Finished))
 	f.Add("last ref", text.OrDash(st.Sync.LastRef))
 	if c := repo.Spec.Connection; c != nil {
@@ -274,8 +281,13 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 			f.Add("message", m)
 		}
 	} else {
+		left := unread.LeftOut
+		unread.LeftOut = ""
 		for _, line := range unread.Lines(maxUnread) {
 			f.AddState("unread file", api.StateWarning, line)
+		}
+		if left != "" {
+			f.AddState("left out", api.StateWarning, left)
 		}
 	}
 	if at := u.GetDeletionTimestamp(); at != nil {

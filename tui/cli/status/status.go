@@ -2,6 +2,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -230,19 +231,27 @@ func (s *report) printLive(f *command.Fields) {
 	}
 }
 
-// addRepos counts repositories by the result of their last pull, suspended ones apart.
+// addRepos counts repositories by the state of their last pull; those that fail are errors, suspended ones stand apart.
 func addRepos(f *command.Fields, repos []snapshot.Repo) {
-	states, suspended := map[string]int{}, ""
+	states := map[string]int{}
 	for _, repo := range repos {
-		if repo.Suspended {
+		switch {
+		case repo.Suspended:
 			states["suspended"]++
-			suspended = fmt.Sprintf(", %d suspended", states["suspended"])
-		} else {
-			states[repo.SyncState]++
+		case repo.Failing():
+			states[api.StateError]++
+		default:
+			states[cmp.Or(repo.SyncState, api.StatePending)]++
 		}
 	}
-	f.Add("repositories", fmt.Sprintf("%d: %d success, %d warning, %d error%s", len(repos), states[api.StateSuccess],
-		states[api.StateWarning], states[api.StateError], suspended))
+	txt := fmt.Sprintf("%d: %d success, %d warning, %d error", len(repos), states[api.StateSuccess], states[api.StateWarning],
+		states[api.StateError])
+	for _, state := range []string{api.StateWorking, api.StatePending, "suspended"} {
+		if n := states[state]; n > 0 {
+			txt += fmt.Sprintf(", %d %s", n, state)
+		}
+	}
+	f.Add("repositories", txt)
 }
 
 func apiText(a snapshot.API) string {

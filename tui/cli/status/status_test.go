@@ -27,6 +27,7 @@ func TestStatusTellsWhy(t *testing.T) {
 		{Namespace: "default", Name: "empty", Checked: time.Now(), Healthy: true, SyncState: "error"},
 		{Namespace: "default", Name: "odd", Checked: time.Now(), Healthy: true, SyncState: "warning"},
 		{Namespace: "default", Name: "illandodd", Checked: time.Now(), Health: "no", SyncState: "warning"},
+		{Namespace: "default", Name: "new"},
 		{Namespace: "default", Name: "paused", Checked: time.Now(), Health: "no", SyncState: "success", Suspended: true},
 	}}}
 	s.judge(new(command.Env))
@@ -46,7 +47,7 @@ func TestStatusTellsWhy(t *testing.T) {
 	var f command.Fields
 	var out strings.Builder
 	addRepos(&f, s.Live.Repos)
-	if f.Write(&out); strings.TrimSpace(out.String()) != "repositories   7: 1 success, 2 warning, 3 error, 1 suspended" {
+	if f.Write(&out); strings.TrimSpace(out.String()) != "repositories   8: 1 success, 1 warning, 4 error, 1 pending, 1 suspended" {
 		t.Errorf("%q", out.String())
 	}
 }
