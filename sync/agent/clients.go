@@ -61,18 +61,21 @@ func (c *clients) connect(ctx context.Context, o Config) (err error) {
 	return err
 }
 
-// stored returns the object of the API that has kind, namespace and name of another one; nil = there is none.
-func (c *clients) stored(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// stored returns the objects of a kind and a namespace on the API.
+func (c *clients) stored(ctx context.Context, kind, namespace string) ([]unstructured.Unstructured, error) {
 	resource, ok := map[string]schema.GroupVersionResource{
-		"Repository": api.Repositories, "Connection": api.Connections, "GitRepository": api.GitRepositories}[u.GetKind()]
-	if !ok || u.GetName() == "" {
+		"Repository": api.Repositories, "Connection": api.Connections, "GitRepository": api.GitRepositories}[kind]
+	if !ok {
 		return nil, nil
 	}
-	found, err := c.client.Resource(resource).Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	all, err := c.client.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsNotFound(err): // the kind is not served
 		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	return found, err
+	return all.Items, nil
 }
 
 // ActionsOf returns the actions that an agent serves that is limited to some, nil meaning none.

@@ -54,6 +54,9 @@ const fieldWebhook = "webhookSecret"
 // notForGit are the fields of spec.secure that never authenticate to a Git host, nor hold keys of signers.
 var notForGit = append([]string{fieldWebhook}, signingNames...)
 
+// ForGit reports whether a field of spec.secure may authenticate to a Git host.
+func ForGit(field string) bool { return !slices.Contains(notForGit, field) }
+
 // unserved reports whether a key asks for an identity that this agent does not serve: it must not be replaced by another one.
 func unserved(key string) bool {
 	return strings.HasPrefix(key, "AWS_CONTAINER_") || strings.HasPrefix(key, "gitlabApp")

@@ -15,6 +15,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
 	"limpet/sync/auth"
+	"limpet/sync/dependency"
 	"limpet/sync/forge"
 	"limpet/sync/worker"
 )
@@ -30,9 +31,9 @@ type Tester struct {
 	Credentials struct{ Repositories, Sources auth.Source }
 	Insecure    bool             // http:// is taken
 	Now         func() time.Time // of the server
-	// Stored returns the object of the API that has kind, namespace and name of another one; nil = there is none. Stored
-	// secrets are sent to its URL only, whatever URL a file gives.
-	Stored func(ctx context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error)
+	// Stored returns the objects of a kind and a namespace on the API; nil = there is no API. Stored secrets are sent only
+	// where these send them, whatever URL a file gives.
+	Stored func(ctx context.Context, kind, namespace string) ([]unstructured.Unstructured, error)
 }
 
 // TestResults is what a test of a Repository, a Connection or a GitRepository has shown,
@@ -96,11 +97,11 @@ func (t *Tester) Test(ctx context.Context, u *unstructured.Unstructured) (result
 	return results, nil
 }
 
-// errAnotherURL is returned instead of stored secrets for an object whose URL is not that of the stored one.
+// errAnotherURL is returned instead of stored secrets for an object with a URL to which no stored one sends them.
 var errAnotherURL = errors.New("given for another URL")
 
-// atStoredURL returns the credentials of from for an object; for one whose URL is not that of the stored one it returns
-// those of rules alone, which are chosen by URL. The API is asked only where it matters.
+// atStoredURL returns the credentials of from for an object; for one that is elsewhere it returns those of rules alone,
+// which are chosen by URL. The API is asked only where it matters.
 func (t *Tester) atStoredURL(from auth.Source, u *unstructured.Unstructured) auth.Source {
 	return func(ctx context.Context, l auth.Lookup) (c *auth.Credentials, err error) {
 		named := len(l.Secure) > 0 || l.Connection != ""
@@ -109,7 +110,7 @@ func (t *Tester) atStoredURL(from auth.Source, u *unstructured.Unstructured) aut
 				return c, err
 			}
 		}
-		switch elsewhere, err := t.elsewhere(ctx, u); {
+		switch elsewhere, err := t.elsewhere(ctx, u, l); {
 		case err != nil:
 			return nil, err
 		case !elsewhere && named:
@@ -125,18 +126,62 @@ func (t *Tester) atStoredURL(from auth.Source, u *unstructured.Unstructured) aut
 	}
 }
 
-// elsewhere reports whether the stored object of the same kind and name has another URL.
-func (t *Tester) elsewhere(ctx context.Context, u *unstructured.Unstructured) (bool, error) {
+// elsewhere reports whether the stored object of the same kind and name has another URL or, if there is none, whether u
+// has a host to which no stored object sends what the look-up names.
+func (t *Tester) elsewhere(ctx context.Context, u *unstructured.Unstructured, l auth.Lookup) (bool, error) {
 	if t.Stored == nil {
 		return false, nil
 	}
-	stored, err := t.Stored(ctx, u)
-	if stored == nil {
+	stored, err := t.Stored(ctx, u.GetKind(), u.GetNamespace())
+	if err != nil {
 		return false, err
 	}
-	given, _, _ := unstructured.NestedMap(u.Object, "spec")
-	kept, _, _ := unstructured.NestedMap(stored.Object, "spec")
-	return !slices.Equal(urlsOf(given), urlsOf(kept)), nil
+	given := urlsOfObject(u)
+	for _, s := range stored {
+		if s.GetName() == u.GetName() {
+			return !slices.Equal(given, urlsOfObject(&s)), nil
+		}
+	}
+	var names []dependency.Ref
+	for field, name := range l.Secure {
+		if auth.ForGit(field) {
+			names = append(names, dependency.Ref{Kind: dependency.Secret, Namespace: u.GetNamespace(), Name: name})
+		}
+	}
+	if l.Connection != "" && u.GetKind() != Connection {
+		names = append(names, dependency.Ref{Kind: Connection, Namespace: u.GetNamespace(), Name: l.Connection})
+		connections, err := t.Stored(ctx, Connection, u.GetNamespace())
+		if err != nil {
+			return false, err
+		}
+		stored = append(stored, connections...)
+	}
+	return slices.ContainsFunc(names, func(name dependency.Ref) bool {
+		return len(given) == 0 || slices.ContainsFunc(given, func(url string) bool {
+			return !slices.ContainsFunc(stored, func(s unstructured.Unstructured) bool { return sends(&s, name, url) })
+		})
+	}), nil
+}
+
+// sends reports whether a stored object uses a Secret or Connection, or is it, at the host of a URL.
+func sends(stored *unstructured.Unstructured, what dependency.Ref, url string) bool {
+	is := what == dependency.Ref{Kind: stored.GetKind(), Namespace: what.Namespace, Name: stored.GetName()}
+	secret, _, _ := unstructured.NestedString(stored.Object, "spec", "secretRef", "name")
+	inSource := what.Kind == dependency.Secret && what.Name == secret
+	return (is || inSource || slices.Contains(dependency.Of(stored), what)) &&
+		slices.ContainsFunc(urlsOfObject(stored), func(at string) bool { return auth.SameHost(at+"/x", url+"/x") }) // a server alone has no path
+}
+
+// urlsOfObject returns where secrets of an object are sent to.
+func urlsOfObject(u *unstructured.Unstructured) []string {
+	spec, _, _ := unstructured.NestedMap(u.Object, "spec")
+	urls := urlsOf(spec)
+	if u.GetKind() == Connection && len(urls) == 0 {
+		if view, err := api.ConnectionView(u); err == nil {
+			urls = append(urls, view.Spec.Server())
+		}
+	}
+	return urls
 }
 
 // urlsOf returns where secrets of an object with this spec are sent to.
@@ -203,15 +248,15 @@ func (t *Tester) testConnection(ctx context.Context, obj *unstructured.Unstructu
 	var result healthResult
 	return runChecks(ctx, checkRules(obj, obj),
 		check{"secret", false, func() (string, error) {
-			switch elsewhere, err := t.elsewhere(ctx, obj); {
+			connection, err := forge.ConnectionOf(obj)
+			if err != nil {
+				return "", err
+			}
+			switch elsewhere, err := t.elsewhere(ctx, obj, auth.Lookup{Secure: connection.Secure}); {
 			case err != nil:
 				return "", err
 			case elsewhere:
 				return "", fieldResult(http.StatusUnprocessableEntity, "secure", errAnotherURL.Error())
-			}
-			connection, err := forge.ConnectionOf(obj)
-			if err != nil {
-				return "", err
 			}
 			place, missing := t.Minter.Place(ctx, connection)
 			if result, err = checkConnection(ctx, t.Minter, obj); err != nil || missing != nil {

@@ -100,12 +100,15 @@ func TestStoredSecretsGoToTheirURL(t *testing.T) {
 		return u
 	}
 	stored := map[string]*unstructured.Unstructured{
-		"Repository":    object("Repository", `{"type":"git","git":{"url":"https://a.example/x.git"}}`),
-		"GitRepository": object("GitRepository", `{"url":"https://a.example/x.git"}`),
+		"Repository":    object("Repository", `{"type":"git","git":{"url":"https://a.example/x.git"},"connection":{"name":"c"}}`),
+		"GitRepository": object("GitRepository", `{"url":"https://a.example/x.git","secretRef":{"name":"x"}}`),
+		"Connection":    object("Connection", `{"url":"https://c.example"}`),
 	}
-	tester := &Tester{Stored: func(_ context.Context, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		return stored[u.GetKind()], nil
+	stored["Repository"].Object["secure"] = map[string]any{"token": map[string]any{"name": "x"}}
+	tester := &Tester{Stored: func(_ context.Context, kind, _ string) ([]unstructured.Unstructured, error) {
+		return []unstructured.Unstructured{*stored[kind]}, nil
 	}}
+	named := auth.Lookup{Secure: map[string]string{"token": "x"}}
 	secret := &auth.Credentials{Password: "stored"}
 	for name, c := range map[string]struct {
 		kind, spec string
@@ -118,7 +121,19 @@ func TestStoredSecretsGoToTheirURL(t *testing.T) {
 		"another type":          {"Repository", `{"type":"gitlab","gitlab":{"url":"https://b.example/x"}}`, auth.Lookup{Connection: "a"}, ""},
 		"a rule":                {"Repository", `{"type":"git","git":{"url":"https://b.example/rule"}}`, auth.Lookup{Repository: "a", URL: "rule"}, "of the rule"},
 		"a source":              {"GitRepository", `{"url":"https://b.example/x.git"}`, auth.Lookup{Secure: map[string]string{"secretRef": "x"}}, ""},
-		"nothing stored":        {"Connection", `{"url":"https://b.example/x.git"}`, auth.Lookup{Secure: map[string]string{"token": "x"}}, "stored"},
+		"new":                   {"new Repository", `{"git":{"url":"https://A.example/y.git"}}`, named, "stored"},
+		"new, elsewhere":        {"new Repository", `{"git":{"url":"https://b.example/x.git"}}`, named, ""},
+		"new, both":             {"new Repository", `{"git":{"url":"https://a.example/x"},"gitlab":{"url":"https://b.example/x"}}`, named, ""},
+		"new, not secure":       {"new Repository", `{"git":{"url":"http://a.example/x.git"}}`, named, ""},
+		"new, other Secret":     {"new Repository", `{"git":{"url":"https://a.example/x.git"}}`, auth.Lookup{Secure: map[string]string{"token": "y"}}, ""},
+		"new, webhook":          {"new Repository", `{"git":{"url":"https://b.example/x.git"}}`, auth.Lookup{Repository: "b", Secure: map[string]string{"webhookSecret": "y"}}, "stored"},
+		"new, by directory":     {"new Repository", `{"git":{"url":"https://b.example/x.git"}}`, auth.Lookup{Repository: "b"}, "stored"},
+		"new, no URL":           {"new Repository", `{"git":{"URL":"https://b.example/x.git"}}`, named, ""},
+		"new, Connection":       {"new Repository", `{"github":{"url":"https://c.example/x/y"}}`, auth.Lookup{Connection: "a"}, "stored"},
+		"new, its user's host":  {"new Repository", `{"github":{"url":"https://a.example/x/y"}}`, auth.Lookup{Connection: "c"}, "stored"},
+		"new, its other host":   {"new Repository", `{"github":{"url":"https://b.example/x/y"}}`, auth.Lookup{Connection: "a"}, ""},
+		"new source":            {"new GitRepository", `{"url":"https://a.example/y.git"}`, auth.Lookup{Secure: map[string]string{"secretRef": "x"}}, "stored"},
+		"new source, elsewhere": {"new GitRepository", `{"url":"https://b.example/y.git"}`, auth.Lookup{Secure: map[string]string{"secretRef": "x"}}, ""},
 		"the source as it is":   {"GitRepository", `{"url":"https://a.example/x.git"}`, auth.Lookup{Secure: map[string]string{"secretRef": "x"}}, "stored"},
 		"both blocks, one else": {"Repository", `{"git":{"url":"https://a.example/x.git"},"gitlab":{"url":"https://b.example/x"}}`, auth.Lookup{Repository: "a"}, ""},
 	} {
@@ -131,7 +146,13 @@ func TestStoredSecretsGoToTheirURL(t *testing.T) {
 			}
 			return nil, nil
 		}
-		got, err := tester.atStoredURL(from, object(c.kind, c.spec))(t.Context(), c.l)
+		kind, isNew := strings.CutPrefix(c.kind, "new ")
+		u := object(kind, c.spec)
+		if isNew {
+			u.SetName("b")
+		}
+		c.l.Namespace = "default"
+		got, err := tester.atStoredURL(from, u)(t.Context(), c.l)
 		if c.want == "" && !errors.Is(err, errAnotherURL) || c.want != "" && (err != nil || got.Password != c.want) {
 			t.Errorf("%s: %+v %v", name, got, err)
 		}

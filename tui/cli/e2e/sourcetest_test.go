@@ -253,16 +253,19 @@ func TestSourceTestOfAFile(t *testing.T) {
 		look(2, "", "-f", h.file(t, "y.yaml", strings.Replace(near, "near", "y", 1)))
 	}
 	all()
-	look(3, "late", "near", "-f", both)
+	look(3, "another URL", "near", "-f", both)
 	d := h.daemon(t, "--controllers", "off")
 	all()
-	if r := h.runWithInput(t, secretYAML("late", "username", "ann", "password", "pw-canary-1"), "apply", "-f", "-"); r.code != 0 {
-		t.Fatal(r.err)
+	for _, given := range []string{secretYAML("late", "username", "ann", "password", "pw-canary-1"), strings.ReplaceAll(near, "near", "user")} {
+		look(3, "another URL", "near", "-f", both)
+		if r := h.runWithInput(t, given, "apply", "-f", "-"); r.code != 0 {
+			t.Fatal(r.err)
+		}
 	}
 	if r := h.runWithInput(t, near, "source", "test", "-f", "-"); r.code != 1 || strings.Contains(r.out+r.err, "pw-canary-1") {
 		t.Errorf("from stdin: exit %d: %s%s", r.code, r.out, r.err)
 	}
-	if r := h.must(t, 0, "source", "list", "-o", "name"); r.out != "" {
+	if r := h.must(t, 0, "source", "list", "-o", "name"); r.out != "gitrepository/user\n" {
 		t.Errorf("a test has made %s", r.out)
 	}
 	d.stop(t)
