@@ -40,6 +40,7 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 	api.SetAnnotation(job, api.AnnoAllowMassDelete, strconv.FormatBool(view.Status.Sync.Sink.AllowMassDelete))
 	r := &pull{Pull: p, log: p.o.Logger, target: resources.Target{Repository: name},
 		Task:    &jobs.Task{Object: job, Repo: repo, Repository: view, Namespace: repo.GetNamespace(), Progress: jobs.NewProgress()},
+		sink:    true,
 		keepAll: view.Status.Sync.Sink.Source == "",
 		status: &syncStatus{client: p.o.Client, namespace: repo.GetNamespace(), name: name, object: repo,
 			lastRef: view.Status.Sync.LastRef, maxResources: view.Status.Quota.MaxResourcesPerRepository}}

@@ -249,7 +249,7 @@ func (r *pull) sync(ctx context.Context) error {
 	}
 	last := r.status.lastRef
 	r.partial = r.incremental(last)
-	same := r.partial && r.ref.Hash == last && r.unread.before.Empty() && (!sink || r.inSink(dir, last) == nil)
+	same := r.partial && r.ref.Hash == last && r.unread.before.Count() == 0 && (!sink || r.inSink(dir, last) == nil)
 	if !same {
 		defer func() {
 			kind := jobs.SyncFull
@@ -268,6 +268,9 @@ func (r *pull) sync(ctx context.Context) error {
 		return err
 	}
 	if same && r.ref.Hash == last { // the branch may have moved before the fetch
+		if left := r.unread.before.LeftOut; left != "" {
+			r.tell(ctx, left)
+		}
 		r.Progress.SetFinalMessage("same commit as last sync")
 		return nil
 	}

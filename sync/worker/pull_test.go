@@ -282,7 +282,7 @@ func TestPullSubmodule(t *testing.T) {
 	r.repository(nil, nil)
 	r.commit("own.json", board("own", "O"))
 	linked(t, r.repo.Dir, "lib", first, "../lib.git")
-	r.expect("off", true, "warning", "", "POST folders/repo", "POST dashboards/own")
+	r.expect("off", true, "success", "", "POST folders/repo", "POST dashboards/own")
 
 	_, u := r.sync()
 	u.SetAnnotations(map[string]string{api.AnnoGitSubmodules: "true"})

@@ -107,7 +107,7 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]sink.File, map[string]error, error) {
 	var files, fresh []sink.File
 	var check []wanted
-	strict, bad, before := r.Repo.GetAnnotations()[api.AnnoSinkStrict] == "true", map[string]error{}, map[string]state.UnreadFile{}
+	strict, bad, before := r.strict(), map[string]error{}, map[string]state.UnreadFile{}
 	for _, f := range r.unread.before.Files {
 		before[f.Path] = f
 	}
@@ -160,6 +160,8 @@ func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]s
 	}
 	return files, nil, nil
 }
+
+func (r *pull) strict() bool { return r.Repo.GetAnnotations()[api.AnnoSinkStrict] == "true" }
 
 // noResource returns why a file is no dashboard or folder, or where the directory is not strict, no JSON.
 func (r *pull) noResource(strict bool, f wanted, data []byte) error {

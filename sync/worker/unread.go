@@ -57,6 +57,19 @@ const maxReason = 300
 
 // seen notes the tree of the commit, and warns of the entries that are left out.
 func (r *pull) seen(ctx context.Context, t git.Tree) {
+	if !r.sink || r.strict() { // where other files are ignored as well
+		var harmless git.Tree
+		t.Refused = slices.DeleteFunc(slices.Clone(t.Refused), func(f git.Refusal) bool {
+			ignored := f.ByMode() && !repopath.IsResourceFile(f.Path)
+			if ignored {
+				harmless.Refused = append(harmless.Refused, f)
+			}
+			return ignored
+		})
+		if left := leftOut(harmless); left != "" {
+			r.log.Info(left, "step", "read")
+		}
+	}
 	if left := leftOut(t); left != "" {
 		r.tell(ctx, left)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 )
@@ -34,8 +35,12 @@ func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	dirs := map[string]bool{}
 	for _, f := range files {
 		p.manifest.Files[f.Path], p.manifest.Sizes[f.Path] = f.Hash, f.Size
+		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
+			dirs[dir] = true
+		}
 		_, ours := d.was.Files[f.Path]
 		if !here[f.Path] {
 			p.Added = append(p.Added, f)
@@ -50,8 +55,7 @@ func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
 		case ours:
 			p.Changed = append(p.Changed, f)
 		default:
-			return nil, fmt.Errorf(
-				"%s in %s was not written by limpet and is in the way of a file of the repository; remove one of them", f.Path, d.target)
+			return nil, d.inTheWay(f.Path)
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(d.was.Files)) {
@@ -59,14 +63,24 @@ func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
 			p.Removed = append(p.Removed, path)
 		}
 	}
-	for _, path := range slices.Sorted(maps.Keys(here)) {
-		_, ours := d.was.Files[path]
-		_, wanted := p.manifest.Files[path]
-		if !ours && !wanted {
-			p.foreign = append(p.foreign, path)
+	for _, name := range slices.Sorted(maps.Keys(here)) {
+		_, ours := d.was.Files[name]
+		_, wanted := p.manifest.Files[name]
+		if ours || wanted {
+			continue
 		}
+		for up := name; up != "."; up = path.Dir(up) { // a file where a directory is to be, or the other way round
+			if _, wanted := p.manifest.Files[up]; wanted || dirs[name] {
+				return nil, d.inTheWay(name)
+			}
+		}
+		p.foreign = append(p.foreign, name)
 	}
 	return p, nil
+}
+
+func (d *Dir) inTheWay(name string) error {
+	return fmt.Errorf("%s in %s was not written by limpet and is in the way of a file of the repository; remove one of them", name, d.target)
 }
 
 // Has reports whether the last write has left the directory with this file.

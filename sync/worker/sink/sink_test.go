@@ -291,6 +291,8 @@ func TestForeign(t *testing.T) {
 		mustPut(t, target, "c2", tree{"b.json": "B"})
 		check(t, target, tree{"b.json": "B", "local/mine.json": "theirs"})
 		refused(t, target, tree{"local/mine.json": "ours"}, "local/mine.json")
+		refused(t, target, tree{"local": "ours"}, "in the way")
+		refused(t, target, tree{"local/mine.json/a.json": "ours"}, "in the way")
 	})
 	t.Run("a link as the directory", func(t *testing.T) {
 		t.Parallel()
