@@ -69,8 +69,8 @@ func (s *Server) check(ctx context.Context, p *plan) error {
 			return badRequest("the annotation %s cannot be changed", key)
 		}
 	}
-	if p.kind.Kind == "Job" && p.old == nil {
-		if err := s.checkAction(p.target, api.Spec(p.object, "action")); err != nil {
+	if action := api.Spec(p.object, "action"); p.kind.Kind == "Job" && (p.old == nil || action != api.Spec(p.old, "action")) {
+		if err := s.checkAction(p.target, action); err != nil {
 			return err
 		}
 	}
@@ -92,14 +92,23 @@ func (s *Server) check(ctx context.Context, p *plan) error {
 	if len(errs) > 0 {
 		return p.invalid(errs)
 	}
-	for _, f := range admission.UnknownFields(p.object) { // kept: a newer client may read them
-		p.options.warn(f.String())
+	var unknown []string // kept unless the client is strict: a newer one may read them
+	for _, f := range admission.UnknownFields(p.object) {
+		unknown = append(unknown, f.String())
+	}
+	if p.old != nil { // stored ones hinder no other change
+		for _, f := range admission.UnknownFields(p.old) {
+			unknown = slices.DeleteFunc(unknown, func(text string) bool { return text == f.String() })
+		}
+	}
+	if err := p.options.report(unknown); err != nil {
+		return badRequest("%s", err)
 	}
 	p.options.warn(admission.Warnings(p.object)...)
 	return nil
 }
 
-// checkAction refuses a new job that no agent would run.
+// checkAction refuses the action of a job that no agent would run.
 func (s *Server) checkAction(t target, action string) error {
 	if len(s.options.Actions) == 0 || slices.Contains(s.options.Actions, action) {
 		return nil

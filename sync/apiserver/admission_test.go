@@ -102,6 +102,22 @@ func TestAuthorsStay(t *testing.T) {
 	s.must("PATCH", base+"jobs/j", `{"metadata":{"annotations":{"limpet/attempt":"2"}},"status":{"state":"working"}}`)
 }
 
+// TestUnknownFields: fieldValidation is about members of the spec, too; a stored one hinders nothing.
+func TestUnknownFields(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const body = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"r"},
+		"spec":{"type":"git","titel":"x","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":"folder"}}}`
+	if code, status := s.call("POST", base+"repositories?fieldValidation=Strict", body); code != http.StatusBadRequest {
+		t.Errorf("strict: %d %v", code, status)
+	}
+	s.must("POST", base+"repositories", body)
+	s.must("PATCH", base+"repositories/r?fieldValidation=Strict", `{"spec":{"title":"y"}}`)
+	if code, status := s.call("PATCH", base+"repositories/r?fieldValidation=Strict", `{"spec":{"tilte":"y"}}`); code != http.StatusBadRequest {
+		t.Errorf("strict patch: %d %v", code, status)
+	}
+}
+
 // TestDeletionIsNotChecked: an object that became invalid can still go.
 func TestDeletionIsNotChecked(t *testing.T) {
 	t.Parallel()
