@@ -348,8 +348,10 @@ func TestManifestsOwnTheirObjects(t *testing.T) {
 	const object = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"dash","annotations":` +
 		`{"limpet/manifest":"site.yaml"}},"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":"folder"}}}`
 	s.Apply(t, object)
+	s.Must(t, command.ExitError, "repo", "rollback", "dash", "aaaa")
+	s.Must(t, command.ExitUsage, "repo", "rollback", "dash", "aaaa", "--force") // no such commit
 	file := filepath.Join(s.Dir, "object.json")
-	for _, call := range []string{"apply -f " + file, "delete repository dash --yes"} {
+	for _, call := range []string{"apply -f " + file, "repo set dash --title x", "delete repository dash --yes"} {
 		if _, errs := s.Must(t, command.ExitError, strings.Fields(call)...); !strings.Contains(errs, "site.yaml") || !strings.Contains(errs, "--force") {
 			t.Errorf("%s: %s", call, errs)
 		}

@@ -139,7 +139,7 @@ func applyOne(ctx context.Context, e *command.Env, s *command.Session, o Manifes
 	before := ""
 	if old, err := res.Get(ctx, u.GetName(), metav1.GetOptions{}); err == nil {
 		before = old.GetResourceVersion()
-		if err := ownedByFile(old, o.Kind, "apply -f "+text.ShellWord(o.file), force); err != nil {
+		if err := OwnedByFile(old, o.Kind, "apply -f "+text.ShellWord(o.file), force); err != nil {
 			return nil, err
 		}
 	} else if !apierrors.IsNotFound(err) {
@@ -170,8 +170,8 @@ func applyOne(ctx context.Context, e *command.Env, s *command.Session, o Manifes
 	return made, err
 }
 
-// ownedByFile refuses a change of an object that comes from a file of --manifests, unless it is forced.
-func ownedByFile(u *unstructured.Unstructured, k api.Kind, call string, force bool) error {
+// OwnedByFile refuses a change of an object that comes from a file of --manifests, unless it is forced.
+func OwnedByFile(u *unstructured.Unstructured, k api.Kind, call string, force bool) error {
 	file := api.Annotation(u, api.AnnoManifest)
 	if file == "" || force {
 		return nil

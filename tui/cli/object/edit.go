@@ -49,7 +49,7 @@ func (c EditCommand) Run(ctx context.Context, e *command.Env) (err error) {
 			if edit.Before == "" {
 				u, err := e.FindObject(ctx, s, res, c.Name)
 				if err == nil {
-					err = ownedByFile(u, k, "edit "+k.Singular+" "+text.ShellWord(c.Name), c.Force)
+					err = OwnedByFile(u, k, "edit "+k.Singular+" "+text.ShellWord(c.Name), c.Force)
 				}
 				if err != nil {
 					return err

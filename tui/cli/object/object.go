@@ -128,7 +128,7 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		if u, err = e.FindObject(ctx, s, res, c.Name); err == nil {
-			err = ownedByFile(u, k, "delete "+k.Singular+" "+c.Name, c.Force)
+			err = OwnedByFile(u, k, "delete "+k.Singular+" "+c.Name, c.Force)
 		}
 		if err == nil {
 			effect = deletionEffect(ctx, s, k, u)

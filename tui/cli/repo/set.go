@@ -21,6 +21,7 @@ import (
 	"limpet/sync/signature"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
+	"limpet/tui/cli/object"
 )
 
 type setCmd struct {
@@ -41,6 +42,7 @@ type setCmd struct {
 	TokenUser *string        `help:"User name that goes with the token."`
 	SinkDir   *string        `name:"sink-dir" help:"Write the tree to this directory instead of the API; empty = to the API."`
 	Strict    *bool          `name:"sink-strict" negatable:"" help:"Write only dashboards and folders to it. A full pull applies it."`
+	Force     bool           `help:"Change a repository that a file of --manifests declares, too."`
 }
 
 // members are those of a Repository that flags set; block is the part of its type.
@@ -113,7 +115,7 @@ func (c setCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
 		return patchRepository(ctx, e, s, c.Name, "configured", func(u *unstructured.Unstructured) (map[string]any, error) {
 			repo, err := api.RepositoryView(u)
-			if err != nil {
+			if err = cmp.Or(err, ownedByFile(u, "set "+text.ShellWord(c.Name), c.Force)); err != nil {
 				return nil, err
 			}
 			if c.Unpin {
@@ -141,6 +143,12 @@ func (c setCmd) Run(ctx context.Context, e *command.Env) error {
 			return change, nil
 		})
 	})
+}
+
+// ownedByFile refuses a change of a repository that a file of --manifests declares, unless it is forced.
+func ownedByFile(u *unstructured.Unstructured, call string, force bool) error {
+	k, err := object.KindNamed("repository")
+	return cmp.Or(err, object.OwnedByFile(u, k, "repo "+call, force))
 }
 
 // patchTries is how often a patch is tried while others write to the object, such as its status.
@@ -174,9 +182,6 @@ func patchRepository(ctx context.Context, e *command.Env, s *command.Session, na
 		case err != nil:
 			return err
 		}
-		if file := api.Annotation(u, api.AnnoManifest); file != "" {
-			e.Notef("repository %s is made by the manifest %s: change it there too, or this is undone", name, file)
-		}
 		noteInterval(e, patch, made)
 		made.SetManagedFields(nil)
 		return e.PrintDone(made.Object, "repository/"+name, "repository/%s %s", name, done)
@@ -195,6 +200,7 @@ type rollbackCmd struct {
 	Name       string `arg:"" help:"Name of the repository."`
 	Commit     string `arg:"" optional:"" help:"A commit that was synced before, or how it begins."`
 	ToPrevious bool   `help:"The commit that was synced before the present one."`
+	Force      bool   `help:"Pin a repository that a file of --manifests declares, too."`
 }
 
 // Help is the long help of the command.
@@ -212,7 +218,7 @@ func (c rollbackCmd) Run(ctx context.Context, e *command.Env) error {
 	needs := command.Needs{API: true, Desk: true}
 	err := e.WithObject(ctx, needs, api.Repositories, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		repo, err := api.RepositoryView(u)
-		if err != nil {
+		if err = cmp.Or(err, ownedByFile(u, "rollback "+text.ShellWord(c.Name)+" "+cmp.Or(c.Commit, "--to-previous"), c.Force)); err != nil {
 			return err
 		}
 		past, err := s.Store.History(ctx, state.Query{Namespace: u.GetNamespace(), Repository: c.Name, Brief: true,
