@@ -83,7 +83,8 @@ func TestUnservedAction(t *testing.T) {
 	}
 	s.must("POST", base+"repositories/r/jobs", `{"action":"pull","pull":{}}`)
 	s.must("PATCH", base+"jobs/old", `{"metadata":{"labels":{"a":"b"}}}`)
-	if code, status := s.call("PATCH", base+"jobs/old", `{"spec":{"action":"move","move":{}}}`); code != http.StatusUnprocessableEntity {
+	s.must("POST", base+"jobs", strings.NewReplacer("old", "pulls", "push", "pull").Replace(push))
+	if code, status := s.call("PATCH", base+"jobs/pulls", `{"spec":{"action":"push","push":{},"pull":null}}`); code != http.StatusUnprocessableEntity {
 		t.Errorf("changed to another: %d %v", code, status)
 	}
 	s.must("DELETE", base+"jobs/old", "")
