@@ -367,6 +367,7 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 	switch {
 	case strings.HasPrefix(line, "limpet repo create team"):
 		s.must(t, 0, "delete", "repository", "team", "--yes")
+		until(t, "the finalizer has ended", func() bool { return s.home.run(t, "repo", "show", "team").code != 0 })
 	case strings.HasPrefix(line, "limpet job cancel"), strings.HasPrefix(line, "limpet delete job"):
 		s.must(t, 0, "apply", "-f", "team.yaml")
 		s.must(t, 0, "drain")
