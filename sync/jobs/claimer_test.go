@@ -278,7 +278,7 @@ func TestRecordsHaveTheTimeOfTheLog(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			k := &clock{server: c, host: machine{}}
-			if got := time.UnixMilli(k.roughMillis()).Sub(time.Now()); got != want {
+			if got := time.Until(time.UnixMilli(k.roughMillis())); got != want {
 				t.Errorf("%+v: %v off the local time, want %v", c, got, want)
 			}
 		})

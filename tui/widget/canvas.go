@@ -19,7 +19,7 @@ type Canvas struct {
 	// OnRow, when set, is called with the area of each row of the next table.
 	OnRow func(row int, area Rect)
 
-	cells  uv.ScreenBuffer
+	cells  *uv.ScreenBuffer
 	styles [roleCount]uv.Style
 }
 
@@ -28,11 +28,12 @@ var grids sync.Pool
 
 // NewCanvas returns an empty canvas with the glyphs and capabilities of a terminal.
 func NewCanvas(w, h int, caps Caps) *Canvas {
-	cells, ok := grids.Get().(uv.ScreenBuffer)
+	cells, ok := grids.Get().(*uv.ScreenBuffer)
 	if ok && cells.Width() == w && cells.Height() == h {
 		cells.Clear()
 	} else {
-		cells = uv.NewScreenBuffer(w, h)
+		fresh := uv.NewScreenBuffer(w, h)
+		cells = &fresh
 	}
 	return &Canvas{W: w, H: h, G: caps.Glyphs(), cells: cells, styles: caps.Look().styles()}
 }

@@ -154,7 +154,7 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (map[string]pla
 		o, named := got[p.OID]
 		place, err := placeOf(c, p, o, named)
 		if err != nil {
-			err.Err = fmt.Errorf("Git LFS server %s: object %.12s: %w", server.url.Host, p.OID, err.Err)
+			err.Err = fmt.Errorf("git-lfs server %s: object %.12s: %w", server.url.Host, p.OID, err.Err)
 			place.err = c.Fail(err)
 		}
 		out[p.OID] = place

@@ -382,9 +382,10 @@ func TestTokenOfTheAPI(t *testing.T) {
 		})
 		line := ""
 		until(t, "the line is printed", func() bool {
-			_, rest, ok := strings.Cut(out.String(), "  curl ")
-			line, _, ok = strings.Cut("curl "+rest, "\n")
-			return ok && line != "curl "
+			_, rest, _ := strings.Cut(out.String(), "  curl ")
+			cut, _, whole := strings.Cut("curl "+rest, "\n")
+			line = cut
+			return whole && line != "curl "
 		})
 		if r := h.shell(t, line); r.code != 0 || !strings.Contains(r.out, `"token":"ey`) {
 			t.Errorf("%s: %s: %+v", name, line, r)
