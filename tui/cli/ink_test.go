@@ -42,7 +42,7 @@ func tinted(t *testing.T) *site {
 	s.status(t, "repositories", "boards", `{"health":{"healthy":true,"checked":1700000000000},"sync":{"state":"success"}}`)
 	s.status(t, "connections", "lab", `{"health":{"healthy":false,"checked":1700000000000,"message":["error: no"]},"conditions":[{"type":"Ready","status":"Unknown","reason":"Failed","message":"no"}]}`)
 	s.Apply(t, kind+`"Repository","metadata":{"name":"ill"},"spec":{"title":"success","type":"git","git":{"url":"https://git.example.com/ill.git","branch":"main"},"sync":{"enabled":false,"target":"folder"}}}`)
-	s.status(t, "repositories", "ill", `{"health":{"healthy":false,"checked":1700000000000,"message":["working no more"]},"sync":{"state":"error","message":["success is elsewhere"]},
+	s.status(t, "repositories", "ill", `{"health":{"healthy":false,"checked":1700000000000,"message":["working no more"]},"sync":{"state":"error","started":1700000000000,"finished":1700000001000,"message":["success is elsewhere"]},
 		"conditions":[{"type":"Ready","status":"False","reason":"Failed","message":"True no more"},{"type":"Reachable","status":"True","reason":"Fine"}]}`)
 	s.Apply(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"success"},"stringData":{"k":"v"}}`)
 	return s
