@@ -50,7 +50,7 @@ func (u *Unread) First(n int) *Unread {
 	return &first
 }
 
-// Lines tells of at most n files, one a line.
+// Lines lists at most n files, one a line.
 func (u *Unread) Lines(n int) (out []string) {
 	if u.Empty() {
 		return nil

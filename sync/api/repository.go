@@ -151,7 +151,7 @@ type SyncStatus struct {
 	Sink SinkStatus `json:"sink,omitzero"`
 }
 
-// SinkStatus tells other hosts which pull they may repeat. It is zero for a pull into the API.
+// SinkStatus names the pull that other hosts may repeat. It is zero for a pull into the API.
 type SinkStatus struct {
 	Source          string `json:"source,omitempty"`          // hash of what the files depend on beside the commit
 	AllowMassDelete bool   `json:"allowMassDelete,omitempty"` // AnnoAllowMassDelete of a Job that pulled LastRef

@@ -22,7 +22,7 @@ type Log struct {
 	lines [][]byte
 	bytes int
 	end   int           // the number of lines ever written
-	more  chan struct{} // closed by the next line; nil = nobody waits
+	more  chan struct{} // closed by the next line; nil = without a reader that waits
 }
 
 // Write implements io.Writer.

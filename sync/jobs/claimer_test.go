@@ -257,7 +257,7 @@ func TestClaimDelay(t *testing.T) {
 	}
 }
 
-// fixedClock is what is known of the time of a server.
+// fixedClock is the state of the clock of a server.
 type fixedClock struct {
 	serverClock
 	ahead, errBound time.Duration

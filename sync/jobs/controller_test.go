@@ -294,7 +294,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestStuck: a worker that ignores its timeout is told of after a margin, an agent that has nothing to do is not.
+// TestStuck: a worker that ignores its timeout is reported after a margin, an idle agent is not.
 func TestStuck(t *testing.T) {
 	bubble(t, func(r *rig) {
 		release := make(chan struct{})

@@ -66,7 +66,7 @@ func ReadDocuments(file string, data []byte) (out []Document, err error) {
 	}
 }
 
-// maxUnknown bounds the unknown fields of an object that are told.
+// maxUnknown bounds the reported unknown fields of an object.
 const maxUnknown = 20
 
 // unknownIn returns the unknown fields of an object with file and line. doc is its document, which begins at the line

@@ -27,7 +27,7 @@ import (
 	"limpet/sync/text"
 )
 
-// Call is one operation of a caller: its remote, its limits, what went over the wire, and how its errors are told.
+// Call is one operation of a caller: its remote, its limits, its transfer, and the wording of its errors.
 type Call struct {
 	client  *Client
 	op      string

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"go/ast"
@@ -27,11 +27,11 @@ func TestPrivateWords(t *testing.T) {
 			t.Errorf("%s: %q in %q", path, word, text)
 		}
 	}
-	err := filepath.WalkDir("tui/cli", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case err != nil || d.IsDir() && path == "tui/cli/clitest":
+		case err != nil || d.IsDir() && path == "clitest":
 			return map[bool]error{true: err, false: fs.SkipDir}[err != nil]
-		case strings.HasPrefix(path, "tui/cli/help/") && !d.IsDir() && filepath.Ext(path) != ".go":
+		case strings.HasPrefix(path, "help/") && !d.IsDir() && filepath.Ext(path) != ".go":
 			data, err := os.ReadFile(path)
 			for line := range strings.Lines(string(data)) {
 				judge(path, line)
