@@ -46,7 +46,7 @@ func Cancel(ctx context.Context, client *kube.Client, u *unstructured.Unstructur
 			host, _ := os.Hostname()
 			done = "asked to stop"
 			_, err = patchJob(ctx, client, u, map[string]any{"uid": uid,
-				"annotations": map[string]any{api.AnnoCancel: "the user on " + host + " asked for it"}})
+				"annotations": map[string]any{api.AnnoCancel: "requested by the user on " + host}})
 		} else {
 			rv := u.GetResourceVersion()
 			done = "deleted before it was claimed"

@@ -168,7 +168,7 @@ func (e *treeEditor) load(d *dirNode) error {
 		named[t.Name] = t
 	}
 	if len(named) < len(entries) || !slices.IsSortedFunc(entries, inTreeOrder) {
-		return &editError{what: "the directory cannot be read: its names are not in order"}
+		return &editError{what: "unsorted or duplicate names in the directory"}
 	}
 	d.entries, d.dirs = named, map[string]*dirNode{}
 	return nil

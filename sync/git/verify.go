@@ -91,9 +91,9 @@ func (g *reading) verifyTag(ref Ref, v Verification) (Verified, error) {
 	what := "tag " + text.Line(name, 100)
 	switch {
 	case !isTag:
-		return Verified{}, wrongSignature(signature.WrongMode, "%s is no tag, and a signed tag is asked for", text.Line(ref.Name, 100))
+		return Verified{}, wrongSignature(signature.WrongMode, "%s is not a tag; a signed tag is required", text.Line(ref.Name, 100))
 	case ref.Tag == "":
-		return Verified{}, wrongSignature(signature.WrongMode, "%s is only a name of a commit, which nobody can sign: make it with git tag -s", what)
+		return Verified{}, wrongSignature(signature.WrongMode, "%s is a lightweight tag, which has no signature: use git tag -s", what)
 	}
 	id, err := parseHash("tag", ref.Tag)
 	if err != nil {

@@ -244,7 +244,7 @@ func (p *gcp) metadata(ctx context.Context, r Request) (auth.Token, error) {
 func (p *gcp) flavoured(ctx context.Context, c netx.Call) (netx.Answer, error) {
 	got, err := p.do(ctx, c)
 	if err == nil && got.Header.Get("Metadata-Flavor") != "Google" {
-		err = c.Fail(netx.Unavailable, 0, errors.New("another server answers in its place: the header Metadata-Flavor is missing"))
+		err = c.Fail(netx.Unavailable, 0, errors.New("not a metadata server of Google: no header Metadata-Flavor"))
 	}
 	return got, err
 }

@@ -184,7 +184,7 @@ func (c *Controller) Stuck(away bool) []string {
 // runs.
 func (c *Controller) Drain(on bool) { c.drain.set(on) }
 
-const cancelText = "a person asked for it"
+const cancelText = "requested by the user"
 
 // Cancel stops a job. One of this agent is stopped at once; for any other the request is written into the Job, where
 // its owner, or the agent that takes it up, reads it. The error is that of the API (not found, forbidden, conflict

@@ -139,7 +139,8 @@ func (t *callTransport) answered(req *http.Request, resp *http.Response) (*http.
 	}
 	if resp.StatusCode < 300 && isHTML(resp) {
 		resp.Body.Close()
-		err := &NotKubernetesError{URL: text.Redact(req.URL.Scheme + "://" + req.URL.Host + req.URL.Path), Status: resp.StatusCode, Got: "a web page"}
+		err := &NotKubernetesError{URL: text.Redact(req.URL.Scheme + "://" + req.URL.Host + req.URL.Path), Status: resp.StatusCode,
+			Got: "an HTML page"}
 		t.availability.fail(err, 0)
 		return nil, err
 	}

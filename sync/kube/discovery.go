@@ -131,7 +131,7 @@ func (c *Client) Check(ctx context.Context) error {
 // describe says in a few words what a foreign answer is.
 func describe(answer []byte) string {
 	if strings.HasPrefix(strings.TrimSpace(string(answer)), "<") {
-		return "a web page"
+		return "an HTML page"
 	}
 	return "no discovery answer"
 }

@@ -29,8 +29,8 @@ func TestCheck(t *testing.T) {
 		hint string
 	}{
 		"an API":           {reply(200, jsonType, groups), "", ""},
-		"a web page":       {reply(200, "text/html; charset=utf-8", "<html>Sign in</html>"), "got a web page", "APIGroupList"},
-		"a page as text":   {reply(200, "text/plain", "<!doctype html>"), "got a web page", "APIGroupList"},
+		"a web page":       {reply(200, "text/html; charset=utf-8", "<html>Sign in</html>"), "got an HTML page", "APIGroupList"},
+		"a page as text":   {reply(200, "text/plain", "<!doctype html>"), "got an HTML page", "APIGroupList"},
 		"other JSON":       {reply(200, jsonType, `{"database":"ok"}`), "no discovery answer", "--provisioning-server-url"},
 		"other kind":       {reply(200, jsonType, `{"kind":"Pod"}`), "no discovery answer", "--provisioning-server-url"},
 		"text":             {reply(200, "text/plain", "hello"), "no discovery answer", "--provisioning-server-url"},

@@ -35,7 +35,7 @@ func Hint(err error) string {
 	case is[*ExchangeError](err):
 		return exchangeHint(err)
 	case is[*NotKubernetesError](err), is[*redirectError](err):
-		return "set --provisioning-server-url to the address of Grafana's API server or of a Kubernetes API server; curl -k ADDRESS/apis must answer with an APIGroupList"
+		return "set --provisioning-server-url to a Grafana or Kubernetes API server; curl -k ADDRESS/apis must return an APIGroupList"
 	case isDNS && dns.IsNotFound:
 		return fmt.Sprintf("check the host name %q in --provisioning-server-url and the DNS of this host", dns.Name)
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -80,7 +80,7 @@ func tlsHint(err error, flag string) string {
 	case strings.Contains(alert, "certificate") && !strings.Contains(alert, "required"):
 		return "the server does not take the certificate in --tls-cert-file, or has got none: check its dates and who signed it"
 	case refused:
-		return "the server wants a client certificate of an authority that it knows: --tls-cert-file FILE --tls-key-file FILE"
+		return "the server requires a client certificate: --tls-cert-file FILE --tls-key-file FILE"
 	}
 	return ""
 }
@@ -90,14 +90,14 @@ func statusHint(err error) string {
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "system:anonymous"):
 		return "the server does not know who asks: give --token-file FILE, or a client certificate with --tls-cert-file and --tls-key-file"
 	case apierrors.IsUnauthorized(err):
-		return "check --token or --token-file: the server does not accept the token; where it knows its clients by certificate, check --tls-cert-file"
+		return "token not accepted: check --token or --token-file; with client certificates, --tls-cert-file"
 	case apierrors.IsForbidden(err):
-		return "limit the watch to the namespace of the token with --namespace NAME, or give the token a role that may list, watch and update the resources there (in Grafana: Admin for jobs and history)"
+		return "use --namespace NAME of the token, or give it a role that may list, watch and update (in Grafana: Admin for jobs and history)"
 	case apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
 		return "the server is busy; the call is repeated by itself"
 	case apierrors.IsNotFound(err):
 		if status := statusOf(err); status != nil && (status.Details == nil || status.Details.Name == "") {
-			return "the server does not know this kind: install the definitions with limpet crds | kubectl apply -f -, or check --provisioning-server-url"
+			return "the server does not have this kind: run limpet crds | kubectl apply -f -, or check --provisioning-server-url"
 		}
 	}
 	return ""

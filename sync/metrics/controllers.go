@@ -171,7 +171,7 @@ func newLifecycle(r registry) lifecycle {
 	plain := func(name, help string) prometheus.Counter { return r.counter(name, help).WithLabelValues() }
 	l := lifecycle{
 		events: map[string]prometheus.Counter{
-			jobs.EventLost: plain("limpet_leases_lost_total", "Leases that this agent has lost; an uncertain loss counts again when another agent holds the job."),
+			jobs.EventLost: plain("limpet_leases_lost_total", "Lost leases; an uncertain loss counts again when another agent holds the job."),
 			jobs.EventRequeued: plain("limpet_jobs_requeued_total",
 				"Expired claims of other agents that this agent has removed."),
 			jobs.EventRetry:    plain("limpet_jobs_postponed_total", "Jobs that were released for another attempt after a transient error."),

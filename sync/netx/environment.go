@@ -48,7 +48,7 @@ func ReadEnvironment(getenv func(string) string) *Environment {
 			return value
 		}
 		fault := &EnvironmentError{name, fmt.Sprintf(
-			"is %q, which is no address of a proxy such as http://proxy.example.com:3128 or socks5://proxy.example.com:1080; what would go through it fails", masked(value))}
+			"is %q, not a proxy URL (like http://HOST:3128 or socks5://HOST:1080); requests through it fail", masked(value))}
 		e.broken[scheme], e.faults = fault, append(e.faults, fault)
 		return placeholder
 	}

@@ -15,7 +15,7 @@ import (
 type TLSFault struct {
 	Why, Next string
 	Plain     bool // the other side does not speak TLS
-	Client    bool // it does not take the certificate of this side, or wants one
+	Client    bool // it does not take the certificate of this side, or requires one
 }
 
 // TLSFaultOf finds the fault in the error of a connection to address, a host with its port. The texts name the

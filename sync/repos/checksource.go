@@ -83,7 +83,7 @@ func (t *Tester) testSource(ctx context.Context, u *unstructured.Unstructured, c
 			}
 			note := ""
 			if commit := from.Selector.Commit; commit != "" && commit != p.ref.Hash {
-				p.ref.Hash, note = commit, ", as it is asked for: whether the host has it is seen when it is fetched"
+				p.ref.Hash, note = commit, ", from the spec: checked when it is fetched"
 			}
 			revision = from.Revision(p.ref)
 			return revision + note, nil

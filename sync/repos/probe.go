@@ -184,7 +184,7 @@ func (p *probe) checkWritable(ctx context.Context, obj *unstructured.Unstructure
 	if !writes(p.repo) {
 		return healthResult{}, nil
 	}
-	err := errors.New("the host is unreachable, a mirror answers in its place")
+	err := errors.New("host unreachable; a mirror answers")
 	if !p.mirrored() {
 		limited, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()

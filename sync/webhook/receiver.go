@@ -36,7 +36,7 @@ const (
 )
 
 // ErrNotRun is returned by Store.Queue when no agent would run the job.
-var ErrNotRun = errors.New("nobody here runs jobs of this kind")
+var ErrNotRun = errors.New("no agent here runs jobs of this kind")
 
 // Store is the agent behind the receiver. Its methods may be called concurrently.
 type Store interface {

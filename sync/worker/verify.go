@@ -81,7 +81,7 @@ func (t *trust) condition(ref git.Ref, found []git.Verified, err error) *api.Con
 	}
 	for _, d := range t.demands {
 		if d.ruled {
-			txt += ", as " + d.by + " wants it"
+			txt += ", required by " + d.by
 		}
 	}
 	verdict := api.Verification{Trust: t.digest, Object: ref.Hash}

@@ -143,7 +143,7 @@ func (l *Pull) ask(c *transport.Call, home bool, want []Pointer) (map[string]pla
 			"check that Git LFS is enabled for this repository")
 	}
 	if answer.Transfer != "" && answer.Transfer != "basic" || answer.HashAlgo != "" && answer.HashAlgo != "sha256" {
-		return nil, giterr.Wrap(giterr.Protocol, fmt.Errorf("it wants transfer %q with %q, which was not offered",
+		return nil, giterr.Wrap(giterr.Protocol, fmt.Errorf("unsupported transfer %q with hash %q",
 			text.Line(answer.Transfer, 40), text.Line(answer.HashAlgo, 40)), "")
 	}
 	got, out := map[string]batchObject{}, map[string]place{}

@@ -137,7 +137,7 @@ func meaning(code int) (kind giterr.Kind, what, hint string) {
 	case code == http.StatusTooManyRequests, code == 509:
 		return giterr.Throttled, "too many requests (429)", "it is asked again later"
 	case code >= 500 && code != http.StatusNotImplemented:
-		return giterr.Unreachable, what, "it is asked again later"
+		return giterr.Unreachable, what, "it is retried later"
 	}
 	return giterr.Protocol, what, "check that Git LFS is enabled for this repository"
 }

@@ -61,7 +61,7 @@ func parsePointer(data string) (p Pointer, err error) {
 			return p, fmt.Errorf("line %d is not of the form \"key value\"", i+2)
 		}
 		if before, _, _ := strings.Cut(lines[i], " "); i > 0 && before >= key {
-			return p, fmt.Errorf("its keys are not in order: %s before %s", before, key)
+			return p, fmt.Errorf("unsorted keys: %s before %s", before, key)
 		}
 		switch {
 		case key == "oid":

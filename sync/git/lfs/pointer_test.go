@@ -31,7 +31,7 @@ func TestParsePointer(t *testing.T) {
 		{strings.Replace(good, "12345", "-1", 1), true, "size"},
 		{strings.Replace(good, "12345", "012", 1), true, "size"},
 		{strings.Replace(good, "12345", "99999999999999999999", 1), true, "size"},
-		{good + "size 12345\n", true, "in order"},
+		{good + "size 12345\n", true, "unsorted"},
 		{good + "\n", true, "line 4"},
 		{strings.Replace(good, "\n", "\r\n", 1), true, "version"},
 		{strings.Replace(good, "\noid", "\next-0-x sha256:"+pointerOID+"\noid", 1), true, "extension"},

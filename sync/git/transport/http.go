@@ -251,7 +251,7 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 		c.throttle(after)
 		kind, text, hint = giterr.Throttled, "too many requests (429)", "it is asked again later"
 	case code >= 500:
-		kind, hint = giterr.Unreachable, "it is asked again later"
+		kind, hint = giterr.Unreachable, "it is retried later"
 	}
 	if kind == giterr.Auth && certificate != "" {
 		hint += "; " + certificate

@@ -331,7 +331,7 @@ func (c *Call) sshError(err error) error {
 		return fmt.Errorf("ssh: %w", err)
 	}
 	return giterr.Wrap(giterr.Unreachable, fmt.Errorf("the server ends the ssh handshake, or speaks something else: %w", err),
-		"it is asked again later; check host and port of the url")
+		"it is retried later; check host and port of the url")
 }
 
 // What is spoken over ssh. The library's own defaults still take key exchanges, MACs and signatures with SHA-1 when a
