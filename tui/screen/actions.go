@@ -55,28 +55,26 @@ const (
 // verbs describes the verbs that act on objects.
 var verbs = map[Verb]struct {
 	kind  string // of the objects
-	noun  string // "%s of X asked for"
+	noun  string // "%s requested: X"
 	title string // begins the question
 	then  string // the consequences
 	asks  bool
 	flips Verb // the verb of the same key for a suspended object
 }{
-	snapshot.Pull: {onRepo, "pull of", "Pull", "It looks for what has changed; that is cheap and harmless when repeated.", false, ""},
-	snapshot.PullFull: {onRepo, "full pull of", "Full pull of", "What differs is written anew, and what was changed by hand in " +
-		"Grafana is lost.", true, ""},
-	snapshot.Cancel: {onJob, "cancel of", "Cancel", "A job that runs is stopped, one that waits is deleted. What it has written stays.", true, ""},
-	snapshot.Retry: {onJob, "retry of", "Try again", "A job that rests is tried now; of one that has ended a new job with the same " +
-		"options is made.", true, ""},
-	snapshot.Suspend: {onRepo, "suspension of", "Suspend", "On this agent, for " + text.Age(snapshot.SuspendFor) + " or until it is " +
-		"resumed, it is not checked and not pulled, neither by its interval nor by a webhook. Jobs that somebody makes are run.", true,
+	snapshot.Pull:     {onRepo, "pull", "Pull", "Pulls what changed; harmless when repeated.", false, ""},
+	snapshot.PullFull: {onRepo, "full pull", "Full pull of", "Overwrites all differences; manual changes in Grafana are lost.", true, ""},
+	snapshot.Cancel:   {onJob, "cancel", "Cancel", "Stops a running job, deletes a pending one. What is written stays.", true, ""},
+	snapshot.Retry: {onJob, "retry", "Retry", "Retries a waiting job now. Of a finished one, creates " +
+		"a new job with the same options.", true, ""},
+	snapshot.Suspend: {onRepo, "suspension", "Suspend", "Pauses checks and pulls on this agent, by interval and by webhook, for " +
+		text.Age(snapshot.SuspendFor) + " or until resumed. Jobs that users create still run.", true,
 		snapshot.Resume},
-	snapshot.Resume: {onRepo, "resume of", "Resume", "It is checked and pulled again by its interval.", false, ""},
-	snapshot.Reconcile: {onSource, "a look at", "Look now at", "Its controller fetches what is new; that is cheap and harmless when " +
-		"repeated.", false, ""},
-	snapshot.SuspendSource: {onSource, "suspension of", "Suspend", "For everybody: spec.suspend is written to the API, and the controller of " +
-		"Flux looks for nothing new until somebody resumes it. Its artifact stays, and what is deployed from there stays as it is.", true,
+	snapshot.Resume:    {onRepo, "resume", "Resume", "Resumes checks and pulls by its interval.", false, ""},
+	snapshot.Reconcile: {onSource, "reconciliation", "Reconcile", "Its controller fetches what is new; harmless when repeated.", false, ""},
+	snapshot.SuspendSource: {onSource, "suspension", "Suspend", "For all users: writes spec.suspend to the API; Flux " +
+		"fetches nothing new until resumed. Its artifact stays, and what is deployed from it.", true,
 		snapshot.ResumeSource},
-	snapshot.ResumeSource: {onSource, "resumption of", "Resume", "Its controller looks at once.", false, ""},
+	snapshot.ResumeSource: {onSource, "resume", "Resume", "Its controller reconciles at once.", false, ""},
 }
 
 const onJob, onRepo, onSource = snapshot.SubjectJob, snapshot.SubjectRepository, snapshot.SubjectSource
@@ -130,19 +128,19 @@ func (o object) suspended() bool {
 func (s *facts) refusal(v Verb, o object) string {
 	switch j := o.job; {
 	case v == snapshot.Suspend && o.repo != nil && o.UID == "":
-		return "the repository " + o.Name + " is not there"
+		return "repository " + o.Name + " not found"
 	case v == snapshot.Reconcile && o.suspended():
-		return o.Name + " is suspended, so its controller would not look: s resumes it"
+		return o.Name + " is suspended; s resumes it"
 	case j == nil:
 	case v == snapshot.Cancel && (!j.Finished.IsZero() || !j.Undelivered.IsZero()):
-		return "this job has ended"
+		return "this job already finished"
 	case v != snapshot.Retry || !j.Finished.IsZero():
 	case !j.Undelivered.IsZero():
-		return "this job is done; its result is sent when the API takes it"
+		return "this job is done; its result is not delivered yet"
 	case j.Owner != "":
-		return "this job runs now; it can be tried again when it has ended"
+		return "this job is running; retry it when it has finished"
 	case !s.waitsForRetry(*j):
-		return "this job is queued already"
+		return "this job is already queued"
 	}
 	return ""
 }
@@ -156,7 +154,7 @@ func (s *facts) requestNow(v Verb, before object) (request, string) {
 	o, there := s.current(before)
 	there = there || o.job != nil && !o.job.Finished.IsZero() || o.repo != nil && o.UID == ""
 	if !there && s.notSentReason() == "" {
-		return request{}, before.Name + " is not there any more"
+		return request{}, before.Name + " no longer exists"
 	}
 	key := v
 	for of, verb := range verbs {
@@ -183,7 +181,7 @@ func (s *State) request(r request, why string) {
 }
 
 func (s *answer) send(r request) {
-	s.showToast(verbs[r.verb].noun+" "+r.what()+" asked for", false)
+	s.showToast(verbs[r.verb].noun+" requested: "+r.what(), false)
 	for _, o := range r.on {
 		a := Action{Verb: r.verb, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 		if r.verb == snapshot.Pull || r.verb == snapshot.PullFull {
@@ -206,7 +204,7 @@ func (s *facts) notSentReason() string {
 		return why
 	}
 	if s.offline() {
-		return s.unavailableReason() + ": nothing is sent, and nothing is queued for later"
+		return s.unavailableReason() + ": nothing is sent or queued"
 	}
 	return ""
 }
@@ -215,7 +213,7 @@ func (s *facts) notSentReason() string {
 func (s *facts) readOnlyReason() string {
 	switch {
 	case s.Source == FromDisk:
-		return "no agent works on this file: nothing is sent"
+		return "no agent is running: nothing is sent"
 	case s.ReadOnly:
 		return "--read-only: nothing is sent"
 	}
@@ -275,12 +273,12 @@ func (s *facts) jobInQuestion(j snapshot.Job) string {
 	txt := "It is " + j.State
 	switch {
 	case !j.Finished.IsZero():
-		txt = "It has ended: " + j.State
+		txt = "It finished: " + j.State
 	case s.waitsForRetry(j):
-		txt += fmt.Sprintf(", and rests for another %s before attempt %d of %d", text.Age(j.RetryAt.Sub(s.Now)), j.Attempt,
+		txt += fmt.Sprintf(", retry in %s, attempt %d of %d", text.Age(j.RetryAt.Sub(s.Now)), j.Attempt,
 			max(j.MaxAttempt, j.Attempt))
 	case j.Owner == "other":
-		txt += " on another agent, which is asked to stop"
+		txt += " on another agent"
 	}
 	return txt + widget.When(j.Total > 0, fmt.Sprintf(", %s of %s done", text.Thousands(int(j.Done)), widget.Thousands(j.Total, "file"))) + "."
 }

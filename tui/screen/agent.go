@@ -38,7 +38,7 @@ func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
 	a, api, c, now := p.Snap.Agent, p.Snap.API, g.report.value, p.Now
 	out.Head("Process")
 	out.Add(widget.RolePlain, "pid", widget.Join(", ", fmt.Sprint(a.PID), "version "+text.OrDash(a.Version),
-		widget.When(!a.Started.IsZero(), "up "+text.Age(now.Sub(a.Started))), "memory "+text.Size(a.RSS), cpuText(a, "processor ")))
+		widget.When(!a.Started.IsZero(), "up "+text.Age(now.Sub(a.Started))), "memory "+text.Size(a.RSS), cpuText(a, "CPU ")))
 	watched := "namespace " + a.Namespace
 	if a.Namespace == "" || a.Namespace == "*" {
 		watched = "all namespaces"
@@ -78,9 +78,9 @@ func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
 	}
 	switch {
 	case g.report.err != "":
-		out.Add(widget.RoleBad, "the rest", "cannot be read: "+g.report.err)
+		out.Add(widget.RoleBad, "more", "cannot be read: "+g.report.err)
 	case c.At.IsZero():
-		out.Add(widget.RoleDim, "the rest", "is looked up"+p.G.More)
+		out.Add(widget.RoleDim, "more", "loading"+p.G.More)
 	default:
 		storageFacts(&out, c, now)
 	}
@@ -91,9 +91,9 @@ func storageFacts(out *widget.Sheet, c snapshot.DiagnosticsReport, now time.Time
 	store := c.Store
 	out.Head("Store")
 	out.Add(widget.RolePlain, "file", store.Path)
-	out.Add(widget.RolePlain, "size", fmt.Sprintf("%s, of it %s free; history %s", text.Size(store.Bytes), text.Size(store.FreeBytes),
+	out.Add(widget.RolePlain, "size", fmt.Sprintf("%s, %s free inside; history %s", text.Size(store.Bytes), text.Size(store.FreeBytes),
 		text.Size(store.HistoryBytes)))
-	out.Add(widget.RolePlain, "holds", fmt.Sprintf("finished jobs: %s%s; %d claims, %d resting, %s objects, %d secrets",
+	out.Add(widget.RolePlain, "holds", fmt.Sprintf("%s finished jobs%s; %d claims, %d waiting to retry, %s objects, %d secrets",
 		text.Thousands(store.History),
 		widget.When(!store.Oldest.IsZero(), ", the oldest of "+widget.Ago(now, store.Oldest)), store.Claims, store.Resting,
 		text.Thousands(store.Objects), store.Secrets))
@@ -102,16 +102,16 @@ func storageFacts(out *widget.Sheet, c snapshot.DiagnosticsReport, now time.Time
 		r = widget.RoleBad
 	}
 	out.AddIf(store.DiskFree >= 0, r, "disk", fmt.Sprintf("%s free of %s", text.Size(store.DiskFree), text.Size(store.DiskSize)))
-	out.Add(widget.RolePlain, "mirrors", fmt.Sprintf("%s, %s; copies of Git, made again when they are gone",
+	out.Add(widget.RolePlain, "mirrors", fmt.Sprintf("%s, %s; a cache of Git repositories",
 		text.Plural(c.Mirrors.Count, "mirror"), text.Size(c.Mirrors.Bytes)))
 	out.Head("Tokens")
-	out.AddIf(len(c.Tokens) == 0, widget.RoleDim, "none", "no repository proves itself with a token that is made for it")
+	out.AddIf(len(c.Tokens) == 0, widget.RoleDim, "none", "no minted tokens")
 	for _, t := range c.Tokens {
 		r := widget.RolePlain
 		if t.Failed+t.Refused > 0 {
 			r = widget.RoleWarn
 		}
-		out.Add(r, t.Provider, fmt.Sprintf("%d held, %d made, %d could not be made, %d were refused", t.Held, t.Minted, t.Failed, t.Refused))
+		out.Add(r, t.Provider, fmt.Sprintf("%d cached, %d minted, %d failed, %d refused", t.Held, t.Minted, t.Failed, t.Refused))
 	}
 	*out = append(*out, widget.Fact{Role: widget.RoleDim, Name: "as of " + widget.Ago(now, c.At)})
 }

@@ -114,22 +114,22 @@ func quit(s *State) {
 		s.out.Quit = true
 		return
 	}
-	q := confirm{quit: true, title: "Quit?", choices: []choice{{"y", "Yes, give them back", func(s *State) { s.out.Quit = true }}},
-		lines: []string{fmt.Sprintf("%s here. What is given back goes on at the next start, here or elsewhere.",
+	q := confirm{quit: true, title: "Quit?", choices: []choice{{"y", "Yes, release them", func(s *State) { s.out.Quit = true }}},
+		lines: []string{fmt.Sprintf("%s here. Released jobs resume at the next start, here or on another agent.",
 			text.Plural(a.Claims, "running job"))}}
 	switch {
 	case s.whenIdle:
 		q.title = "Quit now?"
-		q.lines = append(q.lines, "This ends by itself when nothing runs any more. Who stays has jobs claimed again.")
+		q.lines = append(q.lines, "limpet ends by itself when no job runs. Stay: claim jobs again.")
 		q.choices = append(q.choices, choice{"s", "Stay", stay})
 	case s.readOnlyReason() == "":
-		q.lines = append(q.lines, "Who finishes first claims nothing new and ends when nothing runs any more.")
+		q.lines = append(q.lines, "Finish first: claim no new jobs, quit when none runs.")
 		q.choices = append(q.choices, choice{"f", "Finish first", func(s *State) {
 			s.whenIdle = true
 			if s.drained = s.Snap.Agent.Draining.IsZero(); s.drained {
 				s.sendPlain(snapshot.Drain, "")
 			}
-			s.showToast("claims nothing new; this ends when nothing runs any more. q asks again", false)
+			s.showToast("draining: quits when no job runs (q: now)", false)
 		}})
 	}
 	s.overlay = q
@@ -192,7 +192,7 @@ func (s *target) showable() []object {
 }
 
 func (s *facts) testsRefused() string {
-	return cmp.Or(widget.When(s.Source == FromDisk, "no agent works on this file: nothing is tested"),
+	return cmp.Or(widget.When(s.Source == FromDisk, "no agent is running: nothing is tested"),
 		widget.When(s.offline(), s.unavailableReason()+": nothing can be tested"))
 }
 
@@ -206,7 +206,7 @@ func (s *target) showRefusal() string {
 	if len(of) == 1 && of[0].job != nil { // the history may have it
 		return widget.When(s.Gone != "", "the daemon does not answer: nothing can be read")
 	}
-	return cmp.Or(widget.When(s.Source == FromDisk, "no agent works on this file: the API is not asked"),
+	return cmp.Or(widget.When(s.Source == FromDisk, "no agent is running: the API is not read"),
 		oneRefusal(of, "there is nothing under the cursor"), widget.When(s.offline(), s.unavailableReason()+": nothing can be read"))
 }
 

@@ -196,7 +196,8 @@ func (p *view) status(y int) {
 	case s.filter() != "" && s.screen != screenHistory:
 		put(widget.RoleWarn, s.filterText())
 	case s.offline() && s.Snap.API.Error != "" && s.Source != FromDisk:
-		put(widget.RoleBad, fmt.Sprintf("%s%s, tried %s; nothing is queued", bad, s.Snap.API.Error, text.Plural(max(s.Snap.API.Tries, 1), "time")))
+		put(widget.RoleBad, fmt.Sprintf("%s%s, tried %s; nothing is queued", bad, s.Snap.API.Error,
+			text.Plural(max(s.Snap.API.Tries, 1), "time")))
 	case unread > 0:
 		for _, e := range slices.Backward(s.issues.list) {
 			if !e.read {
@@ -248,7 +249,7 @@ func (p *view) hints(y int) {
 		hints = p.s.overlay.hints(p)
 	case p.s.filterLine.typing:
 		hints = []widget.Hint{{Key: "enter", Text: "keep"}, {Key: "esc", Text: "clear"}, {Key: "tab", Text: "complete"},
-			p.arrows("those of before")}
+			p.arrows("history")}
 	default:
 		for _, hint := range p.keyHints() {
 			if b, ok := p.s.bound(hint.Key); !ok || b.refusal(p.s) == "" {
@@ -294,7 +295,7 @@ func (p *view) banner() {
 	case p.Gone != "":
 		why, at = "Daemon gone, reconnecting", p.Again
 	case p.Source == FromDisk:
-		why = "No agent works on this file"
+		why = "No agent is running"
 	case !p.Snap.AsOf.IsZero():
 		why = "No answer yet"
 	}

@@ -207,17 +207,17 @@ func (h *historyScreen) whyEmpty(p *view) []string {
 	case problem != "":
 		return []string{problem, "Esc clears the filter."}
 	case h.page.err != "":
-		return []string{"The history cannot be read: " + h.page.err, "It is tried again by itself."}
+		return []string{"The history cannot be read: " + h.page.err, "Retrying."}
 	case !h.known, h.page.request != nil && h.page.request.after != "":
 		return []string{"Looking" + p.G.More}
 	case p.s.filter() != "":
 		return []string{fmt.Sprintf("None of %s matches. Esc clears the filter.", text.Plural(h.all, "job"))}
 	}
-	return []string{"No job has ended here yet." + p.startHint()}
+	return []string{"No finished jobs yet." + p.startHint()}
 }
 
 func (h *historyScreen) drawRecord(p *view, at widget.Rect, r snapshot.HistoryRow) {
-	p.Canvas.Box(at, widget.Box{Title: p.cut(r.Name, at.W/2), Note: "enter: all of it"})
+	p.Canvas.Box(at, widget.Box{Title: p.cut(r.Name, at.W/2), Note: "enter open"})
 	var lines []widget.TextLine
 	add := func(ro widget.Role, txt string) { lines = widget.Wrapped(lines, ro, txt, at.W-4) }
 	add(widget.StateRole(r.State), strings.TrimSuffix(p.G.State[r.State]+" "+r.State+": "+recordResult(r), ": "))

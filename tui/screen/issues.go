@@ -188,7 +188,7 @@ func openIssue(s *State, e issue) {
 		s.goTo(screenHistory)
 		s.setFilter(e.name)
 	case "repo", "files", "source":
-		s.showToast(e.name+" is not there any more", true)
+		s.showToast(e.name+" no longer exists", true)
 	default:
 		s.goTo(screenAgent)
 		s.showToast(s.next(e.issueKey)+" says more", false)
@@ -196,7 +196,7 @@ func openIssue(s *State, e issue) {
 }
 
 func (e issuesPane) hints(p *view) []widget.Hint {
-	return []widget.Hint{p.arrows("move"), {Key: "enter", Text: "what it is about"}, {Key: "c", Text: "copy"}, {Key: "d", Text: "dismiss"},
+	return []widget.Hint{p.arrows("move"), {Key: "enter", Text: "go to it"}, {Key: "c", Text: "copy"}, {Key: "d", Text: "dismiss"},
 		{Key: "D", Text: "all"}, {Key: "esc", Text: "close"}}
 }
 

@@ -397,11 +397,11 @@ func (p *view) leaseText(j snapshot.Job, live bool) string {
 	case !j.Finished.IsZero():
 		return "ended " + j.Finished.UTC().Format("15:04:05Z")
 	case !live:
-		return "the job is gone from the queue"
+		return "no longer in the queue"
 	case !j.Undelivered.IsZero():
-		return "done; the result is kept and sent when the API is back"
+		return "done; result not delivered yet"
 	case p.waitsForRetry(j):
-		return "rests for " + in(j.RetryAt) + ", r does not wait"
+		return "retry in " + in(j.RetryAt) + " (r: retry now)"
 	case j.Owner == "this" && !p.offline():
 		return "held by this agent" + widget.When(!j.RenewAt.IsZero(), ", renews in "+in(j.RenewAt)) +
 			widget.When(!j.LeaseUntil.IsZero(), ", expires in "+in(j.LeaseUntil))

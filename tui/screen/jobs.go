@@ -30,7 +30,7 @@ func jobsNote(c snapshot.Counts) string {
 	if c.Working+c.Pending > 0 || c.All() == 0 {
 		parts = []string{fmt.Sprintf("%d working, %d pending", c.Working, c.Pending)}
 	}
-	return countsText(parts, count{c.Resting, "resting"}, count{c.Elsewhere, "elsewhere"}, count{c.Undelivered, "unsent"},
+	return countsText(parts, count{c.Resting, "waiting"}, count{c.Elsewhere, "on others"}, count{c.Undelivered, "undelivered"},
 		count{c.Done, "just done"})
 }
 
@@ -129,7 +129,7 @@ func (p *view) progress(j snapshot.Job, state string, w int) string {
 	case !j.Finished.IsZero():
 		return strings.TrimSpace(state + " " + jobResult(j))
 	case !j.Undelivered.IsZero():
-		return "done, unsent " + text.Age(p.Now.Sub(j.Undelivered))
+		return "done, undelivered " + text.Age(p.Now.Sub(j.Undelivered))
 	case p.waitsForRetry(j):
 		return "retry in " + text.Age(j.RetryAt.Sub(p.Now))
 	case j.State == "pending" && j.Owner == "" && j.WaitReason == "" && j.Priority != "":

@@ -105,7 +105,7 @@ func (d *jobScreen) log(p *view, w int) section {
 		out.lines = widget.Wrapped(nil, widget.RoleDim, why, w)
 	}
 	if d.paused {
-		out.Note = "held, f follows"
+		out.Note = "paused, f follows"
 	} else if j.Finished.IsZero() && len(j.Log) > 0 {
 		out.Note = "following"
 	}
@@ -118,7 +118,7 @@ func noLog(j snapshot.Job) string {
 	case j.Owner == "other" && j.Finished.IsZero():
 		return "The agent that runs it has the log."
 	case j.Owner == "" && j.Finished.IsZero() && j.RetryAt.IsZero():
-		return "It has not begun."
+		return "It has not started."
 	}
 	return "No log of this job is kept here."
 }
@@ -251,7 +251,7 @@ func (p *view) issueLines(j snapshot.Job, w int) (out []widget.TextLine, of []jo
 // issuesTitle counts the issues. A job keeps only the first messages, but counts all.
 func issuesTitle(j snapshot.Job) string {
 	if len(j.Errors)+len(j.Warnings) == 0 && len(jobIssues(j)) > 0 {
-		return "Why it rests"
+		return "Why it waits"
 	}
 	errors, warnings := 0, 0
 	for _, s := range j.Summary {

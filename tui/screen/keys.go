@@ -84,9 +84,9 @@ func keyTable() []command {
 			return ok
 		}, "nothing opens from this screen")},
 		{press: "esc backspace", words: "back", group: view, do: (*State).goBack},
-		{press: "[", words: "place before", group: view, do: func(s *State) { s.walk(&s.back, &s.forwards) },
+		{press: "[", words: "previous place", group: view, do: func(s *State) { s.walk(&s.back, &s.forwards) },
 			refuses: unless(func(s *State) bool { return len(s.back) > 0 }, "this is the first place")},
-		{press: "]", words: "place after", group: view, do: func(s *State) { s.walk(&s.forwards, &s.back) },
+		{press: "]", words: "next place", group: view, do: func(s *State) { s.walk(&s.forwards, &s.back) },
 			refuses: unless(func(s *State) bool { return len(s.forwards) > 0 }, "this is the last place")},
 	}
 	for i := range table[:6] {
@@ -99,19 +99,19 @@ func keyTable() []command {
 	}
 	table = append(table, []command{
 		{press: "tab", words: "other pane", group: view, do: func(s *State) { s.panes().turn(1) }, refuses: panes},
-		{press: "shift+tab", words: "pane before", group: view, do: func(s *State) { s.panes().turn(-1) }, refuses: panes},
+		{press: "shift+tab", words: "previous pane", group: view, do: func(s *State) { s.panes().turn(-1) }, refuses: panes},
 		{press: "z", words: "zoom pane", group: view, do: func(s *State) { s.panes().zoom() }, refuses: panes},
 		{press: "space", words: "mark", group: move, do: func(s *State) { s.showToast(s.list().mark()) }, refuses: rows},
 		{press: "*", words: "mark all", group: move, do: func(s *State) { s.showToast(s.list().markAll()) }, refuses: rows},
 		{press: "o", words: "sort", group: view, do: openSort, refuses: listRefusal},
-		{press: "d", words: "what it changed", group: view, on: withJob, do: openChanges, refuses: changesRefusal},
+		{press: "d", words: "changes", group: view, on: withJob, do: openChanges, refuses: changesRefusal},
 		{press: "l", words: "log", group: view, on: withJob, do: openLog, refuses: logRefusal},
-		{press: "f", words: "hold the log", group: view, on: atJob, do: func(s *State) { s.detail.pauseLog(s) }},
+		{press: "f", words: "pause log", group: view, on: atJob, do: func(s *State) { s.detail.pauseLog(s) }},
 		{press: "f", words: "files", group: view, on: []screenID{screenRepos, screenRepo}, do: openFiles, refuses: func(s *State) string {
 			return oneRefusal(s.onRepos(s.selected), "no repository is under the cursor")
 		}},
 		{press: "n", words: "next change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, false) }},
-		{press: "N", words: "change before", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, true) }},
+		{press: "N", words: "previous change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, true) }},
 		{press: "w", words: "wide, wrapped", group: view, do: widen, refuses: func(s *State) string {
 			if s.screen == screenDetail || s.screen == screenDiff {
 				return ""
@@ -126,7 +126,7 @@ func keyTable() []command {
 		{press: "x", words: "cancel", group: act, not: atSources, asks: true, verb: snapshot.Cancel},
 		{press: "r", words: "retry", group: act, not: atSources, asks: true, verb: snapshot.Retry},
 		{press: "s", words: "suspend", group: act, not: atSources, asks: true, verb: snapshot.Suspend},
-		{press: "p", words: "ask for a look", group: act, on: atSources, verb: snapshot.Reconcile},
+		{press: "p", words: "reconcile", group: act, on: atSources, verb: snapshot.Reconcile},
 		{press: "s", words: "suspend", group: act, on: atSources, asks: true, verb: snapshot.SuspendSource},
 		{press: "t", words: "test", group: act, do: func(s *State) { openPopup(s, s.testable()[0], true) }, refuses: (*State).testRefusal,
 			line: func(s *State) string { return s.popupLine(s.testable(), true) }},

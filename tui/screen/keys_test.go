@@ -103,8 +103,8 @@ func TestKeys(t *testing.T) {
 			keys      []string
 			uid, says string
 		}{
-			{[]string{"down", "r"}, "z8z8", "another 18s"},
-			{[]string{"down", "down", "r"}, "y7c1", "ended: dead"},
+			{[]string{"down", "r"}, "z8z8", "retry in 18s"},
+			{[]string{"down", "down", "r"}, "y7c1", "finished: dead"},
 			{[]string{"down", "down", "enter", "r"}, "y7c1", "a new job"},
 		} {
 			at := press(shown(&lives, widget.Caps{}), tt.keys...)
@@ -115,7 +115,7 @@ func TestKeys(t *testing.T) {
 				t.Errorf("%v: Enter must leave the question open", tt.keys)
 			}
 			said, out := at.Key("y", "y")
-			if action(out) == nil || action(out).Verb != snapshot.Retry || action(out).UID != tt.uid || !strings.Contains(said.toast, "asked for") {
+			if action(out) == nil || action(out).Verb != snapshot.Retry || action(out).UID != tt.uid || !strings.Contains(said.toast, "requested") {
 				t.Errorf("%v: got %+v, said %q", tt.keys, action(out), said.toast)
 			}
 		}
@@ -123,11 +123,11 @@ func TestKeys(t *testing.T) {
 	t.Run("what runs, waits or is not sent yet is not tried again", func(t *testing.T) {
 		lives := jobPhases()
 		for why, at := range map[string]State{
-			"its result is sent":         press(shown(&lives, widget.Caps{}), "r"),
-			"runs now":                   press(s, "r"),
-			"queued already":             press(s, "end", "up", "r"),
+			"its result is not":          press(shown(&lives, widget.Caps{}), "r"),
+			"is running":                 press(s, "r"),
+			"already queued":             press(s, "end", "up", "r"),
 			"no job is under the cursor": press(s, "3", "r"),
-			"nothing is sent, and": press(func() State { down := lives; down.API.Up = false; return shown(&down, widget.Caps{}) }(),
+			"nothing is sent or": press(func() State { down := lives; down.API.Up = false; return shown(&down, widget.Caps{}) }(),
 				"down", "r"),
 		} {
 			if open(at) || !strings.Contains(at.toast, why) {
@@ -203,7 +203,7 @@ func TestKeys(t *testing.T) {
 		for _, keys := range [][]string{{"3", "down", "s"}, {"3", "down", "enter", "s"}, {"2", "end", "s"}} {
 			at := press(s, keys...)
 			if !open(at) || !strings.Contains(askedText(at), "Suspend lab-east?") ||
-				!strings.Contains(askedText(at), "not pulled") {
+				!strings.Contains(askedText(at), "Pauses checks and pulls") {
 				t.Fatalf("%v: the question names no consequence: %+v %s", keys, at.overlay, at.toast)
 			}
 			for _, key := range []string{"enter", "n", "s", "esc"} {
@@ -392,7 +392,7 @@ func TestHelp(t *testing.T) {
 		if at := press(s, "?", "p", "u", "l", "l", "down", "enter"); !strings.Contains(askedText(at), "Full pull") {
 			t.Errorf("the second is %q", askedText(at))
 		}
-		if at := press(s, "?", "r", "e", "t", "enter"); !strings.Contains(at.toast, "runs now") {
+		if at := press(s, "?", "r", "e", "t", "enter"); !strings.Contains(at.toast, "is running") {
 			t.Errorf("what does nothing says %q", at.toast)
 		}
 	})

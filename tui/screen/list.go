@@ -276,7 +276,7 @@ func (s *State) filterText() string {
 var jobKind = &kind[snapshot.Job]{
 	key: func(j snapshot.Job) string { return j.UID },
 	fields: widget.FieldSet{"repo": nil, "action": nil,
-		"state": {"pending", "working", "resting", "other", "unsent", "success", "warning", "error", "cancelled", "dead"}},
+		"state": {"pending", "working", "waiting", "other", "undelivered", "success", "warning", "error", "cancelled", "dead"}},
 	match: func(j snapshot.Job, t *widget.FilterTerms) bool {
 		return t.Matches("repo", j.Repository) && t.Matches("action", j.Action) && t.Matches("state", jobStates(j)...) &&
 			widget.ContainsWords(strings.Join(t.Words, " "), j.Name, j.Repository, j.Action, j.State, j.Namespace, j.Message)
@@ -348,11 +348,11 @@ func jobStates(j snapshot.Job) []string {
 	if j.Finished.IsZero() {
 		switch {
 		case !j.Undelivered.IsZero():
-			out = []string{"unsent"}
+			out = []string{"undelivered"}
 		case j.Owner == "other":
 			out = append(out, "other")
 		case j.Owner == "" && !j.RetryAt.IsZero():
-			out = append(out, "resting")
+			out = append(out, "waiting")
 		}
 	}
 	return out

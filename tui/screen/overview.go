@@ -95,14 +95,16 @@ func (p *view) drawWelcome(at widget.Rect) {
 		ask = "Grafana's provisioning API, or any Kubernetes API. Enter asks three questions and writes them down. Or quit, then start:"
 	}
 	const head, command, words = "#", "$", ""
-	lines := [][2]string{{words, "limpet keeps Grafana dashboards in step with Git. Nothing is set up yet."}, {}, {head, "Work on this machine"},
+	lines := [][2]string{{words, "limpet keeps Grafana dashboards in step with Git. Nothing is set up yet."}, {},
+		{head, "Work on this machine"},
 		{words, "limpet serves its own API here. In another terminal:"}, {command, p.limpet("repo create NAME --url URL")},
 		{command, p.limpet("apply -f FILE")}, {words, "The repository appears here by itself and is pulled."}, {},
 		{head, "Connect to a server"}, {words, ask}, {command, p.limpet(start + "--provisioning-server-url URL --token-file FILE")},
 		{command, p.limpet(start + "--kubeconfig FILE")}, {}, {words, "To see it at work first: limpet demo"}}
 	var out []widget.TextLine
 	for _, l := range lines {
-		style := map[string]widget.TextLine{head: {Role: widget.RoleTitle}, command: {Role: widget.RoleKey, Text: "    "}, words: {Text: "  "}}[l[0]]
+		style := map[string]widget.TextLine{head: {Role: widget.RoleTitle}, command: {Role: widget.RoleKey, Text: "    "},
+			words: {Text: "  "}}[l[0]]
 		for _, part := range widget.Wrap(l[1], at.W-6-len(style.Text)) {
 			out = append(out, widget.Styled(style.Role, style.Text+part))
 		}

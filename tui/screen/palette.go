@@ -219,7 +219,7 @@ func (c chooser) draw(p *view) {
 	}
 	p.Put(p.Put(x, area.Y+1, inner, widget.RoleKey, input), area.Y+1, 1, widget.RoleCursor, " ")
 	if len(rows) == 0 {
-		p.PutCut(x+2, y, inner-2, widget.RoleDim, "nothing is called so; try pull, go, filter, theme")
+		p.PutCut(x+2, y, inner-2, widget.RoleDim, "no such command; try pull, go, filter, theme")
 	}
 	from := widget.Window(at, len(rows), lines)
 	if page := lines * columns; columns > 1 { // the page with the cursor
@@ -287,10 +287,9 @@ func commands(s *State) []command {
 	for i, name := range widget.Themes {
 		out = append(out, command{words: "theme " + name, label: "T", refuses: colourRefusal, do: func(s *State) { setTheme(s, i) }})
 	}
-	drain := confirm{title: "Drain this agent?", lines: []string{"What runs goes on to its end. Nothing new is claimed until somebody ends " +
-		"this, or the agent is started again."},
-		choices: []choice{{"y", "Yes", func(s *State) { s.sendPlain(snapshot.Drain, "drain asked for") }}}}
-	out = append(out, command{words: "drain", note: "claim nothing new", line: plain("drain"), refuses: drainRefusal(true),
+	drain := confirm{title: "Drain this agent?", lines: []string{"Running jobs finish; no new ones are claimed until drain --off."},
+		choices: []choice{{"y", "Yes", func(s *State) { s.sendPlain(snapshot.Drain, "draining") }}}}
+	out = append(out, command{words: "drain", note: "claim no new jobs", line: plain("drain"), refuses: drainRefusal(true),
 		do: func(s *State) { s.overlay = drain }}, command{words: "drain --off", note: "claim again", line: plain("drain --off"),
 		refuses: drainRefusal(false), do: func(s *State) { s.sendPlain(snapshot.Undrain, "claims jobs again") }})
 	for _, kind := range []string{onRepo, onSource, onJob} {
@@ -339,7 +338,7 @@ func keyCommands(s *State) (out []command) {
 func missing(o object) func(*State) string {
 	return func(s *State) string {
 		_, there := s.current(o)
-		return widget.When(!there, o.Name+" is not there any more"+
+		return widget.When(!there, o.Name+" no longer exists"+
 			widget.When(o.job != nil, ": "+s.limpet("history show "+text.ShellWord(o.UID))))
 	}
 }
@@ -387,7 +386,7 @@ func commandsFor(o object) (out []command) {
 		}
 		s.setFilter(filter)
 	}})
-	add(command{words: "history " + filter, note: "what has ended", label: "h",
+	add(command{words: "history " + filter, note: "finished jobs", label: "h",
 		line: plain("history list --repository " + text.ShellWord(name)), do: func(s *State) {
 			s.goTo(screenHistory)
 			s.setFilter(filter)
@@ -405,6 +404,6 @@ func commandsFor(o object) (out []command) {
 func drainRefusal(on bool) func(*State) string {
 	return func(s *State) string {
 		return cmp.Or(s.readOnlyReason(), widget.When(s.Gone != "", "the agent does not answer"),
-			widget.When(on == !s.Snap.Agent.Draining.IsZero(), "that is so already"))
+			widget.When(on == !s.Snap.Agent.Draining.IsZero(), "already so"))
 	}
 }

@@ -74,12 +74,12 @@ func TestPalette(t *testing.T) {
 		if at := press(typed(s, "cancel lab-west-push"), "enter"); !strings.Contains(askedText(at), "Cancel lab-west-push") {
 			t.Errorf("asks %q", askedText(at))
 		}
-		if frame := strip(render(typed(s, "retry lab-west-move"), 100, 30, widget.Caps{})); !strings.Contains(frame, "runs now") ||
+		if frame := strip(render(typed(s, "retry lab-west-move"), 100, 30, widget.Caps{})); !strings.Contains(frame, "is running") ||
 			strings.Contains(frame, "same as") {
 			t.Errorf("the last line does not say why nothing is done:\n%s", frame)
 		}
 		at, out = typed(s, "retry lab-west-move").Key("enter", "")
-		if len(out.Actions) > 0 || open(at) || !strings.Contains(at.toast, "runs now") {
+		if len(out.Actions) > 0 || open(at) || !strings.Contains(at.toast, "is running") {
 			t.Errorf("what is refused: %+v, said %q", out, at.toast)
 		}
 		if at := press(typed(s, "go repo lab-west"), "enter"); at.screen != screenRepo || at.repo.repo.Name != "lab-west" {
@@ -91,7 +91,7 @@ func TestPalette(t *testing.T) {
 		if at := press(typed(press(s, "3"), "filter repo:lab-east"), "enter"); at.screen != screenJobs || at.filter() != "repo:lab-east" {
 			t.Errorf("screen %d, filter %q", at.screen, at.filter())
 		}
-		if at := press(typed(s, "drain"), "enter"); !strings.Contains(askedText(at), "Nothing new is claimed") {
+		if at := press(typed(s, "drain"), "enter"); !strings.Contains(askedText(at), "no new ones are claimed") {
 			t.Errorf("asks %q", askedText(at))
 		}
 	})
@@ -119,8 +119,8 @@ func TestPalette(t *testing.T) {
 		}
 		none := testSnapshot()
 		none.Jobs, none.Repos = nil, nil
-		for words, want := range map[string]string{"go job lab-west-move": "lab-west-move is not there any more",
-			"go repo lab-west": "lab-west is not there any more"} {
+		for words, want := range map[string]string{"go job lab-west-move": "lab-west-move no longer exists",
+			"go repo lab-west": "lab-west no longer exists"} {
 			at := typed(s, words).Show(none)
 			if frame := strip(render(at, 100, 30, widget.Caps{})); !strings.Contains(frame, want) || strings.Contains(frame, "same as") {
 				t.Errorf("%s: the palette does not say so:\n%s", words, frame)

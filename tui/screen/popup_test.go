@@ -197,13 +197,13 @@ func TestAgentScreen(t *testing.T) {
 	src := &archive{care: testDiagnostics()}
 	s := press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "5")
 	frame := func(s State) string { return render(s, 140, 60, s.Caps) }
-	if f := frame(s); !strings.Contains(f, "is looked up") || !strings.Contains(f, "pid          4121") {
+	if f := frame(s); !strings.Contains(f, "loading") || !strings.Contains(f, "pid          4121") {
 		t.Errorf("before the answer:\n%s", f)
 	}
 	s = settle(t, s, src)
 	for _, want := range []string{"41 GiB free of 58 GiB", "4 mirrors, 212 MiB", "403 Forbidden",
-		"github       2 held, 9 made, 0 could not be made", "2 could not be made",
-		"finished jobs: 41,288, the oldest of 6d ago", "team-dash-sync, lease 18s"} {
+		"github       2 cached, 9 minted, 0 failed", "1 minted, 2 failed",
+		"41,288 finished jobs, the oldest of 6d ago", "team-dash-sync, lease 18s"} {
 		if !strings.Contains(frame(s), want) {
 			t.Errorf("no word of %q in\n%s", want, frame(s))
 		}

@@ -220,7 +220,7 @@ func (r *repoScreen) draw(p *view, at widget.Rect) {
 
 func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	now := p.Now
-	out.AddIf(!live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
+	out.AddIf(!live, widget.RoleBad, "gone", "deleted; this is its last known state")
 	out.AddIf(!r.Deleting.IsZero(), widget.RoleWarn, "deleting", "since "+widget.Ago(now, r.Deleting)+
 		widget.When(r.DeleteError != "", "; in the way: "+r.DeleteError))
 	out.AddIf(r.Suspended, widget.StateRole("suspended"), "suspended", p.G.State["suspended"]+" on this agent"+

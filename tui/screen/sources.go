@@ -144,7 +144,7 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 		state = strings.Replace(state, snapshot.SourceWorking, snapshot.SourceUnknown, 1)
 	}
 	var facts widget.Sheet
-	facts.AddIf(!f.live, widget.RoleBad, "gone", "it is no longer there; this is what was seen last")
+	facts.AddIf(!f.live, widget.RoleBad, "gone", "deleted; this is its last known state")
 	facts = append(facts, SourceFacts(from, state, p.G.State[sourceGlyph(state)]+" ", due, p.command("resume", sourceObject(&from)), p.Now)...)
 	if len(f.source.Conditions) > 0 {
 		facts.Head("Conditions")
@@ -183,16 +183,16 @@ const controllerTimeout = 2 * time.Minute
 // it, due is when its controller looks next, and resume the command that ends a suspension.
 func SourceFacts(from snapshot.Source, state, mark, due, resume string, now time.Time) (out widget.Sheet) {
 	out.AddIf(!from.Deleting.IsZero(), widget.RoleWarn, "deleting",
-		"since "+widget.Ago(now, from.Deleting)+"; its controller removes what it has packed first")
+		"since "+widget.Ago(now, from.Deleting)+"; its controller removes its artifacts first")
 	out.Add(widget.StateRole(sourceGlyph(state)), "state", widget.Join(": ", mark+text.OrDash(state)+
 		widget.When(!from.Since.IsZero(), " for "+text.Age(now.Sub(from.Since))), SourceProblem(from)))
 	out.AddIf(from.Suspended, widget.RoleWarn, "suspended",
-		"in its spec: its controller leaves it alone, until: "+resume)
+		"in its spec, until: "+resume)
 	out.AddIf(from.Behind && from.State != snapshot.SourcePending, widget.RoleWarn, "changed",
 		"its controller has not seen the last change of its spec yet")
-	out.Add(widget.RolePlain, "next look", due)
+	out.Add(widget.RolePlain, "next check", due)
 	asked, role := requestText(from, now)
-	out.AddIf(asked != "", role, "asked for", asked)
+	out.AddIf(asked != "", role, "requested", asked)
 	out.Add(widget.RolePlain, "url", text.OrDash(from.URL))
 	out.AddIf(from.Ref != "", widget.RolePlain, "follows", from.Ref)
 	out.AddIf(from.Provider != "" && from.Provider != "generic", widget.RolePlain, "provider", from.Provider)
@@ -219,11 +219,11 @@ func SourceFacts(from snapshot.Source, state, mark, due, resume string, now time
 func requestText(from snapshot.Source, now time.Time) (string, widget.Role) {
 	switch ago := widget.Ago(now, from.Asked); {
 	case from.Waiting && from.Asked.IsZero():
-		return "not looked at yet", widget.RoleWarn
+		return "not reconciled yet", widget.RoleWarn
 	case from.Waiting && now.Sub(from.Asked) > controllerTimeout && !from.Suspended:
-		return ago + ", and not looked at yet: is source-controller at work?", widget.RoleWarn
+		return ago + ", and not reconciled yet: is source-controller running?", widget.RoleWarn
 	case from.Waiting:
-		return ago + ", not looked at yet", widget.RoleWork
+		return ago + ", not reconciled yet", widget.RoleWork
 	case !from.Handled.IsZero():
 		return widget.Ago(now, from.Handled) + ", done", widget.RolePlain
 	}

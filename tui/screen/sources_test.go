@@ -136,13 +136,13 @@ func TestSourceKeys(t *testing.T) {
 		want []Action
 		said string
 	}{
-		"p":              {at("apps"), []string{"p"}, act(snapshot.Reconcile, "apps", "s1", "flux-system"), "asked for"},
-		"p in detail":    {press(at("fresh"), "enter"), []string{"p"}, act(snapshot.Reconcile, "fresh", "s5", "team-a"), "asked for"},
+		"p":              {at("apps"), []string{"p"}, act(snapshot.Reconcile, "apps", "s1", "flux-system"), "requested"},
+		"p in detail":    {press(at("fresh"), "enter"), []string{"p"}, act(snapshot.Reconcile, "fresh", "s5", "team-a"), "requested"},
 		"p of suspended": {at("legacy"), []string{"p"}, nil, "suspended"},
 		"s asks":         {at("apps"), []string{"s", "enter"}, nil, ""},
 		"s then no":      {at("apps"), []string{"s", "n"}, nil, ""},
-		"s then yes":     {at("apps"), []string{"s", "y"}, act(snapshot.SuspendSource, "apps", "s1", "flux-system"), "asked for"},
-		"s resumes":      {at("legacy"), []string{"s"}, act(snapshot.ResumeSource, "legacy", "s4", "flux-system"), "asked for"},
+		"s then yes":     {at("apps"), []string{"s", "y"}, act(snapshot.SuspendSource, "apps", "s1", "flux-system"), "requested"},
+		"s resumes":      {at("legacy"), []string{"s"}, act(snapshot.ResumeSource, "legacy", "s4", "flux-system"), "requested"},
 		"P is nothing":   {at("apps"), []string{"P"}, nil, ""},
 		"x is nothing":   {at("apps"), []string{"x"}, nil, ""},
 	} {

@@ -151,7 +151,7 @@ var screens = [screenCount]struct {
 	screenAgent: {"agent", "5", "Agent", "status", screenAgent, "^v scroll|esc back",
 		func(s *State) Screen { return &s.agent }},
 	screenSources: {"sources", "6", "Sources", "source list", screenSources,
-		"^v move|enter open|p look now|s suspend|t test|/ filter|o sort|u url|c commit",
+		"^v move|enter open|p reconcile|s suspend|t test|/ filter|o sort|u url|c commit",
 		func(*State) Screen { return sourcesScreen{} }},
 	screenDetail: {under: screenJobs, of: func(s *State) Screen { return &s.detail },
 		hints: "esc back|^v scroll|tab section|d changes|z zoom|x cancel|p pull|f follow|/ find|u url"},
@@ -160,11 +160,11 @@ var screens = [screenCount]struct {
 	screenFiles: {under: screenRepos, of: func(s *State) Screen { return &s.files },
 		hints: "^v move|enter open|/ filter|u url|p pull|esc back"},
 	screenChanges: {under: screenJobs, of: func(s *State) Screen { return &s.changes },
-		hints: "^v move|enter old against new|/ find|esc back"},
+		hints: "^v move|enter diff|/ find|esc back"},
 	screenDiff: {under: screenJobs, of: func(s *State) Screen { return &s.diff },
 		hints: "^v scroll|n next change|w wrap|/ find|esc back"},
 	screenSource: {under: screenSources, of: func(s *State) Screen { return &s.source },
-		hints: "esc back|p look now|s suspend|t test|u url|c commit|Y command"},
+		hints: "esc back|p reconcile|s suspend|t test|u url|c commit|Y command"},
 }
 
 // tabs are the screens with a tab, in the order of their keys.
