@@ -71,7 +71,8 @@ func (v view) scanBack(ctx context.Context, b frame.Bucket, low, high []byte, fn
 }
 
 // walk visits the record that a cursor stands at and those that step leads to, as long as their keys are in range.
-func (v view) walk(ctx context.Context, b frame.Bucket, k, raw []byte, step func() (k, raw []byte), in func(key []byte) bool, fn visit) error {
+func (v view) walk(ctx context.Context, b frame.Bucket, k, raw []byte, step func() (k, raw []byte),
+	in func(key []byte) bool, fn visit) error {
 	for n := 1; k != nil && in(k); k, raw = step() {
 		if n++; n%checkEvery == 0 && ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -60,7 +60,8 @@ func (c Connection) app(h *Hosts, base string, secret *auth.Credentials) (*app, 
 	for name, value := range map[string]string{"appID": spec.AppID, "installationID": spec.InstallationID} {
 		if !isNumber(value) {
 			e := invalid("use "+c.String(), "%s is not a number, written as text", name)
-			e.Fields = []netx.Field{{Type: "FieldValueInvalid", Field: "spec." + c.Spec.Type + "." + name, Detail: "must be a number, written as text"}}
+			e.Fields = []netx.Field{{Type: "FieldValueInvalid", Field: "spec." + c.Spec.Type + "." + name,
+				Detail: "must be a number, written as text"}}
 			return nil, e
 		}
 	}

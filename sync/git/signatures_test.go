@@ -329,14 +329,14 @@ func TestVerify(t *testing.T) {
 		says string
 	}{
 		{"main", signature.HEAD, "", "commit " + signed[:7]},
-		{"main", signature.TagOnly, signature.WrongMode, "refs/heads/main is no tag"},
-		{"main", signature.TagAndHEAD, signature.WrongMode, "refs/heads/main is no tag"},
+		{"main", signature.TagOnly, signature.WrongMode, "refs/heads/main is not a tag"},
+		{"main", signature.TagAndHEAD, signature.WrongMode, "refs/heads/main is not a tag"},
 		{"v1", signature.HEAD, "", "commit " + signed[:7]},
 		{"v1", signature.TagOnly, "", "tag v1"},
 		{"v1", signature.TagAndHEAD, "", "tag v1 commit " + signed[:7]},
 		{"v2", signature.TagOnly, signature.Bad, "tag v2 was signed as tag v1"},
 		{"unsigned", signature.HEAD, signature.Unsigned, "is not signed"},
-		{"unsigned", signature.TagOnly, signature.WrongMode, "tag unsigned is only a name"},
+		{"unsigned", signature.TagOnly, signature.WrongMode, "tag unsigned is a lightweight tag"},
 		{"annotated", signature.TagOnly, signature.Unsigned, "tag annotated is not signed"},
 		{"annotated", signature.TagAndHEAD, signature.Unsigned, "tag annotated is not signed"},
 		{"annotated", signature.HEAD, "", "commit " + signed[:7]},

@@ -112,7 +112,8 @@ func newController(e *env, jobs, repos lister) *Controller {
 	c.finisher = &finisher{env: e, exclusion: c.exclusion, archiver: &archiver{env: e}, pruner: c.pruner, queue: c.queue}
 	claimer := &claimer{env: e, jobs: jobs, exclusion: c.exclusion, delay: c.delay, finisher: c.finisher}
 	runner := &runner{env: e, admission: c.admission, finisher: c.finisher}
-	c.recoverer = &recoverer{env: e, exclusion: c.exclusion, runner: runner, finisher: c.finisher, queue: c.queue, wake: make(chan struct{}, 1)}
+	c.recoverer = &recoverer{env: e, exclusion: c.exclusion, runner: runner, finisher: c.finisher, queue: c.queue,
+		wake: make(chan struct{}, 1)}
 	c.driver = &driver{
 		env: e, queue: c.queue, drain: c.drain, admission: c.admission, exclusion: c.exclusion, delay: c.delay,
 		claimer: claimer, recoverer: c.recoverer, runner: runner, finisher: c.finisher,

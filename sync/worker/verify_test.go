@@ -124,7 +124,7 @@ func TestVerifiedPulls(t *testing.T) {
 		r.verified("False", "WrongMode")
 		r.annotate(api.AnnoGitVerify, "Tag")
 		place.set(nil, "a.sshpub", public)
-		r.expect("no tag", false, "error", "refs/heads/main is no tag")
+		r.expect("no tag", false, "error", "refs/heads/main is not a tag")
 		r.verified("False", "WrongMode")
 		r.annotate(api.AnnoGitVerify, "head")
 
@@ -204,7 +204,7 @@ func TestVerifiedTags(t *testing.T) {
 		t.Errorf("judged by %+v", v)
 	}
 	r.repo.Git(t, "tag", "-f", "v1")
-	r.expect("made anew as a name", true, "error", "only a name of a commit")
+	r.expect("made anew as a name", true, "error", "lightweight tag")
 	r.annotate(api.AnnoGitVerify, "TagAndHEAD")
 	r.repo.Git(t, signed...)
 	r.expect("signed tag of an unsigned commit", true, "error", "is not signed")
@@ -292,13 +292,13 @@ func TestRuleOfTheConfiguration(t *testing.T) {
 		}
 		for _, c := range repo.Status.Conditions {
 			if c.Type == api.ConditionVerified &&
-				(c.Status != "True" || !strings.Contains(c.Message, "as rule */repo of the configuration wants it")) {
+				(c.Status != "True" || !strings.Contains(c.Message, "required by rule */repo of the configuration")) {
 				t.Errorf("told as %+v", c)
 			}
 		}
 		place.set(nil, "both.sshpub", public)
 		r.annotate(api.AnnoGitVerify, "TagAndHEAD")
-		r.expect("the repository asks for more", true, "error", "refs/heads/main is no tag")
+		r.expect("the repository asks for more", true, "error", "refs/heads/main is not a tag")
 		r.annotate(api.AnnoGitVerify, "nonsense")
 		r.expect("the repository asks for nonsense", true, "error", `unknown mode of verification "nonsense"`)
 		r.annotate(api.AnnoGitVerify, "HEAD")

@@ -121,7 +121,8 @@ func (l *requestLog) settle(ctx context.Context) error {
 }
 
 func (l *requestLog) line(r *http.Request) requestLine {
-	return requestLine{Began: time.Now().UnixMilli(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Agent: r.UserAgent(), User: userOf(r, l.token)}
+	return requestLine{Began: time.Now().UnixMilli(), Method: r.Method, Path: r.URL.Path, Query: r.URL.RawQuery, Agent: r.UserAgent(),
+		User: userOf(r, l.token)}
 }
 
 // tee is a request body that is kept while it is read.

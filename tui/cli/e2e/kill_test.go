@@ -260,7 +260,7 @@ func TestKilledBetweenVerifyAndApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range repo.Status.Conditions {
-		if c.Type == api.ConditionVerified && (c.Status != "True" || !strings.Contains(c.Message, "wants it")) {
+		if c.Type == api.ConditionVerified && (c.Status != "True" || !strings.Contains(c.Message, "required by")) {
 			t.Errorf("at the end: %+v", c)
 		}
 	}
