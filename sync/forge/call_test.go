@@ -67,7 +67,7 @@ func TestErrorKinds(t *testing.T) {
 		{"limit, absurd reset", forgetest.Answer{Status: 403, Header: map[string]string{"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "99999999999"}}, netx.RateLimited, netx.ReasonRateLimited, [2]time.Duration{time.Hour, time.Hour}, "403"},
 		{"down for a while", forgetest.Answer{Status: 503, Header: map[string]string{"Retry-After": "120"}}, netx.Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{2 * time.Minute, 2 * time.Minute}, "503"},
 		{"broken", forgetest.Answer{Status: 500, Body: "<html>oops</html>"}, netx.Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{}, "500 Internal Server Error"},
-		{"portal", forgetest.Answer{Status: 200, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html>log in</html>"}, netx.Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{}, "captive portal"},
+		{"portal", forgetest.Answer{Status: 200, Header: map[string]string{"Content-Type": "text/html"}, Body: "<html>log in</html>"}, netx.Unavailable, netx.ReasonServiceUnavailable, [2]time.Duration{}, "HTML page"},
 		{"not this api", forgetest.Answer{Status: 200, Body: `["a"]`}, netx.Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "not what this API answers"},
 		{"too large", forgetest.Answer{Status: 200, Body: strings.Repeat(" ", netx.MaxAnswer+1)}, netx.Protocol, netx.ReasonServiceUnavailable, [2]time.Duration{}, "more than"},
 		{"echo", forgetest.Answer{Status: 400, Body: echo}, netx.Refused, netx.ReasonInvalidSpec, [2]time.Duration{}, "[redacted]"},
