@@ -84,7 +84,7 @@ func TestBadConfigFiles(t *testing.T) {
 		"# x\ndrivrs: 4\n":                            path + ":2: unknown key \"drivrs\", did you mean \"drivers\"?",
 		"  quiet: true\n  drivers: many\n":            "--drivers: expected a valid 64 bit int but got \"many\" (from config file " + path + ":2)",
 		"output: xml\n":                               "--output must be one of ",
-		"claim-expiry: 1x\n":                          "1x\" is no duration such as 90s",
+		"claim-expiry: 1x\n":                          "1x\" is not a duration (like 90s",
 		"drivers:\n":                                  path + ":1: drivers has no value",
 		"drivers: {a: 1}\n":                           path + ":1: drivers takes one value",
 		"namespace: [a, b]\n":                         path + ":1: namespace takes one value",
@@ -229,7 +229,7 @@ func TestExampleConfig(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	path := filepath.Join(s.Dir, "a", "b", "config.yaml")
-	if out, _ := s.Must(t, 0, "config", "init", path); !strings.HasSuffix(out, "with: limpet config show --config "+path+"\n") {
+	if out, _ := s.Must(t, 0, "config", "init", path); !strings.HasSuffix(out, "try: limpet config show --config "+path+"\n") {
 		t.Errorf("%s", out)
 	}
 	info, err := os.Stat(path)
@@ -244,7 +244,7 @@ func TestExampleConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, errs := s.Must(t, command.ExitUsage, "config", "init", path); !strings.Contains(errs,
-		"is there already\n  try: limpet config init "+path+" --force    # or see it: limpet config show\n") {
+		"already exists\n  try: limpet config init "+path+" --force    # or see it: limpet config show\n") {
 		t.Errorf("%s", errs)
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "mine: keep\n" {

@@ -206,7 +206,7 @@ func TestErrorsAreColoured(t *testing.T) {
 		"a theme":                {args: "--theme blue-orange", want: "\x1b[1;33mlimpet:\x1b[0m"},
 		"accessible":             {args: "--accessible", want: "limpet:"},
 	} {
-		call, text := "job show nothing", "limpet: no job \"nothing\", neither live nor finished\n"
+		call, text := "job show nothing", "limpet: job \"nothing\" not found\n"
 		of := newSite(t)
 		of.Dir, of.Env = s.Dir, maps.Clone(s.Env)
 		of.Env["TERM"] = "xterm-256color"

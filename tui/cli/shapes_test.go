@@ -223,10 +223,10 @@ func TestErrorDocuments(t *testing.T) {
 		message string
 		try     string
 	}{
-		{"job show nothing -o json", command.ExitError, "error", `no job "nothing"`, "limpet job list"},
-		{"-ojson job show nothing", command.ExitError, "error", `no job "nothing"`, "limpet job list"},
-		{"job show nothing --json uid", command.ExitError, "error", `no job "nothing"`, "limpet job list"},
-		{"job show nothing --output=jsonl", command.ExitError, "error", `no job "nothing"`, "limpet job list"},
+		{"job show nothing -o json", command.ExitError, "error", `job "nothing" not found`, "limpet job list"},
+		{"-ojson job show nothing", command.ExitError, "error", `job "nothing" not found`, "limpet job list"},
+		{"job show nothing --json uid", command.ExitError, "error", `job "nothing" not found`, "limpet job list"},
+		{"job show nothing --output=jsonl", command.ExitError, "error", `job "nothing" not found`, "limpet job list"},
 		{"job lisst -o json", command.ExitUsage, "usage", "lisst", "limpet job --help"},
 		{"-o json --drivers many status", command.ExitUsage, "usage", "--drivers", "limpet"},
 		{"get repositoris -o json", command.ExitUsage, "usage", `did you mean "repositories"?`, "limpet get --help"},
@@ -266,7 +266,7 @@ func TestErrorDocuments(t *testing.T) {
 	if _, errs := s.Must(t, command.ExitError, "job", "show", "nothing"); !strings.HasPrefix(errs, `{"type":"error"`) {
 		t.Errorf("by the environment: %s", errs)
 	}
-	if _, errs := s.Must(t, command.ExitError, "job", "show", "nothing", "-o", "table"); !strings.HasPrefix(errs, "limpet: no job") {
+	if _, errs := s.Must(t, command.ExitError, "job", "show", "nothing", "-o", "table"); !strings.HasPrefix(errs, "limpet: job ") {
 		t.Errorf("a flag beats the environment: %s", errs)
 	}
 }

@@ -24,21 +24,25 @@ var privateKept = map[string]string{
 	"state/claims.go: resting": "a phase in the state file",
 }
 
+// testSupport are the folders whose texts no user reads.
+var testSupport = []string{"testdata", "sync/testenv", "tui/cli/clitest"}
+
 // TestPrivateWords reads the string literals of the program, of struct tags the help, and the texts of package help.
 func TestPrivateWords(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
+	const root = "../.."
 	judge := func(path, text string) {
+		path = strings.TrimPrefix(path, root+"/")
 		if word := privateWords.FindString(text); word != "" {
 			if seen[path+": "+text] = true; privateKept[path+": "+text] == "" {
 				t.Errorf("%s: %q in %q", path, word, text)
 			}
 		}
 	}
-	const root = "../.."
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
-		case err != nil || d.IsDir() && (slices.Contains([]string{"testdata", "sync/testenv", "tui/cli/clitest"}, strings.TrimPrefix(path, root+"/"))):
+		case err != nil || d.IsDir() && slices.Contains(testSupport, strings.TrimPrefix(path, root+"/")):
 			return map[bool]error{true: err, false: fs.SkipDir}[err != nil]
 		case strings.HasPrefix(path, root+"/tui/cli/help/") && !d.IsDir() && filepath.Ext(path) != ".go":
 			data, err := os.ReadFile(path)

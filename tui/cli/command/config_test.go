@@ -109,7 +109,7 @@ func TestSize(t *testing.T) {
 	}
 	for _, text := range []string{"", "MiB", "-1", "1.5GiB", "64 parsecs", "64mib", "9999999999GiB", "0x10"} {
 		var got Size
-		if err := got.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "is no size such as") {
+		if err := got.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), "is not a size") {
 			t.Errorf("%q is %d, %v", text, got, err)
 		}
 	}

@@ -101,7 +101,7 @@ type AgentFlags struct {
 	CredentialsDir            string        `help:"Directory with <namespace>.<repository>/<key> files." placeholder:"DIR"`
 	TokenCacheMaxSize         int           `help:"Git tokens that each identity provider caches." default:"100"`
 	Manifests                 string        `help:"Directory of YAML files to apply to the embedded API." placeholder:"DIR"`
-	Validate                  string        `help:"Unknown fields in apply and --manifests: ${enum}." enum:"strict,warn,off,true,false,ignore" default:"strict"`
+	Validate                  string        `help:"Unknown fields of files: ${enum}." enum:"strict,warn,off,true,false,ignore" default:"strict"`
 	TelemetryListen           string        `help:"Address of /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
 	WebhookListen             string        `help:"Address that receives webhooks of Git hosts; empty = off." placeholder:"ADDRESS"`
 	WebhookURL                string        `help:"Public https URL of --webhook-listen, to register webhooks." placeholder:"URL"`
@@ -137,7 +137,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	if rest != "" || text == "" {
 		var err error
 		if d, err = time.ParseDuration(rest); err != nil {
-			return 0, fmt.Errorf("%q is no duration such as 90s, 5m, 24h or 7d", text)
+			return 0, fmt.Errorf("%q is not a duration (like 90s, 5m, 24h, 7d)", text)
 		}
 	}
 	const most = int(1 << 63 / uint64(24*time.Hour))
@@ -172,5 +172,5 @@ func (s *Size) UnmarshalText(text []byte) error {
 		*s = Size(n * unit.bytes)
 		return nil
 	}
-	return fmt.Errorf("%q is no size such as 65536, 64MiB or 1GB", text)
+	return fmt.Errorf("%q is not a size (like 65536, 64MiB, 1GB)", text)
 }

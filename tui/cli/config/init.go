@@ -24,7 +24,7 @@ type initCmd struct {
 func (c initCmd) Run(e *command.Env, call *kong.Context) error {
 	path := cmp.Or(c.File, e.Flags.Config, command.ConfigPaths(e.Getenv)[0])
 	if _, err := os.Lstat(path); err == nil && !c.Force {
-		return command.Usagef(e.Invocation.Again("--force", "")+"    # or see it: limpet config show", "config file %s is there already",
+		return command.Usagef(e.Invocation.Again("--force", "")+"    # or see it: limpet config show", "config file %s already exists",
 			path)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -40,13 +40,13 @@ func (c initCmd) Run(e *command.Env, call *kong.Context) error {
 	if c.File != "" {
 		show += " --config " + text.ShellWord(path)
 	}
-	return e.PrintDone(map[string]string{"path": path}, path, "%s is written; all in it is a comment. See what holds with: %s", path,
+	return e.PrintDone(map[string]string{"path": path}, path, "wrote %s (all settings commented out); try: %s", path,
 		e.CommandFor("", show))
 }
 
 const configHead = `# Settings of limpet. A key is the name of a flag; a flag beats the variable
 # LIMPET_<NAME>, the variable beats this file, this file beats the default.
-# Take away the "#" in front of what is to hold, and judge the file with
+# Uncomment what you want to set, and check the file with
 #
 #   limpet config validate
 #

@@ -91,7 +91,7 @@ func saveSettings(file, home string, s tui.Settings) error {
 	if err != nil {
 		return err
 	}
-	return command.WriteText(file, 0o600, fmt.Sprintf(`# Written by the set-up of limpet. See all that may stand here with: limpet config init FILE
+	return command.WriteText(file, 0o600, fmt.Sprintf(`# Written by the setup of limpet. All settings: limpet config init FILE
 provisioning-server-url: %s
 token-file: %s
 `, config.Quoted(s.Server), config.Quoted(tokenFile)))

@@ -27,8 +27,8 @@ type Command struct {
 
 // Help is the long help of the command.
 func (Command) Help() string {
-	return "It looks at this host, the state file, the API and the Git hosts, says what was found and what to do next, and changes " +
-		"nothing but what --fix says. While a daemon holds the state file the API is asked through it. On a dead network it ends " +
+	return "Checks this host, the state file, the API and the Git hosts, with the next command for each problem. Changes " +
+		"nothing but what --fix says. A daemon that holds the state file is used to reach the API. Without a network it ends " +
 		"within half a minute."
 }
 

@@ -77,7 +77,8 @@ func judgeRepositories(repos []snapshot.Repo) check {
 		return warned(testOf(failing[0]), "%d of %d not healthy, the first is %s/%s", len(failing), len(repos), failing[0].Namespace,
 			failing[0].Name)
 	case len(unmet) > 0:
-		return warned(command.CommandFor(unmet[0].Namespace, "repo show "+unmet[0].Name), "%d of %d have an unmet condition, the first is %s/%s: %s",
+		return warned(command.CommandFor(unmet[0].Namespace, "repo show "+unmet[0].Name),
+			"%d of %d have an unmet condition, the first is %s/%s: %s",
 			len(unmet), len(repos), unmet[0].Namespace, unmet[0].Name, what)
 	}
 	return passed("%d, none is known to be failing", len(repos))

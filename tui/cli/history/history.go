@@ -30,7 +30,7 @@ type Command struct {
 
 type filter struct {
 	Repository string   `short:"r" help:"Only jobs of this repository."`
-	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs with this result: success, warning, error, cancelled or dead. Several with commas."`
+	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs with these results: ${enum}."`
 	Dead       bool     `help:"Only jobs without attempts left: --status dead."`
 	Action     string   `help:"Only this action."`
 	Since      string   `help:"Finished after: a duration such as 24h, or an RFC 3339 time."`
@@ -181,7 +181,7 @@ func SummaryText(sum api.JobSummary) string {
 
 type exportCmd struct {
 	filter
-	File string `help:"Write to this file; it has its name only when it is whole. Default: stdout." placeholder:"FILE" type:"path"`
+	File string `help:"Write to this file, atomically. Default: stdout." placeholder:"FILE" type:"path"`
 }
 
 // exportPage is how many records are in memory at once. A record has some kilobytes, at most about 300.
@@ -266,9 +266,9 @@ func (f exportForm) export(ctx context.Context, w io.Writer, q state.Query, stor
 }
 
 type pruneCmd struct {
-	OlderThan *time.Duration `name:"older-than" xor:"what" help:"Remove the records of jobs that finished longer ago than this."`
-	Before    string         `xor:"what" help:"Remove the records of jobs that finished before this: an RFC 3339 time, or a duration such as 24h." placeholder:"TIME"`
-	Keep      *string        `xor:"what" help:"Remove all records but the newest so many." placeholder:"N"`
+	OlderThan *time.Duration `name:"older-than" xor:"what" help:"Remove jobs that finished longer ago than this."`
+	Before    string         `xor:"what" help:"Remove jobs that finished before this: RFC 3339 time, or 24h." placeholder:"TIME"`
+	Keep      *string        `xor:"what" help:"Keep the newest N, remove the others." placeholder:"N"`
 }
 
 func (c pruneCmd) Run(ctx context.Context, e *command.Env) error {
@@ -291,7 +291,7 @@ func (c pruneCmd) Run(ctx context.Context, e *command.Env) error {
 		keep = int(n)
 	default:
 		return command.Usagef("limpet history prune --older-than 7d",
-			"it is not said which records to remove: --older-than, --before or --keep is missing")
+			"say which records: --older-than, --before or --keep")
 	}
 	what := "the records of all jobs that finished before " + before.UTC().Format(time.RFC3339)
 	if c.Keep != nil {

@@ -24,10 +24,10 @@ type createCmd struct {
 	Action      string   `help:"Action: pull, delete, move, ..." default:"pull"`
 	Incremental bool     `help:"Pull only what changed since the last pull (the default)." xor:"depth"`
 	Full        bool     `help:"Compare everything; what was changed by hand is overwritten. Asks on a terminal." xor:"depth"`
-	Path        []string `help:"What to delete or move: a file, or with a slash at its end a directory. Several times." placeholder:"PATH" sep:"none"`
-	TargetPath  string   `help:"The directory to move to, with a slash at its end." placeholder:"DIR/"`
-	Ref         string   `help:"The branch to delete or move on, made if it is not there. Default: that of the repository, which is pulled then." placeholder:"BRANCH"`
-	Message     string   `help:"Of the commit that a delete or a move makes." placeholder:"TEXT"`
+	Path        []string `help:"File, or directory with a slash at its end, to delete or move. Repeatable." placeholder:"PATH" sep:"none"`
+	TargetPath  string   `help:"Directory to move to, with a slash at its end." placeholder:"DIR/"`
+	Ref         string   `help:"Branch to delete or move on, created if missing. Default: that of the repository." placeholder:"BRANCH"`
+	Message     string   `help:"Message of the commit of a delete or move." placeholder:"TEXT"`
 	Spec        string   `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
 	MassDelete  bool     `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
 	Priority    *string  `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
@@ -102,7 +102,8 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 			return err
 		}
 	}
-	return e.WithObject(ctx, command.Needs{API: true}, api.Repositories, repository, func(s *command.Session, repo *unstructured.Unstructured) error {
+	return e.WithObject(ctx, command.Needs{API: true}, api.Repositories, repository, func(s *command.Session,
+		repo *unstructured.Unstructured) error {
 		if err := how.check(e, s); err != nil {
 			return err
 		}

@@ -39,8 +39,8 @@ const (
 )
 
 type watchCmd struct {
-	Job      string `arg:"" help:"Name or UID of a job. Of one that has ended already, the end is printed."`
-	Progress string `help:"Progress on stderr: bar, plain lines, none; auto is a bar on a terminal, else lines." enum:"auto,bar,plain,none" default:"auto"`
+	Job      string `arg:"" help:"Name or UID of a job; of a finished one, the result is printed."`
+	Progress string `help:"Progress on stderr: ${enum}; auto is a bar on a terminal." enum:"auto,bar,plain,none" default:"auto"`
 }
 
 // Help is the long help of the command.
@@ -55,7 +55,7 @@ func (c watchCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		e.Notef("%s has ended already, %s ago", rec.Name, command.Since(time.Now(), rec.Finished))
+		e.Notef("%s already finished, %s ago", rec.Name, command.Since(time.Now(), rec.Finished))
 		return printEnd(e, rec, e.Flags.Data())
 	}, func(s *command.Session, u *unstructured.Unstructured) error {
 		f := newFollower(e, s, u, c.Progress)
@@ -318,7 +318,7 @@ func finishedJob(ctx context.Context, e *command.Env, s *command.Session, job st
 	}
 	rec, err := control.FindFinished(ctx, store, s.Client, e.Flags.ListNamespace(), job)
 	if errors.Is(err, control.ErrNoRecord) {
-		err = command.Errorf(command.ExitError, "limpet job list; limpet history list", "no job %q, neither live nor finished", job)
+		err = command.Errorf(command.ExitError, "limpet job list; limpet history list", "job %q not found", job)
 	}
 	return rec, err
 }

@@ -18,9 +18,9 @@ import (
 
 // WaitFlags are the flags of commands that can wait for the end of a job.
 type WaitFlags struct {
-	Wait     bool   `short:"w" help:"Wait for the claim and the end of the job; the exit code tells how it ended."`
+	Wait     bool   `short:"w" help:"Wait for the claim and the end of the job; the exit code is its result."`
 	Follow   bool   `help:"Like --wait, and print the log of the job; with -o json a document in each line."`
-	Progress string `help:"Progress on stderr: bar, plain lines, none; auto is a bar on a terminal, else lines." enum:"auto,bar,plain,none" default:"auto"`
+	Progress string `help:"Progress on stderr: ${enum}; auto is a bar on a terminal." enum:"auto,bar,plain,none" default:"auto"`
 }
 
 // Waits reports whether the command waits for the end of the job.

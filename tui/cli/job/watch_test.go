@@ -328,7 +328,7 @@ func TestWatchOfAJobThatHasEnded(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	_, errs := s.Must(t, command.ExitError, "job", "watch", "r-sync")
-	if !strings.Contains(errs, "no job \"r-sync\", neither live nor finished") || !strings.Contains(errs, "try: limpet job list; limpet history list") {
+	if !strings.Contains(errs, "job \"r-sync\" not found") || !strings.Contains(errs, "try: limpet job list; limpet history list") {
 		t.Errorf("%s", errs)
 	}
 	at := time.Now().Add(-3 * time.Minute)
@@ -350,7 +350,7 @@ func TestWatchOfAJobThatHasEnded(t *testing.T) {
 		{"e-sync -n two -q -o json", command.ExitPartial, `{"type":"ended","schemaVersion":1,`},
 	} {
 		out, errs := s.Must(t, tt.code, append([]string{"job", "watch"}, strings.Fields(tt.args)...)...)
-		if !strings.HasPrefix(out, tt.out) || strings.Contains(errs, "has ended already, 3m ago") != (tt.args == "r-sync" || tt.args == "e-sync -n one") {
+		if !strings.HasPrefix(out, tt.out) || strings.Contains(errs, "already finished, 3m ago") != (tt.args == "r-sync" || tt.args == "e-sync -n one") {
 			t.Errorf("%s: %s%s", tt.args, out, errs)
 		}
 	}

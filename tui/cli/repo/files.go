@@ -42,7 +42,8 @@ func (c filesCmd) Run(ctx context.Context, e *command.Env) error {
 		t := command.Table{Columns: []string{"FILE", "KIND", "TITLE", "STATE", "REASON"}, Wide: []string{"UID", "FOLDER"}}
 		items := []any{}
 		for _, f := range list.Files {
-			row := []string{f.Path, text.OrDash(f.Kind), text.OrDash(f.Title), f.State, text.OrDash(f.Reason), text.OrDash(f.UID), text.OrDash(f.Folder)}
+			row := []string{f.Path, text.OrDash(f.Kind), text.OrDash(f.Title), f.State,
+				text.OrDash(f.Reason), text.OrDash(f.UID), text.OrDash(f.Folder)}
 			if hasWords(c.Filter, row) {
 				t.Add(u.GetNamespace(), "file/"+f.Path, row...)
 				items = append(items, f)

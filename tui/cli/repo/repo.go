@@ -45,20 +45,20 @@ type Command struct {
 
 type createCmd struct {
 	Name      string        `arg:"" help:"Name of the repository."`
-	URL       string        `required:"" help:"URL of the Git repository: https, ssh or http; file:///DIR where the agent was started with --local-git-prefix."`
+	URL       string        `required:"" help:"URL: https, ssh, http, or file:///DIR below --local-git-prefix of the agent."`
 	Branch    string        `help:"Branch. Default: the remote's own." xor:"ref"`
 	Ref       string        `help:"Pull another thing than a branch: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref"`
-	Mirror    []string      `help:"Another URL of the same repository, asked while the first is unreachable. Up to four." sep:"none" placeholder:"URL"`
+	Mirror    []string      `help:"Fallback URL while the first is unreachable. Up to four." sep:"none" placeholder:"URL"`
 	Path      string        `help:"Directory below the root of the repository."`
-	Verify    string        `help:"Pull only what is signed: HEAD, Tag or TagAndHEAD. The keys are looked up where credentials are." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
-	Signers   string        `name:"verify-principals" help:"Who may sign, with commas, such as ops@example.com; committer is who the commit or tag names." placeholder:"NAMES"`
+	Verify    string        `help:"Required signatures: HEAD, Tag or TagAndHEAD." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
+	Signers   string        `name:"verify-principals" help:"Who may sign: mail addresses, or committer." placeholder:"NAMES"`
 	Title     string        `help:"Title. Default: the name."`
 	Target    string        `help:"Where objects land: folder, folderless or instance." enum:"folder,folderless,instance" default:"folder"`
 	Interval  time.Duration `help:"Period of pulls." default:"60s"`
-	TokenFrom string        `name:"git-token-file" help:"File with the token for the Git host; - is stdin. It is stored sealed and never shown again." placeholder:"FILE"`
+	TokenFrom string        `name:"git-token-file" help:"File with the token for the Git host; - is stdin. Stored sealed." placeholder:"FILE"`
 	TokenUser string        `help:"User name that goes with the token. Default: git."`
 	SinkDir   string        `name:"sink-dir" help:"Write the tree to this directory (under a --sink-prefix of the agent) instead of the API."`
-	Strict    bool          `name:"sink-strict" help:"Write only dashboards and folders to it; --no-sink-strict writes all files." default:"true" negatable:""`
+	Strict    bool          `name:"sink-strict" help:"Write only dashboards and folders (default)." default:"true" negatable:""`
 	Disabled  bool          `help:"Create it without pulling."`
 }
 
@@ -401,7 +401,7 @@ type openCmd struct {
 
 // Help is the long help of the command.
 func (openCmd) Help() string {
-	return "It prints the address of the repository at its host, with branch and directory where the host shows them, and in a graphical session opens it in a browser."
+	return "Prints the web address of the repository; in a graphical session also opens it in a browser."
 }
 
 // repoPage is the output of 'limpet repo open -o json'.

@@ -30,7 +30,7 @@ type setCmd struct {
 	Branch    *string        `help:"Branch; empty = the remote's own." xor:"ref"`
 	Ref       *string        `help:"Pull another thing than a branch, as for create; empty = the branch." xor:"ref,pin"`
 	Unpin     bool           `help:"Pull again what was pulled before 'limpet repo rollback'." xor:"pin"`
-	Mirror    []string       `help:"Other URLs of the same repository, in place of the present ones; empty = none." sep:"none" placeholder:"URL"`
+	Mirror    []string       `help:"Fallback URLs, instead of the present ones; empty = none." sep:"none" placeholder:"URL"`
 	Path      *string        `help:"Directory below the root of the repository; empty = the root."`
 	Verify    *string        `help:"Pull only what is signed: HEAD, Tag or TagAndHEAD; empty = all." placeholder:"MODE"`
 	Signers   *string        `name:"verify-principals" help:"Who may sign, as for create." placeholder:"NAMES"`
@@ -205,7 +205,8 @@ type rollbackCmd struct {
 
 // Help is the long help of the command.
 func (rollbackCmd) Help() string {
-	return "It pins the repository to a commit of its local history (limpet history list --repository NAME): that is pulled until limpet repo set NAME --unpin, whatever the branch becomes."
+	return "Pins the repository to a commit of its local history (limpet history list --repository NAME). That commit is pulled " +
+		"until limpet repo set NAME --unpin."
 }
 
 func (c rollbackCmd) Run(ctx context.Context, e *command.Env) error {

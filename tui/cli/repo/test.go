@@ -24,8 +24,8 @@ type testCmd struct {
 
 // Help is the long help of the command.
 func (testCmd) Help() string {
-	return "It asks what the controller asks: the rules, the credentials, the remote, the branch. Nothing is written. " +
-		"A daemon that holds the state file is asked, because the credentials are there; else it is done from here."
+	return "Checks spec, credentials, remote and branch. Nothing is written. " +
+		"A daemon that holds the state file does it, because it has the credentials."
 }
 
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
@@ -38,7 +38,7 @@ type connectionTestCmd struct {
 
 // Help is the long help of the command.
 func (connectionTestCmd) Help() string {
-	return "Nothing is written. A daemon that holds the state file is asked, because the credentials are there."
+	return "Nothing is written. A daemon that holds the state file does it, because it has the credentials."
 }
 
 func (c connectionTestCmd) Run(ctx context.Context, e *command.Env) error {
@@ -116,7 +116,7 @@ type validateCmd struct {
 
 // Help is the long help of the command.
 func (validateCmd) Help() string {
-	return "It asks no server: the rules are those of the embedded API and of Grafana's admission. " +
+	return "Asks no server: the rules are those of the embedded API and of Grafana's admission. " +
 		"A file that passes can still be refused by a server that allows less, such as fewer targets."
 }
 

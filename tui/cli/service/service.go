@@ -28,7 +28,7 @@ type Command struct {
 
 // Location selects the directory of the unit.
 type Location struct {
-	UnitDir string `name:"unit-dir" help:"Directory of the unit files, such as that of an image; systemd is not called then." placeholder:"DIR"`
+	UnitDir string `name:"unit-dir" help:"Directory of the unit files, as of an image; systemd is not called." placeholder:"DIR"`
 }
 
 // unitName is the name of the unit file.

@@ -208,8 +208,8 @@ func (s *report) printLive(f *command.Fields) {
 		f.Add("as of", as.UTC().Format(time.RFC3339)+", the API has not shown the present yet")
 	}
 	counts := s.Live.Counts
-	f.Add("jobs", fmt.Sprintf("%d working, %d pending, %d waiting to retry, %d on other agents", counts.Working, counts.Pending, counts.Resting,
-		counts.Elsewhere))
+	f.Add("jobs", fmt.Sprintf("%d working, %d pending, %d waiting to retry, %d on other agents", counts.Working, counts.Pending,
+		counts.Resting, counts.Elsewhere))
 	for _, j := range s.Live.Jobs {
 		if !j.Undelivered.IsZero() {
 			f.Add("not delivered", fmt.Sprintf("%s: %s, waiting for the API %s", j.Name, j.State, text.Age(time.Since(j.Undelivered))))
