@@ -82,7 +82,8 @@ func (f *filesScreen) list(*State) *position             { return &f.rows.positi
 func (f *filesScreen) selection(s *State) (all []object) { return s.repo.selection(s) }
 
 func (f *filesScreen) found(s *State) string {
-	return cmp.Or(s.filterTerms().Problem, fmt.Sprintf("%s of %s", text.Thousands(len(f.rows.rows)), text.Plural(len(f.page.value.Files), "file")))
+	all := text.Plural(len(f.page.value.Files), "file")
+	return cmp.Or(s.filterTerms().Problem, fmt.Sprintf("%s of %s", text.Thousands(len(f.rows.rows)), all))
 }
 
 // open shows the file under the cursor. When the list could not be fetched, it fetches it again.

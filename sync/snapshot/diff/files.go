@@ -41,8 +41,9 @@ func Files(ctx context.Context, mirrors *git.Mirrors, store *state.Store, u *uns
 	if out.Commit = repo.Status.Sync.LastRef; len(urls) == 0 || out.Commit == "" {
 		return out, fmt.Errorf("repository %s was not pulled yet", u.GetName())
 	}
+	notes := u.GetAnnotations()
 	l := lister{mirrors: mirrors, remote: git.Remote{URL: urls[0]}, of: resources.File{Repository: u.GetName(), Namespace: u.GetNamespace()},
-		copies: u.GetAnnotations()[api.AnnoSinkDir] != "" && u.GetAnnotations()[api.AnnoSinkStrict] != "true", unread: map[string]state.UnreadFile{}}
+		copies: notes[api.AnnoSinkDir] != "" && notes[api.AnnoSinkStrict] != "true", unread: map[string]state.UnreadFile{}}
 	tree, err := mirrors.Tree(ctx, l.remote, out.Commit, repo.Spec.Block().Path)
 	if err != nil {
 		return out, err

@@ -121,7 +121,8 @@ func Record(uid, namespace, repository, end string, ago time.Duration) state.Rec
 			Finished: at.Add(-30 * time.Second)}, {N: 2, Agent: "edge-07", State: end}},
 		Spec: json.RawMessage(`{"action":"pull","pull":{"incremental":true},"repository":"` + repository + `"}`),
 		Status: json.RawMessage(`{"state":"` + end +
-			`","errors":["bad"],"warnings":["odd"],"summary":[{"group":"dashboard.grafana.app","kind":"Dashboard","create":2,"error":1,"write":2}]}`),
+			`","errors":["bad"],"warnings":["odd"],"summary":[{"group":"dashboard.grafana.app","kind":"Dashboard",` +
+			`"create":2,"error":1,"write":2}]}`),
 		Labels: map[string]string{"provisioning.grafana.app/repository": repository}}
 }
 

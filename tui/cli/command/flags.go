@@ -101,7 +101,7 @@ type AgentFlags struct {
 	CredentialsDir            string        `help:"Directory with <namespace>.<repository>/<key> files." placeholder:"DIR"`
 	TokenCacheMaxSize         int           `help:"Git tokens that each identity provider caches." default:"100"`
 	Manifests                 string        `help:"Directory of YAML files to apply to the embedded API." placeholder:"DIR"`
-	Validate                  string        `help:"Unknown fields of files: ${enum}." enum:"strict,warn,off,true,false,ignore" default:"strict"`
+	Validate                  string        `help:"Unknown fields: ${enum}." enum:"strict,warn,off,true,false,ignore" default:"strict"`
 	TelemetryListen           string        `help:"Address of /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
 	WebhookListen             string        `help:"Address that receives webhooks of Git hosts; empty = off." placeholder:"ADDRESS"`
 	WebhookURL                string        `help:"Public https URL of --webhook-listen, to register webhooks." placeholder:"URL"`

@@ -24,7 +24,9 @@ type EditCommand struct {
 
 // Help is the long help of the command.
 func (EditCommand) Help() string {
-	return "It opens the editor of $VISUAL or $EDITOR on the object, without its status; what is secret in it is redacted. A Secret cannot be edited. The difference is checked by the API, shown, and written after a yes; a change that others have made meanwhile is a conflict, and nothing is written. After a failure the error names the file with your text."
+	return "It opens the editor of $VISUAL or $EDITOR on the object, without its status and with secrets redacted. A Secret cannot be " +
+		"edited. The API checks the change; it is shown, and written after a yes. If somebody else changes the object meanwhile, that " +
+		"is a conflict and nothing is written. After a failure the error names the file with your text."
 }
 
 func (c EditCommand) Run(ctx context.Context, e *command.Env) (err error) {

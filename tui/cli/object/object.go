@@ -54,7 +54,8 @@ func Resource(ctx context.Context, s *command.Session, k api.Kind) (command.Reso
 
 // GetCommand is 'limpet get'.
 type GetCommand struct {
-	Kind     string `arg:"" help:"repositories, jobs, historicjobs, connections, dashboards, folders, gitrepositories, secrets, events, leases"`
+	Kind string `arg:"" help:"repositories, jobs, historicjobs, connections, dashboards, folders, gitrepositories, secrets, events, leases"`
+
 	Name     string `arg:"" optional:"" help:"Name of one object."`
 	Selector string `short:"l" help:"Label selector."`
 	Limit    uint   `help:"Maximum number; 0 = all." default:"0"`

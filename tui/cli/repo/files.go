@@ -28,7 +28,8 @@ func (filesCmd) Help() string {
 }
 
 func (c filesCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.WithObject(ctx, command.Needs{API: true, Desk: true}, api.Repositories, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+	needs := command.Needs{API: true, Desk: true}
+	return e.WithObject(ctx, needs, api.Repositories, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		list, err := c.list(ctx, e, s, u)
 		if err != nil {
 			return err

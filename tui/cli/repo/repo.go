@@ -50,7 +50,7 @@ type createCmd struct {
 	Ref       string        `help:"Pull another thing than a branch: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref"`
 	Mirror    []string      `help:"Fallback URL while the first is unreachable. Up to four." sep:"none" placeholder:"URL"`
 	Path      string        `help:"Directory below the root of the repository."`
-	Verify    string        `help:"Required signatures: HEAD, Tag or TagAndHEAD." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
+	Verify    string        `help:"Required: HEAD, Tag or TagAndHEAD." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
 	Signers   string        `name:"verify-principals" help:"Who may sign: mail addresses, or committer." placeholder:"NAMES"`
 	Title     string        `help:"Title. Default: the name."`
 	Target    string        `help:"Where objects land: folder, folderless or instance." enum:"folder,folderless,instance" default:"folder"`
