@@ -273,11 +273,9 @@ func (m *model) View() tea.View {
 }
 
 const (
-	// localFPS and remoteFPS are the frame rates of the renderer, which wakes up for each frame
-	// even without a change: 10 frames a second cost 0.3 % of an idle core, 30 cost 0.8 %. A key
-	// press is answered within one frame, which must take less than 100 ms.
-	localFPS  = 15
-	remoteFPS = 12
+	// frameRate is that of the renderer, which wakes up for each frame even without a change: 10 frames a second cost
+	// 0.3 % of an idle core, 30 cost 0.8 %. A key press is answered within one frame, which must take less than 100 ms.
+	frameRate = 12
 	// exitTimeout bounds the wait for a blocked terminal after the end of the context: the 4 KiB
 	// that a kernel buffers for a serial line need 4 s at 9,600 baud.
 	exitTimeout = 6 * time.Second
@@ -293,12 +291,9 @@ func remote(env func(string) string) bool { return env("SSH_TTY") != "" || env("
 // terminal, such as one behind a dead connection, can block without limit; after the end of ctx
 // runProgram waits at most exitTimeout, so that the agent in the same process can stop.
 func runProgram(ctx context.Context, m tea.Model, o Options) error {
-	fps := localFPS
-	if remote(o.Env) {
-		fps = remoteFPS
-	}
 	options := []tea.ProgramOption{
-		tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(), tea.WithFPS(fps), tea.WithFilter(knownSize),
+		tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(), tea.WithFPS(frameRate),
+		tea.WithFilter(knownSize),
 	}
 	was, _ := term.GetState(int(o.In.Fd())) // nil: not a terminal
 	end := make(chan error, 1)

@@ -38,6 +38,8 @@ func TestTerminalBudgets(t *testing.T) {
 		t.Errorf("at rest: %.0f B/s, %.2f %% of a core", sent, 100*cpu)
 	}
 	tt.Press(t, "3")
+	tt.showsNow(t, "repo-00")
+	tt.Press(t, "G")
 	tt.showsNow(t, "repo-19")
 	var took []time.Duration
 	for i := range size(20, 500) {

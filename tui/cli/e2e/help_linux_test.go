@@ -259,13 +259,13 @@ func newHelpSite(t *testing.T) *helpSite {
 }
 
 var (
-	helpServes  = regexp.MustCompile(`^limpet (--daemon|api|demo$|status --watch)`) // lines that run until they are stopped
-	helpReady   = regexp.MustCompile(`agent started|API on|success|^\d{4}-`)        // what they print when they serve
+	helpServes  = regexp.MustCompile(`^limpet (--daemon|api|demo$|status --watch|logs -f)`) // lines that run until they are stopped
+	helpReady   = regexp.MustCompile(`agent started|API on|success|^\d{4}-|\d\d:\d\d:\d\d`) // what they print when they serve
 	helpChanges = regexp.MustCompile(`create|delete|drain|suspend|retry|cancel|apply|prune`)
 	helpNames   = strings.NewReplacer("source show NAME", "source show apps", "source test NAME", "source test apps",
 		"source reconcile NAME",
 		"source reconcile apps", "source suspend NAME", "source suspend apps", "source get NAME", "source get apps", "NAME", "team", "JOB",
-		"team-sync", "FILE", "team.yaml")
+		"team-sync", "FILE", "team.yaml", "~/.local/state/limpet/", "state/")
 	helpValue = regexp.MustCompile(`^([A-Z]+)=`)
 	// helpAlone are the texts that start what their other lines ask.
 	helpAlone = []string{"topic api", "topic concepts", "topic sinks"}
@@ -312,7 +312,7 @@ func (h *home) serve(t *testing.T, line string, stays bool) {
 	out := &log{}
 	cmd := tied(exec.CommandContext(context.WithoutCancel(t.Context()), "sh", "-c", "exec "+line))
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = h.env, h.dir, out, out
-	if !stays && !strings.HasPrefix(line, "limpet status") {
+	if !stays && !strings.HasPrefix(line, "limpet status") && !strings.HasPrefix(line, "limpet logs") {
 		cmd.Env = append(slices.Clone(h.env), "STATE_DIRECTORY="+t.TempDir())
 	}
 	if err := cmd.Start(); err != nil {
