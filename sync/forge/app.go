@@ -130,15 +130,15 @@ func requiredPermissions(hooks bool) map[string]string {
 // levels orders the values of a permission.
 var levels = map[string]int{"read": 1, "write": 2, "admin": 3}
 
-// mint mints a token for one repository, by its name. It has the required permissions and the one that shows branch
-// protection, as far as the installation has them: GitHub refuses to give more.
+// mint mints a token for one repository, by its name. It has the required permissions and those that show branch
+// protection and set commit statuses, as far as the installation has them: GitHub refuses to give more.
 func (a *app) mint(ctx context.Context, repository string, hooks bool) (auth.Token, error) {
 	i, err := a.installation(ctx)
 	if err != nil {
 		return auth.Token{}, err
 	}
 	grants := requiredPermissions(hooks)
-	grants["administration"] = "read"
+	grants["administration"], grants["statuses"] = "read", "write"
 	maps.DeleteFunc(grants, func(name, _ string) bool { return levels[i.Permissions[name]] == 0 })
 	for name, want := range grants {
 		if have := i.Permissions[name]; levels[have] < levels[want] {

@@ -22,7 +22,18 @@ type dialect struct {
 	read       func(json.RawMessage) (Hook, error)
 	write      func(Hook) any // without an id it is a new one
 	protection func(ctx context.Context, r *Remote, branch string) (Protection, error)
+
+	status     func(p Place, commit string, s CommitStatus) (path string, body any)
+	statusText int    // most bytes of its text
+	pull       string // path of a pull request, by its number
+	mergeBase  string // path of what two commits have in common; "" = the pull request has it
+	comments   string // path of the list of its comments, by its number
+	comment    string // path of one of them, by the number and the id
+	marker     string // text that a comment holds and does not show
 }
+
+// htmlComment is what most hosts do not show.
+const htmlComment = "<!-- %s -->"
 
 var dialects = map[Kind]dialect{
 	GitHub:           github,
@@ -43,7 +54,8 @@ func readAs[W any](hook func(W) Hook) func(json.RawMessage) (Hook, error) {
 
 func repos(p Place) string { return "/repos/" + segments(p.Path) }
 
-// github is GitHub and GitHub Enterprise. Source: docs.github.com/rest, webhooks, repos and branch protection.
+// github is GitHub and GitHub Enterprise. Source: docs.github.com/rest, webhooks, repos, branch protection, commit
+// statuses, pulls and issue comments.
 var github = dialect{
 	scheme: "Bearer ",
 	root:   repos,
@@ -62,6 +74,13 @@ var github = dialect{
 		return out
 	},
 	protection: githubProtection,
+	status:     contextStatus,
+	statusText: 140,
+	pull:       "/pulls/%d",
+	mergeBase:  "/compare/%s...%s",
+	comments:   "/issues/%d/comments",
+	comment:    "/issues/comments/%[2]s",
+	marker:     htmlComment,
 }
 
 // githubHeader asks for the version of the API that these structs are of. A server that
@@ -104,7 +123,8 @@ func githubProtection(ctx context.Context, r *Remote, branch string) (Protection
 	return Unprotected, nil
 }
 
-// gitlab is GitLab. Source: docs.gitlab.com/api, project webhooks, projects and branches.
+// gitlab is GitLab. Source: docs.gitlab.com/api, project webhooks, projects, branches, commits, merge requests
+// and notes.
 var gitlab = dialect{
 	scheme: "Bearer ",
 	root:   func(p Place) string { return "/projects/" + url.PathEscape(p.Path) },
@@ -133,6 +153,12 @@ var gitlab = dialect{
 		return out
 	},
 	protection: gitlabProtection,
+	status:     gitlabStatus,
+	statusText: 255,
+	pull:       "/merge_requests/%d",
+	comments:   "/merge_requests/%d/notes",
+	comment:    "/merge_requests/%d/notes/%s",
+	marker:     htmlComment,
 }
 
 // gitlabEvents are the switches of a hook. All of them are written, so that an adopted hook sends what is wanted and
@@ -154,7 +180,8 @@ func gitlabProtection(ctx context.Context, r *Remote, branch string) (Protection
 	return Unprotected, err
 }
 
-// gitea is Gitea and Forgejo. Source: the swagger page of either, repository hooks, repositories and branches.
+// gitea is Gitea and Forgejo. Source: the swagger page of either, repository hooks, repositories, branches,
+// commit statuses, pulls and issue comments.
 var gitea = dialect{
 	scheme: "token ", // which every version takes
 	root:   repos,
@@ -178,6 +205,12 @@ var gitea = dialect{
 		return out
 	},
 	protection: giteaProtection,
+	status:     contextStatus,
+	statusText: 255,
+	pull:       "/pulls/%d",
+	comments:   "/issues/%d/comments",
+	comment:    "/issues/comments/%[2]s",
+	marker:     htmlComment,
 }
 
 type giteaHook struct {
@@ -206,7 +239,8 @@ func giteaProtection(ctx context.Context, r *Remote, branch string) (Protection,
 	return Locked, nil
 }
 
-// bitbucket is Bitbucket Cloud. Source: developer.atlassian.com/cloud/bitbucket/rest, webhooks and repositories.
+// bitbucket is Bitbucket Cloud. Source: developer.atlassian.com/cloud/bitbucket/rest, webhooks, repositories, commit
+// statuses and pull requests.
 var bitbucket = dialect{
 	scheme: "Bearer ",
 	root:   func(p Place) string { return "/repositories/" + segments(p.Path) },
@@ -222,6 +256,13 @@ var bitbucket = dialect{
 	// Administrators alone see it, as rules that name branches by pattern, users and groups.
 	// Their effect on a token cannot be derived.
 	protection: func(context.Context, *Remote, string) (Protection, error) { return ProtectionUnknown, nil },
+	status:     bitbucketStatus,
+	statusText: 255,
+	pull:       "/pullrequests/%d",
+	mergeBase:  "/merge-base/%s..%s",
+	comments:   "/pullrequests/%d/comments",
+	comment:    "/pullrequests/%d/comments/%s",
+	marker:     "[//]: # (%s)", // its Markdown knows no other comment
 }
 
 type bitbucketHook struct {

@@ -1,6 +1,6 @@
 // Package forge is the client of the REST APIs of Git hosts: GitHub, GitHub Enterprise, GitLab, Bitbucket Cloud, and
-// Gitea with Forgejo. It registers webhooks, reads the protection of branches, mints tokens of GitHub Apps and tests
-// the identity of a Connection.
+// Gitea with Forgejo. It registers webhooks, reads the protection of branches, sets commit statuses, comments on pull
+// requests, mints tokens of GitHub Apps and tests the identity of a Connection.
 //
 // Its rules: every call is bounded in time and in bytes; a secret travels in headers and bodies only, never in a URL,
 // and only to its own host; no error and no log line holds one; no request is sent after the context has ended, nor

@@ -15,11 +15,13 @@ import (
 	"limpet/sync/netx"
 )
 
-// Where webhooks are, and bounds of their list. No host lets a repository have more.
+// hooksPath is where webhooks are.
+const hooksPath = "/hooks"
+
+// Bounds of a list: no host lets a repository have more webhooks.
 const (
-	hooksPath    = "/hooks"
-	hooksPerPage = 100
-	mostPages    = 10
+	perPage   = 100
+	mostPages = 10
 )
 
 // Secret is a text that is written to a host and never read back. It prints as "[redacted]".
@@ -90,14 +92,25 @@ func asForbidden(err error) error {
 }
 
 // List returns all webhooks, at most 1,000. The error is Forbidden for a token without the permission.
-func (r *Remote) List(ctx context.Context) ([]Hook, error) {
-	var all []Hook
+func (r *Remote) List(ctx context.Context) (all []Hook, err error) {
+	err = r.pages(ctx, r.request("list webhooks of", http.MethodGet, hooksPath), func(data json.RawMessage) error {
+		h, err := r.read(data)
+		all = append(all, h)
+		return err
+	})
+	if err != nil {
+		return nil, asForbidden(err)
+	}
+	return all, nil
+}
+
+// pages calls each with the entries of a list, at most mostPages pages of them.
+func (r *Remote) pages(ctx context.Context, list request, each func(json.RawMessage) error) error {
 	for page := 1; page <= mostPages; page++ {
-		list := r.request("list webhooks of", http.MethodGet, hooksPath)
-		list.query = url.Values{"page": {strconv.Itoa(page)}, r.size: {strconv.Itoa(hooksPerPage)}}
+		list.query = url.Values{"page": {strconv.Itoa(page)}, r.size: {strconv.Itoa(perPage)}}
 		got, err := r.do(ctx, list)
 		if err != nil {
-			return nil, asForbidden(err)
+			return err
 		}
 		// Bitbucket wraps the list, and says there whether another page follows.
 		var wrapped struct {
@@ -108,21 +121,19 @@ func (r *Remote) List(ctx context.Context) ([]Hook, error) {
 		if json.Unmarshal(got.Body, &wrapped) == nil {
 			found = wrapped.Values
 		} else if found, err = into[[]json.RawMessage](r.caller, list, got); err != nil {
-			return nil, err
+			return err
 		}
-		for _, each := range found {
-			h, err := r.read(each)
-			if err != nil {
-				return nil, r.fail(list, netx.Protocol, errors.New("the answer is not what this API answers"))
+		for _, entry := range found {
+			if each(entry) != nil {
+				return r.fail(list, netx.Protocol, errors.New("the answer is not what this API answers"))
 			}
-			all = append(all, h)
 		}
 		link := strings.Join(got.Header.Values("Link"), ",")
 		if !strings.Contains(link, `rel="next"`) && wrapped.Next == "" && got.Header.Get("X-Next-Page") == "" {
 			break
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // Events returns the events of a webhook of this host, by its own names.

@@ -41,6 +41,7 @@ func serveGitHub(c *call) {
 	case len(rest) == 0:
 		c.answer(http.StatusOK, map[string]any{"id": repo.ID, "node_id": "R_x", "name": c.parts[2], "full_name": path, "private": true,
 			"default_branch": repo.DefaultBranch, "archived": repo.Archived, "permissions": map[string]bool{"admin": true}})
+	case c.report("github", repo, rights, rest):
 	case rest[0] == "branches" && len(rest) == 3:
 		githubProtection(c, repo, rights, rest[1])
 	case rest[0] == "hooks" && !rights.Hooks:

@@ -2,7 +2,7 @@
 // GitHub and GitHub Enterprise, GitLab, Bitbucket Cloud, Gitea and Forgejo. It is
 // a fake: it speaks the shapes of their documentation and of recorded answers,
 // keeps what it is told in memory, and knows no more of a repository than its
-// webhooks and a few facts. It is strict where a real host is: about who asks,
+// webhooks, commit statuses, pull requests with their comments and a few facts. It is strict where a real host is: about who asks,
 // about rights, and about the proofs of a GitHub App.
 package forgetest
 
@@ -67,6 +67,8 @@ type Repository struct {
 	// "reviews" or "locked".
 	Protected map[string]string
 	hooks     []*Hook
+	statuses  []Status
+	pulls     map[int64]*Pull
 }
 
 // Hook is a webhook as the host keeps it.
@@ -88,6 +90,8 @@ type Rights struct {
 	// refused for want of a scope.
 	Scope string
 	User  string // with which it must come in basic authentication, "" = bearer or token
+
+	NoStatuses, NoComments bool // may not write them
 }
 
 // Answer is one of a fault.

@@ -43,6 +43,7 @@ func serveGitLab(c *call) {
 		c.answer(http.StatusOK, map[string]any{"id": repo.ID, "path_with_namespace": path, "default_branch": repo.DefaultBranch,
 			"archived":   repo.Archived,
 			"visibility": "private"})
+	case c.report("gitlab", repo, rights, rest):
 	case rest[0] == "repository" && len(rest) == 3:
 		branch, _ := url.PathUnescape(rest[2])
 		c.answer(http.StatusOK, map[string]any{"name": branch, "protected": repo.Protected[branch] != "",
@@ -121,6 +122,7 @@ func serveBitbucket(c *call) {
 	case len(rest) == 0:
 		c.answer(http.StatusOK, map[string]any{"type": "repository", "uuid": "{r}", "full_name": path,
 			"mainbranch": map[string]any{"type": "branch", "name": repo.DefaultBranch}})
+	case c.report("bitbucket", repo, rights, rest):
 	case rest[0] == "hooks" && !rights.Hooks:
 		c.bitbucket(http.StatusForbidden, "Your credentials lack one or more required privilege scopes.")
 	case rest[0] == "hooks":
@@ -181,6 +183,7 @@ func serveGitea(c *call) {
 	case len(rest) == 0:
 		c.answer(http.StatusOK, map[string]any{"id": repo.ID, "full_name": path, "default_branch": repo.DefaultBranch, "archived": repo.Archived,
 			"empty": false})
+	case c.report("gitea", repo, rights, rest):
 	case rest[0] == "branches" && len(rest) == 2:
 		branch, _ := url.PathUnescape(rest[1])
 		kept := repo.Protected[branch]
