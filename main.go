@@ -21,7 +21,8 @@
 //	sync/git            mirrors, fetch, trees, diffs: the door to go-git
 //	sync/resources      files and resources: parse, plan (pure), apply
 //	sync/jobs           the job controller; jobs/queue and jobs/lease are pure
-//	sync/worker         the work of jobs: pull, delete, move; worker/sink
+//	sync/worker         the work of jobs: pull, delete, move, pr; worker/sink,
+//	                    worker/pr: comments, worker/commitstatus
 //	sync/source         GitRepositories of Flux
 //	sync/repos          reconcilers of Repositories and Connections, their Lease
 //	sync/apiserver      the embedded API; its tokens, its manifests from files

@@ -66,6 +66,7 @@ type Config struct {
 	Guard            netx.Guard    // which private networks Git hosts may be in
 	LocalGit         []string      // directories whose file:// repositories may be read
 	SinkPrefixes     []string
+	CommitStatus     bool // report all syncs on their commits
 
 	Socket    bool         // serve limpet.sock
 	Log       *control.Log // served there; nil = none
@@ -161,6 +162,10 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
 		Git: a.access.mirrors, Credentials: a.access.credentials(), Signers: a.access.signers, SinkPrefixes: cfg.SinkPrefixes, Store: cfg.Store,
 		Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
+		Hosts: a.access.hosts, CommitStatus: cfg.CommitStatus,
+	}
+	if a.embedded == nil && cfg.API.Kubeconfig == "" {
+		pulls.GrafanaURL = cfg.API.Server
 	}
 	options := cfg.Jobs
 	options.Observe = func(e jobs.Event) {
@@ -179,7 +184,7 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 			Resync: cmp.Or(cfg.Resync, time.Minute), Observe: a.observeRepo, Logger: cfg.Logger.With("component", "sinks")})
 		a.parts = append(a.parts, sinks.Run)
 	}
-	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys)}
+	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys), worker.NewPullRequest(pull)}
 	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil || !reconciles {
 		return err
 	}
@@ -260,7 +265,8 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 	secrets.Observer = nil // each request reads them
 	a.deliveries = webhook.NewCluster(webhook.ClusterOptions{
 		Client: a.client, Repos: a.repos, Jobs: a.jobs, Own: cfg.Store, Given: secrets, Suspensions: a.suspensions,
-		Embedded: a.embedded != nil, Reconciles: c.repos != nil, Logger: cfg.Logger,
+		Embedded: a.embedded != nil, Reviews: slices.Contains(ActionsOf(cfg.Jobs.Actions), "pr"), Reconciles: c.repos != nil,
+		Logger: cfg.Logger,
 		Pulled: func(k repos.Key) {
 			a.activity.Note(k.Name, "webhook: pull queued for a push that came during the last one")
 		},

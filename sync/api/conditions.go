@@ -31,6 +31,10 @@ const (
 // a host has another state on its disk than the last pull; the message begins with the name of the host.
 const ConditionSinkReady = "limpet/SinkReady"
 
+// ConditionCommitStatus is there, False, while the Git host of a Repository refuses the statuses of commits. It is of
+// limpet's own.
+const ConditionCommitStatus = "limpet/CommitStatus"
+
 // Map is the condition as it is stored for an object of that generation. now is the time of the server. old
 // is what is stored now, nil for nothing; the time of the last transition stays while the status does.
 func (c Condition) Map(now time.Time, generation int64, old map[string]any) map[string]any {

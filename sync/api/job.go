@@ -31,11 +31,20 @@ type JobSpec struct {
 	Pull       *PullOptions      `json:"pull,omitempty"`
 	Delete     *SelectionOptions `json:"delete,omitempty"`
 	Move       *SelectionOptions `json:"move,omitempty"`
+	PR         *PROptions        `json:"pr,omitempty"`
 }
 
 // PullOptions are the options of a pull job.
 type PullOptions struct {
 	Incremental bool `json:"incremental"`
+}
+
+// PROptions are the options of a pr job, as a webhook gives them.
+type PROptions struct {
+	Number int64  `json:"pr"`
+	Ref    string `json:"ref,omitempty"`  // its branch
+	Hash   string `json:"hash,omitempty"` // commit of the branch
+	URL    string `json:"url,omitempty"`  // page
 }
 
 // SelectionOptions are the options of jobs that change what they name: delete and move.
@@ -92,7 +101,7 @@ type JobSummary struct {
 func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
 
 // ServedActions are the actions that limpet's workers serve.
-var ServedActions = []string{"pull", "delete", "move"}
+var ServedActions = []string{"pull", "delete", "move", "pr"}
 
 // claimGrace is how long another program may take to claim a job that limpet does not serve.
 const claimGrace = time.Minute

@@ -53,6 +53,10 @@ const (
 	AnnoGitVerifyPrincipals = "limpet/git-verify-principals"
 	// AnnoGitSubmodules on a Repository, with the value true, pulls submodules as well.
 	AnnoGitSubmodules = "limpet/git-submodules"
+	// AnnoCommitStatus on a Repository, with the value true, has the commits of its syncs get a status at the Git host.
+	AnnoCommitStatus = "limpet/commit-status"
+	// AnnoPRComment on a Repository is update, for one comment on each pull request, or new, for one on each push to it.
+	AnnoPRComment = "limpet/pr-comment"
 	// AnnoAllowMassDelete on a Job lets a pull delete more than the guard allows.
 	AnnoAllowMassDelete = "limpet/allow-mass-delete"
 	// AnnoAttempt on a Job counts the claims that ended without a result.

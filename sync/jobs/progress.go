@@ -234,6 +234,12 @@ func (p *Progress) begin(now time.Time) (status api.JobStatus) {
 // again has the write repeated later, because it did not arrive.
 func (p *Progress) again() { p.set(func() { p.record = true }) }
 
+// Summary returns the counts of the results so far, by kind.
+func (p *Progress) Summary() (out []api.JobSummary) {
+	p.set(func() { out = p.results.summary() })
+	return out
+}
+
 // look returns a copy of the results for the dashboard and for history.
 func (p *Progress) look() (r results) {
 	p.set(func() { r = p.results.clone() })

@@ -68,6 +68,8 @@ type Apply struct {
 	Parallel  int // files that are written or deleted at a time; 0 means DefaultParallel
 	// MaxResources is the quota of the repository; 0 means none. Count is what it has before the plan.
 	MaxResources, Count int64
+	// DryRun reports that Server writes nothing: objects of folders that the run creates are written to the root.
+	DryRun bool
 	// Phase, when set, receives the duration of each phase. The names are Grafana's: file_deletions,
 	// folder_deletions, folder_creations, file_creations, old_folder_cleanup.
 	Phase func(name string, took time.Duration)

@@ -76,6 +76,9 @@ func (r *run) putFolder(ctx context.Context, c *Change, id Identity) (Action, er
 }
 
 func (r *run) stamp(path, hash, folder string) Stamp {
+	if _, there := r.plan.live[Identity{Group: api.FolderGroup, Kind: folderKind, Name: folder}]; r.DryRun && !there {
+		folder = ""
+	}
 	return Stamp{Namespace: r.Namespace, Repository: r.plan.target.Repository, Path: path, Checksum: hash, Folder: folder}
 }
 

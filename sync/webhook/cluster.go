@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -39,6 +41,7 @@ type ClusterOptions struct {
 	Given       auth.Places  // of those that people have
 	Suspensions *repos.Suspensions
 	Embedded    bool              // the API is the embedded one
+	Reviews     bool              // this agent runs jobs for pull requests
 	Reconciles  bool              // this agent owns the status of Repositories
 	Pulled      func(k repos.Key) // a push that came during a pull is pulled
 	Logger      *slog.Logger
@@ -47,13 +50,13 @@ type ClusterOptions struct {
 // Cluster is the Store of an agent.
 type Cluster struct {
 	o      ClusterOptions
-	missed workqueue.TypedDelayingInterface[repos.Key]
+	missed workqueue.TypedDelayingInterface[missed]
 }
 
 // NewCluster returns a Cluster; RetryPulls must run beside it.
 func NewCluster(o ClusterOptions) *Cluster {
 	o.Given.Secrets = (&cachedSecrets{from: o.Given.Secrets, cached: lru.New(maxCachedSecrets)}).secret
-	return &Cluster{o: o, missed: workqueue.NewTypedDelayingQueue[repos.Key]()}
+	return &Cluster{o: o, missed: workqueue.NewTypedDelayingQueue[missed]()}
 }
 
 // cachedSecrets reads core Secrets, each at most once in secretFor, and once in a second after a
@@ -157,8 +160,8 @@ func (c *Cluster) secrets(ctx context.Context, k repos.Key, secure map[string]ap
 
 // Queue implements Store.
 func (c *Cluster) Queue(ctx context.Context, r *Repository, spec map[string]any) (*unstructured.Unstructured, error) {
-	if spec["action"] == "pr" {
-		// A server that has a webhook endpoint of its own runs such jobs; limpet does not.
+	if spec["action"] == "pr" && !c.o.Reviews {
+		// A server that has a webhook endpoint of its own runs such jobs.
 		runs, err := false, error(nil)
 		if !c.o.Embedded {
 			runs, err = c.o.Client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/webhook")
@@ -171,48 +174,69 @@ func (c *Cluster) Queue(ctx context.Context, r *Repository, spec map[string]any)
 		}
 	}
 	job, err := c.o.Client.Submit(ctx, r.Namespace, r.Name, spec, nil)
-	if spec["action"] == "pull" && apierrors.IsAlreadyExists(err) {
-		c.missed.Add(repos.Key{Namespace: r.Namespace, Name: r.Name})
+	if apierrors.IsAlreadyExists(err) {
+		m := missed{Key: repos.Key{Namespace: r.Namespace, Name: r.Name}}
+		options, _ := json.Marshal(spec["pr"]) // plain data
+		_ = json.Unmarshal(options, &m.pr)     // null for a pull
+		c.missed.Add(m)
 	}
 	return job, err
 }
 
-// A push during a pull of its Repository is refused: such a job exists already, and it may have read the branch before
-// the push. GitHub does not redeliver by itself, so the push would wait for the interval. It is pulled when that job
-// has ended. This takes seconds, so it is in memory only: after a crash the interval finds the push.
+// A push during a job of its Repository, or of its pull request, is refused: such a job exists already, and it may have
+// read the branch before the push. GitHub does not redeliver by itself, so the push would wait for the interval, or for
+// ever. Its job is queued when that one has ended. This takes seconds, so it is in memory only: after a crash the interval
+// finds the push, and the next push to the pull request its comment.
 
-// RetryPulls queues pulls for missed pushes until ctx ends.
+// missed is a push whose job was refused.
+type missed struct {
+	repos.Key
+	pr api.PROptions // zero = it is to be pulled
+}
+
+// job returns the name and the spec of its job.
+func (m missed) job() (name string, spec map[string]any) {
+	if m.pr.Number != 0 {
+		return api.JobName(m.Name, "pr") + "-" + strconv.FormatInt(m.pr.Number, 10), reviewJob(m.pr)
+	}
+	return api.JobName(m.Name, "pull"), map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}
+}
+
+// RetryPulls queues the jobs of missed pushes until ctx ends.
 func (c *Cluster) RetryPulls(ctx context.Context) {
 	defer context.AfterFunc(ctx, c.missed.ShutDown)()
 	for {
-		k, over := c.missed.Get()
+		m, over := c.missed.Get()
 		if over {
 			return
 		}
-		if again := c.retryPull(ctx, k); again > 0 {
-			c.missed.AddAfter(k, again)
+		if again := c.retry(ctx, m); again > 0 {
+			c.missed.AddAfter(m, again)
 		}
-		c.missed.Done(k)
+		c.missed.Done(m)
 	}
 }
 
-// retryPull queues the pull of a missed push, and returns when to try again.
-func (c *Cluster) retryPull(ctx context.Context, k repos.Key) (again time.Duration) {
-	if u, ok := c.o.Repos.Get(k.Namespace, k.Name); !ok || c.suspended(u) {
+// retry queues the job of a missed push, and returns when to try again.
+func (c *Cluster) retry(ctx context.Context, m missed) (again time.Duration) {
+	if u, ok := c.o.Repos.Get(m.Namespace, m.Name); !ok || c.suspended(u) {
 		return 0
 	}
-	if job, ok := c.o.Jobs.Lookup(k.Namespace, api.JobName(k.Name, "pull")); ok && job.Text(pathRepository) == k.Name {
+	name, spec := m.job()
+	if job, ok := c.o.Jobs.Lookup(m.Namespace, name); ok && job.Text(pathRepository) == m.Name {
 		return missedPoll
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := c.o.Client.Submit(ctx, k.Namespace, k.Name, map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}, nil)
+	_, err := c.o.Client.Submit(ctx, m.Namespace, m.Name, spec, nil)
 	if err == nil {
-		c.o.Pulled(k)
+		if m.pr.Number == 0 {
+			c.o.Pulled(m.Key)
+		}
 		return 0
 	}
 	if again = pullAgain(err); again == 0 { // the interval finds the push
-		c.o.Logger.Debug("skip pull of missed push", "repo", k.Name, "namespace", k.Namespace, "err", err)
+		c.o.Logger.Debug("skip job of missed push", "repo", m.Name, "namespace", m.Namespace, "job", name, "err", err)
 	}
 	return again
 }

@@ -6,6 +6,7 @@
 //	pullapply.go the plan of package resources and its application; pullsink.go a directory
 //	unread.go    the files that it could not use
 //	stage.go     the write of a job to Git; a new action that writes is an order for it
+//	pullrequest.go  the review of a pull request; package pr renders its comment
 //	remote.go    where the Git side of a Repository is; signers.go who may sign its commits
 //	orphans.go   what a deleted Repository has left
 package worker
@@ -24,11 +25,13 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/failpoint"
+	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/resources"
 	"limpet/sync/text"
+	"limpet/sync/worker/commitstatus"
 )
 
 // maxErrors is the number of errors after which a pull stops. Source: Grafana.
@@ -51,7 +54,11 @@ type PullOptions struct {
 	Parallel int
 	// AllowInsecure lets credentials travel over plain http.
 	AllowInsecure bool
-	Logger        *slog.Logger // nil = slog.Default()
+	Hosts         *forge.Hosts // for commit statuses and comments
+	// CommitStatus has the commits of all syncs get a status, also of Repositories without an annotation.
+	CommitStatus bool
+	GrafanaURL   string       // base of its pages; "" = the API is not Grafana's
+	Logger       *slog.Logger // nil = slog.Default()
 }
 
 // Pull makes the dashboards and folders of a Repository equal to its branch, or to the tag or commit that it names
@@ -123,6 +130,7 @@ type pull struct {
 	trust    *trust         // the signature policy; nil = none
 	verified *api.Condition // the result of the verification; nil = unchanged
 	after    *staged        // the write of the job to Git before the pull; nil = none
+	commit   *commitstatus.Writer
 }
 
 // Run implements jobs.Worker.
@@ -139,12 +147,9 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 	}
 	r := &pull{Pull: p, Task: t, log: cmp.Or(t.Log, p.o.Logger),
 		server: p.server(t.Namespace, t.Last),
-		target: resources.Target{Repository: name},
+		target: targetOf(t),
 		status: &syncStatus{client: p.o.Client, namespace: t.Namespace, name: name},
 		after:  after,
-	}
-	if t.Repository.Spec.Sync.Target == "folder" {
-		r.target.Root, r.target.RootTitle = name, cmp.Or(t.Repository.Spec.Title, name)
 	}
 	t.Progress.SetMessage(ctx, "update sync status at start")
 	if err := r.status.start(ctx, t.Repo, t.Name); err != nil {
@@ -170,6 +175,15 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 		err = context.Cause(ctx)
 	}
 	return r.finish(ctx, err)
+}
+
+// targetOf returns where the resources of a Repository go.
+func targetOf(t *jobs.Task) resources.Target {
+	target := resources.Target{Repository: t.Repo.GetName()}
+	if t.Repository.Spec.Sync.Target == "folder" {
+		target.Root, target.RootTitle = target.Repository, cmp.Or(t.Repository.Spec.Title, target.Repository)
+	}
+	return target
 }
 
 // refresh replaces the Repository by the one with the sync status of this pull: a later change of it comes after the
@@ -212,6 +226,9 @@ func (r *pull) finish(ctx context.Context, err error) error {
 		leftOut:     r.leftOut.Load(),
 		verified:    r.verified,
 	}
+	if r.ref.Hash != "" {
+		end.commit = r.commit.Condition()
+	}
 	switch {
 	case err != nil:
 	case r.sink:
@@ -227,7 +244,30 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	if failed := r.status.end(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
 	}
+	r.commit.Done(ctx, r.ref.Hash, end.outcome, r.Progress.Summary())
 	return err
+}
+
+// commitStatus returns the writer of the status of the commit, nil if none is wanted.
+func (r *pull) commitStatus(ctx context.Context) *commitstatus.Writer {
+	if r.o.Hosts == nil || r.remote.Down != nil || !commitstatus.Enabled(r.Repo, r.o.CommitStatus) {
+		return nil
+	}
+	page := r.grafanaURL(r.Repository)
+	if page != "" {
+		page += "/admin/provisioning/" + r.target.Repository
+	}
+	return commitstatus.Open(ctx, commitstatus.Writer{Hosts: r.o.Hosts, Store: r.o.Store, Repo: r.Repo, Creds: r.remote.Creds, Page: page,
+		Log: r.log})
+}
+
+// grafanaURL returns the base of the pages of Grafana for a Repository, "" where the API is not Grafana's.
+func (p *Pull) grafanaURL(repo api.Repository) string {
+	base := p.o.GrafanaURL
+	if hook := repo.Spec.Webhook; hook != nil && base != "" {
+		base = cmp.Or(hook.BaseURL, base)
+	}
+	return strings.TrimRight(base, "/")
 }
 
 // sync does the work between the two status updates.
@@ -236,6 +276,7 @@ func (r *pull) sync(ctx context.Context) error {
 	if err := r.prepare(ctx, r.Pull, r.Task, true); err != nil {
 		return err
 	}
+	r.commit = r.commitStatus(ctx)
 	dir, sink, err := r.sinkOf(r.Repo)
 	if err != nil {
 		return err
@@ -263,6 +304,9 @@ func (r *pull) sync(ctx context.Context) error {
 		if err := r.fetch(ctx); err != nil {
 			return err
 		}
+	}
+	if !same {
+		r.commit.Pending(ctx, r.ref.Hash)
 	}
 	if err := r.verify(ctx); err != nil {
 		return err

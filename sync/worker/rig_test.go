@@ -55,8 +55,9 @@ type rig struct {
 	number     int
 	options    PullOptions
 	keys       auth.Source
-	terms      jobs.Options // of the next start
-	halt       func()       // ends the agent and waits for it
+	terms      jobs.Options      // of the next start
+	halt       func()            // ends the agent and waits for it
+	notes      map[string]string // annotations of the Repository
 }
 
 // recording is a transport that keeps the requests to the server.
@@ -221,7 +222,8 @@ func (r *rig) start() {
 		}
 	}
 	pull := NewPull(r.options)
-	r.controller, err = jobs.New(r.client, queue, repos, r.store, []jobs.Worker{pull, NewDelete(pull, r.keys), NewMove(pull, r.keys)}, o)
+	r.controller, err = jobs.New(r.client, queue, repos, r.store, []jobs.Worker{pull, NewDelete(pull, r.keys), NewMove(pull, r.keys),
+		NewPullRequest(pull)}, o)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"regexp"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +27,9 @@ type server struct {
 	folders    *kube.Client
 	// last reports whether this is the last attempt of the job.
 	last bool
+	// dryRun has every write carried out without an effect; off reports that the API cannot do that, and has no part in it.
+	dryRun bool
+	off    atomic.Bool
 }
 
 var _ resources.Server = (*server)(nil)
@@ -106,6 +112,9 @@ func (s *server) do(ctx context.Context, ref resources.Ref, c call) (answer []by
 
 // Get implements resources.Server.
 func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resources.Live, error) {
+	if s.off.Load() {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name)
+	}
 	c := call{method: http.MethodGet, media: metadataOnly}
 	if whole {
 		c.media = ""
@@ -137,6 +146,9 @@ func (s *server) Update(ctx context.Context, ref resources.Ref, strict bool, bod
 // Delete implements resources.Server.
 func (s *server) Delete(ctx context.Context, ref resources.Ref, uid, resourceVersion string) error {
 	o := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}}
+	if s.dryRun { // servers read the query of a request without a body only
+		o.DryRun = []string{metav1.DryRunAll}
+	}
 	if uid != "" || resourceVersion != "" {
 		o.Preconditions = &metav1.Preconditions{}
 		if uid != "" {
@@ -156,8 +168,24 @@ func (s *server) patch(ctx context.Context, ref resources.Ref, ops []op) error {
 	})
 }
 
+// noDryRun matches the error of an API that does not support dry runs, or of an admission plugin of it.
+var noDryRun = regexp.MustCompile(`(?i)dry ?-?run`)
+
 func (s *server) write(ctx context.Context, verb string, ref resources.Ref, c call) error {
-	if _, err := s.do(ctx, ref, c); err != nil {
+	if s.dryRun {
+		query := url.Values{"dryRun": {metav1.DryRunAll}}
+		maps.Copy(query, c.query)
+		c.query = query
+	}
+	if s.off.Load() {
+		return nil
+	}
+	_, err := s.do(ctx, ref, c)
+	if s.dryRun && (apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err) && noDryRun.MatchString(err.Error())) {
+		s.off.Store(true)
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("%s %s %s: %w", verb, ref.Resource, ref.Name, err)
 	}
 	return nil

@@ -43,7 +43,7 @@ func (r *rig) expectRun(name string, spec map[string]any, wantState, wantText st
 func (r *rig) writable(spec map[string]any) {
 	r.t.Helper()
 	r.repo.Git(r.t, "config", "http.receivepack", "true")
-	r.repository(merged(map[string]any{"workflows": []any{"write", "branch"}, "git": map[string]any{"path": "grafana"}}, spec), nil)
+	r.repository(merged(map[string]any{"workflows": []any{"write", "branch"}, "git": map[string]any{"path": "grafana"}}, spec), r.notes)
 	r.commit("README.md", "hello", "grafana/top.json", board("top", "Top"), "grafana/a/cpu.json", board("cpu", "CPU"), "grafana/a/mem.json",
 		board("mem", "Mem"),
 		"grafana/b/net.json", board("net", "Net"), "outside/x.json", board("x", "X"))

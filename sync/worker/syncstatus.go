@@ -111,6 +111,7 @@ type syncEnd struct {
 	stats       stats          // nil = unknown
 	leftOut     int64          // files and directories, for the quota
 	verified    *api.Condition // nil = unchanged
+	commit      api.Condition  // that the host refuses commit statuses; without a status = it does not
 	sink        api.Condition  // zero = unchanged
 	from        api.SinkStatus
 }
@@ -148,7 +149,7 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 		} else {
 			now = s.stats
 		}
-		wanted := []api.Condition{syncCondition(e), api.ResourceQuota(now.total(), s.maxResources), e.sink}
+		wanted := []api.Condition{syncCondition(e), api.ResourceQuota(now.total(), s.maxResources), e.sink, e.commit}
 		if e.verified != nil {
 			wanted = append(wanted, *e.verified)
 		}

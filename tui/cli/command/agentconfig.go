@@ -92,7 +92,8 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		CredentialsDir: cmp.Or(g.CredentialsDir, e.Getenv("CREDENTIALS_DIRECTORY")),
 		GitRules:       rules, Policies: policies, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit,
 		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
-		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
+		CommitStatus: g.CommitStatus,
+		Socket:       true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil
 }
 

@@ -11,12 +11,14 @@ import (
 	"net/http"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"limpet/sync/testenv/suite"
 
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/forgetest"
 )
 
 const (
@@ -29,19 +31,25 @@ const (
 type webhookSite struct {
 	*home
 	repo  *testenv.Repository
+	forge *forgetest.Host // in front of the Git server
 	flags []string
 	agent *daemon
 	url   string
 }
 
-func newWebhookSite(t *testing.T) *webhookSite {
+func newWebhookSite(t *testing.T, flags ...string) *webhookSite {
 	t.Helper()
-	h := &webhookSite{home: newHome(t), repo: testenv.Repo(t, 5, 8)}
+	h := &webhookSite{home: newHome(t), repo: testenv.Repo(t, 5, 8), forge: forgetest.New(t, forgetest.Options{})}
 	host := testenv.Git(t, testenv.GitOptions{})
-	url := host.Serve("ops/dashboards.git", h.repo.Dir)
+	host.Serve("ops/dashboards.git", h.repo.Dir)
+	h.forge.Behind(host)
+	h.forge.Add("ops/dashboards", forgetest.Repository{DefaultBranch: testenv.Branch})
+	h.forge.Token("", forgetest.Rights{}) // no token
+	url := h.forge.URL + "/ops/dashboards.git"
 	h.file(t, "credentials/default.boards/webhookSecret", webhookSecret+"\n")
 	h.flags = []string{"--credentials-dir", filepath.Join(h.dir, "credentials"), "--webhook-listen", "127.0.0.1:0", "--webhook-trusted-proxy",
 		"127.0.0.1"}
+	h.flags = append(h.flags, flags...)
 	h.start(t)
 	h.must(t, 0, "repo", "create", "boards", "--url", url, "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h")
 	until(t, "the first pull is done", func() bool { return len(h.history(t)) == 1 })
@@ -64,7 +72,8 @@ func (h *webhookSite) start(t *testing.T) {
 
 // pushBody is the payload of a push as GitHub sends it.
 func pushBody(branch, after string) []byte {
-	return fmt.Appendf(nil, `{"ref":"refs/heads/%s","after":%q,"repository":{"full_name":"ops/dashboards"},"commits":[{"id":%q,"added":[],"removed":[],"modified":["grafana/x.json"]}]}`, branch, after, after)
+	return fmt.Appendf(nil, `{"ref":"refs/heads/%s","after":%q,"repository":{"full_name":"ops/dashboards"},`+
+		`"commits":[{"id":%q,"added":[],"removed":[],"modified":["grafana/x.json"]}]}`, branch, after, after)
 }
 
 // deliver sends a signed event as GitHub does and returns the answer.
@@ -143,12 +152,99 @@ func TestWebhookPull(t *testing.T) {
 			t.Errorf("push to %s: %d %s", branch, code, answer)
 		}
 	}
-	if code, answer := h.deliver(t, "pull_request",
-		[]byte(`{"action":"opened","number":3,"pull_request":{"base":{"ref":"main"}},"repository":{"full_name":"ops/dashboards"}}`)); code != 200 {
-		t.Errorf("a pull request that no worker takes: %d %s", code, answer)
-	}
 	until(t, "the last push is pulled", func() bool { return len(h.history(t)) == 3 })
 	if strings.Contains(h.agent.log.String(), webhookSecret) {
 		t.Error("the secret is in the log")
+	}
+}
+
+// propose pushes a change of a dashboard to the branch of pull request 7, with the merge that a host makes of it.
+func (h *webhookSite) propose(t *testing.T, title string) (head string) {
+	t.Helper()
+	main, board := h.repo.Head(t), h.repo.Dashboards()[0]
+	data := fmt.Appendf(nil, `{"uid":%q,"title":%q,"panels":[],"schemaVersion":39,"tags":[]}`, board.UID, title)
+	head = h.repo.Commit(t, "change", testenv.Change{Path: board.Path, Data: data})
+	h.repo.Git(t, "update-ref", "refs/heads/"+testenv.Branch, main)
+	merge := h.repo.Git(t, "-c", "user.name=a", "-c", "user.email=a@b", "commit-tree", head+"^{tree}", "-p", main, "-p", head, "-m", "merge")
+	for ref, commit := range map[string]string{"heads/work": head, "pull/7/head": head, "pull/7/merge": merge} {
+		h.repo.Git(t, "update-ref", "refs/"+ref, commit)
+	}
+	h.forge.SetPull("ops/dashboards", forgetest.Pull{Number: 7, Branch: "work", Head: head, Base: testenv.Branch})
+	return head
+}
+
+// pullBody is the payload of a pull request as GitHub sends it.
+func pullBody(action, head string) []byte {
+	return fmt.Appendf(nil, `{"action":%q,"number":7,"pull_request":{"html_url":"https://git.example/pull/7","base":{"ref":%q},`+
+		`"head":{"ref":"work","sha":%q}},"repository":{"full_name":"ops/dashboards"}}`, action, testenv.Branch, head)
+}
+
+// commented waits for the only comment on the pull request to be about a commit.
+func (h *webhookSite) commented(t *testing.T, title, head string) {
+	t.Helper()
+	until(t, "the comment about "+head, func() bool {
+		all := h.forge.Comments("ops/dashboards", 7)
+		if len(all) > 1 {
+			t.Fatalf("%d comments", len(all))
+		}
+		return len(all) == 1 && strings.Contains(all[0].Body, head[:7]) && strings.Contains(all[0].Body, title)
+	})
+}
+
+// TestWebhookPullRequest: a signed pull request gets a comment, which the next push edits, and each synced commit a status.
+func TestWebhookPullRequest(t *testing.T) {
+	t.Parallel()
+	h := newWebhookSite(t, "--commit-status")
+	head := h.propose(t, "Proposed")
+	if code, answer := h.deliver(t, "pull_request", pullBody("opened", head)); code != 202 || !strings.Contains(answer, `"boards-pr-7"`) {
+		t.Fatalf("opened: %d %s", code, answer)
+	}
+	h.commented(t, "Proposed", head)
+	head = h.propose(t, "Twice")
+	// The job of the first push may not have ended: then one follows it.
+	if code, answer := h.deliver(t, "pull_request", pullBody("synchronize", head)); code != 202 && code != 409 {
+		t.Fatalf("pushed: %d %s", code, answer)
+	}
+	h.commented(t, "Twice", head)
+	if code, answer := h.deliver(t, "pull_request", pullBody("labeled", head)); code != 200 {
+		t.Errorf("labeled: %d %s", code, answer)
+	}
+	board := h.must(t, 0, "get", "dashboard", h.repo.Dashboards()[0].UID, "-n", "default", "-o", "json").out
+	if strings.Contains(board, "Twice") {
+		t.Error("the pull request was written to the API")
+	}
+	var states []string
+	for _, s := range h.forge.Statuses("ops/dashboards") {
+		states = append(states, s.Context+" "+s.State)
+	}
+	if got := strings.Join(states, ", "); got != "limpet/default/boards pending, limpet/default/boards success" {
+		t.Errorf("statuses: %s", got)
+	}
+}
+
+// TestWebhookPullRequestKilled: an agent that is killed at any step of the review leaves one comment.
+func TestWebhookPullRequestKilled(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	program, err := failpointBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newWebhookSite(t)
+	h.agent.stop(t)
+	plain := h.env
+	for i, point := range []string{"working", "worked", "recorded", "deleted"} {
+		h.program, h.env = program, append(slices.Clone(plain), "LIMPET_FAILPOINTS="+point+"=kill")
+		h.start(t)
+		head := h.propose(t, point)
+		if code, answer := h.deliver(t, "pull_request", pullBody("synchronize", head)); code != 202 {
+			t.Fatalf("%s: %d %s", point, code, answer)
+		}
+		<-h.agent.done
+		h.program, h.env = "", plain
+		h.start(t)
+		h.commented(t, point, head)
+		until(t, "the job has ended", func() bool { return len(h.history(t)) == 2+i && h.history(t)[0].Action == "pr" })
+		h.agent.stop(t)
 	}
 }

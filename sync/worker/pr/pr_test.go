@@ -1,0 +1,94 @@
+package pr
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+const commit = "0123456789abcdef0123456789abcdef01234567"
+
+func TestMarkdown(t *testing.T) {
+	t.Parallel()
+	const base = "https://grafana.example"
+	board := func(action, title, path string) File {
+		f := File{Action: action, Kind: "Dashboard", Title: title, Path: path,
+			Preview: Preview(base, "site", path, "work/1", "https://git.example/pull/7")}
+		if action != "create" {
+			f.Current = Current(base, "Dashboard", "uid-1", title)
+		}
+		return f
+	}
+	many := Review{Repository: "default/site", Commit: commit}
+	for i := range 13 {
+		many.Files = append(many.Files, board("update", "Board "+strconv.Itoa(i), "a/b"+strconv.Itoa(i)+".json"))
+		if i%2 == 0 {
+			many.Files[i].Problems = []string{"spec.panels: " + strings.Repeat("x", 300), "title is missing"}
+		}
+	}
+	hostile := board("create", "a|b `c` <img src=x> @admin\n/close [x](javascript:1) ![i](u) #12 **b** &amp; \\", "x_y/d (1).json")
+	hostile.Problems = []string{"|---|\n| @all | <script>alert(1)</script> http://evil.example www.evil.example"}
+	for name, r := range map[string]Review{
+		"none": {Repository: "default/site", Commit: commit},
+		"one":  {Repository: "default/site", Commit: commit, Files: []File{board("update", "CPU & Memory", "sub dir/cpu.json")}},
+		"parsed": {Repository: "default/site", Commit: commit, Parsed: true,
+			Files: []File{{Action: "delete", Kind: "Dashboard", Title: "Old", Path: "old.json"}}},
+		"unread": {Repository: "default/site", Commit: commit,
+			Files: []File{{Action: "create", Path: "bad.json", Problems: []string{"not JSON"}}}},
+		"many": many,
+		"fork": {Repository: "default/site", Commit: commit, Fork: true,
+			Files: []File{{Action: "create", Kind: "Dashboard", Title: "New", Path: "n.json"}}},
+		"hostile":  {Repository: "default/site", Commit: commit, Files: []File{hostile}},
+		"hostiles": {Repository: "default/site", Commit: commit, Files: []File{hostile, hostile}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, path := r.Markdown(), filepath.Join("testdata", name+".md")
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil || got != string(want) {
+				t.Errorf("%v; got\n%s\nwant\n%s", err, got, want)
+			}
+		})
+	}
+}
+
+func TestMarker(t *testing.T) {
+	t.Parallel()
+	if a, b := Marker("default/site", ""), Marker("default/site", commit); a != "limpet/default/site" || b != a+"@"+commit {
+		t.Errorf("%q, %q", a, b)
+	}
+}
+
+// FuzzCell: whatever a title holds, it stays in its cell, and nothing of it is markup.
+func FuzzCell(f *testing.F) {
+	for _, s := range []string{"plain", "a|b", "@all", "<b>", "[x](y)", "`c`", "a\nb", "\\|", "\\", "&lt;", "www.x.y", "﷽\u202e"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := cell(s, 100)
+		if strings.ContainsAny(got, "\n\r|<\x00") || len(got) > 1000 {
+			t.Errorf("%q is %q", s, got)
+		}
+		plain := false // the rune before was a backslash that escapes
+		for i, r := range got {
+			special := strings.ContainsRune("`*_{}[]()>.:@#!~$%", r)
+			entity := r == '#' && i > 0 && got[i-1] == '&'
+			if special && !plain && !entity {
+				t.Errorf("%q is %q: %q is not escaped", s, got, r)
+			}
+			plain = r == '\\' && !plain
+			if r == '@' && !strings.HasPrefix(got[i+1:], "\u200b") {
+				t.Errorf("%q is %q: a mention works", s, got)
+			}
+		}
+	})
+}

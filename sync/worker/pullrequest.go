@@ -1,0 +1,281 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"limpet/sync/api"
+	"limpet/sync/api/repopath"
+	"limpet/sync/forge"
+	"limpet/sync/git"
+	"limpet/sync/git/gitref"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+	"limpet/sync/text"
+	"limpet/sync/worker/pr"
+)
+
+// A pull request is reviewed as its pull would work: the same plan is carried out by a server that writes nothing. The
+// result is one comment, which is found again by its marker: a job that is repeated edits it.
+
+// PullRequest is the worker of pr jobs. It writes nothing but the comment.
+type PullRequest struct{ *Pull }
+
+var _ jobs.Worker = (*PullRequest)(nil)
+
+// NewPullRequest returns the worker of pr jobs. p reads Git and the API.
+func NewPullRequest(p *Pull) *PullRequest { return &PullRequest{p} }
+
+// Action implements jobs.Worker.
+func (w *PullRequest) Action() string { return "pr" }
+
+// Ready implements jobs.Worker, by the rules of Pull.Ready.
+func (w *PullRequest) Ready(ctx context.Context, t jobs.Task) error {
+	if t.Repo == nil {
+		return nil
+	}
+	return w.credible(ctx, t)
+}
+
+// Run implements jobs.Worker.
+func (w *PullRequest) Run(ctx context.Context, t *jobs.Task) error {
+	switch o := t.Job.Spec.PR; {
+	case t.Repo == nil:
+		return fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
+	case o == nil || o.Number <= 0:
+		return errors.New("the job has no options: spec.pr with the number of a pull request is missing")
+	}
+	t.Progress.ResetResults() // of an earlier run
+	r := &review{number: t.Job.Spec.PR.Number, results: map[string][]resources.Result{},
+		pull: &pull{Pull: w.Pull, Task: t, log: cmp.Or(t.Log, w.o.Logger), server: w.server(t.Namespace, t.Last), target: targetOf(t)}}
+	err := r.run(ctx)
+	if ctx.Err() != nil && err != nil {
+		return context.Cause(ctx)
+	}
+	return passing(err)
+}
+
+// review is one run of a pr job.
+type review struct {
+	*pull
+	number int64
+	host   *forge.Remote
+	of     forge.PullRequest
+	base   git.Ref // the branch of the Repository
+	from   string  // the commit that the pull request is compared with; pull.ref is what it is merged to, or its branch
+	head   string  // the commit of its branch
+
+	mu      sync.Mutex                    // guards results
+	results map[string][]resources.Result // by path
+}
+
+func (r *review) run(ctx context.Context) (err error) {
+	if err := r.prepare(ctx, r.Pull, r.Task, false); err != nil {
+		return err
+	}
+	if r.host, err = r.o.Hosts.Remote(ctx, forge.TargetOf(r.Repo), r.remote.Creds); err != nil {
+		return err
+	}
+	r.Progress.SetMessage(ctx, fmt.Sprintf("read pull request %d", r.number))
+	if r.of, err = r.host.PullRequest(ctx, r.number); err != nil {
+		return err
+	}
+	if r.of.URL != "" { // Grafana knows no link of this meaning but compareURL
+		r.Progress.SetURLs(map[string]string{"pullRequestURL": r.of.URL, "compareURL": r.of.URL})
+	}
+	if !r.of.Open {
+		r.Progress.SetFinalMessage("the pull request is closed")
+		return nil
+	}
+	if r.base, err = r.bring(ctx, r.src.sel); err != nil {
+		return err
+	}
+	if r.of.Base != r.base.Branch() {
+		r.Progress.SetFinalMessage("the pull request is not for " + r.base.Branch())
+		return nil
+	}
+	if err := r.compare(ctx); err != nil {
+		return err
+	}
+	diff, err := r.o.Git.Changes(ctx, r.remote, r.from, r.ref.Hash, r.src.dir)
+	if err != nil {
+		return err
+	}
+	r.content = newContent(r.o.Git, r.remote, r.ref, r.Task)
+	defer r.content.close()
+	parsed, err := r.rehearse(ctx, diff)
+	if err != nil {
+		return err
+	}
+	out := pr.Review{Repository: r.Namespace + "/" + r.target.Repository, Commit: r.head, Fork: r.of.Fork, Parsed: parsed}
+	for _, c := range diff {
+		if repopath.IsResourceFile(c.Path) && !repopath.IsHidden(repopath.CheckPath(c.Path)) {
+			out.Files = append(out.Files, r.file(ctx, c))
+		}
+	}
+	return r.comment(ctx, out)
+}
+
+// bring resolves a ref and fetches its commit.
+func (r *review) bring(ctx context.Context, sel gitref.Selector) (git.Ref, error) {
+	r.Progress.SetMessage(ctx, "fetch "+sel.String())
+	for try := 1; ; try++ {
+		ref, err := r.remoteFor.resolve(ctx, r.Pull, r.Task, sel, false)
+		if err == nil {
+			_, err = r.o.Git.Fetch(ctx, r.remote, ref)
+		}
+		if git.KindOf(err) != git.Moved || try == fetchTries {
+			return ref, err
+		}
+	}
+}
+
+// compare finds the two commits whose difference is what the pull request changes: those of its merge where the host has
+// made it of the present branch, else its branch and where that has left the branch of the Repository.
+func (r *review) compare(ctx context.Context) error {
+	headRef, mergeRef := r.host.PullRefs(r.number)
+	head, err := r.fetchHead(ctx, headRef)
+	if err != nil {
+		return err
+	}
+	r.head = head.Hash
+	r.Progress.SetRefs(cmp.Or(r.of.Branch, head.Short()), r.base.Hash, head.Hash)
+	if mergeRef != "" {
+		merged, err := r.bring(ctx, gitref.Selector{Name: mergeRef})
+		switch kind := git.KindOf(err); {
+		case kind == git.BranchNotFound: // a conflict, or a host that makes none
+		case err != nil:
+			return err
+		default:
+			info, err := r.o.Git.Commit(ctx, r.remote, merged.Hash)
+			if err != nil {
+				return err
+			}
+			if len(info.Parents) == 2 && info.Parents[0] == r.base.Hash && info.Parents[1] == head.Hash {
+				r.ref, r.from = merged, r.base.Hash
+				return nil
+			}
+		}
+	}
+	r.ref = head
+	if r.from, err = r.host.MergeBase(ctx, r.of, r.base.Hash, head.Hash); err != nil {
+		return err
+	}
+	_, err = r.bring(ctx, gitref.Selector{Commit: r.from})
+	return err
+}
+
+// fetchHead fetches the commit of the branch of the pull request. A host without a ref for it has the branch itself, which
+// for a fork may be another one of the same name.
+func (r *review) fetchHead(ctx context.Context, name string) (git.Ref, error) {
+	if name != "" {
+		return r.bring(ctx, gitref.Selector{Name: name})
+	}
+	if !r.of.Fork {
+		return r.bring(ctx, gitref.Branch(r.of.Branch))
+	}
+	return git.Ref{}, fmt.Errorf("pull request %d is of a fork, whose commits this host does not give out", r.number)
+}
+
+// rehearse carries the plan of the changes out without an effect. parsed reports that the API took no part.
+func (r *review) rehearse(ctx context.Context, diff []git.Change) (parsed bool, err error) {
+	tree, err := r.tree(ctx)
+	if err != nil {
+		return false, err
+	}
+	changes, err := r.changes(ctx, diff)
+	if err != nil {
+		return false, err
+	}
+	_, sink := r.Repo.GetAnnotations()[api.AnnoSinkDir]
+	r.server.dryRun = true
+	var folders []resources.Item
+	if !sink {
+		folders, err = r.server.managedFolders(ctx, r.target.Repository)
+	}
+	if sink || absent(err) {
+		r.server.off.Store(true)
+	} else if err != nil {
+		return false, err
+	}
+	metas, err := r.folderFiles(ctx, tree, folders)
+	if err != nil {
+		return false, err
+	}
+	plan := resources.Increment(r.target, tree, folders, metas, changes)
+	if err := r.settle(ctx, plan); err != nil {
+		return false, err
+	}
+	r.Progress.SetTotal(ctx, plan.Len())
+	r.content.fetchLarge(ctx, wantedBy(plan.WriteFiles))
+	r.Progress.SetMessage(ctx, "validate files")
+	_, err = resources.Apply{Server: r.server, Reader: r.content, Recorder: r, Namespace: r.Namespace, Parallel: r.o.Parallel,
+		DryRun: true}.Run(ctx, plan)
+	return r.server.off.Load(), err
+}
+
+// Record implements resources.Recorder. What is wrong with a file is a warning of the job.
+func (r *review) Record(ctx context.Context, res resources.Result) {
+	r.mu.Lock()
+	r.results[res.Path] = append(r.results[res.Path], res)
+	r.mu.Unlock()
+	res.Action, res.Warning, res.Err = resources.Ignored, cmp.Or(res.Warning, res.Err), nil
+	r.Progress.Record(ctx, res)
+}
+
+// TooManyErrors implements resources.Recorder: all files are validated.
+func (r *review) TooManyErrors() error { return nil }
+
+// actionNames are the changes of files in the comment.
+var actionNames = map[string]string{git.ChangeAdded: "create", git.ChangeModified: "update", git.ChangeDeleted: "delete",
+	git.ChangeRenamed: "rename"}
+
+// file describes a change. What cannot be read has no title.
+func (r *review) file(ctx context.Context, c git.Change) pr.File {
+	f := pr.File{Action: actionNames[c.Type], Path: c.Path}
+	name := ""
+	if data, err := r.content.Read(ctx, cmp.Or(c.Hash, c.FromHash)); err == nil {
+		file := resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: c.Path}
+		if repopath.IsFolderFile(c.Path) {
+			meta := resources.ParseFolderFile(c.Path, c.Hash, data)
+			f.Kind, name, f.Title = "Folder", meta.UID, cmp.Or(meta.Title, repopath.Base(repopath.Parent(c.Path)))
+		} else if o, err := resources.Parse(file, data); err == nil {
+			f.Kind, name, f.Title = o.GVK.Kind, o.Name, cmp.Or(o.Title(), o.Name)
+		}
+	}
+	base := r.grafanaURL(r.Repository)
+	if base != "" && name != "" && c.Type != git.ChangeAdded {
+		f.Current = pr.Current(base, f.Kind, name, f.Title)
+	}
+	if base != "" && f.Kind == "Dashboard" && c.Type != git.ChangeDeleted && !r.of.Fork {
+		f.Preview = pr.Preview(base, r.target.Repository, c.Path, r.of.Branch, r.of.URL)
+	}
+	for _, res := range slices.Concat(r.results[c.Path], r.results[repopath.Parent(c.Path)]) {
+		if err := cmp.Or(res.Warning, res.Err); err != nil && (res.Path == c.Path || repopath.IsFolderFile(c.Path)) {
+			if parse, is := errors.AsType[*resources.ParseError](err); is {
+				err = parse.Err // the path is beside it
+			}
+			f.Problems = append(f.Problems, text.Redact(err.Error()))
+		}
+	}
+	return f
+}
+
+// comment writes the comment. A pull request without resource files gets none, unless an earlier push had some.
+func (r *review) comment(ctx context.Context, out pr.Review) error {
+	r.Progress.SetMessage(ctx, "comment on the pull request")
+	commit := ""
+	if r.Repo.GetAnnotations()[api.AnnoPRComment] == "new" {
+		commit = r.head
+	}
+	err := r.host.Comment(ctx, r.number, pr.Marker(out.Repository, commit), out.Markdown(), len(out.Files) == 0)
+	if err != nil {
+		return fmt.Errorf("comment on pull request %d: %w", r.number, err)
+	}
+	r.Progress.SetFinalMessage(text.Plural(len(out.Files), "file") + " of the pull request validated")
+	return nil
+}
