@@ -29,6 +29,17 @@ type Step struct {
 	Seconds float64 `json:"seconds"`
 }
 
+// Issue is an error or a warning of a job, about one resource or one file.
+type Issue struct {
+	State   string `json:"state"`            // error or warning
+	Reason  string `json:"reason,omitempty"` // of a small set, such as parse, ownership, forbidden
+	Message string `json:"message"`
+	Path    string `json:"path,omitempty"`
+	Kind    string `json:"kind,omitempty"`
+	Name    string `json:"name,omitempty"`
+	Action  string `json:"action,omitempty"`
+}
+
 // Commit identifies a Git commit for people: subject, author, time.
 type Commit struct {
 	Subject string    `json:"subject,omitempty"`
@@ -71,6 +82,10 @@ type Record struct {
 	Created time.Time `json:"created,omitzero"` // of the Job, by the server's clock
 	Commit  *Commit   `json:"commit,omitempty"` // RefTo, where it was read
 	Steps   []Step    `json:"steps,omitempty"`  // of the last run, one behind the other
+
+	// Issues are the errors and warnings of the last run, more than the Status holds. IssuesLeft counts those beyond the bound.
+	Issues     []Issue `json:"issues,omitempty"`
+	IssuesLeft int64   `json:"issuesLeft,omitempty"`
 }
 
 // Cursor is the record's place in the order of the history, for Query.Before.

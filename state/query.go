@@ -25,7 +25,7 @@ type Query struct {
 	Until      time.Time // finished before
 	Ref        string    // how RefTo or RefFrom begins
 	Words      []string  // each occurs in the name, repository, action, state, message or subject of the commit, in any case
-	Brief      bool      // with Tally, but without Spec, Status, Labels and Steps, which are most of a record
+	Brief      bool      // with Tally, but without Spec, Status, Labels, Steps and Issues, which are most of a record
 	Limit      int       // at most that many records; 0 = all
 	Before     string    // Record.Cursor of the last record of the page before
 }
@@ -63,7 +63,7 @@ func (q Query) matchesWords(r Record) bool {
 func (q Query) add(out []Record, r Record) []Record {
 	if q.Brief {
 		r.Tally = totalsOf(r.Status)
-		r.Spec, r.Status, r.Labels, r.Steps = nil, nil, nil, nil
+		r.Spec, r.Status, r.Labels, r.Steps, r.Issues = nil, nil, nil, nil, nil
 	}
 	return append(out, r)
 }

@@ -184,7 +184,9 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 			Resync: cmp.Or(cfg.Resync, time.Minute), Observe: a.observeRepo, Logger: cfg.Logger.With("component", "sinks")})
 		a.parts = append(a.parts, sinks.Run)
 	}
-	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys), worker.NewPullRequest(pull)}
+	orphans := worker.NewOrphans(pulls)
+	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys), worker.NewPullRequest(pull),
+		worker.NewRelease(orphans), worker.NewRemove(orphans), worker.Load{}}
 	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil || !reconciles {
 		return err
 	}

@@ -32,6 +32,7 @@ type JobSpec struct {
 	Delete     *SelectionOptions `json:"delete,omitempty"`
 	Move       *SelectionOptions `json:"move,omitempty"`
 	PR         *PROptions        `json:"pr,omitempty"`
+	Test       *TestOptions      `json:"test,omitempty"`
 }
 
 // PullOptions are the options of a pull job.
@@ -56,6 +57,12 @@ type SelectionOptions struct {
 	Resources []ResourceRef `json:"resources,omitempty"`
 	// TargetPath is the directory that is moved to, with a slash at its end.
 	TargetPath string `json:"targetPath,omitempty"`
+}
+
+// TestOptions are the options of a test job, which only waits and reports progress.
+type TestOptions struct {
+	Duration        string `json:"duration"` // such as "90s"
+	ProgressUpdates int    `json:"progressUpdates,omitempty"`
 }
 
 // ResourceRef names an object of the API whose file is meant.
@@ -101,7 +108,19 @@ type JobSummary struct {
 func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
 
 // ServedActions are the actions that limpet's workers serve.
-var ServedActions = []string{"pull", "delete", "move", "pr"}
+var ServedActions = []string{
+	"pull",
+	"pr",
+	"delete",
+	"move",
+	"releaseResources",
+	"deleteResources",
+	"test",
+}
+
+// OrphanActions work on what a Repository has left behind: they need it to be gone or going, as every other action
+// needs it to be there.
+var OrphanActions = []string{"releaseResources", "deleteResources"}
 
 // claimGrace is how long another program may take to claim a job that limpet does not serve.
 const claimGrace = time.Minute

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -70,7 +71,7 @@ func (s *Server) check(ctx context.Context, p *plan) error {
 		}
 	}
 	if action := api.Spec(p.object, "action"); p.kind.Kind == "Job" && (p.old == nil || action != api.Spec(p.old, "action")) {
-		if err := s.checkAction(p.target, action); err != nil {
+		if err := cmp.Or(s.checkAction(p.target, action), s.checkOrphans(ctx, p.target, action, api.Spec(p.object, "repository"))); err != nil {
 			return err
 		}
 	}

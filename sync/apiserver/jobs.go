@@ -137,25 +137,30 @@ func (c *call) repository() (*unstructured.Unstructured, error) {
 	return cur.object, err
 }
 
-// orphanActions clean up the resources of a deleted repository.
-var orphanActions = []string{"releaseResources", "deleteResources"}
-
-// repositoryFor returns the repository if it may have a job of this action.
-func (c *call) repositoryFor(action string) (*unstructured.Unstructured, error) {
-	repo, err := c.repository()
-	going := err == nil && repo.GetDeletionTimestamp() != nil
-	if slices.Contains(orphanActions, action) {
-		if err == nil && !going {
-			err = conflict(c.target, "%s is for repositories that are deleted; delete the repository first", action)
-		} else if apierrors.IsNotFound(err) {
-			err = nil
-		}
-		return repo, err
+// checkOrphans refuses to clean up after a Repository that is neither gone nor going: its next pull would make all again.
+func (s *Server) checkOrphans(ctx context.Context, t target, action, repository string) error {
+	if !slices.Contains(api.OrphanActions, action) {
+		return nil
 	}
+	t = t.of("repositories")
+	t.name = repository
+	cur, err := s.read(ctx, t)
+	if err != nil || cur.object == nil || cur.object.GetDeletionTimestamp() != nil {
+		return err
+	}
+	return conflict(t, "%s is for repositories that are deleted; delete the repository first", action)
+}
+
+// repositoryFor returns the repository if it may have a job of this action; nil for those that need none.
+func (c *call) repositoryFor(action string) (*unstructured.Unstructured, error) {
+	if slices.Contains(api.OrphanActions, action) {
+		return nil, nil
+	}
+	repo, err := c.repository()
 	if err != nil {
 		return nil, err
 	}
-	if going {
+	if repo.GetDeletionTimestamp() != nil {
 		return nil, conflict(c.target, "the repository is being deleted")
 	}
 	view, err := api.RepositoryView(repo)

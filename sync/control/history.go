@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/snapshot"
 )
@@ -62,6 +63,11 @@ func (l *Local) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
 	if json.Unmarshal(r.Status, &status) == nil { // else the record has no more
 		j.Summary, j.Errors, j.Warnings, j.URLs = snapshot.Summaries(status.Summary), status.Errors, status.Warnings, snapshot.Links(status.URLs)
 	}
+	for level, list := range map[string]*[]string{api.StateError: &j.Errors, api.StateWarning: &j.Warnings} {
+		if all := issueTexts(r, level); len(all) > len(*list) {
+			*list = all
+		}
+	}
 	var spec api.JobSpec
 	if json.Unmarshal(r.Spec, &spec) == nil {
 		j.Detail = snapshot.JobDetail(r.Name, spec)
@@ -76,4 +82,18 @@ func (l *Local) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
 		})
 	}
 	return j, nil
+}
+
+// issueTexts returns the errors or the warnings that a record keeps beside its status, in the form of the texts there.
+func issueTexts(r state.Record, level string) (out []string) {
+	for _, i := range r.Issues {
+		if i.State != level {
+			continue
+		}
+		if i.Path != "" {
+			i.Message += fmt.Sprintf(" (file: %s, name: %s, action: %s)", i.Path, i.Name, i.Action)
+		}
+		out = append(out, i.Message)
+	}
+	return out
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,9 +97,6 @@ func EndBackoff(ctx context.Context, client *kube.Client, u *unstructured.Unstru
 	return out, err
 }
 
-// orphanActions are the actions on resources whose repository is gone.
-var orphanActions = map[string]bool{"releaseResources": true, "deleteResources": true}
-
 // RunAgain creates a new job from a finished one. It is created directly, because the route of the repository takes no
 // annotations; without the right to create jobs the route is used, and the job does not name the one that it repeats.
 func RunAgain(ctx context.Context, client *kube.Client, rec state.Record) (*unstructured.Unstructured, error) {
@@ -106,7 +104,7 @@ func RunAgain(ctx context.Context, client *kube.Client, rec state.Record) (*unst
 	if err := json.Unmarshal(rec.Spec, &spec); err != nil || spec == nil {
 		return nil, fmt.Errorf("the history has no spec of job %s (%s)", rec.Name, rec.UID)
 	}
-	if !orphanActions[rec.Action] {
+	if !slices.Contains(api.OrphanActions, rec.Action) {
 		repo, err := client.Resource(api.Repositories).Namespace(rec.Namespace).Get(ctx, rec.Repository, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):

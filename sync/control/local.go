@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -161,6 +162,12 @@ func (l *Local) Act(ctx context.Context, a snapshot.Action) (err error) {
 		_, err = l.agent.Resume(ctx, a.Namespace, a.Name)
 	case snapshot.Pull, snapshot.PullFull:
 		spec := map[string]any{"action": "pull", "pull": map[string]any{"incremental": a.Verb == snapshot.Pull}}
+		_, err = client.Submit(ctx, a.Namespace, a.Name, spec, nil)
+	case snapshot.CreateJob:
+		var spec map[string]any
+		if err := json.Unmarshal([]byte(a.Spec), &spec); err != nil {
+			return fmt.Errorf("read spec of a job: %w", err)
+		}
 		_, err = client.Submit(ctx, a.Namespace, a.Name, spec, nil)
 	case snapshot.Reconcile:
 		_, err = source.Reconcile(ctx, client, a.Namespace, a.Name, a.UID)

@@ -219,6 +219,9 @@ func RedactRecord(rec *state.Record) {
 	for i := range rec.Attempts {
 		redact(&rec.Attempts[i].Message)
 	}
+	for i := range rec.Issues {
+		redact(&rec.Issues[i].Message)
+	}
 	if rec.DeadLetter != nil {
 		redact(&rec.DeadLetter.LastError)
 	}

@@ -89,7 +89,7 @@ func (a *admission) byRepository(job, repo *unstructured.Unstructured) decision 
 	case repo != nil && !a.selects(repo):
 		return skip(true, "repository %q is not selected by this agent", ref.repository)
 	}
-	orphan := orphanActions[ref.action]
+	orphan := slices.Contains(api.OrphanActions, ref.action)
 	switch {
 	case ref.repository == "":
 		return endAs(api.StateError, "spec.repository is not set")

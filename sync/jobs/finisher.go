@@ -87,6 +87,7 @@ func (f *finisher) finalState(h *heldJob, p *Progress, out Outcome) (map[string]
 		Spec: raw(h.origin, "spec"), Status: data, Labels: h.origin.GetLabels(),
 		RefFrom: res.RefFrom, RefTo: res.RefTo, Created: api.Time(h.created), Commit: res.Commit,
 		Steps: finishedSteps(res.Steps, time.Now()), Attempts: h.before, DeadLetter: out.dead,
+		Issues: res.Issues, IssuesLeft: res.IssuesLeft,
 	}
 	delete(r.Labels, api.LabelClaim)
 	delete(r.Labels, api.LabelClaimOwner)

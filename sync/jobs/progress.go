@@ -162,6 +162,7 @@ func (p *Progress) ResetResults() {
 	p.set(func() {
 		r := &p.results
 		r.Done, r.Errors, r.Warnings, r.ErrorCount, r.WarningCount, r.Texts, r.Kinds = 0, nil, nil, 0, 0, 0, nil
+		r.Issues, r.IssuesLeft, r.IssueTexts = nil, 0, 0
 		p.record = true
 	})
 	notify(p.changed)

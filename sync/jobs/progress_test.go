@@ -119,8 +119,13 @@ func TestStatusStaysSmall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(data) > 512<<10 {
+		if len(data) > 256<<10 {
 			t.Errorf("%s status has %d bytes", name, len(data))
+		}
+		for _, list := range append([][]string{status.Errors, status.Warnings}, status.Summary[0].Errors, status.Summary[0].Warnings) {
+			if len(list) > maxErrors || len(list) == maxErrors && !strings.HasPrefix(list[maxErrors-1], "and ") {
+				t.Errorf("%s: %d texts, the last %q", name, len(list), list[len(list)-1])
+			}
 		}
 		if len(status.Errors) > maxErrors || len(status.Summary) > maxKinds+1 {
 			t.Errorf("%s: %d errors, %d kinds", name, len(status.Errors), len(status.Summary))
@@ -132,6 +137,34 @@ func TestStatusStaysSmall(t *testing.T) {
 		if total != 10_000 {
 			t.Errorf("%s: %d results counted", name, total)
 		}
+	}
+}
+
+// TestIssues: history keeps more errors and warnings than the status, to a bound that it tells, also over a restart.
+func TestIssues(t *testing.T) {
+	t.Parallel()
+	p := NewProgress()
+	kept := &marks{}
+	kept.ofJob(p, nil)
+	for n := range 10_000 {
+		p.Record(t.Context(), Result{Action: resources.Created, Kind: "Dashboard", Path: fmt.Sprintf("%05d.json", n), Err: errors.New("bad")})
+	}
+	if err := p.Mark(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	again := NewProgress()
+	again.resume(kept.mark)
+	for _, p := range []*Progress{p, again} {
+		r := p.look()
+		if n := len(r.Issues); n != maxIssues || r.IssuesLeft != 10_000-maxIssues || r.Issues[n-1].Path != "00999.json" ||
+			r.Issues[0] != (state.Issue{State: "error", Reason: "other", Message: "bad", Path: "00000.json", Kind: "Dashboard", Action: "created"}) {
+			t.Errorf("%d issues and %d more: %+v", n, r.IssuesLeft, r.Issues[0])
+		}
+	}
+	p.ResetResults()
+	p.Record(t.Context(), Result{Kind: "x", Warning: errors.New(strings.Repeat("w", 5000))})
+	if r := p.look(); len(r.Issues) != 1 || r.IssuesLeft != 0 || len(r.Issues[0].Message) > maxText {
+		t.Errorf("after a reset: %d, %d", len(r.Issues), r.IssuesLeft)
 	}
 }
 

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,12 +19,17 @@ import (
 // Bounds of what a status may carry. Objects above about 1 MB are refused by API servers, and every progress write
 // sends the whole object, so all texts of one job together stay below textBudget; the counters go on without texts.
 const (
-	maxErrors  = 20         // entries of status.errors; source: Grafana's progress recorder
-	maxPerKind = 20         // entries of errors and of warnings in one summary
-	maxKinds   = 64         // entries of summary; further kinds are counted together
-	maxText    = 1 << 10    // bytes of one error or warning
-	maxMessage = 2 << 10    // bytes of a message
-	textBudget = 256 * 1024 // bytes of all errors and warnings of one job
+	maxErrors  = 20        // entries of each list of errors or warnings; source: Grafana's progress recorder
+	maxKinds   = 64        // entries of summary; further kinds are counted together
+	maxText    = 1 << 10   // bytes of one error or warning
+	maxMessage = 2 << 10   // bytes of a message
+	textBudget = 200 << 10 // bytes of all errors and warnings of one job as JSON; the rest of a status has less than 56 KiB
+)
+
+// Bounds of the errors and warnings that history keeps of a job, which go beyond its status.
+const (
+	maxIssues   = 1000
+	issueBudget = 256 << 10 // bytes
 )
 
 // results is the sum of all results of a job. It is plain data: it is kept with the resume mark and taken up again
@@ -42,6 +48,9 @@ type results struct {
 	RefFrom      string                     `json:"refFrom,omitempty"`
 	RefTo        string                     `json:"refTo,omitempty"`
 	URLs         map[string]string          `json:"urls,omitempty"`
+	Issues       []state.Issue              `json:"issues,omitempty"` // each is written once, so copies may share them
+	IssuesLeft   int64                      `json:"issuesLeft,omitempty"`
+	IssueTexts   int                        `json:"issueTexts,omitempty"` // bytes used of issueBudget
 
 	// Of this run alone: another one begins anew.
 	Steps  []Step        `json:"-"`
@@ -59,17 +68,19 @@ func (all *results) record(r Result) {
 	switch {
 	case r.Err != nil:
 		s.Error++
+		all.issue(api.StateError, r, r.Err)
 		if r.Action != resources.Ignored {
 			all.ErrorCount++
-			all.Errors = all.text(all.Errors, maxErrors, r.Err.Error())
+			all.Errors = all.text(all.Errors, r.Err.Error())
 		}
-		s.Errors = all.text(s.Errors, maxPerKind, resultText(r, r.Err))
+		s.Errors = all.text(s.Errors, resultText(r, r.Err))
 		return
 	case r.Warning != nil:
 		s.Warning++
+		all.issue(api.StateWarning, r, r.Warning)
 		all.WarningCount++
-		all.Warnings = all.text(all.Warnings, maxErrors, resultText(r, r.Warning))
-		s.Warnings = all.text(s.Warnings, maxPerKind, resultText(r, r.Warning))
+		all.Warnings = all.text(all.Warnings, resultText(r, r.Warning))
+		s.Warnings = all.text(s.Warnings, resultText(r, r.Warning))
 		return
 	}
 	switch r.Action {
@@ -103,20 +114,45 @@ func (all *results) kind(group, kind string) *api.JobSummary {
 }
 
 // text appends a text to list unless a bound is reached.
-func (all *results) text(list []string, limit int, text string) []string {
-	if len(list) >= limit || all.Texts >= textBudget {
+func (all *results) text(list []string, text string) []string {
+	if len(list) >= maxErrors || all.Texts >= textBudget {
 		return list
 	}
-	if text = clip(text, maxText); all.Texts+len(text) > textBudget {
+	text = clip(text, maxText)
+	size, _ := json.Marshal(text) // escapes take up to six bytes
+	if all.Texts+len(size) > textBudget {
 		return list
 	}
-	all.Texts += len(text)
+	all.Texts += len(size)
 	return append(list, text)
+}
+
+// bounded returns the first texts of a list of so many, and says how many are left out.
+func bounded(list []string, count int64) []string {
+	out := slices.Clone(list)
+	if count > int64(len(out)) {
+		out = out[:min(len(out), maxErrors-1)]
+		out = append(out, fmt.Sprintf("and %d more", count-int64(len(out))))
+	}
+	return out
+}
+
+// issue keeps an error or a warning for history unless a bound is reached.
+func (all *results) issue(level string, r Result, err error) {
+	i := state.Issue{State: level, Reason: resources.Reason(err), Message: clip(err.Error(), maxText), Path: r.Path, Kind: r.Kind,
+		Name: r.Name, Action: string(r.Action)}
+	size := len(i.Message) + len(i.Path) + len(i.Name) + len(i.Kind)
+	if len(all.Issues) == maxIssues || all.IssueTexts+size > issueBudget {
+		all.IssuesLeft++
+		return
+	}
+	all.IssueTexts += size
+	all.Issues = append(all.Issues, i)
 }
 
 // status is what a progress write carries. Warnings and links appear only at the end, as in Grafana.
 func (all *results) status(state string) api.JobStatus {
-	return api.JobStatus{State: state, Message: all.Message, Errors: slices.Clone(all.Errors),
+	return api.JobStatus{State: state, Message: all.Message, Errors: bounded(all.Errors, all.ErrorCount),
 		Progress: all.percent(), Summary: all.summary()}
 }
 
@@ -133,7 +169,7 @@ func (all *results) summary() []api.JobSummary {
 	out := make([]api.JobSummary, 0, len(all.Kinds))
 	for _, s := range all.Kinds {
 		c := *s
-		c.Errors, c.Warnings = slices.Clone(s.Errors), slices.Clone(s.Warnings)
+		c.Errors, c.Warnings = bounded(s.Errors, s.Error), bounded(s.Warnings, s.Warning)
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b api.JobSummary) int {
@@ -247,7 +283,7 @@ func (p *Progress) Outcome(err error) Outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := &p.results
-	out := Outcome{Errors: slices.Clone(a.Errors), Warnings: slices.Clone(a.Warnings)}
+	out := Outcome{Errors: bounded(a.Errors, a.ErrorCount), Warnings: bounded(a.Warnings, a.WarningCount)}
 	switch {
 	case err != nil:
 		out.State, out.Message = api.StateError, clip(err.Error(), maxMessage)

@@ -92,7 +92,3 @@ func (d timeoutError) Error() string { return "job did not end within " + time.D
 
 // Is makes it a deadline for callers that do not know it.
 func (d timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
-
-// orphanActions work on what a repository has left behind: they need it to be gone or going, as every other action
-// needs it to be there.
-var orphanActions = map[string]bool{"releaseResources": true, "deleteResources": true}

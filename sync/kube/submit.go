@@ -3,10 +3,13 @@ package kube
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,7 +52,8 @@ func (c *Client) submit(ctx context.Context, namespace, repository string, spec 
 	below := fmt.Sprintf("/apis/%s/%s/namespaces/%s", api.ProvisioningGroup, api.Jobs.Version, namespace)
 	if len(notes) == 0 && action != "pr" && name == "" {
 		job, err := c.post(ctx, below+"/repositories/"+repository+"/jobs", spec)
-		if err == nil || !c.noSuchRoute(ctx, namespace, repository, err) {
+		orphans := slices.Contains(api.OrphanActions, action) && apierrors.IsNotFound(err) // of a Repository that is gone
+		if err == nil || !orphans && !c.noSuchRoute(ctx, namespace, repository, err) {
 			return job, err
 		}
 	}
@@ -59,6 +63,9 @@ func (c *Client) submit(ctx context.Context, namespace, repository string, spec 
 	job.SetAPIVersion(api.Jobs.GroupVersion().String())
 	job.SetKind("Job")
 	job.SetName(cmp.Or(name, api.JobName(repository, action)))
+	if action == "test" {
+		job.SetName(job.GetName() + "-" + strings.ToLower(rand.Text()[:8]))
+	}
 	if pr, ok := spec["pr"].(map[string]any); ok && action == "pr" {
 		job.SetName(fmt.Sprintf("%s-%v", api.JobName(repository, action), pr["pr"]))
 	}

@@ -118,16 +118,13 @@ func (f *finalizer) writeDeleteError(ctx context.Context, a *attempt, cause erro
 	return nil
 }
 
-// orphanActions are the jobs that need their Repository to be gone.
-var orphanActions = []string{"releaseResources", "deleteResources"}
-
 var pathAction = kube.PathTo("spec", "action")
 
 // deleteJobs deletes the jobs that are not claimed, and waits for the others.
 func (f *finalizer) deleteJobs(ctx context.Context, a *attempt) error {
 	running := false
 	for _, o := range f.jobs.Objects() {
-		if o.Namespace() != a.key.Namespace || o.Text(pathRepository) != a.key.Name || slices.Contains(orphanActions, o.Text(pathAction)) {
+		if o.Namespace() != a.key.Namespace || o.Text(pathRepository) != a.key.Name || slices.Contains(api.OrphanActions, o.Text(pathAction)) {
 			continue
 		}
 		job := o.Unstructured()

@@ -20,6 +20,8 @@ const (
 	Reconcile     Verb = "reconcile"      // requests a reconciliation of a source
 	SuspendSource Verb = "suspend-source" // sets suspend in the spec of the source
 	ResumeSource  Verb = "resume-source"  // clears it
+
+	CreateJob Verb = "create-job" // creates a job with Action.Spec
 )
 
 // SuspendFor is the duration of a suspension: one day, so that a forgotten one ends by itself.
@@ -30,5 +32,6 @@ type Action struct {
 	Verb      Verb
 	Namespace string
 	Name      string // of the repository or the job; "" for the agent itself
-	UID       string // of the object when the key was pressed, in case the name is reused; "" for pulls
+	UID       string // of the object when the key was pressed, in case the name is reused; "" for new jobs
+	Spec      string `json:",omitempty"` // of a new job, as JSON
 }

@@ -11,9 +11,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
+	"limpet/sync/jobs"
+	"limpet/sync/kube"
 	"limpet/sync/resources"
 	"limpet/sync/worker/sink"
 )
@@ -54,13 +58,13 @@ func (e *leftError) Unwrap() []error { return e.errs }
 // Remove deletes everything that repo manages and returns the number of objects: first objects, concurrently, then
 // folders, the deepest first. A folder that is not empty stays, and the error names it with the reason.
 func (o *Orphans) Remove(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
-	return o.leave(ctx, repo, true)
+	return o.leave(ctx, repo, true, false, jobs.NewProgress())
 }
 
 // Release removes the manager annotations from everything that repo manages; the objects stay, without a manager: first
 // folders from the top, then objects, concurrently.
 func (o *Orphans) Release(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
-	return o.leave(ctx, repo, false)
+	return o.leave(ctx, repo, false, false, jobs.NewProgress())
 }
 
 // leaving is one run over the objects of a repository.
@@ -68,34 +72,44 @@ type leaving struct {
 	*Orphans
 	server     *server
 	repository string
+	action     resources.Action // of the results
+	progress   *jobs.Progress
 
 	mu      sync.Mutex // guards the fields below
 	left    leftError
 	done    int
 	blocked map[string]bool // folders that are not empty
+	away    bool            // the server cannot be reached
 }
 
-func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, remove bool) (int, error) {
+// leave removes or releases what repo manages, and returns the number of objects. last reports whether it is not repeated.
+func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, remove, last bool, progress *jobs.Progress) (int, error) {
 	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
 		return o.leaveSink(ctx, repo, remove)
 	}
-	l := &leaving{Orphans: o, repository: repo.GetName(), blocked: map[string]bool{}, server: o.pull.server(repo.GetNamespace(), false)}
+	l := &leaving{Orphans: o, repository: repo.GetName(), blocked: map[string]bool{}, server: o.pull.server(repo.GetNamespace(), last),
+		action: resources.Updated, progress: progress}
+	progress.SetMessage(ctx, "list the objects of the repository")
 	items, err := l.server.managed(ctx, o.pull.o.Client, l.repository)
 	if err != nil {
 		return 0, err
 	}
 	objects, folders := resources.Leaving(items) // the deepest folder first
+	progress.SetTotal(ctx, len(items))
 	if remove {
+		l.action = resources.Deleted
+		progress.SetMessage(ctx, "delete the objects of the repository")
 		l.left = leftError{verb: "deleted", total: len(items)}
 		l.each(ctx, objects, l.remove)
 		for _, folder := range folders {
 			if l.blocked[folder.Name] {
-				l.fail(folder, errors.New("something in it is left"))
+				l.fail(ctx, folder, &resources.SkippedError{Reason: "something in it is left"})
 			} else {
 				l.one(ctx, folder, l.remove)
 			}
 		}
 	} else {
+		progress.SetMessage(ctx, "release the objects of the repository")
 		l.left = leftError{verb: "released", total: len(items)}
 		for _, folder := range slices.Backward(folders) {
 			l.one(ctx, folder, l.release)
@@ -112,7 +126,10 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, re
 	return l.done, nil
 }
 
-func (l *leaving) each(ctx context.Context, items []resources.Item, do func(context.Context, resources.Item) error) {
+// leaver deletes or releases an object; done is false for one that is not there or has another manager now.
+type leaver func(context.Context, resources.Item) (done bool, err error)
+
+func (l *leaving) each(ctx context.Context, items []resources.Item, do leaver) {
 	var g errgroup.Group
 	g.SetLimit(l.pull.o.Parallel)
 	for _, item := range items {
@@ -122,24 +139,53 @@ func (l *leaving) each(ctx context.Context, items []resources.Item, do func(cont
 }
 
 // one processes one object within its timeout.
-func (l *leaving) one(ctx context.Context, item resources.Item, do func(context.Context, resources.Item) error) {
-	if ctx.Err() != nil {
+func (l *leaving) one(ctx context.Context, item resources.Item, do leaver) {
+	l.mu.Lock()
+	away := l.away
+	l.mu.Unlock()
+	if ctx.Err() != nil || away {
 		return
 	}
 	within, cancel := context.WithTimeout(ctx, resources.ItemTimeout)
 	defer cancel()
-	if err := do(within, item); err != nil {
-		l.fail(item, err)
+	done, err := do(within, item)
+	err = cmp.Or(err, failpoint.Pass(failpoint.Applying))
+	switch {
+	case ctx.Err() != nil:
+		return
+	case err != nil && within.Err() != nil:
+		err = fmt.Errorf("not done within %s: %w", resources.ItemTimeout, err)
+		fallthrough
+	case err != nil:
+		l.fail(ctx, item, err)
 		return
 	}
+	action := l.action
+	if !done {
+		action = resources.Ignored
+	}
+	l.record(ctx, item, action, nil)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.done++
 }
 
-func (l *leaving) fail(item resources.Item, err error) {
+func (l *leaving) record(ctx context.Context, item resources.Item, action resources.Action, err error) {
+	r := resources.Result{Action: action, Group: item.Group, Kind: item.Kind(), Name: item.Name, Path: item.Path, Err: err}
+	if err != nil && resources.IsWarning(err) {
+		r.Err, r.Warning = nil, err
+	}
+	l.progress.Record(ctx, r)
+}
+
+func (l *leaving) fail(ctx context.Context, item resources.Item, err error) {
+	away := errors.As(err, new(*kube.UnavailableError))
+	if !away { // else the whole is tried again
+		l.record(ctx, item, l.action, err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.away = l.away || away
 	l.left.names, l.left.errs = append(l.left.names, fmt.Sprintf("%s: %v", item.Identity(), err)), append(l.left.errs, err)
 	l.blocked[item.Folder] = true
 }
@@ -147,29 +193,28 @@ func (l *leaving) fail(item resources.Item, err error) {
 // objectTries is the maximum number of attempts for an object that changes meanwhile.
 const objectTries = 3
 
-// owned calls do with the current object, and again if it has changed. It returns nil for an object that is deleted or
-// has another manager now.
-func (l *leaving) owned(ctx context.Context, item resources.Item, do func(resources.Ref, *resources.Live) error) (err error) {
+// owned calls do with the current object, and again if it has changed, unless it is deleted or has another manager now.
+func (l *leaving) owned(ctx context.Context, item resources.Item, do func(resources.Ref, *resources.Live) error) (done bool, err error) {
 	ref := resources.Ref{Group: item.Group, Resource: item.Resource, Name: item.Name}
 	for range objectTries {
 		var live *resources.Live
 		if live, err = l.server.Get(ctx, ref, false); err == nil {
 			if !resources.Manages(l.repository, live.Annotations) {
-				return nil
+				return false, nil
 			}
 			err = do(ref, live)
 		}
 		switch {
 		case err == nil || apierrors.IsNotFound(err):
-			return nil
+			return err == nil, nil
 		case !apierrors.IsConflict(err) && !apierrors.IsInvalid(err): // a patch whose test fails is answered as invalid
-			return err
+			return false, err
 		}
 	}
-	return err
+	return false, err
 }
 
-func (l *leaving) remove(ctx context.Context, item resources.Item) error {
+func (l *leaving) remove(ctx context.Context, item resources.Item) (bool, error) {
 	return l.owned(ctx, item, func(ref resources.Ref, live *resources.Live) error {
 		return l.server.Delete(ctx, ref, live.UID, live.ResourceVersion)
 	})
@@ -178,7 +223,7 @@ func (l *leaving) remove(ctx context.Context, item resources.Item) error {
 // marks are the annotations by which an object belongs to a repository.
 var marks = []string{api.AnnoManagedBy, api.AnnoManagerID, api.AnnoSourcePath, api.AnnoSourceChecksum}
 
-func (l *leaving) release(ctx context.Context, item resources.Item) error {
+func (l *leaving) release(ctx context.Context, item resources.Item) (bool, error) {
 	return l.owned(ctx, item, func(ref resources.Ref, live *resources.Live) error {
 		ops := []op{{"test", "/metadata/annotations/" + pointer(api.AnnoManagerID), l.repository}}
 		for _, key := range marks {
@@ -220,4 +265,46 @@ func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured
 		}
 	}
 	return files, dir.Release()
+}
+
+// Leave is the worker of the actions on what a deleted Repository has left behind.
+type Leave struct {
+	*Orphans
+	action string
+	remove bool
+}
+
+// NewRelease returns the worker of releaseResources, which takes the objects from the Repository and keeps them.
+func NewRelease(o *Orphans) *Leave { return &Leave{o, "releaseResources", false} }
+
+// NewRemove returns the worker of deleteResources, which deletes the objects.
+func NewRemove(o *Orphans) *Leave { return &Leave{o, "deleteResources", true} }
+
+// Action implements jobs.Worker.
+func (l *Leave) Action() string { return l.action }
+
+// Ready implements jobs.Worker.
+func (l *Leave) Ready(context.Context, jobs.Task) error { return nil }
+
+// Run implements jobs.Worker. The Repository is read again, because one of that name may have been created meanwhile.
+func (l *Leave) Run(ctx context.Context, t *jobs.Task) error {
+	repo, err := l.pull.o.Client.Resource(api.Repositories).Namespace(t.Namespace).Get(ctx, t.Job.Spec.Repository, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		repo = new(unstructured.Unstructured)
+		repo.SetNamespace(t.Namespace)
+		repo.SetName(t.Job.Spec.Repository)
+	case err != nil:
+		return kube.AsUnavailable(err)
+	case repo.GetDeletionTimestamp() == nil:
+		return fmt.Errorf("%s needs repository %q to be deleted first, but it exists", l.action, repo.GetName())
+	}
+	n, err := l.leave(ctx, repo, l.remove, t.Last, t.Progress)
+	if errors.As(err, new(*leftError)) && !jobs.Transient(err) {
+		return nil // each of its objects is recorded
+	}
+	if err == nil && n == 0 {
+		t.Progress.SetFinalMessage("no resources of the repository are left")
+	}
+	return err
 }

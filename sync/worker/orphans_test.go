@@ -240,3 +240,44 @@ func TestDirectoryIsLeft(t *testing.T) {
 		}
 	}
 }
+
+// TestLeftByARepository runs the jobs on what a Repository that is gone has left.
+func TestLeftByARepository(t *testing.T) {
+	onBoth(t, func(t *testing.T, server string) {
+		for action, counted := range map[string]string{
+			"releaseResources": "Dashboard error 1, Dashboard update 2, Folder update 3",
+			"deleteResources":  "Dashboard delete 2, Dashboard error 1, Folder delete 1, Folder warning 2",
+		} {
+			r := settled(t, server)
+			r.remove(api.Repositories, "repo")
+			r.wire.answer(func(req *http.Request) *http.Response {
+				if (req.Method == http.MethodDelete || req.Method == http.MethodPatch) && strings.HasSuffix(req.URL.Path, "/cpu") {
+					body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no"}`
+					return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}},
+						Body: io.NopCloser(strings.NewReader(body))}
+				}
+				return nil
+			})
+			record, status := r.run(map[string]any{"action": action}, nil)
+			if got := counts(status); record.State != "error" || got != counted {
+				t.Errorf("%s: %s %q, %s", action, record.State, record.Message, got)
+			}
+			if i := record.Issues[0]; i.Path != "a/cpu.json" || i.Reason != "forbidden" || i.Name != "cpu" || i.State != "error" {
+				t.Errorf("%s: issues %+v", action, record.Issues)
+			}
+			r.wire.answer(nil)
+			if record, _ := r.run(map[string]any{"action": action}, nil); record.State != "success" {
+				t.Errorf("%s, again: %s %q", action, record.State, record.Message)
+			}
+			r.expectRun(action+", a third time", map[string]any{"action": action}, "success", "no resources")
+			if live := r.object(dashboards, "cpu"); action == "releaseResources" && live.GetAnnotations()[api.AnnoManagerID] != "" ||
+				action == "deleteResources" && live != nil || r.object(dashboards, "mine") == nil {
+				t.Errorf("%s: left %v", action, live)
+			}
+			r.repository(nil, nil)
+			if server == "real" { // the embedded API does not take such a job
+				r.expectRun(action+", it exists", map[string]any{"action": action}, "error", "needs repository")
+			}
+		}
+	})
+}

@@ -222,8 +222,7 @@ func (r *rig) start() {
 		}
 	}
 	pull := NewPull(r.options)
-	r.controller, err = jobs.New(r.client, queue, repos, r.store, []jobs.Worker{pull, NewDelete(pull, r.keys), NewMove(pull, r.keys),
-		NewPullRequest(pull)}, o)
+	r.controller, err = jobs.New(r.client, queue, repos, r.store, r.workers(pull), o)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -238,6 +237,11 @@ func (r *rig) start() {
 			r.t.Error(err)
 		}
 	})
+}
+
+func (r *rig) workers(pull *Pull) []jobs.Worker {
+	orphans := NewOrphans(r.options)
+	return []jobs.Worker{pull, NewDelete(pull, r.keys), NewMove(pull, r.keys), NewPullRequest(pull), NewRelease(orphans), NewRemove(orphans), Load{}}
 }
 
 // repository makes the Repository object "repo".

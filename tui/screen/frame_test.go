@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -49,8 +50,12 @@ func check(t *testing.T, frame string, w, h int, caps widget.Caps) {
 // hostileRow reports whether a row shows foreign text beyond ASCII, which is kept.
 func hostileRow(l string) bool { return strings.ContainsAny(l, "👩👧漢字é🙂אب") }
 
-// strip removes SGR sequences from a frame.
+// link is a begin or an end of a web address (OSC 8).
+var link = regexp.MustCompile("\x1b]8;;[!-~]*\x07")
+
+// strip removes SGR sequences and links from a frame.
 func strip(frame string) string {
+	frame = link.ReplaceAllString(frame, "")
 	var b strings.Builder
 	for i := 0; i < len(frame); i++ {
 		if frame[i] == 0x1b {

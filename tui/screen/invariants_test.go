@@ -21,7 +21,7 @@ func violation(frame string, w, h int, caps widget.Caps) string {
 	if caps.ASCII && caps.Mono && strings.ContainsRune(frame, 0x1b) {
 		return "it has an escape sequence without colours and glyphs"
 	}
-	lines := strings.Split(frame, "\n")
+	lines := strings.Split(link.ReplaceAllString(frame, ""), "\n")
 	if len(lines) != h {
 		return fmt.Sprintf("it has %d lines, want %d", len(lines), h)
 	}

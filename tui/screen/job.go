@@ -175,7 +175,7 @@ func (d *jobScreen) draw(p *view, at widget.Rect) {
 		d.drawSection(p, at, d.focus, focused)
 		return
 	}
-	head := d.head(p, at.W-4)
+	head := d.head(p, at.W-4, at.H < 22)
 	if at.H < 22 {
 		head = head[:min(len(head), 4+at.H/18)]
 	}
@@ -257,18 +257,30 @@ func (d *jobScreen) drawSection(p *view, at widget.Rect, id sectionID, sec secti
 	}
 }
 
-func (d *jobScreen) head(p *view, w int) []widget.TextLine {
+// head describes the job; short puts its links into one line.
+func (d *jobScreen) head(p *view, w int, short bool) []widget.TextLine {
 	j, state := *d.job, p.shownState(*d.job)
 	if !d.live && j.Finished.IsZero() {
 		state = "unknown"
 	}
 	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, p.pace(j, state, w)))}
 	plain := func(txt string) { out = append(out, widget.Styled(widget.RolePlain, txt)) }
-	for _, f := range p.jobFacts(j, d.live) {
+	facts := p.jobFacts(j, d.live)
+	if short && len(j.URLs) > 0 && !j.Finished.IsZero() {
+		facts = facts[1:] // the links need the line of the lease, which has ended
+	}
+	for _, f := range facts {
 		plain(fmt.Sprintf("%-7s%s", f[0], f[1]))
 	}
-	if len(j.URLs) > 0 {
-		plain("url    " + j.URLs[0].Name + " " + j.URLs[0].URL)
+	for i, l := range j.URLs {
+		line := widget.TextLine{Text: "url    " + l.Name + " " + l.URL, Links: []widget.Link{{Text: l.URL, URL: l.URL}}}
+		if i == 0 || !short {
+			out = append(out, line)
+			continue
+		}
+		first := &out[len(out)-1]
+		first.Text += "    " + l.Name
+		first.Links = append(first.Links, widget.Link{Text: l.Name, URL: l.URL})
 	}
 	if c := j.Commit; c != nil { // author and time follow the message, where a narrow screen cuts them
 		plain(fmt.Sprintf("commit %q%s%s", c.Subject, widget.When(c.Author != "", " by "+c.Author),

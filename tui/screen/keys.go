@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -123,6 +124,9 @@ func keyTable() []command {
 		{press: "h", words: "its history", group: view, not: atSources, do: openHistory, line: (*State).historyLine},
 		{press: "p", words: "pull changes", group: act, not: atSources, verb: snapshot.Pull},
 		{press: "P", words: "full pull", group: act, not: atSources, asks: true, verb: snapshot.PullFull},
+		{press: "A", words: "new job", group: act, not: atSources, do: openJobs, refuses: func(s *State) string {
+			return cmp.Or(s.notSentReason(), oneRefusal(s.onRepos(s.selected), "no repository is under the cursor"))
+		}},
 		{press: "x", words: "cancel", group: act, not: atSources, asks: true, verb: snapshot.Cancel},
 		{press: "r", words: "retry", group: act, not: atSources, asks: true, verb: snapshot.Retry},
 		{press: "s", words: "suspend", group: act, not: atSources, asks: true, verb: snapshot.Suspend},
@@ -208,8 +212,9 @@ func (s *State) press(name, typed string) {
 // it is ignored; it never answers a confirmation.
 func (s State) Paste(text string) State {
 	_, types := s.overlay.(chooser)
+	_, fills := s.overlay.(form)
 	q, asks := s.overlay.(confirm)
-	if types || asks && q.name != "" || s.overlay == nil && s.filterLine.typing {
+	if types || fills || asks && q.name != "" || s.overlay == nil && s.filterLine.typing {
 		s, _ = s.Key("paste", text)
 	}
 	return s

@@ -391,13 +391,7 @@ func commandsFor(o object) (out []command) {
 			s.goTo(screenHistory)
 			s.setFilter(filter)
 		}})
-	for _, action := range gitWriteActions { // they have no key: the command line asks for the parameters
-		create := func(s *State) string {
-			return s.limpet("job create " + s.named(o) + " --action " + action)
-		}
-		add(command{words: action + " " + name, note: "copies the command", line: create, do: func(s *State) { s.copied(create(s)) }})
-	}
-	return out
+	return append(out, jobCommands(o)...)
 }
 
 // drainRefusal returns why the agent cannot be drained, or undrained, now.

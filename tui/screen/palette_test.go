@@ -2,7 +2,6 @@ package screen
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +34,7 @@ func TestPalette(t *testing.T) {
 			"cancel lab-west-m":   {"cancel lab-west-move", "limpet job cancel lab-west-move"},
 			"suspend lab-e":       {"suspend lab-east", "limpet repo suspend lab-east"},
 			"history repo:lab-e":  {"history repo:lab-east", "limpet history list --repository lab-east"},
-			"push lab-e":          {"push lab-east", "limpet job create lab-east --action push"},
+			"delete lab-e":        {"delete lab-east", "limpet job create lab-east --action delete"},
 			"test lab-e":          {"test lab-east", "limpet repo test lab-east"},
 			"drain":               {"drain", "limpet drain"},
 			"theme high":          {"theme high-contrast", ""},
@@ -95,18 +94,56 @@ func TestPalette(t *testing.T) {
 			t.Errorf("asks %q", askedText(at))
 		}
 	})
-	t.Run("what writes to Git is never sent", func(t *testing.T) {
-		for _, words := range gitWriteActions {
-			at, out := typed(s, words+" lab-east").Key("enter", "")
-			want := "limpet job create lab-east --action " + words
-			if len(out.Actions) > 0 || open(at) || out.Copy != want || at.toast != "copied: "+want {
-				t.Errorf("%s: %+v, said %q", words, out, at.toast)
+	t.Run("the options of a job are asked for, and a yes before it writes", func(t *testing.T) {
+		enter := func(at State, texts ...string) State {
+			for i, txt := range texts {
+				at = at.Paste(txt)
+				at = press(at, map[bool]string{true: "enter", false: "down"}[i == len(texts)-1])
+			}
+			return at
+		}
+		at := enter(press(typed(s, "delete lab-east"), "enter"), "../x")
+		if q, ok := at.overlay.(form); !ok || !strings.Contains(q.why, "spec.delete.paths[0]") {
+			t.Fatalf("a bad path: %+v", at.overlay)
+		}
+		for _, size := range [][2]int{{60, 15}, {80, 24}} {
+			if f := strip(render(at, size[0], size[1], widget.Caps{})); !strings.Contains(f, "resource") || !strings.Contains(f, "../x_") {
+				t.Errorf("%v:\n%s", size, f)
 			}
 		}
-		for _, b := range bindings {
-			if slices.Contains(gitWriteActions, string(b.verb)) {
-				t.Errorf("%s starts a %s", b.label, b.verb)
-			}
+		at = enter(press(at, "ctrl+u"), "old.json, b/")
+		if !open(at) || !strings.Contains(askedText(at), "limpet job create lab-east --action delete --path old.json --path b/") {
+			t.Fatalf("asks %q", askedText(at))
+		}
+		_, out := at.Key("y", "y")
+		want := Action{Verb: snapshot.CreateJob, Namespace: "default", Name: "lab-east",
+			Spec: `{"action":"delete","delete":{"paths":["old.json","b/"]}}`}
+		if a := action(out); a == nil || *a != want {
+			t.Errorf("sends %+v", out)
+		}
+		at = enter(press(press(s, "3", "A"), "t", "e", "s", "t", "enter"), "")
+		if q, ok := at.overlay.(form); !ok || !strings.Contains(q.why, "needs --duration") {
+			t.Fatalf("without a duration: %+v", at.overlay)
+		}
+		if at = at.Paste("90s"); !strings.Contains(strip(render(at, 80, 24, widget.Caps{})), "--action test --duration 90s") {
+			t.Errorf("no command line in\n%s", strip(render(at, 80, 24, widget.Caps{})))
+		}
+		if _, out = at.Key("enter", ""); action(out) == nil || action(out).Spec != `{"action":"test","test":{"duration":"90s"}}` {
+			t.Errorf("sends %+v", out)
+		}
+		at, out = typed(s, "deleteResources lab-east").Key("enter", "")
+		if len(out.Actions) > 0 || at.overlay != nil || !strings.Contains(at.toast, "for repositories that are deleted") {
+			t.Errorf("%+v, said %q", out, at.toast)
+		}
+		dying := testSnapshot()
+		for i := range dying.Repos {
+			dying.Repos[i].Deleting = noon
+		}
+		if at = press(typed(shown(dying, widget.Caps{}), "deleteResources lab-east"), "enter"); !open(at) {
+			t.Errorf("said %q", at.toast)
+		}
+		if _, out = at.Paste("lab-east").Key("enter", ""); action(out) == nil || action(out).Name != "lab-east" {
+			t.Errorf("sends %+v", out)
 		}
 	})
 	t.Run("a command looks again at what it acts on", func(t *testing.T) {

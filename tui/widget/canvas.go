@@ -21,6 +21,7 @@ type Canvas struct {
 
 	cells  *uv.ScreenBuffer
 	styles [roleCount]uv.Style
+	links  bool // not for logs and screen readers
 }
 
 // grids are cells of former canvases: new ones are most of the memory that a frame takes.
@@ -35,7 +36,7 @@ func NewCanvas(w, h int, caps Caps) *Canvas {
 		fresh := uv.NewScreenBuffer(w, h)
 		cells = &fresh
 	}
-	return &Canvas{W: w, H: h, G: caps.Glyphs(), cells: cells, styles: caps.Look().styles()}
+	return &Canvas{W: w, H: h, G: caps.Glyphs(), cells: cells, styles: caps.Look().styles(), links: !caps.ASCII || !caps.Mono}
 }
 
 // Frame renders the canvas as text, h lines joined by newlines, and ends its use.
@@ -58,7 +59,11 @@ func (r Rect) Left(w int) (left, rest Rect) {
 
 // Put writes at most limit cells of clean text at column x of line y and returns the column behind it.
 func (c *Canvas) Put(x, y, limit int, r Role, text string) int {
-	cell, end := uv.Cell{Style: c.styles[r]}, min(x+limit, c.W)
+	return c.put(x, y, limit, uv.Cell{Style: c.styles[r]}, text)
+}
+
+func (c *Canvas) put(x, y, limit int, cell uv.Cell, text string) int {
+	end := min(x+limit, c.W)
 	for g := displaywidth.StringGraphemes(text); x >= 0 && g.Next(); {
 		if cell.Content, cell.Width = g.Value(), g.Width(); x+cell.Width > end {
 			break
@@ -71,8 +76,23 @@ func (c *Canvas) Put(x, y, limit int, r Role, text string) int {
 	return x
 }
 
-// PutLine writes a line of text and marks a cut.
-func (c *Canvas) PutLine(x, y, limit int, l TextLine) { c.PutCut(x, y, limit, l.Role, l.Text) }
+// PutLine writes a line of text with its links, and marks a cut.
+func (c *Canvas) PutLine(x, y, limit int, l TextLine) {
+	text := Cut(l.Text, limit, c.G.More)
+	c.Put(x, y, limit, l.Role, text)
+	for _, link := range l.Links {
+		before, _, ok := strings.Cut(l.Text, link.Text)
+		if !c.links || !ok || !link.safe() || len(before) >= len(text) {
+			continue
+		}
+		seen := text[len(before):]
+		if strings.HasPrefix(seen, link.Text) {
+			seen = link.Text
+		}
+		at := displaywidth.String(before)
+		c.put(x+at, y, limit-at, uv.Cell{Style: c.styles[l.Role], Link: uv.NewLink(link.URL)}, seen)
+	}
+}
 
 // PutCut writes text and marks a cut.
 func (c *Canvas) PutCut(x, y, limit int, r Role, text string) {
@@ -152,12 +172,22 @@ func (c *Canvas) Dialog(w, h int) Rect {
 
 // TextLine is a line of the screen.
 type TextLine struct {
-	Role Role
-	Text string
+	Role  Role
+	Text  string
+	Links []Link // parts of the text
+}
+
+// Link is a text that terminals open as a web address (OSC 8), where they can.
+type Link struct{ Text, URL string }
+
+// safe reports whether the address of a link can control no terminal.
+func (l Link) safe() bool {
+	hidden := func(r rune) bool { return r <= ' ' || r > '~' }
+	return (strings.HasPrefix(l.URL, "https://") || strings.HasPrefix(l.URL, "http://")) && !strings.ContainsFunc(l.URL, hidden)
 }
 
 // Styled returns a line of text in a role.
-func Styled(r Role, text string) TextLine { return TextLine{r, text} }
+func Styled(r Role, text string) TextLine { return TextLine{Role: r, Text: text} }
 
 // Wrapped appends text to lines of w cells.
 func Wrapped(out []TextLine, r Role, text string, w int) []TextLine {

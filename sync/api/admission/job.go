@@ -1,8 +1,10 @@
 package admission
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -29,7 +31,10 @@ func validateJob(root node) {
 		return
 	}
 	switch action {
-	case "fixFolderMetadata", "releaseResources", "deleteResources":
+	case "releaseResources", "deleteResources":
+		return
+	case "fixFolderMetadata":
+		spec.object(action).check("ref", checkBranch)
 		return
 	}
 	options := spec.object(action)
@@ -52,6 +57,33 @@ func validateJob(root node) {
 			options.invalid("targetPath", "must be a directory, with a slash at its end")
 		}
 		options.check("targetPath", checkPath)
+	case "test":
+		validateLoad(options)
+	}
+}
+
+// Bounds of test jobs. Source: Grafana's job validator.
+const (
+	maxLoad        = 15 * time.Minute
+	maxLoadUpdates = 1000
+	minLoadSpacing = 500 * time.Millisecond
+)
+
+func validateLoad(options node) {
+	took, err := time.ParseDuration(options.text("duration"))
+	switch {
+	case options.text("duration") == "":
+		options.required("duration", "how long the job lasts, such as 90s")
+	case err != nil:
+		options.invalid("duration", "must be a duration such as 90s or 5m")
+	case took <= 0 || took > maxLoad:
+		options.invalid("duration", "must be more than 0s, and at most "+maxLoad.String())
+	}
+	switch n := options.integer("progressUpdates"); {
+	case n < 0 || n > maxLoadUpdates:
+		options.invalid("progressUpdates", fmt.Sprintf("must be from 0 to %d", maxLoadUpdates))
+	case n > 0 && took > 0 && took/time.Duration(n) < minLoadSpacing:
+		options.invalid("progressUpdates", fmt.Sprintf("must be at most %d for this duration: one each %s", took/minLoadSpacing, minLoadSpacing))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
@@ -320,4 +321,59 @@ func TestKilledWhilePushing(t *testing.T) {
 	m.verify()
 	m.repo.Git(t, "fsck", "--full", "--strict")
 	t.Logf("%d kills", len(kills))
+}
+
+// TestKilledWhileLeaving kills the agent at each point of the jobs on what a deleted Repository has left, and of a test
+// job: each ends once, and nothing is left or half released.
+func TestKilledWhileLeaving(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	first, w := suite.Seed(t), newServers(t)
+	m := newCrashAgent(t, w, "kill-leave", first, map[string]int{"a": small})
+	repos := m.user.Resource(api.Repositories).Namespace(m.namespace)
+	repo := m.user.list(api.Repositories)[0]
+	spec := repo.Object["spec"].(map[string]any)
+	kills := 0
+	run := func(action, point string, options map[string]any) {
+		t.Helper()
+		m.jobsCreated++
+		options["action"], options["repository"] = action, "a"
+		job := m.user.create(api.Jobs, fmt.Sprintf("a-%s-%d", strings.ToLower(action), m.jobsCreated), nil, options)
+		m.jobs[string(job.GetUID())] = true
+		if !m.awaitEnd(m.start(point + "=kill")) {
+			t.Fatalf("%s: not killed at %s", action, point)
+		}
+		kills++
+		m.finishJobs()
+	}
+	for range suite.Count(1, 5) {
+		for _, point := range []string{failpoint.Working, failpoint.Applying, failpoint.Worked, failpoint.Recorded, failpoint.Posted,
+			failpoint.Deleted} {
+			for _, action := range []string{"releaseResources", "deleteResources"} {
+				m.ensureJobs("a")
+				m.finishJobs()
+				if err := repos.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				run(action, point, map[string]any{})
+				for _, kind := range []schema.GroupVersionResource{dashboards, {Group: api.FolderGroup, Version: "v1", Resource: "folders"}} {
+					for _, u := range m.user.list(kind) {
+						if action == "deleteResources" || u.GetAnnotations()[api.AnnoManagerID] != "" {
+							t.Errorf("%s, killed at %s: left %s %v", action, point, u.GetName(), u.GetAnnotations())
+						}
+						if err := m.user.Resource(kind).Namespace(m.namespace).Delete(t.Context(), u.GetName(), metav1.DeleteOptions{}); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				m.user.create(api.Repositories, "a", nil, spec)
+			}
+			if point != failpoint.Applying {
+				run("test", point, map[string]any{"test": map[string]any{"duration": "1s", "progressUpdates": int64(2)}})
+			}
+		}
+	}
+	m.verifyOnce()
+	m.verifyFiles()
+	t.Logf("%d kills", kills)
 }

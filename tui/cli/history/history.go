@@ -156,11 +156,14 @@ func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
 	for _, sum := range status.Summary {
 		f.Add(KindText(sum.Kind), SummaryText(sum))
 	}
-	for _, e := range status.Errors {
-		f.Add("error", e)
+	for _, txt := range status.Errors {
+		f.Add("error", txt)
 	}
-	for _, e := range status.Warnings {
-		f.Add("warning", e)
+	for _, txt := range status.Warnings {
+		f.Add("warning", txt)
+	}
+	if n := len(rec.Issues); n > len(status.Errors)+len(status.Warnings) {
+		f.Add("", e.CommandFor("", "job show "+rec.UID+" --errors")+" lists all "+text.Thousands(n))
 	}
 }
 

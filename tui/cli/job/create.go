@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"slices"
@@ -21,13 +22,19 @@ import (
 
 type createCmd struct {
 	Repository  string   `arg:"" help:"Name of the repository."`
-	Action      string   `help:"Action: pull, delete, move, ..." default:"pull"`
+	Action      string   `help:"Action: pull, push, migrate, delete, move, fixFolderMetadata, ..." default:"pull"`
 	Incremental bool     `help:"Pull only what changed since the last pull (the default)." xor:"depth"`
 	Full        bool     `help:"Compare everything; what was changed by hand is overwritten. Asks on a terminal." xor:"depth"`
-	Path        []string `help:"File, or directory with a slash at its end, to delete or move. Repeatable." placeholder:"PATH" sep:"none"`
-	TargetPath  string   `help:"Directory to move to, with a slash at its end." placeholder:"DIR/"`
-	Ref         string   `help:"Branch to delete or move on, created if missing. Default: that of the repository." placeholder:"BRANCH"`
-	Message     string   `help:"Message of the commit of a delete or move." placeholder:"TEXT"`
+	Path        []string `help:"Delete, move: file, or directory with a slash at its end; repeatable. Push: directory." placeholder:"PATH" sep:"none"`
+	TargetPath  string   `help:"Move: the directory to move to, with a slash at its end." placeholder:"DIR/"`
+	Resource    []string `help:"Not for pull: an object, such as dashboard/cpu. Repeatable." placeholder:"KIND/NAME" sep:"none"`
+	Ref         string   `help:"Delete, move, fixFolderMetadata: branch, created if missing; default: the repository's." placeholder:"BRANCH"`
+	Branch      string   `help:"Push, migrate: branch, created if missing; default: the repository's." placeholder:"BRANCH"`
+	Message     string   `help:"Message of the commit." placeholder:"TEXT"`
+	KeepObjects bool     `name:"skip-resource-deletion" help:"Migrate to another branch: keep the objects."`
+	NewFolders  bool     `name:"generate-new-folder-ids" help:"Migrate: give the folders new UIDs."`
+	Duration    string   `help:"Test: how long, such as 90s; at most 15m." placeholder:"DURATION"`
+	Updates     string   `name:"progress-updates" help:"Test: how many messages, from 0 to 1000." placeholder:"N"`
 	Spec        string   `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
 	MassDelete  bool     `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
 	Priority    *string  `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
@@ -37,43 +44,13 @@ type createCmd struct {
 
 func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	again := "limpet job create " + text.ShellWord(c.Repository)
-	spec := map[string]any{"action": c.Action}
 	if !slices.Contains(admission.JobActions, c.Action) {
 		return command.Usagef(again+" --action pull", "unknown action %q%s; there are %s", c.Action,
 			command.Meant(c.Action, admission.JobActions), strings.Join(admission.JobActions, ", "))
 	}
-	if c.Message != "" {
-		spec["message"] = c.Message
-	}
-	selection := map[string]any{}
-	if len(c.Path) > 0 {
-		selection["paths"] = c.Path
-	}
-	if c.TargetPath != "" {
-		selection["targetPath"] = c.TargetPath
-	}
-	if c.Ref != "" {
-		selection["ref"] = c.Ref
-	}
-	switch selects := c.Action == "delete" || c.Action == "move"; {
-	case len(selection) > 0 && (c.Spec != "" || !selects):
-		return command.Usagef(again+" --action delete --path FILE",
-			"--path, --target-path and --ref are for --action delete and move, without --spec")
-	case c.Spec != "":
-		var options map[string]any
-		if err := json.Unmarshal([]byte(c.Spec), &options); err != nil || options == nil {
-			return command.Usagef(again+" --action push --spec '{\"message\": \"...\"}'", "--spec is not a JSON object: %s", c.Spec)
-		}
-		spec[c.Action] = options
-	case selects && len(c.Path) == 0:
-		return command.Usagef(again+" --action "+c.Action+" --path FILE", "--action %s needs --path", c.Action)
-	case c.Action == "move" && !strings.HasSuffix(c.TargetPath, "/"), c.Action == "delete" && c.TargetPath != "":
-		return command.Usagef(again+" --action move --path FILE --target-path DIR/",
-			"--target-path is %q: it is for --action move, and has to be a directory with a slash at its end", c.TargetPath)
-	case selects:
-		spec[c.Action] = selection
-	case c.Action == "pull":
-		spec["pull"] = map[string]any{"incremental": !c.Full}
+	spec, err := c.spec()
+	if err != nil {
+		return command.Usagef("limpet job create --help", "%w", err)
 	}
 	notes := MassDeleteNote(c.MassDelete)
 	if p := c.Priority; p != nil {
@@ -83,6 +60,43 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 		notes[api.AnnoPriority] = *p
 	}
 	return CreateJob(ctx, e, c.Repository, spec, notes, c.WaitFlags)
+}
+
+// spec returns the spec of the job, which its flags or --spec describe.
+func (c createCmd) spec() (spec map[string]any, err error) {
+	given := map[string][]string{"path": c.Path, "target-path": {c.TargetPath}, "resource": c.Resource, "ref": {c.Ref},
+		"branch": {c.Branch}, "message": {c.Message}, "duration": {c.Duration}, "progress-updates": {c.Updates}}
+	for name, on := range map[string]bool{"skip-resource-deletion": c.KeepObjects, "generate-new-folder-ids": c.NewFolders} {
+		if on {
+			given[name] = []string{"true"}
+		}
+	}
+	maps.DeleteFunc(given, func(_ string, values []string) bool { return strings.Join(values, "") == "" })
+	if c.Spec == "" {
+		if spec, err = admission.JobSpec(c.Action, given); err == nil && c.Action == "pull" {
+			spec["pull"] = map[string]any{"incremental": !c.Full}
+		}
+		return spec, err
+	}
+	spec = map[string]any{"action": c.Action}
+	if c.Message != "" {
+		spec["message"] = c.Message
+		delete(given, "message")
+	}
+	var options map[string]any
+	if err := json.Unmarshal([]byte(c.Spec), &options); err != nil || options == nil {
+		return nil, fmt.Errorf("--spec is not a JSON object: %s", c.Spec)
+	}
+	for name := range given {
+		return nil, fmt.Errorf("--%s and --spec are both given; keep one", name)
+	}
+	for _, name := range []string{"ref", "pr", "hash", "url"} {
+		if c.Action == "pr" && options[name] == nil {
+			return nil, fmt.Errorf("webhooks make the jobs of pull requests; by hand --spec needs ref, pr, hash and url: it lacks %s", name)
+		}
+	}
+	spec[c.Action] = options
+	return spec, nil
 }
 
 // MassDeleteNote returns the annotations of a job that may delete many objects, or none.
@@ -96,29 +110,54 @@ func MassDeleteNote(massDelete bool) map[string]string {
 
 // CreateJob creates the job, asks before a full pull, and waits for its end if how says so.
 func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[string]any, notes map[string]string, how WaitFlags) error {
-	if isFullPull(spec) {
-		err := e.Confirm(ctx, "A full pull of "+repository+" compares every file and overwrites what was changed by hand.")
-		if err != nil {
+	action, _ := spec["action"].(string)
+	then := ""
+	switch {
+	case isFullPull(spec):
+		then = "A full pull of " + repository + " compares every file and overwrites what was changed by hand."
+	case slices.Contains([]string{"delete", "migrate", "deleteResources"}, action):
+		then = action + " of " + repository + ": " + admission.JobForms[action].Then
+	}
+	if then != "" {
+		if err := e.Confirm(ctx, then); err != nil {
 			return err
 		}
 	}
-	return e.WithObject(ctx, command.Needs{API: true}, api.Repositories, repository, func(s *command.Session,
-		repo *unstructured.Unstructured) error {
+	create := func(s *command.Session, namespace string) error {
 		if err := how.check(e, s); err != nil {
 			return err
 		}
-		u, err := submit(ctx, e, s, request{repo.GetNamespace(), repository, spec, notes}, how)
+		u, err := submit(ctx, e, s, request{namespace, repository, spec, notes}, how)
 		if command.StatusCode(err) == http.StatusFailedDependency {
-			return command.WithHint(err, command.CommandFor(repo.GetNamespace(), "repo test "+repository))
+			return command.WithHint(err, command.CommandFor(namespace, "repo test "+repository))
 		}
 		if cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueNotSupported); ok && cause.Field == "spec.action" {
-			return command.Usagef(command.CommandFor(repo.GetNamespace(), "job create "+repository),
+			return command.Usagef(command.CommandFor(namespace, "job create "+repository),
 				"no agent serves %v: %s", spec["action"], cause.Message)
 		}
 		if err != nil {
 			return err
 		}
 		return how.finish(ctx, e, s, u, "created")
+	}
+	if !slices.Contains(api.OrphanActions, action) {
+		return e.WithObject(ctx, command.Needs{API: true}, api.Repositories, repository, func(s *command.Session,
+			repo *unstructured.Unstructured) error {
+			return create(s, repo.GetNamespace())
+		})
+	}
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		repo, err := s.Find(ctx, api.Repositories, e.Flags.ListNamespace(), repository)
+		switch {
+		case apierrors.IsNotFound(err):
+			return create(s, e.Flags.OneNamespace())
+		case err != nil:
+			return err
+		case repo.GetDeletionTimestamp() == nil:
+			return command.Errorf(command.ExitError, command.CommandFor(repo.GetNamespace(), "delete repository "+repository),
+				"%s is for repositories that are deleted, but repository %q exists", action, repository)
+		}
+		return create(s, repo.GetNamespace())
 	})
 }
 

@@ -155,13 +155,17 @@ func actionText(s api.JobSpec) string {
 }
 
 type showCmd struct {
-	Job string `arg:"" help:"Name or UID of a job, live or finished."`
+	Job    string `arg:"" help:"Name or UID of a job, live or finished."`
+	Errors bool   `help:"List all errors and warnings, with file and reason: the status of a job has the first 20."`
 }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	return withJob(ctx, e, command.Needs{API: true}, c.Job, func(s *command.Session) error {
 		rec, err := finishedJob(ctx, e, s, c.Job, true)
-		if err == nil {
+		switch {
+		case err == nil && c.Errors:
+			err = recordIssues(e, rec)
+		case err == nil:
 			err = printFinished(e, rec)
 		}
 		return err
@@ -169,6 +173,10 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 		job, err := api.JobView(u)
 		if err != nil {
 			return err
+		}
+		if c.Errors {
+			e.Notef("the job has not ended; its record will list all")
+			return printIssues(e, statusIssues(job.Status), 0)
 		}
 		waits, err := WaitReasons(ctx, s)
 		if err != nil {

@@ -1,0 +1,44 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"limpet/sync/api/admission"
+	"limpet/sync/jobs"
+)
+
+// Load is the worker of test jobs, which put load on a queue: they wait, report progress, and touch nothing else.
+type Load struct{}
+
+// Action implements jobs.Worker.
+func (Load) Action() string { return "test" }
+
+// Ready implements jobs.Worker.
+func (Load) Ready(context.Context, jobs.Task) error { return nil }
+
+// Run implements jobs.Worker. It spreads the progress updates over the duration.
+func (Load) Run(ctx context.Context, t *jobs.Task) error {
+	if errs := admission.Check(t.Object, nil); len(errs) > 0 { // an API that has only the CRDs accepts anything
+		return errs.ToAggregate()
+	}
+	took, err := time.ParseDuration(t.Job.Spec.Test.Duration)
+	if err != nil {
+		return fmt.Errorf("spec.test.duration: %w", err)
+	}
+	n := t.Job.Spec.Test.ProgressUpdates
+	step := time.NewTicker(max(took/time.Duration(max(n, 1)), 1))
+	defer step.Stop()
+	for i := range max(n, 1) {
+		if n > 0 {
+			t.Progress.SetMessage(ctx, fmt.Sprintf("progress update %d of %d", i+1, n))
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-step.C:
+		}
+	}
+	return nil
+}
