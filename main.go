@@ -21,7 +21,7 @@
 //	sync/git            mirrors, fetch, trees, diffs: the door to go-git
 //	sync/resources      files and resources: parse, plan (pure), apply
 //	sync/jobs           the job controller; jobs/queue and jobs/lease are pure
-//	sync/worker         the work of jobs: pull, delete, move, pr; worker/sink,
+//	sync/worker         the work of jobs, an action a file; worker/sink, worker/export,
 //	                    worker/pr: comments, worker/commitstatus
 //	sync/source         GitRepositories of Flux
 //	sync/repos          reconcilers of Repositories and Connections, their Lease

@@ -185,8 +185,8 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 		a.parts = append(a.parts, sinks.Run)
 	}
 	orphans := worker.NewOrphans(pulls)
-	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys), worker.NewPullRequest(pull),
-		worker.NewRelease(orphans), worker.NewRemove(orphans), worker.Load{}}
+	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys), worker.NewPullRequest(pull), worker.NewPush(pull, keys),
+		worker.NewMigrate(pull, keys), worker.NewRelease(orphans), worker.NewRemove(orphans), worker.Load{}}
 	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil || !reconciles {
 		return err
 	}

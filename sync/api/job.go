@@ -33,6 +33,23 @@ type JobSpec struct {
 	Move       *SelectionOptions `json:"move,omitempty"`
 	PR         *PROptions        `json:"pr,omitempty"`
 	Test       *TestOptions      `json:"test,omitempty"`
+	Push       *ExportOptions    `json:"push,omitempty"`
+	Migrate    *ExportOptions    `json:"migrate,omitempty"`
+}
+
+// ExportOptions are the options of jobs that write objects of the API to files: push and migrate.
+type ExportOptions struct {
+	Message string `json:"message,omitempty"` // of the commit, unless the job brings one
+	// Branch is the branch to write to; "" = the one of the Repository.
+	Branch string `json:"branch,omitempty"`
+	// Folder and Path are of a push: the folder with all that is exported, and the directory to write to.
+	Folder string `json:"folder,omitempty"`
+	Path   string `json:"path,omitempty"`
+	// Resources are the dashboards to export; none = all folders and dashboards without a manager.
+	Resources []ResourceRef `json:"resources,omitempty"`
+	// GenerateNewFolderIDs and SkipResourceDeletion are of a migrate.
+	GenerateNewFolderIDs bool `json:"generateNewFolderIDs,omitempty"`
+	SkipResourceDeletion bool `json:"skipResourceDeletion,omitempty"`
 }
 
 // PullOptions are the options of a pull job.
@@ -111,6 +128,8 @@ func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
 var ServedActions = []string{
 	"pull",
 	"pr",
+	"push",
+	"migrate",
 	"delete",
 	"move",
 	"releaseResources",

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
 	"limpet/sync/api"
@@ -137,6 +138,16 @@ func (c *call) repository() (*unstructured.Unstructured, error) {
 	return cur.object, err
 }
 
+// exportActions create the first branch of an empty Git repository.
+var exportActions = []string{"push", "migrate"}
+
+// noBranch reports whether the only fault of a repository is a missing branch.
+func noBranch(s api.RepositoryStatus) bool {
+	return len(s.FieldErrors) > 0 && !slices.ContainsFunc(s.FieldErrors, func(e api.FieldError) bool {
+		return e.Type != string(field.ErrorTypeNotFound) || !strings.HasSuffix(e.Field, ".branch")
+	})
+}
+
 // checkOrphans refuses to clean up after a Repository that is neither gone nor going: its next pull would make all again.
 func (s *Server) checkOrphans(ctx context.Context, t target, action, repository string) error {
 	if !slices.Contains(api.OrphanActions, action) {
@@ -167,7 +178,7 @@ func (c *call) repositoryFor(action string) (*unstructured.Unstructured, error) 
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	if health := view.Status.Health; health.Checked > 0 && !health.Healthy {
+	if health := view.Status.Health; health.Checked > 0 && !health.Healthy && !(slices.Contains(exportActions, action) && noBranch(view.Status)) {
 		text := "the repository is not healthy"
 		if len(health.Message) > 0 {
 			text += ": " + strings.Join(health.Message, "; ")

@@ -104,7 +104,7 @@ type Making struct {
 type Written struct {
 	Hash string // of the commit
 	Base string // its parent, "" for none
-	made []pack.Object
+	made []pack.Packed
 }
 
 // Limits of what a commit says, which are far beyond what anybody writes. Units: bytes.
@@ -146,8 +146,8 @@ func (c *Composition) Commit(m Making) (*Written, error) {
 	}
 	text := []byte(head + signature + "\n" + message)
 	id := pack.IDOf(pack.CommitKind, text)
-	made := append([]pack.Object{{ID: id, Kind: pack.CommitKind, Data: text}}, c.made...)
-	return &Written{Hash: id.String(), Base: c.Base, made: made}, nil
+	commit := pack.Object{ID: id, Kind: pack.CommitKind, Data: text}.Pack()
+	return &Written{Hash: id.String(), Base: c.Base, made: append([]pack.Packed{commit}, c.made...)}, nil
 }
 
 // line is how a commit names a person. What git would leave out of a name at its ends

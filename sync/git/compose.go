@@ -23,9 +23,18 @@ type Edit struct {
 	Path string
 	// To is where Path is moved to: a whole path, of the same kind. "" = it is not moved.
 	To string
-	// Data is the content that the file at Path is to have; nil removes what is at Path, or moves it. A new
+	// Blob is the content that the file at Path is to have; nil removes what is at Path, or moves it. A new
 	// file is not executable; of one that is there the mode stays.
-	Data []byte
+	Blob *Blob
+}
+
+// Blob is the content of a file, compressed: the files of one commit are in memory together.
+type Blob = pack.Packed
+
+// NewBlob makes the blob of a file.
+func NewBlob(data []byte) *Blob {
+	b := pack.Object{ID: pack.IDOf(pack.BlobKind, data), Kind: pack.BlobKind, Data: data}.Pack()
+	return &b
 }
 
 // Composition is a tree that was made of that of a commit. It is in memory only.
@@ -36,53 +45,74 @@ type Composition struct {
 	Outcomes []error
 
 	base, tree pack.ID       // trees, before and after
-	made       []pack.Object // without the commit
+	made       []pack.Packed // without the commit
 }
 
 // Empty reports that the tree is the one of the base.
 func (c *Composition) Empty() bool { return c.tree == c.base }
 
-// Compose makes edits, one after the other, of the tree of a commit of the mirror. It
-// makes no request and writes nothing. An error means that there is no Composition:
+// Compose makes edits, one after the other, of the tree of a commit of the mirror, or with base "" of an empty
+// tree. It makes no request and writes nothing. An error means that there is no Composition:
 // ErrUnknownCommit, Refused for a path that breaks the path rule, Corrupt, TooLarge.
 func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Edit) (*Composition, error) {
+	if base == "" {
+		c := &Composition{}
+		e := &treeEditor{limits: r.Limits.Or(m.client.Options.Limits), seen: map[pack.ID]bool{}}
+		if err := c.edit(ctx, e, edits); err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
 	var c *Composition
 	err := m.read(ctx, "compose commit", r, func(v *reading) error {
 		id, parent, err := v.commit(base)
 		if err != nil {
 			return err
 		}
-		c = &Composition{Base: id.String(), base: parent.Tree, Outcomes: make([]error, len(edits))}
-		e := &treeEditor{limits: v.limits, seen: map[pack.ID]bool{}, read: func(id pack.ID) ([]byte, error) {
+		c = &Composition{Base: id.String(), base: parent.Tree}
+		return c.edit(ctx, &treeEditor{limits: v.limits, seen: map[pack.ID]bool{}, read: func(id pack.ID) ([]byte, error) {
 			data, err := v.object(id, pack.TreeKind)
 			return data, asDamage(err)
-		}}
-		root := &dirNode{id: c.base}
-		for i, edit := range edits {
-			if err := ctx.Err(); err != nil {
-				return context.Cause(ctx)
-			}
-			for _, path := range []string{edit.Path, cmp.Or(edit.To, edit.Path)} {
-				if why := badPath(path, v.limits); why != "" {
-					return &Error{Kind: Refused, Err: fmt.Errorf("%q cannot be written to: %s", showPath(path), why)}
-				}
-			}
-			err := e.edit(root, edit)
-			root.prune()
-			if bad, is := errors.AsType[*editError](err); is {
-				c.Outcomes[i] = bad
-			} else if err != nil {
-				return err
-			}
-		}
-		c.tree, err = e.write(root)
-		c.made = e.made
-		return err
+		}}, edits)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
+}
+
+// edit makes the edits and the tree that comes of them.
+func (c *Composition) edit(ctx context.Context, e *treeEditor, edits []Edit) (err error) {
+	c.Outcomes = make([]error, len(edits))
+	root := &dirNode{id: c.base}
+	for i, edit := range edits {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		for _, path := range []string{edit.Path, cmp.Or(edit.To, edit.Path)} {
+			if why := badPath(path, e.limits); why != "" {
+				return &Error{Kind: Refused, Err: fmt.Errorf("%q cannot be written to: %s", showPath(path), why)}
+			}
+		}
+		err := e.edit(root, edit)
+		root.prune()
+		if bad, is := errors.AsType[*editError](err); is {
+			c.Outcomes[i] = bad
+		} else if err != nil {
+			return err
+		}
+	}
+	c.tree, err = e.write(root)
+	c.made = e.made
+	return err
+}
+
+// CheckPath returns why nothing can be written to a path; nil if it can.
+func CheckPath(path string) error {
+	if why := badPath(path, pack.DefaultLimits); why != "" {
+		return errors.New(why)
+	}
+	return nil
 }
 
 // badPath returns why a path may not be written to; "" when it may.
@@ -124,26 +154,24 @@ type dirNode struct {
 type treeEditor struct {
 	read   func(pack.ID) ([]byte, error)
 	limits pack.Limits
-	made   []pack.Object
+	made   []pack.Packed
 	seen   map[pack.ID]bool // of made
 	size   int64            // of what was made, in bytes
 }
 
-// put makes an object. One that is in the mirror may be gone at its host, so it is made too.
-func (e *treeEditor) put(k pack.Kind, data []byte) (pack.ID, error) {
-	id := pack.IDOf(k, data)
-	if e.seen[id] {
-		return id, nil
+// put adds an object. One that is in the mirror may be gone at its host, so it is added too.
+func (e *treeEditor) put(o pack.Packed) error {
+	if e.seen[o.ID] {
+		return nil
 	}
-	n := int64(len(data))
-	if e.size += n; n > e.limits.ObjectBytes {
-		return id, &TooLargeError{What: "object", Size: n, Limit: e.limits.ObjectBytes}
+	if e.size += o.Size; o.Size > e.limits.ObjectBytes {
+		return &TooLargeError{What: "object", Size: o.Size, Limit: e.limits.ObjectBytes}
 	} else if e.size > e.limits.PackBytes {
-		return id, &TooLargeError{What: transport.PackBudget, Size: e.size, Limit: e.limits.PackBytes}
+		return &TooLargeError{What: transport.PackBudget, Size: e.size, Limit: e.limits.PackBytes}
 	}
-	e.seen[id] = true
-	e.made = append(e.made, pack.Object{ID: id, Kind: k, Data: data})
-	return id, nil
+	e.seen[o.ID] = true
+	e.made = append(e.made, o)
+	return nil
 }
 
 func inTreeOrder(a, b pack.TreeEntry) int { return strings.Compare(a.SortKey(), b.SortKey()) }
@@ -221,10 +249,10 @@ func (e *treeEditor) parent(d *dirNode, path string, make bool) (*dirNode, strin
 func (e *treeEditor) edit(root *dirNode, edit Edit) error {
 	path, dir := strings.CutSuffix(edit.Path, "/")
 	switch {
-	case edit.Data != nil && dir:
+	case edit.Blob != nil && dir:
 		return &editError{what: "a directory has no content"}
-	case edit.Data != nil:
-		return e.file(root, path, edit.Data)
+	case edit.Blob != nil:
+		return e.file(root, path, *edit.Blob)
 	}
 	d, name, err := e.parent(root, path, false)
 	if err != nil {
@@ -297,12 +325,12 @@ func (d *dirNode) free(name string) error {
 }
 
 // file sets the content of the file at a path.
-func (e *treeEditor) file(root *dirNode, path string, data []byte) error {
+func (e *treeEditor) file(root *dirNode, path string, blob Blob) error {
 	d, name, err := e.parent(root, path, true)
 	if err != nil {
 		return err
 	}
-	t := pack.TreeEntry{Mode: pack.ModeFile, Name: name}
+	t := pack.TreeEntry{Mode: pack.ModeFile, Name: name, ID: blob.ID}
 	switch old, there := d.entries[name]; {
 	case !there:
 		if err := d.free(name); err != nil {
@@ -315,10 +343,11 @@ func (e *treeEditor) file(root *dirNode, path string, data []byte) error {
 	case old.Mode == pack.ModeGroupFile, old.Mode == pack.ModeExec:
 		t.Mode = old.Mode
 	}
-	if t.ID, err = e.put(pack.BlobKind, data); err == nil {
-		d.entries[name] = t
+	if err := e.put(blob); err != nil {
+		return err
 	}
-	return err
+	d.entries[name] = t
+	return nil
 }
 
 // write stores what has changed of a directory, from the bottom up, and returns its
@@ -339,8 +368,9 @@ func (e *treeEditor) write(d *dirNode) (pack.ID, error) {
 	}
 	slices.SortFunc(entries, inTreeOrder)
 	data := pack.TreeText(entries)
-	if id := pack.IDOf(pack.TreeKind, data); id == d.id {
+	id := pack.IDOf(pack.TreeKind, data)
+	if id == d.id {
 		return id, nil
 	}
-	return e.put(pack.TreeKind, data)
+	return id, e.put(pack.Object{ID: id, Kind: pack.TreeKind, Data: data}.Pack())
 }

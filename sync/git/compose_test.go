@@ -73,7 +73,7 @@ func (m model) do(e Edit) error {
 	switch {
 	case m.blocked(path) == "160000":
 		return errOther
-	case e.Data != nil:
+	case e.Blob != nil:
 		switch {
 		case m.blocked(path) != "":
 			return fs.ErrExist
@@ -88,7 +88,7 @@ func (m model) do(e Edit) error {
 		if l.mode == "100755" {
 			mode = l.mode
 		}
-		m[path] = leaf{mode, pack.IDOf(pack.BlobKind, e.Data).String()}
+		m[path] = leaf{mode, e.Blob.ID.String()}
 		return nil
 	case !file && !m.dir(path):
 		return fs.ErrNotExist
@@ -206,7 +206,7 @@ func TestComposeAgreesWithGit(t *testing.T) {
 				}
 			case 1:
 				if !strings.HasSuffix(e.Path, "/") {
-					e.Data = fmt.Appendf([]byte{}, "new %d", rng.IntN(5))
+					e.Blob = NewBlob(fmt.Appendf(nil, "new %d", rng.IntN(5)))
 				}
 			}
 			edits, wants = append(edits, e), append(wants, now.do(e))
@@ -251,7 +251,7 @@ func TestComposeAgreesWithGit(t *testing.T) {
 			w.Hash))
 		for _, o := range w.made[1:] {
 			if id := o.ID.String(); id != want && !slices.ContainsFunc(news, func(s string) bool { return s == id }) &&
-				!slices.ContainsFunc(c.made, func(m pack.Object) bool { return m.Kind == pack.BlobKind && m.ID == o.ID }) {
+				!slices.ContainsFunc(c.made, func(m pack.Packed) bool { return m.Kind == pack.BlobKind && m.ID == o.ID }) {
 				t.Errorf("round %d: %s %s is sent and is not new", round, o.Kind, id)
 			}
 		}
@@ -276,7 +276,7 @@ func TestComposeRefuses(t *testing.T) {
 	syncRef(t, m, r, "main")
 	for _, path := range []string{"", "/", "/a", "../x", "a/../x", ".git/config", "a/.GIT/x", "a//b", "nul", "\x1b", "a\\b", "git~1/x",
 		strings.Repeat("d/", 40) + "x", strings.Repeat("long-", 300)} {
-		for _, e := range []Edit{{Path: path}, {Path: path, Data: []byte("x")}, {Path: "a/x.json", To: path}} {
+		for _, e := range []Edit{{Path: path}, {Path: path, Blob: NewBlob([]byte("x"))}, {Path: "a/x.json", To: path}} {
 			if path == "" && e.To == path && e.Path != path {
 				continue // no move
 			}
@@ -290,7 +290,7 @@ func TestComposeRefuses(t *testing.T) {
 	}
 	small := r
 	small.Limits = pack.Limits{ObjectBytes: 1000}
-	_, err = m.Compose(t.Context(), small, head, []Edit{{Path: "big", Data: make([]byte, 1001)}})
+	_, err = m.Compose(t.Context(), small, head, []Edit{{Path: "big", Blob: NewBlob(make([]byte, 1001))}})
 	gittest.ErrorIs(t, err, TooLarge)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -312,8 +312,8 @@ func TestComposeRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	gittest.Must[pack.ID](t)(editor.write(tree))
-	if len(editor.made) != 1 || string(editor.made[0].Data) != string(top[:len("40000 broken")+1+20]) {
-		t.Errorf("made %q", editor.made)
+	if len(editor.made) != 1 || editor.made[0].ID != pack.IDOf(pack.TreeKind, top[:len("40000 broken")+1+20]) {
+		t.Errorf("made %v", editor.made)
 	}
 }
 

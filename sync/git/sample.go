@@ -57,7 +57,7 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, when time
 		if why := badPath(path+"/", pack.DefaultLimits); why != "" {
 			return "", fmt.Errorf("commit %q: %s", path, why)
 		}
-		if err := e.file(root, path, files[path]); err != nil {
+		if err := e.file(root, path, *NewBlob(files[path])); err != nil {
 			return "", err
 		}
 	}

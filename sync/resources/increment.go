@@ -82,8 +82,8 @@ func (p *Plan) change(c FileChange) {
 	}
 }
 
-// keepFile stands for a directory that is empty, as FolderFile stands for one that has a folder of its own.
-const keepFile = ".keep"
+// KeepFile stands for a directory that is empty, as FolderFile stands for one that has a folder of its own.
+const KeepFile = ".keep"
 
 // LostMarker finds, among deleted files, a marker whose directory has no other deleted file. Such a list does
 // not show whether the directory is deleted too. It returns the first by name, "" for the root. Source:
@@ -93,7 +93,7 @@ func LostMarker(gone []string) (dir string, is bool) {
 	for _, path := range gone {
 		slash := strings.LastIndexByte(path, '/')
 		dir, base := path[:slash+1], path[slash+1:]
-		if base == keepFile || base == repopath.FolderFile {
+		if base == KeepFile || base == repopath.FolderFile {
 			marked[dir] = true
 		} else {
 			others[dir] = true

@@ -88,16 +88,16 @@ func parseAnswer[T any](what string, data []byte) (*T, error) {
 	return out, nil
 }
 
-// Page is one page of a list.
-type Page struct {
+// Page is one page of a list of objects: Live, or whole ones.
+type Page[T any] struct {
 	Metadata struct {
 		Continue string `json:"continue"`
 	} `json:"metadata"`
-	Items []Live `json:"items"`
+	Items []T `json:"items"`
 }
 
 // ParsePage reads one page of a list that a server answered with.
-func ParsePage(data []byte) (*Page, error) { return parseAnswer[Page]("list", data) }
+func ParsePage[T any](data []byte) (*Page[T], error) { return parseAnswer[Page[T]]("list", data) }
 
 // Item returns what a plan has to know of l. An object with finalizers or
 // owners is read again before a write, so that they are kept.
@@ -182,8 +182,7 @@ func Manages(repository string, annotations map[string]string) bool {
 // CheckOwner returns nil when repository may write the object with these annotations: it is the manager, or
 // there is one that allows edits. Otherwise it returns an *OwnershipError.
 func CheckOwner(repository string, id Identity, annotations map[string]string) error {
-	managed := annotations[api.AnnoManagedBy] != "" || annotations[api.AnnoManagerID] != ""
-	if managed && annotations[api.AnnoManagerAllowsEdits] == "true" {
+	if Managed(annotations) && annotations[api.AnnoManagerAllowsEdits] == "true" {
 		return nil
 	}
 	return checkManaged(repository, id, annotations)
@@ -194,9 +193,25 @@ func checkManaged(repository string, id Identity, annotations map[string]string)
 	if Manages(repository, annotations) {
 		return nil
 	}
-	err := &OwnershipError{Object: id, Repository: repository}
-	if kind, name := annotations[api.AnnoManagedBy], annotations[api.AnnoManagerID]; kind != "" || name != "" {
-		err.Manager = fmt.Sprintf("%s %q", kind, name)
+	return &OwnershipError{Object: id, Repository: repository, Manager: manager(annotations)}
+}
+
+// CheckUnmanaged returns an *OwnershipError for an object that has a manager.
+func CheckUnmanaged(repository string, id Identity, annotations map[string]string) error {
+	if m := manager(annotations); m != "" {
+		return &OwnershipError{Object: id, Repository: repository, Manager: m}
 	}
-	return err
+	return nil
+}
+
+// Managed reports whether an object has a manager.
+func Managed(annotations map[string]string) bool { return manager(annotations) != "" }
+
+// manager returns kind and name of the manager of an object; "" for none.
+func manager(annotations map[string]string) string {
+	kind, name := annotations[api.AnnoManagedBy], annotations[api.AnnoManagerID]
+	if kind == "" && name == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s %q", kind, name)
 }

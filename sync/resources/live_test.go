@@ -14,7 +14,7 @@ import (
 
 func TestParsePage(t *testing.T) {
 	t.Parallel()
-	page, err := ParsePage([]byte(`{"metadata":{"continue":"more"},"items":[
+	page, err := ParsePage[Live]([]byte(`{"metadata":{"continue":"more"},"items":[
 		{"metadata":{"name":"a","uid":"u1","resourceVersion":"7","annotations":{"grafana.app/managedBy":"repo","grafana.app/managerId":"repo",
 			"grafana.app/sourcePath":"x/a.json","grafana.app/sourceChecksum":"h","grafana.app/folder":"f"}},"spec":{"title":"A"}},
 		{"metadata":{"name":"b","uid":"u2","resourceVersion":"8","finalizers":["keep"]},"spec":{"title":7}},
@@ -33,7 +33,7 @@ func TestParsePage(t *testing.T) {
 		t.Errorf("an object with finalizers would be written without a look: %+v", got)
 	}
 	for _, bad := range []string{"", "[]", `{"items":7}`} {
-		if _, err := ParsePage([]byte(bad)); err == nil {
+		if _, err := ParsePage[Live]([]byte(bad)); err == nil {
 			t.Errorf("%q is taken for a list", bad)
 		}
 	}

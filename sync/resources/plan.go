@@ -22,6 +22,20 @@ type Target struct {
 	Repository string
 	// Root is the name of the folder that holds everything, "" for targets without one; RootTitle is its title.
 	Root, RootTitle string
+	// TakeOver lists objects without a manager that the repository takes over, each with its resourceVersion; "" = any.
+	TakeOver map[Identity]string
+}
+
+// checkOwner returns err, of a check of the manager, unless the repository takes the object over.
+func (t Target) checkOwner(err error, id Identity, live *Live) error {
+	version, listed := t.TakeOver[id]
+	switch {
+	case err == nil || !listed || Managed(live.Annotations):
+		return err
+	case version != "" && version != live.ResourceVersion:
+		return &SkippedError{Reason: id.String() + " has changed since it was exported, so it was not taken over; try: the migration again"}
+	}
+	return nil
 }
 
 // Tree is the tree of one commit below spec.path.

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 
@@ -66,7 +67,18 @@ func (o *Object) Body(version string, s Stamp) []byte {
 	}
 	meta["name"], meta["namespace"] = o.Name, s.Namespace
 	s.identify(meta)
+	return o.body(version, meta)
+}
 
+// Source returns the object as a file of a repository has it: indented, with no metadata but a name.
+func (o *Object) Source(name string) []byte {
+	var out bytes.Buffer
+	_ = json.Indent(&out, o.body(o.GVK.Version, map[string]any{"name": name}), "", "  ") // it was made here
+	out.WriteByte('\n')
+	return out.Bytes()
+}
+
+func (o *Object) body(version string, meta map[string]any) []byte {
 	gv := o.GVK.GroupVersion()
 	gv.Version = version
 	body := []byte{'{'}

@@ -140,7 +140,8 @@ func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
 
 	item, listed := r.plan.live[o.Identity()]
 	old := item.live()
-	absent := r.plan.complete && !listed
+	_, takes := r.plan.target.TakeOver[o.Identity()]
+	absent := r.plan.complete && !listed && !takes
 	var err error
 	for range conflicts {
 		if old == nil && !absent {
@@ -200,7 +201,8 @@ func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want 
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckOwner(want.Repository, o.Identity(), old.Annotations); err != nil {
+	err = r.plan.target.checkOwner(CheckOwner(want.Repository, o.Identity(), old.Annotations), o.Identity(), old)
+	if err != nil {
 		return nil, err
 	}
 	if !Manages(want.Repository, old.Annotations) {

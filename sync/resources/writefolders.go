@@ -39,7 +39,8 @@ func (r *run) writeFolder(ctx context.Context, c *Change) {
 // putFolder makes the folder of the server what c wants and says what it did.
 func (r *run) putFolder(ctx context.Context, c *Change, id Identity) (Action, error) {
 	ref := Ref{Group: api.FolderGroup, Resource: FolderResource, Name: c.Folder.ID}
-	exists := c.Existing != nil
+	_, exists := r.plan.target.TakeOver[id]
+	exists = exists || c.Existing != nil
 	var err error
 	for range conflicts {
 		if !exists {
@@ -55,7 +56,7 @@ func (r *run) putFolder(ctx context.Context, c *Change, id Identity) (Action, er
 		} else if err != nil {
 			return c.Action, err
 		}
-		if err = checkManaged(r.plan.target.Repository, id, old.Annotations); err != nil {
+		if err = r.plan.target.checkOwner(checkManaged(r.plan.target.Repository, id, old.Annotations), id, old); err != nil {
 			return c.Action, err
 		}
 		var body []byte

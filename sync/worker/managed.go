@@ -68,39 +68,55 @@ func (s *server) list(ctx context.Context, repository string, ref resources.Ref)
 	if apierrors.IsResourceExpired(err) {
 		items, err = s.pages(ctx, repository, ref)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", ref.Resource, kube.AsUnavailable(err))
-	}
-	return items, nil
+	return items, err
 }
 
-func (s *server) pages(ctx context.Context, repository string, ref resources.Ref) ([]resources.Item, error) {
-	version, err := s.version(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
+// folderList returns all folders.
+func (s *server) folderList(ctx context.Context) (all []*resources.Live, err error) {
+	ref := resources.Ref{Group: api.FolderGroup, Resource: resources.FolderResource}
+	err = pages(ctx, s, ref, "", func(_ string, page []*resources.Live) error {
+		if all = append(all, page...); len(all) > maxFolders {
+			return fmt.Errorf("there are more than %d folders", maxFolders)
+		}
+		return nil
+	})
+	return all, err
+}
+
+func (s *server) pages(ctx context.Context, repository string, ref resources.Ref) (items []resources.Item, err error) {
 	accept := ""
 	if ref.Group == api.DashboardGroup {
 		accept = metadataList
 	}
-	var items []resources.Item
-	query := url.Values{"limit": {strconv.Itoa(firstPage)}}
-	for {
-		_, answer, err := s.client(ref.Group).Do(ctx, http.MethodGet, s.path(version, ref), query, accept, nil)
-		if err != nil {
-			return nil, err
-		}
-		page, err := resources.ParsePage(answer)
-		if err != nil {
-			return nil, err
-		}
-		for _, live := range page.Items {
+	err = pages(ctx, s, ref, accept, func(_ string, page []resources.Live) error {
+		for _, live := range page {
 			if resources.Manages(repository, live.Annotations) {
 				items = append(items, live.Item(ref.Group, ref.Resource))
 			}
 		}
-		if page.Metadata.Continue == "" {
-			return items, nil
+		return nil
+	})
+	return items, err
+}
+
+// pages calls use for each page of a list of one kind, with the version of its objects.
+func pages[T any](ctx context.Context, s *server, ref resources.Ref, accept string, use func(version string, items []T) error) error {
+	version, err := s.version(ctx, ref)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", ref.Resource, kube.AsUnavailable(err))
+	}
+	query := url.Values{"limit": {strconv.Itoa(firstPage)}}
+	for {
+		_, answer, err := s.client(ref.Group).Do(ctx, http.MethodGet, s.path(version, ref), query, accept, nil)
+		if err != nil {
+			return fmt.Errorf("list %s: %w", ref.Resource, kube.AsUnavailable(err))
+		}
+		page, err := resources.ParsePage[T](answer)
+		if err != nil {
+			return err
+		}
+		if err := use(version, page.Items); err != nil || page.Metadata.Continue == "" {
+			return err
 		}
 		each := len(answer)/max(len(page.Items), 1) + 1
 		query.Set("limit", strconv.Itoa(min(max(pageBytes/each, firstPage), mostPage)))

@@ -151,6 +151,7 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 		status: &syncStatus{client: p.o.Client, namespace: t.Namespace, name: name},
 		after:  after,
 	}
+	r.target.TakeOver = after.takeOver()
 	t.Progress.SetMessage(ctx, "update sync status at start")
 	if err := r.status.start(ctx, t.Repo, t.Name); err != nil {
 		return fmt.Errorf("update repository with job status at start: %w", err)

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/failpoint"
 	"limpet/sync/git"
@@ -20,11 +19,11 @@ import (
 )
 
 // How a job writes to Git: its changes become one commit on top of the branch, and the host accepts the push only if
-// the branch has not moved. If it has, the commit is made again on top of the new tip. The hash of the commit is
+// the branch has not moved. If it has, the changes are computed again for the new tip. The hash of the commit is
 // recorded before the push: a resumed job checks whether the branch contains it, so that a lost response or a lost
 // agent causes no second commit. The time is recorded too, so that the same commit gets the same hash.
 
-// Write is the worker of an action that writes to Git. It pulls the changes afterwards.
+// Write is the worker of an action that writes to Git.
 type Write struct {
 	*Pull
 	keys   auth.Source // nil = none
@@ -47,21 +46,38 @@ func (w *Write) Ready(ctx context.Context, t jobs.Task) error {
 
 // order describes the write of a job.
 type order struct {
-	*api.SelectionOptions
-	action  resources.Action                    // of the results
-	verb    string                              // begins the errors
-	message string                              // of a commit whose job brings none
-	edit    func(dir, path string) (e git.Edit) // of a path, within the directory of the Repository
+	ref     string // the branch to write to, created from that of the Repository if missing; "" = the latter
+	message string // of a commit whose job brings none
+	// edits computes the changes for the base of the commit, which is in the mirror. It is called again when the branch
+	// moves and when the job is resumed, so it keeps what has to stay the same in the note.
+	edits func(ctx context.Context, r *staging) ([]edit, error)
+	// then does what follows when the branch has the commit, or when there was nothing to commit.
+	then func(ctx context.Context, r *staging) error
+}
+
+// edit is one change of a commit with its result. A file without a path is no change, and the result is only reported.
+type edit struct {
+	file   git.Edit
+	result resources.Result
 }
 
 // staged is the state of the write of a job. It is saved with the resume mark.
 type staged struct {
-	When    int64    `json:"when"`              // of the commit, in seconds
-	Paths   []string `json:"paths"`             // changed paths, those of resources included
-	Commits []string `json:"commits,omitempty"` // that may have been pushed
-	Missing []string `json:"missing,omitempty"` // paths that did not exist
-	Ended   bool     `json:"ended,omitempty"`   // nothing is left to push
-	Hash    string   `json:"hash,omitempty"`    // of the commit in the branch; "" = there was nothing to commit
+	When     int64     `json:"when"`               // of the commit, in seconds
+	Paths    []string  `json:"paths"`              // that the job selects, those of resources included
+	Commits  []string  `json:"commits,omitempty"`  // that may have been pushed
+	Warnings []warning `json:"warnings,omitempty"` // about the changes
+	Ended    bool      `json:"ended,omitempty"`    // nothing is left to push
+	Hash     string    `json:"hash,omitempty"`     // of the commit in the branch; "" = there was nothing to commit
+	Own      string    `json:"own,omitempty"`      // branch of the Repository
+	// Exported are the objects in the commit of a migration.
+	Exported []exported `json:"exported,omitempty"`
+}
+
+// warning is a result with a warning in a form that can be saved.
+type warning struct {
+	resources.Result
+	Text string
 }
 
 // meant returns the paths whose objects may be deleted without more consent.
@@ -86,6 +102,9 @@ type staging struct {
 
 // Run implements jobs.Worker.
 func (w *Write) Run(ctx context.Context, t *jobs.Task) error {
+	if t.Repo == nil {
+		return fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
+	}
 	o, err := w.order(t)
 	r := &staging{Write: w, Task: t, order: o, note: &staged{}}
 	if err = cmp.Or(err, r.check()); err != nil {
@@ -94,20 +113,13 @@ func (w *Write) Run(ctx context.Context, t *jobs.Task) error {
 	t.Progress.StrictMaxErrors(1)
 	r.resume()
 	err = r.stage(ctx)
-	if ctx.Err() != nil && err != nil {
+	if err == nil {
+		return o.then(ctx, r)
+	}
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil {
-		return passing(err)
-	}
-	if o.Ref != "" {
-		t.Progress.SetURLs(refURLs(t.Repository, r.own.Branch(), o.Ref))
-		if r.note.Hash == "" {
-			t.Progress.SetFinalMessage("nothing to commit")
-		}
-		return nil
-	}
-	return r.pull(ctx)
+	return passing(err)
 }
 
 // resume loads the state of an earlier run.
@@ -135,13 +147,7 @@ func (r *staging) stage(ctx context.Context) error {
 	if err := r.prepare(ctx, r.Pull, r.Task, false); err != nil {
 		return err
 	}
-	if r.note.Paths == nil {
-		paths, err := r.paths(ctx)
-		if err != nil {
-			return err
-		}
-		r.note.Paths, r.note.When = paths, r.now().Unix()
-	}
+	r.note.When = cmp.Or(r.note.When, r.now().Unix())
 	var err error
 	for range pushTries {
 		err = r.attempt(ctx)
@@ -206,7 +212,7 @@ func (r *staging) attempt(ctx context.Context) error {
 func (r *staging) ended(ctx context.Context, hash string) error {
 	r.note.Ended, r.note.Hash = true, hash
 	if hash != "" {
-		r.Progress.SetRefs(cmp.Or(r.order.Ref, r.base.Branch()), r.base.Hash, hash)
+		r.Progress.SetRefs(cmp.Or(r.order.ref, r.base.Branch()), r.base.Hash, hash)
 	}
 	if err := r.keep(ctx); err != nil {
 		return err
@@ -216,8 +222,8 @@ func (r *staging) ended(ctx context.Context, hash string) error {
 
 // branch returns the full name of the target branch.
 func (r *staging) branch() string {
-	if r.order.Ref != "" {
-		return "refs/heads/" + r.order.Ref
+	if r.order.ref != "" {
+		return "refs/heads/" + r.order.ref
 	}
 	return r.base.Name
 }
@@ -231,24 +237,30 @@ func (r *staging) old() string {
 }
 
 // fetchBase resolves the target branch, or the branch of the Repository if the push creates the target, and fetches its
-// commit.
+// commit. A Git repository without any branch has none.
 func (r *staging) fetchBase(ctx context.Context) (err error) {
-	if r.own, err = r.resolve(ctx, r.src.sel); err != nil {
+	if r.own, err = r.resolve(ctx, r.src.sel); git.KindOf(err) == git.Empty {
+		r.own, err = git.Ref{Name: "refs/heads/" + cmp.Or(r.src.sel.Branch, "main")}, nil
+	}
+	if err != nil {
 		return err
 	}
-	r.base = r.own
+	r.base, r.note.Own = r.own, r.own.Branch()
 	workflow := "write"
-	if ref := r.order.Ref; ref != "" && ref != r.own.Branch() {
+	if ref := r.order.ref; ref != "" && ref != r.own.Branch() {
 		workflow = "branch"
 		there, err := r.resolve(ctx, gitref.Branch(ref))
 		if err == nil {
 			r.base = there
-		} else if git.KindOf(err) != git.BranchNotFound {
+		} else if kind := git.KindOf(err); kind != git.BranchNotFound && kind != git.Empty {
 			return err
 		}
 	}
 	if err := r.mayWrite(workflow); err != nil {
 		return err
+	}
+	if r.base.Hash == "" {
+		return nil
 	}
 	if _, err = r.o.Git.Fetch(ctx, r.remote, r.base); err != nil {
 		return err
@@ -281,7 +293,7 @@ func (r *staging) arrived(ctx context.Context) (bool, error) {
 // trusted returns an error if a pull would reject the base commit: our signature on top of it would make pulls accept
 // it.
 func (r *staging) trusted(ctx context.Context) (err error) {
-	if r.trust, err = r.o.Signers.of(ctx, r.Repository, r.src.lookup); err != nil || r.trust == nil {
+	if r.trust, err = r.o.Signers.of(ctx, r.Repository, r.src.lookup); err != nil || r.trust == nil || r.base.Hash == "" {
 		return err
 	}
 	_, err = r.trust.verify(ctx, r.o.Git, r.remote, r.base, r.now())
@@ -290,27 +302,39 @@ func (r *staging) trusted(ctx context.Context) (err error) {
 
 // compose makes the changes in memory, and records the result of each.
 func (r *staging) compose(ctx context.Context) (*git.Composition, error) {
-	edits := make([]git.Edit, len(r.note.Paths))
-	for i, path := range r.note.Paths {
-		edits[i] = r.order.edit(r.src.dir, path)
+	edits, err := r.order.edits(ctx, r)
+	if err != nil {
+		return nil, err
 	}
-	made, err := r.o.Git.Compose(ctx, r.remote, r.base.Hash, edits)
+	var files []git.Edit
+	for _, e := range edits {
+		if e.file.Path != "" {
+			files = append(files, e.file)
+		}
+	}
+	made, err := r.o.Git.Compose(ctx, r.remote, r.base.Hash, files)
 	if err != nil {
 		return nil, err
 	}
 	r.Progress.ResetResults()
 	r.Progress.SetTotal(ctx, len(edits))
-	r.note.Missing = nil
-	for i, path := range r.note.Paths {
-		switch err := made.Outcomes[i]; {
-		case errors.Is(err, fs.ErrNotExist):
-			r.note.Missing = append(r.note.Missing, path)
-			r.missing(ctx, path)
-		case err != nil:
-			r.Progress.Record(ctx, resources.Result{Action: r.order.action, Path: path, Err: fmt.Errorf("%s %s: %w", r.order.verb, path, err)})
-		default:
-			r.Progress.Record(ctx, resources.Result{Action: r.order.action, Path: path})
+	r.note.Warnings = nil
+	outcomes := made.Outcomes
+	for _, e := range edits {
+		if e.file.Path != "" {
+			if err := outcomes[0]; errors.Is(err, fs.ErrNotExist) {
+				e.result.Warning = fmt.Errorf("%s is not in the branch", e.result.Path)
+			} else if err != nil {
+				e.result.Err = fmt.Errorf("%s %s: %w", verbs[e.result.Action], e.result.Path, err)
+			}
+			outcomes = outcomes[1:]
 		}
+		if w := e.result.Warning; w != nil {
+			e.result.Warning = nil
+			r.note.Warnings = append(r.note.Warnings, warning{e.result, w.Error()})
+			e.result.Warning = w
+		}
+		r.Progress.Record(ctx, e.result)
 		if err := r.Progress.TooManyErrors(); err != nil {
 			return nil, err
 		}
@@ -318,15 +342,29 @@ func (r *staging) compose(ctx context.Context) (*git.Composition, error) {
 	return made, nil
 }
 
-func (r *staging) missing(ctx context.Context, path string) {
-	r.Progress.Record(ctx, resources.Result{Action: r.order.action, Path: path, Warning: fmt.Errorf("%s is not in the branch", path)})
+// verbs begin the errors of actions.
+var verbs = map[resources.Action]string{resources.Created: "write", resources.Updated: "write", resources.Deleted: "delete",
+	resources.Renamed: "move"}
+
+// link sets the pages of the branch.
+func (r *staging) link() {
+	r.Progress.SetURLs(refURLs(r.Repository, r.note.Own, cmp.Or(r.order.ref, r.note.Own)))
+	if r.note.Hash == "" {
+		r.Progress.SetFinalMessage("nothing to commit")
+	}
 }
 
-// pull pulls the changes of the commit. The results are those of the pull, and the missing paths.
-func (r *staging) pull(ctx context.Context) error {
+// pullAfter pulls the changes of a commit on the branch of the Repository; another branch is only linked. The results are
+// those of the pull, and the warnings about the changes.
+func pullAfter(ctx context.Context, r *staging) error {
+	if r.order.ref != "" {
+		r.link()
+		return nil
+	}
 	r.Progress.ResetResults()
-	for _, path := range r.note.Missing {
-		r.missing(ctx, path)
+	for _, w := range r.note.Warnings {
+		w.Result.Warning = errors.New(w.Text)
+		r.Progress.Record(ctx, w.Result)
 	}
 	if !r.Repository.Spec.Sync.Enabled {
 		r.Progress.SetFinalMessage("committed; sync is not enabled, so nothing was pulled")

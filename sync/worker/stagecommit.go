@@ -30,7 +30,7 @@ const (
 func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Written, error) {
 	author, committer := people(r.Repository.Spec.Commit)
 	m := git.Making{Author: author, Committer: committer, When: time.Unix(r.note.When, 0),
-		Message: cmp.Or(strings.TrimSpace(r.Job.Spec.Message), r.order.message+" "+r.Name)}
+		Message: cmp.Or(strings.TrimSpace(r.Job.Spec.Message), r.order.message)}
 	key, _, err := signingKey(ctx, r.keys, r.src.lookup, r.Repository, r.now())
 	if err != nil {
 		return nil, fmt.Errorf("sign commit: %w", err)
@@ -39,7 +39,7 @@ func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Writt
 		m.Signer = key
 	}
 	// A commit that no pull accepts must not block the pulls after it.
-	if r.order.Ref == "" && r.trust != nil {
+	if r.order.ref == "" && r.trust != nil {
 		if err := r.trust.takes(key, committer.Mail, r.now()); err != nil {
 			return nil, fmt.Errorf("nothing was pushed: %w", err)
 		}
@@ -102,34 +102,41 @@ func refURLs(repo api.Repository, own, ref string) map[string]string {
 
 // The validation of a job that writes. It needs no request.
 
-// check validates the options of the job and the Repository.
+// check validates the Repository and the branch.
 func (r *staging) check() error {
-	o := r.order
 	switch {
-	case r.Repo == nil:
-		return fmt.Errorf("repository %q does not exist", r.Job.Spec.Repository)
-	case o.SelectionOptions == nil:
-		return fmt.Errorf("the job has no options: spec.%s is missing", r.Job.Spec.Action)
-	case len(o.Paths)+len(o.Resources) == 0:
-		return fmt.Errorf("spec.%s names no path and no resource", r.Job.Spec.Action)
 	case r.Repository.GitRef != "":
 		return fmt.Errorf("repository %q has the annotation %s, so it is only read", r.Repo.GetName(), api.AnnoGitRef)
 	case len(r.Repository.Spec.Workflows) == 0:
 		return fmt.Errorf("repository %q has no spec.workflows, so it is only read", r.Repo.GetName())
+	case r.order.ref == "":
+		return r.mayWrite("write")
 	}
-	if o.Ref != "" {
-		if err := auth.CheckRefName(o.Ref); err != nil {
-			return fmt.Errorf("spec.%s.ref: %w", r.Job.Spec.Action, err)
-		}
-	} else if err := r.mayWrite("write"); err != nil {
-		return err
+	return nil
+}
+
+// checkRef validates the name of a branch in an option of the job.
+func checkRef(t *jobs.Task, option, ref string) error {
+	if err := auth.CheckRefName(ref); ref != "" && err != nil {
+		return fmt.Errorf("spec.%s.%s: %w", t.Job.Spec.Action, option, err)
+	}
+	return nil
+}
+
+// checkSelection validates the options of a job that names what it changes.
+func checkSelection(t *jobs.Task, o *api.SelectionOptions) error {
+	switch {
+	case o == nil:
+		return fmt.Errorf("the job has no options: spec.%s is missing", t.Job.Spec.Action)
+	case len(o.Paths)+len(o.Resources) == 0:
+		return fmt.Errorf("spec.%s names no path and no resource", t.Job.Spec.Action)
 	}
 	for _, path := range o.Paths {
 		if err := checkPath(path); err != nil {
 			return err
 		}
 	}
-	return nil
+	return checkRef(t, "ref", o.Ref)
 }
 
 // checkPath returns an error for a path outside of the directory of the Repository, and for the directory itself.
@@ -153,24 +160,41 @@ func (r *staging) mayWrite(workflow string) error {
 	return fmt.Errorf("repository %q may not be written to on %s: spec.workflows lacks %q", r.Repo.GetName(), own, workflow)
 }
 
-// paths returns the paths of the job and those of its resources, each once. It omits a path inside a directory that is
-// also listed.
-func (r *staging) paths(ctx context.Context) ([]string, error) {
+// selected returns one edit for each path of the job and of its resources, which are looked up once. It omits a path
+// inside a directory that is also listed.
+func (r *staging) selected(ctx context.Context, o *api.SelectionOptions, action resources.Action,
+	to func(path string) string) (edits []edit, err error) {
+	if r.note.Paths == nil {
+		if r.note.Paths, err = r.paths(ctx, o, action); err != nil {
+			return nil, err
+		}
+	}
+	for _, path := range r.note.Paths {
+		e := edit{git.Edit{Path: within(r.src.dir, path)}, resources.Result{Action: action, Path: path}}
+		if to != nil {
+			e.file.To = within(r.src.dir, to(path))
+		}
+		edits = append(edits, e)
+	}
+	return edits, nil
+}
+
+func (r *staging) paths(ctx context.Context, o *api.SelectionOptions, action resources.Action) ([]string, error) {
 	var all []string
-	for _, path := range r.order.Paths {
+	for _, path := range o.Paths {
 		all = append(all, strings.TrimPrefix(path, "/"))
 	}
-	if len(r.order.Resources) > 0 {
+	if len(o.Resources) > 0 {
 		r.Progress.SetMessage(ctx, "find the files of the resources")
 	}
-	for _, ref := range r.order.Resources {
+	for _, ref := range o.Resources {
 		path, err := r.locate(ctx, ref)
 		if jobs.Transient(err) || ctx.Err() != nil {
 			return nil, err
 		}
 		if err != nil {
 			err = fmt.Errorf("find the file of %s %s: %w", ref.Kind, ref.Name, err)
-			r.Progress.Record(ctx, resources.Result{Action: r.order.action, Group: ref.Group, Kind: ref.Kind, Name: ref.Name, Err: err})
+			r.Progress.Record(ctx, resources.Result{Action: action, Group: ref.Group, Kind: ref.Kind, Name: ref.Name, Err: err})
 			return nil, err
 		}
 		all = append(all, path)
@@ -218,8 +242,13 @@ func (r *staging) locate(ctx context.Context, ref api.ResourceRef) (string, erro
 // another one. p pulls the changes afterwards; keys may be nil.
 func NewDelete(p *Pull, keys auth.Source) *Write {
 	return &Write{p, keys, "delete", func(t *jobs.Task) (order, error) {
-		return order{SelectionOptions: t.Job.Spec.Delete, action: resources.Deleted, verb: "delete", message: "Delete from Grafana",
-			edit: func(dir, path string) git.Edit { return git.Edit{Path: within(dir, path)} }}, nil
+		o := t.Job.Spec.Delete
+		if err := checkSelection(t, o); err != nil {
+			return order{}, err
+		}
+		return order{o.Ref, "Delete from Grafana " + t.Name, func(ctx context.Context, r *staging) ([]edit, error) {
+			return r.selected(ctx, o, resources.Deleted, nil)
+		}, pullAfter}, nil
 	}}
 }
 
@@ -235,23 +264,25 @@ func within(dir, path string) string {
 // their names.
 func NewMove(p *Pull, keys auth.Source) *Write {
 	return &Write{p, keys, "move", func(t *jobs.Task) (order, error) {
-		o, target := t.Job.Spec.Move, ""
-		if o != nil {
-			target = strings.TrimPrefix(o.TargetPath, "/")
-			if o.TargetPath == "" || !repopath.IsDir(target) {
-				return order{}, fmt.Errorf("spec.move.targetPath is %q: it has to be a directory, with a slash at its end", o.TargetPath)
-			}
-			if err := repopath.CheckPath(target); err != nil {
-				return order{}, fmt.Errorf("spec.move.targetPath: %w", err)
-			}
+		o := t.Job.Spec.Move
+		if err := checkSelection(t, o); err != nil {
+			return order{}, err
 		}
-		return order{SelectionOptions: o, action: resources.Renamed, verb: "move", message: "Move files from Grafana",
-			edit: func(dir, path string) git.Edit {
-				to := target + repopath.Base(path)
-				if repopath.IsDir(path) {
-					to += "/"
-				}
-				return git.Edit{Path: within(dir, path), To: within(dir, to)}
-			}}, nil
+		target := strings.TrimPrefix(o.TargetPath, "/")
+		if o.TargetPath == "" || !repopath.IsDir(target) {
+			return order{}, fmt.Errorf("spec.move.targetPath is %q: it has to be a directory, with a slash at its end", o.TargetPath)
+		}
+		if err := repopath.CheckPath(target); err != nil {
+			return order{}, fmt.Errorf("spec.move.targetPath: %w", err)
+		}
+		to := func(path string) string {
+			if repopath.IsDir(path) {
+				return target + repopath.Base(path) + "/"
+			}
+			return target + repopath.Base(path)
+		}
+		return order{o.Ref, "Move files from Grafana " + t.Name, func(ctx context.Context, r *staging) ([]edit, error) {
+			return r.selected(ctx, o, resources.Renamed, to)
+		}, pullAfter}, nil
 	}}
 }

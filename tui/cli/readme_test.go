@@ -121,15 +121,11 @@ func TestNamedFlags(t *testing.T) {
 	}
 }
 
-// shellWords splits a call at blanks; double quotes keep them.
+// shellWords splits a call at blanks; quotes keep them.
 func shellWords(line string) []string {
 	var words []string
-	for i, part := range strings.Split(line, `"`) {
-		if i%2 == 1 {
-			words = append(words, part)
-		} else {
-			words = append(words, strings.Fields(part)...)
-		}
+	for _, word := range regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`).FindAllString(line, -1) {
+		words = append(words, strings.Trim(word, `'"`))
 	}
 	return words
 }

@@ -328,9 +328,8 @@ func TestUnservedActionsAreRefused(t *testing.T) {
 	s.Apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"dash"},`+
 		`"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":"folder"}}}`)
 	for call, want := range map[string]string{
-		"--action frob":              "fixFolderMetadata, releaseResources",
-		"--action pul":               `did you mean "pull"?`,
-		"--action migrate --spec {}": `"pull", "delete", "move"`,
+		"--action frob": "fixFolderMetadata, releaseResources",
+		"--action pul":  `did you mean "pull"?`,
 		"--actions pull --action move --path a --target-path b/": `"pull"`,
 	} {
 		if _, errs := s.Must(t, command.ExitUsage, append([]string{"job", "create", "dash"}, strings.Fields(call)...)...); !strings.Contains(errs, want) {

@@ -91,22 +91,33 @@ func (s *Spooled) complete(old *Store, thin []ID, limit int64) error {
 // appendObject writes an object whole, as an entry of a pack.
 func appendObject(w io.Writer, at int64, b Object) (entry, error) {
 	e := entry{id: b.ID, kind: b.Kind, base: -1, offset: at, size: int64(len(b.Data)), result: int64(len(b.Data))}
-	head := []byte{byte(b.Kind)<<4 | byte(e.size&15)}
-	for left := e.size >> 4; left > 0; left >>= 7 {
+	data := b.Pack().data
+	e.crc = crc32.ChecksumIEEE(data)
+	_, err := w.Write(data)
+	return e, err
+}
+
+// Packed is an object in the form of an entry of a pack, which is compressed.
+type Packed struct {
+	ID   ID
+	Kind Kind
+	Size int64 // of its content
+	data []byte
+}
+
+// Pack compresses the object.
+func (b Object) Pack() Packed {
+	size := len(b.Data)
+	head := []byte{byte(b.Kind)<<4 | byte(size&15)}
+	for left := size >> 4; left > 0; left >>= 7 {
 		head[len(head)-1] |= 0x80
 		head = append(head, byte(left&0x7f))
 	}
-	sum := crc32.NewIEEE()
-	out := bufio.NewWriter(io.MultiWriter(w, sum))
-	out.Write(head)
-	z := zlib.NewWriter(out)
+	out := bytes.NewBuffer(head)
+	z := zlib.NewWriter(out) // memory takes it all
 	z.Write(b.Data)
-	if err := z.Close(); err != nil {
-		return e, err
-	}
-	err := out.Flush()
-	e.crc = sum.Sum32()
-	return e, err
+	z.Close()
+	return Packed{b.ID, b.Kind, int64(size), bytes.Clone(out.Bytes())}
 }
 
 // WriteIndex writes the index to a temporary file. It sorts the entries.
@@ -203,18 +214,16 @@ func (s *Spooled) Over(old *Store, limit int64) (*Store, error) {
 func newSum() hash.Hash { return hash.New(crypto.SHA1) }
 
 // Encode is a pack of whole objects.
-func Encode(made []Object) ([]byte, error) {
+func Encode(made []Packed) []byte {
 	var out bytes.Buffer
 	out.WriteString("PACK\x00\x00\x00\x02")
 	_ = binary.Write(&out, binary.BigEndian, uint32(len(made)))
 	for _, o := range made {
-		if _, err := appendObject(&out, int64(out.Len()), o); err != nil {
-			return nil, err
-		}
+		out.Write(o.data)
 	}
 	h := newSum()
 	h.Write(out.Bytes())
-	return h.Sum(out.Bytes()), nil
+	return h.Sum(out.Bytes())
 }
 
 // MaxPacks is how many packs a mirror gathers before they are put together:

@@ -71,11 +71,8 @@ func localTip(dir string, u Update) (pack.ID, error) {
 }
 
 // addPack puts objects into a repository, as a pack.
-func addPack(dir string, made []pack.Object, l pack.Limits) error {
-	content, err := pack.Encode(made)
-	if err != nil {
-		return err
-	}
+func addPack(dir string, made []pack.Packed, l pack.Limits) error {
+	content := pack.Encode(made)
 	if err := os.MkdirAll(filepath.Join(dir, "objects", "pack"), 0o755); err != nil {
 		return err
 	}

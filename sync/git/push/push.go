@@ -26,7 +26,7 @@ type Update struct {
 	Branch  string  // full name
 	Old     pack.ID // what it has to be; zero = it must not exist
 	New     pack.ID
-	Objects []pack.Object // that the host may not have
+	Objects []pack.Packed // that the host may not have
 }
 
 // Push has a branch go from one commit to another. The host compares Old with what it
@@ -36,10 +36,7 @@ func Push(c *transport.Call, u Update) error {
 	if c.Addr.Scheme == "file" {
 		return Local(c.Addr.Path, u, c.Limits)
 	}
-	content, err := pack.Encode(u.Objects)
-	if err != nil {
-		return err
-	}
+	content := pack.Encode(u.Objects)
 	if size := int64(len(content)); size > c.Limits.PackBytes {
 		return &giterr.TooLargeError{What: transport.PackBudget, Size: size, Limit: c.Limits.PackBytes}
 	}

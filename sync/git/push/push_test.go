@@ -50,7 +50,7 @@ func TestPush(t *testing.T) {
 				r = git.Remote{URL: o.Bare}
 			}
 			m := mirrortest.Open(t, options)
-			w := write(t, m, r, "main", git.Edit{Path: "a.json"}, git.Edit{Path: "c/", To: "e/c/"}, git.Edit{Path: "new.json", Data: []byte("n")})
+			w := write(t, m, r, "main", git.Edit{Path: "a.json"}, git.Edit{Path: "c/", To: "e/c/"}, git.Edit{Path: "new.json", Blob: git.NewBlob([]byte("n"))})
 			if got := gittest.Git(t, o.Bare, nil, "diff-tree", "-r", "-M", "--name-status", "--no-commit-id",
 				w.Hash); got != "D\ta.json\nR100\tc/d.json\te/c/d.json\nA\tnew.json" {
 				t.Errorf("changes\n%s", got)
@@ -165,7 +165,7 @@ func TestPushers(t *testing.T) {
 							t.Error(err)
 							return
 						}
-						c, err := m.Compose(t.Context(), r, ref.Hash, []git.Edit{{Path: fmt.Sprintf("agent-%d/%d.json", a, n), Data: []byte("x")}})
+						c, err := m.Compose(t.Context(), r, ref.Hash, []git.Edit{{Path: fmt.Sprintf("agent-%d/%d.json", a, n), Blob: git.NewBlob([]byte("x"))}})
 						if err != nil {
 							t.Error(err)
 							return
@@ -280,7 +280,7 @@ func TestPushStalls(t *testing.T) {
 	mirrortest.Sync(t, look, r, "main")
 	noise := make([]byte, 6<<20) // more than the buffers on the way take
 	rand.NewChaCha8([32]byte{}).Read(noise)
-	c := gittest.Must[*git.Composition](t)(look.Compose(t.Context(), r, head, []git.Edit{{Path: "large.bin", Data: noise}}))
+	c := gittest.Must[*git.Composition](t)(look.Compose(t.Context(), r, head, []git.Edit{{Path: "large.bin", Blob: git.NewBlob(noise)}}))
 	w := gittest.Must[*git.Written](t)(c.Commit(making("large")))
 	held := make(chan struct{})
 	s.During(func(w http.ResponseWriter, r *http.Request) {

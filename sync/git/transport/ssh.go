@@ -137,7 +137,7 @@ func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRef
 		}
 		return nil, err
 	}
-	if refs.IsEmpty() {
+	if refs.IsEmpty() && !s.call.Pushes { // a push begins it
 		return nil, transport.ErrEmptyRemoteRepository
 	}
 	return refs, nil

@@ -1,0 +1,229 @@
+// Package export lays out the folders and dashboards of a server as files of a Git tree, as Grafana's export does. It is
+// pure: the caller reads the objects and the tree, and writes the files.
+package export
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"limpet/sync/api"
+	"limpet/sync/api/repopath"
+	"limpet/sync/git"
+	"limpet/sync/resources"
+)
+
+// Options are what a layout depends on, beside the objects.
+type Options struct {
+	Repository string // name of the Repository
+	Namespace  string
+	Salt       string // of new UIDs
+	Path       string // directory that everything goes to, with a slash at its end; "" = that of the Repository
+	// KeepUIDs leaves dashboards their UIDs, and KeepFolderUIDs folders: the next pull takes them over. Otherwise it
+	// creates copies.
+	KeepUIDs, KeepFolderUIDs bool
+	// Tree lists the paths of the branch, those of directories with a slash at their end. UID returns the UID in the
+	// file at one of them, "" for none.
+	Tree []string
+	UID  func(path string) string
+}
+
+// File is a file for an object of the server.
+type File struct {
+	Path    string // "" = none is needed
+	Data    []byte
+	Object  resources.Identity
+	Version string // resourceVersion of the object
+	Warning error  // why the object has no file
+}
+
+// Layout gives objects their places in a tree. Each has the place that it had in an earlier export to the same branch,
+// so an export that is repeated changes nothing.
+type Layout struct {
+	o       Options
+	folders map[string]*resources.Live
+	dirs    map[string]place // by folder
+	tree    map[string]string
+	used    map[string]bool
+	markers []File
+}
+
+type place struct {
+	path string
+	err  error
+}
+
+// New returns the layout for the folders of a server.
+func New(o Options, folders []*resources.Live) *Layout {
+	l := &Layout{o: o, folders: map[string]*resources.Live{}, dirs: map[string]place{"": {path: o.Path}, "general": {path: o.Path}},
+		tree: map[string]string{}, used: map[string]bool{}}
+	for _, f := range folders {
+		l.folders[f.Name] = f
+	}
+	for _, path := range o.Tree {
+		l.tree[key(path)] = path
+	}
+	return l
+}
+
+// key is the same for paths that some file systems take for one.
+func key(path string) string { return strings.ToLower(strings.TrimSuffix(path, "/")) }
+
+// Folder gives a folder and those above it their directories.
+func (l *Layout) Folder(name string) error {
+	_, err := l.dir(name)
+	return err
+}
+
+// Within reports whether a folder is another one or inside it; everything is within "".
+func (l *Layout) Within(name, root string) bool {
+	for range l.folders {
+		if f := l.folders[name]; name != root && f != nil {
+			name = f.Annotations[api.AnnoFolder]
+		}
+	}
+	return root == "" || name == root
+}
+
+// Markers returns the files of the directories that are new since the last call.
+func (l *Layout) Markers() []File {
+	out := l.markers
+	l.markers = nil
+	return out
+}
+
+// Dashboard returns the file of a dashboard; live and raw are the same object.
+func (l *Layout) Dashboard(live *resources.Live, raw []byte) File {
+	out := File{Object: resources.Identity{Group: api.DashboardGroup, Kind: "Dashboard", Name: live.Name}, Version: live.ResourceVersion}
+	dir, err := l.dir(live.Annotations[api.AnnoFolder])
+	if err != nil {
+		out.Warning = &resources.SkippedError{Reason: fmt.Sprintf("dashboard %s: %v", live.Name, err)}
+		return out
+	}
+	base := Slug(title(live))
+	uid := live.Name
+	if !l.o.KeepUIDs {
+		uid = newUID(l.o.Salt, dir+base, live.Name)
+	}
+	out.Path, out.Warning = l.claim(dir, base, ".json", live.Name, func(path string) bool { return l.o.UID(path) == uid })
+	if out.Warning != nil {
+		return out
+	}
+	o, err := resources.Parse(resources.File{Repository: l.o.Repository, Namespace: l.o.Namespace, Path: out.Path}, raw)
+	if err != nil {
+		out.Warning = err
+		return out
+	}
+	out.Data = o.Source(uid)
+	return out
+}
+
+// title returns the title of an object, or its name without one.
+func title(live *resources.Live) string {
+	if title, ok := live.Spec.Title.(string); ok && strings.TrimSpace(title) != "" {
+		return title
+	}
+	return live.Name
+}
+
+// newUID returns the UID of a copy. It depends on the place of the copy, so that a second export of the object to the
+// same place changes the copy.
+func newUID(salt, path, name string) string {
+	sum := sha256.Sum256([]byte(salt + "\x00" + path + "\x00" + name))
+	return strings.ToLower(base32.HexEncoding.EncodeToString(sum[:10]))
+}
+
+// dir returns the directory of a folder, with a slash at its end, and creates it and those above it.
+func (l *Layout) dir(name string) (string, error) {
+	p, done := l.dirs[name]
+	if !done {
+		l.dirs[name] = place{err: fmt.Errorf("folder %s is inside itself", name)}
+		p.path, p.err = l.newDir(name)
+		l.dirs[name] = p
+	}
+	return p.path, p.err
+}
+
+func (l *Layout) newDir(name string) (string, error) {
+	f := l.folders[name]
+	if f == nil {
+		return "", fmt.Errorf("folder %s does not exist", name)
+	}
+	id := resources.Identity{Group: api.FolderGroup, Kind: "Folder", Name: name}
+	if resources.Manages(l.o.Repository, f.Annotations) {
+		return l.o.Path + repopath.AsDir(f.Annotations[api.AnnoSourcePath]), nil
+	}
+	if l.o.KeepUIDs {
+		if err := resources.CheckUnmanaged(l.o.Repository, id, f.Annotations); err != nil {
+			return "", err
+		}
+	}
+	parent, err := l.dir(f.Annotations[api.AnnoFolder])
+	if err != nil {
+		return "", err
+	}
+	path, err := l.claim(parent, dirName(title(f), name), "/", name, func(path string) bool {
+		return !l.o.KeepFolderUIDs || l.o.UID(path+repopath.FolderFile) == name
+	})
+	if err != nil {
+		return "", err
+	}
+	l.markers = append(l.markers, l.marker(f, path, id))
+	return path, nil
+}
+
+// marker returns the file that stands for the directory of a folder: with the UID and the title, where the next pull
+// would find others without it.
+func (l *Layout) marker(f *resources.Live, path string, id resources.Identity) File {
+	uid := f.Name
+	if !l.o.KeepFolderUIDs {
+		uid = resources.FolderID(l.o.Repository, path)
+	}
+	switch there := l.tree[key(path)] != ""; {
+	case l.o.KeepFolderUIDs, !there && title(f) != repopath.Base(path):
+		data, _ := json.MarshalIndent(map[string]any{"apiVersion": api.FolderGroup + "/v1", "kind": "Folder",
+			"metadata": map[string]any{"name": uid}, "spec": map[string]any{"title": title(f)}}, "", "  ") // plain data
+		return File{path + repopath.FolderFile, append(data, '\n'), id, f.ResourceVersion, nil}
+	case there:
+		return File{Object: id, Version: f.ResourceVersion}
+	}
+	return File{path + resources.KeepFile, []byte{}, id, f.ResourceVersion, nil}
+}
+
+// dirName returns the name of the directory of a folder: its title, as far as paths may have it.
+func dirName(title, name string) string {
+	var out strings.Builder
+	for _, c := range title {
+		latin, known := letters[unicode.ToLower(c)]
+		switch {
+		case c < 0x80 && c != '/' && repopath.AllowedByte(byte(c)):
+			out.WriteRune(c)
+		case known:
+			out.WriteString(latin)
+		default:
+			out.WriteByte('-')
+		}
+	}
+	return cmp.Or(strings.Trim(out.String(), " .-"), name)
+}
+
+// claim returns the first free path of an object in a directory: its base name, with the name of the object behind it
+// where that is taken. A path of the tree is free if ours says so.
+func (l *Layout) claim(dir, base, ext, name string, ours func(path string) bool) (string, error) {
+	for {
+		path := dir + base + ext
+		if err := repopath.CheckPath(path); err != nil {
+			return "", err
+		}
+		there, taken := l.tree[key(path)], l.used[key(path)] || git.CheckPath(path) != nil
+		if !taken && (there == "" || there == path && ours(path)) {
+			l.used[key(path)] = true
+			return path, nil
+		}
+		base += "-" + name
+	}
+}

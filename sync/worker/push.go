@@ -1,0 +1,263 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/api"
+	"limpet/sync/api/repopath"
+	"limpet/sync/auth"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+	"limpet/sync/worker/export"
+)
+
+// How objects of the API become files: package export lays them out, and the commit is made as for every write. The
+// bodies are read page by page, and each becomes a compressed blob at once.
+
+// maxFolders is the number of folders from which on nothing is exported. Source: Grafana.
+const maxFolders = 10_000
+
+// NewPush returns the worker of push jobs, which write copies of the folders and dashboards without a manager, or of some
+// dashboards, to the branch of a Repository or to another one. p is not run; keys may be nil.
+func NewPush(p *Pull, keys auth.Source) *Write {
+	return &Write{p, keys, "push", func(t *jobs.Task) (order, error) {
+		return exportOrder(t, t.Job.Spec.Push, false, func(_ context.Context, r *staging) error {
+			r.link()
+			return nil
+		})
+	}}
+}
+
+// exportOrder returns the order of a job that exports.
+func exportOrder(t *jobs.Task, o *api.ExportOptions, keep bool, then func(context.Context, *staging) error) (order, error) {
+	if o == nil {
+		return order{}, fmt.Errorf("the job has no options: spec.%s is missing", t.Job.Spec.Action)
+	}
+	for _, ref := range o.Resources {
+		if ref.Name == "" || ref.Kind != "Dashboard" || ref.Group != "" && ref.Group != api.DashboardGroup {
+			return order{}, fmt.Errorf("spec.%s.resources: %s %q cannot be exported; only dashboards can", t.Job.Spec.Action, ref.Kind, ref.Name)
+		}
+	}
+	path := repopath.AsDir(strings.Trim(o.Path, "/"))
+	if err := repopath.CheckPath(path); err != nil {
+		return order{}, fmt.Errorf("spec.%s.path: %w", t.Job.Spec.Action, err)
+	}
+	if err := checkRef(t, "branch", o.Branch); err != nil {
+		return order{}, err
+	}
+	return order{o.Branch, cmp.Or(strings.TrimSpace(o.Message), "Export from Grafana "+t.Name),
+		func(ctx context.Context, r *staging) ([]edit, error) {
+			x := &exporting{staging: r, options: o, path: path, keep: keep, files: map[string]string{}, server: r.server(r.Namespace, r.Last)}
+			err := x.run(ctx)
+			return x.edits, cmp.Or(err, x.failed)
+		}, then}, nil
+}
+
+// exporting is one export to the base of a commit.
+type exporting struct {
+	*staging
+	options *api.ExportOptions
+	path    string
+	keep    bool // the UIDs
+	server  *server
+	layout  *export.Layout
+	files   map[string]string // hashes of the files of the base
+	edits   []edit
+	created int64
+	failed  error // to read the base
+}
+
+func (x *exporting) run(ctx context.Context) error {
+	x.note.Exported = nil
+	if err := x.quota(); err != nil {
+		return err
+	}
+	x.Progress.SetMessage(ctx, "read folders")
+	folders, err := x.server.folderList(ctx)
+	if err != nil {
+		return err
+	}
+	tree, err := x.tree(ctx)
+	if err != nil {
+		return err
+	}
+	x.layout = export.New(export.Options{Repository: x.Repo.GetName(), Namespace: x.Namespace, Salt: string(x.Repo.GetUID()),
+		Path: x.path, KeepUIDs: x.keep, KeepFolderUIDs: x.keep && !x.options.GenerateNewFolderIDs, Tree: tree,
+		UID: func(path string) string { return x.uid(ctx, path) }}, folders)
+	x.Progress.SetMessage(ctx, "read dashboards")
+	if len(x.options.Resources) > 0 {
+		return x.some(ctx)
+	}
+	return x.all(ctx, folders)
+}
+
+// all exports the folders and dashboards without a manager.
+func (x *exporting) all(ctx context.Context, folders []*resources.Live) error {
+	root := x.options.Folder
+	if root != "" && !slices.ContainsFunc(folders, func(f *resources.Live) bool { return f.Name == root }) {
+		return fmt.Errorf("spec.push.folder: there is no folder %q", root)
+	}
+	for _, f := range folders {
+		if !resources.Managed(f.Annotations) && x.layout.Within(f.Name, root) {
+			if err := x.layout.Folder(f.Name); err != nil {
+				x.edits = append(x.edits, edit{result: resources.Result{Action: resources.Ignored, Group: api.FolderGroup, Kind: "Folder",
+					Name: f.Name, Warning: err}})
+			}
+		}
+	}
+	x.add(x.layout.Markers()...)
+	ref := resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource}
+	err := pages(ctx, x.server, ref, "", func(version string, page []json.RawMessage) error {
+		for _, raw := range page {
+			live, err := resources.ParseLive(raw)
+			if err != nil {
+				return err
+			}
+			if resources.Managed(live.Annotations) || !x.layout.Within(live.Annotations[api.AnnoFolder], root) {
+				continue
+			}
+			if err := x.dashboard(ctx, live, version, raw); err != nil {
+				return err
+			}
+		}
+		return x.quota()
+	})
+	if apierrors.IsResourceExpired(err) {
+		return &jobs.TransientError{Err: err}
+	}
+	return err
+}
+
+// some exports the dashboards that the job names.
+func (x *exporting) some(ctx context.Context) error {
+	for _, named := range x.options.Resources {
+		ref := resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource, Name: named.Name}
+		res := resources.Result{Action: resources.Ignored, Group: ref.Group, Kind: "Dashboard", Name: ref.Name}
+		live, err := x.server.Get(ctx, ref, true)
+		switch {
+		case jobs.Transient(err) || ctx.Err() != nil:
+			return err
+		case err != nil:
+			res.Action, res.Err = resources.Created, fmt.Errorf("read dashboard %s: %w", ref.Name, err)
+		default:
+			id := resources.Identity{Group: ref.Group, Kind: "Dashboard", Name: ref.Name}
+			res.Warning = resources.CheckUnmanaged(x.Repo.GetName(), id, live.Annotations)
+		}
+		if res.Err != nil || res.Warning != nil {
+			x.edits = append(x.edits, edit{result: res})
+		} else if err := x.dashboard(ctx, live, "", live.Raw); err != nil {
+			return err
+		}
+	}
+	return x.quota()
+}
+
+// dashboard adds the file of a dashboard, in the version that the server has stored, and the files of new directories.
+func (x *exporting) dashboard(ctx context.Context, live *resources.Live, version string, raw []byte) error {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &object); err != nil {
+		return fmt.Errorf("read dashboard %s: %w", live.Name, err)
+	}
+	if object["apiVersion"] == nil { // items of a list may lack it
+		object["apiVersion"], object["kind"] = fmt.Appendf(nil, "%q", api.DashboardGroup+"/"+version), json.RawMessage(`"Dashboard"`)
+		raw, _ = json.Marshal(object) // it was read as JSON
+	}
+	var status struct {
+		Conversion struct{ StoredVersion string }
+	}
+	_ = json.Unmarshal(object["status"], &status) // a status of another form has no version
+	if stored := status.Conversion.StoredVersion; stored != "" && !strings.HasSuffix(string(object["apiVersion"]), "/"+stored+`"`) {
+		ref := resources.Ref{Group: api.DashboardGroup, Version: stored, Resource: resources.DashboardResource, Name: live.Name}
+		var err error
+		if live, err = x.server.Get(ctx, ref, true); err != nil {
+			return fmt.Errorf("read dashboard %s in version %s: %w", ref.Name, stored, err)
+		}
+		raw = live.Raw
+	}
+	f := x.layout.Dashboard(live, raw)
+	x.add(append(x.layout.Markers(), f)...)
+	return nil
+}
+
+// add adds the edits of files.
+func (x *exporting) add(files ...export.File) {
+	for _, f := range files {
+		e := edit{result: resources.Result{Action: resources.Ignored, Group: f.Object.Group, Kind: f.Object.Kind, Name: f.Object.Name,
+			Path: f.Path, Warning: f.Warning}}
+		there, blob := x.files[f.Path], git.NewBlob(f.Data)
+		if f.Warning == nil && f.Path != "" && there != blob.ID.String() {
+			e.file = git.Edit{Path: within(x.src.dir, f.Path), Blob: blob}
+			if e.result.Action = resources.Updated; there == "" {
+				e.result.Action = resources.Created
+				x.created++
+			}
+		}
+		x.edits = append(x.edits, e)
+		if x.keep && f.Warning == nil {
+			x.note.Exported = append(x.note.Exported, exported{f.Object.Kind, f.Object.Name, f.Version})
+		}
+	}
+}
+
+// tree returns the paths of the base below the directory of the Repository.
+func (x *exporting) tree(ctx context.Context) (paths []string, err error) {
+	if x.base.Hash == "" {
+		return nil, nil
+	}
+	t, err := x.o.Git.Tree(ctx, x.remote, x.base.Hash, x.src.dir)
+	if err != nil && git.KindOf(err) != git.PathNotFound {
+		return nil, err
+	}
+	for _, dir := range t.Dirs {
+		paths = append(paths, repopath.AsDir(dir))
+	}
+	for _, f := range t.Files {
+		paths, x.files[f.Path] = append(paths, f.Path), f.Hash
+	}
+	for _, f := range t.Refused {
+		paths = append(paths, f.Path)
+	}
+	return paths, nil
+}
+
+// uid returns the UID in a file of the base, "" for none.
+func (x *exporting) uid(ctx context.Context, path string) string {
+	hash := x.files[path]
+	if hash == "" {
+		return ""
+	}
+	data, err := x.o.Git.Blob(ctx, x.remote, hash, resources.MaxFile)
+	if err != nil && !errors.As(err, new(*git.TooLargeError)) {
+		x.failed = cmp.Or(x.failed, err)
+	}
+	if repopath.IsFolderFile(path) {
+		return resources.ParseFolderFile(path, hash, data).UID
+	}
+	o, err := resources.Parse(resources.File{Repository: x.Repo.GetName(), Namespace: x.Namespace, Path: path}, data)
+	if err != nil {
+		return ""
+	}
+	return o.Name
+}
+
+// quota returns an error if the Repository may not hold more objects than it does.
+func (x *exporting) quota() error {
+	most := x.Repository.Status.Quota.MaxResourcesPerRepository
+	have := x.created
+	for _, count := range x.Repository.Status.Stats {
+		have += count.Count
+	}
+	if most > 0 && have > most {
+		return fmt.Errorf("resource quota of %d exceeded: repository %q would have %d, so nothing was pushed", most, x.Repo.GetName(), have)
+	}
+	return nil
+}
