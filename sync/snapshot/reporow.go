@@ -49,6 +49,7 @@ func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 		Pinned:       repo.Pinned(),
 		RolledBack:   repo.RolledBack,
 		Target:       spec.Sync.Target,
+		Sink:         u.GetAnnotations()[api.AnnoSinkDir],
 		Enabled:      spec.Sync.Enabled,
 		Interval:     time.Duration(spec.Sync.IntervalSeconds) * time.Second,
 		Healthy:      status.Health.Healthy,

@@ -205,6 +205,7 @@ type Repo struct {
 	Pinned    string    `json:"pinned,omitempty"` // the commit, which is pulled whatever the branch becomes
 	Path      string    `json:"path"`
 	Target    string    `json:"target"`
+	Sink      string    `json:"sink,omitempty"` // directory that is written instead of the API
 	Enabled   bool      `json:"enabled"`
 	Healthy   bool      `json:"healthy"`
 	Checked   time.Time `json:"checked,omitzero"`

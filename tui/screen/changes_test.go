@@ -52,7 +52,7 @@ func TestChangesOfAJob(t *testing.T) {
 	file := settle(t, press(s, "down", "enter"), src)
 	t.Run("the list says what happened to each", func(t *testing.T) {
 		for _, want := range []string{"- deleted  dashboards/net/a-board", "~ modified dashboards/net/bgp.json",
-			"+ added    dashboards/net/edge.json", "> renamed  dashboards/core.json -> dashboards/net/core.json", "a1b2c3d -> 4e55f01", "1/4"} {
+			"+ added    dashboards/net/edge.json", "> renamed  dashboards/core.json -> dashboards/net/core.json", "a1b2c3d -> 4e55f01", "1 of 4"} {
 			if !strings.Contains(frame(s), want) {
 				t.Errorf("no word of %q in\n%s", want, frame(s))
 			}

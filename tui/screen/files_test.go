@@ -97,9 +97,9 @@ func TestFilesAreAskedAgain(t *testing.T) {
 	if s.Now = s.Now.Add(filesMinAge + time.Second); len(settle(t, s, src).files.rows.rows) != 40 || len(src.listed) != 2 {
 		t.Errorf("asked %d times after a commit", len(src.listed))
 	}
-	src.err = errors.New("repository was not pulled yet")
+	src.err = errors.New("repository x: not pulled yet")
 	at := filesOfEast(t, src, widget.Caps{})
-	if f := render(at, 80, 24, at.Caps); !strings.Contains(f, "was not pulled yet") {
+	if f := render(at, 80, 24, at.Caps); !strings.Contains(f, "not pulled yet") {
 		t.Error(f)
 	}
 	src.err = nil

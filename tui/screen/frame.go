@@ -359,7 +359,7 @@ func drawList[T any](p *view, at widget.Rect, box widget.Box, of func(*State) *l
 	t.Draw(p.Canvas, at, l.rows, l.index(), box.Focused)
 }
 
-// place describes the position of a cursor: "3/12", and the number of marked rows.
+// place describes the position of a cursor: "3 of 12", and the number of marked rows.
 func (p *view) place(l *position, all int) string {
 	out := ""
 	if len(l.marks) > 0 {
@@ -369,9 +369,9 @@ func (p *view) place(l *position, all int) string {
 	case n == 0:
 		return ""
 	case all > n:
-		return out + fmt.Sprintf("%d/%d of %d", l.index()+1, n, all)
+		return out + fmt.Sprintf("%d of %d, %d in all", l.index()+1, n, all)
 	default:
-		return out + fmt.Sprintf("%d/%d", l.index()+1, n)
+		return out + fmt.Sprintf("%d of %d", l.index()+1, n)
 	}
 }
 

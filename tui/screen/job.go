@@ -172,6 +172,7 @@ func (d *jobScreen) draw(p *view, at widget.Rect) {
 	d.shown = [sectionCount]bool{}
 	focused := map[sectionID]section{sectionLog: log, sectionSummary: summary, sectionErrors: errors}[d.focus]
 	if d.zoomed {
+		focused.Title = p.cut(j.Name, at.W/2) + "  " + focused.Title
 		d.drawSection(p, at, d.focus, focused)
 		return
 	}
@@ -231,7 +232,9 @@ func (d *jobScreen) drawSection(p *view, at widget.Rect, id sectionID, sec secti
 	}
 	n, room, top := len(sec.lines), at.H-2, &d.tops[id]
 	cursor := max(min(*top, n-1), 0)
-	sec.Focused = id == d.focus
+	if sec.Focused = id == d.focus; sec.Focused && !d.zoomed {
+		sec.Title = p.G.Cursor + " " + sec.Title // the focus is visible without colours too
+	}
 	if id == sectionLog {
 		if d.end = max(n-room, 0); !d.paused {
 			*top = d.end
@@ -335,24 +338,30 @@ func (s *State) jobHere() (object, bool) {
 	return o, false
 }
 
-// openLog shows the log of a job on the whole screen.
+// openLog shows the log of a job on the whole screen, or what else is known of one whose log is not kept. The last job of a
+// repository may have to be looked up.
 func openLog(s *State) {
-	if o, _ := s.jobHere(); s.screen != screenDetail {
+	o, ok := s.jobHere()
+	if s.screen != screenDetail {
 		s.goObject(o)
 	}
-	s.detail.focus, s.detail.zoomed = sectionLog, true
+	if s.repo.opensLog = !ok; ok && (len(s.detail.job.Log) > 0 || s.detail.job.Finished.IsZero()) {
+		s.detail.focus, s.detail.zoomed = sectionLog, true
+	}
 }
 
+const noJobHere = "no job is under the cursor; h lists those that have ended"
+
 func logRefusal(s *State) string {
-	_, ok := s.jobHere()
-	return widget.When(!ok, "no job is under the cursor; h lists those that have ended")
+	o, ok := s.jobHere()
+	return widget.When(!ok && (o.repo == nil || s.screen == screenRepo), noJobHere)
 }
 
 func changesRefusal(s *State) string {
-	if why := logRefusal(s); why != "" || s.screen == screenDetail {
-		return cmp.Or(why, s.detail.changesRefusal())
+	o, ok := s.jobHere()
+	if !ok || s.screen == screenDetail {
+		return cmp.Or(widget.When(!ok, noJobHere), s.detail.changesRefusal())
 	}
-	o, _ := s.jobHere()
 	o, live := s.current(o)
 	return (&jobScreen{subject: subject{o, live}, partial: !live}).changesRefusal()
 }

@@ -229,7 +229,7 @@ func parseIssue(state, txt string) jobIssue {
 		words = slices.Insert(words, 0, strings.TrimPrefix(head, "read "))
 	}
 	for _, word := range words {
-		word = strings.Trim(word, `"'():,;`)
+		word = strings.TrimRight(strings.Trim(word, `"'():,;`), ":0123456789") // a place may follow
 		if strings.HasSuffix(word, ".json") || strings.HasSuffix(word, ".yaml") || strings.HasSuffix(word, ".yml") {
 			f.file = word
 			break

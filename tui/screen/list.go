@@ -265,7 +265,12 @@ func (s *State) filterText() string {
 		return problem + "; Esc clears"
 	}
 	found := fmt.Sprintf("%d of %d jobs, %d of %d repositories", len(s.jobs.rows), len(s.Snap.Jobs), len(s.repos.rows), len(s.Snap.Repos))
-	if s.screen == screenSources {
+	switch s.screen {
+	case screenJobs:
+		found = fmt.Sprintf("%d of %s", len(s.jobs.rows), text.Plural(len(s.Snap.Jobs), "job"))
+	case screenRepos:
+		found = fmt.Sprintf("%d of %d repositories", len(s.repos.rows), len(s.Snap.Repos))
+	case screenSources:
 		found = fmt.Sprintf("%d of %s", len(s.sources.rows), text.Plural(len(s.Snap.Sources), "source"))
 	}
 	return fmt.Sprintf("filter %q: %s; Esc clears", s.filter(), found)

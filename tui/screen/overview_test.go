@@ -56,6 +56,24 @@ func TestBannerCountsDown(t *testing.T) {
 	}
 }
 
+// TestRepositoryFacts: the directory that is written, and why its job waits.
+func TestRepositoryFacts(t *testing.T) {
+	t.Parallel()
+	snap := testSnapshot()
+	snap.Repos[1].Sink = "/srv/boards/east"
+	snap.Jobs = append(snap.Jobs, snapshot.Job{UID: "w", Namespace: snap.Repos[1].Namespace, Repository: snap.Repos[1].Name, Name: "w",
+		State: "pending", WaitReason: "no prefix"})
+	s := press(shown(snap, widget.Caps{Mono: true}), "3", "down")
+	for name, at := range map[string]State{"pane": s, "page": press(s, "enter")} {
+		f := render(at, 140, 40, at.Caps)
+		for _, want := range []string{"target       /srv/boards/east", "job waits    no prefix"} {
+			if !strings.Contains(f, want) {
+				t.Errorf("%s: no %q in\n%s", name, want, f)
+			}
+		}
+	}
+}
+
 // TestRetryNow: R retries an unavailable source, and through it an unavailable API. It sends no
 // action to an available API or when read-only.
 func TestRetryNow(t *testing.T) {

@@ -252,7 +252,7 @@ func (c chooser) drawRow(p *view, of command, x, y, w int, cursor bool) {
 	}
 	p.PutCut(words, y, room, plain, of.words)
 	if cursor {
-		p.Cursor(x, y, end, true)
+		p.Cursor(x, y, end)
 	}
 }
 

@@ -173,6 +173,7 @@ type repoScreen struct {
 	recent   fetched[string, snapshot.HistoryPage]
 	finished int // Snap.Agent.History at the lookup
 	rows     list[snapshot.Job]
+	opensLog bool // of its last job, when that is known
 }
 
 func (r *repoScreen) list(*State) *position { return &r.rows.position }
@@ -230,12 +231,15 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 		widget.When(!r.Checked.IsZero(), ", checked "+widget.Ago(now, r.Checked))+widget.When(r.Health != "", ": "+r.Health))
 	out.Add(widget.StateRole(r.SyncState), "sync", p.syncText(r)+"; next "+p.nextPull(r)+
 		widget.When(r.Interval > 0, ", every "+text.Age(r.Interval)))
+	for _, j := range p.Snap.Jobs {
+		out.AddIf(j.WaitReason != "" && j.Namespace == r.Namespace && j.Repository == r.Name, widget.RoleWarn, "job waits", j.WaitReason)
+	}
 	out.AddIf(r.Pinned != "", widget.RoleWarn, "pinned", "to "+text.ShortRef(r.Pinned)+", until: "+p.command("set", repoObject(&r), "--unpin"))
 	for i, line := range r.Unread.Lines(5) {
 		out.Add(widget.RoleWarn, widget.When(i == 0, "unread files"), line)
 	}
 	out.Add(widget.RolePlain, "source", strings.Join(strings.Fields(r.URL+" "+r.Branch+" "+r.Path), "  "))
-	out.Add(widget.RolePlain, "target", text.OrDash(r.Target)+", "+quotaText(r)+
+	out.Add(widget.RolePlain, "target", cmp.Or(r.Sink, r.Target, "-")+", "+quotaText(r)+
 		widget.When(r.Connection != "", "; connection "+r.Connection))
 	out.AddIf(p.Snap.Agent.Controllers.Mode != "", widget.RolePlain, "controller", p.Snap.Agent.Controllers.Text())
 	role, token := widget.RolePlain, "ends in "+text.Age(r.TokenEnds.Sub(now))
@@ -257,7 +261,7 @@ func (p *view) syncText(r snapshot.Repo) string {
 }
 
 func quotaText(r snapshot.Repo) string {
-	txt := widget.Thousands(r.Resources, "object") + ", no limit"
+	txt := widget.Thousands(r.Resources, "object")
 	if r.MaxResources > 0 {
 		txt = fmt.Sprintf("%s of %s", text.Thousands(int(r.Resources)), widget.Thousands(r.MaxResources, "object"))
 	}

@@ -289,7 +289,7 @@ func TestMarks(t *testing.T) {
 	})
 	t.Run("they are seen without colours", func(t *testing.T) {
 		frame := render(press(s, "2", "space"), 80, 24, widget.Caps{Mono: true, ASCII: true})
-		if !strings.Contains(frame, "1 marked, 2/7") || !strings.Contains(frame, "|  *") && !strings.Contains(frame, "| *") {
+		if !strings.Contains(frame, "1 marked, 2 of 7") || !strings.Contains(frame, "|  *") && !strings.Contains(frame, "| *") {
 			t.Errorf("no mark in\n%s", frame)
 		}
 	})

@@ -89,8 +89,17 @@ func TestLogAndChangesFromALine(t *testing.T) {
 			}
 		}
 	}
-	if past := press(settle(t, press(s, "4"), &archive{rows: failedRows(3)}), "l"); past.screen != screenDetail || !past.detail.zoomed {
-		t.Errorf("a record: screen %d, says %q", past.screen, past.toast)
+	src, idle := &archive{rows: failedRows(3), lately: failedRows(3)}, testSnapshot()
+	idle.Jobs = nil
+	for name, past := range map[string]State{"history": press(settle(t, press(s, "4"), src), "l"),
+		"repository without a live job": settle(t, press(shown(idle, widget.Caps{}), "3", "down", "l"), src)} {
+		if past.screen != screenDetail || past.detail.Name != "lab-east-sync-0" || past.detail.zoomed { // its log is not kept
+			t.Errorf("%s: screen %d, %q, says %q", name, past.screen, past.detail.Name, past.toast)
+		}
+	}
+	none := settle(t, press(shown(idle, widget.Caps{}), "3", "down", "l"), &archive{})
+	if none = none.Show(testSnapshot()); none.screen != screenRepo {
+		t.Errorf("a later job: screen %d", none.screen)
 	}
 }
 

@@ -252,6 +252,12 @@ func (s *State) update() {
 	if r, ok := present.(refresher); ok {
 		r.refresh(s)
 	}
+	if _, known, err := s.repo.recent.of(repoKind.key(*s.repo.repo)); s.repo.opensLog && s.screen == screenRepo && (known || err != "") {
+		if s.repo.opensLog = false; s.repo.rows.here() != nil {
+			openLog(s)
+			present = &s.detail
+		}
+	}
 	s.selected = nil
 	if sel, ok := present.(selector); ok {
 		s.selected = sel.selection(s)
@@ -343,7 +349,7 @@ func (s *State) showObject(o object) {
 	case o.job != nil:
 		s.detail.set(s, o, live)
 	case o.repo != nil:
-		s.repo.subject, s.repo.top = subject{o, live}, 0
+		s.repo.subject, s.repo.top, s.repo.opensLog = subject{o, live}, 0, false
 	default:
 		s.source = sourceScreen{subject: subject{o, live}}
 	}

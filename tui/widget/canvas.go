@@ -111,9 +111,9 @@ func (c *Canvas) Fill(x, y, end int, r Role, text string) {
 }
 
 // Cursor marks the row of the cursor from x to the column end.
-func (c *Canvas) Cursor(x, y, end int, focused bool) {
+func (c *Canvas) Cursor(x, y, end int) {
 	c.Put(x, y, 1, RoleKey, c.G.Cursor)
-	for x++; focused && x < end; x++ {
+	for x++; x < end; x++ {
 		if cell := c.cells.CellAt(x, y); cell != nil && cell.Width > 0 {
 			cell.Style = c.styles[RoleCursor]
 		}
@@ -161,11 +161,11 @@ func (c *Canvas) label(from, right, y int, r Role, text string) {
 	}
 }
 
-// Dialog clears an area of w by h cells in the middle.
+// Dialog clears an area of w by h cells in the middle, and a cell around it except in the first and the last line.
 func (c *Canvas) Dialog(w, h int) Rect {
 	r := Rect{max((c.W-w)/2, 0), max((c.H-h)/2, 0), w, h}
-	for row := r.Y; row < r.Y+h; row++ {
-		c.Fill(r.X, row, r.X+w, RolePlain, " ")
+	for row := max(r.Y-1, min(r.Y, 1)); row < max(r.Y+h, min(r.Y+h+1, c.H-1)); row++ {
+		c.Fill(max(r.X-1, 0), row, r.X+w+1, RolePlain, " ")
 	}
 	return r
 }

@@ -114,8 +114,8 @@ func (t Table[T]) Draw(c *Canvas, box Rect, rows []T, index int, focused bool) {
 		if t.Marked != nil && t.Marked(i) {
 			c.Put(x+1, ly, 1, RoleKey, "*")
 		}
-		if i == index {
-			c.Cursor(x, ly, x+w, focused)
+		if i == index && focused { // a list without the keys has no mark
+			c.Cursor(x, ly, x+w)
 		}
 	}
 }
