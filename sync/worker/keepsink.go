@@ -77,13 +77,19 @@ func sinkSource(repo *unstructured.Unstructured, view api.Repository) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// inSink returns an error unless the directory is at a commit, as far as the sizes of its files tell.
+// inSink returns an error unless the directory is at a commit and of the present source, as far as the sizes and the times
+// of its files tell. Another host that has pulled the same commit from another path leaves this one's source as it was.
 func (r *pull) inSink(target sink.Target, commit string) error {
-	has, err := sink.Check(target, r.owner())
-	if err == nil && has != commit {
-		err = fmt.Errorf("%s is at commit %s", target, short(has))
+	has, source, err := sink.Check(target, r.owner())
+	switch {
+	case err != nil:
+		return err
+	case has != commit:
+		return fmt.Errorf("%s is at commit %s", target, short(has))
+	case source != "" && source != sinkSource(r.Repo, r.Repository):
+		return fmt.Errorf("%s was written with other settings", target)
 	}
-	return err
+	return nil
 }
 
 // restoreSink writes the commit of the last pull into the directory. A commit in the mirror needs no request.
@@ -137,7 +143,7 @@ func (r *pull) stillLast(ctx context.Context, target sink.Target) error {
 		return err
 	}
 	sync, dir := view.Status.Sync, now.GetAnnotations()[api.AnnoSinkDir]
-	_, broken := sink.Check(target, r.owner())
+	_, _, broken := sink.Check(target, r.owner())
 	running := sync.State == api.StateWorking || sync.State == api.StatePending
 	if !pulled(now, view) || now.GetUID() != r.Repo.GetUID() || dir != r.Repo.GetAnnotations()[api.AnnoSinkDir] ||
 		sync.LastRef != r.status.lastRef || sync.Sink != r.Repository.Status.Sync.Sink || running && broken == nil {

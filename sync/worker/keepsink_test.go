@@ -46,6 +46,7 @@ func TestKeepSink(t *testing.T) {
 		"file":      func() error { return os.Remove(filepath.Join(dir, "a/cpu.json")) },
 		"manifest":  func() error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)) },
 		"size":      func() error { return os.WriteFile(filepath.Join(dir, "notes.md"), nil, 0o644) },
+		"content":   func() error { return os.WriteFile(filepath.Join(dir, "notes.md"), []byte("HELLO\n"), 0o644) },
 	}
 	for what, damage := range damages {
 		must(damage())
@@ -68,6 +69,14 @@ func TestKeepSink(t *testing.T) {
 	r.expect("second", false, "success", "")
 	must(errors.Join(os.RemoveAll(dir), os.Rename(elsewhere, dir)))
 	keep("another host has pulled", two, true)
+
+	// Another host has pulled the same commit from another path.
+	must(os.Rename(dir, elsewhere))
+	r.change(`{"spec":{"git":{"path":"a"}}}`)
+	r.expect("path", false, "success", "")
+	must(errors.Join(os.RemoveAll(dir), os.Rename(elsewhere, dir)))
+	two = map[string]string{"cpu.json": two["a/cpu.json"]}
+	keep("another path", two, true)
 
 	// A pull of this host that has written a later commit still runs.
 	r.state(fmt.Sprintf(`{"status":{"sync":{"lastRef":%q,"state":"working"}}}`, first))

@@ -256,7 +256,7 @@ func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured
 	defer dir.Close()
 	files := dir.Files()
 	if remove && files > 0 {
-		plan, err := dir.Plan("", nil)
+		plan, err := dir.Plan("", "", nil)
 		if err != nil {
 			return 0, err
 		}

@@ -67,7 +67,7 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 	if err != nil {
 		return err
 	}
-	plan, err := dir.Plan(r.ref.Hash, files)
+	plan, err := dir.Plan(r.ref.Hash, sinkSource(r.Repo, r.Repository), files)
 	if err != nil {
 		return err
 	}

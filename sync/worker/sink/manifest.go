@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 )
 
@@ -20,7 +21,7 @@ const (
 	manifestDir     = ".limpet"
 	manifestPath    = manifestDir + "/manifest.json"
 	manifestVersion = 1
-	// maxManifest is the maximum size of a manifest in bytes: about 500,000 files.
+	// maxManifest is the maximum size of a manifest in bytes: about 400,000 files.
 	maxManifest = 128 << 20
 )
 
@@ -29,47 +30,58 @@ type manifest struct {
 	Version    int               `json:"version"`
 	Repository string            `json:"repository"` // namespace/name
 	Commit     string            `json:"commit"`
-	Files      map[string]string `json:"files"` // path -> File.Hash
-	Sizes      map[string]int64  `json:"sizes"` // path -> File.Size; absent in the manifests of earlier versions
+	Source     string            `json:"source,omitempty"` // what the files depend on beside the commit; "" = unknown
+	Files      map[string]string `json:"files"`            // path -> File.Hash
+	Sizes      map[string]int64  `json:"sizes"`            // path -> File.Size; absent in the manifests of earlier versions
+	Times      map[string]int64  `json:"times,omitempty"`  // path -> time of the last change in ns; absent in those as well
 }
 
-// Check reads the manifest and the sizes of the files, not their content, and returns the commit of the directory. The
-// error says why it is not what was written for owner. It takes no lock and changes nothing.
-func Check(t Target, owner string) (commit string, err error) {
+// Check reads the manifest, the sizes and the times of the files, and the content of those with another time. It returns the
+// commit of the directory and its source as it was given to Plan. The error says why it is not what was written for owner:
+// a *ForeignError where it has another one. It takes no lock and changes nothing.
+func Check(t Target, owner string) (commit, source string, err error) {
 	root, err := os.OpenRoot(t.prefix)
 	if err != nil {
-		return "", fmt.Errorf("open sink prefix: %w", err)
+		return "", "", fmt.Errorf("open sink prefix: %w", err)
 	}
 	defer root.Close()
 	if info, err := root.Lstat(t.rel); err != nil || !info.IsDir() {
-		return "", cmp.Or(err, fmt.Errorf("%s is not a directory", t))
+		return "", "", cmp.Or(err, fmt.Errorf("%s is not a directory", t))
 	}
 	dir, err := root.OpenRoot(t.rel)
 	if err != nil {
-		return "", fmt.Errorf("open %s: %w", t, err)
+		return "", "", fmt.Errorf("open %s: %w", t, err)
 	}
 	defer dir.Close()
 	m, err := readManifest(dir)
 	switch {
 	case err != nil:
-		return "", err
+		return "", "", err
 	case m == nil:
-		return "", fmt.Errorf("%s has no manifest", t)
+		return "", "", fmt.Errorf("%s has no manifest", t)
 	case m.Repository != owner:
-		return "", fmt.Errorf("%s belongs to repository %s", t, m.Repository)
+		return "", "", foreign(t, m.Repository)
 	}
-	return m.Commit, m.check(dir)
+	return m.Commit, m.Source, m.check(dir)
 }
 
-// check returns an error for a file of the manifest that is gone or has another size.
+// check returns an error for a file of the manifest that is gone or another one.
 func (m *manifest) check(dir *os.Root) error {
-	for name := range m.Files {
+	for name, hash := range m.Files {
 		info, err := dir.Lstat(name)
 		size, known := m.Sizes[name]
 		if err != nil {
 			return err
 		}
-		if !known || !info.Mode().IsRegular() || info.Size() != size {
+		same := known && info.Mode().IsRegular() && info.Size() == size
+		if written := m.Times[name]; same && written != 0 && written != info.ModTime().UnixNano() {
+			found, err := contentHash(dir, File{Path: name, Hash: hash, Size: size})
+			if err != nil {
+				return err
+			}
+			same = found == hash
+		}
+		if !same {
 			return fmt.Errorf("%s is not the file that was written", name)
 		}
 	}
@@ -98,6 +110,19 @@ func readManifest(dir *os.Root) (*manifest, error) {
 		return nil, fmt.Errorf("manifest %s has version %d; this limpet knows %d", manifestPath, m.Version, manifestVersion)
 	}
 	return &m, nil
+}
+
+// stamp notes the times of the files below a directory.
+func (m *manifest) stamp(root *os.Root, dir string) error {
+	m.Times = make(map[string]int64, len(m.Files))
+	for name := range m.Files {
+		info, err := root.Lstat(path.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		m.Times[name] = info.ModTime().UnixNano()
+	}
+	return nil
 }
 
 func (m *manifest) encode() []byte {

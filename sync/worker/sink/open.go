@@ -43,6 +43,11 @@ type ForeignError struct{ text string }
 
 func (e *ForeignError) Error() string { return e.text }
 
+func foreign(t Target, owner string) error {
+	return &ForeignError{fmt.Sprintf(
+		"%s belongs to repository %s; name another directory, or remove this one if that repository is gone", t, owner)}
+}
+
 // Open locks the directory, removes the remains of an interrupted writer and checks that the directory is empty or
 // belongs to owner ("namespace/name" of a Repository), else the error is a *ForeignError. It waits for another writer
 // until ctx ends. The caller must close the Dir.
@@ -162,8 +167,7 @@ func (d *Dir) inspect() error {
 				"%s is not empty and was not made by limpet; empty it or name another directory", d.target)}
 		}
 	case m.Repository != d.owner:
-		return &ForeignError{fmt.Sprintf(
-			"%s belongs to repository %s; name another directory, or remove this one if that repository is gone", d.target, m.Repository)}
+		return foreign(d.target, m.Repository)
 	default:
 		d.was = *m
 	}

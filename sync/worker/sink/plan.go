@@ -22,12 +22,14 @@ type Plan struct {
 func (p *Plan) Empty() bool { return len(p.Added)+len(p.Changed)+len(p.Removed) == 0 }
 
 // Plan compares the directory with the files of a tree. It reads every present file, so that it finds files that
-// another writer has changed. A foreign file at the path of a file of the tree is an error.
-func (d *Dir) Plan(commit string, files []File) (*Plan, error) {
+// another writer has changed. A foreign file at the path of a file of the tree is an error. The manifest records commit and
+// source, which stands for all that the files depend on beside the commit.
+func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 	p := &Plan{manifest: manifest{
 		Version:    manifestVersion,
 		Repository: d.owner,
 		Commit:     commit,
+		Source:     source,
 		Files:      make(map[string]string, len(files)),
 		Sizes:      make(map[string]int64, len(files)),
 	}}

@@ -18,6 +18,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"limpet/sync/api"
 )
 
@@ -57,6 +59,24 @@ func Permit(dir string, prefixes []string) (Target, error) {
 	}
 	return Target{}, fmt.Errorf("directory %s may not be written: it is not below a --sink-prefix of this agent (%s)",
 		dir, strings.Join(prefixes, ", "))
+}
+
+// Probe returns why the directory cannot be written for owner, as far as that is known without a write.
+func Probe(t Target, owner string) error {
+	if _, _, err := Check(t, owner); errors.As(err, new(*ForeignError)) {
+		return err
+	}
+	dir := filepath.Dir(t.String())
+	for dir != filepath.Clean(t.prefix) {
+		if _, err := os.Lstat(dir); err == nil {
+			break
+		}
+		dir = filepath.Dir(dir) // a write makes the missing ones
+	}
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return fmt.Errorf("directory %s: %w", dir, err)
+	}
+	return nil
 }
 
 // File is one file of the tree.

@@ -56,7 +56,7 @@ func put(t testing.TB, target Target, commit string, content tree, prepare func(
 	if prepare != nil {
 		prepare(d)
 	}
-	p, err := d.Plan(commit, content.files())
+	p, err := d.Plan(commit, "", content.files())
 	if err != nil {
 		return nil, err
 	}
@@ -373,7 +373,7 @@ func TestFaultLeavesTheOldTree(t *testing.T) {
 	}
 	defer d.Close()
 	two := tree{"a.json": "A2", "b.json": "B2", "c.json": "C"}
-	p, err := d.Plan("c2", two.files())
+	p, err := d.Plan("c2", "", two.files())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -485,6 +485,40 @@ func TestCrash(t *testing.T) {
 				mustPut(t, target, "c2", two)
 				check(t, target, two)
 			})
+		}
+	}
+}
+
+// TestCheck: what a look at the sizes and the times of the files finds. The content decides where the time differs.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	target := permit(t)
+	content := tree{"a.json": "A", "dir/b.json": "B"}
+	file := filepath.Join(target.String(), "a.json")
+	for _, tt := range []struct {
+		what  string
+		owner string
+		act   func() error
+		ok    bool
+	}{
+		{"as it was written", owner, func() error { return nil }, true},
+		{"another owner", "default/other", func() error { return nil }, false},
+		{"another time", owner, func() error { return os.Chtimes(file, time.Time{}, time.Now().Add(time.Hour)) }, true},
+		{"other content of that size", owner, func() error {
+			return errors.Join(os.WriteFile(file, []byte("X"), 0o644), os.Chtimes(file, time.Time{}, time.Now().Add(time.Hour)))
+		}, false},
+		{"another size", owner, func() error { return os.WriteFile(file, []byte("AA"), 0o644) }, false},
+		{"gone", owner, func() error { return os.Remove(file) }, false},
+	} {
+		if mustPut(t, target, "c1", content); tt.act() != nil {
+			t.Fatal(tt.what)
+		}
+		commit, _, err := Check(target, tt.owner)
+		if (err == nil) != tt.ok || tt.ok && commit != "c1" {
+			t.Errorf("%s: %q, %v", tt.what, commit, err)
+		}
+		if err := Probe(target, tt.owner); (err == nil) != (tt.owner == owner) {
+			t.Errorf("%s: probe: %v", tt.what, err)
 		}
 	}
 }

@@ -28,7 +28,11 @@ const writers = 8
 // the directory is unchanged. The end of ctx stops Write until the tree is complete; from then on it finishes.
 func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
 	if p.Empty() && d.old != nil {
-		if d.was.Commit == p.manifest.Commit && maps.Equal(d.was.Sizes, p.manifest.Sizes) {
+		if err := p.manifest.stamp(d.old, "."); err != nil {
+			return fmt.Errorf("look at %s: %w", d.target, err)
+		}
+		was, is := d.was, p.manifest
+		if was.Commit == is.Commit && was.Source == is.Source && maps.Equal(was.Sizes, is.Sizes) && maps.Equal(was.Times, is.Times) {
 			return nil
 		}
 		return d.note(p)
@@ -102,6 +106,9 @@ func (d *Dir) fill(
 		return context.Cause(ctx)
 	}
 	d.step("manifest")
+	if err := p.manifest.stamp(d.parent, stage); err != nil {
+		return err
+	}
 	if err := dirs.write(path.Join(stage, manifestPath), bytes.NewReader(p.manifest.encode()), fileMode); err != nil {
 		return err
 	}
