@@ -84,9 +84,9 @@ func (a *access) countTokens() map[string]auth.TokenCounts {
 }
 
 // tester returns the tests of objects with this access.
-func (a *access) tester(insecure bool, api *clients) *repos.Tester {
+func (a *access) tester(cfg Config, api *clients) *repos.Tester {
 	t := &repos.Tester{Git: a.mirrors, Hosts: repos.Forges(a.hosts), Minter: a.minter, Signers: a.signers, Places: a.places,
-		Insecure: insecure, Now: api.now, Stored: api.stored}
+		Insecure: cfg.AllowInsecureGit, Sinks: cfg.SinkPrefixes, Now: api.now, Stored: api.stored}
 	t.Credentials.Repositories = a.credentials()
 	t.Credentials.Sources = a.identities.Source(a.places.WithTransport(a.places.NamedSecret()))
 	return t
@@ -135,7 +135,7 @@ func OpenTester(ctx context.Context, cfg Config) (_ *Tester, err error) {
 	if b.access, err = openAccess(cfg, &b.clients, nil, b.dir); err != nil {
 		return nil, err
 	}
-	b.Tester = b.access.tester(cfg.AllowInsecureGit, &b.clients)
+	b.Tester = b.access.tester(cfg, &b.clients)
 	return b, nil
 }
 

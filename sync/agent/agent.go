@@ -239,7 +239,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		Report: snapshot.Diagnostics{Store: cfg.Store, Mirrors: a.access.mirrors, Jobs: a.jobs, Repos: a.repos, Connections: c.cache,
 			Sources: sources, Tokens: a.access.countTokens},
 		Suspensions: control.Suspensions{All: a.suspensions, Role: c.role, Activity: a.activity, Changed: c.wakeRepository},
-		Tests:       a.access.tester(cfg.AllowInsecureGit, &a.clients),
+		Tests:       a.access.tester(cfg, &a.clients),
 		Recheck:     c.recheck,
 	}
 	gauges := metrics.Source{

@@ -7,13 +7,17 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
+	"limpet/sync/text"
 	"limpet/sync/worker"
+	"limpet/sync/worker/sink"
 )
 
 // testRepository checks a Repository. One that is on no API is checked as a new one. It changes obj.
@@ -52,6 +56,7 @@ func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructu
 		checkKeys("signing", "secure.commitSigningKey", "; but ", func() (worker.KeysLook, error) {
 			return worker.LookAtSigningKey(ctx, signing, namespace, name, repo, t.Now())
 		}),
+		check{"sink", true, func() (string, error) { return t.checkSink(obj) }},
 		check{stepRemote, false, func() (string, error) {
 			if err := p.ask(ctx); err != nil {
 				return "", err
@@ -61,7 +66,8 @@ func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructu
 			}
 			return p.describeAnswer(), nil
 		}},
-		check{ref, false, func() (string, error) { return p.describeRef(), p.health().failed() }})
+		check{ref, false, func() (string, error) { return p.describeRef(), p.health().failed() }},
+		check{"path", true, func() (string, error) { return p.checkPath(ctx) }})
 	if writes(repo) {
 		checks = append(checks, check{"write access", false, func() (string, error) {
 			result, err := p.checkWritable(ctx, obj)
@@ -73,6 +79,47 @@ func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructu
 		results.addMirrors(ctx, p)
 	}
 	return results, err
+}
+
+// checkSink checks whether the directory of a Repository may and can be written.
+func (t *Tester) checkSink(obj *unstructured.Unstructured) (string, error) {
+	dir, named := obj.GetAnnotations()[api.AnnoSinkDir]
+	if !named {
+		return "", nil
+	}
+	target, err := sink.Permit(dir, t.Sinks)
+	if err == nil {
+		err = sink.Probe(target, obj.GetNamespace()+"/"+obj.GetName())
+	}
+	if err != nil {
+		return "", fieldResult(http.StatusUnprocessableEntity, "metadata.annotations["+api.AnnoSinkDir+"]", err.Error())
+	}
+	return dir + " can be written", nil
+}
+
+// pathTimeout bounds the fetch of a test: a dashboard waits 10 s. A pull has more time.
+const pathTimeout = 5 * time.Second
+
+// checkPath looks for the directory of the spec in the commit, which is fetched into the mirror as a pull does.
+func (p *probe) checkPath(ctx context.Context) (string, error) {
+	block := p.repo.Spec.Block()
+	if block == nil || strings.Trim(block.Path, "/") == "" || p.ref.Hash == "" {
+		return "", nil
+	}
+	limited, cancel := context.WithTimeout(ctx, pathTimeout)
+	defer cancel()
+	_, err := p.git.Fetch(limited, p.remote, p.ref)
+	var tree git.Tree
+	if err == nil {
+		tree, err = p.git.Tree(limited, p.remote, p.ref.Hash, block.Path)
+	}
+	switch {
+	case git.KindOf(err) == git.PathNotFound:
+		return "", fieldResult(http.StatusBadRequest, "spec."+p.repo.Spec.Type+".path", gitText(err))
+	case err != nil:
+		return "not known: " + gitText(err), nil
+	}
+	return block.Path + ", " + text.Plural(len(tree.Files), "file"), nil
 }
 
 // answered reports whether a remote has answered, if only that there is no such ref.

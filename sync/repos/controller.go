@@ -50,6 +50,8 @@ type Prober interface {
 	Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error)
 	CheckFallbacks(ctx context.Context, r git.Remote, sel gitref.Selector) []git.FallbackResult
 	Pushable(ctx context.Context, r git.Remote) error
+	Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Stats, error)
+	Tree(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
 }
 
 var _ Prober = (*git.Mirrors)(nil)
@@ -245,6 +247,14 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	c.restart()
 	keys := keysOf(c.repos)
+	for _, k := range keys { // a flag may have been corrected
+		if obj, ok := c.repos.Get(k.Namespace, k.Name); ok {
+			list, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+			if _, ready := api.FindCondition(list, "Ready"); ready["reason"] == reasonInvalid {
+				c.wantRecheck(k)
+			}
+		}
+	}
 	if c.o.Suspensions != nil { // some Repositories may be gone
 		keys = append(keys, c.o.Suspensions.names()...)
 	}

@@ -24,6 +24,9 @@ type healthResult struct {
 	mirror string // the message about the mirror that has answered; "" = none has
 }
 
+// reasonInvalid is the reason of a spec that cannot work.
+const reasonInvalid = "InvalidSpec"
+
 func (f healthResult) ok() bool { return f.code == 0 }
 
 // Error implements error, for a result that is not ok.
@@ -58,7 +61,7 @@ func (f healthResult) ready() api.Condition {
 	if f.code >= http.StatusInternalServerError {
 		reason = "ServiceUnavailable"
 	}
-	return api.Condition{Type: "Ready", Status: "False", Reason: cmp.Or(reason, "InvalidSpec"), Message: f.messages()[0]}
+	return api.Condition{Type: "Ready", Status: "False", Reason: cmp.Or(reason, reasonInvalid), Message: f.messages()[0]}
 }
 
 // permanent reports whether it takes a person to put it right.

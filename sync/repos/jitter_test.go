@@ -23,6 +23,7 @@ import (
 // crowdRig is a controller with many Repositories on the embedded API, in virtual
 // time. Their remotes are not asked for real: what is tested is when they are.
 type crowdRig struct {
+	Prober // of which nothing else is asked
 	t      testing.TB
 	client *kube.Client
 	wire   *recording
@@ -206,4 +207,33 @@ func TestCostOfAReconcile(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// TestInvalidSpecAtTheStart: a spec that could not work is checked at once, because a flag may have been corrected; a host
+// that was away is asked in its turn.
+func TestInvalidSpecAtTheStart(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]int{"InvalidSpec": 1, "ServiceUnavailable": 0} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &crowdRig{t: t}
+			c.client, c.wire, _ = embedded(t)
+			c.fill(1)
+			res := c.client.Resource(api.Repositories).Namespace("default")
+			u, err := res.Get(t.Context(), "r0000", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			status := u.Object["status"].(map[string]any)
+			status["health"] = map[string]any{"healthy": false, "error": "health", "checked": time.Now().UnixMilli(), "message": []any{"x"}}
+			status["conditions"] = []any{map[string]any{"type": "Ready", "status": "False", "reason": reason, "message": "x",
+				"lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}}
+			if _, err := res.UpdateStatus(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			c.run(2 * time.Second)
+			if got := len(c.take()); got != want {
+				t.Errorf("%s: asked %d times, want %d", reason, got, want)
+			}
+		})
+	}
 }

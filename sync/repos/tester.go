@@ -30,6 +30,7 @@ type Tester struct {
 	Places      auth.Places
 	Credentials struct{ Repositories, Sources auth.Source }
 	Insecure    bool             // http:// is taken
+	Sinks       []string         // directories below which repositories may be written
 	Now         func() time.Time // of the server
 	// Stored returns the objects of a kind and a namespace on the API; nil = there is no API. Stored secrets are sent only
 	// where these send them, whatever URL a file gives.

@@ -176,10 +176,11 @@ func TestCheckOfARepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { mirrors.Close() })
-	right := &auth.Credentials{Password: password, Source: "it"}
+	right, sinks := &auth.Credentials{Password: password, Source: "it"}, t.TempDir()
 	for _, tt := range []struct {
 		name      string
 		git       map[string]any
+		sink      string
 		kind      string
 		workflows []any
 		creds     *auth.Credentials
@@ -209,6 +210,15 @@ func TestCheckOfARepository(t *testing.T) {
 			steps: "spec ok, credentials ok, remote ok, branch failed"},
 		{name: "well", git: map[string]any{"url": url, "branch": testenv.Branch}, creds: right, code: 200,
 			steps: "spec ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
+		{name: "path", git: map[string]any{"url": url, "path": "dashboards/"}, creds: right, code: 200,
+			steps: "spec ok, credentials ok, remote ok, branch ok, path ok", inDetails: "1 file"},
+		{name: "no path", git: map[string]any{"url": url, "path": "boards"}, creds: right, code: 400, field: "spec.git.path",
+			steps: "spec ok, credentials ok, remote ok, branch ok, path failed", inDetails: "there is no directory"},
+		{name: "sink", git: map[string]any{"url": url}, sink: sinks + "/site/boards", creds: right, code: 200,
+			steps: "spec ok, credentials ok, sink ok, remote ok, branch ok"},
+		{name: "no prefix", git: map[string]any{"url": url}, sink: "/srv/boards", creds: right, code: 422,
+			field: "metadata.annotations[limpet/sink-dir]", inDetails: "--sink-prefix",
+			steps: "spec ok, credentials ok, sink failed, remote skipped, branch skipped"},
 		{name: "the branch of the remote", git: map[string]any{"url": url}, creds: right, code: 200,
 			steps: "spec ok, credentials ok, remote ok, branch ok", inDetails: testenv.Branch + " is at " + origin.Head(t)},
 		{name: "written to", git: map[string]any{"url": url}, workflows: []any{"branch"}, creds: right, code: 200,
@@ -224,7 +234,7 @@ func TestCheckOfARepository(t *testing.T) {
 			steps: "spec ok, directory failed"},
 	} {
 		kind := cmp.Or(tt.kind, "git")
-		tester := &Tester{Git: mirrors, Insecure: true, Now: time.Now}
+		tester := &Tester{Git: mirrors, Insecure: true, Sinks: []string{sinks}, Now: time.Now}
 		tester.Credentials.Repositories = auth.Source(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			return tt.creds, tt.noRemote
 		})
@@ -234,6 +244,9 @@ func TestCheckOfARepository(t *testing.T) {
 				"sync": map[string]any{"enabled": false, "target": "folder"}}}}
 		if tt.revision != "" {
 			u.SetAnnotations(map[string]string{api.AnnoGitRef: tt.revision})
+		}
+		if tt.sink != "" {
+			u.SetAnnotations(map[string]string{api.AnnoSinkDir: tt.sink})
 		}
 		got, err := tester.Test(t.Context(), u)
 		if err != nil {

@@ -24,7 +24,7 @@ type testCmd struct {
 
 // Help is the long help of the command.
 func (testCmd) Help() string {
-	return "Checks spec, credentials, remote and branch. Nothing is written. " +
+	return "Checks spec, credentials, sink directory, remote, branch and path. The API and the directory are not changed. " +
 		"A daemon that holds the state file does it, because it has the credentials."
 }
 
