@@ -94,9 +94,12 @@ func ReadPublicIn(root *os.Root, name string) ([]byte, error) {
 // fileCheck checks owner and mode of a file.
 type fileCheck func(name string, info fs.FileInfo) error
 
-// of returns the check of the file of a key. CA certificates are public.
+// IsPublic reports whether others may read the file of a key: CA certificates and host keys are public.
+func IsPublic(key string) bool { return key == keyCA || key == keyCAOld || key == keyKnownHosts }
+
+// of returns the check of the file of a key.
 func (c fileCheck) of(key string) fileCheck {
-	if key == keyCA || key == keyCAOld {
+	if IsPublic(key) {
 		return checkOwned
 	}
 	return c

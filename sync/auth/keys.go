@@ -143,7 +143,7 @@ func credentials(at place, l Lookup) (*Credentials, error) {
 func transport(at place) (c *Credentials, err error) {
 	for _, k := range usedKeys {
 		limit := maxKey
-		if slices.Contains([]string{keyCA, keyCAOld, keyKnownHosts}, k) {
+		if IsPublic(k) {
 			limit = maxValue
 		}
 		if len(at.keys[k]) > limit {

@@ -271,14 +271,15 @@ func TestWebhookFile(t *testing.T) {
 	}
 }
 
-// TestPublicCA: a CA may be read by others, in the directory and in a rule; nobody else may write to it, and the key beside
-// it stays private.
+// TestPublicCA: a CA and host keys may be read by others, in the directory and in a rule; nobody else may write to them, and
+// the key beside them stays private.
 func TestPublicCA(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ca := write(t, filepath.Join(dir, "default.site.a", "ca.crt"), "a CA", 0o644)
 	token := write(t, filepath.Join(dir, "default.site.a", "token"), canary, 0o600)
-	rule := Rule{URL: "https://git.example.com", Files: map[string]string{keyCA: ca, keyToken: token}}
+	hosts := write(t, filepath.Join(dir, "default.site.a", "known_hosts"), "git.example.com ssh-ed25519 AAAA", 0o644)
+	rule := Rule{URL: "https://git.example.com", Files: map[string]string{keyCA: ca, keyToken: token, keyKnownHosts: hosts}}
 	for name, s := range map[string]Places{"directory": {Dir: dir}, "rule": rulesAt([]Rule{rule})} {
 		for _, tt := range []struct {
 			ca, token fs.FileMode

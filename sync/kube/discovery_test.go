@@ -75,7 +75,7 @@ func TestCheckUnreachable(t *testing.T) {
 	listener.Close()
 	for server, hint := range map[string]string{
 		"http://" + address: "check the port",
-		"https://" + strings.TrimPrefix(plain.URL, "http://"): "does not speak TLS",
+		"https://" + strings.TrimPrefix(plain.URL, "http://"): "not a TLS server",
 	} {
 		err := connect(t, Config{Server: server, Logger: slog.New(slog.DiscardHandler)}).Check(t.Context())
 		var unreachable *UnreachableError

@@ -76,7 +76,7 @@ func tlsHint(err error, flag string) string {
 	case isCertificateError(err):
 		return "give the authority that signed the server's certificate with --tls-ca-file FILE"
 	case is[tls.RecordHeaderError](err), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return "the server does not speak TLS: write http:// in " + flag
+		return "not a TLS server: write http:// in " + flag
 	case strings.Contains(alert, "certificate") && !strings.Contains(alert, "required"):
 		return "the server does not take the certificate in --tls-cert-file, or has got none: check its dates and who signed it"
 	case refused:

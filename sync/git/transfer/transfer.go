@@ -54,7 +54,7 @@ type State struct {
 // concurrent use, but Tick is for one goroutine.
 type Meter struct {
 	began                                                  chan struct{} // capacity 1: a transfer began
-	phase                                                  atomic.Int32
+	phase, open, outer                                     atomic.Int32  // open transfers, and the phase of the outer one
 	since, percent, received, objects, total, rate, lately atomic.Int64
 	last                                                   State // of the last Tick
 	ticked                                                 time.Time
@@ -66,10 +66,14 @@ func New() *Meter { return &Meter{began: make(chan struct{}, 1)} }
 // Began has a value after a transfer began.
 func (m *Meter) Began() <-chan struct{} { return m.began }
 
-// Start begins a transfer in a phase, of so many objects if that is known. End follows.
+// Start begins a transfer in a phase, of so many objects if that is known. End follows. Within another one it hides that
+// until its end.
 func (m *Meter) Start(p Phase, total int) {
 	if m == nil {
 		return
+	}
+	if m.open.Add(1) > 1 {
+		m.outer.Store(m.phase.Load())
 	}
 	for _, n := range []*atomic.Int64{&m.received, &m.objects, &m.total, &m.rate, &m.lately} {
 		n.Store(0)
@@ -84,7 +88,13 @@ func (m *Meter) Start(p Phase, total int) {
 
 // End ends the transfer.
 func (m *Meter) End() {
-	if m != nil {
+	switch {
+	case m == nil:
+	case m.open.Add(-1) > 0:
+		m.objects.Store(0)
+		m.total.Store(0)
+		m.set(Phase(m.outer.Load()))
+	default:
 		m.phase.Store(int32(Idle))
 	}
 }

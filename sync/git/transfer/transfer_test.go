@@ -40,7 +40,11 @@ func TestMeter(t *testing.T) {
 		<-m.Began()
 		start := time.Now()
 		m.Tick(start)
-		m.Start(Queued, 0)
+		m.Start(LFS, 7)
+		m.End() // the outer one goes on
+		if got := m.State(); got.Phase != "queued" || got.Total != 0 {
+			t.Errorf("after the end of an inner one: %+v", got)
+		}
 		m.Bytes(1 << 10)
 		m.Expect(200)
 		m.Object()

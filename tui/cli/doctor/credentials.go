@@ -83,7 +83,7 @@ func (p *examination) checkCredentials(ctx context.Context) check {
 // one that is rejected, unless a link leads to it.
 func (p *examination) checkCredential(root *os.Root, name string, mend bool) check {
 	read, fix, never := auth.ReadPrivateIn, "chmod 600 ", fs.FileMode(0o077)
-	if base := filepath.Base(name); signature.IsKeys(base) || strings.HasSuffix(base, "_"+signature.AllowedSigners) {
+	if base := filepath.Base(name); auth.IsPublic(base) || signature.IsKeys(base) || strings.HasSuffix(base, "_"+signature.AllowedSigners) {
 		read, fix, never = auth.ReadPublicIn, "chmod go-w ", 0o022 // it holds no secret
 	}
 	_, fault := read(root, name)

@@ -237,7 +237,7 @@ func judgeWrites(took []time.Duration, renew time.Duration) check {
 		return skipped("there was no time for it")
 	}
 	middle, worst := took[len(took)/2], took[(len(took)*99-1)/100]
-	c := passed("safe on the disk after %.1fms, the slowest in a hundred after %.1fms", middle.Seconds()*1000, worst.Seconds()*1000)
+	c := passed("commit to disk: median %.1fms, p99 %.1fms", middle.Seconds()*1000, worst.Seconds()*1000)
 	switch {
 	case renew > 0 && worst >= renew/3:
 		return failed("limpet --state FILE    # on another disk, or with a longer --claim-expiry and --lease-renewal-interval",
