@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 )
 
@@ -25,6 +26,16 @@ type UnreadFile struct {
 	Hash   string `json:"hash,omitempty"` // blob
 	Reason string `json:"reason"`
 }
+
+// String is the file and the reason: "a.json: the file is empty", or with a place "a.json:1:45: not JSON".
+func (f UnreadFile) String() string {
+	if placed.MatchString(f.Reason) {
+		return f.Path + ":" + f.Reason
+	}
+	return f.Path + ": " + f.Reason
+}
+
+var placed = regexp.MustCompile(`^\d+:\d+: `)
 
 // MaxUnread bounds the files of an Unread.
 const MaxUnread = 500
@@ -57,7 +68,7 @@ func (u *Unread) Lines(n int) (out []string) {
 	}
 	u = u.First(n)
 	for _, f := range u.Files {
-		out = append(out, f.Path+": "+f.Reason)
+		out = append(out, f.String())
 	}
 	if u.More > 0 {
 		out = append(out, fmt.Sprintf("and %d more", u.More))

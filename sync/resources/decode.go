@@ -101,7 +101,7 @@ func located(data []byte, err error) error {
 	before := data[:min(max(int(syntax.Offset)-1, 0), len(data))]
 	line := 1 + bytes.Count(before, []byte("\n"))
 	column := 1 + utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:])
-	return fmt.Errorf("line %d, column %d: not JSON: %w", line, column, err)
+	return fmt.Errorf("%d:%d: not JSON: %w", line, column, err)
 }
 
 // checkDepth returns an error for nesting beyond maxDepth. It needs no valid JSON: strings are all that it parses.

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
 )
@@ -28,7 +29,9 @@ type ParseError struct {
 	Err  error
 }
 
-func (e *ParseError) Error() string { return fmt.Sprintf("%s: %v", e.Path, e.Err) }
+func (e *ParseError) Error() string {
+	return state.UnreadFile{Path: e.Path, Reason: e.Err.Error()}.String()
+}
 
 // Unwrap returns the cause.
 func (e *ParseError) Unwrap() error { return e.Err }

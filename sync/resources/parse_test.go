@@ -44,9 +44,9 @@ func TestParse(t *testing.T) {
 		{name: "blank", path: "a.json", data: " \n\t", err: "the file is empty"},
 		{name: "only a byte order mark", path: "a.json", data: "\xef\xbb\xbf", err: "the file is empty"},
 		{name: "only a YAML comment", path: "a.yaml", data: "# nothing", err: "the file is empty"},
-		{name: "place of a fault", path: "a.json", data: "{\n  \"a\": 1,\n}", err: "line 3, column 1"},
+		{name: "place of a fault", path: "a.json", data: "{\n  \"a\": 1,\n}", err: "a.json:3:1: not JSON"},
 		{name: "cut", path: "a.json", data: `{"a":`, err: "unexpected end of JSON input"},
-		{name: "YAML in a JSON file", path: "a.json", data: "a: 1", err: "line 1, column 1"},
+		{name: "YAML in a JSON file", path: "a.json", data: "a: 1", err: "a.json:1:1: not JSON"},
 		{name: "bad YAML", path: "a.yaml", data: "a: [", err: "line 1"},
 		{name: "array", path: "a.json", data: `[1]`, err: "does not hold an object"},
 		{name: "YAML scalar", path: "a.yaml", data: `hello`, err: "does not hold an object"},
@@ -220,7 +220,7 @@ func TestParseFolderFile(t *testing.T) {
 		{`{"kind":"Dashboard","metadata":{"name":"x"}}`, "", "", "kind is"},
 		{`{"metadata":{"name":7}}`, "", "", "metadata.name is a number"},
 		{``, "", "", "empty"},
-		{`{`, "", "", "line 1"},
+		{`{`, "", "", "_folder.json:1:1: not JSON"},
 	} {
 		m := ParseFolderFile("a/"+repopath.FolderFile, "h", []byte(c.data))
 		if m.UID != c.uid || m.Title != c.title || m.Hash != "h" || (m.Err == nil) != (c.err == "") {

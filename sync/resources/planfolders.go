@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/state"
 	"limpet/sync/api/repopath"
 )
 
@@ -166,7 +167,7 @@ type FolderFileError struct {
 }
 
 func (e *FolderFileError) Error() string {
-	return fmt.Sprintf("read folder file %s: %v", e.Path, e.Err)
+	return "read folder file " + state.UnreadFile{Path: e.Path, Reason: e.Err.Error()}.String()
 }
 
 // Unwrap returns the cause.

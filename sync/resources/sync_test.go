@@ -66,7 +66,7 @@ func TestRuns(t *testing.T) {
 		{"and another directory", dirMoved, []string{
 			"DELETE folders " + id("a/b"), "POST folders " + id("e/b"), "PUT dashboards mem", "PUT folders team-a"}, nil},
 		{"and no uid any more", unnamed, []string{"DELETE folders team-a", "POST folders " + id("e"), "PUT folders " + id("e/b")}, nil},
-		{"broken file", broken, nil, map[string]string{"e/b/mem.json": "line 1"}},
+		{"broken file", broken, nil, map[string]string{"e/b/mem.json": "mem.json:1:1: not JSON"}},
 		{"repaired file", repaired, nil, nil},
 		{"second file of one uid", duplicate, nil, map[string]string{"e/copy.json": "e/b/mem.json"}},
 		{"last file of a directory", emptied, []string{"DELETE dashboards mem", "DELETE folders " + id("e"), "DELETE folders " + id("e/b")}, nil},

@@ -41,7 +41,7 @@ func TestBadFiles(t *testing.T) {
 		return `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":` + meta + `,"spec":{}}`
 	}
 	bad := map[string][]string{ // path -> content, parts of the warning
-		"broken.json":    {"{\n \"a\": 1,,\n}", "line 2, column 9"},
+		"broken.json":    {"{\n \"a\": 1,,\n}", "broken.json:2:9: not JSON"},
 		"broken.yaml":    {"a: [1\nb: 2", "line 1"},
 		"blank.json":     {"\n  \n", "the file is empty"},
 		"bom.json":       {"\xef\xbb\xbf", "the file is empty"},

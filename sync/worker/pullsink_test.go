@@ -153,7 +153,7 @@ func TestStrictDirectory(t *testing.T) {
 	}
 	holds("first", "a.json", "b.json", "d/_folder.json", "d/c.yaml")
 	r.commit("b.json", "{", "broken.yaml", "", "package.json", "", "d/deploy.yaml", "", "notes.txt", "y")
-	has(t, r.expect("one breaks", true, "warning", "").Warnings, "b.json", "line 1")
+	has(t, r.expect("one breaks", true, "warning", "").Warnings, "b.json", "b.json:1:")
 	holds("one breaks", "a.json", "d/_folder.json", "d/c.yaml")
 	r.commit("a.json", "", "b.json", "", "d/_folder.json", "", "d/c.yaml", "")
 	has(t, r.expect("no dashboard left", true, "warning", "").Warnings, api.AnnoSinkStrict)
