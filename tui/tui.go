@@ -18,9 +18,6 @@ import (
 	"limpet/tui/widget"
 )
 
-// ErrNotAccessible is returned for the output of a screen reader: the dashboard moves the cursor and redraws.
-var ErrNotAccessible = errors.New("the dashboard cannot be read out: it draws on the whole screen")
-
 // Options configure the dashboard and its terminal.
 type Options struct {
 	In, Out *os.File

@@ -62,7 +62,7 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		r.Progress.SetFinalMessage("no changes detected between commits")
 		return true, nil
 	}
-	r.Progress.SetMessage(ctx, "replicating versioned changes")
+	r.Progress.SetMessage(ctx, "incremental comparison")
 	changes, err := r.changes(ctx, diff)
 	if err != nil {
 		return false, err
@@ -171,7 +171,7 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 	}
 	r.Progress.SetTotal(ctx, plan.Len())
 	r.content.fetchLarge(ctx, wantedBy(plan.WriteFiles))
-	r.Progress.SetMessage(ctx, "replicating changes")
+	r.Progress.SetMessage(ctx, "full comparison")
 	tally, err := resources.Apply{
 		Server: r.server, Reader: r.content, Recorder: &recorder{pull: r, next: time.Now().Add(markEvery)}, Namespace: r.Namespace,
 		Parallel: r.o.Parallel, MaxResources: r.status.maxResources, Count: have, Phase: phase,

@@ -48,6 +48,24 @@ func TestRepoSet(t *testing.T) {
 	}
 }
 
+// TestPullOfASuspendedRepository is made, and says that no other follows.
+func TestPullOfASuspendedRepository(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.Must(t, 0, "repo", "create", "dash", "--url", "https://git.example.com/x.git")
+	s.Must(t, 0, "repo", "suspend", "dash")
+	if _, errs := s.Must(t, 0, "repo", "pull", "dash"); !strings.Contains(errs, "limpet repo resume dash") {
+		t.Errorf("%s", errs)
+	}
+	_, errs := s.Must(t, 0, "repo", "create", "other", "--url", "https://git.example.com/x.git", "--sink-dir", "/srv/x")
+	if !strings.Contains(errs, "--sink-prefix") {
+		t.Errorf("%s", errs)
+	}
+	for _, call := range []string{"history list --repo dash", "history list --repository dash", "job list --repo dash"} {
+		s.Must(t, 0, strings.Fields(call)...)
+	}
+}
+
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

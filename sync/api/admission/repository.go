@@ -213,8 +213,8 @@ func validateDNSName(n node, name, what string) {
 		n.required(name, what)
 	}
 	n.check(name, func(value string) error {
-		if faults := validation.IsDNS1123Subdomain(value); len(faults) > 0 {
-			return errors.New(strings.Join(faults, "; "))
+		if len(validation.IsDNS1123Subdomain(value)) > 0 {
+			return errors.New(`must be lower-case letters, digits, "-" and ".", with a letter or digit at both ends`)
 		}
 		return nil
 	})

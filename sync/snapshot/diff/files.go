@@ -39,7 +39,7 @@ func Files(ctx context.Context, mirrors *git.Mirrors, store *state.Store, u *uns
 	}
 	urls := worker.URLs(repo)
 	if out.Commit = repo.Status.Sync.LastRef; len(urls) == 0 || out.Commit == "" {
-		return out, fmt.Errorf("repository %s was not pulled yet", u.GetName())
+		return out, fmt.Errorf("repository %s: not pulled yet", u.GetName())
 	}
 	notes := u.GetAnnotations()
 	l := lister{mirrors: mirrors, remote: git.Remote{URL: urls[0]}, of: resources.File{Repository: u.GetName(), Namespace: u.GetNamespace()},

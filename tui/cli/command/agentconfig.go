@@ -103,7 +103,7 @@ func (g *Flags) bounds() error {
 	var first error
 	refuse := func(flag string, bad bool, format string, args ...any) {
 		if bad && first == nil {
-			first = Usagef("limpet --help    # says what --"+flag+" takes", "--%s: %w", flag, fmt.Errorf(format, args...))
+			first = Usagef("limpet help flags    # says what --"+flag+" takes", "--%s: %w", flag, fmt.Errorf(format, args...))
 		}
 	}
 	atLeast := func(flag string, value, least int64) { refuse(flag, value < least, "%d is less than %d", value, least) }

@@ -270,7 +270,7 @@ func (c *ConfigFile) Faults(flags map[string]*kong.Flag) (out []Fault) {
 			problem = key + " takes one value"
 		}
 		if problem != "" {
-			out = append(out, Fault{key, c.Where(key).Line, problem, "limpet --help    # a key is the name of a flag"})
+			out = append(out, Fault{key, c.Where(key).Line, problem, "limpet help flags    # a key is the name of a flag"})
 		}
 	}
 	slices.SortFunc(out, func(a, b Fault) int { return cmp.Or(a.Line-b.Line, strings.Compare(a.Key, b.Key)) })

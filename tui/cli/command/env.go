@@ -335,6 +335,9 @@ func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 	if flag, got, ok := strings.Cut(err.Error(), ": expected "); ok && strings.HasSuffix(got, "(<EOL>)") {
 		txt = config.blame(errors.New(flag + " needs a value"))
 	}
+	if flag, _, ok := strings.Cut(err.Error(), ", did you mean"); ok && len(flag) == len("unknown flag -f") {
+		txt = config.blame(errors.New(flag)) // any letter is near to any other
+	}
 	if word, ok := strings.CutPrefix(err.Error(), "unexpected argument "); ok && call == "limpet" {
 		word, _, _ = strings.Cut(word, ",")
 		var names []string

@@ -118,6 +118,7 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	e.Notef("token: %s; get an access token for 10 minutes with:", from)
 	e.Notef("  curl -s %s-H \"Authorization: Bearer %s\" -d '%s' %s%s%s", ca, shown,
 		`{"namespace":"*","audiences":["provisioning.grafana.app"]}`, scheme, local(signLn.Addr()), token.ExchangePath)
+	e.Notef("send it with each request as a header: X-Access-Token: Bearer ACCESS_TOKEN")
 	parts = append(parts,
 		func(ctx context.Context) error {
 			return apiserver.ServeExchange(ctx, webhook.Gate(sign, nil), exchange)

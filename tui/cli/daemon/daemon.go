@@ -32,8 +32,6 @@ func (c Command) Run(ctx context.Context, e *command.Env, call *kong.Context) er
 		return command.Usagef("limpet --daemon    # without --read-only", "an agent changes things, and --read-only refuses that")
 	case c.Daemon:
 		return runDaemon(ctx, e, call)
-	case e.Flags.Accessible:
-		return command.Usagef("limpet status --watch --accessible", "%w", tui.ErrNotAccessible)
 	case !e.OnScreen():
 		return status.Command{}.Run(ctx, e)
 	}

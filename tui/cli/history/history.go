@@ -29,7 +29,7 @@ type Command struct {
 }
 
 type filter struct {
-	Repository string   `short:"r" help:"Only jobs of this repository."`
+	Repository string   `short:"r" aliases:"repo" help:"Only jobs of this repository."`
 	States     []string `name:"status" enum:"success,warning,error,cancelled,dead" help:"Only jobs with these results: ${enum}."`
 	Dead       bool     `help:"Only jobs without attempts left: --status dead."`
 	Action     string   `help:"Only this action."`

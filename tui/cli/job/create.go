@@ -16,6 +16,8 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
+	"limpet/sync/control"
+	"limpet/sync/repos"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
@@ -143,6 +145,11 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 	if !slices.Contains(api.OrphanActions, action) {
 		return e.WithObject(ctx, command.Needs{API: true}, api.Repositories, repository, func(s *command.Session,
 			repo *unstructured.Unstructured) error {
+			paused, _ := Suspensions(ctx, s) // 'repo list' reports the error
+			if slices.ContainsFunc(paused, func(one repos.Suspension) bool { return one.UID == string(repo.GetUID()) }) {
+				e.Notef("%s is suspended on this agent: no pull follows until %s", repository,
+					e.CommandFor(repo.GetNamespace(), "repo resume "+repository))
+			}
 			return create(s, repo.GetNamespace())
 		})
 	}
@@ -159,6 +166,26 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 		}
 		return create(s, repo.GetNamespace())
 	})
+}
+
+// SuspensionStore returns the daemon, or the suspensions in the state file; nil when the session has neither.
+func SuspensionStore(ctx context.Context, s *command.Session) (control.Suspender, error) {
+	switch {
+	case s.Daemon != nil:
+		return s.Daemon, nil
+	case s.File != nil:
+		return repos.OpenSuspensions(ctx, s.File)
+	}
+	return nil, nil
+}
+
+// Suspensions lists the suspended repositories of a session.
+func Suspensions(ctx context.Context, s *command.Session) ([]repos.Suspension, error) {
+	who, err := SuspensionStore(ctx, s)
+	if who == nil || err != nil {
+		return nil, err
+	}
+	return who.Suspended(ctx)
 }
 
 // A repository has one job of a kind at a time, and its agent creates pulls too. A call that waits for a

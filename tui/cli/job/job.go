@@ -36,7 +36,7 @@ type Command struct {
 }
 
 type listCmd struct {
-	Repository string `short:"r" help:"Only jobs of this repository."`
+	Repository string `short:"r" aliases:"repo" help:"Only jobs of this repository."`
 	Limit      uint   `help:"Maximum number; 0 = all." default:"0"`
 }
 

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"limpet/sync/control"
+	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
@@ -27,7 +28,7 @@ import (
 // Command is 'limpet logs'.
 type Command struct {
 	Follow bool          `short:"f" help:"Go on with new lines until Ctrl-C."`
-	Repo   string        `help:"Lines of this repository." placeholder:"NAME"`
+	Repo   string        `aliases:"repository" help:"Lines of this repository." placeholder:"NAME"`
 	Job    string        `help:"Lines of this job." placeholder:"NAME"`
 	Since  time.Duration `help:"Lines of this last time, such as 10m." default:"0s"`
 }
@@ -48,6 +49,10 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 	case !e.Flags.Data() && e.Flags.Output != "table", e.Flags.Output == "yaml":
 		return command.Usagef("limpet logs -o json", "-o %s: a log has the forms table, json and jsonl", e.Flags.Output)
 	}
+	unknown := c.unknown(ctx, path)
+	if unknown != nil && c.Follow {
+		return unknown
+	}
 	in, err := c.open(ctx, path, e.Err)
 	if err != nil {
 		return err
@@ -61,6 +66,7 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 		line, err := lines.ReadBytes('\n')
 		if shown := c.show(bytes.TrimSpace(line), data); shown != "" {
 			fmt.Fprintln(e.Out, shown)
+			unknown = nil // it was deleted
 		}
 		switch {
 		case ctx.Err() != nil && c.Follow && !errors.As(context.Cause(ctx), new(command.TimeoutError)):
@@ -71,7 +77,7 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 			if journal, ok := in.(process); ok && journal.cmd.Wait() != nil {
 				return command.Errorf(command.ExitError, "journalctl -u limpet", "journalctl: %s", journal.cmd.ProcessState)
 			}
-			return nil
+			return unknown
 		case err != nil:
 			return fmt.Errorf("read the log: %w", err)
 		}
@@ -80,6 +86,23 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 
 // unitFile is the unit of the service of the host.
 const unitFile = "/etc/systemd/system/limpet.service"
+
+// unknown returns an error where the agent that holds a state file has no such repository.
+func (c Command) unknown(ctx context.Context, path string) error {
+	if c.Repo == "" {
+		return nil
+	}
+	daemon, err := command.Attach(ctx, path)
+	if err != nil {
+		return nil
+	}
+	defer daemon.Close()
+	snap, err := daemon.Snapshot(ctx)
+	if err != nil || slices.ContainsFunc(snap.Repos, func(r snapshot.Repo) bool { return r.Name == c.Repo }) {
+		return nil
+	}
+	return command.Errorf(command.ExitError, "limpet repo list", "no repository %q", c.Repo)
+}
 
 // open returns the log of the agent that holds a state file, else that of the last one.
 func (c Command) open(ctx context.Context, path string, errs io.Writer) (io.ReadCloser, error) {
@@ -177,7 +200,9 @@ func (c Command) show(line []byte, data bool) string {
 		line, _ = json.Marshal(fields) // plain data
 		fallthrough
 	case data:
-		return string(line)
+		var out strings.Builder
+		_ = command.NewJSON(&out).Encode(json.RawMessage(line)) // it is valid
+		return strings.TrimSpace(out.String())
 	}
 	shown := strings.TrimSpace(fmt.Sprintf("%s %-5s %s", at.UTC().Format(time.RFC3339), str("level"), str("msg")))
 	for _, key := range slices.Sorted(maps.Keys(fields)) {

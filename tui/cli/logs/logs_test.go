@@ -20,7 +20,8 @@ func TestShow(t *testing.T) {
 		line  string
 		shown bool
 	}{
-		{Command{}, line(0), true}, {Command{}, "panic: x", true}, {Command{}, "", false},
+		{Command{}, line(0), true}, {Command{}, "panic: x", true}, {Command{}, `{"msg":"a\u009b2J"}`, true},
+		{Command{}, "{\"msg\":\"a\u009b2J\"}", true}, {Command{}, "", false},
 		{Command{Repo: "team"}, line(0), true}, {Command{Repo: "tea"}, line(0), false}, {Command{Repo: "team"}, "panic: x", false},
 		{Command{Repo: "net"}, `{"msg":"x","repository":"net"}`, true},
 		{Command{Job: "team-sync"}, line(0), true}, {Command{Job: "default/team-sync"}, line(0), true}, {Command{Job: "sync"}, line(0), false},
@@ -37,7 +38,7 @@ func TestShow(t *testing.T) {
 				t.Errorf("%+v %s data %t: %q", tt.c, tt.line, data, got)
 			}
 			for _, r := range got {
-				if r < ' ' {
+				if r < ' ' || r == 0x9b {
 					t.Errorf("%q", got)
 				}
 			}

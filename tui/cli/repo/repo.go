@@ -21,6 +21,7 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/repos"
 	"limpet/sync/text"
+	"limpet/sync/worker/sink"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/job"
 )
@@ -38,7 +39,7 @@ type Command struct {
 
 	Suspend  suspendCmd  `cmd:"" writes:"" help:"Suspend a repository on this agent: no health checks, no pulls."`
 	Resume   resumeCmd   `cmd:"" writes:"" help:"End a suspension."`
-	Test     testCmd     `cmd:"" help:"Test a repository now: rules, credentials, remote, branch."`
+	Test     testCmd     `cmd:"" help:"Test a repository now: rules, credentials, sink, remote, branch, path."`
 	Open     openCmd     `cmd:"" help:"Print the web address of a repository, and open it in a browser where there is one."`
 	Validate validateCmd `cmd:"" help:"Check a file of objects without a server."`
 }
@@ -46,8 +47,8 @@ type Command struct {
 type createCmd struct {
 	Name      string        `arg:"" help:"Name of the repository."`
 	URL       string        `required:"" help:"URL: https, ssh, http, or file:///DIR below --local-git-prefix of the agent."`
-	Branch    string        `help:"Branch. Default: the remote's own." xor:"ref"`
-	Ref       string        `help:"Pull another thing than a branch: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref"`
+	Branch    string        `help:"Branch. Default: the default branch of the remote." xor:"ref"`
+	Ref       string        `help:"Pull a tag, range, ref or commit instead: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref"`
 	Mirror    []string      `help:"Fallback URL while the first is unreachable. Up to four." sep:"none" placeholder:"URL"`
 	Path      string        `help:"Directory below the root of the repository."`
 	Verify    string        `help:"Required: HEAD, Tag or TagAndHEAD." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
@@ -112,8 +113,9 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 // noteRefusal tells of a URL that the agent is sure to refuse. The flags of a daemon are unknown here: it tests the repository.
 func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.Session, made *unstructured.Unstructured) {
 	local, plain := strings.HasPrefix(c.URL, "file:"), strings.HasPrefix(c.URL, "http:") && c.TokenFrom != ""
+	_, sinkErr := sink.Permit(c.SinkDir, e.Flags.SinkPrefix)
 	switch {
-	case s.Daemon != nil && (local || plain):
+	case s.Daemon != nil && (local || plain || c.SinkDir != ""):
 		ctx, cancel := context.WithTimeout(ctx, command.RetryPause)
 		defer cancel()
 		if results, err := s.Daemon.Test(ctx, made); err == nil && len(results.Errors) > 0 {
@@ -121,6 +123,8 @@ func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.S
 		}
 	case s.Embedded != nil && local && len(e.Flags.LocalGitPrefix) == 0:
 		e.Notef("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
+	case s.Embedded != nil && c.SinkDir != "" && sinkErr != nil:
+		e.Notef("%v", sinkErr)
 	case s.Embedded != nil && plain && !e.Flags.AllowInsecureGit:
 		e.Notef("a token goes over plain http only from an agent that is started with --allow-insecure-git")
 	}
@@ -135,14 +139,14 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "SYNC", "LAST REF", "SYNCED", "TARGET"},
 		Wide: []string{"TITLE", "URL", "BRANCH", "PATH"}}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		paused, err := readSuspensions(ctx, s)
+		paused, err := job.Suspensions(ctx, s)
 		if err != nil {
 			return err
 		}
 		return e.PrintObjects(ctx, s, api.Repositories, "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			repo, err := api.RepositoryView(u)
 			health, git, st := healthText(repo.Status.Health), gitOf(repo), repo.Status.Sync
-			if _, suspended := paused.of(u); suspended {
+			if _, suspended := suspensions(paused).of(u); suspended {
 				health = "suspended"
 			}
 			ref := text.OrDash(text.ShortRef(st.LastRef))
@@ -175,7 +179,7 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		paused, err := readSuspensions(ctx, s)
+		paused, err := job.Suspensions(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -356,7 +360,7 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 func withSuspender(ctx context.Context, e *command.Env, name string, f func(control.Suspender, *unstructured.Unstructured) error) error {
 	needs := command.Needs{API: true, Desk: true}
 	return e.WithObject(ctx, needs, api.Repositories, name, func(s *command.Session, u *unstructured.Unstructured) error {
-		who, err := suspensionStore(ctx, s)
+		who, err := job.SuspensionStore(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -364,26 +368,7 @@ func withSuspender(ctx context.Context, e *command.Env, name string, f func(cont
 	})
 }
 
-// suspensionStore returns the daemon, or the suspensions in the state file; nil when the session has neither.
-func suspensionStore(ctx context.Context, s *command.Session) (control.Suspender, error) {
-	switch {
-	case s.Daemon != nil:
-		return s.Daemon, nil
-	case s.File != nil:
-		return repos.OpenSuspensions(ctx, s.File)
-	}
-	return nil, nil
-}
-
 type suspensions []repos.Suspension
-
-func readSuspensions(ctx context.Context, s *command.Session) (suspensions, error) {
-	who, err := suspensionStore(ctx, s)
-	if who == nil || err != nil {
-		return nil, err
-	}
-	return who.Suspended(ctx)
-}
 
 func (s suspensions) of(u *unstructured.Unstructured) (repos.Suspension, bool) {
 	for _, one := range s {

@@ -27,8 +27,8 @@ import (
 type setCmd struct {
 	Name      string         `arg:"" help:"Name of the repository."`
 	URL       *string        `help:"URL of the Git repository. A stored token has to be given again."`
-	Branch    *string        `help:"Branch; empty = the remote's own." xor:"ref"`
-	Ref       *string        `help:"Pull another thing than a branch, as for create; empty = the branch." xor:"ref,pin"`
+	Branch    *string        `help:"Branch; empty = the default branch of the remote." xor:"ref"`
+	Ref       *string        `help:"Pull a tag, range, ref or commit instead, as for create; empty = the branch." xor:"ref,pin"`
 	Unpin     bool           `help:"Pull again what was pulled before 'limpet repo rollback'." xor:"pin"`
 	Mirror    []string       `help:"Fallback URLs, instead of the present ones; empty = none." sep:"none" placeholder:"URL"`
 	Path      *string        `help:"Directory below the root of the repository; empty = the root."`

@@ -229,12 +229,10 @@ func (u unit) checkVisible(manager *systemd) error {
 	if manager == nil || u.user {
 		return nil
 	}
-	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
-		if strings.HasPrefix(u.binary, hidden) {
-			return command.Usagef("sudo install -m 755 "+text.ShellWord(u.binary)+
-				" /usr/local/bin/limpet && sudo /usr/local/bin/limpet service install",
-				"the service does not see %s, where this program is", hidden)
-		}
+	if hidden := u.hides(u.binary); hidden != "" {
+		return command.Usagef("sudo install -m 755 "+text.ShellWord(u.binary)+
+			" /usr/local/bin/limpet && sudo /usr/local/bin/limpet service install",
+			"the service does not see %s, where this program is", hidden)
 	}
 	if os.Geteuid() != 0 {
 		return command.Errorf(command.ExitError, "sudo limpet service install    # or, for this user alone: limpet service install --user",

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -101,6 +102,28 @@ func TestUnitText(t *testing.T) {
 	}
 }
 
+var hiddenNote = regexp.MustCompile(`the service does not see [^\n]*\n`)
+
+// TestUnitNotes: what a person has to do beside, and what the service would not see.
+func TestUnitNotes(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	delete(s.Env, "LIMPET_STATE")
+	out, errs := s.Must(t, 0, "service", "print", "--manifests", "/tmp/site", "--sink-prefix", "/srv/a")
+	for _, want := range []string{"\n# By hand: save it as /etc/systemd/system/limpet.service,", "EnvironmentFile=",
+		"chown -R USER DIR, with --run-as USER\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	if !strings.Contains(errs, "the service does not see /tmp/site: ") || strings.Contains(errs, "/srv/a") {
+		t.Errorf("%s", errs)
+	}
+	if out, _ = s.Must(t, 0, "service", "print", "--manifests", "site"); strings.Contains(out, "=site") {
+		t.Errorf("a relative path in\n%s", out)
+	}
+}
+
 // TestUnitUsers: a user who exists while the service runs reads no directory of
 // credentials, which is said; named files are handed over.
 func TestUnitUsers(t *testing.T) {
@@ -112,6 +135,7 @@ func TestUnitUsers(t *testing.T) {
 		"service print --credentials-dir /etc/limpet/git --run-as limpet": false, "service print --credentials-dir /etc/limpet/git --user": false,
 	} {
 		out, errs := s.Must(t, 0, strings.Fields(call)...)
+		errs = hiddenNote.ReplaceAllString(errs, "") // of the program of the test
 		if told := strings.Contains(errs, "the service's own user cannot read /etc/limpet/git: name one who can with --run-as"); told != want ||
 			!want && errs != "" {
 			t.Errorf("%s: %q", call, errs)

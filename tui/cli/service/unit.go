@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"maps"
@@ -38,7 +39,7 @@ var unitText string
 
 // text returns the unit file.
 func (u unit) text() string {
-	var lines, credentials, writable strings.Builder
+	var lines, notes, credentials, writable strings.Builder
 	for line := range strings.Lines(unitText) {
 		if line, host := strings.CutPrefix(line, "host:"); !host || !u.user {
 			lines.WriteString(line)
@@ -48,9 +49,16 @@ func (u unit) text() string {
 	for _, arg := range u.args {
 		words = append(words, quoteUnit(arg))
 	}
-	user, target := "DynamicUser=yes", "multi-user.target"
+	user, target, path, ctl := "DynamicUser=yes", "multi-user.target", "/etc/systemd/system/"+unitName, "systemctl"
 	if u.runAs != "" {
 		user = "User=" + u.runAs
+	}
+	if u.user {
+		target, path, ctl = "default.target", "~/.config/systemd/user/"+unitName, "systemctl --user"
+	}
+	fmt.Fprintf(&notes, "# By hand: save it as %s, then %s daemon-reload; %s enable --now limpet\n", path, ctl, ctl)
+	if slices.ContainsFunc(u.args, func(arg string) bool { return strings.HasPrefix(arg, "--manifests=") }) {
+		notes.WriteString("# For ${VAR} in the files of --manifests, add to [Service]: EnvironmentFile=/etc/limpet/environment\n")
 	}
 	for _, name := range slices.Sorted(maps.Keys(u.credentials)) {
 		fmt.Fprintf(&credentials, "LoadCredential=%s:%s\n", name, strings.ReplaceAll(u.credentials[name], "%", "%%"))
@@ -58,12 +66,15 @@ func (u unit) text() string {
 	for _, dir := range u.writable {
 		fmt.Fprintf(&writable, "ReadWritePaths=%s\n", quoteUnit(dir))
 	}
-	if u.user {
-		target = "default.target"
+	switch {
+	case u.user:
 		writable.Reset()
+	case len(u.writable) > 0:
+		fmt.Fprintf(&notes, "# The service has to own the directories of ReadWritePaths: chown -R %s DIR%s\n", cmp.Or(u.runAs, "USER"),
+			map[bool]string{true: ", with --run-as USER"}[u.runAs == ""])
 	}
-	return strings.NewReplacer("{command}", strings.Join(words, " "), "{user}", user, "{credentials}", credentials.String(),
-		"{writable}", writable.String(), "{target}", target).Replace(lines.String())
+	return strings.NewReplacer("{notes}", notes.String(), "{command}", strings.Join(words, " "), "{user}", user,
+		"{credentials}", credentials.String(), "{writable}", writable.String(), "{target}", target).Replace(lines.String())
 }
 
 // quoteUnit quotes a word of a command line for systemd. A variable in braces is kept.
@@ -130,6 +141,11 @@ func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
 		u.passFile("token-file", defaultTokenFile)
 	}
 	u.writable = e.Flags.SinkPrefix
+	for _, path := range slices.Concat([]string{u.binary, e.Flags.Manifests, e.Flags.CredentialsDir}, u.writable, e.Flags.LocalGitPrefix) {
+		if dir := u.hides(path); dir != "" {
+			e.Notef("the service does not see %s: PrivateTmp and ProtectHome hide %s", path, dir)
+		}
+	}
 	// A dynamic user can own no files with secrets that are not passed as credentials.
 	secrets := e.Flags.CredentialsDir
 	rules, _ := e.GitRules() // the daemon reports the error
@@ -142,6 +158,16 @@ func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
 		e.Notef("the service's own user cannot read %s: name one who can with --run-as", secrets)
 	}
 	return u, nil
+}
+
+// hides returns which directory above a path the service does not see; "" = none.
+func (u unit) hides(path string) string {
+	for _, hidden := range []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"} {
+		if !u.user && strings.HasPrefix(path, hidden) {
+			return hidden
+		}
+	}
+	return ""
 }
 
 // unitOptions are the options of the unit.
@@ -190,6 +216,9 @@ func argsOf(flag *kong.Flag) (out []string) {
 		list = []string{fmt.Sprint(value)}
 	}
 	for _, one := range list {
+		if path, err := filepath.Abs(one); err == nil && flag.PlaceHolder == "DIR" && one != "" {
+			one = path
+		}
 		out = append(out, "--"+flag.Name+"="+one)
 	}
 	return out

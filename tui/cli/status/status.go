@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"limpet/state"
@@ -133,7 +134,8 @@ func (s *report) judge(e *command.Env) {
 	}
 	for _, job := range s.Live.Jobs {
 		if job.WaitReason != "" {
-			s.Why = append(s.Why, fmt.Sprintf("job %s waits: %s", job.Name, job.WaitReason))
+			s.Why = append(s.Why, fmt.Sprintf("job %s waits: %s: %s", job.Name, job.WaitReason,
+				e.CommandFor(job.Namespace, "job show "+job.Name)))
 		}
 	}
 	s.OK = len(s.Why) == 0
@@ -143,8 +145,11 @@ func (s *report) judge(e *command.Env) {
 // other warnings.
 func repoIssues(e *command.Env, repos []snapshot.Repo) (failing, warnings []string) {
 	for _, repo := range repos {
-		show := e.CommandFor(repo.Namespace, "repo show "+repo.Name)
+		show, cause := e.CommandFor(repo.Namespace, "repo show "+repo.Name), ""
 		for _, c := range repo.Conditions {
+			if c.Type == api.ConditionSyncStatus && c.Message != "" {
+				cause = ": " + c.Message
+			}
 			if c.Type == api.ConditionSinkReady && c.Status == "False" {
 				failing = append(failing, fmt.Sprintf("the sink directory of %s is not up to date: %s: %s", repo.Name, c.Message, show))
 			}
@@ -156,11 +161,11 @@ func repoIssues(e *command.Env, repos []snapshot.Repo) (failing, warnings []stri
 		case repo.Failing():
 			failing = append(failing, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, show))
 		case repo.SyncState == api.StateError:
-			failing = append(failing, fmt.Sprintf("the last pull of %s ended in error: %s", repo.Name, show))
+			failing = append(failing, fmt.Sprintf("the last pull of %s ended in error%s: %s", repo.Name, cause, show))
 		case repo.Unread.Count() > 0:
 			failing = append(failing, fmt.Sprintf("unread files in %s: %d: %s", repo.Name, repo.Unread.Count(), show))
 		case repo.SyncState == api.StateWarning:
-			warnings = append(warnings, fmt.Sprintf("the last pull of %s ended in warning: %s", repo.Name, show))
+			warnings = append(warnings, fmt.Sprintf("the last pull of %s ended in warning%s: %s", repo.Name, cause, show))
 		}
 		if repo.Pinned != "" && repo.RolledBack {
 			warnings = append(warnings, fmt.Sprintf("%s is pinned to %s: %s", repo.Name, text.ShortRef(repo.Pinned),
@@ -197,7 +202,12 @@ func printStatus(e *command.Env, w io.Writer, rep *report) {
 		rep.printLive(&f)
 	}
 	for _, why := range slices.Concat(rep.Why, rep.Warnings) {
-		f.Add("!", why)
+		said, try := why, ""
+		if at := strings.LastIndex(why, ": limpet"); at >= 0 {
+			said, try = why[:at], "try:"+why[at+1:]
+		}
+		f.Add("!", said)
+		f.AddSet("", try)
 	}
 }
 

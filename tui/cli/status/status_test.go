@@ -57,7 +57,8 @@ func TestStatusTellsWhy(t *testing.T) {
 func TestStatusOfWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	repos := []snapshot.Repo{{Namespace: "default", Name: "ill", Checked: time.Now(), Health: "no"},
-		{Namespace: "default", Name: "odd", SyncState: "warning"}}
+		{Namespace: "default", Name: "odd", SyncState: "warning", Conditions: []snapshot.Condition{{Type: api.ConditionSyncStatus,
+			Message: "a.json: no"}}}}
 	for _, tt := range []struct {
 		jobs leftJobs
 		ok   bool
@@ -73,7 +74,7 @@ func TestStatusOfWhatIsLeft(t *testing.T) {
 		s := &report{OK: true, Left: &leftReport{Jobs: tt.jobs, Repos: repos}}
 		s.judge(new(command.Env))
 		why, warnings := []string(nil), []string{"ill is not healthy: no: limpet repo show ill",
-			"the last pull of odd ended in warning: limpet repo show odd"}
+			"the last pull of odd ended in warning: a.json: no: limpet repo show odd"}
 		switch {
 		case !tt.ok:
 			why = []string{tt.said}
@@ -104,6 +105,16 @@ func TestStatusOfWhatIsLeft(t *testing.T) {
 	}
 	if want := (leftJobs{Pending: 2, Resting: 1, Claimed: 1, Oldest: now.Add(-time.Hour).Truncate(time.Second).UTC()}); jobs != want {
 		t.Errorf("%+v, want %+v", jobs, want)
+	}
+}
+
+// TestStatusTry: the next command has a line of its own.
+func TestStatusTry(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	printStatus(new(command.Env), &out, &report{Why: []string{"a: b: limpet repo show a", "c"}})
+	if got := out.String(); !strings.HasSuffix(got, "!            a: b\n             try: limpet repo show a\n!            c\n") {
+		t.Errorf("%s", got)
 	}
 }
 
