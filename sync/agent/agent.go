@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -47,8 +46,8 @@ type Config struct {
 	Dashboards string // base URL for dashboards; "" = the server of API
 	Folders    string // base URL for folders; "" = the server of API
 	Namespace  string // "" = all
-	Manifests  string // directory applied to the embedded API; "" = none
-	Validation string // of unknown fields in Manifests, as in PatchOptions; "" = strict
+	// Manifests says which directory is applied to the API and how; an empty Dir = none. The agent adds its client.
+	Manifests manifests.Options
 
 	Jobs   jobs.Options
 	Resync time.Duration // delay after a failed reconcile
@@ -142,9 +141,13 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	}
 	a.health = &snapshot.Health{Server: a.name(), Embedded: embedded, Started: started, Client: a.client, Jobs: a.jobs, Repos: a.repos,
 		HostProblem: a.diskProblem, Warnings: a.warnings}
-	if cfg.Manifests != "" && embedded {
-		applier, err := manifests.New(a.client, cfg.Manifests, cmp.Or(cfg.Validation, metav1.FieldValidationStrict),
-			cfg.Logger.With("component", "manifests"))
+	if cfg.Manifests.Dir != "" {
+		o := cfg.Manifests
+		o.Client, o.Store, o.Logger = a.client, cfg.Store, cfg.Logger.With("component", "manifests")
+		if !embedded {
+			o.Server, o.Host, o.Namespace = a.name(), cfg.Jobs.Agent, cfg.Namespace
+		}
+		applier, err := manifests.New(ctx, o)
 		if err != nil {
 			return nil, err
 		}

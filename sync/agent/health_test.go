@@ -18,7 +18,7 @@ func TestInvalidManifestIsShown(t *testing.T) {
 		must(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	write("kind: [")
-	a, log := newAgent(t, func(c *Config) { c.Manifests = dir })
+	a, log := newAgent(t, func(c *Config) { c.Manifests.Dir = dir })
 	start(t, a.Run)
 	var seq uint64
 	told := func(what string, want func(string) bool) {

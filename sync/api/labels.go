@@ -26,6 +26,8 @@ const (
 	AnnoSinkDir = "limpet/sink-dir"
 	// AnnoManifest names the file of --manifests that an object comes from.
 	AnnoManifest = "limpet/manifest"
+	// AnnoManifestOwner names the host and the directory of that file, on the API of another server.
+	AnnoManifestOwner = "limpet/manifest-owner"
 	// AnnoSinkStrict on a Repository, with the value true, keeps from that directory what is no dashboard or folder.
 	AnnoSinkStrict = "limpet/sink-strict"
 	// AnnoGitProvider on a Repository names the identity provider that issues its Git

@@ -5,9 +5,12 @@
 //     start and every half minute: an object that was changed or deleted by hand
 //     comes back, except for jobs;
 //   - an object that was applied from a file and that no file declares any more
-//     is deleted, but never while any file has an error: that file may declare it;
+//     is deleted, but never while any file has an error: that file may declare it.
+//     On the API of another server that has to be asked for (Options.Prune);
 //   - the annotation limpet/manifest marks the objects that come from files, so
-//     that these rules hold across restarts.
+//     that these rules hold across restarts. On the API of another server
+//     limpet/manifest-owner names the directory that they come from: an object of
+//     another one is left alone, so that two never write against each other.
 //
 // The files are read again every two seconds: that follows editors' renames and
 // Kubernetes' symlink swaps alike, and works on network file systems.
@@ -15,12 +18,12 @@ package manifests
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -28,10 +31,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/kube"
 )
@@ -49,14 +52,29 @@ const (
 // transient are kinds whose objects end, or that programs write by the thousand.
 var transient = []string{"jobs", "historicjobs", "events", "leases"}
 
+// Options configure an Applier. Client, Store, Dir, Validation and Logger are required.
+type Options struct {
+	Client *kube.Client
+	Store  *state.Store // keeps what was applied, sealed
+	Dir    string
+	// Server is the URL of the server of another process, and Host the name of this host, which is part of the owner of
+	// the objects there. An empty Server means the embedded API of this process, where objects are deleted in any case.
+	Server, Host string
+	Namespace    string          // of objects without one, and of those that may be deleted; "" = default, and all
+	Selector     labels.Selector // of the objects to apply; nil = all
+	Prune        bool            // delete what no file declares any more
+	Validation   string          // of unknown fields, as in PatchOptions
+	Logger       *slog.Logger
+}
+
 // Applier applies a directory to an API. Run is its only goroutine.
 type Applier struct {
-	client     *kube.Client
-	dir        string
-	validation string // of unknown fields, as in PatchOptions
-	log        *slog.Logger
-	interval   time.Duration                    // between two polls
-	lookup     func(name string) (string, bool) // reads the environment
+	Options
+	owner    string                           // of the objects
+	interval time.Duration                    // between two polls
+	lookup   func(name string) (string, bool) // reads the environment
+	pause    time.Duration                    // after a failure
+	retry    time.Time                        // when what failed is tried again
 
 	// files holds the last state of each file by its base name.
 	files map[string]*file
@@ -85,18 +103,38 @@ func (o object) resource() schema.GroupVersionResource {
 	return o.GroupVersionKind().GroupVersion().WithResource(o.kind.Plural)
 }
 
-// New returns an error if the directory does not exist. validation says what becomes of unknown fields, as in
-// PatchOptions.
-func New(client *kube.Client, dir, validation string, log *slog.Logger) (*Applier, error) {
-	info, err := os.Stat(dir)
+// New returns an error if the directory does not exist.
+func New(ctx context.Context, o Options) (*Applier, error) {
+	info, err := os.Stat(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open manifests: %w", err)
 	}
 	if !info.IsDir() {
-		return nil, fmt.Errorf("open manifests: %s is not a directory", dir)
+		return nil, fmt.Errorf("open manifests: %s is not a directory", o.Dir)
 	}
-	return &Applier{client: client, dir: dir, validation: validation, log: log, interval: pollInterval, lookup: os.LookupEnv,
-		files: map[string]*file{}}, nil
+	a := &Applier{Options: o, owner: embeddedOwner, interval: pollInterval, lookup: os.LookupEnv, files: map[string]*file{}}
+	if o.Server == "" {
+		a.Prune = true
+		return a, nil
+	}
+	a.owner, err = ownName(ctx, o)
+	return a, err
+}
+
+// ownName returns the owner of the objects of a directory. The name that the host had first stays, because a container
+// has another one after each start.
+func ownName(ctx context.Context, o Options) (string, error) {
+	const fact = "manifests/host"
+	host, err := o.Store.Fact(ctx, fact)
+	if errors.Is(err, state.ErrNotFound) {
+		host = []byte(o.Host)
+		err = o.Store.PutFact(ctx, fact, host)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the name of the owner of manifests: %w", err)
+	}
+	dir, err := filepath.Abs(o.Dir)
+	return string(host) + ":" + dir, err
 }
 
 // Run applies the directory at once and after each change until ctx ends, and then returns nil. Faults of
@@ -134,18 +172,18 @@ func (a *Applier) report(r result) {
 	a.problem.Store(summary)
 	for _, problem := range r.problems {
 		if !slices.ContainsFunc(a.problems, func(b error) bool { return b.Error() == problem.Error() }) {
-			a.log.Error("manifest not applied", "err", problem)
+			a.Logger.Error("manifest not applied", "err", problem)
 		}
 	}
 	a.problems = r.problems
 	for _, object := range r.healed {
-		a.log.Warn("restored an object of a manifest that was changed or deleted by hand", "object", object)
+		a.Logger.Warn("restored an object of a manifest that was changed or deleted by hand", "object", object)
 	}
 	for _, warning := range r.warnings {
-		a.log.Warn("manifest", "warning", warning)
+		a.Logger.Warn("manifest", "warning", warning)
 	}
 	if r.applied > 0 || r.deleted > 0 {
-		a.log.Info("applied manifests", "dir", a.dir, "objects", r.applied, "deleted", r.deleted)
+		a.Logger.Info("applied manifests", "dir", a.Dir, "objects", r.applied, "deleted", r.deleted)
 	}
 }
 
@@ -158,56 +196,80 @@ type result struct {
 	warnings []string // of files that are new or changed
 }
 
+// errAway stands for all errors of an API that does not answer, so that they are logged once.
+var errAway = errors.New("API unavailable, retrying; try: limpet doctor")
+
 // runOnce does one pass: it polls every file and applies those that have changed since the last one.
 func (a *Applier) runOnce(ctx context.Context) (r result) {
-	names, err := a.poll(&r)
+	names, changed, err := a.poll(&r)
 	if err != nil {
 		r.problems = []error{fmt.Errorf("read manifests: %w", err)}
 		return r
 	}
 	declared := map[key]string{}
-	heal := time.Since(a.healed) >= healInterval
+	heal, due := time.Since(a.healed) >= healInterval, changed || !time.Now().Before(a.retry)
 	if heal {
 		a.healed = time.Now()
 	}
+	failed := false
 	for _, name := range names {
 		f := a.files[name]
 		if clash := f.declare(declared); clash != nil {
 			f.err, f.done = clash, true
 		}
 		switch {
-		case !f.done:
-			f.err, f.done = a.apply(ctx, f, &r)
-		case heal && f.err == nil:
-			f.err = a.heal(ctx, f, &r)
+		case !f.done && due:
+			f.err, f.done = a.apply(ctx, f, false, &r)
+			failed = failed || !f.done
+		case heal && f.done && f.err == nil:
+			f.err, _ = a.apply(ctx, f, true, &r)
 			f.done = f.err == nil
 		}
 		if f.err != nil {
 			r.problems = append(r.problems, f.err)
 		}
+		if errors.Is(f.err, errAway) { // it does not answer for the others either
+			r.problems = []error{f.err}
+			break
+		}
 	}
-	if len(r.problems) == 0 && ctx.Err() == nil {
+	if len(r.problems) == 0 && ctx.Err() == nil && a.Prune && due {
 		a.prune(ctx, declared, &r)
+		failed = len(r.problems) > 0 && len(declared) > 0
+	}
+	a.backOff(failed, due)
+	for _, name := range names {
+		r.problems = append(r.problems, a.files[name].foreign...)
 	}
 	return r
 }
 
+// backOff sets when what failed is tried again: after 2 s, 4 s and so on up to the time between two comparisons.
+func (a *Applier) backOff(failed, due bool) {
+	switch {
+	case failed:
+		a.pause = min(max(2*a.pause, a.interval), healInterval)
+		a.retry = time.Now().Add(a.pause + rand.N(a.pause/10+1))
+	case due:
+		a.pause = 0
+	}
+}
+
 // poll reads new and changed files, forgets deleted ones, and returns the names of
-// all. Names that begin with a dot belong to editors and Kubernetes.
-func (a *Applier) poll(r *result) (names []string, err error) {
-	entries, err := os.ReadDir(a.dir)
+// all, and whether there is another one than before. Names that begin with a dot belong to editors and Kubernetes.
+func (a *Applier) poll(r *result) (names []string, changed bool, err error) {
+	entries, err := os.ReadDir(a.Dir)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	before := a.files
 	a.files = map[string]*file{}
-	changed := false
 	for _, entry := range entries { // sorted
 		name := entry.Name()
 		if strings.HasPrefix(name, ".") || !slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name))) {
 			continue
 		}
-		if info, err := os.Stat(filepath.Join(a.dir, name)); err == nil && info.IsDir() {
+		if info, err := os.Stat(filepath.Join(a.Dir, name)); err == nil && info.IsDir() {
 			continue
 		}
 		f := before[name]
@@ -224,73 +286,48 @@ func (a *Applier) poll(r *result) (names []string, err error) {
 			f.done = false // the cause of the error may be gone
 		}
 	}
-	return names, nil
+	return names, changed, nil
 }
 
-// apply writes the objects of a file after a dry run of all of them. done is false
-// for an error that may pass: an invalid object stays invalid until a file changes.
-func (a *Applier) apply(ctx context.Context, f *file, r *result) (err error, done bool) {
-	for _, dryRun := range [][]string{{metav1.DryRunAll}, nil} {
-		for _, o := range f.objects {
-			if _, err := a.applyObject(ctx, f.name, o, dryRun); err != nil {
-				return fmt.Errorf("%s: %w", o.where, err), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
-			}
-			if dryRun == nil {
-				r.applied++
-				if a.made != nil {
-					a.made[o.key()] = f.name
-				}
-			}
+// apply writes the objects of a file after a dry run of all of them. done is false for an error that may pass: an
+// invalid object stays invalid until a file changes. With heal it writes those that others have changed or deleted.
+func (a *Applier) apply(ctx context.Context, f *file, heal bool, r *result) (err error, done bool) {
+	writes := make([]*write, len(f.objects))
+	f.foreign = nil
+	for i, o := range f.objects {
+		if heal && slices.Contains(transient, o.kind.Plural) {
+			continue
+		}
+		writes[i], err = a.plan(ctx, f.name, o, heal)
+		if foreign, is := errors.AsType[*errForeign](err); is {
+			f.foreign = append(f.foreign, fmt.Errorf("%s: %s %s/%s: %w", o.where, o.kind.Singular, o.GetNamespace(), o.GetName(), foreign))
+		} else if err != nil {
+			return failure(o, err)
+		}
+	}
+	for i, o := range f.objects {
+		if err := a.write(ctx, f.name, o, heal, writes[i]); err != nil {
+			return failure(o, err)
+		}
+		switch {
+		case !heal:
+			r.applied++
+		case writes[i] != nil:
+			r.healed = append(r.healed, fmt.Sprintf("%s %s/%s of %s", o.kind.Singular, o.GetNamespace(), o.GetName(), f.name))
+		}
+		if a.made != nil {
+			a.made[o.key()] = f.name
 		}
 	}
 	return nil, true
 }
 
-// heal applies the objects of a file that others have changed or deleted. One without the annotation was released by
-// a user. The dry run keeps an object that is as it should be from being written.
-func (a *Applier) heal(ctx context.Context, f *file, r *result) error {
-	for _, o := range f.objects {
-		if slices.Contains(transient, o.kind.Plural) {
-			continue
-		}
-		live, err := a.client.Resource(o.resource()).Namespace(o.GetNamespace()).Get(ctx, o.GetName(), metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-		case err != nil:
-			return fmt.Errorf("%s: %w", o.where, err)
-		case live.GetDeletionTimestamp() != nil || api.Annotation(live, api.AnnoManifest) == "":
-			continue
-		default:
-			planned, err := a.applyObject(ctx, f.name, o, []string{metav1.DryRunAll})
-			if err != nil {
-				return fmt.Errorf("%s: %w", o.where, err)
-			}
-			for _, obj := range []*unstructured.Unstructured{planned, live} { // a controller may have written its status meanwhile
-				delete(obj.Object, "status")
-				obj.SetResourceVersion("")
-				obj.SetManagedFields(nil)
-			}
-			if reflect.DeepEqual(planned.Object, live.Object) {
-				continue
-			}
-		}
-		if _, err := a.applyObject(ctx, f.name, o, nil); err != nil {
-			return fmt.Errorf("%s: %w", o.where, err)
-		}
-		r.healed = append(r.healed, fmt.Sprintf("%s %s/%s of %s", o.kind.Singular, o.GetNamespace(), o.GetName(), f.name))
+// failure returns the error of an object of a file, and whether it stays until a file changes.
+func failure(o object, err error) (error, bool) {
+	if _, away := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err)); away {
+		return errAway, false
 	}
-	return nil
-}
-
-func (a *Applier) applyObject(ctx context.Context, file string, o object, dryRun []string) (*unstructured.Unstructured, error) {
-	obj := o.DeepCopy()
-	api.SetAnnotation(obj, api.AnnoManifest, file)
-	patch, err := json.Marshal(obj.Object)
-	if err != nil {
-		return nil, err
-	}
-	return a.client.Resource(o.resource()).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.ApplyPatchType, patch,
-		metav1.PatchOptions{FieldManager: fieldManager, Force: new(true), DryRun: dryRun, FieldValidation: a.validation})
+	return fmt.Errorf("%s: %w", o.where, err), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
 // prune deletes the objects that came from files and that none declares any more.
@@ -299,15 +336,15 @@ func (a *Applier) prune(ctx context.Context, declared map[key]string, r *result)
 		r.problems = append(r.problems, fmt.Errorf("list objects of manifests: %w", err))
 		return
 	}
-	if a.filled = a.filled || len(declared) > 0; !a.filled {
+	if a.filled = a.filled || len(declared) > 0; !a.filled || len(declared) == 0 && a.Server != "" {
 		if len(a.made) > 0 {
 			r.problems = append(r.problems, fmt.Errorf(
-				"%s declares nothing: kept %d objects that came from it before; delete them by hand if that is meant", a.dir, len(a.made)))
+				"%s declares nothing: kept %d objects that came from it before; delete them by hand if that is meant", a.Dir, len(a.made)))
 		}
 		return
 	}
 	for k, file := range a.made {
-		if _, stays := declared[k]; stays {
+		if _, stays := declared[k]; stays || a.elsewhere(k) {
 			continue
 		}
 		switch err := a.delete(ctx, k); {
@@ -325,33 +362,47 @@ func (a *Applier) prune(ctx context.Context, declared map[key]string, r *result)
 
 // delete deletes an object unless its annotation has been removed, by which a user keeps it.
 func (a *Applier) delete(ctx context.Context, k key) error {
-	objects := a.client.Resource(k.resource).Namespace(k.namespace)
+	objects := a.Client.Resource(k.resource).Namespace(k.namespace)
 	obj, err := objects.Get(ctx, k.name, metav1.GetOptions{})
-	if err != nil || api.Annotation(obj, api.AnnoManifest) == "" {
+	if err != nil || owner(obj) != a.owner {
 		return err
 	}
 	uid, version := obj.GetUID(), obj.GetResourceVersion()
 	return objects.Delete(ctx, k.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
+// elsewhere reports whether a file declares an object that the selector does not take.
+func (a *Applier) elsewhere(k key) bool {
+	for _, f := range a.files {
+		if slices.Contains(f.others, k) {
+			return true
+		}
+	}
+	return false
+}
+
 // listMade lists, once, the objects that came from files before this process
-// started. Those of transient kinds are not searched.
+// started. Those of transient kinds, and of large ones on another server, are not searched.
 func (a *Applier) listMade(ctx context.Context) error {
 	if a.made != nil {
 		return nil
 	}
 	made := map[key]string{}
 	for _, k := range api.Kinds {
-		if slices.Contains(transient, k.Plural) {
+		large := a.Server != "" && (k.Group == api.DashboardGroup || k.Group == api.FolderGroup)
+		if large || slices.Contains(transient, k.Plural) {
 			continue
 		}
-		all, err := a.client.Resource(resource(k)).List(ctx, metav1.ListOptions{})
+		all, err := a.Client.Resource(resource(k)).Namespace(a.Namespace).List(ctx, metav1.ListOptions{})
+		if a.Server != "" && (kube.NotServed(err) || k.Group != api.ProvisioningGroup && apierrors.IsUnauthorized(err)) {
+			continue // a token may be for one group alone
+		}
 		if err != nil {
 			return err
 		}
 		for _, obj := range all.Items {
-			if file := api.Annotation(&obj, api.AnnoManifest); file != "" {
-				made[key{resource(k), obj.GetNamespace(), obj.GetName()}] = file
+			if owner(&obj) == a.owner {
+				made[key{resource(k), obj.GetNamespace(), obj.GetName()}] = api.Annotation(&obj, api.AnnoManifest)
 			}
 		}
 	}

@@ -32,6 +32,7 @@ type rig struct {
 	client *kube.Client
 	dir    string
 	m      *Applier
+	Options
 }
 
 func newRig(t *testing.T) *rig {
@@ -53,6 +54,8 @@ func newRig(t *testing.T) *rig {
 			t.Error(err)
 		}
 	})
+	s.Options = Options{Client: s.client, Store: store, Dir: s.dir, Validation: metav1.FieldValidationStrict,
+		Logger: slog.New(slog.DiscardHandler)}
 	s.restart()
 	return s
 }
@@ -60,7 +63,7 @@ func newRig(t *testing.T) *rig {
 func (s *rig) restart() {
 	s.Helper()
 	var err error
-	if s.m, err = New(s.client, s.dir, metav1.FieldValidationStrict, slog.New(slog.DiscardHandler)); err != nil {
+	if s.m, err = New(s.Context(), s.Options); err != nil {
 		s.Fatal(err)
 	}
 	s.m.interval = 20 * time.Millisecond
@@ -415,7 +418,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	s := newRig(t)
 	log := make(logLines, 100)
-	s.m.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError}))
+	s.m.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelError}))
 	ctx, stop := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() { ran <- s.m.Run(ctx) }()
@@ -466,7 +469,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{file, file + "-absent"} {
-		if _, err := New(nil, dir, "", slog.Default()); err == nil {
+		if _, err := New(t.Context(), Options{Dir: dir}); err == nil {
 			t.Errorf("%s is accepted", dir)
 		}
 	}

@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"limpet/sync/api"
 )
@@ -31,6 +33,8 @@ type file struct {
 	warnings []string // documents that are ignored
 	err      error    // of reading the file, or of applying its objects
 	done     bool     // applied, or failed until something changes
+	foreign  []error  // objects that belong to others
+	others   []key    // objects that the selector does not take
 }
 
 // object is one object of a file with its position.
@@ -50,11 +54,11 @@ func (a *Applier) read(name string) *file {
 		f.paths = append(f.paths, path)
 		return readInto(sum, path)
 	}
-	data, err := read(filepath.Join(a.dir, name))
+	data, err := read(filepath.Join(a.Dir, name))
 	if err != nil {
 		f.err = fmt.Errorf("%s: %w", name, err)
 	} else {
-		f.err = f.parse(data, &expander{lookup: a.lookup, dir: a.dir, read: read}, a.validation)
+		f.err = f.parse(data, &expander{lookup: a.lookup, dir: a.Dir, read: read}, a.Options)
 	}
 	f.done = f.err != nil
 	f.sum = [sha256.Size]byte(sum.Sum(nil))
@@ -91,7 +95,7 @@ func (f *file) declare(declared map[key]string) error {
 }
 
 // parse reads the documents of one file. With an error the file has no objects.
-func (f *file) parse(data []byte, x *expander, validation string) error {
+func (f *file) parse(data []byte, x *expander, rules Options) error {
 	documents, err := ReadDocuments(f.name, data)
 	if err != nil {
 		return err
@@ -99,14 +103,16 @@ func (f *file) parse(data []byte, x *expander, validation string) error {
 	var objects []object
 	for _, d := range documents {
 		o := object{d.Unstructured, api.Kind{}, d.Where}
-		if validation == metav1.FieldValidationWarn {
+		if rules.Validation == metav1.FieldValidationWarn {
 			f.warnings = append(f.warnings, d.Unknown...)
 		}
-		warning, err := o.complete(x)
+		warning, err := o.complete(x, rules)
 		switch {
+		case errors.Is(err, errNotSelected):
+			f.others = append(f.others, o.key())
 		case err != nil:
 			return fmt.Errorf("%s: %w", o.where, err)
-		case len(d.Unknown) > 0 && validation == metav1.FieldValidationStrict:
+		case len(d.Unknown) > 0 && rules.Validation == metav1.FieldValidationStrict:
 			return errors.New(strings.Join(d.Unknown, "; "))
 		case warning != "":
 			f.warnings = append(f.warnings, o.where+": "+warning)
@@ -118,9 +124,12 @@ func (f *file) parse(data []byte, x *expander, validation string) error {
 	return nil
 }
 
+// errNotSelected means that an object is for another site.
+var errNotSelected = errors.New("the selector does not take the object")
+
 // complete checks kind, version and name of an object and expands its values. A
 // warning means that the server does not serve the kind.
-func (o *object) complete(x *expander) (warning string, err error) {
+func (o *object) complete(x *expander, rules Options) (warning string, err error) {
 	kind, gvk := o.GetKind(), o.GroupVersionKind()
 	i := slices.IndexFunc(api.Kinds, func(k api.Kind) bool { return k.Group == gvk.Group && k.Kind == gvk.Kind })
 	if i < 0 {
@@ -133,13 +142,16 @@ func (o *object) complete(x *expander) (warning string, err error) {
 	if name, _ := meta["name"].(string); name == "" {
 		return "", fmt.Errorf("%s without metadata.name", kind)
 	}
+	if namespace, _ := meta["namespace"].(string); namespace == "" {
+		o.SetNamespace(cmp.Or(rules.Namespace, defaultNamespace))
+	}
+	if rules.Selector != nil && !rules.Selector.Matches(labels.Set(o.GetLabels())) { // before variables that are not set here
+		return "", errNotSelected
+	}
 	if gvk.Group != api.DashboardGroup && gvk.Group != api.FolderGroup {
 		if err := x.object(o.Object, ""); err != nil {
 			return "", err
 		}
-	}
-	if o.GetNamespace() == "" {
-		o.SetNamespace(defaultNamespace)
 	}
 	// Files are often exported from a server, with the members that it sets.
 	for _, member := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"} {

@@ -74,7 +74,7 @@ func TestParse(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			got := file{name: "f.yaml"}
-			err := got.parse([]byte(c.text), testExpander(t, env), "")
+			err := got.parse([]byte(c.text), testExpander(t, env), Options{})
 			if c.fault != "" {
 				if err == nil || !strings.Contains(err.Error(), c.fault) {
 					t.Fatalf("error %v, want %q", err, c.fault)
@@ -132,7 +132,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		got := file{name: "f.yaml"}
-		err := got.parse(data, x, "")
+		err := got.parse(data, x, Options{})
 		if err != nil && !strings.HasPrefix(err.Error(), "f.yaml: document ") {
 			t.Errorf("fault %v", err)
 		}

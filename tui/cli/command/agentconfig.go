@@ -18,6 +18,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/agent"
+	"limpet/sync/apiserver/manifests"
 	"limpet/sync/jobs"
 	"limpet/sync/netx"
 	"limpet/sync/webhook"
@@ -43,8 +44,9 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 	if err != nil {
 		return cfg, Usagef("limpet --repository-selector 'site=east'", "--repository-selector: %w", err)
 	}
-	if g.Manifests != "" && !e.Embedded() {
-		return cfg, Usagef("", "--manifests fills the embedded API; it cannot be used with --provisioning-server-url or --kubeconfig")
+	declared, err := e.Manifests()
+	if err != nil {
+		return cfg, err
 	}
 	rules, err := e.GitRules()
 	if err != nil {
@@ -85,8 +87,8 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 	return agent.Config{
 		Store: store, StatePath: path, Version: Version,
 		API: server, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.ListNamespace(),
-		Manifests: g.Manifests, Validation: g.FieldValidation(),
-		Jobs: options, Resync: g.ResyncInterval, Controllers: g.Controllers,
+		Manifests: declared,
+		Jobs:      options, Resync: g.ResyncInterval, Controllers: g.Controllers,
 		Limits: agent.Limits{Repositories: g.MaxRepositories, Resources: g.MaxResourcesPerRepository,
 			IncrementalChanges: g.MaxIncrementalChanges, Parallel: g.MaxSyncWorkers},
 		CredentialsDir: cmp.Or(g.CredentialsDir, e.Getenv("CREDENTIALS_DIRECTORY")),
@@ -95,6 +97,21 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		CommitStatus: g.CommitStatus,
 		Socket:       true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil
+}
+
+// Manifests returns what the flags say of --manifests.
+func (e *Env) Manifests() (o manifests.Options, err error) {
+	g := e.Flags
+	o = manifests.Options{Dir: g.Manifests, Prune: g.ManifestsPrune, Validation: g.FieldValidation()}
+	if g.ManifestsSelector != "" {
+		if o.Selector, err = labels.Parse(g.ManifestsSelector); err != nil {
+			return o, Usagef("limpet --manifests DIR --manifests-selector 'site=east'", "--manifests-selector: %w", err)
+		}
+	}
+	if g.Manifests == "" && (g.ManifestsPrune || g.ManifestsSelector != "") {
+		return o, Usagef("limpet --manifests DIR", "--manifests-prune and --manifests-selector belong to --manifests")
+	}
+	return o, nil
 }
 
 // bounds rejects settings that make no sense. The agent takes zero for the default, so that one with no

@@ -100,7 +100,9 @@ type AgentFlags struct {
 	SinkPrefix                []string      `help:"Directory for sinks (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`
 	CredentialsDir            string        `help:"Directory with <namespace>.<repository>/<key> files." placeholder:"DIR"`
 	TokenCacheMaxSize         int           `help:"Git tokens that each identity provider caches." default:"100"`
-	Manifests                 string        `help:"Directory of YAML files to apply to the embedded API." placeholder:"DIR"`
+	Manifests                 string        `help:"Directory of YAML files whose objects are kept present on the API." placeholder:"DIR"`
+	ManifestsSelector         string        `help:"Label selector of the objects of --manifests to take." placeholder:"SELECTOR"`
+	ManifestsPrune            bool          `help:"Delete objects whose manifest is gone. The embedded API always does."`
 	Validate                  string        `help:"Unknown fields: ${enum}." enum:"strict,warn,off,true,false,ignore" default:"strict"`
 	TelemetryListen           string        `help:"Address of /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
 	WebhookListen             string        `help:"Address that receives webhooks of Git hosts; empty = off." placeholder:"ADDRESS"`

@@ -86,7 +86,12 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 			return err
 		}
 		defer client.Close()
-		applier, err := manifests.New(client, e.Flags.Manifests, e.Flags.FieldValidation(), e.Log)
+		o, err := e.Manifests()
+		if err != nil {
+			return err
+		}
+		o.Client, o.Store, o.Logger = client, store, e.Log
+		applier, err := manifests.New(ctx, o)
 		if err != nil {
 			return command.Usagef("", "--manifests: %w", err)
 		}

@@ -62,7 +62,7 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 func demoFlags(e *command.Env, repositories string) {
 	g := e.Flags
 	g.ProvisioningServerURL, g.Kubeconfig, g.DashboardsServerURL, g.FoldersServerURL = "", "", "", ""
-	g.Token, g.TokenFile, g.TokenExchangeURL, g.Manifests = "", "", "", ""
+	g.Token, g.TokenFile, g.TokenExchangeURL, g.Manifests, g.ManifestsSelector, g.ManifestsPrune = "", "", "", "", "", false
 	g.Namespace, g.RepositorySelector, g.Actions = "*", "", nil
 	g.TelemetryListen = ""
 	g.LocalGitPrefix = append(g.LocalGitPrefix, repositories)

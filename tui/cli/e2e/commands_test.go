@@ -35,7 +35,7 @@ func TestAllExitCodes(t *testing.T) {
 		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch)
 	}
 	h.must(t, 0, "repo", "create", "off", "--url", boards, "--disabled")
-	server := serveAPI(t, newHome(t))
+	server, _ := serveAPI(t, newHome(t), &log{})
 	stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "<html>the hotel network</html>")
 	}))

@@ -337,20 +337,20 @@ func TestKilled(t *testing.T) {
 // stepped is what the log of a daemon has for a step of a job.
 func stepped(step string) string { return fmt.Sprintf(`"step":%q`, step) }
 
-// serveAPI starts 'limpet api' and returns its URL.
-func serveAPI(t *testing.T, h *home) string {
+// serveAPI starts 'limpet api', which writes to out, and returns its URL.
+func serveAPI(t *testing.T, h *home, out *log, args ...string) (url string, stop func()) {
 	t.Helper()
-	out := &log{}
-	cmd := h.command(context.WithoutCancel(t.Context()), t, "api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0")
+	cmd := h.command(context.WithoutCancel(t.Context()), t, append([]string{"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"},
+		args...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	stop = func() {
 		cmd.Process.Kill()
 		cmd.Wait()
-	})
-	url := ""
+	}
+	t.Cleanup(stop)
 	until(t, "the API is served", func() bool {
 		_, rest, ok := strings.Cut(out.String(), "https://127.0.0.1:")
 		if ok {
@@ -358,7 +358,7 @@ func serveAPI(t *testing.T, h *home) string {
 		}
 		return ok
 	})
-	return url
+	return url, stop
 }
 
 // TestTokenOfTheAPI: the line that 'limpet api' prints gives a token when it is pasted into a shell, and a wrong token is
@@ -411,7 +411,7 @@ func TestTokenOfTheAPI(t *testing.T) {
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	const repositories, rounds = 6, 3
-	url := serveAPI(t, newHome(t))
+	url, _ := serveAPI(t, newHome(t), &log{})
 	host, repo := testenv.Git(t, testenv.GitOptions{}), testenv.Repo(t, 1, 2)
 	var agents []*home
 	var daemons []*daemon

@@ -1,0 +1,200 @@
+package manifests
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"limpet/sync/api"
+	"limpet/sync/kube"
+)
+
+// remoteRig applies to the API of another server.
+func remoteRig(t *testing.T) *rig {
+	t.Helper()
+	s := newRig(t)
+	s.Server, s.Host = "https://grafana", "edge"
+	s.restart()
+	return s
+}
+
+// heal does the pass that compares all objects.
+func (s *rig) heal() result {
+	s.m.healed = s.m.healed.Add(-healInterval)
+	return s.m.runOnce(s.Context())
+}
+
+// owned returns the owner annotation of a repository.
+func (s *rig) owned(name string) any {
+	s.Helper()
+	return s.field(name, "metadata", "annotations", api.AnnoManifestOwner)
+}
+
+// TestRemoteSecret: a value that cannot be read back is sent when the file or the URL has another one, when the object has
+// lost it, and to an object that was made anew.
+func TestRemoteSecret(t *testing.T) {
+	t.Parallel()
+	s := remoteRig(t)
+	secure := "secure: {token: {create: '$__env{TOKEN}'}}\n"
+	s.write("a.yaml", repositoryYAML("dashboards", secure))
+	s.apply()
+	if s.token() != canaryOne || s.owned("dashboards") != "edge:"+s.dir {
+		t.Errorf("token %q of owner %v", s.token(), s.owned("dashboards"))
+	}
+	// What the other server has cannot be seen: a value of somebody else shows what is sent.
+	other := func() { s.patch("dashboards", `{"secure":{"token":{"create":"`+canaryTwo+`"}}}`) }
+	sent := func(what, want string, pass func() result) {
+		t.Helper()
+		if r := pass(); len(r.problems) != 0 || s.token() != want {
+			t.Errorf("%s: %v, token %q", what, r.problems, s.token())
+		}
+	}
+	other()
+	version := s.field("dashboards", "metadata", "resourceVersion")
+	sent("the same file", canaryTwo, s.heal)
+	s.Host = "another-name-after-a-restart"
+	s.restart()
+	sent("the same file after a restart", canaryTwo, s.apply)
+	if s.field("dashboards", "metadata", "resourceVersion") != version {
+		t.Error("it was written")
+	}
+	s.patch("dashboards", `{"spec":{"git":{"branch":"dev"}}}`)
+	sent("another branch", canaryTwo, s.heal)
+	s.write("a.yaml", strings.Replace(repositoryYAML("dashboards", secure), "host/a", "host/b", 1))
+	sent("another URL", canaryOne, s.apply)
+	s.patch("dashboards", `{"secure":{"token":{"remove":true}}}`)
+	sent("a lost value", canaryOne, s.heal)
+	other()
+	s.write("a.yaml", strings.Replace(repositoryYAML("dashboards", "secure: {token: {create: three}}\n"), "host/a", "host/b", 1))
+	sent("another value", "three", s.apply)
+	if err := s.client.Resource(api.Repositories).Namespace("default").Delete(t.Context(), "dashboards", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	sent("a lost object", "three", s.heal)
+}
+
+// TestRemoteRemovesMembers: what the file stated and does not any more goes, what it never stated stays.
+func TestRemoteRemovesMembers(t *testing.T) {
+	t.Parallel()
+	s := remoteRig(t)
+	s.write("a.yaml", strings.Replace(repositoryYAML("a", ""), "type: git", "type: git, title: T, description: D", 1))
+	s.apply()
+	s.patch("a", `{"spec":{"workflows":["write"]},"metadata":{"labels":{"x":"y"}}}`)
+	s.restart()
+	s.write("a.yaml", strings.Replace(repositoryYAML("a", ""), "type: git", "type: git, title: T", 1))
+	s.apply()
+	if s.field("a", "spec", "description") != nil || s.field("a", "spec", "title") != "T" || s.field("a", "metadata", "labels", "x") != "y" ||
+		s.field("a", "spec", "workflows") == nil {
+		t.Errorf("%v", s.field("a", "spec"))
+	}
+}
+
+// TestRemotePrune: objects are deleted only when that is asked for, and never by an empty directory.
+func TestRemotePrune(t *testing.T) {
+	t.Parallel()
+	s := remoteRig(t)
+	s.write("a.yaml", repositoryYAML("a", "")+"---\n"+repositoryYAML("b", "")+"---\n"+strings.Replace(repositoryYAML("c", ""), "name: c",
+		"name: c, labels: {site: west}", 1))
+	s.apply()
+	s.patch("c", `{"metadata":{"annotations":{"limpet/manifest-owner":"host-two:/etc/site"}}}`)
+	s.write("a.yaml", repositoryYAML("b", ""))
+	if s.apply(); !s.there("a") {
+		t.Error("deleted without --manifests-prune")
+	}
+	s.Prune = true
+	s.restart()
+	if r := s.apply(); r.deleted != 1 || s.there("a") || !s.there("c") {
+		t.Errorf("deleted %d: a %v, c %v", r.deleted, s.there("a"), s.there("c"))
+	}
+	s.remove("a.yaml")
+	for range 2 {
+		if r := s.m.runOnce(t.Context()); len(r.problems) != 1 || !s.there("b") {
+			t.Errorf("an empty directory: %v", r.problems)
+		}
+		s.restart()
+	}
+}
+
+// TestOwnedElsewhere: the objects of another host, and of the server itself, are left alone until they are released.
+func TestOwnedElsewhere(t *testing.T) {
+	t.Parallel()
+	s := remoteRig(t)
+	s.write("a.yaml", repositoryYAML("a", "")+"---\n"+repositoryYAML("b", ""))
+	s.apply()
+	for _, notes := range []string{`"limpet/manifest":"x.yaml","limpet/manifest-owner":"host-two:/etc/site"`,
+		`"limpet/manifest":"x.yaml","limpet/manifest-owner":null`} {
+		s.patch("a", `{"spec":{"title":"theirs"},"metadata":{"annotations":{`+notes+`}}}`)
+		s.patch("b", `{"spec":{"git":{"branch":"dev"}}}`)
+		r := s.heal()
+		if len(r.problems) != 1 || s.field("a", "spec", "title") != "theirs" || s.field("b", "spec", "git", "branch") != "main" {
+			t.Errorf("%s: %v", notes, r.problems)
+		}
+		if foreign, is := errors.AsType[*errForeign](r.problems[0]); !is || foreign.owner == s.m.owner {
+			t.Errorf("%s: %v", notes, r.problems)
+		}
+		if again := s.m.runOnce(t.Context()); len(again.problems) != 1 {
+			t.Errorf("it is told once: %v", again.problems)
+		}
+		s.restart()
+	}
+	s.patch("a", `{"metadata":{"annotations":{"limpet/manifest":null,"limpet/manifest-owner":null}}}`)
+	if s.apply(); s.owned("a") != s.m.owner {
+		t.Errorf("a released object has the owner %v", s.owned("a"))
+	}
+}
+
+// TestSelector: objects of other sites are not read further, and not deleted.
+func TestSelector(t *testing.T) {
+	t.Parallel()
+	s := newRig(t)
+	site := func(name, site, rest string) string {
+		return strings.Replace(repositoryYAML(name, rest), "name: "+name, "name: "+name+", labels: {site: "+site+"}", 1)
+	}
+	s.write("a.yaml", site("a", "east", "")+"---\n"+site("b", "west", "secure: {token: {create: '${ABSENT}'}}\n")+"---\n"+site("c", "west", ""))
+	s.write("b.yaml", site("a", "west", "")+"---\n"+repositoryYAML("none", ""))
+	s.Selector = labels.SelectorFromSet(labels.Set{"site": "east"})
+	s.restart()
+	if r := s.apply(); r.applied != 1 || !s.there("a") || s.there("b") || s.there("c") || s.there("none") {
+		t.Errorf("%+v", r)
+	}
+	s.write("a.yaml", site("a", "west", "")+"---\n"+site("d", "east", ""))
+	if r := s.apply(); r.deleted != 0 || !s.there("a") || !s.there("d") {
+		t.Errorf("another site now: %+v", r)
+	}
+}
+
+// down is a server that does not answer.
+type down struct{}
+
+func (down) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+}
+
+// TestRemoteUnavailable: a server that does not answer is one problem of all files, and is asked less and less often.
+func TestRemoteUnavailable(t *testing.T) {
+	t.Parallel()
+	s := remoteRig(t)
+	s.write("a.yaml", repositoryYAML("a", ""))
+	s.write("b.yaml", repositoryYAML("b", ""))
+	client, err := kube.Connect(t.Context(), kube.Config{Server: "https://grafana", Transport: down{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	s.m.Client, s.m.interval = client, time.Hour
+	for range 3 {
+		if r := s.m.runOnce(t.Context()); len(r.problems) != 1 {
+			t.Fatalf("%v", r.problems)
+		}
+	}
+	if s.m.pause != healInterval || time.Until(s.m.retry) < healInterval/2 {
+		t.Errorf("pause %v, retry in %v", s.m.pause, time.Until(s.m.retry))
+	}
+}

@@ -1,0 +1,276 @@
+package manifests
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/state"
+	"limpet/sync/api"
+)
+
+// How an object is made as its file says: a three-way merge of the file, of what was applied of it before, and of the
+// object of the server. Only the members that the file states are compared, and those that it stated before and does not
+// any more are removed. What the server changes of them by itself is found by a dry run and is no difference.
+
+// applied is what of an object was applied last. It is sealed in the state file: a secret value cannot be read back
+// from every server, so a hash of it tells whether the file has another one.
+type applied struct {
+	UID    types.UID         `json:"uid"`
+	Object map[string]any    `json:"object"` // without secret values
+	Secure map[string]string `json:"secure,omitempty"`
+}
+
+// write is a change to be made.
+type write struct {
+	to      *unstructured.Unstructured
+	live    *unstructured.Unstructured // nil = it is created
+	applied applied
+}
+
+// errForeign means that an object has another owner.
+type errForeign struct{ owner string }
+
+func (e *errForeign) Error() string {
+	return "conflict: the object is owned by the manifests of " + e.owner + " and is left alone; to take it over, remove its annotation " +
+		api.AnnoManifest
+}
+
+// owner returns the owner of an object that comes from a file; "" of one that does not.
+func owner(obj *unstructured.Unstructured) string {
+	file, by := api.Annotation(obj, api.AnnoManifest), api.Annotation(obj, api.AnnoManifestOwner)
+	if file == "" || by != "" {
+		return by
+	}
+	return embeddedOwner
+}
+
+// embeddedOwner is the owner of objects that the server of an embedded API applies itself.
+const embeddedOwner = "the server itself"
+
+// plan returns the write that an object needs, which a dry run has accepted; nil for none. With heal it is that of an
+// object that others have changed: one that a user has released stays as it is.
+func (a *Applier) plan(ctx context.Context, file string, o object, heal bool) (*write, error) {
+	live, err := a.Client.Resource(o.resource()).Namespace(o.GetNamespace()).Get(ctx, o.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		live = nil
+	case err != nil:
+		return nil, err
+	case live.GetDeletionTimestamp() != nil || heal && api.Annotation(live, api.AnnoManifest) == "":
+		return nil, nil
+	case owner(live) != "" && owner(live) != a.owner:
+		return nil, &errForeign{owner(live)}
+	}
+	want := o.DeepCopy()
+	api.SetAnnotation(want, api.AnnoManifest, file)
+	if a.owner != embeddedOwner {
+		api.SetAnnotation(want, api.AnnoManifestOwner, a.owner)
+	}
+	before, err := a.before(ctx, o, live)
+	if err != nil {
+		return nil, err
+	}
+	w := &write{to: want, live: live, applied: sealable(want)}
+	if live != nil {
+		w.applied.UID, w.to = live.GetUID(), live.DeepCopy()
+		fresh := settle(want, live, before.Secure, w.applied.Secure)
+		for _, field := range fresh {
+			unstructured.RemoveNestedField(w.to.Object, "secure", field)
+		}
+		if !merge(w.to.Object, want.Object, before.Object) {
+			return nil, a.remember(ctx, o, before, w.applied)
+		}
+		planned, err := a.send(ctx, o, w, true)
+		if err != nil {
+			return nil, err
+		}
+		if same(planned, live) && !slices.ContainsFunc(fresh, func(field string) bool { return secureName(live, field) != "" }) {
+			return nil, a.remember(ctx, o, before, w.applied)
+		}
+		return w, nil
+	}
+	_, err = a.send(ctx, o, w, true)
+	return w, err
+}
+
+// writeTries bounds how often a write that met another one is planned anew.
+const writeTries = 4
+
+// write makes a planned change.
+func (a *Applier) write(ctx context.Context, file string, o object, heal bool, w *write) error {
+	for n := 1; w != nil; n++ {
+		made, err := a.send(ctx, o, w, false)
+		switch {
+		case err == nil:
+			w.applied.UID = made.GetUID()
+			return a.remember(ctx, o, applied{}, w.applied)
+		case n == writeTries || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && (w.live == nil || !apierrors.IsNotFound(err)):
+			return err
+		}
+		if w, err = a.plan(ctx, file, o, heal); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// send creates or updates an object. An update has the UID and the resourceVersion of what it is based on.
+func (a *Applier) send(ctx context.Context, o object, w *write, dry bool) (*unstructured.Unstructured, error) {
+	objects := a.Client.Resource(o.resource()).Namespace(o.GetNamespace())
+	var dryRun []string
+	if dry {
+		dryRun = []string{metav1.DryRunAll}
+	}
+	if w.live == nil {
+		return objects.Create(ctx, w.to, metav1.CreateOptions{FieldManager: fieldManager, DryRun: dryRun, FieldValidation: a.Validation})
+	}
+	return objects.Update(ctx, w.to, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: dryRun, FieldValidation: a.Validation})
+}
+
+// appliedName is the name of what was applied among the secrets of the state file.
+func (a *Applier) appliedName(o object) string {
+	return "manifests/" + a.Server + "/" + o.kind.Plural + "." + o.kind.Group + "/" + o.GetNamespace() + "/" + o.GetName()
+}
+
+// before returns what was applied last of the object that the server has now.
+func (a *Applier) before(ctx context.Context, o object, live *unstructured.Unstructured) (out applied, err error) {
+	if live == nil {
+		return out, nil
+	}
+	data, err := a.Store.Secret(ctx, a.appliedName(o))
+	if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrSealed) {
+		return out, nil
+	}
+	if err == nil && json.Unmarshal(data, &out) != nil || out.UID != live.GetUID() {
+		out = applied{}
+	}
+	return out, err
+}
+
+// remember keeps what is applied, unless it is what was before.
+func (a *Applier) remember(ctx context.Context, o object, before, now applied) error {
+	old, _ := json.Marshal(before)
+	data, err := json.Marshal(now)
+	if err == nil && string(old) != string(data) {
+		err = a.Store.PutSecret(ctx, a.appliedName(o), data)
+	}
+	return err
+}
+
+// sealable returns what is remembered of an object. It writes the text of a Secret as the server does.
+func sealable(want *unstructured.Unstructured) applied {
+	out := applied{Secure: map[string]string{}}
+	if texts, _, _ := unstructured.NestedStringMap(want.Object, "stringData"); len(texts) > 0 {
+		for name, value := range texts {
+			_ = unstructured.SetNestedField(want.Object, base64.StdEncoding.EncodeToString([]byte(value)), "data", name)
+		}
+		delete(want.Object, "stringData")
+	}
+	for field, given := range members(want.Object["secure"]) {
+		if value, is := members(given)["create"].(string); is {
+			out.Secure[field] = digest(value)
+		}
+	}
+	out.Object = want.DeepCopy().Object
+	delete(out.Object, "secure")
+	if want.GetKind() == "Secret" {
+		for name := range members(out.Object["data"]) {
+			members(out.Object["data"])[name] = nil
+		}
+	}
+	return out
+}
+
+func digest(value string) string {
+	sum := sha256.Sum256([]byte(value))
+	return hex.EncodeToString(sum[:])
+}
+
+// settle leaves of the secret values of an object only those that have to be sent, and returns their fields: the value is
+// another than before, the object has none, or it is for another server, for which a server demands it anew. A server
+// that seals nothing has the value itself.
+func settle(want, live *unstructured.Unstructured, before, now map[string]string) (fresh []string) {
+	moved := url(want) != url(live)
+	for field, given := range members(want.Object["secure"]) {
+		name := secureName(live, field)
+		_, creates := now[field]
+		switch remove, _ := members(given)["remove"].(bool); {
+		case remove && name == "", creates && name != "" && before[field] == now[field] && !moved,
+			reflect.DeepEqual(given, members(live.Object["secure"])[field]):
+			delete(members(want.Object["secure"]), field)
+		case creates || remove:
+			fresh = append(fresh, field)
+		}
+	}
+	return fresh
+}
+
+// secureName returns the name of a sealed value of an object, "" for none.
+func secureName(obj *unstructured.Unstructured, field string) string {
+	name, _, _ := unstructured.NestedString(obj.Object, "secure", field, "name")
+	return name
+}
+
+// url returns the server that the secrets of a Repository or a Connection are for.
+func url(obj *unstructured.Unstructured) string {
+	spec := members(obj.Object["spec"])
+	kind, _ := spec["type"].(string)
+	return fmt.Sprint(spec["url"], members(spec[kind])["url"], members(spec[kind])["serverUrl"])
+}
+
+func members(v any) map[string]any {
+	m, _ := v.(map[string]any)
+	return m
+}
+
+// merge gives live the members that want states, and takes those away that only before did. Lists are taken whole. It
+// reports whether that changes live.
+func merge(live, want, before map[string]any) (changed bool) {
+	for name := range before {
+		_, stays := want[name]
+		if _, there := live[name]; there && !stays {
+			delete(live, name)
+			changed = true
+		}
+	}
+	for name, value := range want {
+		inner, isObject := value.(map[string]any)
+		has, _ := live[name].(map[string]any)
+		switch {
+		case isObject && has != nil:
+			changed = merge(has, inner, members(before[name])) || changed
+		case isObject && len(inner) == 0, value == nil && live[name] == nil: // the server leaves it out
+		case !reflect.DeepEqual(live[name], value):
+			live[name], changed = value, true
+		}
+	}
+	return changed
+}
+
+// same reports whether a dry run changes nothing: a controller may have written its status meanwhile.
+func same(planned, live *unstructured.Unstructured) bool {
+	strip := func(obj *unstructured.Unstructured) map[string]any {
+		out := maps.Clone(obj.Object)
+		meta := maps.Clone(members(out["metadata"]))
+		for _, name := range []string{"resourceVersion", "managedFields", "generation"} {
+			delete(meta, name)
+		}
+		out["metadata"] = meta
+		delete(out, "status")
+		return out
+	}
+	return reflect.DeepEqual(strip(planned), strip(live))
+}
