@@ -94,7 +94,7 @@ func TestBadConfigFiles(t *testing.T) {
 		"git-credentials: [{uri: x}]\n":               path + ":1: git-credentials: ",
 		"token-file: /x\ntoken: y\n":                  "--token and --token-file are given both",
 		"git-private-networks: [10.0.0.0/99]\n":       "git-private-networks",
-		"manifests: /m\nkubeconfig: /k\n":             "--manifests fills the embedded API",
+		"manifests-selector: a=b=c\n":                 "--manifests-selector",
 		"webhook-url: https://x\nwebhook-listen: 1\n": "webhook-listen",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

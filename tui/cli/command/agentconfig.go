@@ -108,9 +108,6 @@ func (e *Env) Manifests() (o manifests.Options, err error) {
 			return o, Usagef("limpet --manifests DIR --manifests-selector 'site=east'", "--manifests-selector: %w", err)
 		}
 	}
-	if g.Manifests == "" && (g.ManifestsPrune || g.ManifestsSelector != "") {
-		return o, Usagef("limpet --manifests DIR", "--manifests-prune and --manifests-selector belong to --manifests")
-	}
 	return o, nil
 }
 

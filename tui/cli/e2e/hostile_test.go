@@ -176,7 +176,6 @@ func TestBadInput(t *testing.T) {
 		{"fetches of less than no time", []string{"--daemon", "--git-timeout=-1s"}, "", 2, []string{"--git-timeout", "less than 0"}},
 		{"webhook certificate without a key", []string{"--daemon", "--webhook-listen", ":0", "--webhook-cert-file", notPEM}, "", 2,
 			[]string{"--webhook-key-file"}},
-		{"selector of no manifests", []string{"--daemon", "--manifests-selector", "site=a"}, "", 2, []string{"try: limpet --manifests DIR"}},
 		{"bad selector of manifests", []string{"--daemon", "--manifests", "/tmp", "--manifests-selector", "a=b=c"}, "", 2,
 			[]string{"--manifests-selector"}},
 		{"apply nothing", []string{"apply", "-f", "-"}, "", 2, []string{"no objects"}},
