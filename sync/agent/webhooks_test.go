@@ -50,12 +50,24 @@ func hookURL(t *testing.T, log *logText, name string) string {
 // deliver sends a push to main, signed with the secret.
 func deliver(t *testing.T, url, secret, id string) *http.Response {
 	t.Helper()
-	body := []byte(`{"ref":"refs/heads/main","after":"` + id + `","repository":{"full_name":"ops/x"},"commits":[]}`)
+	return deliverEvent(t, url, secret, "push", `{"ref":"refs/heads/main","after":"`+id+`","repository":{"full_name":"ops/x"},"commits":[]}`)
+}
+
+// deliverReview sends a push to pull request 7, signed with the secret.
+func deliverReview(t *testing.T, url, secret, id string) *http.Response {
+	t.Helper()
+	return deliverEvent(t, url, secret, "pull_request", `{"action":"synchronize","number":7,"repository":{"full_name":"ops/x"},`+
+		`"pull_request":{"base":{"ref":"main"},"head":{"ref":"work","sha":"`+id+`"}}}`)
+}
+
+func deliverEvent(t *testing.T, url, secret, event, text string) *http.Response {
+	t.Helper()
+	body := []byte(text)
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write(body)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
 	must(t, err)
-	req.Header.Set("X-GitHub-Event", "push")
+	req.Header.Set("X-GitHub-Event", event)
 	req.Header.Set("X-Hub-Signature-256", "sha256="+hex.EncodeToString(mac.Sum(nil)))
 	resp, err := http.DefaultClient.Do(req)
 	must(t, err)
@@ -244,37 +256,49 @@ func TestWebhookWhileAPIUnavailable(t *testing.T) {
 	delivered(t, "once more", url, hookSecret, "1", 200)
 }
 
-// TestPushDuringAPull: a push that is refused because a pull is under way is pulled when that has ended, once.
-func TestPushDuringAPull(t *testing.T) {
+// TestPushDuringAJob: a push that is refused because a job for one is under way has its own when that has ended, once.
+func TestPushDuringAJob(t *testing.T) {
+	t.Parallel()
+	t.Run("pull", func(t *testing.T) { pushDuring(t, "x-sync", deliver) })
+	t.Run("pr", func(t *testing.T) { pushDuring(t, "x-pr-7", deliverReview) })
+}
+
+func pushDuring(t *testing.T, name string, deliver func(t *testing.T, url, secret, id string) *http.Response) {
 	t.Parallel()
 	a, url := hookedAgent(t, "")
+	delivered := func(t *testing.T, what, url, secret, id string, code int) {
+		t.Helper()
+		if resp := deliver(t, url, secret, id); resp.StatusCode != code {
+			t.Errorf("%s: %s, want %d", what, resp.Status, code)
+		}
+	}
 	delivered(t, "a push", url, hookSecret, "1", 202)
 	jobs := a.client.Resource(api.Jobs).Namespace("default")
-	first, err := jobs.Get(t.Context(), "x-sync", metav1.GetOptions{})
+	first, err := jobs.Get(t.Context(), name, metav1.GetOptions{})
 	must(t, err)
 	for _, id := range []string{"2", "3"} {
-		delivered(t, "during the pull", url, hookSecret, id, 409)
+		delivered(t, "during the job", url, hookSecret, id, 409)
 	}
 	end := func(uid types.UID) {
 		t.Helper()
-		must(t, jobs.Delete(t.Context(), "x-sync", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}))
+		must(t, jobs.Delete(t.Context(), name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}))
 	}
 	end(first.GetUID())
 	var second types.UID
-	eventually(t, "the missed push is pulled", func() bool {
-		job, err := jobs.Get(t.Context(), "x-sync", metav1.GetOptions{})
+	eventually(t, "the missed push has its job", func() bool {
+		job, err := jobs.Get(t.Context(), name, metav1.GetOptions{})
 		if err == nil {
 			second = job.GetUID()
 		}
 		return err == nil && second != first.GetUID()
 	})
-	eventually(t, "the agent sees that pull", func() bool {
-		seen, ok := a.jobs.Lookup("default", "x-sync")
+	eventually(t, "the agent sees that job", func() bool {
+		seen, ok := a.jobs.Lookup("default", name)
 		return ok && seen.UID() == string(second)
 	})
 	end(second)
-	eventually(t, "the agent sees its end", func() bool { _, ok := a.jobs.Lookup("default", "x-sync"); return !ok })
-	delivered(t, "a third pull was made for two pushes", url, hookSecret, "4", 202)
+	eventually(t, "the agent sees its end", func() bool { _, ok := a.jobs.Lookup("default", name); return !ok })
+	delivered(t, "a third job was made for two pushes", url, hookSecret, "4", 202)
 }
 
 // TestWebhooksOverTLS: the listener speaks TLS itself when it has a certificate.

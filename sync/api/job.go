@@ -57,12 +57,9 @@ type PullOptions struct {
 	Incremental bool `json:"incremental"`
 }
 
-// PROptions are the options of a pr job, as a webhook gives them.
+// PROptions are the options of a pr job. The branch, its commit and the page, which a webhook adds, are read anew.
 type PROptions struct {
-	Number int64  `json:"pr"`
-	Ref    string `json:"ref,omitempty"`  // its branch
-	Hash   string `json:"hash,omitempty"` // commit of the branch
-	URL    string `json:"url,omitempty"`  // page
+	Number int64 `json:"pr"`
 }
 
 // SelectionOptions are the options of jobs that change what they name: delete and move.

@@ -24,12 +24,18 @@ type dialect struct {
 	protection func(ctx context.Context, r *Remote, branch string) (Protection, error)
 
 	status     func(p Place, commit string, s CommitStatus) (path string, body any)
-	statusText int    // most bytes of its text
-	pull       string // path of a pull request, by its number
-	mergeBase  string // path of what two commits have in common; "" = the pull request has it
-	comments   string // path of the list of its comments, by its number
-	comment    string // path of one of them, by the number and the id
+	statusText int // most bytes of its text
+	pulls      pullPaths
 	marker     string // text that a comment holds and does not show
+}
+
+// pullPaths are where a pull request is, by its number.
+type pullPaths struct {
+	pull     string
+	comments string // list
+	comment  string // one, by number and id
+	refs     string // in Git, before head and merge; "" = there are none
+	base     string // what two commits have in common; "" = the pull request says it
 }
 
 // htmlComment is what most hosts do not show.
@@ -54,8 +60,7 @@ func readAs[W any](hook func(W) Hook) func(json.RawMessage) (Hook, error) {
 
 func repos(p Place) string { return "/repos/" + segments(p.Path) }
 
-// github is GitHub and GitHub Enterprise. Source: docs.github.com/rest, webhooks, repos, branch protection, commit
-// statuses, pulls and issue comments.
+// github is GitHub and GitHub Enterprise. Source: docs.github.com/rest: webhooks, branches, statuses, pulls and comments.
 var github = dialect{
 	scheme: "Bearer ",
 	root:   repos,
@@ -76,10 +81,7 @@ var github = dialect{
 	protection: githubProtection,
 	status:     contextStatus,
 	statusText: 140,
-	pull:       "/pulls/%d",
-	mergeBase:  "/compare/%s...%s",
-	comments:   "/issues/%d/comments",
-	comment:    "/issues/comments/%[2]s",
+	pulls:      pullPaths{"/pulls/%d", "/issues/%d/comments", "/issues/comments/%[2]s", "refs/pull/%d/", "/compare/%s...%s"},
 	marker:     htmlComment,
 }
 
@@ -123,8 +125,7 @@ func githubProtection(ctx context.Context, r *Remote, branch string) (Protection
 	return Unprotected, nil
 }
 
-// gitlab is GitLab. Source: docs.gitlab.com/api, project webhooks, projects, branches, commits, merge requests
-// and notes.
+// gitlab is GitLab. Source: docs.gitlab.com/api: project webhooks, branches, commits, merge requests and notes.
 var gitlab = dialect{
 	scheme: "Bearer ",
 	root:   func(p Place) string { return "/projects/" + url.PathEscape(p.Path) },
@@ -155,9 +156,7 @@ var gitlab = dialect{
 	protection: gitlabProtection,
 	status:     gitlabStatus,
 	statusText: 255,
-	pull:       "/merge_requests/%d",
-	comments:   "/merge_requests/%d/notes",
-	comment:    "/merge_requests/%d/notes/%s",
+	pulls:      pullPaths{"/merge_requests/%d", "/merge_requests/%d/notes", "/merge_requests/%d/notes/%s", "refs/merge-requests/%d/", ""},
 	marker:     htmlComment,
 }
 
@@ -180,8 +179,7 @@ func gitlabProtection(ctx context.Context, r *Remote, branch string) (Protection
 	return Unprotected, err
 }
 
-// gitea is Gitea and Forgejo. Source: the swagger page of either, repository hooks, repositories, branches,
-// commit statuses, pulls and issue comments.
+// gitea is Gitea and Forgejo. Source: the swagger page of either: hooks, branches, statuses, pulls and issue comments.
 var gitea = dialect{
 	scheme: "token ", // which every version takes
 	root:   repos,
@@ -207,9 +205,7 @@ var gitea = dialect{
 	protection: giteaProtection,
 	status:     contextStatus,
 	statusText: 255,
-	pull:       "/pulls/%d",
-	comments:   "/issues/%d/comments",
-	comment:    "/issues/comments/%[2]s",
+	pulls:      pullPaths{"/pulls/%d", "/issues/%d/comments", "/issues/comments/%[2]s", "refs/pull/%d/", ""},
 	marker:     htmlComment,
 }
 
@@ -239,8 +235,7 @@ func giteaProtection(ctx context.Context, r *Remote, branch string) (Protection,
 	return Locked, nil
 }
 
-// bitbucket is Bitbucket Cloud. Source: developer.atlassian.com/cloud/bitbucket/rest, webhooks, repositories, commit
-// statuses and pull requests.
+// bitbucket is Bitbucket Cloud. Source: developer.atlassian.com/cloud/bitbucket/rest: webhooks, statuses and pull requests.
 var bitbucket = dialect{
 	scheme: "Bearer ",
 	root:   func(p Place) string { return "/repositories/" + segments(p.Path) },
@@ -258,10 +253,7 @@ var bitbucket = dialect{
 	protection: func(context.Context, *Remote, string) (Protection, error) { return ProtectionUnknown, nil },
 	status:     bitbucketStatus,
 	statusText: 255,
-	pull:       "/pullrequests/%d",
-	mergeBase:  "/merge-base/%s..%s",
-	comments:   "/pullrequests/%d/comments",
-	comment:    "/pullrequests/%d/comments/%s",
+	pulls:      pullPaths{"/pullrequests/%d", "/pullrequests/%d/comments", "/pullrequests/%d/comments/%s", "", "/merge-base/%s..%s"},
 	marker:     "[//]: # (%s)", // its Markdown knows no other comment
 }
 

@@ -15,11 +15,9 @@ import (
 	"limpet/sync/netx"
 )
 
-// hooksPath is where webhooks are.
-const hooksPath = "/hooks"
-
-// Bounds of a list: no host lets a repository have more webhooks.
+// Where webhooks are, and bounds of a list. No host lets a repository have more of them.
 const (
+	hooksPath = "/hooks"
 	perPage   = 100
 	mostPages = 10
 )

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -130,7 +131,7 @@ type bitbucketEnd struct {
 
 // PullRequest reads a pull request by its number.
 func (r *Remote) PullRequest(ctx context.Context, number int64) (PullRequest, error) {
-	w, err := ask[pullWire](ctx, r.caller, r.request("read pull request of", http.MethodGet, fmt.Sprintf(r.pull, number)))
+	w, err := ask[pullWire](ctx, r.caller, r.request("read pull request of", http.MethodGet, fmt.Sprintf(r.pulls.pull, number)))
 	if err != nil {
 		return PullRequest{}, err
 	}
@@ -155,11 +156,13 @@ func (r *Remote) PullRequest(ctx context.Context, number int64) (PullRequest, er
 // MergeBase returns the commit where the head of a pull request has left the branch that it goes to, whose tip is given.
 func (r *Remote) MergeBase(ctx context.Context, p PullRequest, tip, head string) (string, error) {
 	base := p.base
-	if r.mergeBase != "" {
+	if r.pulls.base != "" {
+		find := r.request("find the merge base of", http.MethodGet, fmt.Sprintf(r.pulls.base, tip, head))
+		find.query = url.Values{"per_page": {"1"}, "page": {"2"}} // GitHub lists commits and files on the first page
 		found, err := ask[struct {
 			GitHub    struct{ SHA string } `json:"merge_base_commit"`
 			Bitbucket string               `json:"hash"`
-		}](ctx, r.caller, r.request("find the merge base of", http.MethodGet, fmt.Sprintf(r.mergeBase, tip, head)))
+		}](ctx, r.caller, find)
 		if err != nil {
 			return "", err
 		}
@@ -174,15 +177,11 @@ func (r *Remote) MergeBase(ctx context.Context, p PullRequest, tip, head string)
 // PullRefs returns the refs that the host keeps for a pull request in the repository: of its head, and of its merge with
 // the branch that it goes to. "" = the host has none.
 func (r *Remote) PullRefs(number int64) (head, merge string) {
-	switch r.place.Kind {
-	case Bitbucket:
+	if r.pulls.refs == "" {
 		return "", ""
-	case GitLab:
-		head = fmt.Sprintf("refs/merge-requests/%d/", number)
-	default:
-		head = fmt.Sprintf("refs/pull/%d/", number)
 	}
-	return head + "head", head + "merge"
+	refs := fmt.Sprintf(r.pulls.refs, number)
+	return refs + "head", refs + "merge"
 }
 
 // commentWire is a comment in the forms of all hosts.
@@ -201,7 +200,7 @@ func (c commentWire) text() string { return strings.TrimSpace(cmp.Or(c.Body, c.C
 func (r *Remote) Comment(ctx context.Context, number int64, marker, text string, onlyEdit bool) error {
 	marker = fmt.Sprintf(r.marker, marker)
 	text = strings.TrimSpace(marker + "\n\n" + text)
-	path := fmt.Sprintf(r.comments, number)
+	path := fmt.Sprintf(r.pulls.comments, number)
 	var found []commentWire
 	err := r.pages(ctx, r.request("list comments of", http.MethodGet, path), func(data json.RawMessage) error {
 		var c commentWire
@@ -223,7 +222,7 @@ func (r *Remote) Comment(ctx context.Context, number int64, marker, text string,
 	}
 	for _, c := range found {
 		edit := write
-		edit.method, edit.path = r.change, r.root(r.place)+fmt.Sprintf(r.comment, number, c.ID)
+		edit.method, edit.path = r.change, r.root(r.place)+fmt.Sprintf(r.pulls.comment, number, c.ID)
 		_, err := r.do(ctx, edit)
 		if kind := netx.KindOf(err); kind != netx.Forbidden && kind != netx.NotFound { // else another has written it, or it is gone
 			return err

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -176,8 +174,9 @@ func (c *Cluster) Queue(ctx context.Context, r *Repository, spec map[string]any)
 	job, err := c.o.Client.Submit(ctx, r.Namespace, r.Name, spec, nil)
 	if apierrors.IsAlreadyExists(err) {
 		m := missed{Key: repos.Key{Namespace: r.Namespace, Name: r.Name}}
-		options, _ := json.Marshal(spec["pr"]) // plain data
-		_ = json.Unmarshal(options, &m.pr)     // null for a pull
+		if options, is := spec["pr"].(map[string]any); is {
+			m.pr, _ = options["pr"].(int64)
+		}
 		c.missed.Add(m)
 	}
 	return job, err
@@ -191,13 +190,13 @@ func (c *Cluster) Queue(ctx context.Context, r *Repository, spec map[string]any)
 // missed is a push whose job was refused.
 type missed struct {
 	repos.Key
-	pr api.PROptions // zero = it is to be pulled
+	pr int64 // number of its pull request; 0 = it is to be pulled
 }
 
 // job returns the name and the spec of its job.
 func (m missed) job() (name string, spec map[string]any) {
-	if m.pr.Number != 0 {
-		return api.JobName(m.Name, "pr") + "-" + strconv.FormatInt(m.pr.Number, 10), reviewJob(m.pr)
+	if m.pr != 0 {
+		return fmt.Sprintf("%s-%d", api.JobName(m.Name, "pr"), m.pr), map[string]any{"action": "pr", "pr": map[string]any{"pr": m.pr}}
 	}
 	return api.JobName(m.Name, "pull"), map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}
 }
@@ -230,7 +229,7 @@ func (c *Cluster) retry(ctx context.Context, m missed) (again time.Duration) {
 	defer cancel()
 	_, err := c.o.Client.Submit(ctx, m.Namespace, m.Name, spec, nil)
 	if err == nil {
-		if m.pr.Number == 0 {
+		if m.pr == 0 {
 			c.o.Pulled(m.Key)
 		}
 		return 0

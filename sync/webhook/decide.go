@@ -128,13 +128,8 @@ func Decide(r *Repository, e Event, incremental func(push Event) bool) Verdict {
 	case e.Action != Opened && e.Action != Reopened && e.Action != Updated:
 		return nothing("ignore pull request event: %s", short(e.Action))
 	}
-	return Verdict{http.StatusAccepted, "pull request: " + e.Action,
-		reviewJob(api.PROptions{URL: e.URL, Number: e.Number, Ref: e.HeadRef, Hash: e.Head})}
-}
-
-// reviewJob returns the spec of the job for a pull request.
-func reviewJob(o api.PROptions) map[string]any {
-	return map[string]any{"action": "pr", "pr": map[string]any{"url": o.URL, "pr": o.Number, "ref": o.Ref, "hash": o.Hash}}
+	return Verdict{http.StatusAccepted, "pull request: " + e.Action, map[string]any{"action": "pr", "pr": map[string]any{
+		"url": e.URL, "pr": e.Number, "ref": e.HeadRef, "hash": e.Head}}}
 }
 
 // maxText bounds foreign text in an answer, in bytes.

@@ -64,9 +64,16 @@ func absent(err error) bool {
 
 // list lists one kind page by page. It repeats a list that has expired, once.
 func (s *server) list(ctx context.Context, repository string, ref resources.Ref) ([]resources.Item, error) {
+	if s.off.Load() {
+		return nil, nil
+	}
 	items, err := s.pages(ctx, repository, ref)
 	if apierrors.IsResourceExpired(err) {
 		items, err = s.pages(ctx, repository, ref)
+	}
+	if s.dryRun && absent(err) {
+		s.off.Store(true)
+		return nil, nil
 	}
 	return items, err
 }

@@ -6,7 +6,7 @@
 //	pullapply.go the plan of package resources and its application; pullsink.go a directory
 //	unread.go    the files that it could not use
 //	stage.go     the write of a job to Git; a new action that writes is an order for it
-//	pullrequest.go  the review of a pull request; package pr renders its comment
+//	pullrequest.go the review of a pull request; package pr renders its comment
 //	remote.go    where the Git side of a Repository is; signers.go who may sign its commits
 //	orphans.go   what a deleted Repository has left
 package worker
@@ -55,10 +55,9 @@ type PullOptions struct {
 	// AllowInsecure lets credentials travel over plain http.
 	AllowInsecure bool
 	Hosts         *forge.Hosts // for commit statuses and comments
-	// CommitStatus has the commits of all syncs get a status, also of Repositories without an annotation.
-	CommitStatus bool
-	GrafanaURL   string       // base of its pages; "" = the API is not Grafana's
-	Logger       *slog.Logger // nil = slog.Default()
+	CommitStatus  bool         // of Repositories without the annotation as well
+	GrafanaURL    string       // base of its pages; "" = the API is not Grafana's
+	Logger        *slog.Logger // nil = slog.Default()
 }
 
 // Pull makes the dashboards and folders of a Repository equal to its branch, or to the tag or commit that it names
@@ -251,7 +250,8 @@ func (r *pull) finish(ctx context.Context, err error) error {
 
 // commitStatus returns the writer of the status of the commit, nil if none is wanted.
 func (r *pull) commitStatus(ctx context.Context) *commitstatus.Writer {
-	if r.o.Hosts == nil || r.remote.Down != nil || !commitstatus.Enabled(r.Repo, r.o.CommitStatus) {
+	asked, named := r.Repo.GetAnnotations()[api.AnnoCommitStatus]
+	if r.remote.Down != nil || asked != "true" && (named || !r.o.CommitStatus) {
 		return nil
 	}
 	page := r.grafanaURL(r.Repository)

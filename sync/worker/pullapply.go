@@ -63,20 +63,8 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		return true, nil
 	}
 	r.Progress.SetMessage(ctx, "incremental comparison")
-	changes, err := r.changes(ctx, diff)
+	plan, err := r.increment(ctx, tree, diff)
 	if err != nil {
-		return false, err
-	}
-	folders, err := r.server.managedFolders(ctx, r.target.Repository)
-	if err != nil {
-		return false, err
-	}
-	metas, err := r.folderFiles(ctx, tree, folders)
-	if err != nil {
-		return false, err
-	}
-	plan := resources.Increment(r.target, tree, folders, metas, changes)
-	if err := r.settle(ctx, plan); err != nil {
 		return false, err
 	}
 	r.counted = r.status.stats
@@ -103,6 +91,24 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 	r.Progress.Phase(jobs.SyncIncremental, "apply", writes)
 	r.Progress.Phase(jobs.SyncIncremental, "cleanup", cleanup)
 	return true, err
+}
+
+// increment plans the changes since a commit. tree is the new one.
+func (r *pull) increment(ctx context.Context, tree resources.Tree, diff []git.Change) (*resources.Plan, error) {
+	changes, err := r.changes(ctx, diff)
+	if err != nil {
+		return nil, err
+	}
+	folders, err := r.server.managedFolders(ctx, r.target.Repository)
+	if err != nil {
+		return nil, err
+	}
+	metas, err := r.folderFiles(ctx, tree, folders)
+	if err != nil {
+		return nil, err
+	}
+	plan := resources.Increment(r.target, tree, folders, metas, changes)
+	return plan, r.settle(ctx, plan)
 }
 
 // changes converts differences and adds the identities of the old files.

@@ -33,25 +33,18 @@ func NewPullRequest(p *Pull) *PullRequest { return &PullRequest{p} }
 // Action implements jobs.Worker.
 func (w *PullRequest) Action() string { return "pr" }
 
-// Ready implements jobs.Worker, by the rules of Pull.Ready.
-func (w *PullRequest) Ready(ctx context.Context, t jobs.Task) error {
-	if t.Repo == nil {
-		return nil
-	}
-	return w.credible(ctx, t)
-}
+// Ready implements jobs.Worker.
+func (w *PullRequest) Ready(ctx context.Context, t jobs.Task) error { return w.credible(ctx, t) }
 
 // Run implements jobs.Worker.
 func (w *PullRequest) Run(ctx context.Context, t *jobs.Task) error {
-	switch o := t.Job.Spec.PR; {
-	case t.Repo == nil:
-		return fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
-	case o == nil || o.Number <= 0:
+	if o := t.Job.Spec.PR; o == nil || o.Number <= 0 {
 		return errors.New("the job has no options: spec.pr with the number of a pull request is missing")
 	}
 	t.Progress.ResetResults() // of an earlier run
 	r := &review{number: t.Job.Spec.PR.Number, results: map[string][]resources.Result{},
-		pull: &pull{Pull: w.Pull, Task: t, log: cmp.Or(t.Log, w.o.Logger), server: w.server(t.Namespace, t.Last), target: targetOf(t)}}
+		pull: &pull{Pull: w.Pull, Task: t, log: cmp.Or(t.Log, w.o.Logger), server: w.server(t.Namespace, t.Last), target: targetOf(t),
+			status: &syncStatus{}}}
 	err := r.run(ctx)
 	if ctx.Err() != nil && err != nil {
 		return context.Cause(ctx)
@@ -122,92 +115,62 @@ func (r *review) run(ctx context.Context) (err error) {
 
 // bring resolves a ref and fetches its commit.
 func (r *review) bring(ctx context.Context, sel gitref.Selector) (git.Ref, error) {
-	r.Progress.SetMessage(ctx, "fetch "+sel.String())
-	for try := 1; ; try++ {
-		ref, err := r.remoteFor.resolve(ctx, r.Pull, r.Task, sel, false)
-		if err == nil {
-			_, err = r.o.Git.Fetch(ctx, r.remote, ref)
-		}
-		if git.KindOf(err) != git.Moved || try == fetchTries {
-			return ref, err
-		}
+	r.src.sel = sel
+	err := r.resolve(ctx)
+	if err == nil {
+		err = r.fetch(ctx)
 	}
+	return r.ref, err
 }
 
 // compare finds the two commits whose difference is what the pull request changes: those of its merge where the host has
 // made it of the present branch, else its branch and where that has left the branch of the Repository.
 func (r *review) compare(ctx context.Context) error {
 	headRef, mergeRef := r.host.PullRefs(r.number)
-	head, err := r.fetchHead(ctx, headRef)
+	want := gitref.Selector{Name: headRef}
+	switch {
+	case headRef == "" && r.of.Fork: // a branch of this name is another one
+		return fmt.Errorf("pull request %d is of a fork, whose commits this host does not give out", r.number)
+	case headRef == "":
+		want = gitref.Branch(r.of.Branch)
+	}
+	head, err := r.bring(ctx, want)
 	if err != nil {
 		return err
 	}
 	r.head = head.Hash
-	r.Progress.SetRefs(cmp.Or(r.of.Branch, head.Short()), r.base.Hash, head.Hash)
+	defer r.Progress.SetRefs(cmp.Or(r.of.Branch, head.Short()), r.base.Hash, head.Hash)
 	if mergeRef != "" {
 		merged, err := r.bring(ctx, gitref.Selector{Name: mergeRef})
-		switch kind := git.KindOf(err); {
-		case kind == git.BranchNotFound: // a conflict, or a host that makes none
-		case err != nil:
+		if err != nil && git.KindOf(err) != git.BranchNotFound { // a conflict, or a host that makes none
 			return err
-		default:
+		}
+		if err == nil {
 			info, err := r.o.Git.Commit(ctx, r.remote, merged.Hash)
-			if err != nil {
+			if err != nil || slices.Equal(info.Parents, []string{r.base.Hash, head.Hash}) {
+				r.from = r.base.Hash
 				return err
-			}
-			if len(info.Parents) == 2 && info.Parents[0] == r.base.Hash && info.Parents[1] == head.Hash {
-				r.ref, r.from = merged, r.base.Hash
-				return nil
 			}
 		}
 	}
+	if r.from, err = r.host.MergeBase(ctx, r.of, r.base.Hash, head.Hash); err == nil {
+		_, err = r.bring(ctx, gitref.Selector{Commit: r.from})
+	}
 	r.ref = head
-	if r.from, err = r.host.MergeBase(ctx, r.of, r.base.Hash, head.Hash); err != nil {
-		return err
-	}
-	_, err = r.bring(ctx, gitref.Selector{Commit: r.from})
 	return err
-}
-
-// fetchHead fetches the commit of the branch of the pull request. A host without a ref for it has the branch itself, which
-// for a fork may be another one of the same name.
-func (r *review) fetchHead(ctx context.Context, name string) (git.Ref, error) {
-	if name != "" {
-		return r.bring(ctx, gitref.Selector{Name: name})
-	}
-	if !r.of.Fork {
-		return r.bring(ctx, gitref.Branch(r.of.Branch))
-	}
-	return git.Ref{}, fmt.Errorf("pull request %d is of a fork, whose commits this host does not give out", r.number)
 }
 
 // rehearse carries the plan of the changes out without an effect. parsed reports that the API took no part.
 func (r *review) rehearse(ctx context.Context, diff []git.Change) (parsed bool, err error) {
+	_, sink := r.Repo.GetAnnotations()[api.AnnoSinkDir]
+	r.server.dryRun = true
+	r.server.off.Store(sink)
 	tree, err := r.tree(ctx)
 	if err != nil {
 		return false, err
 	}
-	changes, err := r.changes(ctx, diff)
+	plan, err := r.increment(ctx, tree, diff)
 	if err != nil {
-		return false, err
-	}
-	_, sink := r.Repo.GetAnnotations()[api.AnnoSinkDir]
-	r.server.dryRun = true
-	var folders []resources.Item
-	if !sink {
-		folders, err = r.server.managedFolders(ctx, r.target.Repository)
-	}
-	if sink || absent(err) {
-		r.server.off.Store(true)
-	} else if err != nil {
-		return false, err
-	}
-	metas, err := r.folderFiles(ctx, tree, folders)
-	if err != nil {
-		return false, err
-	}
-	plan := resources.Increment(r.target, tree, folders, metas, changes)
-	if err := r.settle(ctx, plan); err != nil {
 		return false, err
 	}
 	r.Progress.SetTotal(ctx, plan.Len())
@@ -230,13 +193,9 @@ func (r *review) Record(ctx context.Context, res resources.Result) {
 // TooManyErrors implements resources.Recorder: all files are validated.
 func (r *review) TooManyErrors() error { return nil }
 
-// actionNames are the changes of files in the comment.
-var actionNames = map[string]string{git.ChangeAdded: "create", git.ChangeModified: "update", git.ChangeDeleted: "delete",
-	git.ChangeRenamed: "rename"}
-
 // file describes a change. What cannot be read has no title.
 func (r *review) file(ctx context.Context, c git.Change) pr.File {
-	f := pr.File{Action: actionNames[c.Type], Path: c.Path}
+	f := pr.File{Action: c.Type, Path: c.Path}
 	name := ""
 	if data, err := r.content.Read(ctx, cmp.Or(c.Hash, c.FromHash)); err == nil {
 		file := resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: c.Path}
@@ -259,6 +218,9 @@ func (r *review) file(ctx context.Context, c git.Change) pr.File {
 			if parse, is := errors.AsType[*resources.ParseError](err); is {
 				err = parse.Err // the path is beside it
 			}
+			if res.Err != nil { // the job has the text, which may name hosts that readers of the comment must not know
+				err = errors.New("the API refuses it: " + resources.Reason(err))
+			}
 			f.Problems = append(f.Problems, text.Redact(err.Error()))
 		}
 	}
@@ -268,11 +230,11 @@ func (r *review) file(ctx context.Context, c git.Change) pr.File {
 // comment writes the comment. A pull request without resource files gets none, unless an earlier push had some.
 func (r *review) comment(ctx context.Context, out pr.Review) error {
 	r.Progress.SetMessage(ctx, "comment on the pull request")
-	commit := ""
+	marker := "limpet/" + out.Repository
 	if r.Repo.GetAnnotations()[api.AnnoPRComment] == "new" {
-		commit = r.head
+		marker += "@" + r.head
 	}
-	err := r.host.Comment(ctx, r.number, pr.Marker(out.Repository, commit), out.Markdown(), len(out.Files) == 0)
+	err := r.host.Comment(ctx, r.number, marker, out.Markdown(), len(out.Files) == 0)
 	if err != nil {
 		return fmt.Errorf("comment on pull request %d: %w", r.number, err)
 	}

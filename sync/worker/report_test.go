@@ -168,8 +168,8 @@ func TestPullRequest(t *testing.T) {
 		}
 		head := r.propose("7", "work", true, "grafana/new/disk.json", board("disk", "Disk"), "README.md", "x")
 		h.SetPull("ops/dashboards", forgetest.Pull{Number: 7, Branch: "work", Head: head, Base: testenv.Branch})
-		review("one", "success", "<!-- limpet/"+r.namespace+"/repo -->", "will create the dashboard Disk", "ref=work",
-			"Validation: valid", head[:7])
+		review("one", "success", "<!-- limpet/"+r.namespace+"/repo -->", "disk\\.json, added", "Dashboard Disk ([preview](",
+			"ref=work", "): valid.", head[:7])
 		if r.object(dashboards, "disk") != nil {
 			t.Error("the dashboard was written")
 		}
@@ -179,10 +179,13 @@ func TestPullRequest(t *testing.T) {
 		head = r.propose("7", "work", false, "grafana/a/cpu.json", board("cpu", "CPU 2"), "grafana/bad.json", "{", "grafana/top.json", "",
 			"grafana/dup.json", board("mem", "twice"))
 		h.SetPull("ops/dashboards", forgetest.Pull{Number: 7, Branch: "work", Head: head, Base: testenv.Branch, MergeBase: fork})
-		review("many", "warning", "changes 5 resource files", "| update | Dashboard | [CPU 2](https://grafana.example/d/cpu/cpu-2) |",
-			"| delete | Dashboard |", "| create |  |  | bad\\.json |  | not valid |", "Validation issue", head[:7])
+		review("many", "warning", "changes 5 resource files", "| modified | Dashboard | [CPU 2](https://grafana.example/d/cpu/cpu-2) |",
+			"| deleted | Dashboard |", "| added |  |  | bad\\.json |  | not valid |", "Validation issue", head[:7])
 		if body := h.Comments("ops/dashboards", 7)[0].Body; strings.Contains(body, "net") {
 			t.Errorf("what the branch of the repository has changed is in\n%s", body)
+		}
+		if r.object(dashboards, "top") == nil {
+			t.Error("the dashboard was deleted")
 		}
 		head = r.propose("7", "work", true, "grafana/bad.json", "", "grafana/dup.json", "")
 		h.SetPull("ops/dashboards", forgetest.Pull{Number: 7, Branch: "work", Head: head, Base: testenv.Branch, Fork: true})

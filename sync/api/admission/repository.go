@@ -100,6 +100,11 @@ func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) 
 				"resources are either released or removed: leave out "+api.FinalizerRemove+" or "+api.FinalizerRelease))
 		}
 	}
+	for name, values := range reportAnnotations {
+		if value, set := obj.GetAnnotations()[name]; set && !slices.Contains(values, value) {
+			root.add(field.NotSupported(annotationPath(name), value, values))
+		}
+	}
 	if dir, set := obj.GetAnnotations()[api.AnnoSinkDir]; set {
 		at := annotationPath(api.AnnoSinkDir)
 		if api.TemporarySink.MatchString(dir) {
@@ -110,6 +115,9 @@ func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) 
 		}
 	}
 }
+
+// reportAnnotations are those about results at the Git host, with their values.
+var reportAnnotations = map[string][]string{api.AnnoCommitStatus: {"true", "false"}, api.AnnoPRComment: {"update", "new"}}
 
 // validateBlock checks the block that the type names.
 func validateBlock(spec node, kind string) {

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"strings"
 	"time"
 
@@ -25,12 +26,6 @@ import (
 
 // patience bounds the calls for one state: a sync does not wait longer for a host.
 const patience = 3 * time.Second
-
-// Enabled reports whether the syncs of a Repository are reported. all is for those without an annotation.
-func Enabled(repo *unstructured.Unstructured, all bool) bool {
-	asked, named := repo.GetAnnotations()[api.AnnoCommitStatus]
-	return asked == "true" || all && !named
-}
 
 // Writer writes the statuses of one sync; Open completes it. A nil Writer writes none.
 type Writer struct {
@@ -53,18 +48,15 @@ type note struct {
 	Refused string              `json:"refused,omitempty"` // why the host takes none, which is logged
 }
 
-func (w *Writer) name() string { return w.Repo.GetNamespace() + "/" + w.Repo.GetName() }
-
-func (w *Writer) key() string { return "commit-status/" + w.name() }
+// name begins with what is reported: a context at the host, or a key in the state file.
+func (w *Writer) name(of string) string {
+	return of + "/" + w.Repo.GetNamespace() + "/" + w.Repo.GetName()
+}
 
 // Open reads what was written last. What cannot be read counts as nothing.
 func Open(ctx context.Context, w Writer) *Writer {
-	data, err := w.Store.Fact(ctx, w.key())
-	if err == nil {
-		err = json.Unmarshal(data, &w.note)
-	}
-	if err != nil && !errors.Is(err, state.ErrNotFound) {
-		w.Log.Warn("last commit status unknown", "step", "status", "err", err)
+	if data, err := w.Store.Fact(ctx, w.name("commit-status")); err == nil {
+		_ = json.Unmarshal(data, &w.note)
 	}
 	if uid := string(w.Repo.GetUID()); w.note.UID != uid {
 		w.note = note{UID: uid}
@@ -75,33 +67,21 @@ func Open(ctx context.Context, w Writer) *Writer {
 func (w *Writer) keep(ctx context.Context) {
 	data, err := json.Marshal(w.note)
 	if err == nil {
-		err = w.Store.PutFact(ctx, w.key(), data)
+		err = w.Store.PutFact(ctx, w.name("commit-status"), data)
 	}
 	if err != nil && ctx.Err() == nil {
 		w.Log.Warn("commit status not kept", "step", "status", "err", err)
 	}
 }
 
-// begin makes a commit the last one, and gives what the host has not answered about the one before one more try. It
-// returns false when the host does not answer.
-func (w *Writer) begin(ctx context.Context, commit string) (answers bool) {
-	answers = true
-	if w.note.Commit == commit {
-		return answers
-	}
-	if w.note.Owed != nil {
-		answers = w.write(ctx, *w.note.Owed)
-	}
-	w.note.Commit, w.note.State, w.note.Owed = commit, "", nil
-	return answers
-}
-
-// Pending reports that the sync of a commit has begun, unless a sync of that commit has begun before.
+// Pending reports that the sync of a commit has begun, unless a sync of that commit has begun before. What the host has not
+// answered about the commit before gets one more try.
 func (w *Writer) Pending(ctx context.Context, commit string) {
 	if w == nil || w.note.Commit == commit {
 		return
 	}
-	answers := w.begin(ctx, commit)
+	answers := w.note.Owed == nil || w.write(ctx, *w.note.Owed)
+	w.note.Commit, w.note.State, w.note.Owed = commit, "", nil
 	if w.keep(ctx); answers {
 		w.write(ctx, forge.CommitStatus{State: forge.CommitPending, Text: "sync has begun"})
 	}
@@ -120,8 +100,7 @@ func (w *Writer) Done(ctx context.Context, commit string, out jobs.Outcome, summ
 	case owed != nil && owed.State == s.State:
 		s = *owed // this sync had nothing to do; that one had
 	}
-	w.begin(ctx, commit)
-	w.note.Owed = &s
+	w.note.Commit, w.note.Owed = commit, &s
 	w.keep(ctx)
 	w.write(ctx, s)
 }
@@ -130,7 +109,7 @@ func (w *Writer) Done(ctx context.Context, commit string, out jobs.Outcome, summ
 func (w *Writer) write(ctx context.Context, s forge.CommitStatus) (answered bool) {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s.Context, s.URL = "limpet/"+w.name(), w.Page
+	s.Context, s.URL = w.name("limpet"), w.Page
 	host, err := w.Hosts.Remote(limited, forge.TargetOf(w.Repo), w.Creds)
 	if err == nil {
 		err = host.SetStatus(limited, w.note.Commit, s)
@@ -162,35 +141,37 @@ const maxText = 500
 func (w *Writer) Condition() api.Condition {
 	c := api.Condition{Type: api.ConditionCommitStatus}
 	if w != nil && w.note.Refused != "" {
-		c.Status, c.Reason, c.Message = "False", "NotAllowed", w.note.Refused
+		c.Status, c.Reason, c.Message = "False", "NotAllowed", w.note.Refused+"; limpet help git-hosts lists the permissions"
 	}
 	return c
 }
 
+// address matches what a reader of the status need not know: the host of the API may be a private one.
+var address = regexp.MustCompile(`https?://[^\s"]+`)
+
 // describe returns the status for the end of a sync. Warnings are a success that says so.
 func describe(out jobs.Outcome, summary []api.JobSummary) forge.CommitStatus {
 	if out.State == api.StateError {
-		reasons := strings.Join(out.Errors, "; ")
-		return forge.CommitStatus{State: forge.CommitFailure, Text: text.Redact(text.Line(cmp.Or(reasons, out.Message), maxText))}
+		reasons := cmp.Or(strings.Join(out.Errors, "; "), out.Message)
+		return forge.CommitStatus{State: forge.CommitFailure, Text: text.Redact(text.Line(address.ReplaceAllString(reasons, "(URL)"), maxText))}
 	}
-	var created, updated, deleted, warnings int64
+	var all api.JobSummary
 	for _, kind := range summary {
-		created, updated, deleted, warnings = created+kind.Create, updated+kind.Update, deleted+kind.Delete, warnings+kind.Warning
+		all.Create, all.Update, all.Delete, all.Warning = all.Create+kind.Create, all.Update+kind.Update, all.Delete+kind.Delete,
+			all.Warning+kind.Warning
 	}
 	var parts []string
-	for _, count := range []struct {
-		n    int64
-		what string
-	}{{created, "created"}, {updated, "updated"}, {deleted, "deleted"}} {
-		if count.n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", count.n, count.what))
+	add := func(n int64, what string) {
+		if n > 0 {
+			parts = append(parts, what)
 		}
 	}
+	add(all.Create, fmt.Sprint(all.Create, " created"))
+	add(all.Update, fmt.Sprint(all.Update, " updated"))
+	add(all.Delete, fmt.Sprint(all.Delete, " deleted"))
 	if len(parts) == 0 {
 		parts = append(parts, "no changes")
 	}
-	if warnings > 0 {
-		parts = append(parts, text.Plural(int(warnings), "warning"))
-	}
+	add(all.Warning, text.Plural(int(all.Warning), "warning"))
 	return forge.CommitStatus{State: forge.CommitSuccess, Text: strings.Join(parts, ", ")}
 }

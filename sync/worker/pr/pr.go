@@ -12,7 +12,7 @@ import (
 
 // File is one resource file that a pull request changes.
 type File struct {
-	Action   string // create, update, delete or rename
+	Action   string // added, modified, deleted or renamed
 	Kind     string // "" = it could not be read
 	Title    string
 	Path     string // in the directory of the Repository
@@ -38,14 +38,6 @@ const (
 	maxLink  = 1500
 )
 
-// Marker returns the text by which a comment is found again; commit is "" for the only comment on a pull request.
-func Marker(repository, commit string) string {
-	if commit == "" {
-		return "limpet/" + repository
-	}
-	return "limpet/" + repository + "@" + commit
-}
-
 // Markdown returns the comment.
 func (r Review) Markdown() string {
 	var b strings.Builder
@@ -54,25 +46,16 @@ func (r Review) Markdown() string {
 		b.WriteString("This pull request changes no resource file.\n")
 	case 1:
 		f := r.Files[0]
-		what := "a file"
+		fmt.Fprintf(&b, "This pull request changes one resource file: %s, %s.\n", cell(f.Path, maxCell), f.Action)
 		if f.Kind != "" {
-			what = "the " + strings.ToLower(cell(f.Kind, maxCell)) + " " + link(cell(f.Title, maxCell), f.Current)
+			fmt.Fprintf(&b, "\n%s %s%s: %s.\n", cell(f.Kind, maxCell), link(cell(f.Title, maxCell), f.Current), preview(f, " (", ")"), r.status(f))
 		}
-		fmt.Fprintf(&b, "This pull request will %s %s from %s", f.Action, what, cell(f.Path, maxCell))
-		if f.Preview != "" {
-			b.WriteString(" (" + link("preview", f.Preview) + ")")
-		}
-		b.WriteString(". Validation: " + r.status(f) + ".\n")
 	default:
 		fmt.Fprintf(&b, "This pull request changes %d resource files.\n\n", len(r.Files))
 		b.WriteString("| Action | Kind | Resource | File | Preview | Status |\n|---|---|---|---|---|---|\n")
 		for _, f := range r.Files[:min(len(r.Files), maxRows)] {
-			preview := ""
-			if f.Preview != "" {
-				preview = link("preview", f.Preview)
-			}
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", f.Action, cell(f.Kind, maxCell), link(cell(f.Title, maxCell), f.Current),
-				cell(f.Path, maxCell), preview, r.status(f))
+				cell(f.Path, maxCell), preview(f, "", ""), r.status(f))
 		}
 		more(&b, len(r.Files), "file")
 	}
@@ -113,6 +96,13 @@ func (r Review) status(f File) string {
 		return "parsed"
 	}
 	return "valid"
+}
+
+func preview(f File, before, after string) string {
+	if f.Preview == "" {
+		return ""
+	}
+	return before + link("preview", f.Preview) + after
 }
 
 // link writes a link; the text is escaped, the page percent-encoded. Without a page, or with one that is too long, it is

@@ -19,30 +19,30 @@ func TestMarkdown(t *testing.T) {
 	board := func(action, title, path string) File {
 		f := File{Action: action, Kind: "Dashboard", Title: title, Path: path,
 			Preview: Preview(base, "site", path, "work/1", "https://git.example/pull/7")}
-		if action != "create" {
+		if action != "added" {
 			f.Current = Current(base, "Dashboard", "uid-1", title)
 		}
 		return f
 	}
 	many := Review{Repository: "default/site", Commit: commit}
 	for i := range 13 {
-		many.Files = append(many.Files, board("update", "Board "+strconv.Itoa(i), "a/b"+strconv.Itoa(i)+".json"))
+		many.Files = append(many.Files, board("modified", "Board "+strconv.Itoa(i), "a/b"+strconv.Itoa(i)+".json"))
 		if i%2 == 0 {
 			many.Files[i].Problems = []string{"spec.panels: " + strings.Repeat("x", 300), "title is missing"}
 		}
 	}
-	hostile := board("create", "a|b `c` <img src=x> @admin\n/close [x](javascript:1) ![i](u) #12 **b** &amp; \\", "x_y/d (1).json")
+	hostile := board("added", "a|b `c` <img src=x> @admin\n/close [x](javascript:1) ![i](u) #12 **b** &amp; \\", "x_y/d (1).json")
 	hostile.Problems = []string{"|---|\n| @all | <script>alert(1)</script> http://evil.example www.evil.example"}
 	for name, r := range map[string]Review{
 		"none": {Repository: "default/site", Commit: commit},
-		"one":  {Repository: "default/site", Commit: commit, Files: []File{board("update", "CPU & Memory", "sub dir/cpu.json")}},
+		"one":  {Repository: "default/site", Commit: commit, Files: []File{board("modified", "CPU & Memory", "sub dir/cpu.json")}},
 		"parsed": {Repository: "default/site", Commit: commit, Parsed: true,
-			Files: []File{{Action: "delete", Kind: "Dashboard", Title: "Old", Path: "old.json"}}},
+			Files: []File{{Action: "deleted", Kind: "Dashboard", Title: "Old", Path: "old.json"}}},
 		"unread": {Repository: "default/site", Commit: commit,
-			Files: []File{{Action: "create", Path: "bad.json", Problems: []string{"not JSON"}}}},
+			Files: []File{{Action: "added", Path: "bad.json", Problems: []string{"not JSON"}}}},
 		"many": many,
 		"fork": {Repository: "default/site", Commit: commit, Fork: true,
-			Files: []File{{Action: "create", Kind: "Dashboard", Title: "New", Path: "n.json"}}},
+			Files: []File{{Action: "added", Kind: "Dashboard", Title: "New", Path: "n.json"}}},
 		"hostile":  {Repository: "default/site", Commit: commit, Files: []File{hostile}},
 		"hostiles": {Repository: "default/site", Commit: commit, Files: []File{hostile, hostile}},
 	} {
@@ -58,13 +58,6 @@ func TestMarkdown(t *testing.T) {
 				t.Errorf("%v; got\n%s\nwant\n%s", err, got, want)
 			}
 		})
-	}
-}
-
-func TestMarker(t *testing.T) {
-	t.Parallel()
-	if a, b := Marker("default/site", ""), Marker("default/site", commit); a != "limpet/default/site" || b != a+"@"+commit {
-		t.Errorf("%q, %q", a, b)
 	}
 }
 
