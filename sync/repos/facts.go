@@ -68,6 +68,13 @@ func (f *facts) pulledFull() bool {
 	return f.pulledAfter && !sync.Incremental && (sync.State == api.StateSuccess || sync.State == api.StateWarning)
 }
 
+// pulledUnhealthy reports whether a pull has succeeded since a check that did not: a migration into an empty Git repository
+// creates the branch.
+func (f *facts) pulledUnhealthy() bool {
+	health, sync := f.repo.Status.Health, f.repo.Status.Sync
+	return !health.Healthy && health.Checked > 0 && sync.Finished > health.Checked && (sync.State == api.StateSuccess || sync.State == api.StateWarning)
+}
+
 // waitsForSlot reports whether what became due while no controller ran waits for its
 // slot. A change of the spec does not.
 func (f *facts) waitsForSlot() bool {
@@ -104,7 +111,7 @@ func (f *facts) due() dueSteps {
 	told, _ := f.condition(conditionNamespaceQuota)
 	over, blocked := f.quota.Repositories > 0 && f.count > f.quota.Repositories, told.Status == "False"
 	// A check that is due by its age alone waits for its slot.
-	health := !f.waitsForSlot() && healthDue(f.repo.Status.Health, f.specChanged(), f.now)
+	health := !f.waitsForSlot() && healthDue(f.repo.Status.Health, f.specChanged(), f.now) || f.pulledUnhealthy()
 	return dueSteps{
 		blocked: over && blocked,
 		over:    over && !blocked,

@@ -241,7 +241,8 @@ func (r *rig) start() {
 
 func (r *rig) workers(pull *Pull) []jobs.Worker {
 	orphans := NewOrphans(r.options)
-	return []jobs.Worker{pull, NewDelete(pull, r.keys), NewMove(pull, r.keys), NewPullRequest(pull), NewRelease(orphans), NewRemove(orphans), Load{}}
+	return []jobs.Worker{pull, NewDelete(pull, r.keys), NewMove(pull, r.keys), NewPush(pull, r.keys), NewMigrate(pull, r.keys),
+		NewPullRequest(pull), NewRelease(orphans), NewRemove(orphans), Load{}}
 }
 
 // repository makes the Repository object "repo".

@@ -30,12 +30,15 @@ type Options struct {
 	// file at one of them, "" for none.
 	Tree []string
 	UID  func(path string) string
+	// Find returns the file of the tree with a UID, "" for none; nil = not known.
+	Find func(uid string) string
 }
 
 // File is a file for an object of the server.
 type File struct {
 	Path    string // "" = none is needed
 	Data    []byte
+	From    string // former path in the tree, of a file that is moved
 	Object  resources.Identity
 	Version string // resourceVersion of the object
 	Warning error  // why the object has no file
@@ -109,7 +112,15 @@ func (l *Layout) Dashboard(live *resources.Live, raw []byte) File {
 	if !l.o.KeepUIDs {
 		uid = newUID(l.o.Salt, dir+base, live.Name)
 	}
-	out.Path, out.Warning = l.claim(dir, base, ".json", live.Name, func(path string) bool { return l.o.UID(path) == uid })
+	if l.o.Find != nil {
+		out.From = l.o.Find(uid)
+	}
+	if out.From != "" && repopath.Parent(out.From) == dir && strings.HasSuffix(out.From, ".json") { // it may have another title now
+		out.Path, out.From = out.From, ""
+		l.used[key(out.Path)] = true
+	} else {
+		out.Path, out.Warning = l.claim(dir, base, ".json", live.Name, func(path string) bool { return l.o.UID(path) == uid })
+	}
 	if out.Warning != nil {
 		return out
 	}
@@ -187,11 +198,11 @@ func (l *Layout) marker(f *resources.Live, path string, id resources.Identity) F
 	case l.o.KeepFolderUIDs, !there && title(f) != repopath.Base(path):
 		data, _ := json.MarshalIndent(map[string]any{"apiVersion": api.FolderGroup + "/v1", "kind": "Folder",
 			"metadata": map[string]any{"name": uid}, "spec": map[string]any{"title": title(f)}}, "", "  ") // plain data
-		return File{path + repopath.FolderFile, append(data, '\n'), id, f.ResourceVersion, nil}
+		return File{Path: path + repopath.FolderFile, Data: append(data, '\n'), Object: id, Version: f.ResourceVersion}
 	case there:
 		return File{Object: id, Version: f.ResourceVersion}
 	}
-	return File{path + resources.KeepFile, []byte{}, id, f.ResourceVersion, nil}
+	return File{Path: path + resources.KeepFile, Object: id, Version: f.ResourceVersion}
 }
 
 // dirName returns the name of the directory of a folder: its title, as far as paths may have it.

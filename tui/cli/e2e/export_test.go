@@ -254,6 +254,14 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%s: %d objects of %d", what, len(after), len(before))
 		}
 	}
+	until(t, "the branch that is there now is healthy", func() bool {
+		u, err := s.client.Resource(api.Repositories).Namespace("default").Get(t.Context(), "site", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		healthy, _, _ := unstructured.NestedBool(u.Object, "status", "health", "healthy")
+		return healthy
+	})
 	same("migrated")
 	if !maps.Equal(uids, s.uids(t)) {
 		t.Error("objects were made anew")
