@@ -17,6 +17,14 @@ import (
 	"limpet/sync/netx"
 )
 
+// AllowedGitURLs is what to do about a Git host that the server's guard refuses.
+const AllowedGitURLs = "add the Git host to allowed_git_urls below [provisioning] in the grafana.ini of the server"
+
+// RefusesGitHost reports whether a text is that of Grafana's guard, which refuses private Git hosts.
+func RefusesGitHost(text string) bool {
+	return strings.Contains(text, "repository URL host must resolve to a public or allowed address")
+}
+
 // Hint returns what to do next about an error of this package, as a sentence, or "" when it knows nothing.
 func Hint(err error) string {
 	if err == nil {
@@ -26,6 +34,8 @@ func Hint(err error) string {
 	variable, isVariable := errors.AsType[*netx.EnvironmentError](err)
 	dns, isDNS := errors.AsType[*net.DNSError](err)
 	switch {
+	case RefusesGitHost(err.Error()):
+		return AllowedGitURLs
 	case errors.Is(err, errNoServer):
 		return "set --provisioning-server-url https://HOST[:PORT] or --kubeconfig FILE"
 	case isFlag:
