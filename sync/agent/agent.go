@@ -27,6 +27,7 @@ import (
 	"limpet/sync/metrics"
 	"limpet/sync/netx"
 	"limpet/sync/repos"
+	"limpet/sync/resources"
 	"limpet/sync/snapshot"
 	"limpet/sync/snapshot/diff"
 	"limpet/sync/source"
@@ -65,7 +66,8 @@ type Config struct {
 	Guard            netx.Guard    // which private networks Git hosts may be in
 	LocalGit         []string      // directories whose file:// repositories may be read
 	SinkPrefixes     []string
-	CommitStatus     bool // report all syncs on their commits
+	CommitStatus     bool            // report all syncs on their commits
+	Kinds            resources.Kinds // that files may hold; nil = those of resources.DefaultKinds
 
 	Socket    bool         // serve limpet.sock
 	Log       *control.Log // served there; nil = none
@@ -108,6 +110,9 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	}()
 	if err := errors.Join(cfg.Jobs.Validate(), cfg.Webhooks.Check()); err != nil {
 		return nil, err
+	}
+	if a.cfg.Kinds == nil {
+		a.cfg.Kinds, _ = resources.ParseKinds(nil) // a constant
 	}
 	if err := a.connect(ctx, cfg); err != nil {
 		return nil, err
@@ -164,8 +169,8 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 	pulls := worker.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
 		Git: a.access.mirrors, Credentials: a.access.credentials(), Signers: a.access.signers, SinkPrefixes: cfg.SinkPrefixes, Store: cfg.Store,
-		Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges, AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger,
-		Hosts: a.access.hosts, CommitStatus: cfg.CommitStatus,
+		Kinds: cfg.Kinds, Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges,
+		AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger, Hosts: a.access.hosts, CommitStatus: cfg.CommitStatus,
 	}
 	if a.embedded == nil && cfg.API.Kubeconfig == "" {
 		pulls.GrafanaURL = cfg.API.Server
@@ -235,7 +240,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		cfg.Logger.Warn("read saved snapshot", "err", err)
 	}
 	a.Service = &control.Service{
-		Comparer: diff.Comparer{Repos: a.repos, Mirrors: a.access.mirrors, Store: cfg.Store},
+		Comparer: diff.Comparer{Repos: a.repos, Mirrors: a.access.mirrors, Store: cfg.Store, Kinds: cfg.Kinds},
 		Hub:      a.hub,
 		Jobs:     a.controller,
 		API:      a.client,

@@ -1,6 +1,10 @@
 package api
 
-import "k8s.io/apimachinery/pkg/runtime/schema"
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
 
 // Group names that limpet reads or writes.
 const (
@@ -48,6 +52,11 @@ type Kind struct {
 	CRD bool
 }
 
+// Provisioned reports whether repositories may hold objects of the kind.
+func (k Kind) Provisioned() bool {
+	return strings.HasSuffix(k.Group, ".grafana.app") && k.Group != ProvisioningGroup
+}
+
 func text(name, path string) Column { return Column{Name: name, Type: "string", Path: path} }
 
 var (
@@ -57,6 +66,9 @@ var (
 	// jobColumns are those of Jobs and HistoricJobs.
 	jobColumns = []Column{colName, colCreated, text("Action", ".spec.action"), text("State", ".status.state"),
 		text("Message", ".status.message")}
+
+	// titleColumns are those of kinds that repositories may hold.
+	titleColumns = []Column{colName, text("Title", ".spec.title"), colAge}
 
 	provisioningVersions = []string{"v0alpha1", "v1beta1"}
 	dashboardVersions    = []string{"v1", "v1beta1", "v2", "v2beta1", "v2alpha1", "v0alpha1"}
@@ -75,9 +87,15 @@ var Kinds = []Kind{
 		Status: true, Generation: true, CRD: true, Columns: []Column{colName, colCreated, text("Type", ".spec.type"),
 			text("AppID", ".spec.github.appID"), text("InstallationID", ".spec.github.installationID")}},
 	{Group: DashboardGroup, Versions: dashboardVersions, Kind: "Dashboard", Plural: "dashboards", Singular: "dashboard",
-		Generation: true, CRD: true, Columns: []Column{colName, text("Title", ".spec.title"), colAge}},
+		Generation: true, CRD: true, Columns: titleColumns},
 	{Group: FolderGroup, Versions: []string{"v1", "v1beta1"}, Kind: "Folder", Plural: "folders", Singular: "folder",
-		Generation: true, CRD: true, Columns: []Column{colName, text("Title", ".spec.title"), colAge}},
+		Generation: true, CRD: true, Columns: titleColumns},
+	{Group: DashboardGroup, Versions: []string{"v0alpha1"}, Kind: "LibraryPanel", Plural: "librarypanels", Singular: "librarypanel",
+		Generation: true, CRD: true, Columns: titleColumns},
+	{Group: "playlist.grafana.app", Versions: []string{"v1", "v0alpha1"}, Kind: "Playlist", Plural: "playlists", Singular: "playlist",
+		Generation: true, CRD: true, Columns: titleColumns},
+	{Group: "rules.alerting.grafana.app", Versions: []string{"v0alpha1"}, Kind: "AlertRule", Plural: "alertrules", Singular: "alertrule",
+		Generation: true, CRD: true, Columns: titleColumns},
 	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "GitRepository", Plural: "gitrepositories", Singular: "gitrepository",
 		Short: []string{"gitrepo"}, Status: true, Generation: true, CRD: true, Columns: []Column{colName, text("URL", ".spec.url"), colAge,
 			text("Ready", `.status.conditions[?(@.type=="Ready")].status`), text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},

@@ -167,7 +167,7 @@ func (s *Server) checkEmpty(ctx context.Context, p *plan) error {
 	}
 	var in []string
 	for _, k := range api.Kinds {
-		if k.Group != api.FolderGroup && k.Group != api.DashboardGroup {
+		if !k.Provisioned() {
 			continue
 		}
 		page, err := s.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(k), Namespace: p.namespace})

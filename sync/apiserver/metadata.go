@@ -166,7 +166,7 @@ var grafanaName = regexp.MustCompile(`^[a-zA-Z0-9:\-_.]*$`)
 // uids of dashboards and folders are older than the API, and a job is named after its action (r1-fixFolderMetadata).
 func nameRule(k api.Kind) apivalidation.ValidateNameFunc {
 	isJob := k.Group == api.ProvisioningGroup && (k.Plural == "jobs" || k.Plural == "historicjobs")
-	if !isJob && k.Group != api.DashboardGroup && k.Group != api.FolderGroup {
+	if !isJob && !k.Provisioned() {
 		return apivalidation.NameIsDNSSubdomain
 	}
 	return func(name string, _ bool) []string {

@@ -28,7 +28,7 @@ type discovery struct {
 	known map[string]discovered
 }
 
-// discovered holds the preferred version of a group, or the resources of a group version.
+// discovered holds the versions of a group, the resources of a group version, or resource and version of a kind.
 type discovered struct {
 	names []string
 	at    time.Time // of the answer
@@ -61,8 +61,17 @@ func (c *Client) discovered(path string, ask func() ([]string, error)) ([]string
 // PreferredVersion returns the version of the group that the server prefers. A group that
 // is not served gives an error for which apierrors.IsNotFound holds.
 func (c *Client) PreferredVersion(ctx context.Context, group string) (string, error) {
+	versions, err := c.versions(ctx, group)
+	if err != nil {
+		return "", err
+	}
+	return versions[0], nil
+}
+
+// versions returns the versions of a group, the preferred one first.
+func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	path := "/apis/" + url.PathEscape(group)
-	versions, err := c.discovered(path, func() ([]string, error) {
+	return c.discovered(path, func() ([]string, error) {
 		var found metav1.APIGroup
 		if err := c.discover(ctx, path, "APIGroup", &found); err != nil {
 			return nil, err
@@ -70,12 +79,41 @@ func (c *Client) PreferredVersion(ctx context.Context, group string) (string, er
 		if found.PreferredVersion.Version == "" {
 			return nil, fmt.Errorf("discover group %s: no preferred version", group)
 		}
-		return []string{found.PreferredVersion.Version}, nil
+		out := []string{found.PreferredVersion.Version}
+		for _, v := range found.Versions {
+			if v.Version != out[0] {
+				out = append(out, v.Version)
+			}
+		}
+		return out, nil
+	})
+}
+
+// Kind returns the plural name of a kind and the version that the server prefers of those that have it. Both are empty
+// for a kind that the server lacks, or that is in no namespace; it is asked again after a minute.
+func (c *Client) Kind(ctx context.Context, group, kind string) (resource, version string, err error) {
+	found, err := c.discovered("kind "+group+"/"+kind, func() ([]string, error) {
+		versions, err := c.versions(ctx, group)
+		for _, v := range versions {
+			var list metav1.APIResourceList
+			if err = c.discover(ctx, "/apis/"+group+"/"+v, "APIResourceList", &list); err != nil && !apierrors.IsNotFound(err) {
+				return nil, err
+			}
+			for _, r := range list.APIResources {
+				if r.Kind == kind && r.Namespaced && !strings.Contains(r.Name, "/") {
+					return []string{r.Name, v}, nil
+				}
+			}
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, err
+		}
+		return []string{"", ""}, nil
 	})
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	return versions[0], nil
+	return found[0], found[1], nil
 }
 
 // Serves reports whether the server has a resource or a subresource of a group version, named as in discovery:

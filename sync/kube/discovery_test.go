@@ -166,3 +166,48 @@ func TestServes(t *testing.T) {
 		}
 	})
 }
+
+// TestKind: a kind has the plural name and the version of the first version that has it, in the order of the server. What
+// is missing is asked again after a minute, and not before.
+func TestKind(t *testing.T) {
+	group := `{"kind":"APIGroup","preferredVersion":{"version":"v1"},"versions":[{"version":"v0alpha1"},{"version":"v2"},{"version":"v1"}]}`
+	v2 := atomic.Pointer[string]{}
+	mux := http.NewServeMux()
+	list := func(entries string) *string { return new(`{"kind":"APIResourceList","resources":[` + entries + `]}`) }
+	v2.Store(list(""))
+	var asked atomic.Int64
+	for path, answer := range map[string]func() string{
+		"/apis/dashboard.grafana.app": func() string { return group },
+		"/apis/dashboard.grafana.app/v1": func() string {
+			return *list(`{"name":"dashboards/status","kind":"Dashboard","namespaced":true},{"name":"dashboards","kind":"Dashboard","namespaced":true}`)
+		},
+		"/apis/dashboard.grafana.app/v0alpha1": func() string { return *list(`{"name":"librarypanels","kind":"LibraryPanel","namespaced":true}`) },
+		"/apis/dashboard.grafana.app/v2":       func() string { return *v2.Load() },
+	} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			asked.Add(1)
+			reply(200, jsonType, answer())(w, r)
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := connect(t, Config{Transport: &wire{handler: mux}, Logger: slog.New(slog.DiscardHandler)})
+		want := func(group, kind, want string, times int64) {
+			t.Helper()
+			resource, version, err := c.Kind(t.Context(), group, kind)
+			if got := resource + " " + version; err != nil || got != want || asked.Load() != times {
+				t.Errorf("%s: %q, %v, asked %d times; want %q, %d", kind, got, err, asked.Load(), want, times)
+			}
+		}
+		want("dashboard.grafana.app", "Dashboard", "dashboards v1", 2)
+		want("dashboard.grafana.app", "LibraryPanel", "librarypanels v0alpha1", 4)
+		want("dashboard.grafana.app", "Boat", " ", 7)
+		v2.Store(list(`{"name":"boats","kind":"Boat"}`))
+		want("dashboard.grafana.app", "Boat", " ", 7)
+		time.Sleep(discoveredFor)
+		want("dashboard.grafana.app", "Boat", " ", 11) // in no namespace
+		v2.Store(list(`{"name":"boats","kind":"Boat","namespaced":true}`))
+		time.Sleep(discoveredFor)
+		want("dashboard.grafana.app", "Boat", "boats v2", 15)
+		want("none.test", "Boat", " ", 15)
+	})
+}

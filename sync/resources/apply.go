@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
@@ -24,6 +25,10 @@ const (
 
 // Ref names one object of a server. An empty Version means the preferred one.
 type Ref struct{ Group, Version, Resource, Name string }
+
+func (r Ref) counted() schema.GroupResource {
+	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
+}
 
 // Server is an API server for Apply, in one namespace. Its methods retry retryable
 // errors; their errors are those of apimachinery.
@@ -77,7 +82,7 @@ type Apply struct {
 
 // Tally is what a run of a plan changed on the server.
 type Tally struct {
-	Created, Deleted map[string]int64 // by resource
+	Created, Deleted map[schema.GroupResource]int64
 }
 
 // run is one run of a plan.
@@ -102,7 +107,7 @@ type run struct {
 func (a Apply) Run(ctx context.Context, p *Plan) (Tally, error) {
 	a.Parallel = cmp.Or(a.Parallel, DefaultParallel)
 	r := &run{Apply: a, plan: p, room: a.MaxResources - a.Count,
-		tally:  Tally{Created: map[string]int64{}, Deleted: map[string]int64{}},
+		tally:  Tally{Created: map[schema.GroupResource]int64{}, Deleted: map[schema.GroupResource]int64{}},
 		failed: map[string]bool{}, broken: map[string]bool{}, occupied: map[string]bool{}}
 	r.claims.init(p)
 	err := r.all(ctx)
@@ -274,7 +279,7 @@ func (r *run) create(ctx context.Context, ref Ref, path string, strict bool, bod
 		r.room++
 		return err
 	}
-	r.tally.Created[ref.Resource]++
+	r.tally.Created[ref.counted()]++
 	return nil
 }
 
@@ -348,7 +353,7 @@ func (r *run) remove(ctx context.Context, item Item) (Action, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tally.Deleted[item.Resource]++
+	r.tally.Deleted[ref.counted()]++
 	r.room++
 	return Deleted, nil
 }

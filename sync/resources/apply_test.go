@@ -167,7 +167,7 @@ func TestItemTimeout(t *testing.T) {
 		l := &log{}
 		began := time.Now()
 		a := Apply{Server: slow{newModel()}, Reader: tree, Recorder: l, Namespace: "default"}
-		if _, err := a.Run(context.Background(), tree.full(Target{Repository: "repo"}, nil)); err != nil {
+		if _, err := a.Run(context.Background(), tree.full(Target{Repository: "repo", Kinds: kinds}, nil)); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took != 3*ItemTimeout {
@@ -182,7 +182,7 @@ func TestItemTimeout(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, cause)
 		defer cancel()
 		a.Recorder = &log{}
-		if _, err := a.Run(ctx, tree.full(Target{Repository: "repo"}, nil)); !errors.Is(err, cause) {
+		if _, err := a.Run(ctx, tree.full(Target{Repository: "repo", Kinds: kinds}, nil)); !errors.Is(err, cause) {
 			t.Errorf("error %v", err)
 		}
 		if n := len(a.Recorder.(*log).results); n != 0 {

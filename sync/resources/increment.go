@@ -69,7 +69,8 @@ func Increment(target Target, tree Tree, folders []Item, metas map[string]Folder
 func (p *Plan) change(c FileChange) {
 	var old *Item
 	if c.Previous != nil && c.OldFile() != "" {
-		old = &Item{Group: c.Previous.Group, Resource: DashboardResource, Name: c.Previous.Name, Path: c.OldFile(), Hash: c.FromHash}
+		k := p.target.Kinds.Of(c.Previous.Group, c.Previous.Kind)
+		old = &Item{Group: k.Group, Kind: k.Kind, Resource: k.Resource, Name: c.Previous.Name, Path: c.OldFile(), Hash: c.FromHash}
 	}
 	writes := c.Action != Deleted && p.resource(c.Path)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"limpet/sync/api/repopath"
 )
 
-// Resource names of the kinds that a repository holds.
+// Plural names in the API of the kinds that are exported.
 const (
 	DashboardResource = "dashboards"
 	FolderResource    = "folders"
@@ -20,11 +20,11 @@ const (
 // Item is what a plan has to know of an object that the repository manages. It
 // is kept small: a repository may have ten thousand of them.
 type Item struct {
-	Group, Resource, Name string
-	Path                  string // of the file, or of the directory with a trailing slash; "" for the root folder
-	Hash                  string // git blob hash; for a folder that of its folder file, or ""
-	Folder                string // name of the parent folder, "" at the root
-	Title                 string // of folders
+	Group, Kind, Resource, Name string
+	Path                        string // of the file, or of the directory with a trailing slash; "" for the root folder
+	Hash                        string // git blob hash; for a folder that of its folder file, or ""
+	Folder                      string // name of the parent folder, "" at the root
+	Title                       string // of folders
 	// UID and ResourceVersion are empty when the list lacks them. A change then asks the server before it writes.
 	UID, ResourceVersion string
 }
@@ -32,16 +32,8 @@ type Item struct {
 // IsFolder reports whether the item is a folder.
 func (i Item) IsFolder() bool { return i.Group == api.FolderGroup }
 
-// Kind returns the kind of the item.
-func (i Item) Kind() string {
-	if i.IsFolder() {
-		return folderKind
-	}
-	return dashboardKind
-}
-
 // Identity returns the identity of the item.
-func (i Item) Identity() Identity { return Identity{Group: i.Group, Kind: i.Kind(), Name: i.Name} }
+func (i Item) Identity() Identity { return Identity{Group: i.Group, Kind: i.Kind, Name: i.Name} }
 
 // normal gives an item the forms that a plan compares: directories end in a
 // slash, and the root is "" whatever the server calls it.
@@ -101,10 +93,10 @@ func ParsePage[T any](data []byte) (*Page[T], error) { return parseAnswer[Page[T
 
 // Item returns what a plan has to know of l. An object with finalizers or
 // owners is read again before a write, so that they are kept.
-func (l *Live) Item(group, resource string) Item {
+func (l *Live) Item(k Kind) Item {
 	title, _ := l.Spec.Title.(string)
 	i := Item{
-		Group: group, Resource: resource, Name: l.Name, Title: title,
+		Group: k.Group, Kind: k.Kind, Resource: k.Resource, Name: l.Name, Title: title,
 		Path: l.Annotations[api.AnnoSourcePath], Hash: l.Annotations[api.AnnoSourceChecksum], Folder: l.Annotations[api.AnnoFolder],
 	}
 	if len(l.Finalizers) == 0 && len(l.OwnerReferences) == 0 {
@@ -121,8 +113,8 @@ func (i Item) live() *Live {
 	return &Live{Meta: Meta{Name: i.Name, UID: i.UID, ResourceVersion: i.ResourceVersion}}
 }
 
-// ParseManaged reads the answer of repositories/NAME/resources.
-func ParseManaged(data []byte) ([]Item, error) {
+// ParseManaged reads the answer of repositories/NAME/resources. It leaves objects out whose kind is refused.
+func ParseManaged(data []byte, kinds Kinds) ([]Item, error) {
 	type resource struct{ Path, Group, Resource, Name, Hash, Title, Folder string }
 	list, err := parseAnswer[struct {
 		Kind  string     `json:"kind"`
@@ -136,8 +128,10 @@ func ParseManaged(data []byte) ([]Item, error) {
 	}
 	items := make([]Item, 0, len(list.Items))
 	for _, i := range list.Items {
-		items = append(items, Item{Group: i.Group, Resource: i.Resource, Name: i.Name, Path: i.Path, Hash: i.Hash,
-			Title: i.Title, Folder: i.Folder}.normal())
+		if k := kinds.Named(i.Group, i.Resource); k.Refused == "" {
+			items = append(items, Item{Group: i.Group, Kind: k.Kind, Resource: i.Resource, Name: i.Name, Path: i.Path, Hash: i.Hash,
+				Title: i.Title, Folder: i.Folder}.normal())
+		}
 	}
 	return items, nil
 }

@@ -22,14 +22,15 @@ func TestParsePage(t *testing.T) {
 	if err != nil || page.Metadata.Continue != "more" || len(page.Items) != 3 {
 		t.Fatalf("%+v, %v", page, err)
 	}
-	want := Item{Group: "g", Resource: "r", Name: "a", Path: "x/a.json", Hash: "h", Folder: "f", Title: "A", UID: "u1", ResourceVersion: "7"}
-	if got := page.Items[0].Item("g", "r"); got != want || got.live() == nil {
+	k := Kind{Group: "g", Kind: "K", Resource: "r"}
+	want := Item{Group: "g", Kind: "K", Resource: "r", Name: "a", Path: "x/a.json", Hash: "h", Folder: "f", Title: "A", UID: "u1", ResourceVersion: "7"}
+	if got := page.Items[0].Item(k); got != want || got.live() == nil {
 		t.Errorf("item %+v", got)
 	}
 	if !Manages("repo", page.Items[0].Annotations) || Manages("repo", page.Items[1].Annotations) {
 		t.Error("managers are mixed up")
 	}
-	if got := page.Items[1].Item("g", "r"); got.live() != nil || got.Title != "" {
+	if got := page.Items[1].Item(k); got.live() != nil || got.Title != "" {
 		t.Errorf("an object with finalizers would be written without a look: %+v", got)
 	}
 	for _, bad := range []string{"", "[]", `{"items":7}`} {
@@ -46,18 +47,19 @@ func TestParseManaged(t *testing.T) {
 	t.Parallel()
 	items, err := ParseManaged([]byte(`{"kind":"ResourceList","items":[
 		{"path":"a/x.json","group":"dashboard.grafana.app","resource":"dashboards","name":"x","hash":"h","time":5,"title":"X","folder":"f"},
-		{"path":"a","group":"folder.grafana.app","resource":"folders","name":"f","hash":"","folder":"general"}]}`))
+		{"path":"a","group":"folder.grafana.app","resource":"folders","name":"f","hash":"","folder":"general"},
+		{"path":"p.json","group":"playlist.grafana.app","resource":"playlists","name":"p","hash":"h"}]}`), kinds)
 	if err != nil || len(items) != 2 {
 		t.Fatalf("%+v, %v", items, err)
 	}
 	if items[0].Path != "a/x.json" || items[0].Folder != "f" || items[0].Identity().Kind != "Dashboard" || items[0].live() != nil {
 		t.Errorf("%+v", items[0])
 	}
-	if items[1].Path != "a/" || items[1].Folder != "" || items[1].Kind() != "Folder" {
+	if items[1].Path != "a/" || items[1].Folder != "" || items[1].Kind != "Folder" {
 		t.Errorf("%+v", items[1])
 	}
 	for _, bad := range []string{`{"kind":"Status"}`, `<html>`, `{}`} {
-		if _, err := ParseManaged([]byte(bad)); err == nil {
+		if _, err := ParseManaged([]byte(bad), kinds); err == nil {
 			t.Errorf("%q is taken for a list of managed resources", bad)
 		}
 	}

@@ -154,11 +154,8 @@ func (m *model) live() []Item {
 			continue
 		}
 		resource, _, _ := strings.Cut(key, "/")
-		group := api.DashboardGroup
-		if resource == FolderResource {
-			group = api.FolderGroup
-		}
-		items = append(items, l.Item(group, resource))
+		i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Resource == resource })
+		items = append(items, l.Item(kinds[i]))
 	}
 	return items
 }

@@ -1,6 +1,7 @@
 package resources
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ type File struct {
 	Repository string // name of the Repository
 	Namespace  string // of the Repository; a file may not name another one
 	Path       string // relative to spec.path
+	Kinds      Kinds
 	// Known is the name that the server has for the object of this path, or "".
 	// It gives a file with generateName the same name again.
 	Known string
@@ -55,6 +57,10 @@ func (id Identity) String() string { return id.Kind + " " + id.Name }
 // Identity returns the identity of the object.
 func (o *Object) Identity() Identity {
 	return Identity{Group: o.GVK.Group, Kind: o.GVK.Kind, Name: o.Name}
+}
+
+func (o *Object) isDashboard() bool {
+	return o.GVK.Group == api.DashboardGroup && o.GVK.Kind == dashboardKind
 }
 
 // Title returns the title in the spec, "" when there is none.
@@ -108,7 +114,7 @@ func parse(f File, data []byte) (*Object, error) {
 	if strings.Contains(o.GVK.Version, "/") {
 		return nil, fmt.Errorf("apiVersion %q is not of the form group/version", version)
 	}
-	if err := supported(o.GVK); err != nil {
+	if err := f.Kinds.Of(o.GVK.Group, o.GVK.Kind).Check(); err != nil {
 		return nil, err
 	}
 	if err := o.readMetadata(f, value(all, "metadata")); err != nil {
@@ -118,7 +124,7 @@ func parse(f File, data []byte) (*Object, error) {
 		switch m.name {
 		case "apiVersion", "kind", "metadata", "status":
 		case "spec":
-			if o.spec = m.value; m.value[0] == '{' {
+			if o.spec = m.value; m.value[0] == '{' && o.isDashboard() {
 				o.spec = cleanSpec(fieldsOf(m.value))
 			}
 		default:
@@ -150,19 +156,7 @@ func parseClassic(f File, all []field) (*Object, error) {
 		o.Name = FileID(f.Repository, f.Path)
 	}
 	o.spec = cleanSpec(all)
-	return o, checkName("uid", o.Name)
-}
-
-// supported refuses kinds that a repository cannot hold.
-func supported(gvk schema.GroupVersionKind) error {
-	switch {
-	case gvk.Group == api.DashboardGroup && gvk.Kind == dashboardKind:
-		return nil
-	case gvk.Group == api.FolderGroup:
-		return fmt.Errorf("a folder is a directory; give it a name and a title with a %s inside", repopath.FolderFile)
-	}
-	return fmt.Errorf("kind %s of %s is not one that a repository can hold; only dashboards and folders are synced",
-		gvk.Kind, gvk.GroupVersion())
+	return o, cmp.Or(f.Kinds.Of(api.DashboardGroup, dashboardKind).Check(), checkName("uid", o.Name))
 }
 
 func (o *Object) readMetadata(f File, data json.RawMessage) error {

@@ -11,7 +11,9 @@ import (
 
 const classic = `{"uid":"cpu","id":7,"version":3,"title":"CPU","panels":[],"schemaVersion":39,"tags":["a"]}`
 
-func file(p string) File { return File{Repository: "repo", Namespace: "default", Path: p} }
+func file(p string) File {
+	return File{Repository: "repo", Namespace: "default", Path: p, Kinds: kinds}
+}
 
 func TestParse(t *testing.T) {
 	t.Parallel()
@@ -82,7 +84,12 @@ func TestParse(t *testing.T) {
 		{name: "folder as a file", path: "a.json", data: `{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"x"}}`,
 			err: "a folder is a directory"},
 		{name: "other kind", path: "a.yaml", data: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n",
-			err: "kind Deployment of apps/v1"},
+			err: "kind Deployment of group apps is not in --resources"},
+		{name: "disabled kind", path: "a.yaml", data: "apiVersion: playlist.grafana.app/v1\nkind: Playlist\nmetadata: {name: x}\n",
+			err: "kind Playlist of group playlist.grafana.app is disabled by --resources"},
+		{name: "a kind that no dashboard is keeps its spec", path: "a.yaml",
+			data: "apiVersion: dashboard.grafana.app/v0alpha1\nkind: LibraryPanel\nmetadata: {name: x}\nspec: {uid: u, version: 2}\n",
+			gv:   "dashboard.grafana.app/v0alpha1", object: "x", spec: `{"uid":"u","version":2}`},
 		{name: "broken group", path: "a.json", data: `{"apiVersion":"a/b/c","kind":"Dashboard","metadata":{"name":"x"}}`, err: "not of the form"},
 		{name: "depth bomb", path: "a.json", data: strings.Repeat(`{"a":`, 100_000), err: "nested deeper than 200"},
 		{name: "depth bomb of arrays in YAML", path: "a.yaml", data: "a: " + strings.Repeat("[", 300) + strings.Repeat("]", 300),

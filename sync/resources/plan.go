@@ -22,6 +22,7 @@ type Target struct {
 	Repository string
 	// Root is the name of the folder that holds everything, "" for targets without one; RootTitle is its title.
 	Root, RootTitle string
+	Kinds           Kinds
 	// TakeOver lists objects without a manager that the repository takes over, each with its resourceVersion; "" = any.
 	TakeOver map[Identity]string
 }
@@ -158,6 +159,14 @@ func (p *Plan) parent(path string) string {
 	return p.target.Root
 }
 
+// folderOf returns the name of the folder that an object of a kind belongs in, made from the file at path; "" = none.
+func (p *Plan) folderOf(group, kind, path string) string {
+	if p.target.Kinds.Of(group, kind).Folder {
+		return p.parent(path)
+	}
+	return ""
+}
+
 // Full compares a tree with all that the repository has on the server. metas
 // has what the folder files say that FolderFilesToRead named, by directory.
 func Full(target Target, tree Tree, live []Item, metas map[string]FolderMeta) *Plan {
@@ -209,7 +218,7 @@ func (p *Plan) compare(file TreeFile, items []Item) {
 		return cmp.Or(b2i(b.Hash == file.Hash)-b2i(a.Hash == file.Hash), strings.Compare(a.Name, b.Name))
 	})
 	first := items[0]
-	if len(items) == 1 && first.Hash == file.Hash && first.Folder == p.parent(file.Path) {
+	if len(items) == 1 && first.Hash == file.Hash && first.Folder == p.folderOf(first.Group, first.Kind, file.Path) {
 		p.hold(items)
 		return
 	}

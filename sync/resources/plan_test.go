@@ -36,19 +36,19 @@ func lines(p *Plan) []string {
 }
 
 func board(name, path, hash, folder string) Item {
-	return Item{Group: "dashboard.grafana.app", Resource: "dashboards", Name: name, Path: path, Hash: hash, Folder: folder, UID: "u",
+	return Item{Group: "dashboard.grafana.app", Kind: "Dashboard", Resource: "dashboards", Name: name, Path: path, Hash: hash, Folder: folder, UID: "u",
 		ResourceVersion: "1"}
 }
 
 func dir(name, path, hash, folder, title string) Item {
-	return Item{Group: "folder.grafana.app", Resource: "folders", Name: name, Path: path, Hash: hash, Folder: folder, Title: title, UID: "u",
+	return Item{Group: "folder.grafana.app", Kind: "Folder", Resource: "folders", Name: name, Path: path, Hash: hash, Folder: folder, Title: title, UID: "u",
 		ResourceVersion: "1"}
 }
 
 // TestFullPlan goes through the rules of comparison, one by one.
 func TestFullPlan(t *testing.T) {
 	t.Parallel()
-	bare := Target{Repository: "repo"}
+	bare := Target{Repository: "repo", Kinds: kinds}
 	a := id("a")
 	for _, c := range []struct {
 		name   string
@@ -144,7 +144,7 @@ func TestSettle(t *testing.T) {
 	live := []Item{dir(a, "a/", "", "", "a"), board("x", "a/x.json", "1", a), board("y", "y.json", "1", "")}
 	tree := Tree{Files: []TreeFile{{Path: "new.json", Hash: "3"}, {Path: "twin.json", Hash: "4"}, {Path: "y.json", Hash: "2"}}}
 	plan := func(found map[string]Identity) *Plan {
-		p := Full(Target{Repository: "repo"}, tree, live, nil)
+		p := Full(Target{Repository: "repo", Kinds: kinds}, tree, live, nil)
 		if len(p.Unread()) != 3 {
 			t.Errorf("%d files to read", len(p.Unread()))
 		}
@@ -180,7 +180,7 @@ func TestSettle(t *testing.T) {
 			t.Errorf("%s: %d deletions of %d", c.name, p.Deletions(), p.Managed())
 		}
 	}
-	if nothing := Full(Target{Repository: "repo"}, tree, nil, nil); nothing.Unread() != nil {
+	if nothing := Full(Target{Repository: "repo", Kinds: kinds}, tree, nil, nil); nothing.Unread() != nil {
 		t.Error("files are read although nothing is deleted")
 	}
 }

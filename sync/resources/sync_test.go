@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-var folderTarget = Target{Repository: "repo", Root: "repo", RootTitle: "Dashboards"}
+var folderTarget = Target{Repository: "repo", Root: "repo", RootTitle: "Dashboards", Kinds: kinds}
 
 func id(dir string) string { return FolderID("repo", dir) }
 

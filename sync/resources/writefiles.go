@@ -125,7 +125,7 @@ func (r *run) object(ctx context.Context, c *Change) (*Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", c.Path, err)
 	}
-	f := File{Repository: r.plan.target.Repository, Namespace: r.Namespace, Path: c.Path}
+	f := File{Repository: r.plan.target.Repository, Namespace: r.Namespace, Path: c.Path, Kinds: r.plan.target.Kinds}
 	if c.Existing != nil {
 		f.Known = c.Existing.Name
 	}
@@ -134,9 +134,10 @@ func (r *run) object(ctx context.Context, c *Change) (*Object, error) {
 
 // put makes the object of the server equal to o and says what it did.
 func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
-	ref := Ref{Group: o.GVK.Group, Version: o.GVK.Version, Resource: DashboardResource, Name: o.Name}
-	strict := strictly(ref.Version) && !(c.Existing != nil && c.Existing.Hash == c.Hash)
-	stamp := r.stamp(c.Path, c.Hash, r.plan.parent(c.Path))
+	kind := r.plan.target.Kinds.Of(o.GVK.Group, o.GVK.Kind)
+	ref := Ref{Group: o.GVK.Group, Version: o.GVK.Version, Resource: kind.Resource, Name: o.Name}
+	strict := !kind.SkipValidation && (!o.isDashboard() || strictly(ref.Version)) && !(c.Existing != nil && c.Existing.Hash == c.Hash)
+	stamp := r.stamp(c.Path, c.Hash, r.plan.folderOf(kind.Group, kind.Kind, c.Path))
 
 	item, listed := r.plan.live[o.Identity()]
 	old := item.live()
@@ -148,7 +149,7 @@ func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
 			if old, err = r.existing(ctx, ref, c, o, stamp); errors.Is(err, errSame) {
 				if c.Action == Created && !r.plan.complete { // by an attempt that did not come to its end
 					r.mu.Lock()
-					r.tally.Created[ref.Resource]++
+					r.tally.Created[ref.counted()]++
 					r.mu.Unlock()
 				}
 				return Ignored, nil
@@ -183,7 +184,7 @@ func written(c *Change, done Action) Action {
 	return done
 }
 
-// strictly reports whether a server should refuse unknown fields. Source:
+// strictly reports whether a server should refuse unknown fields of a dashboard. Source:
 // Grafana, which is lenient for its first stable version and the preferred one.
 func strictly(version string) bool {
 	return version != "" && version != "v1" && !strings.HasPrefix(version, "v1alpha") && !strings.HasPrefix(version, "v1beta")

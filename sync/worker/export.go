@@ -59,8 +59,12 @@ func exportOrder(t *jobs.Task, o *api.ExportOptions, keep bool, then func(contex
 	}
 	return order{o.Branch, cmp.Or(strings.TrimSpace(o.Message), "Export from Grafana "+t.Name),
 		func(ctx context.Context, r *staging) ([]edit, error) {
-			x := &exporting{staging: r, options: o, path: path, keep: keep, files: map[string]string{}, server: r.server(r.Namespace, r.Last)}
-			err := x.run(ctx)
+			server, err := r.server(ctx, r.Namespace, r.Last)
+			if err != nil {
+				return nil, err
+			}
+			x := &exporting{staging: r, options: o, path: path, keep: keep, files: map[string]string{}, server: server}
+			err = x.run(ctx)
 			return x.edits, cmp.Or(err, x.failed)
 		}, then}, nil
 }
@@ -93,7 +97,7 @@ func (x *exporting) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.layout = export.New(export.Options{Repository: x.Repo.GetName(), Namespace: x.Namespace, Salt: string(x.Repo.GetUID()),
+	x.layout = export.New(export.Options{Repository: x.Repo.GetName(), Namespace: x.Namespace, Kinds: x.server.kinds, Salt: string(x.Repo.GetUID()),
 		Path: x.path, KeepUIDs: x.keep, KeepFolderUIDs: x.keep && !x.options.GenerateNewFolderIDs, Tree: tree,
 		UID: func(path string) string { return x.uid(ctx, path) }, Find: x.finder(ctx)}, folders)
 	x.Progress.SetMessage(ctx, "read dashboards")
@@ -271,7 +275,7 @@ func (x *exporting) uid(ctx context.Context, path string) string {
 	if repopath.IsFolderFile(path) {
 		return resources.ParseFolderFile(path, hash, data).UID
 	}
-	o, err := resources.Parse(resources.File{Repository: x.Repo.GetName(), Namespace: x.Namespace, Path: path}, data)
+	o, err := resources.Parse(resources.File{Repository: x.Repo.GetName(), Namespace: x.Namespace, Path: path, Kinds: x.server.kinds}, data)
 	if err != nil {
 		return ""
 	}
@@ -364,10 +368,14 @@ func (r *staging) removeExported(ctx context.Context, folders bool) error {
 	for _, e := range r.note.Exported {
 		versions[e.identity()] = e.Version
 	}
-	s, inside := r.server(r.Namespace, r.Last), map[string]int{} // objects by folder
+	s, err := r.server(ctx, r.Namespace, r.Last)
+	if err != nil {
+		return err
+	}
+	inside := map[string]int{} // objects by folder
 	var gone []resources.Live
 	ref := resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource}
-	err := pages(ctx, s, ref, metadataList, func(_ string, page []resources.Live) error {
+	err = pages(ctx, s, ref, metadataList, func(_ string, page []resources.Live) error {
 		for _, live := range page {
 			if _, listed := versions[resources.Identity{Group: ref.Group, Kind: "Dashboard", Name: live.Name}]; listed && !resources.Managed(live.Annotations) {
 				gone = append(gone, live)
@@ -433,9 +441,9 @@ func (r *staging) removeFolders(ctx context.Context, s *server, versions map[res
 
 // removeOne deletes an object if it is the exported one, and records that. It reports whether the object is left.
 func (r *staging) removeOne(ctx context.Context, s *server, ref resources.Ref, live *resources.Live, versions map[resources.Identity]string) (left bool, err error) {
-	item := live.Item(ref.Group, ref.Resource)
+	item := live.Item(s.kinds.Named(ref.Group, ref.Resource))
 	ref.Name = live.Name
-	res := resources.Result{Action: resources.Deleted, Group: ref.Group, Kind: item.Kind(), Name: live.Name}
+	res := resources.Result{Action: resources.Deleted, Group: ref.Group, Kind: item.Kind, Name: live.Name}
 	within, cancel := context.WithTimeoutCause(ctx, resources.ItemTimeout, errors.New("no answer"))
 	defer cancel()
 	changed := versions[item.Identity()] != live.ResourceVersion

@@ -38,7 +38,7 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 	}
 	name, job := repo.GetName(), &unstructured.Unstructured{Object: map[string]any{}}
 	api.SetAnnotation(job, api.AnnoAllowMassDelete, strconv.FormatBool(view.Status.Sync.Sink.AllowMassDelete))
-	r := &pull{Pull: p, log: p.o.Logger, target: resources.Target{Repository: name},
+	r := &pull{Pull: p, log: p.o.Logger, target: resources.Target{Repository: name, Kinds: p.o.Kinds},
 		Task:    &jobs.Task{Object: job, Repo: repo, Repository: view, Namespace: repo.GetNamespace(), Progress: jobs.NewProgress()},
 		sink:    true,
 		keepAll: view.Status.Sync.Sink.Source == "",
@@ -48,7 +48,7 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 	if err != nil {
 		err = r.restoreSink(ctx, target)
 	}
-	done := int(r.counted[sinkResource])
+	done := int(r.counted[sinkFiles])
 	if ctx.Err() != nil || errors.Is(err, errNotNow) {
 		return done, context.Cause(ctx)
 	}

@@ -38,23 +38,29 @@ func (s *server) managed(ctx context.Context, client *kube.Client, repository st
 		api.ProvisioningGroup, api.Repositories.Version, s.namespace, repository)
 	_, answer, err := client.Do(ctx, http.MethodGet, path, nil, "", nil)
 	if err == nil {
-		if items, err := resources.ParseManaged(answer); err == nil {
+		if items, err := resources.ParseManaged(answer, s.kinds); err == nil {
 			return items, nil
 		}
 	} else if !absent(err) {
 		return nil, fmt.Errorf("list resources of repository %s: %w", repository, kube.AsUnavailable(err))
 	}
-	folders, err := s.managedFolders(ctx, repository)
-	if err != nil {
-		return nil, err
+	var all []resources.Item
+	for _, k := range s.kinds {
+		if k.Refused != "" {
+			continue
+		}
+		items, err := s.list(ctx, repository, k)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, items...)
 	}
-	dashboards, err := s.list(ctx, repository, resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource})
-	return append(folders, dashboards...), err
+	return all, nil
 }
 
 // managedFolders returns the folders that the repository manages.
 func (s *server) managedFolders(ctx context.Context, repository string) ([]resources.Item, error) {
-	return s.list(ctx, repository, resources.Ref{Group: api.FolderGroup, Resource: resources.FolderResource})
+	return s.list(ctx, repository, s.kinds.Named(api.FolderGroup, resources.FolderResource))
 }
 
 // absent reports whether the error means that the server lacks a route.
@@ -63,13 +69,13 @@ func absent(err error) bool {
 }
 
 // list lists one kind page by page. It repeats a list that has expired, once.
-func (s *server) list(ctx context.Context, repository string, ref resources.Ref) ([]resources.Item, error) {
+func (s *server) list(ctx context.Context, repository string, k resources.Kind) ([]resources.Item, error) {
 	if s.off.Load() {
 		return nil, nil
 	}
-	items, err := s.pages(ctx, repository, ref)
+	items, err := s.pages(ctx, repository, k)
 	if apierrors.IsResourceExpired(err) {
-		items, err = s.pages(ctx, repository, ref)
+		items, err = s.pages(ctx, repository, k)
 	}
 	if s.dryRun && absent(err) {
 		s.off.Store(true)
@@ -90,15 +96,15 @@ func (s *server) folderList(ctx context.Context) (all []*resources.Live, err err
 	return all, err
 }
 
-func (s *server) pages(ctx context.Context, repository string, ref resources.Ref) (items []resources.Item, err error) {
-	accept := ""
-	if ref.Group == api.DashboardGroup {
-		accept = metadataList
+func (s *server) pages(ctx context.Context, repository string, k resources.Kind) (items []resources.Item, err error) {
+	accept := metadataList
+	if k.Group == api.FolderGroup {
+		accept = ""
 	}
-	err = pages(ctx, s, ref, accept, func(_ string, page []resources.Live) error {
+	err = pages(ctx, s, resources.Ref{Group: k.Group, Resource: k.Resource}, accept, func(_ string, page []resources.Live) error {
 		for _, live := range page {
 			if resources.Manages(repository, live.Annotations) {
-				items = append(items, live.Item(ref.Group, ref.Resource))
+				items = append(items, live.Item(k))
 			}
 		}
 		return nil

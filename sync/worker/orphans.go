@@ -32,28 +32,42 @@ func NewOrphans(o PullOptions) *Orphans {
 	return &Orphans{NewPull(o)}
 }
 
-// leftError names the objects that could not be deleted or released.
-type leftError struct {
-	verb  string   // "deleted" or "released"
-	total int      // number of objects at the start
-	names []string // of the objects that are left, with the reasons
-	errs  []error
+// LeftError names the objects that could not be deleted or released.
+type LeftError struct {
+	Left  []Left // sorted: the same each time, because it goes into a status
+	verb  string // "deleted" or "released"
+	total int    // number of objects at the start
 }
+
+// Left is an object that is left, and why.
+type Left struct {
+	resources.Item
+	Err error
+}
+
+func (l Left) String() string { return fmt.Sprintf("%s: %v", l.Identity(), l.Err) }
 
 // leftNames limits the objects that an error names: it goes into a status.
 const leftNames = 10
 
-func (e *leftError) Error() string {
-	txt := fmt.Sprintf("%d of %d objects could not be %s: %s", len(e.names), e.total, e.verb,
-		strings.Join(e.names[:min(len(e.names), leftNames)], "; "))
-	if more := len(e.names) - leftNames; more > 0 {
+func (e *LeftError) Error() string {
+	txt := fmt.Sprintf("%d of %d objects could not be %s", len(e.Left), e.total, e.verb)
+	for i, l := range e.Left[:min(len(e.Left), leftNames)] {
+		txt += [...]string{": ", "; "}[min(i, 1)] + l.String()
+	}
+	if more := len(e.Left) - leftNames; more > 0 {
 		txt += fmt.Sprintf("; and %d more", more)
 	}
 	return txt
 }
 
 // Unwrap lets a caller detect an unavailable server.
-func (e *leftError) Unwrap() []error { return e.errs }
+func (e *LeftError) Unwrap() (errs []error) {
+	for _, l := range e.Left {
+		errs = append(errs, l.Err)
+	}
+	return errs
+}
 
 // Remove deletes everything that repo manages and returns the number of objects: first objects, concurrently, then
 // folders, the deepest first. A folder that is not empty stays, and the error names it with the reason.
@@ -76,7 +90,7 @@ type leaving struct {
 	progress   *jobs.Progress
 
 	mu      sync.Mutex // guards the fields below
-	left    leftError
+	left    LeftError
 	done    int
 	blocked map[string]bool // folders that are not empty
 	away    bool            // the server cannot be reached
@@ -87,8 +101,12 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, re
 	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
 		return o.leaveSink(ctx, repo, remove)
 	}
-	l := &leaving{Orphans: o, repository: repo.GetName(), blocked: map[string]bool{}, server: o.pull.server(repo.GetNamespace(), last),
-		action: resources.Updated, progress: progress}
+	server, err := o.pull.server(ctx, repo.GetNamespace(), last)
+	if err != nil {
+		return 0, err
+	}
+	l := &leaving{Orphans: o, repository: repo.GetName(), blocked: map[string]bool{}, server: server, action: resources.Updated,
+		progress: progress}
 	progress.SetMessage(ctx, "list the objects of the repository")
 	items, err := l.server.managed(ctx, o.pull.o.Client, l.repository)
 	if err != nil {
@@ -99,7 +117,7 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, re
 	if remove {
 		l.action = resources.Deleted
 		progress.SetMessage(ctx, "delete the objects of the repository")
-		l.left = leftError{verb: "deleted", total: len(items)}
+		l.left = LeftError{verb: "deleted", total: len(items)}
 		l.each(ctx, objects, l.remove)
 		for _, folder := range folders {
 			if l.blocked[folder.Name] {
@@ -110,7 +128,7 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, re
 		}
 	} else {
 		progress.SetMessage(ctx, "release the objects of the repository")
-		l.left = leftError{verb: "released", total: len(items)}
+		l.left = LeftError{verb: "released", total: len(items)}
 		for _, folder := range slices.Backward(folders) {
 			l.one(ctx, folder, l.release)
 		}
@@ -119,8 +137,8 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, re
 	switch {
 	case ctx.Err() != nil:
 		return l.done, context.Cause(ctx)
-	case len(l.left.names) > 0:
-		slices.Sort(l.left.names) // the same text each time: it goes into a status
+	case len(l.left.Left) > 0:
+		slices.SortFunc(l.left.Left, func(a, b Left) int { return strings.Compare(a.Identity().String(), b.Identity().String()) })
 		return l.done, &l.left
 	}
 	return l.done, nil
@@ -171,7 +189,7 @@ func (l *leaving) one(ctx context.Context, item resources.Item, do leaver) {
 }
 
 func (l *leaving) record(ctx context.Context, item resources.Item, action resources.Action, err error) {
-	r := resources.Result{Action: action, Group: item.Group, Kind: item.Kind(), Name: item.Name, Path: item.Path, Err: err}
+	r := resources.Result{Action: action, Group: item.Group, Kind: item.Kind, Name: item.Name, Path: item.Path, Err: err}
 	if err != nil && resources.IsWarning(err) {
 		r.Err, r.Warning = nil, err
 	}
@@ -186,7 +204,7 @@ func (l *leaving) fail(ctx context.Context, item resources.Item, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.away = l.away || away
-	l.left.names, l.left.errs = append(l.left.names, fmt.Sprintf("%s: %v", item.Identity(), err)), append(l.left.errs, err)
+	l.left.Left = append(l.left.Left, Left{item, err})
 	l.blocked[item.Folder] = true
 }
 
@@ -300,7 +318,7 @@ func (l *Leave) Run(ctx context.Context, t *jobs.Task) error {
 		return fmt.Errorf("%s needs repository %q to be deleted first, but it exists", l.action, repo.GetName())
 	}
 	n, err := l.leave(ctx, repo, l.remove, t.Last, t.Progress)
-	if errors.As(err, new(*leftError)) && !jobs.Transient(err) {
+	if errors.As(err, new(*LeftError)) && !jobs.Transient(err) {
 		return nil // each of its objects is recorded
 	}
 	if err == nil && n == 0 {

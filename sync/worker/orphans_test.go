@@ -103,7 +103,7 @@ func TestOrphansThatCannotGo(t *testing.T) {
 			return nil
 		})
 		n, err := NewOrphans(r.options).Remove(t.Context(), repo)
-		var left *leftError
+		var left *LeftError
 		if n != 3 || !errors.As(err, &left) {
 			t.Fatalf("%d objects, %v", n, err)
 		}

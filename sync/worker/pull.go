@@ -48,6 +48,7 @@ type PullOptions struct {
 	Store               *state.Store
 	// SinkPrefixes are the directories under which a Repository may have its tree written instead of the API.
 	SinkPrefixes []string
+	Kinds        resources.Kinds // that files may hold; nil = those of DefaultKinds
 	// MaxIncremental is the maximum number of changes of an incremental pull; 0 = no limit.
 	MaxIncremental int
 	// Parallel is the number of concurrent writes of dashboards; 0 means 10.
@@ -76,6 +77,9 @@ func NewPull(o PullOptions) *Pull {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if o.Kinds == nil {
+		o.Kinds, _ = resources.ParseKinds(nil) // a constant
 	}
 	return &Pull{o: o}
 }
@@ -145,15 +149,18 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 		return fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
 	}
 	r := &pull{Pull: p, Task: t, log: cmp.Or(t.Log, p.o.Logger),
-		server: p.server(t.Namespace, t.Last),
-		target: targetOf(t),
+		target: p.targetOf(t),
 		status: &syncStatus{client: p.o.Client, namespace: t.Namespace, name: name},
 		after:  after,
 	}
 	r.target.TakeOver = after.takeOver()
 	t.Progress.SetMessage(ctx, "update sync status at start")
 	if err := r.status.start(ctx, t.Repo, t.Name); err != nil {
-		return fmt.Errorf("update repository with job status at start: %w", err)
+		err = fmt.Errorf("update repository with job status at start: %w", err)
+		if kube.RefusesGitHost(err.Error()) {
+			err = fmt.Errorf("%w; try: %s", err, kube.AllowedGitURLs)
+		}
+		return err
 	}
 	if err := r.refresh(); err != nil {
 		return err
@@ -178,8 +185,8 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 }
 
 // targetOf returns where the resources of a Repository go.
-func targetOf(t *jobs.Task) resources.Target {
-	target := resources.Target{Repository: t.Repo.GetName()}
+func (p *Pull) targetOf(t *jobs.Task) resources.Target {
+	target := resources.Target{Repository: t.Repo.GetName(), Kinds: p.o.Kinds}
 	if t.Repository.Spec.Sync.Target == "folder" {
 		target.Root, target.RootTitle = target.Repository, cmp.Or(t.Repository.Spec.Title, target.Repository)
 	}
@@ -327,6 +334,10 @@ func (r *pull) sync(ctx context.Context) error {
 		r.unread.known, r.partial = r.partial, false
 		return r.writeSink(ctx, dir)
 	}
+	if r.server, err = r.Pull.server(ctx, r.Namespace, r.Last); err != nil {
+		return err
+	}
+	r.target.Kinds = r.server.kinds
 	tree, err := r.tree(ctx)
 	if err != nil {
 		return err

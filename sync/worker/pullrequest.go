@@ -43,7 +43,7 @@ func (w *PullRequest) Run(ctx context.Context, t *jobs.Task) error {
 	}
 	t.Progress.ResetResults() // of an earlier run
 	r := &review{number: t.Job.Spec.PR.Number, results: map[string][]resources.Result{},
-		pull: &pull{Pull: w.Pull, Task: t, log: cmp.Or(t.Log, w.o.Logger), server: w.server(t.Namespace, t.Last), target: targetOf(t),
+		pull: &pull{Pull: w.Pull, Task: t, log: cmp.Or(t.Log, w.o.Logger), target: w.targetOf(t),
 			status: &syncStatus{}}}
 	err := r.run(ctx)
 	if ctx.Err() != nil && err != nil {
@@ -163,8 +163,19 @@ func (r *review) compare(ctx context.Context) error {
 // rehearse carries the plan of the changes out without an effect. parsed reports that the API took no part.
 func (r *review) rehearse(ctx context.Context, diff []git.Change) (parsed bool, err error) {
 	_, sink := r.Repo.GetAnnotations()[api.AnnoSinkDir]
+	if !sink {
+		r.server, err = r.Pull.server(ctx, r.Namespace, r.Last)
+	}
+	switch {
+	case sink || absent(err):
+		r.server = &server{}
+	case err != nil:
+		return false, err
+	}
 	r.server.dryRun = true
-	r.server.off.Store(sink)
+	if r.server.off.Store(r.server.kinds == nil); r.server.kinds != nil {
+		r.target.Kinds = r.server.kinds
+	}
 	tree, err := r.tree(ctx)
 	if err != nil {
 		return false, err
@@ -198,7 +209,7 @@ func (r *review) file(ctx context.Context, c git.Change) pr.File {
 	f := pr.File{Action: c.Type, Path: c.Path}
 	name := ""
 	if data, err := r.content.Read(ctx, cmp.Or(c.Hash, c.FromHash)); err == nil {
-		file := resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: c.Path}
+		file := resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: c.Path, Kinds: r.target.Kinds}
 		if repopath.IsFolderFile(c.Path) {
 			meta := resources.ParseFolderFile(c.Path, c.Hash, data)
 			f.Kind, name, f.Title = "Folder", meta.UID, cmp.Or(meta.Title, repopath.Base(repopath.Parent(c.Path)))

@@ -25,9 +25,8 @@ import (
 
 // Files in a directory are counted under a group of our own.
 const (
-	sinkGroup    = "limpet"
-	sinkResource = "files"
-	sinkKind     = "File"
+	sinkGroup = "limpet"
+	sinkKind  = "File"
 )
 
 // sinkOf returns the directory of the Repository, and whether it has one.
@@ -98,7 +97,7 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 	if err := r.fillSink(ctx, dir, plan, bad); err != nil {
 		return err
 	}
-	r.counted = stats{sinkResource: int64(have)}
+	r.counted = stats{sinkFiles: int64(have)}
 	return nil
 }
 
@@ -171,7 +170,8 @@ func (r *pull) noResource(strict bool, f wanted, data []byte) error {
 	case repopath.IsFolderFile(f.path):
 		return resources.ParseFolderFile(f.path, f.hash, data).Err
 	}
-	_, err := resources.Parse(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: f.path}, data)
+	_, err := resources.Parse(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: f.path,
+		Kinds: r.target.Kinds}, data)
 	return err
 }
 

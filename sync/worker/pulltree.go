@@ -115,7 +115,8 @@ func (r *pull) identities(ctx context.Context, list []wanted) ([]*resources.Iden
 		if err != nil {
 			return
 		}
-		o, err := resources.Parse(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: list[i].path}, data)
+		o, err := resources.Parse(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: list[i].path,
+			Kinds: r.target.Kinds}, data)
 		if err == nil {
 			id := o.Identity()
 			out[i] = &id

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,11 +21,13 @@ import (
 	"limpet/sync/resources"
 )
 
-// server is resources.Server over the API, for one namespace. Each group may have a server of its own.
+// server is resources.Server over the API, for one namespace. Dashboards and folders may have servers of their own.
 type server struct {
 	namespace  string
+	kinds      resources.Kinds // with what the servers say of them
 	dashboards *kube.Client
 	folders    *kube.Client
+	others     *kube.Client
 	// last reports whether this is the last attempt of the job.
 	last bool
 	// dryRun has every write carried out without an effect; off reports that the API cannot do that, and has no part in it.
@@ -34,27 +37,52 @@ type server struct {
 
 var _ resources.Server = (*server)(nil)
 
-// server returns the servers of the objects of a namespace.
-func (p *Pull) server(namespace string, last bool) *server {
-	return &server{namespace: namespace, dashboards: p.o.Dashboards, folders: p.o.Folders, last: last}
+// server returns the servers of the objects of a namespace, and asks them for the kinds. One without folders, or without
+// dashboards where they are allowed, is an error: more likely it has not started yet.
+func (p *Pull) server(ctx context.Context, namespace string, last bool) (*server, error) {
+	s := &server{namespace: namespace, kinds: slices.Clone(p.o.Kinds), dashboards: p.o.Dashboards, folders: p.o.Folders, others: p.o.Client,
+		last: last}
+	for i := range s.kinds {
+		k := &s.kinds[i]
+		if k.Refused != "" {
+			continue
+		}
+		var err error
+		k.Resource, k.Version, err = s.client(k.Group).Kind(ctx, k.Group, k.Kind)
+		if own := k.Group == api.FolderGroup || k.Group == api.DashboardGroup && k.Kind == "Dashboard"; own && err == nil && k.Version == "" {
+			err = apierrors.NewNotFound(schema.GroupResource{Group: k.Group, Resource: k.Kind}, "")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("discover kind %s of group %s: %w", k.Kind, k.Group, kube.AsUnavailable(err))
+		}
+		if k.Version == "" {
+			k.Refused = "not served by this API"
+		}
+	}
+	return s, nil
 }
 
 func (s *server) client(group string) *kube.Client {
-	if group == api.FolderGroup {
+	switch group {
+	case api.FolderGroup:
 		return s.folders
+	case api.DashboardGroup:
+		return s.dashboards
 	}
-	return s.dashboards
+	return s.others
 }
 
 // version returns the version of requests for ref: that of the ref, or the preferred one for none and for classic
 // dashboards on a server that has no version without a schema.
 func (s *server) version(ctx context.Context, ref resources.Ref) (string, error) {
-	client := s.client(ref.Group)
-	preferred, err := client.PreferredVersion(ctx, ref.Group)
-	if err != nil || ref.Version == "" || ref.Version == preferred {
-		return preferred, err
+	preferred := s.kinds.Named(ref.Group, ref.Resource).Version
+	if preferred == "" {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("%s of group %s are disabled by --resources", ref.Resource, ref.Group))
 	}
-	served, err := client.Serves(ctx, schema.GroupVersion{Group: ref.Group, Version: ref.Version}, ref.Resource)
+	if ref.Version == "" || ref.Version == preferred {
+		return preferred, nil
+	}
+	served, err := s.client(ref.Group).Serves(ctx, schema.GroupVersion{Group: ref.Group, Version: ref.Version}, ref.Resource)
 	switch {
 	case err != nil:
 		return "", err
@@ -112,6 +140,9 @@ func (s *server) do(ctx context.Context, ref resources.Ref, c call) (answer []by
 
 // Get implements resources.Server.
 func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resources.Live, error) {
+	if s.kinds == nil { // there is no API
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name)
+	}
 	if s.off.Load() {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name)
 	}

@@ -210,7 +210,7 @@ func TestWritingIsRefused(t *testing.T) {
 		{"a directory as a file", api.JobSpec{Delete: &api.SelectionOptions{Paths: []string{"a"}}}, nil, "slash at its end"},
 		{"no such object", api.JobSpec{Delete: selection(resource("none", "Dashboard"))}, nil, "no such object"},
 		{"of somebody else", api.JobSpec{Delete: selection(resource("stranger", "Dashboard"))}, nil, "does not belong"},
-		{"of another kind", api.JobSpec{Delete: selection(resource("x", "Playlist"))}, nil, "only dashboards and folders"},
+		{"of another kind", api.JobSpec{Delete: selection(resource("x", "Playlist"))}, nil, "kind Playlist is disabled by --resources"},
 		{"the folder of all", api.JobSpec{Delete: selection(resource("repo", "Folder"))}, nil, "never meant"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

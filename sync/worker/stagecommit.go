@@ -213,16 +213,19 @@ func (r *staging) paths(ctx context.Context, o *api.SelectionOptions, action res
 
 // locate returns the file or the directory that an object was created from.
 func (r *staging) locate(ctx context.Context, ref api.ResourceRef) (string, error) {
-	var what resources.Ref
-	switch {
-	case ref.Kind == "Dashboard" && (ref.Group == "" || ref.Group == api.DashboardGroup):
-		what = resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource, Name: ref.Name}
-	case ref.Kind == "Folder" && (ref.Group == "" || ref.Group == api.FolderGroup):
-		what = resources.Ref{Group: api.FolderGroup, Resource: resources.FolderResource, Name: ref.Name}
-	default:
-		return "", errors.New("only dashboards and folders have files")
+	server, err := r.server(ctx, r.Namespace, r.Last)
+	if err != nil {
+		return "", err
 	}
-	live, err := r.server(r.Namespace, r.Last).Get(ctx, what, false)
+	kind := server.kinds.Of(ref.Group, ref.Kind)
+	if i := slices.IndexFunc(server.kinds, func(k resources.Kind) bool { return k.Kind == ref.Kind }); ref.Group == "" && i >= 0 {
+		kind = server.kinds[i]
+	}
+	if kind.Refused != "" {
+		return "", fmt.Errorf("kind %s is %s", ref.Kind, kind.Refused)
+	}
+	what := resources.Ref{Group: kind.Group, Resource: kind.Resource, Name: ref.Name}
+	live, err := server.Get(ctx, what, false)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", errors.New("there is no such object")
@@ -232,7 +235,7 @@ func (r *staging) locate(ctx context.Context, ref api.ResourceRef) (string, erro
 		return "", fmt.Errorf("it does not belong to repository %q", r.Repo.GetName())
 	}
 	path := live.Annotations[api.AnnoSourcePath]
-	if what.Resource == resources.FolderResource && path != "" {
+	if what.Group == api.FolderGroup && path != "" {
 		path = repopath.AsDir(path)
 	}
 	return path, checkPath(path)

@@ -1,17 +1,20 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
 	"limpet/sync/jobs"
@@ -86,7 +89,7 @@ func (s *syncStatus) start(ctx context.Context, repo *unstructured.Unstructured,
 	if len(view.Status.Stats) > 0 {
 		s.stats = stats{}
 		for _, count := range view.Status.Stats {
-			s.stats[count.Resource] += count.Count
+			s.stats[schema.GroupResource{Group: count.Group, Resource: count.Resource}] += count.Count
 		}
 	}
 	s.maxResources, _, _ = unstructured.NestedInt64(s.object.Object, "status", "quota", "maxResourcesPerRepository")
@@ -210,13 +213,13 @@ func (s *syncStatus) keep(answer []byte) error {
 }
 
 // stats counts the objects of a repository by resource; nil means unknown.
-type stats map[string]int64
+type stats map[schema.GroupResource]int64
 
 // countItems counts a list of managed objects by resource.
 func countItems(items []resources.Item) stats {
 	s := stats{}
 	for _, i := range items {
-		s[i.Resource]++
+		s[schema.GroupResource{Group: i.Group, Resource: i.Resource}]++
 	}
 	return s
 }
@@ -244,20 +247,17 @@ func (s stats) after(t resources.Tally) stats {
 	return out
 }
 
-// groups lists the API group of each counted resource. Files in a directory are no API objects; they have a group of
-// our own.
-var groups = []struct{ resource, group string }{
-	{resources.DashboardResource, api.DashboardGroup},
-	{resources.FolderResource, api.FolderGroup},
-	{sinkResource, sinkGroup},
-}
+// sinkFiles are the files in a directory. They are no API objects, and have a group of our own.
+var sinkFiles = schema.GroupResource{Group: sinkGroup, Resource: "files"}
 
-// wire returns status.stats of a Repository.
+// wire returns status.stats of a Repository, sorted.
 func (s stats) wire() []any {
 	out := []any{}
-	for _, g := range groups {
-		if count := s[g.resource]; count > 0 {
-			out = append(out, map[string]any{"group": g.group, "resource": g.resource, "count": count})
+	for _, gr := range slices.SortedFunc(maps.Keys(s), func(a, b schema.GroupResource) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource))
+	}) {
+		if s[gr] > 0 {
+			out = append(out, map[string]any{"group": gr.Group, "resource": gr.Resource, "count": s[gr]})
 		}
 	}
 	return out

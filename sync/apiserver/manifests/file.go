@@ -148,7 +148,7 @@ func (o *object) complete(x *expander, rules Options) (warning string, err error
 	if rules.Selector != nil && !rules.Selector.Matches(labels.Set(o.GetLabels())) { // before variables that are not set here
 		return "", errNotSelected
 	}
-	if gvk.Group != api.DashboardGroup && gvk.Group != api.FolderGroup {
+	if !o.kind.Provisioned() {
 		if err := x.object(o.Object, ""); err != nil {
 			return "", err
 		}

@@ -9,6 +9,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/git"
 	"limpet/sync/kube"
+	"limpet/sync/resources"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/sync/worker"
@@ -19,6 +20,7 @@ type Comparer struct {
 	Repos   *kube.Informer
 	Mirrors *git.Mirrors
 	Store   *state.Store // knows the unread files
+	Kinds   resources.Kinds
 }
 
 // Compare implements control.Agent.

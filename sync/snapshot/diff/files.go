@@ -27,12 +27,11 @@ func (a Comparer) Files(ctx context.Context, q snapshot.FileQuery) (snapshot.Fil
 	if !ok {
 		return snapshot.FileList{}, fmt.Errorf("repository %q not found", q.Name)
 	}
-	return Files(ctx, a.Mirrors, a.Store, u, q.Path)
+	return a.FilesOf(ctx, u, q.Path)
 }
 
-// Files does so from mirrors and a state file that this process holds.
-func Files(ctx context.Context, mirrors *git.Mirrors, store *state.Store, u *unstructured.Unstructured, path string) (out snapshot.FileList,
-	err error) {
+// FilesOf is Files for a Repository that the caller has; it needs no informer.
+func (a Comparer) FilesOf(ctx context.Context, u *unstructured.Unstructured, path string) (out snapshot.FileList, err error) {
 	repo, err := api.RepositoryView(u)
 	if err != nil {
 		return out, err
@@ -42,9 +41,10 @@ func Files(ctx context.Context, mirrors *git.Mirrors, store *state.Store, u *uns
 		return out, fmt.Errorf("repository %s: not pulled yet", u.GetName())
 	}
 	notes := u.GetAnnotations()
-	l := lister{mirrors: mirrors, remote: git.Remote{URL: urls[0]}, of: resources.File{Repository: u.GetName(), Namespace: u.GetNamespace()},
+	l := lister{mirrors: a.Mirrors, remote: git.Remote{URL: urls[0]},
+		of:     resources.File{Repository: u.GetName(), Namespace: u.GetNamespace(), Kinds: a.Kinds},
 		copies: notes[api.AnnoSinkDir] != "" && notes[api.AnnoSinkStrict] != "true", unread: map[string]state.UnreadFile{}}
-	tree, err := mirrors.Tree(ctx, l.remote, out.Commit, repo.Spec.Block().Path)
+	tree, err := a.Mirrors.Tree(ctx, l.remote, out.Commit, repo.Spec.Block().Path)
 	if err != nil {
 		return out, err
 	}
@@ -52,7 +52,7 @@ func Files(ctx context.Context, mirrors *git.Mirrors, store *state.Store, u *uns
 		out.Text, err = l.text(ctx, tree, path)
 		return out, err
 	}
-	list, err := store.Unread(ctx, u.GetNamespace(), u.GetName(), string(u.GetUID()))
+	list, err := a.Store.Unread(ctx, u.GetNamespace(), u.GetName(), string(u.GetUID()))
 	if err != nil {
 		return out, err
 	}

@@ -22,6 +22,7 @@ type Options struct {
 	Repository string // name of the Repository
 	Namespace  string
 	Salt       string // of new UIDs
+	Kinds      resources.Kinds
 	Path       string // directory that everything goes to, with a slash at its end; "" = that of the Repository
 	// KeepUIDs leaves dashboards their UIDs, and KeepFolderUIDs folders: the next pull takes them over. Otherwise it
 	// creates copies.
@@ -124,7 +125,7 @@ func (l *Layout) Dashboard(live *resources.Live, raw []byte) File {
 	if out.Warning != nil {
 		return out
 	}
-	o, err := resources.Parse(resources.File{Repository: l.o.Repository, Namespace: l.o.Namespace, Path: out.Path}, raw)
+	o, err := resources.Parse(resources.File{Repository: l.o.Repository, Namespace: l.o.Namespace, Path: out.Path, Kinds: l.o.Kinds}, raw)
 	if err != nil {
 		out.Warning = err
 		return out

@@ -38,6 +38,7 @@ type tree map[string]string // content by path
 
 func (b tree) options(o Options) Options {
 	o.Repository, o.Namespace, o.Salt = "repo", "default", "salt"
+	o.Kinds, _ = resources.ParseKinds(nil)
 	for path := range b {
 		o.Tree = append(append(o.Tree, path), repopath.Ancestors(path)...)
 	}

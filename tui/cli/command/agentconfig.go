@@ -21,6 +21,7 @@ import (
 	"limpet/sync/apiserver/manifests"
 	"limpet/sync/jobs"
 	"limpet/sync/netx"
+	"limpet/sync/resources"
 	"limpet/sync/webhook"
 )
 
@@ -80,6 +81,10 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 	for _, fault := range netx.ReadEnvironment(e.Getenv).Faults() {
 		log.Warn("a variable for proxies is wrong", "err", fault, "next", "correct "+fault.Name+" and start again")
 	}
+	kinds, err := g.Kinds()
+	if err != nil {
+		return cfg, err
+	}
 	hooks, err := g.webhooks()
 	if err != nil {
 		return cfg, err
@@ -94,8 +99,8 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		CredentialsDir: cmp.Or(g.CredentialsDir, e.Getenv("CREDENTIALS_DIRECTORY")),
 		GitRules:       rules, Policies: policies, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit,
 		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
-		CommitStatus: g.CommitStatus,
-		Socket:       true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
+		Kinds: kinds, CommitStatus: g.CommitStatus,
+		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil
 }
 
@@ -109,6 +114,15 @@ func (e *Env) Manifests() (o manifests.Options, err error) {
 		}
 	}
 	return o, nil
+}
+
+// Kinds reads --resources.
+func (g *Flags) Kinds() (resources.Kinds, error) {
+	kinds, err := resources.ParseKinds(g.Resources)
+	if err != nil {
+		return nil, Usagef("limpet help kinds", "--resources: %w", err)
+	}
+	return kinds, nil
 }
 
 // bounds rejects settings that make no sense. The agent takes zero for the default, so that one with no

@@ -97,6 +97,7 @@ type AgentFlags struct {
 	HistoryMaxBytes           Size          `help:"Size of the local history, such as 64MiB; 0 = no limit." default:"64MiB"`
 	RepositorySelector        string        `help:"Label selector of the repositories to take." placeholder:"SELECTOR"`
 	Actions                   []string      `help:"Job actions to take. Default: all." placeholder:"ACTION"`
+	Resources                 []string      `help:"Kinds that files may hold. Default: see 'limpet help kinds'." placeholder:"GROUP/KIND"`
 	SinkPrefix                []string      `help:"Directory for sinks (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`
 	CredentialsDir            string        `help:"Directory with <namespace>.<repository>/<key> files." placeholder:"DIR"`
 	TokenCacheMaxSize         int           `help:"Git tokens that each identity provider caches." default:"100"`

@@ -18,7 +18,8 @@ var (
 	iniIgnored = []string{"token_namespace", "provisioning_server_public_url", "worker_count", "jobs_enabled", "folders_api_version",
 		"home_path", "local_permitted_prefixes", "repository_types", "leader_election", "loki_url", "loki_user", "loki_password",
 		"loki_tenant_id", "max_queued_jobs_per_repository", "max_queued_jobs_per_namespace", "name", "app_mode", "instance_name", "target",
-		"force_migration"}
+		"force_migration", "allowed_git_urls", "public_root_url", "git_max_concurrent_requests_per_host", "git_rate_limit_rps_per_host",
+		"git_rate_limit_burst_per_host"}
 	// iniSections have settings, also with a suffix: [operators.provisioning.jobs]. All others are those of Grafana's server.
 	iniSections = []string{"operator", "operators.provisioning", "grafana_api_server", "grpc_client_authentication", "provisioning"}
 

@@ -268,7 +268,7 @@ var (
 		"team-sync", "FILE", "team.yaml", "~/.local/state/limpet/", "state/")
 	helpValue = regexp.MustCompile(`^([A-Z]+)=`)
 	// helpAlone are the texts that start what their other lines ask.
-	helpAlone = []string{"topic api", "topic concepts", "topic sinks"}
+	helpAlone = []string{"topic api", "topic concepts", "topic kinds", "topic sinks"}
 )
 
 // run runs the lines of a text.

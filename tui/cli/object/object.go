@@ -42,19 +42,19 @@ func KindNamed(word string) (api.Kind, error) {
 // Resource returns the resource of a kind, in the version that the API prefers.
 func Resource(ctx context.Context, s *command.Session, k api.Kind) (command.Resource, error) {
 	version := k.Versions[0]
-	if k.Group == api.DashboardGroup || k.Group == api.FolderGroup {
-		v, err := s.Client.PreferredVersion(ctx, k.Group)
+	if k.Provisioned() {
+		_, v, err := s.Client.Kind(ctx, k.Group, k.Kind)
 		if err != nil {
 			return command.Resource{}, err
 		}
-		version = v
+		version = cmp.Or(v, version)
 	}
 	return command.Resource{Group: k.Group, Version: version, Resource: k.Plural}, nil
 }
 
 // GetCommand is 'limpet get'.
 type GetCommand struct {
-	Kind string `arg:"" help:"repositories, jobs, historicjobs, connections, dashboards, folders, gitrepositories, secrets, events, leases"`
+	Kind string `arg:"" help:"repositories, jobs, historicjobs, connections, dashboards, folders, librarypanels, playlists, alertrules, gitrepositories, secrets, events, leases"`
 
 	Name     string `arg:"" optional:"" help:"Name of one object."`
 	Selector string `short:"l" help:"Label selector."`

@@ -69,7 +69,11 @@ func (c filesCmd) list(ctx context.Context, e *command.Env, s *command.Session, 
 		return snapshot.FileList{}, err
 	}
 	defer mirrors.Close()
-	return diff.Files(ctx, mirrors, s.File, u, c.Path)
+	kinds, err := e.Flags.Kinds()
+	if err != nil {
+		return snapshot.FileList{}, err
+	}
+	return diff.Comparer{Mirrors: mirrors, Store: s.File, Kinds: kinds}.FilesOf(ctx, u, c.Path)
 }
 
 func hasWords(words string, row []string) bool {
