@@ -72,6 +72,15 @@ type GitBlock struct {
 	Branch    string `json:"branch,omitempty"`
 	Path      string `json:"path,omitempty"`
 	TokenUser string `json:"tokenUser,omitempty"`
+	// RequestLimits bound the requests to the host of a Repository of type git.
+	RequestLimits RequestLimits `json:"requestLimits,omitzero"`
+}
+
+// RequestLimits bound requests; 0 = no bound. A Burst of 0 is 1.
+type RequestLimits struct {
+	MaxConcurrent     int `json:"maxConcurrent,omitempty"`
+	RequestsPerSecond int `json:"requestsPerSecond,omitempty"`
+	Burst             int `json:"burst,omitempty"`
 }
 
 // SecureValue is a write-only value as answers show it: a name, of a Secret or of what the server keeps itself.
@@ -89,13 +98,65 @@ type RepositoryStatus struct {
 		Resource string `json:"resource"`
 		Count    int64  `json:"count"`
 	} `json:"stats,omitempty"`
-	// DeleteError is what keeps a Repository that is being deleted.
-	DeleteError string         `json:"deleteError,omitempty"`
-	Conditions  []Condition    `json:"conditions,omitempty"`
-	FieldErrors []FieldError   `json:"fieldErrors,omitempty"`
-	Quota       QuotaStatus    `json:"quota"`
-	Token       TokenStatus    `json:"token"`
-	Webhook     *WebhookStatus `json:"webhook,omitempty"`
+	// DeleteError is what keeps a Repository that is being deleted, and Deletion the same in parts; see Blocked.
+	DeleteError string          `json:"deleteError,omitempty"`
+	Deletion    *DeletionStatus `json:"deletion,omitempty"`
+	Conditions  []Condition     `json:"conditions,omitempty"`
+	FieldErrors []FieldError    `json:"fieldErrors,omitempty"`
+	Quota       QuotaStatus     `json:"quota"`
+	Token       TokenStatus     `json:"token"`
+	Webhook     *WebhookStatus  `json:"webhook,omitempty"`
+}
+
+// DeletionStatus is what keeps a Repository that is being deleted. Older servers write one Finalizer and Message in
+// place of Errors.
+type DeletionStatus struct {
+	State     string          `json:"state,omitempty"`
+	Errors    []DeletionError `json:"errors,omitempty"`
+	Finalizer string          `json:"finalizer,omitempty"`
+	Message   string          `json:"message,omitempty"`
+}
+
+// Grafana's words for a deletion that a finalizer blocks.
+const (
+	DeletionBlocked             = "blocked"
+	DeletionWebhookRemovalError = "WebhookRemovalFailed"
+)
+
+// DeletionError is why a finalizer cannot be removed. Target is the object that is in the way.
+type DeletionError struct {
+	Code      string          `json:"code,omitempty"`
+	Detail    string          `json:"detail,omitempty"`
+	Finalizer string          `json:"finalizer,omitempty"`
+	Target    *DeletionTarget `json:"target,omitempty"`
+}
+
+// DeletionTarget names an object.
+type DeletionTarget struct {
+	Group    string `json:"group,omitempty"`
+	Resource string `json:"resource,omitempty"`
+	Name     string `json:"name,omitempty"`
+}
+
+func (e DeletionError) String() string {
+	if e.Finalizer == "" || strings.HasPrefix(e.Detail, e.Finalizer+": ") {
+		return e.Detail
+	}
+	return e.Finalizer + ": " + e.Detail
+}
+
+// Blocked returns what keeps a Repository that is being deleted, whichever shape the server gives it.
+func (s RepositoryStatus) Blocked() []DeletionError {
+	switch d := s.Deletion; {
+	case d != nil && len(d.Errors) > 0:
+		return d.Errors
+	case d != nil && d.Finalizer+d.Message != "":
+		return []DeletionError{{Detail: d.Message, Finalizer: d.Finalizer}}
+	case s.DeleteError != "":
+		finalizer, _, _ := strings.Cut(s.DeleteError, ": ")
+		return []DeletionError{{Detail: s.DeleteError, Finalizer: finalizer}}
+	}
+	return nil
 }
 
 // WebhookStatus is about the webhook that was made for a Repository. Its host

@@ -27,6 +27,7 @@ type Remote struct {
 	AllowInsecure bool              // credentials may go over plain http
 	Limits        pack.Limits       // zero fields take the defaults of Options
 	Meter         *transfer.Meter   // counts what comes; nil = none
+	Requests      RequestLimits     // make those of the host stricter
 	// Fallbacks are other servers of the same repository, see fallback.go.
 	Fallbacks []Fallback
 	// Down is why the server of URL cannot be asked now although nothing was sent to it:
@@ -129,6 +130,9 @@ type CommitInfo struct {
 
 // Options of Open.
 type Options = transport.Options
+
+// RequestLimits of a Remote.
+type RequestLimits = transport.RequestLimits
 
 // DefaultWhole is the default of Options.Whole.
 const DefaultWhole = transport.DefaultWhole

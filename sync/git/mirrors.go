@@ -106,7 +106,7 @@ type call struct {
 // begin starts an operation at the server of r.URL. End must follow.
 func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error) {
 	c, err := m.client.Begin(ctx, op, transport.Target{URL: r.URL, Creds: r.Creds, AllowInsecure: r.AllowInsecure, Limits: r.Limits,
-		Meter: r.Meter})
+		Meter: r.Meter, Requests: r.Requests})
 	if err != nil {
 		return nil, err
 	}

@@ -42,6 +42,7 @@ type source struct {
 	mirrors  []string
 	last     string // commit of the last pull
 	sel      gitref.Selector
+	requests git.RequestLimits
 	wrong    error // of sel or mirrors
 	lookup   auth.Lookup
 }
@@ -64,6 +65,9 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	field := "spec." + spec.Type + ".branch"
 	if repo.GitRef != "" {
 		field = "annotation " + api.AnnoGitRef
+	}
+	if l := block.RequestLimits; spec.Type == "git" {
+		s.requests = git.RequestLimits{MaxConcurrent: l.MaxConcurrent, PerSecond: l.RequestsPerSecond, Burst: l.Burst}
 	}
 	var err error
 	if s.sel, err = gitref.Of(repo.GitRef, block.Branch); err != nil {
@@ -129,7 +133,7 @@ func (r Remotes) Remote(ctx context.Context, namespace, name string, repo api.Re
 // remote returns the Git remote of the source. If the source has mirrors, an unavailable host of a Connection counts as
 // an unavailable Git host.
 func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool) (git.Remote, error) {
-	r := git.Remote{URL: s.url, AllowInsecure: allowInsecure}
+	r := git.Remote{URL: s.url, AllowInsecure: allowInsecure, Requests: s.requests}
 	r.LastSynced = s.last
 	for _, url := range s.mirrors {
 		r.Fallbacks = append(r.Fallbacks, git.Fallback{URL: url, Credentials: s.of(url, from)})

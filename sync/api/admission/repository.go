@@ -151,6 +151,15 @@ func validateBlock(spec node, kind string) {
 		}
 		return nil
 	})
+	if limits := block.object("requestLimits"); kind == "git" {
+		for _, name := range []string{"maxConcurrent", "requestsPerSecond", "burst"} {
+			if limits.integer(name) < 0 {
+				limits.invalid(name, "must not be negative; 0 is no limit")
+			}
+		}
+	} else if block.has("requestLimits") {
+		block.add(field.Forbidden(block.child("requestLimits"), "only a repository of type git has request limits"))
+	}
 }
 
 // soleBlocks are those that a Repository of another type must not have. Source:

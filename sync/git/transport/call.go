@@ -75,6 +75,7 @@ type Target struct {
 	AllowInsecure bool              // credentials may go over plain http
 	Limits        pack.Limits       // zero fields take those of the Options
 	Meter         *transfer.Meter   // nil = none
+	Requests      RequestLimits
 }
 
 // Begin checks the target and starts the clock. end must follow.

@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
@@ -41,6 +44,54 @@ type Client struct {
 	hosts          map[string]chan struct{} // tokens: requests that run at a host
 	throttledUntil map[string]time.Time     // of identities at hosts: throttled until then
 	clients        map[string]*http.Client  // by auth.Credentials.Line
+	shares         map[string]*share        // of repositories with limits
+}
+
+// RequestLimits bound the requests for one repository; 0 = no bound. They make those of a host stricter.
+type RequestLimits struct{ MaxConcurrent, PerSecond, Burst int }
+
+// share is what the calls for one repository have in common.
+type share struct {
+	tokens chan struct{} // nil = no bound
+	rate   *rate.Limiter
+}
+
+// maxShares bounds the shares: limits change now and then.
+const maxShares = 1024
+
+// share returns what the call has in common with others for its repository, nil where that has no limits.
+func (c *Call) share() *share {
+	l := c.Target.Requests
+	if l.MaxConcurrent <= 0 && l.PerSecond <= 0 {
+		return nil
+	}
+	key := fmt.Sprint(c.Addr.Key(), l)
+	c.client.mu.Lock()
+	defer c.client.mu.Unlock()
+	s := c.client.shares[key]
+	if s == nil {
+		s = &share{rate: rate.NewLimiter(rate.Inf, 0)}
+		if l.MaxConcurrent > 0 {
+			s.tokens = make(chan struct{}, l.MaxConcurrent)
+		}
+		if l.PerSecond > 0 {
+			s.rate = rate.NewLimiter(rate.Limit(l.PerSecond), max(l.Burst, 1))
+		}
+		if len(c.client.shares) >= maxShares {
+			clear(c.client.shares)
+		}
+		c.client.shares[key] = s
+	}
+	return s
+}
+
+// pace waits until the repository of the call may send another request.
+func (c *Call) pace() error {
+	c.requests.Add(1)
+	if s := c.share(); s != nil {
+		return s.rate.Wait(c.Ctx)
+	}
+	return nil
 }
 
 // New makes a client that has its temporary files in dir; zero options take their defaults.
@@ -58,6 +109,7 @@ func New(dir string, o Options) *Client {
 		hosts:          map[string]chan struct{}{},
 		throttledUntil: map[string]time.Time{},
 		clients:        map[string]*http.Client{},
+		shares:         map[string]*share{},
 	}
 }
 
@@ -101,7 +153,24 @@ func (c *Call) Visit() (leave func(), err error) {
 		return nil, &giterr.Error{Kind: giterr.Throttled, Err: errors.New("too many requests (429)"),
 			Hint: "it is asked again when its Retry-After has passed", RetryAfter: wait}
 	}
-	return c.visit(c.Addr.HostPort())
+	s := c.share()
+	if s == nil || s.tokens == nil {
+		return c.visit(c.Addr.HostPort())
+	}
+	select {
+	case s.tokens <- struct{}{}:
+	case <-c.Ctx.Done():
+		return nil, context.Cause(c.Ctx)
+	}
+	end, err := c.visit(c.Addr.HostPort())
+	if err != nil {
+		<-s.tokens
+		return nil, err
+	}
+	return func() {
+		end()
+		<-s.tokens
+	}, nil
 }
 
 // visit is Visit at any host.

@@ -3,6 +3,9 @@ package transport_test
 import (
 	"io"
 	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,5 +106,46 @@ func TestWhole(t *testing.T) {
 	<-left
 	if _, err := m.Fetch(t.Context(), mirrortest.At(s, "a.git"), ref); err != nil {
 		t.Errorf("the next fetch: %v", err)
+	}
+}
+
+// TestRequestLimits: the calls for one repository keep its limits together; another one at the host has none of them.
+func TestRequestLimits(t *testing.T) {
+	t.Parallel()
+	s := gittest.NewServer(t)
+	for _, name := range []string{"a.git", "b.git"} {
+		gittest.NewOrigin(t, s.Root, name).Commit("one", map[string]string{"a.json": "1"})
+	}
+	var running, most atomic.Int64
+	s.During(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/a.git") {
+			if n := running.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			defer running.Add(-1)
+		}
+		s.Backend(w, r)
+	})
+	m := mirrortest.Open(t, git.Options{PerHost: 8})
+	resolve := func(name string, limits git.RequestLimits) {
+		r := mirrortest.At(s, name)
+		r.Requests = limits
+		if _, err := m.Resolve(t.Context(), r, gitref.Branch("main")); err != nil {
+			t.Error(err)
+		}
+	}
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() { resolve("a.git", git.RequestLimits{MaxConcurrent: 1}) })
+	}
+	if all.Wait(); most.Load() != 1 {
+		t.Errorf("%d requests at a time", most.Load())
+	}
+	began := time.Now()
+	for range 4 {
+		resolve("b.git", git.RequestLimits{PerSecond: 5, Burst: 2})
+	}
+	if took := time.Since(began); took < 380*time.Millisecond {
+		t.Errorf("4 requests within %s", took)
 	}
 }

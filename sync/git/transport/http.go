@@ -145,7 +145,9 @@ func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // roundTrip counts a request and what comes. own says that it is with the credentials of the remote.
 func (c *Call) roundTrip(next *http.Transport, req *http.Request, own bool) (*http.Response, error) {
-	c.requests.Add(1)
+	if err := c.pace(); err != nil {
+		return nil, err
+	}
 	c.peer = netx.HostPort(req.URL)
 	if own {
 		req = req.WithContext(c.client.asked.Watch(req.Context(), c.asks(req.URL.Host)))

@@ -50,7 +50,9 @@ func (c *Call) sshSession(command, argument string) (*sshSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.requests.Add(1)
+	if err := c.pace(); err != nil {
+		return nil, err
+	}
 	roots, err := c.Target.Creds.TLS() // for a proxy that speaks TLS
 	if err != nil {
 		return nil, giterr.Wrap(giterr.Auth, err, "")
