@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -115,11 +116,43 @@ type JobSummary struct {
 	Noop     int64    `json:"noop,omitempty"`
 	Errors   []string `json:"errors,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
+	// ResourceErrors and ResourceWarnings are the same in parts. Grafana means them to replace Errors and Warnings.
+	ResourceErrors   []ResourceIssue `json:"resourceErrors,omitempty"`
+	ResourceWarnings []ResourceIssue `json:"resourceWarnings,omitempty"`
 }
 
-// JobView reads a Job or HistoricJob. Unknown members are passed over; a member
-// of the wrong type is an error that names it.
-func JobView(u *unstructured.Unstructured) (Job, error) { return view[Job](u) }
+// ResourceIssue is an error or a warning about the file at Path. Reason is one of Grafana's words, "" for others.
+type ResourceIssue struct {
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Path    string `json:"path,omitempty"`
+}
+
+// JobView reads a Job or HistoricJob. Unknown members are passed over; a member of the wrong type is an error that
+// names it. What the server lists by resource alone is in Errors and Warnings too.
+func JobView(u *unstructured.Unstructured) (Job, error) {
+	j, err := view[Job](u)
+	for i := range j.Status.Summary {
+		s := &j.Status.Summary[i]
+		flatten(&j.Status.Errors, &s.Errors, s.ResourceErrors)
+		flatten(&j.Status.Warnings, &s.Warnings, s.ResourceWarnings)
+	}
+	return j, err
+}
+
+// flatten adds issues to the lists of texts, where those of their kind of resource are absent.
+func flatten(all, of *[]string, issues []ResourceIssue) {
+	if len(*of) > 0 {
+		return
+	}
+	for _, issue := range issues {
+		line := strings.TrimPrefix(issue.Path+": "+issue.Message, ": ")
+		*of = append(*of, line)
+		if !slices.ContainsFunc(*all, func(text string) bool { return strings.Contains(text, issue.Message) }) {
+			*all = append(*all, line)
+		}
+	}
+}
 
 // ServedActions are the actions that limpet's workers serve.
 var ServedActions = []string{

@@ -28,6 +28,9 @@ func TestRecordCounts(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")
 	text := "bad (file: a/n.json, name: n, action: %s)"
+	issue := []api.ResourceIssue{{Message: "bad", Path: "a/n.json"}}
+	full := []api.ResourceIssue{{Reason: "QuotaExceeded", Message: (&resources.QuotaError{}).Error(), Path: "a/n.json"}}
+	broken := &resources.ParseError{Path: "a/n.json", Err: bad}
 	cases := []struct {
 		name   string
 		result Result
@@ -41,10 +44,16 @@ func TestRecordCounts(t *testing.T) {
 		{"renamed", dashboard(resources.Renamed, nil, nil), api.JobSummary{Delete: 1, Create: 1, Write: 1}, 0, 0},
 		{"ignored", dashboard(resources.Ignored, nil, nil), api.JobSummary{Noop: 1}, 0, 0},
 		{"unknown action", dashboard("painted", nil, nil), api.JobSummary{Noop: 1}, 0, 0},
-		{"error", dashboard(resources.Updated, bad, nil), api.JobSummary{Error: 1, Errors: []string{fmt.Sprintf(text, "updated")}}, 1, 0},
+		{"error", dashboard(resources.Updated, bad, nil), api.JobSummary{Error: 1, Errors: []string{fmt.Sprintf(text, "updated")},
+			ResourceErrors: issue}, 1, 0},
 		{"error of an ignored one", dashboard(resources.Ignored, bad, nil),
-			api.JobSummary{Error: 1, Errors: []string{fmt.Sprintf(text, "ignored")}}, 0, 0},
-		{"warning", dashboard(resources.Created, nil, bad), api.JobSummary{Warning: 1, Warnings: []string{fmt.Sprintf(text, "created")}}, 0, 1},
+			api.JobSummary{Error: 1, Errors: []string{fmt.Sprintf(text, "ignored")}, ResourceErrors: issue}, 0, 0},
+		{"warning", dashboard(resources.Created, nil, bad), api.JobSummary{Warning: 1, Warnings: []string{fmt.Sprintf(text, "created")},
+			ResourceWarnings: issue}, 0, 1},
+		{"quota", dashboard(resources.Created, nil, &resources.QuotaError{}), api.JobSummary{Warning: 1, ResourceWarnings: full,
+			Warnings: []string{full[0].Message + " (file: a/n.json, name: n, action: created)"}}, 0, 1},
+		{"file", dashboard(resources.Created, nil, broken), api.JobSummary{Warning: 1, Warnings: []string{"a/n.json: bad"},
+			ResourceWarnings: []api.ResourceIssue{{Reason: "ResourceInvalid", Message: "bad", Path: "a/n.json"}}}, 0, 1},
 	}
 	for _, c := range cases {
 		a := results{}

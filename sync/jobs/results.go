@@ -74,6 +74,7 @@ func (all *results) record(r Result) {
 			all.Errors = all.text(all.Errors, r.Err.Error())
 		}
 		s.Errors = all.text(s.Errors, resultText(r, r.Err))
+		s.ResourceErrors = all.resourceIssue(s.ResourceErrors, r, r.Err)
 		return
 	case r.Warning != nil:
 		s.Warning++
@@ -81,6 +82,7 @@ func (all *results) record(r Result) {
 		all.WarningCount++
 		all.Warnings = all.text(all.Warnings, resultText(r, r.Warning))
 		s.Warnings = all.text(s.Warnings, resultText(r, r.Warning))
+		s.ResourceWarnings = all.resourceIssue(s.ResourceWarnings, r, r.Warning)
 		return
 	}
 	switch r.Action {
@@ -150,6 +152,21 @@ func (all *results) issue(level string, r Result, err error) {
 	all.Issues = append(all.Issues, i)
 }
 
+// resourceIssue appends an error or a warning to list unless a bound is reached.
+func (all *results) resourceIssue(list []api.ResourceIssue, r Result, err error) []api.ResourceIssue {
+	issue := api.ResourceIssue{Reason: resources.IssueReason(err), Path: clip(r.Path, maxText)}
+	if parse, is := errors.AsType[*resources.ParseError](err); is {
+		issue.Path, err = clip(parse.Path, maxText), parse.Err // without the path
+	}
+	issue.Message = clip(err.Error(), maxText)
+	size, _ := json.Marshal(issue)
+	if len(list) >= maxErrors || all.Texts+len(size) > textBudget {
+		return list
+	}
+	all.Texts += len(size)
+	return append(list, issue)
+}
+
 // status is what a progress write carries. Warnings and links appear only at the end, as in Grafana.
 func (all *results) status(state string) api.JobStatus {
 	return api.JobStatus{State: state, Message: all.Message, Errors: bounded(all.Errors, all.ErrorCount),
@@ -170,6 +187,7 @@ func (all *results) summary() []api.JobSummary {
 	for _, s := range all.Kinds {
 		c := *s
 		c.Errors, c.Warnings = bounded(s.Errors, s.Error), bounded(s.Warnings, s.Warning)
+		c.ResourceErrors, c.ResourceWarnings = slices.Clone(s.ResourceErrors), slices.Clone(s.ResourceWarnings)
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b api.JobSummary) int {

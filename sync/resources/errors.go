@@ -42,27 +42,28 @@ func (e *QuotaError) Error() string {
 // warning lets the job go on: a person has to repair a file or an object, and no repetition would change that.
 var reasons = []struct {
 	name    string
+	issue   string // Grafana's word for it; "" = none
 	warning bool
 	is      func(error) bool
 }{
-	{"path", true, as[*repopath.PathError]},
-	{"parse", true, as[*ParseError]},
-	{"folder_file", true, as[*FolderFileError]},
-	{"ownership", true, as[*OwnershipError]},
-	{"duplicate", true, as[*DuplicateError]},
-	{"skipped", true, as[*SkippedError]},
-	{"quota", true, as[*QuotaError]},
-	{"too_large", true, as[*TooLargeError]},
-	{"conflict", false, apierrors.IsConflict},
-	{"forbidden", false, apierrors.IsForbidden},
-	{"unauthorized", false, apierrors.IsUnauthorized},
-	{"not_found", false, apierrors.IsNotFound},
-	{"exists", false, apierrors.IsAlreadyExists},
-	{"invalid", false, func(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) }},
-	{"too_large", false, apierrors.IsRequestEntityTooLargeError},
-	{"busy", false, func(err error) bool { return apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) }},
-	{"timeout", false, func(err error) bool { return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) }},
-	{"server", false, func(err error) bool {
+	{"path", "ResourceInvalid", true, as[*repopath.PathError]},
+	{"parse", "ResourceInvalid", true, as[*ParseError]},
+	{"folder_file", "InvalidFolderMetadata", true, as[*FolderFileError]},
+	{"ownership", "ResourceInvalid", true, as[*OwnershipError]},
+	{"duplicate", "ResourceInvalid", true, as[*DuplicateError]},
+	{"skipped", "", true, as[*SkippedError]},
+	{"quota", "QuotaExceeded", true, as[*QuotaError]},
+	{"too_large", "ResourceInvalid", true, as[*TooLargeError]},
+	{"conflict", "", false, apierrors.IsConflict},
+	{"forbidden", "", false, apierrors.IsForbidden},
+	{"unauthorized", "", false, apierrors.IsUnauthorized},
+	{"not_found", "", false, apierrors.IsNotFound},
+	{"exists", "", false, apierrors.IsAlreadyExists},
+	{"invalid", "ResourceInvalid", false, func(err error) bool { return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) }},
+	{"too_large", "ResourceInvalid", false, apierrors.IsRequestEntityTooLargeError},
+	{"busy", "", false, func(err error) bool { return apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) }},
+	{"timeout", "", false, func(err error) bool { return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) }},
+	{"server", "", false, func(err error) bool {
 		return apierrors.IsInternalError(err) || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown
 	}},
 }
@@ -86,6 +87,16 @@ func Reason(err error) string {
 		return "timeout"
 	}
 	return "other"
+}
+
+// IssueReason returns Grafana's word for the kind of err, "" where it has none.
+func IssueReason(err error) string {
+	for _, r := range reasons {
+		if r.is(err) {
+			return r.issue
+		}
+	}
+	return ""
 }
 
 // IsWarning reports whether err lets a job go on and end as a warning.

@@ -5,15 +5,18 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
 	"limpet/sync/git"
+	"limpet/sync/resources"
 )
 
 func named(uid, title string) string {
@@ -173,4 +176,103 @@ func TestIndexAndVersions(t *testing.T) {
 	r.expect("an index that is behind", false, "warning", "")
 	r.commit("two.json", board("two", "2a"))
 	r.expect("by the index", false, "warning", "", "PUT dashboards/two")
+}
+
+// resource is a file with an object of a kind.
+func resource(apiVersion, kind, name, title string) string {
+	return fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"annotations":{"grafana.app/folder":"x"}},"spec":{"title":%q}}`,
+		apiVersion, kind, name, title)
+}
+
+// TestKinds: what the API serves and the setting allows is written, moved, counted and deleted; all else is a warning
+// that says why, and comes as soon as it is allowed.
+func TestKinds(t *testing.T) {
+	onBoth(t, func(t *testing.T, server string) {
+		allow := func(list string) func(*PullOptions) {
+			return func(o *PullOptions) { o.Kinds, _ = resources.ParseKinds(strings.Split(list, ",")) }
+		}
+		const all = "dashboard.grafana.app/Dashboard:folder,dashboard.grafana.app/LibraryPanel:folder," +
+			"rules.alerting.grafana.app/AlertRule:folder,boats.example.com/Boat"
+		r := newRig(t, server, allow(all+",playlist.grafana.app/Playlist:disabled"))
+		r.repository(nil, nil)
+		list := resource("playlist.grafana.app/v0alpha1", "Playlist", "wall", "Wall")
+		r.commit("a/cpu.json", board("cpu", "CPU"), "a/panel.json", resource("dashboard.grafana.app/v0alpha1", "LibraryPanel", "panel", "P"),
+			"a/rule.json", resource("rules.alerting.grafana.app", "AlertRule", "rule", "R"), "wall.json", list,
+			"a/boat.json", resource("boats.example.com/v1", "Boat", "boat", "B"), "a/pod.json", resource("v1", "Pod", "pod", "P"))
+		status := r.expect("first", true, "warning", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST dashboards/cpu",
+			"POST librarypanels/panel", "POST alertrules/rule")
+		for _, want := range []string{"kind Playlist of group playlist.grafana.app is disabled by --resources",
+			"kind Boat of group boats.example.com is not served by this API", "kind Pod is not in --resources"} {
+			if !slices.ContainsFunc(status.Warnings, func(w string) bool { return strings.Contains(w, want) }) {
+				t.Errorf("%q is not in %q", want, status.Warnings)
+			}
+		}
+		var counted []string
+		for _, s := range status.Summary {
+			counted = append(counted, fmt.Sprintf("%s:%s %d", s.Group, s.Kind, s.Create))
+			for _, issue := range s.ResourceWarnings {
+				if issue.Reason != "ResourceInvalid" || !strings.HasSuffix(issue.Path, ".json") || strings.Contains(issue.Message, issue.Path) {
+					t.Errorf("%+v", issue)
+				}
+			}
+		}
+		if want := []string{": 0", "dashboard.grafana.app:Dashboard 1", "dashboard.grafana.app:LibraryPanel 1", "folder.grafana.app:Folder 2",
+			"rules.alerting.grafana.app:AlertRule 1"}; !slices.Equal(counted, want) {
+			t.Errorf("summary %q", counted)
+		}
+		panels := schema.GroupVersionResource{Group: api.DashboardGroup, Version: "v0alpha1", Resource: "librarypanels"}
+		if got := r.object(panels, "panel").GetAnnotations()[api.AnnoFolder]; got != folderID("a") {
+			t.Errorf("the panel is in folder %q", got)
+		}
+		r.expect("nothing new", false, "warning", "")
+
+		// The setting allows another kind: the next pull applies the file.
+		r.halt()
+		allow(all + ",playlist.grafana.app/Playlist:skipvalidation")(&r.options)
+		r.start()
+		r.expect("allowed", true, "warning", "", "POST playlists/wall")
+		playlists := schema.GroupVersionResource{Group: "playlist.grafana.app", Version: "v1", Resource: "playlists"}
+		wall := r.object(playlists, "wall").GetAnnotations()
+		if _, in := wall[api.AnnoFolder]; in || wall[api.AnnoSourcePath] != "wall.json" {
+			t.Errorf("annotations of the playlist: %v", wall)
+		}
+		_, u := r.sync()
+		stats, _, _ := unstructured.NestedSlice(u.Object, "status", "stats")
+		if got := fmt.Sprint(stats); got != "[map[count:1 group:dashboard.grafana.app resource:dashboards]"+
+			" map[count:1 group:dashboard.grafana.app resource:librarypanels] map[count:2 group:folder.grafana.app resource:folders]"+
+			" map[count:1 group:playlist.grafana.app resource:playlists] map[count:1 group:rules.alerting.grafana.app resource:alertrules]]" {
+			t.Errorf("stats %s", got)
+		}
+		for _, incremental := range []bool{true, false} {
+			from, to := "a/", "b/"
+			if !incremental {
+				from, to = to, from
+			}
+			r.repo.Commit(t, "move", change(to+"panel.json", from+"panel.json"), change(to+"wall.json", map[bool]string{true: "wall.json",
+				false: "b/wall.json"}[incremental]))
+			writes := []string{"PUT librarypanels/panel", "PUT playlists/wall"}
+			if incremental {
+				writes = append(writes, "POST folders/"+folderID(to))
+			} else {
+				writes = append(writes, "DELETE folders/"+folderID(from))
+			}
+			r.expect("moved", incremental, "warning", "", writes...)
+		}
+		r.commit("a/rule.json", "")
+		r.expect("gone", true, "warning", "", "DELETE alertrules/rule")
+		// A kind that is not allowed any more is left alone.
+		r.halt()
+		allow("dashboard.grafana.app/Dashboard:folder,dashboard.grafana.app/LibraryPanel:folder")(&r.options)
+		r.start()
+		r.expect("not allowed any more", false, "warning", "")
+		if n, err := NewOrphans(r.options).Remove(t.Context(), u); n != 4 || err != nil || r.object(playlists, "wall") == nil ||
+			r.object(panels, "panel") != nil {
+			t.Errorf("%d objects removed, %v", n, err)
+		}
+		allow(all + ",playlist.grafana.app/Playlist")(&r.options)
+		if n, err := NewOrphans(r.options).Release(t.Context(), u); n != 1 || err != nil ||
+			r.object(playlists, "wall").GetAnnotations()[api.AnnoManagerID] != "" {
+			t.Errorf("%d objects released, %v", n, err)
+		}
+	})
 }
