@@ -28,8 +28,8 @@ type finalizer struct {
 	now          func() time.Time
 }
 
-// annoForce on a Repository lets it be deleted although its remote cannot be reached: the
-// webhook stays there. Source: Grafana.
+// annoForce on a Repository, with the value true, removes a finalizer although its work fails: the webhook stays at its
+// host, or objects stay. Source: Grafana.
 const annoForce = "provisioning.grafana.app/force-delete"
 
 const (
@@ -38,8 +38,10 @@ const (
 	jobLimit = 20 * time.Minute
 	// jobPoll is how often it is checked without an event.
 	jobPoll = 5 * time.Second
-	// maxDeleteError bounds status.deleteError, in bytes.
+	// maxDeleteError bounds status.deleteError and each detail of status.deletion, in bytes.
 	maxDeleteError = 1024
+	// maxDeletionErrors bounds status.deletion.errors.
+	maxDeletionErrors = 20
 )
 
 // errJobRuns says that a job of the Repository still runs: what it made now would be left behind.
@@ -75,9 +77,11 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (*Result, error) {
 			return &Result{Next: time.Now().Add(jobPoll)}, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
+		case err != nil && !forced(a.obj, part.finalizer, err):
+			return nil, errors.Join(fmt.Errorf("%s: %w", part.finalizer, err), f.writeDeleteError(ctx, a, part.finalizer, err))
 		case err != nil:
-			err = fmt.Errorf("%s: %w", part.finalizer, err)
-			return nil, errors.Join(err, f.writeDeleteError(ctx, a, err))
+			f.report(a.key, "warn", "finalizer "+part.finalizer+" removed by force: "+text.Redact(err.Error()))
+			f.logOf(a).Warn("finalizer removed by force", "finalizer", part.finalizer, "err", err)
 		}
 		done = append(done, part.finalizer)
 	}
@@ -98,17 +102,52 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (*Result, error) {
 	return &Result{}, nil
 }
 
-// writeDeleteError writes what is in the way, unless that is what the status says.
-func (f *finalizer) writeDeleteError(ctx context.Context, a *attempt, cause error) error {
-	message := text.Redact(cause.Error())
+// forced reports whether a finalizer whose work has failed is removed: the annotation asks for it, and where objects
+// would stay, the status names the finalizer already. A server that is away is no failure.
+func forced(repo *unstructured.Unstructured, finalizer string, err error) bool {
+	if repo.GetAnnotations()[annoForce] != "true" || errors.As(err, new(*kube.UnavailableError)) {
+		return false
+	}
+	view, _ := api.RepositoryView(repo)
+	return finalizer == api.FinalizerCleanup ||
+		slices.ContainsFunc(view.Status.Blocked(), func(e api.DeletionError) bool { return e.Finalizer == finalizer })
+}
+
+// deletionErrors is status.deletion.errors.
+func deletionErrors(a *attempt, finalizer string, cause error) (out []api.DeletionError) {
+	var left *worker.LeftError
+	if !errors.As(cause, &left) {
+		e := api.DeletionError{Detail: deletionText(cause), Finalizer: finalizer,
+			Target: &api.DeletionTarget{Group: api.ProvisioningGroup, Resource: api.Repositories.Resource, Name: a.key.Name}}
+		if finalizer == api.FinalizerCleanup {
+			e.Code = api.DeletionWebhookRemovalError
+		}
+		return []api.DeletionError{e}
+	}
+	for _, l := range left.Left[:min(len(left.Left), maxDeletionErrors)] {
+		out = append(out, api.DeletionError{Detail: deletionText(errors.New(l.String())), Finalizer: finalizer,
+			Target: &api.DeletionTarget{Group: l.Group, Resource: l.Resource, Name: l.Name}})
+	}
+	return out
+}
+
+func deletionText(err error) string {
+	message := text.Redact(err.Error())
 	if len(message) > maxDeleteError {
 		message = strings.ToValidUTF8(message[:maxDeleteError-len("…")], "") + "…"
 	}
+	return message
+}
+
+// writeDeleteError writes what is in the way, unless that is what the status says.
+func (f *finalizer) writeDeleteError(ctx context.Context, a *attempt, finalizer string, cause error) error {
+	message := deletionText(fmt.Errorf("%s: %w", finalizer, cause))
 	if was, _, _ := unstructured.NestedString(a.obj.Object, "status", "deleteError"); was == message {
 		return nil
 	}
 	ch := &change{obj: a.obj, now: f.now()}
 	ch.set(message, "deleteError")
+	ch.set(api.DeletionStatus{State: api.DeletionBlocked, Errors: deletionErrors(a, finalizer, cause)}, "deletion")
 	now, err := f.server.patch(ctx, a.key, true, ch.patch())
 	if err != nil {
 		return err
@@ -149,12 +188,7 @@ func (f *finalizer) deleteJobs(ctx context.Context, a *attempt) error {
 
 // cleanUp removes the webhook.
 func (f *finalizer) cleanUp(ctx context.Context, a *attempt) error {
-	err := f.cleanWebhook(ctx, a.key, a.obj)
-	if err != nil && a.obj.GetAnnotations()[annoForce] == "true" {
-		f.logOf(a).Warn("the webhook stays at its host", "err", err)
-		return nil
-	}
-	return err
+	return f.cleanWebhook(ctx, a.key, a.obj)
 }
 
 // objects deals with the objects that the Repository has made, and reports their number.

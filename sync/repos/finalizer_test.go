@@ -160,6 +160,11 @@ func TestDeleteError(t *testing.T) {
 			if want := "cleanup: https://git.example.com does not answer"; repo.Status.DeleteError != want {
 				t.Errorf("deleteError %q, want %q", repo.Status.DeleteError, want)
 			}
+			if d := repo.Status.Deletion; d == nil || d.State != "blocked" || len(d.Errors) != 1 || d.Errors[0].Code != "WebhookRemovalFailed" ||
+				d.Errors[0].Finalizer != "cleanup" || d.Errors[0].Detail != "https://git.example.com does not answer" ||
+				*d.Errors[0].Target != (api.DeletionTarget{Group: "provisioning.grafana.app", Resource: "repositories", Name: "site"}) {
+				t.Errorf("deletion %+v", d)
+			}
 			tries := unhooked.Load()
 			eventually(t, "it is tried again", func() bool { return unhooked.Load() > tries+2 })
 			told := 0
@@ -270,6 +275,47 @@ func TestForceDelete(t *testing.T) {
 	if unhooked.Load() == 0 {
 		t.Error("the webhook was not asked about at all")
 	}
+}
+
+// TestForceDeleteOfObjects: what is in the way of the deletion is named object by object, and the finalizer that the status
+// names is the only one that the annotation removes.
+func TestForceDeleteOfObjects(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", leaves(new(atomic.Int64), well))
+	r.repo.Add(t, "a/one.json")
+	r.create(nil, nil)
+	r.pulls()
+	r.until("it is pulled", func(repo api.Repository) bool { return repo.Status.Sync.State == "success" })
+	board := r.all(boards)[0]
+	mine := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"title": "Mine"}}}
+	mine.SetAPIVersion("dashboard.grafana.app/v1")
+	mine.SetKind("Dashboard")
+	mine.SetName("mine")
+	mine.SetAnnotations(map[string]string{api.AnnoFolder: board.GetAnnotations()[api.AnnoFolder]})
+	if _, err := r.client.Resource(boards).Namespace(r.namespace).Create(t.Context(), mine, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.merge(`{"metadata":{"finalizers":["remove-orphan-resources","example.com/theirs"]}}`)
+	r.delete()
+	repo := r.until("it is blocked", func(repo api.Repository) bool { return repo.Status.Deletion != nil })
+	var targets []string
+	for _, e := range repo.Status.Blocked() {
+		targets = append(targets, e.Finalizer+" "+e.Target.Resource+" "+e.Target.Name)
+	}
+	if want := []string{"remove-orphan-resources folders " + board.GetAnnotations()[api.AnnoFolder], "remove-orphan-resources folders site"}; !slices.
+		Equal(targets, want) || !strings.Contains(repo.Status.Deletion.Errors[0].Detail, "dashboard/mine in it") {
+		t.Errorf("%q, %+v", targets, repo.Status.Deletion)
+	}
+	r.merge(`{"metadata":{"annotations":{"` + annoForce + `":"true"}}}`)
+	eventually(t, "the finalizer is gone", func() bool {
+		_, u := r.get()
+		return slices.Equal(u.GetFinalizers(), []string{"example.com/theirs"})
+	})
+	if all := r.all(boards); len(all) != 1 || all[0].GetName() != "mine" {
+		t.Errorf("%d dashboards are left", len(all))
+	}
+	r.merge(`{"metadata":{"finalizers":null}}`)
+	r.gone()
 }
 
 func jobsOf(r *rig) server { return server{client: r.client} }

@@ -82,7 +82,12 @@ func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 		row.Conditions = append(row.Conditions, conditionRow(c))
 	}
 	if at := u.GetDeletionTimestamp(); at != nil {
-		row.Deleting, row.DeleteError = api.Time(at.Time), status.DeleteError
+		row.Deleting = api.Time(at.Time)
+		var all []string
+		for _, e := range status.Blocked() {
+			all = append(all, e.String())
+		}
+		row.DeleteError = text.Line(strings.Join(all, "; "), 1<<10)
 	}
 	return row
 }

@@ -296,7 +296,9 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 	}
 	if at := u.GetDeletionTimestamp(); at != nil {
 		f.Add("being deleted", "since "+at.UTC().Format(time.RFC3339))
-		f.AddSet("in the way", st.DeleteError)
+		for _, e := range st.Blocked() {
+			f.Add("in the way", e.String())
+		}
 	}
 	for _, stat := range st.Stats {
 		f.Add(stat.Resource, fmt.Sprint(stat.Count))

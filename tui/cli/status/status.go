@@ -155,6 +155,8 @@ func repoIssues(e *command.Env, repos []snapshot.Repo) (failing, warnings []stri
 			}
 		}
 		switch {
+		case repo.DeleteError != "":
+			failing = append(failing, fmt.Sprintf("%s cannot be deleted: %s: %s", repo.Name, repo.DeleteError, show))
 		case repo.Suspended:
 			warnings = append(warnings, fmt.Sprintf("%s is suspended on this agent: %s", repo.Name,
 				e.CommandFor(repo.Namespace, "repo resume "+repo.Name)))
