@@ -28,6 +28,9 @@ type Guard struct {
 	private []netip.Prefix // these
 }
 
+// PublicOnly allows no private network.
+var PublicOnly = Guard{narrow: true}
+
 // ErrForbidden is wrapped when a Guard refuses an address.
 var ErrForbidden = errors.New("forbidden address")
 
@@ -82,7 +85,7 @@ func ParseGuard(list []string) (Guard, error) {
 	case len(list) == 0, len(list) == 1 && list[0] == "all":
 		return Guard{}, nil
 	case len(list) == 1 && list[0] == "none":
-		return Guard{narrow: true}, nil
+		return PublicOnly, nil
 	}
 	g := Guard{narrow: true}
 	for _, text := range list {

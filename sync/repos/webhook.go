@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -152,7 +153,7 @@ func (w *webhooks) register(ctx context.Context, a *attempt) (*Result, error) {
 	a.memory.webhookAfter = time.Time{}
 	if err != nil {
 		none, pause := errors.Is(err, forge.ErrNone), webhookCooldown
-		if none || notAllowed(err) {
+		if none || notAllowed(err) || webhookLimit.MatchString(err.Error()) {
 			pause = refusedCooldown
 		}
 		if !none && before.IsZero() {
@@ -274,6 +275,8 @@ func webhookCondition(err error, removal bool) api.Condition {
 		reason, text = netx.ReasonServiceUnavailable, "the host does not answer as it should"
 	case notAllowed(err):
 		reason = "NotAllowed"
+	case webhookLimit.MatchString(text):
+		reason, text = "LimitReached", "the host allows no further webhook for the repository ("+text+"); delete one there that is not used"
 	}
 	if removal {
 		text = "the webhook is still at the host: " + text
@@ -282,6 +285,10 @@ func webhookCondition(err error, removal bool) api.Condition {
 	}
 	return api.Condition{Type: conditionWebhook, Status: "False", Reason: reason, Message: text}
 }
+
+// webhookLimit matches what hosts say at their limit: GitHub at 20 webhooks of an event, Bitbucket at 50 and GitLab at 100
+// of a repository.
+var webhookLimit = regexp.MustCompile(`(?i)cannot have more than \d+ (web)?hooks|(maximum|limit)[a-z ]* (web)?hooks|(web)?hooks? limit`)
 
 // notAllowed reports whether the credentials lack the right.
 func notAllowed(err error) bool {

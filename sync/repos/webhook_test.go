@@ -496,6 +496,9 @@ func TestWebhookCondition(t *testing.T) {
 		{fault(netx.RateLimited), false, "RateLimited", "the host gets too many requests; changes"},
 		{fault(netx.Unavailable), false, "ServiceUnavailable", "the host does not answer as it should; changes"},
 		{fault(netx.Refused), false, "NotTaken", "it answers so"},
+		{&netx.Error{Kind: netx.Refused, Err: errors.New(`Validation Failed: The "push" event cannot have more than 20 hooks`)}, false,
+			"LimitReached", "the host allows no further webhook for the repository (Validation Failed: The "},
+		{errors.New("422 Maximum number of project hooks (100) exceeded"), false, "LimitReached", "the host allows"},
 		{errors.New("keep the secret: disk full"), false, "NotTaken", "keep the secret: disk full; changes"},
 		{fault(netx.Unavailable), true, "ServiceUnavailable", "the webhook is still at the host: the host does not answer as it should"},
 	} {

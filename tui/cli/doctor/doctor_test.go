@@ -40,6 +40,8 @@ func TestDoctorJudges(t *testing.T) {
 	mixed := []snapshot.Repo{{Namespace: "a", Name: "good", Checked: now, Healthy: true}, {Namespace: "b", Name: "bad", Checked: now}}
 	unsigned := []snapshot.Repo{mixed[0], {Namespace: "c", Name: "odd", Checked: now, Healthy: true,
 		Conditions: []snapshot.Condition{{Type: "Ready", Status: "True"}, {Type: "limpet/Webhook", Status: "False", Message: "403"}}}}
+	private := []snapshot.Repo{{Namespace: "b", Name: "bad", Checked: now,
+		Health: `spec.git.url: Invalid value: "https://h/a": repository URL host must resolve to a public or allowed address`}}
 	one := func(checked time.Time) []snapshot.Repo { return []snapshot.Repo{{Enabled: true, Checked: checked}} }
 	controllers := func(c snapshot.Controllers, repos []snapshot.Repo) check {
 		p := &examination{now: now, repos: repos, snap: &snapshot.Snapshot{Agent: snapshot.Agent{Controllers: c}}}
@@ -90,6 +92,7 @@ func TestDoctorJudges(t *testing.T) {
 
 		{"no repositories", judgeRepositories(nil), checkOK, "none", "repo create"},
 		{"a failing one", judgeRepositories(mixed), checkWarn, "1 of 2 not healthy, the first is b/bad", "limpet repo test bad -n b"},
+		{"a Git host that is not allowed", judgeRepositories(private), checkWarn, "1 of 1 not healthy", "allowed_git_urls"},
 		{"one with an unmet condition", judgeRepositories(unsigned), checkWarn, "1 of 2 have an unmet condition, the first is c/odd: limpet/Webhook: 403",
 			"limpet repo show odd -n c"},
 		{"healthy ones", judgeRepositories(mixed[:1]), checkOK, "1, none", ""},

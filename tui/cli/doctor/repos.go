@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -74,7 +75,11 @@ func judgeRepositories(repos []snapshot.Repo) check {
 	case len(repos) == 0:
 		return check{Result: checkOK, Found: "there is none", Next: "limpet repo create NAME --url URL"}
 	case len(failing) > 0:
-		return warned(testOf(failing[0]), "%d of %d not healthy, the first is %s/%s", len(failing), len(repos), failing[0].Namespace,
+		next := testOf(failing[0])
+		if slices.ContainsFunc(failing, func(r snapshot.Repo) bool { return kube.RefusesGitHost(r.Health) }) {
+			next = kube.AllowedGitURLs
+		}
+		return warned(next, "%d of %d not healthy, the first is %s/%s", len(failing), len(repos), failing[0].Namespace,
 			failing[0].Name)
 	case len(unmet) > 0:
 		return warned(command.CommandFor(unmet[0].Namespace, "repo show "+unmet[0].Name),
@@ -98,12 +103,15 @@ func (p *examination) checkGitHosts(ctx context.Context) check {
 		}
 	}
 	tried := slices.Sorted(maps.Keys(users))
-	errs := make([]error, len(tried))
+	errs, private := make([]error, len(tried)), make([]string, len(tried))
 	var g errgroup.Group
 	g.SetLimit(maxHosts)
 	for i, address := range tried {
 		g.Go(func() error {
-			errs[i] = dial(ctx, address)
+			var is bool
+			if is, errs[i] = dial(ctx, address); is {
+				private[i] = address
+			}
 			return nil
 		})
 	}
@@ -116,19 +124,27 @@ func (p *examination) checkGitHosts(ctx context.Context) check {
 			c = failed(testOf(users[tried[i]]), "%d of %d cannot be reached, the first is %s (%v)", away, len(tried), tried[i], err)
 		}
 	}
+	private = slices.DeleteFunc(private, func(address string) bool { return address == "" })
+	if c.Result != checkOK || len(private) == 0 || !p.api.usable() || p.embedded() {
+		return c
+	}
+	if grafana, _ := p.client.Serves(ctx, api.Repositories.GroupVersion(), "repositories/files"); grafana {
+		return c.but(kube.AllowedGitURLs, "; a Grafana server refuses private addresses that are not allowed: "+strings.Join(private, ", "))
+	}
 	return c
 }
 
-// dial opens and closes a connection. Its error has no address.
-func dial(ctx context.Context, address string) error {
+// dial opens and closes a connection, and reports whether its address is private. Its error has no address.
+func dial(ctx context.Context, address string) (private bool, err error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		txt := err.Error()
-		return fmt.Errorf("%s", txt[strings.LastIndex(": "+txt, ": "):])
+		return false, fmt.Errorf("%s", txt[strings.LastIndex(": "+txt, ": "):])
 	}
+	at, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
 	_ = conn.Close() // a connection that cannot be closed was open
-	return nil
+	return netx.PublicOnly.Check(at.Addr()) != nil, nil
 }
 
 // gitAddress returns the address to dial for a URL: the host, or its proxy by the environment.

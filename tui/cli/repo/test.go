@@ -2,6 +2,7 @@ package repo
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -11,7 +12,10 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
+	"limpet/sync/auth"
 	"limpet/sync/control"
+	"limpet/sync/kube"
+	"limpet/sync/netx"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/object"
@@ -174,7 +178,21 @@ func check(o object.Manifest, all []object.Manifest, validation string) (faults 
 			warnings = append(warnings, f.String())
 		}
 	}
-	return append(faults, more...), append(warnings, admission.Warnings(o.Object)...)
+	return append(faults, more...), append(append(warnings, admission.Warnings(o.Object)...), privateHost(o.Object)...)
+}
+
+// privateHost warns of a Git host that a Grafana server refuses unless it is told of it. A name is not looked up.
+func privateHost(u *unstructured.Unstructured) []string {
+	repo, err := api.RepositoryView(u)
+	block := repo.Spec.Block()
+	if err != nil || block == nil || u.GetKind() != "Repository" {
+		return nil
+	}
+	at, err := auth.ParseAddress(block.URL)
+	if ip, _ := netip.ParseAddr(at.Host); err != nil || at.Scheme == "file" || at.Host != "localhost" && netx.PublicOnly.Check(ip) == nil {
+		return nil
+	}
+	return []string{"spec." + repo.Spec.Type + ".url: a Grafana server refuses private hosts by default; try: " + kube.AllowedGitURLs}
 }
 
 // result returns the result as data and adds a row for each cause and each warning, or one for a valid object.
