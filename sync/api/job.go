@@ -32,10 +32,13 @@ type JobSpec struct {
 	Pull       *PullOptions      `json:"pull,omitempty"`
 	Delete     *SelectionOptions `json:"delete,omitempty"`
 	Move       *SelectionOptions `json:"move,omitempty"`
-	PR         *PROptions        `json:"pr,omitempty"`
 	Test       *TestOptions      `json:"test,omitempty"`
 	Push       *ExportOptions    `json:"push,omitempty"`
 	Migrate    *ExportOptions    `json:"migrate,omitempty"`
+
+	PR *struct { // the branch, its commit and the page, which a webhook adds, are read anew
+		Number int64 `json:"pr"`
+	} `json:"pr,omitempty"`
 }
 
 // ExportOptions are the options of jobs that write objects of the API to files: push and migrate.
@@ -56,11 +59,6 @@ type ExportOptions struct {
 // PullOptions are the options of a pull job.
 type PullOptions struct {
 	Incremental bool `json:"incremental"`
-}
-
-// PROptions are the options of a pr job. The branch, its commit and the page, which a webhook adds, are read anew.
-type PROptions struct {
-	Number int64 `json:"pr"`
 }
 
 // SelectionOptions are the options of jobs that change what they name: delete and move.

@@ -38,9 +38,6 @@ type pullPaths struct {
 	base     string // what two commits have in common; "" = the pull request says it
 }
 
-// htmlComment is what most hosts do not show.
-const htmlComment = "<!-- %s -->"
-
 var dialects = map[Kind]dialect{
 	GitHub:           github,
 	GitHubEnterprise: github,
@@ -82,7 +79,7 @@ var github = dialect{
 	status:     contextStatus,
 	statusText: 140,
 	pulls:      pullPaths{"/pulls/%d", "/issues/%d/comments", "/issues/comments/%[2]s", "refs/pull/%d/", "/compare/%s...%s"},
-	marker:     htmlComment,
+	marker:     "<!-- %s -->",
 }
 
 // githubHeader asks for the version of the API that these structs are of. A server that
@@ -157,7 +154,7 @@ var gitlab = dialect{
 	status:     gitlabStatus,
 	statusText: 255,
 	pulls:      pullPaths{"/merge_requests/%d", "/merge_requests/%d/notes", "/merge_requests/%d/notes/%s", "refs/merge-requests/%d/", ""},
-	marker:     htmlComment,
+	marker:     "<!-- %s -->",
 }
 
 // gitlabEvents are the switches of a hook. All of them are written, so that an adopted hook sends what is wanted and
@@ -206,7 +203,7 @@ var gitea = dialect{
 	status:     contextStatus,
 	statusText: 255,
 	pulls:      pullPaths{"/pulls/%d", "/issues/%d/comments", "/issues/comments/%[2]s", "refs/pull/%d/", ""},
-	marker:     htmlComment,
+	marker:     "<!-- %s -->",
 }
 
 type giteaHook struct {

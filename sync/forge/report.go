@@ -17,8 +17,6 @@ import (
 	"limpet/sync/text"
 )
 
-// What limpet tells at a host: the status of a commit, and a comment on a pull request.
-
 // CommitState is the state of the status of a commit.
 type CommitState string
 
@@ -67,15 +65,12 @@ func gitlabStatus(p Place, commit string, s CommitStatus) (string, any) {
 	return contextStatus(p, commit, s)
 }
 
-// maxBitbucketKey is the length of the key of a build status.
-const maxBitbucketKey = 40
-
-// bitbucketStatus has a page always: the host requires one.
+// bitbucketStatus has a page always: the host requires one, and a key of at most 40 bytes.
 func bitbucketStatus(p Place, commit string, s CommitStatus) (string, any) {
 	key := s.Context
-	if len(key) > maxBitbucketKey {
+	if len(key) > 40 {
 		sum := sha256.Sum256([]byte(key))
-		key = key[:maxBitbucketKey-9] + "-" + hex.EncodeToString(sum[:4])
+		key = key[:31] + "-" + hex.EncodeToString(sum[:4])
 	}
 	states := map[CommitState]string{CommitPending: "INPROGRESS", CommitSuccess: "SUCCESSFUL", CommitFailure: "FAILED"}
 	return "/commit/" + commit + "/statuses/build", map[string]any{"key": key, "name": s.Context, "state": states[s.State],

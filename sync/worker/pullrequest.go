@@ -25,8 +25,6 @@ import (
 // PullRequest is the worker of pr jobs. It writes nothing but the comment.
 type PullRequest struct{ *Pull }
 
-var _ jobs.Worker = (*PullRequest)(nil)
-
 // NewPullRequest returns the worker of pr jobs. p reads Git and the API.
 func NewPullRequest(p *Pull) *PullRequest { return &PullRequest{p} }
 
