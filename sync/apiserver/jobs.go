@@ -178,7 +178,8 @@ func (c *call) repositoryFor(action string) (*unstructured.Unstructured, error) 
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	if health := view.Status.Health; health.Checked > 0 && !health.Healthy && !(slices.Contains(exportActions, action) && noBranch(view.Status)) {
+	begins := slices.Contains(exportActions, action) && noBranch(view.Status)
+	if health := view.Status.Health; health.Checked > 0 && !health.Healthy && !begins {
 		text := "the repository is not healthy"
 		if len(health.Message) > 0 {
 			text += ": " + strings.Join(health.Message, "; ")

@@ -72,7 +72,8 @@ func (f *facts) pulledFull() bool {
 // creates the branch.
 func (f *facts) pulledUnhealthy() bool {
 	health, sync := f.repo.Status.Health, f.repo.Status.Sync
-	return !health.Healthy && health.Checked > 0 && sync.Finished > health.Checked && (sync.State == api.StateSuccess || sync.State == api.StateWarning)
+	return !health.Healthy && health.Checked > 0 && sync.Finished > health.Checked &&
+		(sync.State == api.StateSuccess || sync.State == api.StateWarning)
 }
 
 // waitsForSlot reports whether what became due while no controller ran waits for its

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -146,7 +147,12 @@ func (x *exporting) all(ctx context.Context, folders []*resources.Live) error {
 
 // some exports the dashboards that the job names.
 func (x *exporting) some(ctx context.Context) error {
+	seen := map[string]bool{}
 	for _, named := range x.options.Resources {
+		if seen[named.Name] {
+			continue
+		}
+		seen[named.Name] = true
 		ref := resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource, Name: named.Name}
 		res := resources.Result{Action: resources.Ignored, Group: ref.Group, Kind: "Dashboard", Name: ref.Name}
 		live, err := x.server.Get(ctx, ref, true)
@@ -184,11 +190,18 @@ func (x *exporting) dashboard(ctx context.Context, live *resources.Live, version
 	_ = json.Unmarshal(object["status"], &status) // a status of another form has no version
 	if stored := status.Conversion.StoredVersion; stored != "" && !strings.HasSuffix(string(object["apiVersion"]), "/"+stored+`"`) {
 		ref := resources.Ref{Group: api.DashboardGroup, Version: stored, Resource: resources.DashboardResource, Name: live.Name}
-		var err error
-		if live, err = x.server.Get(ctx, ref, true); err != nil {
-			return fmt.Errorf("read dashboard %s in version %s: %w", ref.Name, stored, err)
+		whole, err := x.server.Get(ctx, ref, true)
+		switch {
+		case apierrors.IsNotFound(err): // deleted meanwhile
+			return nil
+		case jobs.Transient(err) || ctx.Err() != nil:
+			return err
+		case err != nil:
+			x.edits = append(x.edits, edit{result: resources.Result{Action: resources.Ignored, Group: ref.Group, Kind: "Dashboard", Name: ref.Name,
+				Warning: fmt.Errorf("read version %s, which is stored: %w", stored, err)}})
+			return nil
 		}
-		raw = live.Raw
+		live, raw = whole, whole.Raw
 	}
 	f := x.layout.Dashboard(live, raw)
 	x.add(append(x.layout.Markers(), f)...)
@@ -252,7 +265,7 @@ func (x *exporting) finder(ctx context.Context) func(uid string) string {
 	return func(uid string) string {
 		if paths == nil {
 			paths = map[string]string{}
-			for path := range x.files {
+			for _, path := range slices.Sorted(maps.Keys(x.files)) {
 				if repopath.IsResourceFile(path) && !repopath.IsFolderFile(path) && repopath.CheckPath(path) == nil {
 					paths[x.uid(ctx, path)] = path
 				}
@@ -334,11 +347,13 @@ func NewMigrate(p *Pull, keys auth.Source) *Write {
 	return &Write{p, keys, "migrate", func(t *jobs.Task) (order, error) {
 		o, target := t.Job.Spec.Migrate, t.Repository.Spec.Sync.Target
 		if o != nil && len(o.Resources) > 0 && target == "instance" {
-			return order{}, fmt.Errorf(`spec.migrate.resources: sync target "instance" takes all resources; only "folder" and "folderless" take some`)
+			return order{}, errors.New(`spec.migrate.resources: sync target "instance" takes all; only "folder" and "folderless" take some`)
 		}
-		if dir := t.Repo.GetAnnotations()[api.AnnoSinkDir]; dir != "" {
-			return order{}, fmt.Errorf("repository %q is pulled into a directory (annotation %s), which cannot take objects over",
-				t.Repo.GetName(), api.AnnoSinkDir)
+		switch name := t.Repo.GetName(); {
+		case t.Repo.GetAnnotations()[api.AnnoSinkDir] != "":
+			return order{}, fmt.Errorf("repository %q has the annotation %s: a directory cannot take objects over", name, api.AnnoSinkDir)
+		case o != nil && o.Branch == "" && !t.Repository.Spec.Sync.Enabled:
+			return order{}, fmt.Errorf("sync is not enabled for repository %q, so it cannot take objects over; set spec.sync.enabled to true", name)
 		}
 		return exportOrder(t, o, true, func(ctx context.Context, r *staging) error {
 			switch {
@@ -352,7 +367,9 @@ func NewMigrate(p *Pull, keys auth.Source) *Write {
 				return nil
 			}
 			r.order.ref = ""
-			if err := pullAfter(ctx, r); err != nil || target != "instance" || r.Progress.Outcome(nil).State != api.StateSuccess {
+			err := pullAfter(ctx, r)
+			pulled := err == nil && t.Repository.Spec.Sync.Enabled && r.Progress.Outcome(nil).State == api.StateSuccess
+			if !pulled || target != "instance" {
 				return err
 			}
 			return r.removeExported(ctx, true)
@@ -377,7 +394,8 @@ func (r *staging) removeExported(ctx context.Context, folders bool) error {
 	ref := resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource}
 	err = pages(ctx, s, ref, metadataList, func(_ string, page []resources.Live) error {
 		for _, live := range page {
-			if _, listed := versions[resources.Identity{Group: ref.Group, Kind: "Dashboard", Name: live.Name}]; listed && !resources.Managed(live.Annotations) {
+			_, listed := versions[resources.Identity{Group: ref.Group, Kind: "Dashboard", Name: live.Name}]
+			if listed && !resources.Managed(live.Annotations) {
 				gone = append(gone, live)
 			} else {
 				inside[live.Annotations[api.AnnoFolder]]++
@@ -440,7 +458,8 @@ func (r *staging) removeFolders(ctx context.Context, s *server, versions map[res
 }
 
 // removeOne deletes an object if it is the exported one, and records that. It reports whether the object is left.
-func (r *staging) removeOne(ctx context.Context, s *server, ref resources.Ref, live *resources.Live, versions map[resources.Identity]string) (left bool, err error) {
+func (r *staging) removeOne(ctx context.Context, s *server, ref resources.Ref, live *resources.Live,
+	versions map[resources.Identity]string) (left bool, err error) {
 	item := live.Item(s.kinds.Named(ref.Group, ref.Resource))
 	ref.Name = live.Name
 	res := resources.Result{Action: resources.Deleted, Group: ref.Group, Kind: item.Kind, Name: live.Name}

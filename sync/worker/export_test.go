@@ -195,7 +195,9 @@ func TestPushRules(t *testing.T) {
 	}
 	r.expectRun("of another manager", pushes(one("tf", "Dashboard")), "warning", `managed by terraform "tf"`)
 	r.expectRun("a folder", pushes(map[string]any{"folder": "g", "path": "/copies/"}), "success", "")
-	r.expectRun("one", pushes(one("b", "Dashboard")), "success", "")
+	twice := one("b", "Dashboard")
+	twice["resources"] = append(twice["resources"].([]any), twice["resources"].([]any)...)
+	r.expectRun("one", pushes(twice), "success", "")
 	if got := r.files(testenv.Branch); got != "b.json copies/F/.keep copies/F/G/.keep copies/F/G/a.json" {
 		t.Errorf("files %s", got)
 	}

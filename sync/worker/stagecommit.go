@@ -39,7 +39,7 @@ func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Writt
 		m.Signer = key
 	}
 	// A commit that no pull accepts must not block the pulls after it.
-	if r.order.ref == "" && r.trust != nil {
+	if r.branch() == r.own.Name && r.trust != nil {
 		if err := r.trust.takes(key, committer.Mail, r.now()); err != nil {
 			return nil, fmt.Errorf("nothing was pushed: %w", err)
 		}

@@ -156,6 +156,13 @@ func TestContent(t *testing.T) {
 	if one == "" || one == "cpu" || one == two {
 		t.Errorf("UIDs %q and %q", one, two)
 	}
+	o := kept.options(Options{KeepUIDs: true, Find: func(uid string) string { return map[string]string{"cpu": "cpu.json", "mem": "a/mem.json"}[uid] }})
+	moved := New(o, nil)
+	for name, want := range map[string]string{"cpu": " cpu.json", "mem": "a/mem.json new.json"} {
+		if f := moved.Dashboard(object(name, "New", ""), []byte(kept["cpu.json"])); f.From+" "+f.Path != want {
+			t.Errorf("%s goes from %q to %q", name, f.From, f.Path)
+		}
+	}
 	deep := object("deep", strings.Repeat("d", 1100), "")
 	_, left := tree{}.export(Options{}, []*resources.Live{deep}, object("in", "In", "deep"))
 	if len(left) != 2 {
