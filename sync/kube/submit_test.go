@@ -21,9 +21,9 @@ func TestPullBesideUnservedJob(t *testing.T) {
 		age           time.Duration
 		want          string // name of the pull; "" = refused
 	}{
-		"unserved": {action: "migrate", age: time.Hour, want: "a-pull"},
-		"new":      {action: "migrate", age: time.Second},
-		"claimed":  {action: "migrate", age: time.Hour, label: "provisioning.grafana.app/claim"},
+		"unserved": {action: "render", age: time.Hour, want: "a-pull"},
+		"new":      {action: "render", age: time.Second},
+		"claimed":  {action: "render", age: time.Hour, label: "provisioning.grafana.app/claim"},
 		"a pull":   {action: "pull", age: time.Hour},
 	} {
 		var calls []string

@@ -290,10 +290,10 @@ func TestUnservedJobBlocksNoPull(t *testing.T) {
 	}{
 		"a pull":              {action: "pull", name: "a-sync", age: time.Hour, exists: true},
 		"a pull beside":       {action: "pull", name: "a-pull", age: time.Hour, exists: true},
-		"unserved":            {action: "migrate", name: "a-sync", age: time.Hour},
-		"unserved and new":    {action: "migrate", name: "a-sync", age: 10 * time.Second, exists: true, again: 50 * time.Second},
-		"claimed by another":  {action: "migrate", name: "a-sync", claim: "1", age: time.Hour, exists: true},
-		"of another's making": {action: "migrate", name: "a-migrate", age: time.Hour},
+		"unserved":            {action: "render", name: "a-sync", age: time.Hour},
+		"unserved and new":    {action: "render", name: "a-sync", age: 10 * time.Second, exists: true, again: 50 * time.Second},
+		"claimed by another":  {action: "render", name: "a-sync", claim: "1", age: time.Hour, exists: true},
+		"of another's making": {action: "render", name: "a-migrate", age: time.Hour},
 	} {
 		job := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": c.action, "repository": "a"}}}
 		job.SetName(c.name)
