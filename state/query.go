@@ -133,16 +133,22 @@ const maxOnly = 400
 // totalsOf sums up a job status; nil when it has no counts.
 func totalsOf(status []byte) *Totals {
 	var s struct {
-		Summary          []Totals // of which it has the first three
+		Summary []struct {
+			Totals         // of which it has the first three
+			Error, Warning int
+		}
 		Errors, Warnings []string
 	}
 	if len(status) == 0 || json.Unmarshal(status, &s) != nil {
 		return nil
 	}
+	errors, warnings := 0, 0
 	t := Totals{Counted: len(s.Summary) > 0, Errors: len(s.Errors), Warnings: len(s.Warnings)}
 	for _, k := range s.Summary {
 		t.Create, t.Update, t.Delete = t.Create+k.Create, t.Update+k.Update, t.Delete+k.Delete
+		errors, warnings = errors+k.Error, warnings+k.Warning
 	}
+	t.Errors, t.Warnings = max(t.Errors, errors), max(t.Warnings, warnings) // the lists have the first ones
 	if all := append(s.Errors, s.Warnings...); len(all) == 1 {
 		t.Only = all[0]
 		if len(t.Only) > maxOnly {

@@ -172,6 +172,25 @@ func TestJobsRefused(t *testing.T) {
 	}
 }
 
+// TestOrphansOfALivingOne: the clean-up after a Repository is refused while it is there, however the job is made.
+func TestOrphansOfALivingOne(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.repository("r")
+	const job = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":"j"},` +
+		`"spec":{"action":"deleteResources","repository":"r"}}`
+	if code, status := s.call("POST", base+"jobs", job); code != http.StatusConflict {
+		t.Errorf("%d %v", code, status)
+	}
+	s.must("POST", base+"jobs", strings.Replace(job, "deleteResources", "fixFolderMetadata", 1))
+	patch := `{"spec":{"action":"releaseResources"}}`
+	if code, status := s.call("PATCH", base+"jobs/j", patch); code != http.StatusConflict {
+		t.Errorf("changed to one: %d %v", code, status)
+	}
+	s.must("DELETE", base+"repositories/r", "")
+	s.must("PATCH", base+"jobs/j", patch)
+}
+
 // TestPendingGivesWay: a pull that was claimed at once is not set back.
 func TestPendingGivesWay(t *testing.T) {
 	t.Parallel()

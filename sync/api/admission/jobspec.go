@@ -133,6 +133,9 @@ func JobSpec(action string, given map[string][]string) (map[string]any, error) {
 			return nil, fmt.Errorf("--action %s needs --%s", action, o.Name)
 		}
 	}
+	if (action == "delete" || action == "move") && len(given["path"])+len(given["resource"]) == 0 {
+		return nil, fmt.Errorf("--action %s needs --path or --resource", action)
+	}
 	if len(known) > 0 || action == "pull" {
 		spec[action] = options
 	}

@@ -34,7 +34,7 @@ func TestJobSpec(t *testing.T) {
 		{"test", given{"duration": {"1s"}, "progress-updates": {"x"}}, "--progress-updates"},
 		{"fixFolderMetadata", given{"ref": {"a..b"}}, "spec.fixFolderMetadata.ref"},
 		{"deleteResources", given{"path": {"a"}}, "--path is no option"},
-		{"delete", given{}, "spec.delete.paths"},
+		{"delete", given{}, "--path"},
 		{"delete", given{"path": {"../a"}}, "spec.delete.paths[0]"},
 		{"move", given{"path": {"a"}, "target-path": {"b"}}, "spec.move.targetPath"},
 		{"push", given{"resource": {"cpu"}}, "KIND/NAME"},
