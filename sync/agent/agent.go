@@ -34,6 +34,7 @@ import (
 	"limpet/sync/text"
 	"limpet/sync/webhook"
 	"limpet/sync/worker"
+	"limpet/sync/worker/load"
 )
 
 // Config configures an Agent. Store, StatePath, Version, Jobs and Logger are required.
@@ -193,8 +194,9 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 		a.parts = append(a.parts, sinks.Run)
 	}
 	orphans := worker.NewOrphans(pulls)
-	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys), worker.NewPullRequest(pull), worker.NewPush(pull, keys),
-		worker.NewMigrate(pull, keys), worker.NewRelease(orphans), worker.NewRemove(orphans), worker.Load{}}
+	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys), worker.NewPullRequest(pull),
+		worker.NewPush(pull, keys), worker.NewMigrate(pull, keys), worker.NewRelease(orphans), worker.NewRemove(orphans),
+		worker.NewFixFolders(pull, keys), load.Worker{}}
 	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil || !reconciles {
 		return err
 	}

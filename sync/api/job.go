@@ -33,6 +33,7 @@ type JobSpec struct {
 	Delete     *SelectionOptions `json:"delete,omitempty"`
 	Move       *SelectionOptions `json:"move,omitempty"`
 	Test       *TestOptions      `json:"test,omitempty"`
+	FixFolders *SelectionOptions `json:"fixFolderMetadata,omitempty"` // of which only Ref is read
 	Push       *ExportOptions    `json:"push,omitempty"`
 	Migrate    *ExportOptions    `json:"migrate,omitempty"`
 
@@ -160,6 +161,7 @@ var ServedActions = []string{
 	"migrate",
 	"delete",
 	"move",
+	"fixFolderMetadata",
 	"releaseResources",
 	"deleteResources",
 	"test",

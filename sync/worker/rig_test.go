@@ -242,7 +242,7 @@ func (r *rig) start() {
 func (r *rig) workers(pull *Pull) []jobs.Worker {
 	orphans := NewOrphans(r.options)
 	return []jobs.Worker{pull, NewDelete(pull, r.keys), NewMove(pull, r.keys), NewPush(pull, r.keys), NewMigrate(pull, r.keys),
-		NewPullRequest(pull), NewRelease(orphans), NewRemove(orphans), Load{}}
+		NewPullRequest(pull), NewRelease(orphans), NewRemove(orphans), NewFixFolders(pull, r.keys)}
 }
 
 // repository makes the Repository object "repo".

@@ -226,7 +226,7 @@ func (s *facts) readOnlyReason() string {
 const typeNameFrom = 1000
 
 // gitWriteActions change the repository itself.
-var gitWriteActions = []string{"push", "migrate", "move", "delete"}
+var gitWriteActions = []string{"push", "migrate", "move", "delete", "fixFolderMetadata"}
 
 // confirmation returns the question before a request. What takes long to undo must be confirmed by name.
 func (s *facts) confirmation(r request) confirm {

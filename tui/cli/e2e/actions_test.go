@@ -29,7 +29,17 @@ func actionsSite(t *testing.T, bad int) (*home, *testenv.Repository) {
 	h := newHome(t)
 	h.daemon(t, "--controllers", "off")
 	url := testenv.Git(t, testenv.GitOptions{}).Serve("site.git", repo.Dir)
-	h.must(t, 0, "repo", "create", "site", "--url", url, "--branch", testenv.Branch)
+	if r := h.runWithInput(t, `apiVersion: provisioning.grafana.app/v0alpha1
+kind: Repository
+metadata: {name: site}
+spec:
+  type: git
+  workflows: [write]
+  git: {url: "`+url+`", branch: main}
+  sync: {enabled: true, target: folder, intervalSeconds: 3600}
+`, "apply", "-f", "-"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
 	return h, repo
 }
 
@@ -66,6 +76,30 @@ func TestActionsAfterARepository(t *testing.T) {
 		if got := strings.Join(states, ", "); got != action+" success, "+action+" success, pull success" {
 			t.Errorf("history %s", got)
 		}
+	}
+}
+
+// TestFixFoldersOfASite: folder files come in one commit; the folders keep their names, and a second job commits nothing.
+func TestFixFoldersOfASite(t *testing.T) {
+	t.Parallel()
+	h, repo := actionsSite(t, 0)
+	h.must(t, 0, "repo", "pull", "site", "--wait")
+	names := h.must(t, 0, "get", "folders", "-o", "name").out
+	before := repo.Head(t)
+	h.must(t, 0, "job", "create", "site", "--action", "fixFolderMetadata", "--wait")
+	if got := repo.Git(t, "show", "--stat", "--format=%P|%an <%ae>|%s|%b", "main"); !strings.HasPrefix(got, before+
+		"|Grafana <noreply@grafana.com>|Add folder metadata files|Triggered by job site-fixFolderMetadata at ") ||
+		!strings.Contains(got, " a/_folder.json") || !strings.Contains(got, " a/b/_folder.json") || !strings.Contains(got, "2 files changed") {
+		t.Errorf("commit %s", got)
+	}
+	h.must(t, 0, "repo", "pull", "site", "--full", "--wait")
+	if got := h.must(t, 0, "get", "folders", "-o", "name").out; got != names {
+		t.Errorf("folders %s, before %s", got, names)
+	}
+	head := repo.Head(t)
+	h.must(t, 0, "job", "create", "site", "--action", "fixFolderMetadata", "--wait")
+	if r := h.history(t)[0]; repo.Head(t) != head || r.Message != "nothing to commit" {
+		t.Errorf("again: %+v", r)
 	}
 }
 

@@ -377,3 +377,45 @@ func TestKilledWhileLeaving(t *testing.T) {
 	m.verifyFiles()
 	t.Logf("%d kills", kills)
 }
+
+// TestKilledWhileFixingFolders kills the agent at each point of a fixFolderMetadata: one commit is made of each.
+func TestKilledWhileFixingFolders(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	first, w := suite.Seed(t), newServers(t)
+	m := newCrashAgent(t, w, "kill-folders", first, map[string]int{"a": small})
+	m.repo.Git(t, "config", "http.receivepack", "true")
+	repo := m.user.list(api.Repositories)[0]
+	if err := unstructured.SetNestedSlice(repo.Object, []any{"write"}, "spec", "workflows"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.user.Resource(api.Repositories).Namespace(m.namespace).Update(t.Context(), &repo, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	points := []string{failpoint.Fetched, failpoint.Composed, failpoint.Noted, failpoint.Pushed, failpoint.Published, failpoint.Worked,
+		failpoint.Recorded}
+	for i := range suite.Count(1, 5) * len(points) {
+		point, dir := points[i%len(points)], fmt.Sprintf("a/new-%d/", i)
+		m.repo.Commit(t, "another directory", testenv.Change{Path: dir + ".keep", Data: []byte("x")})
+		before := m.repo.Head(t)
+		m.jobsCreated++
+		job := m.user.create(api.Jobs, fmt.Sprintf("a-fix-%d", m.jobsCreated), nil,
+			map[string]any{"action": "fixFolderMetadata", "repository": "a"})
+		m.jobs[string(job.GetUID())] = true
+		if !m.awaitEnd(m.start(point + "=kill")) {
+			t.Fatalf("not killed at %s", point)
+		}
+		m.finishJobs()
+		if got := m.repo.Git(t, "log", "--format=%s", before+"..main"); got != "Add folder metadata files" {
+			t.Errorf("killed at %s: commits %q", point, got)
+		}
+		if got := m.repo.Git(t, "ls-tree", "--name-only", "main", dir); got != dir+"_folder.json" {
+			t.Errorf("killed at %s: files %s", point, got)
+		}
+	}
+	m.pull("a", nil)
+	m.finishJobs()
+	m.verifyOnce()
+	m.verifyFiles()
+	m.repo.Git(t, "fsck", "--full", "--strict")
+}

@@ -1,4 +1,4 @@
-package worker
+package load
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func TestLoad(t *testing.T) {
 				time.AfterFunc(c.cancel, func() { stop(jobs.ErrCancelled) })
 			}
 			began := time.Now()
-			err = Load{}.Run(ctx, &jobs.Task{Object: u, Job: job, Progress: jobs.NewProgress()})
+			err = Worker{}.Run(ctx, &jobs.Task{Object: u, Job: job, Progress: jobs.NewProgress()})
 			took := time.Since(began).Truncate(time.Millisecond)
 			if want := c.took; took > want || took < want-time.Millisecond || (err != nil) != (c.cancel > 0 || want == 0) ||
 				c.cancel > 0 && !errors.Is(err, jobs.ErrCancelled) {

@@ -1,4 +1,5 @@
-package worker
+// Package load has the worker of test jobs.
+package load
 
 import (
 	"context"
@@ -9,17 +10,17 @@ import (
 	"limpet/sync/jobs"
 )
 
-// Load is the worker of test jobs, which put load on a queue: they wait, report progress, and touch nothing else.
-type Load struct{}
+// Worker is the worker of test jobs, which put load on a queue: they wait, report progress, and touch nothing else.
+type Worker struct{}
 
 // Action implements jobs.Worker.
-func (Load) Action() string { return "test" }
+func (Worker) Action() string { return "test" }
 
 // Ready implements jobs.Worker.
-func (Load) Ready(context.Context, jobs.Task) error { return nil }
+func (Worker) Ready(context.Context, jobs.Task) error { return nil }
 
 // Run implements jobs.Worker. It spreads the progress updates over the duration.
-func (Load) Run(ctx context.Context, t *jobs.Task) error {
+func (Worker) Run(ctx context.Context, t *jobs.Task) error {
 	if errs := admission.Check(t.Object, nil); len(errs) > 0 { // an API that has only the CRDs accepts anything
 		return errs.ToAggregate()
 	}
