@@ -65,7 +65,7 @@ secure: {token: {create: "`+gitToken+`"}}
 	h.must(t, 2, "job", "create", "site", "--action", "delete")
 	h.must(t, 2, "job", "create", "site", "--action", "move", "--path", "y.json", "--target-path", "b")
 	h.must(t, 2, "job", "create", "site", "--path", "y.json")
-	h.must(t, 1, "job", "create", "site", "--action", "delete", "--path", "../y.json")
+	h.must(t, 2, "job", "create", "site", "--action", "delete", "--path", "../y.json")
 
 	h.must(t, 0, "job", "create", "site", "--action", "delete", "--path", "x.json", "--message", "Away with x", "--wait")
 	if got := repo.Git(t, "ls-tree", "-r", "--name-only", "main"); got != "a/z.json\ny.json" {
