@@ -40,7 +40,11 @@ func missingFolderFiles(ctx context.Context, r *staging) ([]edit, error) {
 	if err != nil {
 		return nil, err
 	}
-	live, err := r.server(r.Namespace, r.Last).managedFolders(ctx, r.Repo.GetName())
+	server, err := r.server(ctx, r.Namespace, r.Last)
+	if err != nil {
+		return nil, err
+	}
+	live, err := server.managedFolders(ctx, r.Repo.GetName())
 	if err != nil {
 		return nil, err
 	}
