@@ -53,6 +53,7 @@ func openAccess(cfg Config, api *clients, references *dependency.Watcher, mirror
 	a.signers = worker.NewSigners(a.places.Trust, a.policies, references.ObservePath)
 	a.mirrors, err = git.Open(mirrors, git.Options{
 		AllowLocal: cfg.LocalGit,
+		AllowDirs:  cfg.LocalDirs,
 		Whole:      cfg.GitTimeout,
 		Guard:      cfg.Guard,
 		Logger:     cfg.Logger.With("component", "git"),

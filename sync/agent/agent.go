@@ -66,6 +66,7 @@ type Config struct {
 	GitTimeout       time.Duration // longest fetch; 0 = git.DefaultWhole
 	Guard            netx.Guard    // which private networks Git hosts may be in
 	LocalGit         []string      // directories whose file:// repositories may be read
+	LocalDirs        []string      // directories under which a Repository of type local may be
 	SinkPrefixes     []string
 	CommitStatus     bool            // report all syncs on their commits
 	Kinds            resources.Kinds // that files may hold; nil = those of resources.DefaultKinds
@@ -170,7 +171,7 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 	pulls := worker.PullOptions{
 		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
 		Git: a.access.mirrors, Credentials: a.access.credentials(), Signers: a.access.signers, SinkPrefixes: cfg.SinkPrefixes, Store: cfg.Store,
-		Kinds: cfg.Kinds, Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges,
+		LocalDirs: cfg.LocalDirs, Kinds: cfg.Kinds, Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges,
 		AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger, Hosts: a.access.hosts, CommitStatus: cfg.CommitStatus,
 	}
 	if a.embedded == nil && cfg.API.Kubeconfig == "" {

@@ -16,13 +16,19 @@ import (
 
 // Address is a Git URL taken apart. Two spellings of one remote have the same Key.
 type Address struct {
-	Scheme   string // https, http, ssh or file
+	Scheme   string // https, http, ssh, file or DirScheme
 	User     string // user name in the URL; "" when none
 	Password bool   // the URL holds a password (which is not kept)
 	Host     string // lower case, without port; "" for file
 	Port     string // "" when it is the scheme's own
 	Path     string // begins with "/" unless an scp-like path is relative to the home directory
 }
+
+// DirScheme is the scheme of a directory of plain files, which only a Repository of type local has.
+const DirScheme = "dir"
+
+// Local reports whether the address is a path on this host.
+func (a Address) Local() bool { return a.Scheme == "file" || a.Scheme == DirScheme }
 
 var schemePorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
 
@@ -54,11 +60,11 @@ func ParseAddress(raw string) (Address, error) {
 	case "git+ssh", "ssh+git":
 		a.Scheme = "ssh"
 	case "https", "http", "ssh":
-	case "file":
+	case "file", DirScheme:
 		if a.Host != "" && a.Host != "localhost" || !strings.HasPrefix(a.Path, "/") {
 			return Address{}, badAddress("a file url needs an absolute path")
 		}
-		return Address{Scheme: "file", Path: path.Clean(a.Path)}, nil
+		return Address{Scheme: a.Scheme, Path: path.Clean(a.Path)}, nil
 	default:
 		return Address{}, badAddress(fmt.Sprintf("scheme %q is not one of https, http, ssh", a.Scheme))
 	}
@@ -145,8 +151,8 @@ func (a Address) DialPort() string {
 
 // String is the URL without any password: safe to log and to store. An scp-like relative path is written with "/~/".
 func (a Address) String() string {
-	if a.Scheme == "file" {
-		return "file://" + (&url.URL{Path: a.Path}).EscapedPath()
+	if a.Local() {
+		return a.Scheme + "://" + (&url.URL{Path: a.Path}).EscapedPath()
 	}
 	user := ""
 	if a.User != "" && a.Scheme == "ssh" {

@@ -26,7 +26,7 @@ func Mirrors(list, first string) ([]string, error) {
 		case err != nil:
 		case a.Password, a.User != "" && a.Scheme != "ssh": // a user name in an http URL is as often as not a token
 			err = errors.New("the url must not contain a user name or a password; put them into a rule of git-credentials")
-		case a.Scheme == "file":
+		case a.Local():
 			err = errors.New("a local path is no mirror; write an https, http or ssh url")
 		case seen[a.Key()] < 0:
 			err = errors.New("it is the url of the repository itself")

@@ -150,7 +150,7 @@ func (m *Minter) Mint(ctx context.Context, c Connection, t Target) (auth.Token, 
 // tokenAddress parses a URL that takes a token: tokens are for http, and the URL is checked elsewhere.
 func tokenAddress(url string) (a auth.Address, ok bool) {
 	a, err := auth.ParseAddress(url)
-	return a, err == nil && a.Scheme != "ssh" && a.Scheme != "file"
+	return a, err == nil && a.Scheme != "ssh" && !a.Local()
 }
 
 // mint returns a token, and the credentials that it makes, nil for a URL that takes none.

@@ -70,7 +70,7 @@ func (h *Hosts) locate(ctx context.Context, t Target, creds *auth.Credentials) (
 	if err != nil {
 		return Place{}, invalid("find the forge", "%w", err)
 	}
-	if a.Scheme == "file" {
+	if a.Local() {
 		return Place{}, fmt.Errorf("%w: a local repository has none", ErrNone)
 	}
 	kind, err := t.kind(a)

@@ -17,7 +17,7 @@ func Page(t Target, branch, dir string) (string, error) {
 	if err != nil {
 		return "", invalid("find the page", "%w", err)
 	}
-	if a.Scheme == "file" {
+	if a.Local() {
 		return "", fmt.Errorf("%w: a local repository has no page", ErrNone)
 	}
 	if !plainHost(a.Host) {

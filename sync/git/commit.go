@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
 	"limpet/sync/text"
 
 	"github.com/go-git/go-git/v5/plumbing/object"
@@ -148,6 +149,12 @@ func (c *Composition) Commit(m Making) (*Written, error) {
 	id := pack.IDOf(pack.CommitKind, text)
 	commit := pack.Object{ID: id, Kind: pack.CommitKind, Data: text}.Pack()
 	return &Written{Hash: id.String(), Base: c.Base, made: append([]pack.Packed{commit}, c.made...)}, nil
+}
+
+// Directory makes the commit that a directory of plain files has with this tree. It has no parent, author or message.
+func (c *Composition) Directory() *Written {
+	o := transport.DirCommit(c.tree)
+	return &Written{Hash: o.ID.String(), Base: c.Base, made: append([]pack.Packed{o.Pack()}, c.made...)}
 }
 
 // line is how a commit names a person. What git would leave out of a name at its ends

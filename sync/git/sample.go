@@ -74,3 +74,12 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, when time
 	u.Objects = w.made
 	return w.Hash, push.Local(dir, u, pack.DefaultLimits)
 }
+
+// PermitsDir reports whether a directory of plain files may be read: it lies below one of others.
+func PermitsDir(below []string, dir string) bool {
+	root, err := transport.OpenDir(below, dir)
+	if err == nil {
+		root.Close()
+	}
+	return KindOf(err) != Refused
+}

@@ -35,9 +35,6 @@ func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructu
 		old = nil
 	}
 	checks := []check{checkRules(obj, old)}
-	if repo.Spec.Type == typeLocal {
-		return runChecks(ctx, append(checks, check{"directory", false, func() (string, error) { return "", localResult().failed() }})...)
-	}
 	p, ref, namespace, name := &probe{}, "branch", obj.GetNamespace(), obj.GetName()
 	if repo.GitRef != "" {
 		ref = stepRevision

@@ -14,8 +14,11 @@ import (
 	"limpet/sync/netx"
 )
 
-// typeLocal is the type of a Repository that is a directory of its server.
-const typeLocal = "local"
+// typeLocal is the type of a Repository that is a directory of plain files on this host, and localPath its field.
+const (
+	typeLocal = "local"
+	localPath = "spec.local.path"
+)
 
 // healthResult is the result of a health check. Codes and reasons are those of Grafana's test results.
 type healthResult struct {
@@ -105,6 +108,9 @@ func remoteResult(repo api.Repository, err error) healthResult {
 	at := fieldsOf{url: "spec." + kind + ".url", ref: "spec." + kind + ".branch", secret: "secure.token"}
 	if b := repo.Spec.Block(); b != nil {
 		at.named = b.Branch
+	}
+	if kind == typeLocal {
+		at = fieldsOf{url: localPath, ref: localPath, secret: localPath}
 	}
 	if repo.GitRef != "" {
 		at.ref, at.named = "metadata.annotations["+api.AnnoGitRef+"]", repo.GitRef
@@ -206,15 +212,13 @@ func forgeResult(err error, at string) healthResult {
 	return f
 }
 
-// localResult is the result for a Repository that is a directory of its server.
-func localResult() healthResult {
-	return fieldResult(http.StatusBadRequest, "spec.local.path",
-		`this agent reads no local directories; give the repository type "git" with the URL of a repository`)
-}
-
 // readOnlyResult returns the result for a remote that takes no push.
-func readOnlyResult(err error) healthResult {
-	return fieldResult(http.StatusForbidden, "secure.token", gitText(err)+`, or empty spec.workflows to have it read only`)
+func readOnlyResult(repo api.Repository, err error) healthResult {
+	at := "secure.token"
+	if repo.Spec.Type == typeLocal {
+		at = localPath
+	}
+	return fieldResult(http.StatusForbidden, at, gitText(err)+`, or empty spec.workflows to have it read only`)
 }
 
 // protectionResult returns the result for a branch that the workflow "write" is to change.

@@ -43,10 +43,6 @@ type probe struct {
 // open finds out how the remote is asked. An error is temporary.
 func (o probes) open(ctx context.Context, k Key, repo api.Repository) (*probe, error) {
 	p := &probe{probes: o, key: k, repo: repo, access: &access{}}
-	if repo.Spec.Type == typeLocal {
-		p.asked = true
-		return p, nil
-	}
 	var err error
 	p.remote, err = o.remotes(ctx, k.Namespace, k.Name, repo)
 	if ctx.Err() != nil {
@@ -126,9 +122,6 @@ func (p *probe) check(ctx context.Context, obj *unstructured.Unstructured) (heal
 
 // health returns what the answer says about health.
 func (p *probe) health() healthResult {
-	if p.repo.Spec.Type == typeLocal {
-		return localResult()
-	}
 	result := remoteResult(p.repo, p.err)
 	result.mirror = p.ref.Via.String()
 	return result
@@ -176,7 +169,7 @@ const protectionFor = time.Hour
 
 // writes reports whether people write to the Repository.
 func writes(repo api.Repository) bool {
-	return repo.Spec.Type != typeLocal && len(repo.Spec.Workflows) > 0
+	return len(repo.Spec.Workflows) > 0
 }
 
 // checkWritable asks the remote, after it has answered well. An error comes only when ctx ends.
@@ -197,7 +190,7 @@ func (p *probe) checkWritable(ctx context.Context, obj *unstructured.Unstructure
 		p.access.refused, p.access.unknown = err, nil
 	}
 	if p.access.refused != nil {
-		return readOnlyResult(p.access.refused), nil
+		return readOnlyResult(p.repo, p.access.refused), nil
 	}
 	return p.checkProtection(ctx, obj)
 }

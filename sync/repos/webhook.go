@@ -52,7 +52,7 @@ type webhookPlan struct {
 // none: it is not wanted, or the Repository is read only. It is not known where this
 // agent receives nothing; a webhook that exists then belongs to another controller.
 func webhookURL(base string, k Key, repo api.Repository) (url string, known bool) {
-	if spec := repo.Spec.Webhook; !writes(repo) || spec != nil && spec.Disabled {
+	if spec := repo.Spec.Webhook; !writes(repo) || repo.Spec.Type == typeLocal || spec != nil && spec.Disabled {
 		return "", true
 	}
 	base = webhookBase(base, repo)

@@ -49,6 +49,8 @@ type PullOptions struct {
 	// SinkPrefixes are the directories under which a Repository may have its tree written instead of the API.
 	SinkPrefixes []string
 	Kinds        resources.Kinds // that files may hold; nil = those of DefaultKinds
+	// LocalDirs are the directories under which a Repository of type local may be.
+	LocalDirs []string
 	// MaxIncremental is the maximum number of changes of an incremental pull; 0 = no limit.
 	MaxIncremental int
 	// Parallel is the number of concurrent writes of dashboards; 0 means 10.
@@ -106,6 +108,9 @@ func (p *Pull) credible(ctx context.Context, t jobs.Task) error {
 	src, err := sourceOf(t.Namespace, t.Repo.GetName(), t.Repository)
 	if err != nil {
 		return err
+	}
+	if repo := t.Repository; repo.Spec.Type == "local" && !git.PermitsDir(p.o.LocalDirs, repo.Spec.Local.Path) {
+		return fmt.Errorf("repository %q: spec.local.path is not below a --local-prefix of this agent", t.Repo.GetName())
 	}
 	if _, err := src.credentials(ctx, p.o.Credentials); err != nil && !jobs.Transient(passing(err)) {
 		return err
@@ -397,7 +402,7 @@ func (r *pull) fetch(ctx context.Context) error {
 // tellCommit reports the subject, author and date of the commit. It ignores errors: the next steps read the commit too.
 func (r *pull) tellCommit(ctx context.Context) {
 	info, err := r.o.Git.Commit(ctx, r.remote, r.ref.Hash)
-	if err != nil {
+	if err != nil || r.Repository.Spec.Type == "local" { // that of a directory says nothing
 		return
 	}
 	name, _, _ := strings.Cut(info.Author, " <")

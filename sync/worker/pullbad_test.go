@@ -263,7 +263,7 @@ func TestLeftAlone(t *testing.T) {
 		annotations map[string]string
 		text        string
 	}{
-		{"local", map[string]any{"type": "local", "git": nil, "local": map[string]any{"path": "/etc/dashboards"}}, nil, `type "local"`},
+		{"local", map[string]any{"type": "local", "git": nil, "local": map[string]any{"path": "/etc/dashboards"}}, nil, "--local-prefix"},
 		{"sink without prefix", nil, map[string]string{api.AnnoSinkDir: "/srv/dashboards/a"}, "--sink-prefix"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

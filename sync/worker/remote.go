@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"path/filepath"
 	"strings"
 
 	"limpet/sync/api"
@@ -50,13 +52,16 @@ type source struct {
 // sourceOf returns the Git side of a Repository. The error names the field to change.
 func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	spec := repo.Spec
-	if spec.Type == "local" {
-		return source{}, fmt.Errorf(`repository %q is of type "local", which reads a directory of the Grafana server; `+
-			`give it type "git" with the URL of a repository`, name)
-	}
 	block := spec.Block()
 	if block == nil {
 		return source{}, fmt.Errorf("repository %q: spec.%s is missing", name, cmp.Or(spec.Type, "type"))
+	}
+	if spec.Type == "local" {
+		if !filepath.IsAbs(block.Path) {
+			return source{}, fmt.Errorf("repository %q: spec.local.path is not an absolute path", name)
+		}
+		return source{url: auth.Address{Scheme: auth.DirScheme, Path: path.Clean(block.Path)}.String(), last: repo.Status.Sync.LastRef,
+			lookup: auth.Lookup{Namespace: namespace, Repository: name}}, nil
 	}
 	if block.URL == "" {
 		return source{}, fmt.Errorf("repository %q: spec.%s.url is missing", name, spec.Type)
@@ -223,6 +228,9 @@ func (s source) credentials(ctx context.Context, from auth.Source) (*auth.Creden
 		from = auth.Chain()
 	}
 	l := s.lookup
+	if l.URL == "" { // a directory
+		return nil, nil
+	}
 	creds, err := from(ctx, l)
 	switch {
 	case err != nil:

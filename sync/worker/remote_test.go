@@ -57,7 +57,8 @@ func TestReady(t *testing.T) {
 				Name string `json:"name"`
 			}{Name: "app"}
 		}), nil, `connection "app"`},
-		{"local", repo("local", nil), nil, `type "local"`},
+		{"local", repo("local", func(r *api.Repository) { r.Spec.Local = &api.GitBlock{Path: "/etc"} }), nil, "--local-prefix"},
+		{"local without a path", repo("local", func(r *api.Repository) { r.Spec.Local = &api.GitBlock{} }), nil, "spec.local.path"},
 		{"unknown type", repo("svn", nil), nil, "spec.svn is missing"},
 		{"no URL", repo("git", func(r *api.Repository) { r.Spec.Git = &api.GitBlock{} }), nil, "spec.git.url is missing"},
 		{"disabled", repo("local", func(r *api.Repository) { r.Spec.Sync.Enabled = false }), nil, ""},

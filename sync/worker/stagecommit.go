@@ -28,6 +28,9 @@ const (
 
 // commit creates the commit, signed if there is a key.
 func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Written, error) {
+	if r.Repository.Spec.Type == "local" {
+		return made.Directory(), nil
+	}
 	author, committer := people(r.Repository.Spec.Commit)
 	m := git.Making{Author: author, Committer: committer, When: time.Unix(r.note.When, 0),
 		Message: cmp.Or(strings.TrimSpace(r.Job.Spec.Message), r.order.message)}

@@ -41,6 +41,8 @@ func checkGitURL(raw string, ssh bool) error {
 		}
 	case !ssh:
 		return errors.New("must begin with https:// or http://; ssh and file are for repositories of type git")
+	case a.Scheme == auth.DirScheme:
+		return errors.New("a directory of plain files is a repository of type local")
 	case a.Scheme == "file":
 		// Whether the agent may read the directory is its own decision.
 		if a.String() != raw {

@@ -130,8 +130,8 @@ func validateBlock(spec node, kind string) {
 	if kind == "local" {
 		if path == "" {
 			block.required("path", "the directory to read")
-		} else if slices.Contains(strings.Split(path, "/"), "..") || strings.ContainsRune(path, 0) {
-			block.invalid("path", `must not contain the segment ".."`)
+		} else if !filepath.IsAbs(path) || slices.Contains(strings.Split(path, "/"), "..") || strings.ContainsRune(path, 0) {
+			block.invalid("path", `must be an absolute directory without the segment ".."`)
 		}
 		return
 	}

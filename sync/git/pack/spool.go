@@ -3,6 +3,7 @@ package pack
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/zlib"
 	"context"
 	"crypto"
@@ -120,6 +121,19 @@ func (b Object) Pack() Packed {
 	return Packed{b.ID, b.Kind, int64(size), bytes.Clone(out.Bytes())}
 }
 
+// Unpack returns the content of the object.
+func (p Packed) Unpack() ([]byte, error) {
+	head := 1
+	for p.data[head-1]&0x80 != 0 {
+		head++
+	}
+	z, err := zlib.NewReader(bytes.NewReader(p.data[head:]))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
 // WriteIndex writes the index to a temporary file. It sorts the entries.
 func (s *Spooled) WriteIndex(dir string) error {
 	f, err := os.CreateTemp(filepath.Join(dir, "objects", "pack"), packPrefix)
@@ -224,6 +238,23 @@ func Encode(made []Packed) []byte {
 	h := newSum()
 	h.Write(out.Bytes())
 	return h.Sum(out.Bytes())
+}
+
+// EncodeTo writes a pack of n objects, one at a time.
+func EncodeTo(to io.Writer, n int, objects iter.Seq2[Object, error]) error {
+	h := newSum()
+	w := io.MultiWriter(to, h)
+	_, err := w.Write(binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(n)))
+	for o, oerr := range objects {
+		if err = cmp.Or(err, oerr); err == nil {
+			_, err = w.Write(o.Pack().data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err = to.Write(h.Sum(nil))
+	return err
 }
 
 // MaxPacks is how many packs a mirror gathers before they are put together:

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/sync/auth"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
 	"limpet/sync/git/transport"
@@ -30,10 +31,13 @@ type Update struct {
 }
 
 // Push has a branch go from one commit to another. The host compares Old with what it
-// has; nothing is ever forced. A local directory is written to in its place.
+// has; nothing is ever forced. A repository on this host, and a directory, is written to in its place.
 func Push(c *transport.Call, u Update) error {
 	c.Pushes = true
-	if c.Addr.Scheme == "file" {
+	switch c.Addr.Scheme {
+	case auth.DirScheme:
+		return Dir(c, u)
+	case "file":
 		return Local(c.Addr.Path, u, c.Limits)
 	}
 	content := pack.Encode(u.Objects)
@@ -78,10 +82,13 @@ func Push(c *transport.Call, u Update) error {
 }
 
 // Check asks a server whether it takes a push: it has the server begin one and leaves it
-// at that. A local directory is not asked.
+// at that. A repository on this host is not asked.
 func Check(c *transport.Call) error {
 	c.Pushes = true
-	if c.Addr.Scheme == "file" {
+	switch c.Addr.Scheme {
+	case auth.DirScheme:
+		return checkDir(c)
+	case "file":
 		return nil
 	}
 	leave, err := c.Visit()

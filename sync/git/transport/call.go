@@ -207,15 +207,15 @@ func (c *Call) checkTarget() error {
 	}
 	c.Addr = a
 	creds := c.Target.Creds
-	switch local := a.Scheme == "file"; {
+	switch {
 	case a.Password:
 		return refuse(errors.New("the url holds a password"), "put it into a secret and leave it out of the url")
 	case a.Scheme == "http" && creds != nil && (creds.Password != "" || creds.Bearer != "") && !c.Target.AllowInsecure:
 		return refuse(errors.New("credentials would go over plain http"), "use https, or start the agent with --allow-insecure-git")
-	case local && !c.client.localAllowed(a.Path):
+	case a.Scheme == "file" && !c.client.localAllowed(a.Path):
 		return refuse(errors.New("local paths are not allowed"),
 			"use https or ssh, or start the agent with --local-git-prefix and a directory above it")
-	case !local:
+	case !a.Local():
 		if err := c.CheckHost(a.Host); err != nil {
 			return c.Fail(err)
 		}

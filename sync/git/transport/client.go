@@ -21,6 +21,7 @@ import (
 // Options say whom a Client asks, and for how long.
 type Options struct {
 	AllowLocal []string      // directories under which a URL may be a local path; none by default
+	AllowDirs  []string      // directories under which a URL may be a directory of plain files; none by default
 	Limits     pack.Limits   // defaults for remotes; zero fields take pack.DefaultLimits
 	PerHost    int           // requests at one host at a time; 0 = 2
 	Pause      time.Duration // first pause of a server that did not answer, where there are fallbacks; 0 = 15 s
@@ -45,6 +46,7 @@ type Client struct {
 	throttledUntil map[string]time.Time     // of identities at hosts: throttled until then
 	clients        map[string]*http.Client  // by auth.Credentials.Line
 	shares         map[string]*share        // of repositories with limits
+	dirs           map[string]dirMemory     // by path
 }
 
 // RequestLimits bound the requests for one repository; 0 = no bound. They make those of a host stricter.
@@ -110,6 +112,7 @@ func New(dir string, o Options) *Client {
 		throttledUntil: map[string]time.Time{},
 		clients:        map[string]*http.Client{},
 		shares:         map[string]*share{},
+		dirs:           map[string]dirMemory{},
 	}
 }
 

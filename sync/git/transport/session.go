@@ -15,6 +15,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
 	"github.com/go-git/go-git/v5/plumbing/transport"
 
+	"limpet/sync/auth"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
 )
@@ -83,6 +84,8 @@ func (c *Call) dial() (session, error) {
 		return c.sshSession(c.service(), "")
 	case "file":
 		return c.localSession()
+	case auth.DirScheme:
+		return c.dirSession()
 	}
 	t, ep, method, err := c.httpTransport()
 	if err != nil {
@@ -142,7 +145,7 @@ func (c *Call) Ask(l *Listing, w Want, max int64) (*packp.UploadPackResponse, io
 	c.SetBudget(PackBudget, max)
 	// What an ssh connection has received before was not taken off this budget.
 	var pack io.Reader = bounded{res, newBudget(PackBudget, max)}
-	if c.Addr.Scheme != "file" {
+	if !c.Addr.Local() {
 		for band, kind := range map[capability.Capability]sideband.Type{capability.Sideband64k: sideband.Sideband64k,
 			capability.Sideband: sideband.Sideband} {
 			if req.Capabilities.Supports(band) {

@@ -98,8 +98,9 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 			IncrementalChanges: g.MaxIncrementalChanges, Parallel: g.MaxSyncWorkers},
 		CredentialsDir: cmp.Or(g.CredentialsDir, e.Getenv("CREDENTIALS_DIRECTORY")),
 		GitRules:       rules, Policies: policies, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit,
-		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, SinkPrefixes: g.SinkPrefix,
-		Kinds: kinds, CommitStatus: g.CommitStatus,
+		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, LocalDirs: g.LocalPrefix,
+		SinkPrefixes: g.SinkPrefix,
+		Kinds:        kinds, CommitStatus: g.CommitStatus,
 		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
 	}, nil
 }
@@ -155,8 +156,10 @@ func (g *Flags) bounds() error {
 	refuse("git-timeout", g.GitTimeout < 0, "%s is less than 0", g.GitTimeout)
 	n := g.ListNamespace()
 	refuse("namespace", n != "" && len(validation.IsDNS1123Label(n)) > 0, "%q is no name of a namespace", n)
-	refuse("sink-prefix", slices.ContainsFunc(g.SinkPrefix, func(dir string) bool { return !filepath.IsAbs(dir) }),
-		"%q: each has to be an absolute path", g.SinkPrefix)
+	for flag, dirs := range map[string][]string{"sink-prefix": g.SinkPrefix, "local-prefix": g.LocalPrefix} {
+		refuse(flag, slices.ContainsFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) }),
+			"%q: each has to be an absolute path", dirs)
+	}
 	err := listenAddress(g.TelemetryListen)
 	refuse("telemetry-listen", g.TelemetryListen != "" && err != nil, "%w", err)
 	for flag, value := range map[string]string{"dashboards-server-url": g.DashboardsServerURL, "folders-server-url": g.FoldersServerURL} {

@@ -150,7 +150,7 @@ func dial(ctx context.Context, address string) (private bool, err error) {
 // gitAddress returns the address to dial for a URL: the host, or its proxy by the environment.
 func gitAddress(raw string) (string, bool) {
 	a, err := auth.ParseAddress(raw)
-	if err != nil || a.Scheme == "file" {
+	if err != nil || a.Local() {
 		return "", false
 	}
 	u := &url.URL{Scheme: a.Scheme, Host: a.HostPort()}

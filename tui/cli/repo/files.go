@@ -64,7 +64,8 @@ func (c filesCmd) list(ctx context.Context, e *command.Env, s *command.Session, 
 	if err != nil {
 		return snapshot.FileList{}, err
 	}
-	mirrors, err := git.Open(agent.MirrorsPath(path), git.Options{AllowLocal: e.Flags.LocalGitPrefix, Logger: e.Log})
+	mirrors, err := git.Open(agent.MirrorsPath(path), git.Options{AllowLocal: e.Flags.LocalGitPrefix, AllowDirs: e.Flags.LocalPrefix,
+		Logger: e.Log})
 	if err != nil {
 		return snapshot.FileList{}, err
 	}

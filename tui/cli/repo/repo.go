@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -46,11 +47,12 @@ type Command struct {
 
 type createCmd struct {
 	Name      string        `arg:"" help:"Name of the repository."`
-	URL       string        `required:"" help:"URL: https, ssh, http, or file:///DIR below --local-git-prefix of the agent."`
+	Type      string        `help:"git, or local: a directory of files below --local-prefix of the agent." enum:"git,local" default:"git"`
+	URL       string        `help:"URL: https, ssh, http, or file:///DIR below --local-git-prefix of the agent."`
 	Branch    string        `help:"Branch. Default: the default branch of the remote." xor:"ref"`
 	Ref       string        `help:"Pull a tag, range, ref or commit instead: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref"`
 	Mirror    []string      `help:"Fallback URL while the first is unreachable. Up to four." sep:"none" placeholder:"URL"`
-	Path      string        `help:"Directory below the root of the repository."`
+	Path      string        `help:"Directory below the root of the repository. With --type local: the directory itself."`
 	Verify    string        `help:"Required: HEAD, Tag or TagAndHEAD." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
 	Signers   string        `name:"verify-principals" help:"Who may sign: mail addresses, or committer." placeholder:"NAMES"`
 	Title     string        `help:"Title. Default: the name."`
@@ -64,14 +66,24 @@ type createCmd struct {
 }
 
 func (c createCmd) Run(ctx context.Context, e *command.Env) error {
-	git := map[string]any{"url": c.URL}
+	const next = "limpet repo create NAME --url URL    # or --type local --path DIR"
+	git := map[string]any{}
+	switch local := c.Type == "local"; {
+	case local && (c.URL != "" || !filepath.IsAbs(c.Path)):
+		return command.Usagef(next, "--type local takes an absolute --path and no --url")
+	case local:
+	case c.URL == "":
+		return command.Usagef(next, "missing flags: --url=STRING")
+	default:
+		git["url"] = c.URL
+	}
 	for member, value := range map[string]string{"branch": c.Branch, "path": c.Path, "tokenUser": c.TokenUser} {
 		if value != "" {
 			git[member] = value
 		}
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"title": cmp.Or(c.Title, c.Name), "type": "git", "git": git,
+		"title": cmp.Or(c.Title, c.Name), "type": c.Type, c.Type: git,
 		"sync": map[string]any{"enabled": !c.Disabled, "target": c.Target, "intervalSeconds": int64(c.Interval / time.Second)},
 	}}}
 	u.SetAPIVersion(api.Repositories.GroupVersion().String())
@@ -112,7 +124,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 
 // noteRefusal tells of a URL that the agent is sure to refuse. The flags of a daemon are unknown here: it tests the repository.
 func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.Session, made *unstructured.Unstructured) {
-	local, plain := strings.HasPrefix(c.URL, "file:"), strings.HasPrefix(c.URL, "http:") && c.TokenFrom != ""
+	local, plain := c.Type == "local" || strings.HasPrefix(c.URL, "file:"), strings.HasPrefix(c.URL, "http:") && c.TokenFrom != ""
 	_, sinkErr := sink.Permit(c.SinkDir, e.Flags.SinkPrefix)
 	switch {
 	case s.Daemon != nil && (local || plain || c.SinkDir != ""):
@@ -121,7 +133,9 @@ func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.S
 		if results, err := s.Daemon.Test(ctx, made); err == nil && len(results.Errors) > 0 {
 			e.Notef("the agent cannot pull it: %s", results.Errors[0].Detail)
 		}
-	case s.Embedded != nil && local && len(e.Flags.LocalGitPrefix) == 0:
+	case s.Embedded != nil && c.Type == "local" && len(e.Flags.LocalPrefix) == 0:
+		e.Notef("a directory is read only by an agent that is started with --local-prefix and a directory above it")
+	case s.Embedded != nil && c.Type == "git" && local && len(e.Flags.LocalGitPrefix) == 0:
 		e.Notef("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
 	case s.Embedded != nil && c.SinkDir != "" && sinkErr != nil:
 		e.Notef("%v", sinkErr)
@@ -237,7 +251,9 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 	f.Add("repository", u.GetNamespace()+"/"+u.GetName())
 	f.Add("title", repo.Spec.Title)
 	f.Add("type", repo.Spec.Type)
-	if b := repo.Spec.Block(); b != nil {
+	if b := repo.Spec.Block(); b != nil && repo.Spec.Type == "local" {
+		f.Add("directory", text.OrDash(b.Path))
+	} else if b != nil {
 		f.Add("url", text.Redact(b.URL))
 		f.AddSet("mirrors", text.Redact(repo.GitMirrors))
 		if f.AddSet("revision", repo.GitRef); repo.GitRef == "" {
