@@ -254,6 +254,15 @@ func (s RepositorySpec) Block() *GitBlock {
 	return nil
 }
 
+// Dir returns the directory below the root of a commit that is pulled; "" is the root, as for a directory of plain files,
+// where the path names the root itself.
+func (s RepositorySpec) Dir() string {
+	if b := s.Block(); b != nil && s.Type != "local" {
+		return strings.Trim(b.Path, "/")
+	}
+	return ""
+}
+
 // RepositoryView reads a Repository in the same lenient way.
 func RepositoryView(u *unstructured.Unstructured) (Repository, error) {
 	r, err := view[Repository](u)

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -99,8 +98,8 @@ const pathTimeout = 5 * time.Second
 
 // checkPath looks for the directory of the spec in the commit, which is fetched into the mirror as a pull does.
 func (p *probe) checkPath(ctx context.Context) (string, error) {
-	block := p.repo.Spec.Block()
-	if block == nil || strings.Trim(block.Path, "/") == "" || p.ref.Hash == "" {
+	dir := p.repo.Spec.Dir()
+	if dir == "" || p.ref.Hash == "" {
 		return "", nil
 	}
 	limited, cancel := context.WithTimeout(ctx, pathTimeout)
@@ -108,7 +107,7 @@ func (p *probe) checkPath(ctx context.Context) (string, error) {
 	_, err := p.git.Fetch(limited, p.remote, p.ref)
 	var tree git.Tree
 	if err == nil {
-		tree, err = p.git.Tree(limited, p.remote, p.ref.Hash, block.Path)
+		tree, err = p.git.Tree(limited, p.remote, p.ref.Hash, dir)
 	}
 	switch {
 	case git.KindOf(err) == git.PathNotFound:
@@ -116,7 +115,7 @@ func (p *probe) checkPath(ctx context.Context) (string, error) {
 	case err != nil:
 		return "not known: " + gitText(err), nil
 	}
-	return block.Path + ", " + text.Plural(len(tree.Files), "file"), nil
+	return dir + ", " + text.Plural(len(tree.Files), "file"), nil
 }
 
 // answered reports whether a remote has answered, if only that there is no such ref.

@@ -66,7 +66,7 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	if block.URL == "" {
 		return source{}, fmt.Errorf("repository %q: spec.%s.url is missing", name, spec.Type)
 	}
-	s := source{url: cloneURL(spec.Type, block.URL), dir: strings.Trim(block.Path, "/"), last: repo.Status.Sync.LastRef}
+	s := source{url: cloneURL(spec.Type, block.URL), dir: spec.Dir(), last: repo.Status.Sync.LastRef}
 	field := "spec." + spec.Type + ".branch"
 	if repo.GitRef != "" {
 		field = "annotation " + api.AnnoGitRef

@@ -150,8 +150,9 @@ func TestWriteDirectory(t *testing.T) {
 	}
 	base := d.sync()
 	made, err := d.m.Compose(t.Context(), d.remote, base.Hash, []git.Edit{
-		{Path: "new/x.json", Data: []byte("6")}, {Path: "h.json", Data: []byte("7")}, {Path: "b/c.json"}, {Path: "b/d.json"},
-		{Path: "e/", To: "moved/deep/"}, {Path: "a.json", To: "old.json"}, {Path: "a.json", Data: []byte("8")},
+		{Path: "new/x.json", Blob: git.NewBlob([]byte("6"))}, {Path: "h.json", Blob: git.NewBlob([]byte("7"))},
+		{Path: "b/c.json"}, {Path: "b/d.json"},
+		{Path: "e/", To: "moved/deep/"}, {Path: "a.json", To: "old.json"}, {Path: "a.json", Blob: git.NewBlob([]byte("8"))},
 	})
 	if err != nil || errors.Join(made.Outcomes...) != nil {
 		t.Fatal(err, made.Outcomes)

@@ -37,7 +37,7 @@ func (a Comparer) Compare(ctx context.Context, q snapshot.CompareQuery) (snapsho
 	if len(urls) == 0 {
 		return snapshot.Comparison{}, fmt.Errorf("the repository %s has no URL", q.Repository)
 	}
-	c := comparison{mirrors: a.Mirrors, remote: git.Remote{URL: urls[0]}, dir: repo.Spec.Block().Path}
+	c := comparison{mirrors: a.Mirrors, remote: git.Remote{URL: urls[0]}, dir: repo.Spec.Dir()}
 	out, err := c.run(ctx, q)
 	if errors.Is(err, git.ErrUnknownCommit) {
 		return snapshot.Comparison{}, fmt.Errorf("the mirror on this host does not have both commits any more (%s, %s): "+

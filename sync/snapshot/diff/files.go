@@ -44,7 +44,7 @@ func (a Comparer) FilesOf(ctx context.Context, u *unstructured.Unstructured, pat
 	l := lister{mirrors: a.Mirrors, remote: git.Remote{URL: urls[0]},
 		of:     resources.File{Repository: u.GetName(), Namespace: u.GetNamespace(), Kinds: a.Kinds},
 		copies: notes[api.AnnoSinkDir] != "" && notes[api.AnnoSinkStrict] != "true", unread: map[string]state.UnreadFile{}}
-	tree, err := a.Mirrors.Tree(ctx, l.remote, out.Commit, repo.Spec.Block().Path)
+	tree, err := a.Mirrors.Tree(ctx, l.remote, out.Commit, repo.Spec.Dir())
 	if err != nil {
 		return out, err
 	}
