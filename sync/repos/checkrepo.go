@@ -115,7 +115,7 @@ func (p *probe) checkPath(ctx context.Context) (string, error) {
 	case err != nil:
 		return "not known: " + gitText(err), nil
 	}
-	return dir + ", " + text.Plural(len(tree.Files), "file"), nil
+	return p.repo.Spec.Block().Path + ", " + text.Plural(len(tree.Files), "file"), nil
 }
 
 // answered reports whether a remote has answered, if only that there is no such ref.

@@ -231,7 +231,7 @@ func TestCheckOfARepository(t *testing.T) {
 			field: "spec.git.url",
 			steps: "spec ok, credentials ok, remote failed, branch skipped, write access skipped", inDetails: "none configured (anonymous)"},
 		{name: "local", kind: "local", git: map[string]any{"path": "/srv/boards"}, code: 400, field: "spec.local.path",
-			steps: "spec ok, directory failed"},
+			steps: "spec ok, credentials ok, remote failed, branch skipped"},
 	} {
 		kind := cmp.Or(tt.kind, "git")
 		tester := &Tester{Git: mirrors, Insecure: true, Sinks: []string{sinks}, Now: time.Now}
