@@ -237,8 +237,7 @@ func validateDNSName(n node, name, what string) {
 	})
 }
 
-// validateRevision checks what a Repository pulls in place of its branch. What is
-// pulled is then no branch that anything could be written to.
+// validateRevision checks what a Repository pulls in place of its branch.
 func validateRevision(obj *unstructured.Unstructured, spec node, kind string) {
 	text := validateRemote(obj, spec, kind, api.AnnoGitRef)
 	if text == "" {
@@ -246,10 +245,6 @@ func validateRevision(obj *unstructured.Unstructured, spec node, kind string) {
 	}
 	if _, err := gitref.Parse(text); err != nil {
 		spec.add(field.Invalid(annotationPath(api.AnnoGitRef), text, err.Error()))
-	}
-	if len(spec.texts("workflows")) > 0 {
-		spec.add(field.Forbidden(spec.path.Child("workflows"),
-			"a repository with the annotation "+api.AnnoGitRef+" is only read; leave out the workflows or the annotation"))
 	}
 }
 

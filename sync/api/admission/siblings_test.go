@@ -88,6 +88,8 @@ func TestWarnings(t *testing.T) {
 		{"keys of a provider", object(t, `{kind: Repository, metadata: {annotations: {limpet/git-provider: gcp}}, spec: {type: git, git: {url: x}}, secure: {gcpServiceAccount: {create: x}}}`), nil},
 		{"no such provider", object(t, `{kind: Repository, metadata: {annotations: {limpet/git-provider: gpc}}, spec: {type: git, git: {url: x}}}`),
 			[]string{`annotation limpet/git-provider: unknown git provider "gpc", did you mean "gcp"?`}},
+		{"a tag that is written to", object(t, `{kind: Repository, metadata: {annotations: {limpet/git-ref: "tag:v1"}}, spec: {type: git, git: {url: x}, workflows: [write]}}`),
+			[]string{"annotation limpet/git-ref: it names no branch"}},
 		{"of the wrong type", object(t, `{kind: Repository, spec: {type: git, git: 3}}`), nil},
 	} {
 		got := Warnings(c.obj)

@@ -184,7 +184,9 @@ func statements(block string) (out []string) {
 type helpSite struct {
 	*home
 	t       *testing.T // of the site: a text has its own
-	changed bool       // since its last reset
+	repo    *testenv.Repository
+	commit  string // that 'repo rollback' goes back to
+	changed bool   // since its last reset
 }
 
 // helpWorld are the objects that the texts name.
@@ -213,7 +215,7 @@ func newHelpSite(t *testing.T) *helpSite {
 	repo := testenv.Repo(t, 3, 6)
 	repo.Git(t, "config", "http.receivepack", "true")
 	var files []testenv.Change
-	for _, name := range []string{"old/cpu", "attic/y", "attic/z", "a/x"} {
+	for _, name := range []string{"old/cpu", "net/core", "attic/y", "attic/z", "a/x"} {
 		files = append(files, testenv.Change{Path: "grafana/" + name + ".json",
 			Data: fmt.Appendf(nil, `{"uid":%q,"title":%[1]q,"tags":[],"panels":[],"schemaVersion":41}`, filepath.Base(name))})
 	}
@@ -234,7 +236,7 @@ func newHelpSite(t *testing.T) *helpSite {
 	artifacts.Start()
 	t.Cleanup(artifacts.Close)
 
-	s := &helpSite{home: newHome(t), t: t}
+	s := &helpSite{home: newHome(t), t: t, repo: repo}
 	s.env = []string{"HOME=" + s.dir, "PATH=/opt:" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=dumb",
 		"STATE_DIRECTORY=" + filepath.Dir(s.state()), "HTTPS_PROXY=http://" + proxy.Addr,
 		"NO_PROXY=localhost,127.0.0.1", "SSL_CERT_FILE=" + forge.CAFile, "FPATH=" + s.dir}
@@ -265,7 +267,8 @@ var (
 	helpNames   = strings.NewReplacer("source show NAME", "source show apps", "source test NAME", "source test apps",
 		"source reconcile NAME",
 		"source reconcile apps", "source suspend NAME", "source suspend apps", "source get NAME", "source get apps", "NAME", "team", "JOB",
-		"team-sync", "FILE", "team.yaml", "~/.local/state/limpet/", "state/")
+		"team-sync", "FILE", "team.yaml", "~/.local/state/limpet/", "state/",
+		"limpet edit", "EDITOR=true limpet edit --yes")
 	helpValue = regexp.MustCompile(`^([A-Z]+)=`)
 	// helpAlone are the texts that start what their other lines ask.
 	helpAlone = []string{"topic api", "topic concepts", "topic kinds", "topic sinks"}
@@ -287,7 +290,7 @@ func (s *helpSite) run(t *testing.T, text helpText) {
 		if !alone {
 			s.prepare(t, line)
 		}
-		line = helpNames.Replace(line)
+		line = strings.ReplaceAll(helpNames.Replace(line), "3f2a91c", s.commit)
 		if helpServes.MatchString(line) {
 			h.serve(t, line, alone)
 			continue
@@ -372,6 +375,13 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 		s.must(t, 0, "apply", "-f", "team.yaml")
 		s.must(t, 0, "drain")
 		s.must(t, 0, "repo", "pull", "team")
+	case line == "limpet repo set team --unpin":
+		s.must(t, 0, "repo", "rollback", "team", s.repo.Head(t))
+	case strings.HasPrefix(line, "limpet repo rollback"):
+		s.home.run(t, "repo", "set", "team", "--unpin")
+		s.commit = s.repo.Head(t)
+		s.repo.Commit(t, "more", testenv.Change{Path: "grafana/more.json", Data: fmt.Appendf(nil, "{}")})
+		s.must(t, 0, "repo", "pull", "team", "--wait")
 	case line == "limpet config validate limpet.yaml":
 		s.home.run(t, "config", "init", "limpet.yaml")
 	}

@@ -92,7 +92,7 @@ func (s schemas) lines(t *testing.T, text string) (types []string) {
 // undocumented are the commands that print no document: they run until they are told to end, or speak to a person.
 var undocumented = map[string]string{
 	"completion": "prints a script for a shell", "man": "prints a page for man", "api": "serves", "demo": "serves",
-	"dashboard": "is the screen; off a terminal it is status",
+	"logs": "prints the lines of the agent as they are", "dashboard": "is the screen; off a terminal it is status",
 }
 
 // TestEveryCommandKeepsItsSchema calls each command of the built program with -o
@@ -122,8 +122,9 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 		return r.out
 	}
 	call(0, "status", "status") // without a state file
-	call(0, "repository", "repo create", "boards", "--url", testenv.Git(t, testenv.GitOptions{}).Serve("boards.git",
-		testenv.Repo(t, 1, 3).Dir), "--branch", testenv.Branch, "--interval", "1h")
+	boards := testenv.Repo(t, 1, 3)
+	call(0, "repository", "repo create", "boards", "--url", testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", boards.Dir),
+		"--branch", testenv.Branch, "--interval", "1h")
 	call(0, "suspension", "repo suspend", "boards") // an agent that looks after nothing suspends nothing
 	call(0, "resumed", "repo resume", "boards")
 	h.must(t, 0, "job", "create", "boards")
@@ -143,6 +144,13 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "service-change", "service uninstall", "--unit-dir", units)
 	call(0, "objects", "apply", "-f", objects)
 	call(0, "ended", "repo pull", "boards", "--full", "--wait")
+	call(0, "files", "repo files", "boards")
+	call(0, "object", "repo set", "boards", "--interval", "2h")
+	boards.Edit(t, boards.Dashboards()[0].Path)
+	call(0, "ended", "repo pull", "boards", "--wait")
+	call(0, "object", "repo rollback", "boards", "--to-previous")
+	h.env = append(h.env, "EDITOR=true")
+	call(0, "edited", "edit", "repository", "boards", "--yes")
 	h.must(t, 0, "repo", "create", "gated", "--url", gate.URL, "--branch", testenv.Branch)
 	call(0, "job", "job create", "gated")
 	until(t, "the job is at work", func() bool { return h.daemonWorks(t) })
