@@ -203,7 +203,7 @@ metadata: {name: team, namespace: default}
 spec:
   title: Team
   type: git
-  workflows: [write]
+  workflows: [write, branch]
   git: {url: "https://git.example.com/team.git", branch: main, path: grafana/}
   sync: {enabled: true, target: folder, intervalSeconds: 3600}
 secure: {token: {create: ` + gitToken + `}}
