@@ -65,7 +65,12 @@ func TestLocalDirectory(t *testing.T) {
 	if got := titles(); got != "b0 b1 b2 b3 new" {
 		t.Errorf("after the jobs: %s", got)
 	}
-	for name, there := range map[string]bool{"team/b4.json": false, "team/b3.json": false, "moved/b3.json": true, "team/b0.json": true} {
+	h.must(t, 0, "apply", "-f", h.file(t, "free.yaml",
+		"apiVersion: dashboard.grafana.app/v1\nkind: Dashboard\nmetadata: {name: free, namespace: default}\n"+
+			"spec: {title: Free one, panels: []}\n"))
+	h.must(t, 0, "job", "create", "boards", "--action", "push", "--wait")
+	for name, there := range map[string]bool{"team/b4.json": false, "team/b3.json": false, "moved/b3.json": true, "team/b0.json": true,
+		"free-one.json": true} {
 		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != there {
 			t.Errorf("%s: %v", name, err)
 		}
