@@ -22,7 +22,7 @@
 //	sync/resources      files and resources: parse, plan (pure), apply
 //	sync/jobs           the job controller; jobs/queue and jobs/lease are pure
 //	sync/worker         the work of jobs, an action a file; worker/sink, worker/export,
-//	                    worker/pr: comments, worker/commitstatus, worker/load
+//	                    worker/pr: comments, worker/commitstatus, worker/load, worker/drift
 //	sync/source         GitRepositories of Flux
 //	sync/repos          reconcilers of Repositories and Connections, their Lease
 //	sync/apiserver      the embedded API; its tokens, its manifests from files

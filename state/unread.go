@@ -90,28 +90,28 @@ func (s *Store) PutUnread(ctx context.Context, namespace, repository string, u *
 		}
 		return s.DeleteFact(ctx, key)
 	}
-	data, err := json.Marshal(u)
-	if err != nil {
-		return fmt.Errorf("encode unread files: %w", err)
-	}
-	return s.PutFact(ctx, key, data)
+	return s.putJSON(ctx, key, u)
 }
 
 // Unread returns the list of a Repository, which is empty when there is none.
 func (s *Store) Unread(ctx context.Context, namespace, repository, uid string) (*Unread, error) {
 	u := new(Unread)
-	data, err := s.Fact(ctx, unreadPrefix+namespace+"/"+repository)
-	if errors.Is(err, ErrNotFound) || err == nil && (json.Unmarshal(data, u) != nil || u.UID != uid) {
-		return new(Unread), nil
+	err := s.getJSON(ctx, unreadPrefix+namespace+"/"+repository, u)
+	if err == nil && u.UID != uid {
+		u = new(Unread)
 	}
 	return u, err
 }
 
-// PruneUnread removes the lists of all Repositories but those with these UIDs.
+// PruneUnread removes the lists of all Repositories but those with these UIDs, and what is known of their drift.
 func (s *Store) PruneUnread(ctx context.Context, uids map[string]bool) error {
-	lists, err := s.Facts(ctx, unreadPrefix)
-	if err != nil {
-		return err
+	lists := map[string][]byte{}
+	for _, prefix := range []string{unreadPrefix, driftPrefix, versionsPrefix} {
+		some, err := s.Facts(ctx, prefix)
+		if err != nil {
+			return err
+		}
+		maps.Copy(lists, some)
 	}
 	maps.DeleteFunc(lists, func(_ string, data []byte) bool {
 		var u Unread

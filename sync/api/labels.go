@@ -30,6 +30,10 @@ const (
 	AnnoManifestOwner = "limpet/manifest-owner"
 	// AnnoSinkStrict on a Repository, with the value true, keeps from that directory what is no dashboard or folder.
 	AnnoSinkStrict = "limpet/sink-strict"
+	// AnnoDrift on a Repository says what is done when the server has something else than Git: report, correct or off.
+	AnnoDrift = "limpet/drift"
+	// AnnoDriftIgnore on a Repository lists JSON pointers of members in which an object may differ from its file.
+	AnnoDriftIgnore = "limpet/drift-ignore"
 	// AnnoGitProvider on a Repository names the identity provider that issues its Git
 	// credentials: aws, azure, gcp, github, gitlab; generic = none.
 	AnnoGitProvider = "limpet/git-provider"

@@ -105,6 +105,11 @@ func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) 
 			root.add(field.NotSupported(annotationPath(name), value, values))
 		}
 	}
+	if ignore := obj.GetAnnotations()[api.AnnoDriftIgnore]; ignore != "" {
+		if _, err := api.ParsePointers(ignore); err != nil {
+			root.add(field.Invalid(annotationPath(api.AnnoDriftIgnore), ignore, err.Error()))
+		}
+	}
 	if dir, set := obj.GetAnnotations()[api.AnnoSinkDir]; set {
 		at := annotationPath(api.AnnoSinkDir)
 		if api.TemporarySink.MatchString(dir) {
@@ -117,7 +122,8 @@ func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) 
 }
 
 // reportAnnotations are those about results at the Git host, with their values.
-var reportAnnotations = map[string][]string{api.AnnoCommitStatus: {"true", "false"}, api.AnnoPRComment: {"update", "new"}}
+var reportAnnotations = map[string][]string{api.AnnoCommitStatus: {"true", "false"}, api.AnnoPRComment: {"update", "new"},
+	api.AnnoDrift: api.DriftModes}
 
 // validateBlock checks the block that the type names.
 func validateBlock(spec node, kind string) {
