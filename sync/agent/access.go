@@ -16,6 +16,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/worker"
+	"limpet/sync/worker/drift"
 )
 
 // access is how an agent reaches Git hosts: where credentials and keys are, and who mints tokens.
@@ -114,12 +115,13 @@ type Tester struct {
 	*repos.Tester
 	clients
 	access *access
-	dir    string
+	pull   *worker.Pull
+	dir    string // of the mirrors, to be removed; "" = they are kept
 }
 
 // OpenTester returns a Tester. It requires of cfg what an Agent does, except Store, which only the embedded API needs.
-// Close removes all its files.
-func OpenTester(ctx context.Context, cfg Config) (_ *Tester, err error) {
+// Mirrors is the directory of the mirrors; "" is a new one, which Close removes.
+func OpenTester(ctx context.Context, cfg Config, mirrors string) (_ *Tester, err error) {
 	b := &Tester{}
 	defer func() {
 		if err != nil {
@@ -130,14 +132,28 @@ func OpenTester(ctx context.Context, cfg Config) (_ *Tester, err error) {
 		return nil, err
 	}
 	// The mirrors beside the state file may be those of another process.
-	if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {
-		return nil, fmt.Errorf("make a directory for the test: %w", err)
+	if mirrors == "" {
+		if b.dir, err = os.MkdirTemp("", "limpet-test-"); err != nil {
+			return nil, fmt.Errorf("make a directory for the test: %w", err)
+		}
+		mirrors = b.dir
 	}
-	if b.access, err = openAccess(cfg, &b.clients, nil, b.dir); err != nil {
+	if b.access, err = openAccess(cfg, &b.clients, nil, mirrors); err != nil {
 		return nil, err
 	}
+	b.pull = worker.NewPull(pullOptions(cfg, &b.clients, b.access))
 	b.Tester = b.access.tester(cfg, &b.clients)
 	return b, nil
+}
+
+// Preview returns what a pull would do now.
+func (b *Tester) Preview(ctx context.Context, q worker.PreviewQuery) (*worker.Preview, error) {
+	return b.pull.Preview(ctx, q)
+}
+
+// Drift returns what differs between Git and the API, or a directory.
+func (b *Tester) Drift(ctx context.Context, q worker.DriftQuery) (*drift.Report, error) {
+	return b.pull.Drift(ctx, q)
 }
 
 // Client returns the client of the API. It is valid until Close.

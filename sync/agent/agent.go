@@ -88,6 +88,7 @@ type Agent struct {
 	repos       *kube.Informer
 	controller  *jobs.Controller
 	controllers *controllers
+	pull        *worker.Pull
 	suspensions *repos.Suspensions
 	metrics     *metrics.Metrics
 	endpoint    *metrics.Endpoint
@@ -165,18 +166,23 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	return a, nil
 }
 
+func pullOptions(cfg Config, c *clients, a *access) worker.PullOptions {
+	pulls := worker.PullOptions{
+		Client: c.client, Dashboards: c.dashboards, Folders: c.folders,
+		Git: a.mirrors, Credentials: a.credentials(), Signers: a.signers, SinkPrefixes: cfg.SinkPrefixes, Store: cfg.Store,
+		LocalDirs: cfg.LocalDirs, Kinds: cfg.Kinds, Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges,
+		AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger, Hosts: a.hosts, CommitStatus: cfg.CommitStatus,
+	}
+	if c.embedded == nil && cfg.API.Kubeconfig == "" {
+		pulls.GrafanaURL = cfg.API.Server
+	}
+	return pulls
+}
+
 // buildJobs makes the controllers.
 func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 	cfg := a.cfg
-	pulls := worker.PullOptions{
-		Client: a.client, Dashboards: a.dashboards, Folders: a.folders,
-		Git: a.access.mirrors, Credentials: a.access.credentials(), Signers: a.access.signers, SinkPrefixes: cfg.SinkPrefixes, Store: cfg.Store,
-		LocalDirs: cfg.LocalDirs, Kinds: cfg.Kinds, Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges,
-		AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger, Hosts: a.access.hosts, CommitStatus: cfg.CommitStatus,
-	}
-	if a.embedded == nil && cfg.API.Kubeconfig == "" {
-		pulls.GrafanaURL = cfg.API.Server
-	}
+	pulls := pullOptions(cfg, &a.clients, a.access)
 	options := cfg.Jobs
 	options.Observe = func(e jobs.Event) {
 		a.metrics.Observe(e)
@@ -188,7 +194,8 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 			return info.Oldest, err
 		}
 	}
-	pull, keys := worker.NewPull(pulls), auth.Source(a.access.places.Signing)
+	a.pull = worker.NewPull(pulls)
+	pull, keys := a.pull, auth.Source(a.access.places.Signing)
 	if len(cfg.SinkPrefixes) > 0 && (len(options.Actions) == 0 || slices.Contains(options.Actions, pull.Action())) {
 		sinks := repos.NewSinks(a.client, a.repos, repos.SinkOptions{Pull: pull, Suspensions: a.suspensions, Selector: cfg.Jobs.Selector,
 			Resync: cmp.Or(cfg.Resync, time.Minute), Observe: a.observeRepo, Logger: cfg.Logger.With("component", "sinks")})
@@ -243,7 +250,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		cfg.Logger.Warn("read saved snapshot", "err", err)
 	}
 	a.Service = &control.Service{
-		Comparer: diff.Comparer{Repos: a.repos, Mirrors: a.access.mirrors, Store: cfg.Store, Kinds: cfg.Kinds},
+		Comparer: diff.Comparer{Repos: a.repos, Mirrors: a.access.mirrors, Store: cfg.Store, Kinds: cfg.Kinds, Pull: a.pull},
 		Hub:      a.hub,
 		Jobs:     a.controller,
 		API:      a.client,
@@ -265,6 +272,10 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		Suspended: func(o kube.Object) bool {
 			_, on := a.suspensions.Of(repos.Key{Namespace: o.Namespace(), Name: o.Name()}, o.UID())
 			return on
+		},
+		Drifted: func(o kube.Object) (int, bool) {
+			d, err := cfg.Store.Drift(ctx, o.Namespace(), o.Name(), o.UID())
+			return d.Count, err == nil && !d.At.IsZero()
 		},
 		Tokens: a.access.countTokens,
 	}

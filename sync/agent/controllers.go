@@ -49,6 +49,7 @@ type controllers struct {
 	references  *dependency.Watcher
 	repos       *repos.Controller
 	connections *repos.Connections
+	drifts      *repos.Drifts
 	cache       *kube.Informer // of Connections
 	minter      *forge.Minter
 	lease       *lease.Lease // nil = none is needed
@@ -88,6 +89,9 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 		Meter:       a.metrics.Controller(),
 		Logger:      cfg.Logger.With("component", "repositories"),
 	})
+	c.drifts = repos.NewDrifts(a.client, a.repos, repos.DriftOptions{Pull: a.pull, Store: cfg.Store, Suspensions: a.suspensions,
+		Selector: cfg.Jobs.Selector, Resync: cmp.Or(cfg.Resync, time.Minute), Observe: a.observeRepo,
+		Logger: cfg.Logger.With("component", "drift")})
 	c.cache = a.client.Informer(api.Connections, cfg.Namespace, kube.InformerOptions{})
 	c.connections = repos.NewConnections(a.client, c.cache, repos.ConnectionOptions{Minter: c.minter, Repositories: c.repos,
 		Uses: uses.Use, Resync: cfg.Resync, Logger: cfg.Logger.With("component", "connections")})
@@ -146,6 +150,7 @@ func (c *controllers) work(ctx context.Context) error {
 	g.Go(func() error { return c.references.Run(ctx) })
 	g.Go(func() error { return c.repos.Run(ctx) })
 	g.Go(func() error { return c.connections.Run(ctx) })
+	g.Go(func() error { return c.drifts.Run(ctx) })
 	return g.Wait()
 }
 

@@ -36,7 +36,7 @@ func TestTester(t *testing.T) {
 	cfg := Config{StatePath: filepath.Join(dir, "none", "limpet.db"), Version: "test", AllowInsecureGit: true,
 		Logger: slog.New(slog.DiscardHandler),
 		API:    kube.Config{Server: "http://127.0.0.1:1", Logger: slog.New(slog.DiscardHandler)}, Jobs: jobs.Options{Agent: "test"}}
-	bench, err := OpenTester(t.Context(), cfg)
+	bench, err := OpenTester(t.Context(), cfg, "")
 	must(t, err)
 	for name, test := range map[string]control.Tester{"agent": a, "bench": bench} {
 		given := object(password)

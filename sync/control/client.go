@@ -18,6 +18,8 @@ import (
 	"limpet/state"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
+	"limpet/sync/worker"
+	"limpet/sync/worker/drift"
 )
 
 // BaseURL is the server name of requests over the socket.
@@ -135,6 +137,14 @@ func (c *Client) Resume(ctx context.Context, namespace, repository string) (bool
 
 func (c *Client) Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
 	return call[repos.TestResults](ctx, c, "test", u)
+}
+
+func (c *Client) Preview(ctx context.Context, q worker.PreviewQuery) (*worker.Preview, error) {
+	return call[*worker.Preview](ctx, c, "preview", q)
+}
+
+func (c *Client) Drift(ctx context.Context, q worker.DriftQuery) (*drift.Report, error) {
+	return call[*drift.Report](ctx, c, "drift", q)
 }
 
 // The following methods implement the source of a dashboard; see Local and Watch.

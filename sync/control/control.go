@@ -17,6 +17,8 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
+	"limpet/sync/worker"
+	"limpet/sync/worker/drift"
 )
 
 // Protocol is the version of the calls.
@@ -76,11 +78,15 @@ type Agent interface {
 	Tester
 }
 
-// Tester tests Repositories and Connections from the host of the agent, with its credentials.
+// Tester tests and compares Repositories and Connections from the host of the agent, with its credentials.
 type Tester interface {
 	// Test checks one object, which need not exist on the API, and writes nothing. An error means that the test could
 	// not run.
 	Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error)
+	// Preview returns what a pull would do, and writes nothing.
+	Preview(ctx context.Context, q worker.PreviewQuery) (*worker.Preview, error)
+	// Drift returns what differs between Git and the API, or a directory.
+	Drift(ctx context.Context, q worker.DriftQuery) (*drift.Report, error)
 }
 
 // Suspender stores which repositories an agent does not reconcile.

@@ -41,7 +41,7 @@ func Edit(ctx context.Context, client *kube.Client, res schema.GroupVersionResou
 		if err != nil {
 			return out, err
 		}
-		if out.Text, err = editable(u); err != nil || e.Before == "" {
+		if out.Text, err = Editable(u); err != nil || e.Before == "" {
 			return out, err
 		}
 		if out.Text != e.Before {
@@ -64,15 +64,20 @@ func Edit(ctx context.Context, client *kube.Client, res schema.GroupVersionResou
 	}
 }
 
-// editable returns what may be edited of an object, as YAML.
-func editable(u *unstructured.Unstructured) (string, error) {
+// Editable returns what may be edited of an object, as YAML.
+func Editable(u *unstructured.Unstructured) (string, error) {
+	data, err := yaml.Marshal(redacted("", Written(u)))
+	return editHead + string(data), err
+}
+
+// Written returns a copy of an object without what the server writes.
+func Written(u *unstructured.Unstructured) map[string]any {
 	u = u.DeepCopy()
 	delete(u.Object, "status")
 	for _, member := range []string{"managedFields", "resourceVersion", "generation", "creationTimestamp", "uid"} {
 		unstructured.RemoveNestedField(u.Object, "metadata", member)
 	}
-	data, err := yaml.Marshal(redacted("", u.Object))
-	return editHead + string(data), err
+	return u.Object
 }
 
 // redacted redacts the texts of a value, each beside the key of its member: of the YAML it could take indents and quotes.

@@ -18,7 +18,7 @@ func TestEditable(t *testing.T) {
 		"list": []any{"x", pem + "-----END CERTIFICATE-----\n", int64(1)}, "z": "last"}}}
 	want := map[string]any{"kind": "X", "spec": map[string]any{"a": text.Redacted, "authorization": text.Redacted,
 		"list": []any{"x", text.Redacted + "\n", 1.0}, "z": "last"}}
-	data, err := editable(u)
+	data, err := Editable(u)
 	var got map[string]any
 	if failed := yaml.Unmarshal([]byte(data), &got); err != nil || failed != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, %v: %s", err, failed, data)

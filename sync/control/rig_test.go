@@ -17,6 +17,8 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
+	"limpet/sync/worker"
+	"limpet/sync/worker/drift"
 )
 
 func TestMain(m *testing.M) {
@@ -101,6 +103,14 @@ func (a *fakeAgent) Diagnostics(context.Context) (snapshot.DiagnosticsReport, er
 }
 
 // Compare returns its arguments.
+func (a *fakeAgent) Preview(context.Context, worker.PreviewQuery) (*worker.Preview, error) {
+	return new(worker.Preview), nil
+}
+
+func (a *fakeAgent) Drift(context.Context, worker.DriftQuery) (*drift.Report, error) {
+	return new(drift.Report), nil
+}
+
 func (a *fakeAgent) Files(context.Context, snapshot.FileQuery) (snapshot.FileList, error) {
 	return snapshot.FileList{}, nil
 }

@@ -98,6 +98,9 @@ func (s *Server) handler() http.Handler {
 		return s.Agent.Test(ctx, u)
 	})
 
+	handle(mux, "preview", s.Agent.Preview)
+	handle(mux, "drift", s.Agent.Drift)
+
 	handle(mux, "act", func(ctx context.Context, a snapshot.Action) (none, error) { return none{}, local.Act(ctx, a) })
 	handle(mux, "history/page", local.HistoryPage)
 	handle(mux, "history/job", local.PastJob)

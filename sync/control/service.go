@@ -12,6 +12,8 @@ import (
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 	"limpet/sync/snapshot/diff"
+	"limpet/sync/worker"
+	"limpet/sync/worker/drift"
 )
 
 // Service is the Agent of this process: it carries out what people ask for with the parts of the agent.
@@ -22,7 +24,7 @@ type Service struct {
 	API    *kube.Client
 	Report snapshot.Diagnostics
 	Suspensions
-	Tests Tester
+	Tests *repos.Tester
 	// Recheck has the health of an object checked that was tested with success, so that a fix takes effect without
 	// delay; nil = this agent checks none.
 	Recheck func(kind, namespace, name string)
@@ -69,6 +71,16 @@ func (s *Service) Test(ctx context.Context, u *unstructured.Unstructured) (repos
 		s.Recheck(u.GetKind(), u.GetNamespace(), u.GetName())
 	}
 	return got, err
+}
+
+// Preview implements Tester.
+func (s *Service) Preview(ctx context.Context, q worker.PreviewQuery) (*worker.Preview, error) {
+	return s.Pull.Preview(ctx, q)
+}
+
+// Drift implements Tester.
+func (s *Service) Drift(ctx context.Context, q worker.DriftQuery) (*drift.Report, error) {
+	return s.Pull.Drift(ctx, q)
 }
 
 // Suspensions is the Suspender of an agent.

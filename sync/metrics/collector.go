@@ -35,6 +35,8 @@ type Source struct {
 	Repositories, Connections func() []kube.Object
 	Suspended                 func(repository kube.Object) bool
 	Tokens                    func() map[string]auth.TokenCounts
+	// Drifted returns the result of the last comparison of a Repository with Git, if this agent has made one.
+	Drifted func(repository kube.Object) (objects int, known bool)
 }
 
 const (
@@ -244,6 +246,12 @@ func (s exporter) repositories(all []kube.Object) {
 		if state := r.Text(pathPull); state == api.StateError || state == api.StateSuccess || state == api.StateWarning {
 			s.gauge("limpet_repository_last_sync_success", "1 when the last pull succeeded, 0 when it failed; absent during a pull.",
 				number(state != api.StateError), name...)
+		}
+		if s.source.Drifted != nil {
+			if n, known := s.source.Drifted(r); known {
+				s.gauge("limpet_repository_drifted_objects", "Objects that differ from Git, as the last check of this agent has found.",
+					float64(n), name...)
+			}
 		}
 	}
 	for health, n := range sums {

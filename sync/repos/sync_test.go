@@ -2,6 +2,7 @@ package repos
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,8 +14,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/kube"
@@ -303,4 +307,109 @@ func TestSinks(t *testing.T) {
 	stop = start()
 	eventually(t, "at the start", has("b.json"))
 	stop()
+}
+
+// TestDrifts: what a person has edited becomes a condition and, where the Repository says so, a full pull.
+func TestDrifts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repo.Add(t, "a.json")
+	r.create(nil, nil)
+	r.pulls()
+	r.later(0)
+	r.pulled(r.repo.Head(t))
+	suspensions, err := OpenSuspensions(t.Context(), r.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
+	pull := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Store: r.store})
+	drifts := NewDrifts(r.client, objects, DriftOptions{Pull: pull, Store: r.store, Suspensions: suspensions, Resync: time.Second,
+		Observe: func(Event) {}, Logger: slog.New(slog.DiscardHandler)})
+	defer running(t, objects.Run)()
+	if err := objects.WaitSynced(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	k := Key{r.namespace, "site"}
+	check := func(status string, count int) {
+		t.Helper()
+		eventually(t, "the drift is "+status, func() bool {
+			drifts.start = drifts.now().Add(-3 * time.Hour)
+			_, u := r.get()
+			last, err := r.store.Drift(t.Context(), k.Namespace, k.Name, string(u.GetUID()))
+			if err == nil && !last.At.IsZero() {
+				last.At = drifts.now().Add(-2 * time.Hour)
+				err = r.store.PutDrift(t.Context(), k.Namespace, k.Name, last)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := drifts.reconcile(t.Context(), k); err != nil && !errors.Is(err, errConflict) {
+				t.Fatal(err)
+			}
+			repo, u := r.get()
+			last, err = r.store.Drift(t.Context(), k.Namespace, k.Name, string(u.GetUID()))
+			return err == nil && condition(repo, api.ConditionDrifted).Status == status && last.Count == count
+		})
+	}
+	check("False", 0)
+	boards := r.client.Resource(schema.GroupVersionResource{Group: api.DashboardGroup, Version: "v1", Resource: "dashboards"}).
+		Namespace(r.namespace)
+	list, err := boards.List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatal(list, err)
+	}
+	name := list.Items[0].GetName()
+	edit := []byte(`{"spec":{"title":"By hand"}}`)
+	if _, err := boards.Patch(t.Context(), name, types.MergePatchType, edit, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	check("True", 1)
+	title := func() string {
+		u, err := boards.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return api.Spec(u, "title")
+	}
+	if title() != "By hand" {
+		t.Error("an edit was taken back")
+	}
+	r.merge(fmt.Sprintf(`{"metadata":{"annotations":{%q:"correct"}}}`, api.AnnoDrift))
+	check("False", 0)
+	if title() == "By hand" {
+		t.Error("not corrected")
+	}
+	r.merge(fmt.Sprintf(`{"metadata":{"annotations":{%q:"off"}}}`, api.AnnoDrift))
+	check("", 0)
+}
+
+func TestDriftDue(t *testing.T) {
+	t.Parallel()
+	obj := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"uid": "u"}}}
+	now := time.Unix(1_800_000_000, 0)
+	usual, most := 45*time.Minute, 105*time.Minute
+	for name, c := range map[string]struct {
+		last              state.Drift
+		start, finished   time.Duration // ago
+		incremental       bool
+		earliest, longest time.Duration // from now
+	}{
+		"never":           {start: 0, earliest: time.Hour, longest: 2 * time.Hour},
+		"never, long ago": {start: 5 * time.Hour, earliest: -4 * time.Hour, longest: -3 * time.Hour},
+		"just now":        {last: state.Drift{At: now}, start: 5 * time.Hour, earliest: usual, longest: most},
+		"after a restart": {last: state.Drift{At: now.Add(-9 * time.Hour)}, earliest: 0, longest: time.Hour},
+		"a wrong clock":   {last: state.Drift{At: now.Add(9 * time.Hour)}},
+		"a full pull": {last: state.Drift{At: now.Add(-time.Minute), Count: 1}, finished: time.Second,
+			earliest: -time.Minute, longest: -time.Minute},
+		"an incremental pull":  {last: state.Drift{At: now, Count: 1}, incremental: true, finished: -1, earliest: usual, longest: most},
+		"a full pull, in sync": {last: state.Drift{At: now}, finished: -1, earliest: usual, longest: most},
+	} {
+		var view api.Repository
+		view.Status.Sync.Finished, view.Status.Sync.Incremental = now.Add(-c.finished).UnixMilli(), c.incremental
+		due := driftDue(obj, view, &c.last, now.Add(-c.start), now).Sub(now)
+		if due < c.earliest || due > c.longest {
+			t.Errorf("%s: in %s, want %s to %s", name, due, c.earliest, c.longest)
+		}
+	}
 }

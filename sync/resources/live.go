@@ -27,6 +27,8 @@ type Item struct {
 	Title                       string // of folders
 	// UID and ResourceVersion are empty when the list lacks them. A change then asks the server before it writes.
 	UID, ResourceVersion string
+	// Shared reports that the object has finalizers or owners. It is read again before a write, so that they are kept.
+	Shared bool
 }
 
 // IsFolder reports whether the item is a folder.
@@ -91,23 +93,20 @@ type Page[T any] struct {
 // ParsePage reads one page of a list that a server answered with.
 func ParsePage[T any](data []byte) (*Page[T], error) { return parseAnswer[Page[T]]("list", data) }
 
-// Item returns what a plan has to know of l. An object with finalizers or
-// owners is read again before a write, so that they are kept.
+// Item returns what a plan has to know of l.
 func (l *Live) Item(k Kind) Item {
 	title, _ := l.Spec.Title.(string)
 	i := Item{
 		Group: k.Group, Kind: k.Kind, Resource: k.Resource, Name: l.Name, Title: title,
 		Path: l.Annotations[api.AnnoSourcePath], Hash: l.Annotations[api.AnnoSourceChecksum], Folder: l.Annotations[api.AnnoFolder],
-	}
-	if len(l.Finalizers) == 0 && len(l.OwnerReferences) == 0 {
-		i.UID, i.ResourceVersion = l.UID, l.ResourceVersion
+		UID: l.UID, ResourceVersion: l.ResourceVersion, Shared: len(l.Finalizers) > 0 || len(l.OwnerReferences) > 0,
 	}
 	return i.normal()
 }
 
 // live returns the part of an object that an update needs, nil when the list lacks it.
 func (i Item) live() *Live {
-	if i.UID == "" || i.ResourceVersion == "" {
+	if i.Shared || i.UID == "" || i.ResourceVersion == "" {
 		return nil
 	}
 	return &Live{Meta: Meta{Name: i.Name, UID: i.UID, ResourceVersion: i.ResourceVersion}}

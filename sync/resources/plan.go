@@ -82,6 +82,8 @@ type Change struct {
 	Replaces []Item
 	// Warning is why a change is ignored.
 	Warning error
+	// Drifted reports that the object is not what it was made from, although it names the same blob.
+	Drifted bool
 }
 
 // FolderSpec is a folder as the tree wants it.
@@ -151,6 +153,28 @@ func (p *Plan) Managed() int {
 	return n
 }
 
+// Held returns the objects of files that stay as they are.
+func (p *Plan) Held() (items []Item) {
+	for id, path := range p.held {
+		if item, there := p.live[id]; there && path != "" {
+			items = append(items, item)
+		}
+	}
+	slices.SortFunc(items, func(a, b Item) int { return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Name, b.Name)) })
+	return items
+}
+
+// Rewrite plans the write of held objects that have drifted.
+func (p *Plan) Rewrite(drifted map[Identity]bool) {
+	for _, item := range p.Held() {
+		if id := item.Identity(); drifted[id] {
+			delete(p.held, id)
+			p.WriteFiles = append(p.WriteFiles, Change{Action: Updated, Path: item.Path, Hash: item.Hash, Existing: &item, Drifted: true})
+		}
+	}
+	p.order()
+}
+
 // parent returns the name of the folder that the file at path belongs in.
 func (p *Plan) parent(path string) string {
 	if dir := repopath.Parent(path); dir != "" {
@@ -159,8 +183,8 @@ func (p *Plan) parent(path string) string {
 	return p.target.Root
 }
 
-// folderOf returns the name of the folder that an object of a kind belongs in, made from the file at path; "" = none.
-func (p *Plan) folderOf(group, kind, path string) string {
+// FolderOf returns the name of the folder that an object of a kind belongs in, made from the file at path; "" = none.
+func (p *Plan) FolderOf(group, kind, path string) string {
 	if p.target.Kinds.Of(group, kind).Folder {
 		return p.parent(path)
 	}
@@ -218,7 +242,7 @@ func (p *Plan) compare(file TreeFile, items []Item) {
 		return cmp.Or(b2i(b.Hash == file.Hash)-b2i(a.Hash == file.Hash), strings.Compare(a.Name, b.Name))
 	})
 	first := items[0]
-	if len(items) == 1 && first.Hash == file.Hash && first.Folder == p.folderOf(first.Group, first.Kind, file.Path) {
+	if len(items) == 1 && first.Hash == file.Hash && first.Folder == p.FolderOf(first.Group, first.Kind, file.Path) {
 		p.hold(items)
 		return
 	}

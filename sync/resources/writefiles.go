@@ -137,7 +137,7 @@ func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
 	kind := r.plan.target.Kinds.Of(o.GVK.Group, o.GVK.Kind)
 	ref := Ref{Group: o.GVK.Group, Version: o.GVK.Version, Resource: kind.Resource, Name: o.Name}
 	strict := !kind.SkipValidation && (!o.isDashboard() || strictly(ref.Version)) && !(c.Existing != nil && c.Existing.Hash == c.Hash)
-	stamp := r.stamp(c.Path, c.Hash, r.plan.folderOf(kind.Group, kind.Kind, c.Path))
+	stamp := r.stamp(c.Path, c.Hash, r.plan.FolderOf(kind.Group, kind.Kind, c.Path))
 
 	item, listed := r.plan.live[o.Identity()]
 	old := item.live()
@@ -215,7 +215,7 @@ func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want 
 			return nil, &DuplicateError{Object: o.Identity(), Path: c.Path, Other: other}
 		}
 	}
-	if other == c.Path && old.Annotations[api.AnnoSourceChecksum] == want.Checksum && old.Annotations[api.AnnoFolder] == want.Folder {
+	if !c.Drifted && other == c.Path && old.Annotations[api.AnnoSourceChecksum] == want.Checksum && old.Annotations[api.AnnoFolder] == want.Folder {
 		return nil, errSame
 	}
 	return old, nil

@@ -45,12 +45,15 @@ const (
 	FileSynced  = "synced"
 	FileUnread  = "unread"
 	FileLeftOut = "left-out"
+	FileDrifted = "drifted" // in the last check, which an hour may have passed since
 )
 
 // FileQuery asks for the files of a repository at the commit that was synced last.
 type FileQuery struct {
 	Subject
 	Path string // of the file to read; "" = list them all
+	// Drift asks for the objects that differ from the API, or for the difference of one, instead.
+	Drift bool
 }
 
 // FileList is the answer.
@@ -59,6 +62,8 @@ type FileList struct {
 	Files  []RepoFile `json:"files,omitempty"` // by path; the first MaxRepoFiles
 	All    int        `json:"all,omitempty"`   // number of files
 	Text   string     `json:"text,omitempty"`  // of the file that was asked for
+	// Diff is the difference of the object that was asked for.
+	Diff *TextChange `json:"diff,omitempty"`
 }
 
 // MaxRepoFiles bounds the listed files of a repository.

@@ -135,7 +135,7 @@ func cutCommit(revision string) (before, commit string) {
 // well, others when it is not. Source: fluxcd/source-controller, api/v1.
 func (c Condition) Unmet() bool {
 	switch c.Type {
-	case "Stalled", "FetchFailed", "IncludeUnavailable", "StorageOperationFailed", "ArtifactOutdated", "BuildFailed":
+	case "Stalled", "FetchFailed", "IncludeUnavailable", "StorageOperationFailed", "ArtifactOutdated", "BuildFailed", "Drifted":
 		return c.Status == "True"
 	case "Reconciling":
 		return false

@@ -44,6 +44,9 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 		keepAll: view.Status.Sync.Sink.Source == "",
 		status: &syncStatus{client: p.o.Client, namespace: repo.GetNamespace(), name: name, object: repo,
 			lastRef: view.Status.Sync.LastRef, maxResources: view.Status.Quota.MaxResourcesPerRepository}}
+	if has, _, _ := sink.Check(target, r.owner()); has == r.status.lastRef && keepsEdits(repo) {
+		return 0, nil
+	}
 	err = r.inSink(target, r.status.lastRef)
 	if err != nil {
 		err = r.restoreSink(ctx, target)
@@ -53,6 +56,12 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 		return done, context.Cause(ctx)
 	}
 	return done, errors.Join(err, r.reportSink(ctx, err))
+}
+
+// keepsEdits reports whether a Repository says that edits of its directory stay. Without a word they are taken back, as ever.
+func keepsEdits(repo *unstructured.Unstructured) bool {
+	mode := api.Annotation(repo, api.AnnoDrift)
+	return mode == api.DriftReport || mode == api.DriftOff
 }
 
 // errNotNow reports that the Repository has changed or that a pull of it runs: the watch brings it again.

@@ -21,7 +21,7 @@ import (
 // response; the following ones grow up to pageBytes if the objects are small.
 const (
 	firstPage = 40
-	mostPage  = 500
+	mostPage  = 2000
 	pageBytes = 4 << 20
 )
 
@@ -44,6 +44,11 @@ func (s *server) managed(ctx context.Context, client *kube.Client, repository st
 	} else if !absent(err) {
 		return nil, fmt.Errorf("list resources of repository %s: %w", repository, kube.AsUnavailable(err))
 	}
+	return s.listed(ctx, repository)
+}
+
+// listed is managed with the versions of all objects.
+func (s *server) listed(ctx context.Context, repository string) ([]resources.Item, error) {
 	var all []resources.Item
 	for _, k := range s.kinds {
 		if k.Refused != "" {
@@ -68,7 +73,7 @@ func absent(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err)
 }
 
-// list lists one kind page by page. It repeats a list that has expired, once.
+// list lists one kind page by page: what the repository manages, or with "" all. It repeats a list that has expired, once.
 func (s *server) list(ctx context.Context, repository string, k resources.Kind) ([]resources.Item, error) {
 	if s.off.Load() {
 		return nil, nil
@@ -103,7 +108,7 @@ func (s *server) pages(ctx context.Context, repository string, k resources.Kind)
 	}
 	err = pages(ctx, s, resources.Ref{Group: k.Group, Resource: k.Resource}, accept, func(_ string, page []resources.Live) error {
 		for _, live := range page {
-			if resources.Manages(repository, live.Annotations) {
+			if repository == "" || resources.Manages(repository, live.Annotations) {
 				items = append(items, live.Item(k))
 			}
 		}

@@ -8,6 +8,8 @@
 //	stage.go     the write of a job to Git; a new action that writes is an order for it
 //	pullrequest.go the review of a pull request; package pr renders its comment
 //	remote.go    where the Git side of a Repository is; signers.go who may sign its commits
+//	preview.go   the plan of a pull, without its writes
+//	drift.go     what a server has else than Git; package drift compares
 //	orphans.go   what a deleted Repository has left
 package worker
 
@@ -139,6 +141,7 @@ type pull struct {
 	verified *api.Condition // the result of the verification; nil = unchanged
 	after    *staged        // the write of the job to Git before the pull; nil = none
 	commit   *commitstatus.Writer
+	preview  *Preview // receives what would be done, instead of the servers; nil = it is done
 }
 
 // Run implements jobs.Worker.
@@ -213,6 +216,7 @@ func (r *pull) refresh() error {
 
 // finish writes the result to the Repository.
 func (r *pull) finish(ctx context.Context, err error) error {
+	r.keepVersions(ctx)
 	switch {
 	case errors.Is(context.Cause(ctx), jobs.ErrLost):
 		return err // another agent has the job and owns the status
@@ -289,7 +293,9 @@ func (r *pull) sync(ctx context.Context) error {
 	if err := r.prepare(ctx, r.Pull, r.Task, true); err != nil {
 		return err
 	}
-	r.commit = r.commitStatus(ctx)
+	if r.preview == nil {
+		r.commit = r.commitStatus(ctx)
+	}
 	dir, sink, err := r.sinkOf(r.Repo)
 	if err != nil {
 		return err

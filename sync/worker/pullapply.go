@@ -18,7 +18,8 @@ import (
 func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 	compared := r.timed(jobs.SyncFull, "compare")
 	r.Progress.SetMessage(ctx, "compare with the server")
-	live, err := r.server.managed(ctx, r.o.Client, r.target.Repository)
+	correct := api.DriftMode(r.Repo) == api.DriftCorrect
+	live, err := r.liveItems(ctx, correct)
 	if err != nil {
 		return err
 	}
@@ -31,10 +32,18 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 	if err := r.settle(ctx, plan); err != nil {
 		return err
 	}
+	if correct {
+		if err := r.rewriteDrifted(ctx, plan); err != nil {
+			return err
+		}
+	}
 	if err := r.guard(plan.Deletions(r.after.meant()...), plan.Managed()); err != nil {
 		return err
 	}
 	compared()
+	if r.preview != nil {
+		r.preview.held = plan.Held()
+	}
 	if plan.Empty() {
 		r.Progress.SetFinalMessage("no changes to sync")
 		return nil
@@ -178,8 +187,12 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 	r.Progress.SetTotal(ctx, plan.Len())
 	r.content.fetchLarge(ctx, wantedBy(plan.WriteFiles))
 	r.Progress.SetMessage(ctx, "full comparison")
+	server, results := resources.Server(r.server), resources.Recorder(&recorder{pull: r, next: time.Now().Add(markEvery)})
+	if r.preview != nil {
+		server, results = &dryServer{server: r.server, there: map[string]map[string]bool{}}, r.preview
+	}
 	tally, err := resources.Apply{
-		Server: r.server, Reader: r.content, Recorder: &recorder{pull: r, next: time.Now().Add(markEvery)}, Namespace: r.Namespace,
+		Server: server, Reader: r.content, Recorder: results, Namespace: r.Namespace,
 		Parallel: r.o.Parallel, MaxResources: r.status.maxResources, Count: have, Phase: phase,
 	}.Run(ctx, plan)
 	r.counted = r.counted.after(tally)
@@ -203,9 +216,13 @@ func (r *pull) guard(deletions, managed int) error {
 	if r.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true" {
 		return nil
 	}
-	return fmt.Errorf("this pull would delete %d of the %d objects of repository %q, so nothing was changed; "+
+	err := fmt.Errorf("this pull would delete %d of the %d objects of repository %q, so nothing was changed; "+
 		"if that is meant, run: limpet repo pull %s --full --allow-mass-delete --namespace %s",
 		deletions, managed, r.target.Repository, r.target.Repository, r.Namespace)
+	if r.preview != nil {
+		r.preview.Guarded, err = err.Error(), nil
+	}
+	return err
 }
 
 // A resume mark is saved per batch, because each one costs a write to disk.

@@ -48,7 +48,11 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 	if err != nil {
 		return err
 	}
-	dir, err := sink.Open(ctx, target, r.owner())
+	open := sink.Open
+	if r.preview != nil {
+		open = sink.Look
+	}
+	dir, err := open(ctx, target, r.owner())
 	if err != nil {
 		return err
 	}
@@ -66,6 +70,7 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 	if err != nil {
 		return err
 	}
+	dir.KeepEdits = keepsEdits(r.Repo)
 	plan, err := dir.Plan(r.ref.Hash, sinkSource(r.Repo, r.Repository), files)
 	if err != nil {
 		return err
@@ -90,6 +95,10 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 	}
 	if plan.Empty() && len(r.unread.files) == 0 && r.unread.leftOut == "" && len(bad) == 0 {
 		r.Progress.SetFinalMessage("no changes to sync")
+	}
+	if r.preview != nil {
+		r.preview.sink(ctx, r, plan, bad)
+		return nil
 	}
 	r.Progress.SetTotal(ctx, len(plan.Added)+len(plan.Changed)+len(plan.Removed))
 	r.Progress.SetMessage(ctx, "write "+target.String())

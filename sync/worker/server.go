@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +34,9 @@ type server struct {
 	// dryRun has every write carried out without an effect; off reports that the API cannot do that, and has no part in it.
 	dryRun bool
 	off    atomic.Bool
+
+	mu      sync.Mutex       // guards written
+	written []resources.Item // versions of objects that were created or updated
 }
 
 var _ resources.Server = (*server)(nil)
@@ -211,13 +215,22 @@ func (s *server) write(ctx context.Context, verb string, ref resources.Ref, c ca
 	if s.off.Load() {
 		return nil
 	}
-	_, err := s.do(ctx, ref, c)
+	answer, err := s.do(ctx, ref, c)
 	if s.dryRun && (apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err) && noDryRun.MatchString(err.Error())) {
 		s.off.Store(true)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s %s: %w", verb, ref.Resource, ref.Name, err)
+	}
+	var now struct {
+		Metadata struct{ UID, ResourceVersion string } `json:"metadata"`
+	}
+	if c.method != http.MethodDelete && ref.Group != api.FolderGroup && json.Unmarshal(answer, &now) == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.written = append(s.written, resources.Item{Group: ref.Group, Resource: ref.Resource, Name: ref.Name,
+			UID: now.Metadata.UID, ResourceVersion: now.Metadata.ResourceVersion})
 	}
 	return nil
 }

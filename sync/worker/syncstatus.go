@@ -81,6 +81,11 @@ func (s *syncStatus) start(ctx context.Context, repo *unstructured.Unstructured,
 	if err != nil {
 		return err
 	}
+	return s.read()
+}
+
+// read takes the state before the pull from the object.
+func (s *syncStatus) read() error {
 	view, err := api.RepositoryView(s.object)
 	if err != nil {
 		return err

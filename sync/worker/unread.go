@@ -32,6 +32,10 @@ type unread struct {
 
 // record reports a result.
 func (r *pull) record(ctx context.Context, res resources.Result) {
+	if r.preview != nil {
+		r.preview.Record(ctx, res)
+		return
+	}
 	r.Progress.Record(ctx, res)
 	hash, there := r.unread.tree[res.Path]
 	if res.Warning == nil || !there {

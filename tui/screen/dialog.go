@@ -160,6 +160,8 @@ type popupKey struct {
 	test bool   // results of a test; else YAML
 	nth  int    // counts the popups
 	file string // path of a file of the repository; "" = the object
+
+	drift bool // its difference from the API
 }
 
 type popupText struct {
@@ -254,7 +256,10 @@ func (q popup) get(ctx context.Context, src Source) (out popupText, err error) {
 		out.Findings, err = src.Test(ctx, q.of)
 	case q.file != "":
 		var list snapshot.FileList
-		list, err = src.Files(ctx, snapshot.FileQuery{Subject: q.of, Path: q.file})
+		list, err = src.Files(ctx, snapshot.FileQuery{Subject: q.of, Path: q.file, Drift: q.drift})
+		if list.Diff != nil {
+			out.Diff = *list.Diff
+		}
 		out.YAML = textLines(list.Text, maxFile)
 	default:
 		var txt string

@@ -11,12 +11,15 @@ import (
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
+	"limpet/sync/worker/drift"
 	"limpet/tui/widget"
 )
 
-// filesScreen lists the files of the repository in the repository screen, at the commit that was synced last. The list is
-// fetched when it is shown, again for another commit, and dropped when another screen is shown.
+// filesScreen lists the files of the repository in the repository screen, at the commit that was synced last, or the objects
+// that differ from them. The list is fetched when it is shown, again for another commit, and dropped when another screen is
+// shown.
 type filesScreen struct {
+	drift bool
 	page  fetched[filesKey, snapshot.FileList]
 	shown filesShown
 	rows  list[snapshot.RepoFile]
@@ -26,6 +29,7 @@ type filesKey struct {
 	of     snapshot.Subject
 	ref    string
 	unread int
+	drift  bool
 }
 
 // filesShown is what the rows depend on.
@@ -38,27 +42,32 @@ type filesShown struct {
 const filesMinAge = 5 * time.Second
 
 // fileGlyphs are the states whose glyph and colour stand for those of a file.
-var fileGlyphs = map[string]string{snapshot.FileSynced: "success", snapshot.FileUnread: "warning", snapshot.FileLeftOut: "pending"}
+var fileGlyphs = map[string]string{snapshot.FileSynced: "success", snapshot.FileUnread: "warning", snapshot.FileLeftOut: "pending",
+	snapshot.FileDrifted: "warning", drift.Missing: "warning", drift.Extra: "warning", drift.Modified: "warning"}
 
 var fileKind = &kind[snapshot.RepoFile]{
 	key:    func(f snapshot.RepoFile) string { return f.Path },
-	fields: widget.FieldSet{"kind": nil, "state": {snapshot.FileSynced, snapshot.FileUnread, snapshot.FileLeftOut}},
+	fields: widget.FieldSet{"kind": nil, "state": {snapshot.FileSynced, snapshot.FileUnread, snapshot.FileLeftOut, snapshot.FileDrifted}},
 	match: func(f snapshot.RepoFile, t *widget.FilterTerms) bool {
 		return t.Matches("kind", f.Kind) && t.Matches("state", f.State) &&
 			widget.ContainsWords(strings.Join(t.Words, " "), f.Path, f.Kind, f.Title, f.UID, f.State, f.Reason)
 	},
 }
 
-func openFiles(s *State) {
+func openFiles(s *State) { s.openFiles(false) }
+func openDrift(s *State) { s.openFiles(true) }
+
+func (s *State) openFiles(drift bool) {
 	o := s.onRepos(s.selected)[0]
 	s.goTo(screenFiles)
 	s.setFilter("")
+	s.files = filesScreen{drift: drift}
 	s.showObject(o)
 }
 
 func (f *filesScreen) fetch(s *State) Lookup {
 	r := s.repo.repo
-	key := filesKey{s.repo.Subject, r.LastRef, r.Unread.Count()}
+	key := filesKey{s.repo.Subject, r.LastRef, r.Unread.Count(), f.drift}
 	_, known, err := f.page.of(key)
 	waits := f.page.known && s.Now.Sub(f.page.at) < filesMinAge || f.page.request != nil
 	if known || err != "" || f.page.key.of == key.of && waits {
@@ -66,7 +75,7 @@ func (f *filesScreen) fetch(s *State) Lookup {
 	}
 	return f.page.look(s, key, func(s *State) *fetched[filesKey, snapshot.FileList] { return &s.files.page },
 		func(ctx context.Context, src Source) (snapshot.FileList, error) {
-			return src.Files(ctx, snapshot.FileQuery{Subject: key.of})
+			return src.Files(ctx, snapshot.FileQuery{Subject: key.of, Drift: key.drift})
 		})
 }
 
@@ -92,15 +101,19 @@ func (f *filesScreen) open(s *State) {
 		f.page.err = ""
 	} else if at := f.rows.here(); at != nil {
 		s.popups++
-		s.overlay = popup{popupKey: popupKey{of: s.repo.Subject, file: at.Path, nth: s.popups},
-			command: s.command("files", s.repo.object, text.ShellWord(at.Path))}
+		s.overlay = popup{popupKey: popupKey{of: s.repo.Subject, file: at.Path, nth: s.popups, drift: f.drift},
+			command: s.command(f.verb(), s.repo.object, text.ShellWord(at.Path))}
 	}
 }
+
+// verb is the command that prints the list.
+func (f *filesScreen) verb() string { return map[bool]string{false: "files", true: "diff"}[f.drift] }
 
 // grafanaLink returns the page of Grafana that shows the object of a file; the URL is "" when there is none.
 func (s *facts) grafanaLink(namespace string, f snapshot.RepoFile) (l snapshot.Link) {
 	below := map[string]string{"Dashboard": "/d/", "Folder": "/dashboards/f/"}[f.Kind]
-	if below == "" || f.UID == "" || f.State != snapshot.FileSynced || !strings.HasPrefix(s.Snap.API.Server, "http") {
+	absent := f.State == snapshot.FileUnread || f.State == snapshot.FileLeftOut || f.State == drift.Missing
+	if below == "" || f.UID == "" || absent || !strings.HasPrefix(s.Snap.API.Server, "http") {
 		return l
 	}
 	org := ""
@@ -113,7 +126,11 @@ func (s *facts) grafanaLink(namespace string, f snapshot.RepoFile) (l snapshot.L
 func (f *filesScreen) draw(p *view, at widget.Rect) {
 	type file = snapshot.RepoFile
 	known, r := f.page.value, p.s.repo.repo
-	box := widget.Box{Title: "Files of " + p.cut(r.Name, at.W/2), Foot: p.place(&f.rows.position, known.All), Focused: true,
+	title, why := "Files of ", "TITLE, OR WHY NOT"
+	if f.drift {
+		title, why = "Drift of ", "DIFFERS IN"
+	}
+	box := widget.Box{Title: title + p.cut(r.Name, at.W/2), Foot: p.place(&f.rows.position, known.All), Focused: true,
 		Note: widget.When(known.Commit != "", "at "+text.ShortRef(known.Commit))}
 	if row := f.rows.here(); row != nil && at.H >= 14 {
 		var below widget.Rect
@@ -126,6 +143,8 @@ func (f *filesScreen) draw(p *view, at widget.Rect) {
 		empty = []string{"The files cannot be listed: " + f.page.err, "Enter asks again."}
 	case !f.page.known:
 		empty = []string{"Looking" + p.G.More}
+	case len(known.Files) == 0 && f.drift:
+		empty = []string{"Nothing differs from Git."}
 	case len(known.Files) == 0:
 		empty = []string{"The repository has no file."}
 	default:
@@ -139,7 +158,7 @@ func (f *filesScreen) draw(p *view, at widget.Rect) {
 		{Width: 1, Cell: state(func(state string) string { return p.StateGlyph(fileGlyphs[state]) })},
 		{Head: "FILE", Width: 24, Wide: 36, Cell: widget.Plain(func(f file) string { return f.Path })},
 		{Head: "STATE", Width: 8, Rank: 1, Cell: state(func(state string) string { return state })},
-		{Head: "TITLE, OR WHY NOT", Width: 17, Wide: 30, Rank: 2, Cell: widget.Plain(func(f file) string {
+		{Head: why, Width: 17, Wide: 30, Rank: 2, Cell: widget.Plain(func(f file) string {
 			return text.OrDash(cmp.Or(f.Reason, f.Title))
 		})},
 		{Head: "KIND", Width: 9, Rank: 4, Cell: widget.Plain(func(f file) string { return text.OrDash(f.Kind) })},

@@ -107,3 +107,27 @@ func TestFilesAreAskedAgain(t *testing.T) {
 		t.Errorf("%d rows after enter", len(at.files.rows.rows))
 	}
 }
+
+// TestDriftOfARepository: the same screen lists what differs from Git, and opens a difference.
+func TestDriftOfARepository(t *testing.T) {
+	t.Parallel()
+	src := listed()
+	src.files.Files = []snapshot.RepoFile{{Path: "net/core.json", Kind: "Dashboard", UID: "core", State: "modified", Title: "/spec/title"}}
+	src.files.Diff = &snapshot.TextChange{Lines: []snapshot.TextLine{{Op: "-", Text: "by Git"}, {Op: "+", Text: "by hand"}}}
+	s := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "3", "down", "enter", "F"), src)
+	frame := render(s, 80, 24, s.Caps)
+	check(t, frame, 80, 24, s.Caps)
+	if len(src.listed) != 1 || !src.listed[0].Drift || !strings.Contains(frame, "Drift of lab-east") || !strings.Contains(frame, "/spec/title") {
+		t.Fatalf("%+v\n%s", src.listed, frame)
+	}
+	if _, out := s.Key("Y", "Y"); !strings.Contains(out.Copy, "repo diff lab-east") {
+		t.Errorf("copied %q", out.Copy)
+	}
+	at := settle(t, press(s, "enter"), src)
+	if frame = render(at, 80, 24, s.Caps); !strings.Contains(frame, "by hand") || !src.listed[1].Drift || src.listed[1].Path != "net/core.json" {
+		t.Errorf("%+v\n%s", src.listed, frame)
+	}
+	if files := settle(t, press(s, "f"), src); files.files.drift || src.listed[2].Drift {
+		t.Errorf("%+v", src.listed)
+	}
+}

@@ -97,7 +97,7 @@ func (a *archive) Files(_ context.Context, q snapshot.FileQuery) (snapshot.FileL
 	a.listed = append(a.listed, q)
 	out := a.files
 	if q.Path != "" {
-		out = snapshot.FileList{Commit: out.Commit, Text: a.manifest}
+		out = snapshot.FileList{Commit: out.Commit, Text: a.manifest, Diff: out.Diff}
 	}
 	return out, a.err
 }

@@ -70,6 +70,8 @@ func keyTable() []command {
 		app  = "APP"
 	)
 	atSources, atJob, atDiff := []screenID{screenSources, screenSource}, []screenID{screenDetail}, []screenID{screenDiff}
+	atFiles := []screenID{screenRepos, screenRepo, screenFiles}
+	repoRefusal := func(s *State) string { return oneRefusal(s.onRepos(s.selected), "no repository is under the cursor") }
 	withJob := []screenID{screenOverview, screenJobs, screenRepos, screenHistory, screenRepo, screenDetail}
 	panes := unless(func(s *State) bool { return s.panes() != nil }, "this screen has one pane")
 	rows := unless(func(s *State) bool { return s.hasLists() && len(s.list().keys) > 0 }, "there is nothing under the cursor")
@@ -108,9 +110,8 @@ func keyTable() []command {
 		{press: "d", words: "changes", group: view, on: withJob, do: openChanges, refuses: changesRefusal},
 		{press: "l", words: "log", group: view, on: withJob, do: openLog, refuses: logRefusal},
 		{press: "f", words: "pause log", group: view, on: atJob, do: func(s *State) { s.detail.pauseLog(s) }},
-		{press: "f", words: "files", group: view, on: []screenID{screenRepos, screenRepo}, do: openFiles, refuses: func(s *State) string {
-			return oneRefusal(s.onRepos(s.selected), "no repository is under the cursor")
-		}},
+		{press: "f", words: "files", group: view, on: atFiles, do: openFiles, refuses: repoRefusal},
+		{press: "F", words: "drift", group: view, on: atFiles, do: openDrift, refuses: repoRefusal},
 		{press: "n", words: "next change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, false) }},
 		{press: "N", words: "previous change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, true) }},
 		{press: "w", words: "wide, wrapped", group: view, do: widen, refuses: func(s *State) string {

@@ -156,7 +156,7 @@ func (s *facts) getCommand(o object) string {
 // shownBy returns the command line that shows the selection, "" when there is none.
 func (s *State) shownBy() string {
 	if s.screen == screenFiles {
-		return s.command("files", s.repo.object)
+		return s.command(s.files.verb(), s.repo.object)
 	}
 	if s.screen == screenChanges || s.screen == screenDiff {
 		return s.command("show", s.detail.object)

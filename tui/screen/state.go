@@ -156,7 +156,7 @@ var screens = [screenCount]struct {
 	screenDetail: {under: screenJobs, of: func(s *State) Screen { return &s.detail },
 		hints: "esc back|^v scroll|tab section|d changes|z zoom|x cancel|p pull|f follow|/ find|u url"},
 	screenRepo: {under: screenRepos, of: func(s *State) Screen { return &s.repo },
-		hints: "esc back|enter job|p pull|f files|P full|s suspend|t test|h history|u url|c commit"},
+		hints: "esc back|enter job|p pull|f files|P full|s suspend|F drift|t test|h history|u url|c commit"},
 	screenFiles: {under: screenRepos, of: func(s *State) Screen { return &s.files },
 		hints: "^v move|enter open|/ filter|u url|p pull|esc back"},
 	screenChanges: {under: screenJobs, of: func(s *State) Screen { return &s.changes },

@@ -21,6 +21,7 @@ type Comparer struct {
 	Mirrors *git.Mirrors
 	Store   *state.Store // knows the unread files
 	Kinds   resources.Kinds
+	Pull    *worker.Pull // compares with the API
 }
 
 // Compare implements control.Agent.

@@ -27,7 +27,31 @@ func (a Comparer) Files(ctx context.Context, q snapshot.FileQuery) (snapshot.Fil
 	if !ok {
 		return snapshot.FileList{}, fmt.Errorf("repository %q not found", q.Name)
 	}
+	if q.Drift {
+		return a.drifted(ctx, u, q.Path)
+	}
 	return a.FilesOf(ctx, u, q.Path)
+}
+
+// drifted lists the objects that differ from the API, or compares one of them.
+func (a Comparer) drifted(ctx context.Context, u *unstructured.Unstructured, path string) (out snapshot.FileList, err error) {
+	report, err := a.Pull.DriftOf(ctx, u, worker.DriftQuery{Paths: []string{path}})
+	if err != nil {
+		return out, err
+	}
+	out.Commit, out.All = report.Commit, len(report.Items)
+	for _, item := range report.Items[:min(len(report.Items), snapshot.MaxRepoFiles)] {
+		if path != "" && item.Path == path {
+			change := Texts(item.Git, item.Live)
+			out.Diff = &change
+		}
+		out.Files = append(out.Files, snapshot.RepoFile{Path: cmp.Or(item.Path, item.Name), Kind: item.Kind, UID: item.Name,
+			Title: text.Line(strings.Join(item.Pointers, " "), maxReason), Folder: repopath.Parent(item.Path), State: item.State})
+	}
+	if path != "" && out.Diff == nil {
+		return out, fmt.Errorf("%s does not differ any more", path)
+	}
+	return out, nil
 }
 
 // FilesOf is Files for a Repository that the caller has; it needs no informer.
@@ -43,7 +67,8 @@ func (a Comparer) FilesOf(ctx context.Context, u *unstructured.Unstructured, pat
 	notes := u.GetAnnotations()
 	l := lister{mirrors: a.Mirrors, remote: git.Remote{URL: urls[0]},
 		of:     resources.File{Repository: u.GetName(), Namespace: u.GetNamespace(), Kinds: a.Kinds},
-		copies: notes[api.AnnoSinkDir] != "" && notes[api.AnnoSinkStrict] != "true", unread: map[string]state.UnreadFile{}}
+		copies: notes[api.AnnoSinkDir] != "" && notes[api.AnnoSinkStrict] != "true", unread: map[string]state.UnreadFile{},
+		drifted: map[string]string{}}
 	tree, err := a.Mirrors.Tree(ctx, l.remote, out.Commit, repo.Spec.Dir())
 	if err != nil {
 		return out, err
@@ -58,6 +83,15 @@ func (a Comparer) FilesOf(ctx context.Context, u *unstructured.Unstructured, pat
 	}
 	for _, f := range list.Files {
 		l.unread[f.Path] = f
+	}
+	last, err := a.Store.Drift(ctx, u.GetNamespace(), u.GetName(), string(u.GetUID()))
+	if err != nil {
+		return out, err
+	}
+	for _, item := range last.Items {
+		if last.Ref == out.Commit {
+			l.drifted[item.Path] = item.State
+		}
 	}
 	out.All = len(tree.Files) + len(tree.Refused) + tree.More
 	l.until = time.Now().Add(maxReading)
@@ -87,6 +121,7 @@ type lister struct {
 	of      resources.File              // without a path
 	copies  bool                        // files need not be resources: they are copied to a directory
 	unread  map[string]state.UnreadFile // of the last pull
+	drifted map[string]string           // states of the last check by path
 	until   time.Time                   // files after it are not read
 }
 
@@ -96,6 +131,9 @@ const maxReading = 7 * time.Second
 // file reads a file as a pull does.
 func (l lister) file(ctx context.Context, f git.File) (snapshot.RepoFile, error) {
 	out := snapshot.RepoFile{Path: f.Path, Folder: repopath.Parent(f.Path), State: snapshot.FileSynced}
+	if how := l.drifted[f.Path]; how != "" {
+		out.State, out.Reason = snapshot.FileDrifted, how
+	}
 	if was := l.unread[f.Path]; was.Reason != "" && was.Hash == f.Hash {
 		out.State, out.Reason = snapshot.FileUnread, was.Reason
 	}

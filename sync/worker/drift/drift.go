@@ -26,6 +26,7 @@ const (
 // Item is one object that differs.
 type Item struct {
 	State    string          `json:"state"`
+	Group    string          `json:"group,omitempty"`
 	Kind     string          `json:"kind"`
 	Name     string          `json:"name"`
 	Path     string          `json:"path,omitempty"`

@@ -31,6 +31,8 @@ type Dir struct {
 	self   *os.File // parent, for its lock and its sync
 	old    *os.Root // the directory as it is; nil when there is none
 	was    manifest
+	// KeepEdits leaves files that others have changed as they are, until they change in Git.
+	KeepEdits bool
 
 	// step is called before each step that changes the disk; tests stop the write there.
 	step func(name string)
@@ -58,6 +60,20 @@ func Open(ctx context.Context, t Target, owner string) (*Dir, error) {
 	}
 	d := &Dir{target: t, owner: owner, base: path.Base(t.rel), parent: parent, step: func(string) {}}
 	if err := d.begin(ctx); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// Look opens the directory for a Plan alone: it takes no lock and changes nothing. A directory that does not exist is empty.
+func Look(_ context.Context, t Target, owner string) (*Dir, error) {
+	root, err := os.OpenRoot(t.prefix)
+	if err != nil {
+		return nil, fmt.Errorf("open sink prefix: %w", err)
+	}
+	d := &Dir{target: t, owner: owner, base: t.rel, parent: root}
+	if err := d.inspect(); err != nil {
 		d.Close()
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package sink
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -52,7 +53,7 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("read %s in %s: %w", f.Path, d.target, err)
-		case hash == f.Hash:
+		case hash == f.Hash || d.KeepEdits && d.was.Files[f.Path] == f.Hash:
 			p.kept = append(p.kept, f)
 		case ours:
 			p.Changed = append(p.Changed, f)
@@ -87,6 +88,16 @@ func (d *Dir) inTheWay(name string) error {
 
 // Has reports whether the last write has left the directory with this file.
 func (d *Dir) Has(f File) bool { return d.was.Files[f.Path] == f.Hash }
+
+// Read returns the present content of a file, at most max bytes.
+func (d *Dir) Read(name string, max int64) ([]byte, error) {
+	f, err := d.old.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, max))
+}
 
 // LeaveOut removes the last n added files from the plan, or all if there are fewer, and returns them.
 func (p *Plan) LeaveOut(n int) []File {

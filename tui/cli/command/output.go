@@ -418,3 +418,17 @@ func List[T any](s []T) []T {
 	}
 	return s
 }
+
+// PrintDiff prints a difference as a unified diff, or why there is none.
+func PrintDiff(w io.Writer, from, to string, change snapshot.TextChange) {
+	fmt.Fprintf(w, "--- %s\n+++ %s\n", text.Clean(from), text.Clean(to))
+	for _, l := range change.Lines {
+		fmt.Fprintln(w, text.Clean(strings.TrimPrefix(l.Op, "@")+l.Text))
+	}
+	switch {
+	case change.More > 0:
+		fmt.Fprintf(w, "... %d more lines\n", change.More)
+	case len(change.Lines) == 0:
+		fmt.Fprintln(w, change.Form)
+	}
+}

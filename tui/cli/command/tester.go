@@ -12,9 +12,9 @@ import (
 )
 
 // WithTester calls f with a session and a tester: the daemon that works on the same API, which has the
-// credentials, else this process.
-func (e *Env) WithTester(ctx context.Context, f func(*Session, control.Tester) error) error {
-	return e.With(ctx, Needs{Desk: e.Embedded()}, func(s *Session) error {
+// credentials, else this process. With desk the process works with the state file and its mirrors.
+func (e *Env) WithTester(ctx context.Context, desk bool, f func(*Session, control.Tester) error) error {
+	return e.With(ctx, Needs{Desk: desk || e.Embedded()}, func(s *Session) error {
 		if s.Daemon != nil {
 			same, err := e.Serves(ctx, s.Daemon)
 			if same {
@@ -35,7 +35,11 @@ func (e *Env) WithTester(ctx context.Context, f func(*Session, control.Tester) e
 		if err != nil {
 			return err
 		}
-		tester, err := agent.OpenTester(ctx, cfg)
+		mirrors := ""
+		if desk && s.File != nil {
+			mirrors = agent.MirrorsPath(path)
+		}
+		tester, err := agent.OpenTester(ctx, cfg, mirrors)
 		if err != nil {
 			return err
 		}

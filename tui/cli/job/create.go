@@ -39,6 +39,7 @@ type createCmd struct {
 	Updates     string   `name:"progress-updates" help:"Test: how many messages, from 0 to 1000." placeholder:"N"`
 	Spec        string   `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
 	MassDelete  bool     `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
+	DryRun      bool     `help:"Print what a pull would do; nothing is written."`
 	Priority    *string  `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
 
 	WaitFlags
@@ -53,6 +54,12 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	spec, err := c.spec()
 	if err != nil {
 		return command.Usagef("limpet job create --help", "%w", err)
+	}
+	if c.DryRun {
+		if c.Action != "pull" {
+			return command.Usagef(again+" --action pull --dry-run", "--dry-run is for --action pull, not for %s", c.Action)
+		}
+		return Preview(ctx, e, c.Repository, c.Full, c.MassDelete)
 	}
 	notes := MassDeleteNote(c.MassDelete)
 	if p := c.Priority; p != nil {

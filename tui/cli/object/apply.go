@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,6 +17,9 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/apiserver/manifests"
+	"limpet/sync/control"
+	"limpet/sync/snapshot"
+	"limpet/sync/snapshot/diff"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
@@ -27,6 +31,9 @@ const fieldManager = "limpet"
 type ApplyCommand struct {
 	File  string `short:"f" required:"" help:"YAML or JSON file with one or more objects; - is stdin."`
 	Force bool   `help:"Change objects that a file of --manifests declares, too."`
+
+	DryRun bool `help:"Print what would be created or updated; nothing is written." xor:"write"`
+	Diff   bool `help:"The same, with the difference of each object." xor:"write"`
 }
 
 func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
@@ -66,13 +73,23 @@ func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
 			if err != nil {
 				return err
 			}
-			u, err := applyOne(ctx, e, s, o, dry, c.Force)
-			if err != nil {
+			old, u, err := applyOne(ctx, e, s, o, dry, c.Force)
+			switch {
+			case err != nil:
 				return applyError(err, o, len(made))
-			}
-			if !dry {
+			case !dry:
 				made = append(made, u.Object)
+				printApplied(e, o, old, u)
+			case c.DryRun || c.Diff:
+				plan, err := c.plan(e, o, old, u)
+				if err != nil {
+					return err
+				}
+				made = append(made, plan)
 			}
+		}
+		if c.DryRun || c.Diff {
+			break
 		}
 	}
 	if e.Flags.Data() {
@@ -124,8 +141,10 @@ func applyError(err error, o Manifest, written int) error {
 	return err
 }
 
-// applyOne applies one object and prints the result, unless it is a dry run.
-func applyOne(ctx context.Context, e *command.Env, s *command.Session, o Manifest, dry, force bool) (*unstructured.Unstructured, error) {
+// applyOne applies one object, or with dry lets the API do all but the write. It returns the object before, nil for none, and
+// after.
+func applyOne(ctx context.Context, e *command.Env, s *command.Session, o Manifest, dry, force bool) (old, made *unstructured.Unstructured,
+	err error) {
 	u := o.Object.DeepCopy()
 	if u.GetNamespace() == "" {
 		u.SetNamespace(e.Flags.OneNamespace())
@@ -134,40 +153,100 @@ func applyOne(ctx context.Context, e *command.Env, s *command.Session, o Manifes
 	opts := metav1.PatchOptions{FieldManager: fieldManager, Force: new(true), FieldValidation: e.Flags.FieldValidation()}
 	body, err := json.Marshal(u.Object)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	before := ""
-	if old, err := res.Get(ctx, u.GetName(), metav1.GetOptions{}); err == nil {
-		before = old.GetResourceVersion()
-		if err := OwnedByFile(old, o.Kind, "apply -f "+text.ShellWord(o.file), force); err != nil {
-			return nil, err
-		}
-	} else if !apierrors.IsNotFound(err) {
-		return nil, err
+	if old, err = res.Get(ctx, u.GetName(), metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		old, err = nil, nil
+	} else if err == nil {
+		err = OwnedByFile(old, o.Kind, "apply -f "+text.ShellWord(o.file), force)
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	if dry {
 		opts.DryRun = []string{metav1.DryRunAll}
-		return res.Patch(ctx, u.GetName(), types.ApplyPatchType, body, opts)
 	}
-	made, err := res.Patch(ctx, u.GetName(), types.ApplyPatchType, body, opts)
-	if err != nil {
-		return nil, err
+	if made, err = res.Patch(ctx, u.GetName(), types.ApplyPatchType, body, opts); err != nil {
+		return nil, nil, err
 	}
 	made.SetManagedFields(nil)
+	return old, made, nil
+}
+
+// printApplied prints what was done with one object, unless the objects are printed as data.
+func printApplied(e *command.Env, o Manifest, old, made *unstructured.Unstructured) {
 	line := o.Kind.Singular + "/" + made.GetName()
 	switch {
 	case e.Flags.Data():
-		return made, nil
+		return
 	case e.Flags.Output == "name":
-	case before == "":
+	case old == nil:
 		line += " created"
-	case before == made.GetResourceVersion():
+	case old.GetResourceVersion() == made.GetResourceVersion():
 		line += " unchanged"
 	default:
 		line += " configured"
 	}
-	_, err = fmt.Fprintln(e.Out, line)
-	return made, err
+	fmt.Fprintln(e.Out, line)
+}
+
+// planned is what would be done with one object.
+type planned struct {
+	Kind      string               `json:"kind"`
+	Namespace string               `json:"namespace,omitempty"`
+	Name      string               `json:"name"`
+	Action    string               `json:"action"` // create, update or unchanged
+	Diff      *snapshot.TextChange `json:"diff,omitempty"`
+}
+
+// plan returns what would be done with one object, and prints it unless it is printed as data.
+func (c ApplyCommand) plan(e *command.Env, o Manifest, old, made *unstructured.Unstructured) (p planned, err error) {
+	p = planned{Kind: o.Kind.Kind, Namespace: made.GetNamespace(), Name: made.GetName(), Action: "create"}
+	var before, after string
+	RegisterSecrets(o.Object)
+	if old != nil {
+		p.Action = "update"
+		before, err = control.Editable(old)
+	}
+	if err == nil {
+		after, err = control.Editable(made)
+	}
+	if err != nil {
+		return p, err
+	}
+	if old != nil && reflect.DeepEqual(control.Written(old), control.Written(made)) {
+		p.Action = "unchanged"
+	}
+	if c.Diff && p.Action != "unchanged" && o.Kind.Kind != "Secret" {
+		var was []byte
+		if old != nil {
+			was = []byte(before)
+		}
+		change := diff.Texts(was, []byte(after))
+		p.Diff = &change
+	}
+	name := o.Kind.Singular + "/" + p.Name
+	switch {
+	case e.Flags.Data():
+		return p, nil
+	case e.Flags.Output == "name":
+		fmt.Fprintln(e.Out, name)
+		return p, nil
+	}
+	fmt.Fprintf(e.Out, "%s %s (dry run)\n", name, p.Action)
+	if p.Diff != nil {
+		command.PrintDiff(e.Out, "live/"+name, "file/"+name, *p.Diff)
+	}
+	return p, nil
+}
+
+// RegisterSecrets has the secrets that an object gives to the API redacted in all output.
+func RegisterSecrets(u *unstructured.Unstructured) {
+	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
+	for field := range secure {
+		value, _, _ := unstructured.NestedString(secure, field, "create")
+		text.RegisterSecret([]byte(value))
+	}
 }
 
 // OwnedByFile refuses a change of an object that comes from a file of --manifests, unless it is forced.

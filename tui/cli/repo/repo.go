@@ -34,6 +34,7 @@ type Command struct {
 	Show   showCmd   `cmd:"" help:"One repository."`
 	Pull   pullCmd   `cmd:"" writes:"" help:"Pull a repository now."`
 
+	Diff     diffCmd     `cmd:"" help:"What differs between Git and the API, or the sink directory, now."`
 	Files    filesCmd    `cmd:"" help:"The files of a repository at the synced commit: kind, title, UID, state."`
 	Set      setCmd      `cmd:"" writes:"" help:"Change settings of a repository."`
 	Rollback rollbackCmd `cmd:"" writes:"" help:"Pin a repository to a commit that was synced before."`
@@ -326,11 +327,15 @@ type pullCmd struct {
 	Repository string `arg:"" help:"Name of the repository."`
 	Full       bool   `help:"Compare everything; what was changed by hand is overwritten. Asks on a terminal."`
 	MassDelete bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
+	DryRun     bool   `help:"Print what it would do; nothing is written."`
 
 	job.WaitFlags
 }
 
 func (c pullCmd) Run(ctx context.Context, e *command.Env) error {
+	if c.DryRun {
+		return job.Preview(ctx, e, c.Repository, c.Full, c.MassDelete)
+	}
 	return job.CreateJob(ctx, e, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}},
 		job.MassDeleteNote(c.MassDelete), c.WaitFlags)
 }

@@ -63,7 +63,7 @@ func Test(ctx context.Context, e *command.Env, call string, resource command.Res
 	case name == "":
 		return command.Usagef("limpet "+call+" NAME    # or -f FILE", "give the name of a %s, or a file with --file", strings.ToLower(kind))
 	}
-	return e.WithTester(ctx, func(s *command.Session, who control.Tester) error {
+	return e.WithTester(ctx, false, func(s *command.Session, who control.Tester) error {
 		u, namespace := given, ""
 		if u == nil {
 			if u, err = e.FindObject(ctx, s, resource, name); err != nil {
@@ -105,11 +105,7 @@ func readOne(e *command.Env, call, kind, name, file string) (*unstructured.Unstr
 	if u.GetNamespace() == "" {
 		u.SetNamespace(e.Flags.OneNamespace())
 	}
-	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
-	for field := range secure {
-		value, _, _ := unstructured.NestedString(secure, field, "create")
-		text.RegisterSecret([]byte(value))
-	}
+	object.RegisterSecrets(u)
 	admission.Default(u)
 	return u, nil
 }

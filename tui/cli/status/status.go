@@ -153,6 +153,10 @@ func repoIssues(e *command.Env, repos []snapshot.Repo) (failing, warnings []stri
 			if c.Type == api.ConditionSinkReady && c.Status == "False" {
 				failing = append(failing, fmt.Sprintf("the sink directory of %s is not up to date: %s: %s", repo.Name, c.Message, show))
 			}
+			if c.Type == api.ConditionDrifted && c.Status == "True" {
+				warnings = append(warnings, fmt.Sprintf("%s has drifted: %s: %s", repo.Name, c.Message,
+					e.CommandFor(repo.Namespace, "repo diff "+repo.Name)))
+			}
 		}
 		switch {
 		case repo.DeleteError != "":

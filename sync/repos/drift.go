@@ -1,0 +1,194 @@
+package repos
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/kube"
+	"limpet/sync/text"
+	"limpet/sync/worker"
+	"limpet/sync/worker/drift"
+)
+
+// driftEvery is the period of the checks of one Repository; driftRetry is the pause after one that failed, or could not be
+// made because of a pull.
+const (
+	driftEvery = time.Hour
+	driftRetry = 10 * time.Minute
+)
+
+// maxDriftText bounds the message of the condition. Unit: bytes.
+const maxDriftText = 500
+
+// DriftOptions of Drifts. All but Selector must be set.
+type DriftOptions struct {
+	Pull        *worker.Pull
+	Store       *state.Store
+	Suspensions *Suspensions
+	Selector    labels.Selector // of Repositories; nil = all
+	Resync      time.Duration   // longest pause after failures
+	Observe     func(Event)     // must not block
+	Logger      *slog.Logger
+}
+
+// Drifts compares what Repositories have on the server with Git, each once an hour, and earlier after a pull that may have
+// corrected what was found. It reports the result, and corrects it with a full pull where the Repository says so.
+type Drifts struct {
+	*loop
+	reporter
+	o      DriftOptions
+	repos  *kube.Informer
+	server server
+	now    func() time.Time
+	start  time.Time
+}
+
+// NewDrifts registers its handlers with the informer, which must not run yet. It starts nothing.
+func NewDrifts(c *kube.Client, repos *kube.Informer, o DriftOptions) *Drifts {
+	d := &Drifts{o: o, reporter: reporter{o.Observe, o.Logger}, repos: repos, server: server{c, "repositories"}, now: serverTime(c)}
+	d.loop = newLoop("drift", d.reconcile, o.Resync, o.Logger)
+	d.available = c.WaitAvailable
+	wake := func(repo kube.Object) { d.Wake(repo.Namespace(), repo.Name()) }
+	repos.AddHandler(kube.Handler{Add: wake, Update: func(old, repo kube.Object) {
+		if old.Number(pathFinished) != repo.Number(pathFinished) || old.Text(pathDrift) != repo.Text(pathDrift) ||
+			old.Text(pathDriftIgnore) != repo.Text(pathDriftIgnore) {
+			wake(repo)
+		}
+	}})
+	return d
+}
+
+var (
+	pathDrift       = kube.PathTo("metadata", "annotations", api.AnnoDrift)
+	pathDriftIgnore = kube.PathTo("metadata", "annotations", api.AnnoDriftIgnore)
+)
+
+// Run works until ctx ends.
+func (d *Drifts) Run(ctx context.Context) error {
+	if d.repos.WaitSynced(ctx) != nil {
+		return nil
+	}
+	d.start = d.now()
+	return d.run(ctx, keysOf(d.repos))
+}
+
+func (d *Drifts) reconcile(ctx context.Context, k Key) (Result, error) {
+	obj, ok := d.repos.Get(k.Namespace, k.Name)
+	if !ok || obj.GetDeletionTimestamp() != nil || d.o.Selector != nil && !d.o.Selector.Matches(labels.Set(obj.GetLabels())) {
+		return Result{}, nil
+	}
+	view, err := api.RepositoryView(obj)
+	if err != nil {
+		return Result{}, fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	last, err := d.o.Store.Drift(ctx, k.Namespace, k.Name, string(obj.GetUID()))
+	if err != nil {
+		return Result{}, err
+	}
+	mode, now := api.DriftMode(obj), d.now()
+	if mode == api.DriftOff {
+		if last.At.IsZero() {
+			return Result{}, nil
+		}
+		if err := d.condition(ctx, k, obj, api.Condition{Type: api.ConditionDrifted}); err != nil {
+			return Result{}, err
+		}
+		return Result{}, d.o.Store.PutDrift(ctx, k.Namespace, k.Name, new(state.Drift))
+	}
+	if due := driftDue(obj, view, last, d.start, now); now.Before(due) {
+		return Result{Next: time.Now().Add(due.Sub(now))}, nil
+	}
+	next := Result{Next: time.Now().Add(driftRetry)}
+	if _, suspended := d.o.Suspensions.Of(k, string(obj.GetUID())); suspended || !settled(obj, view) {
+		return next, nil
+	}
+	report, err := d.o.Pull.DriftOf(ctx, obj, worker.DriftQuery{})
+	switch {
+	case ctx.Err() != nil || !d.unchanged(k, view):
+		return next, nil
+	case err != nil:
+		d.log.Info("cannot look for drift", "repo", k.Name, "namespace", k.Namespace, "err", err, "retry_in", driftRetry)
+		return next, nil
+	}
+	if err := d.tell(ctx, k, obj, report, last, mode); err != nil {
+		return Result{}, err
+	}
+	return Result{Next: time.Now().Add(driftEvery)}, nil
+}
+
+// unchanged reports whether no pull has begun or ended since.
+func (d *Drifts) unchanged(k Key, before api.Repository) bool {
+	obj, ok := d.repos.Get(k.Namespace, k.Name)
+	if !ok {
+		return false
+	}
+	view, err := api.RepositoryView(obj)
+	return err == nil && view.Status.Sync.State == before.Status.Sync.State && view.Status.Sync.Finished == before.Status.Sync.Finished
+}
+
+// driftDue returns when a Repository is compared next. The first time is some time after the first hour of this process.
+func driftDue(obj *unstructured.Unstructured, view api.Repository, last *state.Drift, start, now time.Time) time.Time {
+	sync, uid := view.Status.Sync, string(obj.GetUID())
+	switch {
+	case last.At.IsZero():
+		return slot(uid, driftEvery, start.Add(driftEvery))
+	case last.At.After(now): // by a clock that was wrong
+		return now
+	case last.Count > 0 && !sync.Incremental && time.UnixMilli(sync.Finished).After(last.At):
+		return last.At // what was found may be corrected
+	}
+	return slot(uid, driftEvery, later(last.At.Add(driftEvery*3/4), start))
+}
+
+// settled reports whether the server should have what the last pull has synced.
+func settled(obj *unstructured.Unstructured, view api.Repository) bool {
+	sync, seen := view.Status.Sync, view.Status.ObservedGeneration
+	return view.Spec.Sync.Enabled && sync.LastRef != "" && (sync.State == api.StateSuccess || sync.State == api.StateWarning) &&
+		(seen == 0 || seen == obj.GetGeneration())
+}
+
+// tell reports the result of a comparison. The pull is queued first: after a crash the comparison is made again.
+func (d *Drifts) tell(ctx context.Context, k Key, obj *unstructured.Unstructured, r *drift.Report, last *state.Drift, mode string) error {
+	found, message := len(r.Items), text.Line(r.Message(), maxDriftText)
+	c := api.Condition{Type: api.ConditionDrifted, Status: "False", Reason: "InSync", Message: "The server has what Git says"}
+	if found > 0 {
+		c.Status, c.Reason, c.Message = "True", "Drifted", message
+	}
+	if found > 0 && mode == api.DriftCorrect {
+		if err := d.server.pull(ctx, k, false); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		d.report(k, "info", "pull queued: drift is corrected")
+	}
+	if err := d.condition(ctx, k, obj, c); err != nil {
+		return err
+	}
+	now := &state.Drift{UID: string(obj.GetUID()), Ref: r.Commit, At: r.Checked, Count: found}
+	for _, item := range r.Items[:min(found, state.MaxDrift)] {
+		now.Items = append(now.Items, state.DriftItem{State: item.State, Path: item.Path})
+	}
+	if found != last.Count {
+		level := map[bool]string{true: "warn", false: "info"}[found > 0]
+		d.report(k, level, message)
+		d.log.Info("drift", "repo", k.Name, "namespace", k.Namespace, "objects", found, "message", message)
+	}
+	return d.o.Store.PutDrift(ctx, k.Namespace, k.Name, now)
+}
+
+// condition writes a condition where it differs.
+func (d *Drifts) condition(ctx context.Context, k Key, obj *unstructured.Unstructured, c api.Condition) error {
+	list, changed := api.SetConditions(obj, d.now(), c)
+	if !changed {
+		return nil
+	}
+	_, err := d.server.patch(ctx, k, true, append(guard(obj, "status"), op{"add", "/status/conditions", list}))
+	return err
+}

@@ -1,0 +1,235 @@
+package worker
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/sync/api"
+	"limpet/sync/testenv/suite"
+	"limpet/sync/worker/drift"
+)
+
+// edit changes a dashboard as a person does.
+func (r *rig) edit(name, patch string) {
+	r.t.Helper()
+	_, err := r.client.Resource(dashboards).Namespace(r.namespace).Patch(r.t.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// preview returns the plan of a pull, one line a change, and fails the test when any request but GET was made.
+func (r *rig) preview(full bool) (lines []string, p *Preview) {
+	r.t.Helper()
+	r.wire.take()
+	p, err := NewPull(r.options).Preview(r.t.Context(), PreviewQuery{Namespace: r.namespace, Repository: "repo", Incremental: !full})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	_, _, all := r.wire.take()
+	for _, q := range all {
+		if q.method != http.MethodGet {
+			r.t.Errorf("a dry run has sent %s %s", q.method, q.path)
+		}
+	}
+	for _, c := range p.Changes {
+		line := strings.TrimSpace(c.Action + " " + c.Path)
+		if c.From != "" {
+			line += " from " + c.From
+		}
+		lines = append(lines, line)
+	}
+	return lines, p
+}
+
+func (r *rig) planned(what string, full bool, want ...string) *Preview {
+	r.t.Helper()
+	got, p := r.preview(full)
+	if !slices.Equal(got, want) {
+		r.t.Errorf("%s:\n got %q\nwant %q\n%+v", what, got, want, p)
+	}
+	return p
+}
+
+func TestPreview(t *testing.T) {
+	onBoth(t, func(t *testing.T, server string) {
+		r := newRig(t, server, nil)
+		r.repository(nil, nil)
+		r.commit("a/cpu.json", board("cpu", "CPU"), "b.json", board("b", "B"), "bad.json", "{", "README.md", "hello")
+		p := r.planned("first", false, "create", "create a/", "create a/cpu.json", "create b.json", "ignored bad.json")
+		if p.Incremental || p.From != "" || p.To != r.repo.Head(t) {
+			t.Errorf("%+v", p)
+		}
+		r.pull(true, nil)
+		r.planned("nothing new, full", true, "ignored bad.json", "no-op a/cpu.json", "no-op b.json")
+		foreign := r.object(dashboards, "b")
+		foreign.SetName("foreign")
+		foreign.SetResourceVersion("")
+		foreign.SetUID("")
+		foreign.SetAnnotations(map[string]string{api.AnnoManagedBy: "repo", api.AnnoManagerID: "other"})
+		if _, err := r.client.Resource(dashboards).Namespace(r.namespace).Create(t.Context(), foreign, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r.commit("bad.json", "", "b.json", board("b", "B 2"), "a/cpu.json", "", "c/cpu.json", board("cpu", "CPU"), "f.json", board("foreign", "F"),
+			"n.json", board("n", "N"))
+		for _, full := range []bool{false, true} {
+			p = r.planned(fmt.Sprint("changes, full ", full), full, "delete a/", "create c/", "create n.json", "update b.json",
+				"rename c/cpu.json from a/cpu.json", "guarded f.json")
+			if p.Incremental == full {
+				t.Errorf("%+v", p)
+			}
+		}
+		var files []string
+		for i := range 20 {
+			files = append(files, fmt.Sprintf("x/%02d.json", i), board(fmt.Sprintf("x%d", i), "X"))
+		}
+		r.commit(files...)
+		r.pull(true, nil)
+		for i := range files {
+			if i%2 == 1 {
+				files[i] = ""
+			}
+		}
+		r.commit(files...)
+		if got, p := r.preview(true); p.Guarded == "" || !slices.Contains(got, "guarded x/00.json") || slices.Contains(got, "delete x/00.json") {
+			t.Errorf("%q %+v", got, p)
+		}
+	})
+}
+
+// differences returns the lines of a report, and the number of requests.
+func (r *rig) differences(q DriftQuery) (lines []string, report *drift.Report, requests int) {
+	r.t.Helper()
+	r.wire.take()
+	q.Namespace, q.Repository = r.namespace, "repo"
+	report, err := NewPull(r.options).Drift(r.t.Context(), q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, item := range report.Items {
+		lines = append(lines, strings.TrimSpace(strings.Join([]string{item.State, item.Kind, item.Name, strings.Join(item.Pointers, " ")}, " ")))
+	}
+	_, _, all := r.wire.take()
+	return lines, report, len(all)
+}
+
+func (r *rig) differ(what string, compared int, want ...string) {
+	r.t.Helper()
+	if got, report, _ := r.differences(DriftQuery{}); !slices.Equal(got, want) || report.Compared != compared {
+		r.t.Errorf("%s: compared %d, want %d:\n got %q\nwant %q", what, report.Compared, compared, got, want)
+	}
+}
+
+func TestDriftOfObjects(t *testing.T) {
+	onBoth(t, func(t *testing.T, server string) {
+		r := newRig(t, server, nil)
+		r.repository(nil, nil)
+		n := suite.Count(60, 2000)
+		var files []string
+		for i := range n {
+			files = append(files, fmt.Sprintf("d%d/%04d.json", i%10, i), board(fmt.Sprintf("b%d", i), "Board"))
+		}
+		r.commit(append(files, "bad.json", "{")...)
+		r.pull(true, nil)
+		if got, report, requests := r.differences(DriftQuery{}); len(got) > 0 || report.Compared > 0 || requests > 5 {
+			t.Fatalf("%q, compared %d, %d requests", got, report.Compared, requests)
+		}
+		r.edit("b1", `{"spec":{"title":"By hand","refresh":"5s"}}`)
+		r.edit("b2", `{"metadata":{"labels":{"seen":"yes"}}}`)
+		r.remove(dashboards, "b3")
+		extra := r.object(dashboards, "b4")
+		extra.SetName("extra")
+		extra.SetResourceVersion("")
+		extra.SetUID("")
+		extra.SetAnnotations(map[string]string{api.AnnoManagedBy: "repo", api.AnnoManagerID: "repo", api.AnnoSourcePath: "gone.json"})
+		if _, err := r.client.Resource(dashboards).Namespace(r.namespace).Create(t.Context(), extra, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		found := []string{"modified Dashboard b1 /spec/refresh /spec/title", "missing Dashboard b3", "extra Dashboard extra"}
+		r.differ("by hand", 2, found...)
+		r.differ("again", 1, found...)
+		_, report, _ := r.differences(DriftQuery{Paths: []string{"d1/0001.json", "d3/0003.json", "gone.json"}})
+		for _, item := range report.Items {
+			if (item.Git == nil) != (item.State == drift.Extra) || (item.Live == nil) != (item.State == drift.Missing) {
+				t.Errorf("%+v", item)
+			}
+		}
+		r.annotate(api.AnnoDriftIgnore, "/spec/refresh,/spec/title")
+		r.differ("ignored", n-1, found[1:]...)
+		r.differ("ignored, again", 0, found[1:]...)
+		r.annotate(api.AnnoDriftIgnore, "")
+		r.pull(false, nil)
+		r.differ("after a full pull", n-1, found[0])
+		for _, mode := range []string{api.DriftReport, api.DriftOff} {
+			r.annotate(api.AnnoDrift, mode)
+			r.wire.take()
+			r.pull(false, nil)
+			if _, writes, _ := r.wire.take(); len(writes) > 0 {
+				t.Errorf("%s: %q", mode, writes)
+			}
+		}
+		r.annotate(api.AnnoDrift, api.DriftCorrect)
+		if got, _ := r.preview(true); got[0] != "update d1/0001.json" {
+			t.Errorf("plan of a correction: %q", got[:1])
+		}
+		r.wire.take()
+		r.pull(false, nil)
+		if _, writes, _ := r.wire.take(); !slices.Equal(writes, []string{"PUT dashboards/b1"}) {
+			t.Errorf("%s: %q", api.DriftCorrect, writes)
+		}
+		r.differ("corrected", 0)
+		if o := r.object(dashboards, "b1"); fmt.Sprint(o.Object["spec"]) != fmt.Sprint(r.object(dashboards, "b5").Object["spec"]) {
+			t.Errorf("%v", o.Object["spec"])
+		}
+	})
+}
+
+// TestDirectoryDrift: what was edited in a directory is reported, and stays where the Repository says so.
+func TestDirectoryDrift(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "site")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir, api.AnnoDrift: api.DriftReport})
+	r.commit("a.json", board("a", "A"), "b/b.json", board("b", "B"), "c.json", board("c", "C"))
+	r.planned("before the first", false, "create a.json", "create b/b.json", "create c.json")
+	if left, err := os.ReadDir(prefix); err != nil || len(left) > 0 {
+		t.Errorf("a dry run has made %v %v", left, err)
+	}
+	r.pull(true, nil)
+	r.differ("pulled", 3)
+	if err := os.WriteFile(filepath.Join(dir, "a.json"), []byte(board("a", "By hand")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "b/b.json")); err != nil {
+		t.Fatal(err)
+	}
+	r.differ("by hand", 3, "modified File a.json /title", "missing File b.json")
+	before := files(t, dir)
+	r.planned("edited", true, "create b/b.json", "no-op a.json", "no-op c.json")
+	_, err := NewPull(r.options).KeepSink(t.Context(), r.object(api.Repositories, "repo"))
+	if err != nil || !maps.Equal(before, files(t, dir)) {
+		t.Errorf("%v %v", err, files(t, dir))
+	}
+	r.commit("c.json", board("c", "C 2"))
+	r.pull(true, nil)
+	if now := files(t, dir); now["a.json"] != before["a.json"] || now["c.json"] != board("c", "C 2") {
+		t.Errorf("a pull of another file: %v", now)
+	}
+	r.annotate(api.AnnoDrift, api.DriftCorrect)
+	r.pull(false, nil)
+	if now := files(t, dir); now["a.json"] != board("a", "A") || now["b/b.json"] == "" {
+		t.Errorf("corrected: %v", now)
+	}
+	r.differ("corrected", 3)
+}
