@@ -164,6 +164,9 @@ func (x *exporting) some(ctx context.Context) error {
 		default:
 			id := resources.Identity{Group: ref.Group, Kind: "Dashboard", Name: ref.Name}
 			res.Warning = resources.CheckUnmanaged(x.Repo.GetName(), id, live.Annotations)
+			if resources.Manages(x.Repo.GetName(), live.Annotations) {
+				res.Warning = fmt.Errorf("%s is in the repository already", id)
+			}
 		}
 		if res.Err != nil || res.Warning != nil {
 			x.edits = append(x.edits, edit{result: res})

@@ -194,6 +194,9 @@ func TestPushRules(t *testing.T) {
 		t.Errorf("refs %s", refs)
 	}
 	r.expectRun("of another manager", pushes(one("tf", "Dashboard")), "warning", `managed by terraform "tf"`)
+	r.put(dashboards, "own", "Own", "", api.AnnoManagedBy, "repo", api.AnnoManagerID, "repo")
+	r.expectRun("its own", pushes(one("own", "Dashboard")), "warning", "Dashboard own is in the repository already")
+	r.remove(dashboards, "own")
 	r.expectRun("a folder", pushes(map[string]any{"folder": "g", "path": "/copies/"}), "success", "")
 	twice := one("b", "Dashboard")
 	twice["resources"] = append(twice["resources"].([]any), twice["resources"].([]any)...)

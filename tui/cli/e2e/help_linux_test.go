@@ -382,6 +382,11 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 		s.commit = s.repo.Head(t)
 		s.repo.Commit(t, "more", testenv.Change{Path: "grafana/more.json", Data: fmt.Appendf(nil, "{}")})
 		s.must(t, 0, "repo", "pull", "team", "--wait")
+	case strings.Contains(line, "Dashboard/"):
+		_, name, _ := strings.Cut(line, "Dashboard/")
+		name, _, _ = strings.Cut(name, " ")
+		s.runWithInput(t, fmt.Sprintf(`{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":%q},"spec":{"title":%[1]q}}`,
+			name), "apply", "-f", "-")
 	case line == "limpet config validate limpet.yaml":
 		s.home.run(t, "config", "init", "limpet.yaml")
 	}
