@@ -145,6 +145,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "objects", "apply", "-f", objects)
 	call(0, "ended", "repo pull", "boards", "--full", "--wait")
 	call(0, "files", "repo files", "boards")
+	call(0, "drift", "repo diff", "boards")
 	call(0, "object", "repo set", "boards", "--interval", "2h")
 	boards.Edit(t, boards.Dashboards()[0].Path)
 	call(0, "ended", "repo pull", "boards", "--wait")
