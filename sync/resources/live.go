@@ -164,6 +164,9 @@ func (e *OwnershipError) Error() string {
 	if e.Manager == "" {
 		return e.Object.String() + " exists and is not managed by a repository; rename it in the file, or delete or migrate it on the server"
 	}
+	if e.Manager == fmt.Sprintf("%s %q", managedByRepo, e.Repository) {
+		return fmt.Sprintf("%s is managed by this repository already", e.Object)
+	}
 	return fmt.Sprintf("%s is managed by %s, not by repository %q", e.Object, e.Manager, e.Repository)
 }
 

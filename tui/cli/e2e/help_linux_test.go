@@ -96,13 +96,13 @@ func helpHost(program string) error {
 	}
 	kept["passwd"] = []byte("root:x:0:0::/root:/bin/sh\ngrafana:x:0:0::/:/bin/sh\n")
 	kept["hosts"] = []byte("127.0.0.1 localhost\n")
-	for _, dir := range []string{"/etc", "/var/lib", "/run", "/opt"} {
+	for _, dir := range []string{"/etc", "/var/lib", "/run", "/opt", "/srv"} {
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, ""); err != nil {
 			return err
 		}
 	}
 	for _, dir := range []string{"/etc/limpet/site", "/etc/bash_completion.d", "/etc/systemd/system", "/var/lib/grafana/dashboards",
-		"/run/systemd/system"} {
+		"/run/systemd/system", "/srv/boards"} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
@@ -253,7 +253,7 @@ func newHelpSite(t *testing.T) *helpSite {
 	if err := os.WriteFile("/etc/limpet/site/team.yaml", []byte(helpWorld), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.daemon(t, "--sink-prefix", "/var/lib/grafana/dashboards")
+	s.daemon(t, "--sink-prefix", "/var/lib/grafana/dashboards", "--local-prefix", "/srv")
 	yard := embeddedWorkload(t, s.home)
 	yard.answerReconciles(yard.client.Resource(api.GitRepositories).Namespace("default"))
 	s.reset(t)
@@ -350,7 +350,7 @@ func (s *helpSite) reset(t *testing.T) {
 	t.Helper()
 	s.must(t, 0, "drain", "--off")
 	s.changed = false
-	for _, name := range []string{"team", "site", "fixed"} {
+	for _, name := range []string{"team", "site", "fixed", "boards"} {
 		s.home.run(t, "delete", "repository", name, "--yes")
 	}
 	for _, name := range []string{"limpet.yaml", "copy.db", "jobs.jsonl", "apps.tar.gz", ".config/limpet/config.yaml"} {
@@ -380,7 +380,7 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 	case strings.HasPrefix(line, "limpet repo rollback"):
 		s.home.run(t, "repo", "set", "team", "--unpin")
 		s.commit = s.repo.Head(t)
-		s.repo.Commit(t, "more", testenv.Change{Path: "grafana/more.json", Data: fmt.Appendf(nil, "{}")})
+		s.repo.Edit(t, s.repo.Dashboards()[0].Path)
 		s.must(t, 0, "repo", "pull", "team", "--wait")
 	case strings.Contains(line, "Dashboard/"):
 		_, name, _ := strings.Cut(line, "Dashboard/")
