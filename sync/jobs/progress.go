@@ -94,6 +94,11 @@ func (p *Progress) SetTotal(_ context.Context, n int) {
 	notify(p.changed)
 }
 
+// Count says how much of a work without results is done. The next write carries it.
+func (p *Progress) Count(done, total int) {
+	p.set(func() { p.results.Done, p.results.Total = int64(done), int64(total) })
+}
+
 // Record adds the result of one resource.
 func (p *Progress) Record(_ context.Context, r Result) {
 	p.set(func() {

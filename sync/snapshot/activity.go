@@ -88,7 +88,7 @@ func (a *Activity) Observe(e jobs.Event) {
 	if level == "debug" {
 		level = "info"
 	}
-	a.AddEvent(Event{At: e.At, Level: level, Job: e.Job, Repo: e.Repository, Text: e.Text})
+	a.AddEvent(Event{At: e.At, Level: level, Job: e.Job, UID: e.UID, Repo: e.Repository, Text: e.Text})
 }
 
 func (a *Activity) count(e jobs.Event) {

@@ -64,7 +64,7 @@ func TestFinishedRow(t *testing.T) {
 		State: "error", Text: "401", Last: last,
 	})
 	got := a.read(at)
-	if len(got.events) != 1 || len(got.finished) != 1 {
+	if len(got.events) != 1 || got.events[0].UID != "u1" || len(got.finished) != 1 {
 		t.Fatalf("%d events, %d rows", len(got.events), len(got.finished))
 	}
 	row := got.finished[0]

@@ -84,7 +84,7 @@ func Summaries(in []api.JobSummary) []Summary {
 	var out []Summary
 	for _, s := range in {
 		out = append(out, Summary{
-			Kind:   cmp.Or(s.Kind, "left out"),
+			Kind:   cmp.Or(s.Kind, "unread"),
 			Total:  s.Total,
 			Create: s.Create,
 			Update: s.Update,

@@ -62,6 +62,11 @@ func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 		TokenEnds:    api.TimeOfMillis(status.Token.Expiration),
 		MaxResources: status.Quota.MaxResourcesPerRepository,
 	}
+	if repo.GitRef != "" {
+		row.ReadOnly = "it has the annotation " + api.AnnoGitRef
+	} else if len(spec.Workflows) == 0 {
+		row.ReadOnly = "it has no spec.workflows"
+	}
 	if b := spec.Block(); b != nil {
 		row.URL, row.Branch, row.Path = b.URL, cmp.Or(repo.GitRef, b.Branch), b.Path
 		if mirrors, err := auth.Mirrors(repo.GitMirrors, b.URL); err == nil { // an invalid list is reported by the health check

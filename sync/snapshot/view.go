@@ -202,7 +202,8 @@ type Repo struct {
 	URL       string    `json:"url"`
 	Mirrors   string    `json:"mirrors,omitempty"` // other URLs of the same repository, with blanks between them
 	Branch    string    `json:"branch"`
-	Pinned    string    `json:"pinned,omitempty"` // the commit, which is pulled whatever the branch becomes
+	Pinned    string    `json:"pinned,omitempty"`   // the commit, which is pulled whatever the branch becomes
+	ReadOnly  string    `json:"readOnly,omitempty"` // why no job may write to Git
 	Path      string    `json:"path"`
 	Target    string    `json:"target"`
 	Sink      string    `json:"sink,omitempty"` // directory that is written instead of the API
@@ -255,6 +256,7 @@ type Event struct {
 	At    time.Time `json:"at"`
 	Level string    `json:"level"` // info, warn, error
 	Job   string    `json:"job,omitempty"`
+	UID   string    `json:"uid,omitempty"` // of the job; not in its log
 	Repo  string    `json:"repository,omitempty"`
 	Text  string    `json:"text"`
 }

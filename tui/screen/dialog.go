@@ -186,7 +186,10 @@ func (s *target) testable() []object {
 	return s.onRepos(s.selected)
 }
 
-func (s *target) showable() []object {
+func (s *State) showable() []object {
+	if s.screen == screenRepo {
+		return s.repo.subject.selection(s)
+	}
 	if o, ok := s.one(); ok && o.job != nil && o.UID == "" {
 		return nil
 	}
@@ -203,7 +206,7 @@ func (s *target) testRefusal() string {
 	return cmp.Or(s.testsRefused(), oneRefusal(s.testable(), "nothing that can be tested is under the cursor"))
 }
 
-func (s *target) showRefusal() string {
+func (s *State) showRefusal() string {
 	of := s.showable()
 	if len(of) == 1 && of[0].job != nil { // the history may have it
 		return widget.When(s.Gone != "", "the daemon does not answer: nothing can be read")

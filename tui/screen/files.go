@@ -88,7 +88,7 @@ func (f *filesScreen) refresh(s *State) {
 }
 
 func (f *filesScreen) list(*State) *position             { return &f.rows.position }
-func (f *filesScreen) selection(s *State) (all []object) { return s.repo.selection(s) }
+func (f *filesScreen) selection(s *State) (all []object) { return s.repo.subject.selection(s) }
 
 func (f *filesScreen) found(s *State) string {
 	all := text.Plural(len(f.page.value.Files), "file")
@@ -174,5 +174,5 @@ func (f *filesScreen) drawFile(p *view, at widget.Rect, row snapshot.RepoFile) {
 	lines = widget.Wrapped(lines, widget.RolePlain, widget.Join(", ", row.Kind+widget.When(row.Title != "", fmt.Sprintf(" %q", row.Title)),
 		widget.When(row.UID != "", "uid "+row.UID), widget.When(row.Folder != "", "folder "+row.Folder)), at.W-4)
 	lines = widget.Wrapped(lines, widget.StateRole(fileGlyphs[row.State]), widget.Join(": ", row.State, row.Reason), at.W-4)
-	p.Lines(at, slices.Concat(lines, widget.Wrapped(nil, widget.RoleDim, p.grafanaLink(p.s.repo.Namespace, row).URL, at.W-4)))
+	p.Lines(at, slices.Concat(lines, widget.Wrapped(nil, widget.RoleDim, p.grafanaLink(p.s.repo.Namespace, row).URL, at.W-4)), "")
 }

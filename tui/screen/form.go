@@ -63,6 +63,8 @@ func (s *facts) createRefusal(action string, o object) string {
 		return action + " is for repositories that are deleted"
 	case !orphans && gone:
 		return "repository " + o.Name + " is deleted or being deleted"
+	case now.repo.ReadOnly != "" && slices.Contains(gitWriteActions, action):
+		return "repository " + o.Name + " is only read: " + now.repo.ReadOnly
 	}
 	return ""
 }

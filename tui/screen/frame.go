@@ -144,7 +144,7 @@ func (p *view) tabs() {
 			continue
 		}
 		from, role, txt := x, widget.RoleDim, " "+p.s.tabText(id)+" "
-		if id == screens[p.s.screen].under {
+		if id == p.s.tab() {
 			role, txt = widget.RoleTitle, "["+p.s.tabText(id)+"]"
 		} else if width > p.W {
 			txt = " " + screens[id].key + " "
@@ -280,7 +280,7 @@ func (p *view) keyHints() (out []widget.Hint) {
 		if key == "^v" {
 			key = p.G.Up + p.G.Down
 		}
-		if key == "s" && len(p.s.selected) > 0 && p.s.selected[0].suspended() {
+		if key == "s" && slices.ContainsFunc(p.s.testable(), object.suspended) {
 			word = "resume"
 		}
 		out = append(out, widget.Hint{Key: key, Text: word})

@@ -230,5 +230,5 @@ func (h *historyScreen) drawRecord(p *view, at widget.Rect, r snapshot.HistoryRo
 	if c := r.Commit; c != nil && c.Subject != "" {
 		add(widget.RolePlain, fmt.Sprintf("commit %s %q", text.ShortRef(r.RefTo), c.Subject))
 	}
-	p.Lines(at, lines)
+	p.Lines(at, lines, "enter")
 }

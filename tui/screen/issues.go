@@ -19,7 +19,8 @@ type issue struct {
 	at    time.Time // the last occurrence
 	times int
 	read  bool
-	event bool // it has happened, rather than lasts
+	event bool   // it has happened, rather than lasts
+	uid   string // of the job of the last occurrence; "" = unknown
 }
 
 // issueKey is what repetitions of an issue share.
@@ -43,12 +44,12 @@ type issues struct {
 	last uint64 // id of the newest issue
 }
 
-func (t *issues) add(at time.Time, read bool, key issueKey) {
-	e := issue{issueKey: key, at: at, times: 1, read: read}
+func (t *issues) add(e issue) {
+	e.times = 1
 	t.list = slices.Clone(t.list)
-	if i := slices.IndexFunc(t.list, func(old issue) bool { return old.issueKey == key }); i >= 0 {
+	if i := slices.IndexFunc(t.list, func(old issue) bool { return old.issueKey == e.issueKey }); i >= 0 {
 		old := t.list[i]
-		e.id, e.times, e.read = old.id, old.times+1, read && old.read
+		e.id, e.times, e.read = old.id, old.times+1, e.read && old.read
 		t.list = slices.Delete(t.list, i, i+1)
 	} else {
 		t.last++
@@ -83,7 +84,7 @@ func (t *issues) drop(match func(issue) bool) {
 // Fail returns the state after an action of the user has failed.
 func (s State) Fail(txt string) State {
 	txt = text.Clean(txt)
-	s.issues.add(s.Now, false, issueKey{text: txt})
+	s.issues.add(issue{at: s.Now, issueKey: issueKey{text: txt}})
 	s.toastEnd = s.Now.Add(toastAge)
 	s.showToast(txt, true)
 	return s
@@ -93,7 +94,7 @@ func (s State) Fail(txt string) State {
 func (s State) Lose(why string) State {
 	why = text.Clean(why)
 	if s.Gone == "" {
-		s.issues.add(s.Now, false, issueKey{text: why})
+		s.issues.add(issue{at: s.Now, issueKey: issueKey{text: why}})
 		s.toast = ""
 	}
 	s.Gone = why
@@ -102,11 +103,11 @@ func (s State) Lose(why string) State {
 }
 
 // next returns the command to run next.
-func (s *facts) next(k issueKey) string {
+func (s *facts) next(e issue) string {
 	verbs := map[string]string{"job": "job show ", "repo": "repo test ", "files": "repo show ", "source": "source show ",
 		"connection": "connection test "}
-	if verb, ok := verbs[k.kind]; ok {
-		return s.limpet(verb + text.ShellWord(k.name))
+	if verb, ok := verbs[e.kind]; ok {
+		return s.limpet(verb + text.ShellWord(cmp.Or(e.uid, e.name)))
 	}
 	return s.limpet("doctor")
 }
@@ -152,7 +153,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 		openIssue(s, list[at])
 		return
 	case name == "c", name == "y", name == "Y":
-		s.copied(s.next(list[at].issueKey))
+		s.copied(s.next(list[at]))
 	case name == "d":
 		s.issues.drop(func(t issue) bool { return t.id == e.id })
 		if len(list) == 1 {
@@ -174,7 +175,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 func openIssue(s *State, e issue) {
 	kinds := map[string]string{"job": onJob, "repo": onRepo, "files": onRepo, "source": onSource}
 	for o := range s.objects(kinds[e.kind]) {
-		if o.Name != e.name || o.job != nil && e.repo != "" && o.job.Repository != e.repo {
+		if o.Name != e.name || e.uid != "" && o.UID != e.uid || o.job != nil && e.repo != "" && o.job.Repository != e.repo {
 			continue
 		}
 		s.goObject(o)
@@ -183,15 +184,17 @@ func openIssue(s *State, e issue) {
 		}
 		return
 	}
-	switch e.kind {
-	case "job": // it has finished
+	switch {
+	case e.uid != "": // it has finished
+		s.goObject(jobObject(&snapshot.Job{UID: e.uid, Name: e.name, Repository: e.repo, State: "error", Message: e.text, Finished: e.at}))
+	case e.kind == "job":
 		s.goTo(screenHistory)
 		s.setFilter(e.name)
-	case "repo", "files", "source":
+	case slices.Contains([]string{"repo", "files", "source"}, e.kind):
 		s.showToast(e.name+" no longer exists", true)
 	default:
 		s.goTo(screenAgent)
-		s.showToast(s.next(e.issueKey)+" says more", false)
+		s.showToast(s.next(e)+" says more", false)
 	}
 }
 
@@ -210,7 +213,9 @@ func (e issuesPane) draw(p *view) {
 		for _, l := range widget.Wrap(widget.ClockTime(t.at, p.Now)+" "+t.body(), inner-len(hang)) {
 			lines, mark, e.of = append(lines, widget.Styled(widget.RoleBad, mark+l)), hang, append(e.of, t.id)
 		}
-		lines, e.of = append(lines, widget.Styled(widget.RoleDim, hang+p.s.next(t.issueKey))), append(e.of, t.id)
+		for _, l := range widget.Wrap(p.s.next(t), inner-len(hang)) {
+			lines, e.of = append(lines, widget.Styled(widget.RoleDim, hang+l)), append(e.of, t.id)
+		}
 	}
 	p.Canvas.Box(area, widget.Box{Title: fmt.Sprintf("Errors %d", len(p.s.issues.list)), Note: "esc closes",
 		Foot: "enter opens, d dismisses", Focused: true})
@@ -242,7 +247,8 @@ func (t *issues) collect(before, now *snapshot.Snapshot) {
 	lasts := !before.API.Up && before.API.Error != "" // whatever its error is now
 	for _, e := range all {
 		if !known[same(e)] && !(lasts && strings.HasPrefix(e.text, "API: ")) {
-			t.add(e.at, before.At.IsZero() && now.At.Sub(e.at) > readAfter, e.issueKey)
+			e.read = before.At.IsZero() && now.At.Sub(e.at) > readAfter
+			t.add(e)
 		}
 	}
 }
@@ -277,6 +283,7 @@ func problems(snap *snapshot.Snapshot) (out []issue) {
 		case e.Level != "error":
 		case e.Job != "":
 			add(e.At, true, issueKey{kind: "job", name: e.Job, repo: e.Repo, text: e.Text})
+			out[len(out)-1].uid = e.UID
 		default:
 			add(e.At, true, issueKey{kind: widget.When(e.Repo != "", "repo"), name: e.Repo, text: e.Text})
 		}

@@ -104,22 +104,22 @@ func TestErrorsAreBounded(t *testing.T) {
 	t.Parallel()
 	var list issues
 	for i := range maxIssues {
-		list.add(noon, false, issueKey{text: fmt.Sprint(i)})
+		list.add(issue{at: noon, issueKey: issueKey{text: fmt.Sprint(i)}})
 	}
 	before := slices.Clone(list.list)
 	list.list = slices.Clone(list.list)
 	list.list[7].read = true
-	list.add(noon, false, issueKey{text: "one more"})
+	list.add(issue{at: noon, issueKey: issueKey{text: "one more"}})
 	if len(list.list) != maxIssues || list.list[0].text != "0" || list.list[7].text != "8" {
 		t.Errorf("%d kept, the first %q, at 7 %q", len(list.list), list.list[0].text, list.list[7].text)
 	}
-	if list.add(noon, false, issueKey{text: "and one"}); len(list.list) != maxIssues || list.list[0].text != "1" {
+	if list.add(issue{at: noon, issueKey: issueKey{text: "and one"}}); len(list.list) != maxIssues || list.list[0].text != "1" {
 		t.Errorf("%d kept, the first %q", len(list.list), list.list[0].text)
 	}
 	// An older state is unchanged.
 	changed := issues{list: before, last: maxIssues}
 	kept := changed
-	changed.add(noon, false, issueKey{text: "5"})
+	changed.add(issue{at: noon, issueKey: issueKey{text: "5"}})
 	changed.markRead(len(kept.list))
 	changed.drop(func(e issue) bool { return e.id == 3 })
 	for i, e := range kept.list {
@@ -187,6 +187,37 @@ func TestErrorsPane(t *testing.T) {
 	}
 	if none := press(gone, "e"); none.overlay != nil || none.toast != "no errors so far" {
 		t.Errorf("no errors: %q", none.toast)
+	}
+}
+
+// TestErrorOpensItsJob: Enter opens the job of the last occurrence, live or recorded, whatever other jobs have its name.
+func TestErrorOpensItsJob(t *testing.T) {
+	t.Parallel()
+	event := func(at time.Duration, uid string) snapshot.Event {
+		e := bad(at, "lab-east-sync", "refused")
+		e.UID, e.Repo = uid, "lab-east"
+		return e
+	}
+	for _, tt := range []struct {
+		events []snapshot.Event
+		uid    string
+		live   bool
+	}{
+		{[]snapshot.Event{event(0, "ended"), event(1, "y7c1")}, "y7c1", true},
+		{[]snapshot.Event{event(0, "y7c1"), event(1, "ended")}, "ended", false},
+	} {
+		s := press(shown(with(tt.events...), widget.Caps{}), "e")
+		if _, out := s.Key("c", "c"); out.Copy != "limpet job show "+tt.uid || s.issues.list[0].times != 2 {
+			t.Errorf("copies %q of %+v", out.Copy, s.issues.list)
+		}
+		to := press(s, "enter")
+		_, look := to.Fetch()
+		if to.screen != screenDetail || to.detail.UID != tt.uid || to.detail.live != tt.live || (look == nil) != tt.live {
+			t.Errorf("Enter leads to screen %d, %+v", to.screen, to.detail.Subject)
+		}
+		if f := strip(render(to, 60, 15, widget.Caps{})); !strings.Contains(f, "lab-east-sync") {
+			t.Errorf("not shown:\n%s", f)
+		}
 	}
 }
 

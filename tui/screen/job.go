@@ -269,11 +269,18 @@ func (d *jobScreen) head(p *view, w int, short bool) []widget.TextLine {
 	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, p.pace(j, state, w)))}
 	plain := func(txt string) { out = append(out, widget.Styled(widget.RolePlain, txt)) }
 	facts := p.jobFacts(j, d.live)
-	if short && len(j.URLs) > 0 && !j.Finished.IsZero() {
-		facts = facts[1:] // the links need the line of the lease, which has ended
+	message := widget.Wrap(facts[2][1], w-7)
+	if short && (len(j.URLs) > 0 || len(message) > 1) && !j.Finished.IsZero() {
+		facts = facts[1:] // the links and the message need the line of the lease, which has ended
 	}
-	for _, f := range facts {
+	for _, f := range facts[:len(facts)-1] {
 		plain(fmt.Sprintf("%-7s%s", f[0], f[1]))
+	}
+	for i := range message[:min(len(message), 2)] {
+		if i == 1 {
+			message[i] = strings.Join(message[i:], " ")
+		}
+		plain(fmt.Sprintf("%-7s%s", widget.When(i == 0, "msg"), message[i]))
 	}
 	for i, l := range j.URLs {
 		line := widget.TextLine{Text: "url    " + l.Name + " " + l.URL, Links: []widget.Link{{Text: l.URL, URL: l.URL}}}

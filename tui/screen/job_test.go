@@ -121,8 +121,11 @@ func TestSectionsOfAJob(t *testing.T) {
 		if _, out = repo.Key("u", "u"); out.Copy != "https://git.lab/obs/east.git" {
 			t.Errorf("u on a repository copies %q", out.Copy)
 		}
-		if _, out = repo.Key("c", "c"); out.Copy != strings.Repeat("5d41aa90", 5) {
+		if _, out = press(repo, "tab").Key("c", "c"); out.Copy != strings.Repeat("5d41aa90", 5) {
 			t.Errorf("c on a repository copies %q", out.Copy)
+		}
+		if at, out := repo.Key("c", "c"); out.Copy != "" || at.toast != "no commit is known here" {
+			t.Errorf("c on its job, which has no commit, copies %q", out.Copy)
 		}
 		if at, out := press(s, "5").Key("u", "u"); out.Copy != "" || at.toast != "no web address is known here" {
 			t.Errorf("on the agent's screen u copies %q, says %q", out.Copy, at.toast)
@@ -300,6 +303,16 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 		}
 		if end := press(s, "end", "down"); end.repo.rows.cursor != rows[len(rows)-1].UID {
 			t.Errorf("the end: %q", end.repo.rows.cursor)
+		}
+	})
+	t.Run("from the history its tab is that of the history, and only its record is left", func(t *testing.T) {
+		past := &archive{rows: failedRows(1)}
+		at := settle(t, press(settle(t, press(s, "4"), past), "enter"), past)
+		if f := frame(at); at.tab() != screenHistory || !strings.Contains(f, "[4 History]") || noLog(*at.detail.job) != recordOnly {
+			t.Errorf("screen %d:\n%s", at.screen, f)
+		}
+		if at = press(at, "2", "enter"); at.tab() != screenJobs {
+			t.Errorf("from the jobs: %d", at.tab())
 		}
 	})
 	t.Run("it is read again when jobs have ended, and after a minute", func(t *testing.T) {

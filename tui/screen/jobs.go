@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -67,7 +68,7 @@ func (p *view) jobList(at widget.Rect, focused bool) {
 
 func (p *view) jobTable() widget.Table[snapshot.Job] {
 	type job = snapshot.Job
-	return widget.Table[job]{Grow: 4, Most: 80, Then: 2, Columns: []widget.Column[job]{
+	return widget.Table[job]{Grow: 4, Most: 80, Then: 2, Over: 4, Columns: []widget.Column[job]{
 		{Width: 1, Cell: func(j job, _ int) (string, widget.Role) {
 			state := p.shownState(j)
 			return p.StateGlyph(state), widget.StateRole(state)
@@ -118,10 +119,13 @@ func doneText(j snapshot.Job) string {
 // doneWords returns the progress with a noun, for places without a head.
 func doneWords(j snapshot.Job) string {
 	if j.Done == j.Total {
-		return widget.Thousands(j.Total, "file")
+		return widget.Thousands(j.Total, counted(j))
 	}
 	return doneText(j)
 }
+
+// counted returns what a job counts.
+func counted(j snapshot.Job) string { return cmp.Or(widget.When(j.Action == "test", "update"), "file") }
 
 // progress draws a bar for a working job, and words for other states.
 func (p *view) progress(j snapshot.Job, state string, w int) string {

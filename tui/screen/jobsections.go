@@ -91,9 +91,15 @@ func (d *jobScreen) errors(p *view, w int) section {
 
 func (d *jobScreen) log(p *view, w int) section {
 	j, out := *d.job, section{Box: widget.Box{Title: "Log", Foot: text.Plural(len(d.job.Log), "line")}}
+	_, recorded, _ := d.record.of(j.UID) // its lines are attempts
 	for _, e := range d.matches(p.s) {
 		level, r := levelWord(e.Level)
-		out.lines = append(out.lines, p.FoldLine(r, e.At.UTC().Format("15:04:05.000")+" "+level+" "+e.Text, w, p.s.wraps)...)
+		line := e.At.UTC().Format("15:04:05.000") + " " + level + " " + e.Text
+		out.lines = append(out.lines, p.FoldLine(r, line, w, p.s.wraps || recorded)...)
+	}
+	if recorded && len(out.lines) > 0 {
+		out.Title, out.Foot = "Attempts", ""
+		out.lines = widget.Wrapped(out.lines, widget.RoleDim, recordOnly, w)
 	}
 	if len(out.lines) == 0 {
 		why := noLog(j)
@@ -120,8 +126,10 @@ func noLog(j snapshot.Job) string {
 	case j.Owner == "" && j.Finished.IsZero() && j.RetryAt.IsZero():
 		return "It has not started."
 	}
-	return "No log of this job is kept here."
+	return widget.When(j.Finished.IsZero(), "No log of this job is kept here.") + widget.When(!j.Finished.IsZero(), recordOnly)
 }
+
+const recordOnly = "Only the record of this job is left: its agent keeps the lines of the log for a minute after the end."
 
 // timesWidth is the width of the times beside the summary of a wide screen.
 const timesWidth = 46

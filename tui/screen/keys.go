@@ -115,10 +115,8 @@ func keyTable() []command {
 		{press: "n", words: "next change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, false) }},
 		{press: "N", words: "previous change", group: move, on: atDiff, do: func(s *State) { s.diff.nextHunk(s, true) }},
 		{press: "w", words: "wide, wrapped", group: view, do: widen, refuses: func(s *State) string {
-			if s.screen == screenDetail || s.screen == screenDiff {
-				return ""
-			}
-			return listRefusal(s)
+			return widget.When(!s.widens() && s.screen != screenDetail && s.screen != screenDiff,
+				"w widens the names of a list of jobs or repositories, or wraps a log or a diff: none is here")
 		}},
 		{press: "/", words: "filter", group: view, do: func(s *State) { s.filterLine.typing = true }, refuses: unless((*State).filterable,
 			"there is nothing to filter on this screen")},
@@ -241,19 +239,22 @@ func (s *State) open() {
 
 // widen gives names in lists their full width, or wraps long lines of text.
 func widen(s *State) {
-	if s.hasLists() {
+	if s.widens() {
 		s.wide = !s.wide
 	} else {
 		s.wraps = !s.wraps
 	}
 }
 
+// widens reports whether w acts on the names of a list.
+func (s *navigation) widens() bool { return s.hasLists() || s.screen == screenRepo }
+
 func (s *navigation) hasLists() bool {
 	return slices.Contains([]screenID{screenOverview, screenJobs, screenRepos, screenSources}, s.screen)
 }
 
 var (
-	listRefusal   = unless(func(s *State) bool { return s.hasLists() }, "there is no list of jobs or repositories on this screen")
+	listRefusal   = unless(func(s *State) bool { return s.hasLists() }, "this screen has no list that is sorted")
 	colourRefusal = unless(func(s *State) bool { return !s.Caps.Mono }, "no colours here: NO_COLOR, --color never or a terminal without")
 )
 

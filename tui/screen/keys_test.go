@@ -234,9 +234,11 @@ func TestKeys(t *testing.T) {
 		if r, live := *at.repo.repo, at.repo.live; at.screen != screenRepo || r.Name != "lab-east" || !live {
 			t.Fatalf("screen %d shows %q", at.screen, r.Name)
 		}
-		at = press(at, "x")
-		if open(at) {
-			t.Error("x must not cancel a job that is not shown")
+		if asked := press(at, "x"); !open(asked) || !strings.Contains(askedText(asked), "lab-east-sync") {
+			t.Errorf("x on its job: %+v, says %q", asked.overlay, asked.toast)
+		}
+		if facts := press(at, "tab", "x"); open(facts) || !facts.toastBad || press(facts, "tab", "w").wide == at.wide {
+			t.Errorf("without the jobs x asks, or w widens nothing: %q", facts.toast)
 		}
 		job := press(at, "enter")
 		if j := *job.detail.job; job.screen != screenDetail || j.UID != "z8z8" {

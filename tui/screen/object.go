@@ -161,10 +161,10 @@ func (s *State) shownBy() string {
 	if s.screen == screenChanges || s.screen == screenDiff {
 		return s.command("show", s.detail.object)
 	}
-	if len(s.selected) == 0 || s.selected[0].Kind == onJob && s.selected[0].UID == "" {
-		return ""
+	if of := s.showable(); len(of) > 0 {
+		return s.command("show", of[0])
 	}
-	return s.command("show", s.selected[0])
+	return ""
 }
 
 // editLine returns the command line that edits the selected object.

@@ -42,7 +42,7 @@ func TestCommandsKeepTheTarget(t *testing.T) {
 					}
 				}
 				for _, e := range s.issues.list {
-					if next := s.next(e.issueKey); !strings.HasSuffix(next, " --state /x.db") {
+					if next := s.next(e); !strings.HasSuffix(next, " --state /x.db") {
 						t.Errorf("issue: %q", next)
 					}
 				}

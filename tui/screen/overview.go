@@ -56,17 +56,23 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 	}
 	var side, jobs, events widget.Rect
 	wide := p.W >= wideWidth && p.H >= wideHeight
-	if wide {
+	switch idle := len(p.Snap.Jobs) == 0; {
+	case idle: // the events get the lines of the jobs
+		jobs, at = at.Top(5)
+		at, events = at.Top(min(max(len(p.s.repos.rows)+3, 6), at.H*3/5))
+	case wide:
 		at, events = at.Top(at.H - 8)
 		jobs, at = at.Top(at.H - max(at.H*2/5, 6))
 		jobs, side = jobs.Left(p.W - max(previewWidth, p.W*2/5))
-	} else {
+	default:
 		jobs, at = at.Top((at.H*11 + 10) / 20)
 	}
 	p.jobList(jobs, !o.onRepos)
 	p.repoList(at, o.onRepos)
-	if wide {
+	if side.W > 0 {
 		p.pane(side)
+	}
+	if events.H > 0 {
 		p.eventList(events)
 	}
 }
@@ -129,7 +135,7 @@ func (p *view) withPane(at widget.Rect, n int) widget.Rect {
 func (p *view) pane(at widget.Rect) {
 	repo := p.s.repos.here()
 	if p.s.overview.onRepos && repo != nil {
-		p.Panel(at, widget.Box{Title: p.cut(repo.Name, at.W-8), Foot: "enter opens, l log"},
+		p.Panel(at, widget.Box{Title: p.cut(repo.Name, at.W-8), Foot: "enter opens, l log", More: "enter"},
 			append(p.repoFacts(*repo, true).Lines(p.Canvas, at.W-4), p.conditionLines(*repo, at.W-4)...))
 		return
 	}
@@ -149,7 +155,7 @@ func (p *view) pane(at widget.Rect) {
 		p.Panel(log, widget.Box{Title: "Log", Foot: text.Plural(len(job.Log), "line") + ", l opens"}, lines)
 		job.Log = nil
 	}
-	p.Panel(at, widget.Box{Title: p.cut(job.Name, at.W-8), Foot: "enter opens, l log, d changes"}, p.preview(job, at.W-4, at.H-2))
+	p.Panel(at, widget.Box{Title: p.cut(job.Name, at.W-8), Foot: "enter opens, l log, d changes", More: "enter"}, p.preview(job, at.W-4, at.H-2))
 }
 
 // whyEmpty returns why a list of n objects has no rows: the filter, or a server that does not list them; nil = none exist.

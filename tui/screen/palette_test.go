@@ -135,6 +135,16 @@ func TestPalette(t *testing.T) {
 		if len(out.Actions) > 0 || at.overlay != nil || !strings.Contains(at.toast, "for repositories that are deleted") {
 			t.Errorf("%+v, said %q", out, at.toast)
 		}
+		read := testSnapshot()
+		for i := range read.Repos {
+			read.Repos[i].ReadOnly = "it has no spec.workflows"
+		}
+		for _, action := range gitWriteActions {
+			at, out = typed(shown(read, widget.Caps{}), action+" lab-east").Key("enter", "")
+			if len(out.Actions) > 0 || at.overlay != nil || !strings.Contains(at.toast, "no spec.workflows") {
+				t.Errorf("%s: %+v, said %q", action, out, at.toast)
+			}
+		}
 		dying := testSnapshot()
 		for i := range dying.Repos {
 			dying.Repos[i].Deleting = noon

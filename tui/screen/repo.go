@@ -169,7 +169,8 @@ func (p *view) hookText(r snapshot.Repo) string {
 type repoScreen struct {
 	subject
 	top      int  // first visible fact, when only facts fit
-	tall     bool // only facts fit on the last frame
+	tall     bool // only facts were on the last frame
+	whole    bool // only facts are shown
 	recent   fetched[string, snapshot.HistoryPage]
 	finished int // Snap.Agent.History at the lookup
 	rows     list[snapshot.Job]
@@ -178,12 +179,24 @@ type repoScreen struct {
 
 func (r *repoScreen) list(*State) *position { return &r.rows.position }
 
+// selection returns the job under the cursor, whose repository is that of the screen, else the repository while it exists.
+func (r *repoScreen) selection(s *State) []object {
+	if j := r.rows.here(); r.live && j != nil && !r.tall && !r.whole {
+		return []object{jobObject(j)}
+	}
+	return r.subject.selection(s)
+}
+
 func (r *repoScreen) hints(*view) string {
 	if r.tall {
-		return strings.Replace(screens[screenRepo].hints, "enter job", "^v scroll", 1)
+		return strings.Replace(screens[screenRepo].hints, "enter job", "^v scroll|tab jobs", 1)
 	}
 	return screens[screenRepo].hints
 }
+
+// turn and zoom give the facts the whole screen, or the jobs their part of it again.
+func (r *repoScreen) turn(int) { r.whole = !r.whole }
+func (r *repoScreen) zoom()    { r.whole = !r.whole }
 
 func (r *repoScreen) open(s *State) {
 	j := r.rows.here()
@@ -207,10 +220,10 @@ func (r *repoScreen) scroll(_ *State, by int) {
 const leastJobs = 6
 
 func (r *repoScreen) draw(p *view, at widget.Rect) {
-	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, at.W/2), Note: p.cut(r.repo.Title, at.W/3), Focused: true}
+	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, at.W/2), Note: p.cut(r.repo.Title, at.W/3), Focused: true, More: "tab"}
 	lines := append(p.repoFacts(*r.repo, r.live).Lines(p.Canvas, at.W-4), p.conditionLines(*r.repo, at.W-4)...)
 	head := min(len(lines)+2, max(at.H-leastJobs, min(at.H, leastJobs)))
-	if r.tall = at.H-head < 3; r.tall {
+	if r.tall = r.whole || at.H-head < 3; r.tall {
 		p.Scroll(at, box, lines, &r.top)
 		return
 	}
@@ -354,7 +367,7 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 			}
 			return widget.DayTime(j.Finished, p.Now)
 		})},
-		{Head: "JOB", Width: 16, Wide: 36, Rank: 1, Cell: widget.Plain(func(j job) string { return j.Name })},
+		{Head: "JOB", Width: 16, Wide: 36, Rank: 1, Whole: p.s.wide, Cell: widget.Plain(func(j job) string { return j.Name })},
 		{Head: "ACTION", Width: 9, Rank: 4, Cell: widget.Plain(func(j job) string { return strings.TrimSpace(j.Action + " " + j.Detail) })},
 		{Head: "TOOK", Width: 6, Rank: 3, Right: true, Cell: widget.Plain(p.elapsed)},
 		{Head: "REF", Width: 7, Rank: 5, Cell: widget.Plain(func(j job) string { return text.OrDash(text.ShortRef(j.RefTo)) })},

@@ -208,7 +208,7 @@ func TestSourceIssues(t *testing.T) {
 		t.Errorf("another reason: %+v", s.issues.list)
 	}
 	e := s.issues.list[len(s.issues.list)-1]
-	if next := s.next(e.issueKey); next != "limpet source show apps" {
+	if next := s.next(e); next != "limpet source show apps" {
 		t.Errorf("next: %s", next)
 	}
 	to := s

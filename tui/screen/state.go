@@ -156,7 +156,7 @@ var screens = [screenCount]struct {
 	screenDetail: {under: screenJobs, of: func(s *State) Screen { return &s.detail },
 		hints: "esc back|^v scroll|tab section|d changes|z zoom|x cancel|p pull|f follow|/ find|u url"},
 	screenRepo: {under: screenRepos, of: func(s *State) Screen { return &s.repo },
-		hints: "esc back|enter job|p pull|f files|P full|s suspend|F drift|t test|h history|u url|c commit"},
+		hints: "esc back|enter job|p pull|f files|P full|x cancel|s suspend|F drift|t test|h history|u url|c commit|tab facts"},
 	screenFiles: {under: screenRepos, of: func(s *State) Screen { return &s.files },
 		hints: "^v move|enter open|/ filter|u url|p pull|esc back"},
 	screenChanges: {under: screenJobs, of: func(s *State) Screen { return &s.changes },
@@ -336,6 +336,18 @@ func (n *navigation) goTo(to screenID) {
 	n.screen, n.path = to, ""
 }
 
+// tab returns the screen whose tab is marked: for a job from the history that of the history.
+func (n *navigation) tab() screenID {
+	for i := len(n.back) - 1; i >= 0 && screens[n.screen].key == "" && screens[n.screen].under == screenJobs; i-- {
+		if from := n.back[i].screen; from == screenHistory {
+			return from
+		} else if screens[from].key != "" {
+			break
+		}
+	}
+	return screens[n.screen].under
+}
+
 func (s *State) goObject(o object) {
 	s.goTo(map[string]screenID{onJob: screenDetail, onRepo: screenRepo,
 		onSource: screenSource}[o.Kind])
@@ -349,7 +361,7 @@ func (s *State) showObject(o object) {
 	case o.job != nil:
 		s.detail.set(s, o, live)
 	case o.repo != nil:
-		s.repo.subject, s.repo.top, s.repo.opensLog = subject{o, live}, 0, false
+		s.repo.subject, s.repo.top, s.repo.whole, s.repo.opensLog = subject{o, live}, 0, false, false
 	default:
 		s.source = sourceScreen{subject: subject{o, live}}
 	}

@@ -120,10 +120,11 @@ func (c *Canvas) Cursor(x, y, end int) {
 	}
 }
 
-// Box is a frame with a title and a note in its upper edge and a foot in the lower one.
+// Box is a frame with a title and a note in its upper edge and a foot in the lower one. More is the key that shows the lines
+// for which a panel has no room.
 type Box struct {
-	Title, Note, Foot string
-	Focused           bool
+	Title, Note, Foot, More string
+	Focused                 bool
 }
 
 // Box draws a box.
@@ -197,11 +198,12 @@ func Wrapped(out []TextLine, r Role, text string, w int) []TextLine {
 	return out
 }
 
-// Lines puts lines into a box. The last one counts those that do not fit, unless it would be the only one.
-func (c *Canvas) Lines(at Rect, lines []TextLine) {
+// Lines puts lines into a box. The last one counts those that do not fit, unless it would be the only one, and names the key
+// that shows them, if there is one.
+func (c *Canvas) Lines(at Rect, lines []TextLine, key string) {
 	for i, l := range lines[:min(len(lines), max(at.H-2, 0))] {
 		if rest := len(lines) - i; i == at.H-3 && i > 0 && rest > 1 {
-			l = Styled(RoleDim, fmt.Sprintf("%s %d more lines", c.G.More, rest))
+			l = Styled(RoleDim, fmt.Sprintf("%s %d more lines", c.G.More, rest)+When(key != "", ": "+key))
 		}
 		c.PutLine(at.X+2, at.Y+1+i, at.W-4, l)
 	}
@@ -210,7 +212,7 @@ func (c *Canvas) Lines(at Rect, lines []TextLine) {
 // Panel draws a box with lines.
 func (c *Canvas) Panel(at Rect, b Box, lines []TextLine) {
 	c.Box(at, b)
-	c.Lines(at, lines)
+	c.Lines(at, lines, b.More)
 }
 
 // Scroll draws a box with the lines from top on, which it bounds. The foot tells the place when not all lines fit.
@@ -229,7 +231,7 @@ func (c *Canvas) Empty(at Rect, texts ...string) {
 	for _, t := range texts {
 		lines = Wrapped(lines, RoleDim, t, at.W-4)
 	}
-	c.Lines(at, lines[:min(len(lines), max(at.H-2, 0))])
+	c.Lines(at, lines[:min(len(lines), max(at.H-2, 0))], "")
 }
 
 // Cut shortens text to w cells; tail marks the cut.

@@ -2,6 +2,7 @@ package widget
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -28,6 +29,7 @@ type Table[T any] struct {
 	Grow    int // the column that gets the remaining cells
 	Most    int // its most cells while the column Then is shown, which gets the others; 0 = no bound
 	Then    int
+	Over    int              // columns from this rank on make room for the texts of the column Grow; 0 = none
 	Marked  func(i int) bool // whether a row is marked; nil = none
 }
 
@@ -59,16 +61,26 @@ func (t Table[T]) fit(rows []T, w int, wide bool) []int {
 				worst = i
 			}
 		}
-		if sum <= w || worst < 0 {
-			rest := w - sum
+		if rest := w - sum; worst >= 0 && t.Over > 0 && t.Columns[worst].Rank >= t.Over && t.cuts(rows, out[t.Grow]+rest) {
+			out[worst] = 0
+		} else if rest >= 0 || worst < 0 {
 			if more := out[t.Grow] + rest - t.Most; t.Most > 0 && more > 0 && out[t.Then] > 0 {
 				out[t.Then], rest = out[t.Then]+more, rest-more
 			}
 			out[t.Grow] = max(out[t.Grow]+rest, 4)
 			return out
+		} else {
+			out[worst] = 0
 		}
-		out[worst] = 0
 	}
+}
+
+// cuts reports whether a text of the column Grow is longer than w cells. What adapts to its width is as short as it can be.
+func (t Table[T]) cuts(rows []T, w int) bool {
+	return slices.ContainsFunc(rows, func(row T) bool {
+		text, _ := t.Columns[t.Grow].Cell(row, 0)
+		return displaywidth.String(text) > w
+	})
 }
 
 // Window returns the first row to show, so that the row of the cursor is near the middle of a long list.

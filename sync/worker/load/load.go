@@ -33,6 +33,7 @@ func (Worker) Run(ctx context.Context, t *jobs.Task) error {
 	defer step.Stop()
 	for i := range max(n, 1) {
 		if n > 0 {
+			t.Progress.Count(i+1, n)
 			t.Progress.SetMessage(ctx, fmt.Sprintf("progress update %d of %d", i+1, n))
 		}
 		select {

@@ -174,7 +174,7 @@ const StateCancelled = "cancelled"
 const StateDead = "dead"
 
 // KindText names a line of a summary. Files that could not be read have no kind.
-func KindText(kind string) string { return cmp.Or(kind, "left out") }
+func KindText(kind string) string { return cmp.Or(kind, "unread") }
 
 // SummaryText describes what a job did with the resources of a kind.
 func SummaryText(sum api.JobSummary) string {
