@@ -2,13 +2,16 @@
 package atomicfile
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"syscall"
+	"time"
 )
 
 // prefix begins the names of temporary files: a killed process leaves them behind.
@@ -70,4 +73,24 @@ func SyncDir(dir string) error {
 		return err
 	}
 	return nil
+}
+
+// lockEvery is the retry interval for a lock of another process.
+const lockEvery = 100 * time.Millisecond
+
+// Lock takes the lock of a directory, which is held until f is closed.
+func Lock(ctx context.Context, f *os.File) error {
+	ticker := time.NewTicker(lockEvery)
+	defer ticker.Stop()
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil || !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("another process writes there: %w", context.Cause(ctx))
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package push
 
 import (
+	"cmp"
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 	"syscall"
 
 	"limpet/state/atomicfile"
@@ -28,8 +31,16 @@ func Dir(c *transport.Call, u Update) error {
 		return err
 	}
 	defer root.Close()
-	was, err := c.ReadDir(root)
+	self, err := root.Open(".")
 	if err != nil {
+		return err
+	}
+	defer self.Close()
+	if err := atomicfile.Lock(c.Ctx, self); err != nil {
+		return err
+	}
+	was, err := c.ReadDir(root)
+	if err != nil && (giterr.KindOf(err) != giterr.Empty || !u.Old.IsZero()) {
 		return err
 	}
 	for _, stray := range was.Strays {
@@ -43,8 +54,8 @@ func Dir(c *transport.Call, u Update) error {
 	case was.Commit != u.Old:
 		return overtaken("its files have changed")
 	}
-	w := &dirWriter{root: root, was: was, objects: maps.Clone(was.Made), write: map[string]pack.TreeEntry{},
-		blobs: map[pack.ID]pack.Packed{}, added: map[string]pack.TreeEntry{}, removed: map[string]pack.TreeEntry{}}
+	w := &dirWriter{ctx: c.Ctx, root: root, was: was, objects: maps.Clone(was.Made), write: map[string]pack.TreeEntry{},
+		old: map[string]pack.ID{}, blobs: map[pack.ID]pack.Packed{}, added: map[string]pack.TreeEntry{}, removed: map[string]pack.TreeEntry{}}
 	for _, o := range u.Objects {
 		if o.Kind == pack.BlobKind {
 			w.blobs[o.ID] = o
@@ -82,12 +93,26 @@ func checkDir(c *transport.Call) error {
 
 // dirWriter writes the difference of two trees to a directory.
 type dirWriter struct {
+	ctx     context.Context // run-scope: of the call
 	root    *os.Root
 	was     *transport.Dir
 	objects map[pack.ID]pack.Object // trees, and the files that are read before
 	blobs   map[pack.ID]pack.Packed // new contents
 	// write are files with another content, added and removed whole entries; all by path.
 	write, added, removed map[string]pack.TreeEntry
+	old                   map[string]pack.ID // the contents that are replaced or moved, by path
+}
+
+// ready is called just before a path is replaced or removed: it returns an error if the call has ended, or if the path
+// has not the content that was read there. Zero = absent.
+func (w *dirWriter) ready(at string, id pack.ID) error {
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
+	if !w.was.Same(w.root, at, id) {
+		return overtaken(at + " has changed")
+	}
+	return nil
 }
 
 // entries returns a tree by name.
@@ -120,7 +145,7 @@ func (w *dirWriter) compare(dir string, from, to pack.ID) error {
 		case o.Mode == pack.ModeTree || e.Mode == pack.ModeTree:
 			return declined(at + " is a directory here and a file there")
 		default:
-			w.write[at] = e
+			w.write[at], w.old[at] = e, o.ID
 		}
 	}
 	for name, e := range old {
@@ -134,16 +159,18 @@ func (w *dirWriter) compare(dir string, from, to pack.ID) error {
 // moves returns the removed entries that are added at another path: a rename has no moment at which a crash leaves both.
 func (w *dirWriter) moves() [][2]string {
 	var out [][2]string
-	from := map[pack.TreeEntry]string{} // by all but the name
+	from := map[pack.TreeEntry][]string{} // by all but the name
 	for at, e := range w.removed {
-		from[pack.TreeEntry{Mode: e.Mode, ID: e.ID}] = at
+		same := pack.TreeEntry{Mode: e.Mode, ID: e.ID}
+		from[same] = append(from[same], at)
 	}
 	for _, at := range slices.Sorted(maps.Keys(w.added)) {
 		same := pack.TreeEntry{Mode: w.added[at].Mode, ID: w.added[at].ID}
-		if old, moved := from[same]; moved {
-			out = append(out, [2]string{old, at})
-			delete(from, same)
-			delete(w.removed, old)
+		if old := from[same]; len(old) > 0 {
+			out = append(out, [2]string{old[0], at})
+			from[same] = old[1:]
+			w.old[old[0]] = same.ID
+			delete(w.removed, old[0])
 			delete(w.added, at)
 		}
 	}
@@ -194,7 +221,10 @@ func (w *dirWriter) run() error {
 	}
 	for _, move := range moves {
 		err := w.makeDir(path.Dir(move[1]))
-		if err == nil {
+		if err == nil && !strings.EqualFold(move[0], move[1]) { // in some file systems these are one file
+			err = w.ready(move[1], pack.ID{})
+		}
+		if err = cmp.Or(err, w.ready(move[0], w.old[move[0]])); err == nil {
 			err = w.root.Rename(move[0], move[1])
 		}
 		if err = errors.Join(err, w.sync(path.Dir(move[1])), w.sync(path.Dir(move[0]))); err != nil {
@@ -202,6 +232,9 @@ func (w *dirWriter) run() error {
 		}
 	}
 	for _, at := range slices.Concat(slices.Sorted(maps.Keys(w.removed)), dirs) {
+		if err := w.ready(at, w.removed[at].ID); err != nil {
+			return err
+		}
 		// A directory may have got files meanwhile, or have some that are left out of trees.
 		if err := w.root.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
 			return fmt.Errorf("delete %s: %w", at, err)
@@ -250,7 +283,7 @@ func (w *dirWriter) file(at string, e pack.TreeEntry) error {
 	if err == nil {
 		_, err = f.Write(data)
 	}
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+	if err = cmp.Or(errors.Join(err, f.Sync(), f.Close()), w.ready(at, w.old[at])); err == nil {
 		err = w.root.Rename(temp, at)
 	}
 	if err != nil {

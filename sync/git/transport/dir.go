@@ -35,6 +35,26 @@ type Dir struct {
 	Made   map[pack.ID]pack.Object // the commit, the trees and the links
 	Files  map[pack.ID]string      // a path of each content
 	Strays []string                // temporary files of writers that were killed
+	known  map[string]dirFile
+}
+
+// Same reports whether a path still has the content that was read there; with a zero ID, whether it is absent. A
+// directory is not compared: it is never replaced, and deleted only when empty.
+func (d *Dir) Same(root *os.Root, path string, id pack.ID) bool {
+	info, err := root.Lstat(path)
+	switch {
+	case err != nil:
+		return id.IsZero() && errors.Is(err, fs.ErrNotExist)
+	case info.IsDir():
+		return true
+	case info.Mode()&fs.ModeSymlink != 0:
+		text, err := root.Readlink(path)
+		return err == nil && id == pack.IDOf(pack.BlobKind, []byte(text))
+	case d.known[path].is(info):
+		return id == d.known[path].id
+	}
+	data, _, err := readFile(root, path, info.Size())
+	return err == nil && id == pack.IDOf(pack.BlobKind, data)
 }
 
 // Has reports whether an object is part of the directory.
@@ -143,7 +163,8 @@ func dirError(err error) error {
 // readTries bounds how often a directory is read that changes meanwhile.
 const readTries = 3
 
-// ReadDir reads a directory. Files that seem unchanged since the last time are not opened.
+// ReadDir reads a directory. Files that seem unchanged since the last time are not opened. With an error of kind Empty
+// it returns the directory too.
 func (c *Call) ReadDir(root *os.Root) (d *Dir, err error) {
 	for range readTries {
 		r := dirReader{Call: c, root: root, old: c.memory().files, now: map[string]dirFile{},
@@ -176,10 +197,10 @@ func (r *dirReader) read() (*Dir, error) {
 		return nil, err
 	}
 	if tree.IsZero() {
-		return nil, giterr.Wrap(giterr.Empty, errors.New("the directory has no files"), "a disk that is not mounted looks like this")
+		return r.Dir, giterr.Wrap(giterr.Empty, errors.New("the directory has no files"), "a disk that is not mounted looks like this")
 	}
 	commit := DirCommit(tree)
-	r.Tree, r.Commit, r.Made[commit.ID] = tree, commit.ID, commit
+	r.Tree, r.Commit, r.Made[commit.ID], r.known = tree, commit.ID, commit, r.now
 	r.client.mu.Lock()
 	defer r.client.mu.Unlock()
 	r.client.dirs[r.Addr.Path] = dirMemory{r.now, r.client.dirs[r.Addr.Path].sent}
@@ -252,7 +273,8 @@ func (r *dirReader) entry(path string, d fs.DirEntry, depth int) (e pack.TreeEnt
 		e.Mode = pack.ModeTree
 		e.ID, err = r.walk(path, depth+1)
 	case kind&fs.ModeSymlink != 0:
-		e.Mode, e.ID = pack.ModeLink, r.put(pack.BlobKind, nil)
+		text, lerr := r.root.Readlink(path)
+		e.Mode, e.ID, err = pack.ModeLink, r.put(pack.BlobKind, []byte(text)), changing(lerr)
 	}
 	return e, err
 }

@@ -9,17 +9,14 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"time"
 
-	"golang.org/x/sys/unix"
+	"limpet/state/atomicfile"
 )
 
 const (
 	fileMode = 0o644
 	execMode = 0o755
 	dirMode  = 0o755
-	// lockEvery is the retry interval for a lock of another process.
-	lockEvery = 100 * time.Millisecond
 )
 
 // Dir is a directory that is being written. It is locked against other writers on the host until Close.
@@ -113,7 +110,7 @@ func (d *Dir) begin(ctx context.Context) (err error) {
 	if d.self, err = d.parent.Open("."); err != nil {
 		return fmt.Errorf("open directory %s: %w", filepath.Dir(d.target.String()), err)
 	}
-	if err := lock(ctx, d.self); err != nil {
+	if err := atomicfile.Lock(ctx, d.self); err != nil {
 		return fmt.Errorf("lock directory %s: %w", filepath.Dir(d.target.String()), err)
 	}
 	if err := d.recover(); err != nil {
@@ -192,20 +189,3 @@ func (d *Dir) inspect() error {
 
 // Files returns the number of files in the manifest.
 func (d *Dir) Files() int { return len(d.was.Files) }
-
-// lock takes the lock of a directory, which is held until f is closed.
-func lock(ctx context.Context, f *os.File) error {
-	ticker := time.NewTicker(lockEvery)
-	defer ticker.Stop()
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) {
-			return err
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("another process writes there: %w", context.Cause(ctx))
-		}
-	}
-}
