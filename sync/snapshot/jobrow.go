@@ -84,7 +84,7 @@ func Summaries(in []api.JobSummary) []Summary {
 	var out []Summary
 	for _, s := range in {
 		out = append(out, Summary{
-			Kind:   cmp.Or(s.Kind, "unread"),
+			Kind:   cmp.Or(s.Kind, "no kind"),
 			Total:  s.Total,
 			Create: s.Create,
 			Update: s.Update,

@@ -200,7 +200,7 @@ func lacking(s State, frame string, w, h int) string {
 		case s.screen == screenRepo:
 			near = 40 // after the end time
 			if !strings.Contains(frame, "Recent jobs") {
-				if w >= 60 && h >= 14 {
+				if w >= 60 && h >= 14 && !s.repo.turned {
 					return "the jobs of the repository"
 				}
 				return "" // there is no room for rows

@@ -169,8 +169,8 @@ func (p *view) hookText(r snapshot.Repo) string {
 type repoScreen struct {
 	subject
 	top      int  // first visible fact, when only facts fit
-	tall     bool // only facts were on the last frame
-	whole    bool // only facts are shown
+	tall     bool // only facts are on the screen, as of the last frame
+	turned   bool // the facts or the jobs have the whole screen
 	recent   fetched[string, snapshot.HistoryPage]
 	finished int // Snap.Agent.History at the lookup
 	rows     list[snapshot.Job]
@@ -181,7 +181,7 @@ func (r *repoScreen) list(*State) *position { return &r.rows.position }
 
 // selection returns the job under the cursor, whose repository is that of the screen, else the repository while it exists.
 func (r *repoScreen) selection(s *State) []object {
-	if j := r.rows.here(); r.live && j != nil && !r.tall && !r.whole {
+	if j := r.rows.here(); r.live && j != nil && !r.tall {
 		return []object{jobObject(j)}
 	}
 	return r.subject.selection(s)
@@ -194,9 +194,9 @@ func (r *repoScreen) hints(*view) string {
 	return screens[screenRepo].hints
 }
 
-// turn and zoom give the facts the whole screen, or the jobs their part of it again.
-func (r *repoScreen) turn(int) { r.whole = !r.whole }
-func (r *repoScreen) zoom()    { r.whole = !r.whole }
+// turn and zoom give the facts the whole screen, or the jobs: their part of it again, or all of it where both do not fit.
+func (r *repoScreen) turn(int) { r.zoom() }
+func (r *repoScreen) zoom()    { r.turned, r.tall = !r.turned, !r.tall }
 
 func (r *repoScreen) open(s *State) {
 	j := r.rows.here()
@@ -223,12 +223,16 @@ func (r *repoScreen) draw(p *view, at widget.Rect) {
 	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, at.W/2), Note: p.cut(r.repo.Title, at.W/3), Focused: true, More: "tab"}
 	lines := append(p.repoFacts(*r.repo, r.live).Lines(p.Canvas, at.W-4), p.conditionLines(*r.repo, at.W-4)...)
 	head := min(len(lines)+2, max(at.H-leastJobs, min(at.H, leastJobs)))
-	if r.tall = r.whole || at.H-head < 3; r.tall {
+	fits := at.H-head >= 3
+	if r.tall = r.turned == fits; r.tall {
 		p.Scroll(at, box, lines, &r.top)
 		return
 	}
-	top, at := at.Top(head)
-	p.Panel(top, box, lines)
+	if fits {
+		top, rest := at.Top(head)
+		p.Panel(top, box, lines)
+		at = rest
+	}
 	r.jobsBox(p, at)
 }
 

@@ -361,7 +361,7 @@ func (s *State) showObject(o object) {
 	case o.job != nil:
 		s.detail.set(s, o, live)
 	case o.repo != nil:
-		s.repo.subject, s.repo.top, s.repo.whole, s.repo.opensLog = subject{o, live}, 0, false, false
+		s.repo.subject, s.repo.top, s.repo.tall, s.repo.turned, s.repo.opensLog = subject{o, live}, 0, false, false, false
 	default:
 		s.source = sourceScreen{subject: subject{o, live}}
 	}

@@ -173,8 +173,8 @@ const StateCancelled = "cancelled"
 // StateDead is the state of a job without attempts left.
 const StateDead = "dead"
 
-// KindText names a line of a summary. Files that could not be read have no kind.
-func KindText(kind string) string { return cmp.Or(kind, "unread") }
+// KindText names a line of a summary. Unread files and entries that are left out have no kind.
+func KindText(kind string) string { return cmp.Or(kind, "no kind") }
 
 // SummaryText describes what a job did with the resources of a kind.
 func SummaryText(sum api.JobSummary) string {

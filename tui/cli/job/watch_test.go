@@ -102,7 +102,7 @@ func TestEndOfAJob(t *testing.T) {
 		t.Errorf("exit %d", code)
 	}
 	want := "job/r-sync warning in 59s: m[2J\n  Dashboard: 1 created, 2 updated, 3 deleted, 6 unchanged, 4 warnings, 5 errors\n" +
-		"  unread: 0 created, 0 updated, 0 deleted, 0 unchanged, 0 warnings, 1 error\n  error: e[2J\n  warning: w  \n"
+		"  no kind: 0 created, 0 updated, 0 deleted, 0 unchanged, 0 warnings, 1 error\n  error: e[2J\n  warning: w  \n"
 	if got := b.out.String(); got != want {
 		t.Errorf("got\n%q\nwant\n%q", got, want)
 	}
