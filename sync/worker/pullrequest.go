@@ -96,19 +96,33 @@ func (r *review) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	unchecked := 0 // other files cost no request until there are many of them
+	if files := slices.DeleteFunc(slices.Clone(diff), notResource); len(files) > maxChecked || len(diff) > 10*maxChecked {
+		diff = files[:min(len(files), maxChecked)]
+		unchecked = len(files) - len(diff)
+	}
 	r.content = newContent(r.o.Git, r.remote, r.ref, r.Task)
 	defer r.content.close()
 	parsed, err := r.rehearse(ctx, diff)
 	if err != nil {
 		return err
 	}
-	out := pr.Review{Repository: r.Namespace + "/" + r.target.Repository, Commit: r.head, Fork: r.of.Fork, Parsed: parsed}
+	out := pr.Review{Repository: r.Namespace + "/" + r.target.Repository, Commit: r.head, Fork: r.of.Fork, Parsed: parsed,
+		Unchecked: unchecked}
 	for _, c := range diff {
-		if repopath.IsResourceFile(c.Path) && !repopath.IsHidden(repopath.CheckPath(c.Path)) {
+		if !notResource(c) {
 			out.Files = append(out.Files, r.file(ctx, c))
 		}
 	}
 	return r.comment(ctx, out)
+}
+
+// maxChecked bounds the files of a pull request that are parsed and sent to the API; the comment shows 10 of them.
+const maxChecked = 100
+
+// notResource reports that a change is none of a resource file.
+func notResource(c git.Change) bool {
+	return !repopath.IsResourceFile(c.Path) || repopath.IsHidden(repopath.CheckPath(c.Path))
 }
 
 // bring resolves a ref and fetches its commit.
@@ -173,6 +187,7 @@ func (r *review) rehearse(ctx context.Context, diff []git.Change) (parsed bool, 
 	r.server.dryRun = true
 	if r.server.off.Store(r.server.kinds == nil); r.server.kinds != nil {
 		r.target.Kinds = r.server.kinds
+		r.server.probe(ctx)
 	}
 	tree, err := r.tree(ctx)
 	if err != nil {

@@ -1,6 +1,9 @@
 package worker
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,6 +13,8 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/forge"
+	"limpet/sync/kube"
+	"limpet/sync/resources"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 )
@@ -112,7 +117,7 @@ func TestCommitStatus(t *testing.T) {
 		if record, _ := r.pull(false, nil); record.State != "error" {
 			t.Errorf("%+v", record)
 		}
-		if got := next(); !strings.HasPrefix(got, "pending: sync has begun | failure: ") || !strings.Contains(got, "nowhere") {
+		if got := next(); got != "pending: sync has begun | failure: sync failed: path not found" {
 			t.Errorf("wrong path: %q", got)
 		}
 	})
@@ -217,6 +222,68 @@ func TestPullRequestComments(t *testing.T) {
 		}
 		if all := h.Comments("ops/dashboards", 7); len(all) != i+1 || !strings.Contains(all[i].Body, title) {
 			t.Errorf("push %d: %+v", i, all)
+		}
+	}
+}
+
+// TestPullRequestBound: of a large pull request 100 files are checked, and the comment counts the others.
+func TestPullRequestBound(t *testing.T) {
+	r, h := atForge(t, "embedded", "github", map[string]string{})
+	r.writable(nil)
+	var files []string
+	for i := range maxChecked + 20 {
+		files = append(files, fmt.Sprintf("grafana/b%d.json", i), board(fmt.Sprint("b", i), "B"))
+	}
+	head := r.propose("7", "work", true, files...)
+	h.SetPull("ops/dashboards", forgetest.Pull{Number: 7, Branch: "work", Head: head, Base: testenv.Branch})
+	r.wire.take()
+	r.run(map[string]any{"action": "pr", "pr": map[string]any{"pr": int64(7)}}, nil)
+	_, _, all := r.wire.take()
+	checked := map[string]bool{}
+	for _, q := range all {
+		if strings.Contains(q.query, "dryRun=All") {
+			checked[q.method] = true
+		}
+	}
+	body := h.Comments("ops/dashboards", 7)[0].Body
+	if !checked["POST"] || len(all) > 3*maxChecked || !strings.Contains(body, "changes 120 resource files") ||
+		!strings.Contains(body, "and 90 more files\n") || !strings.Contains(body, "and 20 more files, not checked\n") {
+		t.Errorf("%d requests\n%s", len(all), body)
+	}
+}
+
+// dryRunAPI refuses objects with a text, or a kind, and quotes it.
+type dryRunAPI struct{ text, resource string }
+
+func (a dryRunAPI) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	code, answer := 201, `{"metadata":{}}`
+	if bytes.Contains(body, []byte(a.text)) && strings.Contains(r.URL.Path, a.resource) {
+		code, answer = 400, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","code":400,"message":"field spec.dryRun"}`
+	}
+	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+		Body: io.NopCloser(strings.NewReader(answer))}, err
+}
+
+// TestDryRunProbe: an error that quotes a file does not switch validation off, one for any object does.
+func TestDryRunProbe(t *testing.T) {
+	for _, c := range []struct {
+		api dryRunAPI
+		off bool
+	}{{dryRunAPI{"dryRun", "dashboards"}, false}, {dryRunAPI{"", "dashboards"}, true}, {dryRunAPI{"", "folders"}, true}} {
+		client, err := kube.Connect(t.Context(), kube.Config{Server: "http://x", Transport: c.api})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		s := &server{namespace: "d", dashboards: client, folders: client, dryRun: true, kinds: resources.Kinds{
+			{Group: api.FolderGroup, Kind: "Folder", Resource: "folders", Version: "v1"},
+			{Group: api.DashboardGroup, Kind: "Dashboard", Resource: "dashboards", Version: "v2"}}}
+		s.probe(t.Context())
+		err = s.Create(t.Context(), resources.Ref{Group: api.DashboardGroup, Resource: "dashboards", Name: "bad"}, true,
+			func(string) []byte { return []byte(`{"spec":{"dryRun":1}}`) })
+		if s.off.Load() != c.off || c.off != (err == nil) {
+			t.Errorf("%+v: off %v, %v", c.api, s.off.Load(), err)
 		}
 	}
 }

@@ -206,6 +206,22 @@ func (s *server) patch(ctx context.Context, ref resources.Ref, ops []op) error {
 // noDryRun matches the error of an API that does not support dry runs, or of an admission plugin of it.
 var noDryRun = regexp.MustCompile(`(?i)dry ?-?run`)
 
+// probe finds out whether the API supports dry runs, with objects that hold no text of Git: an error may quote them.
+func (s *server) probe(ctx context.Context) {
+	for _, k := range s.kinds {
+		if k.Refused != "" || k.Group != api.FolderGroup && (k.Group != api.DashboardGroup || k.Kind != "Dashboard") {
+			continue
+		}
+		err := s.Create(ctx, resources.Ref{Group: k.Group, Resource: k.Resource, Name: "limpet-probe"}, false, func(version string) []byte {
+			return fmt.Appendf(nil, `{"apiVersion":"%s/%s","kind":"%s","metadata":{"name":"limpet-probe"},"spec":{"title":"limpet-probe"}}`,
+				k.Group, version, k.Kind)
+		})
+		if apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err) && noDryRun.MatchString(err.Error()) {
+			s.off.Store(true)
+		}
+	}
+}
+
 func (s *server) write(ctx context.Context, verb string, ref resources.Ref, c call) error {
 	if s.dryRun {
 		query := url.Values{"dryRun": {metav1.DryRunAll}}
@@ -216,10 +232,6 @@ func (s *server) write(ctx context.Context, verb string, ref resources.Ref, c ca
 		return nil
 	}
 	answer, err := s.do(ctx, ref, c)
-	if s.dryRun && (apierrors.IsMethodNotSupported(err) || apierrors.IsBadRequest(err) && noDryRun.MatchString(err.Error())) {
-		s.off.Store(true)
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("%s %s %s: %w", verb, ref.Resource, ref.Name, err)
 	}

@@ -26,6 +26,7 @@ type Review struct {
 	Repository string // namespace/name
 	Commit     string
 	Files      []File
+	Unchecked  int  // files beside Files
 	Fork       bool // its branch is in another repository
 	Parsed     bool // the API has no dry run: files were parsed alone
 }
@@ -36,12 +37,16 @@ const (
 	maxCell  = 200 // bytes of a title or a path
 	maxIssue = 253 // bytes of a problem, and the sign of a cut; source: Grafana has 256
 	maxLink  = 1500
+	// maxFiles and maxText end the tables, in bytes of the comment. Bitbucket takes 32 KiB, the others 64 and more.
+	maxFiles = 16_000
+	maxText  = 24_000
 )
 
 // Markdown returns the comment.
 func (r Review) Markdown() string {
 	var b strings.Builder
-	switch len(r.Files) {
+	shown, all := 0, len(r.Files)+r.Unchecked
+	switch all {
 	case 0:
 		b.WriteString("This pull request changes no resource file.\n")
 	case 1:
@@ -51,26 +56,33 @@ func (r Review) Markdown() string {
 			fmt.Fprintf(&b, "\n%s %s%s: %s.\n", cell(f.Kind, maxCell), link(cell(f.Title, maxCell), f.Current), preview(f, " (", ")"), r.status(f))
 		}
 	default:
-		fmt.Fprintf(&b, "This pull request changes %d resource files.\n\n", len(r.Files))
+		fmt.Fprintf(&b, "This pull request changes %d resource files.\n\n", all)
 		b.WriteString("| Action | Kind | Resource | File | Preview | Status |\n|---|---|---|---|---|---|\n")
 		for _, f := range r.Files[:min(len(r.Files), maxRows)] {
+			if b.Len() > maxFiles {
+				break
+			}
+			shown++
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s |\n", f.Action, cell(f.Kind, maxCell), link(cell(f.Title, maxCell), f.Current),
 				cell(f.Path, maxCell), preview(f, "", ""), r.status(f))
 		}
-		more(&b, len(r.Files), "file")
+		more(&b, len(r.Files)-shown, "file", "")
+		more(&b, r.Unchecked, "file", ", not checked")
 	}
 	n := 0
+	shown = 0
 	for _, f := range r.Files {
 		for _, problem := range f.Problems {
 			if n++; n == 1 {
 				b.WriteString("\n| File | Validation issue |\n|---|---|\n")
 			}
-			if n <= maxRows {
+			if n <= maxRows && b.Len() <= maxText {
+				shown++
 				fmt.Fprintf(&b, "| %s | %s |\n", cell(f.Path, maxCell), cell(problem, maxIssue))
 			}
 		}
 	}
-	more(&b, n, "issue")
+	more(&b, n-shown, "issue", "")
 	if r.Fork {
 		b.WriteString("\nPreviews are not supported for pull requests of forks.\n")
 	}
@@ -81,10 +93,10 @@ func (r Review) Markdown() string {
 	return b.String()
 }
 
-// more counts what a table has left out of n.
-func more(b *strings.Builder, n int, what string) {
-	if n > maxRows {
-		fmt.Fprintf(b, "\nand %s\n", text.Plural(n-maxRows, "more "+what))
+// more tells that n are left out.
+func more(b *strings.Builder, n int, what, why string) {
+	if n > 0 {
+		fmt.Fprintf(b, "\nand %s%s\n", text.Plural(n, "more "+what), why)
 	}
 }
 
@@ -118,11 +130,14 @@ func link(text, page string) string {
 // mentions, links and references do not work.
 func cell(s string, max int) string {
 	var b strings.Builder
-	for _, r := range text.Line(s, max) {
+	s = text.Line(s, max)
+	for i, r := range s {
 		switch {
-		case r == '<' || r == '&' || r == '|': // a cell ends at a bar even after a backslash on some hosts
+		case r == '&':
+			b.WriteString("&#38;\u200b") // &12 is a reference
+		case r == '<' || r == '|': // a cell ends at a bar even after a backslash on some hosts
 			fmt.Fprintf(&b, "&#%d;", r)
-		case strings.ContainsRune("@#!~$%", r):
+		case strings.ContainsRune("@#!~$%", r), r == '-' && i+1 < len(s) && '0' <= s[i+1] && s[i+1] <= '9': // GH-12
 			// Hosts find mentions and references in the text that a reader sees: an invisible space ends them.
 			b.WriteString(`\` + string(r) + "\u200b")
 		case strings.ContainsRune("\\`*_{}[]()>+-.:", r):

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -58,6 +59,27 @@ func TestMarkdown(t *testing.T) {
 				t.Errorf("%v; got\n%s\nwant\n%s", err, got, want)
 			}
 		})
+	}
+}
+
+// TestSize: no titles, paths and problems make a comment that a host does not take; what is left out is counted.
+func TestSize(t *testing.T) {
+	t.Parallel()
+	for _, sign := range []string{"<", "@", "&", "-1", "x"} {
+		r, long := Review{Repository: "default/x", Commit: commit, Unchecked: 7}, strings.Repeat(sign, 400)
+		for range 10 {
+			r.Files = append(r.Files, File{Action: "modified", Kind: "Dashboard", Title: long, Path: long, Problems: []string{long, long},
+				Current: "https://h/" + strings.Repeat("c", maxLink-10), Preview: "https://h/" + strings.Repeat("p", maxLink-10)})
+		}
+		got := r.Markdown()
+		rows := strings.Count(got, "| modified |")
+		if n := utf8.RuneCountInString(got); n > 60_000 || len(got) > 32_000 || rows < 2 || !strings.Contains(got, "and 7 more files, not checked") ||
+			rows < 10 && !strings.Contains(got, "\nand "+strconv.Itoa(10-rows)+" more file") {
+			t.Errorf("%q: %d bytes, %d characters, %d rows", sign, len(got), n, rows)
+		}
+	}
+	if got := cell("&12 GH-12 PROJ-7 a-b", 99); got != "&#38;\u200b12 GH\\-\u200b12 PROJ\\-\u200b7 a\\-b" {
+		t.Errorf("%q", got)
 	}
 }
 
