@@ -260,7 +260,7 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	if failed := r.status.end(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
 	}
-	r.commit.Done(ctx, r.ref.Hash, end.outcome, r.Progress.Summary())
+	r.commit.Done(ctx, r.ref.Hash, end.outcome.State, err, r.Progress.Summary())
 	return err
 }
 

@@ -49,8 +49,8 @@ func (r *pull) wrongPath(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*git.Error](err); ok {
 		err = e.Err // without its hint: this function has a better one
 	}
-	err = fmt.Errorf("spec.%s.path: %w in %s at %s; nothing was changed",
-		r.Repository.Spec.Type, err, cmp.Or(r.ref.Short(), "the branch"), short(r.ref.Hash))
+	err = &git.Error{Kind: git.PathNotFound, Op: "spec." + r.Repository.Spec.Type + ".path",
+		Err: fmt.Errorf("%w in %s at %s; nothing was changed", err, cmp.Or(r.ref.Short(), "the branch"), short(r.ref.Hash))}
 	root, failed := r.o.Git.Tree(ctx, r.remote, r.ref.Hash, "")
 	if failed != nil {
 		return err

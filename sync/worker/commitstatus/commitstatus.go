@@ -10,7 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +21,9 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
+	"limpet/sync/git"
 	"limpet/sync/jobs"
+	"limpet/sync/resources"
 	"limpet/sync/text"
 )
 
@@ -87,12 +90,12 @@ func (w *Writer) Pending(ctx context.Context, commit string) {
 	}
 }
 
-// Done reports how the sync of a commit has ended, unless that was written before.
-func (w *Writer) Done(ctx context.Context, commit string, out jobs.Outcome, summary []api.JobSummary) {
+// Done reports how the sync of a commit has ended, in a state of jobs, unless that was written before.
+func (w *Writer) Done(ctx context.Context, commit, state string, err error, summary []api.JobSummary) {
 	if w == nil || commit == "" || ctx.Err() != nil {
 		return
 	}
-	s := describe(out, summary)
+	s := describe(state, err, summary)
 	switch owed := w.note.Owed; {
 	case w.note.Commit != commit:
 	case owed == nil && w.note.State == s.State:
@@ -134,7 +137,7 @@ func (w *Writer) write(ctx context.Context, s forge.CommitStatus) (answered bool
 	return true
 }
 
-// maxText bounds the text of a refusal and of a failure. Unit: bytes.
+// maxText bounds the text of a refusal. Unit: bytes.
 const maxText = 500
 
 // Condition returns the condition of the Repository: that the host refuses, or none.
@@ -146,17 +149,36 @@ func (w *Writer) Condition() api.Condition {
 	return c
 }
 
-// address matches what a reader of the status need not know: the host of the API may be a private one.
-var address = regexp.MustCompile(`https?://[^\s"]+`)
+// reason returns the kind of an error: readers of the status must not know hosts, addresses and paths.
+func reason(err error) string {
+	kind := string(git.KindOf(err))
+	switch {
+	case kind != string(git.Unknown):
+	case jobs.Transient(err):
+		kind = "unavailable"
+	default:
+		kind = resources.Reason(err)
+	}
+	return strings.NewReplacer("-", " ", "_", " ").Replace(kind)
+}
 
 // describe returns the status for the end of a sync. Warnings are a success that says so.
-func describe(out jobs.Outcome, summary []api.JobSummary) forge.CommitStatus {
-	if out.State == api.StateError {
-		reasons := cmp.Or(strings.Join(out.Errors, "; "), out.Message)
-		return forge.CommitStatus{State: forge.CommitFailure, Text: text.Redact(text.Line(address.ReplaceAllString(reasons, "(URL)"), maxText))}
+func describe(state string, err error, summary []api.JobSummary) forge.CommitStatus {
+	s := forge.CommitStatus{State: forge.CommitSuccess}
+	if state == api.StateError {
+		s.State = forge.CommitFailure
+	}
+	if err != nil {
+		s.Text = "sync failed: " + reason(err)
+		return s
 	}
 	var all api.JobSummary
+	reasons := map[string]bool{}
 	for _, kind := range summary {
+		for _, issue := range kind.ResourceErrors {
+			reasons[cmp.Or(issue.Reason, "other")] = true
+		}
+		all.Error += kind.Error
 		all.Create, all.Update, all.Delete, all.Warning = all.Create+kind.Create, all.Update+kind.Update, all.Delete+kind.Delete,
 			all.Warning+kind.Warning
 	}
@@ -166,6 +188,7 @@ func describe(out jobs.Outcome, summary []api.JobSummary) forge.CommitStatus {
 			parts = append(parts, what)
 		}
 	}
+	add(all.Error, text.Plural(int(all.Error), "error")+" ("+strings.Join(slices.Sorted(maps.Keys(reasons)), ", ")+")")
 	add(all.Create, fmt.Sprint(all.Create, " created"))
 	add(all.Update, fmt.Sprint(all.Update, " updated"))
 	add(all.Delete, fmt.Sprint(all.Delete, " deleted"))
@@ -173,5 +196,6 @@ func describe(out jobs.Outcome, summary []api.JobSummary) forge.CommitStatus {
 		parts = append(parts, "no changes")
 	}
 	add(all.Warning, text.Plural(int(all.Warning), "warning"))
-	return forge.CommitStatus{State: forge.CommitSuccess, Text: strings.Join(parts, ", ")}
+	s.Text = strings.Join(parts, ", ")
+	return s
 }
