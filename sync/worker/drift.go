@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +22,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/git/gitref"
+	"limpet/sync/jobs"
 	"limpet/sync/resources"
 	"limpet/sync/worker/drift"
 	"limpet/sync/worker/sink"
@@ -37,8 +39,9 @@ type DriftQuery struct {
 	Full       bool     `json:"full,omitempty"`  // of all
 }
 
-// Bounds of the content in a report.
+// Bounds of the content in a report, and of a comparison.
 const (
+	maxDryRuns      = 1000
 	maxContents     = 500
 	maxContentBytes = 16 << 20
 )
@@ -93,6 +96,7 @@ type comparison struct {
 	versions map[uint64]uint64 // see state.Store.PutVersions
 	rules    [][]string
 	changed  bool // versions
+	dryRuns  atomic.Int64
 
 	mu     sync.Mutex // guards what follows, and versions and changed while objects are compared
 	report *drift.Report
@@ -124,7 +128,7 @@ func (c *comparison) objects(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.server, err = c.Pull.server(ctx, c.Namespace, false); err != nil {
+	if c.server, err = c.Pull.server(ctx, c.Namespace, true); err != nil {
 		return err
 	}
 	c.target.Kinds = c.server.kinds
@@ -223,43 +227,74 @@ func (c *comparison) file(ctx context.Context, plan *resources.Plan, change reso
 	if err != nil {
 		return nil
 	}
-	resource := c.target.Kinds.Of(o.GVK.Group, o.GVK.Kind).Resource
+	ref := resources.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Resource: c.target.Kinds.Of(o.GVK.Group, o.GVK.Kind).Resource, Name: o.Name}
 	item := drift.Item{State: drift.Missing, Group: o.GVK.Group, Kind: o.GVK.Kind, Name: o.Name, Path: change.Path}
-	body := o.Body(o.GVK.Version, resources.Stamp{Namespace: c.Namespace, Repository: c.target.Repository, Path: change.Path,
-		Checksum: change.Hash, Folder: plan.FolderOf(o.GVK.Group, o.GVK.Kind, change.Path)})
+	stamp := resources.Stamp{Namespace: c.Namespace, Repository: c.target.Repository, Path: change.Path, Checksum: change.Hash,
+		Folder: plan.FolderOf(o.GVK.Group, o.GVK.Kind, change.Path)}
+	body := o.Body(o.GVK.Version, stamp)
 	var live *resources.Live
 	if change.Action != resources.Created {
-		ref := resources.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Resource: resource, Name: o.Name}
 		if live, err = c.server.Get(ctx, ref, true); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("read %s: %w", o.Identity(), err)
+			return c.skip(ctx, item, fmt.Errorf("read %s: %w", o.Identity(), err))
 		}
 	}
-	if live == nil {
+	if stamp.Replaces = live; live == nil {
 		_, git, _, err := drift.Compare(body, nil, c.rules)
 		c.add(item, git, nil)
 		return err
 	}
+	same := resources.Item{Group: ref.Group, Resource: ref.Resource, Name: o.Name, UID: live.UID, ResourceVersion: live.ResourceVersion}
 	pointers, git, is, err := drift.Compare(body, live.Raw, c.rules)
-	if err != nil {
-		return fmt.Errorf("%s: %w", change.Path, err)
+	if original := live.Annotations[api.AnnoSourceChecksum] == change.Hash; err == nil && original && len(pointers) > 0 {
+		c.mu.Lock()
+		_, known := c.versions[nameSum(same)]
+		c.mu.Unlock()
+		if c.dryRuns.Add(1) > maxDryRuns {
+			return c.skip(ctx, item, nil)
+		}
+		stored, failed := c.server.stored(ctx, ref, func(version string) []byte { return o.Body(version, stamp) })
+		if failed == nil {
+			pointers, git, is, err = drift.Compare(stored, live.Raw, c.rules)
+		} else if ctx.Err() != nil || jobs.Transient(failed) {
+			return failed
+		} else if !known { // who has made the difference cannot be told
+			pointers = nil
+		}
+	} else if len(pointers) == 0 && !original {
+		pointers = []string{note(api.AnnoSourceChecksum)}
 	}
-	if len(pointers) == 0 && live.Annotations[api.AnnoSourceChecksum] != change.Hash {
-		pointers = []string{"/metadata/annotations/" + strings.ReplaceAll(api.AnnoSourceChecksum, "/", "~1")}
+	if err != nil {
+		return c.skip(ctx, item, err)
+	}
+	if item.State, item.Pointers = drift.Modified, pointers; len(pointers) > 0 {
+		c.add(item, git, is)
 	}
 	c.mu.Lock()
-	c.report.Compared++
-	if len(pointers) == 0 {
-		same := resources.Item{Group: o.GVK.Group, Resource: resource, Name: o.Name, UID: live.UID,
-			ResourceVersion: live.ResourceVersion}
+	defer c.mu.Unlock()
+	if c.report.Compared++; len(pointers) == 0 {
 		c.versions[nameSum(same)], c.changed = c.versionSum(same), true
-	}
-	c.mu.Unlock()
-	if len(pointers) > 0 {
-		item.State, item.Pointers = drift.Modified, pointers
-		c.add(item, git, is)
 	}
 	return nil
 }
+
+// skip leaves out an object: it has an error, of which the pull warns, or is left to the next check. It returns the errors
+// that are not of this object alone.
+func (c *comparison) skip(ctx context.Context, item drift.Item, err error) error {
+	if ctx.Err() != nil || jobs.Transient(err) {
+		return cmp.Or(err, ctx.Err())
+	}
+	if err != nil {
+		c.log.Warn("object not compared", "step", "compare", "path", item.Path, "err", err)
+		c.Progress.Record(ctx, resources.Result{Action: resources.Ignored, Group: item.Group, Kind: item.Kind, Name: item.Name,
+			Path: item.Path, Warning: fmt.Errorf("drift not checked: %w", err)})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.report.NotCompared++
+	return nil
+}
+
+func note(name string) string { return "/metadata/annotations/" + strings.ReplaceAll(name, "/", "~1") }
 
 // folder adds a folder that is missing or differs.
 func (c *comparison) folder(change resources.Change) {
@@ -267,7 +302,6 @@ func (c *comparison) folder(change resources.Change) {
 	item := drift.Item{State: drift.Missing, Group: api.FolderGroup, Kind: "Folder", Name: want.ID, Path: change.Path}
 	if old != nil {
 		item.State = drift.Modified
-		note := func(name string) string { return "/metadata/annotations/" + strings.ReplaceAll(name, "/", "~1") }
 		for _, p := range []struct {
 			pointer string
 			differs bool

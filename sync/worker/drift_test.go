@@ -1,7 +1,10 @@
 package worker
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"os"
@@ -28,7 +31,7 @@ func (r *rig) edit(name, patch string) {
 	}
 }
 
-// preview returns the plan of a pull, one line a change, and fails the test when any request but GET was made.
+// preview returns the plan of a pull, one line a change, and fails the test when a request was made that writes.
 func (r *rig) preview(full bool) (lines []string, p *Preview) {
 	r.t.Helper()
 	r.wire.take()
@@ -38,7 +41,7 @@ func (r *rig) preview(full bool) (lines []string, p *Preview) {
 	}
 	_, _, all := r.wire.take()
 	for _, q := range all {
-		if q.method != http.MethodGet {
+		if q.method != http.MethodGet && !strings.Contains(q.query, "dryRun=All") {
 			r.t.Errorf("a dry run has sent %s %s", q.method, q.path)
 		}
 	}
@@ -232,4 +235,89 @@ func TestDirectoryDrift(t *testing.T) {
 		t.Errorf("corrected: %v", now)
 	}
 	r.differ("corrected", 3)
+}
+
+// migrate has the server change the dashboards that it stores, as Grafana does. A dry run is answered with code, 0 = by the server.
+func (r *rig) migrate(code int) {
+	r.wire.answer(func(q *http.Request) *http.Response {
+		if q.Method != http.MethodPost && q.Method != http.MethodPut || !strings.Contains(q.URL.Path, "/dashboards") {
+			return nil
+		}
+		if code != 0 && q.URL.Query().Has("dryRun") {
+			return &http.Response{StatusCode: code, Body: http.NoBody, Request: q}
+		}
+		var o map[string]any
+		if err := json.NewDecoder(q.Body).Decode(&o); err != nil {
+			r.t.Error(err)
+		}
+		o["spec"].(map[string]any)["schemaVersion"] = 42
+		data, _ := json.Marshal(o)
+		q = q.Clone(q.Context())
+		q.Body, q.ContentLength = io.NopCloser(bytes.NewReader(data)), int64(len(data))
+		resp, err := r.wire.next.RoundTrip(q)
+		if err != nil {
+			r.t.Error(err)
+		}
+		return resp
+	})
+}
+
+// TestDriftWithoutRecord: what the server makes of a file is no drift for another agent. An edit is, in the least of members.
+func TestDriftWithoutRecord(t *testing.T) {
+	for code, want := range map[int][]string{0: {"modified Dashboard a /spec/title"}, 405: nil, 403: nil} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			r := newRig(t, "embedded", nil)
+			r.migrate(code)
+			r.repository(nil, map[string]string{api.AnnoDrift: api.DriftCorrect})
+			r.commit("a.json", board("a", "A"), "b.json", board("b", "B"))
+			r.pull(false, nil)
+			r.differ("by the agent that has written", 0)
+			r.halt()
+			if err := r.store.PutVersions(t.Context(), r.namespace, "repo", "", nil); err != nil {
+				t.Fatal(err)
+			}
+			r.edit("a", `{"spec":{"title":"By hand"}}`)
+			r.differ("by another", 2, want...)
+			r.differ("again", len(want), want...)
+			r.edit("b", `{"spec":{"title":"By hand"}}`)
+			if got, report, _ := r.differences(DriftQuery{}); len(got) != len(want)+1 || report.NotCompared > 0 {
+				t.Errorf("later edits: %q", got)
+			}
+			r.start()
+			r.wire.take()
+			r.pull(false, nil)
+			if _, writes, _ := r.wire.take(); !slices.Contains(writes, "PUT dashboards/b") {
+				t.Errorf("%q", writes)
+			}
+			r.differ("corrected", 0)
+		})
+	}
+}
+
+// TestDriftUnreadable: an object that cannot be read is a warning. The rest is pulled and compared.
+func TestDriftUnreadable(t *testing.T) {
+	for _, code := range []int{400, 403, 500} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			r := newRig(t, "embedded", nil)
+			r.repository(nil, map[string]string{api.AnnoDrift: api.DriftCorrect})
+			r.commit("a.json", board("a", "A"), "b.json", board("b", "B"))
+			r.pull(false, nil)
+			r.edit("a", `{"spec":{"title":"By hand"}}`)
+			r.edit("b", `{"spec":{"title":"By hand"}}`)
+			r.wire.answer(func(q *http.Request) *http.Response {
+				if q.Method != http.MethodGet || !strings.HasSuffix(q.URL.Path, "/dashboards/a") {
+					return nil
+				}
+				return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody, Request: q}
+			})
+			if got, report, _ := r.differences(DriftQuery{}); len(got) != 1 || report.Compared != 1 || report.NotCompared != 1 {
+				t.Errorf("%q %+v", got, report)
+			}
+			r.commit("c.json", board("c", "C"))
+			rec, status := r.pull(false, nil)
+			if rec.State != api.StateWarning || len(status.Warnings) != 1 || r.owner(dashboards, "c") == "gone" {
+				t.Errorf("%s %q, c: %s", rec.State, status.Warnings, r.owner(dashboards, "c"))
+			}
+		})
+	}
 }

@@ -138,7 +138,7 @@ func (r *recording) take() (reads, writes []string, all []request) {
 		}
 		if q.method == http.MethodGet {
 			reads = append(reads, line)
-		} else if name != "repositories" {
+		} else if name != "repositories" && !strings.Contains(q.query, "dryRun=All") {
 			writes = append(writes, line)
 		}
 	}

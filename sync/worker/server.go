@@ -144,17 +144,10 @@ func (s *server) do(ctx context.Context, ref resources.Ref, c call) (answer []by
 
 // Get implements resources.Server.
 func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resources.Live, error) {
-	if s.kinds == nil { // there is no API
+	if s.kinds == nil || s.off.Load() { // there is no API
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name)
 	}
-	if s.off.Load() {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name)
-	}
-	c := call{method: http.MethodGet, media: metadataOnly}
-	if whole {
-		c.media = ""
-	}
-	answer, err := s.do(ctx, ref, c)
+	answer, err := s.do(ctx, ref, call{method: http.MethodGet, media: map[bool]string{false: metadataOnly}[whole]})
 	if err != nil {
 		return nil, err
 	}
@@ -176,6 +169,16 @@ func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, bod
 // Update implements resources.Server.
 func (s *server) Update(ctx context.Context, ref resources.Ref, strict bool, body func(version string) []byte) error {
 	return s.write(ctx, "update", ref, call{method: http.MethodPut, query: validation(ref, strict), media: "application/json", body: body})
+}
+
+// stored returns what the server would make of an update.
+func (s *server) stored(ctx context.Context, ref resources.Ref, body func(version string) []byte) ([]byte, error) {
+	query := url.Values{"dryRun": {metav1.DryRunAll}, "fieldValidation": {metav1.FieldValidationIgnore}}
+	answer, err := s.do(ctx, ref, call{method: http.MethodPut, query: query, media: "application/json", body: body})
+	if o, failed := resources.ParseLive(answer); err == nil && (failed != nil || o.Name != ref.Name) {
+		err = fmt.Errorf("dry run of %s: the answer is no object", ref.Name)
+	}
+	return answer, err
 }
 
 // Delete implements resources.Server.

@@ -37,13 +37,14 @@ type Item struct {
 
 // Report is what differs between the commit that was synced last and the server now.
 type Report struct {
-	Namespace  string    `json:"namespace"`
-	Repository string    `json:"repository"`
-	Commit     string    `json:"commit"`
-	Checked    time.Time `json:"checked"`
-	Compared   int       `json:"compared"`          // objects that were compared member by member
-	Items      []Item    `json:"items"`             // by path
-	Omitted    int       `json:"omitted,omitempty"` // items whose requested content is left out
+	Namespace   string    `json:"namespace"`
+	Repository  string    `json:"repository"`
+	Commit      string    `json:"commit"`
+	Checked     time.Time `json:"checked"`
+	Compared    int       `json:"compared"`              // objects that were compared member by member
+	NotCompared int       `json:"notCompared,omitempty"` // objects that could not be, or are left to the next check
+	Items       []Item    `json:"items"`                 // by path
+	Omitted     int       `json:"omitted,omitempty"`     // items whose requested content is left out
 }
 
 // firstNames is how many items a Message names.
@@ -51,8 +52,9 @@ const firstNames = 3
 
 // Message describes the report for people, in one line.
 func (r *Report) Message() string {
+	left := map[bool]string{true: fmt.Sprintf("; %d not compared", r.NotCompared)}[r.NotCompared > 0]
 	if len(r.Items) == 0 {
-		return "nothing differs from commit " + short(r.Commit)
+		return "nothing differs from commit " + short(r.Commit) + left
 	}
 	var names []string
 	for _, item := range r.Items[:min(len(r.Items), firstNames)] {
@@ -61,7 +63,7 @@ func (r *Report) Message() string {
 	if more := len(r.Items) - firstNames; more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Sprintf("%d objects differ from commit %s: %s", len(r.Items), short(r.Commit), strings.Join(names, ", "))
+	return fmt.Sprintf("%d objects differ from commit %s: %s", len(r.Items), short(r.Commit), strings.Join(names, ", ")) + left
 }
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }
