@@ -70,11 +70,14 @@ func (o *Object) Body(version string, s Stamp) []byte {
 	return o.body(version, meta)
 }
 
-// Source returns the object as a file of a repository has it: indented, with no metadata but a name.
+// Source returns the object as a file of a repository has it: indented, unless that would be too large, with no metadata
+// but a name.
 func (o *Object) Source(name string) []byte {
+	body := append(o.body(o.GVK.Version, map[string]any{"name": name}), '\n')
 	var out bytes.Buffer
-	_ = json.Indent(&out, o.body(o.GVK.Version, map[string]any{"name": name}), "", "  ") // it was made here
-	out.WriteByte('\n')
+	if _ = json.Indent(&out, body, "", "  "); out.Len() > MaxFile { // it was made here, so it is JSON
+		return body
+	}
 	return out.Bytes()
 }
 

@@ -85,7 +85,7 @@ type exporting struct {
 }
 
 func (x *exporting) run(ctx context.Context) error {
-	x.note.Exported = nil
+	x.exported = nil
 	if err := x.quota(); err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func (x *exporting) run(ctx context.Context) error {
 	}
 	x.layout = export.New(export.Options{Repository: x.Repo.GetName(), Namespace: x.Namespace, Kinds: x.server.kinds, Salt: string(x.Repo.GetUID()),
 		Path: x.path, KeepUIDs: x.keep, KeepFolderUIDs: x.keep && !x.options.GenerateNewFolderIDs, Tree: tree,
-		UID: func(path string) string { return x.uid(ctx, path) }, Find: x.finder(ctx)}, folders)
+		Object: func(path string) resources.Identity { return x.object(ctx, path) }, Find: x.finder(ctx)}, folders)
 	x.Progress.SetMessage(ctx, "read dashboards")
 	if len(x.options.Resources) > 0 {
 		return x.some(ctx)
@@ -232,7 +232,7 @@ func (x *exporting) add(files ...export.File) {
 		}
 		x.edits = append(x.edits, e)
 		if x.keep && f.Warning == nil {
-			x.note.Exported = append(x.note.Exported, exported{f.Object.Kind, f.Object.Name, f.Version})
+			x.exported = append(x.exported, exported{f.Object.Kind, f.Object.Name, f.Version})
 		}
 	}
 }
@@ -258,44 +258,44 @@ func (x *exporting) tree(ctx context.Context) (paths []string, err error) {
 	return paths, nil
 }
 
-// finder returns a function that finds the files of the base by the UID in them, for a migration: a file that an earlier
+// finder returns a function that finds the files of the base by the objects in them, for a migration: a file that an earlier
 // one has written may have another place or title. It reads all files when it is called first.
-func (x *exporting) finder(ctx context.Context) func(uid string) string {
+func (x *exporting) finder(ctx context.Context) func(resources.Identity) string {
 	if !x.keep {
 		return nil
 	}
-	var paths map[string]string
-	return func(uid string) string {
+	var paths map[resources.Identity]string
+	return func(id resources.Identity) string {
 		if paths == nil {
-			paths = map[string]string{}
+			paths = map[resources.Identity]string{}
 			for _, path := range slices.Sorted(maps.Keys(x.files)) {
 				if repopath.IsResourceFile(path) && !repopath.IsFolderFile(path) && repopath.CheckPath(path) == nil {
-					paths[x.uid(ctx, path)] = path
+					paths[x.object(ctx, path)] = path
 				}
 			}
 		}
-		return paths[uid]
+		return paths[id]
 	}
 }
 
-// uid returns the UID in a file of the base, "" for none.
-func (x *exporting) uid(ctx context.Context, path string) string {
+// object returns the object of a file of the base, without a name for none.
+func (x *exporting) object(ctx context.Context, path string) (none resources.Identity) {
 	hash := x.files[path]
 	if hash == "" {
-		return ""
+		return none
 	}
 	data, err := x.o.Git.Blob(ctx, x.remote, hash, resources.MaxFile)
 	if err != nil && !errors.As(err, new(*git.TooLargeError)) {
 		x.failed = cmp.Or(x.failed, err)
 	}
 	if repopath.IsFolderFile(path) {
-		return resources.ParseFolderFile(path, hash, data).UID
+		return resources.Identity{Group: api.FolderGroup, Kind: "Folder", Name: resources.ParseFolderFile(path, hash, data).UID}
 	}
 	o, err := resources.Parse(resources.File{Repository: x.Repo.GetName(), Namespace: x.Namespace, Path: path, Kinds: x.server.kinds}, data)
 	if err != nil {
-		return ""
+		return none
 	}
-	return o.Name
+	return o.Identity()
 }
 
 // quota returns an error if the Repository may not hold more objects than it does.
@@ -336,7 +336,7 @@ func (s *staged) takeOver() map[resources.Identity]string {
 	if s == nil {
 		return out
 	}
-	for _, e := range s.Exported {
+	for _, e := range s.Exported[s.Hash] {
 		if out[e.identity()] = e.Version; e.Kind == "Folder" {
 			out[e.identity()] = ""
 		}
@@ -365,7 +365,7 @@ func NewMigrate(p *Pull, keys auth.Source) *Write {
 					return nil
 				}
 				return r.removeExported(ctx, false)
-			case len(r.note.Exported) == 0:
+			case len(r.note.Exported[r.note.Hash]) == 0:
 				r.link()
 				return nil
 			}
@@ -385,7 +385,7 @@ func NewMigrate(p *Pull, keys auth.Source) *Write {
 func (r *staging) removeExported(ctx context.Context, folders bool) error {
 	r.Progress.SetMessage(ctx, "delete exported objects")
 	versions := map[resources.Identity]string{}
-	for _, e := range r.note.Exported {
+	for _, e := range r.note.Exported[r.note.Hash] {
 		versions[e.identity()] = e.Version
 	}
 	s, err := r.server(ctx, r.Namespace, r.Last)

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
+	"limpet/sync/git"
+	"limpet/sync/resources"
 	"limpet/sync/testenv"
 )
 
@@ -166,6 +170,104 @@ func TestExportsBesideOthers(t *testing.T) {
 	}
 	if title, _, _ := unstructured.NestedString(r.object(dashboards, "mem").Object, "spec", "title"); title != "changed" {
 		t.Errorf("title %s", title)
+	}
+}
+
+// lateGit is Git whose host does the first push when the second one comes.
+type lateGit struct {
+	Git
+	first  func(context.Context) error
+	before func()
+}
+
+func (f *lateGit) Push(ctx context.Context, r git.Remote, branch, old string, w *git.Written) error {
+	push := func(ctx context.Context) error { return f.Git.Push(ctx, r, branch, old, w) }
+	if f.first == nil {
+		f.first = push
+		f.before()
+		return &git.Error{Kind: git.Timeout, Err: errors.New("connection reset by peer")}
+	}
+	if err := f.first(ctx); err != nil {
+		return err
+	}
+	f.first = func(context.Context) error { return nil }
+	return push(ctx)
+}
+
+// TestMigrationArrivesLate: an edit that is only in a later commit than the one that arrived is kept.
+func TestMigrationArrivesLate(t *testing.T) {
+	t.Parallel()
+	for _, branch := range []string{"", "two"} {
+		t.Run("branch "+branch, func(t *testing.T) {
+			t.Parallel()
+			late := &lateGit{}
+			r := newRig(t, "embedded", func(o *PullOptions) { late.Git = o.Git; o.Git = late })
+			late.before = func() { r.put(dashboards, "b", "changed", "") }
+			r.writableEmpty("folder")
+			r.commit("README.md", "hello")
+			r.put(dashboards, "a", "A", "")
+			r.put(dashboards, "b", "B", "")
+			r.create(migrates(map[string]any{"branch": branch}), nil)
+			for e := r.ended(); e.Type != "completed"; e = r.ended() {
+				if e.Type == "skipped" {
+					t.Fatal(e.Text)
+				}
+			}
+			u := r.object(dashboards, "b")
+			if u == nil || r.owner(dashboards, "b") != "" || r.owner(dashboards, "a") == "" {
+				t.Fatal(u)
+			}
+			if title, _, _ := unstructured.NestedString(u.Object, "spec", "title"); title != "changed" {
+				t.Errorf("title %s", title)
+			}
+		})
+	}
+}
+
+// TestMigrateKeepsOtherKinds: a file of another kind with the same name is no former file of a dashboard.
+func TestMigrateKeepsOtherKinds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", func(o *PullOptions) {
+		o.Kinds, _ = resources.ParseKinds([]string{"dashboard.grafana.app/Dashboard:folder", "playlist.grafana.app/Playlist"})
+	})
+	r.writableEmpty("folder")
+	list := resource("playlist.grafana.app/v0alpha1", "Playlist", "wall", "Wall")
+	r.commit("lists/wall.json", list, "wall.json", strings.ReplaceAll(list, `"wall"`, `"other"`))
+	r.pull(false, nil)
+	r.put(dashboards, "wall", "Wall", "")
+	r.expectRun("beside", migrates(map[string]any{}), "success", "", "PUT dashboards/wall")
+	if got := r.files(testenv.Branch); got != "lists/wall.json wall-wall.json wall.json" {
+		t.Errorf("files %s", got)
+	}
+}
+
+// TestMigrateInLimits: what no pull would take from its file stays, and an indented file may be larger than a compact one.
+func TestMigrateInLimits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.writableEmpty("folder")
+	r.commit("README.md", "hello")
+	wide := slices.Repeat([]any{int64(1)}, 40_000)
+	for range 60 {
+		wide = []any{wide}
+	}
+	for name, spec := range map[string]map[string]any{
+		"wide":  {"title": "Wide", "panels": wide},
+		"large": {"title": "Large", "description": strings.Repeat("x", resources.MaxObject)},
+	} {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+		u.SetAPIVersion(dashboards.GroupVersion().String())
+		u.SetKind("Dashboard")
+		u.SetName(name)
+		if _, err := r.client.Resource(dashboards).Namespace(r.namespace).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.expectRun("too large", migrates(map[string]any{"branch": "two"}), "warning", "too large", "DELETE dashboards/wide")
+	r.repo.Git(t, "update-ref", "refs/heads/main", "two")
+	record, pulled := r.pull(false, nil)
+	if record.State != "success" || r.owner(dashboards, "wide") != "repo" || r.owner(dashboards, "large") != "" {
+		t.Errorf("%s %v: wide of %q, large of %q", record.State, pulled.Warnings, r.owner(dashboards, "wide"), r.owner(dashboards, "large"))
 	}
 }
 

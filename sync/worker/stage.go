@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"time"
 
@@ -70,8 +71,8 @@ type staged struct {
 	Ended    bool      `json:"ended,omitempty"`    // nothing is left to push
 	Hash     string    `json:"hash,omitempty"`     // of the commit in the branch; "" = there was nothing to commit
 	Own      string    `json:"own,omitempty"`      // branch of the Repository
-	// Exported are the objects in the commit of a migration.
-	Exported []exported `json:"exported,omitempty"`
+	// Exported are the objects in the commits of a migration, by hash.
+	Exported map[string][]exported `json:"objects,omitempty"`
 }
 
 // warning is a result with a warning in a form that can be saved.
@@ -88,6 +89,16 @@ func (s *staged) meant() []string {
 	return s.Paths
 }
 
+// holds records the exported objects in a commit. More than one commit may be on its way to the host.
+func (s *staged) holds(hash string, objects []exported) {
+	if len(objects) > 0 {
+		if s.Exported == nil {
+			s.Exported = map[string][]exported{}
+		}
+		s.Exported[hash] = objects
+	}
+}
+
 // staging is one run of a job that writes.
 type staging struct {
 	*Write
@@ -97,7 +108,9 @@ type staging struct {
 	note  *staged
 	own   git.Ref // the branch of the Repository
 	base  git.Ref // the parent of the commit
-	trust *trust  // the signature policy of pulls; nil = none
+	// exported are the objects in the last composition of a migration.
+	exported []exported
+	trust    *trust // the signature policy of pulls; nil = none
 }
 
 // Run implements jobs.Worker.
@@ -179,6 +192,7 @@ func (r *staging) attempt(ctx context.Context) error {
 		return err
 	}
 	if made.Empty() {
+		r.note.holds("", r.exported)
 		return r.ended(ctx, "")
 	}
 	commit, err := r.commit(ctx, made)
@@ -191,6 +205,7 @@ func (r *staging) attempt(ctx context.Context) error {
 	if !slices.Contains(r.note.Commits, commit.Hash) {
 		r.note.Commits = append(r.note.Commits, commit.Hash)
 	}
+	r.note.holds(commit.Hash, r.exported)
 	if err := r.keep(ctx); err != nil {
 		return err
 	}
@@ -211,6 +226,7 @@ func (r *staging) attempt(ctx context.Context) error {
 // ended records that nothing is left to push.
 func (r *staging) ended(ctx context.Context, hash string) error {
 	r.note.Ended, r.note.Hash = true, hash
+	maps.DeleteFunc(r.note.Exported, func(other string, _ []exported) bool { return other != hash })
 	if hash != "" {
 		r.Progress.SetRefs(cmp.Or(r.order.ref, r.base.Branch()), r.base.Hash, hash)
 	}

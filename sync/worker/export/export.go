@@ -27,12 +27,12 @@ type Options struct {
 	// KeepUIDs leaves dashboards their UIDs, and KeepFolderUIDs folders: the next pull takes them over. Otherwise it
 	// creates copies.
 	KeepUIDs, KeepFolderUIDs bool
-	// Tree lists the paths of the branch, those of directories with a slash at their end. UID returns the UID in the
-	// file at one of them, "" for none.
-	Tree []string
-	UID  func(path string) string
-	// Find returns the file of the tree with a UID, "" for none; nil = not known.
-	Find func(uid string) string
+	// Tree lists the paths of the branch, those of directories with a slash at their end. Object returns the object of
+	// the file at one of them, without a name for none.
+	Tree   []string
+	Object func(path string) resources.Identity
+	// Find returns the file of the tree with an object, "" for none; nil = not known.
+	Find func(resources.Identity) string
 }
 
 // File is a file for an object of the server.
@@ -113,24 +113,26 @@ func (l *Layout) Dashboard(live *resources.Live, raw []byte) File {
 	if !l.o.KeepUIDs {
 		uid = newUID(l.o.Salt, dir+base, live.Name)
 	}
+	id := resources.Identity{Group: api.DashboardGroup, Kind: "Dashboard", Name: uid}
 	if l.o.Find != nil {
-		out.From = l.o.Find(uid)
+		out.From = l.o.Find(id)
 	}
 	if out.From != "" && repopath.Parent(out.From) == dir && strings.HasSuffix(out.From, ".json") { // it may have another title now
 		out.Path, out.From = out.From, ""
 		l.used[key(out.Path)] = true
 	} else {
-		out.Path, out.Warning = l.claim(dir, base, ".json", live.Name, func(path string) bool { return l.o.UID(path) == uid })
+		out.Path, out.Warning = l.claim(dir, base, ".json", live.Name, func(path string) bool { return l.o.Object(path) == id })
 	}
 	if out.Warning != nil {
 		return out
 	}
-	o, err := resources.Parse(resources.File{Repository: l.o.Repository, Namespace: l.o.Namespace, Path: out.Path, Kinds: l.o.Kinds}, raw)
-	if err != nil {
-		out.Warning = err
-		return out
+	file := resources.File{Repository: l.o.Repository, Namespace: l.o.Namespace, Path: out.Path, Kinds: l.o.Kinds}
+	o, err := resources.Parse(file, raw)
+	if err == nil {
+		out.Data = o.Source(uid)
+		_, err = resources.Parse(file, out.Data) // a file that no pull takes must not be the only copy
 	}
-	out.Data = o.Source(uid)
+	out.Warning = err
 	return out
 }
 
@@ -179,7 +181,7 @@ func (l *Layout) newDir(name string) (string, error) {
 		return "", err
 	}
 	path, err := l.claim(parent, dirName(title(f), name), "/", name, func(path string) bool {
-		return !l.o.KeepFolderUIDs || l.o.UID(path+repopath.FolderFile) == name
+		return !l.o.KeepFolderUIDs || l.o.Object(path+repopath.FolderFile) == id
 	})
 	if err != nil {
 		return "", err

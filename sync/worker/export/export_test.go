@@ -42,10 +42,14 @@ func (b tree) options(o Options) Options {
 	for path := range b {
 		o.Tree = append(append(o.Tree, path), repopath.Ancestors(path)...)
 	}
-	o.UID = func(path string) string {
-		var file struct{ Metadata struct{ Name string } }
+	o.Object = func(path string) resources.Identity {
+		var file struct {
+			APIVersion, Kind string
+			Metadata         struct{ Name string }
+		}
 		_ = json.Unmarshal([]byte(b[path]), &file)
-		return file.Metadata.Name
+		group, _, _ := strings.Cut(file.APIVersion, "/")
+		return resources.Identity{Group: group, Kind: file.Kind, Name: file.Metadata.Name}
 	}
 	return o
 }
@@ -114,8 +118,9 @@ func TestLayout(t *testing.T) {
 		{"below a path", Options{Path: "p/"}, tree{"p/Team/cpu.json": "{}", "p/team-b": ""}, "p/4.json p/Con-d/_folder.json p/Con-d/aux-7.json " +
 			"p/Team-b-b/_folder.json p/Team/cpu-1.json p/Team/cpu-2.json p/Team/ueber-x/_folder.json p/Team/ueber-x/cpu.json p/Theirs/.keep " +
 			"p/Theirs/In/.keep p/Theirs/six.json p/mine/folder.json", "8 lost x y"},
-		{"with their UIDs", Options{KeepUIDs: true, KeepFolderUIDs: true}, tree{"Team/cpu.json": `{"metadata":{"name":"1"}}`},
-			"4.json Con-d/_folder.json Con-d/aux-7.json Team-a/_folder.json Team-a/cpu-2.json Team-a/cpu.json Team-a/ueber-x/_folder.json " +
+		{"with their UIDs", Options{KeepUIDs: true, KeepFolderUIDs: true}, tree{"Team/cpu.json": `{"metadata":{"name":"1"}}`,
+			"4.json": `{"apiVersion":"x/v1","kind":"Dashboard","metadata":{"name":"4"}}`},
+			"4-4.json Con-d/_folder.json Con-d/aux-7.json Team-a/_folder.json Team-a/cpu-2.json Team-a/cpu.json Team-a/ueber-x/_folder.json " +
 				"Team-a/ueber-x/cpu.json Team-b/_folder.json mine/folder.json", "6 8 in lost other x y"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -152,11 +157,13 @@ func TestContent(t *testing.T) {
 	}
 	copies.export(Options{}, nil, board)
 	copies.export(Options{Path: "p/"}, nil, board)
-	one, two := copies.options(Options{}).UID("cpu.json"), copies.options(Options{}).UID("p/cpu.json")
+	one, two := copies.options(Options{}).Object("cpu.json").Name, copies.options(Options{}).Object("p/cpu.json").Name
 	if one == "" || one == "cpu" || one == two {
 		t.Errorf("UIDs %q and %q", one, two)
 	}
-	o := kept.options(Options{KeepUIDs: true, Find: func(uid string) string { return map[string]string{"cpu": "cpu.json", "mem": "a/mem.json"}[uid] }})
+	o := kept.options(Options{KeepUIDs: true, Find: func(id resources.Identity) string {
+		return map[string]string{"cpu": "cpu.json", "mem": "a/mem.json"}[id.Name]
+	}})
 	moved := New(o, nil)
 	for name, want := range map[string]string{"cpu": " cpu.json", "mem": "a/mem.json new.json"} {
 		if f := moved.Dashboard(object(name, "New", ""), []byte(kept["cpu.json"])); f.From+" "+f.Path != want {
