@@ -4,9 +4,9 @@
 //   - a file overrides the fields of other writers, when the file changes, at the
 //     start and every half minute: an object that was changed or deleted by hand
 //     comes back, except for jobs;
-//   - an object that was applied from a file and that no file declares any more
-//     is deleted, but never while any file has an error: that file may declare it.
-//     On the API of another server that has to be asked for (Options.Prune);
+//   - an object that was applied from a file and that no file declares for half a
+//     minute is deleted, but never while any file has an error or is empty: that file
+//     may declare it. On the API of another server that has to be asked for (Options.Prune);
 //   - the annotation limpet/manifest marks the objects that come from files, so
 //     that these rules hold across restarts. On the API of another server
 //     limpet/manifest-owner names the directory that they come from: an object of
@@ -45,7 +45,8 @@ const (
 	defaultNamespace = "default"
 	// pollInterval is the time between two polls: a change is in effect within 5 s, the time to apply it included.
 	pollInterval = 2 * time.Second
-	// healInterval is the time between two comparisons of all objects with their files.
+	// healInterval is the time between two comparisons of all objects with their files, and that for which no file declares
+	// an object before it is deleted: a file may be read while it is copied.
 	healInterval = 30 * time.Second
 )
 
@@ -80,6 +81,8 @@ type Applier struct {
 	files map[string]*file
 	// made are the files that objects come from; nil until they have been listed.
 	made map[key]string
+	// gone holds since when no file declares an object; a pass with a fault begins the time anew.
+	gone map[key]time.Time
 	// filled reports whether a pass has found a declared object. Nothing is deleted
 	// before that: while a host starts, a missing mount is an empty directory.
 	filled bool
@@ -201,6 +204,8 @@ var errAway = errors.New("API unavailable, retrying; try: limpet doctor")
 
 // runOnce does one pass: it polls every file and applies those that have changed since the last one.
 func (a *Applier) runOnce(ctx context.Context) (r result) {
+	gone := a.gone
+	a.gone = nil
 	names, changed, err := a.poll(&r)
 	if err != nil {
 		r.problems = []error{fmt.Errorf("read manifests: %w", err)}
@@ -234,7 +239,7 @@ func (a *Applier) runOnce(ctx context.Context) (r result) {
 		}
 	}
 	if len(r.problems) == 0 && ctx.Err() == nil && a.Prune && due {
-		a.prune(ctx, declared, &r)
+		a.prune(ctx, declared, gone, &r)
 		failed = len(r.problems) > 0 && len(declared) > 0
 	}
 	a.backOff(failed, due)
@@ -293,6 +298,7 @@ func (a *Applier) poll(r *result) (names []string, changed bool, err error) {
 // invalid object stays invalid until a file changes. With heal it writes those that others have changed or deleted.
 func (a *Applier) apply(ctx context.Context, f *file, heal bool, r *result) (err error, done bool) {
 	writes := make([]*write, len(f.objects))
+	var ours []int
 	f.foreign = nil
 	for i, o := range f.objects {
 		if heal && slices.Contains(transient, o.kind.Plural) {
@@ -303,9 +309,12 @@ func (a *Applier) apply(ctx context.Context, f *file, heal bool, r *result) (err
 			f.foreign = append(f.foreign, fmt.Errorf("%s: %s %s/%s: %w", o.where, o.kind.Singular, o.GetNamespace(), o.GetName(), foreign))
 		} else if err != nil {
 			return failure(o, err)
+		} else {
+			ours = append(ours, i)
 		}
 	}
-	for i, o := range f.objects {
+	for _, i := range ours {
+		o := f.objects[i]
 		if err := a.write(ctx, f.name, o, heal, writes[i]); err != nil {
 			return failure(o, err)
 		}
@@ -330,8 +339,8 @@ func failure(o object, err error) (error, bool) {
 	return fmt.Errorf("%s: %w", o.where, err), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// prune deletes the objects that came from files and that none declares any more.
-func (a *Applier) prune(ctx context.Context, declared map[key]string, r *result) {
+// prune deletes the objects that came from files and that none has declared since the times of gone.
+func (a *Applier) prune(ctx context.Context, declared map[key]string, gone map[key]time.Time, r *result) {
 	if err := a.listMade(ctx); err != nil {
 		r.problems = append(r.problems, fmt.Errorf("list objects of manifests: %w", err))
 		return
@@ -343,32 +352,41 @@ func (a *Applier) prune(ctx context.Context, declared map[key]string, r *result)
 		}
 		return
 	}
+	a.gone = map[key]time.Time{}
 	for k, file := range a.made {
 		if _, stays := declared[k]; stays || a.elsewhere(k) {
 			continue
 		}
-		switch err := a.delete(ctx, k); {
-		case err == nil:
-			r.deleted++
-			delete(a.made, k)
-		case apierrors.IsNotFound(err):
-			delete(a.made, k)
-		default:
+		since, known := gone[k]
+		if !known {
+			since = time.Now()
+		}
+		if a.gone[k] = since; time.Since(since) < healInterval {
+			continue
+		}
+		deleted, err := a.delete(ctx, k)
+		if err != nil && !apierrors.IsNotFound(err) {
 			r.problems = append(r.problems, fmt.Errorf(
 				"delete %s %s/%s, which %s no longer declares: %w", k.resource.Resource, k.namespace, k.name, file, err))
+			continue
 		}
+		if deleted {
+			r.deleted++
+		}
+		delete(a.made, k)
 	}
 }
 
-// delete deletes an object unless its annotation has been removed, by which a user keeps it.
-func (a *Applier) delete(ctx context.Context, k key) error {
+// delete deletes an object unless it has another owner or none: by removing the annotation a user keeps it.
+func (a *Applier) delete(ctx context.Context, k key) (deleted bool, err error) {
 	objects := a.Client.Resource(k.resource).Namespace(k.namespace)
 	obj, err := objects.Get(ctx, k.name, metav1.GetOptions{})
 	if err != nil || owner(obj) != a.owner {
-		return err
+		return false, err
 	}
 	uid, version := obj.GetUID(), obj.GetResourceVersion()
-	return objects.Delete(ctx, k.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+	err = objects.Delete(ctx, k.name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+	return err == nil, err
 }
 
 // elsewhere reports whether a file declares an object that the selector does not take.

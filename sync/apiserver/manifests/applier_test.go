@@ -104,9 +104,11 @@ func (s *rig) token() string {
 	return string(plain)
 }
 
+// write replaces a file at once: no pass finds it empty.
 func (s *rig) write(name, text string) {
 	s.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
+	path := filepath.Join(s.dir, name)
+	if err := errors.Join(os.WriteFile(path+".part", []byte(text), 0o600), os.Rename(path+".part", path)); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -126,6 +128,15 @@ func (s *rig) apply() result {
 		s.Errorf("problem: %v", problem)
 	}
 	return r
+}
+
+// prune does the pass that deletes what no file declares for half a minute, and returns how much that is.
+func (s *rig) prune() int {
+	s.Helper()
+	for k := range s.m.gone {
+		s.m.gone[k] = s.m.gone[k].Add(-healInterval)
+	}
+	return s.apply().deleted
 }
 
 // there reports whether a repository is there.
@@ -183,8 +194,8 @@ func TestApply(t *testing.T) {
 	// what the file does not say stays.
 	s.patch("dashboards", `{"spec":{"git":{"branch":"dev"},"title":"mine"}}`)
 	s.write("site.yaml", repositoryYAML("dashboards", ""))
-	if r := s.apply(); r.applied != 1 || r.deleted != 2 {
-		t.Errorf("after a change: %+v", r)
+	if r, n := s.apply(), s.prune(); r.applied != 1 || r.deleted != 0 || n != 2 {
+		t.Errorf("after a change: %+v, then %d deleted", r, n)
 	}
 	if s.field("dashboards", "spec", "git", "branch") != "main" || s.field("dashboards", "spec", "title") != "mine" || s.token() != canaryOne {
 		t.Errorf("spec %v, token %q", s.field("dashboards", "spec"), s.token())
@@ -212,6 +223,9 @@ func TestFaults(t *testing.T) {
 			"b.yaml: document 2: "},
 		{"a variable", repositoryYAML("b", "secure: {token: {create: '${ABSENT}'}}\n"), "environment variable ABSENT is not set"},
 		{"an unknown member", repositoryYAML("b", "") + "---\n" + repositoryYAML("new", "sepc: {}\n"), `b.yaml:10: sepc: unknown field (did you mean "spec"?)`},
+		{"empty", "", "no object is declared"},
+		{"a mistyped kind", strings.Replace(repositoryYAML("b", ""), "Repository", "Repositry", 1), "Repositry is no kind"},
+		{"a mistyped group", strings.Replace(repositoryYAML("b", ""), "provisioning", "provisoning", 1), "Repository is no kind"},
 		{"the same object in two files", repositoryYAML("a", ""), "is declared before, in a.yaml: document 1"},
 		{"the same object twice", repositoryYAML("b", "") + "---\n" + repositoryYAML("b", ""), "is declared before, in b.yaml: document 1"},
 	} {
@@ -227,7 +241,8 @@ func TestFaults(t *testing.T) {
 		if !s.there("b") || !s.there("c") || s.there("new") {
 			t.Errorf("%s: a bad file changed objects", c.name)
 		}
-		if again := s.m.runOnce(t.Context()); len(again.problems) != 1 || again.applied != 0 {
+		s.m.gone = map[key]time.Time{{api.Repositories, "default", "b"}: {}, {api.Repositories, "default", "c"}: {}}
+		if again := s.m.runOnce(t.Context()); len(again.problems) != 1 || again.applied != 0 || len(s.m.gone) != 0 {
 			t.Errorf("%s: second look: %+v", c.name, again)
 		}
 		s.write("b.yaml", repositoryYAML("b", "")+"---\n"+repositoryYAML("c", ""))
@@ -241,8 +256,8 @@ func TestFaults(t *testing.T) {
 		t.Errorf("deletion beside a bad file: %+v", r)
 	}
 	s.write("b.yaml", repositoryYAML("b", ""))
-	if r := s.apply(); r.deleted != 2 || s.there("a") || s.there("c") || !s.there("b") {
-		t.Errorf("after the repair: %+v", r)
+	if r, n := s.apply(), s.prune(); r.deleted != 0 || n != 2 || s.there("a") || s.there("c") || !s.there("b") {
+		t.Errorf("after the repair: %+v, then %d deleted", r, n)
 	}
 }
 
@@ -337,7 +352,7 @@ func TestFilesAreWatched(t *testing.T) {
 	if err := os.Rename(filepath.Join(s.dir, "a.yaml.new"), filepath.Join(s.dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	if s.apply(); !s.there("renamed123") || s.there("dashboards") {
+	if s.apply(); s.prune() != 1 || !s.there("renamed123") || s.there("dashboards") {
 		t.Error("a rename is not seen")
 	}
 	s.remove("a.yaml")
@@ -361,7 +376,7 @@ func TestFilesAreWatched(t *testing.T) {
 			t.Errorf("%s behind a link is not applied", version)
 		}
 	}
-	if s.there("v1") {
+	if s.prune(); s.there("v1") {
 		t.Error("what stood behind the link before is still there")
 	}
 }
@@ -379,11 +394,11 @@ func TestMissingMount(t *testing.T) {
 	}
 	s.write("b.yaml", repositoryYAML("b", ""))
 	s.apply()
-	if s.there("a") || !s.there("b") {
+	if s.prune(); s.there("a") || !s.there("b") {
 		t.Error("with the directory back, what it does not declare is still there")
 	}
 	s.remove("b.yaml")
-	if s.apply(); s.there("b") {
+	if s.apply(); s.prune() != 1 || s.there("b") {
 		t.Error("the last file is gone, its object is not")
 	}
 	s.write("c.yaml", repositoryYAML("c", ""))
@@ -404,7 +419,7 @@ func TestReleasedObjectStays(t *testing.T) {
 	s.patch("released", `{"metadata":{"annotations":{"limpet/manifest":null}}}`)
 	s.write("a.yaml", repositoryYAML("other", ""))
 	s.apply()
-	if !s.there("released") || s.there("a") {
+	if s.prune() != 1 || !s.there("released") || s.there("a") {
 		t.Errorf("released %v, a %v", s.there("released"), s.there("a"))
 	}
 }

@@ -97,6 +97,9 @@ func (f *file) declare(declared map[key]string) error {
 // parse reads the documents of one file. With an error the file has no objects.
 func (f *file) parse(data []byte, x *expander, rules Options) error {
 	documents, err := ReadDocuments(f.name, data)
+	if err == nil && len(documents) == 0 { // it may be cut
+		err = fmt.Errorf("%s: no object is declared; try: remove the file", f.name)
+	}
 	if err != nil {
 		return err
 	}
@@ -128,10 +131,13 @@ func (f *file) parse(data []byte, x *expander, rules Options) error {
 var errNotSelected = errors.New("the selector does not take the object")
 
 // complete checks kind, version and name of an object and expands its values. A
-// warning means that the server does not serve the kind.
+// warning means that the kind is another program's; a mistyped one is an error, because it may be an object of the server.
 func (o *object) complete(x *expander, rules Options) (warning string, err error) {
 	kind, gvk := o.GetKind(), o.GroupVersionKind()
 	i := slices.IndexFunc(api.Kinds, func(k api.Kind) bool { return k.Group == gvk.Group && k.Kind == gvk.Kind })
+	if i < 0 && slices.ContainsFunc(api.Kinds, func(k api.Kind) bool { return k.Group == gvk.Group || k.Kind == gvk.Kind }) {
+		return "", fmt.Errorf("%s %s is no kind of the API; correct it, or move the object to another directory", o.GetAPIVersion(), kind)
+	}
 	if i < 0 {
 		return fmt.Sprintf("%s %s is not served here and is ignored", o.GetAPIVersion(), kind), nil
 	}
