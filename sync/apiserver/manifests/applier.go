@@ -72,6 +72,7 @@ type Options struct {
 type Applier struct {
 	Options
 	owner    string                           // of the objects
+	former   string                           // the owner as it was written before; an object that has it is taken over
 	interval time.Duration                    // between two polls
 	lookup   func(name string) (string, bool) // reads the environment
 	pause    time.Duration                    // after a failure
@@ -120,24 +121,30 @@ func New(ctx context.Context, o Options) (*Applier, error) {
 		a.Prune = true
 		return a, nil
 	}
-	a.owner, err = ownName(ctx, o)
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	host, err := first(ctx, o.Store, "manifests/host", o.Host)
+	if err != nil {
+		return nil, err
+	}
+	id, err := first(ctx, o.Store, "manifests/id", fmt.Sprintf("%08x", rand.Uint32()))
+	a.owner, a.former = host+"-"+id+":"+dir, host+":"+dir
 	return a, err
 }
 
-// ownName returns the owner of the objects of a directory. The name that the host had first stays, because a container
-// has another one after each start.
-func ownName(ctx context.Context, o Options) (string, error) {
-	const fact = "manifests/host"
-	host, err := o.Store.Fact(ctx, fact)
+// first returns the value that a part of the owner had first: a container has another name after each start, and two
+// hosts of one image have the same.
+func first(ctx context.Context, store *state.Store, fact, value string) (string, error) {
+	has, err := store.Fact(ctx, fact)
 	if errors.Is(err, state.ErrNotFound) {
-		host = []byte(o.Host)
-		err = o.Store.PutFact(ctx, fact, host)
+		has, err = []byte(value), store.PutFact(ctx, fact, []byte(value))
 	}
 	if err != nil {
 		return "", fmt.Errorf("read the name of the owner of manifests: %w", err)
 	}
-	dir, err := filepath.Abs(o.Dir)
-	return string(host) + ":" + dir, err
+	return string(has), nil
 }
 
 // Run applies the directory at once and after each change until ctx ends, and then returns nil. Faults of
@@ -295,16 +302,13 @@ func (a *Applier) poll(r *result) (names []string, changed bool, err error) {
 }
 
 // apply writes the objects of a file after a dry run of all of them. done is false for an error that may pass: an
-// invalid object stays invalid until a file changes. With heal it writes those that others have changed or deleted.
+// invalid object stays invalid until a file changes. With heal the unchanged ones are not counted.
 func (a *Applier) apply(ctx context.Context, f *file, heal bool, r *result) (err error, done bool) {
 	writes := make([]*write, len(f.objects))
 	var ours []int
 	f.foreign = nil
 	for i, o := range f.objects {
-		if heal && slices.Contains(transient, o.kind.Plural) {
-			continue
-		}
-		writes[i], err = a.plan(ctx, f.name, o, heal)
+		writes[i], err = a.plan(ctx, f.name, o)
 		if foreign, is := errors.AsType[*errForeign](err); is {
 			f.foreign = append(f.foreign, fmt.Errorf("%s: %s %s/%s: %w", o.where, o.kind.Singular, o.GetNamespace(), o.GetName(), foreign))
 		} else if err != nil {
@@ -315,14 +319,14 @@ func (a *Applier) apply(ctx context.Context, f *file, heal bool, r *result) (err
 	}
 	for _, i := range ours {
 		o := f.objects[i]
-		if err := a.write(ctx, f.name, o, heal, writes[i]); err != nil {
+		if err := a.write(ctx, f.name, o, writes[i]); err != nil {
 			return failure(o, err)
 		}
 		switch {
-		case !heal:
-			r.applied++
-		case writes[i] != nil:
+		case writes[i] != nil && writes[i].again:
 			r.healed = append(r.healed, fmt.Sprintf("%s %s/%s of %s", o.kind.Singular, o.GetNamespace(), o.GetName(), f.name))
+		case writes[i] != nil || !heal:
+			r.applied++
 		}
 		if a.made != nil {
 			a.made[o.key()] = f.name

@@ -1,10 +1,14 @@
 package manifests
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/kube"
 )
@@ -42,10 +47,11 @@ func (s *rig) owned(name string) any {
 func TestRemoteSecret(t *testing.T) {
 	t.Parallel()
 	s := remoteRig(t)
+	s.between()
 	secure := "secure: {token: {create: '$__env{TOKEN}'}}\n"
 	s.write("a.yaml", repositoryYAML("dashboards", secure))
 	s.apply()
-	if s.token() != canaryOne || s.owned("dashboards") != "edge:"+s.dir {
+	if s.token() != canaryOne || !strings.HasPrefix(s.owned("dashboards").(string), "edge-") {
 		t.Errorf("token %q of owner %v", s.token(), s.owned("dashboards"))
 	}
 	// What the other server has cannot be seen: a value of somebody else shows what is sent.
@@ -67,6 +73,9 @@ func TestRemoteSecret(t *testing.T) {
 	}
 	s.patch("dashboards", `{"spec":{"git":{"branch":"dev"}}}`)
 	sent("another branch", canaryTwo, s.heal)
+	s.patch("dashboards", `{"spec":{"git":{"url":"https://host/c"}},"secure":{"token":{"create":"three"}}}`)
+	sent("another URL on the server", canaryOne, s.heal)
+	other()
 	s.write("a.yaml", strings.Replace(repositoryYAML("dashboards", secure), "host/a", "host/b", 1))
 	sent("another URL", canaryOne, s.apply)
 	s.patch("dashboards", `{"secure":{"token":{"remove":true}}}`)
@@ -144,9 +153,39 @@ func TestOwnedElsewhere(t *testing.T) {
 		}
 		s.restart()
 	}
-	s.patch("a", `{"metadata":{"annotations":{"limpet/manifest":null,"limpet/manifest-owner":null}}}`)
-	if s.apply(); s.owned("a") != s.m.owner {
-		t.Errorf("a released object has the owner %v", s.owned("a"))
+	for _, notes := range []string{`"limpet/manifest":null,"limpet/manifest-owner":null`, `"limpet/manifest":null`} {
+		s.patch("a", `{"metadata":{"annotations":{"limpet/manifest":"x.yaml","limpet/manifest-owner":"host-two:/etc/site"}}}`)
+		if r := s.heal(); len(r.problems) != 1 || r.applied > 1 { // b alone
+			t.Errorf("%+v", r)
+		}
+		s.patch("a", `{"metadata":{"annotations":{`+notes+`}}}`)
+		if r := s.heal(); len(r.problems) != 0 || s.owned("a") != s.m.owner {
+			t.Errorf("%s: a released object has the owner %v: %v", notes, s.owned("a"), r.problems)
+		}
+	}
+}
+
+// TestHostsOfOneImage: of two hosts with one name and one directory the first owns an object, also one that an earlier
+// version has written.
+func TestHostsOfOneImage(t *testing.T) {
+	t.Parallel()
+	s := remoteRig(t)
+	s.write("a.yaml", repositoryYAML("a", ""))
+	s.apply()
+	s.patch("a", `{"metadata":{"annotations":{"limpet/manifest-owner":"edge:`+s.dir+`"}}}`)
+	if r := s.heal(); len(r.problems) != 0 || s.owned("a") != s.m.owner {
+		t.Errorf("of an earlier version: %v, owner %v", r.problems, s.owned("a"))
+	}
+	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	first := s.m.owner
+	s.Store = store
+	s.restart()
+	if r := s.m.runOnce(t.Context()); len(r.problems) != 1 || s.m.owner == first || s.owned("a") != first {
+		t.Errorf("the second host %s: %v, owner %v", s.m.owner, r.problems, s.owned("a"))
 	}
 }
 
@@ -170,11 +209,83 @@ func TestSelector(t *testing.T) {
 	}
 }
 
-// down is a server that does not answer.
-type down struct{}
+// middle stands before an API: it may be away, and it writes URLs as Grafana does.
+type middle struct {
+	http.RoundTripper
+	away atomic.Bool
+}
 
-func (down) RoundTrip(*http.Request) (*http.Response, error) {
-	return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+func (m *middle) RoundTrip(r *http.Request) (*http.Response, error) {
+	if m.away.Load() {
+		return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	}
+	if r.Body != nil && r.Method != http.MethodGet {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.ReplaceAll(body, []byte(`"https://host/a"`), []byte(`"https://host/a.git"`))
+		r = r.Clone(r.Context())
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	return m.RoundTripper.RoundTrip(r)
+}
+
+// between lets the applier reach its API through a middle.
+func (s *rig) between() *middle {
+	s.Helper()
+	m := &middle{RoundTripper: s.server.Transport()}
+	client, err := kube.Connect(s.Context(), kube.Config{Server: "http://limpet", Transport: m})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(client.Close)
+	s.Client = client
+	s.restart()
+	return m
+}
+
+// TestAppliedOnce: after a failed pass and a restart a released object and a job are left alone until the file has other
+// content; what was changed otherwise comes back.
+func TestAppliedOnce(t *testing.T) {
+	t.Parallel()
+	s := remoteRig(t)
+	m := s.between()
+	const job = "---\napiVersion: provisioning.grafana.app/v0alpha1\nkind: Job\nmetadata: {name: once}\nspec: {action: pull, repository: a, pull: {}}\n"
+	s.write("a.yaml", repositoryYAML("a", "")+"---\n"+repositoryYAML("b", "")+job)
+	s.apply()
+	jobs := s.client.Resource(api.Jobs).Namespace("default")
+	if err := jobs.Delete(t.Context(), "once", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.patch("a", `{"spec":{"git":{"branch":"dev"}},"metadata":{"annotations":{"limpet/manifest":null,"limpet/manifest-owner":null}}}`)
+	m.away.Store(true)
+	if r := s.heal(); len(r.problems) != 1 {
+		t.Errorf("away: %v", r.problems)
+	}
+	m.away.Store(false)
+	for _, again := range []func(){func() {}, s.restart} {
+		s.patch("b", `{"spec":{"git":{"branch":"dev"}}}`)
+		again()
+		if r := s.apply(); len(r.healed) != 1 || s.field("b", "spec", "git", "branch") != "main" {
+			t.Errorf("healed %v", r.healed)
+		}
+		if s.owned("a") != nil || s.field("a", "spec", "git", "branch") != "dev" {
+			t.Errorf("released: owner %v, branch %v", s.owned("a"), s.field("a", "spec", "git", "branch"))
+		}
+		if _, err := jobs.Get(t.Context(), "once", metav1.GetOptions{}); err == nil {
+			t.Error("the job is queued again")
+		}
+	}
+	s.write("a.yaml", strings.ReplaceAll(repositoryYAML("a", "")+"---\n"+repositoryYAML("b", "")+job, "pull: {}", "pull: {incremental: true}"))
+	s.apply()
+	if _, err := jobs.Get(t.Context(), "once", metav1.GetOptions{}); err != nil || s.owned("a") != nil {
+		t.Errorf("new content of the job alone: %v, owner %v", err, s.owned("a"))
+	}
+	s.write("a.yaml", strings.ReplaceAll(repositoryYAML("a", ""), "main", "next"))
+	if s.apply(); s.owned("a") != s.m.owner || s.field("a", "spec", "git", "branch") != "next" {
+		t.Errorf("new content of the released object: owner %v", s.owned("a"))
+	}
 }
 
 // TestRemoteUnavailable: a server that does not answer is one problem of all files, and is asked less and less often.
@@ -183,12 +294,8 @@ func TestRemoteUnavailable(t *testing.T) {
 	s := remoteRig(t)
 	s.write("a.yaml", repositoryYAML("a", ""))
 	s.write("b.yaml", repositoryYAML("b", ""))
-	client, err := kube.Connect(t.Context(), kube.Config{Server: "https://grafana", Transport: down{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	s.m.Client, s.m.interval = client, time.Hour
+	s.between().away.Store(true)
+	s.m.interval = time.Hour
 	for range 3 {
 		if r := s.m.runOnce(t.Context()); len(r.problems) != 1 {
 			t.Fatalf("%v", r.problems)

@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -31,6 +32,19 @@ type applied struct {
 	UID    types.UID         `json:"uid"`
 	Object map[string]any    `json:"object"` // without secret values
 	Secure map[string]string `json:"secure,omitempty"`
+	URL    string            `json:"url,omitempty"` // as the server has written it
+}
+
+// content returns what the file says of an object.
+func (a applied) content() string {
+	data, _ := json.Marshal(applied{Object: a.Object, Secure: a.Secure})
+	out := applied{}
+	_ = json.Unmarshal(data, &out)
+	for _, note := range []string{api.AnnoManifest, api.AnnoManifestOwner} {
+		unstructured.RemoveNestedField(out.Object, "metadata", "annotations", note)
+	}
+	data, _ = json.Marshal(out)
+	return string(data)
 }
 
 // write is a change to be made.
@@ -38,55 +52,67 @@ type write struct {
 	to      *unstructured.Unstructured
 	live    *unstructured.Unstructured // nil = it is created
 	applied applied
+	again   bool // the same content was applied before
 }
 
 // errForeign means that an object has another owner.
 type errForeign struct{ owner string }
 
 func (e *errForeign) Error() string {
-	return "conflict: the object is owned by the manifests of " + e.owner + " and is left alone; to take it over, remove its annotation " +
-		api.AnnoManifest
+	return "conflict: the object is owned by the manifests of " + e.owner + " and is left alone; to take it over, remove its annotations " +
+		api.AnnoManifest + " and " + api.AnnoManifestOwner
 }
 
 // owner returns the owner of an object that comes from a file; "" of one that does not.
 func owner(obj *unstructured.Unstructured) string {
 	file, by := api.Annotation(obj, api.AnnoManifest), api.Annotation(obj, api.AnnoManifestOwner)
-	if file == "" || by != "" {
-		return by
+	if file == "" {
+		return ""
 	}
-	return embeddedOwner
+	return cmp.Or(by, embeddedOwner)
 }
 
 // embeddedOwner is the owner of objects that the server of an embedded API applies itself.
 const embeddedOwner = "the server itself"
 
-// plan returns the write that an object needs, which a dry run has accepted; nil for none. With heal it is that of an
-// object that others have changed: one that a user has released stays as it is.
-func (a *Applier) plan(ctx context.Context, file string, o object, heal bool) (*write, error) {
+// plan returns the write that an object needs, which a dry run has accepted; nil for none. Content that was applied before
+// neither takes back an object that a user has released nor makes one of a transient kind again.
+func (a *Applier) plan(ctx context.Context, file string, o object) (*write, error) {
+	want := o.DeepCopy()
+	api.SetAnnotation(want, api.AnnoManifest, file)
+	if a.owner != embeddedOwner {
+		api.SetAnnotation(want, api.AnnoManifestOwner, a.owner)
+	}
+	before, err := a.before(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	w := &write{to: want, applied: sealable(want)}
+	w.again = before.content() == w.applied.content()
+	if w.again && slices.Contains(transient, o.kind.Plural) {
+		return nil, nil
+	}
 	live, err := a.Client.Resource(o.resource()).Namespace(o.GetNamespace()).Get(ctx, o.GetName(), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		live = nil
 	case err != nil:
 		return nil, err
-	case live.GetDeletionTimestamp() != nil || heal && api.Annotation(live, api.AnnoManifest) == "":
+	case live.GetDeletionTimestamp() != nil || w.again && owner(live) == "":
 		return nil, nil
-	case owner(live) != "" && owner(live) != a.owner:
+	case !slices.Contains([]string{"", a.owner, a.former}, owner(live)):
+		if err := a.remember(ctx, o, before, applied{}); err != nil { // it is not ours: once released, it is taken over
+			return nil, err
+		}
 		return nil, &errForeign{owner(live)}
 	}
-	want := o.DeepCopy()
-	api.SetAnnotation(want, api.AnnoManifest, file)
-	if a.owner != embeddedOwner {
-		api.SetAnnotation(want, api.AnnoManifestOwner, a.owner)
-	}
-	before, err := a.before(ctx, o, live)
-	if err != nil {
-		return nil, err
-	}
-	w := &write{to: want, live: live, applied: sealable(want)}
 	if live != nil {
-		w.applied.UID, w.to = live.GetUID(), live.DeepCopy()
-		fresh := settle(want, live, before.Secure, w.applied.Secure)
+		if before.UID != live.GetUID() {
+			before = applied{}
+		}
+		w.live, w.to, w.applied.UID = live, live.DeepCopy(), live.GetUID()
+		w.applied.URL = url(live)
+		fresh := settle(want, live, before, w.applied.Secure)
 		for _, field := range fresh {
 			unstructured.RemoveNestedField(w.to.Object, "secure", field)
 		}
@@ -110,17 +136,17 @@ func (a *Applier) plan(ctx context.Context, file string, o object, heal bool) (*
 const writeTries = 4
 
 // write makes a planned change.
-func (a *Applier) write(ctx context.Context, file string, o object, heal bool, w *write) error {
+func (a *Applier) write(ctx context.Context, file string, o object, w *write) error {
 	for n := 1; w != nil; n++ {
 		made, err := a.send(ctx, o, w, false)
 		switch {
 		case err == nil:
-			w.applied.UID = made.GetUID()
+			w.applied.UID, w.applied.URL = made.GetUID(), url(made)
 			return a.remember(ctx, o, applied{}, w.applied)
 		case n == writeTries || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && (w.live == nil || !apierrors.IsNotFound(err)):
 			return err
 		}
-		if w, err = a.plan(ctx, file, o, heal); err != nil {
+		if w, err = a.plan(ctx, file, o); err != nil {
 			return err
 		}
 	}
@@ -145,16 +171,13 @@ func (a *Applier) appliedName(o object) string {
 	return "manifests/" + a.Server + "/" + o.kind.Plural + "." + o.kind.Group + "/" + o.GetNamespace() + "/" + o.GetName()
 }
 
-// before returns what was applied last of the object that the server has now.
-func (a *Applier) before(ctx context.Context, o object, live *unstructured.Unstructured) (out applied, err error) {
-	if live == nil {
-		return out, nil
-	}
+// before returns what was applied last of an object.
+func (a *Applier) before(ctx context.Context, o object) (out applied, err error) {
 	data, err := a.Store.Secret(ctx, a.appliedName(o))
 	if errors.Is(err, state.ErrNotFound) || errors.Is(err, state.ErrSealed) {
 		return out, nil
 	}
-	if err == nil && json.Unmarshal(data, &out) != nil || out.UID != live.GetUID() {
+	if err == nil && json.Unmarshal(data, &out) != nil {
 		out = applied{}
 	}
 	return out, err
@@ -200,15 +223,15 @@ func digest(value string) string {
 }
 
 // settle leaves of the secret values of an object only those that have to be sent, and returns their fields: the value is
-// another than before, the object has none, or it is for another server, for which a server demands it anew. A server
-// that seals nothing has the value itself.
-func settle(want, live *unstructured.Unstructured, before, now map[string]string) (fresh []string) {
-	moved := url(want) != url(live)
+// another than before, the object has none, or the URL in the file or on the server is another than it was, for which a
+// server demands it anew: the two differ by themselves, as Grafana adds ".git". A server that seals nothing has the value.
+func settle(want, live *unstructured.Unstructured, before applied, now map[string]string) (fresh []string) {
+	moved := url(want) != url(&unstructured.Unstructured{Object: before.Object}) || before.URL != "" && before.URL != url(live)
 	for field, given := range members(want.Object["secure"]) {
 		name := secureName(live, field)
 		_, creates := now[field]
 		switch remove, _ := members(given)["remove"].(bool); {
-		case remove && name == "", creates && name != "" && before[field] == now[field] && !moved,
+		case remove && name == "", creates && name != "" && before.Secure[field] == now[field] && !moved,
 			reflect.DeepEqual(given, members(live.Object["secure"])[field]):
 			delete(members(want.Object["secure"]), field)
 		case creates || remove:
