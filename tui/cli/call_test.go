@@ -112,7 +112,7 @@ func TestHintsNameTheCommand(t *testing.T) {
 			t.Errorf("%s: %s", call, errs)
 		}
 	}
-	for call, says := range map[string]string{"repo create": "missing NAME and --url", "repo create x": "missing --url", "job show": "missing JOB",
+	for call, says := range map[string]string{"repo create": "missing NAME", "repo create x": "missing --url", "job show": "missing JOB",
 		"--namespace": "--namespace needs a value", "repo list -o": "--output needs a value", "repo list --limit": "--limit needs a value"} {
 		if _, errs := s.Must(t, command.ExitUsage, strings.Fields(call)...); !strings.Contains(errs, "limpet: "+says+"\n") {
 			t.Errorf("%s: %s", call, errs)

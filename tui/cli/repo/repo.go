@@ -74,7 +74,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 		return command.Usagef(next, "--type local takes an absolute --path and no --url")
 	case local:
 	case c.URL == "":
-		return command.Usagef(next, "missing flags: --url=STRING")
+		return command.Usagef(next, "missing --url")
 	default:
 		git["url"] = c.URL
 	}
