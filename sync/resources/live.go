@@ -84,6 +84,7 @@ func parseAnswer[T any](what string, data []byte) (*T, error) {
 
 // Page is one page of a list of objects: Live, or whole ones.
 type Page[T any] struct {
+	Kind     string `json:"kind"`
 	Metadata struct {
 		Continue string `json:"continue"`
 	} `json:"metadata"`

@@ -18,12 +18,23 @@ import (
 // listed and selected by their annotations. Only the few fields of resources.Item stay in memory.
 
 // The page sizes of lists. Objects have at most 1.5 MiB, so the first page stays below the client's limit for a
-// response; the following ones grow up to pageBytes if the objects are small.
+// response; the following ones grow up to pageBytes if the objects are small. The objects of the next page may be larger
+// than those of the last: a page of whole objects is at most twice as long as the one before, and never above wholePage.
 const (
 	firstPage = 40
+	wholePage = 160
 	mostPage  = 2000
 	pageBytes = 4 << 20
 )
+
+// nextPage returns the length of the page that follows one of so many objects and bytes.
+func nextPage(objects, bytes int, whole bool) int {
+	each := bytes/max(objects, 1) + 1
+	if whole {
+		return min(max(pageBytes/each, firstPage), max(2*objects, firstPage), wholePage)
+	}
+	return min(max(pageBytes/each, firstPage), mostPage)
+}
 
 // metadataList and metadataOnly request objects without their content. A server without support for that sends them
 // whole.
@@ -136,8 +147,7 @@ func pages[T any](ctx context.Context, s *server, ref resources.Ref, accept stri
 		if err := use(version, page.Items); err != nil || page.Metadata.Continue == "" {
 			return err
 		}
-		each := len(answer)/max(len(page.Items), 1) + 1
-		query.Set("limit", strconv.Itoa(min(max(pageBytes/each, firstPage), mostPage)))
+		query.Set("limit", strconv.Itoa(nextPage(len(page.Items), len(answer), page.Kind != "PartialObjectMetadataList")))
 		query.Set("continue", page.Metadata.Continue)
 	}
 }
