@@ -16,6 +16,8 @@ type Drift struct {
 	At    time.Time   `json:"at"`  // zero = never compared
 	Count int         `json:"count"`
 	Items []DriftItem `json:"items,omitempty"` // the first MaxDrift
+
+	Correction string `json:"correction,omitempty"` // of these items by a full pull: "queued" or "failed"
 }
 
 // DriftItem is one object that differs.

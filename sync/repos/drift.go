@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -118,10 +119,7 @@ func (d *Drifts) reconcile(ctx context.Context, k Key) (Result, error) {
 		d.log.Info("cannot look for drift", "repo", k.Name, "namespace", k.Namespace, "err", err, "retry_in", driftRetry)
 		return next, nil
 	}
-	if err := d.tell(ctx, k, obj, report, last, mode); err != nil {
-		return Result{}, err
-	}
-	return Result{Next: time.Now().Add(driftEvery)}, nil
+	return Result{Next: time.Now().Add(driftEvery)}, d.tell(ctx, k, obj, report, last, mode == api.DriftCorrect, pulledSince(view, last))
 }
 
 // unchanged reports whether no pull has begun or ended since.
@@ -136,16 +134,21 @@ func (d *Drifts) unchanged(k Key, before api.Repository) bool {
 
 // driftDue returns when a Repository is compared next. The first time is some time after the first hour of this process.
 func driftDue(obj *unstructured.Unstructured, view api.Repository, last *state.Drift, start, now time.Time) time.Time {
-	sync, uid := view.Status.Sync, string(obj.GetUID())
+	uid := string(obj.GetUID())
 	switch {
 	case last.At.IsZero():
 		return slot(uid, driftEvery, start.Add(driftEvery))
 	case last.At.After(now): // by a clock that was wrong
 		return now
-	case last.Count > 0 && !sync.Incremental && time.UnixMilli(sync.Finished).After(last.At):
+	case last.Count > 0 && pulledSince(view, last):
 		return last.At // what was found may be corrected
 	}
 	return slot(uid, driftEvery, later(last.At.Add(driftEvery*3/4), start))
+}
+
+// pulledSince reports whether the last pull was a full one and ended after a comparison.
+func pulledSince(view api.Repository, last *state.Drift) bool {
+	return !view.Status.Sync.Incremental && time.UnixMilli(view.Status.Sync.Finished).After(last.At)
 }
 
 // settled reports whether the server should have what the last pull has synced.
@@ -155,32 +158,46 @@ func settled(obj *unstructured.Unstructured, view api.Repository) bool {
 		(seen == 0 || seen == obj.GetGeneration())
 }
 
-// tell reports the result of a comparison. The pull is queued first: after a crash the comparison is made again.
-func (d *Drifts) tell(ctx context.Context, k Key, obj *unstructured.Unstructured, r *drift.Report, last *state.Drift, mode string) error {
-	found, message := len(r.Items), text.Line(r.Message(), maxDriftText)
-	c := api.Condition{Type: api.ConditionDrifted, Status: "False", Reason: "InSync", Message: "The server has what Git says"}
-	if found > 0 {
-		c.Status, c.Reason, c.Message = "True", "Drifted", message
-	}
-	if found > 0 && mode == api.DriftCorrect {
-		if err := d.server.pull(ctx, k, false); err != nil && !apierrors.IsAlreadyExists(err) {
-			return err
-		}
-		d.report(k, "info", "pull queued: drift is corrected")
-	}
-	if err := d.condition(ctx, k, obj, c); err != nil {
-		return err
-	}
+// tell reports the result of a comparison, and queues a pull that corrects it unless one has left the same. The result is kept
+// first, so that what fails afterwards queues no second pull at once: the next comparison does.
+func (d *Drifts) tell(ctx context.Context, k Key, obj *unstructured.Unstructured, r *drift.Report, last *state.Drift,
+	correct, pulled bool) error {
+	found, message := len(r.Items), r.Message()
 	now := &state.Drift{UID: string(obj.GetUID()), Ref: r.Commit, At: r.Checked, Count: found}
 	for _, item := range r.Items[:min(found, state.MaxDrift)] {
 		now.Items = append(now.Items, state.DriftItem{State: item.State, Path: item.Path})
 	}
-	if found != last.Count {
+	if correct && found > 0 {
+		now.Correction = "queued"
+		if (last.Correction == "failed" || last.Correction == "queued" && pulled) &&
+			found == last.Count && now.Ref == last.Ref && slices.Equal(now.Items, last.Items) {
+			now.Correction, message = "failed", "a full pull could not correct it: "+message
+		}
+	}
+	c := api.Condition{Type: api.ConditionDrifted, Status: "False", Reason: "InSync", Message: "The server has what Git says"}
+	message = text.Line(message, maxDriftText)
+	if found > 0 {
+		c.Status, c.Reason, c.Message = "True", "Drifted", message
+	}
+	if err := d.condition(ctx, k, obj, c); err != nil {
+		return err
+	}
+	if err := d.o.Store.PutDrift(ctx, k.Namespace, k.Name, now); err != nil {
+		return err
+	}
+	if found != last.Count || (now.Correction == "failed") != (last.Correction == "failed") {
 		level := map[bool]string{true: "warn", false: "info"}[found > 0]
 		d.report(k, level, message)
 		d.log.Info("drift", "repo", k.Name, "namespace", k.Namespace, "objects", found, "message", message)
 	}
-	return d.o.Store.PutDrift(ctx, k.Namespace, k.Name, now)
+	if now.Correction != "queued" {
+		return nil
+	}
+	if err := d.server.pull(ctx, k, false); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	d.report(k, "info", "pull queued: drift is corrected")
+	return nil
 }
 
 // condition writes a condition where it differs.

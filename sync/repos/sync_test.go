@@ -309,7 +309,8 @@ func TestSinks(t *testing.T) {
 	stop()
 }
 
-// TestDrifts: what a person has edited becomes a condition and, where the Repository says so, a full pull.
+// TestDrifts: what a person has edited becomes a condition and, where the Repository says so, a full pull; one only, when it
+// cannot correct it.
 func TestDrifts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -331,28 +332,21 @@ func TestDrifts(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := Key{r.namespace, "site"}
-	check := func(status string, count int) {
+	drifts.start = drifts.now()
+	drifts.now = func() time.Time { return drifts.start.Add(3 * time.Hour) } // each one is due
+	check := func(status string, count int, failed bool) {
 		t.Helper()
 		eventually(t, "the drift is "+status, func() bool {
-			drifts.start = drifts.now().Add(-3 * time.Hour)
-			_, u := r.get()
-			last, err := r.store.Drift(t.Context(), k.Namespace, k.Name, string(u.GetUID()))
-			if err == nil && !last.At.IsZero() {
-				last.At = drifts.now().Add(-2 * time.Hour)
-				err = r.store.PutDrift(t.Context(), k.Namespace, k.Name, last)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
 			if _, err := drifts.reconcile(t.Context(), k); err != nil && !errors.Is(err, errConflict) {
 				t.Fatal(err)
 			}
 			repo, u := r.get()
-			last, err = r.store.Drift(t.Context(), k.Namespace, k.Name, string(u.GetUID()))
-			return err == nil && condition(repo, api.ConditionDrifted).Status == status && last.Count == count
+			last, err := r.store.Drift(t.Context(), k.Namespace, k.Name, string(u.GetUID()))
+			return err == nil && condition(repo, api.ConditionDrifted).Status == status && last.Count == count &&
+				(last.Correction == "failed") == failed
 		})
 	}
-	check("False", 0)
+	check("False", 0, false)
 	boards := r.client.Resource(schema.GroupVersionResource{Group: api.DashboardGroup, Version: "v1", Resource: "dashboards"}).
 		Namespace(r.namespace)
 	list, err := boards.List(t.Context(), metav1.ListOptions{})
@@ -364,7 +358,7 @@ func TestDrifts(t *testing.T) {
 	if _, err := boards.Patch(t.Context(), name, types.MergePatchType, edit, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	check("True", 1)
+	check("True", 1, false)
 	title := func() string {
 		u, err := boards.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
@@ -376,12 +370,39 @@ func TestDrifts(t *testing.T) {
 		t.Error("an edit was taken back")
 	}
 	r.merge(fmt.Sprintf(`{"metadata":{"annotations":{%q:"correct"}}}`, api.AnnoDrift))
-	check("False", 0)
+	check("False", 0, false)
 	if title() == "By hand" {
 		t.Error("not corrected")
 	}
+	// A folder stays that holds what is not the repository's.
+	for _, body := range []string{`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"gone","annotations":{
+		"grafana.app/managedBy":"repo","grafana.app/managerId":"site","grafana.app/sourcePath":"gone"}},"spec":{"title":"A"}}`,
+		`{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"mine","annotations":{
+		"grafana.app/folder":"gone"}},"spec":{"title":"Mine"}}`} {
+		var u unstructured.Unstructured
+		if err := u.UnmarshalJSON([]byte(body)); err != nil {
+			t.Fatal(err)
+		}
+		res := u.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(u.GetKind()) + "s")
+		if _, err := r.client.Resource(res).Namespace(r.namespace).Create(t.Context(), &u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("True", 1, true)
+	pulled, _ := r.get()
+	for range 3 {
+		check("True", 1, true)
+	}
+	queue, err := r.client.Resource(api.Jobs).Namespace(r.namespace).List(t.Context(), metav1.ListOptions{})
+	now, _ := r.get()
+	if err != nil || len(queue.Items) != 0 || now.Status.Sync.Finished != pulled.Status.Sync.Finished {
+		t.Errorf("pulled again: %v %+v %v", queue, now.Status.Sync, err)
+	}
+	if m := condition(now, api.ConditionDrifted).Message; !strings.Contains(m, "could not correct") || !strings.Contains(m, "Folder gone") {
+		t.Error(m)
+	}
 	r.merge(fmt.Sprintf(`{"metadata":{"annotations":{%q:"off"}}}`, api.AnnoDrift))
-	check("", 0)
+	check("", 0, false)
 }
 
 func TestDriftDue(t *testing.T) {
