@@ -64,9 +64,16 @@ func Edit(ctx context.Context, client *kube.Client, res schema.GroupVersionResou
 	}
 }
 
-// Editable returns what may be edited of an object, as YAML.
+// Editable returns what may be edited of an object, as YAML. An API of plain CRDs returns secure values as they were given.
 func Editable(u *unstructured.Unstructured) (string, error) {
-	data, err := yaml.Marshal(redacted("", Written(u)))
+	object := Written(u)
+	values, _ := object["secure"].(map[string]any)
+	for _, value := range values {
+		if value, ok := value.(map[string]any); ok && value["create"] != nil {
+			value["create"] = text.Redacted
+		}
+	}
+	data, err := yaml.Marshal(redacted("", object))
 	return editHead + string(data), err
 }
 
