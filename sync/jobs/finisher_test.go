@@ -139,6 +139,11 @@ func TestHowWorkersEnd(t *testing.T) {
 			}
 			return t.Progress.TooManyErrors()
 		}), "error", "too many errors: 5", ""},
+		{"one error that is too many", worker(func(ctx context.Context, t *Task) error {
+			t.Progress.StrictMaxErrors(1)
+			t.Progress.Record(ctx, dashboard(resources.Updated, errors.New("bad"), nil))
+			return t.Progress.TooManyErrors()
+		}), "error", "bad", ""},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -152,7 +153,10 @@ func (p *Progress) StrictMaxErrors(n int) { p.set(func() { p.maxErrors = n }) }
 func (p *Progress) TooManyErrors() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.tooMany() {
+	switch {
+	case p.tooMany() && p.results.ErrorCount == 1 && len(p.results.Errors) == 1: // a number says less than the error
+		return errors.New(p.results.Errors[0])
+	case p.tooMany():
 		return fmt.Errorf("too many errors: %d", p.results.ErrorCount)
 	}
 	return nil

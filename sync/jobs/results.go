@@ -212,6 +212,8 @@ func resultText(r Result, err error) string {
 	switch {
 	case parse, r.Path == "" && r.Name == "":
 		return err.Error()
+	case r.Path == "":
+		return fmt.Sprintf("%s (name: %s, action: %s)", err, r.Name, r.Action)
 	case r.Name == "": // of what could not be read
 		return fmt.Sprintf("%s (file: %s, action: %s)", err, r.Path, r.Action)
 	}

@@ -77,8 +77,13 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		return false, err
 	}
 	r.counted = r.status.stats
+	n := plan.Deletions()
+	if n >= guardAll && n <= guardFew && int64(n)+1 >= r.counted.total() { // with a root folder
+		r.log.Info("all objects would go, pulling in full", "step", "plan")
+		return false, nil
+	}
 	uncounted := r.counted == nil && r.status.maxResources > 0
-	if n := plan.Deletions(); n > guardFew || uncounted {
+	if n > guardFew || uncounted {
 		live, err := r.server.managed(ctx, r.o.Client, r.target.Repository)
 		if err != nil {
 			return false, err
@@ -200,9 +205,10 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 }
 
 // A pull that deletes more than guardShare of the objects, or more than guardObjects of them, needs consent: the cause
-// is more often an empty tree, a wrong path or a wrong branch than an intention. guardFew deletions are always
-// permitted: their share means little.
+// is more often an empty tree, a wrong path or a wrong branch than an intention. The share of up to guardFew deletions
+// means little: they are permitted unless they are all objects, and at least guardAll.
 const (
+	guardAll     = 3
 	guardFew     = 10
 	guardShare   = 0.3
 	guardObjects = 50
@@ -210,7 +216,8 @@ const (
 
 // guard returns an error for a mass deletion without consent. The caller has changed nothing yet.
 func (r *pull) guard(deletions, managed int) error {
-	if deletions <= guardFew || deletions <= guardObjects && float64(deletions) <= guardShare*float64(managed) {
+	all := deletions >= guardAll && deletions >= managed
+	if !all && (deletions <= guardFew || deletions <= guardObjects && float64(deletions) <= guardShare*float64(managed)) {
 		return nil
 	}
 	if r.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true" {

@@ -313,3 +313,30 @@ func TestMassDeletion(t *testing.T) {
 		t.Errorf("%d writes", len(writes))
 	}
 }
+
+// TestDeletionOfAll: of a few objects all need consent, whatever the depth of the pull.
+func TestDeletionOfAll(t *testing.T) {
+	t.Parallel()
+	for _, target := range []string{"instance", "folder", "sink"} {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			prefix, notes := t.TempDir(), map[string]string{}
+			r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+			if target == "sink" {
+				notes, target = map[string]string{api.AnnoSinkDir: prefix + "/x"}, "folder"
+			}
+			r.repository(map[string]any{"sync": map[string]any{"target": target}}, notes)
+			r.commit("a.json", board("a", "A"), "b.json", board("b", "B"), "d/c.json", board("c", "C"), "x.md", "x")
+			if record, _ := r.pull(false, nil); record.State != "success" {
+				t.Fatalf("first pull: %+v", record)
+			}
+			r.commit("a.json", "", "b.json", "", "d/c.json", "", "x.md", "")
+			for _, incremental := range []bool{true, false} {
+				r.expect("without consent", incremental, "error", "would delete 4 of the 4 objects")
+			}
+			if record, _ := r.pull(false, map[string]string{api.AnnoAllowMassDelete: "true"}); record.State != "success" {
+				t.Errorf("with consent: %+v", record)
+			}
+		})
+	}
+}

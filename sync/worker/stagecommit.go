@@ -111,7 +111,8 @@ func (r *staging) check() error {
 	case r.Repository.GitRef != "":
 		return fmt.Errorf("repository %q has the annotation %s, so it is only read", r.Repo.GetName(), api.AnnoGitRef)
 	case len(r.Repository.Spec.Workflows) == 0:
-		return fmt.Errorf("repository %q has no spec.workflows, so it is only read", r.Repo.GetName())
+		return fmt.Errorf("repository %q has no spec.workflows, so it is only read; try: limpet repo set %s --workflows write --namespace %s",
+			r.Repo.GetName(), r.Repo.GetName(), r.Namespace)
 	case r.order.ref == "":
 		return r.mayWrite("write")
 	}

@@ -24,7 +24,11 @@ func TestRepoSet(t *testing.T) {
 		{"--ref=", 0, []string{"-limpet/git-ref"}},
 		{"--enabled --interval 1s", 0, []string{"intervalSeconds: 10"}},
 		{"--interval 5m", 0, []string{"intervalSeconds: 300"}},
-		{"", 2, nil}, {"--interval 10ms", 2, nil}, {"--interval 1500ms", 2, nil}, {"--interval soon", 2, nil}, {"--frob x", 2, nil}, {"--target moon", 2, nil},
+		{"--workflows write,branch", 0, []string{"workflows:\n  - write\n  - branch\n"}},
+		{"--workflows=", 0, []string{"-workflows"}},
+		{"--workflows write,read", 2, []string{"-workflows"}},
+		{"", 2, nil}, {"--interval 10ms", 2, nil},
+		{"--interval 1500ms", 2, nil}, {"--interval soon", 2, nil}, {"--frob x", 2, nil}, {"--target moon", 2, nil},
 		{"--ref frob:x", 2, nil}, {"--verify loud", 2, nil}, {"--branch a..b", 2, nil}, {"--branch a --ref tag:b", 2, nil},
 		{"--unpin", 2, []string{"branch: next", "intervalSeconds: 300", "title: Dash"}},
 	} {
@@ -37,6 +41,8 @@ func TestRepoSet(t *testing.T) {
 		}
 	}
 	s.Must(t, 1, "repo", "set", "none", "--title", "x")
+	s.Must(t, 0, "repo", "create", "written", "--url", "https://git.example.com/x.git", "--workflows", "branch")
+	s.Must(t, 1, "repo", "create", "read", "--url", "https://git.example.com/x.git", "--workflows", "read")
 	for _, call := range []string{"set dash --interval 1s", "create other --url https://git.example.com/y.git --interval 1s"} {
 		if _, errs := s.Must(t, 0, append([]string{"repo"}, strings.Fields(call)...)...); !strings.Contains(errs, "10s") {
 			t.Errorf("%s: does not tell the stored interval: %s", call, errs)

@@ -116,7 +116,7 @@ func JobSpec(action string, given map[string][]string) (map[string]any, error) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		i := slices.IndexFunc(known, func(o JobOption) bool { return o.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("--%s is no option of --action %s%s", name, action, optionsText(known))
+			return nil, fmt.Errorf("--%s is no option of --action %s%s", name, action, optionsText(action, known))
 		}
 		value, err := known[i].parse(given[name])
 		if err != nil {
@@ -142,8 +142,11 @@ func JobSpec(action string, given map[string][]string) (map[string]any, error) {
 	return spec, CheckJobSpec(spec)
 }
 
-func optionsText(known []JobOption) string {
+func optionsText(action string, known []JobOption) string {
 	var names []string
+	if action == "pull" { // they are no options of its spec alone
+		names = []string{"--full", "--incremental", "--allow-mass-delete"}
+	}
 	for _, o := range known {
 		names = append(names, "--"+o.Name)
 	}

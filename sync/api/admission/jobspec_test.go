@@ -34,6 +34,8 @@ func TestJobSpec(t *testing.T) {
 		{"test", given{"duration": {"1s"}, "progress-updates": {"x"}}, "--progress-updates"},
 		{"fixFolderMetadata", given{"ref": {"a..b"}}, "spec.fixFolderMetadata.ref"},
 		{"deleteResources", given{"path": {"a"}}, "--path is no option"},
+		{"push", given{"full": {"true"}}, "--full is no option of --action push"},
+		{"pull", given{"branch": {"x"}}, "--allow-mass-delete"},
 		{"delete", given{}, "--path"},
 		{"delete", given{"path": {"../a"}}, "spec.delete.paths[0]"},
 		{"move", given{"path": {"a"}, "target-path": {"b"}}, "spec.move.targetPath"},

@@ -38,7 +38,7 @@ type createCmd struct {
 	Duration    string   `help:"Test: how long, such as 90s; at most 15m." placeholder:"DURATION"`
 	Updates     string   `name:"progress-updates" help:"Test: how many messages, from 0 to 1000." placeholder:"N"`
 	Spec        string   `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
-	MassDelete  bool     `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
+	MassDelete  bool     `name:"allow-mass-delete" help:"Allow it to delete all of 3 or more objects, over 10 and 30 %, or over 50."`
 	DryRun      bool     `help:"Print what a pull would do; nothing is written."`
 	Priority    *string  `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
 
@@ -75,7 +75,9 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 func (c createCmd) spec() (spec map[string]any, err error) {
 	given := map[string][]string{"path": c.Path, "target-path": {c.TargetPath}, "resource": c.Resource, "ref": {c.Ref},
 		"branch": {c.Branch}, "message": {c.Message}, "duration": {c.Duration}, "progress-updates": {c.Updates}}
-	for name, on := range map[string]bool{"skip-resource-deletion": c.KeepObjects, "generate-new-folder-ids": c.NewFolders} {
+	for name, on := range map[string]bool{"skip-resource-deletion": c.KeepObjects, "generate-new-folder-ids": c.NewFolders,
+		"full": c.Full && (c.Action != "pull" || c.Spec != ""), "incremental": c.Incremental && (c.Action != "pull" || c.Spec != ""),
+		"allow-mass-delete": c.MassDelete && c.Action != "pull"} {
 		if on {
 			given[name] = []string{"true"}
 		}

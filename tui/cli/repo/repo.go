@@ -63,6 +63,7 @@ type createCmd struct {
 	TokenUser string        `help:"User name that goes with the token. Default: git."`
 	SinkDir   string        `name:"sink-dir" help:"Write the tree to this directory (under a --sink-prefix of the agent) instead of the API."`
 	Strict    bool          `name:"sink-strict" help:"Write only dashboards and folders (default)." default:"true" negatable:""`
+	Workflows string        `help:"What is written: write (its branch), branch (others). Default: nothing." placeholder:"write,branch"`
 	Disabled  bool          `help:"Create it without pulling."`
 }
 
@@ -87,6 +88,9 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 		"title": cmp.Or(c.Title, c.Name), "type": c.Type, c.Type: git,
 		"sync": map[string]any{"enabled": !c.Disabled, "target": c.Target, "intervalSeconds": int64(c.Interval / time.Second)},
 	}}}
+	if c.Workflows != "" {
+		u.Object["spec"].(map[string]any)["workflows"] = workflows(c.Workflows)
+	}
 	u.SetAPIVersion(api.Repositories.GroupVersion().String())
 	u.SetKind("Repository")
 	u.SetName(c.Name)
@@ -121,6 +125,14 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 		made.SetManagedFields(nil)
 		return e.PrintDone(made.Object, "repository/"+made.GetName(), "repository/%s created", made.GetName())
 	})
+}
+
+// workflows returns spec.workflows; empty = none.
+func workflows(list string) (out []any) {
+	for _, w := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }) {
+		out = append(out, w)
+	}
+	return out
 }
 
 // noteRefusal tells of a URL that the agent is sure to refuse. The flags of a daemon are unknown here: it tests the repository.
@@ -326,7 +338,7 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 type pullCmd struct {
 	Repository string `arg:"" help:"Name of the repository."`
 	Full       bool   `help:"Compare everything; what was changed by hand is overwritten. Asks on a terminal."`
-	MassDelete bool   `name:"allow-mass-delete" help:"Let this pull delete more than 30 % of the objects, or more than 50."`
+	MassDelete bool   `name:"allow-mass-delete" help:"Allow it to delete all of 3 or more objects, over 10 and 30 %, or over 50."`
 	DryRun     bool   `help:"Print what it would do; nothing is written."`
 
 	job.WaitFlags

@@ -42,6 +42,7 @@ type setCmd struct {
 	TokenUser *string        `help:"User name that goes with the token."`
 	SinkDir   *string        `name:"sink-dir" help:"Write the tree to this directory instead of the API; empty = to the API."`
 	Strict    *bool          `name:"sink-strict" negatable:"" help:"Write only dashboards and folders to it. A full pull applies it."`
+	Workflows *string        `help:"What is written: write (its branch), branch (others); empty = nothing." placeholder:"write,branch"`
 	Force     bool           `help:"Change a repository that a file of --manifests declares, too."`
 }
 
@@ -80,6 +81,9 @@ func (c setCmd) change(e *command.Env) (members, error) {
 	}
 	if c.Enabled != nil {
 		m.sync["enabled"] = *c.Enabled
+	}
+	if c.Workflows != nil {
+		m.spec["workflows"] = workflows(*c.Workflows)
 	}
 	if c.Interval != nil {
 		if m.sync["intervalSeconds"] = int64(*c.Interval / time.Second); *c.Interval < time.Second || *c.Interval%time.Second != 0 {
