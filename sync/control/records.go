@@ -59,8 +59,14 @@ func Pages(ctx context.Context, store History, q state.Query, n int) iter.Seq2[[
 	}
 }
 
-// FindRecord returns a finished job of the history by UID, else the newest of that name. The error is ErrNoRecord when
-// there is none, and an *AmbiguousError when jobs in several namespaces have the name and none is given.
+// BeginsUID reports whether a text may be a UID or how one begins.
+func BeginsUID(job string) bool {
+	return len(job) >= 4 && len(job) <= uidLength && strings.Trim(job, "0123456789abcdef-") == ""
+}
+
+// FindRecord returns a finished job of the history by UID, else the newest of that name, else the only one whose UID
+// begins so. The error is ErrNoRecord when there is none, and an *AmbiguousError when jobs in several namespaces have the
+// name and none is given.
 func FindRecord(ctx context.Context, store History, namespace, job string) (state.Record, error) {
 	records, err := store.History(ctx, state.Query{UID: job, Limit: 1})
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
@@ -71,11 +77,36 @@ func FindRecord(ctx context.Context, store History, namespace, job string) (stat
 		return records[0], nil
 	}
 	rec, err := newestRecord(ctx, store, state.Query{Namespace: namespace}, job)
-	if err == nil && namespace == "" {
+	switch {
+	case errors.Is(err, ErrNoRecord) && BeginsUID(job):
+		rec, err = onlyUID(ctx, store, namespace, job)
+	case err == nil && namespace == "":
 		err = OnlyIn(ctx, store, rec.Namespace, job)
 	}
 	RedactRecord(&rec)
 	return rec, err
+}
+
+// onlyUID returns the record whose UID begins so.
+func onlyUID(ctx context.Context, store History, namespace, prefix string) (found state.Record, err error) {
+	for page, err := range Pages(ctx, store, state.Query{Namespace: namespace}, pageSize) {
+		if err != nil {
+			return found, err
+		}
+		for _, rec := range page {
+			switch {
+			case !strings.HasPrefix(rec.UID, prefix):
+			case found.UID != "":
+				return found, fmt.Errorf("%q is how the UIDs of several jobs begin: %s, %s", prefix, found.UID, rec.UID)
+			default:
+				found = rec
+			}
+		}
+	}
+	if found.UID == "" {
+		err = fmt.Errorf("job %q is %w", prefix, ErrNoRecord)
+	}
+	return found, err
 }
 
 // OnlyIn returns an *AmbiguousError when jobs of that name have ended in other namespaces too.

@@ -167,6 +167,9 @@ func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
 	// A Repository may wait for the end of a job.
 	jobs.AddHandler(kube.Handler{Delete: func(job kube.Object) {
 		if name := job.Text(pathRepositoryLabel); name != "" {
+			if action := job.Text(pathAction); action == "push" || action == "migrate" { // it may have made the branch
+				k.wantRecheck(Key{job.Namespace(), name})
+			}
 			k.Wake(job.Namespace(), name)
 		}
 	}})

@@ -40,9 +40,9 @@ type manifest struct {
 // commit of the directory and its source as it was given to Plan. The error says why it is not what was written for owner:
 // a *ForeignError where it has another one. It takes no lock and changes nothing.
 func Check(t Target, owner string) (commit, source string, err error) {
-	root, err := os.OpenRoot(t.prefix)
+	root, err := openPrefix(t.prefix)
 	if err != nil {
-		return "", "", fmt.Errorf("open sink prefix: %w", err)
+		return "", "", err
 	}
 	defer root.Close()
 	if info, err := root.Lstat(t.rel); err != nil || !info.IsDir() {

@@ -65,9 +65,9 @@ func Open(ctx context.Context, t Target, owner string) (*Dir, error) {
 
 // Look opens the directory for a Plan alone: it takes no lock and changes nothing. A directory that does not exist is empty.
 func Look(_ context.Context, t Target, owner string) (*Dir, error) {
-	root, err := os.OpenRoot(t.prefix)
+	root, err := openPrefix(t.prefix)
 	if err != nil {
-		return nil, fmt.Errorf("open sink prefix: %w", err)
+		return nil, err
 	}
 	d := &Dir{target: t, owner: owner, base: t.rel, parent: root}
 	if err := d.inspect(); err != nil {
@@ -75,6 +75,26 @@ func Look(_ context.Context, t Target, owner string) (*Dir, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// openPrefix opens a directory below which limpet may write. It does not create it.
+func openPrefix(dir string) (*os.Root, error) {
+	if err := CheckPrefix(dir); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open sink prefix: %w", err)
+	}
+	return root, nil
+}
+
+// CheckPrefix returns an error for a missing directory of --sink-prefix.
+func CheckPrefix(dir string) error {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("--sink-prefix %s does not exist; run: mkdir -p %s", dir, dir)
+	}
+	return nil
 }
 
 // Close unlocks the directory. It is safe to call more than once.

@@ -92,13 +92,9 @@ const sha256Form = "sha256:"
 // parent opens the directory that holds the target and creates it if necessary. It rejects links that lead out of the
 // prefix.
 func (t Target) parent() (*os.Root, error) {
-	real, err := filepath.EvalSymlinks(t.prefix)
+	root, err := openPrefix(t.prefix)
 	if err != nil {
-		return nil, fmt.Errorf("open sink prefix: %w", err)
-	}
-	root, err := os.OpenRoot(real)
-	if err != nil {
-		return nil, fmt.Errorf("open sink prefix: %w", err)
+		return nil, err
 	}
 	up := path.Dir(t.rel)
 	if up == "." {

@@ -171,7 +171,8 @@ func StoreHint(err error) (hint string, ok bool) {
 	}
 	if locked, ok := errors.AsType[*state.LockedError](err); ok {
 		if locked.Socket == "" { // 'limpet api' or another command: it cannot be asked
-			return fmt.Sprintf("wait until process %d has ended, or give another --state FILE", locked.PID), true
+			return fmt.Sprintf("wait until process %d has ended, give another --state FILE, "+
+				"or, where it is 'limpet api': limpet --provisioning-server-url https://localhost:6446 repo list", locked.PID), true
 		}
 		return "limpet --state " + text.ShellWord(locked.Path) + " status    # asks the process that holds the file", true
 	}

@@ -30,6 +30,12 @@ type APICommand struct {
 	SignTLS    bool   `name:"sign-tls" help:"TLS for --sign-listen too, with the certificate of the API. Required off loopback."`
 }
 
+// Help is the long help of the command.
+func (APICommand) Help() string {
+	return "Serves the objects of a state file of its own, limpet-api.db beside that of the agent. With --state it serves those of " +
+		"another one, such as the agent's limpet.db, which no agent may hold meanwhile."
+}
+
 func (c APICommand) Run(ctx context.Context, e *command.Env) error {
 	secret, from, shown, err := c.token(e)
 	if err != nil {
@@ -46,7 +52,9 @@ func (c APICommand) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
+	of := "the objects of " + path
 	if e.Flags.State == "" { // so that a daemon on this host keeps the default one
+		of = "objects of its own; for those of the agent stop it, then: limpet api --state " + text.ShellWord(path)
 		path = filepath.Join(filepath.Dir(path), "limpet-api.db")
 	}
 	return reopening(ctx, e, func() error {
@@ -55,6 +63,7 @@ func (c APICommand) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		defer store.Close()
+		e.Notef("state file %s: %s", path, of)
 		return c.serve(ctx, e, store, filepath.Dir(path), secret, from, shown)
 	})
 }

@@ -16,6 +16,8 @@ import (
 	"limpet/state"
 	"limpet/sync/agent"
 	"limpet/sync/control"
+	"limpet/sync/text"
+	"limpet/sync/worker/sink"
 	"limpet/tui"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/status"
@@ -97,6 +99,11 @@ func headless(ctx context.Context, e *command.Env, path string, kept *control.Lo
 		if e.Embedded() {
 			e.Log.Info("no server is configured: working on the embedded API", "state", path, "next",
 				e.CommandFor("", "apply -f FILE")+", or --provisioning-server-url URL")
+		}
+		for _, dir := range e.Flags.SinkPrefix {
+			if err := sink.CheckPrefix(dir); err != nil {
+				e.Log.Warn("directory of --sink-prefix is missing", "err", err, "next", "mkdir -p "+text.ShellWord(dir))
+			}
 		}
 		e.Log.Info("agent started", "version", command.Version, "state", path, "drivers", e.Flags.Drivers)
 		err := RunTogether(ctx, obeys(a), beat.of(a), a.Run)

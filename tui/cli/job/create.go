@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,6 +140,12 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 			return err
 		}
 		u, err := submit(ctx, e, s, request{namespace, repository, spec, notes}, how)
+		if command.StatusCode(err) == http.StatusFailedDependency && checkedAgain(ctx, e, s, namespace, repository) {
+			for over := time.Now().Add(checkWait); command.StatusCode(err) == http.StatusFailedDependency && time.Now().Before(over); {
+				command.Sleep(ctx, minPoll)
+				u, err = submit(ctx, e, s, request{namespace, repository, spec, notes}, how)
+			}
+		}
 		if command.StatusCode(err) == http.StatusFailedDependency {
 			return command.WithHint(err, command.CommandFor(namespace, "repo test "+repository))
 		}
@@ -175,6 +182,23 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 		}
 		return create(s, repo.GetNamespace())
 	})
+}
+
+// checkWait is how long the health of a repository may take to be written after a check.
+const checkWait = 10 * time.Second
+
+// checkedAgain has the daemon check a repository whose last check failed, and reports whether it is healthy now. The daemon
+// writes that into its status.
+func checkedAgain(ctx context.Context, e *command.Env, s *command.Session, namespace, repository string) bool {
+	if s.Daemon == nil {
+		return false
+	}
+	repo, err := s.Client.Resource(api.Repositories).Namespace(namespace).Get(ctx, repository, metav1.GetOptions{})
+	if same, serves := e.Serves(ctx, s.Daemon); err != nil || serves != nil || !same {
+		return false
+	}
+	results, err := s.Daemon.Test(ctx, repo)
+	return err == nil && results.Success
 }
 
 // SuspensionStore returns the daemon, or the suspensions in the state file; nil when the session has neither.

@@ -137,6 +137,10 @@ func (f *follower) watch(ctx context.Context) error {
 		f.seen, f.away = u, false
 		f.readRow(ctx)
 		f.see(u)
+		if at := api.UnservedAt(u); !at.IsZero() && (f.waitReason != "" || time.Now().After(at)) {
+			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job cancel "+u.GetName()),
+				"job %s is not claimed: no agent serves %s", u.GetName(), api.Spec(u, "action"))
+		}
 		if !f.final.IsZero() && time.Since(f.final) > finalWait {
 			return nil
 		}
@@ -380,7 +384,7 @@ func printEnd(e *command.Env, rec state.Record, stream bool) (err error) {
 			for _, sum := range st.Summary {
 				fmt.Fprintf(w, "  %s: %s\n", history.KindText(sum.Kind), history.SummaryText(sum))
 			}
-			for _, e := range st.Errors {
+			for _, e := range slices.DeleteFunc(slices.Clone(st.Errors), func(e string) bool { return e == st.Message }) {
 				fmt.Fprintf(w, "  error: %s\n", text.Clean(e))
 			}
 			for _, e := range st.Warnings {

@@ -109,13 +109,13 @@ func withJob(ctx context.Context, e *command.Env, needs command.Needs, job strin
 		if !apierrors.IsNotFound(err) {
 			return err
 		}
-		if len(job) == uidLength { // else there is no need to read a long queue
-			byUID := func(u *unstructured.Unstructured) bool { return string(u.GetUID()) == job }
-			found, err := s.List(ctx, api.Jobs, e.Flags.ListNamespace(), "", byUID, 1)
+		if control.BeginsUID(job) { // else there is no need to read a long queue
+			byUID := func(u *unstructured.Unstructured) bool { return strings.HasPrefix(string(u.GetUID()), job) }
+			found, err := s.List(ctx, api.Jobs, e.Flags.ListNamespace(), "", byUID, 2)
 			if err != nil {
 				return err
 			}
-			if len(found) > 0 {
+			if len(found) == 1 {
 				return live(s, &found[0])
 			}
 		}
@@ -155,7 +155,7 @@ func actionText(s api.JobSpec) string {
 }
 
 type showCmd struct {
-	Job    string `arg:"" help:"Name or UID of a job, live or finished."`
+	Job    string `arg:"" help:"Name or UID of a job, live or finished; at least four characters of a UID."`
 	Errors bool   `help:"List all errors and warnings, with file and reason: the status of a job has the first 20."`
 }
 

@@ -2,10 +2,13 @@
 package object
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,6 +21,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apiserver/manifests"
 	"limpet/sync/control"
+	"limpet/sync/resources"
 	"limpet/sync/snapshot"
 	"limpet/sync/snapshot/diff"
 	"limpet/sync/text"
@@ -270,6 +274,10 @@ type Manifest struct {
 
 // ReadFile reads the objects of a file that a command names; - is stdin.
 func ReadFile(e *command.Env, file, call string) ([]Manifest, error) {
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return nil, command.Usagef("limpet repo pull NAME --dry-run    # checks the files of a commit",
+			"%s is a directory; name one file", file)
+	}
 	data, err := e.ReadFile(file)
 	if err != nil {
 		return nil, command.Usagef(call+"    # - is stdin", "read objects: %w", err)
@@ -295,6 +303,9 @@ func ReadDocuments(file string, data []byte) ([]Manifest, error) {
 		name = "stdin"
 	}
 	documents, err := manifests.ReadDocuments(name, data)
+	if strings.EqualFold(filepath.Ext(file), ".json") { // the agent reads such a file as JSON
+		err = cmp.Or(resources.CheckJSON(file, data), err)
+	}
 	if err == nil && len(documents) == 0 {
 		err = fmt.Errorf("%s holds no objects", name)
 	}
