@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -218,12 +219,26 @@ type SinkStatus struct {
 	AllowMassDelete bool   `json:"allowMassDelete,omitempty"` // AnnoAllowMassDelete of a Job that pulled LastRef
 }
 
-// Shown returns the state of the last pull; "" when none has ended, which Grafana calls an error of an unhealthy Repository.
-func (s SyncStatus) Shown() string {
-	if s.State == StateError && s.Finished == 0 {
-		return ""
+// UnhealthyText is the message of status.sync while a Repository is unhealthy, with the state error. Source: Grafana.
+const UnhealthyText = "Repository is unhealthy"
+
+// PullState returns the state of the last pull, also where status.sync tells that of the health; "" when none has ended.
+func (s RepositoryStatus) PullState() string {
+	if s.Sync.State != StateError || s.Sync.Finished > 0 && !slices.Contains(s.Sync.Message, UnhealthyText) {
+		return s.Sync.State
 	}
-	return s.State
+	for _, c := range s.Conditions {
+		switch {
+		case s.Sync.Finished == 0 || c.Type != ConditionSyncStatus:
+		case c.Status == "True":
+			return StateSuccess
+		case c.Reason == ReasonSyncFailed:
+			return StateError
+		default:
+			return StateWarning
+		}
+	}
+	return ""
 }
 
 // Pinned returns the commit that the Repository is pinned to by its annotation, "" when it is not.

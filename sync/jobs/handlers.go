@@ -111,7 +111,7 @@ func (c *Controller) measureSeen(added bool, job *unstructured.Unstructured) {
 }
 
 // repoHandler has the jobs scanned again when a Repository has changed in what decides about them: it came or went, is
-// about to be deleted, or its labels or its priority are others.
+// about to be deleted, or its spec, its labels, its priority or its directory are others.
 func (c *Controller) repoHandler() kube.Handler {
 	scan := func(*unstructured.Unstructured) {
 		if c.jobs.HasSynced() && c.admission.repos.HasSynced() { // else the first scan is still to come
@@ -121,6 +121,7 @@ func (c *Controller) repoHandler() kube.Handler {
 	return handler(func(old, repo *unstructured.Unstructured) {
 		if old == nil || !maps.Equal(old.GetLabels(), repo.GetLabels()) ||
 			api.Annotation(old, api.AnnoPriority) != api.Annotation(repo, api.AnnoPriority) ||
+			api.Annotation(old, api.AnnoSinkDir) != api.Annotation(repo, api.AnnoSinkDir) || old.GetGeneration() != repo.GetGeneration() ||
 			(old.GetDeletionTimestamp() == nil) != (repo.GetDeletionTimestamp() == nil) {
 			scan(repo)
 		}

@@ -101,9 +101,6 @@ type op struct {
 	Value any    `json:"value"`
 }
 
-// unhealthyText is the message of status.sync while a Repository is unhealthy. Source: Grafana.
-const unhealthyText = "Repository is unhealthy"
-
 // change gathers what is to be written to one object, as one patch for the object as it was
 // seen: it is refused when that has changed. What is the same already is not written.
 type change struct {
@@ -190,7 +187,7 @@ func (c *change) quota(q Quota) {
 
 // sync sets what a controller writes about pulls; the rest is a pull's own.
 func (c *change) sync(status api.SyncStatus, healthy bool, pull *pullRequest) {
-	reported := len(status.Message) > 0 && status.Message[0] == unhealthyText
+	reported := len(status.Message) > 0 && status.Message[0] == api.UnhealthyText
 	if _, there, _ := unstructured.NestedMap(c.obj.Object, "status", "sync"); !there && (pull != nil || !healthy) {
 		c.set(map[string]any{"state": "", "message": []any{}}, "sync")
 	}
@@ -203,6 +200,6 @@ func (c *change) sync(status api.SyncStatus, healthy bool, pull *pullRequest) {
 		c.set([]any{}, "sync/message")
 	case !healthy && !reported:
 		c.set(api.StateError, "sync/state")
-		c.set([]any{unhealthyText}, "sync/message")
+		c.set([]any{api.UnhealthyText}, "sync/message")
 	}
 }

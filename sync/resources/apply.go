@@ -80,7 +80,7 @@ type Apply struct {
 	Phase func(name string, took time.Duration)
 }
 
-// Tally is what a run of a plan changed on the server.
+// Tally is what a run of a plan changed on the server. What it took over counts as created.
 type Tally struct {
 	Created, Deleted map[schema.GroupResource]int64
 }

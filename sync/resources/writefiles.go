@@ -148,9 +148,7 @@ func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
 		if old == nil && !absent {
 			if old, err = r.existing(ctx, ref, c, o, stamp); errors.Is(err, errSame) {
 				if c.Action == Created && !r.plan.complete { // by an attempt that did not come to its end
-					r.mu.Lock()
-					r.tally.Created[ref.counted()]++
-					r.mu.Unlock()
+					r.tookOver(ref)
 				}
 				return Ignored, nil
 			} else if err != nil {
@@ -168,12 +166,22 @@ func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
 			continue
 		}
 		err = r.Server.Update(ctx, ref, strict, body)
+		if err == nil && takes && !listed {
+			r.tookOver(ref)
+		}
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return written(c, Updated), err
 		}
 		old = nil
 	}
 	return c.Action, err
+}
+
+// tookOver counts an object that the repository manages from now on.
+func (r *run) tookOver(ref Ref) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tally.Created[ref.counted()]++
 }
 
 // written returns the reported action: a move stays one, however it was written.

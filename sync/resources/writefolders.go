@@ -39,8 +39,8 @@ func (r *run) writeFolder(ctx context.Context, c *Change) {
 // putFolder makes the folder of the server what c wants and says what it did.
 func (r *run) putFolder(ctx context.Context, c *Change, id Identity) (Action, error) {
 	ref := Ref{Group: api.FolderGroup, Resource: FolderResource, Name: c.Folder.ID}
-	_, exists := r.plan.target.TakeOver[id]
-	exists = exists || c.Existing != nil
+	_, takes := r.plan.target.TakeOver[id]
+	exists := takes || c.Existing != nil
 	var err error
 	for range conflicts {
 		if !exists {
@@ -68,6 +68,9 @@ func (r *run) putFolder(ctx context.Context, c *Change, id Identity) (Action, er
 			return Ignored, nil
 		}
 		err = r.Server.Update(ctx, ref, false, func(string) []byte { return body })
+		if err == nil && takes && c.Existing == nil {
+			r.tookOver(ref)
+		}
 		if !apierrors.IsConflict(err) {
 			return written(c, Updated), err
 		}

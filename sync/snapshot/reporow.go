@@ -55,7 +55,7 @@ func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 		Healthy:      status.Health.Healthy,
 		Checked:      api.TimeOfMillis(status.Health.Checked),
 		Health:       strings.Join(status.Health.Message, "; "),
-		SyncState:    status.Sync.Shown(),
+		SyncState:    status.PullState(),
 		SyncJob:      status.Sync.Job,
 		LastRef:      status.Sync.LastRef,
 		Synced:       api.TimeOfMillis(status.Sync.Finished),

@@ -91,6 +91,10 @@ func TestMigrateStory(t *testing.T) {
 		if got := r.object(dashboards, "cpu"); got.GetUID() != uid || r.owner(dashboards, "cpu") != "repo" || r.owner(dashboards, "in") != "" {
 			t.Errorf("cpu %v", got)
 		}
+		if _, repo := r.sync(); !strings.Contains(fmt.Sprint(repo.Object["status"]), "count:1 group:dashboard.grafana.app") ||
+			!strings.Contains(fmt.Sprint(repo.Object["status"]), "count:2 group:folder.grafana.app") {
+			t.Errorf("one dashboard and two folders are taken over: %v", repo.Object["status"])
+		}
 		r.put(dashboards, "late", "Late", "team")
 		r.remove(dashboards, "in")
 		r.put(folders, "new", "Team", "")

@@ -180,7 +180,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 			if repo.Pinned() != "" {
 				ref += " pinned"
 			}
-			return []string{u.GetName(), repo.Spec.Type, health, text.OrDash(st.Shown()), ref,
+			return []string{u.GetName(), repo.Spec.Type, health, text.OrDash(repo.Status.PullState()), ref,
 				command.Since(now, api.TimeOfMillis(st.Finished)), text.OrDash(repo.Spec.Sync.Target),
 				repo.Spec.Title, text.Redact(git.URL), text.OrDash(cmp.Or(repo.GitRef, git.Branch)), text.OrDash(git.Path)}, err
 		})
@@ -296,7 +296,7 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 		}
 		f.Add("suspended", "on this agent"+until)
 	}
-	f.AddState("last pull", st.Sync.Shown(), cmp.Or(st.Sync.Shown(), "none yet"))
+	f.AddState("last pull", st.PullState(), cmp.Or(st.PullState(), "none yet"))
 	f.AddSet("job waits", waits)
 	f.AddTime("finished", api.TimeOfMillis(st.Sync.Finished))
 	f.Add("last ref", text.OrDash(st.Sync.LastRef))
