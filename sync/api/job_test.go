@@ -63,3 +63,26 @@ func TestBlocked(t *testing.T) {
 		}
 	}
 }
+
+// TestPullState: Grafana writes the state of the health into status.sync; the condition keeps that of the pull.
+func TestPullState(t *testing.T) {
+	t.Parallel()
+	unhealthy, failed := []string{UnhealthyText}, []string{"no such branch"}
+	for _, c := range []struct {
+		sync      SyncStatus
+		condition Condition
+		want      string
+	}{
+		{SyncStatus{State: StateError, Message: unhealthy}, Condition{}, ""},
+		{SyncStatus{State: StateSuccess, Finished: 1}, Condition{}, StateSuccess},
+		{SyncStatus{State: StateError, Finished: 1, Message: failed}, Condition{Status: "True"}, StateError},
+		{SyncStatus{State: StateError, Finished: 1, Message: unhealthy}, Condition{Status: "True"}, StateSuccess},
+		{SyncStatus{State: StateError, Finished: 1, Message: unhealthy}, Condition{Status: "False", Reason: ReasonSyncFailed}, StateError},
+		{SyncStatus{State: StateError, Finished: 1, Message: unhealthy}, Condition{Status: "False", Reason: ReasonSyncWarning}, StateWarning},
+	} {
+		c.condition.Type = ConditionSyncStatus
+		if got := (RepositoryStatus{Sync: c.sync, Conditions: []Condition{c.condition}}).PullState(); got != c.want {
+			t.Errorf("%+v %+v: %q, want %q", c.sync, c.condition, got, c.want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -156,5 +157,26 @@ func TestPriorityOfJobsAndRepositories(t *testing.T) {
 		if got, want := fmt.Sprint(order), "[busy low-but-urgent high raised plain bad low]"; got != want {
 			t.Errorf("order %s, want %s", got, want)
 		}
+	})
+}
+
+// TestDirectoryIsChanged: a job that waits because of the directory of its repository is tried again when that is another.
+func TestDirectoryIsChanged(t *testing.T) {
+	bubble(t, func(r *rig) {
+		r.repository("r1", with(api.AnnoSinkDir, "/nowhere"))
+		w := quick()
+		w.ready = func(t Task) error {
+			if dir := api.Annotation(t.Repo, api.AnnoSinkDir); dir != "/srv" {
+				return errors.New(dir + " may not be written")
+			}
+			return nil
+		}
+		r.start("a", Options{}, w)
+		settle()
+		r.job("r1", "r1-sync")
+		pass(5 * time.Second)
+		r.model.edit("repositories", "default", "r1", with(api.AnnoSinkDir, "/srv"))
+		pass(2 * time.Second)
+		r.done("success", "")
 	})
 }

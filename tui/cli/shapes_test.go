@@ -313,6 +313,15 @@ func TestUnknownFieldsAreRefused(t *testing.T) {
 		t.Errorf("written all the same: %s", out)
 	}
 	s.Must(t, command.ExitError, "repo", "validate", file)
+	broken := filepath.Join(t.TempDir(), "fuel.json")
+	if err := os.WriteFile(broken, []byte("{\n\"title\": \"x\",\n\"a\" [1]\n}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{broken: ":3:5: not JSON", filepath.Dir(broken): "is a directory"} {
+		if _, errs := s.Must(t, command.ExitUsage, "repo", "validate", path); !strings.Contains(errs, want) {
+			t.Errorf("%s: %s", path, errs)
+		}
+	}
 	s.Must(t, 0, "repo", "validate", file, "--validate=off")
 	for mode, warns := range map[string]bool{"warn": true, "off": false, "false": false, "ignore": false} {
 		if _, errs := s.Must(t, 0, "apply", "-f", file, "--validate", mode); strings.Contains(errs, "u.yaml:16: spec.git.brnch") != warns {

@@ -52,9 +52,9 @@ func (c APICommand) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	of := "the objects of " + path
+	of := ""
 	if e.Flags.State == "" { // so that a daemon on this host keeps the default one
-		of = "objects of its own; for those of the agent stop it, then: limpet api --state " + text.ShellWord(path)
+		of = ": objects of its own; for those of the agent stop it, then: limpet api --state " + text.ShellWord(path)
 		path = filepath.Join(filepath.Dir(path), "limpet-api.db")
 	}
 	return reopening(ctx, e, func() error {
@@ -63,7 +63,7 @@ func (c APICommand) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		defer store.Close()
-		e.Notef("state file %s: %s", path, of)
+		e.Notef("state file %s%s", path, of)
 		return c.serve(ctx, e, store, filepath.Dir(path), secret, from, shown)
 	})
 }

@@ -38,3 +38,23 @@ func TestHistoryPrune(t *testing.T) {
 		})
 	}
 }
+
+// TestHowAUIDBegins: at least four characters name the only job whose UID begins so.
+func TestHowAUIDBegins(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for _, uid := range []string{"80f5ce78-a", "80f5cd00-b", "80f-c"} {
+		s.Record(t, clitest.Record(uid, "default", "boards", "success", 0))
+	}
+	for job, want := range map[string]string{"80f5ce78": "80f5ce78-a", "80f5cd": "80f5cd00-b", "80f5c": "", "80f": "", "ffff": "", "boards-sync": "80f"} {
+		for _, call := range []string{"history", "job"} {
+			code, out, errs := s.Call(call, "show", job)
+			if (code == 0) != (want != "") || !strings.Contains(out, want) {
+				t.Errorf("%s show %s: exit %d, %s%s", call, job, code, out, errs)
+			}
+		}
+	}
+	if out, _ := s.Must(t, 0, "history", "list"); !strings.Contains(out, "boards-sync") {
+		t.Errorf("no job in\n%s", out)
+	}
+}

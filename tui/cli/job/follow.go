@@ -137,9 +137,8 @@ func (f *follower) watch(ctx context.Context) error {
 		f.seen, f.away = u, false
 		f.readRow(ctx)
 		f.see(u)
-		if at := api.UnservedAt(u); !at.IsZero() && (f.waitReason != "" || time.Now().After(at)) {
-			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job cancel "+u.GetName()),
-				"job %s is not claimed: no agent serves %s", u.GetName(), api.Spec(u, "action"))
+		if err := f.unserved(u); err != nil {
+			return err
 		}
 		if !f.final.IsZero() && time.Since(f.final) > finalWait {
 			return nil
@@ -147,6 +146,15 @@ func (f *follower) watch(ctx context.Context) error {
 		command.Sleep(ctx, min(max(time.Since(began)/10, minPoll), maxPoll))
 	}
 	return context.Cause(ctx)
+}
+
+// unserved returns an error for a job that no agent claims, because of its action.
+func (f *follower) unserved(u *unstructured.Unstructured) error {
+	if at := api.UnservedAt(u); at.IsZero() || f.waitReason == "" && time.Now().Before(at) {
+		return nil
+	}
+	return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job cancel "+u.GetName()),
+		"job %s is not claimed: no agent serves %s", u.GetName(), api.Spec(u, "action"))
 }
 
 // pause waits after an error and reports whether the error is temporary.

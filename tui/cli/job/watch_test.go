@@ -355,3 +355,25 @@ func TestWatchOfAJobThatHasEnded(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitForAJobThatNoAgentServes ends when the agent says so, else after the time that others have to claim it.
+func TestWaitForAJobThatNoAgentServes(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		action, reason string
+		age            time.Duration
+		over           bool
+	}{
+		{"pull", "no credentials", time.Hour, false}, {"fetch", "", time.Second, false}, {"fetch", "no agent serves fetch", time.Second, true},
+		{"fetch", "", time.Hour, true},
+	} {
+		b := newBench(t)
+		f := newFollower(b.r, b.s, b.job, "none")
+		u := b.job.DeepCopy()
+		u.Object["spec"].(map[string]any)["action"], f.waitReason = tt.action, tt.reason
+		u.SetCreationTimestamp(metav1.NewTime(time.Now().Add(-tt.age)))
+		if err := f.unserved(u); (err != nil) != tt.over {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+}
