@@ -145,7 +145,7 @@ func TestTables(t *testing.T) {
 		"connection list -o name":             "connection/lab\n",
 		"job list -o name":                    "job/boards-sync\n",
 		"job list -r far":                     "NAME   REPOSITORY   ACTION   STATE   PROGRESS   AGE   MESSAGE\n",
-		"history list":                        "FINISHED               REPOSITORY   ACTION   STATE     TOOK   MESSAGE\n2026-11-20T11:00:00Z   boards       pull     success   1.5s   said so\n2026-11-20T10:00:00Z   boards       pull     error     1.5s   said so\n",
+		"history list":                        "FINISHED               REPOSITORY   ACTION   STATE     TOOK   MESSAGE   JOB\n2026-11-20T11:00:00Z   boards       pull     success   1.5s   said so   boards-sync\n2026-11-20T10:00:00Z   boards       pull     error     1.5s   said so   boards-sync\n",
 		"history list -o wide --limit 1":      "NAMESPACE   FINISHED               REPOSITORY   ACTION   STATE     TOOK   MESSAGE   JOB           UID   ATTEMPTS   REF       COMMIT\ndefault     2026-11-20T11:00:00Z   boards       pull     success   1.5s   said so   boards-sync   u1    2          bbbbbbb   add peers\n",
 		"history list -o name":                "u1\nu2\n",
 		"history list --status error -o name": "u2\n",

@@ -66,7 +66,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
-	t := command.Table{Columns: []string{"FINISHED", "JOB", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE"},
+	t := command.Table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE", "JOB"},
 		Wide: []string{"UID", "ATTEMPTS", "REF", "COMMIT"}}
 	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
 		records, err := s.Store.History(ctx, q)
@@ -79,9 +79,9 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 			if rec.Commit != nil {
 				subject = rec.Commit.Subject
 			}
-			t.Add(rec.Namespace, rec.UID, rec.Finished.UTC().Format(time.RFC3339), rec.Name, rec.Repository, rec.Action, rec.State,
+			t.Add(rec.Namespace, rec.UID, rec.Finished.UTC().Format(time.RFC3339), rec.Repository, rec.Action, rec.State,
 				text.Took(rec.Finished.Sub(rec.Started)), text.OrDash(rec.Message),
-				rec.UID, strconv.Itoa(len(rec.Attempts)), text.OrDash(text.ShortRef(rec.RefTo)), text.OrDash(subject))
+				rec.Name, rec.UID, strconv.Itoa(len(rec.Attempts)), text.OrDash(text.ShortRef(rec.RefTo)), text.OrDash(subject))
 		}
 		return e.PrintList(records, t)
 	})
