@@ -33,6 +33,11 @@ func TestLocalDirectory(t *testing.T) {
 			t.Errorf("%s: %s%s", name, r.out, r.err)
 		}
 	}
+	if r := h.run(t, "repo", "pull", "absent", "--wait"); r.code != exitError {
+		t.Errorf("a missing directory: %s%s", r.out, r.err)
+	}
+	h.file(t, "srv/boards-not/x.txt", "x")
+	h.must(t, 0, "repo", "pull", "absent", "--wait") // it is checked again
 	h.must(t, exitError, "apply", "-f", h.file(t, "bad.yaml", localYAML("boards/")))
 	h.must(t, 0, "apply", "-f", h.file(t, "good.yaml", localYAML(dir)))
 	titles := func() string {

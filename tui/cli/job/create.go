@@ -140,7 +140,15 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 			return err
 		}
 		u, err := submit(ctx, e, s, request{namespace, repository, spec, notes}, how)
-		if command.StatusCode(err) == http.StatusFailedDependency && checkedAgain(ctx, e, s, namespace, repository) {
+		results := repos.TestResults{}
+		if command.StatusCode(err) == http.StatusFailedDependency {
+			results = checkAgain(ctx, e, s, namespace, repository)
+		}
+		switch {
+		case len(results.Errors) > 0: // newer than those of the status
+			return command.Errorf(command.ExitError, command.CommandFor(namespace, "repo test "+repository),
+				"the repository is not healthy: %s", results.Errors[0])
+		case results.Success:
 			for over := time.Now().Add(checkWait); command.StatusCode(err) == http.StatusFailedDependency && time.Now().Before(over); {
 				command.Sleep(ctx, minPoll)
 				u, err = submit(ctx, e, s, request{namespace, repository, spec, notes}, how)
@@ -187,18 +195,17 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 // checkWait is how long the health of a repository may take to be written after a check.
 const checkWait = 10 * time.Second
 
-// checkedAgain has the daemon check a repository whose last check failed, and reports whether it is healthy now. The daemon
-// writes that into its status.
-func checkedAgain(ctx context.Context, e *command.Env, s *command.Session, namespace, repository string) bool {
+// checkAgain has the daemon check a repository whose last check failed; zero = it cannot. The daemon writes into the status
+// that it is healthy.
+func checkAgain(ctx context.Context, e *command.Env, s *command.Session, namespace, repository string) (results repos.TestResults) {
 	if s.Daemon == nil {
-		return false
+		return results
 	}
 	repo, err := s.Client.Resource(api.Repositories).Namespace(namespace).Get(ctx, repository, metav1.GetOptions{})
-	if same, serves := e.Serves(ctx, s.Daemon); err != nil || serves != nil || !same {
-		return false
+	if same, serves := e.Serves(ctx, s.Daemon); err == nil && serves == nil && same {
+		results, _ = s.Daemon.Test(ctx, repo)
 	}
-	results, err := s.Daemon.Test(ctx, repo)
-	return err == nil && results.Success
+	return results
 }
 
 // SuspensionStore returns the daemon, or the suspensions in the state file; nil when the session has neither.
