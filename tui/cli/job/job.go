@@ -95,9 +95,6 @@ func message(now time.Time, u *unstructured.Unstructured, job api.Job) string {
 	return job.Status.Message
 }
 
-// uidLength is that of the UUIDs that Kubernetes-style APIs use.
-const uidLength = 36
-
 // withJob calls live with a job of the queue, or ended when there is none of that name or UID.
 func withJob(ctx context.Context, e *command.Env, needs command.Needs, job string, ended func(*command.Session) error,
 	live func(*command.Session, *unstructured.Unstructured) error) error {
