@@ -103,7 +103,7 @@ func (s *Store) Unread(ctx context.Context, namespace, repository, uid string) (
 	return u, err
 }
 
-// PruneUnread removes the lists of all Repositories but those with these UIDs, and what is known of their drift.
+// PruneUnread removes the lists of all Repositories but those with these UIDs, and their records of drift.
 func (s *Store) PruneUnread(ctx context.Context, uids map[string]bool) error {
 	lists := map[string][]byte{}
 	for _, prefix := range []string{unreadPrefix, driftPrefix, versionsPrefix} {

@@ -222,7 +222,7 @@ type SinkStatus struct {
 // UnhealthyText is the message of status.sync while a Repository is unhealthy, with the state error. Source: Grafana.
 const UnhealthyText = "Repository is unhealthy"
 
-// PullState returns the state of the last pull, also where status.sync tells that of the health; "" when none has ended.
+// PullState returns the state of the last pull, also where status.sync has the state of the health; "" when none has ended.
 func (s RepositoryStatus) PullState() string {
 	if s.Sync.State != StateError || s.Sync.Finished > 0 && !slices.Contains(s.Sync.Message, UnhealthyText) {
 		return s.Sync.State

@@ -271,7 +271,7 @@ func TestWebhookFile(t *testing.T) {
 	}
 }
 
-// TestPublicCA: a CA and host keys may be read by others, in the directory and in a rule; nobody else may write to them, and
+// TestPublicCA: a CA and host keys may be read by others, in the directory and in a rule; only the owner may write to them, and
 // the key beside them stays private.
 func TestPublicCA(t *testing.T) {
 	t.Parallel()

@@ -149,7 +149,7 @@ func TestStatusStaysSmall(t *testing.T) {
 	}
 }
 
-// TestIssues: history keeps more errors and warnings than the status, to a bound that it tells, also over a restart.
+// TestIssues: history keeps more errors and warnings than the status, up to a limit, also after a restart.
 func TestIssues(t *testing.T) {
 	t.Parallel()
 	p := NewProgress()

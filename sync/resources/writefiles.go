@@ -223,7 +223,8 @@ func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want 
 			return nil, &DuplicateError{Object: o.Identity(), Path: c.Path, Other: other}
 		}
 	}
-	if !c.Drifted && other == c.Path && old.Annotations[api.AnnoSourceChecksum] == want.Checksum && old.Annotations[api.AnnoFolder] == want.Folder {
+	if !c.Drifted && other == c.Path && old.Annotations[api.AnnoSourceChecksum] == want.Checksum &&
+		old.Annotations[api.AnnoFolder] == want.Folder {
 		return nil, errSame
 	}
 	return old, nil

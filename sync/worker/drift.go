@@ -227,7 +227,8 @@ func (c *comparison) file(ctx context.Context, plan *resources.Plan, change reso
 	if err != nil {
 		return nil
 	}
-	ref := resources.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Resource: c.target.Kinds.Of(o.GVK.Group, o.GVK.Kind).Resource, Name: o.Name}
+	ref := resources.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Name: o.Name,
+		Resource: c.target.Kinds.Of(o.GVK.Group, o.GVK.Kind).Resource}
 	item := drift.Item{State: drift.Missing, Group: o.GVK.Group, Kind: o.GVK.Kind, Name: o.Name, Path: change.Path}
 	stamp := resources.Stamp{Namespace: c.Namespace, Repository: c.target.Repository, Path: change.Path, Checksum: change.Hash,
 		Folder: plan.FolderOf(o.GVK.Group, o.GVK.Kind, change.Path)}

@@ -98,7 +98,8 @@ func (x *exporting) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.layout = export.New(export.Options{Repository: x.Repo.GetName(), Namespace: x.Namespace, Kinds: x.server.kinds, Salt: string(x.Repo.GetUID()),
+	x.layout = export.New(export.Options{Repository: x.Repo.GetName(), Namespace: x.Namespace, Kinds: x.server.kinds,
+		Salt: string(x.Repo.GetUID()),
 		Path: x.path, KeepUIDs: x.keep, KeepFolderUIDs: x.keep && !x.options.GenerateNewFolderIDs, Tree: tree,
 		Object: func(path string) resources.Identity { return x.object(ctx, path) }, Find: x.finder(ctx)}, folders)
 	x.Progress.SetMessage(ctx, "read dashboards")

@@ -27,7 +27,8 @@ func Warnings(obj *unstructured.Unstructured) []string {
 	if _, err := signature.ParseMode(api.Annotation(obj, api.AnnoGitVerify)); err != nil {
 		out = append(out, fmt.Sprintf("annotation %s: %v; nothing will be pulled", api.AnnoGitVerify, err))
 	}
-	if workflows, _, _ := unstructured.NestedSlice(obj.Object, "spec", "workflows"); len(workflows) > 0 && api.Annotation(obj, api.AnnoGitRef) != "" {
+	workflows, _, _ := unstructured.NestedSlice(obj.Object, "spec", "workflows")
+	if len(workflows) > 0 && api.Annotation(obj, api.AnnoGitRef) != "" {
 		out = append(out, "annotation "+api.AnnoGitRef+": it names no branch, so jobs that write are refused while it is set")
 	}
 	if method, _, _ := unstructured.NestedString(obj.Object, "spec", "commit", "signingMethod"); method != "" {

@@ -54,7 +54,7 @@ func TestRemoteSecret(t *testing.T) {
 	if s.token() != canaryOne || !strings.HasPrefix(s.owned("dashboards").(string), "edge-") {
 		t.Errorf("token %q of owner %v", s.token(), s.owned("dashboards"))
 	}
-	// What the other server has cannot be seen: a value of somebody else shows what is sent.
+	// The secrets of the server cannot be read back: another value there shows whether one is sent.
 	other := func() { s.patch("dashboards", `{"secure":{"token":{"create":"`+canaryTwo+`"}}}`) }
 	sent := func(what, want string, pass func() result) {
 		t.Helper()

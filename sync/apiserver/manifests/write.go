@@ -27,7 +27,7 @@ import (
 // any more are removed. What the server changes of them by itself is found by a dry run and is no difference.
 
 // applied is what of an object was applied last. It is sealed in the state file: a secret value cannot be read back
-// from every server, so a hash of it tells whether the file has another one.
+// from every server, so its hash shows whether the value in the file has changed.
 type applied struct {
 	UID    types.UID         `json:"uid"`
 	Object map[string]any    `json:"object"` // without secret values

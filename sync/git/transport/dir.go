@@ -71,7 +71,7 @@ func DirCommit(tree pack.ID) pack.Object {
 	return pack.Object{ID: pack.IDOf(pack.CommitKind, data), Kind: pack.CommitKind, Data: data}
 }
 
-// dirMemory is what is known of a directory from the last time that it was read. It is not changed any more.
+// dirMemory holds the result of the last read of a directory. It is immutable.
 type dirMemory struct {
 	files map[string]dirFile
 	sent  *Dir // what the mirror got last; nil = unknown
@@ -403,7 +403,7 @@ func (s *dirSession) UploadPack(_ context.Context, req *packp.UploadPackRequest)
 	return packp.NewUploadPackResponseWithPackfile(req, counted{r, s.call}), nil
 }
 
-// moved tells that the directory is not any more what was announced.
+// moved returns the error for a directory that has changed since it was announced.
 func (s *dirSession) moved() error {
 	e := giterr.Wrap(giterr.Moved, errChanging, "it is read again")
 	s.call.found.Store(e)

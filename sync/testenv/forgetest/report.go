@@ -61,7 +61,7 @@ func (h *Host) Comments(path string, pull int64) (out []Comment) {
 	return out
 }
 
-// Statuses are all that were written, in order.
+// Statuses returns all statuses that were written, in order.
 func (h *Host) Statuses(path string) []Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()

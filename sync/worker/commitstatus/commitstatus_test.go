@@ -15,7 +15,7 @@ import (
 	"limpet/sync/jobs"
 )
 
-// TestDescribe: a failure is told by its kind, and a status has no host, address or path.
+// TestDescribe: the text of a failed status has the kind of the error and no host, address or path.
 func TestDescribe(t *testing.T) {
 	t.Parallel()
 	dial := errors.New(`Get "https://grafana.corp.internal:6446/apis": dial tcp 10.9.8.7:6443: connect: connection refused`)

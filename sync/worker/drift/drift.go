@@ -75,7 +75,8 @@ var defaults = [][]string{{"spec", "id"}, {"spec", "uid"}, {"spec", "version"}, 
 const maxPointers = 20
 
 // Compare returns where two objects differ, at most maxPointers pointers, and what of them was compared. git is the object
-// as a pull writes it; nil on one side is an object that is not there. Of the metadata the name, the folder and the labels of git are compared. ignore has pointers of
+// as a pull writes it; nil on one side is an object that is not there. Of the metadata the
+// name, the folder and the labels of git are compared. ignore has pointers of
 // api.ParsePointers. A member that is null counts as absent.
 func Compare(git, live []byte, ignore [][]string) (pointers []string, was, is json.RawMessage, err error) {
 	a, err := decode(cmp.Or(string(git), string(live)))
