@@ -18,6 +18,7 @@
 //	sync/identity       cloud identities to tokens
 //	sync/dependency     which Secrets, Connections and files an object uses
 //	sync/forge          the REST of Git hosts: webhooks, tokens, branches
+//	sync/notify         notifications: the outbox in the state file, its targets
 //	sync/git            mirrors, fetch, trees, diffs: the door to go-git
 //	sync/resources      files and resources: parse, plan (pure), apply
 //	sync/jobs           the job controller; jobs/queue and jobs/lease are pure

@@ -308,6 +308,7 @@ var layers = []struct {
 	{"sync/identity", 1000},
 	{"sync/dependency", 700},
 	{"sync/forge", 1800},
+	{"sync/notify", 600},
 	{"sync/git", 7500},
 	{"sync/api/admission", 1200},
 	{"sync/resources", 2800},

@@ -26,6 +26,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/metrics"
 	"limpet/sync/netx"
+	"limpet/sync/notify"
 	"limpet/sync/repos"
 	"limpet/sync/resources"
 	"limpet/sync/snapshot"
@@ -75,6 +76,7 @@ type Config struct {
 	Log       *control.Log // served there; nil = none
 	Telemetry string       // address of /metrics, /healthz and /readyz; "" = off
 	Webhooks  webhook.Config
+	Notify    []*notify.Target
 	Logger    *slog.Logger
 }
 
@@ -97,6 +99,7 @@ type Agent struct {
 	health      *snapshot.Health
 	builder     *snapshot.Builder
 	deliveries  *webhook.Cluster
+	outbox      *notify.Outbox
 	refusal     atomic.Pointer[string] // why the newest config file does not hold; nil = it does
 
 	parts []func(context.Context) error // to be run
@@ -133,6 +136,12 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if a.access, err = openAccess(cfg, &a.clients, a.controllers.references, MirrorsPath(cfg.StatePath)); err != nil {
 		return nil, err
 	}
+	a.outbox, err = notify.Open(ctx, notify.Options{Store: cfg.Store, Targets: cfg.Notify, Logger: cfg.Logger.With("component", "notify"),
+		Client: &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + cfg.Version, Timeout: notify.Timeout}})
+	if err != nil {
+		return nil, err
+	}
+	a.parts = append(a.parts, a.outbox.Run)
 	shown := snapshot.JobOptions{Expiry: cfg.Jobs.Expiry, MaxAttempts: cfg.Jobs.MaxAttempts}
 	a.activity = snapshot.NewActivity(a.hub, shown)
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("component", "metrics"))
@@ -187,6 +196,7 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
 	options.Observe = func(e jobs.Event) {
 		a.metrics.Observe(e)
 		a.activity.Observe(e)
+		a.notifyJob(e)
 	}
 	if a.embedded != nil {
 		options.OldestRecord = func(ctx context.Context) (time.Time, error) {

@@ -67,6 +67,7 @@ type Call struct {
 	Header       map[string]string
 	Body         []byte
 	Open         bool // nothing in it is secret
+	Unread       bool // what it answers does not matter, so that a page is no failure
 	Near         bool // to a metadata server: without a proxy and the Guard, over http
 	Trust        Trust
 	Secrets      []string // never repeated in an error
@@ -241,7 +242,7 @@ func (c *Client) classify(call Call, res *http.Response, data []byte, hint strin
 	status := res.StatusCode
 	if status >= 200 && status < 300 {
 		media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
-		if strings.TrimSpace(media) == "text/html" {
+		if strings.TrimSpace(media) == "text/html" && !call.Unread {
 			return Answer{}, call.Fail(Unavailable, status,
 				errors.New("expected an API, got an HTML page: log in to the network if it has a sign-on page, and check the URL"))
 		}

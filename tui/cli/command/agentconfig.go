@@ -21,6 +21,7 @@ import (
 	"limpet/sync/apiserver/manifests"
 	"limpet/sync/jobs"
 	"limpet/sync/netx"
+	"limpet/sync/notify"
 	"limpet/sync/resources"
 	"limpet/sync/webhook"
 )
@@ -89,6 +90,10 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 	if err != nil {
 		return cfg, err
 	}
+	targets, err := g.NotifyTargets()
+	if err != nil {
+		return cfg, err
+	}
 	return agent.Config{
 		Store: store, StatePath: path, Version: Version,
 		API: server, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.ListNamespace(),
@@ -101,7 +106,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, LocalDirs: g.LocalPrefix,
 		SinkPrefixes: g.SinkPrefix,
 		Kinds:        kinds, CommitStatus: g.CommitStatus,
-		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Logger: log,
+		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Notify: targets, Logger: log,
 	}, nil
 }
 
@@ -124,6 +129,18 @@ func (g *Flags) Kinds() (resources.Kinds, error) {
 		return nil, Usagef("limpet help kinds", "--resources: %w", err)
 	}
 	return kinds, nil
+}
+
+// NotifyTargets reads --notify.
+func (g *Flags) NotifyTargets() (out []*notify.Target, err error) {
+	for i, text := range g.Notify {
+		t, err := notify.ParseTarget(text, nil, g.AllowInsecureGit)
+		if err != nil {
+			return nil, Usagef("limpet help notifications", "--notify, value %d: %w", i+1, err)
+		}
+		out = append(out, t)
+	}
+	return out, nil
 }
 
 // bounds rejects settings that make no sense. The agent takes zero for the default, so that one with no

@@ -111,6 +111,7 @@ type AgentFlags struct {
 	WebhookCertFile           string        `help:"Certificate of --webhook-listen. Default: a proxy speaks TLS." placeholder:"FILE"`
 	WebhookKeyFile            string        `help:"Private key of --webhook-cert-file." placeholder:"FILE"`
 	WebhookTrustedProxy       []string      `help:"Proxy whose X-Forwarded-For is trusted. Repeatable." placeholder:"CIDR"`
+	Notify                    []string      `help:"Target of notifications, see 'limpet help notifications'. Repeatable." placeholder:"URL" sep:"none"`
 	CommitStatus              bool          `help:"Report each sync on its commit at the Git host, as a commit status."`
 	AllowInsecureGit          bool          `help:"Send credentials over plain http."`
 	GitTimeout                time.Duration `help:"Maximum duration of a fetch. 0 = 3/4 of --max-job-timeout." default:"0s"`

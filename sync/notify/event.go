@@ -1,0 +1,93 @@
+// Package notify tells targets outside what happens to objects: webhooks, Slack, Alertmanager, programs. An event is
+// kept in the state file until each target has taken it, so that neither a restart nor a target that is down loses one.
+package notify
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"time"
+)
+
+// Values of Event.Severity.
+const (
+	Info  = "info"
+	Error = "error"
+)
+
+// Event is one thing that happened to an object.
+type Event struct {
+	Kind            string `json:"kind"`
+	Namespace       string `json:"namespace,omitempty"`
+	Name            string `json:"name"`
+	UID             string `json:"uid,omitempty"`
+	APIVersion      string `json:"apiVersion,omitempty"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	// Topic is what of the object the event is about; a failure ends with the next Info event of the same topic. "" is the
+	// one topic of an object that has no more.
+	Topic    string            `json:"topic,omitempty"`
+	Severity string            `json:"severity"` // Info or Error
+	Reason   string            `json:"reason"`   // in CamelCase
+	Message  string            `json:"message"`  // the same for the same failure: it is told once a day
+	Time     time.Time         `json:"time"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+	// Quiet has an Info event told only when it ends a failure.
+	Quiet bool `json:"-"`
+
+	ID        string   `json:"id"`                  // set by Add
+	Recovered []string `json:"recovered,omitempty"` // reasons of the failures that it ends; set by Add
+}
+
+// object is the name of what fails and recovers as one.
+func (e *Event) object() string {
+	return e.Kind + "/" + e.Namespace + "/" + e.Name + "/" + e.Topic
+}
+
+const (
+	tellAgain    = 24 * time.Hour // the same failure is told once in this time
+	mostFailures = 16             // of an object that are remembered as told
+)
+
+// failing is what was told about an object since it fails.
+type failing struct {
+	Told []told `json:"told"` // in the order of their times
+}
+
+type told struct {
+	Failure string    `json:"failure"` // hash of reason and message
+	Reason  string    `json:"reason"`
+	At      time.Time `json:"at"`
+}
+
+// parseFailing reads the record of an object. One that cannot be read counts as empty.
+func parseFailing(kept []byte) (f failing) {
+	_ = json.Unmarshal(kept, &f)
+	return f
+}
+
+// tell adds a failure; it returns false when it was told within tellAgain.
+func (f *failing) tell(e *Event) bool {
+	sum := sha256.Sum256([]byte(e.Reason + "\x00" + e.Message))
+	next := told{hex.EncodeToString(sum[:8]), e.Reason, e.Time}
+	at := slices.IndexFunc(f.Told, func(t told) bool { return t.Failure == next.Failure })
+	if at >= 0 {
+		if e.Time.Sub(f.Told[at].At).Abs() < tellAgain { // a clock may jump back
+			return false
+		}
+		f.Told = slices.Delete(f.Told, at, at+1)
+	}
+	f.Told = append(f.Told, next)
+	f.Told = f.Told[max(0, len(f.Told)-mostFailures):]
+	return true
+}
+
+// reasons returns those of all failures, each once.
+func (f *failing) reasons() (out []string) {
+	for _, t := range f.Told {
+		if !slices.Contains(out, t.Reason) {
+			out = append(out, t.Reason)
+		}
+	}
+	return out
+}

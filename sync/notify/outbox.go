@@ -1,0 +1,128 @@
+package notify
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/netx"
+	"limpet/sync/text"
+)
+
+const (
+	mostQueued = 1000 // events that wait for one target
+	maxMessage = 4 << 10
+)
+
+// Options configure an Outbox. All but Count are required.
+type Options struct {
+	Store   *state.Store
+	Targets []*Target
+	Client  *netx.Client
+	Logger  *slog.Logger
+	Count   func(target, result string) // counts what became of events; nil = nobody
+}
+
+// Outbox keeps events until each target has taken them. Use Open, then Run once. Without targets it does nothing.
+type Outbox struct {
+	Options
+	senders []*sender
+}
+
+// Open opens the outbox of a state file. Events for targets that are no longer among those given are deleted.
+func Open(ctx context.Context, o Options) (*Outbox, error) {
+	if o.Count == nil {
+		o.Count = func(string, string) {}
+	}
+	b := &Outbox{Options: o}
+	ids := map[string]bool{}
+	for _, t := range o.Targets {
+		ids[t.id] = true
+		b.senders = append(b.senders, &sender{outbox: b, target: t, wake: make(chan struct{}, 1), wait: firstWait})
+	}
+	deleted, err := o.Store.KeepQueues(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("open the outbox: %w", err)
+	}
+	for target, n := range deleted {
+		o.Logger.Warn("notifications dropped: their target is not configured any more", "target", target, "count", n)
+	}
+	return b, nil
+}
+
+// Add has an event told to all targets that want it. When it returns nil the event is in the state file, unless there is
+// nothing to tell: no target, a failure that was told already, a quiet event of an object that does not fail.
+func (b *Outbox) Add(ctx context.Context, e Event) error {
+	if len(b.senders) == 0 {
+		return nil
+	}
+	e.Message = text.Redact(text.Line(e.Message, maxMessage))
+	e.Time, e.ID = cmp.Or(e.Time, time.Now()).Round(0), rand.Text()
+	dropped, err := b.Store.Notify(ctx, e.object(), mostQueued, func(kept []byte) (*state.Notice, error) { return b.decide(e, kept) })
+	if err != nil {
+		return fmt.Errorf("keep notification: %w", err)
+	}
+	for _, s := range b.senders {
+		if n := dropped[s.target.id]; n > 0 {
+			b.count(s, "dropped", n)
+			b.Logger.Warn("notifications dropped: too many wait for their target", "target", s.target.Name, "count", n, "most", mostQueued)
+		}
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
+func (b *Outbox) count(s *sender, result string, n int) {
+	for range n {
+		b.Count(s.target.Name, result)
+	}
+	s.dropped.Add(int64(n))
+}
+
+// decide returns what to write for an event of an object about which something is kept; nil for nothing.
+func (b *Outbox) decide(e Event, kept []byte) (n *state.Notice, err error) {
+	n = &state.Notice{Queue: map[string][]byte{}}
+	f := parseFailing(kept)
+	switch {
+	case e.Severity == Error:
+		if !f.tell(&e) {
+			return nil, nil
+		}
+		if n.Failing, err = json.Marshal(f); err != nil {
+			return nil, err
+		}
+	case kept == nil && e.Quiet:
+		return nil, nil
+	default:
+		e.Recovered = f.reasons()
+	}
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range b.Targets {
+		if t.wants(&e) {
+			n.Queue[t.id] = body
+		}
+	}
+	return n, nil
+}
+
+// Run sends to all targets until ctx ends.
+func (b *Outbox) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, s := range b.senders {
+		all.Go(func() { s.run(ctx) })
+	}
+	all.Wait()
+	return nil
+}
