@@ -24,7 +24,8 @@
 //	sync/jobs           the job controller; jobs/queue and jobs/lease are pure
 //	sync/worker         the work of jobs, an action a file; worker/sink, worker/export,
 //	                    worker/pr: comments, worker/commitstatus, worker/load, worker/drift
-//	sync/source         GitRepositories of Flux
+//	sync/source         GitRepositories of Flux; source/archive packs a tree,
+//	                    source/artifact stores and serves what was packed
 //	sync/repos          reconcilers of Repositories and Connections, their Lease
 //	sync/apiserver      the embedded API; its tokens, its manifests from files
 //	sync/webhook        the receiver of webhooks

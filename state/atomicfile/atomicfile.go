@@ -40,12 +40,25 @@ func Data(data []byte) func(io.Writer) error {
 }
 
 func place(path string, mode fs.FileMode, write func(io.Writer) error, publish func(from, to string) error) error {
-	dir, name := filepath.Dir(path), filepath.Base(path)
-	f, err := os.CreateTemp(dir, prefix+name[:min(len(name), 200)]+"-*.tmp")
+	temp, err := Stage(path, mode, write)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // after a rename it is gone
+	defer os.Remove(temp) // after a rename it is gone
+	if err := publish(temp, path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// Stage fills and syncs a temporary file beside path, and returns its name: the caller renames or removes it. Of a
+// Stage that fails nothing stays.
+func Stage(path string, mode fs.FileMode, write func(io.Writer) error) (temp string, err error) {
+	dir, name := filepath.Dir(path), filepath.Base(path)
+	f, err := os.CreateTemp(dir, prefix+name[:min(len(name), 200)]+"-*.tmp")
+	if err != nil {
+		return "", err
+	}
 	err = write(f)
 	if err == nil && mode != tempMode { // FAT and network shares refuse chmod even to the present mode
 		err = f.Chmod(mode)
@@ -54,12 +67,10 @@ func place(path string, mode fs.FileMode, write func(io.Writer) error, publish f
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+		_ = os.Remove(f.Name())
+		return "", err
 	}
-	if err := publish(f.Name(), path); err != nil {
-		return err
-	}
-	return SyncDir(dir)
+	return f.Name(), nil
 }
 
 // SyncDir makes the names in a directory durable, where its file system can do that: FUSE and SMB cannot.

@@ -68,6 +68,7 @@ const (
 	invalidName   = "invalid name"
 	duplicateName = "duplicate name"
 	deepPath      = "deep path"
+	gitName       = ".git name"
 )
 
 // ByMode reports whether the entry is refused for what it is, whatever its name.
@@ -101,7 +102,7 @@ func badName(name string) objection {
 	low = strings.TrimRight(low, ". ")
 	stem, _, _ := strings.Cut(low, ":")
 	if stem = strings.TrimRight(stem, ". "); stem == ".git" || stem == "git~1" || low == "" {
-		return objection{".git name", "the name means git's own directory or none"}
+		return objection{gitName, "the name means git's own directory or none"}
 	}
 	stem, _, _ = strings.Cut(stem, ".")
 	stem = strings.TrimRight(stem, " ")
