@@ -27,6 +27,9 @@ import (
 // How objects of the API become files: package export lays them out, and the commit is made as for every write. The
 // bodies are read page by page, and each becomes a compressed blob at once.
 
+// wroteBy follows the name of a Repository in the key of what migrations have written.
+const wroteBy = "/migrated"
+
 // maxFolders is the number of folders from which on nothing is exported. Source: Grafana.
 const maxFolders = 10_000
 
@@ -60,12 +63,19 @@ func exportOrder(t *jobs.Task, o *api.ExportOptions, keep bool, then func(contex
 	}
 	return order{o.Branch, cmp.Or(strings.TrimSpace(o.Message), "Export from Grafana "+t.Name),
 		func(ctx context.Context, r *staging) ([]edit, error) {
+			if keep && !r.Repository.Spec.Sync.Enabled && (o.Branch == "" || o.Branch == r.note.Own) {
+				return nil, fmt.Errorf("sync is not enabled for repository %q, so it cannot take objects over; "+
+					"set spec.sync.enabled to true", r.Repo.GetName())
+			}
 			server, err := r.server(ctx, r.Namespace, r.Last)
 			if err != nil {
 				return nil, err
 			}
-			x := &exporting{staging: r, options: o, path: path, keep: keep, files: map[string]string{}, server: server}
-			err = x.run(ctx)
+			x := &exporting{staging: r, options: o, path: path, keep: keep, files: map[string]string{}, wrote: map[uint64]uint64{},
+				server: server}
+			if err = x.run(ctx); err == nil && keep { // before the commit is pushed, so that its files are known
+				err = r.o.Store.PutVersions(ctx, r.Namespace, r.Repo.GetName()+wroteBy, string(r.Repo.GetUID()), x.wrote)
+			}
 			return x.edits, cmp.Or(err, x.failed)
 		}, then}, nil
 }
@@ -81,7 +91,8 @@ type exporting struct {
 	files   map[string]string // hashes of the files of the base
 	edits   []edit
 	created int64
-	failed  error // to read the base
+	failed  error             // to read the base
+	wrote   map[uint64]uint64 // files of the base and of the commit that migrations have written: sums of path and hash
 }
 
 func (x *exporting) run(ctx context.Context) error {
@@ -95,8 +106,14 @@ func (x *exporting) run(ctx context.Context) error {
 		return err
 	}
 	tree, err := x.tree(ctx)
-	if err != nil {
+	before, werr := x.o.Store.Versions(ctx, x.Namespace, x.Repo.GetName()+wroteBy, string(x.Repo.GetUID()))
+	if err := cmp.Or(err, werr); err != nil {
 		return err
+	}
+	for path, hash := range x.files {
+		if file := sum(path, hash); before[file] != 0 {
+			x.wrote[file] = 1
+		}
 	}
 	x.layout = export.New(export.Options{Repository: x.Repo.GetName(), Namespace: x.Namespace, Kinds: x.server.kinds,
 		Salt: string(x.Repo.GetUID()),
@@ -217,9 +234,18 @@ func (x *exporting) add(files ...export.File) {
 	for _, f := range files {
 		e := edit{result: resources.Result{Action: resources.Ignored, Group: f.Object.Group, Kind: f.Object.Kind, Name: f.Object.Name,
 			Path: f.Path, Warning: f.Warning}}
-		there, blob := x.files[f.Path], git.NewBlob(f.Data)
+		there, blob, old := x.files[f.Path], git.NewBlob(f.Data), cmp.Or(f.From, f.Path)
+		if was := x.files[old]; x.keep && f.Warning == nil && was != "" && was != blob.ID.String() && x.wrote[sum(old, was)] == 0 {
+			e.result.Warning = fmt.Errorf("%s, which no migration has written, is replaced by %s of the API; it is in the commit before",
+				old, f.Object)
+			if x.Repository.Spec.Type == "local" { // without a commit before
+				f.Warning = fmt.Errorf("%s, which no migration has written, differs from %s of the API and stays; "+
+					"try: delete one of them, and migrate again", old, f.Object)
+				e.result.Warning = f.Warning
+			}
+		}
 		if f.Warning == nil && f.Path != "" && there != blob.ID.String() {
-			e.file = git.Edit{Path: within(x.src.dir, f.Path), Blob: blob}
+			e.file, x.wrote[sum(f.Path, blob.ID.String())] = git.Edit{Path: within(x.src.dir, f.Path), Blob: blob}, 1
 			if e.result.Action = resources.Updated; there == "" {
 				e.result.Action = resources.Created
 				x.created++
@@ -353,11 +379,9 @@ func NewMigrate(p *Pull, keys auth.Source) *Write {
 		if o != nil && len(o.Resources) > 0 && target == "instance" {
 			return order{}, errors.New(`spec.migrate.resources: sync target "instance" takes all; only "folder" and "folderless" take some`)
 		}
-		switch name := t.Repo.GetName(); {
-		case t.Repo.GetAnnotations()[api.AnnoSinkDir] != "":
-			return order{}, fmt.Errorf("repository %q has the annotation %s: a directory cannot take objects over", name, api.AnnoSinkDir)
-		case o != nil && o.Branch == "" && !t.Repository.Spec.Sync.Enabled:
-			return order{}, fmt.Errorf("sync is not enabled for repository %q, so it cannot take objects over; set spec.sync.enabled to true", name)
+		if t.Repo.GetAnnotations()[api.AnnoSinkDir] != "" {
+			return order{}, fmt.Errorf("repository %q has the annotation %s: a directory cannot take objects over",
+				t.Repo.GetName(), api.AnnoSinkDir)
 		}
 		return exportOrder(t, o, true, func(ctx context.Context, r *staging) error {
 			switch {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -242,6 +244,73 @@ func TestMigrateKeepsOtherKinds(t *testing.T) {
 	r.expectRun("beside", migrates(map[string]any{}), "success", "", "PUT dashboards/wall")
 	if got := r.files(testenv.Branch); got != "lists/wall.json wall-wall.json wall.json" {
 		t.Errorf("files %s", got)
+	}
+}
+
+// TestMigrateOntoFiles: a file that no migration has written is replaced with a warning, and in a directory, which has no
+// history, it stays. One of a migration before is replaced.
+func TestMigrateOntoFiles(t *testing.T) {
+	t.Parallel()
+	for _, local := range []bool{false, true} {
+		t.Run(fmt.Sprint("local ", local), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			other := &faster{}
+			r := newRig(t, "embedded", func(o *PullOptions) {
+				o.LocalDirs = []string{dir}
+				m, err := git.Open(t.TempDir(), git.Options{AllowDirs: o.LocalDirs})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { m.Close() })
+				other.Git = m
+				o.Git = other
+			})
+			write := func(text string) { r.commit("mine.json", text) }
+			read := func(name string) string { return r.repo.Git(t, "show", testenv.Branch+":"+name) }
+			if local {
+				write = func(text string) { _ = os.WriteFile(filepath.Join(dir, "mine.json"), []byte(text), 0o600) }
+				read = func(name string) string {
+					data, _ := os.ReadFile(filepath.Join(dir, name))
+					return string(data)
+				}
+				r.repository(map[string]any{"type": "local", "git": nil, "local": map[string]any{"path": dir}, "workflows": []any{"write"}}, nil)
+			} else {
+				r.writableEmpty("folder")
+			}
+			write(board("cpu", "a user's"))
+			r.put(dashboards, "cpu", "CPU", "")
+			r.put(dashboards, "mem", "Mem", "")
+			other.push = func() { r.put(dashboards, "mem", "changed", "") }
+			if record, status := r.run(migrates(map[string]any{}), nil); !strings.Contains(fmt.Sprint(status.Warnings), "mine.json") {
+				t.Errorf("%s %q", record.State, status.Warnings)
+			}
+			if kept := strings.Contains(read("mine.json"), "a user's"); kept != local || (r.owner(dashboards, "cpu") == "") != local {
+				t.Errorf("kept %v, cpu of %q", kept, r.owner(dashboards, "cpu"))
+			}
+			other.push = nil
+			record, status := r.run(migrates(map[string]any{}), nil)
+			if strings.Contains(fmt.Sprint(status.Warnings), "mem.json") || r.owner(dashboards, "mem") != "repo" ||
+				!strings.Contains(read("mem.json"), "changed") {
+				t.Errorf("%s %q", record.State, status.Warnings)
+			}
+		})
+	}
+}
+
+// TestMigrateSyncOff: a migration to the branch of a Repository without sync writes nothing, however the branch is named.
+func TestMigrateSyncOff(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repo.Git(t, "config", "http.receivepack", "true")
+	r.repository(map[string]any{"workflows": []any{"write", "branch"}, "sync": map[string]any{"enabled": false}}, nil)
+	before := r.commit("README.md", "hello")
+	r.put(dashboards, "cpu", "CPU", "")
+	for _, branch := range []string{"", testenv.Branch} {
+		r.expectRun("branch "+branch, migrates(map[string]any{"branch": branch}), "error", "sync is not enabled")
+	}
+	if r.repo.Head(t) != before {
+		t.Error("a commit was made")
 	}
 }
 

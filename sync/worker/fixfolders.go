@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"limpet/sync/api"
@@ -52,12 +54,15 @@ func missingFolderFiles(ctx context.Context, r *staging) ([]edit, error) {
 	for _, item := range live {
 		names[item.Path] = item.Name
 	}
-	files := map[string]bool{}
+	there := map[string]string{} // paths by what some file systems take for the same
 	for _, f := range tree.Files {
-		files[f.Path] = true
+		there[strings.ToLower(f.Path)] = f.Path
 	}
 	for _, f := range tree.Refused { // hidden files, such as .keep, and what is in the way of a folder file
-		files[f.Path] = true
+		there[strings.ToLower(f.Path)] = f.Path
+	}
+	for _, dir := range tree.Dirs {
+		there[strings.ToLower(dir)] = repopath.AsDir(dir)
 	}
 	var edits []edit
 	for _, dir := range slices.Sorted(slices.Values(tree.Dirs)) {
@@ -66,17 +71,23 @@ func missingFolderFiles(ctx context.Context, r *staging) ([]edit, error) {
 		if repopath.CheckPath(file) != nil {
 			continue
 		}
-		if !files[file] {
+		if other := there[strings.ToLower(file)]; other != file {
 			name := cmp.Or(names[dir], resources.FolderID(r.Repo.GetName(), dir))
+			e := edit{result: resources.Result{Group: api.FolderGroup, Kind: "Folder", Name: name, Action: resources.Created, Path: file}}
+			if other != "" {
+				e.result.Action, e.result.Warning = resources.Ignored, fmt.Errorf("%s is in the way; try: git mv it to another name", other)
+				edits = append(edits, e)
+				continue
+			}
 			data, err := json.MarshalIndent(map[string]any{"apiVersion": api.FolderGroup + "/v1", "kind": "Folder",
 				"metadata": map[string]any{"name": name}, "spec": map[string]any{"title": repopath.Base(dir)}}, "", "  ")
 			if err != nil {
 				return nil, err
 			}
-			edits = append(edits, edit{git.Edit{Path: within(r.src.dir, file), Blob: git.NewBlob(append(data, '\n'))},
-				resources.Result{Group: api.FolderGroup, Kind: "Folder", Name: name, Action: resources.Created, Path: file}})
+			e.file = git.Edit{Path: within(r.src.dir, file), Blob: git.NewBlob(append(data, '\n'))}
+			edits, there[strings.ToLower(file)] = append(edits, e), file
 		}
-		if keep := path.Join(dir, keepFile); files[keep] {
+		if keep := path.Join(dir, keepFile); there[strings.ToLower(keep)] == keep {
 			edits = append(edits, edit{git.Edit{Path: within(r.src.dir, keep)}, resources.Result{Action: resources.Deleted, Path: keep}})
 		}
 	}

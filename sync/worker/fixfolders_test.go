@@ -69,3 +69,16 @@ func TestFixFolders(t *testing.T) {
 		}
 	})
 }
+
+// TestFixFoldersBesideOthers: a directory that has the name of a folder file in other letters is left out, and no other is.
+func TestFixFoldersBesideOthers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.writableEmpty("folder")
+	r.commit("a/_Folder.json", "{}", "b/x.json", board("x", "X"), "c/_folder.json/x.json", board("y", "Y"))
+	status := r.expectRun("beside others", map[string]any{"action": "fixFolderMetadata"}, "warning", "a/_Folder.json")
+	if got := r.files(testenv.Branch); len(status.Warnings) != 2 || got != "a/_Folder.json b/_folder.json b/x.json c/_folder.json/_folder.json "+
+		"c/_folder.json/x.json" {
+		t.Errorf("files %s, warnings %q", got, status.Warnings)
+	}
+}

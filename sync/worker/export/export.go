@@ -85,10 +85,8 @@ func (l *Layout) Folder(name string) error {
 
 // Within reports whether a folder is another one or inside it; everything is within "".
 func (l *Layout) Within(name, root string) bool {
-	for range l.folders {
-		if f := l.folders[name]; name != root && f != nil {
-			name = f.Annotations[api.AnnoFolder]
-		}
+	for left := len(l.folders); left > 0 && root != "" && name != root && l.folders[name] != nil; left-- {
+		name = l.folders[name].Annotations[api.AnnoFolder]
 	}
 	return root == "" || name == root
 }
@@ -226,17 +224,20 @@ func dirName(title, name string) string {
 }
 
 // claim returns the first free path of an object in a directory: its base name, with the name of the object behind it
-// where that is taken. A path of the tree is free if ours says so.
+// where that is taken, or is that of the folder file. A path of the tree is free if ours says so.
 func (l *Layout) claim(dir, base, ext, name string, ours func(path string) bool) (string, error) {
 	for {
 		path := dir + base + ext
 		if err := repopath.CheckPath(path); err != nil {
 			return "", err
 		}
-		there, taken := l.tree[key(path)], l.used[key(path)] || git.CheckPath(path) != nil
+		there, taken := l.tree[key(path)], l.used[key(path)] || repopath.IsFolderFile(key(path)) || git.CheckPath(path) != nil
 		if !taken && (there == "" || there == path && ours(path)) {
 			l.used[key(path)] = true
 			return path, nil
+		}
+		if git.CheckPath(path) != nil { // Windows takes com1.x for the device com1
+			base = strings.Replace(base, ".", "-", 1)
 		}
 		base += "-" + name
 	}

@@ -104,7 +104,8 @@ func TestLayout(t *testing.T) {
 	other := []string{api.AnnoManagedBy, "repo", api.AnnoManagerID, "other"}
 	folders := []*resources.Live{object("a", "Team", ""), object("b", "Team", ""), object("c", "Über/x", "a"), object("d", "Con", "general"),
 		object("own", "Mine", "", own...), object("other", "Theirs", "", other...), object("in", "In", "other"),
-		object("x", "X", "y"), object("y", "Y", "x"), object("lost", "Lost", "none")}
+		object("x", "X", "y"), object("y", "Y", "x"), object("lost", "Lost", "none"), object("m", "_Folder.json", "own"),
+		object("n", "com1.x", "own")}
 	boards := []*resources.Live{object("1", "CPU", "a"), object("2", "cpu", "a"), object("3", "CPU", "c"), object("4", "", ""),
 		object("5", "_folder", "own"), object("6", "Six", "other"), object("7", "aux", "d"), object("8", "Eight", "x")}
 	for _, c := range []struct {
@@ -114,14 +115,14 @@ func TestLayout(t *testing.T) {
 		changed, left string
 	}{
 		{"copies", Options{}, tree{}, "4.json Con-d/_folder.json Con-d/aux-7.json Team-b/_folder.json Team/.keep Team/cpu-2.json Team/cpu.json " +
-			"Team/ueber-x/_folder.json Team/ueber-x/cpu.json Theirs/.keep Theirs/In/.keep Theirs/six.json mine/folder.json", "8 lost x y"},
+			"Team/ueber-x/_folder.json Team/ueber-x/cpu.json Theirs/.keep Theirs/In/.keep Theirs/six.json mine/_Folder.json-m/_folder.json mine/com1-x-n/_folder.json mine/folder.json", "8 lost x y"},
 		{"below a path", Options{Path: "p/"}, tree{"p/Team/cpu.json": "{}", "p/team-b": ""}, "p/4.json p/Con-d/_folder.json p/Con-d/aux-7.json " +
 			"p/Team-b-b/_folder.json p/Team/cpu-1.json p/Team/cpu-2.json p/Team/ueber-x/_folder.json p/Team/ueber-x/cpu.json p/Theirs/.keep " +
-			"p/Theirs/In/.keep p/Theirs/six.json p/mine/folder.json", "8 lost x y"},
+			"p/Theirs/In/.keep p/Theirs/six.json p/mine/_Folder.json-m/_folder.json p/mine/com1-x-n/_folder.json p/mine/folder.json", "8 lost x y"},
 		{"with their UIDs", Options{KeepUIDs: true, KeepFolderUIDs: true}, tree{"Team/cpu.json": `{"metadata":{"name":"1"}}`,
 			"4.json": `{"apiVersion":"x/v1","kind":"Dashboard","metadata":{"name":"4"}}`},
 			"4-4.json Con-d/_folder.json Con-d/aux-7.json Team-a/_folder.json Team-a/cpu-2.json Team-a/cpu.json Team-a/ueber-x/_folder.json " +
-				"Team-a/ueber-x/cpu.json Team-b/_folder.json mine/folder.json", "6 8 in lost other x y"},
+				"Team-a/ueber-x/cpu.json Team-b/_folder.json mine/_Folder.json-m/_folder.json mine/com1-x-n/_folder.json mine/folder.json", "6 8 in lost other x y"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			changed, left := c.branch.export(c.o, folders, boards...)
