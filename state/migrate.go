@@ -27,7 +27,7 @@ type format struct {
 //
 //   - It may be absent, and its absence means what it meant before there was the member.
 //   - In a Claim, a Record or an Attempt an older program keeps it as it is while it changes the other members (see
-//     unknownfields.go). So it must not contradict them: nothing that has to change whenever State or Finished does.
+//     txn.go). So it must not contradict them: nothing that has to change whenever State or Finished does.
 //   - In the meta record an older program drops it with its next write. So it must be possible to compute it again from the
 //     records, and its absence must be seen (see frame.Counter.Bytes).
 //   - It gets a fixture (testdata/bolt, fixture_test.go): a file of before is read by every later program.

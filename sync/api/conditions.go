@@ -3,6 +3,7 @@ package api
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -100,4 +101,79 @@ func ResourceQuota(have, limit int64) Condition {
 		c.Reason, c.Message = "QuotaReached", fmt.Sprintf("Resource quota reached: %d/%d resources", have, limit)
 	}
 	return c
+}
+
+// ConditionVerified is the condition of the signature of what is pulled. It is limpet's
+// own, and set only while a Repository asks for it (AnnoGitVerify).
+const ConditionVerified = "limpet/SourceVerified"
+
+// Verification is the basis of the condition. It is part of the message, the only member
+// of a condition that all writers of conditions keep.
+type Verification struct {
+	Trust  string // digest of mode, principals and keys
+	Object string // hash of the tag object, or of the commit
+}
+
+// The form of a Verification at the end of a message.
+const (
+	trustPrefix  = " [trust "
+	objectPrefix = ", object "
+	trustSuffix  = "]"
+)
+
+// Message returns text with the Verification appended.
+func (v Verification) Message(text string) string {
+	text += trustPrefix + v.Trust
+	if v.Object != "" {
+		text += objectPrefix + v.Object
+	}
+	return text + trustSuffix
+}
+
+// VerificationOf returns the Verification in the conditions of a status, zero when there is none.
+func VerificationOf(conditions []Condition) (v Verification) {
+	for _, c := range conditions {
+		at := strings.LastIndex(c.Message, trustPrefix)
+		if c.Type != ConditionVerified || at < 0 {
+			continue
+		}
+		encoded, ended := strings.CutSuffix(c.Message[at+len(trustPrefix):], trustSuffix)
+		if !ended {
+			continue
+		}
+		v.Trust, v.Object, _ = strings.Cut(encoded, objectPrefix)
+	}
+	return v
+}
+
+// An object may hold any time. JSON knows the years up to 9999 and zones of less than a
+// day: a record or a snapshot with another time could not be encoded.
+
+// lastYear is the last one that has a form in JSON. Source: RFC 3339.
+const lastYear = 9999
+
+// Time returns t in UTC, zero when it has no form in JSON.
+func Time(t time.Time) time.Time {
+	if t = t.UTC(); t.Year() < 1 || t.Year() > lastYear {
+		return time.Time{}
+	}
+	return t
+}
+
+// TimeOfMillis returns the Time of milliseconds since the epoch, the form of Grafana's objects; zero for 0 and less.
+func TimeOfMillis(ms int64) time.Time {
+	if ms <= 0 {
+		return time.Time{}
+	}
+	return Time(time.UnixMilli(ms))
+}
+
+// TimeOfText returns the Time of a text in the form of RFC 3339, with or without fractions
+// of a second; zero for other texts.
+func TimeOfText(text string) time.Time {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return Time(t)
 }

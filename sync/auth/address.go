@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"limpet/sync/netx"
+	"limpet/sync/text"
 )
 
 // Address is a Git URL taken apart. Two spellings of one remote have the same Key.
@@ -172,4 +173,79 @@ func (a Address) Key() string {
 		b.User = cmp.Or(b.User, "git")
 	}
 	return b.String()
+}
+
+// maxRefName is less than what any file system that git runs on allows for a path below refs/heads. Unit: bytes.
+const maxRefName = 250
+
+// CheckRefName applies the rules of git check-ref-format(1) to the name of a branch, and
+// refuses what could be taken for an option. The error does not repeat the name.
+func CheckRefName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("it is empty")
+	case len(name) > maxRefName:
+		return fmt.Errorf("it is longer than %d bytes", maxRefName)
+	case name == "@" || strings.Contains(name, "@{"):
+		return errors.New(`it is "@" or contains "@{"`)
+	case name[0] == '-':
+		return errors.New(`it begins with "-"`)
+	case strings.HasPrefix(name, "/"), strings.HasSuffix(name, "/"), strings.Contains(name, "//"):
+		return errors.New("it begins or ends with a slash, or has two in a row")
+	case strings.Contains(name, ".."), strings.HasSuffix(name, "."):
+		return errors.New("it contains two dots in a row or ends with one")
+	case strings.ContainsAny(name, ` ~^:?*[\`):
+		return errors.New(`it contains a space or one of ~ ^ : ? * [ \`)
+	case strings.ContainsFunc(name, text.Hidden):
+		return errors.New("it contains a control or an invisible character")
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {
+			return errors.New("a part of it begins with a dot or ends with .lock")
+		}
+	}
+	return nil
+}
+
+// mostMirrors bounds the mirrors of one repository: each that is down delays the next.
+const mostMirrors = 4
+
+// Mirrors parses a list of URLs of the repository whose URL is first, separated by spaces or commas. One wrong URL
+// refuses the whole list. The error names it by its number and never holds the text, which may contain a password.
+func Mirrors(list, first string) ([]string, error) {
+	urls := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' || r == '\r' })
+	if len(urls) > mostMirrors {
+		return nil, fmt.Errorf("%d mirrors, and %d are the most", len(urls), mostMirrors)
+	}
+	seen := map[string]int{}
+	if a, err := ParseAddress(first); err == nil {
+		seen[a.Key()] = -1
+	}
+	for i, text := range urls {
+		a, err := ParseAddress(text)
+		switch {
+		case err != nil:
+		case a.Password, a.User != "" && a.Scheme != "ssh": // a user name in an http URL is as often as not a token
+			err = errors.New("the url must not contain a user name or a password; put them into a rule of git-credentials")
+		case a.Local():
+			err = errors.New("a local path is no mirror; write an https, http or ssh url")
+		case seen[a.Key()] < 0:
+			err = errors.New("it is the url of the repository itself")
+		case seen[a.Key()] > 0:
+			err = fmt.Errorf("it is the same as mirror %d", seen[a.Key()])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("mirror %d: %w", i+1, err)
+		}
+		seen[a.Key()] = i + 1
+	}
+	return urls, nil
+}
+
+// SameHost reports whether two URLs have the same scheme, host and port, so that the
+// credentials of one may be sent to the other.
+func SameHost(one, other string) bool {
+	a, err := ParseAddress(one)
+	b, berr := ParseAddress(other)
+	return err == nil && berr == nil && a.Scheme == b.Scheme && a.Host == b.Host && a.Port == b.Port
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+	"k8s.io/klog/v2"
 
 	"limpet/sync/netx"
 	"limpet/sync/text"
@@ -272,3 +273,7 @@ func (c *Client) Insecure() bool {
 	t := c.shared.target
 	return t.base.Scheme == "https" && t.filesFor(t.base).insecure
 }
+
+// client-go logs through klog, which writes to stderr by default: in the middle of a
+// dashboard, and without redaction. What went wrong is in errors and LastError as well.
+func init() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }

@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 )
 
 // writers is how many files are written at a time: each waits for the disk.
@@ -265,3 +266,17 @@ func (s *dirSet) sync() error {
 
 // unique returns a name that no other writer uses.
 func unique() string { return rand.Text() }
+
+// swap exchanges two names of a directory in one step. The error is errors.ErrUnsupported if the file system or the
+// kernel does not support it.
+func swap(dir *os.File, a, b string) error {
+	fd := int(dir.Fd())
+	err := unix.Renameat2(fd, a, fd, b, unix.RENAME_EXCHANGE)
+	switch {
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOTSUP):
+		return fmt.Errorf("exchange directories: %w", errors.ErrUnsupported)
+	case err != nil:
+		return fmt.Errorf("exchange directories: %w", err)
+	}
+	return nil
+}
