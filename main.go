@@ -27,6 +27,8 @@
 //	sync/source         GitRepositories of Flux; source/archive packs a tree,
 //	                    source/artifact stores and serves what was packed
 //	sync/repos          reconcilers of Repositories and Connections, their Lease
+//	sync/source/controller
+//	                    the reconciler of GitRepositories, a step a file
 //	sync/apiserver      the embedded API; its tokens, its manifests from files
 //	sync/webhook        the receiver of webhooks
 //	sync/metrics        Prometheus

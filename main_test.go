@@ -316,6 +316,7 @@ var layers = []struct {
 	{"sync/worker", 3800},
 	{"sync/source", 800},
 	{"sync/repos", 3600},
+	{"sync/source/controller", 1300},
 	{"sync/apiserver", 5000},
 	{"sync/webhook", 1300},
 	{"sync/metrics", 900},

@@ -31,7 +31,6 @@ import (
 	"limpet/sync/resources"
 	"limpet/sync/snapshot"
 	"limpet/sync/snapshot/diff"
-	"limpet/sync/source"
 	"limpet/sync/text"
 	"limpet/sync/webhook"
 	"limpet/sync/worker"
@@ -58,6 +57,9 @@ type Config struct {
 	// Controllers is "on" when this agent manages Repositories and Connections, "off" when it does not, or "auto": on
 	// the embedded API only. "" means "auto".
 	Controllers string
+	// Sources is the same for GitRepositories, in place of Flux's source-controller.
+	Sources     string
+	ArtifactURL string // of the server of artifacts, for the status of GitRepositories
 
 	CredentialsDir   string
 	TokenCache       int // tokens that each provider of identities keeps; 0 = identity.DefaultTokens
@@ -128,8 +130,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	}
 	embedded, started := a.embedded != nil, time.Now()
 	a.controllers = &controllers{mode: cmp.Or(cfg.Controllers, controllersAuto)}
-	reconciles := cfg.reconciles(embedded)
-	if reconciles {
+	reconciles := reconciles(cfg.Controllers, embedded)
+	if reconciles || cfg.reconcilesSources(embedded) {
 		a.controllers.references = dependency.New(dependency.Options{Wake: a.controllers.wake, Dir: cfg.CredentialsDir,
 			Client: a.client, Logger: cfg.Logger.With("component", "dependencies")})
 	}
@@ -170,6 +172,9 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		}
 		a.health.HostProblem = func() string { return cmp.Or(a.diskProblem(), text.Redact(applier.Problem())) }
 		a.parts = append(a.parts, applier.Run)
+	}
+	if err := a.buildSources(ctx); err != nil {
+		return nil, err
 	}
 	a.buildViews(ctx, started, shown)
 	return a, nil
@@ -242,9 +247,9 @@ func (a *Agent) diskProblem() string {
 // buildViews makes what shows the agent to people and hosts.
 func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapshot.JobOptions) {
 	cfg, c := a.cfg, a.controllers
-	sources := source.NewWatcher(a.client, cfg.Namespace, cfg.Logger.With("component", "source"), a.hub.Invalidate)
+	sources := c.sources.watcher
 	from := snapshot.Sources{Health: a.health, Connections: c.cache, Git: sources, Activity: a.activity, Jobs: a.controller.Snapshot,
-		Role: c.role}
+		Role: c.role, SourceRole: c.sources.role}
 	if c.repos != nil {
 		from.RepoFacts = func(row *snapshot.Repo) {
 			row.Next = c.repos.Next(row.Namespace, row.Name)
@@ -316,7 +321,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 			return a.activity.Run(ctx, cfg.Store, a.jobs, busy, cfg.Logger)
 		},
 		func(ctx context.Context) error { return a.health.Run(ctx, a.hub, cfg.Logger) },
-		worker.MirrorPruner{Repos: a.repos, Mirrors: a.access.mirrors, Store: cfg.Store, Logger: cfg.Logger}.Run,
+		worker.MirrorPruner{Repos: a.repos, Others: c.sources.remotes, Mirrors: a.access.mirrors, Store: cfg.Store, Logger: cfg.Logger}.Run,
 		func(ctx context.Context) error { // once the agent is ready, so that it does not compete for a weak link
 			if a.health.WaitSynced(ctx) != nil {
 				return nil
@@ -325,6 +330,12 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		})
 	if c.repos != nil {
 		a.parts = append(a.parts, c.cache.Run, c.run)
+	}
+	if c.references != nil {
+		a.parts = append(a.parts, c.references.Run)
+	}
+	if c.sources.controller != nil {
+		a.parts = append(a.parts, c.sources.run)
 	}
 	if cfg.Telemetry != "" {
 		a.parts = append(a.parts, a.endpoint.Run)
@@ -446,6 +457,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
+// ArtifactsPath returns the directory of artifacts beside a state file, as MirrorsPath does for mirrors.
+func ArtifactsPath(statePath string) string { return besideState(statePath, "artifacts") }
+
 // SocketPath returns the socket beside a state file: limpet.sock beside limpet.db.
 func SocketPath(statePath string) string {
 	return strings.TrimSuffix(statePath, ".db") + ".sock"
@@ -453,12 +467,14 @@ func SocketPath(statePath string) string {
 
 // MirrorsPath returns the directory of Git mirrors beside a state file: mirrors beside limpet.db, and a separate one
 // for any other name, because two agents must not prune the mirrors of each other.
-func MirrorsPath(statePath string) string {
+func MirrorsPath(statePath string) string { return besideState(statePath, "mirrors") }
+
+func besideState(statePath, what string) string {
 	dir, name := filepath.Split(statePath)
 	if name == "limpet.db" {
-		return filepath.Join(dir, "mirrors")
+		return filepath.Join(dir, what)
 	}
-	return filepath.Join(dir, strings.TrimSuffix(name, ".db")+"-mirrors")
+	return filepath.Join(dir, strings.TrimSuffix(name, ".db")+"-"+what)
 }
 
 // Store returns the state file.

@@ -30,10 +30,10 @@ const (
 	controllersAuto = "auto"
 )
 
-// reconciles reports whether this agent manages Repositories and Connections. Grafana runs its own controllers, so on
-// any API but the embedded one it has to be configured.
-func (c Config) reconciles(embedded bool) bool {
-	return c.Controllers == controllersOn || embedded && cmp.Or(c.Controllers, controllersAuto) == controllersAuto
+// reconciles reports whether this agent manages the objects that a flag of such a mode is about. Grafana and Flux run their
+// own controllers, so on any API but the embedded one it has to be configured.
+func reconciles(mode string, embedded bool) bool {
+	return mode == controllersOn || embedded && cmp.Or(mode, controllersAuto) == controllersAuto
 }
 
 // Names of the Lease of the controllers. Agents with another selector have other Repositories, and so another Lease.
@@ -53,6 +53,7 @@ type controllers struct {
 	cache       *kube.Informer // of Connections
 	minter      *forge.Minter
 	lease       *lease.Lease // nil = none is needed
+	sources     sources
 }
 
 // build makes the controllers of an agent.
@@ -98,25 +99,32 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 	if embedded { // it has one agent
 		return nil
 	}
-	holder, err := identityOf(ctx, cfg)
-	if err != nil {
-		return err
-	}
 	name := leaseName
 	if s := cfg.Jobs.Selector; s != nil && !s.Empty() {
 		sum := sha256.Sum256([]byte(s.String()))
 		name += "-" + hex.EncodeToString(sum[:4])
 	}
-	c.lease = lease.New(lease.Options{
-		Client:  a.client.Resource(lease.Resource).Namespace(cmp.Or(cfg.Namespace, leaseNamespace)),
+	c.lease, err = a.newLease(ctx, name, c.work, func(lease.State) { a.activity.Note("", "repositories: "+c.role().Text()) })
+	return err
+}
+
+// newLease returns a Lease under which this agent works.
+func (a *Agent) newLease(
+	ctx context.Context, name string, work func(context.Context) error, changed func(lease.State),
+) (*lease.Lease, error) {
+	holder, err := identityOf(ctx, a.cfg)
+	if err != nil {
+		return nil, err
+	}
+	return lease.New(lease.Options{
+		Client:  a.client.Resource(lease.Resource).Namespace(cmp.Or(a.cfg.Namespace, leaseNamespace)),
 		Name:    name,
 		Holder:  holder,
-		Expiry:  cmp.Or(cfg.Jobs.Expiry, jobs.DefaultExpiry),
-		Work:    c.work,
-		Changed: func(lease.State) { a.activity.Note("", "repositories: "+c.role().Text()) },
-		Logger:  cfg.Logger.With("component", "controllers"),
-	})
-	return nil
+		Expiry:  cmp.Or(a.cfg.Jobs.Expiry, jobs.DefaultExpiry),
+		Work:    work,
+		Changed: changed,
+		Logger:  a.cfg.Logger.With("component", "controllers"),
+	}), nil
 }
 
 // factIdentity is the key of the identity of this agent in the state file.
@@ -144,10 +152,9 @@ func (c *controllers) run(ctx context.Context) error {
 	return c.work(ctx)
 }
 
-// work runs the controllers and the watches of their dependencies.
+// work runs the controllers.
 func (c *controllers) work(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.references.Run(ctx) })
 	g.Go(func() error { return c.repos.Run(ctx) })
 	g.Go(func() error { return c.connections.Run(ctx) })
 	g.Go(func() error { return c.drifts.Run(ctx) })
@@ -155,14 +162,17 @@ func (c *controllers) work(ctx context.Context) error {
 }
 
 // role returns the role of this agent for the snapshot.
-func (c *controllers) role() snapshot.Controllers {
-	v := snapshot.Controllers{Mode: c.mode, State: snapshot.ControllersOff}
+func (c *controllers) role() snapshot.Controllers { return roleOf(c.mode, c.repos != nil, c.lease) }
+
+// roleOf returns the role of an agent with controllers under a Lease; nil = none is needed.
+func roleOf(mode string, on bool, l *lease.Lease) snapshot.Controllers {
+	v := snapshot.Controllers{Mode: mode, State: snapshot.ControllersOff}
 	switch {
-	case c.repos == nil:
-	case c.lease == nil:
+	case !on:
+	case l == nil:
 		v.State = snapshot.ControllersActive
 	default:
-		s := c.lease.State()
+		s := l.State()
 		v.State, v.Holder = snapshot.ControllersStandby, s.Holder
 		if s.Active {
 			v.State = snapshot.ControllersActive
@@ -174,6 +184,10 @@ func (c *controllers) role() snapshot.Controllers {
 // wake reconciles an object whose credentials changed, and the Repositories of a Connection. Tokens of the old
 // credentials are dropped.
 func (c *controllers) wake(user dependency.Ref) {
+	if user.Kind == dependency.GitRepository {
+		c.sources.wake(user.Namespace, user.Name)
+		return
+	}
 	if user.Kind == dependency.Connection {
 		if u, ok := c.cache.Get(user.Namespace, user.Name); ok {
 			if connection, err := forge.ConnectionOf(u); err == nil {

@@ -12,6 +12,8 @@ const (
 	Repository = "Repository"
 	Connection = "Connection"
 	Secret     = "Secret"
+	// GitRepository is one of Flux; its version is the digest of its artifact.
+	GitRepository = "GitRepository"
 	// File stands for all files of one object in the credentials directory.
 	File = "file"
 	// Path is a file anywhere, named by its path, without a namespace.
@@ -25,8 +27,8 @@ func compare(a, b Ref) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// maxUses bounds what one object can use. A Repository has two secure fields.
-const maxUses = 64
+// maxUses bounds what one object can use. A Repository has two secure fields; a GitRepository may include a hundred others.
+const maxUses = 256
 
 // registry holds which object uses what, and the version of it that was observed last.
 type registry struct {

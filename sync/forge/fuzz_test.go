@@ -56,7 +56,7 @@ func FuzzAnswers(f *testing.F) {
 				func(r *Remote) error { _, err := r.List(t.Context()); return err },
 				func(r *Remote) error { _, err := r.Get(t.Context(), body); return err },
 				func(r *Remote) error { _, err := r.PullRequest(t.Context(), 1); return err },
-				func(r *Remote) error { _, err := r.Comment(t.Context(), 1, "limpet/a/b", body, false, 0); return err },
+				func(r *Remote) error { return r.Comment(t.Context(), 1, "limpet/a/b", body, false) },
 				func(r *Remote) error {
 					return r.SetStatus(t.Context(), "0123456789012345678901234567890123456789", CommitStatus{"limpet/a/b", CommitSuccess, body, ""})
 				},

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"limpet/sync/netx"
@@ -187,27 +186,13 @@ type commentWire struct {
 	Content struct {    // of Bitbucket
 		Raw string `json:"raw"`
 	} `json:"content"`
-	User   account `json:"user"`
-	Author account `json:"author"` // of GitLab
-}
-
-// account is the author of a comment, or the owner of a token.
-type account struct {
-	ID   json.Number `json:"id"`
-	UUID string      `json:"uuid"` // of Bitbucket
-}
-
-func (c commentWire) id() uint64 {
-	id, _ := strconv.ParseUint(string(c.ID), 10, 64) // 0 = unknown
-	return id
 }
 
 func (c commentWire) text() string { return strings.TrimSpace(cmp.Or(c.Body, c.Content.Raw)) }
 
-// Comment makes the comment on a pull request that begins with a hidden marker, or edits the one that is there, and returns
-// its id; with onlyEdit it makes none. The one that is there has the id that an earlier call returned, or its author is
-// the owner of the token: a comment that was made before a power cut is found again, and a stranger's is not taken for it.
-func (r *Remote) Comment(ctx context.Context, number int64, marker, text string, onlyEdit bool, known uint64) (uint64, error) {
+// Comment makes the comment on a pull request that begins with a hidden marker, or edits the one that is there; with
+// onlyEdit it makes none. A comment that was made before a power cut is found again.
+func (r *Remote) Comment(ctx context.Context, number int64, marker, text string, onlyEdit bool) error {
 	marker = fmt.Sprintf(r.marker, marker)
 	text = strings.TrimSpace(marker + "\n\n" + text)
 	path := fmt.Sprintf(r.pulls.comments, number)
@@ -221,38 +206,28 @@ func (r *Remote) Comment(ctx context.Context, number int64, marker, text string,
 		return err
 	})
 	if err != nil {
-		return 0, err
-	}
-	if i := slices.IndexFunc(found, func(c commentWire) bool { return known != 0 && c.id() == known }); i >= 0 {
-		found = found[i : i+1]
-	} else if len(found) > 0 {
-		me, err := ask[account](ctx, r.caller, request{op: "identify the token of " + r.place.Path, method: http.MethodGet, path: "/user"})
-		if err != nil && !Refuses(err) { // tokens of apps have no user
-			return 0, err
-		}
-		unknown := err != nil || me == (account{})
-		found = slices.DeleteFunc(found, func(c commentWire) bool { return unknown || c.User != me && c.Author != me })
+		return err
 	}
 	write := r.request("comment on a pull request of", http.MethodPost, path)
 	if write.body = map[string]any{"body": text}; r.place.Kind == Bitbucket {
 		write.body = map[string]any{"content": map[string]any{"raw": text}}
 	}
+	if slices.ContainsFunc(found, func(c commentWire) bool { return c.text() == text }) {
+		return nil
+	}
 	for _, c := range found {
 		edit := write
 		edit.method, edit.path = r.change, r.root(r.place)+fmt.Sprintf(r.pulls.comment, number, c.ID)
-		if c.text() == text {
-			return c.id(), nil
-		}
 		_, err := r.do(ctx, edit)
-		if kind := netx.KindOf(err); kind != netx.Forbidden && kind != netx.NotFound { // else it may not be edited, or is gone
-			return c.id(), err
+		if kind := netx.KindOf(err); kind != netx.Forbidden && kind != netx.NotFound { // else another has written it, or it is gone
+			return err
 		}
 	}
 	if onlyEdit {
-		return 0, nil
+		return nil
 	}
-	made, err := ask[commentWire](ctx, r.caller, write)
-	return made.id(), err
+	_, err = r.do(ctx, write)
+	return err
 }
 
 // Refuses reports whether an error is an answer of the host that a repetition does not change: it lacks a right, the

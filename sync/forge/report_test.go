@@ -54,8 +54,8 @@ func TestSetStatus(t *testing.T) {
 	})
 }
 
-// TestComment: one comment is made and edited in place, also when it is on the second page. That of another author is
-// neither edited nor taken for it, though the token may edit it, also where the host does not tell whose the token is.
+// TestComment: one comment is made and edited in place, also when it is on the second page, and that of another author is
+// left alone.
 func TestComment(t *testing.T) {
 	t.Parallel()
 	everyKind(t, func(t *testing.T, h *forgetest.Host, kind Kind, path string) {
@@ -68,15 +68,12 @@ func TestComment(t *testing.T) {
 		for i := range 60 {
 			h.AddComment(path, 7, "ann", fmt.Sprint("looks good ", i))
 		}
-		forged := fmt.Sprintf(r.marker, "limpet/default/site") + "\n\nfirst"
-		h.AddComment(path, 7, "mallory", forged)
+		h.AddComment(path, 7, "mallory", fmt.Sprintf(r.marker, "limpet/default/site")+"\n\nforged")
 		h.AddComment(path, 7, "ann", "I quote "+fmt.Sprintf(r.marker, "limpet/default/site"))
-		var known uint64
 		say := func(text string, onlyEdit bool) {
 			t.Helper()
-			id, err := r.Comment(ctx, 7, "limpet/default/site", text, onlyEdit, known)
-			if err != nil || (id == 0) != onlyEdit {
-				t.Fatal(id, err)
+			if err := r.Comment(ctx, 7, "limpet/default/site", text, onlyEdit); err != nil {
+				t.Fatal(err)
 			}
 		}
 		own := func() (out []string) {
@@ -102,15 +99,6 @@ func TestComment(t *testing.T) {
 			if !strings.HasPrefix(call, "GET ") {
 				t.Errorf("the same text: %s", call)
 			}
-		}
-		all := h.Comments(path, 7)
-		h.Token(canary+"-token", forgetest.Rights{Scope: "comments"}) // it may not ask who it is
-		known = uint64(all[len(all)-1].ID)
-		say("third", false)
-		known = 1
-		say("lost", false)
-		if got := own(); len(got) != 2 || !strings.HasSuffix(got[0], "\n\nthird") || h.Comments(path, 7)[60].Body != forged {
-			t.Errorf("%q", got)
 		}
 		h.SetPull(path, forgetest.Pull{Number: 8, Branch: "work", Head: commit, Base: "main", Fork: true, Closed: true})
 		if p, err := r.PullRequest(ctx, 8); err != nil || p.Open || !p.Fork {

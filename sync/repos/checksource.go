@@ -70,7 +70,7 @@ func (t *Tester) testSource(ctx context.Context, u *unstructured.Unstructured, c
 				sel = gitref.Branch(sel.Branch)
 			}
 			began := time.Now()
-			p.ref, _, p.err = resolve(limited, t.Git, &p.remote, sel, remote)
+			p.ref, _, p.err = Resolve(limited, t.Git, &p.remote, sel, remote)
 			p.took = time.Since(began)
 			if !answered(p.err) {
 				return fail(p.err)
@@ -113,29 +113,45 @@ func (t *Tester) describeSigners(ctx context.Context, from source.Git) (string, 
 func sourceResult(err error) (result healthResult, reason string) {
 	at := fieldsOf{url: "spec.url", ref: "spec.ref", secret: auth.FieldSecret}
 	invalid, isInvalid := errors.AsType[*auth.SourceError](err)
-	refused, isForge := errors.AsType[*netx.Error](err)
+	_, isForge := errors.AsType[*netx.Error](err)
 	_, isGit := errors.AsType[*git.Error](err)
-	switch reason = auth.ReasonAuthentication; {
+	switch reason = SourceReason(err); {
 	case isInvalid:
-		reason, result = invalid.Reason, fieldResult(http.StatusBadRequest, invalid.Field, text.Redact(invalid.Err.Error()))
+		result = fieldResult(http.StatusBadRequest, invalid.Field, text.Redact(invalid.Err.Error()))
 		if reason == auth.ReasonAuthentication {
 			result.code = http.StatusUnauthorized
 		}
-	case isForge && refused.Kind == netx.Invalid:
-		reason, result = auth.ReasonProvider, forgeResult(err, auth.FieldProvider)
+	case isForge && reason == auth.ReasonProvider:
+		result = forgeResult(err, auth.FieldProvider)
 	case isForge:
 		result = forgeResult(err, at.secret)
 	case !isGit:
 		result = fieldResult(http.StatusUnauthorized, at.secret, text.Redact(err.Error()))
-	case git.KindOf(err) == git.Empty:
-		reason, result = auth.ReasonEmpty, at.result(err)
 	default:
-		reason, result = auth.ReasonOperation, at.result(err)
+		result = at.result(err)
 	}
 	if reason != "" {
 		result.errors[0].Detail += " (" + reason + ")"
 	}
 	return result, reason
+}
+
+// SourceReason returns Flux's reason for an error of reading a GitRepository, of a host that makes tokens, or of package git.
+func SourceReason(err error) string {
+	invalid, isInvalid := errors.AsType[*auth.SourceError](err)
+	refused, isForge := errors.AsType[*netx.Error](err)
+	_, isGit := errors.AsType[*git.Error](err)
+	switch {
+	case isInvalid:
+		return invalid.Reason
+	case isForge && refused.Kind == netx.Invalid:
+		return auth.ReasonProvider
+	case isForge, !isGit:
+		return auth.ReasonAuthentication
+	case git.KindOf(err) == git.Empty:
+		return auth.ReasonEmpty
+	}
+	return auth.ReasonOperation
 }
 
 // describeIdentity returns the provider of the credentials, what they are, and the proxy.

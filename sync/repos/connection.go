@@ -33,7 +33,7 @@ type ConnectionOptions struct {
 // identities and writes that into their status. Tokens are minted where they are used, and
 // kept in memory only. Make it with NewConnections before the informer runs.
 type Connections struct {
-	*loop
+	*Loop
 	o       ConnectionOptions
 	server  server
 	now     func() time.Time
@@ -45,7 +45,7 @@ type Connections struct {
 func NewConnections(c *kube.Client, objects *kube.Informer, o ConnectionOptions) *Connections {
 	o.Resync = cmp.Or(o.Resync, time.Minute)
 	k := &Connections{o: o, server: server{c, "connections"}, now: serverTime(c), objects: objects}
-	k.loop = newLoop(Connection, k.reconcile, o.Resync, o.Logger)
+	k.Loop = newLoop(Connection, k.reconcile, o.Resync, o.Logger)
 	k.available, k.use = c.WaitAvailable, o.Uses
 	wakeUsers := func(c kube.Object) { k.Wake(c.Namespace(), c.Name()); o.Repositories.connectionChanged(c, false) }
 	objects.AddHandler(kube.Handler{Add: wakeUsers, Delete: wakeUsers, Update: func(old, c kube.Object) {
@@ -105,7 +105,7 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (_ Result, err error
 		return nextCheck(health, now), nil
 	}
 	if url, err := auth.ParseServer(view.Spec.Server()); err == nil { // else no host is asked
-		leave, err := c.enter(url)
+		leave, err := c.Enter(url)
 		if err != nil {
 			return Result{}, err
 		}

@@ -113,7 +113,7 @@ type lister interface {
 
 // Controller reconciles the Repositories of an API. Make it with New before the informers run.
 type Controller struct {
-	*loop
+	*Loop
 	o     Options
 	now   func() time.Time // of the server, as far as it is known
 	repos lister
@@ -196,7 +196,7 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 		o.Meter = noMeter{}
 	}
 	c := &Controller{o: o, now: now, repos: repos, memories: map[Key]*memory{}}
-	c.loop = newLoop(Repository, c.reconcile, o.Resync, o.Logger)
+	c.Loop = newLoop(Repository, c.reconcile, o.Resync, o.Logger)
 	c.meter, c.use = o.Meter, o.Uses
 	clock := func() time.Time { return c.now() }
 	report, probes := reporter{o.Observe, o.Logger}, probes{o.Remotes, o.Git, o.Hosts}
@@ -212,7 +212,7 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 		suspender.suspend,
 		observer.observe,
 		validate,
-		healthCheck{probes, s, o.Meter, c.enter}.check,
+		healthCheck{probes, s, o.Meter, c.Enter}.check,
 		syncPlan{o.Trust, report}.plan,
 		webhooks.register,
 		secrets.mintToken,

@@ -43,7 +43,7 @@ type DriftOptions struct {
 // Drifts compares what Repositories have on the server with Git, each once an hour, and earlier after a pull that may have
 // corrected what was found. It reports the result, and corrects it with a full pull where the Repository says so.
 type Drifts struct {
-	*loop
+	*Loop
 	reporter
 	o      DriftOptions
 	repos  *kube.Informer
@@ -55,7 +55,7 @@ type Drifts struct {
 // NewDrifts registers its handlers with the informer, which must not run yet. It starts nothing.
 func NewDrifts(c *kube.Client, repos *kube.Informer, o DriftOptions) *Drifts {
 	d := &Drifts{o: o, reporter: reporter{o.Observe, o.Logger}, repos: repos, server: server{c, "repositories"}, now: serverTime(c)}
-	d.loop = newLoop("drift", d.reconcile, o.Resync, o.Logger)
+	d.Loop = newLoop("drift", d.reconcile, o.Resync, o.Logger)
 	d.available = c.WaitAvailable
 	wake := func(repo kube.Object) { d.Wake(repo.Namespace(), repo.Name()) }
 	repos.AddHandler(kube.Handler{Add: wake, Update: func(old, repo kube.Object) {

@@ -24,7 +24,7 @@ type finalizer struct {
 	jobs         lister
 	orphans      *worker.Orphans // nil = these finalizers are left to others
 	cleanWebhook func(ctx context.Context, k Key, repo *unstructured.Unstructured) error
-	next         func(namespace, name string) time.Time // see loop.Next
+	next         func(namespace, name string) time.Time // see Loop.Next
 	now          func() time.Time
 }
 

@@ -86,7 +86,7 @@ type healthCheck struct {
 	probes
 	server server
 	meter  Meter
-	enter  func(auth.Address) (leave func(), err error) // see loop.enter
+	enter  func(auth.Address) (leave func(), err error) // see Loop.Enter
 }
 
 func (c healthCheck) check(ctx context.Context, a *attempt) (*Result, error) {

@@ -15,6 +15,8 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/dependency"
+	"limpet/sync/git"
+	"limpet/sync/kube"
 	"limpet/sync/worker"
 )
 
@@ -44,9 +46,9 @@ type UseFunc func(kind string, k Key, obj *unstructured.Unstructured)
 // Result is when an object is reconciled again without any event, by the local clock; zero = never.
 type Result struct{ Next time.Time }
 
-// loop is the part of a controller that takes keys off a queue, has each reconciled by
+// Loop is the part of a controller that takes keys off a queue, has each reconciled by
 // one worker at a time, and schedules the next time.
-type loop struct {
+type Loop struct {
 	kind      string
 	reconcile func(ctx context.Context, k Key) (Result, error)
 	meter     Meter
@@ -63,8 +65,17 @@ type loop struct {
 	asked    map[string]int // hosts, and how many objects of each are being reconciled
 }
 
-func newLoop(kind string, reconcile func(context.Context, Key) (Result, error), resync time.Duration, log *slog.Logger) *loop {
-	return &loop{
+// NewLoop returns a Loop that does not run yet. A failure is retried after first, and each in a row doubles that, up to most.
+func NewLoop(
+	client *kube.Client, kind string, reconcile func(context.Context, Key) (Result, error), first, most time.Duration, log *slog.Logger,
+) *Loop {
+	l := newLoop(kind, reconcile, most, log)
+	l.failures, l.available = workqueue.NewTypedItemExponentialFailureRateLimiter[Key](first, most), client.WaitAvailable
+	return l
+}
+
+func newLoop(kind string, reconcile func(context.Context, Key) (Result, error), resync time.Duration, log *slog.Logger) *Loop {
+	return &Loop{
 		kind:      kind,
 		reconcile: reconcile,
 		meter:     noMeter{},
@@ -79,15 +90,20 @@ func newLoop(kind string, reconcile func(context.Context, Key) (Result, error), 
 }
 
 // run works until ctx ends, and returns when all workers have. It begins with all keys.
-func (l *loop) run(ctx context.Context, keys []Key) error {
+func (l *Loop) run(ctx context.Context, keys []Key) error {
+	return l.Work(ctx, func() []Key { return keys })
+}
+
+// Work is run for the keys of a cache that fills meanwhile.
+func (l *Loop) Work(ctx context.Context, keys func() []Key) error {
 	queue := workqueue.NewTypedDelayingQueue[Key]()
-	for _, k := range keys {
-		l.failures.Forget(k)
-		queue.Add(k)
-	}
 	l.mu.Lock()
 	l.next, l.queue = map[Key]time.Time{}, queue
 	l.mu.Unlock()
+	for _, k := range keys() {
+		l.failures.Forget(k)
+		queue.Add(k)
+	}
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() { l.work(ctx, queue) })
@@ -103,7 +119,7 @@ func (l *loop) run(ctx context.Context, keys []Key) error {
 
 // Wake has an object reconciled now, because something that it depends on has changed. It never
 // blocks. While the loop does not run it does nothing: a run begins with all objects.
-func (l *loop) Wake(namespace, name string) {
+func (l *Loop) Wake(namespace, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.queue != nil {
@@ -112,7 +128,7 @@ func (l *loop) Wake(namespace, name string) {
 }
 
 // Next returns when an object is reconciled without any event; zero = not known, or now.
-func (l *loop) Next(namespace, name string) time.Time {
+func (l *Loop) Next(namespace, name string) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if at := l.next[Key{namespace, name}]; at.After(time.Now()) {
@@ -123,7 +139,7 @@ func (l *loop) Next(namespace, name string) time.Time {
 
 // set schedules an object; the zero time is never. A time before, if it was earlier, has
 // the object reconciled once more, which finds nothing due.
-func (l *loop) set(k Key, at time.Time) {
+func (l *Loop) set(k Key, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if at.IsZero() {
@@ -136,7 +152,7 @@ func (l *loop) set(k Key, at time.Time) {
 	}
 }
 
-func (l *loop) work(ctx context.Context, queue workqueue.TypedInterface[Key]) {
+func (l *Loop) work(ctx context.Context, queue workqueue.TypedInterface[Key]) {
 	for {
 		k, over := queue.Get()
 		if over {
@@ -150,7 +166,7 @@ func (l *loop) work(ctx context.Context, queue workqueue.TypedInterface[Key]) {
 }
 
 // runOnce reconciles one object and schedules its next time.
-func (l *loop) runOnce(ctx context.Context, k Key) {
+func (l *Loop) runOnce(ctx context.Context, k Key) {
 	began := time.Now()
 	result, err := l.reconcile(ctx, k)
 	l.meter.Worked(time.Since(began))
@@ -177,6 +193,9 @@ func (l *loop) runOnce(ctx context.Context, k Key) {
 		l.set(k, time.Time{})
 	default:
 		pause := l.failures.When(k)
+		if e, ok := errors.AsType[*git.Error](err); ok {
+			pause = max(pause, e.RetryAfter)
+		}
 		l.set(k, time.Now().Add(pause))
 		if !errors.Is(err, errConflict) || l.failures.NumRequeues(k) > quietConflicts {
 			log.Warn("cannot reconcile "+l.kind, "err", err, "retry_in", pause)
@@ -184,9 +203,9 @@ func (l *loop) runOnce(ctx context.Context, k Key) {
 	}
 }
 
-// enter reserves the host of a URL for one object; leave must follow. The error is
+// Enter reserves the host of a URL for one object; leave must follow. The error is
 // errBusy. An address without a host is refused before any request.
-func (l *loop) enter(url auth.Address) (leave func(), err error) {
+func (l *Loop) Enter(url auth.Address) (leave func(), err error) {
 	host := url.HostPort()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,7 +223,7 @@ func (l *loop) enter(url auth.Address) (leave func(), err error) {
 }
 
 // uses declares what an object uses; nil is for one that is gone.
-func (l *loop) uses(k Key, obj *unstructured.Unstructured) {
+func (l *Loop) uses(k Key, obj *unstructured.Unstructured) {
 	if l.use != nil {
 		l.use(l.kind, k, obj)
 	}
@@ -215,13 +234,13 @@ func (l *loop) uses(k Key, obj *unstructured.Unstructured) {
 
 // Recheck has the health of an object checked now, before its time: what it uses, such as
 // its credentials, has changed, or the cause of its failure may be over. It never blocks.
-func (l *loop) Recheck(namespace, name string) {
+func (l *Loop) Recheck(namespace, name string) {
 	l.wantRecheck(Key{namespace, name})
 	l.Wake(namespace, name)
 }
 
 // wantRecheck notes a recheck for the next reconcile that comes so far.
-func (l *loop) wantRecheck(k Key) {
+func (l *Loop) wantRecheck(k Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rechecks[k] = true
@@ -229,7 +248,7 @@ func (l *loop) wantRecheck(k Key) {
 
 // takeRecheck takes the recheck of an object, before anything is read of what it uses: a
 // later change asks for another one.
-func (l *loop) takeRecheck(k Key) bool {
+func (l *Loop) takeRecheck(k Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wanted := l.rechecks[k]

@@ -68,7 +68,7 @@ func (p *probe) ask(ctx context.Context) error {
 		p.asked, p.err = true, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
 		return nil
 	}
-	p.ref, p.renewed, p.err = resolve(limited, p.git, &p.remote, sel, func(ctx context.Context) (git.Remote, error) {
+	p.ref, p.renewed, p.err = Resolve(limited, p.git, &p.remote, sel, func(ctx context.Context) (git.Remote, error) {
 		return p.remotes(ctx, p.key.Namespace, p.key.Name, p.repo)
 	})
 	if ctx.Err() != nil {
@@ -87,9 +87,9 @@ func (p *probe) selector() (gitref.Selector, error) {
 	return gitref.Of(p.repo.GitRef, branch)
 }
 
-// resolve asks a remote what a selector stands for, and where it refuses a token from memory, which was revoked then,
+// Resolve asks a remote what a selector stands for, and where it refuses a token from memory, which was revoked then,
 // once more with what again finds. renewed reports that it was another one; remote is then the one that was asked.
-func resolve(
+func Resolve(
 	ctx context.Context, from Prober, remote *git.Remote, sel gitref.Selector, again func(context.Context) (git.Remote, error),
 ) (ref git.Ref, renewed bool, err error) {
 	ref, err = from.Resolve(ctx, *remote, sel)

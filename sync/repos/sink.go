@@ -27,7 +27,7 @@ type SinkOptions struct {
 // Sinks keeps the directories of Repositories on this host at the commit of their last pull, with or without a Lease: each
 // host has its own. A directory is checked at the start, after each pull and at the interval of its Repository.
 type Sinks struct {
-	*loop
+	*Loop
 	reporter
 	o     SinkOptions
 	repos *kube.Informer
@@ -36,7 +36,7 @@ type Sinks struct {
 // NewSinks registers its handlers with the informer, which must not run yet. It starts nothing.
 func NewSinks(c *kube.Client, repos *kube.Informer, o SinkOptions) *Sinks {
 	s := &Sinks{o: o, reporter: reporter{o.Observe, o.Logger}, repos: repos}
-	s.loop = newLoop("sink", s.reconcile, o.Resync, o.Logger)
+	s.Loop = newLoop("sink", s.reconcile, o.Resync, o.Logger)
 	s.available = c.WaitAvailable
 	wake := func(repo kube.Object) { s.Wake(repo.Namespace(), repo.Name()) }
 	repos.AddHandler(kube.Handler{Add: wake, Update: func(old, repo kube.Object) {

@@ -36,6 +36,8 @@ type Sources struct {
 	// RepoFacts sets what the controller of Repositories knows beside their status: the next action and the suspension.
 	RepoFacts func(row *Repo)
 	Role      func() Controllers
+	// SourceRole is that for GitRepositories; nil = not known.
+	SourceRole func() Controllers
 }
 
 // Builder builds the snapshots of an agent. It belongs to one goroutine.
@@ -105,6 +107,9 @@ func (b *Builder) agentRow(own jobs.Snapshot, recent recentActivity, now time.Ti
 	}
 	row.RSS, row.CPU = residentBytes(), b.cpu.share(now, processorTime())
 	row.Controllers, row.Warnings = b.from.Role(), b.from.Health.Warnings()
+	if b.from.SourceRole != nil {
+		row.Sources = new(b.from.SourceRole())
+	}
 	return row
 }
 

@@ -97,6 +97,8 @@ type Agent struct {
 	Busy     int       `json:"busy"`
 	// Controllers is the role of the agent for Repositories and Connections.
 	Controllers Controllers `json:"controllers"`
+	// Sources is its role for GitRepositories; nil = an older agent, which has none.
+	Sources *Controllers `json:"sources,omitempty"`
 	// Warnings are about the agent itself: a part that is off, a config file that was refused.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -287,10 +289,13 @@ func (c Controllers) HolderName() string {
 }
 
 // Text describes the role in a few words that follow "repositories: ".
-func (c Controllers) Text() string {
+func (c Controllers) Text() string { return c.TextOf("controllers") }
+
+// TextOf is Text for the role that another flag gives.
+func (c Controllers) TextOf(flag string) string {
 	switch {
 	case c.State == ControllersOff:
-		return "not managed by this agent (--controllers " + text.Clean(c.Mode) + ")"
+		return "not managed by this agent (--" + flag + " " + text.Clean(c.Mode) + ")"
 	case c.State == ControllersStandby && c.Holder == "":
 		return "waiting for the controller lease"
 	case c.State == ControllersStandby:

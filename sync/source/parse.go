@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// annoRequested requests a reconciliation: any value other than
+	// AnnoRequested requests a reconciliation: any value other than
 	// status.lastHandledReconcileAt. Source: fluxcd/pkg, apis/meta.
-	annoRequested = "reconcile.fluxcd.io/requestedAt"
+	AnnoRequested = "reconcile.fluxcd.io/requestedAt"
 	// maxText bounds the shown part of a message, in bytes: messages of Git may be a page long.
 	maxText = 2000
 	// maxListed bounds the shown conditions and includes of one source.
@@ -41,7 +41,7 @@ func FromObject(u *unstructured.Unstructured) Source {
 	if at := u.GetDeletionTimestamp(); at != nil {
 		s.Deleting = api.Time(at.Time)
 	}
-	asked, handled := api.Annotation(u, annoRequested), member(status, "lastHandledReconcileAt")
+	asked, handled := api.Annotation(u, AnnoRequested), member(status, "lastHandledReconcileAt")
 	s.Handled = api.TimeOfText(handled)
 	if asked != "" && asked != handled {
 		s.Waiting, s.Asked = true, api.TimeOfText(asked)

@@ -23,7 +23,7 @@ var ErrReplaced = errors.New("it is another one by now: the one that was meant i
 // guards against another object of the same name. Repeated requests are harmless.
 func Reconcile(ctx context.Context, client *kube.Client, namespace, name, uid string) (*unstructured.Unstructured, error) {
 	return patch(ctx, client, namespace, name, uid, map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{annoRequested: time.Now().UTC().Format(time.RFC3339Nano)}}})
+		"metadata": map[string]any{"annotations": map[string]any{AnnoRequested: time.Now().UTC().Format(time.RFC3339Nano)}}})
 }
 
 // Suspend suspends or resumes a source. It is written to the spec, so it lasts until it is reverted.
@@ -67,7 +67,7 @@ func causedBy(err error, member string) bool {
 }
 
 // Asked returns the last request for a reconciliation of an object.
-func Asked(u *unstructured.Unstructured) string { return api.Annotation(u, annoRequested) }
+func Asked(u *unstructured.Unstructured) string { return api.Annotation(u, AnnoRequested) }
 
 // Handled reports whether the controller has handled the request.
 func Handled(u *unstructured.Unstructured, request string) bool {

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/kube"
@@ -28,6 +29,7 @@ type Watcher struct {
 	namespace  string
 	log        *slog.Logger
 	changed    func()
+	handlers   []kube.Handler
 	checkEvery time.Duration
 
 	mu       sync.Mutex     // guards all below
@@ -41,6 +43,9 @@ type Watcher struct {
 func NewWatcher(client *kube.Client, namespace string, log *slog.Logger, changed func()) *Watcher {
 	return &Watcher{client: client, namespace: namespace, log: log, changed: changed, checkEvery: checkEvery}
 }
+
+// AddHandler adds a handler of changes, before Run. Each new watch begins with all sources.
+func (w *Watcher) AddHandler(h kube.Handler) { w.handlers = append(w.handlers, h) }
 
 // Run watches until ctx ends and returns nil then. No answer of the API ends it, and
 // nothing else in the agent waits for it.
@@ -99,7 +104,9 @@ func (w *Watcher) watch(ctx context.Context) (refusal error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	informer := w.client.Informer(api.GitRepositories, w.namespace, kube.InformerOptions{Compact: true})
-	informer.AddHandler(kube.Handler{Any: w.changed})
+	for _, h := range append(w.handlers, kube.Handler{Any: w.changed}) {
+		informer.AddHandler(h)
+	}
 	w.mu.Lock()
 	w.informer = informer
 	w.mu.Unlock()
@@ -139,6 +146,20 @@ func (w *Watcher) Objects() (all []kube.Object, known bool) {
 		all = w.informer.Objects()
 	}
 	return all, w.known
+}
+
+// Get returns a cached source, nil when there is none. known is false while the cache may lack some.
+func (w *Watcher) Get(namespace, name string) (u *unstructured.Unstructured, known bool) {
+	w.mu.Lock()
+	informer := w.informer
+	w.mu.Unlock()
+	if informer == nil {
+		return nil, false
+	}
+	if o, ok := informer.Lookup(namespace, name); ok {
+		return o.Unstructured(), true
+	}
+	return nil, informer.HasSynced()
 }
 
 // Refused returns why sources cannot be read; "" means that they can, or that there are none.

@@ -34,10 +34,7 @@ const (
 	// SourceCommit is the commit of the artifacts.
 	SourceCommit = "5d41aa905d41aa905d41aa905d41aa905d41aa90"
 	sourceSpec   = `{"url":"https://git.example.com/ops/apps.git","interval":"5m0s","ref":{"branch":"main"}}`
-	stored       = `"artifact":{"digest":"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",` +
-		`"lastUpdateTime":"2026-11-20T11:00:00Z","path":"gitrepository/flux-system/apps/` + SourceCommit + `.tar.gz",` +
-		`"revision":"main@sha1:` + SourceCommit + `","size":4711,` +
-		`"url":"http://source-controller.flux-system.svc.cluster.local./gitrepository/flux-system/apps/` + SourceCommit + `.tar.gz"}`
+	stored       = `"artifact":{"digest":"sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08","lastUpdateTime":"2026-11-20T11:00:00Z","path":"gitrepository/flux-system/apps/` + SourceCommit + `.tar.gz","revision":"main@sha1:` + SourceCommit + `","size":4711,"url":"http://source-controller.flux-system.svc.cluster.local./gitrepository/flux-system/apps/` + SourceCommit + `.tar.gz"}`
 )
 
 func sourceStatus(seen int, artifact string, conditions ...string) string {
@@ -109,20 +106,10 @@ func Sources() []Source {
 			`"lastHandledReconcileAt":"2026-11-20T11:30:00Z",` + sourceStatus(1, stored, ready, inStorage)[1:],
 			Meta: `{"reconcile.fluxcd.io/requestedAt":"2026-11-20T12:30:00.5Z"}`},
 		Source{Name: "whole", Want: "ready", Meta: `{"reconcile.fluxcd.io/requestedAt":"2026-11-20T12:30:00Z"}`,
-			Spec: `{"url":"https://bot:s3cretpw@git.example.com/ops/whole.git?access_token=s3cretquery",` +
-				`"interval":"1h30m","timeout":"60s","provider":"azure","ref":{"branch":"main","semver":">=1.0.0 <2.0.0"},` +
-				`"verify":{"mode":"TagAndHEAD","secretRef":{"name":"keys"}},"include":[{"repository":{"name":"base"},` +
-				`"fromPath":"deploy","toPath":"base/deploy"},{"repository":{"name":"late"}}]}`,
-			Status: `{"observedGeneration":1,"lastHandledReconcileAt":"2026-11-20T12:30:00Z",` +
-				`"sourceVerificationMode":"TagAndHEAD","includedArtifacts":[{"revision":"main@sha1:` + SourceCommit + `",` +
-				`"digest":"sha256:1","url":"http://x/y","path":"y","lastUpdateTime":"2026-11-20T10:00:00Z"}],` +
-				`"conditions":[` + ready + `,` + inStorage + `,` +
-				condition("SourceVerified", "True", "Succeeded", "verified signature of tag with key 'ABCD'") + `],` +
-				stored + `}`},
+			Spec:   `{"url":"https://bot:s3cretpw@git.example.com/ops/whole.git?access_token=s3cretquery","interval":"1h30m","timeout":"60s","provider":"azure","ref":{"branch":"main","semver":">=1.0.0 <2.0.0"},"verify":{"mode":"TagAndHEAD","secretRef":{"name":"keys"}},"include":[{"repository":{"name":"base"},"fromPath":"deploy","toPath":"base/deploy"},{"repository":{"name":"late"}}]}`,
+			Status: `{"observedGeneration":1,"lastHandledReconcileAt":"2026-11-20T12:30:00Z","sourceVerificationMode":"TagAndHEAD","includedArtifacts":[{"revision":"main@sha1:` + SourceCommit + `","digest":"sha256:1","url":"http://x/y","path":"y","lastUpdateTime":"2026-11-20T10:00:00Z"}],"conditions":[` + ready + `,` + inStorage + `,` + condition("SourceVerified", "True", "Succeeded", "verified signature of tag with key 'ABCD'") + `],` + stored + `}`},
 		Source{Name: "odd", Want: "unknown", Spec: `{"url":5,"interval":{"a":1},"ref":[1],"verify":"x","include":{"a":"b"},"suspend":"yes"}`,
-			Status: `{"observedGeneration":1,"conditions":[{"type":7},"x",null,{"type":"Ready","status":"Perhaps",` +
-				`"message":["m"],"lastTransitionTime":3}],"artifact":"none","includedArtifacts":3,` +
-				`"lastHandledReconcileAt":{}}`},
+			Status: `{"observedGeneration":1,"conditions":[{"type":7},"x",null,{"type":"Ready","status":"Perhaps","message":["m"],"lastTransitionTime":3}],"artifact":"none","includedArtifacts":3,"lastHandledReconcileAt":{}}`},
 	)
 	return all
 }

@@ -339,10 +339,11 @@ const (
 	unusedMirrorAge = 24 * time.Hour
 )
 
-// MirrorPruner deletes mirrors that no Repository uses, and the lists of unread files of those that are gone, while the
+// MirrorPruner deletes mirrors that no Repository and no source uses, and the lists of unread files of those that are gone, while the
 // cache of Repositories is complete.
 type MirrorPruner struct {
 	Repos   *kube.Informer
+	Others  func() (used []git.Remote, known bool) // by other objects; nil = none
 	Mirrors *git.Mirrors
 	Store   *state.Store
 	Logger  *slog.Logger
@@ -367,6 +368,12 @@ func (p MirrorPruner) runOnce(ctx context.Context, minAge time.Duration) {
 		return
 	}
 	var keep []git.Remote
+	if p.Others != nil {
+		known := false
+		if keep, known = p.Others(); !known {
+			return
+		}
+	}
 	uids := map[string]bool{}
 	for _, u := range p.Repos.List() {
 		uids[string(u.GetUID())] = true

@@ -117,12 +117,6 @@ func (r *review) run(ctx context.Context) (err error) {
 	return r.comment(ctx, out)
 }
 
-// commentsOf follows the name of a Repository in the key of the ids of its comments, which are at most maxComments.
-const (
-	commentsOf  = "/comments"
-	maxComments = 1000
-)
-
 // maxChecked bounds the files of a pull request that are parsed and sent to the API; the comment shows 10 of them.
 const maxChecked = 100
 
@@ -264,23 +258,9 @@ func (r *review) comment(ctx context.Context, out pr.Review) error {
 	if r.Repo.GetAnnotations()[api.AnnoPRComment] == "new" {
 		marker += "@" + r.head
 	}
-	uid, made := string(r.Repo.GetUID()), sum(marker, fmt.Sprint(r.number))
-	ids, err := r.o.Store.Versions(ctx, r.Namespace, r.Repo.GetName()+commentsOf, uid)
-	if err != nil {
-		return err
-	}
-	id, err := r.host.Comment(ctx, r.number, marker, out.Markdown(), len(out.Files) == 0, ids[made])
+	err := r.host.Comment(ctx, r.number, marker, out.Markdown(), len(out.Files) == 0)
 	if err != nil {
 		return fmt.Errorf("comment on pull request %d: %w", r.number, err)
-	}
-	if id != 0 && id != ids[made] {
-		if len(ids) >= maxComments {
-			clear(ids)
-		}
-		ids[made] = id
-		if err := r.o.Store.PutVersions(ctx, r.Namespace, r.Repo.GetName()+commentsOf, uid, ids); err != nil {
-			return err
-		}
 	}
 	r.Progress.SetFinalMessage(text.Plural(len(out.Files), "file") + " of the pull request validated")
 	return nil

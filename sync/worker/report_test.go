@@ -192,7 +192,6 @@ func TestPullRequest(t *testing.T) {
 		if r.object(dashboards, "top") == nil {
 			t.Error("the dashboard was deleted")
 		}
-		h.Token("", forgetest.Rights{Scope: "comments"}) // it may not ask who it is
 		head = r.propose("7", "work", true, "grafana/bad.json", "", "grafana/dup.json", "")
 		h.SetPull("ops/dashboards", forgetest.Pull{Number: 7, Branch: "work", Head: head, Base: testenv.Branch, Fork: true})
 		review("fork", "success", "of forks", head[:7])

@@ -45,6 +45,9 @@ func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
 	}
 	out.Add(widget.RolePlain, "watches", watched)
 	out.AddIf(a.Controllers.Mode != "", widget.RolePlain, "controllers", a.Controllers.Text()) // older daemons do not send it
+	if a.Sources != nil {
+		out.Add(widget.RolePlain, "sources", a.Sources.TextOf("sources"))
+	}
 	out.AddIf(!a.Draining.IsZero(), widget.RoleWarn, "draining", drainText(a)+", "+text.Age(now.Sub(a.Draining))+" so far")
 	out.Head("API")
 	r, server := p.apiState()

@@ -180,10 +180,10 @@ func TestWriteDirectory(t *testing.T) {
 	if made, err = d.m.Compose(t.Context(), d.remote, tip.Hash, []git.Edit{{Path: "h.json"}}); err != nil {
 		t.Fatal(err)
 	}
-	d.write("h.json", "another's")
+	d.write("h.json", "somebody else")
 	err = d.m.Push(t.Context(), d.remote, tip.Name, tip.Hash, made.Directory())
 	gittest.ErrorIs(t, err, git.Overtaken)
-	if d.files()["h.json"] != "another's" {
-		t.Error("the change of another process is lost")
+	if d.files()["h.json"] != "somebody else" {
+		t.Error("the change of somebody else is lost")
 	}
 }

@@ -24,11 +24,8 @@ func serveGitHub(c *call) {
 	case c.rights("") == nil:
 		c.github(http.StatusUnauthorized, "Bad credentials")
 		return
-	case len(c.parts) == 1 && c.parts[0] == "user" && c.rights("").Scope != "":
-		c.github(http.StatusForbidden, "Resource not accessible by integration")
-		return
 	case len(c.parts) == 1 && c.parts[0] == "user":
-		c.answer(http.StatusOK, me)
+		c.answer(http.StatusOK, map[string]any{"login": "limpet", "id": 1})
 		return
 	case len(c.parts) < 3 || c.parts[0] != "repos":
 		c.github(http.StatusNotFound, "Not Found")

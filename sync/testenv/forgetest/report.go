@@ -190,20 +190,9 @@ func (c *call) pullRequest(host string, p *Pull) map[string]any {
 	return out
 }
 
-// me is the account of all tokens.
-var me = map[string]any{"login": "limpet", "username": "project_1_bot", "id": 7, "uuid": "{u}"}
-
 func (c *call) showComment(host string, m *Comment) map[string]any {
-	by := map[string]any{"login": m.Author, "id": 99, "uuid": "{other}"}
-	if m.Author == "" {
-		by = me
-	}
-	out := map[string]any{"id": m.ID, "user": by, "body": m.Body}
-	switch host {
-	case "gitlab":
-		out["author"] = by
-		delete(out, "user")
-	case "bitbucket":
+	out := map[string]any{"id": m.ID, "user": map[string]any{"login": m.Author}, "body": m.Body}
+	if host == "bitbucket" {
 		out["content"] = map[string]any{"raw": m.Body, "markup": "markdown"}
 		delete(out, "body")
 	}
@@ -268,7 +257,7 @@ func (c *call) editComment(host string, repo *Repository, rights *Rights, id int
 		for _, m := range p.Comments {
 			switch {
 			case m.ID != id:
-			case rights.NoComments:
+			case rights.NoComments || m.Author != "":
 				c.refuse(host, http.StatusForbidden, "Resource not accessible")
 				return
 			case c.method == method:

@@ -47,13 +47,11 @@ func Slug(title string) string {
 // spelling has the characters that Grafana's slugs spell in another way: all of a word are spelled as its beginning, up
 // to the equals sign. Some letters, such as ñ, are missing in Grafana too, and are spelled in hex.
 var spelling = strings.Fields(`
-a=àáâäåāăąǎǻảãạắằẳẵặấầẩẫậаא and=& at=@ ae=æǽ b=бב c=çćĉċčцצ© ch=ч
-d=ďđдד e=èéêëēĕėęěəẻẽẹếềểễệеєע f=ƒф g=ĝğġģгґג h=ĥħхהח
-i=ìíîïĩīĭįıǐỉịиіїי ij=ĳ j=ĵй ja=я je=э jo=ё ju=ю k=ķĸкךכ l=ĺļľŀłлל m=мםמ
-n=ńņňŉŋнןנ o=òóôõöøōŏőơǒǿỏọốồổỗộớờởỡợо oe=œ p=þпףפ q=ק
-r=ŕŗřрר® s=śŝşšсס sch=щ sh=ш ss=ß t=ţťŧтטת tm=™
-u=ùúûũūŭůűųưǔǖǘǚǜủụứừửữựу ue=ü v=вו w=ŵש y=ýÿŷỳỷỹỵы z=źżžſзז
-zh=ж C=ץ -=ъь`)
+a=àáâäåāăąǎǻảãạắằẳẵặấầẩẫậаא and=& at=@ ae=æǽ b=бב c=çćĉċčцצ© ch=ч d=ďđдד
+e=èéêëēĕėęěəẻẽẹếềểễệеєע f=ƒф g=ĝğġģгґג h=ĥħхהח i=ìíîïĩīĭįıǐỉịиіїי ij=ĳ j=ĵй ja=я je=э jo=ё ju=ю
+k=ķĸкךכ l=ĺļľŀłлל m=мםמ n=ńņňŉŋнןנ o=òóôõöøōŏőơǒǿỏọốồổỗộớờởỡợо oe=œ p=þпףפ q=ק
+r=ŕŗřрר® s=śŝşšсס sch=щ sh=ш ss=ß t=ţťŧтטת tm=™ u=ùúûũūŭůűųưǔǖǘǚǜủụứừửữựу ue=ü v=вו w=ŵש
+y=ýÿŷỳỷỹỵы z=źżžſзז zh=ж C=ץ -=ъь`)
 
 var letters = func() map[rune]string {
 	out := map[rune]string{}

@@ -98,7 +98,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		Store: store, StatePath: path, Version: Version,
 		API: server, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.ListNamespace(),
 		Manifests: declared,
-		Jobs:      options, Resync: g.ResyncInterval, Controllers: g.Controllers,
+		Jobs:      options, Resync: g.ResyncInterval, Controllers: g.Controllers, Sources: g.Sources,
 		Limits: agent.Limits{Repositories: g.MaxRepositories, Resources: g.MaxResourcesPerRepository,
 			IncrementalChanges: g.MaxIncrementalChanges, Parallel: g.MaxSyncWorkers},
 		CredentialsDir: cmp.Or(g.CredentialsDir, e.Getenv("CREDENTIALS_DIRECTORY")),

@@ -86,6 +86,7 @@ type AgentFlags struct {
 	LeaseRenewalInterval      time.Duration `help:"Period of lease renewals." default:"10s"`
 	ResyncInterval            time.Duration `help:"Pause before a failing repository is checked again." default:"60s"`
 	Controllers               string        `help:"Reconcile repositories and connections: ${enum}." enum:"auto,on,off" default:"auto"`
+	Sources                   string        `help:"Reconcile GitRepositories in place of Flux's source-controller: ${enum}." enum:"auto,on,off" default:"auto"`
 	MaxRepositories           *int64        `help:"Repositories per namespace. 0 = no limit. Default: status.quota."`
 	MaxResourcesPerRepository *int64        `help:"Objects per repository. 0 = no limit. Default: status.quota."`
 	MaxIncrementalChanges     int           `help:"Changes beyond which a pull is full. 0 = no limit." default:"1000"`

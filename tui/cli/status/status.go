@@ -244,6 +244,9 @@ func (s *report) printLive(f *command.Fields) {
 		f.Add("sources", "not shown: "+s.Live.SourcesError)
 	} else if n := len(s.Live.Sources); n > 0 {
 		f.Add("sources", fmt.Sprintf("%d: %d not ready, %d suspended", n, unready[true], suspended[true]))
+		if c := s.Live.Agent.Sources; c != nil {
+			f.Add("", c.TextOf("sources"))
+		}
 	}
 }
 

@@ -1,0 +1,185 @@
+// Package controller reconciles the GitRepositories of Flux in place of the Git part of source-controller: it follows
+// a ref, packs its tree into an artifact and writes the status. A reconcile is an ordered list of steps, each in the
+// file of its name; status.go makes of their result what is written.
+//
+// # Promises
+//
+// A source that does not change costs one ls-remote per interval, no fetch, no archive and no write. A commit that is
+// pinned by its hash is fetched once. What the artifact was made of, down to the keys that have verified it, is in one
+// checksum. The status is written once for a new commit, and what happened is in the outbox before.
+package controller
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/dependency"
+	"limpet/sync/git"
+	"limpet/sync/kube"
+	"limpet/sync/notify"
+	"limpet/sync/repos"
+	"limpet/sync/source"
+	"limpet/sync/source/artifact"
+)
+
+// Kind of the objects.
+const Kind = dependency.GitRepository
+
+const (
+	// FieldManager owns the status.
+	FieldManager = "limpet-source-controller"
+	finalizer    = "finalizers.fluxcd.io" // Source: Flux
+
+	// Source: the flags of source-controller.
+	minRetry, maxRetry = 750 * time.Millisecond, 15 * time.Minute
+	includeRetry       = 30 * time.Second // of a missing include
+	jitter             = 0.05             // of the interval, both ways
+
+	defaultTimeout = time.Minute // of a request to the Git host; Source: spec.timeout
+	callTimeout    = 5 * time.Second
+	packers        = 2 // archives that are made at once
+)
+
+// Options of a Controller. All but Rules, Outbox, Sealed and Observe must be set.
+type Options struct {
+	Client        *kube.Client
+	Sources       *source.Watcher
+	Git           *git.Mirrors
+	Credentials   auth.Source // a chain that ends with auth.NamedSecret
+	Places        auth.Places // of the keys of signers
+	Rules         *auth.List[auth.Rule]
+	AllowInsecure bool
+	Artifacts     *artifact.Store
+	Outbox        *notify.Outbox // nil = nothing is told
+	References    *dependency.Watcher
+	Sealed        func(secret string) bool // see dependency.Reader
+	Now           func() time.Time         // of the server
+	Observe       func(repos.Event)        // must not block; nil = no call
+	Took          func(k repos.Key, d time.Duration)
+	Logger        *slog.Logger
+}
+
+// Controller reconciles the GitRepositories of an API. Make it with New before the watcher runs.
+type Controller struct {
+	*repos.Loop
+	o          Options
+	steps      []step
+	packing    chan struct{} // has room for those that pack
+	noChecksum atomic.Bool   // the definition has no status.contentConfigChecksum
+
+	mu       sync.Mutex // guards memories; each belongs to the worker that has its key
+	memories map[repos.Key]*memory
+}
+
+// memory is what is remembered of a source from one reconcile to the next. All of it may be lost.
+type memory struct {
+	uid        string
+	generation int64
+	spec       spec
+	git        source.Git
+	invalid    error  // of both
+	told       string // the last event, which a failed write of the status must not repeat
+}
+
+// New registers its handlers with the watcher, which must not run yet. It starts nothing.
+func New(o Options) *Controller {
+	c := &Controller{o: o, packing: make(chan struct{}, packers), memories: map[repos.Key]*memory{}}
+	c.Loop = repos.NewLoop(o.Client, Kind, c.reconcile, minRetry, maxRetry, o.Logger)
+	c.steps = []step{c.finalize, suspend, c.validate, c.verifyStored, c.include, c.restore, c.resolve, c.fetch, c.verify, c.pack}
+	wake := func(obj kube.Object) { c.Wake(obj.Namespace(), obj.Name()) }
+	o.Sources.AddHandler(kube.Handler{Add: wake, Delete: wake, Update: func(old, obj kube.Object) {
+		if old.Number(pathGeneration) != obj.Number(pathGeneration) || old.Text(pathRequested) != obj.Text(pathRequested) ||
+			old.Text(pathDeleted) != obj.Text(pathDeleted) {
+			wake(obj)
+		}
+	}})
+	return c
+}
+
+var (
+	pathGeneration = kube.PathTo("metadata", "generation")
+	pathRequested  = kube.PathTo("metadata", "annotations", source.AnnoRequested)
+	pathDeleted    = kube.PathTo("metadata", "deletionTimestamp")
+)
+
+// Run works until ctx ends, and returns when nothing of it runs any more. It may be run again.
+func (c *Controller) Run(ctx context.Context) error {
+	c.mu.Lock()
+	c.memories = map[repos.Key]*memory{}
+	c.mu.Unlock()
+	return c.Work(ctx, func() (keys []repos.Key) {
+		all, _ := c.o.Sources.Objects()
+		for _, o := range all {
+			keys = append(keys, repos.Key{Namespace: o.Namespace(), Name: o.Name()})
+		}
+		return keys
+	})
+}
+
+// memoryOf returns the memory of a source, a new one for a new source; "" forgets it.
+func (c *Controller) memoryOf(k repos.Key, uid string) *memory {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.memories[k]
+	if uid == "" {
+		delete(c.memories, k)
+	} else if m == nil || m.uid != uid {
+		m = &memory{uid: uid, generation: -1}
+		c.memories[k] = m
+	}
+	return m
+}
+
+// reconcile reconciles one source.
+func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, error) {
+	began := time.Now()
+	obj, known := c.o.Sources.Get(k.Namespace, k.Name)
+	if obj == nil {
+		if !known {
+			return repos.Result{}, nil
+		}
+		c.memoryOf(k, "")
+		c.o.References.Use(ref(k))
+		c.o.References.Observe(ref(k), "")
+		return repos.Result{}, c.o.Artifacts.Remove(ctx, k.Namespace, k.Name)
+	}
+	a := &attempt{key: k, obj: obj, memory: c.memoryOf(k, string(obj.GetUID()))}
+	failed, err := c.run(ctx, a)
+	if a.leave != nil {
+		a.leave()
+	}
+	if err != nil || a.over || ctx.Err() != nil {
+		return repos.Result{}, cmp.Or(err, context.Cause(ctx))
+	}
+	if err := c.writeStatus(ctx, a, failed); err != nil {
+		return repos.Result{}, err
+	}
+	if c.o.Took != nil {
+		c.o.Took(k, time.Since(began))
+	}
+	interval := time.Duration(float64(a.spec.interval) * (1 - jitter + 2*jitter*rand.Float64()))
+	switch {
+	case failed == nil:
+		return repos.Result{Next: time.Now().Add(interval)}, nil
+	case failed.stalled:
+		return repos.Result{}, nil
+	case failed.wait > 0:
+		return repos.Result{Next: time.Now().Add(failed.wait)}, nil
+	}
+	return repos.Result{}, failed
+}
+
+// ref is a source as one that uses others, or that is used.
+func ref(k repos.Key) dependency.Ref {
+	return dependency.Ref{Kind: Kind, Namespace: k.Namespace, Name: k.Name}
+}
+
+// requested returns the last request for a reconcile.
+func (a *attempt) requested() string { return api.Annotation(a.obj, source.AnnoRequested) }

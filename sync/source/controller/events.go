@@ -1,0 +1,86 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/notify"
+	"limpet/sync/repos"
+	"limpet/sync/source/artifact"
+)
+
+const (
+	reasonNewArtifact = "NewArtifact"              // Source: Flux
+	annoEvent         = "event.toolkit.fluxcd.io/" // begins the names of annotations that events take over
+	metaRevision      = "/revision"                // after the group
+	metaDigest        = "/digest"
+)
+
+// announce tells what has changed from the stored status to the result of an attempt: a new artifact, the end of a
+// failure, a failure. It tells each once; a source that waits for another one is not told of.
+func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructured.Unstructured, failed *failure) error {
+	list, _, _ := unstructured.NestedSlice(stored.Object, "status", "conditions")
+	before := func(kind string) (status, reason any) {
+		_, found := api.FindCondition(list, kind)
+		return found["status"], found["reason"]
+	}
+	if failed != nil {
+		status, reason := before(failed.condition)
+		ready, _ := before(condReady)
+		if failed.wait > 0 || ready == "False" && reason == failed.reason && status != nil {
+			return nil
+		}
+		return c.tell(ctx, a, stored, notify.Error, failed.reason, failed.err.Error(), a.artifact)
+	}
+	verified, _ := before(condVerified)
+	recovered := verified == "False" || strings.HasPrefix(a.memory.told, notify.Error) ||
+		slices.ContainsFunc(failures, func(kind string) bool { status, _ := before(kind); return status == "True" })
+	commit := a.artifact.Revision
+	digest, _, _ := unstructured.NestedString(stored.Object, "status", "artifact", "digest")
+	switch {
+	case digest != a.artifact.Digest:
+		return c.tell(ctx, a, stored, notify.Info, reasonNewArtifact, fmt.Sprintf("stored artifact for commit '%s'", a.artifact.Subject), a.artifact)
+	case recovered:
+		return c.tell(ctx, a, stored, notify.Info, reasonSucceeded, fmt.Sprintf("stored artifact for commit '%s'", commit), a.artifact)
+	}
+	return nil
+}
+
+// tell puts an event into the outbox, unless it was the last one.
+func (c *Controller) tell(
+	ctx context.Context, a *attempt, obj *unstructured.Unstructured, severity, reason, message string, about artifact.Artifact,
+) error {
+	key := severity + " " + reason + " " + about.Digest
+	if a.memory.told == key {
+		return nil
+	}
+	if c.o.Observe != nil {
+		level := map[string]string{notify.Info: "info", notify.Error: "warn"}[severity]
+		c.o.Observe(repos.Event{At: time.Now(), Level: level, Namespace: a.key.Namespace, Repository: a.key.Name, Text: reason + ": " + message})
+	}
+	if c.o.Outbox != nil {
+		e := notify.Event{Kind: Kind, APIVersion: api.GitRepositories.GroupVersion().String(), Namespace: a.key.Namespace, Name: a.key.Name,
+			UID: string(obj.GetUID()), ResourceVersion: obj.GetResourceVersion(), Severity: severity, Reason: reason, Message: message,
+			Time: c.o.Now(), Metadata: map[string]string{}}
+		if about.Digest != "" {
+			e.Metadata[api.GitRepositories.Group+metaRevision] = about.Revision
+			e.Metadata[api.GitRepositories.Group+metaDigest] = about.Digest
+		}
+		for name, value := range obj.GetAnnotations() {
+			if strings.HasPrefix(name, annoEvent) {
+				e.Metadata[name] = value
+			}
+		}
+		if err := c.o.Outbox.Add(ctx, e); err != nil {
+			return err
+		}
+	}
+	a.memory.told = key
+	return nil
+}

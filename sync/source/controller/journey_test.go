@@ -1,0 +1,163 @@
+package controller_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/source"
+)
+
+// TestFollow: a branch is followed; what has not changed costs one ls-remote, and no write.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		first := r.origin.Commit("one", map[string]string{"a.yaml": "a"})
+		r.apply("site", `,"ref":{"branch":"main"}`)
+		s := r.ready("site", "main@sha1:"+first)
+		if told := r.told("site"); !slices.Equal(told, []string{"NewArtifact"}) {
+			t.Errorf("told %q", told)
+		}
+		u, _ := r.sources.Get(r.namespace, "site")
+		if s.Artifact.URL != "http://artifacts.example.com/gitrepository/"+r.namespace+"/site/"+first+".tar.gz" || s.Artifact.Size == 0 ||
+			!slices.Contains(u.GetFinalizers(), "finalizers.fluxcd.io") {
+			t.Errorf("%+v %q", s.Artifact, u.GetFinalizers())
+		}
+		var managers []string
+		for _, m := range u.GetManagedFields() {
+			managers = append(managers, m.Manager+" "+string(m.Operation)+" "+m.Subresource)
+		}
+		if want := "limpet-source-controller Apply status"; len(managers) > 0 && !slices.Contains(managers, want) {
+			t.Errorf("fields are managed by %q", managers)
+		}
+		if r.writes != nil {
+			if w := r.writes.take(); len(w) != 3 {
+				t.Errorf("to the first artifact: %q", w)
+			}
+		}
+		requests := r.server.Requests.Load()
+		r.ask("site")
+		if n := r.server.Requests.Load() - requests; n != 1 {
+			t.Errorf("%d requests for nothing new", n)
+		}
+		if r.writes != nil {
+			if w := r.writes.take(); len(w) != 1 {
+				t.Errorf("the handled-at alone is written: %q", w)
+			}
+		}
+		second := r.origin.Commit("two", map[string]string{"a.yaml": "b"})
+		r.ask("site")
+		r.ready("site", "main@sha1:"+second)
+		if r.writes != nil {
+			if w := r.writes.take(); len(w) > 2 {
+				t.Errorf("for a new commit: %q", w)
+			}
+		}
+		list, err := r.artifacts.List(t.Context(), r.namespace, "site")
+		if err != nil || len(list) != 2 || list[0].Subject != "two" {
+			t.Errorf("%+v, %v", list, err)
+		}
+		if err := r.client.Resource(api.GitRepositories).Namespace(r.namespace).Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if u, known := r.sources.Get(r.namespace, "site"); u == nil && known {
+				break
+			}
+			<-r.changed
+		}
+		if list, err := r.artifacts.List(t.Context(), r.namespace, "site"); err != nil || len(list) != 0 {
+			t.Errorf("of a deleted source: %+v, %v", list, err)
+		}
+	})
+}
+
+// TestRefs: each kind of ref, and what it becomes.
+func TestRefs(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		one := r.origin.Commit("one", map[string]string{"a": "1"})
+		r.origin.Git("tag", "v1.0.0")
+		r.origin.Git("tag", "v1.2.0-rc.1")
+		two := r.origin.Commit("two", map[string]string{"a": "2"})
+		r.origin.Git("tag", "-a", "-m", "x", "v1.1.0")
+		r.origin.Git("push", "-q", "--tags", "origin", "HEAD:refs/heads/feature/x", "HEAD:refs/pull/4/head")
+		for name, c := range map[string]struct{ ref, revision string }{
+			"branch":     {`"branch":"feature/x"`, "feature/x@sha1:" + two},
+			"tag":        {`"tag":"v1.1.0"`, "v1.1.0@sha1:" + two},
+			"semver":     {`"semver":"1.x"`, "v1.1.0@sha1:" + two},
+			"prerelease": {`"semver":">=1.0.0-0"`, "v1.2.0-rc.1@sha1:" + one},
+			"name":       {`"name":"refs/heads/main"`, "refs/heads/main@sha1:" + two},
+			"pull":       {`"name":"refs/pull/4/head"`, "refs/pull/4/head@sha1:" + two},
+			"commit":     {`"commit":"` + one + `"`, "sha1:" + one},
+			"both":       {`"commit":"` + one + `","branch":"main"`, "main@sha1:" + one},
+		} {
+			r.apply(name, `,"ref":{`+c.ref+`}`)
+			r.ready(name, c.revision)
+		}
+		requests := r.server.Requests.Load()
+		r.ask("commit")
+		if n := r.server.Requests.Load() - requests; n != 0 {
+			t.Errorf("%d requests for a stored commit", n)
+		}
+		r.apply("several", `,"ref":{"tag":"v1.0.0","semver":"1.x"}`)
+		if s := r.in("several", source.Stalled, "GitOperationFailed"); !strings.Contains(s.Message, "tag and semver") {
+			t.Errorf("%q", s.Message)
+		}
+		r.apply("none", `,"ref":{"branch":"nope"}`)
+		r.in("none", source.Failed, "GitOperationFailed")
+		r.apply("none", `,"ref":{"branch":"main"}`) // and recovers
+		r.ready("none", "main@sha1:"+two)
+		if told := r.told("none"); !slices.Equal(told, []string{"GitOperationFailed", "NewArtifact"}) {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
+// TestSuspend: a suspended source is left alone.
+func TestSuspend(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		one := r.origin.Commit("one", map[string]string{"a": "1"})
+		r.apply("site", `,"ref":{"branch":"main"}`)
+		r.ready("site", "main@sha1:"+one)
+		r.apply("site", `,"ref":{"branch":"main"},"suspend":true`)
+		r.apply("other", `,"ref":{"branch":"main"}`) // after it in the queue
+		r.ready("other", "main@sha1:"+one)
+		two := r.origin.Commit("two", map[string]string{"a": "2"})
+		r.apply("site", `,"ref":{"branch":"main"}`)
+		r.ready("site", "main@sha1:"+two)
+	})
+}
+
+// TestInclude: an include becomes a directory; its change makes a new artifact, a cycle is named.
+func TestInclude(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		one := r.origin.Commit("one", map[string]string{"a": "1"})
+		const with = `,"ref":{"branch":"main"},"include":[{"repository":{"name":"base"}}]`
+		r.apply("site", with)
+		r.in("site", source.Failed, "NotFound")
+		r.apply("base", `,"ref":{"branch":"main"}`)
+		s := r.ready("site", "main@sha1:"+one)
+		r.apply("base", `,"ref":{"branch":"main"},"ignore":"a"`)
+		u := r.until("site", "new for its include", func(u *unstructured.Unstructured) bool {
+			b, _ := r.sources.Get(r.namespace, "base")
+			list, _, _ := unstructured.NestedSlice(u.Object, "status", "includedArtifacts")
+			base := source.FromObject(b)
+			return base.State == source.Ready && base.Artifact != nil && len(list) == 1 && s.Artifact.Digest != "" &&
+				list[0].(map[string]any)["digest"] == base.Artifact.Digest && b.GetGeneration() == 2
+		})
+		if in, _, _ := unstructured.NestedSlice(u.Object, "status", "observedInclude"); len(in) != 1 {
+			t.Errorf("observed: %v", in)
+		}
+		r.apply("base", `,"ref":{"branch":"main"},"include":[{"repository":{"name":"site"}}]`)
+		if s := r.in("base", source.Stalled, "IncludeCycle"); !strings.Contains(s.Message, "base -> site -> base") {
+			t.Errorf("%q", s.Message)
+		}
+	})
+}

@@ -1,0 +1,257 @@
+package controller_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/apiserver"
+	"limpet/sync/auth"
+	"limpet/sync/dependency"
+	"limpet/sync/git"
+	"limpet/sync/kube"
+	"limpet/sync/repos"
+	"limpet/sync/source"
+	"limpet/sync/source/artifact"
+	"limpet/sync/source/controller"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/gittest"
+)
+
+func TestMain(m *testing.M) {
+	if state.RunProbe() {
+		return
+	}
+	os.Exit(testenv.Main(m))
+}
+
+// rig is a controller at work on an API, with a real Git host.
+type rig struct {
+	t         *testing.T
+	namespace string
+	client    *kube.Client
+	writes    *writes
+	server    *gittest.Server
+	origin    *gittest.Origin
+	artifacts *artifact.Store
+	sources   *source.Watcher
+	control   *controller.Controller
+	events    chan repos.Event
+	changed   chan struct{}
+	start     func()
+	stop      func()
+}
+
+// writes counts what the controller writes.
+type writes struct {
+	next http.RoundTripper
+	mu   sync.Mutex // guards seen
+	seen []string
+}
+
+func (w *writes) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet && strings.Contains(r.URL.RawQuery, controller.FieldManager) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		w.mu.Lock()
+		w.seen = append(w.seen, r.Method+" "+r.URL.Path)
+		w.mu.Unlock()
+	}
+	return w.next.RoundTrip(r)
+}
+
+// take returns the writes since the last call.
+func (w *writes) take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := w.seen
+	w.seen = nil
+	return out
+}
+
+// onEach runs a test on the embedded API and on the API machinery.
+func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
+	t.Run("embedded", func(t *testing.T) { t.Parallel(); test(t, embedded(t)) })
+	t.Run("real", func(t *testing.T) {
+		t.Parallel()
+		s := testenv.Real(t)
+		test(t, newRig(t, kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token}, nil, "src-"+
+			strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))))
+	})
+}
+
+func embedded(t *testing.T) *rig {
+	t.Helper()
+	w := &writes{}
+	store := opened(t)
+	server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	w.next = server.Transport()
+	return newRig(t, kube.Config{Server: "http://embedded", Transport: w}, w, "default")
+}
+
+func opened(t *testing.T) *state.Store {
+	t.Helper()
+	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db"), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	return store
+}
+
+func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string) *rig {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	cfg.Logger = log
+	client, err := kube.Connect(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	r := &rig{t: t, namespace: namespace, client: client, writes: w, server: gittest.NewServer(t), events: make(chan repos.Event, 1000),
+		changed: make(chan struct{}, 1)}
+	r.origin = gittest.NewOrigin(t, r.server.Root, "site.git")
+	mirrors, err := git.Open(filepath.Join(t.TempDir(), "mirrors"), git.Options{Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { mirrors.Close() })
+	r.artifacts, err = artifact.Open(t.Context(), artifact.Options{Dir: filepath.Join(t.TempDir(), "artifacts"), Store: opened(t), Logger: log,
+		URL: "http://artifacts.example.com"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.sources = source.NewWatcher(client, namespace, log, func() {
+		select {
+		case r.changed <- struct{}{}:
+		default:
+		}
+	})
+	references := dependency.New(dependency.Options{Client: client, Logger: log,
+		Wake: func(user dependency.Ref) { r.control.Wake(user.Namespace, user.Name) }})
+	reader := dependency.Reader{Client: client, Watcher: references}
+	places := auth.Places{Secrets: reader.Secret, Observer: references}
+	r.control = controller.New(controller.Options{Client: client, Sources: r.sources, Git: mirrors, AllowInsecure: true,
+		Credentials: places.WithTransport(places.NamedSecret()), Places: places, Artifacts: r.artifacts, References: references,
+		Now: time.Now, Observe: func(e repos.Event) { r.events <- e }, Logger: log})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	for _, run := range []func(context.Context) error{r.sources.Run, references.Run, r.control.Run} {
+		running.Go(func() { _ = run(ctx) })
+	}
+	t.Cleanup(func() { cancel(); running.Wait() })
+	return r
+}
+
+// apply creates a source or replaces its spec.
+func (r *rig) apply(name, spec string) *unstructured.Unstructured {
+	r.t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+		"metadata": map[string]any{"name": name, "namespace": r.namespace}}}
+	var members map[string]any
+	if err := json.Unmarshal([]byte(`{"url":"`+r.server.URL+`/site.git","interval":"1h"`+spec+`}`), &members); err != nil {
+		r.t.Fatal(err)
+	}
+	u.Object["spec"] = members
+	made, err := r.client.Resource(api.GitRepositories).Namespace(r.namespace).Apply(r.t.Context(), name, u,
+		metav1.ApplyOptions{FieldManager: "test", Force: true})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return made
+}
+
+// secret creates or replaces a Secret.
+func (r *rig) secret(name string, data map[string]any) {
+	r.t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret",
+		"metadata": map[string]any{"name": name, "namespace": r.namespace}, "stringData": data}}
+	if _, err := r.client.Resource(api.Secrets).Namespace(r.namespace).Apply(r.t.Context(), name, u,
+		metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// ask requests a reconcile and waits until it is handled.
+func (r *rig) ask(name string) source.Source {
+	r.t.Helper()
+	u, err := source.Reconcile(r.t.Context(), r.client, r.namespace, name, "")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return source.FromObject(r.until(name, "handled", func(o *unstructured.Unstructured) bool { return source.Handled(o, source.Asked(u)) }))
+}
+
+// until waits until a source is as it should be.
+func (r *rig) until(name, what string, holds func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
+	r.t.Helper()
+	late := time.NewTimer(60 * time.Second)
+	defer late.Stop()
+	for {
+		u, _ := r.sources.Get(r.namespace, name)
+		if u != nil && holds(u) {
+			return u
+		}
+		select {
+		case <-r.changed:
+		case <-late.C:
+			status := "none"
+			if u != nil {
+				data, _ := json.MarshalIndent(u.Object["status"], "", " ")
+				status = string(data)
+			}
+			r.t.Fatalf("%s is not %s: %s", name, what, status)
+		}
+	}
+}
+
+// ready waits until a source is ready at a revision.
+func (r *rig) ready(name, revision string) source.Source {
+	r.t.Helper()
+	return source.FromObject(r.until(name, "ready at "+revision, func(u *unstructured.Unstructured) bool {
+		s := source.FromObject(u)
+		return s.State == source.Ready && s.Artifact != nil && s.Artifact.Revision == revision
+	}))
+}
+
+// in waits until a source is in a state for a reason.
+func (r *rig) in(name, state, reason string) source.Source {
+	r.t.Helper()
+	return source.FromObject(r.until(name, state+" for "+reason, func(u *unstructured.Unstructured) bool {
+		s := source.FromObject(u)
+		return s.State == state && s.Reason == reason
+	}))
+}
+
+// told returns the reasons of the events about a source so far.
+func (r *rig) told(name string) (out []string) {
+	for {
+		select {
+		case e := <-r.events:
+			if e.Repository == name {
+				reason, _, _ := strings.Cut(e.Text, ":")
+				out = append(out, reason)
+			}
+		default:
+			return out
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"time"
+
+	"limpet/sync/api/admission"
+	"limpet/sync/auth"
+	"limpet/sync/dependency"
+	"limpet/sync/source"
+)
+
+// validate reads the spec, with the rules of Flux's CRD: objects may be older than the rules of the API. Then it declares
+// what the source uses, before any of that is read.
+func (c *Controller) validate(_ context.Context, a *attempt) (done bool, err error) {
+	if m := a.memory; m.generation != a.obj.GetGeneration() {
+		m.generation = a.obj.GetGeneration()
+		m.spec, m.git, m.invalid = read(a)
+	}
+	if a.spec, a.git = a.memory.spec, a.memory.git; a.memory.invalid != nil {
+		c.o.References.Use(ref(a.key))
+		return true, a.memory.invalid
+	}
+	c.o.References.Use(ref(a.key), c.uses(a)...)
+	return false, nil
+}
+
+// read returns the spec of a source. An error is a *failure that ends with a change of the spec.
+func read(a *attempt) (spec, source.Git, error) {
+	var s spec
+	refused := func(reason string, err error) (spec, source.Git, error) {
+		f := &failure{condition: condFetch, reason: reason, err: err, stalled: true}
+		if reason == auth.ReasonVerifyMode {
+			f.condition = condVerified
+		}
+		return spec{}, source.Git{}, f
+	}
+	g, err := source.ReadGit(a.obj)
+	if e, ok := errors.AsType[*auth.SourceError](err); ok && e.Reason != "" {
+		return refused(e.Reason, err)
+	}
+	if errs := admission.Check(a.obj, nil); len(errs) > 0 {
+		if strings.HasPrefix(errs[0].Field, "spec.url") {
+			return refused(auth.ReasonURL, errs.ToAggregate())
+		}
+		return refused(reasonSpec, errs.ToAggregate())
+	}
+	var body []byte
+	if err == nil {
+		body, err = json.Marshal(a.obj.Object["spec"])
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &s)
+	}
+	if err == nil {
+		s.interval, err = time.ParseDuration(s.Interval)
+	}
+	if err == nil && s.interval <= 0 {
+		err = errors.New("spec.interval is not more than 0")
+	}
+	if err != nil {
+		return refused(reasonSpec, err)
+	}
+	return s, g, nil
+}
+
+// reasonSpec is limpet's own, for a spec that the CRD of Flux would have refused.
+const reasonSpec = "InvalidSpec"
+
+// uses returns all that a source is made of besides its Git host.
+func (c *Controller) uses(a *attempt) (refs []dependency.Ref) {
+	for _, name := range []string{a.git.Secret, a.git.ProxySecret, a.git.Signers} {
+		if name == "" {
+			continue
+		}
+		refs = append(refs, dependency.Ref{Kind: dependency.File, Namespace: a.key.Namespace, Name: name})
+		if c.o.Sealed == nil || !c.o.Sealed(name) {
+			refs = append(refs, dependency.Ref{Kind: dependency.Secret, Namespace: a.key.Namespace, Name: name})
+		}
+	}
+	for _, in := range a.spec.Includes {
+		refs = append(refs, dependency.Ref{Kind: Kind, Namespace: a.key.Namespace, Name: in.Repository.Name})
+	}
+	for _, path := range auth.RuleFiles(c.o.Rules.Get(), a.git.URL) {
+		refs = append(refs, dependency.Ref{Kind: dependency.Path, Name: path})
+	}
+	return refs
+}
