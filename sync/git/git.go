@@ -75,6 +75,14 @@ type Tree struct {
 	More    int       // further ones
 	// Homes are the submodules that have files here, by URL.
 	Homes map[string]Home
+	// Submodules are those that were fetched, by path.
+	Submodules map[string]Submodule
+}
+
+// Submodule is a commit of another remote.
+type Submodule struct {
+	Remote Remote
+	Commit string
 }
 
 // Home is a submodule of a Tree.

@@ -165,6 +165,10 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, entry Refusal, u
 	}
 	g.whole.More += inner.More
 	g.whole.Homes[sub.URL] = Home{commit, sub.Fallbacks}
+	if g.whole.Submodules == nil {
+		g.whole.Submodules = map[string]Submodule{}
+	}
+	g.whole.Submodules[l.prefix+name] = Submodule{sub, commit}
 	below := level{remote: sub, commit: commit, prefix: l.prefix + name + "/", refused: inner.Refused, above: above}
 	g.whole.Dirs = append(g.whole.Dirs, l.prefix+name)
 	for _, d := range inner.Dirs {

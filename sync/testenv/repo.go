@@ -77,7 +77,7 @@ func Repo(t testing.TB, commits, dashboards int) *Repository {
 		}
 		r.stream(in, changes, fmt.Sprintf("Change %d of the dashboards", i+1), "")
 	}
-	r.load(t, in)
+	r.Import(t, in)
 	r.Git(t, "repack", "-adfq", "--window=10")
 	return r
 }
@@ -125,7 +125,7 @@ func (r *Repository) Commit(t testing.TB, message string, changes ...Change) str
 		parent = "refs/heads/" + Branch + "^0"
 	}
 	r.stream(in, changes, message, parent)
-	r.load(t, in)
+	r.Import(t, in)
 	return r.Head(t)
 }
 
@@ -255,7 +255,8 @@ func quote(path string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(path) + `"`
 }
 
-func (r *Repository) load(t testing.TB, in io.Reader) {
+// Import reads commits in the language of git fast-import, past the model.
+func (r *Repository) Import(t testing.TB, in io.Reader) {
 	t.Helper()
 	cmd := r.command("fast-import", "--quiet", "--force")
 	cmd.Stdin = in

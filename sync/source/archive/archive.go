@@ -1,26 +1,21 @@
 // Package archive packs the tree of a commit as Flux does: a tar.gz that has the same bytes on every host.
+//
+// What is left out by rules is never read. A directory that is excluded is not walked where no later rule can take in
+// again something below it; then a .sourceignore below it is not read, as Git does not read a .gitignore there.
 package archive
 
 import (
-	"archive/tar"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"hash"
 	"io"
-	"time"
-
-	"github.com/klauspost/compress/gzip"
+	"strings"
 
 	"limpet/sync/git"
+	"limpet/sync/text"
 )
 
 // Version names the format of the bytes: another one may give the same tree another digest.
 const Version = "tar.gz/1"
-
-// level of compression. It and the version of the library in go.mod decide the bytes.
-const level = 6
 
 // Tree is a commit of a mirror, which must have been fetched.
 type Tree struct {
@@ -33,17 +28,17 @@ type Tree struct {
 type Options struct {
 	Ignore       *string   // of the spec, in the format of .gitignore; nil = none
 	Sparse       []string  // directories; none = the whole tree
-	Includes     []Include // other archives whose content becomes part of the tree
+	Includes     []Include // other archives whose content becomes part of the tree, in this order
 	Submodules   bool      // with the content of submodules
 	KeepSymlinks bool      // keeps relative symbolic links that stay inside of the tree; others are left out, as by Flux
 	MaxBytes     int64     // of all files; 0 = no limit
 	MaxFiles     int       // files and directories; 0 = no limit
 }
 
-// Include is a tar.gz whose directory From becomes the directory To of the tree.
+// Include is a tar.gz whose directory or file From becomes To of the tree.
 type Include struct {
 	Open     func(context.Context) (io.ReadCloser, error)
-	From, To string // "" = the root; To must not be
+	From, To string // slash-separated; From "" = the root
 }
 
 // Digests describe the bytes that were written.
@@ -54,9 +49,44 @@ type Digests struct {
 	Files     int    // regular files and links
 }
 
-// Write packs a tree into w. It reads the mirror, and makes no request unless submodules are asked for.
+// SparseError reports a directory of Options.Sparse that the tree does not have.
+type SparseError struct{ Dir string }
+
+func (e *SparseError) Error() string {
+	return fmt.Sprintf("sparse checkout: there is no directory %q", text.Line(e.Dir, 200))
+}
+
+// IncludeError reports an Include that cannot be copied into the tree.
+type IncludeError struct {
+	Index int // in Options.Includes
+	Err   error
+}
+
+func (e *IncludeError) Error() string { return "copy include: " + e.Err.Error() }
+func (e *IncludeError) Unwrap() error { return e.Err }
+
+// LimitError reports a tree beyond Options.MaxBytes or Options.MaxFiles.
+type LimitError struct {
+	Bytes bool // else files and directories
+	Limit int64
+}
+
+func (e *LimitError) Error() string {
+	if e.Bytes {
+		return "the archive would have more than " + text.Size(e.Limit) + ", the limit"
+	}
+	return fmt.Sprintf("the archive would have more than %d files and directories, the limit", e.Limit)
+}
+
+// Write packs a tree into w. It reads the mirror, and makes no request unless submodules are asked for. An error is a
+// *SparseError, *IncludeError or *LimitError, one of git, or of w.
 func Write(ctx context.Context, w io.Writer, t Tree, o Options) (Digests, error) {
-	info, err := t.Mirrors.Commit(ctx, t.Remote, t.Commit)
+	b, err := newBuilder(ctx, t, o)
+	if err != nil {
+		return Digests{}, err
+	}
+	defer b.close()
+	nodes, err := b.list()
 	if err != nil {
 		return Digests{}, err
 	}
@@ -64,106 +94,36 @@ func Write(ctx context.Context, w io.Writer, t Tree, o Options) (Digests, error)
 	if err != nil {
 		return Digests{}, err
 	}
-	if err := p.dir("."); err != nil {
-		return Digests{}, err
-	}
-	if err := p.walk(ctx, t, info.Tree, ""); err != nil {
-		return Digests{}, err
+	left := o.MaxBytes
+	for _, n := range nodes {
+		if err := b.write(p, n, &left); err != nil {
+			return Digests{}, err
+		}
 	}
 	return p.close()
 }
 
-// packer writes a tar.gz and sums up both forms.
-type packer struct {
-	tar         *tar.Writer
-	gzip        *gzip.Writer
-	ofTar, ofGz *sum
-	files       int
-}
-
-// sum is a digest of bytes, and their number.
-type sum struct {
-	hash.Hash
-	n int64
-}
-
-func (s *sum) Write(p []byte) (int, error) {
-	s.n += int64(len(p))
-	return s.Hash.Write(p)
-}
-
-func (s *sum) String() string { return "sha256:" + hex.EncodeToString(s.Sum(nil)) }
-
-func newPacker(w io.Writer) (*packer, error) {
-	p := &packer{ofTar: &sum{Hash: sha256.New()}, ofGz: &sum{Hash: sha256.New()}}
-	var err error
-	if p.gzip, err = gzip.NewWriterLevel(io.MultiWriter(w, p.ofGz), level); err != nil {
-		return nil, err
+// write packs one node. left is what the files may still have where there is a limit.
+func (b *builder) write(p *packer, n *node, left *int64) error {
+	if err := b.ctx.Err(); err != nil {
+		return context.Cause(b.ctx)
 	}
-	p.tar = tar.NewWriter(io.MultiWriter(p.gzip, p.ofTar))
-	return p, nil
-}
-
-func (p *packer) close() (Digests, error) {
-	if err := p.tar.Close(); err != nil {
-		return Digests{}, err
+	if n.kind == dirKind {
+		return p.dir(n.path)
 	}
-	if err := p.gzip.Close(); err != nil {
-		return Digests{}, err
-	}
-	return Digests{Digest: p.ofGz.String(), TarDigest: p.ofTar.String(), Size: p.ofGz.n, Files: p.files}, nil
-}
-
-// Modes of the entries, those of Flux.
-const (
-	fileMode = 0o600
-	execMode = 0o700
-	dirMode  = 0o750
-)
-
-func (p *packer) header(h tar.Header) error {
-	h.ModTime = time.Unix(0, 0)
-	return p.tar.WriteHeader(&h)
-}
-
-func (p *packer) dir(name string) error {
-	return p.header(tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: dirMode})
-}
-
-func (p *packer) file(name string, executable bool, data []byte) error {
-	h := tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: fileMode, Size: int64(len(data))}
-	if executable {
-		h.Mode = execMode
-	}
-	if err := p.header(h); err != nil {
-		return err
-	}
-	p.files++
-	_, err := p.tar.Write(data)
-	return err
-}
-
-func (p *packer) walk(ctx context.Context, t Tree, tree, prefix string) error {
-	entries, err := t.Mirrors.Entries(ctx, t.Remote, tree)
+	content, size, err := b.content(n)
 	if err != nil {
-		return err
+		return fmt.Errorf("archive %s: %w", text.Line(n.path, 200), err)
 	}
-	for _, e := range entries {
-		name := prefix + e.Name
-		switch {
-		case e.IsDir():
-			if err = p.dir(name); err == nil {
-				err = p.walk(ctx, t, e.Hash, name+"/")
-			}
-		case e.IsFile():
-			var data []byte
-			if data, err = t.Mirrors.Blob(ctx, t.Remote, e.Hash, 0); err == nil {
-				err = p.file(name, e.Executable(), data)
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("archive %s: %w", name, err)
-		}
+	if *left -= size; b.o.MaxBytes > 0 && *left < 0 {
+		return &LimitError{true, b.o.MaxBytes}
 	}
-	return nil
+	if n.kind == linkKind {
+		target := new(strings.Builder)
+		if _, err := io.Copy(target, content); err != nil || !staysInside(n.path, target.String()) {
+			return err
+		}
+		return p.link(n.path, target.String())
+	}
+	return p.file(n.path, n.executable, content, size)
 }
