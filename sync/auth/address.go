@@ -17,7 +17,7 @@ import (
 
 // Address is a Git URL taken apart. Two spellings of one remote have the same Key.
 type Address struct {
-	Scheme   string // https, http, ssh, file or DirScheme
+	Scheme   string // https, http, ssh, file, BundleScheme or DirScheme
 	User     string // user name in the URL; "" when none
 	Password bool   // the URL holds a password (which is not kept)
 	Host     string // lower case, without port; "" for file
@@ -28,8 +28,16 @@ type Address struct {
 // DirScheme is the scheme of a directory of plain files, which only a Repository of type local has.
 const DirScheme = "dir"
 
+// BundleScheme is the scheme of a directory of Git bundles, of which the newest counts.
+const BundleScheme = "bundle"
+
 // Local reports whether the address is a path on this host.
-func (a Address) Local() bool { return a.Scheme == "file" || a.Scheme == DirScheme }
+func (a Address) Local() bool {
+	return a.Scheme == "file" || a.Scheme == BundleScheme || a.Scheme == DirScheme
+}
+
+// Own reports whether the scheme is limpet's, so that Git itself does not know it.
+func (a Address) Own() bool { return a.Scheme == BundleScheme }
 
 var schemePorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
 
@@ -61,9 +69,9 @@ func ParseAddress(raw string) (Address, error) {
 	case "git+ssh", "ssh+git":
 		a.Scheme = "ssh"
 	case "https", "http", "ssh":
-	case "file", DirScheme:
+	case "file", BundleScheme, DirScheme:
 		if a.Host != "" && a.Host != "localhost" || !strings.HasPrefix(a.Path, "/") {
-			return Address{}, badAddress("a file url needs an absolute path")
+			return Address{}, badAddress("a " + a.Scheme + " url needs an absolute path")
 		}
 		return Address{Scheme: a.Scheme, Path: path.Clean(a.Path)}, nil
 	default:

@@ -24,6 +24,7 @@ func TestParseAddress(t *testing.T) {
 		{"ssh://[::1]:2222/repo", "ssh://[::1]:2222/repo", "ssh://git@[::1]:2222/repo", "[::1]:2222"},
 		{"/srv/git/../git/x.git", "file:///srv/git/x.git", "", ""},
 		{"file:///srv/git/x.git", "file:///srv/git/x.git", "", ""},
+		{"bundle:///media/a%20b/", "bundle:///media/a%20b", "", ""},
 	}
 	for _, c := range cases {
 		a, err := ParseAddress(c.raw)

@@ -151,7 +151,7 @@ func (g *GitRepository) address(raw string) error {
 		return errors.New("it is missing")
 	case err != nil:
 		return err
-	case a.Local() || !strings.Contains(raw, "://"):
+	case a.Local() && a.Scheme != BundleScheme || !strings.Contains(raw, "://"):
 		return errors.New("it begins with https://, http:// or ssh://, as in ssh://HOST/PATH")
 	}
 	g.URL = a.String()

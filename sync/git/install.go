@@ -30,6 +30,9 @@ func (f *fetch) install(dir string, old *pack.Store, got download) error {
 	if err := s.WriteIndex(dir); err != nil {
 		return err
 	}
+	if err := f.cutHistory(old, &got); err != nil {
+		return err
+	}
 	if err := f.checkConnected(old, got); err != nil {
 		return err
 	}
@@ -59,6 +62,38 @@ func (f *fetch) install(dir string, old *pack.Store, got download) error {
 	}
 	f.mirror.changed()
 	return pack.SyncDir(dir)
+}
+
+// cutHistory notes the commits of a bundle whose parents are among its bases that the mirror lacks: the history ends
+// there. Whether its files are all there is for checkConnected.
+func (f *fetch) cutHistory(old *pack.Store, got *download) error {
+	missing := missingBases(old, got.bases)
+	if len(missing) == 0 {
+		return nil
+	}
+	both, err := got.pack.Over(old, f.Limits.ObjectBytes)
+	if err != nil {
+		return err
+	}
+	for id, kind := range got.pack.Objects() {
+		if kind != pack.CommitKind {
+			continue
+		}
+		data, err := both.ReadKind(id, kind, f.Limits.ObjectBytes)
+		if err != nil {
+			return err
+		}
+		c, _ := pack.ParseCommit(data) // a malformed one is refused by checkConnected
+		if slices.ContainsFunc(c.Parents, func(p pack.ID) bool { return slices.Contains(missing, p) }) && !slices.Contains(got.ends, id) {
+			got.ends = append(got.ends, id)
+		}
+	}
+	return nil
+}
+
+// missingBases are the bases of a bundle that the mirror lacks. old is nil for no mirror.
+func missingBases(old *pack.Store, bases []pack.ID) []pack.ID {
+	return slices.DeleteFunc(slices.Clone(bases), func(id pack.ID) bool { return old != nil && old.Has(id) })
 }
 
 // checkConnected checks that the wanted commit is there and that everything which the new objects name is there
@@ -147,15 +182,22 @@ func (f *fetch) receive(dir string, old *pack.Store, w transport.Want, budget in
 	if err != nil {
 		return err
 	}
-	return f.install(dir, old, got)
+	err = f.install(dir, old, got)
+	missing := missingBases(old, got.bases)
+	if len(missing) > 0 && (errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrBadPack)) {
+		return &Error{Kind: CommitNotFound, Err: fmt.Errorf("the bundle builds on commit %s, which the mirror does not have", missing[0]),
+			Hint: "bring a bundle that contains that commit first, or one that was made without --since"}
+	}
+	return err
 }
 
 // download is what a server has sent for a want.
 type download struct {
-	pack *pack.Spooled
-	ends []pack.ID          // of history, with those of before
-	more []pack.ID          // ends of before whose parents are sent
-	refs map[string]pack.ID // all that the server has
+	pack  *pack.Spooled
+	bases []pack.ID          // commits that a bundle builds on
+	ends  []pack.ID          // of history, with those of before
+	more  []pack.ID          // ends of before whose parents are sent
+	refs  map[string]pack.ID // all that the server has
 }
 
 // download asks for w and spools the answer in dir. The pack is to be discarded also when there is an error.
@@ -184,6 +226,7 @@ func (f *fetch) download(dir string, w transport.Want, budget int64) (got downlo
 		return got, err
 	}
 	defer answer.Close()
+	got.bases = f.Bases
 	if got.pack, err = pack.Spool(dir, content, f.Limits, f.remote.Meter); err != nil {
 		return got, err
 	}

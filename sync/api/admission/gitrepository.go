@@ -27,7 +27,7 @@ var (
 )
 
 // validateGitRepository applies the rules of Flux's CRD, with the words of the API server. A spec that was stored
-// before the rules can still be kept as it is. The providers are those of limpet, which has more.
+// before the rules can still be kept as it is. The providers and the schemes are those of limpet, which has more.
 func validateGitRepository(obj, old *unstructured.Unstructured, root node) {
 	if old != nil && reflect.DeepEqual(obj.Object["spec"], old.Object["spec"]) {
 		return
@@ -48,7 +48,8 @@ func validateGitRepository(obj, old *unstructured.Unstructured, root node) {
 			spec.required(f.name, "")
 		}
 		spec.checkHidden(f.name, func(value string) error { // a URL may hold a password
-			if !f.pattern.MatchString(value) {
+			a, err := auth.ParseAddress(value)
+			if own := f.name == "url" && err == nil && a.Own(); !own && !f.pattern.MatchString(value) {
 				return fmt.Errorf("%s in body should match '%s'", spec.child(f.name), f.pattern)
 			}
 			return nil

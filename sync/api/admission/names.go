@@ -48,7 +48,7 @@ func checkGitURL(raw string, ssh bool) error {
 		return errors.New("must begin with https:// or http://; ssh and file are for repositories of type git")
 	case a.Scheme == auth.DirScheme:
 		return errors.New("a directory of plain files is a repository of type local")
-	case a.Scheme == "file":
+	case a.Local():
 		// Whether the agent may read the directory is its own decision.
 		if a.String() != raw {
 			return errors.New("use " + a.String() + " for a local repository")

@@ -71,6 +71,8 @@ func TestCheckGitURL(t *testing.T) {
 		{"https://host/a?token=hunter2", false, false},
 		{"https://host/a#x", false, false},
 		{"file:///srv/git/a.git", false, true},
+		{"bundle:///media/carried", false, true},
+		{"bundle:///media/../carried", false, false},
 		{"file://host/a", false, false},
 		{"file:///srv/../etc", false, false},
 		{"file:relative", false, false},

@@ -106,6 +106,8 @@ func TestGitRepository(t *testing.T) {
 	for spec, want := range map[string][]string{
 		`url: 'ssh://git@h/a', interval: 1m30s, timeout: 60s, provider: azure, serviceAccountName: x, secretRef: {name: a}, ` +
 			`verify: {mode: Tag, secretRef: {name: k}}, include: [{repository: {name: b}, fromPath: c}]`: nil,
+		`url: 'bundle:///media/carried', interval: 1m`: nil,
+		`url: 'bundle://host/carried', interval: 1m`:   {`spec.url: Invalid value: spec.url in body should match '^(http|https|ssh)://.*$'`},
 		``: {"spec.url: Required value", "spec.interval: Required value"},
 		`url: 'git@h:a', interval: often, timeout: 1h, provider: azrue`: {
 			`spec.url: Invalid value: spec.url in body should match '^(http|https|ssh)://.*$'`,

@@ -19,6 +19,7 @@ import (
 
 	"limpet/sync/git/transfer"
 
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/hash"
 )
 
@@ -108,17 +109,30 @@ type Packed struct {
 
 // Pack compresses the object.
 func (b Object) Pack() Packed {
-	size := len(b.Data)
-	head := []byte{byte(b.Kind)<<4 | byte(size&15)}
+	return Packed{b.ID, b.Kind, int64(len(b.Data)), compress(b.Kind, nil, b.Data)}
+}
+
+// Delta compresses the object as its difference to another one, which its reader has, where that is much smaller.
+func (b Object) Delta(base Object) Packed {
+	if delta := packfile.DiffDelta(base.Data, b.Data); len(delta) < len(b.Data)/2 {
+		return Packed{b.ID, b.Kind, int64(len(b.Data)), compress(RefDeltaKind, base.ID[:], delta)}
+	}
+	return b.Pack()
+}
+
+// compress returns an entry of a pack. base is the name of the object that a delta builds on.
+func compress(kind Kind, base, content []byte) []byte {
+	size := len(content)
+	head := []byte{byte(kind)<<4 | byte(size&15)}
 	for left := size >> 4; left > 0; left >>= 7 {
 		head[len(head)-1] |= 0x80
 		head = append(head, byte(left&0x7f))
 	}
-	out := bytes.NewBuffer(head)
+	out := bytes.NewBuffer(append(head, base...))
 	z := zlib.NewWriter(out) // memory takes it all
-	z.Write(b.Data)
+	z.Write(content)
 	z.Close()
-	return Packed{b.ID, b.Kind, int64(size), bytes.Clone(out.Bytes())}
+	return bytes.Clone(out.Bytes())
 }
 
 // Unpack returns the content of the object.
@@ -241,13 +255,13 @@ func Encode(made []Packed) []byte {
 }
 
 // EncodeTo writes a pack of n objects, one at a time.
-func EncodeTo(to io.Writer, n int, objects iter.Seq2[Object, error]) error {
+func EncodeTo(to io.Writer, n int, objects iter.Seq2[Packed, error]) error {
 	h := newSum()
 	w := io.MultiWriter(to, h)
 	_, err := w.Write(binary.BigEndian.AppendUint32([]byte("PACK\x00\x00\x00\x02"), uint32(n)))
 	for o, oerr := range objects {
 		if err = cmp.Or(err, oerr); err == nil {
-			_, err = w.Write(o.Pack().data)
+			_, err = w.Write(o.data)
 		}
 		if err != nil {
 			return err

@@ -30,6 +30,8 @@ type Update struct {
 	Objects []pack.Packed // that the host may not have
 }
 
+var errReadOnly = giterr.New(giterr.ReadOnly, "bundles are only read", "push to the Git host that they are made from")
+
 // Push has a branch go from one commit to another. The host compares Old with what it
 // has; nothing is ever forced. A repository on this host, and a directory, is written to in its place.
 func Push(c *transport.Call, u Update) error {
@@ -37,6 +39,8 @@ func Push(c *transport.Call, u Update) error {
 	switch c.Addr.Scheme {
 	case auth.DirScheme:
 		return Dir(c, u)
+	case auth.BundleScheme:
+		return errReadOnly
 	case "file":
 		return Local(c.Addr.Path, u, c.Limits)
 	}
@@ -88,6 +92,8 @@ func Check(c *transport.Call) error {
 	switch c.Addr.Scheme {
 	case auth.DirScheme:
 		return checkDir(c)
+	case auth.BundleScheme:
+		return errReadOnly
 	case "file":
 		return nil
 	}

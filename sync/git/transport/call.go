@@ -53,6 +53,7 @@ type Call struct {
 	budget    atomic.Pointer[budget]
 	found     atomic.Pointer[giterr.Error] // what the transport already understood
 	Remarks   remarks
+	Bases     []pack.ID // commits that the pack of the last answer builds on, where it is a bundle
 }
 
 // budget is how many bytes may come in one phase of a call. An ssh connection
@@ -212,7 +213,7 @@ func (c *Call) checkTarget() error {
 		return refuse(errors.New("the url holds a password"), "put it into a secret and leave it out of the url")
 	case a.Scheme == "http" && creds != nil && (creds.Password != "" || creds.Bearer != "") && !c.Target.AllowInsecure:
 		return refuse(errors.New("credentials would go over plain http"), "use https, or start the agent with --allow-insecure-git")
-	case a.Scheme == "file" && !c.client.localAllowed(a.Path):
+	case (a.Scheme == "file" || a.Scheme == auth.BundleScheme) && !c.client.localAllowed(a.Path):
 		return refuse(errors.New("local paths are not allowed"),
 			"use https or ssh, or start the agent with --local-git-prefix and a directory above it")
 	case !a.Local():

@@ -47,6 +47,7 @@ type Client struct {
 	clients        map[string]*http.Client  // by auth.Credentials.Line
 	shares         map[string]*share        // of repositories with limits
 	dirs           map[string]dirMemory     // by path
+	bundles        map[string]bundleMemory  // by path of the directory
 }
 
 // RequestLimits bound the requests for one repository; 0 = no bound. They make those of a host stricter.
@@ -113,6 +114,7 @@ func New(dir string, o Options) *Client {
 		clients:        map[string]*http.Client{},
 		shares:         map[string]*share{},
 		dirs:           map[string]dirMemory{},
+		bundles:        map[string]bundleMemory{},
 	}
 }
 

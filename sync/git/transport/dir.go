@@ -358,7 +358,7 @@ func (s *dirSession) AdvertisedReferencesContext(context.Context) (adv *packp.Ad
 // UploadPack sends the objects of the commit, without those of the one that the mirror got last.
 func (s *dirSession) UploadPack(_ context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
 	if req.Wants[0] != s.dir.Commit {
-		return nil, s.moved()
+		return nil, s.call.moved()
 	}
 	last := s.call.memory().sent
 	if last != nil && !slices.Contains(req.Haves, last.Commit) {
@@ -380,18 +380,18 @@ func (s *dirSession) UploadPack(_ context.Context, req *packp.UploadPackRequest)
 	s.pipe, s.done = r, make(chan struct{})
 	go func() { // Close waits for it
 		defer close(s.done)
-		w.CloseWithError(pack.EncodeTo(w, len(made)+len(files), func(yield func(pack.Object, error) bool) {
+		w.CloseWithError(pack.EncodeTo(w, len(made)+len(files), func(yield func(pack.Packed, error) bool) {
 			for _, o := range made {
-				if !yield(o, nil) {
+				if !yield(o.Pack(), nil) {
 					return
 				}
 			}
 			for _, id := range files {
 				data, _, err := readFile(s.root, s.dir.Files[id], s.call.Limits.ObjectBytes)
 				if err == nil && pack.IDOf(pack.BlobKind, data) != id || errors.Is(err, errChanging) {
-					err = s.moved()
+					err = s.call.moved()
 				}
-				if !yield(pack.Object{ID: id, Kind: pack.BlobKind, Data: data}, err) {
+				if !yield(pack.Object{ID: id, Kind: pack.BlobKind, Data: data}.Pack(), err) {
 					return
 				}
 			}
@@ -403,11 +403,9 @@ func (s *dirSession) UploadPack(_ context.Context, req *packp.UploadPackRequest)
 	return packp.NewUploadPackResponseWithPackfile(req, counted{r, s.call}), nil
 }
 
-// moved returns the error for a directory that has changed since it was announced.
-func (s *dirSession) moved() error {
-	e := giterr.Wrap(giterr.Moved, errChanging, "it is read again")
-	s.call.found.Store(e)
-	return e
+// moved returns the error for files that have changed since they were announced.
+func (c *Call) moved() error {
+	return c.refused(giterr.Wrap(giterr.Moved, errChanging, "it is read again"))
 }
 
 // Close ends the session and waits for its encoder.

@@ -86,6 +86,8 @@ func (c *Call) dial() (session, error) {
 		return c.localSession()
 	case auth.DirScheme:
 		return c.dirSession()
+	case auth.BundleScheme:
+		return c.bundleSession()
 	}
 	t, ep, method, err := c.httpTransport()
 	if err != nil {
