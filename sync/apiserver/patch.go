@@ -2,9 +2,12 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -13,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -55,7 +57,7 @@ func (s *Server) patch(
 		if err := sameName(obj, t); err != nil {
 			return nil, err
 		}
-		return s.planUpdate(t, cur, s.fields.update(t, cur.object, obj, o.manager), o)
+		return s.planUpdate(t, cur, updateOwners(t, cur.object, obj, o.manager), o)
 	})
 	return out, false, err
 }
@@ -153,7 +155,7 @@ func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o write
 			}
 			live = t.empty()
 		}
-		obj, err := s.fields.apply(t, live, applied, o.manager, o.force)
+		obj, err := applyOwned(t, live, applied, o.manager, o.force)
 		if err != nil {
 			return nil, err
 		}
@@ -175,34 +177,148 @@ func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o write
 	return out, created, err
 }
 
-// Strategic merge patches are what kubectl sends for kinds that it was compiled with: here Secrets, Events and Leases.
+// Strategic merge patches are what kubectl sends for kinds that it was compiled with: here Secrets, Events and Leases. Of
+// these only the metadata has lists that merge.
 
-// mergedLists is their schema: of our kinds only the metadata has lists that merge. The value is the path of an object.
-type mergedLists string
+// mergedLists are the lists of metadata whose elements merge, with their keys; "" = the element is its own.
+var mergedLists = map[string]string{"finalizers": "", "ownerReferences": "uid"}
 
-var _ strategicpatch.LookupPatchMeta = mergedLists("")
-
-func (m mergedLists) LookupPatchMetadataForStruct(key string) (strategicpatch.LookupPatchMeta, strategicpatch.PatchMeta, error) {
-	return m + mergedLists("."+key), strategicpatch.PatchMeta{}, nil
-}
-
-func (m mergedLists) LookupPatchMetadataForSlice(key string) (strategicpatch.LookupPatchMeta, strategicpatch.PatchMeta, error) {
-	var meta strategicpatch.PatchMeta
-	if m == ".metadata" && (key == "finalizers" || key == "ownerReferences") {
-		meta.SetPatchStrategies([]string{"merge"})
-		meta.SetPatchMergeKey(map[string]string{"ownerReferences": "uid"}[key])
-	}
-	return m + mergedLists("."+key+"[]"), meta, nil
-}
-
-func (m mergedLists) Name() string { return string(m) }
-
-func strategicPatched(before, patch []byte) (after []byte, err error) {
-	// The library uses elements of foreign lists as keys of maps.
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("%v", r)
+// strategicPatched returns before with the patch. The directives $setElementOrder, $deleteFromPrimitiveList, and
+// $patch: delete of an element are those that kubectl makes for these kinds; others are an error.
+func strategicPatched(before, patch []byte) ([]byte, error) {
+	var object, change map[string]any
+	for data, into := range map[*[]byte]*map[string]any{&before: &object, &patch: &change} {
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(*data, into); err != nil {
+			return nil, err
 		}
-	}()
-	return strategicpatch.StrategicMergePatchUsingLookupPatchMeta(before, patch, mergedLists(""))
+	}
+	metadata, changes := asMap(object["metadata"]), asMap(change["metadata"])
+	for list, key := range mergedLists {
+		elements, err := mergedElements(metadata[list], changes, list, key)
+		if err != nil {
+			return nil, fmt.Errorf("metadata.%s: %w", list, err)
+		}
+		if elements != nil {
+			changes[list] = elements
+		}
+	}
+	if at := directiveIn(change); at != "" {
+		return nil, fmt.Errorf("the directive %s is not supported here", at)
+	}
+	patch, err := json.Marshal(change)
+	if err != nil {
+		return nil, err
+	}
+	if before, err = json.Marshal(object); err != nil {
+		return nil, err
+	}
+	return jsonpatch.MergePatch(before, patch)
+}
+
+// mergedElements returns a list with the changes of a patch, nil when the patch does not change it, and takes the
+// directives from the patch.
+func mergedElements(live any, changes map[string]any, list, key string) ([]any, error) {
+	order, removed := changes["$setElementOrder/"+list], changes["$deleteFromPrimitiveList/"+list]
+	delete(changes, "$setElementOrder/"+list)
+	delete(changes, "$deleteFromPrimitiveList/"+list)
+	given, named := changes[list].([]any)
+	if removed == nil && !named {
+		return nil, nil
+	}
+	var out []any
+	byKey := map[string]int{}
+	put := func(element any) error {
+		id, err := elementKey(element, key)
+		if err != nil {
+			return err
+		}
+		at, there := byKey[id]
+		switch {
+		case !there:
+			byKey[id] = len(out)
+			out = append(out, element)
+		case key != "":
+			maps.Copy(asMap(out[at]), asMap(element))
+		}
+		return nil
+	}
+	drop := func(element any) error {
+		id, err := elementKey(element, key)
+		out = slices.DeleteFunc(out, func(e any) bool { other, _ := elementKey(e, key); return err == nil && other == id })
+		clear(byKey)
+		for i, e := range out {
+			other, _ := elementKey(e, key)
+			byKey[other] = i
+		}
+		return err
+	}
+	before, _ := live.([]any)
+	gone, _ := removed.([]any)
+	for _, element := range before {
+		if err := put(element); err != nil {
+			return nil, err
+		}
+	}
+	for _, element := range gone {
+		if err := drop(element); err != nil {
+			return nil, err
+		}
+	}
+	for _, element := range given {
+		change := put
+		if asMap(element)["$patch"] == "delete" {
+			change = drop
+		}
+		if err := change(element); err != nil {
+			return nil, err
+		}
+	}
+	if wanted, ok := order.([]any); ok {
+		rank := map[string]int{}
+		for i, element := range wanted {
+			id, _ := elementKey(element, key)
+			rank[id] = i - len(wanted) // elements that the order does not name come behind
+		}
+		slices.SortStableFunc(out, func(a, b any) int {
+			first, _ := elementKey(a, key)
+			second, _ := elementKey(b, key)
+			return rank[first] - rank[second]
+		})
+	}
+	return append([]any{}, out...), nil
+}
+
+// elementKey returns what tells the elements of a list apart.
+func elementKey(element any, key string) (string, error) {
+	if key != "" {
+		element = asMap(element)[key]
+	}
+	id, ok := element.(string)
+	if !ok {
+		return "", errors.New("an element without its key, a string")
+	}
+	return id, nil
+}
+
+// directiveIn returns a directive of a strategic patch that is left in a value, "" without one.
+func directiveIn(value any) string {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, member := range v {
+			if name == "$patch" || name == "$retainKeys" || strings.HasPrefix(name, "$setElementOrder/") ||
+				strings.HasPrefix(name, "$deleteFromPrimitiveList/") {
+				return name
+			}
+			if at := directiveIn(member); at != "" {
+				return at
+			}
+		}
+	case []any:
+		for _, element := range v {
+			if at := directiveIn(element); at != "" {
+				return at
+			}
+		}
+	}
+	return ""
 }

@@ -68,9 +68,8 @@ type Server struct {
 	local      *local
 	serveLocal sync.Once
 
-	fields fieldManagers
-	seal   sealer
-	rules  sync.Mutex // held from the check of rules between objects until the object is stored; see serializeWrites
+	seal  sealer
+	rules sync.Mutex // held from the check of rules between objects until the object is stored; see serializeWrites
 }
 
 // New makes a server on an open store. It takes over store.OnObjects, so that a

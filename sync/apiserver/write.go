@@ -176,7 +176,7 @@ func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructur
 		return nil, err
 	}
 	clearServerFields(obj)
-	obj = s.fields.update(t, t.empty(), obj, o.manager)
+	obj = updateOwners(t, t.empty(), obj, o.manager)
 	base := obj.GetGenerateName()
 	generated := obj.GetName() == "" && base != ""
 	for range nameAttempts {
@@ -259,7 +259,7 @@ func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructur
 		if uid := obj.GetUID(); uid != "" && uid != cur.object.GetUID() {
 			return nil, conflict(t, "Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, cur.object.GetUID())
 		}
-		return s.planUpdate(t, cur, s.fields.update(t, cur.object, obj.DeepCopy(), o.manager), o)
+		return s.planUpdate(t, cur, updateOwners(t, cur.object, obj.DeepCopy(), o.manager), o)
 	})
 }
 
