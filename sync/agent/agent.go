@@ -297,6 +297,9 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 	if c.cache != nil {
 		gauges.Connections = c.cache.Objects
 	}
+	if c.sources.controller != nil {
+		gauges.Sources = func() []kube.Object { all, _ := sources.Objects(); return all }
+	}
 	a.metrics.Read(gauges)
 	a.endpoint = &metrics.Endpoint{Address: cfg.Telemetry, Metrics: a.metrics, Stuck: a.Stuck, Synced: a.health.Synced, Ready: a.ready,
 		Down: a.client.Down, Logger: cfg.Logger}
@@ -348,8 +351,8 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 func (a *Agent) receiveWebhooks(ctx context.Context) error {
 	o := webhook.Options{
 		Facts: a.cfg.Store, Count: a.metrics.WebhookRequest, Processed: a.metrics.WebhookEvent,
-		Accepted: a.activity.Note,
-		Logger:   a.cfg.Logger.With("component", "webhook"),
+		Accepted: a.activity.Note, Pushed: a.controllers.sources.pushed,
+		Logger: a.cfg.Logger.With("component", "webhook"),
 	}
 	if a.embedded == nil { // else limpet alone runs the pulls
 		o.Incremental = webhook.Listed(a.cfg.Limits.IncrementalChanges)

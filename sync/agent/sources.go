@@ -3,7 +3,9 @@ package agent
 import (
 	"cmp"
 	"context"
+	"strings"
 
+	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/kube"
 	"limpet/sync/repos"
@@ -55,6 +57,7 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 		Observe: func(e repos.Event) {
 			a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Text: "source " + e.Namespace + "/" + e.Repository + ": " + e.Text})
 		},
+		Took:   a.metrics.SourceReconciled,
 		Logger: log,
 	})
 	if a.embedded == nil {
@@ -79,6 +82,26 @@ func (s *sources) wake(namespace, name string) {
 	if s.controller != nil {
 		s.controller.Wake(namespace, name)
 	}
+}
+
+// pushed reconciles the sources of a repository to which something was pushed, whatever the scheme of their URLs.
+func (s *sources) pushed(url string) {
+	to := repositoryAt(url)
+	all, _ := s.watcher.Objects()
+	for _, o := range all {
+		if to != "" && repositoryAt(o.Text(pathURL)) == to {
+			s.wake(o.Namespace(), o.Name())
+		}
+	}
+}
+
+// repositoryAt returns host and path of a URL, "" for none.
+func repositoryAt(url string) string {
+	a, err := auth.ParseAddress(url)
+	if err != nil {
+		return ""
+	}
+	return a.Host + "/" + strings.TrimSuffix(strings.Trim(a.Path, "/"), ".git")
 }
 
 // remotes returns the remotes of all sources. known is false while the watch may lack some.

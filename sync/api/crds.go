@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	_ "embed" // the schema
 	"fmt"
 	"strings"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // CRDs returns CustomResourceDefinitions for the kinds of Kinds that have CRD set, as one YAML text of
-// several documents, the same bytes each time. Their schemas are open: Grafana's types move every month, and
+// several documents, the same bytes each time. The schemas of Grafana's are open: its types move every month, and
 // unknown fields must survive.
 func CRDs() []byte {
 	var out bytes.Buffer
@@ -36,6 +37,9 @@ func definition(k Kind) map[string]any {
 	if len(k.Short) > 0 {
 		names["shortNames"] = k.Short
 	}
+	if len(k.Categories) > 0 {
+		names["categories"] = k.Categories
+	}
 	return map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1",
 		"kind":       "CustomResourceDefinition",
@@ -47,7 +51,19 @@ func definition(k Kind) map[string]any {
 	}
 }
 
-func version(k Kind, name string, storage bool) map[string]any {
+//go:embed gitrepository.yaml
+var gitRepositorySchema []byte
+
+// schemaOf returns what an object of a kind may hold.
+func schemaOf(k Kind) map[string]any {
+	if k.Group == fluxSourceGroup {
+		var s map[string]any
+		if err := yaml.Unmarshal(gitRepositorySchema, &s); err != nil {
+			panic(fmt.Sprintf("api: internal error: schema of %s: %v", k.Kind, err))
+		}
+		s["type"] = "object"
+		return s
+	}
 	open := func() map[string]any {
 		return map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 	}
@@ -61,10 +77,11 @@ func version(k Kind, name string, storage bool) map[string]any {
 	if k.Kind == "Repository" || k.Kind == "Connection" {
 		properties["secure"] = open()
 	}
-	v := map[string]any{
-		"name": name, "served": true, "storage": storage,
-		"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": properties}},
-	}
+	return map[string]any{"type": "object", "properties": properties}
+}
+
+func version(k Kind, name string, storage bool) map[string]any {
+	v := map[string]any{"name": name, "served": true, "storage": storage, "schema": map[string]any{"openAPIV3Schema": schemaOf(k)}}
 	if k.Status {
 		v["subresources"] = map[string]any{"status": map[string]any{}}
 	}

@@ -42,6 +42,8 @@ type Kind struct {
 	Plural   string
 	Singular string
 	Short    []string
+	// Categories are names under which kubectl lists it with others.
+	Categories []string
 	// Status means that spec and status are written apart, status only through the status subresource. Jobs
 	// and historic jobs have none: Grafana stores them whole, and so do the CRDs of limpet.
 	Status bool
@@ -97,7 +99,8 @@ var Kinds = []Kind{
 	{Group: "rules.alerting.grafana.app", Versions: []string{"v0alpha1"}, Kind: "AlertRule", Plural: "alertrules", Singular: "alertrule",
 		Generation: true, CRD: true, Columns: titleColumns},
 	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "GitRepository", Plural: "gitrepositories", Singular: "gitrepository",
-		Short: []string{"gitrepo"}, Status: true, Generation: true, CRD: true, Columns: []Column{colName, text("URL", ".spec.url"), colAge,
+		Short: []string{"gitrepo"}, Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
+		Columns: []Column{colName, text("URL", ".spec.url"), colAge,
 			text("Ready", `.status.conditions[?(@.type=="Ready")].status`), text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
 	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret", Columns: []Column{colName, text("Type", ".type"),
 		colAge}},

@@ -15,6 +15,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
+	"limpet/sync/source"
 )
 
 // Source is what gauges are read from. Its functions are called at every scrape, from several goroutines at once when
@@ -35,6 +36,7 @@ type Source struct {
 	Repositories, Connections func() []kube.Object
 	Suspended                 func(repository kube.Object) bool
 	Tokens                    func() map[string]auth.TokenCounts
+	Sources                   func() []kube.Object // that this agent reconciles
 	// Drifted returns the result of the last comparison of a Repository with Git, if this agent has made one.
 	Drifted func(repository kube.Object) (objects int, known bool)
 }
@@ -64,6 +66,13 @@ type collector struct {
 	work   *work
 	log    *slog.Logger
 	descs  sync.Map // of *prometheus.Desc by name
+	rows   sync.Map // of sourceRow by key of the source: a scrape must not decode a thousand objects
+}
+
+// sourceRow is a source as it was in one version.
+type sourceRow struct {
+	version string
+	source.Source
 }
 
 // Describe implements prometheus.Collector: which metrics there are depends on the source.
@@ -80,6 +89,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	if c.source.Connections != nil {
 		s.connections(c.source.Connections())
+	}
+	if c.source.Sources != nil {
+		s.sources(c.source.Sources())
 	}
 	if c.source.Tokens != nil {
 		for provider, counts := range c.source.Tokens() {
@@ -270,6 +282,40 @@ func (s exporter) connections(all []kube.Object) {
 		if ready != "Unknown" {
 			s.gauge("limpet_connection_healthy", "1 when the host accepted the connection at the last check.", number(ready == "True"), name...)
 		}
+	}
+}
+
+// sources exports what kube-state-metrics does with the configuration of Flux, whose dashboards read it.
+func (s exporter) sources(all []kube.Object) {
+	if len(all) > maxSeries {
+		return
+	}
+	gone := map[any]bool{}
+	s.rows.Range(func(key, _ any) bool { gone[key] = true; return true })
+	for _, o := range all {
+		delete(gone, o.Key())
+		kept, _ := s.rows.Load(o.Key())
+		row, _ := kept.(sourceRow)
+		if v := o.UID() + " " + o.ResourceVersion(); row.version != v {
+			row = sourceRow{v, source.FromObject(o.Unstructured())}
+			s.rows.Store(o.Key(), row)
+		}
+		ready, revision := "Unknown", ""
+		if row.Bad() {
+			ready = "False"
+		} else if row.State == source.Ready {
+			ready = "True"
+		}
+		if row.Artifact != nil {
+			revision = row.Artifact.Revision
+		}
+		s.gauge("gotk_resource_info", "Always 1; state and revision of a GitRepository are in the labels.", 1,
+			"customresource_group", api.GitRepositories.Group, "customresource_version", api.GitRepositories.Version,
+			"customresource_kind", "GitRepository", "exported_namespace", row.Namespace, "name", row.Name, "ready", ready,
+			"suspended", strconv.FormatBool(row.Suspended), "revision", revision, "url", row.URL)
+	}
+	for key := range gone {
+		s.rows.Delete(key)
 	}
 }
 

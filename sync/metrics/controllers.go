@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"limpet/sync/dependency"
 	"limpet/sync/jobs"
 	"limpet/sync/repos"
 	"limpet/sync/webhook"
@@ -132,6 +133,18 @@ func (k *controllerMetrics) Failed(phase string, user bool) {
 
 // Controller is the part that counts for the controller of repositories.
 func (m *Metrics) Controller() repos.Meter { return m.controller }
+
+// sourceBuckets are those of Flux: 10 ns to 10 s. Source: fluxcd/pkg, runtime/metrics.
+var sourceBuckets = prometheus.ExponentialBuckets(10e-9, 10, 10)
+
+// SourceReconciled counts a reconcile of a GitRepository and how long it took; one that took no time is gone.
+func (m *Metrics) SourceReconciled(k repos.Key, took time.Duration) {
+	if took <= 0 {
+		m.sourceTook.DeleteLabelValues(dependency.GitRepository, k.Name, k.Namespace)
+		return
+	}
+	m.sourceTook.WithLabelValues(dependency.GitRepository, k.Name, k.Namespace).Observe(took.Seconds())
+}
 
 // webhooks counts webhooks.
 type webhooks struct{ requests, events *prometheus.CounterVec }

@@ -44,6 +44,7 @@ type Metrics struct {
 	*work
 	*queue
 	controller *controllerMetrics
+	sourceTook *prometheus.HistogramVec
 	lifecycle
 	webhooks
 }
@@ -61,6 +62,8 @@ func New(version string, drivers int, log *slog.Logger) *Metrics {
 		webhooks:  newWebhooks(r),
 	}
 	m.controller = newControllerMetrics(r, m.queue.works)
+	m.sourceTook = r.histogram("gotk_reconcile_duration_seconds", "How long a reconcile of a GitRepository took.", sourceBuckets,
+		"kind", "name", "namespace")
 	r.gauge("limpet_build_info", "Always 1; the version of limpet and of Go are in the labels.", "version", "goversion").
 		WithLabelValues(version, runtime.Version()).Set(1)
 	return m

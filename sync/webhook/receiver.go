@@ -73,7 +73,7 @@ type Store interface {
 	Now() time.Time
 }
 
-// Options configures a Receiver. All but Trusted and Incremental are required.
+// Options configures a Receiver. All but Trusted, Incremental and Pushed are required.
 type Options struct {
 	Store   Store
 	Facts   Facts
@@ -85,6 +85,8 @@ type Options struct {
 	// action of the job of an authentic event, or "none".
 	Count     func(outcome string)
 	Processed func(job string)
+	// Pushed learns the URL of a Repository to which something was pushed, whatever the branch. It must not block.
+	Pushed func(url string)
 	// Accepted receives each served event, in a line for people.
 	Accepted func(repository, text string)
 	Logger   *slog.Logger
@@ -220,6 +222,9 @@ func (r *Receiver) act(ctx context.Context, repo *Repository, d verifiedDelivery
 	}
 	v := Decide(repo, e, r.o.Incremental)
 	a, action, said := respond(Ignored, v.Code, v.Message), "none", v.Message
+	if e.Kind == Push && v.Code < 400 && r.o.Pushed != nil {
+		r.o.Pushed(repo.URL)
+	}
 	queued, note := "", "" // the job, and what is said of it to people
 	switch {
 	case v.Code == http.StatusNotImplemented:

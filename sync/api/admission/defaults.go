@@ -34,6 +34,19 @@ func Default(obj *unstructured.Unstructured) {
 		}
 	case gvk.Group == api.ProvisioningGroup && gvk.Kind == "Repository":
 		defaultRepository(obj)
+	case gvk.Group == api.GitRepositories.Group:
+		defaultGitRepository(obj)
+	}
+}
+
+// defaultGitRepository sets the defaults of Flux's definition.
+func defaultGitRepository(obj *unstructured.Unstructured) {
+	spec, ok := obj.Object["spec"].(map[string]any)
+	if ok && spec["timeout"] == nil {
+		spec["timeout"] = "60s"
+	}
+	if verify, ok := spec["verify"].(map[string]any); ok && verify["mode"] == nil {
+		verify["mode"] = "HEAD"
 	}
 }
 

@@ -47,7 +47,7 @@ const (
 	packers        = 2 // archives that are made at once
 )
 
-// Options of a Controller. All but Rules, Outbox, Sealed and Observe must be set.
+// Options of a Controller. All but Rules, Outbox, Sealed, Observe and Took must be set.
 type Options struct {
 	Client        *kube.Client
 	Sources       *source.Watcher
@@ -59,10 +59,10 @@ type Options struct {
 	Artifacts     *artifact.Store
 	Outbox        *notify.Outbox // nil = nothing is told
 	References    *dependency.Watcher
-	Sealed        func(secret string) bool // see dependency.Reader
-	Now           func() time.Time         // of the server
-	Observe       func(repos.Event)        // must not block; nil = no call
-	Took          func(k repos.Key, d time.Duration)
+	Sealed        func(secret string) bool           // see dependency.Reader
+	Now           func() time.Time                   // of the server
+	Observe       func(repos.Event)                  // must not block; nil = no call
+	Took          func(k repos.Key, d time.Duration) // of each reconcile; 0 = the source is gone; nil = no call
 	Logger        *slog.Logger
 }
 
@@ -146,6 +146,9 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 			return repos.Result{}, nil
 		}
 		c.memoryOf(k, "")
+		if c.o.Took != nil {
+			c.o.Took(k, 0)
+		}
 		c.o.References.Use(ref(k))
 		c.o.References.Observe(ref(k), "")
 		return repos.Result{}, c.o.Artifacts.Remove(ctx, k.Namespace, k.Name)

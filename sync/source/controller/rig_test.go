@@ -48,12 +48,11 @@ type rig struct {
 	server    *gittest.Server
 	origin    *gittest.Origin
 	artifacts *artifact.Store
+	dir       string // of the artifacts
 	sources   *source.Watcher
 	control   *controller.Controller
 	events    chan repos.Event
 	changed   chan struct{}
-	start     func()
-	stop      func()
 }
 
 // writes counts what the controller writes.
@@ -134,7 +133,8 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { mirrors.Close() })
-	r.artifacts, err = artifact.Open(t.Context(), artifact.Options{Dir: filepath.Join(t.TempDir(), "artifacts"), Store: opened(t), Logger: log,
+	r.dir = filepath.Join(t.TempDir(), "artifacts")
+	r.artifacts, err = artifact.Open(t.Context(), artifact.Options{Dir: r.dir, Store: opened(t), Logger: log,
 		URL: "http://artifacts.example.com"})
 	if err != nil {
 		t.Fatal(err)
