@@ -1,15 +1,22 @@
 package controller_test
 
 import (
+	"bytes"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
+	"limpet/sync/kube"
 	"limpet/sync/source"
+	"limpet/sync/testenv"
 )
 
 // TestFollow: a branch is followed; what has not changed costs one ls-remote, and no write.
@@ -160,4 +167,53 @@ func TestInclude(t *testing.T) {
 			t.Errorf("%q", s.Message)
 		}
 	})
+}
+
+// TestFluxDefinition: under Flux's own definition, which has no checksum, the status is the same without it.
+func TestFluxDefinition(t *testing.T) {
+	t.Parallel()
+	s := testenv.Start(t, testenv.Options{NoFlux: true})
+	cfg := kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token, Logger: slog.New(slog.DiscardHandler)}
+	client, err := kube.Connect(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for doc := range bytes.SplitSeq(api.CRDs(), []byte("---\n")) {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(doc, &u.Object); err != nil || u.GetName() != "gitrepositories.source.toolkit.fluxcd.io" {
+			continue
+		}
+		versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+		unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "status", "properties", "contentConfigChecksum")
+		if err := unstructured.SetNestedSlice(u.Object, versions, "spec", "versions"); err != nil {
+			t.Fatal(err)
+		}
+		definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+		if _, err := client.Resource(definitions).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := time.Now().Add(time.Minute)
+	for ; err == nil || time.Now().Before(late); <-time.After(20 * time.Millisecond) {
+		if _, err = client.Resource(api.GitRepositories).Namespace("default").List(t.Context(), metav1.ListOptions{}); err == nil {
+			break
+		}
+	}
+	r := newRig(t, cfg, nil, "default")
+	one := r.origin.Commit("one", map[string]string{"a": "1"})
+	r.apply("site", `,"ref":{"branch":"main"},"ignore":""`)
+	r.ready("site", "main@sha1:"+one)
+	u, _ := r.sources.Get("default", "site")
+	ignore, has, _ := unstructured.NestedString(u.Object, "status", "observedIgnore")
+	if _, checksum, _ := unstructured.NestedString(u.Object, "status", "contentConfigChecksum"); checksum || !has || ignore != "" {
+		t.Errorf("%v", u.Object["status"])
+	}
+	version := u.GetResourceVersion()
+	r.control.Wake("default", "site")
+	r.apply("later", `,"ref":{"branch":"main"}`)
+	r.ready("later", "main@sha1:"+one)
+	if u, _ = r.sources.Get("default", "site"); u.GetResourceVersion() != version {
+		t.Errorf("written for nothing new: %v", u.Object["status"])
+	}
 }

@@ -4,9 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"limpet/sync/api"
 	"limpet/sync/api/admission"
 	"limpet/sync/auth"
 	"limpet/sync/dependency"
@@ -88,4 +95,53 @@ func (c *Controller) uses(a *attempt) (refs []dependency.Ref) {
 		refs = append(refs, dependency.Ref{Kind: dependency.Path, Name: path})
 	}
 	return refs
+}
+
+// finalize adds the finalizer, and removes the artifacts of a source that is deleted.
+func (c *Controller) finalize(ctx context.Context, a *attempt) (done bool, err error) {
+	names := a.obj.GetFinalizers()
+	has := slices.Contains(names, finalizer)
+	if a.over = a.obj.GetDeletionTimestamp() != nil; a.over {
+		if err := c.o.Artifacts.Remove(ctx, a.key.Namespace, a.key.Name); err != nil {
+			return true, fmt.Errorf("remove artifacts: %w", err)
+		}
+		c.o.References.Use(ref(a.key))
+		c.o.References.Observe(ref(a.key), "")
+		if has {
+			err = c.setFinalizers(ctx, a, slices.DeleteFunc(names, func(n string) bool { return n == finalizer }))
+		}
+		return true, err
+	}
+	if !has {
+		err = c.setFinalizers(ctx, a, append(names, finalizer))
+	}
+	return false, err
+}
+
+// setFinalizers replaces the finalizers of the version that was read.
+func (c *Controller) setFinalizers(ctx context.Context, a *attempt, names []string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": names, "uid": a.obj.GetUID(),
+		"resourceVersion": a.obj.GetResourceVersion()}})
+	if err != nil {
+		return err
+	}
+	u, err := c.o.Client.Resource(api.GitRepositories).Namespace(a.key.Namespace).
+		Patch(ctx, a.key.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: FieldManager})
+	switch {
+	case apierrors.IsNotFound(err):
+		a.over = true
+		return nil
+	case err != nil:
+		return fmt.Errorf("write finalizers: %w", err)
+	}
+	a.obj = u
+	return nil
+}
+
+// suspend ends the reconcile of a suspended source.
+func suspend(_ context.Context, a *attempt) (done bool, err error) {
+	a.over, _ = a.obj.Object["spec"].(map[string]any)["suspend"].(bool)
+	return a.over, nil
 }
