@@ -52,12 +52,12 @@ func (s *Store) AllArtifacts(ctx context.Context) (map[string][]Artifact, error)
 	return out, nil
 }
 
-// ChangeArtifacts replaces those of a source by what change returns for them, in one transaction; none removes the
-// record. change must have no other effect, as it may be called again. It returns what was there before and is now.
-func (s *Store) ChangeArtifacts(ctx context.Context, namespace, name string, change func([]Artifact) []Artifact) (before, now []Artifact, err error) {
+// ChangeArtifacts replaces those of a source by what change returns for them, in one transaction, and returns that; none
+// removes the record. change must have no other effect, as it may be called again.
+func (s *Store) ChangeArtifacts(ctx context.Context, namespace, name string, change func([]Artifact) []Artifact) (now []Artifact, err error) {
 	key := []byte(artifactKey(namespace, name))
 	err = s.write(ctx, func(t *txn) error {
-		before = nil
+		var before []Artifact
 		f, ok, err := t.get(frame.Facts, key)
 		if err != nil {
 			return err
@@ -75,5 +75,5 @@ func (s *Store) ChangeArtifacts(ctx context.Context, namespace, name string, cha
 		}
 		return t.put(frame.Facts, key, body)
 	})
-	return before, now, err
+	return now, err
 }

@@ -46,20 +46,22 @@ func (c *Client) SetToken(token string) {
 // mostToken bounds a token file, in bytes.
 const mostToken = 1 << 20
 
-// fileToken is that of a file, which is read again after a 401 too.
-type fileToken struct{ Reloaded[string] }
-
-func newFileToken(path string, log *slog.Logger) *fileToken {
-	f := new(fileToken)
-	f.Paths, f.Log = []string{path}, log
-	f.Read = func() (string, error) {
+// TokenFile returns the trimmed content of the file that a flag names, which is read again when it changes.
+func TokenFile(flag, path string, log *slog.Logger) *Reloaded[string] {
+	return &Reloaded[string]{Paths: []string{path}, Log: log, Read: func() (string, error) {
 		value, err := readToken(path)
 		if err != nil {
-			return "", &FlagError{Flag: "--token-file", Err: err}
+			return "", &FlagError{Flag: flag, Err: err}
 		}
 		return value, nil
-	}
-	return f
+	}}
+}
+
+// fileToken is that of a file, which is read again after a 401 too.
+type fileToken struct{ *Reloaded[string] }
+
+func newFileToken(path string, log *slog.Logger) *fileToken {
+	return &fileToken{TokenFile("--token-file", path, log)}
 }
 
 func (f *fileToken) token(context.Context) (string, error) { return f.Get() }

@@ -31,9 +31,9 @@ type Artifact = state.Artifact
 type Options struct {
 	Dir    string // of the files; it is made when it is missing
 	Store  *state.Store
-	URL    string        // of the server, for status
+	URL    string        // of the server, for status; "" = none
 	Keep   int           // revisions of a source; 0 = DefaultKeep
-	MaxAge time.Duration // of a revision that is not the newest; 0 = any
+	MaxAge time.Duration // since a revision was replaced by the next one; 0 = any. The newest always stays
 	Logger *slog.Logger
 }
 
@@ -43,8 +43,15 @@ const DefaultKeep = 10
 // Kind is the first part of a path.
 const Kind = "gitrepository"
 
-// ErrNotFound is returned for an artifact that is not in the store.
+// ErrNotFound is returned for an artifact that is not in the store, or whose file is gone.
 var ErrNotFound = errors.New("there is no such artifact")
+
+// CorruptError reports a file that is not what was stored. It was put aside.
+type CorruptError struct{ Want, Got string }
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("the stored artifact has the digest %s, and was stored with %s", e.Got, e.Want)
+}
 
 // Reasons of an Error, those of Flux.
 const (
@@ -54,7 +61,8 @@ const (
 	ReasonPath      = "IllegalPath"
 )
 
-// Error is one of the disk. errors.Is tells syscall.ENOSPC and syscall.EROFS.
+// Error is one of the disk or of the state file. errors.Is tells syscall.ENOSPC and syscall.EROFS, state.ErrFull and
+// state.ErrReadOnly.
 type Error struct {
 	Reason string // one of the Reason constants
 	Err    error
@@ -66,16 +74,36 @@ func (e *Error) Unwrap() error { return e.Err }
 // Store keeps artifacts. It is safe for concurrent use by one process.
 type Store struct {
 	o     Options
-	locks [64]sync.Mutex // of sources by hash: guard the step from a renamed file to the index, and the removal of files
+	locks [64]sync.Mutex // of sources by hash: each guards the names in the directories of its sources, and their index
+	lost  chan Artifact
+	step  func(name string) error // called before each step of a Put; tests stop it there
+
+	mu       sync.Mutex       // guards verified
+	verified map[string]proof // by path
 }
 
-// Open brings files and index into accord: what was killed half-way is removed.
+// Open brings files and index into accord: what a power cut left behind is removed.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	o.Keep = cmp.Or(max(o.Keep, 0), DefaultKeep)
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+	if err := makeDir(o.Dir); err != nil {
 		return nil, fmt.Errorf("make artifacts directory: %w", err)
 	}
-	return &Store{o: o}, nil
+	s := &Store{o: o, lost: make(chan Artifact, 64), verified: map[string]proof{}, step: func(string) error { return nil }}
+	return s, s.scrub(ctx)
+}
+
+// makeDir makes a directory and those above it, durably.
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	if err := makeDir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return atomicfile.SyncDir(filepath.Dir(dir))
 }
 
 // dir of the files of a source. Names are those of Kubernetes objects, and nothing else is let through.
@@ -95,50 +123,53 @@ func (s *Store) lock(namespace, name string) *sync.Mutex {
 	return &s.locks[uint(n)%uint(len(s.locks))]
 }
 
+// suffix of the names on disk and on the wire.
+const suffix = ".tar.gz"
+
 // fileName is the name of a file on disk.
 func fileName(digest string) (string, error) {
 	_, sum, _ := strings.Cut(digest, ":")
 	if raw, err := hex.DecodeString(sum); err != nil || len(raw) != 32 {
 		return "", &Error{ReasonPath, fmt.Errorf("%q is no digest of an artifact", digest)}
 	}
-	return sum + ".tar.gz", nil
+	return sum + suffix, nil
 }
 
 // Commit is the commit of a revision, as in main@sha1:HASH.
 func Commit(revision string) string { return revision[strings.LastIndexByte(revision, ':')+1:] }
 
 // Version is the name in a revision, "" where it has none.
-func Version(revision string) string {
-	name, _, _ := cutLast(revision, "@")
-	return name
-}
-
-func cutLast(s, sep string) (before, after string, found bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return "", s, false
-}
+func Version(revision string) string { return revision[:max(strings.LastIndexByte(revision, '@'), 0)] }
 
 // Put stores what write packs as the newest revision of a source. a names the source and the revision; Path, Digest,
-// TarDigest, Size, Files and Updated are filled in. Of a Put that fails nothing stays, and the artifacts before it are
+// TarDigest, Size, Files and Updated are filled in. Of a Put that fails nothing is served, and what was before it is
 // served on. An error of write is returned as it is, one of the disk as an *Error.
 func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (archive.Digests, error)) (Artifact, error) {
 	dir, err := s.dir(a.Namespace, a.Name)
 	if err != nil {
 		return Artifact{}, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDir(dir); err != nil {
 		return Artifact{}, &Error{ReasonDirectory, err}
 	}
 	var d archive.Digests
-	temp, err := atomicfile.Stage(filepath.Join(dir, "artifact"), 0o600, func(w io.Writer) (err error) { d, err = write(w); return err })
-	if err != nil {
-		return Artifact{}, err
+	var writeErr error
+	var disk *diskWriter
+	temp, err := atomicfile.Stage(filepath.Join(dir, "artifact"), 0o600, func(w io.Writer) error {
+		disk = &diskWriter{w: w}
+		d, writeErr = write(disk)
+		return writeErr
+	})
+	switch {
+	case err == nil:
+	case disk != nil && disk.err == nil && writeErr != nil:
+		return Artifact{}, writeErr
+	default:
+		return Artifact{}, &Error{ReasonArchive, err}
 	}
 	defer os.Remove(temp) // after the rename it is gone
 	a.Digest, a.TarDigest, a.Size, a.Files = d.Digest, d.TarDigest, d.Size, d.Files
-	a.Path, a.Updated = Kind+"/"+a.Namespace+"/"+a.Name+"/"+Commit(a.Revision)+".tar.gz", time.Now().UTC().Truncate(time.Second)
+	a.Path, a.Updated = Kind+"/"+a.Namespace+"/"+a.Name+"/"+Commit(a.Revision)+suffix, time.Now().UTC().Truncate(time.Second)
 	name, err := fileName(a.Digest)
 	if err != nil {
 		return Artifact{}, err
@@ -146,34 +177,78 @@ func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (arch
 	lock := s.lock(a.Namespace, a.Name)
 	lock.Lock()
 	defer lock.Unlock()
-	if err := os.Rename(temp, filepath.Join(dir, name)); err != nil {
+	if err := s.publish(temp, filepath.Join(dir, name), a.Size); err != nil {
 		return Artifact{}, &Error{ReasonArchive, err}
 	}
-	if err := atomicfile.SyncDir(dir); err != nil {
-		return Artifact{}, &Error{ReasonArchive, err}
-	}
-	before, now, err := s.o.Store.ChangeArtifacts(ctx, a.Namespace, a.Name, func(list []Artifact) []Artifact { return s.retain(a, list) })
-	if err != nil {
+	if err := s.step("index"); err != nil {
 		return Artifact{}, err
 	}
-	for _, old := range before {
-		if name, err := fileName(old.Digest); err == nil && !slices.ContainsFunc(now, func(b Artifact) bool { return b.Digest == old.Digest }) {
-			_ = os.Remove(filepath.Join(dir, name))
-		}
+	// With a context that ends here, it would not be known whether the index has the artifact.
+	list, err := s.o.Store.ChangeArtifacts(context.WithoutCancel(ctx), a.Namespace, a.Name, func(list []Artifact) []Artifact {
+		list = slices.DeleteFunc(list, func(b Artifact) bool {
+			return b.UID != a.UID || b.Revision == a.Revision && b.Digest == a.Digest
+		})
+		return s.retain(append([]Artifact{a}, list...), a.Updated)
+	})
+	if err != nil {
+		return Artifact{}, &Error{ReasonArchive, fmt.Errorf("write index of artifacts: %w", err)}
+	}
+	if err := s.step("tidy"); err != nil {
+		return Artifact{}, err
+	}
+	if err := s.tidy(dir, list); err != nil {
+		s.o.Logger.Warn("remove old artifacts", "dir", dir, "err", err)
 	}
 	return a, nil
 }
 
-// retain puts the newest artifact before those that stay.
-func (s *Store) retain(newest Artifact, list []Artifact) []Artifact {
-	out := []Artifact{newest}
-	for _, a := range list {
-		old := s.o.MaxAge > 0 && newest.Updated.Sub(a.Updated) > s.o.MaxAge
-		if a.UID == newest.UID && (a.Revision != newest.Revision || a.Digest != newest.Digest) && len(out) < s.o.Keep && !old {
-			out = append(out, a)
+// diskWriter remembers that a file took no more.
+type diskWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (d *diskWriter) Write(p []byte) (int, error) {
+	n, err := d.w.Write(p)
+	d.err = cmp.Or(d.err, err)
+	return n, err
+}
+
+// publish gives a synced file its name. Its bytes need no check before they are served first: they were counted and
+// digested on their way.
+func (s *Store) publish(temp, path string, size int64) error {
+	info, err := os.Stat(temp)
+	if err == nil && info.Size() != size {
+		err = fmt.Errorf("%d bytes were written, and %d packed", info.Size(), size)
+	}
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"rename", func() error { return os.Rename(temp, path) }},
+		{"sync", func() error { return atomicfile.SyncDir(filepath.Dir(path)) }},
+	} {
+		if err == nil {
+			err = s.step(step.name)
+		}
+		if err == nil {
+			err = step.do()
 		}
 	}
-	return out
+	if err == nil {
+		s.prove(path, info)
+	}
+	return err
+}
+
+// retain returns which revisions stay of those of a source, the newest first. The newest always does.
+func (s *Store) retain(list []Artifact, now time.Time) []Artifact {
+	for i := range list {
+		if i > 0 && (i >= s.o.Keep || s.o.MaxAge > 0 && now.Sub(list[i-1].Updated) > s.o.MaxAge) {
+			return list[:i]
+		}
+	}
+	return list
 }
 
 // Latest returns the newest artifact of a source, or ErrNotFound.
@@ -216,28 +291,6 @@ func parseTime(key string) (time.Time, bool) {
 	return t, err == nil
 }
 
-// OpenFile opens the file of an artifact, whose digest is checked before.
-func (s *Store) OpenFile(ctx context.Context, a Artifact) (*os.File, error) {
-	dir, err := s.dir(a.Namespace, a.Name)
-	if err != nil {
-		return nil, err
-	}
-	name, err := fileName(a.Digest)
-	if err != nil {
-		return nil, err
-	}
-	return os.Open(filepath.Join(dir, name))
-}
-
-// Verify checks that the file of an artifact is there and has its digest.
-func (s *Store) Verify(ctx context.Context, a Artifact) error {
-	f, err := s.OpenFile(ctx, a)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
 // Remove forgets all artifacts of a source and removes their files; none is no error.
 func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 	dir, err := s.dir(namespace, name)
@@ -247,10 +300,10 @@ func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 	lock := s.lock(namespace, name)
 	lock.Lock()
 	defer lock.Unlock()
-	if _, _, err := s.o.Store.ChangeArtifacts(ctx, namespace, name, func([]Artifact) []Artifact { return nil }); err != nil {
+	if _, err := s.o.Store.ChangeArtifacts(ctx, namespace, name, func([]Artifact) []Artifact { return nil }); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := s.tidy(dir, nil); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &Error{ReasonStat, err}
 	}
 	return nil

@@ -1,82 +1,393 @@
 package artifact_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"limpet/state"
-	"limpet/sync/git"
-	"limpet/sync/git/gitref"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
-	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 )
 
 func TestMain(m *testing.M) {
 	if state.RunProbe() {
 		return
 	}
-	os.Exit(testenv.Main(m))
+	os.Exit(m.Run())
 }
 
-// TestPut: a tree of a mirror becomes an artifact that all its keys find.
-func TestPut(t *testing.T) {
-	t.Parallel()
-	repo := testenv.Repo(t, 1, 5)
-	mirrors, err := git.Open(t.TempDir(), git.Options{AllowLocal: []string{repo.Dir}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { mirrors.Close() })
-	remote := git.Remote{URL: repo.Dir}
-	ref, err := mirrors.Resolve(t.Context(), remote, gitref.Selector{Branch: testenv.Branch})
-	if err == nil {
-		_, err = mirrors.Fetch(t.Context(), remote, ref)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+// site is a state file and a directory of artifacts.
+type site struct {
+	t     testing.TB
+	dir   string
+	store *state.Store
+}
+
+func newSite(t testing.TB) *site {
+	t.Helper()
 	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db"), Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { store.Close() })
-	s, err := artifact.Open(t.Context(), artifact.Options{Dir: t.TempDir(), Store: store, Logger: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &site{t, filepath.Join(t.TempDir(), "artifacts"), store}
+}
+
+func (s *site) open(o artifact.Options) *artifact.Store {
+	s.t.Helper()
+	o.Dir, o.Store, o.Logger, o.URL = s.dir, s.store, slog.New(slog.DiscardHandler), "http://limpet:9090/"
+	a, err := artifact.Open(s.t.Context(), o)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	put := func(ctx context.Context) (artifact.Artifact, error) {
-		return s.Put(ctx, artifact.Artifact{Namespace: "flux-system", Name: "site", Revision: "main@sha1:" + ref.Hash},
-			func(w io.Writer) (archive.Digests, error) {
-				return archive.Write(ctx, w, archive.Tree{Mirrors: mirrors, Remote: remote, Commit: ref.Hash}, archive.Options{})
-			})
-	}
-	a, err := put(t.Context())
+	return a
+}
+
+// files are those below the directory.
+func (s *site) files() (names []string) {
+	_ = filepath.WalkDir(s.dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			rel, _ := filepath.Rel(s.dir, path)
+			names = append(names, rel)
+		}
+		return err
+	})
+	return names
+}
+
+func digestOf(data string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(data))) }
+
+// revision is one of a branch; its commit is made of n.
+func revision(n int) string { return fmt.Sprintf("main@sha1:%040x", n) }
+
+func put(s *artifact.Store, name, revision, data string) (artifact.Artifact, error) {
+	return s.Put(context.Background(), artifact.Artifact{Namespace: "flux-system", Name: name, UID: "1", Revision: revision},
+		func(w io.Writer) (archive.Digests, error) {
+			_, err := io.WriteString(w, data)
+			return archive.Digests{Digest: digestOf(data), TarDigest: digestOf("tar" + data), Size: int64(len(data)), Files: 1}, err
+		})
+}
+
+func (s *site) put(a *artifact.Store, name, revision, data string) artifact.Artifact {
+	s.t.Helper()
+	got, err := put(a, name, revision, data)
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	for _, key := range []string{"latest", ref.Hash, "main", a.Digest, a.Digest[7:], a.Updated.Format("2006-01-02T15:04:05Z07:00")} {
-		if b, err := s.Find(t.Context(), "flux-system", "site", key); err != nil || b != a {
-			t.Errorf("%s: %v, %+v, want %+v", key, err, b, a)
+	return got
+}
+
+// content is what is served of an artifact.
+func content(s *artifact.Store, a artifact.Artifact) (string, error) {
+	f, err := s.OpenFile(context.Background(), a)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	return string(data), err
+}
+
+// TestFind: all keys of an artifact find it, and nothing else does.
+func TestFind(t *testing.T) {
+	t.Parallel()
+	w := newSite(t)
+	s := w.open(artifact.Options{})
+	tag := w.put(s, "site", fmt.Sprintf("v1.0.0@sha1:%040x", 1), "one")
+	slash := w.put(s, "site", fmt.Sprintf("feature/a@sha1:%040x", 2), "two")
+	again := w.put(s, "site", fmt.Sprintf("feature/a@sha1:%040x", 2), "two with other rules")
+	pin := w.put(s, "site", fmt.Sprintf("sha1:%040x", 3), "three")
+	if want := "gitrepository/flux-system/site/" + fmt.Sprintf("%040x", 3) + ".tar.gz"; pin.Path != want || s.URL(pin) != "http://limpet:9090/"+want {
+		t.Errorf("%s, %s", pin.Path, s.URL(pin))
+	}
+	for key, want := range map[string]artifact.Artifact{
+		"latest": pin, fmt.Sprintf("%040x", 1): tag, "v1.0.0": tag, "feature/a": again, fmt.Sprintf("%040x", 2): again, slash.Digest: slash,
+		slash.Digest[7:]: slash, pin.Updated.Format(time.RFC3339): pin, "99999999999": pin, pin.Updated.Add(-time.Hour).Format(time.RFC3339): {},
+		"": {}, "v1": {}, "main": {}, "sha256:": {}, "..": {}, "0": {},
+	} {
+		got, err := s.Find(t.Context(), "flux-system", "site", key)
+		if (err == nil) != (want != artifact.Artifact{}) || err != nil && !errors.Is(err, artifact.ErrNotFound) || got != want {
+			t.Errorf("%s: %v, %+v, want %+v", key, err, got, want)
 		}
 	}
-	f, err := s.OpenFile(t.Context(), a)
+	for _, a := range []artifact.Artifact{tag, slash, again, pin} {
+		if data, err := content(s, a); err != nil || digestOf(data) != a.Digest {
+			t.Errorf("%s: %q, %v", a.Revision, data, err)
+		}
+	}
+	for _, name := range []string{"", ".", "..", "a/b", "../x"} {
+		if _, err := put(s, name, revision(1), ""); err == nil {
+			t.Errorf("%q is a name", name)
+		}
+	}
+	if err := s.Remove(t.Context(), "flux-system", "site"); err != nil || len(w.files()) > 0 {
+		t.Errorf("after the removal: %v, %q", err, w.files())
+	}
+	if err := s.Remove(t.Context(), "flux-system", "none"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRetention: so many revisions stay, none that is too old, and the newest always.
+func TestRetention(t *testing.T) {
+	t.Parallel()
+	w := newSite(t)
+	s := w.open(artifact.Options{Keep: 3, MaxAge: time.Hour})
+	for n := range 5 {
+		w.put(s, "site", revision(n), fmt.Sprint(n))
+	}
+	w.put(s, "site", revision(3), "3")
+	w.put(s, "same", revision(1), "same bytes")
+	w.put(s, "same", revision(2), "same bytes")
+	revisions := func(name string) (out []string) {
+		list, err := s.List(t.Context(), "flux-system", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range list {
+			if data, err := content(s, a); err != nil || digestOf(data) != a.Digest {
+				t.Errorf("%s: %q, %v", a.Revision, data, err)
+			}
+			out = append(out, a.Revision)
+		}
+		return out
+	}
+	if got := revisions("site"); !slices.Equal(got, []string{revision(3), revision(4), revision(2)}) || len(w.files()) != 4 {
+		t.Errorf("%q, %q", got, w.files())
+	}
+	if got := revisions("same"); len(got) != 2 {
+		t.Errorf("%q", got)
+	}
+	if err := s.Prune(t.Context(), time.Now().Add(2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if got := revisions("site"); !slices.Equal(got, []string{revision(3)}) || len(revisions("same")) != 1 || len(w.files()) != 2 {
+		t.Errorf("of age: %q, %q", got, w.files())
+	}
+	_, err := s.Put(t.Context(), artifact.Artifact{Namespace: "flux-system", Name: "site", UID: "another", Revision: revision(9)},
+		func(io.Writer) (archive.Digests, error) { return archive.Digests{Digest: digestOf("")}, nil })
+	if got := revisions("site"); err != nil || !slices.Equal(got, []string{revision(9)}) {
+		t.Errorf("of another object: %v, %q", err, got)
+	}
+}
+
+// TestDamage: a file that is gone or has other bytes is not served, its source hears of it, and it is made anew.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	w := newSite(t)
+	s := w.open(artifact.Options{})
+	old := w.put(s, "site", revision(1), "old")
+	a := w.put(s, "site", revision(2), "content")
+	path := filepath.Join(w.dir, "gitrepository/flux-system/site", a.Digest[7:]+".tar.gz")
+	for name, damage := range map[string]func() error{
+		"other bytes": func() error { return os.WriteFile(path, []byte("CONTENT"), 0o600) },
+		"cut":         func() error { return os.Truncate(path, 3) },
+		"gone":        func() error { return os.Remove(path) },
+		"a link":      func() error { return errors.Join(os.Remove(path), os.Symlink("/etc/hostname", path)) },
+		"a directory": func() error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
+	} {
+		if err := damage(); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := content(s, a); err == nil {
+			t.Errorf("%s: %q is served", name, data)
+		}
+		if s.Verify(t.Context(), a) == nil {
+			t.Errorf("%s: right", name)
+		}
+		if name != "a link" { // which cannot be opened at all
+			select {
+			case lost := <-s.Lost():
+				if lost != a {
+					t.Errorf("%s: lost %+v", name, lost)
+				}
+			default:
+				t.Errorf("%s: nothing is told of it", name)
+			}
+		}
+		if data, err := content(s, old); err != nil || data != "old" {
+			t.Errorf("%s: the one before: %q, %v", name, data, err)
+		}
+		_ = os.Remove(path)
+		if again := w.put(s, "site", revision(2), "content"); again.Digest != a.Digest {
+			t.Errorf("%s: %+v", name, again)
+		}
+		a = first(t, s)
+		if data, err := content(s, a); err != nil || data != "content" {
+			t.Errorf("%s: after it was made anew: %q, %v", name, data, err)
+		}
+		for len(s.Lost()) > 0 {
+			<-s.Lost()
+		}
+	}
+	// What is damaged while no process runs is found at the first look, what is gone at the start.
+	gone := w.put(s, "other", revision(1), "gone")
+	if err := errors.Join(os.WriteFile(path, []byte("CONTENT"), 0o600),
+		os.Remove(filepath.Join(w.dir, "gitrepository/flux-system/other", gone.Digest[7:]+".tar.gz"))); err != nil {
+		t.Fatal(err)
+	}
+	s = w.open(artifact.Options{})
+	if list, err := s.List(t.Context(), "flux-system", "other"); err != nil || len(list) > 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+	if _, err := content(s, a); !isCorrupt(err) {
+		t.Errorf("served after a start: %v", err)
+	}
+	if s = w.open(artifact.Options{}); len(w.files()) != 1 {
+		t.Errorf("files: %q", w.files())
+	}
+}
+
+func isCorrupt(err error) bool {
+	_, ok := errors.AsType[*artifact.CorruptError](err)
+	return ok
+}
+
+func first(t *testing.T, s *artifact.Store) artifact.Artifact {
+	t.Helper()
+	a, err := s.Latest(t.Context(), "flux-system", "site")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Close()
-	if _, err := s.Find(t.Context(), "flux-system", "site", "other"); !errors.Is(err, artifact.ErrNotFound) {
-		t.Errorf("another: %v", err)
+	return a
+}
+
+// TestErrors: what fails leaves what was there.
+func TestErrors(t *testing.T) {
+	const inChild = "LIMPET_TEST_FULL_DISK" // a limit of file sizes holds for the process: EFBIG in place of ENOSPC
+	if os.Getenv(inChild) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestErrors$", "-test.v")
+		cmd.Env = append(os.Environ(), inChild+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: TestErrors")) {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
 	}
-	if err := s.Remove(t.Context(), "flux-system", "site"); err != nil {
+	w := newSite(t)
+	s := w.open(artifact.Options{})
+	old := w.put(s, "site", revision(1), "old")
+	own := errors.New("own")
+	if _, err := s.Put(t.Context(), artifact.Artifact{Namespace: "flux-system", Name: "site", Revision: revision(2)},
+		func(w io.Writer) (archive.Digests, error) {
+			_, _ = io.WriteString(w, "x")
+			return archive.Digests{}, own
+		}); err != own {
+		t.Errorf("its own error: %v", err)
+	}
+	limit := syscall.Rlimit{}
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := s.List(t.Context(), "flux-system", "site"); err != nil || len(list) > 0 {
-		t.Errorf("after the removal: %v, %v", list, err)
+	small := limit
+	small.Cur = 8 << 10
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &small); err != nil {
+		t.Fatal(err)
+	}
+	_, err := put(s, "site", revision(2), strings.Repeat("long", 10_000))
+	if e, ok := errors.AsType[*artifact.Error](err); !ok || e.Reason != artifact.ReasonArchive || !errors.Is(err, syscall.EFBIG) {
+		t.Errorf("a full disk: %v", err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if got := first(t, s); got != old || len(w.files()) != 1 {
+		t.Errorf("%+v, %q", got, w.files())
+	}
+	if data, err := content(s, old); err != nil || data != "old" {
+		t.Errorf("%q, %v", data, err)
+	}
+	if err := w.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := put(s, "site", revision(3), "three"); !errors.As(err, new(*artifact.Error)) {
+		t.Errorf("without an index: %v", err)
+	}
+}
+
+// TestPowerCuts: at whatever step of a Put the power goes, and whatever of what was not synced is gone then, a start finds
+// each artifact of the index with its bytes, no other file, and the newest that a Put has returned.
+func TestPowerCuts(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(suite.Seed(t), 0))
+	w := newSite(t)
+	s := w.open(artifact.Options{Keep: 3})
+	dir := filepath.Join(w.dir, "gitrepository", "flux-system", "site")
+	power := errors.New("the power is gone")
+	last := w.put(s, "site", revision(0), "0")
+	steps := []string{"write", "rename", "sync", "index", "tidy", "none"}
+	for n := range suite.Count(200, 10_000) {
+		cut := steps[rng.IntN(len(steps))]
+		s.Step(func(name string) error {
+			if name == cut {
+				return power
+			}
+			return nil
+		})
+		before, data := w.files(), strings.Repeat(fmt.Sprint(n/2), 1+rng.IntN(50)) // now and then the bytes of an old one
+		a, err := s.Put(t.Context(), artifact.Artifact{Namespace: "flux-system", Name: "site", UID: "1", Revision: revision(n)},
+			func(w io.Writer) (archive.Digests, error) {
+				if cut == "write" {
+					_, _ = io.WriteString(w, data[:rng.IntN(len(data))])
+					return archive.Digests{}, power
+				}
+				_, err := io.WriteString(w, data)
+				return archive.Digests{Digest: digestOf(data), Size: int64(len(data))}, err
+			})
+		if (cut == "none") != (err == nil) || err != nil && !errors.Is(err, power) {
+			t.Fatalf("cut at %s: %v", cut, err)
+		}
+		// What a killed process leaves: its temporary file. A rename that was not synced may not have been.
+		temp := filepath.Join(dir, fmt.Sprintf(".limpet-artifact-%d.tmp", n))
+		name := digestOf(data)[7:] + ".tar.gz"
+		switch {
+		case cut == "write", cut == "rename":
+			err = os.WriteFile(temp, []byte(data[:rng.IntN(len(data)+1)]), 0o600)
+		case cut == "sync" && rng.IntN(2) == 0 && !slices.Contains(before, filepath.Join("gitrepository", "flux-system", "site", name)):
+			err = os.Rename(filepath.Join(dir, name), temp)
+		case cut == "tidy":
+			a, err = s.Latest(t.Context(), "flux-system", "site")
+		default:
+			err = nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cut == "none" || cut == "tidy" {
+			last = a
+		}
+		s = w.open(artifact.Options{Keep: 3})
+		list, err := s.List(t.Context(), "flux-system", "site")
+		if err != nil || len(list) == 0 || list[0] != last {
+			t.Fatalf("cut %d at %s: %v, %+v, want first %+v", n, cut, err, list, last)
+		}
+		want := map[string]bool{}
+		for _, a := range list {
+			if data, err := content(s, a); err != nil || digestOf(data) != a.Digest {
+				t.Fatalf("cut %d at %s: %q, %v", n, cut, data, err)
+			}
+			want[a.Digest] = true
+		}
+		if files := w.files(); len(files) != len(want) {
+			t.Fatalf("cut %d at %s: files %q, want %d", n, cut, files, len(want))
+		}
 	}
 }

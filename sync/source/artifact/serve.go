@@ -1,8 +1,97 @@
 package artifact
 
-import "net/http"
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
 
-// Handler serves the artifacts under their paths; with a token only to those who send it as a bearer token.
-func (s *Store) Handler(token string) http.Handler {
-	return http.NotFoundHandler()
+// Times of a download.
+const (
+	leastTime  = time.Minute // that each may take
+	leastSpeed = 16 << 10    // bytes a second, beyond that
+)
+
+// Handler serves each artifact as /gitrepository/NAMESPACE/NAME/KEY.tar.gz for all keys of Find; a slash in a key is
+// escaped. Nothing is listed. token returns what a client has to send as bearer token; nil lets everyone in.
+func (s *Store) Handler(token func() (string, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "only GET and HEAD are served", http.StatusMethodNotAllowed)
+			return
+		}
+		if !authorized(r, token) {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "a bearer token is needed", http.StatusUnauthorized)
+			return
+		}
+		a, err := s.find(r)
+		if err == nil {
+			err = s.serve(w, r, a)
+		}
+		_, corrupt := errors.AsType[*CorruptError](err)
+		switch {
+		case err == nil:
+		case errors.Is(err, ErrNotFound), corrupt:
+			http.Error(w, "there is no such artifact", http.StatusNotFound)
+		default:
+			s.o.Logger.Warn("serve artifact", "path", r.URL.Path, "err", err)
+			http.Error(w, "the artifact cannot be read", http.StatusServiceUnavailable)
+		}
+	})
+}
+
+func authorized(r *http.Request, token func() (string, error)) bool {
+	if token == nil {
+		return true
+	}
+	want, err := token()
+	if err != nil || want == "" {
+		return false
+	}
+	scheme, got, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	a, b := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(strings.TrimSpace(got)))
+	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(a[:], b[:]) == 1
+}
+
+// find returns the artifact that a request is for.
+func (s *Store) find(r *http.Request) (Artifact, error) {
+	parts := strings.Split(r.URL.EscapedPath(), "/")
+	if len(parts) != 5 || parts[0] != "" || parts[1] != Kind {
+		return Artifact{}, ErrNotFound
+	}
+	for i := range parts {
+		var err error
+		if parts[i], err = url.PathUnescape(parts[i]); err != nil {
+			return Artifact{}, ErrNotFound
+		}
+	}
+	key, ok := strings.CutSuffix(parts[4], suffix)
+	if _, err := s.dir(parts[2], parts[3]); err != nil || !ok {
+		return Artifact{}, ErrNotFound
+	}
+	return s.Find(r.Context(), parts[2], parts[3], key)
+}
+
+func (s *Store) serve(w http.ResponseWriter, r *http.Request, a Artifact) error {
+	f, err := s.OpenFile(context.WithoutCancel(r.Context()), a) // a client that gives up does not waste what was verified
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(leastTime + time.Duration(a.Size/leastSpeed)*time.Second))
+	h := w.Header()
+	h.Set("Content-Type", "application/gzip")
+	h.Set("ETag", `"`+a.Digest+`"`)
+	h.Set("Cache-Control", "no-cache") // most keys get other bytes one day
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Limpet-Revision", url.PathEscape(a.Revision))
+	http.ServeContent(w, r, "", a.Updated, f)
+	return nil
 }

@@ -1,0 +1,278 @@
+package artifact
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"limpet/state/atomicfile"
+)
+
+// corruptSuffix is at the end of the name of a file that was put aside, until the next start.
+const corruptSuffix = ".corrupt"
+
+// proof is what of a file was verified, and when.
+type proof struct {
+	inode   uint64
+	size    int64
+	changed int64 // ns
+	at      time.Time
+}
+
+// verifyEvery is how long a proof holds: a disk may lose bytes of a file that did not change.
+const verifyEvery = time.Hour
+
+func proofOf(info fs.FileInfo) proof {
+	p := proof{size: info.Size(), changed: info.ModTime().UnixNano()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		p.inode = st.Ino
+	}
+	return p
+}
+
+func (s *Store) prove(path string, info fs.FileInfo) {
+	p := proofOf(info)
+	p.at = time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.verified[path] = p
+}
+
+func (s *Store) proven(path string, info fs.FileInfo) bool {
+	s.mu.Lock()
+	p := s.verified[path]
+	s.mu.Unlock()
+	fresh := time.Since(p.at) < verifyEvery
+	p.at = time.Time{}
+	return fresh && p == proofOf(info)
+}
+
+// OpenFile opens the file of an artifact. Its bytes are verified at the first time, when it has changed, and each hour: an
+// artifact without its file is ErrNotFound, one whose bytes are others a *CorruptError.
+func (s *Store) OpenFile(ctx context.Context, a Artifact) (_ *os.File, err error) {
+	dir, err := s.dir(a.Namespace, a.Name)
+	if err != nil {
+		return nil, err
+	}
+	name, err := fileName(a.Digest)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, name)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			s.tellLost(a)
+			return nil, fmt.Errorf("%w: its file is gone", ErrNotFound)
+		}
+		return nil, &Error{ReasonStat, err}
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+		}
+	}()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, &Error{ReasonStat, err}
+	}
+	if s.proven(path, info) {
+		return f, nil
+	}
+	got := "other"
+	if info.Mode().IsRegular() {
+		if got, err = digest(ctx, f); err != nil {
+			return nil, &Error{ReasonStat, err}
+		}
+	}
+	if got != a.Digest {
+		s.putAside(a, path, info)
+		return nil, &CorruptError{a.Digest, got}
+	}
+	s.prove(path, info)
+	return f, nil
+}
+
+// digest reads a file, and leaves it at its begin.
+func digest(ctx context.Context, f *os.File) (string, error) {
+	sum := sha256.New()
+	if _, err := io.Copy(sum, &contextReader{ctx, f}); err != nil {
+		return "", err
+	}
+	_, err := f.Seek(0, io.SeekStart)
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), err
+}
+
+type contextReader struct {
+	ctx context.Context // run-scope: of one digest
+	r   io.Reader
+}
+
+func (c *contextReader) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
+}
+
+// putAside takes a corrupt file off its name, unless another one got the name meanwhile.
+func (s *Store) putAside(a Artifact, path string, bad fs.FileInfo) {
+	lock := s.lock(a.Namespace, a.Name)
+	lock.Lock()
+	defer lock.Unlock()
+	now, err := os.Lstat(path)
+	if err != nil || !os.SameFile(now, bad) {
+		return
+	}
+	err = os.Rename(path, path+corruptSuffix)
+	s.o.Logger.Error("artifact damaged", "namespace", a.Namespace, "name", a.Name, "revision", a.Revision, "aside", path+corruptSuffix, "err", err)
+	s.tellLost(a)
+}
+
+func (s *Store) tellLost(a Artifact) {
+	select {
+	case s.lost <- a:
+	default: // it is found again by the next one who asks
+	}
+}
+
+// Lost tells of artifacts whose file was found to be gone or corrupt: their sources are to be reconciled.
+func (s *Store) Lost() <-chan Artifact { return s.lost }
+
+// Verify checks that the file of an artifact is there and has its digest, as OpenFile does.
+func (s *Store) Verify(ctx context.Context, a Artifact) error {
+	f, err := s.OpenFile(ctx, a)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// tidy removes the files of a source that no artifact of the list has. The caller holds the lock.
+func (s *Store) tidy(dir string, list []Artifact) error {
+	wanted := map[string]bool{}
+	for _, a := range list {
+		name, _ := fileName(a.Digest)
+		wanted[name] = true
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), suffix) && !wanted[e.Name()] {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+			s.mu.Lock()
+			delete(s.verified, filepath.Join(dir, e.Name()))
+			s.mu.Unlock()
+		}
+	}
+	if len(list) == 0 {
+		_ = os.Remove(dir) // if it is empty
+	}
+	return err
+}
+
+// scrub removes files that the index does not name, and artifacts of the index whose file is not there. It reads
+// directories only, so that its time is bounded by the number of files. A disk that takes no writes is served as it is.
+func (s *Store) scrub(ctx context.Context) error {
+	all, err := s.o.Store.AllArtifacts(ctx)
+	if err != nil {
+		return fmt.Errorf("read index of artifacts: %w", err)
+	}
+	there := map[string]bool{} // "namespace/name/file size"
+	sources, err := fs.Glob(os.DirFS(s.o.Dir), Kind+"/*/*")
+	if err != nil {
+		return err
+	}
+	for _, source := range sources {
+		dir, key := filepath.Join(s.o.Dir, filepath.FromSlash(source)), strings.TrimPrefix(source, Kind+"/")
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			name := e.Name()
+			if strings.HasSuffix(name, corruptSuffix) || atomicfile.IsTemporary(name) {
+				err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
+			} else if info, e := e.Info(); e == nil && info.Mode().IsRegular() {
+				there[fmt.Sprintf("%s/%s %d", key, name, info.Size())] = true
+			}
+		}
+		if err = errors.Join(err, s.tidy(dir, all[key])); err != nil {
+			s.o.Logger.Warn("clean artifacts directory", "dir", dir, "err", err)
+		}
+	}
+	isGone := func(a Artifact) bool {
+		name, err := fileName(a.Digest)
+		return err != nil || !there[fmt.Sprintf("%s/%s/%s %d", a.Namespace, a.Name, name, a.Size)]
+	}
+	for key, list := range all {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		namespace, name, _ := strings.Cut(key, "/")
+		if !slices.ContainsFunc(list, isGone) {
+			continue
+		}
+		s.o.Logger.Warn("artifacts without a file", "namespace", namespace, "name", name)
+		if _, err := s.o.Store.ChangeArtifacts(ctx, namespace, name, func(list []Artifact) []Artifact {
+			return slices.DeleteFunc(list, isGone)
+		}); err != nil {
+			s.o.Logger.Warn("clean index of artifacts", "namespace", namespace, "name", name, "err", err)
+		}
+	}
+	return ctx.Err()
+}
+
+// pruneEvery is the period of Run.
+const pruneEvery = time.Hour
+
+// Run removes revisions that have become too old, until ctx ends.
+func (s *Store) Run(ctx context.Context) error {
+	for ticker := time.Tick(pruneEvery); s.o.MaxAge > 0; {
+		if err := s.prune(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			s.o.Logger.Warn("prune artifacts", "err", err)
+		}
+		select {
+		case <-ticker:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+func (s *Store) prune(ctx context.Context, now time.Time) error {
+	all, err := s.o.Store.AllArtifacts(ctx)
+	for key, list := range all {
+		if len(s.retain(list, now)) == len(list) {
+			continue
+		}
+		namespace, name, _ := strings.Cut(key, "/")
+		err = errors.Join(err, s.pruneSource(ctx, namespace, name, now))
+	}
+	return err
+}
+
+func (s *Store) pruneSource(ctx context.Context, namespace, name string, now time.Time) error {
+	dir, err := s.dir(namespace, name)
+	if err != nil {
+		return err
+	}
+	lock := s.lock(namespace, name)
+	lock.Lock()
+	defer lock.Unlock()
+	list, err := s.o.Store.ChangeArtifacts(ctx, namespace, name, func(list []Artifact) []Artifact { return s.retain(list, now) })
+	if err != nil {
+		return err
+	}
+	return s.tidy(dir, list)
+}
