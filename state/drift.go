@@ -17,13 +17,14 @@ type Drift struct {
 	Count int         `json:"count"`
 	Items []DriftItem `json:"items,omitempty"` // the first MaxDrift
 
-	Correction string `json:"correction,omitempty"` // of these items by a full pull: "queued" or "failed"
+	Correction string `json:"correction,omitempty"` // of these items by a full pull: "queued", "failed" or "undone" by another writer
 }
 
 // DriftItem is one object that differs.
 type DriftItem struct {
-	State string `json:"state"`
-	Path  string `json:"path"`
+	State   string `json:"state"`
+	Path    string `json:"path"`
+	Version string `json:"version,omitempty"` // resourceVersion
 }
 
 // MaxDrift bounds the items of a Drift.

@@ -64,17 +64,21 @@ func Edit(ctx context.Context, client *kube.Client, res schema.GroupVersionResou
 	}
 }
 
-// Editable returns what may be edited of an object, as YAML. An API of plain CRDs returns secure values as they were given.
+// Editable returns what may be edited of an object, as YAML, without secrets.
 func Editable(u *unstructured.Unstructured) (string, error) {
-	object := Written(u)
+	data, err := yaml.Marshal(Sealed(Written(u)))
+	return editHead + string(data), err
+}
+
+// Sealed replaces the secrets in an object. An API of plain CRDs returns secure values as they were given.
+func Sealed(object map[string]any) any {
 	values, _ := object["secure"].(map[string]any)
 	for _, value := range values {
 		if value, ok := value.(map[string]any); ok && value["create"] != nil {
 			value["create"] = text.Redacted
 		}
 	}
-	data, err := yaml.Marshal(redacted("", object))
-	return editHead + string(data), err
+	return redacted("", object)
 }
 
 // Written returns a copy of an object without what the server writes.

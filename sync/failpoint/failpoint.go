@@ -20,6 +20,7 @@ const (
 	Verified  = "verified"  // the commit is signed as it has to be, where anybody asks for that
 	Composed  = "composed"  // a commit is made in memory, nothing is noted of it
 	Noted     = "noted"     // which commit is about to be pushed is noted
+	Written   = "written"   // a file of a directory that is pushed to is written, moved or deleted
 	Pushed    = "pushed"    // the host has the commit
 	Published = "published" // that it has is noted; a pull may follow
 	Planned   = "planned"   // the changes are known, none is made
@@ -35,6 +36,5 @@ const (
 )
 
 // Points are all of them.
-var Points = []string{Seen, Intent, Claimed, Confirmed, Working, Fetched, Verified, Composed, Noted, Pushed, Published, Planned, Applying,
-	Marked, Worked,
-	Recorded, Posted, Deleted, Ended, Released, Requeued}
+var Points = []string{Seen, Intent, Claimed, Confirmed, Working, Fetched, Verified, Composed, Noted, Written, Pushed, Published, Planned,
+	Applying, Marked, Worked, Recorded, Posted, Deleted, Ended, Released, Requeued}

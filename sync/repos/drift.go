@@ -165,16 +165,23 @@ func (d *Drifts) tell(ctx context.Context, k Key, obj *unstructured.Unstructured
 	found, message := len(r.Items), r.Message()
 	now := &state.Drift{UID: string(obj.GetUID()), Ref: r.Commit, At: r.Checked, Count: found}
 	for _, item := range r.Items[:min(found, state.MaxDrift)] {
-		now.Items = append(now.Items, state.DriftItem{State: item.State, Path: item.Path})
+		now.Items = append(now.Items, state.DriftItem{State: item.State, Path: item.Path, Version: item.Version})
 	}
 	if correct && found > 0 {
 		now.Correction = "queued"
-		if (last.Correction == "failed" || last.Correction == "queued" && pulled) &&
-			found == last.Count && now.Ref == last.Ref && slices.Equal(now.Items, last.Items) {
+		again := last.Correction == "queued" && pulled && found == last.Count && now.Ref == last.Ref &&
+			slices.EqualFunc(now.Items, last.Items, func(a, b state.DriftItem) bool { return a.State == b.State && a.Path == b.Path })
+		switch same := found == last.Count && now.Ref == last.Ref && slices.Equal(now.Items, last.Items); {
+		case same && (again || last.Correction == "failed"):
 			now.Correction, message = "failed", "a full pull could not correct it: "+message
+		case again: // some have other versions: the next check queues another pull
+			now.Correction, message = "undone", "changed again since a full pull: "+message
 		}
 	}
 	c := api.Condition{Type: api.ConditionDrifted, Status: "False", Reason: "InSync", Message: "The server has what Git says"}
+	if r.NotCompared > 0 {
+		c.Message += "; " + text.Plural(r.NotCompared, "object") + " not compared"
+	}
 	message = text.Line(message, maxDriftText)
 	if found > 0 {
 		c.Status, c.Reason, c.Message = "True", "Drifted", message

@@ -24,6 +24,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/testenv"
 	"limpet/sync/worker"
+	"limpet/sync/worker/drift"
 )
 
 // TestVerifiedAnew: a tag that was made anew for the same commit, and keys that are
@@ -400,6 +401,21 @@ func TestDrifts(t *testing.T) {
 	}
 	if m := condition(now, api.ConditionDrifted).Message; !strings.Contains(m, "could not correct") || !strings.Contains(m, "Folder gone") {
 		t.Error(m)
+	}
+	for version, want := range map[string]string{"1": "failed", "2": "undone"} {
+		_, u := r.get()
+		item := drift.Item{State: drift.Modified, Path: "a.json", Version: version}
+		last := &state.Drift{Ref: "x", Count: 1, Correction: "queued", Items: []state.DriftItem{{State: drift.Modified, Path: "a.json", Version: "1"}}}
+		err := drifts.tell(t.Context(), k, u, &drift.Report{Commit: "x", Checked: drifts.now(), Items: []drift.Item{item}}, last, true, true)
+		stored, serr := r.store.Drift(t.Context(), k.Namespace, k.Name, string(u.GetUID()))
+		if err != nil || serr != nil || stored.Correction != want {
+			t.Errorf("version %s: %+v, %v", version, stored, errors.Join(err, serr))
+		}
+	}
+	_, u := r.get()
+	err = drifts.tell(t.Context(), k, u, &drift.Report{Commit: "x", Checked: drifts.now(), NotCompared: 2}, new(state.Drift), true, true)
+	if now, _ = r.get(); err != nil || !strings.Contains(condition(now, api.ConditionDrifted).Message, "2 objects not compared") {
+		t.Errorf("%+v, %v", condition(now, api.ConditionDrifted), err)
 	}
 	r.merge(fmt.Sprintf(`{"metadata":{"annotations":{%q:"off"}}}`, api.AnnoDrift))
 	check("", 0, false)

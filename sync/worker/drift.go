@@ -244,6 +244,7 @@ func (c *comparison) file(ctx context.Context, plan *resources.Plan, change reso
 		c.add(item, git, nil)
 		return err
 	}
+	item.Version = live.ResourceVersion
 	same := resources.Item{Group: ref.Group, Resource: ref.Resource, Name: o.Name, UID: live.UID, ResourceVersion: live.ResourceVersion}
 	pointers, git, is, err := drift.Compare(body, live.Raw, c.rules)
 	if original := live.Annotations[api.AnnoSourceChecksum] == change.Hash; err == nil && original && len(pointers) > 0 {
@@ -302,7 +303,7 @@ func (c *comparison) folder(change resources.Change) {
 	want, old := change.Folder, change.Existing
 	item := drift.Item{State: drift.Missing, Group: api.FolderGroup, Kind: "Folder", Name: want.ID, Path: change.Path}
 	if old != nil {
-		item.State = drift.Modified
+		item.State, item.Version = drift.Modified, old.ResourceVersion
 		for _, p := range []struct {
 			pointer string
 			differs bool
@@ -318,7 +319,8 @@ func (c *comparison) folder(change resources.Change) {
 
 // extra adds an object without a file.
 func (c *comparison) extra(ctx context.Context, old resources.Item) {
-	item := drift.Item{State: drift.Extra, Group: old.Group, Kind: old.Kind, Name: old.Name, Path: old.Path}
+	item := drift.Item{State: drift.Extra, Group: old.Group, Kind: old.Kind, Name: old.Name, Path: old.Path,
+		Version: old.ResourceVersion}
 	var is json.RawMessage
 	if c.asked(item.Path) {
 		live, err := c.server.Get(ctx, resources.Ref{Group: old.Group, Resource: old.Resource, Name: old.Name}, true)

@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"limpet/state/atomicfile"
+	"limpet/sync/failpoint"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
 	"limpet/sync/git/transport"
@@ -101,6 +102,7 @@ type dirWriter struct {
 	// write are files with another content, added and removed whole entries; all by path.
 	write, added, removed map[string]pack.TreeEntry
 	old                   map[string]pack.ID // the contents that are replaced or moved, by path
+	done                  int                // changes
 }
 
 // ready is called just before a path is replaced or removed: it returns an error if the call has ended, or if the path
@@ -156,78 +158,143 @@ func (w *dirWriter) compare(dir string, from, to pack.ID) error {
 	return nil
 }
 
-// moves returns the removed entries that are added at another path: a rename has no moment at which a crash leaves both.
-func (w *dirWriter) moves() [][2]string {
-	var out [][2]string
+// moves returns the removed entries that are added at another path: a rename has no moment at which a crash leaves both, and a
+// directory that is renamed is not half here and half there. Of added only files are left, and of removed the directories
+// among dirs are replaced by their entries.
+func (w *dirWriter) moves() (out [][2]string, dirs []string, err error) {
 	from := map[pack.TreeEntry][]string{} // by all but the name
-	for at, e := range w.removed {
-		same := pack.TreeEntry{Mode: e.Mode, ID: e.ID}
-		from[same] = append(from[same], at)
-	}
-	for _, at := range slices.Sorted(maps.Keys(w.added)) {
-		same := pack.TreeEntry{Mode: w.added[at].Mode, ID: w.added[at].ID}
-		if old := from[same]; len(old) > 0 {
-			out = append(out, [2]string{old[0], at})
-			from[same] = old[1:]
-			w.old[old[0]] = same.ID
-			delete(w.removed, old[0])
-			delete(w.added, at)
-		}
-	}
-	return out
-}
-
-// flatten replaces the directories among some entries by their files, and returns them, the deepest first.
-func (w *dirWriter) flatten(entries map[string]pack.TreeEntry) (dirs []string, err error) {
-	for open := slices.Collect(maps.Keys(entries)); len(open) > 0; open = open[1:] {
-		at := open[0]
-		if entries[at].Mode != pack.ModeTree {
-			continue
-		}
-		below, err := w.entries(entries[at].ID)
+	all := maps.Clone(w.removed)
+	for open := slices.Sorted(maps.Keys(all)); len(open) > 0; open = open[1:] {
+		e := pack.TreeEntry{Mode: all[open[0]].Mode, ID: all[open[0]].ID}
+		from[e] = append(from[e], open[0])
+		below, err := w.expand(all, open[0])
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		for name, e := range below {
-			entries[path.Join(at, name)] = e
-			open = append(open, path.Join(at, name))
-		}
-		delete(entries, at)
-		dirs = append(dirs, at)
+		open = append(open, below...)
 	}
-	slices.Reverse(dirs)
-	return dirs, nil
+	take := func(e pack.TreeEntry) string {
+		for _, old := range from[pack.TreeEntry{Mode: e.Mode, ID: e.ID}] {
+			for at := old; at != "."; at = path.Dir(at) {
+				if _, is := w.removed[at]; is && at == old {
+					return old
+				} else if is {
+					_, _ = w.expand(w.removed, at) // it was parsed above
+					dirs, at = append(dirs, at), old+"/"
+				}
+			}
+		}
+		return ""
+	}
+	for _, kind := range []bool{true, false} { // directories first
+		for open := slices.Sorted(maps.Keys(w.added)); len(open) > 0; open = open[1:] {
+			at, e := open[0], w.added[open[0]]
+			if (e.Mode == pack.ModeTree) != kind {
+				continue
+			}
+			if old := take(e); old != "" {
+				out = append(out, [2]string{old, at})
+				w.old[old] = e.ID
+				delete(w.removed, old)
+				delete(w.added, at)
+				continue
+			}
+			below, err := w.expand(w.added, at)
+			if err != nil {
+				return nil, nil, err
+			}
+			open = append(open, below...)
+		}
+	}
+	return out, dirs, nil
 }
 
-// run writes and moves, and deletes afterwards.
+// expand replaces a directory among some entries by its entries, and returns these.
+func (w *dirWriter) expand(entries map[string]pack.TreeEntry, dir string) (below []string, err error) {
+	if entries[dir].Mode != pack.ModeTree {
+		return nil, nil
+	}
+	all, err := w.entries(entries[dir].ID)
+	for name, e := range all {
+		entries[path.Join(dir, name)] = e
+		below = append(below, path.Join(dir, name))
+	}
+	delete(entries, dir)
+	slices.Sort(below)
+	return below, err
+}
+
+// run writes and moves, and deletes afterwards. It begins when nothing has changed of all that it is to change.
 func (w *dirWriter) run() error {
-	moves := w.moves()
-	_, err := w.flatten(w.added)
-	dirs, rerr := w.flatten(w.removed)
-	if err := errors.Join(err, rerr); err != nil {
+	moves, dirs, err := w.moves()
+	if err != nil {
 		return err
 	}
-	moves = append(moves, w.moves()...)
+	for open := slices.Collect(maps.Keys(w.removed)); len(open) > 0; open = open[1:] {
+		if w.removed[open[0]].Mode == pack.ModeTree {
+			dirs = append(dirs, open[0])
+		}
+		below, err := w.expand(w.removed, open[0])
+		if err != nil {
+			return err
+		}
+		open = append(open, below...)
+	}
+	slices.SortFunc(dirs, func(a, b string) int { return strings.Compare(b, a) }) // the deepest first
 	maps.Copy(w.write, w.added)
 	for at, e := range w.write {
-		if err := w.load(at, e); err != nil {
+		if err := cmp.Or(w.load(at, e), w.ready(at, w.old[at])); err != nil {
 			return err
 		}
 	}
+	for _, move := range moves {
+		if err := cmp.Or(w.ready(move[0], w.old[move[0]]), w.free(move)); err != nil {
+			return err
+		}
+	}
+	for at, e := range w.removed {
+		if err := w.ready(at, e.ID); err != nil {
+			return err
+		}
+	}
+	err = w.change(moves, dirs)
+	if e, is := errors.AsType[*giterr.Error](err); is && w.done > 0 {
+		e.Err = fmt.Errorf("%d of %d changes are made: %w", w.done, len(w.write)+len(moves)+len(w.removed)+len(dirs), e.Err)
+	}
+	return err
+}
+
+// free returns an error if something is where an entry moves to.
+func (w *dirWriter) free(move [2]string) error {
+	if strings.EqualFold(move[0], move[1]) { // in some file systems these are one file
+		return nil
+	}
+	return w.ready(move[1], pack.ID{})
+}
+
+// step counts a change that is durable, or returns its error.
+func (w *dirWriter) step(err error) error {
+	if err != nil {
+		return err
+	}
+	w.done++
+	return failpoint.Pass(failpoint.Written)
+}
+
+// change makes the changes.
+func (w *dirWriter) change(moves [][2]string, dirs []string) error {
 	for _, at := range slices.Sorted(maps.Keys(w.write)) {
-		if err := w.file(at, w.write[at]); err != nil {
+		if err := w.step(w.file(at, w.write[at])); err != nil {
 			return fmt.Errorf("write %s: %w", at, err)
 		}
 	}
 	for _, move := range moves {
-		err := w.makeDir(path.Dir(move[1]))
-		if err == nil && !strings.EqualFold(move[0], move[1]) { // in some file systems these are one file
-			err = w.ready(move[1], pack.ID{})
-		}
-		if err = cmp.Or(err, w.ready(move[0], w.old[move[0]])); err == nil {
+		err := cmp.Or(w.makeDir(path.Dir(move[1])), w.free(move), w.ready(move[0], w.old[move[0]]))
+		if err == nil {
 			err = w.root.Rename(move[0], move[1])
 		}
-		if err = errors.Join(err, w.sync(path.Dir(move[1])), w.sync(path.Dir(move[0]))); err != nil {
+		err = errors.Join(err, w.sync(path.Dir(move[1])), w.sync(path.Dir(move[0])))
+		if err = w.step(err); err != nil {
 			return fmt.Errorf("move %s: %w", move[0], err)
 		}
 	}
@@ -239,7 +306,7 @@ func (w *dirWriter) run() error {
 		if err := w.root.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
 			return fmt.Errorf("delete %s: %w", at, err)
 		}
-		if err := w.sync(path.Dir(at)); err != nil {
+		if err := w.step(w.sync(path.Dir(at))); err != nil {
 			return err
 		}
 	}

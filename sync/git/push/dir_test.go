@@ -158,10 +158,14 @@ func TestWriteDirectory(t *testing.T) {
 		t.Fatal(err, made.Outcomes)
 	}
 	commit := made.Directory()
+	old, err := os.Stat(filepath.Join(d.dir, "e/f"))
 	for range 2 {
 		if err := d.m.Push(t.Context(), d.remote, base.Name, base.Hash, commit); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if moved, merr := os.Stat(filepath.Join(d.dir, "moved/deep/f")); err != nil || merr != nil || !os.SameFile(old, moved) {
+		t.Errorf("a directory is not moved as a whole: %v, %v", err, merr)
 	}
 	info, err := os.Stat(filepath.Join(d.dir, "h.json"))
 	if err != nil || info.Mode().Perm() != 0o640 {

@@ -64,17 +64,39 @@ func TestWriteDirectoryStops(t *testing.T) {
 				}
 				return
 			}
-			gittest.ErrorIs(t, err, git.Overtaken)
-			kept := 0
-			for _, text := range after {
+			kept, new := 0, 0
+			for name, text := range after {
 				if text == "a user's" {
 					kept++
 				}
+				if text == "new" || name == "to.json" {
+					new++
+				}
 			}
+			gittest.ErrorIs(t, err, git.Overtaken, fmt.Sprintf("%d of 403 changes are made", new))
 			if kept != 1 {
 				t.Error("the change of a user is lost")
 			}
 		})
+	}
+}
+
+// TestWriteDirectoryNothing: what is in the way of the last change is found before the first.
+func TestWriteDirectoryNothing(t *testing.T) {
+	t.Parallel()
+	d := newDirectory(t, map[string]string{"a.json": "1", "b.json": "2"})
+	base := d.sync()
+	made, err := d.m.Compose(t.Context(), d.remote, base.Hash, []git.Edit{{Path: "a.json", Blob: git.NewBlob([]byte("2"))},
+		{Path: "b.json", To: "z.json"}})
+	if err == nil { // no tree has it
+		err = syscall.Mkfifo(filepath.Join(d.dir, "z.json"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	gittest.ErrorIs(t, d.m.Push(t.Context(), d.remote, base.Name, base.Hash, made.Directory()), git.Overtaken, "z.json has changed")
+	if data, err := os.ReadFile(filepath.Join(d.dir, "a.json")); string(data) != "1" || err != nil {
+		t.Errorf("%q, %v", data, err)
 	}
 }
 

@@ -33,6 +33,7 @@ type Item struct {
 	Pointers []string        `json:"pointers,omitempty"` // RFC 6901, into the object
 	Git      json.RawMessage `json:"git,omitempty"`      // what is compared; only of items that were asked for
 	Live     json.RawMessage `json:"live,omitempty"`
+	Version  string          `json:"-"` // resourceVersion of the object, "" = there is none
 }
 
 // Report is what differs between the commit that was synced last and the server now.

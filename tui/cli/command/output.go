@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"limpet/sync/control"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 )
@@ -78,6 +79,13 @@ func (e *Env) PrintDone(item any, name, format string, args ...any) error {
 
 // printData writes the fields of --json of a list: as one document, or as a line for each item.
 func (e *Env) printData(list any, document func(items []any) any) error {
+	if objects, is := list.([]any); is {
+		for i, o := range objects {
+			if o, is := o.(map[string]any); is && (o["secure"] != nil || o["kind"] == "Repository" || o["kind"] == "Connection") {
+				objects[i] = control.Sealed(o)
+			}
+		}
+	}
 	items, err := e.Flags.PickEach(list)
 	if err != nil {
 		return err

@@ -35,6 +35,22 @@ func TestJSONIsAsWritten(t *testing.T) {
 	}
 }
 
+// TestNoSecretInData: an API of plain CRDs returns secrets as they were given, and no output has them.
+func TestNoSecretInData(t *testing.T) {
+	t.Parallel()
+	for _, form := range []string{"json", "jsonl", "yaml"} {
+		var out strings.Builder
+		e := &Env{Flags: &Flags{Output: form}, World: World{Out: &out}}
+		if err := e.PrintList([]any{map[string]any{"kind": "Repository", "secure": map[string]any{"token": map[string]any{"create": "x1"}},
+			"spec": map[string]any{"token": "ghp_0123456789abcdefghijABCDEFGHIJ012345"}}}, Table{}); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(out.String(), "x1") || strings.Contains(out.String(), "ghp_") || !strings.Contains(out.String(), "Repository") {
+			t.Errorf("-o %s: %s", form, out.String())
+		}
+	}
+}
+
 // TestFieldsOfAStream: what is watched and followed has the fields of --json alone too.
 func TestFieldsOfAStream(t *testing.T) {
 	t.Parallel()

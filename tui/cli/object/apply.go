@@ -124,6 +124,9 @@ func checkReferences(objects []Manifest) error {
 	for _, o := range objects {
 		for _, member := range []string{"secure", "stringData"} {
 			secrets, _ := json.Marshal(o.Object.Object[member])
+			if strings.Contains(string(secrets), text.Redacted) {
+				return command.Usagef("", "%s: %s holds %s, which limpet prints in place of a secret", o.Where, member, text.Redacted)
+			}
 			if name := manifests.Reference(string(secrets)); name != "" {
 				return command.Usagef("envsubst < "+text.ShellWord(o.file)+" | limpet apply -f -",
 					"%s: %s in %s is expanded by --manifests only", o.Where, name, member)
