@@ -79,6 +79,7 @@ type Config struct {
 	Telemetry string       // address of /metrics, /healthz and /readyz; "" = off
 	Webhooks  webhook.Config
 	Notify    []*notify.Target
+	Heartbeat *notify.Target // called while all is well; nil = none
 	Logger    *slog.Logger
 }
 
@@ -138,12 +139,6 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if a.access, err = openAccess(cfg, &a.clients, a.controllers.references, MirrorsPath(cfg.StatePath)); err != nil {
 		return nil, err
 	}
-	a.outbox, err = notify.Open(ctx, notify.Options{Store: cfg.Store, Targets: cfg.Notify, Logger: cfg.Logger.With("component", "notify"),
-		Client: &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + cfg.Version, Timeout: notify.Timeout}})
-	if err != nil {
-		return nil, err
-	}
-	a.parts = append(a.parts, a.outbox.Run)
 	shown := snapshot.JobOptions{Expiry: cfg.Jobs.Expiry, MaxAttempts: cfg.Jobs.MaxAttempts}
 	a.activity = snapshot.NewActivity(a.hub, shown)
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("component", "metrics"))
@@ -155,7 +150,11 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		selected.LabelSelector = cfg.Jobs.Selector.String()
 	}
 	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, selected)
-	if err := a.buildJobs(ctx, reconciles); err != nil {
+	news, err := a.buildNotifier(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.buildJobs(ctx, reconciles, news); err != nil {
 		return nil, err
 	}
 	a.health = &snapshot.Health{Server: a.name(), Embedded: embedded, Started: started, Client: a.client, Jobs: a.jobs, Repos: a.repos,
@@ -194,14 +193,14 @@ func pullOptions(cfg Config, c *clients, a *access) worker.PullOptions {
 }
 
 // buildJobs makes the controllers.
-func (a *Agent) buildJobs(ctx context.Context, reconciles bool) (err error) {
+func (a *Agent) buildJobs(ctx context.Context, reconciles bool, n *notifier) (err error) {
 	cfg := a.cfg
 	pulls := pullOptions(cfg, &a.clients, a.access)
 	options := cfg.Jobs
 	options.Observe = func(e jobs.Event) {
 		a.metrics.Observe(e)
 		a.activity.Observe(e)
-		a.notifyJob(e)
+		n.job(e)
 	}
 	if a.embedded != nil {
 		options.OldestRecord = func(ctx context.Context) (time.Time, error) {

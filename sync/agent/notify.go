@@ -1,33 +1,226 @@
 package agent
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"errors"
+	"log/slog"
 	"strings"
+	"time"
 
 	"limpet/sync/api"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
+	"limpet/sync/netx"
 	"limpet/sync/notify"
+	"limpet/sync/repos"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/sync/worker/commitstatus"
 )
 
-// notifyJob tells how a job has ended. The event is in the state file before the driver goes on.
-func (a *Agent) notifyJob(e jobs.Event) {
-	if e.Type != jobs.EventCompleted || e.State == "" || e.State == "cancelled" {
+const (
+	// notifyGap is the least time between two looks at the Repositories that have changed.
+	notifyGap = time.Second
+	// notifyAgain is how often a failure that lasts is offered to the outbox, which tells it once a day.
+	notifyAgain = time.Hour
+	// jobTopic begins the topics of jobs; those of conditions are their types.
+	jobTopic = "job/"
+)
+
+// notifier tells the outbox what happens to Repositories: how their jobs end, and which of their conditions are not met.
+type notifier struct {
+	outbox    *notify.Outbox
+	repos     *kube.Informer
+	active    func() bool                       // another agent does not tell the same
+	suspended func(repository kube.Object) bool // on this agent
+	log       *slog.Logger
+}
+
+// job tells how a job has ended; it returns when that is in the state file.
+func (n *notifier) job(e jobs.Event) {
+	if e.Type != jobs.EventCompleted || e.State == "" || e.State == "cancelled" || e.Repository == "" {
 		return
 	}
 	action := strings.ToUpper(e.Action[:1]) + e.Action[1:]
-	n := notify.Event{Kind: "Repository", Namespace: e.Namespace, Name: e.Repository, APIVersion: api.Repositories.GroupVersion().String(),
-		Topic: e.Action, Severity: notify.Info, Reason: action + "Succeeded", Message: e.Text, Time: e.At,
-		Metadata: map[string]string{"limpet/job": e.Job, "limpet/job-uid": e.UID}}
-	if e.State == api.StateError || e.State == "dead" {
-		n.Severity, n.Reason = notify.Error, action+"Failed"
+	event := repositoryEvent(e.Namespace, e.Repository, jobTopic+e.Action, notify.Info, action+"Succeeded", e.Text)
+	event.Time, event.Quiet, event.Metadata = e.At, true, map[string]string{"limpet/job": e.Job, "limpet/job-uid": e.UID}
+	if e.State != api.StateSuccess {
+		event.Severity, event.Reason = notify.Error, action+"Failed"
 	}
-	a.addEvent(n)
+	if e.State == api.StateWarning {
+		event.Reason = action + "Warning"
+	}
+	if last := e.Last; last != nil {
+		for _, s := range last.Summary {
+			event.Quiet = event.Quiet && s.Create+s.Update+s.Delete == 0
+		}
+		counts, first := commitstatus.Counts(last.Summary), append(last.Errors, last.Warnings...)
+		event.Metadata["revision"] = last.RefTo
+		if event.Message = e.Text + ": " + counts; event.Severity == notify.Error {
+			event.Message = e.Text + ": " + strings.Join(first[:min(len(first), 3)], "; ") // no counts: they would make it another failure
+		}
+		event.Message = strings.TrimSuffix(event.Message, ": ")
+	}
+	n.add(event)
 }
 
-// addEvent adds an event to the outbox; one that cannot be kept is in the log alone.
-func (a *Agent) addEvent(e notify.Event) {
-	if err := a.outbox.Add(context.Background(), e); err != nil {
-		a.cfg.Logger.Error("notification not kept", "object", fmt.Sprint(e.Namespace, "/", e.Name), "reason", e.Reason, "err", err)
+func repositoryEvent(namespace, name, topic, severity, reason, message string) notify.Event {
+	return notify.Event{Kind: "Repository", APIVersion: api.Repositories.GroupVersion().String(), Namespace: namespace, Name: name,
+		Topic: topic, Severity: severity, Reason: reason, Message: message}
+}
+
+// add reports whether an event is in the outbox.
+func (n *notifier) add(e notify.Event) bool {
+	err := n.outbox.Add(context.Background(), e)
+	if err != nil {
+		n.log.Error("notification not kept", "object", e.Namespace+"/"+e.Name, "reason", e.Reason, "err", err)
 	}
+	return err == nil
+}
+
+// run tells the conditions of Repositories as they change, until ctx ends.
+func (n *notifier) run(ctx context.Context) error {
+	changed := make(chan struct{}, 1)
+	n.repos.AddHandler(kube.Handler{Any: func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}})
+	if n.repos.WaitSynced(ctx) != nil {
+		return nil
+	}
+	seen := map[string]string{}
+	again := time.NewTicker(notifyAgain)
+	defer again.Stop()
+	for {
+		if n.active() {
+			n.runOnce(ctx, seen)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again.C:
+			clear(seen)
+		case <-changed:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(notifyGap):
+		}
+	}
+}
+
+// runOnce tells the failures of the Repositories that have changed since they were seen, and which failures have ended: the
+// outbox knows what it has told, so that nothing is missed that ends while no agent runs.
+func (n *notifier) runOnce(ctx context.Context, seen map[string]string) {
+	for _, o := range n.repos.Objects() {
+		if seen[o.Key()] == o.ResourceVersion() || n.suspended(o) {
+			continue
+		}
+		seen[o.Key()] = o.ResourceVersion()
+		for _, e := range failures(o) {
+			if !n.add(e) {
+				delete(seen, o.Key())
+			}
+		}
+	}
+	failing, err := n.outbox.Failing(ctx)
+	if err != nil && ctx.Err() == nil {
+		n.log.Error("outbox not read", "err", err)
+	}
+	for _, e := range failing {
+		o, there := n.repos.Lookup(e.Namespace, e.Name)
+		switch {
+		case e.Kind != "Repository":
+		case !there:
+			n.add(repositoryEvent(e.Namespace, e.Name, e.Topic, notify.Info, "Deleted", "the repository is gone"))
+		case !strings.HasPrefix(e.Topic, jobTopic) && !n.suspended(o) && !fails(o, e.Topic):
+			n.add(repositoryEvent(e.Namespace, e.Name, e.Topic, notify.Info, "Recovered", e.Topic+" is met again"))
+		}
+	}
+}
+
+func fails(o kube.Object, topic string) bool {
+	for _, e := range failures(o) {
+		if e.Topic == topic {
+			return true
+		}
+	}
+	return false
+}
+
+// failures returns the conditions of a Repository that are not met. That of its last pull is told by the job.
+func failures(o kube.Object) (out []notify.Event) {
+	repo, err := api.RepositoryView(o.Unstructured())
+	if err != nil {
+		return nil
+	}
+	add := func(topic, reason, message string) {
+		e := repositoryEvent(o.Namespace(), o.Name(), topic, notify.Error, reason, text.WithoutLocalPorts(message))
+		e.UID, e.ResourceVersion, e.Metadata = o.UID(), o.ResourceVersion(), map[string]string{"revision": repo.Status.Sync.LastRef}
+		out = append(out, e)
+	}
+	for _, blocked := range repo.Status.Blocked() {
+		add("Deletion", cmp.Or(blocked.Code, "DeletionBlocked"), blocked.String())
+	}
+	health, reason := repo.Status.Health, ""
+	for _, c := range repo.Status.Conditions {
+		switch {
+		case c.Type == "Ready":
+			reason = c.Reason
+		case c.Type == api.ConditionSyncStatus:
+		case c.Type == api.ConditionDrifted && c.Status == "True", c.Type != api.ConditionDrifted && c.Status == "False":
+			add(c.Type, c.Reason, c.Message)
+		}
+	}
+	if health.Checked > 0 && !health.Healthy {
+		add("Ready", cmp.Or(reason, "Unhealthy"), strings.Join(health.Message, "; "))
+	}
+	return out
+}
+
+// healthy returns why something fails, as 'limpet status' judges it; nil when all is well.
+func (a *Agent) healthy(ctx context.Context) error {
+	s, err := a.hub.Next(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if stuck := a.Stuck(); len(stuck) > 0 {
+		return errors.New(stuck[0])
+	}
+	if !s.API.Synced || !s.AsOf.IsZero() {
+		return errors.New("the watches have not synced")
+	}
+	for _, i := range s.Issues() {
+		if i.Failing {
+			return errors.New(i.Text)
+		}
+	}
+	return nil
+}
+
+// buildNotifier opens the outbox and makes what tells it of Repositories.
+func (a *Agent) buildNotifier(ctx context.Context) (n *notifier, err error) {
+	cfg, log := a.cfg, a.cfg.Logger.With("component", "notify")
+	client := &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + cfg.Version, Timeout: notify.Timeout}
+	if a.outbox, err = notify.Open(ctx, notify.Options{Store: cfg.Store, Targets: cfg.Notify, Client: client, Logger: log}); err != nil {
+		return nil, err
+	}
+	n = &notifier{outbox: a.outbox, repos: a.repos, log: log,
+		active: func() bool { return a.controllers.role().State != snapshot.ControllersStandby },
+		suspended: func(o kube.Object) bool {
+			_, on := a.suspensions.Of(repos.Key{Namespace: o.Namespace(), Name: o.Name()}, o.UID())
+			return on
+		}}
+	if len(cfg.Notify) > 0 {
+		a.parts = append(a.parts, a.outbox.Run, n.run)
+	}
+	if cfg.Heartbeat != nil {
+		beat := &notify.Heartbeat{Target: cfg.Heartbeat, Client: client, Healthy: a.healthy, Logger: log}
+		a.parts = append(a.parts, beat.Run)
+	}
+	return n, nil
 }

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,13 +22,12 @@ const (
 	maxMessage = 4 << 10
 )
 
-// Options configure an Outbox. All but Count are required.
+// Options configure an Outbox. All are required.
 type Options struct {
 	Store   *state.Store
 	Targets []*Target
 	Client  *netx.Client
 	Logger  *slog.Logger
-	Count   func(target, result string) // counts what became of events; nil = nobody
 }
 
 // Outbox keeps events until each target has taken them. Use Open, then Run once. Without targets it does nothing.
@@ -37,14 +38,11 @@ type Outbox struct {
 
 // Open opens the outbox of a state file. Events for targets that are no longer among those given are deleted.
 func Open(ctx context.Context, o Options) (*Outbox, error) {
-	if o.Count == nil {
-		o.Count = func(string, string) {}
-	}
 	b := &Outbox{Options: o}
 	ids := map[string]bool{}
 	for _, t := range o.Targets {
 		ids[t.id] = true
-		b.senders = append(b.senders, &sender{outbox: b, target: t, wake: make(chan struct{}, 1), wait: firstWait})
+		b.senders = append(b.senders, &sender{outbox: b, target: t, wake: make(chan struct{}, 1), wait: firstWait, status: Status{Target: t.Name}})
 	}
 	deleted, err := o.Store.KeepQueues(ctx, ids)
 	if err != nil {
@@ -70,7 +68,7 @@ func (b *Outbox) Add(ctx context.Context, e Event) error {
 	}
 	for _, s := range b.senders {
 		if n := dropped[s.target.id]; n > 0 {
-			b.count(s, "dropped", n)
+			s.change(func(t *Status) { t.Dropped += n })
 			b.Logger.Warn("notifications dropped: too many wait for their target", "target", s.target.Name, "count", n, "most", mostQueued)
 		}
 		select {
@@ -81,11 +79,46 @@ func (b *Outbox) Add(ctx context.Context, e Event) error {
 	return nil
 }
 
-func (b *Outbox) count(s *sender, result string, n int) {
-	for range n {
-		b.Count(s.target.Name, result)
+// Failing returns which objects were told to fail and not to have recovered: their names and topics.
+func (b *Outbox) Failing(ctx context.Context) (out []Event, err error) {
+	objects, err := b.Store.Failing(ctx)
+	for _, o := range objects {
+		parts := strings.SplitN(o, "/", 4)
+		out = append(out, Event{Kind: parts[0], Namespace: parts[1], Name: parts[2], Topic: parts[3]})
 	}
-	s.dropped.Add(int64(n))
+	return out, err
+}
+
+// Status describes all targets.
+func (b *Outbox) Status() (out []Status) {
+	for _, s := range b.senders {
+		s.change(func(t *Status) { out = append(out, *t) })
+	}
+	return out
+}
+
+// Result is what a target has answered to a test.
+type Result struct {
+	Target string `json:"target"`
+	Error  string `json:"error,omitempty"` // "" = it has taken the event
+}
+
+// Test sends an event at once to those targets whose names contain only, past the queues.
+func (b *Outbox) Test(ctx context.Context, only string) (out []Result) {
+	host, _ := os.Hostname()
+	e := &Event{Kind: "Agent", Name: host, Severity: Info, Reason: "Test", Message: "a test by limpet notify test", Time: time.Now(), ID: rand.Text(),
+		Recovered: []string{"Test"}}
+	for _, t := range b.Targets {
+		if !strings.Contains(t.Name, only) {
+			continue
+		}
+		r := Result{Target: t.Name}
+		if err := t.send(ctx, b.Client, b.Logger, e); err != nil {
+			r.Error = text.Redact(err.Error())
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // decide returns what to write for an event of an object about which something is kept; nil for nothing.

@@ -20,7 +20,7 @@ import (
 type receiver struct {
 	*httptest.Server
 	mu     sync.Mutex // guards what follows
-	got    []payload
+	got    []fluxEvent
 	status int
 	bodies chan struct{}
 }
@@ -31,7 +31,7 @@ func receive(t *testing.T) *receiver {
 		body, _ := io.ReadAll(req.Body)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		var p payload
+		var p fluxEvent
 		if err := json.Unmarshal(body, &p); err != nil {
 			t.Errorf("%s: %v", body, err)
 		}
@@ -66,12 +66,9 @@ func openStore(t *testing.T, path string) *state.Store {
 func openOutbox(t *testing.T, s *state.Store, urls ...string) *Outbox {
 	t.Helper()
 	o := Options{Store: s, Client: &netx.Client{AllowInsecure: true, Timeout: Timeout}, Logger: slog.New(slog.DiscardHandler)}
-	for _, u := range urls {
-		target, err := ParseTarget(u, nil, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Targets = append(o.Targets, target)
+	var err error
+	if o.Targets, err = ParseTargets(urls, nil, false); err != nil {
+		t.Fatal(err)
 	}
 	b, err := Open(t.Context(), o)
 	if err != nil {
@@ -101,8 +98,8 @@ func TestPairs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if wait := b.senders[0].runOnce(t.Context()); wait != 0 {
-		t.Errorf("it waits %v", wait)
+	if wait, down := b.senders[0].runOnce(t.Context()); wait != 0 || down {
+		t.Errorf("it waits %v, down %v", wait, down)
 	}
 	want := []string{"a Failed", "b Changed", "a Refused", "a Failed", "a Recovered"}
 	if got := r.reasons(); !slices.Equal(got, want) {

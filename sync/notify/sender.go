@@ -6,11 +6,10 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"limpet/state"
 	"limpet/sync/netx"
+	"limpet/sync/text"
 )
 
 const (
@@ -19,30 +18,45 @@ const (
 	giveUp    = 24 * time.Hour // after the event
 )
 
+// Status describes a target. The counts are those of this process.
+type Status struct {
+	Target   string    `json:"target"`
+	Pending  int       `json:"pending"` // events that wait
+	Sent     int       `json:"sent"`
+	Failed   int       `json:"failed"`  // attempts
+	Dropped  int       `json:"dropped"` // events that were never delivered: too many, or given up after a day
+	LastSent time.Time `json:"lastSent,omitzero"`
+	Error    string    `json:"error,omitempty"` // of the last attempt; "" = it succeeded, or there was none
+	Since    time.Time `json:"since,omitzero"`  // when attempts began to fail
+}
+
 // sender delivers the events of one target in their order.
 type sender struct {
-	outbox  *Outbox
-	target  *Target
-	wake    chan struct{} // capacity 1: there is something to send
-	wait    time.Duration // before the next try after a failure
-	dropped atomic.Int64  // events that were not delivered and never will be
+	outbox *Outbox
+	target *Target
+	wake   chan struct{} // capacity 1: there is something to send
+	wait   time.Duration // before the next attempt after a failure; of run alone
 
-	mu      sync.Mutex // guards what follows
-	pending int
-	failing error     // of the last try; nil = it succeeded, or there was none
-	since   time.Time // when the target began to fail
-	sent    time.Time // the last delivery
+	mu     sync.Mutex // guards what follows
+	status Status
+}
+
+func (s *sender) change(f func(*Status)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.status)
 }
 
 // run sends until ctx ends.
 func (s *sender) run(ctx context.Context) {
 	for {
+		wait, down := s.runOnce(ctx)
 		var again <-chan time.Time
-		if wait := s.runOnce(ctx); wait > 0 {
+		if wait > 0 {
 			again = time.After(wait)
 		}
 		wake := s.wake
-		if again != nil {
+		if down {
 			wake = nil // a new event does not make a target answer
 		}
 		select {
@@ -54,80 +68,77 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// runOnce sends what waits, and returns when to try again; 0 = with the next event. Events of an object keep their
-// order: behind one that the target refuses only those of other objects are tried.
-func (s *sender) runOnce(ctx context.Context) time.Duration {
+// runOnce sends what waits. It returns when to try again, 0 = with the next event, and whether the target is down. Events
+// of an object keep their order: after one that the target refuses, only those of other objects are sent.
+func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 	queue, err := s.outbox.Store.Queue(ctx, s.target.id)
 	if err != nil {
-		return s.failed(ctx, len(queue), err)
+		return s.failed(ctx, err), true
 	}
 	refused := map[string]bool{}
 	for i, q := range queue {
+		s.change(func(t *Status) { t.Pending = len(queue) - i + len(refused) })
 		var e Event
 		err := json.Unmarshal(q.Body, &e)
 		if err == nil && refused[e.object()] {
 			continue
 		}
 		if err == nil {
-			err = s.target.send(ctx, s.outbox.Client, &e)
+			err = s.target.send(ctx, s.outbox.Client, s.outbox.Logger, &e)
 		}
 		switch {
-		case ctx.Err() != nil:
-			return 0
+		case err != nil && ctx.Err() != nil:
+			return 0, true
 		case err == nil:
-			s.outbox.Count(s.target.Name, "sent")
-			s.succeeded()
+			s.sent()
 		case time.Since(e.Time) >= giveUp:
-			s.outbox.count(s, "given_up", 1)
+			s.change(func(t *Status) { t.Dropped++ })
 			s.outbox.Logger.Error("notification given up", "target", s.target.Name, "object", e.object(), "reason", e.Reason,
 				"event", e.ID, "err", err)
 		case netx.KindOf(err) == netx.Refused:
 			refused[e.object()] = true
-			s.failed(ctx, len(queue)-i, err)
+			wait = s.failed(ctx, err)
 			continue
 		default:
-			return s.failed(ctx, len(queue)-i, err)
+			return s.failed(ctx, err), true
 		}
-		if err := s.outbox.Store.DeleteFact(ctx, q.Key); err != nil && !errors.Is(err, state.ErrClosed) {
-			return s.failed(ctx, len(queue)-i, err)
+		if err := s.outbox.Store.DeleteFact(context.WithoutCancel(ctx), q.Key); err != nil {
+			return s.failed(ctx, err), true
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pending = len(refused); s.pending > 0 {
-		return s.backoff(nil)
+	if len(refused) == 0 {
+		s.change(func(t *Status) { t.Pending = 0 })
 	}
-	return 0
+	return wait, false
 }
 
-func (s *sender) succeeded() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failing != nil {
-		s.outbox.Logger.Info("notifications are delivered again", "target", s.target.Name)
-	}
-	s.failing, s.sent, s.wait = nil, time.Now(), firstWait
+// sent notes a delivery.
+func (s *sender) sent() {
+	s.wait = firstWait
+	s.change(func(t *Status) {
+		if t.Error != "" {
+			s.outbox.Logger.Info("notifications are delivered again", "target", s.target.Name)
+		}
+		t.Error, t.Since, t.LastSent = "", time.Time{}, time.Now().Round(0)
+		t.Sent++
+	})
 }
 
-// failed notes why the target does not take n events, and returns when to try again.
-func (s *sender) failed(ctx context.Context, n int, err error) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.failing == nil && ctx.Err() == nil {
-		s.since = time.Now()
-		s.outbox.Logger.Warn("notifications are not delivered, retrying", "target", s.target.Name, "waiting", n, "err", err)
-	}
-	s.failing, s.pending = err, n
-	s.outbox.Count(s.target.Name, "error")
-	return s.backoff(err)
-}
-
-// backoff returns the next wait, with jitter: what the target asked for, else twice the wait before. The caller holds mu.
-func (s *sender) backoff(err error) time.Duration {
+// failed notes an attempt that failed, and returns the wait before the next one, with jitter: what the target asked for,
+// else twice the wait before.
+func (s *sender) failed(ctx context.Context, err error) time.Duration {
+	s.change(func(t *Status) {
+		if t.Error == "" && ctx.Err() == nil {
+			t.Since = time.Now().Round(0)
+			s.outbox.Logger.Warn("notification not delivered, retrying", "target", s.target.Name, "waiting", t.Pending, "err", err)
+		}
+		t.Error = text.Redact(err.Error())
+		t.Failed++
+	})
 	wait := s.wait
 	s.wait = min(2*s.wait, maxWait)
 	if e, ok := errors.AsType[*netx.Error](err); ok && e.RetryAfter > 0 {
 		wait = e.RetryAfter
 	}
-	return wait + rand.N(wait/4)
+	return wait + rand.N(wait/4+1)
 }

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -8,17 +9,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"limpet/sync/auth"
 	"limpet/sync/netx"
+	"limpet/sync/text"
 )
 
 // Timeout bounds one call.
@@ -29,53 +31,127 @@ type Target struct {
 	Name string // for people and metrics; no secret is in it
 
 	id       string // in the state file
-	scheme   string
+	form     form
 	url      string // without the settings of this package
 	user     *url.Userinfo
 	key      []byte // of the HMAC; nil = none
+	argv     []string
 	severity string // Error = failures and what ends them; "" = all
 	name     string // pattern of the objects; "" = all
 }
 
-// Settings of a target in the query of its URL, which are not sent.
+// Settings of a target in the query of its URL. They are not sent.
 const (
 	paramSeverity = "limpet-severity"
 	paramName     = "limpet-name"
 )
 
-// ParseTarget parses --notify: https://HOST/PATH. key signs what is sent; nil = nothing is signed. insecure allows plain
-// http to other hosts than this one. Errors do not repeat the text, which may hold a secret.
-func ParseTarget(text string, key []byte, insecure bool) (*Target, error) {
-	u, err := url.Parse(text)
-	if err != nil {
-		return nil, errors.New("it is no URL")
+var errTarget = errors.New("expected https://HOST/PATH, slack+https://HOST/PATH, alertmanager+https://HOST or exec:/PROGRAM")
+
+// ParseTargets parses the values of --notify. key signs what webhooks get; nil = nothing is signed. insecure allows plain
+// http to other hosts than this one. Errors do not repeat a value, which may hold a secret.
+func ParseTargets(values []string, key []byte, insecure bool) (out []*Target, err error) {
+	known := map[string]bool{}
+	for i, value := range values {
+		t, err := parseTarget(value, insecure)
+		if err == nil && known[t.id] {
+			err = fmt.Errorf("%s is there twice", t.Name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("value %d: %w", i+1, err)
+		}
+		if known[t.id] = true; t.form == webhook {
+			t.key = key
+		}
+		out = append(out, t)
 	}
-	t := &Target{scheme: u.Scheme, key: key, user: u.User}
-	if t.scheme != "https" && t.scheme != "http" || u.Host == "" {
-		return nil, errors.New("it has to be https://HOST/PATH")
+	return out, nil
+}
+
+// ParseHeartbeat parses --heartbeat: a URL that is called as it is.
+func ParseHeartbeat(value string, insecure bool) (*Target, error) {
+	t, err := parseTarget(value, insecure)
+	if err != nil || t.form != webhook {
+		return nil, cmp.Or(err, errors.New("expected https://HOST/PATH"))
 	}
-	if u.Scheme == "http" && !insecure && !isLoopback(u.Hostname()) {
-		return nil, errors.New("plain http goes to this host only")
+	return t, nil
+}
+
+func parseTarget(value string, insecure bool) (*Target, error) {
+	t := &Target{}
+	host, query := "", ""
+	if program, ok := strings.CutPrefix(value, "exec:"); ok {
+		program, query, _ = strings.Cut(program, "?")
+		if t.argv = strings.Fields(program); len(t.argv) == 0 || !filepath.IsAbs(t.argv[0]) {
+			return nil, errTarget
+		}
+		t.url, host = "exec:"+strings.Join(t.argv, " "), t.argv[0]
+	} else {
+		u, err := url.Parse(value)
+		if err != nil || u.Host == "" {
+			return nil, errTarget
+		}
+		kind, scheme, found := strings.Cut(u.Scheme, "+")
+		if !found {
+			kind, scheme = string(webhook), u.Scheme
+		}
+		t.form = form(kind)
+		switch {
+		case scheme != "https" && scheme != "http" || t.form != webhook && t.form != slack && t.form != alertmanager || found && t.form == webhook:
+			return nil, errTarget
+		case scheme == "http" && !insecure && !isLoopback(u.Hostname()):
+			return nil, errors.New("plain http goes to this host only; use https")
+		case t.form == alertmanager && strings.Trim(u.Path, "/") == "":
+			u.Path = "/api/v2/alerts"
+		}
+		host = u.Scheme + "://" + u.Host
+		query, t.user = u.RawQuery, u.User
+		u.Scheme, u.User, u.Fragment, u.RawQuery = scheme, nil, "", withoutSettings(query)
+		t.url = u.String()
+		registerSecrets(u, t.user)
 	}
-	q := u.Query()
-	if t.severity, t.name = q.Get(paramSeverity), q.Get(paramName); t.severity != "" && t.severity != Error && t.severity != Info {
-		return nil, fmt.Errorf("%s has to be %s or %s", paramSeverity, Info, Error)
+	settings, err := url.ParseQuery(query)
+	if t.severity, t.name = settings.Get(paramSeverity), settings.Get(paramName); err != nil && t.form == "" ||
+		t.severity != "" && t.severity != Error && t.severity != Info {
+		return nil, fmt.Errorf("expected %s=%s or %s=%s", paramSeverity, Info, paramSeverity, Error)
 	}
 	if _, err := path.Match(t.name, ""); err != nil {
 		return nil, fmt.Errorf("%s is no pattern such as default/site-*", paramName)
 	}
-	if q.Has(paramSeverity) || q.Has(paramName) {
-		q.Del(paramSeverity)
-		q.Del(paramName)
-		u.RawQuery = q.Encode()
-	}
-	host, scheme := u.Host, u.Scheme
-	u.User, u.Fragment = nil, ""
-	t.url = u.String()
-	sum := sha256.Sum256([]byte(scheme + " " + t.url))
+	sum := sha256.Sum256([]byte(string(t.form) + " " + t.url))
 	t.id = hex.EncodeToString(sum[:6])
-	t.Name = scheme + "://" + host + "#" + t.id[:6]
+	t.Name = host + "#" + t.id[:6]
+	if t.form == "" {
+		t.Name = "exec:" + t.Name
+	}
 	return t, nil
+}
+
+// withoutSettings returns a query without those of this package, in its order.
+func withoutSettings(query string) string {
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		if name, _, _ := strings.Cut(part, "="); name != paramSeverity && name != paramName {
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, "&")
+}
+
+// shortestSecret is the length from which the path of a webhook may be its secret, as that of Slack.
+const shortestSecret = 20
+
+// registerSecrets keeps what lets anyone send to a target out of logs and screens.
+func registerSecrets(u *url.URL, user *url.Userinfo) {
+	if p := strings.Trim(u.EscapedPath(), "/"); len(p) >= shortestSecret {
+		text.RegisterSecret([]byte(p))
+	}
+	for _, values := range u.Query() {
+		text.RegisterSecret([]byte(values[0]))
+	}
+	if password, ok := user.Password(); ok {
+		text.RegisterSecret([]byte(password))
+	}
 }
 
 func isLoopback(host string) bool {
@@ -90,76 +166,44 @@ func (t *Target) wants(e *Event) bool {
 		full = e.Name
 	}
 	match, _ := path.Match(t.name, full) // the pattern was checked
-	return (match || t.name == "") && (t.severity != Error || e.Severity == Error || len(e.Recovered) > 0)
+	pair := e.Severity == Error || len(e.Recovered) > 0
+	return (match || t.name == "") && (pair || t.severity != Error && t.form != alertmanager)
 }
 
-// send sends an event.
-func (t *Target) send(ctx context.Context, client *netx.Client, e *Event) error {
-	body, err := json.Marshal(payloadOf(e))
+// send sends an event once. The error names the host of a URL at most.
+func (t *Target) send(ctx context.Context, client *netx.Client, log *slog.Logger, e *Event) error {
+	body, err := json.Marshal(t.form.payload(e))
 	if err != nil {
 		return err
 	}
-	header := map[string]string{"Content-Type": "application/json", "gotk-component": component, "Idempotency-Key": e.ID}
+	if t.argv != nil {
+		return t.exec(ctx, log, body)
+	}
+	header := map[string]string{"Content-Type": "application/json", "Idempotency-Key": e.ID}
+	if t.form == webhook {
+		header["gotk-component"] = component
+	}
 	if t.key != nil {
 		mac := hmac.New(sha256.New, t.key)
 		mac.Write(body)
 		header["X-Signature"] = "sha256=" + hex.EncodeToString(mac.Sum(nil))
 	}
-	return t.post(ctx, client, header, body)
+	return t.call(ctx, client, http.MethodPost, header, body)
 }
 
-// post makes one call. The error holds nothing of the URL but its host.
-func (t *Target) post(ctx context.Context, client *netx.Client, header map[string]string, body []byte) error {
-	call := netx.Call{Op: "notify " + t.Name, Method: http.MethodPost, URL: t.url, Header: header, Body: body, Unread: true,
-		Open: true, Trust: (*auth.Credentials)(nil)}
-	if u, err := url.Parse(t.url); err == nil {
-		call.Secrets = []string{t.url, u.EscapedPath(), u.RawQuery}
-	}
+// call makes one call. That it is answered counts, not what the answer says.
+func (t *Target) call(ctx context.Context, client *netx.Client, method string, header map[string]string, body []byte) error {
 	if t.user != nil {
 		password, _ := t.user.Password()
 		req := http.Request{Header: http.Header{}}
 		req.SetBasicAuth(t.user.Username(), password)
 		header["Authorization"] = req.Header.Get("Authorization")
-		call.Secrets = append(call.Secrets, password, header["Authorization"])
 	}
+	call := netx.Call{Op: t.Name, Method: method, URL: t.url, Header: header, Body: body, Unread: true,
+		Trust: (*auth.Credentials)(nil), Secrets: []string{t.url, header["Authorization"]}}
 	_, err := client.Do(ctx, call)
 	if e, ok := errors.AsType[*netx.Error](err); ok {
-		e.Endpoint = "" // its path may be a secret
+		e.Endpoint = "" // the name of the target says as much as may be said
 	}
 	return err
-}
-
-const component = "limpet"
-
-// payload is an event as Flux sends it.
-type payload struct {
-	InvolvedObject struct {
-		Kind            string `json:"kind,omitempty"`
-		Namespace       string `json:"namespace,omitempty"`
-		Name            string `json:"name,omitempty"`
-		UID             string `json:"uid,omitempty"`
-		APIVersion      string `json:"apiVersion,omitempty"`
-		ResourceVersion string `json:"resourceVersion,omitempty"`
-	} `json:"involvedObject"`
-	Severity            string            `json:"severity"`
-	Timestamp           string            `json:"timestamp"`
-	Message             string            `json:"message"`
-	Reason              string            `json:"reason"`
-	Metadata            map[string]string `json:"metadata,omitempty"`
-	ReportingController string            `json:"reportingController"`
-	ReportingInstance   string            `json:"reportingInstance,omitempty"`
-}
-
-func payloadOf(e *Event) *payload {
-	p := &payload{Severity: e.Severity, Timestamp: e.Time.UTC().Format(time.RFC3339), Message: e.Message, Reason: e.Reason,
-		Metadata: map[string]string{}, ReportingController: component}
-	p.ReportingInstance, _ = os.Hostname()
-	o := &p.InvolvedObject
-	o.Kind, o.Namespace, o.Name, o.UID, o.APIVersion, o.ResourceVersion = e.Kind, e.Namespace, e.Name, e.UID, e.APIVersion, e.ResourceVersion
-	maps.Copy(p.Metadata, e.Metadata)
-	p.Metadata["limpet/event-id"] = e.ID
-	if len(e.Recovered) > 0 {
-		p.Metadata["limpet/recovered"] = strings.Join(e.Recovered, ",")
-	}
-	return p
 }

@@ -226,3 +226,10 @@ func UTF8(env func(string) string) bool {
 	locale = strings.ToUpper(locale)
 	return strings.Contains(locale, "UTF-8") || strings.Contains(locale, "UTF8")
 }
+
+// localPort is the local end of a connection in an error. It changes with each attempt: "read udp
+// 10.0.0.2:50312->10.0.0.1:53: i/o timeout" would otherwise be a new error each time.
+var localPort = regexp.MustCompile(`[0-9a-f.:\[\]]+:\d+->(\S)`)
+
+// WithoutLocalPorts makes the text of an error the same for each attempt.
+func WithoutLocalPorts(txt string) string { return localPort.ReplaceAllString(txt, "$1") }

@@ -83,3 +83,16 @@ func TestShellWord(t *testing.T) {
 		}
 	}
 }
+
+// TestWithoutLocalPorts checks that nothing but the local end of a connection is removed.
+func TestWithoutLocalPorts(t *testing.T) {
+	t.Parallel()
+	if got := WithoutLocalPorts("read udp 10.0.0.2:50312->10.0.0.1:53: i/o timeout"); got != "read udp 10.0.0.1:53: i/o timeout" {
+		t.Errorf("%q", got)
+	}
+	for _, plain := range []string{"", "a->b", "->", "old.json -> new.json", "1.2.3.4->5.6.7.8", "x 1.2.3.4:5->"} {
+		if got := WithoutLocalPorts(plain); got != plain {
+			t.Errorf("%q has become %q", plain, got)
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"regexp"
 	"time"
 
 	"limpet/sync/snapshot"
@@ -141,9 +140,3 @@ func percent(p float64) float64 {
 	}
 	return p
 }
-
-// localPort is the local end of a connection in an error. It changes with each attempt: "read udp
-// 10.0.0.2:50312->10.0.0.1:53: i/o timeout" would otherwise be a new error each time.
-var localPort = regexp.MustCompile(`[0-9a-f.:\[\]]+:\d+->(\S)`)
-
-func withoutLocalPorts(txt string) string { return localPort.ReplaceAllString(txt, "$1") }

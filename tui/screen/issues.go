@@ -299,5 +299,5 @@ func problems(snap *snapshot.Snapshot) (out []issue) {
 
 // problemText returns the reason of a server why an object is unhealthy.
 func problemText(why string) string {
-	return cmp.Or(withoutLocalPorts(why), "it is not healthy, and the server does not say why")
+	return cmp.Or(text.WithoutLocalPorts(why), "it is not healthy, and the server does not say why")
 }

@@ -120,7 +120,7 @@ func sourceGlyph(state string) string {
 
 // SourceProblem returns the reason and the message of a source.
 func SourceProblem(from snapshot.Source) string {
-	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+withoutLocalPorts(from.Message), ": "), ": ")
+	return strings.TrimPrefix(strings.TrimSuffix(from.Reason+": "+text.WithoutLocalPorts(from.Message), ": "), ": ")
 }
 
 // ArtifactOf returns the artifact of a source; all its fields are zero when there is none.

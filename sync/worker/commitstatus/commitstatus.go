@@ -172,6 +172,12 @@ func describe(state string, err error, summary []api.JobSummary) forge.CommitSta
 		s.Text = "sync failed: " + reason(err)
 		return s
 	}
+	s.Text = Counts(summary)
+	return s
+}
+
+// Counts says in a line what a job has changed, and how many errors and warnings it has.
+func Counts(summary []api.JobSummary) string {
 	var all api.JobSummary
 	reasons := map[string]bool{}
 	for _, kind := range summary {
@@ -196,6 +202,5 @@ func describe(state string, err error, summary []api.JobSummary) forge.CommitSta
 		parts = append(parts, "no changes")
 	}
 	add(all.Warning, text.Plural(int(all.Warning), "warning"))
-	s.Text = strings.Join(parts, ", ")
-	return s
+	return strings.Join(parts, ", ")
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/tls"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -94,6 +96,10 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 	if err != nil {
 		return cfg, err
 	}
+	beat, err := g.heartbeat()
+	if err != nil {
+		return cfg, err
+	}
 	return agent.Config{
 		Store: store, StatePath: path, Version: Version,
 		API: server, Dashboards: g.DashboardsServerURL, Folders: g.FoldersServerURL, Namespace: g.ListNamespace(),
@@ -106,7 +112,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, LocalDirs: g.LocalPrefix,
 		SinkPrefixes: g.SinkPrefix,
 		Kinds:        kinds, CommitStatus: g.CommitStatus,
-		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Notify: targets, Logger: log,
+		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Notify: targets, Heartbeat: beat, Logger: log,
 	}, nil
 }
 
@@ -132,15 +138,34 @@ func (g *Flags) Kinds() (resources.Kinds, error) {
 }
 
 // NotifyTargets reads --notify.
-func (g *Flags) NotifyTargets() (out []*notify.Target, err error) {
-	for i, text := range g.Notify {
-		t, err := notify.ParseTarget(text, nil, g.AllowInsecureGit)
-		if err != nil {
-			return nil, Usagef("limpet help notifications", "--notify, value %d: %w", i+1, err)
+func (g *Flags) NotifyTargets() ([]*notify.Target, error) {
+	var key []byte
+	if g.NotifyHMACKeyFile != "" {
+		data, err := os.ReadFile(g.NotifyHMACKeyFile)
+		if key = bytes.TrimSpace(data); err == nil && len(key) == 0 {
+			err = fmt.Errorf("%s is empty", g.NotifyHMACKeyFile)
 		}
-		out = append(out, t)
+		if err != nil {
+			return nil, Usagef("limpet help notifications", "--notify-hmac-key-file: %w", err)
+		}
 	}
-	return out, nil
+	targets, err := notify.ParseTargets(g.Notify, key, g.AllowInsecureGit)
+	if err != nil {
+		return nil, Usagef("limpet help notifications", "--notify: %w", err)
+	}
+	return targets, nil
+}
+
+// heartbeat reads --heartbeat; nil = there is none.
+func (g *Flags) heartbeat() (*notify.Target, error) {
+	if g.Heartbeat == "" {
+		return nil, nil
+	}
+	t, err := notify.ParseHeartbeat(g.Heartbeat, g.AllowInsecureGit)
+	if err != nil {
+		return nil, Usagef("limpet help notifications", "--heartbeat: %w", err)
+	}
+	return t, nil
 }
 
 // bounds rejects settings that make no sense. The agent takes zero for the default, so that one with no

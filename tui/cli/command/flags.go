@@ -113,6 +113,8 @@ type AgentFlags struct {
 	WebhookKeyFile            string        `help:"Private key of --webhook-cert-file." placeholder:"FILE"`
 	WebhookTrustedProxy       []string      `help:"Proxy whose X-Forwarded-For is trusted. Repeatable." placeholder:"CIDR"`
 	Notify                    []string      `help:"Target of notifications, see 'limpet help notifications'. Repeatable." placeholder:"URL" sep:"none"`
+	NotifyHMACKeyFile         string        `name:"notify-hmac-key-file" help:"Key that signs notifications to webhooks." placeholder:"FILE"`
+	Heartbeat                 string        `help:"URL that is called once a minute while nothing fails." placeholder:"URL"`
 	CommitStatus              bool          `help:"Report each sync on its commit at the Git host, as a commit status."`
 	AllowInsecureGit          bool          `help:"Send credentials over plain http."`
 	GitTimeout                time.Duration `help:"Maximum duration of a fetch. 0 = 3/4 of --max-job-timeout." default:"0s"`

@@ -82,8 +82,12 @@ func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {
 // judgeLeft reports jobs without an agent, which is a failure where an agent should run. The health of
 // repositories is not: it is out of date.
 func (s *report) judgeLeft(e *command.Env, now time.Time) {
-	failing, warnings := repoIssues(e, s.Left.Repos)
-	s.Warnings = slices.Concat(s.Warnings, failing, warnings)
+	for _, repo := range s.Left.Repos {
+		for _, issue := range repo.Issues() {
+			issue.Failing = false
+			s.add(e, []snapshot.Issue{issue})
+		}
+	}
 	jobs := s.Left.Jobs
 	n := jobs.Pending + jobs.Resting + jobs.Claimed
 	if n == 0 {

@@ -18,7 +18,6 @@ import (
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
-	"limpet/tui/cli/source"
 )
 
 // Command is 'limpet status'.
@@ -113,72 +112,24 @@ func (s *report) judge(e *command.Env) {
 	if s.Live == nil {
 		return
 	}
-	switch {
-	case s.Live.Problem != "":
-		s.Why = append(s.Why, e.Invocation.Complete(s.Live.Problem))
-	case !s.Live.API.Up:
-		s.Why = append(s.Why, "api: "+s.Live.API.Error)
-	}
-	failing, warnings := repoIssues(e, s.Live.Repos)
-	s.Why, s.Warnings = append(s.Why, failing...), slices.Concat(s.Warnings, s.Live.Agent.Warnings, warnings)
-	for i := range s.Live.Sources {
-		from := &s.Live.Sources[i]
-		line := fmt.Sprintf("source %s is not ready: %s: %s", from.Name, source.SourceMessage(*from),
-			e.CommandFor(from.Namespace, "source show "+from.Name))
-		switch {
-		case from.Bad() && !from.Suspended:
-			s.Why = append(s.Why, line)
-		case from.Unready():
-			s.Warnings = append(s.Warnings, line)
-		}
-	}
-	for _, job := range s.Live.Jobs {
-		if job.WaitReason != "" {
-			s.Why = append(s.Why, fmt.Sprintf("job %s waits: %s: %s", job.Name, job.WaitReason,
-				e.CommandFor(job.Namespace, "job show "+job.Name)))
-		}
-	}
+	s.Warnings = slices.Concat(s.Warnings, s.Live.Agent.Warnings)
+	s.add(e, s.Live.Issues())
 	s.OK = len(s.Why) == 0
 }
 
-// repoIssues returns the repositories that fail or have unread files, and those that are suspended or whose last pull has
-// other warnings.
-func repoIssues(e *command.Env, repos []snapshot.Repo) (failing, warnings []string) {
-	for _, repo := range repos {
-		show, cause := e.CommandFor(repo.Namespace, "repo show "+repo.Name), ""
-		for _, c := range repo.Conditions {
-			if c.Type == api.ConditionSyncStatus && c.Message != "" {
-				cause = ": " + c.Message
-			}
-			if c.Type == api.ConditionSinkReady && c.Status == "False" {
-				failing = append(failing, fmt.Sprintf("the sink directory of %s is not up to date: %s: %s", repo.Name, c.Message, show))
-			}
-			if c.Type == api.ConditionDrifted && c.Status == "True" {
-				warnings = append(warnings, fmt.Sprintf("%s has drifted: %s: %s", repo.Name, c.Message,
-					e.CommandFor(repo.Namespace, "repo diff "+repo.Name)))
-			}
+// add adds issues with their next commands to Why and Warnings.
+func (s *report) add(e *command.Env, issues []snapshot.Issue) {
+	for _, i := range issues {
+		line := e.Invocation.Complete(i.Text)
+		if i.Next != "" {
+			line = i.Text + ": " + e.CommandFor(i.Namespace, i.Next)
 		}
-		switch {
-		case repo.DeleteError != "":
-			failing = append(failing, fmt.Sprintf("%s cannot be deleted: %s: %s", repo.Name, repo.DeleteError, show))
-		case repo.Suspended:
-			warnings = append(warnings, fmt.Sprintf("%s is suspended on this agent: %s", repo.Name,
-				e.CommandFor(repo.Namespace, "repo resume "+repo.Name)))
-		case repo.Failing():
-			failing = append(failing, fmt.Sprintf("%s is not healthy: %s: %s", repo.Name, repo.Health, show))
-		case repo.SyncState == api.StateError:
-			failing = append(failing, fmt.Sprintf("the last pull of %s ended in error%s: %s", repo.Name, cause, show))
-		case repo.Unread.Count() > 0:
-			failing = append(failing, fmt.Sprintf("unread files in %s: %d: %s", repo.Name, repo.Unread.Count(), show))
-		case repo.SyncState == api.StateWarning:
-			warnings = append(warnings, fmt.Sprintf("the last pull of %s ended in warning%s: %s", repo.Name, cause, show))
-		}
-		if repo.Pinned != "" && repo.RolledBack {
-			warnings = append(warnings, fmt.Sprintf("%s is pinned to %s: %s", repo.Name, text.ShortRef(repo.Pinned),
-				e.CommandFor(repo.Namespace, "repo set "+repo.Name+" --unpin")))
+		if i.Failing {
+			s.Why = append(s.Why, line)
+		} else {
+			s.Warnings = append(s.Warnings, line)
 		}
 	}
-	return failing, warnings
 }
 
 func printStatus(e *command.Env, w io.Writer, rep *report) {

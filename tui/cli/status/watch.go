@@ -78,9 +78,14 @@ func (s *report) figures() string {
 		add(c.Resting, "waiting to retry")
 		add(c.Elsewhere, "on other agents")
 		add(c.Undelivered, "not delivered yet")
-		failing, _ := repoIssues(new(command.Env), s.Live.Repos)
+		failing := 0
+		for _, repo := range s.Live.Repos {
+			if slices.ContainsFunc(repo.Issues(), func(i snapshot.Issue) bool { return i.Failing }) {
+				failing++
+			}
+		}
 		add(len(s.Live.Repos), map[bool]string{true: "repository", false: "repositories"}[len(s.Live.Repos) == 1])
-		add(len(failing), "failing")
+		add(failing, "failing")
 	}
 	why := slices.Concat(s.Why, s.Warnings)
 	if more := len(why) - maxReasons; more > 0 {

@@ -1,0 +1,54 @@
+package notify
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"limpet/sync/netx"
+)
+
+// heartbeatEvery is the period of a heartbeat.
+const heartbeatEvery = time.Minute
+
+// Heartbeat calls a URL once a minute while all is well: whoever misses the calls knows that something fails, or that the
+// host is down.
+type Heartbeat struct {
+	Target  *Target // a webhook
+	Client  *netx.Client
+	Healthy func(context.Context) error // why something fails; nil = all is well
+	Logger  *slog.Logger
+}
+
+// Run calls until ctx ends.
+func (h *Heartbeat) Run(ctx context.Context) error {
+	tick := time.NewTicker(heartbeatEvery)
+	defer tick.Stop()
+	said := ""
+	for {
+		if why := h.runOnce(ctx); why != said && ctx.Err() == nil {
+			if said = why; why == "" {
+				h.Logger.Info("heartbeats are sent", "target", h.Target.Name)
+			} else {
+				h.Logger.Warn("no heartbeat is sent", "target", h.Target.Name, "err", why)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// runOnce calls when all is well; it returns why it could not.
+func (h *Heartbeat) runOnce(ctx context.Context) string {
+	err := h.Healthy(ctx)
+	if err == nil {
+		err = h.Target.call(ctx, h.Client, "GET", map[string]string{}, nil)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	return ""
+}
