@@ -79,7 +79,7 @@ type Config struct {
 	Telemetry string       // address of /metrics, /healthz and /readyz; "" = off
 	Webhooks  webhook.Config
 	Notify    []*notify.Target
-	Heartbeat *notify.Target // called while all is well; nil = none
+	Heartbeat *notify.Target // called while nothing fails; nil = none
 	Logger    *slog.Logger
 }
 
@@ -248,7 +248,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 	cfg, c := a.cfg, a.controllers
 	sources := c.sources.watcher
 	from := snapshot.Sources{Health: a.health, Connections: c.cache, Git: sources, Activity: a.activity, Jobs: a.controller.Snapshot,
-		Role: c.role, SourceRole: c.sources.role}
+		Role: c.role, SourceRole: c.sources.role, Notifications: a.outbox.Status}
 	if c.repos != nil {
 		from.RepoFacts = func(row *snapshot.Repo) {
 			row.Next = c.repos.Next(row.Namespace, row.Name)
@@ -272,6 +272,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 			Sources: sources, Tokens: a.access.countTokens},
 		Suspensions: control.Suspensions{All: a.suspensions, Role: c.role, Activity: a.activity, Changed: c.wakeRepository},
 		Tests:       a.access.tester(cfg, &a.clients),
+		Outbox:      a.outbox,
 		Recheck:     c.recheck,
 	}
 	gauges := metrics.Source{
@@ -291,7 +292,8 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 			d, err := cfg.Store.Drift(ctx, o.Namespace(), o.Name(), o.UID())
 			return d.Count, err == nil && !d.At.IsZero()
 		},
-		Tokens: a.access.countTokens,
+		Tokens:        a.access.countTokens,
+		Notifications: a.outbox.Status,
 	}
 	if c.cache != nil {
 		gauges.Connections = c.cache.Objects
@@ -394,6 +396,14 @@ func (a *Agent) warnings() (out []string) {
 	}
 	if why := a.endpoint.Problem(); why != "" {
 		out = append(out, why)
+	}
+	for _, t := range a.outbox.Status() {
+		if t.Error != "" {
+			out = append(out, "notifications are not delivered to "+t.Target+": "+t.Error+"; try: limpet notify test")
+		}
+		if t.Dropped > 0 {
+			out = append(out, fmt.Sprintf("notifications to %s that were dropped: %d", t.Target, t.Dropped))
+		}
 	}
 	return append(out, a.Stuck()...)
 }

@@ -182,7 +182,7 @@ func failures(o kube.Object) (out []notify.Event) {
 	return out
 }
 
-// healthy returns why something fails, as 'limpet status' judges it; nil when all is well.
+// healthy returns why something fails, as 'limpet status' judges it; nil = nothing.
 func (a *Agent) healthy(ctx context.Context) error {
 	s, err := a.hub.Next(ctx, 0)
 	if err != nil {
@@ -220,7 +220,12 @@ func (a *Agent) buildNotifier(ctx context.Context) (n *notifier, err error) {
 	}
 	if cfg.Heartbeat != nil {
 		beat := &notify.Heartbeat{Target: cfg.Heartbeat, Client: client, Healthy: a.healthy, Logger: log}
-		a.parts = append(a.parts, beat.Run)
+		a.parts = append(a.parts, func(ctx context.Context) error {
+			if a.health.WaitSynced(ctx) != nil {
+				return nil
+			}
+			return beat.Run(ctx)
+		})
 	}
 	return n, nil
 }

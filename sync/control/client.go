@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
+	"limpet/sync/notify"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 	"limpet/sync/worker"
@@ -141,6 +142,10 @@ func (c *Client) Test(ctx context.Context, u *unstructured.Unstructured) (repos.
 
 func (c *Client) Preview(ctx context.Context, q worker.PreviewQuery) (*worker.Preview, error) {
 	return call[*worker.Preview](ctx, c, "preview", q)
+}
+
+func (c *Client) TestNotify(ctx context.Context, only string) ([]notify.Result, error) {
+	return call[[]notify.Result](ctx, c, "notify/test", only)
 }
 
 func (c *Client) Drift(ctx context.Context, q worker.DriftQuery) (*drift.Report, error) {

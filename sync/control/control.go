@@ -15,6 +15,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/kube"
+	"limpet/sync/notify"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 	"limpet/sync/worker"
@@ -74,6 +75,8 @@ type Agent interface {
 	Files(ctx context.Context, q snapshot.FileQuery) (snapshot.FileList, error)
 	// Client returns the client of the API.
 	Client() *kube.Client
+	// TestNotify sends an event to the targets of notifications whose names contain only.
+	TestNotify(ctx context.Context, only string) ([]notify.Result, error)
 	Suspender
 	Tester
 }

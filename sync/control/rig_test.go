@@ -15,6 +15,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/kube"
+	"limpet/sync/notify"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 	"limpet/sync/worker"
@@ -31,6 +32,7 @@ func TestMain(m *testing.M) {
 // fakeAgent publishes the snapshots of a test and counts calls.
 type fakeAgent struct {
 	*repos.Suspensions
+	notify.Options
 	diagnostics snapshot.DiagnosticsReport
 
 	mu      sync.Mutex // guards all below

@@ -104,6 +104,7 @@ func (s *Server) handler() http.Handler {
 		return s.Agent.Test(ctx, u)
 	})
 
+	handle(mux, "notify/test", s.Agent.TestNotify)
 	handle(mux, "preview", s.Agent.Preview)
 	handle(mux, "drift", s.Agent.Drift)
 

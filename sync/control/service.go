@@ -9,6 +9,7 @@ import (
 
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
+	"limpet/sync/notify"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 	"limpet/sync/snapshot/diff"
@@ -25,6 +26,7 @@ type Service struct {
 	Report snapshot.Diagnostics
 	Suspensions
 	Tests *repos.Tester
+	*notify.Outbox
 	// Recheck has the health of an object checked that was tested with success, so that a fix takes effect without
 	// delay; nil = this agent checks none.
 	Recheck func(kind, namespace, name string)

@@ -15,6 +15,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
+	"limpet/sync/notify"
 	"limpet/sync/source"
 )
 
@@ -39,6 +40,8 @@ type Source struct {
 	Sources                   func() []kube.Object // that this agent reconciles
 	// Drifted returns the result of the last comparison of a Repository with Git, if this agent has made one.
 	Drifted func(repository kube.Object) (objects int, known bool)
+	// Notifications are the targets of notifications.
+	Notifications func() []notify.Status
 }
 
 const (
@@ -84,6 +87,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.jobs()
 	s.store()
 	s.api()
+	if c.source.Notifications != nil {
+		s.notifications(c.source.Notifications())
+	}
 	if c.source.Repositories != nil {
 		s.repositories(c.source.Repositories())
 	}
@@ -96,6 +102,17 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	if c.source.Tokens != nil {
 		for provider, counts := range c.source.Tokens() {
 			s.tokens(counts, "provider", provider)
+		}
+	}
+}
+
+// notifications exports the targets of notifications.
+func (s exporter) notifications(targets []notify.Status) {
+	for _, t := range targets {
+		s.gauge("limpet_notifications_pending", "Events that wait for a target.", float64(t.Pending), "target", t.Target)
+		for result, n := range map[string]int{"sent": t.Sent, "failed": t.Failed, "dropped": t.Dropped} {
+			s.counter("limpet_notifications_total", "Attempts to deliver events to a target, and events that were dropped.", float64(n),
+				"target", t.Target, "result", result)
 		}
 	}
 }

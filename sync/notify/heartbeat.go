@@ -11,12 +11,12 @@ import (
 // heartbeatEvery is the period of a heartbeat.
 const heartbeatEvery = time.Minute
 
-// Heartbeat calls a URL once a minute while all is well: whoever misses the calls knows that something fails, or that the
+// Heartbeat calls a URL once a minute while nothing fails: whoever misses the calls knows that something fails, or that the
 // host is down.
 type Heartbeat struct {
 	Target  *Target // a webhook
 	Client  *netx.Client
-	Healthy func(context.Context) error // why something fails; nil = all is well
+	Healthy func(context.Context) error // why something fails; nil = nothing
 	Logger  *slog.Logger
 }
 
@@ -41,7 +41,7 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	}
 }
 
-// runOnce calls when all is well; it returns why it could not.
+// runOnce calls when nothing fails; it returns why it could not.
 func (h *Heartbeat) runOnce(ctx context.Context) string {
 	err := h.Healthy(ctx)
 	if err == nil {

@@ -103,22 +103,22 @@ type Result struct {
 	Error  string `json:"error,omitempty"` // "" = it has taken the event
 }
 
-// Test sends an event at once to those targets whose names contain only, past the queues.
-func (b *Outbox) Test(ctx context.Context, only string) (out []Result) {
+// TestNotify sends an event at once to those targets whose names contain only, past the queues. It needs no Store.
+func (o Options) TestNotify(ctx context.Context, only string) (out []Result, _ error) {
 	host, _ := os.Hostname()
 	e := &Event{Kind: "Agent", Name: host, Severity: Info, Reason: "Test", Message: "a test by limpet notify test", Time: time.Now(), ID: rand.Text(),
 		Recovered: []string{"Test"}}
-	for _, t := range b.Targets {
+	for _, t := range o.Targets {
 		if !strings.Contains(t.Name, only) {
 			continue
 		}
 		r := Result{Target: t.Name}
-		if err := t.send(ctx, b.Client, b.Logger, e); err != nil {
+		if err := t.send(ctx, o.Client, o.Logger, e); err != nil {
 			r.Error = text.Redact(err.Error())
 		}
 		out = append(out, r)
 	}
-	return out
+	return out, nil
 }
 
 // decide returns what to write for an event of an object about which something is kept; nil for nothing.

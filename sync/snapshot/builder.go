@@ -14,6 +14,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
+	"limpet/sync/notify"
 	"limpet/sync/source"
 	"limpet/sync/text"
 )
@@ -38,6 +39,8 @@ type Sources struct {
 	Role      func() Controllers
 	// SourceRole is that for GitRepositories; nil = not known.
 	SourceRole func() Controllers
+	// Notifications are the targets of notifications.
+	Notifications func() []notify.Status
 }
 
 // Builder builds the snapshots of an agent. It belongs to one goroutine.
@@ -110,6 +113,7 @@ func (b *Builder) agentRow(own jobs.Snapshot, recent recentActivity, now time.Ti
 	if b.from.SourceRole != nil {
 		row.Sources = new(b.from.SourceRole())
 	}
+	row.Notifications = b.from.Notifications()
 	return row
 }
 

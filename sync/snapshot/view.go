@@ -8,6 +8,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/git/transfer"
+	"limpet/sync/notify"
 	"limpet/sync/text"
 )
 
@@ -99,6 +100,8 @@ type Agent struct {
 	Controllers Controllers `json:"controllers"`
 	// Sources is its role for GitRepositories; nil = an older agent, which has none.
 	Sources *Controllers `json:"sources,omitempty"`
+	// Notifications are the targets of notifications.
+	Notifications []notify.Status `json:"notifications,omitempty"`
 	// Warnings are about the agent itself: a part that is off, a config file that was refused.
 	Warnings []string `json:"warnings,omitempty"`
 }

@@ -55,6 +55,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"\ngit-credentials:\n- url: https://git.example.com/*\n  values: {username: ann, password: "+canary()+", commitSigningKey: "+canary()+
 		", commitSigningPassphrase: "+canary()+"}\n")
 	s.Env["HTTPS_PROXY"] = "http//ann:" + canary() + "@proxy.example.com:3128"
+	s.Env["LIMPET_NOTIFY"], s.Env["LIMPET_HEARTBEAT"] = "slack+https://127.0.0.1:1/services/"+canary(), "https://127.0.0.1:1/"+canary()
 	s.Env["LIMPET_TOKEN"] = canary()
 
 	calls := map[string][]string{

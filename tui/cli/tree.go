@@ -42,6 +42,7 @@ type cli struct {
 	Job        job.Command            `cmd:"" group:"Do" help:"Jobs: list, show, watch, logs, create, cancel, retry."`
 	Connection repo.ConnectionCommand `cmd:"" group:"Do" help:"Connections to Git hosts: list, show, test."`
 	Source     source.Command         `cmd:"" group:"Do" help:"Sources of Flux: list, show, get, test, reconcile."`
+	Notify     status.NotifyCommand   `cmd:"" group:"Do" help:"Notifications: send a test."`
 	Drain      status.DrainCommand    `cmd:"" group:"Do" writes:"" help:"Stop claiming new jobs; finish running ones."`
 
 	Apply    object.ApplyCommand  `cmd:"" group:"Set up" writes:"" help:"Create or change objects from a file."`

@@ -140,7 +140,7 @@ func (g *Flags) Kinds() (resources.Kinds, error) {
 // NotifyTargets reads --notify.
 func (g *Flags) NotifyTargets() ([]*notify.Target, error) {
 	var key []byte
-	if g.NotifyHMACKeyFile != "" {
+	if g.NotifyHMACKeyFile != "" && len(g.Notify) > 0 {
 		data, err := os.ReadFile(g.NotifyHMACKeyFile)
 		if key = bytes.TrimSpace(data); err == nil && len(key) == 0 {
 			err = fmt.Errorf("%s is empty", g.NotifyHMACKeyFile)

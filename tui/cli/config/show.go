@@ -4,6 +4,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -112,7 +113,16 @@ func mask(name string, v any) any {
 		if name == "token" && value != "" {
 			return masked
 		}
+		if u, err := url.Parse(value); err == nil && u.Host != "" && (name == "notify" || name == "heartbeat") {
+			return u.Scheme + "://" + u.Host + "/" + masked // whoever knows its path can send to it
+		}
 		return text.Redact(value)
+	case []string:
+		out := make([]any, len(value))
+		for i, part := range value {
+			out[i] = mask(name, part)
+		}
+		return out
 	case []any:
 		out := make([]any, len(value))
 		for i, part := range value {

@@ -36,7 +36,7 @@ const helpEnv = "LIMPET_TEST_HELP"
 const helpDenied = "no namespaces"
 
 // helpFast are the texts of the fast lane.
-var helpFast = []string{"topic sinks", "repo create", "repo validate", "config init", "service install", "history export"}
+var helpFast = []string{"topic sinks", "topic notifications", "repo create", "repo validate", "config init", "service install", "history export"}
 
 // helpNever are the lines that do not run here, and why.
 var helpNever = map[string]string{
@@ -253,7 +253,7 @@ func newHelpSite(t *testing.T) *helpSite {
 	if err := os.WriteFile("/etc/limpet/site/team.yaml", []byte(helpWorld), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.daemon(t, "--sink-prefix", "/var/lib/grafana/dashboards", "--local-prefix", "/srv")
+	s.daemon(t, "--notify", artifacts.URL+"/hook", "--sink-prefix", "/var/lib/grafana/dashboards", "--local-prefix", "/srv")
 	yard := embeddedWorkload(t, s.home)
 	yard.answerReconciles(yard.client.Resource(api.GitRepositories).Namespace("default"))
 	s.reset(t)

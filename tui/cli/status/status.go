@@ -186,6 +186,9 @@ func (s *report) printLive(f *command.Fields) {
 	if c := s.Live.Agent.Controllers; c.Mode != "" {
 		f.Add("", c.Text())
 	}
+	for _, t := range s.Live.Agent.Notifications {
+		f.Add("notifications", fmt.Sprintf("%s: %d sent, %d waiting", t.Target, t.Sent, t.Pending))
+	}
 	unready, suspended := map[bool]int{}, map[bool]int{}
 	for _, from := range s.Live.Sources {
 		unready[from.Unready()]++

@@ -1,0 +1,72 @@
+package status
+
+import (
+	"context"
+	"errors"
+
+	"limpet/sync/control"
+	"limpet/sync/netx"
+	"limpet/sync/notify"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+// NotifyCommand is 'limpet notify'.
+type NotifyCommand struct {
+	Test notifyTest `cmd:"" writes:"" help:"Send a test to each target and print what it answers."`
+}
+
+type notifyTest struct {
+	Target string `arg:"" optional:"" help:"Part of the name of a target. Default: all of them."`
+}
+
+// Help is the long help of the command.
+func (notifyTest) Help() string {
+	return "The daemon sends to its own targets; without one, or with --notify on the command line, this process sends to those of the settings."
+}
+
+func (c notifyTest) Run(ctx context.Context, e *command.Env) error {
+	results, err := c.send(ctx, e)
+	if err != nil {
+		return err
+	}
+	t, failed := command.Table{Columns: []string{"TARGET", "RESULT", "DETAIL"}}, 0
+	for _, r := range results {
+		result := "ok"
+		if r.Error != "" {
+			result = "failed"
+			failed++
+		}
+		t.Add("", r.Target, r.Target, result, text.OrDash(r.Error))
+	}
+	if err := e.PrintList(results, t); err != nil || failed == 0 {
+		return err
+	}
+	return command.Errorf(command.ExitError, "", "%s failed", text.Plural(failed, "target"))
+}
+
+func (c notifyTest) send(ctx context.Context, e *command.Env) ([]notify.Result, error) {
+	_, elsewhere := e.Config.From["notify"] // else it is on the command line, or nowhere
+	path, err := e.StatePath()
+	if err != nil {
+		return nil, err
+	}
+	var results []notify.Result
+	daemon, err := command.Attach(ctx, path)
+	switch {
+	case err == nil && (elsewhere || len(e.Flags.Notify) == 0):
+		results, err = daemon.TestNotify(ctx, c.Target)
+	case err == nil || errors.Is(err, control.ErrNoDaemon):
+		o := notify.Options{Logger: e.Log, Client: &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + command.Version, Timeout: notify.Timeout}}
+		if o.Targets, err = e.Flags.NotifyTargets(); err == nil {
+			results, err = o.TestNotify(ctx, c.Target)
+		}
+	}
+	if daemon != nil {
+		daemon.Close()
+	}
+	if err == nil && len(results) == 0 {
+		err = command.Errorf(command.ExitUsage, "limpet help notifications", "no such target of notifications")
+	}
+	return results, err
+}
