@@ -118,9 +118,9 @@ func mask(name string, v any) any {
 		}
 		return text.Redact(value)
 	case []string:
-		out := make([]any, len(value))
+		out := make([]string, len(value))
 		for i, part := range value {
-			out[i] = mask(name, part)
+			out[i] = mask(name, part).(string)
 		}
 		return out
 	case []any:
