@@ -51,7 +51,8 @@ func ReadDocuments(file string, data []byte) (out []Document, err error) {
 			continue // comments only
 		}
 		if root.GetKind() == "" || root.GetAPIVersion() == "" {
-			return nil, fmt.Errorf("%s: apiVersion and kind must be given", where)
+			return nil, fmt.Errorf("%s: no apiVersion and kind, so it is no object, such as a Repository; "+
+				"files of dashboards are checked by: limpet repo pull NAME --dry-run", where)
 		}
 		list := &unstructured.UnstructuredList{Items: []unstructured.Unstructured{root}}
 		if root.IsList() {

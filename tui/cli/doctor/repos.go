@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"limpet/sync/netx"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
+	"limpet/sync/worker/sink"
 	"limpet/tui/cli/command"
 )
 
@@ -53,7 +55,17 @@ func (p *examination) repositories(ctx context.Context) ([]snapshot.Repo, check)
 	default:
 		return nil, skipped(noAnswer)
 	}
-	return repos, judgeRepositories(repos)
+	c := judgeRepositories(repos)
+	for _, r := range repos {
+		if r.Sink == "" || c.Result != checkOK {
+			continue
+		}
+		if _, err := sink.Permit(r.Sink, p.Flags.SinkPrefix); err != nil {
+			c = warned("limpet --daemon --sink-prefix "+text.ShellWord(filepath.Dir(r.Sink)),
+				"%s/%s: by the options of this command, %v", r.Namespace, r.Name, err)
+		}
+	}
+	return repos, c
 }
 
 // judgeRepositories reports those that are not healthy, and those with another unmet condition, such as that of their

@@ -125,6 +125,10 @@ func (c validateCmd) Run(_ context.Context, e *command.Env) error {
 	if err != nil {
 		return err
 	}
+	if !slices.ContainsFunc(objects, func(o object.Manifest) bool { return o.Kind.Kind != "Dashboard" && o.Kind.Kind != "Folder" }) {
+		return command.Usagef("limpet apply -f "+text.ShellWord(c.File)+" --dry-run    # asks the API",
+			"%s: %s; repo validate expects a Repository, Connection, Secret or Job", objects[0].Where, objects[0].Kind.Kind)
+	}
 	for _, o := range objects {
 		if o.Object.GetNamespace() == "" {
 			o.Object.SetNamespace(e.Flags.OneNamespace())
