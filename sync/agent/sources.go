@@ -48,6 +48,7 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 		Credentials:   a.access.identities.Source(a.access.places.WithTransport(a.access.places.NamedSecret())),
 		Places:        a.access.places,
 		Rules:         a.access.places.Rules,
+		Signers:       a.access.signers,
 		AllowInsecure: cfg.AllowInsecureGit,
 		Artifacts:     s.artifacts,
 		Outbox:        a.outbox,

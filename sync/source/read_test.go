@@ -22,7 +22,7 @@ func seen(t testing.TB, s testenv.Source) *unstructured.Unstructured {
 
 func named(t testing.TB, name string) testenv.Source {
 	t.Helper()
-	for _, s := range testenv.Sources() {
+	for _, s := range append(testenv.Sources(), testenv.OddSource()) {
 		if s.Name == name {
 			return s
 		}
@@ -35,7 +35,7 @@ func named(t testing.TB, name string) testenv.Source {
 // one word, with its reason, and no two words that contradict each other.
 func TestRowOfEveryState(t *testing.T) {
 	t.Parallel()
-	for _, s := range testenv.Sources() {
+	for _, s := range append(testenv.Sources(), testenv.OddSource()) {
 		from := source.FromObject(seen(t, s))
 		if from.State != s.Want {
 			t.Errorf("%s is %s, want %s", s.Name, from.State, s.Want)
@@ -174,7 +174,7 @@ func TestCleanURL(t *testing.T) {
 // FuzzPicture: whatever a server sends is a picture, without secrets and of bounded
 // size.
 func FuzzPicture(f *testing.F) {
-	for _, s := range testenv.Sources() {
+	for _, s := range append(testenv.Sources(), testenv.OddSource()) {
 		f.Add(s.Spec, s.Status)
 	}
 	f.Add(`{"url":"https://u:s3cretpw@h/%zz"}`, `{"conditions":[{"type":"Ready","status":"False","message":"https://u:s3cretpw@h"}]}`)

@@ -108,10 +108,14 @@ func Sources() []Source {
 		Source{Name: "whole", Want: "ready", Meta: `{"reconcile.fluxcd.io/requestedAt":"2026-11-20T12:30:00Z"}`,
 			Spec:   `{"url":"https://bot:s3cretpw@git.example.com/ops/whole.git?access_token=s3cretquery","interval":"1h30m","timeout":"60s","provider":"azure","ref":{"branch":"main","semver":">=1.0.0 <2.0.0"},"verify":{"mode":"TagAndHEAD","secretRef":{"name":"keys"}},"include":[{"repository":{"name":"base"},"fromPath":"deploy","toPath":"base/deploy"},{"repository":{"name":"late"}}]}`,
 			Status: `{"observedGeneration":1,"lastHandledReconcileAt":"2026-11-20T12:30:00Z","sourceVerificationMode":"TagAndHEAD","includedArtifacts":[{"revision":"main@sha1:` + SourceCommit + `","digest":"sha256:1","url":"http://x/y","path":"y","lastUpdateTime":"2026-11-20T10:00:00Z"}],"conditions":[` + ready + `,` + inStorage + `,` + condition("SourceVerified", "True", "Succeeded", "verified signature of tag with key 'ABCD'") + `],` + stored + `}`},
-		Source{Name: "odd", Want: "unknown", Spec: `{"url":5,"interval":{"a":1},"ref":[1],"verify":"x","include":{"a":"b"},"suspend":"yes"}`,
-			Status: `{"observedGeneration":1,"conditions":[{"type":7},"x",null,{"type":"Ready","status":"Perhaps","message":["m"],"lastTransitionTime":3}],"artifact":"none","includedArtifacts":3,"lastHandledReconcileAt":{}}`},
 	)
 	return all
+}
+
+// OddSource is one whose members have other types than the definition of Flux lets in.
+func OddSource() Source {
+	return Source{Name: "odd", Want: "unknown", Spec: `{"url":5,"interval":{"a":1},"ref":[1],"verify":"x","include":{"a":"b"},"suspend":"yes"}`,
+		Status: `{"observedGeneration":1,"conditions":[{"type":7},"x",null,{"type":"Ready","status":"Perhaps","message":["m"],"lastTransitionTime":3}],"artifact":"none","includedArtifacts":3,"lastHandledReconcileAt":{}}`}
 }
 
 // Object is the source as an object without its status.

@@ -131,6 +131,18 @@ func (s *Signers) ruled(rule *auth.VerificationPolicy) (demand, error) {
 	return d, err
 }
 
+// Ruled returns what the configuration demands of the signatures of another object than a Repository, at a URL.
+func (s *Signers) Ruled(namespace, name, url string) (all []git.Verification, err error) {
+	for _, rule := range auth.PoliciesFor(s.rules.Get(), namespace, name, url) {
+		d, err := s.ruled(rule)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d.Verification)
+	}
+	return all, nil
+}
+
 // demand returns a demand with the keys that find returns. One of the principals has to own the key.
 func (s *Signers) demand(by, mode string, principals []string, find func() (*auth.Trust, error)) (d demand, err error) {
 	d.by = by

@@ -13,7 +13,6 @@ import (
 
 	"limpet/sync/git"
 	"limpet/sync/repos"
-	"limpet/sync/signature"
 	"limpet/sync/source"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
@@ -33,8 +32,8 @@ type attempt struct {
 	included []artifact.Artifact
 
 	remote   git.Remote
-	leave    func() // of the host; nil = not entered
-	signers  *signature.Keys
+	leave    func()             // of the host; nil = not entered
+	demands  []git.Verification // what has to be signed; none = nothing
 	ref      git.Ref
 	revision string
 	checksum string // of all that the artifact of the revision is made of
@@ -136,9 +135,12 @@ func (a *attempt) checksumOf(ref git.Ref) string {
 	}
 	add(strconv.Itoa(len(a.spec.SparseCheckout)))
 	add(a.spec.SparseCheckout...)
-	add(string(a.git.Verify), a.signers.Digest())
-	if a.git.Verify.Tag() { // another tag object of the same commit may be signed by another
-		add(ref.Tag)
+	for _, d := range a.demands {
+		add(string(d.Mode), d.Keys.Digest(), strconv.FormatBool(d.OfMaker), strconv.Itoa(len(d.Principals)))
+		add(d.Principals...)
+		if d.Mode.Tag() { // another tag object of the same commit may be signed by another
+			add(ref.Tag)
+		}
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }

@@ -27,6 +27,7 @@ import (
 	"limpet/sync/repos"
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
+	"limpet/sync/worker"
 )
 
 // Kind of the objects.
@@ -55,6 +56,7 @@ type Options struct {
 	Credentials   auth.Source // a chain that ends with auth.NamedSecret
 	Places        auth.Places // of the keys of signers
 	Rules         *auth.List[auth.Rule]
+	Signers       *worker.Signers // with the policies of the configuration
 	AllowInsecure bool
 	Artifacts     *artifact.Store
 	Outbox        *notify.Outbox // nil = nothing is told
@@ -92,7 +94,7 @@ type memory struct {
 func New(o Options) *Controller {
 	c := &Controller{o: o, packing: make(chan struct{}, packers), memories: map[repos.Key]*memory{}}
 	c.Loop = repos.NewLoop(o.Client, Kind, c.reconcile, minRetry, maxRetry, o.Logger)
-	c.steps = []step{c.finalize, suspend, c.validate, c.verifyStored, c.include, c.restore, c.resolve, c.fetch, c.verify, c.pack}
+	c.steps = []step{c.finalize, suspend, c.validate, c.verifyStored, c.include, c.demand, c.restore, c.resolve, c.fetch, c.verify, c.pack}
 	wake := func(obj kube.Object) { c.Wake(obj.Namespace(), obj.Name()) }
 	o.Sources.AddHandler(kube.Handler{Add: wake, Delete: wake, Update: func(old, obj kube.Object) {
 		if old.Number(pathGeneration) != obj.Number(pathGeneration) || old.Text(pathRequested) != obj.Text(pathRequested) ||

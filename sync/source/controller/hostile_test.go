@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/auth"
 	"limpet/sync/source"
 	"limpet/sync/testenv/gittest"
 )
@@ -84,28 +85,49 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// signer makes a key that signs commits and tags, and returns the public one.
-func (r *rig) signer(name string) (public string) {
-	r.t.Helper()
-	file := filepath.Join(r.t.TempDir(), name)
+// sshKey makes a key and returns its file and the public one.
+func sshKey(t *testing.T) (file, public string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "key")
 	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file).CombinedOutput(); err != nil {
-		r.t.Fatalf("%v: %s", err, out)
-	}
-	for _, set := range [][]string{{"gpg.format", "ssh"}, {"user.signingkey", file}, {"commit.gpgsign", "true"}} {
-		r.origin.Git("config", set[0], set[1])
+		t.Fatalf("%v: %s", err, out)
 	}
 	data, err := os.ReadFile(file + ".pub")
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return string(data)
+	return file, string(data)
+}
+
+// sign has commits signed with a key from now on.
+func (r *rig) sign(file string) {
+	r.t.Helper()
+	for _, set := range [][]string{{"gpg.format", "ssh"}, {"user.signingkey", file}, {"commit.gpgsign", "true"}} {
+		r.origin.Git("config", set[0], set[1])
+	}
+}
+
+// TestRuled: a rule of the configuration demands signatures whatever the spec says.
+func TestRuled(t *testing.T) {
+	t.Parallel()
+	file, public := sshKey(t)
+	r := embedded(t, auth.VerificationPolicy{Mode: "HEAD", Values: map[string]string{"ann.sshpub": public}})
+	r.origin.Commit("one", map[string]string{"a": "1"})
+	r.apply("site", `,"ref":{"branch":"main"}`)
+	r.in("site", source.Failed, "InvalidCommitSignature")
+	r.sign(file)
+	two := r.origin.Commit("two", map[string]string{"a": "2"})
+	r.ask("site")
+	r.ready("site", "main@sha1:"+two)
 }
 
 // TestVerified: signatures are verified, again when the keys or the tag object are others, without a fetch.
 func TestVerified(t *testing.T) {
 	t.Parallel()
 	r := embedded(t) // the machinery has no Secrets
-	ann := r.signer("ann")
+	annFile, ann := sshKey(t)
+	bobFile, bob := sshKey(t)
+	r.sign(annFile)
 	r.secret("keys", map[string]any{"who.sshpub": ann})
 	one := r.origin.Commit("one", map[string]string{"a": "1"})
 	r.origin.Git("tag", "-s", "-m", "x", "v1")
@@ -116,7 +138,7 @@ func TestVerified(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	r.ready("tag", "v1@sha1:"+one)
-	bob := r.signer("bob")
+	r.sign(bobFile)
 	r.secret("keys", map[string]any{"who.sshpub": bob})
 	r.in("site", source.Failed, "InvalidCommitSignature")
 	r.in("tag", source.Failed, "InvalidTagSignature")

@@ -81,13 +81,19 @@ func (c *Controller) verifyStored(ctx context.Context, a *attempt) (done bool, e
 // restore makes the artifact anew from the mirror when its bytes are lost, without a request to the Git host. A
 // commit of which only the status tells is verified like a new one.
 func (c *Controller) restore(ctx context.Context, a *attempt) (done bool, err error) {
-	if a.lost.Revision == "" || a.lost.Digest == "" && a.git.Verify != "" {
+	if a.lost.Revision == "" {
 		return false, nil
 	}
 	hash := artifact.Commit(a.lost.Revision)
 	a.remote = git.Remote{URL: a.git.URL, AllowInsecure: c.o.AllowInsecure}
 	a.ref, a.revision, a.checksum = git.Ref{Name: hash, Hash: hash, Pinned: true}, a.lost.Revision, a.lost.Checksum
-	if _, err := c.pack(ctx, a); err != nil {
+	if a.lost.Digest == "" {
+		_, err = c.verify(ctx, a)
+	}
+	if err == nil {
+		_, err = c.pack(ctx, a)
+	}
+	if err != nil {
 		c.o.Logger.Info("cannot build artifact from the mirror", "name", a.key.Name, "namespace", a.key.Namespace, "err", err)
 	}
 	return false, ctx.Err()

@@ -17,11 +17,6 @@ import (
 // resolve asks the host what the ref stands for: one ls-remote. It ends the reconcile when the artifact is that of the
 // answer, made of the same as now.
 func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err error) {
-	if a.git.Verify != "" {
-		if a.signers, err = c.signersOf(ctx, a); err != nil {
-			return true, err
-		}
-	}
 	remote := func(ctx context.Context) (git.Remote, error) {
 		return a.git.Remote(ctx, c.o.Credentials, c.o.AllowInsecure)
 	}
@@ -62,19 +57,30 @@ func (c *Controller) fetch(ctx context.Context, a *attempt) (done bool, err erro
 	return false, nil
 }
 
-// signersOf returns the keys that may sign.
-func (c *Controller) signersOf(ctx context.Context, a *attempt) (*signature.Keys, error) {
-	found, err := a.git.NamedSigners(ctx, c.o.Places)
-	var keys *signature.Keys
-	if err == nil {
-		keys, err = signature.ParseKeys(found.Files, found.Place)
+// demand finds what has to be signed and the keys that may sign: those of the spec, and those of the configuration.
+func (c *Controller) demand(ctx context.Context, a *attempt) (done bool, err error) {
+	if a.git.Verify != "" {
+		found, err := a.git.NamedSigners(ctx, c.o.Places)
+		var keys *signature.Keys
+		if err == nil {
+			keys, err = signature.ParseKeys(found.Files, found.Place)
+		}
+		if err == nil && keys.Len() == 0 {
+			err = errors.New(found.Place + ": there is no key in it")
+		}
+		if err != nil {
+			return true, passOn(err, unverifiable)
+		}
+		a.demands = append(a.demands, git.Verification{Mode: a.git.Verify, Keys: keys})
 	}
-	if err == nil && keys.Len() == 0 {
-		err = errors.New(found.Place + ": there is no key in it")
-	}
-	return keys, passOn(err, func(err error) error {
-		return &failure{condition: condVerified, reason: auth.ReasonVerify, err: err}
-	})
+	ruled, err := c.o.Signers.Ruled(a.key.Namespace, a.key.Name, a.git.URL)
+	a.demands = append(a.demands, ruled...)
+	return err != nil, passOn(err, unverifiable)
+}
+
+// unverifiable is the failure of an error about the keys.
+func unverifiable(err error) error {
+	return &failure{condition: condVerified, reason: auth.ReasonVerify, err: err}
 }
 
 // Reasons of SourceVerified. Source: Flux.
@@ -84,39 +90,46 @@ const (
 	reasonCommit      = "InvalidCommitSignature"
 )
 
-// verify checks the signatures of the tag object and of the commit, as the mode says.
+// verify checks the signatures of the tag object and of the commit, as the modes say.
 func (c *Controller) verify(ctx context.Context, a *attempt) (done bool, err error) {
-	if a.git.Verify == "" {
-		return false, nil
-	}
 	var texts []string
-	for _, one := range []struct {
-		wanted bool
-		mode   signature.Mode
-		reason string
-	}{{a.git.Verify.Tag(), signature.TagOnly, reasonTag}, {a.git.Verify.Head(), signature.HEAD, reasonCommit}} {
-		if !one.wanted {
-			continue
-		}
-		found, err := c.o.Git.Verify(ctx, a.remote, a.ref, git.Verification{Mode: one.mode, Keys: a.signers, Now: c.o.Now()})
-		if err != nil {
-			f := &failure{condition: condVerified, reason: one.reason, err: err}
-			switch kind := signature.KindOf(err); {
-			case kind == signature.WrongMode && a.ref.Tag == "" || kind == signature.Unsigned && one.mode == signature.TagOnly:
-				f.reason = reasonNoSignature
-			case kind == signature.WrongMode:
-				f.reason, f.stalled = auth.ReasonVerifyMode, true
-			case kind == "":
-				return true, fetchFailed(err)
+	for _, d := range a.demands {
+		for _, one := range []struct {
+			wanted bool
+			mode   signature.Mode
+			reason string
+		}{{d.Mode.Tag(), signature.TagOnly, reasonTag}, {d.Mode.Head(), signature.HEAD, reasonCommit}} {
+			if !one.wanted {
+				continue
 			}
-			return true, f
-		}
-		for _, v := range found {
-			texts = append(texts, fmt.Sprintf("%s with key %s", v.Object, v.Signer))
+			d.Mode, d.Now = one.mode, c.o.Now()
+			found, err := c.o.Git.Verify(ctx, a.remote, a.ref, d)
+			if err != nil {
+				return true, badSignature(a, one.mode, one.reason, err)
+			}
+			for _, v := range found {
+				texts = append(texts, fmt.Sprintf("%s with key %s", v.Object, v.Signer))
+			}
 		}
 	}
-	a.verified = "verified signature of " + strings.Join(texts, " and of ")
+	if len(texts) > 0 {
+		a.verified = "verified signature of " + strings.Join(texts, " and of ")
+	}
 	return false, nil
+}
+
+// badSignature is the failure of an error of a verification.
+func badSignature(a *attempt, mode signature.Mode, reason string, err error) error {
+	f := &failure{condition: condVerified, reason: reason, err: err}
+	switch kind := signature.KindOf(err); {
+	case kind == "":
+		return fetchFailed(err)
+	case mode == signature.TagOnly && !strings.HasPrefix(a.ref.Name, "refs/tags/"):
+		f.reason, f.stalled = auth.ReasonVerifyMode, true
+	case mode == signature.TagOnly && (kind == signature.WrongMode || kind == signature.Unsigned):
+		f.reason = reasonNoSignature
+	}
+	return f
 }
 
 // passOn returns the failure of an error, unless that is about the API: then nothing can be said of the source.

@@ -30,6 +30,7 @@ import (
 	"limpet/sync/source/controller"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/gittest"
+	"limpet/sync/worker"
 )
 
 func TestMain(m *testing.M) {
@@ -93,7 +94,7 @@ func onEach(t *testing.T, test func(t *testing.T, r *rig)) {
 	})
 }
 
-func embedded(t *testing.T) *rig {
+func embedded(t *testing.T, rules ...auth.VerificationPolicy) *rig {
 	t.Helper()
 	w := &writes{}
 	store := opened(t)
@@ -103,7 +104,7 @@ func embedded(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { server.Close() })
 	w.next = server.Transport()
-	return newRig(t, kube.Config{Server: "http://embedded", Transport: w}, w, "default")
+	return newRig(t, kube.Config{Server: "http://embedded", Transport: w}, w, "default", rules...)
 }
 
 func opened(t *testing.T) *state.Store {
@@ -116,7 +117,7 @@ func opened(t *testing.T) *state.Store {
 	return store
 }
 
-func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string) *rig {
+func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ...auth.VerificationPolicy) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	cfg.Logger = log
@@ -150,7 +151,8 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string) *rig {
 	reader := dependency.Reader{Client: client, Watcher: references}
 	places := auth.Places{Secrets: reader.Secret, Observer: references}
 	r.control = controller.New(controller.Options{Client: client, Sources: r.sources, Git: mirrors, AllowInsecure: true,
-		Credentials: places.WithTransport(places.NamedSecret()), Places: places, Artifacts: r.artifacts, References: references,
+		Credentials: places.WithTransport(places.NamedSecret()), Places: places,
+		Signers: worker.NewSigners(places.Trust, auth.NewList(rules), nil), Artifacts: r.artifacts, References: references,
 		Now: time.Now, Observe: func(e repos.Event) { r.events <- e }, Logger: log})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup

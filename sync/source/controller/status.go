@@ -49,9 +49,9 @@ func (a *attempt) conditions(obj *unstructured.Unstructured, failed *failure) []
 		set[condStored] = is(condStored, "True", reasonSucceeded, stored)
 	}
 	switch {
-	case a.git.Verify == "" && a.git.URL != "":
+	case failed == nil && len(a.demands) == 0:
 		set[condVerified] = api.Condition{Type: condVerified}
-	case a.verified != "" && failed == nil:
+	case failed == nil && a.verified != "":
 		set[condVerified] = is(condVerified, "True", reasonSucceeded, a.verified)
 	}
 	if failed == nil {

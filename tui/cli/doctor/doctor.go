@@ -168,6 +168,7 @@ var checks = []struct {
 	{"git hosts", "repositories", (*examination).checkGitHosts},
 	{"credentials", "", (*examination).checkCredentials},
 	{"controllers", "repositories", (*examination).checkControllers},
+	{"sources", "", (*examination).checkSources},
 	{"terminal", "", (*examination).checkTerminal},
 	{"service", "", (*examination).checkService},
 }

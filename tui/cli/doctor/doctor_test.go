@@ -142,7 +142,7 @@ func doctor(s *site, t *testing.T, code int, args ...string) map[string]check {
 			t.Errorf("says too little: %+v", c)
 		}
 	}
-	if len(byName) != 17 {
+	if len(byName) != 18 {
 		t.Errorf("%d checks", len(byName))
 	}
 	return byName

@@ -174,6 +174,24 @@ func gitAddress(raw string) (string, bool) {
 	return withPort(u), true
 }
 
+// checkSources checks whether all GitRepositories are ready, and tells who reconciles them.
+func (p *examination) checkSources(context.Context) check {
+	if p.snap == nil || p.snap.Agent.Sources == nil || len(p.snap.Sources) == 0 {
+		return passed("no GitRepository")
+	}
+	unready := 0
+	for _, s := range p.snap.Sources {
+		if s.Unready() {
+			unready++
+		}
+	}
+	txt := fmt.Sprintf("%s, %d not ready; %s", text.Plural(len(p.snap.Sources), "source"), unready, p.snap.Agent.Sources.TextOf("sources"))
+	if unready > 0 {
+		return warned("limpet source list", "%s", txt)
+	}
+	return passed("%s", txt)
+}
+
 // maxHealthAge is the greatest age of the newest health check where a controller runs: every five minutes when healthy.
 const maxHealthAge = 15 * time.Minute
 
