@@ -58,8 +58,8 @@ type Config struct {
 	// the embedded API only. "" means "auto".
 	Controllers string
 	// Sources is the same for GitRepositories, in place of Flux's source-controller.
-	Sources     string
-	ArtifactURL string // of the server of artifacts, for the status of GitRepositories
+	Sources   string
+	Artifacts ArtifactServer
 
 	CredentialsDir   string
 	TokenCache       int // tokens that each provider of identities keeps; 0 = identity.DefaultTokens

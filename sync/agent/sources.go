@@ -23,7 +23,7 @@ const sourcesLease = "limpet-sources"
 type sources struct {
 	mode       string
 	watcher    *source.Watcher
-	artifacts  *artifact.Store        // nil without the controller
+	artifacts  *artifact.Store        // nil where they are neither made nor served
 	controller *controller.Controller // nil = another one reconciles them
 	lease      *lease.Lease           // nil = none is needed
 }
@@ -36,11 +36,11 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 	cfg, c, s := a.cfg, a.controllers, &a.controllers.sources
 	log := cfg.Logger.With("component", "source")
 	s.mode, s.watcher = cmp.Or(cfg.Sources, controllersAuto), source.NewWatcher(a.client, cfg.Namespace, log, a.hub.Invalidate)
-	if !cfg.reconcilesSources(a.embedded != nil) {
-		return nil
+	here := cfg.reconcilesSources(a.embedded != nil)
+	if here || cfg.Artifacts.Listen != "" {
+		err = a.openArtifacts(ctx)
 	}
-	s.artifacts, err = artifact.Open(ctx, artifact.Options{Dir: ArtifactsPath(cfg.StatePath), Store: cfg.Store, URL: cfg.ArtifactURL, Logger: log})
-	if err != nil {
+	if err != nil || !here {
 		return err
 	}
 	s.controller = controller.New(controller.Options{

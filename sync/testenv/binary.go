@@ -45,6 +45,20 @@ var built = sync.OnceValues(func() (string, error) {
 	return build(filepath.Join(root, "testdata", "apiserver"))
 })
 
+// FluxClient returns the path of a program that takes artifacts with the code of Flux's controllers, built like the API server.
+func FluxClient(t testing.TB) string {
+	t.Helper()
+	root, err := checkout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := build(filepath.Join(root, "testdata", "fluxclient"))
+	if err != nil {
+		t.Fatalf("build client of Flux: %v", err)
+	}
+	return path
+}
+
 // checkout returns the top of the checkout: the directory above the working
 // directory whose go.mod declares module limpet.
 func checkout() (string, error) {
@@ -80,7 +94,7 @@ func build(source string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(bin, "apiserver-"+sum)
+	path := filepath.Join(bin, filepath.Base(source)+"-"+sum)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
@@ -103,7 +117,7 @@ func build(source string) (string, error) {
 	if err := os.Rename(part, path); err != nil {
 		return "", err
 	}
-	return path, forget(bin, path)
+	return path, forget(bin, filepath.Base(source), path)
 }
 
 // sourceHash names what a binary is made from: the sources, the locked
@@ -128,9 +142,9 @@ func sourceHash(source string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }
 
-// forget removes servers of older sources.
-func forget(bin, keep string) error {
-	old, err := filepath.Glob(filepath.Join(bin, "apiserver-*"))
+// forget removes programs of older sources.
+func forget(bin, name, keep string) error {
+	old, err := filepath.Glob(filepath.Join(bin, name+"-*"))
 	if err != nil {
 		return err
 	}

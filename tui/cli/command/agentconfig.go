@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -22,6 +23,7 @@ import (
 	"limpet/sync/agent"
 	"limpet/sync/apiserver/manifests"
 	"limpet/sync/jobs"
+	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/notify"
 	"limpet/sync/resources"
@@ -92,6 +94,10 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 	if err != nil {
 		return cfg, err
 	}
+	artifacts, err := g.artifacts(log)
+	if err != nil {
+		return cfg, err
+	}
 	targets, err := g.NotifyTargets()
 	if err != nil {
 		return cfg, err
@@ -112,7 +118,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, LocalDirs: g.LocalPrefix,
 		SinkPrefixes: g.SinkPrefix,
 		Kinds:        kinds, CommitStatus: g.CommitStatus,
-		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Notify: targets, Heartbeat: beat, Logger: log,
+		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Artifacts: artifacts, Notify: targets, Heartbeat: beat, Logger: log,
 	}, nil
 }
 
@@ -183,6 +189,8 @@ func (g *Flags) bounds() error {
 	atLeast("max-sync-workers", int64(g.MaxSyncWorkers), 1)
 	atLeast("max-attempts", int64(g.MaxAttempts), 1)
 	atLeast("token-cache-max-size", int64(g.TokenCacheMaxSize), 1)
+	atLeast("artifact-retention-records", int64(g.ArtifactRetentionRecords), 1)
+	refuse("artifact-retention-ttl", g.ArtifactRetentionTTL < 0, "%s is less than 0", g.ArtifactRetentionTTL)
 	atLeast("max-incremental-changes", int64(g.MaxIncrementalChanges), 0)
 	if g.MaxRepositories != nil {
 		atLeast("max-repositories", *g.MaxRepositories, 0)
@@ -245,14 +253,48 @@ func (g *Flags) webhooks() (webhook.Config, error) {
 		}
 		w.Trusted = append(w.Trusted, prefix.Masked())
 	}
-	if (w.CertFile == "") != (w.KeyFile == "") {
-		return w, Usagef(next+" --webhook-cert-file FILE --webhook-key-file FILE",
-			"--webhook-cert-file and --webhook-key-file go together: one of them is missing")
+	return w, checkPair(next, "webhook-cert-file", w.CertFile, "webhook-key-file", w.KeyFile)
+}
+
+// checkPair reads a certificate and its key.
+func checkPair(next, certFlag, cert, keyFlag, key string) error {
+	if (cert == "") != (key == "") {
+		return Usagef(next+" --"+certFlag+" FILE --"+keyFlag+" FILE", "--%s and --%s go together: one of them is missing", certFlag, keyFlag)
 	}
-	if w.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(w.CertFile, w.KeyFile); err != nil {
-			return w, Usagef("", "--webhook-cert-file %s, --webhook-key-file %s: %w", w.CertFile, w.KeyFile, err)
+	if cert == "" {
+		return nil
+	}
+	if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+		return Usagef("", "--%s %s, --%s %s: %w", certFlag, cert, keyFlag, key, err)
+	}
+	return nil
+}
+
+// artifacts reads the flags of the server of artifacts.
+func (g *Flags) artifacts(log *slog.Logger) (agent.ArtifactServer, error) {
+	s := agent.ArtifactServer{Listen: g.ArtifactListen, URL: g.ArtifactURL, TokenFile: g.ArtifactTokenFile, CertFile: g.ArtifactTLSCertFile,
+		KeyFile: g.ArtifactTLSKeyFile, Keep: g.ArtifactRetentionRecords, MaxAge: g.ArtifactRetentionTTL}
+	const next = "limpet --daemon --artifact-listen 127.0.0.1:9442"
+	if s.Listen == "" {
+		if s.URL+s.TokenFile+s.CertFile+s.KeyFile != "" {
+			return s, Usagef(next, "--artifact-url, --artifact-token-file and --artifact-tls-cert-file need --artifact-listen, which is missing")
+		}
+		return s, nil
+	}
+	if err := listenAddress(s.Listen); err != nil {
+		return s, Usagef(next, "--artifact-listen: %w", err)
+	}
+	if strings.HasSuffix(s.Listen, ":0") && s.URL == "" {
+		return s, Usagef(next, "--artifact-listen %s: with the port 0, --artifact-url has to say where artifacts are served", s.Listen)
+	}
+	u, err := url.Parse(s.URL)
+	if s.URL != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil || u.RawQuery != "") {
+		return s, Usagef(next+" --artifact-url https://HOST", "--artifact-url has to be https://HOST[:PORT][/PATH]")
+	}
+	if s.TokenFile != "" {
+		if _, err := kube.TokenFile("--artifact-token-file", s.TokenFile, log).Get(); err != nil {
+			return s, Usagef("", "%w", err)
 		}
 	}
-	return w, nil
+	return s, checkPair(next, "artifact-tls-cert-file", s.CertFile, "artifact-tls-key-file", s.KeyFile)
 }

@@ -112,6 +112,13 @@ type AgentFlags struct {
 	WebhookCertFile           string        `help:"Certificate of --webhook-listen. Default: a proxy speaks TLS." placeholder:"FILE"`
 	WebhookKeyFile            string        `help:"Private key of --webhook-cert-file." placeholder:"FILE"`
 	WebhookTrustedProxy       []string      `help:"Proxy whose X-Forwarded-For is trusted. Repeatable." placeholder:"CIDR"`
+	ArtifactListen            string        `help:"Address that serves the artifacts of sources; empty = off." placeholder:"ADDRESS"`
+	ArtifactURL               string        `help:"URL of --artifact-listen for status. Default: made of it and the host name." placeholder:"URL"`
+	ArtifactTokenFile         string        `help:"File with the bearer token of --artifact-listen. Default: none is needed." placeholder:"FILE"`
+	ArtifactTLSCertFile       string        `name:"artifact-tls-cert-file" help:"Certificate of --artifact-listen. Default: plain http." placeholder:"FILE"`
+	ArtifactTLSKeyFile        string        `name:"artifact-tls-key-file" help:"Private key of --artifact-tls-cert-file." placeholder:"FILE"`
+	ArtifactRetentionRecords  int           `help:"Revisions of a source that are kept." default:"10"`
+	ArtifactRetentionTTL      time.Duration `name:"artifact-retention-ttl" help:"Delete replaced revisions after this. 0 = never." default:"0s"`
 	Notify                    []string      `help:"Target of notifications, see 'limpet help notifications'. Repeatable." placeholder:"URL" sep:"none"`
 	NotifyHMACKeyFile         string        `name:"notify-hmac-key-file" help:"Key that signs notifications to webhooks." placeholder:"FILE"`
 	Heartbeat                 string        `help:"URL that is called once a minute while nothing fails." placeholder:"URL"`
