@@ -249,6 +249,9 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 	sources := c.sources.watcher
 	from := snapshot.Sources{Health: a.health, Connections: c.cache, Git: sources, Activity: a.activity, Jobs: a.controller.Snapshot,
 		Role: c.role, SourceRole: c.sources.role, Notifications: a.outbox.Status}
+	if c.sources.controller != nil {
+		from.SourceNext = c.sources.controller.Next
+	}
 	if c.repos != nil {
 		from.RepoFacts = func(row *snapshot.Repo) {
 			row.Next = c.repos.Next(row.Namespace, row.Name)
@@ -264,7 +267,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		cfg.Logger.Warn("read saved snapshot", "err", err)
 	}
 	a.Service = &control.Service{
-		Comparer: diff.Comparer{Repos: a.repos, Mirrors: a.access.mirrors, Store: cfg.Store, Kinds: cfg.Kinds, Pull: a.pull},
+		Comparer: diff.Comparer{Repos: a.repos, Mirrors: a.access.mirrors, Store: cfg.Store, Kinds: cfg.Kinds, Pull: a.pull, Artifacts: c.sources.artifacts},
 		Hub:      a.hub,
 		Jobs:     a.controller,
 		API:      a.client,

@@ -98,6 +98,10 @@ func (c *Client) Info(ctx context.Context) (state.Info, error) {
 	return call[state.Info](ctx, c, "store/info", nil)
 }
 
+func (c *Client) Artifacts(ctx context.Context, namespace, name string) ([]state.Artifact, error) {
+	return call[[]state.Artifact](ctx, c, "artifacts", [2]string{namespace, name})
+}
+
 func (c *Client) Check(ctx context.Context) (state.CheckReport, error) {
 	return call[state.CheckReport](ctx, c, "store/check", none{})
 }

@@ -70,6 +70,11 @@ func (l *Local) Files(ctx context.Context, q snapshot.FileQuery) (snapshot.FileL
 	return l.agent.Files(ctx, q)
 }
 
+// Artifacts returns the artifacts of a source that this host has, the newest first.
+func (l *Local) Artifacts(ctx context.Context, namespace, name string) ([]state.Artifact, error) {
+	return l.store.Artifacts(ctx, namespace, name)
+}
+
 // subjectResources are the resources of snapshot.Subject kinds.
 var subjectResources = map[string]schema.GroupVersionResource{
 	snapshot.SubjectRepository: api.Repositories,

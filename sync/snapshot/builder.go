@@ -41,6 +41,8 @@ type Sources struct {
 	SourceRole func() Controllers
 	// Notifications are the targets of notifications.
 	Notifications func() []notify.Status
+	// SourceNext returns when a GitRepository is reconciled next; nil = this agent reconciles none.
+	SourceNext func(namespace, name string) time.Time
 }
 
 // Builder builds the snapshots of an agent. It belongs to one goroutine.
@@ -170,7 +172,11 @@ func (b *Builder) addSources(s *Snapshot) {
 	b.savedSources = nil
 	s.SourcesError = b.from.Git.Refused()
 	for _, o := range objects {
-		s.Sources = append(s.Sources, *b.sourceRows.Get(o, func(u *unstructured.Unstructured) *Source { return new(source.FromObject(u)) }))
+		row := *b.sourceRows.Get(o, func(u *unstructured.Unstructured) *Source { return new(source.FromObject(u)) })
+		if b.from.SourceNext != nil {
+			row.Next = b.from.SourceNext(row.Namespace, row.Name)
+		}
+		s.Sources = append(s.Sources, row)
 	}
 	b.sourceRows.EndRound()
 	slices.SortFunc(s.Sources, func(x, y Source) int { return compareNames(x.Namespace, y.Namespace, x.Name, y.Name) })

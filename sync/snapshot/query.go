@@ -117,13 +117,16 @@ type Finding struct {
 	Detail string
 }
 
-// CompareQuery selects the changes between two commits below the path of a repository.
+// CompareQuery selects the changes between two commits below the path of a repository, or between two artifacts.
 type CompareQuery struct {
 	Namespace  string
 	Repository string
 	From       string // "" = the empty tree
 	To         string
 	Path       string // file to compare; "" = only list files
+	// Source says that From and To are revisions of the artifacts of the GitRepository of that name; From "" is the one
+	// before To.
+	Source bool
 }
 
 // Comparison is the difference between two commits.
@@ -131,6 +134,9 @@ type Comparison struct {
 	Files []FileChange `json:"files"`          // by path; the first MaxFiles
 	All   int          `json:"all"`            // number of changed files
 	Text  *TextChange  `json:"text,omitempty"` // of the requested file
+	// From and To are the compared revisions of artifacts; From "" = the empty tree.
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
 }
 
 // FileChange is one file that has changed.
@@ -138,6 +144,8 @@ type FileChange struct {
 	Type string `json:"type"`           // added, modified, deleted or renamed
 	Path string `json:"path"`           // below the path of the repository
 	From string `json:"from,omitempty"` // old path of a renamed file
+	// Diff is the difference of a file of an artifact, where all were asked for.
+	Diff *TextChange `json:"diff,omitempty"`
 }
 
 // TextChange is the difference in one file, as hunks.

@@ -97,7 +97,7 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 	if s.State == Pending {
 		s.Reason, s.Message = "", "its controller has not seen its last change yet"
 		if seen <= 0 {
-			s.Message = "no controller has reconciled it yet; is source-controller running?"
+			s.Message = "no controller has reconciled it yet"
 		}
 		s.Since = api.Time(u.GetCreationTimestamp().Time)
 	}

@@ -33,6 +33,8 @@ type Source struct {
 
 	// Looked is the time of the last known reconciliation. One that finds no change is not recorded in the status.
 	Looked time.Time `json:"looked,omitzero"`
+	// Next is when this agent reconciles it; zero = not known, or another controller does.
+	Next time.Time `json:"next,omitzero"`
 	// Waiting reports whether a requested reconciliation has not finished, with its time in Asked
 	// if that is known. Handled is the time of the last handled request.
 	Waiting  bool      `json:"waiting,omitempty"`
@@ -86,6 +88,8 @@ func (s *Source) Due(now time.Time) string {
 		return "-"
 	case s.State == Stalled:
 		return "never"
+	case s.Next.After(now):
+		return "in " + text.Age(s.Next.Sub(now))
 	case s.State == Failed:
 		return "retried"
 	case s.Interval <= 0:

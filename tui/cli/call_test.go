@@ -176,7 +176,7 @@ var looks = []string{
 	"dashboard", "doctor", "get", "history export", "history list", "history show",
 	"job list", "job logs", "job show", "job watch", "logs", "man", "repo diff", "repo files", "repo list", "repo open", "repo show", "repo test",
 	"repo validate",
-	"service print", "source get", "source list", "source show", "source test", "status", "store backup", "store check",
+	"service print", "source diff", "source get", "source list", "source show", "source test", "status", "store backup", "store check",
 	"store info", "version",
 }
 

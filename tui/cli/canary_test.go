@@ -43,6 +43,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 	s.Apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"signed"},
 		"spec":{"title":"Signed","type":"git","workflows":["write"],"git":{"url":"https://127.0.0.1:1/signed.git","branch":"main"},"sync":{"enabled":false,"target":"folder"}},
 		"secure":{"commitSigningKey":{"create":"`+canary()+`"},"commitSigningPassphrase":{"create":"`+canary()+`"}}}`)
+	s.Must(t, 0, "source", "create", "token", "--url", "https://127.0.0.1:1/token.git", "--git-token-file", token)
 	s.Apply(t, `{"apiVersion":"source.toolkit.fluxcd.io/v1","kind":"GitRepository","metadata":{"name":"fleet"},
 		"spec":{"url":"https://ann:`+canary()+`@git.example.com/fleet.git","interval":"1m"},
 		"status":{"conditions":[{"type":"Ready","status":"False","reason":"GitOperationFailed","message":"clone https://ann:`+canary()+`@git.example.com/fleet.git: refused"}],
@@ -70,6 +71,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"repo show": {"repo show boards", "repo show signed"},
 		"repo test": {"repo test boards", "repo test signed"}, "repo validate": {"repo validate " + objects},
 		"service print": {"service print"},
+		"source diff":   {"source diff fleet", "source diff fleet --stat"},
 		"source get":    {"source get fleet --file -"}, "source list": {"source list"}, "source show": {"source show fleet"},
 		"source test": {"source test fleet"}, "status": {"status", "--provisioning-server-url https://127.0.0.1:1 job list"},
 		"store check": {"store check"}, "store info": {"store info"}, "version": {"version"},

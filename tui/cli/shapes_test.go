@@ -47,7 +47,8 @@ func TestShapes(t *testing.T) {
 	var golden strings.Builder
 	for _, call := range []string{
 		"status", "version", "store info", "store check", "store compact", "store backup " + copyTo,
-		"repo list", "repo show boards", "get repositories", "get repository boards", "get secrets",
+		"source create apps --url https://git.example.com/apps.git --tag v1 --include other:a --sparse deploy --dry-run",
+		"source list", "repo list", "repo show boards", "get repositories", "get repository boards", "get secrets",
 		"doctor", "repo open near", "repo test near", "connection list", "connection show lab", "connection test lab",
 		"job list", "job show boards-sync", "job show u1", "history list", "history list --status cancelled", "history show u1",
 		"job cancel boards-sync", "job list", "job retry u1 -q", "repo pull far -q", "delete repository far", "history prune --keep 1",

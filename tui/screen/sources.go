@@ -145,7 +145,7 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 	}
 	var facts widget.Sheet
 	facts.AddIf(!f.live, widget.RoleBad, "gone", "deleted; this is its last known state")
-	facts = append(facts, SourceFacts(from, state, p.G.State[sourceGlyph(state)]+" ", due, p.command("resume", sourceObject(&from)), p.Now)...)
+	facts = append(facts, SourceFacts(from, state, p.G.State[sourceGlyph(state)]+" ", due, SourceController(p.Snap), p.command("resume", sourceObject(&from)), p.Now)...)
 	if len(f.source.Conditions) > 0 {
 		facts.Head("Conditions")
 	}
@@ -179,9 +179,27 @@ func (f *sourceScreen) draw(p *view, at widget.Rect) {
 // controllerTimeout is the time without an answer after which a controller is reported as inactive.
 const controllerTimeout = 2 * time.Minute
 
+// SourceController tells who reconciles sources; "" = not known.
+func SourceController(snap *snapshot.Snapshot) string {
+	switch role := snap.Agent.Sources; {
+	case role == nil:
+		return ""
+	case role.State == snapshot.ControllersActive:
+		return "this agent"
+	case role.State == snapshot.ControllersStandby && role.Holder == "":
+		return "none yet: this agent waits for the lease"
+	case role.State == snapshot.ControllersStandby:
+		return "the agent on " + role.HolderName()
+	case snap.API.Embedded:
+		return "none (--sources " + role.Mode + ")"
+	default:
+		return "Flux's source-controller, if it runs (--sources " + role.Mode + ")"
+	}
+}
+
 // SourceFacts describes a source, for a screen and for 'limpet source show'. state is its shown state, mark stands before
-// it, due is when its controller looks next, and resume the command that ends a suspension.
-func SourceFacts(from snapshot.Source, state, mark, due, resume string, now time.Time) (out widget.Sheet) {
+// it, due is when its controller looks next, controller who that is, and resume the command that ends a suspension.
+func SourceFacts(from snapshot.Source, state, mark, due, controller, resume string, now time.Time) (out widget.Sheet) {
 	out.AddIf(!from.Deleting.IsZero(), widget.RoleWarn, "deleting",
 		"since "+widget.Ago(now, from.Deleting)+"; its controller removes its artifacts first")
 	out.Add(widget.StateRole(sourceGlyph(state)), "state", widget.Join(": ", mark+text.OrDash(state)+
@@ -191,6 +209,7 @@ func SourceFacts(from snapshot.Source, state, mark, due, resume string, now time
 	out.AddIf(from.Behind && from.State != snapshot.SourcePending, widget.RoleWarn, "changed",
 		"its controller has not seen the last change of its spec yet")
 	out.Add(widget.RolePlain, "next check", due)
+	out.AddIf(controller != "", widget.RolePlain, "reconciler", controller)
 	asked, role := requestText(from, now)
 	out.AddIf(asked != "", role, "requested", asked)
 	out.Add(widget.RolePlain, "url", text.OrDash(from.URL))
@@ -221,7 +240,7 @@ func requestText(from snapshot.Source, now time.Time) (string, widget.Role) {
 	case from.Waiting && from.Asked.IsZero():
 		return "not reconciled yet", widget.RoleWarn
 	case from.Waiting && now.Sub(from.Asked) > controllerTimeout && !from.Suspended:
-		return ago + ", and not reconciled yet: is source-controller running?", widget.RoleWarn
+		return ago + ", and not reconciled yet: is its controller running?", widget.RoleWarn
 	case from.Waiting:
 		return ago + ", not reconciled yet", widget.RoleWork
 	case !from.Handled.IsZero():

@@ -11,6 +11,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/resources"
 	"limpet/sync/snapshot"
+	"limpet/sync/source/artifact"
 	"limpet/sync/text"
 	"limpet/sync/worker"
 )
@@ -22,10 +23,15 @@ type Comparer struct {
 	Store   *state.Store // knows the unread files
 	Kinds   resources.Kinds
 	Pull    *worker.Pull // compares with the API
+	// Artifacts are those of sources; nil where another one reconciles them.
+	Artifacts *artifact.Store
 }
 
 // Compare implements control.Agent.
 func (a Comparer) Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error) {
+	if q.Source {
+		return a.compareArtifacts(ctx, q)
+	}
 	u, ok := a.Repos.Get(q.Namespace, q.Repository)
 	if !ok {
 		return snapshot.Comparison{}, fmt.Errorf("the repository %s is not there any more, so its mirror is not known", q.Repository)

@@ -261,26 +261,13 @@ func (s *Store) List(ctx context.Context, namespace, name string) ([]Artifact, e
 	return s.o.Store.Artifacts(ctx, namespace, name)
 }
 
-// Find returns the newest artifact of a source that a key names: "latest", a digest with or without "sha256:", a commit,
-// the branch or tag of the revision, or a time (RFC 3339 or seconds since 1970), which names what was the newest then.
+// Find returns the newest artifact of a source that a key names; see Choose.
 func (s *Store) Find(ctx context.Context, namespace, name, key string) (Artifact, error) {
 	list, err := s.List(ctx, namespace, name)
 	if err != nil {
 		return Artifact{}, err
 	}
-	at, isTime := parseTime(key)
-	for _, is := range []func(Artifact) bool{
-		func(Artifact) bool { return key == "latest" },
-		func(a Artifact) bool { return a.Digest == key || strings.TrimPrefix(a.Digest, "sha256:") == key },
-		func(a Artifact) bool { return Commit(a.Revision) == key },
-		func(a Artifact) bool { return key != "" && Version(a.Revision) == key },
-		func(a Artifact) bool { return isTime && !a.Updated.After(at) },
-	} {
-		if i := slices.IndexFunc(list, is); i >= 0 {
-			return list[i], nil
-		}
-	}
-	return Artifact{}, ErrNotFound
+	return Choose(list, key)
 }
 
 func parseTime(key string) (time.Time, bool) {

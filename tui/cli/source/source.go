@@ -1,13 +1,11 @@
-// Package source has the commands of the sources of Flux.
+// Package source has the commands of sources, the GitRepositories of Flux.
 package source
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,22 +17,28 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/kube"
 	"limpet/sync/source"
+	"limpet/sync/source/artifact"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
+	"limpet/tui/cli/object"
 	"limpet/tui/cli/repo"
 	"limpet/tui/screen"
 )
 
 // Command has the commands of 'limpet source'.
 type Command struct {
-	List listCmd `cmd:"" help:"All sources of Flux: its GitRepositories and their state."`
-	Show showCmd `cmd:"" help:"One source: state, artifact, conditions."`
-	Get  getCmd  `cmd:"" help:"Download the artifact of a source, checked by its digest."`
+	Create createCmd `cmd:"" writes:"" help:"Create a source: a GitRepository."`
+
+	List listCmd `cmd:"" help:"All sources: the GitRepositories of the API and their state."`
+	Show showCmd `cmd:"" help:"One source: state, artifact, stored revisions, conditions."`
+	Get  getCmd  `cmd:"" help:"Write an artifact of a source to a file, checked by its digest."`
+	Diff diffCmd `cmd:"" help:"What differs between two revisions of a source."`
 	Test testCmd `cmd:"" help:"Test a source from here, with its own identity: which revision does its Git host return?"`
 
 	Reconcile reconcileCmd `cmd:"" writes:"" help:"Request a reconciliation of a source now."`
 	Suspend   suspendCmd   `cmd:"" writes:"" help:"Suspend a source for everybody."`
 	Resume    resumeCmd    `cmd:"" writes:"" help:"End a suspension."`
+	Delete    deleteCmd    `cmd:"" writes:"" help:"Delete a source and its artifacts."`
 }
 
 type listCmd struct {
@@ -94,24 +98,75 @@ type named struct {
 
 // onSource calls f with the source of a name.
 func onSource(ctx context.Context, e *command.Env, name string, f func(*command.Session, *unstructured.Unstructured) error) error {
-	return e.WithObject(ctx, command.Needs{API: true}, api.GitRepositories, name, f)
+	return withSource(ctx, e, command.Needs{API: true}, name, f)
 }
 
-type showCmd struct{ named }
+// withSource is onSource for a command with other needs. The name may have the namespace before a slash.
+func withSource(ctx context.Context, e *command.Env, n command.Needs, name string,
+	f func(*command.Session, *unstructured.Unstructured) error) error {
+	if namespace, name, ok := strings.Cut(name, "/"); ok {
+		e.Flags.Namespace = namespace
+		return e.WithObject(ctx, n, api.GitRepositories, name, f)
+	}
+	return e.WithObject(ctx, n, api.GitRepositories, name, f)
+}
+
+type showCmd struct {
+	named
+	Revisions bool `help:"List the revisions whose artifacts this host has, the newest first."`
+}
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
-	return onSource(ctx, e, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
-		return e.PrintOne(source.Redacted(u), "gitrepository/"+u.GetName(),
-			func(w io.Writer) {
-				showSource(w, source.FromObject(u), e.CommandFor(u.GetNamespace(), "source resume "+text.ShellWord(c.Name)), time.Now())
-			})
+	return onSource(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+		stored, err := storedOf(ctx, s, u)
+		if err != nil {
+			return err
+		}
+		now, t := time.Now(), command.Table{Columns: []string{"REVISION", "STORED", "SIZE", "FILES", "SUBJECT"}, Wide: []string{"COMMIT", "DIGEST"}}
+		for _, a := range stored {
+			t.Add(u.GetNamespace(), a.Revision, source.ShortRevision(a.Revision), a.Updated.UTC().Format(time.RFC3339), text.Size(a.Size),
+				strconv.Itoa(a.Files), text.OrDash(text.Line(a.Subject, 60)), artifact.Commit(a.Revision), a.Digest)
+		}
+		if c.Revisions {
+			return e.PrintList(command.List(stored), t)
+		}
+		from := source.FromObject(u)
+		controller, err := reconcilerOf(ctx, s, &from)
+		if err != nil {
+			return err
+		}
+		return e.PrintOne(source.Redacted(u), "gitrepository/"+u.GetName(), func(w io.Writer) {
+			resume := e.CommandFor(u.GetNamespace(), "source resume "+text.ShellWord(u.GetName()))
+			showSource(w, from, controller, resume, now)
+			if len(stored) > 0 {
+				fmt.Fprintln(w)
+				t.Write(w, e.Flags.Output == "wide", !e.Flags.NoHeaders)
+			}
+		})
 	})
 }
 
-func showSource(w io.Writer, from source.Source, resume string, now time.Time) {
+// reconcilerOf tells who reconciles sources, "" where it is not known, and sets when the agent of this host does.
+func reconcilerOf(ctx context.Context, s *command.Session, from *source.Source) (string, error) {
+	if s.Daemon == nil {
+		return map[bool]string{true: "none: no agent runs on this state file"}[s.Embedded != nil], nil
+	}
+	snap, err := s.Daemon.Snapshot(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, row := range snap.Sources {
+		if row.UID == from.UID {
+			from.Next = row.Next
+		}
+	}
+	return screen.SourceController(snap), nil
+}
+
+func showSource(w io.Writer, from source.Source, controller, resume string, now time.Time) {
 	var f command.Fields
 	f.Add("source", from.Namespace+"/"+from.Name)
-	for _, fact := range screen.SourceFacts(from, from.State, "", from.DueText(now), resume, now) {
+	for _, fact := range screen.SourceFacts(from, from.State, "", from.DueText(now), controller, resume, now) {
 		f.AddState(fact.Name, map[bool]string{true: from.State}[fact.Name == "state"], fact.Text)
 	}
 	for _, c := range from.Conditions {
@@ -124,102 +179,11 @@ func showSource(w io.Writer, from source.Source, resume string, now time.Time) {
 	f.Write(w)
 }
 
-type getCmd struct {
-	named
-	File string `help:"Where to write it; - is stdout. Default: NAME-COMMIT.tar.gz in this directory." placeholder:"FILE"`
-	Via  string `help:"Scheme and host to use instead of the artifact's: a forwarded port of source-controller." placeholder:"URL"`
-}
-
-// Help is the long help of the command.
-func (getCmd) Help() string {
-	return "At most 1 GiB, and not more than the status says. The digest is verified before the file or stdout is written. " +
-		"No credentials are sent, and redirects to another host are refused."
-}
-
-func (c getCmd) Run(ctx context.Context, e *command.Env) error {
-	return onSource(ctx, e, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
-		from, get := source.FromObject(u), command.CommandFor(u.GetNamespace(), "source get "+c.Name)
-		switch {
-		case from.Artifact == nil:
-			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name),
-				"%s has no artifact: it is %s", c.Name, from.State)
-		case c.File == "-" && command.IsTerminal(e.Out):
-			return command.Usagef(get+" --file - | tar tz", "an artifact is no text for a terminal")
-		case c.File == "-":
-			return fetchFailure(streamArtifact(ctx, e, from, c.Via), from, get)
-		}
-		file := c.File
-		if file == "" {
-			file = artifactName(from)
-		}
-		if err := command.Writable(file, get+" --file"); err != nil {
-			return err
-		}
-		n, err := command.WriteAtomic(file, func(w io.Writer) (int64, error) { return source.Fetch(ctx, from.Artifact, c.Via, w) })
-		if err != nil {
-			return fetchFailure(err, from, get)
-		}
-		got := map[string]any{"source": from.Name, "namespace": from.Namespace, "file": file, "bytes": n,
-			"revision": from.Artifact.Revision, "digest": from.Artifact.Digest}
-		return e.PrintDone(got, file, "%s: %s, %s, %s verified", file, text.OrDash(from.Artifact.Revision), text.Size(n),
-			from.Artifact.Digest)
-	})
-}
-
-// streamArtifact writes an artifact to stdout after its digest was verified.
-func streamArtifact(ctx context.Context, e *command.Env, from source.Source, via string) error {
-	tmp, err := os.CreateTemp("", "limpet-artifact-*")
-	if err != nil {
-		return fmt.Errorf("make a temporary file: %w", command.Reason(err))
-	}
-	defer tmp.Close()
-	// The file is unlinked at once, so that nothing is left behind.
-	if err := os.Remove(tmp.Name()); err != nil {
-		return err
-	}
-	if _, err := source.Fetch(ctx, from.Artifact, via, tmp); err != nil {
-		return err
-	}
-	if _, err := tmp.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	_, err = io.Copy(e.Out, tmp)
-	return err
-}
-
-// artifactName is the file name of an artifact: source and commit. It never leaves the directory.
-func artifactName(from source.Source) string {
-	name := from.Name
-	if commit := text.ShortRef(from.Commit()); commit != "" {
-		name += "-" + commit
-	}
-	ending := ".tar.gz"
-	if strings.HasSuffix(from.Artifact.URL, ".tgz") {
-		ending = ".tgz"
-	}
-	return filepath.Base(text.Clean(name)) + ending
-}
-
-// fetchFailure adds the exit code and the next command to a failed download.
-func fetchFailure(err error, from source.Source, get string) error {
-	switch {
-	case err == nil, errors.As(err, new(*command.Error)):
-		return err
-	case errors.As(err, new(*source.UnreachableError)):
-		return command.Errorf(command.ExitUnreachable, "kubectl -n flux-system port-forward svc/source-controller 8080:80"+
-			"    # in another terminal, then: "+get+" --via http://127.0.0.1:8080", "%w", err)
-	case errors.As(err, new(*source.DigestError)): // its controller may have packed the same commit anew
-		return command.Errorf(command.ExitError, get+"    # once more; else: "+command.CommandFor(from.Namespace,
-			"source reconcile "+from.Name), "%w; nothing was written", err)
-	}
-	return command.WithHint(err, command.CommandFor(from.Namespace, "source show "+from.Name))
-}
-
 const (
 	// reconcileTimeout bounds --wait without --timeout. Source: flux.
 	reconcileTimeout = 5 * time.Minute
 	// reconcileInterval is the polling interval meanwhile.
-	reconcileInterval = time.Second
+	reconcileInterval = 250 * time.Millisecond
 )
 
 type reconcileCmd struct {
@@ -234,29 +198,46 @@ func (reconcileCmd) Help() string {
 
 func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 	return onSource(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+		name := u.GetName()
 		if from := source.FromObject(u); from.Suspended {
-			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source resume "+c.Name),
-				"%s is suspended: its controller would not reconcile it", c.Name)
+			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source resume "+name),
+				"%s is suspended: its controller would not reconcile it", name)
 		}
-		asked, err := source.Reconcile(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()))
+		if c.Wait {
+			if err := needsAgent(e, s, "reconcile "+name); err != nil {
+				return err
+			}
+		}
+		asked, err := source.Reconcile(ctx, s.Client, u.GetNamespace(), name, string(u.GetUID()))
 		if err != nil {
 			return withMissingRight(err)
 		}
 		txt := "requested"
 		if c.Wait {
-			e.Notef("waiting for the controller of %s", c.Name)
-			if asked, err = awaitReconcile(ctx, s, asked); err != nil {
+			if asked, err = awaitReady(ctx, e, s, asked); err != nil {
 				return err
 			}
-			from := source.FromObject(asked)
-			if from.State != source.Ready {
-				return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+c.Name), "%s is %s: %s",
-					c.Name, from.State, SourceMessage(from))
-			}
-			txt = "done: " + text.OrDash(screen.ArtifactOf(from).Revision)
+			txt = "done: " + text.OrDash(screen.ArtifactOf(source.FromObject(asked)).Revision)
+		} else {
+			noteNoAgent(e, s)
 		}
-		return e.PrintDone(source.Redacted(asked), "gitrepository/"+u.GetName(), "gitrepository/%s reconciliation %s", u.GetName(), txt)
+		return e.PrintDone(source.Redacted(asked), "gitrepository/"+name, "gitrepository/%s reconciliation %s", name, txt)
 	})
+}
+
+// awaitReady waits until the controller has handled the last request and the last change of a source, and is done. A
+// source that is not ready then is an error.
+func awaitReady(ctx context.Context, e *command.Env, s *command.Session, asked *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	e.Notef("waiting for the controller of %s", asked.GetName())
+	u, err := awaitReconcile(ctx, s, asked)
+	if err != nil {
+		return nil, err
+	}
+	if from := source.FromObject(u); from.State != source.Ready {
+		return nil, command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+u.GetName()), "%s is %s: %s",
+			u.GetName(), from.State, SourceMessage(from))
+	}
+	return u, nil
 }
 
 // awaitReconcile waits until the controller has handled the request and is done.
@@ -277,7 +258,7 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 		}
 		if time.Now().After(end) {
 			return nil, command.Errorf(command.ExitTimeout,
-				command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # is source-controller running?",
+				command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # who reconciles it?",
 				"the controller of %s has not reconciled it for %s; the request stays", name, reconcileTimeout)
 		}
 	}
@@ -298,17 +279,29 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 
 func suspendSource(ctx context.Context, e *command.Env, name string, on bool) error {
 	return onSource(ctx, e, name, func(s *command.Session, u *unstructured.Unstructured) (err error) {
-		txt := "resumed"
+		txt, name := "resumed", u.GetName()
 		if on {
 			txt = "suspended for all controllers, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name)
 		}
 		if source.FromObject(u).Suspended == on {
 			txt = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]
-		} else if u, err = source.Suspend(ctx, s.Client, u.GetNamespace(), u.GetName(), string(u.GetUID()), on); err != nil {
+		} else if u, err = source.Suspend(ctx, s.Client, u.GetNamespace(), name, string(u.GetUID()), on); err != nil {
 			return withMissingRight(err)
 		}
 		return e.PrintDone(source.Redacted(u), "gitrepository/"+name, "gitrepository/%s %s", name, txt)
 	})
+}
+
+type deleteCmd struct {
+	named
+	Force bool `help:"Delete it even if a file of --manifests declares it."`
+}
+
+func (c deleteCmd) Run(ctx context.Context, e *command.Env) error {
+	if namespace, name, ok := strings.Cut(c.Name, "/"); ok {
+		e.Flags.Namespace, c.Name = namespace, name
+	}
+	return object.DeleteCommand{Kind: "gitrepository", Name: c.Name, Force: c.Force}.Run(ctx, e)
 }
 
 // withMissingRight adds the missing right to a refused write.

@@ -1,0 +1,73 @@
+package artifact
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Choose returns the newest artifact of a list, the newest first, that a key names: "latest", a digest with or without
+// "sha256:", a commit or how it begins, a revision, its branch or tag, or a time (RFC 3339 or seconds since 1970), which
+// names what was the newest then.
+func Choose(list []Artifact, key string) (Artifact, error) {
+	at, isTime := parseTime(key)
+	for _, is := range []func(Artifact) bool{
+		func(Artifact) bool { return key == "latest" },
+		func(a Artifact) bool { return a.Digest == key || strings.TrimPrefix(a.Digest, "sha256:") == key },
+		func(a Artifact) bool { return a.Revision == key || Commit(a.Revision) == key },
+		func(a Artifact) bool { return key != "" && Version(a.Revision) == key },
+		func(a Artifact) bool { return len(key) >= minPrefix && strings.HasPrefix(Commit(a.Revision), key) },
+		func(a Artifact) bool { return isTime && !a.Updated.After(at) },
+	} {
+		if i := slices.IndexFunc(list, is); i >= 0 {
+			return list[i], nil
+		}
+	}
+	return Artifact{}, ErrNotFound
+}
+
+// minPrefix is the least length of the begin of a commit, that of short ones.
+const minPrefix = 7
+
+// Pair returns two artifacts of a list by their keys. Without a key from it is the one before to, or the zero one.
+func Pair(list []Artifact, from, to string) (a, b Artifact, err error) {
+	if b, err = Choose(list, to); err != nil {
+		return a, b, fmt.Errorf("revision %q: %w", to, err)
+	}
+	if from != "" {
+		if a, err = Choose(list, from); err != nil {
+			err = fmt.Errorf("revision %q: %w", from, err)
+		}
+	} else if i := slices.Index(list, b) + 1; i < len(list) {
+		a = list[i]
+	}
+	return a, b, err
+}
+
+// OpenIn opens the file of an artifact below the directory of a store of another process. Its digest is checked.
+func OpenIn(ctx context.Context, dir string, a Artifact) (*os.File, error) {
+	dir, err := (&Store{o: Options{Dir: dir}}).dir(a.Namespace, a.Name)
+	if err != nil {
+		return nil, err
+	}
+	name, err := fileName(a.Digest)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return nil, fmt.Errorf("open artifact %s: %w", a.Revision, err)
+	}
+	got, err := digest(ctx, f)
+	if err == nil && got != a.Digest {
+		err = &CorruptError{a.Digest, got}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}

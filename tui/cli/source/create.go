@@ -1,0 +1,218 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"limpet/sync/api"
+	"limpet/sync/api/admission"
+	"limpet/sync/source"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+type createCmd struct {
+	Name         string        `arg:"" help:"Name of the source."`
+	URL          string        `help:"URL of the Git repository: https, ssh or http."`
+	Branch       string        `help:"Branch. Default: main."`
+	Tag          string        `help:"Follow a tag instead."`
+	SemVer       string        `name:"semver" help:"Follow the newest tag in a range of versions, such as 1.x." placeholder:"RANGE"`
+	Commit       string        `help:"Stay at a commit; with --branch it has to be on that branch."`
+	RefName      string        `name:"ref-name" help:"Follow any ref by its full name, such as refs/pull/7/head." placeholder:"REF"`
+	Interval     time.Duration `help:"Period of checks." default:"1m"`
+	Secret       string        `help:"Secret of the namespace with the credentials, in the format of Flux." xor:"secret" placeholder:"NAME"`
+	TokenFrom    string        `name:"git-token-file" help:"File with the token for the Git host; - is stdin. Stored as a Secret." xor:"secret" placeholder:"FILE"`
+	TokenUser    string        `help:"User name that goes with the token." default:"git"`
+	Ignore       string        `help:"Files to leave out, in the format of .gitignore; @FILE reads it from a file." placeholder:"TEXT"`
+	Include      []string      `help:"Copy the artifact of another source, or a directory of it, into this one." sep:"none" placeholder:"NAME[:FROM[:TO]]"`
+	Sparse       []string      `help:"Take this directory only." sep:"none" placeholder:"DIR"`
+	Submodules   bool          `name:"recurse-submodules" help:"Take the content of submodules too."`
+	Verify       string        `help:"Required: HEAD, Tag or TagAndHEAD." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
+	VerifySecret string        `help:"Secret of the namespace with the public keys of who may sign." placeholder:"NAME"`
+	Wait         bool          `short:"w" help:"Wait until it is ready, at most 5m or --timeout."`
+	DryRun       bool          `help:"Check it, and write nothing; -o yaml prints it."`
+}
+
+// Help is the long help of the command.
+func (createCmd) Help() string {
+	return "Creates a GitRepository. On the embedded API the agent reconciles it; on others Flux's source-controller does, or " +
+		"an agent with --sources on."
+}
+
+// nameRef names an object of the same namespace.
+type nameRef struct {
+	Name string `json:"name"`
+}
+
+// gitSpec is the part of the spec that flags set.
+type gitSpec struct {
+	URL      string `json:"url"`
+	Interval string `json:"interval"`
+	Ref      struct {
+		Branch string `json:"branch,omitempty"`
+		Tag    string `json:"tag,omitempty"`
+		SemVer string `json:"semver,omitempty"`
+		Commit string `json:"commit,omitempty"`
+		Name   string `json:"name,omitempty"`
+	} `json:"ref"`
+	SecretRef *nameRef   `json:"secretRef,omitempty"`
+	Ignore    string     `json:"ignore,omitempty"`
+	Include   []include  `json:"include,omitempty"`
+	Sparse    []string   `json:"sparseCheckout,omitempty"`
+	Recurse   bool       `json:"recurseSubmodules,omitempty"`
+	Verify    *gitVerify `json:"verify,omitempty"`
+}
+
+type include struct {
+	Repository nameRef `json:"repository"`
+	FromPath   string  `json:"fromPath,omitempty"`
+	ToPath     string  `json:"toPath,omitempty"`
+}
+
+type gitVerify struct {
+	Mode      string  `json:"mode"`
+	SecretRef nameRef `json:"secretRef"`
+}
+
+// object returns the GitRepository of the flags, and the Secret of its token; nil = it needs none.
+func (c createCmd) object(e *command.Env) (u, secret *unstructured.Unstructured, err error) {
+	next := "limpet source create " + text.ShellWord(c.Name) + " --url " + text.ShellWord(cmp.Or(c.URL, "URL"))
+	switch {
+	case c.URL == "":
+		return nil, nil, command.Usagef(next, "missing --url")
+	case c.Interval <= 0:
+		return nil, nil, command.Usagef(next, "--interval %s is not a period", c.Interval)
+	case c.Verify != "" && c.VerifySecret == "":
+		return nil, nil, command.Usagef(next+" --verify "+c.Verify+" --verify-secret NAME", "missing --verify-secret: the keys of who may sign")
+	case c.Branch+c.Tag+c.SemVer+c.Commit+c.RefName == "":
+		c.Branch = "main"
+	}
+	if file, ok := strings.CutPrefix(c.Ignore, "@"); ok {
+		data, err := e.ReadFile(file)
+		if err != nil {
+			return nil, nil, command.Usagef(next+" --ignore @FILE", "read --ignore: %w", err)
+		}
+		c.Ignore = string(data)
+	}
+	spec := gitSpec{URL: c.URL, Interval: c.Interval.String(), Ignore: c.Ignore, Sparse: c.Sparse, Recurse: c.Submodules}
+	spec.Ref.Branch, spec.Ref.Tag, spec.Ref.SemVer, spec.Ref.Commit, spec.Ref.Name = c.Branch, c.Tag, c.SemVer, c.Commit, c.RefName
+	for _, one := range c.Include {
+		parts := append(strings.SplitN(one, ":", 3), "", "")
+		spec.Include = append(spec.Include, include{nameRef{parts[0]}, parts[1], parts[2]})
+	}
+	if c.VerifySecret != "" {
+		spec.Verify = &gitVerify{cmp.Or(c.Verify, "HEAD"), nameRef{c.VerifySecret}}
+	}
+	namespace := e.Flags.OneNamespace()
+	if c.TokenFrom != "" {
+		data, err := e.ReadFile(c.TokenFrom)
+		if err != nil {
+			return nil, nil, command.Usagef(next+" --git-token-file FILE    # - is stdin", "read the token: %w", err)
+		}
+		text.RegisterSecret(data)
+		c.Secret = c.Name + "-git"
+		secret = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+			"metadata":   map[string]any{"name": c.Secret, "namespace": namespace},
+			"stringData": map[string]any{"username": c.TokenUser, "password": strings.TrimSpace(string(data))}}}
+	}
+	if c.Secret != "" {
+		spec.SecretRef = &nameRef{c.Secret}
+	}
+	members, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
+	if err != nil {
+		return nil, nil, err
+	}
+	u = &unstructured.Unstructured{Object: map[string]any{"spec": members}}
+	u.SetGroupVersionKind(api.GitRepositories.GroupVersion().WithKind("GitRepository"))
+	u.SetName(c.Name)
+	u.SetNamespace(namespace)
+	if errs := admission.Check(u, nil); len(errs) > 0 {
+		return nil, nil, command.Usagef("limpet source create --help", "%w", errs.ToAggregate())
+	}
+	if _, err := source.ReadGit(u); err != nil {
+		return nil, nil, command.Usagef("limpet source create --help", "%w", err)
+	}
+	return u, secret, nil
+}
+
+func (c createCmd) Run(ctx context.Context, e *command.Env) error {
+	u, secret, err := c.object(e)
+	if err != nil {
+		return err
+	}
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		if c.Wait && !c.DryRun {
+			if err := needsAgent(e, s, "reconcile "+c.Name); err != nil {
+				return err
+			}
+		}
+		// A dry run comes first, so that a source that the API refuses leaves no Secret behind.
+		made, err := c.create(ctx, s, api.GitRepositories, u, metav1.DryRunAll)
+		switch {
+		case err != nil:
+			return err
+		case c.DryRun:
+			return e.PrintDone(source.Redacted(made), "gitrepository/"+c.Name, "gitrepository/%s created (dry run)", c.Name)
+		case secret != nil:
+			if _, err := c.create(ctx, s, api.Secrets, secret); err != nil {
+				return err
+			}
+		}
+		if made, err = c.create(ctx, s, api.GitRepositories, u); err != nil {
+			return err
+		}
+		done := "created"
+		if c.Wait {
+			if made, err = awaitReady(ctx, e, s, made); err != nil {
+				return err
+			}
+			done = "ready: " + text.OrDash(source.FromObject(made).Artifact.Revision)
+		} else {
+			noteNoAgent(e, s)
+		}
+		return e.PrintDone(source.Redacted(made), "gitrepository/"+c.Name, "gitrepository/%s %s", c.Name, done)
+	})
+}
+
+// create creates one object, or with a dry run has the API check it.
+func (c createCmd) create(ctx context.Context, s *command.Session, kind command.Resource, u *unstructured.Unstructured, dry ...string) (
+	*unstructured.Unstructured, error) {
+	made, err := s.Client.Resource(kind).Namespace(u.GetNamespace()).Create(ctx, u.DeepCopy(),
+		metav1.CreateOptions{FieldManager: "limpet", FieldValidation: metav1.FieldValidationStrict, DryRun: dry})
+	switch {
+	case apierrors.IsAlreadyExists(err) && kind == api.GitRepositories:
+		return nil, command.WithHint(err, command.CommandFor(u.GetNamespace(), "source show "+text.ShellWord(c.Name)))
+	case apierrors.IsAlreadyExists(err):
+		return nil, command.WithHint(err, command.CommandFor(u.GetNamespace(), "source create "+text.ShellWord(c.Name)+" --url "+
+			text.ShellWord(c.URL)+" --secret "+text.ShellWord(u.GetName())))
+	case apierrors.IsNotFound(err) && kind == api.GitRepositories:
+		return nil, command.WithHint(err, "limpet crds | kubectl apply -f -    # where the API does not know GitRepositories")
+	case err != nil:
+		return nil, err
+	}
+	made.SetManagedFields(nil)
+	return made, nil
+}
+
+// needsAgent refuses to wait where no agent runs: the API is in this process.
+func needsAgent(e *command.Env, s *command.Session, what string) error {
+	if s.Embedded == nil {
+		return nil
+	}
+	path, _ := e.StatePath() // it was opened
+	return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again",
+		"no agent would %s: no agent holds %s", what, path)
+}
+
+func noteNoAgent(e *command.Env, s *command.Session) {
+	if s.Embedded != nil {
+		e.Notef("no agent runs on this state file; start one with: %s", e.CommandFor("", "--daemon"))
+	}
+}
