@@ -32,7 +32,6 @@ type attempt struct {
 	included []artifact.Artifact
 
 	remote   git.Remote
-	leave    func()             // of the host; nil = not entered
 	demands  []git.Verification // what has to be signed; none = nothing
 	ref      git.Ref
 	revision string

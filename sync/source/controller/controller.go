@@ -45,7 +45,8 @@ const (
 
 	defaultTimeout = time.Minute // of a request to the Git host; Source: spec.timeout
 	callTimeout    = 5 * time.Second
-	packers        = 2 // archives that are made at once
+	progressAfter  = time.Second // of a fetch, until the status tells of it
+	packers        = 2           // archives that are made at once
 )
 
 // Options of a Controller. All but Rules, Outbox, Sealed, Observe and Took must be set.
@@ -157,9 +158,6 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 	}
 	a := &attempt{key: k, obj: obj, memory: c.memoryOf(k, string(obj.GetUID()))}
 	failed, err := c.run(ctx, a)
-	if a.leave != nil {
-		a.leave()
-	}
 	if err != nil || a.over || ctx.Err() != nil {
 		return repos.Result{}, cmp.Or(err, context.Cause(ctx))
 	}

@@ -27,33 +27,42 @@ func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err er
 	if err != nil {
 		return true, fetchFailed(err)
 	}
-	if a.leave, err = c.Enter(address); err != nil {
+	leave, err := c.Enter(address) // a host that does not answer must not hold all workers
+	if err != nil {
 		return true, err
 	}
 	limited, cancel := context.WithTimeout(ctx, a.timeout())
 	defer cancel()
-	if a.ref, _, err = repos.Resolve(limited, c.o.Git, &a.remote, a.git.Selector, remote); err != nil {
+	a.ref, _, err = repos.Resolve(limited, c.o.Git, &a.remote, a.git.Selector, remote)
+	if leave(); err != nil {
 		return true, fetchFailed(err)
 	}
 	a.revision, a.checksum = a.git.Revision(a.ref), a.checksumOf(a.ref)
 	return a.artifact.Revision == a.revision && a.artifact.Checksum == a.checksum, nil
 }
 
-// fetch brings the commit into the mirror. A source that has no artifact yet, or another spec, says so in the status.
+// fetch brings the commit into the mirror. A source that is new or has another spec says in the status what takes long.
 func (c *Controller) fetch(ctx context.Context, a *attempt) (done bool, err error) {
-	if err := c.writeProgress(ctx, a); err != nil {
-		return true, err
-	}
 	limited, cancel := context.WithTimeout(ctx, a.timeout())
 	defer cancel()
-	began := time.Now()
-	stats, err := c.o.Git.Fetch(limited, a.remote, a.ref)
-	a.leave()
-	if a.leave = nil; err != nil {
+	fetched := make(chan error, 1)
+	go func() {
+		_, err := c.o.Git.Fetch(limited, a.remote, a.ref)
+		fetched <- err
+	}()
+	slow := time.NewTimer(progressAfter)
+	defer slow.Stop()
+	select {
+	case err = <-fetched:
+	case <-slow.C:
+		unwritten := c.writeProgress(ctx, a)
+		if err = <-fetched; err == nil {
+			return unwritten != nil, unwritten
+		}
+	}
+	if err != nil {
 		return true, fetchFailed(err)
 	}
-	c.o.Logger.Debug("fetched", "name", a.key.Name, "namespace", a.key.Namespace, "revision", a.revision, "bytes", stats.Bytes,
-		"requests", stats.Requests, "took", time.Since(began))
 	return false, nil
 }
 

@@ -253,7 +253,8 @@ func newHelpSite(t *testing.T) *helpSite {
 	if err := os.WriteFile("/etc/limpet/site/team.yaml", []byte(helpWorld), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.daemon(t, "--sources", "off", "--notify", artifacts.URL+"/hook", "--sink-prefix", "/var/lib/grafana/dashboards", "--local-prefix", "/srv")
+	s.daemon(t, "--sources", "off", "--notify", artifacts.URL+"/hook", "--sink-prefix", "/var/lib/grafana/dashboards",
+		"--local-prefix", "/srv")
 	yard := embeddedWorkload(t, s.home)
 	yard.answerReconciles(yard.client.Resource(api.GitRepositories).Namespace("default"))
 	s.reset(t)

@@ -70,6 +70,7 @@ func TestManySources(t *testing.T) {
 	for i := range count {
 		u := newObject(api.GitRepositories, fmt.Sprintf("s%04d", i), nil, map[string]any{"url": fmt.Sprintf("%s/r%04d.git", url, i),
 			"interval": interval.String(), "ref": map[string]any{"branch": testenv.Branch}})
+		u.SetKind("GitRepository")
 		if _, err := sources.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
