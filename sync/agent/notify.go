@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func (n *notifier) job(e jobs.Event) {
 		for _, s := range last.Summary {
 			event.Quiet = event.Quiet && s.Create+s.Update+s.Delete == 0
 		}
-		counts, first := commitstatus.Counts(last.Summary), append(last.Errors, last.Warnings...)
+		counts, first := commitstatus.Counts(last.Summary), slices.Concat(last.Errors, last.Warnings)
 		event.Metadata["revision"] = last.RefTo
 		if event.Message = e.Text + ": " + counts; event.Severity == notify.Error {
 			event.Message = e.Text + ": " + strings.Join(first[:min(len(first), 3)], "; ") // no counts: they would make it another failure
@@ -206,7 +207,11 @@ func (a *Agent) healthy(ctx context.Context) error {
 func (a *Agent) buildNotifier(ctx context.Context) (n *notifier, err error) {
 	cfg, log := a.cfg, a.cfg.Logger.With("component", "notify")
 	client := &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + cfg.Version, Timeout: notify.Timeout}
-	if a.outbox, err = notify.Open(ctx, notify.Options{Store: cfg.Store, Targets: cfg.Notify, Client: client, Logger: log}); err != nil {
+	targets := cfg.Notify
+	if cfg.API.Kubeconfig != "" {
+		targets = append(targets[:len(targets):len(targets)], notify.Kubernetes(a.client))
+	}
+	if a.outbox, err = notify.Open(ctx, notify.Options{Store: cfg.Store, Targets: targets, Client: client, Logger: log}); err != nil {
 		return nil, err
 	}
 	n = &notifier{outbox: a.outbox, repos: a.repos, log: log,
@@ -215,7 +220,7 @@ func (a *Agent) buildNotifier(ctx context.Context) (n *notifier, err error) {
 			_, on := a.suspensions.Of(repos.Key{Namespace: o.Namespace(), Name: o.Name()}, o.UID())
 			return on
 		}}
-	if len(cfg.Notify) > 0 {
+	if len(targets) > 0 {
 		a.parts = append(a.parts, a.outbox.Run, n.run)
 	}
 	if cfg.Heartbeat != nil {

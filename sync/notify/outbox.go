@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -105,8 +104,7 @@ type Result struct {
 
 // TestNotify sends an event at once to those targets whose names contain only, past the queues. It needs no Store.
 func (o Options) TestNotify(ctx context.Context, only string) (out []Result, _ error) {
-	host, _ := os.Hostname()
-	e := &Event{Kind: "Agent", Name: host, Severity: Info, Reason: "Test", Message: "a test by limpet notify test", Time: time.Now(), ID: rand.Text(),
+	e := &Event{Kind: "Agent", Name: hostName(), Severity: Info, Reason: "Test", Message: "a test by limpet notify test", Time: time.Now(), ID: rand.Text(),
 		Recovered: []string{"Test"}}
 	for _, t := range o.Targets {
 		if !strings.Contains(t.Name, only) {

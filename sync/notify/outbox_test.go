@@ -1,7 +1,10 @@
 package notify
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,6 +13,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"limpet/state"
@@ -22,11 +26,10 @@ type receiver struct {
 	mu     sync.Mutex // guards what follows
 	got    []fluxEvent
 	status int
-	bodies chan struct{}
 }
 
 func receive(t *testing.T) *receiver {
-	r := &receiver{status: 200, bodies: make(chan struct{}, 100)}
+	r := &receiver{status: 200}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
 		r.mu.Lock()
@@ -37,7 +40,6 @@ func receive(t *testing.T) *receiver {
 		}
 		if w.WriteHeader(r.status); r.status == 200 {
 			r.got = append(r.got, p)
-			r.bodies <- struct{}{}
 		}
 	}))
 	t.Cleanup(r.Close)
@@ -48,7 +50,7 @@ func (r *receiver) reasons() (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.got {
-		out = append(out, p.InvolvedObject.Name+" "+p.Reason)
+		out = append(out, p.InvolvedObject["name"].(string)+" "+p.Reason)
 	}
 	return out
 }
@@ -108,4 +110,162 @@ func TestPairs(t *testing.T) {
 	if got := r.got[4].Metadata["limpet/recovered"]; got != "Refused,Failed" {
 		t.Errorf("recovered %q", got)
 	}
+}
+
+// serve answers requests by a handler without a network, so that synctest knows when all wait.
+type serve func(w http.ResponseWriter, r *http.Request)
+
+func (s serve) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	s(w, r)
+	return w.Result(), nil
+}
+
+// TestOutage: a target that is down for an hour gets everything in order, another one is not delayed, and Retry-After
+// holds. A poisoned event delays its object alone, until it is given up after a day.
+func TestOutage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	synctest.Test(t, func(t *testing.T) {
+		store, _, err := state.Open(t.Context(), state.Options{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		began, asked := time.Now(), 0
+		got := map[string][]string{}
+		down := serve(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			var p fluxEvent
+			_ = json.Unmarshal(body, &p)
+			switch {
+			case r.Host == "down" && time.Since(began) < time.Hour:
+				asked++
+				w.Header().Set("Retry-After", "600")
+				w.WriteHeader(http.StatusServiceUnavailable)
+			case p.Reason == "Poison":
+				w.WriteHeader(http.StatusUnprocessableEntity)
+			default:
+				got[r.Host] = append(got[r.Host], p.InvolvedObject["name"].(string)+p.Reason)
+			}
+		})
+		b := openOutbox(t, store, "https://down/hook", "https://up/hook")
+		b.Client.Transport = down
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.Run(ctx) }()
+		var want []string
+		for i := range 100 {
+			name := fmt.Sprint("n", i%3)
+			e := Event{Name: name, Severity: Info, Reason: fmt.Sprint(".", i)}
+			if i == 50 {
+				e.Name, e.Reason = "bad", "Poison"
+			} else {
+				want = append(want, e.Name+e.Reason)
+			}
+			if err := b.Add(ctx, e); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(30 * time.Second)
+		}
+		if err := b.Add(ctx, Event{Name: "bad", Severity: Info, Reason: ".after"}); err != nil {
+			t.Fatal(err)
+		}
+		if synctest.Wait(); !slices.Equal(got["up"], want) || len(got["down"]) > 0 {
+			t.Errorf("after %v: up %q, down %q", time.Since(began), got["up"], got["down"])
+		}
+		time.Sleep(25 * time.Minute)
+		if synctest.Wait(); !slices.Equal(got["down"], want) || asked > 7 {
+			t.Errorf("after %v and %d attempts: %q", time.Since(began), asked, got["down"])
+		}
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if got := got["down"]; got[len(got)-1] != "bad.after" {
+			t.Errorf("the last is %q", got[len(got)-1])
+		}
+		for _, s := range b.Status() {
+			if s.Pending != 0 || s.Dropped != 1 || s.Sent != 100 || s.Error != "" {
+				t.Errorf("%+v", s)
+			}
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// TestRestart: what was not taken comes again after a restart, with its id; the queue of a target that is gone is dropped,
+// and one that is too long loses its oldest.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	r, path := receive(t), filepath.Join(t.TempDir(), "limpet.db")
+	store := openStore(t, path)
+	b := openOutbox(t, store, r.URL, r.URL+"/gone")
+	for i := range 5 {
+		if err := b.Add(t.Context(), Event{Name: "a", Severity: Info, Reason: fmt.Sprint(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	target := b.Targets[0].id
+	more := func([]byte) (*state.Notice, error) {
+		return &state.Notice{Queue: map[string][]byte{target: []byte(`{"name":"a","reason":"last"}`)}}, nil
+	}
+	dropped, err := store.Notify(t.Context(), "a", 4, more)
+	if err != nil || dropped[target] != 2 {
+		t.Fatalf("%v %v", dropped, err)
+	}
+	queue, err := store.Queue(t.Context(), target)
+	if err != nil || len(queue) != 4 {
+		t.Fatalf("%d, %v", len(queue), err)
+	}
+	var first Event
+	if err := json.Unmarshal(queue[0].Body, &first); err != nil || first.Reason != "2" {
+		t.Errorf("%+v %v", first, err)
+	}
+	if err := b.Targets[0].send(t.Context(), b.Client, b.Logger, &first); err != nil { // and the power fails
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	store = openStore(t, path)
+	b = openOutbox(t, store, r.URL)
+	b.senders[0].runOnce(t.Context())
+	if n := len(r.got); n != 5 || r.got[0].Metadata["limpet/event-id"] != r.got[1].Metadata["limpet/event-id"] || r.got[n-1].Reason != "last" {
+		t.Errorf("%d: %+v %+v", n, r.got[0], r.got[1])
+	}
+	if left, err := store.Facts(t.Context(), "outbox/"); err != nil || len(left) != 0 {
+		t.Errorf("%d left, %v", len(left), err)
+	}
+}
+
+// TestHeartbeat: calls come each minute, and none while something fails.
+func TestHeartbeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failing error
+		calls := 0
+		target, err := ParseHeartbeat("https://up/beat", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &Heartbeat{Target: target, Healthy: func(context.Context) error { return failing }, Logger: slog.New(slog.DiscardHandler),
+			Client: &netx.Client{Timeout: Timeout, Transport: serve(func(_ http.ResponseWriter, r *http.Request) {
+				if calls++; failing != nil || r.Method != "GET" || r.URL.Path != "/beat" {
+					t.Errorf("%s %s", r.Method, r.URL)
+				}
+			})}}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- h.Run(ctx) }()
+		for _, step := range []struct {
+			failing error
+			calls   int
+		}{{nil, 11}, {errors.New("no"), 11}, {nil, 21}} {
+			failing = step.failing
+			time.Sleep(10*time.Minute + time.Second)
+			if synctest.Wait(); calls != step.calls {
+				t.Errorf("%v: %d calls, want %d", failing, calls, step.calls)
+			}
+		}
+		cancel()
+		<-ended
+	})
 }

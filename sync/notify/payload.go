@@ -33,14 +33,7 @@ func (f form) payload(e *Event) any {
 
 // fluxEvent is an event as Flux sends it. Source: event.toolkit.fluxcd.io/v1beta1.
 type fluxEvent struct {
-	InvolvedObject struct {
-		Kind            string `json:"kind,omitempty"`
-		Namespace       string `json:"namespace,omitempty"`
-		Name            string `json:"name,omitempty"`
-		UID             string `json:"uid,omitempty"`
-		APIVersion      string `json:"apiVersion,omitempty"`
-		ResourceVersion string `json:"resourceVersion,omitempty"`
-	} `json:"involvedObject"`
+	InvolvedObject      map[string]any    `json:"involvedObject"`
 	Severity            string            `json:"severity"`
 	Timestamp           string            `json:"timestamp"`
 	Message             string            `json:"message"`
@@ -51,44 +44,37 @@ type fluxEvent struct {
 }
 
 func fluxOf(e *Event) *fluxEvent {
-	p := &fluxEvent{Severity: e.Severity, Timestamp: e.Time.UTC().Format(time.RFC3339), Message: e.Message, Reason: e.Reason,
-		Metadata: map[string]string{"limpet/event-id": e.ID}, ReportingController: component}
-	p.ReportingInstance, _ = os.Hostname()
-	o := &p.InvolvedObject
-	o.Kind, o.Namespace, o.Name, o.UID, o.APIVersion, o.ResourceVersion = e.Kind, e.Namespace, e.Name, e.UID, e.APIVersion, e.ResourceVersion
+	p := &fluxEvent{e.reference(), e.Severity, e.Time.UTC().Format(time.RFC3339), e.Message, e.Reason, map[string]string{}, component, hostName()}
 	maps.Copy(p.Metadata, e.Metadata)
+	maps.DeleteFunc(p.Metadata, func(_, value string) bool { return value == "" })
+	p.Metadata["limpet/event-id"] = e.ID
 	if len(e.Recovered) > 0 {
 		p.Metadata["limpet/recovered"] = strings.Join(e.Recovered, ",")
 	}
 	return p
 }
 
-// slackMessage is the payload of an incoming webhook of Slack.
-type slackMessage struct {
-	Username    string            `json:"username"`
-	Attachments []slackAttachment `json:"attachments"`
+// reference returns the ObjectReference of the object.
+func (e *Event) reference() map[string]any {
+	ref := map[string]any{"kind": e.Kind, "namespace": e.Namespace, "name": e.Name, "uid": e.UID, "apiVersion": e.APIVersion,
+		"resourceVersion": e.ResourceVersion}
+	maps.DeleteFunc(ref, func(_ string, value any) bool { return value == "" })
+	return ref
 }
 
-type slackAttachment struct {
-	Color  string `json:"color"`
-	Author string `json:"author_name"`
-	Title  string `json:"title"`
-	Text   string `json:"text"`
-	Footer string `json:"footer"`
-	At     int64  `json:"ts"`
+func hostName() string {
+	name, _ := os.Hostname() // "" where it is not known
+	return name
 }
 
 // slackText escapes what has a meaning in the text of Slack. Source: Slack's "Escaping text".
 var slackText = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
 
-func slackOf(e *Event) *slackMessage {
-	host, _ := os.Hostname()
-	a := slackAttachment{Color: "good", Author: e.subject(), Title: e.Reason, Text: slackText.Replace(e.Message), Footer: component + " on " + host,
-		At: e.Time.Unix()}
-	if e.Severity == Error {
-		a.Color = "danger"
-	}
-	return &slackMessage{component, []slackAttachment{a}}
+// slackOf returns the payload of an incoming webhook of Slack.
+func slackOf(e *Event) any {
+	color := map[string]string{Error: "danger", Info: "good"}[e.Severity]
+	return map[string]any{"username": component, "attachments": []any{map[string]any{"color": color, "author_name": e.subject(),
+		"title": e.Reason, "text": slackText.Replace(e.Message), "footer": component + " on " + hostName(), "ts": e.Time.Unix()}}}
 }
 
 // subject names the object for people.
@@ -109,10 +95,9 @@ const alertLasts = tellAgain + 2*time.Hour
 
 // alertsOf returns the alert of a failure, or the ends of the alerts of the failures that an event ends.
 func alertsOf(e *Event) (out []alert) {
-	host, _ := os.Hostname()
 	of := func(reason string) alert {
 		labels := map[string]string{"alertname": "Limpet" + reason, "severity": Error, "reason": reason, "kind": e.Kind, "name": e.Name,
-			"namespace": e.Namespace, "topic": e.Topic, "instance": host, "reportingcontroller": component}
+			"namespace": e.Namespace, "topic": e.Topic, "instance": hostName(), "reportingcontroller": component}
 		maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
 		return alert{Labels: labels, Annotations: map[string]string{"summary": e.subject() + ": " + cmp.Or(e.Reason, reason), "message": e.Message}}
 	}

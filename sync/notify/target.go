@@ -16,9 +16,11 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"limpet/sync/auth"
+	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/text"
 )
@@ -36,6 +38,8 @@ type Target struct {
 	user     *url.Userinfo
 	key      []byte // of the HMAC; nil = none
 	argv     []string
+	client   *kube.Client // of the target that records Kubernetes Events
+	refused  sync.Once
 	severity string // Error = failures and what ends them; "" = all
 	name     string // pattern of the objects; "" = all
 }
@@ -172,6 +176,9 @@ func (t *Target) wants(e *Event) bool {
 
 // send sends an event once. The error names the host of a URL at most.
 func (t *Target) send(ctx context.Context, client *netx.Client, log *slog.Logger, e *Event) error {
+	if t.client != nil {
+		return t.record(ctx, log, e)
+	}
 	body, err := json.Marshal(t.form.payload(e))
 	if err != nil {
 		return err
@@ -184,11 +191,15 @@ func (t *Target) send(ctx context.Context, client *netx.Client, log *slog.Logger
 		header["gotk-component"] = component
 	}
 	if t.key != nil {
-		mac := hmac.New(sha256.New, t.key)
-		mac.Write(body)
-		header["X-Signature"] = "sha256=" + hex.EncodeToString(mac.Sum(nil))
+		header["X-Signature"] = sign(t.key, body)
 	}
 	return t.call(ctx, client, http.MethodPost, header, body)
+}
+
+func sign(key, body []byte) string {
+	mac := hmac.New(sha256.New, key)
+	mac.Write(body)
+	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
 }
 
 // call makes one call. That it is answered counts, not what the answer says.
