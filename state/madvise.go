@@ -30,11 +30,6 @@ func (t *touched) add(tx *bbolt.Tx, n int) {
 	if seen := t.bytes.Add(int64(n)); seen < releaseAfter || !t.bytes.CompareAndSwap(seen, 0) {
 		return
 	}
-	releaseMap(tx)
-}
-
-// releaseMap unmaps the pages of the file for the moment. The map cannot move while tx is open. A system that does not
-// do it changes nothing.
-func releaseMap(tx *bbolt.Tx) {
+	// The map cannot move while tx is open. A system that does not do it changes nothing.
 	_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, tx.DB().Info().Data, uintptr(tx.Size()), syscall.MADV_DONTNEED)
 }

@@ -35,22 +35,18 @@ const (
 	staleAfter = time.Hour
 )
 
-// sweepTemporary removes what package atomicfile, for a key or a backup, has left beside the state file.
-func sweepTemporary(path string) {
-	entries, _ := os.ReadDir(filepath.Dir(path))
+// finishInterrupted ends what a crash interrupted: a rebuilt file takes its place, files in the making go.
+func (op *opening) finishInterrupted() error {
+	// What package atomicfile, for a key or a backup, has left beside the state file goes too.
+	entries, _ := os.ReadDir(filepath.Dir(op.path))
 	for _, e := range entries {
 		if !e.Type().IsRegular() || !atomicfile.IsTemporary(e.Name()) {
 			continue
 		}
 		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > staleAfter {
-			_ = os.Remove(filepath.Join(filepath.Dir(path), e.Name()))
+			_ = os.Remove(filepath.Join(filepath.Dir(op.path), e.Name()))
 		}
 	}
-}
-
-// finishInterrupted ends what a crash interrupted: a rebuilt file takes its place, files in the making go.
-func (op *opening) finishInterrupted() error {
-	sweepTemporary(op.path)
 	for _, suffix := range []string{suffixBuilding, suffixCompacting} {
 		if err := os.Remove(op.path + suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return frame.Classify(fmt.Errorf("remove unfinished file: %w", err))

@@ -71,7 +71,18 @@ func (s *Store) Secret(ctx context.Context, name string) ([]byte, error) {
 	if err := decodeJSON(f, &body); err != nil {
 		return nil, err
 	}
-	return s.seal.open(name, body)
+	aead, id, err := s.seal.key(false)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("open secret %q: %w: the key file is gone: %w", name, ErrSealed, err)
+	case err != nil:
+		return nil, fmt.Errorf("open secret %q: %w", name, err)
+	case id == body.Key && len(body.Nonce) == aead.NonceSize():
+		if plain, err := aead.Open(nil, body.Nonce, body.Text, []byte(name)); err == nil {
+			return plain, nil
+		}
+	}
+	return nil, fmt.Errorf("open secret %q: %w", name, ErrSealed)
 }
 
 // SecretNames returns the names that begin with prefix, sorted.
@@ -107,21 +118,6 @@ func (s *sealer) close(name string, plain []byte, have bool) (sealed, error) {
 	nonce := make([]byte, aead.NonceSize())
 	_, _ = rand.Read(nonce) // never fails
 	return sealed{Key: id, Nonce: nonce, Text: aead.Seal(nil, nonce, plain, []byte(name))}, nil
-}
-
-func (s *sealer) open(name string, body sealed) ([]byte, error) {
-	aead, id, err := s.key(false)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("open secret %q: %w: the key file is gone: %w", name, ErrSealed, err)
-	case err != nil:
-		return nil, fmt.Errorf("open secret %q: %w", name, err)
-	case id == body.Key && len(body.Nonce) == aead.NonceSize():
-		if plain, err := aead.Open(nil, body.Nonce, body.Text, []byte(name)); err == nil {
-			return plain, nil
-		}
-	}
-	return nil, fmt.Errorf("open secret %q: %w", name, ErrSealed)
 }
 
 // key returns the cipher and the key's id; create allows to make the key file.

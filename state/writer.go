@@ -57,7 +57,19 @@ func (s *Store) runWriter() {
 	for {
 		select {
 		case r := <-s.requests:
-			s.serve(s.gather(r))
+			group := s.gather(r)
+			var last *request
+			if n := len(group) - 1; group[n].alone != nil {
+				last, group = group[n], group[:n]
+			}
+			if len(group) > 0 && !s.commit(group) {
+				for _, r := range group {
+					s.commit([]*request{r})
+				}
+			}
+			if last != nil {
+				last.finish(s.reportDamage(last.alone()))
+			}
 		case <-s.life.Done():
 			return
 		}
@@ -76,21 +88,6 @@ func (s *Store) gather(first *request) []*request {
 		}
 	}
 	return group
-}
-
-func (s *Store) serve(group []*request) {
-	var last *request
-	if n := len(group) - 1; group[n].alone != nil {
-		last, group = group[n], group[:n]
-	}
-	if len(group) > 0 && !s.commit(group) {
-		for _, r := range group {
-			s.commit([]*request{r})
-		}
-	}
-	if last != nil {
-		last.finish(s.reportDamage(last.alone()))
-	}
 }
 
 func (r *request) finish(err error) {

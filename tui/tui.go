@@ -97,7 +97,7 @@ func newModel(ctx context.Context, src screen.Source, o Options) *model {
 	m := &model{ctx: ctx, src: src, env: o.Env, mouse: o.Mouse, gap: localGap, retry: retryMin, hurry: make(chan struct{}, 1), stop: func() {},
 		state: screen.NewState(src.Name(), capsOf(o), time.Now())}
 	m.state.ReadOnly, m.state.SetUp, m.state.Invocation = o.ReadOnly, o.SetUp, o.Invocation
-	if remote(o.Env) {
+	if o.Env("SSH_TTY") != "" || o.Env("SSH_CONNECTION") != "" {
 		m.gap = remoteGap
 	}
 	if o.Frames > 0 {
@@ -280,9 +280,6 @@ const (
 
 // errUnresponsive is returned by runProgram when the terminal takes no bytes.
 var errUnresponsive = errors.New("the terminal takes no bytes")
-
-// remote reports whether the terminal is at the other end of an SSH connection.
-func remote(env func(string) string) bool { return env("SSH_TTY") != "" || env("SSH_CONNECTION") != "" }
 
 // runProgram shows m until it quits or ctx ends, which is no error. A write to a blocked
 // terminal, such as one behind a dead connection, can block without limit; after the end of ctx

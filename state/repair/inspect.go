@@ -29,19 +29,6 @@ func (r *Findings) note(text string) {
 	}
 }
 
-// verdict turns findings into the error that Open decides by, for a program that knows schemas up to want.
-func (r Findings) verdict(path string, want int) error {
-	switch {
-	case r.schema > want:
-		return &frame.SchemaError{Have: r.schema, Want: want, Path: path}
-	case len(r.Problems) > 0:
-		return frame.Corrupt("%s", r.Problems[0])
-	case r.foreign:
-		return fmt.Errorf("%s: %w", path, frame.ErrForeign)
-	}
-	return nil
-}
-
 // Inspect verifies a closed file without bbolt.
 func Inspect(ctx context.Context, path string, want int) error {
 	f, err := os.Open(path)
@@ -78,7 +65,15 @@ func Inspect(ctx context.Context, path string, want int) error {
 	if head.Freelist != NoFreelist {
 		p.verifyFree(head.Freelist, w.Seen, &r)
 	}
-	return r.verdict(path, want)
+	switch {
+	case r.schema > want:
+		return &frame.SchemaError{Have: r.schema, Want: want, Path: path}
+	case len(r.Problems) > 0:
+		return frame.Corrupt("%s", r.Problems[0])
+	case r.foreign:
+		return fmt.Errorf("%s: %w", path, frame.ErrForeign)
+	}
+	return nil
 }
 
 // Verify walks the tree and checks every frame and counter. The error is the context's.

@@ -69,20 +69,6 @@ func answerOf(err error) probeAnswer {
 	return probeAnswer{Verdict: "error", Text: err.Error()}
 }
 
-func (a probeAnswer) err(path string, want int) error {
-	switch a.Verdict {
-	case "sound":
-		return nil
-	case "newer":
-		return &frame.SchemaError{Have: a.Schema, Want: want, Path: path}
-	case "foreign":
-		return fmt.Errorf("%s: %w", path, frame.ErrForeign)
-	case "damaged":
-		return frame.Corrupt("%s", a.Text)
-	}
-	return fmt.Errorf("verify state in a child process: %s", a.Text)
-}
-
 // RunProbe is called first in main. In a probe child it does the child's work and ends the process; in every other
 // process it returns false at once. Where main does not call it, Open does, which works as long as nothing was printed
 // before.
@@ -203,7 +189,17 @@ func (c *probe) verdict() error {
 	waitErr := c.cmd.Wait()
 	switch {
 	case readErr == nil:
-		return a.err(c.path, c.want)
+		switch a.Verdict {
+		case "sound":
+			return nil
+		case "newer":
+			return &frame.SchemaError{Have: a.Schema, Want: c.want, Path: c.path}
+		case "foreign":
+			return fmt.Errorf("%s: %w", c.path, frame.ErrForeign)
+		case "damaged":
+			return frame.Corrupt("%s", a.Text)
+		}
+		return fmt.Errorf("verify state in a child process: %s", a.Text)
 	case inTime && wasStopped(c.cmd.ProcessState):
 		return fmt.Errorf("%w: %w", ErrNoChild, waitErr)
 	}

@@ -39,7 +39,7 @@ type walk struct {
 const maxDepth = 64
 
 func NewWalk(p *Pages, visit func(b frame.Bucket, key, raw []byte) error) *walk {
-	return &walk{p: p, visit: visit, Seen: newBitset(p.High)}
+	return &walk{p: p, visit: visit, Seen: make(bitset, p.High/64+1)}
 }
 
 // Run walks from a root page. The error is visit's; damage is in problems.
@@ -154,7 +154,17 @@ func (w *walk) leaf(b frame.Bucket, page pageOf, low, high []byte) {
 		}
 		switch {
 		case e.bucket && b == "":
-			w.bucket(e)
+			b := frame.Bucket(e.key)
+			w.buckets = append(w.buckets, b)
+			root, inline, err := e.bucketRoot()
+			switch {
+			case err != nil:
+				w.note(b, nil, nil, "%s", err)
+			case inline != nil:
+				w.leaf(b, *inline, nil, nil)
+			default:
+				w.tree(b, root, nil, nil, 0)
+			}
 		case e.bucket || b == "":
 			w.note(b, e.key, append(bytes.Clone(e.key), 0), "page %d: entry %d of the wrong kind", page.Id, i)
 		default:
@@ -166,24 +176,8 @@ func (w *walk) leaf(b frame.Bucket, page pageOf, low, high []byte) {
 	}
 }
 
-func (w *walk) bucket(e element) {
-	b := frame.Bucket(e.key)
-	w.buckets = append(w.buckets, b)
-	root, inline, err := e.bucketRoot()
-	switch {
-	case err != nil:
-		w.note(b, nil, nil, "%s", err)
-	case inline != nil:
-		w.leaf(b, *inline, nil, nil)
-	default:
-		w.tree(b, root, nil, nil, 0)
-	}
-}
-
 // bitset remembers pages.
 type bitset []uint64
-
-func newBitset(n uint64) bitset { return make(bitset, n/64+1) }
 
 // set marks i and reports whether it was marked before.
 func (s bitset) set(i uint64) bool {

@@ -376,7 +376,9 @@ func (a *Agent) Reload(cfg Config, token string) error {
 	}
 	a.access.places.Rules.Set(cfg.GitRules)
 	a.access.policies.Set(cfg.Policies)
-	a.setToken(token)
+	for _, client := range []*kube.Client{a.client, a.dashboards, a.folders} {
+		client.SetToken(token)
+	}
 	for _, o := range a.repos.Objects() {
 		a.controllers.references.Changed(dependency.Ref{Kind: dependency.File, Namespace: o.Namespace(), Name: o.Name()})
 	}

@@ -134,13 +134,6 @@ func (c *clients) handler(log *slog.Logger) http.Handler {
 	return control.Proxy(c.client, groups, log.With("component", "proxy"))
 }
 
-// setToken replaces the token of the configuration.
-func (c *clients) setToken(token string) {
-	for _, client := range []*kube.Client{c.client, c.dashboards, c.folders} {
-		client.SetToken(token)
-	}
-}
-
 func (c *clients) close() {
 	for _, client := range []*kube.Client{c.client, c.dashboards, c.folders} {
 		if client != nil {

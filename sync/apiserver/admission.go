@@ -32,7 +32,17 @@ import (
 func (s *Server) admit(p *plan) error {
 	ctx := context.Background()
 	if p.subresource != "" {
-		return s.admitStatusValues(ctx, p)
+		if len(statusValues(p.kind, p.object)) == 0 {
+			return nil
+		}
+		if errs := admission.CheckSecure(p.object, p.old); len(errs) > 0 {
+			return p.invalid(errs)
+		}
+		if err := s.sealInline(ctx, p); err != nil {
+			return internal(err)
+		}
+		keepTimes(p.old, p.object)
+		return nil
 	}
 	admission.Default(p.object)
 	admission.RemoveMintedToken(p.object, p.old)

@@ -57,7 +57,8 @@ func negotiate(req *http.Request) (media, error) {
 			return m, nil
 		}
 	}
-	return media{pretty: pretty(req)}, notAcceptable(mediaJSON)
+	return media{pretty: pretty(req)}, statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"only the following media types are accepted: "+mediaJSON)
 }
 
 func accept(c goautoneg.Accept) (media, bool) {
@@ -212,10 +213,6 @@ func statusError(code int32, reason metav1.StatusReason, message string) *apierr
 
 func badRequest(format string, args ...any) error {
 	return apierrors.NewBadRequest(fmt.Sprintf(format, args...))
-}
-
-func notAcceptable(types string) error {
-	return statusError(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: "+types)
 }
 
 func unsupportedMedia(accepted ...string) error {

@@ -76,22 +76,17 @@ func (f *feed) publish(changes []state.ObjectEvent) {
 		}
 		w.events = append(w.events, c)
 		w.bytes += sizeOf(c)
-		w.trim(f.window)
+		// The newest one stays, so that a watch that is up to date never falls behind by one large object.
+		n := 0
+		for ; n < len(w.events)-1 && (len(w.events)-n > f.window || w.bytes > feedBytes); n++ {
+			w.bytes -= sizeOf(w.events[n])
+			w.floor = w.events[n].Object.Revision
+		}
+		clear(w.events[:n]) // otherwise the backing array keeps the old objects alive
+		w.events = w.events[n:]
 	}
 	close(f.moved)
 	f.moved = make(chan struct{})
-}
-
-// trim drops events beyond the bounds. The newest one stays, so that a watch that is up
-// to date never falls behind by one large object.
-func (w *window) trim(size int) {
-	n := 0
-	for ; n < len(w.events)-1 && (len(w.events)-n > size || w.bytes > feedBytes); n++ {
-		w.bytes -= sizeOf(w.events[n])
-		w.floor = w.events[n].Object.Revision
-	}
-	clear(w.events[:n]) // otherwise the backing array keeps the old objects alive
-	w.events = w.events[n:]
 }
 
 // seen returns the revision of the newest change of any object.

@@ -44,38 +44,16 @@ func (c *call) serveJobs() error {
 		c.w.Header().Set("Allow", "GET, POST")
 		return apierrors.NewMethodNotSupported(c.resource(), strings.ToLower(c.req.Method))
 	case len(c.rest) == 0:
-		return c.listJobs()
+		if _, err := c.repository(); err != nil {
+			return err
+		}
+		page, err := c.finished(nil)
+		if err != nil {
+			return err
+		}
+		return c.below("historicjobs").answerPage(page)
 	}
-	return c.getJob(c.rest[0])
-}
-
-// below returns the same call for another kind, whose objects it answers.
-func (c *call) below(plural string) *call {
-	out := *c
-	out.target = c.of(plural)
-	return &out
-}
-
-// finished returns the records of the jobs of the repository with the labels.
-func (c *call) finished(more labels.Set) (listPage, error) {
-	o := everything()
-	o.LabelSelector = labels.SelectorFromSet(labels.Merge(labels.Set{api.LabelRepository: c.name}, more))
-	return c.page(c.req.Context(), c.of("historicjobs"), o)
-}
-
-func (c *call) listJobs() error {
-	if _, err := c.repository(); err != nil {
-		return err
-	}
-	page, err := c.finished(nil)
-	if err != nil {
-		return err
-	}
-	return c.below("historicjobs").answerPage(page)
-}
-
-// getJob returns the record of a job by its UID or, while the job is not finished, the job itself.
-func (c *call) getJob(uid string) error {
+	uid := c.rest[0]
 	records, err := c.finished(labels.Set{api.LabelOriginalUID: uid})
 	if err != nil {
 		return err
@@ -95,6 +73,20 @@ func (c *call) getJob(uid string) error {
 	}
 	jobs.name = uid
 	return jobs.notFound()
+}
+
+// below returns the same call for another kind, whose objects it answers.
+func (c *call) below(plural string) *call {
+	out := *c
+	out.target = c.of(plural)
+	return &out
+}
+
+// finished returns the records of the jobs of the repository with the labels.
+func (c *call) finished(more labels.Set) (listPage, error) {
+	o := everything()
+	o.LabelSelector = labels.SelectorFromSet(labels.Merge(labels.Set{api.LabelRepository: c.name}, more))
+	return c.page(c.req.Context(), c.of("historicjobs"), o)
 }
 
 func (c *call) createJob() error {

@@ -37,8 +37,6 @@ type listToken struct {
 	start    string // of the state file
 }
 
-func (t listToken) encode() string { return formatRevision(t.revision) + "." + t.start }
-
 func parseToken(text string) (t listToken, err error) {
 	revision, start, _ := strings.Cut(text, ".")
 	t.start = start
@@ -106,7 +104,7 @@ func (s *Server) page(ctx context.Context, t target, o listOptions) (out listPag
 		}
 		from = listToken{out.revision, chunk.Next}
 		if o.Limit > 0 && len(out.items) >= int(o.Limit) {
-			out.next = from.encode()
+			out.next = formatRevision(from.revision) + "." + from.start
 			return out, nil
 		}
 	}

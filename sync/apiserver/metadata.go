@@ -10,8 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -44,44 +42,6 @@ func clearServerFields(obj *unstructured.Unstructured) {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
-}
-
-// initMetadata sets the metadata of a new object of a kind. The kinds of the core API have no generation.
-func initMetadata(k api.Kind, obj *unstructured.Unstructured) {
-	clearServerFields(obj)
-	obj.SetCreationTimestamp(metav1.Now())
-	obj.SetUID(types.UID(uuid.NewUUID()))
-	if k.Status {
-		delete(obj.Object, "status")
-	}
-	obj.SetGeneration(0)
-	if k.Generation || k.CRD {
-		obj.SetGeneration(1)
-	}
-}
-
-// carryOver copies the members that a write cannot change from old to obj, and
-// increments the generation. old is the stored object.
-func carryOver(t target, obj, old *unstructured.Unstructured) {
-	obj.SetSelfLink("")
-	if t.subresource == "status" {
-		onlyStatus(t.kind, obj, old)
-	} else if t.kind.Status {
-		moveMember(obj, old, "status")
-	}
-	countChange(t, obj, old)
-	if obj.GetUID() == "" {
-		obj.SetUID(old.GetUID())
-	}
-	if at := old.GetCreationTimestamp(); !at.IsZero() {
-		obj.SetCreationTimestamp(at)
-	}
-	if at := old.GetDeletionTimestamp(); at != nil {
-		obj.SetDeletionTimestamp(at)
-	}
-	if grace := old.GetDeletionGracePeriodSeconds(); grace != nil && obj.GetDeletionGracePeriodSeconds() == nil {
-		obj.SetDeletionGracePeriodSeconds(grace)
-	}
 }
 
 // countChange sets the generation, which counts changes outside of the metadata

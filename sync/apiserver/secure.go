@@ -349,18 +349,3 @@ func statusValues(k api.Kind, obj *unstructured.Unstructured) map[string]any {
 	}
 	return out
 }
-
-// admitStatusValues validates and seals them.
-func (s *Server) admitStatusValues(ctx context.Context, p *plan) error {
-	if len(statusValues(p.kind, p.object)) == 0 {
-		return nil
-	}
-	if errs := admission.CheckSecure(p.object, p.old); len(errs) > 0 {
-		return p.invalid(errs)
-	}
-	if err := s.sealInline(ctx, p); err != nil {
-		return internal(err)
-	}
-	keepTimes(p.old, p.object)
-	return nil
-}

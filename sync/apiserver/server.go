@@ -92,7 +92,8 @@ func New(store *state.Store, o Options) (*Server, error) {
 // It is idempotent and does not close the store.
 func (s *Server) Close() error {
 	s.end()
-	return s.local.stop()
+	s.local.client.CloseIdleConnections() // the server would wait for new ones without a request
+	return shutdown(&s.local.server)
 }
 
 // ServeHTTP implements http.Handler. Watches block until the request's context
@@ -182,12 +183,6 @@ func (s *Server) newLocal() *local {
 	l.client.IdleConnTimeout = 90 * time.Second
 	l.client.DisableCompression = true
 	return l
-}
-
-// stop gives requests in flight some time to finish.
-func (l *local) stop() error {
-	l.client.CloseIdleConnections() // the server would wait for new ones without a request
-	return shutdown(&l.server)
 }
 
 func (l *local) dial(ctx context.Context, _, _ string) (net.Conn, error) {

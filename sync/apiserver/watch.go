@@ -62,23 +62,13 @@ func (c *call) watch() error {
 	ctx, cancel := context.WithTimeout(c.req.Context(), timeout)
 	defer cancel()
 	defer context.AfterFunc(c.life, cancel)()
-	w.serve(ctx)
-	return nil
-}
-
-// initial reports whether the watch begins with the present objects.
-func (w *stream) initial() bool {
-	return w.options.SendInitialEvents != nil && *w.options.SendInitialEvents
-}
-
-// serve sends events until ctx ends. It reports every fault as an event.
-func (w *stream) serve(ctx context.Context) {
+	// From here on every fault is reported as an event.
 	w.w.Header().Set("Content-Type", mediaJSON)
 	w.w.Header().Set("Cache-Control", "no-cache, private")
 	w.w.WriteHeader(http.StatusOK)
 	// The connection may serve other requests afterwards.
 	defer func() { _ = w.conn.SetWriteDeadline(time.Time{}) }()
-	err := w.flush()
+	err = w.flush()
 	if err == nil && w.initial() {
 		err = w.begin(ctx)
 	}
@@ -92,6 +82,12 @@ func (w *stream) serve(ctx context.Context) {
 			_ = w.flush()
 		}
 	}
+	return nil
+}
+
+// initial reports whether the watch begins with the present objects.
+func (w *stream) initial() bool {
+	return w.options.SendInitialEvents != nil && *w.options.SendInitialEvents
 }
 
 // errGone means that the client has disconnected.

@@ -14,7 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/state"
@@ -208,7 +210,16 @@ func (t target) empty() *unstructured.Unstructured {
 
 // planNew returns the plan for a new object after validation and admission.
 func (s *Server) planNew(t target, obj *unstructured.Unstructured, o writeOptions) (*plan, error) {
-	initMetadata(t.kind, obj)
+	clearServerFields(obj)
+	obj.SetCreationTimestamp(metav1.Now())
+	obj.SetUID(types.UID(uuid.NewUUID()))
+	if t.kind.Status {
+		delete(obj.Object, "status")
+	}
+	obj.SetGeneration(0)
+	if t.kind.Generation || t.kind.CRD {
+		obj.SetGeneration(1)
+	}
 	if err := validate(t, obj, nil); err != nil {
 		return nil, err
 	}
@@ -230,7 +241,25 @@ func (s *Server) planUpdate(t target, cur found, obj *unstructured.Unstructured,
 		}
 		return nil, conflict(t, "the object has been modified; please apply your changes to the latest version and try again")
 	}
-	carryOver(t, obj, old)
+	obj.SetSelfLink("")
+	if t.subresource == "status" {
+		onlyStatus(t.kind, obj, old)
+	} else if t.kind.Status {
+		moveMember(obj, old, "status")
+	}
+	countChange(t, obj, old)
+	if obj.GetUID() == "" {
+		obj.SetUID(old.GetUID())
+	}
+	if at := old.GetCreationTimestamp(); !at.IsZero() {
+		obj.SetCreationTimestamp(at)
+	}
+	if at := old.GetDeletionTimestamp(); at != nil {
+		obj.SetDeletionTimestamp(at)
+	}
+	if grace := old.GetDeletionGracePeriodSeconds(); grace != nil && obj.GetDeletionGracePeriodSeconds() == nil {
+		obj.SetDeletionGracePeriodSeconds(grace)
+	}
 	if err := validate(t, obj, old); err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package forge
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -160,13 +159,6 @@ func token(creds *auth.Credentials) string {
 		return ""
 	}
 	return cmp.Or(creds.Bearer, creds.Password)
-}
-
-// basic sends the token with a user name.
-func (c *caller) basic(user string) {
-	if value := token(c.creds); value != "" {
-		c.header["Authorization"] = "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+value))
-	}
 }
 
 // segments escapes each part of a path; its slashes stay.

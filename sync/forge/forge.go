@@ -9,6 +9,7 @@ package forge
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -99,7 +100,9 @@ func (h *Hosts) Remote(ctx context.Context, t Target, creds *auth.Credentials) (
 	r := &Remote{place: place, dialect: dialects[place.Kind]}
 	r.caller = h.caller(place.API, r.scheme, creds)
 	if place.Kind == Bitbucket && t.Email != "" { // the API token of a person, not of a repository
-		r.basic(t.Email)
+		if value := token(r.creds); value != "" {
+			r.header["Authorization"] = "Basic " + base64.StdEncoding.EncodeToString([]byte(t.Email+":"+value))
+		}
 	}
 	return r, nil
 }

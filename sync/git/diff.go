@@ -31,7 +31,25 @@ func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) (
 	if err != nil {
 		return nil, err
 	}
-	d.renames()
+	// Deleted files are paired with added ones of the same content, of several with that of the same name.
+	byHash := map[string][]Change{}
+	for _, old := range d.deleted {
+		byHash[old.FromHash] = append(byHash[old.FromHash], old)
+	}
+	paired := map[string]bool{}
+	for _, c := range d.added {
+		if same := byHash[c.Hash]; len(same) > 0 {
+			at := max(0, slices.IndexFunc(same, func(o Change) bool { return path.Base(o.Path) == path.Base(c.Path) }))
+			c.Type, c.From, c.FromHash = ChangeRenamed, same[at].Path, same[at].FromHash
+			paired[c.From], byHash[c.Hash] = true, slices.Delete(same, at, at+1)
+		}
+		d.out = append(d.out, c)
+	}
+	for _, old := range d.deleted {
+		if !paired[old.Path] {
+			d.out = append(d.out, old)
+		}
+	}
 	slices.SortStableFunc(d.out, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
 	return d.out, nil
 }
@@ -129,27 +147,4 @@ func (d *differ) entry(old, new pack.TreeEntry, path string, depth int) error {
 		d.added = append(d.added, Change{Type: ChangeAdded, Path: path, Hash: new.ID.String()})
 	}
 	return nil
-}
-
-// renames pairs deleted with added files of the same content, of several the one of the
-// same name, and moves all into the changes.
-func (d *differ) renames() {
-	byHash := map[string][]Change{}
-	for _, old := range d.deleted {
-		byHash[old.FromHash] = append(byHash[old.FromHash], old)
-	}
-	paired := map[string]bool{}
-	for _, c := range d.added {
-		if same := byHash[c.Hash]; len(same) > 0 {
-			at := max(0, slices.IndexFunc(same, func(o Change) bool { return path.Base(o.Path) == path.Base(c.Path) }))
-			c.Type, c.From, c.FromHash = ChangeRenamed, same[at].Path, same[at].FromHash
-			paired[c.From], byHash[c.Hash] = true, slices.Delete(same, at, at+1)
-		}
-		d.out = append(d.out, c)
-	}
-	for _, old := range d.deleted {
-		if !paired[old.Path] {
-			d.out = append(d.out, old)
-		}
-	}
 }

@@ -143,7 +143,17 @@ func (f *fetch) run() error {
 		return f.rebuild(pack.ErrDamaged)
 	}
 	if f.depth == 0 && old.Has(f.id) && (f.tag.IsZero() || old.Has(f.tag)) {
-		return f.updateRef()
+		if f.name == "" {
+			return nil
+		}
+		refs, err := pack.ReadRefs(f.mirror.dir)
+		if err != nil {
+			return f.rebuild(err)
+		}
+		if f.setRef(refs) {
+			return pack.WriteRefs(f.mirror.dir, refs)
+		}
+		return nil
 	}
 	refs, err := pack.ReadRefs(f.mirror.dir)
 	shallows, serr := readShallow(f.mirror.dir)
@@ -173,21 +183,6 @@ func (f *fetch) wants() pack.ID {
 		return f.id
 	}
 	return f.tag
-}
-
-// updateRef points the ref at a commit that is there.
-func (f *fetch) updateRef() error {
-	if f.name == "" {
-		return nil
-	}
-	refs, err := pack.ReadRefs(f.mirror.dir)
-	if err != nil {
-		return f.rebuild(err)
-	}
-	if f.setRef(refs) {
-		return pack.WriteRefs(f.mirror.dir, refs)
-	}
-	return nil
 }
 
 // ownPrefix begins the names of refs that no server has.
@@ -302,5 +297,19 @@ func (f *fetch) clone() error {
 	if err := pack.SyncDir(dir); err != nil {
 		return err
 	}
-	return f.mirror.replaceBy(dir)
+	// The new mirror takes the place of the old one.
+	root := filepath.Dir(f.mirror.dir)
+	old, err := os.MkdirTemp(root, trashPrefix)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(old)
+	if err := os.Rename(f.mirror.dir, filepath.Join(old, "mirror")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(dir, f.mirror.dir); err != nil {
+		return errors.Join(err, os.Rename(filepath.Join(old, "mirror"), f.mirror.dir))
+	}
+	f.mirror.changed()
+	return pack.SyncDir(root)
 }

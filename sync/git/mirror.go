@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -164,22 +163,4 @@ func (m *mirror) markDamaged(h *handle) {
 func (m *mirror) isDamaged() bool {
 	_, err := os.Stat(filepath.Join(m.dir, damageFile))
 	return err == nil
-}
-
-// replaceBy puts the freshly made mirror in dir in this one's place.
-func (m *mirror) replaceBy(dir string) error {
-	root := filepath.Dir(m.dir)
-	old, err := os.MkdirTemp(root, trashPrefix)
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(old)
-	if err := os.Rename(m.dir, filepath.Join(old, "mirror")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Rename(dir, m.dir); err != nil {
-		return errors.Join(err, os.Rename(filepath.Join(old, "mirror"), m.dir))
-	}
-	m.changed()
-	return pack.SyncDir(root)
 }

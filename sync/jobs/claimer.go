@@ -77,7 +77,7 @@ func (c *claimer) storeIntent(
 	ref := refOf(job)
 	k = state.Claim{
 		UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository, Action: ref.action,
-		ResourceVersion: job.GetResourceVersion(), Token: tokenOf(c.o.self, c.clock.host.token()), Attempt: ref.attempt,
+		ResourceVersion: job.GetResourceVersion(), Token: tokenPrefix + c.o.self + "." + c.clock.host.token(), Attempt: ref.attempt,
 		Phase: state.PhaseIntent, Created: c.clock.host.now().Wall, Doomed: doomed,
 	}
 	if before, err := c.store.Claim(ctx, ref.uid); err == nil {

@@ -50,10 +50,6 @@ type claimTable struct {
 	known   map[string]bool         // UIDs of jobs that were held, until they are deleted
 }
 
-func newClaimTable() *claimTable {
-	return &claimTable{held: map[string]*heldJob{}, pending: map[string]pendingClaim{}, known: map[string]bool{}}
-}
-
 func (t *claimTable) addHeld(h *heldJob) {
 	t.total.Add(1)
 	t.mu.Lock()

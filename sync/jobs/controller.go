@@ -32,6 +32,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -102,9 +103,10 @@ func New(c *kube.Client, jobs, repos *kube.Informer, store *state.Store, workers
 
 // newController connects the parts.
 func newController(e *env, jobs, repos lister) *Controller {
-	e.events, e.claims = newEmitter(e.o.Logger, e.o.Observe), newClaimTable()
+	e.events = newEmitter(e.o.Logger, e.o.Observe)
+	e.claims = &claimTable{held: map[string]*heldJob{}, pending: map[string]pendingClaim{}, known: map[string]bool{}}
 	c := &Controller{
-		env: e, await: context.Cause, jobs: jobs, queue: newWorkQueue(e.events, e.o.self), pruner: newPruner(e),
+		env: e, await: context.Cause, jobs: jobs, queue: newWorkQueue(e.events, e.o.self), pruner: &pruner{env: e, wake: make(chan struct{}, 1)},
 		admission: &admission{env: e, jobs: jobs, repos: repos, workers: map[string]Worker{}},
 		exclusion: &exclusion{env: e, seen: newClaimIndex(e.isOwnClaim)}, delay: newClaimDelay(e.o.self),
 	}
@@ -146,7 +148,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.scanner.runOnce()
 	var g errgroup.Group
 	for i := range c.env.o.Drivers {
-		g.Go(func() error { c.driver.Run(withDriver(ctx, i), c.await); return nil })
+		g.Go(func() error { c.driver.Run(context.WithValue(ctx, driverKey{}, strconv.Itoa(i)), c.await); return nil })
 	}
 	g.Go(func() error { c.recoverer.Run(ctx); return nil })
 	g.Go(func() error { c.scanner.Run(ctx); return nil })

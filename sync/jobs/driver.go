@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -36,11 +35,6 @@ type driver struct {
 }
 
 type driverKey struct{}
-
-// withDriver returns a context of the driver with that index.
-func withDriver(ctx context.Context, index int) context.Context {
-	return context.WithValue(ctx, driverKey{}, strconv.Itoa(index))
-}
 
 // driverOf returns the driver of a context, see HeldBegan.
 func driverOf(ctx context.Context) string {

@@ -177,7 +177,7 @@ func (e *emitter) emitState(typ string, job jobRef, state, text string, last *Ru
 	}
 	e.log.LogAttrs(context.Background(), level, text, attrs...)
 	event := Event{
-		At: time.Now(), Type: typ, Level: levelName(level), State: state, Text: text, Last: last,
+		At: time.Now(), Type: typ, Level: strings.ToLower(level.String()), State: state, Text: text, Last: last,
 		Namespace: job.Namespace, Job: job.Name, UID: job.uid, Repository: job.repository, Action: job.action, Attempt: job.attempt,
 	}
 	if typ != EventTransfer { // the log of the job would be nothing else
@@ -221,8 +221,6 @@ type Line struct {
 	Level string    `json:"level"` // debug, info, warn, error
 	Text  string    `json:"text"`
 }
-
-func levelName(l slog.Level) string { return strings.ToLower(l.String()) }
 
 // logBuffer keeps the last log lines of every running job.
 type logBuffer struct {

@@ -61,7 +61,15 @@ func (c *Controller) jobChanged(old, job *unstructured.Unstructured) {
 	if reason := cancelReason(job); reason != "" {
 		c.cancelHeld(job, reason, false)
 	}
-	c.measureSeen(old == nil, job)
+	seen := Seen{Source: SourceInitial, Count: 1, Late: -1}
+	if c.jobs.HasSynced() {
+		seen.Source = SourceLive
+		created := job.GetCreationTimestamp().Time
+		if now, bound, ok := c.env.clock.server.Now(); ok && bound < time.Second && old == nil && !created.IsZero() {
+			seen.Late = max(now.Sub(created), 0)
+		}
+	}
+	c.env.events.measure(seen)
 	switch {
 	case claimed(job):
 	case old != nil && backoffEnded(old, job):
@@ -97,25 +105,12 @@ func (c *Controller) backoffOf(job *unstructured.Unstructured) time.Duration {
 	return c.env.o.Interval
 }
 
-// measureSeen counts a change that the watch has shown.
-func (c *Controller) measureSeen(added bool, job *unstructured.Unstructured) {
-	seen := Seen{Source: SourceInitial, Count: 1, Late: -1}
-	if c.jobs.HasSynced() {
-		seen.Source = SourceLive
-		created := job.GetCreationTimestamp().Time
-		if now, bound, ok := c.env.clock.server.Now(); ok && bound < time.Second && added && !created.IsZero() {
-			seen.Late = max(now.Sub(created), 0)
-		}
-	}
-	c.env.events.measure(seen)
-}
-
 // repoHandler has the jobs scanned again when a Repository has changed in what decides about them: it came or went, is
 // about to be deleted, or its spec, its labels, its priority or its directory are others.
 func (c *Controller) repoHandler() kube.Handler {
 	scan := func(*unstructured.Unstructured) {
 		if c.jobs.HasSynced() && c.admission.repos.HasSynced() { // else the first scan is still to come
-			c.scanner.soon()
+			notify(c.scanner.again)
 		}
 	}
 	return handler(func(old, repo *unstructured.Unstructured) {

@@ -320,7 +320,7 @@ func (h *heldJob) reportProgress(ctx context.Context, p *Progress) {
 		status := p.begin(time.Now())
 		status.Started = h.started
 		if err := h.put(h.ctx, progressTries, func(job *unstructured.Unstructured) { setStatus(job, status) }); err != nil {
-			p.again()
+			p.set(func() { p.record = true })
 		}
 	}
 }

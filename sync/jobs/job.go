@@ -74,10 +74,8 @@ func stripClaim(u *unstructured.Unstructured) {
 	api.SetLabel(u, api.LabelClaimOwner, "")
 }
 
+// tokenPrefix begins the token of a claim: then come the agent, which has no dot, a dot, and a text that comes only once.
 const tokenPrefix = "limpet-"
-
-// tokenOf makes the token of a claim. agent is fit for a label and has no dot; secret comes only once.
-func tokenOf(agent, secret string) string { return tokenPrefix + agent + "." + secret }
 
 // agentOf returns the agent that has made a claim; "" when the token does not name it, as those of Grafana's drivers do
 // not.

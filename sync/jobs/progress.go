@@ -241,9 +241,6 @@ func (p *Progress) begin(now time.Time) (status api.JobStatus) {
 	return status
 }
 
-// again has the write repeated later, because it did not arrive.
-func (p *Progress) again() { p.set(func() { p.record = true }) }
-
 // Summary returns the counts of the results so far, by kind.
 func (p *Progress) Summary() (out []api.JobSummary) {
 	p.set(func() { out = p.results.summary() })

@@ -40,8 +40,6 @@ type pruner struct {
 	trimmed    bool      // the local history has been at its bounds by number or bytes
 }
 
-func newPruner(e *env) *pruner { return &pruner{env: e, wake: make(chan struct{}, 1)} }
-
 // recordAdded records that a job is in history now.
 func (p *pruner) recordAdded() {
 	if p.added.Add(1)%trimEvery == 0 {

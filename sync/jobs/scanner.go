@@ -57,9 +57,6 @@ func (s *scanner) Run(ctx context.Context) {
 	}
 }
 
-// soon has the jobs scanned before the interval is over.
-func (s *scanner) soon() { notify(s.again) }
-
 // runOnce fills the queue.
 func (s *scanner) runOnce() {
 	list := s.pick(s.jobs.Objects())

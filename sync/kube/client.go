@@ -243,7 +243,9 @@ func (c *Client) Close() {
 	}
 	for _, pools := range [][]*pool{c.pools, c.lease.pools, c.shared.pools} {
 		for _, p := range pools {
-			p.close()
+			if t := p.current.Load(); t != nil {
+				t.CloseIdleConnections()
+			}
 		}
 	}
 }

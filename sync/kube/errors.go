@@ -75,7 +75,7 @@ func Retryable(err error) bool {
 		return false
 	}
 	if exchange, ok := errors.AsType[*ExchangeError](err); ok {
-		return exchange.retryable()
+		return exchange.Status == 0 || exchange.Status == http.StatusTooManyRequests || exchange.Status >= 500
 	}
 	if status := statusOf(err); status != nil {
 		return isBusy(status.Code) || status.Code == http.StatusInternalServerError

@@ -59,10 +59,6 @@ func (e *ExchangeError) Error() string {
 
 func (e *ExchangeError) Unwrap() error { return e.Err }
 
-func (e *ExchangeError) retryable() bool {
-	return e.Status == 0 || e.Status == http.StatusTooManyRequests || e.Status >= 500
-}
-
 // exchanger is the tokenSource behind X-Access-Token.
 type exchanger struct {
 	url       string

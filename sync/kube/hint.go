@@ -43,7 +43,14 @@ func Hint(err error) string {
 	case isVariable:
 		return "correct " + variable.Name + " and start again"
 	case is[*ExchangeError](err):
-		return exchangeHint(err)
+		exchange, _ := errors.AsType[*ExchangeError](err)
+		switch {
+		case exchange.Status == http.StatusUnauthorized || exchange.Status == http.StatusForbidden:
+			return "check --token or --token-file: the exchange does not accept it"
+		case exchange.Status != 0 && exchange.Status < 500:
+			return "check --token-exchange-url; Grafana's ends in /sign/access-token"
+		}
+		return cmp.Or(tlsHint(err, "--token-exchange-url"), "check --token-exchange-url and that the exchange is running")
 	case is[*NotKubernetesError](err), is[*redirectError](err):
 		return "set --provisioning-server-url to a Grafana or Kubernetes API server; curl -k ADDRESS/apis must return an APIGroupList"
 	case isDNS && dns.IsNotFound:
@@ -60,17 +67,6 @@ func Hint(err error) string {
 		return "check the network between this host and the server, and any firewall that drops packets"
 	}
 	return ""
-}
-
-func exchangeHint(err error) string {
-	exchange, _ := errors.AsType[*ExchangeError](err)
-	switch {
-	case exchange.Status == http.StatusUnauthorized || exchange.Status == http.StatusForbidden:
-		return "check --token or --token-file: the exchange does not accept it"
-	case exchange.Status != 0 && exchange.Status < 500:
-		return "check --token-exchange-url; Grafana's ends in /sign/access-token"
-	}
-	return cmp.Or(tlsHint(err, "--token-exchange-url"), "check --token-exchange-url and that the exchange is running")
 }
 
 // tlsHint is for handshakes with the server that flag names.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -41,7 +42,8 @@ type pool struct {
 
 func newPool(files tlsFiles, proxy func(*http.Request) (*url.URL, error), log *slog.Logger) (*pool, error) {
 	p := &pool{proxy: proxy}
-	p.newest.Paths, p.newest.Log = files.paths(), log
+	p.newest.Log = log
+	p.newest.Paths = slices.DeleteFunc([]string{files.ca.path, files.cert.path, files.key.path}, func(path string) bool { return path == "" })
 	p.newest.Read = func() (*http.Transport, error) {
 		cfg, err := files.config()
 		if err != nil {
@@ -121,10 +123,4 @@ type watchBody struct {
 func (b *watchBody) Close() error {
 	b.cut()
 	return b.ReadCloser.Close()
-}
-
-func (p *pool) close() {
-	if t := p.current.Load(); t != nil {
-		t.CloseIdleConnections()
-	}
 }

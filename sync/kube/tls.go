@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -42,11 +41,6 @@ type tlsFiles struct {
 	insecure      bool
 	// certificate is the answer of a kubeconfig's exec plugin; nil without one.
 	certificate func() (*tls.Certificate, error)
-}
-
-// paths names the files.
-func (f tlsFiles) paths() []string {
-	return slices.DeleteFunc([]string{f.ca.path, f.cert.path, f.key.path}, func(path string) bool { return path == "" })
 }
 
 // config reads the files. Its errors name the flag.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
@@ -73,7 +74,8 @@ func nextHealth(old api.HealthState, result healthResult, now time.Time) (api.He
 func validate(_ context.Context, a *attempt) (*Result, error) {
 	switch {
 	case a.due.over || a.due.blocked:
-		a.checked, a.health = true, overQuotaResult(a.facts.namespaceQuota().Message)
+		a.checked, a.health = true, healthResult{code: codeQuota, errors: []api.FieldError{{
+			Type: string(field.ErrorTypeForbidden), Detail: a.facts.namespaceQuota().Message}}}
 	case a.due.health || a.due.unblock:
 		a.checked, a.health = true, invalidResult(admission.Check(a.obj, a.obj))
 	}

@@ -75,10 +75,6 @@ func (f healthResult) permanent() bool {
 // codeQuota marks a Repository that is one too many; it is no code of HTTP.
 const codeQuota = -1
 
-func overQuotaResult(text string) healthResult {
-	return healthResult{code: codeQuota, errors: []api.FieldError{{Type: string(field.ErrorTypeForbidden), Detail: text}}}
-}
-
 // invalidResult returns the result for a spec that breaks these rules.
 func invalidResult(errs field.ErrorList) (f healthResult) {
 	for _, e := range errs {

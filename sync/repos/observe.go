@@ -35,7 +35,19 @@ func (o *observer) observe(ctx context.Context, a *attempt) (*Result, error) {
 	a.facts.token = o.secrets.tokenFacts(ctx, a)
 	a.due = a.facts.due()
 	a.due.health = a.due.health || a.recheck
-	a.observeAnnotations()
+	// Annotations that are others than in the last reconcile make a check and a pull due, and so do signatures that are asked
+	// for and were never verified. While a pull is under way it waits for its end.
+	f, now := &a.facts, a.facts.sourceAnnotations()
+	if a.memory.annotations == nil {
+		before := now
+		if f.repo.GitVerify != "" && f.repo.Status.Sync.LastRef != "" && api.VerificationOf(f.repo.Status.Conditions).Trust == "" {
+			before = "never verified"
+		}
+		a.memory.annotations = &before
+	}
+	if *a.memory.annotations != now && !f.jobExists {
+		a.due.health, a.due.resync = true, f.repo.Spec.Sync.Enabled
+	}
 	a.webhook.url, a.webhook.due = o.webhooks.plan(a)
 	why := cmp.Or(a.due.trigger(), a.webhook.due)
 	if why == "" {

@@ -22,29 +22,6 @@ func (f *facts) sourceAnnotations() string {
 	return strings.Join([]string{f.repo.GitRef, f.repo.GitVerify, f.repo.GitVerifyPrincipals}, "\n")
 }
 
-// observeAnnotations makes a check and a pull due when the annotations are others than in the last reconcile, or ask in
-// the first one for signatures that were never verified. While a pull is under way it waits for its end.
-func (a *attempt) observeAnnotations() {
-	f, now := &a.facts, a.facts.sourceAnnotations()
-	if a.memory.annotations == nil {
-		before := now
-		if f.repo.GitVerify != "" && f.repo.Status.Sync.LastRef != "" && api.VerificationOf(f.repo.Status.Conditions).Trust == "" {
-			before = "never verified"
-		}
-		a.memory.annotations = &before
-	}
-	if *a.memory.annotations != now && !f.jobExists {
-		a.due.health, a.due.resync = true, f.repo.Spec.Sync.Enabled
-	}
-}
-
-// annotationsDone notes the annotations that were dealt with.
-func (a *attempt) annotationsDone() {
-	if now := a.facts.sourceAnnotations(); !a.facts.jobExists {
-		a.memory.annotations = &now
-	}
-}
-
 // revisionCondition returns the condition to write, false for none: the remote was not asked.
 func (a *attempt) revisionCondition() (api.Condition, bool) {
 	switch p := a.probe; {

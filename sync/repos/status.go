@@ -22,7 +22,7 @@ type statusWriter struct {
 func (w statusWriter) write(ctx context.Context, a *attempt) (*Result, error) {
 	f, before := &a.facts, a.facts.repo.Status.Health
 	if f.quotaChanged() {
-		a.change.quota(f.quota)
+		a.change.set(map[string]any{"maxRepositories": f.quota.Repositories, "maxResourcesPerRepository": f.quota.Resources}, "quota")
 	}
 	wanted := []api.Condition{f.namespaceQuota()}
 	if a.checked {
@@ -60,7 +60,9 @@ func (w statusWriter) write(ctx context.Context, a *attempt) (*Result, error) {
 	if a.checked {
 		w.reportHealth(a, before)
 	}
-	a.annotationsDone()
+	if now := a.facts.sourceAnnotations(); !a.facts.jobExists {
+		a.memory.annotations = &now
+	}
 	if a.due.resync && a.probe != nil && a.probe.asked {
 		a.memory.askedAt = a.began
 	}
@@ -178,11 +180,6 @@ func (c *change) fieldErrors(stored, want []api.FieldError) {
 	if !equality.Semantic.DeepEqual(stored, want) { // none and an empty list are equal
 		c.set(append([]api.FieldError{}, want...), "fieldErrors")
 	}
-}
-
-// quota sets status.quota.
-func (c *change) quota(q Quota) {
-	c.set(map[string]any{"maxRepositories": q.Repositories, "maxResourcesPerRepository": q.Resources}, "quota")
 }
 
 // sync sets what a controller writes about pulls; the rest is a pull's own.

@@ -48,7 +48,20 @@ func Increment(target Target, tree Tree, folders []Item, metas map[string]Folder
 	touched := map[string]bool{}
 	for _, c := range changes {
 		touched[c.Path] = true
-		p.change(c)
+		var old *Item
+		if c.Previous != nil && c.OldFile() != "" {
+			k := p.target.Kinds.Of(c.Previous.Group, c.Previous.Kind)
+			old = &Item{Group: k.Group, Kind: k.Kind, Resource: k.Resource, Name: c.Previous.Name, Path: c.OldFile(), Hash: c.FromHash}
+		}
+		writes := c.Action != Deleted && p.resource(c.Path)
+		switch {
+		case writes && c.Action == Renamed && old == nil:
+			p.WriteFiles = append(p.WriteFiles, Change{Action: Created, Path: c.Path, Hash: c.Hash})
+		case writes:
+			p.WriteFiles = append(p.WriteFiles, Change{Action: c.Action, Path: c.Path, From: c.From, Hash: c.Hash, Existing: old})
+		case old != nil && !p.files[old.Path] && !p.shadowed(old.Path):
+			p.DeleteFiles = append(p.DeleteFiles, Change{Action: Deleted, Path: old.Path, Existing: old})
+		}
 	}
 	renamed := map[string]bool{}
 	for _, item := range p.live {
@@ -63,24 +76,6 @@ func Increment(target Target, tree Tree, folders []Item, metas map[string]Folder
 	}
 	p.order()
 	return p
-}
-
-// change plans one difference.
-func (p *Plan) change(c FileChange) {
-	var old *Item
-	if c.Previous != nil && c.OldFile() != "" {
-		k := p.target.Kinds.Of(c.Previous.Group, c.Previous.Kind)
-		old = &Item{Group: k.Group, Kind: k.Kind, Resource: k.Resource, Name: c.Previous.Name, Path: c.OldFile(), Hash: c.FromHash}
-	}
-	writes := c.Action != Deleted && p.resource(c.Path)
-	switch {
-	case writes && c.Action == Renamed && old == nil:
-		p.WriteFiles = append(p.WriteFiles, Change{Action: Created, Path: c.Path, Hash: c.Hash})
-	case writes:
-		p.WriteFiles = append(p.WriteFiles, Change{Action: c.Action, Path: c.Path, From: c.From, Hash: c.Hash, Existing: old})
-	case old != nil && !p.files[old.Path] && !p.shadowed(old.Path):
-		p.DeleteFiles = append(p.DeleteFiles, Change{Action: Deleted, Path: old.Path, Existing: old})
-	}
 }
 
 // KeepFile stands for a directory that is empty, as FolderFile stands for one that has a folder of its own.

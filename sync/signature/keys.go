@@ -2,6 +2,7 @@ package signature
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -80,7 +81,25 @@ func (k *Keys) read(name string, data []byte) error {
 	case bytes.Contains(data, []byte("PRIVATE KEY")):
 		return errors.New("it holds a private key; public ones are wanted")
 	case strings.HasSuffix(name, ".asc"):
-		return k.readPGP(data)
+		for rest := bytes.TrimSpace(data); len(rest) > 0; {
+			var body []byte
+			var err error
+			if body, rest, err = unarmor(rest, pgpPublic); err != nil {
+				return err
+			}
+			keys, parts, err := splitKeys(body)
+			if err = cmp.Or(err, k.count(parts)); err != nil {
+				return err
+			}
+			for _, packets := range keys {
+				key, err := newPGPKey(packets)
+				if err != nil {
+					return err
+				}
+				k.add(key)
+			}
+		}
+		return nil
 	case name == AllowedSigners:
 		return k.readSSH(data, parseAllowedSigner)
 	}

@@ -2,7 +2,6 @@ package signature
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -38,29 +37,6 @@ type pgpKey struct {
 	*openpgp.Entity // nil when refused is set and the key could not be parsed
 	primary         *packet.PublicKey
 	refused         *Error // why all its signatures are refused; nil = they are not
-}
-
-// readPGP reads the armored keys of a file, one block after the other.
-func (k *Keys) readPGP(data []byte) error {
-	for rest := bytes.TrimSpace(data); len(rest) > 0; {
-		var body []byte
-		var err error
-		if body, rest, err = unarmor(rest, pgpPublic); err != nil {
-			return err
-		}
-		keys, parts, err := splitKeys(body)
-		if err = cmp.Or(err, k.count(parts)); err != nil {
-			return err
-		}
-		for _, packets := range keys {
-			key, err := newPGPKey(packets)
-			if err != nil {
-				return err
-			}
-			k.add(key)
-		}
-	}
-	return nil
 }
 
 // splitKeys splits a block into the packets of each primary key. It leaves out what

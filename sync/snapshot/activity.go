@@ -83,17 +83,7 @@ func (a *Activity) Observe(e jobs.Event) {
 	case jobs.EventCompleted:
 		a.Runs.add(e.Namespace+"/"+e.Repository, e.State, e.At)
 	}
-	a.count(e)
-	level := e.Level
-	if level == "debug" {
-		level = "info"
-	}
-	a.AddEvent(Event{At: e.At, Level: level, Job: e.Job, UID: e.UID, Repo: e.Repository, Text: e.Text})
-}
-
-func (a *Activity) count(e jobs.Event) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	switch e.Type {
 	case jobs.EventSkipped:
 		if _, known := a.skips[e.UID]; known || len(a.skips) < maxSkipped {
@@ -106,6 +96,12 @@ func (a *Activity) count(e jobs.Event) {
 	case jobs.EventCompleted:
 		a.addFinished(finishedRow(e, a.jobs))
 	}
+	a.mu.Unlock()
+	level := e.Level
+	if level == "debug" {
+		level = "info"
+	}
+	a.AddEvent(Event{At: e.At, Level: level, Job: e.Job, UID: e.UID, Repo: e.Repository, Text: e.Text})
 }
 
 // addFinished keeps a finished job for finishedFor. The caller holds mu.

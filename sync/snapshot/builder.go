@@ -99,7 +99,21 @@ func (b *Builder) Build() *Snapshot {
 	b.addSources(s)
 	s.UnhealthyConnections = b.unhealthyConnections()
 	s.Jobs, s.Counts = b.jobs(own, recent, !s.API.Up, now)
-	b.addRepos(s, now)
+	for _, o := range b.from.Health.Repos.Objects() {
+		repo := b.repositories.Get(o, b.readRepository)
+		if repo == nil {
+			continue
+		}
+		row := repoRow(o.Unstructured(), *repo.Repository)
+		row.Unread = repo.unread
+		row.Runs = b.from.Activity.Runs.line(o.Key(), now)
+		if b.from.RepoFacts != nil {
+			b.from.RepoFacts(&row)
+		}
+		s.Repos = append(s.Repos, row)
+	}
+	b.repositories.EndRound()
+	slices.SortFunc(s.Repos, func(x, y Repo) int { return compareNames(x.Namespace, y.Namespace, x.Name, y.Name) })
 	return s
 }
 
@@ -117,24 +131,6 @@ func (b *Builder) agentRow(own jobs.Snapshot, recent recentActivity, now time.Ti
 	}
 	row.Notifications = b.from.Notifications()
 	return row
-}
-
-func (b *Builder) addRepos(s *Snapshot, now time.Time) {
-	for _, o := range b.from.Health.Repos.Objects() {
-		repo := b.repositories.Get(o, b.readRepository)
-		if repo == nil {
-			continue
-		}
-		row := repoRow(o.Unstructured(), *repo.Repository)
-		row.Unread = repo.unread
-		row.Runs = b.from.Activity.Runs.line(o.Key(), now)
-		if b.from.RepoFacts != nil {
-			b.from.RepoFacts(&row)
-		}
-		s.Repos = append(s.Repos, row)
-	}
-	b.repositories.EndRound()
-	slices.SortFunc(s.Repos, func(x, y Repo) int { return compareNames(x.Namespace, y.Namespace, x.Name, y.Name) })
 }
 
 // repository is a Repository and its unread files, which are stored before its status tells of the pull.

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -65,19 +64,6 @@ func unavailable(why string) answer {
 	a := refuse(Unavailable, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "%s", why)
 	a.after = retryAfter
 	return a
-}
-
-// bodyError is the answer to an unreadable body.
-func bodyError(err error) answer {
-	switch {
-	case errors.Is(err, errTooLarge):
-		return refuse(TooLarge, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "%v", err)
-	case errors.Is(err, errNoRoom):
-		return unavailable(err.Error())
-	case errors.Is(err, errSlow):
-		return refuse(Broken, http.StatusRequestTimeout, metav1.StatusReasonTimeout, "%v", err)
-	}
-	return refuse(Broken, http.StatusBadRequest, metav1.StatusReasonBadRequest, "%v", err)
 }
 
 func reasonOf(code int) metav1.StatusReason {

@@ -148,7 +148,15 @@ func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
 	b, release, err := readBody(req, r.room)
 	defer release()
 	if err != nil {
-		return bodyError(err)
+		switch {
+		case errors.Is(err, errTooLarge):
+			return refuse(TooLarge, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "%v", err)
+		case errors.Is(err, errNoRoom):
+			return unavailable(err.Error())
+		case errors.Is(err, errSlow):
+			return refuse(Broken, http.StatusRequestTimeout, metav1.StatusReasonTimeout, "%v", err)
+		}
+		return refuse(Broken, http.StatusBadRequest, metav1.StatusReasonBadRequest, "%v", err)
 	}
 	namespace, name := req.PathValue("namespace"), req.PathValue("name")
 	repo := r.o.Store.Repository(ctx, namespace, name)

@@ -49,7 +49,22 @@ func proofOf(host Host, h http.Header) (proof, bool) {
 	case Bitbucket:
 		return hubProof(h.Get("X-Hub-Signature"))
 	case GitLab:
-		return gitLabProof(h)
+		// Which of token and signature counts is decided by the form of the secret.
+		p := proof{token: h.Get("X-Gitlab-Token"), id: cmp.Or(h.Get("Idempotency-Key"), h.Get("X-Gitlab-Event-Uuid"))}
+		if text := h.Get("Webhook-Signature"); text != "" && len(text) <= 4096 {
+			s := signedHead{id: h.Get("Webhook-Id"), timestamp: h.Get("Webhook-Timestamp")}
+			for _, one := range strings.Fields(text) {
+				if text, ok := strings.CutPrefix(one, "v1,"); ok {
+					if mac, err := base64.StdEncoding.DecodeString(text); err == nil && len(mac) == sha256.Size {
+						s.macs = append(s.macs, mac)
+					}
+				}
+			}
+			if len(s.macs) > 0 && s.id != "" {
+				p.signed = &s
+			}
+		}
+		return p, p.token != "" || p.signed != nil
 	}
 	return proof{}, false
 }
@@ -66,26 +81,6 @@ func hubProof(text string) (proof, bool) {
 func macProof(text string) (proof, bool) {
 	mac, err := hex.DecodeString(text)
 	return proof{mac: mac}, err == nil && len(mac) == sha256.Size
-}
-
-// gitLabProof reads the token, and the signature if there is one: which of them
-// counts is decided by the form of the secret.
-func gitLabProof(h http.Header) (proof, bool) {
-	p := proof{token: h.Get("X-Gitlab-Token"), id: cmp.Or(h.Get("Idempotency-Key"), h.Get("X-Gitlab-Event-Uuid"))}
-	if text := h.Get("Webhook-Signature"); text != "" && len(text) <= 4096 {
-		s := signedHead{id: h.Get("Webhook-Id"), timestamp: h.Get("Webhook-Timestamp")}
-		for _, one := range strings.Fields(text) {
-			if text, ok := strings.CutPrefix(one, "v1,"); ok {
-				if mac, err := base64.StdEncoding.DecodeString(text); err == nil && len(mac) == sha256.Size {
-					s.macs = append(s.macs, mac)
-				}
-			}
-		}
-		if len(s.macs) > 0 && s.id != "" {
-			p.signed = &s
-		}
-	}
-	return p, p.token != "" || p.signed != nil
 }
 
 // proves reports whether the sender knows the secret. It takes the same time for every wrong proof

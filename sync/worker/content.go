@@ -101,7 +101,15 @@ func (c *content) Read(ctx context.Context, hash string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case is:
-		return c.readLarge(ctx, hash, p)
+		if p.Size > resources.MaxFile {
+			return nil, &resources.TooLargeError{What: "the file in Git LFS", Size: p.Size, Limit: resources.MaxFile}
+		}
+		f, err := c.largeOf(c.homes[hash]).Open(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		return io.ReadAll(f)
 	}
 	return data, nil
 }
@@ -128,19 +136,6 @@ func (c *content) largeOf(home string) *git.Large {
 		return inside
 	}
 	return c.large
-}
-
-// readLarge reads the content of a pointer; hash is that of its file.
-func (c *content) readLarge(ctx context.Context, hash string, p git.Pointer) ([]byte, error) {
-	if p.Size > resources.MaxFile {
-		return nil, &resources.TooLargeError{What: "the file in Git LFS", Size: p.Size, Limit: resources.MaxFile}
-	}
-	f, err := c.largeOf(c.homes[hash]).Open(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(f)
 }
 
 // fetchLarge fetches the content of some blobs from Git LFS in few requests. A failure is reported when the file is

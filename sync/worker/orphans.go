@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -253,7 +254,9 @@ func (l *leaving) release(ctx context.Context, item resources.Item) (bool, error
 				ops = append(ops, op{"remove", "/metadata/annotations/" + pointer(key), nil})
 			}
 		}
-		return l.server.patch(ctx, ref, ops)
+		return l.server.write(ctx, "patch", ref, call{
+			method: http.MethodPatch, media: "application/json-patch+json", body: encoded(ops), idempotent: true,
+		})
 	})
 }
 

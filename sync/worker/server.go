@@ -199,13 +199,6 @@ func (s *server) Delete(ctx context.Context, ref resources.Ref, uid, resourceVer
 	return s.write(ctx, "delete", ref, call{method: http.MethodDelete, media: "application/json", body: encoded(o)})
 }
 
-// patch sends a JSON Patch.
-func (s *server) patch(ctx context.Context, ref resources.Ref, ops []op) error {
-	return s.write(ctx, "patch", ref, call{
-		method: http.MethodPatch, media: "application/json-patch+json", body: encoded(ops), idempotent: true,
-	})
-}
-
 // noDryRun matches the error of an API that does not support dry runs, or of an admission plugin of it.
 var noDryRun = regexp.MustCompile(`(?i)dry ?-?run`)
 

@@ -124,7 +124,11 @@ func (w *Write) Run(ctx context.Context, t *jobs.Task) error {
 		return err
 	}
 	t.Progress.StrictMaxErrors(1)
-	r.resume()
+	var m mark
+	if len(r.Mark) > 0 && json.Unmarshal(r.Mark, &m) == nil && m.Staged != nil {
+		r.note = m.Staged
+		r.Log.Info("resuming after an interruption", "step", "push", "commits", r.note.Commits, "ended", r.note.Ended)
+	}
 	err = r.stage(ctx)
 	if err == nil {
 		return o.then(ctx, r)
@@ -133,15 +137,6 @@ func (w *Write) Run(ctx context.Context, t *jobs.Task) error {
 		return context.Cause(ctx)
 	}
 	return passing(err)
-}
-
-// resume loads the state of an earlier run.
-func (r *staging) resume() {
-	var m mark
-	if len(r.Mark) > 0 && json.Unmarshal(r.Mark, &m) == nil && m.Staged != nil {
-		r.note = m.Staged
-		r.Log.Info("resuming after an interruption", "step", "push", "commits", r.note.Commits, "ended", r.note.Ended)
-	}
 }
 
 // keep saves the state of the write.

@@ -239,7 +239,8 @@ func (s *facts) popupLine(of []object, test bool) string {
 	case of[0].job != nil && (!there || !now.job.Finished.IsZero()):
 		return s.limpet("history show " + text.ShellWord(of[0].UID) + " -o yaml")
 	}
-	return s.getCommand(of[0])
+	o := of[0]
+	return s.limpet("get " + o.Kind + " " + s.named(o) + " -o yaml")
 }
 
 func (q popup) fetch(s *State) Lookup {

@@ -135,7 +135,12 @@ func (f *filesScreen) draw(p *view, at widget.Rect) {
 	if row := f.rows.here(); row != nil && at.H >= 14 {
 		var below widget.Rect
 		at, below = at.Top(at.H - 6)
-		f.drawFile(p, below, *row)
+		p.Canvas.Box(below, widget.Box{Title: "enter: its text"})
+		lines := widget.Wrapped(nil, widget.RolePlain, row.Path, below.W-4)
+		lines = widget.Wrapped(lines, widget.RolePlain, widget.Join(", ", row.Kind+widget.When(row.Title != "", fmt.Sprintf(" %q", row.Title)),
+			widget.When(row.UID != "", "uid "+row.UID), widget.When(row.Folder != "", "folder "+row.Folder)), below.W-4)
+		lines = widget.Wrapped(lines, widget.StateRole(fileGlyphs[row.State]), widget.Join(": ", row.State, row.Reason), below.W-4)
+		p.Lines(below, slices.Concat(lines, widget.Wrapped(nil, widget.RoleDim, p.grafanaLink(p.s.repo.Namespace, *row).URL, below.W-4)), "")
 	}
 	var empty []string
 	switch {
@@ -165,14 +170,4 @@ func (f *filesScreen) draw(p *view, at widget.Rect) {
 		{Head: "UID", Width: 12, Wide: 24, Rank: 3, Cell: dim(func(f file) string { return text.OrDash(f.UID) })},
 	}}
 	drawList(p, at, box, func(s *State) *list[file] { return &s.files.rows }, table, empty)
-}
-
-// drawFile draws all of one file below the list.
-func (f *filesScreen) drawFile(p *view, at widget.Rect, row snapshot.RepoFile) {
-	p.Canvas.Box(at, widget.Box{Title: "enter: its text"})
-	lines := widget.Wrapped(nil, widget.RolePlain, row.Path, at.W-4)
-	lines = widget.Wrapped(lines, widget.RolePlain, widget.Join(", ", row.Kind+widget.When(row.Title != "", fmt.Sprintf(" %q", row.Title)),
-		widget.When(row.UID != "", "uid "+row.UID), widget.When(row.Folder != "", "folder "+row.Folder)), at.W-4)
-	lines = widget.Wrapped(lines, widget.StateRole(fileGlyphs[row.State]), widget.Join(": ", row.State, row.Reason), at.W-4)
-	p.Lines(at, slices.Concat(lines, widget.Wrapped(nil, widget.RoleDim, p.grafanaLink(p.s.repo.Namespace, row).URL, at.W-4)), "")
 }

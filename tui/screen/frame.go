@@ -36,9 +36,45 @@ func Render(s *State, w, h int) string {
 	s.clicks = nil
 	p := &view{widget.NewCanvas(w, h, s.Caps), &s.facts, s}
 	if w < MinWidth || h < MinHeight {
-		p.drawTiny()
+		c := p.Snap.Counts
+		txt := fmt.Sprintf("limpet: %d working %d pending, make me %dx%d", c.Working, c.Pending, MinWidth, MinHeight)
+		for y, l := range widget.Wrap(txt, p.W) {
+			p.Put(0, y, p.W, widget.RolePlain, l)
+		}
 	} else {
-		p.drawFrame()
+		p.header()
+		if p.offline() {
+			why, next, at := "OFFLINE", "", p.Snap.API.Next
+			switch {
+			case p.Gone != "":
+				why, at = "Daemon gone, reconnecting", p.Again
+			case p.Source == FromDisk:
+				why = "No agent is running"
+			case !p.Snap.AsOf.IsZero():
+				why = "No answer yet"
+			}
+			if left := at.Sub(p.Now); p.Source != FromDisk && left > 0 {
+				next = ". Next try in " + text.Age(left+time.Second-1) + ", R now"
+			} else if p.Gone != "" || p.Source != FromDisk && !p.Snap.API.Up && !at.IsZero() {
+				next = ". Trying now"
+			}
+			since := p.staleSince()
+			txt := fmt.Sprintf(" ! %s; as of %s, %s", why, widget.ClockTime(since, p.Now), widget.Ago(p.Now, since))
+			p.Fill(0, 1, p.W, widget.RoleBanner, " ")
+			p.Put(0, 1, p.W, widget.RoleBanner, p.cut(txt, p.W-len(next)-1)+next)
+		} else {
+			p.tabs()
+		}
+		p.s.at(p.s.screen).draw(p, widget.Rect{Y: 2, W: p.W, H: p.H - frameRows})
+		p.status(p.H - 2)
+		p.hints(p.H - 1)
+		if p.s.overlay != nil {
+			p.s.overlay.draw(p)
+			if p.s.toast != "" { // an overlay may cover the status line, so its result is repeated there
+				p.Fill(0, p.H-2, p.W, widget.RolePlain, " ")
+				p.status(p.H - 2)
+			}
+		}
 	}
 	return p.Frame()
 }
@@ -53,33 +89,6 @@ func (p *view) cut(text string, w int) string { return widget.Cut(text, w, p.G.M
 
 func (p *view) arrows(text string) widget.Hint {
 	return widget.Hint{Key: p.G.Up + p.G.Down, Text: text}
-}
-
-func (p *view) drawTiny() {
-	c := p.Snap.Counts
-	txt := fmt.Sprintf("limpet: %d working %d pending, make me %dx%d", c.Working, c.Pending, MinWidth, MinHeight)
-	for y, l := range widget.Wrap(txt, p.W) {
-		p.Put(0, y, p.W, widget.RolePlain, l)
-	}
-}
-
-func (p *view) drawFrame() {
-	p.header()
-	if p.offline() {
-		p.banner()
-	} else {
-		p.tabs()
-	}
-	p.s.at(p.s.screen).draw(p, widget.Rect{Y: 2, W: p.W, H: p.H - frameRows})
-	p.status(p.H - 2)
-	p.hints(p.H - 1)
-	if p.s.overlay != nil {
-		p.s.overlay.draw(p)
-		if p.s.toast != "" { // an overlay may cover the status line, so its result is repeated there
-			p.Fill(0, p.H-2, p.W, widget.RolePlain, " ")
-			p.status(p.H - 2)
-		}
-	}
 }
 
 // header draws name, host, state of the API, source and clock. A narrow screen drops the less important parts.
@@ -286,28 +295,6 @@ func (p *view) keyHints() (out []widget.Hint) {
 		out = append(out, widget.Hint{Key: key, Text: word})
 	}
 	return out
-}
-
-// banner replaces the tabs while the screen is not live: how old the data is, and when the next retry is.
-func (p *view) banner() {
-	why, next, at := "OFFLINE", "", p.Snap.API.Next
-	switch {
-	case p.Gone != "":
-		why, at = "Daemon gone, reconnecting", p.Again
-	case p.Source == FromDisk:
-		why = "No agent is running"
-	case !p.Snap.AsOf.IsZero():
-		why = "No answer yet"
-	}
-	if left := at.Sub(p.Now); p.Source != FromDisk && left > 0 {
-		next = ". Next try in " + text.Age(left+time.Second-1) + ", R now"
-	} else if p.Gone != "" || p.Source != FromDisk && !p.Snap.API.Up && !at.IsZero() {
-		next = ". Trying now"
-	}
-	since := p.staleSince()
-	txt := fmt.Sprintf(" ! %s; as of %s, %s", why, widget.ClockTime(since, p.Now), widget.Ago(p.Now, since))
-	p.Fill(0, 1, p.W, widget.RoleBanner, " ")
-	p.Put(0, 1, p.W, widget.RoleBanner, p.cut(txt, p.W-len(next)-1)+next)
 }
 
 type clickArea struct {

@@ -143,7 +143,21 @@ func (h *historyScreen) draw(p *view, at widget.Rect) {
 	if at.H >= 14 && len(h.items.rows) > 0 {
 		var below widget.Rect
 		at, below = at.Top(at.H - min(8, at.H/3+1))
-		h.drawRecord(p, below, *h.items.here())
+		r := *h.items.here()
+		p.Canvas.Box(below, widget.Box{Title: p.cut(r.Name, below.W/2), Note: "enter open"})
+		var lines []widget.TextLine
+		add := func(ro widget.Role, txt string) { lines = widget.Wrapped(lines, ro, txt, below.W-4) }
+		add(widget.StateRole(r.State), strings.TrimSuffix(p.G.State[r.State]+" "+r.State+": "+recordResult(r), ": "))
+		span := "finished " + r.Finished.UTC().Format("2006-01-02 15:04:05.000Z")
+		if !r.Started.IsZero() {
+			span = "started " + r.Started.UTC().Format("15:04:05.000Z") + ", " + span
+		}
+		add(widget.RolePlain, span)
+		add(widget.RolePlain, "uid "+r.UID+", "+text.Plural(max(len(r.Attempts), 1), "attempt")+", by "+text.OrDash(r.Agent))
+		if c := r.Commit; c != nil && c.Subject != "" {
+			add(widget.RolePlain, fmt.Sprintf("commit %s %q", text.ShortRef(r.RefTo), c.Subject))
+		}
+		p.Lines(below, lines, "enter")
 	}
 	h.drawList(p, at)
 }
@@ -214,21 +228,4 @@ func (h *historyScreen) whyEmpty(p *view) []string {
 		return []string{fmt.Sprintf("None of %s matches. Esc clears the filter.", text.Plural(h.all, "job"))}
 	}
 	return []string{"No finished jobs yet." + p.startHint()}
-}
-
-func (h *historyScreen) drawRecord(p *view, at widget.Rect, r snapshot.HistoryRow) {
-	p.Canvas.Box(at, widget.Box{Title: p.cut(r.Name, at.W/2), Note: "enter open"})
-	var lines []widget.TextLine
-	add := func(ro widget.Role, txt string) { lines = widget.Wrapped(lines, ro, txt, at.W-4) }
-	add(widget.StateRole(r.State), strings.TrimSuffix(p.G.State[r.State]+" "+r.State+": "+recordResult(r), ": "))
-	span := "finished " + r.Finished.UTC().Format("2006-01-02 15:04:05.000Z")
-	if !r.Started.IsZero() {
-		span = "started " + r.Started.UTC().Format("15:04:05.000Z") + ", " + span
-	}
-	add(widget.RolePlain, span)
-	add(widget.RolePlain, "uid "+r.UID+", "+text.Plural(max(len(r.Attempts), 1), "attempt")+", by "+text.OrDash(r.Agent))
-	if c := r.Commit; c != nil && c.Subject != "" {
-		add(widget.RolePlain, fmt.Sprintf("commit %s %q", text.ShortRef(r.RefTo), c.Subject))
-	}
-	p.Lines(at, lines, "enter")
 }

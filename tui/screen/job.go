@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -40,25 +39,9 @@ type jobScreen struct {
 	issue *jobIssue // the error under the cursor; nil = none
 }
 
-// set shows a job. Of a job that has left the snapshot only its history row is known.
-func (d *jobScreen) set(s *State, o object, live bool) {
-	*d = jobScreen{subject: subject{o, live}, partial: !live}
-	s.linkAt, s.filters[screenDetail] = 0, ""
-	d.focusIssues()
-}
-
 func (d *jobScreen) focusIssues() {
 	if d.focus == sectionLog && !d.zoomed && len(d.job.Log) == 0 && !d.job.Finished.IsZero() && len(jobIssues(*d.job)) > 0 {
 		d.focus = sectionErrors
-	}
-}
-
-func (d *jobScreen) followJob(s *State) {
-	before := d.job.Log
-	d.follow(s)
-	d.partial = d.partial && !d.live
-	if log := d.job.Log; d.paused && len(log) > 0 { // lines at its beginning may have been dropped
-		d.tops[sectionLog] -= max(slices.Index(before, log[0]), 0)
 	}
 }
 
@@ -78,14 +61,6 @@ func (d *jobScreen) fetch(s *State) Lookup {
 		}
 		return &s.detail.record
 	}, func(ctx context.Context, src Source) (snapshot.Job, error) { return src.PastJob(ctx, uid) })
-}
-
-func (d *jobScreen) takeRecord() {
-	if j, known, _ := d.record.of(d.job.UID); d.partial && known {
-		j.Progress = percent(j.Progress)
-		d.object, d.partial = jobObject(&j), false
-		d.focusIssues()
-	}
 }
 
 func (d *jobScreen) selection(*State) []object {

@@ -85,7 +85,20 @@ func (l *list[T]) show(rows []T, key func(T) string) {
 	for i, row := range rows {
 		keys[i] = key(row)
 	}
-	l.setKeys(keys)
+	// A cursor whose row is gone goes to the one in its place. Actions never affect hidden rows, so their marks are dropped.
+	was := slices.Index(l.keys, l.cursor)
+	switch {
+	case len(keys) == 0:
+		l.cursor = ""
+	case l.follows && was <= 0 && (was == 0 || l.cursor == ""), was < 0 && !slices.Contains(keys, l.cursor):
+		l.cursor = keys[0]
+	case !slices.Contains(keys, l.cursor):
+		l.cursor = keys[min(was, len(keys)-1)]
+	}
+	l.keys = keys
+	if len(l.marks) > 0 {
+		l.marks = slices.DeleteFunc(slices.Clone(l.marks), func(k string) bool { return !slices.Contains(keys, k) })
+	}
 }
 
 func (l *list[T]) here() *T {
@@ -106,24 +119,6 @@ func (l *list[T]) targets(object func(*T) object) (out []object) {
 		out = append(out, object(row))
 	}
 	return out
-}
-
-// setKeys replaces the keys of the rows. The cursor stays on its row; when that is gone, it goes to the row that has
-// taken its place. Marks of rows that are not shown any more are dropped: actions never affect hidden rows.
-func (l *position) setKeys(keys []string) {
-	was := slices.Index(l.keys, l.cursor)
-	switch {
-	case len(keys) == 0:
-		l.cursor = ""
-	case l.follows && was <= 0 && (was == 0 || l.cursor == ""), was < 0 && !slices.Contains(keys, l.cursor):
-		l.cursor = keys[0]
-	case !slices.Contains(keys, l.cursor):
-		l.cursor = keys[min(was, len(keys)-1)]
-	}
-	l.keys = keys
-	if len(l.marks) > 0 {
-		l.marks = slices.DeleteFunc(slices.Clone(l.marks), func(k string) bool { return !slices.Contains(keys, k) })
-	}
 }
 
 // index returns the row of the cursor, 0 when no row has its key.

@@ -149,10 +149,6 @@ func (s *facts) command(verb string, o object, flags ...string) string {
 	return s.limpet(strings.Join(append([]string{words}, flags...), " "))
 }
 
-func (s *facts) getCommand(o object) string {
-	return s.limpet("get " + o.Kind + " " + s.named(o) + " -o yaml")
-}
-
 // shownBy returns the command line that shows the selection, "" when there is none.
 func (s *State) shownBy() string {
 	if s.screen == screenFiles {

@@ -73,23 +73,19 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 		p.pane(side)
 	}
 	if events.H > 0 {
-		p.eventList(events)
+		all := p.Snap.Events
+		p.Canvas.Box(events, widget.Box{Title: "Events", Note: "all repositories", Foot: fmt.Sprintf("%d kept", len(all))})
+		for i := range min(events.H-2, len(all)) {
+			e := all[len(all)-1-i]
+			_, r := levelWord(e.Level)
+			mark := map[string]string{"error": p.G.State["error"], "warn": p.G.State["warning"]}[e.Level]
+			p.PutCut(events.X+2, events.Y+1+i, events.W-4, r, fmt.Sprintf("%-1s %s", mark, eventLine(e, p.Now)))
+		}
 	}
 }
 
 // onePane reports whether the overview has room for one of its lists only.
 func (p *view) onePane() bool { return p.W < 80 || p.H < 16+frameRows }
-
-func (p *view) eventList(at widget.Rect) {
-	events := p.Snap.Events
-	p.Canvas.Box(at, widget.Box{Title: "Events", Note: "all repositories", Foot: fmt.Sprintf("%d kept", len(events))})
-	for i := range min(at.H-2, len(events)) {
-		e := events[len(events)-1-i]
-		_, r := levelWord(e.Level)
-		mark := map[string]string{"error": p.G.State["error"], "warn": p.G.State["warning"]}[e.Level]
-		p.PutCut(at.X+2, at.Y+1+i, at.W-4, r, fmt.Sprintf("%-1s %s", mark, eventLine(e, p.Now)))
-	}
-}
 
 // drawWelcome draws the first screen of a fresh limpet. A small one has only the commands.
 func (p *view) drawWelcome(at widget.Rect) {

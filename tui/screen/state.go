@@ -219,7 +219,12 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 	if was, is := before.Agent, snap.Agent; was.History != is.History || !was.Started.Equal(is.Started) {
 		s.history.changes++
 	}
-	s.detail.followJob(&s)
+	log := s.detail.job.Log
+	s.detail.follow(&s)
+	s.detail.partial = s.detail.partial && !s.detail.live
+	if now := s.detail.job.Log; s.detail.paused && len(now) > 0 { // lines at its beginning may have been dropped
+		s.detail.tops[sectionLog] -= max(slices.Index(log, now[0]), 0)
+	}
 	s.repo.follow(&s)
 	s.source.follow(&s)
 	s.update()
@@ -247,7 +252,11 @@ func (s *State) update() {
 	if s.screen != screenFiles {
 		s.files = filesScreen{} // it may be large
 	}
-	s.detail.takeRecord()
+	if j, known, _ := s.detail.record.of(s.detail.job.UID); s.detail.partial && known {
+		j.Progress = percent(j.Progress)
+		s.detail.object, s.detail.partial = jobObject(&j), false
+		s.detail.focusIssues()
+	}
 	present := s.at(s.screen)
 	if r, ok := present.(refresher); ok {
 		r.refresh(s)
@@ -359,7 +368,9 @@ func (s *State) showObject(o object) {
 	s.location.object = o
 	switch o, live := s.current(o); {
 	case o.job != nil:
-		s.detail.set(s, o, live)
+		s.detail = jobScreen{subject: subject{o, live}, partial: !live} // of a job that has left the snapshot only the row is known
+		s.linkAt, s.filters[screenDetail] = 0, ""
+		s.detail.focusIssues()
 	case o.repo != nil:
 		s.repo.subject, s.repo.top, s.repo.tall, s.repo.turned, s.repo.opensLog = subject{o, live}, 0, false, false, false
 	default:

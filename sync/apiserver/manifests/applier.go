@@ -249,15 +249,6 @@ func (a *Applier) runOnce(ctx context.Context) (r result) {
 		a.prune(ctx, declared, gone, &r)
 		failed = len(r.problems) > 0 && len(declared) > 0
 	}
-	a.backOff(failed, due)
-	for _, name := range names {
-		r.problems = append(r.problems, a.files[name].foreign...)
-	}
-	return r
-}
-
-// backOff sets when what failed is tried again: after 2 s, 4 s and so on up to the time between two comparisons.
-func (a *Applier) backOff(failed, due bool) {
 	switch {
 	case failed:
 		a.pause = min(max(2*a.pause, a.interval), healInterval)
@@ -265,6 +256,10 @@ func (a *Applier) backOff(failed, due bool) {
 	case due:
 		a.pause = 0
 	}
+	for _, name := range names {
+		r.problems = append(r.problems, a.files[name].foreign...)
+	}
+	return r
 }
 
 // poll reads new and changed files, forgets deleted ones, and returns the names of

@@ -28,30 +28,26 @@ func (a Comparer) Files(ctx context.Context, q snapshot.FileQuery) (snapshot.Fil
 		return snapshot.FileList{}, fmt.Errorf("repository %q not found", q.Name)
 	}
 	if q.Drift {
-		return a.drifted(ctx, u, q.Path)
+		var out snapshot.FileList
+		report, err := a.Pull.DriftOf(ctx, u, worker.DriftQuery{Paths: []string{q.Path}})
+		if err != nil {
+			return out, err
+		}
+		out.Commit, out.All = report.Commit, len(report.Items)
+		for _, item := range report.Items[:min(len(report.Items), snapshot.MaxRepoFiles)] {
+			if q.Path != "" && item.Path == q.Path {
+				change := Texts(item.Git, item.Live)
+				out.Diff = &change
+			}
+			out.Files = append(out.Files, snapshot.RepoFile{Path: cmp.Or(item.Path, item.Name), Kind: item.Kind, UID: item.Name,
+				Title: text.Line(strings.Join(item.Pointers, " "), maxReason), Folder: repopath.Parent(item.Path), State: item.State})
+		}
+		if q.Path != "" && out.Diff == nil {
+			return out, fmt.Errorf("%s does not differ any more", q.Path)
+		}
+		return out, nil
 	}
 	return a.FilesOf(ctx, u, q.Path)
-}
-
-// drifted lists the objects that differ from the API, or compares one of them.
-func (a Comparer) drifted(ctx context.Context, u *unstructured.Unstructured, path string) (out snapshot.FileList, err error) {
-	report, err := a.Pull.DriftOf(ctx, u, worker.DriftQuery{Paths: []string{path}})
-	if err != nil {
-		return out, err
-	}
-	out.Commit, out.All = report.Commit, len(report.Items)
-	for _, item := range report.Items[:min(len(report.Items), snapshot.MaxRepoFiles)] {
-		if path != "" && item.Path == path {
-			change := Texts(item.Git, item.Live)
-			out.Diff = &change
-		}
-		out.Files = append(out.Files, snapshot.RepoFile{Path: cmp.Or(item.Path, item.Name), Kind: item.Kind, UID: item.Name,
-			Title: text.Line(strings.Join(item.Pointers, " "), maxReason), Folder: repopath.Parent(item.Path), State: item.State})
-	}
-	if path != "" && out.Diff == nil {
-		return out, fmt.Errorf("%s does not differ any more", path)
-	}
-	return out, nil
 }
 
 // FilesOf is Files for a Repository that the caller has; it needs no informer.

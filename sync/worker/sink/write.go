@@ -36,7 +36,20 @@ func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, Fil
 		if was.Commit == is.Commit && was.Source == is.Source && maps.Equal(was.Sizes, is.Sizes) && maps.Equal(was.Times, is.Times) {
 			return nil
 		}
-		return d.note(p)
+		d.step("note")
+		dirs := &dirSet{root: d.old, made: map[string]bool{".": true, manifestDir: true}}
+		temporary := manifestPath + "." + unique()
+		err := dirs.write(temporary, bytes.NewReader(p.manifest.encode()), fileMode)
+		if err == nil {
+			err = d.old.Rename(temporary, manifestPath)
+		}
+		if err == nil {
+			err = dirs.sync()
+		}
+		if err != nil {
+			return fmt.Errorf("write manifest of %s: %w", d.target, err)
+		}
+		return nil
 	}
 	stage, err := d.stage()
 	if err != nil {
@@ -143,28 +156,22 @@ func (d *Dir) exchange(stage string) error {
 		err = swap(d.self, stage, d.base)
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
-		return d.rename(stage)
+		old := d.oldPrefix() + unique() // after a crash between the two renames recover restores the old directory
+		if err := d.parent.Rename(d.base, old); err != nil {
+			return err
+		}
+		d.step("between")
+		if err := d.parent.Rename(stage, d.base); err != nil {
+			return errors.Join(err, d.parent.Rename(old, d.base))
+		}
+		d.step("switched")
+		return d.settle(old)
 	}
 	if err != nil {
 		return err
 	}
 	d.step("switched")
 	return d.settle(stage)
-}
-
-// rename replaces the target on file systems without an atomic exchange: by two renames. After a crash between them,
-// recover restores the old directory.
-func (d *Dir) rename(stage string) error {
-	old := d.oldPrefix() + unique()
-	if err := d.parent.Rename(d.base, old); err != nil {
-		return err
-	}
-	d.step("between")
-	if err := d.parent.Rename(stage, d.base); err != nil {
-		return errors.Join(err, d.parent.Rename(old, d.base))
-	}
-	d.step("switched")
-	return d.settle(old)
 }
 
 // settle syncs the switch and removes the former tree. If that fails, the next writer removes it.
@@ -175,24 +182,6 @@ func (d *Dir) settle(former string) error {
 	d.old.Close()
 	d.old = nil
 	_ = d.parent.RemoveAll(former)
-	return nil
-}
-
-// note rewrites the manifest of a directory whose files are unchanged.
-func (d *Dir) note(p *Plan) error {
-	d.step("note")
-	dirs := &dirSet{root: d.old, made: map[string]bool{".": true, manifestDir: true}}
-	temporary := manifestPath + "." + unique()
-	err := dirs.write(temporary, bytes.NewReader(p.manifest.encode()), fileMode)
-	if err == nil {
-		err = d.old.Rename(temporary, manifestPath)
-	}
-	if err == nil {
-		err = dirs.sync()
-	}
-	if err != nil {
-		return fmt.Errorf("write manifest of %s: %w", d.target, err)
-	}
 	return nil
 }
 

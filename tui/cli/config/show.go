@@ -79,28 +79,23 @@ func SettingOf(e *command.Env, call *kong.Context, flag *kong.Flag) Setting {
 		}
 	}
 	if s.Kind == command.FromDefault {
-		otherwise(e, &s)
+		switch s.Name { // by the conventions of XDG and systemd
+		case "config":
+			if e.Config.Path != "" {
+				s.Value = e.Config.Path
+			}
+		case "state":
+			if path, place, err := e.UsualState(); err == nil {
+				s.Value, s.Origin = path, command.Origin{Kind: command.FromDefault, Name: "default, from $" + place}
+			}
+		case "credentials-dir":
+			if dir := e.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
+				s.Value, s.Origin = dir, command.Origin{Kind: command.FromEnv, Name: "CREDENTIALS_DIRECTORY"}
+			}
+		}
 	}
 	s.Value = mask(flag.Name, s.Value)
 	return s
-}
-
-// otherwise fills in the origin of an unset setting by the XDG and systemd conventions.
-func otherwise(e *command.Env, s *Setting) {
-	switch s.Name {
-	case "config":
-		if e.Config.Path != "" {
-			s.Value = e.Config.Path
-		}
-	case "state":
-		if path, place, err := e.UsualState(); err == nil {
-			s.Value, s.Origin = path, command.Origin{Kind: command.FromDefault, Name: "default, from $" + place}
-		}
-	case "credentials-dir":
-		if dir := e.Getenv("CREDENTIALS_DIRECTORY"); dir != "" {
-			s.Value, s.Origin = dir, command.Origin{Kind: command.FromEnv, Name: "CREDENTIALS_DIRECTORY"}
-		}
-	}
 }
 
 // masked replaces a secret.

@@ -33,7 +33,20 @@ func (c Command) Run(ctx context.Context, e *command.Env, call *kong.Context) er
 	case c.Daemon && e.Flags.ReadOnly:
 		return command.Usagef("limpet --daemon    # without --read-only", "an agent changes things, and --read-only refuses that")
 	case c.Daemon:
-		return runDaemon(ctx, e, call)
+		path, err := e.StatePath()
+		if err != nil {
+			return err
+		}
+		signals, stop := catch(syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP)
+		defer stop()
+		kept := keepLog(e, e.Log)
+		beat := &watchdog{log: e.Log}
+		config := &reloader{e: e, path: path, running: settings(e, call)}
+		return beat.during(ctx, func() error {
+			return reopening(ctx, e, func() error {
+				return headless(ctx, e, path, kept, beat, func(a *agent.Agent) part { return obeys(signals, a, config) })
+			})
+		})
 	case !e.OnScreen():
 		return status.Command{}.Run(ctx, e)
 	}
@@ -45,24 +58,6 @@ func (c Command) Run(ctx context.Context, e *command.Env, call *kong.Context) er
 		return untilStopped(ctx, setUp(ctx, e))
 	}
 	return untilStopped(ctx, dashboard(ctx, e, path))
-}
-
-// runDaemon runs the agent without a screen until SIGTERM or SIGINT.
-func runDaemon(ctx context.Context, e *command.Env, call *kong.Context) error {
-	path, err := e.StatePath()
-	if err != nil {
-		return err
-	}
-	signals, stop := catch(syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGHUP)
-	defer stop()
-	kept := keepLog(e, e.Log)
-	beat := &watchdog{log: e.Log}
-	config := &reloader{e: e, path: path, running: settings(e, call)}
-	return beat.during(ctx, func() error {
-		return reopening(ctx, e, func() error {
-			return headless(ctx, e, path, kept, beat, func(a *agent.Agent) part { return obeys(signals, a, config) })
-		})
-	})
 }
 
 // rebuildPause is the least time between two rebuilds of a state file that is damaged again and again, as on a

@@ -28,7 +28,21 @@ func dashboard(ctx context.Context, e *command.Env, path string) error {
 	switch {
 	case err == nil:
 		defer daemon.Close()
-		return attach(ctx, e, daemon, path)
+		same, err := e.Serves(ctx, daemon)
+		if err != nil {
+			return err
+		}
+		if !same {
+			h := daemon.Hello()
+			return command.Usagef("limpet --provisioning-server-url '' --kubeconfig ''    # shows that daemon; or give another --state FILE",
+				"the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
+		}
+		// This process only draws. With more than one processor each message wakes another one for a moment, which
+		// is most of the cost at rest.
+		if e.Getenv("GOMAXPROCS") == "" {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		}
+		return tui.Run(ctx, daemonSource{daemon.Watch(ctx)}, tuiOptions(e))
 	case !errors.Is(err, control.ErrNoDaemon), errors.As(err, new(*command.UnresponsiveError)):
 		return err
 	case e.Flags.ReadOnly:
@@ -42,25 +56,6 @@ func dashboard(ctx context.Context, e *command.Env, path string) error {
 		defer store.Close()
 		return withDashboard(ctx, e, store, path, path+".log", nil)
 	})
-}
-
-// attach shows the agent of a daemon.
-func attach(ctx context.Context, e *command.Env, daemon *control.Client, path string) error {
-	same, err := e.Serves(ctx, daemon)
-	if err != nil {
-		return err
-	}
-	if !same {
-		h := daemon.Hello()
-		return command.Usagef("limpet --provisioning-server-url '' --kubeconfig ''    # shows that daemon; or give another --state FILE",
-			"the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
-	}
-	// This process only draws. With more than one processor each message wakes another one for a moment, which
-	// is most of the cost at rest.
-	if e.Getenv("GOMAXPROCS") == "" {
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	}
-	return tui.Run(ctx, daemonSource{daemon.Watch(ctx)}, tuiOptions(e))
 }
 
 // localSource is the source of a dashboard in the process of the agent.

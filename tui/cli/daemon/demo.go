@@ -43,7 +43,12 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 	}
 	e.Demo(path)
 	sites := samples(filepath.Join(dir, "git"))
-	demoFlags(e, string(sites))
+	g := e.Flags
+	g.ProvisioningServerURL, g.Kubeconfig, g.DashboardsServerURL, g.FoldersServerURL = "", "", "", ""
+	g.Token, g.TokenFile, g.TokenExchangeURL, g.Manifests, g.ManifestsSelector, g.ManifestsPrune = "", "", "", "", "", false
+	g.Namespace, g.RepositorySelector, g.Actions = "*", "", nil
+	g.TelemetryListen = ""
+	g.LocalGitPrefix = append(g.LocalGitPrefix, string(sites))
 	if err := sites.create(); err != nil {
 		return err
 	}
@@ -56,16 +61,6 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 		return untilStopped(ctx, plainDemo(ctx, e, store, path, sites, c.Once))
 	}
 	return untilStopped(ctx, withDashboard(ctx, e, store, path, filepath.Join(dir, "limpet.log"), sites.Run))
-}
-
-// demoFlags sets the flags for the demo: everything on this machine, whatever the config file says.
-func demoFlags(e *command.Env, repositories string) {
-	g := e.Flags
-	g.ProvisioningServerURL, g.Kubeconfig, g.DashboardsServerURL, g.FoldersServerURL = "", "", "", ""
-	g.Token, g.TokenFile, g.TokenExchangeURL, g.Manifests, g.ManifestsSelector, g.ManifestsPrune = "", "", "", "", "", false
-	g.Namespace, g.RepositorySelector, g.Actions = "*", "", nil
-	g.TelemetryListen = ""
-	g.LocalGitPrefix = append(g.LocalGitPrefix, repositories)
 }
 
 // plainDemo prints one line for each step until ctx ends. With once it ends after the first successful pull, and fails
