@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -398,6 +399,25 @@ func TestIncludes(t *testing.T) {
 	_, err := archive.Write(t.Context(), io.Discard, tree, archive.Options{Includes: all[:1], MaxBytes: 1})
 	if _, ok := errors.AsType[*archive.LimitError](err); !ok {
 		t.Errorf("a large include: %v", err)
+	}
+}
+
+// TestSubmodules: one that is asked for is a part of the tree, with its rules.
+func TestSubmodules(t *testing.T) {
+	t.Parallel()
+	inner := commit(t, map[string]entry{"b.yaml": file("b"), "skip/c": file("c"), ".sourceignore": file("/skip"), "link": link("b.yaml")})
+	rel, err := filepath.Rel(t.TempDir(), inner.Remote.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := commit(t, map[string]entry{"a.yaml": file("a"), "skip": file(""), "lib/sub": {kind: tar.TypeDir, data: inner.Commit},
+		".gitmodules": file("[submodule \"sub\"]\n\tpath = lib/sub\n\turl = ../" + rel + "\n")})
+	for o, want := range map[bool]string{false: ". a.yaml lib lib/sub skip",
+		true: ". a.yaml lib lib/sub lib/sub/.sourceignore lib/sub/b.yaml lib/sub/link skip"} {
+		data, _ := packed(t, tree, archive.Options{Submodules: o, KeepSymlinks: true})
+		if got := listed(t, data); names(got) != want || o && got["lib/sub/b.yaml"].data != "b" {
+			t.Errorf("submodules %v: %s, want %s", o, names(got), want)
+		}
 	}
 }
 
