@@ -46,11 +46,12 @@ func (n *notifier) job(e jobs.Event) {
 	action := strings.ToUpper(e.Action[:1]) + e.Action[1:]
 	event := repositoryEvent(e.Namespace, e.Repository, jobTopic+e.Action, notify.Info, action+"Succeeded", e.Text)
 	event.Time, event.Quiet, event.Metadata = e.At, true, map[string]string{"limpet/job": e.Job, "limpet/job-uid": e.UID}
-	if e.State != api.StateSuccess {
+	switch e.State {
+	case api.StateSuccess:
+	case api.StateWarning:
+		event.Severity, event.Reason = notify.Error, action+"Warning"
+	default:
 		event.Severity, event.Reason = notify.Error, action+"Failed"
-	}
-	if e.State == api.StateWarning {
-		event.Reason = action + "Warning"
 	}
 	if last := e.Last; last != nil {
 		for _, s := range last.Summary {
@@ -145,12 +146,7 @@ func (n *notifier) runOnce(ctx context.Context, seen map[string]string) {
 }
 
 func fails(o kube.Object, topic string) bool {
-	for _, e := range failures(o) {
-		if e.Topic == topic {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(failures(o), func(e notify.Event) bool { return e.Topic == topic })
 }
 
 // failures returns the conditions of a Repository that are not met. That of its last pull is told by the job.

@@ -43,12 +43,24 @@ func Open(ctx context.Context, o Options) (*Outbox, error) {
 		ids[t.id] = true
 		b.senders = append(b.senders, &sender{outbox: b, target: t, wake: make(chan struct{}, 1), wait: firstWait, status: Status{Target: t.Name}})
 	}
-	deleted, err := o.Store.KeepQueues(ctx, ids)
+	all, err := o.Store.Facts(ctx, state.OutboxPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("open the outbox: %w", err)
 	}
-	for target, n := range deleted {
-		o.Logger.Warn("notifications dropped: their target is not configured any more", "target", target, "count", n)
+	var forget []string
+	deleted := map[string]int{}
+	for key := range all {
+		target, isQueue := strings.CutPrefix(key, state.QueuePrefix)
+		if target, _, _ = strings.Cut(target, "/"); isQueue && !ids[target] || len(ids) == 0 {
+			deleted[target]++
+			forget = append(forget, key)
+		}
+	}
+	if len(forget) > 0 {
+		o.Logger.Warn("notifications dropped: their targets are not configured any more", "counts", deleted)
+	}
+	if err := o.Store.ChangeFacts(ctx, nil, forget); err != nil {
+		return nil, fmt.Errorf("open the outbox: %w", err)
 	}
 	return b, nil
 }
@@ -80,9 +92,9 @@ func (b *Outbox) Add(ctx context.Context, e Event) error {
 
 // Failing returns which objects were told to fail and not to have recovered: their names and topics.
 func (b *Outbox) Failing(ctx context.Context) (out []Event, err error) {
-	objects, err := b.Store.Failing(ctx)
-	for _, o := range objects {
-		parts := strings.SplitN(o, "/", 4)
+	kept, err := b.Store.Facts(ctx, state.FailingPrefix)
+	for key := range kept {
+		parts := strings.SplitN(strings.TrimPrefix(key, state.FailingPrefix), "/", 4)
 		out = append(out, Event{Kind: parts[0], Namespace: parts[1], Name: parts[2], Topic: parts[3]})
 	}
 	return out, err

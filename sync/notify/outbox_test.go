@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -212,12 +213,12 @@ func TestRestart(t *testing.T) {
 	if err != nil || dropped[target] != 2 {
 		t.Fatalf("%v %v", dropped, err)
 	}
-	queue, err := store.Queue(t.Context(), target)
+	queue, err := store.Facts(t.Context(), state.QueuePrefix+target+"/")
 	if err != nil || len(queue) != 4 {
 		t.Fatalf("%d, %v", len(queue), err)
 	}
 	var first Event
-	if err := json.Unmarshal(queue[0].Body, &first); err != nil || first.Reason != "2" {
+	if err := json.Unmarshal(queue[slices.Min(slices.Collect(maps.Keys(queue)))], &first); err != nil || first.Reason != "2" {
 		t.Errorf("%+v %v", first, err)
 	}
 	if err := b.Targets[0].send(t.Context(), b.Client, b.Logger, &first); err != nil { // and the power fails

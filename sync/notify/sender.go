@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/netx"
 	"limpet/sync/text"
 )
@@ -71,15 +74,15 @@ func (s *sender) run(ctx context.Context) {
 // runOnce sends what waits. It returns when to try again, 0 = with the next event, and whether the target is down. Events
 // of an object keep their order: after one that the target refuses, only those of other objects are sent.
 func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
-	queue, err := s.outbox.Store.Queue(ctx, s.target.id)
+	queue, err := s.outbox.Store.Facts(ctx, state.QueuePrefix+s.target.id+"/")
 	if err != nil {
 		return s.failed(ctx, err), true
 	}
 	refused := map[string]bool{}
-	for i, q := range queue {
+	for i, key := range slices.Sorted(maps.Keys(queue)) {
 		s.change(func(t *Status) { t.Pending = len(queue) - i + len(refused) })
 		var e Event
-		err := json.Unmarshal(q.Body, &e)
+		err := json.Unmarshal(queue[key], &e)
 		if err == nil && refused[e.object()] {
 			continue
 		}
@@ -102,7 +105,7 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 		default:
 			return s.failed(ctx, err), true
 		}
-		if err := s.outbox.Store.DeleteFact(context.WithoutCancel(ctx), q.Key); err != nil {
+		if err := s.outbox.Store.DeleteFact(context.WithoutCancel(ctx), key); err != nil {
 			return s.failed(ctx, err), true
 		}
 	}
