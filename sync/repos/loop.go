@@ -17,6 +17,7 @@ import (
 	"limpet/sync/dependency"
 	"limpet/sync/git"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 	"limpet/sync/worker"
 )
 
@@ -194,6 +195,8 @@ func (l *Loop) runOnce(ctx context.Context, k Key) {
 	default:
 		pause := l.failures.When(k)
 		if e, ok := errors.AsType[*git.Error](err); ok {
+			pause = max(pause, e.RetryAfter)
+		} else if e, ok := errors.AsType[*netx.Error](err); ok {
 			pause = max(pause, e.RetryAfter)
 		}
 		l.set(k, time.Now().Add(pause))

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -413,5 +414,23 @@ func TestLastEventOnceAMinute(t *testing.T) {
 		if w := g.send(signed(boards, "ping", fmt.Appendf(nil, `{"n":%d}`, n))); w.Code != 200 || g.store.seen != step.seen {
 			t.Errorf("%d: %d, the status was written %d times", n, w.Code, g.store.seen)
 		}
+	}
+}
+
+// TestPushed: the URL of an authentic push is told, whatever its branch, and that of a forged one is not.
+func TestPushed(t *testing.T) {
+	t.Parallel()
+	g := newRig(t)
+	var told []string
+	g.o.Pushed = func(url string) { told = append(told, url) }
+	push, path := payload(t, "github-push"), "/apis/provisioning.grafana.app/v0alpha1/namespaces/default/repositories/boards/webhook"
+	g.store.repo.Branch = "another"
+	if w := g.send(signed(path, "push", push)); w.Code != http.StatusOK || !slices.Equal(told, []string{g.store.repo.URL}) {
+		t.Errorf("%d %s, told %q", w.Code, w.Body, told)
+	}
+	forged := signed(path, "push", push)
+	forged.Header.Set("X-Hub-Signature-256", "sha256="+hexMAC("other", string(push)))
+	if w := g.send(forged); w.Code != http.StatusUnauthorized || len(told) != 1 {
+		t.Errorf("%d, told %q", w.Code, told)
 	}
 }

@@ -31,12 +31,13 @@ type attempt struct {
 	lost     artifact.Artifact // one whose bytes are not
 	included []artifact.Artifact
 
-	remote   git.Remote
-	demands  []git.Verification // what has to be signed; none = nothing
-	ref      git.Ref
-	revision string
-	checksum string // of all that the artifact of the revision is made of
-	verified string // what was verified, for people; "" = nothing
+	remote    git.Remote
+	demands   []git.Verification // what has to be signed; none = nothing
+	ref       git.Ref
+	revision  string
+	unchanged bool   // the artifact is that of the revision, made of the same as now
+	checksum  string // of all that the artifact of the revision is made of
+	verified  string // what was verified, for people; "" = nothing
 }
 
 // spec is the part of a spec that says what is packed, and when.

@@ -88,6 +88,7 @@ type memory struct {
 	spec       spec
 	git        source.Git
 	invalid    error  // of both
+	settled    string // version of the object whose status tells of the artifact; "" = not known
 	told       string // the last event, which a failed write of the status must not repeat
 }
 
@@ -161,8 +162,10 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 	if err != nil || a.over || ctx.Err() != nil {
 		return repos.Result{}, cmp.Or(err, context.Cause(ctx))
 	}
-	if err := c.writeStatus(ctx, a, failed); err != nil {
-		return repos.Result{}, err
+	if version := obj.GetResourceVersion(); !a.unchanged || a.memory.settled != version {
+		if err := c.writeStatus(ctx, a, failed); err != nil {
+			return repos.Result{}, err
+		}
 	}
 	if c.o.Took != nil {
 		c.o.Took(k, time.Since(began))

@@ -9,10 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/kube"
 	"limpet/sync/source"
+	"limpet/sync/testenv"
 	"limpet/sync/testenv/gittest"
 )
 
@@ -192,4 +196,17 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%+v", got.Artifact)
 		}
 	})
+}
+
+// TestWithoutSpec: an object that no definition has checked stalls, and nothing else happens.
+func TestWithoutSpec(t *testing.T) {
+	t.Parallel()
+	s := testenv.Start(t, testenv.Options{})
+	r := newRig(t, kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token}, nil, "default")
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+		"metadata": map[string]any{"name": "bare", "namespace": "default"}}}
+	if _, err := r.client.Resource(api.GitRepositories).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.in("bare", source.Stalled, "URLInvalid")
 }

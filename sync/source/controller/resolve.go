@@ -38,7 +38,9 @@ func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err er
 		return true, fetchFailed(err)
 	}
 	a.revision, a.checksum = a.git.Revision(a.ref), a.checksumOf(a.ref)
-	return a.artifact.Revision == a.revision && a.artifact.Checksum == a.checksum, nil
+	same := a.artifact.Revision == a.revision && a.artifact.Checksum == a.checksum
+	a.unchanged = same && a.lost.Revision == ""
+	return same, nil
 }
 
 // fetch brings the commit into the mirror. A source that is new or has another spec says in the status what takes long.

@@ -158,7 +158,10 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *failur
 	obj := a.obj
 	for {
 		status, changed := c.status(a, obj, failed)
-		if !changed {
+		if a.memory.settled = ""; !changed {
+			if failed == nil {
+				a.memory.settled = obj.GetResourceVersion()
+			}
 			return nil
 		}
 		if err := c.announce(ctx, a, obj, failed); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
@@ -142,6 +143,6 @@ func (c *Controller) setFinalizers(ctx context.Context, a *attempt, names []stri
 
 // suspend ends the reconcile of a suspended source.
 func suspend(_ context.Context, a *attempt) (done bool, err error) {
-	a.over, _ = a.obj.Object["spec"].(map[string]any)["suspend"].(bool)
+	a.over, _, _ = unstructured.NestedBool(a.obj.Object, "spec", "suspend")
 	return a.over, nil
 }
