@@ -56,6 +56,7 @@ type Loop struct {
 	logger    *slog.Logger
 	available func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
 	use       UseFunc                     // nil = nobody has to know
+	perHost   int                         // see the constant
 
 	failures, busy workqueue.TypedRateLimiter[Key]
 
@@ -72,6 +73,7 @@ func NewLoop(
 ) *Loop {
 	l := newLoop(kind, reconcile, most, log)
 	l.failures, l.available = workqueue.NewTypedItemExponentialFailureRateLimiter[Key](first, most), client.WaitAvailable
+	l.perHost = 2 * perHost // those that wait in line for the mirrors keep the host as busy as it may be
 	return l
 }
 
@@ -80,6 +82,7 @@ func newLoop(kind string, reconcile func(context.Context, Key) (Result, error), 
 		kind:      kind,
 		reconcile: reconcile,
 		meter:     noMeter{},
+		perHost:   perHost,
 		logger:    log,
 		available: context.Cause,
 		failures:  workqueue.NewTypedItemExponentialFailureRateLimiter[Key](min(firstRetry, resync), resync),
@@ -212,7 +215,7 @@ func (l *Loop) Enter(url auth.Address) (leave func(), err error) {
 	host := url.HostPort()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.asked[host] >= perHost {
+	if l.asked[host] >= l.perHost {
 		return nil, errBusy
 	}
 	l.asked[host]++
