@@ -37,12 +37,6 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	return before, after, err
 }
 
-// worthCompacting reports whether so much of the file is free that a start should rewrite it.
-func worthCompacting(f *file) bool {
-	size, free := f.size(), f.free()
-	return free > compactAbove && free*100 > size*compactShare
-}
-
 // compactInto writes the records of src into a new file that takes the place of the one at path, and returns it open.
 // src stays open. Nobody may write to it meanwhile.
 func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*file, error) {

@@ -153,7 +153,7 @@ func (op *opening) openVerified() (*file, error) {
 		f.broken = errors.As(err, new(*repair.FaultError))
 		return nil, errors.Join(err, f.close())
 	}
-	if op.report.Created || !uncounted && !worthCompacting(f) {
+	if size, free := f.size(), f.free(); op.report.Created || !uncounted && (free <= compactAbove || free*100 <= size*compactShare) {
 		return f, nil
 	}
 	small, err := compactInto(op.ctx, f, op.path, op.maxSize)

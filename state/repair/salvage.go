@@ -123,7 +123,7 @@ func (s *salvage) choose() (root uint64, sure bool) {
 	}
 	found := s.findRoots()
 	for _, id := range found {
-		if s.perfect(id) {
+		if r, _, err := s.p.Verify(context.Background(), id); err == nil && len(r.Problems) == 0 && r.schema > 0 {
 			return id, id == found[0] && (readable || named == 0)
 		}
 	}
@@ -134,12 +134,6 @@ func (s *salvage) choose() (root uint64, sure bool) {
 		return found[0], false
 	}
 	return 0, false
-}
-
-// perfect reports whether everything under a root is as it was written.
-func (s *salvage) perfect(root uint64) bool {
-	r, _, err := s.p.Verify(context.Background(), root)
-	return err == nil && len(r.Problems) == 0 && r.schema > 0
 }
 
 // readable reports whether a page leads to at least one of our buckets.

@@ -20,6 +20,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"limpet/state"
+	"limpet/sync/api"
 )
 
 // maxBody is the largest request body in bytes. Source: the real API server's MaxRequestBodyBytes.
@@ -54,7 +55,7 @@ func (c *call) serve() (err error) {
 	}
 	switch {
 	case c.subresource == "":
-	case c.isJobs():
+	case c.kind.Group == api.ProvisioningGroup && c.kind.Plural == "repositories" && c.subresource == "jobs" && len(c.rest) <= 1:
 		return c.serveJobs()
 	case c.subresource != "status" || !c.kind.Status || len(c.rest) > 0:
 		return c.notFound()

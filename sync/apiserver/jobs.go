@@ -29,11 +29,6 @@ import (
 // The name of the new Job follows from repository and action, so that a second
 // request for the same thing is a 409 and not a second job.
 
-// isJobs reports whether a request is for one of these routes.
-func (c *call) isJobs() bool {
-	return c.kind.Group == api.ProvisioningGroup && c.kind.Plural == "repositories" && c.subresource == "jobs" && len(c.rest) <= 1
-}
-
 func (c *call) serveJobs() error {
 	switch read := c.req.Method == http.MethodGet || c.req.Method == http.MethodHead; {
 	case c.req.Method == http.MethodPost && len(c.rest) > 0:

@@ -187,7 +187,12 @@ func signal(c chan struct{}) {
 func (w *Watcher) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { w.wakeUsers(ctx); return nil })
-	g.Go(func() error { w.poll(ctx); return nil })
+	g.Go(func() error {
+		for pause(ctx, pollEvery) {
+			w.observeFiles(w.registry.used(File, Path)...)
+		}
+		return nil
+	})
 	if w.o.Client != nil {
 		signal(w.used)
 		g.Go(func() error { w.watchSecrets(ctx); return nil })
@@ -223,13 +228,6 @@ func (w *Watcher) next() (user Ref, ok bool) {
 	user = slices.MinFunc(slices.Collect(maps.Keys(w.due)), compare)
 	delete(w.due, user)
 	return user, true
-}
-
-// poll looks for changed files until ctx ends.
-func (w *Watcher) poll(ctx context.Context) {
-	for pause(ctx, pollEvery) {
-		w.observeFiles(w.registry.used(File, Path)...)
-	}
 }
 
 // pause waits for d, and reports whether ctx goes on.

@@ -123,7 +123,10 @@ var statusFields = []string{"state", "started", "finished", "message", "errors",
 // setStatus writes s into the status of u, keeps members that are not ours, and counts the write in progressUpdates.
 func setStatus(u *unstructured.Unstructured, s api.JobStatus) {
 	status := statusOf(u)
-	fresh := plain(s)
+	fresh, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
+	if err != nil {
+		panic("jobs: internal error: status cannot be encoded: " + err.Error())
+	}
 	for _, name := range statusFields {
 		if v, ok := fresh[name]; ok {
 			status[name] = v
@@ -162,15 +165,6 @@ func number(v any) int64 {
 		return int64(n)
 	}
 	return 0
-}
-
-// plain turns a status into the form that unstructured objects are made of.
-func plain(s api.JobStatus) map[string]any {
-	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
-	if err != nil {
-		panic("jobs: internal error: status cannot be encoded: " + err.Error())
-	}
-	return out
 }
 
 // raw encodes one member of an object, or returns nil.

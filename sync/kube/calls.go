@@ -234,17 +234,11 @@ func (t *wireTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	sent := monotonic()
 	resp, err := t.next.RoundTrip(req)
-	if err == nil && fromServer(resp) {
+	// A redirect, an error of 5xx and HTML may be a proxy's or a captive portal's, whose clock is another one.
+	if err == nil && (resp.StatusCode < 300 || resp.StatusCode >= 400 && resp.StatusCode < 500) && !isHTML(resp) {
 		t.clock.observe(resp.Header, sent, monotonic())
 	}
 	return resp, err
-}
-
-// fromServer reports whether an answer is likely the server's own and not that of a
-// proxy or a captive portal, whose clock is another one.
-func fromServer(resp *http.Response) bool {
-	redirect := resp.StatusCode >= 300 && resp.StatusCode < 400
-	return !redirect && resp.StatusCode < 500 && !isHTML(resp)
 }
 
 // splitTransport keeps watches on connections of their own: a proxy that

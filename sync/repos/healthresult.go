@@ -208,15 +208,6 @@ func forgeResult(err error, at string) healthResult {
 	return f
 }
 
-// readOnlyResult returns the result for a remote that takes no push.
-func readOnlyResult(repo api.Repository, err error) healthResult {
-	at := "secure.token"
-	if repo.Spec.Type == typeLocal {
-		at = localPath
-	}
-	return fieldResult(http.StatusForbidden, at, gitText(err)+`, or empty spec.workflows to have it read only`)
-}
-
 // protectionResult returns the result for a branch that the workflow "write" is to change.
 func protectionResult(branch string, p forge.Protection) healthResult {
 	why := map[forge.Protection]string{forge.ReviewsRequired: "takes changes by pull requests only", forge.Locked: "is locked"}[p]

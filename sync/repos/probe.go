@@ -3,6 +3,7 @@ package repos
 import (
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 
@@ -190,7 +191,11 @@ func (p *probe) checkWritable(ctx context.Context, obj *unstructured.Unstructure
 		p.access.refused, p.access.unknown = err, nil
 	}
 	if p.access.refused != nil {
-		return readOnlyResult(p.repo, p.access.refused), nil
+		at := "secure.token"
+		if p.repo.Spec.Type == typeLocal {
+			at = localPath
+		}
+		return fieldResult(http.StatusForbidden, at, gitText(p.access.refused)+`, or empty spec.workflows to have it read only`), nil
 	}
 	return p.checkProtection(ctx, obj)
 }

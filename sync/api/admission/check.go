@@ -32,7 +32,10 @@ func Check(obj, old *unstructured.Unstructured) field.ErrorList {
 	if obj == nil || obj.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	errs := validateMetadata(obj)
+	path := field.NewPath("metadata") // names are checked by the verbs, which know the rule of each kind
+	errs := metavalidation.ValidateLabels(obj.GetLabels(), path.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(obj.GetAnnotations(), path.Child("annotations"))...)
+	errs = append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
 	switch gvk := obj.GroupVersionKind(); {
 	case gvk.Group == api.ProvisioningGroup:
 		errs = append(errs, validateKind(obj, old)...)
@@ -42,20 +45,15 @@ func Check(obj, old *unstructured.Unstructured) field.ErrorList {
 		validateSecret(old, rootNode(obj, &errs))
 	}
 	for _, err := range errs {
-		err.BadValue = truncated(err.BadValue)
+		if text, ok := err.BadValue.(string); ok && len(text) > maxBadValue {
+			err.BadValue = strings.ToValidUTF8(text[:maxBadValue], "") + "…"
+		}
 	}
 	return errs
 }
 
 // maxBadValue bounds how much of a wrong text an error repeats, in bytes: errors go into answers and statuses.
 const maxBadValue = 200
-
-func truncated(value any) any {
-	if text, ok := value.(string); ok && len(text) > maxBadValue {
-		return strings.ToValidUTF8(text[:maxBadValue], "") + "…"
-	}
-	return value
-}
 
 // validateKind applies the rules of the kind alone.
 func validateKind(obj, old *unstructured.Unstructured) field.ErrorList {
@@ -104,15 +102,6 @@ func jsonType(t reflect.Type) string {
 		return "string"
 	}
 	return "object"
-}
-
-// validateMetadata checks the parts of the metadata that users write freely.
-// Names are checked by the verbs, which know the rule of each kind.
-func validateMetadata(obj *unstructured.Unstructured) field.ErrorList {
-	path := field.NewPath("metadata")
-	errs := metavalidation.ValidateLabels(obj.GetLabels(), path.Child("labels"))
-	errs = append(errs, apivalidation.ValidateAnnotations(obj.GetAnnotations(), path.Child("annotations"))...)
-	return append(errs, apivalidation.ValidateFinalizers(obj.GetFinalizers(), path.Child("finalizers"))...)
 }
 
 // CheckSecure applies the rules of secure values alone.

@@ -59,7 +59,11 @@ func validateRepository(obj, old *unstructured.Unstructured, root node) {
 	}
 	validateRevision(obj, spec, kind)
 	if known {
-		validateMirrors(obj, spec, kind)
+		if text := validateRemote(obj, spec, kind, api.AnnoGitMirrors); text != "" {
+			if _, err := auth.Mirrors(text, spec.object(kind).text("url")); err != nil {
+				spec.add(field.Invalid(annotationPath(api.AnnoGitMirrors), omitted{}, err.Error()))
+			}
+		}
 	}
 	if spec.has("connection") {
 		connection := spec.object("connection")
@@ -251,15 +255,6 @@ func validateRevision(obj *unstructured.Unstructured, spec node, kind string) {
 	}
 	if _, err := gitref.Parse(text); err != nil {
 		spec.add(field.Invalid(annotationPath(api.AnnoGitRef), text, err.Error()))
-	}
-}
-
-// validateMirrors checks where else a Repository may be read from.
-func validateMirrors(obj *unstructured.Unstructured, spec node, kind string) {
-	if text := validateRemote(obj, spec, kind, api.AnnoGitMirrors); text != "" {
-		if _, err := auth.Mirrors(text, spec.object(kind).text("url")); err != nil {
-			spec.add(field.Invalid(annotationPath(api.AnnoGitMirrors), omitted{}, err.Error()))
-		}
 	}
 }
 

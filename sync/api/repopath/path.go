@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -38,7 +39,9 @@ func (e *PathError) Error() string {
 // error is a *PathError. The empty path is the root and passes.
 func CheckPath(p string) error {
 	refuse := func(reason string) error {
-		return &PathError{Path: p, Reason: reason, Hidden: hidden(p)}
+		return &PathError{Path: p, Reason: reason, Hidden: slices.ContainsFunc(Segments(p), func(s string) bool {
+			return strings.HasPrefix(s, ".") && s != "." && s != ".."
+		})}
 	}
 	if p == "" {
 		return nil
@@ -77,15 +80,6 @@ func AllowedByte(c byte) bool {
 		return true
 	}
 	return c == ' ' || c == '_' || c == '.' || c == '-' || c == '/'
-}
-
-func hidden(p string) bool {
-	for _, s := range Segments(p) {
-		if strings.HasPrefix(s, ".") && s != "." && s != ".." {
-			return true
-		}
-	}
-	return false
 }
 
 // Segments splits p at its slashes; one trailing slash makes no segment.

@@ -204,7 +204,8 @@ func sealable(want *unstructured.Unstructured) applied {
 	}
 	for field, given := range members(want.Object["secure"]) {
 		if value, is := members(given)["create"].(string); is {
-			out.Secure[field] = digest(value)
+			sum := sha256.Sum256([]byte(value))
+			out.Secure[field] = hex.EncodeToString(sum[:])
 		}
 	}
 	out.Object = want.DeepCopy().Object
@@ -215,11 +216,6 @@ func sealable(want *unstructured.Unstructured) applied {
 		}
 	}
 	return out
-}
-
-func digest(value string) string {
-	sum := sha256.Sum256([]byte(value))
-	return hex.EncodeToString(sum[:])
 }
 
 // settle leaves of the secret values of an object only those that have to be sent, and returns their fields: the value is

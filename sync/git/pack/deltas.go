@@ -87,15 +87,6 @@ func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
 	return s.complete(old, thin, l.ObjectBytes)
 }
 
-// takeDeltas takes the deltas that build on an object; each is given out once. Those that
-// no other delta builds on come first: after the last one the object is not needed again.
-func (r *resolver) takeDeltas(entry int32, id ID) []int32 {
-	out := slices.Concat(r.near(entry), r.waiting[id])
-	delete(r.waiting, id)
-	slices.SortStableFunc(out, func(a, b int32) int { return cmp.Compare(len(r.near(a)), len(r.near(b))) })
-	return out
-}
-
 // near returns the deltas that name an entry by its distance.
 func (r *resolver) near(entry int32) []int32 {
 	find := func(base int32) int {
@@ -107,7 +98,11 @@ func (r *resolver) near(entry int32) []int32 {
 
 // descend makes all deltas that build on an object, and those that build on them.
 func (r *resolver) descend(l *link, id ID) error {
-	deltas := r.takeDeltas(l.entry, id)
+	// Each delta that builds on the object is taken once. Those that no other delta builds on come first: after the last one
+	// the object is not needed again.
+	deltas := slices.Concat(r.near(l.entry), r.waiting[id])
+	delete(r.waiting, id)
+	slices.SortStableFunc(deltas, func(a, b int32) int { return cmp.Compare(len(r.near(a)), len(r.near(b))) })
 	if len(deltas) > 0 && l.depth >= maxChain {
 		return fmt.Errorf("%w: a chain of more than %d deltas", ErrBadPack, maxChain)
 	}

@@ -79,8 +79,9 @@ func (s *Spooled) complete(old *Store, thin []ID, limit int64) error {
 			return err
 		}
 		to := io.NewOffsetWriter(s.file, end)
-		e, err := appendObject(to, end, Object{id, k, data})
-		if err != nil {
+		whole := Object{id, k, data}.Pack().data
+		e := entry{id: id, kind: k, base: -1, offset: end, size: int64(len(data)), result: int64(len(data)), crc: crc32.ChecksumIEEE(whole)}
+		if _, err := to.Write(whole); err != nil {
 			return err
 		}
 		s.entries = append(s.entries, e)
@@ -88,15 +89,6 @@ func (s *Spooled) complete(old *Store, thin []ID, limit int64) error {
 		end += n
 	}
 	return s.seal(end)
-}
-
-// appendObject writes an object whole, as an entry of a pack.
-func appendObject(w io.Writer, at int64, b Object) (entry, error) {
-	e := entry{id: b.ID, kind: b.Kind, base: -1, offset: at, size: int64(len(b.Data)), result: int64(len(b.Data))}
-	data := b.Pack().data
-	e.crc = crc32.ChecksumIEEE(data)
-	_, err := w.Write(data)
-	return e, err
 }
 
 // Packed is an object in the form of an entry of a pack, which is compressed.

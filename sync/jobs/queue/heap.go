@@ -83,13 +83,6 @@ func agedItems() heap[item] {
 	return heap[item]{place: func(s *item) *int { return &s.aged }, before: func(a, b *item) bool { return a.arrival < b.arrival }}
 }
 
-// delayedItems orders keys by the end of their delay.
-func delayedItems() heap[item] {
-	return heap[item]{place: func(s *item) *int { return &s.ranked }, before: func(a, b *item) bool {
-		return cmp.Or(a.until.Compare(b.until), cmp.Compare(a.arrival, b.arrival)) < 0
-	}}
-}
-
 // rankedRepos orders repositories by their best key: own claims, then by priority, then by round, then as this agent
 // favours them.
 func rankedRepos() heap[repoQueue] {
@@ -100,20 +93,6 @@ func rankedRepos() heap[repoQueue] {
 		}
 		return cmp.Or(cmp.Compare(t.priority, s.priority), cmp.Compare(a.round, b.round), cmp.Compare(b.favour, a.favour),
 			cmp.Compare(s.arrival, t.arrival)) < 0
-	}}
-}
-
-// agedRepos orders repositories by the key that has waited longest in each.
-func agedRepos() heap[repoQueue] {
-	return heap[repoQueue]{place: func(r *repoQueue) *int { return &r.aged }, before: func(a, b *repoQueue) bool {
-		return a.old.first().arrival < b.old.first().arrival
-	}}
-}
-
-// backoffRepos orders repositories by the end of their backoff.
-func backoffRepos() heap[repoQueue] {
-	return heap[repoQueue]{place: func(r *repoQueue) *int { return &r.resting }, before: func(a, b *repoQueue) bool {
-		return a.until.Before(b.until)
 	}}
 }
 

@@ -27,7 +27,10 @@
 // counts once more for each such take.
 package queue
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // maxTries is how often in a row a key may fail on its way to a claim before it is left to the next periodic list.
 // Source: Grafana's driver.
@@ -122,14 +125,20 @@ type Queue struct {
 // means by arrival.
 func New(limit int, favour func(RepoKey) uint64) *Queue {
 	return &Queue{
-		items:   map[Key]*item{},
-		repos:   map[RepoKey]*repoQueue{},
-		turn:    rankedRepos(),
-		old:     agedRepos(),
-		delayed: delayedItems(),
-		backoff: backoffRepos(),
-		limit:   limit,
-		favour:  favour,
+		items: map[Key]*item{},
+		repos: map[RepoKey]*repoQueue{},
+		turn:  rankedRepos(),
+		old: heap[repoQueue]{place: func(r *repoQueue) *int { return &r.aged }, before: func(a, b *repoQueue) bool {
+			return a.old.first().arrival < b.old.first().arrival
+		}},
+		delayed: heap[item]{place: func(s *item) *int { return &s.ranked }, before: func(a, b *item) bool {
+			return cmp.Or(a.until.Compare(b.until), cmp.Compare(a.arrival, b.arrival)) < 0
+		}},
+		backoff: heap[repoQueue]{place: func(r *repoQueue) *int { return &r.resting }, before: func(a, b *repoQueue) bool {
+			return a.until.Before(b.until)
+		}},
+		limit:  limit,
+		favour: favour,
 	}
 }
 

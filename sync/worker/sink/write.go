@@ -51,7 +51,12 @@ func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, Fil
 		}
 		return nil
 	}
-	stage, err := d.stage()
+	d.step("stage")
+	stage := d.stagePrefix() + unique()
+	err := d.parent.Mkdir(stage, dirMode)
+	if err == nil {
+		err = d.parent.Chmod(stage, dirMode)
+	}
 	if err != nil {
 		return fmt.Errorf("make a directory beside %s: %w", d.target, err)
 	}
@@ -62,16 +67,6 @@ func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, Fil
 		return errors.Join(fmt.Errorf("put the new tree in the place of %s: %w", d.target, mountHint(err)), d.parent.RemoveAll(stage))
 	}
 	return nil
-}
-
-// stage makes an empty directory beside the target.
-func (d *Dir) stage() (string, error) {
-	d.step("stage")
-	name := d.stagePrefix() + unique()
-	if err := d.parent.Mkdir(name, dirMode); err != nil {
-		return "", err
-	}
-	return name, d.parent.Chmod(name, dirMode)
 }
 
 // fill makes the tree of the plan in the directory stage and syncs it.

@@ -164,7 +164,8 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 		}
 		return RunTogether(ctx, append(parts, func(ctx context.Context) error {
 			o := tuiOptions(e)
-			o.SetUp = extra == nil && maySetUp(e)
+			_, configured := command.FindConfig(e.Flags.Config, e.Getenv)
+			o.SetUp = extra == nil && !configured && e.Flags.Config == "" && !e.Flags.ReadOnly && e.Embedded()
 			err := tui.Run(ctx, localSource{control.NewLocal(a, a.Store())}, o)
 			// The screen is gone and claims are being released. A second Ctrl-C kills.
 			e.StopSignals()

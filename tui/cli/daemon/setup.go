@@ -21,12 +21,6 @@ import (
 
 // The setup asks for the server and the token and writes the config file. Then limpet starts over.
 
-// maySetUp reports whether the setup applies: no config file, and no server from elsewhere.
-func maySetUp(e *command.Env) bool {
-	_, there := command.FindConfig(e.Flags.Config, e.Getenv)
-	return !there && e.Flags.Config == "" && !e.Flags.ReadOnly && e.Embedded()
-}
-
 // setUp asks the questions.
 func setUp(ctx context.Context, e *command.Env) error {
 	file := command.ConfigPaths(e.Getenv)[0]
