@@ -83,22 +83,17 @@ func (op *opening) rebuild(why error) error {
 	}
 	op.report.Quarantined, op.report.Carried, op.report.Lost = name, carried, sum.Lost
 	op.report.Damage = strings.TrimPrefix(why.Error(), ErrCorrupt.Error()+": ")
-	op.dropOldest()
-	return nil
-}
-
-// dropOldest removes the oldest damaged files.
-func (op *opening) dropOldest() {
 	names, err := filepath.Glob(globQuote(op.path) + suffixCorrupt + "*")
 	if err != nil || len(names) <= maxCorruptFiles {
-		return
+		return nil
 	}
 	slices.Sort(names)
-	for _, name := range names[:len(names)-maxCorruptFiles] {
+	for _, name := range names[:len(names)-maxCorruptFiles] { // the oldest
 		if err := os.Remove(name); err != nil {
 			op.log.Warn("remove an old damaged state file", "path", name, "err", err)
 		}
 	}
+	return nil
 }
 
 // globQuote takes the meaning from the special characters of a pattern.

@@ -85,21 +85,16 @@ func version(k Kind, name string, storage bool) map[string]any {
 	if k.Status {
 		v["subresources"] = map[string]any{"status": map[string]any{}}
 	}
-	if columns := printerColumns(k); len(columns) > 0 {
-		v["additionalPrinterColumns"] = columns
-	}
-	return v
-}
-
-// printerColumns leaves the name out, which every table begins with.
-func printerColumns(k Kind) []any {
 	var columns []any
 	for _, c := range k.Columns {
-		if c.Path != "" {
+		if c.Path != "" { // the name begins every table
 			columns = append(columns, map[string]any{"name": c.Name, "type": c.Type, "jsonPath": c.Path})
 		}
 	}
-	return columns
+	if len(columns) > 0 {
+		v["additionalPrinterColumns"] = columns
+	}
+	return v
 }
 
 // Value returns what stands in the column of an object; nil when it is not there.

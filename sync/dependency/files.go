@@ -14,7 +14,12 @@ type files struct{ dir string } // "" = no directory
 
 // versions returns the version of the files of each ref, "" for none.
 func (f files) versions(refs ...Ref) map[Ref]string {
-	flat := f.flat()
+	flat := map[string][]string{} // names in the directory itself, by what is before the first "_"
+	for _, name := range names(f.dir) {
+		if of, key, ok := strings.Cut(name, "_"); ok && key != webhookSecret {
+			flat[of] = append(flat[of], name)
+		}
+	}
 	versions := map[Ref]string{}
 	for _, ref := range refs {
 		if ref.Kind == Path {
@@ -24,17 +29,6 @@ func (f files) versions(refs ...Ref) map[Ref]string {
 		}
 	}
 	return versions
-}
-
-// flat returns the names in the directory itself, by what is before the first "_".
-func (f files) flat() map[string][]string {
-	flat := map[string][]string{}
-	for _, name := range names(f.dir) {
-		if of, key, ok := strings.Cut(name, "_"); ok && key != webhookSecret {
-			flat[of] = append(flat[of], name)
-		}
-	}
-	return flat
 }
 
 // version returns the version of the files of one object.

@@ -142,9 +142,18 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp deletes the folders that are empty after the other changes.
+// cleanUp deletes what files had before they named another object, unless another file has taken it over, and then the
+// folders that are empty after the other changes.
 func (r *run) cleanUp(ctx context.Context) error {
-	if err := r.sweep(ctx); err != nil {
+	var changes []Change
+	for _, c := range r.plan.WriteFiles {
+		for _, item := range c.Replaces {
+			if !r.claims.taken(item.Identity()) {
+				changes = append(changes, Change{Action: Deleted, Path: c.Path, Existing: &item})
+			}
+		}
+	}
+	if err := r.parallel(ctx, changes, r.deleteFile); err != nil {
 		return err
 	}
 	return r.serial(ctx, r.plan.LateFolders, r.deleteFolder)
@@ -308,19 +317,6 @@ func (r *run) deleteFolder(ctx context.Context, c *Change) {
 	}
 	done, err := r.remove(item, *c.Existing)
 	r.record(ctx, item, c, id, done, err)
-}
-
-// sweep deletes what files had before they named another object, unless another file has taken it over.
-func (r *run) sweep(ctx context.Context) error {
-	var changes []Change
-	for _, c := range r.plan.WriteFiles {
-		for _, item := range c.Replaces {
-			if !r.claims.taken(item.Identity()) {
-				changes = append(changes, Change{Action: Deleted, Path: c.Path, Existing: &item})
-			}
-		}
-	}
-	return r.parallel(ctx, changes, r.deleteFile)
 }
 
 // remove deletes the object if it still is what the item says: managed by this repository and made from that path. An

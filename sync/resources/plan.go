@@ -215,7 +215,21 @@ func Full(target Target, tree Tree, live []Item, metas map[string]FolderMeta) *P
 			p.hold(items)
 			continue
 		}
-		p.compare(file, items)
+		if len(items) == 0 {
+			p.WriteFiles = append(p.WriteFiles, Change{Action: Created, Path: file.Path, Hash: file.Hash})
+			continue
+		}
+		// More than one object means that a former sync was cut between the write
+		// of a new uid and the deletion of the old one.
+		slices.SortFunc(items, func(a, b Item) int {
+			return cmp.Or(b2i(b.Hash == file.Hash)-b2i(a.Hash == file.Hash), strings.Compare(a.Name, b.Name))
+		})
+		first := items[0]
+		if len(items) == 1 && first.Hash == file.Hash && first.Folder == p.FolderOf(first.Group, first.Kind, file.Path) {
+			p.hold(items)
+			continue
+		}
+		p.WriteFiles = append(p.WriteFiles, Change{Action: Updated, Path: file.Path, Hash: file.Hash, Existing: &first, Replaces: items[1:]})
 	}
 	for _, path := range slices.Sorted(maps.Keys(byPath)) {
 		if p.files[path] || p.shadowed(path) {
@@ -228,25 +242,6 @@ func Full(target Target, tree Tree, live []Item, metas map[string]FolderMeta) *P
 	}
 	p.order()
 	return p
-}
-
-// compare plans one file against the objects that the server has for its path.
-func (p *Plan) compare(file TreeFile, items []Item) {
-	if len(items) == 0 {
-		p.WriteFiles = append(p.WriteFiles, Change{Action: Created, Path: file.Path, Hash: file.Hash})
-		return
-	}
-	// More than one object means that a former sync was cut between the write
-	// of a new uid and the deletion of the old one.
-	slices.SortFunc(items, func(a, b Item) int {
-		return cmp.Or(b2i(b.Hash == file.Hash)-b2i(a.Hash == file.Hash), strings.Compare(a.Name, b.Name))
-	})
-	first := items[0]
-	if len(items) == 1 && first.Hash == file.Hash && first.Folder == p.FolderOf(first.Group, first.Kind, file.Path) {
-		p.hold(items)
-		return
-	}
-	p.WriteFiles = append(p.WriteFiles, Change{Action: Updated, Path: file.Path, Hash: file.Hash, Existing: &first, Replaces: items[1:]})
 }
 
 func newPlan(target Target, tree Tree, live []Item, metas map[string]FolderMeta) *Plan {

@@ -71,7 +71,19 @@ func (o *Object) Body(version string, s Stamp) []byte {
 		}
 	}
 	meta["name"], meta["namespace"] = o.Name, s.Namespace
-	s.identify(meta)
+	if old := s.Replaces; old != nil { // finalizers and owners are agreements between others, so they stay
+		for key, value := range map[string]string{"uid": old.UID, "resourceVersion": old.ResourceVersion} {
+			if value != "" {
+				meta[key] = value
+			}
+		}
+		if len(old.Finalizers) > 0 {
+			meta["finalizers"] = old.Finalizers
+		}
+		if len(old.OwnerReferences) > 0 {
+			meta["ownerReferences"] = old.OwnerReferences
+		}
+	}
 	return o.body(version, meta)
 }
 
@@ -113,25 +125,6 @@ func (s Stamp) annotations() map[string]string {
 		}
 	}
 	return out
-}
-
-// identify binds an update to the object that it replaces. Finalizers and
-// owners are agreements between others, so they stay.
-func (s Stamp) identify(meta map[string]any) {
-	if s.Replaces == nil {
-		return
-	}
-	for key, value := range map[string]string{"uid": s.Replaces.UID, "resourceVersion": s.Replaces.ResourceVersion} {
-		if value != "" {
-			meta[key] = value
-		}
-	}
-	if len(s.Replaces.Finalizers) > 0 {
-		meta["finalizers"] = s.Replaces.Finalizers
-	}
-	if len(s.Replaces.OwnerReferences) > 0 {
-		meta["ownerReferences"] = s.Replaces.OwnerReferences
-	}
 }
 
 // marshal writes a value that came out of JSON, or text, which always works.

@@ -392,7 +392,11 @@ func (r *pull) fetch(ctx context.Context) error {
 			if stats.Bytes > 0 {
 				r.Progress.StepNote(text.Size(stats.Bytes))
 			}
-			r.tellCommit(ctx)
+			// The next steps read the commit too, so an error is theirs; that of a directory says nothing.
+			if info, err := r.o.Git.Commit(ctx, r.remote, r.ref.Hash); err == nil && r.Repository.Spec.Type != "local" {
+				name, _, _ := strings.Cut(info.Author, " <")
+				r.Progress.SetCommit(state.Commit{Subject: text.Redact(info.Subject), Author: name, At: api.Time(info.When)})
+			}
 			return failpoint.Pass(failpoint.Fetched)
 		}
 		if git.KindOf(err) != git.Moved {
@@ -403,16 +407,6 @@ func (r *pull) fetch(ctx context.Context) error {
 		}
 	}
 	return err
-}
-
-// tellCommit reports the subject, author and date of the commit. It ignores errors: the next steps read the commit too.
-func (r *pull) tellCommit(ctx context.Context) {
-	info, err := r.o.Git.Commit(ctx, r.remote, r.ref.Hash)
-	if err != nil || r.Repository.Spec.Type == "local" { // that of a directory says nothing
-		return
-	}
-	name, _, _ := strings.Cut(info.Author, " <")
-	r.Progress.SetCommit(state.Commit{Subject: text.Redact(info.Subject), Author: name, At: api.Time(info.When)})
 }
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }
