@@ -1,12 +1,17 @@
 package cli
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"limpet/state"
 	"limpet/tui/cli/clitest"
+	"limpet/tui/cli/command"
 )
 
 func TestRepoSet(t *testing.T) {
@@ -118,5 +123,55 @@ func TestRollback(t *testing.T) {
 	s.Must(t, 0, "repo", "set", "dash", "--unpin")
 	if got, _ := s.Must(t, 0, "get", "repository", "dash", "-o", "yaml"); strings.Contains(got, "limpet/git-ref") {
 		t.Errorf("pulls no branch:\n%s", got)
+	}
+}
+
+// TestSourceCreate: what is wrong is refused before anything is written; what is right is in the object.
+func TestSourceCreate(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	create := []string{"source", "create", "fleet", "--url", "https://git.example.com/fleet.git"}
+	with := func(flags string) []string { return append(slices.Clone(create), strings.Fields(flags)...) }
+	for _, wrong := range []string{"--url=file:///srv/x", "--url=", "--tag=v1 --branch=main", "--verify=HEAD", "--interval=0s", "--ignore=@none",
+		"--git-token-file=none", "--include=:a", "--commit=abc", "--semver=x.y.z.w", "--ref-name=main", "--secret=a --git-token-file=b",
+		"--secret=A_b", "--verify=Tag --verify-secret=keys"} {
+		if _, errs := s.Must(t, command.ExitUsage, with(wrong)...); !strings.Contains(errs, "try: ") {
+			t.Errorf("%s: %s", wrong, errs)
+		}
+	}
+	s.Must(t, command.ExitError, with("--wait")...) // no agent runs
+	token := filepath.Join(s.Dir, "token")
+	if err := os.WriteFile(token, []byte("hunter22\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for flags, want := range map[string]string{
+		"": `{"interval":"1m0s","ref":{"branch":"main"},"timeout":"60s","url":"https://git.example.com/fleet.git"}`,
+		"--semver=1.x --interval=10m --include=apps:grafana:a --include=base --sparse=deploy --recurse-submodules --ignore=/*": `{"ignore":"/*",` +
+			`"include":[{"fromPath":"grafana","repository":{"name":"apps"},"toPath":"a"},{"repository":{"name":"base"}}],"interval":"10m0s",` +
+			`"recurseSubmodules":true,"ref":{"semver":"1.x"},"sparseCheckout":["deploy"],"timeout":"60s","url":"https://git.example.com/fleet.git"}`,
+		"--branch=main --commit=" + strings.Repeat("ab", 20) + " --verify-secret=keys --git-token-file=" + token: `{"interval":"1m0s","ref":{"branch":"main",` +
+			`"commit":"` + strings.Repeat("ab", 20) + `"},"secretRef":{"name":"fleet-git"},"timeout":"60s","url":"https://git.example.com/fleet.git",` +
+			`"verify":{"mode":"HEAD","secretRef":{"name":"keys"}}}`,
+	} {
+		out, _ := s.Must(t, 0, with("--dry-run -o json "+flags)...)
+		var u struct{ Spec any }
+		if err := json.Unmarshal([]byte(out), &u); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := json.Marshal(u.Spec); string(got) != want {
+			t.Errorf("%s:\n%s, want\n%s", flags, got, want)
+		}
+	}
+	for _, kind := range []string{"gitrepositories", "secrets"} {
+		if out, _ := s.Must(t, 0, "get", kind, "-o", "name"); out != "" {
+			t.Errorf("written: %s", out)
+		}
+	}
+	s.Must(t, 0, with("--git-token-file="+token)...)
+	if out, _ := s.Must(t, 0, "get", "secrets", "-o", "name"); out != "secret/fleet-git\n" {
+		t.Errorf("secrets: %s", out)
+	}
+	if _, errs := s.Must(t, command.ExitError, create...); !strings.Contains(errs, "try: limpet source show fleet") {
+		t.Errorf("again: %s", errs)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/state"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
@@ -31,6 +32,8 @@ type Source interface {
 	Diagnostics(ctx context.Context) (snapshot.DiagnosticsReport, error)
 	// Compare returns the changes in Git between two commits.
 	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
+	// Artifacts returns those of a source that the host has, the newest first.
+	Artifacts(ctx context.Context, namespace, name string) ([]state.Artifact, error)
 	// Files lists the files of a Repository, or reads one of them.
 	Files(ctx context.Context, q snapshot.FileQuery) (snapshot.FileList, error)
 	// Test checks a Repository or a source like 'limpet repo test', without writing anything. An
@@ -71,7 +74,7 @@ var verbs = map[Verb]struct {
 		snapshot.Resume},
 	snapshot.Resume:    {onRepo, "resume", "Resume", "Resumes checks and pulls by its interval.", false, ""},
 	snapshot.Reconcile: {onSource, "reconciliation", "Reconcile", "Its controller fetches what is new; harmless when repeated.", false, ""},
-	snapshot.SuspendSource: {onSource, "suspension", "Suspend", "For all users: writes spec.suspend to the API; Flux " +
+	snapshot.SuspendSource: {onSource, "suspension", "Suspend", "For all users: writes spec.suspend to the API; its controller " +
 		"fetches nothing new until resumed. Its artifact stays, and what is deployed from it.", true,
 		snapshot.ResumeSource},
 	snapshot.ResumeSource: {onSource, "resume", "Resume", "Its controller reconciles at once.", false, ""},

@@ -14,8 +14,8 @@ import (
 	"limpet/tui/widget"
 )
 
-// The changes of a job in Git: the list of files, and the diff of one of them. Both are fetched
-// when they are shown. Commits do not change, so a result stays valid.
+// The changes of a job in Git, or of a revision of a source: the list of files, and the diff of one of them. Both are
+// fetched when they are shown. Commits and artifacts do not change, so a result stays valid.
 
 type comparison = fetched[snapshot.CompareQuery, snapshot.Comparison]
 
@@ -49,6 +49,23 @@ func (d *jobScreen) changeQuery() (q snapshot.CompareQuery, why string) {
 	return snapshot.CompareQuery{Namespace: j.Namespace, Repository: j.Repository, From: j.RefFrom, To: j.RefTo}, ""
 }
 
+// changeQuery returns the query for what the screens of changes are about, or why there is none.
+func (s *State) changeQuery() (q snapshot.CompareQuery, why string) {
+	from := s.location.object.source
+	if from == nil {
+		return s.detail.changeQuery()
+	}
+	return snapshot.CompareQuery{Namespace: from.Namespace, Repository: from.Name, To: s.revision, Source: true}, s.sourceChangesRefusal(*from)
+}
+
+// compared returns the two revisions of a comparison in short.
+func (s *State) compared(value snapshot.Comparison) (from, to string) {
+	if q, _ := s.changeQuery(); !q.Source {
+		return text.ShortRef(q.From), text.ShortRef(q.To)
+	}
+	return snapshot.ShortRevision(value.From), snapshot.ShortRevision(value.To)
+}
+
 // changesRefusal returns why the changes cannot be shown; "" = they can.
 func (d *jobScreen) changesRefusal() string {
 	if d.recordMissing() {
@@ -58,6 +75,14 @@ func (d *jobScreen) changesRefusal() string {
 	return why
 }
 
+// changed returns what the screens of changes are about.
+func (s *State) changed() object {
+	if from := s.location.object; from.source != nil {
+		return from
+	}
+	return s.detail.object
+}
+
 func openChanges(s *State) {
 	o, _ := s.jobHere()
 	s.changes.rows.cursor = ""
@@ -65,11 +90,19 @@ func openChanges(s *State) {
 	if s.detail.UID != o.UID {
 		s.showObject(o)
 	}
+	s.location.object = o
+}
+
+// openRevision shows what a revision of a source has changed.
+func openRevision(s *State, from object, digest string) {
+	s.changes.rows.cursor = ""
+	s.goTo(screenChanges)
+	s.location.object, s.revision = from, digest
 }
 
 // openFile shows the diff of a file of the job in the detail screen, or the reason why it cannot.
 func openFile(s *State, path string) {
-	if why := s.detail.changesRefusal(); why != "" {
+	if _, why := s.changeQuery(); why != "" {
 		s.showToast(path+": "+why, false)
 		return
 	}
@@ -79,11 +112,11 @@ func openFile(s *State, path string) {
 }
 
 // compare fetches the changes, and before them the record of the job when only its history row is known.
-func (d *jobScreen) compare(s *State, c *comparison, path string, in func(*State) *comparison) Lookup {
-	if d.recordMissing() {
-		return d.fetch(s)
+func (s *State) compare(c *comparison, path string, in func(*State) *comparison) Lookup {
+	q, why := s.changeQuery()
+	if !q.Source && s.detail.recordMissing() {
+		return s.detail.fetch(s)
 	}
-	q, why := d.changeQuery()
 	q.Path = path
 	if _, known, err := c.of(q); why != "" || known || err != "" {
 		return nil
@@ -103,8 +136,12 @@ func (d *jobScreen) compare(s *State, c *comparison, path string, in func(*State
 }
 
 // whyNone returns why there are no changes to show, as far as both screens know it.
-func (d *jobScreen) whyNone(more string, known bool, err string) []string {
-	switch why := d.changesRefusal(); {
+func (s *State) whyNone(more string, known bool, err string) []string {
+	q, why := s.changeQuery()
+	if !q.Source {
+		why = s.detail.changesRefusal()
+	}
+	switch {
 	case why != "":
 		return []string{why + "."}
 	case err != "":
@@ -116,11 +153,11 @@ func (d *jobScreen) whyNone(more string, known bool, err string) []string {
 }
 
 func (c *changesScreen) fetch(s *State) Lookup {
-	return s.detail.compare(s, &c.files, "", func(s *State) *comparison { return &s.changes.files })
+	return s.compare(&c.files, "", func(s *State) *comparison { return &s.changes.files })
 }
 
 func (c *changesScreen) refresh(s *State) {
-	q, _ := s.detail.changeQuery()
+	q, _ := s.changeQuery()
 	value, _, _ := c.files.of(q)
 	rows := value.Files
 	if filter := s.filter(); filter != "" {
@@ -151,18 +188,18 @@ func (c *changesScreen) open(s *State) {
 
 func (c *changesScreen) draw(p *view, at widget.Rect) {
 	type file = snapshot.FileChange
-	j := p.s.detail.job
-	q, _ := p.s.detail.changeQuery()
+	q, _ := p.s.changeQuery()
 	value, known, err := c.files.of(q)
-	box := widget.Box{Title: "Changes of " + p.cut(j.Name, at.W/2), Foot: p.place(&c.rows.position, value.All), Focused: true}
-	if j.RefTo != "" {
-		box.Note = text.OrDash(text.ShortRef(j.RefFrom)) + " " + p.G.Arrow + " " + text.ShortRef(j.RefTo)
+	box := widget.Box{Title: "Changes of " + p.cut(p.s.changed().Name, at.W/2), Foot: p.place(&c.rows.position, value.All), Focused: true}
+	if from, to := p.s.compared(value); to != "" {
+		box.Note = p.cut(text.OrDash(from)+" "+p.G.Arrow+" "+to, at.W/2)
 	}
-	empty := p.s.detail.whyNone(p.G.More, known, err)
+	empty := p.s.whyNone(p.G.More, known, err)
 	switch {
 	case empty != nil:
 	case len(value.Files) == 0:
-		empty = []string{"No file of the repository's path differs between the two commits."}
+		empty = []string{"No file " + widget.When(!q.Source, "of the repository's path ") + "differs between the two " +
+			map[bool]string{true: "revisions.", false: "commits."}[q.Source]}
 	default:
 		empty = []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(value.Files), "file"), p.s.filter())}
 	}
@@ -188,7 +225,7 @@ func (d *diffScreen) fetch(s *State) Lookup {
 	if s.path == "" {
 		return nil
 	}
-	return s.detail.compare(s, &d.file, s.path, func(s *State) *comparison { return &s.diff.file })
+	return s.compare(&d.file, s.path, func(s *State) *comparison { return &s.diff.file })
 }
 
 // open fetches the diff again when that failed.
@@ -200,7 +237,7 @@ func (d *diffScreen) open(*State) {
 
 // shown returns the comparison of the shown file, not that of a previous one.
 func (d *diffScreen) shown(s *State) (value snapshot.TextChange, known bool, err string) {
-	q, _ := s.detail.changeQuery()
+	q, _ := s.changeQuery()
 	q.Path = s.path
 	got, known, err := d.file.of(q)
 	if got.Text == nil {
@@ -231,9 +268,8 @@ func (d *diffScreen) found(s *State) string {
 // body lays the lines out in w cells, below a line with the commits.
 func (d *diffScreen) body(p *view, w int) []widget.TextLine {
 	t, _, _ := d.shown(p.s)
-	q, _ := p.s.detail.changeQuery()
-	out := []widget.TextLine{widget.Styled(widget.RoleDim, fmt.Sprintf("%s, %s %s %s", t.Form, text.OrDash(text.ShortRef(q.From)), p.G.Arrow,
-		text.ShortRef(q.To)))}
+	from, to := p.s.compared(d.file.value)
+	out := []widget.TextLine{widget.Styled(widget.RoleDim, fmt.Sprintf("%s, %s %s %s", t.Form, text.OrDash(from), p.G.Arrow, to))}
 	d.hunks = nil
 	for _, l := range d.matches(p.s) {
 		if l.Op == "@" {
@@ -277,7 +313,7 @@ func (d *diffScreen) draw(p *view, at widget.Rect) {
 	if box.Title = p.s.path; displaywidth.String(box.Title) > w { // the end of a path is more specific
 		box.Title = p.G.More + ansi.TruncateLeft(box.Title, displaywidth.String(box.Title)-w+1, "")
 	}
-	why := p.s.detail.whyNone(p.G.More, known, err)
+	why := p.s.whyNone(p.G.More, known, err)
 	switch {
 	case why != nil:
 	case len(t.Lines) == 0:

@@ -245,7 +245,7 @@ func TestComparisonIsCleaned(t *testing.T) {
 	s := NewState(Standalone, widget.Caps{}, noon)
 	s.detail.object = jobObject(&snapshot.Job{UID: "1", RefTo: "b"})
 	src := &archive{comparison: in}
-	s.detail.compare(&s, &s.changes.files, "a.json", func(s *State) *comparison { return &s.changes.files })(t.Context(), src)(&s)
+	s.compare(&s.changes.files, "a.json", func(s *State) *comparison { return &s.changes.files })(t.Context(), src)(&s)
 	got := s.changes.files.value
 	if got.Files[0] != (snapshot.FileChange{Type: want, Path: want, From: want}) || got.Text.Form != want ||
 		got.Text.Lines[0] != (snapshot.TextLine{Op: want, Text: "    " + want}) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/snapshot"
 	"limpet/sync/testenv/suite"
 )
@@ -385,6 +386,14 @@ func (o *oracle) Compare(context.Context, snapshot.CompareQuery) (c snapshot.Com
 		}
 	}
 	return c, o.err()
+}
+
+func (o *oracle) Artifacts(context.Context, string, string) (list []state.Artifact, err error) {
+	o.fill(reflect.ValueOf(&list).Elem(), "")
+	for i := range list {
+		list[i].UID, list[i].Digest = o.word("s1", list[i].UID), o.label("a")
+	}
+	return list, o.err()
 }
 
 func (o *oracle) Files(context.Context, snapshot.FileQuery) (c snapshot.FileList, err error) {

@@ -29,6 +29,7 @@ type archive struct {
 	manifest   string
 	edited     snapshot.Edited
 	files      snapshot.FileList
+	stored     []state.Artifact // of every source, the newest first
 	listed     []snapshot.FileQuery
 	tried      []snapshot.Subject
 }
@@ -93,6 +94,10 @@ func (a *archive) Manifest(_ context.Context, of snapshot.Subject) (string, erro
 	a.tried = append(a.tried, of)
 	return a.manifest, a.err
 }
+func (a *archive) Artifacts(_ context.Context, namespace, name string) ([]state.Artifact, error) {
+	return a.stored, a.err
+}
+
 func (a *archive) Files(_ context.Context, q snapshot.FileQuery) (snapshot.FileList, error) {
 	a.listed = append(a.listed, q)
 	out := a.files

@@ -109,6 +109,15 @@ func keyTable() []command {
 		{press: "o", words: "sort", group: view, do: openSort, refuses: listRefusal},
 		{press: "d", words: "changes", group: view, on: withJob, do: openChanges, refuses: changesRefusal},
 		{press: "l", words: "log", group: view, on: withJob, do: openLog, refuses: logRefusal},
+		{press: "d", words: "changes", group: view, on: atSources, do: openSourceChanges, refuses: func(s *State) string {
+			o, ok := s.one()
+			if !ok {
+				return "no source is under the cursor"
+			}
+			return s.sourceChangesRefusal(*o.source)
+		}},
+		{press: "l", words: "log", group: view, on: atSources, do: openSourceLog,
+			refuses: unless(func(s *State) bool { _, ok := s.one(); return ok }, "no source is under the cursor")},
 		{press: "f", words: "pause log", group: view, on: atJob, do: func(s *State) { s.detail.pauseLog(s) }},
 		{press: "f", words: "files", group: view, on: atFiles, do: openFiles, refuses: repoRefusal},
 		{press: "F", words: "drift", group: view, on: atFiles, do: openDrift, refuses: repoRefusal},

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"limpet/sync/snapshot"
+	"limpet/sync/source/artifact"
 	"limpet/sync/text"
 )
 
@@ -155,7 +156,18 @@ func (s *State) shownBy() string {
 		return s.command(s.files.verb(), s.repo.object)
 	}
 	if s.screen == screenChanges || s.screen == screenDiff {
-		return s.command("show", s.detail.object)
+		o := s.changed()
+		if o.source == nil {
+			return s.command("show", o)
+		}
+		q, _ := s.changeQuery()
+		if value, known, _ := s.changes.files.of(q); known && value.From != "" {
+			return s.command("diff", o, text.ShortRef(artifact.Commit(value.From)), text.ShortRef(artifact.Commit(value.To)))
+		}
+		return s.command("diff", o)
+	}
+	if row := s.source.rows.here(); s.screen == screenSource && s.source.listed && row != nil {
+		return s.command("get", s.source.object, "--revision "+text.ShortRef(artifact.Commit(row.Revision)))
 	}
 	if of := s.showable(); len(of) > 0 {
 		return s.command("show", of[0])
@@ -244,7 +256,10 @@ func copyLink(s *State) {
 	s.showToast(said, false)
 }
 
-func (s *target) commit() string {
+func (s *State) commit() string {
+	if row := s.source.rows.here(); s.screen == screenSource && s.source.listed && row != nil {
+		return artifact.Commit(row.Revision)
+	}
 	switch o, ok := s.one(); {
 	case !ok:
 		return ""

@@ -2,10 +2,13 @@ package screen
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
@@ -24,8 +27,8 @@ func (sourcesScreen) draw(p *view, at widget.Rect) {
 	if empty == nil {
 		empty = []string{"There are no sources any more."}
 	}
-	drawList(p, at, widget.Box{Title: p.listTitle("Sources", &l.position), Note: p.place(&l.position, 0), Foot: sourcesNote(l.rows),
-		Focused: true}, func(s *State) *list[snapshot.Source] { return &s.sources }, p.sourceTable(), empty)
+	drawList(p, at, widget.Box{Title: p.listTitle("Sources", &l.position), Foot: sourcesNote(l.rows), Focused: true,
+		Note: widget.Join(", ", p.cut(widget.When(at.W > 50, SourceController(p.Snap)), at.W/3), p.place(&l.position, 0))}, func(s *State) *list[snapshot.Source] { return &s.sources }, p.sourceTable(), empty)
 }
 
 func (p *view) sourceTable() widget.Table[snapshot.Source] {
@@ -131,10 +134,90 @@ func ArtifactOf(from snapshot.Source) snapshot.Artifact {
 	return *from.Artifact
 }
 
-// sourceScreen is the screen of one source: its state, its artifact and its conditions.
+// sourceScreen is the screen of one source: its state, its artifact and its conditions, and below them the revisions that
+// the host has, or its events.
 type sourceScreen struct {
 	subject
-	top int // first visible line
+	top    int  // first visible line of what scrolls: the facts or the events
+	turned bool // the facts alone
+	log    bool // events in place of revisions
+	stored fetched[string, []state.Artifact]
+	rows   list[state.Artifact]
+	listed bool // the revisions are on the screen and have the cursor, as of the last frame
+}
+
+func (f *sourceScreen) list(*State) *position { return &f.rows.position }
+
+// turn and zoom show the facts alone, or the revisions too.
+func (f *sourceScreen) turn(int) { f.zoom() }
+func (f *sourceScreen) zoom()    { f.turned, f.log, f.top = !f.turned, false, 0 }
+
+func (f *sourceScreen) fetch(s *State) Lookup {
+	key := f.source.UID + " " + ArtifactOf(*f.source).Digest
+	if _, known, err := f.stored.of(key); known || err != "" && s.Now.Sub(f.stored.at) < recentMaxAge ||
+		f.source.Name == "" {
+		return nil
+	}
+	of := f.Subject
+	return f.stored.look(s, key, func(s *State) *fetched[string, []state.Artifact] { return &s.source.stored },
+		func(ctx context.Context, src Source) ([]state.Artifact, error) {
+			return src.Artifacts(ctx, of.Namespace, of.Name)
+		})
+}
+
+func (f *sourceScreen) refresh(*State) {
+	rows := slices.DeleteFunc(slices.Clone(f.stored.value), func(a state.Artifact) bool { return a.UID != f.source.UID })
+	f.rows.show(rows, func(a state.Artifact) string { return a.Digest + a.Revision })
+}
+
+// open shows what the revision under the cursor has changed.
+func (f *sourceScreen) open(s *State) {
+	if why := s.sourceChangesRefusal(*f.source); why != "" {
+		s.showToast(why, false)
+		return
+	}
+	openSourceChanges(s)
+}
+
+// openSourceChanges shows what the revision under the cursor, else the newest, has changed.
+func openSourceChanges(s *State) {
+	o, _ := s.one()
+	digest := ArtifactOf(*o.source).Digest
+	if row := s.source.rows.here(); s.screen == screenSource && row != nil {
+		digest = row.Digest
+	}
+	openRevision(s, o, digest)
+}
+
+// sourceChangesRefusal returns why the changes of a source cannot be shown; "" = they can.
+func (s *facts) sourceChangesRefusal(from snapshot.Source) string {
+	switch role := s.Snap.Agent.Sources; {
+	case role == nil || role.State != snapshot.ControllersActive:
+		return "this agent does not reconcile sources, so it has no revisions to compare"
+	case from.Artifact == nil:
+		return from.Name + " has no artifact yet"
+	}
+	return ""
+}
+
+func openSourceLog(s *State) {
+	o, _ := s.one()
+	if s.screen != screenSource {
+		s.goObject(o)
+	}
+	s.source.log, s.source.turned, s.source.top = !s.source.log, false, far
+}
+
+// events returns the events of the source, the newest last.
+func (f *sourceScreen) events(p *view) (out []widget.TextLine) {
+	for _, e := range p.Snap.Events {
+		if txt, ok := strings.CutPrefix(e.Text, "source "+f.source.Namespace+"/"+f.source.Name+": "); ok {
+			e.Text = txt
+			_, role := levelWord(e.Level)
+			out = append(out, widget.Styled(role, eventLine(e, p.Now)))
+		}
+	}
+	return out
 }
 
 func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
@@ -169,11 +252,47 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 	return facts.Lines(p.Canvas, w)
 }
 
-func (f *sourceScreen) scroll(_ *State, by int) { f.top += by }
+// scroll moves the cursor among the revisions, or scrolls what has no cursor.
+func (f *sourceScreen) scroll(_ *State, by int) {
+	if f.listed {
+		f.rows.move(by)
+	} else {
+		f.top += by
+	}
+}
 
 func (f *sourceScreen) draw(p *view, at widget.Rect) {
-	p.Scroll(at, widget.Box{Title: p.cut(f.source.Name, at.W/2), Note: p.cut(f.source.Namespace, at.W/3), Focused: true},
-		f.lines(p, at.W-4), &f.top)
+	box := widget.Box{Title: p.cut(f.source.Name, at.W/2), Note: p.cut(f.source.Namespace, at.W/3), Focused: true}
+	lines := f.lines(p, at.W-4)
+	least := min(leastJobs, len(f.rows.rows)+3)
+	head := min(len(lines)+2, max(at.H-least, min(at.H, leastJobs)))
+	if f.listed = !f.turned && !f.log && len(f.rows.rows) > 0 && at.H-head >= 3; !f.listed && (f.turned || !f.log || at.H-head < 3) {
+		p.Scroll(at, box, lines, &f.top)
+		return
+	}
+	top, rest := at.Top(head)
+	box.More, box.Focused = "tab", false
+	p.Panel(top, box, lines)
+	if f.log {
+		events := f.events(p)
+		if len(events) == 0 {
+			events = []widget.TextLine{widget.Styled(widget.RoleDim, "no event of this source since the agent has started")}
+		}
+		p.Scroll(rest, widget.Box{Title: "Log", Note: "l revisions", Focused: true}, events, &f.top)
+		return
+	}
+	drawList(p, rest, widget.Box{Title: "Revisions", Note: "enter changes, l log", Foot: p.place(&f.rows.position, 0), Focused: true},
+		func(s *State) *list[state.Artifact] { return &s.source.rows }, p.revisionTable(), nil)
+}
+
+func (p *view) revisionTable() widget.Table[state.Artifact] {
+	type stored = state.Artifact
+	return widget.Table[stored]{Grow: 3, Columns: []widget.Column[stored]{
+		{Head: "REVISION", Width: 15, Wide: 30, Cell: widget.Plain(func(a stored) string { return snapshot.ShortRevision(a.Revision) })},
+		{Head: "STORED", Width: 12, Cell: widget.Plain(func(a stored) string { return widget.DayTime(a.Updated, p.Now) })},
+		{Head: "SIZE", Width: 8, Rank: 2, Right: true, Cell: widget.Plain(func(a stored) string { return text.Size(a.Size) })},
+		{Head: "SUBJECT", Width: 16, Rank: 1, Cell: dim(func(a stored) string { return a.Subject })},
+	}}
 }
 
 // controllerTimeout is the time without an answer after which a controller is reported as inactive.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
 )
@@ -62,9 +63,39 @@ func sourcesSnapshot() *snapshot.Snapshot {
 	return s
 }
 
+// ownSources is a site whose agent reconciles its sources, as its screens are shown with what they fetch.
+func ownSources(t *testing.T) (s State, src *archive) {
+	snap := sourcesSnapshot()
+	snap.Agent.Sources = &snapshot.Controllers{Mode: "auto", State: snapshot.ControllersActive}
+	snap.Sources[1].Next = noon.Add(9 * time.Minute)
+	snap.Events = append(snap.Events, snapshot.Event{At: noon.Add(-50 * time.Minute), Level: "warn",
+		Text: "source flux-system/base: GitOperationFailed: dial tcp 10.0.3.7:443: i/o timeout"},
+		snapshot.Event{At: noon.Add(-49 * time.Minute), Level: "info", Text: "source flux-system/base: NewArtifact: stored artifact for commit 'Raise limits'"})
+	src = &archive{comparison: snapshot.Comparison{From: "v1.4.1@sha1:" + strings.Repeat("5d41aa90", 5), To: snap.Sources[1].Artifact.Revision, All: 2,
+		Files: []snapshot.FileChange{{Type: "modified", Path: "deploy/limits.yaml"}, {Type: "added", Path: "deploy/new.yaml"}},
+		Text: &snapshot.TextChange{Form: "as text", Added: 1, Deleted: 1, Lines: []snapshot.TextLine{{Op: "@", Text: "@@ -1,1 +1,1 @@"},
+			{Op: "-", Text: "cpu: 1"}, {Op: "+", Text: "cpu: 2"}}}}}
+	for i, version := range []string{"v1.4.2@sha1:77be2100", "v1.4.1@sha1:5d41aa90", "v1.4.0@sha1:9c0ffee9"} {
+		name, commit, _ := strings.Cut(version, ":")
+		src.stored = append(src.stored, state.Artifact{UID: "s2", Revision: name + ":" + strings.Repeat(commit, 5), Digest: "sha256:" +
+			strings.Repeat(commit, 8), Size: 3 << 20, Updated: noon.Add(-time.Duration(50+i*1000) * time.Minute), Subject: []string{"Raise limits",
+			"Fix the probe of the gateway and its timeouts", "Release"}[i]})
+	}
+	return press(shown(snap, widget.Caps{Mono: true}), "6", "down"), src
+}
+
 func TestGoldenSources(t *testing.T) {
 	t.Parallel()
 	plain := widget.Caps{Mono: true}
+	own, src := ownSources(t)
+	at := func(keys ...string) State {
+		s := own
+		s.W, s.H = 80, 24
+		for _, k := range keys {
+			s = settle(t, press(s, k), src)
+		}
+		return s
+	}
 	offline := sourcesSnapshot()
 	offline.API.Up, offline.API.Error, offline.API.Since = false, "dial tcp 10.0.3.7:443: i/o timeout", noon.Add(-372*time.Second)
 	for _, tt := range []struct {
@@ -81,6 +112,15 @@ func TestGoldenSources(t *testing.T) {
 		{"sources-help-80x24", press(shown(sourcesSnapshot(), plain), "6", "?"), 80, 24},
 		{"source-80x24", press(shown(sourcesSnapshot(), plain), "6", "enter"), 80, 24},
 		{"source-140x40", press(shown(sourcesSnapshot(), plain), "6", "down", "enter"), 140, 40},
+		{"sources-own-60x15", own, 60, 15},
+		{"sources-own-200x60", own, 200, 60},
+		{"source-own-60x15", at("enter"), 60, 15},
+		{"source-own-80x24", at("enter"), 80, 24},
+		{"source-own-140x40", at("enter"), 140, 40},
+		{"source-own-facts-80x24", at("enter", "tab"), 80, 24},
+		{"source-own-log-80x24", at("l"), 80, 24},
+		{"source-changes-80x24", at("d"), 80, 24},
+		{"source-diff-60x15", at("d", "enter"), 60, 15},
 		{"source-end-80x24", press(shown(sourcesSnapshot(), plain), "6", "down", "enter", "end"), 80, 24},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -181,6 +221,53 @@ func TestSourceKeys(t *testing.T) {
 	}
 	if got := copies(at("apps"), "u", "u"); !strings.HasPrefix(got, "http://source-controller.") {
 		t.Errorf("u, u copies %q", got)
+	}
+}
+
+// TestSourceRevisions: the changes of each revision, and what keys copy of it.
+func TestSourceRevisions(t *testing.T) {
+	t.Parallel()
+	own, src := ownSources(t)
+	own.W, own.H = 80, 24
+	at := func(s State, keys ...string) (State, Outcome) {
+		var out Outcome
+		for _, k := range keys {
+			s = settle(t, s, src)
+			drawn(&s)
+			s, out = s.Key(k, k)
+		}
+		return settle(t, s, src), out
+	}
+	newest, old := src.stored[0].Digest, src.stored[1].Digest
+	for _, c := range []struct {
+		keys []string
+		want string // the revision that is compared with the one before it
+	}{{[]string{"d"}, own.Snap.Sources[1].Artifact.Digest}, {[]string{"enter", "enter"}, newest}, {[]string{"enter", "down", "d"}, old}} {
+		src.compared = nil
+		s, _ := at(own, c.keys...)
+		want := snapshot.CompareQuery{Namespace: "flux-system", Repository: "base", To: c.want, Source: true}
+		if s.screen != screenChanges || len(src.compared) != 1 || src.compared[0] != want || s.tab() != screenSources {
+			t.Errorf("%q: screen %d asks %+v", c.keys, s.screen, src.compared)
+		}
+		if _, out := at(s, "Y"); out.Copy != "limpet source diff base 5d41aa9 77be210" {
+			t.Errorf("%q copies %q", c.keys, out.Copy)
+		}
+		if s, _ = at(s, "enter", "esc", "]", "esc", "esc"); c.keys[0] == "enter" && (s.screen != screenSource || s.source.source.Name != "base") {
+			t.Errorf("%q and back: screen %d, %s", c.keys, s.screen, s.source.source.Name)
+		}
+	}
+	for key, want := range map[string]string{"Y": "limpet source get base --revision 5d41aa9", "c": strings.Repeat("5d41aa90", 5)} {
+		if _, out := at(own, "enter", "down", key); out.Copy != want {
+			t.Errorf("%s copies %q", key, out.Copy)
+		}
+	}
+	if s, out := at(press(shown(sourcesSnapshot(), widget.Caps{}), "6"), "d"); s.screen != screenSources || out.Actions != nil ||
+		!strings.Contains(s.toast, "does not reconcile") {
+		t.Errorf("of another controller: screen %d, %q", s.screen, s.toast)
+	}
+	src.stored[1].UID, src.stored[2].UID = "other", "other"
+	if s, _ := at(own, "enter"); len(s.source.rows.rows) != 1 {
+		t.Errorf("those of an object of the same name: %+v", s.source.rows.rows)
 	}
 }
 

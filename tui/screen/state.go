@@ -151,7 +151,7 @@ var screens = [screenCount]struct {
 	screenAgent: {"agent", "5", "Agent", "status", screenAgent, "^v scroll|esc back",
 		func(s *State) Screen { return &s.agent }},
 	screenSources: {"sources", "6", "Sources", "source list", screenSources,
-		"^v move|enter open|p reconcile|s suspend|t test|/ filter|o sort|u url|c commit",
+		"^v move|enter open|p reconcile|d changes|s suspend|t test|/ filter|l log|o sort|u url|c commit",
 		func(*State) Screen { return sourcesScreen{} }},
 	screenDetail: {under: screenJobs, of: func(s *State) Screen { return &s.detail },
 		hints: "esc back|^v scroll|tab section|d changes|z zoom|x cancel|p pull|f follow|/ find|u url"},
@@ -164,7 +164,7 @@ var screens = [screenCount]struct {
 	screenDiff: {under: screenJobs, of: func(s *State) Screen { return &s.diff },
 		hints: "^v scroll|n next change|w wrap|/ find|esc back"},
 	screenSource: {under: screenSources, of: func(s *State) Screen { return &s.source },
-		hints: "esc back|p reconcile|s suspend|t test|u url|c commit|Y command"},
+		hints: "esc back|enter changes|p reconcile|s suspend|t test|l log|u url|c commit|Y command|tab facts"},
 }
 
 // tabs are the screens with a tab, in the order of their keys.
@@ -183,7 +183,7 @@ func (s *facts) tabText(id screenID) string {
 }
 
 func (s *State) available(id screenID) bool {
-	return id != screenSources || len(s.Snap.Sources) > 0 || screens[s.screen].under == id
+	return id != screenSources || len(s.Snap.Sources) > 0 || s.tab() == id
 }
 
 // NewState returns the state before the first snapshot.
@@ -194,6 +194,7 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 		sourceObject(new(snapshot.Source))
 	s.jobs.follows = true
 	s.history.items.follows, s.repo.rows.follows = true, true
+	s.source.rows.follows = true
 	s.update()
 	return s
 }
@@ -323,6 +324,8 @@ type location struct {
 	screen screenID
 	object object // on the screens of one object
 	path   string // on screenDiff
+	// revision is the digest of the artifact of a source whose changes are shown.
+	revision string
 }
 
 // navigation is the present location, those before and after it, and the filters of the screens.
@@ -347,6 +350,9 @@ func (n *navigation) goTo(to screenID) {
 
 // tab returns the screen whose tab is marked: for a job from the history that of the history.
 func (n *navigation) tab() screenID {
+	if n.object.source != nil && (n.screen == screenChanges || n.screen == screenDiff) {
+		return screenSources
+	}
 	for i := len(n.back) - 1; i >= 0 && screens[n.screen].key == "" && screens[n.screen].under == screenJobs; i-- {
 		if from := n.back[i].screen; from == screenHistory {
 			return from
@@ -375,6 +381,7 @@ func (s *State) showObject(o object) {
 		s.repo.subject, s.repo.top, s.repo.tall, s.repo.turned, s.repo.opensLog = subject{o, live}, 0, false, false, false
 	default:
 		s.source = sourceScreen{subject: subject{o, live}}
+		s.source.rows.follows = true
 	}
 }
 
