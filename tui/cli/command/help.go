@@ -8,13 +8,13 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+	"github.com/charmbracelet/x/ansi"
 
 	"limpet/tui/cli/help"
 )
 
 // Description is the first paragraph of the help.
 const Description = `limpet keeps Grafana dashboards in step with Git, from an edge host.
-
 Without a command: the dashboard; on a pipe the status; with --daemon the agent.`
 
 // AgentGroup is the group of the flags that configure an agent.
@@ -35,7 +35,7 @@ func GroupOf(flag *kong.Flag) string {
 const allFlags = "flags"
 
 // rootFlags are the flags that 'limpet --help' lists.
-var rootFlags = []string{"help", "config", "state", "daemon"}
+var rootFlags = []string{"config", "state", "daemon"}
 
 // helpTopic prints the topic of 'limpet help TOPIC'; ok = false for another call.
 func (e *Env) helpTopic(args []string) (ok bool, err error) {
@@ -76,8 +76,7 @@ func printHelp(listFlags bool) kong.HelpPrinter {
 			for _, t := range help.Topics() {
 				names = append(names, t.Name)
 			}
-			foot = "For all flags: limpet help flags. For more: limpet help TOPIC.\nTopics: " + strings.Join(names[:8], ", ") + ",\n  " +
-				strings.Join(names[8:], ", ") + "."
+			foot = ansi.Wordwrap("All flags: limpet help flags. limpet help TOPIC: "+strings.Join(names, ", ")+".", 80, "")
 		default:
 			selected.Group = nil
 			if calls := help.Examples(strings.TrimPrefix(CallText(selected), "limpet ")); len(calls) > 0 {
