@@ -25,7 +25,8 @@
 //	sync/worker         the work of jobs, an action a file; worker/sink, worker/export,
 //	                    worker/pr: comments, worker/commitstatus, worker/load, worker/drift
 //	sync/source         GitRepositories of Flux; source/archive packs a tree,
-//	                    source/artifact stores and serves what was packed
+//	                    source/artifact stores and serves what was packed,
+//	                    source/upstream serves bundles to other limpets
 //	sync/repos          reconcilers of Repositories and Connections, their Lease
 //	sync/source/controller
 //	                    the reconciler of GitRepositories, a step a file

@@ -315,6 +315,7 @@ var layers = []struct {
 	{"sync/jobs", 5000},
 	{"sync/worker", 3800},
 	{"sync/source", 800},
+	{"sync/source/upstream", 200},
 	{"sync/repos", 3600},
 	{"sync/source/controller", 1300},
 	{"sync/apiserver", 5000},

@@ -17,7 +17,7 @@ import (
 
 // Address is a Git URL taken apart. Two spellings of one remote have the same Key.
 type Address struct {
-	Scheme   string // https, http, ssh, file, BundleScheme or DirScheme
+	Scheme   string // https, http, ssh, file, DirScheme or an own one
 	User     string // user name in the URL; "" when none
 	Password bool   // the URL holds a password (which is not kept)
 	Host     string // lower case, without port; "" for file
@@ -36,10 +36,21 @@ func (a Address) Local() bool {
 	return a.Scheme == "file" || a.Scheme == BundleScheme || a.Scheme == DirScheme
 }
 
-// Own reports whether the scheme is limpet's, so that Git itself does not know it.
-func (a Address) Own() bool { return a.Scheme == BundleScheme }
+// The schemes of another limpet, which serves what it has fetched. The one without TLS is for this host alone.
+const (
+	UpstreamScheme      = "limpet+https"
+	PlainUpstreamScheme = "limpet+http"
+)
 
-var schemePorts = map[string]string{"https": "443", "http": "80", "ssh": "22"}
+// Upstream reports whether the address is that of an object of another limpet.
+func (a Address) Upstream() bool {
+	return a.Scheme == UpstreamScheme || a.Scheme == PlainUpstreamScheme
+}
+
+// Own reports whether the scheme is limpet's: Git does not know it, and nothing is pushed there.
+func (a Address) Own() bool { return a.Scheme == BundleScheme || a.Upstream() }
+
+var schemePorts = map[string]string{"https": "443", "http": "80", "ssh": "22", UpstreamScheme: "443", PlainUpstreamScheme: "80"}
 
 // ParseAddress parses an https, http or ssh URL, the scp-like form user@host:path, a file URL or an absolute path. Its
 // errors never hold the text, which may contain a password.
@@ -68,7 +79,7 @@ func ParseAddress(raw string) (Address, error) {
 	switch a.Scheme {
 	case "git+ssh", "ssh+git":
 		a.Scheme = "ssh"
-	case "https", "http", "ssh":
+	case "https", "http", "ssh", UpstreamScheme, PlainUpstreamScheme:
 	case "file", BundleScheme, DirScheme:
 		if a.Host != "" && a.Host != "localhost" || !strings.HasPrefix(a.Path, "/") {
 			return Address{}, badAddress("a " + a.Scheme + " url needs an absolute path")

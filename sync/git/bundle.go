@@ -2,8 +2,11 @@ package git
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"limpet/sync/git/bundle"
 	"limpet/sync/git/pack"
@@ -12,8 +15,37 @@ import (
 // BundleQuery is what a bundle of a mirror is to hold.
 type BundleQuery struct {
 	Ref   Ref
-	Since string // a commit that the reader has; "" = none
-	Depth int    // number of commits; 0 = all of the mirror
+	Since string   // a commit that the reader has; "" = none
+	Haves []string // commits of which the reader may have some; the first that the mirror has stands for Since
+	Depth int      // number of commits; 0 = all of the mirror
+}
+
+// Named returns the Ref under which a commit is in the mirror; a branch comes before a tag. One that is there without a
+// name gets that of the branch main.
+func (m *Mirrors) Named(r Remote, commit string) Ref {
+	refs, _ := pack.ReadRefs(m.dirOf(r)) // without them the commit has no name
+	out := Ref{Name: headPrefix + "main", Hash: commit}
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(refs))) {
+		if strings.HasPrefix(name, ownPrefix) || refs[name].String() != commit {
+			continue
+		}
+		if out.Name, out.Tag = name, ""; !refs[tagNote(name)].IsZero() {
+			out.Tag = refs[tagNote(name)].String()
+		}
+	}
+	return out
+}
+
+// Lacks returns those of some commits that are not in the mirror.
+func (m *Mirrors) Lacks(ctx context.Context, r Remote, commits []pack.ID) (missing []pack.ID, err error) {
+	err = m.read(ctx, "look for commits", r, func(v *reading) error {
+		missing = slices.DeleteFunc(slices.Clone(commits), v.store.Has)
+		return nil
+	})
+	if errors.Is(err, ErrUnknownCommit) { // there is no mirror
+		return commits, nil
+	}
+	return missing, err
 }
 
 // Bundle writes a Git bundle with the commit of a ref, and the history of it that the mirror has. No server is asked.
@@ -32,11 +64,10 @@ func (m *Mirrors) Bundle(ctx context.Context, r Remote, q BundleQuery, w io.Writ
 				return err
 			}
 		}
-		if q.Ref.Name == q.Ref.Hash || q.Ref.Name == "" { // of a commit without a branch
-			c.Ref = headPrefix + "main"
-		}
-		if err := checkRefName(c.Ref); err != nil {
-			return &Error{Kind: Refused, Err: fmt.Errorf("bundle: %w", err)}
+		for _, have := range q.Haves {
+			if id, ok := pack.ParseID(have); ok && c.Since.IsZero() && id != c.Tip && v.store.Has(id) {
+				c.Since = id
+			}
 		}
 		return bundle.Write(v.ctx, w, v.store, c)
 	})

@@ -37,12 +37,14 @@ type Via struct {
 	Home string // Remote.URL, for people
 	Why  string // what is wrong with that
 	Base string // the commit that Fetch has to find in the history of Ref.Hash; "" = it was found
+	// Upstream is what another limpet, which has served the ref, says of it; "" = it was served by a Git host.
+	Upstream string
 }
 
 // String is a sentence for people, "" for the zero Via.
 func (v Via) String() string {
 	if v.URL == "" {
-		return ""
+		return v.Upstream
 	}
 	return fmt.Sprintf("fetched from mirror %s; %s is unreachable: %s", v.URL, v.Home, v.Why)
 }

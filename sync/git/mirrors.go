@@ -38,6 +38,11 @@ type Mirrors struct {
 // mirrorName is the length of the name of a mirror's directory.
 const mirrorName = 32
 
+// View opens mirrors to read from them only, also while another process uses them. No server is asked.
+func View(dir string) *Mirrors {
+	return newMirrors(dir, Options{AllowLocal: []string{"/"}, AllowDirs: []string{"/"}})
+}
+
 // Open uses dir for mirrors, making it when it is missing. What a killed process left half-made in it is
 // removed, so no other process may use it at the same time.
 func Open(dir string, o Options) (*Mirrors, error) {
@@ -47,6 +52,10 @@ func Open(dir string, o Options) (*Mirrors, error) {
 	if err := sweep(dir); err != nil {
 		return nil, fmt.Errorf("clean mirrors directory: %w", err)
 	}
+	return newMirrors(dir, o), nil
+}
+
+func newMirrors(dir string, o Options) *Mirrors {
 	client := transport.New(dir, o)
 	return &Mirrors{
 		dir:      dir,
@@ -56,7 +65,7 @@ func Open(dir string, o Options) (*Mirrors, error) {
 		listings: map[string]*transport.Listing{},
 		large:    lfs.NewCache(filepath.Join(dir, largeDir)),
 		breakers: map[string]breaker{},
-	}, nil
+	}
 }
 
 // Close closes files and idle connections. Calls that still run end with an error or finish; none may begin afterwards.

@@ -44,7 +44,9 @@ func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (R
 		return Ref{}, err
 	}
 	if !ref.Stored {
+		upstream := ref.Via.Upstream
 		ref.Via = f.via(server, ref.Via.Base)
+		ref.Via.Upstream = upstream
 	}
 	return ref, nil
 }
@@ -62,6 +64,7 @@ func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 	}
 	c.keepListing(l)
 	ref, err := choose(c.Ctx, l.Refs, sel)
+	ref.Via.Upstream = c.Upstream
 	switch {
 	case err != nil:
 	case c.fallback:
@@ -81,7 +84,7 @@ const (
 
 // keepListing holds a listing for the fetch that follows, if it has no connection.
 func (c *call) keepListing(l *transport.Listing) {
-	if !strings.HasPrefix(c.Addr.Scheme, "http") || len(l.Refs.References) > refsKept {
+	if !strings.HasPrefix(c.Addr.Scheme, "http") && !c.Addr.Upstream() || len(l.Refs.References) > refsKept {
 		l.Session.Close()
 		return
 	}

@@ -28,6 +28,11 @@ type Guard struct {
 	private []netip.Prefix // these
 }
 
+// Loopback reports whether a host is this one by its name or address.
+func Loopback(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
 // PublicOnly allows no private network.
 var PublicOnly = Guard{narrow: true}
 

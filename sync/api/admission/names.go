@@ -53,6 +53,8 @@ func checkGitURL(raw string, ssh bool) error {
 		if a.String() != raw {
 			return errors.New("use " + a.String() + " for a local repository")
 		}
+	case a.Upstream() && (a.User != "" || a.Password):
+		return errors.New("must not contain a user name or a password; put the token of the other limpet in secure.token")
 	case a.Password:
 		return errors.New("must not contain a password; put the key in the credentials of the repository")
 	case a.User == "" && !strings.Contains(raw, "://"):

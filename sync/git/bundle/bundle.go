@@ -24,12 +24,28 @@ import (
 type Header struct {
 	Refs  map[string]pack.ID // by full name, or HEAD
 	Bases []pack.ID          // commits that its reader needs
+	Ends  []pack.ID          // commits before the history that it has, which limpet does not need for its files; Git does
 }
+
+// endComment follows a commit of Ends. To Git it is a comment.
+const endComment = "(the history before is left out)"
 
 // Signatures of the versions. Version 3 adds capabilities.
 const (
 	v2 = "# v2 git bundle"
 	v3 = "# v3 git bundle"
+)
+
+// Media is the type of a bundle over HTTP.
+const Media = "application/x-git-bundle"
+
+// The headers with which a limpet answers for a bundle.
+const (
+	HeaderRef      = "Limpet-Ref"      // full name
+	HeaderCommit   = "Limpet-Commit"   // hash
+	HeaderTag      = "Limpet-Tag"      // hash of the annotated tag, if the ref is one
+	HeaderVerified = "Limpet-Verified" // true when it has verified the signature
+	HeaderBehind   = "Limpet-Behind"   // the time since which it cannot read its Git host
 )
 
 // LineBytes is the buffer that a header is read with: no line may be longer.
@@ -73,6 +89,8 @@ func (h *Header) parse(line string) bool {
 	switch {
 	case !ok || !base && name == "":
 		return false
+	case base && name == endComment:
+		h.Ends = append(h.Ends, id)
 	case base:
 		h.Bases = append(h.Bases, id)
 	default:
@@ -96,6 +114,9 @@ func (h Header) write(w io.Writer) error {
 	out := []byte(v2 + "\n")
 	for _, id := range h.Bases {
 		out = fmt.Appendf(out, "-%s\n", id)
+	}
+	for _, id := range h.Ends {
+		out = fmt.Appendf(out, "-%s %s\n", id, endComment)
 	}
 	for _, name := range slices.Sorted(maps.Keys(h.Refs)) {
 		out = fmt.Appendf(out, "%s %s\n", h.Refs[name], name)

@@ -21,8 +21,7 @@ type Content struct {
 	Depth int     // number of commits from the tip downwards; 0 = all that are in the store
 }
 
-// Write writes a bundle with objects of a store. A commit whose parents are not in it has them as bases; a reader that
-// has all of its files needs none of these to read it.
+// Write writes a bundle with objects of a store. Parents of its commits that are not in it are its Ends.
 func Write(ctx context.Context, w io.Writer, s *pack.Store, c Content) error {
 	p := plan{ctx: ctx, store: s, depth: map[pack.ID]int{}}
 	if err := p.make(c); err != nil {
@@ -190,8 +189,8 @@ func (p *plan) commits(c Content, had map[pack.ID]bool) (all []pack.ID, err erro
 		level = next
 	}
 	for _, id := range out {
-		if !met[id] && !slices.Contains(p.Bases, id) {
-			p.Bases = append(p.Bases, id)
+		if !met[id] && !slices.Contains(p.Bases, id) && !slices.Contains(p.Ends, id) {
+			p.Ends = append(p.Ends, id)
 		}
 	}
 	return all, nil

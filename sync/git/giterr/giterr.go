@@ -4,6 +4,7 @@ package giterr
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -47,7 +48,7 @@ type Error struct {
 func (e *Error) Error() string {
 	s := e.Op + " " + e.URL + ": " + e.Err.Error()
 	if e.URL == "" {
-		s = e.Op + ": " + e.Err.Error()
+		s = strings.TrimPrefix(e.Op+": "+e.Err.Error(), ": ")
 	}
 	if e.Hint != "" {
 		s += " (" + e.Hint + ")"

@@ -30,17 +30,17 @@ type Update struct {
 	Objects []pack.Packed // that the host may not have
 }
 
-var errReadOnly = giterr.New(giterr.ReadOnly, "bundles are only read", "push to the Git host that they are made from")
+var errReadOnly = giterr.New(giterr.ReadOnly, "bundles and another limpet are only read", "push to the Git host that they come from")
 
 // Push has a branch go from one commit to another. The host compares Old with what it
 // has; nothing is ever forced. A repository on this host, and a directory, is written to in its place.
 func Push(c *transport.Call, u Update) error {
-	c.Pushes = true
+	if c.Pushes = true; c.Addr.Own() {
+		return errReadOnly
+	}
 	switch c.Addr.Scheme {
 	case auth.DirScheme:
 		return Dir(c, u)
-	case auth.BundleScheme:
-		return errReadOnly
 	case "file":
 		return Local(c.Addr.Path, u, c.Limits)
 	}
@@ -88,12 +88,12 @@ func Push(c *transport.Call, u Update) error {
 // Check asks a server whether it takes a push: it has the server begin one and leaves it
 // at that. A repository on this host is not asked.
 func Check(c *transport.Call) error {
-	c.Pushes = true
+	if c.Pushes = true; c.Addr.Own() {
+		return errReadOnly
+	}
 	switch c.Addr.Scheme {
 	case auth.DirScheme:
 		return checkDir(c)
-	case auth.BundleScheme:
-		return errReadOnly
 	case "file":
 		return nil
 	}

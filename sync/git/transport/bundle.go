@@ -78,7 +78,8 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 	c.client.bundles[c.Addr.Path] = now
 	c.client.mu.Unlock()
 	if newest == "" {
-		why := error(giterr.New(giterr.Empty, "the directory has no file *"+BundleSuffix, "copy a bundle into it; a disk that is not mounted looks like this"))
+		why := error(giterr.New(giterr.NotFound, "the directory has no file *"+BundleSuffix,
+			"copy a bundle into it; a disk that is not mounted looks like this"))
 		for _, name := range slices.Sorted(maps.Keys(now)) {
 			why = now[name].err
 		}
@@ -150,13 +151,13 @@ func (s *bundleSession) check(name string, known checkedBundle) (checkedBundle, 
 
 // UploadPack sends the pack of the bundle, whatever the mirror has.
 func (s *bundleSession) UploadPack(_ context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
-	if tips := slices.Concat(slices.Collect(maps.Values(s.refs.References)), slices.Collect(maps.Values(s.refs.Peeled))); !slices.Contains(tips, req.Wants[0]) {
+	if !slices.Contains(slices.Concat(refIDs(s.refs.References), refIDs(s.refs.Peeled)), req.Wants[0]) {
 		return nil, s.call.moved()
 	}
 	if _, err := s.file.Seek(s.head.Pack, io.SeekStart); err != nil {
 		return nil, err
 	}
-	s.call.Bases = s.head.Bases
+	s.call.Bases = slices.Concat(s.head.Bases, s.head.Ends)
 	return packp.NewUploadPackResponseWithPackfile(req, counted{io.NopCloser(s.file), s.call}), nil
 }
 
@@ -167,3 +168,5 @@ func (s *bundleSession) Close() error {
 	}
 	return s.root.Close()
 }
+
+func refIDs(refs map[string]pack.ID) []pack.ID { return slices.Collect(maps.Values(refs)) }

@@ -24,6 +24,7 @@ import (
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
 	"limpet/sync/git/transfer"
+	"limpet/sync/netx"
 	"limpet/sync/text"
 )
 
@@ -53,6 +54,7 @@ type Call struct {
 	budget    atomic.Pointer[budget]
 	found     atomic.Pointer[giterr.Error] // what the transport already understood
 	Remarks   remarks
+	Upstream  string    // what another limpet says of the ref that it serves, for people
 	Bases     []pack.ID // commits that the pack of the last answer builds on, where it is a bundle
 }
 
@@ -216,6 +218,8 @@ func (c *Call) checkTarget() error {
 	case (a.Scheme == "file" || a.Scheme == auth.BundleScheme) && !c.client.localAllowed(a.Path):
 		return refuse(errors.New("local paths are not allowed"),
 			"use https or ssh, or start the agent with --local-git-prefix and a directory above it")
+	case a.Scheme == auth.PlainUpstreamScheme && !netx.Loopback(a.Host):
+		return refuse(errors.New(a.Scheme+" is for this host alone"), "use "+auth.UpstreamScheme)
 	case !a.Local():
 		if err := c.CheckHost(a.Host); err != nil {
 			return c.Fail(err)

@@ -16,6 +16,7 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 
 	"limpet/sync/auth"
+	"limpet/sync/git/bundle"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/transfer"
 	"limpet/sync/netx"
@@ -180,14 +181,7 @@ func (c *Call) Send(req *http.Request, header map[string]string, own bool) (res 
 	}
 	req.Header.Set("Accept-Encoding", "identity")
 	req.Header.Set("User-Agent", "limpet")
-	if creds != nil && req.Header.Get("Authorization") == "" {
-		switch {
-		case creds.Bearer != "":
-			req.Header.Set("Authorization", "Bearer "+creds.Bearer)
-		case creds.Password != "":
-			req.SetBasicAuth(creds.Username, creds.Password)
-		}
-	}
+	authorize(req, creds)
 	end, err := c.visit(req.URL.Host)
 	if err != nil {
 		return nil, nil, err
@@ -202,6 +196,17 @@ func (c *Call) Send(req *http.Request, header map[string]string, own bool) (res 
 	}, nil
 }
 
+// authorize adds credentials to a request that has none.
+func authorize(req *http.Request, creds *auth.Credentials) {
+	switch {
+	case creds == nil, req.Header.Get("Authorization") != "":
+	case creds.Bearer != "":
+		req.Header.Set("Authorization", "Bearer "+creds.Bearer)
+	case creds.Password != "":
+		req.SetBasicAuth(creds.Username, creds.Password)
+	}
+}
+
 // classifyResponse reads what an answer is before go-git does.
 func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 	media := Media(res)
@@ -212,6 +217,9 @@ func (c *Call) classifyResponse(req *http.Request, res *http.Response) error {
 		want := "application/x-" + c.service() + "-advertisement"
 		if req.Method == http.MethodPost {
 			want = "application/x-" + c.service() + "-result"
+		}
+		if c.Addr.Upstream() {
+			want = bundle.Media
 		}
 		switch media {
 		case want:

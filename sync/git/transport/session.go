@@ -88,6 +88,8 @@ func (c *Call) dial() (session, error) {
 		return c.dirSession()
 	case auth.BundleScheme:
 		return c.bundleSession()
+	case auth.UpstreamScheme, auth.PlainUpstreamScheme:
+		return c.upstreamSession()
 	}
 	t, ep, method, err := c.httpTransport()
 	if err != nil {

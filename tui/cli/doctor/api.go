@@ -20,6 +20,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/control"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
@@ -86,7 +87,7 @@ func (p *examination) checkTLS(ctx context.Context) check {
 	}
 	u, err := url.Parse(address)
 	switch {
-	case err == nil && u.Scheme == "http" && !loopback(u.Hostname()):
+	case err == nil && u.Scheme == "http" && !netx.Loopback(u.Hostname()):
 		return warned("limpet --provisioning-server-url https://"+u.Host, "none: everybody on the way reads the token")
 	case err != nil || u.Scheme != "https":
 		return passed("the API is in this process or on this host")
@@ -114,10 +115,6 @@ func judgeCertificate(ends time.Time, err error, insecure bool, now time.Time) c
 		}
 	}
 	return c
-}
-
-func loopback(host string) bool {
-	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
 // certificateEnds returns the end of a server's certificate. It trusts nothing and sends nothing.

@@ -165,8 +165,8 @@ func gitAddress(raw string) (string, bool) {
 	if err != nil || a.Local() {
 		return "", false
 	}
-	u := &url.URL{Scheme: a.Scheme, Host: a.HostPort()}
-	if a.Scheme == "http" || a.Scheme == "https" {
+	u := &url.URL{Scheme: strings.TrimPrefix(a.Scheme, "limpet+"), Host: a.HostPort()}
+	if u.Scheme == "http" || u.Scheme == "https" {
 		if proxy, err := netx.FromEnvironment(&http.Request{URL: u}); err == nil && proxy != nil {
 			u = proxy
 		}

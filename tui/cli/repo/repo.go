@@ -39,6 +39,9 @@ type Command struct {
 	Set      setCmd      `cmd:"" writes:"" help:"Change settings of a repository."`
 	Rollback rollbackCmd `cmd:"" writes:"" help:"Pin a repository to a commit that was synced before."`
 
+	Export ExportCmd `cmd:"" help:"Write the commit that was synced last to a file: a Git bundle."`
+	Import ImportCmd `cmd:"" help:"Put a Git bundle into the directory of a repository with a bundle:// URL."`
+
 	Suspend  suspendCmd  `cmd:"" writes:"" help:"Suspend a repository on this agent: no health checks, no pulls."`
 	Resume   resumeCmd   `cmd:"" writes:"" help:"End a suspension."`
 	Test     testCmd     `cmd:"" help:"Test a repository now: rules, credentials, sink, remote, branch, path."`
@@ -49,7 +52,7 @@ type Command struct {
 type createCmd struct {
 	Name      string        `arg:"" help:"Name of the repository."`
 	Type      string        `help:"git, or local: a directory of files below --local-prefix of the agent." enum:"git,local" default:"git"`
-	URL       string        `help:"URL: https, ssh, http, or file:///DIR below --local-git-prefix of the agent."`
+	URL       string        `help:"URL: https, ssh, http, limpet+https; file:///DIR or bundle:///DIR below --local-git-prefix of the agent."`
 	Branch    string        `help:"Branch. Default: the default branch of the remote." xor:"ref"`
 	Ref       string        `help:"Pull a tag, range, ref or commit instead: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref"`
 	Mirror    []string      `help:"Fallback URL while the first is unreachable. Up to four." sep:"none" placeholder:"URL"`
@@ -137,7 +140,7 @@ func workflows(list string) (out []any) {
 
 // noteRefusal tells of a URL that the agent is sure to refuse. The flags of a daemon are unknown here: it tests the repository.
 func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.Session, made *unstructured.Unstructured) {
-	local, plain := c.Type == "local" || strings.HasPrefix(c.URL, "file:"), strings.HasPrefix(c.URL, "http:") && c.TokenFrom != ""
+	local, plain := c.Type == "local" || strings.HasPrefix(c.URL, "file:") || strings.HasPrefix(c.URL, "bundle:"), strings.HasPrefix(c.URL, "http:") && c.TokenFrom != ""
 	_, sinkErr := sink.Permit(c.SinkDir, e.Flags.SinkPrefix)
 	switch {
 	case s.Daemon != nil && (local || plain || c.SinkDir != ""):
@@ -149,7 +152,7 @@ func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.S
 	case s.Embedded != nil && c.Type == "local" && len(e.Flags.LocalPrefix) == 0:
 		e.Notef("a directory is read only by an agent that is started with --local-prefix and a directory above it")
 	case s.Embedded != nil && c.Type == "git" && local && len(e.Flags.LocalGitPrefix) == 0:
-		e.Notef("a file:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
+		e.Notef("a file:// or bundle:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
 	case s.Embedded != nil && c.SinkDir != "" && sinkErr != nil:
 		e.Notef("%v", sinkErr)
 	case s.Embedded != nil && plain && !e.Flags.AllowInsecureGit:

@@ -35,6 +35,9 @@ type Command struct {
 	Diff diffCmd `cmd:"" help:"What differs between two revisions of a source."`
 	Test testCmd `cmd:"" help:"Test a source from here, with its own identity: which revision does its Git host return?"`
 
+	Export exportCmd `cmd:"" help:"Write the commit of the artifact to a file: a Git bundle."`
+	Import importCmd `cmd:"" help:"Put a Git bundle into the directory of a source with a bundle:// URL."`
+
 	Reconcile reconcileCmd `cmd:"" writes:"" help:"Request a reconciliation of a source now."`
 	Suspend   suspendCmd   `cmd:"" writes:"" help:"Suspend a source for everybody."`
 	Resume    resumeCmd    `cmd:"" writes:"" help:"End a suspension."`
@@ -89,6 +92,19 @@ func (testCmd) Help() string {
 
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
 	return repo.Test(ctx, e, "source test", api.GitRepositories, "GitRepository", c.Name, c.File)
+}
+
+type (
+	exportCmd struct{ repo.ExportCmd }
+	importCmd struct{ repo.ImportCmd }
+)
+
+func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
+	return c.Export(ctx, e, api.GitRepositories, "source")
+}
+
+func (c importCmd) Run(ctx context.Context, e *command.Env) error {
+	return c.Import(ctx, e, api.GitRepositories, "source")
 }
 
 // named is the argument of the commands of one source.

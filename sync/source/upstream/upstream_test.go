@@ -1,0 +1,157 @@
+package upstream_test
+
+import (
+	"log/slog"
+	"maps"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/apiserver"
+	"limpet/sync/auth"
+	"limpet/sync/git"
+	"limpet/sync/git/gitref"
+	"limpet/sync/kube"
+	"limpet/sync/source/upstream"
+	"limpet/sync/testenv"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/mirrortest"
+)
+
+func TestMain(m *testing.M) {
+	if state.RunProbe() {
+		return
+	}
+	os.Exit(testenv.Main(m))
+}
+
+// TestUpstream: a limpet reads what another one has fetched, as from a Git host, and asks no Git host.
+func TestUpstream(t *testing.T) {
+	t.Parallel()
+	o := gittest.NewOrigin(t, t.TempDir(), "x.git")
+	files := map[string]string{"README.md": "hi", "d/a.json": gittest.Dashboard("a", 1, 200), "d/b.json": gittest.Dashboard("b", 1, 200)}
+	o.Commit("first", files)
+	parent, origin := mirrortest.Open(t, git.Options{AllowLocal: []string{filepath.Dir(o.Bare)}}), git.Remote{URL: "file://" + o.Bare}
+	client := embedded(t)
+	synced := func(name string, status map[string]any) {
+		t.Helper()
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": api.Repositories.GroupVersion().String(), "kind": "Repository",
+			"spec": map[string]any{"title": "x", "type": "git", "git": map[string]any{"url": origin.URL, "branch": "main"},
+				"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}}}
+		u.SetName(name)
+		at := client.Resource(api.Repositories).Namespace("default")
+		if _, err := at.Create(t.Context(), u, metav1.CreateOptions{}); err != nil && !strings.Contains(err.Error(), "already exists") {
+			t.Fatal(err)
+		}
+		u, err := at.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Object["status"] = status
+		if _, err := at.UpdateStatus(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lastRef := func(hash string, more ...any) map[string]any {
+		return map[string]any{"sync": map[string]any{"lastRef": hash, "state": "success", "message": []any{}}, "conditions": more}
+	}
+	server := httptest.NewServer(upstream.Handler(client, parent, func() (string, error) { return "CANARY-token", nil }))
+	t.Cleanup(server.Close)
+	child := mirrortest.Open(t, git.Options{})
+	at := func(path string) git.Remote {
+		return git.Remote{URL: strings.Replace(server.URL, "http:", "limpet+http:", 1) + path, Creds: &auth.Credentials{Bearer: "CANARY-token"}}
+	}
+	ref, _ := mirrortest.Sync(t, parent, origin, "main")
+	synced("boards", lastRef(ref.Hash))
+	remote := at("/repository/default/boards")
+
+	got, stats := mirrortest.Sync(t, child, remote, "")
+	if got.Hash != ref.Hash || got.Name != ref.Name || !stats.Full || !strings.Contains(got.Via.String(), "verifies no signature") {
+		t.Fatalf("%+v %+v, want %+v", got, stats, ref)
+	}
+	if have := mirrortest.Content(t, child, remote, got.Hash, ""); !maps.Equal(have, files) {
+		t.Error("content differs")
+	}
+	mirrortest.Fsck(t, child, remote)
+	if _, stats := mirrortest.Sync(t, child, remote, "main"); stats.Requests != 0 {
+		t.Errorf("nothing is new: %+v", stats)
+	}
+
+	for i := range 3 { // the child misses some
+		files["d/a.json"] = gittest.Dashboard("a", 2+i, 200)
+		o.Commit("next", files)
+		ref, _ = mirrortest.Sync(t, parent, origin, "main")
+	}
+	since := time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC)
+	down := lastRef(ref.Hash, map[string]any{"type": "Ready", "status": "False", "reason": "X", "message": "x",
+		"lastTransitionTime": since.Format(time.RFC3339)},
+		map[string]any{"type": api.ConditionVerified, "status": "True", "reason": "Verified",
+			"message": api.Verification{Trust: "x", Object: ref.Hash}.Message("signed")})
+	down["health"] = map[string]any{"healthy": false, "checked": since.UnixMilli()}
+	synced("boards", down)
+	got, stats = mirrortest.Sync(t, child, remote, "main")
+	if got.Hash != ref.Hash || stats.Full || stats.Bytes > 4000 {
+		t.Fatalf("%+v %+v, want %s", got, stats, ref.Hash)
+	}
+	for _, want := range []string{"which verified the signature", "since 2026-11-26T10:00:00Z"} {
+		if !strings.Contains(got.Via.String(), want) {
+			t.Errorf("%q does not say %q", got.Via, want)
+		}
+	}
+	if have := mirrortest.Content(t, child, remote, got.Hash, ""); !maps.Equal(have, files) {
+		t.Error("content differs")
+	}
+	mirrortest.Fsck(t, child, remote)
+
+	synced("unsigned", lastRef(ref.Hash, map[string]any{"type": api.ConditionVerified, "status": "False", "reason": "UnknownKey", "message": "x"}))
+	synced("empty", map[string]any{})
+	foreign := at("/repository/default/boards")
+	foreign.Creds = &auth.Credentials{Bearer: "another"}
+	plain := at("/repository/default/boards")
+	plain.URL = "limpet+http://example.com/default/boards"
+	for name, c := range map[string]struct {
+		remote git.Remote
+		kind   git.Kind
+	}{
+		"not verified": {at("/repository/default/unsigned"), git.Unreachable}, "nothing synced": {at("/repository/default/empty"), git.Unreachable},
+		"no object": {at("/repository/default/absent"), git.NotFound}, "no kind": {at("/secret/default/x"), git.NotFound},
+		"no source": {at("/default/absent"), git.NotFound}, "no path": {at("/x"), git.Refused},
+		"other token": {foreign, git.Auth}, "not this host": {plain, git.Refused},
+	} {
+		_, err := child.Resolve(t.Context(), c.remote, gitref.Selector{})
+		if git.KindOf(err) != c.kind || err != nil && strings.Contains(err.Error(), "CANARY") {
+			t.Errorf("%s: %v, want %s", name, err, c.kind)
+		}
+	}
+	gittest.ErrorIs(t, child.Pushable(t.Context(), remote), git.ReadOnly)
+}
+
+// embedded returns a client of an embedded API.
+func embedded(t *testing.T) *kube.Client {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db"), Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	server, err := apiserver.New(store, apiserver.Options{Logger: log, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: server.Transport(), Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}

@@ -1,0 +1,191 @@
+package repo
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/state/atomicfile"
+	"limpet/sync/agent"
+	"limpet/sync/api"
+	"limpet/sync/auth"
+	"limpet/sync/git"
+	"limpet/sync/git/bundle"
+	"limpet/sync/git/pack"
+	"limpet/sync/git/transport"
+	"limpet/sync/source/upstream"
+	"limpet/sync/text"
+	"limpet/tui/cli/command"
+)
+
+// ExportCmd writes a Git bundle of a Repository, or of a GitRepository.
+type ExportCmd struct {
+	Name  string `arg:"" help:"Name of the object."`
+	File  string `help:"Where to write it; - is stdout. Default: NAME-COMMIT.bundle in this directory." placeholder:"FILE"`
+	Since string `help:"Only what is new since this commit, which the reader has." placeholder:"COMMIT"`
+}
+
+// Help is the long help of the command.
+func (ExportCmd) Help() string {
+	return "It reads the mirror of this host: nothing is fetched. git reads the file, too, where the mirror has the whole history. " +
+		"A commit whose signature is required and not verified is refused."
+}
+
+func (c ExportCmd) Run(ctx context.Context, e *command.Env) error {
+	return c.Export(ctx, e, api.Repositories, "repo")
+}
+
+// Export writes the bundle of an object of a kind; noun is that of its commands.
+func (c ExportCmd) Export(ctx context.Context, e *command.Env, kind command.Resource, noun string) error {
+	return e.WithObject(ctx, command.Needs{API: true}, kind, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
+		show := command.CommandFor(u.GetNamespace(), noun+" show "+c.Name)
+		from, err := upstream.Of(u)
+		if err != nil {
+			return command.Errorf(command.ExitError, show, "%s cannot be exported: %w", c.Name, err)
+		}
+		path, err := e.StatePath()
+		if err != nil {
+			return err
+		}
+		mirrors := git.View(agent.MirrorsPath(path))
+		defer mirrors.Close()
+		q := git.BundleQuery{Ref: mirrors.Named(from.Remote, from.Hash), Since: c.Since}
+		write := func(w io.Writer) (n int64, err error) {
+			if err = mirrors.Bundle(ctx, from.Remote, q, counter{w, &n}); err != nil {
+				err = command.WithHint(err, show)
+			}
+			return n, err
+		}
+		export := command.CommandFor(u.GetNamespace(), noun+" export "+c.Name) + " --file"
+		switch {
+		case c.File == "-" && command.IsTerminal(e.Out):
+			return command.Usagef(export+" FILE", "a bundle is no text for a terminal")
+		case c.File == "-":
+			_, err := write(e.Out)
+			return err
+		case c.File == "":
+			c.File = filepath.Base(text.Clean(c.Name)) + "-" + text.ShortRef(from.Hash) + transport.BundleSuffix
+		}
+		if err := command.Writable(c.File, export); err != nil {
+			return err
+		}
+		n := int64(0)
+		if _, err = command.WriteAtomic(c.File, func(w io.Writer) (int64, error) { n, err = write(w); return n, err }); err != nil {
+			return err
+		}
+		made := map[string]any{"name": u.GetName(), "namespace": u.GetNamespace(), "file": c.File, "bytes": n, "commit": from.Hash,
+			"ref": q.Ref.Name, "since": c.Since, "verified": from.Verified}
+		return e.PrintDone(made, c.File, "%s: %s at %s, %s", c.File, q.Ref.Short(), text.ShortRef(from.Hash), text.Size(n))
+	})
+}
+
+// counter counts what is written.
+type counter struct {
+	io.Writer
+	n *int64
+}
+
+func (c counter) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	*c.n += int64(n)
+	return n, err
+}
+
+// ImportCmd copies a Git bundle to where a Repository, or a GitRepository, reads it.
+type ImportCmd struct {
+	File string `arg:"" help:"Git bundle of version 2."`
+	Name string `arg:"" optional:"" help:"Name of the object. Default: the only one with a bundle:// URL."`
+}
+
+// Help is the long help of the command.
+func (ImportCmd) Help() string {
+	return "The file is checked and copied atomically into the directory of the URL, where the agent takes it at its next look. " +
+		"A bundle that builds on a commit which the mirror of this host lacks is refused."
+}
+
+func (c ImportCmd) Run(ctx context.Context, e *command.Env) error {
+	return c.Import(ctx, e, api.Repositories, "repo")
+}
+
+// Import copies a bundle for an object of a kind; noun is that of its commands.
+func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Resource, noun string) error {
+	again := "limpet " + noun + " import " + text.ShellWord(c.File)
+	f, err := os.Open(c.File)
+	if err != nil {
+		return command.Usagef(again+"    # with another file", "open %s: %w", c.File, command.Reason(err))
+	}
+	defer f.Close()
+	head, err := bundle.Check(ctx, f, pack.DefaultLimits)
+	if err != nil {
+		return command.Errorf(command.ExitError, "git bundle verify "+text.ShellWord(c.File), "%s: %w; nothing was copied", c.File, err)
+	}
+	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
+		name, url, err := c.target(ctx, e, s, kind, noun)
+		if err != nil {
+			return err
+		}
+		path, err := e.StatePath()
+		if err != nil {
+			return err
+		}
+		mirrors := git.View(agent.MirrorsPath(path))
+		defer mirrors.Close()
+		missing, err := mirrors.Lacks(ctx, git.Remote{URL: url.String()}, head.Bases)
+		if err != nil {
+			return err
+		}
+		if len(missing) > 0 {
+			return command.Errorf(command.ExitError, again+"    # after a bundle with that commit was imported and synced",
+				"%s builds on commit %s, which the mirror of %s does not have; nothing was copied", c.File, missing[0], name)
+		}
+		to := filepath.Join(url.Path, strings.TrimSuffix(filepath.Base(c.File), transport.BundleSuffix)+transport.BundleSuffix)
+		err = atomicfile.Write(to, 0o644, func(w io.Writer) error {
+			_, err := f.Seek(0, io.SeekStart)
+			if err == nil {
+				_, err = io.Copy(w, f)
+			}
+			return err
+		})
+		if err != nil {
+			return command.Errorf(command.ExitError, "ls -ld "+text.ShellWord(url.Path), "write %s: %w", to, command.Reason(err))
+		}
+		refs := slices.Sorted(maps.Keys(head.Refs))
+		return e.PrintDone(map[string]any{"name": name, "file": to, "refs": refs}, to, "%s: %s, for %s", to, text.Line(strings.Join(refs, ", "), 200), name)
+	})
+}
+
+// target returns the object and the directory that a bundle is for.
+func (c ImportCmd) target(ctx context.Context, e *command.Env, s *command.Session, kind command.Resource, noun string) (string, auth.Address, error) {
+	found, urls := []string{}, map[string]auth.Address{}
+	items, err := s.List(ctx, kind, e.Flags.ListNamespace(), "", nil, 0)
+	if err != nil {
+		return "", auth.Address{}, err
+	}
+	for i := range items {
+		raw, _, _ := unstructured.NestedString(items[i].Object, "spec", "url")
+		if git, _, _ := unstructured.NestedString(items[i].Object, "spec", "git", "url"); git != "" {
+			raw = git
+		}
+		name := items[i].GetName()
+		if a, err := auth.ParseAddress(raw); err == nil && a.Scheme == auth.BundleScheme && (c.Name == "" || c.Name == name) {
+			found, urls[name] = append(found, name), a
+		}
+	}
+	if len(urls) == 1 {
+		return found[0], urls[found[0]], nil
+	}
+	err = errors.New("none has a bundle:// URL")
+	if c.Name != "" {
+		err = errors.New(c.Name + " is not there or has no bundle:// URL")
+	} else if len(urls) > 1 {
+		err = errors.New("several have a bundle:// URL: " + strings.Join(found, ", "))
+	}
+	return "", auth.Address{}, command.Usagef("limpet "+noun+" import "+text.ShellWord(c.File)+" NAME", "%w", err)
+}
