@@ -67,6 +67,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"history export": {"history export"}, "history list": {"history list"}, "history show": {"history show u1", "history show none"},
 		"job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"},
 		"job watch": {"job watch none"}, "logs": {"logs"},
+		"repo export": {"repo export boards --file -"}, "source export": {"source export fleet --file -"},
 		"repo diff": {"repo diff boards"}, "repo files": {"repo files boards"}, "repo list": {"repo list"}, "repo open": {"repo open boards --print"},
 		"repo show": {"repo show boards", "repo show signed"},
 		"repo test": {"repo test boards", "repo test signed"}, "repo validate": {"repo validate " + objects},

@@ -254,7 +254,7 @@ func newHelpSite(t *testing.T) *helpSite {
 		t.Fatal(err)
 	}
 	s.daemon(t, "--sources", "off", "--notify", artifacts.URL+"/hook", "--sink-prefix", "/var/lib/grafana/dashboards",
-		"--local-prefix", "/srv")
+		"--local-prefix", "/srv", "--local-git-prefix", "/srv")
 	yard := embeddedWorkload(t, s.home)
 	yard.answerReconciles(yard.client.Resource(api.GitRepositories).Namespace("default"))
 	s.reset(t)
@@ -272,7 +272,7 @@ var (
 		"limpet edit", "EDITOR=true limpet edit --yes")
 	helpValue = regexp.MustCompile(`^([A-Z]+)=`)
 	// helpAlone are the texts that start what their other lines ask.
-	helpAlone = []string{"topic api", "topic concepts", "topic kinds", "topic sinks"}
+	helpAlone = []string{"topic air-gap", "topic api", "topic concepts", "topic kinds", "topic sinks"}
 )
 
 // run runs the lines of a text.
@@ -388,6 +388,16 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 		name, _, _ = strings.Cut(name, " ")
 		s.runWithInput(t, fmt.Sprintf(`{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":%q},"spec":{"title":%[1]q}}`,
 			name), "apply", "-f", "-")
+	case strings.Contains(line, " carried"):
+		s.must(t, 0, "repo", "export", "team", "--file", "team.bundle")
+		s.must(t, 0, "apply", "-f", s.file(t, "carried.yaml", sourceYAML("carried", "bundle:///srv/carried", "ref: {branch: main}")))
+		s.home.run(t, "repo", "create", "carried", "--url", "bundle:///srv/carried", "--target", "folder")
+		err := errors.Join(os.MkdirAll("/srv/carried", 0o700), os.WriteFile("/srv/carried/x.bundle", read(t, filepath.Join(s.dir, "team.bundle")), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.must(t, 0, "repo", "pull", "carried", "--wait")
+		packed(t, s.home, "carried", s.repo.Head(t))
 	case line == "limpet config validate limpet.yaml":
 		s.home.run(t, "config", "init", "limpet.yaml")
 	}

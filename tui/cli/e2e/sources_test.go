@@ -55,13 +55,16 @@ func statusWith(url string) string {
 }
 
 // packed gives a source of a daemon's own API an artifact, and returns its name.
-func packed(t *testing.T, h *home, name string) string {
+func packed(t *testing.T, h *home, name string, commit ...string) string {
 	t.Helper()
 	resource := embeddedWorkload(t, h).client.Resource(api.GitRepositories).Namespace("default")
 	u, err := resource.Get(t.Context(), name, metav1.GetOptions{})
 	if err == nil {
-		_, err = resource.UpdateStatus(t.Context(), testenv.Source{Status: statusWith(serveArtifacts(t) + "/x.tar.gz")}.Seen(t, u),
-			metav1.UpdateOptions{})
+		status := statusWith(serveArtifacts(t) + "/x.tar.gz")
+		for _, c := range commit {
+			status = strings.ReplaceAll(status, testenv.SourceCommit, c)
+		}
+		_, err = resource.UpdateStatus(t.Context(), testenv.Source{Status: status}.Seen(t, u), metav1.UpdateOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -40,7 +40,7 @@ type Command struct {
 	Rollback rollbackCmd `cmd:"" writes:"" help:"Pin a repository to a commit that was synced before."`
 
 	Export ExportCmd `cmd:"" help:"Write the commit that was synced last to a file: a Git bundle."`
-	Import ImportCmd `cmd:"" help:"Put a Git bundle into the directory of a repository with a bundle:// URL."`
+	Import ImportCmd `cmd:"" writes:"" help:"Put a Git bundle into the directory of a repository with a bundle:// URL."`
 
 	Suspend  suspendCmd  `cmd:"" writes:"" help:"Suspend a repository on this agent: no health checks, no pulls."`
 	Resume   resumeCmd   `cmd:"" writes:"" help:"End a suspension."`

@@ -36,7 +36,7 @@ type Command struct {
 	Test testCmd `cmd:"" help:"Test a source from here, with its own identity: which revision does its Git host return?"`
 
 	Export exportCmd `cmd:"" help:"Write the commit of the artifact to a file: a Git bundle."`
-	Import importCmd `cmd:"" help:"Put a Git bundle into the directory of a source with a bundle:// URL."`
+	Import importCmd `cmd:"" writes:"" help:"Put a Git bundle into the directory of a source with a bundle:// URL."`
 
 	Reconcile reconcileCmd `cmd:"" writes:"" help:"Request a reconciliation of a source now."`
 	Suspend   suspendCmd   `cmd:"" writes:"" help:"Suspend a source for everybody."`
