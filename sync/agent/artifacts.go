@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -14,6 +15,7 @@ import (
 	"limpet/sync/apiserver"
 	"limpet/sync/kube"
 	"limpet/sync/source/artifact"
+	"limpet/sync/source/upstream"
 )
 
 // ArtifactServer is where artifacts are served, and how many are kept.
@@ -68,7 +70,15 @@ func (a *Agent) openArtifacts(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	a.parts = append(a.parts, func(ctx context.Context) error { return a.serveArtifacts(ctx, s.artifacts.Handler(token)) })
+	archives, bundles := s.artifacts.Handler(token), upstream.Handler(a.client, a.access.mirrors, token)
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path.Base(r.URL.Path) == upstream.File {
+			bundles.ServeHTTP(w, r)
+			return
+		}
+		archives.ServeHTTP(w, r)
+	})
+	a.parts = append(a.parts, func(ctx context.Context) error { return a.serveArtifacts(ctx, handler) })
 	return nil
 }
 

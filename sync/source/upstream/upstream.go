@@ -101,15 +101,15 @@ func (c *Commit) ofRepository(u *unstructured.Unstructured) (required bool, err 
 // mostBundles is how many bundles are made at a time: each one reads its objects from the mirror.
 const mostBundles = 4
 
-// Path is the pattern of what Handler serves.
-const Path = "/{kind}/{namespace}/{name}/latest.bundle"
+// File ends the path of each bundle.
+const File = "latest.bundle"
 
 // Handler serves the bundles of the kinds repository and gitrepository. HEAD answers which commit it is. token returns
 // what a client has to send as bearer token, or as password; nil lets everyone in.
 func Handler(client *kube.Client, mirrors *git.Mirrors, token func() (string, error)) http.Handler {
 	h := &handler{client, mirrors, make(chan struct{}, mostBundles)}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+Path, func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /{kind}/{namespace}/{name}/"+File, func(w http.ResponseWriter, r *http.Request) {
 		if !authorized(r, token) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "a bearer token is needed", http.StatusUnauthorized)
@@ -182,7 +182,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	depth, _ := strconv.Atoi(r.FormValue("depth")) // 0 = all
-	sent := &writer{Writer: w}
+	sent := &writer{Writer: w, control: http.NewResponseController(w)}
 	err = h.mirrors.Bundle(r.Context(), c.Remote, git.BundleQuery{Ref: ref, Haves: r.Form["have"], Depth: max(depth, 0)}, sent)
 	switch {
 	case err != nil && sent.begun:
@@ -192,13 +192,15 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// writer notes whether anything was written.
+// writer notes whether anything was written. A client that takes nothing for a minute is given up.
 type writer struct {
 	io.Writer
-	begun bool
+	control *http.ResponseController
+	begun   bool
 }
 
 func (w *writer) Write(p []byte) (int, error) {
 	w.begun = true
+	_ = w.control.SetWriteDeadline(time.Now().Add(time.Minute))
 	return w.Writer.Write(p)
 }
