@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// upstream is a server that says its name, the path and the credentials that it was asked with.
-func upstream(t *testing.T, name string) *httptest.Server {
+// upstreamHost is a server that says its name, the path and the credentials that it was asked with.
+func upstreamHost(t *testing.T, name string) *httptest.Server {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s %s", name, r.URL.RequestURI(), r.Header.Get("Authorization"))
@@ -23,7 +23,7 @@ func upstream(t *testing.T, name string) *httptest.Server {
 
 func TestProxyRoutesByGroup(t *testing.T) {
 	t.Parallel()
-	main, dashboards, folders := upstream(t, "main"), upstream(t, "dashboards"), upstream(t, "folders")
+	main, dashboards, folders := upstreamHost(t, "main"), upstreamHost(t, "dashboards"), upstreamHost(t, "folders")
 	a, _ := newAgent(t, func(c *Config) {
 		c.API.Server, c.API.Token = main.URL, "agent"
 		c.Dashboards, c.Folders = dashboards.URL, folders.URL
@@ -52,11 +52,11 @@ func TestProxyRoutesByGroup(t *testing.T) {
 
 func TestProxyUnavailable(t *testing.T) {
 	t.Parallel()
-	dead := upstream(t, "dead")
+	dead := upstreamHost(t, "dead")
 	dead.Close()
 	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	t.Cleanup(refusing.Close)
-	alive := upstream(t, "alive")
+	alive := upstreamHost(t, "alive")
 	tests := []struct {
 		name   string
 		change func(*Config)
