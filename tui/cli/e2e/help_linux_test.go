@@ -391,7 +391,8 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 	case strings.Contains(line, " carried"):
 		s.must(t, 0, "repo", "export", "team", "--file", "team.bundle")
 		s.must(t, 0, "apply", "-f", s.file(t, "carried.yaml", sourceYAML("carried", "bundle:///srv/carried", "ref: {branch: main}")))
-		s.home.run(t, "repo", "create", "carried", "--url", "bundle:///srv/carried", "--target", "folder")
+		s.home.run(t, "repo", "create", "carried", "--url", "bundle:///srv/carried", "--sink-dir",
+			"/var/lib/grafana/dashboards/carried") // the objects are those of team
 		err := errors.Join(os.MkdirAll("/srv/carried", 0o700), os.WriteFile("/srv/carried/x.bundle", read(t, filepath.Join(s.dir, "team.bundle")), 0o600))
 		if err != nil {
 			t.Fatal(err)
