@@ -3,7 +3,6 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -47,7 +46,6 @@ func (c ArtifactServer) url() string {
 
 const (
 	artifactConnections = 512
-	artifactRetry       = 15 * time.Second // after a failed listen: an agent may start before the network of its host
 	artifactRead        = 30 * time.Second // of a request, which has no body
 )
 
@@ -97,34 +95,12 @@ func (s *sources) rebuildLost(ctx context.Context) error {
 // serveArtifacts serves until ctx ends. An address in use is logged and tried again.
 func (a *Agent) serveArtifacts(ctx context.Context, handler http.Handler) error {
 	c, log := a.cfg.Artifacts, a.cfg.Logger.With("component", "artifacts")
-	for {
-		ln, err := c.listen()
-		if err == nil {
-			log.Info("artifacts", "address", ln.Addr().String(), "url", c.url(), "tls", c.CertFile != "", "token", c.TokenFile != "")
-			return apiserver.Serve(ctx, ln, &http.Server{Handler: handler, ReadTimeout: artifactRead})
-		}
-		log.Warn("no artifacts are served", "address", c.Listen, "err", err, "next", "--artifact-listen with another address",
-			"again_in", artifactRetry)
-		select {
-		case <-time.After(artifactRetry):
-		case <-ctx.Done():
-			return nil
-		}
+	listener := apiserver.Listener{Address: c.Listen, CertFile: c.CertFile, KeyFile: c.KeyFile,
+		Limit: func(ln net.Listener) net.Listener { return netutil.LimitListener(ln, artifactConnections) }}
+	ln := listener.Wait(ctx, log, "artifacts", "--artifact-listen")
+	if ln == nil {
+		return nil
 	}
-}
-
-func (c ArtifactServer) listen() (net.Listener, error) {
-	ln, err := net.Listen("tcp", c.Listen)
-	if err != nil {
-		return nil, err
-	}
-	ln = netutil.LimitListener(ln, artifactConnections)
-	if c.CertFile == "" {
-		return ln, nil
-	}
-	secure, err := apiserver.ListenTLS(ln, c.CertFile, c.KeyFile)
-	if err != nil {
-		return nil, errors.Join(err, ln.Close())
-	}
-	return secure, nil
+	log.Info("artifacts", "address", ln.Addr().String(), "url", c.url(), "tls", c.CertFile != "", "token", c.TokenFile != "")
+	return apiserver.Serve(ctx, ln, &http.Server{Handler: handler, ReadTimeout: artifactRead})
 }

@@ -152,6 +152,49 @@ func makeCertificate(hosts []string, now time.Time) (certPEM, keyPEM []byte, err
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM, err
 }
 
+// Listener is where something is served to other hosts.
+type Listener struct {
+	Address           string
+	CertFile, KeyFile string   // "" = plain http
+	Protocols         []string // see ListenTLS
+	Limit             func(net.Listener) net.Listener
+}
+
+// listenRetry is the delay after a failed listen: an agent may start before the network of its host.
+const listenRetry = 15 * time.Second
+
+// Wait listens as soon as that is possible; it returns nil when ctx ends before. That it is not is logged once, with what
+// is not served and the flag of the address.
+func (l Listener) Wait(ctx context.Context, log *slog.Logger, what, flag string) net.Listener {
+	ln, err := l.listen()
+	if err != nil {
+		log.Warn("no "+what, "address", l.Address, "err", err, "next", flag+" with another address", "again_in", listenRetry)
+	}
+	for ; err != nil; ln, err = l.listen() {
+		select {
+		case <-time.After(listenRetry):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return ln
+}
+
+func (l Listener) listen() (net.Listener, error) {
+	ln, err := net.Listen("tcp", l.Address)
+	if err != nil {
+		return nil, err
+	}
+	if ln = l.Limit(ln); l.CertFile == "" {
+		return ln, nil
+	}
+	secure, err := ListenTLS(ln, l.CertFile, l.KeyFile, l.Protocols...)
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	return secure, nil
+}
+
 // ListenTLS wraps a listener with TLS 1.2 or newer, for the given protocols or else HTTP/2 and HTTP/1.1. It reads the
 // files at once, and again when they change; if that fails, it logs a warning and keeps the former pair.
 func ListenTLS(ln net.Listener, certFile, keyFile string, protocols ...string) (net.Listener, error) {

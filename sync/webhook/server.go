@@ -42,9 +42,6 @@ func (c Config) Check() error {
 	return nil
 }
 
-// listenRetry is the delay after a failed listen: an agent may start before the network of its host.
-const listenRetry = 15 * time.Second
-
 // Run receives webhooks until ctx ends. Repositories are pulled at their interval anyway,
 // so an address in use is logged and retried.
 func Run(ctx context.Context, c Config, cluster *Cluster, o Options) error {
@@ -53,38 +50,17 @@ func Run(ctx context.Context, c Config, cluster *Cluster, o Options) error {
 	if err != nil {
 		return err
 	}
-	ln, err := c.listen()
-	if err != nil {
-		o.Logger.Warn("no webhooks", "address", c.Listen, "err", err, "next", "--webhook-listen with another address", "again_in", listenRetry)
-	}
-	for ; err != nil; ln, err = c.listen() {
-		select {
-		case <-time.After(listenRetry):
-		case <-ctx.Done():
-			return nil
-		}
+	listener := apiserver.Listener{Address: c.Listen, CertFile: c.CertFile, KeyFile: c.KeyFile, Protocols: []string{"http/1.1"},
+		Limit: func(ln net.Listener) net.Listener { return Gate(ln, c.Trusted) }}
+	ln := listener.Wait(ctx, o.Logger, "webhooks", "--webhook-listen")
+	if ln == nil {
+		return nil
 	}
 	o.Logger.Info("webhooks", "address", ln.Addr().String(), "tls", c.CertFile != "", "path", Pattern)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return receiver.Serve(ctx, ln) })
 	g.Go(func() error { cluster.RetryPulls(ctx); return nil })
 	return g.Wait()
-}
-
-func (c Config) listen() (net.Listener, error) {
-	ln, err := net.Listen("tcp", c.Listen)
-	if err != nil {
-		return nil, err
-	}
-	gated := Gate(ln, c.Trusted)
-	if c.CertFile == "" {
-		return gated, nil
-	}
-	secure, err := apiserver.ListenTLS(gated, c.CertFile, c.KeyFile, "http/1.1")
-	if err != nil {
-		return nil, errors.Join(err, ln.Close())
-	}
-	return secure, nil
 }
 
 const (

@@ -35,29 +35,30 @@ type included struct {
 func (b *builder) include(in Include) error {
 	inc := &included{Include: in, ignores: map[int][]byte{}}
 	b.includes = append(b.includes, inc)
-	top, err := b.index(inc)
-	if err != nil {
-		return err
-	}
 	to := clean(in.To)
 	n, err := b.directory(path.Dir(to))
 	if err != nil {
 		return err
 	}
-	old, at := n.child(path.Base(to))
 	if to == "." {
 		return errTaken
 	}
+	old, at := n.child(path.Base(to))
 	if old != nil {
 		if err := b.load(old); err != nil {
 			return err
 		}
-		if old.kind != top.kind || len(old.children) > 0 {
-			return fmt.Errorf("%w: %s", errTaken, text.Line(to, 200))
-		}
 		n.children = slices.Delete(n.children, at, at+1)
 	}
-	n.children = slices.Insert(n.children, at, top)
+	if err := b.index(inc); err != nil {
+		return err
+	}
+	switch top, _ := n.child(path.Base(to)); {
+	case top == nil:
+		return fmt.Errorf("the included artifact has no %q", text.Line(in.From, 200))
+	case old != nil && (old.kind != top.kind || len(old.children) > 0):
+		return fmt.Errorf("%w: %s", errTaken, text.Line(to, 200))
+	}
 	return nil
 }
 
@@ -83,31 +84,25 @@ func (b *builder) directory(at string) (*node, error) {
 	return n, b.load(n)
 }
 
-// index reads the names of a tar and returns the node that From is, with the paths that it gets.
-func (b *builder) index(inc *included) (*node, error) {
+// index reads the names of a tar, and adds what is below From to the tree.
+func (b *builder) index(inc *included) error {
 	defer inc.close()
 	from, to := clean(inc.From), clean(inc.To)
-	dirs := map[string]*node{} // and a file at ".", by path below From
 	entries, bytes := 0, int64(0)
 	for at := 0; ; at++ {
 		h, err := inc.advance(b.ctx)
 		if errors.Is(err, io.EOF) {
-			break
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		name := path.Clean(h.Name)
 		if !filepath.IsLocal(name) {
-			return nil, fmt.Errorf("%q leaves the archive", text.Line(h.Name, 200))
+			return fmt.Errorf("%q leaves the archive", text.Line(h.Name, 200))
 		}
-		below, inside := name, from == "."
-		if !inside {
-			if below, inside = strings.CutPrefix(name+"/", from+"/"); inside {
-				below = clean(below)
-			}
-		}
-		if !inside {
+		below, err := filepath.Rel(from, name)
+		if err != nil || !filepath.IsLocal(below) {
 			continue
 		}
 		n := &node{path: path.Join(to, below), included: inc, at: at, size: h.Size, executable: h.Mode&0o111 != 0, loaded: true}
@@ -124,46 +119,31 @@ func (b *builder) index(inc *included) (*node, error) {
 			continue
 		}
 		if bytes += h.Size; b.o.MaxBytes > 0 && bytes > b.o.MaxBytes {
-			return nil, &LimitError{true, b.o.MaxBytes}
+			return &LimitError{true, b.o.MaxBytes}
 		}
 		if entries++; b.o.MaxFiles > 0 && entries > b.o.MaxFiles {
-			return nil, &LimitError{false, int64(b.o.MaxFiles)}
+			return &LimitError{false, int64(b.o.MaxFiles)}
 		}
 		if n.kind == fileKind && n.name() == ignoreFile {
 			if inc.ignores[at], err = io.ReadAll(io.LimitReader(inc.tar, maxIgnore)); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		if err := add(dirs, n, below, to); err != nil {
-			return nil, fmt.Errorf("%w: %s", err, text.Line(h.Name, 200))
+		if err := b.add(n); err != nil {
+			return fmt.Errorf("%w: %s", err, text.Line(h.Name, 200))
 		}
 	}
-	top := dirs["."]
-	if top == nil {
-		return nil, fmt.Errorf("the included artifact has no %q", text.Line(inc.From, 200))
-	}
-	return top, nil
 }
 
 // add puts a node into its directory. Of two files of a name the last one stays, as when they are unpacked.
-func add(dirs map[string]*node, n *node, below, to string) error {
-	if below == "." {
-		if old := dirs["."]; old != nil && old.kind != n.kind {
-			return errTwice
-		} else if old == nil || n.kind != dirKind {
-			dirs["."] = n
-		}
-		return nil
+func (b *builder) add(n *node) error {
+	if n.kind == dirKind {
+		_, err := b.directory(n.path)
+		return err
 	}
-	parent := dirs[path.Dir(below)]
-	if parent == nil { // the tar does not name it
-		parent = &node{path: path.Join(to, path.Dir(below)), loaded: true}
-		if err := add(dirs, parent, path.Dir(below), to); err != nil {
-			return err
-		}
-	}
-	if parent.kind != dirKind {
-		return errTwice
+	parent, err := b.directory(path.Dir(n.path))
+	if err != nil {
+		return err
 	}
 	old, i := parent.child(n.name())
 	switch {
@@ -171,13 +151,8 @@ func add(dirs map[string]*node, n *node, below, to string) error {
 		parent.children = slices.Insert(parent.children, i, n)
 	case old.kind != n.kind:
 		return errTwice
-	case n.kind == dirKind:
-		return nil
 	default:
 		parent.children[i] = n
-	}
-	if n.kind == dirKind {
-		dirs[below] = n
 	}
 	return nil
 }

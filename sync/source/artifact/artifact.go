@@ -135,6 +135,16 @@ func fileName(digest string) (string, error) {
 	return sum + suffix, nil
 }
 
+// path is where the file of an artifact is.
+func (s *Store) path(a Artifact) (string, error) {
+	dir, err := s.dir(a.Namespace, a.Name)
+	if err != nil {
+		return "", err
+	}
+	name, err := fileName(a.Digest)
+	return filepath.Join(dir, name), err
+}
+
 // Commit is the commit of a revision, as in main@sha1:HASH.
 func Commit(revision string) string { return revision[strings.LastIndexByte(revision, ':')+1:] }
 
@@ -143,7 +153,7 @@ func Version(revision string) string { return revision[:max(strings.LastIndexByt
 
 // Put stores what write packs as the newest revision of a source. a names the source and the revision; Path, Digest,
 // TarDigest, Size, Files and Updated are filled in. Of a Put that fails nothing is served, and what was before it is
-// served on. An error of write is returned as it is, one of the disk as an *Error.
+// served on.
 func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (archive.Digests, error)) (Artifact, error) {
 	dir, err := s.dir(a.Namespace, a.Name)
 	if err != nil {
@@ -153,31 +163,24 @@ func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (arch
 		return Artifact{}, &Error{ReasonDirectory, err}
 	}
 	var d archive.Digests
-	var writeErr error
-	var disk *diskWriter
-	temp, err := atomicfile.Stage(filepath.Join(dir, "artifact"), 0o600, func(w io.Writer) error {
-		disk = &diskWriter{w: w}
-		d, writeErr = write(disk)
-		return writeErr
+	temp, err := atomicfile.Stage(filepath.Join(dir, "artifact"), 0o600, func(w io.Writer) (err error) {
+		d, err = write(w)
+		return err
 	})
-	switch {
-	case err == nil:
-	case disk != nil && disk.err == nil && writeErr != nil:
-		return Artifact{}, writeErr
-	default:
+	if err != nil {
 		return Artifact{}, &Error{ReasonArchive, err}
 	}
 	defer os.Remove(temp) // after the rename it is gone
 	a.Digest, a.TarDigest, a.Size, a.Files = d.Digest, d.TarDigest, d.Size, d.Files
 	a.Path, a.Updated = Kind+"/"+a.Namespace+"/"+a.Name+"/"+Commit(a.Revision)+suffix, time.Now().UTC().Truncate(time.Second)
-	name, err := fileName(a.Digest)
+	path, err := s.path(a)
 	if err != nil {
 		return Artifact{}, err
 	}
 	lock := s.lock(a.Namespace, a.Name)
 	lock.Lock()
 	defer lock.Unlock()
-	if err := s.publish(temp, filepath.Join(dir, name), a.Size); err != nil {
+	if err := s.publish(temp, path, a.Size); err != nil {
 		return Artifact{}, &Error{ReasonArchive, err}
 	}
 	if err := s.step("index"); err != nil {
@@ -202,18 +205,6 @@ func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (arch
 	return a, nil
 }
 
-// diskWriter remembers that a file took no more.
-type diskWriter struct {
-	w   io.Writer
-	err error
-}
-
-func (d *diskWriter) Write(p []byte) (int, error) {
-	n, err := d.w.Write(p)
-	d.err = cmp.Or(d.err, err)
-	return n, err
-}
-
 // publish gives a synced file its name. Its bytes need no check before they are served first: they were counted and
 // digested on their way.
 func (s *Store) publish(temp, path string, size int64) error {
@@ -221,19 +212,17 @@ func (s *Store) publish(temp, path string, size int64) error {
 	if err == nil && info.Size() != size {
 		err = fmt.Errorf("%d bytes were written, and %d packed", info.Size(), size)
 	}
-	for _, step := range []struct {
-		name string
-		do   func() error
-	}{
-		{"rename", func() error { return os.Rename(temp, path) }},
-		{"sync", func() error { return atomicfile.SyncDir(filepath.Dir(path)) }},
-	} {
-		if err == nil {
-			err = s.step(step.name)
-		}
-		if err == nil {
-			err = step.do()
-		}
+	if err == nil {
+		err = s.step("rename")
+	}
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err == nil {
+		err = s.step("sync")
+	}
+	if err == nil {
+		err = atomicfile.SyncDir(filepath.Dir(path))
 	}
 	if err == nil {
 		s.prove(path, info)
@@ -280,6 +269,11 @@ func parseTime(key string) (time.Time, bool) {
 
 // Remove forgets all artifacts of a source and removes their files; none is no error.
 func (s *Store) Remove(ctx context.Context, namespace, name string) error {
+	return s.change(ctx, namespace, name, func([]Artifact) []Artifact { return nil })
+}
+
+// change changes the list of a source and removes the files that it has no more.
+func (s *Store) change(ctx context.Context, namespace, name string, to func([]Artifact) []Artifact) error {
 	dir, err := s.dir(namespace, name)
 	if err != nil {
 		return err
@@ -287,10 +281,11 @@ func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 	lock := s.lock(namespace, name)
 	lock.Lock()
 	defer lock.Unlock()
-	if _, err := s.o.Store.ChangeArtifacts(ctx, namespace, name, func([]Artifact) []Artifact { return nil }); err != nil {
+	list, err := s.o.Store.ChangeArtifacts(ctx, namespace, name, to)
+	if err != nil {
 		return err
 	}
-	if err := s.tidy(dir, nil); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.tidy(dir, list); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &Error{ReasonStat, err}
 	}
 	return nil

@@ -290,7 +290,7 @@ func TestErrors(t *testing.T) {
 		func(w io.Writer) (archive.Digests, error) {
 			_, _ = io.WriteString(w, "x")
 			return archive.Digests{}, own
-		}); err != own {
+		}); !errors.Is(err, own) {
 		t.Errorf("its own error: %v", err)
 	}
 	limit := syscall.Rlimit{}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -49,15 +48,11 @@ func Pair(list []Artifact, from, to string) (a, b Artifact, err error) {
 
 // OpenIn opens the file of an artifact below the directory of a store of another process. Its digest is checked.
 func OpenIn(ctx context.Context, dir string, a Artifact) (*os.File, error) {
-	dir, err := (&Store{o: Options{Dir: dir}}).dir(a.Namespace, a.Name)
+	path, err := (&Store{o: Options{Dir: dir}}).path(a)
 	if err != nil {
 		return nil, err
 	}
-	name, err := fileName(a.Digest)
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.Open(filepath.Join(dir, name))
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open artifact %s: %w", a.Revision, err)
 	}

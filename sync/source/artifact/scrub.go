@@ -44,8 +44,8 @@ func (s *Store) prove(path string, info fs.FileInfo) {
 	p := proofOf(info)
 	p.at = time.Now()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.verified[path] = p
+	s.mu.Unlock()
 }
 
 func (s *Store) proven(path string, info fs.FileInfo) bool {
@@ -60,15 +60,10 @@ func (s *Store) proven(path string, info fs.FileInfo) bool {
 // OpenFile opens the file of an artifact. Its bytes are verified at the first time, when it has changed, and each hour: an
 // artifact without its file is ErrNotFound, one whose bytes are others a *CorruptError.
 func (s *Store) OpenFile(ctx context.Context, a Artifact) (_ *os.File, err error) {
-	dir, err := s.dir(a.Namespace, a.Name)
+	path, err := s.path(a)
 	if err != nil {
 		return nil, err
 	}
-	name, err := fileName(a.Digest)
-	if err != nil {
-		return nil, err
-	}
-	path := filepath.Join(dir, name)
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -103,26 +98,18 @@ func (s *Store) OpenFile(ctx context.Context, a Artifact) (_ *os.File, err error
 	return f, nil
 }
 
-// digest reads a file, and leaves it at its begin.
+// digest reads a file, and leaves it at its begin. It closes it when ctx ends.
 func digest(ctx context.Context, f *os.File) (string, error) {
 	sum := sha256.New()
-	if _, err := io.Copy(sum, &contextReader{ctx, f}); err != nil {
-		return "", err
+	stop := context.AfterFunc(ctx, func() { _ = f.Close() })
+	_, err := io.Copy(sum, f)
+	if !stop() {
+		return "", context.Cause(ctx)
 	}
-	_, err := f.Seek(0, io.SeekStart)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), err
-}
-
-type contextReader struct {
-	ctx context.Context // run-scope: of one digest
-	r   io.Reader
-}
-
-func (c *contextReader) Read(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.r.Read(p)
 }
 
 // putAside takes a corrupt file off its name, unless another one got the name meanwhile.
@@ -257,22 +244,7 @@ func (s *Store) prune(ctx context.Context, now time.Time) error {
 			continue
 		}
 		namespace, name, _ := strings.Cut(key, "/")
-		err = errors.Join(err, s.pruneSource(ctx, namespace, name, now))
+		err = errors.Join(err, s.change(ctx, namespace, name, func(list []Artifact) []Artifact { return s.retain(list, now) }))
 	}
 	return err
-}
-
-func (s *Store) pruneSource(ctx context.Context, namespace, name string, now time.Time) error {
-	dir, err := s.dir(namespace, name)
-	if err != nil {
-		return err
-	}
-	lock := s.lock(namespace, name)
-	lock.Lock()
-	defer lock.Unlock()
-	list, err := s.o.Store.ChangeArtifacts(ctx, namespace, name, func(list []Artifact) []Artifact { return s.retain(list, now) })
-	if err != nil {
-		return err
-	}
-	return s.tidy(dir, list)
 }
