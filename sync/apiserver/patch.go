@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -183,6 +184,9 @@ func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o write
 // mergedLists are the lists of metadata whose elements merge, with their keys; "" = the element is its own.
 var mergedLists = map[string]string{"finalizers": "", "ownerReferences": "uid"}
 
+// directive is a member of a strategic patch in JSON that is one.
+var directive = regexp.MustCompile(`"(\$patch|\$retainKeys|\$setElementOrder/[^"\\]*|\$deleteFromPrimitiveList/[^"\\]*)":`)
+
 // strategicPatched returns before with the patch. The directives $setElementOrder, $deleteFromPrimitiveList, and
 // $patch: delete of an element are those that kubectl makes for these kinds; others are an error.
 func strategicPatched(before, patch []byte) ([]byte, error) {
@@ -202,12 +206,12 @@ func strategicPatched(before, patch []byte) ([]byte, error) {
 			changes[list] = elements
 		}
 	}
-	if at := directiveIn(change); at != "" {
-		return nil, fmt.Errorf("the directive %s is not supported here", at)
-	}
 	patch, err := json.Marshal(change)
 	if err != nil {
 		return nil, err
+	}
+	if at := directive.FindSubmatch(patch); at != nil {
+		return nil, fmt.Errorf("the directive %s is not supported here", at[1])
 	}
 	if before, err = json.Marshal(object); err != nil {
 		return nil, err
@@ -218,74 +222,47 @@ func strategicPatched(before, patch []byte) ([]byte, error) {
 // mergedElements returns a list with the changes of a patch, nil when the patch does not change it, and takes the
 // directives from the patch.
 func mergedElements(live any, changes map[string]any, list, key string) ([]any, error) {
-	order, removed := changes["$setElementOrder/"+list], changes["$deleteFromPrimitiveList/"+list]
+	order, _ := changes["$setElementOrder/"+list].([]any)
+	removed, _ := changes["$deleteFromPrimitiveList/"+list].([]any)
 	delete(changes, "$setElementOrder/"+list)
 	delete(changes, "$deleteFromPrimitiveList/"+list)
 	given, named := changes[list].([]any)
 	if removed == nil && !named {
 		return nil, nil
 	}
-	var out []any
-	byKey := map[string]int{}
-	put := func(element any) error {
+	before, _ := live.([]any)
+	out, byKey := []any{}, map[string]int{}
+	for i, element := range slices.Concat(before, removed, given) {
 		id, err := elementKey(element, key)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		at, there := byKey[id]
 		switch {
+		case i >= len(before) && i < len(before)+len(removed) || i >= len(before) && asMap(element)["$patch"] == "delete":
+			if there {
+				out[at] = nil
+				delete(byKey, id)
+			}
 		case !there:
 			byKey[id] = len(out)
 			out = append(out, element)
 		case key != "":
 			maps.Copy(asMap(out[at]), asMap(element))
 		}
-		return nil
 	}
-	drop := func(element any) error {
-		id, err := elementKey(element, key)
-		out = slices.DeleteFunc(out, func(e any) bool { other, _ := elementKey(e, key); return err == nil && other == id })
-		clear(byKey)
-		for i, e := range out {
-			other, _ := elementKey(e, key)
-			byKey[other] = i
-		}
-		return err
+	out = slices.DeleteFunc(out, func(element any) bool { return element == nil })
+	rank := map[string]int{}
+	for i, element := range order {
+		id, _ := elementKey(element, key)
+		rank[id] = i - len(order) // elements that the order does not name come behind
 	}
-	before, _ := live.([]any)
-	gone, _ := removed.([]any)
-	for _, element := range before {
-		if err := put(element); err != nil {
-			return nil, err
-		}
-	}
-	for _, element := range gone {
-		if err := drop(element); err != nil {
-			return nil, err
-		}
-	}
-	for _, element := range given {
-		change := put
-		if asMap(element)["$patch"] == "delete" {
-			change = drop
-		}
-		if err := change(element); err != nil {
-			return nil, err
-		}
-	}
-	if wanted, ok := order.([]any); ok {
-		rank := map[string]int{}
-		for i, element := range wanted {
-			id, _ := elementKey(element, key)
-			rank[id] = i - len(wanted) // elements that the order does not name come behind
-		}
-		slices.SortStableFunc(out, func(a, b any) int {
-			first, _ := elementKey(a, key)
-			second, _ := elementKey(b, key)
-			return rank[first] - rank[second]
-		})
-	}
-	return append([]any{}, out...), nil
+	slices.SortStableFunc(out, func(a, b any) int {
+		first, _ := elementKey(a, key)
+		second, _ := elementKey(b, key)
+		return rank[first] - rank[second]
+	})
+	return out, nil
 }
 
 // elementKey returns what tells the elements of a list apart.
@@ -298,27 +275,4 @@ func elementKey(element any, key string) (string, error) {
 		return "", errors.New("an element without its key, a string")
 	}
 	return id, nil
-}
-
-// directiveIn returns a directive of a strategic patch that is left in a value, "" without one.
-func directiveIn(value any) string {
-	switch v := value.(type) {
-	case map[string]any:
-		for name, member := range v {
-			if name == "$patch" || name == "$retainKeys" || strings.HasPrefix(name, "$setElementOrder/") ||
-				strings.HasPrefix(name, "$deleteFromPrimitiveList/") {
-				return name
-			}
-			if at := directiveIn(member); at != "" {
-				return at
-			}
-		}
-	case []any:
-		for _, element := range v {
-			if at := directiveIn(element); at != "" {
-				return at
-			}
-		}
-	}
-	return ""
 }

@@ -26,29 +26,26 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	defer tick.Stop()
 	said := ""
 	for {
-		if why := h.runOnce(ctx); why != said && ctx.Err() == nil {
-			if said = why; why == "" {
-				h.Logger.Info("heartbeats are sent", "target", h.Target.Name)
-			} else {
-				h.Logger.Warn("no heartbeat is sent", "target", h.Target.Name, "err", why)
-			}
+		err, why := h.Healthy(ctx), ""
+		if err == nil {
+			err = h.Target.call(ctx, h.Client, "GET", map[string]string{}, nil)
 		}
+		if err != nil {
+			why = err.Error()
+		}
+		switch {
+		case why == said || ctx.Err() != nil:
+			why = said
+		case why == "":
+			h.Logger.Info("heartbeats are sent", "target", h.Target.Name)
+		default:
+			h.Logger.Warn("no heartbeat is sent", "target", h.Target.Name, "err", why)
+		}
+		said = why
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
 	}
-}
-
-// runOnce calls when nothing fails; it returns why it could not.
-func (h *Heartbeat) runOnce(ctx context.Context) string {
-	err := h.Healthy(ctx)
-	if err == nil {
-		err = h.Target.call(ctx, h.Client, "GET", map[string]string{}, nil)
-	}
-	if err != nil {
-		return err.Error()
-	}
-	return ""
 }

@@ -20,16 +20,8 @@ const (
 	alertmanager form = "alertmanager"
 )
 
-// payload returns what is sent of an event.
-func (f form) payload(e *Event) any {
-	switch f {
-	case slack:
-		return slackOf(e)
-	case alertmanager:
-		return alertsOf(e)
-	}
-	return fluxOf(e)
-}
+// payloads make what is sent of an event.
+var payloads = map[form]func(*Event) any{"": fluxOf, webhook: fluxOf, slack: slackOf, alertmanager: alertsOf}
 
 // fluxEvent is an event as Flux sends it. Source: event.toolkit.fluxcd.io/v1beta1.
 type fluxEvent struct {
@@ -43,7 +35,7 @@ type fluxEvent struct {
 	ReportingInstance   string            `json:"reportingInstance,omitempty"`
 }
 
-func fluxOf(e *Event) *fluxEvent {
+func fluxOf(e *Event) any {
 	p := &fluxEvent{e.reference(), e.Severity, e.Time.UTC().Format(time.RFC3339), e.Message, e.Reason, map[string]string{}, component, hostName()}
 	maps.Copy(p.Metadata, e.Metadata)
 	maps.DeleteFunc(p.Metadata, func(_, value string) bool { return value == "" })
@@ -82,34 +74,27 @@ func (e *Event) subject() string {
 	return strings.ToLower(e.Kind) + " " + strings.TrimPrefix(e.Namespace+"/"+e.Name, "/")
 }
 
-// alert is an alert of Alertmanager. Source: its API v2, postableAlert.
-type alert struct {
-	Labels      map[string]string `json:"labels"`
-	Annotations map[string]string `json:"annotations"`
-	StartsAt    string            `json:"startsAt,omitempty"`
-	EndsAt      string            `json:"endsAt"`
-}
-
 // alertLasts is how long an alert fires unless it is told again, which a failure is after tellAgain.
 const alertLasts = tellAgain + 2*time.Hour
 
-// alertsOf returns the alert of a failure, or the ends of the alerts of the failures that an event ends.
-func alertsOf(e *Event) (out []alert) {
-	of := func(reason string) alert {
+// alertsOf returns the alert of a failure, or the ends of the alerts of the failures that an event ends. Source: the API v2
+// of Alertmanager, postableAlert.
+func alertsOf(e *Event) any {
+	of := func(reason string, ends time.Time) map[string]any {
 		labels := map[string]string{"alertname": "Limpet" + reason, "severity": Error, "reason": reason, "kind": e.Kind, "name": e.Name,
 			"namespace": e.Namespace, "topic": e.Topic, "instance": hostName(), "reportingcontroller": component}
 		maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
-		return alert{Labels: labels, Annotations: map[string]string{"summary": e.subject() + ": " + cmp.Or(e.Reason, reason), "message": e.Message}}
+		return map[string]any{"labels": labels, "endsAt": ends.UTC().Format(time.RFC3339),
+			"annotations": map[string]string{"summary": e.subject() + ": " + cmp.Or(e.Reason, reason), "message": e.Message}}
 	}
 	if e.Severity == Error {
-		a := of(e.Reason)
-		a.StartsAt, a.EndsAt = e.Time.UTC().Format(time.RFC3339), e.Time.Add(alertLasts).UTC().Format(time.RFC3339)
-		return []alert{a}
+		a := of(e.Reason, e.Time.Add(alertLasts))
+		a["startsAt"] = e.Time.UTC().Format(time.RFC3339)
+		return []any{a}
 	}
+	out := []any{}
 	for _, reason := range e.Recovered {
-		a := of(reason)
-		a.EndsAt = e.Time.UTC().Format(time.RFC3339)
-		out = append(out, a)
+		out = append(out, of(reason, e.Time))
 	}
 	return out
 }

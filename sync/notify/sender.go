@@ -93,7 +93,14 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 		case err != nil && ctx.Err() != nil:
 			return 0, true
 		case err == nil:
-			s.sent()
+			s.wait = firstWait
+			s.change(func(t *Status) {
+				if t.Error != "" {
+					s.outbox.Logger.Info("notifications are delivered again", "target", t.Target)
+				}
+				t.Error, t.Since, t.LastSent = "", time.Time{}, time.Now().Round(0)
+				t.Sent++
+			})
 		case time.Since(e.Time) >= giveUp:
 			s.change(func(t *Status) { t.Dropped++ })
 			s.outbox.Logger.Error("notification given up", "target", s.target.Name, "object", e.object(), "reason", e.Reason,
@@ -113,18 +120,6 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 		s.change(func(t *Status) { t.Pending = 0 })
 	}
 	return wait, false
-}
-
-// sent notes a delivery.
-func (s *sender) sent() {
-	s.wait = firstWait
-	s.change(func(t *Status) {
-		if t.Error != "" {
-			s.outbox.Logger.Info("notifications are delivered again", "target", s.target.Name)
-		}
-		t.Error, t.Since, t.LastSent = "", time.Time{}, time.Now().Round(0)
-		t.Sent++
-	})
 }
 
 // failed notes an attempt that failed, and returns the wait before the next one, with jitter: what the target asked for,

@@ -101,7 +101,7 @@ func parseTarget(value string, insecure bool) (*Target, error) {
 		}
 		t.form = form(kind)
 		switch {
-		case scheme != "https" && scheme != "http" || t.form != webhook && t.form != slack && t.form != alertmanager || found && t.form == webhook:
+		case scheme != "https" && scheme != "http" || payloads[t.form] == nil || found && t.form == webhook:
 			return nil, errTarget
 		case scheme == "http" && !insecure && !isLoopback(u.Hostname()):
 			return nil, errors.New("plain http goes to this host only; use https")
@@ -179,7 +179,7 @@ func (t *Target) send(ctx context.Context, client *netx.Client, log *slog.Logger
 	if t.client != nil {
 		return t.record(ctx, log, e)
 	}
-	body, err := json.Marshal(t.form.payload(e))
+	body, err := json.Marshal(payloads[t.form](e))
 	if err != nil {
 		return err
 	}

@@ -93,13 +93,11 @@ func TestPayloads(t *testing.T) {
 		{"slack+", "/services/x", failure, "POST\n/services/x\n\n\nID\n:\n" +
 			`{"attachments":[{"author_name":"repository default/site","color":"danger","footer":"limpet on HOST",` +
 			`"text":"a \u0026lt;b\u0026gt; \u0026amp; c","title":"Down","ts":1795741323}],"username":"limpet"}`},
-		{"alertmanager+", "", failure, "POST\n/api/v2/alerts\n\n\nID\n:\n[{" + labels +
-			`,"annotations":{"message":"a \u003cb\u003e \u0026 c","summary":"repository default/site: Down"},` +
-			`"startsAt":"2026-11-27T01:02:03Z","endsAt":"2026-11-28T03:02:03Z"}]`},
-		{"alertmanager+", "", recovery, "POST\n/api/v2/alerts\n\n\nID\n:\n[{" + labels +
-			`,"annotations":{"message":"a \u003cb\u003e \u0026 c","summary":"repository default/site: Recovered"},"endsAt":"2026-11-27T01:02:03Z"},{` +
-			strings.ReplaceAll(labels, "Down", "Late") +
-			`,"annotations":{"message":"a \u003cb\u003e \u0026 c","summary":"repository default/site: Recovered"},"endsAt":"2026-11-27T01:02:03Z"}]`},
+		{"alertmanager+", "", failure, "POST\n/api/v2/alerts\n\n\nID\n:\n[{" +
+			`"annotations":{"message":"a \u003cb\u003e \u0026 c","summary":"repository default/site: Down"},"endsAt":"2026-11-28T03:02:03Z",` + labels + `,"startsAt":"2026-11-27T01:02:03Z"}]`},
+		{"alertmanager+", "", recovery, "POST\n/api/v2/alerts\n\n\nID\n:\n[{" +
+			`"annotations":{"message":"a \u003cb\u003e \u0026 c","summary":"repository default/site: Recovered"},"endsAt":"2026-11-27T01:02:03Z",` + labels + `},{` +
+			`"annotations":{"message":"a \u003cb\u003e \u0026 c","summary":"repository default/site: Recovered"},"endsAt":"2026-11-27T01:02:03Z",` + strings.ReplaceAll(labels, "Down", "Late") + `}]`},
 	} {
 		user, path, found := strings.Cut(tt.path, "@")
 		if !found {
