@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 )
 
 // TestAirGap carries commits from a site to another one that has no network, by files.
@@ -84,13 +84,14 @@ func TestAirGap(t *testing.T) {
 
 // TestKillDuringImport: whenever an import is killed, the directory has the whole file or none.
 func TestKillDuringImport(t *testing.T) {
+	suite.Full(t)
 	t.Parallel()
 	h := newHome(t, "--local-git-prefix", "/")
 	inbox := filepath.Join(h.dir, "carried")
 	if err := os.Mkdir(inbox, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	noise := make([]byte, 24<<20)
+	noise := make([]byte, 16<<20)
 	rand.NewChaCha8([32]byte{}).Read(noise)
 	repo := testenv.Repo(t, 1, 1)
 	repo.Commit(t, "Noise", testenv.Change{Path: "noise", Data: noise})
@@ -98,18 +99,27 @@ func TestKillDuringImport(t *testing.T) {
 	repo.Git(t, "bundle", "create", "-q", file, "main", "HEAD")
 	h.must(t, 0, "repo", "create", "boards", "--url", "bundle://"+inbox)
 	whole, killed := read(t, file), 0
-	for i := range 8 {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(100+40*i)*time.Millisecond)
-		if err := h.command(ctx, t, "repo", "import", file).Run(); err != nil {
-			killed++
+	for range 8 {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- h.command(ctx, t, "repo", "import", file).Run() }()
+		for len(ended) == 0 {
+			if copies, _ := filepath.Glob(filepath.Join(inbox, ".limpet-*.tmp")); len(copies) > 0 {
+				break // the copy has begun
+			}
 		}
 		cancel()
+		if <-ended != nil {
+			killed++
+		}
 		if data, err := os.ReadFile(filepath.Join(inbox, "x.bundle")); err == nil && !bytes.Equal(data, whole) {
 			t.Fatalf("%d bytes of %d", len(data), len(whole))
 		}
 		os.Remove(filepath.Join(inbox, "x.bundle"))
 	}
-	t.Logf("%d were killed", killed)
+	if killed == 0 {
+		t.Error("no import was killed while it copied")
+	}
 	h.must(t, 0, "repo", "import", file)
 	if !bytes.Equal(read(t, filepath.Join(inbox, "x.bundle")), whole) {
 		t.Error("another file")
