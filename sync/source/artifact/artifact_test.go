@@ -257,6 +257,31 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// TestAway: a start without the disk of the artifacts, or one that may not read it, takes nothing from the next start.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	w := newSite(t)
+	a := w.put(w.open(artifact.Options{}), "site", revision(1), "one")
+	dir := filepath.Join(w.dir, "gitrepository/flux-system/site")
+	for name, step := range map[string][2]func() error{
+		"not mounted": {func() error { return os.Rename(w.dir, w.dir+".away") },
+			func() error { return errors.Join(os.RemoveAll(w.dir), os.Rename(w.dir+".away", w.dir)) }},
+		"no directory": {func() error { return errors.Join(os.Rename(dir, w.dir+".away"), os.WriteFile(dir, nil, 0o600)) },
+			func() error { return errors.Join(os.Remove(dir), os.Rename(w.dir+".away", dir)) }},
+	} {
+		if err := step[0](); err != nil {
+			t.Fatal(err)
+		}
+		w.open(artifact.Options{})
+		if err := step[1](); err != nil {
+			t.Fatal(err)
+		}
+		if s := w.open(artifact.Options{}); first(t, s) != a || s.Verify(t.Context(), a) != nil {
+			t.Errorf("%s: files %q", name, w.files())
+		}
+	}
+}
+
 func isCorrupt(err error) bool {
 	_, ok := errors.AsType[*artifact.CorruptError](err)
 	return ok

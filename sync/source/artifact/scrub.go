@@ -170,14 +170,15 @@ func (s *Store) tidy(dir string, list []Artifact) error {
 	return err
 }
 
-// scrub removes files that the index does not name, and artifacts of the index whose file is not there. It reads
-// directories only, so that its time is bounded by the number of files. A disk that takes no writes is served as it is.
+// scrub removes files that the index does not name, and artifacts of the index whose file is not in the directory of their
+// source; a directory that cannot be read may be on a disk that is away, and loses nothing. It reads directories only, so
+// that its time is bounded by the number of files. A disk that takes no writes is served as it is.
 func (s *Store) scrub(ctx context.Context) error {
 	all, err := s.o.Store.AllArtifacts(ctx)
 	if err != nil {
 		return fmt.Errorf("read index of artifacts: %w", err)
 	}
-	there := map[string]bool{} // "namespace/name/file size"
+	listed, there := map[string]bool{}, map[string]bool{} // "namespace/name" and "namespace/name/file size"
 	sources, err := fs.Glob(os.DirFS(s.o.Dir), Kind+"/*/*")
 	if err != nil {
 		return err
@@ -185,11 +186,14 @@ func (s *Store) scrub(ctx context.Context) error {
 	for _, source := range sources {
 		dir, key := filepath.Join(s.o.Dir, filepath.FromSlash(source)), strings.TrimPrefix(source, Kind+"/")
 		entries, err := os.ReadDir(dir)
+		listed[key] = err == nil
 		for _, e := range entries {
 			name := e.Name()
 			if strings.HasSuffix(name, corruptSuffix) || atomicfile.IsTemporary(name) {
 				err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
-			} else if info, e := e.Info(); e == nil && info.Mode().IsRegular() {
+			} else if info, e := e.Info(); e != nil {
+				listed[key] = false
+			} else if info.Mode().IsRegular() {
 				there[fmt.Sprintf("%s/%s %d", key, name, info.Size())] = true
 			}
 		}
@@ -206,7 +210,7 @@ func (s *Store) scrub(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		namespace, name, _ := strings.Cut(key, "/")
-		if !slices.ContainsFunc(list, isGone) {
+		if !listed[key] || !slices.ContainsFunc(list, isGone) {
 			continue
 		}
 		s.o.Logger.Warn("artifacts without a file", "namespace", namespace, "name", name)
