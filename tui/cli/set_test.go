@@ -134,7 +134,7 @@ func TestSourceCreate(t *testing.T) {
 	with := func(flags string) []string { return append(slices.Clone(create), strings.Fields(flags)...) }
 	for _, wrong := range []string{"--url=file:///srv/x", "--url=", "--tag=v1 --branch=main", "--verify=HEAD", "--interval=0s", "--ignore=@none",
 		"--git-token-file=none", "--include=:a", "--commit=abc", "--semver=x.y.z.w", "--ref-name=main", "--secret=a --git-token-file=b",
-		"--secret=A_b", "--verify=Tag --verify-secret=keys"} {
+		"--secret=A_b", "--git-token-file=/dev/null", "--verify=Tag --verify-secret=keys"} {
 		if _, errs := s.Must(t, command.ExitUsage, with(wrong)...); !strings.Contains(errs, "try: ") {
 			t.Errorf("%s: %s", wrong, errs)
 		}

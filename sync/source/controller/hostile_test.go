@@ -65,6 +65,12 @@ func TestRefused(t *testing.T) {
 	r.in("bad", source.Stalled, "URLInvalid")
 	r.apply("mode", `,"ref":{"branch":"main"},"verify":{"mode":"Tag","secretRef":{"name":"keys"}}`)
 	r.in("mode", source.Stalled, "InvalidVerificationMode")
+	r.apply("sparse", `,"ref":{"branch":"main"},"sparseCheckout":["none"]`)
+	if s := r.in("sparse", source.Failed, "GitOperationFailed"); !slices.ContainsFunc(s.Conditions, func(c source.Condition) bool {
+		return c.Type == "FetchFailed" && c.Status == "True"
+	}) {
+		t.Errorf("%+v", s.Conditions)
+	}
 	requests := r.server.Requests.Load()
 	r.ask("bad")
 	if n := r.server.Requests.Load(); n != requests {

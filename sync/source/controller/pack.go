@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/notify"
 	"limpet/sync/source/archive"
@@ -41,6 +42,9 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 	if err != nil {
 		if e, ok := errors.AsType[*git.Error](err); ok { // submodules, a directory that is missing, a damaged mirror
 			return true, fetchFailed(e)
+		}
+		if _, ok := errors.AsType[*archive.SparseError](err); ok {
+			return true, &failure{condition: condFetch, reason: auth.ReasonOperation, err: err}
 		}
 		f := &failure{condition: condStorage, reason: artifact.ReasonArchive, err: err}
 		if e, ok := errors.AsType[*artifact.Error](err); ok {

@@ -190,6 +190,23 @@ func (s *Session) Close() {
 	}
 }
 
+// NeedsAgent refuses to wait where no agent runs: the API is in this process.
+func (e *Env) NeedsAgent(s *Session, what string) error {
+	if s.Embedded == nil {
+		return nil
+	}
+	path, _ := e.StatePath() // it was opened
+	return Errorf(ExitError, "limpet --daemon    # in another terminal, then this command again",
+		"no agent would %s: no agent holds %s", what, path)
+}
+
+// NoteAgent tells that no agent runs, so that what was written waits.
+func (e *Env) NoteAgent(s *Session) {
+	if s.Embedded != nil {
+		e.Notef("no agent runs on this state file; start one with: %s", e.CommandFor("", "--daemon"))
+	}
+}
+
 // OpenStore is OpenReported for callers that need no report.
 func (e *Env) OpenStore(ctx context.Context, path, socket string) (*state.Store, error) {
 	store, _, err := e.OpenReported(ctx, path, socket)

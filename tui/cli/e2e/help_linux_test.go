@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,7 +22,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"limpet/sync/api"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 	"limpet/sync/testenv/nettest"
@@ -222,13 +223,18 @@ func newHelpSite(t *testing.T) *helpSite {
 	repo.Commit(t, "files", files...)
 	repo.Git(t, "tag", "v1.2.3", testenv.Branch)
 	git, forge := testenv.Git(t, testenv.GitOptions{}), forgetest.New(t, forgetest.Options{TLS: true, Speaks: []string{"gitlab"}})
-	for _, name := range []string{"team", "site", "apps"} {
+	for _, name := range []string{"team", "site", "apps", "fleet"} {
 		git.Serve(name+".git", repo.Dir)
 	}
 	forge.Behind(git)
 	forge.Token(gitToken, forgetest.Rights{Hooks: true})
 	proxy := nettest.Start(t, nettest.Options{Names: map[string]string{"git.example.com:443": strings.TrimPrefix(forge.URL, "https://")}})
-	artifacts := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write(artifactBytes) }))
+	served := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "127.0.0.1:9090"}) // of the daemon
+	artifacts := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/gitrepository/") { // as a forwarded port
+			served.ServeHTTP(w, r)
+		}
+	}))
 	var err error
 	if artifacts.Listener, err = net.Listen("tcp", "127.0.0.1:8080"); err != nil {
 		t.Fatal(err)
@@ -253,10 +259,8 @@ func newHelpSite(t *testing.T) *helpSite {
 	if err := os.WriteFile("/etc/limpet/site/team.yaml", []byte(helpWorld), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.daemon(t, "--sources", "off", "--notify", artifacts.URL+"/hook", "--sink-prefix", "/var/lib/grafana/dashboards",
+	s.daemon(t, "--artifact-listen", "127.0.0.1:9090", "--notify", artifacts.URL+"/hook", "--sink-prefix", "/var/lib/grafana/dashboards",
 		"--local-prefix", "/srv", "--local-git-prefix", "/srv")
-	yard := embeddedWorkload(t, s.home)
-	yard.answerReconciles(yard.client.Resource(api.GitRepositories).Namespace("default"))
 	s.reset(t)
 	return s
 }
@@ -267,7 +271,8 @@ var (
 	helpChanges = regexp.MustCompile(`create|delete|drain|suspend|retry|cancel|apply|prune`)
 	helpNames   = strings.NewReplacer("source show NAME", "source show apps", "source test NAME", "source test apps",
 		"source reconcile NAME",
-		"source reconcile apps", "source suspend NAME", "source suspend apps", "source get NAME", "source get apps", "NAME", "team", "JOB",
+		"source reconcile apps", "source suspend NAME", "source suspend apps", "source get NAME", "source get apps",
+		"source diff NAME", "source diff apps", "source resume NAME", "source resume apps", "NAME", "team", "JOB",
 		"team-sync", "FILE", "team.yaml", "~/.local/state/limpet/", "state/",
 		"limpet edit", "EDITOR=true limpet edit --yes")
 	helpValue = regexp.MustCompile(`^([A-Z]+)=`)
@@ -360,7 +365,7 @@ func (s *helpSite) reset(t *testing.T) {
 	s.must(t, 0, "apply", "-f", "team.yaml")
 	s.must(t, 0, "apply", "-f", "apps.yaml")
 	s.must(t, 0, "source", "resume", "apps")
-	packed(s.t, s.home, "apps")
+	s.must(t, 0, "source", "reconcile", "apps", "--wait")
 	s.must(t, 0, "repo", "pull", "team", "--wait")
 }
 
@@ -398,7 +403,16 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 			t.Fatal(err)
 		}
 		s.must(t, 0, "repo", "pull", "carried", "--wait")
-		packed(t, s.home, "carried", s.repo.Head(t))
+		s.must(t, 0, "source", "reconcile", "carried", "--wait")
+	case strings.HasPrefix(line, "limpet source diff"), strings.Contains(line, "--revision 3f2a91c"):
+		s.commit = s.repo.Head(t)
+		s.must(t, 0, "source", "reconcile", "apps", "--wait")
+		s.repo.Edit(t, s.repo.Dashboards()[0].Path)
+		s.must(t, 0, "source", "reconcile", "apps", "--wait")
+	case strings.HasPrefix(line, "limpet source"):
+		s.must(t, 0, "apply", "-f", "apps.yaml")
+		s.must(t, 0, "source", "resume", "apps")
+		s.must(t, 0, "source", "reconcile", "apps", "--wait")
 	case line == "limpet config validate limpet.yaml":
 		s.home.run(t, "config", "init", "limpet.yaml")
 	}

@@ -348,10 +348,8 @@ func (c retryCmd) Run(ctx context.Context, e *command.Env) error {
 
 // check refuses to wait where no agent runs: the API is in this process.
 func (f WaitFlags) check(e *command.Env, s *command.Session) error {
-	if f.Waits() && s.Embedded != nil {
-		path, _ := e.StatePath() // it was opened
-		return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again",
-			"no agent would run the job: no agent holds %s", path)
+	if f.Waits() {
+		return e.NeedsAgent(s, "run the job")
 	}
 	return nil
 }
@@ -363,9 +361,7 @@ func (f WaitFlags) finish(ctx context.Context, e *command.Env, s *command.Sessio
 		follower.showLog, follower.stream = f.Follow, f.Follow && e.Flags.Data()
 		return follower.follow(ctx)
 	}
-	if s.Embedded != nil {
-		e.Notef("no agent runs on this state file; start one with: %s", e.CommandFor("", "--daemon"))
-	}
+	e.NoteAgent(s)
 	u.SetManagedFields(nil)
 	return e.PrintDone(u.Object, "job/"+u.GetName(), "job/%s %s", u.GetName(), done)
 }

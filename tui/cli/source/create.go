@@ -3,13 +3,16 @@ package source
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"reflect"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
@@ -46,39 +49,13 @@ func (createCmd) Help() string {
 		"an agent with --sources on."
 }
 
-// nameRef names an object of the same namespace.
-type nameRef struct {
-	Name string `json:"name"`
-}
-
-// gitSpec is the part of the spec that flags set.
-type gitSpec struct {
-	URL      string `json:"url"`
-	Interval string `json:"interval"`
-	Ref      struct {
-		Branch string `json:"branch,omitempty"`
-		Tag    string `json:"tag,omitempty"`
-		SemVer string `json:"semver,omitempty"`
-		Commit string `json:"commit,omitempty"`
-		Name   string `json:"name,omitempty"`
-	} `json:"ref"`
-	SecretRef *nameRef   `json:"secretRef,omitempty"`
-	Ignore    string     `json:"ignore,omitempty"`
-	Include   []include  `json:"include,omitempty"`
-	Sparse    []string   `json:"sparseCheckout,omitempty"`
-	Recurse   bool       `json:"recurseSubmodules,omitempty"`
-	Verify    *gitVerify `json:"verify,omitempty"`
-}
-
-type include struct {
-	Repository nameRef `json:"repository"`
-	FromPath   string  `json:"fromPath,omitempty"`
-	ToPath     string  `json:"toPath,omitempty"`
-}
-
-type gitVerify struct {
-	Mode      string  `json:"mode"`
-	SecretRef nameRef `json:"secretRef"`
+// set returns the members of an object that are not empty; nil when none is.
+func set(members map[string]any) any {
+	maps.DeleteFunc(members, func(_ string, v any) bool { return v == nil || reflect.ValueOf(v).IsZero() })
+	if len(members) == 0 {
+		return nil
+	}
+	return members
 }
 
 // object returns the GitRepository of the flags, and the Secret of its token; nil = it needs none.
@@ -101,18 +78,17 @@ func (c createCmd) object(e *command.Env) (u, secret *unstructured.Unstructured,
 		}
 		c.Ignore = string(data)
 	}
-	spec := gitSpec{URL: c.URL, Interval: c.Interval.String(), Ignore: c.Ignore, Sparse: c.Sparse, Recurse: c.Submodules}
-	spec.Ref.Branch, spec.Ref.Tag, spec.Ref.SemVer, spec.Ref.Commit, spec.Ref.Name = c.Branch, c.Tag, c.SemVer, c.Commit, c.RefName
+	var includes []any
 	for _, one := range c.Include {
 		parts := append(strings.SplitN(one, ":", 3), "", "")
-		spec.Include = append(spec.Include, include{nameRef{parts[0]}, parts[1], parts[2]})
-	}
-	if c.VerifySecret != "" {
-		spec.Verify = &gitVerify{cmp.Or(c.Verify, "HEAD"), nameRef{c.VerifySecret}}
+		includes = append(includes, set(map[string]any{"repository": map[string]any{"name": parts[0]}, "fromPath": parts[1], "toPath": parts[2]}))
 	}
 	namespace := e.Flags.OneNamespace()
 	if c.TokenFrom != "" {
 		data, err := e.ReadFile(c.TokenFrom)
+		if err == nil && strings.TrimSpace(string(data)) == "" {
+			err = errors.New(c.TokenFrom + " is empty")
+		}
 		if err != nil {
 			return nil, nil, command.Usagef(next+" --git-token-file FILE    # - is stdin", "read the token: %w", err)
 		}
@@ -122,17 +98,22 @@ func (c createCmd) object(e *command.Env) (u, secret *unstructured.Unstructured,
 			"metadata":   map[string]any{"name": c.Secret, "namespace": namespace},
 			"stringData": map[string]any{"username": c.TokenUser, "password": strings.TrimSpace(string(data))}}}
 	}
-	if c.Secret != "" {
-		spec.SecretRef = &nameRef{c.Secret}
+	if c.VerifySecret != "" {
+		c.Verify = cmp.Or(c.Verify, "HEAD")
 	}
-	members, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
+	spec := set(map[string]any{"url": c.URL, "interval": c.Interval.String(), "secretRef": set(map[string]any{"name": c.Secret}),
+		"ref":    set(map[string]any{"branch": c.Branch, "tag": c.Tag, "semver": c.SemVer, "commit": c.Commit, "name": c.RefName}),
+		"ignore": c.Ignore, "include": includes, "sparseCheckout": c.Sparse, "recurseSubmodules": c.Submodules,
+		"verify": set(map[string]any{"mode": c.Verify, "secretRef": set(map[string]any{"name": c.VerifySecret})})})
+	body, err := json.Marshal(map[string]any{"apiVersion": api.GitRepositories.GroupVersion().String(), "kind": "GitRepository",
+		"metadata": map[string]any{"name": c.Name, "namespace": namespace}, "spec": spec})
+	u = new(unstructured.Unstructured)
+	if err == nil {
+		err = u.UnmarshalJSON(body)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	u = &unstructured.Unstructured{Object: map[string]any{"spec": members}}
-	u.SetGroupVersionKind(api.GitRepositories.GroupVersion().WithKind("GitRepository"))
-	u.SetName(c.Name)
-	u.SetNamespace(namespace)
 	if errs := admission.Check(u, nil); len(errs) > 0 {
 		return nil, nil, command.Usagef("limpet source create --help", "%w", errs.ToAggregate())
 	}
@@ -149,7 +130,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
 		if c.Wait && !c.DryRun {
-			if err := needsAgent(e, s, "reconcile "+c.Name); err != nil {
+			if err := e.NeedsAgent(s, "reconcile the source"); err != nil {
 				return err
 			}
 		}
@@ -175,7 +156,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 			}
 			done = "ready: " + text.OrDash(source.FromObject(made).Artifact.Revision)
 		} else {
-			noteNoAgent(e, s)
+			e.NoteAgent(s)
 		}
 		return e.PrintDone(source.Redacted(made), "gitrepository/"+c.Name, "gitrepository/%s %s", c.Name, done)
 	})
@@ -199,20 +180,4 @@ func (c createCmd) create(ctx context.Context, s *command.Session, kind command.
 	}
 	made.SetManagedFields(nil)
 	return made, nil
-}
-
-// needsAgent refuses to wait where no agent runs: the API is in this process.
-func needsAgent(e *command.Env, s *command.Session, what string) error {
-	if s.Embedded == nil {
-		return nil
-	}
-	path, _ := e.StatePath() // it was opened
-	return command.Errorf(command.ExitError, "limpet --daemon    # in another terminal, then this command again",
-		"no agent would %s: no agent holds %s", what, path)
-}
-
-func noteNoAgent(e *command.Env, s *command.Session) {
-	if s.Embedded != nil {
-		e.Notef("no agent runs on this state file; start one with: %s", e.CommandFor("", "--daemon"))
-	}
 }

@@ -120,9 +120,8 @@ func onSource(ctx context.Context, e *command.Env, name string, f func(*command.
 // withSource is onSource for a command with other needs. The name may have the namespace before a slash.
 func withSource(ctx context.Context, e *command.Env, n command.Needs, name string,
 	f func(*command.Session, *unstructured.Unstructured) error) error {
-	if namespace, name, ok := strings.Cut(name, "/"); ok {
-		e.Flags.Namespace = namespace
-		return e.WithObject(ctx, n, api.GitRepositories, name, f)
+	if namespace, after, ok := strings.Cut(name, "/"); ok {
+		e.Flags.Namespace, name = namespace, after
 	}
 	return e.WithObject(ctx, n, api.GitRepositories, name, f)
 }
@@ -220,7 +219,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 				"%s is suspended: its controller would not reconcile it", name)
 		}
 		if c.Wait {
-			if err := needsAgent(e, s, "reconcile "+name); err != nil {
+			if err := e.NeedsAgent(s, "reconcile the source"); err != nil {
 				return err
 			}
 		}
@@ -235,7 +234,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 			}
 			txt = "done: " + text.OrDash(screen.ArtifactOf(source.FromObject(asked)).Revision)
 		} else {
-			noteNoAgent(e, s)
+			e.NoteAgent(s)
 		}
 		return e.PrintDone(source.Redacted(asked), "gitrepository/"+name, "gitrepository/%s reconciliation %s", name, txt)
 	})
@@ -251,7 +250,7 @@ func awaitReady(ctx context.Context, e *command.Env, s *command.Session, asked *
 	}
 	if from := source.FromObject(u); from.State != source.Ready {
 		return nil, command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+u.GetName()), "%s is %s: %s",
-			u.GetName(), from.State, SourceMessage(from))
+			u.GetName(), from.State, screen.SourceProblem(from))
 	}
 	return u, nil
 }
