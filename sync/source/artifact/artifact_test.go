@@ -252,7 +252,7 @@ func TestDamage(t *testing.T) {
 	if _, err := content(s, a); !isCorrupt(err) {
 		t.Errorf("served after a start: %v", err)
 	}
-	if s = w.open(artifact.Options{}); len(w.files()) != 1 {
+	if w.open(artifact.Options{}); len(w.files()) != 1 {
 		t.Errorf("files: %q", w.files())
 	}
 }
