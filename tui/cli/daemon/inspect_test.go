@@ -26,7 +26,7 @@ func TestManifestAndTest(t *testing.T) {
 	s := newSite(t)
 	s.Record(t, state.Record{UID: "gone", Namespace: "default", Name: "a-sync", Repository: "a", Action: "pull", State: "error",
 		Message: "GET https://bot:hunter2secret@git.lab/x.git: 401"})
-	s.Daemon(t, nil)
+	s.Daemon(t, func(c *agent.Config) { c.Sources = "off" }) // whose controller edits, too
 	s.Must(t, 0, "repo", "create", "a", "--url", "https://git.example.com/x.git", "--disabled")
 	client, err := control.Attach(t.Context(), agent.SocketPath(s.Env["LIMPET_STATE"]))
 	if err != nil {
