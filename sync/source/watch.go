@@ -159,7 +159,7 @@ func (w *Watcher) Get(namespace, name string) (u *unstructured.Unstructured, kno
 	if o, ok := informer.Lookup(namespace, name); ok {
 		return o.Unstructured(), true
 	}
-	return nil, informer.HasSynced()
+	return nil, informer.HasSynced() && (w.namespace == "" || w.namespace == namespace)
 }
 
 // Refused returns why sources cannot be read; "" means that they can, or that there are none.

@@ -250,6 +250,11 @@ func (s *Store) List(ctx context.Context, namespace, name string) ([]Artifact, e
 	return s.o.Store.Artifacts(ctx, namespace, name)
 }
 
+// All returns the artifacts of all sources by "namespace/name".
+func (s *Store) All(ctx context.Context) (map[string][]Artifact, error) {
+	return s.o.Store.AllArtifacts(ctx)
+}
+
 // Find returns the newest artifact of a source that a key names; see Choose.
 func (s *Store) Find(ctx context.Context, namespace, name, key string) (Artifact, error) {
 	list, err := s.List(ctx, namespace, name)

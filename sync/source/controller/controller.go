@@ -14,6 +14,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +41,7 @@ const (
 
 	// Source: the flags of source-controller.
 	minRetry, maxRetry = 750 * time.Millisecond, 15 * time.Minute
-	includeRetry       = 30 * time.Second // of a missing include
+	includeRetry       = 30 * time.Second // of a missing include, and of a source while the watch may lack it
 	jitter             = 0.05             // of the interval, both ways
 
 	defaultTimeout = time.Minute // of a request to the Git host; Source: spec.timeout
@@ -123,6 +124,14 @@ func (c *Controller) Run(ctx context.Context) error {
 		for _, o := range all {
 			keys = append(keys, repos.Key{Namespace: o.Namespace(), Name: o.Name()})
 		}
+		stored, err := c.o.Artifacts.All(ctx) // also of sources that were deleted while this did not run
+		if err != nil {
+			c.o.Logger.Warn("read index of artifacts", "err", err)
+		}
+		for key := range stored {
+			namespace, name, _ := strings.Cut(key, "/")
+			keys = append(keys, repos.Key{Namespace: namespace, Name: name})
+		}
 		return keys
 	})
 }
@@ -147,7 +156,7 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 	obj, known := c.o.Sources.Get(k.Namespace, k.Name)
 	if obj == nil {
 		if !known {
-			return repos.Result{}, nil
+			return repos.Result{Next: time.Now().Add(includeRetry)}, nil
 		}
 		c.memoryOf(k, "")
 		if c.o.Took != nil {

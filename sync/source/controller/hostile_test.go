@@ -1,6 +1,9 @@
 package controller_test
 
 import (
+	"crypto/sha256"
+	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -8,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +20,8 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/kube"
 	"limpet/sync/source"
+	"limpet/sync/source/archive"
+	"limpet/sync/source/artifact"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/gittest"
 )
@@ -202,6 +208,65 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%+v", got.Artifact)
 		}
 	})
+}
+
+// TestRestoredWithOtherRules: the rules change while the bytes are lost and the host is down, and then are those of before.
+func TestRestoredWithOtherRules(t *testing.T) {
+	t.Parallel()
+	r := embedded(t)
+	const rules = `,"ref":{"branch":"main"},"ignore":"/none\n"`
+	one := r.origin.Commit("one", map[string]string{"a": "1", "b": "2"})
+	r.apply("site", rules)
+	want := r.ready("site", "main@sha1:"+one).Artifact.Digest
+	r.server.Fails(http.StatusServiceUnavailable)
+	if err := os.Remove(filepath.Join(r.dir, "gitrepository", r.namespace, "site", want[len("sha256:"):]+".tar.gz")); err != nil {
+		t.Fatal(err)
+	}
+	r.apply("site", `,"ref":{"branch":"main"},"ignore":"/b\n"`)
+	if s := r.ask("site"); s.Artifact == nil || s.Artifact.Digest == want {
+		t.Errorf("with other rules: %+v", s.Artifact)
+	}
+	r.apply("site", rules)
+	r.server.Fails(0)
+	r.ask("site")
+	if got := r.ready("site", "main@sha1:"+one).Artifact.Digest; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestGhost: what is stored of a source that was deleted unseen is removed, and not included in the name of a new one.
+func TestGhost(t *testing.T) {
+	t.Parallel()
+	r := embedded(t)
+	one := r.origin.Commit("one", map[string]string{"a": "1"})
+	r.apply("site", `,"ref":{"branch":"main"}`)
+	r.ready("site", "main@sha1:"+one)
+	r.halt() // another agent has the Lease
+	for _, name := range []string{"gone", "again"} {
+		if _, err := r.artifacts.Put(t.Context(), artifact.Artifact{Namespace: r.namespace, Name: name, UID: "old", Revision: "sha1:1"},
+			func(io.Writer) (archive.Digests, error) {
+				return archive.Digests{Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(nil))}, nil
+			}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.server.Fails(http.StatusServiceUnavailable)
+	r.apply("again", `,"ref":{"branch":"main"}`)
+	r.apply("user", `,"ref":{"branch":"main"},"include":[{"repository":{"name":"again"}}]`)
+	r.run(r.control.Run)
+	r.in("user", source.Failed, "NoArtifact")
+	late := time.After(10 * time.Second)
+	for list := make([]artifact.Artifact, 1); len(list) > 0; {
+		select {
+		case <-time.Tick(10 * time.Millisecond):
+			list, _ = r.artifacts.List(t.Context(), r.namespace, "gone")
+		case <-late:
+			t.Fatalf("%+v", list)
+		}
+	}
+	if _, err := r.artifacts.Latest(t.Context(), r.namespace, "site"); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestWithoutSpec: an object that no definition has checked stalls, and nothing else happens.

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,12 @@ func (c *Controller) include(ctx context.Context, a *attempt) (done bool, err er
 		missing := &failure{condition: condInclude, reason: reasonNoArtifact, wait: includeRetry,
 			err: fmt.Errorf("no artifact available for include %q", name)}
 		its, err := c.o.Artifacts.Latest(ctx, a.key.Namespace, name)
+		obj, known := c.o.Sources.Get(a.key.Namespace, name)
+		if obj != nil && its.UID != string(obj.GetUID()) { // of an object of that name before
+			its, err = artifact.Artifact{}, cmp.Or(err, artifact.ErrNotFound)
+		}
 		c.o.References.Observe(ref(repos.Key{Namespace: a.key.Namespace, Name: name}), its.Digest) // also that there is none
-		if obj, known := c.o.Sources.Get(a.key.Namespace, name); obj == nil && known {
+		if obj == nil && known {
 			missing.reason, missing.err = reasonNotFound, fmt.Errorf("could not get resource for include %q: there is no such GitRepository", name)
 			return true, missing
 		}

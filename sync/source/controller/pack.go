@@ -90,7 +90,10 @@ func (c *Controller) restore(ctx context.Context, a *attempt) (done bool, err er
 	}
 	hash := artifact.Commit(a.lost.Revision)
 	a.remote = git.Remote{URL: a.git.URL, AllowInsecure: c.o.AllowInsecure}
-	a.ref, a.revision, a.checksum = git.Ref{Name: hash, Hash: hash, Pinned: true}, a.lost.Revision, a.lost.Checksum
+	a.ref, a.revision = git.Ref{Name: hash, Hash: hash, Pinned: true}, a.lost.Revision
+	if a.checksum = a.checksumOf(a.ref); a.checksum != a.lost.Checksum {
+		a.checksum = "" // another configuration: resolve has it made once more
+	}
 	if a.lost.Digest == "" {
 		_, err = c.verify(ctx, a)
 	}

@@ -54,6 +54,7 @@ type rig struct {
 	control   *controller.Controller
 	events    chan repos.Event
 	changed   chan struct{}
+	halt      func() // ends control
 }
 
 // writes counts what the controller writes.
@@ -154,13 +155,21 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 		Credentials: places.WithTransport(places.NamedSecret()), Places: places,
 		Signers: worker.NewSigners(places.Trust, auth.NewList(rules), nil), Artifacts: r.artifacts, References: references,
 		Now: time.Now, Observe: func(e repos.Event) { r.events <- e }, Logger: log})
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	for _, run := range []func(context.Context) error{r.sources.Run, references.Run, r.control.Run} {
-		running.Go(func() { _ = run(ctx) })
-	}
-	t.Cleanup(func() { cancel(); running.Wait() })
+	r.run(r.sources.Run, references.Run)
+	r.halt = r.run(r.control.Run)
 	return r
+}
+
+// run runs parts until the test ends, or halt is called.
+func (r *rig) run(parts ...func(context.Context) error) (halt func()) {
+	ctx, cancel := context.WithCancel(r.t.Context())
+	var running sync.WaitGroup
+	for _, part := range parts {
+		running.Go(func() { _ = part(ctx) })
+	}
+	halt = func() { cancel(); running.Wait() }
+	r.t.Cleanup(halt)
+	return halt
 }
 
 // apply creates a source or replaces its spec.
