@@ -10,6 +10,7 @@
 //	state/frame         what stands in it: checksummed frames, buckets, counters
 //	state/repair        verifies a file, salvages a damaged one
 //	sync/text           terminal-safe text, sizes, ages, redaction
+//	sync/program        runs programs of the host
 //	sync/netx           guard of addresses, proxies, errors of calls over HTTP
 //	sync/api            wire types, labels, conditions, CRDs; api/admission: rules
 //	sync/kube           the door to client-go: tokens, clock, retries, informers

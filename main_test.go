@@ -297,6 +297,7 @@ var layers = []struct {
 }{
 	{"sync/failpoint", 0},
 	{"sync/text", 300},
+	{"sync/program", 0},
 	{"state/frame", 0},
 	{"state/repair", 1200},
 	{"state", 2800},

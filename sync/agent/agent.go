@@ -71,6 +71,7 @@ type Config struct {
 	LocalGit         []string      // directories whose file:// repositories may be read
 	LocalDirs        []string      // directories under which a Repository of type local may be
 	SinkPrefixes     []string
+	SinkPrograms     []string        // that a sink may run after a switch
 	CommitStatus     bool            // report all syncs on their commits
 	Kinds            resources.Kinds // that files may hold; nil = those of resources.DefaultKinds
 
@@ -182,8 +183,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 func pullOptions(cfg Config, c *clients, a *access) worker.PullOptions {
 	pulls := worker.PullOptions{
 		Client: c.client, Dashboards: c.dashboards, Folders: c.folders,
-		Git: a.mirrors, Credentials: a.credentials(), Signers: a.signers, SinkPrefixes: cfg.SinkPrefixes, Store: cfg.Store,
-		LocalDirs: cfg.LocalDirs, Kinds: cfg.Kinds, Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges,
+		Git: a.mirrors, Credentials: a.credentials(), Signers: a.signers, SinkPrefixes: cfg.SinkPrefixes, SinkPrograms: cfg.SinkPrograms,
+		Store: cfg.Store, LocalDirs: cfg.LocalDirs, Kinds: cfg.Kinds, Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges,
 		AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger, Hosts: a.hosts, CommitStatus: cfg.CommitStatus,
 	}
 	if c.embedded == nil && cfg.API.Kubeconfig == "" {

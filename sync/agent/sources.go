@@ -50,6 +50,8 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 		Rules:         a.access.places.Rules,
 		Signers:       a.access.signers,
 		AllowInsecure: cfg.AllowInsecureGit,
+		SinkPrefixes:  cfg.SinkPrefixes,
+		SinkPrograms:  cfg.SinkPrograms,
 		Artifacts:     s.artifacts,
 		Outbox:        a.outbox,
 		References:    c.references,

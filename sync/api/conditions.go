@@ -28,8 +28,9 @@ const (
 	ReasonSyncWarning       = "SyncWarning"       // ours: some files could not be used
 )
 
-// ConditionSinkReady is the condition of the directory of a Repository with AnnoSinkDir, of limpet's own. It is False while
-// a host has another state on its disk than the last pull; the message begins with the name of the host.
+// ConditionSinkReady is the condition of a directory of AnnoSinkDir, of limpet's own. It is False while a host has another state
+// on its disk than the last pull or the artifact, or the program of AnnoSinkExec fails; then the message begins with the name
+// of the host.
 const ConditionSinkReady = "limpet/SinkReady"
 
 // ConditionCommitStatus is there, False, while the Git host of a Repository refuses the statuses of commits. It is of

@@ -3,7 +3,12 @@
 package api
 
 import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -28,8 +33,11 @@ const (
 	AnnoGrantPermissions   = "grafana.app/grant-permissions"
 	LabelDeprecatedID      = "grafana.app/deprecatedInternalID"
 
-	// AnnoSinkDir names a directory under a --sink-prefix that receives the tree of the Repository instead of the API.
+	// AnnoSinkDir names a directory under a --sink-prefix that receives the tree of a Repository instead of the API, or that of
+	// the artifact of a GitRepository.
 	AnnoSinkDir = "limpet/sink-dir"
+	// AnnoSinkExec is a JSON list with a program of a --sink-exec and its arguments, which runs after a switch of that directory.
+	AnnoSinkExec = "limpet/sink-exec"
 	// AnnoManifest names the file of --manifests that an object comes from.
 	AnnoManifest = "limpet/manifest"
 	// AnnoManifestOwner names the host and the directory of that file, on the API of another server.
@@ -97,6 +105,20 @@ const (
 	FinalizerRelease    = "release-orphan-resources"
 	FinalizerRemove     = "remove-orphan-resources"
 )
+
+// ParseExec reads the annotation with the arguments of a program. The first is an absolute path.
+func ParseExec(annotation string) (argv []string, err error) {
+	if err := json.Unmarshal([]byte(annotation), &argv); err != nil {
+		return nil, errors.New(`it is no JSON list of texts such as ["/usr/bin/systemctl","reload","nginx"]`)
+	}
+	if len(argv) == 0 || !filepath.IsAbs(argv[0]) || filepath.Clean(argv[0]) != argv[0] {
+		return nil, errors.New("the first text is no absolute path of a program without . and ..")
+	}
+	if slices.ContainsFunc(argv, func(arg string) bool { return strings.ContainsRune(arg, 0) }) {
+		return nil, errors.New("a text has a null byte")
+	}
+	return argv, nil
+}
 
 // Label is one label of an object, "" when it has none. GetLabels would copy all of them.
 func Label(u *unstructured.Unstructured, name string) string {

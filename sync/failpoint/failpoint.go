@@ -33,8 +33,9 @@ const (
 	Ended     = "ended"     // the claim is forgotten
 	Released  = "released"  // a job has been given back to the queue
 	Requeued  = "requeued"  // the expired claim of another agent is off its job
+	Switched  = "switched"  // a sink directory is switched, the program that follows has not run
 )
 
 // Points are all of them.
 var Points = []string{Seen, Intent, Claimed, Confirmed, Working, Fetched, Verified, Composed, Noted, Written, Pushed, Published, Planned,
-	Applying, Marked, Worked, Recorded, Posted, Deleted, Ended, Released, Requeued}
+	Applying, Marked, Worked, Recorded, Posted, Deleted, Ended, Released, Requeued, Switched}

@@ -13,8 +13,10 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +24,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/kube"
 	"limpet/sync/netx"
+	"limpet/sync/program"
 	"limpet/sync/text"
 )
 
@@ -215,6 +218,22 @@ func (t *Target) call(ctx context.Context, client *netx.Client, method string, h
 	_, err := client.Do(ctx, call)
 	if e, ok := errors.AsType[*netx.Error](err); ok {
 		e.Endpoint = "" // the name of the target says as much as may be said
+	}
+	return err
+}
+
+const (
+	execTimeout = 30 * time.Second
+	maxTail     = 2 << 10 // bytes of the output that are logged
+)
+
+// exec runs the program with the event on its standard input. It gets none of the settings of this program, which may be
+// secrets.
+func (t *Target) exec(ctx context.Context, log *slog.Logger, event []byte) error {
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LIMPET_") })
+	said, err := program.Command{Argv: t.argv, Dir: "/", Env: env, Input: event, Timeout: execTimeout, Most: maxTail}.Run(ctx)
+	if err == nil && said != "" {
+		log.Info("notification delivered", "target", t.Name, "output", said)
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func NewSinks(c *kube.Client, repos *kube.Informer, o SinkOptions) *Sinks {
 	wake := func(repo kube.Object) { s.Wake(repo.Namespace(), repo.Name()) }
 	repos.AddHandler(kube.Handler{Add: wake, Update: func(old, repo kube.Object) {
 		if old.Number(pathFinished) != repo.Number(pathFinished) || old.Number(pathGeneration) != repo.Number(pathGeneration) ||
-			old.Text(pathSink) != repo.Text(pathSink) { // not by its conditions, which a failure changes
+			old.Text(pathSink) != repo.Text(pathSink) || old.Text(pathExec) != repo.Text(pathExec) { // not by its conditions, which a failure changes
 			wake(repo)
 		}
 	}})
@@ -51,6 +51,7 @@ func NewSinks(c *kube.Client, repos *kube.Informer, o SinkOptions) *Sinks {
 var (
 	pathFinished = kube.PathTo("status", "sync", "finished")
 	pathSink     = kube.PathTo("metadata", "annotations", api.AnnoSinkDir)
+	pathExec     = kube.PathTo("metadata", "annotations", api.AnnoSinkExec)
 )
 
 // Run works until ctx ends.

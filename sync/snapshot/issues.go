@@ -30,7 +30,14 @@ func (s *Snapshot) Issues() (out []Issue) {
 		out = append(out, repo.Issues()...)
 	}
 	for i := range s.Sources {
-		if from := &s.Sources[i]; from.Unready() {
+		from := &s.Sources[i]
+		for _, c := range from.Conditions {
+			if c.Type == api.ConditionSinkReady && c.Status == "False" && !from.Suspended {
+				out = append(out, Issue{from.Namespace, fmt.Sprintf("the sink directory of source %s is not up to date: %s", from.Name,
+					text.Line(c.Message, maxProblem)), "source show " + from.Name, true})
+			}
+		}
+		if from.Unready() {
 			out = append(out, Issue{from.Namespace, fmt.Sprintf("source %s is not ready: %s", from.Name,
 				text.Line(strings.Trim(from.Reason+": "+text.WithoutLocalPorts(from.Message), ": "), maxProblem)),
 				"source show " + from.Name, from.Bad()})

@@ -32,7 +32,7 @@ func FromObject(u *unstructured.Unstructured) Source {
 	s := Source{
 		UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
 		URL: CleanURL(member(spec, "url")), Ref: refText(object(spec, "ref")), Provider: member(spec, "provider"),
-		Interval: duration(member(spec, "interval")), Suspended: spec["suspend"] == true,
+		Interval: duration(member(spec, "interval")), Suspended: spec["suspend"] == true, Sink: short(api.Annotation(u, api.AnnoSinkDir)),
 		Artifact: artifact(object(status, "artifact")), Includes: includes(spec, status), Verified: member(status, "sourceVerificationMode"),
 	}
 	if verify := object(spec, "verify"); verify != nil {

@@ -18,6 +18,7 @@ type Source struct {
 	Verify    string        `json:"verify,omitempty"` // what must be signed; "" = nothing
 	Interval  time.Duration `json:"interval,omitempty"`
 	Suspended bool          `json:"suspended,omitempty"`
+	Sink      string        `json:"sink,omitempty"` // directory that its tree is written to
 
 	State   string    `json:"state"`            // one of the Source states
 	Reason  string    `json:"reason,omitempty"` // of the condition behind State

@@ -189,9 +189,6 @@ func (c *content) readEach(ctx context.Context, list []wanted, use func(i int, d
 	return g.Wait()
 }
 
-// largeHash is the prefix of the hash of a file in Git LFS in a directory.
-const largeHash = "sha256:"
-
 // sinkFile returns a file of the tree in the form of package sink. warning is why the file is left out.
 func (c *content) sinkFile(ctx context.Context, f git.File) (out sink.File, warning, err error) {
 	out = sink.File{Path: f.Path, Hash: f.Hash, Size: f.Size, Exec: f.Mode == "100755"}
@@ -212,7 +209,7 @@ func (c *content) sinkFile(ctx context.Context, f git.File) (out sink.File, warn
 	if large, ok := errors.AsType[*git.TooLargeError](warning); ok {
 		warning = &resources.TooLargeError{What: "the file in Git LFS", Size: large.Size, Limit: large.Limit}
 	}
-	out.Hash, out.Size = largeHash+p.OID, p.Size
+	out.Hash, out.Size = sink.SHA256+p.OID, p.Size
 	if home := c.homes[f.Hash]; home != "" {
 		c.homes[out.Hash] = home
 	}
@@ -221,7 +218,7 @@ func (c *content) sinkFile(ctx context.Context, f git.File) (out sink.File, warn
 
 // pointerOf returns the pointer of a file that sinkFile has returned.
 func pointerOf(f sink.File) (git.Pointer, bool) {
-	oid, is := strings.CutPrefix(f.Hash, largeHash)
+	oid, is := strings.CutPrefix(f.Hash, sink.SHA256)
 	return git.Pointer{OID: oid, Size: f.Size}, is
 }
 

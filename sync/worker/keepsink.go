@@ -44,18 +44,39 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 		keepAll: view.Status.Sync.Sink.Source == "",
 		status: &syncStatus{client: p.o.Client, namespace: repo.GetNamespace(), name: name, object: repo,
 			lastRef: view.Status.Sync.LastRef, maxResources: view.Status.Quota.MaxResourcesPerRepository}}
-	if has, _, _ := sink.Check(target, r.owner()); has == r.status.lastRef && keepsEdits(repo) {
-		return 0, nil
+	edited := keepsEdits(repo)
+	if edited {
+		has, _, _ := sink.Check(target, r.owner())
+		edited = has == r.status.lastRef
 	}
-	err = r.inSink(target, r.status.lastRef)
-	if err != nil {
+	if !edited && r.inSink(target, r.status.lastRef) != nil {
 		err = r.restoreSink(ctx, target)
+	}
+	if err == nil {
+		err = r.execSink(ctx, target)
 	}
 	done := int(r.counted[sinkFiles])
 	if ctx.Err() != nil || errors.Is(err, errNotNow) {
 		return done, context.Cause(ctx)
 	}
 	return done, errors.Join(err, r.reportSink(ctx, err))
+}
+
+// execSink runs the program of the Repository if its directory was switched.
+func (r *pull) execSink(ctx context.Context, target sink.Target) error {
+	annotation := api.Annotation(r.Repo, api.AnnoSinkExec)
+	if annotation == "" {
+		return nil
+	}
+	argv, err := sink.PermitExec(annotation, r.o.SinkPrograms)
+	if err != nil {
+		return fmt.Errorf("annotation %s of repository %s: %w", api.AnnoSinkExec, r.target.Repository, err)
+	}
+	output, ran, err := sink.RunExec(ctx, target, r.owner(), r.status.lastRef, argv)
+	if ran && err == nil {
+		r.log.Info("sink exec succeeded", "repo", r.target.Repository, "namespace", r.Namespace, "program", argv[0], "output", output)
+	}
+	return err
 }
 
 // keepsEdits reports whether a Repository says that edits of its directory stay. Without a word they are taken back, as ever.
@@ -174,6 +195,9 @@ func (r *pull) reportSink(ctx context.Context, problem error) error {
 	ready := sinkReady
 	if problem != nil {
 		ready.Status, ready.Reason = "False", "WriteFailed"
+		if e, is := errors.AsType[*sink.ExecError](problem); is {
+			ready.Reason = e.Reason
+		}
 		ready.Message = text.Line(host+": "+text.Redact(problem.Error()), maxSinkError)
 	}
 	return r.status.patch(ctx, func(repo *unstructured.Unstructured) []op {

@@ -271,25 +271,7 @@ func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured
 	if err != nil {
 		return 0, err
 	}
-	dir, err := sink.Open(ctx, target, repo.GetNamespace()+"/"+repo.GetName())
-	if err != nil {
-		if errors.As(err, new(*sink.ForeignError)) {
-			return 0, nil // it never belonged to the repository, or is released already
-		}
-		return 0, err
-	}
-	defer dir.Close()
-	files := dir.Files()
-	if remove && files > 0 {
-		plan, err := dir.Plan("", "", nil)
-		if err != nil {
-			return 0, err
-		}
-		if err := dir.Write(ctx, plan, nil, func(sink.File) {}); err != nil {
-			return 0, err
-		}
-	}
-	return files, dir.Release()
+	return sink.Leave(ctx, target, repo.GetNamespace()+"/"+repo.GetName(), remove)
 }
 
 // Leave is the worker of the actions on what a deleted Repository has left behind.

@@ -50,6 +50,7 @@ type PullOptions struct {
 	Store               *state.Store
 	// SinkPrefixes are the directories under which a Repository may have its tree written instead of the API.
 	SinkPrefixes []string
+	SinkPrograms []string        // that AnnoSinkExec may run
 	Kinds        resources.Kinds // that files may hold; nil = those of DefaultKinds
 	// LocalDirs are the directories under which a Repository of type local may be.
 	LocalDirs []string

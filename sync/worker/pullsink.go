@@ -70,7 +70,7 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 	if err != nil {
 		return err
 	}
-	dir.KeepEdits = keepsEdits(r.Repo)
+	dir.KeepEdits, dir.Exec = keepsEdits(r.Repo), api.Annotation(r.Repo, api.AnnoSinkExec) != ""
 	plan, err := dir.Plan(r.ref.Hash, sinkSource(r.Repo, r.Repository), files)
 	if err != nil {
 		return err

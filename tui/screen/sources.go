@@ -342,6 +342,7 @@ func SourceFacts(from snapshot.Source, state, mark, due, controller, resume stri
 		out.Add(widget.RolePlain, "digest", text.OrDash(a.Digest))
 		out.Add(widget.RolePlain, "served at", text.OrDash(a.URL))
 	}
+	out.AddIf(from.Sink != "", widget.RolePlain, "sink", from.Sink)
 	role, signed := verifiedText(from)
 	out.AddIf(from.Verify != "", role, "signed", signed)
 	for _, in := range from.Includes {

@@ -29,6 +29,7 @@ var (
 // validateGitRepository applies the rules of Flux's CRD, with the words of the API server. A spec that was stored
 // before the rules can still be kept as it is. The providers and the schemes are those of limpet, which has more.
 func validateGitRepository(obj, old *unstructured.Unstructured, root node) {
+	validateSink(obj, root)
 	if old != nil && reflect.DeepEqual(obj.Object["spec"], old.Object["spec"]) {
 		return
 	}

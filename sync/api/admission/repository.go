@@ -114,6 +114,11 @@ func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) 
 			root.add(field.Invalid(annotationPath(api.AnnoDriftIgnore), ignore, err.Error()))
 		}
 	}
+	validateSink(obj, root)
+}
+
+// validateSink checks the annotations of a directory that receives files.
+func validateSink(obj *unstructured.Unstructured, root node) {
 	if dir, set := obj.GetAnnotations()[api.AnnoSinkDir]; set {
 		at := annotationPath(api.AnnoSinkDir)
 		if api.TemporarySink.MatchString(dir) {
@@ -121,6 +126,11 @@ func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) 
 		}
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || strings.ContainsRune(dir, 0) {
 			root.add(field.Invalid(at, dir, "must be an absolute directory without . and .. and without a slash at its end"))
+		}
+	}
+	if argv, set := obj.GetAnnotations()[api.AnnoSinkExec]; set {
+		if _, err := api.ParseExec(argv); err != nil {
+			root.add(field.Invalid(annotationPath(api.AnnoSinkExec), argv, err.Error()))
 		}
 	}
 }

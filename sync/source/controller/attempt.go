@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/api"
 	"limpet/sync/git"
 	"limpet/sync/repos"
 	"limpet/sync/source"
@@ -26,6 +27,10 @@ type attempt struct {
 	spec   spec
 	git    source.Git
 	over   bool // the status is not written
+
+	sunk    string        // digest of the artifact that the directory was compared with
+	sink    api.Condition // of the directory; zero = as it is
+	sinkErr error         // is tried again
 
 	artifact artifact.Artifact // the newest whose bytes are right; zero = none
 	lost     artifact.Artifact // one whose bytes are not

@@ -60,6 +60,8 @@ type Options struct {
 	Rules         *auth.List[auth.Rule]
 	Signers       *worker.Signers // with the policies of the configuration
 	AllowInsecure bool
+	SinkPrefixes  []string // directories below which the tree of a source may be written
+	SinkPrograms  []string // that may run after that
 	Artifacts     *artifact.Store
 	Outbox        *notify.Outbox // nil = nothing is told
 	References    *dependency.Watcher
@@ -97,11 +99,13 @@ type memory struct {
 func New(o Options) *Controller {
 	c := &Controller{o: o, packing: make(chan struct{}, packers), memories: map[repos.Key]*memory{}}
 	c.Loop = repos.NewLoop(o.Client, Kind, c.reconcile, minRetry, maxRetry, o.Logger)
-	c.steps = []step{c.finalize, suspend, c.validate, c.verifyStored, c.include, c.demand, c.restore, c.resolve, c.fetch, c.verify, c.pack}
+	c.steps = []step{c.finalize, suspend, c.validate, c.verifyStored, c.sink, c.include, c.demand, c.restore, c.sink, c.resolve,
+		c.fetch, c.verify, c.pack, c.sink}
 	wake := func(obj kube.Object) { c.Wake(obj.Namespace(), obj.Name()) }
 	o.Sources.AddHandler(kube.Handler{Add: wake, Delete: wake, Update: func(old, obj kube.Object) {
 		if old.Number(pathGeneration) != obj.Number(pathGeneration) || old.Text(pathRequested) != obj.Text(pathRequested) ||
-			old.Text(pathDeleted) != obj.Text(pathDeleted) {
+			old.Text(pathDeleted) != obj.Text(pathDeleted) || old.Text(pathSink) != obj.Text(pathSink) ||
+			old.Text(pathExec) != obj.Text(pathExec) {
 			wake(obj)
 		}
 	}})
@@ -112,6 +116,8 @@ var (
 	pathGeneration = kube.PathTo("metadata", "generation")
 	pathRequested  = kube.PathTo("metadata", "annotations", source.AnnoRequested)
 	pathDeleted    = kube.PathTo("metadata", "deletionTimestamp")
+	pathSink       = kube.PathTo("metadata", "annotations", api.AnnoSinkDir)
+	pathExec       = kube.PathTo("metadata", "annotations", api.AnnoSinkExec)
 )
 
 // Run works until ctx ends, and returns when nothing of it runs any more. It may be run again.
@@ -181,6 +187,8 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 	}
 	interval := time.Duration(float64(a.spec.interval) * (1 - jitter + 2*jitter*rand.Float64()))
 	switch {
+	case a.sinkErr != nil:
+		return repos.Result{}, a.sinkErr
 	case failed == nil:
 		return repos.Result{Next: time.Now().Add(interval)}, nil
 	case failed.stalled:

@@ -36,7 +36,7 @@ func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructu
 		if failed.wait > 0 || ready == "False" && reason == failed.reason && status != nil {
 			return nil
 		}
-		return c.tell(ctx, a, stored, notify.Error, failed.reason, failed.err.Error(), a.artifact)
+		return c.tell(ctx, a, stored, "", notify.Error, failed.reason, failed.err.Error(), a.artifact)
 	}
 	verified, _ := before(condVerified)
 	recovered := verified == "False" || strings.HasPrefix(a.memory.told, notify.Error) ||
@@ -45,19 +45,19 @@ func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructu
 	digest, _, _ := unstructured.NestedString(stored.Object, "status", "artifact", "digest")
 	switch {
 	case digest != a.artifact.Digest:
-		return c.tell(ctx, a, stored, notify.Info, reasonNewArtifact, fmt.Sprintf("stored artifact for commit '%s'", a.artifact.Subject), a.artifact)
+		return c.tell(ctx, a, stored, "", notify.Info, reasonNewArtifact, fmt.Sprintf("stored artifact for commit '%s'", a.artifact.Subject), a.artifact)
 	case recovered:
-		return c.tell(ctx, a, stored, notify.Info, reasonSucceeded, fmt.Sprintf("stored artifact for commit '%s'", commit), a.artifact)
+		return c.tell(ctx, a, stored, "", notify.Info, reasonSucceeded, fmt.Sprintf("stored artifact for commit '%s'", commit), a.artifact)
 	}
 	return nil
 }
 
-// tell puts an event into the outbox, unless it was the last one.
+// tell puts an event into the outbox, unless it was the last one of no topic.
 func (c *Controller) tell(
-	ctx context.Context, a *attempt, obj *unstructured.Unstructured, severity, reason, message string, about artifact.Artifact,
+	ctx context.Context, a *attempt, obj *unstructured.Unstructured, topic, severity, reason, message string, about artifact.Artifact,
 ) error {
 	key := severity + " " + reason + " " + about.Digest
-	if a.memory.told == key {
+	if topic == "" && a.memory.told == key {
 		return nil
 	}
 	if c.o.Observe != nil {
@@ -66,7 +66,7 @@ func (c *Controller) tell(
 	}
 	if c.o.Outbox != nil {
 		e := notify.Event{Kind: Kind, APIVersion: api.GitRepositories.GroupVersion().String(), Namespace: a.key.Namespace, Name: a.key.Name,
-			UID: string(obj.GetUID()), ResourceVersion: obj.GetResourceVersion(), Severity: severity, Reason: reason, Message: message,
+			UID: string(obj.GetUID()), ResourceVersion: obj.GetResourceVersion(), Topic: topic, Severity: severity, Reason: reason, Message: message,
 			Time: c.o.Now(), Metadata: map[string]string{}}
 		if about.Digest != "" {
 			e.Metadata[api.GitRepositories.Group+metaRevision] = about.Revision
@@ -81,6 +81,8 @@ func (c *Controller) tell(
 			return err
 		}
 	}
-	a.memory.told = key
+	if topic == "" {
+		a.memory.told = key
+	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (c *Controller) verifyStored(ctx context.Context, a *attempt) (done bool, e
 	}
 	a.lost = newest
 	c.o.Logger.Warn("artifact damaged, building it again", "name", a.key.Name, "namespace", a.key.Namespace, "err", bad)
-	return false, c.tell(ctx, a, a.obj, notify.Error, "ArtifactVerificationFailed", "artifact "+newest.Path+": "+bad.Error(), newest)
+	return false, c.tell(ctx, a, a.obj, "", notify.Error, "ArtifactVerificationFailed", "artifact "+newest.Path+": "+bad.Error(), newest)
 }
 
 // restore makes the artifact anew from the mirror when its bytes are lost, without a request to the Git host. A

@@ -54,6 +54,9 @@ func (a *attempt) conditions(obj *unstructured.Unstructured, failed *failure) []
 	case failed == nil && a.verified != "":
 		set[condVerified] = is(condVerified, "True", reasonSucceeded, a.verified)
 	}
+	if a.sink.Type != "" {
+		set[a.sink.Type] = a.sink
+	}
 	if failed == nil {
 		set[condReady] = is(condReady, "True", reasonSucceeded, stored)
 		return slices.Collect(maps.Values(set))
@@ -140,7 +143,7 @@ func (c *Controller) status(a *attempt, obj *unstructured.Unstructured, failed *
 // conditionOrder is the order in which conditions are listed.
 func conditionOrder(kind string) int {
 	return slices.Index([]string{condReconciling, condStalled, condReady, condFetch, condInclude, condStorage, condOutdated, condVerified,
-		condStored}, kind)
+		condStored, api.ConditionSinkReady}, kind)
 }
 
 // artifactStatus returns an artifact in the form of Flux.

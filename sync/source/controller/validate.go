@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
@@ -50,7 +51,8 @@ func read(a *attempt) (spec, source.Git, error) {
 	if e, ok := errors.AsType[*auth.SourceError](err); ok && e.Reason != "" {
 		return refused(e.Reason, err)
 	}
-	if errs := admission.Check(a.obj, nil); len(errs) > 0 {
+	errs := slices.DeleteFunc(admission.Check(a.obj, nil), func(e *field.Error) bool { return !strings.HasPrefix(e.Field, "spec") })
+	if len(errs) > 0 {
 		if strings.HasPrefix(errs[0].Field, "spec.url") {
 			return refused(auth.ReasonURL, errs.ToAggregate())
 		}
@@ -103,13 +105,17 @@ func (c *Controller) finalize(ctx context.Context, a *attempt) (done bool, err e
 	names := a.obj.GetFinalizers()
 	has := slices.Contains(names, finalizer)
 	if a.over = a.obj.GetDeletionTimestamp() != nil; a.over {
+		rest, err := c.leaveSink(ctx, a, names)
+		if err != nil {
+			return true, fmt.Errorf("leave sink directory: %w", err)
+		}
 		if err := c.o.Artifacts.Remove(ctx, a.key.Namespace, a.key.Name); err != nil {
 			return true, fmt.Errorf("remove artifacts: %w", err)
 		}
 		c.o.References.Use(ref(a.key))
 		c.o.References.Observe(ref(a.key), "")
-		if has {
-			err = c.setFinalizers(ctx, a, slices.DeleteFunc(names, func(n string) bool { return n == finalizer }))
+		if rest = slices.DeleteFunc(rest, func(n string) bool { return n == finalizer }); len(rest) < len(names) {
+			err = c.setFinalizers(ctx, a, rest)
 		}
 		return true, err
 	}

@@ -149,8 +149,8 @@ func contentHash(dir *os.Root, want File) (string, error) {
 	}
 	defer f.Close()
 	h, form := sha1.New(), ""
-	if strings.HasPrefix(want.Hash, sha256Form) {
-		h, form = sha256.New(), sha256Form
+	if strings.HasPrefix(want.Hash, SHA256) {
+		h, form = sha256.New(), SHA256
 	} else {
 		fmt.Fprintf(h, "blob %d\x00", want.Size)
 	}

@@ -28,6 +28,8 @@ type Dir struct {
 	self   *os.File // parent, for its lock and its sync
 	old    *os.Root // the directory as it is; nil when there is none
 	was    manifest
+	// Exec marks a directory that is switched, for RunExec.
+	Exec bool
 	// KeepEdits leaves files that others have changed as they are, until they change in Git.
 	KeepEdits bool
 
@@ -43,12 +45,14 @@ type ForeignError struct{ text string }
 func (e *ForeignError) Error() string { return e.text }
 
 func foreign(t Target, owner string) error {
-	return &ForeignError{fmt.Sprintf(
-		"%s belongs to repository %s; name another directory, or remove this one if that repository is gone", t, owner)}
+	if strings.Count(owner, "/") < 2 { // a Repository; others have their kind before their name
+		owner = "repository " + owner
+	}
+	return &ForeignError{fmt.Sprintf("%s belongs to %s; name another directory, or remove this one if its owner is gone", t, owner)}
 }
 
 // Open locks the directory, removes the remains of an interrupted writer and checks that the directory is empty or
-// belongs to owner ("namespace/name" of a Repository), else the error is a *ForeignError. It waits for another writer
+// belongs to owner ("namespace/name" of a Repository, "Kind/namespace/name" of others), else the error is a *ForeignError. It waits for another writer
 // until ctx ends. The caller must close the Dir.
 func Open(ctx context.Context, t Target, owner string) (*Dir, error) {
 	parent, err := t.parent()
@@ -118,12 +122,36 @@ func (d *Dir) Close() error {
 // Release removes the manifest: from then on the files belong to the host. It succeeds for a directory that does not
 // exist.
 func (d *Dir) Release() error {
-	for _, name := range []string{manifestPath, manifestDir} {
+	for _, name := range []string{execPath, manifestPath, manifestDir} {
 		if err := d.parent.Remove(path.Join(d.base, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("release %s: %w", d.target, err)
 		}
 	}
 	return nil
+}
+
+// Leave releases a directory whose owner is deleted, with remove after the files of the manifest are removed, and returns
+// their number. A directory with another owner stays as it is.
+func Leave(ctx context.Context, t Target, owner string, remove bool) (int, error) {
+	dir, err := Open(ctx, t, owner)
+	if err != nil {
+		if errors.As(err, new(*ForeignError)) {
+			return 0, nil // it never belonged to the owner, or is released already
+		}
+		return 0, err
+	}
+	defer dir.Close()
+	files := dir.Files()
+	if remove && files > 0 {
+		plan, err := dir.Plan("", "", nil)
+		if err != nil {
+			return 0, err
+		}
+		if err := dir.Write(ctx, plan, nil, func(File) {}); err != nil {
+			return 0, err
+		}
+	}
+	return files, dir.Release()
 }
 
 func (d *Dir) begin(ctx context.Context) (err error) {

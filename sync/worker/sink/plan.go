@@ -23,7 +23,7 @@ type Plan struct {
 func (p *Plan) Empty() bool { return len(p.Added)+len(p.Changed)+len(p.Removed) == 0 }
 
 // Plan compares the directory with the files of a tree. It reads every present file, so that it finds files that
-// another writer has changed. A foreign file at the path of a file of the tree is an error. The manifest records commit and
+// another writer has changed. Files where the manifest is are left out. A foreign file at the path of a file of the tree is an error. The manifest records commit and
 // source, which stands for all that the files depend on beside the commit.
 func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 	p := &Plan{manifest: manifest{
@@ -39,7 +39,10 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 		return nil, err
 	}
 	dirs := map[string]bool{}
-	for _, f := range files {
+	for i, f := range files {
+		if f.at = i; strings.HasPrefix(f.Path, manifestDir+"/") {
+			continue
+		}
 		p.manifest.Files[f.Path], p.manifest.Sizes[f.Path] = f.Hash, f.Size
 		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
 			dirs[dir] = true
@@ -83,7 +86,7 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 }
 
 func (d *Dir) inTheWay(name string) error {
-	return fmt.Errorf("%s in %s was not written by limpet and is in the way of a file of the repository; remove one of them", name, d.target)
+	return fmt.Errorf("%s in %s was not written by limpet and is in the way of a file of the tree; remove one of them", name, d.target)
 }
 
 // Has reports whether the last write has left the directory with this file.

@@ -82,12 +82,14 @@ func Probe(t Target, owner string) error {
 // File is one file of the tree.
 type File struct {
 	Path string // slash-separated, clean, relative
-	Hash string // git blob, or sha256Form and the SHA-256 of the content
+	Hash string // git blob, or SHA256 and the SHA-256 of the content
 	Size int64
 	Exec bool
+	at   int // in the tree
 }
 
-const sha256Form = "sha256:"
+// SHA256 begins a File.Hash that is the one of the content.
+const SHA256 = "sha256:"
 
 // parent opens the directory that holds the target and creates it if necessary. It rejects links that lead out of the
 // prefix.

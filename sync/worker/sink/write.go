@@ -25,7 +25,8 @@ import (
 // writers is how many files are written at a time: each waits for the disk.
 const writers = 8
 
-// Write carries out a plan. read opens the content of a file; Write calls done after each written file. After an error
+// Write carries out a plan. read opens the content of a file, one after the other in the order of the tree, before those
+// opened earlier are closed; Write calls done after each written file. After an error
 // the directory is unchanged. The end of ctx stops Write until the tree is complete; from then on it finishes.
 func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
 	if p.Empty() && d.old != nil {
@@ -86,15 +87,18 @@ func (d *Dir) fill(
 	}
 	g, group := errgroup.WithContext(ctx)
 	g.SetLimit(writers)
-	for _, f := range slices.Concat(p.Added, p.Changed) {
+	files := slices.Concat(p.Added, p.Changed)
+	slices.SortFunc(files, func(a, b File) int { return a.at - b.at })
+	for _, f := range files {
 		if group.Err() != nil {
 			break
 		}
+		from, err := read(group, f)
+		if err != nil {
+			g.Go(func() error { return fmt.Errorf("read %s: %w", f.Path, err) })
+			break
+		}
 		g.Go(func() error {
-			from, err := read(group, f)
-			if err != nil {
-				return fmt.Errorf("read %s: %w", f.Path, err)
-			}
 			defer from.Close()
 			d.step("file")
 			mode := fs.FileMode(fileMode)
@@ -120,6 +124,11 @@ func (d *Dir) fill(
 	}
 	if err := dirs.write(path.Join(stage, manifestPath), bytes.NewReader(p.manifest.encode()), fileMode); err != nil {
 		return err
+	}
+	if d.Exec {
+		if err := dirs.write(path.Join(stage, execPath), strings.NewReader(unique()), fileMode); err != nil {
+			return err
+		}
 	}
 	d.step("sync")
 	return dirs.sync()

@@ -116,7 +116,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		CredentialsDir: cmp.Or(g.CredentialsDir, e.Getenv("CREDENTIALS_DIRECTORY")),
 		GitRules:       rules, Policies: policies, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit,
 		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, LocalDirs: g.LocalPrefix,
-		SinkPrefixes: g.SinkPrefix,
+		SinkPrefixes: g.SinkPrefix, SinkPrograms: g.SinkExec,
 		Kinds:        kinds, CommitStatus: g.CommitStatus,
 		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Artifacts: artifacts, Notify: targets, Heartbeat: beat, Logger: log,
 	}, nil
@@ -206,7 +206,7 @@ func (g *Flags) bounds() error {
 	refuse("git-timeout", g.GitTimeout < 0, "%s is less than 0", g.GitTimeout)
 	n := g.ListNamespace()
 	refuse("namespace", n != "" && len(validation.IsDNS1123Label(n)) > 0, "%q is no name of a namespace", n)
-	for flag, dirs := range map[string][]string{"sink-prefix": g.SinkPrefix, "local-prefix": g.LocalPrefix} {
+	for flag, dirs := range map[string][]string{"sink-prefix": g.SinkPrefix, "sink-exec": g.SinkExec, "local-prefix": g.LocalPrefix} {
 		refuse(flag, slices.ContainsFunc(dirs, func(dir string) bool { return !filepath.IsAbs(dir) }),
 			"%q: each has to be an absolute path", dirs)
 	}

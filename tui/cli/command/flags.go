@@ -100,6 +100,7 @@ type AgentFlags struct {
 	Actions                   []string      `help:"Job actions to take. Default: all." placeholder:"ACTION"`
 	Resources                 []string      `help:"Kinds that files may hold. Default: see 'limpet help kinds'." placeholder:"GROUP/KIND"`
 	SinkPrefix                []string      `help:"Directory for sinks (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`
+	SinkExec                  []string      `help:"Program that limpet/sink-exec may run after a switch. Repeatable." placeholder:"PROGRAM" sep:"none"`
 	CredentialsDir            string        `help:"Directory with <namespace>.<repository>/<key> files." placeholder:"DIR"`
 	TokenCacheMaxSize         int           `help:"Git tokens that each identity provider caches." default:"100"`
 	Manifests                 string        `help:"Directory of YAML files whose objects are kept present on the API." placeholder:"DIR"`

@@ -186,6 +186,11 @@ func deletionEffect(ctx context.Context, s *command.Session, k api.Kind, u *unst
 			end += ", its waiting jobs are deleted, one that runs is waited for"
 		}
 		return ": " + what + end
+	case "GitRepository":
+		if dir := u.GetAnnotations()[api.AnnoSinkDir]; dir != "" {
+			remove := slices.Contains(u.GetFinalizers(), api.FinalizerRemove) && !slices.Contains(u.GetFinalizers(), api.FinalizerRelease)
+			return ": its files in " + dir + map[bool]string{true: " are deleted too", false: " stay"}[remove]
+		}
 	case "Connection":
 		using, err := ConnectionUsers(ctx, s, u.GetNamespace())
 		if err == nil && len(using.Of(u)) > 0 {

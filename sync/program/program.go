@@ -1,0 +1,61 @@
+// Package program runs programs of the host, without a shell. One that outlives its time limit is killed with its process group.
+package program
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"limpet/sync/text"
+)
+
+// Command is a program with all that it gets.
+type Command struct {
+	Argv    []string
+	Dir     string
+	Env     []string // nothing else of the environment is passed on
+	Input   []byte
+	Timeout time.Duration
+	Most    int // bytes of the end of the output that are kept
+}
+
+// tail keeps the last bytes that are written to it.
+type tail struct {
+	data []byte
+	most int
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.data = append(t.data, p...)
+	t.data = t.data[max(0, len(t.data)-t.most):]
+	return len(p), nil
+}
+
+// Run returns the end of the output on one line, without secrets, also as the end of an error.
+func (c Command) Run(ctx context.Context) (output string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	cmd, out := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...), &tail{most: 2 * c.Most}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = bytes.NewReader(c.Input), out, out, c.Dir, append([]string{}, c.Env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // what it has started too
+	cmd.WaitDelay = time.Second
+	err = cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) { // it has succeeded, and what it has started holds its output
+		err = nil
+	}
+	output = text.Line(text.Redact(string(out.data)), 4*c.Most) // before it is cut: half a secret is not known as one
+	output = strings.ToValidUTF8(output[max(0, len(output)-c.Most):], "")
+	if ctx.Err() == context.DeadlineExceeded {
+		err = fmt.Errorf("no end within %v", c.Timeout)
+	}
+	if err != nil && output != "" {
+		err = fmt.Errorf("%w: %s", err, output)
+	}
+	return output, err
+}
