@@ -94,6 +94,35 @@ func TestKeepSink(t *testing.T) {
 	keep("the file is gone", two, true)
 }
 
+// TestKeepSinkExec: what a pull has switched has the program run; a failure is in the condition until it has ended well.
+func TestKeepSinkExec(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir, file := filepath.Join(prefix, "dashboards"), filepath.Join(t.TempDir(), "script")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir, api.AnnoSinkExec: fmt.Sprintf(`["/bin/sh",%q]`, file)})
+	r.commit("a.json", board("a", "A"))
+	r.expect("first", false, "success", "")
+	keep := func(what, script, reason string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := NewPull(r.options).KeepSink(t.Context(), r.object(api.Repositories, "repo"))
+		_, u := r.sync()
+		list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+		_, found := api.FindCondition(list, api.ConditionSinkReady)
+		if (err == nil) != (reason == "UpToDate") || found["reason"] != reason {
+			t.Errorf("%s: %v, condition %v", what, err, found)
+		}
+	}
+	keep("not permitted", "", "SinkExecRefused")
+	r.options.SinkPrograms = []string{"/bin/sh"}
+	keep("fails", "exit 1", "SinkExecFailed")
+	keep("ends well", "test $LIMPET_NAME = repo", "UpToDate")
+	keep("once", "exit 1", "UpToDate")
+}
+
 func ready(t *testing.T, repo *unstructured.Unstructured) any {
 	t.Helper()
 	list, _, _ := unstructured.NestedSlice(repo.Object, "status", "conditions")

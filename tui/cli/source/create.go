@@ -39,6 +39,7 @@ type createCmd struct {
 	Submodules   bool          `name:"recurse-submodules" help:"Take the content of submodules too."`
 	Verify       string        `help:"Required: HEAD, Tag or TagAndHEAD." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
 	VerifySecret string        `help:"Secret of the namespace with the public keys of who may sign." placeholder:"NAME"`
+	SinkDir      string        `name:"sink-dir" help:"Write the tree to this directory, under a --sink-prefix of the agent." placeholder:"DIR"`
 	Wait         bool          `short:"w" help:"Wait until it is ready, at most 5m or --timeout."`
 	DryRun       bool          `help:"Check it, and write nothing; -o yaml prints it."`
 }
@@ -113,6 +114,9 @@ func (c createCmd) object(e *command.Env) (u, secret *unstructured.Unstructured,
 	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if c.SinkDir != "" {
+		api.SetAnnotation(u, api.AnnoSinkDir, c.SinkDir)
 	}
 	if errs := admission.Check(u, nil); len(errs) > 0 {
 		return nil, nil, command.Usagef("limpet source create --help", "%w", errs.ToAggregate())

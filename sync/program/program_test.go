@@ -1,0 +1,61 @@
+package program
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"limpet/sync/text"
+)
+
+func TestRun(t *testing.T) {
+	t.Parallel()
+	text.RegisterSecret([]byte("correct-horse-battery"))
+	dir := t.TempDir()
+	sh := func(script string) Command {
+		return Command{Argv: []string{"/bin/sh", "-c", script}, Dir: dir, Env: []string{"A=b"}, Input: []byte("in"), Timeout: time.Minute, Most: 64}
+	}
+	for name, c := range map[string]struct{ script, output, err string }{
+		"well":          {"cat; echo; pwd; echo $A$HOME", "in " + dir + " b", ""},
+		"fails":         {"echo why >&2; exit 3", "why", "exit status 3: why"},
+		"killed":        {"kill -9 $$", "", "signal: killed"},
+		"end of output": {"printf %0100d 1; echo end", strings.Repeat("0", 60) + "1end", ""},
+		"secret":        {"echo correct-horse-battery", text.Redacted, ""},
+		"half a secret": {"printf correct-horse-battery; printf %055d 0", "", ""},
+		"background":    {"sleep 100 & echo started", "started", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			output, err := sh(c.script).Run(t.Context())
+			if c.err == "" && err != nil || c.err != "" && (err == nil || err.Error() != c.err) || strings.Contains(output, "battery") ||
+				c.output != "" && output != c.output {
+				t.Errorf("%q, %v", output, err)
+			}
+		})
+	}
+	none := Command{Argv: []string{"/usr/bin/env"}, Dir: dir, Timeout: time.Minute, Most: 1 << 10}
+	if output, err := none.Run(t.Context()); output != "" || err != nil {
+		t.Errorf("the environment is passed on: %q, %v", output, err)
+	}
+	if _, err := (Command{Argv: []string{dir + "/none"}, Dir: dir, Timeout: time.Minute}).Run(t.Context()); err == nil {
+		t.Error("no program is no error")
+	}
+}
+
+// TestTimeout: a program that hangs is killed, with what it has started.
+func TestTimeout(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "late")
+	c := Command{Argv: []string{"/bin/sh", "-c", "echo begun; (sleep 2; touch " + file + ") & sleep 100"}, Dir: "/", Timeout: 300 * time.Millisecond,
+		Most: 64}
+	began := time.Now()
+	if output, err := c.Run(t.Context()); output != "begun" || err == nil || err.Error() != "no end within 300ms: begun" {
+		t.Errorf("%q, %v", output, err)
+	}
+	<-time.After(2500*time.Millisecond - time.Since(began))
+	if _, err := os.Stat(file); err == nil {
+		t.Error("a child lives on")
+	}
+}
