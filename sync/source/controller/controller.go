@@ -177,7 +177,7 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 	if err != nil || a.over || ctx.Err() != nil {
 		return repos.Result{}, cmp.Or(err, context.Cause(ctx))
 	}
-	if version := obj.GetResourceVersion(); !a.unchanged || a.memory.settled != version {
+	if version := obj.GetResourceVersion(); !a.unchanged || a.memory.settled != version || a.sink.Status != "" {
 		if err := c.writeStatus(ctx, a, failed); err != nil {
 			return repos.Result{}, err
 		}

@@ -89,7 +89,8 @@ func exampleConfig(root *kong.Node) string {
 func exampleValue(flag *kong.Flag) string {
 	value := cmp.Or(flag.Default, map[string]string{
 		"URL": "https://grafana.example.com", "FILE": "/etc/limpet/" + strings.TrimSuffix(flag.Name, "-file"),
-		"DIR": "/etc/limpet/" + flag.Name, "SELECTOR": "site=east", "ACTION": "pull", "GROUP/KIND": "playlist.grafana.app/Playlist",
+		"DIR": "/etc/limpet/" + flag.Name, "PROGRAM": "/usr/local/bin/reload",
+		"SELECTOR": "site=east", "ACTION": "pull", "GROUP/KIND": "playlist.grafana.app/Playlist",
 		"ADDRESS": "127.0.0.1:9441", "CIDR": "10.0.0.0/8",
 	}[flag.PlaceHolder])
 	words := flag.EnumSlice()
