@@ -3,18 +3,25 @@ package e2e
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/failpoint"
 	"limpet/sync/source"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/suite"
@@ -112,5 +119,222 @@ func TestManySources(t *testing.T) {
 	}
 	if *figures && last.rss > mostResident {
 		t.Errorf("%d KiB resident", last.rss)
+	}
+}
+
+// sinkSite is a host with a daemon that writes sources to directories.
+type sinkSite struct {
+	*home
+	url         string
+	repo        *testenv.Repository
+	prefix, dir string
+	exec, runs  string // the program of --sink-exec, and what it has written
+	agent       *daemon
+}
+
+func newSinkSite(t *testing.T) *sinkSite {
+	t.Helper()
+	s := &sinkSite{home: newHome(t), repo: testenv.EmptyRepo(t)}
+	git := testenv.Git(t, testenv.GitOptions{})
+	s.url = git.Serve("site.git", s.repo.Dir)
+	s.prefix, s.runs = filepath.Join(s.home.dir, "sinks"), filepath.Join(s.home.dir, "runs")
+	s.dir = filepath.Join(s.prefix, "site")
+	s.hook(t, "exit 0")
+	if err := os.MkdirAll(s.prefix, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s.env = append(s.env, "HOST_SECRET=s3cret-of-the-host")
+	s.start(t)
+	return s
+}
+
+// hook makes the program write its arguments, directory and environment, and then do more.
+func (s *sinkSite) hook(t *testing.T, more string) {
+	t.Helper()
+	s.exec = s.file(t, "hook", "#!/bin/sh\n{ echo \"run $*\"; pwd; env; } >>"+s.runs+"\n"+more+"\n")
+	if err := os.Chmod(s.exec, 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *sinkSite) start(t *testing.T) {
+	t.Helper()
+	s.agent = s.daemon(t, "--allow-insecure-git", "--sink-prefix", s.prefix, "--sink-exec", s.exec)
+}
+
+// source applies a source with a directory and a program.
+func (s *sinkSite) source(t *testing.T, name, dir string, argv ...string) {
+	t.Helper()
+	line, _ := json.Marshal(argv)
+	notes, _ := json.Marshal(map[string]string{api.AnnoSinkDir: dir, api.AnnoSinkExec: string(line)})
+	s.must(t, 0, "apply", "-f", s.file(t, name+".yaml", strings.Replace(sourceYAML(name, s.url, "ref: {branch: "+testenv.Branch+"}"),
+		"metadata: {", "metadata: {annotations: "+string(notes)+", ", 1)))
+}
+
+// condition waits until the condition of the directory has a reason, and returns its message.
+func (s *sinkSite) condition(t *testing.T, name, reason, has string) (message string) {
+	t.Helper()
+	until(t, name+": "+reason+" "+has, func() bool {
+		var u unstructured.Unstructured
+		if json.Unmarshal([]byte(s.must(t, 0, "source", "show", name, "-o", "json").out), &u.Object) != nil {
+			return false
+		}
+		from := source.FromObject(&u)
+		i := slices.IndexFunc(from.Conditions, func(c source.Condition) bool { return c.Type == api.ConditionSinkReady })
+		if i < 0 || from.Conditions[i].Reason != reason {
+			return false
+		}
+		message = from.Conditions[i].Message
+		return strings.Contains(message, has)
+	})
+	return message
+}
+
+func (s *sinkSite) commit(t *testing.T, files ...string) string {
+	t.Helper()
+	var all []testenv.Change
+	for i := 0; i < len(files); i += 2 {
+		all = append(all, testenv.Change{Path: files[i], Data: []byte(files[i+1])})
+	}
+	return s.repo.Commit(t, "files", all...)
+}
+
+func (s *sinkSite) read(name string) string {
+	data, _ := os.ReadFile(filepath.Join(s.dir, name))
+	return string(data)
+}
+
+// ran returns how often the program has run, and its last output.
+func (s *sinkSite) ran() (n int, last string) {
+	data, _ := os.ReadFile(s.runs)
+	n = strings.Count("\n"+string(data), "\nrun ")
+	return n, string(data)[max(0, strings.LastIndex(string(data), "run ")):]
+}
+
+// TestSourceSink: a commit is written to the directory and the program runs once; what is gone there comes back.
+func TestSourceSink(t *testing.T) {
+	t.Parallel()
+	s := newSinkSite(t)
+	big := strings.Repeat("0123456789abcde\n", 200_000)
+	one := s.commit(t, "conf/a.conf", "a", "conf/b.conf", "b", "big.bin", big, "z.txt", "z", ".limpet/manifest.json", "{}", "doc/x.md", "x",
+		".sourceignore", "/doc\n")
+	s.source(t, "site", s.dir, s.exec, "reload", "a b")
+	s.condition(t, "site", "UpToDate", one)
+	if s.read("conf/a.conf") != "a" || s.read("big.bin") != big || s.read("z.txt") != "z" || s.read("doc/x.md") != "" {
+		t.Error("not the tree of the artifact")
+	}
+	n, env := s.ran()
+	lines := strings.Split(strings.TrimSpace(env), "\n")
+	for _, want := range []string{"run reload a b", s.dir, "LIMPET_NAME=site", "LIMPET_NAMESPACE=default", "LIMPET_DIR=" + s.dir,
+		"LIMPET_REVISION=" + testenv.Branch + "@sha1:" + one} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("no %q in\n%s", want, env)
+		}
+	}
+	if n != 1 || strings.Contains(env, "s3cret") || strings.Contains(env, "LIMPET_STATE") || strings.Contains(env, s.home.dir+"\nHOME") {
+		t.Errorf("%d runs:\n%s", n, env)
+	}
+	s.must(t, 0, "source", "reconcile", "site", "--wait")
+	if n, _ := s.ran(); n != 1 {
+		t.Errorf("%d runs for nothing new", n)
+	}
+	// By hand: a file is gone, another is changed, one of another program is there.
+	if err := os.Remove(filepath.Join(s.dir, "conf/a.conf")); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string]string{"conf/b.conf": "B", "other": "o"} {
+		if err := os.WriteFile(filepath.Join(s.dir, name), []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.must(t, 0, "source", "reconcile", "site", "--wait")
+	if n, _ := s.ran(); n != 2 || s.read("conf/a.conf") != "a" || s.read("conf/b.conf") != "b" || s.read("other") != "o" {
+		t.Errorf("%d runs, %q %q %q", n, s.read("conf/a.conf"), s.read("conf/b.conf"), s.read("other"))
+	}
+	// A suspended source leaves its directory; at the start one that is not is put back.
+	s.must(t, 0, "source", "suspend", "site")
+	s.agent.stop(t)
+	if err := os.RemoveAll(s.dir); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t)
+	if s.must(t, 0, "source", "resume", "site"); s.read("z.txt") != "" {
+		t.Error("a suspended source has written")
+	}
+	until(t, "the directory is back", func() bool { n, _ := s.ran(); return n == 3 && s.read("z.txt") == "z" })
+	if out := s.must(t, 0, "source", "show", "site").out; !strings.Contains(out, s.dir) || !strings.Contains(out, "ended well") {
+		t.Error(out)
+	}
+	s.must(t, 0, "delete", "gitrepository", "site", "--yes")
+	until(t, "the source is gone", func() bool { return s.run(t, "source", "show", "site").code != 0 })
+	if s.read("z.txt") != "z" {
+		t.Error("deleted with its source")
+	}
+}
+
+// TestSourceSinkRefused: two owners of one directory, what is not permitted, a program that fails and tells secrets.
+func TestSourceSinkRefused(t *testing.T) {
+	t.Parallel()
+	s := newSinkSite(t)
+	s.hook(t, "echo https://user:s3cret@git.example.com/x; exit 3")
+	s.commit(t, "a", "1")
+	s.source(t, "site", s.dir, s.exec)
+	if m := s.condition(t, "site", "SinkExecFailed", "exit status 3"); strings.Contains(m, "s3cret") || s.read("a") != "1" {
+		t.Errorf("%q", m)
+	}
+	r := s.run(t, "status")
+	if r.code != exitError || !strings.Contains(r.out, "sink directory of source site") {
+		t.Errorf("exit %d: %s", r.code, r.out)
+	}
+	s.hook(t, "")
+	s.condition(t, "site", "UpToDate", "ended well") // with the backoff
+	if strings.Contains(s.agent.log.String(), "s3cret") {
+		t.Error("a secret in the log")
+	}
+	s.source(t, "second", s.dir, s.exec)
+	s.condition(t, "second", "WriteFailed", "belongs to GitRepository/default/site")
+	s.must(t, 0, "apply", "-f", s.file(t, "repo.yaml", "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: site, "+
+		"namespace: default, annotations: {limpet/sink-dir: "+s.dir+"}}\nspec: {title: x, type: git, git: {url: \""+s.url+"\", branch: "+
+		testenv.Branch+"}, sync: {enabled: true, target: folder, intervalSeconds: 60}}\n"))
+	if r := s.run(t, "repo", "pull", "site", "--wait"); r.code != exitJobFailed || !strings.Contains(r.out+r.err, "belongs to GitRepository/default/site") {
+		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
+	}
+	n, _ := s.ran()
+	s.source(t, "third", filepath.Join(s.prefix, "third"), "/bin/sh", "-c", "touch "+s.runs+".sh")
+	s.condition(t, "third", "SinkExecRefused", "--sink-exec /bin/sh")
+	s.source(t, "fourth", filepath.Join(s.home.dir, "elsewhere"), s.exec)
+	s.condition(t, "fourth", "SinkRefused", "--sink-prefix")
+	if now, _ := s.ran(); now != n {
+		t.Errorf("%d runs, %d before", now, n)
+	}
+	if _, err := os.Stat(s.runs + ".sh"); err == nil {
+		t.Error("a program ran that is not permitted")
+	}
+}
+
+// TestSourceSinkKilled: an agent that is killed between the switch and the program runs it after its start.
+func TestSourceSinkKilled(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	s := newSinkSite(t)
+	s.agent.stop(t)
+	program, err := failpointBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := s.env
+	s.home.program, s.env = program, append(slices.Clone(plain), "LIMPET_FAILPOINTS="+failpoint.Switched+"=kill")
+	s.start(t)
+	one := s.commit(t, "a", "1")
+	s.source(t, "site", s.dir, s.exec)
+	<-s.agent.done
+	if n, _ := s.ran(); n != 0 || s.read("a") != "1" {
+		t.Fatalf("%d runs before the end, %q", n, s.read("a"))
+	}
+	s.home.program, s.env = "", plain
+	s.start(t)
+	s.condition(t, "site", "UpToDate", one)
+	if n, _ := s.ran(); n != 1 {
+		t.Errorf("%d runs", n)
 	}
 }
