@@ -132,8 +132,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	}
 	embedded, started := a.embedded != nil, time.Now()
 	a.controllers = &controllers{mode: cmp.Or(cfg.Controllers, controllersAuto)}
-	reconciles := reconciles(cfg.Controllers, embedded)
-	if reconciles || cfg.reconcilesSources(embedded) {
+	withSources, reconciles := reconciles(cfg.Sources, embedded), reconciles(cfg.Controllers, embedded)
+	if reconciles || withSources {
 		a.controllers.references = dependency.New(dependency.Options{Wake: a.controllers.wake, Dir: cfg.CredentialsDir,
 			Client: a.client, Logger: cfg.Logger.With("component", "dependencies")})
 	}

@@ -64,9 +64,6 @@ func (a *Agent) openArtifacts(ctx context.Context) (err error) {
 	var token func() (string, error)
 	if c.TokenFile != "" {
 		token = kube.TokenFile("--artifact-token-file", c.TokenFile, a.cfg.Logger).Get
-		if _, err := token(); err != nil {
-			return err
-		}
 	}
 	archives, bundles := s.artifacts.Handler(token), upstream.Handler(a.client, a.access.mirrors, token)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -28,15 +28,12 @@ type sources struct {
 	lease      *lease.Lease           // nil = none is needed
 }
 
-// reconcilesSources reports whether this agent reconciles GitRepositories.
-func (c Config) reconcilesSources(embedded bool) bool { return reconciles(c.Sources, embedded) }
-
 // buildSources makes the watch of GitRepositories and their controller.
 func (a *Agent) buildSources(ctx context.Context) (err error) {
 	cfg, c, s := a.cfg, a.controllers, &a.controllers.sources
 	log := cfg.Logger.With("component", "source")
 	s.mode, s.watcher = cmp.Or(cfg.Sources, controllersAuto), source.NewWatcher(a.client, cfg.Namespace, log, a.hub.Invalidate)
-	here := cfg.reconcilesSources(a.embedded != nil)
+	here := reconciles(cfg.Sources, a.embedded != nil)
 	if here || cfg.Artifacts.Listen != "" {
 		err = a.openArtifacts(ctx)
 	}

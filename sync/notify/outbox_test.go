@@ -21,6 +21,13 @@ import (
 	"limpet/sync/netx"
 )
 
+// fluxEvent is the part of a payload that the tests look at.
+type fluxEvent struct {
+	InvolvedObject map[string]any
+	Metadata       map[string]string
+	Reason         string
+}
+
 // receiver is a webhook that keeps what it got.
 type receiver struct {
 	*httptest.Server

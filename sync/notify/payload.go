@@ -23,27 +23,13 @@ const (
 // payloads make what is sent of an event.
 var payloads = map[form]func(*Event) any{"": fluxOf, webhook: fluxOf, slack: slackOf, alertmanager: alertsOf}
 
-// fluxEvent is an event as Flux sends it. Source: event.toolkit.fluxcd.io/v1beta1.
-type fluxEvent struct {
-	InvolvedObject      map[string]any    `json:"involvedObject"`
-	Severity            string            `json:"severity"`
-	Timestamp           string            `json:"timestamp"`
-	Message             string            `json:"message"`
-	Reason              string            `json:"reason"`
-	Metadata            map[string]string `json:"metadata,omitempty"`
-	ReportingController string            `json:"reportingController"`
-	ReportingInstance   string            `json:"reportingInstance,omitempty"`
-}
-
+// fluxOf returns an event as Flux sends it. Source: event.toolkit.fluxcd.io/v1beta1.
 func fluxOf(e *Event) any {
-	p := &fluxEvent{e.reference(), e.Severity, e.Time.UTC().Format(time.RFC3339), e.Message, e.Reason, map[string]string{}, component, hostName()}
-	maps.Copy(p.Metadata, e.Metadata)
-	maps.DeleteFunc(p.Metadata, func(_, value string) bool { return value == "" })
-	p.Metadata["limpet/event-id"] = e.ID
-	if len(e.Recovered) > 0 {
-		p.Metadata["limpet/recovered"] = strings.Join(e.Recovered, ",")
-	}
-	return p
+	metadata := map[string]string{"limpet/event-id": e.ID, "limpet/recovered": strings.Join(e.Recovered, ",")}
+	maps.Copy(metadata, e.Metadata)
+	maps.DeleteFunc(metadata, func(_, value string) bool { return value == "" })
+	return map[string]any{"involvedObject": e.reference(), "severity": e.Severity, "timestamp": e.Time.UTC().Format(time.RFC3339),
+		"message": e.Message, "reason": e.Reason, "metadata": metadata, "reportingController": component, "reportingInstance": hostName()}
 }
 
 // reference returns the ObjectReference of the object.

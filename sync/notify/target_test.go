@@ -87,9 +87,9 @@ func TestPayloads(t *testing.T) {
 		want         string
 	}{
 		{"", "ann:pw@/hook?limpet-severity=error", failure, "POST\n/hook\nsha256=SUM\nlimpet\nID\nann:pw\n" +
-			`{"involvedObject":{"apiVersion":"v1","kind":"Repository","name":"site","namespace":"default","uid":"u"},"severity":"error",` +
-			`"timestamp":"2026-11-27T01:02:03Z","message":"a \u003cb\u003e \u0026 c","reason":"Down","metadata":{"limpet/event-id":"ID"},` +
-			`"reportingController":"limpet","reportingInstance":"HOST"}`},
+			`{"involvedObject":{"apiVersion":"v1","kind":"Repository","name":"site","namespace":"default","uid":"u"},` +
+			`"message":"a \u003cb\u003e \u0026 c","metadata":{"limpet/event-id":"ID"},"reason":"Down","reportingController":"limpet",` +
+			`"reportingInstance":"HOST","severity":"error","timestamp":"2026-11-27T01:02:03Z"}`},
 		{"slack+", "/services/x", failure, "POST\n/services/x\n\n\nID\n:\n" +
 			`{"attachments":[{"author_name":"repository default/site","color":"danger","footer":"limpet on HOST",` +
 			`"text":"a \u0026lt;b\u0026gt; \u0026amp; c","title":"Down","ts":1795741323}],"username":"limpet"}`},

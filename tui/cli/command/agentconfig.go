@@ -102,9 +102,11 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 	if err != nil {
 		return cfg, err
 	}
-	beat, err := g.heartbeat()
-	if err != nil {
-		return cfg, err
+	var beat *notify.Target // nil = there is none
+	if g.Heartbeat != "" {
+		if beat, err = notify.ParseHeartbeat(g.Heartbeat, g.AllowInsecureGit); err != nil {
+			return cfg, Usagef("limpet help notifications", "--heartbeat: %w", err)
+		}
 	}
 	return agent.Config{
 		Store: store, StatePath: path, Version: Version,
@@ -160,18 +162,6 @@ func (g *Flags) NotifyTargets() ([]*notify.Target, error) {
 		return nil, Usagef("limpet help notifications", "--notify: %w", err)
 	}
 	return targets, nil
-}
-
-// heartbeat reads --heartbeat; nil = there is none.
-func (g *Flags) heartbeat() (*notify.Target, error) {
-	if g.Heartbeat == "" {
-		return nil, nil
-	}
-	t, err := notify.ParseHeartbeat(g.Heartbeat, g.AllowInsecureGit)
-	if err != nil {
-		return nil, Usagef("limpet help notifications", "--heartbeat: %w", err)
-	}
-	return t, nil
 }
 
 // bounds rejects settings that make no sense. The agent takes zero for the default, so that one with no
