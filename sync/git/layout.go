@@ -38,7 +38,8 @@ type note struct {
 	First  int64  `json:"firstPackBytes"`
 }
 
-// makeBare lays out an empty bare repository in dir, which must not exist or be empty, with HEAD at a branch.
+// makeBare lays out an empty bare repository in dir, which must not exist or be empty, with HEAD at a branch. Its files
+// are for git alone, and are not synced.
 func makeBare(dir, head string) error {
 	for _, d := range []string{"objects/pack", "objects/info", "refs/heads", "refs/tags"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
@@ -46,7 +47,7 @@ func makeBare(dir, head string) error {
 		}
 	}
 	for name, content := range map[string]string{configFile: bareConfig, headFile: "ref: " + head + "\n"} {
-		if err := pack.ReplaceFile(filepath.Join(dir, name), []byte(content)); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			return err
 		}
 	}

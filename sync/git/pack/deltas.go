@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"limpet/sync/git/giterr"
@@ -24,7 +25,8 @@ const maxChain = 4095
 type resolver struct {
 	*incoming
 	ctx    context.Context // run-scope: of the one Resolve
-	spool  *packfile.Scanner
+	spool  *os.File
+	reader *objectReader
 	limits Limits
 
 	byBase  []int32        // ofs-deltas, sorted by base
@@ -46,7 +48,9 @@ type link struct {
 // the objects of old that a thin pack builds on, so that the pack can be read by itself.
 // old is nil for none. Errors wrap ErrBadPack or ErrIncomplete, or are *TooLargeError.
 func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
-	r := &resolver{incoming: s.incoming, ctx: ctx, spool: packfile.NewScanner(s.file), limits: l, waiting: map[ID][]int32{}}
+	r := &resolver{incoming: s.incoming, ctx: ctx, spool: s.file, reader: objectReaders.Get().(*objectReader), limits: l,
+		waiting: map[ID][]int32{}}
+	defer objectReaders.Put(r.reader)
 	for i, e := range s.entries {
 		if base, named := s.bases[int32(i)]; named {
 			r.waiting[base] = append(r.waiting[base], int32(i))
@@ -152,11 +156,11 @@ func (r *resolver) content(l *link) (base []byte, err error) {
 	if err := r.count(e.size); err != nil {
 		return nil, err
 	}
-	h, err := r.spool.SeekObjectHeader(e.offset)
+	h, err := r.reader.header(r.spool, e.offset)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := inflate(r.spool, h)
+	stored, err := r.reader.inflate(h)
 	if err != nil || l.base == nil {
 		return stored, err
 	}

@@ -1,20 +1,24 @@
 package pack
 
 import (
-	"crypto/sha1"
-
-	"limpet/sync/git/giterr"
-	"limpet/sync/testenv/gittest"
-
+	"bufio"
 	"bytes"
+	"crypto/sha1"
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+
+	"limpet/sync/git/giterr"
+	"limpet/sync/testenv/gittest"
+	"limpet/sync/testenv/suite"
 )
 
 // samplePack is a pack that git made, with deltas.
@@ -274,4 +278,45 @@ func FuzzReadPack(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestObjectReader: an object of a file is read as go-git reads it, also one whose bytes are wrong.
+func TestObjectReader(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(1, 2))
+	const before = 300 // bytes, for deltas to point into
+	var entries [][]byte
+	for _, size := range []int{0, 1, 15, 16, 3000, 70_000} {
+		data := bytes.Repeat([]byte("lines of text "), size)[:size]
+		entries = append(entries, gittest.Entry(BlobKind, size, nil, data), gittest.Entry(BlobKind, size+1, nil, data),
+			gittest.Entry(RefDeltaKind, size, bytes.Repeat([]byte{7}, 20), data), gittest.Entry(OfsDeltaKind, size, []byte{5}, data),
+			gittest.Entry(OfsDeltaKind, size, []byte{0x80, 0x7f}, data), gittest.Entry(BlobKind, max(size-1, 0), nil, data))
+	}
+	good, r := 0, &objectReader{buf: bufio.NewReader(nil)}
+	for i := range suite.Count(5000, 100_000) {
+		file := append(make([]byte, before), entries[i%len(entries)]...)
+		if i >= len(entries) {
+			file[before+rng.IntN(min(len(file)-before, 40))] ^= byte(1 << rng.IntN(8))
+		}
+		s := packfile.NewScanner(bytes.NewReader(file))
+		want, wantErr := s.SeekObjectHeader(before)
+		h, err := r.header(bytes.NewReader(file), before)
+		if (err == nil) != (wantErr == nil) || err == nil && h != *want {
+			t.Fatalf("%x: %+v, %v, want %+v, %v", file[before:][:10], h, err, want, wantErr)
+		}
+		if err != nil || h.Length > 1<<20 {
+			continue
+		}
+		content, wantErr := inflate(s, want)
+		got, err := r.inflate(h)
+		if (err == nil) != (wantErr == nil) || !bytes.Equal(got, content) {
+			t.Fatalf("%x: %d bytes, %v, want %d, %v", file[before:][:10], len(got), err, len(content), wantErr)
+		}
+		if err == nil {
+			good++
+		}
+	}
+	if good < 30 {
+		t.Errorf("%d of them can be read", good)
+	}
 }

@@ -39,9 +39,6 @@ type pack struct {
 	idx      *idxfile.MemoryIndex
 	size     int64
 	modified time.Time
-
-	mu      sync.Mutex // guards scanner
-	scanner *packfile.Scanner
 }
 
 // Open opens all packs below dir/objects/pack that have an index. Its errors wrap
@@ -86,7 +83,7 @@ func openPack(name string, file *os.File, index string) (*pack, error) {
 		return nil, err
 	}
 	defer f.Close()
-	p := &pack{name: name, file: file, idx: idxfile.NewMemoryIndex(), scanner: packfile.NewScanner(file)}
+	p := &pack{name: name, file: file, idx: idxfile.NewMemoryIndex()}
 	if err := idxfile.NewDecoder(f).Decode(p.idx); err != nil {
 		return nil, p.damaged(err)
 	}
@@ -164,13 +161,12 @@ func (s *Store) Has(id ID) bool {
 	})
 }
 
-// find locks the pack that has an object, for its scanner, and returns the offset in it.
+// find returns the pack that has an object, and the offset in it.
 func (s *Store) find(id ID) (*pack, int64, error) {
 	for _, p := range s.Packs {
 		at, err := p.offset(id)
 		switch {
 		case err == nil:
-			p.mu.Lock()
 			return p, at, nil
 		case !errors.Is(err, plumbing.ErrObjectNotFound):
 			return nil, 0, p.damaged(err)
@@ -186,7 +182,6 @@ func (s *Store) Read(id ID, limit int64) (Kind, []byte, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	defer p.mu.Unlock()
 	k, data, err := s.read(p, at, min(limit, s.Limit), 0)
 	if err != nil {
 		return 0, nil, fmt.Errorf("object %s: %w", id, p.damaged(err))
@@ -206,9 +201,10 @@ func (s *Store) ReadKind(id ID, want Kind, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// read reads the object at an offset, and first the one that it is a delta of. The caller holds p.mu.
+// read reads the object at an offset, and first the one that it is a delta of.
 func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, error) {
-	h, err := p.scanner.SeekObjectHeader(offset)
+	r := objectReaders.Get().(*objectReader)
+	h, err := r.header(p.file, offset)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -220,7 +216,8 @@ func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, err
 	if h.Length > most {
 		return 0, nil, &giterr.TooLargeError{What: "object", Size: h.Length, Limit: most}
 	}
-	content, err := inflate(p.scanner, h)
+	content, err := r.inflate(h)
+	objectReaders.Put(r) // a chain of deltas is long
 	if err != nil || !isDelta {
 		return h.Type, content, err
 	}
@@ -294,21 +291,20 @@ func (s *Store) Size(id ID) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer p.mu.Unlock()
-	h, err := p.scanner.SeekObjectHeader(at)
+	r := objectReaders.Get().(*objectReader)
+	defer objectReaders.Put(r)
+	h, err := r.header(p.file, at)
 	if err != nil {
 		return 0, p.damaged(err)
 	}
 	if h.Type != OfsDeltaKind && h.Type != RefDeltaKind {
 		return h.Length, nil
 	}
-	delta, err := p.scanner.ReadObject()
-	if err != nil {
-		return 0, p.damaged(err)
-	}
-	defer delta.Close()
 	head := make([]byte, min(h.Length, deltaHead))
-	if _, err = io.ReadFull(delta, head); err == nil {
+	if err = r.open(); err == nil {
+		_, err = io.ReadFull(r.z, head)
+	}
+	if err == nil {
 		h.Length, err = deltaSize(head)
 	}
 	if err != nil {

@@ -170,7 +170,10 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *failur
 		if err := c.announce(ctx, a, obj, failed); err != nil {
 			return err
 		}
-		_, err := c.apply(ctx, obj, status)
+		written, err := c.apply(ctx, obj, status)
+		if err == nil && failed == nil {
+			a.memory.settled = written.GetResourceVersion()
+		}
 		if !apierrors.IsConflict(err) {
 			return err
 		}
