@@ -112,7 +112,7 @@ func ParseExec(annotation string) (argv []string, err error) {
 		return nil, errors.New(`it is no JSON list of texts such as ["/usr/bin/systemctl","reload","nginx"]`)
 	}
 	if len(argv) == 0 || !filepath.IsAbs(argv[0]) || filepath.Clean(argv[0]) != argv[0] {
-		return nil, errors.New("the first text is no absolute path of a program without . and ..")
+		return nil, errors.New("the first text is no absolute path of a program, or has . or .. in it")
 	}
 	if slices.ContainsFunc(argv, func(arg string) bool { return strings.ContainsRune(arg, 0) }) {
 		return nil, errors.New("a text has a null byte")
