@@ -40,7 +40,7 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 	if err != nil {
 		return nil, Report{}, fmt.Errorf("open state: %w", err)
 	}
-	owner, err := takeOwner(path)
+	owner, err := takeOwner(path, o.Socket != "")
 	if err != nil {
 		return nil, Report{}, fmt.Errorf("open state: %w", err)
 	}

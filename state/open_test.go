@@ -138,6 +138,36 @@ func TestHeldBy(t *testing.T) {
 	Closed(t, s)
 }
 
+// TestAgentWaitsForCommand: a start waits longer for a command that has the file than a command does, and no longer than
+// that for another agent.
+func TestAgentWaitsForCommand(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	command := opened(t, Options{Path: path})
+	if _, _, err := Open(t.Context(), Options{Path: path}); !errors.As(err, new(*LockedError)) {
+		t.Fatalf("a command beside another one: %v", err)
+	}
+	agent := make(chan *Store)
+	go func() {
+		s, _, err := Open(t.Context(), Options{Path: path, Socket: "/run/limpet.sock"})
+		if err != nil {
+			t.Error(err)
+		}
+		agent <- s
+	}()
+	select {
+	case <-agent:
+		t.Fatal("an agent has opened a file that a command holds, or has given up")
+	case <-time.After(2 * lockWait):
+	}
+	Closed(t, command)
+	s := <-agent
+	if _, _, err := Open(t.Context(), Options{Path: path, Socket: "/run/other.sock"}); !errors.As(err, new(*LockedError)) {
+		t.Errorf("an agent beside another one: %v", err)
+	}
+	Closed(t, s)
+}
+
 // TestLockedByAnotherProgram: bbolt's own lock counts too.
 func TestLockedByAnotherProgram(t *testing.T) {
 	t.Parallel()

@@ -35,10 +35,11 @@ type ownerFile struct {
 // lockPoll is how often a held lock is tried again within lockWait.
 const lockPoll = 20 * time.Millisecond
 
-// takeOwner locks the owner file of the state at path. It returns a *LockedError after lockWait.
-func takeOwner(path string) (*ownerFile, error) {
+// takeOwner locks the owner file of the state at path. It returns a *LockedError after lockWait, for an agent whose file
+// another agent does not hold after commandWait.
+func takeOwner(path string, agent bool) (*ownerFile, error) {
 	name := path + ".owner"
-	deadline := time.Now().Add(lockWait)
+	began := time.Now()
 	tick := time.NewTicker(lockPoll)
 	defer tick.Stop()
 	for {
@@ -58,7 +59,11 @@ func takeOwner(path string) (*ownerFile, error) {
 		if err != nil {
 			return nil, fmt.Errorf("lock owner file: %w", err)
 		}
-		if time.Now().After(deadline) {
+		wait := lockWait
+		if agent && locked.Socket == "" {
+			wait = commandWait
+		}
+		if time.Since(began) > wait {
 			return nil, locked
 		}
 		<-tick.C

@@ -33,6 +33,10 @@ const (
 	// It stays below the second that users were promised, the rest is for reading the owner's note.
 	lockWait = 800 * time.Millisecond
 
+	// commandWait is lockWait of an agent that finds a command in the file: it is done soon, and the start of an agent at
+	// boot has no other try.
+	commandWait = 5 * time.Second
+
 	// growStep is how much the file grows at a time. bbolt's own 16 MiB would make a fresh file large.
 	growStep = 1 << 20
 
