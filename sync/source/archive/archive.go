@@ -17,6 +17,12 @@ import (
 // Version names the format of the bytes: another one may give the same tree another digest.
 const Version = "tar.gz/1"
 
+// Limits of an archive of a source: a few kB of Git can describe a tree without end.
+const (
+	DefaultMaxBytes = 1 << 30
+	DefaultMaxFiles = 100_000
+)
+
 // Tree is a commit of a mirror, which must have been fetched.
 type Tree struct {
 	Mirrors *git.Mirrors

@@ -269,6 +269,39 @@ func TestGhost(t *testing.T) {
 	}
 }
 
+// TestUnpackable: what cannot become an archive is told in the condition that Flux has for it.
+func TestUnpackable(t *testing.T) {
+	t.Parallel()
+	r := embedded(t)
+	one := r.origin.Commit("one", map[string]string{"a": "1"})
+	tree := gittest.Git(t, r.origin.Bare, nil, "rev-parse", one+":a")
+	for _, kind := range []string{"100644 blob", "040000 tree"} { // 400 directories of 400 files, in three objects
+		var list strings.Builder
+		for n := range 400 {
+			fmt.Fprintf(&list, "%s %s\tf%03d\n", kind, tree, n)
+		}
+		tree = gittest.Git(t, r.origin.Bare, []byte(list.String()), "mktree")
+	}
+	commit := gittest.Git(t, r.origin.Bare, nil, "-c", "user.name=x", "-c", "user.email=x@x", "commit-tree", "-m", "many", tree)
+	gittest.Git(t, r.origin.Bare, nil, "update-ref", "refs/heads/many", commit)
+	r.apply("base", `,"ref":{"branch":"main"}`)
+	r.ready("base", "main@sha1:"+one)
+	for name, c := range map[string][4]string{
+		"many":    {`"branch":"many"}`, "StorageOperationFailed", "ArchiveOperationFailed", "100000 files"},
+		"sparse":  {`"branch":"main"},"sparseCheckout":["none"]`, "FetchFailed", "GitOperationFailed", "sparse checkout"},
+		"include": {`"branch":"main"},"include":[{"repository":{"name":"base"},"toPath":"a"}]`, "IncludeUnavailable", "CopyFailure", "a"},
+	} {
+		r.apply(name, `,"ref":{`+c[0])
+		u := r.until(name, c[2], func(u *unstructured.Unstructured) bool { return source.FromObject(u).State == source.Failed })
+		list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+		_, failed := api.FindCondition(list, c[1])
+		message, _ := failed["message"].(string)
+		if failed["status"] != "True" || failed["reason"] != c[2] || !strings.Contains(message, c[3]) {
+			t.Errorf("%s: %v", name, list)
+		}
+	}
+}
+
 // TestWithoutSpec: an object that no definition has checked stalls, and nothing else happens.
 func TestWithoutSpec(t *testing.T) {
 	t.Parallel()

@@ -18,6 +18,7 @@ import (
 const (
 	reasonNotFound   = "NotFound"
 	reasonNoArtifact = "NoArtifact"
+	reasonCopy       = "CopyFailure"
 	reasonCycle      = "IncludeCycle"
 )
 

@@ -28,7 +28,8 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 	if err != nil {
 		return true, fetchFailed(err)
 	}
-	options := archive.Options{Ignore: a.spec.Ignore, Sparse: a.spec.SparseCheckout, Submodules: a.spec.Submodules}
+	options := archive.Options{Ignore: a.spec.Ignore, Sparse: a.spec.SparseCheckout, Submodules: a.spec.Submodules,
+		MaxBytes: archive.DefaultMaxBytes, MaxFiles: archive.DefaultMaxFiles}
 	for i, in := range a.spec.Includes {
 		its := a.included[i]
 		options.Includes = append(options.Includes, archive.Include{From: in.FromPath, To: cmp.Or(in.ToPath, in.Repository.Name),
@@ -49,6 +50,12 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 		f := &failure{condition: condStorage, reason: artifact.ReasonArchive, err: err}
 		if e, ok := errors.AsType[*artifact.Error](err); ok {
 			f.reason = e.Reason
+		}
+		if _, ok := errors.AsType[*archive.SparseError](err); ok {
+			f.condition, f.reason = condFetch, auth.ReasonOperation
+		}
+		if _, ok := errors.AsType[*archive.IncludeError](err); ok {
+			f.condition, f.reason = condInclude, reasonCopy
 		}
 		return true, f
 	}
