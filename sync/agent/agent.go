@@ -383,6 +383,12 @@ func (a *Agent) Reload(cfg Config, token string) error {
 	for _, o := range a.repos.Objects() {
 		a.controllers.references.Changed(dependency.Ref{Kind: dependency.File, Namespace: o.Namespace(), Name: o.Name()})
 	}
+	if s := &a.controllers.sources; s.controller != nil {
+		all, _ := s.watcher.Objects()
+		for _, o := range all {
+			s.controller.Wake(o.Namespace(), o.Name())
+		}
+	}
 	return nil
 }
 

@@ -143,6 +143,14 @@ func (s *Signers) Ruled(namespace, name, url string) (all []git.Verification, er
 	return all, nil
 }
 
+// Files returns the files of the keys that Ruled reads.
+func (s *Signers) Files(namespace, name, url string) (paths []string) {
+	for _, rule := range auth.PoliciesFor(s.rules.Get(), namespace, name, url) {
+		paths = append(paths, rule.Paths()...)
+	}
+	return paths
+}
+
 // demand returns a demand with the keys that find returns. One of the principals has to own the key.
 func (s *Signers) demand(by, mode string, principals []string, find func() (*auth.Trust, error)) (d demand, err error) {
 	d.by = by

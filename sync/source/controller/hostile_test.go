@@ -126,8 +126,9 @@ func (r *rig) sign(file string) {
 // TestRuled: a rule of the configuration demands signatures whatever the spec says.
 func TestRuled(t *testing.T) {
 	t.Parallel()
-	file, public := sshKey(t)
-	r := embedded(t, auth.VerificationPolicy{Mode: "HEAD", Values: map[string]string{"ann.sshpub": public}})
+	file, _ := sshKey(t)
+	keys := file + ".pub"
+	r := embedded(t, auth.VerificationPolicy{Mode: "HEAD", Files: map[string]string{"ann.sshpub": keys}})
 	r.origin.Commit("one", map[string]string{"a": "1"})
 	r.apply("site", `,"ref":{"branch":"main"}`)
 	r.in("site", source.Failed, "InvalidCommitSignature")
@@ -135,6 +136,11 @@ func TestRuled(t *testing.T) {
 	two := r.origin.Commit("two", map[string]string{"a": "2"})
 	r.ask("site")
 	r.ready("site", "main@sha1:"+two)
+	_, other := sshKey(t)
+	if err := os.WriteFile(keys, []byte(other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.in("site", source.Failed, "InvalidCommitSignature") // revoked; nobody asks
 }
 
 // TestVerified: signatures are verified, again when the keys or the tag object are others, without a fetch.

@@ -94,7 +94,8 @@ func (c *Controller) uses(a *attempt) (refs []dependency.Ref) {
 	for _, in := range a.spec.Includes {
 		refs = append(refs, dependency.Ref{Kind: Kind, Namespace: a.key.Namespace, Name: in.Repository.Name})
 	}
-	for _, path := range auth.RuleFiles(c.o.Rules.Get(), a.git.URL) {
+	signers := c.o.Signers.Files(a.key.Namespace, a.key.Name, a.git.URL)
+	for _, path := range append(signers, auth.RuleFiles(c.o.Rules.Get(), a.git.URL)...) {
 		refs = append(refs, dependency.Ref{Kind: dependency.Path, Name: path})
 	}
 	return refs
