@@ -16,6 +16,7 @@ import (
 	"limpet/sync/notify"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
+	"limpet/sync/source/controller"
 	"limpet/sync/text"
 	"limpet/sync/worker/commitstatus"
 )
@@ -33,6 +34,7 @@ const (
 type notifier struct {
 	outbox    *notify.Outbox
 	repos     *kube.Informer
+	sources   *sources
 	active    func() bool                       // another agent does not tell the same
 	suspended func(repository kube.Object) bool // on this agent
 	log       *slog.Logger
@@ -136,6 +138,10 @@ func (n *notifier) runOnce(ctx context.Context, seen map[string]string) {
 	for _, e := range failing {
 		o, there := n.repos.Lookup(e.Namespace, e.Name)
 		switch {
+		case e.Kind == controller.Kind:
+			if u, known := n.sources.watcher.Get(e.Namespace, e.Name); u == nil && known {
+				n.add(controller.Deleted(repos.Key{Namespace: e.Namespace, Name: e.Name}, e.Topic))
+			}
 		case e.Kind != "Repository":
 		case !there:
 			n.add(repositoryEvent(e.Namespace, e.Name, e.Topic, notify.Info, "Deleted", "the repository is gone"))
@@ -210,7 +216,7 @@ func (a *Agent) buildNotifier(ctx context.Context) (n *notifier, err error) {
 	if a.outbox, err = notify.Open(ctx, notify.Options{Store: cfg.Store, Targets: targets, Client: client, Logger: log}); err != nil {
 		return nil, err
 	}
-	n = &notifier{outbox: a.outbox, repos: a.repos, log: log,
+	n = &notifier{outbox: a.outbox, repos: a.repos, sources: &a.controllers.sources, log: log,
 		active: func() bool { return a.controllers.role().State != snapshot.ControllersStandby },
 		suspended: func(o kube.Object) bool {
 			_, on := a.suspensions.Of(repos.Key{Namespace: o.Namespace(), Name: o.Name()}, o.UID())

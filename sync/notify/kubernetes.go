@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"log/slog"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 )
 
 // Kubernetes returns the target that records events as Events of their objects on an API.
@@ -23,13 +25,17 @@ func Kubernetes(client *kube.Client) *Target {
 	return &Target{Name: "kubernetes", id: "kubernetes", client: client}
 }
 
+// maxName is how much of the name of an object is in that of its Events, which has 17 bytes more and may have 253.
+const maxName = 236
+
 // record creates an Event, or counts up that of the same failure. Where Events are not served or not allowed that is logged
 // once, and the event is lost.
 func (t *Target) record(ctx context.Context, log *slog.Logger, e *Event) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	sum := sha256.Sum256([]byte(e.object() + "\x00" + e.Reason + "\x00" + e.Message))
-	name, at := e.Name+"."+hex.EncodeToString(sum[:8]), e.Time.UTC().Format(time.RFC3339)
+	name := strings.TrimRight(e.Name[:min(len(e.Name), maxName)], "-.") + "." + hex.EncodeToString(sum[:8])
+	at := e.Time.UTC().Format(time.RFC3339)
 	events := t.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace(cmp.Or(e.Namespace, "default"))
 	id := map[string]any{"annotations": map[string]any{"limpet/event-id": e.ID}}
 	meta := map[string]any{"name": name, "annotations": id["annotations"]}
@@ -48,6 +54,9 @@ func (t *Target) record(ctx context.Context, log *slog.Logger, e *Event) error {
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
 		t.refused.Do(func() { log.Warn("Kubernetes Events are not recorded: not served or not allowed", "err", err) })
 		return nil
+	}
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) {
+		return &netx.Error{Kind: netx.Refused, Op: "record Event", Err: err}
 	}
 	return err
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/text"
@@ -175,9 +177,12 @@ func TestKubernetes(t *testing.T) {
 		status := func(code int, reason string) {
 			reply(code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason})
 		}
+		name, _, _ := unstructured.NestedString(body, "metadata", "name")
 		switch {
 		case refused:
 			status(403, "Forbidden")
+		case len(name) > 253 || strings.Contains(name, "bad"):
+			status(422, "Invalid")
 		case r.Method == "POST" && stored != nil:
 			status(409, "AlreadyExists")
 		case r.Method == "POST":
@@ -206,5 +211,12 @@ func TestKubernetes(t *testing.T) {
 	}
 	if stored["count"] != 2.0 || stored["type"] != "Warning" || stored["involvedObject"].(map[string]any)["name"] != "site" {
 		t.Errorf("%v", stored)
+	}
+	refused, stored = false, nil
+	if err := target.send(t.Context(), nil, log, &Event{Kind: "Repository", Name: strings.Repeat("a.", 125), Severity: Error}); err != nil {
+		t.Errorf("a long name: %v", err)
+	}
+	if err := target.send(t.Context(), nil, log, &Event{Kind: "Repository", Name: "bad", Severity: Error}); netx.KindOf(err) != netx.Refused {
+		t.Errorf("one that the API refuses does not hold up others: %v", err)
 	}
 }

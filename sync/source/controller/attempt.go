@@ -88,7 +88,7 @@ type failure struct {
 	reason    string
 	err       error
 	stalled   bool          // until the spec changes, or somebody asks
-	wait      time.Duration // until it is tried again; 0 = the backoff
+	wait      time.Duration // until it is tried again; 0 = the backoff, or stalledRetry
 }
 
 func (f *failure) Error() string { return f.reason + ": " + f.err.Error() }

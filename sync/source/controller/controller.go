@@ -42,6 +42,7 @@ const (
 	// Source: the flags of source-controller.
 	minRetry, maxRetry = 750 * time.Millisecond, 15 * time.Minute
 	includeRetry       = 30 * time.Second // of a missing include, and of a source while the watch may lack it
+	stalledRetry       = time.Hour        // which tells of what lasts again
 	jitter             = 0.05             // of the interval, both ways
 
 	defaultTimeout = time.Minute // of a request to the Git host; Source: spec.timeout
@@ -170,6 +171,14 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 		}
 		c.o.References.Use(ref(k))
 		c.o.References.Observe(ref(k), "")
+		for _, topic := range []string{"", api.ConditionSinkReady} {
+			if c.o.Outbox == nil {
+				break
+			}
+			if err := c.o.Outbox.Add(ctx, Deleted(k, topic)); err != nil {
+				return repos.Result{}, err
+			}
+		}
 		return repos.Result{}, c.o.Artifacts.Remove(ctx, k.Namespace, k.Name)
 	}
 	a := &attempt{key: k, obj: obj, memory: c.memoryOf(k, string(obj.GetUID()))}
@@ -192,7 +201,7 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 	case failed == nil:
 		return repos.Result{Next: time.Now().Add(interval)}, nil
 	case failed.stalled:
-		return repos.Result{}, nil
+		return repos.Result{Next: time.Now().Add(cmp.Or(failed.wait, stalledRetry))}, nil
 	case failed.wait > 0:
 		return repos.Result{Next: time.Now().Add(failed.wait)}, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"limpet/sync/notify"
 	"limpet/sync/repos"
 	"limpet/sync/source/artifact"
+	"limpet/sync/text"
 )
 
 const (
@@ -23,24 +24,22 @@ const (
 )
 
 // announce tells what has changed from the stored status to the result of an attempt: a new artifact, the end of a
-// failure, a failure. It tells each once; a source that waits for another one is not told of.
+// failure. It offers each failure to the outbox, which tells one that lasts again; a source that waits for another one
+// is not told of.
 func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructured.Unstructured, failed *failure) error {
 	list, _, _ := unstructured.NestedSlice(stored.Object, "status", "conditions")
-	before := func(kind string) (status, reason any) {
+	before := func(kind string) any {
 		_, found := api.FindCondition(list, kind)
-		return found["status"], found["reason"]
+		return found["status"]
 	}
 	if failed != nil {
-		status, reason := before(failed.condition)
-		ready, _ := before(condReady)
-		if failed.wait > 0 || ready == "False" && reason == failed.reason && status != nil {
+		if failed.wait > 0 && !failed.stalled {
 			return nil
 		}
 		return c.tell(ctx, a, stored, "", notify.Error, failed.reason, failed.err.Error(), a.artifact)
 	}
-	verified, _ := before(condVerified)
-	recovered := verified == "False" || strings.HasPrefix(a.memory.told, notify.Error) ||
-		slices.ContainsFunc(failures, func(kind string) bool { status, _ := before(kind); return status == "True" })
+	recovered := before(condVerified) == "False" || strings.HasPrefix(a.memory.told, notify.Error) ||
+		slices.ContainsFunc(failures, func(kind string) bool { return before(kind) == "True" })
 	commit := a.artifact.Revision
 	digest, _, _ := unstructured.NestedString(stored.Object, "status", "artifact", "digest")
 	switch {
@@ -52,22 +51,23 @@ func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructu
 	return nil
 }
 
-// tell puts an event into the outbox, unless it was the last one of no topic.
+// tell puts an event into the outbox, unless it was the last one of no topic and no failure.
 func (c *Controller) tell(
 	ctx context.Context, a *attempt, obj *unstructured.Unstructured, topic, severity, reason, message string, about artifact.Artifact,
 ) error {
 	key := severity + " " + reason + " " + about.Digest
-	if topic == "" && a.memory.told == key {
+	known := topic == "" && a.memory.told == key
+	if known && severity != notify.Error {
 		return nil
 	}
-	if c.o.Observe != nil {
+	if c.o.Observe != nil && !known {
 		level := map[string]string{notify.Info: "info", notify.Error: "warn"}[severity]
 		c.o.Observe(repos.Event{At: time.Now(), Level: level, Namespace: a.key.Namespace, Repository: a.key.Name, Text: reason + ": " + message})
 	}
 	if c.o.Outbox != nil {
 		e := notify.Event{Kind: Kind, APIVersion: api.GitRepositories.GroupVersion().String(), Namespace: a.key.Namespace, Name: a.key.Name,
-			UID: string(obj.GetUID()), ResourceVersion: obj.GetResourceVersion(), Topic: topic, Severity: severity, Reason: reason, Message: message,
-			Time: c.o.Now(), Metadata: map[string]string{}}
+			UID: string(obj.GetUID()), ResourceVersion: obj.GetResourceVersion(), Topic: topic, Severity: severity, Reason: reason,
+			Message: text.WithoutLocalPorts(message), Time: c.o.Now(), Metadata: map[string]string{}}
 		if about.Digest != "" {
 			e.Metadata[api.GitRepositories.Group+metaRevision] = about.Revision
 			e.Metadata[api.GitRepositories.Group+metaDigest] = about.Digest
@@ -78,6 +78,9 @@ func (c *Controller) tell(
 			}
 		}
 		if err := c.o.Outbox.Add(ctx, e); err != nil {
+			if topic == "" {
+				a.memory.told = notify.Error // so that what comes next is told as its end
+			}
 			return err
 		}
 	}
@@ -85,4 +88,10 @@ func (c *Controller) tell(
 		a.memory.told = key
 	}
 	return nil
+}
+
+// Deleted is the event of a source that is gone, which ends its failure.
+func Deleted(k repos.Key, topic string) notify.Event {
+	return notify.Event{Kind: Kind, APIVersion: api.GitRepositories.GroupVersion().String(), Namespace: k.Namespace, Name: k.Name,
+		Topic: topic, Severity: notify.Info, Reason: "Deleted", Message: "the source is gone", Quiet: true}
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/kube"
@@ -180,6 +181,76 @@ func TestVerified(t *testing.T) {
 	if s := r.ask("tag"); s.Reason != "InvalidGitObject" {
 		t.Errorf("an unsigned tag object: %+v", s)
 	}
+}
+
+// TestVerifiedAgain: a commit that is not signed comes and goes again.
+func TestVerifiedAgain(t *testing.T) {
+	t.Parallel()
+	file, public := sshKey(t)
+	r := embedded(t, auth.VerificationPolicy{Mode: "HEAD", Values: map[string]string{"ann.sshpub": public}})
+	r.sign(file)
+	one := r.origin.Commit("one", map[string]string{"a": "1"})
+	r.apply("site", `,"ref":{"branch":"main"}`)
+	r.ready("site", "main@sha1:"+one)
+	r.origin.Git("config", "commit.gpgsign", "false")
+	r.origin.Commit("two", map[string]string{"a": "2"})
+	r.ask("site")
+	r.in("site", source.Failed, "InvalidCommitSignature")
+	r.origin.Git("push", "-q", "-f", "origin", one+":main")
+	r.ask("site")
+	r.ready("site", "main@sha1:"+one)
+	if u, _ := r.sources.Get(r.namespace, "site"); condition(u, "SourceVerified") != "True" {
+		t.Errorf("ready: %v", u.Object["status"])
+	}
+}
+
+// condition returns the status of a condition.
+func condition(u *unstructured.Unstructured, kind string) any {
+	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	_, c := api.FindCondition(list, kind)
+	return c["status"]
+}
+
+// TestOutbox: a failure is offered to the outbox as long as it lasts, ends with its source, and is in the status when it cannot
+// be kept.
+func TestOutbox(t *testing.T) {
+	t.Parallel()
+	r := embedded(t)
+	one := r.origin.Commit("one", map[string]string{"a": "1"})
+	for _, name := range []string{"site", "other"} {
+		r.apply(name, `,"ref":{"branch":"main"}`)
+		r.ready(name, "main@sha1:"+one)
+	}
+	kept := func(want int, what string) {
+		t.Helper()
+		if queue, err := r.notices.Facts(t.Context(), state.QueuePrefix); err != nil || len(queue) != want {
+			t.Errorf("%s: %d notifications, %v, want %d", what, len(queue), err, want)
+		}
+	}
+	kept(2, "ready")
+	r.server.Fails(http.StatusServiceUnavailable)
+	for range 2 {
+		r.ask("site")
+		kept(3, "a failure")
+	}
+	r.later.Store(int64(25 * time.Hour))
+	r.ask("site")
+	kept(4, "a day later")
+	r.server.Fails(http.StatusForbidden)
+	r.ask("site")
+	kept(5, "another cause")
+	if err := r.client.Resource(api.GitRepositories).Namespace(r.namespace).Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for late := time.Now().Add(time.Minute); time.Now().Before(late); <-time.After(20 * time.Millisecond) {
+		if failing, err := r.outbox.Failing(t.Context()); err != nil || len(failing) == 0 {
+			break
+		}
+	}
+	kept(6, "deleted")
+	r.notices.Close() // stands for one that takes no writes
+	r.ask("other")
+	r.in("other", source.Failed, "GitOperationFailed")
 }
 
 // TestDamaged: an artifact whose bytes are wrong or gone is built again from the mirror, without the host.

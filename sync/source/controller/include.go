@@ -28,7 +28,7 @@ func (c *Controller) include(ctx context.Context, a *attempt) (done bool, err er
 		return false, nil
 	}
 	if cycle := c.cycle(a.key.Namespace, []string{a.key.Name}, map[string]bool{}); cycle != nil {
-		return true, &failure{condition: condInclude, reason: reasonCycle, stalled: true,
+		return true, &failure{condition: condInclude, reason: reasonCycle, stalled: true, wait: includeRetry,
 			err: fmt.Errorf("these sources include each other: %s", strings.Join(cycle, " -> "))}
 	}
 	found := make([]artifact.Artifact, 0, len(a.spec.Includes))

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
@@ -165,6 +166,39 @@ func TestInclude(t *testing.T) {
 		r.apply("base", `,"ref":{"branch":"main"},"include":[{"repository":{"name":"site"}}]`)
 		if s := r.in("base", source.Stalled, "IncludeCycle"); !strings.Contains(s.Message, "base -> site -> base") {
 			t.Errorf("%q", s.Message)
+		}
+		r.ask("site")
+		r.in("site", source.Stalled, "IncludeCycle")
+		next := func() time.Duration { return time.Until(r.control.Next(r.namespace, "site")) } // whether the cycle is over
+		for late := time.Now().Add(time.Minute); next() <= 0 || next() > time.Minute; <-time.After(20 * time.Millisecond) {
+			if time.Now().After(late) {
+				t.Fatalf("looks again in %s", next())
+			}
+		}
+	})
+}
+
+// TestTakenOver: what Flux's controller has written to a status is removed when it does not hold.
+func TestTakenOver(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		one := r.origin.Commit("one", map[string]string{"a": "1"})
+		r.apply("site", `,"ref":{"branch":"main"},"suspend":true`)
+		_, err := r.client.Resource(api.GitRepositories).Namespace(r.namespace).Patch(t.Context(), "site", types.MergePatchType,
+			[]byte(`{"status":{"observedGeneration":1,"observedIgnore":"/x","observedRecurseSubmodules":true,"observedSparseCheckout":["a"],
+				"sourceVerificationMode":"HEAD"}}`), metav1.PatchOptions{FieldManager: "gotk-source-controller"}, "status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.apply("site", `,"ref":{"branch":"main"},"suspend":false`)
+		r.ready("site", "main@sha1:"+one)
+		r.ask("site")
+		u, _ := r.sources.Get(r.namespace, "site")
+		status, _, _ := unstructured.NestedMap(u.Object, "status")
+		for _, key := range []string{"observedIgnore", "observedRecurseSubmodules", "observedSparseCheckout", "sourceVerificationMode"} {
+			if status[key] != nil {
+				t.Errorf("%s: %v", key, status[key])
+			}
 		}
 	})
 }

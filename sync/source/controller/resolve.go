@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/kube"
@@ -38,7 +41,9 @@ func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err er
 		return true, fetchFailed(err)
 	}
 	a.revision, a.checksum = a.git.Revision(a.ref), a.checksumOf(a.ref)
-	same := a.artifact.Revision == a.revision && a.artifact.Checksum == a.checksum
+	list, _, _ := unstructured.NestedSlice(a.obj.Object, "status", "conditions")
+	_, verified := api.FindCondition(list, condVerified) // another commit may have failed since
+	same := a.artifact.Revision == a.revision && a.artifact.Checksum == a.checksum && (len(a.demands) == 0 || verified["status"] == "True")
 	a.unchanged = same && a.lost.Revision == ""
 	return same, nil
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ import (
 	"limpet/sync/dependency"
 	"limpet/sync/git"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
+	"limpet/sync/notify"
 	"limpet/sync/repos"
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
@@ -52,6 +55,9 @@ type rig struct {
 	dir       string // of the artifacts
 	sources   *source.Watcher
 	control   *controller.Controller
+	notices   *state.Store   // of the outbox
+	outbox    *notify.Outbox // which nothing is taken from
+	later     atomic.Int64   // how much the server's clock is ahead
 	events    chan repos.Event
 	changed   chan struct{}
 	halt      func() // ends control
@@ -135,6 +141,15 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { mirrors.Close() })
+	target, err := notify.ParseTargets([]string{"http://127.0.0.1:1"}, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.notices = opened(t)
+	r.outbox, err = notify.Open(t.Context(), notify.Options{Store: r.notices, Targets: target, Client: &netx.Client{}, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.dir = filepath.Join(t.TempDir(), "artifacts")
 	r.artifacts, err = artifact.Open(t.Context(), artifact.Options{Dir: r.dir, Store: opened(t), Logger: log,
 		URL: "http://artifacts.example.com"})
@@ -154,7 +169,8 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 	r.control = controller.New(controller.Options{Client: client, Sources: r.sources, Git: mirrors, AllowInsecure: true,
 		Credentials: places.WithTransport(places.NamedSecret()), Places: places,
 		Signers: worker.NewSigners(places.Trust, auth.NewList(rules), nil), Artifacts: r.artifacts, References: references,
-		Now: time.Now, Observe: func(e repos.Event) { r.events <- e }, Logger: log})
+		Outbox: r.outbox, Now: func() time.Time { return time.Now().Add(time.Duration(r.later.Load())) },
+		Observe: func(e repos.Event) { r.events <- e }, Logger: log})
 	r.run(r.sources.Run, references.Run)
 	r.halt = r.run(r.control.Run)
 	return r

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -161,21 +162,20 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *failur
 	obj := a.obj
 	for {
 		status, changed := c.status(a, obj, failed)
-		if a.memory.settled = ""; !changed {
-			if failed == nil {
+		a.memory.settled = ""
+		untold := c.announce(ctx, a, obj, failed) // the status tells it all the same
+		if !changed {
+			if failed == nil && untold == nil {
 				a.memory.settled = obj.GetResourceVersion()
 			}
-			return nil
-		}
-		if err := c.announce(ctx, a, obj, failed); err != nil {
-			return err
+			return untold
 		}
 		written, err := c.apply(ctx, obj, status)
 		if err == nil && failed == nil {
 			a.memory.settled = written.GetResourceVersion()
 		}
 		if !apierrors.IsConflict(err) {
-			return err
+			return cmp.Or(err, untold)
 		}
 		if obj, err = c.o.Client.Resource(api.GitRepositories).Namespace(a.key.Namespace).Get(ctx, a.key.Name, metav1.GetOptions{}); err != nil {
 			return ignoreNotFound(err)
@@ -234,7 +234,17 @@ func (c *Controller) apply(ctx context.Context, obj *unstructured.Unstructured, 
 	if err != nil {
 		return nil, fmt.Errorf("write status: %w", err)
 	}
-	return u, nil
+	written, _, _ := unstructured.NestedMap(u.Object, "status")
+	if maps.DeleteFunc(written, func(key string, _ any) bool { _, wanted := status[key]; return wanted }); len(written) == 0 {
+		return u, nil
+	}
+	for key := range written { // of another manager, from whom an apply takes nothing away
+		written[key] = nil
+	}
+	body, _ = json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": u.GetResourceVersion()},
+		"status": written}) // plain values
+	return c.o.Client.Resource(api.GitRepositories).Namespace(obj.GetNamespace()).Patch(limited, obj.GetName(), types.MergePatchType, body,
+		metav1.PatchOptions{FieldManager: FieldManager}, "status")
 }
 
 func ignoreNotFound(err error) error {
