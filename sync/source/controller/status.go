@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
+	"limpet/sync/source"
 	"limpet/sync/source/artifact"
 	"limpet/sync/text"
 )
@@ -171,7 +172,8 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *failur
 			return untold
 		}
 		written, err := c.apply(ctx, obj, status)
-		if err == nil && failed == nil {
+		if err == nil && failed == nil && api.Annotation(written, source.AnnoRequested) == a.requested() &&
+			written.GetGeneration() == a.obj.GetGeneration() { // else it was changed meanwhile, and the status does not tell of it
 			a.memory.settled = written.GetResourceVersion()
 		}
 		if !apierrors.IsConflict(err) {
