@@ -284,10 +284,10 @@ func TestSourceSinkRefused(t *testing.T) {
 	if m := s.condition(t, "site", "SinkExecFailed", "exit status 3"); strings.Contains(m, "s3cret") || s.read("a") != "1" {
 		t.Errorf("%q", m)
 	}
-	r := s.run(t, "status")
-	if r.code != exitError || !strings.Contains(r.out, "sink directory of source site") {
-		t.Errorf("exit %d: %s", r.code, r.out)
-	}
+	until(t, "the status tells of it", func() bool {
+		r := s.run(t, "status")
+		return r.code == exitError && strings.Contains(r.out, "sink directory of source site")
+	})
 	s.hook(t, "")
 	s.condition(t, "site", "UpToDate", "ended well") // with the backoff
 	if strings.Contains(s.agent.log.String(), "s3cret") {
