@@ -54,7 +54,9 @@ func (s *Store) AllArtifacts(ctx context.Context) (map[string][]Artifact, error)
 
 // ChangeArtifacts replaces those of a source by what change returns for them, in one transaction, and returns that; none
 // removes the record. change must have no other effect, as it may be called again.
-func (s *Store) ChangeArtifacts(ctx context.Context, namespace, name string, change func([]Artifact) []Artifact) (now []Artifact, err error) {
+func (s *Store) ChangeArtifacts(
+	ctx context.Context, namespace, name string, change func([]Artifact) []Artifact,
+) (now []Artifact, err error) {
 	key := []byte(artifactKey(namespace, name))
 	err = s.write(ctx, func(t *txn) error {
 		var before []Artifact

@@ -25,7 +25,9 @@ type Notice struct {
 // Notify writes what decide makes of what is kept about an object, nil when there is nothing, in one transaction. A
 // notice that is nil writes nothing. decide must be pure and quick and may run again. A queue that gets longer than most
 // loses its oldest entries; dropped counts them by target.
-func (s *Store) Notify(ctx context.Context, object string, most int, decide func(kept []byte) (*Notice, error)) (dropped map[string]int, err error) {
+func (s *Store) Notify(
+	ctx context.Context, object string, most int, decide func(kept []byte) (*Notice, error),
+) (dropped map[string]int, err error) {
 	key := []byte(FailingPrefix + object)
 	err = s.write(ctx, func(t *txn) error {
 		dropped = map[string]int{}

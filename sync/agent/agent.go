@@ -184,8 +184,9 @@ func pullOptions(cfg Config, c *clients, a *access) worker.PullOptions {
 	pulls := worker.PullOptions{
 		Client: c.client, Dashboards: c.dashboards, Folders: c.folders,
 		Git: a.mirrors, Credentials: a.credentials(), Signers: a.signers, SinkPrefixes: cfg.SinkPrefixes, SinkPrograms: cfg.SinkPrograms,
-		Store: cfg.Store, LocalDirs: cfg.LocalDirs, Kinds: cfg.Kinds, Parallel: cfg.Limits.Parallel, MaxIncremental: cfg.Limits.IncrementalChanges,
-		AllowInsecure: cfg.AllowInsecureGit, Logger: cfg.Logger, Hosts: a.hosts, CommitStatus: cfg.CommitStatus,
+		Store: cfg.Store, LocalDirs: cfg.LocalDirs, Kinds: cfg.Kinds, Parallel: cfg.Limits.Parallel,
+		MaxIncremental: cfg.Limits.IncrementalChanges,
+		AllowInsecure:  cfg.AllowInsecureGit, Logger: cfg.Logger, Hosts: a.hosts, CommitStatus: cfg.CommitStatus,
 	}
 	if c.embedded == nil && cfg.API.Kubeconfig == "" {
 		pulls.GrafanaURL = cfg.API.Server
@@ -268,10 +269,11 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		cfg.Logger.Warn("read saved snapshot", "err", err)
 	}
 	a.Service = &control.Service{
-		Comparer: diff.Comparer{Repos: a.repos, Mirrors: a.access.mirrors, Store: cfg.Store, Kinds: cfg.Kinds, Pull: a.pull, Artifacts: c.sources.artifacts},
-		Hub:      a.hub,
-		Jobs:     a.controller,
-		API:      a.client,
+		Comparer: diff.Comparer{Repos: a.repos, Mirrors: a.access.mirrors, Store: cfg.Store, Kinds: cfg.Kinds, Pull: a.pull,
+			Artifacts: c.sources.artifacts},
+		Hub:  a.hub,
+		Jobs: a.controller,
+		API:  a.client,
 		Report: snapshot.Diagnostics{Store: cfg.Store, Mirrors: a.access.mirrors, Jobs: a.jobs, Repos: a.repos, Connections: c.cache,
 			Sources: sources, Tokens: a.access.countTokens},
 		Suspensions: control.Suspensions{All: a.suspensions, Role: c.role, Activity: a.activity, Changed: c.wakeRepository},

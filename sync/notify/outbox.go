@@ -41,7 +41,8 @@ func Open(ctx context.Context, o Options) (*Outbox, error) {
 	ids := map[string]bool{}
 	for _, t := range o.Targets {
 		ids[t.id] = true
-		b.senders = append(b.senders, &sender{outbox: b, target: t, wake: make(chan struct{}, 1), wait: firstWait, status: Status{Target: t.Name}})
+		b.senders = append(b.senders, &sender{outbox: b, target: t, wake: make(chan struct{}, 1), wait: firstWait,
+			status: Status{Target: t.Name}})
 	}
 	all, err := o.Store.Facts(ctx, state.OutboxPrefix)
 	if err != nil {
@@ -116,7 +117,8 @@ type Result struct {
 
 // TestNotify sends an event at once to those targets whose names contain only, past the queues. It needs no Store.
 func (o Options) TestNotify(ctx context.Context, only string) (out []Result, _ error) {
-	e := &Event{Kind: "Agent", Name: hostName(), Severity: Info, Reason: "Test", Message: "a test by limpet notify test", Time: time.Now(), ID: rand.Text(),
+	e := &Event{Kind: "Agent", Name: hostName(), Severity: Info, Reason: "Test", Message: "a test by limpet notify test",
+		Time: time.Now(), ID: rand.Text(),
 		Recovered: []string{"Test"}}
 	for _, t := range o.Targets {
 		if !strings.Contains(t.Name, only) {

@@ -283,5 +283,6 @@ func (s *facts) jobInQuestion(j snapshot.Job) string {
 	case j.Owner == "other":
 		txt += " on another agent"
 	}
-	return txt + widget.When(j.Total > 0, fmt.Sprintf(", %s of %s done", text.Thousands(int(j.Done)), widget.Thousands(j.Total, counted(j)))) + "."
+	return txt + widget.When(j.Total > 0, fmt.Sprintf(", %s of %s done", text.Thousands(int(j.Done)),
+		widget.Thousands(j.Total, counted(j)))) + "."
 }

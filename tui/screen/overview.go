@@ -151,7 +151,8 @@ func (p *view) pane(at widget.Rect) {
 		p.Panel(log, widget.Box{Title: "Log", Foot: text.Plural(len(job.Log), "line") + ", l opens"}, lines)
 		job.Log = nil
 	}
-	p.Panel(at, widget.Box{Title: p.cut(job.Name, at.W-8), Foot: "enter opens, l log, d changes", More: "enter"}, p.preview(job, at.W-4, at.H-2))
+	p.Panel(at, widget.Box{Title: p.cut(job.Name, at.W-8), Foot: "enter opens, l log, d changes", More: "enter"},
+		p.preview(job, at.W-4, at.H-2))
 }
 
 // whyEmpty returns why a list of n objects has no rows: the filter, or a server that does not list them; nil = none exist.

@@ -28,7 +28,8 @@ func (sourcesScreen) draw(p *view, at widget.Rect) {
 		empty = []string{"There are no sources any more."}
 	}
 	drawList(p, at, widget.Box{Title: p.listTitle("Sources", &l.position), Foot: sourcesNote(l.rows), Focused: true,
-		Note: widget.Join(", ", p.cut(widget.When(at.W > 50, SourceController(p.Snap)), at.W/3), p.place(&l.position, 0))}, func(s *State) *list[snapshot.Source] { return &s.sources }, p.sourceTable(), empty)
+		Note: widget.Join(", ", p.cut(widget.When(at.W > 50, SourceController(p.Snap)), at.W/3), p.place(&l.position, 0))},
+		func(s *State) *list[snapshot.Source] { return &s.sources }, p.sourceTable(), empty)
 }
 
 func (p *view) sourceTable() widget.Table[snapshot.Source] {
@@ -228,7 +229,8 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 	}
 	var facts widget.Sheet
 	facts.AddIf(!f.live, widget.RoleBad, "gone", "deleted; this is its last known state")
-	facts = append(facts, SourceFacts(from, state, p.G.State[sourceGlyph(state)]+" ", due, SourceController(p.Snap), p.command("resume", sourceObject(&from)), p.Now)...)
+	facts = append(facts, SourceFacts(from, state, p.G.State[sourceGlyph(state)]+" ", due, SourceController(p.Snap),
+		p.command("resume", sourceObject(&from)), p.Now)...)
 	if len(f.source.Conditions) > 0 {
 		facts.Head("Conditions")
 	}

@@ -44,7 +44,8 @@ func (c *Call) upstream(ctx context.Context, method string, q url.Values) (*http
 	if strings.Count(path, "/") == 2 {
 		path = "/gitrepository" + path
 	}
-	u := url.URL{Scheme: strings.TrimPrefix(c.Addr.Scheme, "limpet+"), Host: c.Addr.HostPort(), Path: path + "/latest.bundle", RawQuery: q.Encode()}
+	u := url.URL{Scheme: strings.TrimPrefix(c.Addr.Scheme, "limpet+"), Host: c.Addr.HostPort(), Path: path + "/latest.bundle",
+		RawQuery: q.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return nil, err
@@ -107,7 +108,8 @@ func (s *upstreamSession) UploadPack(ctx context.Context, req *packp.UploadPackR
 	head, _, err := bundle.ReadHeader(r, c.Limits.RefsBytes)
 	commit, _ := pack.ParseID(res.Header.Get(bundle.HeaderCommit))
 	if err == nil && commit != req.Wants[0] && !slices.Contains(refIDs(head.Refs), req.Wants[0]) {
-		err = c.refused(giterr.Wrap(giterr.Moved, errors.New("it has another commit by now: "+text.Line(commit.String(), 40)), "it is asked again"))
+		err = c.refused(giterr.Wrap(giterr.Moved, errors.New("it has another commit by now: "+text.Line(commit.String(), 40)),
+			"it is asked again"))
 	}
 	if err != nil {
 		res.Body.Close()

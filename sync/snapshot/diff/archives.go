@@ -165,7 +165,8 @@ func readText(h *tar.Header, r io.Reader, left *int64) (t fileText, err error) {
 	t.mode = h.Mode
 	switch *left -= h.Size; {
 	case h.Size > snapshot.MaxFileBytes:
-		t.omitted = fmt.Sprintf("not compared: it has %s, and more than %s are not read here", text.Size(h.Size), text.Size(snapshot.MaxFileBytes))
+		t.omitted = fmt.Sprintf("not compared: it has %s, and more than %s are not read here", text.Size(h.Size),
+			text.Size(snapshot.MaxFileBytes))
 	case *left < 0:
 		t.omitted = "not compared: too much at once; name the file"
 	default:

@@ -122,7 +122,8 @@ func (s *Store) putAside(a Artifact, path string, bad fs.FileInfo) {
 		return
 	}
 	err = os.Rename(path, path+corruptSuffix)
-	s.o.Logger.Error("artifact damaged", "namespace", a.Namespace, "name", a.Name, "revision", a.Revision, "aside", path+corruptSuffix, "err", err)
+	s.o.Logger.Error("artifact damaged", "namespace", a.Namespace, "name", a.Name, "revision", a.Revision, "aside",
+		path+corruptSuffix, "err", err)
 	s.tellLost(a)
 }
 

@@ -44,7 +44,8 @@ func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructu
 	digest, _, _ := unstructured.NestedString(stored.Object, "status", "artifact", "digest")
 	switch {
 	case digest != a.artifact.Digest:
-		return c.tell(ctx, a, stored, "", notify.Info, reasonNewArtifact, fmt.Sprintf("stored artifact for commit '%s'", a.artifact.Subject), a.artifact)
+		return c.tell(ctx, a, stored, "", notify.Info, reasonNewArtifact,
+			fmt.Sprintf("stored artifact for commit '%s'", a.artifact.Subject), a.artifact)
 	case recovered:
 		return c.tell(ctx, a, stored, "", notify.Info, reasonSucceeded, fmt.Sprintf("stored artifact for commit '%s'", commit), a.artifact)
 	}

@@ -157,12 +157,15 @@ func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Reso
 			return command.Errorf(command.ExitError, "ls -ld "+text.ShellWord(url.Path), "write %s: %w", to, command.Reason(err))
 		}
 		refs := slices.Sorted(maps.Keys(head.Refs))
-		return e.PrintDone(map[string]any{"name": name, "file": to, "refs": refs}, to, "%s: %s, for %s", to, text.Line(strings.Join(refs, ", "), 200), name)
+		return e.PrintDone(map[string]any{"name": name, "file": to, "refs": refs}, to, "%s: %s, for %s", to,
+			text.Line(strings.Join(refs, ", "), 200), name)
 	})
 }
 
 // target returns the object and the directory that a bundle is for.
-func (c ImportCmd) target(ctx context.Context, e *command.Env, s *command.Session, kind command.Resource, noun string) (string, auth.Address, error) {
+func (c ImportCmd) target(
+	ctx context.Context, e *command.Env, s *command.Session, kind command.Resource, noun string,
+) (string, auth.Address, error) {
 	found, urls := []string{}, map[string]auth.Address{}
 	items, err := s.List(ctx, kind, e.Flags.ListNamespace(), "", nil, 0)
 	if err != nil {

@@ -197,7 +197,8 @@ func (c diffCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		list := command.CommandFor(u.GetNamespace(), "source show "+u.GetName()+" --revisions")
 		if c.From == "" && len(stored) < 2 {
-			return command.Errorf(command.ExitError, list, "%s of %s on this host: nothing to compare", text.Plural(len(stored), "revision"), u.GetName())
+			return command.Errorf(command.ExitError, list, "%s of %s on this host: nothing to compare",
+				text.Plural(len(stored), "revision"), u.GetName())
 		}
 		from, to, err := artifact.Pair(stored, c.From, cmp.Or(c.To, "latest"))
 		if err != nil {

@@ -137,7 +137,8 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		now, t := time.Now(), command.Table{Columns: []string{"REVISION", "STORED", "SIZE", "FILES", "SUBJECT"}, Wide: []string{"COMMIT", "DIGEST"}}
+		now, t := time.Now(), command.Table{Columns: []string{"REVISION", "STORED", "SIZE", "FILES", "SUBJECT"},
+			Wide: []string{"COMMIT", "DIGEST"}}
 		for _, a := range stored {
 			t.Add(u.GetNamespace(), a.Revision, source.ShortRevision(a.Revision), a.Updated.UTC().Format(time.RFC3339), text.Size(a.Size),
 				strconv.Itoa(a.Files), text.OrDash(text.Line(a.Subject, 60)), artifact.Commit(a.Revision), a.Digest)
@@ -242,7 +243,9 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 
 // awaitReady waits until the controller has handled the last request and the last change of a source, and is done. A
 // source that is not ready then is an error.
-func awaitReady(ctx context.Context, e *command.Env, s *command.Session, asked *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func awaitReady(
+	ctx context.Context, e *command.Env, s *command.Session, asked *unstructured.Unstructured,
+) (*unstructured.Unstructured, error) {
 	e.Notef("waiting for the controller of %s", asked.GetName())
 	u, err := awaitReconcile(ctx, s, asked)
 	if err != nil {
