@@ -24,13 +24,13 @@ import (
 const (
 	// notifyGap is the least time between two looks at the Repositories that have changed.
 	notifyGap = time.Second
-	// notifyAgain is how often a failure that lasts is offered to the outbox, which tells it once a day.
+	// notifyAgain is the interval at which a lasting failure is added to the outbox, which sends it once a day.
 	notifyAgain = time.Hour
 	// jobTopic begins the topics of jobs; those of conditions are their types.
 	jobTopic = "job/"
 )
 
-// notifier tells the outbox what happens to Repositories: how their jobs end, and which of their conditions are not met.
+// notifier adds the events of Repositories to the outbox: the results of their jobs and their failing conditions.
 type notifier struct {
 	outbox    *notify.Outbox
 	repos     *kube.Informer
@@ -40,7 +40,7 @@ type notifier struct {
 	log       *slog.Logger
 }
 
-// job tells how a job has ended; it returns when that is in the state file.
+// job adds the result of a job to the outbox. It returns when the event is in the state file.
 func (n *notifier) job(e jobs.Event) {
 	if e.Type != jobs.EventCompleted || e.State == "" || e.State == "cancelled" || e.Repository == "" {
 		return
@@ -83,7 +83,7 @@ func (n *notifier) add(e notify.Event) bool {
 	return err == nil
 }
 
-// run tells the conditions of Repositories as they change, until ctx ends.
+// run adds the conditions of Repositories as they change, until ctx ends.
 func (n *notifier) run(ctx context.Context) error {
 	changed := make(chan struct{}, 1)
 	n.repos.AddHandler(kube.Handler{Any: func() {
@@ -155,7 +155,7 @@ func fails(o kube.Object, topic string) bool {
 	return slices.ContainsFunc(failures(o), func(e notify.Event) bool { return e.Topic == topic })
 }
 
-// failures returns the conditions of a Repository that are not met. That of its last pull is told by the job.
+// failures returns the failing conditions of a Repository, without that of its last pull, which its job reports.
 func failures(o kube.Object) (out []notify.Event) {
 	repo, err := api.RepositoryView(o.Unstructured())
 	if err != nil {
@@ -205,7 +205,7 @@ func (a *Agent) healthy(ctx context.Context) error {
 	return nil
 }
 
-// buildNotifier opens the outbox and makes what tells it of Repositories.
+// buildNotifier opens the outbox and makes the notifier.
 func (a *Agent) buildNotifier(ctx context.Context) (n *notifier, err error) {
 	cfg, log := a.cfg, a.cfg.Logger.With("component", "notify")
 	client := &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + cfg.Version, Timeout: notify.Timeout}

@@ -265,7 +265,7 @@ func mergedElements(live any, changes map[string]any, list, key string) ([]any, 
 	return out, nil
 }
 
-// elementKey returns what tells the elements of a list apart.
+// elementKey returns the merge key of a list element.
 func elementKey(element any, key string) (string, error) {
 	if key != "" {
 		element = asMap(element)[key]

@@ -1,4 +1,4 @@
-// Package notify tells targets outside what happens to objects: webhooks, Slack, Alertmanager, programs. An event is
+// Package notify sends events of objects to webhooks, Slack, Alertmanager and programs. An event is
 // kept in the state file until each target has taken it, so that neither a restart nor a target that is down loses one.
 package notify
 

@@ -125,7 +125,7 @@ func (h Header) write(w io.Writer) error {
 	return err
 }
 
-// File is what is known of a bundle in a file whose checksum fits.
+// File describes a bundle whose checksum is right.
 type File struct {
 	Header
 	pack.Tips

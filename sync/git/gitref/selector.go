@@ -247,7 +247,7 @@ func (c compiled) version(tag string) *semver.Version {
 	return v
 }
 
-// compare puts two tags in order.
+// compare orders two tags by version, then by name.
 func compare(a *semver.Version, tagA string, b *semver.Version, tagB string) int {
 	return cmp.Or(a.Compare(b), cmp.Compare(tagA, tagB))
 }

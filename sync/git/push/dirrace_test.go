@@ -15,8 +15,8 @@ import (
 	"limpet/sync/testenv/gittest"
 )
 
-// TestWriteDirectoryStops: a write that is under way ends with the cause of its context, and at a file that somebody
-// else has changed, made or deleted.
+// TestWriteDirectoryStops: a write that is under way ends with the cause of its context, and at a file that another writer
+// has changed, made or deleted.
 func TestWriteDirectoryStops(t *testing.T) {
 	t.Parallel()
 	const files = 400
