@@ -78,7 +78,7 @@ func (c *Connections) Run(ctx context.Context) error {
 	if c.objects.WaitSynced(ctx) != nil {
 		return nil
 	}
-	return c.run(ctx, keysOf(c.objects))
+	return c.Work(ctx, keysOf(c.objects))
 }
 
 // reconcile reconciles one Connection. One that is being deleted is left alone.

@@ -249,27 +249,30 @@ func (c *Controller) Run(ctx context.Context) error {
 		return nil
 	}
 	c.restart()
-	keys := keysOf(c.repos)
-	for _, k := range keys { // a flag may have been corrected
-		if obj, ok := c.repos.Get(k.Namespace, k.Name); ok {
-			list, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
-			if _, ready := api.FindCondition(list, "Ready"); ready["reason"] == reasonInvalid {
-				c.wantRecheck(k)
+	return c.Work(ctx, func() []Key {
+		keys := keysOf(c.repos)()
+		for _, k := range keys { // a flag may have been corrected
+			if obj, ok := c.repos.Get(k.Namespace, k.Name); ok {
+				list, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+				if _, ready := api.FindCondition(list, "Ready"); ready["reason"] == reasonInvalid {
+					c.wantRecheck(k)
+				}
 			}
 		}
-	}
-	if c.o.Suspensions != nil { // some Repositories may be gone
-		keys = append(keys, c.o.Suspensions.names()...)
-	}
-	return c.run(ctx, keys)
+		if c.o.Suspensions != nil { // some Repositories may be gone
+			keys = append(keys, c.o.Suspensions.names()...)
+		}
+		return keys
+	})
 }
 
-func keysOf(objects lister) []Key {
-	var keys []Key
-	for _, o := range objects.Objects() {
-		keys = append(keys, Key{o.Namespace(), o.Name()})
+func keysOf(objects lister) func() []Key {
+	return func() (keys []Key) {
+		for _, o := range objects.Objects() {
+			keys = append(keys, Key{o.Namespace(), o.Name()})
+		}
+		return keys
 	}
-	return keys
 }
 
 // restart forgets what is known of Repositories, as a new process does.

@@ -78,7 +78,7 @@ func (d *Drifts) Run(ctx context.Context) error {
 		return nil
 	}
 	d.start = d.now()
-	return d.run(ctx, keysOf(d.repos))
+	return d.Work(ctx, keysOf(d.repos))
 }
 
 func (d *Drifts) reconcile(ctx context.Context, k Key) (Result, error) {

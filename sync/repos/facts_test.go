@@ -1,6 +1,7 @@
 package repos
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -312,6 +313,7 @@ func TestUnservedJobBlocksNoPull(t *testing.T) {
 // nothing is a watch that shows no object.
 type nothing struct{ lister }
 
+func (nothing) WaitSynced(context.Context) error                      { return nil }
 func (nothing) Lookup(string, string) (kube.Object, bool)             { return kube.Object{}, false }
 func (nothing) Get(string, string) (*unstructured.Unstructured, bool) { return nil, false }
 

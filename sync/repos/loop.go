@@ -93,12 +93,8 @@ func newLoop(kind string, reconcile func(context.Context, Key) (Result, error), 
 	}
 }
 
-// run works until ctx ends, and returns when all workers have. It begins with all keys.
-func (l *Loop) run(ctx context.Context, keys []Key) error {
-	return l.Work(ctx, func() []Key { return keys })
-}
-
-// Work is run for the keys of a cache that fills meanwhile.
+// Work works until ctx ends, and returns when all workers have. It begins with all keys, which are asked for when Wake has
+// effect already: an object that comes meanwhile is in one of the two.
 func (l *Loop) Work(ctx context.Context, keys func() []Key) error {
 	queue := workqueue.NewTypedDelayingQueue[Key]()
 	l.mu.Lock()

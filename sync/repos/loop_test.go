@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
+	"limpet/sync/kube"
 	"limpet/sync/testenv"
 )
 
@@ -36,7 +38,7 @@ func TestConflictsThatDoNotEnd(t *testing.T) {
 		}, time.Minute, slog.New(slog.NewTextHandler(&log, nil)))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+30*time.Second)
 		defer cancel()
-		if err := l.run(ctx, []Key{{"ns", "site"}}); err != nil {
+		if err := l.Work(ctx, func() []Key { return []Key{{"ns", "site"}} }); err != nil {
 			t.Fatal(err)
 		}
 		// After 1, 2, 4, 8, 16 and 32 seconds, and then each minute.
@@ -180,4 +182,44 @@ func TestRecheckDuringAReconcile(t *testing.T) {
 	r.controller.Recheck(r.namespace, "site")
 	close(on)
 	r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+}
+
+// growing shows one object more each time it has been asked for all of them, and wakes the controller for it.
+type growing struct {
+	nothing
+	wake  func(namespace, name string)
+	shown []kube.Object
+}
+
+func (g *growing) Objects() []kube.Object {
+	before := g.shown
+	g.shown = append(slices.Clone(before), kube.ObjectOf(&unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"namespace": "ns", "name": fmt.Sprint("site-", len(before))}}}))
+	g.wake("ns", fmt.Sprint("site-", len(before)))
+	return before
+}
+
+// TestObjectsCreatedAtTheStart: an object that comes while a run finds out what there is is reconciled.
+func TestObjectsCreatedAtTheStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var seen sync.Map
+		objects := &growing{}
+		c := newController(server{}, time.Now, objects, nothing{}, Options{Logger: slog.New(slog.DiscardHandler)})
+		objects.wake = c.Wake
+		c.Loop.reconcile = func(_ context.Context, k Key) (Result, error) {
+			seen.Store(k.Name, true)
+			return Result{}, nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range objects.shown {
+			if _, ok := seen.Load(o.Name()); !ok {
+				t.Errorf("%s was not reconciled", o.Name())
+			}
+		}
+	})
 }

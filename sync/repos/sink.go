@@ -59,7 +59,7 @@ func (s *Sinks) Run(ctx context.Context) error {
 	if s.repos.WaitSynced(ctx) != nil {
 		return nil
 	}
-	return s.run(ctx, keysOf(s.repos))
+	return s.Work(ctx, keysOf(s.repos))
 }
 
 func (s *Sinks) reconcile(ctx context.Context, k Key) (Result, error) {
