@@ -2,7 +2,10 @@ package controller_test
 
 import (
 	"bytes"
+	"encoding/pem"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +20,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/kube"
 	"limpet/sync/source"
+	"limpet/sync/source/upstream"
 	"limpet/sync/testenv"
 )
 
@@ -249,5 +253,37 @@ func TestFluxDefinition(t *testing.T) {
 	r.ready("later", "main@sha1:"+one)
 	if u, _ = r.sources.Get("default", "site"); u.GetResourceVersion() != version {
 		t.Errorf("written for nothing new: %v", u.Object["status"])
+	}
+}
+
+// TestParent: what another limpet says of its commit is in the condition of a source that has it from there, over TLS with a
+// private CA.
+func TestParent(t *testing.T) {
+	t.Parallel()
+	r := embedded(t)
+	parent := httptest.NewTLSServer(upstream.Handler(r.client, r.mirrors, func() (string, error) { return "secret", nil }))
+	t.Cleanup(parent.Close)
+	one := r.origin.Commit("one", map[string]string{"a": "1"})
+	r.apply("site", `,"ref":{"branch":"main"}`)
+	r.ready("site", "main@sha1:"+one)
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: parent.Certificate().Raw}))
+	r.secret("parent", map[string]any{"bearerToken": "secret"})
+	r.apply("child", `,"url":"limpet+`+parent.URL+`/`+r.namespace+`/site","ref":{"branch":"main"},"secretRef":{"name":"parent"}`)
+	r.in("child", source.Failed, "GitOperationFailed")
+	r.secret("parent", map[string]any{"bearerToken": "secret", "ca.crt": ca})
+	if s := r.ready("child", "main@sha1:"+one); !strings.Contains(s.Message, "verifies no signature") {
+		t.Errorf("%q", s.Message)
+	}
+	r.server.Fails(http.StatusServiceUnavailable)
+	r.ask("site")
+	since := r.in("site", source.Failed, "GitOperationFailed").Since
+	if s := r.ask("child"); s.State != source.Ready || !strings.Contains(s.Message, "since "+since.UTC().Format(time.RFC3339)) {
+		t.Errorf("the parent is behind: %+v", s)
+	}
+	r.server.Fails(0)
+	r.ask("site")
+	r.ready("site", "main@sha1:"+one)
+	if s := r.ask("child"); strings.Contains(s.Message, "since") {
+		t.Errorf("%q", s.Message)
 	}
 }

@@ -51,6 +51,7 @@ type rig struct {
 	writes    *writes
 	server    *gittest.Server
 	origin    *gittest.Origin
+	mirrors   *git.Mirrors
 	artifacts *artifact.Store
 	dir       string // of the artifacts
 	sources   *source.Watcher
@@ -141,6 +142,7 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { mirrors.Close() })
+	r.mirrors = mirrors
 	target, err := notify.ParseTargets([]string{"http://127.0.0.1:1"}, nil, true)
 	if err != nil {
 		t.Fatal(err)

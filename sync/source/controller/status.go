@@ -37,6 +37,15 @@ const maxMessage = 2000
 // failures are the conditions of which one at most tells why a source is not ready.
 var failures = []string{condFetch, condInclude, condStorage}
 
+// readyMessage is the message of a source that is ready: what is stored, and what another limpet tells of it.
+func (a *attempt) readyMessage() string {
+	return text.Line(text.Redact(strings.TrimSuffix(stored(a.artifact.Revision)+"; "+a.ref.Via.String(), "; ")), maxMessage)
+}
+
+func stored(revision string) string {
+	return fmt.Sprintf("stored artifact for revision '%s'", revision)
+}
+
 // conditions returns what an attempt has shown; those without a status are removed.
 func (a *attempt) conditions(obj *unstructured.Unstructured, failed *failure) []api.Condition {
 	is := func(kind, status, reason, message string) api.Condition {
@@ -46,9 +55,8 @@ func (a *attempt) conditions(obj *unstructured.Unstructured, failed *failure) []
 	for _, kind := range append([]string{condReady, condReconciling, condStalled, condStored, condOutdated}, failures...) {
 		set[kind] = api.Condition{Type: kind}
 	}
-	stored := fmt.Sprintf("stored artifact for revision '%s'", a.artifact.Revision)
 	if a.artifact.Digest != "" {
-		set[condStored] = is(condStored, "True", reasonSucceeded, stored)
+		set[condStored] = is(condStored, "True", reasonSucceeded, stored(a.artifact.Revision))
 	}
 	switch {
 	case failed == nil && len(a.demands) == 0:
@@ -60,7 +68,7 @@ func (a *attempt) conditions(obj *unstructured.Unstructured, failed *failure) []
 		set[a.sink.Type] = a.sink
 	}
 	if failed == nil {
-		set[condReady] = is(condReady, "True", reasonSucceeded, stored)
+		set[condReady] = is(condReady, "True", reasonSucceeded, a.readyMessage())
 		return slices.Collect(maps.Values(set))
 	}
 	message := failed.err.Error()
