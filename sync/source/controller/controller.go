@@ -45,6 +45,10 @@ const (
 	stalledRetry       = time.Hour        // which tells of what lasts again
 	jitter             = 0.05             // of the interval, both ways
 
+	// keepOrphans is how long artifacts stay of a source that is gone though its finalizer was not removed here: the API may be a
+	// wrong one, or have lost its objects.
+	keepOrphans = 24 * time.Hour
+
 	defaultTimeout = time.Minute // of a request to the Git host; Source: spec.timeout
 	callTimeout    = 5 * time.Second
 	progressAfter  = time.Second // of a fetch, until the status tells of it
@@ -94,6 +98,7 @@ type memory struct {
 	invalid    error  // of both
 	settled    string // version of the object whose status tells of the artifact; "" = not known
 	told       string // the last event, which a failed write of the status must not repeat
+	orphaned   time.Time
 }
 
 // New registers its handlers with the watcher, which must not run yet. It starts nothing.
@@ -165,7 +170,6 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 		if !known {
 			return repos.Result{Next: time.Now().Add(includeRetry)}, nil
 		}
-		c.memoryOf(k, "")
 		if c.o.Took != nil {
 			c.o.Took(k, 0)
 		}
@@ -179,7 +183,7 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 				return repos.Result{}, err
 			}
 		}
-		return repos.Result{}, c.o.Artifacts.Remove(ctx, k.Namespace, k.Name)
+		return c.removeOrphans(ctx, k)
 	}
 	a := &attempt{key: k, obj: obj, memory: c.memoryOf(k, string(obj.GetUID()))}
 	failed, err := c.run(ctx, a)
@@ -206,6 +210,22 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 		return repos.Result{Next: time.Now().Add(failed.wait)}, nil
 	}
 	return repos.Result{}, failed
+}
+
+// removeOrphans removes the artifacts of a source that is gone, when that has lasted.
+func (c *Controller) removeOrphans(ctx context.Context, k repos.Key) (repos.Result, error) {
+	if list, err := c.o.Artifacts.List(ctx, k.Namespace, k.Name); err == nil && len(list) > 0 {
+		m := c.memoryOf(k, "none")
+		if m.orphaned.IsZero() {
+			m.orphaned = c.o.Now()
+			c.o.Logger.Warn("artifacts without a source", "name", k.Name, "namespace", k.Namespace, "removed_in", keepOrphans)
+		}
+		if left := keepOrphans - c.o.Now().Sub(m.orphaned); left > 0 {
+			return repos.Result{Next: time.Now().Add(left)}, nil
+		}
+	}
+	c.memoryOf(k, "")
+	return repos.Result{}, c.o.Artifacts.Remove(ctx, k.Namespace, k.Name)
 }
 
 // ref is a source as one that uses others, or that is used.

@@ -311,7 +311,8 @@ func TestRestoredWithOtherRules(t *testing.T) {
 	}
 }
 
-// TestGhost: what is stored of a source that was deleted unseen is removed, and not included in the name of a new one.
+// TestGhost: what is stored of a source that was deleted unseen, or is not on a wrong API, is not included in the name of a new
+// one, and removed a day later.
 func TestGhost(t *testing.T) {
 	t.Parallel()
 	r := embedded(t)
@@ -332,6 +333,14 @@ func TestGhost(t *testing.T) {
 	r.apply("user", `,"ref":{"branch":"main"},"include":[{"repository":{"name":"again"}}]`)
 	r.run(r.control.Run)
 	r.in("user", source.Failed, "NoArtifact")
+	for until := time.Now().Add(10 * time.Second); r.control.Next(r.namespace, "gone").IsZero() && time.Now().Before(until); {
+		<-time.After(10 * time.Millisecond)
+	}
+	if list, err := r.artifacts.List(t.Context(), r.namespace, "gone"); err != nil || len(list) != 1 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	r.later.Store(int64(25 * time.Hour))
+	r.control.Wake(r.namespace, "gone")
 	late := time.After(10 * time.Second)
 	for list := make([]artifact.Artifact, 1); len(list) > 0; {
 		select {
