@@ -25,6 +25,8 @@ type ArtifactServer struct {
 	CertFile, KeyFile string // "" = plain http
 	Keep              int    // see artifact.Options
 	MaxAge            time.Duration
+	MaxBytes          int64 // see archive.Options
+	MaxFiles          int
 }
 
 // url is the address for the status of sources, "" where nothing is served.

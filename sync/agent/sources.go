@@ -50,6 +50,8 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 		SinkPrefixes:  cfg.SinkPrefixes,
 		SinkPrograms:  cfg.SinkPrograms,
 		Artifacts:     s.artifacts,
+		MaxBytes:      cfg.Artifacts.MaxBytes,
+		MaxFiles:      cfg.Artifacts.MaxFiles,
 		Outbox:        a.outbox,
 		References:    c.references,
 		Sealed:        a.sealed(),

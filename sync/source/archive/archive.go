@@ -17,12 +17,6 @@ import (
 // Version names the format of the bytes: another one may give the same tree another digest.
 const Version = "tar.gz/1"
 
-// Limits of an archive of a source: a few kB of Git can describe a tree without end.
-const (
-	DefaultMaxBytes = 1 << 30
-	DefaultMaxFiles = 100_000
-)
-
 // Tree is a commit of a mirror, which must have been fetched.
 type Tree struct {
 	Mirrors *git.Mirrors
@@ -30,7 +24,7 @@ type Tree struct {
 	Commit  string // 40 hex digits
 }
 
-// Options of Write.
+// Options of Write. A few kB of Git can describe a tree without end, so there should be limits.
 type Options struct {
 	Ignore       *string   // of the spec, in the format of .gitignore; nil = none
 	Sparse       []string  // directories; none = the whole tree
@@ -79,9 +73,9 @@ type LimitError struct {
 
 func (e *LimitError) Error() string {
 	if e.Bytes {
-		return "the archive would have more than " + text.Size(e.Limit) + ", the limit"
+		return "the archive would have more than " + text.Size(e.Limit) + ", the limit (--artifact-max-size)"
 	}
-	return fmt.Sprintf("the archive would have more than %d files and directories, the limit", e.Limit)
+	return fmt.Sprintf("the archive would have more than %d files and directories, the limit (--artifact-max-files)", e.Limit)
 }
 
 // Write packs a tree into w. It reads the mirror, and makes no request unless submodules are asked for. An error is a

@@ -68,6 +68,8 @@ type Options struct {
 	SinkPrefixes  []string // directories below which the tree of a source may be written
 	SinkPrograms  []string // that may run after that
 	Artifacts     *artifact.Store
+	MaxBytes      int64 // see archive.Options
+	MaxFiles      int
 	Outbox        *notify.Outbox // nil = nothing is told
 	References    *dependency.Watcher
 	Sealed        func(secret string) bool           // see dependency.Reader
@@ -99,6 +101,8 @@ type memory struct {
 	settled    string // version of the object whose status tells of the artifact; "" = not known
 	told       string // the last event, which a failed write of the status must not repeat
 	orphaned   time.Time
+	tooLarge   string   // revision and checksum of what is beyond the limits, and is not packed again
+	limit      *failure // which of them
 }
 
 // New registers its handlers with the watcher, which must not run yet. It starts nothing.

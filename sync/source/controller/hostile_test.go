@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -385,6 +386,17 @@ func TestUnpackable(t *testing.T) {
 		if failed["status"] != "True" || failed["reason"] != c[2] || !strings.Contains(message, c[3]) {
 			t.Errorf("%s: %v", name, list)
 		}
+	}
+	file := filepath.Join(r.dir, "gitrepository", r.namespace, "many") // which lets nothing be packed
+	if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.ask("many"); !strings.Contains(s.Message, "100000 files") {
+		t.Errorf("packed again: %q", s.Message)
+	}
+	gittest.Git(t, r.origin.Bare, nil, "update-ref", "refs/heads/many", one)
+	if s := r.ask("many"); !strings.Contains(s.Message, "not a directory") {
+		t.Errorf("not packed: %q", s.Message)
 	}
 }
 

@@ -18,6 +18,10 @@ import (
 
 // pack makes the artifact of the commit in the mirror and stores it.
 func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error) {
+	what := a.revision + " " + a.checksum
+	if a.memory.tooLarge == what {
+		return true, a.memory.limit
+	}
 	select {
 	case c.packing <- struct{}{}:
 		defer func() { <-c.packing }()
@@ -29,7 +33,7 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 		return true, fetchFailed(err)
 	}
 	options := archive.Options{Ignore: a.spec.Ignore, Sparse: a.spec.SparseCheckout, Submodules: a.spec.Submodules,
-		MaxBytes: archive.DefaultMaxBytes, MaxFiles: archive.DefaultMaxFiles}
+		MaxBytes: c.o.MaxBytes, MaxFiles: c.o.MaxFiles}
 	for i, in := range a.spec.Includes {
 		its := a.included[i]
 		options.Includes = append(options.Includes, archive.Include{From: in.FromPath, To: cmp.Or(in.ToPath, in.Repository.Name),
@@ -51,11 +55,11 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 		if e, ok := errors.AsType[*artifact.Error](err); ok {
 			f.reason = e.Reason
 		}
-		if _, ok := errors.AsType[*archive.SparseError](err); ok {
-			f.condition, f.reason = condFetch, auth.ReasonOperation
-		}
 		if _, ok := errors.AsType[*archive.IncludeError](err); ok {
 			f.condition, f.reason = condInclude, reasonCopy
+		}
+		if _, ok := errors.AsType[*archive.LimitError](err); ok {
+			a.memory.tooLarge, a.memory.limit = what, f
 		}
 		return true, f
 	}

@@ -170,7 +170,8 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 	places := auth.Places{Secrets: reader.Secret, Observer: references}
 	r.control = controller.New(controller.Options{Client: client, Sources: r.sources, Git: mirrors, AllowInsecure: true,
 		Credentials: places.WithTransport(places.NamedSecret()), Places: places,
-		Signers: worker.NewSigners(places.Trust, auth.NewList(rules), references.ObservePath), Artifacts: r.artifacts, References: references,
+		Signers: worker.NewSigners(places.Trust, auth.NewList(rules), references.ObservePath), Artifacts: r.artifacts,
+		References: references, MaxFiles: 100_000,
 		Outbox: r.outbox, Now: func() time.Time { return time.Now().Add(time.Duration(r.later.Load())) },
 		Observe: func(e repos.Event) { r.events <- e }, Logger: log})
 	r.run(r.sources.Run, references.Run)

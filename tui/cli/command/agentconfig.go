@@ -180,6 +180,7 @@ func (g *Flags) bounds() error {
 	atLeast("max-attempts", int64(g.MaxAttempts), 1)
 	atLeast("token-cache-max-size", int64(g.TokenCacheMaxSize), 1)
 	atLeast("artifact-retention-records", int64(g.ArtifactRetentionRecords), 1)
+	atLeast("artifact-max-files", int64(g.ArtifactMaxFiles), 0)
 	refuse("artifact-retention-ttl", g.ArtifactRetentionTTL < 0, "%s is less than 0", g.ArtifactRetentionTTL)
 	atLeast("max-incremental-changes", int64(g.MaxIncrementalChanges), 0)
 	if g.MaxRepositories != nil {
@@ -263,7 +264,8 @@ func checkPair(next, certFlag, cert, keyFlag, key string) error {
 // artifacts reads the flags of the server of artifacts.
 func (g *Flags) artifacts(log *slog.Logger) (agent.ArtifactServer, error) {
 	s := agent.ArtifactServer{Listen: g.ArtifactListen, URL: g.ArtifactURL, TokenFile: g.ArtifactTokenFile, CertFile: g.ArtifactTLSCertFile,
-		KeyFile: g.ArtifactTLSKeyFile, Keep: g.ArtifactRetentionRecords, MaxAge: g.ArtifactRetentionTTL}
+		KeyFile: g.ArtifactTLSKeyFile, Keep: g.ArtifactRetentionRecords, MaxAge: g.ArtifactRetentionTTL,
+		MaxBytes: int64(g.ArtifactMaxSize), MaxFiles: g.ArtifactMaxFiles}
 	const next = "limpet --daemon --artifact-listen 127.0.0.1:9442"
 	if s.Listen == "" {
 		if s.URL+s.TokenFile+s.CertFile+s.KeyFile != "" {

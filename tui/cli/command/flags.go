@@ -120,6 +120,8 @@ type AgentFlags struct {
 	ArtifactTLSKeyFile        string        `name:"artifact-tls-key-file" help:"Private key of --artifact-tls-cert-file." placeholder:"FILE"`
 	ArtifactRetentionRecords  int           `help:"Revisions of a source that are kept." default:"10"`
 	ArtifactRetentionTTL      time.Duration `name:"artifact-retention-ttl" help:"Delete replaced revisions after this. 0 = never." default:"0s"`
+	ArtifactMaxSize           Size          `help:"Size of the files of an artifact, such as 512MiB; 0 = no limit." default:"1GiB"`
+	ArtifactMaxFiles          int           `help:"Files and directories of an artifact; 0 = no limit." default:"100000"`
 	Notify                    []string      `help:"Target of notifications, see 'limpet help notifications'. Repeatable." placeholder:"URL" sep:"none"`
 	NotifyHMACKeyFile         string        `name:"notify-hmac-key-file" help:"Key that signs notifications to webhooks." placeholder:"FILE"`
 	Heartbeat                 string        `help:"URL that is called once a minute while nothing fails." placeholder:"URL"`
