@@ -184,12 +184,12 @@ func (l *Loop) runOnce(ctx context.Context, k Key) {
 		return
 	}
 	l.busy.Forget(k)
-	switch log := l.logger.With("name", k.Name, "namespace", k.Namespace); {
+	switch {
 	case err == nil:
 		l.failures.Forget(k)
 		l.set(k, result.Next)
 	case errors.Is(err, errInvalid):
-		log.Warn("cannot decode "+l.kind, "err", err)
+		l.logger.Warn("cannot decode "+l.kind, "name", k.Name, "namespace", k.Namespace, "err", err)
 		l.set(k, time.Time{})
 	default:
 		pause := l.failures.When(k)
@@ -200,7 +200,7 @@ func (l *Loop) runOnce(ctx context.Context, k Key) {
 		}
 		l.set(k, time.Now().Add(pause))
 		if !errors.Is(err, errConflict) || l.failures.NumRequeues(k) > quietConflicts {
-			log.Warn("cannot reconcile "+l.kind, "err", err, "retry_in", pause)
+			l.logger.Warn("cannot reconcile "+l.kind, "name", k.Name, "namespace", k.Namespace, "err", err, "retry_in", pause)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func (w *Watcher) setRefused(err error) {
 func (w *Watcher) watch(ctx context.Context) (refusal error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	informer := w.client.Informer(api.GitRepositories, w.namespace, kube.InformerOptions{Compact: true})
+	informer := w.client.Informer(api.GitRepositories, w.namespace, kube.InformerOptions{})
 	for _, h := range append(w.handlers, kube.Handler{Any: w.changed}) {
 		informer.AddHandler(h)
 	}

@@ -97,12 +97,13 @@ type memory struct {
 	generation int64
 	spec       spec
 	git        source.Git
-	invalid    error  // of both
-	settled    string // version of the object whose status tells of the artifact; "" = not known
-	told       string // the last event, which a failed write of the status must not repeat
-	orphaned   time.Time
-	tooLarge   string   // revision and checksum of what is beyond the limits, and is not packed again
-	limit      *failure // which of them
+	invalid    error             // of both
+	settled    string            // version of the object whose status tells of the artifact; "" = not known
+	told       string            // the last event, which a failed write of the status must not repeat
+	orphaned   time.Time         // since when the object is gone; zero = it is not
+	tooLarge   string            // revision and checksum of what is beyond the limits, and is not packed again
+	limit      *failure          // which of them
+	stored     artifact.Artifact // the newest of the index, which nothing else changes; zero = not known
 }
 
 // New registers its handlers with the watcher, which must not run yet. It starts nothing.

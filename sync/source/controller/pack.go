@@ -63,14 +63,17 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 		}
 		return true, f
 	}
-	a.artifact = made
+	a.artifact, a.memory.stored = made, made
 	c.o.References.Observe(ref(a.key), made.Digest)
 	return false, nil
 }
 
 // verifyStored looks for the artifact, and whether its bytes are those that were stored.
 func (c *Controller) verifyStored(ctx context.Context, a *attempt) (done bool, err error) {
-	newest, err := c.o.Artifacts.Latest(ctx, a.key.Namespace, a.key.Name)
+	newest := a.memory.stored
+	if newest.Digest == "" {
+		newest, err = c.o.Artifacts.Latest(ctx, a.key.Namespace, a.key.Name)
+	}
 	if errors.Is(err, artifact.ErrNotFound) || err == nil && newest.UID != string(a.obj.GetUID()) {
 		// Another host may have made the one of the status, or the state file is a new one.
 		a.lost.Revision, _, _ = unstructured.NestedString(a.obj.Object, "status", "artifact", "revision")
@@ -81,7 +84,7 @@ func (c *Controller) verifyStored(ctx context.Context, a *attempt) (done bool, e
 	}
 	bad := c.o.Artifacts.Verify(ctx, newest)
 	if bad == nil {
-		a.artifact = newest
+		a.artifact, a.memory.stored = newest, newest
 		c.o.References.Observe(ref(a.key), newest.Digest)
 		return false, nil
 	}

@@ -90,19 +90,20 @@ func TestManySources(t *testing.T) {
 	began := time.Now()
 	d = h.daemon(t, "--log-level", "info")
 	sources = embeddedWorkload(t, h).client.Resource(api.GitRepositories).Namespace("default")
-	within(t, 10*time.Minute, "all are ready", func() bool {
-		list, err := sources.List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
+	changes, err := sources.Watch(t.Context(), metav1.ListOptions{TimeoutSeconds: new(int64(600))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ready := map[string]bool{}; len(ready) < count; {
+		change, open := <-changes.ResultChan()
+		if !open {
+			t.Fatalf("%d are ready after %s", len(ready), time.Since(began))
 		}
-		n := 0
-		for i := range list.Items {
-			if source.FromObject(&list.Items[i]).State == source.Ready {
-				n++
-			}
+		if u := change.Object.(*unstructured.Unstructured); source.FromObject(u).State == source.Ready {
+			ready[u.GetName()] = true
 		}
-		return n == count
-	})
+	}
+	changes.Stop()
 	took := time.Since(began)
 	ready := readUsage(t, d.cmd.Process.Pid)
 	<-time.After(interval * 5 / 4)
