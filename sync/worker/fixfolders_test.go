@@ -34,7 +34,7 @@ func TestFixFolders(t *testing.T) {
 		if got := counts(status); got != " delete 2, Folder create 5" {
 			t.Errorf("counts %q", got)
 		}
-		if got := r.last("%P|%s|%b"); !strings.HasPrefix(got, before+"|Add folder metadata files|Triggered by job repo-fixFolderMetadata-") {
+		if got := r.last("%P|%s|%b"); !strings.HasPrefix(got, before+"|Add folder metadata files|Triggered by job repo-fixfoldermetadata-") {
 			t.Errorf("commit %q", got)
 		}
 		if got := r.files(testenv.Branch); strings.Contains(got, ".keep") || strings.Count(got, "_folder.json") != 6 {

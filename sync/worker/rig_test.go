@@ -287,7 +287,7 @@ func (r *rig) create(spec map[string]any, annotations map[string]string) {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	u.SetAPIVersion(api.Jobs.GroupVersion().String())
 	u.SetKind("Job")
-	u.SetName(fmt.Sprintf("repo-%s-%d", spec["action"], r.number))
+	u.SetName(strings.ToLower(fmt.Sprintf("repo-%s-%d", spec["action"], r.number)))
 	u.SetLabels(map[string]string{api.LabelRepository: "repo"})
 	u.SetAnnotations(annotations)
 	if _, err := r.client.Resource(api.Jobs).Namespace(r.namespace).Create(r.t.Context(), u, metav1.CreateOptions{}); err != nil {

@@ -102,7 +102,10 @@ var updateCases = []testCase{
 			if generation(o) != 1 {
 				e.Errorf("%s: generation %d after a change of labels", k.plural, generation(o))
 			}
-			o = e.put(k.in(e.ns, "a"), set(o, "New", "spec", "title")).is(200).object
+			if o = set(o, "New", "spec", "title"); k.plural == sources.plural { // whose definition has no titles
+				o = set(o, "7m", "spec", "interval")
+			}
+			o = e.put(k.in(e.ns, "a"), o).is(200).object
 			if generation(o) != 2 {
 				e.Errorf("%s: generation %d after a change of the spec", k.plural, generation(o))
 			}

@@ -208,7 +208,8 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 	case a.sinkErr != nil:
 		return repos.Result{}, a.sinkErr
 	case failed == nil:
-		return repos.Result{Next: time.Now().Add(interval)}, nil
+		// In a full second, as all others: one wake of the processor for many of them.
+		return repos.Result{Next: time.Now().Add(interval + time.Second).Truncate(time.Second)}, nil
 	case failed.stalled:
 		return repos.Result{Next: time.Now().Add(cmp.Or(failed.wait, stalledRetry))}, nil
 	case failed.wait > 0:

@@ -39,7 +39,7 @@ var failures = []string{condFetch, condInclude, condStorage}
 
 // readyMessage is the message of a source that is ready: what is stored, and what another limpet tells of it.
 func (a *attempt) readyMessage() string {
-	return text.Line(text.Redact(strings.TrimSuffix(stored(a.artifact.Revision)+"; "+a.ref.Via.String(), "; ")), maxMessage)
+	return text.Line(strings.TrimSuffix(stored(a.artifact.Revision)+"; "+a.ref.Via.String(), "; "), maxMessage)
 }
 
 func stored(revision string) string {
