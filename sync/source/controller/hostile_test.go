@@ -73,16 +73,15 @@ func TestRefused(t *testing.T) {
 	r.in("bad", source.Stalled, "URLInvalid")
 	r.apply("mode", `,"ref":{"branch":"main"},"verify":{"mode":"Tag","secretRef":{"name":"keys"}}`)
 	r.in("mode", source.Stalled, "InvalidVerificationMode")
+	r.ask("bad")
+	if n := r.server.Requests.Load(); n != 0 {
+		t.Errorf("%d requests", n)
+	}
 	r.apply("sparse", `,"ref":{"branch":"main"},"sparseCheckout":["none"]`)
 	if s := r.in("sparse", source.Failed, "GitOperationFailed"); !slices.ContainsFunc(s.Conditions, func(c source.Condition) bool {
 		return c.Type == "FetchFailed" && c.Status == "True"
 	}) {
 		t.Errorf("%+v", s.Conditions)
-	}
-	requests := r.server.Requests.Load()
-	r.ask("bad")
-	if n := r.server.Requests.Load(); n != requests {
-		t.Errorf("%d requests", n-requests)
 	}
 	r.server.During(func(w http.ResponseWriter, req *http.Request) {
 		if user, password, _ := req.BasicAuth(); user != "ann" || password != "right" {
