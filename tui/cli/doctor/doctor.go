@@ -27,8 +27,8 @@ type Command struct {
 
 // Help is the long help of the command.
 func (Command) Help() string {
-	return "Checks this host, the state file, the API and the Git hosts, with the next command for each problem. Changes " +
-		"nothing but what --fix says. A daemon that holds the state file is used to reach the API. Without a network it ends " +
+	return "Checks this host, the state file, the API, the Git hosts and targets of notifications, with the next command for each problem. " +
+		"Changes nothing but what --fix says. A daemon that holds the state file is used to reach the API. Without a network it ends " +
 		"within half a minute."
 }
 
@@ -169,6 +169,8 @@ var checks = []struct {
 	{"credentials", "", (*examination).checkCredentials},
 	{"controllers", "repositories", (*examination).checkControllers},
 	{"sources", "", (*examination).checkSources},
+	{"notifications", "", (*examination).checkNotifications},
+	{"programs", "", (*examination).checkPrograms},
 	{"terminal", "", (*examination).checkTerminal},
 	{"service", "", (*examination).checkService},
 }

@@ -5,7 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,7 +146,7 @@ func doctor(s *site, t *testing.T, code int, args ...string) map[string]check {
 			t.Errorf("says too little: %+v", c)
 		}
 	}
-	if len(byName) != 18 {
+	if len(byName) != 20 {
 		t.Errorf("%d checks", len(byName))
 	}
 	return byName
@@ -218,6 +222,42 @@ func TestDoctorOnThisHost(t *testing.T) {
 			t.Errorf("a file that another holds: %+v", got)
 		}
 	})
+}
+
+// TestDoctorLooksForTargets: a target of notifications that does not answer, or whose certificate is not trusted, and a program
+// that cannot be run are found; nothing is sent to the others.
+func TestDoctorLooksForTargets(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	asked := func(w http.ResponseWriter, r *http.Request) { t.Errorf("sent %s %s", r.Method, r.URL) }
+	plain, secret := httptest.NewServer(http.HandlerFunc(asked)), httptest.NewTLSServer(http.HandlerFunc(asked))
+	defer plain.Close()
+	defer secret.Close()
+	secret.Config.ErrorLog = log.New(io.Discard, "", 0)
+	text, dir := filepath.Join(s.Dir, "text"), filepath.Join(s.Dir, "none")
+	if err := os.WriteFile(text, []byte("#!/bin/sh"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for flags, want := range map[string]struct{ name, result, found string }{
+		"":                                       {"notifications", checkOK, "none"},
+		"--notify " + plain.URL + "/hook":        {"notifications", checkOK, plain.URL},
+		"--heartbeat http://127.0.0.1:1/x":       {"notifications", checkFail, "connection refused"},
+		"--notify slack+" + secret.URL + "/hook": {"notifications", checkFail, "certificate"},
+		"--notify exec:/bin/sh":                  {"notifications", checkOK, "exec:/bin/sh"},
+		"--notify exec:" + dir:                   {"notifications", checkFail, "no such file"},
+		"--sink-exec /bin/sh":                    {"programs", checkOK, "/bin/sh"},
+		"--sink-exec " + text:                    {"programs", checkWarn, "permission denied"},
+	} {
+		code := map[string]int{checkFail: command.ExitError}[want.result]
+		if got := doctor(s, t, code, strings.Fields(flags)...)[want.name]; got.Result != want.result || !strings.Contains(got.Found, want.found) {
+			t.Errorf("%s: %+v", flags, got)
+		}
+	}
+	s.Apply(t, `{"apiVersion":"source.toolkit.fluxcd.io/v1","kind":"GitRepository","metadata":{"name":"site","namespace":"default",`+
+		`"annotations":{"limpet/sink-exec":"[\"`+dir+`\"]"}},"spec":{"url":"https://git.example.com/x.git","interval":"1h"}}`)
+	if got := doctor(s, t, 0)["programs"]; got.Result != checkWarn || !strings.Contains(got.Found, dir) {
+		t.Errorf("of an annotation: %+v", got)
+	}
 }
 
 // TestDoctorOnDeadNetwork: a server that takes connections and never answers, and

@@ -1,0 +1,114 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"limpet/sync/api"
+	"limpet/sync/netx"
+	"limpet/sync/notify"
+	"limpet/tui/cli/command"
+)
+
+// program is how the name of a target begins that is a program.
+const program = "exec:"
+
+// checkNotifications looks for the targets of notifications and the heartbeat, of this command and of the daemon. It sends
+// nothing: 'limpet notify test' does.
+func (p *examination) checkNotifications(ctx context.Context) check {
+	targets, err := p.Flags.NotifyTargets()
+	if p.Flags.Heartbeat != "" && err == nil {
+		var beat *notify.Target
+		beat, err = notify.ParseHeartbeat(p.Flags.Heartbeat, p.Flags.AllowInsecureGit)
+		targets = append(targets, beat)
+	}
+	if err != nil {
+		return failed("limpet help notifications", "%s", command.ErrorText(err))
+	}
+	var names []string
+	for _, t := range targets {
+		names = append(names, t.Name)
+	}
+	if p.snap != nil {
+		for _, t := range p.snap.Agent.Notifications {
+			names = append(names, t.Target)
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.Contains(name, ":") }) // the API itself
+	return findAll(ctx, names, failed("limpet notify test", ""))
+}
+
+// checkPrograms looks for the programs of sinks, those that are permitted and those that objects name.
+func (p *examination) checkPrograms(ctx context.Context) check {
+	programs := slices.Clone(p.Flags.SinkExec)
+	for _, kind := range []command.Resource{api.Repositories, api.GitRepositories} {
+		if !p.api.usable() {
+			break
+		}
+		objects, _ := p.s.List(ctx, kind, p.Flags.ListNamespace(), "", nil, maxRepositories) // other checks tell why not
+		for i := range objects {
+			if argv, err := api.ParseExec(api.Annotation(&objects[i], api.AnnoSinkExec)); err == nil {
+				programs = append(programs, argv[0])
+			}
+		}
+	}
+	for i := range programs {
+		programs[i] = program + programs[i]
+	}
+	return findAll(ctx, programs, warned("limpet help sinks", ""))
+}
+
+// findAll tells which targets are not there; bad is the check of that.
+func findAll(ctx context.Context, names []string, bad check) check {
+	slices.Sort(names)
+	names = slices.Compact(names)
+	errs := make([]error, len(names))
+	var g errgroup.Group
+	g.SetLimit(maxHosts)
+	for i, name := range names {
+		g.Go(func() error { errs[i] = find(ctx, name); return nil })
+	}
+	_ = g.Wait() // each part keeps its own error
+	away := 0
+	for i, err := range slices.Backward(errs) {
+		if err != nil {
+			away++
+			bad.Found = fmt.Sprintf("%d of %d not there, the first is %s (%s)", away, len(names), names[i], command.ErrorText(err))
+		}
+	}
+	if away > 0 {
+		return bad
+	}
+	return passed("%s", cmp.Or(strings.Join(names, ", "), "none"))
+}
+
+// find looks for a program, or opens and closes a connection to the host of a target, or to its proxy.
+func find(ctx context.Context, name string) error {
+	name = name[:cmp.Or(max(strings.LastIndexByte(name, '#'), 0), len(name))] // without its number
+	if file, ok := strings.CutPrefix(name, program); ok {
+		_, err := exec.LookPath(file)
+		return err
+	}
+	u, err := url.Parse(name[strings.IndexByte(name, '+')+1:]) // without its kind
+	if err != nil {
+		return err
+	}
+	if proxy, err := netx.FromEnvironment(&http.Request{URL: u}); err != nil || proxy != nil || u.Scheme == "http" {
+		_, err = dial(ctx, withPort(cmp.Or(proxy, u)))
+		return err
+	}
+	conn, err := new(tls.Dialer).DialContext(ctx, "tcp", withPort(u))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
