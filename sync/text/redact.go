@@ -193,7 +193,7 @@ var secretKeys = map[string]bool{
 // RedactAttr is for slog.HandlerOptions.ReplaceAttr. It redacts strings, byte slices, errors and all other
 // values printed as text, and drops the values of attributes that are named like a secret.
 func RedactAttr(_ []string, a slog.Attr) slog.Attr {
-	if secretKeys[strings.ToLower(a.Key)] {
+	if secretKeys[strings.ToLower(a.Key)] && a.Value.Kind() != slog.KindBool {
 		if a.Value.Kind() == slog.KindString && a.Value.String() == "" {
 			return a
 		}

@@ -198,8 +198,8 @@ func showSource(w io.Writer, from source.Source, controller, resume string, now 
 const (
 	// reconcileTimeout bounds --wait without --timeout. Source: flux.
 	reconcileTimeout = 5 * time.Minute
-	// reconcileInterval is the polling interval meanwhile.
-	reconcileInterval = 250 * time.Millisecond
+	// minPoll and maxPoll bound the polling interval meanwhile, which is a tenth of the time that has passed.
+	minPoll, maxPoll = 20 * time.Millisecond, time.Second
 )
 
 type reconcileCmd struct {
@@ -261,7 +261,7 @@ func awaitReady(
 // awaitReconcile waits until the controller has handled the request and is done.
 func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	request, name := source.Asked(asked), asked.GetName()
-	for end := time.Now().Add(reconcileTimeout); ctx.Err() == nil; command.Sleep(ctx, reconcileInterval) {
+	for began := time.Now(); ctx.Err() == nil; command.Sleep(ctx, min(max(time.Since(began)/10, minPoll), maxPoll)) {
 		u, err := s.Client.Resource(api.GitRepositories).Namespace(asked.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err), err == nil && u.GetUID() != asked.GetUID():
@@ -274,7 +274,7 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 				return u, nil
 			}
 		}
-		if time.Now().After(end) {
+		if time.Since(began) > reconcileTimeout {
 			return nil, command.Errorf(command.ExitTimeout,
 				command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # who reconciles it?",
 				"the controller of %s has not reconciled it for %s; the request stays", name, reconcileTimeout)
