@@ -5,7 +5,6 @@ package notify
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"slices"
 	"time"
 )
@@ -49,10 +48,8 @@ const (
 	mostFailures = 16             // of an object that are remembered as told
 )
 
-// failing is what was told about an object since it fails.
-type failing struct {
-	Told []told `json:"told"` // in the order of their times
-}
+// failing is what was told about an object since it fails, in the order of the times.
+type failing []told
 
 type told struct {
 	Failure string    `json:"failure"` // hash of reason and message
@@ -60,31 +57,22 @@ type told struct {
 	At      time.Time `json:"at"`
 }
 
-// parseFailing reads the record of an object. One that cannot be read counts as empty.
-func parseFailing(kept []byte) (f failing) {
-	_ = json.Unmarshal(kept, &f)
-	return f
-}
-
 // tell adds a failure; it returns false when it was told within tellAgain.
 func (f *failing) tell(e *Event) bool {
 	sum := sha256.Sum256([]byte(e.Reason + "\x00" + e.Message))
 	next := told{hex.EncodeToString(sum[:8]), e.Reason, e.Time}
-	at := slices.IndexFunc(f.Told, func(t told) bool { return t.Failure == next.Failure })
-	if at >= 0 {
-		if e.Time.Sub(f.Told[at].At).Abs() < tellAgain { // a clock may jump back
-			return false
-		}
-		f.Told = slices.Delete(f.Told, at, at+1)
+	same := func(t told) bool { return t.Failure == next.Failure }
+	if at := slices.IndexFunc(*f, same); at >= 0 && e.Time.Sub((*f)[at].At).Abs() < tellAgain { // a clock may jump back
+		return false
 	}
-	f.Told = append(f.Told, next)
-	f.Told = f.Told[max(0, len(f.Told)-mostFailures):]
+	all := append(slices.DeleteFunc(*f, same), next)
+	*f = all[max(0, len(all)-mostFailures):]
 	return true
 }
 
 // reasons returns those of all failures, each once.
-func (f *failing) reasons() (out []string) {
-	for _, t := range f.Told {
+func (f failing) reasons() (out []string) {
+	for _, t := range f {
 		if !slices.Contains(out, t.Reason) {
 			out = append(out, t.Reason)
 		}

@@ -136,7 +136,8 @@ func (o Options) TestNotify(ctx context.Context, only string) (out []Result, _ e
 // decide returns what to write for an event of an object about which something is kept; nil for nothing.
 func (b *Outbox) decide(e Event, kept []byte) (n *state.Notice, err error) {
 	n = &state.Notice{Queue: map[string][]byte{}}
-	f := parseFailing(kept)
+	var f failing
+	_ = json.Unmarshal(kept, &f) // what cannot be read counts as empty
 	switch {
 	case e.Severity == Error:
 		if !f.tell(&e) {

@@ -1,9 +1,11 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -54,10 +56,6 @@ func (s *sender) change(f func(*Status)) {
 func (s *sender) run(ctx context.Context) {
 	for {
 		wait, down := s.runOnce(ctx)
-		var again <-chan time.Time
-		if wait > 0 {
-			again = time.After(wait)
-		}
 		wake := s.wake
 		if down {
 			wake = nil // a new event does not make a target answer
@@ -66,7 +64,7 @@ func (s *sender) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-wake:
-		case <-again:
+		case <-time.After(cmp.Or(wait, giveUp)):
 		}
 	}
 }
@@ -139,4 +137,46 @@ func (s *sender) failed(ctx context.Context, err error) time.Duration {
 		wait = e.RetryAfter
 	}
 	return wait + rand.N(wait/4+1)
+}
+
+// heartbeatEvery is the period of a heartbeat.
+const heartbeatEvery = time.Minute
+
+// Heartbeat calls a URL once a minute while nothing fails: whoever misses the calls knows that something fails, or that the
+// host is down.
+type Heartbeat struct {
+	Target  *Target // a webhook
+	Client  *netx.Client
+	Healthy func(context.Context) error // why something fails; nil = nothing
+	Logger  *slog.Logger
+}
+
+// Run calls until ctx ends.
+func (h *Heartbeat) Run(ctx context.Context) error {
+	tick := time.NewTicker(heartbeatEvery)
+	defer tick.Stop()
+	said := ""
+	for {
+		err, why := h.Healthy(ctx), ""
+		if err == nil {
+			err = h.Target.call(ctx, h.Client, "GET", map[string]string{}, nil)
+		}
+		if err != nil {
+			why = err.Error()
+		}
+		switch {
+		case why == said || ctx.Err() != nil:
+			why = said
+		case why == "":
+			h.Logger.Info("heartbeats are sent", "target", h.Target.Name)
+		default:
+			h.Logger.Warn("no heartbeat is sent", "target", h.Target.Name, "err", why)
+		}
+		said = why
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
 }

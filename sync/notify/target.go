@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"os"
 	"path"
@@ -106,7 +105,7 @@ func parseTarget(value string, insecure bool) (*Target, error) {
 		switch {
 		case scheme != "https" && scheme != "http" || payloads[t.form] == nil || found && t.form == webhook:
 			return nil, errTarget
-		case scheme == "http" && !insecure && !isLoopback(u.Hostname()):
+		case scheme == "http" && !insecure && !netx.Loopback(u.Hostname()):
 			return nil, errors.New("plain http goes to this host only; use https")
 		case t.form == alertmanager && strings.Trim(u.Path, "/") == "":
 			u.Path = "/api/v2/alerts"
@@ -159,11 +158,6 @@ func registerSecrets(u *url.URL, user *url.Userinfo) {
 	if password, ok := user.Password(); ok {
 		text.RegisterSecret([]byte(password))
 	}
-}
-
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // wants reports whether the target takes an event.
