@@ -46,7 +46,7 @@
 //  1. jobs/handlers.go, jobs/scanner.go: a watch event or list adds a key.
 //  2. jobs/queue: order by priority, age and fairness.
 //  3. jobs/driver.go takes a key; jobs/admission.go decides: run or skip.
-//  4. jobs/delay.go: a short delay by rendezvous hash; jobs/claimer.go: intent in
+//  4. jobs/claimer.go: a short delay by rendezvous hash; intent in
 //     state/claims.go, PUT of the claim labels, confirmed in state.
 //  5. jobs/held.go, jobs/lease: one goroutine renews; its loss cancels the work.
 //  6. jobs/runner.go runs the worker: worker/pull.go, worker/pulltree.go.
@@ -65,7 +65,7 @@
 // repos/controller.go enqueues a key; repos/loop.go takes it when it is due;
 // repos/reconcile.go runs the steps in order: finalizer.go, suspend.go, observe.go,
 // health.go (probe.go asks the Git host), sync.go, webhook.go, token.go, status.go,
-// which writes. repos/quota.go counts, repos/lease lets one agent of several do it.
+// which writes. repos/facts.go counts, repos/lease lets one agent of several do it.
 //
 // # How a key press travels
 //
@@ -79,7 +79,7 @@
 //
 // jobs/events.go to snapshot/activity.go and metrics; snapshot/hub.go wakes
 // snapshot/builder.go, which reads the caches of two watches; control/watch.go sends
-// differences (snapshot/delta.go) to dashboards.
+// differences (Delta in snapshot/hub.go) to dashboards.
 //
 // # Laws
 //

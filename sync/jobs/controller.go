@@ -7,11 +7,11 @@
 //	workqueue.go  the queue of one agent; its order and its laws are package queue
 //	driver.go     a driver takes a key, reads the job, claims and runs it
 //	admission.go  whether this agent is to run it
-//	delay.go      how long it leaves the job to agents that come first
-//	claimer.go    intent in the state file, labels written, claim in the state file
+//	claimer.go    the delay for agents that come first; intent in the state file, labels
+//	              written, claim in the state file
 //	exclusion.go  an agent that finds another one at work on the repository yields
 //	held.go       a job under our claim, which is written in turns and renewed
-//	runner.go     the Worker (worker.go) is called and waited for
+//	runner.go     the Worker is called and waited for
 //	progress.go   what the worker reports (results.go), written at most so often
 //	finisher.go   record, HistoricJob (archiver.go), DELETE, end of the claim; or it lets go
 //

@@ -254,7 +254,7 @@ func TestRetry(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			calls := 0
-			err := Retry(t.Context(), func(context.Context) error { calls++; return tc.err })
+			err := retry(t.Context(), Retryable, func(context.Context) error { calls++; return tc.err })
 			if calls != tc.calls || !errors.Is(err, tc.err) {
 				t.Errorf("%s: %d calls, %v; want %d", name, calls, err, tc.calls)
 			}
@@ -263,7 +263,7 @@ func TestRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		calls := 0
-		err := Retry(ctx, func(context.Context) error {
+		err := retry(ctx, Retryable, func(context.Context) error {
 			if calls++; calls == 2 {
 				cancel()
 			}

@@ -1,21 +1,30 @@
 package kube
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
 
+	"limpet/sync/api"
 	"limpet/sync/text"
 )
 
-// The schedule of Retry: 100 ms, doubled up to 5 s, each up to a tenth longer;
+// The schedule of retry: 100 ms, doubled up to 5 s, each up to a tenth longer;
 // 8 attempts take about 13 s in all, less than the expiry of a lease.
 const (
 	retryAttempts = 8
@@ -23,15 +32,10 @@ const (
 	retryLast     = 5 * time.Second
 )
 
-// Retry calls fn until it succeeds, up to 8 times, and returns its last error. It tries again when Retryable
-// says so, and then waits as long as the server asked for, if it did. It returns at once when ctx ends or
-// would end before the next attempt. fn must be harmless when done twice.
-func Retry(ctx context.Context, fn func(ctx context.Context) error) error {
-	return retryWhile(ctx, Retryable, fn)
-}
-
-// retryWhile is Retry for the errors that again accepts.
-func retryWhile(ctx context.Context, again func(error) bool, fn func(ctx context.Context) error) error {
+// retry calls fn until it succeeds, up to 8 times, and returns its last error. It tries again when again says so, and then
+// waits as long as the server asked for, if it did. It returns at once when ctx ends or would end before the next attempt.
+// fn must be harmless when done twice.
+func retry(ctx context.Context, again func(error) bool, fn func(ctx context.Context) error) error {
 	pause := retryFirst
 	for n := 1; ; n++ {
 		err := fn(ctx)
@@ -63,8 +67,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // Do makes a raw call: path is below the base URL and begins with a slash, body may be nil. contentType is
-// that of the body; without a body it is the form in which the answer is wanted ("" = JSON). It repeats like
-// Retry; a POST is repeated only when the server says that it did not take it (429, 503) or was not reached.
+// that of the body; without a body it is the form in which the answer is wanted ("" = JSON). Calls that fail are
+// repeated; a POST only when the server says that it did not take it (429, 503) or was not reached.
 // A PATCH must be harmless when it is carried out twice.
 //
 // When the server answers with 400 or more, err is an API status error (see apierrors), and status and answer
@@ -85,7 +89,7 @@ func (c *Client) DoIdempotent(ctx context.Context, method, path string, query ur
 
 func (c *Client) do(ctx context.Context, method, path string, query url.Values, contentType string, body []byte,
 	again func(error) bool) (status int, answer []byte, err error) {
-	err = retryWhile(ctx, again, func(ctx context.Context) error {
+	err = retry(ctx, again, func(ctx context.Context) error {
 		status, answer, err = c.once(ctx, method, path, query, contentType, body)
 		return err
 	})
@@ -123,4 +127,87 @@ func (c *Client) once(ctx context.Context, method, path string, query url.Values
 func neverSent(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return errors.Is(err, syscall.ECONNREFUSED) || is[*net.DNSError](err) || is[*ExchangeError](err) || ok && op.Op == "dial"
+}
+
+// Submit queues a job of a Repository and returns it. spec is the job's own, with its action and without the
+// repository. It goes through the Repository's own route, which names the job so that a repeat is refused
+// (see apierrors.IsAlreadyExists). A plain Kubernetes API has no such route, and the route takes neither
+// annotations nor jobs for pull requests: then the job is made directly, under the same name. A pull whose name is
+// taken by a job that no agent serves gets the one of api.JobBeside.
+func (c *Client) Submit(ctx context.Context, namespace, repository string, spec map[string]any,
+	notes map[string]string) (*unstructured.Unstructured, error) {
+	action, _ := spec["action"].(string)
+	made, err := c.submit(ctx, namespace, repository, spec, notes, "")
+	if action != "pull" || !apierrors.IsAlreadyExists(err) {
+		return made, err
+	}
+	there, gone := c.Resource(api.Jobs).Namespace(namespace).Get(ctx, api.JobName(repository, action), metav1.GetOptions{})
+	if gone != nil {
+		return nil, err
+	}
+	now, _, known := c.Clock().Now()
+	if !known {
+		now = time.Now()
+	}
+	if at := api.UnservedAt(there); at.IsZero() || now.Before(at) {
+		return nil, err
+	}
+	return c.submit(ctx, namespace, repository, spec, notes, api.JobBeside(repository))
+}
+
+// submit makes a job; name is "" for the ordinary one.
+func (c *Client) submit(ctx context.Context, namespace, repository string, spec map[string]any, notes map[string]string,
+	name string) (*unstructured.Unstructured, error) {
+	action, _ := spec["action"].(string)
+	below := fmt.Sprintf("/apis/%s/%s/namespaces/%s", api.ProvisioningGroup, api.Jobs.Version, namespace)
+	if len(notes) == 0 && action != "pr" && name == "" {
+		job, err := c.post(ctx, below+"/repositories/"+repository+"/jobs", spec)
+		orphans := slices.Contains(api.OrphanActions, action) && apierrors.IsNotFound(err) // of a Repository that is gone
+		if err == nil || !orphans && !c.noSuchRoute(ctx, namespace, repository, err) {
+			return job, err
+		}
+	}
+	spec = maps.Clone(spec)
+	spec["repository"] = repository
+	job := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	job.SetAPIVersion(api.Jobs.GroupVersion().String())
+	job.SetKind("Job")
+	job.SetName(cmp.Or(name, api.JobName(repository, action)))
+	if action == "test" {
+		job.SetName(job.GetName() + "-" + utilrand.String(8))
+	}
+	if pr, ok := spec["pr"].(map[string]any); ok && action == "pr" {
+		job.SetName(fmt.Sprintf("%s-%v", api.JobName(repository, action), pr["pr"]))
+	}
+	job.SetLabels(map[string]string{api.LabelRepository: repository})
+	if len(notes) > 0 {
+		job.SetAnnotations(notes)
+	}
+	return c.post(ctx, below+"/jobs", job.Object)
+}
+
+func (c *Client) post(ctx context.Context, path string, body map[string]any) (*unstructured.Unstructured, error) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	_, answer, err := c.Do(ctx, http.MethodPost, path, nil, "application/json", data)
+	if err != nil {
+		return nil, err
+	}
+	u := new(unstructured.Unstructured)
+	return u, u.UnmarshalJSON(answer)
+}
+
+// noSuchRoute distinguishes the 404 or 405 of a server without the route from that of a
+// missing Repository: some servers answer both alike.
+func (c *Client) noSuchRoute(ctx context.Context, namespace, repository string, err error) bool {
+	if apierrors.IsMethodNotSupported(err) {
+		return true
+	}
+	if !apierrors.IsNotFound(err) {
+		return false
+	}
+	_, err = c.Resource(api.Repositories).Namespace(namespace).Get(ctx, repository, metav1.GetOptions{})
+	return err == nil
 }

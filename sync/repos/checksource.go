@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
@@ -162,3 +164,60 @@ func describeIdentity(provider string, c *auth.Credentials) string {
 	}
 	return out
 }
+
+// A Repository may name a revision in place of its branch, by an annotation, and ask for
+// signatures. That is no change of its spec, so it is noticed here; and what the revision stands
+// for, which for a range of versions is not seen in the object, is written as a condition.
+
+// conditionRevision is what the annotation stands for. It is limpet's own, as its prefix says.
+const conditionRevision = "limpet/Revision"
+
+// sourceAnnotations returns the annotations that a pull depends on, as one text.
+func (f *facts) sourceAnnotations() string {
+	return strings.Join([]string{f.repo.GitRef, f.repo.GitVerify, f.repo.GitVerifyPrincipals}, "\n")
+}
+
+// revisionCondition returns the condition to write, false for none: the remote was not asked.
+func (a *attempt) revisionCondition() (api.Condition, bool) {
+	switch p := a.probe; {
+	case a.facts.repo.GitRef == "":
+		return api.Condition{Type: conditionRevision}, true
+	case p == nil || !p.asked || p.err != nil:
+		return api.Condition{}, false
+	}
+	return api.Condition{Type: conditionRevision, Status: "True", Reason: "Selected", Message: a.probe.describeRef()}, true
+}
+
+// describeRef returns what was found, for people.
+func (p *probe) describeRef() string {
+	if p.repo.GitRef == "" {
+		return p.ref.Branch() + " is at " + p.ref.Hash
+	}
+	return p.repo.GitRef + " is " + describeRef(p.ref)
+}
+
+func describeRef(ref git.Ref) string {
+	switch {
+	case ref.Pinned && ref.Name == ref.Hash:
+		return "commit " + ref.Hash
+	case ref.Pinned:
+		return "commit " + ref.Hash + " of " + ref.Short()
+	case ref.Tag != "":
+		return fmt.Sprintf("%s, commit %s, tag object %s", ref.Short(), ref.Hash, ref.Tag)
+	}
+	return ref.Short() + ", commit " + ref.Hash
+}
+
+// describeAnswer returns how the remote has answered, for people.
+func (p *probe) describeAnswer() string {
+	if p.ref.Stored {
+		return "not asked: the commit is stored and does not change"
+	}
+	txt := answeredIn(p.took)
+	if p.mirrored() {
+		txt += ", " + p.ref.Via.String()
+	}
+	return txt
+}
+
+func answeredIn(took time.Duration) string { return "answered in " + text.Took(took) }

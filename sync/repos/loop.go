@@ -2,6 +2,8 @@ package repos
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -300,4 +302,54 @@ func (d Uses) ruleFiles(u *unstructured.Unstructured) (files []string) {
 		files = append(files, auth.RuleFiles(rules, url)...)
 	}
 	return files
+}
+
+// A thousand Repositories of one interval must not be checked in the same second, also not after a network that was
+// away for all of them has come back. So each has a slot of its own within the interval, which follows from its UID.
+
+// fraction returns where in a period the object of that UID has its slot: 0 to 1, the same in every process.
+func fraction(uid string) float64 {
+	sum := sha256.Sum256([]byte(uid))
+	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
+}
+
+// slot returns the first slot at or after from.
+func slot(uid string, period time.Duration, from time.Time) time.Time {
+	offset := time.Duration(fraction(uid) * float64(period))
+	since := time.Duration(from.UnixNano()-int64(offset)) % period
+	if since < 0 {
+		since += period
+	}
+	if since == 0 {
+		return from
+	}
+	return from.Add(period - since)
+}
+
+// spreadOver is how many Repositories are worth a whole interval to spread what became
+// due while no controller ran. One on its own is checked within a thousandth.
+const spreadOver = 1000
+
+// start is when a controller began and how many Repositories there were then.
+type start struct {
+	at    time.Time
+	count int
+}
+
+// earliest returns the earliest time at which this process reconciles a Repository for no other reason than the time.
+func (s start) earliest(uid string, interval time.Duration) time.Time {
+	window := interval * time.Duration(min(s.count, spreadOver)) / spreadOver
+	return s.at.Add(time.Duration(fraction(uid) * float64(window)))
+}
+
+// slotAfter returns when the remote is asked next, after it was asked last: at the first slot after
+// three quarters of the interval, so that a pull of up to a quarter of it leaves the next slot in
+// place and a longer one skips it. What became due before the controller began is spread from
+// there. Grafana pauses for the interval less 1 s, and then until its next resync.
+func slotAfter(last time.Time, uid string, interval time.Duration, s start) time.Time {
+	at := slot(uid, interval, last.Add(interval*3/4))
+	if at.Before(s.at) {
+		return s.earliest(uid, interval)
+	}
+	return at
 }

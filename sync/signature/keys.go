@@ -11,7 +11,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -55,7 +54,7 @@ func digestOf(files map[string][]byte) string {
 
 // ParseKeys parses files of public keys by name. It fails when any of them cannot be
 // read: a key that is left out would be noticed much later. Errors name the file. place
-// is where the files were found, for messages. A Cache parses the same files once.
+// is where the files were found, for messages.
 func ParseKeys(files map[string][]byte, place string) (*Keys, error) {
 	size := 0
 	for _, data := range files {
@@ -168,35 +167,4 @@ func (k *Keys) Holders(now time.Time) []Holder {
 // aboutKey strips the error about a signature down to what it says about the key.
 func aboutKey(e *Error) *Error {
 	return &Error{e.Kind, errors.New(strings.TrimPrefix(e.Error(), "is signed by "))}
-}
-
-// maxCached bounds how many sets of files a Cache has.
-const maxCached = 256
-
-// Cache parses keys once for as long as their files do not change. It forgets everything
-// when it is full. Safe for concurrent use; the zero Cache is empty.
-type Cache struct {
-	mu     sync.Mutex // guards byHash, also while keys are parsed
-	byHash map[string]*Keys
-}
-
-// Keys is ParseKeys.
-func (c *Cache) Keys(files map[string][]byte, place string) (*Keys, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	digest := digestOf(files)
-	k := c.byHash[digest]
-	if k == nil {
-		var err error
-		if k, err = ParseKeys(files, place); err != nil {
-			return nil, err
-		}
-		if c.byHash == nil || len(c.byHash) >= maxCached {
-			c.byHash = map[string]*Keys{}
-		}
-		c.byHash[digest] = k
-	}
-	found := *k
-	found.place = place
-	return &found, nil
 }

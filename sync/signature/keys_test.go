@@ -2,9 +2,7 @@ package signature
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -106,36 +104,6 @@ func TestDigest(t *testing.T) {
 		seen[k.Digest()] = name
 		if again, _ := ParseKeys(files, "other place"); again.Digest() != k.Digest() {
 			t.Errorf("%s has two digests", name)
-		}
-	}
-}
-
-// TestCache: the same files are parsed once, others anew, and what is kept has a bound.
-func TestCache(t *testing.T) {
-	var c Cache
-	files := map[string][]byte{"a.asc": fixture(t, "rsa.asc")}
-	first, err := c.Keys(files, "here")
-	if err != nil || first.Digest() != parsed(t, files).Digest() {
-		t.Fatal(err)
-	}
-	var g sync.WaitGroup
-	for range 8 {
-		g.Go(func() {
-			again, err := c.Keys(map[string][]byte{"a.asc": bytes.Clone(files["a.asc"])}, "there")
-			if err != nil || again.pgp[0] != first.pgp[0] || again.place != "there" || again.Digest() != first.Digest() || first.place != "here" {
-				t.Errorf("read again: %v", err)
-			}
-		})
-	}
-	g.Wait()
-	other, err := c.Keys(map[string][]byte{"b.asc": files["a.asc"]}, "here")
-	if err != nil || other.pgp[0] == first.pgp[0] || other.Digest() == first.Digest() {
-		t.Errorf("the same for another name: %v", err)
-	}
-	for i := range 2 * maxCached {
-		c.Keys(map[string][]byte{"a.sshpub": fmt.Appendf(nil, "# %d\n", i)}, "")
-		if len(c.byHash) > maxCached {
-			t.Fatalf("%d sets are kept", len(c.byHash))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"limpet/state"
 	"limpet/sync/git/transfer"
 	"limpet/sync/notify"
+	"limpet/sync/source"
 	"limpet/sync/text"
 )
 
@@ -306,3 +307,24 @@ func (c Controllers) TextOf(flag string) string {
 	}
 	return "managed by this agent"
 }
+
+// Rows of sources are those of package source.
+type (
+	Source    = source.Source
+	Artifact  = source.Artifact
+	Include   = source.Include
+	Condition = source.Condition
+)
+
+// States of a Source.
+const (
+	SourceReady   = source.Ready
+	SourceWorking = source.Working
+	SourceFailed  = source.Failed
+	SourceStalled = source.Stalled
+	SourcePending = source.Pending
+	SourceUnknown = source.Unknown
+)
+
+// ShortRevision returns a revision with its commit in seven letters: main@5d41aa9.
+func ShortRevision(revision string) string { return source.ShortRevision(revision) }

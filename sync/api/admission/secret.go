@@ -2,14 +2,18 @@ package admission
 
 import (
 	"encoding/base64"
+	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
 )
 
 // maxSecretData bounds the values of one Secret together, in bytes. Source: Kubernetes' MaxSecretSize.
@@ -85,4 +89,157 @@ func RemoveMintedToken(obj, old *unstructured.Unstructured) {
 	maps.Copy(changed, secure)
 	changed["token"] = map[string]any{"remove": true}
 	obj.Object["secure"] = changed
+}
+
+// The patterns and enums of a GitRepository. Source: fluxcd/source-controller, api/v1/gitrepository_types.go.
+var (
+	sourcePatterns = []struct {
+		name     string
+		pattern  *regexp.Regexp
+		required bool
+	}{
+		{"url", regexp.MustCompile(`^(http|https|ssh)://.*$`), true},
+		{"interval", regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`), true},
+		{"timeout", regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ms|s|m))+$`), false},
+	}
+	verifyModes = []string{"head", "HEAD", "Tag", "TagAndHEAD"}
+)
+
+// validateGitRepository applies the rules of Flux's CRD, with the words of the API server. A spec that was stored
+// before the rules can still be kept as it is. The providers and the schemes are those of limpet, which has more.
+func validateGitRepository(obj, old *unstructured.Unstructured, root node) {
+	validateSink(obj, root)
+	if old != nil && reflect.DeepEqual(obj.Object["spec"], old.Object["spec"]) {
+		return
+	}
+	spec := root.object("spec")
+	oneOf := func(n node, name string, known []string) {
+		if value := n.text(name); n.has(name) && !slices.Contains(known, value) {
+			n.add(field.NotSupported(n.child(name), value, known))
+		}
+	}
+	named := func(n node, name string) {
+		if ref := n.object(name); n.has(name) && ref.text("name") == "" {
+			ref.required("name", "")
+		}
+	}
+	for _, f := range sourcePatterns {
+		if f.required && spec.text(f.name) == "" {
+			spec.required(f.name, "")
+		}
+		spec.checkHidden(f.name, func(value string) error { // a URL may hold a password
+			a, err := auth.ParseAddress(value)
+			if own := f.name == "url" && err == nil && a.Own(); !own && !f.pattern.MatchString(value) {
+				return fmt.Errorf("%s in body should match '%s'", spec.child(f.name), f.pattern)
+			}
+			return nil
+		})
+	}
+	oneOf(spec, "provider", auth.Providers)
+	named(spec, "secretRef")
+	named(spec, "proxySecretRef")
+	if verify := spec.object("verify"); spec.has("verify") {
+		oneOf(verify, "mode", verifyModes)
+		if named(verify, "secretRef"); !verify.has("secretRef") {
+			verify.required("secretRef", "")
+		}
+	}
+	for _, include := range spec.objects("include") {
+		if named(include, "repository"); !include.has("repository") {
+			include.required("repository", "")
+		}
+	}
+	spec.texts("sparseCheckout")
+	if provider := spec.text("provider"); spec.has("serviceAccountName") && provider != "azure" && provider != "aws" {
+		spec.add(field.Invalid(spec.path, omitted{}, "serviceAccountName can only be set when provider is 'azure' or 'aws'"))
+	}
+}
+
+// The interval of pulls in seconds: what an absent one means, and the least
+// that admission leaves as it is. Source: Grafana's defaults.
+const (
+	defaultInterval = 60
+	minInterval     = 10
+)
+
+// DefaultFinalizers sets the finalizers that Grafana gives a Repository without any. It is only for servers
+// with a controller that removes them: without one the object could not be deleted.
+func DefaultFinalizers(obj *unstructured.Unstructured) {
+	if isRepository(obj) && len(obj.GetFinalizers()) == 0 {
+		obj.SetFinalizers([]string{api.FinalizerRemove, api.FinalizerRemoveJobs, api.FinalizerCleanup})
+	}
+}
+
+// Default sets the defaults of Grafana's admission and of the Kubernetes API in obj, except finalizers.
+func Default(obj *unstructured.Unstructured) {
+	switch gvk := obj.GroupVersionKind(); {
+	case gvk.Group == "" && gvk.Kind == "Secret":
+		foldStringData(obj.Object)
+		if kind, _ := obj.Object["type"].(string); kind == "" {
+			obj.Object["type"] = "Opaque"
+		}
+	case gvk.Group == api.ProvisioningGroup && gvk.Kind == "Repository":
+		defaultRepository(obj)
+	case gvk.Group == api.GitRepositories.Group:
+		defaultGitRepository(obj)
+	}
+}
+
+// defaultGitRepository sets the defaults of Flux's definition.
+func defaultGitRepository(obj *unstructured.Unstructured) {
+	spec, ok := obj.Object["spec"].(map[string]any)
+	if ok && spec["timeout"] == nil {
+		spec["timeout"] = "60s"
+	}
+	if verify, ok := spec["verify"].(map[string]any); ok && verify["mode"] == nil {
+		verify["mode"] = "HEAD"
+	}
+}
+
+func defaultRepository(obj *unstructured.Unstructured) {
+	spec, ok := obj.Object["spec"].(map[string]any)
+	if !ok {
+		return
+	}
+	if title, set := spec["title"]; !set || title == "" || title == nil {
+		spec["title"] = obj.GetName()
+	}
+	sync, ok := spec["sync"].(map[string]any)
+	if !ok || sync["enabled"] != true {
+		return
+	}
+	var errs field.ErrorList
+	seconds := node{data: sync, errs: &errs}.integer("intervalSeconds")
+	switch {
+	case len(errs) > 0 || seconds < 0: // validation reports it
+	case seconds == 0:
+		sync["intervalSeconds"] = int64(defaultInterval)
+	case seconds < minInterval:
+		sync["intervalSeconds"] = int64(minInterval)
+	}
+}
+
+// foldStringData moves the write-only stringData of a Secret into data.
+func foldStringData(object map[string]any) {
+	given, ok := object["stringData"].(map[string]any)
+	if !ok {
+		return
+	}
+	for _, value := range given {
+		if _, ok := value.(string); !ok {
+			return // validation reports it
+		}
+	}
+	data, ok := object["data"].(map[string]any)
+	if !ok {
+		if object["data"] != nil {
+			return
+		}
+		data = map[string]any{}
+	}
+	for key, value := range given {
+		data[key] = base64.StdEncoding.EncodeToString([]byte(value.(string)))
+	}
+	object["data"] = data
+	delete(object, "stringData")
 }

@@ -4,13 +4,21 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
 	"limpet/state"
@@ -20,6 +28,7 @@ import (
 	"limpet/sync/worker/sink"
 	"limpet/tui"
 	"limpet/tui/cli/command"
+	"limpet/tui/cli/config"
 	"limpet/tui/cli/status"
 )
 
@@ -223,4 +232,157 @@ func obeys(got <-chan os.Signal, a *agent.Agent, config *reloader) part {
 			}
 		}
 	}
+}
+
+// watchdog notifies the service manager that has started this process: ready, alive, stopping. Without one it
+// does nothing.
+type watchdog struct {
+	log *slog.Logger
+
+	probe atomic.Pointer[func() []string] // returns once the agent has answered what of it is stuck; nil while none runs
+}
+
+// during runs work and notifies until it ends. Stopping is sent once ctx ends, and not when work ends to be repeated.
+func (h *watchdog) during(ctx context.Context, work func() error) error {
+	done := make(chan struct{})
+	var told sync.WaitGroup
+	told.Go(func() {
+		var beat <-chan time.Time
+		period, err := daemon.SdWatchdogEnabled(false)
+		if err != nil {
+			h.log.Warn("no watchdog", "err", err)
+		} else if period > 0 {
+			// A third of the period: one notification may be late on a busy board.
+			ticker := time.NewTicker(period / 3)
+			defer ticker.Stop()
+			beat = ticker.C
+		}
+		stop := ctx.Done()
+		for {
+			select {
+			case <-done:
+				return
+			case <-stop:
+				h.notify(daemon.SdNotifyStopping)
+				stop = nil
+			case <-beat:
+				var stuck []string
+				if probe := h.probe.Load(); probe != nil {
+					stuck = (*probe)()
+				}
+				if len(stuck) == 0 {
+					h.notify(daemon.SdNotifyWatchdog)
+				} else {
+					h.log.Error("the agent is stuck: the service manager is not told that it is alive", "causes", stuck)
+				}
+			}
+		}
+	})
+	err := work()
+	close(done)
+	told.Wait()
+	return err
+}
+
+// of runs beside an agent: it reports the service ready after the first snapshot, which does not need the API,
+// and has the agent probed until ctx ends.
+func (h *watchdog) of(a *agent.Agent) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if _, err := a.Next(ctx, 0); err != nil {
+			return nil // it ended before
+		}
+		// This takes the locks of the agent. The state file is not used: a slow disk must not kill the process.
+		probe := func() []string { a.Draining(); return a.Stuck() }
+		h.probe.Store(&probe)
+		defer h.probe.Store(nil)
+		h.notify(daemon.SdNotifyReady)
+		<-ctx.Done()
+		return nil
+	}
+}
+
+func (h *watchdog) notify(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		h.log.Warn("the service manager cannot be told", "what", state, "err", err)
+	}
+}
+
+// reloader reads the config file again while an agent runs. What is in files of its own, as credentials, tokens and
+// certificates are, is read again without it.
+type reloader struct {
+	e       *command.Env
+	path    string         // of the state file
+	running map[string]any // the settings of the agent by name
+}
+
+// live are the settings that hold without a restart.
+var live = []string{command.GitRulesKey, command.GitVerifyKey, "token", "log-level"}
+
+// settings returns the settings of a call that concern an agent.
+func settings(e *command.Env, call *kong.Context) map[string]any {
+	out := map[string]any{}
+	for _, flag := range call.Model.Node.Flags {
+		if command.GroupOf(flag) != "Output" || flag.Name == "log-level" || flag.Name == "log-format" {
+			out[flag.Name] = config.Shown(flag.Target)
+		}
+	}
+	for _, key := range []string{command.GitRulesKey, command.GitVerifyKey} {
+		out[key] = e.Config.Values[key]
+	}
+	return out
+}
+
+// reload applies the config file as it is now, or refuses all of it. The log has names of settings only: values may be
+// secrets.
+func (r *reloader) reload(a *agent.Agent) {
+	next, changed, err := r.read(a)
+	a.Refuse(err)
+	if err != nil {
+		_, hint := command.Classify(err)
+		r.e.Log.Error("config file refused, the old settings stay", "err", err, "next", hint)
+		return
+	}
+	var restart []string
+	for _, name := range changed {
+		if !slices.Contains(live, name) || name == "token" && (r.running[name] == "" || next[name] == "" || next[name] != r.e.Flags.Token) {
+			restart = append(restart, name)
+		} else {
+			r.running[name] = next[name]
+		}
+	}
+	r.e.Log.Info("config file reloaded", "file", r.e.Config.Path, "changed", changed, "needs_restart", restart)
+	if dir := r.e.Getenv("CREDENTIALS_DIRECTORY"); dir != "" && strings.HasPrefix(r.e.Config.Path, dir+"/") && len(changed) == 0 {
+		r.e.Log.Warn("the service manager copies the config file when the service starts", "next", "systemctl restart limpet")
+	}
+}
+
+// read hands the config file to the agent, and returns the settings and the names of those that differ.
+func (r *reloader) read(a *agent.Agent) (next map[string]any, changed []string, err error) {
+	again, call, err := r.e.Reread()
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg, err := again.AgentConfig(nil, r.path, r.e.Log)
+	if err != nil {
+		return nil, nil, err
+	}
+	text.RegisterSecret([]byte(cfg.API.Token))
+	next = settings(again, call)
+	for _, name := range slices.Sorted(maps.Keys(next)) {
+		if !reflect.DeepEqual(next[name], r.running[name]) {
+			changed = append(changed, name)
+		}
+	}
+	// A token goes only to the server that it was set with.
+	token := again.Flags.Token
+	if slices.ContainsFunc(changed, func(name string) bool { return name != "token" && slices.Contains(command.ServerFlags, name) }) {
+		token = r.e.Flags.Token
+	}
+	if err := a.Reload(cfg, token); err != nil {
+		return nil, nil, fmt.Errorf("config file %s: %w", again.Config.Path, err)
+	}
+	// An agent that is made anew, with a new state file, has the same.
+	r.e.Config, r.e.Flags.Token = again.Config, token
+	r.e.Flags.SetLogLevel(again.Flags.LogLevel)
+	return next, changed, nil
 }
