@@ -43,7 +43,7 @@
 //
 // # How a Job travels
 //
-//  1. jobs/handlers.go, jobs/scanner.go: a watch event or list adds a key.
+//  1. jobs/handlers.go: a watch event or list adds a key.
 //  2. jobs/queue: order by priority, age and fairness.
 //  3. jobs/driver.go takes a key; jobs/admission.go decides: run or skip.
 //  4. jobs/claimer.go: a short delay by rendezvous hash; intent in

@@ -71,7 +71,6 @@ func (f *file) syncFree() error {
 	})
 }
 
-// writeSeal seals a closed file.
 func writeSeal(path string) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0o600)
 	if err != nil {

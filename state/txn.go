@@ -111,7 +111,6 @@ func (v view) scanVerified(ctx context.Context, b frame.Bucket, fn func(key []by
 	return err
 }
 
-// meta reads the meta record.
 func (v view) meta() (frame.Meta, error) {
 	return frame.DecodeMeta(v.bucket(frame.MetaBucket).Get(frame.MetaKey))
 }

@@ -217,7 +217,6 @@ func (e element) bucketRoot() (root uint64, inline *pageOf, err error) {
 	return 0, &page, nil
 }
 
-// freeIDs reads the list of free pages.
 func (p *Pages) freeIDs(id uint64) (ids []uint64, list pageOf, err error) {
 	list, err = p.Read(id)
 	if err == nil && list.Flags != freePage {

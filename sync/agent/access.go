@@ -71,7 +71,6 @@ func (a *access) close() {
 	a.hosts.Close()
 }
 
-// credentials returns the look-up of credentials for Repositories.
 func (a *access) credentials() auth.Source {
 	p := a.places
 	p.Connections = a.minter.Source(a.reader.Connection)
@@ -85,7 +84,6 @@ func (a *access) countTokens() map[string]auth.TokenCounts {
 	return counts
 }
 
-// tester returns the tests of objects with this access.
 func (a *access) tester(cfg Config, api *clients) *repos.Tester {
 	t := &repos.Tester{Git: a.mirrors, Hosts: repos.Forges(a.hosts), Minter: a.minter, Signers: a.signers, Places: a.places,
 		Insecure: cfg.AllowInsecureGit, Sinks: cfg.SinkPrefixes, Now: api.now, Stored: api.stored}

@@ -194,7 +194,6 @@ func pullOptions(cfg Config, c *clients, a *access) worker.PullOptions {
 	return pulls
 }
 
-// buildJobs makes the controllers.
 func (a *Agent) buildJobs(ctx context.Context, reconciles bool, n *notifier) (err error) {
 	cfg := a.cfg
 	pulls := pullOptions(cfg, &a.clients, a.access)
@@ -227,9 +226,14 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool, n *notifier) (er
 	return a.controllers.build(ctx, a, pulls)
 }
 
-// observeRepo shows an event of a Repository.
 func (a *Agent) observeRepo(e repos.Event) {
 	a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
+}
+
+// suspended reports whether this agent leaves a Repository alone.
+func (a *Agent) suspended(o kube.Object) bool {
+	_, on := a.suspensions.Of(repos.Key{Namespace: o.Namespace(), Name: o.Name()}, o.UID())
+	return on
 }
 
 // ready returns why the agent would not claim a job, or could not keep its result.
@@ -290,10 +294,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		Down:         func() time.Time { since, _ := a.client.Down(); return since },
 		Latency:      a.client.Latency,
 		Repositories: a.repos.Objects,
-		Suspended: func(o kube.Object) bool {
-			_, on := a.suspensions.Of(repos.Key{Namespace: o.Namespace(), Name: o.Name()}, o.UID())
-			return on
-		},
+		Suspended:    a.suspended,
 		Drifted: func(o kube.Object) (int, bool) {
 			d, err := cfg.Store.Drift(ctx, o.Namespace(), o.Name(), o.UID())
 			return d.Count, err == nil && !d.At.IsZero()
@@ -339,13 +340,13 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 			return sources.Run(ctx)
 		})
 	if c.repos != nil {
-		a.parts = append(a.parts, c.cache.Run, c.run)
+		a.parts = append(a.parts, c.cache.Run, underLease(c.lease, c.work))
 	}
 	if c.references != nil {
 		a.parts = append(a.parts, c.references.Run)
 	}
 	if c.sources.controller != nil {
-		a.parts = append(a.parts, c.sources.run)
+		a.parts = append(a.parts, underLease(c.sources.lease, c.sources.controller.Run))
 	}
 	if cfg.Telemetry != "" {
 		a.parts = append(a.parts, a.endpoint.Run)

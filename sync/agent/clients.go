@@ -156,7 +156,6 @@ type Limits struct {
 	Parallel int
 }
 
-// quota returns the limits for the controller of Repositories.
 func (l Limits) quota(embedded bool) repos.Quota {
 	limit := func(said *int64) int64 {
 		switch {

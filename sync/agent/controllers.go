@@ -56,7 +56,6 @@ type controllers struct {
 	sources     sources
 }
 
-// build makes the controllers of an agent.
 func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOptions) (err error) {
 	cfg, embedded := a.cfg, a.embedded != nil
 	var since time.Time
@@ -144,12 +143,12 @@ func identityOf(ctx context.Context, cfg Config) (string, error) {
 	return cmp.Or(cfg.Jobs.Agent, host) + "_" + string(id), err
 }
 
-// run runs the controllers while this agent holds the Lease, until ctx ends.
-func (c *controllers) run(ctx context.Context) error {
-	if c.lease != nil {
-		return c.lease.Run(ctx)
+// underLease returns what does some work while this agent holds its Lease, if one is needed.
+func underLease(l *lease.Lease, work func(context.Context) error) func(context.Context) error {
+	if l != nil {
+		return l.Run
 	}
-	return c.work(ctx)
+	return work
 }
 
 // work runs the controllers.
@@ -210,7 +209,6 @@ func (c *controllers) recheck(kind, namespace, name string) {
 	}
 }
 
-// wakeRepository reconciles a Repository.
 func (c *controllers) wakeRepository(namespace, name string) {
 	if c.repos != nil {
 		c.repos.Wake(namespace, name)

@@ -117,8 +117,8 @@ func (n *notifier) run(ctx context.Context) error {
 	}
 }
 
-// runOnce tells the failures of the Repositories that have changed since they were seen, and which failures have ended: the
-// outbox knows what it has told, so that nothing is missed that ends while no agent runs.
+// runOnce adds the failures of the Repositories that have changed since they were last seen, then the end of each failure
+// in the outbox that is over: that one may have ended while no agent ran.
 func (n *notifier) runOnce(ctx context.Context, seen map[string]string) {
 	for _, o := range n.repos.Objects() {
 		if seen[o.Key()] == o.ResourceVersion() || n.suspended(o) {
@@ -205,7 +205,6 @@ func (a *Agent) healthy(ctx context.Context) error {
 	return nil
 }
 
-// buildNotifier opens the outbox and makes the notifier.
 func (a *Agent) buildNotifier(ctx context.Context) (n *notifier, err error) {
 	cfg, log := a.cfg, a.cfg.Logger.With("component", "notify")
 	client := &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + cfg.Version, Timeout: notify.Timeout}
@@ -217,11 +216,7 @@ func (a *Agent) buildNotifier(ctx context.Context) (n *notifier, err error) {
 		return nil, err
 	}
 	n = &notifier{outbox: a.outbox, repos: a.repos, sources: &a.controllers.sources, log: log,
-		active: func() bool { return a.controllers.role().State != snapshot.ControllersStandby },
-		suspended: func(o kube.Object) bool {
-			_, on := a.suspensions.Of(repos.Key{Namespace: o.Namespace(), Name: o.Name()}, o.UID())
-			return on
-		}}
+		active: func() bool { return a.controllers.role().State != snapshot.ControllersStandby }, suspended: a.suspended}
 	if len(targets) > 0 {
 		a.parts = append(a.parts, a.outbox.Run, n.run)
 	}

@@ -37,7 +37,6 @@ type sources struct {
 	lease      *lease.Lease           // nil = none is needed
 }
 
-// buildSources makes the watch of GitRepositories and their controller.
 func (a *Agent) buildSources(ctx context.Context) (err error) {
 	cfg, c, s := a.cfg, a.controllers, &a.controllers.sources
 	log := cfg.Logger.With("component", "source")
@@ -78,17 +77,8 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 	return err
 }
 
-// run runs the controller while this agent holds the Lease, until ctx ends.
-func (s *sources) run(ctx context.Context) error {
-	if s.lease != nil {
-		return s.lease.Run(ctx)
-	}
-	return s.controller.Run(ctx)
-}
-
 func (s *sources) role() snapshot.Controllers { return roleOf(s.mode, s.controller != nil, s.lease) }
 
-// wake reconciles a source.
 func (s *sources) wake(namespace, name string) {
 	if s.controller != nil {
 		s.controller.Wake(namespace, name)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
 
@@ -154,4 +155,108 @@ func elementWhere(list any, name, wanted string) any {
 		}
 	}
 	return nil
+}
+
+// Group names that limpet reads or writes.
+const (
+	ProvisioningGroup = "provisioning.grafana.app"
+	DashboardGroup    = "dashboard.grafana.app"
+	FolderGroup       = "folder.grafana.app"
+	fluxSourceGroup   = "source.toolkit.fluxcd.io"
+	CoordinationGroup = "coordination.k8s.io"
+)
+
+// Resources that limpet addresses by a fixed version. Dashboards and folders
+// are addressed by the version that the server prefers.
+var (
+	Repositories = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "repositories"}
+	Jobs         = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "jobs"}
+	HistoricJobs = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "historicjobs"}
+	Secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	// GitRepositories are the sources of Flux.
+	GitRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "gitrepositories"}
+)
+
+// Column is one printer column of a Table answer and of a CRD.
+type Column struct {
+	Name string
+	Type string // OpenAPI type: string, date
+	Path string // JSONPath below the object, beginning with a dot; "" = metadata.name
+}
+
+// Kind is all that the embedded API, the CRDs and the commands have to know of
+// one resource type. The table Kinds is the one place where it is written.
+type Kind struct {
+	Group    string
+	Versions []string // served; the first is the preferred and the stored one
+	Kind     string
+	Plural   string
+	Singular string
+	Short    []string
+	// Categories are names under which kubectl lists it with others.
+	Categories []string
+	// Status means that spec and status are written apart, status only through the status subresource. Jobs
+	// and historic jobs have none: Grafana stores them whole, and so do the CRDs of limpet.
+	Status bool
+	// Generation means that metadata.generation counts changes of the spec. It stays 1 for kinds that are stored whole.
+	Generation bool
+	Columns    []Column
+	// CRD means that "limpet crds" prints a definition for this kind.
+	CRD bool
+}
+
+// Provisioned reports whether repositories may hold objects of the kind.
+func (k Kind) Provisioned() bool {
+	return strings.HasSuffix(k.Group, ".grafana.app") && k.Group != ProvisioningGroup
+}
+
+func text(name, path string) Column { return Column{Name: name, Type: "string", Path: path} }
+
+var (
+	colName    = text("Name", "")
+	colCreated = Column{Name: "Created At", Type: "date", Path: ".metadata.creationTimestamp"}
+	colAge     = Column{Name: "Age", Type: "date", Path: ".metadata.creationTimestamp"}
+	// jobColumns are those of Jobs and HistoricJobs.
+	jobColumns = []Column{colName, colCreated, text("Action", ".spec.action"), text("State", ".status.state"),
+		text("Message", ".status.message")}
+
+	// titleColumns are those of kinds that repositories may hold.
+	titleColumns = []Column{colName, text("Title", ".spec.title"), colAge}
+
+	provisioningVersions = []string{"v0alpha1", "v1beta1"}
+	dashboardVersions    = []string{"v1", "v1beta1", "v2", "v2beta1", "v2alpha1", "v0alpha1"}
+)
+
+// Kinds lists the resource types in the order of discovery. The printer
+// columns of the provisioning group are those of Grafana's own server.
+var Kinds = []Kind{
+	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Repository", Plural: "repositories", Singular: "repository",
+		Status: true, Generation: true, CRD: true, Columns: []Column{colName, colCreated,
+			text("Title", ".spec.title"), text("Type", ".spec.type"), text("Target", ".spec.sync.target")}},
+	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Job", Plural: "jobs", Singular: "job", CRD: true, Columns: jobColumns},
+	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "HistoricJob", Plural: "historicjobs", Singular: "historicjob",
+		CRD: true, Columns: jobColumns},
+	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Connection", Plural: "connections", Singular: "connection",
+		Status: true, Generation: true, CRD: true, Columns: []Column{colName, colCreated, text("Type", ".spec.type"),
+			text("AppID", ".spec.github.appID"), text("InstallationID", ".spec.github.installationID")}},
+	{Group: DashboardGroup, Versions: dashboardVersions, Kind: "Dashboard", Plural: "dashboards", Singular: "dashboard",
+		Generation: true, CRD: true, Columns: titleColumns},
+	{Group: FolderGroup, Versions: []string{"v1", "v1beta1"}, Kind: "Folder", Plural: "folders", Singular: "folder",
+		Generation: true, CRD: true, Columns: titleColumns},
+	{Group: DashboardGroup, Versions: []string{"v0alpha1"}, Kind: "LibraryPanel", Plural: "librarypanels", Singular: "librarypanel",
+		Generation: true, CRD: true, Columns: titleColumns},
+	{Group: "playlist.grafana.app", Versions: []string{"v1", "v0alpha1"}, Kind: "Playlist", Plural: "playlists", Singular: "playlist",
+		Generation: true, CRD: true, Columns: titleColumns},
+	{Group: "rules.alerting.grafana.app", Versions: []string{"v0alpha1"}, Kind: "AlertRule", Plural: "alertrules", Singular: "alertrule",
+		Generation: true, CRD: true, Columns: titleColumns},
+	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "GitRepository", Plural: "gitrepositories", Singular: "gitrepository",
+		Short: []string{"gitrepo"}, Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
+		Columns: []Column{colName, text("URL", ".spec.url"), colAge,
+			text("Ready", `.status.conditions[?(@.type=="Ready")].status`), text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
+	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret", Columns: []Column{colName, text("Type", ".type"),
+		colAge}},
+	{Versions: []string{"v1"}, Kind: "Event", Plural: "events", Singular: "event", Short: []string{"ev"},
+		Columns: []Column{colName, text("Type", ".type"), text("Reason", ".reason"), text("Message", ".message"), colAge}},
+	{Group: CoordinationGroup, Versions: []string{"v1"}, Kind: "Lease", Plural: "leases", Singular: "lease",
+		Columns: []Column{colName, text("Holder", ".spec.holderIdentity"), colAge}},
 }

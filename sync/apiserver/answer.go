@@ -115,7 +115,6 @@ func (c *call) inForm(data []byte) ([]byte, error) {
 	return data, nil
 }
 
-// metadataOf returns the object reduced to its metadata.
 func metadataOf(m media, data []byte) []byte {
 	meta := []byte("{}")
 	if place := find(data, "metadata"); place.found() {

@@ -116,7 +116,6 @@ func (c *call) createJob() error {
 // processManager is the field manager of writes of this process itself.
 const processManager = "limpet"
 
-// repository returns the Repository of the path.
 func (c *call) repository() (*unstructured.Unstructured, error) {
 	cur, err := c.read(c.req.Context(), c.target)
 	if err == nil && cur.object == nil {

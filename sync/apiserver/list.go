@@ -193,7 +193,6 @@ func (o listOptions) matches(t target, data []byte) bool {
 	return true
 }
 
-// labelsOf reads the labels of a stored object.
 func labelsOf(data []byte) labels.Set {
 	out := labels.Set{}
 	if place := find(data, "metadata", "labels"); place.found() {
@@ -205,7 +204,6 @@ func labelsOf(data []byte) labels.Set {
 	return out
 }
 
-// answerPage sends a list in the requested form.
 func (c *call) answerPage(page listPage) error {
 	meta := metav1.ListMeta{ResourceVersion: formatRevision(page.revision), Continue: page.next}
 	for i, item := range page.items {

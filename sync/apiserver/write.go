@@ -26,7 +26,6 @@ import (
 // concurrency). The planning is the expensive part and runs in the caller's goroutine; the writer of the state file
 // compares a revision and copies bytes. Each verb returns the stored form of the object after the write.
 
-// writeOptions are the options of a write.
 type writeOptions struct {
 	manager    string // field manager
 	force      bool   // apply patch: take fields from other managers; deletion: ignore dependents
@@ -35,7 +34,6 @@ type writeOptions struct {
 	warnings   *[]string // receives texts for Warning headers; nil = dropped
 }
 
-// warn records texts for Warning headers.
 func (o writeOptions) warn(texts ...string) {
 	if o.warnings != nil {
 		*o.warnings = append(*o.warnings, texts...)

@@ -60,7 +60,6 @@ const (
 // fluxProviders are those of the definition of Flux. Source: its enum.
 var fluxProviders = []string{Generic, "aws", "azure", "github"}
 
-// secretRef names a Secret.
 type secretRef struct {
 	Name string `json:"name"`
 }

@@ -29,7 +29,6 @@ var identityKeys = map[string][]string{
 		"githubInstallationID", "githubPrivateKey", "githubApiURl", "githubApiURL"},
 }
 
-// usedKeys are all keys of credentials.
 var usedKeys = slices.Concat(keyNames, identityKeys["aws"], identityKeys["azure"], identityKeys["gcp"], identityKeys["github"])
 
 // Keys returns the names of all keys of credentials.

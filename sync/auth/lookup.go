@@ -203,7 +203,6 @@ func (p Places) inSecrets(ctx context.Context, l Lookup, s selection) (at place,
 	return at, nil
 }
 
-// set adds a key.
 func (at *place) set(key string, value []byte) {
 	if at.keys == nil {
 		at.keys = map[string][]byte{}

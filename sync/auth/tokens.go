@@ -154,7 +154,6 @@ func (t *Tokens) Token(ctx context.Context, key TokenKey, mint func(context.Cont
 	return Token{}, &netx.Error{Kind: kind, Op: "get a token", Err: context.Cause(ctx)}
 }
 
-// run makes an attempt.
 func (t *Tokens) run(ctx context.Context, key TokenKey, a *tokenAttempt, mint func(context.Context) (Token, error)) {
 	asked := time.Now()
 	a.err = errors.New("no token was made")

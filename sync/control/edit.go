@@ -25,7 +25,6 @@ import (
 // ErrEdited reports that an object has changed since its text was read for an edit.
 var ErrEdited = errors.New("conflict: it was changed meanwhile, and nothing was written; edit it again")
 
-// editHead begins the text of an object.
 const editHead = "# Save and close: the difference is shown, and applied after a yes. [redacted] stays as it is on the server.\n"
 
 // Edit reads the text of an object, checks a changed one by a dry run of the API, or applies it. Only the difference is

@@ -27,7 +27,6 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return e.Text }
 
-// refused returns a RefusedError for a job.
 func refused(namespace, next, format string, args ...any) error {
 	return &RefusedError{Text: fmt.Sprintf(format, args...), Namespace: namespace, Next: next}
 }

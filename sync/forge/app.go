@@ -158,7 +158,6 @@ func (a *app) mint(ctx context.Context, repository string, hooks bool) (auth.Tok
 	})
 }
 
-// token makes a token and validates the answer.
 func (a *app) token(ctx context.Context, op string, limits any) (auth.Token, error) {
 	r := request{op: op, method: http.MethodPost, path: "/app/installations/" + url.PathEscape(a.install) + "/access_tokens", body: limits}
 	made, c, err := asApp[struct {

@@ -142,7 +142,6 @@ func (c *caller) retryLater(r request) *netx.Error {
 	return nil
 }
 
-// setRetryAfter stores an error with a wait.
 func (c *caller) setRetryAfter(key string, said *netx.Error) {
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()

@@ -187,7 +187,6 @@ func (f *failover) ask(ctx context.Context, i, left int) error {
 	}
 }
 
-// failed is the error of all servers.
 func (f *failover) failed() error {
 	first, ok := errors.AsType[*Error](f.errs[0])
 	if !ok {

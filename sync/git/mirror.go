@@ -70,7 +70,6 @@ type handle struct {
 	retire bool // guarded by the mirror's mu: close when the last user is gone
 }
 
-// lock waits for the turn.
 func (m *mirror) lock(ctx context.Context) error {
 	select {
 	case m.turn <- struct{}{}:

@@ -51,7 +51,6 @@ func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (R
 	return ref, nil
 }
 
-// askRef asks the server what a Selector stands for.
 func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 	leave, err := c.Visit()
 	if err != nil {

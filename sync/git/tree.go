@@ -120,7 +120,6 @@ func modeText(mode uint32) string {
 	return "100644"
 }
 
-// subtree finds the tree object of a directory.
 func (v *reading) subtree(root pack.ID, dir string) (pack.ID, error) {
 	dir = strings.Trim(dir, "/")
 	if dir == "" {
@@ -146,7 +145,6 @@ func (v *reading) subtree(root pack.ID, dir string) (pack.ID, error) {
 	return id, nil
 }
 
-// noSuchPath describes what there is instead.
 func noSuchPath(entries []pack.TreeEntry, dir, part string) error {
 	var dirs []string
 	for _, e := range entries {

@@ -64,7 +64,6 @@ var signatureHints = map[signature.Kind]string{
 	signature.UnknownKey: "add its key to those that may sign, if it is one of yours",
 }
 
-// wrongSignature is an error of a signature.
 func wrongSignature(kind signature.Kind, format string, args ...any) error {
 	return &signature.Error{Kind: kind, Err: fmt.Errorf(format, args...)}
 }
@@ -171,7 +170,6 @@ func splitSignedCommit(data []byte) (s signedObject, err error) {
 var signatureBegins = []string{"-----BEGIN PGP SIGNATURE-----", "-----BEGIN PGP MESSAGE-----", "-----BEGIN SIGNED MESSAGE-----",
 	"-----BEGIN SSH SIGNATURE-----"}
 
-// tag is a parsed tag object.
 type tag struct {
 	signedObject
 	object pack.ID

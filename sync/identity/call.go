@@ -57,7 +57,6 @@ func parseGrant(body []byte) (auth.Token, error) {
 	return newToken(grant.Token, time.Duration(max(min(seconds, longestLife.Seconds()), 0))*time.Second)
 }
 
-// token makes a call for a token.
 func (g *registry) token(ctx context.Context, c netx.Call) (auth.Token, error) {
 	got, err := g.do(ctx, c)
 	if err != nil {
@@ -70,7 +69,6 @@ func (g *registry) token(ctx context.Context, c netx.Call) (auth.Token, error) {
 	return token, err
 }
 
-// newToken makes a token with a lifetime.
 func newToken(value string, life time.Duration) (auth.Token, error) {
 	switch {
 	case !auth.Printable(value):

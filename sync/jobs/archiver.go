@@ -33,7 +33,6 @@ const (
 
 const annoLastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// archiver makes HistoricJobs.
 type archiver struct {
 	*env
 	pauseUntil atomic.Pointer[time.Time] // the server keeps no HistoricJobs

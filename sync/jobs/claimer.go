@@ -17,7 +17,6 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// claimer writes claims.
 type claimer struct {
 	*env
 	jobs      lister

@@ -32,7 +32,6 @@ type result struct {
 	undelivered bool // the API did not take it at once
 }
 
-// refOfClaim names the job of a stored claim.
 func refOfClaim(k state.Claim) jobRef {
 	return jobRef{
 		Key: queue.Key{Namespace: k.Namespace, Name: k.Name}, uid: k.UID,

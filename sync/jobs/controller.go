@@ -3,7 +3,7 @@
 //
 // # How a job travels
 //
-//	handlers.go   the watch and the periodic scan (scanner.go) put keys into the queue
+//	handlers.go   the watch and the periodic scan put keys into the queue
 //	workqueue.go  the queue of one agent; its order and its laws are package queue
 //	driver.go     a driver takes a key, reads the job, claims and runs it
 //	admission.go  whether this agent is to run it
@@ -101,7 +101,6 @@ func New(c *kube.Client, jobs, repos *kube.Informer, store *state.Store, workers
 	return k, nil
 }
 
-// newController connects the parts.
 func newController(e *env, jobs, repos lister) *Controller {
 	e.events = newEmitter(e.o.Logger, e.o.Observe)
 	e.claims = &claimTable{held: map[string]*heldJob{}, pending: map[string]pendingClaim{}, known: map[string]bool{}}

@@ -145,7 +145,6 @@ func attemptDelay(attempt int) time.Duration {
 	return min(5*time.Second<<(2*min(attempt-2, 3)), 5*time.Minute)
 }
 
-// pause waits for d or the end of ctx.
 func pause(ctx context.Context, d time.Duration) {
 	wait(ctx, nil, time.Now().Add(d), true)
 }

@@ -141,7 +141,6 @@ var eventLevels = map[string]slog.Level{
 	EventRetry: slog.LevelWarn,
 }
 
-// emitter logs events and passes them on.
 type emitter struct {
 	log     *slog.Logger
 	observe func(Event)
@@ -189,7 +188,6 @@ func (e *emitter) emitState(typ string, job jobRef, state, text string, last *Ru
 	e.observe(event)
 }
 
-// measure reports a number.
 func (e *emitter) measure(detail any) {
 	e.observe(Event{At: time.Now(), Type: EventMeasure, Detail: detail})
 }

@@ -29,7 +29,6 @@ import (
 //	suspend    its claim is left pending until the API or the state file can be written
 //	leaseLost  nothing is written about it any more
 
-// finisher ends held jobs.
 type finisher struct {
 	*env
 	exclusion *exclusion

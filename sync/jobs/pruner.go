@@ -40,7 +40,6 @@ type pruner struct {
 	trimmed    bool      // the local history has been at its bounds by number or bytes
 }
 
-// recordAdded records that a job is in history now.
 func (p *pruner) recordAdded() {
 	if p.added.Add(1)%trimEvery == 0 {
 		notify(p.wake)

@@ -29,7 +29,6 @@ const (
 // expiredText is the message of an attempt whose claim has expired.
 const expiredText = "its claim has expired; the agent may have stopped or lost its connection"
 
-// rescuer settles expired claims of other agents.
 type rescuer struct {
 	*env
 	jobs     lister

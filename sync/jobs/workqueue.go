@@ -143,7 +143,6 @@ func (w *workQueue) stuck(work, idle time.Duration, drivers int, away bool) (out
 	return out
 }
 
-// running returns how many keys drivers have.
 func (w *workQueue) running() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -74,7 +74,6 @@ func (f *fileToken) refused(_ context.Context, used string) string {
 	return value
 }
 
-// readToken returns the trimmed content of a token file.
 func readToken(path string) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {

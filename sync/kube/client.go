@@ -92,7 +92,6 @@ func Connect(ctx context.Context, c Config) (*Client, error) {
 	return client, nil
 }
 
-// authenticate makes the source of tokens.
 func (s *shared) authenticate(life context.Context, c Config) error {
 	t := s.target
 	switch {

@@ -140,7 +140,6 @@ func (x *exchanger) refused(ctx context.Context, used string) string {
 	return token
 }
 
-// attempt asks for a token and settles the flight.
 func (x *exchanger) attempt(ctx context.Context, going *exchangeAttempt) {
 	subject, err := x.subject.token(ctx)
 	var token string

@@ -106,7 +106,6 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// notifications exports the targets of notifications.
 func (s exporter) notifications(targets []notify.Status) {
 	for _, t := range targets {
 		s.gauge("limpet_notifications_pending", "Events that wait for a target.", float64(t.Pending), "target", t.Target)

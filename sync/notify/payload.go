@@ -46,7 +46,6 @@ func fluxOf(e *Event) any {
 		"message": e.Message, "reason": e.Reason, "metadata": metadata, "reportingController": component, "reportingInstance": hostName()}
 }
 
-// reference returns the ObjectReference of the object.
 func (e *Event) reference() map[string]any {
 	ref := map[string]any{"kind": e.Kind, "namespace": e.Namespace, "name": e.Name, "uid": e.UID, "apiVersion": e.APIVersion,
 		"resourceVersion": e.ResourceVersion}

@@ -139,7 +139,6 @@ func (s *sender) failed(ctx context.Context, err error) time.Duration {
 	return wait + rand.N(wait/4+1)
 }
 
-// heartbeatEvery is the period of a heartbeat.
 const heartbeatEvery = time.Minute
 
 // Heartbeat calls a URL once a minute while nothing fails: whoever misses the calls knows that something fails, or that the

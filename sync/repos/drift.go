@@ -244,8 +244,8 @@ func NewSinks(c *kube.Client, repos *kube.Informer, o SinkOptions) *Sinks {
 	wake := func(repo kube.Object) { s.Wake(repo.Namespace(), repo.Name()) }
 	repos.AddHandler(kube.Handler{Add: wake, Update: func(old, repo kube.Object) {
 		if old.Number(pathFinished) != repo.Number(pathFinished) || old.Number(pathGeneration) != repo.Number(pathGeneration) ||
-			old.Text(pathSink) != repo.Text(pathSink) || old.Text(pathExec) != repo.Text(pathExec) { // not by its conditions, which a failure changes
-			wake(repo)
+			old.Text(pathSink) != repo.Text(pathSink) || old.Text(pathExec) != repo.Text(pathExec) {
+			wake(repo) // not for its conditions, which a failure changes
 		}
 	}})
 	return s

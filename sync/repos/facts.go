@@ -52,7 +52,6 @@ func (f *facts) current(generation int64) bool {
 	return generation == f.generation || f.generation == f.ownGeneration && generation == f.generation-1
 }
 
-// condition returns a condition of the status.
 func (f *facts) condition(kind string) (api.Condition, bool) {
 	for _, c := range f.repo.Status.Conditions {
 		if c.Type == kind {

@@ -113,7 +113,6 @@ func forced(repo *unstructured.Unstructured, finalizer string, err error) bool {
 		slices.ContainsFunc(view.Status.Blocked(), func(e api.DeletionError) bool { return e.Finalizer == finalizer })
 }
 
-// deletionErrors is status.deletion.errors.
 func deletionErrors(a *attempt, finalizer string, cause error) (out []api.DeletionError) {
 	var left *worker.LeftError
 	if !errors.As(cause, &left) {
@@ -186,7 +185,6 @@ func (f *finalizer) deleteJobs(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// cleanUp removes the webhook.
 func (f *finalizer) cleanUp(ctx context.Context, a *attempt) error {
 	return f.cleanWebhook(ctx, a.key, a.obj)
 }

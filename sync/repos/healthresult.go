@@ -54,7 +54,6 @@ func (f healthResult) messages() []string {
 	return out
 }
 
-// ready returns the condition Ready.
 func (f healthResult) ready() api.Condition {
 	if f.ok() {
 		return api.Condition{Type: "Ready", Status: "True", Reason: "Available", Message: withNote("Resource is available", ": ", f.mirror)}

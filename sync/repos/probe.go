@@ -79,7 +79,6 @@ func (p *probe) ask(ctx context.Context) error {
 	return nil
 }
 
-// selector returns what the Repository selects.
 func (p *probe) selector() (gitref.Selector, error) {
 	branch := ""
 	if b := p.repo.Spec.Block(); b != nil {
@@ -121,7 +120,6 @@ func (p *probe) check(ctx context.Context, obj *unstructured.Unstructured) (heal
 	return writable, err
 }
 
-// health returns what the answer says about health.
 func (p *probe) health() healthResult {
 	result := remoteResult(p.repo, p.err)
 	result.mirror = p.ref.Via.String()

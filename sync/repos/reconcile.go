@@ -54,18 +54,15 @@ type attempt struct {
 // step is a part of a reconcile. A result that is not nil ends it.
 type step func(ctx context.Context, a *attempt) (*Result, error)
 
-// reporter emits the events of Repositories.
 type reporter struct {
 	observe func(Event)
 	log     *slog.Logger
 }
 
-// logOf returns a logger that names the Repository.
 func (r reporter) logOf(a *attempt) *slog.Logger {
 	return r.log.With("repo", a.key.Name, "namespace", a.key.Namespace)
 }
 
-// report emits an event.
 func (r reporter) report(k Key, level, text string) {
 	r.observe(Event{At: time.Now(), Level: level, Namespace: k.Namespace, Repository: k.Name, Text: text})
 }

@@ -175,7 +175,6 @@ func (c *change) conditions(wanted ...api.Condition) {
 	}
 }
 
-// fieldErrors sets status.fieldErrors.
 func (c *change) fieldErrors(stored, want []api.FieldError) {
 	if !equality.Semantic.DeepEqual(stored, want) { // none and an empty list are equal
 		c.set(append([]api.FieldError{}, want...), "fieldErrors")

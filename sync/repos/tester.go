@@ -238,7 +238,6 @@ func runChecks(ctx context.Context, checks ...check) (TestResults, error) {
 	return t, nil
 }
 
-// checkRules checks the rules of admission.
 func checkRules(obj, old *unstructured.Unstructured) check {
 	return check{stepRules, false, func() (string, error) {
 		return specValid, invalidResult(admission.Check(obj, old)).failed()

@@ -231,7 +231,6 @@ func (w *webhooks) make(ctx context.Context, a *attempt, host Host, id string) (
 	return &made, secrets.confirm(ctx)
 }
 
-// wireWebhook is status.webhook.
 func wireWebhook(h forge.Hook, before *api.WebhookStatus, now time.Time) api.WebhookStatus {
 	out := api.WebhookStatus{URL: h.URL, Events: h.Events, LastRotated: now.UnixMilli(), ID: h.Number()}
 	if out.ID == 0 {
@@ -290,7 +289,6 @@ func webhookCondition(err error, removal bool) api.Condition {
 // of a repository.
 var webhookLimit = regexp.MustCompile(`(?i)cannot have more than \d+ (web)?hooks|(maximum|limit)[a-z ]* (web)?hooks|(web)?hooks? limit`)
 
-// notAllowed reports whether the credentials lack the right.
 func notAllowed(err error) bool {
 	kind := netx.KindOf(err)
 	return kind == netx.Unauthorized || kind == netx.Forbidden || kind == netx.NotFound

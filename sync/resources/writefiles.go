@@ -119,7 +119,6 @@ func known(c *Change) Identity {
 	return Identity{}
 }
 
-// object reads the file of a change.
 func (r *run) object(ctx context.Context, c *Change) (*Object, error) {
 	data, err := r.Reader.Read(ctx, c.Hash)
 	if err != nil {

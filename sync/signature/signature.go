@@ -97,7 +97,6 @@ type Claim struct {
 // clockSkew is how far the clock of a signer may be ahead.
 const clockSkew = 10 * time.Minute
 
-// ahead reports whether a time is in the future.
 func ahead(at, now time.Time) bool { return at.After(now.Add(clockSkew)) }
 
 // Signer identifies the key that has signed.
@@ -173,7 +172,6 @@ func unarmor(data []byte, kind string) (body, rest []byte, err error) {
 	return block.Bytes, bytes.TrimSpace(rest), nil
 }
 
-// people joins the names of persons for a message.
 func people(names []string) string {
 	if len(names) == 0 {
 		return "an unnamed owner"

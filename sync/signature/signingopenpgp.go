@@ -149,7 +149,6 @@ func cannotSign(e *Error) error {
 	return fmt.Errorf("it cannot sign: %w: %s", aboutKey(e), next)
 }
 
-// open decrypts the private part of a key.
 func open(private *packet.PrivateKey, passphrase []byte) error {
 	if private.Encrypted {
 		if len(passphrase) == 0 {
@@ -177,7 +176,6 @@ func open(private *packet.PrivateKey, passphrase []byte) error {
 	return nil
 }
 
-// signPGP makes an armored signature and verifies it.
 func signPGP(part *openpgp.Key, text []byte, made time.Time) ([]byte, error) {
 	public := part.PublicKey
 	sig := &packet.Signature{Version: public.Version, SigType: packet.SigTypeBinary, PubKeyAlgo: public.PubKeyAlgo,

@@ -93,7 +93,6 @@ func (h *Health) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
 	}
 }
 
-// row returns the API of a snapshot.
 func (h *Health) row() API {
 	row := API{
 		Server:   h.Server,

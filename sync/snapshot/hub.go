@@ -97,7 +97,6 @@ func (h *Hub) Next(ctx context.Context, seq uint64) (*Snapshot, error) {
 	return h.current, nil
 }
 
-// publish makes s the current snapshot.
 func (h *Hub) publish(s *Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -40,7 +40,6 @@ var Outcomes = []string{
 	Queued, Ignored, Replayed, Exists, Mismatched, Unsupported, Refused, Invalid, Forged, TooLarge, Broken, Limited, Unavailable, NotFound,
 }
 
-// answer is the response to a request.
 type answer struct {
 	outcome  string
 	code     int

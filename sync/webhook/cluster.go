@@ -72,7 +72,6 @@ type cachedSecret struct {
 	at   time.Time
 }
 
-// secret implements auth.Secrets.
 func (s *cachedSecrets) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 	key := namespace + "/" + name
 	value, _, _ := s.reading.Do(key, func() (any, error) {

@@ -180,7 +180,6 @@ type remembered struct {
 
 func (r remembered) key() string { return fmt.Sprintf("%s%012x", memoryPrefix, r.at) }
 
-// loadMemory reads what the state file remembers.
 func loadMemory(ctx context.Context, facts Facts) (*memory, error) {
 	m := &memory{facts: facts, known: map[digest]int64{}}
 	all, err := facts.Facts(ctx, memoryPrefix)

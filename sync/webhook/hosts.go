@@ -106,7 +106,6 @@ func kindOf(host Host, name string) Kind {
 	return Other
 }
 
-// push reads the event of a push.
 func (d *delivery) push(e *Event) {
 	if e.Host == Bitbucket {
 		e.Partial = true

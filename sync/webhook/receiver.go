@@ -135,7 +135,6 @@ func (r *Receiver) webhook(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// receive authenticates a request.
 func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
 	if req.Method != http.MethodPost {
 		return refuse(Refused, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "webhooks are sent by POST")
@@ -215,7 +214,6 @@ func (r *Receiver) serve(ctx context.Context, repo *Repository, d verifiedDelive
 	return respond(Replayed, http.StatusOK, "ok")
 }
 
-// act does what an authentic delivery asks for.
 func (r *Receiver) act(ctx context.Context, repo *Repository, d verifiedDelivery) answer {
 	if code, why := repo.refusal(); code != 0 {
 		return refuse(Refused, code, reasonOf(code), "%s", why)

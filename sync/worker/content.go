@@ -72,7 +72,6 @@ func (c *content) tree(ctx context.Context, commit, dir string) (git.Tree, error
 	return t, err
 }
 
-// submodules reports whether the Repository includes its submodules.
 func submodules(repo *unstructured.Unstructured) bool {
 	return repo.GetAnnotations()[api.AnnoGitSubmodules] == "true"
 }

@@ -122,7 +122,6 @@ func (c *comparison) add(item drift.Item, git, live json.RawMessage) {
 	c.report.Items = append(c.report.Items, item)
 }
 
-// objects compares the objects of the API.
 func (c *comparison) objects(ctx context.Context) error {
 	tree, err := c.tree(ctx)
 	if err != nil {
@@ -331,7 +330,6 @@ func (c *comparison) extra(ctx context.Context, old resources.Item) {
 	c.add(item, nil, is)
 }
 
-// directory compares the files of a directory.
 func (c *comparison) directory(ctx context.Context, target sink.Target) error {
 	tree, err := c.gitTree(ctx)
 	if err != nil {

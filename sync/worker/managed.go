@@ -43,7 +43,6 @@ const (
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 )
 
-// managed returns all objects that the repository manages.
 func (s *server) managed(ctx context.Context, client *kube.Client, repository string) ([]resources.Item, error) {
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s/resources",
 		api.ProvisioningGroup, api.Repositories.Version, s.namespace, repository)
@@ -74,7 +73,6 @@ func (s *server) listed(ctx context.Context, repository string) ([]resources.Ite
 	return all, nil
 }
 
-// managedFolders returns the folders that the repository manages.
 func (s *server) managedFolders(ctx context.Context, repository string) ([]resources.Item, error) {
 	return s.list(ctx, repository, s.kinds.Named(api.FolderGroup, resources.FolderResource))
 }
@@ -100,7 +98,6 @@ func (s *server) list(ctx context.Context, repository string, k resources.Kind) 
 	return items, err
 }
 
-// folderList returns all folders.
 func (s *server) folderList(ctx context.Context) (all []*resources.Live, err error) {
 	ref := resources.Ref{Group: api.FolderGroup, Resource: resources.FolderResource}
 	err = pages(ctx, s, ref, "", func(_ string, page []*resources.Live) error {

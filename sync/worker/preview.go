@@ -139,7 +139,6 @@ func (p *Preview) Record(_ context.Context, res resources.Result) {
 // TooManyErrors implements resources.Recorder.
 func (p *Preview) TooManyErrors() error { return nil }
 
-// sink adds the changes of a directory.
 func (p *Preview) sink(ctx context.Context, r *pull, plan *sink.Plan, bad map[string]error) {
 	add := func(action resources.Action, name string) {
 		r.recordFile(ctx, resources.Result{Action: action, Path: name, Warning: bad[name]})

@@ -215,7 +215,6 @@ func (r *pull) refresh() error {
 	return nil
 }
 
-// finish writes the result to the Repository.
 func (r *pull) finish(ctx context.Context, err error) error {
 	r.keepVersions(ctx)
 	switch {

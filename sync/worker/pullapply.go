@@ -14,7 +14,6 @@ import (
 	"limpet/sync/resources"
 )
 
-// pullAll makes the server equal to the tree.
 func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 	compared := r.timed(jobs.SyncFull, "compare")
 	r.Progress.SetMessage(ctx, "compare with the server")
@@ -168,7 +167,6 @@ func (r *pull) settle(ctx context.Context, plan *resources.Plan) error {
 	return nil
 }
 
-// wantedBy returns the blobs of changes.
 func wantedBy(changes []resources.Change) []wanted {
 	list := make([]wanted, len(changes))
 	for i, c := range changes {

@@ -125,7 +125,6 @@ func notResource(c git.Change) bool {
 	return !repopath.IsResourceFile(c.Path) || repopath.IsHidden(repopath.CheckPath(c.Path))
 }
 
-// bring resolves a ref and fetches its commit.
 func (r *review) bring(ctx context.Context, sel gitref.Selector) (git.Ref, error) {
 	r.src.sel = sel
 	err := r.resolve(ctx)

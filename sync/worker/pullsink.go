@@ -42,7 +42,6 @@ func (p *Pull) sinkOf(repo *unstructured.Unstructured) (sink.Target, bool, error
 	return t, true, nil
 }
 
-// writeSink makes the directory equal to the tree.
 func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 	tree, err := r.gitTree(ctx)
 	if err != nil {
@@ -63,7 +62,6 @@ func (r *pull) writeSink(ctx context.Context, target sink.Target) error {
 // owner returns the name of the Repository in the manifest of its directory.
 func (r *pull) owner() string { return r.Namespace + "/" + r.target.Repository }
 
-// writeTree makes the open directory equal to the tree.
 func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir, tree git.Tree) error {
 	r.Progress.SetMessage(ctx, "compare with "+target.String())
 	files, bad, err := r.sinkFiles(ctx, dir, tree)

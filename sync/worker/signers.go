@@ -283,7 +283,6 @@ func expiry(end, now time.Time) (until, soon string) {
 	return " until " + end.UTC().Format(time.DateOnly), soon
 }
 
-// transient reports whether an error is transient.
 func transient(err error) bool {
 	_, away := errors.AsType[*kube.UnavailableError](err)
 	return away || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)

@@ -218,7 +218,6 @@ func (r *staging) attempt(ctx context.Context) error {
 	return r.ended(ctx, commit.Hash)
 }
 
-// ended records that nothing is left to push.
 func (r *staging) ended(ctx context.Context, hash string) error {
 	r.note.Ended, r.note.Hash = true, hash
 	maps.DeleteFunc(r.note.Exported, func(other string, _ []exported) bool { return other != hash })

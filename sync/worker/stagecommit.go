@@ -105,7 +105,6 @@ func refURLs(repo api.Repository, own, ref string) map[string]string {
 
 // The validation of a job that writes. It needs no request.
 
-// check validates the Repository and the branch.
 func (r *staging) check() error {
 	switch {
 	case r.Repository.GitRef != "":

@@ -111,7 +111,6 @@ func (s *syncStatus) queued(ctx context.Context) {
 	})
 }
 
-// syncEnd is the result of a pull.
 type syncEnd struct {
 	outcome     jobs.Outcome
 	ref         string // that was synced

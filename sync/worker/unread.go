@@ -30,7 +30,6 @@ type unread struct {
 	files map[string]state.UnreadFile
 }
 
-// record reports a result.
 func (r *pull) record(ctx context.Context, res resources.Result) {
 	if r.preview != nil {
 		r.preview.Record(ctx, res)

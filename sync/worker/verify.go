@@ -20,7 +20,6 @@ import (
 // without changes: keys may have been removed since. The digest of the policy is written to the Repository with the
 // result, so that the next check detects other keys or a recreated tag. An interrupted pull verifies again.
 
-// trusted reads the signature policy of this pull.
 func (r *pull) trusted(ctx context.Context) (err error) {
 	r.trust, err = r.o.Signers.of(ctx, r.Repository, r.src.lookup)
 	switch {

@@ -69,7 +69,6 @@ func (s *facts) createRefusal(action string, o object) string {
 	return ""
 }
 
-// createLine returns the command that creates a job.
 func (s *facts) createLine(action string, o object, given map[string][]string) string {
 	words := "job create " + s.named(o) + " --action " + action
 	for _, option := range admission.JobForms[action].Options {

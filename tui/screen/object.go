@@ -187,7 +187,6 @@ func (s *target) editRefusal() string {
 	return cmp.Or(s.notSentReason(), oneRefusal(s.testable(), "no repository or source is under the cursor"))
 }
 
-// edit opens the editor.
 func (s *State) edit(e snapshot.Edit) {
 	s.out.Edit, s.out.EditLine = &e, s.editLine()
 }

@@ -118,7 +118,6 @@ func repoState(r snapshot.Repo) string {
 	return r.SyncState
 }
 
-// shownRepo returns the displayed state of a repository.
 func shownRepo(r snapshot.Repo) string {
 	if r.Suspended {
 		return "suspended"

@@ -49,7 +49,6 @@ func validateConnection(root node) {
 	root.object("secure").object("privateKey").checkHidden("create", checkPrivateKey)
 }
 
-// validateApp checks the identity of a GitHub App.
 func validateApp(spec node, kind string) {
 	app := requiredBlock(spec, kind, kind)
 	if !spec.has(kind) {

@@ -215,7 +215,6 @@ func validateCommit(commit node) {
 	}
 }
 
-// validateRepositoryChange checks an update.
 func validateRepositoryChange(spec, secure node, old *unstructured.Unstructured) {
 	before, err := api.RepositoryView(old)
 	if err != nil {

@@ -35,7 +35,6 @@ type applied struct {
 	URL    string            `json:"url,omitempty"` // as the server has written it
 }
 
-// content returns what the file says of an object.
 func (a applied) content() string {
 	data, _ := json.Marshal(applied{Object: a.Object, Secure: a.Secure})
 	out := applied{}

@@ -93,7 +93,6 @@ func (e *Exchange) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	e.answer(w, http.StatusOK, exchangeAnswer{Data: map[string]string{"token": token}, Status: "success"})
 }
 
-// claims returns the claims of the requested token.
 func (e *Exchange) claims(req *http.Request) (Claims, error) {
 	var body exchangeRequest
 	data, err := io.ReadAll(http.MaxBytesReader(nil, req.Body, maxExchangeBody))

@@ -117,7 +117,6 @@ func (w *dirWriter) ready(at string, id pack.ID) error {
 	return nil
 }
 
-// entries returns a tree by name.
 func (w *dirWriter) entries(tree pack.ID) (map[string]pack.TreeEntry, error) {
 	all, err := pack.ParseTree(w.objects[tree].Data)
 	out := map[string]pack.TreeEntry{}

@@ -237,7 +237,6 @@ func (l *Lease) free(u *object, now time.Time) bool {
 	return now.Sub(l.since) >= min(time.Duration(seconds)*time.Second, maxExpiry)
 }
 
-// fill writes this agent into the Lease.
 func (l *Lease) fill(u *object, now time.Time) {
 	l.stamp = now.UTC().Format(metav1.RFC3339Micro)
 	spec, _ := u.Object["spec"].(map[string]any)

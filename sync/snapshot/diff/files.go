@@ -163,7 +163,6 @@ func (l lister) file(ctx context.Context, f git.File) (snapshot.RepoFile, error)
 // maxReason bounds the reason of one file. Unit: bytes.
 const maxReason = 300
 
-// identify sets which object a file is about.
 func (l lister) identify(out *snapshot.RepoFile, f git.File, data []byte) error {
 	if repopath.IsFolderFile(f.Path) {
 		meta := resources.ParseFolderFile(f.Path, f.Hash, data)

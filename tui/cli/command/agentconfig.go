@@ -223,7 +223,6 @@ func listenAddress(address string) error {
 	return nil
 }
 
-// webhooks reads the flags of the webhook listener.
 func (g *Flags) webhooks() (webhook.Config, error) {
 	w := webhook.Config{Listen: g.WebhookListen, URL: g.WebhookURL, CertFile: g.WebhookCertFile, KeyFile: g.WebhookKeyFile}
 	if w.Listen == "" && w.URL == "" {
@@ -247,7 +246,6 @@ func (g *Flags) webhooks() (webhook.Config, error) {
 	return w, checkPair(next, "webhook-cert-file", w.CertFile, "webhook-key-file", w.KeyFile)
 }
 
-// checkPair reads a certificate and its key.
 func checkPair(next, certFlag, cert, keyFlag, key string) error {
 	if (cert == "") != (key == "") {
 		return Usagef(next+" --"+certFlag+" FILE --"+keyFlag+" FILE", "--%s and --%s go together: one of them is missing", certFlag, keyFlag)
@@ -261,7 +259,6 @@ func checkPair(next, certFlag, cert, keyFlag, key string) error {
 	return nil
 }
 
-// artifacts reads the flags of the server of artifacts.
 func (g *Flags) artifacts(log *slog.Logger) (agent.ArtifactServer, error) {
 	s := agent.ArtifactServer{Listen: g.ArtifactListen, URL: g.ArtifactURL, TokenFile: g.ArtifactTokenFile, CertFile: g.ArtifactTLSCertFile,
 		KeyFile: g.ArtifactTLSKeyFile, Keep: g.ArtifactRetentionRecords, MaxAge: g.ArtifactRetentionTTL,

@@ -86,7 +86,7 @@ type AgentFlags struct {
 	LeaseRenewalInterval      time.Duration `help:"Period of lease renewals." default:"10s"`
 	ResyncInterval            time.Duration `help:"Pause before a failing repository is checked again." default:"60s"`
 	Controllers               string        `help:"Reconcile repositories and connections: ${enum}." enum:"auto,on,off" default:"auto"`
-	Sources                   string        `help:"Reconcile GitRepositories in place of Flux's source-controller: ${enum}." enum:"auto,on,off" default:"auto"`
+	Sources                   string        `help:"Reconcile GitRepositories, as Flux does: ${enum}." enum:"auto,on,off" default:"auto"`
 	MaxRepositories           *int64        `help:"Repositories per namespace. 0 = no limit. Default: status.quota."`
 	MaxResourcesPerRepository *int64        `help:"Objects per repository. 0 = no limit. Default: status.quota."`
 	MaxIncrementalChanges     int           `help:"Changes beyond which a pull is full. 0 = no limit." default:"1000"`
@@ -100,7 +100,7 @@ type AgentFlags struct {
 	Actions                   []string      `help:"Job actions to take. Default: all." placeholder:"ACTION"`
 	Resources                 []string      `help:"Kinds that files may hold. Default: see 'limpet help kinds'." placeholder:"GROUP/KIND"`
 	SinkPrefix                []string      `help:"Directory for sinks (limpet/sink-dir). Repeatable." placeholder:"DIR" sep:"none"`
-	SinkExec                  []string      `help:"Program that limpet/sink-exec may run after a switch. Repeatable." placeholder:"PROGRAM" sep:"none"`
+	SinkExec                  []string      `help:"Program that limpet/sink-exec may run. Repeatable." placeholder:"PROGRAM" sep:"none"`
 	CredentialsDir            string        `help:"Directory with <namespace>.<repository>/<key> files." placeholder:"DIR"`
 	TokenCacheMaxSize         int           `help:"Git tokens that each identity provider caches." default:"100"`
 	Manifests                 string        `help:"Directory of YAML files whose objects are kept present on the API." placeholder:"DIR"`
@@ -114,16 +114,16 @@ type AgentFlags struct {
 	WebhookKeyFile            string        `help:"Private key of --webhook-cert-file." placeholder:"FILE"`
 	WebhookTrustedProxy       []string      `help:"Proxy whose X-Forwarded-For is trusted. Repeatable." placeholder:"CIDR"`
 	ArtifactListen            string        `help:"Address that serves the artifacts of sources; empty = off." placeholder:"ADDRESS"`
-	ArtifactURL               string        `help:"URL of --artifact-listen for status. Default: made of it and the host name." placeholder:"URL"`
-	ArtifactTokenFile         string        `help:"File with the bearer token of --artifact-listen. Default: none is needed." placeholder:"FILE"`
-	ArtifactTLSCertFile       string        `name:"artifact-tls-cert-file" help:"Certificate of --artifact-listen. Default: plain http." placeholder:"FILE"`
-	ArtifactTLSKeyFile        string        `name:"artifact-tls-key-file" help:"Private key of --artifact-tls-cert-file." placeholder:"FILE"`
+	ArtifactURL               string        `help:"URL of --artifact-listen. Default: made of the host name." placeholder:"URL"`
+	ArtifactTokenFile         string        `help:"Bearer token that --artifact-listen asks for. Default: none." placeholder:"FILE"`
+	ArtifactTLSCertFile       string        `help:"Certificate of --artifact-listen. Default: plain http." placeholder:"FILE"`
+	ArtifactTLSKeyFile        string        `help:"Private key of --artifact-tls-cert-file." placeholder:"FILE"`
 	ArtifactRetentionRecords  int           `help:"Revisions of a source that are kept." default:"10"`
-	ArtifactRetentionTTL      time.Duration `name:"artifact-retention-ttl" help:"Delete replaced revisions after this. 0 = never." default:"0s"`
+	ArtifactRetentionTTL      time.Duration `help:"Delete replaced revisions after this. 0 = never." default:"0s"`
 	ArtifactMaxSize           Size          `help:"Size of the files of an artifact, such as 512MiB; 0 = no limit." default:"1GiB"`
 	ArtifactMaxFiles          int           `help:"Files and directories of an artifact; 0 = no limit." default:"100000"`
-	Notify                    []string      `help:"Target of notifications, see 'limpet help notifications'. Repeatable." placeholder:"URL" sep:"none"`
-	NotifyHMACKeyFile         string        `name:"notify-hmac-key-file" help:"Key that signs notifications to webhooks." placeholder:"FILE"`
+	Notify                    []string      `help:"Target of 'limpet help notifications'. Repeatable." placeholder:"URL" sep:"none"`
+	NotifyHMACKeyFile         string        `help:"Key that signs notifications to webhooks." placeholder:"FILE"`
 	Heartbeat                 string        `help:"URL that is called once a minute while nothing fails." placeholder:"URL"`
 	CommitStatus              bool          `help:"Report each sync on its commit at the Git host, as a commit status."`
 	AllowInsecureGit          bool          `help:"Send credentials over plain http."`

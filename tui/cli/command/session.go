@@ -287,7 +287,6 @@ func (e *Env) Embedded() bool {
 	return e.Flags.ProvisioningServerURL == "" && e.Flags.Kubeconfig == ""
 }
 
-// apiConfig returns the connection to the configured server.
 func (e *Env) apiConfig() (kube.Config, error) {
 	g := e.Flags
 	if g.Token != "" && g.TokenFile != "" {

@@ -105,7 +105,6 @@ func SettingOf(e *command.Env, call *kong.Context, flag *kong.Flag) Setting {
 // masked replaces a secret.
 const masked = "********"
 
-// mask hides the secret parts of a setting's value.
 func mask(name string, v any) any {
 	switch value := v.(type) {
 	case string:

@@ -170,7 +170,6 @@ func (s *diskSource) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 
 // The setup asks for the server and the token and writes the config file. Then limpet starts over.
 
-// setUp asks the questions.
 func setUp(ctx context.Context, e *command.Env) error {
 	file := command.ConfigPaths(e.Getenv)[0]
 	err := tui.RunSetUp(ctx, tui.SetUp{File: file,

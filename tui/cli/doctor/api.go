@@ -128,7 +128,6 @@ func certificateEnds(ctx context.Context, u *url.URL) (time.Time, error) {
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter, nil
 }
 
-// withPort returns the host and port of a URL.
 func withPort(u *url.URL) string {
 	port := cmp.Or(u.Port(), map[string]string{"https": "443", "ssh": "22"}[u.Scheme], "80")
 	return net.JoinHostPort(u.Hostname(), port)

@@ -314,7 +314,6 @@ func (p *examination) checkTerminal(context.Context) check {
 	return judgeTerminal(w, h, p.Getenv)
 }
 
-// judgeTerminal judges a terminal by its size and environment.
 func judgeTerminal(w, h int, env func(string) string) check {
 	c := passed("%dx%d, TERM %s", w, h, text.OrDash(env("TERM")))
 	switch {

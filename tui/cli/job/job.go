@@ -120,7 +120,6 @@ func withJob(ctx context.Context, e *command.Env, needs command.Needs, job strin
 	})
 }
 
-// printFinished prints the record of a finished job.
 func printFinished(e *command.Env, rec state.Record) error {
 	return e.PrintOne(rec, rec.UID, func(w io.Writer) { history.PrintRecord(e, w, rec) })
 }
@@ -281,7 +280,6 @@ func jobLog(ctx context.Context, s *command.Session, uid string) ([]snapshot.Eve
 	return nil, nil
 }
 
-// printLogLines prints lines of a log that continues.
 func printLogLines(e *command.Env, lines []snapshot.Event) error {
 	for _, l := range lines {
 		var err error

@@ -43,7 +43,6 @@ type barMark struct {
 	done int64
 }
 
-// newBar returns the bar for a --progress mode.
 func newBar(e *command.Env, mode string) *bar {
 	onTerminal := command.IsTerminal(e.Err) && !command.PrintsOnly(e.Getenv)
 	if e.Flags.Quiet || e.Flags.Accessible || mode != "bar" && (mode != "auto" || !onTerminal || e.Getenv("CI") != "") {

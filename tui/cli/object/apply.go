@@ -328,7 +328,6 @@ func validates(file string) string {
 	return "limpet repo validate " + text.ShellWord(file) + "    # after correcting it"
 }
 
-// check finds the kind of the object.
 func (o *Manifest) check() error {
 	gvk := o.Object.GroupVersionKind()
 	i := slices.IndexFunc(api.Kinds, func(k api.Kind) bool { return k.Group == gvk.Group && k.Kind == gvk.Kind })

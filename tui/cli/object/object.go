@@ -54,7 +54,7 @@ func Resource(ctx context.Context, s *command.Session, k api.Kind) (command.Reso
 
 // GetCommand is 'limpet get'.
 type GetCommand struct {
-	Kind string `arg:"" help:"repositories, jobs, historicjobs, connections, dashboards, folders, librarypanels, playlists, alertrules, gitrepositories, secrets, events, leases"`
+	Kind string `arg:"" help:"repositories, jobs, connections, gitrepositories, dashboards, folders, secrets or another kind."`
 
 	Name     string `arg:"" optional:"" help:"Name of one object."`
 	Selector string `short:"l" help:"Label selector."`

@@ -140,7 +140,8 @@ func workflows(list string) (out []any) {
 
 // noteRefusal tells of a URL that the agent is sure to refuse. The flags of a daemon are unknown here: it tests the repository.
 func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.Session, made *unstructured.Unstructured) {
-	local, plain := c.Type == "local" || strings.HasPrefix(c.URL, "file:") || strings.HasPrefix(c.URL, "bundle:"), strings.HasPrefix(c.URL, "http:") && c.TokenFrom != ""
+	local := c.Type == "local" || strings.HasPrefix(c.URL, "file:") || strings.HasPrefix(c.URL, "bundle:")
+	plain := strings.HasPrefix(c.URL, "http:") && c.TokenFrom != ""
 	_, sinkErr := sink.Permit(c.SinkDir, e.Flags.SinkPrefix)
 	switch {
 	case s.Daemon != nil && (local || plain || c.SinkDir != ""):

@@ -102,7 +102,6 @@ func (s *systemd) call(args ...string) []string {
 	return append(words, args...)
 }
 
-// run makes a call and returns its output.
 func (s *systemd) run(ctx context.Context, args ...string) (string, error) {
 	words := s.call(args...)
 	out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput()

@@ -100,7 +100,6 @@ func awaitDrained(ctx context.Context, e *command.Env, path string, daemon *cont
 // drainedStart is the command that starts a drained agent.
 const drainedStart = "limpet --daemon --drain    # starts one that claims nothing"
 
-// drainText describes a drained agent.
 func drainText(e *command.Env, a snapshot.Agent, now time.Time) string {
 	txt := "drained for " + text.Age(now.Sub(a.Draining))
 	if a.Busy > 0 {

@@ -22,7 +22,8 @@ type notifyTest struct {
 
 // Help is the long help of the command.
 func (notifyTest) Help() string {
-	return "The daemon sends to its own targets; without one, or with --notify on the command line, this process sends to those of the settings."
+	return "The daemon sends to its own targets; without one, or with --notify on the command line, " +
+		"this process sends to those of the settings."
 }
 
 func (c notifyTest) Run(ctx context.Context, e *command.Env) error {
@@ -57,7 +58,8 @@ func (c notifyTest) send(ctx context.Context, e *command.Env) ([]notify.Result, 
 	case err == nil && (elsewhere || len(e.Flags.Notify) == 0):
 		results, err = daemon.TestNotify(ctx, c.Target)
 	case err == nil || errors.Is(err, control.ErrNoDaemon):
-		o := notify.Options{Logger: e.Log, Client: &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + command.Version, Timeout: notify.Timeout}}
+		client := &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + command.Version, Timeout: notify.Timeout}
+		o := notify.Options{Logger: e.Log, Client: client}
 		if o.Targets, err = e.Flags.NotifyTargets(); err == nil {
 			results, err = o.TestNotify(ctx, c.Target)
 		}
