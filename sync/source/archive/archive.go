@@ -6,6 +6,8 @@ package archive
 
 import (
 	"archive/tar"
+	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -103,11 +105,11 @@ func Write(ctx context.Context, w io.Writer, t Tree, o Options) (Digests, error)
 	}
 	left := o.MaxBytes
 	for _, n := range nodes {
-		if err := b.write(p, n, &left); err != nil {
-			return Digests{}, err
+		if err = b.write(p, n, &left); err != nil {
+			break
 		}
 	}
-	return p.close()
+	return p.end(err)
 }
 
 // write packs one node. left is what the files may still have where there is a limit.
@@ -146,13 +148,19 @@ const (
 	linkMode = 0o777
 )
 
-// packer writes a tar.gz and sums up both forms in one pass.
+// packer writes a tar.gz and sums up both forms in one pass. One goroutine compresses while the next files are read; end
+// waits for it.
 type packer struct {
 	tar         *tar.Writer
-	gzip        *gzip.Writer
+	buffer      *bufio.Writer // of pipe: a file is handed over in few pieces
+	pipe        *io.PipeWriter
+	compressed  chan error
 	ofTar, ofGz *sum
 	files       int
 }
+
+// piece is what is handed to the compressor at once, in bytes.
+const piece = 256 << 10
 
 // sum is a digest of bytes, and their number.
 type sum struct {
@@ -168,20 +176,35 @@ func (s *sum) Write(p []byte) (int, error) {
 func (s *sum) String() string { return "sha256:" + hex.EncodeToString(s.Sum(nil)) }
 
 func newPacker(w io.Writer) (*packer, error) {
-	p := &packer{ofTar: &sum{Hash: sha256.New()}, ofGz: &sum{Hash: sha256.New()}}
-	var err error
-	if p.gzip, err = gzip.NewWriterLevel(io.MultiWriter(w, p.ofGz), level); err != nil {
+	p := &packer{compressed: make(chan error, 1), ofTar: &sum{Hash: sha256.New()}, ofGz: &sum{Hash: sha256.New()}}
+	z, err := gzip.NewWriterLevel(io.MultiWriter(w, p.ofGz), level)
+	if err != nil {
 		return nil, err
 	}
-	p.tar = tar.NewWriter(io.MultiWriter(p.gzip, p.ofTar))
+	out, in := io.Pipe()
+	p.pipe, p.buffer = in, bufio.NewWriterSize(in, piece)
+	p.tar = tar.NewWriter(io.MultiWriter(p.buffer, p.ofTar))
+	go func() {
+		_, err := io.CopyBuffer(z, out, make([]byte, piece))
+		if err == nil {
+			err = z.Close()
+		}
+		out.CloseWithError(err)
+		p.compressed <- err
+	}()
 	return p, nil
 }
 
-func (p *packer) close() (Digests, error) {
-	if err := p.tar.Close(); err != nil {
-		return Digests{}, err
+// end ends the archive, or with an error its making, which it returns.
+func (p *packer) end(err error) (Digests, error) {
+	if err == nil {
+		err = p.tar.Close()
 	}
-	if err := p.gzip.Close(); err != nil {
+	if err == nil {
+		err = p.buffer.Flush()
+	}
+	p.pipe.CloseWithError(err)
+	if err = cmp.Or(err, <-p.compressed); err != nil {
 		return Digests{}, err
 	}
 	return Digests{Digest: p.ofGz.String(), TarDigest: p.ofTar.String(), Size: p.ofGz.n, Files: p.files}, nil
