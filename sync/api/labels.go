@@ -38,6 +38,9 @@ const (
 	AnnoSinkDir = "limpet/sink-dir"
 	// AnnoSinkExec is a JSON list with a program of a --sink-exec and its arguments, which runs after a switch of that directory.
 	AnnoSinkExec = "limpet/sink-exec"
+	// AnnoKeepSymlinks on a GitRepository, with the value true, keeps the relative symbolic links in its artifact that stay inside
+	// of the tree.
+	AnnoKeepSymlinks = "limpet/keep-symlinks"
 	// AnnoManifest names the file of --manifests that an object comes from.
 	AnnoManifest = "limpet/manifest"
 	// AnnoManifestOwner names the host and the directory of that file, on the API of another server.

@@ -27,6 +27,7 @@ type attempt struct {
 	spec   spec
 	git    source.Git
 	over   bool // the status is not written
+	links  bool // symbolic links are kept
 
 	sunk    string        // digest of the artifact that the directory was compared with
 	sink    api.Condition // of the directory; zero = as it is
@@ -130,7 +131,8 @@ func (a *attempt) checksumOf(ref git.Ref) string {
 			h.Write([]byte(p))
 		}
 	}
-	add(archive.Version, a.git.URL, a.git.Selector.String(), strconv.FormatBool(a.spec.Submodules), strconv.FormatBool(a.spec.Ignore != nil))
+	add(archive.Version, a.git.URL, a.git.Selector.String(), strconv.FormatBool(a.spec.Submodules), strconv.FormatBool(a.links),
+		strconv.FormatBool(a.spec.Ignore != nil))
 	if a.spec.Ignore != nil {
 		add(*a.spec.Ignore)
 	}

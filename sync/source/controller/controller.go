@@ -116,7 +116,7 @@ func New(o Options) *Controller {
 	o.Sources.AddHandler(kube.Handler{Add: wake, Delete: wake, Update: func(old, obj kube.Object) {
 		if old.Number(pathGeneration) != obj.Number(pathGeneration) || old.Text(pathRequested) != obj.Text(pathRequested) ||
 			old.Text(pathDeleted) != obj.Text(pathDeleted) || old.Text(pathSink) != obj.Text(pathSink) ||
-			old.Text(pathExec) != obj.Text(pathExec) {
+			old.Text(pathExec) != obj.Text(pathExec) || old.Text(pathLinks) != obj.Text(pathLinks) {
 			wake(obj)
 		}
 	}})
@@ -129,6 +129,7 @@ var (
 	pathDeleted    = kube.PathTo("metadata", "deletionTimestamp")
 	pathSink       = kube.PathTo("metadata", "annotations", api.AnnoSinkDir)
 	pathExec       = kube.PathTo("metadata", "annotations", api.AnnoSinkExec)
+	pathLinks      = kube.PathTo("metadata", "annotations", api.AnnoKeepSymlinks)
 )
 
 // Run works until ctx ends, and returns when nothing of it runs any more. It may be run again.

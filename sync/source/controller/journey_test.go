@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -253,6 +255,30 @@ func TestFluxDefinition(t *testing.T) {
 	r.ready("later", "main@sha1:"+one)
 	if u, _ = r.sources.Get("default", "site"); u.GetResourceVersion() != version {
 		t.Errorf("written for nothing new: %v", u.Object["status"])
+	}
+}
+
+// TestKeepSymlinks: an annotation decides whether links are in the artifact.
+func TestKeepSymlinks(t *testing.T) {
+	t.Parallel()
+	r := embedded(t)
+	r.origin.Commit("one", map[string]string{"a": "1"})
+	if err := os.Symlink("a", filepath.Join(r.origin.Work, "link")); err != nil {
+		t.Fatal(err)
+	}
+	two := r.origin.Commit("two", map[string]string{"b": "2"})
+	r.apply("site", `,"ref":{"branch":"main"}`)
+	r.ready("site", "main@sha1:"+two)
+	for i, value := range []string{`"true"`, "null"} {
+		patch := `{"metadata":{"annotations":{"limpet/keep-symlinks":` + value + `}}}`
+		if _, err := r.client.Resource(api.GitRepositories).Namespace(r.namespace).Patch(t.Context(), "site", types.MergePatchType,
+			[]byte(patch), metav1.PatchOptions{FieldManager: "test"}); err != nil {
+			t.Fatal(err)
+		}
+		r.until("site", "packed again", func(u *unstructured.Unstructured) bool {
+			a, err := r.artifacts.Latest(t.Context(), r.namespace, "site")
+			return err == nil && a.Files == 3-i && source.FromObject(u).Artifact.Digest == a.Digest
+		})
 	}
 }
 

@@ -32,7 +32,7 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 	if err != nil {
 		return true, fetchFailed(err)
 	}
-	options := archive.Options{Ignore: a.spec.Ignore, Sparse: a.spec.SparseCheckout, Submodules: a.spec.Submodules,
+	options := archive.Options{Ignore: a.spec.Ignore, Sparse: a.spec.SparseCheckout, Submodules: a.spec.Submodules, KeepSymlinks: a.links,
 		MaxBytes: c.o.MaxBytes, MaxFiles: c.o.MaxFiles}
 	for i, in := range a.spec.Includes {
 		its := a.included[i]

@@ -29,6 +29,7 @@ func (c *Controller) validate(_ context.Context, a *attempt) (done bool, err err
 		m.generation = a.obj.GetGeneration()
 		m.spec, m.git, m.invalid = read(a)
 	}
+	a.links = api.Annotation(a.obj, api.AnnoKeepSymlinks) == "true"
 	if a.spec, a.git = a.memory.spec, a.memory.git; a.memory.invalid != nil {
 		c.o.References.Use(ref(a.key))
 		return true, a.memory.invalid
