@@ -167,6 +167,7 @@ type Artifact struct {
 	Size      int64     `json:"size"`
 	Files     int       `json:"files,omitempty"`
 	Updated   time.Time `json:"updated"`
+	Exec      string    `json:"exec,omitempty"` // how the program that followed a switch of the sink to it has ended last
 }
 
 const artifactPrefix = "artifact/"

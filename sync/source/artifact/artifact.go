@@ -277,6 +277,16 @@ func (s *Store) Remove(ctx context.Context, namespace, name string) error {
 	return s.change(ctx, namespace, name, func([]Artifact) []Artifact { return nil })
 }
 
+// Note records how the program has ended that followed a switch of a sink to an artifact.
+func (s *Store) Note(ctx context.Context, a Artifact, exec string) error {
+	return s.change(ctx, a.Namespace, a.Name, func(list []Artifact) []Artifact {
+		if i := slices.IndexFunc(list, func(b Artifact) bool { return b.Revision == a.Revision && b.Digest == a.Digest }); i >= 0 {
+			list[i].Exec = exec
+		}
+		return list
+	})
+}
+
 // change changes the list of a source and removes the files that it has no more.
 func (s *Store) change(ctx context.Context, namespace, name string, to func([]Artifact) []Artifact) error {
 	dir, err := s.dir(namespace, name)

@@ -110,12 +110,18 @@ func (c *Controller) keepSink(ctx context.Context, a *attempt, dir string) (did 
 	}
 	began := time.Now()
 	output, ran, err := sink.RunExec(ctx, target, sinkOwner(a), a.artifact.Revision, argv)
-	if err != nil || !ran {
+	if !ran {
 		return did, err
 	}
-	did = cmp.Or(did, dir+" has "+a.artifact.Revision)
-	return fmt.Sprintf("%s; %s ended well at %s after %s: %s", did, argv[0], c.o.Now().UTC().Format(time.RFC3339),
-		time.Since(began).Round(time.Millisecond), cmp.Or(output, "no output")), nil
+	end := fmt.Sprintf("%s ended well at %s after %s: %s", argv[0], c.o.Now().UTC().Format(time.RFC3339),
+		time.Since(began).Round(time.Millisecond), cmp.Or(output, "no output"))
+	if err != nil {
+		end = text.Redact(err.Error())
+	}
+	if unkept := c.o.Artifacts.Note(ctx, a.artifact, text.Line(end, maxMessage)); unkept != nil {
+		c.o.Logger.Warn("keep output of program", "name", a.key.Name, "namespace", a.key.Namespace, "err", unkept)
+	}
+	return cmp.Or(did, dir+" has "+a.artifact.Revision) + "; " + end, err
 }
 
 // writeSink writes the content of the artifact into a directory and returns how many files have changed.

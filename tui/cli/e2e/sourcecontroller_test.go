@@ -356,12 +356,20 @@ func TestSourceSinkRefused(t *testing.T) {
 	if m := s.condition(t, "site", "SinkExecFailed", "exit status 3"); strings.Contains(m, "s3cret") || s.read("a") != "1" {
 		t.Errorf("%q", m)
 	}
+	history := func(of string) {
+		t.Helper()
+		if out := s.must(t, 0, "source", "show", "site", "--revisions", "-o", "wide").out; !strings.Contains(out, of) || strings.Contains(out, "s3cret") {
+			t.Errorf("the history does not tell %q: %s", of, out)
+		}
+	}
+	history("exit status 3")
 	until(t, "the status tells of it", func() bool {
 		r := s.run(t, "status")
 		return r.code == exitError && strings.Contains(r.out, "sink directory of source site")
 	})
 	s.hook(t, "")
 	s.condition(t, "site", "UpToDate", "ended well") // with the backoff
+	history("ended well")
 	if strings.Contains(s.agent.log.String(), "s3cret") {
 		t.Error("a secret in the log")
 	}

@@ -138,10 +138,10 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 		now, t := time.Now(), command.Table{Columns: []string{"REVISION", "STORED", "SIZE", "FILES", "SUBJECT"},
-			Wide: []string{"COMMIT", "DIGEST"}}
+			Wide: []string{"COMMIT", "DIGEST", "PROGRAM"}}
 		for _, a := range stored {
 			t.Add(u.GetNamespace(), a.Revision, source.ShortRevision(a.Revision), a.Updated.UTC().Format(time.RFC3339), text.Size(a.Size),
-				strconv.Itoa(a.Files), text.OrDash(text.Line(a.Subject, 60)), artifact.Commit(a.Revision), a.Digest)
+				strconv.Itoa(a.Files), text.OrDash(text.Line(a.Subject, 60)), artifact.Commit(a.Revision), a.Digest, text.OrDash(a.Exec))
 		}
 		if c.Revisions {
 			return e.PrintList(command.List(stored), t)
