@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"limpet/sync/git/bundle"
+	"limpet/sync/git/gitref"
 	"limpet/sync/git/pack"
 )
 
@@ -20,13 +21,23 @@ type BundleQuery struct {
 	Depth int      // number of commits; 0 = all of the mirror
 }
 
-// Named returns the Ref under which a commit is in the mirror; a branch comes before a tag. One that is there without a
-// name gets that of the branch main.
-func (m *Mirrors) Named(r Remote, commit string) Ref {
+// Named returns the Ref under which a selector has found a commit of the mirror, if need be a branch before a tag. One that is
+// there without a name gets that of the branch main.
+func (m *Mirrors) Named(r Remote, commit string, sel gitref.Selector) Ref {
 	refs, _ := pack.ReadRefs(m.dirOf(r)) // without them the commit has no name
-	out := Ref{Name: headPrefix + "main", Hash: commit}
+	out, want := Ref{Name: headPrefix + "main", Hash: commit}, sel.Name
+	switch {
+	case sel.Branch != "":
+		want = headPrefix + sel.Branch
+	case sel.Tag+sel.SemVer != "":
+		want = tagPrefix + sel.Tag
+	}
+	if want != "" && want != tagPrefix {
+		out.Name = want // also when it has moved on since
+	}
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(refs))) {
-		if strings.HasPrefix(name, ownPrefix) || refs[name].String() != commit {
+		if strings.HasPrefix(name, ownPrefix) || refs[name].String() != commit ||
+			want != "" && name != want && (want != tagPrefix || !strings.HasPrefix(name, want)) {
 			continue
 		}
 		if out.Name, out.Tag = name, ""; !refs[tagNote(name)].IsZero() {

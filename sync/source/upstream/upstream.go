@@ -19,6 +19,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/git"
 	"limpet/sync/git/bundle"
+	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
 	"limpet/sync/signature"
 	"limpet/sync/source"
@@ -30,6 +31,7 @@ import (
 type Commit struct {
 	Remote   git.Remote
 	Hash     string
+	Selector gitref.Selector // that has found it
 	Verified bool      // its signature is required, and good
 	Behind   time.Time // since when its Git host cannot be read; zero = it can
 }
@@ -64,7 +66,7 @@ func (c *Commit) ofSource(u *unstructured.Unstructured) (required bool, err erro
 		return false, err
 	}
 	s := source.FromObject(u)
-	c.Remote.URL, c.Hash = g.URL, s.Commit()
+	c.Remote.URL, c.Selector, c.Hash = g.URL, g.Selector, s.Commit()
 	if s.Bad() {
 		c.Behind = s.Since
 	}
@@ -81,6 +83,11 @@ func (c *Commit) ofRepository(u *unstructured.Unstructured) (required bool, err 
 	}
 	if urls := worker.URLs(repo); len(urls) > 0 {
 		c.Remote.URL = urls[0]
+	}
+	if block := repo.Spec.Block(); block != nil {
+		if c.Selector, err = gitref.Of(repo.GitRef, block.Branch); err != nil {
+			return false, err
+		}
 	}
 	st := repo.Status
 	c.Hash = st.Sync.LastRef
@@ -159,7 +166,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, text.Redact(err.Error()), http.StatusServiceUnavailable)
 		return
 	}
-	ref := h.mirrors.Named(c.Remote, c.Hash)
+	ref := h.mirrors.Named(c.Remote, c.Hash, c.Selector)
 	head := w.Header()
 	head.Set("Content-Type", bundle.Media)
 	head.Set(bundle.HeaderRef, ref.Name)

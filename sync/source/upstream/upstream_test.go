@@ -41,10 +41,11 @@ func TestUpstream(t *testing.T) {
 	o.Commit("first", files)
 	parent, origin := mirrortest.Open(t, git.Options{AllowLocal: []string{filepath.Dir(o.Bare)}}), git.Remote{URL: "file://" + o.Bare}
 	client := embedded(t)
+	branch := "main"
 	synced := func(name string, status map[string]any) {
 		t.Helper()
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": api.Repositories.GroupVersion().String(), "kind": "Repository",
-			"spec": map[string]any{"title": "x", "type": "git", "git": map[string]any{"url": origin.URL, "branch": "main"},
+			"spec": map[string]any{"title": "x", "type": "git", "git": map[string]any{"url": origin.URL, "branch": branch},
 				"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}}}
 		u.SetName(name)
 		at := client.Resource(api.Repositories).Namespace("default")
@@ -84,6 +85,17 @@ func TestUpstream(t *testing.T) {
 	if _, stats := mirrortest.Sync(t, child, remote, "main"); stats.Requests != 0 {
 		t.Errorf("nothing is new: %+v", stats)
 	}
+
+	// Several branches and tags may have one commit: the ref is that which the object follows, also after it has moved on.
+	o.Git("push", "-q", "origin", "main:prod")
+	for _, branch = range []string{"prod", "moved"} {
+		mirrortest.Sync(t, parent, origin, "prod")
+		synced(branch, lastRef(ref.Hash))
+		if got, err := child.Resolve(t.Context(), at("/repository/default/"+branch), gitref.Branch(branch)); err != nil || got.Hash != ref.Hash {
+			t.Errorf("%s: %+v %v", branch, got, err)
+		}
+	}
+	branch = "main"
 
 	for i := range 3 { // the child misses some
 		files["d/a.json"] = gittest.Dashboard("a", 2+i, 200)

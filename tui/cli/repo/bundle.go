@@ -56,7 +56,7 @@ func (c ExportCmd) Export(ctx context.Context, e *command.Env, kind command.Reso
 		}
 		mirrors := git.View(agent.MirrorsPath(path))
 		defer mirrors.Close()
-		q := git.BundleQuery{Ref: mirrors.Named(from.Remote, from.Hash), Since: c.Since}
+		q := git.BundleQuery{Ref: mirrors.Named(from.Remote, from.Hash, from.Selector), Since: c.Since}
 		write := func(w io.Writer) (n int64, err error) {
 			if err = mirrors.Bundle(ctx, from.Remote, q, counter{w, &n}); err != nil {
 				err = command.WithHint(err, show)
