@@ -83,3 +83,24 @@ func (m *Mirrors) Bundle(ctx context.Context, r Remote, q BundleQuery, w io.Writ
 		return bundle.Write(v.ctx, w, v.store, c)
 	})
 }
+
+// runChain is run, which brings what a bundle builds on from the others of its directory first.
+func (f *fetch) runChain() error {
+	err := f.run()
+	id, tag, left := f.id, f.tag, slices.Clone(f.Older)
+	if old, none := f.mirror.use(f.Limits.ObjectBytes); none == nil {
+		if !f.mirror.isDamaged() {
+			left = slices.DeleteFunc(left, old.Has)
+		}
+		f.mirror.release(old)
+	}
+	for KindOf(err) == CommitNotFound {
+		i := slices.IndexFunc(left, func(older pack.ID) bool { f.id, f.tag = older, pack.ID{}; return f.run() == nil })
+		if f.id, f.tag = id, tag; i < 0 || f.Ctx.Err() != nil {
+			break
+		}
+		left = slices.Delete(left, i, i+1)
+		err = f.run()
+	}
+	return err
+}

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -218,6 +220,79 @@ func TestBundleHalfCopied(t *testing.T) {
 	gittest.ErrorIs(t, err, Corrupt, "checksum")
 	_, err = openMirrors(t, Options{}).Resolve(t.Context(), r, gitref.Selector{})
 	gittest.ErrorIs(t, err, Refused, "--local-git-prefix")
+}
+
+// TestBundleChain: a bundle and what builds on it may come at once, in any order, whatever the clocks of their makers said.
+func TestBundleChain(t *testing.T) {
+	t.Parallel()
+	for name, days := range map[string][4]int{"clocks right": {1, 2, 3, 4}, "first in the future": {9, 2, 3, 4}, "going back": {9, 8, 7, 6}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := gittest.NewOrigin(t, t.TempDir(), "x.git")
+			m, r, dir := bundleDir(t)
+			from, tip, since := "M 100644 inline kept\ndata 1\nk\n", "", "main"
+			for i, file := range []string{"z", "b", "y", "a"} {
+				made := fmt.Sprintf("commit refs/heads/main\ncommitter C <c@example.com> %d +0000\ndata 1\nc\n%sM 100644 inline x\ndata 1\n%s\n",
+					1800000000+days[i]*86400, from, file)
+				gittest.Git(t, o.Work, []byte(made), "fast-import", "--quiet")
+				o.Git("bundle", "create", "-q", filepath.Join(dir, file+".bundle"), since)
+				tip = o.Git("rev-parse", "main")
+				from, since = "from "+tip+"\n", tip+"..main"
+			}
+			if err := os.Rename(filepath.Join(dir, "z.bundle"), filepath.Join(dir, "z")); err != nil {
+				t.Fatal(err)
+			}
+			ref, err := m.Resolve(t.Context(), r, gitref.Selector{})
+			if err == nil {
+				_, err = m.Fetch(t.Context(), r, ref)
+			}
+			gittest.ErrorIs(t, err, CommitNotFound)
+			for other, make := range map[string]func(string) error{ // which are no bundles
+				"link": func(path string) error { return os.Symlink("/etc/passwd", path) }, "pipe": func(path string) error { return syscall.Mkfifo(path, 0o600) },
+				"dir": func(path string) error { return os.Mkdir(path, 0o700) },
+				"socket": func(path string) error {
+					l, err := net.Listen("unix", path)
+					if err == nil {
+						t.Cleanup(func() { l.Close() })
+					}
+					return err
+				}} {
+				if err := make(filepath.Join(dir, other+".bundle")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Rename(filepath.Join(dir, "z"), filepath.Join(dir, "z.bundle")); err != nil {
+				t.Fatal(err)
+			}
+			if ref, _ := syncRef(t, m, r, "main"); ref.Hash != tip {
+				t.Errorf("%+v, want %s", ref, tip)
+			}
+			if got := content(t, m, r, tip, ""); got["x"] != "a" {
+				t.Errorf("%q", got)
+			}
+			fsck(t, m, r)
+		})
+	}
+}
+
+// TestBundleForBigMirror: a mirror that has grown beyond its bound and cannot be started afresh from a bundle that builds on it
+// stays.
+func TestBundleForBigMirror(t *testing.T) {
+	t.Parallel()
+	o, files := history(t, 2)
+	m, r, dir := bundleDir(t)
+	o.Git("bundle", "create", "-q", filepath.Join(dir, "x.bundle"), "main")
+	first, _ := syncRef(t, m, r, "main")
+	if err := writeNote(m.dirOf(r), note{Format: layoutFormat, URL: r.URL, First: -growthFree / growthFactor}); err != nil {
+		t.Fatal(err)
+	}
+	files["README.md"] = "next"
+	next := o.Commit("next", files)
+	o.Git("bundle", "create", "-q", filepath.Join(dir, "x.bundle"), first.Hash+"..main")
+	if ref, _ := syncRef(t, m, r, "main"); ref.Hash != next {
+		t.Errorf("%+v, want %s", ref, next)
+	}
+	fsck(t, m, r)
 }
 
 func copyFile(t *testing.T, from, to string) {

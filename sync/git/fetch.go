@@ -104,7 +104,7 @@ func (m *Mirrors) fetch(c *call, ref Ref) (stats Stats, err error) {
 	case c.fallback:
 		err = f.fromFallback(ref)
 	default:
-		err = f.run()
+		err = f.runChain()
 	}
 	if err == nil {
 		ref.Via = Via{}
@@ -162,7 +162,9 @@ func (f *fetch) run() error {
 		return f.rebuild(err)
 	}
 	if f.first = n.First; !f.fallback && (old.Bytes() > growthFactor*n.First+growthFree || len(shallows) > maxShallows) {
-		return f.rebuild(nil)
+		if err := f.rebuild(nil); KindOf(err) != CommitNotFound { // else a bundle builds on what is here
+			return err
+		}
 	}
 	err = f.incremental(old.Store, refs, shallows)
 	if errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {

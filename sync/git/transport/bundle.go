@@ -21,8 +21,9 @@ import (
 )
 
 // A directory of bundles is served in process as the repository that the newest of them holds: the one with the newest
-// commit, and of several with the same the one that was written last. A file that is no valid bundle is passed over:
-// it may be half copied. A bundle is read again only when its file has changed.
+// commit, and of several with the same the one that was written last; one that builds on it is newer, whatever a clock said.
+// What it builds on may be in the others. A file that is no valid bundle is passed over: it may be half copied. A bundle is
+// read again only when its file has changed.
 
 // BundleSuffix ends the names of the files of bundles.
 const BundleSuffix = ".bundle"
@@ -33,16 +34,23 @@ type bundleMemory map[string]checkedBundle
 type checkedBundle struct {
 	dirFile
 	bundle.File
-	err error // why it is not valid
+	name string
+	refs *packp.AdvRefs
+	err  error // why it is not valid
 }
 
-// bundleSession serves a bundle.
+// leads reports whether a ref of the bundle leads to one of some commits.
+func (b checkedBundle) leads(ids []pack.ID) bool {
+	return slices.ContainsFunc(slices.Concat(refIDs(b.refs.References), refIDs(b.refs.Peeled)),
+		func(id pack.ID) bool { return slices.Contains(ids, id) })
+}
+
+// bundleSession serves the bundles of a directory.
 type bundleSession struct {
-	call *Call
-	root *os.Root
-	file *os.File
-	head bundle.File
-	refs *packp.AdvRefs
+	call  *Call
+	root  *os.Root
+	file  *os.File
+	valid []checkedBundle // the newest last
 }
 
 func (c *Call) bundleSession() (*bundleSession, error) {
@@ -63,37 +71,51 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 	c.client.mu.Lock()
 	old := c.client.bundles[c.Addr.Path]
 	c.client.mu.Unlock()
-	now, newest := bundleMemory{}, ""
+	now, why := bundleMemory{}, error(giterr.New(giterr.NotFound, "the directory has no file *"+BundleSuffix,
+		"copy a bundle into it; a disk that is not mounted looks like this"))
 	for _, name := range names {
 		b, err := s.check(name, old[name])
 		if err != nil {
 			return nil, err
 		}
-		now[name] = b
-		if b.err == nil && (newest == "" || newer(b, now[newest])) {
-			newest = name
+		if now[name] = b; b.err == nil {
+			s.valid = append(s.valid, b)
+		} else {
+			why = b.err
 		}
 	}
 	c.client.mu.Lock()
 	c.client.bundles[c.Addr.Path] = now
 	c.client.mu.Unlock()
-	if newest == "" {
-		why := error(giterr.New(giterr.NotFound, "the directory has no file *"+BundleSuffix,
-			"copy a bundle into it; a disk that is not mounted looks like this"))
-		for _, name := range slices.Sorted(maps.Keys(now)) {
-			why = now[name].err
-		}
+	if len(s.valid) == 0 {
 		return nil, why
 	}
-	if s.file, err = s.root.Open(newest); err != nil {
-		return nil, changing(err)
+	slices.SortFunc(s.valid, older)
+	last := len(s.valid) - 1
+	for range last {
+		for i, b := range slices.Backward(s.valid[:last]) {
+			if s.valid[last].leads(b.Bases) {
+				s.valid = append(slices.Delete(s.valid, i, i+1), b)
+				break
+			}
+		}
 	}
-	if info, err := s.file.Stat(); err != nil || inodeOf(info) != now[newest].inode {
-		return nil, cmp.Or(err, s.call.moved())
+	newest, written := s.valid[last], slices.MaxFunc(s.valid, func(a, b checkedBundle) int { return a.changed.Compare(b.changed) })
+	if written.changed.After(newest.changed) && old[written.name].inode != written.inode {
+		c.client.Options.Logger.Warn("bundle is passed over: another one has a newer commit", "dir", c.Addr.Path, "file", written.name,
+			"newer", newest.name)
 	}
-	s.head = now[newest].File
-	s.refs = advertise(s.head)
-	return s.refs, nil
+	c.Older = nil
+	for _, b := range s.valid[:last] {
+		for name, id := range b.refs.References {
+			if target, annotated := b.refs.Peeled[name]; annotated {
+				id = target
+			}
+			c.Older = append(c.Older, id)
+			break // one brings them all
+		}
+	}
+	return newest.refs, nil
 }
 
 // advertise returns the refs of a bundle as a server lists them.
@@ -117,8 +139,10 @@ func advertise(b bundle.File) *packp.AdvRefs {
 	return adv
 }
 
-func newer(a, b checkedBundle) bool {
-	return cmp.Or(a.Newest(a.changed).Compare(b.Newest(b.changed)), a.changed.Compare(b.changed)) > 0
+var errNoBundle = giterr.New(giterr.Corrupt, "it is no file", "")
+
+func older(a, b checkedBundle) int {
+	return cmp.Or(a.Newest(a.changed).Compare(b.Newest(b.changed)), a.changed.Compare(b.changed))
 }
 
 // check reads a bundle, unless it is as it was. The error is one of the call; that of the file is in the result.
@@ -129,6 +153,9 @@ func (s *bundleSession) check(name string, known checkedBundle) (checkedBundle, 
 		return checkedBundle{err: errChanging}, nil
 	}
 	if err != nil {
+		if info, _ := s.root.Lstat(name); info != nil && !info.Mode().IsRegular() { // a link that leads out of the directory, a socket
+			return checkedBundle{err: errNoBundle}, nil
+		}
 		return checkedBundle{}, err
 	}
 	defer f.Close()
@@ -137,27 +164,41 @@ func (s *bundleSession) check(name string, known checkedBundle) (checkedBundle, 
 		return known, err
 	}
 	if !info.Mode().IsRegular() {
-		return checkedBundle{err: giterr.New(giterr.Corrupt, "it is no file", "")}, nil
+		return checkedBundle{err: errNoBundle}, nil
 	}
-	b := checkedBundle{dirFile: dirFile{size: info.Size(), changed: info.ModTime(), inode: inodeOf(info), read: time.Now()}}
+	b := checkedBundle{name: name, dirFile: dirFile{size: info.Size(), changed: info.ModTime(), inode: inodeOf(info), read: time.Now()}}
 	if b.File, b.err = bundle.Check(s.call.Ctx, f, s.call.Limits); s.call.Ctx.Err() != nil {
 		return b, context.Cause(s.call.Ctx)
 	}
 	if b.err != nil && (known.err == nil || known.size != b.size) {
 		s.call.client.Options.Logger.Warn("bundle is not valid and passed over", "dir", s.call.Addr.Path, "file", name, "err", b.err)
 	}
+	b.refs = advertise(b.File)
 	return b, nil
 }
 
-// UploadPack sends the pack of the bundle, whatever the mirror has.
-func (s *bundleSession) UploadPack(_ context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
-	if !slices.Contains(slices.Concat(refIDs(s.refs.References), refIDs(s.refs.Peeled)), req.Wants[0]) {
+// UploadPack sends the pack of a bundle that leads to the wanted commit: the newest of those that build on nothing or on what
+// the mirror is known to have, else any.
+func (s *bundleSession) UploadPack(_ context.Context, req *packp.UploadPackRequest) (res *packp.UploadPackResponse, err error) {
+	var from *checkedBundle
+	for i, b := range s.valid {
+		if b.leads(req.Wants) && (from == nil || !slices.ContainsFunc(b.Bases, func(id pack.ID) bool { return !slices.Contains(req.Haves, id) })) {
+			from = &s.valid[i]
+		}
+	}
+	if from == nil {
 		return nil, s.call.moved()
 	}
-	if _, err := s.file.Seek(s.head.Pack, io.SeekStart); err != nil {
+	if s.file, err = s.root.Open(from.name); err != nil {
+		return nil, changing(err)
+	}
+	if info, err := s.file.Stat(); err != nil || inodeOf(info) != from.inode {
+		return nil, cmp.Or(err, s.call.moved())
+	}
+	if _, err := s.file.Seek(from.Pack, io.SeekStart); err != nil {
 		return nil, err
 	}
-	s.call.Bases = slices.Concat(s.head.Bases, s.head.Ends)
+	s.call.Bases = slices.Concat(from.Bases, from.Ends)
 	return packp.NewUploadPackResponseWithPackfile(req, counted{io.NopCloser(s.file), s.call}), nil
 }
 

@@ -56,6 +56,7 @@ type Call struct {
 	Remarks   remarks
 	Upstream  string    // what another limpet says of the ref that it serves, for people
 	Bases     []pack.ID // commits that the pack of the last answer builds on, where it is a bundle
+	Older     []pack.ID // a commit of each bundle that the directory has beside the newest, the oldest first
 }
 
 // budget is how many bytes may come in one phase of a call. An ssh connection

@@ -1,6 +1,7 @@
 package repo
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -117,6 +118,9 @@ func (c ImportCmd) Run(ctx context.Context, e *command.Env) error {
 // Import copies a bundle for an object of a kind; noun is that of its commands.
 func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Resource, noun string) error {
 	again := "limpet " + noun + " import " + text.ShellWord(c.File)
+	if c.Name != "" {
+		again += " " + text.ShellWord(c.Name)
+	}
 	f, err := os.Open(c.File)
 	if err != nil {
 		return command.Usagef(again+"    # with another file", "open %s: %w", c.File, command.Reason(err))
@@ -137,15 +141,18 @@ func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Reso
 		}
 		mirrors := git.View(agent.MirrorsPath(path))
 		defer mirrors.Close()
-		missing, err := mirrors.Lacks(ctx, git.Remote{URL: url.String()}, head.Bases)
+		to := filepath.Join(url.Path, strings.TrimSuffix(filepath.Base(c.File), transport.BundleSuffix)+transport.BundleSuffix)
+		lack, err := mirrors.Lacks(ctx, git.Remote{URL: url.String()}, slices.Concat(head.Bases, slices.Collect(maps.Values(head.Refs))))
 		if err != nil {
 			return err
 		}
+		near, unlock := inbox(ctx, to)
+		defer unlock()
+		missing := slices.DeleteFunc(slices.Clone(head.Bases), func(id pack.ID) bool { return near[id] || !slices.Contains(lack, id) })
 		if len(missing) > 0 {
-			return command.Errorf(command.ExitError, again+"    # after a bundle with that commit was imported and synced",
+			return command.Errorf(command.ExitError, again+"    # after a bundle with that commit was imported",
 				"%s builds on commit %s, which the mirror of %s does not have; nothing was copied", c.File, missing[0], name)
 		}
-		to := filepath.Join(url.Path, strings.TrimSuffix(filepath.Base(c.File), transport.BundleSuffix)+transport.BundleSuffix)
 		err = atomicfile.Write(to, 0o644, func(w io.Writer) error {
 			_, err := f.Seek(0, io.SeekStart)
 			if err == nil {
@@ -156,10 +163,40 @@ func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Reso
 		if err != nil {
 			return command.Errorf(command.ExitError, "ls -ld "+text.ShellWord(url.Path), "write %s: %w", to, command.Reason(err))
 		}
+		known := map[bool]string{true: ", whose mirror has that already: only a newer commit is taken"}[len(lack) == 0]
 		refs := slices.Sorted(maps.Keys(head.Refs))
-		return e.PrintDone(map[string]any{"name": name, "file": to, "refs": refs}, to, "%s: %s, for %s", to,
-			text.Line(strings.Join(refs, ", "), 200), name)
+		return e.PrintDone(map[string]any{"name": name, "file": to, "refs": refs, "known": known != ""}, to, "%s: %s, for %s%s", to,
+			text.Line(strings.Join(refs, ", "), 200), name, known)
 	})
+}
+
+// inbox locks the directory of a new file against other imports, removes what those that were killed have left, and returns the
+// tips of the other bundles.
+func inbox(ctx context.Context, file string) (tips map[pack.ID]bool, unlock func()) {
+	tips = map[pack.ID]bool{}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return tips, func() {} // the write has the same error
+	}
+	locked := atomicfile.Lock(ctx, dir) == nil // not every file system can
+	entries, _ := dir.ReadDir(-1)
+	for _, e := range entries {
+		path := filepath.Join(filepath.Dir(file), e.Name())
+		switch {
+		case !e.Type().IsRegular() || path == file:
+		case atomicfile.IsTemporary(e.Name()) && locked:
+			_ = os.Remove(path)
+		case strings.HasSuffix(path, transport.BundleSuffix):
+			if f, err := os.Open(path); err == nil {
+				head, _, _ := bundle.ReadHeader(bufio.NewReaderSize(f, bundle.LineBytes), pack.DefaultLimits.RefsBytes)
+				f.Close()
+				for _, id := range head.Refs {
+					tips[id] = true
+				}
+			}
+		}
+	}
+	return tips, func() { dir.Close() }
 }
 
 // target returns the object and the directory that a bundle is for.
