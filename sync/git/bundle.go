@@ -87,6 +87,9 @@ func (m *Mirrors) Bundle(ctx context.Context, r Remote, q BundleQuery, w io.Writ
 // runChain is run, which brings what a bundle builds on from the others of its directory first.
 func (f *fetch) runChain() error {
 	err := f.run()
+	if KindOf(err) != CommitNotFound || len(f.Older) == 0 {
+		return err
+	}
 	id, tag, left := f.id, f.tag, slices.Clone(f.Older)
 	if old, none := f.mirror.use(f.Limits.ObjectBytes); none == nil {
 		if !f.mirror.isDamaged() {

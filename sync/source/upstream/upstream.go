@@ -32,8 +32,8 @@ type Commit struct {
 	Remote   git.Remote
 	Hash     string
 	Selector gitref.Selector // that has found it
-	Verified bool      // its signature is required, and good
-	Behind   time.Time // since when its Git host cannot be read; zero = it can
+	Verified bool            // its signature is required, and good
+	Behind   time.Time       // since when its Git host cannot be read; zero = it can
 }
 
 var (
