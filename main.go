@@ -49,12 +49,12 @@
 //  4. jobs/claimer.go: a short delay by rendezvous hash; intent in
 //     state/claims.go, PUT of the claim labels, confirmed in state.
 //  5. jobs/held.go, jobs/lease: one goroutine renews; its loss cancels the work.
-//  6. jobs/runner.go runs the worker: worker/pull.go, worker/pulltree.go.
-//  7. git/resolve.go, git/fetch.go: the commit into the mirror; worker/verify.go.
+//  6. jobs/runner.go runs the worker: worker/pull.go.
+//  7. git/resolve.go, git/fetch.go: the commit into the mirror, verified in worker/pulltree.go.
 //  8. git/diff.go, resources/plan.go, resources/apply.go: the ordered changes.
 //  9. jobs/progress.go, jobs/results.go: marks and messages, throttled.
 //  10. jobs/finisher.go: record and end of the claim in one transaction
-//     (state/history.go), HistoricJob POST (jobs/archiver.go), DELETE with preconditions.
+//     (state/history.go), HistoricJob POST, DELETE with preconditions.
 //  11. jobs/runner.go puts a job that failed and may be tried again back, with a backoff.
 //
 // After a crash jobs/recoverer.go re-reads every own claim and resumes or drops it;

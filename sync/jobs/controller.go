@@ -13,7 +13,7 @@
 //	held.go       a job under our claim, which is written in turns and renewed
 //	runner.go     the Worker is called and waited for
 //	progress.go   what the worker reports (results.go), written at most so often
-//	finisher.go   record, HistoricJob (archiver.go), DELETE, end of the claim; or it lets go
+//	finisher.go   record, HistoricJob, DELETE, end of the claim; or it lets go
 //
 // Beside the way: recoverer.go settles claims of a process that stopped (claims.go), rescuer.go expired claims of
 // others, pruner.go deletes old history. Events are one stream (events.go); what there is at a moment is in Snapshot.
