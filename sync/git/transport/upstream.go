@@ -60,6 +60,9 @@ func (c *Call) upstream(ctx context.Context, method string, q url.Values) (*http
 	return client.Do(req)
 }
 
+// BehindSince stands in Call.Upstream before the time since when the other limpet, or one that it asks, cannot read its Git host.
+const BehindSince = ", and cannot read its Git host since "
+
 // AdvertisedReferencesContext asks for the commit.
 func (s *upstreamSession) AdvertisedReferencesContext(ctx context.Context) (*packp.AdvRefs, error) {
 	c := ctx.Value(callKey{}).(*Call)
@@ -85,7 +88,7 @@ func (s *upstreamSession) AdvertisedReferencesContext(ctx context.Context) (*pac
 		c.Upstream = "fetched from mirror of limpet " + c.Addr.HostPort() + ", which verified the signature"
 	}
 	if since, err := http.ParseTime(res.Header.Get(bundle.HeaderBehind)); err == nil {
-		c.Upstream += ", and cannot read its Git host since " + since.UTC().Format(time.RFC3339)
+		c.Upstream += BehindSince + since.UTC().Format(time.RFC3339)
 	}
 	return s.refs, nil
 }

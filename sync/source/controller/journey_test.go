@@ -313,6 +313,10 @@ func TestParent(t *testing.T) {
 	if s := r.ask("child"); s.State != source.Ready || !strings.Contains(s.Message, "since "+since.UTC().Format(time.RFC3339)) {
 		t.Errorf("the parent is behind: %+v", s)
 	}
+	r.apply("grandchild", `,"url":"limpet+`+parent.URL+`/`+r.namespace+`/child","ref":{"branch":"main"},"secretRef":{"name":"parent"}`)
+	if s := r.ready("grandchild", "main@sha1:"+one); !strings.Contains(s.Message, "since "+since.UTC().Format(time.RFC3339)) {
+		t.Errorf("the parent of the parent is behind: %q", s.Message)
+	}
 	r.server.Fails(0)
 	r.ask("site")
 	r.ready("site", "main@sha1:"+one)

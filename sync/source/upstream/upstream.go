@@ -20,6 +20,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/git/bundle"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/transport"
 	"limpet/sync/kube"
 	"limpet/sync/signature"
 	"limpet/sync/source"
@@ -33,7 +34,7 @@ type Commit struct {
 	Hash     string
 	Selector gitref.Selector // that has found it
 	Verified bool            // its signature is required, and good
-	Behind   time.Time       // since when its Git host cannot be read; zero = it can
+	Behind   time.Time       // since when its Git host cannot be read, here or by a parent; zero = it can
 }
 
 var (
@@ -49,6 +50,13 @@ func Of(u *unstructured.Unstructured) (c Commit, err error) {
 		required, err = c.ofSource(u)
 	} else {
 		required, err = c.ofRepository(u)
+	}
+	if c.Behind.IsZero() {
+		list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+		_, ready := api.FindCondition(list, "Ready")
+		said, _ := ready["message"].(string)
+		_, since, _ := strings.Cut(said, transport.BehindSince)
+		c.Behind = api.TimeOfText(since)
 	}
 	switch {
 	case err != nil:

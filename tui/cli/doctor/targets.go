@@ -75,17 +75,16 @@ func findAll(ctx context.Context, names []string, bad check) check {
 	var g errgroup.Group
 	g.SetLimit(maxHosts)
 	for i, name := range names {
-		g.Go(func() error { errs[i] = find(ctx, name); return nil })
+		g.Go(func() error {
+			if err := find(ctx, name); err != nil {
+				errs[i] = fmt.Errorf("%s (%s)", name, command.ErrorText(err))
+			}
+			return nil
+		})
 	}
 	_ = g.Wait() // each part keeps its own error
-	away := 0
-	for i, err := range slices.Backward(errs) {
-		if err != nil {
-			away++
-			bad.Found = fmt.Sprintf("%d of %d not there, the first is %s (%s)", away, len(names), names[i], command.ErrorText(err))
-		}
-	}
-	if away > 0 {
+	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) > 0 {
+		bad.Found = fmt.Sprintf("%d of %d not there, the first is %v", len(errs), len(names), errs[0])
 		return bad
 	}
 	return passed("%s", cmp.Or(strings.Join(names, ", "), "none"))
@@ -102,7 +101,11 @@ func find(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if proxy, err := netx.FromEnvironment(&http.Request{URL: u}); err != nil || proxy != nil || u.Scheme == "http" {
+	proxy, err := netx.FromEnvironment(&http.Request{URL: u})
+	if err != nil {
+		return err
+	}
+	if proxy != nil || u.Scheme == "http" {
 		_, err = dial(ctx, withPort(cmp.Or(proxy, u)))
 		return err
 	}
