@@ -145,14 +145,11 @@ func (n *notifier) runOnce(ctx context.Context, seen map[string]string) {
 		case e.Kind != "Repository":
 		case !there:
 			n.add(repositoryEvent(e.Namespace, e.Name, e.Topic, notify.Info, "Deleted", "the repository is gone"))
-		case !strings.HasPrefix(e.Topic, jobTopic) && !n.suspended(o) && !fails(o, e.Topic):
+		case !strings.HasPrefix(e.Topic, jobTopic) && !n.suspended(o) &&
+			!slices.ContainsFunc(failures(o), func(f notify.Event) bool { return f.Topic == e.Topic }):
 			n.add(repositoryEvent(e.Namespace, e.Name, e.Topic, notify.Info, "Recovered", e.Topic+" is met again"))
 		}
 	}
-}
-
-func fails(o kube.Object, topic string) bool {
-	return slices.ContainsFunc(failures(o), func(e notify.Event) bool { return e.Topic == topic })
 }
 
 // failures returns the failing conditions of a Repository, without that of its last pull, which its job reports.

@@ -108,7 +108,6 @@ type Making struct {
 // Written is a commit that is in memory only. See Mirrors.Push.
 type Written struct {
 	Hash string // of the commit
-	Base string // its parent, "" for none
 	made []pack.Packed
 }
 
@@ -152,13 +151,13 @@ func (c *Composition) Commit(m Making) (*Written, error) {
 	text := []byte(head + signature + "\n" + message)
 	id := pack.IDOf(pack.CommitKind, text)
 	commit := pack.Object{ID: id, Kind: pack.CommitKind, Data: text}.Pack()
-	return &Written{Hash: id.String(), Base: c.Base, made: append([]pack.Packed{commit}, c.made...)}, nil
+	return &Written{Hash: id.String(), made: append([]pack.Packed{commit}, c.made...)}, nil
 }
 
 // Directory makes the commit that a directory of plain files has with this tree. It has no parent, author or message.
 func (c *Composition) Directory() *Written {
 	o := transport.DirCommit(c.tree)
-	return &Written{Hash: o.ID.String(), Base: c.Base, made: append([]pack.Packed{o.Pack()}, c.made...)}
+	return &Written{Hash: o.ID.String(), made: append([]pack.Packed{o.Pack()}, c.made...)}
 }
 
 // line is how a commit names a person. What git would leave out of a name at its ends

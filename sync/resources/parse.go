@@ -41,9 +41,8 @@ func (e *ParseError) Unwrap() error { return e.Err }
 
 // Object is a resource as its file describes it. What the sync adds is in Stamp.
 type Object struct {
-	GVK     schema.GroupVersionKind // an empty version means the server's preferred one
-	Name    string
-	Classic bool // the file held a dashboard model without apiVersion and kind
+	GVK  schema.GroupVersionKind // an empty version means the server's preferred one
+	Name string
 
 	meta   map[string]any  // metadata of the file
 	spec   json.RawMessage // nil when the file has none
@@ -149,7 +148,7 @@ func parseClassic(f File, all []field) (*Object, error) {
 		}
 		return nil, fmt.Errorf("the file is neither a resource (no apiVersion and kind) nor a dashboard (no %s)", want)
 	}
-	o := &Object{Classic: true, GVK: schema.GroupVersionKind{Group: api.DashboardGroup, Version: ClassicVersion, Kind: dashboardKind}}
+	o := &Object{GVK: schema.GroupVersionKind{Group: api.DashboardGroup, Version: ClassicVersion, Kind: dashboardKind}}
 	if uid := value(all, "uid"); uid != nil && json.Unmarshal(uid, &o.Name) != nil {
 		return nil, errors.New("uid is not text")
 	}

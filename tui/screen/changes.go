@@ -93,13 +93,6 @@ func openChanges(s *State) {
 	s.location.object = o
 }
 
-// openRevision shows what a revision of a source has changed.
-func openRevision(s *State, from object, digest string) {
-	s.changes.rows.cursor = ""
-	s.goTo(screenChanges)
-	s.location.object, s.revision = from, digest
-}
-
 // openFile shows the diff of a file of the job in the detail screen, or the reason why it cannot.
 func openFile(s *State, path string) {
 	if _, why := s.changeQuery(); why != "" {

@@ -187,7 +187,9 @@ func openSourceChanges(s *State) {
 	if row := s.source.rows.here(); s.screen == screenSource && row != nil {
 		digest = row.Digest
 	}
-	openRevision(s, o, digest)
+	s.changes.rows.cursor = ""
+	s.goTo(screenChanges)
+	s.location.object, s.revision = o, digest
 }
 
 // sourceChangesRefusal returns why the changes of a source cannot be shown; "" = they can.
