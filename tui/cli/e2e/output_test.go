@@ -123,15 +123,15 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	}
 	call(0, "status", "status") // without a state file
 	boards := testenv.Repo(t, 1, 3)
-	call(0, "repository", "repo create", "boards", "--url", testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", boards.Dir),
-		"--branch", testenv.Branch, "--interval", "1h")
+	origin := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", boards.Dir)
+	call(0, "repository", "repo create", "boards", "--url", origin, "--branch", testenv.Branch, "--interval", "1h")
 	call(0, "suspension", "repo suspend", "boards") // an agent that looks after nothing suspends nothing
 	call(0, "resumed", "repo resume", "boards")
 	h.must(t, 0, "job", "create", "boards")
 	call(0, "status", "status") // a job waits and nobody is there yet
 	h.must(t, 0, "job", "cancel", "boards-sync")
 	call(0, "status", "status")
-	h.daemon(t, "--controllers", "off") // nobody but this test asks for jobs
+	h.daemon(t, "--controllers", "off", "--notify", "exec:/bin/cat") // nobody but this test asks for jobs
 	call(0, "version", "version")
 	call(0, "objects", "crds")
 	call(0, "config-path", "config path")
@@ -211,9 +211,27 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "source", "source show", "flux")
 	call(1, "trial", "source test", "flux")
 	call(0, "source", "source suspend", "flux")
+	call(0, "artifact", "source get", packed(t, h, "flux"), "--file", filepath.Join(h.dir, "flux.tar.gz"))
 	call(0, "source", "source resume", "flux")
 	call(0, "source", "source reconcile", "flux")
-	call(0, "artifact", "source get", packed(t, h, "flux"), "--file", filepath.Join(h.dir, "flux.tar.gz"))
+	bundle := filepath.Join(h.dir, "x.bundle")
+	for kind, name := range map[string]string{"repo": "boards", "source": "made"} {
+		if kind == "source" {
+			call(0, "object", "source create", name, "--url", origin, "--branch", testenv.Branch, "--wait")
+			boards.Edit(t, boards.Dashboards()[1].Path)
+			h.must(t, 0, "source", "reconcile", name, "--wait")
+			call(0, "source-diff", "source diff", name)
+		}
+		dir := filepath.Join(h.dir, "carried-"+kind)
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		call(0, "bundle-written", kind+" export", name, "--file", bundle)
+		h.must(t, 0, kind, "create", "carried", "--url", "bundle://"+dir, "--branch", testenv.Branch)
+		call(0, "bundle-taken", kind+" import", bundle, "carried")
+	}
+	call(0, "deleted", "source delete", "carried", "--yes")
+	call(0, "notified", "notify test")
 	call(0, "drained", "drain")
 	call(0, "drained", "drain", "--off")
 	known.keeps(t, "status", h.run(t, "status", "-o", "json").out)
