@@ -1,4 +1,4 @@
-// Package program runs programs of the host, without a shell. One that outlives its time limit is killed with its process group.
+// Package program runs programs of the host, without a shell. One that fails or outlives its time limit is killed with its process group.
 package program
 
 import (
@@ -48,6 +48,9 @@ func (c Command) Run(ctx context.Context) (output string, err error) {
 	err = cmd.Run()
 	if errors.Is(err, exec.ErrWaitDelay) { // it has succeeded, and what it has started holds its output
 		err = nil
+	}
+	if err != nil && cmd.Process != nil {
+		_ = cmd.Cancel() // it is going to be run again
 	}
 	output = text.Line(text.Redact(string(out.data)), 4*c.Most) // before it is cut: half a secret is not known as one
 	output = strings.ToValidUTF8(output[max(0, len(output)-c.Most):], "")

@@ -44,18 +44,26 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestTimeout: a program that hangs is killed, with what it has started.
-func TestTimeout(t *testing.T) {
+// TestChildren: what a program has started is killed when it hangs or fails, so that the next run finds none of it.
+func TestChildren(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "late")
-	c := Command{Argv: []string{"/bin/sh", "-c", "echo begun; (sleep 2; touch " + file + ") & sleep 100"}, Dir: "/", Timeout: 300 * time.Millisecond,
-		Most: 64}
-	began := time.Now()
-	if output, err := c.Run(t.Context()); output != "begun" || err == nil || err.Error() != "no end within 300ms: begun" {
-		t.Errorf("%q, %v", output, err)
-	}
-	<-time.After(2500*time.Millisecond - time.Since(began))
-	if _, err := os.Stat(file); err == nil {
-		t.Error("a child lives on")
+	for script, want := range map[string]string{"sleep 100": "no end within 300ms: begun", "exit 3": "exit status 3: begun"} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "late")
+			c := Command{Argv: []string{"/bin/sh", "-c", "echo begun; (sleep 2; touch " + file + ") & " + script}, Dir: "/", Most: 64,
+				Timeout: 300 * time.Millisecond}
+			if script == "exit 3" {
+				c.Timeout = time.Minute
+			}
+			began := time.Now()
+			if output, err := c.Run(t.Context()); output != "begun" || err == nil || err.Error() != want {
+				t.Errorf("%q, %v", output, err)
+			}
+			<-time.After(2500*time.Millisecond - time.Since(began))
+			if _, err := os.Stat(file); err == nil {
+				t.Error("a child lives on")
+			}
+		})
 	}
 }
