@@ -28,7 +28,7 @@ func TestRunExec(t *testing.T) {
 		defer d.Close()
 		d.Exec = exec
 		plan, err := d.Plan(content, "", []File{{Path: "a", Hash: SHA256 + content, Size: int64(len(content))},
-			{Path: ".limpet/exec", Hash: SHA256, Size: 1}})
+			{Path: ".limpet/exec", Hash: SHA256, Size: 1}, {Path: ".limpet", Hash: SHA256, Size: 1}})
 		if err == nil {
 			err = d.Write(t.Context(), plan, func(context.Context, File) (io.ReadCloser, error) {
 				return io.NopCloser(strings.NewReader(content)), nil

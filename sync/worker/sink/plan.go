@@ -40,7 +40,7 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 	}
 	dirs := map[string]bool{}
 	for i, f := range files {
-		if f.at = i; strings.HasPrefix(f.Path, manifestDir+"/") {
+		if f.at = i; f.Path == manifestDir || strings.HasPrefix(f.Path, manifestDir+"/") {
 			continue
 		}
 		p.manifest.Files[f.Path], p.manifest.Sizes[f.Path] = f.Hash, f.Size
