@@ -46,7 +46,8 @@ var (
 // Controllers are told of a change by Recheck. It must not block for long.
 type UseFunc func(kind string, k Key, obj *unstructured.Unstructured)
 
-// Result is when an object is reconciled again without any event, by the local clock; zero = never.
+// Result is when an object is reconciled again without any event, by the local clock; zero = never. With an error it is
+// reconciled then at the latest.
 type Result struct{ Next time.Time }
 
 // Loop is the part of a controller that takes keys off a queue, has each reconciled by
@@ -195,6 +196,9 @@ func (l *Loop) runOnce(ctx context.Context, k Key) {
 		l.set(k, time.Time{})
 	default:
 		pause := l.failures.When(k)
+		if due := time.Until(result.Next); due > 0 {
+			pause = min(pause, due)
+		}
 		if e, ok := errors.AsType[*git.Error](err); ok {
 			pause = max(pause, e.RetryAfter)
 		} else if e, ok := errors.AsType[*netx.Error](err); ok {

@@ -48,6 +48,23 @@ func TestConflictsThatDoNotEnd(t *testing.T) {
 	})
 }
 
+// TestFailsBesides: what fails beside the work of an object does not put off its next time.
+func TestFailsBesides(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		l := newLoop("source", func(context.Context, Key) (Result, error) {
+			looks++
+			return Result{Next: time.Now().Add(30 * time.Second)}, errors.New("no")
+		}, time.Hour, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
+		defer cancel()
+		if err := l.Work(ctx, func() []Key { return []Key{{"ns", "site"}} }); err != nil || looks < 20 {
+			t.Errorf("%d looks, %v", looks, err)
+		}
+	})
+}
+
 // only shows one object.
 type only struct {
 	nothing

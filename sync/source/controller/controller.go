@@ -207,7 +207,7 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 	interval := time.Duration(float64(a.spec.interval) * (1 - jitter + 2*jitter*rand.Float64()))
 	switch {
 	case a.sinkErr != nil:
-		return repos.Result{}, a.sinkErr
+		return repos.Result{Next: time.Now().Add(interval)}, a.sinkErr
 	case failed == nil:
 		// In a full second, as all others: one wake of the processor for many of them.
 		return repos.Result{Next: time.Now().Add(interval + time.Second).Truncate(time.Second)}, nil

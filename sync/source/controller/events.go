@@ -91,6 +91,13 @@ func (c *Controller) tell(
 	return nil
 }
 
+// note is tell for what must not wait until the outbox can be written.
+func (c *Controller) note(ctx context.Context, a *attempt, topic, severity, reason, message string, about artifact.Artifact) {
+	if err := c.tell(ctx, a, a.obj, topic, severity, reason, message, about); err != nil {
+		c.o.Logger.Error("notification not kept", "name", a.key.Name, "namespace", a.key.Namespace, "err", err)
+	}
+}
+
 // Deleted is the event of a source that is gone, which ends its failure.
 func Deleted(k repos.Key, topic string) notify.Event {
 	return notify.Event{Kind: Kind, APIVersion: api.GitRepositories.GroupVersion().String(), Namespace: k.Namespace, Name: k.Name,

@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -410,4 +412,44 @@ func TestWithoutSpec(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.in("bare", source.Stalled, "URLInvalid")
+}
+
+// TestSinkRefused: a directory that may not be written is in the status, whether or not the outbox can be written, and keeps its
+// source only while it has the finalizer and the annotation.
+func TestSinkRefused(t *testing.T) {
+	t.Parallel()
+	r := embedded(t)
+	one := r.origin.Commit("one", map[string]string{"a": "1"})
+	r.notices.Close() // stands for one that takes no writes
+	at := r.client.Resource(api.GitRepositories).Namespace(r.namespace)
+	change := func(metadata string) {
+		t.Helper()
+		if _, err := at.Patch(t.Context(), "site", types.MergePatchType, []byte(`{"metadata":`+metadata+`}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	message := func(u *unstructured.Unstructured) string {
+		list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+		_, c := api.FindCondition(list, api.ConditionSinkReady)
+		return fmt.Sprint(c["status"], c["message"])
+	}
+	r.apply("site", `,"ref":{"branch":"main"}`)
+	change(`{"annotations":{"limpet/sink-dir":"/srv/site"},"finalizers":["remove-orphan-resources","finalizers.fluxcd.io"]}`)
+	r.ready("site", "main@sha1:"+one)
+	r.until("site", "refused", func(u *unstructured.Unstructured) bool { return strings.Contains(message(u), "--sink-prefix") })
+	if err := at.Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if from := source.FromObject(r.until("site", "kept", func(u *unstructured.Unstructured) bool {
+		return strings.Contains(message(u), "cannot be deleted")
+	})); from.State != source.Ready || from.Deleting.IsZero() {
+		t.Errorf("%+v", from)
+	}
+	change(`{"annotations":{"limpet/sink-dir":null}}`)
+	for late := time.Now().Add(time.Minute); time.Now().Before(late); <-time.After(20 * time.Millisecond) {
+		if _, err := at.Get(t.Context(), "site", metav1.GetOptions{}); apierrors.IsNotFound(err) {
+			return
+		}
+	}
+	t.Error("it is not deleted")
 }

@@ -93,10 +93,7 @@ func (c *Controller) verifyStored(ctx context.Context, a *attempt) (done bool, e
 	}
 	a.lost = newest
 	c.o.Logger.Warn("artifact damaged, building it again", "name", a.key.Name, "namespace", a.key.Namespace, "err", bad)
-	if err := c.tell(ctx, a, a.obj, "", notify.Error, "ArtifactVerificationFailed", "artifact "+newest.Path+": "+bad.Error(),
-		newest); err != nil {
-		c.o.Logger.Error("notification not kept", "name", a.key.Name, "namespace", a.key.Namespace, "err", err)
-	}
+	c.note(ctx, a, "", notify.Error, "ArtifactVerificationFailed", "artifact "+newest.Path+": "+bad.Error(), newest)
 	return false, nil
 }
 

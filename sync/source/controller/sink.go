@@ -52,17 +52,16 @@ func (c *Controller) sink(ctx context.Context, a *attempt) (done bool, err error
 	list, _, _ := unstructured.NestedSlice(a.obj.Object, "status", "conditions")
 	_, before := api.FindCondition(list, api.ConditionSinkReady)
 	did, err := c.keepSink(ctx, a, dir)
-	switch host, _ := os.Hostname(); {
+	switch {
 	case ctx.Err() != nil:
 		return true, context.Cause(ctx)
 	case err == nil && did == "" && before["status"] == "True":
 		a.sink = api.Condition{}
-		return false, nil
 	case err == nil:
 		did = cmp.Or(did, dir+" is up to date")
 		a.sink = api.Condition{Type: api.ConditionSinkReady, Status: "True", Reason: reasonUpToDate, Message: text.Line(did, maxMessage)}
 		c.o.Logger.Info("sink directory is up to date", "name", a.key.Name, "namespace", a.key.Namespace, "result", did)
-		return false, c.tell(ctx, a, a.obj, api.ConditionSinkReady, notify.Info, reasonSinkUpdated, did, a.artifact)
+		c.note(ctx, a, api.ConditionSinkReady, notify.Info, reasonSinkUpdated, did, a.artifact)
 	default:
 		reason := reasonWriteFailed
 		if e, is := errors.AsType[*sink.ExecError](err); is {
@@ -71,16 +70,15 @@ func (c *Controller) sink(ctx context.Context, a *attempt) (done bool, err error
 			reason = reasonSinkRefused
 		}
 		problem := text.Redact(err.Error())
-		a.sink = api.Condition{Type: api.ConditionSinkReady, Status: "False", Reason: reason,
-			Message: text.Line(host+": "+problem, maxMessage)}
+		a.sink = api.Condition{Type: api.ConditionSinkReady, Status: "False", Reason: reason, Message: onHost(problem)}
 		if reason != reasonSinkRefused && reason != sink.ReasonExecRefused { // else a restart or the annotation ends it
 			a.sinkErr = err
 		}
-		if before["message"] == a.sink.Message {
-			return false, nil
+		if before["message"] != a.sink.Message {
+			c.note(ctx, a, api.ConditionSinkReady, notify.Error, reason, problem, a.artifact)
 		}
-		return false, c.tell(ctx, a, a.obj, api.ConditionSinkReady, notify.Error, reason, problem, a.artifact)
 	}
+	return false, nil
 }
 
 // refusal is the error of a directory that is not permitted.
@@ -210,9 +208,25 @@ func (c *Controller) leaveSink(ctx context.Context, a *attempt, finalizers []str
 		return rest, nil
 	}
 	target, err := sink.Permit(dir, c.o.SinkPrefixes)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		_, err = sink.Leave(ctx, target, sinkOwner(a), remove && !slices.Contains(finalizers, api.FinalizerRelease))
 	}
-	_, err = sink.Leave(ctx, target, sinkOwner(a), remove && !slices.Contains(finalizers, api.FinalizerRelease))
-	return rest, err
+	if err == nil || ctx.Err() != nil {
+		return rest, cmp.Or(context.Cause(ctx), err)
+	}
+	if status, _, _ := unstructured.NestedMap(a.obj.Object, "status"); status != nil { // which tells what keeps it
+		list, changed := api.SetConditions(a.obj, c.o.Now(), api.Condition{Type: api.ConditionSinkReady, Status: "False", Reason: reasonWriteFailed,
+			Message: onHost("it cannot be deleted while the annotation " + api.AnnoSinkDir + " stays: " + text.Redact(err.Error()))})
+		if status["conditions"] = list; changed {
+			_, unwritten := c.apply(ctx, a.obj, status)
+			err = errors.Join(err, unwritten)
+		}
+	}
+	return nil, err
+}
+
+// onHost returns the message of a condition about a directory of this host.
+func onHost(message string) string {
+	host, _ := os.Hostname()
+	return text.Line(host+": "+message, maxMessage)
 }
