@@ -71,7 +71,7 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 		looked = append(looked, s.Artifact.Updated)
 	}
 	s.Looked = slices.MaxFunc(looked, time.Time.Compare)
-	s.Behind = u.GetGeneration() > seen
+	s.Behind = u.GetGeneration() > seen && (seen <= 0 || !s.Suspended && s.Deleting.IsZero()) // else it is not going to be seen
 	is := func(kind, value string) bool { return member(all[kind], "status") == value }
 	from := "Ready"
 	switch {

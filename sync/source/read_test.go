@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/source"
@@ -98,6 +99,17 @@ func TestBehind(t *testing.T) {
 		u.SetGeneration(2)
 		if from := source.FromObject(u); from.State != want || !from.Behind {
 			t.Errorf("%s: %s, behind: %v, want %s", name, from.State, from.Behind, want)
+		}
+	}
+	for _, gone := range []bool{false, true} { // its controller does not look at it
+		u, now := seen(t, named(t, "ready")), metav1.Now()
+		if u.SetGeneration(2); gone {
+			u.SetDeletionTimestamp(&now)
+		} else if err := unstructured.SetNestedField(u.Object, true, "spec", "suspend"); err != nil {
+			t.Fatal(err)
+		}
+		if from := source.FromObject(u); from.State != source.Ready || from.Behind {
+			t.Errorf("%+v", from)
 		}
 	}
 	u := seen(t, named(t, "auth"))

@@ -160,8 +160,9 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 	result, text := "deleted", fmt.Sprintf("deleted from namespace %s%s", u.GetNamespace(), effect)
 	if len(u.GetFinalizers()) > 0 {
 		result = "deleting"
-		text = fmt.Sprintf("is being deleted from namespace %s%s; %s    # tells what is in the way", u.GetNamespace(), effect,
-			e.CommandFor(u.GetNamespace(), "get "+k.Singular+" "+c.Name))
+		show := cmp.Or(map[string]string{"Repository": "repo show ", "GitRepository": "source show "}[k.Kind], "get "+k.Singular+" ")
+		text = fmt.Sprintf("is being deleted from namespace %s%s; %s    # tells what keeps it, if anything does", u.GetNamespace(), effect,
+			e.CommandFor(u.GetNamespace(), show+c.Name))
 	}
 	return e.PrintDone(map[string]string{"kind": k.Kind, "namespace": u.GetNamespace(), "name": c.Name, "result": result},
 		k.Singular+"/"+c.Name, "%s/%s %s", k.Singular, c.Name, text)

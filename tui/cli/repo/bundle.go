@@ -165,8 +165,9 @@ func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Reso
 		}
 		known := map[bool]string{true: ", whose mirror has that already: only a newer commit is taken"}[len(lack) == 0]
 		refs := slices.Sorted(maps.Keys(head.Refs))
-		return e.PrintDone(map[string]any{"name": name, "file": to, "refs": refs, "known": known != ""}, to, "%s: %s, for %s%s", to,
-			text.Line(strings.Join(refs, ", "), 200), name, known)
+		namespace, of, _ := strings.Cut(name, "/")
+		made := map[string]any{"namespace": namespace, "name": of, "file": to, "refs": refs, "known": known != ""}
+		return e.PrintDone(made, to, "%s: %s, for %s%s", to, text.Line(strings.Join(refs, ", "), 200), name, known)
 	})
 }
 
@@ -199,11 +200,11 @@ func inbox(ctx context.Context, file string) (tips map[pack.ID]bool, unlock func
 	return tips, func() { dir.Close() }
 }
 
-// target returns the object and the directory that a bundle is for.
+// target returns the namespace and name of the object and the directory that a bundle is for.
 func (c ImportCmd) target(
 	ctx context.Context, e *command.Env, s *command.Session, kind command.Resource, noun string,
 ) (string, auth.Address, error) {
-	found, urls := []string{}, map[string]auth.Address{}
+	urls := map[string]auth.Address{}
 	items, err := s.List(ctx, kind, e.Flags.ListNamespace(), "", nil, 0)
 	if err != nil {
 		return "", auth.Address{}, err
@@ -213,19 +214,20 @@ func (c ImportCmd) target(
 		if git, _, _ := unstructured.NestedString(items[i].Object, "spec", "git", "url"); git != "" {
 			raw = git
 		}
-		name := items[i].GetName()
-		if a, err := auth.ParseAddress(raw); err == nil && a.Scheme == auth.BundleScheme && (c.Name == "" || c.Name == name) {
-			found, urls[name] = append(found, name), a
+		name := items[i].GetNamespace() + "/" + items[i].GetName()
+		if a, err := auth.ParseAddress(raw); err == nil && a.Scheme == auth.BundleScheme && (c.Name == "" || strings.HasSuffix("/"+name, "/"+c.Name)) {
+			urls[name] = a
 		}
 	}
-	if len(urls) == 1 {
+	found := slices.Sorted(maps.Keys(urls))
+	if len(found) == 1 {
 		return found[0], urls[found[0]], nil
 	}
 	err = errors.New("none has a bundle:// URL")
-	if c.Name != "" {
-		err = errors.New(c.Name + " is not there or has no bundle:// URL")
-	} else if len(urls) > 1 {
+	if len(found) > 1 {
 		err = errors.New("several have a bundle:// URL: " + strings.Join(found, ", "))
+	} else if c.Name != "" {
+		err = errors.New(c.Name + " is not there or has no bundle:// URL")
 	}
-	return "", auth.Address{}, command.Usagef("limpet "+noun+" import "+text.ShellWord(c.File)+" NAME", "%w", err)
+	return "", auth.Address{}, command.Usagef("limpet "+noun+" import "+text.ShellWord(c.File)+" NAMESPACE/NAME", "%w", err)
 }

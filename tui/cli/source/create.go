@@ -19,6 +19,7 @@ import (
 	"limpet/sync/source"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
+	"limpet/tui/screen"
 )
 
 type createCmd struct {
@@ -158,7 +159,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 			if made, err = awaitReady(ctx, e, s, made); err != nil {
 				return err
 			}
-			done = "ready: " + text.OrDash(source.FromObject(made).Artifact.Revision)
+			done = "ready: " + text.OrDash(screen.ArtifactOf(source.FromObject(made)).Revision)
 		} else {
 			e.NoteAgent(s)
 		}

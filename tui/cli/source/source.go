@@ -100,6 +100,7 @@ type (
 )
 
 func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
+	c.Name = inNamespace(e, c.Name)
 	return c.Export(ctx, e, api.GitRepositories, "source")
 }
 
@@ -117,13 +118,18 @@ func onSource(ctx context.Context, e *command.Env, name string, f func(*command.
 	return withSource(ctx, e, command.Needs{API: true}, name, f)
 }
 
-// withSource is onSource for a command with other needs. The name may have the namespace before a slash.
+// withSource is onSource for a command with other needs.
 func withSource(ctx context.Context, e *command.Env, n command.Needs, name string,
 	f func(*command.Session, *unstructured.Unstructured) error) error {
+	return e.WithObject(ctx, n, api.GitRepositories, inNamespace(e, name), f)
+}
+
+// inNamespace returns a name without the namespace that may stand before it, behind a slash, and selects that.
+func inNamespace(e *command.Env, name string) string {
 	if namespace, after, ok := strings.Cut(name, "/"); ok {
 		e.Flags.Namespace, name = namespace, after
 	}
-	return e.WithObject(ctx, n, api.GitRepositories, name, f)
+	return name
 }
 
 type showCmd struct {
@@ -252,8 +258,8 @@ func awaitReady(
 		return nil, err
 	}
 	if from := source.FromObject(u); from.State != source.Ready {
-		return nil, command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+u.GetName()), "%s is %s: %s",
-			u.GetName(), from.State, screen.SourceProblem(from))
+		return nil, command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+u.GetName()),
+			"%s is not ready: %s", u.GetName(), screen.SourceProblem(from))
 	}
 	return u, nil
 }
@@ -316,10 +322,7 @@ type deleteCmd struct {
 }
 
 func (c deleteCmd) Run(ctx context.Context, e *command.Env) error {
-	if namespace, name, ok := strings.Cut(c.Name, "/"); ok {
-		e.Flags.Namespace, c.Name = namespace, name
-	}
-	return object.DeleteCommand{Kind: "gitrepository", Name: c.Name, Force: c.Force}.Run(ctx, e)
+	return object.DeleteCommand{Kind: "gitrepository", Name: inNamespace(e, c.Name), Force: c.Force}.Run(ctx, e)
 }
 
 // withMissingRight adds the missing right to a refused write.
