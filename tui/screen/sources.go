@@ -47,6 +47,8 @@ func (p *view) sourceTable() widget.Table[snapshot.Source] {
 			}},
 			{Head: "REVISION, OR WHY NOT", Width: 18, Wide: 30, Cell: func(from source, _ int) (string, widget.Role) {
 				switch {
+				case !from.Deleting.IsZero():
+					return "is being deleted", widget.RoleWarn
 				case from.Bad():
 					return SourceProblem(from), widget.RoleBad
 				case from.State != snapshot.SourceReady && from.Message != "":

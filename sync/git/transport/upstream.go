@@ -107,8 +107,8 @@ func (s *upstreamSession) UploadPack(ctx context.Context, req *packp.UploadPackR
 		return nil, err
 	}
 	r := bufio.NewReaderSize(res.Body, bundle.LineBytes)
-	c.SetBudget("header of the bundle", c.Limits.RefsBytes+bundle.LineBytes)
-	head, _, err := bundle.ReadHeader(r, c.Limits.RefsBytes)
+	c.SetBudget("header of the bundle", AnswerHead+bundle.LineBytes)
+	head, _, err := bundle.ReadHeader(r, AnswerHead)
 	commit, _ := pack.ParseID(res.Header.Get(bundle.HeaderCommit))
 	if err == nil && commit != req.Wants[0] && !slices.Contains(refIDs(head.Refs), req.Wants[0]) {
 		err = c.refused(giterr.Wrap(giterr.Moved, errors.New("it has another commit by now: "+text.Line(commit.String(), 40)),

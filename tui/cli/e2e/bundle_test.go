@@ -71,14 +71,16 @@ func TestAirGap(t *testing.T) {
 	if r := other.must(t, exitError, "repo", "import", thin, "boards"); !strings.Contains(r.err, first.Commit) {
 		t.Errorf("%s", r.err)
 	}
-	other.must(t, 0, "repo", "import", whole, "boards")
-	other.must(t, 0, "repo", "import", thin, "boards") // before the one that it builds on is synced
+	other.must(t, 0, "repo", "create", "boards", "-n", "team", "--url", "bundle://"+other.dir)
+	other.must(t, exitUsage, "repo", "import", whole, "boards")
+	other.must(t, 0, "repo", "import", whole, "default/boards")
+	other.must(t, 0, "repo", "import", thin, "default/boards") // before the one that it builds on is synced
 	other.daemon(t, "--local-git-prefix", other.dir)
 	other.must(t, 0, "repo", "pull", "boards", "--wait")
 	if got, want := names(other), names(from); !slices.Equal(got, want) {
 		t.Fatalf("%q, want %q", got, want)
 	}
-	if r := other.must(t, 0, "repo", "import", whole, "-o", "json"); !strings.Contains(r.out, `"known": true`) {
+	if r := other.must(t, 0, "repo", "import", whole, "default/boards", "-o", "json"); !strings.Contains(r.out, `"known": true`) {
 		t.Errorf("a rollback is not told: %s", r.out)
 	}
 	if err := os.WriteFile(filepath.Join(inbox, "half.bundle"), read(t, thin)[:300], 0o600); err != nil {

@@ -72,7 +72,10 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 
 // SourceMessage is the message of a source in a list: none for one that is ready.
 func SourceMessage(from source.Source) string {
-	if from.State == source.Ready {
+	switch {
+	case !from.Deleting.IsZero():
+		return "is being deleted"
+	case from.State == source.Ready:
 		return ""
 	}
 	return displaywidth.TruncateString(screen.SourceProblem(from), 100, "...")
