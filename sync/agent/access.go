@@ -95,7 +95,6 @@ func (a *access) tester(cfg Config, api *clients) *repos.Tester {
 // sealedValues reads the secure values that the embedded API stores.
 type sealedValues struct{ server *apiserver.Server }
 
-// Value implements auth.Values.
 func (v sealedValues) Value(ctx context.Context, l auth.Lookup, field string) ([]byte, error) {
 	plural, name, inline := "repositories", l.Repository, l.Secure[field]
 	if name == "" {

@@ -218,12 +218,11 @@ func (a *Agent) buildNotifier(ctx context.Context) (n *notifier, err error) {
 		a.parts = append(a.parts, a.outbox.Run, n.run)
 	}
 	if cfg.Heartbeat != nil {
-		beat := &notify.Heartbeat{Target: cfg.Heartbeat, Client: client, Healthy: a.healthy, Logger: log}
 		a.parts = append(a.parts, func(ctx context.Context) error {
 			if a.health.WaitSynced(ctx) != nil {
 				return nil
 			}
-			return beat.Run(ctx)
+			return notify.Heartbeat(ctx, cfg.Heartbeat, client, a.healthy, log)
 		})
 	}
 	return n, nil

@@ -205,7 +205,6 @@ func (l *local) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// Accept implements net.Listener.
 func (l *local) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
@@ -215,10 +214,8 @@ func (l *local) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener.
 func (l *local) Close() error { return nil }
 
-// Addr implements net.Listener.
 func (l *local) Addr() net.Addr { return &net.UnixAddr{Name: "in-process", Net: "unix"} }
 
 // Gate authenticates requests to a served API. It accepts access tokens of its Signer, in X-Access-Token (as Grafana's

@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/kube"
@@ -106,10 +105,7 @@ func (s *Server) handler() http.Handler {
 		return none{}, s.Agent.Suspend(ctx, one)
 	})
 	handle(mux, "resume", func(ctx context.Context, of [2]string) (bool, error) { return s.Agent.Resume(ctx, of[0], of[1]) })
-	handle(mux, "test", func(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error) {
-		return s.Agent.Test(ctx, u)
-	})
-
+	handle(mux, "test", s.Agent.Test)
 	handle(mux, "notify/test", s.Agent.TestNotify)
 	handle(mux, "preview", s.Agent.Preview)
 	handle(mux, "drift", s.Agent.Drift)

@@ -45,7 +45,6 @@ var azureAuthorities = []string{
 // the managed identity of the host. The first that is configured counts.
 type azure struct{ *registry }
 
-// Credentials implements Provider.
 func (p *azure) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	key := r.key("azure-devops")
 	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.mint(ctx, r) })

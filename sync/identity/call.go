@@ -94,7 +94,6 @@ type through struct {
 	at     time.Time // of the last answer, by the clock of the other side
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t *through) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := t.c
 	c.Method, c.URL, c.Header = req.Method, req.URL.String(), map[string]string{}
@@ -124,7 +123,6 @@ func (t *through) RoundTrip(req *http.Request) (*http.Response, error) {
 		Header: got.Header, Body: io.NopCloser(bytes.NewReader(got.Body)), ContentLength: int64(len(got.Body)), Request: req}, nil
 }
 
-// Do implements policy.Transporter.
 func (t *through) Do(req *http.Request) (*http.Response, error) { return t.RoundTrip(req) }
 
 // token returns what a library has made of the answers. Its errors may repeat an answer

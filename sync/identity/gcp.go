@@ -38,7 +38,6 @@ const (
 // server. Over Git the token is the password, and the e-mail address of the account the user.
 type gcp struct{ *registry }
 
-// Credentials implements Provider.
 func (p *gcp) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	account, err := p.account(r)
 	if err != nil {

@@ -246,7 +246,6 @@ func invalid(op, format string, args ...any) error {
 // github makes installation tokens of GitHub Apps. Over Git the token is the password of the user x-access-token.
 type github struct{ *registry }
 
-// Credentials implements Provider.
 func (p *github) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	app, err := r.app()
 	if err != nil {
@@ -301,7 +300,6 @@ func (r Request) sameHost(op, api string) error {
 // token of another party for Git, so there is no federation.
 type gitlab struct{}
 
-// Credentials implements Provider.
 func (gitlab) Credentials(_ context.Context, r Request) (*auth.Credentials, error) {
 	token := cmp.Or(r.Text("token"), r.Text("password"), r.Text("bearerToken"))
 	if !auth.Printable(token) {

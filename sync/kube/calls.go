@@ -65,7 +65,6 @@ type callTransport struct {
 	availability *availability
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t *callTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	note, _ := req.Context().Value(callKey{}).(*call)
 	if note == nil {
@@ -233,7 +232,6 @@ type wireTransport struct {
 	agent string
 }
 
-// RoundTrip implements http.RoundTripper.
 func (t *wireTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Header.Get("User-Agent") == "" {
 		req = req.Clone(req.Context())
@@ -252,7 +250,6 @@ func (t *wireTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 // resets long ones takes everything on the same connection with it.
 type splitTransport struct{ calls, watches http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper.
 func (t splitTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if isWatch(req) {
 		return t.watches.RoundTrip(req)
@@ -331,7 +328,6 @@ func (p *pool) transport(cfg *tls.Config) *http.Transport {
 	}
 }
 
-// RoundTrip implements http.RoundTripper.
 func (p *pool) RoundTrip(req *http.Request) (*http.Response, error) {
 	newest, err := p.newest.Get()
 	if err != nil {
@@ -377,7 +373,6 @@ type watchBody struct {
 	cut context.CancelFunc
 }
 
-// Close implements io.Closer.
 func (b *watchBody) Close() error {
 	b.cut()
 	return b.ReadCloser.Close()

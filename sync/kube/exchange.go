@@ -351,7 +351,6 @@ type authTransport struct {
 	header string // Authorization or X-Access-Token
 }
 
-// RoundTrip implements http.RoundTripper.
 func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Host != a.host { // a redirect elsewhere takes no token along
 		return a.next.RoundTrip(req)

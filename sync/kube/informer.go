@@ -191,12 +191,10 @@ func isExpired(err error) bool {
 // marks their end, and the reflector keeps all objects a second time while they come.
 func (*listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-// List implements cache.ListerWatcher.
 func (l *listWatch) List(o metav1.ListOptions) (runtime.Object, error) {
 	return l.ListWithContext(context.Background(), o)
 }
 
-// Watch implements cache.ListerWatcher.
 func (l *listWatch) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return l.WatchWithContext(context.Background(), o)
 }

@@ -266,10 +266,8 @@ func splitKey(key string) (namespace, name string) {
 
 // client-go reads nothing of the objects in a list.
 
-// GetObjectKind implements runtime.Object.
 func (c *cached) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject implements runtime.Object.
 func (c *cached) DeepCopyObject() runtime.Object { return c }
 
 // cachedList is the answer to a list.
@@ -279,5 +277,4 @@ type cachedList struct {
 	Items []*cached
 }
 
-// DeepCopyObject implements runtime.Object.
 func (l *cachedList) DeepCopyObject() runtime.Object { return l }

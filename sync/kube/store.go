@@ -102,7 +102,6 @@ func (s *store) addHandler(h Handler) {
 	s.handlers = append(s.handlers, h)
 }
 
-// Add implements cache.ReflectorStore.
 func (s *store) Add(obj any) error { return s.Update(obj) }
 
 // Update implements cache.ReflectorStore for an event of the watch.
@@ -184,5 +183,4 @@ func (s *store) UpdateResourceVersion(string) { s.move() }
 // move records that the Informer is at work.
 func (s *store) move() { s.moved.Store(new(time.Now())) }
 
-// Resync implements cache.ReflectorStore.
 func (s *store) Resync() error { return nil }

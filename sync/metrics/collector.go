@@ -81,7 +81,6 @@ type sourceRow struct {
 // Describe implements prometheus.Collector: which metrics there are depends on the source.
 func (c *collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }
 
-// Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s := exporter{c, out}
 	s.jobs()

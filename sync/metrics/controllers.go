@@ -110,10 +110,8 @@ func newControllerMetrics(r registry, works *prometheus.HistogramVec) *controlle
 	return k
 }
 
-// Worked implements repos.Meter.
 func (k *controllerMetrics) Worked(took time.Duration) { k.looks.Observe(took.Seconds()) }
 
-// Checked implements repos.Meter.
 func (k *controllerMetrics) Checked(healthy bool, took time.Duration) {
 	outcome := "success"
 	if !healthy {
@@ -123,10 +121,8 @@ func (k *controllerMetrics) Checked(healthy bool, took time.Duration) {
 	k.took.Observe(took.Seconds())
 }
 
-// Triggered implements repos.Meter.
 func (k *controllerMetrics) Triggered(why string) { k.reasons.WithLabelValues(why).Inc() }
 
-// Failed implements repos.Meter.
 func (k *controllerMetrics) Failed(phase string, user bool) {
 	cause := "system"
 	if user {

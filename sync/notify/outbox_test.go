@@ -254,15 +254,16 @@ func TestHeartbeat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := &Heartbeat{Target: target, Healthy: func(context.Context) error { return failing }, Logger: slog.New(slog.DiscardHandler),
-			Client: &netx.Client{Timeout: Timeout, Transport: serve(func(_ http.ResponseWriter, r *http.Request) {
-				if calls++; failing != nil || r.Method != "GET" || r.URL.Path != "/beat" {
-					t.Errorf("%s %s", r.Method, r.URL)
-				}
-			})}}
+		client := &netx.Client{Timeout: Timeout, Transport: serve(func(_ http.ResponseWriter, r *http.Request) {
+			if calls++; failing != nil || r.Method != "GET" || r.URL.Path != "/beat" {
+				t.Errorf("%s %s", r.Method, r.URL)
+			}
+		})}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- h.Run(ctx) }()
+		go func() {
+			ended <- Heartbeat(ctx, target, client, func(context.Context) error { return failing }, slog.New(slog.DiscardHandler))
+		}()
 		for _, step := range []struct {
 			failing error
 			calls   int

@@ -141,24 +141,16 @@ func (s *sender) failed(ctx context.Context, err error) time.Duration {
 
 const heartbeatEvery = time.Minute
 
-// Heartbeat calls a URL once a minute while nothing fails: whoever misses the calls knows that something fails, or that the
-// host is down.
-type Heartbeat struct {
-	Target  *Target // a webhook
-	Client  *netx.Client
-	Healthy func(context.Context) error // why something fails; nil = nothing
-	Logger  *slog.Logger
-}
-
-// Run calls until ctx ends.
-func (h *Heartbeat) Run(ctx context.Context) error {
+// Heartbeat calls a webhook once a minute while nothing fails, until ctx ends: whoever misses the calls knows that something
+// fails, or that the host is down. healthy returns why something fails.
+func Heartbeat(ctx context.Context, t *Target, client *netx.Client, healthy func(context.Context) error, log *slog.Logger) error {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()
 	said := ""
 	for {
-		err, why := h.Healthy(ctx), ""
+		err, why := healthy(ctx), ""
 		if err == nil {
-			err = h.Target.call(ctx, h.Client, "GET", map[string]string{}, nil)
+			err = t.call(ctx, client, "GET", map[string]string{}, nil)
 		}
 		if err != nil {
 			why = err.Error()
@@ -167,9 +159,9 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 		case why == said || ctx.Err() != nil:
 			why = said
 		case why == "":
-			h.Logger.Info("heartbeats are sent", "target", h.Target.Name)
+			log.Info("heartbeats are sent", "target", t.Name)
 		default:
-			h.Logger.Warn("no heartbeat is sent", "target", h.Target.Name, "err", why)
+			log.Warn("no heartbeat is sent", "target", t.Name, "err", why)
 		}
 		said = why
 		select {

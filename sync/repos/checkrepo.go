@@ -171,7 +171,6 @@ func (t *TestResults) addMirrors(ctx context.Context, p *probe) {
 // givenValues are secure values by field, of an object that is not stored yet.
 type givenValues map[string][]byte
 
-// Value implements auth.Values.
 func (v givenValues) Value(_ context.Context, _ auth.Lookup, field string) ([]byte, error) {
 	return v[field], nil
 }

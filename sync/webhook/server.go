@@ -109,7 +109,6 @@ type gate struct {
 	open map[netip.Addr]int
 }
 
-// Accept implements net.Listener.
 func (g *gate) Accept() (net.Conn, error) {
 	for {
 		conn, err := g.Listener.Accept()
@@ -151,7 +150,6 @@ type limitedConn struct {
 	once sync.Once
 }
 
-// Close implements net.Conn.
 func (c *limitedConn) Close() error {
 	c.once.Do(func() { c.gate.leave(c.addr) })
 	return c.Conn.Close()

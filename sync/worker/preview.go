@@ -188,7 +188,6 @@ type dryServer struct {
 	there map[string]map[string]bool // names of objects by resource, read when the first one is created
 }
 
-// Create implements resources.Server.
 func (d *dryServer) Create(ctx context.Context, ref resources.Ref, _ bool, _ func(string) []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -210,10 +209,8 @@ func (d *dryServer) Create(ctx context.Context, ref resources.Ref, _ bool, _ fun
 	return nil
 }
 
-// Update implements resources.Server.
 func (d *dryServer) Update(context.Context, resources.Ref, bool, func(string) []byte) error {
 	return nil
 }
 
-// Delete implements resources.Server.
 func (d *dryServer) Delete(context.Context, resources.Ref, string, string) error { return nil }

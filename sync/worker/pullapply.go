@@ -245,7 +245,6 @@ type recorder struct {
 	lost atomic.Pointer[error]
 }
 
-// Record implements resources.Recorder.
 func (r *recorder) Record(ctx context.Context, res resources.Result) {
 	if errors.As(res.Warning, new(*resources.QuotaError)) {
 		r.pull.leftOut.Add(1)
@@ -268,7 +267,6 @@ func (r *recorder) Record(ctx context.Context, res resources.Result) {
 	r.next = time.Now().Add(markEvery)
 }
 
-// TooManyErrors implements resources.Recorder.
 func (r *recorder) TooManyErrors() error {
 	if err := r.lost.Load(); err != nil {
 		return *err

@@ -143,7 +143,6 @@ func (s *server) do(ctx context.Context, ref resources.Ref, c call) (answer []by
 	return answer, kube.AsUnavailable(err)
 }
 
-// Get implements resources.Server.
 func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resources.Live, error) {
 	if s.kinds == nil || s.off.Load() { // there is no API
 		return nil, apierrors.NewNotFound(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name)
@@ -167,7 +166,6 @@ func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, bod
 	})
 }
 
-// Update implements resources.Server.
 func (s *server) Update(ctx context.Context, ref resources.Ref, strict bool, body func(version string) []byte) error {
 	return s.write(ctx, "update", ref, call{method: http.MethodPut, query: validation(ref, strict), media: "application/json", body: body})
 }
@@ -182,7 +180,6 @@ func (s *server) stored(ctx context.Context, ref resources.Ref, body func(versio
 	return answer, err
 }
 
-// Delete implements resources.Server.
 func (s *server) Delete(ctx context.Context, ref resources.Ref, uid, resourceVersion string) error {
 	o := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}}
 	if s.dryRun { // servers read the query of a request without a body only

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -118,7 +117,7 @@ func (b *builder) write(p *packer, n *node, left *int64) error {
 		return context.Cause(b.ctx)
 	}
 	if n.kind == dirKind {
-		return p.dir(n.path)
+		return p.add(tar.Header{Typeflag: tar.TypeDir, Name: n.path, Mode: dirMode}, nil)
 	}
 	content, size, err := b.content(n)
 	if err != nil {
@@ -128,13 +127,17 @@ func (b *builder) write(p *packer, n *node, left *int64) error {
 		return &LimitError{true, b.o.MaxBytes}
 	}
 	if n.kind == linkKind {
-		target := new(strings.Builder)
-		if _, err := io.Copy(target, content); err != nil || !staysInside(n.path, target.String()) {
+		target, err := io.ReadAll(content)
+		if err != nil || !staysInside(n.path, string(target)) {
 			return err
 		}
-		return p.link(n.path, target.String())
+		return p.add(tar.Header{Typeflag: tar.TypeSymlink, Name: n.path, Linkname: string(target), Mode: linkMode}, nil)
 	}
-	return p.file(n.path, n.executable, content, size)
+	h := tar.Header{Typeflag: tar.TypeReg, Name: n.path, Mode: fileMode, Size: size}
+	if n.executable {
+		h.Mode = execMode
+	}
+	return p.add(h, content)
 }
 
 // level of compression. It and the version of the library in go.mod decide the bytes, which a release of Go does not change.
@@ -210,30 +213,15 @@ func (p *packer) end(err error) (Digests, error) {
 	return Digests{Digest: p.ofGz.String(), TarDigest: p.ofTar.String(), Size: p.ofGz.n, Files: p.files}, nil
 }
 
-// header writes one as USTAR, or as PAX where the name needs it: the time fits into both.
-func (p *packer) header(h tar.Header) error {
+// add writes an entry as USTAR, or as PAX where the name needs it: the time fits into both.
+func (p *packer) add(h tar.Header, content io.Reader) error {
 	h.ModTime = time.Unix(0, 0)
-	return p.tar.WriteHeader(&h)
-}
-
-func (p *packer) dir(name string) error {
-	return p.header(tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: dirMode})
-}
-
-func (p *packer) link(name, target string) error {
-	p.files++
-	return p.header(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: linkMode})
-}
-
-func (p *packer) file(name string, executable bool, content io.Reader, size int64) error {
-	h := tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: fileMode, Size: size}
-	if executable {
-		h.Mode = execMode
+	if h.Typeflag != tar.TypeDir {
+		p.files++
 	}
-	if err := p.header(h); err != nil {
+	if err := p.tar.WriteHeader(&h); err != nil || content == nil {
 		return err
 	}
-	p.files++
 	_, err := io.Copy(p.tar, content)
 	return err
 }

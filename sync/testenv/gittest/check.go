@@ -52,7 +52,8 @@ func Dashboard(name string, v, panels int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "{\n  \"uid\": %q,\n  \"title\": \"Dashboard %s\",\n  \"version\": %d,\n  \"panels\": [\n", name, name, v)
 	for i := range panels {
-		fmt.Fprintf(&b, "    {\"id\": %d, \"type\": \"timeseries\", \"title\": \"Panel %d of %s\", \"targets\": [{\"expr\": \"rate(x_%s_%d[5m])\"}]},\n", i, i, name, name, i*7919)
+		fmt.Fprintf(&b, "    {\"id\": %d, \"type\": \"timeseries\", \"title\": \"Panel %d of %s\", ", i, i, name)
+		fmt.Fprintf(&b, "\"targets\": [{\"expr\": \"rate(x_%s_%d[5m])\"}]},\n", name, i*7919)
 	}
 	b.WriteString("    {\"id\": -1}\n  ]\n}\n")
 	return b.String()

@@ -30,7 +30,7 @@ type createCmd struct {
 	Action      string   `help:"Action: pull, push, migrate, delete, move, fixFolderMetadata, ..." default:"pull"`
 	Incremental bool     `help:"Pull only what changed since the last pull (the default)." xor:"depth"`
 	Full        bool     `help:"Compare everything; what was changed by hand is overwritten. Asks on a terminal." xor:"depth"`
-	Path        []string `help:"Delete, move: file, or directory with / at its end; repeatable. Push: directory." placeholder:"PATH" sep:"none"`
+	Path        []string `help:"Delete, move: file or DIR/; repeatable. Push: directory." placeholder:"PATH" sep:"none"`
 	TargetPath  string   `help:"Move: the directory to move to, with a slash at its end." placeholder:"DIR/"`
 	Resource    []string `help:"Not for pull: an object, such as dashboard/cpu. Repeatable." placeholder:"KIND/NAME" sep:"none"`
 	Ref         string   `help:"Delete, move, fixFolderMetadata: branch, created if missing; default: the repository's." placeholder:"BRANCH"`

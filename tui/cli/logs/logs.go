@@ -168,7 +168,6 @@ type process struct {
 	cmd *exec.Cmd
 }
 
-// Close implements io.Closer.
 func (p process) Close() error {
 	_ = p.cmd.Process.Kill() // or it has ended
 	return errors.Join(p.ReadCloser.Close(), p.cmd.Wait())
