@@ -180,9 +180,10 @@ func (s *bundleSession) check(name string, known checkedBundle) (checkedBundle, 
 // UploadPack sends the pack of a bundle that leads to the wanted commit: the newest of those that build on nothing or on what
 // the mirror is known to have, else any.
 func (s *bundleSession) UploadPack(_ context.Context, req *packp.UploadPackRequest) (res *packp.UploadPackResponse, err error) {
+	lacks := func(id pack.ID) bool { return !slices.Contains(req.Haves, id) }
 	var from *checkedBundle
 	for i, b := range s.valid {
-		if b.leads(req.Wants) && (from == nil || !slices.ContainsFunc(b.Bases, func(id pack.ID) bool { return !slices.Contains(req.Haves, id) })) {
+		if b.leads(req.Wants) && (from == nil || !slices.ContainsFunc(b.Bases, lacks)) {
 			from = &s.valid[i]
 		}
 	}

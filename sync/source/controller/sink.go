@@ -215,8 +215,9 @@ func (c *Controller) leaveSink(ctx context.Context, a *attempt, finalizers []str
 		return rest, cmp.Or(context.Cause(ctx), err)
 	}
 	if status, _, _ := unstructured.NestedMap(a.obj.Object, "status"); status != nil { // which tells what keeps it
-		list, changed := api.SetConditions(a.obj, c.o.Now(), api.Condition{Type: api.ConditionSinkReady, Status: "False", Reason: reasonWriteFailed,
-			Message: onHost("it cannot be deleted while the annotation " + api.AnnoSinkDir + " stays: " + text.Redact(err.Error()))})
+		why := onHost("it cannot be deleted while the annotation " + api.AnnoSinkDir + " stays: " + text.Redact(err.Error()))
+		list, changed := api.SetConditions(a.obj, c.o.Now(),
+			api.Condition{Type: api.ConditionSinkReady, Status: "False", Reason: reasonWriteFailed, Message: why})
 		if status["conditions"] = list; changed {
 			_, unwritten := c.apply(ctx, a.obj, status)
 			err = errors.Join(err, unwritten)
