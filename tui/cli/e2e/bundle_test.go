@@ -76,7 +76,7 @@ func TestAirGap(t *testing.T) {
 	other.must(t, 0, "repo", "import", whole, "default/boards")
 	other.must(t, 0, "repo", "import", thin, "default/boards") // before the one that it builds on is synced
 	other.daemon(t, "--local-git-prefix", other.dir)
-	other.must(t, 0, "repo", "pull", "boards", "--wait")
+	other.must(t, 0, "repo", "pull", "boards", "-n", "default", "--wait")
 	if got, want := names(other), names(from); !slices.Equal(got, want) {
 		t.Fatalf("%q, want %q", got, want)
 	}
