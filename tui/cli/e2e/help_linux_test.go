@@ -358,6 +358,7 @@ func (s *helpSite) reset(t *testing.T) {
 	s.changed = false
 	for _, name := range []string{"team", "site", "fixed", "boards"} {
 		s.home.run(t, "delete", "repository", name, "--yes")
+		s.gone(t, name)
 	}
 	for _, name := range []string{"limpet.yaml", "copy.db", "jobs.jsonl", "apps.tar.gz", ".config/limpet/config.yaml"} {
 		os.Remove(filepath.Join(s.dir, name))
@@ -369,6 +370,12 @@ func (s *helpSite) reset(t *testing.T) {
 	s.must(t, 0, "repo", "pull", "team", "--wait")
 }
 
+// gone waits until the finalizers of a repository that was deleted have ended.
+func (s *helpSite) gone(t *testing.T, name string) {
+	t.Helper()
+	until(t, name+" is gone", func() bool { return s.home.run(t, "repo", "show", name).code != 0 })
+}
+
 // prepare brings the site into the state that a line is for.
 func (s *helpSite) prepare(t *testing.T, line string) {
 	t.Helper()
@@ -376,8 +383,11 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 	switch {
 	case strings.HasPrefix(line, "limpet repo create team"):
 		s.must(t, 0, "delete", "repository", "team", "--yes")
-		until(t, "the finalizer has ended", func() bool { return s.home.run(t, "repo", "show", "team").code != 0 })
-	case strings.HasPrefix(line, "limpet job cancel"), strings.HasPrefix(line, "limpet delete job"):
+		s.gone(t, "team")
+	case strings.HasPrefix(line, "limpet delete job"):
+		s.gone(t, "team") // the line before has deleted it
+		fallthrough
+	case strings.HasPrefix(line, "limpet job cancel"):
 		s.must(t, 0, "apply", "-f", "team.yaml")
 		s.must(t, 0, "drain")
 		s.must(t, 0, "repo", "pull", "team")
