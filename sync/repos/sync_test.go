@@ -394,10 +394,13 @@ func TestDrifts(t *testing.T) {
 	for range 3 {
 		check("True", 1, true)
 	}
-	queue, err := r.client.Resource(api.Jobs).Namespace(r.namespace).List(t.Context(), metav1.ListOptions{})
+	eventually(t, "the job of the pull is gone", func() bool { // after the status has its end
+		queue, err := r.client.Resource(api.Jobs).Namespace(r.namespace).List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(queue.Items) == 0
+	})
 	now, _ := r.get()
-	if err != nil || len(queue.Items) != 0 || now.Status.Sync.Finished != pulled.Status.Sync.Finished {
-		t.Errorf("pulled again: %v %+v %v", queue, now.Status.Sync, err)
+	if now.Status.Sync.Finished != pulled.Status.Sync.Finished {
+		t.Errorf("pulled again: %+v", now.Status.Sync)
 	}
 	if m := condition(now, api.ConditionDrifted).Message; !strings.Contains(m, "could not correct") || !strings.Contains(m, "Folder gone") {
 		t.Error(m)
