@@ -52,8 +52,8 @@ func foreign(t Target, owner string) error {
 }
 
 // Open locks the directory, removes the remains of an interrupted writer and checks that the directory is empty or
-// belongs to owner ("namespace/name" of a Repository, "Kind/namespace/name" of others), else the error is a *ForeignError. It waits for another writer
-// until ctx ends. The caller must close the Dir.
+// belongs to owner ("namespace/name" of a Repository, "Kind/namespace/name" of others), else the error is a *ForeignError.
+// It waits for another writer until ctx ends. The caller must close the Dir.
 func Open(ctx context.Context, t Target, owner string) (*Dir, error) {
 	parent, err := t.parent()
 	if err != nil {

@@ -23,8 +23,8 @@ type Plan struct {
 func (p *Plan) Empty() bool { return len(p.Added)+len(p.Changed)+len(p.Removed) == 0 }
 
 // Plan compares the directory with the files of a tree. It reads every present file, so that it finds files that
-// another writer has changed. Files where the manifest is are left out. A foreign file at the path of a file of the tree is an error. The manifest records commit and
-// source, which stands for all that the files depend on beside the commit.
+// another writer has changed. Files where the manifest is are left out. A foreign file at the path of a file of the tree is
+// an error. The manifest records commit and source, which stands for all that the files depend on beside the commit.
 func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 	p := &Plan{manifest: manifest{
 		Version:    manifestVersion,
