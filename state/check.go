@@ -177,7 +177,7 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 }
 
 // compactInto writes the records of src into a new file that takes the place of the one at path, and returns it open.
-// src stays open. Nobody may write to it meanwhile.
+// src stays open and must not be written to meanwhile.
 func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*file, error) {
 	name := path + suffixCompacting
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

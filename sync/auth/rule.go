@@ -340,7 +340,7 @@ func (p VerificationPolicy) Check() error {
 	return nil
 }
 
-// Paths returns the files that the rule reads, in order.
+// Paths returns the files that the rule reads, sorted.
 func (p *VerificationPolicy) Paths() []string {
 	return slices.Sorted(maps.Values(p.Files))
 }

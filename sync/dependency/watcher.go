@@ -291,7 +291,7 @@ func (f files) version(base string, flat map[string][]string) string {
 	return version.String()
 }
 
-// names returns the names in a directory, in order. Names that begin with a dot are editors' and Kubernetes' own.
+// names returns the sorted names in a directory, without those that begin with a dot: editors and Kubernetes use them.
 func names(dir string) (out []string) {
 	if dir == "" {
 		return nil
@@ -383,8 +383,8 @@ func (r *registry) use(user Ref, refs []Ref) bool {
 	return true
 }
 
-// observe notes the version of a ref, "" when it does not exist, and returns its users
-// in order when it is another version than before. The first version is no change.
+// observe notes the version of a ref, "" when it does not exist, and returns its users,
+// sorted, when the version has changed. The first version is no change.
 func (r *registry) observe(ref Ref, version string) []Ref {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -399,14 +399,14 @@ func (r *registry) observe(ref Ref, version string) []Ref {
 	return slices.SortedFunc(maps.Keys(r.users[ref]), compare)
 }
 
-// usersOf returns the users of a ref, in order.
+// usersOf returns the users of a ref, sorted.
 func (r *registry) usersOf(ref Ref) []Ref {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(r.users[ref]), compare)
 }
 
-// used returns the refs of these kinds that have users, in order.
+// used returns the refs of these kinds that have users, sorted.
 func (r *registry) used(kinds ...string) []Ref {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -197,7 +197,7 @@ type Event struct {
 	Topic    string            `json:"topic,omitempty"`
 	Severity string            `json:"severity"` // Info or Error
 	Reason   string            `json:"reason"`   // in CamelCase
-	Message  string            `json:"message"`  // the same for the same failure: it is told once a day
+	Message  string            `json:"message"`  // a repeated failure is sent once in tellAgain
 	Time     time.Time         `json:"time"`
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Quiet has an Info event told only when it ends a failure.
@@ -213,7 +213,7 @@ func (e *Event) object() string {
 }
 
 const (
-	tellAgain    = 24 * time.Hour // the same failure is told once in this time
+	tellAgain    = 24 * time.Hour // between two notifications of the same failure
 	mostFailures = 16             // of an object that are remembered as told
 )
 

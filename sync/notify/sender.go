@@ -141,8 +141,8 @@ func (s *sender) failed(ctx context.Context, err error) time.Duration {
 
 const heartbeatEvery = time.Minute
 
-// Heartbeat calls a webhook once a minute while nothing fails, until ctx ends: whoever misses the calls knows that something
-// fails, or that the host is down. healthy returns why something fails.
+// Heartbeat calls a webhook once a minute while nothing fails, until ctx ends (a dead man's switch): a missing call means
+// that something fails or that the host is down. healthy returns why something fails.
 func Heartbeat(ctx context.Context, t *Target, client *netx.Client, healthy func(context.Context) error, log *slog.Logger) error {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()

@@ -174,7 +174,7 @@ func (n node) child(name string) *field.Path {
 // has reports whether the member is there and not null.
 func (n node) has(name string) bool { return n.data[name] != nil }
 
-// names lists the members in order.
+// names returns the names of the members, sorted.
 func (n node) names() []string {
 	return slices.Sorted(maps.Keys(n.data))
 }

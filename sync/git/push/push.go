@@ -236,7 +236,7 @@ func swap(dir string, u Update) error {
 	}
 	renamed := false
 	defer func() {
-		if !renamed { // else a lock of its name is somebody else's
+		if !renamed { // else a lock of that name belongs to another process
 			os.Remove(lock.Name())
 		}
 	}()

@@ -42,7 +42,7 @@ const (
 	// Source: the flags of source-controller.
 	minRetry, maxRetry = 750 * time.Millisecond, 15 * time.Minute
 	includeRetry       = 30 * time.Second // of a missing include, and of a source while the watch may lack it
-	stalledRetry       = time.Hour        // which tells of what lasts again
+	stalledRetry       = time.Hour        // after a failure that only a change of the object ends
 	jitter             = 0.05             // of the interval, both ways
 
 	// keepOrphans is how long artifacts stay of a source that is gone though its finalizer was not removed here: the API may be a

@@ -215,7 +215,8 @@ func (c ImportCmd) target(
 			raw = git
 		}
 		name := items[i].GetNamespace() + "/" + items[i].GetName()
-		if a, err := auth.ParseAddress(raw); err == nil && a.Scheme == auth.BundleScheme && (c.Name == "" || strings.HasSuffix("/"+name, "/"+c.Name)) {
+		a, err := auth.ParseAddress(raw)
+		if err == nil && a.Scheme == auth.BundleScheme && (c.Name == "" || strings.HasSuffix("/"+name, "/"+c.Name)) {
 			urls[name] = a
 		}
 	}

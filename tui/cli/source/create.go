@@ -32,10 +32,10 @@ type createCmd struct {
 	RefName      string        `name:"ref-name" help:"Follow any ref by its full name, such as refs/pull/7/head." placeholder:"REF"`
 	Interval     time.Duration `help:"Period of checks." default:"1m"`
 	Secret       string        `help:"Secret of the namespace with the credentials, in the format of Flux." xor:"secret" placeholder:"NAME"`
-	TokenFrom    string        `name:"git-token-file" help:"File with the token for the Git host; - is stdin. Stored as a Secret." xor:"secret" placeholder:"FILE"`
+	TokenFrom    string        `name:"git-token-file" help:"File with the token; - is stdin. Stored as a Secret." xor:"secret" placeholder:"FILE"`
 	TokenUser    string        `help:"User name that goes with the token." default:"git"`
 	Ignore       string        `help:"Files to leave out, in the format of .gitignore; @FILE reads it from a file." placeholder:"TEXT"`
-	Include      []string      `help:"Copy the artifact of another source, or a directory of it, into this one." sep:"none" placeholder:"NAME[:FROM[:TO]]"`
+	Include      []string      `help:"Include the artifact of another source, or a directory of it." sep:"none" placeholder:"NAME[:FROM[:TO]]"`
 	Sparse       []string      `help:"Take this directory only." sep:"none" placeholder:"DIR"`
 	Submodules   bool          `name:"recurse-submodules" help:"Take the content of submodules too."`
 	Verify       string        `help:"Required: HEAD, Tag or TagAndHEAD." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
