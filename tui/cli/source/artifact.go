@@ -46,7 +46,7 @@ func opener(e *command.Env) (diff.OpenFunc, error) {
 
 type getCmd struct {
 	named
-	Revision string `help:"Stored artifact: a commit or its beginning, a branch, a tag, a digest, or a time (the newest then)." placeholder:"KEY"`
+	Revision string `help:"Which stored one: a commit, its beginning, a branch, a tag, a digest, a time." placeholder:"KEY"`
 	File     string `short:"f" help:"Where to write it; - is stdout. Default: NAME-COMMIT.tar.gz in this directory." placeholder:"FILE"`
 	Via      string `help:"Scheme and host to use instead of the artifact's: a forwarded port of source-controller." placeholder:"URL"`
 }

@@ -32,7 +32,7 @@ type createCmd struct {
 	RefName      string        `name:"ref-name" help:"Follow any ref by its full name, such as refs/pull/7/head." placeholder:"REF"`
 	Interval     time.Duration `help:"Period of checks." default:"1m"`
 	Secret       string        `help:"Secret of the namespace with the credentials, in the format of Flux." xor:"secret" placeholder:"NAME"`
-	TokenFrom    string        `name:"git-token-file" help:"File with the token; - is stdin. Stored as a Secret." xor:"secret" placeholder:"FILE"`
+	TokenFrom    string        `name:"git-token-file" help:"Token file; - is stdin. Stored as a Secret." xor:"secret" placeholder:"FILE"`
 	TokenUser    string        `help:"User name that goes with the token." default:"git"`
 	Ignore       string        `help:"Files to leave out, in the format of .gitignore; @FILE reads it from a file." placeholder:"TEXT"`
 	Include      []string      `help:"Include the artifact of another source, or a directory of it." sep:"none" placeholder:"NAME[:FROM[:TO]]"`
