@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/clipperhouse/displaywidth"
 
@@ -209,10 +210,11 @@ func lacking(s State, frame string, w, h int) string {
 		if s.screen == screenHistory && !strings.Contains(frame, "REPOSITORY") {
 			label = "" // there is no room for it
 		}
+		column := w // in ASCII the glyph of work is the one of the cursor, which stands left of it
 		for _, l := range lines[2 : h-2] {
-			if _, after, found := strings.Cut(l, g.Cursor); found && strings.Contains(after[:min(len(after), near)], label) {
-				row = after
-				break
+			before, after, found := strings.Cut(l, g.Cursor)
+			if at := utf8.RuneCountInString(before); found && at < column && strings.Contains(after[:min(len(after), near)], label) {
+				row, column = after, at
 			}
 		}
 		if row == "" {
