@@ -191,7 +191,8 @@ var secretKeys = map[string]bool{
 }
 
 // RedactAttr is for slog.HandlerOptions.ReplaceAttr. It redacts strings, byte slices, errors and all other
-// values printed as text, and drops the values of attributes that are named like a secret.
+// values printed as text, and drops the values of attributes that are named like a secret. A duration becomes
+// a text as 3s, which JSON would have in nanoseconds.
 func RedactAttr(_ []string, a slog.Attr) slog.Attr {
 	if secretKeys[strings.ToLower(a.Key)] && a.Value.Kind() != slog.KindBool {
 		if a.Value.Kind() == slog.KindString && a.Value.String() == "" {
@@ -204,7 +205,9 @@ func RedactAttr(_ []string, a slog.Attr) slog.Attr {
 		a.Value = slog.StringValue(Redact(a.Value.String()))
 	case slog.KindAny:
 		a.Value = redactAny(a.Value)
-	default: // numbers, times and durations carry no secrets; groups are passed attribute by attribute
+	case slog.KindDuration:
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	default: // numbers and times carry no secrets; groups are passed attribute by attribute
 	}
 	return a
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 const canary = "canary-7b1f6c2e"
@@ -92,7 +93,7 @@ func TestRedactAttr(t *testing.T) {
 		slog.New(handler).With("config", struct{ Token, Server string }{canary, "https://u:" + canary + "@host"}).Info("say "+canary,
 			"string", "a "+canary, "err", fmt.Errorf("b %s", canary), "bytes", []byte(canary), "stringer", speaker(canary),
 			"struct", struct{ A, B string }{"c", canary}, "map", map[string]string{"k": canary}, "n", 42,
-			"token", "x", "Password", "y", "secret", false, slog.Group("g", "in", canary, "secret", []int{1}), "nil", nil)
+			"token", "x", "Password", "y", "secret", false, slog.Group("g", "in", canary, "secret", []int{1}), "nil", nil, "took", time.Minute)
 	}
 	for name, out := range map[string]string{"text": text.String(), "json": structured.String()} {
 		if strings.Contains(out, canary) {
@@ -104,7 +105,7 @@ func TestRedactAttr(t *testing.T) {
 	}
 	var line map[string]any
 	if err := json.Unmarshal(structured.Bytes(), &line); err != nil || line["token"] != Redacted || line["Password"] != Redacted ||
-		line["secret"] != false {
+		line["secret"] != false || line["took"] != "1m0s" {
 		t.Errorf("line %v, %v", line, err)
 	}
 }

@@ -49,6 +49,8 @@ func TestExitCodes(t *testing.T) {
 		{fmt.Errorf("open: %w", syscall.ELOOP), ExitStore, "remove the link"},
 		{fmt.Errorf("write: %w", state.ErrFull), ExitStore, "history prune"},
 		{fmt.Errorf("write: %w", syscall.ENOSPC), ExitStore, "free space"},
+		{Unwritten("/a b/file", &fs.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}), ExitError, "df -h '/a b'"},
+		{Unwritten("/a/file", fs.ErrPermission), ExitError, "ls -ld /a"},
 		{fmt.Errorf("write: %w", state.ErrReadOnly), ExitStore, "give a file in a directory that can be written: --state FILE"},
 		{fmt.Errorf("open: %w: %w", state.ErrReadOnly, syscall.EACCES), ExitStore, "sudo -u USER; or give another: --state FILE"},
 		{fmt.Errorf("open: %w: %w", state.ErrReadOnly, &fs.PathError{Op: "chmod", Path: "x", Err: syscall.EPERM}), ExitStore, "sudo -u USER"},

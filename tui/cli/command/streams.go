@@ -320,10 +320,11 @@ type target struct {
 
 func (t target) Write(p []byte) (int, error) {
 	n, err := t.Writer.Write(p)
-	return n, t.failed(err)
+	return n, Unwritten(t.path, err)
 }
 
-func (t target) failed(err error) error {
+// Unwritten is the error of a command that could not write a file; nil for nil.
+func Unwritten(path string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -331,12 +332,12 @@ func (t target) failed(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		next = "df -h "
 	}
-	return Errorf(ExitError, next+text.ShellWord(filepath.Dir(t.path)), "write %s: %w", t.path, Reason(err))
+	return Errorf(ExitError, next+text.ShellWord(filepath.Dir(path)), "write %s: %w", path, Reason(err))
 }
 
 // WriteText writes a text with WriteAtomic, as a file of another mode.
 func WriteText(path string, mode fs.FileMode, text string) error {
-	return target{path: path}.failed(atomicfile.Write(path, mode, atomicfile.Data([]byte(text))))
+	return Unwritten(path, atomicfile.Write(path, mode, atomicfile.Data([]byte(text))))
 }
 
 // WriteAtomic writes a file for its owner alone that is either complete or absent, also after a power cut.
@@ -346,7 +347,7 @@ func WriteAtomic(path string, write func(io.Writer) (int64, error)) (n int64, er
 		n, failed = write(target{w, path})
 		return failed
 	})
-	return n, cmp.Or(failed, target{path: path}.failed(err))
+	return n, cmp.Or(failed, Unwritten(path, err))
 }
 
 // maxManifest bounds a file of objects; the API takes 3 MiB for one.

@@ -161,7 +161,7 @@ func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Reso
 			return err
 		})
 		if err != nil {
-			return command.Errorf(command.ExitError, "ls -ld "+text.ShellWord(url.Path), "write %s: %w", to, command.Reason(err))
+			return command.Unwritten(to, err)
 		}
 		known := map[bool]string{true: ", whose mirror has that already: only a newer commit is taken"}[len(lack) == 0]
 		refs := slices.Sorted(maps.Keys(head.Refs))
