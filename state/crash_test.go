@@ -24,6 +24,7 @@ import (
 	"limpet/state/frame"
 	"limpet/state/repair"
 	"limpet/sync/testenv/powercut"
+	"limpet/sync/testenv/suite"
 )
 
 // childEnv tells the test binary to be another process of a test: "mode argument".
@@ -310,9 +311,7 @@ func newWorker(t *testing.T) *worker {
 	t.Helper()
 	dir := t.TempDir()
 	w := &worker{t: t, program: filepath.Join(dir, "limpet"), dir: dir, file: filepath.Join(dir, "state", "limpet.db")}
-	if out, err := exec.Command("go", "build", "-tags", "failpoints", "-o", w.program, "limpet").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	must(t, suite.Program(w.program, "-tags", "failpoints"))
 	must(t, os.Mkdir(filepath.Join(dir, "journal"), 0o700))
 	return w
 }

@@ -100,8 +100,8 @@ func TestNoTraceWithoutTheTag(t *testing.T) {
 func symbols(t *testing.T, tags string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "limpet")
-	if out, err := exec.Command("go", "build", "-tags", tags, "-o", path, "limpet").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := suite.Program(path, "-tags", tags); err != nil {
+		t.Fatal(err)
 	}
 	out, err := exec.Command("go", "tool", "nm", path).Output()
 	if err != nil {

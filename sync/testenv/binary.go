@@ -1,7 +1,6 @@
 package testenv
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -15,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"limpet/sync/testenv/suite"
 )
 
 // envBinaries names the directory that keeps built API servers; the default is
@@ -38,7 +39,7 @@ func apiserver(t testing.TB) string {
 }
 
 var built = sync.OnceValues(func() (string, error) {
-	root, err := checkout()
+	root, err := suite.Checkout()
 	if err != nil {
 		return "", err
 	}
@@ -48,7 +49,7 @@ var built = sync.OnceValues(func() (string, error) {
 // FluxClient returns the path of a program that takes artifacts with the code of Flux's controllers, built like the API server.
 func FluxClient(t testing.TB) string {
 	t.Helper()
-	root, err := checkout()
+	root, err := suite.Checkout()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,29 +58,6 @@ func FluxClient(t testing.TB) string {
 		t.Fatalf("build client of Flux: %v", err)
 	}
 	return path
-}
-
-// checkout returns the top of the checkout: the directory above the working
-// directory whose go.mod declares module limpet.
-func checkout() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if bytes.HasPrefix(data, []byte("module limpet\n")) {
-			return dir, nil
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", err
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", errors.New("find checkout: no go.mod of module limpet above the working directory")
-		}
-		dir = up
-	}
 }
 
 func build(source string) (string, error) {

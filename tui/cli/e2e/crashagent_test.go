@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"limpet/sync/api"
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -23,14 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// mortalBinary is limpet with failpoints, built once for all tests.
+// failpointBinary is limpet with failpoints, built once for all tests.
 var failpointBinary = sync.OnceValues(func() (string, error) {
 	path := binary.path + "-failpoints"
-	out, err := exec.Command("go", "build", "-tags", "failpoints", "-o", path, "limpet").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return path, nil
+	return path, suite.Program(path, "-tags", "failpoints")
 })
 
 // servers are those that outlive the agents of a crash test.

@@ -21,6 +21,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/suite"
 )
 
 var binary struct {
@@ -46,14 +47,7 @@ func TestMain(m *testing.M) {
 // limpetBinary builds the binary once for all tests.
 func limpetBinary(t *testing.T) string {
 	t.Helper()
-	binary.once.Do(func() {
-		cmd := exec.Command("go", "build", "-trimpath", "-o", binary.path, "limpet")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			binary.err = err
-			os.Stderr.Write(out)
-		}
-	})
+	binary.once.Do(func() { binary.err = suite.Program(binary.path) })
 	if binary.err != nil {
 		t.Fatal(binary.err)
 	}
