@@ -436,12 +436,12 @@ func TestPowerCutOfAnAgent(t *testing.T) {
 		img   image
 		other []byte // a compacted file in the making
 	}
-	todo := make(chan cut)
+	queue := make(chan cut)
 	var hands sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		dir := quickDir(t)
 		hands.Go(func() {
-			for c := range todo {
+			for c := range queue {
 				if err := c.img.survives(dir, key, c.other); err != nil {
 					t.Errorf("cut %d in transaction %d of %d, seed %d: %v", c.n, c.at, len(all), first, err)
 				}
@@ -461,11 +461,11 @@ func TestPowerCutOfAnAgent(t *testing.T) {
 			n++
 			switch {
 			case same:
-				todo <- cut{n: n, at: i, img: torn(rng, before, after)}
+				queue <- cut{n: n, at: i, img: torn(rng, before, after)}
 			case rng.IntN(2) == 0:
-				todo <- cut{n: n, at: i, img: after}
+				queue <- cut{n: n, at: i, img: after}
 			default:
-				todo <- cut{n: n, at: i, img: before, other: after.data[:rng.IntN(len(after.data))]}
+				queue <- cut{n: n, at: i, img: before, other: after.data[:rng.IntN(len(after.data))]}
 			}
 		}
 		if i > 0 && !same {
@@ -473,7 +473,7 @@ func TestPowerCutOfAnAgent(t *testing.T) {
 		}
 		before = after
 	}
-	close(todo)
+	close(queue)
 	hands.Wait()
 	for _, b := range []string{"claims", "history", "objects", "deletions"} {
 		if kinds[b] < 10 {

@@ -87,7 +87,7 @@ func (s *Store) ChangeFacts(ctx context.Context, put map[string][]byte, forget [
 const (
 	OutboxPrefix  = "outbox/"
 	QueuePrefix   = OutboxPrefix + "queue/"   // target, "/", number in hex -> what is sent to it
-	FailingPrefix = OutboxPrefix + "failing/" // object -> what was told about its failure
+	FailingPrefix = OutboxPrefix + "failing/" // object -> the failures that were sent
 )
 
 // Notice is what Notify writes about an object.

@@ -138,7 +138,7 @@ func inOrder(last, key, high []byte, first bool) bool {
 }
 
 // leaf visits the entries of a leaf. One that stands in the wrong place is a problem, but is visited all the same: its
-// frame tells whether it is sound.
+// frame reports whether it is sound.
 func (w *walk) leaf(b frame.Bucket, page pageOf, low, high []byte) {
 	last := low
 	for i := range page.count {

@@ -212,7 +212,7 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool, n *notifier) (er
 	a.pull = worker.NewPull(pulls)
 	pull, keys := a.pull, auth.Source(a.access.places.Signing)
 	if len(cfg.SinkPrefixes) > 0 && (len(options.Actions) == 0 || slices.Contains(options.Actions, pull.Action())) {
-		sinks := repos.NewSinks(a.client, a.repos, repos.SinkOptions{Pull: pull, Suspensions: a.suspensions, Selector: cfg.Jobs.Selector,
+		sinks := repos.NewSinks(a.client, a.repos, repos.PulledOptions{Pull: pull, Suspensions: a.suspensions, Selector: cfg.Jobs.Selector,
 			Resync: cmp.Or(cfg.Resync, time.Minute), Observe: a.observeRepo, Logger: cfg.Logger.With("component", "sinks")})
 		a.parts = append(a.parts, sinks.Run)
 	}

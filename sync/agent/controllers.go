@@ -89,7 +89,7 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 		Meter:       a.metrics.Controller(),
 		Logger:      cfg.Logger.With("component", "repositories"),
 	})
-	c.drifts = repos.NewDrifts(a.client, a.repos, repos.DriftOptions{Pull: a.pull, Store: cfg.Store, Suspensions: a.suspensions,
+	c.drifts = repos.NewDrifts(a.client, a.repos, repos.PulledOptions{Pull: a.pull, Store: cfg.Store, Suspensions: a.suspensions,
 		Selector: cfg.Jobs.Selector, Resync: cmp.Or(cfg.Resync, time.Minute), Observe: a.observeRepo,
 		Logger: cfg.Logger.With("component", "drift")})
 	c.cache = a.client.Informer(api.Connections, cfg.Namespace, kube.InformerOptions{})

@@ -35,7 +35,7 @@ type notifier struct {
 	outbox    *notify.Outbox
 	repos     *kube.Informer
 	sources   *sources
-	active    func() bool                       // another agent does not tell the same
+	active    func() bool                       // no other agent sends the same
 	suspended func(repository kube.Object) bool // on this agent
 	log       *slog.Logger
 }

@@ -236,7 +236,7 @@ func readJobSpec(body []byte, repository string) (spec map[string]any, action st
 }
 
 // jobName returns the name under which Grafana queues a job. Without an action
-// it returns a placeholder: validation then reports the missing action.
+// the name ends with "job": validation then reports the missing action.
 func jobName(repository, action string) string {
 	name := api.JobName(repository, cmp.Or(action, "job"))
 	if action == "test" {

@@ -28,7 +28,7 @@ type Values interface {
 	Value(ctx context.Context, l Lookup, field string) ([]byte, error)
 }
 
-// Observer is told what is about to be read.
+// Observer is called with what is about to be read.
 type Observer interface {
 	ObserveFiles(namespace, name string) // of the credentials directory
 	ObservePath(path string)             // of a rule

@@ -179,7 +179,7 @@ func (f *fetch) run() error {
 	return err
 }
 
-// wants is what the server is asked for: a tag brings its commit with it, and is what the server has told of.
+// wants is what the server is asked for: a tag brings its commit with it, and is in the refs of the server.
 func (f *fetch) wants() pack.ID {
 	if f.tag.IsZero() {
 		return f.id
@@ -271,7 +271,7 @@ func (f *fetch) rebuild(why error) error {
 
 // clone clones at depth 1 beside the mirror, and puts the clone in its place.
 func (f *fetch) clone() error {
-	if err := os.MkdirAll(f.m.dir, 0o700); err != nil { // somebody may have cleaned up
+	if err := os.MkdirAll(f.m.dir, 0o700); err != nil { // it may have been deleted
 		return err
 	}
 	build, err := os.MkdirTemp(f.m.dir, buildPrefix)

@@ -108,7 +108,7 @@ func (c *call) listRefs() (*transport.Listing, error) {
 	return c.List()
 }
 
-// choose finds what a Selector stands for among the refs that a remote has told. A commit is taken as it is:
+// choose finds what a Selector stands for among the refs of a remote. A commit is taken as it is:
 // whether the remote has it is seen when it is fetched. The error is an *Error of kind BranchNotFound, or Empty
 // where nothing was chosen and there is no branch, or the cause of ctx's end.
 func choose(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, error) {

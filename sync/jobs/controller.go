@@ -51,7 +51,7 @@ import (
 // Controller runs the parts. Make it with New before the informers run.
 type Controller struct {
 	env       *env
-	await     func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
+	await     func(context.Context) error // blocks while the API is known to be unreachable; an error when ctx ends first
 	jobs      lister
 	queue     *workQueue
 	admission *admission

@@ -233,8 +233,8 @@ type EnvironmentError struct {
 
 func (e *EnvironmentError) Error() string { return e.Name + " " + e.text }
 
-// placeholder replaces an invalid proxy, to learn which requests would use it.
-const placeholder = "http://unreadable.invalid"
+// invalidProxy stands for a proxy that cannot be parsed, to learn which requests would use it.
+const invalidProxy = "http://unreadable.invalid"
 
 // ReadEnvironment validates the variables, in upper or lower case.
 func ReadEnvironment(getenv func(string) string) *Environment {
@@ -253,7 +253,7 @@ func ReadEnvironment(getenv func(string) string) *Environment {
 		fault := &EnvironmentError{name, fmt.Sprintf(
 			"is %q, not a proxy URL (like http://HOST:3128 or socks5://HOST:1080); requests through it fail", masked(value))}
 		e.broken[scheme], e.faults = fault, append(e.faults, fault)
-		return placeholder
+		return invalidProxy
 	}
 	config := httpproxy.Config{HTTPSProxy: proxy("https"), HTTPProxy: proxy("http"), CGI: getenv("REQUEST_METHOD") != ""}
 	name, exceptions := get("NO_PROXY")

@@ -71,8 +71,8 @@ func Open(ctx context.Context, o Options) (*Outbox, error) {
 	return b, nil
 }
 
-// Add has an event told to all targets that want it. When it returns nil the event is in the state file, unless there is
-// nothing to tell: no target, a failure that was told already, a quiet event of an object that does not fail.
+// Add queues an event for all targets that want it. When it returns nil the event is in the state file, unless there is
+// nothing to send: no target, a failure that was sent already, a quiet event of an object that does not fail.
 func (b *Outbox) Add(ctx context.Context, e Event) error {
 	if len(b.senders) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func (b *Outbox) Add(ctx context.Context, e Event) error {
 	return nil
 }
 
-// Failing returns which objects were told to fail and not to have recovered: their names and topics.
+// Failing returns the names and topics of the objects whose last notification was a failure.
 func (b *Outbox) Failing(ctx context.Context) (out []Event, err error) {
 	kept, err := b.Store.Facts(ctx, state.FailingPrefix)
 	for key := range kept {
@@ -145,7 +145,7 @@ func (b *Outbox) decide(e Event, kept []byte) (n *state.Notice, err error) {
 	_ = json.Unmarshal(kept, &f) // what cannot be read counts as empty
 	switch {
 	case e.Severity == Error:
-		if !f.tell(&e) {
+		if !f.add(&e) {
 			return nil, nil
 		}
 		if n.Failing, err = json.Marshal(f); err != nil {
@@ -197,10 +197,10 @@ type Event struct {
 	Topic    string            `json:"topic,omitempty"`
 	Severity string            `json:"severity"` // Info or Error
 	Reason   string            `json:"reason"`   // in CamelCase
-	Message  string            `json:"message"`  // a repeated failure is sent once in tellAgain
+	Message  string            `json:"message"`  // a repeated failure is sent once in repeatAfter
 	Time     time.Time         `json:"time"`
 	Metadata map[string]string `json:"metadata,omitempty"`
-	// Quiet has an Info event told only when it ends a failure.
+	// Quiet sends an Info event only when it ends a failure.
 	Quiet bool `json:"-"`
 
 	ID        string   `json:"id"`                  // set by Add
@@ -213,25 +213,25 @@ func (e *Event) object() string {
 }
 
 const (
-	tellAgain    = 24 * time.Hour // between two notifications of the same failure
-	mostFailures = 16             // of an object that are remembered as told
+	repeatAfter  = 24 * time.Hour // between two notifications of the same failure
+	mostFailures = 16             // of an object that are remembered as sent
 )
 
-// failing is what was told about an object since it fails, in the order of the times.
-type failing []told
+// failing is the failures that were sent for an object since its last recovery, the oldest first.
+type failing []sentFailure
 
-type told struct {
+type sentFailure struct {
 	Failure string    `json:"failure"` // hash of reason and message
 	Reason  string    `json:"reason"`
 	At      time.Time `json:"at"`
 }
 
-// tell adds a failure; it returns false when it was told within tellAgain.
-func (f *failing) tell(e *Event) bool {
+// add adds a failure; it returns false when it was sent within repeatAfter.
+func (f *failing) add(e *Event) bool {
 	sum := sha256.Sum256([]byte(e.Reason + "\x00" + e.Message))
-	next := told{hex.EncodeToString(sum[:8]), e.Reason, e.Time}
-	same := func(t told) bool { return t.Failure == next.Failure }
-	if at := slices.IndexFunc(*f, same); at >= 0 && e.Time.Sub((*f)[at].At).Abs() < tellAgain { // a clock may jump back
+	next := sentFailure{hex.EncodeToString(sum[:8]), e.Reason, e.Time}
+	same := func(t sentFailure) bool { return t.Failure == next.Failure }
+	if at := slices.IndexFunc(*f, same); at >= 0 && e.Time.Sub((*f)[at].At).Abs() < repeatAfter { // a clock may jump back
 		return false
 	}
 	all := append(slices.DeleteFunc(*f, same), next)

@@ -73,8 +73,8 @@ func (e *Event) subject() string {
 	return strings.ToLower(e.Kind) + " " + strings.TrimPrefix(e.Namespace+"/"+e.Name, "/")
 }
 
-// alertLasts is how long an alert fires unless it is told again, which a failure is after tellAgain.
-const alertLasts = tellAgain + 2*time.Hour
+// alertLasts is how long an alert fires unless it is sent again, as a failure is after repeatAfter.
+const alertLasts = repeatAfter + 2*time.Hour
 
 // alertsOf returns the alert of a failure, or the ends of the alerts of the failures that an event ends. Source: the API v2
 // of Alertmanager, postableAlert.

@@ -24,7 +24,7 @@ type ConnectionOptions struct {
 	Minter *forge.Minter
 	// Repositories have their health checked when a Connection that they use changes.
 	Repositories *Controller
-	Uses         UseFunc // nil = nobody has to know
+	Uses         UseFunc // nil = no call
 	Resync       time.Duration
 	Logger       *slog.Logger
 }

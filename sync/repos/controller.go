@@ -94,7 +94,7 @@ type Options struct {
 	Quota       Quota
 	Suspensions *Suspensions    // nil = none
 	Selector    labels.Selector // of Repositories; nil = all
-	Uses        UseFunc         // nil = nobody has to know
+	Uses        UseFunc         // nil = no call
 	Since       time.Time       // what was pulled before may have been lost; zero = nothing was
 
 	Resync  time.Duration // longest pause after failures; 0 = 60 s

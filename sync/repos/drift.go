@@ -29,10 +29,10 @@ const (
 // maxDriftText bounds the message of the condition. Unit: bytes.
 const maxDriftText = 500
 
-// DriftOptions of Drifts. All but Selector must be set.
-type DriftOptions struct {
+// PulledOptions of Drifts and Sinks, which look at what a pull has written. All but Selector must be set.
+type PulledOptions struct {
 	Pull        *worker.Pull
-	Store       *state.Store
+	Store       *state.Store // of Drifts alone
 	Suspensions *Suspensions
 	Selector    labels.Selector // of Repositories; nil = all
 	Resync      time.Duration   // longest pause after failures
@@ -45,7 +45,7 @@ type DriftOptions struct {
 type Drifts struct {
 	*Loop
 	reporter
-	o      DriftOptions
+	o      PulledOptions
 	repos  *kube.Informer
 	server server
 	now    func() time.Time
@@ -53,7 +53,7 @@ type Drifts struct {
 }
 
 // NewDrifts registers its handlers with the informer, which must not run yet. It starts nothing.
-func NewDrifts(c *kube.Client, repos *kube.Informer, o DriftOptions) *Drifts {
+func NewDrifts(c *kube.Client, repos *kube.Informer, o PulledOptions) *Drifts {
 	d := &Drifts{o: o, reporter: reporter{o.Observe, o.Logger}, repos: repos, server: server{c, "repositories"}, now: serverTime(c)}
 	d.Loop = newLoop("drift", d.reconcile, o.Resync, o.Logger)
 	d.available = c.WaitAvailable
@@ -119,7 +119,7 @@ func (d *Drifts) reconcile(ctx context.Context, k Key) (Result, error) {
 		d.log.Info("cannot look for drift", "repo", k.Name, "namespace", k.Namespace, "err", err, "retry_in", driftRetry)
 		return next, nil
 	}
-	return Result{Next: time.Now().Add(driftEvery)}, d.tell(ctx, k, obj, report, last, mode == api.DriftCorrect, pulledSince(view, last))
+	return Result{Next: time.Now().Add(driftEvery)}, d.record(ctx, k, obj, report, last, mode == api.DriftCorrect, pulledSince(view, last))
 }
 
 // unchanged reports whether no pull has begun or ended since.
@@ -158,9 +158,9 @@ func settled(obj *unstructured.Unstructured, view api.Repository) bool {
 		(seen == 0 || seen == obj.GetGeneration())
 }
 
-// tell reports the result of a comparison, and queues a pull that corrects it unless one has left the same. The result is kept
+// record reports the result of a comparison, and queues a pull that corrects it unless one has left the same. The result is kept
 // first, so that what fails afterwards queues no second pull at once: the next comparison does.
-func (d *Drifts) tell(ctx context.Context, k Key, obj *unstructured.Unstructured, r *drift.Report, last *state.Drift,
+func (d *Drifts) record(ctx context.Context, k Key, obj *unstructured.Unstructured, r *drift.Report, last *state.Drift,
 	correct, pulled bool) error {
 	found, message := len(r.Items), r.Message()
 	now := &state.Drift{UID: string(obj.GetUID()), Ref: r.Commit, At: r.Checked, Count: found}
@@ -217,27 +217,17 @@ func (d *Drifts) condition(ctx context.Context, k Key, obj *unstructured.Unstruc
 	return err
 }
 
-// SinkOptions of Sinks. Pull, Suspensions and Logger must be set.
-type SinkOptions struct {
-	Pull        *worker.Pull
-	Suspensions *Suspensions
-	Selector    labels.Selector // of Repositories; nil = all
-	Resync      time.Duration   // longest pause after failures
-	Observe     func(Event)     // must not block
-	Logger      *slog.Logger
-}
-
 // Sinks keeps the directories of Repositories on this host at the commit of their last pull, with or without a Lease: each
 // host has its own. A directory is checked at the start, after each pull and at the interval of its Repository.
 type Sinks struct {
 	*Loop
 	reporter
-	o     SinkOptions
+	o     PulledOptions
 	repos *kube.Informer
 }
 
 // NewSinks registers its handlers with the informer, which must not run yet. It starts nothing.
-func NewSinks(c *kube.Client, repos *kube.Informer, o SinkOptions) *Sinks {
+func NewSinks(c *kube.Client, repos *kube.Informer, o PulledOptions) *Sinks {
 	s := &Sinks{o: o, reporter: reporter{o.Observe, o.Logger}, repos: repos}
 	s.Loop = newLoop("sink", s.reconcile, o.Resync, o.Logger)
 	s.available = c.WaitAvailable

@@ -57,8 +57,8 @@ type Loop struct {
 	reconcile func(ctx context.Context, k Key) (Result, error)
 	meter     Meter
 	logger    *slog.Logger
-	available func(context.Context) error // blocks while the API is known to be away; an error when ctx ends first
-	use       UseFunc                     // nil = nobody has to know
+	available func(context.Context) error // blocks while the API is known to be unreachable; an error when ctx ends first
+	use       UseFunc                     // nil = no call
 	perHost   int                         // see the constant
 
 	failures, busy workqueue.TypedRateLimiter[Key]

@@ -278,7 +278,7 @@ func TestSinks(t *testing.T) {
 	start := func() (stop func()) {
 		objects := r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
 		pull := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), SinkPrefixes: []string{prefix}})
-		sinks := NewSinks(r.client, objects, SinkOptions{Pull: pull, Suspensions: suspensions, Resync: time.Second,
+		sinks := NewSinks(r.client, objects, PulledOptions{Pull: pull, Suspensions: suspensions, Resync: time.Second,
 			Observe: func(Event) {}, Logger: slog.New(slog.DiscardHandler)})
 		return running(t, objects.Run, sinks.Run)
 	}
@@ -326,7 +326,7 @@ func TestDrifts(t *testing.T) {
 	}
 	objects := r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
 	pull := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Store: r.store})
-	drifts := NewDrifts(r.client, objects, DriftOptions{Pull: pull, Store: r.store, Suspensions: suspensions, Resync: time.Second,
+	drifts := NewDrifts(r.client, objects, PulledOptions{Pull: pull, Store: r.store, Suspensions: suspensions, Resync: time.Second,
 		Observe: func(Event) {}, Logger: slog.New(slog.DiscardHandler)})
 	defer running(t, objects.Run)()
 	if err := objects.WaitSynced(t.Context()); err != nil {
@@ -409,14 +409,14 @@ func TestDrifts(t *testing.T) {
 		_, u := r.get()
 		item := drift.Item{State: drift.Modified, Path: "a.json", Version: version}
 		last := &state.Drift{Ref: "x", Count: 1, Correction: "queued", Items: []state.DriftItem{{State: drift.Modified, Path: "a.json", Version: "1"}}}
-		err := drifts.tell(t.Context(), k, u, &drift.Report{Commit: "x", Checked: drifts.now(), Items: []drift.Item{item}}, last, true, true)
+		err := drifts.record(t.Context(), k, u, &drift.Report{Commit: "x", Checked: drifts.now(), Items: []drift.Item{item}}, last, true, true)
 		stored, serr := r.store.Drift(t.Context(), k.Namespace, k.Name, string(u.GetUID()))
 		if err != nil || serr != nil || stored.Correction != want {
 			t.Errorf("version %s: %+v, %v", version, stored, errors.Join(err, serr))
 		}
 	}
 	_, u := r.get()
-	err = drifts.tell(t.Context(), k, u, &drift.Report{Commit: "x", Checked: drifts.now(), NotCompared: 2}, new(state.Drift), true, true)
+	err = drifts.record(t.Context(), k, u, &drift.Report{Commit: "x", Checked: drifts.now(), NotCompared: 2}, new(state.Drift), true, true)
 	if now, _ = r.get(); err != nil || !strings.Contains(condition(now, api.ConditionDrifted).Message, "2 objects not compared") {
 		t.Errorf("%+v, %v", condition(now, api.ConditionDrifted), err)
 	}

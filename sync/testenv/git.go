@@ -26,7 +26,7 @@ type GitOptions struct {
 	User, Password string
 	// Accept, when set, says who may read a repository instead.
 	Accept func(user, password, path string) bool
-	// MayPush, when set, says who may write as well; others are told 403, as hosts do.
+	// MayPush, when set, says who may write as well; others get 403, as from hosts.
 	MayPush func(user string) bool
 }
 
@@ -186,7 +186,7 @@ func (g *GitServer) count(add func(*GitCounts)) {
 	add(&g.counts)
 }
 
-// find tells which repository a URL path is in; dir is "" when there is none.
+// find returns which repository a URL path is in; dir is "" when there is none.
 func (g *GitServer) find(urlPath string) (path, dir string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -136,7 +136,7 @@ func freeAddr(t testing.TB) string {
 	return ln.Addr().String()
 }
 
-// start returns once the server listens; false tells that its port was taken.
+// start returns once the server listens; false means that its port was taken.
 func (s *SSHServer) start(t testing.TB, path string, o SSHOptions) bool {
 	t.Helper()
 	dir := t.TempDir()

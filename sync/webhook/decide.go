@@ -148,7 +148,7 @@ func short(s string) string {
 
 const (
 	rememberFor   = 24 * time.Hour // hosts repeat deliveries for hours; a later copy causes one more pull
-	maxRemembered = 10_000         // the oldest make room; each is some 70 bytes in the state file
+	maxRemembered = 10_000         // beyond it the oldest are deleted; each has some 70 bytes in the state file
 	forgetBatch   = 16             // how many one write forgets at most
 	// memoryPrefix begins the keys of the facts: time in milliseconds, in hex, so
 	// that their order is that of time. The value is the digest.

@@ -153,8 +153,9 @@ func payloadOf(body []byte, contentType string) ([]byte, error) {
 	return []byte(form.Get("payload")), nil
 }
 
-// readBody reads a body of at most maxBody bytes. What it takes from room is given back by release, which is never nil.
-func readBody(req *http.Request, room *semaphore.Weighted) (body []byte, release func(), err error) {
+// readBody reads a body of at most maxBody bytes. A large one acquires its size from limit; release, which is never nil,
+// returns it.
+func readBody(req *http.Request, limit *semaphore.Weighted) (body []byte, release func(), err error) {
 	release = func() {}
 	if req.ContentLength > maxBody {
 		return nil, release, errTooLarge
@@ -166,10 +167,10 @@ func readBody(req *http.Request, room *semaphore.Weighted) (body []byte, release
 		if size < 0 {
 			size = maxBody
 		}
-		if !room.TryAcquire(size) {
+		if !limit.TryAcquire(size) {
 			return nil, release, errNoRoom
 		}
-		release = func() { room.Release(size) }
+		release = func() { limit.Release(size) }
 		b.Grow(int(size) - smallBody + bytes.MinRead)
 		_, err = b.ReadFrom(io.LimitReader(req.Body, maxBody-smallBody+1))
 	}

@@ -169,7 +169,7 @@ const (
 	TooLarge    = "too_large"
 	Broken      = "broken" // the body ended early or took too long
 	Limited     = "limited"
-	Unavailable = "away" // the API or the room for bodies
+	Unavailable = "unavailable" // the API, or too many large bodies at once
 	NotFound    = "not_found"
 )
 

@@ -332,7 +332,7 @@ func (r *pull) sync(ctx context.Context) error {
 	}
 	if same && r.ref.Hash == last { // the branch may have moved before the fetch
 		if left := r.unread.before.LeftOut; left != "" {
-			r.tell(ctx, left)
+			r.warn(ctx, left)
 		}
 		r.Progress.SetFinalMessage("same commit as last sync")
 		return nil

@@ -162,7 +162,7 @@ func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]s
 	}
 	files = slices.DeleteFunc(files, func(f sink.File) bool { return bad[f.Path] != nil })
 	if len(files) == 0 && len(tree.Files) > 0 {
-		r.tell(ctx, "no file is a dashboard, so nothing is written; annotation "+api.AnnoSinkStrict+" with the value false writes all files")
+		r.warn(ctx, "no file is a dashboard, so nothing is written; annotation "+api.AnnoSinkStrict+" with the value false writes all files")
 	}
 	return files, nil, nil
 }

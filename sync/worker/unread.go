@@ -49,8 +49,8 @@ func (r *pull) record(ctx context.Context, res resources.Result) {
 	r.unread.files[res.Path] = state.UnreadFile{Path: res.Path, Hash: hash, Reason: text.Redact(text.Line(why.Error(), maxReason))}
 }
 
-// tell records a warning about the whole tree.
-func (r *pull) tell(ctx context.Context, text string) {
+// warn records a warning about the whole tree.
+func (r *pull) warn(ctx context.Context, text string) {
 	r.unread.leftOut = strings.TrimPrefix(r.unread.leftOut+"; "+text, "; ")
 	r.Progress.Record(ctx, resources.Result{Action: resources.Ignored, Warning: &resources.SkippedError{Reason: text}})
 }
@@ -74,7 +74,7 @@ func (r *pull) seen(ctx context.Context, t git.Tree) {
 		}
 	}
 	if left := leftOut(t); left != "" {
-		r.tell(ctx, left)
+		r.warn(ctx, left)
 	}
 	r.unread.files, r.unread.tree = map[string]state.UnreadFile{}, make(map[string]string, len(t.Files)+len(t.Dirs))
 	for _, dir := range t.Dirs {

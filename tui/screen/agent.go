@@ -61,7 +61,7 @@ func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
 		txt := text.Thousands(seen.Objects) + " known"
 		switch {
 		case seen.Error != "" && api.Error != "" && strings.Contains(seen.Error, api.Error):
-			out.Add(widget.RoleBad, seen.Kind, txt+"; not watched while the API is away")
+			out.Add(widget.RoleBad, seen.Kind, txt+"; not watched while the API is unreachable")
 		case seen.Error != "":
 			out.Add(widget.RoleBad, seen.Kind, txt+"; "+seen.Error)
 		case !seen.Synced:

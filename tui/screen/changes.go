@@ -138,7 +138,7 @@ func (s *State) whyNone(more string, known bool, err string) []string {
 	case why != "":
 		return []string{why + "."}
 	case err != "":
-		return []string{"It cannot be told what has changed: " + err, "Enter asks again."}
+		return []string{"Changes are not available: " + err, "Enter asks again."}
 	case !known:
 		return []string{"Looking" + more}
 	}

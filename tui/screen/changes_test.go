@@ -146,7 +146,7 @@ func TestChangesOfAJob(t *testing.T) {
 			t.Errorf("screen %d, %d files", at.screen, len(at.changes.rows.rows))
 		}
 		at = settle(t, press(at, "enter"), bad)
-		if f := frame(at); !strings.Contains(f, "It cannot be told") {
+		if f := frame(at); !strings.Contains(f, "Changes are not available") {
 			t.Errorf("the file:\n%s", f)
 		}
 		if at = settle(t, press(at, "enter"), src); len(at.diff.matches(&at)) != 42 {

@@ -359,7 +359,7 @@ func (q popup) lines(p *view, w int) (out []widget.TextLine) {
 	value, known, err := p.s.popupText.of(q.popupKey)
 	switch {
 	case err != "":
-		return widget.Wrapped(nil, widget.RoleBad, widget.When(q.edit == nil, "This cannot be told: ")+err, w)
+		return widget.Wrapped(nil, widget.RoleBad, widget.When(q.edit == nil, "Not available: ")+err, w)
 	case !known:
 		return widget.Wrapped(nil, widget.RoleDim, "Looking, from the host of the agent"+p.G.More, w)
 	}

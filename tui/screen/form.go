@@ -134,7 +134,7 @@ func (q form) key(s *State, name, txt string) {
 	s.overlay = q
 }
 
-// submit creates the job, or tells what is wrong.
+// submit creates the job, or shows what is wrong.
 func (q form) submit(s *State) {
 	spec, err := admission.JobSpec(q.action, q.given())
 	if err != nil {

@@ -153,7 +153,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("cursor is on %q", j.UID)
 		}
 	})
-	t.Run("nothing is sent while the API is away", func(t *testing.T) {
+	t.Run("nothing is sent while the API is unreachable", func(t *testing.T) {
 		snap := testSnapshot()
 		snap.API.Up = false
 		got, out := shown(snap, widget.Caps{}).Key("p", "p")
@@ -226,7 +226,7 @@ func TestKeys(t *testing.T) {
 		}
 		snap.API.Up = false
 		if got, out := shown(snap, widget.Caps{}).Key("s", "s"); action(out) != nil || open(got) || got.toast == "" {
-			t.Error("the API is away: want a refusal that says why")
+			t.Error("the API is unreachable: want a refusal that says why")
 		}
 	})
 	t.Run("enter opens a repository, then its job, and esc goes back", func(t *testing.T) {

@@ -89,8 +89,8 @@ func TestTestOfARepository(t *testing.T) {
 		err  error
 		want string
 	}{
-		"fault":        {errors.New("repositories \"lab-east\" not found"), "This cannot be told: repositories \"lab-east\" not found"},
-		"hostile":      {errors.New("a\x1b[2Jb"), "This cannot be told: a[2Jb"},
+		"fault":        {errors.New("repositories \"lab-east\" not found"), "Not available: repositories \"lab-east\" not found"},
+		"hostile":      {errors.New("a\x1b[2Jb"), "Not available: a[2Jb"},
 		"takes longer": {context.DeadlineExceeded, "no answer within 10s; limpet repo test lab-east waits"},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())

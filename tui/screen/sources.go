@@ -304,7 +304,7 @@ func (p *view) revisionTable() widget.Table[state.Artifact] {
 // controllerTimeout is the time without an answer after which a controller is reported as inactive.
 const controllerTimeout = 2 * time.Minute
 
-// SourceController tells who reconciles sources; "" = not known.
+// SourceController returns who reconciles sources; "" = not known.
 func SourceController(snap *snapshot.Snapshot) string {
 	switch role := snap.Agent.Sources; {
 	case role == nil:

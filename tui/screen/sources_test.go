@@ -196,7 +196,7 @@ func TestSourceKeys(t *testing.T) {
 	}
 	offline := sourcesSnapshot()
 	offline.API.Up = false
-	if got, said := ask(press(shown(offline, widget.Caps{}), "6"), "p"); got != nil || !strings.Contains(said, "API is away") {
+	if got, said := ask(press(shown(offline, widget.Caps{}), "6"), "p"); got != nil || !strings.Contains(said, "API is unreachable") {
 		t.Errorf("offline: %+v, %q", got, said)
 	}
 	looks := at("apps")

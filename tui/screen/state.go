@@ -304,7 +304,7 @@ func (s *facts) unavailableReason() string {
 	if s.Gone != "" {
 		return "the daemon does not answer"
 	}
-	return "the API is away"
+	return "the API is unreachable"
 }
 
 // staleSince returns the time since which the displayed data is not live.

@@ -219,7 +219,7 @@ func (c *Canvas) Panel(at Rect, b Box, lines []TextLine) {
 	c.Lines(at, lines, b.More)
 }
 
-// Scroll draws a box with the lines from top on, which it bounds. The foot tells the place when not all lines fit.
+// Scroll draws a box with the lines from top on, which it bounds. The foot shows the position when not all lines fit.
 func (c *Canvas) Scroll(at Rect, b Box, lines []TextLine, top *int) {
 	*top = max(min(*top, len(lines)-max(at.H-2, 0)), 0)
 	shown := lines[*top:min(*top+max(at.H-2, 0), len(lines))]

@@ -129,7 +129,7 @@ func StateRole(state string) Role {
 		"warn", "degraded", "drained", "Unknown":
 		return RoleWarn
 	case "error", "failing", "dead",
-		"fail", "failed", "stalled", "offline", "away", "expired", "False":
+		"fail", "failed", "stalled", "offline", "unreachable", "expired", "False":
 		return RoleBad
 	}
 	return RolePlain

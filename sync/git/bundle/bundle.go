@@ -153,7 +153,7 @@ func Check(ctx context.Context, f *os.File, l pack.Limits) (b File, err error) {
 	return b, err
 }
 
-// Newest returns the commit time of the newest commit, or when the file was written where that cannot be told.
+// Newest returns the commit time of the newest commit, or when the file was written where that is not known.
 func (b File) Newest(written time.Time) time.Time {
 	if b.Last.IsZero() {
 		return written

@@ -1,5 +1,5 @@
 // Package gitref says which revision of a Git repository is wanted: a branch, a tag, the newest version of a
-// range, a ref by its full name, or a commit. It is pure: what a remote has is told to it.
+// range, a ref by its full name, or a commit. It is pure: the refs of a remote are arguments.
 package gitref
 
 import (
@@ -40,7 +40,7 @@ func Branch(name string) Selector {
 // maxRange bounds the length of a range and of a filter, in bytes.
 const maxRange = 256
 
-// Check tells what is wrong with the Selector, and what would be right.
+// Check returns what is wrong with the Selector, with a hint.
 func (s Selector) Check() error {
 	var set []string
 	for _, c := range []struct{ what, value string }{{"branch", s.Branch}, {"tag", s.Tag}, {"semver", s.SemVer}, {"ref", s.Name},

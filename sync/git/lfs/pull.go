@@ -88,7 +88,7 @@ func (l *Pull) Close() {
 }
 
 // Fetch brings what the pointers stand for, in as few requests as there can be. It blocks until all is there or
-// cannot be had; Open tells which. A second call asks for nothing that the first one had.
+// cannot be had; Open returns their errors. A second call asks for nothing that the first one had.
 func (l *Pull) Fetch(ctx context.Context, pointers []Pointer) {
 	select {
 	case l.turn <- struct{}{}:

@@ -68,7 +68,7 @@ func Push(c *transport.Call, u Update) error {
 	case now != u.Old:
 		return overtaken("it is at another commit")
 	case !refs.Capabilities.Supports(capability.ReportStatus):
-		return giterr.New(giterr.Protocol, "the server does not tell what becomes of a push", "")
+		return giterr.New(giterr.Protocol, "the server does not support report-status", "")
 	}
 	req := packp.NewReferenceUpdateRequest()
 	for _, n := range []capability.Capability{capability.ReportStatus, capability.Sideband64k, capability.Quiet} {
@@ -131,7 +131,7 @@ func result(c *transport.Call, report *packp.ReportStatus, name string) error {
 		}
 		return declined(s.Status)
 	}
-	return giterr.New(giterr.Protocol, "the server does not tell what became of the push", "")
+	return giterr.New(giterr.Protocol, "the report-status of the server does not name the branch", "")
 }
 
 // races are words of servers for a branch that is not what it was, or that another process

@@ -1,5 +1,5 @@
 // Package transport asks Git servers over https, http and ssh, and repositories on this host in process. It counts
-// every byte that comes, ends silent and slow calls, limits the requests per host, and tells what went wrong.
+// every byte that comes, ends silent and slow calls, limits the requests per host, and classifies errors.
 //
 // Nothing that a server sends is trusted: texts are cleaned of control characters and secrets, redirects leave no
 // origin, and credentials go to no other host.
@@ -180,7 +180,7 @@ func (c *Call) count(n int) error {
 	return c.budget.Load().take(n)
 }
 
-// progress tells the watchdog of n bytes that have gone over the wire.
+// progress reports n bytes on the wire to the watchdog.
 func (c *Call) progress(n int) {
 	if c.watching.Load() && c.trickle.Add(int64(n)) >= leastProgress {
 		c.trickle.Store(0)

@@ -135,7 +135,7 @@ const longestGate = time.Hour
 func (c *Call) identity() string { return c.Addr.HostPort() + " " + c.Target.Creds.Fingerprint() }
 
 // throttle has nobody ask the host with these credentials for a while: it has said so,
-// and each repository there would only be told again. An answer that names no time changes nothing.
+// and each repository there would get the same answer. An answer that names no time changes nothing.
 func (c *Call) throttle(wait time.Duration) {
 	if wait <= 0 {
 		return

@@ -108,7 +108,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// problem notes what an answer means, for the error that the call will tell.
+// problem notes what an answer means, for the error that the call returns.
 func (c *Call) problem(k giterr.Kind, retryAfter time.Duration, text, hint string) error {
 	return c.refused(&giterr.Error{Kind: k, Err: errors.New(text), Hint: hint, RetryAfter: retryAfter})
 }

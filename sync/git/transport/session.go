@@ -102,8 +102,8 @@ func (c *Call) dial() (session, error) {
 type Want struct {
 	ID       pack.ID
 	Haves    []pack.ID
-	Shallows []pack.ID // ends of our history, which the server is told
-	Ends     []pack.ID // those that it is not told
+	Shallows []pack.ID // ends of our history, which are sent to the server
+	Ends     []pack.ID // those that are not sent
 	Depth    int       // 0 = all that is new
 }
 
@@ -195,7 +195,7 @@ func readOnly(said string) *giterr.Error {
 // ListPush begins a push: it reads the refs.
 func (c *Call) ListPush() (pusher, *packp.AdvRefs, error) { return list(c, c.dialPush) }
 
-// refusals are words of servers that speak over ssh, where no number tells why:
+// refusals are words of servers that speak over ssh, where there is no status code:
 // GitHub, GitLab, Bitbucket, Gitea, Forgejo and gitolite.
 var refusals = []string{"denied", "read only", "read-only", "not allowed", "not authorized", "unauthorized", "not permitted",
 	"write access", "forbidden"}

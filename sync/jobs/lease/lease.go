@@ -1,4 +1,4 @@
-// Package lease holds the laws of a claim's lease. It is pure: it is told the time and does no I/O.
+// Package lease holds the laws of a claim's lease. It is pure: the time is an argument, and it does no I/O.
 //
 // A lease is a promise with an end. The claim label carries server time, for others to read; this agent judges its own
 // lease by the time that has passed since the request of the last successful renewal was SENT, on the monotonic clock.

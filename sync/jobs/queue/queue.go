@@ -1,5 +1,5 @@
 // Package queue decides in which order an agent looks at jobs. It holds keys of jobs, never objects, and knows neither
-// goroutines nor clocks: every call is told the time. Its laws:
+// goroutines nor clocks: the time is an argument of every call. Its laws:
 //
 //   - A key is in it at most once. A key that is added while its job runs is
 //     looked at again when the run is over.

@@ -134,7 +134,7 @@ func (s *Store) tellLost(a Artifact) {
 	}
 }
 
-// Lost tells of artifacts whose file was found to be gone or corrupt: their sources are to be reconciled.
+// Lost delivers the artifacts whose file was found missing or corrupt: their sources are to be reconciled.
 func (s *Store) Lost() <-chan Artifact { return s.lost }
 
 // Verify checks that the file of an artifact is there and has its digest, as OpenFile does.

@@ -88,7 +88,7 @@ type failure struct {
 	condition string // that says so
 	reason    string
 	err       error
-	stalled   bool          // until the spec changes, or somebody asks
+	stalled   bool          // until the spec changes or a reconcile is requested
 	wait      time.Duration // until it is tried again; 0 = the backoff, or stalledRetry
 }
 

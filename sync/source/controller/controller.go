@@ -51,7 +51,7 @@ const (
 
 	defaultTimeout = time.Minute // of a request to the Git host; Source: spec.timeout
 	callTimeout    = 5 * time.Second
-	progressAfter  = time.Second // of a fetch, until the status tells of it
+	progressAfter  = time.Second // of a fetch, before the status is set to Reconciling
 	packers        = 2           // archives that are made at once
 )
 
@@ -70,7 +70,7 @@ type Options struct {
 	Artifacts     *artifact.Store
 	MaxBytes      int64 // see archive.Options
 	MaxFiles      int
-	Outbox        *notify.Outbox // nil = nothing is told
+	Outbox        *notify.Outbox // nil = no events
 	References    *dependency.Watcher
 	Sealed        func(secret string) bool           // see dependency.Reader
 	Now           func() time.Time                   // of the server
@@ -84,7 +84,7 @@ type Controller struct {
 	*repos.Loop
 	o          Options
 	steps      []step
-	packing    chan struct{} // has room for those that pack
+	packing    chan struct{} // a semaphore of those that pack
 	noChecksum atomic.Bool   // the definition has no status.contentConfigChecksum
 
 	mu       sync.Mutex // guards memories; each belongs to the worker that has its key
@@ -98,8 +98,8 @@ type memory struct {
 	spec       spec
 	git        source.Git
 	invalid    error             // of both
-	settled    string            // version of the object whose status tells of the artifact; "" = not known
-	told       string            // the last event, which a failed write of the status must not repeat
+	settled    string            // resourceVersion whose status has the artifact; "" = not known
+	emitted    string            // the last event, which a failed write of the status must not repeat
 	orphaned   time.Time         // since when the object is gone; zero = it is not
 	tooLarge   string            // revision and checksum of what is beyond the limits, and is not packed again
 	limit      *failure          // which of them

@@ -23,9 +23,9 @@ const (
 	metaDigest        = "/digest"
 )
 
-// announce tells what has changed from the stored status to the result of an attempt: a new artifact, the end of a
-// failure. It offers each failure to the outbox, which tells one that lasts again; a source that waits for another one
-// is not told of.
+// announce adds an event for what differs between the stored status and the result of an attempt: a new artifact, the end
+// of a failure. It adds each failure; the outbox sends a repeated one once a day. A source that waits for another one has
+// no event.
 func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructured.Unstructured, failed *failure) error {
 	list, _, _ := unstructured.NestedSlice(stored.Object, "status", "conditions")
 	before := func(kind string) any {
@@ -36,28 +36,28 @@ func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructu
 		if failed.wait > 0 && !failed.stalled {
 			return nil
 		}
-		return c.tell(ctx, a, stored, "", notify.Error, failed.reason, failed.err.Error(), a.artifact)
+		return c.emit(ctx, a, stored, "", notify.Error, failed.reason, failed.err.Error(), a.artifact)
 	}
-	recovered := before(condVerified) == "False" || strings.HasPrefix(a.memory.told, notify.Error) ||
+	recovered := before(condVerified) == "False" || strings.HasPrefix(a.memory.emitted, notify.Error) ||
 		slices.ContainsFunc(failures, func(kind string) bool { return before(kind) == "True" })
 	commit := a.artifact.Revision
 	digest, _, _ := unstructured.NestedString(stored.Object, "status", "artifact", "digest")
 	switch {
 	case digest != a.artifact.Digest:
-		return c.tell(ctx, a, stored, "", notify.Info, reasonNewArtifact,
+		return c.emit(ctx, a, stored, "", notify.Info, reasonNewArtifact,
 			fmt.Sprintf("stored artifact for commit '%s'", a.artifact.Subject), a.artifact)
 	case recovered:
-		return c.tell(ctx, a, stored, "", notify.Info, reasonSucceeded, fmt.Sprintf("stored artifact for commit '%s'", commit), a.artifact)
+		return c.emit(ctx, a, stored, "", notify.Info, reasonSucceeded, fmt.Sprintf("stored artifact for commit '%s'", commit), a.artifact)
 	}
 	return nil
 }
 
-// tell puts an event into the outbox, unless it was the last one of no topic and no failure.
-func (c *Controller) tell(
+// emit adds an event to the outbox, except an Info event without a topic that repeats the last one.
+func (c *Controller) emit(
 	ctx context.Context, a *attempt, obj *unstructured.Unstructured, topic, severity, reason, message string, about artifact.Artifact,
 ) error {
 	key := severity + " " + reason + " " + about.Digest
-	known := topic == "" && a.memory.told == key
+	known := topic == "" && a.memory.emitted == key
 	if known && severity != notify.Error {
 		return nil
 	}
@@ -80,20 +80,20 @@ func (c *Controller) tell(
 		}
 		if err := c.o.Outbox.Add(ctx, e); err != nil {
 			if topic == "" {
-				a.memory.told = notify.Error // so that what comes next is told as its end
+				a.memory.emitted = notify.Error // so that the next success is announced as the recovery
 			}
 			return err
 		}
 	}
 	if topic == "" {
-		a.memory.told = key
+		a.memory.emitted = key
 	}
 	return nil
 }
 
-// note is tell for what must not wait until the outbox can be written.
+// note is emit for events that are dropped, with a line in the log, when the outbox cannot be written.
 func (c *Controller) note(ctx context.Context, a *attempt, topic, severity, reason, message string, about artifact.Artifact) {
-	if err := c.tell(ctx, a, a.obj, topic, severity, reason, message, about); err != nil {
+	if err := c.emit(ctx, a, a.obj, topic, severity, reason, message, about); err != nil {
 		c.o.Logger.Error("notification not kept", "name", a.key.Name, "namespace", a.key.Namespace, "err", err)
 	}
 }

@@ -98,7 +98,7 @@ func (c *Controller) verifyStored(ctx context.Context, a *attempt) (done bool, e
 }
 
 // restore makes the artifact anew from the mirror when its bytes are lost, without a request to the Git host. A
-// commit of which only the status tells is verified like a new one.
+// commit that is in the status alone is verified like a new one.
 func (c *Controller) restore(ctx context.Context, a *attempt) (done bool, err error) {
 	if a.lost.Revision == "" {
 		return false, nil

@@ -44,7 +44,7 @@ func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err er
 	list, _, _ := unstructured.NestedSlice(a.obj.Object, "status", "conditions")
 	_, verified := api.FindCondition(list, condVerified) // another commit may have failed since
 	same := a.artifact.Revision == a.revision && a.artifact.Checksum == a.checksum && (len(a.demands) == 0 || verified["status"] == "True")
-	_, ready := api.FindCondition(list, condReady) // another limpet may tell something else of the same commit
+	_, ready := api.FindCondition(list, condReady) // the state of an upstream may change while the commit stays
 	a.unchanged = same && a.lost.Revision == "" && ready["message"] == a.readyMessage()
 	return same, nil
 }

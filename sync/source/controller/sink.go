@@ -214,7 +214,7 @@ func (c *Controller) leaveSink(ctx context.Context, a *attempt, finalizers []str
 	if err == nil || ctx.Err() != nil {
 		return rest, cmp.Or(context.Cause(ctx), err)
 	}
-	if status, _, _ := unstructured.NestedMap(a.obj.Object, "status"); status != nil { // which tells what keeps it
+	if status, _, _ := unstructured.NestedMap(a.obj.Object, "status"); status != nil { // so that it says why the source is not deleted
 		why := onHost("it cannot be deleted while the annotation " + api.AnnoSinkDir + " stays: " + text.Redact(err.Error()))
 		list, changed := api.SetConditions(a.obj, c.o.Now(),
 			api.Condition{Type: api.ConditionSinkReady, Status: "False", Reason: reasonWriteFailed, Message: why})

@@ -34,10 +34,10 @@ const (
 // maxMessage bounds the message of a condition, in bytes.
 const maxMessage = 2000
 
-// failures are the conditions of which one at most tells why a source is not ready.
+// failures are the conditions that say why a source is not ready; at most one of them is True.
 var failures = []string{condFetch, condInclude, condStorage}
 
-// readyMessage is the message of a source that is ready: what is stored, and what another limpet tells of it.
+// readyMessage is the message of a source that is ready: what is stored, and the state of the upstream.
 func (a *attempt) readyMessage() string {
 	return text.Line(strings.TrimSuffix(stored(a.artifact.Revision)+"; "+a.ref.Via.String(), "; "), maxMessage)
 }
@@ -166,26 +166,26 @@ func (c *Controller) artifactStatus(a artifact.Artifact) map[string]any {
 	return m
 }
 
-// writeStatus writes what an attempt has shown, and what is to be told of it before.
+// writeStatus adds the events of an attempt to the outbox, then writes its result.
 func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *failure) error {
 	obj := a.obj
 	for {
 		status, changed := c.status(a, obj, failed)
 		a.memory.settled = ""
-		untold := c.announce(ctx, a, obj, failed) // the status tells it all the same
+		unsent := c.announce(ctx, a, obj, failed) // the status is written all the same
 		if !changed {
-			if failed == nil && untold == nil {
+			if failed == nil && unsent == nil {
 				a.memory.settled = obj.GetResourceVersion()
 			}
-			return untold
+			return unsent
 		}
 		written, err := c.apply(ctx, obj, status)
 		if err == nil && failed == nil && api.Annotation(written, source.AnnoRequested) == a.requested() &&
-			written.GetGeneration() == a.obj.GetGeneration() { // else it was changed meanwhile, and the status does not tell of it
+			written.GetGeneration() == a.obj.GetGeneration() { // else it was changed meanwhile, and the status is of an older generation
 			a.memory.settled = written.GetResourceVersion()
 		}
 		if !apierrors.IsConflict(err) {
-			return cmp.Or(err, untold)
+			return cmp.Or(err, unsent)
 		}
 		if obj, err = c.o.Client.Resource(api.GitRepositories).Namespace(a.key.Namespace).Get(ctx, a.key.Name, metav1.GetOptions{}); err != nil {
 			return ignoreNotFound(err)
@@ -196,7 +196,7 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *failur
 	}
 }
 
-// writeProgress tells once for each spec that it is being worked on.
+// writeProgress sets Reconciling once for each spec.
 func (c *Controller) writeProgress(ctx context.Context, a *attempt) error {
 	list, _, _ := unstructured.NestedSlice(a.obj.Object, "status", "conditions")
 	if _, ready := api.FindCondition(list, condReady); ready["observedGeneration"] == a.obj.GetGeneration() {

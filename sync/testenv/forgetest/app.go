@@ -82,7 +82,7 @@ func (h *Host) Change(change func()) {
 	change()
 }
 
-// Accepts tells whether Git would let a minted token in, as user x-access-token,
+// Accepts reports whether Git would let a minted token in, as user x-access-token,
 // to read a repository.
 func (h *Host) Accepts(user, token, path string) bool {
 	h.mu.Lock()

@@ -75,7 +75,7 @@ func (s *Server) Handler(t testing.TB) http.Handler {
 	})
 }
 
-// Touched tells whether a hook has answered.
+// Touched reports whether a hook has answered.
 type Touched struct {
 	http.ResponseWriter
 	Used bool

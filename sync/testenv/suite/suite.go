@@ -1,4 +1,4 @@
-// Package suite tells tests in which of the two lanes they run. The fast lane is
+// Package suite reports in which of the two lanes a test runs. The fast lane is
 // 'make test' and a plain 'go test'. The full lane is 'make full', which sets
 // LIMPET_TESTS=full: it adds what is long and what needs the API machinery, and
 // raises the counts of randomised tests. LIMPET_TESTS=once adds the same tests with the

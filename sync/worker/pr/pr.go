@@ -93,7 +93,7 @@ func (r Review) Markdown() string {
 	return b.String()
 }
 
-// more tells that n are left out.
+// more is the line that n are left out.
 func more(b *strings.Builder, n int, what, why string) {
 	if n > 0 {
 		fmt.Fprintf(b, "\nand %s%s\n", text.Plural(n, "more "+what), why)

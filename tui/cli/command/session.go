@@ -200,7 +200,7 @@ func (e *Env) NeedsAgent(s *Session, what string) error {
 		"no agent would %s: no agent holds %s", what, path)
 }
 
-// NoteAgent tells that no agent runs, so that what was written waits.
+// NoteAgent warns that no agent runs, so that what was written waits.
 func (e *Env) NoteAgent(s *Session) {
 	if s.Embedded != nil {
 		e.Notef("no agent runs on this state file; start one with: %s", e.CommandFor("", "--daemon"))

@@ -273,7 +273,7 @@ func (h *watchdog) during(ctx context.Context, work func() error) error {
 				if len(stuck) == 0 {
 					h.notify(daemon.SdNotifyWatchdog)
 				} else {
-					h.log.Error("the agent is stuck: the service manager is not told that it is alive", "causes", stuck)
+					h.log.Error("the agent is stuck: no watchdog notification is sent", "causes", stuck)
 				}
 			}
 		}
@@ -303,7 +303,7 @@ func (h *watchdog) of(a *agent.Agent) func(context.Context) error {
 
 func (h *watchdog) notify(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		h.log.Warn("the service manager cannot be told", "what", state, "err", err)
+		h.log.Warn("cannot notify the service manager", "state", state, "err", err)
 	}
 }
 

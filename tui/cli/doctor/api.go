@@ -171,7 +171,7 @@ func judgeToken(token string, now time.Time) check {
 	var claims jwt.RegisteredClaims
 	_, _, err := jwt.NewParser(jwt.WithPaddingAllowed()).ParseUnverified(token, &claims)
 	if err != nil && !errors.Is(err, jwt.ErrTokenUnverifiable) || claims.ExpiresAt == nil {
-		return passed("given; it does not tell when it ends")
+		return passed("given; its expiry is not known")
 	}
 	left := claims.ExpiresAt.Sub(now)
 	if left <= 0 {

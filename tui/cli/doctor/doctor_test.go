@@ -77,11 +77,11 @@ func TestDoctorJudges(t *testing.T) {
 		{"no time", judgeWrites(nil, 0), checkSkipped, "no time", ""},
 		{"one whose LANG counts for nothing", judgeTerminal(80, 24, env("TERM", "xterm", "LC_ALL", "C", "LANG", "C.UTF-8")), checkWarn, "ASCII",
 			"LC_ALL="},
-		{"an opaque token", judgeToken("glsa_x", now), checkOK, "does not tell", ""},
+		{"an opaque token", judgeToken("glsa_x", now), checkOK, "not known", ""},
 		{"no token", judgeToken("", now), checkFail, "empty", "--token-file"},
 		{"a token that ended", judgeToken(jwt(now.Unix()), now), checkFail, "it ended", "--token-file"},
 		{"a token that ends", judgeToken(jwt(now.Unix()+7200), now), checkOK, "ends in 2h", ""},
-		{"a JWT without an end", judgeToken("eyJhbGciOiJub25lIn0."+base64.RawURLEncoding.EncodeToString([]byte(`{}`))+".c2ln", now), checkOK, "does not tell", ""},
+		{"a JWT without an end", judgeToken("eyJhbGciOiJub25lIn0."+base64.RawURLEncoding.EncodeToString([]byte(`{}`))+".c2ln", now), checkOK, "not known", ""},
 
 		{"a clock ahead", judgeClock(31*time.Second, time.Second/2, true), checkWarn, "31s ahead of this host's", "timedatectl"},
 		{"a clock behind", judgeClock(-31*time.Second, time.Second/2, true), checkWarn, "31s behind", "timedatectl"},

@@ -177,7 +177,7 @@ func gitAddress(raw string) (string, bool) {
 	return withPort(u), true
 }
 
-// checkSources checks whether all GitRepositories are ready, and tells who reconciles them.
+// checkSources checks whether all GitRepositories are ready, and who reconciles them.
 func (p *examination) checkSources(context.Context) check {
 	if p.snap == nil || p.snap.Agent.Sources == nil || len(p.snap.Sources) == 0 {
 		return passed("no GitRepository")

@@ -149,7 +149,7 @@ func (p *examination) checkDisk(context.Context) check {
 	}
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil {
-		return skipped("this system does not tell how full it is")
+		return skipped("the free space of this file system is not known")
 	}
 	return judgeDisk(dir, int64(s.Bavail)*int64(s.Bsize), fileSystems[int64(s.Type)])
 }

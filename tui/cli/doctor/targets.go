@@ -67,7 +67,7 @@ func (p *examination) checkPrograms(ctx context.Context) check {
 	return findAll(ctx, programs, warned("limpet help sinks", ""))
 }
 
-// findAll tells which targets are not there; bad is the check of that.
+// findAll looks for all targets. When some are missing it returns bad with their number and the first error.
 func findAll(ctx context.Context, names []string, bad check) check {
 	slices.Sort(names)
 	names = slices.Compact(names)

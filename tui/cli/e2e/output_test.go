@@ -131,7 +131,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "status", "status") // a job waits and nobody is there yet
 	h.must(t, 0, "job", "cancel", "boards-sync")
 	call(0, "status", "status")
-	h.daemon(t, "--controllers", "off", "--notify", "exec:/bin/cat") // nobody but this test asks for jobs
+	h.daemon(t, "--controllers", "off", "--notify", "exec:/bin/cat") // only this test creates jobs
 	call(0, "version", "version")
 	call(0, "objects", "crds")
 	call(0, "config-path", "config path")

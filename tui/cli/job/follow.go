@@ -64,7 +64,7 @@ func (c watchCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// follower waits for the end of one job, also while the API is away. It never affects the job.
+// follower waits for the end of one job, also while the API is unreachable. It never affects the job.
 type follower struct {
 	env     *command.Env
 	session *command.Session

@@ -192,7 +192,7 @@ func patchRepository(ctx context.Context, e *command.Env, s *command.Session, na
 	}
 }
 
-// noteInterval tells an interval that the API has stored in place of a shorter one.
+// noteInterval notes that the API has stored another interval in place of a shorter one.
 func noteInterval(e *command.Env, given map[string]any, made *unstructured.Unstructured) {
 	asked, _, _ := unstructured.NestedInt64(given, "spec", "sync", "intervalSeconds")
 	if stored, _, _ := unstructured.NestedInt64(made.Object, "spec", "sync", "intervalSeconds"); asked != 0 && asked != stored {

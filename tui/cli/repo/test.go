@@ -181,7 +181,7 @@ func check(o object.Manifest, all []object.Manifest, validation string) (faults 
 	return append(faults, more...), append(append(warnings, admission.Warnings(o.Object)...), privateHost(o.Object)...)
 }
 
-// privateHost warns of a Git host that a Grafana server refuses unless it is told of it. A name is not looked up.
+// privateHost warns of a Git host that a Grafana server refuses unless it is allowed there. A name is not looked up.
 func privateHost(u *unstructured.Unstructured) []string {
 	repo, err := api.RepositoryView(u)
 	block := repo.Spec.Block()

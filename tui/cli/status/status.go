@@ -240,7 +240,7 @@ func apiText(a snapshot.API) string {
 const statusEvery = time.Second
 
 // watchStatus prints the status of the daemon whenever it changes, until ctx ends. It continues while the
-// daemon is away, with a line that says so.
+// daemon does not answer, with a line that says so.
 func watchStatus(ctx context.Context, e *command.Env) error {
 	path, daemon, err := attach(ctx, e, "limpet --daemon    # in another terminal", "nothing to watch")
 	if err != nil {
@@ -321,7 +321,7 @@ func (s *report) figures() string {
 // mark is equal for reports without a relevant change; ages are not relevant.
 func (s *report) mark() string {
 	if s.Live == nil {
-		return "away"
+		return "unreachable"
 	}
 	return fmt.Sprint(s.figures(), s.Live.API.Up, s.Live.Agent.Draining.IsZero(), s.Why, s.Warnings)
 }
@@ -330,7 +330,7 @@ func (s *report) mark() string {
 func (s *report) word() string {
 	switch {
 	case s.Live == nil:
-		return "away"
+		return "unreachable"
 	case !s.Live.API.Up:
 		return "offline"
 	case !s.Live.Agent.Draining.IsZero():

@@ -180,13 +180,13 @@ func TestStatusLine(t *testing.T) {
 		want   string
 	}{
 		{func() { rep.OK = false }, "degraded"}, {func() { live.Agent.Draining = now }, "drained"}, {func() { live.API.Up = false }, "offline"},
-		{func() { rep.Live = nil }, "away"},
+		{func() { rep.Live = nil }, "unreachable"},
 	} {
 		if tt.change(); rep.word() != tt.want {
 			t.Errorf("%s, want %s", rep.word(), tt.want)
 		}
 	}
-	if got := rep.figures(); !strings.HasPrefix(got, "away: a; b") {
+	if got := rep.figures(); !strings.HasPrefix(got, "unreachable: a; b") {
 		t.Errorf("%s", got)
 	}
 	if got := withoutNil(&snapshot.Snapshot{}); got.Jobs == nil || got.Repos == nil || got.Events == nil {

@@ -21,7 +21,7 @@ func TestWatchOfTheStatus(t *testing.T) {
 		form string
 		says []string // in each line
 	}{
-		{"table", []string{"Z ok", "Z ok, 1 working", "Z away: "}},
+		{"table", []string{"Z ok", "Z ok, 1 working", "Z unreachable: "}},
 		{"json", []string{`"repos":[]`, `"ok":true`, `"live":null,"store":null,"ok":false,"why":["`}},
 	} {
 		path := filepath.Join(t.TempDir(), "limpet.db")
@@ -45,7 +45,7 @@ func TestWatchOfTheStatus(t *testing.T) {
 		show(&snapshot.Snapshot{Counts: snapshot.Counts{Working: 1}})
 		until(t, "the change", func() bool { return lines() == len(tt.says)-1 })
 		leave()
-		until(t, "the daemon is away", func() bool { return lines() >= len(tt.says) })
+		until(t, "the daemon is unreachable", func() bool { return lines() >= len(tt.says) })
 		cancel(context.Canceled)
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("%v", err)
