@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,10 +33,12 @@ const (
 	maxShallows  = 256       // ends of history: each costs 50 bytes in every request
 )
 
-// Haves that are offered at most: tips of other refs, and commits below ours.
+// Haves that are offered at most: the old tip and commits below it, and all with the tips of other refs, of which
+// fewer may help where the old tip is known.
 const (
-	maxTips  = 32
-	maxBelow = 64
+	maxBelow     = 64
+	maxHaves     = 32
+	maxOtherTips = 4
 )
 
 // Fetch brings the commit of ref into the mirror, with all its files, and the tag object if it has one. When
@@ -208,7 +211,7 @@ func (f *fetch) setRef(refs map[string]pack.ID) bool {
 
 // incremental fetches what is new against the mirror.
 func (f *fetch) incremental(old *pack.Store, refs map[string]pack.ID, shallows []pack.ID) error {
-	w := transport.Want{ID: f.wants(), Shallows: shallows, Haves: haves(f.Ctx, old, refs, f.name), Depth: f.depth}
+	w := transport.Want{ID: f.wants(), Shallows: shallows, Haves: f.haves(old, refs), Depth: f.depth}
 	if _, known := refs[f.name]; !known {
 		w.Depth = max(w.Depth, 1)
 	}
@@ -237,18 +240,28 @@ func (f *fetch) incremental(old *pack.Store, refs map[string]pack.ID, shallows [
 	return f.receive(f.mirror.dir, old, transport.Want{ID: f.wants(), Depth: max(f.depth, 1), Ends: shallows}, f.Limits.PackBytes)
 }
 
-// haves lists commits of the mirror that the server may know: the old tip of
-// the ref and what is below it, and tips of other refs.
-func haves(ctx context.Context, s *pack.Store, refs map[string]pack.ID, name string) (out []pack.ID) {
-	s.History(ctx, refs[name], func(id pack.ID) bool {
-		if len(out) == maxBelow || !s.Has(id) {
+// haves lists commits of the mirror that the server may know: the old tip of the ref and some below it, ever farther
+// apart, and tips of other refs. A server with multi_ack answers with a line for each one that it knows.
+func (f *fetch) haves(s *pack.Store, refs map[string]pack.ID) (out []pack.ID) {
+	met, next := 0, 0
+	s.History(f.Ctx, refs[f.name], func(id pack.ID) bool {
+		if met == maxBelow || !s.Has(id) {
 			return false
 		}
-		out = append(out, id)
+		if met == next || f.Addr.Local() || f.Addr.Upstream() { // which send no such lines
+			out = append(out, id)
+			next = 4*met + 3
+		}
+		met++
 		return true
 	})
-	for _, id := range refs {
-		if len(out) < maxBelow+maxTips && s.Has(id) && !slices.Contains(out, id) {
+	most := maxHaves
+	if len(out) > 0 {
+		most = len(out) + maxOtherTips
+	}
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		id := refs[name]
+		if len(out) < most && s.Has(id) && !slices.Contains(out, id) {
 			out = append(out, id)
 		}
 	}

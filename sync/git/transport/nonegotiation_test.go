@@ -104,8 +104,8 @@ func TestAzureDevOps(t *testing.T) {
 		}
 	}
 	const result = "application/x-git-upload-pack-result"
-	sound := func(name string) []string {
-		return []string{name, "side-band-64k", "shallow", "ofs-delta", "no-progress"}
+	sound := func(names ...string) []string {
+		return append(names, "side-band-64k", "shallow", "ofs-delta", "no-progress")
 	}
 	cases := []struct {
 		name        string
@@ -114,6 +114,7 @@ func TestAzureDevOps(t *testing.T) {
 		haves, lone int64 // requests for four commits
 	}{
 		{"a difference", sound("multi_ack"), nil, 3, 1},
+		{"a difference of two forms", sound("multi_ack", "multi_ack_detailed"), nil, 3, 1},
 		{"an empty answer", sound("multi_ack"), strange(200, result, ""), 3, 4},
 		{"an error line", sound("multi_ack"), strange(200, result, "000eERR sorry\n"), 3, 4},
 		{"a refusal", sound("multi_ack"), strange(400, "text/plain", "TF401035"), 3, 4},

@@ -122,10 +122,7 @@ func (c *Call) Ask(l *Listing, w Want, max int64) (*packp.UploadPackResponse, io
 			req.Capabilities.Set(names[i])
 		}
 	}
-	// Azure DevOps does not answer clients without multi_ack. Others would spend a line on each commit that both have.
-	if len(w.Haves) == 0 || !l.Refs.Capabilities.Supports(capability.MultiACKDetailed) {
-		use(capability.MultiACKDetailed, capability.MultiACK)
-	}
+	use(capability.MultiACKDetailed, capability.MultiACK) // Azure DevOps does not answer clients without
 	use(capability.Sideband64k, capability.Sideband)
 	use(capability.OFSDelta)
 	if c.Target.Meter == nil || len(w.Haves) > 0 { // progress costs up to 10 kB, which a difference may not have
