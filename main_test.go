@@ -145,7 +145,8 @@ func TestMain(m *testing.M) {
 // servers, an empty home. Beside the commands of testscript they know
 //
 //	api                     a real API server; sets $API_URL $API_CA $SIGN_URL
-//	githost NAME [BOARDS]   a repository behind a real Git host; sets $GIT_NAME
+//	githost NAME [BOARDS [TOKEN]]
+//	                        a repository behind a real Git host, which may ask for a token; sets $GIT_NAME
 //	busy NAME               a Git host that asks to be left alone for an hour; sets $BUSY_NAME. With ! it ends
 //	forge NAME [TOKEN]      the REST of a forge, a fake; sets $FORGE_NAME, and knows TOKEN from then on
 //	commit NAME FILE        the next commit: FILE of the script, at the same path
@@ -200,7 +201,11 @@ func TestScripts(t *testing.T) {
 					boards = n
 				}
 				repo := testenv.Repo(t, 3, boards)
-				ts.Setenv("GIT_"+strings.ToUpper(args[0]), testenv.Git(t, testenv.GitOptions{}).Serve(args[0]+".git", repo.Dir))
+				var o testenv.GitOptions
+				if len(args) > 2 {
+					o.User, o.Password = "git", args[2]
+				}
+				ts.Setenv("GIT_"+strings.ToUpper(args[0]), testenv.Git(t, o).Serve(args[0]+".git", repo.Dir))
 				mu.Lock()
 				defer mu.Unlock()
 				repos[ts.Name()+args[0]] = repo

@@ -88,6 +88,9 @@ func (c *call) get() error {
 	cur, err := c.store.Object(ctx, c.key())
 	if errors.Is(err, state.ErrNotFound) {
 		err = c.notFound()
+		if c.Server.options.SealedSecrets && isSecret(c.kind) && IsSealed(c.name) {
+			cur.Data, err = c.sealedSecret(ctx, c.target)
+		}
 	}
 	if err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 	"sync"
 
@@ -298,6 +300,44 @@ func (s *Server) SecretOf(ctx context.Context, plural, namespace, name, field, i
 		return nil, fmt.Errorf("open secure value %s of %s %s/%s: %w", field, t.kind.Singular, namespace, name, err)
 	}
 	return plain, nil
+}
+
+// sealedSecret returns the sealed value of a name as a core Secret whose key is its field: an agent in another process
+// reads what secure.<field>.name names. No list and no watch has it. It has no version, because another value has
+// another name. The error is a 404 status error when there is none.
+func (s *Server) sealedSecret(ctx context.Context, t target) ([]byte, error) {
+	for _, plural := range []string{"repositories", "connections"} {
+		all := target{namespace: t.namespace}.of(plural)
+		names, err := s.store.SecretNames(ctx, strings.TrimSuffix(ownerOf(all), "/"))
+		if err != nil {
+			return nil, fmt.Errorf("list sealed values: %w", err)
+		}
+		i := slices.IndexFunc(names, func(name string) bool { return path.Base(name) == t.name })
+		if i < 0 {
+			continue
+		}
+		all.name = path.Base(path.Dir(names[i]))
+		owner, err := s.read(ctx, all)
+		if err != nil {
+			return nil, err
+		}
+		for field, inline := range admission.SecureNames(owner.object) {
+			if inline != t.name {
+				continue
+			}
+			plain, err := s.store.Secret(ctx, names[i])
+			if err != nil {
+				return nil, fmt.Errorf("open secure value %s of %s: %w", field, all.name, err)
+			}
+			secret := t.empty()
+			secret.SetNamespace(t.namespace)
+			secret.SetName(t.name)
+			secret.Object["type"] = "Opaque"
+			secret.Object["data"] = map[string]any{field: base64.StdEncoding.EncodeToString(plain)}
+			return encodeObject(secret.Object)
+		}
+	}
+	return nil, t.notFound()
 }
 
 // ownNames converts the ownership of secure.<field>.create and .remove, which are not stored, to ownership of

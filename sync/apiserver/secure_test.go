@@ -425,3 +425,29 @@ func TestMintedTokenOfAnotherURL(t *testing.T) {
 	}
 	s.canary(canaryOne, canaryTwo)
 }
+
+// TestSealedSecret: what secure.<field>.name names is read as a Secret where that is asked for, by its name alone.
+func TestSealedSecret(t *testing.T) {
+	t.Parallel()
+	const secrets = "/api/v1/namespaces/default/secrets"
+	s := newSite(t)
+	name := s.inlineOf(s.must("POST", base+"repositories", repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`)))
+	if code, _ := s.call("GET", secrets+"/"+name, ""); code != 404 {
+		t.Errorf("a server with its agent inside answers %d", code)
+	}
+	s.options.SealedSecrets = true
+	secret := s.must("GET", secrets+"/"+name, "")
+	want := base64.StdEncoding.EncodeToString([]byte(canaryOne))
+	if got := fmt.Sprint(secret["data"], at(secret, "metadata", "resourceVersion")); got != "map[token:"+want+"] <nil>" {
+		t.Errorf("GET %s = %s", name, got)
+	}
+	if list := s.must("GET", secrets, ""); names(list) != "" {
+		t.Errorf("the list has %s", names(list))
+	}
+	next := s.inlineOf(s.must("PATCH", base+"repositories/dashboards", `{"secure":{"token":{"create":"`+canaryTwo+`"}}}`))
+	for _, path := range []string{secrets + "/inline-0123", "/api/v1/namespaces/other/secrets/" + next, secrets + "/" + name} {
+		if code, _ := s.call("GET", path, ""); code != 404 {
+			t.Errorf("GET %s = %d", path, code)
+		}
+	}
+}

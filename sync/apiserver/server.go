@@ -54,6 +54,9 @@ type Options struct {
 	// Finalizers adds Grafana's finalizers to a new Repository that has none. It requires a controller that
 	// processes them: otherwise no Repository could be deleted.
 	Finalizers bool
+	// SealedSecrets serves each sealed value of a Repository or Connection as the core Secret that its secure.<field>.name
+	// names, for agents in other processes. Without it only SecretOf opens them.
+	SealedSecrets bool
 	// Actions are those that a new Job may have, because an agent serves them; nil = all of Grafana's.
 	Actions []string
 	// MaxRepositories limits the Repositories of a namespace; 0 = no limit. Existing ones stay.

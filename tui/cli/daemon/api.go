@@ -73,7 +73,12 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	if err != nil {
 		return err
 	}
-	server, err := apiserver.New(store, apiserver.Options{Logger: e.Log, Version: command.Version, Auth: apiserver.NewGate(signer, secret)})
+	server, err := apiserver.New(store, apiserver.Options{
+		Logger:        e.Log,
+		Version:       command.Version,
+		Auth:          apiserver.NewGate(signer, secret),
+		SealedSecrets: true,
+	})
 	if err != nil {
 		return err
 	}
