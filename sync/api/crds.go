@@ -201,6 +201,8 @@ type Kind struct {
 	// Generation means that metadata.generation counts changes of the spec. It stays 1 for kinds that are stored whole.
 	Generation bool
 	Columns    []Column
+	// VersionedSpec means that the versions differ in their spec, so that an object stays in the version it was written in.
+	VersionedSpec bool
 	// CRD means that "limpet crds" prints a definition for this kind.
 	CRD bool
 }
@@ -240,7 +242,7 @@ var Kinds = []Kind{
 		Status: true, Generation: true, CRD: true, Columns: []Column{colName, colCreated, text("Type", ".spec.type"),
 			text("AppID", ".spec.github.appID"), text("InstallationID", ".spec.github.installationID")}},
 	{Group: DashboardGroup, Versions: dashboardVersions, Kind: "Dashboard", Plural: "dashboards", Singular: "dashboard",
-		Generation: true, CRD: true, Columns: titleColumns},
+		Generation: true, CRD: true, VersionedSpec: true, Columns: titleColumns},
 	{Group: FolderGroup, Versions: []string{"v1", "v1beta1"}, Kind: "Folder", Plural: "folders", Singular: "folder",
 		Generation: true, CRD: true, Columns: titleColumns},
 	{Group: DashboardGroup, Versions: []string{"v0alpha1"}, Kind: "LibraryPanel", Plural: "librarypanels", Singular: "librarypanel",

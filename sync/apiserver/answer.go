@@ -101,7 +101,7 @@ func (c *call) answer(code int, stored []byte) error {
 
 // inForm converts one revealed object to the requested form.
 func (c *call) inForm(data []byte) ([]byte, error) {
-	data = atVersion(data, c.apiVersion())
+	data = c.inVersion(data)
 	switch c.media.as {
 	case asTable:
 		table, err := c.table([][]byte{data})

@@ -120,7 +120,7 @@ func (c *call) write(
 	if err != nil {
 		return err
 	}
-	out, err := store(c.req.Context(), c.target, obj, o)
+	out, err := store(c.req.Context(), c.withVersion(c.storedVersion(obj.Object), obj), obj, o)
 	return c.wrote(code, o, out, err)
 }
 

@@ -19,8 +19,8 @@ import (
 )
 
 // Objects have two forms in this package: *unstructured.Unstructured while they are changed, and the JSON
-// bytes that are stored, kept for watches and sent. The stored form carries the preferred version of its kind
-// and the resourceVersion of the write that made it.
+// bytes that are stored, kept for watches and sent. The stored form carries the preferred version of its kind, or the
+// one of its spec where versions differ in it, and the resourceVersion of the write that made it.
 
 // decodeObject reads the stored form. Whole numbers become int64.
 func decodeObject(data []byte) (*unstructured.Unstructured, error) {
@@ -49,13 +49,58 @@ func atRevision(data []byte, revision uint64) []byte {
 	return splice(data, place, strconv.AppendQuote(nil, formatRevision(revision)))
 }
 
-// atVersion returns the object under another apiVersion.
-func atVersion(data []byte, apiVersion string) []byte {
+// inVersion returns the stored form under the version of a target. Nothing is converted: if the version of the spec is
+// another one, the status names it as Grafana's does, whose clients read that version after a failed conversion.
+func (t target) inVersion(data []byte) []byte {
 	place := find(data, "apiVersion")
-	if !place.found() || text(data, place) == apiVersion {
+	stored := text(data, place)
+	if !place.found() || stored == t.apiVersion() {
 		return data
 	}
-	return splice(data, place, strconv.AppendQuote(nil, apiVersion))
+	data = splice(data, place, strconv.AppendQuote(nil, t.apiVersion()))
+	if !t.kind.VersionedSpec {
+		return data
+	}
+	version := stored[strings.IndexByte(stored, '/')+1:]
+	failed := !(version < "v2" && t.version < "v2") // all before v2 are the classic model
+	conversion := fmt.Appendf(nil, `"conversion":{"failed":%t,"storedVersion":%q}`, failed, version)
+	status := find(data, "status")
+	if !status.found() {
+		end := len(data) - 1
+		return splice(data, span{end, end}, fmt.Appendf(nil, `,"status":{%s}`, conversion))
+	}
+	if data[status.from+1] != '}' {
+		conversion = append(conversion, ',')
+	}
+	return splice(data, span{status.from + 1, status.from + 1}, conversion)
+}
+
+// storedVersion removes the answer of inVersion from an object that a client sends back, and returns the version of its
+// spec; "" for that of the request.
+func (t target) storedVersion(object map[string]any) string {
+	status := asMap(object["status"])
+	if !t.kind.VersionedSpec || status["conversion"] == nil {
+		return ""
+	}
+	version, _ := asMap(status["conversion"])["storedVersion"].(string)
+	if delete(status, "conversion"); len(status) == 0 {
+		delete(object, "status")
+	}
+	if !slices.Contains(t.kind.Versions, version) {
+		return ""
+	}
+	return version
+}
+
+// withVersion returns the target with the version of the spec that is written, and gives it to the objects.
+func (t target) withVersion(version string, objects ...*unstructured.Unstructured) target {
+	if t.kind.VersionedSpec && version != "" {
+		t.version = version
+		for _, obj := range objects {
+			obj.SetAPIVersion(t.apiVersion())
+		}
+	}
+	return t
 }
 
 func formatRevision(revision uint64) string { return strconv.FormatUint(revision, 10) }

@@ -119,10 +119,10 @@ func TestRewrite(t *testing.T) {
 	if got := string(atRevision(data, 12)); got != `{"apiVersion":"g/v1","involvedObject":{"resourceVersion":"5"},"metadata":{"resourceVersion":"12"}}` {
 		t.Errorf("atRevision: %s", got)
 	}
-	if got := string(atVersion(data, "g/v1beta1")); got != `{"apiVersion":"g/v1beta1","involvedObject":{"resourceVersion":"5"},"metadata":{"resourceVersion":""}}` {
-		t.Errorf("atVersion: %s", got)
+	if got := string((target{kind: api.Kind{Group: "g"}, version: "v1beta1"}).inVersion(data)); got != `{"apiVersion":"g/v1beta1","involvedObject":{"resourceVersion":"5"},"metadata":{"resourceVersion":""}}` {
+		t.Errorf("inVersion: %s", got)
 	}
-	if got := atVersion(data, "g/v1"); &got[0] != &data[0] {
+	if got := (target{kind: api.Kind{Group: "g"}, version: "v1"}).inVersion(data); &got[0] != &data[0] {
 		t.Error("the same version is copied")
 	}
 	if got := string(atRevision([]byte(`{"a":1}`), 1)); got != `{"a":1}` {

@@ -207,7 +207,7 @@ func labelsOf(data []byte) labels.Set {
 func (c *call) answerPage(page listPage) error {
 	meta := metav1.ListMeta{ResourceVersion: formatRevision(page.revision), Continue: page.next}
 	for i, item := range page.items {
-		page.items[i] = atVersion(item, c.apiVersion())
+		page.items[i] = c.inVersion(item)
 		if c.media.as == asMetadata || c.media.as == asMetaList {
 			page.items[i] = metadataOf(c.media, item)
 		}

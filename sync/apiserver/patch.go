@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,9 +59,25 @@ func (s *Server) patch(
 		if err := sameName(obj, t); err != nil {
 			return nil, err
 		}
+		version := cmp.Or(t.fileVersion(cur.object, obj), t.storedVersion(obj.Object), cur.version)
+		t := t
+		if obj.GetAPIVersion() == t.apiVersion() {
+			t = t.withVersion(version, cur.object, obj)
+		}
 		return s.planUpdate(t, cur, updateOwners(t, cur.object, obj, o.manager), o)
 	})
 	return out, false, err
+}
+
+// fileVersion returns the version of the file in a patch of kubectl apply. Other patches, "", change a spec in the version
+// that it has.
+func (t target) fileVersion(old, obj *unstructured.Unstructured) string {
+	file := api.Annotation(obj, lastApplied)
+	var object map[string]any
+	if file == api.Annotation(old, lastApplied) || json.Unmarshal([]byte(file), &object) != nil {
+		return ""
+	}
+	return cmp.Or(t.storedVersion(object), t.version)
 }
 
 // patched returns the object with a JSON, merge or strategic patch applied.
@@ -145,6 +162,7 @@ func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o write
 		return nil, false, statusError(http.StatusInternalServerError, "", "failed to create typed patch object: "+strings.Join(unknown, ", "))
 	}
 	applied := &unstructured.Unstructured{Object: config}
+	version := t.storedVersion(config)
 	if applied.GetAPIVersion() != t.apiVersion() || applied.GetKind() != t.kind.Kind {
 		return nil, false, badRequest("invalid object type: %s", applied.GroupVersionKind())
 	}
@@ -155,6 +173,10 @@ func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o write
 				return nil, t.notFound()
 			}
 			live = t.empty()
+		}
+		t := t.withVersion(version, live, applied)
+		if version == "" && config["spec"] == nil {
+			t = t.withVersion(cur.version, live, applied)
 		}
 		obj, err := applyOwned(t, live, applied, o.manager, o.force)
 		if err != nil {

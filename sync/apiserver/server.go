@@ -7,8 +7,8 @@
 //
 //   - kinds have no schema below spec and status; sync/api/admission validates
 //     the fields of our own kinds;
-//   - all versions of a kind have the same fields: another version changes
-//     apiVersion and nothing else;
+//   - nothing is converted: another version changes apiVersion and nothing else,
+//     and status.conversion names the version of a dashboard's spec;
 //   - there is no garbage collection, so foreground deletion deletes at once;
 //   - pages of lists do not count the objects that remain, and discovery has the
 //     plain form only.

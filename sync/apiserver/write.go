@@ -45,6 +45,8 @@ type found struct {
 	object *unstructured.Unstructured // revealed, in the version of the target; nil = absent
 	stored []byte
 	rev    uint64
+	// version is that of the spec, where it is not the one of the target.
+	version string
 }
 
 // plan is a write before it is stored. Admission may change all of the object but its identity; it may read
@@ -105,8 +107,9 @@ func (s *Server) read(ctx context.Context, t target) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
+	version := object.GroupVersionKind().Version
 	object.SetAPIVersion(t.apiVersion())
-	return found{object: object, stored: o.Data, rev: o.Revision}, nil
+	return found{object: object, stored: o.Data, rev: o.Revision, version: version}, nil
 }
 
 // carryOut stores a plan if the object is still cur, else it returns errChanged.
@@ -150,6 +153,9 @@ func (s *Server) carryOut(ctx context.Context, p *plan, cur found, dryRun bool) 
 func (p *plan) storedForm() ([]byte, error) {
 	object := maps.Clone(p.object.Object)
 	object["apiVersion"] = apiVersionOf(p.kind, p.kind.Versions[0])
+	if p.kind.VersionedSpec {
+		object["apiVersion"] = p.apiVersion()
+	}
 	if p.object.GetResourceVersion() == "" {
 		withVersion := map[string]any{"resourceVersion": ""}
 		maps.Copy(withVersion, asMap(object["metadata"]))
@@ -307,7 +313,7 @@ func (s *Server) remove(ctx context.Context, t target, d metav1.DeleteOptions, w
 		if err != nil {
 			return nil, err
 		}
-		p := &plan{target: t, options: o, old: cur.object, object: object, remove: gone}
+		p := &plan{target: t.withVersion(cur.version), options: o, old: cur.object, object: object, remove: gone}
 		if err := s.admitRemoval(p); err != nil || gone {
 			return p, err
 		}

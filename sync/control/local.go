@@ -227,9 +227,11 @@ const editHead = "# Save and close: the difference is shown, and applied after a
 // written, with the resourceVersion: what is redacted in the text stays, and a change by others is a conflict. The status
 // is no part of it, so that its writers are none.
 func Edit(ctx context.Context, client *kube.Client, res schema.GroupVersionResource, e snapshot.Edit) (out snapshot.Edited, err error) {
-	objects := client.Resource(res).Namespace(e.Namespace)
 	for try := 1; ; try++ {
-		u, err := objects.Get(ctx, e.Name, metav1.GetOptions{})
+		u, err := client.Resource(res).Namespace(e.Namespace).Get(ctx, e.Name, metav1.GetOptions{})
+		if err == nil {
+			u, res, err = client.Stored(ctx, res, u)
+		}
 		if err == nil && e.UID != "" && string(u.GetUID()) != e.UID {
 			err = fmt.Errorf("%s %s: %w", e.Kind, e.Name, ErrReplaced)
 		}
@@ -250,7 +252,7 @@ func Edit(ctx context.Context, client *kube.Client, res schema.GroupVersionResou
 		if !e.Apply {
 			opts.DryRun = []string{metav1.DryRunAll}
 		}
-		_, err = objects.Patch(ctx, e.Name, types.MergePatchType, patch, opts)
+		_, err = client.Resource(res).Namespace(e.Namespace).Patch(ctx, e.Name, types.MergePatchType, patch, opts)
 		if apierrors.IsConflict(err) && try < cancelTries { // its status was written meanwhile
 			continue
 		}

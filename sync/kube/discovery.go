@@ -92,6 +92,36 @@ func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	})
 }
 
+// StoredVersion returns the version that a server stores of an object which it has converted; "" for the one it was read in.
+// Source: Grafana's DashboardStatus.
+func StoredVersion(u *unstructured.Unstructured) string {
+	version, _, _ := unstructured.NestedString(u.Object, "status", "conversion", "storedVersion")
+	if version == u.GroupVersionKind().Version {
+		return ""
+	}
+	return version
+}
+
+// Stored returns an object in the version that the server stores, without managedFields, and the resource in it: what was
+// converted may have lost something. An object whose version the server does not serve stays as it was read.
+func (c *Client) Stored(ctx context.Context, res schema.GroupVersionResource, u *unstructured.Unstructured) (
+	*unstructured.Unstructured, schema.GroupVersionResource, error) {
+	version := StoredVersion(u)
+	if version == "" {
+		return u, res, nil
+	}
+	stored := res.GroupResource().WithVersion(version)
+	whole, err := c.Resource(stored).Namespace(u.GetNamespace()).Get(ctx, u.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return u, res, nil
+	case err != nil:
+		return nil, res, err
+	}
+	whole.SetManagedFields(nil)
+	return whole, stored, nil
+}
+
 // Kind returns the plural name of a kind and the version that the server prefers of those that have it. Both are empty
 // for a kind that the server lacks, or that is in no namespace; it is asked again after a minute.
 func (c *Client) Kind(ctx context.Context, group, kind string) (resource, version string, err error) {

@@ -20,6 +20,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/kube"
 )
 
 // How an object is made as its file says: a three-way merge of the file, of what was applied of it before, and of the
@@ -109,20 +110,23 @@ func (a *Applier) plan(ctx context.Context, file string, o object) (*write, erro
 		if before.UID != live.GetUID() {
 			before = applied{}
 		}
+		// The file says what version the spec is of.
+		converted := kube.StoredVersion(live) != ""
+		unstructured.RemoveNestedField(live.Object, "status", "conversion")
 		w.live, w.to, w.applied.UID = live, live.DeepCopy(), live.GetUID()
 		w.applied.URL = url(live)
 		fresh := settle(want, live, before, w.applied.Secure)
 		for _, field := range fresh {
 			unstructured.RemoveNestedField(w.to.Object, "secure", field)
 		}
-		if !merge(w.to.Object, want.Object, before.Object) {
+		if !merge(w.to.Object, want.Object, before.Object) && !converted {
 			return nil, a.remember(ctx, o, before, w.applied)
 		}
 		planned, err := a.send(ctx, o, w, true)
 		if err != nil {
 			return nil, err
 		}
-		if same(planned, live) && !slices.ContainsFunc(fresh, func(field string) bool { return secureName(live, field) != "" }) {
+		if !converted && same(planned, live) && !slices.ContainsFunc(fresh, func(field string) bool { return secureName(live, field) != "" }) {
 			return nil, a.remember(ctx, o, before, w.applied)
 		}
 		return w, nil

@@ -77,8 +77,8 @@ const maxPointers = 20
 
 // Compare returns where two objects differ, at most maxPointers pointers, and what of them was compared. git is the object
 // as a pull writes it; nil on one side is an object that is not there. Of the metadata the
-// name, the folder and the labels of git are compared. ignore has pointers of
-// api.ParsePointers. A member that is null counts as absent.
+// name, the folder and the labels of git are compared, and the version where the server could not convert the object.
+// ignore has pointers of api.ParsePointers. A member that is null counts as absent.
 func Compare(git, live []byte, ignore [][]string) (pointers []string, was, is json.RawMessage, err error) {
 	a, err := decode(cmp.Or(string(git), string(live)))
 	if err != nil {
@@ -89,7 +89,12 @@ func Compare(git, live []byte, ignore [][]string) (pointers []string, was, is js
 		return nil, nil, nil, fmt.Errorf("read the object of the server: %w", err)
 	}
 	ignore = slices.Concat(defaults, ignore)
-	x, y := prune(compared(a, a), nil, ignore), prune(compared(b, a), nil, ignore)
+	file, server := compared(a, a), compared(b, a)
+	if conversion := member(member(b, "status"), "conversion"); conversion["failed"] == true {
+		group, _, _ := strings.Cut(fmt.Sprint(b["apiVersion"]), "/")
+		file["apiVersion"], server["apiVersion"] = a["apiVersion"], fmt.Sprintf("%s/%v", group, conversion["storedVersion"])
+	}
+	x, y := prune(file, nil, ignore), prune(server, nil, ignore)
 	switch differ(x, y, "", &pointers); {
 	case git == nil:
 		return nil, nil, encode(y), nil

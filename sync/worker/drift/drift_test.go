@@ -20,6 +20,8 @@ func TestCompare(t *testing.T) {
 		"version of the API": {same, strings.Replace(same, "d/v1", "d/v2", 1), "", ""},
 		"what the server writes": {same, object(`,"uid":"u","generation":3,"annotations":{"grafana.app/updatedTimestamp":"x"},"labels":{"x":"y"}`,
 			`{"title":"A","panels":[{"id":1},{"id":2}],"n":1,"id":7,"uid":"a","version":3,"iteration":4,"x":null}`), "", ""},
+		"another version":  {same, strings.TrimSuffix(same, "}") + `,"status":{"conversion":{"failed":true,"storedVersion":"v2"}}}`, "", "/apiVersion"},
+		"converted":        {same, strings.TrimSuffix(same, "}") + `,"status":{"conversion":{"failed":false,"storedVersion":"v2"}}}`, "", ""},
 		"status":           {same, strings.TrimSuffix(same, "}") + `,"status":{"a":1}}`, "", ""},
 		"a member":         {same, strings.Replace(same, `"A"`, `"B"`, 1), "", "/spec/title"},
 		"an element":       {same, strings.Replace(same, `{"id":2}`, `{"id":3}`, 1), "", "/spec/panels/1/id"},

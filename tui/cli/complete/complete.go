@@ -221,7 +221,7 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 func namesOf(ctx context.Context, e *command.Env, kind string) (out []string) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
-	k, unknown := object.KindNamed(kind)
+	k, _, unknown := object.KindNamed(kind)
 	path, err := e.StatePath()
 	if unknown != nil || err != nil {
 		return nil
@@ -234,7 +234,7 @@ func namesOf(ctx context.Context, e *command.Env, kind string) (out []string) {
 	if s.Client, err = e.Connect(ctx, s, ""); err != nil {
 		return nil
 	}
-	resource, err := object.Resource(ctx, s, k)
+	resource, err := object.Resource(ctx, s, k, "")
 	if err != nil {
 		return nil
 	}

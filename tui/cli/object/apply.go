@@ -370,7 +370,7 @@ func (EditCommand) Help() string {
 }
 
 func (c EditCommand) Run(ctx context.Context, e *command.Env) (err error) {
-	k, err := KindNamed(c.Kind)
+	k, version, err := KindNamed(c.Kind)
 	if err != nil {
 		return err
 	}
@@ -384,7 +384,7 @@ func (c EditCommand) Run(ctx context.Context, e *command.Env) (err error) {
 	edit := snapshot.Edit{Subject: snapshot.Subject{Kind: k.Singular, Name: c.Name}}
 	step := func(out *snapshot.Edited) error {
 		return e.With(ctx, command.Needs{API: true, Group: k.Group}, func(s *command.Session) error {
-			res, err := Resource(ctx, s, k)
+			res, err := Resource(ctx, s, k, version)
 			if err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
 	"limpet/sync/text"
@@ -22,34 +23,36 @@ import (
 // nouns are the names of kinds in other commands.
 var nouns = map[string]string{"repo": "repositories", "repos": "repositories", "source": "gitrepositories", "sources": "gitrepositories"}
 
-// KindNamed finds a kind by plural, singular, short name, Kind or noun of its command, with or without .GROUP.
-func KindNamed(word string) (api.Kind, error) {
-	name, group, _ := strings.Cut(strings.ToLower(word), ".")
-	if group == "" {
-		name = cmp.Or(nouns[name], name)
+// KindNamed finds a kind by plural, singular, short name, Kind or noun of its command, with or without .GROUP or
+// .VERSION.GROUP. version is "" unless the word has one.
+func KindNamed(word string) (k api.Kind, version string, err error) {
+	full, short := schema.ParseResourceArg(strings.ToLower(word))
+	if short.Group == "" {
+		short.Resource = cmp.Or(nouns[short.Resource], short.Resource)
 	}
 	for _, k := range api.Kinds {
-		if group != "" && group != k.Group {
-			continue
-		}
-		if slices.Contains(append([]string{k.Plural, k.Singular, strings.ToLower(k.Kind)}, k.Short...), name) {
-			return k, nil
+		names := append([]string{k.Plural, k.Singular, strings.ToLower(k.Kind)}, k.Short...)
+		switch {
+		case !slices.Contains(names, short.Resource):
+		case short.Group == "" || short.Group == k.Group:
+			return k, "", nil
+		case full != nil && full.Group == k.Group:
+			return k, full.Version, nil
 		}
 	}
-	return api.Kind{}, unknownKind(fmt.Sprintf("unknown kind %q", word), name)
+	return api.Kind{}, "", unknownKind(fmt.Sprintf("unknown kind %q", word), short.Resource)
 }
 
-// Resource returns the resource of a kind, in the version that the API prefers.
-func Resource(ctx context.Context, s *command.Session, k api.Kind) (command.Resource, error) {
-	version := k.Versions[0]
-	if k.Provisioned() {
+// Resource returns the resource of a kind, in a version or, for "", in the one that the API prefers.
+func Resource(ctx context.Context, s *command.Session, k api.Kind, version string) (command.Resource, error) {
+	if version == "" && k.Provisioned() {
 		_, v, err := s.Client.Kind(ctx, k.Group, k.Kind)
 		if err != nil {
 			return command.Resource{}, err
 		}
-		version = cmp.Or(v, version)
+		version = v
 	}
-	return command.Resource{Group: k.Group, Version: version, Resource: k.Plural}, nil
+	return command.Resource{Group: k.Group, Version: cmp.Or(version, k.Versions[0]), Resource: k.Plural}, nil
 }
 
 // GetCommand is 'limpet get'.
@@ -62,7 +65,7 @@ type GetCommand struct {
 }
 
 func (c GetCommand) Run(ctx context.Context, e *command.Env) error {
-	k, err := KindNamed(c.Kind)
+	k, version, err := KindNamed(c.Kind)
 	if err != nil {
 		return err
 	}
@@ -70,13 +73,16 @@ func (c GetCommand) Run(ctx context.Context, e *command.Env) error {
 		return command.Usagef("limpet get "+k.Plural+" -l site=east", "--selector %s: %w", c.Selector, err)
 	}
 	return e.With(ctx, command.Needs{API: true, Group: k.Group}, func(s *command.Session) error {
-		res, err := Resource(ctx, s, k)
+		res, err := Resource(ctx, s, k, version)
 		if err != nil {
 			return err
 		}
 		t, row := kindTable(k)
 		if c.Name != "" {
 			u, err := e.FindObject(ctx, s, res, c.Name)
+			if err == nil && version == "" {
+				u, _, err = s.Client.Stored(ctx, res, u)
+			}
 			if err != nil {
 				return err
 			}
@@ -122,7 +128,7 @@ func (DeleteCommand) Help() string {
 }
 
 func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
-	k, err := KindNamed(c.Kind)
+	k, version, err := KindNamed(c.Kind)
 	if err != nil {
 		return err
 	}
@@ -131,7 +137,7 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 	var res command.Resource
 	effect := ""
 	err = e.With(ctx, needs, func(s *command.Session) error {
-		if res, err = Resource(ctx, s, k); err != nil {
+		if res, err = Resource(ctx, s, k, version); err != nil {
 			return err
 		}
 		if u, err = e.FindObject(ctx, s, res, c.Name); err == nil {

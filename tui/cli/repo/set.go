@@ -151,7 +151,7 @@ func (c setCmd) Run(ctx context.Context, e *command.Env) error {
 
 // ownedByFile refuses a change of a repository that a file of --manifests declares, unless it is forced.
 func ownedByFile(u *unstructured.Unstructured, call string, force bool) error {
-	k, err := object.KindNamed("repository")
+	k, _, err := object.KindNamed("repository")
 	return cmp.Or(err, object.OwnedByFile(u, k, "repo "+call, force))
 }
 
