@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"limpet/sync/api/repopath"
 	"limpet/sync/git/pack"
 	"limpet/sync/text"
 
@@ -131,7 +132,7 @@ func regular(mode uint32) bool { return mode&^0o777 == 0o100000 }
 
 // showPath makes a path safe to show: no control characters, not too long.
 func showPath(p string) string {
-	if p == "" {
+	if p = repopath.Quote(p); p == "" {
 		return "(root)"
 	}
 	if len(p) > 200 {

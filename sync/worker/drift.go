@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -360,7 +361,9 @@ func (c *comparison) directory(ctx context.Context, target sink.Target) error {
 			git, _ = c.content.Read(ctx, hash)
 		}
 		if state == drift.Modified {
-			item.Pointers = drift.Files(git, live)
+			if item.Pointers = drift.Files(git, live); bytes.Equal(git, live) {
+				item.Pointers = []string{drift.Mode}
+			}
 		}
 		c.add(item, asJSON(git), asJSON(live))
 	}

@@ -217,7 +217,10 @@ func TestDirectoryDrift(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "b/b.json")); err != nil {
 		t.Fatal(err)
 	}
-	r.differ("by hand", 3, "modified File a.json /title", "missing File b.json")
+	if err := os.Chmod(filepath.Join(dir, "c.json"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.differ("by hand", 3, "modified File a.json /title", "missing File b.json", "modified File c.json mode")
 	before := files(t, dir)
 	r.planned("edited", true, "create b/b.json", "no-op a.json", "no-op c.json")
 	_, err := NewPull(r.options).KeepSink(t.Context(), r.object(api.Repositories, "repo"))
@@ -235,6 +238,13 @@ func TestDirectoryDrift(t *testing.T) {
 		t.Errorf("corrected: %v", now)
 	}
 	r.differ("corrected", 3)
+	if err := os.Chmod(filepath.Join(dir, "a.json"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := NewPull(r.options).KeepSink(t.Context(), r.object(api.Repositories, "repo")); err != nil || n != 3 {
+		t.Errorf("%d %v", n, err)
+	}
+	r.differ("the executable bit is taken back", 3)
 }
 
 // migrate has the server change the dashboards that it stores, as Grafana does. A dry run is answered with code, 0 = by the server.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Paths inside a repository. Every path is relative to spec.path and has no leading slash; the path of a
@@ -150,6 +152,23 @@ func IsResourceFile(p string) bool {
 
 // IsFolderFile reports whether p is the folder file of its directory.
 func IsFolderFile(p string) bool { return Base(p) == FolderFile && !IsDir(p) }
+
+// Quote returns the text that stands for a path where only UTF-8 can: in JSON, in a table. A path is bytes, and one that
+// is no UTF-8, or that begins with a quotation mark, is put in quotation marks with escapes, nearly as git prints it.
+func Quote(p string) string {
+	if utf8.ValidString(p) && !strings.HasPrefix(p, `"`) {
+		return p
+	}
+	return strconv.Quote(p)
+}
+
+// Unquote returns the path of a text of Quote. Any other text stands for itself.
+func Unquote(text string) string {
+	if p, err := strconv.Unquote(text); err == nil && strings.HasPrefix(text, `"`) {
+		return p
+	}
+	return text
+}
 
 // IsHidden reports whether err is a *PathError for a hidden path.
 func IsHidden(err error) bool {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 func TestCheckPath(t *testing.T) {
@@ -86,11 +87,14 @@ func TestKindsOfFiles(t *testing.T) {
 }
 
 func FuzzPath(f *testing.F) {
-	for _, s := range []string{"", "a/b.json", "/", "..", "a/../../b", ".git/config", "a//b", "a/\x00", strings.Repeat("a/", 600), "aux",
+	for _, s := range []string{"", "a/b.json", "/", "..", "a/../../b", ".git/config", "a//b", "a/\x00", strings.Repeat("a/", 600), "aux", "\xff/\"\n", `"a"`, `"\xff"`, `"\"`,
 		"a/ .json"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, p string) {
+		if text := Quote(p); Unquote(text) != p || !utf8.ValidString(text) {
+			t.Fatalf("Quote(%q) = %q", p, text)
+		}
 		safe := SafeDir(p)
 		if CheckPath(safe) != nil || !strings.HasPrefix(p, safe) {
 			t.Fatalf("SafeDir(%q) = %q", p, safe)

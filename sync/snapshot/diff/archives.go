@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/sync/api/repopath"
 	"limpet/sync/git"
 	"limpet/sync/snapshot"
 	"limpet/sync/source/artifact"
@@ -145,7 +146,7 @@ func entries(ctx context.Context, open OpenFunc, of artifact.Artifact, visit fun
 			content = strings.NewReader(h.Linkname)
 			fallthrough
 		case h.Typeflag == tar.TypeReg:
-			err = visit(path.Clean(h.Name), h, content)
+			err = visit(repopath.Quote(path.Clean(h.Name)), h, content)
 		}
 		if err != nil {
 			return fmt.Errorf("read artifact %s: %w", of.Revision, err)

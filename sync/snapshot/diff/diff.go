@@ -262,5 +262,8 @@ func (c comparison) text(ctx context.Context, ch git.Change) (snapshot.TextChang
 		}
 		sides[i] = append([]byte{}, data...) // an empty file is there
 	}
+	if ch.Hash == ch.FromHash && ch.Type == git.ChangeModified {
+		return snapshot.TextChange{Form: "only the executable bit differs"}, nil
+	}
 	return Texts(sides[0], sides[1]), nil
 }

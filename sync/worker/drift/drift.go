@@ -23,6 +23,9 @@ const (
 	Modified = "modified" // on both, and not the same
 )
 
+// Mode is the pointer of a file in a directory that has another type or executable bit, with the content of Git.
+const Mode = "mode"
+
 // Item is one object that differs.
 type Item struct {
 	State    string          `json:"state"`

@@ -13,6 +13,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"limpet/sync/api/repopath"
 )
 
 // The manifest is in a hidden directory: Grafana reads every *.json file as a dashboard, even a hidden one, but skips
@@ -33,7 +35,30 @@ type manifest struct {
 	Source     string            `json:"source,omitempty"` // what the files depend on beside the commit; "" = unknown
 	Files      map[string]string `json:"files"`            // path -> File.Hash
 	Sizes      map[string]int64  `json:"sizes"`            // path -> File.Size; absent in the manifests of earlier versions
-	Times      map[string]int64  `json:"times,omitempty"`  // path -> time of the last change in ns; absent in those as well
+	Times      map[string]int64  `json:"times"`            // path -> time of the last change in ns; absent in those as well
+	Exec       map[string]bool   `json:"exec"`             // paths of executable files; absent in those as well
+	// NoModes reports a disk that keeps no executable bits, such as one of Windows.
+	NoModes bool `json:"noModes,omitempty"`
+}
+
+// renamed returns m with the keys that of returns.
+func renamed[V any](m map[string]V, of func(string) string) map[string]V {
+	if m == nil {
+		return nil
+	}
+	out := make(map[string]V, len(m))
+	for name, v := range m {
+		out[of(name)] = v
+	}
+	return out
+}
+
+// withPaths returns m with the paths that of returns.
+func (m *manifest) withPaths(of func(string) string) *manifest {
+	out := *m
+	out.Files, out.Sizes = renamed(m.Files, of), renamed(m.Sizes, of)
+	out.Times, out.Exec = renamed(m.Times, of), renamed(m.Exec, of)
+	return &out
 }
 
 // Check reads the manifest, the sizes and the times of the files, and the content of those with another time. It returns the
@@ -67,22 +92,24 @@ func Check(t Target, owner string) (commit, source string, err error) {
 
 // check returns an error for a file of the manifest that is gone or another one.
 func (m *manifest) check(dir *os.Root) error {
+	if m.Exec == nil {
+		return errors.New("the manifest says nothing of executable files")
+	}
 	for name, hash := range m.Files {
 		info, err := dir.Lstat(name)
 		size, known := m.Sizes[name]
 		if err != nil {
 			return err
 		}
-		same := known && info.Mode().IsRegular() && info.Size() == size
+		f := File{Path: name, Hash: hash, Size: size, Exec: m.Exec[name]}
+		same := known && m.looksLike(info, f)
 		if written := m.Times[name]; same && written != 0 && written != info.ModTime().UnixNano() {
-			found, err := contentHash(dir, File{Path: name, Hash: hash, Size: size})
-			if err != nil {
+			if same, err = m.holds(dir, f); err != nil {
 				return err
 			}
-			same = found == hash
 		}
 		if !same {
-			return fmt.Errorf("%s is not the file that was written", name)
+			return fmt.Errorf("%s is not the file that was written", repopath.Quote(name))
 		}
 	}
 	return nil
@@ -109,7 +136,7 @@ func readManifest(dir *os.Root) (*manifest, error) {
 	if m.Version > manifestVersion {
 		return nil, fmt.Errorf("manifest %s has version %d; this limpet knows %d", manifestPath, m.Version, manifestVersion)
 	}
-	return &m, nil
+	return m.withPaths(repopath.Unquote), nil
 }
 
 // stamp notes the times of the files below a directory.
@@ -126,26 +153,33 @@ func (m *manifest) stamp(root *os.Root, dir string) error {
 }
 
 func (m *manifest) encode() []byte {
-	data, err := json.MarshalIndent(m, "", " ")
+	data, err := json.MarshalIndent(m.withPaths(repopath.Quote), "", " ")
 	if err != nil {
 		panic("sink: internal error: " + err.Error()) // text and maps of text
 	}
 	return append(data, '\n')
 }
 
-// contentHash returns the hash of a file on disk in the form of want.Hash, or "" if it is not a regular file of
-// want.Size.
-func contentHash(dir *os.Root, want File) (string, error) {
+// looksLike reports whether a file on disk has the type, the size and the mode of one of the tree.
+func (m *manifest) looksLike(info fs.FileInfo, want File) bool {
+	return info.Mode().IsRegular() && info.Size() == want.Size && (m.NoModes || executable(info) == want.Exec)
+}
+
+// executable reports what Git means by it: its owner may run the file.
+func executable(info fs.FileInfo) bool { return info.Mode()&0o100 != 0 }
+
+// holds reports whether the file on disk is all that the one of the tree promises: type, mode and content.
+func (m *manifest) holds(dir *os.Root, want File) (bool, error) {
 	info, err := dir.Lstat(want.Path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() != want.Size {
-		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			return "", nil
+	if err != nil || !m.looksLike(info, want) {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
 		}
-		return "", err
+		return false, err
 	}
 	f, err := dir.Open(want.Path)
 	if err != nil {
-		return "", err
+		return false, err
 	}
 	defer f.Close()
 	h, form := sha1.New(), ""
@@ -155,7 +189,7 @@ func contentHash(dir *os.Root, want File) (string, error) {
 		fmt.Fprintf(h, "blob %d\x00", want.Size)
 	}
 	if _, err := io.Copy(h, io.LimitReader(f, want.Size+1)); err != nil {
-		return "", err
+		return false, err
 	}
-	return form + hex.EncodeToString(h.Sum(nil)), nil
+	return form+hex.EncodeToString(h.Sum(nil)) == want.Hash, nil
 }

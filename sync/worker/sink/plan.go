@@ -5,9 +5,12 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
+
+	"limpet/sync/api/repopath"
 )
 
 // Plan is the set of changes of a write.
@@ -33,6 +36,8 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 		Source:     source,
 		Files:      make(map[string]string, len(files)),
 		Sizes:      make(map[string]int64, len(files)),
+		Exec:       map[string]bool{},
+		NoModes:    d.was.NoModes,
 	}}
 	here, err := d.walk()
 	if err != nil {
@@ -44,6 +49,9 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 			continue
 		}
 		p.manifest.Files[f.Path], p.manifest.Sizes[f.Path] = f.Hash, f.Size
+		if f.Exec {
+			p.manifest.Exec[f.Path] = true
+		}
 		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
 			dirs[dir] = true
 		}
@@ -52,11 +60,12 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 			p.Added = append(p.Added, f)
 			continue
 		}
-		hash, err := contentHash(d.old, f)
+		same, err := d.was.holds(d.old, f)
+		edited := d.KeepEdits && d.Has(f) && d.was.Exec[f.Path] == f.Exec
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("read %s in %s: %w", f.Path, d.target, err)
-		case hash == f.Hash || d.KeepEdits && d.was.Files[f.Path] == f.Hash:
+		case same || edited:
 			p.kept = append(p.kept, f)
 		case ours:
 			p.Changed = append(p.Changed, f)
@@ -86,7 +95,8 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 }
 
 func (d *Dir) inTheWay(name string) error {
-	return fmt.Errorf("%s in %s was not written by limpet and is in the way of a file of the tree; remove one of them", name, d.target)
+	return fmt.Errorf("%s in %s was not written by limpet and is in the way of a file of the tree; remove one of them",
+		repopath.Quote(name), d.target)
 }
 
 // Has reports whether the last write has left the directory with this file.
@@ -110,6 +120,7 @@ func (p *Plan) LeaveOut(n int) []File {
 	for _, f := range out {
 		delete(p.manifest.Files, f.Path)
 		delete(p.manifest.Sizes, f.Path)
+		delete(p.manifest.Exec, f.Path)
 	}
 	return out
 }
@@ -120,14 +131,14 @@ func (d *Dir) walk() (map[string]bool, error) {
 	if d.old == nil {
 		return here, nil
 	}
-	err := fs.WalkDir(d.old.FS(), ".", func(path string, e fs.DirEntry, err error) error {
+	err := fs.WalkDir(anyName{d.old}, ".", func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
 		case path == manifestDir:
 			return fs.SkipDir
 		case e.IsDir():
-		case !e.Type().IsRegular():
+		case !e.Type().IsRegular() && d.was.Files[path] == "": // else it is in the place of a file that comes back
 			return fmt.Errorf("%s is not a regular file; remove it", path)
 		default:
 			here[path] = true
@@ -140,5 +151,17 @@ func (d *Dir) walk() (map[string]bool, error) {
 	return here, nil
 }
 
+// anyName is the file system of a directory, whatever the names in it are: that of an os.Root refuses names that are no
+// UTF-8.
+type anyName struct{ dir *os.Root }
+
+func (a anyName) Open(name string) (fs.File, error) { return a.dir.Open(name) }
+
 // Foreign returns the files of other writers, which are kept.
-func (p *Plan) Foreign() string { return strings.Join(p.foreign, ", ") }
+func (p *Plan) Foreign() string {
+	var names []string
+	for _, name := range p.foreign {
+		names = append(names, repopath.Quote(name))
+	}
+	return strings.Join(names, ", ")
+}

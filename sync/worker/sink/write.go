@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -33,8 +34,7 @@ func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, Fil
 		if err := p.manifest.stamp(d.old, "."); err != nil {
 			return fmt.Errorf("look at %s: %w", d.target, err)
 		}
-		was, is := d.was, p.manifest
-		if was.Commit == is.Commit && was.Source == is.Source && maps.Equal(was.Sizes, is.Sizes) && maps.Equal(was.Times, is.Times) {
+		if reflect.DeepEqual(d.was, p.manifest) {
 			return nil
 		}
 		d.step("note")
@@ -118,6 +118,9 @@ func (d *Dir) fill(
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if len(files) > 0 {
+		p.manifest.NoModes = dirs.noModes
+	}
 	d.step("manifest")
 	if err := p.manifest.stamp(d.parent, stage); err != nil {
 		return err
@@ -200,8 +203,10 @@ func mountHint(err error) error {
 // dirSet creates directories and records them. It is safe for concurrent use.
 type dirSet struct {
 	root *os.Root
-	mu   sync.Mutex // guards made, and the creation of directories
+	mu   sync.Mutex // guards made, noModes, and the creation of directories
 	made map[string]bool
+	// noModes reports that a file did not take its mode, without an error.
+	noModes bool
 }
 
 func (s *dirSet) make(dir string) error {
@@ -232,6 +237,11 @@ func (s *dirSet) write(name string, from io.Reader, mode fs.FileMode) error {
 	_, err = io.Copy(f, from)
 	if err == nil {
 		err = f.Chmod(mode)
+	}
+	if info, failed := f.Stat(); failed == nil && executable(info) != (mode == execMode) {
+		s.mu.Lock()
+		s.noModes = true
+		s.mu.Unlock()
 	}
 	if err == nil {
 		err = f.Sync()

@@ -1,0 +1,132 @@
+package sink
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPromises: a file is in step in presence, type, mode, name and content, or the check finds it and a write mends it.
+func TestPromises(t *testing.T) {
+	t.Parallel()
+	content := tree{"a.json": "A", "dir/b.json": "B", "run.sh": "#!", "caf\xe9.txt": "latin", "d\xff/\"c": "C"}
+	for what, change := range map[string]func(name string) error{
+		"gone":            os.Remove,
+		"another content": func(name string) error { return os.WriteFile(name, []byte("x"), 0o644) },
+		"more content":    func(name string) error { return os.WriteFile(name, []byte("many more bytes"), 0o644) },
+		"the other mode":  func(name string) error { return chmodOther(name) },
+		"a symbolic link": func(name string) error {
+			return errors.Join(os.Rename(name, name+"x"), os.Symlink("a.jsonx", name), os.Remove(name+"x"))
+		},
+		"a directory":      func(name string) error { return errors.Join(os.Remove(name), os.Mkdir(name, 0o755)) },
+		"a link to itself": func(name string) error { return errors.Join(os.Remove(name), os.Symlink(filepath.Base(name), name)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			target := permit(t)
+			mustPut(t, target, "c1", content)
+			for name := range content {
+				if _, _, err := Check(target, owner); err != nil {
+					t.Fatalf("before: %v", err)
+				}
+				if err := change(filepath.Join(target.String(), name)); err != nil {
+					t.Fatal(err)
+				}
+				if _, _, err := Check(target, owner); err == nil && what != "another content" { // whose time may be the same
+					t.Errorf("%q: not found", name)
+				}
+				mustPut(t, target, "c1", content)
+				check(t, target, content)
+				modes(t, target, content)
+			}
+		})
+	}
+}
+
+func chmodOther(name string) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	return os.Chmod(name, info.Mode().Perm()^0o111)
+}
+
+func modes(t *testing.T, target Target, content tree) {
+	t.Helper()
+	for name := range content {
+		info, err := os.Lstat(filepath.Join(target.String(), name))
+		if err != nil || executable(info) != strings.HasSuffix(name, ".sh") {
+			t.Errorf("%q: mode %v, %v", name, info.Mode(), err)
+		}
+	}
+}
+
+// TestModeOfACommit: the executable bit of a commit that changes nothing else reaches the directory.
+func TestModeOfACommit(t *testing.T) {
+	t.Parallel()
+	target := permit(t)
+	for _, exec := range []bool{false, true, false} {
+		d, err := Open(t.Context(), target, owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := d.Plan("c", "", []File{{Path: "run", Hash: hash("#!"), Size: 2, Exec: exec}})
+		if err == nil {
+			err = d.Write(t.Context(), p, tree{"run": "#!"}.read, func(File) {})
+		}
+		info, failed := os.Stat(filepath.Join(target.String(), "run"))
+		if err := errors.Join(err, failed, d.Close()); err != nil || info.Mode().Perm() != map[bool]fs.FileMode{true: 0o755, false: 0o644}[exec] {
+			t.Errorf("exec %v: %v %v", exec, info.Mode(), err)
+		}
+	}
+}
+
+// TestAnyName: names that are no UTF-8 are written, changed and deleted as others, and those of other writers stay.
+func TestAnyName(t *testing.T) {
+	t.Parallel()
+	target := permit(t)
+	mustPut(t, target, "c1", tree{"caf\xe9.txt": "1", "\xff/x": "1", "\"q\"": "1", "gone\xe9": "1"})
+	if err := os.WriteFile(filepath.Join(target.String(), "\xff/theirs\xe9"), []byte("theirs"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, target, "c2", tree{"caf\xe9.txt": "2", "\"q\"": "2"})
+	check(t, target, tree{"caf\xe9.txt": "2", "\"q\"": "2", "\xff/theirs\xe9": "theirs"})
+	root, err := os.OpenRoot(target.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	m, err := readManifest(root)
+	if err != nil || !maps.Equal(m.Files, map[string]string{"caf\xe9.txt": hash("2"), "\"q\"": hash("2")}) {
+		t.Errorf("manifest %q, %v", m.Files, err)
+	}
+}
+
+// TestEarlierManifest: one that says nothing of modes is compared with the disk once.
+func TestEarlierManifest(t *testing.T) {
+	t.Parallel()
+	target := permit(t)
+	content := tree{"a.json": "A", "run.sh": "#!"}
+	mustPut(t, target, "c1", content)
+	file := filepath.Join(target.String(), manifestPath)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := strings.Replace(string(data), `"exec"`, `"x"`, 1)
+	if err := errors.Join(os.WriteFile(file, []byte(earlier), 0o644), os.Chmod(filepath.Join(target.String(), "run.sh"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Check(target, owner); err == nil {
+		t.Error("a manifest without modes passes")
+	}
+	mustPut(t, target, "c1", content)
+	modes(t, target, content)
+	if _, _, err := Check(target, owner); err != nil {
+		t.Error(err)
+	}
+}
