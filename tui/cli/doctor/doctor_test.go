@@ -165,14 +165,14 @@ func TestDoctorOnThisHost(t *testing.T) {
 	}
 	s.Must(t, 0, "repo", "list")
 	path := s.Env["LIMPET_STATE"]
-	if got := doctor(s, t, 0); got["api"].Result != checkOK || got["resources"].Result != checkOK || got["permissions"].Result != checkOK ||
+	if got := doctor(s, t, command.ExitError); got["daemon"].Result != checkFail || got["daemon"].Next != "limpet --daemon" ||
+		got["api"].Result != checkOK || got["resources"].Result != checkOK || got["permissions"].Result != checkOK ||
 		!strings.Contains(got["state"].Found, path+", ") {
 		t.Errorf("a new state file: %+v", got)
 	}
 	for variable, want := range map[string]string{"HTTPS_PROXY": checkFail, "NO_PROXY": checkWarn} {
 		s.Env[variable] = "http//ann:hunter2@proxy.example.com:3128"
-		code := map[string]int{checkFail: command.ExitError, checkWarn: 0}[want]
-		if got := doctor(s, t, code)["config"]; got.Result != want || !strings.Contains(got.Found, variable+" ") ||
+		if got := doctor(s, t, command.ExitError)["config"]; got.Result != want || !strings.Contains(got.Found, variable+" ") ||
 			!strings.Contains(got.Next, "correct "+variable) || strings.Contains(fmt.Sprint(got), "hunter2") {
 			t.Errorf("%s: %+v", variable, got)
 		}
@@ -213,7 +213,7 @@ func TestDoctorOnThisHost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := doctor(s, t, 0, "--credentials-dir", dir)["credentials"]; got.Result != checkOK || !strings.Contains(got.Found, "2 files") {
+	if got := doctor(s, t, command.ExitError, "--credentials-dir", dir)["credentials"]; got.Result != checkOK || !strings.Contains(got.Found, "2 files") {
 		t.Errorf("credentials: %+v", got)
 	}
 	s.Store(t, func(*state.Store) {
@@ -255,7 +255,7 @@ func TestDoctorLooksForTargets(t *testing.T) {
 	}
 	s.Apply(t, `{"apiVersion":"source.toolkit.fluxcd.io/v1","kind":"GitRepository","metadata":{"name":"site","namespace":"default",`+
 		`"annotations":{"limpet/sink-exec":"[\"`+dir+`\"]"}},"spec":{"url":"https://git.example.com/x.git","interval":"1h"}}`)
-	if got := doctor(s, t, 0)["programs"]; got.Result != checkWarn || !strings.Contains(got.Found, dir) {
+	if got := doctor(s, t, command.ExitError)["programs"]; got.Result != checkWarn || !strings.Contains(got.Found, dir) {
 		t.Errorf("of an annotation: %+v", got)
 	}
 }

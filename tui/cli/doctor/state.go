@@ -256,7 +256,10 @@ func (p *examination) checkDaemon(context.Context) check {
 	if p.unresponsive != nil {
 		return failed(command.UnresponsiveHint(p.unresponsive), "%v", p.unresponsive)
 	}
-	if p.daemon == nil {
+	switch {
+	case p.daemon == nil && p.exists && p.openErr == nil:
+		return failed("limpet --daemon", "no agent holds the state file")
+	case p.daemon == nil: // there is none to hold, or checkState says why it does not open
 		return warned("limpet --daemon", "none answers on the socket beside the state file")
 	}
 	h := p.daemon.Hello()

@@ -121,9 +121,6 @@ type leftJobs struct {
 	Oldest  time.Time `json:"oldest,omitzero"` // creation time of the oldest
 }
 
-// abandonedAfter is the age from which a pending job means that an agent is missing, and not about to start.
-const abandonedAfter = 5 * time.Minute
-
 // readLeft reads the report; nil without jobs and repositories, as in the file of an agent of another server.
 func readLeft(ctx context.Context, e *command.Env, store *state.Store) (*leftReport, error) {
 	s := &command.Session{File: store}
@@ -171,30 +168,20 @@ func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {
 	}
 }
 
-// judgeLeft reports jobs without an agent, which is a failure where an agent should run. The health of
-// repositories is not: it is out of date.
+// judgeLeft reports that no agent holds the state file, with what waits for one.
 func (s *report) judgeLeft(e *command.Env, now time.Time) {
-	for _, repo := range s.Left.Repos {
-		for _, issue := range repo.Issues() {
-			issue.Failing = false
-			s.add(e, []snapshot.Issue{issue})
+	what := "no agent holds the state file"
+	if s.Left != nil {
+		for _, repo := range s.Left.Repos {
+			s.add(e, repo.Issues())
+		}
+		jobs := s.Left.Jobs
+		if n := jobs.Pending + jobs.Resting + jobs.Claimed; n > 0 {
+			what += ", and " + text.Plural(n, "job") + " left"
+		}
+		if age := now.Sub(jobs.Oldest); !jobs.Oldest.IsZero() && age >= time.Minute {
+			what += ", the oldest since " + text.Age(age)
 		}
 	}
-	jobs := s.Left.Jobs
-	n := jobs.Pending + jobs.Resting + jobs.Claimed
-	if n == 0 {
-		return
-	}
-	txt := "no agent runs, and " + text.Plural(n, "job") + " left"
-	age := now.Sub(jobs.Oldest)
-	old := !jobs.Oldest.IsZero() && age > abandonedAfter
-	if old {
-		txt += ", the oldest since " + text.Age(age)
-	}
-	txt += ": " + e.CommandFor("", "--daemon")
-	if old || jobs.Claimed > 0 || jobs.Resting > 0 {
-		s.OK, s.Why = false, append(s.Why, txt)
-		return
-	}
-	s.Warnings = append(s.Warnings, txt)
+	s.Why = append(s.Why, what+": "+e.CommandFor("", "--daemon"))
 }

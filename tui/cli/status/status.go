@@ -87,7 +87,7 @@ func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 		}
 		defer store.Close()
 		if txt := command.RebuiltText(report); txt != "" {
-			rep.OK, rep.Why = false, append(rep.Why, e.Invocation.Complete("the state file: "+txt+": "+command.RebuiltNext))
+			rep.Why = append(rep.Why, e.Invocation.Complete("the state file: "+txt+": "+command.RebuiltNext))
 		}
 		info, err := store.Info(ctx)
 		if err != nil {
@@ -106,14 +106,12 @@ func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 
 // judge fills OK, Why and Warnings: each reason ends with the next command.
 func (s *report) judge(e *command.Env) {
-	if s.Left != nil {
-		s.judgeLeft(e, time.Now())
-	}
 	if s.Live == nil {
-		return
+		s.judgeLeft(e, time.Now())
+	} else {
+		s.Warnings = slices.Concat(s.Warnings, s.Live.Agent.Warnings)
+		s.add(e, s.Live.Issues())
 	}
-	s.Warnings = slices.Concat(s.Warnings, s.Live.Agent.Warnings)
-	s.add(e, s.Live.Issues())
 	s.OK = len(s.Why) == 0
 }
 
@@ -136,9 +134,12 @@ func printStatus(e *command.Env, w io.Writer, rep *report) {
 	var f command.Fields
 	defer func() { f.Write(w) }()
 	f.Add("state file", rep.State)
-	if rep.Daemon == nil {
+	switch {
+	case rep.Daemon == nil && rep.Store == nil:
 		f.Add("agent", "not running; start it with: "+e.CommandFor("", "--daemon"))
-	} else {
+	case rep.Daemon == nil:
+		f.Add("agent", "not running")
+	default:
 		f.Add("agent", fmt.Sprintf("limpet %s, pid %d, up %s", rep.Daemon.Version, rep.Daemon.PID,
 			text.Age(time.Since(rep.Daemon.Started))))
 		if rep.Live != nil && !rep.Live.Agent.Draining.IsZero() {
