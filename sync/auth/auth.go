@@ -35,7 +35,7 @@ type Credentials struct {
 	Bearer        string // sent as "Authorization: Bearer"; wins over basic
 	SSHKey        []byte // private key, PEM or OpenSSH form; of [Places.Signing] any that signs
 	SSHPassphrase string // of SSHKey, when it is encrypted
-	KnownHosts    []byte // known_hosts lines; required for ssh
+	KnownHosts    []byte // known_hosts lines; over ssh a host that they lack is refused
 	PrivateKey    []byte // of a GitHub App, in the secret of a Connection: PEM, or base64 of PEM
 	CA            []byte // PEM bundle, added to the system's roots
 	ClientCert    []byte // PEM, with ClientKey: mutual TLS

@@ -152,7 +152,7 @@ func TestAskedWith(t *testing.T) {
 			says: "spec.secretRef: ssh needs a Secret with identity and known_hosts"},
 		"ssh and a password": {url: shell, data: secret("username", "a", "password", canary),
 			says: "ssh needs the keys identity and known_hosts"},
-		"ssh, host unknown": {url: shell, data: secret("identity", canary), says: "ssh needs the key known_hosts"},
+		"ssh, host unknown": {url: shell, data: secret("identity", canary), want: "ssh secret apps/keys"},
 		"in the url":        {url: "https://ann:" + canary + "@git.example.com/x", want: "basic spec.url"},
 		"in both": {url: "https://ann:wrong@git.example.com/x", data: secret("username", "ann", "password", canary),
 			want: "basic secret apps/keys"},

@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -179,15 +178,13 @@ func credentials(at place, l Lookup) (*Credentials, error) {
 		return nil, err
 	}
 	c.Username = at.text(keyUsername)
-	key, known := at.keys[keyIdentity], at.keys[keyKnownHosts]
+	key := at.keys[keyIdentity]
 	a, err := ParseAddress(l.URL)
 	switch ssh := err == nil && a.Scheme == "ssh" || err != nil && len(key) > 0; {
 	case ssh && len(key) == 0:
 		return nil, at.wrong("ssh needs the keys identity and known_hosts, there is no identity")
-	case ssh && len(bytes.TrimSpace(known)) == 0:
-		return nil, at.wrong("ssh needs the key known_hosts beside identity (make it with: ssh-keyscan HOST)")
-	case ssh:
-		c.SSHKey, c.KnownHosts, c.SSHPassphrase = key, known, at.text(keyPassword)
+	case ssh: // without known_hosts the server is asked for its key, and refused with the line to add
+		c.SSHKey, c.KnownHosts, c.SSHPassphrase = key, at.keys[keyKnownHosts], at.text(keyPassword)
 	case at.text(keyBearer) != "":
 		c.Bearer = at.text(keyBearer)
 	case at.text(keyToken) != "":

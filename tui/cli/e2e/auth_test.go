@@ -219,6 +219,18 @@ func (h *home) sshPulls(t *testing.T, s *testenv.SSHServer, dir, canary string, 
 			"--sink-dir", filepath.Join(h.dir, "sinks", name))
 		until(t, name+" is pulled", func() bool { return h.run(t, "repo", "pull", name, "--wait", "--full").code == 0 })
 	}
+	// A newcomer has the key alone: the test prints the line that is missing.
+	h.must(t, 0, "repo", "create", "flags", "--url", s.URL(dir), "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "24h",
+		"--sink-dir", filepath.Join(h.dir, "sinks", "flags"), "--identity-file", filepath.Join(h.dir, "credentials/default.open/identity"))
+	tested := h.must(t, exitAuth, "repo", "test", "flags")
+	_, line, found := strings.Cut(tested.err, "add this line to known_hosts: ")
+	line, _, _ = strings.Cut(line, ")")
+	if !found || !strings.HasPrefix(line, "[127.0.0.1]:") {
+		t.Fatalf("no line of known_hosts: %s", tested.err)
+	}
+	h.must(t, 0, "repo", "set", "flags", "--known-hosts", h.file(t, "known", line+"\n"))
+	h.must(t, 0, "repo", "pull", "flags", "--wait", "--full")
+	out.WriteString(tested.out + tested.err + h.must(t, 0, "get", "repository", "flags", "-o", "yaml").out)
 	out.WriteString(h.evidence(t, d, "locked"))
 	h.file(t, "credentials/default.open/known_hosts", s.Known(testenv.NewSSHKey(t, "ecdsa", "")))
 	h.file(t, "credentials/default.locked/password", "wrong-"+canary)

@@ -149,7 +149,7 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 		switch {
 		case len(results.Errors) > 0: // newer than those of the status
 			return command.Errorf(command.ExitError, command.CommandFor(namespace, "repo test "+repository),
-				"the repository is not healthy: %s", results.Errors[0])
+				"the repository is not healthy: %s", results.Errors[0].Detail)
 		case results.Success:
 			for over := time.Now().Add(checkWait); command.StatusCode(err) == http.StatusFailedDependency && time.Now().Before(over); {
 				command.Sleep(ctx, minPoll)

@@ -62,12 +62,13 @@ type createCmd struct {
 	Title     string        `help:"Title. Default: the name."`
 	Target    string        `help:"Where objects land: folder, folderless or instance." enum:"folder,folderless,instance" default:"folder"`
 	Interval  time.Duration `help:"Period of pulls." default:"60s"`
-	TokenFrom string        `name:"git-token-file" help:"File with the token for the Git host; - is stdin. Stored sealed." placeholder:"FILE"`
 	TokenUser string        `help:"User name that goes with the token. Default: git."`
 	SinkDir   string        `name:"sink-dir" help:"Write the tree to this directory (under a --sink-prefix of the agent) instead of the API."`
 	Strict    bool          `name:"sink-strict" help:"Write only dashboards and folders (default)." default:"true" negatable:""`
 	Workflows string        `help:"What is written: write (its branch), branch (others). Default: nothing." placeholder:"write,branch"`
 	Disabled  bool          `help:"Create it without pulling."`
+
+	credentialFlags
 }
 
 func (c createCmd) Run(ctx context.Context, e *command.Env) error {
@@ -106,14 +107,12 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	if c.SinkDir != "" && c.Strict {
 		api.SetAnnotation(u, api.AnnoSinkStrict, "true")
 	}
-	if c.TokenFrom != "" {
-		data, err := e.ReadFile(c.TokenFrom)
-		if err != nil {
-			return command.Usagef("limpet repo create "+text.ShellWord(c.Name)+" --url "+text.ShellWord(c.URL)+
-				" --git-token-file FILE    # - is stdin", "read the token: %w", err)
-		}
-		text.RegisterSecret(data)
-		u.Object["secure"] = map[string]any{"token": map[string]any{"create": strings.TrimSpace(string(data))}}
+	secure, err := c.secure(e, "limpet help credentials")
+	if err != nil {
+		return err
+	}
+	if len(secure) > 0 {
+		u.Object["secure"] = secure
 	}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
 		made, err := s.Client.Resource(api.Repositories).Namespace(e.Flags.OneNamespace()).Create(ctx, u, metav1.CreateOptions{})
@@ -141,7 +140,7 @@ func workflows(list string) (out []any) {
 // noteRefusal warns of a URL that the agent is sure to refuse. The flags of a daemon are unknown here: it tests the repository.
 func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.Session, made *unstructured.Unstructured) {
 	local := c.Type == "local" || strings.HasPrefix(c.URL, "file:") || strings.HasPrefix(c.URL, "bundle:")
-	plain := strings.HasPrefix(c.URL, "http:") && c.TokenFrom != ""
+	plain := strings.HasPrefix(c.URL, "http:") && c.Token != ""
 	_, sinkErr := sink.Permit(c.SinkDir, e.Flags.SinkPrefix)
 	switch {
 	case s.Daemon != nil && (local || plain || c.SinkDir != ""):

@@ -38,12 +38,13 @@ type setCmd struct {
 	Target    *string        `help:"Where objects land: folder, folderless or instance; not once something was synced."`
 	Interval  *time.Duration `help:"Period of pulls."`
 	Enabled   *bool          `negatable:"" help:"Pull by the interval."`
-	TokenFrom string         `name:"git-token-file" help:"File with the token for the Git host; - is stdin." placeholder:"FILE"`
 	TokenUser *string        `help:"User name that goes with the token."`
 	SinkDir   *string        `name:"sink-dir" help:"Write the tree to this directory instead of the API; empty = to the API."`
 	Strict    *bool          `name:"sink-strict" negatable:"" help:"Write only dashboards and folders to it. A full pull applies it."`
 	Workflows *string        `help:"What is written: write (its branch), branch (others); empty = nothing." placeholder:"write,branch"`
 	Force     bool           `help:"Change a repository that a file of --manifests declares, too."`
+
+	credentialFlags
 }
 
 // members are those of a Repository that flags set; block is the part of its type.
@@ -52,7 +53,7 @@ type members struct{ block, spec, sync, notes, secure map[string]any }
 // change returns the members that the flags set.
 func (c setCmd) change(e *command.Env) (members, error) {
 	help := "limpet repo set --help"
-	m := members{map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}, map[string]any{}}
+	m := members{block: map[string]any{}, spec: map[string]any{}, sync: map[string]any{}, notes: map[string]any{}}
 	if c.Mirror != nil {
 		m.notes[api.AnnoGitMirrors] = strings.Join(c.Mirror, " ")
 	}
@@ -90,14 +91,11 @@ func (c setCmd) change(e *command.Env) (members, error) {
 			return m, command.Usagef(help, "--interval %s is not a number of whole seconds", *c.Interval)
 		}
 	}
-	if c.TokenFrom != "" {
-		data, err := e.ReadFile(c.TokenFrom)
-		if err != nil {
-			return m, command.Usagef(help, "read the token: %w", err)
-		}
-		text.RegisterSecret(data)
-		m.secure["token"] = map[string]any{"create": strings.TrimSpace(string(data))}
+	secure, err := c.secure(e, help)
+	if err != nil {
+		return m, err
 	}
+	m.secure = secure
 	for _, part := range []map[string]any{m.block, m.spec, m.notes} { // an empty text removes a member
 		for name, value := range part {
 			if value == "" {
