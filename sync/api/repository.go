@@ -212,13 +212,14 @@ type SyncStatus struct {
 	Message     []string `json:"message"`
 	LastRef     string   `json:"lastRef,omitempty"`
 	Incremental bool     `json:"incremental,omitempty"`
-	// Sink is what the directory of AnnoSinkDir was written from, beside LastRef.
-	Sink SinkStatus `json:"sink,omitzero"`
+	// Source is what the target was made from, beside LastRef.
+	Source SyncSource `json:"source,omitzero"`
 }
 
-// SinkStatus names the pull that other hosts may repeat. It is zero for a pull into the API.
-type SinkStatus struct {
-	Source          string `json:"source,omitempty"`          // hash of what the files depend on beside the commit
+// SyncSource names the last pull that was accepted: the next one starts from its result, and other hosts may repeat it. It
+// is zero where it is unknown, also after a pull that has failed among its writes.
+type SyncSource struct {
+	Hash            string `json:"hash,omitempty"`            // of what the target depends on beside the commit
 	AllowMassDelete bool   `json:"allowMassDelete,omitempty"` // AnnoAllowMassDelete of a Job that pulled LastRef
 }
 

@@ -198,22 +198,19 @@ func TestOwnershipRules(t *testing.T) {
 		return map[string]string{"grafana.app/managedBy": kind, "grafana.app/managerId": name, "grafana.app/managerAllowsEdits": edits}
 	}
 	for _, c := range []struct {
-		annotations   map[string]string
-		write, delete bool
+		annotations map[string]string
+		own         bool
 	}{
-		{by("repo", "repo", ""), true, true},
-		{by("repo", "other", ""), false, false},
-		{by("repo", "other", "true"), true, false},
-		{by("terraform", "repo", ""), false, false},
-		{by("", "", "true"), false, false},
-		{by("", "repo", ""), false, false},
-		{nil, false, false},
+		{by("repo", "repo", ""), true},
+		{by("repo", "other", ""), false},
+		{by("repo", "other", "true"), false},
+		{by("terraform", "repo", ""), false},
+		{by("", "", "true"), false},
+		{by("", "repo", ""), false},
+		{nil, false},
 	} {
-		if err := CheckOwner("repo", object, c.annotations); (err == nil) != c.write || err != nil && !IsWarning(err) {
-			t.Errorf("write %v: %v", c.annotations, err)
-		}
-		if err := checkManaged("repo", object, c.annotations); (err == nil) != c.delete {
-			t.Errorf("delete %v: %v", c.annotations, err)
+		if err := checkManaged("repo", object, c.annotations); (err == nil) != c.own || err != nil && !IsWarning(err) {
+			t.Errorf("%v: %v", c.annotations, err)
 		}
 	}
 }

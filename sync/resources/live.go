@@ -176,16 +176,8 @@ func Manages(repository string, annotations map[string]string) bool {
 	return annotations[api.AnnoManagedBy] == managedByRepo && annotations[api.AnnoManagerID] == repository
 }
 
-// CheckOwner returns nil when repository may write the object with these annotations: it is the manager, or
-// there is one that allows edits. Otherwise it returns an *OwnershipError.
-func CheckOwner(repository string, id Identity, annotations map[string]string) error {
-	if Managed(annotations) && annotations[api.AnnoManagerAllowsEdits] == "true" {
-		return nil
-	}
-	return checkManaged(repository, id, annotations)
-}
-
-// checkManaged is CheckOwner for what only the manager may do.
+// checkManaged returns an *OwnershipError unless repository manages the object with these annotations. A manager that
+// allows edits allows those of users: the object is still its own.
 func checkManaged(repository string, id Identity, annotations map[string]string) error {
 	if Manages(repository, annotations) {
 		return nil

@@ -212,7 +212,7 @@ func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want 
 	if err != nil {
 		return nil, err
 	}
-	err = r.plan.target.checkOwner(CheckOwner(want.Repository, o.Identity(), old.Annotations), o.Identity(), old)
+	err = r.plan.target.checkOwner(checkManaged(want.Repository, o.Identity(), old.Annotations), o.Identity(), old)
 	if err != nil {
 		return nil, err
 	}

@@ -2,8 +2,6 @@ package worker
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -33,15 +31,15 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 		return 0, nil
 	}
 	view, err := api.RepositoryView(repo)
-	if err != nil || !pulled(repo, view) {
+	if err != nil || !p.pulled(repo, view) {
 		return 0, err
 	}
 	name, job := repo.GetName(), &unstructured.Unstructured{Object: map[string]any{}}
-	api.SetAnnotation(job, api.AnnoAllowMassDelete, strconv.FormatBool(view.Status.Sync.Sink.AllowMassDelete))
+	api.SetAnnotation(job, api.AnnoAllowMassDelete, strconv.FormatBool(view.Status.Sync.Source.AllowMassDelete))
 	r := &pull{Pull: p, log: p.o.Logger, target: resources.Target{Repository: name, Kinds: p.o.Kinds},
 		Task:    &jobs.Task{Object: job, Repo: repo, Repository: view, Namespace: repo.GetNamespace(), Progress: jobs.NewProgress()},
 		sink:    true,
-		keepAll: view.Status.Sync.Sink.Source == "",
+		keepAll: view.Status.Sync.Source.Hash == "",
 		status: &syncStatus{client: p.o.Client, namespace: repo.GetNamespace(), name: name, object: repo,
 			lastRef: view.Status.Sync.LastRef, maxResources: view.Status.Quota.MaxResourcesPerRepository}}
 	edited := keepsEdits(repo)
@@ -90,21 +88,10 @@ var errNotNow = errors.New("the repository changes")
 
 // pulled reports whether the last pull that has succeeded was one of the present spec, as far as it is known, and is to
 // stay on the disk.
-func pulled(repo *unstructured.Unstructured, view api.Repository) bool {
-	source := view.Status.Sync.Sink.Source
-	return view.Status.Sync.LastRef != "" && view.Spec.Sync.Enabled && (source == "" || source == sinkSource(repo, view)) &&
+func (p *Pull) pulled(repo *unstructured.Unstructured, view api.Repository) bool {
+	source := view.Status.Sync.Source.Hash
+	return view.Status.Sync.LastRef != "" && view.Spec.Sync.Enabled && (source == "" || source == p.sourceHash(repo, view)) &&
 		repo.GetDeletionTimestamp() == nil && repo.GetLabels()[api.LabelPendingDelete] == ""
-}
-
-// sinkSource is a hash of what the files of a directory depend on beside the commit.
-func sinkSource(repo *unstructured.Unstructured, view api.Repository) string {
-	notes, block := repo.GetAnnotations(), view.Spec.Block()
-	if block == nil {
-		block = &api.GitBlock{}
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %t %t %t", block.URL, strings.Trim(block.Path, "/"),
-		notes[api.AnnoSinkStrict] == "true", submodules(repo), notes[api.AnnoGitLFS] == "false"))
-	return hex.EncodeToString(sum[:8])
 }
 
 // inSink returns an error unless the directory is at a commit and of the present source, as far as the sizes and the times
@@ -116,7 +103,7 @@ func (r *pull) inSink(target sink.Target, commit string) error {
 		return err
 	case has != commit:
 		return fmt.Errorf("%s is at commit %s", target, short(has))
-	case source != "" && source != sinkSource(r.Repo, r.Repository):
+	case source != "" && source != r.sourceHash(r.Repo, r.Repository):
 		return fmt.Errorf("%s was written with other settings", target)
 	}
 	return nil
@@ -175,8 +162,8 @@ func (r *pull) stillLast(ctx context.Context, target sink.Target) error {
 	sync, dir := view.Status.Sync, now.GetAnnotations()[api.AnnoSinkDir]
 	_, _, broken := sink.Check(target, r.owner())
 	running := sync.State == api.StateWorking || sync.State == api.StatePending
-	if !pulled(now, view) || now.GetUID() != r.Repo.GetUID() || dir != r.Repo.GetAnnotations()[api.AnnoSinkDir] ||
-		sync.LastRef != r.status.lastRef || sync.Sink != r.Repository.Status.Sync.Sink || running && broken == nil {
+	if !r.pulled(now, view) || now.GetUID() != r.Repo.GetUID() || dir != r.Repo.GetAnnotations()[api.AnnoSinkDir] ||
+		sync.LastRef != r.status.lastRef || sync.Source != r.Repository.Status.Sync.Source || running && broken == nil {
 		return errNotNow
 	}
 	r.status.object = now

@@ -182,7 +182,7 @@ func TestKeepSinkDeletesNoMoreThanAPull(t *testing.T) {
 	if err == nil || len(files(t, dir)) != 82 {
 		t.Errorf("%v, directory holds %d", err, len(files(t, dir)))
 	}
-	r.state(`{"status":{"sync":{"sink":null}}}`)
+	r.state(`{"status":{"sync":{"source":null}}}`)
 	keep("pulled by an earlier version", 0, 82)
 	elsewherePulls(map[string]string{api.AnnoAllowMassDelete: "true"})
 	elsewherePulls(nil) // the consent is for the commit

@@ -16,12 +16,16 @@ package worker
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -133,6 +137,7 @@ type pull struct {
 	ref      git.Ref
 	counted  stats // of the repository at the end of the run; nil = unknown
 	partial  bool  // the run is incremental
+	applying bool  // it has begun to write
 	content  *content
 	sink     bool // the tree goes to a directory
 	keepAll  bool // nothing may be removed from it
@@ -241,7 +246,10 @@ func (r *pull) finish(ctx context.Context, err error) error {
 		stats:       r.counted,
 		leftOut:     r.leftOut.Load(),
 		verified:    r.verified,
+		from: api.SyncSource{Hash: r.sourceHash(r.Repo, r.Repository),
+			AllowMassDelete: r.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true"},
 	}
+	end.partly = r.applying && end.outcome.State == api.StateError
 	if r.ref.Hash != "" {
 		end.commit = r.commit.Condition()
 	}
@@ -249,8 +257,6 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	case err != nil:
 	case r.sink:
 		end.sink = sinkReady
-		end.from = api.SinkStatus{Source: sinkSource(r.Repo, r.Repository),
-			AllowMassDelete: r.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true"}
 	default:
 		end.sink.Type = api.ConditionSinkReady // none: it is removed
 	}
@@ -422,17 +428,35 @@ type mark struct {
 // An incremental pull becomes a full one where the changes are not sufficient. Source: Grafana's policy for incremental
 // syncs, which its controller applies; here the pull applies it, because it has the commits.
 
-// incremental reports whether the pull may be incremental: the job requests it, there is a commit to compare with, the
-// controller has observed the present spec, and the last pull has not left out objects for the quota, or files that are
-// not known here, which no later change would bring up again.
+// sourceHash is a hash of what a pull depends on beside the commit: pulls of one commit with equal hashes have one result.
+func (p *Pull) sourceHash(repo *unstructured.Unstructured, view api.Repository) string {
+	notes, block := repo.GetAnnotations(), view.Spec.Block()
+	if block == nil {
+		block = &api.GitBlock{}
+	}
+	_, sink := notes[api.AnnoSinkDir]
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %t %t %t %t %+v", block.URL, block.Branch, strings.Trim(block.Path, "/"),
+		view.Spec.Sync.Target, sink, notes[api.AnnoSinkStrict] == "true", submodules(repo), notes[api.AnnoGitLFS] == "false",
+		p.o.Kinds))
+	return hex.EncodeToString(sum[:8])
+}
+
+// incremental reports whether the pull may be incremental: the job requests it, the target is what a pull with the same
+// source has made of a commit, no earlier attempt of the job may have begun to write, the controller has observed the
+// present spec, and the last pull has not left out objects for the quota, or files that are not known here, which no later
+// change would bring up again.
 func (r *pull) incremental(last string) bool {
-	o := r.Job.Spec.Pull
-	if o == nil || !o.Incremental || last == "" {
+	o, from := r.Job.Spec.Pull, r.status.from.Hash
+	if o == nil || !o.Incremental || last == "" || r.Attempt > 1 || len(r.Mark) > 0 {
+		return false
+	}
+	if from != "" && from != r.sourceHash(r.Repo, r.Repository) {
 		return false
 	}
 	known := r.unread.before.Ref == last && r.unread.before.More == 0
 	for _, c := range r.Repository.Status.Conditions {
-		if c.Type == api.ConditionSyncStatus && (c.Reason == api.ReasonSyncQuotaExceeded || c.Reason == api.ReasonSyncWarning && !known) {
+		if c.Type == api.ConditionSyncStatus && (c.Reason == api.ReasonSyncQuotaExceeded ||
+			c.Reason == api.ReasonSyncWarning && !known || c.Reason == api.ReasonSyncFailed && from == "") {
 			return false
 		}
 	}

@@ -191,7 +191,13 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 	r.content.fetchLarge(ctx, wantedBy(plan.WriteFiles))
 	r.Progress.SetMessage(ctx, "full comparison")
 	server, results := resources.Server(r.server), resources.Recorder(&recorder{pull: r, next: time.Now().Add(markEvery)})
-	if r.preview != nil {
+	if r.preview == nil {
+		// An attempt after a crash has to know that the target may be between two commits.
+		if err := r.Progress.Mark(ctx, mark{Ref: r.ref.Hash, Staged: r.after}); err != nil {
+			return err
+		}
+		r.applying = true
+	} else {
 		server, results = &dryServer{server: r.server, there: map[string]map[string]bool{}}, r.preview
 	}
 	tally, err := resources.Apply{

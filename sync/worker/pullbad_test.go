@@ -129,10 +129,11 @@ func TestOwnership(t *testing.T) {
 			"open.json", board("open", "O"), "taken/a.json", board("a", "A"), "taken/sub/b.json", board("b", "B"), "ok.json", board("ok", "OK"))
 		taken := "POST folders/" + folderID("taken") + " 409"
 		status := r.expect("full", false, "warning", "", "POST dashboards/free 409", "POST dashboards/theirs 409", "POST dashboards/terra 409",
-			"POST dashboards/open 409", "PUT dashboards/open", "POST dashboards/ok", taken)
+			"POST dashboards/open 409", "POST dashboards/ok", taken)
 		has(t, status.Warnings, "Dashboard free exists and is not managed", "free.json")
 		has(t, status.Warnings, `managed by repo "another"`)
 		has(t, status.Warnings, `managed by terraform "repo"`)
+		has(t, status.Warnings, "open.json", `managed by plugin "p"`)
 		has(t, status.Warnings, "taken/", "exists and is not managed")
 		has(t, status.Warnings, "taken/a.json", "could not be made")
 		has(t, status.Warnings, "taken/sub/", "could not be made")
@@ -141,7 +142,7 @@ func TestOwnership(t *testing.T) {
 		}
 		r.commit("free.json", board("free", "F2"), "theirs.json", "", "ok.json", board("ok", "OK 2"), "taken/a.json", "")
 		r.expect("incremental", true, "warning", "", "PUT dashboards/ok", taken)
-		for _, name := range []string{"free", "theirs", "terra"} {
+		for _, name := range []string{"free", "theirs", "terra", "open"} {
 			if o := r.object(dashboards, name); o == nil || o.GetGeneration() != 1 {
 				t.Errorf("dashboard %s of others has changed: %v", name, o)
 			}

@@ -34,7 +34,7 @@ type syncStatus struct {
 	job          string
 	started      int64 // milliseconds
 	lastRef      string
-	from         api.SinkStatus
+	from         api.SyncSource
 	stats        stats
 	maxResources int64
 	object       *unstructured.Unstructured // as the last write left it
@@ -90,7 +90,7 @@ func (s *syncStatus) read() error {
 	if err != nil {
 		return err
 	}
-	s.lastRef, s.from = view.Status.Sync.LastRef, view.Status.Sync.Sink
+	s.lastRef, s.from = view.Status.Sync.LastRef, view.Status.Sync.Source
 	if len(view.Status.Stats) > 0 {
 		s.stats = stats{}
 		for _, count := range view.Status.Stats {
@@ -120,7 +120,8 @@ type syncEnd struct {
 	verified    *api.Condition // nil = unchanged
 	commit      api.Condition  // that the host refuses commit statuses; without a status = it does not
 	sink        api.Condition  // zero = unchanged
-	from        api.SinkStatus
+	from        api.SyncSource
+	partly      bool // it has failed among its writes
 }
 
 // end writes the result. It is written also when ctx has ended.
@@ -131,7 +132,10 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 	if e.outcome.State == api.StateError || ref == "" {
 		ref, from = s.lastRef, s.from
 	}
-	if ref == s.lastRef && from.Source == s.from.Source { // the same pull again, which has deleted nothing
+	if e.partly {
+		from = api.SyncSource{}
+	}
+	if ref == s.lastRef && from.Hash == s.from.Hash { // the same pull again, which has deleted nothing
 		from.AllowMassDelete = from.AllowMassDelete || s.from.AllowMassDelete
 	}
 	message := e.outcome.Errors
@@ -145,8 +149,8 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 	if ref != "" {
 		sync["lastRef"] = ref
 	}
-	if from != (api.SinkStatus{}) {
-		sync["sink"] = from
+	if from != (api.SyncSource{}) {
+		sync["source"] = from
 	}
 	return s.patch(ctx, func(repo *unstructured.Unstructured) []op {
 		ops := []op{{"add", "/status/sync", sync}}
