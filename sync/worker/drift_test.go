@@ -171,24 +171,25 @@ func TestDriftOfObjects(t *testing.T) {
 		r.differ("ignored", n-1, found[1:]...)
 		r.differ("ignored, again", 0, found[1:]...)
 		r.annotate(api.AnnoDriftIgnore, "")
-		r.pull(false, nil)
-		r.differ("after a full pull", n-1, found[0])
-		for _, mode := range []string{api.DriftReport, api.DriftOff} {
+		missing, gone := "POST dashboards/b3", "DELETE dashboards/extra"
+		for _, mode := range []string{api.DriftReport, api.DriftOff, api.DriftCorrect} {
 			r.annotate(api.AnnoDrift, mode)
+			r.edit("b1", `{"spec":{"title":"By hand","refresh":"5s"}}`)
+			r.commit("other.json", board("other", mode))
 			r.wire.take()
-			r.pull(false, nil)
-			if _, writes, _ := r.wire.take(); len(writes) > 0 {
-				t.Errorf("%s: %q", mode, writes)
+			r.pull(true, nil)
+			if _, writes, _ := r.wire.take(); len(writes) != 1 || !strings.HasSuffix(writes[0], "/other") {
+				t.Errorf("%s, incremental: %q", mode, writes)
 			}
-		}
-		r.annotate(api.AnnoDrift, api.DriftCorrect)
-		if got, _ := r.preview(true); got[0] != "update d1/0001.json" {
-			t.Errorf("plan of a correction: %q", got[:1])
-		}
-		r.wire.take()
-		r.pull(false, nil)
-		if _, writes, _ := r.wire.take(); !slices.Equal(writes, []string{"PUT dashboards/b1"}) {
-			t.Errorf("%s: %q", api.DriftCorrect, writes)
+			if got, _ := r.preview(true); !slices.Contains(got, "update d1/0001.json") {
+				t.Errorf("%s, plan of a full pull: %q", mode, got[:3])
+			}
+			want := strings.Fields(gone + " " + missing + " PUT dashboards/b1")
+			r.pull(false, nil)
+			if _, writes, _ := r.wire.take(); strings.Join(writes, " ") != strings.Join(want, " ") {
+				t.Errorf("%s, full: %q", mode, writes)
+			}
+			missing, gone = "", ""
 		}
 		r.differ("corrected", 0)
 		if o := r.object(dashboards, "b1"); fmt.Sprint(o.Object["spec"]) != fmt.Sprint(r.object(dashboards, "b5").Object["spec"]) {
@@ -222,7 +223,8 @@ func TestDirectoryDrift(t *testing.T) {
 	}
 	r.differ("by hand", 3, "modified File a.json /title", "missing File b.json", "modified File c.json mode")
 	before := files(t, dir)
-	r.planned("edited", true, "create b/b.json", "no-op a.json", "no-op c.json")
+	r.planned("edited", false, "create b/b.json", "no-op a.json", "no-op c.json")
+	r.planned("edited, full", true, "create b/b.json", "update a.json", "update c.json")
 	_, err := NewPull(r.options).KeepSink(t.Context(), r.object(api.Repositories, "repo"))
 	if err != nil || !maps.Equal(before, files(t, dir)) {
 		t.Errorf("%v %v", err, files(t, dir))
@@ -232,12 +234,12 @@ func TestDirectoryDrift(t *testing.T) {
 	if now := files(t, dir); now["a.json"] != before["a.json"] || now["c.json"] != board("c", "C 2") {
 		t.Errorf("a pull of another file: %v", now)
 	}
-	r.annotate(api.AnnoDrift, api.DriftCorrect)
 	r.pull(false, nil)
 	if now := files(t, dir); now["a.json"] != board("a", "A") || now["b/b.json"] == "" {
 		t.Errorf("corrected: %v", now)
 	}
 	r.differ("corrected", 3)
+	r.annotate(api.AnnoDrift, api.DriftCorrect)
 	if err := os.Chmod(filepath.Join(dir, "a.json"), 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,8 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 	name, job := repo.GetName(), &unstructured.Unstructured{Object: map[string]any{}}
 	api.SetAnnotation(job, api.AnnoAllowMassDelete, strconv.FormatBool(view.Status.Sync.Source.AllowMassDelete))
 	r := &pull{Pull: p, log: p.o.Logger, target: resources.Target{Repository: name, Kinds: p.o.Kinds},
-		Task:    &jobs.Task{Object: job, Repo: repo, Repository: view, Namespace: repo.GetNamespace(), Progress: jobs.NewProgress()},
+		Task: &jobs.Task{Object: job, Repo: repo, Repository: view, Namespace: repo.GetNamespace(), Progress: jobs.NewProgress(),
+			Job: api.Job{Spec: api.JobSpec{Pull: &api.PullOptions{Incremental: true}}}},
 		sink:    true,
 		keepAll: view.Status.Sync.Source.Hash == "",
 		status: &syncStatus{client: p.o.Client, namespace: repo.GetNamespace(), name: name, object: repo,

@@ -464,6 +464,13 @@ func (r *pull) incremental(last string) bool {
 	return seen == 0 || seen == r.Repo.GetGeneration()
 }
 
+// corrects reports whether what was edited on the target is written again: a full pull that was requested. One that only
+// follows a write to Git, or a comparison of commits that was not sufficient, leaves edits to the check for drift.
+func (r *pull) corrects() bool {
+	o := r.Job.Spec.Pull
+	return r.after == nil && (o == nil || !o.Incremental)
+}
+
 // fullPullReason returns the reason for which these changes require a full pull; "" for none. most is the maximum
 // number of changes of an incremental pull; 0 = no limit.
 func fullPullReason(diff []git.Change, most int) string {

@@ -17,8 +17,7 @@ import (
 func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 	compared := r.timed(jobs.SyncFull, "compare")
 	r.Progress.SetMessage(ctx, "compare with the server")
-	correct := api.DriftMode(r.Repo) == api.DriftCorrect
-	live, err := r.liveItems(ctx, correct)
+	live, err := r.liveItems(ctx, r.corrects())
 	if err != nil {
 		return err
 	}
@@ -31,7 +30,7 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 	if err := r.settle(ctx, plan); err != nil {
 		return err
 	}
-	if correct {
+	if r.corrects() {
 		if err := r.rewriteDrifted(ctx, plan); err != nil {
 			return err
 		}

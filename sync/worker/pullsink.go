@@ -68,7 +68,7 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 	if err != nil {
 		return err
 	}
-	dir.KeepEdits, dir.Exec = keepsEdits(r.Repo), api.Annotation(r.Repo, api.AnnoSinkExec) != ""
+	dir.KeepEdits, dir.Exec = keepsEdits(r.Repo) && !r.corrects(), api.Annotation(r.Repo, api.AnnoSinkExec) != ""
 	plan, err := dir.Plan(r.ref.Hash, r.sourceHash(r.Repo, r.Repository), files)
 	if err != nil {
 		return err

@@ -173,7 +173,7 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 			repo *unstructured.Unstructured) error {
 			paused, _ := Suspensions(ctx, s) // 'repo list' reports the error
 			if slices.ContainsFunc(paused, func(one repos.Suspension) bool { return one.UID == string(repo.GetUID()) }) {
-				e.Notef("%s is suspended on this agent: no pull follows until %s", repository,
+				e.Notef("%s is suspended on this agent, so it is not pulled by itself; this job runs. To end that: %s", repository,
 					e.CommandFor(repo.GetNamespace(), "repo resume "+repository))
 			}
 			return create(s, repo.GetNamespace())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -95,12 +96,13 @@ type diffCmd struct {
 	Name string   `arg:"" help:"Name of the repository."`
 	Path []string `arg:"" optional:"" help:"Files whose difference is printed, as JSON."`
 	Full bool     `help:"Print the difference of all; with -o json both sides of them."`
+	Exit bool     `name:"exit-code" help:"Exit with 1 if something differs."`
 }
 
 // Help is the long help of the command.
 func (diffCmd) Help() string {
 	return "Compares the commit that was synced last with the API, or with the sink directory. Nothing is written to either. " +
-		"To see what a pull would do, use 'limpet repo pull NAME --dry-run'."
+		"'limpet repo pull NAME --full' writes what Git says; with --dry-run it prints what a pull would do."
 }
 
 func (c diffCmd) Run(ctx context.Context, e *command.Env) error {
@@ -113,18 +115,29 @@ func (c diffCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(report, "repository/"+c.Name, func(w io.Writer) { c.print(e, w, report) })
+		err = e.PrintOne(report, "repository/"+c.Name, func(w io.Writer) { c.print(e, w, report) })
+		found := len(slices.DeleteFunc(slices.Clone(report.Items), func(item drift.Item) bool { return !c.shows(item) }))
+		if err != nil || found == 0 {
+			return err
+		}
+		next := e.CommandFor(u.GetNamespace(), "repo pull "+c.Name+" --full")
+		if c.Exit {
+			return command.Errorf(command.ExitError, next, "%s not what Git says", text.Plural(found, "object"))
+		}
+		e.Notef("  try: %s", next)
+		return nil
 	})
 }
 
+// shows reports whether an item is among the files that are named.
+func (c diffCmd) shows(item drift.Item) bool {
+	return len(c.Path) == 0 || slices.Contains(c.Path, item.Path)
+}
+
 func (c diffCmd) print(e *command.Env, w io.Writer, report *drift.Report) {
-	shown := map[string]bool{}
-	for _, path := range c.Path {
-		shown[path] = true
-	}
 	t, rows := command.Table{Columns: []string{"STATE", "KIND", "NAME", "FILE", "DIFFERS IN"}}, 0
 	for _, item := range report.Items {
-		if len(c.Path) == 0 || shown[item.Path] {
+		if c.shows(item) {
 			rows++
 			t.Add(report.Namespace, item.Path, item.State, item.Kind, item.Name, text.OrDash(item.Path),
 				text.OrDash(strings.Join(item.Pointers, " ")))
