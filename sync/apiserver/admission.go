@@ -46,7 +46,7 @@ func (s *Server) admit(p *plan) error {
 	}
 	admission.Default(p.object)
 	admission.RemoveMintedToken(p.object, p.old)
-	if s.options.Finalizers && p.old == nil {
+	if s.options.Finalizers && (p.old == nil || len(p.old.GetFinalizers()) == 0) {
 		admission.DefaultFinalizers(p.object)
 	}
 	if err := s.check(ctx, p); err != nil {

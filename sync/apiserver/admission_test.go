@@ -182,3 +182,28 @@ func TestFolderThatIsNotEmpty(t *testing.T) {
 		t.Errorf("by force: %d %v", code, answer)
 	}
 }
+
+// TestFinalizersOfALivingOne: a Repository has Grafana's finalizers from the first write of anyone, and cannot lose all.
+func TestFinalizersOfALivingOne(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const path = base + "repositories/dashboards"
+	s.must("POST", base+"repositories", repositoryJSON("{}"))
+	s.options.Finalizers = true
+	stored := s.must("PATCH", path, `{"metadata":{"labels":{"site":"east"}}}`) // stored before an agent was there
+	if got := fmt.Sprint(at(stored, "metadata", "finalizers")); got != "[remove-orphan-resources remove-pending-jobs cleanup]" {
+		t.Errorf("finalizers %s", got)
+	}
+	for _, patch := range []string{`{"metadata":{"finalizers":null}}`, `{"metadata":{"finalizers":[]}}`} {
+		code, answer := s.call("PATCH", path, patch)
+		if got := fmt.Sprint(code, " ", causes(answer)); !strings.HasPrefix(got, "422 ") || !strings.Contains(got, "metadata.finalizers") {
+			t.Errorf("%s: %s", patch, got)
+		}
+	}
+	s.must("PATCH", path, `{"metadata":{"finalizers":["release-orphan-resources"]}}`)
+	s.must("DELETE", path, "")
+	s.must("PATCH", path, `{"metadata":{"finalizers":null}}`)
+	if code, _ := s.call("GET", path, ""); code != 404 {
+		t.Errorf("a deleted one without finalizers answers %d", code)
+	}
+}

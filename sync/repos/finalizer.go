@@ -12,12 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 	"limpet/sync/kube"
 	"limpet/sync/text"
 	"limpet/sync/worker"
 )
 
-// finalizer is the step that works off the finalizers of Repositories that are deleted.
+// finalizer is the step that gives Repositories their finalizers, and works off those of deleted ones.
 type finalizer struct {
 	reporter
 	server       server
@@ -52,7 +53,7 @@ var errJobRuns = errors.New("a job of the repository still runs")
 // cut off begins again. What is in the way is written to status.deleteError, and retried.
 func (f *finalizer) finalize(ctx context.Context, a *attempt) (*Result, error) {
 	if a.obj.GetDeletionTimestamp() == nil {
-		return nil, nil
+		return nil, f.hold(ctx, a)
 	}
 	if a.memory.deleteErr == a.obj.GetResourceVersion() && !f.next(a.key.Namespace, a.key.Name).IsZero() {
 		return nil, errWait // our own patch of deleteError woke us
@@ -100,6 +101,24 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (*Result, error) {
 		f.report(a.key, "info", "repository deleted")
 	}
 	return &Result{}, nil
+}
+
+// hold gives a living Repository without finalizers those of Grafana's admission, which another API does not have:
+// without them a deletion would leave objects with a manager that does not exist. Where that may not be written, the
+// Repository goes on without.
+func (f *finalizer) hold(ctx context.Context, a *attempt) error {
+	if f.orphans == nil || len(a.obj.GetFinalizers()) > 0 {
+		return nil
+	}
+	now, err := f.server.patch(ctx, a.key, false, append(guard(a.obj, "metadata"), op{"add", "/metadata/finalizers", admission.Finalizers}))
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	a.wrote(now)
+	return nil
 }
 
 // forced reports whether a finalizer whose work has failed is removed: the annotation asks for it, and where objects

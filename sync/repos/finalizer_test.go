@@ -136,6 +136,28 @@ func TestFinalizers(t *testing.T) {
 	}
 }
 
+// TestFinalizersOfTheAdmission: a Repository of an API without Grafana's admission gets the finalizers of that, and keeps
+// those that it has.
+func TestFinalizersOfTheAdmission(t *testing.T) {
+	t.Parallel()
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, server, leaves(new(atomic.Int64), well))
+			r.repo.Add(t, "a/one.json")
+			r.create(nil, nil)
+			r.pulls()
+			finalizers := func() []string { return r.all(api.Repositories)[0].GetFinalizers() }
+			eventually(t, "it has finalizers", func() bool { return slices.Equal(finalizers(), everything) })
+			r.merge(`{"metadata":{"finalizers":["` + api.FinalizerRelease + `"]}}`)
+			r.until("it is pulled", func(repo api.Repository) bool { return repo.Status.Sync.State == "success" })
+			if got := finalizers(); !slices.Equal(got, []string{api.FinalizerRelease}) {
+				t.Errorf("finalizers %q", got)
+			}
+		})
+	}
+}
+
 // TestDeleteError: what is in the way is reported once, and the end comes when it
 // is not any more; finalizers of others stay.
 func TestDeleteError(t *testing.T) {

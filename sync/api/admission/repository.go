@@ -96,6 +96,10 @@ func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) 
 		root.add(field.TooLong(meta.Child("name"), name, validation.LabelValueMaxLength))
 	}
 	finalizers := obj.GetFinalizers()
+	if old != nil && len(finalizers) == 0 && len(old.GetFinalizers()) > 0 {
+		root.add(field.Invalid(meta.Child("finalizers"), finalizers, "cannot have no finalizers set on resources not marked for deletion; "+
+			"keep them, or put "+api.FinalizerRelease+" in place of "+api.FinalizerRemove))
+	}
 	for i, finalizer := range finalizers {
 		at := meta.Child("finalizers").Index(i)
 		switch {

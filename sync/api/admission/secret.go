@@ -162,11 +162,14 @@ const (
 	minInterval     = 10
 )
 
+// Finalizers are those of a Repository that names none. Source: Grafana's mutator.
+var Finalizers = []string{api.FinalizerRemove, api.FinalizerRemoveJobs, api.FinalizerCleanup}
+
 // DefaultFinalizers sets the finalizers that Grafana gives a Repository without any. It is only for servers
 // with a controller that removes them: without one the object could not be deleted.
 func DefaultFinalizers(obj *unstructured.Unstructured) {
-	if isRepository(obj) && len(obj.GetFinalizers()) == 0 {
-		obj.SetFinalizers([]string{api.FinalizerRemove, api.FinalizerRemoveJobs, api.FinalizerCleanup})
+	if isRepository(obj) && obj.GetDeletionTimestamp() == nil && len(obj.GetFinalizers()) == 0 {
+		obj.SetFinalizers(Finalizers)
 	}
 }
 

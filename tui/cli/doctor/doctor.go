@@ -165,6 +165,7 @@ var checks = []struct {
 	{"resources", "api", (*examination).checkResources},
 	{"permissions", "api", (*examination).checkPermissions},
 	{"repositories", "", func(p *examination, _ context.Context) check { return p.listed }},
+	{"orphans", "api", (*examination).checkOrphans},
 	{"git hosts", "repositories", (*examination).checkGitHosts},
 	{"credentials", "", (*examination).checkCredentials},
 	{"controllers", "repositories", (*examination).checkControllers},

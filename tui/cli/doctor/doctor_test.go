@@ -146,7 +146,7 @@ func doctor(s *site, t *testing.T, code int, args ...string) map[string]check {
 			t.Errorf("says too little: %+v", c)
 		}
 	}
-	if len(byName) != 20 {
+	if len(byName) != 21 {
 		t.Errorf("%d checks", len(byName))
 	}
 	return byName

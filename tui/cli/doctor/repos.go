@@ -27,6 +27,7 @@ import (
 	"limpet/sync/text"
 	"limpet/sync/worker/sink"
 	"limpet/tui/cli/command"
+	"limpet/tui/cli/object"
 )
 
 // Checks of repositories.
@@ -102,6 +103,22 @@ func judgeRepositories(repos []snapshot.Repo) check {
 			len(unmet), len(repos), unmet[0].Namespace, unmet[0].Name, what)
 	}
 	return passed("%d, none is known to be failing", len(repos))
+}
+
+// checkOrphans counts the objects of repositories that do not exist.
+func (p *examination) checkOrphans(ctx context.Context) check {
+	orphans, err := object.ListOrphans(ctx, p.Env, p.s)
+	switch {
+	case err != nil:
+		return failed(kube.Hint(err), "%s", command.ErrorText(err))
+	case len(orphans) == 0:
+		return passed("no object has a manager that does not exist")
+	}
+	c := warned(orphans[0].Next(), "%s", orphans[0])
+	if more := len(orphans) - 1; more > 0 {
+		c.Found += fmt.Sprintf("; and %d more repositories", more)
+	}
+	return c
 }
 
 // maxHosts bounds the Git hosts that are tried at a time.

@@ -18,6 +18,7 @@ import (
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/job"
+	"limpet/tui/cli/object"
 )
 
 // DrainCommand is 'limpet drain'.
@@ -121,12 +122,13 @@ type leftJobs struct {
 	Oldest  time.Time `json:"oldest,omitzero"` // creation time of the oldest
 }
 
-// readLeft reads the report; nil without jobs and repositories, as in the file of an agent of another server.
-func readLeft(ctx context.Context, e *command.Env, store *state.Store) (*leftReport, error) {
+// readLeft fills Orphans and Left, which stays nil without jobs and repositories, as in the file of an agent of another
+// server.
+func (r *report) readLeft(ctx context.Context, e *command.Env, store *state.Store) error {
 	s := &command.Session{File: store}
 	var err error
 	if s.Client, err = e.Connect(ctx, s, ""); err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { s.Client.Close(); s.Embedded.Close() }()
 	left, now, namespace := &leftReport{Repos: []snapshot.Repo{}}, time.Now(), e.Flags.ListNamespace()
@@ -135,7 +137,7 @@ func readLeft(ctx context.Context, e *command.Env, store *state.Store) (*leftRep
 		return false
 	}, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var paused []repos.Suspension
 	if kept, err := repos.OpenSuspensions(ctx, store); err == nil { // else 'repo list' reports the error
@@ -148,10 +150,14 @@ func readLeft(ctx context.Context, e *command.Env, store *state.Store) (*leftRep
 			left.Repos = append(left.Repos, repo)
 		}
 	}
-	if err != nil || left.Jobs == (leftJobs{}) && len(left.Repos) == 0 {
-		return nil, err
+	if err != nil {
+		return err
 	}
-	return left, nil
+	if left.Jobs != (leftJobs{}) || len(left.Repos) > 0 {
+		r.Left = left
+	}
+	r.Orphans, err = object.ListOrphans(ctx, e, s)
+	return err
 }
 
 func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {

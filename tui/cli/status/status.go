@@ -18,6 +18,7 @@ import (
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
+	"limpet/tui/cli/object"
 )
 
 // Command is 'limpet status'.
@@ -32,8 +33,10 @@ type report struct {
 	Live   *snapshot.Snapshot `json:"live"`           // null without a daemon
 	Store  *state.Info        `json:"store"`          // null without a state file
 	Left   *leftReport        `json:"left,omitempty"` // in the file, while no daemon runs
-	OK     bool               `json:"ok"`
-	Why    []string           `json:"why,omitempty"` // reasons why OK is false
+	// Orphans are those of the embedded API. Those of another server are counted by doctor: the list may be long.
+	Orphans []object.Orphans `json:"orphans,omitempty"`
+	OK      bool             `json:"ok"`
+	Why     []string         `json:"why,omitempty"` // reasons why OK is false
 	// Warnings do not make the command fail.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -75,6 +78,16 @@ func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 			return nil, err
 		}
 		rep.Store = &info
+		if hello.Server == "embedded" && e.Embedded() {
+			s := &command.Session{Daemon: daemon}
+			if s.Client, err = e.Connect(ctx, s, ""); err != nil {
+				return nil, err
+			}
+			defer s.Client.Close()
+			if rep.Orphans, err = object.ListOrphans(ctx, e, s); err != nil {
+				return nil, err
+			}
+		}
 	case !errors.Is(err, control.ErrNoDaemon), errors.As(err, new(*command.UnresponsiveError)):
 		return nil, err
 	default:
@@ -95,7 +108,7 @@ func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 		}
 		rep.Store = &info
 		if e.Embedded() {
-			if rep.Left, err = readLeft(ctx, e, store); err != nil {
+			if err = rep.readLeft(ctx, e, store); err != nil {
 				return nil, err
 			}
 		}
@@ -106,6 +119,9 @@ func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 
 // judge fills OK, Why and Warnings: each reason ends with the next command.
 func (s *report) judge(e *command.Env) {
+	for _, o := range s.Orphans {
+		s.Warnings = append(s.Warnings, o.String()+": "+e.Invocation.Complete(o.Next()))
+	}
 	if s.Live == nil {
 		s.judgeLeft(e, time.Now())
 	} else {
