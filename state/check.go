@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -160,6 +161,9 @@ func finishOf(key []byte) time.Time {
 // leaves one or the other.
 func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	err = s.submit(ctx, &request{done: make(chan struct{}), alone: func() error {
+		if s.readOnly {
+			return ErrReadOnly
+		}
 		old := s.cur
 		fresh, err := compactInto(ctx, old, s.path, s.maxSize)
 		if err != nil {
@@ -252,7 +256,7 @@ func (s *Store) Backup(ctx context.Context, w io.Writer) (int64, error) {
 	var n int64
 	out := &copyWriter{ctx: ctx, w: w}
 	err := s.view(ctx, func(v view) (err error) {
-		n, err = v.tx.WriteTo(out)
+		n, err = v.tx.WriteTo(&headPlacer{w: out})
 		return err
 	})
 	if out.err != nil {
@@ -277,4 +281,24 @@ func (c *copyWriter) Write(p []byte) (n int, err error) {
 		n, c.err = c.w.Write(p)
 	}
 	return n, c.err
+}
+
+// headPlacer passes a copy by bbolt on with its heads in their slots. bbolt writes each of the two pages at once.
+type headPlacer struct {
+	w      io.Writer
+	first  []byte // the first page, kept until the second is there
+	placed bool
+}
+
+func (h *headPlacer) Write(p []byte) (int, error) {
+	if h.placed {
+		return h.w.Write(p)
+	}
+	if h.first == nil {
+		h.first = bytes.Clone(p)
+		return len(p), nil
+	}
+	h.placed = true
+	_, err := h.w.Write(repair.PlaceHeads(h.first, p))
+	return len(p), err
 }

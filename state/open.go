@@ -27,8 +27,8 @@ import (
 // Open opens the state file of o, making, rebuilding, migrating or compacting it as needed; the report lists what was
 // done. It waits for less than a second when another process holds the file, and takes longer than a few milliseconds
 // only when the file has to be verified, rebuilt, migrated or compacted. Errors: *LockedError, *SchemaError,
-// ErrReadOnly, ErrForeign, errors that are syscall.ENOSPC, and plain ones of the operating system. A damaged file is no
-// error.
+// ErrReadOnly, ErrForeign, errors that are syscall.ENOSPC, and plain ones of the operating system. A damaged file is an
+// error, ErrCorrupt, only with Options.ReadOnly.
 func Open(ctx context.Context, o Options) (*Store, Report, error) {
 	return openAs(ctx, o, current)
 }
@@ -39,11 +39,11 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 	}
 	// A probe process whose main did not call RunProbe gets here: without this it would start a child of its own.
 	repair.RunProbe()
-	path, err := preparePath(o.Path)
+	path, err := preparePath(o.Path, o.ReadOnly)
 	if err != nil {
 		return nil, Report{}, fmt.Errorf("open state: %w", err)
 	}
-	owner, err := takeOwner(path, o.Socket != "")
+	owner, err := takeOwner(path, o)
 	if err != nil {
 		return nil, Report{}, fmt.Errorf("open state: %w", err)
 	}
@@ -58,7 +58,8 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 		return nil, op.report, errors.Join(fmt.Errorf("open state: %w", err), owner.release(!owner.unclean))
 	}
 	s := &Store{
-		path: path, maxSize: op.maxSize, log: op.log, owner: owner, cur: file, seal: sealer{path: path}, reserve: newReserve(path),
+		path: path, maxSize: op.maxSize, log: op.log, owner: owner, readOnly: o.ReadOnly, cur: file,
+		seal: sealer{path: path}, reserve: newReserve(path),
 		requests: make(chan *request), damagedC: make(chan struct{}),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
@@ -85,6 +86,9 @@ type opening struct {
 }
 
 func (op *opening) open() (*file, error) {
+	if op.o.ReadOnly {
+		return op.openUnchanged()
+	}
 	if err := op.finishInterrupted(); err != nil {
 		return nil, err
 	}
@@ -116,6 +120,18 @@ func (op *opening) open() (*file, error) {
 	return op.openVerified()
 }
 
+// openUnchanged opens a file that exists and is sound. Nothing is mended.
+func (op *opening) openUnchanged() (*file, error) {
+	info, err := os.Stat(op.path)
+	if err == nil {
+		err = op.verify(info.Size())
+	}
+	if err != nil {
+		return nil, frame.Classify(err)
+	}
+	return op.openVerified()
+}
+
 // verify checks the file before bbolt opens it: whole and in a child process after an unclean stop, whole when it is
 // small, and only its heads when the last owner sealed it.
 func (op *opening) verify(size int64) error {
@@ -140,7 +156,13 @@ func (op *opening) verify(size int64) error {
 
 // openVerified opens the file with bbolt, lays it out, migrates and compacts it. ErrCorrupt means that it has to be rebuilt.
 func (op *opening) openVerified() (*file, error) {
-	f, err := openBolt(op.path, boltOptions(op.maxSize))
+	o := boltOptions(op.maxSize)
+	if o.ReadOnly = op.o.ReadOnly; o.ReadOnly {
+		o.PreLoadFreelist = true // Info counts it
+	} else if op.o.Socket != "" {
+		o.Timeout = commandWait // a command may look at the file
+	}
+	f, err := openBolt(op.path, o)
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, &LockedError{Path: op.path}
@@ -156,7 +178,9 @@ func (op *opening) openVerified() (*file, error) {
 		f.broken = errors.As(err, new(*repair.FaultError))
 		return nil, errors.Join(err, f.close())
 	}
-	if size, free := f.size(), f.free(); op.report.Created || !uncounted && (free <= compactAbove || free*100 <= size*compactShare) {
+	size, free := f.size(), f.free()
+	large := free > compactAbove && free*100 > size*compactShare
+	if op.report.Created || op.o.ReadOnly || !large && !uncounted && !repair.Misplaced(f.handle) {
 		return f, nil
 	}
 	small, err := compactInto(op.ctx, f, op.path, op.maxSize)
@@ -208,8 +232,9 @@ func (f *file) countBytes(ctx context.Context) error {
 	})
 }
 
-// preparePath makes the directory, follows links and repairs permissions that are too wide.
-func preparePath(path string) (string, error) {
+// preparePath follows links and, unless the file is only read, makes the directory and repairs permissions that are too
+// wide.
+func preparePath(path string, readOnly bool) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
@@ -218,8 +243,10 @@ func preparePath(path string) (string, error) {
 		path = real
 	}
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make state directory: %w", frame.Classify(err))
+	if !readOnly {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return "", fmt.Errorf("make state directory: %w", frame.Classify(err))
+		}
 	}
 	info, err := os.Stat(dir)
 	switch {
@@ -237,8 +264,8 @@ func preparePath(path string) (string, error) {
 	case !info.Mode().IsRegular():
 		return "", fmt.Errorf("%s is not a regular file", path)
 	}
-	if err := Foreign(path); err != nil {
-		return "", err
+	if err := Foreign(path); err != nil || readOnly {
+		return path, err
 	}
 	return path, restrictMode(path)
 }
@@ -331,6 +358,8 @@ func (f format) apply(op *opening, file *file) (uncounted bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
+	case op.o.ReadOnly && (fresh || m.Schema < f.version):
+		return false, fmt.Errorf("lay out or migrate %s: %w", op.path, ErrReadOnly)
 	case fresh:
 		op.report.Created = true
 		err := file.db.Update(func(tx *bbolt.Tx) error { return layout(tx, frame.NewMeta(f.version, 0, now()), now()) })
@@ -382,7 +411,7 @@ func (f *file) saveAs(name string) (err error) {
 		return frame.Classify(err)
 	}
 	err = f.db.View(func(tx *bbolt.Tx) error {
-		_, err := tx.WriteTo(out)
+		_, err := tx.WriteTo(&headPlacer{w: out})
 		return err
 	})
 	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {

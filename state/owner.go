@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,9 +37,16 @@ type ownerFile struct {
 const lockPoll = 20 * time.Millisecond
 
 // takeOwner locks the owner file of the state at path. It returns a *LockedError after lockWait, for an agent whose file
-// another agent does not hold after commandWait.
-func takeOwner(path string, agent bool) (*ownerFile, error) {
+// another agent does not hold after commandWait. Of a file that is only read it takes no lock: that of bbolt holds.
+func takeOwner(path string, o Options) (*ownerFile, error) {
 	name := path + ".owner"
+	if o.ReadOnly {
+		if holder, err := HeldBy(path); err != nil || holder != nil {
+			return nil, cmp.Or[error](err, holder)
+		}
+		info, err := os.Lstat(name)
+		return &ownerFile{unclean: err == nil && info.Size() > 0}, nil
+	}
 	began := time.Now()
 	tick := time.NewTicker(lockPoll)
 	defer tick.Stop()
@@ -47,7 +55,7 @@ func takeOwner(path string, agent bool) (*ownerFile, error) {
 		if err != nil {
 			return nil, frame.Classify(fmt.Errorf("open owner file: %w", err))
 		}
-		held, err := tryLock(f)
+		held, err := tryLock(f, syscall.LOCK_EX)
 		if held && sameFile(f, name) {
 			var note []byte
 			if note, err = io.ReadAll(io.LimitReader(f, 1)); err == nil {
@@ -60,7 +68,7 @@ func takeOwner(path string, agent bool) (*ownerFile, error) {
 			return nil, fmt.Errorf("lock owner file: %w", err)
 		}
 		wait := lockWait
-		if agent && locked.Socket == "" {
+		if o.Socket != "" && locked.Socket == "" {
 			wait = commandWait
 		}
 		if time.Since(began) > wait {
@@ -73,7 +81,7 @@ func takeOwner(path string, agent bool) (*ownerFile, error) {
 // HeldBy returns the process that has the state file at path open, nil when none has. It does not wait and changes
 // nothing; the answer may be outdated when it returns.
 func HeldBy(path string) (*LockedError, error) {
-	f, err := os.OpenFile(path+".owner", os.O_RDWR|syscall.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(path+".owner", os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -81,7 +89,7 @@ func HeldBy(path string) (*LockedError, error) {
 		return nil, frame.Classify(fmt.Errorf("open owner file: %w", err))
 	}
 	defer func() { _ = f.Close() }()
-	free, err := tryLock(f)
+	free, err := tryLock(f, syscall.LOCK_SH)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("lock owner file: %w", err)
@@ -133,6 +141,9 @@ func (o *ownerFile) write(n ownerNote) error {
 
 // release unlocks; clean also removes the file and with it the mark.
 func (o *ownerFile) release(clean bool) (err error) {
+	if o.f == nil {
+		return nil
+	}
 	if clean {
 		if err = os.Remove(o.f.Name()); err == nil {
 			err = atomicfile.SyncDir(filepath.Dir(o.f.Name()))
@@ -144,10 +155,10 @@ func (o *ownerFile) release(clean bool) (err error) {
 	return nil
 }
 
-// tryLock takes the exclusive lock of an open file and reports whether it got it.
-func tryLock(f *os.File) (bool, error) {
+// tryLock takes a lock of an open file, shared or exclusive, and reports whether it got it.
+func tryLock(f *os.File, how int) (bool, error) {
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 		switch {
 		case err == nil:
 			return true, nil

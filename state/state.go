@@ -73,6 +73,10 @@ type Options struct {
 	Version string
 	Socket  string
 
+	// ReadOnly changes no byte of the file, and makes, renames and removes none. Writes give ErrReadOnly, and so does a
+	// file of an older schema; a damaged one gives ErrCorrupt, a missing one fs.ErrNotExist.
+	ReadOnly bool
+
 	// maxSize is the cap of the file in bytes; 0 means defaultMaxSize. Writes that need more give ErrFull; deletes and
 	// the writes of running claims have a reserve beyond it.
 	maxSize int64
@@ -151,6 +155,7 @@ type Store struct {
 	log     *slog.Logger
 	owner   *ownerFile
 
+	readOnly bool // see Options
 	requests chan *request
 	stop     context.CancelFunc // ends life
 	life     context.Context    // the scope of the store's own goroutines: from Open to Close
@@ -258,7 +263,7 @@ func (s *Store) close() error {
 	s.stop()
 	s.done.Wait()
 	f := s.cur // only now: a compaction that was under way has put another in its place
-	sound := !s.damaged.Load()
+	sound := !s.damaged.Load() && !s.readOnly
 	if sound {
 		if err := f.syncFree(); err != nil {
 			// Everything is durable; only the next open will be slower.

@@ -43,6 +43,9 @@ func (s *Store) write(ctx context.Context, apply func(*txn) error) error {
 }
 
 func (s *Store) submit(ctx context.Context, r *request) error {
+	if s.readOnly && r.alone == nil {
+		return ErrReadOnly
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -1,10 +1,12 @@
 package repair
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
 	"io"
+	"slices"
 
 	"limpet/state/frame"
 )
@@ -48,6 +50,7 @@ type Head struct {
 	Freelist uint64
 	High     uint64 // number of pages in use, free ones included
 	Txid     uint64
+	slot     uint64 // page that it is in: 0 or 1
 }
 
 // readMeta reads the meta page at an offset. ok means that its checksum is right, whatever the version.
@@ -69,6 +72,7 @@ func readMeta(r io.ReaderAt, off int64) (m Head, ok bool) {
 		Freelist: Native.Uint64(b[32:]),
 		High:     Native.Uint64(b[40:]),
 		Txid:     Native.Uint64(b[48:]),
+		slot:     uint64(min(off, 1)),
 	}, true
 }
 
@@ -97,6 +101,24 @@ func ReadHeads(r io.ReaderAt) []Head {
 // place of the newest would hide the last transaction.
 func twins(metas []Head) bool {
 	return len(metas) == 2 && metas[0].Txid == metas[1].Txid+1
+}
+
+// Misplaced reports whether the newest head is in the slot of the other parity, as bbolt's own copies have it at odd
+// transactions. The next commit overwrites it there, and what is left looks like damage.
+func Misplaced(r io.ReaderAt) bool {
+	heads := ReadHeads(r)
+	return len(heads) > 0 && heads[0].Txid%2 != heads[0].slot
+}
+
+// PlaceHeads returns the first two pages of a copy, with the newer head in the slot of its parity.
+func PlaceHeads(newer, older []byte) []byte {
+	heads := slices.Concat(newer, older)
+	if Misplaced(bytes.NewReader(heads)) {
+		heads = slices.Concat(older, newer)
+		Native.PutUint64(heads, 0)
+		Native.PutUint64(heads[len(older):], 1)
+	}
+	return heads
 }
 
 func (m Head) sane() bool {

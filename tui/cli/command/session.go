@@ -219,9 +219,13 @@ func (e *Env) OpenStore(ctx context.Context, path, socket string) (*state.Store,
 }
 
 // OpenReported opens the state file for this process alone, and returns what was done to it. Socket is where this process
-// will listen, "" for none.
+// will listen, "" for none. With --read-only nothing is done to it.
 func (e *Env) OpenReported(ctx context.Context, path, socket string) (*state.Store, state.Report, error) {
-	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Socket: socket, Logger: e.Log})
+	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Socket: socket, Logger: e.Log,
+		ReadOnly: e.Flags.ReadOnly})
+	if e.Flags.ReadOnly && errors.Is(err, state.ErrCorrupt) {
+		err = Errorf(ExitStore, "limpet store check    # without --read-only: it builds a new file from the sound records", "%w", err)
+	}
 	if err != nil {
 		if _, known := StoreHint(err); !known && ctx.Err() == nil {
 			err = Errorf(ExitStore, "give another --state FILE", "%w", err)

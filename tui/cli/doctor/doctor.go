@@ -253,7 +253,8 @@ func (p *examination) connect(ctx context.Context) (err error) {
 func (p *examination) openFile(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, errSlowOpen)
 	defer cancel()
-	p.s.File, p.report, p.openErr = state.Open(ctx, state.Options{Path: p.path, Version: command.Version, Logger: p.Log})
+	p.s.File, p.report, p.openErr = state.Open(ctx, state.Options{Path: p.path, Version: command.Version, Logger: p.Log,
+		ReadOnly: p.Flags.ReadOnly})
 	if p.openErr != nil {
 		return
 	}

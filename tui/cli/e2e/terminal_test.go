@@ -7,6 +7,8 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -217,6 +219,24 @@ func TestTerminalThatCanOnlyPrint(t *testing.T) {
 	}
 }
 
+// bytesBelow returns the content of each file below dir by its path.
+func bytesBelow(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		out[path] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // TestReadOnlyDashboard: with --read-only a dashboard shows the last state, opens and sends
 // nothing; beside an agent that agent.
 func TestReadOnlyDashboard(t *testing.T) {
@@ -231,10 +251,14 @@ func TestReadOnlyDashboard(t *testing.T) {
 	h.must(t, 0, "repo", "create", "harbour", "--url", "https://git.invalid/harbour.git")
 	until(t, "the daemon has seen it", func() bool { return strings.Contains(h.run(t, "status", "-o", "json").out, "harbour") })
 	d.stop(t)
+	before := bytesBelow(t, filepath.Dir(h.state()))
 	tt := h.terminal(t, "--read-only")
 	tt.showsNow(t, "harbour")
 	tt.Press(t, "3")
 	tt.Press(t, "p")
+	if after := bytesBelow(t, filepath.Dir(h.state())); !maps.Equal(before, after) {
+		t.Errorf("files changed: %q", slices.Sorted(maps.Keys(after)))
+	}
 	if pid := h.owner(); pid != 0 {
 		t.Errorf("process %d has the file open", pid)
 	}
