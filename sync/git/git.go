@@ -97,6 +97,7 @@ type File struct {
 	Hash string // blob, 40 hex digits
 	Size int64  // bytes
 	Mode string // "100644" or "100755"
+	LFS  bool   // .gitattributes give it the filter of Git LFS, and it may be a pointer
 	Home string // URL of the submodule that has it; "" = the remote itself
 }
 

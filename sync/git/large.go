@@ -20,7 +20,7 @@ type (
 // MaxPointer is the size up to which a file may be a pointer, in bytes.
 const MaxPointer = lfs.MaxPointer
 
-// ParsePointer reports whether a file is a pointer of Git LFS, and reads it.
+// ParsePointer reports whether the content of a File of Git LFS is a pointer, and reads it.
 func ParsePointer(data []byte) (Pointer, bool, error) { return lfs.ParsePointer(data) }
 
 // largeDir is the directory of the cache of Git LFS.

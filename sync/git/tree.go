@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/sync/git/attributes"
 	"limpet/sync/git/pack"
 )
 
@@ -27,6 +28,22 @@ func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree,
 			return err
 		}
 		w := walker{reading: v, tree: &t}
+		if dir = strings.Trim(dir, "/"); dir != "" {
+			w.base = dir + "/"
+		}
+		for at := 0; at < len(w.base); at += strings.Index(w.base[at:], "/") + 1 { // the directories above
+			above, err := v.subtree(c.Tree, w.base[:at])
+			if err != nil {
+				return err
+			}
+			entries, _, err := v.directory(above, "")
+			if err == nil {
+				err = w.addRules(entries, w.base[:at])
+			}
+			if err != nil {
+				return err
+			}
+		}
 		if err := w.walk(root, "", 1); err != nil {
 			return err
 		}
@@ -44,7 +61,30 @@ func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree,
 type walker struct {
 	*reading
 	tree    *Tree
+	base    string // directory that is listed, below the root, with a slash at the end
 	entries int
+	rules   attributes.Rules // those that hold in the present directory
+	read    int64            // bytes of .gitattributes
+}
+
+// addRules adds the rules of a directory, by its path below the root.
+func (w *walker) addRules(entries []pack.TreeEntry, dir string) error {
+	at := slices.IndexFunc(entries, func(e pack.TreeEntry) bool { return e.Name == attributes.File && e.Mode != pack.ModeTree })
+	if at < 0 {
+		return nil
+	}
+	size, err := w.store.Size(entries[at].ID)
+	if err != nil {
+		return asDamage(err)
+	}
+	if w.read += size; w.read > attributes.MaxBytes {
+		return &TooLargeError{What: "size of all " + attributes.File, Size: w.read, Limit: attributes.MaxBytes}
+	}
+	data, err := w.object(entries[at].ID, pack.BlobKind)
+	if err == nil {
+		w.rules, err = w.rules.Below(dir, data)
+	}
+	return asDamage(err)
 }
 
 func (w *walker) walk(id pack.ID, prefix string, depth int) error {
@@ -56,6 +96,10 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 		return err
 	}
 	w.tree.refuse(refused...)
+	defer func(above attributes.Rules) { w.rules = above }(w.rules)
+	if err := w.addRules(entries, w.base+prefix); err != nil {
+		return err
+	}
 	for _, e := range entries {
 		if w.entries++; w.entries > w.limits.TreeEntries {
 			return &TooLargeError{Count: true, What: "number of files and directories", Size: int64(w.entries), Limit: int64(w.limits.TreeEntries)}
@@ -76,7 +120,8 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 		if err != nil {
 			return asDamage(err)
 		}
-		w.tree.Files = append(w.tree.Files, File{Path: path, Hash: e.ID.String(), Size: size, Mode: modeText(e.Mode)})
+		large := size <= MaxPointer && w.rules.Filter(w.base+path) == "lfs"
+		w.tree.Files = append(w.tree.Files, File{Path: path, Hash: e.ID.String(), Size: size, Mode: modeText(e.Mode), LFS: large})
 	}
 	return nil
 }

@@ -280,6 +280,41 @@ func FuzzParseTree(f *testing.F) {
 	})
 }
 
+// TestTreeLFS lists what .gitattributes give to Git LFS, of a repository and of a directory of it.
+func TestTreeLFS(t *testing.T) {
+	t.Parallel()
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	o.Commit("first", map[string]string{".gitattributes": "*.bin filter=lfs\n/d/e/*.txt filter=lfs\n", "a.bin": "x", "b.txt": "x",
+		"d/c.bin": "x", "d/e/.gitattributes": "f.bin -filter\n", "d/e/f.bin": "x", "d/e/g.txt": "x",
+		"d/e/h.txt": strings.Repeat("x", MaxPointer+1), "d/i.bin": "x"})
+	m, r := openMirrors(t, Options{}), remoteAt(s, "site.git")
+	ref, _ := syncRef(t, m, r, "")
+	large := func(dir string) (paths []string) {
+		tree, err := m.Tree(t.Context(), r, ref.Hash, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range tree.Files {
+			if f.LFS {
+				paths = append(paths, f.Path)
+			}
+		}
+		return paths
+	}
+	for dir, want := range map[string]string{"": "a.bin d/c.bin d/e/g.txt d/i.bin", "d": "c.bin e/g.txt i.bin", "/d/e/": "g.txt"} {
+		if got := strings.Join(large(dir), " "); got != want {
+			t.Errorf("%q: %s, want %s", dir, got, want)
+		}
+	}
+	rules := strings.Repeat("#"+strings.Repeat("x", 1022)+"\n", 700)
+	two := o.Commit("large", map[string]string{".gitattributes": rules, "d/.gitattributes": rules})
+	syncRef(t, m, r, "")
+	if _, err := m.Tree(t.Context(), r, two, "d"); KindOf(err) != TooLarge {
+		t.Errorf("more than all may have: %v", err)
+	}
+}
+
 func FuzzParseCommit(f *testing.F) {
 	f.Add(fmt.Appendf(nil, "tree %s\nparent %s\nauthor p <p@x> 1 +0000\n\nhello\n", pack.ID{1}, pack.ID{2}))
 	f.Add([]byte("tree x\n\n"))

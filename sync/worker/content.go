@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/api/repopath"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
@@ -30,12 +29,12 @@ type content struct {
 	large    *git.Large            // Git LFS of the repository
 	inside   map[string]*git.Large // of submodules, by URL
 	homes    map[string]string     // blobs of submodules alone, and their URL
-	small    map[string]bool       // blobs of resource files that may be pointers
+	pointers map[string]bool       // blobs that .gitattributes give to Git LFS
 }
 
 func newContent(g Git, remote git.Remote, ref git.Ref, t *jobs.Task) *content {
 	return &content{git: g, remote: remote, repo: t.Repo, progress: t.Progress, large: g.Large(remote, ref),
-		inside: map[string]*git.Large{}, homes: map[string]string{}, small: map[string]bool{}}
+		inside: map[string]*git.Large{}, homes: map[string]string{}, pointers: map[string]bool{}}
 }
 
 func (c *content) close() {
@@ -62,8 +61,8 @@ func (c *content) tree(ctx context.Context, commit, dir string) (git.Tree, error
 		if f.Home == "" { // a blob that the repository also has is read there
 			delete(c.homes, f.Hash)
 		}
-		if f.Size <= git.MaxPointer && repopath.IsResourceFile(f.Path) {
-			c.small[f.Hash] = true
+		if f.LFS {
+			c.pointers[f.Hash] = true
 		}
 	}
 	for home, at := range t.Homes {
@@ -95,7 +94,7 @@ func (c *content) Read(ctx context.Context, hash string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, is, err := c.pointer(data)
+	p, is, err := c.pointer(hash, data)
 	switch {
 	case err != nil:
 		return nil, err
@@ -117,8 +116,11 @@ func (c *content) Read(ctx context.Context, hash string) ([]byte, error) {
 var errNoLFS = errors.New("the file is kept in Git LFS, which annotation " + api.AnnoGitLFS +
 	" of the repository turns off; it is left out")
 
-// pointer parses the pointer in a file. The error is the warning for a file that is left out.
-func (c *content) pointer(data []byte) (p git.Pointer, is bool, err error) {
+// pointer parses the pointer in a blob. The error is the warning for a file that is left out.
+func (c *content) pointer(hash string, data []byte) (p git.Pointer, is bool, err error) {
+	if !c.pointers[hash] {
+		return p, false, nil
+	}
 	p, is, err = git.ParsePointer(data)
 	if is && err == nil && c.repo.GetAnnotations()[api.AnnoGitLFS] == "false" {
 		err = errNoLFS
@@ -142,14 +144,14 @@ func (c *content) largeOf(home string) *git.Large {
 func (c *content) fetchLarge(ctx context.Context, list []wanted) {
 	want := map[string][]git.Pointer{}
 	for _, w := range list {
-		if !c.small[w.hash] {
+		if !c.pointers[w.hash] {
 			continue
 		}
 		data, err := c.blob(ctx, w.hash)
 		if err != nil {
 			continue
 		}
-		if p, is, err := c.pointer(data); is && err == nil && p.Size <= resources.MaxFile {
+		if p, is, err := c.pointer(w.hash, data); is && err == nil && p.Size <= resources.MaxFile {
 			want[c.homes[w.hash]] = append(want[c.homes[w.hash]], p)
 		}
 	}
@@ -191,14 +193,14 @@ func (c *content) readEach(ctx context.Context, list []wanted, use func(i int, d
 // sinkFile returns a file of the tree in the form of package sink. warning is why the file is left out.
 func (c *content) sinkFile(ctx context.Context, f git.File) (out sink.File, warning, err error) {
 	out = sink.File{Path: f.Path, Hash: f.Hash, Size: f.Size, Exec: f.Mode == "100755"}
-	if f.Size > git.MaxPointer {
+	if !f.LFS {
 		return out, nil, nil
 	}
 	data, err := c.blob(ctx, f.Hash)
 	if err != nil {
 		return out, nil, fmt.Errorf("read %s: %w", f.Path, err)
 	}
-	p, is, warning := c.pointer(data)
+	p, is, warning := c.pointer(f.Hash, data)
 	if !is {
 		return out, nil, nil
 	}
@@ -230,6 +232,22 @@ func (c *content) bringFiles(ctx context.Context, files []sink.File) {
 		}
 	}
 	c.bring(ctx, want)
+}
+
+// missing returns the warning for a file whose content Git LFS does not have, nil for any other one.
+func (c *content) missing(ctx context.Context, f sink.File) error {
+	p, is := pointerOf(f)
+	if !is {
+		return nil
+	}
+	from, err := c.largeOf(c.homes[f.Hash]).Open(ctx, p)
+	if err == nil {
+		return from.Close()
+	}
+	if git.KindOf(err) != git.NotFound {
+		return nil // it fails when the file is written
+	}
+	return &resources.SkippedError{Reason: "the last version is kept: " + err.Error()}
 }
 
 // openFile opens the content of a file of a directory. Files in Git LFS are streamed.

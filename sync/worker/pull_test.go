@@ -278,7 +278,7 @@ func TestPullSubmodule(t *testing.T) {
 	r := newRig(t, "embedded", nil)
 	lib := testenv.EmptyRepo(t)
 	r.git.Serve("ops/lib.git", lib.Dir)
-	first := lib.Commit(t, "lib", change("one.json", "", board("one", "1")), change("large.json", "", r.git.KeepLFS(board("large", "L"))))
+	first := lib.Commit(t, "lib", change(".gitattributes", "", "large.json filter=lfs\n"), change("one.json", "", board("one", "1")), change("large.json", "", r.git.KeepLFS(board("large", "L"))))
 	r.repository(nil, nil)
 	r.commit("own.json", board("own", "O"))
 	linked(t, r.repo.Dir, "lib", first, "../lib.git")

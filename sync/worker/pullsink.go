@@ -143,6 +143,17 @@ func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]s
 		}
 	}
 	r.content.bringFiles(ctx, fresh)
+	for _, f := range fresh {
+		last, has := dir.Last(f.Path)
+		if !has {
+			continue // git cannot write the tree either
+		}
+		if warning := r.content.missing(ctx, f); warning != nil {
+			files[slices.Index(files, f)] = last
+			check = slices.DeleteFunc(check, func(w wanted) bool { return w.path == f.Path })
+			r.leaveOut(ctx, f.Path, warning)
+		}
+	}
 	var mu sync.Mutex // guards bad
 	err := r.content.readEach(ctx, check, func(i int, data []byte, err error) {
 		if err == nil {

@@ -86,7 +86,7 @@ func TestPullFromGitLFS(t *testing.T) {
 	r := newRig(t, "embedded", nil)
 	r.repository(nil, nil)
 	one := r.git.KeepLFS(board("one", "1"))
-	r.commit("a/one.json", one, "a/two.json", r.git.KeepLFS(board("two", "2")), "a/three.json", board("three", "3"))
+	r.commit(".gitattributes", "*.json filter=lfs diff=lfs merge=lfs -text\n", "a/one.json", one, "a/two.json", r.git.KeepLFS(board("two", "2")), "a/three.json", board("three", "3"))
 	r.expect("first", true, "success", "", "POST folders/repo", "POST folders/"+folderID("a"), "POST dashboards/one", "POST dashboards/two",
 		"POST dashboards/three")
 	if c := r.git.Reset(); c.LFSBatches != 1 || c.LFSGets != 2 {
@@ -105,7 +105,7 @@ func TestPullFromGitLFS(t *testing.T) {
 		"b/six.json", strings.Replace(r.git.KeepLFS(strings.Repeat("x", 10)), "size 10\n", "size 99999999\n", 1))
 	status := r.expect("lost", true, "error", "", "POST dashboards/four")
 	has(t, status.Errors, "two.json", "git lfs push")
-	has(t, status.Warnings, "five.json", "unusable pointer of Git LFS")
+	has(t, status.Warnings, "five.json", "not JSON")
 	has(t, status.Warnings, "six.json", "99999999")
 	if c := r.git.Reset(); c.LFSBatches != 1 {
 		t.Errorf("git requests %+v", c)
@@ -116,7 +116,7 @@ func TestPullWithoutGitLFS(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
 	r.repository(nil, map[string]string{api.AnnoGitLFS: "false"})
-	r.commit("one.json", r.git.KeepLFS(board("one", "1")), "two.json", board("two", "2"))
+	r.commit(".gitattributes", "one.json filter=lfs\n", "one.json", r.git.KeepLFS(board("one", "1")), "two.json", board("two", "2"))
 	status := r.expect("off", true, "warning", "", "POST folders/repo", "POST dashboards/two")
 	has(t, status.Warnings, "one.json", api.AnnoGitLFS)
 	if c := r.git.Reset(); c.LFSBatches+c.LFSGets != 0 {
@@ -132,7 +132,9 @@ func TestGitLFSIntoADirectory(t *testing.T) {
 	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
 	tree := map[string]string{"cpu.json": board("cpu", "CPU"), "logo.png": strings.Repeat("\x89PNG\x00", resources.MaxFile/4),
 		"plain.txt": "plain\n"}
-	r.commit("cpu.json", r.git.KeepLFS(tree["cpu.json"]), "logo.png", r.git.KeepLFS(tree["logo.png"]), "plain.txt", tree["plain.txt"])
+	tree["like.txt"] = r.git.KeepLFS("a text that looks like a pointer stays one")
+	r.commit(".gitattributes", "*.json filter=lfs\nlogo.png filter=lfs\nbroken.txt filter=lfs\n", "cpu.json", r.git.KeepLFS(tree["cpu.json"]),
+		"logo.png", r.git.KeepLFS(tree["logo.png"]), "plain.txt", tree["plain.txt"], "like.txt", tree["like.txt"])
 	check := func(name string) {
 		t.Helper()
 		if got := files(t, dir); !maps.Equal(got, tree) {
@@ -141,7 +143,7 @@ func TestGitLFSIntoADirectory(t *testing.T) {
 			}
 		}
 	}
-	if got := counts(r.expect("first", false, "success", "")); got != "File create 3" {
+	if got := counts(r.expect("first", false, "success", "")); got != "File create 4" {
 		t.Errorf("summary %q", got)
 	}
 	check("first")
@@ -160,15 +162,21 @@ func TestGitLFSIntoADirectory(t *testing.T) {
 		t.Errorf("summary %q", got)
 	}
 	check("drift")
-	// What cannot be had leaves the directory as it is.
+	// What cannot be had stays as it was, and the rest is written; a new file has nothing that could stay.
 	lost := r.git.KeepLFS(board("cpu", "lost"))
 	r.git.LoseLFS()
 	r.commit("cpu.json", lost, "plain.txt", "changed\n")
-	r.expect("lost", false, "error", "cpu.json")
+	tree["plain.txt"] = "changed\n"
+	has(t, r.expect("lost", false, "warning", "").Warnings, "cpu.json", "not found")
 	check("lost")
-	tree["cpu.json"], tree["plain.txt"] = board("cpu", "CPU 2"), "changed\n"
-	r.commit("cpu.json", r.git.KeepLFS(tree["cpu.json"]), "broken.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize 5\n")
-	status := r.expect("found", false, "warning", "")
-	has(t, status.Warnings, "broken.txt", "unusable pointer")
+	r.commit("new.json", lost, "plain.txt", "again\n")
+	r.expect("new and lost", false, "error", "new.json")
+	check("new and lost")
+	tree["cpu.json"], tree["plain.txt"] = board("cpu", "lost"), "again\n" // it was pushed meanwhile
+	tree["new.json"] = tree["cpu.json"]
+	tree["broken.txt"] = "version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize 5\n" // git-lfs takes it for a text
+	r.git.KeepLFS(tree["cpu.json"])
+	r.commit("broken.txt", tree["broken.txt"])
+	r.expect("found", false, "success", "")
 	check("found")
 }

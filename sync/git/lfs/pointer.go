@@ -1,22 +1,20 @@
 package lfs
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-
-	"limpet/sync/text"
 )
 
 // Pointer stands in a tree for a file that Git LFS keeps elsewhere.
@@ -28,69 +26,31 @@ type Pointer struct {
 // MaxPointer is the size up to which a file may be a pointer, in bytes. Source: git-lfs, which reads no more to decide.
 const MaxPointer = 1024
 
-// specs begins the first line of a pointer, and versions are those that are the same but for their names: since
-// the launch of git-lfs, before it, and of its alpha. Source: git-lfs lfs/pointer.go.
-const specs = "https://git-lfs.github.com/spec/"
+// pointer is the form of a pointer without spaces around it and empty lines: the versions that are the same but for their
+// names, since the launch of git-lfs, before it, and of its alpha, extensions, name and size. Source: git-lfs lfs/pointer.go.
+var pointer = regexp.MustCompile(`^version (?:https://(?:git-lfs|hawser)\.github\.com/spec/v1|http://git-media\.io/v/2)\n` +
+	`((?:ext-\d-\w+ .*\n)*)oid sha256:([0-9a-f]{64})\nsize (\d+)$`)
 
-var versions = []string{specs + "v1", "https://hawser.github.com/spec/v1", "http://git-media.io/v/2"}
+var lineEnds = regexp.MustCompile(`(?:\r?\n)+`)
 
-// ParsePointer reports whether a file is a pointer of Git LFS, and reads it. An error says that it is one which
-// cannot be used; it must not be taken for the content. Source: git-lfs docs/spec.md.
+// ParsePointer reports whether a file is a pointer to git-lfs, and reads it. An error says that it is one which
+// cannot be used; it must not be taken for the content. What git-lfs does not understand is no pointer: it stays as it is.
 func ParsePointer(data []byte) (p Pointer, is bool, err error) {
-	first, _, _ := strings.Cut(string(data[:min(len(data), MaxPointer)]), "\n")
-	version, named := strings.CutPrefix(first, "version ")
-	known := slices.Contains(versions, version)
-	switch {
-	case len(data) > MaxPointer, !named, !known && !strings.HasPrefix(version, specs):
+	if len(data) > MaxPointer {
 		return p, false, nil
-	case !known:
-		err = fmt.Errorf("version %q is not known here", text.Line(version, 80))
-	default:
-		p, err = parsePointer(string(data))
 	}
-	if err != nil {
-		return Pointer{}, true, fmt.Errorf("unusable pointer of Git LFS: %w", err)
+	parts := pointer.FindSubmatch(lineEnds.ReplaceAll(bytes.TrimSpace(data), []byte("\n")))
+	if parts == nil {
+		return p, false, nil
+	}
+	p.OID = string(parts[2])
+	if p.Size, err = strconv.ParseInt(string(parts[3]), 10, 64); err != nil {
+		return Pointer{}, false, nil
+	}
+	if len(parts[1]) > 0 {
+		return p, true, errors.New("it was made with an extension of Git LFS, which only git-lfs can undo")
 	}
 	return p, true, nil
-}
-
-func parsePointer(data string) (p Pointer, err error) {
-	body, ended := strings.CutSuffix(data, "\n")
-	if !ended {
-		return p, errors.New("its last line has no end")
-	}
-	lines := strings.Split(body, "\n")
-	sized := false
-	for i, line := range lines[1:] {
-		key, value, ok := strings.Cut(line, " ")
-		if !ok || key == "" || strings.ContainsFunc(key, func(r rune) bool {
-			return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '.' && r != '-'
-		}) {
-			return p, fmt.Errorf("line %d is not of the form \"key value\"", i+2)
-		}
-		if before, _, _ := strings.Cut(lines[i], " "); i > 0 && before >= key {
-			return p, fmt.Errorf("unsorted keys: %s before %s", before, key)
-		}
-		switch {
-		case key == "oid":
-			sum, is := strings.CutPrefix(value, "sha256:")
-			if raw, err := hex.DecodeString(sum); !is || err != nil || len(raw) != 32 || strings.ToLower(sum) != sum {
-				return p, fmt.Errorf("oid %q is not sha256: and 64 hex digits", text.Line(value, 80))
-			}
-			p.OID = sum
-		case key == "size":
-			if p.Size, err = strconv.ParseInt(value, 10, 64); err != nil || strconv.FormatInt(p.Size, 10) != value || p.Size < 0 {
-				return p, fmt.Errorf("size %q is not a number of bytes", text.Line(value, 40))
-			}
-			sized = true
-		case strings.HasPrefix(key, "ext-"):
-			return p, errors.New("it was made with an extension of Git LFS, which only git-lfs can undo")
-		}
-	}
-	if p.OID == "" || !sized {
-		return p, errors.New("oid or size is missing")
-	}
-	return p, nil
 }
 
 // The cache of contents from Git LFS: a file per content, below a directory per remote beside the mirrors. What

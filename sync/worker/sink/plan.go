@@ -102,6 +102,12 @@ func (d *Dir) inTheWay(name string) error {
 // Has reports whether the last write has left the directory with this file.
 func (d *Dir) Has(f File) bool { return d.was.Files[f.Path] == f.Hash }
 
+// Last returns the file that the last write has left at a path.
+func (d *Dir) Last(name string) (f File, has bool) {
+	hash, has := d.was.Files[name]
+	return File{Path: name, Hash: hash, Size: d.was.Sizes[name], Exec: d.was.Exec[name]}, has
+}
+
 // Read returns the present content of a file, at most max bytes.
 func (d *Dir) Read(name string, max int64) ([]byte, error) {
 	f, err := d.old.Open(name)
