@@ -54,20 +54,15 @@ type createCmd struct {
 	Type      string        `help:"git, or local: a directory of files below --local-prefix of the agent." enum:"git,local" default:"git"`
 	URL       string        `help:"URL: https, ssh, http, limpet+https; file:///DIR or bundle:///DIR below --local-git-prefix of the agent."`
 	Branch    string        `help:"Branch. Default: the default branch of the remote." xor:"ref"`
-	Ref       string        `help:"Pull a tag, range, ref or commit instead: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref"`
-	Mirror    []string      `help:"Fallback URL while the first is unreachable. Up to four." sep:"none" placeholder:"URL"`
 	Path      string        `help:"Directory below the root of the repository. With --type local: the directory itself."`
-	Verify    string        `help:"Required: HEAD, Tag or TagAndHEAD." enum:",head,HEAD,Tag,TagAndHEAD" default:"" placeholder:"MODE"`
-	Signers   string        `name:"verify-principals" help:"Who may sign: mail addresses, or committer." placeholder:"NAMES"`
 	Title     string        `help:"Title. Default: the name."`
 	Target    string        `help:"Where objects land: folder, folderless or instance." enum:"folder,folderless,instance" default:"folder"`
 	Interval  time.Duration `help:"Period of pulls." default:"60s"`
 	TokenUser string        `help:"User name that goes with the token. Default: git."`
-	SinkDir   string        `name:"sink-dir" help:"Write the tree to this directory (under a --sink-prefix of the agent) instead of the API."`
-	Strict    bool          `name:"sink-strict" help:"Write only dashboards and folders (default)." default:"true" negatable:""`
 	Workflows string        `help:"What is written: write (its branch), branch (others). Default: nothing." placeholder:"write,branch"`
 	Disabled  bool          `help:"Create it without pulling."`
 
+	annotationFlags
 	credentialFlags
 }
 
@@ -98,14 +93,17 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	u.SetAPIVersion(api.Repositories.GroupVersion().String())
 	u.SetKind("Repository")
 	u.SetName(c.Name)
-	for name, value := range map[string]string{api.AnnoSinkDir: c.SinkDir, api.AnnoGitRef: c.Ref,
-		api.AnnoGitMirrors: strings.Join(c.Mirror, " "), api.AnnoGitVerify: c.Verify, api.AnnoGitVerifyPrincipals: c.Signers} {
-		if value != "" {
+	if c.sinkDir() != "" && c.Strict == nil {
+		c.Strict = new(true)
+	}
+	notes, err := c.annotations()
+	if err != nil {
+		return command.Usagef("limpet repo create --help", "%w", err)
+	}
+	for name, value := range notes {
+		if value, set := value.(string); set {
 			api.SetAnnotation(u, name, value)
 		}
-	}
-	if c.SinkDir != "" && c.Strict {
-		api.SetAnnotation(u, api.AnnoSinkStrict, "true")
 	}
 	secure, err := c.secure(e, "limpet help credentials")
 	if err != nil {
@@ -141,9 +139,9 @@ func workflows(list string) (out []any) {
 func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.Session, made *unstructured.Unstructured) {
 	local := c.Type == "local" || strings.HasPrefix(c.URL, "file:") || strings.HasPrefix(c.URL, "bundle:")
 	plain := strings.HasPrefix(c.URL, "http:") && c.Token != ""
-	_, sinkErr := sink.Permit(c.SinkDir, e.Flags.SinkPrefix)
+	_, sinkErr := sink.Permit(c.sinkDir(), e.Flags.SinkPrefix)
 	switch {
-	case s.Daemon != nil && (local || plain || c.SinkDir != ""):
+	case s.Daemon != nil && (local || plain || c.sinkDir() != ""):
 		ctx, cancel := context.WithTimeout(ctx, command.RetryPause)
 		defer cancel()
 		if results, err := s.Daemon.Test(ctx, made); err == nil && len(results.Errors) > 0 {
@@ -153,7 +151,7 @@ func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.S
 		e.Notef("a directory is read only by an agent that is started with --local-prefix and a directory above it")
 	case s.Embedded != nil && c.Type == "git" && local && len(e.Flags.LocalGitPrefix) == 0:
 		e.Notef("a file:// or bundle:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
-	case s.Embedded != nil && c.SinkDir != "" && sinkErr != nil:
+	case s.Embedded != nil && c.sinkDir() != "" && sinkErr != nil:
 		e.Notef("%v", sinkErr)
 	case s.Embedded != nil && plain && !e.Flags.AllowInsecureGit:
 		e.Notef("a token goes over plain http only from an agent that is started with --allow-insecure-git")

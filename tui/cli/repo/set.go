@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,8 +16,6 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/git/gitref"
-	"limpet/sync/signature"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/object"
@@ -28,22 +25,17 @@ type setCmd struct {
 	Name      string         `arg:"" help:"Name of the repository."`
 	URL       *string        `help:"URL of the Git repository. A stored token has to be given again."`
 	Branch    *string        `help:"Branch; empty = the default branch of the remote." xor:"ref"`
-	Ref       *string        `help:"Pull a tag, range, ref or commit instead, as for create; empty = the branch." xor:"ref,pin"`
 	Unpin     bool           `help:"Pull again what was pulled before 'limpet repo rollback'." xor:"pin"`
-	Mirror    []string       `help:"Fallback URLs, instead of the present ones; empty = none." sep:"none" placeholder:"URL"`
 	Path      *string        `help:"Directory below the root of the repository; empty = the root."`
-	Verify    *string        `help:"Pull only what is signed: HEAD, Tag or TagAndHEAD; empty = all." placeholder:"MODE"`
-	Signers   *string        `name:"verify-principals" help:"Who may sign, as for create." placeholder:"NAMES"`
 	Title     *string        `help:"Title."`
 	Target    *string        `help:"Where objects land: folder, folderless or instance; not once something was synced."`
 	Interval  *time.Duration `help:"Period of pulls."`
 	Enabled   *bool          `negatable:"" help:"Pull by the interval."`
 	TokenUser *string        `help:"User name that goes with the token."`
-	SinkDir   *string        `name:"sink-dir" help:"Write the tree to this directory instead of the API; empty = to the API."`
-	Strict    *bool          `name:"sink-strict" negatable:"" help:"Write only dashboards and folders to it. A full pull applies it."`
 	Workflows *string        `help:"What is written: write (its branch), branch (others); empty = nothing." placeholder:"write,branch"`
 	Force     bool           `help:"Change a repository that a file of --manifests declares, too."`
 
+	annotationFlags
 	credentialFlags
 }
 
@@ -53,32 +45,29 @@ type members struct{ block, spec, sync, notes, secure map[string]any }
 // change returns the members that the flags set.
 func (c setCmd) change(e *command.Env) (members, error) {
 	help := "limpet repo set --help"
-	m := members{block: map[string]any{}, spec: map[string]any{}, sync: map[string]any{}, notes: map[string]any{}}
-	if c.Mirror != nil {
-		m.notes[api.AnnoGitMirrors] = strings.Join(c.Mirror, " ")
+	notes, err := c.annotations()
+	if err != nil {
+		return members{}, command.Usagef(help, "%w", err)
 	}
+	if c.Ref != nil {
+		notes[api.AnnoGitRefUnpinned] = nil
+	}
+	secure, err := c.secure(e, help)
+	if err != nil {
+		return members{}, err
+	}
+	m := members{block: map[string]any{}, spec: map[string]any{}, sync: map[string]any{}, notes: notes, secure: secure}
 	for _, f := range []struct {
 		to    map[string]any
 		name  string
 		value *string
-	}{{m.block, "url", c.URL}, {m.block, "branch", c.Branch}, {m.block, "path", c.Path}, {m.block, "tokenUser", c.TokenUser},
-		{m.spec, "title", c.Title}, {m.sync, "target", c.Target}, {m.notes, api.AnnoGitRef, c.Ref}, {m.notes, api.AnnoGitVerify, c.Verify},
-		{m.notes, api.AnnoGitVerifyPrincipals, c.Signers}, {m.notes, api.AnnoSinkDir, c.SinkDir}} {
+	}{
+		{m.block, "url", c.URL}, {m.block, "branch", c.Branch}, {m.block, "path", c.Path},
+		{m.block, "tokenUser", c.TokenUser}, {m.spec, "title", c.Title}, {m.sync, "target", c.Target},
+	} {
 		if f.value != nil {
 			f.to[f.name] = *f.value
 		}
-	}
-	if c.Ref != nil {
-		m.notes[api.AnnoGitRefUnpinned] = nil
-		if _, err := gitref.Parse(*c.Ref); err != nil && *c.Ref != "" {
-			return m, command.Usagef(help, "--ref: %w", err)
-		}
-	}
-	if _, err := signature.ParseMode(*cmp.Or(c.Verify, new(string))); err != nil {
-		return m, command.Usagef(help, "--verify: %w", err)
-	}
-	if c.Strict != nil {
-		m.notes[api.AnnoSinkStrict] = strconv.FormatBool(*c.Strict)
 	}
 	if c.Enabled != nil {
 		m.sync["enabled"] = *c.Enabled
@@ -91,12 +80,7 @@ func (c setCmd) change(e *command.Env) (members, error) {
 			return m, command.Usagef(help, "--interval %s is not a number of whole seconds", *c.Interval)
 		}
 	}
-	secure, err := c.secure(e, help)
-	if err != nil {
-		return m, err
-	}
-	m.secure = secure
-	for _, part := range []map[string]any{m.block, m.spec, m.notes} { // an empty text removes a member
+	for _, part := range []map[string]any{m.block, m.spec} { // an empty text removes a member
 		for name, value := range part {
 			if value == "" {
 				part[name] = nil
