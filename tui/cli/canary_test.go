@@ -65,7 +65,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"connection test": {"connection test lab"}, "crds": {"crds"}, "doctor": {"doctor"},
 		"get":            {"get secrets", "get secret s", "get repositories", "get connections", "get jobs", "get secret none"},
 		"history export": {"history export"}, "history list": {"history list"}, "history show": {"history show u1", "history show none"},
-		"job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"},
+		"job diff": {"job diff u1"}, "job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"},
 		"job watch": {"job watch none"}, "logs": {"logs"},
 		"repo export": {"repo export boards --file -"}, "source export": {"source export fleet --file -"},
 		"repo diff": {"repo diff boards"}, "repo files": {"repo files boards"}, "repo list": {"repo list"}, "repo open": {"repo open boards --print"},

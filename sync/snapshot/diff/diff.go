@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/aymanbagabas/go-udiff"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -185,6 +186,11 @@ func (a Comparer) Compare(ctx context.Context, q snapshot.CompareQuery) (snapsho
 	if !ok {
 		return snapshot.Comparison{}, fmt.Errorf("the repository %s is not there any more, so its mirror is not known", q.Repository)
 	}
+	return a.CompareOf(ctx, u, q)
+}
+
+// CompareOf is Compare for a Repository that the caller has; it needs no informer.
+func (a Comparer) CompareOf(ctx context.Context, u *unstructured.Unstructured, q snapshot.CompareQuery) (snapshot.Comparison, error) {
 	repo, err := api.RepositoryView(u)
 	if err != nil {
 		return snapshot.Comparison{}, err

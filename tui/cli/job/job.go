@@ -29,6 +29,7 @@ type Command struct {
 	List   listCmd   `cmd:"" help:"Pending and running jobs."`
 	Show   showCmd   `cmd:"" help:"One job, live or finished."`
 	Watch  watchCmd  `cmd:"" help:"Follow a job to its end."`
+	Diff   diffCmd   `cmd:"" help:"What the commit of a finished job changed, file by file."`
 	Logs   logsCmd   `cmd:"" help:"Log of a job that the agent on this host runs."`
 	Create createCmd `cmd:"" writes:"" help:"Create a job for a repository."`
 	Cancel cancelCmd `cmd:"" writes:"" help:"Stop a running job or one in backoff, or delete a pending one."`

@@ -9,10 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/agent"
 	"limpet/sync/api"
 	"limpet/sync/control"
-	"limpet/sync/git"
 	"limpet/sync/snapshot"
 	"limpet/sync/snapshot/diff"
 	"limpet/sync/text"
@@ -65,21 +63,12 @@ func (c filesCmd) list(ctx context.Context, e *command.Env, s *command.Session, 
 		of := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: u.GetNamespace(), Name: u.GetName()}
 		return s.Daemon.Files(ctx, snapshot.FileQuery{Subject: of, Path: c.Path})
 	}
-	path, err := e.StatePath()
+	comparer, err := e.Comparer(s.File)
 	if err != nil {
 		return snapshot.FileList{}, err
 	}
-	mirrors, err := git.Open(agent.MirrorsPath(path), git.Options{AllowLocal: e.Flags.LocalGitPrefix, AllowDirs: e.Flags.LocalPrefix,
-		Logger: e.Log})
-	if err != nil {
-		return snapshot.FileList{}, err
-	}
-	defer mirrors.Close()
-	kinds, err := e.Flags.Kinds()
-	if err != nil {
-		return snapshot.FileList{}, err
-	}
-	return diff.Comparer{Mirrors: mirrors, Store: s.File, Kinds: kinds}.FilesOf(ctx, u, c.Path)
+	defer comparer.Mirrors.Close()
+	return comparer.FilesOf(ctx, u, c.Path)
 }
 
 func hasWords(words string, row []string) bool {
