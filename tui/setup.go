@@ -168,13 +168,17 @@ func (f EditFile) Editor(ctx context.Context, env func(string) string) *exec.Cmd
 	for _, words := range []string{env("VISUAL"), env("EDITOR"), "vi"} {
 		if call := strings.Fields(words); len(call) > 0 {
 			if _, err := exec.LookPath(call[0]); err == nil {
-				c := exec.CommandContext(ctx, call[0], append(call[1:], string(f))...)
-				c.Cancel, c.WaitDelay = func() error { return c.Process.Signal(os.Interrupt) }, 2*time.Second
-				return c
+				return interruptible(exec.CommandContext(ctx, call[0], append(call[1:], string(f))...))
 			}
 		}
 	}
 	return nil
+}
+
+// interruptible has a program interrupted when its context ends, and killed when it does not end then.
+func interruptible(c *exec.Cmd) *exec.Cmd {
+	c.Cancel, c.WaitDelay = func() error { return c.Process.Signal(os.Interrupt) }, 2*time.Second
+	return c
 }
 
 // Text returns the text after the edit. One that is empty is that before: the user gave up.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"time"
 
@@ -30,6 +31,11 @@ type Options struct {
 	SetUp bool
 	// ReadOnly disables every request but snapshots.
 	ReadOnly bool
+	// Commands are those of the command line. Call makes the process of a call with the settings of this one, Completes
+	// returns what the last word of a line may be.
+	Commands  []screen.Entry
+	Call      func(ctx context.Context, words ...string) *exec.Cmd
+	Completes func(line string) []string
 	// Invocation adds the flags of this call to the command lines that are shown and copied.
 	Invocation interface{ Complete(line string) string }
 }
@@ -61,9 +67,14 @@ func Run(ctx context.Context, src screen.Source, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := newModel(ctx, src, o)
-	switch err := runProgram(ctx, m, o); {
-	case errors.Is(err, errUnresponsive):
+	err := runProgram(ctx, m, o)
+	if errors.Is(err, errUnresponsive) {
 		return nil
+	}
+	if m.process != nil {
+		m.process.end()
+	}
+	switch {
 	case err != nil:
 		return err
 	case m.setUp:
@@ -85,6 +96,10 @@ type model struct {
 	state screen.State
 	mouse bool
 	setUp bool // the user has chosen the setup
+	// call and completes are those of the options; process is the running command line, nil for none.
+	call      func(context.Context, ...string) *exec.Cmd
+	completes func(string) []string
+	process   *process
 	// stop cancels the running lookup, so that only the last state of a filter that is being typed is looked up.
 	stop  context.CancelFunc
 	began time.Time
@@ -97,6 +112,7 @@ func newModel(ctx context.Context, src screen.Source, o Options) *model {
 	m := &model{ctx: ctx, src: src, env: o.Env, mouse: o.Mouse, gap: localGap, retry: retryMin, hurry: make(chan struct{}, 1), stop: func() {},
 		state: screen.NewState(src.Name(), capsOf(o), time.Now())}
 	m.state.ReadOnly, m.state.SetUp, m.state.Invocation = o.ReadOnly, o.SetUp, o.Invocation
+	m.state.Commands, m.call, m.completes = o.Commands, o.Call, o.Completes
 	if o.Env("SSH_TTY") != "" || o.Env("SSH_CONNECTION") != "" {
 		m.gap = remoteGap
 	}
@@ -198,6 +214,10 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		}
 	case lookupMsg:
 		m.state = msg.take(m.state)
+	case outputMsg:
+		return m.printed(msg)
+	case completedMsg:
+		m.state = m.state.Completed(msg.line, msg.words)
 	case tea.KeyPressMsg:
 		if msg.String() == "ctrl+z" {
 			return tea.Suspend
@@ -221,7 +241,7 @@ func (m *model) key(name, typed string) tea.Cmd {
 	var out screen.Outcome
 	m.state.Now = time.Now()
 	m.state, out = m.state.Key(name, typed)
-	var todo []tea.Cmd
+	todo := []tea.Cmd{m.command(out)}
 	if m.setUp = out.SetUp; out.SetUp || out.Quit {
 		todo = append(todo, tea.Quit)
 	}

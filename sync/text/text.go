@@ -2,6 +2,7 @@
 package text
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -22,7 +23,7 @@ func Hidden(r rune) bool {
 
 // Clean makes foreign text safe to show on one line: it removes hidden runes and turns line breaks and tabs
 // into blanks. Names and messages come from Git and from the API, and must not move the cursor of a terminal.
-// It removes joiners too, because terminals do not agree on the width of joined text.
+// It removes joiners, emoji selectors and skin tones too, because terminals do not agree on the width of what they join.
 func Clean(s string) string {
 	safe := true
 	for i := 0; i < len(s); i++ {
@@ -38,7 +39,7 @@ func Clean(s string) string {
 		switch {
 		case r == '\n' || r == '\r' || r == '\t':
 			return ' '
-		case Hidden(r), r == 0x200c, r == 0x200d:
+		case Hidden(r), r == 0x200c, r == 0x200d, r == 0xfe0f, r >= 0x1f3fb && r <= 0x1f3ff:
 			return -1
 		}
 		return r
@@ -137,6 +138,42 @@ func ShellWord(word string) string {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// Words splits a line into words as a shell does, with quotes and backslashes and without any expansion.
+func Words(line string) (words []string, err error) {
+	var word strings.Builder
+	var quote rune
+	begun, escaped := false, false
+	for _, r := range line {
+		switch {
+		case escaped:
+			word.WriteRune(r)
+			escaped = false
+		case r == '\\' && quote != '\'':
+			begun, escaped = true, true
+		case r == quote:
+			quote = 0
+		case quote == 0 && (r == '\'' || r == '"'):
+			begun, quote = true, r
+		case quote == 0 && unicode.IsSpace(r):
+			if begun {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			begun = false
+		default:
+			word.WriteRune(r)
+			begun = true
+		}
+	}
+	if quote != 0 || escaped {
+		return nil, errors.New("a quote is not closed")
+	}
+	if begun {
+		words = append(words, word.String())
+	}
+	return words, nil
 }
 
 // Line returns s on one line, without hidden runes, cut to max bytes. Line breaks and

@@ -1,6 +1,7 @@
 package text
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ func TestClean(t *testing.T) {
 		"\u202eevil\u2066 \u200bhidden\xff": "evil hidden",
 		"tag \U000e0041":                    "tag ",
 		"join\u200der":                      "joiner",
+		"\u2764\ufe0f 1\ufe0f\u20e3 \U0001f44d\U0001f3fd": "\u2764 1\u20e3 \U0001f44d",
 	} {
 		if got := Clean(in); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
@@ -39,6 +41,28 @@ func FuzzClean(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string][]string{
+		"": nil, "  ": nil, " a  b\t": {"a", "b"}, `a 'b "c' "d 'e"`: {"a", `b "c`, "d 'e"}, `a\ b "c\"d" 'e\f' ''`: {"a b", `c"d`, `e\f`, ""},
+		"é '漢 字'": {"é", "漢 字"},
+	} {
+		if got, err := Words(line); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %q, %v", line, got, err)
+		}
+	}
+	for _, line := range []string{"a 'b", `"`, `a\`} {
+		if got, err := Words(line); err == nil {
+			t.Errorf("%q: %q", line, got)
+		}
+	}
+	for _, word := range []string{"", "a b", "it's", `\"$x`, "漢"} {
+		if got, err := Words("limpet " + ShellWord(word)); err != nil || !slices.Equal(got, []string{"limpet", word}) {
+			t.Errorf("%q: %q, %v", word, got, err)
+		}
+	}
 }
 
 func TestTexts(t *testing.T) {

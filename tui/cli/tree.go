@@ -30,7 +30,7 @@ import (
 type cli struct {
 	command.Flags
 
-	Dashboard daemon.Command `cmd:"" default:"withargs" hidden:"" help:"The dashboard with the agent inside; off a terminal: status."`
+	Dashboard daemon.Command `cmd:"" alone:"" default:"withargs" hidden:"" help:"The dashboard with the agent inside; off a terminal: status."`
 
 	Status  status.Command    `cmd:"" group:"Look" help:"What runs, what failed and what to do next."`
 	Logs    logs.Command      `cmd:"" group:"Look" help:"The log of the agent."`
@@ -46,17 +46,17 @@ type cli struct {
 	Drain      status.DrainCommand    `cmd:"" group:"Do" writes:"" help:"Stop claiming new jobs; finish running ones."`
 
 	Apply    object.ApplyCommand  `cmd:"" group:"Set up" writes:"" help:"Create or change objects from a file."`
-	Edit     object.EditCommand   `cmd:"" group:"Set up" writes:"" help:"Change an object in your editor."`
+	Edit     object.EditCommand   `cmd:"" alone:"" group:"Set up" writes:"" help:"Change an object in your editor."`
 	Delete   object.DeleteCommand `cmd:"" group:"Set up" writes:"" help:"Delete an object."`
 	Settings config.Command       `cmd:"" group:"Set up" name:"config" help:"The settings: show, path, init, validate."`
 	Service  service.Command      `cmd:"" group:"Set up" help:"The daemon under systemd: print, install, uninstall."`
 	Crds     crdsCmd              `cmd:"" group:"Set up" name:"crds" help:"Print the CRDs for a Kubernetes API."`
 
-	Demo daemon.DemoCommand `cmd:"" group:"Serve" writes:"" help:"See everything at work on this machine, offline."`
-	API  daemon.APICommand  `cmd:"" group:"Serve" writes:"" name:"api" help:"Serve the embedded API over TLS, for curl and kubectl."`
+	Demo daemon.DemoCommand `cmd:"" alone:"" group:"Serve" writes:"" help:"See everything at work on this machine, offline."`
+	API  daemon.APICommand  `cmd:"" alone:"" group:"Serve" writes:"" name:"api" help:"Serve the embedded API over TLS, for curl and kubectl."`
 
 	Store      store.Command          `cmd:"" group:"More" help:"The state file: info, check, compact, backup."`
-	Completion complete.ScriptCommand `cmd:"" group:"More" help:"Print the completion script of a shell."`
+	Completion complete.ScriptCommand `cmd:"" alone:"" group:"More" help:"Print the completion script of a shell."`
 	Man        complete.ManCommand    `cmd:"" group:"More" help:"Print the manual as a man page."`
 	Version    versionCmd             `cmd:"" group:"More" help:"Print the version; --version does too."`
 }

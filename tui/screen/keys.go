@@ -18,6 +18,12 @@ type Outcome struct {
 	Actions []Action // sent one after the other
 	Refresh bool     // redraw the screen, and request a snapshot now
 	Copy    string   // for the clipboard of the terminal
+	// Run are the words of a command line to start, which ends one that runs; Stop interrupts it, Type is for its stdin.
+	Run  []string
+	Stop bool
+	Type string
+	// Complete is a command line whose last word is being typed.
+	Complete string
 	// Edit opens the editor on the text of an object, or on a text that was edited before; EditLine is the command that
 	// does the same, for where there is no editor.
 	Edit     *snapshot.Edit
@@ -161,10 +167,7 @@ func keyTable() []command {
 		{press: "T", words: "next theme", group: app, refuses: colourRefusal,
 			do: func(s *State) { setTheme(s, (s.Caps.Theme+1)%len(widget.Coloured)) }},
 		{press: "R", words: "refresh", group: app, do: refresh},
-		{press: "D", words: "doctor", group: app, line: plain("doctor"), do: func(s *State) {
-			s.copied(s.limpet("doctor")) // it examines this host from outside, which the agent cannot do for its own defects
-			s.showToast("in another terminal: "+s.limpet("doctor"), false)
-		}},
+		{press: "D", words: "doctor", group: app, line: plain("doctor"), do: func(s *State) { s.run("doctor") }},
 		{press: ": ctrl+p", words: "command", group: app, do: openPalette},
 		{press: "?", words: "this help", group: app, do: openHelp},
 		{press: "q ctrl+c", words: "quit", group: app, do: quit},
@@ -203,7 +206,7 @@ func (s *State) press(name, typed string) {
 			s.out.Quit = true // pressed twice: quit without a confirmation
 			return
 		}
-		s.overlay, s.filterLine.typing = nil, false
+		s.overlay, s.filterLine.typing, s.out.Stop = nil, false, true
 		quit(s)
 	case s.overlay != nil:
 		s.overlay.key(s, name, typed)

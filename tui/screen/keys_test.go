@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -524,7 +525,7 @@ func TestLeaving(t *testing.T) {
 func TestDoctorKey(t *testing.T) {
 	t.Parallel()
 	s, out := shown(testSnapshot(), widget.Caps{}).Key("D", "D")
-	if out.Copy != "limpet doctor" || s.toast != "in another terminal: limpet doctor" {
-		t.Errorf("copied %q, said %q", out.Copy, s.toast)
+	if !slices.Equal(out.Run, []string{"doctor"}) || s.overlay != (consolePane{}) {
+		t.Errorf("runs %q, shows %T", out.Run, s.overlay)
 	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
 )
@@ -19,6 +18,7 @@ type command struct {
 	note    string // a description, when the words do not explain it
 	label   string // the keys in short
 	do      func(*State)
+	typed   bool                // a command of the command line: what is typed behind its words belongs to it
 	line    func(*State) string // the equivalent command line; nil or "" = none
 	refuses func(*State) string // why it is disabled; "" = enabled. nil = always enabled
 
@@ -45,6 +45,7 @@ func (c command) refusal(s *State) string {
 type chooser struct {
 	title   string
 	legend  string // the last line, unless the command under the cursor has one
+	offers  string // what may stand at the end of the text
 	w, most int    // cells, and lines of commands
 	grid    bool   // columns with the keys
 	all     []command
@@ -62,7 +63,7 @@ const (
 )
 
 func openPalette(s *State) {
-	s.overlay = chooser{title: "Command", legend: "no command line does this", w: 72, most: 8, all: commands(s)}.search("")
+	s.overlay = chooser{title: "Command", legend: "only in the dashboard", w: 76, most: 10, all: commands(s)}.search("")
 }
 
 func openHelp(s *State) {
@@ -109,12 +110,14 @@ func (c chooser) search(text string) chooser {
 		if c.grid {
 			words += " " + c.all[i].label
 		}
-		if rank, ok := match(words, typed); ok {
+		if c.all[i].typed && strings.HasPrefix(typed, words+" ") {
+			hits = append(hits, hit{-1, i})
+		} else if rank, ok := match(words, typed); ok {
 			hits = append(hits, hit{rank, i})
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.rank, b.rank) })
-	c.text, c.at, c.found, c.count = text, 0, nil, len(hits)
+	c.text, c.at, c.found, c.count, c.offers = text, 0, nil, len(hits), ""
 	for _, h := range hits[:min(len(hits), paletteFound)] {
 		c.found = append(c.found, c.all[h.at])
 	}
@@ -160,11 +163,16 @@ func (c chooser) key(s *State, name, text string) {
 		c = c.search("")
 	case name == "esc", name == "ctrl+p", name == "?" && c.grid:
 		return
+	case name == "enter" && !c.grid && c.call() != "" && (!chosen || c.found[c.at].typed):
+		s.run(c.call())
+		return
 	case name == "enter" && chosen:
 		s.perform(c.found[c.at])
 		return
+	case name == "tab" && chosen && c.found[c.at].typed && strings.HasPrefix(c.text, c.found[c.at].words+" "):
+		s.out.Complete = c.text
 	case name == "tab" && chosen:
-		c = c.search(c.found[c.at].words)
+		c = c.search(c.found[c.at].words + widget.When(c.found[c.at].typed, " "))
 	case name == "up", name == "down":
 		c.at = max(min(c.at+steps[name], len(c.found)-1), 0)
 	default:
@@ -173,6 +181,32 @@ func (c chooser) key(s *State, name, text string) {
 		}
 	}
 	s.overlay = c
+}
+
+// call returns the command line under the cursor, with what is typed behind its words; else what is typed.
+func (c chooser) call() string {
+	if c.at < len(c.found) && !strings.HasPrefix(c.text, c.found[c.at].words+" ") {
+		return c.found[c.at].words
+	}
+	return strings.TrimSpace(c.text)
+}
+
+// Completed returns the state with what may stand instead of the last word of a command line.
+func (s State) Completed(line string, words []string) State {
+	c, ok := s.overlay.(chooser)
+	if !ok || c.text != line || len(words) == 0 {
+		return s
+	}
+	same := words[0]
+	for _, w := range words {
+		for !strings.HasPrefix(w, same) {
+			same = same[:len(same)-1]
+		}
+	}
+	c = c.search(line[:strings.LastIndexByte(line, ' ')+1] + text.Clean(same) + widget.When(len(words) == 1, " "))
+	c.offers = text.Clean(strings.Join(words, "  "))
+	s.overlay = c
+	return s
 }
 
 func (s *State) perform(c command) {
@@ -219,7 +253,7 @@ func (c chooser) draw(p *view) {
 	}
 	p.Put(p.Put(x, area.Y+1, inner, widget.RoleKey, input), area.Y+1, 1, widget.RoleCursor, " ")
 	if len(rows) == 0 {
-		p.PutCut(x+2, y, inner-2, widget.RoleDim, "no such command; try pull, go, filter, theme")
+		p.PutCut(x+2, y, inner-2, widget.RoleDim, widget.When(c.grid, "no such key")+widget.When(!c.grid, "Enter runs: limpet "+c.text))
 	}
 	from := widget.Window(at, len(rows), lines)
 	if page := lines * columns; columns > 1 { // the page with the cursor
@@ -232,7 +266,7 @@ func (c chooser) draw(p *view) {
 }
 
 func (c chooser) drawRow(p *view, of command, x, y, w int, cursor bool) {
-	if of.do == nil {
+	if of.do == nil && !of.typed {
 		p.Put(x+1, y, w-2, widget.RoleTitle, of.words)
 		return
 	}
@@ -265,6 +299,9 @@ func (c chooser) last(s *State) string {
 	if why := of.refusal(s); why != "" {
 		return why
 	}
+	if of.typed {
+		return cmp.Or(c.offers, "limpet "+c.call())
+	}
 	if of.line != nil && !c.grid {
 		if line := of.line(s); line != "" {
 			return "same as: " + line
@@ -287,14 +324,15 @@ func commands(s *State) []command {
 	for i, name := range widget.Themes {
 		out = append(out, command{words: "theme " + name, label: "T", refuses: colourRefusal, do: func(s *State) { setTheme(s, i) }})
 	}
-	drain := confirm{title: "Drain this agent?", lines: []string{"Running jobs finish; no new ones are claimed until drain --off."},
-		choices: []choice{{"y", "Yes", func(s *State) { s.sendPlain(snapshot.Drain, "draining") }}}}
-	out = append(out, command{words: "drain", note: "claim no new jobs", line: plain("drain"), refuses: drainRefusal(true),
-		do: func(s *State) { s.overlay = drain }}, command{words: "drain --off", note: "claim again", line: plain("drain --off"),
-		refuses: drainRefusal(false), do: func(s *State) { s.sendPlain(snapshot.Undrain, "claims jobs again") }})
 	for _, kind := range []string{onRepo, onSource, onJob} {
 		for o := range s.objects(kind) {
-			out = append(out, commandsFor(o)...)
+			out = append(out, command{words: "go " + kind + " " + o.Name, label: "enter", refuses: missing(o),
+				do: func(s *State) { s.goObject(o) }, line: func(s *State) string { return s.command("show", o) }})
+		}
+	}
+	for _, e := range s.Commands {
+		if e.Words != "doctor" { // the key D
+			out = append(out, command{words: e.Words, note: e.Help, typed: true})
 		}
 	}
 	return out
@@ -340,64 +378,5 @@ func missing(o object) func(*State) string {
 		_, there := s.current(o)
 		return widget.When(!there, o.Name+" no longer exists"+
 			widget.When(o.job != nil, ": "+s.limpet("history show "+text.ShellWord(o.UID))))
-	}
-}
-
-// commandsFor returns the commands of one object: those of the keys that act on its kind, then the others.
-func commandsFor(o object) (out []command) {
-	add := func(c command) { out = append(out, c) }
-	name, noun, about, filter := o.Name, "repo", "", "repo:"+o.Name
-	switch {
-	case o.job != nil:
-		noun, about = "job", o.job.State+" "+o.job.Repository
-	case o.source != nil:
-		noun, about = "source", sourceState(*o.source)
-	default:
-		about = o.repo.Title
-	}
-	for _, b := range bindings {
-		v := b.verb
-		if v == "" || verbs[v].kind != o.Kind {
-			continue
-		}
-		if o.suspended() {
-			v = cmp.Or(verbs[v].flips, v)
-		}
-		words := strings.ReplaceAll(string(v), "-", " ") + " " + name
-		if v == snapshot.PullFull {
-			words = "pull " + name + " --full"
-		}
-		add(command{words: words, note: b.words + widget.When(verbs[v].asks, ", asks"), label: b.label}.sending(v, o))
-	}
-	add(command{words: "go " + noun + " " + name, note: about, label: "enter", refuses: missing(o),
-		do: func(s *State) { s.goObject(o) }, line: func(s *State) string { return s.command("show", o) }})
-	if o.job != nil {
-		return out
-	}
-	add(command{words: "test " + name, note: "its host and its credentials", label: "t", do: func(s *State) { openPopup(s, o, true) },
-		line:    func(s *State) string { return s.command("test", o) },
-		refuses: func(s *State) string { return cmp.Or(s.testsRefused(), missing(o)(s)) }})
-	if o.source != nil {
-		return out
-	}
-	add(command{words: "filter " + filter, note: "jobs and repositories", label: "/", do: func(s *State) {
-		if s.screen != screenOverview && s.screen != screenHistory {
-			s.goTo(screenJobs)
-		}
-		s.setFilter(filter)
-	}})
-	add(command{words: "history " + filter, note: "finished jobs", label: "h",
-		line: plain("history list --repository " + text.ShellWord(name)), do: func(s *State) {
-			s.goTo(screenHistory)
-			s.setFilter(filter)
-		}})
-	return append(out, jobCommands(o)...)
-}
-
-// drainRefusal returns why the agent cannot be drained, or undrained, now.
-func drainRefusal(on bool) func(*State) string {
-	return func(s *State) string {
-		return cmp.Or(s.readOnlyReason(), widget.When(s.Gone != "", "the agent does not answer"),
-			widget.When(on == !s.Snap.Agent.Draining.IsZero(), "already so"))
 	}
 }

@@ -23,29 +23,20 @@ func TestPalette(t *testing.T) {
 	}
 	t.Run("words find what they mean, and the last line says the same for a shell", func(t *testing.T) {
 		for words, want := range map[string][2]string{
-			"pull tea":            {"pull team-dash", "limpet repo pull team-dash"},
-			"pull team-dash --":   {"pull team-dash --full", "limpet repo pull team-dash --full"},
-			"team pull":           {"pull team-dash", "limpet repo pull team-dash"},
-			"PULL LAB-E":          {"pull lab-east", "limpet repo pull lab-east"},
-			"plteam":              {"pull team-dash", "limpet repo pull team-dash"},
-			"go repo lab-w":       {"go repo lab-west", "limpet repo show lab-west"},
+			"go repository lab-w": {"go repository lab-west", "limpet repo show lab-west"},
 			"go job infra":        {"go job infra-alerts-sync", "limpet job show infra-alerts-sync"},
+			"GO REPOSITORY LAB-E": {"go repository lab-east", "limpet repo show lab-east"},
+			"reposlabw":           {"go repository lab-west", "limpet repo show lab-west"},
 			"go hist":             {"go history", "limpet history list"},
-			"cancel lab-west-m":   {"cancel lab-west-move", "limpet job cancel lab-west-move"},
-			"suspend lab-e":       {"suspend lab-east", "limpet repo suspend lab-east"},
-			"history repo:lab-e":  {"history repo:lab-east", "limpet history list --repository lab-east"},
-			"delete lab-e":        {"delete lab-east", "limpet job create lab-east --action delete"},
-			"test lab-e":          {"test lab-east", "limpet repo test lab-east"},
-			"drain":               {"drain", "limpet drain"},
 			"theme high":          {"theme high-contrast", ""},
 			"copy comm":           {"copy command", ""},
 			"cancel":              {"cancel", "limpet job cancel team-dash-sync"},
-			"retry lab-east-sync": {"retry lab-east-sync", "limpet job retry z8z8"},
 			"pull ch":             {"pull changes", "limpet repo pull team-dash"},
 			"test":                {"test", "limpet repo test team-dash"},
 			"show as":             {"show as YAML", "limpet get job team-dash-sync -o yaml"},
 			"edit":                {"edit", "limpet edit repository team-dash"},
 			"its hist":            {"its history", "limpet history list --repository team-dash"},
+			"doctor":              {"doctor", "limpet doctor"},
 		} {
 			at := typed(s, words)
 			c := top(at)
@@ -63,35 +54,29 @@ func TestPalette(t *testing.T) {
 		}
 	})
 	t.Run("Enter acts on what was meant, wherever the cursor is", func(t *testing.T) {
-		at, out := typed(s, "pull lab-west").Key("enter", "")
-		if a := action(out); a == nil || a.Verb != snapshot.Pull || a.Name != "lab-west" || at.overlay != nil {
+		at := typed(s, "pull ch")
+		later := testSnapshot()
+		later.Jobs = later.Jobs[1:] // the cursor goes to the job of another repository
+		at, out := at.Show(later).Key("enter", "")
+		if a := action(out); a == nil || a.Verb != snapshot.Pull || a.Name != "team-dash" || at.overlay != nil {
 			t.Errorf("got %+v", out)
 		}
-		if at := press(typed(s, "pull lab-west --full"), "enter"); !strings.Contains(askedText(at), "Full pull of lab-west") {
+		if at := press(typed(s, "full pull"), "enter"); !strings.Contains(askedText(at), "Full pull of team-dash") {
 			t.Errorf("asks %q", askedText(at))
 		}
-		if at := press(typed(s, "cancel lab-west-push"), "enter"); !strings.Contains(askedText(at), "Cancel lab-west-push") {
-			t.Errorf("asks %q", askedText(at))
-		}
-		if frame := strip(render(typed(s, "retry lab-west-move"), 100, 30, widget.Caps{})); !strings.Contains(frame, "is running") ||
+		if frame := strip(render(typed(s, "retry"), 100, 30, widget.Caps{})); !strings.Contains(frame, "is running") ||
 			strings.Contains(frame, "same as") {
 			t.Errorf("the last line does not say why nothing is done:\n%s", frame)
 		}
-		at, out = typed(s, "retry lab-west-move").Key("enter", "")
+		at, out = typed(s, "retry").Key("enter", "")
 		if len(out.Actions) > 0 || open(at) || !strings.Contains(at.toast, "is running") {
 			t.Errorf("what is refused: %+v, said %q", out, at.toast)
 		}
-		if at := press(typed(s, "go repo lab-west"), "enter"); at.screen != screenRepo || at.repo.repo.Name != "lab-west" {
+		if at := press(typed(s, "go repository lab-west"), "enter"); at.screen != screenRepo || at.repo.repo.Name != "lab-west" {
 			t.Errorf("screen %d", at.screen)
 		}
 		if at := press(typed(s, "theme blue"), "enter"); at.Caps.Theme != 2 || at.toast != "theme blue-orange" {
 			t.Errorf("theme %d, said %q", at.Caps.Theme, at.toast)
-		}
-		if at := press(typed(press(s, "3"), "filter repo:lab-east"), "enter"); at.screen != screenJobs || at.filter() != "repo:lab-east" {
-			t.Errorf("screen %d, filter %q", at.screen, at.filter())
-		}
-		if at := press(typed(s, "drain"), "enter"); !strings.Contains(askedText(at), "no new ones are claimed") {
-			t.Errorf("asks %q", askedText(at))
 		}
 	})
 	t.Run("the options of a job are asked for, and a yes before it writes", func(t *testing.T) {
@@ -102,7 +87,11 @@ func TestPalette(t *testing.T) {
 			}
 			return at
 		}
-		at := enter(press(typed(s, "delete lab-east"), "enter"), "../x")
+		newJob := func(s State, action string) (State, Outcome) {
+			return press(s, append([]string{"3", "down", "A"}, strings.Split(action, "")...)...).Key("enter", "")
+		}
+		at, _ := newJob(s, "delete")
+		at = enter(at, "../x")
 		if q, ok := at.overlay.(form); !ok || !strings.Contains(q.why, "spec.delete.paths[0]") {
 			t.Fatalf("a bad path: %+v", at.overlay)
 		}
@@ -131,7 +120,7 @@ func TestPalette(t *testing.T) {
 		if _, out = at.Key("enter", ""); action(out) == nil || action(out).Spec != `{"action":"test","test":{"duration":"90s"}}` {
 			t.Errorf("sends %+v", out)
 		}
-		at, out = typed(s, "deleteResources lab-east").Key("enter", "")
+		at, out = newJob(s, "deleteResources")
 		if len(out.Actions) > 0 || at.overlay != nil || !strings.Contains(at.toast, "for repositories that are deleted") {
 			t.Errorf("%+v, said %q", out, at.toast)
 		}
@@ -140,7 +129,7 @@ func TestPalette(t *testing.T) {
 			read.Repos[i].ReadOnly = "it has no spec.workflows"
 		}
 		for _, action := range gitWriteActions {
-			at, out = typed(shown(read, widget.Caps{}), action+" lab-east").Key("enter", "")
+			at, out = newJob(shown(read, widget.Caps{}), action)
 			if len(out.Actions) > 0 || at.overlay != nil || !strings.Contains(at.toast, "no spec.workflows") {
 				t.Errorf("%s: %+v, said %q", action, out, at.toast)
 			}
@@ -149,7 +138,7 @@ func TestPalette(t *testing.T) {
 		for i := range dying.Repos {
 			dying.Repos[i].Deleting = noon
 		}
-		if at = press(typed(shown(dying, widget.Caps{}), "deleteResources lab-east"), "enter"); !open(at) {
+		if at, _ = newJob(shown(dying, widget.Caps{}), "deleteResources"); !open(at) {
 			t.Errorf("said %q", at.toast)
 		}
 		if _, out = at.Paste("lab-east").Key("enter", ""); action(out) == nil || action(out).Name != "lab-east" {
@@ -157,7 +146,7 @@ func TestPalette(t *testing.T) {
 		}
 	})
 	t.Run("a command looks again at what it acts on", func(t *testing.T) {
-		at := typed(s, "cancel lab-west-move")
+		at := typed(press(s, "down"), "cancel")
 		later := testSnapshot()
 		later.Jobs = later.Jobs[:1]
 		at, out := at.Show(later).Key("enter", "")
@@ -167,7 +156,7 @@ func TestPalette(t *testing.T) {
 		none := testSnapshot()
 		none.Jobs, none.Repos = nil, nil
 		for words, want := range map[string]string{"go job lab-west-move": "lab-west-move no longer exists",
-			"go repo lab-west": "lab-west no longer exists"} {
+			"go repository lab-west": "lab-west no longer exists"} {
 			at := typed(s, words).Show(none)
 			if frame := strip(render(at, 100, 30, widget.Caps{})); !strings.Contains(frame, want) || strings.Contains(frame, "same as") {
 				t.Errorf("%s: the palette does not say so:\n%s", words, frame)
@@ -184,9 +173,7 @@ func TestPalette(t *testing.T) {
 			before.Sources = []snapshot.Source{{UID: "s1", Namespace: "flux", Name: "apps", Suspended: was}}
 			later.Sources = []snapshot.Source{{UID: "s1", Namespace: "flux", Name: "apps", Suspended: !was}}
 			s := shown(before, widget.Caps{})
-			verb := map[bool]string{false: "suspend ", true: "resume "}[was]
-			for _, at := range []State{typed(s, verb+before.Repos[0].Name), typed(press(s, "3"), "suspend"), typed(s, verb+"source apps"),
-				typed(press(s, "6"), "suspend")} {
+			for _, at := range []State{typed(press(s, "3"), "suspend"), typed(press(s, "6"), "suspend")} {
 				words := top(at).words
 				at = at.Show(later)
 				if f := strip(render(at, 100, 30, widget.Caps{})); strings.Contains(f, "same as") {
@@ -200,8 +187,8 @@ func TestPalette(t *testing.T) {
 		}
 	})
 	t.Run("Tab completes", func(t *testing.T) {
-		at := press(typed(s, "go repo lab-w"), "tab")
-		if p := at.overlay.(chooser); p.text != "go repo lab-west" {
+		at := press(typed(s, "go repository lab-w"), "tab")
+		if p := at.overlay.(chooser); p.text != "go repository lab-west" {
 			t.Errorf("completed to %q", p.text)
 		}
 	})
@@ -228,7 +215,7 @@ func TestReadOnly(t *testing.T) {
 			}
 		}
 	}
-	for _, words := range []string{"pull lab-east", "cancel lab-west-push", "drain"} {
+	for _, words := range []string{"pull changes", "cancel"} {
 		if at, out := typed(s, words).Key("enter", ""); len(out.Actions) > 0 || open(at) || at.toast != at.readOnlyReason() {
 			t.Errorf("%s: %+v, said %q", words, out, at.toast)
 		}

@@ -40,6 +40,7 @@ type State struct {
 
 	// The overlay, and the state that all screens share.
 	overlay    overlay // handles the keys; nil = none
+	console    console
 	filterLine filterLine
 	whenIdle   bool                         // quit when no job of the agent runs
 	drained    bool                         // the agent was drained for it
@@ -62,6 +63,7 @@ type facts struct {
 	Gone     string    // why the source is unavailable; "" = it is available
 	Again    time.Time // time of the next retry of an unavailable source; zero = now
 	ReadOnly bool      // nothing is sent to the agent
+	Commands []Entry   // of the command line
 	// Invocation adds the flags of this dashboard to command lines; nil = none.
 	Invocation interface{ Complete(line string) string }
 }

@@ -270,7 +270,7 @@ func ContainsWords(filter string, fields ...string) bool {
 }
 
 // MaxLine is the maximum length of a typed line, in runes.
-const MaxLine = 200
+const MaxLine = 500
 
 // Edit returns a line after a key press: text is appended; backspace, Ctrl-W and Ctrl-U delete a rune, a word, the line.
 func Edit(line, name, txt string) string {

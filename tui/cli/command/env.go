@@ -145,6 +145,9 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 		context.AfterFunc(hung, stop)
 		ctx = hung
 	}
+	if n != nil && n.Tag != nil && n.Tag.Has(AloneTag) && e.Getenv(InDashboard) != "" {
+		return Usagef(e.Invocation.without("", 0)+"    # in a terminal of its own", "%s does not run in the dashboard", words)
+	}
 	e.Log = NewLogger(g, e.Err, headless)
 	if len(e.Config.Ignored) > 0 {
 		e.Log.Debug("config file: these settings of Grafana have no meaning here", "keys", e.Config.Ignored)
@@ -380,10 +383,18 @@ func (e *Env) Notef(format string, args ...any) {
 	}
 }
 
-// Confirm asks on a terminal whether to go on; any answer but yes ends the command with nothing changed. Off a
-// terminal, and with --yes, it does not ask.
+const (
+	// InDashboard is the variable that the dashboard sets for the commands that it runs: it shows their questions and
+	// passes the answers on.
+	InDashboard = "LIMPET_IN_DASHBOARD"
+	// AloneTag is the tag of the commands that do not run in the dashboard.
+	AloneTag = "alone"
+)
+
+// Confirm asks on a terminal or in the dashboard whether to go on; any answer but yes ends the command with nothing
+// changed. Elsewhere, and with --yes, it does not ask.
 func (e *Env) Confirm(ctx context.Context, consequence string) error {
-	if e.Flags.Yes || !IsTerminal(e.In) || !IsTerminal(e.Err) {
+	if e.Flags.Yes || e.Getenv(InDashboard) == "" && (!IsTerminal(e.In) || !IsTerminal(e.Err)) {
 		return nil
 	}
 	fmt.Fprintf(e.Err, "%s Go on? [y/N] ", text.Clean(consequence))

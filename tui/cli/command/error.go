@@ -319,6 +319,12 @@ func (f *Invocation) Elsewhere() *Invocation {
 	return &Invocation{args: f.args, flags: f.elsewhere, all: f.all}
 }
 
+// Args returns the flags as arguments of a call.
+func (f *Invocation) Args() []string {
+	args, _ := text.Words(strings.Join(f.flags, " ")) // each is quoted
+	return args
+}
+
 // Demo replaces the flags of the call by those that select the embedded API on a state file, whatever the settings say.
 func (e *Env) Demo(state string) {
 	f := &Invocation{args: e.Invocation.args, all: true}

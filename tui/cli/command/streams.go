@@ -356,6 +356,9 @@ const maxManifest = 32 << 20
 // ReadFile reads a file or, for "-", stdin, up to maxManifest.
 func (e *Env) ReadFile(path string) ([]byte, error) {
 	in := e.In
+	if path == "-" && e.Getenv(InDashboard) != "" {
+		return nil, Usagef("", "- is stdin, which no command has in the dashboard: name a file")
+	}
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {

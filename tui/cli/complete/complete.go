@@ -2,6 +2,7 @@
 package complete
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"embed"
@@ -18,9 +19,11 @@ import (
 	"limpet/sync/agent"
 	"limpet/sync/api"
 	"limpet/sync/control"
+	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/help"
 	"limpet/tui/cli/object"
+	"limpet/tui/screen"
 )
 
 // Word is the hidden command that the completion scripts call:
@@ -50,6 +53,36 @@ func Run(ctx context.Context, args []string, world command.World, newTree func()
 	for _, found := range c.candidates(strings.TrimPrefix(args[last], ".")) {
 		fmt.Fprintln(world.Out, found)
 	}
+}
+
+// Entries returns the commands for the palette of the dashboard.
+func Entries(e *command.Env) (out []screen.Entry) {
+	_, call, err := command.Parse(e.World, e.NewTree, "version")
+	if err != nil {
+		return nil
+	}
+	for _, n := range call.Model.Leaves(true) {
+		out = append(out, screen.Entry{Words: strings.TrimPrefix(command.CallText(n), "limpet "), Help: summary(n.Help)})
+	}
+	return append(out, screen.Entry{Words: "help", Help: "A topic, or a command"})
+}
+
+// Words returns what the last word of a line may be, behind the words of its call.
+func Words(e *command.Env, call []string, line string) (out []string) {
+	at := strings.LastIndexByte(line, ' ') + 1
+	words, err := text.Words(line[:at])
+	if err != nil {
+		return nil
+	}
+	var found bytes.Buffer
+	world := command.World{Out: &found, Err: io.Discard, Lookup: e.Lookup}
+	Run(context.Background(), slices.Concat(call, words, []string{"." + line[at:]}), world, e.NewTree)
+	for l := range strings.Lines(found.String()) {
+		if word, _, _ := strings.Cut(strings.TrimSpace(l), "\t"); !strings.HasPrefix(word, ":") { // no path is completed
+			out = append(out, word)
+		}
+	}
+	return out
 }
 
 // completion finds what may stand at the cursor, from the words before it.

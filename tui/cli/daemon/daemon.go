@@ -8,9 +8,11 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/exec"
 	"os/signal"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +30,7 @@ import (
 	"limpet/sync/worker/sink"
 	"limpet/tui"
 	"limpet/tui/cli/command"
+	"limpet/tui/cli/complete"
 	"limpet/tui/cli/config"
 	"limpet/tui/cli/status"
 )
@@ -204,8 +207,27 @@ func RunTogether(ctx context.Context, parts ...part) error {
 }
 
 func tuiOptions(e *command.Env) tui.Options {
-	return tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme,
-		Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv, Invocation: e.Invocation.Elsewhere()}
+	here := e.Invocation.Elsewhere()
+	o := tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme,
+		Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv, Invocation: here, Commands: complete.Entries(e)}
+	o.Completes = func(line string) []string { return complete.Words(e, here.Args(), line) }
+	o.Call = func(ctx context.Context, words ...string) *exec.Cmd {
+		program, err := os.Executable()
+		if err != nil {
+			program = os.Args[0]
+		}
+		if words[0] != "help" {
+			words = slices.Concat(here.Args(), words) // what the user gives comes later, and wins
+		}
+		c := exec.CommandContext(ctx, program, words...)
+		c.Env = append(os.Environ(), command.InDashboard+"=1", command.Variable("read-only")+"="+strconv.FormatBool(e.Flags.ReadOnly))
+		if e.Flags.Token != "" {
+			c.Env = append(c.Env, command.Variable("token")+"="+e.Flags.Token)
+		}
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-Z stops the dashboard alone
+		return c
+	}
+	return o
 }
 
 // catch catches signals from now on, so that one during the start is not lost and does not kill the process.

@@ -97,6 +97,52 @@ func TestDashboardOnATerminal(t *testing.T) {
 	}
 }
 
+// TestDashboardRunsCommands: the palette runs the command line on the state file of the dashboard, with the agent inside and
+// beside a daemon; Esc stops a command that follows; a question is answered on the screen; what needs the terminal is refused.
+func TestDashboardRunsCommands(t *testing.T) {
+	t.Parallel()
+	for _, daemon := range []bool{false, true} {
+		h := newHome(t)
+		if daemon {
+			h.daemon(t)
+		}
+		tt := h.terminal(t, map[bool][]string{false: {"--state", filepath.Join(h.dir, "own.db")}}[daemon]...)
+		tt.showsNow(t, "Overview")
+		run := func(line, want string) {
+			t.Helper()
+			tt.Press(t, ":")
+			tt.showsNow(t, "type to search")
+			tt.Press(t, line+"\r")
+			tt.showsNow(t, want)
+		}
+		leave := func() {
+			t.Helper()
+			tt.Press(t, "\x1b")
+			tt.showsNow(t, "Overview")
+		}
+		run("repo create boards --url https://127.0.0.1:1/x.git --disabled --title 'Two words'", "repository/boards")
+		leave()
+		run("repo show boards", "Two words")
+		leave()
+		run("logs -f", "esc stop")
+		tt.Press(t, "\x1b")
+		tt.showsNow(t, "esc close")
+		leave()
+		run("edit repository boards", "does not run in the dashboard")
+		leave()
+		run("delete repository boards", "[y/N]")
+		tt.Press(t, "y")
+		tt.showsNow(t, "is being deleted")
+		leave()
+		tt.Press(t, "D")
+		tt.showsNow(t, "limpet doctor")
+		tt.Press(t, "\x03")
+		if code := tt.exit(t); code != 0 {
+			t.Errorf("exit %d", code)
+		}
+	}
+}
+
 // TestDashboardAttachesToTheDaemon: the dashboard of a daemon that ends waits for the next one.
 func TestDashboardAttachesToTheDaemon(t *testing.T) {
 	t.Parallel()
