@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"limpet/sync/api/repopath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -119,6 +120,25 @@ func TestParse(t *testing.T) {
 				t.Errorf("spec %s, want %s", got, c.spec)
 			}
 		})
+	}
+}
+
+// TestByteOrderMarks: they are removed from texts, as they are and escaped, in JSON and in YAML; nothing else is.
+func TestByteOrderMarks(t *testing.T) {
+	t.Parallel()
+	want := `{"title":"AB","tags":["\\ufeff","x\n"],"panels":[],"schemaVersion":1}`
+	for name, data := range map[string]string{
+		"a.json": "\xef\xbb\xbf" + `{"title":"A` + "\xef\xbb\xbf" + `B","tags":["\\ufeff\uFeFF","\ufeffx\n"],"panels":[],"schemaVersion":1}`,
+		"b.yaml": `{title: "A\uFEFFB", tags: ["\\ufeff", "` + "\xef\xbb\xbf" + `x\n"], panels: [], schemaVersion: 1}`,
+	} {
+		o, err := Parse(file(name), []byte(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, wanted any
+		if json.Unmarshal(o.spec, &got) != nil || json.Unmarshal([]byte(want), &wanted) != nil || !reflect.DeepEqual(got, wanted) {
+			t.Errorf("%s: %s", name, o.spec)
+		}
 	}
 }
 

@@ -118,7 +118,7 @@ func (o *Object) body(version string, meta map[string]any) []byte {
 func (s Stamp) annotations() map[string]string {
 	out := map[string]string{api.AnnoManagedBy: managedByRepo, api.AnnoManagerID: s.Repository}
 	for key, value := range map[string]string{
-		api.AnnoSourcePath: s.Path, api.AnnoSourceChecksum: s.Checksum, api.AnnoFolder: s.Folder,
+		api.AnnoSourcePath: strings.TrimSuffix(s.Path, "/"), api.AnnoSourceChecksum: s.Checksum, api.AnnoFolder: s.Folder,
 	} {
 		if value != "" {
 			out[key] = value

@@ -187,7 +187,7 @@ func (x *exporting) some(ctx context.Context) error {
 			}
 		}
 		if res.Err != nil || res.Warning != nil {
-			x.edits = append(x.edits, edit{result: res})
+			x.edits = append(x.edits, edit{result: res, others: apierrors.IsNotFound(res.Err) && !x.keep})
 		} else if err := x.dashboard(ctx, live, "", live.Raw); err != nil {
 			return err
 		}
@@ -254,7 +254,7 @@ func (x *exporting) add(files ...export.File) {
 		if f.From != "" && f.Warning == nil {
 			gone := e.result
 			gone.Action, gone.Path = resources.Deleted, f.From
-			x.edits = append(x.edits, edit{git.Edit{Path: within(x.src.dir, f.From)}, gone})
+			x.edits = append(x.edits, edit{file: git.Edit{Path: within(x.src.dir, f.From)}, result: gone})
 			x.created--
 		}
 		x.edits = append(x.edits, e)

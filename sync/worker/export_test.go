@@ -361,7 +361,7 @@ func TestPushRules(t *testing.T) {
 	r.state(`{"status":{"quota":{"maxResourcesPerRepository":3}}}`)
 	r.expectRun("over the quota", pushes(map[string]any{}), "error", "resource quota of 3 exceeded")
 	for name, options := range map[string]map[string]any{
-		"no folder": {"folder": "none"}, "not found": one("none", "Dashboard"),
+		"no folder": {"folder": "none"}, "completed with errors": one("none", "Dashboard"),
 	} {
 		r.expectRun(name, pushes(options), "error", name)
 	}
@@ -374,8 +374,11 @@ func TestPushRules(t *testing.T) {
 	r.remove(dashboards, "own")
 	r.expectRun("a folder", pushes(map[string]any{"folder": "g", "path": "/copies/"}), "success", "")
 	twice := one("b", "Dashboard")
-	twice["resources"] = append(twice["resources"].([]any), twice["resources"].([]any)...)
-	r.expectRun("one", pushes(twice), "success", "")
+	twice["resources"] = append(one("none", "Dashboard")["resources"].([]any), append(twice["resources"].([]any), twice["resources"].([]any)...)...)
+	status := r.expectRun("one, and one that is missing", pushes(twice), "error", "completed with errors")
+	if len(status.Errors) != 1 || !strings.Contains(status.Errors[0], `"none" not found`) {
+		t.Errorf("%q", status.Errors)
+	}
 	if got := r.files(testenv.Branch); got != "b.json copies/F/.keep copies/F/G/.keep copies/F/G/a.json" {
 		t.Errorf("files %s", got)
 	}

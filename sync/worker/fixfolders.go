@@ -88,7 +88,7 @@ func missingFolderFiles(ctx context.Context, r *staging) ([]edit, error) {
 			edits, there[strings.ToLower(file)] = append(edits, e), file
 		}
 		if keep := path.Join(dir, keepFile); there[strings.ToLower(keep)] == keep {
-			edits = append(edits, edit{git.Edit{Path: within(r.src.dir, keep)}, resources.Result{Action: resources.Deleted, Path: keep}})
+			edits = append(edits, edit{file: git.Edit{Path: within(r.src.dir, keep)}, result: resources.Result{Action: resources.Deleted, Path: keep}})
 		}
 	}
 	return edits, nil

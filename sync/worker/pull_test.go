@@ -116,9 +116,9 @@ func (r *rig) checkObjects(ref string) {
 	}{
 		{r.object(folders, "repo"), map[string]any{"title": "Dashboards"}, map[string]string{"grafana.app/grant-permissions": "default"}},
 		{r.object(folders, folderID("a")), map[string]any{"title": "a"},
-			map[string]string{"grafana.app/folder": "repo", "grafana.app/sourcePath": "a/"}},
+			map[string]string{"grafana.app/folder": "repo", "grafana.app/sourcePath": "a"}},
 		{r.object(folders, folderID("a/b")), map[string]any{"title": "b"}, map[string]string{"grafana.app/folder": folderID("a"),
-			"grafana.app/sourcePath": "a/b/"}},
+			"grafana.app/sourcePath": "a/b"}},
 		{r.object(dashboards, "cpu"), map[string]any{"title": "CPU", "panels": []any{}, "schemaVersion": int64(39), "tags": []any{}},
 			map[string]string{
 				"grafana.app/folder": folderID("a"), "grafana.app/sourcePath": "a/cpu.json", "grafana.app/sourceChecksum": blob("a/cpu.json")}},

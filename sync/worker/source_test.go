@@ -6,8 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
+	"limpet/sync/api"
 	"limpet/sync/resources"
 )
 
@@ -56,6 +59,20 @@ func TestSyncSource(t *testing.T) {
 	r.wire.answer(nil)
 	r.repo.Git(t, "update-ref", "refs/heads/main", before)
 	r.expect("reset", true, "success", "", "PUT dashboards/a")
+
+	r.change(`{"spec":{"git":{"path":""}}}`)
+	r.pull(true, nil)
+	name := folderID("g")
+	if path := r.object(folders, name).GetAnnotations()[api.AnnoSourcePath]; path != "g" {
+		t.Errorf("path of the folder %q", path)
+	}
+	patch := []byte(`{"metadata":{"annotations":{"grafana.app/sourcePath":"g/"}}}`)
+	if _, err := r.client.Resource(folders).Namespace(r.namespace).Patch(t.Context(), name, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.expect("as an earlier version wrote it", false, "success", "no changes to sync")
+	r.differ("as an earlier version wrote it", 0)
 
 	kinds, err := resources.ParseKinds([]string{"dashboard.grafana.app/Dashboard:disabled"})
 	if err != nil {

@@ -60,6 +60,8 @@ type order struct {
 type edit struct {
 	file   git.Edit
 	result resources.Result
+	// others reports that an error of the result does not keep the other edits from being written.
+	others bool
 }
 
 // staged is the state of the write of a job. It is saved with the resume mark.
@@ -329,7 +331,7 @@ func (r *staging) compose(ctx context.Context) (*git.Composition, error) {
 	r.Progress.ResetResults()
 	r.Progress.SetTotal(ctx, len(edits))
 	r.note.Warnings = nil
-	outcomes := made.Outcomes
+	outcomes, limit := made.Outcomes, 1
 	for _, e := range edits {
 		if e.file.Path != "" {
 			if err := outcomes[0]; errors.Is(err, fs.ErrNotExist) {
@@ -343,6 +345,10 @@ func (r *staging) compose(ctx context.Context) (*git.Composition, error) {
 			e.result.Warning = nil
 			r.note.Warnings = append(r.note.Warnings, warning{e.result, w.Error()})
 			e.result.Warning = w
+		}
+		if e.others {
+			limit++
+			r.Progress.StrictMaxErrors(limit)
 		}
 		r.Progress.Record(ctx, e.result)
 		if err := r.Progress.TooManyErrors(); err != nil {

@@ -173,7 +173,7 @@ func (r *staging) selected(ctx context.Context, o *api.SelectionOptions, action 
 		}
 	}
 	for _, path := range r.note.Paths {
-		e := edit{git.Edit{Path: within(r.src.dir, path)}, resources.Result{Action: action, Path: path}}
+		e := edit{file: git.Edit{Path: within(r.src.dir, path)}, result: resources.Result{Action: action, Path: path}}
 		if to != nil {
 			e.file.To = within(r.src.dir, to(path))
 		}
