@@ -73,7 +73,7 @@ func (u *Unread) Lines(n int) (out []string) {
 		out = append(out, f.String())
 	}
 	if u.More > 0 {
-		out = append(out, fmt.Sprintf("and %d more", u.More))
+		out = append(out, fmt.Sprintf("first %d of %d", len(u.Files), u.Count()))
 	}
 	if u.LeftOut != "" {
 		out = append(out, u.LeftOut)

@@ -129,12 +129,12 @@ func (all *results) text(list []string, text string) []string {
 	return append(list, text)
 }
 
-// bounded returns the first texts of a list of so many, and says how many are left out.
+// bounded returns the first texts of a list of count, and a last one that says so.
 func bounded(list []string, count int64) []string {
 	out := slices.Clone(list)
 	if count > int64(len(out)) {
 		out = out[:min(len(out), maxErrors-1)]
-		out = append(out, fmt.Sprintf("and %d more", count-int64(len(out))))
+		out = append(out, fmt.Sprintf("first %d of %d", len(out), count))
 	}
 	return out
 }

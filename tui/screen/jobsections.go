@@ -256,19 +256,24 @@ func (p *view) issueLines(j snapshot.Job, w int) (out []widget.TextLine, of []jo
 	return out, of
 }
 
-// issuesTitle counts the issues. A job keeps only the first messages, but counts all.
+// issuesTitle counts the issues.
 func issuesTitle(j snapshot.Job) string {
 	if len(j.Errors)+len(j.Warnings) == 0 && len(jobIssues(j)) > 0 {
 		return "Why it waits"
 	}
-	errors, warnings := 0, 0
+	c := totals(j)
+	return "Errors " + text.Thousands(c.Errors) + ", Warnings " + text.Thousands(c.Warnings)
+}
+
+// totals sums up a job. It keeps only the first messages, but counts all.
+func totals(j snapshot.Job) (c state.Totals) {
+	c.Counted = len(j.Summary) > 0
 	for _, s := range j.Summary {
-		errors, warnings = errors+int(s.Error), warnings+int(s.Warn)
+		c.Create, c.Update, c.Delete = c.Create+s.Create, c.Update+s.Update, c.Delete+s.Delete
+		c.Errors, c.Warnings = c.Errors+int(s.Error), c.Warnings+int(s.Warn)
 	}
-	count := func(noun string, shown, all int) string {
-		return noun + " " + text.Thousands(shown) + widget.When(all > shown && shown > 0, " of "+text.Thousands(all))
-	}
-	return count("Errors", len(j.Errors), errors) + ", " + count("Warnings", len(j.Warnings), warnings)
+	c.Errors, c.Warnings = max(c.Errors, len(j.Errors)), max(c.Warnings, len(j.Warnings))
+	return c
 }
 
 // The results of finished jobs, in the words of a row.
@@ -278,12 +283,9 @@ func jobResult(j snapshot.Job) string {
 	if !genericMessage(j.Message) {
 		return j.Message
 	}
-	c := state.Totals{Errors: len(j.Errors), Warnings: len(j.Warnings), Counted: len(j.Summary) > 0}
+	c := totals(j)
 	if complaints := jobIssues(j); len(complaints) == 1 {
 		c.Only = complaints[0].text
-	}
-	for _, s := range j.Summary {
-		c.Create, c.Update, c.Delete = c.Create+s.Create, c.Update+s.Update, c.Delete+s.Delete
 	}
 	return resultText(c)
 }

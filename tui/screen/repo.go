@@ -48,9 +48,13 @@ func (p *view) repoTable() widget.Table[snapshot.Repo] {
 				}
 				return failingText(r, now), widget.StateRole(health(r))
 			}},
-			{Head: "SYNC", Width: 7, Cell: func(r repo, _ int) (string, widget.Role) {
+			{Head: "SYNC", Width: 7, Cell: func(r repo, w int) (string, widget.Role) {
 				if n := r.Unread.Count(); n > 0 && r.SyncState == "warning" {
-					return fmt.Sprintf("warn %d", min(n, 99)), widget.RoleWarn
+					said := fmt.Sprintf("warn %d", n)
+					if len(said) > w {
+						said = fmt.Sprintf("! %d", n)
+					}
+					return said, widget.RoleWarn
 				}
 				return text.OrDash(r.SyncState), widget.StateRole(r.SyncState)
 			}},

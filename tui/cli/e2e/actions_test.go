@@ -150,7 +150,7 @@ func TestAllErrorsOfAJob(t *testing.T) {
 	if err := json.Unmarshal(h.history(t)[0].Status, &status); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(status.Warnings); n != 20 || status.Warnings[19] != "and 11 more" {
+	if n := len(status.Warnings); n != 20 || status.Warnings[19] != "first 19 of 30" {
 		t.Errorf("%d warnings, the last %q", n, status.Warnings[n-1])
 	}
 	if shown := h.must(t, 0, "job", "show", "site-sync").out; !strings.Contains(shown, "--errors lists all 30") {

@@ -163,7 +163,8 @@ func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
 		f.Add("warning", txt)
 	}
 	if n := len(rec.Issues); n > len(status.Errors)+len(status.Warnings) {
-		f.Add("", e.CommandFor("", "job show "+rec.UID+" --errors")+" lists all "+text.Thousands(n))
+		all := map[bool]string{true: "all ", false: "the first " + text.Thousands(n) + " of "}[rec.IssuesLeft == 0]
+		f.Add("", e.CommandFor("", "job show "+rec.UID+" --errors")+" lists "+all+text.Thousands(n+int(rec.IssuesLeft)))
 	}
 }
 

@@ -373,7 +373,7 @@ func printIssues(e *command.Env, issues []state.Issue, left int64) error {
 			i.Message, text.OrDash(i.Action))
 	}
 	if left > 0 {
-		e.Notef("and %s more, which are counted but not kept", text.Thousands(int(left)))
+		e.Notef("first %s of %s; the others are counted but not kept", text.Thousands(len(issues)), text.Thousands(len(issues)+int(left)))
 	}
 	if len(issues) == 0 {
 		e.Notef("the job has no errors and no warnings")
