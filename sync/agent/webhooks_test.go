@@ -87,7 +87,7 @@ func delivered(t *testing.T, what, url, secret, id string, code int) {
 func hookedRepository(t *testing.T, a *Agent, name string, secure, status map[string]any) {
 	t.Helper()
 	content := map[string]any{"spec": map[string]any{"title": name, "type": "git",
-		"git":  map[string]any{"url": "https://git.example.com/ops/x.git", "branch": "main"},
+		"git":  map[string]any{"url": "https://git.example.com/ops/x.git", "branch": "main", "path": name},
 		"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(3600)}}}
 	if secure != nil {
 		content["secure"] = map[string]any{"webhookSecret": secure}

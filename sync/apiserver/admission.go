@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -85,16 +86,8 @@ func (s *Server) check(ctx context.Context, p *plan) error {
 			return err
 		}
 	}
-	errs, err := admission.CheckSiblings(p.object, p.old, s.options.MaxRepositories, func() (all []*unstructured.Unstructured, err error) {
-		page, err := s.page(ctx, target{kind: p.kind, version: p.version, namespace: p.namespace}, everything())
-		for _, item := range page.items {
-			object, err := decodeObject(item)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, object)
-		}
-		return all, err
+	errs, err := admission.CheckSiblings(p.object, p.old, s.options.MaxRepositories, func() ([]*unstructured.Unstructured, error) {
+		return s.repositories(ctx, p.namespace)
 	})
 	if err != nil {
 		return internal(err)
@@ -117,6 +110,19 @@ func (s *Server) check(ctx context.Context, p *plan) error {
 	}
 	p.options.warn(admission.Warnings(p.object)...)
 	return nil
+}
+
+// repositories returns those of a namespace.
+func (s *Server) repositories(ctx context.Context, namespace string) (all []*unstructured.Unstructured, err error) {
+	page, err := s.page(ctx, target{version: api.Repositories.Version, namespace: namespace}.of("repositories"), everything())
+	for _, item := range page.items {
+		object, err := decodeObject(item)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, object)
+	}
+	return all, err
 }
 
 // checkAction refuses the action of a job that no agent would run.
@@ -156,13 +162,37 @@ func internal(err error) error {
 // and not when it is only marked as being deleted.
 func (s *Server) admitRemoval(p *plan) error {
 	ctx := context.Background()
-	if err := s.checkEmpty(ctx, p); err != nil {
+	if err := cmp.Or(s.checkEmpty(ctx, p), s.checkUnused(ctx, p)); err != nil {
 		return internal(err)
 	}
 	if !p.remove || !isSecret(p.kind) && len(admission.SecureNames(p.old)) == 0 {
 		return nil
 	}
 	return internal(s.forgetOthers(ctx, p, nil))
+}
+
+// checkUnused returns an error for the deletion of a Connection that Repositories use: they would lose their
+// credentials. Those that are being deleted do not count. A grace period of 0 deletes it, as for a folder.
+func (s *Server) checkUnused(ctx context.Context, p *plan) error {
+	if p.kind.Group != api.ProvisioningGroup || p.kind.Kind != "Connection" || p.options.force {
+		return nil
+	}
+	all, err := s.repositories(ctx, p.namespace)
+	if err != nil {
+		return err
+	}
+	var in []string
+	for _, repo := range all {
+		name, _, _ := unstructured.NestedString(repo.Object, "spec", "connection", "name")
+		if name == p.name && repo.GetDeletionTimestamp() == nil {
+			in = append(in, repo.GetName())
+		}
+	}
+	if len(in) == 0 {
+		return nil
+	}
+	return p.invalid(field.ErrorList{field.Forbidden(field.NewPath("metadata", "name"), // the words of Grafana
+		fmt.Sprintf("cannot delete connection: referenced by %d repository(s): %v", len(in), in))})
 }
 
 // maxNamed is the number of objects that the error of a folder names.

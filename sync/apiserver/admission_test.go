@@ -49,8 +49,8 @@ func TestAdmissionAnswersCauses(t *testing.T) {
 func TestOneInstanceOfManyAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	const body = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%q},
-		"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":%q}}}`
+	const body = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%[1]q},
+		"spec":{"type":"git","git":{"url":"https://host/%[1]s"},"sync":{"enabled":true,"target":%[2]q}}}`
 	for round := range 20 {
 		space := fmt.Sprintf("%sround-%d/repositories", strings.TrimSuffix(base, "default/"), round)
 		requests := []func() *httptest.ResponseRecorder{}
@@ -205,5 +205,34 @@ func TestFinalizersOfALivingOne(t *testing.T) {
 	s.must("PATCH", path, `{"metadata":{"finalizers":null}}`)
 	if code, _ := s.call("GET", path, ""); code != 404 {
 		t.Errorf("a deleted one without finalizers answers %d", code)
+	}
+}
+
+// TestConnectionInUse: a Connection of living Repositories is deleted by force alone.
+func TestConnectionInUse(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const path = base + "connections/lab"
+	s.must("POST", base+"connections", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"lab"},
+		"spec":{"title":"Lab","type":"gitlab"}}`)
+	use := `{"spec":{"connection":{"name":"lab"}}}`
+	for _, name := range []string{"a", "b", "going"} {
+		s.repository(name)
+		s.must("PATCH", base+"repositories/"+name, use)
+	}
+	s.must("PATCH", base+"repositories/going", `{"metadata":{"finalizers":["cleanup"]}}`)
+	s.must("DELETE", base+"repositories/going", "")
+	code, answer := s.call("DELETE", path, "")
+	if got := fmt.Sprint(code, " ", causes(answer)); got != "422 metadata.name: Forbidden: cannot delete connection: "+
+		"referenced by 2 repository(s): [a b]" {
+		t.Error(got)
+	}
+	if code, _ := s.call("DELETE", path, `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}`); code != 200 {
+		t.Errorf("by force: %d", code)
+	}
+	code, answer = s.call("POST", base+"repositories", `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository",
+		"metadata":{"name":"late","labels":{"cloud.grafana.com/pending-delete":"true"}},"spec":{"type":"git","git":{"url":"https://host/late"}}}`)
+	if got := fmt.Sprint(code, " ", causes(answer)); !strings.HasPrefix(got, "422 metadata.labels[cloud.grafana.com/pending-delete]: Forbidden") {
+		t.Error(got)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"limpet/sync/api"
+	"limpet/sync/api/admission"
 )
 
 // repositories/NAME/jobs is how people and user interfaces ask for a job:
@@ -97,7 +98,7 @@ func (c *call) createJob() error {
 	if err := c.checkAction(jobs.target, action); err != nil {
 		return err
 	}
-	repo, err := c.repositoryFor(action)
+	repo, err := c.repositoryFor(action, spec)
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (s *Server) checkOrphans(ctx context.Context, t target, action, repository 
 }
 
 // repositoryFor returns the repository if it may have a job of this action; nil for those that need none.
-func (c *call) repositoryFor(action string) (*unstructured.Unstructured, error) {
+func (c *call) repositoryFor(action string, spec map[string]any) (*unstructured.Unstructured, error) {
 	if slices.Contains(api.OrphanActions, action) {
 		return nil, nil
 	}
@@ -163,6 +164,9 @@ func (c *call) repositoryFor(action string) (*unstructured.Unstructured, error) 
 	view, err := api.RepositoryView(repo)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
+	}
+	if err := admission.CheckWorkflow(view.Spec, spec); err != nil {
+		return nil, apierrors.NewForbidden(c.resource(), c.name, err)
 	}
 	begins := slices.Contains(exportActions, action) && noBranch(view.Status)
 	if health := view.Status.Health; health.Checked > 0 && !health.Healthy && !begins {

@@ -13,7 +13,7 @@ func (s *site) repository(name string) {
 	s.t.Helper()
 	s.must("POST", base+"repositories",
 		fmt.Sprintf(`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":%q},
-		"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":"folder"}}}`, name))
+		"spec":{"type":"git","workflows":["write"],"git":{"url":"https://host/%[1]s"},"sync":{"enabled":true,"target":"folder"}}}`, name))
 }
 
 func TestJobsOfRepository(t *testing.T) {
@@ -123,6 +123,10 @@ func TestJobsRefused(t *testing.T) {
 		`{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"going","finalizers":["cleanup"]},
 		"spec":{"type":"git","git":{"url":"https://host/a"}}}`)
 	s.must("DELETE", base+"repositories/going", "")
+	for name, workflow := range map[string]string{"branches": `"branch"`, "main": `"write"`, "read": ""} {
+		s.repository(name)
+		s.must("PATCH", base+"repositories/"+name, `{"spec":{"workflows":[`+workflow+`],"git":{"branch":"main"}}}`)
+	}
 	const pull = `{"action":"pull","pull":{}}`
 	for _, c := range []struct {
 		name, method, path, body string
@@ -156,6 +160,15 @@ func TestJobsRefused(t *testing.T) {
 		{"too deep", "GET", "r1/jobs/a/b", "", 404, ""},
 		{"DELETE", "DELETE", "r1/jobs", "", 405, ""},
 		{"PUT", "PUT", "r1/jobs", pull, 405, ""},
+		{"push to one that is only read", "POST", "read/jobs", `{"push":{}}`, 403, `lacks "write"`},
+		{"push to its own branch", "POST", "branches/jobs", `{"push":{"branch":"main"}}`, 403, `lacks "write"`},
+		{"migrate to its own branch", "POST", "branches/jobs", `{"migrate":{}}`, 403, `lacks "write"`},
+		{"delete from its own branch", "POST", "branches/jobs", `{"delete":{"paths":["a"]}}`, 403, `lacks "write"`},
+		{"move in its own branch", "POST", "branches/jobs", `{"move":{"paths":["a"],"targetPath":"b/"}}`, 403, `lacks "write"`},
+		{"folder files on its own branch", "POST", "branches/jobs", `{"action":"fixFolderMetadata"}`, 403, `lacks "write"`},
+		{"folder files on another branch", "POST", "branches/jobs", `{"fixFolderMetadata":{"ref":"dev"}}`, 202, ""},
+		{"push to another branch", "POST", "main/jobs", `{"push":{"branch":"dev"}}`, 403, `lacks "branch"`},
+		{"push to the branch", "POST", "main/jobs", `{"push":{"branch":"main"}}`, 202, ""},
 		{"test", "POST", "r1/test", "{}", 404, ""},
 		{"files", "GET", "r1/files/", "", 404, ""},
 	} {
@@ -167,8 +180,8 @@ func TestJobsRefused(t *testing.T) {
 			t.Errorf("%s: answered %v", c.name, answer)
 		}
 	}
-	if jobs := s.must("GET", base+"jobs", "")["items"].([]any); len(jobs) != 3 {
-		t.Errorf("%d jobs were made, want 3", len(jobs))
+	if jobs := s.must("GET", base+"jobs", "")["items"].([]any); len(jobs) != 5 {
+		t.Errorf("%d jobs were made, want 5", len(jobs))
 	}
 }
 

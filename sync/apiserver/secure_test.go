@@ -25,6 +25,11 @@ func repositoryJSON(secure string) string {
 		"sync":{"enabled":true,"target":"folder","intervalSeconds":60}},"secure":%s}`, secure)
 }
 
+// named returns the file with another name and URL.
+func named(name, file string) string {
+	return strings.NewReplacer(`"name":"dashboards"`, `"name":"`+name+`"`, "dashboards.git", name+".git").Replace(file)
+}
+
 // inlineOf returns the name of the sealed token and checks that nothing else of it is shown.
 func (s *site) inlineOf(repo map[string]any) string {
 	s.t.Helper()
@@ -175,7 +180,7 @@ func TestInlineSecureValueIsOwned(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	name := s.inlineOf(s.must("POST", base+"repositories", repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`)))
-	thief := strings.Replace(repositoryJSON(`{"token":{"name":"`+name+`"}}`), `"name":"dashboards"`, `"name":"thief"`, 1)
+	thief := named("thief", repositoryJSON(`{"token":{"name":"`+name+`"}}`))
 	rec := s.send("POST", base+"repositories", thief, nil)
 	if rec.Code != 201 || !strings.Contains(rec.Header().Get("Warning"), "another object") {
 		t.Errorf("%d, warning %q", rec.Code, rec.Header().Get("Warning"))
@@ -223,7 +228,7 @@ func TestLastApplied(t *testing.T) {
 	if at(repo, "metadata", "annotations", lastApplied) != nil {
 		t.Error("a copy with a secret value is stored")
 	}
-	plain := s.must("POST", base+"repositories", strings.Replace(copied(repositoryJSON(`{}`)), `"name":"dashboards"`, `"name":"plain"`, 1))
+	plain := s.must("POST", base+"repositories", named("plain", copied(repositoryJSON(`{}`))))
 	if at(plain, "metadata", "annotations", lastApplied) == nil {
 		t.Error("a copy without a secret value is dropped")
 	}

@@ -166,7 +166,7 @@ func TestNoWayLeavesPlainText(t *testing.T) {
 		{"dry run", "POST", base + "repositories?dryRun=All", file, 201},
 		{"create", "POST", base + "repositories", file, 201},
 		{"create again", "POST", base + "repositories", file, 409},
-		{"another version", "POST", beta + "repositories", strings.NewReplacer("v0alpha1", "v1beta1", `"dashboards"`, `"beta"`).Replace(file),
+		{"another version", "POST", beta + "repositories", strings.NewReplacer("v0alpha1", "v1beta1", `"dashboards"`, `"beta"`, "dashboards.git", "beta.git").Replace(file),
 			201},
 		{"update of a stale one", "PUT", path, strings.Replace(file, `"metadata":{`, `"metadata":{"resourceVersion":"1",`, 1), 409},
 		{"merge patch", "PATCH", path, `{"secure":{"token":{"create":"` + canaryOne + `"}}}`, 200},

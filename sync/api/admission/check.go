@@ -5,6 +5,7 @@
 package admission
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -266,7 +267,10 @@ func CheckSiblings(
 ) (errs field.ErrorList, err error) {
 	takes := syncTarget(obj) == targetInstance && syncTarget(old) != targetInstance
 	counts := most > 0 && old == nil
-	if !isRepository(obj) || obj.GetDeletionTimestamp() != nil || !takes && !counts {
+	pulled := treeOf(obj)
+	// What is stored hinders no other change.
+	moves := pulled.url != "" && treeOf(old).asWithBranch(pulled) != pulled
+	if !isRepository(obj) || obj.GetDeletionTimestamp() != nil || !takes && !counts && !moves {
 		return nil, nil
 	}
 	all, err := read()
@@ -284,11 +288,56 @@ func CheckSiblings(
 				fmt.Sprintf("only one repository of a namespace has the target %s, and that is %q", targetInstance, other.GetName())))
 			takes = false
 		}
+		if moves {
+			if text := pulled.conflict(treeOf(other)); text != "" {
+				at := field.NewPath("spec", api.Spec(obj, "type"), "path")
+				errs = append(errs, field.Invalid(at, pulled.dir, text+": "+other.GetName()))
+				moves = false
+			}
+		}
 	}
 	if counts && have >= most { // source: Grafana
 		errs = append(errs, field.Forbidden(field.NewPath("spec"), fmt.Sprintf("Maximum number of %d repositories reached", most)))
 	}
 	return errs, nil
+}
+
+// tree is what a Repository pulls into the API. The zero value pulls nothing there.
+type tree struct{ url, branch, ref, dir string }
+
+// treeOf returns the tree of a Repository; nil has none. Those of type local have none, as for Grafana, and a directory
+// may receive what the API receives.
+func treeOf(obj *unstructured.Unstructured) tree {
+	if !isRepository(obj) || api.Annotation(obj, api.AnnoSinkDir) != "" {
+		return tree{}
+	}
+	repo, err := api.RepositoryView(obj)
+	block := repo.Spec.Block()
+	if err != nil || !repo.Spec.Sync.Enabled || block == nil || repo.Spec.Type == "local" {
+		return tree{}
+	}
+	url := strings.TrimSuffix(strings.TrimRight(block.URL, "/"), ".git")
+	return tree{url, block.Branch, api.Annotation(obj, api.AnnoGitRef), repo.Spec.Dir()}
+}
+
+// asWithBranch returns the tree with the branch of another one if it had none: the controller names the default branch.
+func (t tree) asWithBranch(other tree) tree {
+	t.branch = cmp.Or(t.branch, other.branch)
+	return t
+}
+
+// conflict returns why two trees must not both be pulled: each would have the files of the other. Source of the words:
+// Grafana.
+func (t tree) conflict(other tree) string {
+	a, b := t.dir+"/", other.dir+"/"
+	switch {
+	case t.url != other.url || t.branch != other.branch || t.ref != other.ref:
+	case a == b:
+		return "duplicate repository path"
+	case t.dir == "" || other.dir == "" || strings.HasPrefix(a, b) || strings.HasPrefix(b, a):
+		return "repository path conflicts with existing repository"
+	}
+	return ""
 }
 
 func isRepository(obj *unstructured.Unstructured) bool {

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -133,6 +134,31 @@ func validateResourceRef(ref node) {
 			ref.required(name, "a resource is named by name and kind")
 		}
 	}
+}
+
+// branchOptions are the options that name the branch to which an action writes; "" is that of the Repository.
+var branchOptions = map[string]string{"push": "branch", "migrate": "branch", "delete": "ref", "move": "ref", "fixFolderMetadata": "ref"}
+
+// CheckWorkflow returns why a Repository does not allow a job of this spec to write. A Repository allows "write" to its own
+// branch and "branch" to others. While its own has no name yet, only a job that names no branch is known to write there.
+func CheckWorkflow(repo api.RepositorySpec, spec map[string]any) error {
+	action, _ := spec["action"].(string)
+	option, writes := branchOptions[action]
+	if !writes {
+		return nil
+	}
+	ref, _, _ := unstructured.NestedString(spec, action, option)
+	needs := "write"
+	if block := repo.Block(); ref != "" && block != nil && block.Branch != ref {
+		needs = "branch"
+		if block.Branch == "" && slices.Contains(repo.Workflows, "write") {
+			return nil
+		}
+	}
+	if slices.Contains(repo.Workflows, needs) {
+		return nil
+	}
+	return fmt.Errorf("%s writes to %s, and spec.workflows of the repository lacks %q", action, cmp.Or(ref, "its own branch"), needs)
 }
 
 // authorAnnotations are immutable.

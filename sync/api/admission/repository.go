@@ -91,6 +91,9 @@ func validateRepositoryMetadata(obj, old *unstructured.Unstructured, root node) 
 	if old == nil && slices.Contains(reservedNames, name) {
 		root.add(field.Invalid(meta.Child("name"), name, "the name is reserved"))
 	}
+	if old == nil && obj.GetLabels()[api.LabelPendingDelete] != "" {
+		root.add(field.Forbidden(meta.Child("labels").Key(api.LabelPendingDelete), "a new repository cannot be pending deletion"))
+	}
 	// The name is the value of the repository label of every job.
 	if len(name) > validation.LabelValueMaxLength {
 		root.add(field.TooLong(meta.Child("name"), name, validation.LabelValueMaxLength))

@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"limpet/sync/api"
 )
 
 // repo is a Repository of the form name, target, URL, branch, path.
@@ -18,7 +20,7 @@ func repo(t testing.TB, name, target, url, branch, path string) *unstructured.Un
 func TestCheckSiblings(t *testing.T) {
 	t.Parallel()
 	const url = "https://h/a"
-	a, b := repo(t, "a", "instance", url, "", ""), repo(t, "b", "folder", url, "", "")
+	a, b := repo(t, "a", "instance", url, "", ""), repo(t, "b", "folder", "https://h/b", "", "")
 	gone := repo(t, "gone", "instance", url, "", "")
 	unstructured.SetNestedField(gone.Object, "2026-11-20T10:00:00Z", "metadata", "deletionTimestamp")
 	for _, c := range []struct {
@@ -29,11 +31,11 @@ func TestCheckSiblings(t *testing.T) {
 	}{
 		{"the first", a, nil, []*unstructured.Unstructured{b}, true, false},
 		{"itself", a, b, []*unstructured.Unstructured{a}, true, false},
-		{"a second", repo(t, "c", "instance", url, "", ""), nil, []*unstructured.Unstructured{a, b}, true, true},
-		{"a second by update", repo(t, "b", "instance", url, "", ""), b, []*unstructured.Unstructured{a, b}, true, true},
+		{"a second", repo(t, "c", "instance", "https://h/c", "", ""), nil, []*unstructured.Unstructured{a, b}, true, true},
+		{"a second by update", repo(t, "b", "instance", "https://h/b", "", ""), b, []*unstructured.Unstructured{a, b}, true, true},
 		{"that was one before", a, a, []*unstructured.Unstructured{repo(t, "c", "instance", url, "", "")}, false, false},
 		{"after one that is going", a, nil, []*unstructured.Unstructured{gone}, true, false},
-		{"another target", b, nil, []*unstructured.Unstructured{a}, false, false},
+		{"another target", b, nil, []*unstructured.Unstructured{a}, true, false},
 		{"another kind", object(t, `{kind: Job, spec: {sync: {target: instance}}}`), nil, []*unstructured.Unstructured{a}, false, false},
 	} {
 		looked := false
@@ -43,6 +45,49 @@ func TestCheckSiblings(t *testing.T) {
 		}
 		if c.faulty && (errs[0].Field != "spec.sync.target" || !strings.Contains(errs[0].Detail, `"a"`)) {
 			t.Errorf("%s: %v", c.name, errs)
+		}
+	}
+}
+
+// TestTreesOfSiblings: two Repositories do not pull the same files into the API.
+func TestTreesOfSiblings(t *testing.T) {
+	t.Parallel()
+	const url, same, nested = "https://h/a", "duplicate repository path: a", "repository path conflicts with existing repository: a"
+	with := func(u *unstructured.Unstructured, annotation, value string) *unstructured.Unstructured {
+		api.SetAnnotation(u, annotation, value)
+		return u
+	}
+	off := repo(t, "a", "folder", url, "main", "x")
+	unstructured.SetNestedField(off.Object, false, "spec", "sync", "enabled")
+	there := repo(t, "a", "folder", url, "main", "x")
+	for _, c := range []struct {
+		name            string
+		obj, old, other *unstructured.Unstructured
+		want            string // "" = none
+	}{
+		{"equal", repo(t, "b", "folder", url, "main", "x"), nil, there, same},
+		{"another spelling", repo(t, "b", "folder", url+".git", "main", "/x/"), nil, there, same},
+		{"below", repo(t, "b", "folder", url, "main", "x/y"), nil, there, nested},
+		{"above", repo(t, "b", "folder", url, "main", ""), nil, there, nested},
+		{"a longer name", repo(t, "b", "folder", url, "main", "xy"), nil, there, ""},
+		{"another branch", repo(t, "b", "folder", url, "dev", "x"), nil, there, ""},
+		{"another URL", repo(t, "b", "folder", "https://h/b", "main", "x"), nil, there, ""},
+		{"another revision", with(repo(t, "b", "folder", url, "main", "x"), api.AnnoGitRef, "tag:v1"), nil, there, ""},
+		{"a directory", with(repo(t, "b", "folder", url, "main", "x"), api.AnnoSinkDir, "/srv/x"), nil, there, ""},
+		{"one without sync", repo(t, "b", "folder", url, "main", "x"), nil, off, ""},
+		{"itself", there, nil, there, ""},
+		{"by update", repo(t, "b", "folder", url, "main", "x"), repo(t, "b", "folder", url, "main", "y"), there, same},
+		{"sync by update", there, off, repo(t, "c", "folder", url, "main", "x"), "duplicate repository path: c"},
+		{"stored before", repo(t, "b", "instance", url, "main", "x"), repo(t, "b", "folder", url, "main", "x"), there, ""},
+		{"the default branch", repo(t, "b", "folder", url, "main", "x"), repo(t, "b", "folder", url, "", "x"), there, ""},
+	} {
+		errs, err := CheckSiblings(c.obj, c.old, 0, func() ([]*unstructured.Unstructured, error) { return []*unstructured.Unstructured{c.other}, nil })
+		got := ""
+		if len(errs) > 0 {
+			got = errs[0].Field + " " + errs[0].Detail
+		}
+		if want := strings.TrimSpace("spec.git.path " + c.want); err != nil || c.want == "" && got != "" || c.want != "" && got != want {
+			t.Errorf("%s: %q %v, want %q", c.name, got, err, c.want)
 		}
 	}
 }

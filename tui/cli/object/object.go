@@ -118,7 +118,7 @@ func kindTable(k api.Kind) (t command.Table, row func(*unstructured.Unstructured
 type DeleteCommand struct {
 	Kind  string `arg:"" help:"Kind of the object, as for get."`
 	Name  string `arg:"" help:"Name of the object."`
-	Force bool   `help:"Delete it even if a file of --manifests declares it."`
+	Force bool   `help:"Also if a file of --manifests declares it, a repository uses it (connection), or it has content (folder)."`
 }
 
 // Help is the long help of the command.
@@ -156,10 +156,16 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	uid := u.GetUID() // protects another object that has the name by now
+	o := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
+	if c.Force {
+		o.GracePeriodSeconds = new(int64)
+	}
 	err = e.With(ctx, needs, func(s *command.Session) error {
-		return s.Client.Resource(res).Namespace(u.GetNamespace()).Delete(ctx, c.Name,
-			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		return s.Client.Resource(res).Namespace(u.GetNamespace()).Delete(ctx, c.Name, o)
 	})
+	if k.Kind == "Connection" && apierrors.IsInvalid(err) {
+		return command.WithHint(err, command.CommandFor(u.GetNamespace(), "delete connection "+c.Name+" --force"))
+	}
 	if err != nil {
 		return err
 	}
