@@ -2,6 +2,11 @@
 //
 // What is left out by rules is never read. A directory that is excluded is not walked where no later rule can take in
 // again something below it; then a .sourceignore below it is not read, as Git does not read a .gitignore there.
+//
+// # Bounds
+//
+// Files and their bytes by Options.MaxFiles and MaxBytes, entries of trees by git's Limits.TreeEntries, a path by
+// mostPath, rules by the one ignore.Budget of a tree. Each loop ends with the context.
 package archive
 
 import (
@@ -86,8 +91,8 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("the archive would have more than %d files and directories, the limit (--artifact-max-files)", e.Limit)
 }
 
-// Write packs a tree into w. It reads the mirror, and makes no request unless submodules are asked for. An error is a
-// *SparseError, *IncludeError or *LimitError, one of git, or of w.
+// Write packs a tree into w. It reads the mirror, and makes no request unless submodules are asked for. It ends with ctx.
+// An error is a *SparseError, *IncludeError, *LimitError or *ignore.LimitError, one of git, or of w.
 func Write(ctx context.Context, w io.Writer, t Tree, o Options) (Digests, error) {
 	b, err := newBuilder(ctx, t, o)
 	if err != nil {
@@ -102,6 +107,8 @@ func Write(ctx context.Context, w io.Writer, t Tree, o Options) (Digests, error)
 	if err != nil {
 		return Digests{}, err
 	}
+	stop := context.AfterFunc(ctx, func() { p.pipe.CloseWithError(context.Cause(ctx)) }) // also within a large file
+	defer stop()
 	left := o.MaxBytes
 	for _, n := range nodes {
 		if err = b.write(p, n, &left); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 
+	"limpet/sync/git/ignore"
 	"limpet/sync/text"
 )
 
@@ -126,7 +127,10 @@ func (b *builder) index(inc *included) error {
 			return &LimitError{false, int64(b.o.MaxFiles)}
 		}
 		if n.kind == fileKind && n.name() == ignoreFile {
-			if inc.ignores[at], err = io.ReadAll(io.LimitReader(inc.tar, maxIgnore)); err != nil {
+			if b.ignoreBytes += h.Size; b.ignoreBytes > ignore.MaxBytes {
+				return &ignore.LimitError{What: "bytes", Limit: ignore.MaxBytes}
+			}
+			if inc.ignores[at], err = io.ReadAll(inc.tar); err != nil {
 				return err
 			}
 		}
@@ -160,6 +164,9 @@ func (b *builder) add(n *node) error {
 
 // advance returns the next entry, opening the file before the first.
 func (inc *included) advance(ctx context.Context) (*tar.Header, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	if inc.file == nil {
 		f, err := inc.Open(ctx)
 		if err != nil {

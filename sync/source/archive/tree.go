@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -61,19 +62,21 @@ func (n *node) parts() []string {
 
 // builder makes the tree.
 type builder struct {
-	ctx        context.Context // run-scope: of the one Write
-	t          Tree
-	o          Options
-	root       *node
-	sparse     [][]string
-	submodules map[string]git.Submodule
-	includes   []*included
-	entries    int  // that were read from Git
-	custom     bool // a rule of the repository or of the spec was read
+	ctx         context.Context // run-scope: of the one Write
+	t           Tree
+	o           Options
+	root        *node
+	sparse      [][]string
+	submodules  map[string]git.Submodule
+	includes    []*included
+	entries     int // that were read from Git
+	rules       *ignore.Budget
+	ignoreBytes int64 // of the files with rules in includes
+	custom      bool  // a rule of the repository or of the spec was read
 }
 
 func newBuilder(ctx context.Context, t Tree, o Options) (*builder, error) {
-	b := &builder{ctx: ctx, t: t, o: o}
+	b := &builder{ctx: ctx, t: t, o: o, rules: ignore.NewBudget()}
 	info, err := t.Mirrors.Commit(ctx, t.Remote, t.Commit)
 	if err != nil {
 		return nil, err
@@ -179,71 +182,79 @@ func (b *builder) wanted(parts []string) bool {
 }
 
 // The rules of Flux: the first always, the others where the repository and the spec have none.
-var (
-	vcsRules     = ignore.Parse([]byte(".git/\n.gitignore\n.gitmodules\n.gitattributes\n"), nil)
-	defaultRules = ignore.Parse([]byte("*.jpg\n*.jpeg\n*.gif\n*.png\n*.wmv\n*.flv\n*.tar.gz\n*.zip\n"+
-		".github/\n.circleci/\n.travis.yml\n.gitlab-ci.yml\nappveyor.yml\n.drone.yml\ncloudbuild.yaml\ncodeship-services.yml\n"+
-		"codeship-steps.yml\n**/.goreleaser.yml\n**/.sops.yaml\n**/.flux.yaml\n"), nil)
+const (
+	vcsRules     = ".git/\n.gitignore\n.gitmodules\n.gitattributes\n"
+	defaultRules = "*.jpg\n*.jpeg\n*.gif\n*.png\n*.wmv\n*.flv\n*.tar.gz\n*.zip\n" +
+		".github/\n.circleci/\n.travis.yml\n.gitlab-ci.yml\nappveyor.yml\n.drone.yml\ncloudbuild.yaml\n" +
+		"codeship-services.yml\ncodeship-steps.yml\n**/.goreleaser.yml\n**/.sops.yaml\n**/.flux.yaml\n"
 )
 
-// ignoreFile holds the rules of its directory. One that is larger than maxIgnore is refused.
-const (
-	ignoreFile = ".sourceignore"
-	maxIgnore  = 1 << 20
-)
+// ignoreFile holds the rules of its directory.
+const ignoreFile = ".sourceignore"
 
 // list returns the nodes that the rules leave, in the order of the archive.
 func (b *builder) list() ([]*node, error) {
-	var spec []ignore.Rule
-	if b.o.Ignore != nil {
-		spec = ignore.Parse([]byte(*b.o.Ignore), nil)
+	var rules [3]*ignore.Rules
+	for i, text := range []*string{new(vcsRules), b.o.Ignore, new(defaultRules)} {
+		if text == nil {
+			text = new("")
+		}
+		var err error
+		if rules[i], err = b.rules.Parse([]byte(*text), nil); err != nil {
+			return nil, fmt.Errorf("spec.ignore: %w", err)
+		}
 	}
-	b.custom = len(spec) > 0
-	nodes, err := b.walk(b.root, vcsRules, spec, nil)
+	b.custom = rules[1].Len() > 0
+	nodes, err := b.walk(b.root, rules[:1], rules[1], nil)
 	if err != nil {
 		return nil, err
 	}
 	if !b.custom {
 		nodes = slices.DeleteFunc(nodes, func(n *node) bool {
-			excluded, _ := ignore.Match(defaultRules, n.parts(), n.kind == dirKind)
+			excluded, _, ended := ignore.Match(b.ctx, rules[2:], n.parts(), n.kind == dirKind)
+			err = cmp.Or(err, ended)
 			return excluded
 		})
 	}
 	if b.o.MaxFiles > 0 && len(nodes) > b.o.MaxFiles {
 		return nil, &LimitError{false, int64(b.o.MaxFiles)}
 	}
-	return nodes, nil
+	return nodes, err
 }
 
 // walk appends what is to be packed of a directory, itself first. rules are those of the directories above, spec come
 // after all of them. The defaults of Flux are left to list: whether they hold is known at the end.
-func (b *builder) walk(n *node, rules, spec []ignore.Rule, out []*node) ([]*node, error) {
+func (b *builder) walk(n *node, rules []*ignore.Rules, spec *ignore.Rules, out []*node) ([]*node, error) {
 	if err := b.load(n); err != nil {
 		return nil, err
 	}
 	if c, _ := n.child(ignoreFile); c != nil && c.kind == fileKind {
-		data, err := b.ignoreData(c)
+		own, err := b.ignoreRules(c, n.parts())
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", text.Line(c.path, 200), err)
 		}
-		own := ignore.Parse(data, n.parts())
-		rules = append(slices.Clip(rules), own...)
-		b.custom = b.custom || len(own) > 0
+		rules = append(slices.Clip(rules), own)
+		b.custom = b.custom || own.Len() > 0
 	}
-	all := append(slices.Clip(rules), spec...)
+	all := append(slices.Clip(rules), spec)
 	if n == b.root {
 		out = append(out, n)
 	}
 	for _, c := range n.children {
+		if b.ctx.Err() != nil {
+			return nil, context.Cause(b.ctx)
+		}
 		parts := c.parts()
-		excluded, by := ignore.Match(all, parts, c.kind == dirKind)
+		excluded, by, err := ignore.Match(b.ctx, all, parts, c.kind == dirKind)
+		if err != nil {
+			return nil, err
+		}
 		if !excluded {
 			out = append(out, c)
 		}
-		if c.kind != dirKind || excluded && !ignore.MayReturn(all[by:], parts) {
+		if c.kind != dirKind || excluded && !ignore.MayReturn(all, by, parts) {
 			continue
 		}
-		var err error
 		if out, err = b.walk(c, rules, spec, out); err != nil {
 			return nil, err
 		}
@@ -265,11 +276,19 @@ func (b *builder) content(n *node) (io.Reader, int64, error) {
 	return bytes.NewReader(data), int64(len(data)), err
 }
 
-func (b *builder) ignoreData(n *node) ([]byte, error) {
+// ignoreRules reads a file with rules for a directory.
+func (b *builder) ignoreRules(n *node, domain []string) (*ignore.Rules, error) {
 	if n.included != nil {
-		return n.included.ignores[n.at], nil
+		return b.rules.Parse(n.included.ignores[n.at], domain)
 	}
-	return b.t.Mirrors.Blob(b.ctx, *n.remote, n.hash, maxIgnore)
+	data, err := b.t.Mirrors.Blob(b.ctx, *n.remote, n.hash, ignore.MaxBytes)
+	if errors.As(err, new(*git.TooLargeError)) {
+		return nil, &ignore.LimitError{What: "bytes", Limit: ignore.MaxBytes}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return b.rules.Parse(data, domain)
 }
 
 // staysInside reports whether a link leads to a place in the tree: up first, if at all, and then down.
