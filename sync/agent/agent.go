@@ -198,6 +198,7 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool, n *notifier) (er
 	cfg := a.cfg
 	pulls := pullOptions(cfg, &a.clients, a.access)
 	options := cfg.Jobs
+	options.Silent = a.access.mirrors.Silent
 	options.Observe = func(e jobs.Event) {
 		a.metrics.Observe(e)
 		a.activity.Observe(e)

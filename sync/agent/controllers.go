@@ -72,6 +72,7 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 	c.repos = repos.New(a.client, a.repos, a.jobs, repos.Options{
 		Remotes:     worker.Remotes{Credentials: pulls.Credentials, AllowInsecure: pulls.AllowInsecure}.Remote,
 		Git:         a.access.mirrors,
+		Silent:      a.access.mirrors.Silent,
 		Hosts:       repos.Forges(a.access.hosts),
 		Store:       cfg.Store,
 		Trust:       a.access.signers,

@@ -176,6 +176,7 @@ func (f *failover) ask(ctx context.Context, i, left int) error {
 		c.TimeLimit /= time.Duration(left)
 		err = c.Fail(f.do(c))
 		f.spent += c.HostTime()
+		f.m.heard(f.op, c, err)
 		if _, requests, _ := c.Cost(); err == nil && requests > 0 && !f.quiet {
 			f.m.reset(f.remote.serverURL(i))
 		}
@@ -312,6 +313,34 @@ type breaker struct {
 	until time.Time
 	pause time.Duration
 	err   error // why it is open
+}
+
+// heard notes whether the host of a call has answered. One that answers a look may be silent at a fetch.
+func (m *Mirrors) heard(op string, c *call, err error) {
+	_, requests, _ := c.Cost()
+	host, now := c.Addr.HostPort(), time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case c.HostTime() == 0: // it was not asked
+	case unreachable(err):
+		maps.DeleteFunc(m.silent, func(_ [2]string, since time.Time) bool { return now.Sub(since) > 2*longestPause })
+		m.silent[[2]string{op, host}] = now
+	case requests > 0 && KindOf(err) != Cancelled:
+		delete(m.silent, [2]string{op, host})
+	}
+}
+
+// Silent reports whether a host, by name and port, did not answer when it was asked last.
+func (m *Mirrors) Silent(host string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, op := range []string{"resolve", "fetch"} {
+		if since, is := m.silent[[2]string{op, host}]; is && time.Since(since) < 2*longestPause {
+			return true
+		}
+	}
+	return false
 }
 
 // trip opens the breaker of a URL after a server did not answer.

@@ -33,6 +33,7 @@ type Mirrors struct {
 	mirrors  map[string]*mirror
 	listings map[string]*transport.Listing // by call.Identity: for the fetch that follows
 	breakers map[string]breaker            // by URL, of servers that did not answer
+	silent   map[[2]string]time.Time       // operations at hosts that did not answer, and when
 }
 
 // mirrorName is the length of the name of a mirror's directory.
@@ -65,6 +66,7 @@ func newMirrors(dir string, o Options) *Mirrors {
 		listings: map[string]*transport.Listing{},
 		large:    lfs.NewCache(filepath.Join(dir, largeDir)),
 		breakers: map[string]breaker{},
+		silent:   map[[2]string]time.Time{},
 	}
 }
 

@@ -46,6 +46,7 @@ import (
 	"limpet/sync/jobs/lease"
 	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 )
 
 // Controller runs the parts. Make it with New before the informers run.
@@ -116,7 +117,8 @@ func newController(e *env, jobs, repos lister) *Controller {
 	c.recoverer = &recoverer{env: e, exclusion: c.exclusion, runner: runner, finisher: c.finisher, queue: c.queue,
 		wake: make(chan struct{}, 1)}
 	c.driver = &driver{
-		env: e, queue: c.queue, drain: c.drain, admission: c.admission, exclusion: c.exclusion, delay: c.delay,
+		env: e, queue: c.queue, hosts: netx.NewTurns(e.o.Drivers, max(1, e.o.Drivers-1), e.o.Silent),
+		drain: c.drain, admission: c.admission, exclusion: c.exclusion, delay: c.delay,
 		claimer: claimer, recoverer: c.recoverer, runner: runner, finisher: c.finisher,
 	}
 	c.scanner = &scanner{env: e, queue: c.queue, jobs: jobs, admission: c.admission, recoverer: c.recoverer, again: make(chan struct{}, 1)}
@@ -236,8 +238,11 @@ const (
 
 // Options configure a Controller. Zero values mean the defaults above.
 type Options struct {
-	// Drivers is how many jobs run at once.
+	// Drivers is how many jobs run at once. Where there are several, one host does not get all, and hosts that did not
+	// answer last share half.
 	Drivers int
+	// Silent reports whether a host, by name and port, did not answer last; nil = none.
+	Silent func(host string) bool
 	// Timeout of one run of a job; below 0 = none.
 	Timeout time.Duration
 	// Interval of the periodic scan of all known jobs, and the delay of a job that was released.

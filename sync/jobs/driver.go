@@ -10,8 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/auth"
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/queue"
+	"limpet/sync/netx"
 	"limpet/sync/text"
 )
 
@@ -19,11 +21,15 @@ import (
 // together, in any order.
 const missingRepoGrace = 2 * time.Second
 
+// busyHost is how long a job waits whose host has enough of the drivers.
+const busyHost = 2 * time.Second
+
 // driver takes keys from the queue and does what there is to do: it settles the claims of this agent, or claims the job
 // and runs it.
 type driver struct {
 	*env
 	queue     *workQueue
+	hosts     *netx.Turns
 	drain     *drain
 	admission *admission
 	exclusion *exclusion
@@ -146,6 +152,13 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 	if d.drain.on() && !open {
 		return queue.Result{Requeue: true, NotUrgent: len(d.claims.pendingOf(ref.Key)) == 0}
 	}
+	if host := hostOf(repo); host != "" && !open {
+		leave, ok := d.hosts.Enter(host)
+		if !ok {
+			return queue.Result{Requeue: true, After: busyHost, NotUrgent: true}
+		}
+		defer leave()
+	}
 	// A claim that is under way when the agent is told to stop is brought to its end and released: an open one would be
 	// left behind.
 	h, result, err := d.claimer.claim(context.WithoutCancel(ctx), job, false)
@@ -180,6 +193,22 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 		}
 	}
 	return d.runner.run(ctx, h, decided)
+}
+
+// hostOf returns name and port of the host of a repository, "" for one on this host.
+func hostOf(repo *unstructured.Unstructured) string {
+	if repo == nil {
+		return ""
+	}
+	view, err := api.RepositoryView(repo)
+	if err != nil || view.Spec.Block() == nil {
+		return ""
+	}
+	url, err := auth.ParseAddress(view.Spec.Block().URL)
+	if err != nil || url.Local() {
+		return ""
+	}
+	return url.HostPort()
 }
 
 // An agent that drains ends what it has begun and claims nothing new. Draining is of the process: an agent that was

@@ -27,6 +27,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 	"limpet/sync/worker"
 )
 
@@ -81,10 +82,11 @@ func Forges(hosts *forge.Hosts) Hosts {
 type Options struct {
 	Remotes Remotes
 	Git     Prober
-	Hosts   Hosts           // nil = no host is asked for more than Git
-	Store   *state.Store    // keeps secrets; nil = nothing is kept over a restart; must be set with Webhooks
-	Trust   *worker.Signers // nil = signatures are not verified
-	Tokens  *Tokens         // nil = none are minted
+	Silent  func(host string) bool // reports whether a host did not answer last; nil = none
+	Hosts   Hosts                  // nil = no host is asked for more than Git
+	Store   *state.Store           // keeps secrets; nil = nothing is kept over a restart; must be set with Webhooks
+	Trust   *worker.Signers        // nil = signatures are not verified
+	Tokens  *Tokens                // nil = none are minted
 	// Webhooks has webhooks made. WebhookBase is the address at which hosts reach the
 	// receiver of this agent, where a Repository does not name one; "" = nowhere.
 	Webhooks    bool
@@ -197,7 +199,7 @@ func newController(s server, now func() time.Time, repos, jobs lister, o Options
 	}
 	c := &Controller{o: o, now: now, repos: repos, memories: map[Key]*memory{}}
 	c.Loop = newLoop(Repository, c.reconcile, o.Resync, o.Logger)
-	c.meter, c.use = o.Meter, o.Uses
+	c.meter, c.use, c.hosts = o.Meter, o.Uses, netx.NewTurns(workers, perHost, o.Silent)
 	clock := func() time.Time { return c.now() }
 	report, probes := reporter{o.Observe, o.Logger}, probes{o.Remotes, o.Git, o.Hosts}
 	c.facts = &factSource{repos: repos, jobs: jobs, quota: o.Quota, since: o.Since, now: clock, interval: intervalOf}

@@ -26,17 +26,18 @@ import (
 const (
 	firstRetry     = time.Second // the pause after a failure; each in a row doubles it, up to the resync
 	quietConflicts = 5           // patches in a row that do not fit because of another writer, before it is logged
-	workers        = 8           // objects of a kind that are reconciled at once
-	// perHost is how many objects of one host are reconciled at once: a host that never
-	// answers must not hold all workers. It is what the mirrors ask a host at a time.
-	perHost = 2
+	// workers are the objects of a kind that are reconciled at once. Most of their time they wait for hosts, of which
+	// one must not hold all of them: see netx.Turns.
+	workers = 32
+	perHost = 2 // objects of one host that are reconciled at once: what the mirrors ask a host at a time
 	// firstBusy and maxBusy bound the random pause of an object whose host is busy: those
 	// that waited must not all ask at once when it answers again.
 	firstBusy, maxBusy = 250 * time.Millisecond, 30 * time.Second
 )
 
 var (
-	errBusy    = errors.New("its host is busy")         // enough objects of it are being reconciled
+	// ErrBusy is returned by a reconcile for which there is no turn: its host is busy, or what works for all objects is.
+	ErrBusy    = errors.New("its host is busy")
 	errWait    = errors.New("waits for its turn")       // it keeps its place in the schedule
 	errInvalid = errors.New("ignored until it changes") // it cannot be decoded
 )
@@ -59,7 +60,7 @@ type Loop struct {
 	logger    *slog.Logger
 	available func(context.Context) error // blocks while the API is known to be unreachable; an error when ctx ends first
 	use       UseFunc                     // nil = no call
-	perHost   int                         // see the constant
+	hosts     *netx.Turns
 
 	failures, busy workqueue.TypedRateLimiter[Key]
 
@@ -67,16 +68,17 @@ type Loop struct {
 	queue    workqueue.TypedDelayingInterface[Key] // nil while the loop does not run
 	next     map[Key]time.Time                     // see Result
 	rechecks map[Key]bool
-	asked    map[string]int // hosts, and how many objects of each are being reconciled
 }
 
-// NewLoop returns a Loop that does not run yet. A failure is retried after first, and each in a row doubles that, up to most.
+// NewLoop returns a Loop that does not run yet. A failure is retried after first, and each in a row doubles that, up to
+// most. silent reports whether a host did not answer last.
 func NewLoop(
-	client *kube.Client, kind string, reconcile func(context.Context, Key) (Result, error), first, most time.Duration, log *slog.Logger,
+	client *kube.Client, kind string, reconcile func(context.Context, Key) (Result, error), first, most time.Duration,
+	silent func(host string) bool, log *slog.Logger,
 ) *Loop {
 	l := newLoop(kind, reconcile, most, log)
 	l.failures, l.available = workqueue.NewTypedItemExponentialFailureRateLimiter[Key](first, most), client.WaitAvailable
-	l.perHost = 2 * perHost // those that wait in line for the mirrors keep the host as busy as it may be
+	l.hosts = netx.NewTurns(workers, 2*perHost, silent) // those in line for the mirrors keep the host busy
 	return l
 }
 
@@ -85,14 +87,13 @@ func newLoop(kind string, reconcile func(context.Context, Key) (Result, error), 
 		kind:      kind,
 		reconcile: reconcile,
 		meter:     noMeter{},
-		perHost:   perHost,
+		hosts:     netx.NewTurns(workers, perHost, nil),
 		logger:    log,
 		available: context.Cause,
 		failures:  workqueue.NewTypedItemExponentialFailureRateLimiter[Key](min(firstRetry, resync), resync),
 		busy:      workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstBusy, maxBusy),
 		next:      map[Key]time.Time{},
 		rechecks:  map[Key]bool{},
-		asked:     map[string]int{},
 	}
 }
 
@@ -182,7 +183,7 @@ func (l *Loop) runOnce(ctx context.Context, k Key) {
 		l.mu.Unlock()
 		l.set(k, at) // an earlier time of the queue stands for the later one too, and is over
 		return
-	case errors.Is(err, errBusy):
+	case errors.Is(err, ErrBusy):
 		l.set(k, time.Now().Add(rand.N(l.busy.When(k))))
 		return
 	}
@@ -212,22 +213,13 @@ func (l *Loop) runOnce(ctx context.Context, k Key) {
 }
 
 // Enter reserves the host of a URL for one object; leave must follow. The error is
-// errBusy. An address without a host is refused before any request.
+// ErrBusy. An address without a host is refused before any request.
 func (l *Loop) Enter(url auth.Address) (leave func(), err error) {
-	host := url.HostPort()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.asked[host] >= l.perHost {
-		return nil, errBusy
+	leave, ok := l.hosts.Enter(url.HostPort())
+	if !ok {
+		return nil, ErrBusy
 	}
-	l.asked[host]++
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.asked[host]--; l.asked[host] == 0 {
-			delete(l.asked, host)
-		}
-	}, nil
+	return leave, nil
 }
 
 // uses declares what an object uses; nil is for one that is gone.

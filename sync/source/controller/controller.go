@@ -12,6 +12,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"limpet/sync/dependency"
 	"limpet/sync/git"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 	"limpet/sync/notify"
 	"limpet/sync/repos"
 	"limpet/sync/source"
@@ -52,7 +54,13 @@ const (
 	defaultTimeout = time.Minute // of a request to the Git host; Source: spec.timeout
 	callTimeout    = 5 * time.Second
 	progressAfter  = time.Second // of a fetch, before the status is set to Reconciling
-	packers        = 2           // archives that are made at once
+
+	// Commits that are fetched at once, and from one host: what a server sends is examined in memory.
+	fetchers, fetchersPerHost = 8, 4
+	// Archives that are made at once. One that takes longer than quickPack gives its turn up and is made again in the
+	// one turn of slow ones, for longestPack at most: a tree that never ends delays only those like it.
+	quickPackers, slowPackers = 2, 1
+	quickPack, longestPack    = 5 * time.Second, 5 * time.Minute
 )
 
 // Options of a Controller. All but Rules, Outbox, Sealed, Observe and Took must be set.
@@ -84,11 +92,16 @@ type Controller struct {
 	*repos.Loop
 	o          Options
 	steps      []step
-	packing    chan struct{} // a semaphore of those that pack
-	noChecksum atomic.Bool   // the definition has no status.contentConfigChecksum
+	fetching   *netx.Turns
+	quick      chan struct{} // a semaphore of those that pack
+	slow       chan struct{} // of those that took long the last time
+	quickPack  time.Duration // see the constants
+	longest    time.Duration
+	noChecksum atomic.Bool // the definition has no status.contentConfigChecksum
 
-	mu       sync.Mutex // guards memories; each belongs to the worker that has its key
-	memories map[repos.Key]*memory
+	mu       sync.Mutex                            // guards what follows
+	memories map[repos.Key]*memory                 // each belongs to the worker that has its key
+	running  map[repos.Key]context.CancelCauseFunc // of reconciles
 }
 
 // memory is what is remembered of a source from one reconcile to the next. All of it may be lost.
@@ -103,20 +116,31 @@ type memory struct {
 	orphaned   time.Time         // since when the object is gone; zero = it is not
 	tooLarge   string            // revision and checksum of what is beyond the limits, and is not packed again
 	limit      *failure          // which of them
+	slow       bool              // the last archive took longer than quickPack
 	stored     artifact.Artifact // the newest of the index, which nothing else changes; zero = not known
 }
 
 // New registers its handlers with the watcher, which must not run yet. It starts nothing.
 func New(o Options) *Controller {
-	c := &Controller{o: o, packing: make(chan struct{}, packers), memories: map[repos.Key]*memory{}}
-	c.Loop = repos.NewLoop(o.Client, Kind, c.reconcile, minRetry, maxRetry, o.Logger)
+	c := &Controller{o: o, fetching: netx.NewTurns(fetchers, fetchersPerHost, o.Git.Silent),
+		quick: make(chan struct{}, quickPackers), slow: make(chan struct{}, slowPackers),
+		quickPack: quickPack, longest: longestPack,
+		memories: map[repos.Key]*memory{}, running: map[repos.Key]context.CancelCauseFunc{}}
+	c.Loop = repos.NewLoop(o.Client, Kind, c.reconcile, minRetry, maxRetry, o.Git.Silent, o.Logger)
 	c.steps = []step{c.finalize, suspend, c.validate, c.verifyStored, c.sink, c.include, c.demand, c.restore, c.sink, c.resolve,
 		c.fetch, c.verify, c.pack, c.sink}
 	wake := func(obj kube.Object) { c.Wake(obj.Namespace(), obj.Name()) }
-	o.Sources.AddHandler(kube.Handler{Add: wake, Delete: wake, Update: func(old, obj kube.Object) {
+	gone := func(obj kube.Object) {
+		c.interrupt(repos.Key{Namespace: obj.Namespace(), Name: obj.Name()})
+		wake(obj)
+	}
+	o.Sources.AddHandler(kube.Handler{Add: wake, Delete: gone, Update: func(old, obj kube.Object) {
+		if old.Text(pathDeleted) != obj.Text(pathDeleted) {
+			gone(obj)
+			return
+		}
 		if old.Number(pathGeneration) != obj.Number(pathGeneration) || old.Text(pathRequested) != obj.Text(pathRequested) ||
-			old.Text(pathDeleted) != obj.Text(pathDeleted) || old.Text(pathSink) != obj.Text(pathSink) ||
-			old.Text(pathExec) != obj.Text(pathExec) || old.Text(pathLinks) != obj.Text(pathLinks) {
+			old.Text(pathSink) != obj.Text(pathSink) || old.Text(pathExec) != obj.Text(pathExec) || old.Text(pathLinks) != obj.Text(pathLinks) {
 			wake(obj)
 		}
 	}})
@@ -168,8 +192,37 @@ func (c *Controller) memoryOf(k repos.Key, uid string) *memory {
 	return m
 }
 
-// reconcile reconciles one source.
+// errDeleted ends the reconcile of a source that is being deleted, which is woken for the next one.
+var errDeleted = errors.New("the source was deleted")
+
+// interrupt ends the reconcile of a source that runs.
+func (c *Controller) interrupt(k repos.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel := c.running[k]; cancel != nil {
+		cancel(errDeleted)
+	}
+}
+
+// reconcile reconciles one source, until it is deleted.
 func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c.mu.Lock()
+	c.running[k] = cancel
+	c.mu.Unlock()
+	result, err := c.runOnce(ctx, k)
+	c.mu.Lock()
+	delete(c.running, k)
+	c.mu.Unlock()
+	if context.Cause(ctx) == errDeleted {
+		return repos.Result{}, nil
+	}
+	return result, err
+}
+
+// runOnce reconciles one source.
+func (c *Controller) runOnce(ctx context.Context, k repos.Key) (repos.Result, error) {
 	began := time.Now()
 	obj, known := c.o.Sources.Get(k.Namespace, k.Name)
 	if obj == nil {

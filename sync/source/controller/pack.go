@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/auth"
 	"limpet/sync/git"
+	"limpet/sync/git/ignore"
 	"limpet/sync/notify"
+	"limpet/sync/repos"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
 )
@@ -22,12 +25,14 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 	if a.memory.tooLarge == what {
 		return true, a.memory.limit
 	}
-	select {
-	case c.packing <- struct{}{}:
-		defer func() { <-c.packing }()
-	case <-ctx.Done():
-		return true, context.Cause(ctx)
+	leave, most, err := c.enterPack(ctx, a.memory.slow)
+	if err != nil {
+		return true, err
 	}
+	defer leave()
+	began := time.Now()
+	limited, cancel := context.WithTimeoutCause(ctx, most, errPackTime)
+	defer cancel()
 	commit, err := c.o.Git.Commit(ctx, a.remote, a.ref.Hash)
 	if err != nil {
 		return true, fetchFailed(err)
@@ -42,9 +47,13 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 	made, err := c.o.Artifacts.Put(ctx, artifact.Artifact{Namespace: a.key.Namespace, Name: a.key.Name, UID: string(a.obj.GetUID()),
 		Revision: a.revision, Checksum: a.checksum, Subject: commit.Subject},
 		func(w io.Writer) (archive.Digests, error) {
-			return archive.Write(ctx, w, archive.Tree{Mirrors: c.o.Git, Remote: a.remote, Commit: a.ref.Hash}, options)
+			return archive.Write(limited, w, archive.Tree{Mirrors: c.o.Git, Remote: a.remote, Commit: a.ref.Hash}, options)
 		})
+	a.memory.slow = time.Since(began) > c.quickPack
 	if err != nil {
+		if ctx.Err() == nil && context.Cause(limited) == errPackTime {
+			return true, c.packTimeout(most)
+		}
 		if e, ok := errors.AsType[*git.Error](err); ok { // submodules, a directory that is missing, a damaged mirror
 			return true, fetchFailed(e)
 		}
@@ -58,7 +67,7 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 		if _, ok := errors.AsType[*archive.IncludeError](err); ok {
 			f.condition, f.reason = condInclude, reasonCopy
 		}
-		if _, ok := errors.AsType[*archive.LimitError](err); ok {
+		if errors.As(err, new(*archive.LimitError)) || errors.As(err, new(*ignore.LimitError)) {
 			a.memory.tooLarge, a.memory.limit = what, f
 		}
 		return true, f
@@ -66,6 +75,38 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 	a.artifact, a.memory.stored = made, made
 	c.o.References.Observe(ref(a.key), made.Digest)
 	return false, nil
+}
+
+// errPackTime ends an archive whose time is over.
+var errPackTime = errors.New("it takes too long")
+
+// enterPack waits for a turn to pack and returns how long that may take. For slow ones there is no line: a source in it
+// would hold a worker.
+func (c *Controller) enterPack(ctx context.Context, slow bool) (leave func(), most time.Duration, err error) {
+	if slow {
+		select {
+		case c.slow <- struct{}{}:
+			return func() { <-c.slow }, c.longest, nil
+		default:
+			return nil, 0, repos.ErrBusy
+		}
+	}
+	select {
+	case c.quick <- struct{}{}:
+		return func() { <-c.quick }, c.quickPack, nil
+	case <-ctx.Done():
+		return nil, 0, context.Cause(ctx)
+	}
+}
+
+// packTimeout is the error of an archive that was not made in time: after the short one it gets a longer one.
+func (c *Controller) packTimeout(most time.Duration) error {
+	if most < c.longest {
+		return repos.ErrBusy
+	}
+	return &failure{condition: condStorage, reason: artifact.ReasonArchive, wait: stalledRetry,
+		err: fmt.Errorf("the archive takes longer than %s, the limit: leave files out with spec.sparseCheckout or spec.ignore, "+
+			"or write fewer and simpler rules", most)}
 }
 
 // verifyStored looks for the artifact, and whether its bytes are those that were stored.

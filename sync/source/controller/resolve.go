@@ -23,9 +23,6 @@ func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err er
 	remote := func(ctx context.Context) (git.Remote, error) {
 		return a.git.Remote(ctx, c.o.Credentials, c.o.AllowInsecure)
 	}
-	if a.remote, err = remote(ctx); err != nil {
-		return true, passOn(err, fetchFailed)
-	}
 	address, err := auth.ParseAddress(a.git.URL)
 	if err != nil {
 		return true, fetchFailed(err)
@@ -34,10 +31,13 @@ func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err er
 	if err != nil {
 		return true, err
 	}
+	defer leave()
 	limited, cancel := context.WithTimeout(ctx, a.timeout())
 	defer cancel()
-	a.ref, _, err = repos.Resolve(limited, c.o.Git, &a.remote, a.git.Selector, remote)
-	if leave(); err != nil {
+	if a.remote, err = remote(limited); err != nil { // a provider of tokens counts as the host
+		return true, passOn(err, fetchFailed)
+	}
+	if a.ref, _, err = repos.Resolve(limited, c.o.Git, &a.remote, a.git.Selector, remote); err != nil {
 		return true, fetchFailed(err)
 	}
 	a.revision, a.checksum = a.git.Revision(a.ref), a.checksumOf(a.ref)
@@ -49,13 +49,25 @@ func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err er
 	return same, nil
 }
 
-// fetch brings the commit into the mirror. A source that is new or has another spec says in the status what takes long.
+// fetch brings the commit and its submodules into the mirrors. A source that is new or has another spec says in the status what takes long.
 func (c *Controller) fetch(ctx context.Context, a *attempt) (done bool, err error) {
+	address, err := auth.ParseAddress(a.git.URL)
+	if err != nil {
+		return true, fetchFailed(err)
+	}
+	leave, ok := c.fetching.Enter(address.HostPort())
+	if !ok {
+		return true, repos.ErrBusy
+	}
+	defer leave()
 	limited, cancel := context.WithTimeout(ctx, a.timeout())
 	defer cancel()
 	fetched := make(chan error, 1)
 	go func() {
 		_, err := c.o.Git.Fetch(limited, a.remote, a.ref)
+		if err == nil && a.spec.Submodules { // what packs waits for no host
+			_, err = c.o.Git.WholeTree(limited, a.remote, a.ref.Hash, "")
+		}
 		fetched <- err
 	}()
 	slow := time.NewTimer(progressAfter)
