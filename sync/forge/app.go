@@ -173,7 +173,7 @@ func (a *app) token(ctx context.Context, op string, limits any) (auth.Token, err
 	case !auth.Printable(made.Token):
 		return auth.Token{}, c.fail(r, netx.Protocol, errors.New("the answer holds no token"))
 	case life <= 0:
-		return auth.Token{}, c.fail(r, netx.Protocol, errors.New("the token that it makes has ended already"))
+		return auth.Token{}, c.fail(r, netx.Protocol, errors.New("the token that it issues has expired"))
 	}
 	return auth.Token{Value: made.Token, Minted: time.Now(), Expires: made.Expires, Life: min(life, maxTokenLife)}, nil
 }

@@ -74,7 +74,7 @@ func newToken(value string, life time.Duration) (auth.Token, error) {
 	case !auth.Printable(value):
 		return auth.Token{}, errors.New("the answer holds no token")
 	case life <= 0:
-		return auth.Token{}, errors.New("the answer does not say how long the token lives, or it has ended already")
+		return auth.Token{}, errors.New("the answer has no lifetime of the token, or the token has expired")
 	}
 	life = min(life, longestLife)
 	return auth.Token{Value: value, Minted: time.Now(), Expires: time.Now().Add(life), Life: life}, nil

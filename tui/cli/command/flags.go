@@ -91,7 +91,7 @@ type AgentFlags struct {
 	MaxResourcesPerRepository *int64        `help:"Objects per repository. 0 = no limit. Default: status.quota."`
 	MaxIncrementalChanges     int           `help:"Changes beyond which a pull is full. 0 = no limit." default:"1000"`
 	MaxAttempts               int           `help:"Attempts of one job that may end without a result." default:"3"`
-	Drain                     bool          `help:"Start drained: claim nothing new until limpet drain --off."`
+	Drain                     bool          `help:"Start drained: claim no job until limpet drain --off."`
 	Cleanup                   string        `help:"Abandoned claims: requeue, fail or off." enum:"requeue,fail,off" default:"requeue"`
 	HistoryExpiration         time.Duration `help:"Prune history older than this. 0 = the local one only, after 7d." default:"0s"`
 	HistoryMaxRecords         int           `help:"Finished jobs in the local history; 0 = no limit." default:"50000"`

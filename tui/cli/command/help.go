@@ -76,7 +76,8 @@ func printHelp(listFlags bool) kong.HelpPrinter {
 			for _, t := range help.Topics() {
 				names = append(names, t.Name)
 			}
-			foot = ansi.Wordwrap("All flags: limpet help flags. limpet help TOPIC: "+strings.Join(names, ", ")+".", 80, "")
+			foot = ansi.Wordwrap("All flags: limpet help flags. limpet help TOPIC: "+strings.Join(names, ", ")+
+				". Start with concepts, manifests, credentials.", 80, "")
 		default:
 			selected.Group = nil
 			if calls := help.Examples(strings.TrimPrefix(CallText(selected), "limpet ")); len(calls) > 0 {

@@ -27,10 +27,10 @@ import (
 
 // Command is 'limpet logs'.
 type Command struct {
-	Follow bool          `short:"f" help:"Go on with new lines until Ctrl-C."`
+	Follow bool          `short:"f" help:"Follow: print new lines until Ctrl-C."`
 	Repo   string        `aliases:"repository" help:"Lines of this repository." placeholder:"NAME"`
 	Job    string        `help:"Lines of this job." placeholder:"NAME"`
-	Since  time.Duration `help:"Lines of this last time, such as 10m." default:"0s"`
+	Since  time.Duration `help:"Only lines that are younger than this, such as 10m." default:"0s"`
 }
 
 // Help is the long help of the command.

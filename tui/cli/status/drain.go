@@ -106,7 +106,7 @@ func drainText(e *command.Env, a snapshot.Agent, now time.Time) string {
 	if a.Busy > 0 {
 		txt = fmt.Sprintf("draining for %s, %s to go", text.Age(now.Sub(a.Draining)), text.Plural(a.Busy, "job"))
 	}
-	return txt + ": it claims nothing new; end it with: " + e.CommandFor("", "drain --off")
+	return txt + ": it claims no job; end it with: " + e.CommandFor("", "drain --off")
 }
 
 // leftReport describes the objects in the state file of a stopped agent.
