@@ -1,5 +1,9 @@
 // Package notify sends events of objects to webhooks, Slack, Alertmanager and programs. An event is
 // kept in the state file until each target has taken it, so that neither a restart nor a target that is down loses one.
+//
+// Bounds: 1,000 events for a target, 4 KiB of message in each; an event is given up after a day. Of answers only the
+// status counts; a wait after a failure is at most 5 minutes unless the answer asks for more (Retry-After, bounded by
+// package netx), and new events do not shorten it. A program has 30 s and 2 KiB of output.
 package notify
 
 import (
@@ -46,7 +50,7 @@ func Open(ctx context.Context, o Options) (*Outbox, error) {
 	ids := map[string]bool{}
 	for _, t := range o.Targets {
 		ids[t.id] = true
-		b.senders = append(b.senders, &sender{outbox: b, target: t, wake: make(chan struct{}, 1), wait: firstWait,
+		b.senders = append(b.senders, &sender{outbox: b, target: t, wake: make(chan struct{}, 1), refused: map[string]backoff{},
 			status: Status{Target: t.Name}})
 	}
 	all, err := o.Store.Facts(ctx, state.OutboxPrefix)

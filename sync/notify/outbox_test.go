@@ -108,7 +108,7 @@ func TestPairs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if wait, down := b.senders[0].runOnce(t.Context()); wait != 0 || down {
+	if wait, down := b.senders[0].runOnce(t.Context()); wait != giveUp || down {
 		t.Errorf("it waits %v, down %v", wait, down)
 	}
 	want := []string{"a Failed", "b Changed", "a Refused", "a Failed", "a Recovered"}
@@ -198,6 +198,62 @@ func TestOutage(t *testing.T) {
 		cancel()
 		<-ended
 	})
+}
+
+// TestRefusals: a target that refuses everything gets a few events, however many come; one that refuses those of some
+// objects gets each of them now and then, and the others at once.
+func TestRefusals(t *testing.T) {
+	for name, tt := range map[string]struct {
+		refuses func(object string) bool
+		most    int // requests that are refused, in 2 minutes of 300 events
+		taken   int
+	}{
+		"all":        {func(string) bool { return true }, 40, 0},
+		"one object": {func(o string) bool { return o == "n7" }, 10, 299},
+		"the oldest": {func(o string) bool { return len(o) == 2 }, 120, 290},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "limpet.db")
+			synctest.Test(t, func(t *testing.T) {
+				store, _, err := state.Open(t.Context(), state.Options{Path: path})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer store.Close()
+				refused, taken := 0, 0
+				b := openOutbox(t, store, "https://up/hook")
+				b.Client.Transport = serve(func(w http.ResponseWriter, r *http.Request) {
+					var p fluxEvent
+					if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+						t.Error(err)
+					}
+					if tt.refuses(p.InvolvedObject["name"].(string)) {
+						refused++
+						w.WriteHeader(http.StatusBadRequest)
+						return
+					}
+					taken++
+				})
+				ctx, cancel := context.WithCancel(t.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- b.Run(ctx) }()
+				for i := range 300 {
+					if err := b.Add(ctx, Event{Name: fmt.Sprint("n", i), Severity: Error, Reason: "Failed"}); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(2 * time.Minute / 300)
+				}
+				if tt.taken > 0 {
+					time.Sleep(maxWait)
+				}
+				if synctest.Wait(); refused > tt.most || taken != tt.taken {
+					t.Errorf("%d refused, want at most %d; %d taken, want %d", refused, tt.most, taken, tt.taken)
+				}
+				cancel()
+				<-ended
+			})
+		})
+	}
 }
 
 // TestRestart: what was not taken comes again after a restart, with its id; the queue of a target that is gone is dropped,

@@ -21,6 +21,9 @@ const (
 	firstWait = time.Second
 	maxWait   = 5 * time.Minute
 	giveUp    = 24 * time.Hour // after the event
+
+	// mostRefusals without a success between them mean that the target is down, whatever it answers.
+	mostRefusals = 3
 )
 
 // Status describes a target. The counts are those of this process.
@@ -40,10 +43,21 @@ type sender struct {
 	outbox *Outbox
 	target *Target
 	wake   chan struct{} // capacity 1: there is something to send
-	wait   time.Duration // before the next attempt after a failure; of run alone
+
+	// Of run alone.
+	wait     backoff            // of the target
+	refused  map[string]backoff // by object
+	refusals int                // since an event was taken
 
 	mu     sync.Mutex // guards what follows
 	status Status
+}
+
+// queued is an event of the queue, or why it cannot be read.
+type queued struct {
+	Event
+	key string
+	err error
 }
 
 func (s *sender) change(f func(*Status)) {
@@ -64,34 +78,41 @@ func (s *sender) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-wake:
-		case <-time.After(cmp.Or(wait, giveUp)):
+		case <-time.After(wait):
 		}
 	}
 }
 
-// runOnce sends what waits. It returns when to try again, 0 = with the next event, and whether the target is down. Events
-// of an object keep their order: after one that the target refuses, only those of other objects are sent.
+// runOnce sends what waits. It returns how long to wait for an event, and whether the target is down. Events
+// of an object keep their order: one that the target refuses waits, with those behind it.
 func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 	queue, err := s.outbox.Store.Facts(ctx, state.QueuePrefix+s.target.id+"/")
 	if err != nil {
-		return s.failed(ctx, err), true
+		return s.failed(ctx, err, &s.wait), true
 	}
-	refused := map[string]bool{}
-	for i, key := range slices.Sorted(maps.Keys(queue)) {
-		s.change(func(t *Status) { t.Pending = len(queue) - i + len(refused) })
-		var e Event
-		err := json.Unmarshal(queue[key], &e)
-		if err == nil && refused[e.object()] {
+	var events []queued
+	for _, key := range slices.Sorted(maps.Keys(queue)) {
+		e := queued{key: key}
+		e.err = json.Unmarshal(queue[key], &e.Event)
+		events = append(events, e)
+	}
+	// Those of objects that were refused come last.
+	slices.SortStableFunc(events, func(a, b queued) int { return cmp.Compare(s.refused[a.object()].wait, s.refused[b.object()].wait) })
+	now := time.Now()
+	for _, e := range events {
+		s.change(func(t *Status) { t.Pending = len(queue) })
+		object, err := e.object(), e.err
+		if now.Before(s.refused[object].until) {
 			continue
 		}
 		if err == nil {
-			err = s.target.send(ctx, s.outbox.Client, s.outbox.Logger, &e)
+			err = s.target.send(ctx, s.outbox.Client, s.outbox.Logger, &e.Event)
 		}
 		switch {
 		case err != nil && ctx.Err() != nil:
-			return 0, true
+			return giveUp, true
 		case err == nil:
-			s.wait = firstWait
+			s.wait, s.refusals = backoff{}, 0
 			s.change(func(t *Status) {
 				if t.Error != "" {
 					s.outbox.Logger.Info("notifications are delivered again", "target", t.Target)
@@ -101,28 +122,39 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 			})
 		case time.Since(e.Time) >= giveUp:
 			s.change(func(t *Status) { t.Dropped++ })
-			s.outbox.Logger.Error("notification given up", "target", s.target.Name, "object", e.object(), "reason", e.Reason,
+			s.outbox.Logger.Error("notification given up", "target", s.target.Name, "object", object, "reason", e.Reason,
 				"event", e.ID, "err", err)
 		case netx.KindOf(err) == netx.Refused:
-			refused[e.object()] = true
-			wait = s.failed(ctx, err)
+			b := s.refused[object]
+			s.failed(ctx, err, &b)
+			s.refused[object] = b
+			if s.refusals++; s.refusals%mostRefusals == 0 {
+				return s.wait.after(err), true
+			}
 			continue
 		default:
-			return s.failed(ctx, err), true
+			return s.failed(ctx, err, &s.wait), true
 		}
-		if err := s.outbox.Store.DeleteFact(context.WithoutCancel(ctx), key); err != nil {
-			return s.failed(ctx, err), true
+		if err := s.outbox.Store.DeleteFact(context.WithoutCancel(ctx), e.key); err != nil {
+			return s.failed(ctx, err, &s.wait), true
 		}
+		delete(queue, e.key)
 	}
-	if len(refused) == 0 {
-		s.change(func(t *Status) { t.Pending = 0 })
+	s.change(func(t *Status) { t.Pending = len(queue) })
+	if s.refusals >= mostRefusals {
+		return s.wait.after(nil), true
+	}
+	// What may go was taken, or is gone.
+	maps.DeleteFunc(s.refused, func(_ string, b backoff) bool { return !now.Before(b.until) })
+	wait = giveUp
+	for _, b := range s.refused {
+		wait = min(wait, time.Until(b.until))
 	}
 	return wait, false
 }
 
-// failed notes an attempt that failed, and returns the wait before the next one, with jitter: what the target asked for,
-// else twice the wait before.
-func (s *sender) failed(ctx context.Context, err error) time.Duration {
+// failed notes an attempt that failed and returns the wait before the next one.
+func (s *sender) failed(ctx context.Context, err error, b *backoff) time.Duration {
 	s.change(func(t *Status) {
 		if t.Error == "" && ctx.Err() == nil {
 			t.Since = time.Now().Round(0)
@@ -131,12 +163,25 @@ func (s *sender) failed(ctx context.Context, err error) time.Duration {
 		t.Error = text.Redact(err.Error())
 		t.Failed++
 	})
-	wait := s.wait
-	s.wait = min(2*s.wait, maxWait)
+	return b.after(err)
+}
+
+// backoff is the wait of a target, or of an object with a refused event.
+type backoff struct {
+	wait  time.Duration // without jitter
+	until time.Time
+}
+
+// after returns the wait before the next attempt, with jitter: what the target asked for, else twice the wait before.
+func (b *backoff) after(err error) time.Duration {
+	b.wait = min(max(2*b.wait, firstWait), maxWait)
+	wait := b.wait
 	if e, ok := errors.AsType[*netx.Error](err); ok && e.RetryAfter > 0 {
 		wait = e.RetryAfter
 	}
-	return wait + rand.N(wait/4+1)
+	wait += rand.N(wait/4 + 1)
+	b.until = time.Now().Add(wait)
+	return wait
 }
 
 const heartbeatEvery = time.Minute

@@ -12,10 +12,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -221,11 +219,9 @@ const (
 	maxTail     = 2 << 10 // bytes of the output that are logged
 )
 
-// exec runs the program with the event on its standard input. It gets none of the settings of this program, which may be
-// secrets.
+// exec runs the program with the event on its standard input.
 func (t *Target) exec(ctx context.Context, log *slog.Logger, event []byte) error {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LIMPET_") })
-	said, err := program.Command{Argv: t.argv, Dir: "/", Env: env, Input: event, Timeout: execTimeout, Most: maxTail}.Run(ctx)
+	said, err := program.Command{Argv: t.argv, Dir: "/", Input: event, Timeout: execTimeout, Most: maxTail}.Run(ctx)
 	if err == nil && said != "" {
 		log.Info("notification delivered", "target", t.Name, "output", said)
 	}

