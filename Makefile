@@ -1,9 +1,9 @@
-# limpet: build with Go and git alone; the tests also need gpg, openssl, ssh-keygen, sshd,
-# systemd-analyze, groff, zsh and fish (.ci/run installs them).
+# limpet: build with Go and git alone.
 #
 #   make run      the main job on this machine: dashboard, or plain lines off a terminal
+#   make test     the fast lane, which CI runs; installs the programs that the tests need
+#                 (.ci/setup)
 #   make build    ./limpet, static
-#   make test     the fast lane, which CI runs
 #   make full     the full lane: also the real API machinery, every fault, fleet and race
 #                 test with its counts, and known weaknesses. SEED=n repeats the draws
 #                 of a run, RUN=pattern takes only the tests of that name, ONCE=1 the
@@ -22,7 +22,7 @@ FUZZTIME ?= 30s
 export CGO_ENABLED = 0
 export GOFLAGS = -trimpath
 
-.PHONY: run build test full unit lint size vuln apiserver race fuzz sim soak bench bench-jobs bench-repos bench-tui pictures release clean
+.PHONY: run build test setup full unit lint size vuln apiserver race fuzz sim soak bench bench-jobs bench-repos bench-tui pictures release clean
 
 build:
 	$(GO) build -ldflags '$(LDFLAGS)' -o limpet .
@@ -30,7 +30,11 @@ build:
 run: build
 	@if [ -t 0 ] && [ -t 1 ]; then ./limpet demo; else ./limpet demo --once; fi
 
-test: lint size unit
+test: setup
+	@$(MAKE) --no-print-directory lint size unit
+
+setup:
+	@.ci/setup
 
 # Tests that run side by side wait most of the time.
 unit:
@@ -49,7 +53,7 @@ size:
 RUN ?= .
 full: export LIMPET_TESTS = $(if $(ONCE),once,full)
 full: export LIMPET_SEED = $(SEED)
-full: lint apiserver
+full: setup lint apiserver
 	$(GO) vet -C testdata/apiserver ./...
 	$(GO) vet -C testdata/fluxclient ./...
 	$(GO) test -p 1 -parallel 6 -timeout 90m -run '$(RUN)' ./...

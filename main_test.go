@@ -61,6 +61,34 @@ func packages(t *testing.T, args ...string) []pkg {
 	}
 }
 
+// TestSetup: where the tests have all programs nothing is done; another user than root gets one line that says what to run.
+func TestSetup(t *testing.T) {
+	t.Parallel()
+	if out, err := exec.Command(".ci/setup").CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("nothing to install: %v\n%s", err, out)
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir() // has no program but this one
+	if err := os.WriteFile(filepath.Join(dir, "id"), []byte("#!/bin/sh\necho 1000\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bash, ".ci/setup")
+	cmd.Env = []string{"PATH=" + dir}
+	out, err := cmd.CombinedOutput()
+	exit, failed := errors.AsType[*exec.ExitError](err)
+	if !failed || exit.ExitCode() != 1 || strings.Count(string(out), "\n") != 1 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for _, name := range []string{"apt-get install", "git", "gnupg", "groff-base", "openssh-client", "zsh", "fish"} {
+		if !strings.Contains(string(out), name) {
+			t.Errorf("%s is not in %s", name, out)
+		}
+	}
+}
+
 // TestDoors keeps each heavy dependency behind one package and those below it.
 // TestSize keeps the direction of the imports.
 func TestDoors(t *testing.T) {

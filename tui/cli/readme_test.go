@@ -200,8 +200,7 @@ func TestManPage(t *testing.T) {
 	}
 	tool, err := exec.LookPath("groff")
 	if err != nil {
-		t.Log("groff is not installed: nobody has judged the page")
-		return
+		t.Fatal(err)
 	}
 	cmd := exec.Command(tool, "-man", "-Tutf8", "-ww", "-z", "-")
 	cmd.Stdin = strings.NewReader(page)

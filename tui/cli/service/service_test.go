@@ -65,8 +65,7 @@ func TestUnitsAreGood(t *testing.T) {
 			}
 			tool, err := exec.LookPath("systemd-analyze")
 			if err != nil {
-				t.Log("systemd-analyze is not installed: nobody has judged the unit")
-				return
+				t.Fatal(err)
 			}
 			cmd := exec.Command(tool, judge...)
 			cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir())
