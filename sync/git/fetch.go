@@ -145,6 +145,9 @@ func (f *fetch) run() error {
 	if f.mirror.isDamaged() {
 		return f.rebuild(pack.ErrDamaged)
 	}
+	if err := f.peel(old.Store); err != nil {
+		return f.rebuild(err)
+	}
 	if f.depth == 0 && old.Has(f.id) && (f.tag.IsZero() || old.Has(f.tag)) {
 		if f.name == "" {
 			return nil
@@ -178,6 +181,17 @@ func (f *fetch) run() error {
 			f.m.log.Warn("cannot merge packs", "url", f.URL(), "err", err)
 		}
 		f.mirror.changed()
+	}
+	return err
+}
+
+// peel finds the commit of a tag of which the server does not tell it, once the tag is there.
+func (f *fetch) peel(s *pack.Store) (err error) {
+	if f.id != f.tag || !s.Has(f.tag) {
+		return nil
+	}
+	if f.id, err = s.Peel(f.tag); f.id == f.tag { // it is no tag
+		f.tag = pack.ID{}
 	}
 	return err
 }

@@ -103,6 +103,9 @@ func (f *fetch) checkConnected(old *pack.Store, got download) error {
 	if err != nil {
 		return err
 	}
+	if err := f.peel(both); err != nil {
+		return err
+	}
 	data, err := both.ReadKind(f.id, pack.CommitKind, f.Limits.ObjectBytes)
 	if errors.Is(err, pack.ErrMissing) {
 		return fmt.Errorf("%w: commit %s", pack.ErrIncomplete, f.id)

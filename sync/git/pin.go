@@ -77,12 +77,12 @@ func (f *fetch) fetchPinned() error {
 		return err
 	}
 	if f.name != "" {
-		ref, err := choose(f.Ctx, l.Refs, gitref.Branch(f.name))
+		refs, err := choose(f.Ctx, l.Refs, gitref.Branch(f.name))
 		if err != nil {
 			return err
 		}
-		tip, _ := pack.ParseID(ref.Hash)
-		return f.search(ref.Name, tip)
+		tip, _ := pack.ParseID(refs[0].Hash)
+		return f.search(refs[0].Name, tip)
 	}
 	served := serves(l, f.id, f.Addr.Scheme)
 	for name, target := range l.Refs.Peeled { // an annotated tag brings its commit with it

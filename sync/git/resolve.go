@@ -15,13 +15,15 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/git/gitref"
+	"limpet/sync/git/pack"
 	"limpet/sync/git/transfer"
 	"limpet/sync/git/transport"
 	"limpet/sync/text"
 )
 
-// Resolve asks the remote what a Selector stands for now: one ls-remote, no more, and none for a commit that is in
-// the mirror. The zero Selector is what the remote's HEAD points to, or where that does not exist main, master, or
+// Resolve asks the remote what a Selector stands for now: one ls-remote, and none for a commit that is in the mirror. What
+// the list of refs does not tell is fetched once: which of equal versions has the newest commit, which is chosen as Flux
+// does, and the commit of a tag where no tag is peeled. The zero Selector is what the remote's HEAD points to, or where that does not exist main, master, or
 // the first branch by name. Where the server of r.URL does not answer, its fallbacks are asked; see fallback.go.
 // It blocks until the answer, the end of ctx, or Options.Stall of silence. Every error is an *Error.
 func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (Ref, error) {
@@ -56,13 +58,17 @@ func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 	if err != nil {
 		return Ref{}, err
 	}
-	defer leave()
 	l, err := c.List()
+	leave()
 	if err != nil {
 		return Ref{}, err
 	}
 	c.keepListing(l)
-	ref, err := choose(c.Ctx, l.Refs, sel)
+	found, err := choose(c.Ctx, l.Refs, sel)
+	var ref Ref
+	if err == nil {
+		ref, err = c.newestOf(found, len(l.Refs.Peeled) > 0)
+	}
 	ref.Via.Upstream = c.Upstream
 	switch {
 	case err != nil:
@@ -108,13 +114,65 @@ func (c *call) listRefs() (*transport.Listing, error) {
 	return c.List()
 }
 
-// choose finds what a Selector stands for among the refs of a remote. A commit is taken as it is:
+// newestOf returns the ref with the newest commit of several, of which the last wins a tie. peels reports whether the
+// server tells the commits of annotated tags.
+func (c *call) newestOf(refs []Ref, peels bool) (newest Ref, err error) {
+	var last time.Time
+	for _, ref := range refs[max(0, len(refs)-maxEqual):] {
+		var when time.Time
+		if len(refs) > 1 || !peels && strings.HasPrefix(ref.Name, tagPrefix) {
+			if when, err = c.look(&ref); err != nil {
+				return newest, err
+			}
+		}
+		if !when.Before(last) {
+			last, newest = when, ref
+		}
+	}
+	return newest, nil
+}
+
+// maxEqual is how many tags of equal versions are compared at most: those with the last names.
+const maxEqual = 32
+
+// look peels a ref and returns the time of its commit, which is fetched into the mirror if it is not there.
+func (c *call) look(ref *Ref) (when time.Time, err error) {
+	read := func() error {
+		return c.readMirror(c.m.mirror(c.home), func(v *reading) error {
+			named, err := parseHash("commit", ref.Hash)
+			if err != nil {
+				return err
+			}
+			id, err := v.store.Peel(named)
+			if err != nil {
+				return err
+			}
+			if id != named {
+				ref.Hash, ref.Tag = id.String(), ref.Hash
+			}
+			data, err := v.object(id, pack.CommitKind)
+			when = pack.CommitTime(data)
+			return err
+		})
+	}
+	if err = read(); err == nil || c.Ctx.Err() != nil {
+		return when, err
+	}
+	want := *ref
+	want.Tag = cmp.Or(ref.Tag, ref.Hash) // it may be a tag
+	if _, err = c.m.fetch(c, want); err == nil {
+		err = read()
+	}
+	return when, err
+}
+
+// choose finds what a Selector stands for among the refs of a remote: one, or those of equal versions. A commit is taken as it is:
 // whether the remote has it is seen when it is fetched. The error is an *Error of kind BranchNotFound, or Empty
 // where nothing was chosen and there is no branch, or the cause of ctx's end.
-func choose(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, error) {
+func choose(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) ([]Ref, error) {
 	switch {
 	case sel.Commit != "":
-		return pinned(sel), nil
+		return []Ref{pinned(sel)}, nil
 	case sel.SemVer != "":
 		return newest(ctx, adv, sel)
 	}
@@ -125,7 +183,7 @@ func choose(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, 
 		}
 		ref, ok := advertised(adv, want.prefix+want.name)
 		if ok {
-			return ref, nil
+			return []Ref{ref}, nil
 		}
 		e := noRef("there is no "+want.kind+" %q", want.name)
 		_, asTag := adv.References[tagPrefix+want.name]
@@ -140,12 +198,12 @@ func choose(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, 
 		case sel.Name == "":
 			e.Hint = similar(adv, want.prefix, want.name)
 		}
-		return Ref{}, e
+		return nil, e
 	}
 	if ref, ok := advertised(adv, defaultBranch(adv)); ok {
-		return ref, nil
+		return []Ref{ref}, nil
 	}
-	return Ref{}, &Error{Kind: Empty, Err: errors.New("the repository has no branches"), Hint: "push a first commit to one"}
+	return nil, &Error{Kind: Empty, Err: errors.New("the repository has no branches"), Hint: "push a first commit to one"}
 }
 
 const (
@@ -178,8 +236,8 @@ func advertised(adv *packp.AdvRefs, name string) (Ref, bool) {
 	return Ref{Name: name, Hash: id.String()}, true
 }
 
-// newest is the tag with the highest version of a range.
-func newest(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, error) {
+// newest lists the tags with the highest version of a range.
+func newest(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (refs []Ref, err error) {
 	found, err := sel.Newest(func(yield func(string) bool) {
 		for name := range adv.References { // a filter may take long over many tags
 			if tag, ok := strings.CutPrefix(name, tagPrefix); ok && (ctx.Err() != nil || !yield(tag)) {
@@ -188,14 +246,17 @@ func newest(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, 
 		}
 	})
 	if ctx.Err() != nil {
-		return Ref{}, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
 	if err != nil {
-		return Ref{}, &Error{Kind: Refused, Err: err}
+		return nil, &Error{Kind: Refused, Err: err}
 	}
-	if found.Tag != "" {
-		ref, _ := advertised(adv, tagPrefix+found.Tag)
-		return ref, nil
+	for _, tag := range found.Tags {
+		ref, _ := advertised(adv, tagPrefix+tag)
+		refs = append(refs, ref)
+	}
+	if len(refs) > 0 {
+		return refs, nil
 	}
 	e := noRef("no tag is in %q", sel.String())
 	e.Hint = "no tag that prefix and filter leave is a version such as v1.2.3"
@@ -203,7 +264,7 @@ func newest(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) (Ref, 
 		e.Hint = fmt.Sprintf("the highest of %d versions is %s; pre-releases are in a range that names one, as >=1.0.0-0 does", found.Versions,
 			text.Line(found.Highest, 80))
 	}
-	return Ref{}, e
+	return nil, e
 }
 
 // defaultBranch is the full name of the branch for who names none: the one of the

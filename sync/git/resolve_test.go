@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -86,6 +89,94 @@ func TestResolve(t *testing.T) {
 	gittest.ErrorIs(t, err, Refused, "only one of them")
 	if s.Requests.Load() != before {
 		t.Error("the server was asked for what is refused")
+	}
+}
+
+// TestResolveEqualVersions takes the newest commit of versions that differ in the metadata of the build alone, as Flux does,
+// whatever the names and the times of the tags are. The commits are fetched once.
+func TestResolveEqualVersions(t *testing.T) {
+	t.Parallel()
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	commits := map[string]string{}
+	for i, c := range []struct{ tag, at, tagged string }{{"v0.1.0+build-1", "2026-01-01T10:00:00Z", "2026-06-01T10:00:00Z"},
+		{"v0.1.0+build-2", "2026-01-01T10:30:00Z", ""}, {"v0.1.0+build-3", "2026-01-01T11:00:00Z", "2026-01-01T11:00:00Z"},
+		{"1.0.0+b", "2026-03-01T10:00:00Z", ""}, {"1.0.0+c", "2026-01-01T10:00:00Z", ""}} {
+		gittest.GitWith(t, o.Work, nil, []string{"GIT_COMMITTER_DATE=" + c.at}, "commit", "-q", "--allow-empty", "-m", fmt.Sprint(i))
+		if c.tagged == "" {
+			o.Git("tag", c.tag)
+		} else {
+			gittest.GitWith(t, o.Work, nil, []string{"GIT_COMMITTER_DATE=" + c.tagged}, "tag", "-a", "-m", "x", c.tag)
+		}
+		commits[c.tag] = o.Git("rev-parse", "HEAD")
+	}
+	o.Git("push", "-q", "--tags", "origin", "HEAD")
+	m, r := openMirrors(t, Options{}), remoteAt(s, "site.git")
+	for sel, want := range map[string]string{"<0.2.0": "v0.1.0+build-3", "1.x": "1.0.0+b", ">=0": "1.0.0+b"} {
+		ref, err := m.Resolve(t.Context(), r, gitref.Selector{SemVer: sel})
+		if err != nil || ref.Name != tagPrefix+want || ref.Hash != commits[want] {
+			t.Errorf("%s: %+v, %v, want %s", sel, ref, err, want)
+		}
+		before := s.Requests.Load()
+		if again, err := m.Resolve(t.Context(), r, gitref.Selector{SemVer: sel}); err != nil || again != ref || s.Requests.Load() != before+1 {
+			t.Errorf("%s again: %+v, %v, %d requests", sel, again, err, s.Requests.Load()-before)
+		}
+	}
+	fsck(t, m, r)
+}
+
+// TestResolveWithoutPeeledTags finds the commits of tags of a server that does not tell them.
+func TestResolveWithoutPeeledTags(t *testing.T) {
+	t.Parallel()
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	first := o.Commit("one", map[string]string{"a": "1"})
+	o.Git("tag", "-a", "-m", "x", "v1.0.0")
+	o.Git("tag", "-a", "-m", "y", "v2.0.0", "v1.0.0") // of a tag
+	o.Git("tag", "light")
+	o.Git("push", "-q", "--tags", "origin")
+	s.During(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			return
+		}
+		seen := httptest.NewRecorder()
+		s.Backend(seen, r)
+		w.Header().Set("Content-Type", seen.Header().Get("Content-Type"))
+		w.Write(regexp.MustCompile(`[0-9a-f]{44} \S+\^\{\}\n`).ReplaceAll(seen.Body.Bytes(), nil))
+	})
+	m, r := openMirrors(t, Options{}), remoteAt(s, "site.git")
+	for _, sel := range []gitref.Selector{{Tag: "light"}, {Tag: "v1.0.0"}, {Tag: "v2.0.0"}, {SemVer: "1.x"}} {
+		for range 2 {
+			ref, err := m.Resolve(t.Context(), r, sel)
+			want := ""
+			if sel.Tag != "light" {
+				want = gittest.Git(t, o.Bare, nil, "rev-parse", ref.Name)
+			}
+			if err != nil || ref.Hash != first || ref.Tag != want {
+				t.Fatalf("%q: %+v, %v, want tag %q", sel, ref, err, want)
+			}
+			if _, err := m.Fetch(t.Context(), r, ref); err != nil {
+				t.Errorf("%q: %v", sel, err)
+			}
+		}
+	}
+	fsck(t, m, r)
+}
+
+// TestObjectFormat refuses a SHA-256 repository by its name, wherever it is.
+func TestObjectFormat(t *testing.T) {
+	t.Parallel()
+	s := gittest.NewServer(t)
+	work, bundles := filepath.Join(s.Root, "work"), filepath.Join(s.Root, "bundles")
+	gittest.Git(t, s.Root, nil, "init", "-q", "--object-format=sha256", "-b", "main", work)
+	gittest.Git(t, work, nil, "commit", "-q", "--allow-empty", "-m", "one")
+	gittest.Git(t, s.Root, nil, "clone", "-q", "--bare", work, "full.git")
+	gittest.Git(t, s.Root, nil, "init", "-q", bundles)
+	gittest.Git(t, work, nil, "bundle", "create", "-q", filepath.Join(bundles, "x.bundle"), "main")
+	m := openMirrors(t, Options{AllowLocal: []string{s.Root}})
+	for _, url := range []string{s.URL + "/full.git", "file://" + work, "bundle://" + bundles} {
+		_, err := m.Resolve(t.Context(), Remote{URL: url}, gitref.Selector{})
+		gittest.ErrorIs(t, err, Refused, "object format sha256 is not supported by this version")
 	}
 }
 
@@ -200,16 +291,18 @@ func FuzzAdvertisement(f *testing.F) {
 		}
 		for _, sel := range []gitref.Selector{{}, {Branch: "main"}, {Tag: "v1.0.0"}, {SemVer: "*"}, {SemVer: ">=0.0.0-0", TagPrefix: "v"},
 			{Name: "refs/pull/1/head"}} {
-			ref, err := choose(t.Context(), adv, sel)
+			refs, err := choose(t.Context(), adv, sel)
 			if err != nil {
 				if KindOf(err) != BranchNotFound && KindOf(err) != Empty {
 					t.Fatalf("%q: %v", sel, err)
 				}
 				continue
 			}
-			id, there := adv.References[ref.Name]
-			if !there || ref.Hash != id.String() && ref.Tag != id.String() {
-				t.Fatalf("%q: %+v is not told", sel, ref)
+			for _, ref := range refs {
+				id, there := adv.References[ref.Name]
+				if !there || ref.Hash != id.String() && ref.Tag != id.String() {
+					t.Fatalf("%q: %+v is not told", sel, ref)
+				}
 			}
 		}
 	})

@@ -72,6 +72,9 @@ func ReadHeader(r *bufio.Reader, limit int64) (h Header, size int64, err error) 
 		case text == "":
 			return h, size, nil
 		case text[0] == '@' && version == v3:
+			if text == "@object-format=sha256" {
+				return h, size, giterr.SHA256
+			}
 			if text != "@object-format=sha1" {
 				return h, size, unsupported(text)
 			}

@@ -103,3 +103,6 @@ func New(k Kind, text, hint string) *Error { return Wrap(k, errors.New(text), hi
 
 // Wrap is New for an error that exists already.
 func Wrap(k Kind, err error, hint string) *Error { return &Error{Kind: k, Err: err, Hint: hint} }
+
+// SHA256 refuses a repository of that object format.
+var SHA256 = New(Refused, "object format sha256 is not supported by this version", "use a repository with the object format sha1")

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -198,14 +199,16 @@ func Of(annotation, branch string) (Selector, error) {
 
 // Newest is what Selector.Newest found.
 type Newest struct {
-	Tag      string // "" = none is in the range
+	// Tags are those of the highest version in the range, by name: several where they differ in the metadata of a build
+	// or a v in front alone. None = none is in the range.
+	Tags     []string
 	Versions int    // tags that are versions, those outside of the range among them
 	Highest  string // tag of the highest of them
 }
 
-// Newest finds the tag with the highest version of the range. A tag is a version when it has three numbers,
-// which may begin with zeros, after the prefix and a v that may be missing. Versions that differ only in the
-// metadata of their builds go by the name of the tag. The Selector must have passed Check.
+// Newest finds the tags with the highest version of the range. A tag is a version when what follows the prefix and a v
+// that may be missing is a strict semantic version, as for Flux: three numbers without zeros in front. The Selector must
+// have passed Check.
 func (s Selector) Newest(tags iter.Seq[string]) (Newest, error) {
 	c, err := s.compile()
 	if err != nil {
@@ -222,26 +225,23 @@ func (s Selector) Newest(tags iter.Seq[string]) (Newest, error) {
 		if highest == nil || compare(v, tag, highest, out.Highest) > 0 {
 			highest, out.Highest = v, tag
 		}
-		if (best == nil || compare(v, tag, best, out.Tag) > 0) && c.within.Check(v) {
-			best, out.Tag = v, tag
+		switch {
+		case best != nil && v.LessThan(best) || !c.within.Check(v):
+			continue
+		case best == nil || v.GreaterThan(best):
+			best, out.Tags = v, nil
 		}
+		out.Tags = append(out.Tags, tag)
 	}
+	slices.Sort(out.Tags)
 	return out, nil
 }
 
 // version reads a tag, nil when it is no version or is left out.
 func (c compiled) version(tag string) *semver.Version {
 	text, ok := strings.CutPrefix(tag, c.prefix)
-	if !ok {
-		return nil
-	}
-	text = strings.TrimPrefix(text, "v")
-	numbers, _, _ := strings.Cut(text, "+")
-	if numbers, _, _ = strings.Cut(numbers, "-"); strings.Count(numbers, ".") != 2 || text[0] < '0' || text[0] > '9' {
-		return nil
-	}
-	v, err := semver.NewVersion(text)
-	if err != nil || c.filter != nil && !c.filter.MatchString(tag) {
+	v, err := semver.StrictNewVersion(strings.TrimPrefix(text, "v"))
+	if !ok || err != nil || c.filter != nil && !c.filter.MatchString(tag) {
 		return nil
 	}
 	return v

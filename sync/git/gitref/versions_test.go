@@ -2,10 +2,12 @@ package gitref
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/Masterminds/semver/v3"
 )
 
 func TestNewest(t *testing.T) {
@@ -15,9 +17,9 @@ func TestNewest(t *testing.T) {
 		s    Selector
 		want string
 	}{
-		{Selector{SemVer: "*"}, "v2024.01.05"}, // zeros in front are nothing
-		{Selector{SemVer: "1.x"}, "v1.10.0"},   // a number, not a text
-		{Selector{SemVer: "~1.2"}, "1.2.3"},    // without a v
+		{Selector{SemVer: "*"}, "v2.0.0"},    // v2024.01.05 has zeros in front
+		{Selector{SemVer: "1.x"}, "v1.10.0"}, // a number, not a text
+		{Selector{SemVer: "~1.2"}, "1.2.3"},  // without a v
 		{Selector{SemVer: ">=1.0.0 <2.0.0"}, "v1.10.0"},
 		{Selector{SemVer: ">=1.0.0-0 <2.0.0"}, "v1.11.0-rc.1"}, // it asks for pre-releases
 		{Selector{SemVer: "0.x || 2.0.x"}, "v2.0.0"},
@@ -34,30 +36,44 @@ func TestNewest(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := c.s.Newest(slices.Values(tags))
-		if err != nil || got.Tag != c.want {
+		if err != nil || strings.Join(got.Tags, " ") != c.want {
 			t.Errorf("%s: %+v, %v, want %q", c.s, got, err, c.want)
 		}
 	}
 	got, _ := Selector{SemVer: "4.x"}.Newest(slices.Values(tags))
-	if got.Versions != 7 || got.Highest != "v2024.01.05" {
+	if got.Versions != 6 || got.Highest != "v2.0.0" {
 		t.Errorf("%+v", got)
 	}
 }
 
-// TestEqualVersions: what differs in metadata of the build alone has an order that
-// does not depend on the order of the tags.
+// TestEqualVersions lists what differs in metadata of the build or a v alone, whatever the order of the tags.
 func TestEqualVersions(t *testing.T) {
 	t.Parallel()
-	order := strings.Fields("1.0.0-rc.2+9 1.0.0 1.0.0+1 1.0.0+10 1.0.0+2 1.0.0+a v1.0.0 v1.0.0+2")
-	seed := uint64(time.Now().UnixNano())
-	random := rand.New(rand.NewPCG(seed, 0))
-	for n := range order {
-		for range 50 {
-			tags := slices.Clone(order[:n+1])
-			random.Shuffle(len(tags), func(i, j int) { tags[i], tags[j] = tags[j], tags[i] })
-			if got, err := (Selector{SemVer: ">=1.0.0-0"}).Newest(slices.Values(tags)); err != nil || got.Tag != order[n] {
-				t.Fatalf("seed %d: of %q it is %+v, %v, want %q", seed, tags, got, err, order[n])
-			}
+	tags := strings.Fields("1.0.0-rc.2+9 1.0.0 1.0.0+1 1.0.0+10 1.0.0+a v1.0.0 v1.0.0+2")
+	for range 50 {
+		rand.Shuffle(len(tags), func(i, j int) { tags[i], tags[j] = tags[j], tags[i] })
+		got, err := (Selector{SemVer: ">=1.0.0-0"}).Newest(slices.Values(tags))
+		if want := "1.0.0 1.0.0+1 1.0.0+10 1.0.0+a v1.0.0 v1.0.0+2"; err != nil || strings.Join(got.Tags, " ") != want {
+			t.Fatalf("of %q it is %+v, %v, want %q", tags, got, err, want)
+		}
+	}
+}
+
+// TestStrictVersions has the rows of Flux's test of its version package, and those of Masterminds/semver for strict
+// versions, with a v in front as Flux allows it.
+func TestStrictVersions(t *testing.T) {
+	t.Parallel()
+	for tag, want := range map[string]bool{
+		"v1.2.3": true, "v1.0": false, "v1": false, "v1.2.beta": false, "v1.2-5": false, "v1.2-beta.5": false, "\nv1.2": false,
+		"v1.2.0-x.Y.0+metadata": true, "v1.2.0-x.Y.0+metadata-width-hypen": true, "v1.2.3-rc1-with-hypen": true, "v1.2.3.4": false,
+		"v2024.01.15": false, "v01.2.3": false, "v1.02.3": false, "1.2.03": false, "vv1.2.3": false, "V1.2.3": false, "v1.2.3-01": false,
+		"v1.2.3-0.a": true, "v1.2.3+01": true, "v0.0.0": true, "v1.2.3-": false, "v1.2.3+": false, "v-1.2.3": false, "1.2.3 ": false,
+		"v18446744073709551616.0.0": false, "v1.2.2147483648": true, "1.2.3-alpha.-1": true, "1.2.3-alpha.01": false,
+	} {
+		got, err := Selector{SemVer: ">=0.0.0-0"}.Newest(slices.Values([]string{tag}))
+		_, strict := semver.StrictNewVersion(strings.TrimPrefix(tag, "v"))
+		if err != nil || (got.Versions == 1) != want || (strict == nil) != want {
+			t.Errorf("%q: %+v %v, semver says %v, want %v", tag, got, err, strict, want)
 		}
 	}
 }
@@ -75,12 +91,14 @@ func FuzzVersion(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, order := range [][]string{{a, c, b}, {b, a, c}, {b, c, a}, {c, a, b}, {c, b, a}} {
-			if got, _ := s.Newest(slices.Values(order)); got != want {
+			if got, _ := s.Newest(slices.Values(order)); !reflect.DeepEqual(got, want) {
 				t.Fatalf("of %q it is %+v, of %q it is %+v", tags, want, order, got)
 			}
 		}
-		if want.Tag != "" && strings.Count(want.Tag, ".") < 2 {
-			t.Fatalf("%q counts as a version", want.Tag)
+		for _, tag := range want.Tags {
+			if strings.Count(tag, ".") < 2 {
+				t.Fatalf("%q counts as a version", tag)
+			}
 		}
 	})
 }

@@ -217,6 +217,20 @@ func ParseTag(data []byte) (target ID, err error) {
 	return target, errors.New("malformed tag: it names no object")
 }
 
+// Peel returns the object that a tag leads to, and the object itself where it is no tag.
+func (s *Store) Peel(id ID) (ID, error) {
+	for range MaxTags {
+		kind, data, err := s.Read(id, s.Limit)
+		if err != nil || kind != TagKind {
+			return id, err
+		}
+		if id, err = ParseTag(data); err != nil {
+			return id, err
+		}
+	}
+	return id, nil
+}
+
 // Tagged checks that a tag object is there and points to a commit. Errors wrap ErrIncomplete or ErrBadPack.
 func (s *Store) Tagged(tag, commit ID) error {
 	for range MaxTags {

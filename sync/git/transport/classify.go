@@ -85,6 +85,8 @@ func classifyServer(c *Call, err error) *giterr.Error {
 		}
 	}
 	switch text = strings.ToLower(text); {
+	case strings.Contains(text, "object-format=sha256"):
+		return giterr.SHA256
 	case errors.Is(err, transport.ErrEmptyRemoteRepository), errors.Is(err, packp.ErrEmptyAdvRefs):
 		return giterr.New(giterr.Empty, "the repository is empty", "push a first commit to it")
 	case strings.Contains(text, "not our ref"):

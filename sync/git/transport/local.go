@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
 
 	"github.com/go-git/go-billy/v5/osfs"
@@ -52,7 +53,11 @@ func OpenLocal(dir string) (*filesystem.Storage, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	return filesystem.NewStorage(osfs.New(dir, osfs.WithBoundOS()), cache.NewObjectLRU(4*cache.MiByte)), nil
+	store := filesystem.NewStorage(osfs.New(dir, osfs.WithBoundOS()), cache.NewObjectLRU(4*cache.MiByte))
+	if cfg, err := store.Config(); err == nil && cfg.Raw.Section("extensions").Option("objectformat") == "sha256" {
+		return nil, giterr.SHA256
+	}
+	return store, nil
 }
 
 // AdvertisedReferencesContext lists the refs of the repository.
