@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
 )
@@ -151,7 +150,7 @@ func jsonPatched(before, patch []byte) (after []byte, err error) {
 // applyPatch is server-side apply: it creates a missing object.
 func (s *Server) applyPatch(ctx context.Context, t target, patch []byte, o writeOptions) (out []byte, created bool, err error) {
 	var config map[string]any
-	patch, err = yaml.YAMLToJSONStrict(patch)
+	patch, err = api.DocumentJSON(patch)
 	if err == nil {
 		config, _, err = decodeMap(patch)
 	}

@@ -310,11 +310,11 @@ func redacted(key string, value any) any {
 
 // editPatch returns the merge patch from the text before to the one after; nil when they mean the same.
 func editPatch(e snapshot.Edit, u *unstructured.Unstructured) ([]byte, error) {
-	before, err := yaml.YAMLToJSONStrict([]byte(e.Before))
+	before, err := api.DocumentJSON([]byte(e.Before))
 	if err != nil {
 		return nil, err
 	}
-	after, err := yaml.YAMLToJSONStrict([]byte(e.After))
+	after, err := api.DocumentJSON([]byte(e.After))
 	if err != nil {
 		return nil, fmt.Errorf("invalid YAML: %w", err)
 	}

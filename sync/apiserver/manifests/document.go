@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
+	"limpet/sync/api"
 	"limpet/sync/api/admission"
 )
 
@@ -41,7 +41,7 @@ func ReadDocuments(file string, data []byte) (out []Document, err error) {
 		}
 		var text []byte
 		if err == nil {
-			text, err = yaml.YAMLToJSONStrict(doc)
+			text, err = api.DocumentJSON(doc)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
@@ -72,6 +72,9 @@ func ReadDocuments(file string, data []byte) (out []Document, err error) {
 	}
 }
 
+// escapes are those of JSON that a reader of YAML refuses.
+var escapes = regexp.MustCompile(`\\(/|u[dD][89a-fA-F])`)
+
 // maxUnknown bounds the reported unknown fields of an object.
 const maxUnknown = 20
 
@@ -83,7 +86,7 @@ func unknownIn(obj *unstructured.Unstructured, file string, doc []byte, first, i
 		return nil
 	}
 	root := &yamlv3.Node{Line: 1}
-	if yamlv3.Unmarshal(doc, root) == nil && len(root.Content) > 0 {
+	if yamlv3.Unmarshal(escapes.ReplaceAll(doc, []byte("__")), root) == nil && len(root.Content) > 0 {
 		root = root.Content[0]
 	}
 	_, root = lineOf(root, []string{"items", strconv.Itoa(item)})

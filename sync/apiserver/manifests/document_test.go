@@ -26,6 +26,8 @@ func TestUnknownFieldsHaveLines(t *testing.T) {
 		"a job, an alias": {doc: "kind: Job\nx: &o\n  incremntal: true\nspec: {action: pull, pull: *o}" + provisioning,
 			want: []string{`f:12: spec.pull.incremntal: "incremental"`, `f:11: x: `}},
 		"a secret": {doc: `{"kind": "Secret", "apiVersion": "v1", "stringdata": {}}`, want: []string{`f:10: stringdata: "stringData"`}},
+		"JSON": {doc: "{\"kind\": \"Secret\", \"apiVersion\": \"v1\", \"type\": \"\\ud83d\\udd25\\/\",\n\"stringdata\": {}}",
+			want: []string{`f:11: stringdata: "stringData"`}},
 		"of a list": {doc: "kind: List\napiVersion: v1\nitems:\n- {kind: A}\n- kind: Connection\n  spec: {urrl: x}\n  apiVersion: provisioning.grafana.app/v0alpha1",
 			want: []string{`f:15: spec.urrl: "url"`}},
 	} {

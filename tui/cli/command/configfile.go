@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,7 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
+	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/text"
 )
@@ -127,7 +129,10 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 		return c, c.checkMode()
 	}
 	written := map[string]any{}
-	err := yaml.UnmarshalStrict(data, &written)
+	document, err := api.DocumentJSON(data)
+	if err == nil {
+		err = json.Unmarshal(document, &written)
+	}
 	if err != nil && isTOML(path, data) {
 		return nil, Usagef("limpet config init    # writes an example",
 			"config file %s: this looks like TOML; a config file is YAML (key: value), or an ini file of Grafana's operator", path)
@@ -142,9 +147,9 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 		}
 		c.Values[name] = value
 	}
-	var document yamlv3.Node
-	if yamlv3.Unmarshal(data, &document) == nil && len(document.Content) > 0 {
-		for pair := range slices.Chunk(document.Content[0].Content, 2) {
+	var root yamlv3.Node
+	if yamlv3.Unmarshal(data, &root) == nil && len(root.Content) > 0 {
+		for pair := range slices.Chunk(root.Content[0].Content, 2) {
 			c.nodes[strings.ReplaceAll(pair[0].Value, "_", "-")] = [2]*yamlv3.Node(pair)
 		}
 	}
