@@ -206,7 +206,7 @@ func (a *Agent) buildNotifier(ctx context.Context) (n *notifier, err error) {
 	cfg, log := a.cfg, a.cfg.Logger.With("component", "notify")
 	client := &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + cfg.Version, Timeout: notify.Timeout}
 	targets := cfg.Notify
-	if cfg.API.Kubeconfig != "" {
+	if cfg.API.Kubeconfig != "" || a.embedded != nil {
 		targets = append(targets[:len(targets):len(targets)], notify.Kubernetes(a.client))
 	}
 	if a.outbox, err = notify.Open(ctx, notify.Options{Store: cfg.Store, Targets: targets, Client: client, Logger: log}); err != nil {

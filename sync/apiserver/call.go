@@ -53,12 +53,16 @@ func (c *call) serve() (err error) {
 	if c.media, err = negotiate(c.req); err != nil {
 		return err
 	}
+	if c.kind.Group == "" && c.kind.Kind == "Event" {
+		c.expireEvents(c.req.Context())
+	}
 	switch {
 	case c.subresource == "":
 	case c.kind.Group == api.ProvisioningGroup && c.kind.Plural == "repositories" && c.subresource == "jobs" && len(c.rest) <= 1:
 		return c.serveJobs()
 	case c.subresource != "status" || !c.kind.Status || len(c.rest) > 0:
-		return c.notFound()
+		return statusError(http.StatusNotFound, metav1.StatusReasonNotFound,
+			c.resource().String()+" "+strconv.Quote(c.name)+" has no subresource "+strconv.Quote(c.subresource))
 	case !slices.Contains(statusVerbs, c.verb):
 		return apierrors.NewMethodNotSupported(c.resource(), c.verb)
 	}
@@ -109,7 +113,7 @@ func (c *call) write(
 	if err != nil {
 		return err
 	}
-	if given := c.contentType(); given != "" && given != mediaJSON {
+	if given := c.contentType(); given == mediaProtobuf && c.kind.CRD || !slices.Contains([]string{"", mediaJSON, mediaProtobuf}, given) {
 		return unsupportedMedia(mediaJSON)
 	}
 	data, err := c.readBody()
@@ -185,7 +189,7 @@ func (c *call) wrote(code int, o writeOptions, stored []byte, err error) error {
 	return c.answer(code, stored)
 }
 
-// readBody reads the whole body. It returns a 413 status error when the body is larger than maxBody.
+// readBody reads the whole body, as JSON unless it is a patch. It returns a 413 status error when the body is larger than maxBody.
 func (c *call) readBody() ([]byte, error) {
 	if c.req.Body == nil {
 		return nil, nil
@@ -197,6 +201,11 @@ func (c *call) readBody() ([]byte, error) {
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
 	if len(body) > maxBody {
 		return nil, apierrors.NewRequestEntityTooLargeError("limit is " + strconv.Itoa(maxBody))
+	}
+	if c.contentType() == mediaProtobuf && len(body) > 0 {
+		if body, err = protobufJSON(c.kind.Kind, body); err != nil {
+			return nil, badRequest("read request body: %s", err)
+		}
 	}
 	return body, nil
 }

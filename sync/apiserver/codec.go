@@ -129,6 +129,13 @@ func decodeBody(t target, body []byte, o writeOptions) (*unstructured.Unstructur
 	if err != nil {
 		return nil, badRequest(unrecognized, t.kind.Kind, "couldn't get version/kind; json parse error: "+err.Error())
 	}
+	if !t.kind.CRD { // as Kubernetes does for its own kinds
+		for name, value := range map[string]string{"kind": t.kind.Kind, "apiVersion": t.apiVersion()} {
+			if object[name] == nil || object[name] == "" {
+				object[name] = value
+			}
+		}
+	}
 	kind, _ := object["kind"].(string)
 	given, ok := object["apiVersion"].(string)
 	switch {

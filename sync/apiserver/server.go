@@ -27,6 +27,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,8 +80,9 @@ type Server struct {
 	local      *local
 	serveLocal sync.Once
 
-	seal  sealer
-	rules sync.Mutex // held from the check of rules between objects until the object is stored; see serializeWrites
+	seal    sealer
+	expired atomic.Int64 // when Events were looked through, in Unix nanoseconds
+	rules   sync.Mutex   // held from the check of rules between objects until the object is stored; see serializeWrites
 }
 
 // New makes a server on an open store. It takes over store.OnObjects, so that a

@@ -13,6 +13,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -80,6 +81,12 @@ func Open(ctx context.Context, o Options) (*Outbox, error) {
 func (b *Outbox) Add(ctx context.Context, e Event) error {
 	if len(b.senders) == 0 {
 		return nil
+	}
+	if e.Quiet && e.Severity == Info { // most of them: those that end no failure cost no write
+		_, err := b.Store.Fact(ctx, state.FailingPrefix+e.object())
+		if errors.Is(err, state.ErrNotFound) {
+			return nil
+		}
 	}
 	e.Message = text.Redact(text.Line(e.Message, maxMessage))
 	e.Time, e.ID = cmp.Or(e.Time, time.Now()).Round(0), rand.Text()

@@ -115,8 +115,14 @@ func (t *Target) record(ctx context.Context, log *slog.Logger, e *Event) error {
 	name := strings.TrimRight(e.Name[:min(len(e.Name), maxName)], "-.") + "." + hex.EncodeToString(sum[:8])
 	at := e.Time.UTC().Format(time.RFC3339)
 	events := t.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace(cmp.Or(e.Namespace, "default"))
-	id := map[string]any{"annotations": map[string]any{"limpet/event-id": e.ID}}
-	meta := map[string]any{"name": name, "annotations": id["annotations"]}
+	notes := map[string]any{"limpet/event-id": e.ID}
+	for key, value := range e.Metadata { // as Flux annotates its Events
+		if strings.Contains(key, "/") {
+			notes[key] = value
+		}
+	}
+	id := map[string]any{"annotations": notes}
+	meta := map[string]any{"name": name, "annotations": notes}
 	_, err := events.Create(ctx, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Event", "metadata": meta,
 		"involvedObject": e.reference(), "reason": e.Reason, "message": e.Message[:min(len(e.Message), 1024)],
 		"type": map[string]string{Error: "Warning", Info: "Normal"}[e.Severity], "source": map[string]any{"component": component},

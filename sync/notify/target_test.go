@@ -206,10 +206,15 @@ func TestKubernetes(t *testing.T) {
 	target, log := Kubernetes(client), slog.New(slog.DiscardHandler)
 	for i, id := range []string{"1", "1", "2", "3"} {
 		refused = i == 3
-		e := &Event{Kind: "Repository", Namespace: "default", Name: "site", Severity: Error, Reason: "Down", Message: "no", ID: id, Time: time.Now()}
+		e := &Event{Kind: "Repository", Namespace: "default", Name: "site", Severity: Error, Reason: "Down", Message: "no", ID: id, Time: time.Now(),
+			Metadata: map[string]string{"source.toolkit.fluxcd.io/revision": "main@" + id, "revision": id}}
 		if err := target.send(t.Context(), nil, log, e); err != nil {
 			t.Fatal(err)
 		}
+	}
+	notes := stored["metadata"].(map[string]any)["annotations"].(map[string]any)
+	if len(notes) != 2 || notes["source.toolkit.fluxcd.io/revision"] != "main@2" {
+		t.Errorf("annotations %v", notes)
 	}
 	if stored["count"] != 2.0 || stored["type"] != "Warning" || stored["involvedObject"].(map[string]any)["name"] != "site" {
 		t.Errorf("%v", stored)

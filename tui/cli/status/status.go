@@ -203,6 +203,9 @@ func (s *report) printLive(f *command.Fields) {
 		f.Add("", c.Text())
 	}
 	for _, t := range s.Live.Agent.Notifications {
+		if t.Pending == 0 && !strings.Contains(t.Target, ":") {
+			continue // Events of the API itself
+		}
 		f.Add("notifications", fmt.Sprintf("%s: %d sent, %d waiting", t.Target, t.Sent, t.Pending))
 	}
 	unready, suspended := map[bool]int{}, map[bool]int{}
