@@ -216,7 +216,7 @@ func text(name, path string) Column { return Column{Name: name, Type: "string", 
 
 var (
 	colName    = text("Name", "")
-	colCreated = Column{Name: "Created At", Type: "date", Path: ".metadata.creationTimestamp"}
+	colCreated = text("Created At", ".metadata.creationTimestamp")
 	colAge     = Column{Name: "Age", Type: "date", Path: ".metadata.creationTimestamp"}
 	// jobColumns are those of Jobs and HistoricJobs.
 	jobColumns = []Column{colName, colCreated, text("Action", ".spec.action"), text("State", ".status.state"),

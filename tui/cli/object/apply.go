@@ -143,6 +143,10 @@ func applyError(err error, o Manifest, written int) error {
 	if written > 0 {
 		err = fmt.Errorf("%w (what comes before it in the file was written)", err)
 	}
+	if apierrors.IsConflict(err) && o.Object.GetResourceVersion() != "" {
+		return command.WithHint(err, "limpet edit "+o.Kind.Singular+" "+text.ShellWord(o.Object.GetName())+
+			"    # or remove metadata.resourceVersion and metadata.uid from the file")
+	}
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		return command.WithHint(err, "limpet apply -f "+text.ShellWord(o.file)+"    # after correcting it")
 	}
