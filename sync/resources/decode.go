@@ -53,11 +53,15 @@ var (
 	escape     = regexp.MustCompile(`\\u[fF][eE][fF][fF]|\\.`)
 )
 
-// decode returns the one object of the file at path p as compact JSON of at most MaxObject bytes. A .json
-// file has to be JSON. The error says what is wrong and where.
-func decode(p string, data []byte) ([]byte, error) {
+// decode returns the one object of a file as compact JSON of at most MaxObject bytes. A .json file has to be
+// JSON. The error says what is wrong and where.
+func decode(f File, data []byte) ([]byte, error) {
 	if len(data) > MaxFile {
 		return nil, &TooLargeError{What: "the file", Size: int64(len(data)), Limit: MaxFile}
+	}
+	most := MaxObject
+	if f.Directory { // no request limits it
+		most = MaxFile
 	}
 	data = bytes.TrimSpace(bytes.TrimPrefix(data, utf8BOM))
 	switch {
@@ -67,18 +71,18 @@ func decode(p string, data []byte) ([]byte, error) {
 		return nil, errors.New("the file is UTF-16; save it as UTF-8")
 	case !utf8.Valid(data):
 		return nil, errors.New("the file is not valid UTF-8")
-	case strings.EqualFold(path.Ext(p), ".json"):
-		return decodeJSON(data)
+	case strings.EqualFold(path.Ext(f.Path), ".json"):
+		return decodeJSON(data, most)
 	case data[0] == '{':
 		// A YAML flow mapping begins with a brace as well.
-		if out, err := decodeJSON(data); err == nil {
+		if out, err := decodeJSON(data, most); err == nil {
 			return out, nil
 		}
 	}
 	return decodeYAML(data)
 }
 
-func decodeJSON(data []byte) ([]byte, error) {
+func decodeJSON(data []byte, most int) ([]byte, error) {
 	if err := checkDepth(data); err != nil {
 		return nil, err
 	}
@@ -89,7 +93,7 @@ func decodeJSON(data []byte) ([]byte, error) {
 	if out.Bytes()[0] != '{' {
 		return nil, errors.New("the file does not hold an object")
 	}
-	return sized(out.Bytes())
+	return sized(out.Bytes(), most)
 }
 
 // CheckJSON returns a *ParseError for a file that is not JSON.
@@ -101,7 +105,7 @@ func CheckJSON(path string, data []byte) error {
 }
 
 // sized returns the compact form without byte order marks in its strings, as Grafana stores it.
-func sized(compact []byte) ([]byte, error) {
+func sized(compact []byte, most int) ([]byte, error) {
 	if bytes.Contains(compact, utf8BOM) {
 		compact = bytes.ReplaceAll(compact, utf8BOM, nil)
 	}
@@ -113,8 +117,8 @@ func sized(compact []byte) ([]byte, error) {
 			return found
 		})
 	}
-	if len(compact) > MaxObject {
-		return nil, &TooLargeError{What: "the object", Size: int64(len(compact)), Limit: MaxObject}
+	if len(compact) > most {
+		return nil, &TooLargeError{What: "the object", Size: int64(len(compact)), Limit: int64(most)}
 	}
 	return compact, nil
 }
@@ -216,7 +220,7 @@ func decodeYAML(data []byte) ([]byte, error) {
 	if err := w.value(doc, 1); err != nil {
 		return nil, err
 	}
-	return sized(w.out.Bytes())
+	return sized(w.out.Bytes(), MaxObject)
 }
 
 // jsonWriter writes what the YAML decoder made as compact JSON.

@@ -24,6 +24,8 @@ type File struct {
 	// Known is the name that the server has for the object of this path, or "".
 	// It gives a file with generateName the same name again.
 	Known string
+	// Directory has it judged as Grafana's file provisioning reads it, which loads old dashboards too.
+	Directory bool
 }
 
 // ParseError reports why a file is no resource. It is a warning: the file is left out and the rest goes on.
@@ -79,7 +81,8 @@ const dashboardKind, folderKind = "Dashboard", "Folder"
 const ClassicVersion = "v0alpha1"
 
 // Parse reads the resource in data: an object with apiVersion, kind and metadata in JSON or YAML, or a
-// classic dashboard. Errors are a *ParseError, around a *TooLargeError where a limit was the reason.
+// classic dashboard. Errors are a *ParseError, around a *TooLargeError where a limit was the reason, and
+// around Faults where there are more than one.
 func Parse(f File, data []byte) (*Object, error) {
 	o, err := parse(f, data)
 	if err != nil {
@@ -88,8 +91,69 @@ func Parse(f File, data []byte) (*Object, error) {
 	return o, nil
 }
 
+// Judge is Parse, and returns an error as well for a dashboard that Grafana refuses. Where the object can be told in spite
+// of its faults, it comes with the error.
+func Judge(f File, data []byte) (*Object, error) {
+	o, err := parse(f, data)
+	if o != nil && o.isDashboard() {
+		err = faultsOf(err, o.checkLength(), o.checkTitle())
+	}
+	if err != nil {
+		err = &ParseError{Path: f.Path, Err: err}
+	}
+	return o, err
+}
+
+// Faults are all that is wrong with one file.
+type Faults []error
+
+func (f Faults) Error() string {
+	texts := make([]string, len(f))
+	for i, err := range f {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap returns the faults.
+func (f Faults) Unwrap() []error { return f }
+
+// faultsOf returns one error for several, each of which may be nil or Faults.
+func faultsOf(errs ...error) error {
+	var all Faults
+	for _, err := range errs {
+		if some, are := err.(Faults); are {
+			all = append(all, some...)
+		} else if err != nil {
+			all = append(all, err)
+		}
+	}
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	return all
+}
+
+// checkLength and checkTitle return what Grafana refuses, whatever a dashboard came from.
+func (o *Object) checkLength() error {
+	if len(o.Name) > MaxUID {
+		return fmt.Errorf("the uid has %d characters, Grafana takes at most %d", len(o.Name), MaxUID)
+	}
+	return nil
+}
+
+func (o *Object) checkTitle() error {
+	if strings.TrimSpace(o.Title()) == "" {
+		return errors.New("the dashboard has no title, which Grafana refuses")
+	}
+	return nil
+}
+
 func parse(f File, data []byte) (*Object, error) {
-	doc, err := decode(f.Path, data)
+	doc, err := decode(f, data)
 	if err != nil {
 		return nil, err
 	}
@@ -117,9 +181,7 @@ func parse(f File, data []byte) (*Object, error) {
 	if err := f.Kinds.Of(o.GVK.Group, o.GVK.Kind).Check(); err != nil {
 		return nil, err
 	}
-	if err := o.readMetadata(f, value(all, "metadata")); err != nil {
-		return nil, err
-	}
+	faults := o.readMetadata(f, value(all, "metadata"))
 	for _, m := range all {
 		switch m.name {
 		case "apiVersion", "kind", "metadata", "status":
@@ -131,33 +193,39 @@ func parse(f File, data []byte) (*Object, error) {
 			o.fields = append(o.fields, m)
 		}
 	}
-	return o, nil
+	return o, faults
 }
 
 // parseClassic reads a dashboard as Grafana's "JSON model" has it.
 func parseClassic(f File, all []field) (*Object, error) {
-	for _, want := range []string{"panels", "schemaVersion", "tags"} {
-		if v := value(all, want); v != nil && string(v) != "null" {
-			continue
+	has := func(name string) bool { v := value(all, name); return v != nil && string(v) != "null" }
+	var faults Faults
+	switch inner := value(all, "dashboard"); {
+	case !has("panels") && len(inner) > 0 && inner[0] == '{':
+		return nil, errors.New(`the file holds an answer of Grafana's HTTP API; keep only the value of "dashboard"`)
+	case !has("panels") && !has("rows"):
+		return nil, errors.New("the file is neither a resource (no apiVersion and kind) nor a dashboard (no panels)")
+	case f.Directory:
+	case !has("panels"):
+		faults = append(faults, errors.New("the file is a dashboard of an old format (rows instead of panels); "+resave))
+	default:
+		if !has("schemaVersion") {
+			faults = append(faults, errors.New("the file is a dashboard with no schemaVersion; "+resave))
 		}
-		if inner := value(all, "dashboard"); len(inner) > 0 && inner[0] == '{' {
-			return nil, errors.New(`the file holds an answer of Grafana's HTTP API; keep only the value of "dashboard"`)
+		if !has("tags") {
+			faults = append(faults, errors.New(`the file is a dashboard with no tags; add "tags": []`))
 		}
-		if want == "tags" {
-			return nil, errors.New(`the file is a dashboard with no tags; add "tags": []`)
-		}
-		return nil, fmt.Errorf("the file is neither a resource (no apiVersion and kind) nor a dashboard (no %s)", want)
 	}
 	o := &Object{GVK: schema.GroupVersionKind{Group: api.DashboardGroup, Version: ClassicVersion, Kind: dashboardKind}}
 	if uid := value(all, "uid"); uid != nil && json.Unmarshal(uid, &o.Name) != nil {
-		return nil, errors.New("uid is not text")
+		faults = append(faults, errors.New("uid is not text"))
 	}
-	if o.Name == "" {
-		o.Name = FileID(f.Repository, f.Path)
-	}
+	o.Name = cmp.Or(o.Name, FileID(f.Repository, f.Path))
 	o.spec = cleanSpec(all)
-	return o, cmp.Or(f.Kinds.Of(api.DashboardGroup, dashboardKind).Check(), checkName("uid", o.Name))
+	return o, faultsOf(f.Kinds.Of(api.DashboardGroup, dashboardKind).Check(), faults, checkName("uid", o.Name))
 }
+
+const resave = "open and save it once in a newer Grafana"
 
 func (o *Object) readMetadata(f File, data json.RawMessage) error {
 	if data == nil {
@@ -174,8 +242,9 @@ func (o *Object) readMetadata(f File, data json.RawMessage) error {
 		}
 		texts[key] = s
 	}
+	var faults Faults
 	if namespace := texts["namespace"]; namespace != "" && namespace != f.Namespace {
-		return fmt.Errorf("metadata.namespace is %q, the repository is in %q", namespace, f.Namespace)
+		faults = append(faults, fmt.Errorf("metadata.namespace is %q, the repository is in %q", namespace, f.Namespace))
 	}
 	var generate string
 	if o.Name, generate = texts["name"], texts["generateName"]; o.Name == "" && generate != "" {
@@ -185,11 +254,9 @@ func (o *Object) readMetadata(f File, data json.RawMessage) error {
 		}
 	}
 	for _, key := range []string{"annotations", "labels"} {
-		if err := stringMap(o.meta, key); err != nil {
-			return err
-		}
+		faults = append(faults, stringMap(o.meta, key))
 	}
-	return checkName("metadata.name", o.Name)
+	return faultsOf(append(faults, checkName("metadata.name", o.Name))...)
 }
 
 // stringMap checks that meta[key] is absent or a map of text to text.

@@ -311,3 +311,43 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestJudge: all that is wrong with a file is told at once, and what a directory may have is no fault there.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("u", 45)
+	for _, c := range []struct {
+		name, data     string
+		api, directory []string // the faults
+	}{
+		{"classic", classic, nil, nil},
+		{"rows", `{"uid":"a","title":"A","rows":[]}`, []string{"newer Grafana"}, nil},
+		{"neither schemaVersion nor tags", `{"uid":"a","title":"A","panels":[]}`, []string{"schemaVersion", "tags"}, nil},
+		{"no title", `{"uid":"a","title":" ","panels":[],"schemaVersion":1,"tags":[]}`, []string{"title"}, []string{"title"}},
+		{"all at once", `{"uid":"` + long + `","panels":[]}`, []string{"schemaVersion", "tags", "45 characters, Grafana takes at most 40", "title"},
+			[]string{"45 characters, Grafana takes at most 40", "title"}},
+		{"a resource", `{"apiVersion":"dashboard.grafana.app/v2","kind":"Dashboard","metadata":{"name":"` + long + `","namespace":"x"},"spec":{}}`,
+			[]string{"namespace", "45", "title"}, []string{"namespace", "45", "title"}},
+		{"no dashboard", `{"title":"x"}`, []string{"neither a resource"}, []string{"neither a resource"}},
+		{"more than a request may have", `{"title":"A","panels":["` + strings.Repeat("x", MaxObject) + `"],"schemaVersion":1,"tags":[]}`,
+			[]string{"too large"}, nil},
+	} {
+		for directory, want := range map[bool][]string{false: c.api, true: c.directory} {
+			f := file("a.json")
+			f.Directory = directory
+			_, err := Judge(f, []byte(c.data))
+			if (err == nil) != (want == nil) || err != nil && !IsWarning(err) {
+				t.Errorf("%s, directory %v: %v", c.name, directory, err)
+				continue
+			}
+			if faults, are := errors.AsType[Faults](err); are && len(faults) != len(want) {
+				t.Errorf("%s, directory %v: %d faults %v", c.name, directory, len(faults), err)
+			}
+			for _, part := range want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("%s, directory %v: %q is not in %v", c.name, directory, part, err)
+				}
+			}
+		}
+	}
+}

@@ -23,6 +23,8 @@ type Target struct {
 	// Root is the name of the folder that holds everything, "" for targets without one; RootTitle is its title.
 	Root, RootTitle string
 	Kinds           Kinds
+	// Directory reports that the files go to a directory, for Grafana's file provisioning.
+	Directory bool
 	// TakeOver lists objects without a manager that the repository takes over, each with its resourceVersion; "" = any.
 	TakeOver map[Identity]string
 }
@@ -273,7 +275,11 @@ func (p *Plan) resource(path string) bool {
 	if !repopath.IsResourceFile(path) || repopath.IsFolderFile(path) {
 		return false
 	}
-	err := repopath.CheckPath(path)
+	check := repopath.CheckPath
+	if p.target.Directory {
+		check = repopath.CheckDiskPath
+	}
+	err := check(path)
 	if err != nil && !repopath.IsHidden(err) {
 		p.skip(path, err)
 	}

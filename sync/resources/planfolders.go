@@ -148,7 +148,7 @@ func (p *Plan) writeFolder(dir string, want FolderSpec, byName map[string]Item) 
 	p.WriteFolders = append(p.WriteFolders, c)
 }
 
-// MaxUID is the longest UID of a folder, in bytes. Source: Grafana.
+// MaxUID is the longest UID of a dashboard or folder, in bytes. Source: Grafana.
 const MaxUID = 40
 
 // FolderMeta is what a folder file says: the stable UID of its directory's
@@ -185,7 +185,7 @@ func ParseFolderFile(p, hash string, data []byte) FolderMeta {
 }
 
 func parseFolderFile(data []byte) (FolderMeta, error) {
-	doc, err := decode(repopath.FolderFile, data)
+	doc, err := decode(File{Path: repopath.FolderFile}, data)
 	if err != nil {
 		return FolderMeta{}, err
 	}
@@ -205,16 +205,14 @@ func parseFolderFile(data []byte) (FolderMeta, error) {
 		}
 		return FolderMeta{}, err
 	}
+	faults := Faults{checkName("metadata.name", folder.Metadata.Name)}
 	if folder.Kind != "" && folder.Kind != folderKind {
-		return FolderMeta{}, fmt.Errorf("kind is %q, not %s", folder.Kind, folderKind)
-	}
-	if err := checkName("metadata.name", folder.Metadata.Name); err != nil {
-		return FolderMeta{}, err
+		faults = append(faults, fmt.Errorf("kind is %q, not %s", folder.Kind, folderKind))
 	}
 	if n := len(folder.Metadata.Name); n > MaxUID {
-		return FolderMeta{}, fmt.Errorf("metadata.name has %d bytes, a folder UID has at most %d", n, MaxUID)
+		faults = append(faults, fmt.Errorf("metadata.name has %d bytes, a folder UID has at most %d", n, MaxUID))
 	}
-	return FolderMeta{UID: folder.Metadata.Name, Title: folder.Spec.Title}, nil
+	return FolderMeta{UID: folder.Metadata.Name, Title: folder.Spec.Title}, faultsOf(faults...)
 }
 
 // Order. What is deleted goes first, so that names are free for what is written, except where something

@@ -2,6 +2,7 @@ package resources
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -99,6 +100,7 @@ func (r *run) writeFile(ctx context.Context, c *Change, turn turn) (later bool) 
 		return true
 	}
 	if other != "" {
+		other = r.owner(item, c, o, other)
 		r.record(ctx, item, c, o.Identity(), c.Action, &DuplicateError{o.Identity(), c.Path, other})
 		return false
 	}
@@ -127,11 +129,12 @@ func (r *run) object(ctx context.Context, c *Change) (*Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", c.Path, err)
 	}
-	f := File{Repository: r.plan.target.Repository, Namespace: r.Namespace, Path: c.Path, Kinds: r.plan.target.Kinds}
+	f := File{Repository: r.plan.target.Repository, Namespace: r.Namespace, Path: c.Path, Kinds: r.plan.target.Kinds,
+		Directory: r.plan.target.Directory}
 	if c.Existing != nil {
 		f.Known = c.Existing.Name
 	}
-	return Parse(f, data)
+	return Judge(f, data)
 }
 
 // put makes the object of the server equal to o and says what it did.
@@ -219,17 +222,40 @@ func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want 
 	if !Manages(want.Repository, old.Annotations) {
 		return old, nil
 	}
-	other := old.Annotations[api.AnnoSourcePath]
-	if other != c.Path && r.plan.files[other] {
-		if id, read := r.claims.about(other); !read || id == o.Identity() {
-			return nil, &DuplicateError{Object: o.Identity(), Path: c.Path, Other: other}
-		}
+	if other := r.twin(old, c, o); other != "" {
+		return nil, &DuplicateError{Object: o.Identity(), Path: c.Path, Other: other}
 	}
-	if !c.Drifted && other == c.Path && old.Annotations[api.AnnoSourceChecksum] == want.Checksum &&
+	if !c.Drifted && old.Annotations[api.AnnoSourcePath] == c.Path && old.Annotations[api.AnnoSourceChecksum] == want.Checksum &&
 		old.Annotations[api.AnnoFolder] == want.Folder {
 		return nil, errSame
 	}
 	return old, nil
+}
+
+// twin returns the other file of the tree that an object of the server was made from and is still about; "" = none.
+func (r *run) twin(old *Live, c *Change, o *Object) string {
+	other := old.Annotations[api.AnnoSourcePath]
+	if other == c.Path || !r.plan.files[other] {
+		return ""
+	}
+	if id, read := r.claims.about(other); read && id != o.Identity() {
+		return ""
+	}
+	return other
+}
+
+// owner returns the file that has the object of o, where claimant is one that took it in this run. With an incremental plan
+// that one may be refused as well, for a file that did not change.
+func (r *run) owner(ctx context.Context, c *Change, o *Object, claimant string) string {
+	if r.plan.complete {
+		return claimant
+	}
+	kind := r.plan.target.Kinds.Of(o.GVK.Group, o.GVK.Kind)
+	old, err := r.Server.Get(ctx, Ref{Group: o.GVK.Group, Version: o.GVK.Version, Resource: kind.Resource, Name: o.Name}, false)
+	if err != nil || !Manages(r.plan.target.Repository, old.Annotations) {
+		return claimant
+	}
+	return cmp.Or(r.twin(old, c, o), claimant)
 }
 
 // claims decides which file an object belongs to when several name it. A file that does not change keeps its

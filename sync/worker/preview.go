@@ -165,7 +165,11 @@ func (p *Preview) finish(r *pull) {
 	}
 	for name := range r.unread.tree {
 		resource := repopath.IsResourceFile(name) && !repopath.IsFolderFile(name)
-		if seen[name] || repopath.IsDir(name) || repopath.CheckPath(name) != nil || !resource && (!r.sink || r.strict()) {
+		check := repopath.CheckPath
+		if r.sink {
+			check = repopath.CheckDiskPath
+		}
+		if seen[name] || repopath.IsDir(name) || check(name) != nil || !resource && (!r.sink || r.strict()) {
 			continue
 		}
 		c := PreviewChange{Action: PreviewNoop, Path: name, Kind: held[name].Kind, Name: held[name].Name}

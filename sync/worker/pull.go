@@ -142,6 +142,7 @@ type pull struct {
 	sink     bool // the tree goes to a directory
 	keepAll  bool // nothing may be removed from it
 	leftOut  atomic.Int64
+	hidden   int // files that a directory does not get
 	unread   unread
 	trust    *trust         // the signature policy; nil = none
 	verified *api.Condition // the result of the verification; nil = unchanged

@@ -341,3 +341,18 @@ func TestDeletionOfAll(t *testing.T) {
 		})
 	}
 }
+
+// TestDuplicateNamesTheOwner: the warning of a duplicate names the file that has the object, and not one that is refused too.
+func TestDuplicateNamesTheOwner(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, nil)
+	r.commit("m.json", board("x", "X"), "y.json", board("y", "Y"))
+	r.pull(false, nil)
+	for _, change := range [][]string{{"a.json", board("x", "X2"), "b.json", board("x", "X3")}, {"y.json", board("y", "Y2")}} {
+		r.commit(change...)
+		_, status := r.pull(true, nil)
+		has(t, status.Warnings, "x is in a.json and in m.json")
+		has(t, status.Warnings, "x is in b.json and in m.json")
+	}
+}

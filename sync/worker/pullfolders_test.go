@@ -151,7 +151,7 @@ func TestIndexAndVersions(t *testing.T) {
 		return nil
 	})
 	r.commit("one.json", board("one", "1"), "two.json", board("two", "2"),
-		"v2.json", `{"apiVersion":"dashboard.grafana.app/v2","kind":"Dashboard","metadata":{"name":"v2"},"spec":{}}`)
+		"v2.json", `{"apiVersion":"dashboard.grafana.app/v2","kind":"Dashboard","metadata":{"name":"v2"},"spec":{"title":"V2"}}`)
 	r.wire.take()
 	record, status := r.pull(false, nil)
 	reads, writes, all := r.wire.take()

@@ -174,7 +174,7 @@ func (r *review) compare(ctx context.Context) error {
 // rehearse carries the plan of the changes out without an effect. parsed reports that the API took no part.
 func (r *review) rehearse(ctx context.Context, diff []git.Change) (parsed bool, err error) {
 	_, sink := r.Repo.GetAnnotations()[api.AnnoSinkDir]
-	if !sink {
+	if r.target.Directory = sink; !sink {
 		r.server, err = r.Pull.server(ctx, r.Namespace, r.Last)
 	}
 	switch {

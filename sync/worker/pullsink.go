@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"limpet/sync/api/repopath"
 	"limpet/sync/git"
 	"limpet/sync/resources"
+	"limpet/sync/text"
 	"limpet/sync/worker/sink"
 )
 
@@ -91,11 +93,13 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 	if others := plan.Foreign(); others != "" {
 		r.log.Warn("unmanaged files left in place", "step", "apply", "dir", target.String(), "files", others)
 	}
+	message := ""
 	if plan.Empty() && len(r.unread.files) == 0 && r.unread.leftOut == "" && len(bad) == 0 {
-		r.Progress.SetFinalMessage("no changes to sync")
+		message = "no changes to sync"
 	}
 	if r.preview != nil {
 		r.preview.sink(ctx, r, plan, bad)
+		r.remark(message)
 		return nil
 	}
 	r.Progress.SetTotal(ctx, len(plan.Added)+len(plan.Changed)+len(plan.Removed))
@@ -105,15 +109,27 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 		return err
 	}
 	r.counted = stats{sinkFiles: int64(have)}
+	r.remark(message)
 	return nil
 }
 
-// sinkFiles returns the files of the tree to write, and why some of them are no dashboards: a strict directory does not
+// remark sets the message of the end, "" for the usual one, with the number of hidden files.
+func (r *pull) remark(message string) {
+	if r.hidden > 0 {
+		message = cmp.Or(message, r.Progress.Outcome(nil).Message) + "; " + text.Plural(r.hidden, "hidden file") + " left out"
+	}
+	if message != "" {
+		r.Progress.SetFinalMessage(message)
+	}
+}
+
+// sinkFiles returns the files of the tree to write, and why Grafana would not load some of them: a strict directory does not
 // get these. What the directory has is judged by the list of unread files where that is known; a large file always is.
 func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]sink.File, map[string]error, error) {
 	var files, fresh []sink.File
 	var check []wanted
 	strict, bad, before := r.strict(), map[string]error{}, map[string]state.UnreadFile{}
+	known := r.unread.known && dir.UIDs() != nil
 	for _, f := range r.unread.before.Files {
 		before[f.Path] = f
 	}
@@ -129,16 +145,18 @@ func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]s
 			r.leaveOut(ctx, f.Path, warning)
 			continue
 		}
-		files = append(files, file)
 		has, old := dir.Has(file), before[f.Path]
 		if !has {
 			fresh = append(fresh, file)
+		} else {
+			file.UID = dir.UIDs()[f.Path]
 		}
+		files = append(files, file)
 		switch _, large := pointerOf(file); {
-		case !strict && !strings.EqualFold(path.Ext(f.Path), ".json"):
-		case !has || !r.unread.known && !large:
+		case !strict && !isJSON(f.Path):
+		case !has || !known && !large:
 			check = append(check, wanted{f.Path, f.Hash})
-		case old.Hash == f.Hash:
+		case old.Hash == f.Hash && file.UID == "": // else what was wrong was its twin
 			bad[f.Path] = &resources.ParseError{Path: f.Path, Err: errors.New(old.Reason)}
 		}
 	}
@@ -154,17 +172,34 @@ func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]s
 			r.leaveOut(ctx, f.Path, warning)
 		}
 	}
-	var mu sync.Mutex // guards bad
+	var mu sync.Mutex // guards bad and uids
+	uids := map[string]string{}
 	err := r.content.readEach(ctx, check, func(i int, data []byte, err error) {
+		uid := ""
 		if err == nil {
-			err = r.noResource(strict, check[i], data)
+			uid, err = r.judge(strict, check[i], data)
 		}
-		if err != nil {
-			mu.Lock()
-			defer mu.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
+		if uids[check[i].path] = uid; err != nil {
 			bad[check[i].path] = err
 		}
 	})
+	owners := map[string]string{} // the file of each uid: the first by path
+	for i := range files {
+		f := &files[i]
+		if uid, judged := uids[f.Path]; judged {
+			f.UID = uid
+		}
+		if f.UID == "" {
+			continue
+		}
+		if first := owners[f.UID]; first != "" {
+			bad[f.Path] = &resources.DuplicateError{Object: resources.Identity{Kind: "Dashboard", Name: f.UID}, Path: f.Path, Other: first}
+		} else {
+			owners[f.UID] = f.Path
+		}
+	}
 	if err != nil || !strict {
 		return files, bad, err
 	}
@@ -180,33 +215,37 @@ func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]s
 
 func (r *pull) strict() bool { return r.Repo.GetAnnotations()[api.AnnoSinkStrict] == "true" }
 
-// noResource returns why a file is no dashboard or folder, or where the directory is not strict, no JSON.
-func (r *pull) noResource(strict bool, f wanted, data []byte) error {
-	switch {
-	case !strict:
-		return resources.CheckJSON(f.path, data)
-	case repopath.IsFolderFile(f.path):
-		return resources.ParseFolderFile(f.path, f.hash, data).Err
+func isJSON(name string) bool { return strings.EqualFold(path.Ext(name), ".json") }
+
+// judge returns the uid of the dashboard in a JSON file, and why Grafana's file provisioning does not load the file. One that
+// is neither a dashboard nor a folder is wrong in a strict directory; in another one it has to be JSON.
+func (r *pull) judge(strict bool, f wanted, data []byte) (uid string, err error) {
+	if strict && repopath.IsFolderFile(f.path) {
+		return "", resources.ParseFolderFile(f.path, f.hash, data).Err
 	}
-	_, err := resources.Parse(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: f.path,
-		Kinds: r.target.Kinds}, data)
-	return err
+	o, err := resources.Judge(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: f.path,
+		Kinds: r.target.Kinds, Directory: true}, data)
+	switch {
+	case o == nil && !strict:
+		return "", resources.CheckJSON(f.path, data)
+	case err == nil && isJSON(f.path) && o.GVK.Kind == "Dashboard":
+		return o.Name, nil
+	}
+	return "", err
 }
 
-// sinkable reports whether a file of the tree is written. It records a warning for a file with an invalid name and for
-// one that is too large.
+// sinkable reports whether a file of the tree is written. It counts hidden files, and records a warning for one that is too
+// large.
 func (r *pull) sinkable(ctx context.Context, f git.File) bool {
-	err := repopath.CheckPath(strings.ReplaceAll(f.Path, "\t", " ")) // which a directory may have
-	if repopath.IsHidden(err) {
+	if repopath.CheckDiskPath(f.Path) != nil {
+		r.hidden++
 		return false
 	}
-	if err == nil && f.Size > resources.MaxFile {
-		err = &resources.TooLargeError{What: "the file", Size: f.Size, Limit: resources.MaxFile}
+	if f.Size > resources.MaxFile {
+		r.leaveOut(ctx, f.Path, &resources.TooLargeError{What: "the file", Size: f.Size, Limit: resources.MaxFile})
+		return false
 	}
-	if err != nil {
-		r.leaveOut(ctx, f.Path, err)
-	}
-	return err == nil
+	return true
 }
 
 // fillSink writes the directory and records the changes, and those files of the directory that are bad.

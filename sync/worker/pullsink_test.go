@@ -55,24 +55,24 @@ func TestPullIntoADirectory(t *testing.T) {
 	r.commit("elsewhere.json", board("e", "E"), "grafana/.hidden/x.json", "{}", "grafana/ümlaut.json", board("u", "U"))
 	first := commit("a/cpu.json", tree["a/cpu.json"], "a/b/mem.json", tree["a/b/mem.json"], "notes.md", tree["notes.md"])
 
-	status := r.expect("first", false, "warning", "completed with warnings")
-	has(t, status.Warnings, "ümlaut.json", "not allowed")
-	if got := counts(status); got != "File create 3, File warning 1" {
+	tree["ümlaut.json"] = board("u", "U")
+	status := r.expect("first", false, "success", "completed successfully; 1 hidden file left out")
+	if got := counts(status); got != "File create 4" {
 		t.Errorf("summary %q", got)
 	}
 	if got := files(t, dir); !maps.Equal(got, tree) {
 		t.Errorf("directory holds %v, want %v", got, tree)
 	}
 	sync, u := r.sync()
-	if sync.LastRef != first || sync.State != "warning" {
+	if sync.LastRef != first || sync.State != "success" {
 		t.Errorf("sync status %+v", sync)
 	}
-	if stats := fmt.Sprint(u.Object["status"].(map[string]any)["stats"]); stats != "[map[count:3 group:limpet resource:files]]" {
+	if stats := fmt.Sprint(u.Object["status"].(map[string]any)["stats"]); stats != "[map[count:4 group:limpet resource:files]]" {
 		t.Errorf("stats %s", stats)
 	}
 	r.git.Reset()
-	r.expect("same commit", true, "warning", "completed with warnings")
-	r.expect("same commit, full", false, "warning", "completed with warnings")
+	r.expect("same commit", true, "success", "same commit as last sync")
+	r.expect("same commit, full", false, "success", "no changes to sync; 1 hidden file left out")
 	if c := r.git.Reset(); c.UploadPack != 0 {
 		t.Errorf("git requests %+v", c)
 	}
@@ -90,7 +90,7 @@ func TestPullIntoADirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	status = r.expect("drift", false, "warning", "")
-	if got := counts(status); got != "File update 1, File warning 2" {
+	if got := counts(status); got != "File update 1, File warning 1" {
 		t.Errorf("summary %q", got)
 	}
 	if got := files(t, dir); !maps.Equal(got, tree) {
@@ -145,7 +145,7 @@ func TestStrictDirectory(t *testing.T) {
 		}
 	}
 	r.commit("a.json", board("a", "A"), "b.json", board("b", "B"), "d/_folder.json", `{"metadata":{"name":"d"}}`, "d/c.yaml",
-		"apiVersion: dashboard.grafana.app/v1\nkind: Dashboard\nmetadata: {name: c}\nspec: {}\n", "README.md", "x", "package.json", `{"name":"x"}`,
+		"apiVersion: dashboard.grafana.app/v1\nkind: Dashboard\nmetadata: {name: c}\nspec: {title: C}\n", "README.md", "x", "package.json", `{"name":"x"}`,
 		"broken.yaml", "a: [", "d/deploy.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n")
 	status := r.expect("first", true, "warning", "")
 	if got := counts(status); got != "File create 4, File warning 3" || len(status.Warnings) != 3 {
@@ -157,6 +157,11 @@ func TestStrictDirectory(t *testing.T) {
 	holds("one breaks", "a.json", "d/_folder.json", "d/c.yaml")
 	r.commit("a.json", "", "b.json", "")
 	r.expect("two are left", true, "success", "")
+	r.commit("old.json", `{"title":"Old","rows":[]}`, "plain.json", `{"title":"Plain","panels":[]}`, "rows.json", `{"rows":1,"title":""}`)
+	has(t, r.expect("dashboards of old formats", true, "warning", "").Warnings, "rows.json", "title")
+	holds("dashboards of old formats", "d/_folder.json", "d/c.yaml", "old.json", "plain.json")
+	r.commit("old.json", "", "plain.json", "", "rows.json", "")
+	r.expect("they are gone", true, "success", "")
 	r.commit("d/_folder.json", "", "d/c.yaml", "")
 	has(t, r.expect("no dashboard left", true, "warning", "").Warnings, api.AnnoSinkStrict)
 	holds("no dashboard left")
@@ -164,4 +169,65 @@ func TestStrictDirectory(t *testing.T) {
 	r.annotate(api.AnnoSinkStrict, "false")
 	r.expect("off", false, "success", "")
 	holds("off", "README.md", "notes.txt")
+}
+
+// TestNamesInADirectory: the path rule of the API does not hold for a directory. What it does not get is told.
+func TestNamesInADirectory(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "site")
+	for strict, want := range map[string][]string{
+		"true":  {"Today (Mobile).json", "a&b.json", "a/b/c/d/e/f/g/h/deep.json", "Übersicht/Übersicht.json"},
+		"false": {"Today (Mobile).json", "Wendy's.txt", "a&b.json", "a/b/c/d/e/f/g/h/deep.json", "tab\there.txt", "Übersicht/Übersicht.json"},
+	} {
+		r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+		r.repository(nil, map[string]string{api.AnnoSinkDir: dir + strict, api.AnnoSinkStrict: strict})
+		r.commit("Today (Mobile).json", board("a", "A"), "Übersicht/Übersicht.json", board("b", "B"), "Wendy's.txt", "x", "a&b.json",
+			board("c", "C"), "a/b/c/d/e/f/g/h/deep.json", board("d", "D"), "tab\there.txt", "x", ".github/ci.json", "{}", "x/.limpet/m.json", "{}")
+		r.planned("dry run of "+strict, false, strings.Split("create "+strings.Join(want, "\ncreate "), "\n")...)
+		r.expect(strict, false, "success", "completed successfully; 2 hidden files left out")
+		if got := slices.Sorted(maps.Keys(files(t, dir+strict))); !slices.Equal(got, want) {
+			t.Errorf("strict %s: directory holds %q, want %q", strict, got, want)
+		}
+		r.commit("Twin.json", board("e", "E"), "twin.json", board("f", "F"))
+		has(t, r.expect("twins by case", true, "warning", "").Warnings, "duplicate name", "twin.json")
+	}
+}
+
+// TestTwinsInADirectory: Grafana saves no dashboard of a directory in which two files have one uid.
+func TestTwinsInADirectory(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "site")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
+	twin := func(what string, incremental bool, file, first string) {
+		t.Helper()
+		has(t, r.expect(what, incremental, "warning", "").Warnings, "Dashboard x is in "+file+" and in "+first)
+	}
+	r.commit("b.json", board("x", "X"), "c.json", board("x", "X2"), "d.json", board("y", "Y"), "e.json", `{"uid":"x"}`)
+	twin("first", true, "c.json", "b.json")
+	r.commit("d.json", board("y", "Y2"))
+	twin("another file changes", true, "c.json", "b.json")
+	twin("in full", false, "c.json", "b.json")
+	r.commit("a.json", board("x", "X3"), "c.json", "")
+	twin("a new one", true, "b.json", "a.json")
+	r.commit("b.json", "")
+	r.expect("no twin is left", true, "success", "")
+	r.commit("b.json", board("x", "X4"), "long.json", board(strings.Repeat("u", 45), "L"))
+	twin("again", true, "b.json", "a.json")
+	has(t, r.expect("again", true, "warning", "").Warnings, "long.json", "45", "40")
+	if got := slices.Sorted(maps.Keys(files(t, dir))); !slices.Equal(got, []string{"a.json", "b.json", "d.json", "e.json", "long.json"}) {
+		t.Errorf("directory holds %q", got)
+	}
+	r.annotate(api.AnnoSinkStrict, "true")
+	twin("strict", false, "b.json", "a.json")
+	if got := slices.Sorted(maps.Keys(files(t, dir))); !slices.Equal(got, []string{"a.json", "d.json"}) {
+		t.Errorf("strict: directory holds %q", got)
+	}
+	r.commit("a.json", "")
+	has(t, r.expect("the first is gone", true, "warning", "").Warnings, "long.json")
+	if got := slices.Sorted(maps.Keys(files(t, dir))); !slices.Equal(got, []string{"b.json", "d.json"}) {
+		t.Errorf("the first is gone: directory holds %q", got)
+	}
 }

@@ -163,19 +163,20 @@ func TestGitLFSIntoADirectory(t *testing.T) {
 	}
 	check("drift")
 	// What cannot be had stays as it was, and the rest is written; a new file has nothing that could stay.
-	lost := r.git.KeepLFS(board("cpu", "lost"))
+	lost, lostNew := r.git.KeepLFS(board("cpu", "lost")), r.git.KeepLFS(board("new", "lost"))
 	r.git.LoseLFS()
 	r.commit("cpu.json", lost, "plain.txt", "changed\n")
 	tree["plain.txt"] = "changed\n"
 	has(t, r.expect("lost", false, "warning", "").Warnings, "cpu.json", "not found")
 	check("lost")
-	r.commit("new.json", lost, "plain.txt", "again\n")
+	r.commit("new.json", lostNew, "plain.txt", "again\n")
 	r.expect("new and lost", false, "error", "new.json")
 	check("new and lost")
 	tree["cpu.json"], tree["plain.txt"] = board("cpu", "lost"), "again\n" // it was pushed meanwhile
-	tree["new.json"] = tree["cpu.json"]
+	tree["new.json"] = board("new", "lost")
 	tree["broken.txt"] = "version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize 5\n" // git-lfs takes it for a text
 	r.git.KeepLFS(tree["cpu.json"])
+	r.git.KeepLFS(tree["new.json"])
 	r.commit("broken.txt", tree["broken.txt"])
 	r.expect("found", false, "success", "")
 	check("found")

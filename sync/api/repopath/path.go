@@ -11,8 +11,8 @@ import (
 )
 
 // Paths inside a repository. Every path is relative to spec.path and has no leading slash; the path of a
-// directory ends in one, the root is "". The rule is Grafana's: a name that it would refuse is never written
-// to a server or to a disk, wherever the tree came from.
+// directory ends in one, the root is "". The rule is that of Grafana's API: a name that it would refuse is never written
+// to a server, wherever the tree came from.
 
 // Limits of the path rule. Source: Grafana's safepath and filepath packages.
 const (
@@ -40,11 +40,7 @@ func (e *PathError) Error() string {
 // CheckPath reports whether p, a file or a directory, passes the path rule. The
 // error is a *PathError. The empty path is the root and passes.
 func CheckPath(p string) error {
-	refuse := func(reason string) error {
-		return &PathError{Path: p, Reason: reason, Hidden: slices.ContainsFunc(Segments(p), func(s string) bool {
-			return strings.HasPrefix(s, ".") && s != "." && s != ".."
-		})}
-	}
+	refuse := func(reason string) error { return &PathError{Path: p, Reason: reason, Hidden: hidden(p)} }
 	if p == "" {
 		return nil
 	}
@@ -74,6 +70,19 @@ func CheckPath(p string) error {
 		return refuse(fmt.Sprintf("it is deeper than %d levels", MaxPathDepth))
 	}
 	return nil
+}
+
+// CheckDiskPath is CheckPath for a file that is written to a directory. It refuses hidden files alone: a tree of package git
+// has no other name that is unsafe on a disk.
+func CheckDiskPath(p string) error {
+	if hidden(p) {
+		return &PathError{Path: p, Reason: "it is hidden", Hidden: true}
+	}
+	return nil
+}
+
+func hidden(p string) bool {
+	return slices.ContainsFunc(Segments(p), func(s string) bool { return strings.HasPrefix(s, ".") && s != "." && s != ".." })
 }
 
 func AllowedByte(c byte) bool {

@@ -62,7 +62,8 @@ func (a Comparer) FilesOf(ctx context.Context, u *unstructured.Unstructured, pat
 	}
 	notes := u.GetAnnotations()
 	l := lister{mirrors: a.Mirrors, remote: git.Remote{URL: urls[0]},
-		of:     resources.File{Repository: u.GetName(), Namespace: u.GetNamespace(), Kinds: a.Kinds},
+		of: resources.File{Repository: u.GetName(), Namespace: u.GetNamespace(), Kinds: a.Kinds,
+			Directory: notes[api.AnnoSinkDir] != ""},
 		copies: notes[api.AnnoSinkDir] != "" && notes[api.AnnoSinkStrict] != "true", unread: map[string]state.UnreadFile{},
 		drifted: map[string]string{}}
 	tree, err := a.Mirrors.Tree(ctx, l.remote, out.Commit, repo.Spec.Dir())
@@ -133,7 +134,11 @@ func (l lister) file(ctx context.Context, f git.File) (snapshot.RepoFile, error)
 	if was := l.unread[f.Path]; was.Reason != "" && was.Hash == f.Hash {
 		out.State, out.Reason = snapshot.FileUnread, was.Reason
 	}
-	if err := repopath.CheckPath(f.Path); err != nil {
+	check := repopath.CheckPath
+	if l.of.Directory {
+		check = repopath.CheckDiskPath
+	}
+	if err := check(f.Path); err != nil {
 		return leftOut(f.Path, err.Error()), nil
 	}
 	if !repopath.IsResourceFile(f.Path) {
@@ -170,7 +175,7 @@ func (l lister) identify(out *snapshot.RepoFile, f git.File, data []byte) error 
 		return meta.Err
 	}
 	l.of.Path = f.Path
-	o, err := resources.Parse(l.of, data)
+	o, err := resources.Judge(l.of, data)
 	if err == nil {
 		id := o.Identity()
 		out.Kind, out.UID, out.Title = id.Kind, id.Name, cmp.Or(o.Title(), id.Name)

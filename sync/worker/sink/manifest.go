@@ -37,6 +37,8 @@ type manifest struct {
 	Sizes      map[string]int64  `json:"sizes"`            // path -> File.Size; absent in the manifests of earlier versions
 	Times      map[string]int64  `json:"times"`            // path -> time of the last change in ns; absent in those as well
 	Exec       map[string]bool   `json:"exec"`             // paths of executable files; absent in those as well
+	// UIDs are those of dashboards, path -> File.UID; absent in those as well.
+	UIDs map[string]string `json:"uids"`
 	// NoModes reports a disk that keeps no executable bits, such as one of Windows.
 	NoModes bool `json:"noModes,omitempty"`
 }
@@ -58,6 +60,7 @@ func (m *manifest) withPaths(of func(string) string) *manifest {
 	out := *m
 	out.Files, out.Sizes = renamed(m.Files, of), renamed(m.Sizes, of)
 	out.Times, out.Exec = renamed(m.Times, of), renamed(m.Exec, of)
+	out.UIDs = renamed(m.UIDs, of)
 	return &out
 }
 

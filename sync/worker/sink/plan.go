@@ -37,6 +37,7 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 		Files:      make(map[string]string, len(files)),
 		Sizes:      make(map[string]int64, len(files)),
 		Exec:       map[string]bool{},
+		UIDs:       map[string]string{},
 		NoModes:    d.was.NoModes,
 	}}
 	here, err := d.walk()
@@ -51,6 +52,9 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 		p.manifest.Files[f.Path], p.manifest.Sizes[f.Path] = f.Hash, f.Size
 		if f.Exec {
 			p.manifest.Exec[f.Path] = true
+		}
+		if f.UID != "" {
+			p.manifest.UIDs[f.Path] = f.UID
 		}
 		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
 			dirs[dir] = true
@@ -105,8 +109,11 @@ func (d *Dir) Has(f File) bool { return d.was.Files[f.Path] == f.Hash }
 // Last returns the file that the last write has left at a path.
 func (d *Dir) Last(name string) (f File, has bool) {
 	hash, has := d.was.Files[name]
-	return File{Path: name, Hash: hash, Size: d.was.Sizes[name], Exec: d.was.Exec[name]}, has
+	return File{Path: name, Hash: hash, Size: d.was.Sizes[name], Exec: d.was.Exec[name], UID: d.was.UIDs[name]}, has
 }
+
+// UIDs returns the File.UID of the files that the last write has left, by path; nil = unknown.
+func (d *Dir) UIDs() map[string]string { return d.was.UIDs }
 
 // Read returns the present content of a file, at most max bytes.
 func (d *Dir) Read(name string, max int64) ([]byte, error) {
@@ -127,6 +134,7 @@ func (p *Plan) LeaveOut(n int) []File {
 		delete(p.manifest.Files, f.Path)
 		delete(p.manifest.Sizes, f.Path)
 		delete(p.manifest.Exec, f.Path)
+		delete(p.manifest.UIDs, f.Path)
 	}
 	return out
 }

@@ -85,7 +85,8 @@ type File struct {
 	Hash string // git blob, or SHA256 and the SHA-256 of the content
 	Size int64
 	Exec bool
-	at   int // in the tree
+	UID  string // of the dashboard in it, which the manifest keeps; "" = none
+	at   int    // in the tree
 }
 
 // SHA256 begins a File.Hash that is the one of the content.
