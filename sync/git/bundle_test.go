@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -262,6 +263,41 @@ func TestBundleChain(t *testing.T) {
 			}
 			fsck(t, m, r)
 		})
+	}
+}
+
+// TestBundleTie: of bundles whose commits are of one second the one that contains the other counts, also when that is copied
+// again, which is told.
+func TestBundleTie(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	dir := t.TempDir()
+	m := openMirrors(t, Options{AllowLocal: []string{dir}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	r := Remote{URL: "bundle://" + dir}
+	o := gittest.NewOrigin(t, t.TempDir(), "x.git")
+	write := func(name string) {
+		t.Helper()
+		o.Git("bundle", "create", "-q", filepath.Join(dir, name), "main")
+	}
+	o.Commit("one", map[string]string{"a": "1"})
+	write("z.bundle")
+	syncRef(t, m, r, "main")
+	second := o.Commit("two", map[string]string{"a": "2"})
+	write("b.bundle")
+	if ref, _ := syncRef(t, m, r, "main"); ref.Hash != second {
+		t.Fatalf("%+v, want %s", ref, second)
+	}
+	o.Git("checkout", "-q", "-B", "main", "HEAD~1")
+	if err := os.Remove(filepath.Join(dir, "z.bundle")); err != nil {
+		t.Fatal(err)
+	}
+	write("new.bundle")
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(filepath.Join(dir, "new.bundle"), later, later); err != nil {
+		t.Fatal(err)
+	}
+	if ref, _ := syncRef(t, m, r, "main"); ref.Hash != second || !strings.Contains(log.String(), "file=new.bundle newer=b.bundle") {
+		t.Errorf("%+v, want %s; the log is\n%s", ref, second, &log)
 	}
 }
 

@@ -156,8 +156,8 @@ func Check(ctx context.Context, f *os.File, l pack.Limits) (b File, err error) {
 	return b, err
 }
 
-// Newest returns the commit time of the newest commit, or when the file was written where that is not known.
-func (b File) Newest(written time.Time) time.Time {
+// Time returns the commit time of the newest commit, or when the file was written where that is not known.
+func (b File) Time(written time.Time) time.Time {
 	if b.Last.IsZero() {
 		return written
 	}

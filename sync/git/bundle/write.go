@@ -162,9 +162,10 @@ func (p *plan) commit(id pack.ID) (pack.Commit, error) {
 // commits lists the commits from the tip downwards, and puts the parents that are left out among the bases.
 func (p *plan) commits(c Content, had map[pack.ID]bool) (all []pack.ID, err error) {
 	level, out := []pack.ID{c.Tip}, []pack.ID(nil)
-	if had[c.Tip] {
+	if c.Tip == c.Since {
 		return nil, giterr.New(giterr.Empty, "there is nothing new: the reader has commit "+c.Tip.String(), "")
 	}
+	delete(had, c.Tip) // a reader that has what came after it may be shallow, and lack it
 	met := map[pack.ID]bool{c.Tip: true}
 	for depth := 1; len(level) > 0; depth++ {
 		var next []pack.ID

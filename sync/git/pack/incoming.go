@@ -179,9 +179,12 @@ func Sealed(ctx context.Context, r *io.SectionReader) (bool, error) {
 
 // Tips are the commits and tags at the beginning of a pack, where git and limpet put them.
 type Tips struct {
-	Last time.Time // commit time of the newest commit; zero = unknown
-	Tags map[ID]ID // objects that annotated tags point to
+	Last   time.Time // commit time of the newest commit; zero = unknown
+	Newest []ID      // the commits of that time, at most maxNewest
+	Tags   map[ID]ID // objects that annotated tags point to
 }
+
+const maxNewest = 100
 
 // maxTipBytes bounds one commit or tag, and how many bytes of them are kept for the deltas among them.
 const maxTipBytes = 16 << 20
@@ -249,8 +252,12 @@ func (t *Tips) see(kind Kind, data []byte) {
 		}
 		return
 	}
-	if at := CommitTime(data); at.After(t.Last) {
-		t.Last = at
+	at := CommitTime(data)
+	if at.After(t.Last) {
+		t.Last, t.Newest = at, nil
+	}
+	if at.Equal(t.Last) && len(t.Newest) < maxNewest {
+		t.Newest = append(t.Newest, IDOf(kind, data))
 	}
 }
 

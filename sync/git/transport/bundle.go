@@ -21,7 +21,8 @@ import (
 )
 
 // A directory of bundles is served in process as the repository that the newest of them holds: the one with the newest
-// commit, and of several with the same the one that was written last; one that builds on it is newer, whatever a clock said.
+// commit, of several with the same time the one that contains the others, else the one that was written last; one that builds
+// on it is newer, whatever a clock said.
 // What it builds on may be in the others. A file that is no valid bundle is passed over: it may be half copied. A bundle is
 // read again only when its file has changed.
 
@@ -43,6 +44,11 @@ type checkedBundle struct {
 func (b checkedBundle) leads(ids []pack.ID) bool {
 	return slices.ContainsFunc(slices.Concat(refIDs(b.refs.References), refIDs(b.refs.Peeled)),
 		func(id pack.ID) bool { return slices.Contains(ids, id) })
+}
+
+// contains reports whether the bundle has the newest commit of another one of the same time, and not the other way round.
+func (b checkedBundle) contains(other checkedBundle) bool {
+	return b.Last.Equal(other.Last) && other.leads(b.Newest) && !b.leads(other.Newest)
 }
 
 // bundleSession serves the bundles of a directory.
@@ -94,7 +100,7 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 	last := len(s.valid) - 1
 	for range last {
 		for i, b := range slices.Backward(s.valid[:last]) {
-			if s.valid[last].leads(b.Bases) {
+			if newest := s.valid[last]; newest.leads(b.Bases) || newest.leads(b.Ends) || b.contains(newest) {
 				s.valid = append(slices.Delete(s.valid, i, i+1), b)
 				break
 			}
@@ -142,7 +148,7 @@ func advertise(b bundle.File) *packp.AdvRefs {
 var errNoBundle = giterr.New(giterr.Corrupt, "it is no file", "")
 
 func older(a, b checkedBundle) int {
-	return cmp.Or(a.Newest(a.changed).Compare(b.Newest(b.changed)), a.changed.Compare(b.changed))
+	return cmp.Or(a.Time(a.changed).Compare(b.Time(b.changed)), a.changed.Compare(b.changed))
 }
 
 // check reads a bundle, unless it is as it was. The error is one of the call; that of the file is in the result.

@@ -38,14 +38,14 @@ func TestUpstream(t *testing.T) {
 	t.Parallel()
 	o := gittest.NewOrigin(t, t.TempDir(), "x.git")
 	files := map[string]string{"README.md": "hi", "d/a.json": gittest.Dashboard("a", 1, 200), "d/b.json": gittest.Dashboard("b", 1, 200)}
-	o.Commit("first", files)
+	first, before := o.Commit("first", files), maps.Clone(files)
 	parent, origin := mirrortest.Open(t, git.Options{AllowLocal: []string{filepath.Dir(o.Bare)}}), git.Remote{URL: "file://" + o.Bare}
 	client := embedded(t)
 	branch := "main"
 	synced := func(name string, status map[string]any) {
 		t.Helper()
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": api.Repositories.GroupVersion().String(), "kind": "Repository",
-			"spec": map[string]any{"title": "x", "type": "git", "git": map[string]any{"url": origin.URL, "branch": branch},
+			"spec": map[string]any{"title": "x", "type": "git", "git": map[string]any{"url": origin.URL, "branch": branch, "path": name},
 				"sync": map[string]any{"enabled": true, "target": "folder", "intervalSeconds": int64(60)}}}}
 		u.SetName(name)
 		at := client.Resource(api.Repositories).Namespace("default")
@@ -122,6 +122,18 @@ func TestUpstream(t *testing.T) {
 		t.Error("content differs")
 	}
 	mirrortest.Fsck(t, child, remote)
+
+	// The object goes back: to one that was read, of a reader that has all, and of one that has the newest commit alone.
+	shallow := mirrortest.Open(t, git.Options{})
+	mirrortest.Sync(t, shallow, remote, "main")
+	synced("boards", lastRef(first))
+	for name, reader := range map[string]*git.Mirrors{"all": child, "shallow": shallow} {
+		got, _ := mirrortest.Sync(t, reader, remote, "main")
+		if have := mirrortest.Content(t, reader, remote, got.Hash, ""); got.Hash != first || !maps.Equal(have, before) {
+			t.Errorf("%s: %+v, want %s", name, got, first)
+		}
+		mirrortest.Fsck(t, reader, remote)
+	}
 
 	synced("unsigned", lastRef(ref.Hash, map[string]any{"type": api.ConditionVerified, "status": "False", "reason": "UnknownKey", "message": "x"}))
 	synced("empty", map[string]any{})
