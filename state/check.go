@@ -165,11 +165,14 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 			return ErrReadOnly
 		}
 		old := s.cur
-		fresh, err := compactInto(ctx, old, s.path, s.maxSize)
+		fresh, err := compactInto(ctx, old, s.path, s.maxSize, true)
 		if err != nil {
 			return fmt.Errorf("compact state: %w", err)
 		}
 		before, after = old.size(), fresh.size()
+		if fresh == old {
+			return nil
+		}
 		s.files.Add(1)
 		s.mu.Lock()
 		s.cur = fresh
@@ -181,15 +184,19 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 }
 
 // compactInto writes the records of src into a new file that takes the place of the one at path, and returns it open.
-// src stays open and must not be written to meanwhile.
-func compactInto(ctx context.Context, src *file, path string, maxSize int64) (*file, error) {
+// src stays open and must not be written to meanwhile. With smaller it returns src where the new file is not smaller.
+func compactInto(ctx context.Context, src *file, path string, maxSize int64, smaller bool) (*file, error) {
 	name := path + suffixCompacting
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, frame.Classify(err)
 	}
 	dst, err := openBolt(name, boltOptions(maxSize))
 	if err == nil {
-		if err = src.copyTo(ctx, dst); err == nil {
+		err = src.copyTo(ctx, dst)
+		if err == nil && smaller && dst.size() >= src.size() {
+			return src, errors.Join(dst.close(), os.Remove(name))
+		}
+		if err == nil {
 			err = frame.Classify(os.Rename(name, path))
 		}
 		if err != nil {

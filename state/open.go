@@ -183,7 +183,7 @@ func (op *opening) openVerified() (*file, error) {
 	if op.report.Created || op.o.ReadOnly || !large && !uncounted && !repair.Misplaced(f.handle) {
 		return f, nil
 	}
-	small, err := compactInto(op.ctx, f, op.path, op.maxSize)
+	small, err := compactInto(op.ctx, f, op.path, op.maxSize, false)
 	switch {
 	case errors.Is(err, ErrCorrupt), op.ctx.Err() != nil:
 		return nil, errors.Join(err, f.close())

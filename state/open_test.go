@@ -91,8 +91,13 @@ func TestLinkIsFollowed(t *testing.T) {
 	Closed(t, opened(t, Options{Path: real}))
 	must(t, os.Symlink(real, link))
 	s := opened(t, Options{Path: link})
-	if _, _, err := s.Compact(ctx); err != nil {
-		t.Fatal(err)
+	must(t, s.PutFact(ctx, "large", make([]byte, 4<<20)))
+	must(t, s.PutFact(ctx, "large", nil))
+	if before, after, err := s.Compact(ctx); err != nil || after >= before {
+		t.Fatalf("compact: %d -> %d, %v", before, after, err)
+	}
+	if before, after, err := s.Compact(ctx); err != nil || after != before {
+		t.Errorf("compact again: %d -> %d, %v", before, after, err)
 	}
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link became %v, %v", info.Mode(), err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
+	"limpet/sync/text"
 )
 
 // States of an Item.
@@ -67,7 +68,8 @@ func (r *Report) Message() string {
 	if more := len(r.Items) - firstNames; more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Sprintf("%d objects differ from commit %s: %s", len(r.Items), short(r.Commit), strings.Join(names, ", ")) + left
+	differ := text.Plural(len(r.Items), "object") + map[bool]string{true: " differs", false: " differ"}[len(r.Items) == 1]
+	return fmt.Sprintf("%s from commit %s: %s", differ, short(r.Commit), strings.Join(names, ", ")) + left
 }
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }

@@ -39,7 +39,7 @@ func TestLocalDirectory(t *testing.T) {
 			t.Errorf("%s: %s%s", name, r.out, r.err)
 		}
 	}
-	if r := h.run(t, "repo", "pull", "absent", "--wait"); r.code != exitError {
+	if r := h.run(t, "repo", "pull", "absent", "--wait"); r.code != exitError || !strings.Contains(r.err, "is not healthy: spec.local.path: ") {
 		t.Errorf("a missing directory: %s%s", r.out, r.err)
 	}
 	h.file(t, "srv/boards-not/x.txt", "x")

@@ -115,7 +115,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
 		made, err := s.Client.Resource(api.Repositories).Namespace(e.Flags.OneNamespace()).Create(ctx, u, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
-			return command.WithHint(err, command.CommandFor(e.Flags.OneNamespace(), "repo show "+c.Name))
+			return command.WithHint(err, command.CommandFor(e.Flags.OneNamespace(), "repo set "+c.Name+" --help")+"    # changes it")
 		}
 		if err != nil {
 			return err
@@ -165,7 +165,7 @@ type listCmd struct {
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	now := time.Now()
 	t := command.Table{Columns: []string{"NAME", "TYPE", "HEALTH", "SYNC", "LAST REF", "SYNCED", "TARGET"},
-		Wide: []string{"TITLE", "URL", "BRANCH", "PATH"}}
+		Wide: []string{"TITLE", "URL", "BRANCH", "PATH", "REASON"}}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
 		paused, err := job.Suspensions(ctx, s)
 		if err != nil {
@@ -182,10 +182,19 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 				ref += " pinned"
 			}
 			return []string{u.GetName(), repo.Spec.Type, health, text.OrDash(repo.Status.PullState()), ref,
-				command.Since(now, api.TimeOfMillis(st.Finished)), text.OrDash(repo.Spec.Sync.Target),
-				repo.Spec.Title, text.Redact(git.URL), text.OrDash(cmp.Or(repo.GitRef, git.Branch)), text.OrDash(git.Path)}, err
+				command.Since(now, api.TimeOfMillis(st.Finished)), targetText(u, repo),
+				repo.Spec.Title, text.Redact(git.URL), text.OrDash(cmp.Or(repo.GitRef, git.Branch)), text.OrDash(git.Path),
+				text.OrDash(strings.Join(repo.Status.Health.Message, "; "))}, err
 		})
 	})
+}
+
+// targetText names where the files of a repository go.
+func targetText(u *unstructured.Unstructured, repo api.Repository) string {
+	if api.Annotation(u, api.AnnoSinkDir) != "" {
+		return "directory"
+	}
+	return text.OrDash(repo.Spec.Sync.Target)
 }
 
 // gitOf returns the Git part of a spec, which is empty for a type without one.
@@ -283,7 +292,7 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 	if repo.Spec.Sync.Enabled {
 		interval = fmt.Sprintf("every %ds", repo.Spec.Sync.IntervalSeconds)
 	}
-	f.Add("sync", interval+", target "+text.OrDash(repo.Spec.Sync.Target))
+	f.Add("sync", interval+", target "+targetText(u, repo))
 	sink := u.GetAnnotations()[api.AnnoSinkDir]
 	if sink != "" && u.GetAnnotations()[api.AnnoSinkStrict] == "true" {
 		sink += ", dashboards and folders only"

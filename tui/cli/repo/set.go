@@ -202,6 +202,7 @@ func (c rollbackCmd) Run(ctx context.Context, e *command.Env) error {
 			"give either a commit or --to-previous")
 	}
 	var to state.Record
+	var synced string // the commit of the last pull
 	needs := command.Needs{API: true, Desk: true}
 	err := e.WithObject(ctx, needs, api.Repositories, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		repo, err := api.RepositoryView(u)
@@ -213,7 +214,8 @@ func (c rollbackCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		if to, err = c.choose(past, repo.Status.Sync.LastRef); err != nil {
+		synced = repo.Status.Sync.LastRef
+		if to, err = c.choose(past, synced); err != nil {
 			return command.Usagef(list, "%w", err)
 		}
 		return nil
@@ -230,8 +232,11 @@ func (c rollbackCmd) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		done := "pinned to " + text.ShortRef(to.RefTo) + "; pull it now: " + e.CommandFor(to.Namespace, "repo pull "+c.Name) +
-			"; end it: " + e.CommandFor(to.Namespace, "repo set "+c.Name+" --unpin")
+		done := "pinned to " + text.ShortRef(to.RefTo)
+		if to.RefTo != synced {
+			done += "; pull it now: " + e.CommandFor(to.Namespace, "repo pull "+c.Name)
+		}
+		done += "; end it: " + e.CommandFor(to.Namespace, "repo set "+c.Name+" --unpin")
 		return patchRepository(ctx, e, s, c.Name, done, func(u *unstructured.Unstructured) (map[string]any, error) {
 			repo, err := api.RepositoryView(u)
 			notes := map[string]any{api.AnnoGitRef: api.RefCommit + to.RefTo}

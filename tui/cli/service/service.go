@@ -67,10 +67,13 @@ func (p Location) managerOf(user bool) *systemd {
 	return &systemd{user: user, booted: "/run/systemd/system", ctl: "systemctl"}
 }
 
-// find returns the path of the unit and its service manager. It fails where systemd has to run and does not.
-func (p Location) find(e *command.Env, user bool) (path string, manager *systemd, err error) {
+// find returns the path of the unit and its service manager. It fails where systemd has to run and does not; a dry run
+// calls nothing of it.
+func (p Location) find(e *command.Env, user, dryRun bool) (path string, manager *systemd, err error) {
 	if path, err = p.path(user, e.Getenv); err == nil {
 		manager = p.managerOf(user)
+	}
+	if err == nil && !dryRun {
 		err = manager.available()
 	}
 	return path, manager, err
@@ -138,7 +141,7 @@ func (c installCmd) Run(ctx context.Context, e *command.Env, call *kong.Context)
 	if err != nil {
 		return err
 	}
-	path, manager, err := c.find(e, c.User)
+	path, manager, err := c.find(e, c.User, c.DryRun)
 	if err != nil {
 		return err
 	}
@@ -177,7 +180,7 @@ type uninstallCmd struct {
 }
 
 func (c uninstallCmd) Run(ctx context.Context, e *command.Env) error {
-	path, manager, err := c.find(e, c.User)
+	path, manager, err := c.find(e, c.User, c.DryRun)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"limpet/sync/control"
 	"limpet/sync/netx"
@@ -68,7 +69,11 @@ func (c notifyTest) send(ctx context.Context, e *command.Env) ([]notify.Result, 
 		daemon.Close()
 	}
 	if err == nil && len(results) == 0 {
-		err = command.Errorf(command.ExitUsage, "limpet help notifications", "no such target of notifications")
+		what := "no target of notifications is configured"
+		if c.Target != "" {
+			what = fmt.Sprintf("no target of notifications has %q in its name", c.Target)
+		}
+		err = command.Errorf(command.ExitUsage, "limpet help notifications", "%s", what)
 	}
 	return results, err
 }
