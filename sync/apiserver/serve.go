@@ -32,9 +32,8 @@ const (
 	idleTimeout = 2 * time.Minute
 	// bodyTimeout is how long a client may take to send the body of a request, of at most 3 MiB.
 	bodyTimeout = time.Minute
-	// drainTimeout is the time for running requests once the server stops: longer than
-	// the receiver of webhooks asks an API.
-	drainTimeout = 10 * time.Second
+	// drainTimeout is the time for running requests once the server stops: a client that is slow must not delay that.
+	drainTimeout = 3 * time.Second
 	// maxHeaderBytes is ample for an access token and a client certificate.
 	maxHeaderBytes = 64 << 10
 	// exchangeTimeout bounds a token exchange, and the time until its client sends another.
@@ -42,7 +41,7 @@ const (
 )
 
 // Serve serves srv from ln until ctx ends, and closes ln. Limits that srv lacks are those of the API, whose watches
-// last. It gives running requests 10 s to finish and closes the remaining connections: watches end with their Server,
+// last. It gives running requests 3 s to finish and closes the remaining connections: watches end with their Server,
 // which is to be closed when ctx ends. It returns nil after such a stop, else the error of the listener.
 func Serve(ctx context.Context, ln net.Listener, srv *http.Server) error {
 	srv.ReadHeaderTimeout, srv.IdleTimeout = cmp.Or(srv.ReadHeaderTimeout, headerTimeout), cmp.Or(srv.IdleTimeout, idleTimeout)

@@ -103,7 +103,7 @@ func New(c *kube.Client, jobs, repos *kube.Informer, store *state.Store, workers
 }
 
 func newController(e *env, jobs, repos lister) *Controller {
-	e.events = newEmitter(e.o.Logger, e.o.Observe)
+	e.events, e.life = newEmitter(e.o.Logger, e.o.Observe), context.Background()
 	e.claims = &claimTable{held: map[string]*heldJob{}, pending: map[string]pendingClaim{}, known: map[string]bool{}}
 	c := &Controller{
 		env: e, await: context.Cause, jobs: jobs, queue: newWorkQueue(e.events, e.o.self), pruner: &pruner{env: e, wake: make(chan struct{}, 1)},
@@ -132,6 +132,13 @@ func newController(e *env, jobs, repos lister) *Controller {
 // to the queue. It returns when nothing of it runs any more, with an error only when it could not begin. It is run
 // once.
 func (c *Controller) Run(ctx context.Context) error {
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	c.env.life = life
+	defer context.AfterFunc(ctx, func() {
+		pause(life, c.env.o.Grace)
+		end()
+	})()
 	if err := c.recoverer.load(ctx); err != nil {
 		return err
 	}
@@ -226,7 +233,7 @@ const (
 	DefaultExpiry      = 60 * time.Second
 	DefaultRenew       = 10 * time.Second // Grafana: 20 s; 10 s is safe beside its older versions, which expire after 30 s
 	DefaultMaxAttempts = 3
-	DefaultGrace       = 20 * time.Second // twice a call's timeout; service managers wait 90 s
+	DefaultGrace       = 4 * time.Second // a stop takes 5 s at most, also where no server answers
 )
 
 // What to do with expired claims of others (Options.Cleanup).

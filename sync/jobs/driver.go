@@ -161,7 +161,9 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 	}
 	// A claim that is under way when the agent is told to stop is brought to its end and released: an open one would be
 	// left behind.
-	h, result, err := d.claimer.claim(context.WithoutCancel(ctx), job, false)
+	claiming, end := d.outlive(ctx)
+	defer end()
+	h, result, err := d.claimer.claim(claiming, job, false)
 	if err != nil {
 		d.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
 		result = d.retryLater(err)

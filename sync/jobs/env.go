@@ -58,6 +58,17 @@ type env struct {
 	clock    clock
 	events   *emitter
 	claims   *claimTable
+	life     context.Context // ends a grace period after Run was told to stop; set before anything runs
+}
+
+// outlive returns a context that goes on when ctx ends, at most as long as the agent.
+func (e *env) outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(e.life, func() { cancel(ErrShutdown) })
+	return out, func() {
+		stop()
+		cancel(context.Canceled)
+	}
 }
 
 // pass marks a failpoint of a job: for tests of this package by the hook of one controller, for those of the whole

@@ -49,7 +49,7 @@ type finisher struct {
 func (f *finisher) finish(ctx context.Context, h *heldJob, p *Progress, out Outcome) queue.Result {
 	h.seal()
 	status, record := f.finalState(h, p, out)
-	ctx, cancel := f.withGrace(ctx, h.ctx)
+	ctx, cancel := f.within(h.ctx)
 	defer cancel()
 	if result, ok := f.record(ctx, h, record); !ok {
 		return result
@@ -230,13 +230,10 @@ func (f *finisher) completed(h *heldJob, out Outcome, status map[string]any) {
 	f.events.emitState(EventCompleted, h.jobRef, out.shown(), out.Message, &last)
 }
 
-// withGrace returns a context that ends with the lease, or a grace period after Run was told to stop.
-func (f *finisher) withGrace(run, lease context.Context) (context.Context, context.CancelFunc) {
+// within returns a context that ends with the lease, or with the grace period after Run was told to stop.
+func (e *env) within(lease context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(lease)
-	stop := context.AfterFunc(run, func() {
-		pause(ctx, f.o.Grace)
-		cancel(ErrShutdown)
-	})
+	stop := context.AfterFunc(e.life, func() { cancel(ErrShutdown) })
 	return ctx, func() {
 		stop()
 		cancel(context.Canceled)
@@ -278,7 +275,9 @@ const releaseTime = 10 * time.Second
 func (f *finisher) giveBack(h *heldJob, typ, text string, done queue.Result, edit func(*unstructured.Unstructured)) queue.Result {
 	h.seal()
 	h.stopRenewing()
-	ctx, cancel := context.WithTimeout(h.ctx, releaseTime)
+	ctx, end := f.within(h.ctx)
+	defer end()
+	ctx, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
 	err := h.put(ctx, endTries, func(job *unstructured.Unstructured) {
 		stripClaim(job)

@@ -320,7 +320,7 @@ func (r *recoverer) complete(ctx context.Context, h *heldJob) queue.Result {
 	if record.State == stateDead {
 		out.dead = cmp.Or(record.DeadLetter, &state.DeadLetter{})
 	}
-	ctx, cancel := r.finisher.withGrace(ctx, h.ctx)
+	ctx, cancel := r.within(h.ctx)
 	defer cancel()
 	return r.finisher.deliver(ctx, h, status, out)
 }

@@ -72,7 +72,7 @@ func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 }
 
 // work calls the worker and waits for it: without limit as long as the agent runs, because a job must not be ended
-// while its worker still runs, and for the grace period once the agent stops.
+// while its worker still runs, and for half of the grace period once the agent stops.
 func (r *runner) work(ctx, work context.Context, h *heldJob, w Worker, t *Task) (err error, returned bool) {
 	done := make(chan error, 1)
 	go func() {
@@ -90,7 +90,7 @@ func (r *runner) work(ctx, work context.Context, h *heldJob, w Worker, t *Task) 
 	case <-ctx.Done():
 	}
 	h.stop(ErrShutdown)
-	timer := time.NewTimer(r.o.Grace)
+	timer := time.NewTimer(r.o.Grace / 2) // the rest is for the release
 	defer timer.Stop()
 	select {
 	case err := <-done:

@@ -254,9 +254,12 @@ func (l *Lease) fill(u *object, now time.Time) {
 	spec["renewTime"], spec["leaseDurationSeconds"] = l.stamp, max(1, int64(l.o.Expiry/time.Second))
 }
 
+// releaseTime bounds the release of a Lease: the agent stops, and without it the Lease expires.
+const releaseTime = 3 * time.Second
+
 // release takes this agent off the Lease, so that another one need not wait for its expiry.
 func (l *Lease) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.o.Expiry/renewals/2)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(l.o.Expiry/renewals/2, releaseTime))
 	defer cancel()
 	l.setState(State{})
 	l.renewed = time.Time{}
