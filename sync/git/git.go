@@ -7,6 +7,10 @@
 // Nothing that a server sends is trusted. Bytes are counted on the wire, a pack is examined object by object
 // before anything of it is kept or inflated beyond the limits, object hashes are computed here, and tree entries
 // pass the rule of path.go. Texts from the server are cleaned of control characters and secrets.
+//
+// Bounds: pack.Limits for refs, packs, objects and trees; refsKept and listingsKept for lists of refs in memory;
+// pack.MaxTags for tags of tags; maxEqual for tags of equal versions; maxBelow, maxHaves and maxOtherTips for haves;
+// attributes.MaxBytes and attributes.MaxRules for .gitattributes; maxConfig for .gitmodules and .lfsconfig.
 package git
 
 import (

@@ -1,5 +1,6 @@
 // Package gitref says which revision of a Git repository is wanted: a branch, a tag, the newest version of a
-// range, a ref by its full name, or a commit. It is pure: the refs of a remote are arguments.
+// range, a ref by its full name, or a commit. It is pure: the refs of a remote are arguments. Bounds: maxText for what
+// selects one, maxRange for a range and a filter of tags, whose number the list of refs bounds.
 package gitref
 
 import (

@@ -4,6 +4,9 @@
 //
 // The host of the repository gets its credentials, another host what the answer says for it and nothing else. A
 // fallback is asked first where it announced the commit, and else while the host is unreachable.
+//
+// Bounds: MaxPointer for a pointer; batchSize for the objects of a batch and batchAnswer for its answer; atOnce for
+// downloads at a time; pack.Limits.LargeObject for a file and LargeBytes for a pull; maxCache for the cache.
 package lfs
 
 import (
