@@ -42,6 +42,20 @@ type Issue struct {
 	Action  string `json:"action,omitempty"`
 }
 
+// String is the message with what it is about, as the status of a job has it.
+func (i Issue) String() string {
+	var about []string
+	for _, a := range [][2]string{{"file", i.Path}, {"name", i.Name}} {
+		if a[1] != "" {
+			about = append(about, a[0]+": "+a[1])
+		}
+	}
+	if len(about) == 0 {
+		return i.Message
+	}
+	return i.Message + " (" + strings.Join(append(about, "action: "+i.Action), ", ") + ")"
+}
+
 // Commit identifies a Git commit for people: subject, author, time.
 type Commit struct {
 	Subject string    `json:"subject,omitempty"`

@@ -349,10 +349,7 @@ func issueTexts(r state.Record, level string) (out []string) {
 		if i.State != level {
 			continue
 		}
-		if i.Path != "" {
-			i.Message += fmt.Sprintf(" (file: %s, name: %s, action: %s)", i.Path, i.Name, i.Action)
-		}
-		out = append(out, i.Message)
+		out = append(out, i.String())
 	}
 	return out
 }

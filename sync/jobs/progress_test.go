@@ -52,8 +52,12 @@ func TestRecordCounts(t *testing.T) {
 			ResourceWarnings: issue}, 0, 1},
 		{"quota", dashboard(resources.Created, nil, &resources.QuotaError{}), api.JobSummary{Warning: 1, ResourceWarnings: full,
 			Warnings: []string{full[0].Message + " (file: a/n.json, name: n, action: created)"}}, 0, 1},
-		{"file", dashboard(resources.Created, nil, broken), api.JobSummary{Warning: 1, Warnings: []string{"a/n.json: bad"},
-			ResourceWarnings: []api.ResourceIssue{{Reason: "ResourceInvalid", Message: "bad", Path: "a/n.json"}}}, 0, 1},
+		{"file", dashboard(resources.Created, nil, broken), api.JobSummary{Warning: 1, Warnings: []string{
+			"resource validation failed: " + fmt.Sprintf(text, "created")},
+			ResourceWarnings: []api.ResourceIssue{{Reason: "ResourceInvalid", Message: "resource validation failed: bad", Path: "a/n.json"}}}, 0, 1},
+		{"file without a name", Result{Group: dash, Kind: "Dashboard", Action: resources.Ignored, Warning: broken}, api.JobSummary{Warning: 1, Warnings: []string{
+			"resource validation failed: bad (file: a/n.json, action: ignored)"},
+			ResourceWarnings: []api.ResourceIssue{{Reason: "ResourceInvalid", Message: "resource validation failed: bad", Path: "a/n.json"}}}, 0, 1},
 	}
 	for _, c := range cases {
 		a := results{}

@@ -141,8 +141,7 @@ func bounded(list []string, count int64) []string {
 
 // issue keeps an error or a warning for history unless a bound is reached.
 func (all *results) issue(level string, r Result, err error) {
-	i := state.Issue{State: level, Reason: resources.Reason(err), Message: clip(err.Error(), maxText), Path: r.Path, Kind: r.Kind,
-		Name: r.Name, Action: string(r.Action)}
+	i := issueOf(level, r, err)
 	size := len(i.Message) + len(i.Path) + len(i.Name) + len(i.Kind)
 	if len(all.Issues) == maxIssues || all.IssueTexts+size > issueBudget {
 		all.IssuesLeft++
@@ -154,11 +153,8 @@ func (all *results) issue(level string, r Result, err error) {
 
 // resourceIssue appends an error or a warning to list unless a bound is reached.
 func (all *results) resourceIssue(list []api.ResourceIssue, r Result, err error) []api.ResourceIssue {
-	issue := api.ResourceIssue{Reason: resources.IssueReason(err), Path: clip(r.Path, maxText)}
-	if parse, is := errors.AsType[*resources.ParseError](err); is {
-		issue.Path, err = clip(parse.Path, maxText), parse.Err // without the path
-	}
-	issue.Message = clip(err.Error(), maxText)
+	i := issueOf("", r, err)
+	issue := api.ResourceIssue{Reason: resources.IssueReason(err), Message: i.Message, Path: clip(i.Path, maxText)}
 	size, _ := json.Marshal(issue)
 	if len(list) >= maxErrors || all.Texts+len(size) > textBudget {
 		return list
@@ -207,17 +203,22 @@ func (all *results) clone() results {
 	return c
 }
 
-func resultText(r Result, err error) string {
-	_, parse := errors.AsType[*resources.ParseError](err) // its text begins with the path
-	switch {
-	case parse, r.Path == "" && r.Name == "":
-		return err.Error()
-	case r.Path == "":
-		return fmt.Sprintf("%s (name: %s, action: %s)", err, r.Name, r.Action)
-	case r.Name == "": // of what could not be read
-		return fmt.Sprintf("%s (file: %s, action: %s)", err, r.Path, r.Action)
+func resultText(r Result, err error) string { return issueOf("", r, err).String() }
+
+// issueOf describes an error or a warning of a result. Of a file that is no resource, and of what a server rejects, the
+// message begins with the words of Grafana, which its users search for. The path stands beside it, and in it only with a
+// place: "a.json:1:45: not JSON".
+func issueOf(level string, r Result, err error) state.Issue {
+	i := state.Issue{State: level, Reason: resources.Reason(err), Message: err.Error(), Path: r.Path, Kind: r.Kind,
+		Name: r.Name, Action: string(r.Action)}
+	if parse, is := errors.AsType[*resources.ParseError](err); is {
+		i.Path, i.Message = cmp.Or(r.Path, parse.Path), strings.TrimPrefix(parse.Error(), parse.Path+": ")
 	}
-	return fmt.Sprintf("%s (file: %s, name: %s, action: %s)", err, r.Path, r.Name, r.Action)
+	if i.Reason == "parse" || i.Reason == "invalid" {
+		i.Message = "resource validation failed: " + i.Message
+	}
+	i.Message = clip(i.Message, maxText)
+	return i
 }
 
 func appliedText(r Result) string {

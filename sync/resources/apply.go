@@ -95,9 +95,9 @@ type run struct {
 
 	mu     sync.Mutex // guards the fields below
 	tally  Tally
-	room   int64           // creations left under the quota
-	failed map[string]bool // directories with a failed change in or below them
-	broken map[string]bool // directories whose folder could not be made
+	room   int64            // creations left under the quota
+	failed map[string]bool  // directories with a failed change in or below them
+	broken map[string]error // directories whose folder could not be made, and why
 	// occupied are folders that hold an object which could not be changed.
 	occupied map[string]bool
 	fatal    error // a fault that leaves nothing to build on
@@ -110,7 +110,7 @@ func (a Apply) Run(ctx context.Context, p *Plan) (Tally, error) {
 	a.Parallel = cmp.Or(a.Parallel, DefaultParallel)
 	r := &run{Apply: a, plan: p, room: a.MaxResources - a.Count,
 		tally:  Tally{Created: map[schema.GroupResource]int64{}, Deleted: map[schema.GroupResource]int64{}},
-		failed: map[string]bool{}, broken: map[string]bool{}, occupied: map[string]bool{}}
+		failed: map[string]bool{}, broken: map[string]error{}, occupied: map[string]bool{}}
 	r.claims.init(p)
 	err := r.all(ctx)
 	return r.tally, err
@@ -260,16 +260,19 @@ func (r *run) keepFolder(folder string) {
 	}
 }
 
-// missingFolder returns the directory above path whose folder could not be created.
-func (r *run) missingFolder(path string) (string, bool) {
+// missingFolder returns why path, a file or directory in the directories above place, is left out: the folder of one
+// of them could not be made. nil = all are there.
+func (r *run) missingFolder(place, path string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, dir := range repopath.Ancestors(path) {
-		if r.broken[dir] {
-			return dir, true
+	for _, dir := range repopath.Ancestors(place) {
+		if err := r.broken[dir]; errors.As(err, new(*QuotaError)) {
+			return &QuotaError{Path: path, Max: r.MaxResources}
+		} else if err != nil {
+			return &SkippedError{Reason: "not written, because the folder of " + dir + " could not be made"}
 		}
 	}
-	return "", false
+	return nil
 }
 
 // create creates an object under the quota.
@@ -309,7 +312,7 @@ func (r *run) deleteFolder(ctx context.Context, c *Change) {
 	defer cancel()
 	id := c.Existing.Identity()
 	r.mu.Lock()
-	kept := r.failed[c.Path] || r.broken[c.Path] || r.occupied[c.Existing.Name]
+	kept := r.failed[c.Path] || r.broken[c.Path] != nil || r.occupied[c.Existing.Name]
 	r.mu.Unlock()
 	if kept {
 		r.keepFolder(c.Existing.Folder)
@@ -363,7 +366,7 @@ type DuplicateError struct {
 }
 
 func (e *DuplicateError) Error() string {
-	return fmt.Sprintf("%s is in %s and in %s; give one of the files another uid", e.Object, e.Path, e.Other)
+	return fmt.Sprintf("duplicate resource name: %s is in %s and in %s; give one of the files another uid", e.Object, e.Path, e.Other)
 }
 
 // SkippedError reports that a change was left out because another one did not

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -284,5 +285,26 @@ func TestServerUnavailable(t *testing.T) {
 		if got, want := m.state(), expected(tree, folderTarget); !reflect.DeepEqual(got, want) {
 			t.Fatalf("seed=%d:\n got %v\nwant %v", seed, got, want)
 		}
+	}
+}
+
+// TestQuotaWarnsOnce: of a new directory over the quota each file has the warning, and the folder only without files.
+func TestQuotaWarnsOnce(t *testing.T) {
+	t.Parallel()
+	m := newModel()
+	files := repo{"a.json": dashboard("a", "A"), "new/x.json": dashboard("x", "X"), "new/deep/y.json": dashboard("y", "Y"), "empty/.keep": ""}
+	l := &log{}
+	a := Apply{Server: m, Reader: files, Recorder: l, Namespace: "default", Count: 1, MaxResources: 2}
+	if _, err := a.Run(t.Context(), files.full(folderTarget, m.live())); err != nil {
+		t.Fatal(err)
+	}
+	warns := l.warnings()
+	for _, path := range slices.Sorted(maps.Keys(warns)) {
+		if want := "resource quota of 2 exceeded, skipping creation of " + path; warns[path] != want {
+			t.Errorf("%s: %q, want %q", path, warns[path], want)
+		}
+	}
+	if got := slices.Sorted(maps.Keys(warns)); !slices.Equal(got, []string{"a.json", "empty/", "new/deep/y.json", "new/x.json"}) {
+		t.Errorf("warnings of %q", got)
 	}
 }

@@ -229,7 +229,7 @@ const resave = "open and save it once in a newer Grafana"
 
 func (o *Object) readMetadata(f File, data json.RawMessage) error {
 	if data == nil {
-		return errors.New("metadata.name is missing")
+		return errMissingName
 	}
 	if err := json.Unmarshal(data, &o.meta); err != nil {
 		return errors.New("metadata is not an object")
@@ -256,8 +256,15 @@ func (o *Object) readMetadata(f File, data json.RawMessage) error {
 	for _, key := range []string{"annotations", "labels"} {
 		faults = append(faults, stringMap(o.meta, key))
 	}
-	return faultsOf(append(faults, checkName("metadata.name", o.Name))...)
+	named := checkName("metadata.name", o.Name)
+	if o.Name == "" {
+		named = errMissingName
+	}
+	return faultsOf(append(faults, named)...)
 }
+
+// errMissingName begins with the words of Grafana, which its users search for.
+var errMissingName = errors.New("missing name in resource: metadata.name is missing")
 
 // stringMap checks that meta[key] is absent or a map of text to text.
 func stringMap(meta map[string]any, key string) error {

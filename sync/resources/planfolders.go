@@ -168,7 +168,7 @@ type FolderFileError struct {
 }
 
 func (e *FolderFileError) Error() string {
-	return "read folder file " + state.UnreadFile{Path: e.Path, Reason: e.Err.Error()}.String()
+	return "invalid folder metadata: " + state.UnreadFile{Path: e.Path, Reason: e.Err.Error()}.String()
 }
 
 // Unwrap returns the cause.

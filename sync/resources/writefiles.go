@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -75,9 +76,9 @@ type turn struct {
 func (r *run) writeFile(ctx context.Context, c *Change, turn turn) (later bool) {
 	item, cancel := r.item(ctx)
 	defer cancel()
-	if dir, is := r.missingFolder(c.Path); is {
+	if err := r.missingFolder(c.Path, c.Path); err != nil {
 		r.claims.unreadable(c.Path)
-		r.record(ctx, item, c, known(c), Ignored, errNoFolder(dir))
+		r.record(ctx, item, c, known(c), Ignored, err)
 		return false
 	}
 	o, err := r.object(item, c)
@@ -346,18 +347,21 @@ func (r *run) writeFolder(ctx context.Context, c *Change) {
 	item, cancel := r.item(ctx)
 	defer cancel()
 	id := Identity{Group: api.FolderGroup, Kind: folderKind, Name: c.Folder.ID}
-	if dir, is := r.missingFolder(repopath.Parent(c.Path)); is {
-		r.record(ctx, item, c, id, Ignored, errNoFolder(dir))
-		return
+	done, err := Ignored, r.missingFolder(repopath.Parent(c.Path), c.Path)
+	if err == nil {
+		done, err = r.putFolder(item, c, id)
 	}
-	done, err := r.putFolder(item, c, id)
 	if err != nil {
 		r.mu.Lock()
-		r.broken[c.Path] = true
+		r.broken[c.Path] = err
 		if c.Path == "" && ctx.Err() == nil {
 			r.fatal = fmt.Errorf("create root folder: %w", err)
 		}
 		r.mu.Unlock()
+	}
+	within := func(file Change) bool { return strings.HasPrefix(file.Path, c.Path) }
+	if errors.As(err, new(*QuotaError)) && slices.ContainsFunc(r.plan.WriteFiles, within) {
+		done, err = Ignored, nil // the warning is that of each file
 	}
 	r.record(ctx, item, c, id, done, err)
 }
@@ -410,10 +414,6 @@ func (r *run) stamp(path, hash, folder string) Stamp {
 		folder = ""
 	}
 	return Stamp{Namespace: r.Namespace, Repository: r.plan.target.Repository, Path: path, Checksum: hash, Folder: folder}
-}
-
-func errNoFolder(dir string) error {
-	return &SkippedError{Reason: "not written, because the folder of " + dir + " could not be made"}
 }
 
 func (r *run) newFolder(version string, c *Change) []byte {
