@@ -71,12 +71,16 @@ func (s *Server) patch(
 // fileVersion returns the version of the file in a patch of kubectl apply. Other patches, "", change a spec in the version
 // that it has.
 func (t target) fileVersion(old, obj *unstructured.Unstructured) string {
-	file := api.Annotation(obj, lastApplied)
-	var object map[string]any
-	if file == api.Annotation(old, lastApplied) || json.Unmarshal([]byte(file), &object) != nil {
+	text := api.Annotation(obj, lastApplied)
+	var file unstructured.Unstructured
+	if text == api.Annotation(old, lastApplied) || json.Unmarshal([]byte(text), &file.Object) != nil {
 		return ""
 	}
-	return cmp.Or(t.storedVersion(object), t.version)
+	version := cmp.Or(t.storedVersion(file.Object), file.GroupVersionKind().Version)
+	if !slices.Contains(t.kind.Versions, version) {
+		return ""
+	}
+	return version
 }
 
 // patched returns the object with a JSON, merge or strategic patch applied.

@@ -37,6 +37,7 @@ func TestVersionOfSpec(t *testing.T) {
 		"a label":                           {"PATCH", v1 + "/d", `{"metadata":{"labels":{"a":"b"}}}`, merge, "v2"},
 		"kubectl apply":                     {"PATCH", v1 + "/d", applied(body("v1", "")), merge, "v1"},
 		"kubectl apply of what get printed": {"PATCH", v1 + "/d", applied(body("v1", back("v2"))), merge, "v2"},
+		"kubectl edit of what was applied":  {"PATCH", v1 + "/d", applied(body("v2", "")), merge, "v2"},
 		"server-side apply":                 {"PATCH", v1 + "/d?fieldManager=a&force=true", body("v1", ""), apply, "v1"},
 		"apply without a spec":              {"PATCH", v1 + "/d?fieldManager=a", strings.Replace(body("v1", ""), `,"spec":{"elements":{}}`, "", 1), apply, "v2"},
 	} {
