@@ -173,9 +173,11 @@ func TestObjectFormat(t *testing.T) {
 	gittest.Git(t, s.Root, nil, "clone", "-q", "--bare", work, "full.git")
 	gittest.Git(t, s.Root, nil, "init", "-q", bundles)
 	gittest.Git(t, work, nil, "bundle", "create", "-q", filepath.Join(bundles, "x.bundle"), "main")
+	ssh, over := overSSH(t)
+	gittest.Git(t, s.Root, nil, "clone", "-q", "--bare", work, filepath.Join(ssh.Root, "full.git"))
 	m := openMirrors(t, Options{AllowLocal: []string{s.Root}})
-	for _, url := range []string{s.URL + "/full.git", "file://" + work, "bundle://" + bundles} {
-		_, err := m.Resolve(t.Context(), Remote{URL: url}, gitref.Selector{})
+	for _, r := range []Remote{{URL: s.URL + "/full.git"}, over("full.git"), {URL: "file://" + work}, {URL: "bundle://" + bundles}} {
+		_, err := m.Resolve(t.Context(), r, gitref.Selector{})
 		gittest.ErrorIs(t, err, Refused, "object format sha256 is not supported by this version")
 	}
 }

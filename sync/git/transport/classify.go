@@ -85,7 +85,7 @@ func classifyServer(c *Call, err error) *giterr.Error {
 		}
 	}
 	switch text = strings.ToLower(text); {
-	case strings.Contains(text, "object-format=sha256"):
+	case strings.Contains(text, sha256Format):
 		return giterr.SHA256
 	case errors.Is(err, transport.ErrEmptyRemoteRepository), errors.Is(err, packp.ErrEmptyAdvRefs):
 		return giterr.New(giterr.Empty, "the repository is empty", "push a first commit to it")
@@ -102,6 +102,9 @@ func classifyServer(c *Call, err error) *giterr.Error {
 	}
 	return nil
 }
+
+// sha256Format is the capability of a repository whose hashes cannot be read.
+const sha256Format = "object-format=sha256"
 
 func containsAny(text string, words []string) bool {
 	return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(text, word) })

@@ -134,6 +134,9 @@ func shellQuote(s string) string {
 func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRefs, error) {
 	refs := packp.NewAdvRefs()
 	if err := refs.Decode(s.stdout); err != nil {
+		if strings.Contains(err.Error(), sha256Format) {
+			return nil, err // what the server says then is that it was left
+		}
 		if said := s.stderrText(); said != "" && !errors.Is(err, packp.ErrEmptyAdvRefs) {
 			return nil, errors.New(serverSays + said)
 		}
