@@ -107,14 +107,14 @@ func (p *Plan) planFolders(tree Tree, live []Item, metas map[string]FolderMeta) 
 func (p *Plan) wanted(dir string, files map[string]TreeFile, has []Item, metas map[string]FolderMeta) FolderSpec {
 	file, named := files[dir]
 	if named {
+		meta := metas[dir]
+		if meta.Err == nil && meta.UID != "" {
+			return FolderSpec{ID: meta.UID, Title: cmp.Or(meta.Title, repopath.Base(dir)), Hash: file.Hash}
+		}
 		for _, item := range has {
 			if item.Hash == file.Hash {
 				return FolderSpec{ID: item.Name, Title: item.Title, Hash: item.Hash}
 			}
-		}
-		meta := metas[dir]
-		if meta.Err == nil && meta.UID != "" {
-			return FolderSpec{ID: meta.UID, Title: cmp.Or(meta.Title, repopath.Base(dir)), Hash: file.Hash}
 		}
 		if meta.Err != nil {
 			p.skip(file.Path, meta.Err)

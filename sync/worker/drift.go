@@ -136,7 +136,7 @@ func (c *comparison) objects(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	metas, err := c.folderFiles(ctx, tree, live)
+	metas, err := c.folderFiles(ctx, tree, nil)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -473,13 +474,17 @@ func (r *pull) corrects() bool {
 }
 
 // fullPullReason returns the reason for which these changes require a full pull; "" for none. most is the maximum
-// number of changes of an incremental pull; 0 = no limit.
-func fullPullReason(diff []git.Change, most int) string {
+// number of changes of an incremental pull; 0 = no limit. unread are the files that the last pull could not use: the object
+// of one is that of an earlier commit.
+func fullPullReason(diff []git.Change, most int, unread []state.UnreadFile) string {
 	if most > 0 && len(diff) > most {
 		return fmt.Sprintf("%d changes are more than %d", len(diff), most)
 	}
 	var gone []string
 	for _, c := range diff {
+		if slices.ContainsFunc(unread, func(f state.UnreadFile) bool { return f.Path == c.Path || f.Path == c.From }) {
+			return fmt.Sprintf("file %q could not be used before", cmp.Or(c.From, c.Path))
+		}
 		switch c.Type {
 		case git.ChangeDeleted:
 			gone = append(gone, c.Path)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,7 +22,7 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 	if err != nil {
 		return err
 	}
-	metas, err := r.folderFiles(ctx, tree, live)
+	metas, err := r.folderFiles(ctx, tree, nil)
 	if err != nil {
 		return err
 	}
@@ -61,11 +62,16 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		r.log.Info("compare commits failed, pulling in full", "step", "plan", "ref", short(last), "err", err)
 		return false, nil
 	}
-	if why := fullPullReason(diff, r.o.MaxIncremental); why != "" {
+	if why := fullPullReason(diff, r.o.MaxIncremental, r.unread.before.Files); why != "" {
 		r.log.Info("changes are not sufficient, pulling in full", "step", "plan", "reason", why)
 		return false, nil
 	}
-	if diff = r.again(diff); len(diff) == 0 && r.unread.before.Empty() {
+	// A directory may come or go with entries that are no files.
+	before, err := r.o.Git.Tree(ctx, r.remote, last, r.src.dir)
+	if err != nil {
+		return false, err
+	}
+	if diff = r.again(diff); len(diff) == 0 && r.unread.before.Empty() && slices.Equal(before.Dirs, tree.Dirs) {
 		r.Progress.SetFinalMessage("no changes detected between commits")
 		return true, nil
 	}

@@ -90,7 +90,8 @@ func closest(name string, dirs []string) (near []string) {
 	return near
 }
 
-// folderFiles reads the folder files that a plan needs, by directory.
+// folderFiles reads the folder files that a plan needs, by directory; those of live folders are known. Without live ones it
+// reads all, so that a title that was edited is seen.
 func (r *pull) folderFiles(ctx context.Context, tree resources.Tree, live []resources.Item) (map[string]resources.FolderMeta, error) {
 	var list []wanted
 	for _, f := range resources.FolderFilesToRead(tree, live) {

@@ -62,7 +62,7 @@ func TestFullPullReason(t *testing.T) {
 		{"a .keep that changes or comes", []git.Change{{Type: git.ChangeModified, Path: "a/.keep"}, {Type: git.ChangeAdded, Path: "b/.keep"}}, 0,
 			""},
 	} {
-		if got := fullPullReason(c.diff, c.most); got != c.want {
+		if got := fullPullReason(c.diff, c.most, nil); got != c.want {
 			t.Errorf("%s: %q, want %q", c.rule, got, c.want)
 		}
 	}
