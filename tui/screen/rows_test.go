@@ -46,6 +46,16 @@ func TestTransferText(t *testing.T) {
 	}
 }
 
+// TestCountedWarnings: a row and a title have the number of all warnings, not that of the ones which are kept.
+func TestCountedWarnings(t *testing.T) {
+	t.Parallel()
+	j := snapshot.Job{Message: "completed with warnings", Warnings: []string{"a", "b", "first 2 of 1501"},
+		Summary: []snapshot.Summary{{Warn: 1500, Create: 2}, {Warn: 1}}}
+	if title, result := issuesTitle(j), jobResult(j); title != "Errors 0, Warnings 1,501" || !strings.HasPrefix(result, "1501 warnings") {
+		t.Errorf("%q %q", title, result)
+	}
+}
+
 func TestFilterFields(t *testing.T) {
 	t.Parallel()
 	lives := jobPhases()

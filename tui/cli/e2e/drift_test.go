@@ -81,7 +81,7 @@ spec:
 		}
 	}
 	drifted()
-	has(h.must(t, 0, "job", "create", "site", "--full", "--dry-run", "-o", "wide").out, "no-op Dashboard x a/x.json", "full pull of site")
+	has(h.must(t, 0, "job", "create", "site", "--full", "--dry-run", "-o", "wide").out, "update Dashboard x a/x.json", "full pull of site")
 	bad := h.runWithInput(t, strings.Replace(text, "{}", `{limpet/drift: fix, limpet/drift-ignore: spec}`, 1), "apply", "-f", "-")
 	if bad.code != 1 || !strings.Contains(bad.err, "limpet/drift") || !strings.Contains(bad.err, "limpet/drift-ignore") {
 		t.Errorf("%+v", bad)
