@@ -8,6 +8,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -298,6 +300,53 @@ func TestBundleTie(t *testing.T) {
 	}
 	if ref, _ := syncRef(t, m, r, "main"); ref.Hash != second || !strings.Contains(log.String(), "file=new.bundle newer=b.bundle") {
 		t.Errorf("%+v, want %s; the log is\n%s", ref, second, &log)
+	}
+}
+
+// TestBundlesWithManyRefs: of the bundles of a directory only the refs of the newest stay in memory, also when what it
+// builds on makes it the newest, and not its time.
+func TestBundlesWithManyRefs(t *testing.T) {
+	o, files := history(t, 1)
+	parent, origin := openMirrors(t, Options{AllowLocal: []string{filepath.Dir(o.Bare)}}), Remote{URL: "file://" + o.Bare}
+	child, remote, dir := bundleDir(t)
+	const refs = 20_000
+	last, since := "", ""
+	for i := range 5 {
+		files["n"] = fmt.Sprint(i)
+		o.Commit(fmt.Sprint("commit ", i), files)
+		ref, _ := syncRef(t, parent, origin, "main")
+		file := filepath.Join(dir, fmt.Sprint(i, ".bundle"))
+		export(t, parent, origin, BundleQuery{Ref: ref, Since: since}, file)
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := bytes.Index(data, []byte("\n\nPACK")) + 1
+		var more bytes.Buffer
+		for n := range refs {
+			fmt.Fprintf(&more, "%s refs/heads/z%d\n", ref.Hash, n)
+		}
+		if err := os.WriteFile(file, slices.Concat(data[:end], more.Bytes(), data[end:]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		last, since = ref.Hash, ref.Hash
+	}
+	used := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := used()
+	got, _ := syncRef(t, child, remote, "main")
+	if got.Hash != last {
+		t.Errorf("%s, want %s", got.Hash, last)
+	}
+	kept := int64(used()-before) / refs
+	t.Logf("%d bytes for each ref", kept)
+	if kept > 500 { // bytes for each ref of one bundle: it is in a few maps
+		t.Errorf("%d bytes are kept for each ref of the newest of 5 bundles", kept)
 	}
 }
 

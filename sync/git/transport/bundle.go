@@ -32,18 +32,32 @@ const BundleSuffix = ".bundle"
 // bundleMemory holds the bundles of a directory by name, as they were read last. It is immutable.
 type bundleMemory map[string]checkedBundle
 
+// passOver forgets all refs of a bundle but its tips.
+func (m bundleMemory) passOver(b checkedBundle) {
+	if b.refs = nil; b.name != "" {
+		m[b.name] = b
+	}
+}
+
+// mostTips is how many commits are kept of a bundle that is passed over. Only of the newest bundle all refs are kept.
+const mostTips = 1000
+
 type checkedBundle struct {
 	dirFile
-	bundle.File
-	name string
-	refs *packp.AdvRefs
-	err  error // why it is not valid
+	bundle.File // without Refs and Tags
+	name        string
+	refs        *packp.AdvRefs // nil: only tips are kept
+	tips        []pack.ID      // to which its refs lead, the first mostTips
+	err         error          // why it is not valid
 }
 
 // leads reports whether a ref of the bundle leads to one of some commits.
 func (b checkedBundle) leads(ids []pack.ID) bool {
-	return slices.ContainsFunc(slices.Concat(refIDs(b.refs.References), refIDs(b.refs.Peeled)),
-		func(id pack.ID) bool { return slices.Contains(ids, id) })
+	tips := b.tips
+	if b.refs != nil {
+		tips = refIDs(b.refs)
+	}
+	return slices.ContainsFunc(tips, func(id pack.ID) bool { return slices.Contains(ids, id) })
 }
 
 // contains reports whether the bundle has the newest commit of another one of the same time, and not the other way round.
@@ -79,20 +93,32 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 	c.client.mu.Unlock()
 	now, why := bundleMemory{}, error(giterr.New(giterr.NotFound, "the directory has no file *"+BundleSuffix,
 		"copy a bundle into it; a disk that is not mounted looks like this"))
+	defer func() { // also after an error: the next look goes on from there
+		c.client.mu.Lock()
+		defer c.client.mu.Unlock()
+		c.client.bundles[c.Addr.Path] = now
+	}()
+	first := checkedBundle{} // the newest so far
 	for _, name := range names {
 		b, err := s.check(name, old[name])
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if now[name] = b; b.err == nil {
-			s.valid = append(s.valid, b)
-		} else {
+		case b.err != nil:
 			why = b.err
+		case first.name == "" || older(first, b) < 0:
+			now.passOver(first)
+			first = b
+		default:
+			b.refs = nil
+		}
+		now[name] = b
+	}
+	for _, name := range names {
+		if b := now[name]; b.err == nil {
+			s.valid = append(s.valid, b)
 		}
 	}
-	c.client.mu.Lock()
-	c.client.bundles[c.Addr.Path] = now
-	c.client.mu.Unlock()
 	if len(s.valid) == 0 {
 		return nil, why
 	}
@@ -106,6 +132,14 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 			}
 		}
 	}
+	if s.valid[last].refs == nil { // another one than by its time
+		now.passOver(first)
+		b, err := s.check(s.valid[last].name, checkedBundle{})
+		if err = cmp.Or(err, b.err); err != nil {
+			return nil, err
+		}
+		s.valid[last], now[b.name] = b, b
+	}
 	newest, written := s.valid[last], slices.MaxFunc(s.valid, func(a, b checkedBundle) int { return a.changed.Compare(b.changed) })
 	if written.changed.After(newest.changed) && old[written.name].inode != written.inode {
 		c.client.Options.Logger.Warn("bundle is passed over: another one has a newer commit", "dir", c.Addr.Path, "file", written.name,
@@ -113,13 +147,7 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 	}
 	c.Older = nil
 	for _, b := range s.valid[:last] {
-		for name, id := range b.refs.References {
-			if target, annotated := b.refs.Peeled[name]; annotated {
-				id = target
-			}
-			c.Older = append(c.Older, id)
-			break // one brings them all
-		}
+		c.Older = append(c.Older, b.tips[:min(1, len(b.tips))]...) // one brings them all
 	}
 	return newest.refs, nil
 }
@@ -180,6 +208,9 @@ func (s *bundleSession) check(name string, known checkedBundle) (checkedBundle, 
 		s.call.client.Options.Logger.Warn("bundle is not valid and passed over", "dir", s.call.Addr.Path, "file", name, "err", b.err)
 	}
 	b.refs = advertise(b.File)
+	b.Refs, b.Tags = nil, nil
+	b.tips = refIDs(b.refs)
+	b.tips = slices.Clone(b.tips[:min(len(b.tips), mostTips)])
 	return b, nil
 }
 
@@ -217,4 +248,7 @@ func (s *bundleSession) Close() error {
 	return s.root.Close()
 }
 
-func refIDs(refs map[string]pack.ID) []pack.ID { return slices.Collect(maps.Values(refs)) }
+// refIDs returns what refs lead to, the targets of annotated tags first.
+func refIDs(refs *packp.AdvRefs) []pack.ID {
+	return slices.AppendSeq(slices.Collect(maps.Values(refs.Peeled)), maps.Values(refs.References))
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -110,7 +111,7 @@ func (s *upstreamSession) UploadPack(ctx context.Context, req *packp.UploadPackR
 	c.SetBudget("header of the bundle", AnswerHead+bundle.LineBytes)
 	head, _, err := bundle.ReadHeader(r, AnswerHead)
 	commit, _ := pack.ParseID(res.Header.Get(bundle.HeaderCommit))
-	if err == nil && commit != req.Wants[0] && !slices.Contains(refIDs(head.Refs), req.Wants[0]) {
+	if err == nil && commit != req.Wants[0] && !slices.Contains(slices.Collect(maps.Values(head.Refs)), req.Wants[0]) {
 		err = c.refused(giterr.Wrap(giterr.Moved, errors.New("it has another commit by now: "+text.Line(commit.String(), 40)),
 			"it is asked again"))
 	}

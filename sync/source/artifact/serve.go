@@ -17,6 +17,9 @@ const (
 	leastSpeed = 16 << 10    // bytes a second, beyond that
 )
 
+// TimeFor returns how long a client may take for so many bytes.
+func TimeFor(size int64) time.Duration { return leastTime + time.Duration(size/leastSpeed)*time.Second }
+
 // Handler serves each artifact as /gitrepository/NAMESPACE/NAME/KEY.tar.gz for all keys of Find; a slash in a key is
 // escaped. Nothing is listed. token returns what a client has to send as bearer token; nil lets everyone in.
 func (s *Store) Handler(token func() (string, error)) http.Handler {
@@ -85,7 +88,7 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request, a Artifact) error 
 		return err
 	}
 	defer f.Close()
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(leastTime + time.Duration(a.Size/leastSpeed)*time.Second))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(TimeFor(a.Size)))
 	h := w.Header()
 	h.Set("Content-Type", "application/gzip")
 	h.Set("ETag", `"`+a.Digest+`"`)

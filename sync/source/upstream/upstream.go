@@ -24,6 +24,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/signature"
 	"limpet/sync/source"
+	"limpet/sync/source/artifact"
 	"limpet/sync/text"
 	"limpet/sync/worker"
 )
@@ -113,8 +114,12 @@ func (c *Commit) ofRepository(u *unstructured.Unstructured) (required bool, err 
 	return required, nil
 }
 
-// mostBundles is how many bundles are made at a time: each one reads its objects from the mirror.
-const mostBundles = 4
+// mostBundles is how many bundles are made at a time: each one reads its objects from the mirror. mostClients bounds those
+// that take one or wait for it; others are asked to come again.
+const (
+	mostBundles = 4
+	mostClients = 64
+)
 
 // File ends the path of each bundle.
 const File = "latest.bundle"
@@ -122,7 +127,7 @@ const File = "latest.bundle"
 // Handler serves the bundles of the kinds repository and gitrepository. HEAD answers which commit it is. token returns
 // what a client has to send as bearer token, or as password; nil lets everyone in.
 func Handler(client *kube.Client, mirrors *git.Mirrors, token func() (string, error)) http.Handler {
-	h := &handler{client, mirrors, make(chan struct{}, mostBundles)}
+	h := &handler{client, mirrors, make(chan struct{}, mostBundles), make(chan struct{}, mostClients)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{kind}/{namespace}/{name}/"+File, func(w http.ResponseWriter, r *http.Request) {
 		if !authorized(r, token) {
@@ -140,17 +145,18 @@ func authorized(r *http.Request, token func() (string, error)) bool {
 		return true
 	}
 	want, err := token()
-	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	given, known := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if _, password, basic := r.BasicAuth(); basic {
-		given = password
+		given, known = password, true
 	}
-	return err == nil && want != "" && subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
+	return err == nil && want != "" && known && subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }
 
 type handler struct {
 	client  *kube.Client
 	mirrors *git.Mirrors
 	slots   chan struct{} // one for each bundle that is made
+	clients chan struct{} // one for each client that takes a bundle
 }
 
 var kinds = map[string]schema.GroupVersionResource{"repository": api.Repositories, "gitrepository": api.GitRepositories}
@@ -191,31 +197,43 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	select {
+	case h.clients <- struct{}{}:
+		defer func() { <-h.clients }()
+	default:
+		head.Set("Retry-After", "30")
+		http.Error(w, "too many clients", http.StatusServiceUnavailable)
+		return
+	}
+	select {
 	case h.slots <- struct{}{}:
 		defer func() { <-h.slots }()
 	case <-r.Context().Done():
 		return
 	}
 	depth, _ := strconv.Atoi(r.FormValue("depth")) // 0 = all
-	sent := &writer{Writer: w, control: http.NewResponseController(w)}
+	sent := &writer{Writer: w, control: http.NewResponseController(w), slots: h.slots, began: time.Now()}
 	err = h.mirrors.Bundle(r.Context(), c.Remote, git.BundleQuery{Ref: ref, Haves: r.Form["have"], Depth: max(depth, 0)}, sent)
 	switch {
-	case err != nil && sent.begun:
+	case err != nil && sent.size > 0:
 		panic(http.ErrAbortHandler) // a part of a bundle must not look like a whole one
 	case err != nil:
 		http.Error(w, text.Redact(err.Error()), http.StatusServiceUnavailable)
 	}
 }
 
-// writer notes whether anything was written. A client that takes nothing for a minute is given up.
+// writer notes whether anything was written, and gives up a client that is slower than one of an artifact may be.
 type writer struct {
 	io.Writer
 	control *http.ResponseController
-	begun   bool
+	slots   chan struct{} // one is held, but not while the client takes what was made
+	began   time.Time
+	size    int64
 }
 
 func (w *writer) Write(p []byte) (int, error) {
-	w.begun = true
-	_ = w.control.SetWriteDeadline(time.Now().Add(time.Minute))
+	w.size += int64(len(p))
+	_ = w.control.SetWriteDeadline(w.began.Add(artifact.TimeFor(w.size)))
+	<-w.slots
+	defer func() { w.slots <- struct{}{} }()
 	return w.Writer.Write(p)
 }

@@ -1,8 +1,13 @@
 package upstream_test
 
 import (
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
 	"log/slog"
 	"maps"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -156,6 +161,42 @@ func TestUpstream(t *testing.T) {
 		}
 	}
 	gittest.ErrorIs(t, child.Pushable(t.Context(), remote), git.ReadOnly)
+
+	for header, want := range map[string]int{"Bearer CANARY-token": 200, "CANARY-token": 401, "Token CANARY-token": 401, "": 401,
+		"Basic " + base64.StdEncoding.EncodeToString([]byte("git:CANARY-token")): 200} {
+		req, _ := http.NewRequestWithContext(t.Context(), "HEAD", server.URL+"/repository/default/boards/latest.bundle", nil)
+		req.Header.Set("Authorization", header)
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Body.Close(); res.StatusCode != want {
+			t.Errorf("%q: %d, want %d", header, res.StatusCode, want)
+		}
+	}
+
+	// Clients that take nothing do not keep others waiting, however many they are.
+	noise := make([]byte, 12<<20)
+	_, _ = rand.Read(noise)
+	files["noise"] = string(noise)
+	o.Commit("large", files)
+	ref, _ = mirrortest.Sync(t, parent, origin, "main")
+	synced("large", lastRef(ref.Hash))
+	for range 6 {
+		c, err := net.Dial("tcp", server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprint(c, "GET /repository/default/large/latest.bundle HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer CANARY-token\r\n\r\n")
+		if _, err := c.Read(make([]byte, 1)); err != nil { // it has begun
+			t.Fatal(err)
+		}
+	}
+	began := time.Now()
+	if got, _ := mirrortest.Sync(t, child, at("/repository/default/large"), ""); got.Hash != ref.Hash || time.Since(began) > 50*time.Second {
+		t.Errorf("%+v after %v, want %s", got, time.Since(began), ref.Hash)
+	}
 }
 
 // embedded returns a client of an embedded API.

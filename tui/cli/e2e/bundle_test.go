@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"limpet/sync/testenv"
@@ -53,6 +54,11 @@ func TestAirGap(t *testing.T) {
 	to.daemon(t, "--local-git-prefix", to.dir)
 	to.must(t, 0, "repo", "create", "boards", "--url", "bundle://"+inbox, "--interval", "1h")
 	to.must(t, exitUsage, "repo", "import", whole, "absent")
+	pipe := filepath.Join(to.dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	to.must(t, exitUsage, "repo", "import", pipe)
 	to.must(t, 0, "repo", "import", whole)
 	to.must(t, 0, "repo", "pull", "boards", "--wait")
 	if got, want := names(to), names(from); len(want) != 6 || !slices.Equal(got, want) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -121,7 +122,13 @@ func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Reso
 	if c.Name != "" {
 		again += " " + text.ShellWord(c.Name)
 	}
-	f, err := os.Open(c.File)
+	f, err := os.OpenFile(c.File, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its writer
+	if err == nil {
+		if info, unknown := f.Stat(); unknown == nil && !info.Mode().IsRegular() {
+			f.Close()
+			err = errors.New("it is no regular file")
+		}
+	}
 	if err != nil {
 		return command.Usagef(again+"    # with another file", "open %s: %w", c.File, command.Reason(err))
 	}
