@@ -43,7 +43,7 @@ var (
 		verbGet: (*call).get, verbUpdate: (*call).update, verbPatch: (*call).patch, verbDelete: (*call).delete,
 	}
 	verbsOfCollections = map[string]func(*call) error{
-		verbList: (*call).list, verbCreate: (*call).create, verbWatch: (*call).watch,
+		verbList: (*call).list, verbCreate: (*call).create, verbWatch: (*call).watch, verbDelete: (*call).deleteAll,
 	}
 	statusVerbs = []string{verbGet, verbPatch, verbUpdate}
 )
@@ -176,6 +176,32 @@ func (c *call) delete() error {
 		},
 	})
 	return nil
+}
+
+// deleteAll deletes the objects of a collection that the selectors select, and answers with them.
+func (c *call) deleteAll() error {
+	d, err := c.deleteParameters()
+	if err != nil {
+		return err
+	}
+	o, err := listParameters(c.req.URL.Query(), c.target, false)
+	if err != nil {
+		return err
+	}
+	page, err := c.page(c.req.Context(), c.target, o)
+	if err != nil {
+		return err
+	}
+	var warnings []string
+	for _, item := range page.items {
+		one := c.target
+		one.name = text(item, find(item, "metadata", "name"))
+		if _, _, err = c.remove(c.req.Context(), one, d, &warnings); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	warn(c.w, warnings)
+	return c.answerPage(page)
 }
 
 // wrote sends the stored form that a write has made, or returns its error.

@@ -224,7 +224,7 @@ func (g *groupVersion) resources() metav1.APIResourceList {
 	for _, k := range g.kinds {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
 			Name: k.Plural, SingularName: k.Singular, Namespaced: true, Kind: k.Kind, ShortNames: k.Short, Categories: k.Categories,
-			Verbs: []string{verbCreate, verbDelete, verbGet, verbList, verbPatch, verbUpdate, verbWatch},
+			Verbs: []string{verbCreate, verbDelete, "deletecollection", verbGet, verbList, verbPatch, verbUpdate, verbWatch},
 		})
 		if k.Status {
 			list.APIResources = append(list.APIResources, metav1.APIResource{

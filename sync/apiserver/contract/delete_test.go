@@ -11,6 +11,19 @@ var deleteCases = []testCase{
 		e.get(folders.in(e.ns, "a")).fails(404, "NotFound")
 		e.delete(folders.in(e.ns, "a"), nil).fails(404, "NotFound")
 	}},
+	{"deletes what a selector selects", func(e *env) {
+		for _, name := range []string{"a", "b"} {
+			e.create(folders, labeled(folders.named(name), "gone", "1"))
+		}
+		e.create(folders, folders.named("c"))
+		a := e.delete(folders.in(e.ns), nil, query("labelSelector", "gone=1")).is(200)
+		if a.str("kind") != "FolderList" || len(list(a.object, "items")) != 2 {
+			e.Errorf("answered %s", a.raw)
+		}
+		e.get(folders.in(e.ns, "a")).fails(404, "NotFound")
+		e.get(folders.in(e.ns, "c")).is(200)
+		e.delete(folders.in(e.ns), nil, query("labelSelector", "=")).fails(400, "BadRequest")
+	}},
 	{"frees the name", func(e *env) {
 		was := e.create(folders, folders.named("a"))
 		e.delete(folders.in(e.ns, "a"), nil).is(200)
