@@ -166,7 +166,11 @@ func (c *call) repositoryFor(action string, spec map[string]any) (*unstructured.
 		return nil, apierrors.NewInternalError(err)
 	}
 	if err := admission.CheckWorkflow(view.Spec, spec); err != nil {
-		return nil, apierrors.NewForbidden(c.resource(), c.name, err)
+		forbidden := apierrors.NewForbidden(c.resource(), c.name, err)
+		forbidden.ErrStatus.Details.Causes = []metav1.StatusCause{
+			{Type: metav1.CauseTypeForbidden, Field: "spec.workflows", Message: err.Error()},
+		}
+		return nil, forbidden
 	}
 	begins := slices.Contains(exportActions, action) && noBranch(view.Status)
 	if health := view.Status.Health; health.Checked > 0 && !health.Healthy && !begins {

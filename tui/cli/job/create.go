@@ -159,6 +159,9 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 		if command.StatusCode(err) == http.StatusFailedDependency {
 			return command.WithHint(err, command.CommandFor(namespace, "repo test "+repository))
 		}
+		if cause, ok := apierrors.StatusCause(err, metav1.CauseTypeForbidden); ok && cause.Field == "spec.workflows" {
+			return command.WithHint(err, command.CommandFor(namespace, "repo set "+repository+" --workflows write,branch"))
+		}
 		if cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueNotSupported); ok && cause.Field == "spec.action" {
 			return command.Usagef(command.CommandFor(namespace, "job create "+repository),
 				"no agent serves %v: %s", spec["action"], cause.Message)
