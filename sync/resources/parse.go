@@ -104,6 +104,19 @@ func Judge(f File, data []byte) (*Object, error) {
 	return o, err
 }
 
+// fault is a fault that has a code of its own.
+type fault struct{ code, text string }
+
+func (f *fault) Error() string { return f.text }
+
+// FaultCode returns the code of one of Faults, "" for one that Reason names as well as can be.
+func FaultCode(err error) string {
+	if f, is := errors.AsType[*fault](err); is {
+		return f.code
+	}
+	return ""
+}
+
 // Faults are all that is wrong with one file.
 type Faults []error
 
@@ -140,14 +153,14 @@ func faultsOf(errs ...error) error {
 // checkLength and checkTitle return what Grafana refuses, whatever a dashboard came from.
 func (o *Object) checkLength() error {
 	if len(o.Name) > MaxUID {
-		return fmt.Errorf("the uid has %d characters, Grafana takes at most %d", len(o.Name), MaxUID)
+		return &fault{"uid_length", fmt.Sprintf("the uid has %d characters, Grafana takes at most %d", len(o.Name), MaxUID)}
 	}
 	return nil
 }
 
 func (o *Object) checkTitle() error {
 	if strings.TrimSpace(o.Title()) == "" {
-		return errors.New("the dashboard has no title, which Grafana refuses")
+		return &fault{"title", "the dashboard has no title, which Grafana refuses"}
 	}
 	return nil
 }
@@ -204,16 +217,16 @@ func parseClassic(f File, all []field) (*Object, error) {
 	case !has("panels") && len(inner) > 0 && inner[0] == '{':
 		return nil, errors.New(`the file holds an answer of Grafana's HTTP API; keep only the value of "dashboard"`)
 	case !has("panels") && !has("rows"):
-		return nil, errors.New("the file is neither a resource (no apiVersion and kind) nor a dashboard (no panels)")
+		return nil, &fault{"no_dashboard", "the file is neither a resource (no apiVersion and kind) nor a dashboard (no panels)"}
 	case f.Directory:
 	case !has("panels"):
-		faults = append(faults, errors.New("the file is a dashboard of an old format (rows instead of panels); "+resave))
+		faults = append(faults, &fault{"old_format", "the file is a dashboard of an old format (rows instead of panels); " + resave})
 	default:
 		if !has("schemaVersion") {
-			faults = append(faults, errors.New("the file is a dashboard with no schemaVersion; "+resave))
+			faults = append(faults, &fault{"old_format", "the file is a dashboard with no schemaVersion; " + resave})
 		}
 		if !has("tags") {
-			faults = append(faults, errors.New(`the file is a dashboard with no tags; add "tags": []`))
+			faults = append(faults, &fault{"tags", `the file is a dashboard with no tags; add "tags": []`})
 		}
 	}
 	o := &Object{GVK: schema.GroupVersionKind{Group: api.DashboardGroup, Version: ClassicVersion, Kind: dashboardKind}}

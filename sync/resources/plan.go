@@ -275,11 +275,7 @@ func (p *Plan) resource(path string) bool {
 	if !repopath.IsResourceFile(path) || repopath.IsFolderFile(path) {
 		return false
 	}
-	check := repopath.CheckPath
-	if p.target.Directory {
-		check = repopath.CheckDiskPath
-	}
-	err := check(path)
+	err := repopath.Check(path, p.target.Directory)
 	if err != nil && !repopath.IsHidden(err) {
 		p.skip(path, err)
 	}

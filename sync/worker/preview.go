@@ -46,6 +46,7 @@ type Preview struct {
 
 	mu   sync.Mutex // guards Changes
 	held []resources.Item
+	of   api.Repository
 }
 
 // PreviewChange is what a pull would do with one file or object.
@@ -56,6 +57,7 @@ type PreviewChange struct {
 	Path   string `json:"path,omitempty"`
 	From   string `json:"from,omitempty"`   // previous path of a renamed one
 	Reason string `json:"reason,omitempty"` // of a guarded or ignored one
+	why    error  // behind Reason
 }
 
 // Actions of a PreviewChange.
@@ -76,6 +78,10 @@ func (p *Pull) Preview(ctx context.Context, q PreviewQuery) (*Preview, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.previewOf(ctx, repo, q)
+}
+
+func (p *Pull) previewOf(ctx context.Context, repo *unstructured.Unstructured, q PreviewQuery) (*Preview, error) {
 	r, err := p.apart(ctx, repo)
 	if err != nil {
 		return nil, err
@@ -83,7 +89,8 @@ func (p *Pull) Preview(ctx context.Context, q PreviewQuery) (*Preview, error) {
 	if !r.Repository.Spec.Sync.Enabled {
 		return nil, fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", q.Repository)
 	}
-	out := &Preview{Namespace: q.Namespace, Repository: q.Repository, From: r.status.lastRef, Changes: []PreviewChange{}}
+	out := &Preview{Namespace: q.Namespace, Repository: q.Repository, From: r.status.lastRef, Changes: []PreviewChange{},
+		of: r.Repository}
 	r.preview, r.Job.Spec.Pull = out, &api.PullOptions{Incremental: q.Incremental}
 	if q.AllowMassDelete {
 		api.SetAnnotation(r.Object, api.AnnoAllowMassDelete, "true")
@@ -123,7 +130,8 @@ func (p *Pull) apart(ctx context.Context, repo *unstructured.Unstructured) (*pul
 // Record implements resources.Recorder.
 func (p *Preview) Record(_ context.Context, res resources.Result) {
 	c := PreviewChange{Action: previewActions[res.Action], Kind: res.Kind, Name: res.Name, Path: res.Path, From: res.PreviousPath}
-	switch why := cmp.Or(res.Err, res.Warning); {
+	c.why = cmp.Or(res.Err, res.Warning)
+	switch why := c.why; {
 	case errors.As(why, new(*resources.OwnershipError)):
 		c.Action, c.Reason = PreviewGuarded, why.Error()
 	case why != nil:
@@ -165,11 +173,7 @@ func (p *Preview) finish(r *pull) {
 	}
 	for name := range r.unread.tree {
 		resource := repopath.IsResourceFile(name) && !repopath.IsFolderFile(name)
-		check := repopath.CheckPath
-		if r.sink {
-			check = repopath.CheckDiskPath
-		}
-		if seen[name] || repopath.IsDir(name) || check(name) != nil || !resource && (!r.sink || r.strict()) {
+		if seen[name] || repopath.IsDir(name) || repopath.Check(name, r.sink) != nil || !resource && (!r.sink || r.strict()) {
 			continue
 		}
 		c := PreviewChange{Action: PreviewNoop, Path: name, Kind: held[name].Kind, Name: held[name].Name}

@@ -237,7 +237,7 @@ func (r *pull) judge(strict bool, f wanted, data []byte) (uid string, err error)
 // sinkable reports whether a file of the tree is written. It counts hidden files, and records a warning for one that is too
 // large.
 func (r *pull) sinkable(ctx context.Context, f git.File) bool {
-	if repopath.CheckDiskPath(f.Path) != nil {
+	if repopath.Check(f.Path, true) != nil {
 		r.hidden++
 		return false
 	}

@@ -47,6 +47,10 @@ var _ resources.Server = (*server)(nil)
 func (p *Pull) server(ctx context.Context, namespace string, last bool) (*server, error) {
 	s := &server{namespace: namespace, kinds: slices.Clone(p.o.Kinds), dashboards: p.o.Dashboards, folders: p.o.Folders, others: p.o.Client,
 		last: last}
+	if p.o.Client == nil { // there is no API
+		s.off.Store(true)
+		return s, nil
+	}
 	for i := range s.kinds {
 		k := &s.kinds[i]
 		if k.Refused != "" {

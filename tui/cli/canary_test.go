@@ -75,7 +75,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"source diff":   {"source diff fleet", "source diff fleet --stat"},
 		"source get":    {"source get fleet --file -"}, "source list": {"source list"}, "source show": {"source show fleet"},
 		"source test": {"source test fleet"}, "status": {"status", "--provisioning-server-url https://127.0.0.1:1 job list"},
-		"store check": {"store check"}, "store info": {"store info"}, "version": {"version"},
+		"store check": {"store check"}, "store info": {"store info"}, "validate": {"validate " + objects}, "version": {"version"},
 	}
 	// they print no objects; the backup is the file, with its secrets sealed
 	speechless := []string{"completion", "dashboard", "man", "store backup"}

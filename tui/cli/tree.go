@@ -24,6 +24,7 @@ import (
 	"limpet/tui/cli/source"
 	"limpet/tui/cli/status"
 	"limpet/tui/cli/store"
+	"limpet/tui/cli/validate"
 )
 
 // cli is the whole command line: the flags of Globals and one field a command.
@@ -37,6 +38,8 @@ type cli struct {
 	Doctor  doctor.Command    `cmd:"" group:"Look" help:"Check host, state file, API, Git hosts and credentials."`
 	History history.Command   `cmd:"" group:"Look" help:"Finished jobs: list, show, export, prune."`
 	Get     object.GetCommand `cmd:"" group:"Look" help:"Show objects of any kind."`
+
+	Validate validate.Command `cmd:"" group:"Look" help:"Judge dashboards and folders as a pull would, without a server."`
 
 	Repo       repo.Command           `cmd:"" group:"Do" help:"Repositories: create, list, show, pull, test, suspend."`
 	Job        job.Command            `cmd:"" group:"Do" help:"Jobs: list, show, watch, logs, create, cancel, retry."`

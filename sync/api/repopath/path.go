@@ -72,9 +72,12 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// CheckDiskPath is CheckPath for a file that is written to a directory. It refuses hidden files alone: a tree of package git
-// has no other name that is unsafe on a disk.
-func CheckDiskPath(p string) error {
+// Check is CheckPath, or with disk what holds for a file that is written to a directory: hidden ones alone are refused, because
+// a tree of package git has no other name that is unsafe on a disk.
+func Check(p string, disk bool) error {
+	if !disk {
+		return CheckPath(p)
+	}
 	if hidden(p) {
 		return &PathError{Path: p, Reason: "it is hidden", Hidden: true}
 	}

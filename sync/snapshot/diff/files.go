@@ -134,11 +134,7 @@ func (l lister) file(ctx context.Context, f git.File) (snapshot.RepoFile, error)
 	if was := l.unread[f.Path]; was.Reason != "" && was.Hash == f.Hash {
 		out.State, out.Reason = snapshot.FileUnread, was.Reason
 	}
-	check := repopath.CheckPath
-	if l.of.Directory {
-		check = repopath.CheckDiskPath
-	}
-	if err := check(f.Path); err != nil {
+	if err := repopath.Check(f.Path, l.of.Directory); err != nil {
 		return leftOut(f.Path, err.Error()), nil
 	}
 	if !repopath.IsResourceFile(f.Path) {

@@ -39,8 +39,6 @@ type manifest struct {
 	Exec       map[string]bool   `json:"exec"`             // paths of executable files; absent in those as well
 	// UIDs are those of dashboards, path -> File.UID; absent in those as well.
 	UIDs map[string]string `json:"uids"`
-	// NoModes reports a disk that keeps no executable bits, such as one of Windows.
-	NoModes bool `json:"noModes,omitempty"`
 }
 
 // renamed returns m with the keys that of returns.
@@ -105,9 +103,9 @@ func (m *manifest) check(dir *os.Root) error {
 			return err
 		}
 		f := File{Path: name, Hash: hash, Size: size, Exec: m.Exec[name]}
-		same := known && m.looksLike(info, f)
+		same := known && looksLike(info, f)
 		if written := m.Times[name]; same && written != 0 && written != info.ModTime().UnixNano() {
-			if same, err = m.holds(dir, f); err != nil {
+			if same, err = holds(dir, f); err != nil {
 				return err
 			}
 		}
@@ -164,17 +162,14 @@ func (m *manifest) encode() []byte {
 }
 
 // looksLike reports whether a file on disk has the type, the size and the mode of one of the tree.
-func (m *manifest) looksLike(info fs.FileInfo, want File) bool {
-	return info.Mode().IsRegular() && info.Size() == want.Size && (m.NoModes || executable(info) == want.Exec)
+func looksLike(info fs.FileInfo, want File) bool {
+	return info.Mode().IsRegular() && info.Size() == want.Size && (info.Mode()&0o100 != 0) == want.Exec
 }
 
-// executable reports what Git means by it: its owner may run the file.
-func executable(info fs.FileInfo) bool { return info.Mode()&0o100 != 0 }
-
 // holds reports whether the file on disk is all that the one of the tree promises: type, mode and content.
-func (m *manifest) holds(dir *os.Root, want File) (bool, error) {
+func holds(dir *os.Root, want File) (bool, error) {
 	info, err := dir.Lstat(want.Path)
-	if err != nil || !m.looksLike(info, want) {
+	if err != nil || !looksLike(info, want) {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}

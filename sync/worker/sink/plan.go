@@ -38,7 +38,6 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 		Sizes:      make(map[string]int64, len(files)),
 		Exec:       map[string]bool{},
 		UIDs:       map[string]string{},
-		NoModes:    d.was.NoModes,
 	}}
 	here, err := d.walk()
 	if err != nil {
@@ -64,7 +63,7 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 			p.Added = append(p.Added, f)
 			continue
 		}
-		same, err := d.was.holds(d.old, f)
+		same, err := holds(d.old, f)
 		edited := d.KeepEdits && d.Has(f) && d.was.Exec[f.Path] == f.Exec
 		switch {
 		case err != nil:

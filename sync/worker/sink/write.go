@@ -118,9 +118,6 @@ func (d *Dir) fill(
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if len(files) > 0 {
-		p.manifest.NoModes = dirs.noModes
-	}
 	d.step("manifest")
 	if err := p.manifest.stamp(d.parent, stage); err != nil {
 		return err
@@ -203,10 +200,8 @@ func mountHint(err error) error {
 // dirSet creates directories and records them. It is safe for concurrent use.
 type dirSet struct {
 	root *os.Root
-	mu   sync.Mutex // guards made, noModes, and the creation of directories
+	mu   sync.Mutex // guards made, and the creation of directories
 	made map[string]bool
-	// noModes reports that a file did not take its mode, without an error.
-	noModes bool
 }
 
 func (s *dirSet) make(dir string) error {
@@ -237,11 +232,6 @@ func (s *dirSet) write(name string, from io.Reader, mode fs.FileMode) error {
 	_, err = io.Copy(f, from)
 	if err == nil {
 		err = f.Chmod(mode)
-	}
-	if info, failed := f.Stat(); failed == nil && executable(info) != (mode == execMode) {
-		s.mu.Lock()
-		s.noModes = true
-		s.mu.Unlock()
 	}
 	if err == nil {
 		err = f.Sync()
