@@ -8,10 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"syscall"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-	"golang.org/x/term"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -220,7 +220,8 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		m.state = m.state.Completed(msg.line, msg.words)
 	case tea.KeyPressMsg:
 		if msg.String() == "ctrl+z" {
-			return tea.Suspend
+			_ = syscall.Kill(0, syscall.SIGTSTP) // the whole job of the shell, as the key does outside of raw mode
+			return nil
 		}
 		return m.key(msg.String(), msg.Text)
 	case tea.PasteMsg:
@@ -287,59 +288,6 @@ func (m *model) View() tea.View {
 	}
 	m.frame, m.drawn = v, true
 	return v
-}
-
-const (
-	// frameRate is that of the renderer, which wakes up for each frame even without a change: 10 frames a second cost
-	// 0.3 % of an idle core, 30 cost 0.8 %. A key press is answered within one frame, which must take less than 100 ms.
-	frameRate = 12
-	// exitTimeout bounds the wait for a blocked terminal after the end of the context: the 4 KiB
-	// that a kernel buffers for a serial line need 4 s at 9,600 baud.
-	exitTimeout = 6 * time.Second
-)
-
-// errUnresponsive is returned by runProgram when the terminal takes no bytes.
-var errUnresponsive = errors.New("the terminal takes no bytes")
-
-// runProgram shows m until it quits or ctx ends, which is no error. A write to a blocked
-// terminal, such as one behind a dead connection, can block without limit; after the end of ctx
-// runProgram waits at most exitTimeout, so that the agent in the same process can stop.
-func runProgram(ctx context.Context, m tea.Model, o Options) error {
-	options := []tea.ProgramOption{
-		tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(), tea.WithFPS(frameRate),
-		tea.WithFilter(knownSize),
-	}
-	was, _ := term.GetState(int(o.In.Fd())) // nil: not a terminal
-	end := make(chan error, 1)
-	go func() {
-		_, err := tea.NewProgram(m, options...).Run()
-		end <- err
-	}()
-	var err error
-	select {
-	case err = <-end:
-	case <-ctx.Done():
-		select {
-		case err = <-end:
-		case <-time.After(exitTimeout):
-			if was != nil {
-				_ = term.Restore(int(o.In.Fd()), was)
-			}
-			return errUnresponsive
-		}
-	}
-	if err != nil && !(errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil) {
-		return fmt.Errorf("dashboard: %w", err)
-	}
-	return nil
-}
-
-// knownSize replaces the size 0x0, which serial consoles report.
-func knownSize(_ tea.Model, msg tea.Msg) tea.Msg {
-	if size, ok := msg.(tea.WindowSizeMsg); ok && (size.Width < 1 || size.Height < 1) {
-		return tea.WindowSizeMsg{Width: 80, Height: 24}
-	}
-	return msg
 }
 
 // Ink returns a function that colours text by state in the tables of commands, or nil without colours. It leaves text

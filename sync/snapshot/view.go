@@ -171,6 +171,14 @@ type Job struct {
 	Log         []Event   `json:"log,omitempty"`     // the last 200 lines of a job of this agent
 }
 
+// Percent returns the progress of a job; while its total is unknown that of what it receives. Below 0 = unknown.
+func (j Job) Percent() float64 {
+	if j.Progress < 0 && j.Transfer.Phase != "" && j.Finished.IsZero() {
+		return float64(j.Transfer.Percent)
+	}
+	return j.Progress
+}
+
 // Commit describes a Git commit for people.
 type Commit = state.Commit
 

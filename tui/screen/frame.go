@@ -35,7 +35,7 @@ func Render(s *State, w, h int) string {
 	s.update()
 	s.clicks = nil
 	p := &view{widget.NewCanvas(w, h, s.Caps), &s.facts, s}
-	if w < MinWidth || h < MinHeight {
+	if tooSmall(w, h) {
 		c := p.Snap.Counts
 		txt := fmt.Sprintf("limpet: %d working %d pending, make me %dx%d", c.Working, c.Pending, MinWidth, MinHeight)
 		for y, l := range widget.Wrap(txt, p.W) {
@@ -78,6 +78,11 @@ func Render(s *State, w, h int) string {
 	}
 	return p.Frame()
 }
+
+func tooSmall(w, h int) bool { return w < MinWidth || h < MinHeight }
+
+// tooSmall reports whether the terminal shows one line instead of a screen.
+func (s *State) tooSmall() bool { return s.W > 0 && tooSmall(s.W, s.H) }
 
 type view struct {
 	*widget.Canvas
@@ -311,7 +316,7 @@ func (p *view) clickable(at widget.Rect, do func(*State)) {
 func (s State) Click(x, y int) State {
 	for _, l := range s.clicks {
 		if s.overlay == nil && x >= l.X && x < l.X+l.W && y >= l.Y && y < l.Y+l.H {
-			s.toast = ""
+			s.toast, s.overview.touched = "", true
 			l.do(&s)
 			s.update()
 			break

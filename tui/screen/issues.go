@@ -20,6 +20,7 @@ type issue struct {
 	times int
 	read  bool
 	event bool   // it has happened, rather than lasts
+	pull  bool   // of a job that pulls: the next good pull repairs it
 	uid   string // of the job of the last occurrence; "" = unknown
 }
 
@@ -84,7 +85,7 @@ func (t *issues) drop(match func(issue) bool) {
 // Fail returns the state after an action of the user has failed.
 func (s State) Fail(txt string) State {
 	txt = text.Clean(txt)
-	s.issues.add(issue{at: s.Now, issueKey: issueKey{text: txt}})
+	s.issues.add(issue{at: s.Now, event: true, issueKey: issueKey{text: txt}})
 	s.toastEnd = s.Now.Add(toastAge)
 	s.showToast(txt, true)
 	return s
@@ -234,7 +235,7 @@ func (e issuesPane) draw(p *view) {
 func (t *issues) collect(before, now *snapshot.Snapshot) {
 	known := map[issue]bool{}
 	same := func(e issue) issue { // an event has happened again when its time differs
-		if !e.event {
+		if e.pull = false; !e.event {
 			e.at = time.Time{}
 		}
 		return e
@@ -251,6 +252,18 @@ func (t *issues) collect(before, now *snapshot.Snapshot) {
 			t.add(e)
 		}
 	}
+	t.list = slices.Clone(t.list)
+	for i, e := range t.list {
+		lasts := !e.event && slices.ContainsFunc(all, func(now issue) bool { return now.issueKey == e.issueKey })
+		t.list[i].read = e.read || !lasts && e.repaired(now)
+	}
+}
+
+// repaired reports whether an error that lasts no more is over: it was a state, or a good pull has followed.
+func (e issue) repaired(now *snapshot.Snapshot) bool {
+	return !e.event || (e.pull || e.kind == "repo") && slices.ContainsFunc(now.Repos, func(r snapshot.Repo) bool {
+		return r.Name == cmp.Or(e.repo, e.name) && !r.Failing() && r.SyncState == "success" && r.Synced.After(e.at)
+	})
 }
 
 func problems(snap *snapshot.Snapshot) (out []issue) {
@@ -283,7 +296,9 @@ func problems(snap *snapshot.Snapshot) (out []issue) {
 		case e.Level != "error":
 		case e.Job != "":
 			add(e.At, true, issueKey{kind: "job", name: e.Job, repo: e.Repo, text: e.Text})
-			out[len(out)-1].uid = e.UID
+			last := &out[len(out)-1]
+			last.uid = e.UID
+			last.pull = slices.ContainsFunc(snap.Jobs, func(j snapshot.Job) bool { return j.UID == e.UID && j.Action == "pull" })
 		default:
 			add(e.At, true, issueKey{kind: widget.When(e.Repo != "", "repo"), name: e.Repo, text: e.Text})
 		}

@@ -343,3 +343,51 @@ func TestTheSameErrorAgain(t *testing.T) {
 		t.Errorf("another reason: %d errors", len(s.issues.list))
 	}
 }
+
+// TestRepairedIssues: what lasts no more leaves the status line and stays in the list; what has happened does so after the
+// next good pull if it was one.
+func TestRepairedIssues(t *testing.T) {
+	t.Parallel()
+	good := testSnapshot()
+	good.Events, good.Repos[1].Healthy, good.Repos[1].Unread, good.Sources = nil, true, nil, nil
+	good.Repos[1].Conditions, good.Repos[1].SyncState = nil, "success"
+	start := shown(good, widget.Caps{}) // healthy
+	name := good.Repos[1].Name
+	for what, c := range map[string]struct {
+		fails func(*snapshot.Snapshot)
+		stays bool
+	}{
+		"health":     {func(s *snapshot.Snapshot) { s.Repos[1].Healthy, s.Repos[1].Health = false, "401" }, false},
+		"API":        {func(s *snapshot.Snapshot) { s.API.Up, s.API.Error = false, "refused" }, false},
+		"problem":    {func(s *snapshot.Snapshot) { s.Problem = "the token is refused" }, false},
+		"connection": {func(s *snapshot.Snapshot) { s.UnhealthyConnections = []snapshot.Connection{{Name: "c", Message: "no"}} }, false},
+		"pull": {func(s *snapshot.Snapshot) {
+			s.Jobs = append(s.Jobs, snapshot.Job{UID: "f1", Repository: name, Action: "pull", Finished: noon})
+			s.Events = []snapshot.Event{{At: noon, Level: "error", Job: "j", Repo: name, UID: "f1", Text: "404"}}
+		}, false},
+		"push": {func(s *snapshot.Snapshot) {
+			s.Jobs = append(s.Jobs, snapshot.Job{UID: "f1", Repository: name, Action: "push", Finished: noon})
+			s.Events = []snapshot.Event{{At: noon, Level: "error", Job: "j", Repo: name, UID: "f1", Text: "rejected"}}
+		}, true},
+	} {
+		ill := testSnapshot()
+		*ill = *good
+		ill.Repos, ill.Jobs = slices.Clone(good.Repos), slices.Clone(good.Jobs)
+		c.fails(ill)
+		at := start.Show(ill)
+		before := at.issues.unread()
+		healed := *good
+		healed.Repos, healed.Events = slices.Clone(good.Repos), ill.Events
+		healed.Repos[1].Synced = noon.Add(time.Minute)
+		at = at.Show(&healed)
+		if before == 0 || (at.issues.unread() > 0) != c.stays || len(at.issues.list) == 0 {
+			t.Errorf("%s: %d unread, then %d of %d", what, before, at.issues.unread(), len(at.issues.list))
+		}
+	}
+	if at := start.Fail("refused").Show(good); at.issues.unread() != 1 {
+		t.Error("the failure of an action is forgotten")
+	}
+	if at := start.Lose("no daemon").Show(good); at.issues.unread() != 0 {
+		t.Error("the daemon is back, and the status line says that it is gone")
+	}
+}

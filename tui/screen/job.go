@@ -244,19 +244,14 @@ func (d *jobScreen) head(p *view, w int, short bool) []widget.TextLine {
 	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, p.pace(j, state, w)))}
 	plain := func(txt string) { out = append(out, widget.Styled(widget.RolePlain, txt)) }
 	facts := p.jobFacts(j, d.live)
-	message := widget.Wrap(facts[2][1], w-7)
-	if short && (len(j.URLs) > 0 || len(message) > 1) && !j.Finished.IsZero() {
-		facts = facts[1:] // the links and the message need the line of the lease, which has ended
-	}
-	for _, f := range facts[:len(facts)-1] {
-		plain(fmt.Sprintf("%-7s%s", f[0], f[1]))
-	}
+	message := widget.Wrap(facts[0][1], w-7)
 	for i := range message[:min(len(message), 2)] {
 		if i == 1 {
 			message[i] = strings.Join(message[i:], " ")
 		}
 		plain(fmt.Sprintf("%-7s%s", widget.When(i == 0, "msg"), message[i]))
 	}
+	plain(fmt.Sprintf("%-7s%s", facts[1][0], facts[1][1]))
 	for i, l := range j.URLs {
 		line := widget.TextLine{Text: "url    " + l.Name + " " + l.URL, Links: []widget.Link{{Text: l.URL, URL: l.URL}}}
 		if i == 0 || !short {
@@ -271,6 +266,7 @@ func (d *jobScreen) head(p *view, w int, short bool) []widget.TextLine {
 		plain(fmt.Sprintf("commit %q%s%s", c.Subject, widget.When(c.Author != "", " by "+c.Author),
 			widget.When(!c.At.IsZero(), ", "+widget.Ago(p.Now, c.At))))
 	}
+	plain(fmt.Sprintf("%-7s%s", facts[2][0], facts[2][1]))
 	return out
 }
 
@@ -279,7 +275,8 @@ func (p *view) preview(j snapshot.Job, w, h int) []widget.TextLine {
 	state := p.shownState(j)
 	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, "")),
 		widget.Styled(widget.RolePlain, strings.TrimSpace(p.pace(j, state, w)))}
-	for _, f := range p.jobFacts(j, true) {
+	facts := p.jobFacts(j, true)
+	for _, f := range facts[:2] {
 		out = widget.Wrapped(out, widget.RolePlain, f[0]+" "+f[1], w)
 	}
 	if len(j.Summary) > 0 {
@@ -288,19 +285,21 @@ func (p *view) preview(j snapshot.Job, w, h int) []widget.TextLine {
 	if issues, _ := p.issueLines(j, w); len(issues) > 0 {
 		out = append(append(out, widget.TextLine{}), issues...)
 	}
-	if log := p.logEnd(j, h-len(out)-1); len(log) > 0 {
+	last := widget.Wrapped([]widget.TextLine{{}}, widget.RoleDim, facts[2][0]+" "+facts[2][1], w)
+	if log := p.logEnd(j, h-len(out)-len(last)-1); len(log) > 0 {
 		out = append(append(out, widget.TextLine{}), log...)
 	}
-	return out
+	return append(out, last...)
 }
 
-// logEnd returns the last n lines of the log of a job.
+// logEnd returns the last n lines of the log of a job, without those for debugging.
 func (p *view) logEnd(j snapshot.Job, n int) (out []widget.TextLine) {
-	for _, e := range j.Log[max(len(j.Log)-max(n, 0), 0):] {
-		level, _ := levelWord(e.Level)
-		out = append(out, widget.Styled(widget.RoleDim, e.At.UTC().Format("15:04:05")+" "+level+" "+e.Text))
+	for _, e := range j.Log {
+		if level, _ := levelWord(e.Level); level != "DBG" {
+			out = append(out, widget.Styled(widget.RoleDim, e.At.UTC().Format("15:04:05")+" "+level+" "+e.Text))
+		}
 	}
-	return out
+	return out[max(len(out)-max(n, 0), 0):]
 }
 
 // jobHere returns the job of the keys l and d: the selected one, or the newest known one of the selected repository.
@@ -350,9 +349,7 @@ func changesRefusal(s *State) string {
 
 // stateLine returns the state of a job and a text in w cells, with a progress bar if the progress is known.
 func (p *view) stateLine(j snapshot.Job, state string, w int, tail string) string {
-	if t := j.Transfer; j.Progress < 0 && t.Phase != "" && state == "working" {
-		j.Progress = float64(t.Percent)
-	}
+	j.Progress = j.Percent()
 	head, percent := p.StateGlyph(state)+" "+state, fmt.Sprintf(" %3.0f%%", j.Progress)
 	room := w - displaywidth.String(head) - len(tail) - len(percent) - 3
 	switch {
@@ -386,11 +383,10 @@ func remaining(j snapshot.Job, now time.Time) time.Duration {
 func (p *view) jobFacts(j snapshot.Job, live bool) [][2]string {
 	attempt := fmt.Sprintf("attempt %d", j.Attempt) + widget.When(j.MaxAttempt > 0, fmt.Sprintf(" of %d", j.MaxAttempt))
 	return [][2]string{
-		{"lease", widget.Join("; ", p.leaseText(j, live), widget.When(j.Attempt > 0, attempt), widget.When(j.Priority != "",
-			"priority "+j.Priority))},
-		{"ref", widget.Join("; ", refText(j, p.G.Arrow), widget.When(!j.Started.IsZero(), "started "+j.Started.UTC().Format("15:04:05Z")),
-			"uid "+text.OrDash(j.UID))},
 		{"msg", widget.Join(": ", text.OrDash(cmp.Or(j.Message, j.WaitReason)), widget.When(j.Transfer.Phase != "", j.Transfer.Text(p.Now)))},
+		{"ref", widget.Join("; ", refText(j, p.G.Arrow), widget.When(!j.Started.IsZero(), "started "+j.Started.UTC().Format("15:04:05Z")))},
+		{"lease", widget.Join("; ", p.leaseText(j, live), widget.When(j.Attempt > 0, attempt), widget.When(j.Priority != "",
+			"priority "+j.Priority), "uid "+text.OrDash(j.UID))},
 	}
 }
 

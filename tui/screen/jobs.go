@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/clipperhouse/displaywidth"
+
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
@@ -59,7 +61,7 @@ func (p *view) jobList(at widget.Rect, focused bool) {
 	if p.s.filter() == "" && len(l.rows) > 0 && all > len(l.rows) {
 		foot += ": " + p.limpet("job list")
 	}
-	if p.onePane() && p.s.screen == screenOverview {
+	if at.H >= p.H-frameRows && p.s.screen == screenOverview {
 		foot = widget.Join("; ", widget.When(len(p.Snap.Repos) > 0, "repositories: "+reposNote(p.Snap.Repos)), foot)
 	}
 	drawList(p, at, widget.Box{Title: p.listTitle("Jobs", &l.position), Note: jobsNote(counts), Foot: foot, Focused: focused},
@@ -140,21 +142,31 @@ func (p *view) progress(j snapshot.Job, state string, w int) string {
 		return "pending prio " + j.Priority
 	case j.State == "pending" && j.Owner == "":
 		return strings.TrimSpace("pending " + j.WaitReason)
-	case j.Transfer.Phase != "" && state == "working":
+	case j.Transfer.Phase != "" && state == "working" && (j.Transfer.Percent < 0 || w < leastBar+len(j.Transfer.Phase)+6):
 		return transferText(j.Transfer, p.Now, w)
-	case j.Progress < 0:
+	case j.Percent() < 0:
 		return strings.TrimSpace(state + " " + j.Message)
 	}
 	word := ""
 	if state != "working" {
 		word = state + " "
 	}
-	percent := fmt.Sprintf("%s%3.0f%%", word, j.Progress)
-	if w < len(percent)+6 {
+	percent := fmt.Sprintf("%s%3.0f%%", word, j.Percent())
+	room := w - displaywidth.String(percent) - 1
+	if room < leastBar {
 		return percent
 	}
-	return p.Bar(w-len(percent)-1, j.Progress) + " " + percent
+	phase := cmp.Or(j.Transfer.Phase, j.Message)
+	if phase != "" && room >= 4*leastBar {
+		phase = p.cut(phase, room/2-1) + " "
+	} else {
+		phase = ""
+	}
+	return phase + p.Bar(room-displaywidth.String(phase), j.Percent()) + " " + percent
 }
+
+// leastBar is the least width of a progress bar, in cells.
+const leastBar = 6
 
 // transferText describes what a job receives in w cells.
 func transferText(t snapshot.Transfer, now time.Time, w int) string {

@@ -201,6 +201,8 @@ func (s State) Key(name, text string) (State, Outcome) {
 
 func (s *State) press(name, typed string) {
 	switch b, ok := s.bound(name); {
+	case s.tooSmall(): // nothing is seen, so nothing acts
+		s.out.Quit = name == "q" || name == "ctrl+c"
 	case name == "ctrl+c":
 		if q, ok := s.overlay.(confirm); ok && q.quit {
 			s.out.Quit = true // pressed twice: quit without a confirmation
@@ -213,6 +215,7 @@ func (s *State) press(name, typed string) {
 	case s.filterLine.typing:
 		s.filterLine.key(&s.filters[s.screen], s.fieldValues(s.filterFields()), name, typed)
 	case ok:
+		s.overview.touched = true
 		s.perform(b)
 	default:
 		s.showToast(keyName(name)+" does nothing on this screen; ? lists the keys", true)
@@ -222,6 +225,9 @@ func (s *State) press(name, typed string) {
 // Paste returns the state after text was pasted. It goes to the focused input line. Without one
 // it is ignored; it never answers a confirmation.
 func (s State) Paste(text string) State {
+	if s.tooSmall() {
+		return s
+	}
 	_, types := s.overlay.(chooser)
 	_, fills := s.overlay.(form)
 	q, asks := s.overlay.(confirm)

@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"slices"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -17,6 +18,7 @@ const (
 // overviewScreen shows jobs, repositories and, if there is room, the job under the cursor and the events.
 type overviewScreen struct {
 	onRepos bool // the list of repositories has the focus
+	touched bool // the user has pressed a key since; until then the focus follows what runs
 	zoomed  bool // it has the whole screen
 }
 
@@ -50,42 +52,92 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 	case p.firstRun():
 		p.drawWelcome(at)
 		return
-	case p.onePane() || o.zoomed: // only one pane fits; Tab changes it
+	case at.H < 2*leastBlock || o.zoomed: // only one pane fits; Tab changes it
 		o.focused().draw(p, at)
 		return
 	}
-	var side, jobs, events widget.Rect
-	wide := p.W >= wideWidth && p.H >= wideHeight
-	switch idle := len(p.Snap.Jobs) == 0; {
-	case idle: // the events get the lines of the jobs
-		jobs, at = at.Top(5)
-		at, events = at.Top(min(max(len(p.s.repos.rows)+3, 6), at.H*3/5))
-	case wide:
-		at, events = at.Top(at.H - 8)
-		jobs, at = at.Top(at.H - max(at.H*2/5, 6))
-		jobs, side = jobs.Left(p.W - max(previewWidth, p.W*2/5))
-	default:
-		jobs, at = at.Top((at.H*11 + 10) / 20)
-	}
-	p.jobList(jobs, !o.onRepos)
-	p.repoList(at, o.onRepos)
-	if side.W > 0 {
-		p.pane(side)
-	}
-	if events.H > 0 {
-		all := p.Snap.Events
-		p.Canvas.Box(events, widget.Box{Title: "Events", Note: "all repositories", Foot: fmt.Sprintf("%d kept", len(all))})
-		for i := range min(events.H-2, len(all)) {
-			e := all[len(all)-1-i]
-			_, r := levelWord(e.Level)
-			mark := map[string]string{"error": p.G.State["error"], "warn": p.G.State["warning"]}[e.Level]
-			p.PutCut(events.X+2, events.Y+1+i, events.W-4, r, fmt.Sprintf("%-1s %s", mark, eventLine(e, p.Now)))
+	busy, wide := unfinished(p.s.jobs.rows), p.W >= wideWidth && p.H >= wideHeight
+	jobs := block{busy + min(len(p.s.jobs.rows)-busy, 3) + 3, func(at widget.Rect) { p.jobList(at, !o.onRepos) }}
+	repos := block{len(p.s.repos.rows) + 3, func(at widget.Rect) { p.repoList(at, o.onRepos) }}
+	for _, b := range []*block{&jobs, &repos} {
+		if b.need == 3 {
+			b.need = emptyBlock
 		}
+	}
+	blocks := [2]block{jobs, repos}
+	if busy == 0 { // what runs is above, else what there is to run
+		blocks = [2]block{repos, jobs}
+	}
+	if wide {
+		first := blocks[0].draw
+		blocks[0] = block{max(blocks[0].need, paneHeight), func(at widget.Rect) {
+			list, side := at.Left(at.W - max(previewWidth, at.W*2/5))
+			first(list)
+			p.pane(side)
+		}}
+	}
+	kept := 0 // for the events
+	if wide {
+		kept = leastBlock + 2
+	}
+	first, second := shares(at.H-kept, blocks[0].need, blocks[1].need)
+	if kept = at.H - first - second; kept < leastBlock {
+		second, kept = second+kept, 0
+	} else if more := kept - max(len(p.Snap.Events), leastBlock) - 2; wide && more > 0 { // the pane has more to say
+		first, kept = first+more, kept-more
+	}
+	for i, h := range []int{first, second} {
+		var area widget.Rect
+		area, at = at.Top(h)
+		blocks[i].draw(area)
+	}
+	if kept > 0 {
+		p.events(at)
 	}
 }
 
-// onePane reports whether the overview has room for one of its lists only.
-func (p *view) onePane() bool { return p.W < 80 || p.H < 16+frameRows }
+const (
+	// leastBlock is the least height of a block: its edges, its heads, and a row; emptyBlock that of one that says why it
+	// is empty.
+	leastBlock, emptyBlock = 4, 6
+	// paneHeight is that of the pane beside a list.
+	paneHeight = 16
+)
+
+// block is a part of the overview and the lines that it needs.
+type block struct {
+	need int
+	draw func(at widget.Rect)
+}
+
+// shares divides lines between two blocks as they need them; when both need more, the first one gets three fifths.
+func shares(lines, first, second int) (int, int) {
+	a := min(first, lines*3/5)
+	b := max(min(second, lines-a), leastBlock)
+	return min(first, lines-b), b
+}
+
+func unfinished(rows []snapshot.Job) (n int) {
+	for i := range rows {
+		if rows[i].Finished.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// events draws the events of all repositories, the newest first.
+func (p *view) events(at widget.Rect) {
+	p.Canvas.Box(at, widget.Box{Title: "Events", Note: "all repositories"})
+	y := at.Y + 1
+	for _, e := range slices.Backward(p.Snap.Events) {
+		if word, r := levelWord(e.Level); word != "DBG" && y < at.Y+at.H-1 {
+			mark := map[string]string{"error": p.G.State["error"], "warn": p.G.State["warning"]}[e.Level]
+			p.PutCut(at.X+2, y, at.W-4, r, fmt.Sprintf("%-1s %s", mark, eventLine(e, p.Now)))
+			y++
+		}
+	}
+}
 
 // drawWelcome draws the first screen of a fresh limpet. A small one has only the commands.
 func (p *view) drawWelcome(at widget.Rect) {

@@ -108,3 +108,40 @@ func TestNoteOfTheSource(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// TestOverviewShares: lists get the lines that they need before others get more; what runs comes first and has the focus, else
+// the repositories, until the user has pressed a key.
+func TestOverviewShares(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ lines, first, second, a, b int }{
+		{20, 10, 7, 10, 7}, {20, 50, 50, 12, 8}, {20, 50, 5, 15, 5}, {20, 5, 50, 5, 15}, {11, 6, 30, 6, 5}, {8, 50, 50, 4, 4},
+	} {
+		if a, b := shares(c.lines, c.first, c.second); a != c.a || b != c.b {
+			t.Errorf("%d for %d and %d: %d and %d", c.lines, c.first, c.second, a, b)
+		}
+	}
+	idle := testSnapshot()
+	for i := range idle.Jobs {
+		idle.Jobs[i].State, idle.Jobs[i].Finished, idle.Jobs[i].Undelivered = "success", noon, time.Time{}
+	}
+	idle.Events = []snapshot.Event{{At: noon, Level: "debug", Text: "a detail"}, {At: noon, Level: "info", Text: "a pull"}}
+	caps := widget.Caps{ASCII: true, Mono: true}
+	for _, size := range [][2]int{{60, 15}, {80, 24}, {120, 35}, {200, 60}} {
+		f := render(shown(idle, caps), size[0], size[1], caps)
+		repos, jobs := strings.Index(f, "Repositories"), strings.Index(f, " Jobs -")
+		if repos < 0 || jobs < repos || !strings.Contains(f, "|> ") || strings.Index(f, "|> ") > jobs || strings.Contains(f, "a detail") {
+			t.Errorf("%v, nothing runs:\n%s", size, f)
+		}
+		f = render(shown(testSnapshot(), caps), size[0], size[1], caps)
+		if repos, jobs := strings.Index(f, "Repositories"), strings.Index(f, " Jobs -"); jobs < 0 || repos < jobs || strings.Index(f, "|> ") > repos {
+			t.Errorf("%v, jobs run:\n%s", size, f)
+		}
+	}
+	s := shown(idle, caps).Show(testSnapshot())
+	if s.overview.onRepos {
+		t.Error("the focus is not on what runs")
+	}
+	if s = press(s, "down").Show(idle); s.overview.onRepos {
+		t.Error("the focus moves under the hands of the user")
+	}
+}

@@ -262,11 +262,14 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	out.Add(widget.RolePlain, "target", cmp.Or(r.Sink, r.Target, "-")+", "+quotaText(r)+
 		widget.When(r.Connection != "", "; connection "+r.Connection))
 	out.AddIf(p.Snap.Agent.Controllers.Mode != "", widget.RolePlain, "controller", p.Snap.Agent.Controllers.Text())
-	role, token := widget.RolePlain, "ends in "+text.Age(r.TokenEnds.Sub(now))
-	if !r.TokenEnds.After(now) {
-		role, token = widget.RoleBad, "expired "+widget.Ago(now, r.TokenEnds)
+	out.Add(widget.RolePlain, "webhook", p.webhookText(r))
+	switch {
+	case r.TokenEnds.IsZero():
+	case r.TokenEnds.After(now):
+		out.Add(widget.RolePlain, "token", "ends in "+text.Age(r.TokenEnds.Sub(now)))
+	default:
+		out.Add(widget.RoleBad, "token", "expired "+widget.Ago(now, r.TokenEnds))
 	}
-	out.Add(role, "webhook", p.webhookText(r)+widget.When(!r.TokenEnds.IsZero(), "; token "+token))
 	return out
 }
 

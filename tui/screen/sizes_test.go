@@ -2,6 +2,7 @@ package screen
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,31 @@ func TestEveryKeySaysWhy(t *testing.T) {
 	for _, keys := range [][]string{{"3", "y", "4"}, {"e", "4"}, {"3", "t", "4"}} {
 		if at := press(s, keys...); at.screen != screenHistory || at.overlay != nil {
 			t.Errorf("%v: the key is swallowed: screen %d", keys, at.screen)
+		}
+	}
+}
+
+// TestTooSmall: below the least size no key acts, whatever it would ask first, but those that leave.
+func TestTooSmall(t *testing.T) {
+	t.Parallel()
+	for _, size := range [][2]int{{MinWidth - 1, 24}, {80, MinHeight - 1}, {30, 8}} {
+		for _, keys := range [][]string{nil, {"P"}, {":"}, {"D"}, {"/"}} {
+			before := press(shown(testSnapshot(), widget.Caps{}), keys...)
+			before.W, before.H, before.Source = size[0], size[1], Standalone
+			for _, key := range []string{"P", "y", "p", "x", "2", ":", "enter", "esc", "E", "a", "D"} {
+				at, out := before.Key(key, key)
+				if out.Quit || len(out.Actions) > 0 || out.Run != nil || out.Edit != nil || at.screen != before.screen || at.Caps != before.Caps {
+					t.Errorf("%v, after %v, %s acts: %+v", size, keys, key, out)
+				}
+			}
+			if at := before.Paste("repo list"); !reflect.DeepEqual(at.overlay, before.overlay) || at.filter() != before.filter() {
+				t.Errorf("%v, after %v: a paste arrives", size, keys)
+			}
+			for _, key := range []string{"q", "ctrl+c"} {
+				if _, out := before.Key(key, ""); !out.Quit {
+					t.Errorf("%v, after %v: %s does not leave", size, keys, key)
+				}
+			}
 		}
 	}
 }

@@ -249,8 +249,11 @@ func (s *State) update() {
 	s.jobs.find(s.Snap.Jobs, terms(screenJobs))
 	s.repos.find(s.Snap.Repos, terms(screenRepos))
 	s.sources.find(s.Snap.Sources, terms(screenSources))
-	if s.screen == screenJobs || s.screen == screenRepos {
+	switch {
+	case s.screen == screenJobs || s.screen == screenRepos:
 		s.overview.onRepos = s.screen == screenRepos
+	case !s.overview.touched:
+		s.overview.onRepos = unfinished(s.Snap.Jobs) == 0 && len(s.Snap.Repos) > 0
 	}
 	if s.screen != screenFiles {
 		s.files = filesScreen{} // it may be large

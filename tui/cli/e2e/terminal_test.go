@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -223,11 +225,38 @@ func TestDashboardAndTheShell(t *testing.T) {
 		tt.showsNow(t, "Stopped")
 		tt.Press(t, "fg\n")
 		tt.showsNow(t, "Overview")
+		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", tt.Process.Pid))
+		pid, _ := strconv.Atoi(strings.TrimSpace(string(children)))
+		if err != nil || pid == 0 {
+			t.Fatalf("the children of the shell: %q, %v", children, err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGTSTP); err != nil { // from outside, as a script does
+			t.Fatal(err)
+		}
+		tt.Await(t, "the shell is back", callTimeout, func(s string) bool { return strings.Contains(s, "ready> ") && !strings.Contains(s, "Overview") })
+		if raw := tt.Raw(); strings.LastIndex(raw, mainScreen) < strings.LastIndex(raw, altScreen) ||
+			strings.LastIndex(raw, "\x1b[?1002l") < strings.LastIndex(raw, clicks) {
+			t.Errorf("%q: the terminal was not given back: %q", flag, tail(raw, 200))
+		}
+		tt.Press(t, "fg\n")
+		tt.showsNow(t, "Overview")
 		tt.Press(t, "q")
 		tt.Await(t, "the shell is back", callTimeout, func(s string) bool {
 			return strings.Contains(s, "ready> ") &&
 				!strings.Contains(s, "Overview")
 		})
+		const late = "\x1b[?0u\x1b[?2026;2$y\x1b[?2027;0$y\x1b[?62;22c"
+		tt.Press(t, binary.path+"\n")
+		tt.showsNow(t, "Overview")
+		tt.Press(t, "q")
+		tt.Await(t, "the terminal is asked", callTimeout, func(string) bool { return strings.Contains(tt.Raw(), "\x1b[c") })
+		tt.Press(t, late)
+		tt.Await(t, "the shell is back", callTimeout, func(s string) bool { return strings.Contains(s, "ready> ") && !strings.Contains(s, "Overview") })
+		tt.Press(t, "echo e''nd\n")
+		tt.showsNow(t, "end")
+		if raw := tt.Raw(); strings.Contains(raw[strings.LastIndex(raw, mainScreen):], "62;22") {
+			t.Errorf("the answers of the terminal were typed into the shell: %q", tail(raw, 200))
+		}
 		tt.Press(t, "exit\n")
 		tt.exit(t)
 		d.kill()

@@ -271,7 +271,7 @@ func (f *follower) see(u *unstructured.Unstructured) {
 	}
 	line := stateText(st.State)
 	if st.State == api.StateWorking && f.transfer.Phase == "" {
-		line += " " + progressText(st)
+		line += " " + progressText(st, snapshot.Job{})
 		if total > 0 {
 			line += fmt.Sprintf(" %d/%d", done, total)
 		}

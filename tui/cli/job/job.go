@@ -48,7 +48,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	t := command.Table{Columns: []string{"NAME", "REPOSITORY", "ACTION", "STATE", "PROGRESS", "AGE", "MESSAGE"},
 		Wide: []string{"UID", "CLAIMED", "ATTEMPT", "PRIORITY"}}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		waits, err := WaitReasons(ctx, s)
+		rows, err := rowsOf(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -58,16 +58,16 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 			if u.GetLabels()[api.LabelClaim] != "" {
 				claimed = "yes"
 			}
-			return []string{u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State), progressText(job.Status),
-				command.Since(now, u.GetCreationTimestamp().Time), cmp.Or(message(now, u, job), waits[string(u.GetUID())], "-"),
+			return []string{u.GetName(), job.Spec.Repository, actionText(job.Spec), stateText(job.Status.State),
+				progressText(job.Status, rows[string(u.GetUID())]), command.Since(now, u.GetCreationTimestamp().Time),
+				cmp.Or(message(now, u, job), rows[string(u.GetUID())].WaitReason, "-"),
 				string(u.GetUID()), claimed, text.OrDash(notes[api.AnnoAttempt]), text.OrDash(notes[api.AnnoPriority])}, err
 		})
 	})
 }
 
-// WaitReasons returns why the agent of this host does not run pending jobs, by UID, and for the job of a pull by
-// namespace/repository too.
-func WaitReasons(ctx context.Context, s *command.Session) (map[string]string, error) {
+// rowsOf returns what the agent of this host knows of the jobs, by UID; nil without one.
+func rowsOf(ctx context.Context, s *command.Session) (map[string]snapshot.Job, error) {
 	if s.Daemon == nil {
 		return nil, nil
 	}
@@ -75,13 +75,23 @@ func WaitReasons(ctx context.Context, s *command.Session) (map[string]string, er
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]string{}
+	out := map[string]snapshot.Job{}
 	for _, j := range snap.Jobs {
-		if j.WaitReason != "" {
-			out[j.UID], out[j.Namespace+"/"+j.Repository] = j.WaitReason, j.WaitReason
-		}
+		out[j.UID] = j
 	}
 	return out, nil
+}
+
+// WaitReasons returns why the agent of this host does not run pending jobs, by namespace/repository.
+func WaitReasons(ctx context.Context, s *command.Session) (map[string]string, error) {
+	rows, err := rowsOf(ctx, s)
+	out := map[string]string{}
+	for _, j := range rows {
+		if j.WaitReason != "" {
+			out[j.Namespace+"/"+j.Repository] = j.WaitReason
+		}
+	}
+	return out, err
 }
 
 // message describes what a job does, or what it waits for. The agent writes the backoff as it is when it begins.
@@ -134,11 +144,17 @@ func RestOf(u *unstructured.Unstructured) time.Time {
 	return api.TimeOfMillis(ms)
 }
 
-func progressText(s api.JobStatus) string {
-	if s.State != api.StateWorking {
+// progressText returns the progress of a running job: that of the agent of this host, which the screens show too, else that
+// of the API, which is some seconds old.
+func progressText(s api.JobStatus, row snapshot.Job) string {
+	percent := s.Progress
+	if row.State == api.StateWorking {
+		percent = row.Percent()
+	}
+	if s.State != api.StateWorking || percent < 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.0f%%", min(s.Progress, 100))
+	return fmt.Sprintf("%.0f%%", min(percent, 100))
 }
 
 func actionText(s api.JobSpec) string {
@@ -175,15 +191,15 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 			e.Notef("the job has not ended; its record will list all")
 			return printIssues(e, statusIssues(job.Status), 0)
 		}
-		waits, err := WaitReasons(ctx, s)
+		rows, err := rowsOf(ctx, s)
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { showJob(e, w, u, job, waits[string(u.GetUID())], time.Now()) })
+		return e.PrintOne(u.Object, "job/"+u.GetName(), func(w io.Writer) { showJob(e, w, u, job, rows[string(u.GetUID())], time.Now()) })
 	})
 }
 
-func showJob(e *command.Env, w io.Writer, u *unstructured.Unstructured, job api.Job, waits string, now time.Time) {
+func showJob(e *command.Env, w io.Writer, u *unstructured.Unstructured, job api.Job, row snapshot.Job, now time.Time) {
 	var f command.Fields
 	notes, st := u.GetAnnotations(), job.Status
 	f.Add("job", u.GetNamespace()+"/"+u.GetName())
@@ -192,8 +208,8 @@ func showJob(e *command.Env, w io.Writer, u *unstructured.Unstructured, job api.
 	f.Add("action", actionText(job.Spec))
 	f.AddSet("priority", notes[api.AnnoPriority])
 	f.AddState("state", stateText(st.State), stateText(st.State))
-	f.Add("message", cmp.Or(message(now, u, job), waits, "-"))
-	f.Add("progress", fmt.Sprintf("%.0f%%", min(st.Progress, 100)))
+	f.Add("message", cmp.Or(message(now, u, job), row.WaitReason, "-"))
+	f.Add("progress", progressText(st, row))
 	f.AddTime("created", u.GetCreationTimestamp().Time)
 	if owner := u.GetLabels()[api.LabelClaimOwner]; owner != "" {
 		f.Add("claimed by", strings.TrimSpace(notes[api.AnnoAgent]+" "+owner))
