@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	uv "github.com/charmbracelet/ultraviolet"
 	"github.com/charmbracelet/x/ansi"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -35,9 +31,6 @@ var errUnresponsive = errors.New("the terminal takes no bytes")
 // terminal, such as one behind a dead connection, can block without limit; after the end of ctx
 // runProgram waits at most exitTimeout, so that the agent in the same process can stop.
 func runProgram(ctx context.Context, m tea.Model, o Options) error {
-	stops := make(chan os.Signal, 1)
-	signal.Notify(stops, syscall.SIGTSTP)
-	defer signal.Stop(stops)
 	a := &answers{until: time.Now().Add(answerTimeout)}
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(),
 		tea.WithFPS(frameRate), tea.WithFilter(func(_ tea.Model, msg tea.Msg) tea.Msg { return a.filter(knownSize(msg)) }))
@@ -47,16 +40,6 @@ func runProgram(ctx context.Context, m tea.Model, o Options) error {
 	go func() {
 		_, err := p.Run()
 		end <- err
-	}()
-	go func() {
-		for {
-			select {
-			case <-stops:
-				suspend(p)
-			case <-ctx.Done():
-				return
-			}
-		}
 	}()
 	var err error
 	select {
@@ -83,22 +66,6 @@ func knownSize(msg tea.Msg) tea.Msg {
 		return tea.WindowSizeMsg{Width: 80, Height: 24}
 	}
 	return msg
-}
-
-// suspend gives the terminal back, stops this process and takes the terminal again when it goes on. It does nothing
-// without a shell that could continue the process: there the kernel discards SIGTSTP too.
-func suspend(p *tea.Program) {
-	if session, err := unix.Getsid(0); err == nil && session == unix.Getpgrp() {
-		return
-	}
-	resumed := make(chan os.Signal, 1)
-	signal.Notify(resumed, syscall.SIGCONT)
-	defer signal.Stop(resumed)
-	_ = p.ReleaseTerminal()
-	_ = syscall.Kill(syscall.Getpid(), syscall.SIGSTOP) // a program that has caught SIGTSTP cannot get its default effect back
-	<-resumed                                           // the stop may take effect later than the call returns
-	_ = p.RestoreTerminal()
-	p.Send(tea.ClearScreen()) // what was drawn is gone
 }
 
 // answers holds the end of the program back until the terminal has answered what it was asked at the start: an answer

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"syscall"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -220,8 +219,7 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		m.state = m.state.Completed(msg.line, msg.words)
 	case tea.KeyPressMsg:
 		if msg.String() == "ctrl+z" {
-			_ = syscall.Kill(0, syscall.SIGTSTP) // the whole job of the shell, as the key does outside of raw mode
-			return nil
+			return tea.Suspend
 		}
 		return m.key(msg.String(), msg.Text)
 	case tea.PasteMsg:

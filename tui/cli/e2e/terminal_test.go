@@ -6,7 +6,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -15,7 +14,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -223,21 +221,6 @@ func TestDashboardAndTheShell(t *testing.T) {
 		}
 		tt.Press(t, "\x1a")
 		tt.showsNow(t, "Stopped")
-		tt.Press(t, "fg\n")
-		tt.showsNow(t, "Overview")
-		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", tt.Process.Pid))
-		pid, _ := strconv.Atoi(strings.TrimSpace(string(children)))
-		if err != nil || pid == 0 {
-			t.Fatalf("the children of the shell: %q, %v", children, err)
-		}
-		if err := syscall.Kill(pid, syscall.SIGTSTP); err != nil { // from outside, as a script does
-			t.Fatal(err)
-		}
-		tt.Await(t, "the shell is back", callTimeout, func(s string) bool { return strings.Contains(s, "ready> ") && !strings.Contains(s, "Overview") })
-		if raw := tt.Raw(); strings.LastIndex(raw, mainScreen) < strings.LastIndex(raw, altScreen) ||
-			strings.LastIndex(raw, "\x1b[?1002l") < strings.LastIndex(raw, clicks) {
-			t.Errorf("%q: the terminal was not given back: %q", flag, tail(raw, 200))
-		}
 		tt.Press(t, "fg\n")
 		tt.showsNow(t, "Overview")
 		tt.Press(t, "q")
