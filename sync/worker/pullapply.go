@@ -66,14 +66,15 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		r.log.Info("changes are not sufficient, pulling in full", "step", "plan", "reason", why)
 		return false, nil
 	}
-	// A directory may come or go with entries that are no files.
-	before, err := r.o.Git.Tree(ctx, r.remote, last, r.src.dir)
-	if err != nil {
-		return false, err
-	}
-	if diff = r.again(diff); len(diff) == 0 && r.unread.before.Empty() && slices.Equal(before.Dirs, tree.Dirs) {
-		r.Progress.SetFinalMessage("no changes detected between commits")
-		return true, nil
+	if diff = r.again(diff); len(diff) == 0 && r.unread.before.Empty() {
+		before, err := r.o.Git.Tree(ctx, r.remote, last, r.src.dir)
+		if err != nil {
+			return false, err
+		}
+		if slices.Equal(before.Dirs, tree.Dirs) { // else some came or went with entries that are no files
+			r.Progress.SetFinalMessage("no changes detected between commits")
+			return true, nil
+		}
 	}
 	r.Progress.SetMessage(ctx, "incremental comparison")
 	plan, err := r.increment(ctx, tree, diff)
