@@ -37,6 +37,8 @@ type Remote struct {
 	// Down is why the server of URL cannot be asked now although nothing was sent to it:
 	// its credentials could not be made. Nil is the rule.
 	Down *Error
+	// Demands returns what of the commit of a submodule at a URL has to be signed; nil = nothing.
+	Demands func(url string) ([]Verification, error)
 	// LastSynced is the commit that was synced last, "" if none.
 	LastSynced string
 }

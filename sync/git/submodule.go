@@ -19,6 +19,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/git/pack"
 	"limpet/sync/git/transport"
+	"limpet/sync/signature"
 	"limpet/sync/text"
 )
 
@@ -151,6 +152,9 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, entry Refusal, u
 	if err != nil {
 		return err
 	}
+	if err := g.m.verifySubmodule(ctx, sub, commit); err != nil {
+		return err
+	}
 	g.noteParent(sub)
 	g.left.PackBytes = max(1, g.left.PackBytes-stats.Bytes)
 	g.left.InflatedBytes = max(1, g.left.InflatedBytes-stats.Inflated)
@@ -183,6 +187,23 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, entry Refusal, u
 		g.whole.Files = append(g.whole.Files, f)
 	}
 	return g.add(ctx, below)
+}
+
+// verifySubmodule verifies the commit of a submodule as Remote.Demands says. It has no tag that could be verified.
+func (m *Mirrors) verifySubmodule(ctx context.Context, sub Remote, commit string) error {
+	if sub.Demands == nil {
+		return nil
+	}
+	demands, err := sub.Demands(sub.URL)
+	for _, demand := range demands {
+		if err == nil {
+			_, err = m.Verify(ctx, sub, Ref{Name: commit, Hash: commit, Pinned: true}, demand)
+		}
+	}
+	if signature.KindOf(err) != "" && KindOf(err) != Unverified { // there are no keys
+		err = &Error{Kind: Unverified, Err: err}
+	}
+	return err
 }
 
 // parseModules reads a .gitmodules. What cannot be meant is an error of the whole.

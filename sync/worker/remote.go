@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
@@ -266,6 +267,8 @@ func (c *remoteFor) prepare(ctx context.Context, p *Pull, t *jobs.Task, mirrors 
 	if err == nil {
 		c.src, c.remote = src, remote
 		c.remote.Meter = t.Progress.Transfer
+		c.remote.Demands = p.o.Signers.Submodules(t.Namespace, t.Repo.GetName(), func() time.Time { return serverTime(p.o.Client) },
+			append(src.mirrors[:len(src.mirrors):len(src.mirrors)], src.url)...)
 	}
 	return err
 }

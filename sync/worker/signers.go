@@ -143,6 +143,32 @@ func (s *Signers) Ruled(namespace, name, url string) (all []git.Verification, er
 	return all, nil
 }
 
+// Submodules returns what the configuration demands of the signatures of submodules, by URL, for git.Remote.Demands.
+// A rule that the object with the URLs meets itself holds for them too: a signed commit names theirs by hash.
+func (s *Signers) Submodules(
+	namespace, name string, now func() time.Time, urls ...string,
+) func(url string) ([]git.Verification, error) {
+	return func(url string) (all []git.Verification, err error) {
+		if s == nil {
+			return nil, nil
+		}
+		rules := s.rules.Get()
+		met := auth.PoliciesFor(rules, namespace, name, urls...)
+		for _, rule := range auth.PoliciesFor(rules, namespace, name, url) {
+			if slices.Contains(met, rule) {
+				continue
+			}
+			d, err := s.ruled(rule)
+			if err != nil {
+				return nil, err
+			}
+			d.Now = now()
+			all = append(all, d.Verification)
+		}
+		return all, nil
+	}
+}
+
 // Files returns the files of the keys that Ruled reads.
 func (s *Signers) Files(namespace, name, url string) (paths []string) {
 	for _, rule := range auth.PoliciesFor(s.rules.Get(), namespace, name, url) {

@@ -187,7 +187,9 @@ func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (arch
 		return Artifact{}, err
 	}
 	// With a context that ends here, it would not be known whether the index has the artifact.
+	var before []Artifact
 	list, err := s.o.Store.ChangeArtifacts(context.WithoutCancel(ctx), a.Namespace, a.Name, func(list []Artifact) []Artifact {
+		before = slices.Clone(list)
 		list = slices.DeleteFunc(list, func(b Artifact) bool {
 			return b.UID != a.UID || b.Revision == a.Revision && b.Digest == a.Digest
 		})
@@ -199,7 +201,7 @@ func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (arch
 	if err := s.step("tidy"); err != nil {
 		return Artifact{}, err
 	}
-	if err := s.tidy(dir, list); err != nil {
+	if err := s.tidy(dir, list, before); err != nil {
 		s.o.Logger.Warn("remove old artifacts", "dir", dir, "err", err)
 	}
 	return a, nil
@@ -223,6 +225,9 @@ func (s *Store) publish(temp, path string, size int64) error {
 	}
 	if err == nil {
 		err = atomicfile.SyncDir(filepath.Dir(path))
+	}
+	if err == nil {
+		info, err = os.Stat(path) // a rename is a change of the inode
 	}
 	if err == nil {
 		s.prove(path, info)
@@ -296,11 +301,15 @@ func (s *Store) change(ctx context.Context, namespace, name string, to func([]Ar
 	lock := s.lock(namespace, name)
 	lock.Lock()
 	defer lock.Unlock()
-	list, err := s.o.Store.ChangeArtifacts(ctx, namespace, name, to)
+	var before []Artifact
+	list, err := s.o.Store.ChangeArtifacts(ctx, namespace, name, func(list []Artifact) []Artifact {
+		before = slices.Clone(list)
+		return to(list)
+	})
 	if err != nil {
 		return err
 	}
-	if err := s.tidy(dir, list); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.tidy(dir, list, before); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return &Error{ReasonStat, err}
 	}
 	return nil

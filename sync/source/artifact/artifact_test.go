@@ -200,6 +200,10 @@ func TestDamage(t *testing.T) {
 	path := filepath.Join(w.dir, "gitrepository/flux-system/site", a.Digest[7:]+".tar.gz")
 	for name, damage := range map[string]func() error{
 		"other bytes": func() error { return os.WriteFile(path, []byte("CONTENT"), 0o600) },
+		"a byte, with its time put back": func() error {
+			info, err := os.Stat(path)
+			return errors.Join(err, os.WriteFile(path, []byte("cOntent"), 0o600), os.Chtimes(path, info.ModTime(), info.ModTime()))
+		},
 		"cut":         func() error { return os.Truncate(path, 3) },
 		"gone":        func() error { return os.Remove(path) },
 		"a link":      func() error { return errors.Join(os.Remove(path), os.Symlink("/etc/hostname", path)) },
@@ -254,6 +258,36 @@ func TestDamage(t *testing.T) {
 	}
 	if w.open(artifact.Options{}); len(w.files()) != 1 {
 		t.Errorf("files: %q", w.files())
+	}
+}
+
+// TestLinked: behind a link there may be files of others. They stay, and old revisions go all the same.
+func TestLinked(t *testing.T) {
+	t.Parallel()
+	for _, at := range []string{"", "gitrepository", "gitrepository/flux-system/site"} {
+		w := newSite(t)
+		there := t.TempDir()
+		rest, _ := filepath.Rel(at, "gitrepository/flux-system/site")
+		if at == "" {
+			rest = "gitrepository/flux-system/site"
+		}
+		foreign := filepath.Join(there, rest, digestOf("foreign")[7:]+".tar.gz")
+		link := filepath.Join(w.dir, at)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(foreign), 0o700), os.WriteFile(foreign, nil, 0o600),
+			os.MkdirAll(filepath.Dir(link), 0o700), os.Symlink(there, link)); err != nil {
+			t.Fatal(err)
+		}
+		s := w.open(artifact.Options{Keep: 1})
+		w.put(s, "site", revision(1), "old")
+		w.put(s, "site", revision(2), "new")
+		if s.Remove(t.Context(), "flux-system", "none") != nil {
+			t.Error("a source without artifacts cannot be removed")
+		}
+		w.open(artifact.Options{Keep: 1})
+		entries, err := os.ReadDir(filepath.Dir(foreign))
+		if _, gone := os.Stat(foreign); err != nil || gone != nil || len(entries) != 2 {
+			t.Errorf("link at %q: %v, %v, %v", at, entries, err, gone)
+		}
 	}
 }
 

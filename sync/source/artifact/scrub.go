@@ -25,7 +25,7 @@ const corruptSuffix = ".corrupt"
 type proof struct {
 	inode   uint64
 	size    int64
-	changed int64 // ns
+	changed int64 // ns; the time of the last change of the inode, which no program can set
 	at      time.Time
 }
 
@@ -35,7 +35,7 @@ const verifyEvery = time.Hour
 func proofOf(info fs.FileInfo) proof {
 	p := proof{size: info.Size(), changed: info.ModTime().UnixNano()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		p.inode = st.Ino
+		p.inode, p.changed = st.Ino, st.Ctim.Nano()
 	}
 	return p
 }
@@ -151,29 +151,45 @@ func (s *Store) Verify(ctx context.Context, a Artifact) error {
 	return f.Close()
 }
 
-// tidy removes the files of a source that no artifact of the list has. The caller holds the lock.
-func (s *Store) tidy(dir string, list []Artifact) error {
-	wanted := map[string]bool{}
+// tidy removes the files of a source that no artifact of the list has. The caller holds the lock. Behind a link there
+// may be files of others: there it removes only those of before.
+func (s *Store) tidy(dir string, list, before []Artifact) error {
+	wanted, own := map[string]bool{}, map[string]bool{}
 	for _, a := range list {
 		name, _ := fileName(a.Digest)
 		wanted[name] = true
 	}
+	for _, a := range before {
+		name, _ := fileName(a.Digest)
+		own[name] = true
+	}
+	linked := s.linked(dir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), suffix) && !wanted[e.Name()] {
+		if strings.HasSuffix(e.Name(), suffix) && !wanted[e.Name()] && (!linked || own[e.Name()]) {
 			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
 			s.mu.Lock()
 			delete(s.verified, filepath.Join(dir, e.Name()))
 			s.mu.Unlock()
 		}
 	}
-	if len(list) == 0 {
+	if len(list) == 0 && !linked {
 		_ = os.Remove(dir) // if it is empty
 	}
 	return err
+}
+
+// linked reports whether a directory of the store, or one above it in the store, is a link.
+func (s *Store) linked(dir string) bool {
+	for ; len(dir) >= len(s.o.Dir); dir = filepath.Dir(dir) {
+		if info, err := os.Lstat(dir); err != nil || info.Mode().Type() == fs.ModeSymlink {
+			return true
+		}
+	}
+	return false
 }
 
 // scrub removes files that the index does not name, and artifacts of the index whose file is not in the directory of their
@@ -195,7 +211,7 @@ func (s *Store) scrub(ctx context.Context) error {
 		listed[key] = err == nil
 		for _, e := range entries {
 			name := e.Name()
-			if strings.HasSuffix(name, corruptSuffix) || atomicfile.IsTemporary(name) {
+			if (strings.HasSuffix(name, corruptSuffix) || atomicfile.IsTemporary(name)) && !s.linked(dir) {
 				err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
 			} else if info, e := e.Info(); e != nil {
 				listed[key] = false
@@ -203,7 +219,7 @@ func (s *Store) scrub(ctx context.Context) error {
 				there[fmt.Sprintf("%s/%s %d", key, name, info.Size())] = true
 			}
 		}
-		if err = errors.Join(err, s.tidy(dir, all[key])); err != nil {
+		if err = errors.Join(err, s.tidy(dir, all[key], nil)); err != nil {
 			s.o.Logger.Warn("clean artifacts directory", "dir", dir, "err", err)
 		}
 	}

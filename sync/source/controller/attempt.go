@@ -110,6 +110,9 @@ const (
 
 // fetchFailed is the failure of an error about the Git host or the way to it.
 func fetchFailed(err error) error {
+	if git.KindOf(err) == git.Unverified { // a submodule
+		return &failure{condition: condVerified, reason: reasonCommit, err: err}
+	}
 	return &failure{condition: condFetch, reason: repos.SourceReason(err), err: err}
 }
 

@@ -146,6 +146,28 @@ func TestRuled(t *testing.T) {
 	r.in("site", source.Failed, "InvalidCommitSignature") // revoked; nobody asks
 }
 
+// TestRuledSubmodule: what a rule demands at the URL of a submodule holds in a repository that has no rule itself.
+func TestRuledSubmodule(t *testing.T) {
+	t.Parallel()
+	file, _ := sshKey(t)
+	r := embedded(t, auth.VerificationPolicy{URL: "127.0.0.1/lib.git", Mode: "HEAD", Files: map[string]string{"ann.sshpub": file + ".pub"}})
+	lib := gittest.NewOrigin(t, r.server.Root, "lib.git")
+	modules := "[submodule \"lib\"]\n\tpath = lib\n\turl = ../lib.git\n"
+	link := func(commit string) string {
+		return "main@sha1:" + r.origin.Link(modules, map[string]string{"lib": commit})
+	}
+	r.origin.Commit("one", map[string]string{"a": "1"})
+	link(lib.Commit("unsigned", map[string]string{"l": "1"}))
+	r.apply("site", `,"ref":{"branch":"main"},"recurseSubmodules":true`)
+	r.in("site", source.Failed, "InvalidCommitSignature")
+	for _, setting := range [][]string{{"gpg.format", "ssh"}, {"user.signingkey", file}, {"commit.gpgsign", "true"}} {
+		lib.Git("config", setting[0], setting[1])
+	}
+	now := link(lib.Commit("signed", map[string]string{"l": "2"}))
+	r.ask("site")
+	r.ready("site", now)
+}
+
 // TestVerified: signatures are verified, again when the keys or the tag object are others, without a fetch.
 func TestVerified(t *testing.T) {
 	t.Parallel()

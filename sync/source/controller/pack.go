@@ -145,7 +145,7 @@ func (c *Controller) restore(ctx context.Context, a *attempt) (done bool, err er
 		return false, nil
 	}
 	hash := artifact.Commit(a.lost.Revision)
-	a.remote = git.Remote{URL: a.git.URL, AllowInsecure: c.o.AllowInsecure}
+	a.remote = git.Remote{URL: a.git.URL, AllowInsecure: c.o.AllowInsecure, Demands: c.submodules(a)}
 	a.ref, a.revision = git.Ref{Name: hash, Hash: hash, Pinned: true}, a.lost.Revision
 	if a.checksum = a.checksumOf(a.ref); a.checksum != a.lost.Checksum {
 		a.checksum = "" // another configuration: resolve has it made once more

@@ -21,7 +21,9 @@ import (
 // answer, made of the same as now.
 func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err error) {
 	remote := func(ctx context.Context) (git.Remote, error) {
-		return a.git.Remote(ctx, c.o.Credentials, c.o.AllowInsecure)
+		r, err := a.git.Remote(ctx, c.o.Credentials, c.o.AllowInsecure)
+		r.Demands = c.submodules(a)
+		return r, err
 	}
 	address, err := auth.ParseAddress(a.git.URL)
 	if err != nil {
@@ -105,6 +107,11 @@ func (c *Controller) demand(ctx context.Context, a *attempt) (done bool, err err
 	ruled, err := c.o.Signers.Ruled(a.key.Namespace, a.key.Name, a.git.URL)
 	a.demands = append(a.demands, ruled...)
 	return err != nil, passOn(err, unverifiable)
+}
+
+// submodules returns what is demanded of the signatures of submodules.
+func (c *Controller) submodules(a *attempt) func(url string) ([]git.Verification, error) {
+	return c.o.Signers.Submodules(a.key.Namespace, a.key.Name, c.o.Now, a.git.URL)
 }
 
 // unverifiable is the failure of an error about the keys.

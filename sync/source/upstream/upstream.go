@@ -12,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -163,11 +164,12 @@ var kinds = map[string]schema.GroupVersionResource{"repository": api.Repositorie
 
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	kind, known := kinds[r.PathValue("kind")]
-	if !known {
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	if !known || len(path.IsValidPathSegmentName(namespace))+len(path.IsValidPathSegmentName(name)) > 0 {
 		http.NotFound(w, r)
 		return
 	}
-	u, err := h.client.Resource(kind).Namespace(r.PathValue("namespace")).Get(r.Context(), r.PathValue("name"), metav1.GetOptions{})
+	u, err := h.client.Resource(kind).Namespace(namespace).Get(r.Context(), name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		http.NotFound(w, r)
 		return

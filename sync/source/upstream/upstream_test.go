@@ -197,6 +197,13 @@ func TestUpstream(t *testing.T) {
 	if got, _ := mirrortest.Sync(t, child, at("/repository/default/large"), ""); got.Hash != ref.Hash || time.Since(began) > 50*time.Second {
 		t.Errorf("%+v after %v, want %s", got, time.Since(began), ref.Hash)
 	}
+	open := upstream.Handler(client, parent, nil)
+	for _, path := range []string{"/repository/default/r%2fstatus/", "/repository/a%2fb/x/", "/gitrepository/default/%2e%2e/", "/repository/default/a%25b/"} {
+		answer := httptest.NewRecorder()
+		if open.ServeHTTP(answer, httptest.NewRequest("GET", path+upstream.File, nil)); answer.Code != http.StatusNotFound {
+			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
+		}
+	}
 }
 
 // embedded returns a client of an embedded API.
