@@ -62,7 +62,7 @@ var clientCases = []testCase{
 			Update: func(_, o kube.Object) { events <- "update " + o.Name() },
 			Delete: func(o kube.Object) { events <- "delete " + o.Name() },
 		})
-		o := e.create(repositories, repositories.named("a"))
+		o := e.create(repositories, set(repositories.named("a"), "https://git.example.com/a.git", "spec", "git", "url"))
 		e.put(repositories.in(e.ns, "a", "status"), set(o, "x", "status", "message")).is(200)
 		e.delete(repositories.in(e.ns, "a"), nil).is(200)
 		for _, want := range []string{"add before", "add a", "update a", "delete a"} {
