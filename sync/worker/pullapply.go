@@ -66,15 +66,20 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		r.log.Info("changes are not sufficient, pulling in full", "step", "plan", "reason", why)
 		return false, nil
 	}
-	if diff = r.again(diff); len(diff) == 0 && r.unread.before.Empty() {
-		before, err := r.o.Git.Tree(ctx, r.remote, last, r.src.dir)
-		if err != nil {
-			return false, err
+	// The changes are those of files. Other entries have kept what was made from their paths, and may be all of a directory.
+	before, err := r.o.Git.Tree(ctx, r.remote, last, r.src.dir)
+	if err != nil {
+		return false, err
+	}
+	for _, f := range before.Refused {
+		if !slices.Contains(tree.Refused, f.Path) {
+			r.log.Info("an entry that was left out is gone, pulling in full", "step", "plan", "path", f.Path)
+			return false, nil
 		}
-		if slices.Equal(before.Dirs, tree.Dirs) { // else some came or went with entries that are no files
-			r.Progress.SetFinalMessage("no changes detected between commits")
-			return true, nil
-		}
+	}
+	if diff = r.again(diff); len(diff) == 0 && r.unread.before.Empty() && slices.Equal(before.Dirs, tree.Dirs) {
+		r.Progress.SetFinalMessage("no changes detected between commits")
+		return true, nil
 	}
 	r.Progress.SetMessage(ctx, "incremental comparison")
 	plan, err := r.increment(ctx, tree, diff)
