@@ -374,8 +374,8 @@ var layers = []struct {
 	{"tui/cli/doctor", 0},
 	{"tui/cli/store", 0},
 	{"tui/cli/status", 0},
-	{"tui/cli/daemon", 0},
 	{"tui/cli/complete", 0},
+	{"tui/cli/daemon", 0},
 	{"tui/cli", 400},
 	{".", 0},
 	{"sync/testenv", 4500}, // for tests alone

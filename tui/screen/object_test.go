@@ -4,6 +4,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/clipperhouse/displaywidth"
 
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
@@ -88,4 +91,125 @@ func TestEdit(t *testing.T) {
 	if after, out := s.Key("E", "E"); out.Edit != nil || !after.toastBad {
 		t.Error("edits with --read-only")
 	}
+}
+
+// TestFailingConnection: a failing connection is an issue with a command, and is shown on the
+// agent screen. It is reported once for each reason.
+func TestFailingConnection(t *testing.T) {
+	t.Parallel()
+	caps := widget.Caps{Mono: true, ASCII: true}
+	ill := func(why string) *snapshot.Snapshot {
+		snap := testSnapshot()
+		snap.UnhealthyConnections = []snapshot.Connection{{Namespace: "default", Name: "gh\x1b[2J", Checked: noon.Add(-time.Minute),
+			Message: why}}
+		return snap
+	}
+	s := shown(testSnapshot(), caps)
+	before := len(s.issues.list)
+	s = s.Show(ill("401 Bad credentials"))
+	s = s.Show(ill("401 Bad credentials"))
+	if n := len(s.issues.list) - before; n != 1 {
+		t.Fatalf("%d errors of one Connection", n)
+	}
+	if pane := render(press(s, "e"), 100, 40, caps); !strings.Contains(pane, "gh[2J: Connection: 401 Bad credentials") ||
+		!strings.Contains(pane, "limpet connection test 'gh[2J'") {
+		t.Errorf("the errors:\n%s", pane)
+	}
+	{
+		at := press(s, "e")
+		at.overlay = issuesPane{id: s.issues.list[len(s.issues.list)-1].id}
+		if at = press(at, "enter"); at.screen != screenAgent || at.overlay != nil {
+			t.Errorf("it opens %v", at.screen)
+		}
+	}
+	agent := settle(t, press(s, "5"), &archive{care: testDiagnostics()})
+	if frame := render(agent, 140, 60, caps); !strings.Contains(frame, "x gh[2J: 401 Bad credentials") {
+		t.Errorf("the agent:\n%s", frame)
+	}
+	if s = s.Show(ill("403 suspended")); len(s.issues.list)-before != 2 {
+		t.Error("another reason is not told")
+	}
+	if s = s.Show(testSnapshot()).Show(ill("403 suspended")); s.issues.list[len(s.issues.list)-1].times != 2 {
+		t.Error("one that fails again is not told again")
+	}
+}
+
+// positionOf returns the position of a text on the frame of s.
+func positionOf(t *testing.T, s *State, w, h int, text string) (x, y int) {
+	t.Helper()
+	for y, l := range strings.Split(strip(Render(s, w, h)), "\n") {
+		if at := strings.Index(l, text); at >= 0 {
+			return displaywidth.String(l[:at]), y
+		}
+	}
+	t.Fatalf("no %q on the screen", text)
+	return 0, 0
+}
+
+func TestClicks(t *testing.T) {
+	t.Parallel()
+	for _, size := range [][2]int{{80, 24}, {140, 40}} {
+		w, h := size[0], size[1]
+		click := func(s State, text string) State {
+			x, y := positionOf(t, &s, w, h, text)
+			return s.Click(x+1, y)
+		}
+		s := shown(testSnapshot(), widget.Caps{Mono: true})
+		at := click(s, "· lab-west-push")
+		if j, _ := selected(at); j.UID != "k2m9" || at.screen != screenOverview {
+			t.Fatalf("a click selects %q on screen %d", j.UID, at.screen)
+		}
+		if at = click(at, "· lab-west-push"); at.screen != screenDetail || at.detail.job.UID != "k2m9" {
+			t.Errorf("the second click shows screen %d", at.screen)
+		}
+		at = click(s, "✗ lab-east  ")
+		if !at.overview.onRepos || at.repos.cursor != "default/lab-east" {
+			t.Errorf("a click on a repository: %+v, %q", at.overview, at.repos.cursor)
+		}
+		if at = click(at, "✗ lab-east  "); at.screen != screenRepo || at.repo.repo.Name != "lab-east" {
+			t.Errorf("the second click shows screen %d", at.screen)
+		}
+		if at = click(s, "3 Repos"); at.screen != screenRepos {
+			t.Errorf("a click on a tab shows screen %d", at.screen)
+		}
+	}
+	t.Run("the first click on a row selects it, on every list", func(t *testing.T) {
+		src := &archive{lately: failedRows(5), comparison: changed()}
+		repo := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "3", "down", "enter"), src)
+		files := settle(t, press(shown(testSnapshot(), widget.Caps{Mono: true}), "enter", "d"), src)
+		for name, tt := range map[string]struct {
+			s    State
+			text string
+			to   screenID
+		}{
+			"recent jobs": {repo, repo.repo.rows.rows[3].Name, screenDetail},
+			"changes":     {files, files.changes.rows.rows[1].Path, screenDiff},
+		} {
+			x, y := positionOf(t, &tt.s, 100, 40, tt.text)
+			at := tt.s.Click(x, y)
+			Render(&at, 100, 40)
+			if at.screen != tt.s.screen || at.list().cursor == tt.s.list().cursor {
+				t.Errorf("%s: screen %d, %q", name, at.screen, at.list().cursor)
+			}
+			if at = at.Click(x, y); at.screen != tt.to {
+				t.Errorf("%s: the second click leaves screen %d", name, at.screen)
+			}
+		}
+		x, y := positionOf(t, &repo, 100, 40, repo.repo.rows.rows[0].Name)
+		if at := repo.Click(x, y); at.screen != screenDetail {
+			t.Errorf("the row that the cursor is on is not opened: screen %d", at.screen)
+		}
+	})
+	t.Run("a box takes no clicks, and nothing is where nothing is", func(t *testing.T) {
+		s := shown(testSnapshot(), widget.Caps{Mono: true})
+		x, y := positionOf(t, &s, 80, 24, "lab-west-push")
+		if at := press(s, "?").Click(x, y); at.jobs.cursor != s.jobs.cursor {
+			t.Error("a click went through the help")
+		}
+		for _, at := range []State{s.Click(-1, -1), s.Click(79, 23), s.Click(500, 500), s.Click(3, 3)} {
+			if at.screen != s.screen || at.jobs.cursor != s.jobs.cursor {
+				t.Error("a click beside everything did something")
+			}
+		}
+	})
 }
