@@ -218,9 +218,10 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool, n *notifier) (er
 		a.parts = append(a.parts, sinks.Run)
 	}
 	orphans := worker.NewOrphans(pulls)
-	workers := []jobs.Worker{pull, worker.NewDelete(pull, keys), worker.NewMove(pull, keys), worker.NewPullRequest(pull),
-		worker.NewPush(pull, keys), worker.NewMigrate(pull, keys), worker.NewRelease(orphans), worker.NewRemove(orphans),
-		worker.NewFixFolders(pull, keys), load.Worker{}}
+	workers := []jobs.Worker{pull, worker.NewPullRequest(pull), worker.NewRelease(orphans), worker.NewRemove(orphans), load.Worker{}}
+	for _, w := range worker.NewWrites(pull, keys) {
+		workers = append(workers, w)
+	}
 	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil || !reconciles {
 		return err
 	}

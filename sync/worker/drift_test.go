@@ -34,8 +34,14 @@ func (r *rig) edit(name, patch string) {
 // preview returns the plan of a pull, one line a change, and fails the test when a request was made that writes.
 func (r *rig) preview(full bool) (lines []string, p *Preview) {
 	r.t.Helper()
+	return r.previewOf(PreviewQuery{Incremental: !full})
+}
+
+func (r *rig) previewOf(q PreviewQuery) (lines []string, p *Preview) {
+	r.t.Helper()
 	r.wire.take()
-	p, err := NewPull(r.options).Preview(r.t.Context(), PreviewQuery{Namespace: r.namespace, Repository: "repo", Incremental: !full})
+	q.Namespace, q.Repository = r.namespace, "repo"
+	p, err := NewPull(r.options).Preview(r.t.Context(), q)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -62,6 +68,46 @@ func (r *rig) planned(what string, full bool, want ...string) *Preview {
 		r.t.Errorf("%s:\n got %q\nwant %q\n%+v", what, got, want, p)
 	}
 	return p
+}
+
+// TestPreviewWrites plans each action that writes to Git: no ref moves, nothing is written to the API or into the state.
+func TestPreviewWrites(t *testing.T) {
+	r := newRig(t, "embedded", nil)
+	r.writable(nil)
+	r.put(dashboards, "mine", "Mine", "")
+	before := r.repo.Git(t, "for-each-ref")
+	for _, c := range []struct {
+		job     map[string]any
+		changes []string
+		missing []string
+		message string
+	}{
+		{job: deletes(paths("a/", "top.json")), changes: []string{"delete a/", "delete top.json"}},
+		{job: deletes(paths("none/", "none.json")), changes: []string{"ignored none.json", "ignored none/"},
+			missing: []string{"none/", "none.json"}, message: "nothing to commit"},
+		{job: movesTo("c/", paths("a/", "top.json")), changes: []string{"rename c/a/ from a/", "rename c/top.json from top.json"}},
+		{job: map[string]any{"action": "push", "push": map[string]any{"path": "out"}}, changes: []string{"create out/mine.json"}},
+		{job: map[string]any{"action": "migrate", "migrate": map[string]any{}}, changes: []string{"create mine.json"}},
+		{job: map[string]any{"action": "fixFolderMetadata"}, changes: []string{"create a/_folder.json", "create b/_folder.json"}},
+	} {
+		got, p := r.previewOf(PreviewQuery{Job: c.job})
+		if !slices.Equal(got, c.changes) || !slices.Equal(p.Missing, c.missing) || p.Message != c.message || p.Action != c.job["action"] || p.Branch != "main" || p.To != r.repo.Head(t) {
+			t.Errorf("%v: %q %+v", c.job, got, p)
+		}
+	}
+	if after := r.repo.Git(t, "for-each-ref"); after != before {
+		t.Errorf("refs\n%s\nwere\n%s", after, before)
+	}
+	uid := string(r.object(api.Repositories, "repo").GetUID())
+	if known, err := r.options.Store.Versions(t.Context(), r.namespace, "repo"+wroteBy, uid); err != nil || len(known) > 0 {
+		t.Errorf("known files %v %v", known, err)
+	}
+	for _, job := range []map[string]any{{"action": "test"}, {"action": "releaseResources"}, {"action": "delete"},
+		movesTo("a/", paths("a/cpu.json"))} {
+		if _, err := NewPull(r.options).Preview(t.Context(), PreviewQuery{Namespace: r.namespace, Repository: "repo", Job: job}); err == nil {
+			t.Errorf("%v has a plan", job)
+		}
+	}
 }
 
 func TestPreview(t *testing.T) {

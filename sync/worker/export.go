@@ -73,8 +73,8 @@ func exportOrder(t *jobs.Task, o *api.ExportOptions, keep bool, then func(contex
 			}
 			x := &exporting{staging: r, options: o, path: path, keep: keep, files: map[string]string{}, wrote: map[uint64]uint64{},
 				server: server}
-			if err = x.run(ctx); err == nil && keep { // before the commit is pushed, so that its files are known
-				err = r.o.Store.PutVersions(ctx, r.Namespace, r.Repo.GetName()+wroteBy, string(r.Repo.GetUID()), x.wrote)
+			if err = x.run(ctx); keep {
+				r.wrote = x.wrote
 			}
 			return x.edits, cmp.Or(err, x.failed)
 		}, then}, nil
@@ -106,9 +106,14 @@ func (x *exporting) run(ctx context.Context) error {
 		return err
 	}
 	tree, err := x.tree(ctx)
-	before, werr := x.o.Store.Versions(ctx, x.Namespace, x.Repo.GetName()+wroteBy, string(x.Repo.GetUID()))
-	if err := cmp.Or(err, werr); err != nil {
+	if err != nil {
 		return err
+	}
+	before := map[uint64]uint64{}
+	if x.o.Store != nil {
+		if before, err = x.o.Store.Versions(ctx, x.Namespace, x.Repo.GetName()+wroteBy, string(x.Repo.GetUID())); err != nil {
+			return err
+		}
 	}
 	for path, hash := range x.files {
 		if file := sum(path, hash); before[file] != 0 {

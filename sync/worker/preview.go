@@ -25,23 +25,27 @@ import (
 
 // A preview is a run of a pull with the same code, whose writes are not sent. It fetches into the mirror, which is a cache.
 
-// PreviewQuery selects a pull.
+// PreviewQuery selects a pull, or another job that writes to Git.
 type PreviewQuery struct {
-	Namespace       string `json:"namespace"`
-	Repository      string `json:"repository"`
-	Incremental     bool   `json:"incremental"`
-	AllowMassDelete bool   `json:"allowMassDelete"`
+	Namespace       string         `json:"namespace"`
+	Repository      string         `json:"repository"`
+	Incremental     bool           `json:"incremental"`
+	AllowMassDelete bool           `json:"allowMassDelete"`
+	Job             map[string]any `json:"job,omitempty"` // its spec; nil = that of a pull
 }
 
-// Preview is what a pull would do now.
+// Preview is what a pull would do now, or the commit that another job would push.
 type Preview struct {
+	Action      string          `json:"action"`
 	Namespace   string          `json:"namespace"`
 	Repository  string          `json:"repository"`
-	From        string          `json:"from,omitempty"` // commit of the last pull
-	To          string          `json:"to"`             // commit that would be pulled
+	From        string          `json:"from,omitempty"`   // commit of the last pull
+	To          string          `json:"to"`               // commit that would be pulled, or the parent of the new one
+	Branch      string          `json:"branch,omitempty"` // that the commit would be pushed to
 	Incremental bool            `json:"incremental"`
 	Message     string          `json:"message,omitempty"` // why nothing would be done, else a remark
 	Guarded     string          `json:"guarded,omitempty"` // why the pull would be refused as a whole
+	Missing     []string        `json:"missing,omitempty"` // paths of a delete or move that the branch does not have
 	Changes     []PreviewChange `json:"changes"`
 
 	mu   sync.Mutex // guards Changes
@@ -72,13 +76,71 @@ var previewActions = map[resources.Action]string{
 	resources.Ignored: PreviewNoop,
 }
 
-// Preview returns what a pull would do now. It writes nothing to the API, to a directory or to Git.
+// Preview returns what a job would do now. It writes nothing to the API, to a directory or to Git. Errors of the Git
+// host that may pass are *jobs.TransientError.
 func (p *Pull) Preview(ctx context.Context, q PreviewQuery) (*Preview, error) {
 	repo, err := p.o.Client.Resource(api.Repositories).Namespace(q.Namespace).Get(ctx, q.Repository, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
+	if action := q.Job["action"]; action != nil && action != "pull" {
+		return p.previewWrite(ctx, repo, q)
+	}
 	return p.previewOf(ctx, repo, q)
+}
+
+// previewWrite returns the plan of a job that writes to Git: all that it does before it makes the commit.
+func (p *Pull) previewWrite(ctx context.Context, repo *unstructured.Unstructured, q PreviewQuery) (*Preview, error) {
+	job, err := api.JobView(&unstructured.Unstructured{Object: map[string]any{"spec": q.Job}})
+	if err != nil {
+		return nil, err
+	}
+	all := NewWrites(p, nil)
+	i := slices.IndexFunc(all, func(w *Write) bool { return w.action == job.Spec.Action })
+	if i < 0 {
+		return nil, fmt.Errorf("action %q has no dry run", job.Spec.Action)
+	}
+	run, err := p.apart(ctx, repo)
+	if err != nil {
+		return nil, err
+	}
+	run.Job = job
+	r, err := all[i].begin(run.Task)
+	if err != nil {
+		return nil, err
+	}
+	err = r.prepare(ctx, p, run.Task, false)
+	for _, step := range []func(context.Context) error{r.fetchBase, r.trusted} {
+		if err == nil {
+			err = step(ctx)
+		}
+	}
+	if err != nil {
+		return nil, passing(err)
+	}
+	made, err := r.compose(ctx)
+	out := &Preview{Action: job.Spec.Action, Namespace: q.Namespace, Repository: q.Repository, To: r.base.Hash,
+		Branch: cmp.Or(r.order.ref, r.base.Branch()), Changes: []PreviewChange{}}
+	for _, e := range r.edits {
+		if e.result.Err != nil && !e.others {
+			err = e.result.Err
+		}
+		if e.missing {
+			out.Missing = append(out.Missing, e.result.Path)
+		}
+		if e.file.To != "" {
+			e.result.PreviousPath, e.result.Path = e.result.Path, strings.TrimPrefix(e.file.To, within(r.src.dir, ""))
+		}
+		out.Record(ctx, e.result)
+	}
+	if err != nil {
+		return nil, passing(err)
+	}
+	if made.Empty() {
+		out.Message = "nothing to commit"
+	}
+	out.sort()
+	return out, nil
 }
 
 func (p *Pull) previewOf(ctx context.Context, repo *unstructured.Unstructured, q PreviewQuery) (*Preview, error) {
@@ -89,7 +151,7 @@ func (p *Pull) previewOf(ctx context.Context, repo *unstructured.Unstructured, q
 	if !r.Repository.Spec.Sync.Enabled {
 		return nil, fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", q.Repository)
 	}
-	out := &Preview{Namespace: q.Namespace, Repository: q.Repository, From: r.status.lastRef, Changes: []PreviewChange{},
+	out := &Preview{Action: "pull", Namespace: q.Namespace, Repository: q.Repository, From: r.status.lastRef, Changes: []PreviewChange{},
 		of: r.Repository}
 	r.preview, r.Job.Spec.Pull = out, &api.PullOptions{Incremental: q.Incremental}
 	if q.AllowMassDelete {
@@ -182,6 +244,10 @@ func (p *Preview) finish(r *pull) {
 		}
 		p.Changes = append(p.Changes, c)
 	}
+	p.sort()
+}
+
+func (p *Preview) sort() {
 	order := []string{"delete", "create", "update", "rename", PreviewGuarded, PreviewIgnored, PreviewNoop}
 	slices.SortFunc(p.Changes, func(a, b PreviewChange) int {
 		return cmp.Or(slices.Index(order, a.Action)-slices.Index(order, b.Action), strings.Compare(a.Path, b.Path),

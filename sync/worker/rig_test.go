@@ -241,8 +241,11 @@ func (r *rig) start() {
 
 func (r *rig) workers(pull *Pull) []jobs.Worker {
 	orphans := NewOrphans(r.options)
-	return []jobs.Worker{pull, NewDelete(pull, r.keys), NewMove(pull, r.keys), NewPush(pull, r.keys), NewMigrate(pull, r.keys),
-		NewPullRequest(pull), NewRelease(orphans), NewRemove(orphans), NewFixFolders(pull, r.keys)}
+	all := []jobs.Worker{pull, NewPullRequest(pull), NewRelease(orphans), NewRemove(orphans)}
+	for _, w := range NewWrites(pull, r.keys) {
+		all = append(all, w)
+	}
+	return all
 }
 
 // repository makes the Repository object "repo".

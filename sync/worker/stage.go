@@ -34,6 +34,11 @@ type Write struct {
 
 var _ jobs.Worker = (*Write)(nil)
 
+// NewWrites returns the workers of all actions that write to Git. p pulls what they push; keys may be nil.
+func NewWrites(p *Pull, keys auth.Source) []*Write {
+	return []*Write{NewDelete(p, keys), NewMove(p, keys), NewPush(p, keys), NewMigrate(p, keys), NewFixFolders(p, keys)}
+}
+
 // Action implements jobs.Worker.
 func (w *Write) Action() string { return w.action }
 
@@ -61,7 +66,8 @@ type edit struct {
 	file   git.Edit
 	result resources.Result
 	// others reports that an error of the result does not keep the other edits from being written.
-	others bool
+	others  bool
+	missing bool // the base does not have the path
 }
 
 // staged is the state of the write of a job. It is saved with the resume mark.
@@ -110,19 +116,28 @@ type staging struct {
 	note  *staged
 	own   git.Ref // the branch of the Repository
 	base  git.Ref // the parent of the commit
+	edits []edit  // of the last composition, with their results
 	// exported are the objects in the last composition of a migration.
 	exported []exported
-	trust    *trust // the signature policy of pulls; nil = none
+	// wrote has the sums of the files that migrations have written, with those of the last composition.
+	wrote map[uint64]uint64
+	trust *trust // the signature policy of pulls; nil = none
+}
+
+// begin returns the run of a job whose options are valid.
+func (w *Write) begin(t *jobs.Task) (*staging, error) {
+	if t.Repo == nil {
+		return nil, fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
+	}
+	o, err := w.order(t)
+	r := &staging{Write: w, Task: t, order: o, note: &staged{}}
+	return r, cmp.Or(err, r.check())
 }
 
 // Run implements jobs.Worker.
 func (w *Write) Run(ctx context.Context, t *jobs.Task) error {
-	if t.Repo == nil {
-		return fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
-	}
-	o, err := w.order(t)
-	r := &staging{Write: w, Task: t, order: o, note: &staged{}}
-	if err = cmp.Or(err, r.check()); err != nil {
+	r, err := w.begin(t)
+	if err != nil {
 		return err
 	}
 	t.Progress.StrictMaxErrors(1)
@@ -133,7 +148,7 @@ func (w *Write) Run(ctx context.Context, t *jobs.Task) error {
 	}
 	err = r.stage(ctx)
 	if err == nil {
-		return o.then(ctx, r)
+		return r.order.then(ctx, r)
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -185,6 +200,9 @@ func (r *staging) attempt(ctx context.Context) error {
 		return err
 	}
 	made, err := r.compose(ctx)
+	if err == nil && r.wrote != nil { // before the push, so that a later migration knows its files
+		err = r.o.Store.PutVersions(ctx, r.Namespace, r.Repo.GetName()+wroteBy, string(r.Repo.GetUID()), r.wrote)
+	}
 	if err != nil {
 		return err
 	}
@@ -312,14 +330,14 @@ func (r *staging) trusted(ctx context.Context) (err error) {
 	return err
 }
 
-// compose makes the changes in memory, and records the result of each.
+// compose makes the changes in memory, and records the result of each. It writes nothing.
 func (r *staging) compose(ctx context.Context) (*git.Composition, error) {
-	edits, err := r.order.edits(ctx, r)
-	if err != nil {
+	var err error
+	if r.edits, err = r.order.edits(ctx, r); err != nil {
 		return nil, err
 	}
 	var files []git.Edit
-	for _, e := range edits {
+	for _, e := range r.edits {
 		if e.file.Path != "" {
 			files = append(files, e.file)
 		}
@@ -329,17 +347,18 @@ func (r *staging) compose(ctx context.Context) (*git.Composition, error) {
 		return nil, err
 	}
 	r.Progress.ResetResults()
-	r.Progress.SetTotal(ctx, len(edits))
+	r.Progress.SetTotal(ctx, len(r.edits))
 	r.note.Warnings = nil
 	outcomes, limit := made.Outcomes, 1
-	for _, e := range edits {
+	for i := range r.edits {
+		e := &r.edits[i]
 		if e.file.Path != "" {
 			if err := outcomes[0]; errors.Is(err, fs.ErrNotExist) {
-				e.result.Warning = fmt.Errorf("%s is not in the branch", e.result.Path)
+				e.missing, e.result.Warning = true, fmt.Errorf("%s is not in the branch", e.result.Path)
 			} else if err != nil {
 				e.result.Err = fmt.Errorf("%s %s: %w", verbs[e.result.Action], e.result.Path, err)
 			}
-			outcomes = outcomes[1:]
+			outcomes, e.file.Blob = outcomes[1:], nil // the composition alone holds it
 		}
 		if w := e.result.Warning; w != nil {
 			e.result.Warning = nil

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -42,7 +43,7 @@ type createCmd struct {
 	Updates     string   `name:"progress-updates" help:"Test: how many messages, from 0 to 1000." placeholder:"N"`
 	Spec        string   `help:"Options of the action as JSON, such as {\"message\":\"...\"}." placeholder:"JSON"`
 	MassDelete  bool     `name:"allow-mass-delete" help:"Allow it to delete all of 3 or more objects, over 10 and 30 %, or over 50."`
-	DryRun      bool     `help:"Print what a pull would do; nothing is written."`
+	DryRun      bool     `help:"Print what the job would change; nothing is written. Not for test, releaseResources, deleteResources."`
 	Priority    *string  `help:"From 0 to 9; 9 is served first. Default: that of the repository, else 5." placeholder:"N"`
 
 	WaitFlags
@@ -59,10 +60,10 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 		return command.Usagef("limpet job create --help", "%w", err)
 	}
 	if c.DryRun {
-		if c.Action != "pull" {
-			return command.Usagef(again+" --action pull --dry-run", "--dry-run is for --action pull, not for %s", c.Action)
+		if slices.Contains([]string{"pr", "test", "releaseResources", "deleteResources"}, c.Action) {
+			return command.Usagef(again+" --action pull --dry-run", "--dry-run is for pulls and for what writes to Git, not for %s", c.Action)
 		}
-		return Preview(ctx, e, c.Repository, c.Full, c.MassDelete)
+		return Preview(ctx, e, worker.PreviewQuery{Repository: c.Repository, Incremental: !c.Full, AllowMassDelete: c.MassDelete, Job: spec})
 	}
 	notes := MassDeleteNote(c.MassDelete)
 	if p := c.Priority; p != nil {
@@ -141,6 +142,9 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 		if err := how.check(e, s); err != nil {
 			return err
 		}
+		if err := checkPaths(ctx, e, s, request{namespace, repository, spec, notes}); err != nil {
+			return err
+		}
 		u, err := submit(ctx, e, s, request{namespace, repository, spec, notes}, how)
 		results := repos.TestResults{}
 		if command.StatusCode(err) == http.StatusFailedDependency {
@@ -211,6 +215,33 @@ func checkAgain(ctx context.Context, e *command.Env, s *command.Session, namespa
 		results, _ = s.Daemon.Test(ctx, repo)
 	}
 	return results
+}
+
+// checkPaths returns an error for a delete or move of what the branch does not have. Only a daemon can look into Git; when
+// it cannot answer in time, the job itself says so.
+func checkPaths(ctx context.Context, e *command.Env, s *command.Session, r request) error {
+	if action := r.spec["action"]; s.Daemon == nil || action != "delete" && action != "move" {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, checkWait)
+	defer cancel()
+	if same, err := e.Serves(limited, s.Daemon); err != nil || !same {
+		return nil
+	}
+	plan, err := s.Daemon.Preview(limited, worker.PreviewQuery{Namespace: r.namespace, Repository: r.repository, Job: r.spec})
+	if err != nil {
+		return nil
+	}
+	return missing(plan)
+}
+
+// missing returns an error for the paths of a plan that the branch does not have.
+func missing(plan *worker.Preview) error {
+	if len(plan.Missing) == 0 {
+		return nil
+	}
+	return command.Errorf(command.ExitError, command.CommandFor(plan.Namespace, "repo files "+plan.Repository),
+		"branch %s does not have %s", plan.Branch, strings.Join(plan.Missing, ", "))
 }
 
 // SuspensionStore returns the daemon, or the suspensions in the state file; nil when the session has neither.
@@ -334,24 +365,28 @@ func options(spec map[string]any) (out map[string]any) {
 	return out
 }
 
-// Preview prints what a pull of a repository would do now. Nothing is written.
-func Preview(ctx context.Context, e *command.Env, repository string, full, massDelete bool) error {
+// Preview prints what a job of a repository would do now, in its namespace. Nothing is written.
+func Preview(ctx context.Context, e *command.Env, q worker.PreviewQuery) error {
 	return e.WithTester(ctx, true, func(s *command.Session, who control.Tester) error {
-		u, err := e.FindObject(ctx, s, api.Repositories, repository)
+		u, err := e.FindObject(ctx, s, api.Repositories, q.Repository)
 		if err != nil {
 			return err
 		}
-		plan, err := who.Preview(ctx, worker.PreviewQuery{Namespace: u.GetNamespace(), Repository: repository, Incremental: !full,
-			AllowMassDelete: massDelete})
+		q.Namespace = u.GetNamespace()
+		plan, err := who.Preview(ctx, q)
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(plan, "repository/"+repository, func(w io.Writer) { printPreview(e, w, plan) })
+		err = e.PrintOne(plan, "repository/"+q.Repository, func(w io.Writer) { printPreview(e, w, plan) })
+		return cmp.Or(err, missing(plan))
 	})
 }
 
 func printPreview(e *command.Env, w io.Writer, plan *worker.Preview) {
 	t := command.Table{Columns: []string{"ACTION", "KIND", "NAME", "FILE", "REASON"}, Wide: []string{"FROM"}}
+	if plan.Action == "move" { // without it the plan does not name the files
+		t.Columns, t.Wide = append(t.Columns, t.Wide...), nil
+	}
 	counts, actions, rows := map[string]int{}, []string{}, 0
 	for _, c := range plan.Changes {
 		if counts[c.Action]++; counts[c.Action] == 1 {
@@ -373,9 +408,12 @@ func printPreview(e *command.Env, w io.Writer, plan *worker.Preview) {
 	if len(actions) == 0 {
 		actions = []string{"nothing to do"}
 	}
-	kind := map[bool]string{true: "incremental", false: "full"}[plan.Incremental]
-	fmt.Fprintf(w, "%s pull of %s, %s to %s: %s\n", kind, plan.Repository, text.OrDash(text.ShortRef(plan.From)), text.ShortRef(plan.To),
-		strings.Join(actions, ", "))
+	head := fmt.Sprintf("%s of %s on %s, after %s", plan.Action, plan.Repository, plan.Branch, text.OrDash(text.ShortRef(plan.To)))
+	if plan.Action == "pull" {
+		head = fmt.Sprintf("%s pull of %s, %s to %s", map[bool]string{true: "incremental", false: "full"}[plan.Incremental],
+			plan.Repository, text.OrDash(text.ShortRef(plan.From)), text.ShortRef(plan.To))
+	}
+	fmt.Fprintf(w, "%s: %s\n", head, strings.Join(actions, ", "))
 	for _, more := range []string{plan.Guarded, plan.Message} {
 		if more != "" {
 			fmt.Fprintln(w, more)

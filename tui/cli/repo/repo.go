@@ -22,6 +22,7 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/repos"
 	"limpet/sync/text"
+	"limpet/sync/worker"
 	"limpet/sync/worker/sink"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/job"
@@ -356,7 +357,7 @@ type pullCmd struct {
 
 func (c pullCmd) Run(ctx context.Context, e *command.Env) error {
 	if c.DryRun {
-		return job.Preview(ctx, e, c.Repository, c.Full, c.MassDelete)
+		return job.Preview(ctx, e, worker.PreviewQuery{Repository: c.Repository, Incremental: !c.Full, AllowMassDelete: c.MassDelete})
 	}
 	return job.CreateJob(ctx, e, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}},
 		job.MassDeleteNote(c.MassDelete), c.WaitFlags)
