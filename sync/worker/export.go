@@ -425,7 +425,7 @@ func (r *staging) removeExported(ctx context.Context, folders bool) error {
 	inside := map[string]int{} // objects by folder
 	var gone []resources.Live
 	ref := resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource}
-	err = pages(ctx, s, ref, metadataList, func(_ string, page []resources.Live) error {
+	err = pages(ctx, s, ref, MetadataList, func(_ string, page []resources.Live) error {
 		for _, live := range page {
 			_, listed := versions[resources.Identity{Group: ref.Group, Kind: "Dashboard", Name: live.Name}]
 			if listed && !resources.Managed(live.Annotations) {

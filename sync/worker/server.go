@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -287,10 +288,10 @@ func nextPage(objects, bytes int, whole bool) int {
 	return min(max(pageBytes/each, firstPage), mostPage)
 }
 
-// metadataList and metadataOnly request objects without their content. A server without support for that sends them
+// MetadataList and metadataOnly request objects without their content. A server without support for that sends them
 // whole.
 const (
-	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	MetadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 )
 
@@ -361,7 +362,7 @@ func (s *server) folderList(ctx context.Context) (all []*resources.Live, err err
 }
 
 func (s *server) pages(ctx context.Context, repository string, k resources.Kind) (items []resources.Item, err error) {
-	accept := metadataList
+	accept := MetadataList
 	if k.Group == api.FolderGroup {
 		accept = ""
 	}
@@ -382,17 +383,22 @@ func pages[T any](ctx context.Context, s *server, ref resources.Ref, accept stri
 	if err != nil {
 		return fmt.Errorf("list %s: %w", ref.Resource, kube.AsUnavailable(err))
 	}
+	return Pages(ctx, s.client(ref.Group), s.path(version, ref), accept, func(items []T) error { return use(version, items) })
+}
+
+// Pages calls use for each page of the list at a path of an API. accept may be MetadataList; "" = whole objects.
+func Pages[T any](ctx context.Context, c *kube.Client, at, accept string, use func([]T) error) error {
 	query := url.Values{"limit": {strconv.Itoa(firstPage)}}
 	for {
-		_, answer, err := s.client(ref.Group).Do(ctx, http.MethodGet, s.path(version, ref), query, accept, nil)
+		_, answer, err := c.Do(ctx, http.MethodGet, at, query, accept, nil)
 		if err != nil {
-			return fmt.Errorf("list %s: %w", ref.Resource, kube.AsUnavailable(err))
+			return fmt.Errorf("list %s: %w", path.Base(at), kube.AsUnavailable(err))
 		}
 		page, err := resources.ParsePage[T](answer)
 		if err != nil {
 			return err
 		}
-		if err := use(version, page.Items); err != nil || page.Metadata.Continue == "" {
+		if err := use(page.Items); err != nil || page.Metadata.Continue == "" {
 			return err
 		}
 		query.Set("limit", strconv.Itoa(nextPage(len(page.Items), len(answer), page.Kind != "PartialObjectMetadataList")))

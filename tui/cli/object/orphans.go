@@ -3,12 +3,9 @@ package object
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +13,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/resources"
 	"limpet/sync/text"
+	"limpet/sync/worker"
 	"limpet/tui/cli/command"
 )
 
@@ -36,8 +34,6 @@ func (o Orphans) Next() string {
 		"    # or deleteResources"
 }
 
-const metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
 // ListOrphans counts the objects of Repositories that do not exist, in the namespace of the flags. It reads metadata
 // alone. Kinds that the API does not serve have none.
 func ListOrphans(ctx context.Context, e *command.Env, s *command.Session) (all []Orphans, err error) {
@@ -57,7 +53,7 @@ func ListOrphans(ctx context.Context, e *command.Env, s *command.Session) (all [
 			}
 		})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("list %s: %w", res.Resource, err)
+			return nil, err
 		}
 	}
 	// The Repositories come last: one that was made meanwhile is the manager of what was listed.
@@ -65,7 +61,7 @@ func ListOrphans(ctx context.Context, e *command.Env, s *command.Session) (all [
 		delete(counts, Orphans{Namespace: m.Namespace, Repository: m.Name})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list repositories: %w", err)
+		return nil, err
 	}
 	for o, n := range counts {
 		o.Objects = n
@@ -79,29 +75,14 @@ func ListOrphans(ctx context.Context, e *command.Env, s *command.Session) (all [
 
 // eachMetadata calls use with the metadata of each object of a kind, page by page.
 func eachMetadata(ctx context.Context, s *command.Session, res command.Resource, namespace string, use func(metav1.ObjectMeta)) error {
-	path := "/apis/" + res.GroupVersion().String() + "/" + res.Resource
+	path := "/apis/" + res.GroupVersion().String() + "/"
 	if namespace != "" {
-		path = "/apis/" + res.GroupVersion().String() + "/namespaces/" + url.PathEscape(namespace) + "/" + res.Resource
+		path += "namespaces/" + url.PathEscape(namespace) + "/"
 	}
-	query := url.Values{"limit": {strconv.Itoa(metadataPage)}}
-	for {
-		_, answer, err := s.Client.Do(ctx, http.MethodGet, path, query, metadataList, nil)
-		if err != nil {
-			return err
+	return worker.Pages(ctx, s.Client, path+res.Resource, worker.MetadataList, func(page []metav1.PartialObjectMetadata) error {
+		for i := range page {
+			use(page[i].ObjectMeta)
 		}
-		var page metav1.PartialObjectMetadataList
-		if err := json.Unmarshal(answer, &page); err != nil {
-			return err
-		}
-		for i := range page.Items {
-			use(page.Items[i].ObjectMeta)
-		}
-		if page.Continue == "" {
-			return nil
-		}
-		query.Set("continue", page.Continue)
-	}
+		return nil
+	})
 }
-
-// metadataPage is the number of objects in one request for their metadata.
-const metadataPage = 500
