@@ -44,9 +44,8 @@ type finisher struct {
 	ending    sync.WaitGroup // claims of completed jobs that are being forgotten
 }
 
-// finish ends a held job with an outcome. ctx is that of Run: after its end there is still the grace period to get
-// things done.
-func (f *finisher) finish(ctx context.Context, h *heldJob, p *Progress, out Outcome) queue.Result {
+// finish ends a held job with an outcome. After Run was told to stop, the grace period is left to get things done.
+func (f *finisher) finish(h *heldJob, p *Progress, out Outcome) queue.Result {
 	h.seal()
 	status, record := f.finalState(h, p, out)
 	ctx, cancel := f.within(h.ctx)

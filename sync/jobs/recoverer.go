@@ -243,10 +243,10 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 	}
 	r.events.emit(EventResumed, h.jobRef, text)
 	if k.Doomed && r.o.Cleanup == CleanupFail {
-		return r.finisher.finish(ctx, h, newProgress(h), expiredOutcome())
+		return r.finisher.finish(h, newProgress(h), expiredOutcome())
 	}
 	if k.Doomed || k.Attempt > r.o.MaxAttempts {
-		return r.finisher.finish(ctx, h, newProgress(h), dead(expiredOutcome(), attemptCrashed, r.o.MaxAttempts))
+		return r.finisher.finish(h, newProgress(h), dead(expiredOutcome(), attemptCrashed, r.o.MaxAttempts))
 	}
 	first, err := r.exclusion.rival(h, false)
 	switch {

@@ -186,7 +186,7 @@ func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured) erro
 	if r.o.Cleanup != CleanupFail {
 		out = dead(out, attemptCrashed, ref.attempt)
 	}
-	if done := r.finisher.finish(ctx, h, newProgress(h), out); done.Retry {
+	if done := r.finisher.finish(h, newProgress(h), out); done.Retry {
 		r.queue.add(ref.Key, ref.repo(), true, queue.Unranked)
 	}
 	return nil

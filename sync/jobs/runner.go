@@ -44,7 +44,7 @@ func (r *runner) resume(ctx context.Context, h *heldJob, job *unstructured.Unstr
 func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 	p := newProgress(h)
 	if d.end != nil {
-		return r.finisher.finish(ctx, h, p, *d.end)
+		return r.finisher.finish(h, p, *d.end)
 	}
 	t := d.task
 	t.Attempt, t.Last, t.Progress, t.Log = h.attempt, h.attempt >= r.o.MaxAttempts, p, r.events.logs.logger(h.jobRef, r.o.Logger)
@@ -113,11 +113,11 @@ func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, re
 	case !returned:
 		return r.finisher.release(h, "the agent stops and the worker did not return in time")
 	case err == nil:
-		return r.finisher.finish(ctx, h, p, p.Outcome(nil))
+		return r.finisher.finish(h, p, p.Outcome(nil))
 	case reason != "":
 		out := p.Outcome(fmt.Errorf("cancelled: %s", reason))
 		out.cancelled = true
-		return r.finisher.finish(ctx, h, p, out)
+		return r.finisher.finish(h, p, out)
 	case ctx.Err() != nil:
 		return r.finisher.release(h, "the agent stops")
 	}
@@ -127,7 +127,7 @@ func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, re
 	if Transient(err) {
 		return r.retry(ctx, h, p, err)
 	}
-	return r.finisher.finish(ctx, h, p, p.Outcome(err))
+	return r.finisher.finish(h, p, p.Outcome(err))
 }
 
 // retry ends an attempt with a transient failure: the next one may do better. The job is released with a growing
@@ -144,7 +144,7 @@ func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) 
 				return r.finisher.suspend(h, err.Error())
 			}
 		}
-		return r.finisher.finish(ctx, h, p, dead(p.Outcome(err), reason, h.attempt))
+		return r.finisher.finish(h, p, dead(p.Outcome(err), reason, h.attempt))
 	}
 	least, _ := kube.RetryAfter(err)
 	if transient, ok := errors.AsType[*TransientError](err); ok {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -165,7 +165,7 @@ var kinds = map[string]schema.GroupVersionResource{"repository": api.Repositorie
 func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	kind, known := kinds[r.PathValue("kind")]
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
-	if !known || len(path.IsValidPathSegmentName(namespace))+len(path.IsValidPathSegmentName(name)) > 0 {
+	if !known || len(content.IsPathSegmentName(namespace))+len(content.IsPathSegmentName(name)) > 0 {
 		http.NotFound(w, r)
 		return
 	}
