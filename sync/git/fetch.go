@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"limpet/state/atomicfile"
 	"limpet/sync/git/pack"
 	"limpet/sync/git/transfer"
 	"limpet/sync/git/transport"
@@ -323,7 +324,7 @@ func (f *fetch) clone() error {
 	if err := writeNote(dir, note{Format: layoutFormat, URL: f.home.String(), First: f.first}); err != nil {
 		return err
 	}
-	if err := pack.SyncDir(dir); err != nil {
+	if err := atomicfile.SyncDir(dir); err != nil {
 		return err
 	}
 	// The new mirror takes the place of the old one.
@@ -340,5 +341,5 @@ func (f *fetch) clone() error {
 		return errors.Join(err, os.Rename(filepath.Join(old, "mirror"), f.mirror.dir))
 	}
 	f.mirror.changed()
-	return pack.SyncDir(root)
+	return atomicfile.SyncDir(root)
 }

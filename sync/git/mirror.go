@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"limpet/state/atomicfile"
 	"limpet/sync/auth"
 	"limpet/sync/git/pack"
 )
@@ -271,7 +272,7 @@ func writeShallow(dir string, ids []pack.ID) error {
 	if err != nil {
 		return err
 	}
-	return pack.SyncDir(dir)
+	return atomicfile.SyncDir(dir)
 }
 
 // Names of what is being made: a process that was killed leaves them behind.

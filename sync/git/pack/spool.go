@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"limpet/state/atomicfile"
 	"limpet/sync/git/transfer"
 
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
@@ -213,7 +214,7 @@ func (s *Spooled) Publish(dir string) error {
 	if err := os.Rename(s.idx, base+".idx"); err != nil {
 		return err
 	}
-	return SyncDir(packDir)
+	return atomicfile.SyncDir(packDir)
 }
 
 // Over is a store of the spooled pack, whose index is written, on top of what was there;
@@ -303,7 +304,7 @@ func Consolidate(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	return SyncDir(packDir)
+	return atomicfile.SyncDir(packDir)
 }
 
 // join writes the objects of packs, oldest first, as one pack.

@@ -383,16 +383,6 @@ func ReplaceFile(path string, data []byte) error {
 	return os.Rename(f.Name(), path)
 }
 
-// SyncDir makes the names in a directory durable.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
-}
-
 const (
 	refsFile   = "packed-refs"
 	refsHeader = "# pack-refs with: peeled fully-peeled sorted \n"

@@ -18,6 +18,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 
+	"limpet/state/atomicfile"
 	"limpet/sync/auth"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
@@ -256,5 +257,5 @@ func swap(dir string, u Update) error {
 		return err
 	}
 	renamed = true
-	return pack.SyncDir(filepath.Dir(path))
+	return atomicfile.SyncDir(filepath.Dir(path))
 }
