@@ -1,6 +1,7 @@
 package repos
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -21,6 +22,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/worker"
+	"limpet/sync/worker/sink"
 )
 
 const (
@@ -197,6 +199,9 @@ func (l *Loop) runOnce(ctx context.Context, k Key) {
 		l.set(k, time.Time{})
 	default:
 		pause := l.failures.When(k)
+		if e, ok := errors.AsType[*sink.ExecError](err); ok {
+			pause = cmp.Or(e.RetryAfter, pause)
+		}
 		if due := time.Until(result.Next); due > 0 {
 			pause = min(pause, due)
 		}

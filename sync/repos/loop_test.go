@@ -22,6 +22,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/kube"
 	"limpet/sync/testenv"
+	"limpet/sync/worker/sink"
 )
 
 // TestConflictsThatDoNotEnd: a server that refuses a patch again and again is asked
@@ -63,6 +64,34 @@ func TestFailsBesides(t *testing.T) {
 			t.Errorf("%d looks, %v", looks, err)
 		}
 	})
+}
+
+// TestProgramPause: a program that failed has a backoff of its own, and does not put off the next time of its object.
+func TestProgramPause(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ next, wait, want time.Duration }{
+		"the pause of the program": {0, 90 * time.Second, 90 * time.Second},
+		"the interval":             {30 * time.Second, 90 * time.Second, 30 * time.Second},
+		"none":                     {0, 0, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				l := newLoop("sink", func(context.Context, Key) (Result, error) {
+					var r Result
+					if c.next > 0 {
+						r.Next = began.Add(c.next)
+					}
+					return r, fmt.Errorf("x: %w", &sink.ExecError{Err: errors.New("no"), RetryAfter: c.wait})
+				}, time.Hour, slog.New(slog.DiscardHandler))
+				l.runOnce(t.Context(), Key{"ns", "site"})
+				if got := l.Next("ns", "site").Sub(began); got != c.want {
+					t.Errorf("next after %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
 }
 
 // only shows one object.

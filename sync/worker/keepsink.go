@@ -49,7 +49,9 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 		edited = has == r.status.lastRef
 	}
 	if !edited && r.inSink(target, r.status.lastRef) != nil {
-		err = r.restoreSink(ctx, target)
+		if err = r.restoreSink(ctx, target); err == nil {
+			err = r.reportSink(ctx, nil) // before the program, which may hang
+		}
 	}
 	if err == nil {
 		err = r.execSink(ctx, target)
@@ -71,7 +73,7 @@ func (r *pull) execSink(ctx context.Context, target sink.Target) error {
 	if err != nil {
 		return fmt.Errorf("annotation %s of repository %s: %w", api.AnnoSinkExec, r.target.Repository, err)
 	}
-	output, ran, err := sink.RunExec(ctx, target, r.owner(), r.status.lastRef, argv)
+	output, ran, err := r.programs.Run(ctx, target, r.owner(), r.status.lastRef, argv)
 	if ran && err == nil {
 		r.log.Info("sink exec succeeded", "repo", r.target.Repository, "namespace", r.Namespace, "program", argv[0], "output", output)
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -121,6 +122,27 @@ func TestKeepSinkExec(t *testing.T) {
 	keep("fails", "exit 1", "SinkExecFailed")
 	keep("ends well", "test $LIMPET_NAME = repo", "UpToDate")
 	keep("once", "exit 1", "UpToDate")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	keep("restored, fails", "exit 1", "SinkExecFailed")
+	// What was restored is in the condition while the program runs.
+	runs, seen, done := file+".runs", file+".seen", make(chan struct{})
+	if err := errors.Join(os.RemoveAll(dir), syscall.Mkfifo(runs, 0o600), syscall.Mkfifo(seen, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(done)
+		keep("restored, waits", fmt.Sprintf("echo >%s; read x <%s", runs, seen), "UpToDate")
+	}()
+	_, err := os.ReadFile(runs)
+	if _, u := r.sync(); ready(t, u) != "True" || err != nil {
+		t.Errorf("condition %v while the program runs, %v", ready(t, u), err)
+	}
+	if err := os.WriteFile(seen, []byte("x\n"), 0); err != nil {
+		t.Error(err)
+	}
+	<-done
 }
 
 func ready(t *testing.T, repo *unstructured.Unstructured) any {

@@ -39,6 +39,7 @@ import (
 	"limpet/sync/resources"
 	"limpet/sync/text"
 	"limpet/sync/worker/commitstatus"
+	"limpet/sync/worker/sink"
 )
 
 // maxErrors is the number of errors after which a pull stops. Source: Grafana.
@@ -73,7 +74,10 @@ type PullOptions struct {
 
 // Pull makes the dashboards and folders of a Repository equal to its branch, or to the tag or commit that it names
 // instead.
-type Pull struct{ o PullOptions }
+type Pull struct {
+	o        PullOptions
+	programs sink.Programs
+}
 
 var _ jobs.Worker = (*Pull)(nil)
 

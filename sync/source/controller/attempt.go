@@ -32,6 +32,8 @@ type attempt struct {
 	sunk    string        // digest of the artifact that the directory was compared with
 	sink    api.Condition // of the directory; zero = as it is
 	sinkErr error         // is tried again
+	program bool          // one follows the switch of the directory
+	written bool          // the status was written, and the program may run
 
 	artifact artifact.Artifact // the newest whose bytes are right; zero = none
 	lost     artifact.Artifact // one whose bytes are not

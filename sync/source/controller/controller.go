@@ -31,6 +31,7 @@ import (
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
 	"limpet/sync/worker"
+	"limpet/sync/worker/sink"
 )
 
 // Kind of the objects.
@@ -97,6 +98,7 @@ type Controller struct {
 	slow       chan struct{} // of those that took long the last time
 	quickPack  time.Duration // see the constants
 	longest    time.Duration
+	programs   sink.Programs
 	noChecksum atomic.Bool // the definition has no status.contentConfigChecksum
 
 	mu       sync.Mutex                            // guards what follows
@@ -254,11 +256,22 @@ func (c *Controller) runOnce(ctx context.Context, k repos.Key) (repos.Result, er
 			return repos.Result{}, err
 		}
 	}
+	if a.program {
+		a.sunk, a.written = "", true
+		if _, err = c.sink(ctx, a); err == nil && a.sink.Status != "" {
+			err = c.writeStatus(ctx, a, failed)
+		}
+		if err != nil {
+			return repos.Result{}, err
+		}
+	}
 	if c.o.Took != nil {
 		c.o.Took(k, time.Since(began))
 	}
 	interval := time.Duration(float64(a.spec.interval) * (1 - jitter + 2*jitter*rand.Float64()))
 	switch {
+	case failed != nil && !failed.stalled && failed.wait == 0:
+		return repos.Result{}, failed
 	case a.sinkErr != nil:
 		return repos.Result{Next: time.Now().Add(interval)}, a.sinkErr
 	case failed == nil:
@@ -266,10 +279,8 @@ func (c *Controller) runOnce(ctx context.Context, k repos.Key) (repos.Result, er
 		return repos.Result{Next: time.Now().Add(interval + time.Second).Truncate(time.Second)}, nil
 	case failed.stalled:
 		return repos.Result{Next: time.Now().Add(cmp.Or(failed.wait, stalledRetry))}, nil
-	case failed.wait > 0:
-		return repos.Result{Next: time.Now().Add(failed.wait)}, nil
 	}
-	return repos.Result{}, failed
+	return repos.Result{Next: time.Now().Add(failed.wait)}, nil
 }
 
 // removeOrphans removes the artifacts of a source that is gone, when that has lasted.

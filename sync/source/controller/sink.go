@@ -38,8 +38,9 @@ const readAhead = 1 << 20
 
 func sinkOwner(a *attempt) string { return Kind + "/" + a.key.Namespace + "/" + a.key.Name }
 
-// sink brings the directory of a source on this host to its artifact, and runs the program that follows a switch. What the
-// directory has says what is to be done. The source is as ready as before when that fails: its artifact is there for others.
+// sink brings the directory of a source on this host to its artifact, by what the directory has. Once the status was written
+// it runs the program that follows a switch instead: that may hang. The source is as ready as before when one of them fails:
+// its artifact is there for others.
 func (c *Controller) sink(ctx context.Context, a *attempt) (done bool, err error) {
 	dir := api.Annotation(a.obj, api.AnnoSinkDir)
 	if dir == "" {
@@ -48,14 +49,14 @@ func (c *Controller) sink(ctx context.Context, a *attempt) (done bool, err error
 	if dir == "" || a.artifact.Digest == "" || a.sunk == a.artifact.Digest {
 		return false, nil
 	}
-	a.sunk, a.sinkErr = a.artifact.Digest, nil
+	a.sunk, a.sinkErr, a.program = a.artifact.Digest, nil, false
 	list, _, _ := unstructured.NestedSlice(a.obj.Object, "status", "conditions")
 	_, before := api.FindCondition(list, api.ConditionSinkReady)
 	did, err := c.keepSink(ctx, a, dir)
 	switch {
 	case ctx.Err() != nil:
 		return true, context.Cause(ctx)
-	case err == nil && did == "" && before["status"] == "True":
+	case err == nil && did == "" && (before["status"] == "True" || a.program && before["reason"] == sink.ReasonExecFailed):
 		a.sink = api.Condition{}
 	case err == nil:
 		did = cmp.Or(did, dir+" is up to date")
@@ -91,13 +92,15 @@ func (c *Controller) keepSink(ctx context.Context, a *attempt, dir string) (did 
 		return "", &refusal{fmt.Errorf("annotation %s: %w", api.AnnoSinkDir, err)}
 	}
 	annotation := api.Annotation(a.obj, api.AnnoSinkExec)
-	commit, tree, err := sink.Check(target, sinkOwner(a))
-	if err != nil || commit != artifact.Commit(a.artifact.Revision) || tree != a.artifact.TarDigest {
-		changed, err := c.writeSink(ctx, a, target, annotation != "")
-		if err != nil {
-			return "", err
+	if !a.written {
+		commit, tree, err := sink.Check(target, sinkOwner(a))
+		if err != nil || commit != artifact.Commit(a.artifact.Revision) || tree != a.artifact.TarDigest {
+			changed, err := c.writeSink(ctx, a, target, annotation != "")
+			if err != nil {
+				return "", err
+			}
+			did = fmt.Sprintf("%s has %s, %s changed", dir, a.artifact.Revision, text.Plural(changed, "file"))
 		}
-		did = fmt.Sprintf("%s has %s, %s changed", dir, a.artifact.Revision, text.Plural(changed, "file"))
 	}
 	if annotation == "" {
 		return did, nil
@@ -106,8 +109,12 @@ func (c *Controller) keepSink(ctx context.Context, a *attempt, dir string) (did 
 	if err != nil {
 		return "", fmt.Errorf("annotation %s: %w", api.AnnoSinkExec, err)
 	}
+	if !a.written {
+		a.program = true
+		return did, nil
+	}
 	began := time.Now()
-	output, ran, err := sink.RunExec(ctx, target, sinkOwner(a), a.artifact.Revision, argv)
+	output, ran, err := c.programs.Run(ctx, target, sinkOwner(a), a.artifact.Revision, argv)
 	if !ran {
 		return did, err
 	}

@@ -182,7 +182,7 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *failur
 		written, err := c.apply(ctx, obj, status)
 		if err == nil && failed == nil && api.Annotation(written, source.AnnoRequested) == a.requested() &&
 			written.GetGeneration() == a.obj.GetGeneration() { // else it was changed meanwhile, and the status is of an older generation
-			a.memory.settled = written.GetResourceVersion()
+			a.obj, a.memory.settled = written, written.GetResourceVersion()
 		}
 		if !apierrors.IsConflict(err) {
 			return cmp.Or(err, unsent)

@@ -3,16 +3,24 @@ package sink
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
-// TestRunExec: a program runs once after each switch that asks for it, and again until it ends well.
-func TestRunExec(t *testing.T) {
+// TestPrograms: a program runs once after each switch that asks for it, and again, after a pause that grows, until it ends well.
+func TestPrograms(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, testPrograms)
+}
+
+func testPrograms(t *testing.T) {
+	var programs Programs
 	prefix := t.TempDir()
 	target, err := Permit(filepath.Join(prefix, "site"), []string{prefix})
 	if err != nil {
@@ -40,7 +48,7 @@ func TestRunExec(t *testing.T) {
 	}
 	run := func(what string, ran, well bool, script string) {
 		t.Helper()
-		_, did, err := RunExec(t.Context(), target, owner, "r", []string{"/bin/sh", "-c", script})
+		_, did, err := programs.Run(t.Context(), target, owner, "r", []string{"/bin/sh", "-c", script})
 		e, is := errors.AsType[*ExecError](err)
 		if did != ran || (err == nil) != well || err != nil && (!is || e.Reason != ReasonExecFailed) {
 			t.Errorf("%s: ran %v, %v", what, did, err)
@@ -50,13 +58,28 @@ func TestRunExec(t *testing.T) {
 	write("1", false)
 	run("not asked", false, true, "exit 0")
 	write("2", true)
-	run("fails", true, false, "exit 1")
+	for pause := firstPause; pause <= 4*firstPause; pause *= 2 {
+		run("fails", true, false, "exit 1")
+		time.Sleep(pause - 1)
+		run("waits", false, false, "exit 1")
+		time.Sleep(1)
+	}
 	run("again", true, true, `test "$(cat a)" = 2 && test "$PWD $LIMPET_NAME" = "$LIMPET_DIR site"`)
 	run("once", false, true, "exit 0")
 	write("3", true)
 	run("switched meanwhile", true, true, "printf other > .limpet/exec")
 	run("the other switch", true, true, "exit 0")
 	write("4", true)
+	run("quick failure", true, false, "exit 1")
+	write("5", true)
+	run("another switch does not wait for its pause", true, true, "exit 0")
+	hung := failedRun{of: "before", err: context.DeadlineExceeded, took: time.Minute, pause: maxPause, ended: time.Now()}
+	programs.failed.Store(target, hung)
+	write("6", true)
+	time.Sleep(time.Minute - 1)
+	run("it waits as long as the last run took", false, false, "exit 0")
+	time.Sleep(1)
+	run("after it", true, true, "exit 0")
 	if n, err := Leave(t.Context(), target, owner, true); n != 1 || err != nil {
 		t.Errorf("left %d, %v", n, err)
 	}
@@ -68,5 +91,25 @@ func TestRunExec(t *testing.T) {
 		if _, err := PermitExec(annotation, []string{"/bin/true"}); (err == nil) != ok {
 			t.Errorf("%s: %v", annotation, err)
 		}
+	}
+}
+
+// TestProgramsLongRun: the first pause is the time that the run took.
+func TestProgramsLongRun(t *testing.T) {
+	t.Parallel()
+	prefix, took := t.TempDir(), firstPause+200*time.Millisecond
+	target, err := Permit(filepath.Join(prefix, "site"), []string{prefix})
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(target.String(), manifestDir), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(target.String(), execPath), []byte("1"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ran, err := new(Programs).Run(t.Context(), target, "ns/site", "r", []string{"/bin/sh", "-c", fmt.Sprintf("sleep %f; exit 1", took.Seconds())})
+	if e, is := errors.AsType[*ExecError](err); !ran || !is || e.RetryAfter < took {
+		t.Errorf("ran %v, %v", ran, err)
 	}
 }

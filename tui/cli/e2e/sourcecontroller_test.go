@@ -293,8 +293,11 @@ func TestSourceSink(t *testing.T) {
 	big := strings.Repeat("0123456789abcde\n", 200_000)
 	one := s.commit(t, "conf/a.conf", "a", "conf/b.conf", "b", "big.bin", big, "z.txt", "z", ".limpet/manifest.json", "{}", "doc/x.md", "x",
 		".sourceignore", "/doc\n")
+	s.hook(t, "until test -e "+s.runs+".go; do sleep 0.1; done")
 	s.source(t, "site", s.dir, s.exec, "reload", "a b")
-	s.condition(t, "site", "UpToDate", one)
+	s.condition(t, "site", "UpToDate", one) // while the program runs
+	s.file(t, filepath.Base(s.runs)+".go", "")
+	s.condition(t, "site", "UpToDate", one+"; "+s.exec+" ended well")
 	if s.read("conf/a.conf") != "a" || s.read("big.bin") != big || s.read("z.txt") != "z" || s.read("doc/x.md") != "" {
 		t.Error("not the tree of the artifact")
 	}
@@ -323,6 +326,7 @@ func TestSourceSink(t *testing.T) {
 		}
 	}
 	s.must(t, 0, "source", "reconcile", "site", "--wait")
+	until(t, "the program ran again", func() bool { n, _ := s.ran(); return n == 2 })
 	if n, _ := s.ran(); n != 2 || s.read("conf/a.conf") != "a" || s.read("conf/b.conf") != "b" || s.read("other") != "o" {
 		t.Errorf("%d runs, %q %q %q", n, s.read("conf/a.conf"), s.read("conf/b.conf"), s.read("other"))
 	}
@@ -408,7 +412,7 @@ func TestSourceSinkKilled(t *testing.T) {
 	plain := s.env
 	s.home.program, s.env = program, append(slices.Clone(plain), "LIMPET_FAILPOINTS="+failpoint.Switched+"=kill")
 	s.start(t)
-	one := s.commit(t, "a", "1")
+	s.commit(t, "a", "1")
 	s.source(t, "site", s.dir, s.exec)
 	<-s.agent.done
 	if n, _ := s.ran(); n != 0 || s.read("a") != "1" {
@@ -416,7 +420,7 @@ func TestSourceSinkKilled(t *testing.T) {
 	}
 	s.home.program, s.env = "", plain
 	s.start(t)
-	s.condition(t, "site", "UpToDate", one)
+	s.condition(t, "site", "UpToDate", "ended well")
 	if n, _ := s.ran(); n != 1 {
 		t.Errorf("%d runs", n)
 	}
