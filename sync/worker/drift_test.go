@@ -121,6 +121,8 @@ func TestPreview(t *testing.T) {
 		}
 		r.pull(true, nil)
 		r.planned("nothing new, full", true, "ignored bad.json", "no-op a/cpu.json", "no-op b.json")
+		r.commit("bad.json", "") // a later change of a file that could not be used makes a pull full
+		r.pull(true, nil)
 		foreign := r.object(dashboards, "b")
 		foreign.SetName("foreign")
 		foreign.SetResourceVersion("")
@@ -129,7 +131,7 @@ func TestPreview(t *testing.T) {
 		if _, err := r.client.Resource(dashboards).Namespace(r.namespace).Create(t.Context(), foreign, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		r.commit("bad.json", "", "b.json", board("b", "B 2"), "a/cpu.json", "", "c/cpu.json", board("cpu", "CPU"), "f.json", board("foreign", "F"),
+		r.commit("b.json", board("b", "B 2"), "a/cpu.json", "", "c/cpu.json", board("cpu", "CPU"), "f.json", board("foreign", "F"),
 			"n.json", board("n", "N"))
 		for _, full := range []bool{false, true} {
 			p = r.planned(fmt.Sprint("changes, full ", full), full, "delete a/", "create c/", "create n.json", "update b.json",
