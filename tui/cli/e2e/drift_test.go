@@ -57,7 +57,7 @@ spec:
 	if got := h.must(t, 0, "get", "dashboards", "-o", "name").out + h.must(t, 0, "job", "list", "-o", "name").out; got != "" {
 		t.Errorf("a dry run has written %q", got)
 	}
-	h.must(t, 2, "job", "create", "site", "--action", "delete", "--path", "y.json", "--dry-run")
+	h.must(t, 2, "job", "create", "site", "--action", "test", "--duration", "2s", "--dry-run")
 	h.must(t, 0, "repo", "pull", "site", "--wait")
 	has(h.must(t, 0, "repo", "diff", "site").out, "nothing differs from commit "+repo.Head(t)[:7])
 
@@ -66,7 +66,7 @@ spec:
 	apply(0, edit)
 	drifted := func() {
 		t.Helper()
-		has(h.must(t, 0, "repo", "diff", "site").out, "modified Dashboard x a/x.json /spec/title", "1 objects differ")
+		has(h.must(t, 0, "repo", "diff", "site").out, "modified Dashboard x a/x.json /spec/title", "1 object differs")
 		has(h.must(t, 0, "repo", "diff", "site", "a/x.json").out, "--- git/a/x.json", `- "title": "X"`, `+ "title": "By hand"`)
 		var report struct {
 			Items []struct {
