@@ -88,7 +88,7 @@ secure: {token: {create: "`+gitToken+`"}}
 	if got := objects(); len(strings.Fields(got)) != 2 {
 		t.Errorf("objects %s", got)
 	}
-	h.must(t, 4, "job", "create", "site", "--action", "delete", "--path", "x.json", "--wait") // it is gone
+	h.must(t, 1, "job", "create", "site", "--action", "delete", "--path", "x.json", "--wait") // it is gone
 	repo.Git(t, "-c", "gpg.ssh.allowedSignersFile="+allowed, "verify-commit", "main", "edit/a")
 	repo.Git(t, "fsck", "--full", "--strict")
 	if code := d.stop(t); code != 0 {
