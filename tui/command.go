@@ -31,11 +31,6 @@ type outputMsg struct {
 	ended bool
 }
 
-type completedMsg struct {
-	line  string
-	words []string
-}
-
 // start starts a program. It is interrupted when ctx ends, and killed when it does not end then.
 func start(ctx context.Context, program func(context.Context, ...string) *exec.Cmd, words []string, gap time.Duration) *process {
 	ctx, stop := context.WithCancel(ctx)
@@ -91,7 +86,7 @@ func (p *process) how() string {
 	return p.err.Error()
 }
 
-// command starts, answers, stops or completes a command line, as a key press wants it.
+// command starts, answers or stops a command line, as a key press wants it.
 func (m *model) command(out screen.Outcome) tea.Cmd {
 	if out.Stop && m.process != nil {
 		m.process.stop()
@@ -99,18 +94,14 @@ func (m *model) command(out screen.Outcome) tea.Cmd {
 	if out.Type != "" && m.process != nil {
 		_, _ = io.WriteString(m.process.in, out.Type) // a command that has ended takes no answer
 	}
-	switch {
-	case m.call == nil:
-	case out.Run != nil:
-		if m.process != nil {
-			go m.process.end()
-		}
-		m.process = start(m.ctx, m.call, out.Run, m.gap)
-		return m.process.next
-	case out.Complete != "":
-		return func() tea.Msg { return completedMsg{out.Complete, m.completes(out.Complete)} }
+	if out.Run == nil || m.call == nil {
+		return nil
 	}
-	return nil
+	if m.process != nil {
+		m.process.end()
+	}
+	m.process = start(m.ctx, m.call, out.Run, m.gap)
+	return m.process.next
 }
 
 // printed shows output, and waits for the next.

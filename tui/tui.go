@@ -30,11 +30,9 @@ type Options struct {
 	SetUp bool
 	// ReadOnly disables every request but snapshots.
 	ReadOnly bool
-	// Commands are those of the command line. Call makes the process of a call with the settings of this one, Completes
-	// returns what the last word of a line may be.
-	Commands  []screen.Entry
-	Call      func(ctx context.Context, words ...string) *exec.Cmd
-	Completes func(line string) []string
+	// Commands are those of the command line. Call makes the process of a call with the settings of this one.
+	Commands []screen.Entry
+	Call     func(ctx context.Context, words ...string) *exec.Cmd
 	// Invocation adds the flags of this call to the command lines that are shown and copied.
 	Invocation interface{ Complete(line string) string }
 }
@@ -95,10 +93,9 @@ type model struct {
 	state screen.State
 	mouse bool
 	setUp bool // the user has chosen the setup
-	// call and completes are those of the options; process is the running command line, nil for none.
-	call      func(context.Context, ...string) *exec.Cmd
-	completes func(string) []string
-	process   *process
+	// call is that of the options; process is the running command line, nil for none.
+	call    func(context.Context, ...string) *exec.Cmd
+	process *process
 	// stop cancels the running lookup, so that only the last state of a filter that is being typed is looked up.
 	stop  context.CancelFunc
 	began time.Time
@@ -111,7 +108,7 @@ func newModel(ctx context.Context, src screen.Source, o Options) *model {
 	m := &model{ctx: ctx, src: src, env: o.Env, mouse: o.Mouse, gap: localGap, retry: retryMin, hurry: make(chan struct{}, 1), stop: func() {},
 		state: screen.NewState(src.Name(), capsOf(o), time.Now())}
 	m.state.ReadOnly, m.state.SetUp, m.state.Invocation = o.ReadOnly, o.SetUp, o.Invocation
-	m.state.Commands, m.call, m.completes = o.Commands, o.Call, o.Completes
+	m.state.Commands, m.call = o.Commands, o.Call
 	if o.Env("SSH_TTY") != "" || o.Env("SSH_CONNECTION") != "" {
 		m.gap = remoteGap
 	}
@@ -215,8 +212,6 @@ func (m *model) update(msg tea.Msg) tea.Cmd {
 		m.state = msg.take(m.state)
 	case outputMsg:
 		return m.printed(msg)
-	case completedMsg:
-		m.state = m.state.Completed(msg.line, msg.words)
 	case tea.KeyPressMsg:
 		if msg.String() == "ctrl+z" {
 			return tea.Suspend

@@ -79,7 +79,7 @@ func (t target) inVersion(data []byte) []byte {
 // spec; "" for that of the request.
 func (t target) storedVersion(object map[string]any) string {
 	status := asMap(object["status"])
-	if !t.kind.VersionedSpec || status["conversion"] == nil {
+	if _, there := status["conversion"]; !t.kind.VersionedSpec || !there {
 		return ""
 	}
 	version, _ := asMap(status["conversion"])["storedVersion"].(string)

@@ -18,6 +18,7 @@ type console struct {
 	running  bool
 	stopped  bool   // by the user
 	end      string // how it has ended; "" = well
+	dropped  int    // lines before the first one
 	top      int    // first visible line
 	scrolled bool   // the user has left the end
 }
@@ -42,9 +43,9 @@ func (s *State) run(line string) {
 }
 
 // Output returns the state with more output of the command line.
-func (s State) Output(more string) State {
+func (s State) Output(output string) State {
 	lines := slices.Clone(s.console.lines)
-	for i, part := range strings.Split(strings.ReplaceAll(more, "\r", ""), "\n") {
+	for i, part := range strings.Split(strings.ReplaceAll(output, "\r", ""), "\n") {
 		if i > 0 {
 			lines = append(lines, "")
 		}
@@ -52,7 +53,8 @@ func (s State) Output(more string) State {
 		part = text.Clean(strings.ReplaceAll(part, "\t", "    "))
 		*last += text.Clean(part[:min(len(part), max(maxOutputLine-len(*last), 0))])
 	}
-	s.console.lines = lines[max(len(lines)-maxOutput, 0):]
+	more := max(len(lines)-maxOutput, 0)
+	s.console.lines, s.console.dropped = lines[more:], s.console.dropped+more
 	return s
 }
 
@@ -74,15 +76,22 @@ func (c *console) asks() bool {
 	return c.running && len(c.lines) > 0 && strings.HasSuffix(c.lines[len(c.lines)-1], question)
 }
 
+// stops stops the command that runs, and reports whether it did. A command that is stopped already is left to itself.
+func (c *console) stops(s *State) bool {
+	_, shown := s.overlay.(consolePane)
+	if !shown && s.overlay != nil || !c.running || c.stopped {
+		return false
+	}
+	s.overlay, s.out.Stop, c.stopped = consolePane{}, true, true
+	return true
+}
+
 // consolePane is the pane of the console.
 type consolePane struct{}
 
 func (consolePane) key(s *State, name, _ string) {
 	c := &s.console
 	by, scrolls := steps[name]
-	if name == "space" {
-		by, scrolls = steps["pgdown"], true
-	}
 	switch {
 	case c.asks() && (name == "y" || name == "n"):
 		s.out.Type = name + "\n"
@@ -91,34 +100,28 @@ func (consolePane) key(s *State, name, _ string) {
 		c.top, c.scrolled = c.top+by, by < far
 	case name == "w":
 		s.wraps = !s.wraps
-	case name == "Y":
-		s.copied(s.limpet(c.line))
-	case name == "esc" && c.running:
-		s.out.Stop, c.stopped = true, true
+	case name == "esc" && c.stops(s):
 	case c.running:
 		s.showToast("esc stops the command first", true)
-	case name == ":":
-		openPalette(s)
-		s.overlay = s.overlay.(chooser).search(c.line)
 	default:
 		s.leaveOverlay(name)
 	}
 }
 
 func (consolePane) hints(p *view) []widget.Hint {
-	hints := []widget.Hint{p.arrows("scroll"), {Key: "w", Text: "wrap"}, {Key: "Y", Text: "copy command"}}
-	switch c := &p.s.console; {
-	case c.asks():
+	if p.s.console.asks() {
 		return []widget.Hint{{Key: "y", Text: "yes"}, {Key: "n", Text: "no"}, {Key: "esc", Text: "stop"}}
-	case c.running:
-		return append(hints, widget.Hint{Key: "esc", Text: "stop"})
 	}
-	return append(hints, widget.Hint{Key: ":", Text: "change it"}, widget.Hint{Key: "esc", Text: "close"})
+	leave := widget.When(p.s.console.running, "stop") + widget.When(!p.s.console.running, "close")
+	return []widget.Hint{p.arrows("scroll"), {Key: "w", Text: "wrap"}, {Key: "esc", Text: leave}}
 }
 
 func (consolePane) draw(p *view) {
 	c, at := &p.s.console, p.Dialog(p.W-2, p.H-2)
 	var lines []widget.TextLine
+	if c.dropped > 0 {
+		lines = append(lines, widget.Styled(widget.RoleDim, text.Plural(c.dropped, "earlier line")+" left out"))
+	}
 	for i, l := range c.lines {
 		if l != "" || i < len(c.lines)-1 {
 			lines = append(lines, p.FoldLine(widget.RolePlain, l, at.W-4, p.s.wraps || strings.HasSuffix(l, question))...)

@@ -22,8 +22,6 @@ type Outcome struct {
 	Run  []string
 	Stop bool
 	Type string
-	// Complete is a command line whose last word is being typed.
-	Complete string
 	// Edit opens the editor on the text of an object, or on a text that was edited before; EditLine is the command that
 	// does the same, for where there is no editor.
 	Edit     *snapshot.Edit
@@ -203,6 +201,7 @@ func (s *State) press(name, typed string) {
 	switch b, ok := s.bound(name); {
 	case s.tooSmall(): // nothing is seen, so nothing acts
 		s.out.Quit = name == "q" || name == "ctrl+c"
+	case name == "ctrl+c" && s.console.stops(s):
 	case name == "ctrl+c":
 		if q, ok := s.overlay.(confirm); ok && q.quit {
 			s.out.Quit = true // pressed twice: quit without a confirmation

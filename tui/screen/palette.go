@@ -45,7 +45,6 @@ func (c command) refusal(s *State) string {
 type chooser struct {
 	title   string
 	legend  string // the last line, unless the command under the cursor has one
-	offers  string // what may stand at the end of the text
 	w, most int    // cells, and lines of commands
 	grid    bool   // columns with the keys
 	all     []command
@@ -117,7 +116,7 @@ func (c chooser) search(text string) chooser {
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.rank, b.rank) })
-	c.text, c.at, c.found, c.count, c.offers = text, 0, nil, len(hits), ""
+	c.text, c.at, c.found, c.count = text, 0, nil, len(hits)
 	for _, h := range hits[:min(len(hits), paletteFound)] {
 		c.found = append(c.found, c.all[h.at])
 	}
@@ -169,10 +168,8 @@ func (c chooser) key(s *State, name, text string) {
 	case name == "enter" && chosen:
 		s.perform(c.found[c.at])
 		return
-	case name == "tab" && chosen && c.found[c.at].typed && strings.HasPrefix(c.text, c.found[c.at].words+" "):
-		s.out.Complete = c.text
 	case name == "tab" && chosen:
-		c = c.search(c.found[c.at].words + widget.When(c.found[c.at].typed, " "))
+		c = c.search(c.call() + widget.When(c.found[c.at].typed, " "))
 	case name == "up", name == "down":
 		c.at = max(min(c.at+steps[name], len(c.found)-1), 0)
 	default:
@@ -185,28 +182,15 @@ func (c chooser) key(s *State, name, text string) {
 
 // call returns the command line under the cursor, with what is typed behind its words; else what is typed.
 func (c chooser) call() string {
-	if c.at < len(c.found) && !strings.HasPrefix(c.text, c.found[c.at].words+" ") {
-		return c.found[c.at].words
+	typed := strings.TrimSpace(c.text)
+	if c.at >= len(c.found) {
+		return typed
 	}
-	return strings.TrimSpace(c.text)
-}
-
-// Completed returns the state with what may stand instead of the last word of a command line.
-func (s State) Completed(line string, words []string) State {
-	c, ok := s.overlay.(chooser)
-	if !ok || c.text != line || len(words) == 0 {
-		return s
+	words := c.found[c.at].words
+	if strings.HasPrefix(strings.ToLower(c.text), words+" ") {
+		words += typed[len(words):]
 	}
-	same := words[0]
-	for _, w := range words {
-		for !strings.HasPrefix(w, same) {
-			same = same[:len(same)-1]
-		}
-	}
-	c = c.search(line[:strings.LastIndexByte(line, ' ')+1] + text.Clean(same) + widget.When(len(words) == 1, " "))
-	c.offers = text.Clean(strings.Join(words, "  "))
-	s.overlay = c
-	return s
+	return words
 }
 
 func (s *State) perform(c command) {
@@ -300,7 +284,7 @@ func (c chooser) last(s *State) string {
 		return why
 	}
 	if of.typed {
-		return cmp.Or(c.offers, "limpet "+c.call())
+		return "limpet " + c.call()
 	}
 	if of.line != nil && !c.grid {
 		if line := of.line(s); line != "" {

@@ -281,11 +281,12 @@ type Invocation struct {
 	flags     []string // with their values: "--state x.db"
 	elsewhere []string // flags and those of the environment, with absolute paths
 	all       bool     // the call covers all namespaces
+	words     []string // arguments by which another call of this program has the same flags
 }
 
 // newInvocation reads a parsed call. The token is left out, and passwords in URLs: they are secrets.
 func newInvocation(call *kong.Context, g *Flags, config *ConfigFile, args []string) *Invocation {
-	f := &Invocation{args: args, all: g.ListNamespace() == ""}
+	f := &Invocation{args: args, all: g.ListNamespace() == "", words: args}
 	for _, p := range call.Path {
 		if p.Flag == nil || p.Flag.Name == "token" || !Selects(p.Flag) || p.Flag.Name == "namespace" && f.all ||
 			p.Resolved && config.From[p.Flag.Name].Kind != FromEnv {
@@ -316,13 +317,17 @@ func (f *Invocation) add(given bool, name, value, holder string) {
 
 // Elsewhere returns the invocation for command lines that are run in another terminal, which has another working directory.
 func (f *Invocation) Elsewhere() *Invocation {
-	return &Invocation{args: f.args, flags: f.elsewhere, all: f.all}
+	return &Invocation{args: f.args, flags: f.elsewhere, all: f.all, words: f.words}
 }
 
-// Args returns the flags as arguments of a call.
+// Args returns the flags of a call of the dashboard as arguments of another call.
 func (f *Invocation) Args() []string {
-	args, _ := text.Words(strings.Join(f.flags, " ")) // each is quoted
-	return args
+	for i, word := range f.words {
+		if word == "dashboard" && (i == 0 || !strings.HasPrefix(f.words[i-1], "-")) {
+			return slices.Delete(slices.Clone(f.words), i, i+1)
+		}
+	}
+	return f.words
 }
 
 // Demo replaces the flags of the call by those that select the embedded API on a state file, whatever the settings say.
@@ -336,6 +341,7 @@ func (e *Env) Demo(state string) {
 	if e.Flags.ListNamespace() != "" {
 		f.add(true, "-n ", "*", "")
 	}
+	f.words, _ = text.Words(strings.Join(f.flags, " ")) // each is quoted
 	e.Invocation = f
 }
 

@@ -2,7 +2,6 @@
 package complete
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"embed"
@@ -19,7 +18,6 @@ import (
 	"limpet/sync/agent"
 	"limpet/sync/api"
 	"limpet/sync/control"
-	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/help"
 	"limpet/tui/cli/object"
@@ -65,24 +63,6 @@ func Entries(e *command.Env) (out []screen.Entry) {
 		out = append(out, screen.Entry{Words: strings.TrimPrefix(command.CallText(n), "limpet "), Help: summary(n.Help)})
 	}
 	return append(out, screen.Entry{Words: "help", Help: "A topic, or a command"})
-}
-
-// Words returns what the last word of a line may be, behind the words of its call.
-func Words(e *command.Env, call []string, line string) (out []string) {
-	at := strings.LastIndexByte(line, ' ') + 1
-	words, err := text.Words(line[:at])
-	if err != nil {
-		return nil
-	}
-	var found bytes.Buffer
-	world := command.World{Out: &found, Err: io.Discard, Lookup: e.Lookup}
-	Run(context.Background(), slices.Concat(call, words, []string{"." + line[at:]}), world, e.NewTree)
-	for l := range strings.Lines(found.String()) {
-		if word, _, _ := strings.Cut(strings.TrimSpace(l), "\t"); !strings.HasPrefix(word, ":") { // no path is completed
-			out = append(out, word)
-		}
-	}
-	return out
 }
 
 // completion finds what may stand at the cursor, from the words before it.

@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -210,7 +209,6 @@ func tuiOptions(e *command.Env) tui.Options {
 	here := e.Invocation.Elsewhere()
 	o := tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme,
 		Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv, Invocation: here, Commands: complete.Entries(e)}
-	o.Completes = func(line string) []string { return complete.Words(e, here.Args(), line) }
 	o.Call = func(ctx context.Context, words ...string) *exec.Cmd {
 		program, err := os.Executable()
 		if err != nil {
@@ -219,11 +217,11 @@ func tuiOptions(e *command.Env) tui.Options {
 		if words[0] != "help" {
 			words = slices.Concat(here.Args(), words) // what the user gives comes later, and wins
 		}
-		c := exec.CommandContext(ctx, program, words...)
-		c.Env = append(os.Environ(), command.InDashboard+"=1", command.Variable("read-only")+"="+strconv.FormatBool(e.Flags.ReadOnly))
-		if e.Flags.Token != "" {
-			c.Env = append(c.Env, command.Variable("token")+"="+e.Flags.Token)
+		if e.Flags.ReadOnly {
+			words = append(slices.Clone(words), "--read-only")
 		}
+		c := exec.CommandContext(ctx, program, words...)
+		c.Env = append(os.Environ(), command.InDashboard+"=1")
 		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-Z stops the dashboard alone
 		return c
 	}
