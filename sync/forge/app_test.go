@@ -158,11 +158,11 @@ func TestMintErrors(t *testing.T) {
 			s.host.Fault(func(*http.Request) *forgetest.Answer { return &forgetest.Answer{Status: 502} })
 		}, netx.Unavailable, "502"},
 		{"a token that has ended", func(s *site) { answerToken(s, `{"token":"ghs_x","expires_at":"2020-01-01T00:00:00Z"}`) }, netx.Protocol,
-			"has ended"},
+			"has expired"},
 		{"no token", func(s *site) { answerToken(s, `{"token":"","expires_at":"2099-01-01T00:00:00Z"}`) }, netx.Protocol, "no token"},
 		{"a header in the token", func(s *site) { answerToken(s, `{"token":"a\r\nX: y","expires_at":"2099-01-01T00:00:00Z"}`) }, netx.Protocol,
 			"no token"},
-		{"no time", func(s *site) { answerToken(s, `{"token":"ghs_x"}`) }, netx.Protocol, "has ended"},
+		{"no time", func(s *site) { answerToken(s, `{"token":"ghs_x"}`) }, netx.Protocol, "has expired"},
 		{"a strange time", func(s *site) { answerToken(s, `{"token":"`+canary+`","expires_at":"soon"}`) }, netx.Protocol, "not what this API"},
 	}
 	for _, c := range cases {

@@ -131,7 +131,7 @@ func TestServiceAccountErrors(t *testing.T) {
 			"try later [redacted]"},
 		"often":    {echo(429, `{}%s`), netx.RateLimited, "429"},
 		"no token": {echo(200, `{"expires_in":3599,"x":"%s"}`), netx.Protocol, "no token"},
-		"no life":  {echo(200, `{"access_token":"x","y":"%s"}`), netx.Protocol, "how long"},
+		"no life":  {echo(200, `{"access_token":"x","y":"%s"}`), netx.Protocol, "no lifetime"},
 		"no json":  {echo(200, `ok %s`), netx.Protocol, "not that of a token endpoint"},
 		"long":     {echo(200, strings.Repeat(" ", netx.MaxAnswer)+"%s"), netx.Protocol, "more than"},
 		"redirected": {func(w http.ResponseWriter, r *http.Request, _ url.Values) {

@@ -136,7 +136,7 @@ func TestStatusStaysSmall(t *testing.T) {
 			t.Errorf("%s status has %d bytes", name, len(data))
 		}
 		for _, list := range append([][]string{status.Errors, status.Warnings}, status.Summary[0].Errors, status.Summary[0].Warnings) {
-			if len(list) > maxErrors || len(list) == maxErrors && !strings.HasPrefix(list[maxErrors-1], "and ") {
+			if len(list) > maxErrors || len(list) == maxErrors && !strings.HasPrefix(list[maxErrors-1], "first ") {
 				t.Errorf("%s: %d texts, the last %q", name, len(list), list[len(list)-1])
 			}
 		}

@@ -126,7 +126,8 @@ func TestDrift(t *testing.T) {
 	})
 }
 
-// TestIndexAndVersions: a server with an index of managed resources is asked for that alone, and one without a version
+// TestIndexAndVersions: where no edits are taken back a server with an index of managed resources is asked for that alone, and
+// one without a version
 // for classic dashboards gets them in the version that it prefers.
 func TestIndexAndVersions(t *testing.T) {
 	t.Parallel()
@@ -153,7 +154,7 @@ func TestIndexAndVersions(t *testing.T) {
 	r.commit("one.json", board("one", "1"), "two.json", board("two", "2"),
 		"v2.json", `{"apiVersion":"dashboard.grafana.app/v2","kind":"Dashboard","metadata":{"name":"v2"},"spec":{"title":"V2"}}`)
 	r.wire.take()
-	record, status := r.pull(false, nil)
+	record, status := r.pull(true, nil)
 	reads, writes, all := r.wire.take()
 	if record.State != "warning" || len(writes) != 2 {
 		t.Errorf("%+v %q", status, writes)
