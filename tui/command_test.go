@@ -75,14 +75,3 @@ func TestCommandsEndTogether(t *testing.T) {
 		t.Error("the second one has ended well")
 	}
 }
-
-// TestCompletes: Tab asks for the end of the line.
-func TestCompletes(t *testing.T) {
-	t.Parallel()
-	m := newModel(t.Context(), new(noSource), Options{Env: func(string) string { return "" }, Call: shell,
-		Completes: func(line string) []string { return []string{line + "?"} }})
-	msg, ok := m.command(screen.Outcome{Complete: "repo sh"})().(completedMsg)
-	if !ok || msg.line != "repo sh" || msg.words[0] != "repo sh?" {
-		t.Errorf("%+v", msg)
-	}
-}

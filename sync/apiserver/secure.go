@@ -26,7 +26,7 @@ import (
 
 // A stored object never contains secret values. Two forms refer to them:
 //
-//	secure.<field>: {name: inline-...}    Repository, Connection; clients see the name and never the value
+//	secure.<field>: {name: inline-...}    Repository, Connection; clients see the name, an agent reads the value as a core Secret
 //	data.<key>: sealed:inline-...         core Secrets; clients see the value, as in Kubernetes
 //
 // The value itself is sealed in the state file, under a key that begins with the object that owns it, in the

@@ -255,31 +255,19 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestCompletion: the words of a command, then what may stand behind them.
-func TestCompletion(t *testing.T) {
+// TestTyped: Tab writes the words of a command; what is typed behind them is kept in any case.
+func TestTyped(t *testing.T) {
 	t.Parallel()
 	text := func(s State) string { return s.overlay.(chooser).text }
 	at := press(press(withCommands(), ":").Paste("rep cr"), "tab")
 	if text(at) != "repo create " {
 		t.Fatalf("completed to %q", text(at))
 	}
-	at = at.Paste("--ti")
-	next, out := at.Key("tab", "")
-	if out.Complete != "repo create --ti" {
-		t.Fatalf("asks for %q", out.Complete)
-	}
-	if got := next.Completed("another line", []string{"--title"}); text(got) != text(next) {
-		t.Errorf("an old answer: %q", text(got))
-	}
-	if got := next.Completed(out.Complete, []string{"--title"}); text(got) != "repo create --title " {
-		t.Errorf("one: %q", text(got))
-	}
-	got := next.Completed(out.Complete, []string{"--timeout", "--time"})
-	if frame := strip(render(got, 80, 24, widget.Caps{})); text(got) != "repo create --time" || !strings.Contains(frame, "--timeout  --time") {
-		t.Errorf("several: %q\n%s", text(got), frame)
-	}
-	if got := next.Completed(out.Complete, nil); text(got) != text(next) {
-		t.Errorf("none: %q", text(got))
+	for _, line := range []string{"Repo Create Two --title X", "repo create Two --title X"} {
+		_, out := press(withCommands(), ":").Paste(line).Key("enter", "")
+		if want := []string{"repo", "create", "Two", "--title", "X"}; !slices.Equal(out.Run, want) {
+			t.Errorf("%q runs %q", line, out.Run)
+		}
 	}
 }
 
@@ -316,18 +304,22 @@ func TestConsole(t *testing.T) {
 	if at, out := running.Key("q", "q"); out.Quit || at.overlay == nil {
 		t.Error("q leaves a running command")
 	}
-	if _, out := running.Key("ctrl+c", ""); !out.Stop || !out.Quit {
-		t.Errorf("ctrl-c: %+v", out)
+	once, out := running.Key("ctrl+c", "")
+	if !out.Stop || out.Quit || once.overlay != (consolePane{}) {
+		t.Errorf("ctrl-c: %+v, %v", out, once.overlay)
+	}
+	if _, out := once.Key("ctrl+c", ""); !out.Quit {
+		t.Errorf("ctrl-c again: %+v", out)
+	}
+	if f := frame(press(running, "g")); !strings.Contains(f, "earlier lines left out") {
+		t.Errorf("nothing says that lines are gone:\n%s", f)
 	}
 	ended := running.CommandEnded("")
-	if f := frame(ended); !strings.Contains(f, "line 12 ") || strings.Contains(f, "[31mhalf") {
+	if f := frame(ended); !strings.Contains(f, "earlier lines left out") || strings.Contains(f, "[31mhalf") {
 		t.Errorf("not its head:\n%s", f)
 	}
 	if at := press(ended, "esc"); at.overlay != nil {
 		t.Errorf("esc shows %T", at.overlay)
-	}
-	if at := press(ended, ":"); at.overlay.(chooser).text != "logs -f" {
-		t.Errorf(": has %q", at.overlay.(chooser).text)
 	}
 	if f := frame(press(withCommands(), "D").CommandEnded("")); !strings.Contains(f, "printed nothing") {
 		t.Errorf("no output:\n%s", f)

@@ -177,7 +177,7 @@ func (c APICommand) token(e *command.Env) (secret, from, shown string, err error
 				flag, addr)
 		}
 	}
-	return defaultAPIToken, defaultAPIToken + " (the default, on loopback only)", defaultAPIToken, nil
+	return defaultAPIToken, defaultAPIToken + " (the default, on loopback only: with it every user of this host reads the stored credentials; --token sets another)", defaultAPIToken, nil
 }
 
 // local returns an address by which this host reaches a listener.
