@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/sync/api"
@@ -20,6 +21,9 @@ func (r *rig) second() {
 	u.SetName("second")
 	u.SetResourceVersion("")
 	u.SetUID("")
+	if err := unstructured.SetNestedField(u.Object, "second", "spec", "git", "branch"); err != nil {
+		r.t.Fatal(err)
+	}
 	if _, err := r.client.Resource(api.Repositories).Namespace(r.namespace).Create(r.t.Context(), u, metav1.CreateOptions{}); err != nil {
 		r.t.Fatal(err)
 	}

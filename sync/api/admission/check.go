@@ -288,7 +288,9 @@ func CheckSiblings(
 				fmt.Sprintf("only one repository of a namespace has the target %s, and that is %q", targetInstance, other.GetName())))
 			takes = false
 		}
-		if moves {
+		// A Repository that a file renames is created before the one with the old name is pruned.
+		renamed := declared(obj) && declared(other)
+		if moves && !renamed {
 			if text := pulled.conflict(treeOf(other)); text != "" {
 				at := field.NewPath("spec", api.Spec(obj, "type"), "path")
 				errs = append(errs, field.Invalid(at, pulled.dir, text+": "+other.GetName()))
@@ -300,6 +302,11 @@ func CheckSiblings(
 		errs = append(errs, field.Forbidden(field.NewPath("spec"), fmt.Sprintf("Maximum number of %d repositories reached", most)))
 	}
 	return errs, nil
+}
+
+// declared reports whether an object comes from a file of --manifests.
+func declared(obj *unstructured.Unstructured) bool {
+	return api.Annotation(obj, api.AnnoManifest) != ""
 }
 
 // tree is what a Repository pulls into the API. The zero value pulls nothing there.

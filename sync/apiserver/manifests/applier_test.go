@@ -148,7 +148,7 @@ func (s *rig) there(name string) bool {
 
 func repositoryYAML(name, rest string) string {
 	return "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: " + name + "}\n" +
-		"spec: {type: git, git: {url: https://host/a, branch: main}, sync: {enabled: true, target: folder}}\n" + rest
+		"spec: {type: git, git: {url: https://host/" + name + ", branch: main}, sync: {enabled: true, target: folder}}\n" + rest
 }
 
 func TestApply(t *testing.T) {

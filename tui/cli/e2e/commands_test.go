@@ -30,8 +30,9 @@ func TestAllExitCodes(t *testing.T) {
 	h := newHome(t)
 	gate := newGate(t, 2)
 	h.daemon(t, "--controllers", "off")
-	boards := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", testenv.Repo(t, 1, 2).Dir)
-	for name, url := range map[string]string{"first": boards, "second": boards, "gated": gate.URL} {
+	host, dir := testenv.Git(t, testenv.GitOptions{}), testenv.Repo(t, 1, 2).Dir
+	boards := host.Serve("boards.git", dir)
+	for name, url := range map[string]string{"first": boards, "second": host.Serve("second.git", dir), "gated": gate.URL} {
 		h.must(t, 0, "repo", "create", name, "--url", url, "--branch", testenv.Branch)
 	}
 	h.must(t, 0, "repo", "create", "off", "--url", boards, "--disabled")
