@@ -2,9 +2,10 @@ package api
 
 import (
 	"bytes"
-	_ "embed" // the schema
+	_ "embed" // the schemas
 	"fmt"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -12,7 +13,7 @@ import (
 
 // CRDs returns CustomResourceDefinitions for the kinds of Kinds that have CRD set, as one YAML text of
 // several documents, the same bytes each time. The schemas of Grafana's are open: its types move every month, and
-// unknown fields must survive.
+// unknown fields survive.
 func CRDs() []byte {
 	var out bytes.Buffer
 	for _, k := range Kinds {
@@ -52,37 +53,28 @@ func definition(k Kind) map[string]any {
 	}
 }
 
-//go:embed gitrepository.yaml
-var gitRepositorySchema []byte
+//go:embed schemas.yaml
+var schemasFile []byte
 
-// schemaOf returns what an object of a kind may hold.
-func schemaOf(k Kind) map[string]any {
-	if k.Group == fluxSourceGroup {
-		var s map[string]any
-		if err := yaml.Unmarshal(gitRepositorySchema, &s); err != nil {
-			panic(fmt.Sprintf("api: internal error: schema of %s: %v", k.Kind, err))
-		}
-		s["type"] = "object"
+// schemas are those of the file, by the names of kinds.
+var schemas = sync.OnceValue(func() (out map[string]map[string]any) {
+	if err := yaml.Unmarshal(schemasFile, &out); err != nil {
+		panic(fmt.Sprintf("api: internal error: schemas: %v", err))
+	}
+	return out
+})
+
+// Schema returns what an object of the kind may hold: an OpenAPI v3 schema with descriptions. It is shared by all callers,
+// who must not change it.
+func (k Kind) Schema() map[string]any {
+	if s, ok := schemas()[k.Kind]; ok {
 		return s
 	}
-	open := func() map[string]any {
-		return map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-	}
-	properties := map[string]any{
-		"apiVersion": map[string]any{"type": "string"},
-		"kind":       map[string]any{"type": "string"},
-		"metadata":   map[string]any{"type": "object"},
-		"spec":       open(),
-		"status":     open(),
-	}
-	if k.Kind == "Repository" || k.Kind == "Connection" {
-		properties["secure"] = open()
-	}
-	return map[string]any{"type": "object", "properties": properties}
+	return schemas()[""]
 }
 
 func version(k Kind, name string, storage bool) map[string]any {
-	v := map[string]any{"name": name, "served": true, "storage": storage, "schema": map[string]any{"openAPIV3Schema": schemaOf(k)}}
+	v := map[string]any{"name": name, "served": true, "storage": storage, "schema": map[string]any{"openAPIV3Schema": k.Schema()}}
 	if k.Status {
 		v["subresources"] = map[string]any{"status": map[string]any{}}
 	}

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -193,7 +194,9 @@ func (s *Server) discoveryRoutes(mux *http.ServeMux) {
 	openAPI := map[string]any{}
 	for _, g := range groupVersions {
 		serve(g.path(), g.resources())
-		serve("openapi/v3/"+g.path(), g.openAPI())
+		mux.HandleFunc("GET /openapi/v3/"+g.path(), func(w http.ResponseWriter, req *http.Request) {
+			s.answerJSON(w, req, http.StatusOK, g.openAPI()) // made when it is read: few clients do
+		})
 		openAPI[g.path()] = map[string]string{"serverRelativeURL": "/openapi/v3/" + g.path()}
 		if g.group == "" {
 			core.Versions = append(core.Versions, g.version)
@@ -247,8 +250,9 @@ func (g *groupVersion) openAPI() any {
 	paths, schemas := object{}, object{}
 	for _, k := range g.kinds {
 		gvk := object{"group": k.Group, "version": g.version, "kind": k.Kind}
-		schemas[k.Kind] = object{"type": "object", "description": "Checked when it is applied; there is no list of fields.",
-			"x-kubernetes-group-version-kind": []any{gvk}}
+		described := maps.Clone(k.Schema())
+		described["x-kubernetes-group-version-kind"] = []any{gvk}
+		schemas[k.Kind] = described
 		var parameters []any
 		for _, name := range []string{"dryRun", "fieldManager", "fieldValidation", "force"} {
 			parameters = append(parameters, object{"name": name, "in": "query", "schema": object{"type": "string"}})

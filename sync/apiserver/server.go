@@ -5,8 +5,8 @@
 // contract suite. Clients see the same behaviour: status codes and reasons, conflicts, generations, managed
 // fields, watches and their ends. The differences:
 //
-//   - kinds have no schema below spec and status; sync/api/admission validates
-//     the fields of our own kinds;
+//   - schemas are for kubectl explain alone; sync/api/admission validates the
+//     fields of our own kinds;
 //   - nothing is converted: another version changes apiVersion and nothing else,
 //     and status.conversion names the version of a dashboard's spec;
 //   - there is no garbage collection, so foreground deletion deletes at once;

@@ -38,7 +38,7 @@ func run(t *testing.T, connect func(t *testing.T) target) {
 	}{
 		{"create", createCases}, {"update", updateCases}, {"status", statusCases}, {"patch", patchCases},
 		{"apply", applyCases}, {"delete", deleteCases}, {"list", listCases}, {"select", selectCases},
-		{"show", showCases}, {"discovery", discoveryCases}, {"watch", watchCases}, {"client", clientCases},
+		{"show", showCases}, {"discovery", discoveryCases}, {"schema", schemaCases}, {"watch", watchCases}, {"client", clientCases},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
