@@ -117,7 +117,7 @@ func newController(e *env, jobs, repos lister) *Controller {
 	c.recoverer = &recoverer{env: e, exclusion: c.exclusion, runner: runner, finisher: c.finisher, queue: c.queue,
 		wake: make(chan struct{}, 1)}
 	c.driver = &driver{
-		env: e, queue: c.queue, hosts: netx.NewTurns(e.o.Drivers, max(1, e.o.Drivers-1), e.o.Silent),
+		env: e, queue: c.queue, hosts: netx.NewTurns(e.o.Drivers, e.o.Drivers, e.o.Silent),
 		drain: c.drain, admission: c.admission, exclusion: c.exclusion, delay: c.delay,
 		claimer: claimer, recoverer: c.recoverer, runner: runner, finisher: c.finisher,
 	}

@@ -108,6 +108,11 @@ func (e *Env) PrintObjects(ctx context.Context, s *Session, kind Resource, selec
 	objects := make([]any, len(items))
 	for i := range items {
 		u := &items[i]
+		if failed, _, _ := unstructured.NestedBool(u.Object, "status", "conversion", "failed"); failed && e.Flags.Data() {
+			if u, _, err = s.Client.Stored(ctx, kind, u); err != nil {
+				return err
+			}
+		}
 		cells, err := row(u)
 		if err != nil {
 			return err
