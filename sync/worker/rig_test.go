@@ -214,8 +214,7 @@ func (r *rig) start() {
 	repos := r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
 	var err error
 	o := r.terms
-	o.Grace = 20 * time.Second // how long a loaded machine takes is no subject here
-	o.Namespace, o.Logger, o.Grace = r.namespace, log, 50*time.Millisecond
+	o.Namespace, o.Logger, o.Grace = r.namespace, log, 2*time.Second
 	o.Observe = func(e jobs.Event) {
 		switch e.Type {
 		case jobs.EventCompleted, jobs.EventSkipped, jobs.EventLost, jobs.EventRetry:
