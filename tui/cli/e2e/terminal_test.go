@@ -136,6 +136,7 @@ func TestDashboardRunsCommands(t *testing.T) {
 		leave()
 		tt.Press(t, "D")
 		tt.showsNow(t, "limpet doctor")
+		tt.showsNow(t, "esc close")
 		tt.Press(t, "\x03")
 		if code := tt.exit(t); code != 0 {
 			t.Errorf("exit %d", code)
