@@ -115,7 +115,7 @@ func (c *call) listRefs() (*transport.Listing, error) {
 }
 
 // newestOf returns the ref with the newest commit of several, of which the last wins a tie. peels reports whether the
-// server tells the commits of annotated tags.
+// server names the commits of annotated tags.
 func (c *call) newestOf(refs []Ref, peels bool) (newest Ref, err error) {
 	var last time.Time
 	for _, ref := range refs[max(0, len(refs)-maxEqual):] {

@@ -171,7 +171,7 @@ func TestStrictDirectory(t *testing.T) {
 	holds("off", "README.md", "notes.txt")
 }
 
-// TestNamesInADirectory: the path rule of the API does not hold for a directory. What it does not get is told.
+// TestNamesInADirectory: the path rule of the API does not hold for a directory. The job names what is left out.
 func TestNamesInADirectory(t *testing.T) {
 	t.Parallel()
 	prefix := t.TempDir()
