@@ -1,21 +1,16 @@
 package apiserver
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/merge"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"limpet/sync/api"
@@ -72,49 +67,10 @@ var objectType = sync.OnceValue(func() typed.ParseableType {
 	return parser.Type("object")
 })
 
-// This does what the managedfields package of the API machinery does for custom resources. That package links an OpenAPI
-// parser of 2 MiB, which a schema of our own does not need.
-
-const (
-	maxUpdaters  = 10                   // entries of updates; the oldest are merged. Source: the API machinery.
-	oldUpdates   = "ancient-changes"    // the manager of merged entries
-	beforeApply  = "before-first-apply" // the manager of fields that were there without one
-	thisUpdate   = "current-operation"  // the manager during an update, to see what it changes
-	kubectlApply = "kubectl"            // the manager of kubectl apply --server-side
-)
-
-// unowned are the fields that have no manager.
-var unowned = func() *fieldpath.Set {
-	set := fieldpath.NewSet(fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"))
-	for _, name := range []string{"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation",
-		"managedFields", "resourceVersion"} {
-		set.Insert(fieldpath.MakePathOrDie("metadata", name))
-	}
-	return set
-}()
-
 // updateOwners returns obj with managedFields that give manager the fields in which it
 // differs from live, which may be an empty object.
 func updateOwners(t target, live, obj *unstructured.Unstructured, manager string) *unstructured.Unstructured {
-	entries := obj.GetManagedFields()
-	reset := entries != nil && (len(entries) == 0 || len(entries) == 1 && sameValue(entries[0], metav1.ManagedFieldsEntry{}))
-	var owned owners
-	if t.subresource == "" {
-		owned, _ = decodeOwners(entries) // a client that knows nothing of them changes nothing
-	}
-	if len(owned.sets) == 0 && (t.subresource != "" || !reset) {
-		owned, _ = decodeOwners(live.GetManagedFields())
-	}
-	obj.SetManagedFields(nil)
-	if len(owned.sets) == 0 && live.GetUID() != "" {
-		return obj // its fields never had managers, or they are to be forgotten
-	}
-	if err := owned.update(t, live, obj, manager); err != nil {
-		obj.SetManagedFields(live.GetManagedFields())
-		return obj
-	}
-	obj.SetManagedFields(owned.encode())
-	return obj
+	return fieldManager(t).UpdateNoErrors(live, obj, manager).(*unstructured.Unstructured)
 }
 
 // applyOwned merges the applied configuration into the live object, an empty one when there is none, and returns
@@ -123,135 +79,15 @@ func updateOwners(t target, live, obj *unstructured.Unstructured, manager string
 func applyOwned(
 	t target, live, config *unstructured.Unstructured, manager string, force bool,
 ) (*unstructured.Unstructured, error) {
-	if config.GetManagedFields() != nil {
-		return nil, badRequest("metadata.managedFields must be nil")
-	}
-	out, err := applied(t, live, config, manager, force)
-	var conflicts merge.Conflicts
-	if errors.As(err, &conflicts) && manager == kubectlApply {
-		ours, known := lastAppliedFields(t, live)
-		if conflicts = slices.DeleteFunc(conflicts, func(c merge.Conflict) bool { return known && ours.Has(c.Path) }); len(conflicts) == 0 {
-			out, err = applied(t, live, config, manager, true)
-		}
-	}
-	if len(conflicts) > 0 {
-		return nil, applyConflict(conflicts)
-	}
+	out, err := fieldManager(t).Apply(live.DeepCopy(), config.DeepCopy(), manager, force)
 	if err != nil {
 		return nil, err
 	}
-	if annotations := out.GetAnnotations(); manager == kubectlApply && annotations[lastApplied] != "" {
-		copied := config.DeepCopy()
-		unstructured.RemoveNestedField(copied.Object, "metadata", "annotations", lastApplied)
-		text, err := copied.MarshalJSON()
-		if err != nil {
-			return nil, err
-		}
-		annotations[lastApplied] = string(text)
-		out.SetAnnotations(annotations)
-	}
-	return out.DeepCopy(), nil
+	return out.(*unstructured.Unstructured), nil
 }
 
-func applied(t target, live, config *unstructured.Unstructured, manager string, force bool) (*unstructured.Unstructured, error) {
-	owned, err := decodeOwners(live.GetManagedFields())
-	if err != nil {
-		return nil, fmt.Errorf("decode managedFields: %w", err)
-	}
-	if len(owned.sets) == 0 {
-		if err := owned.update(t, t.empty(), live, beforeApply); err != nil {
-			return nil, err
-		}
-	}
-	before, err := typedAs(live, t.apiVersion(), typed.AllowDuplicates)
-	if err != nil {
-		return nil, err
-	}
-	given, err := typedAs(config, t.apiVersion())
-	if err != nil {
-		return nil, fmt.Errorf("failed to create typed patch object: %w", err)
-	}
-	id := identifier(t, manager, metav1.ManagedFieldsOperationApply)
-	after, sets, err := updaterOf(t).Apply(before, given, fieldpath.APIVersion(t.apiVersion()), owned.sets, id, force)
-	if err != nil {
-		return nil, err
-	}
-	owned.sets = sets
-	owned.strip(id)
-	out := &unstructured.Unstructured{Object: maps.Clone(live.Object)}
-	if after != nil {
-		out.Object = asMap(after.AsValue().Unstructured())
-		owned.times[id] = &metav1.Time{Time: time.Now().UTC()}
-	}
-	out = out.DeepCopy()
-	out.SetManagedFields(owned.encode())
-	return out, nil
-}
-
-// lastAppliedFields returns the fields that still have the values which the client-side apply of kubectl wrote.
-func lastAppliedFields(t target, live *unstructured.Unstructured) (*fieldpath.Set, bool) {
-	old := &unstructured.Unstructured{}
-	if json.Unmarshal([]byte(live.GetAnnotations()[lastApplied]), &old.Object) != nil || old.GetAPIVersion() != t.apiVersion() {
-		return nil, false
-	}
-	then, err := typedAs(old, t.apiVersion())
-	if err != nil {
-		return nil, false
-	}
-	now, err := typedAs(live, t.apiVersion())
-	if err != nil {
-		return nil, false
-	}
-	set, err := then.ToFieldSet()
-	if err != nil {
-		return nil, false
-	}
-	changes, err := then.Compare(now)
-	if err != nil {
-		return nil, false
-	}
-	return set.Difference(changes.Modified).Difference(changes.Added).Difference(changes.Removed), true
-}
-
-// applyConflict returns the status error that names each conflict.
-func applyConflict(conflicts merge.Conflicts) error {
-	causes := make([]metav1.StatusCause, 0, len(conflicts))
-	by := map[string][]string{}
-	for _, c := range conflicts {
-		manager := "conflict with " + printManager(c.Manager)
-		causes = append(causes, metav1.StatusCause{Type: metav1.CauseTypeFieldManagerConflict, Message: manager, Field: c.Path.String()})
-		by[manager] = append(by[manager], c.Path.String())
-	}
-	if len(conflicts) == 1 {
-		return apierrors.NewApplyConflict(causes, fmt.Sprintf("Apply failed with 1 conflict: %s: %s", causes[0].Message, causes[0].Field))
-	}
-	var lines []string
-	for _, manager := range slices.Sorted(maps.Keys(by)) {
-		lines = append(lines, strings.Replace(manager, "conflict", "conflicts", 1)+":")
-		for _, path := range by[manager] {
-			lines = append(lines, "- "+path)
-		}
-	}
-	return apierrors.NewApplyConflict(causes, fmt.Sprintf("Apply failed with %d conflicts: %s", len(conflicts), strings.Join(lines, "\n")))
-}
-
-func printManager(id string) string {
-	var entry metav1.ManagedFieldsEntry
-	if json.Unmarshal([]byte(id), &entry) != nil {
-		return strconv.Quote(id)
-	}
-	out := strconv.Quote(entry.Manager)
-	if entry.Subresource != "" {
-		out += fmt.Sprintf(" with subresource %q", entry.Subresource)
-	}
-	if entry.Operation == metav1.ManagedFieldsOperationUpdate {
-		out += " using " + entry.APIVersion
-	}
-	return out
-}
-
-// updaterOf returns the merger of an endpoint. Callers do not own fields that the endpoint does not write.
-func updaterOf(t target) *merge.Updater {
+// fieldManager returns the field manager of an endpoint. Callers do not own fields that the endpoint does not write.
+func fieldManager(t target) *managedfields.FieldManager {
 	var reset []fieldpath.Path
 	switch {
 	case t.subresource == "status":
@@ -262,35 +98,62 @@ func updaterOf(t target) *merge.Updater {
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
 	for _, version := range t.kind.Versions {
 		if len(reset) > 0 {
-			filters[fieldpath.APIVersion(apiVersionOf(t.kind, version))] = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(reset...))
+			filter := fieldpath.NewExcludeSetFilter(fieldpath.NewSet(reset...))
+			filters[fieldpath.APIVersion(apiVersionOf(t.kind, version))] = filter
 		}
 	}
-	builder := merge.UpdaterBuilder{Converter: versions(t.kind), IgnoreFilter: filters}
-	return builder.BuildUpdater()
+	gv := schema.GroupVersion{Group: t.kind.Group, Version: t.version}
+	converter := versions(t.kind)
+	manager, err := managedfields.NewDefaultCRDFieldManager(
+		converter, converter, converter, converter, gv.WithKind(t.kind.Kind), gv, t.subresource, filters)
+	if err != nil {
+		panic(err) // it fails without a converter only
+	}
+	return manager
 }
 
-// typedAs returns an object of a version: all versions of a kind have the same fields.
-func typedAs(u *unstructured.Unstructured, apiVersion string, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	object := maps.Clone(u.Object)
-	object["apiVersion"] = apiVersion
-	return objectType().FromUnstructured(object, options...)
-}
-
-// versions converts between the versions of a kind.
+// versions converts between the versions of a kind, all of which have the same fields.
 type versions api.Kind
 
-var errNoVersion = errors.New("no such version of the kind")
-
-func (v versions) Convert(object *typed.TypedValue, version fieldpath.APIVersion) (*typed.TypedValue, error) {
-	served := func(name string) bool { return apiVersionOf(api.Kind(v), name) == string(version) }
-	if !slices.ContainsFunc(v.Versions, served) {
-		return nil, errNoVersion
-	}
-	return typedAs(&unstructured.Unstructured{Object: asMap(object.AsValue().Unstructured())}, string(version), typed.AllowDuplicates)
+// ObjectToTyped returns an object with the types of objectSchema.
+func (versions) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	return objectType().FromUnstructured(obj.(*unstructured.Unstructured).Object, options...)
 }
 
-// IsMissingVersionError reports whether the entry of a version is dropped, because it is not served any more.
-func (versions) IsMissingVersionError(err error) bool { return errors.Is(err, errNoVersion) }
+// TypedToObject returns the object of a typed value.
+func (versions) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
+	return &unstructured.Unstructured{Object: asMap(value.AsValue().Unstructured())}, nil
+}
+
+// ConvertToVersion returns the object in another version. A version that is not served any more is an error for which the
+// field manager drops the entries of that version.
+func (v versions) ConvertToVersion(obj runtime.Object, to runtime.GroupVersioner) (runtime.Object, error) {
+	gv := to.(schema.GroupVersion)
+	if gv.Group != v.Group || !slices.Contains(v.Versions, gv.Version) {
+		return nil, runtime.NewNotRegisteredErrForKind(v.Kind, gv.WithKind(v.Kind))
+	}
+	out := &unstructured.Unstructured{Object: maps.Clone(obj.(*unstructured.Unstructured).Object)}
+	out.SetAPIVersion(gv.String())
+	return out, nil
+}
+
+// Convert is for the interface: the field manager converts whole objects to a version.
+func (versions) Convert(_, _, _ any) error { return errors.ErrUnsupported }
+
+// ConvertFieldLabel returns the label as it is.
+func (versions) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}
+
+// Default changes nothing: the API sets defaults at admission.
+func (versions) Default(runtime.Object) {}
+
+// New returns an object without content.
+func (versions) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	obj := &unstructured.Unstructured{}
+	obj.SetGroupVersionKind(kind)
+	return obj, nil
+}
 
 // keepTimes restores the old times of managedFields when nothing else has
 // changed, so that a write without effect stores nothing.

@@ -1,171 +1,149 @@
 package apiserver
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"reflect"
-	"slices"
+	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
-	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// machinery is the field manager of the API machinery for an endpoint, with our schema.
-func machinery(t *testing.T, e target) *managedfields.FieldManager {
-	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
-	for _, version := range e.kind.Versions {
-		reset := fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
-		if e.subresource == "status" {
-			reset = fieldpath.NewSet(fieldpath.MakePathOrDie("metadata"), fieldpath.MakePathOrDie("spec"))
+// fieldsOf returns the fields of each manager: "manager operation version/subresource".
+func fieldsOf(t *testing.T, u *unstructured.Unstructured) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, e := range u.GetManagedFields() {
+		set := fieldpath.NewSet()
+		if err := set.FromJSON(strings.NewReader(e.FieldsV1.GetRawString())); err != nil || e.FieldsType != "FieldsV1" {
+			t.Fatalf("entry %v: %v", e, err)
 		}
-		if e.kind.Status {
-			filters[fieldpath.APIVersion(apiVersionOf(e.kind, version))] = fieldpath.NewExcludeSetFilter(reset)
-		}
+		_, version, _ := strings.Cut(e.APIVersion, "/")
+		manager := fmt.Sprintf("%s %s %s/%s", e.Manager, e.Operation, version, e.Subresource)
+		out[manager] = strings.ReplaceAll(set.String(), "\n", ", ")
 	}
-	gv := schema.GroupVersion{Group: e.kind.Group, Version: e.version}
-	codec := objectCodec{types: objectType()}
-	m, err := managedfields.NewDefaultCRDFieldManager(codec, codec, codec, codec, gv.WithKind(e.kind.Kind), gv, e.subresource, filters)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return out
 }
 
-type objectCodec struct {
-	runtime.ObjectConvertor
-	types typed.ParseableType
-}
-
-func (c objectCodec) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	return c.types.FromUnstructured(obj.(*unstructured.Unstructured).Object, options...)
-}
-
-func (objectCodec) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
-	return &unstructured.Unstructured{Object: value.AsValue().Unstructured().(map[string]any)}, nil
-}
-
-func (objectCodec) ConvertToVersion(obj runtime.Object, versioner runtime.GroupVersioner) (runtime.Object, error) {
-	u := obj.(*unstructured.Unstructured)
-	kind, _ := versioner.KindForGroupVersionKinds([]schema.GroupVersionKind{u.GroupVersionKind()})
-	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
-	out.SetGroupVersionKind(kind)
-	return out, nil
-}
-
-func (objectCodec) Default(runtime.Object) {}
-
-func (objectCodec) New(kind schema.GroupVersionKind) (runtime.Object, error) {
-	obj := &unstructured.Unstructured{}
-	obj.SetGroupVersionKind(kind)
-	return obj, nil
-}
-
-// TestFieldManagersAreThoseOfTheMachinery: random updates and applies of some managers have the result, the owners and the
-// conflicts of the API machinery.
-func TestFieldManagersAreThoseOfTheMachinery(t *testing.T) {
+// TestFieldManagers: who owns which field after a history of writes, and which writes are refused.
+func TestFieldManagers(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, compareFieldManagers) // both stamp the same time
-}
-
-func compareFieldManagers(t *testing.T) {
-	k := folderKind(t)
-	conflicts, oldest := 0, 0
-	for seed := range uint64(40) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		pick := func(list ...string) string { return list[r.IntN(len(list))] }
-		e := target{kind: k, namespace: "default", name: "a", version: k.Versions[0]}
-		live := e.empty()
-		for step := range 40 {
-			time.Sleep(time.Duration(r.IntN(3)) * 500 * time.Millisecond)
-			e.version = k.Versions[r.IntN(len(k.Versions))]
-			config := e.empty()
-			config.SetName("a")
-			spec := map[string]any{}
-			for _, name := range []string{"a", "b", "c", "d"} {
-				switch r.IntN(4) {
-				case 0:
-					spec[name] = pick("1", "2")
-				case 1:
-					spec[name] = map[string]any{pick("x", "y"): pick("1", "2"), "l": []any{pick("1", "2"), map[string]any{"z": pick("1", "2")}}}
+	type write struct {
+		as, body string // as: "manager operation version/subresource"; force takes fields over
+		force    bool
+	}
+	const unmanaged = `{"metadata":{"uid":"u"},"spec":{"a":"0"}}`
+	finalizers := func(list string) string { return `{"metadata":{"finalizers":[` + list + `]}}` }
+	var many []write
+	owned := map[string]string{"ancient-changes Update v1/": ".spec, .spec.a00, .spec.a01, .spec.a02"}
+	for i, spec := 0, ""; i < 12; i++ {
+		spec += fmt.Sprintf(`,"a%02d":"0"`, i)
+		many = append(many, write{as: fmt.Sprintf("m%02d Update v1/", i), body: `{"spec":{` + spec[1:] + `}}`})
+		if i > 2 {
+			owned[many[i].as] = fmt.Sprintf(".spec.a%02d", i)
+		}
+	}
+	for name, c := range map[string]struct {
+		live   string // without managers
+		writes []write
+		want   map[string]string // fields, by manager
+		refuse string            // the message of the conflict of the last write
+	}{
+		"an update owns what it changes": {writes: []write{{"a Update v1/", `{"spec":{"a":"1","b":{"c":"1"}}}`, false},
+			{"b Update v1/", `{"spec":{"a":"1","b":{"c":"2"}}}`, false}},
+			want: map[string]string{"a Update v1/": ".spec, .spec.a, .spec.b", "b Update v1/": ".spec.b.c"}},
+		"a manager without a name": {writes: []write{{" Update v1/", `{"spec":{"a":"1"}}`, false}},
+			want: map[string]string{"unknown Update v1/": ".spec, .spec.a"}},
+		"appliers share the same value": {writes: []write{{"a Apply v1/", `{"spec":{"a":"1"}}`, false}, {"b Apply v1/", `{"spec":{"a":"1"}}`, false}},
+			want: map[string]string{"a Apply v1/": ".spec.a", "b Apply v1/": ".spec.a"}},
+		"an applier stays the same in another version": {writes: []write{{"a Apply v1/", `{"spec":{"a":"1"}}`, false},
+			{"a Apply v1beta1/", `{"spec":{"b":"1"}}`, false}}, want: map[string]string{"a Apply v1beta1/": ".spec.b"}},
+		"force takes over": {writes: []write{{"a Apply v1/", `{"spec":{"a":"1","b":"1"}}`, false}, {"b Apply v1/", `{"spec":{"a":"2"}}`, true}},
+			want: map[string]string{"a Apply v1/": ".spec.b", "b Apply v1/": ".spec.a"}},
+		"a conflict": {writes: []write{{"a Apply v1/", `{"spec":{"a":"1"}}`, false}, {"b Apply v1/", `{"spec":{"a":"2"}}`, false}},
+			refuse: `Apply failed with 1 conflict: conflict with "a": .spec.a`},
+		"conflicts with an update": {writes: []write{{"a Update v1beta1/", `{"spec":{"a":"1","b":"1"}}`, false}, {"b Apply v1/", `{"spec":{"a":"2","b":"2"}}`, false}},
+			refuse: "Apply failed with 2 conflicts: conflicts with \"a\" using folder.grafana.app/v1beta1:\n- .spec.a\n- .spec.b"},
+		"fields without a manager": {live: unmanaged, writes: []write{{"a Apply v1/", `{"spec":{"a":"1"}}`, true}},
+			want: map[string]string{"a Apply v1/": ".spec.a", "before-first-apply Update v1/": ".spec"}},
+		"an update of fields without a manager": {live: unmanaged, writes: []write{{"a Update v1/", `{"metadata":{"uid":"u"},"spec":{"a":"1"}}`, false}},
+			want: map[string]string{}},
+		"finalizers and owners merge by element": {writes: []write{{"a Apply v1/", finalizers(`"x"`), false}, {"b Apply v1/", finalizers(`"y"`), false},
+			{"c Apply v1/", `{"metadata":{"ownerReferences":[{"uid":"o","name":"n"}]}}`, false}},
+			want: map[string]string{"a Apply v1/": `.metadata.finalizers[="x"]`, "b Apply v1/": `.metadata.finalizers[="y"]`,
+				"c Apply v1/": `.metadata.ownerReferences[uid="o"]`}},
+		"lists of a spec are whole": {writes: []write{{"a Apply v1/", `{"spec":{"l":["x"]}}`, false}, {"b Apply v1/", `{"spec":{"l":["y"]}}`, false}},
+			refuse: `Apply failed with 1 conflict: conflict with "a": .spec.l`},
+		"a client that knows nothing of managers": {writes: []write{{"a Update v1/", `{"spec":{"a":"1"}}`, false},
+			{"b Update v1/", `{"metadata":{"managedFields":[{"operation":"x"}]},"spec":{"a":"1","b":"1"}}`, false}},
+			want: map[string]string{"a Update v1/": ".spec, .spec.a", "b Update v1/": ".spec.b"}},
+		"managers are forgotten": {writes: []write{{"a Update v1/", `{"metadata":{"uid":"u"},"spec":{"a":"1"}}`, false},
+			{"b Update v1/", `{"metadata":{"uid":"u","managedFields":[{}]},"spec":{"a":"2"}}`, false}}, want: map[string]string{}},
+		"a version that is not served any more": {live: `{"metadata":{"managedFields":[{"manager":"old","operation":"Apply",
+			"apiVersion":"folder.grafana.app/v9","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:a":{}}}}]},"spec":{"a":"1"}}`,
+			writes: []write{{"a Apply v1/", `{"spec":{"a":"2"}}`, false}}, want: map[string]string{"a Apply v1/": ".spec.a"}},
+		"status is owned by its endpoint": {writes: []write{{"a Update v1/", `{"spec":{"a":"1"},"status":{"a":"1"}}`, false},
+			{"b Update v1/status", `{"metadata":{"labels":{"x":"y"}},"spec":{"a":"2"},"status":{"a":"2"}}`, false}},
+			want: map[string]string{"a Update v1/": ".spec, .spec.a", "b Update v1/status": ".status.a"}},
+		"the oldest of many updates are one": {writes: many, want: owned},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := folderKind(t)
+			k.Status = true
+			parse := func(version, body string) (target, *unstructured.Unstructured) {
+				e := target{kind: k, namespace: "default", name: "f", version: version}
+				u := e.empty()
+				if err := json.Unmarshal([]byte(body), &u.Object); body != "" && err != nil {
+					t.Fatal(err)
 				}
+				return e, u
 			}
-			config.Object["spec"] = spec
-			if r.IntN(3) == 0 {
-				config.SetLabels(map[string]string{pick("a", "b"): pick("1", "2")})
-				config.SetFinalizers([]string{pick("a", "b", "c")})
-				config.SetOwnerReferences([]metav1.OwnerReference{{UID: "u", Name: pick("1", "2")}})
-			}
-			manager := pick("one", "two", "kubectl", fmt.Sprint("m", r.IntN(20)))
-			if r.IntN(8) == 0 {
-				text, _ := json.Marshal(config)
-				config.SetAnnotations(map[string]string{lastApplied: string(text)})
-			}
-			m := machinery(t, e)
-			if r.IntN(3) > 0 {
-				if seed%2 == 0 {
-					config.Object["spec"] = map[string]any{fmt.Sprint("f", step): "1"}
-					maps.Copy(config.Object["spec"].(map[string]any), asMap(live.Object["spec"]))
-				} else if r.IntN(4) == 0 {
-					config.SetManagedFields([][]metav1.ManagedFieldsEntry{live.GetManagedFields(), {}, {{}}, {{Operation: "x"}}}[r.IntN(4)])
-				}
-				config.SetUID(live.GetUID())
-				want := m.UpdateNoErrors(live.DeepCopy(), config.DeepCopy(), manager).(*unstructured.Unstructured)
-				got := updateOwners(e, live.DeepCopy(), config.DeepCopy(), manager)
-				if !reflect.DeepEqual(got, want) {
-					t.Fatalf("seed %d, step %d: update is\n%v\nwant\n%v", seed, step, got, want)
-				}
-				live = want
-			} else {
-				force := r.IntN(3) == 0
-				want, wantErr := m.Apply(live.DeepCopy(), config.DeepCopy(), manager, force)
-				got, err := applyOwned(e, live.DeepCopy(), config.DeepCopy(), manager, force)
-				if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
-					t.Fatalf("seed %d, step %d: apply of %s is refused with\n%v\nwant\n%v", seed, step, manager, err, wantErr)
-				}
-				if err != nil {
-					conflicts++
-					if a, b := sortedCauses(err), sortedCauses(wantErr); !reflect.DeepEqual(a, b) {
-						t.Fatalf("seed %d, step %d: status %v, want %v", seed, step, a, b)
-					}
+			_, live := parse("v1", c.live)
+			var err error
+			for _, w := range c.writes {
+				as := strings.Split(w.as, " ")
+				version, subresource, _ := strings.Cut(as[2], "/")
+				e, obj := parse(version, w.body)
+				e.subresource = subresource
+				if as[1] == "Update" {
+					live = updateOwners(e, live, obj, as[0])
 					continue
 				}
-				if w := want.(*unstructured.Unstructured); !reflect.DeepEqual(got, w) {
-					t.Fatalf("seed %d, step %d: apply is\n%v\nwant\n%v", seed, step, got, w)
+				old, was, given := live, live.DeepCopy(), obj.DeepCopy()
+				if live, err = applyOwned(e, old, obj, as[0], w.force); err != nil {
+					break
 				}
-				live = want.(*unstructured.Unstructured)
-			}
-			live.SetUID("u-1")
-			for _, entry := range live.GetManagedFields() {
-				if entry.Manager == oldUpdates {
-					oldest++
+				shared := live.DeepCopy()
+				for _, part := range live.Object {
+					if members, ok := part.(map[string]any); ok {
+						clear(members)
+					}
 				}
+				if !reflect.DeepEqual(old, was) || !reflect.DeepEqual(obj, given) {
+					t.Errorf("apply shares its result: %v, %v", old, obj)
+				}
+				live = shared
 			}
-		}
+			if c.refuse != "" {
+				if !apierrors.IsConflict(err) || err.Error() != c.refuse {
+					t.Errorf("refused with %v", err)
+				}
+			} else if err != nil {
+				t.Error(err)
+			} else if got := fieldsOf(t, live); !maps.Equal(got, c.want) {
+				t.Errorf("managers own %q, want %q", got, c.want)
+			}
+		})
 	}
-	if conflicts < 100 || oldest < 20 {
-		t.Errorf("%d conflicts and %d merged entries prove little", conflicts, oldest)
-	}
-}
-
-// sortedCauses is the status of a conflict: the machinery names them in the order of a map.
-func sortedCauses(err error) metav1.Status {
-	status := err.(apierrors.APIStatus).Status()
-	slices.SortFunc(status.Details.Causes, func(a, b metav1.StatusCause) int { return cmp.Compare(a.Message+a.Field, b.Message+b.Field) })
-	return status
 }
 
 // metadataLists is the schema of strategic patches for the API machinery.
