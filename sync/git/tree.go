@@ -27,7 +27,7 @@ func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree,
 		if err != nil {
 			return err
 		}
-		w := walker{reading: v, tree: &t}
+		w := walker{reading: v, tree: &t, rules: attributes.New()}
 		if dir = strings.Trim(dir, "/"); dir != "" {
 			w.base = dir + "/"
 		}
@@ -63,8 +63,8 @@ type walker struct {
 	tree    *Tree
 	base    string // directory that is listed, below the root, with a slash at the end
 	entries int
-	rules   attributes.Rules // those that hold in the present directory
-	read    int64            // bytes of .gitattributes
+	rules   *attributes.Rules // those that hold in the present directory
+	read    int64             // bytes of .gitattributes
 }
 
 // addRules adds the rules of a directory, by its path below the root.
@@ -77,14 +77,24 @@ func (w *walker) addRules(entries []pack.TreeEntry, dir string) error {
 	if err != nil {
 		return asDamage(err)
 	}
+	path := dir + attributes.File
 	if w.read += size; w.read > attributes.MaxBytes {
-		return &TooLargeError{What: "size of all " + attributes.File, Size: w.read, Limit: attributes.MaxBytes}
+		return tooLargeAt(path, &TooLargeError{What: "size of all " + attributes.File, Size: w.read, Limit: attributes.MaxBytes})
 	}
 	data, err := w.object(entries[at].ID, pack.BlobKind)
-	if err == nil {
-		w.rules, err = w.rules.Below(dir, data)
+	if err != nil {
+		return asDamage(err)
 	}
-	return asDamage(err)
+	w.rules, err = w.rules.Below(w.ctx, dir, data)
+	return tooLargeAt(path, err)
+}
+
+// tooLargeAt names the file that exceeds a limit.
+func tooLargeAt(path string, err error) error {
+	if large, ok := errors.AsType[*TooLargeError](err); ok {
+		large.What += ", at " + showPath(path) + ","
+	}
+	return err
 }
 
 func (w *walker) walk(id pack.ID, prefix string, depth int) error {
@@ -96,11 +106,15 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 		return err
 	}
 	w.tree.refuse(refused...)
-	defer func(above attributes.Rules) { w.rules = above }(w.rules)
+	defer func(above *attributes.Rules) { w.rules = above }(w.rules)
 	if err := w.addRules(entries, w.base+prefix); err != nil {
 		return err
 	}
+	w.entries += len(refused) // they take time too
 	for _, e := range entries {
+		if w.ctx.Err() != nil {
+			return context.Cause(w.ctx)
+		}
 		if w.entries++; w.entries > w.limits.TreeEntries {
 			return &TooLargeError{Count: true, What: "number of files and directories", Size: int64(w.entries), Limit: int64(w.limits.TreeEntries)}
 		}
@@ -120,8 +134,14 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 		if err != nil {
 			return asDamage(err)
 		}
-		large := size <= MaxPointer && w.rules.Filter(w.base+path) == "lfs"
-		w.tree.Files = append(w.tree.Files, File{Path: path, Hash: e.ID.String(), Size: size, Mode: modeText(e.Mode), LFS: large})
+		filter := ""
+		if size <= MaxPointer {
+			if filter, err = w.rules.Filter(w.ctx, w.base+path); err != nil {
+				return tooLargeAt(w.base+path, err)
+			}
+		}
+		file := File{Path: path, Hash: e.ID.String(), Size: size, Mode: modeText(e.Mode), LFS: filter == "lfs"}
+		w.tree.Files = append(w.tree.Files, file)
 	}
 	return nil
 }

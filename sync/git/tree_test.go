@@ -13,6 +13,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"limpet/sync/git/attributes"
 	"limpet/sync/git/pack"
 	"limpet/sync/testenv/gittest"
 	"limpet/sync/text"
@@ -145,6 +146,9 @@ func TestTreeLimits(t *testing.T) {
 	if tree, err = m.Tree(t.Context(), r, ref.Hash, ""); !reflect.ValueOf(tree).IsZero() {
 		t.Errorf("half a listing comes with the error: %+v", tree)
 	}
+	gittest.ErrorIs(t, err, TooLarge)
+	r.Limits = pack.Limits{PathBytes: 1, TreeEntries: 2} // what is refused counts
+	_, err = m.Tree(t.Context(), r, ref.Hash, "")
 	gittest.ErrorIs(t, err, TooLarge)
 }
 
@@ -310,8 +314,14 @@ func TestTreeLFS(t *testing.T) {
 	rules := strings.Repeat("#"+strings.Repeat("x", 1022)+"\n", 700)
 	two := o.Commit("large", map[string]string{".gitattributes": rules, "d/.gitattributes": rules})
 	syncRef(t, m, r, "")
-	if _, err := m.Tree(t.Context(), r, two, "d"); KindOf(err) != TooLarge {
+	if _, err := m.Tree(t.Context(), r, two, "d"); KindOf(err) != TooLarge || !strings.Contains(err.Error(), "d/.gitattributes") {
 		t.Errorf("more than all may have: %v", err)
+	}
+	three := o.Commit("filters", map[string]string{".gitattributes": "x filter=lfs\n",
+		"d/.gitattributes": strings.Repeat("x filter=lfs\n", attributes.MaxFilters)})
+	syncRef(t, m, r, "")
+	if _, err := m.Tree(t.Context(), r, three, ""); KindOf(err) != TooLarge || !strings.Contains(err.Error(), "d/.gitattributes") {
+		t.Errorf("more filters than all may have: %v", err)
 	}
 }
 

@@ -1,11 +1,16 @@
 // Package attributes finds the filter that the .gitattributes of a tree give to a file, as git check-attr does: the last
 // line that matches decides, lines of a directory come after those of the ones above it, and macros are those of the root.
 //
-// Anyone with push access can write these files. MaxBytes bounds those of one tree together, MaxRules the lines about
-// filters that are looked at for one file; a pattern is matched in linear time.
+// # Bounds
+//
+// Anyone with push access can write these files. Those of one tree share MaxBytes of text, MaxFilters attributes that may
+// decide about filters, maxGlobs bytes of different patterns with wildcards, and maxSteps for matching all its files. A
+// pattern is compiled once and matched in linear time; a plain name or path costs one lookup.
 package attributes
 
 import (
+	"cmp"
+	"context"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,9 +21,11 @@ import (
 
 // Bounds. Source of the last: git, which ignores a longer line.
 const (
-	MaxBytes = 1 << 20
-	MaxRules = 1000
-	maxLine  = 2048
+	MaxBytes   = 1 << 20
+	MaxFilters = 10_000
+	maxGlobs   = 64 << 10
+	maxSteps   = 1 << 31 // bytes of a pattern times bytes of a path
+	maxLine    = 2048
 )
 
 // File is the name of the files with rules.
@@ -27,16 +34,34 @@ const File = ".gitattributes"
 // filter is the attribute that counts here.
 const filter = "filter"
 
-// Rules are those that hold in a directory. The zero value has none.
+// Rules are those of a directory and of the ones above it.
 type Rules struct {
-	rules  []rule
-	macros map[string][]attribute
+	tree     *tree
+	above    *Rules            // nil for the root
+	dir      string            // "" for the root, else it ends with a slash
+	literals map[string][]rule // by name, or by path below dir with a slash before it
+	globs    []rule
+}
+
+// tree has what the rules of one tree share.
+type tree struct {
+	filters, globs, steps int // that are used
+	compiled              map[string]*glob
+	macros                map[string][]attribute
 }
 
 type rule struct {
-	pattern *regexp.Regexp // of a path below the root, with separators
-	base    bool           // it is for the name alone
-	attrs   []attribute
+	line  int
+	glob  *glob // nil for a plain name or path
+	base  bool  // it is for the name alone
+	attrs []attribute
+}
+
+// glob is a pattern with wildcards. What it matches begins and ends with literals.
+type glob struct {
+	before, after string
+	size          int
+	pattern       *regexp.Regexp // of a path with separators; nil matches nothing
 }
 
 type attribute struct {
@@ -44,38 +69,82 @@ type attribute struct {
 	set         bool
 }
 
+// New returns the rules of a tree of which no file was read.
+func New() *Rules {
+	return &Rules{tree: &tree{compiled: map[string]*glob{}, macros: map[string][]attribute{}}}
+}
+
 // Below returns the rules with those of the file in one more directory, which is "" for the root or ends with a slash.
-// The error is a *giterr.TooLargeError.
-func (r Rules) Below(dir string, file []byte) (Rules, error) {
-	text := strings.TrimPrefix(string(file), "\ufeff")
+// It ends with ctx; another error is a *giterr.TooLargeError.
+func (r *Rules) Below(ctx context.Context, dir string, file []byte) (*Rules, error) {
+	t, text := r.tree, strings.TrimPrefix(string(file), "\ufeff")
 	for line := range strings.Lines(text) {
+		if dir != "" {
+			break
+		}
 		name, attrs := parse(line)
-		if macro, is := strings.CutPrefix(name, macroPrefix); is && dir == "" && validName.MatchString(macro) {
-			if r.macros == nil {
-				r.macros = map[string][]attribute{}
-			}
-			r.macros[macro] = attrs
+		if macro, is := strings.CutPrefix(name, macroPrefix); is && validName.MatchString(macro) {
+			t.macros[macro] = attrs
+			t.filters += 1 + len(attrs)
 		}
 	}
+	own := &Rules{tree: t, above: r, dir: dir, literals: map[string][]rule{}}
+	number := 0
+	irrelevant := func(a attribute) bool { return a.name != filter && t.macros[a.name] == nil }
 	for line := range strings.Lines(text) {
-		name, attrs := parse(line)
-		decides := func(a attribute) bool { return a.name == filter || r.macros[a.name] != nil }
-		if !slices.ContainsFunc(attrs, decides) || strings.HasPrefix(name, macroPrefix) && name != macroPrefix {
+		if len(t.macros) == 0 && !strings.Contains(line, filter) {
 			continue
 		}
-		if pattern := compile(dir, name); pattern != nil {
-			r.rules = append(r.rules, rule{pattern, !strings.Contains(name, "/"), attrs})
+		name, attrs := parse(line)
+		attrs = slices.DeleteFunc(attrs, irrelevant)
+		if len(attrs) > 0 && (name == macroPrefix || !strings.HasPrefix(name, macroPrefix)) {
+			number++
+			own.add(name, rule{line: number, attrs: attrs})
+			t.filters += len(attrs)
 		}
-		if n := len(r.rules); n > MaxRules {
-			return r, &giterr.TooLargeError{Count: true, What: "number of filters in " + File, Size: int64(n), Limit: MaxRules}
+		if t.filters > MaxFilters {
+			return r, tooMany("number of filters", t.filters, MaxFilters)
+		}
+		if t.globs > maxGlobs {
+			return r, tooMany("number of bytes in patterns with wildcards", t.globs, maxGlobs)
+		}
+		if ctx.Err() != nil {
+			return r, context.Cause(ctx)
 		}
 	}
-	return r, nil
+	if number == 0 {
+		return r, nil
+	}
+	return own, nil
+}
+
+func tooMany(what string, n, limit int) error {
+	what += " in all " + File
+	return &giterr.TooLargeError{Count: true, What: what, Size: int64(n), Limit: int64(limit)}
+}
+
+// add takes in a rule, unless it matches no file: git knows no negative ones, and a slash at the end is for directories.
+func (r *Rules) add(text string, own rule) {
+	if strings.HasPrefix(text, "!") || strings.HasSuffix(text, "/") {
+		return
+	}
+	own.base = !strings.Contains(text, "/")
+	if !strings.ContainsAny(text, wild) {
+		if !own.base {
+			text = "/" + strings.TrimPrefix(text, "/")
+		}
+		r.literals[text] = append(r.literals[text], own)
+		return
+	}
+	if own.glob = r.tree.glob(strings.TrimPrefix(text, "/")); own.glob.pattern != nil {
+		r.globs = append(r.globs, own)
+	}
 }
 
 const (
 	blank       = " \t\r\n"
 	macroPrefix = "[attr]"
+	wild        = `*?[\`
 )
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9._][-A-Za-z0-9._]*$`)
@@ -106,31 +175,62 @@ func parse(line string) (name string, attrs []attribute) {
 }
 
 // Filter returns the filter of a file by its path below the root, "" for none. The file has to be in the directory
-// of the rules or below it.
-func (r Rules) Filter(path string) string {
+// of the rules or below it. It ends with ctx; another error is a *giterr.TooLargeError.
+func (r *Rules) Filter(ctx context.Context, path string) (string, error) {
 	found := map[string]string{}
 	name := path[strings.LastIndexByte(path, '/')+1:]
-	path = strings.ReplaceAll(path, "/", separator)
-	for _, rule := range slices.Backward(r.rules) {
-		if rule.base && rule.pattern.MatchString(name) || !rule.base && rule.pattern.MatchString(path) {
-			r.decide(found, rule.attrs)
+	for ; r.above != nil; r = r.above {
+		rel := path[len(r.dir):]
+		hits := slices.Concat(r.literals[name], r.literals["/"+rel])
+		r.tree.steps += len(r.globs)
+		for _, own := range r.globs {
+			text := rel
+			if own.base {
+				text = name
+			}
+			matches, err := r.tree.match(ctx, own.glob, text)
+			if err != nil {
+				return "", err
+			}
+			if matches {
+				hits = append(hits, own)
+			}
 		}
-		if value, decided := found[filter]; decided {
-			return value
+		slices.SortFunc(hits, func(a, b rule) int { return cmp.Compare(b.line, a.line) })
+		for _, own := range hits {
+			r.tree.decide(found, own.attrs)
+			if value, decided := found[filter]; decided {
+				return value, nil
+			}
 		}
 	}
-	return ""
+	return "", nil
+}
+
+// match reports whether a pattern matches a name or path.
+func (t *tree) match(ctx context.Context, g *glob, text string) (bool, error) {
+	if !strings.HasPrefix(text, g.before) || !strings.HasSuffix(text, g.after) {
+		return false, nil
+	}
+	if t.steps += g.size * len(text); t.steps > maxSteps {
+		return false, tooMany("number of steps to match the patterns", t.steps, maxSteps)
+	}
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	return g.pattern.MatchString(strings.ReplaceAll(text, "/", separator)), nil
 }
 
 // decide adds the attributes that were not decided before, with those of macros that are set.
-func (r Rules) decide(found map[string]string, attrs []attribute) {
+func (t *tree) decide(found map[string]string, attrs []attribute) {
+	t.steps += len(attrs)
 	for _, a := range slices.Backward(attrs) {
 		if _, decided := found[a.name]; decided {
 			continue
 		}
 		found[a.name] = a.value
 		if a.set {
-			r.decide(found, r.macros[a.name])
+			t.decide(found, t.macros[a.name])
 		}
 	}
 }
@@ -145,17 +245,27 @@ var (
 	escaped = regexp.MustCompile(`\\([0-9A-Za-z])`)
 )
 
-// compile makes a regular expression of a pattern of a directory, nil for one that matches no file: git knows no
-// negative ones, and a slash at the end is for directories.
-func compile(dir, glob string) *regexp.Regexp {
-	if strings.HasPrefix(glob, "!") || strings.HasSuffix(glob, "/") {
-		return nil
+// glob compiles a pattern, unless an equal one was.
+func (t *tree) glob(text string) *glob {
+	if known := t.compiled[text]; known != nil {
+		return known
 	}
+	g := &glob{
+		before: text[:strings.IndexAny(text, wild)],
+		// stars take the slash after them with them
+		after: strings.TrimPrefix(text[strings.LastIndexAny(text, wild+"]")+1:], "/"),
+		size:  len(text),
+	}
+	t.compiled[text] = g
+	if t.globs += len(text); t.globs <= maxGlobs {
+		g.pattern = compile(text)
+	}
+	return g
+}
+
+// compile makes a regular expression of a pattern, nil for one that matches nothing.
+func compile(glob string) *regexp.Regexp {
 	out := "(?s)^"
-	if strings.Contains(glob, "/") {
-		out += regexp.QuoteMeta(dir)
-		glob = strings.TrimPrefix(glob, "/")
-	}
 	for _, at := range token.FindAllStringIndex(glob, -1) {
 		part, first := glob[at[0]:at[1]], at[0] == 0 || glob[at[0]-1] == '/'
 		switch {

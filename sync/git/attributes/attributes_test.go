@@ -1,6 +1,7 @@
 package attributes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,8 +27,8 @@ var (
 		"filter= bad/name binary")
 )
 
-// tree makes the .gitattributes of a tree, by directory, and paths in it.
-func tree(r *rand.Rand) (files map[string]string, paths []string) {
+// randomTree makes the .gitattributes of a tree, by directory, and paths in it.
+func randomTree(r *rand.Rand) (files map[string]string, paths []string) {
 	pick := func(from []string) string { return from[r.IntN(len(from))] }
 	join := func(from []string) string {
 		parts := make([]string, 1+r.IntN(3))
@@ -79,7 +81,7 @@ func TestAgainstGit(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	compared, lfs := 0, 0
 	for range suite.Count(40, 1000) {
-		files, paths := tree(random)
+		files, paths := randomTree(random)
 		root := t.TempDir()
 		gittest.Git(t, root, nil, "init", "-q")
 		for dir, text := range files {
@@ -96,11 +98,11 @@ func TestAgainstGit(t *testing.T) {
 			t.Fatalf("git says %q", out)
 		}
 		for i, p := range paths {
-			var rules Rules
+			rules := New()
 			at, dir := 0, ""
 			for at >= 0 {
 				var err error
-				if rules, err = rules.Below(dir, []byte(files[dir])); err != nil {
+				if rules, err = rules.Below(t.Context(), dir, []byte(files[dir])); err != nil {
 					t.Fatal(err)
 				}
 				at, dir = next(p, len(dir))
@@ -110,8 +112,8 @@ func TestAgainstGit(t *testing.T) {
 			if want {
 				lfs++
 			}
-			if got := rules.Filter(p) == "lfs"; got != want {
-				t.Fatalf("seed %d: %q: git says %q, got %q, of %q", seed, p, fields[3*i+2], rules.Filter(p), files)
+			if got, err := rules.Filter(t.Context(), p); err != nil || (got == "lfs") != want {
+				t.Fatalf("seed %d: %q: git says %q, got %q, %v, of %q", seed, p, fields[3*i+2], got, err, files)
 			}
 		}
 	}
@@ -130,16 +132,74 @@ func next(p string, n int) (at int, dir string) {
 
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	many := strings.Repeat("x filter=lfs\n", MaxRules)
-	rules, err := Rules{}.Below("", []byte(many+strings.Repeat("x text\n", MaxRules)))
-	if err != nil || rules.Filter("x") != "lfs" {
-		t.Errorf("%q, %v", rules.Filter("x"), err)
+	ctx := t.Context()
+	lines := func(n int, format string) (out []byte) {
+		for i := range n {
+			out = fmt.Appendf(out, format, i)
+		}
+		return out
 	}
-	if _, err := rules.Below("d/", []byte("y filter=lfs\n")); !errors.As(err, new(*giterr.TooLargeError)) {
-		t.Errorf("one more: %v", err)
+	tests := []struct {
+		name  string
+		first []byte // in the root
+		ok    bool
+	}{
+		{"plain names", lines(MaxFilters-1, "x%d filter=lfs\n"), true},
+		{"attributes of no filter", lines(MaxBytes/8, "*%d text\n"), true},
+		{"equal patterns", []byte(strings.Repeat("*[a-z]*x filter=lfs\n", MaxFilters-1)), true},
+		{"too many plain names", lines(MaxFilters, "x%d filter=lfs\n"), false},
+		{"too many macros", lines(MaxFilters/2, "[attr]m%d n\n"), false},
+		{"too many attributes of macros", []byte("[attr]m n\n" + strings.Repeat("x -m m\n", MaxFilters/2)), false},
+		{"too many patterns", lines(maxGlobs/100, "*%d"+strings.Repeat("[!a]", 25)+" filter=lfs\n"), false},
 	}
-	long, err := Rules{}.Below("", []byte("y filter=lfs\n"+strings.Repeat("x", maxLine)+" filter=lfs\n"))
-	if err != nil || len(long.rules) != 1 {
-		t.Errorf("%d rules, %v", len(long.rules), err)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			rules, err := New().Below(ctx, "", tt.first)
+			if err == nil { // it counts for the whole tree
+				rules, err = rules.Below(ctx, "d/", []byte("y filter=lfs\n"))
+			}
+			if large := errors.As(err, new(*giterr.TooLargeError)); large == tt.ok || err != nil && !large {
+				t.Fatal(err)
+			}
+			if got, err := rules.Filter(ctx, "d/y"); tt.ok && (got != "lfs" || err != nil) {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+	long, err := New().Below(ctx, "", []byte("y filter=lfs\n"+strings.Repeat("x", maxLine)+" filter=lfs\n"))
+	if err != nil || len(long.literals) != 1 {
+		t.Errorf("%d rules, %v", len(long.literals), err)
+	}
+}
+
+// TestHostile has patterns at their bound match the worst of names, until the steps end it.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	var file []byte
+	for i := range maxGlobs / 512 {
+		file = fmt.Appendf(file, "%s*%d filter=lfs\n", strings.Repeat("*a", 250), i%10)
+	}
+	name := strings.Repeat("a", 254)
+	rules, err := New().Below(t.Context(), "", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules.tree.steps = maxSteps - 1<<23
+	for i := 0; err == nil; i++ {
+		_, err = rules.Filter(t.Context(), name+strconv.Itoa(i%10))
+	}
+	if !errors.As(err, new(*giterr.TooLargeError)) {
+		t.Error(err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := New().Below(ended, "", file); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if rules, err = New().Below(t.Context(), "", file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rules.Filter(ended, name+"1"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
