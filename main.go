@@ -48,7 +48,8 @@
 //  3. jobs/driver.go takes a key; jobs/admission.go decides: run or skip.
 //  4. jobs/claimer.go: a short delay by rendezvous hash; intent in
 //     state/claims.go, PUT of the claim labels, confirmed in state.
-//  5. jobs/held.go, jobs/lease: one goroutine renews; its loss cancels the work.
+//  5. jobs/heldjob.go, jobs/renewal.go, jobs/lease: one goroutine renews; its
+//     loss cancels the work.
 //  6. jobs/runner.go runs the worker: worker/pull.go.
 //  7. git/resolve.go, git/fetch.go: the commit into the mirror, verified in worker/pulltree.go.
 //  8. git/diff.go, resources/plan.go, resources/apply.go: the ordered changes.

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/jobs/queue"
 	"limpet/sync/testenv/suite"
 )
 
@@ -213,47 +212,6 @@ func TestAgentsShareTheQueue(t *testing.T) {
 				s.end()
 			})
 		})
-	}
-}
-
-// TestClaimDelay: all agents come to one order, the first of it claims at once, and an agent that is not seen any more is
-// not waited for.
-func TestClaimDelay(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1_800_000_000, 0)
-	agents := make([]*claimDelay, 8)
-	for i := range agents {
-		agents[i] = newClaimDelay(fmt.Sprint("agent-", i))
-		for j := range agents {
-			agents[i].claimSeen(fmt.Sprint("agent-", j), repoKey("default", "seen"), now)
-		}
-		agents[i].claimSeen("", repoKey("default", "seen"), now) // one of Grafana's drivers
-	}
-	var last *claimDelay
-	for n := range 100 {
-		r, delays := repoKey("default", fmt.Sprint(n)), map[time.Duration]int{}
-		for _, d := range agents {
-			delay := d.remaining(r, now)
-			if delays[delay]++; delay == 3*firstStep { // log2(1+7)
-				last = d
-			}
-			if again := d.remaining(r, now.Add(delay)); delay > 0 && again != 0 {
-				t.Fatalf("%s more after a delay of %s", again, delay)
-			}
-		}
-		if len(delays) != 8 || delays[0] != 1 || delays[3*firstStep] != 1 {
-			t.Fatalf("delays %v", delays)
-		}
-	}
-	last.claimSeen("agent-0", repoKey("default", "99"), now) // the turn is over
-	if d := last.remaining(repoKey("default", "99"), now.Add(peerTTL+time.Second)); d != 0 || len(last.peers) != 0 {
-		t.Errorf("waits %s for agents that are gone: %v", d, last.peers)
-	}
-	for n := range 2 * maxPeers {
-		last.claimSeen(fmt.Sprint("other-", n), queue.RepoKey{}, now)
-	}
-	if len(last.peers) != maxPeers {
-		t.Errorf("%d agents are remembered", len(last.peers))
 	}
 }
 

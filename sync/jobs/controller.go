@@ -3,17 +3,17 @@
 //
 // # How a job travels
 //
-//	handlers.go   the watch and the periodic scan put keys into the queue
+//	handlers.go   the watch and the periodic scan (scanner.go) put keys into the queue
 //	workqueue.go  the queue of one agent; its order and its laws are package queue
 //	driver.go     a driver takes a key, reads the job, claims and runs it
 //	admission.go  whether this agent is to run it
-//	claimer.go    the delay for agents that come first; intent in the state file, labels
-//	              written, claim in the state file
+//	claimer.go    the delay for agents that come first (queue.ClaimDelay); intent in the
+//	              state file, labels written, claim in the state file
 //	exclusion.go  an agent that finds another one at work on the repository yields
-//	held.go       a job under our claim, which is written in turns and renewed
+//	heldjob.go    a job under our claim, written in turns (jobwriter.go) and renewed (renewal.go)
 //	runner.go     the Worker is called and waited for
 //	progress.go   what the worker reports (results.go), written at most so often
-//	finisher.go   record, HistoricJob, DELETE, end of the claim; or it lets go
+//	finisher.go   record, HistoricJob (archiver.go), DELETE, end of the claim; or it lets go
 //
 // Beside the way: recoverer.go settles claims of a process that stopped (claims.go), rescuer.go expired claims of
 // others, pruner.go deletes old history. Events are one stream (events.go); what there is at a moment is in Snapshot.
@@ -57,7 +57,7 @@ type Controller struct {
 	queue     *workQueue
 	admission *admission
 	exclusion *exclusion
-	delay     *claimDelay
+	delay     *queue.ClaimDelay
 	finisher  *finisher
 	recoverer *recoverer
 	driver    *driver
@@ -108,7 +108,7 @@ func newController(e *env, jobs, repos lister) *Controller {
 	c := &Controller{
 		env: e, await: context.Cause, jobs: jobs, queue: newWorkQueue(e.events, e.o.self), pruner: &pruner{env: e, wake: make(chan struct{}, 1)},
 		admission: &admission{env: e, jobs: jobs, repos: repos, workers: map[string]Worker{}},
-		exclusion: &exclusion{env: e, seen: newClaimIndex(e.isOwnClaim)}, delay: newClaimDelay(e.o.self),
+		exclusion: &exclusion{env: e, seen: newClaimIndex(e.isOwnClaim)}, delay: queue.NewClaimDelay(e.o.self),
 	}
 	c.drain = &drain{env: e, queue: c.queue}
 	c.finisher = &finisher{env: e, exclusion: c.exclusion, archiver: &archiver{env: e}, pruner: c.pruner, queue: c.queue}

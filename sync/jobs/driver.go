@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"limpet/sync/text"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -14,7 +16,6 @@ import (
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/queue"
 	"limpet/sync/netx"
-	"limpet/sync/text"
 )
 
 // missingRepoGrace is how long a job waits for a repository that does not exist yet: both may have been applied
@@ -33,7 +34,7 @@ type driver struct {
 	drain     *drain
 	admission *admission
 	exclusion *exclusion
-	delay     *claimDelay
+	delay     *queue.ClaimDelay
 	claimer   *claimer
 	recoverer *recoverer
 	runner    *runner
@@ -61,7 +62,7 @@ func (d *driver) Run(ctx context.Context, await func(context.Context) error) {
 		result := d.runOnce(ctx, k, r)
 		d.queue.done(k, result)
 		if result.After > 0 {
-			d.delay.reset(r)
+			d.delay.Reset(r)
 		}
 		d.drain.reportDrained()
 	}
@@ -114,7 +115,7 @@ func (d *driver) wait(k queue.Key, r queue.RepoKey) (queue.Result, bool) {
 		after = 0
 	}
 	if after <= 0 {
-		after = d.delay.remaining(r, time.Now())
+		after = d.delay.Remaining(r, time.Now())
 	}
 	return queue.Result{Requeue: true, RepoAfter: after, NotUrgent: true}, after > 0
 }
@@ -189,7 +190,7 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 			return d.finisher.leaseLost(h)
 		case first != nil:
 			if agentOf(first.owner) != "" {
-				d.delay.lost()
+				d.delay.Lost()
 			}
 			return d.finisher.yield(h, first)
 		}

@@ -48,3 +48,43 @@ func TestSilentHosts(t *testing.T) {
 		})
 	}
 }
+
+// TestDrain: what runs goes on, what comes waits, and all of it is taken when the agent claims again.
+func TestDrain(t *testing.T) {
+	bubble(t, func(r *rig) {
+		w := work(time.Minute)
+		a := r.start("a", Options{}, w)
+		r.repository("r1")
+		r.job("r1", "running")
+		pass(time.Second)
+		if len(a.Snapshot().Running) != 1 || a.Ready() != nil {
+			t.Fatalf("%d running, %v", len(a.Snapshot().Running), a.Ready())
+		}
+		a.Drain(true)
+		a.Drain(true)
+		for n := range 9 {
+			r.repository(fmt.Sprint("q", n))
+			r.job(fmt.Sprint("q", n), fmt.Sprint("waiting", n))
+		}
+		pass(30 * time.Second)
+		if since, busy := a.drain.state(); since.IsZero() || busy != 1 || len(w.seen()) != 1 || a.Ready() == nil ||
+			a.Ready().Error() != "draining" {
+			t.Errorf("since %s, %d busy, runs %q, ready %v", since, busy, w.seen(), a.Ready())
+		}
+		if a.count(EventDrain) != 1 {
+			t.Errorf("told %q", a.texts(EventDrain))
+		}
+		pass(10 * time.Minute)
+		if _, busy := a.drain.state(); busy != 0 || len(w.seen()) != 1 || len(r.history()) != 1 || a.waiting() < 9 {
+			t.Errorf("%d busy, runs %q, %d records, %d waiting", busy, w.seen(), len(r.history()), a.waiting())
+		}
+		if told := a.texts(EventDrain); len(told) != 2 || told[1] != "drained: nothing of this agent runs any more, after 59s" {
+			t.Errorf("told %q", told)
+		}
+		a.Drain(false)
+		pass(10 * time.Minute)
+		if since, _ := a.drain.state(); !since.IsZero() || len(r.history()) != 10 || a.Ready() != nil {
+			t.Errorf("since %s, %d records, ready %v", since, len(r.history()), a.Ready())
+		}
+	})
+}

@@ -3,13 +3,11 @@ package jobs
 import (
 	"context"
 	"log/slog"
-	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"limpet/sync/text"
+	"limpet/sync/jobs/joblog"
 )
 
 // Types of Event.
@@ -144,14 +142,14 @@ var eventLevels = map[string]slog.Level{
 type emitter struct {
 	log     *slog.Logger
 	observe func(Event)
-	logs    *logBuffer
+	logs    *joblog.Buffer
 
 	mu   sync.Mutex // guards seen
 	seen map[string]struct{}
 }
 
 func newEmitter(log *slog.Logger, observe func(Event)) *emitter {
-	return &emitter{log: log, observe: observe, logs: &logBuffer{jobs: map[string][]Line{}}, seen: map[string]struct{}{}}
+	return &emitter{log: log, observe: observe, logs: joblog.New(), seen: map[string]struct{}{}}
 }
 
 // emit reports an event without a state.
@@ -180,10 +178,10 @@ func (e *emitter) emitState(typ string, job jobRef, state, text string, last *Ru
 		Namespace: job.Namespace, Job: job.Name, UID: job.uid, Repository: job.repository, Action: job.action, Attempt: job.attempt,
 	}
 	if typ != EventTransfer { // the log of the job would be nothing else
-		e.logs.add(job.uid, Line{event.At, event.Level, text})
+		e.logs.Add(job.uid, joblog.Line{At: event.At, Level: event.Level, Text: text})
 	}
 	if last != nil {
-		last.Lines = e.logs.lines(job.uid)
+		last.Lines = e.logs.Lines(job.uid)
 	}
 	e.observe(event)
 }
@@ -210,81 +208,13 @@ func (e *emitter) once(id, typ string, job jobRef, text string) {
 	}
 }
 
-// maxLines is how many log lines of a running job are kept for the dashboard.
-const maxLines = 200
-
-// Line is one log line of a running job.
-type Line struct {
-	At    time.Time `json:"at"`
-	Level string    `json:"level"` // debug, info, warn, error
-	Text  string    `json:"text"`
-}
-
-// logBuffer keeps the last log lines of every running job.
-type logBuffer struct {
-	mu   sync.Mutex // guards jobs and what is in it
-	jobs map[string][]Line
-}
-
-// running begins to keep the lines of a job, or forgets them.
-func (b *logBuffer) running(uid string, on bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if on {
-		b.jobs[uid] = []Line{}
-	} else {
-		delete(b.jobs, uid)
-	}
-}
-
-func (b *logBuffer) add(uid string, line Line) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	lines, ok := b.jobs[uid]
-	if len(lines) >= 2*maxLines {
-		lines = append(lines[:0], lines[len(lines)-maxLines+1:]...)
-	}
-	if ok {
-		b.jobs[uid] = append(lines, line)
-	}
-}
-
-func (b *logBuffer) lines(uid string) []Line {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	lines := b.jobs[uid]
-	return slices.Clone(lines[max(0, len(lines)-maxLines):])
-}
-
 // logger returns a logger whose lines carry the name of the job and are kept for the dashboard too: debug lines only
 // when the log has them as well.
-func (b *logBuffer) logger(job jobRef, base *slog.Logger) *slog.Logger {
-	o := &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-		if len(groups) == 0 && a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return text.RedactAttr(groups, a)
-	}}
-	if base.Enabled(context.Background(), slog.LevelDebug) {
-		o.Level = slog.LevelDebug
+func (e *emitter) logger(job jobRef) *slog.Logger {
+	level := slog.LevelInfo
+	if e.log.Enabled(context.Background(), slog.LevelDebug) {
+		level = slog.LevelDebug
 	}
-	base = base.With("job", job.String(), "uid", job.uid, "repo", job.repository, "attempt", job.attempt)
-	return slog.New(slog.NewMultiHandler(base.Handler(), slog.NewTextHandler(logWriter{b, job.uid}, o)))
-}
-
-// logWriter keeps the lines of one job, which come as level=INFO msg="some text" name=value.
-type logWriter struct {
-	buffer *logBuffer
-	uid    string
-}
-
-func (w logWriter) Write(line []byte) (int, error) {
-	level, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(string(line)), "level="), " msg=")
-	if quoted, err := strconv.QuotedPrefix(text); err == nil {
-		if message, err := strconv.Unquote(quoted); err == nil {
-			text = message + text[len(quoted):]
-		}
-	}
-	w.buffer.add(w.uid, Line{time.Now(), strings.ToLower(level), clip(text, maxMessage)})
-	return len(line), nil
+	base := e.log.With("job", job.String(), "uid", job.uid, "repo", job.repository, "attempt", job.attempt)
+	return slog.New(slog.NewMultiHandler(base.Handler(), e.logs.Handler(job.uid, level)))
 }

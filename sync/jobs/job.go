@@ -13,6 +13,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
+	"limpet/sync/text"
 )
 
 // Reading and changing a Job object. Writers change what they own and leave every other member as it is: the API
@@ -233,7 +234,7 @@ func endAttempt(job *unstructured.Unstructured, ended state.Attempt) {
 }
 
 func addAttempt(list []state.Attempt, ended state.Attempt) []state.Attempt {
-	ended.Message = clip(ended.Message, maxAttemptText)
+	ended.Message = text.Clip(ended.Message, maxAttemptText)
 	list = slices.DeleteFunc(list, func(a state.Attempt) bool { return a.N == ended.N })
 	list = append(list, ended)
 	slices.SortStableFunc(list, func(a, b state.Attempt) int { return a.N - b.N })

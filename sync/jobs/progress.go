@@ -15,6 +15,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/git/transfer"
 	"limpet/sync/resources"
+	"limpet/sync/text"
 )
 
 // Progress collects what a worker has done. Its methods never wait for the network: one goroutine per job writes the
@@ -65,15 +66,15 @@ func (p *Progress) SetMessage(_ context.Context, text string) {
 func (p *Progress) Step(text string) { p.say(text, false) }
 
 // say begins a step and reports whether it is another one; due has it written to the API.
-func (p *Progress) say(text string, due bool) bool {
-	text = clip(text, maxMessage)
+func (p *Progress) say(message string, due bool) bool {
+	message = text.Clip(message, maxMessage)
 	p.mu.Lock()
-	same := p.results.Message == text
-	p.results.Message, p.results.Steps = text, beginStep(p.results.Steps, text, time.Now())
+	same := p.results.Message == message
+	p.results.Message, p.results.Steps = message, beginStep(p.results.Steps, message, time.Now())
 	p.message = p.message || due && !same
 	p.mu.Unlock()
 	if !same {
-		p.emit(EventProgress, text)
+		p.emit(EventProgress, message)
 	}
 	return !same
 }
@@ -84,7 +85,7 @@ func (p *Progress) StepNote(note string) {
 	defer p.mu.Unlock()
 	if s := p.results.Steps; len(s) > 0 {
 		last := &s[len(s)-1]
-		last.Text = clip(last.Text+", "+note, maxStepText)
+		last.Text = text.Clip(last.Text+", "+note, maxStepText)
 	}
 }
 
@@ -132,7 +133,9 @@ func (p *Progress) set(fn func()) {
 }
 
 // SetFinalMessage sets the message of a job that does not end as error.
-func (p *Progress) SetFinalMessage(text string) { p.set(func() { p.final = clip(text, maxMessage) }) }
+func (p *Progress) SetFinalMessage(message string) {
+	p.set(func() { p.final = text.Clip(message, maxMessage) })
+}
 
 // SetRefs records the branch and the commits that are synced. from is empty for the first sync.
 func (p *Progress) SetRefs(branch, from, to string) {
@@ -271,18 +274,18 @@ type Step struct {
 }
 
 // beginStep adds a step to those of a run, which are one behind the other: only the last one goes on.
-func beginStep(s []Step, text string, now time.Time) []Step {
-	text = clip(text, maxStepText)
+func beginStep(s []Step, step string, now time.Time) []Step {
+	step = text.Clip(step, maxStepText)
 	if n := len(s); n > 0 {
 		last := &s[n-1]
-		if last.Text == text || n == maxSteps {
+		if last.Text == step || n == maxSteps {
 			return s
 		}
 		if last.Took = now.Sub(last.At); last.Took < briefest {
 			s = s[:n-1]
 		}
 	}
-	return append(s, Step{Text: text, At: now})
+	return append(s, Step{Text: step, At: now})
 }
 
 // briefest is the shortest step worth keeping.

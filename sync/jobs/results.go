@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -116,17 +115,17 @@ func (all *results) kind(group, kind string) *api.JobSummary {
 }
 
 // text appends a text to list unless a bound is reached.
-func (all *results) text(list []string, text string) []string {
+func (all *results) text(list []string, line string) []string {
 	if len(list) >= maxErrors || all.Texts >= textBudget {
 		return list
 	}
-	text = clip(text, maxText)
-	size, _ := json.Marshal(text) // escapes take up to six bytes
+	line = text.Clip(line, maxText)
+	size, _ := json.Marshal(line) // escapes take up to six bytes
 	if all.Texts+len(size) > textBudget {
 		return list
 	}
 	all.Texts += len(size)
-	return append(list, text)
+	return append(list, line)
 }
 
 // bounded returns the first texts of a list of count, and a last one that says so.
@@ -154,7 +153,7 @@ func (all *results) issue(level string, r Result, err error) {
 // resourceIssue appends an error or a warning to list unless a bound is reached.
 func (all *results) resourceIssue(list []api.ResourceIssue, r Result, err error) []api.ResourceIssue {
 	i := issueOf("", r, err)
-	issue := api.ResourceIssue{Reason: resources.IssueReason(err), Message: i.Message, Path: clip(i.Path, maxText)}
+	issue := api.ResourceIssue{Reason: resources.IssueReason(err), Message: i.Message, Path: text.Clip(i.Path, maxText)}
 	size, _ := json.Marshal(issue)
 	if len(list) >= maxErrors || all.Texts+len(size) > textBudget {
 		return list
@@ -217,7 +216,7 @@ func issueOf(level string, r Result, err error) state.Issue {
 	if i.Reason == "parse" || i.Reason == "invalid" {
 		i.Message = "resource validation failed: " + i.Message
 	}
-	i.Message = clip(i.Message, maxText)
+	i.Message = text.Clip(i.Message, maxText)
 	return i
 }
 
@@ -230,22 +229,6 @@ func appliedText(r Result) string {
 		text += " (" + r.Path + ")"
 	}
 	return text
-}
-
-// clip makes a text valid UTF-8 of at most limit bytes.
-func clip(text string, limit int) string {
-	if len(text) > 4*limit { // what is cut off need not be looked at
-		text = text[:4*limit]
-	}
-	text = strings.ToValidUTF8(text, "�")
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit - len("…")
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
 }
 
 // Outcome is how a job ends.
@@ -276,7 +259,7 @@ func expiredOutcome() Outcome {
 // dead is the outcome of a job whose attempts are used up.
 func dead(out Outcome, reason string, attempts int) Outcome {
 	out.dead = &state.DeadLetter{Reason: reason, Attempts: attempts, LastError: out.Message}
-	out.Message = clip(fmt.Sprintf("%s (%s)", out.Message, text.Plural(attempts, "attempt")), maxMessage)
+	out.Message = text.Clip(fmt.Sprintf("%s (%s)", out.Message, text.Plural(attempts, "attempt")), maxMessage)
 	return out
 }
 
@@ -307,9 +290,9 @@ func (p *Progress) Outcome(err error) Outcome {
 	out := Outcome{Errors: bounded(a.Errors, a.ErrorCount), Warnings: bounded(a.Warnings, a.WarningCount)}
 	switch {
 	case err != nil:
-		out.State, out.Message = api.StateError, clip(err.Error(), maxMessage)
-		if len(out.Errors) < maxErrors && !slices.Contains(out.Errors, clip(err.Error(), maxText)) {
-			out.Errors = append(out.Errors, clip(err.Error(), maxText))
+		out.State, out.Message = api.StateError, text.Clip(err.Error(), maxMessage)
+		if len(out.Errors) < maxErrors && !slices.Contains(out.Errors, text.Clip(err.Error(), maxText)) {
+			out.Errors = append(out.Errors, text.Clip(err.Error(), maxText))
 		}
 	case a.ErrorCount > 0 && p.tooMany():
 		out.State, out.Message = api.StateError, "completed with too many errors"

@@ -17,6 +17,7 @@ import (
 	"limpet/sync/jobs/queue"
 	"limpet/sync/kube"
 	"limpet/sync/resources"
+	"limpet/sync/text"
 )
 
 // runner runs held jobs: it calls the worker, waits for it, and turns what it returned into an outcome, a retry or a
@@ -47,7 +48,7 @@ func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 		return r.finisher.finish(h, p, *d.end)
 	}
 	t := d.task
-	t.Attempt, t.Last, t.Progress, t.Log = h.attempt, h.attempt >= r.o.MaxAttempts, p, r.events.logs.logger(h.jobRef, r.o.Logger)
+	t.Attempt, t.Last, t.Progress, t.Log = h.attempt, h.attempt >= r.o.MaxAttempts, p, r.events.logger(h.jobRef)
 	t.Mark = p.resume(h.claim.Mark)
 	h.change(func() { h.progress = p })
 	if job, ok := r.admission.jobs.Get(h.Namespace, h.Name); ok && string(job.GetUID()) == h.uid {
@@ -151,16 +152,16 @@ func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) 
 		least = transient.After
 	}
 	backoff := max(r.clock.host.jitter(attemptDelay(h.attempt+1)), least)
-	text := fmt.Sprintf("attempt %d of %d: %s; tried again in %s", h.attempt, r.o.MaxAttempts, err, backoff.Round(time.Second))
+	message := fmt.Sprintf("attempt %d of %d: %s; tried again in %s", h.attempt, r.o.MaxAttempts, err, backoff.Round(time.Second))
 	now := r.clock.roughMillis()
 	result := queue.Result{After: backoff, Requeue: true, NotUrgent: true}
-	return r.finisher.giveBack(h, EventRetry, text, result, func(job *unstructured.Unstructured) {
+	return r.finisher.giveBack(h, EventRetry, message, result, func(job *unstructured.Unstructured) {
 		endAttempt(job, state.Attempt{
 			N: h.attempt, Agent: r.o.Agent, State: reason, Message: err.Error(),
 			Started: api.TimeOfMillis(h.run), Finished: time.UnixMilli(now),
 		})
 		setNotBefore(job, now+backoff.Milliseconds())
-		statusOf(job)["message"] = clip(text, maxMessage)
+		statusOf(job)["message"] = text.Clip(message, maxMessage)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/git/transfer"
+	"limpet/sync/jobs/joblog"
 )
 
 // Snapshot is the state of a Controller at a moment. It is read-only and costs no I/O.
@@ -48,7 +49,7 @@ type Running struct {
 	Commit               *state.Commit  // RefTo; nil = it was not read yet
 	Transfer             transfer.State // from Git servers; zero = none
 	Steps                []Step         // of this run; the last one goes on
-	Lines                []Line         // of the log, the last 200, oldest first
+	Lines                []joblog.Line  // of the log, the last 200, oldest first
 	// Job is the object as it was seen last; in Event.Last alone.
 	Job *unstructured.Unstructured
 }
@@ -89,7 +90,7 @@ func (h *heldJob) running() Running {
 	r := Running{
 		UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.action, Driver: h.driver,
 		State: api.StateWorking, Attempt: h.attempt, MaxAttempts: h.env.o.MaxAttempts, Created: h.created, Started: h.began,
-		Progress: -1, Lines: h.env.events.logs.lines(h.uid),
+		Progress: -1, Lines: h.env.events.logs.Lines(h.uid),
 	}
 	var p *Progress
 	h.change(func() {

@@ -11,6 +11,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/jobs"
+	"limpet/sync/jobs/joblog"
 )
 
 func TestActivityIsBounded(t *testing.T) {
@@ -57,7 +58,7 @@ func TestFinishedRow(t *testing.T) {
 		Errors: []string{"401"},
 		Commit: &state.Commit{Subject: "add peers", Author: "M. Ito", At: at},
 		Steps:  []jobs.Step{{Text: "fetch abc", At: at, Took: time.Second}, {Text: "write", At: at}},
-		Lines:  []jobs.Line{{At: at, Level: "info", Text: "job claimed"}},
+		Lines:  []joblog.Line{{At: at, Level: "info", Text: "job claimed"}},
 	}
 	a.Observe(jobs.Event{
 		At: at, Type: jobs.EventCompleted, Level: "error", Namespace: "default", Job: "r-sync", UID: "u1", Repository: "r", Action: "pull",

@@ -205,6 +205,22 @@ func Line(s string, max int) string {
 	return b.String()
 }
 
+// Clip makes s valid UTF-8 of at most max bytes; what is cut off is marked.
+func Clip(s string, max int) string {
+	if len(s) > 4*max { // what is cut off need not be looked at
+		s = s[:4*max]
+	}
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= max {
+		return s
+	}
+	cut := max - len("…")
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
 // maxWord bounds the input: the work grows with the product of both lengths.
 const maxWord = 100 // bytes
 

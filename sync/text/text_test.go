@@ -120,3 +120,14 @@ func TestWithoutLocalPorts(t *testing.T) {
 		}
 	}
 }
+
+func FuzzClip(f *testing.F) {
+	f.Add("héllo \xff", 7)
+	f.Add("日本語", 4)
+	f.Fuzz(func(t *testing.T, s string, limit int) {
+		limit = 3 + (limit&0x7fffffff)%100
+		if got := Clip(s, limit); len(got) > limit || !utf8.ValidString(got) {
+			t.Fatalf("Clip(%q, %d) = %q", s, limit, got)
+		}
+	})
+}

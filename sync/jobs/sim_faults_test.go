@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -288,4 +291,202 @@ func (g *simGrafana) end(ctx context.Context, job *unstructured.Unstructured) {
 		_, err := g.world.memory.create(c, h)
 		return err
 	})
+}
+
+// simCallTime is the deadline of a call, as wire has it.
+const simCallTime = 10 * time.Second
+
+// simLink is one process's way to the server: requests and answers take time, get lost, come late; a request may be
+// carried out long after its caller gave up.
+type simLink struct {
+	p *simProcess
+
+	mu    sync.Mutex // guards the fields below
+	count map[simCall]uint64
+	total int
+	proof map[string]simProof // by UID
+	late  map[string]func()   // writes that were given up and arrive just before the next one, by name
+}
+
+// simProof is the last confirmed claim of a job.
+type simProof struct {
+	label string
+	sent  time.Time // by the host's monotonic clock
+}
+
+type simCall struct{ verb, resource, name string }
+
+var errNoWay = errors.New("connection refused")
+
+// way returns the way of ordinary calls, or that of renewals over connections of their own.
+func (l *simLink) way(renewals bool) way {
+	return way{&l.p.world.memory, func(ctx context.Context, c *call, do func() error) error {
+		c.Agent, c.Lease = l.p.name, renewals
+		began := l.p.now().Time
+		if c.body != nil {
+			c.sent = l.leave(uidIn(entry{call: *c, now: c.body}))
+		}
+		err := l.travel(ctx, c, do)
+		if err == nil && c.Verb == "update" {
+			l.proved(c.body, began)
+		}
+		return err
+	}}
+}
+
+// travel carries a call to the server and its answer back. do runs at the server, under the lock of the world.
+func (l *simLink) travel(ctx context.Context, c *call, do func() error) error {
+	p, w := l.p, l.p.world
+	l.mu.Lock()
+	id := simCall{c.Verb, c.Resource, c.Name}
+	l.count[id]++
+	f := p.fate.of(p.nr).about(c.Verb + c.Resource).about(c.Name).of(l.count[id])
+	l.mu.Unlock()
+	if p.dead.Load() {
+		return errDead
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	l.mu.Lock()
+	l.total++
+	l.mu.Unlock()
+	if d := p.awakeIn(); d > 0 {
+		<-time.After(d + f.between(0, 50*time.Millisecond))
+	}
+	there, back, fault := l.trouble(f, c.Lease)
+	arrive := func() error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return do()
+	}
+	write := c.Verb == "update" || c.Verb == "delete"
+	if there >= simCallTime && fault == nil { // it arrives when its caller has given up
+		come := sync.OnceFunc(func() { _ = arrive() })
+		if write && f.of(15).likely(500) {
+			l.hold(c.Name, come)
+		}
+		time.AfterFunc(there, come)
+		waitFor(ctx, simCallTime)
+		return l.answer(ctx, context.DeadlineExceeded)
+	}
+	if !waitFor(ctx, there) {
+		if fault == nil {
+			time.AfterFunc(f.between(0, there), func() { _ = arrive() })
+		}
+		return l.answer(ctx, context.Cause(ctx))
+	}
+	if fault != nil {
+		return l.answer(ctx, fault)
+	}
+	if _, cut := l.cutOff(c.Lease); cut {
+		return l.answer(ctx, errNoWay)
+	}
+	if write {
+		l.hold(c.Name, nil)()
+	}
+	err := arrive()
+	if back > 0 && !waitFor(ctx, min(back, simCallTime-there)) {
+		return l.answer(ctx, context.Cause(ctx))
+	}
+	if there+back >= simCallTime {
+		return l.answer(ctx, context.DeadlineExceeded)
+	}
+	return l.answer(ctx, err)
+}
+
+// hold keeps a late write back until the next one of the same name is there, and returns the one that was kept back
+// before.
+func (l *simLink) hold(name string, come func()) (before func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before = l.late[name]
+	l.late[name] = come
+	if before == nil {
+		return func() {}
+	}
+	return before
+}
+
+// answer is what the process hears, if it still can.
+func (l *simLink) answer(ctx context.Context, err error) error {
+	if d := l.p.awakeIn(); d > 0 {
+		<-time.After(d + l.p.fate.of(uint64(time.Now().UnixNano())).between(0, 50*time.Millisecond))
+	}
+	if l.p.dead.Load() {
+		return errDead
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var status apierrors.APIStatus
+	if err == nil || errors.As(err, &status) {
+		l.p.clock.observe()
+	}
+	return err
+}
+
+// cutOff says until when nothing gets through.
+func (l *simLink) cutOff(renewal bool) (time.Time, bool) {
+	now := time.Now()
+	if to, yes := inside(l.p.cut, now); yes {
+		return to, true
+	}
+	if to, yes := inside(l.p.mute, now); yes && renewal {
+		return to, true
+	}
+	return inside(l.p.world.down, now)
+}
+
+// trouble decides how a call goes.
+func (l *simLink) trouble(f fate, renewal bool) (there, back time.Duration, fault error) {
+	w := l.p.world
+	there = f.of(10).between(time.Millisecond, 40*time.Millisecond)
+	if _, cut := l.cutOff(renewal); cut {
+		if f.of(11).likely(500) { // without an answer
+			return simCallTime - there, 0, context.DeadlineExceeded
+		}
+		return there, 0, errNoWay
+	}
+	if time.Now().After(w.calm) || !f.of(12).likely(w.rough) {
+		return there, 0, nil
+	}
+	switch f.of(13).n(10) {
+	case 0: // lost on its way
+		return there, 0, errNoWay
+	case 1: // without a trace
+		return simCallTime - there, 0, context.DeadlineExceeded
+	case 2: // the answer is lost
+		return there, simCallTime, nil
+	case 3, 4: // slow
+		return f.of(14).between(time.Second, 9*time.Second), 0, nil
+	case 5: // the answer is slow
+		return there, f.of(14).between(time.Second, 9*time.Second), nil
+	case 6: // later than anybody waits
+		return f.of(14).between(simCallTime, 25*time.Second), 0, nil
+	case 7:
+		return there, 0, apierrors.NewTooManyRequests("slow down", 1+f.of(14).n(8))
+	case 8:
+		return there, 0, apierrors.NewServiceUnavailable("not now")
+	}
+	return there, 0, apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
+}
+
+// leave notes how things stand when a write is sent.
+func (l *simLink) leave(uid string) simSent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	proof, held := l.proof[uid]
+	_, err := l.p.clock.Millis(DefaultExpiry / 6)
+	return simSent{at: time.Now(), clock: err == nil, held: held, proof: l.p.now().Sub(proof.sent), asleep: l.p.awakeIn() > 0, process: l.p}
+}
+
+// proved notes a write that was answered: one with a new claim renews the lease.
+func (l *simLink) proved(job *unstructured.Unstructured, sent time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	uid, label := api.Meta(job, "uid"), api.Label(job, api.LabelClaim)
+	if label != "" && l.proof[uid].label != label {
+		l.proof[uid] = simProof{label, sent}
+	}
 }
