@@ -7,17 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"maps"
 	"os/signal"
-	"reflect"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/alecthomas/kong"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/control"
@@ -167,75 +163,6 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	return e.finish(ctx, words, call.Run(e))
 }
 
-// parse reads the config file, the environment and the arguments into e, and reports whether the call runs the
-// agent without a screen.
-func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error) {
-	config, unread := ReadConfig(flagValue(args, e.Getenv, "--config"), e.Getenv)
-	if unread != nil {
-		config = noConfig()
-	}
-	t := e.NewTree()
-	parser, err := kong.New(t,
-		kong.Name("limpet"),
-		kong.Description(Description),
-		kong.Resolvers(config.resolver(e.Lookup)),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(mapDuration)),
-		kong.Writers(e.Out, e.Err),
-		kong.Exit(func(code int) { panic(exitNow(code)) }),
-		kong.Help(printHelp(e.listFlags)),
-		kong.ValueFormatter(func(v *kong.Value) string { return v.Help }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
-	)
-	if err != nil {
-		return nil, false, err
-	}
-	if unread == nil {
-		unread = config.check(FlagsOf(parser.Model.Node))
-	}
-	traced, err := kong.Trace(parser, args)
-	if err == nil {
-		n := traced.Selected()
-		helps := slices.ContainsFunc(traced.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == "help" })
-		doctor := CallText(n) == "limpet doctor" && unread != nil // it reports the error
-		if slices.Contains(fileless, CallText(n)) || unread != nil && helps || doctor {
-			*config = *noConfig()
-			if doctor {
-				config.Bad = unread
-			}
-			unread = nil
-		}
-		if unread == nil && n != nil && !n.Leaf() && traced.Error == nil {
-			return nil, false, errors.Join(traced.PrintUsage(false), exitNow(ExitOK))
-		}
-	}
-	if unread != nil {
-		return nil, false, unread
-	}
-	if call, err = parser.Parse(args); err != nil {
-		return nil, false, usageError(parser, config, err)
-	}
-	takeGrafana(e.Getenv, config, call)
-	e.Flags, e.Config = t.Common(), config
-	return call, t.Headless(), nil
-}
-
-// Parse parses a call. Its Env prints nothing.
-func Parse(world World, newTree func() Tree, args ...string) (*Env, *kong.Context, error) {
-	world.Out, world.Err = io.Discard, io.Discard
-	other := &Env{World: world, NewTree: newTree, Log: slog.New(slog.DiscardHandler)}
-	call, _, err := other.parse(args)
-	return other, call, err
-}
-
-// Reread parses the call again, with the config file as it is now.
-func (e *Env) Reread() (*Env, *kong.Context, error) {
-	again, call, err := Parse(e.World, e.NewTree, e.Invocation.args...)
-	if err == nil && again.Config.Path == "" && e.Config.Path != "" {
-		err = Usagef("limpet config path", "config file %s is gone", e.Config.Path)
-	}
-	return again, call, err
-}
-
 // finish adds what only the caller of a command knows to its error: the signal or timeout that ended it, and
 // the command line.
 func (e *Env) finish(ctx context.Context, call string, err error) error {
@@ -285,91 +212,6 @@ const RetryPause = time.Second
 
 // Timestamp returns the time now, as lines of progress have it.
 func Timestamp() string { return time.Now().UTC().Format(time.RFC3339) }
-
-// flagValue returns the value of a flag by its names before the parse, from the arguments or the environment of
-// its first name; "" means none.
-func flagValue(args []string, env func(string) string, names ...string) string {
-	found := env(Variable(names[0][2:]))
-	for i, a := range args {
-		if a == "--" {
-			break
-		}
-		for _, name := range names {
-			rest, ok := strings.CutPrefix(a, name)
-			value, assigned := strings.CutPrefix(rest, "=")
-			switch {
-			case !ok:
-			case rest == "" && i+1 < len(args):
-				found = args[i+1]
-			case assigned || len(name) == 2: // -ojson
-				found = value
-			}
-		}
-	}
-	return found
-}
-
-// fileless are the commands that work without the config file, so that they run when that is invalid.
-var fileless = []string{"limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man",
-	"limpet version"}
-
-// FlagsOf collects the flags of a node and of all commands below it by name. Flags of one name are alike for a
-// config file.
-func FlagsOf(n *kong.Node) map[string]*kong.Flag {
-	out := map[string]*kong.Flag{}
-	for _, child := range n.Children {
-		maps.Copy(out, FlagsOf(child))
-	}
-	for _, f := range n.Flags {
-		out[f.Name] = f
-	}
-	return out
-}
-
-// usageError turns kong's error into one with our exit code and a next command. Of an unknown command kong
-// sees only a surplus argument of the default one.
-func usageError(k *kong.Kong, config *ConfigFile, err error) error {
-	call, txt := "limpet", config.blame(err)
-	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
-		call = CallText(parse.Context.Selected())
-		if missing := missingOf(parse.Context.Selected()); missing != "" && !strings.HasPrefix(err.Error(), "--") {
-			txt = errors.New("missing " + missing)
-		}
-	}
-	if flag, got, ok := strings.Cut(err.Error(), ": expected "); ok && strings.HasSuffix(got, "(<EOL>)") {
-		txt = config.blame(errors.New(flag + " needs a value"))
-	}
-	if flag, _, ok := strings.Cut(err.Error(), ", did you mean"); ok && len(flag) == len("unknown flag -f") {
-		txt = config.blame(errors.New(flag)) // any letter is near to any other
-	}
-	if word, ok := strings.CutPrefix(err.Error(), "unexpected argument "); ok && call == "limpet" {
-		word, _, _ = strings.Cut(word, ",")
-		var names []string
-		for _, c := range k.Model.Children {
-			names = append(names, c.Name)
-		}
-		txt = fmt.Errorf("unknown command %q%s", word, Meant(word, names))
-	}
-	return &Error{Err: txt, Hint: call + " --help", Code: ExitUsage}
-}
-
-// missingOf returns the required arguments and flags that a call of a command lacks, as its usage names them.
-func missingOf(n *kong.Node) string {
-	var out []string
-	if n != nil {
-		for _, a := range n.Positional {
-			if a.Required && !a.Set {
-				out = append(out, strings.ToUpper(a.Name))
-			}
-		}
-		for _, f := range n.Flags {
-			if f.Required && !f.Set {
-				out = append(out, "--"+f.Name)
-			}
-		}
-	}
-	return strings.Join(out, " and ")
-}
 
 // callTimeout bounds one call to the API. It is shorter than the margin of a lease: half of expiry minus renewal.
 func (e *Env) callTimeout() time.Duration {

@@ -1,0 +1,123 @@
+package command
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// parse reads the config file, the environment and the arguments into e, and reports whether the call runs the
+// agent without a screen.
+func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error) {
+	config, unread := ReadConfig(flagValue(args, e.Getenv, "--config"), e.Getenv)
+	if unread != nil {
+		config = noConfig()
+	}
+	t := e.NewTree()
+	parser, err := kong.New(t,
+		kong.Name("limpet"),
+		kong.Description(Description),
+		kong.Resolvers(config.resolver(e.Lookup)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), kong.MapperFunc(mapDuration)),
+		kong.Writers(e.Out, e.Err),
+		kong.Exit(func(code int) { panic(exitNow(code)) }),
+		kong.Help(printHelp(e.listFlags)),
+		kong.ValueFormatter(func(v *kong.Value) string { return v.Help }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, FlagsLast: true}),
+	)
+	if err != nil {
+		return nil, false, err
+	}
+	if unread == nil {
+		unread = config.check(FlagsOf(parser.Model.Node))
+	}
+	traced, err := kong.Trace(parser, args)
+	if err == nil {
+		n := traced.Selected()
+		helps := slices.ContainsFunc(traced.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == "help" })
+		doctor := CallText(n) == "limpet doctor" && unread != nil // it reports the error
+		if slices.Contains(fileless, CallText(n)) || unread != nil && helps || doctor {
+			*config = *noConfig()
+			if doctor {
+				config.Bad = unread
+			}
+			unread = nil
+		}
+		if unread == nil && n != nil && !n.Leaf() && traced.Error == nil {
+			return nil, false, errors.Join(traced.PrintUsage(false), exitNow(ExitOK))
+		}
+	}
+	if unread != nil {
+		return nil, false, unread
+	}
+	if call, err = parser.Parse(args); err != nil {
+		return nil, false, usageError(parser, config, err)
+	}
+	takeGrafana(e.Getenv, config, call)
+	e.Flags, e.Config = t.Common(), config
+	return call, t.Headless(), nil
+}
+
+// Parse parses a call. Its Env prints nothing.
+func Parse(world World, newTree func() Tree, args ...string) (*Env, *kong.Context, error) {
+	world.Out, world.Err = io.Discard, io.Discard
+	other := &Env{World: world, NewTree: newTree, Log: slog.New(slog.DiscardHandler)}
+	call, _, err := other.parse(args)
+	return other, call, err
+}
+
+// Reread parses the call again, with the config file as it is now.
+func (e *Env) Reread() (*Env, *kong.Context, error) {
+	again, call, err := Parse(e.World, e.NewTree, e.Invocation.args...)
+	if err == nil && again.Config.Path == "" && e.Config.Path != "" {
+		err = Usagef("limpet config path", "config file %s is gone", e.Config.Path)
+	}
+	return again, call, err
+}
+
+// flagValue returns the value of a flag by its names before the parse, from the arguments or the environment of
+// its first name; "" means none.
+func flagValue(args []string, env func(string) string, names ...string) string {
+	found := env(Variable(names[0][2:]))
+	for i, a := range args {
+		if a == "--" {
+			break
+		}
+		for _, name := range names {
+			rest, ok := strings.CutPrefix(a, name)
+			value, assigned := strings.CutPrefix(rest, "=")
+			switch {
+			case !ok:
+			case rest == "" && i+1 < len(args):
+				found = args[i+1]
+			case assigned || len(name) == 2: // -ojson
+				found = value
+			}
+		}
+	}
+	return found
+}
+
+// fileless are the commands that work without the config file, so that they run when that is invalid.
+var fileless = []string{"limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man",
+	"limpet version"}
+
+// FlagsOf collects the flags of a node and of all commands below it by name. Flags of one name are alike for a
+// config file.
+func FlagsOf(n *kong.Node) map[string]*kong.Flag {
+	out := map[string]*kong.Flag{}
+	for _, child := range n.Children {
+		maps.Copy(out, FlagsOf(child))
+	}
+	for _, f := range n.Flags {
+		out[f.Name] = f
+	}
+	return out
+}
