@@ -144,7 +144,7 @@ type memory struct {
 	access     access    // of generation
 
 	// When something that has failed is tried again; zero = it did not fail.
-	webhookAfter, tokenAfter, sealAfter time.Time
+	webhookAfter, tokenAfter, sealAfter, holdAfter time.Time
 
 	annotations *string // about revision and signatures that were dealt with last; nil = none yet
 	verifiedFor *string // by which keys the pull that was queued last verifies; nil = none was

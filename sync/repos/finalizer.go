@@ -107,12 +107,13 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (*Result, error) {
 // without them a deletion would leave objects with a manager that does not exist. Where that may not be written, the
 // Repository goes on without.
 func (f *finalizer) hold(ctx context.Context, a *attempt) error {
-	if f.orphans == nil || len(a.obj.GetFinalizers()) > 0 {
+	if f.orphans == nil || len(a.obj.GetFinalizers()) > 0 || pauseLeft(a.memory.holdAfter, f.now()) > 0 {
 		return nil
 	}
 	now, err := f.server.patch(ctx, a.key, false, append(guard(a.obj, "metadata"), op{"add", "/metadata/finalizers", admission.Finalizers}))
 	switch {
 	case apierrors.IsForbidden(err):
+		a.memory.holdAfter = f.now().Add(refusedCooldown)
 		return nil
 	case err != nil:
 		return err

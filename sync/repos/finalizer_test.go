@@ -81,7 +81,7 @@ func (r *rig) gone() {
 func (r *rig) job(name, action string, labels map[string]string) {
 	r.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": action, "repository": "site",
-		action: map[string]any{}}}}
+		action: map[string]any{"duration": "1s"}}}}
 	u.SetAPIVersion(api.Jobs.GroupVersion().String())
 	u.SetKind("Job")
 	u.SetName(name)
@@ -110,8 +110,8 @@ func TestFinalizers(t *testing.T) {
 				t.Fatal("the dashboards are not there")
 			}
 			r.merge(`{"metadata":{"finalizers":["` + strings.Join(everything, `","`) + `"]}}`)
-			r.job("site-push", "push", map[string]string{api.LabelClaim: "1", api.LabelClaimOwner: "somebody"})
-			r.job("site-delete", "push", nil)
+			r.job("site-push", "test", map[string]string{api.LabelClaim: "1", api.LabelClaimOwner: "somebody"})
+			r.job("site-delete", "test", nil)
 			eventually(t, "the controller sees the jobs", func() bool { return len(r.controller.facts.jobs.Objects()) == 2 })
 			r.writes.take()
 			r.delete()
@@ -156,6 +156,30 @@ func TestFinalizersOfTheAdmission(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFinalizersThatAreRefused: where they may not be written the Repository goes on without, and few writes ask again.
+func TestFinalizersThatAreRefused(t *testing.T) {
+	t.Parallel()
+	var no atomic.Bool
+	no.Store(true)
+	r := newRig(t, "embedded", func(r *rig, o *Options) {
+		leaves(new(atomic.Int64), well)(r, o)
+		r.writes.next = refusing{r.writes.next, "/metadata/finalizers", &no}
+	})
+	r.repo.Add(t, "a/one.json")
+	r.create(nil, nil)
+	repo := r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
+	for range 5 {
+		r.later(unhealthyFor + healthyFor)
+		repo = r.until("it is checked", func(now api.Repository) bool { return now.Status.Health.Checked > repo.Status.Health.Checked })
+	}
+	if got := strings.Count(strings.Join(r.writes.take(), "\n"), "[403]"); got != 1 {
+		t.Errorf("%d writes were refused", got)
+	}
+	no.Store(false)
+	r.later(refusedCooldown)
+	eventually(t, "it has finalizers", func() bool { return slices.Equal(r.all(api.Repositories)[0].GetFinalizers(), everything) })
 }
 
 // TestDeleteError: what is in the way is reported once, and the end comes when it
@@ -244,7 +268,7 @@ func TestFinalizersOfReleasedObjects(t *testing.T) {
 	r := newRig(t, "embedded", leaves(new(atomic.Int64), well))
 	r.create(nil, nil)
 	r.merge(`{"metadata":{"finalizers":["remove-pending-jobs"]}}`)
-	r.job("site-push", "push", map[string]string{api.LabelClaim: "1", api.LabelClaimOwner: "somebody"})
+	r.job("site-push", "test", map[string]string{api.LabelClaim: "1", api.LabelClaimOwner: "somebody"})
 	eventually(t, "the controller sees the job", func() bool { return len(r.controller.facts.jobs.Objects()) == 1 })
 	r.delete()
 	r.job("site-deleteResources", "deleteResources", nil)
@@ -264,7 +288,7 @@ func TestJobIsDeletedAsSeen(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, server, nil)
 			r.create(map[string]any{"sync": map[string]any{"enabled": false}}, nil)
-			r.job("site-push", "push", nil)
+			r.job("site-push", "test", nil)
 			all := r.client.Resource(api.Jobs).Namespace(r.namespace)
 			seen, err := all.Get(t.Context(), "site-push", metav1.GetOptions{})
 			if err != nil {

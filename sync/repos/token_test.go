@@ -335,10 +335,11 @@ func TestTokenRefused(t *testing.T) {
 	m.wrote(1)
 }
 
-// refusing is an API that says it takes secure values, and does not.
+// refusing is an API that forbids patches of one member.
 type refusing struct {
-	next http.RoundTripper
-	no   *atomic.Bool
+	next   http.RoundTripper
+	member string // "/secure"
+	no     *atomic.Bool
 }
 
 func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -350,10 +351,10 @@ func (r refusing) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
-	if !bytes.Contains(body, []byte("/secure")) {
+	if !bytes.Contains(body, []byte(r.member)) {
 		return r.next.RoundTrip(req)
 	}
-	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no secure values for you"}`
+	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"not for you"}`
 	return &http.Response{StatusCode: 403, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{"Content-Type": {"application/json"}},
 		Body: io.NopCloser(strings.NewReader(status)), Request: req}, nil
 }
@@ -363,7 +364,7 @@ func TestNoSecureValues(t *testing.T) {
 	t.Parallel()
 	var no atomic.Bool
 	no.Store(true)
-	m := newMinting(t, "embedded", func(r *rig, _ *Options) { r.writes.next = refusing{r.writes.next, &no} })
+	m := newMinting(t, "embedded", func(r *rig, _ *Options) { r.writes.next = refusing{r.writes.next, "/secure", &no} })
 	m.use(nil)
 	repo := m.until("the rest is reported", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	if repo.Status.Token.LastUpdated == 0 || len(repo.Secure) > 0 {
