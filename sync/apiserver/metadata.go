@@ -124,7 +124,16 @@ var grafanaName = regexp.MustCompile(`^[a-zA-Z0-9:\-_.]*$`)
 
 // nameRule returns the rule for the names of a kind. Grafana's names may have capitals, colons and underscores: the
 // uids of dashboards and folders are older than the API, and a job is named after its action (r1-fixFolderMetadata).
+// A Secret has no name of a sealed value, which it would stand in for.
 func nameRule(k api.Kind) apivalidation.ValidateNameFunc {
+	if isSecret(k) {
+		return func(name string, prefix bool) []string {
+			if IsSealed(name) {
+				return []string{"names that begin with " + inlinePrefix + " are those of sealed values"}
+			}
+			return apivalidation.NameIsDNSSubdomain(name, prefix)
+		}
+	}
 	isJob := k.Group == api.ProvisioningGroup && (k.Plural == "jobs" || k.Plural == "historicjobs")
 	if !isJob && !k.Provisioned() {
 		return apivalidation.NameIsDNSSubdomain

@@ -18,6 +18,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -126,17 +127,17 @@ func (s *Server) sealInline(ctx context.Context, p *plan) error {
 }
 
 // sealMember returns the new name of one member; "" for none.
-func (s *Server) sealMember(ctx context.Context, p *plan, field string, member map[string]any, stored string) (string, error) {
-	if create, ok := member["create"].(string); ok {
-		return s.sealValue(ctx, p, field, []byte(create))
+func (s *Server) sealMember(ctx context.Context, p *plan, member string, given map[string]any, stored string) (string, error) {
+	if create, ok := given["create"].(string); ok {
+		return s.sealValue(ctx, p, member, []byte(create))
 	}
-	if remove, _ := member["remove"].(bool); remove {
+	if remove, _ := given["remove"].(bool); remove {
 		return "", nil
 	}
-	name, _ := member["name"].(string)
-	if IsSealed(name) && name != stored {
-		p.options.warn("secure." + field + ".name: " + name + " is a sealed value of another object or server and cannot be used here; " +
-			"give the value in secure." + field + ".create")
+	name, _ := given["name"].(string)
+	if IsSealed(name) && name != stored { // agents in other processes read it by that name
+		return "", p.invalid(field.ErrorList{field.Invalid(field.NewPath("secure", member, "name"), name,
+			"is a sealed value of another object or server; give the value in secure."+member+".create")})
 	}
 	return name, nil
 }

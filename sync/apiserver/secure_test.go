@@ -175,18 +175,37 @@ func TestInlineSecureValueOwnership(t *testing.T) {
 	}
 }
 
-// TestInlineSecureValueIsOwned: a name of another object's value opens nothing.
+// TestInlineSecureValueIsOwned: no write gives an object the name of another one's value, and no Secret takes it.
 func TestInlineSecureValueIsOwned(t *testing.T) {
 	t.Parallel()
+	const secrets = "/api/v1/namespaces/default/secrets"
 	s := newSite(t)
+	s.options.SealedSecrets = true
 	name := s.inlineOf(s.must("POST", base+"repositories", repositoryJSON(`{"token":{"create":"`+canaryOne+`"}}`)))
-	thief := named("thief", repositoryJSON(`{"token":{"name":"`+name+`"}}`))
-	rec := s.send("POST", base+"repositories", thief, nil)
-	if rec.Code != 201 || !strings.Contains(rec.Header().Get("Warning"), "another object") {
-		t.Errorf("%d, warning %q", rec.Code, rec.Header().Get("Warning"))
+	s.must("POST", base+"repositories", named("other", repositoryJSON(`{"token":{"create":"`+canaryTwo+`"}}`)))
+	stolen := `{"token":{"name":"` + name + `"}}`
+	put := strings.Replace(named("other", repositoryJSON(stolen)), `"metadata":{`, `"metadata":{"resourceVersion":"`+
+		fmt.Sprint(at(s.must("GET", base+"repositories/other", ""), "metadata", "resourceVersion"))+`",`, 1)
+	connection := `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Connection","metadata":{"name":"c"},"spec":{"title":"c",
+		"type":"github","github":{"appID":"1","installationID":"2"}},"secure":{"privateKey":{"name":"` + name + `"}}}`
+	for _, c := range []struct{ method, path, body, field string }{
+		{"POST", base + "repositories", named("thief", repositoryJSON(stolen)), "secure.token.name"},
+		{"POST", base + "repositories?dryRun=All", named("thief", repositoryJSON(stolen)), "secure.token.name"},
+		{"PATCH", base + "repositories/thief?fieldManager=x", "application/apply-patch+yaml " + named("thief", repositoryJSON(stolen)), "secure.token.name"},
+		{"PUT", base + "repositories/other", put, "secure.token.name"},
+		{"PATCH", base + "repositories/other", `{"secure":` + stolen + `}`, "secure.token.name"},
+		{"PATCH", base + "repositories/dashboards", `{"secure":{"webhookSecret":{"name":"` + name + `"}}}`, "secure.webhookSecret.name"},
+		{"POST", base + "connections", connection, "secure.privateKey.name"},
+		{"POST", secrets, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"` + name + `"},"stringData":{"token":"x"}}`, "metadata.name"},
+	} {
+		code, status := s.call(c.method, c.path, c.body)
+		causes, _ := at(status, "details", "causes").([]any)
+		if code != 422 || len(causes) != 1 || at(causes[0].(map[string]any), "field") != c.field {
+			t.Errorf("%s %s: %d %v, want a fault of %s", c.method, c.path, code, status, c.field)
+		}
 	}
-	if plain, err := s.SecretOf(t.Context(), "repositories", "default", "thief", "token", ""); !errors.Is(err, state.ErrNotFound) {
-		t.Errorf("opened %q, %v", plain, err)
+	if got := len(s.sealedNames()); got != 2 || s.token() != canaryOne {
+		t.Errorf("%d sealed values, token %q", got, s.token())
 	}
 	for _, absent := range [][2]string{{"absent", "token"}, {"dashboards", "webhookSecret"}} {
 		if _, err := s.SecretOf(t.Context(), "repositories", "default", absent[0], absent[1], ""); !errors.Is(err, state.ErrNotFound) {
