@@ -81,8 +81,9 @@ func (s *Server) check(ctx context.Context, p *plan) error {
 			return badRequest("the annotation %s cannot be changed", key)
 		}
 	}
-	if action := api.Spec(p.object, "action"); p.kind.Kind == "Job" && (p.old == nil || action != api.Spec(p.old, "action")) {
-		if err := cmp.Or(s.checkAction(p.target, action), s.checkOrphans(ctx, p.target, action, api.Spec(p.object, "repository"))); err != nil {
+	spec := asMap(p.object.Object["spec"])
+	if p.kind.Kind == "Job" && (p.old == nil || !sameValue(spec, asMap(p.old.Object["spec"]))) {
+		if err := s.checkJob(ctx, p.target, spec); err != nil {
 			return err
 		}
 	}

@@ -95,10 +95,7 @@ func (c *call) createJob() error {
 		return err
 	}
 	jobs := c.below("jobs")
-	if err := c.checkAction(jobs.target, action); err != nil {
-		return err
-	}
-	repo, err := c.repositoryFor(action, spec)
+	repo, err := c.repositoryFor(action)
 	if err != nil {
 		return err
 	}
@@ -135,22 +132,38 @@ func noBranch(s api.RepositoryStatus) bool {
 	})
 }
 
-// checkOrphans refuses to clean up after a Repository that is neither gone nor going: its next pull would make all again.
-func (s *Server) checkOrphans(ctx context.Context, t target, action, repository string) error {
-	if !slices.Contains(api.OrphanActions, action) {
-		return nil
+// checkJob applies the rules between a job and its Repository, if there is one. A clean-up after one that is not being
+// deleted is refused: its next pull would make all again.
+func (s *Server) checkJob(ctx context.Context, t target, spec map[string]any) error {
+	action, _ := spec["action"].(string)
+	if err := s.checkAction(t, action); err != nil {
+		return err
 	}
 	t = t.of("repositories")
-	t.name = repository
+	t.name, _ = spec["repository"].(string)
 	cur, err := s.read(ctx, t)
 	if err != nil || cur.object == nil || cur.object.GetDeletionTimestamp() != nil {
 		return err
 	}
-	return conflict(t, "%s is for repositories that are deleted; delete the repository first", action)
+	if slices.Contains(api.OrphanActions, action) {
+		return conflict(t, "%s is for repositories that are deleted; delete the repository first", action)
+	}
+	view, err := api.RepositoryView(cur.object)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if err := admission.CheckWorkflow(view.Spec, spec); err != nil {
+		forbidden := apierrors.NewForbidden(t.resource(), t.name, err)
+		forbidden.ErrStatus.Details.Causes = []metav1.StatusCause{
+			{Type: metav1.CauseTypeForbidden, Field: "spec.workflows", Message: err.Error()},
+		}
+		return forbidden
+	}
+	return nil
 }
 
 // repositoryFor returns the repository if it may have a job of this action; nil for those that need none.
-func (c *call) repositoryFor(action string, spec map[string]any) (*unstructured.Unstructured, error) {
+func (c *call) repositoryFor(action string) (*unstructured.Unstructured, error) {
 	if slices.Contains(api.OrphanActions, action) {
 		return nil, nil
 	}
@@ -164,13 +177,6 @@ func (c *call) repositoryFor(action string, spec map[string]any) (*unstructured.
 	view, err := api.RepositoryView(repo)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
-	}
-	if err := admission.CheckWorkflow(view.Spec, spec); err != nil {
-		forbidden := apierrors.NewForbidden(c.resource(), c.name, err)
-		forbidden.ErrStatus.Details.Causes = []metav1.StatusCause{
-			{Type: metav1.CauseTypeForbidden, Field: "spec.workflows", Message: err.Error()},
-		}
-		return nil, forbidden
 	}
 	begins := slices.Contains(exportActions, action) && noBranch(view.Status)
 	if health := view.Status.Health; health.Checked > 0 && !health.Healthy && !begins {

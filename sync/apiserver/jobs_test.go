@@ -179,6 +179,23 @@ func TestJobsRefused(t *testing.T) {
 		if code >= 400 && answer["kind"] != "Status" {
 			t.Errorf("%s: answered %v", c.name, answer)
 		}
+		if code == 403 { // however the job is made
+			spec, _, err := readJobSpec([]byte(c.body), strings.TrimSuffix(c.path, "/jobs"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			job := func(spec string) string {
+				return `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Job","metadata":{"name":"direct"},"spec":` + spec + `}`
+			}
+			if code, answer := s.call("POST", base+"jobs", job(compact(t, spec))); code != 403 || !strings.Contains(fmt.Sprint(answer["message"]), c.text) {
+				t.Errorf("%s as a Job: %d %v", c.name, code, answer["message"])
+			}
+			s.must("POST", base+"jobs", job(`{"action":"pull","pull":{},"repository":"r1"}`))
+			if code, answer := s.call("PATCH", base+"jobs/direct", `{"spec":`+compact(t, spec)+`}`); code != 403 {
+				t.Errorf("%s as another spec: %d %v", c.name, code, answer["message"])
+			}
+			s.must("DELETE", base+"jobs/direct", "")
+		}
 	}
 	if jobs := s.must("GET", base+"jobs", "")["items"].([]any); len(jobs) != 5 {
 		t.Errorf("%d jobs were made, want 5", len(jobs))
