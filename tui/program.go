@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
+	"sync/atomic"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 	uv "github.com/charmbracelet/ultraviolet"
 	"github.com/charmbracelet/x/ansi"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 )
 
@@ -31,10 +35,18 @@ var errUnresponsive = errors.New("the terminal takes no bytes")
 // terminal, such as one behind a dead connection, can block without limit; after the end of ctx
 // runProgram waits at most exitTimeout, so that the agent in the same process can stop.
 func runProgram(ctx context.Context, m tea.Model, o Options) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := &stops{signals: make(chan os.Signal, 2)}
 	a := &answers{until: time.Now().Add(answerTimeout)}
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler(),
-		tea.WithFPS(frameRate), tea.WithFilter(func(_ tea.Model, msg tea.Msg) tea.Msg { return a.filter(knownSize(msg)) }))
+		tea.WithFPS(frameRate), tea.WithFilter(func(_ tea.Model, msg tea.Msg) tea.Msg {
+			return stop.filter(a.filter(knownSize(msg)))
+		}))
 	a.send = p.Send
+	signal.Notify(stop.signals, unix.SIGTSTP, unix.SIGCONT)
+	defer signal.Stop(stop.signals)
+	go stop.run(ctx, int(o.In.Fd()), p.Send)
 	was, _ := term.GetState(int(o.In.Fd())) // nil: not a terminal
 	end := make(chan error, 1)
 	go func() {
@@ -105,5 +117,41 @@ func (a *answers) ask() {
 	if !a.asked {
 		a.asked = true
 		go a.send(tea.Raw(ansi.RequestPrimaryDeviceAttributes)())
+	}
+}
+
+// stops makes a stop by a signal one by Ctrl-Z, which restores the terminal first, and repaints after one that no
+// program can handle.
+type stops struct {
+	signals   chan os.Signal // SIGTSTP, SIGCONT
+	suspended atomic.Bool    // the terminal is restored, or about to be
+}
+
+func (s *stops) filter(msg tea.Msg) tea.Msg {
+	if _, is := msg.(tea.SuspendMsg); is {
+		if sid, err := unix.Getsid(0); err == nil && sid == unix.Getpgrp() {
+			return nil // there is no shell that would continue this group
+		}
+		s.suspended.Store(true)
+	}
+	return msg
+}
+
+func (s *stops) run(ctx context.Context, fd int, send func(tea.Msg)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case sig := <-s.signals:
+			switch {
+			case sig == unix.SIGTSTP && s.suspended.Load(): // of the framework: once handled, it does not stop
+				_ = unix.Kill(unix.Getpid(), unix.SIGSTOP)
+			case sig == unix.SIGTSTP:
+				send(tea.SuspendMsg{})
+			case !s.suspended.Swap(false):
+				_, _ = term.MakeRaw(fd) // the shell has changed it
+				send(tea.ClearScreen())
+			}
+		}
 	}
 }

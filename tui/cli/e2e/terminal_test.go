@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -229,6 +230,7 @@ func TestDashboardAndTheShell(t *testing.T) {
 			return strings.Contains(s, "ready> ") &&
 				!strings.Contains(s, "Overview")
 		})
+		stoppedFromOutside(t, tt, flag)
 		const late = "\x1b[?0u\x1b[?2026;2$y\x1b[?2027;0$y\x1b[?62;22c"
 		tt.Press(t, binary.path+"\n")
 		tt.showsNow(t, "Overview")
@@ -245,6 +247,38 @@ func TestDashboardAndTheShell(t *testing.T) {
 		tt.exit(t)
 		d.kill()
 	}
+}
+
+// stoppedFromOutside runs a dashboard in a shell: SIGTSTP gives the screen and the mouse back, SIGSTOP cannot, and after
+// both of them fg takes the terminal whole.
+func stoppedFromOutside(t *testing.T, tt *terminal, flag string) {
+	t.Helper()
+	start := len(tt.Raw())
+	tt.Press(t, "clear; (echo pid=$BASHPID.; exec "+binary.path+" "+flag+")\n")
+	tt.showsNow(t, "Overview")
+	found := regexp.MustCompile(`pid=(\d+)\.`).FindStringSubmatch(tt.Raw()[start:])
+	if found == nil {
+		t.Fatal("no process in " + tt.Raw()[start:])
+	}
+	pid, _ := strconv.Atoi(found[1])
+	for _, sig := range []syscall.Signal{syscall.SIGTSTP, syscall.SIGTSTP, syscall.SIGSTOP} {
+		if err := syscall.Kill(-pid, sig); err != nil {
+			t.Fatal(err)
+		}
+		tt.showsNow(t, "Stopped")
+		raw := tt.Raw()
+		for on, off := range map[string]string{altScreen: mainScreen, "\x1b[?1002h": "\x1b[?1002l"} {
+			if sig == syscall.SIGTSTP && strings.LastIndex(raw, on) > strings.LastIndex(raw, off) {
+				t.Errorf("%q: %q stays after %s: %q", flag, on, sig, tail(raw, 300))
+			}
+		}
+		tt.Press(t, "clear; fg\n")
+		tt.showsNow(t, "Overview")
+	}
+	tt.Press(t, "q") // one byte, without Enter: the terminal is raw
+	tt.Await(t, "the shell is back", callTimeout, func(s string) bool {
+		return strings.Contains(s, "ready> ") && !strings.Contains(s, "Overview")
+	})
 }
 
 // TestTerminalThatCanOnlyPrint: where TERM says so, or nothing, commands print and ask as with --accessible, without
