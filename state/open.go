@@ -187,6 +187,8 @@ func (op *opening) openVerified() (*file, error) {
 	switch {
 	case errors.Is(err, ErrCorrupt), op.ctx.Err() != nil:
 		return nil, errors.Join(err, f.close())
+	case err != nil && repair.Misplaced(f.handle): // the next write would damage it
+		return nil, errors.Join(fmt.Errorf("compact it, which a copy like this needs before it is written to: %w", err), f.close())
 	case err != nil:
 		// The file is as good as before, only larger.
 		op.log.Warn("compact state file at start", "path", op.path, "err", err)

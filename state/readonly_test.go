@@ -61,6 +61,18 @@ func TestCopiesOfEitherParity(t *testing.T) {
 			if left, err := os.ReadDir(filepath.Dir(copied)); err != nil || len(left) != 1 {
 				t.Errorf("%s %d: left behind: %v, %v", name, i, left, err)
 			}
+			if repair.Misplaced(bytes.NewReader(data)) { // no room to mend it: it is not written to
+				room := filepath.Join(copied+suffixCompacting, "taken")
+				full := func(context.Context, string) error { return os.MkdirAll(room, 0o700) }
+				if r, _, err := Open(ctx, Options{Path: copied, probe: full}); err == nil {
+					Closed(t, r)
+					t.Errorf("%s %d: opened for writing without a compaction", name, i)
+				}
+				if now, err := os.ReadFile(copied); err != nil || !bytes.Equal(now, data) {
+					t.Fatalf("%s %d: a refused open changed the file: %v", name, i, err)
+				}
+				must(t, os.RemoveAll(filepath.Dir(room)))
+			}
 			for range 3 {
 				r, report := reopened(t, Options{Path: copied})
 				if report.Quarantined != "" {

@@ -52,6 +52,7 @@ func Open(ctx context.Context, o Options) (*Outbox, error) {
 	for _, t := range o.Targets {
 		ids[t.id] = true
 		b.senders = append(b.senders, &sender{outbox: b, target: t, wake: make(chan struct{}, 1), refused: map[string]backoff{},
+			since:  map[string]bool{},
 			status: Status{Target: t.Name}})
 	}
 	all, err := o.Store.Facts(ctx, state.OutboxPrefix)

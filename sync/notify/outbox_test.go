@@ -256,6 +256,46 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestOneRefusal: a target that refuses one event again and again is not down: others go at once.
+func TestOneRefusal(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	synctest.Test(t, func(t *testing.T) {
+		store, _, err := state.Open(t.Context(), state.Options{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		refused, taken := 0, 0
+		b := openOutbox(t, store, "https://up/hook")
+		b.Client.Transport = serve(func(w http.ResponseWriter, r *http.Request) {
+			var p fluxEvent
+			if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+				t.Error(err)
+			}
+			if p.InvolvedObject["name"] == "bad" {
+				refused++
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			taken++
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.Run(ctx) }()
+		for i, name := range []string{"bad", "good"} {
+			if err := b.Add(ctx, Event{Name: name, Severity: Error, Reason: "Failed"}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep([]time.Duration{10 * time.Minute, time.Second}[i])
+		}
+		if synctest.Wait(); refused <= mostRefusals || taken != 1 {
+			t.Errorf("%d refused, %d taken", refused, taken)
+		}
+		cancel()
+		<-ended
+	})
+}
+
 // TestRestart: what was not taken comes again after a restart, with its id; the queue of a target that is gone is dropped,
 // and one that is too long loses its oldest.
 func TestRestart(t *testing.T) {

@@ -22,7 +22,7 @@ const (
 	maxWait   = 5 * time.Minute
 	giveUp    = 24 * time.Hour // after the event
 
-	// mostRefusals without a success between them mean that the target is down, whatever it answers.
+	// mostRefusals objects without a success between them mean that the target is down, whatever it answers.
 	mostRefusals = 3
 )
 
@@ -45,9 +45,9 @@ type sender struct {
 	wake   chan struct{} // capacity 1: there is something to send
 
 	// Of run alone.
-	wait     backoff            // of the target
-	refused  map[string]backoff // by object
-	refusals int                // since an event was taken
+	wait    backoff            // of the target
+	refused map[string]backoff // by object
+	since   map[string]bool    // objects that were refused since an event was taken
 
 	mu     sync.Mutex // guards what follows
 	status Status
@@ -112,7 +112,8 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 		case err != nil && ctx.Err() != nil:
 			return giveUp, true
 		case err == nil:
-			s.wait, s.refusals = backoff{}, 0
+			s.wait = backoff{}
+			clear(s.since)
 			s.change(func(t *Status) {
 				if t.Error != "" {
 					s.outbox.Logger.Info("notifications are delivered again", "target", t.Target)
@@ -121,14 +122,16 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 				t.Sent++
 			})
 		case time.Since(e.Time) >= giveUp:
+			delete(s.refused, object)
+			delete(s.since, object)
 			s.change(func(t *Status) { t.Dropped++ })
 			s.outbox.Logger.Error("notification given up", "target", s.target.Name, "object", object, "reason", e.Reason,
 				"event", e.ID, "err", err)
 		case netx.KindOf(err) == netx.Refused:
 			b := s.refused[object]
 			s.failed(ctx, err, &b)
-			s.refused[object] = b
-			if s.refusals++; s.refusals%mostRefusals == 0 {
+			s.refused[object], s.since[object] = b, true
+			if len(s.since) >= mostRefusals {
 				return s.wait.after(err), true
 			}
 			continue
@@ -141,7 +144,7 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 		delete(queue, e.key)
 	}
 	s.change(func(t *Status) { t.Pending = len(queue) })
-	if s.refusals >= mostRefusals {
+	if len(s.since) >= mostRefusals {
 		return s.wait.after(nil), true
 	}
 	// What may go was taken, or is gone.
