@@ -283,6 +283,11 @@ func TestLinked(t *testing.T) {
 		if s.Remove(t.Context(), "flux-system", "none") != nil {
 			t.Error("a source without artifacts cannot be removed")
 		}
+		for _, left := range []string{".limpet-x-1.tmp", digestOf("bad")[7:] + ".tar.gz.corrupt"} { // by a crash
+			if err := os.WriteFile(filepath.Join(filepath.Dir(foreign), left), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
 		w.open(artifact.Options{Keep: 1})
 		entries, err := os.ReadDir(filepath.Dir(foreign))
 		if _, gone := os.Stat(foreign); err != nil || gone != nil || len(entries) != 2 {

@@ -211,7 +211,7 @@ func (s *Store) scrub(ctx context.Context) error {
 		listed[key] = err == nil
 		for _, e := range entries {
 			name := e.Name()
-			if (strings.HasSuffix(name, corruptSuffix) || atomicfile.IsTemporary(name)) && !s.linked(dir) {
+			if strings.HasSuffix(name, suffix+corruptSuffix) || atomicfile.IsTemporary(name) { // ours, also behind a link
 				err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
 			} else if info, e := e.Info(); e != nil {
 				listed[key] = false

@@ -119,6 +119,7 @@ type memory struct {
 	tooLarge   string            // revision and checksum of what is beyond the limits, and is not packed again
 	limit      *failure          // which of them
 	slow       bool              // the last archive took longer than quickPack
+	packWait   time.Duration     // after the last one that took longer than longestPack; 0 = it did not
 	stored     artifact.Artifact // the newest of the index, which nothing else changes; zero = not known
 }
 

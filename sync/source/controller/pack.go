@@ -52,7 +52,7 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 	a.memory.slow = time.Since(began) > c.quickPack
 	if err != nil {
 		if ctx.Err() == nil && context.Cause(limited) == errPackTime {
-			return true, c.packTimeout(most)
+			return true, c.packTimeout(a, most)
 		}
 		if e, ok := errors.AsType[*git.Error](err); ok { // submodules, a directory that is missing, a damaged mirror
 			return true, fetchFailed(e)
@@ -72,7 +72,7 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 		}
 		return true, f
 	}
-	a.artifact, a.memory.stored = made, made
+	a.artifact, a.memory.stored, a.memory.packWait = made, made, 0
 	c.o.References.Observe(ref(a.key), made.Digest)
 	return false, nil
 }
@@ -99,12 +99,14 @@ func (c *Controller) enterPack(ctx context.Context, slow bool) (leave func(), mo
 	}
 }
 
-// packTimeout is the error of an archive that was not made in time: after the short one it gets a longer one.
-func (c *Controller) packTimeout(most time.Duration) error {
+// packTimeout is the error of an archive that was not made in time: after the short one it gets a longer one. Then it is
+// tried at the next interval, which doubles: another day the host may have less to do.
+func (c *Controller) packTimeout(a *attempt, most time.Duration) error {
 	if most < c.longest {
 		return repos.ErrBusy
 	}
-	return &failure{condition: condStorage, reason: artifact.ReasonArchive, wait: stalledRetry,
+	a.memory.packWait = min(max(2*a.memory.packWait, a.spec.interval), stalledRetry)
+	return &failure{condition: condStorage, reason: artifact.ReasonArchive, wait: a.memory.packWait,
 		err: fmt.Errorf("the archive takes longer than %s, the limit: leave files out with spec.sparseCheckout or spec.ignore, "+
 			"or write fewer and simpler rules", most)}
 }

@@ -68,7 +68,7 @@ func TestEndlessPack(t *testing.T) {
 			<-r.changed
 		}
 	}
-	r.apply("last", `,"ref":{"branch":"endless"}`)
+	r.apply("last", `,"interval":"10m","ref":{"branch":"endless"}`)
 	r.until("last", "packing", func(u *unstructured.Unstructured) bool { return len(u.GetFinalizers()) > 0 })
 	r.halt()
 	if took := time.Since(began); took > 10*time.Second {
@@ -78,6 +78,13 @@ func TestEndlessPack(t *testing.T) {
 	r.run(r.control.Run)
 	if s := r.in("last", source.Failed, "ArchiveOperationFailed"); !strings.Contains(s.Message, "100ms") {
 		t.Errorf("given up: %q", s.Message)
+	}
+	var next time.Time
+	for until := time.Now().Add(10 * time.Second); next.IsZero() && time.Now().Before(until); {
+		next = r.control.Next(r.namespace, "last")
+	}
+	if wait := time.Until(next); wait <= 0 || wait > 10*time.Minute {
+		t.Errorf("tried again in %s, with an interval of 10m", wait)
 	}
 }
 

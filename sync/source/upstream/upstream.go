@@ -213,7 +213,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	depth, _ := strconv.Atoi(r.FormValue("depth")) // 0 = all
-	sent := &writer{Writer: w, control: http.NewResponseController(w), slots: h.slots, began: time.Now()}
+	sent := &writer{Writer: w, control: http.NewResponseController(w), slots: h.slots}
 	err = h.mirrors.Bundle(r.Context(), c.Remote, git.BundleQuery{Ref: ref, Haves: r.Form["have"], Depth: max(depth, 0)}, sent)
 	switch {
 	case err != nil && sent.size > 0:
@@ -228,14 +228,17 @@ type writer struct {
 	io.Writer
 	control *http.ResponseController
 	slots   chan struct{} // one is held, but not while the client takes what was made
-	began   time.Time
+	took    time.Duration // of the writes so far: the time to make a bundle is not the client's
 	size    int64
 }
 
 func (w *writer) Write(p []byte) (int, error) {
 	w.size += int64(len(p))
-	_ = w.control.SetWriteDeadline(w.began.Add(artifact.TimeFor(w.size)))
+	began := time.Now()
+	_ = w.control.SetWriteDeadline(began.Add(artifact.TimeFor(w.size) - w.took))
 	<-w.slots
-	defer func() { w.slots <- struct{}{} }()
-	return w.Writer.Write(p)
+	n, err := w.Writer.Write(p)
+	w.took += time.Since(began)
+	w.slots <- struct{}{}
+	return n, err
 }
