@@ -62,7 +62,11 @@ func (m *Mirrors) Lacks(ctx context.Context, r Remote, commits []pack.ID) (missi
 // Bundle writes a Git bundle with the commit of a ref, and the history of it that the mirror has. No server is asked.
 // An error is an *Error, after which a part of the bundle may be written.
 func (m *Mirrors) Bundle(ctx context.Context, r Remote, q BundleQuery, w io.Writer) error {
+	out := &bundleWriter{Writer: w}
 	return m.read(ctx, "bundle", r, func(v *reading) (err error) {
+		if out.begun { // it would begin once more in the middle
+			return &Error{Kind: Moved, Err: errors.New("the mirror changed while the bundle was written"), Hint: "ask for it again"}
+		}
 		c := bundle.Content{Ref: q.Ref.Name, Depth: q.Depth}
 		for _, id := range []struct {
 			text string
@@ -80,8 +84,19 @@ func (m *Mirrors) Bundle(ctx context.Context, r Remote, q BundleQuery, w io.Writ
 				c.Since = id
 			}
 		}
-		return bundle.Write(v.ctx, w, v.store, c)
+		return bundle.Write(v.ctx, out, v.store, c)
 	})
+}
+
+// bundleWriter notes whether a part of a bundle is written.
+type bundleWriter struct {
+	io.Writer
+	begun bool
+}
+
+func (w *bundleWriter) Write(p []byte) (int, error) {
+	w.begun = true
+	return w.Writer.Write(p)
 }
 
 // runChain is run, which brings what a bundle builds on from the others of its directory first.

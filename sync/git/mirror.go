@@ -19,7 +19,7 @@ import (
 )
 
 // idleAfter is how long the packs of a mirror stay open after the last read.
-// Jobs read in bursts; a hundred quiet mirrors must not hold files or memory.
+// Jobs read in bursts; a hundred quiet mirrors must not hold files or memory. Of the files pack.maxOpen are open at most.
 const idleAfter = 10 * time.Second
 
 // mirror is one directory of Mirrors. Whoever holds its turn may change the

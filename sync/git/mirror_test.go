@@ -1,6 +1,7 @@
 package git
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,6 +106,50 @@ func TestReadWhileChanging(t *testing.T) {
 	}
 	_ = s
 }
+
+// TestReadOfMergedPacks: packs that were closed and merged under a reader are no damage, and cost no request. A bundle
+// that was begun is not begun again.
+func TestReadOfMergedPacks(t *testing.T) {
+	t.Parallel()
+	s, o, m, r, _, files := site(t, Options{})
+	o.Commit("more", map[string]string{"d0/more.json": "1"})
+	ref, _ := syncRef(t, m, r, "")
+	mi := m.mirror(mustAddress(t, r.URL))
+	merge := func() { // the packs that readers have
+		h, err := mi.use(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mi.release(h)
+		if err := pack.Consolidate(t.Context(), mi.dir); err != nil {
+			t.Fatal(err)
+		}
+		h.Close()
+		s.Fails(http.StatusServiceUnavailable)
+	}
+	merge()
+	defer s.Fails(0)
+	tree, err := m.Tree(t.Context(), r, ref.Hash, "")
+	if err != nil || len(tree.Files) != len(files)+1 || mi.isDamaged() {
+		t.Errorf("%d files, %v", len(tree.Files), err)
+	}
+	s.Fails(0)
+	o.Commit("again", map[string]string{"d0/more.json": "2"})
+	syncRef(t, m, r, "")
+	var out bytes.Buffer
+	once := sync.OnceFunc(merge)
+	err = m.Bundle(t.Context(), r, BundleQuery{Ref: ref}, writerFunc(func(p []byte) (int, error) {
+		once()
+		return out.Write(p)
+	}))
+	if gittest.ErrorIs(t, err, Moved); bytes.Count(out.Bytes(), []byte("git bundle")) != 1 || mi.isDamaged() {
+		t.Errorf("%d bundles were begun", bytes.Count(out.Bytes(), []byte("git bundle")))
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // A mirror that has grown far beyond its first pack is started afresh.
 func TestFetchStartsAfreshWhenGrown(t *testing.T) {

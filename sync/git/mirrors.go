@@ -144,6 +144,10 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading
 	defer c.End()
 	mi := m.mirror(c.home)
 	err = c.readMirror(mi, f)
+	if errors.Is(err, pack.ErrGone) { // the mirror has other packs by now
+		mi.changed()
+		err = c.readMirror(mi, f)
+	}
 	if errors.Is(err, pack.ErrDamaged) && c.refetch(mi, err) {
 		err = c.readMirror(mi, f)
 	}
@@ -160,7 +164,7 @@ func (c *call) readMirror(mi *mirror, f func(*reading) error) error {
 		err = f(&reading{ctx: c.Ctx, store: h.Store, limits: c.Limits})
 		defer mi.release(h)
 	}
-	if errors.Is(err, pack.ErrDamaged) {
+	if errors.Is(err, pack.ErrDamaged) && !errors.Is(err, pack.ErrGone) {
 		mi.markDamaged(h)
 	}
 	return err

@@ -220,8 +220,8 @@ func (s *Spooled) Publish(dir string) error {
 // Over is a store of the spooled pack, whose index is written, on top of what was there;
 // old is nil for nothing. It needs no Close.
 func (s *Spooled) Over(old *Store, limit int64) (*Store, error) {
-	p, err := openPack(s.sum.String(), s.file, s.idx)
-	if err != nil {
+	p := &pack{name: s.sum.String(), file: s.file}
+	if err := p.load(s.idx); err != nil {
 		return nil, err
 	}
 	both := &Store{Packs: []*pack{p}, Limit: limit}
@@ -328,7 +328,12 @@ func (s *Spooled) join(ctx context.Context, packs []*pack) error {
 			}
 			s.entries = append(s.entries, entry{id: e.Hash, crc: e.CRC32, offset: int64(e.Offset) + end - head})
 		}
-		n, err := io.Copy(s.file, io.NewSectionReader(p.file, head, p.size-head-sum))
+		file, err := files.open(p)
+		if err != nil {
+			return err
+		}
+		n, err := io.Copy(s.file, io.NewSectionReader(file, head, p.size-head-sum))
+		files.done(p)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package pack
 
 import (
 	"bytes"
+	"container/list"
 	"context"
 	"crypto/sha1"
 	"encoding/binary"
@@ -17,6 +18,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -26,7 +28,7 @@ import (
 	"limpet/sync/git/giterr"
 )
 
-// Store is the open packs of one mirror. Its packs stay the same; a fetch makes a new Store. It is safe for
+// Store is the packs of one mirror, which stay the same; a fetch makes a new Store. It is safe for
 // concurrent use. Every object is checked against its name before it is given out.
 type Store struct {
 	Packs []*pack // newest first
@@ -36,8 +38,11 @@ type Store struct {
 
 // pack is a pack with its index, which is in memory.
 type pack struct {
-	name     string // 40 hex digits, as in pack-<name>.pack
-	file     *os.File
+	name     string        // 40 hex digits, as in pack-<name>.pack
+	path     string        // of the file
+	file     *os.File      // nil while it is closed
+	users    int           // that read the file
+	place    *list.Element // among the open files; nil when closed, or when it is a Spooled's
 	idx      *idxfile.MemoryIndex
 	size     int64
 	modified time.Time
@@ -47,65 +52,62 @@ type pack struct {
 // ErrDamaged unless the file system itself fails.
 func Open(dir string, limit int64) (*Store, error) {
 	packDir := filepath.Join(dir, "objects", "pack")
-	files, err := os.ReadDir(packDir)
+	entries, err := os.ReadDir(packDir)
 	if err != nil {
 		return nil, err
 	}
 	s := &Store{Limit: limit}
-	for _, f := range files {
+	for _, f := range entries {
 		name, isIndex := strings.CutSuffix(f.Name(), ".idx")
 		name, named := strings.CutPrefix(name, "pack-")
 		if !isIndex || !named || len(name) != 40 {
 			continue
 		}
 		base := filepath.Join(packDir, "pack-"+name)
-		file, err := os.Open(base + ".pack")
-		if err == nil {
-			var p *pack
-			if p, err = openPack(name, file, base+".idx"); err == nil {
-				s.Packs = append(s.Packs, p)
-				continue
-			}
-			file.Close()
+		p := &pack{name: name, path: base + ".pack"}
+		s.Packs = append(s.Packs, p)
+		if err := p.load(base + ".idx"); err != nil {
+			s.Close()
+			return nil, err
 		}
-		s.Close()
-		if errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: pack %.8s is gone", ErrDamaged, name)
-		}
-		return nil, err
 	}
 	slices.SortStableFunc(s.Packs, func(a, b *pack) int { return b.modified.Compare(a.modified) })
 	return s, nil
 }
 
-// openPack reads the index of a pack and checks that both belong together.
-func openPack(name string, file *os.File, index string) (*pack, error) {
-	f, err := os.Open(index)
+// load reads the index of a pack and checks that both belong together.
+func (p *pack) load(index string) error {
+	file, err := files.open(p)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	defer files.done(p)
+	f, err := p.openFile(index)
+	if err != nil {
+		return err
 	}
 	defer f.Close()
-	p := &pack{name: name, file: file, idx: idxfile.NewMemoryIndex()}
+	p.idx = idxfile.NewMemoryIndex()
 	if err := idxfile.NewDecoder(f).Decode(p.idx); err != nil {
-		return nil, p.damaged(err)
+		return p.damaged(err)
 	}
 	info, err := file.Stat()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.size, p.modified = info.Size(), info.ModTime()
 	var head [12]byte
 	var sum ID
 	if _, err := file.ReadAt(head[:], 0); err != nil {
-		return nil, p.damaged(err)
+		return p.damaged(err)
 	}
 	if _, err := file.ReadAt(sum[:], max(p.size-20, 0)); err != nil {
-		return nil, p.damaged(err)
+		return p.damaged(err)
 	}
 	if string(head[:4]) != "PACK" || binary.BigEndian.Uint32(head[8:]) != p.idx.Fanout[255] || sum != p.idx.PackfileChecksum {
-		return nil, p.damaged(errors.New("pack and index do not belong together"))
+		return p.damaged(errors.New("pack and index do not belong together"))
 	}
-	return p, nil
+	return nil
 }
 
 // offset is where an object begins, of one that is in a merged pack more than once the first (see Consolidate).
@@ -133,19 +135,17 @@ func (p *pack) offset(id ID) (int64, error) {
 	return int64(first), nil
 }
 
-// damaged wraps ErrDamaged. An object that is too large is no damage.
+// damaged wraps ErrDamaged. An object that is too large is no damage, and neither are too many open files.
 func (p *pack) damaged(err error) error {
-	if _, large := errors.AsType[*giterr.TooLargeError](err); large {
+	_, large := errors.AsType[*giterr.TooLargeError](err)
+	if large || errors.Is(err, ErrDamaged) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		return err
 	}
 	return fmt.Errorf("%w: pack %.8s: %w", ErrDamaged, p.name, err)
 }
 
-func (s *Store) Close() {
-	for _, p := range s.Packs {
-		p.file.Close()
-	}
-}
+// Close closes the files; a later read opens them again.
+func (s *Store) Close() { files.close(s.Packs) }
 
 // Bytes is the size of all packs.
 func (s *Store) Bytes() (n int64) {
@@ -209,22 +209,8 @@ func (s *Store) ReadKind(id ID, want Kind, limit int64) ([]byte, error) {
 
 // read reads the object at an offset, and first the one that it is a delta of.
 func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, error) {
-	r := objectReaders.Get().(*objectReader)
-	h, err := r.header(p.file, offset)
-	if err != nil {
-		return 0, nil, err
-	}
-	isDelta := h.Type == OfsDeltaKind || h.Type == RefDeltaKind
-	most := limit
-	if isDelta {
-		most = s.Limit
-	}
-	if h.Length > most {
-		return 0, nil, &giterr.TooLargeError{What: "object", Size: h.Length, Limit: most}
-	}
-	content, err := r.inflate(h)
-	objectReaders.Put(r) // a chain of deltas is long
-	if err != nil || !isDelta {
+	h, content, err := s.entry(p, offset, limit)
+	if err != nil || h.Type != OfsDeltaKind && h.Type != RefDeltaKind {
 		return h.Type, content, err
 	}
 	if size, err := deltaSize(content); err != nil {
@@ -251,6 +237,28 @@ func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, err
 	}
 	data, err = packfile.PatchDelta(data, content)
 	return k, data, err
+}
+
+// entry inflates the entry of a pack at an offset: an object of at most limit bytes, or a delta.
+func (s *Store) entry(p *pack, offset, limit int64) (h packfile.ObjectHeader, content []byte, err error) {
+	file, err := files.open(p)
+	if err != nil {
+		return h, nil, err
+	}
+	defer files.done(p)
+	r := objectReaders.Get().(*objectReader)
+	defer objectReaders.Put(r)
+	if h, err = r.header(file, offset); err != nil {
+		return h, nil, err
+	}
+	if h.Type == OfsDeltaKind || h.Type == RefDeltaKind {
+		limit = s.Limit
+	}
+	if h.Length > limit {
+		return h, nil, &giterr.TooLargeError{What: "object", Size: h.Length, Limit: limit}
+	}
+	content, err = r.inflate(h)
+	return h, content, err
 }
 
 // History calls visit with the hash of tip and of each commit before it, once each, those
@@ -297,9 +305,14 @@ func (s *Store) Size(id ID) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	file, err := files.open(p)
+	if err != nil {
+		return 0, p.damaged(err)
+	}
+	defer files.done(p)
 	r := objectReaders.Get().(*objectReader)
 	defer objectReaders.Put(r)
-	h, err := r.header(p.file, at)
+	h, err := r.header(file, at)
 	if err != nil {
 		return 0, p.damaged(err)
 	}
