@@ -28,6 +28,7 @@
 //	sync/source         GitRepositories of Flux; source/archive packs a tree,
 //	                    source/artifact stores and serves what was packed,
 //	                    source/upstream serves bundles to other limpets
+//	sync/reconcile      what reconcilers share: the loop, steps, slots, patches
 //	sync/repos          reconcilers of Repositories and Connections, their Lease
 //	sync/source/controller
 //	                    the reconciler of GitRepositories, a step a file
@@ -63,7 +64,7 @@
 //
 // # How a health check travels
 //
-// repos/controller.go enqueues a key; repos/loop.go takes it when it is due;
+// repos/controller.go enqueues a key; reconcile/loop.go takes it when it is due;
 // repos/reconcile.go runs the steps in order: finalizer.go, suspend.go, observe.go,
 // health.go (probe.go asks the Git host), sync.go, webhook.go, token.go, status.go,
 // which writes. repos/facts.go counts, repos/lease lets one agent of several do it.

@@ -47,7 +47,7 @@ func openAccess(cfg Config, api *clients, references *dependency.Watcher, mirror
 		Guard:         cfg.Guard,
 		UserAgent:     agent,
 		Tokens:        cfg.TokenCache,
-		Now:           api.now,
+		Now:           api.client.Now,
 	}
 	a.identities = identity.New(o)
 	a.minter = forge.NewMinter(a.hosts, a.places.Connection, auth.NewTokens(0))
@@ -86,7 +86,7 @@ func (a *access) countTokens() map[string]auth.TokenCounts {
 
 func (a *access) tester(cfg Config, api *clients) *repos.Tester {
 	t := &repos.Tester{Git: a.mirrors, Hosts: repos.Forges(a.hosts), Minter: a.minter, Signers: a.signers, Places: a.places,
-		Insecure: cfg.AllowInsecureGit, Sinks: cfg.SinkPrefixes, Now: api.now, Stored: api.stored}
+		Insecure: cfg.AllowInsecureGit, Sinks: cfg.SinkPrefixes, Now: api.client.Now, Stored: api.stored}
 	t.Credentials.Repositories = a.credentials()
 	t.Credentials.Sources = a.identities.Source(a.places.WithTransport(a.places.NamedSecret()))
 	return t

@@ -27,6 +27,7 @@ import (
 	"limpet/sync/metrics"
 	"limpet/sync/netx"
 	"limpet/sync/notify"
+	"limpet/sync/reconcile"
 	"limpet/sync/repos"
 	"limpet/sync/resources"
 	"limpet/sync/snapshot"
@@ -228,13 +229,13 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool, n *notifier) (er
 	return a.controllers.build(ctx, a, pulls)
 }
 
-func (a *Agent) observeRepo(e repos.Event) {
+func (a *Agent) observeRepo(e reconcile.Event) {
 	a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Repo: e.Repository, Text: e.Text})
 }
 
 // suspended reports whether this agent leaves a Repository alone.
 func (a *Agent) suspended(o kube.Object) bool {
-	_, on := a.suspensions.Of(repos.Key{Namespace: o.Namespace(), Name: o.Name()}, o.UID())
+	_, on := a.suspensions.Of(reconcile.Key{Namespace: o.Namespace(), Name: o.Name()}, o.UID())
 	return on
 }
 
@@ -263,7 +264,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 	if c.repos != nil {
 		from.RepoFacts = func(row *snapshot.Repo) {
 			row.Next = c.repos.Next(row.Namespace, row.Name)
-			if s, on := a.suspensions.Of(repos.Key{Namespace: row.Namespace, Name: row.Name}, row.UID); on {
+			if s, on := a.suspensions.Of(reconcile.Key{Namespace: row.Namespace, Name: row.Name}, row.UID); on {
 				row.Suspended, row.Next = true, s.Until
 			}
 		}
@@ -319,7 +320,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		Client: a.client, Repos: a.repos, Jobs: a.jobs, Own: cfg.Store, Given: secrets, Suspensions: a.suspensions,
 		Embedded: a.embedded != nil, Reviews: slices.Contains(ActionsOf(cfg.Jobs.Actions), "pr"), Reconciles: c.repos != nil,
 		Logger: cfg.Logger,
-		Pulled: func(k repos.Key) {
+		Pulled: func(k reconcile.Key) {
 			a.activity.Note(k.Name, "webhook: pull queued for a push that came during the last one")
 		},
 	})

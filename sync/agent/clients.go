@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,14 +97,6 @@ func (c *clients) clientFor(ctx context.Context, cfg kube.Config, server, group 
 	}
 	cfg.Audiences = []string{group, api.ProvisioningGroup}
 	return kube.Connect(ctx, cfg)
-}
-
-// now returns the time of the API, the local time while that is unknown.
-func (c *clients) now() time.Time {
-	if now, _, ok := c.client.Clock().Now(); ok {
-		return now
-	}
-	return time.Now()
 }
 
 // sealed returns which Secrets are secure values of the embedded API, which change with their objects; nil = none.

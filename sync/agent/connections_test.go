@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/reconcile"
 	"limpet/sync/repos"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
@@ -147,7 +148,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		t.Errorf("hooks left: %+v", left)
 	}
 	if names, err := a.cfg.Store.SecretNames(t.Context(),
-		repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: "site"})); err != nil || len(names) != 0 {
+		repos.WebhookSecretKey(reconcile.Key{Namespace: "default", Name: "site"})); err != nil || len(names) != 0 {
 		t.Errorf("secrets left: %q %v", names, err)
 	}
 

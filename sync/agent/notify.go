@@ -14,7 +14,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/notify"
-	"limpet/sync/repos"
+	"limpet/sync/reconcile"
 	"limpet/sync/snapshot"
 	"limpet/sync/source/controller"
 	"limpet/sync/text"
@@ -140,7 +140,7 @@ func (n *notifier) runOnce(ctx context.Context, seen map[string]string) {
 		switch {
 		case e.Kind == controller.Kind:
 			if u, known := n.sources.watcher.Get(e.Namespace, e.Name); u == nil && known {
-				n.add(controller.Deleted(repos.Key{Namespace: e.Namespace, Name: e.Name}, e.Topic))
+				n.add(controller.Deleted(reconcile.Key{Namespace: e.Namespace, Name: e.Name}, e.Topic))
 			}
 		case e.Kind != "Repository":
 		case !there:

@@ -16,7 +16,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/kube"
-	"limpet/sync/repos"
+	"limpet/sync/reconcile"
 	"limpet/sync/repos/lease"
 	"limpet/sync/snapshot"
 	"limpet/sync/source"
@@ -63,8 +63,8 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 		Outbox:        a.outbox,
 		References:    c.references,
 		Sealed:        a.sealed(),
-		Now:           a.now,
-		Observe: func(e repos.Event) {
+		Now:           a.client.Now,
+		Observe: func(e reconcile.Event) {
 			a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Text: "source " + e.Namespace + "/" + e.Repository + ": " + e.Text})
 		},
 		Took:   a.metrics.SourceReconciled,

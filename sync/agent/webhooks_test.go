@@ -24,6 +24,7 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
+	"limpet/sync/reconcile"
 	"limpet/sync/repos"
 	"limpet/sync/webhook"
 )
@@ -101,7 +102,7 @@ func hookedRepository(t *testing.T, a *Agent, name string, secure, status map[st
 // putHookSecret gives the agent the secret of a webhook.
 func putHookSecret(t *testing.T, a *Agent, name, secret string) {
 	t.Helper()
-	must(t, a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(repos.Key{Namespace: "default", Name: name}), []byte(secret)))
+	must(t, a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(reconcile.Key{Namespace: "default", Name: name}), []byte(secret)))
 }
 
 // hookedAgent starts the parts of an agent that receive webhooks, with the Repository x, and returns where its webhooks

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -227,6 +228,14 @@ func (c *Client) Lease() *Client {
 
 // Clock returns the clock of the server, as measured by its answers.
 func (c *Client) Clock() *Clock { return &c.shared.clock }
+
+// Now returns the time of the server, the local time while that is unknown.
+func (c *Client) Now() time.Time {
+	if now, _, ok := c.Clock().Now(); ok {
+		return now
+	}
+	return time.Now()
+}
 
 // url is the base URL of the server, without a trailing slash.
 func (c *Client) url() string { return c.shared.target.base.String() }

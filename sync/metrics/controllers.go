@@ -10,6 +10,7 @@ import (
 
 	"limpet/sync/dependency"
 	"limpet/sync/jobs"
+	"limpet/sync/reconcile"
 	"limpet/sync/repos"
 	"limpet/sync/resources"
 	"limpet/sync/webhook"
@@ -138,7 +139,7 @@ func (m *Metrics) Controller() repos.Meter { return m.controller }
 var sourceBuckets = prometheus.ExponentialBuckets(10e-9, 10, 10)
 
 // SourceReconciled counts a reconcile of a GitRepository and how long it took; one that took no time is gone.
-func (m *Metrics) SourceReconciled(k repos.Key, took time.Duration) {
+func (m *Metrics) SourceReconciled(k reconcile.Key, took time.Duration) {
 	if took <= 0 {
 		m.sourceTook.DeleteLabelValues(dependency.GitRepository, k.Name, k.Namespace)
 		return

@@ -14,6 +14,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
+	"limpet/sync/reconcile"
 	"limpet/sync/text"
 	"limpet/sync/worker"
 	"limpet/sync/worker/sink"
@@ -41,7 +42,7 @@ func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructu
 	checks = append(checks,
 		check{stepCredentials, false, func() (string, error) {
 			remotes := worker.Remotes{Credentials: from, AllowInsecure: t.Insecure}
-			if p, err = (probes{remotes.Remote, t.Git, t.Hosts}).open(ctx, Key{namespace, name}, repo); err != nil {
+			if p, err = (probes{remotes.Remote, t.Git, t.Hosts}).open(ctx, reconcile.Key{Namespace: namespace, Name: name}, repo); err != nil {
 				return "", err
 			}
 			return describeCredentials(p.remote.Creds), remoteResult(repo, p.err).failed()

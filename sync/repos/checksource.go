@@ -4,19 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
 	"limpet/sync/netx"
+	"limpet/sync/reconcile"
 	"limpet/sync/source"
 	"limpet/sync/text"
 )
@@ -72,7 +71,7 @@ func (t *Tester) testSource(ctx context.Context, u *unstructured.Unstructured, c
 				sel = gitref.Branch(sel.Branch)
 			}
 			began := time.Now()
-			p.ref, _, p.err = Resolve(limited, t.Git, &p.remote, sel, remote)
+			p.ref, _, p.err = reconcile.Resolve(limited, t.Git, &p.remote, sel, remote)
 			p.took = time.Since(began)
 			if !answered(p.err) {
 				return fail(p.err)
@@ -117,7 +116,7 @@ func sourceResult(err error) (result healthResult, reason string) {
 	invalid, isInvalid := errors.AsType[*auth.SourceError](err)
 	_, isForge := errors.AsType[*netx.Error](err)
 	_, isGit := errors.AsType[*git.Error](err)
-	switch reason = SourceReason(err); {
+	switch reason = source.Reason(err); {
 	case isInvalid:
 		result = fieldResult(http.StatusBadRequest, invalid.Field, text.Redact(invalid.Err.Error()))
 		if reason == auth.ReasonAuthentication {
@@ -138,24 +137,6 @@ func sourceResult(err error) (result healthResult, reason string) {
 	return result, reason
 }
 
-// SourceReason returns Flux's reason for an error of reading a GitRepository, of a host that makes tokens, or of package git.
-func SourceReason(err error) string {
-	invalid, isInvalid := errors.AsType[*auth.SourceError](err)
-	refused, isForge := errors.AsType[*netx.Error](err)
-	_, isGit := errors.AsType[*git.Error](err)
-	switch {
-	case isInvalid:
-		return invalid.Reason
-	case isForge && refused.Kind == netx.Invalid:
-		return auth.ReasonProvider
-	case isForge, !isGit:
-		return auth.ReasonAuthentication
-	case git.KindOf(err) == git.Empty:
-		return auth.ReasonEmpty
-	}
-	return auth.ReasonOperation
-}
-
 // describeIdentity returns the provider of the credentials, what they are, and the proxy.
 func describeIdentity(provider string, c *auth.Credentials) string {
 	out := "provider " + provider + ", " + describeCredentials(c)
@@ -163,49 +144,6 @@ func describeIdentity(provider string, c *auth.Credentials) string {
 		out += ", by way of " + withNote(proxy.String(), " of ", proxy.Place)
 	}
 	return out
-}
-
-// A Repository may name a revision in place of its branch, by an annotation, and ask for
-// signatures. That is no change of its spec, so it is noticed here; and what the revision stands
-// for, which for a range of versions is not seen in the object, is written as a condition.
-
-// conditionRevision is what the annotation stands for. It is limpet's own, as its prefix says.
-const conditionRevision = "limpet/Revision"
-
-// sourceAnnotations returns the annotations that a pull depends on, as one text.
-func (f *facts) sourceAnnotations() string {
-	return strings.Join([]string{f.repo.GitRef, f.repo.GitVerify, f.repo.GitVerifyPrincipals}, "\n")
-}
-
-// revisionCondition returns the condition to write, false for none: the remote was not asked.
-func (a *attempt) revisionCondition() (api.Condition, bool) {
-	switch p := a.probe; {
-	case a.facts.repo.GitRef == "":
-		return api.Condition{Type: conditionRevision}, true
-	case p == nil || !p.asked || p.err != nil:
-		return api.Condition{}, false
-	}
-	return api.Condition{Type: conditionRevision, Status: "True", Reason: "Selected", Message: a.probe.describeRef()}, true
-}
-
-// describeRef returns what was found, for people.
-func (p *probe) describeRef() string {
-	if p.repo.GitRef == "" {
-		return p.ref.Branch() + " is at " + p.ref.Hash
-	}
-	return p.repo.GitRef + " is " + describeRef(p.ref)
-}
-
-func describeRef(ref git.Ref) string {
-	switch {
-	case ref.Pinned && ref.Name == ref.Hash:
-		return "commit " + ref.Hash
-	case ref.Pinned:
-		return "commit " + ref.Hash + " of " + ref.Short()
-	case ref.Tag != "":
-		return fmt.Sprintf("%s, commit %s, tag object %s", ref.Short(), ref.Hash, ref.Tag)
-	}
-	return ref.Short() + ", commit " + ref.Hash
 }
 
 // describeAnswer returns how the remote has answered, for people.

@@ -17,6 +17,7 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/kube"
 	"limpet/sync/netx"
+	"limpet/sync/reconcile"
 )
 
 // ConnectionOptions of Connections. Minter, Repositories and Logger must be set.
@@ -24,7 +25,7 @@ type ConnectionOptions struct {
 	Minter *forge.Minter
 	// Repositories have their health checked when a Connection that they use changes.
 	Repositories *Controller
-	Uses         UseFunc // nil = no call
+	Uses         reconcile.UseFunc // nil = no call
 	Resync       time.Duration
 	Logger       *slog.Logger
 }
@@ -33,7 +34,7 @@ type ConnectionOptions struct {
 // identities and writes that into their status. Tokens are minted where they are used, and
 // kept in memory only. Make it with NewConnections before the informer runs.
 type Connections struct {
-	*Loop
+	*reconcile.Loop
 	o       ConnectionOptions
 	server  server
 	now     func() time.Time
@@ -44,9 +45,10 @@ type Connections struct {
 // must not run yet. It starts nothing.
 func NewConnections(c *kube.Client, objects *kube.Informer, o ConnectionOptions) *Connections {
 	o.Resync = cmp.Or(o.Resync, time.Minute)
-	k := &Connections{o: o, server: server{c, "connections"}, now: serverTime(c), objects: objects}
-	k.Loop = newLoop(Connection, k.reconcile, o.Resync, o.Logger)
-	k.available, k.use = c.WaitAvailable, o.Uses
+	k := &Connections{o: o, server: serverOf(c, api.Connections), now: c.Now, objects: objects}
+	k.Loop = reconcile.NewLoop(reconcile.Options{
+		Kind: Connection, Reconcile: k.reconcile, Client: c, MaxRetry: o.Resync, Uses: o.Uses, Logger: o.Logger,
+	})
 	wakeUsers := func(c kube.Object) { k.Wake(c.Namespace(), c.Name()); o.Repositories.connectionChanged(c, false) }
 	objects.AddHandler(kube.Handler{Add: wakeUsers, Delete: wakeUsers, Update: func(old, c kube.Object) {
 		k.Wake(c.Namespace(), c.Name())
@@ -82,22 +84,22 @@ func (c *Connections) Run(ctx context.Context) error {
 }
 
 // reconcile reconciles one Connection. One that is being deleted is left alone.
-func (c *Connections) reconcile(ctx context.Context, k Key) (_ Result, err error) {
+func (c *Connections) reconcile(ctx context.Context, k reconcile.Key) (_ reconcile.Result, err error) {
 	obj, ok := c.objects.Get(k.Namespace, k.Name)
 	if !ok || obj.GetDeletionTimestamp() != nil {
-		c.uses(k, nil)
-		return Result{}, nil
+		c.Uses(k, nil)
+		return reconcile.Result{}, nil
 	}
-	c.uses(k, obj)
+	c.Uses(k, obj)
 	view, err := api.ConnectionView(obj)
 	if err != nil {
-		return Result{}, fmt.Errorf("%w: %w", errInvalid, err)
+		return reconcile.Result{}, fmt.Errorf("%w: %w", reconcile.ErrInvalid, err)
 	}
 	health, observed := view.Status.Health, obj.GetGeneration() == view.Status.ObservedGeneration
-	recheck := c.takeRecheck(k)
+	recheck := c.TakeRecheck(k)
 	defer func() {
 		if err != nil && recheck {
-			c.wantRecheck(k)
+			c.WantRecheck(k)
 		}
 	}()
 	now := c.now()
@@ -107,13 +109,13 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (_ Result, err error
 	if url, err := auth.ParseServer(view.Spec.Server()); err == nil { // else no host is asked
 		leave, err := c.Enter(url)
 		if err != nil {
-			return Result{}, err
+			return reconcile.Result{}, err
 		}
 		defer leave()
 	}
 	result, err := checkConnection(ctx, c.o.Minter, obj)
 	if err != nil {
-		return Result{}, err
+		return reconcile.Result{}, err
 	}
 	now = c.now()
 	h, due := nextHealth(health, result, now)
@@ -128,20 +130,20 @@ func (c *Connections) reconcile(ctx context.Context, k Key) (_ Result, err error
 	ch.fieldErrors(view.Status.FieldErrors, result.errors)
 	ch.conditions(ready)
 	if ops := ch.patch(); ops != nil {
-		if _, err := c.server.patch(ctx, k, true, ops); err != nil {
-			return Result{}, err
+		if _, err := c.server.PatchStatus(ctx, k, ops); err != nil {
+			return reconcile.Result{}, err
 		}
 	}
 	if !result.ok() && (health.Healthy || health.Checked == 0) {
-		c.logger.Warn("connection is unhealthy", "connection", k.Name, "namespace", k.Namespace, "reason", ready.Reason, "err", ready.Message)
+		c.o.Logger.Warn("connection is unhealthy", "connection", k.Name, "namespace", k.Namespace, "reason", ready.Reason, "err", ready.Message)
 	}
 	return nextCheck(h, now), nil
 }
 
 // nextCheck returns when the next check is due, by the local clock.
-func nextCheck(h api.HealthState, now time.Time) Result {
+func nextCheck(h api.HealthState, now time.Time) reconcile.Result {
 	at := time.UnixMilli(h.Checked).Add(window(h) + time.Millisecond)
-	return Result{Next: time.Now().Add(at.Sub(now))}
+	return reconcile.Result{Next: time.Now().Add(at.Sub(now))}
 }
 
 // checkConnection checks a Connection: first the rules, then its host.

@@ -84,17 +84,17 @@ func TestConnectionHealth(t *testing.T) {
 	host.Token(token, forgetest.Rights{})
 	r.ahead.Add(int64(unhealthyFor))
 	r.ahead.Add(int64(time.Second))
-	k.queue.Add(Key{r.namespace, "lab"})
+	k.Wake(r.namespace, "lab")
 	well := connection("it is well again", func(c api.Connection) bool { return c.Status.Health.Healthy })
 	if s := well.Status; s.Conditions[0].Status != "True" || s.Conditions[0].Reason != "Available" || len(s.FieldErrors) > 0 {
 		t.Errorf("status %+v", s)
 	}
 	r.until("and so is the repository", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 	r.wrote(3) // of the connection, of the repository, and its pull
-	k.queue.Add(Key{r.namespace, "lab"})
+	k.Wake(r.namespace, "lab")
 	eventually(t, "it waits for its next check", func() bool {
 		next := k.Next(r.namespace, "lab")
-		return k.queue.Len() == 0 && next.After(time.Now().Add(healthyFor-time.Minute))
+		return k.Len() == 0 && next.After(time.Now().Add(healthyFor-time.Minute))
 	})
 	if got := r.writes.take(); len(got) > 0 {
 		t.Errorf("an idle connection was written: %q", got)

@@ -28,6 +28,7 @@ import (
 	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
 	"limpet/sync/netx"
+	"limpet/sync/reconcile"
 	"limpet/sync/worker"
 )
 
@@ -36,11 +37,6 @@ const (
 	Repository = "Repository"
 	Connection = "Connection"
 )
-
-// Key names an object.
-type Key struct{ Namespace, Name string }
-
-func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
 // Remotes finds how the remote of a Repository is reached. What is wrong with the
 // Repository is a *git.Error, any other error is temporary.
@@ -94,14 +90,14 @@ type Options struct {
 	Orphans     *worker.Orphans // of a deleted Repository; nil = its finalizers are left to others
 
 	Quota       Quota
-	Suspensions *Suspensions    // nil = none
-	Selector    labels.Selector // of Repositories; nil = all
-	Uses        UseFunc         // nil = no call
-	Since       time.Time       // what was pulled before may have been lost; zero = nothing was
+	Suspensions *Suspensions      // nil = none
+	Selector    labels.Selector   // of Repositories; nil = all
+	Uses        reconcile.UseFunc // nil = no call
+	Since       time.Time         // what was pulled before may have been lost; zero = nothing was
 
-	Resync  time.Duration // longest pause after failures; 0 = 60 s
-	Observe func(Event)   // must not block; nil = no call
-	Meter   Meter         // nil = none
+	Resync  time.Duration         // longest pause after failures; 0 = 60 s
+	Observe func(reconcile.Event) // must not block; nil = no call
+	Meter   Meter                 // nil = none
 	Logger  *slog.Logger
 }
 
@@ -115,17 +111,17 @@ type lister interface {
 
 // Controller reconciles the Repositories of an API. Make it with New before the informers run.
 type Controller struct {
-	*Loop
+	*reconcile.Loop
 	o     Options
 	now   func() time.Time // of the server, as far as it is known
 	repos lister
 	facts *factSource
-	steps []step // of a reconcile, in order
-	next  func(a *attempt) Result
-	gone  func(ctx context.Context, k Key, uid string) error // see suspender
+	steps []reconcile.Step[*attempt]
+	next  func(a *attempt) reconcile.Result
+	gone  func(ctx context.Context, k reconcile.Key, uid string) error // see suspender
 
 	mu       sync.Mutex // guards memories; each belongs to the worker that has its key
-	memories map[Key]*memory
+	memories map[reconcile.Key]*memory
 }
 
 // memory is what a controller remembers of a Repository from one reconcile to the next. All of it may be lost.
@@ -157,8 +153,7 @@ type memory struct {
 
 // New makes a controller and registers its handlers with the informers, which must not run yet. It starts nothing.
 func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
-	k := newController(server{c, "repositories"}, serverTime(c), repos, jobs, o)
-	k.available = c.WaitAvailable
+	k := newController(serverOf(c, api.Repositories), c.Now, repos, jobs, o)
 	repos.AddHandler(kube.Handler{Add: k.added, Delete: k.added, Update: func(old, repo kube.Object) {
 		if (old.Text(pathDeleted) == "") != (repo.Text(pathDeleted) == "") {
 			k.added(repo)
@@ -170,7 +165,7 @@ func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
 	jobs.AddHandler(kube.Handler{Delete: func(job kube.Object) {
 		if name := job.Text(pathRepositoryLabel); name != "" {
 			if action := job.Text(pathAction); action == "push" || action == "migrate" { // it may have made the branch
-				k.wantRecheck(Key{job.Namespace(), name})
+				k.WantRecheck(reconcile.Key{Namespace: job.Namespace(), Name: name})
 			}
 			k.Wake(job.Namespace(), name)
 		}
@@ -178,38 +173,31 @@ func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
 	return k
 }
 
-// serverTime returns a clock of the server, as far as its time is known.
-func serverTime(c *kube.Client) func() time.Time {
-	return func() time.Time {
-		if t, _, ok := c.Clock().Now(); ok {
-			return t
-		}
-		return time.Now()
-	}
-}
-
 // newController makes the steps of a reconcile, each of what it needs.
 func newController(s server, now func() time.Time, repos, jobs lister, o Options) *Controller {
 	o.Resync = cmp.Or(o.Resync, time.Minute)
 	if o.Observe == nil {
-		o.Observe = func(Event) {}
+		o.Observe = func(reconcile.Event) {}
 	}
 	if o.Meter == nil {
 		o.Meter = noMeter{}
 	}
-	c := &Controller{o: o, now: now, repos: repos, memories: map[Key]*memory{}}
-	c.Loop = newLoop(Repository, c.reconcile, o.Resync, o.Logger)
-	c.meter, c.use, c.hosts = o.Meter, o.Uses, netx.NewTurns(workers, perHost, o.Silent)
+	c := &Controller{o: o, now: now, repos: repos, memories: map[reconcile.Key]*memory{}}
+	c.Loop = reconcile.NewLoop(reconcile.Options{
+		Kind: Repository, Reconcile: c.reconcile, Client: s.Client, MaxRetry: o.Resync,
+		Hosts: netx.NewTurns(reconcile.Workers, reconcile.PerHost, o.Silent), Uses: o.Uses, Worked: o.Meter.Worked,
+		Logger: o.Logger,
+	})
 	clock := func() time.Time { return c.now() }
 	report, probes := reporter{o.Observe, o.Logger}, probes{o.Remotes, o.Git, o.Hosts}
 	c.facts = &factSource{repos: repos, jobs: jobs, quota: o.Quota, since: o.Since, now: clock, interval: intervalOf}
 	secrets := &secrets{report, o.Tokens, s, o.Meter, o.Resync}
 	webhooks := &webhooks{report, o.Webhooks, o.WebhookBase, probes, o.Store, clock, secrets.handOver}
-	observer := &observer{report, o.Meter, c.facts, webhooks, secrets, c.takeRecheck}
+	observer := &observer{report, o.Meter, c.facts, webhooks, secrets, c.TakeRecheck}
 	suspender := suspender{o.Suspensions, s}
 	status := statusWriter{report, o.Meter, secrets.send}
 	c.next, c.gone = observer.next, suspender.drop
-	c.steps = []step{
+	c.steps = []reconcile.Step[*attempt]{
 		(&finalizer{report, s, jobs, o.Orphans, webhooks.clean, c.Next, clock}).finalize,
 		suspender.suspend,
 		observer.observe,
@@ -251,13 +239,13 @@ func (c *Controller) Run(ctx context.Context) error {
 		return nil
 	}
 	c.restart()
-	return c.Work(ctx, func() []Key {
+	return c.Work(ctx, func() []reconcile.Key {
 		keys := keysOf(c.repos)()
 		for _, k := range keys { // a flag may have been corrected
 			if obj, ok := c.repos.Get(k.Namespace, k.Name); ok {
 				list, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
 				if _, ready := api.FindCondition(list, "Ready"); ready["reason"] == reasonInvalid {
-					c.wantRecheck(k)
+					c.WantRecheck(k)
 				}
 			}
 		}
@@ -268,10 +256,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	})
 }
 
-func keysOf(objects lister) func() []Key {
-	return func() (keys []Key) {
+func keysOf(objects lister) func() []reconcile.Key {
+	return func() (keys []reconcile.Key) {
 		for _, o := range objects.Objects() {
-			keys = append(keys, Key{o.Namespace(), o.Name()})
+			keys = append(keys, reconcile.Key{Namespace: o.Namespace(), Name: o.Name()})
 		}
 		return keys
 	}
@@ -281,11 +269,11 @@ func keysOf(objects lister) func() []Key {
 func (c *Controller) restart() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.facts.start, c.memories = start{c.now(), len(c.repos.Objects())}, map[Key]*memory{}
+	c.facts.start, c.memories = reconcile.Start{At: c.now(), Count: len(c.repos.Objects())}, map[reconcile.Key]*memory{}
 }
 
 // memoryOf returns the memory of a Repository, a new one for a new Repository.
-func (c *Controller) memoryOf(k Key, uid string) *memory {
+func (c *Controller) memoryOf(k reconcile.Key, uid string) *memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.memories[k]

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"limpet/sync/api"
+	"limpet/sync/reconcile"
 )
 
 // minInterval is the shortest period of pulls of one Repository, whatever its spec says.
@@ -21,8 +22,8 @@ type facts struct {
 	quota      Quota         // that holds
 	count      int64         // Repositories of the namespace that are not being deleted
 
-	start   start     // of the controller
-	askedAt time.Time // when the remote was asked last because of the interval; zero = not by this process
+	start   reconcile.Start // of the controller
+	askedAt time.Time       // when the remote was asked last because of the interval; zero = not by this process
 
 	pulledAfter bool      // the last pull began after this process saw this generation first
 	jobExists   bool      // a sync job exists
@@ -82,7 +83,7 @@ func (f *facts) waitsForSlot() bool {
 	return f.repo.Status.Health.Checked > 0 && !f.specChanged() && f.now.Before(f.earliest())
 }
 
-func (f *facts) earliest() time.Time { return f.start.earliest(f.uid, f.interval) }
+func (f *facts) earliest() time.Time { return f.start.Earliest(f.uid, f.interval) }
 
 // Why a Repository is reconciled, the first that applies; "" is for no reason, so that nothing is
 // requested and nothing written. Source: the order of Grafana's repository controller.

@@ -3,8 +3,6 @@ package repos
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/kube"
+	"limpet/sync/reconcile"
 )
 
 // at is the present of the tables.
@@ -238,37 +237,6 @@ func TestStrategy(t *testing.T) {
 	}
 }
 
-// TestSlots: each Repository has its turn once in every interval, at the same
-// place for ever, and a thousand of them are spread.
-func TestSlots(t *testing.T) {
-	t.Parallel()
-	const period = time.Minute
-	var seconds [60]int
-	for i := range 1000 {
-		uid := fmt.Sprintf("9f1f4d4c-98d7-4745-8ce8-%012d", i)
-		first := slot(uid, period, at)
-		if d := first.Sub(at); d < 0 || d >= period {
-			t.Fatalf("%s: turn after %s", uid, d)
-		}
-		if again := slot(uid, period, first); !again.Equal(first) {
-			t.Fatalf("%s: at its turn the next one is %s later", uid, again.Sub(first))
-		}
-		if next := slot(uid, period, first.Add(1)); next.Sub(first) != period {
-			t.Fatalf("%s: the turn after is %s later", uid, next.Sub(first))
-		}
-		if next := slotAfter(first.Add(15*time.Second), uid, period, start{}); next.Sub(first) != period {
-			t.Fatalf("%s: a pull of a quarter of the interval moves the turn to %s later", uid, next.Sub(first))
-		}
-		if next := slotAfter(first.Add(16*time.Second), uid, period, start{}); next.Sub(first) != 2*period {
-			t.Fatalf("%s: after a longer pull the turn is %s later", uid, next.Sub(first))
-		}
-		seconds[int(first.Sub(at)/time.Second)]++
-	}
-	if most := slices.Max(seconds[:]); most > 40 {
-		t.Errorf("%d of 1000 in one second", most)
-	}
-}
-
 // oneJob is a watch that shows one job.
 type oneJob struct {
 	lister
@@ -302,7 +270,7 @@ func TestUnservedJobBlocksNoPull(t *testing.T) {
 		if c.claim != "" {
 			job.SetLabels(map[string]string{api.LabelClaim: c.claim})
 		}
-		a := &attempt{key: Key{"default", "a"}, memory: &memory{}, facts: facts{now: now}}
+		a := &attempt{key: reconcile.Key{Namespace: "default", Name: "a"}, memory: &memory{}, facts: facts{now: now}}
 		exists, _ := (&factSource{jobs: oneJob{job: job}}).findJob(a)
 		if again := a.facts.unservedAt; exists != c.exists || (c.again > 0) != !again.IsZero() || c.again > 0 && again.Sub(now) != c.again {
 			t.Errorf("%s: exists %t, again %s", name, exists, again.Sub(now))

@@ -13,7 +13,9 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
+	"limpet/sync/api/patch"
 	"limpet/sync/kube"
+	"limpet/sync/reconcile"
 	"limpet/sync/text"
 	"limpet/sync/worker"
 )
@@ -24,7 +26,7 @@ type finalizer struct {
 	server       server
 	jobs         lister
 	orphans      *worker.Orphans // nil = these finalizers are left to others
-	cleanWebhook func(ctx context.Context, k Key, repo *unstructured.Unstructured) error
+	cleanWebhook func(ctx context.Context, k reconcile.Key, repo *unstructured.Unstructured) error
 	next         func(namespace, name string) time.Time // see Loop.Next
 	now          func() time.Time
 }
@@ -51,12 +53,12 @@ var errJobRuns = errors.New("a job of the repository still runs")
 // finalize works off the finalizers of a Repository that is being deleted, in the order of Grafana,
 // and then removes them, so that the server can delete it. Each part may be repeated: one that was
 // cut off begins again. What is in the way is written to status.deleteError, and retried.
-func (f *finalizer) finalize(ctx context.Context, a *attempt) (*Result, error) {
+func (f *finalizer) finalize(ctx context.Context, a *attempt) (bool, error) {
 	if a.obj.GetDeletionTimestamp() == nil {
-		return nil, f.hold(ctx, a)
+		return false, f.hold(ctx, a)
 	}
 	if a.memory.deleteErr == a.obj.GetResourceVersion() && !f.next(a.key.Namespace, a.key.Name).IsZero() {
-		return nil, errWait // our own patch of deleteError woke us
+		return false, reconcile.ErrWait // our own patch of deleteError woke us
 	}
 	var done []string
 	for _, part := range []struct {
@@ -75,11 +77,12 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (*Result, error) {
 		err := part.run(ctx, a)
 		switch {
 		case errors.Is(err, errJobRuns):
-			return &Result{Next: time.Now().Add(jobPoll)}, nil
+			a.result.Next = time.Now().Add(jobPoll)
+			return true, nil
 		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
+			return false, context.Cause(ctx)
 		case err != nil && !forced(a.obj, part.finalizer, err):
-			return nil, errors.Join(fmt.Errorf("%s: %w", part.finalizer, err), f.writeDeleteError(ctx, a, part.finalizer, err))
+			return false, errors.Join(fmt.Errorf("%s: %w", part.finalizer, err), f.writeDeleteError(ctx, a, part.finalizer, err))
 		case err != nil:
 			f.report(a.key, "warn", "finalizer "+part.finalizer+" removed by force: "+text.Redact(err.Error()))
 			f.logOf(a).Warn("finalizer removed by force", "finalizer", part.finalizer, "err", err)
@@ -87,20 +90,20 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (*Result, error) {
 		done = append(done, part.finalizer)
 	}
 	if len(done) == 0 {
-		return &Result{}, nil // the others belong to other controllers
+		return true, nil // the others belong to other controllers
 	}
 	rest := slices.DeleteFunc(a.obj.GetFinalizers(), func(name string) bool { return slices.Contains(done, name) })
-	ops := append(guard(a.obj, "metadata"), op{"add", "/metadata/finalizers", rest})
+	ops := append(patch.Guard(a.obj, "metadata"), patch.Add("/metadata/finalizers", rest))
 	if len(rest) == 0 {
-		ops[len(ops)-1] = op{"remove", "/metadata/finalizers", nil}
+		ops[len(ops)-1] = patch.Op{Op: "remove", Path: "/metadata/finalizers"}
 	}
-	if _, err := f.server.patch(ctx, a.key, false, ops); err != nil && !apierrors.IsNotFound(err) {
-		return nil, err
+	if _, err := f.server.Patch(ctx, a.key, ops); err != nil && !apierrors.IsNotFound(err) {
+		return false, err
 	}
 	if len(rest) == 0 {
 		f.report(a.key, "info", "repository deleted")
 	}
-	return &Result{}, nil
+	return true, nil
 }
 
 // hold gives a living Repository without finalizers those of Grafana's admission, which another API does not have:
@@ -110,7 +113,7 @@ func (f *finalizer) hold(ctx context.Context, a *attempt) error {
 	if f.orphans == nil || len(a.obj.GetFinalizers()) > 0 || pauseLeft(a.memory.holdAfter, f.now()) > 0 {
 		return nil
 	}
-	now, err := f.server.patch(ctx, a.key, false, append(guard(a.obj, "metadata"), op{"add", "/metadata/finalizers", admission.Finalizers}))
+	now, err := f.server.Patch(ctx, a.key, append(patch.Guard(a.obj, "metadata"), patch.Add("/metadata/finalizers", admission.Finalizers)))
 	switch {
 	case apierrors.IsForbidden(err):
 		a.memory.holdAfter = f.now().Add(refusedCooldown)
@@ -167,7 +170,7 @@ func (f *finalizer) writeDeleteError(ctx context.Context, a *attempt, finalizer 
 	ch := &change{obj: a.obj, now: f.now()}
 	ch.set(message, "deleteError")
 	ch.set(api.DeletionStatus{State: api.DeletionBlocked, Errors: deletionErrors(a, finalizer, cause)}, "deletion")
-	now, err := f.server.patch(ctx, a.key, true, ch.patch())
+	now, err := f.server.PatchStatus(ctx, a.key, ch.patch())
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
+	"limpet/sync/reconcile"
 	"limpet/sync/worker"
 )
 
@@ -251,8 +252,8 @@ func TestDeleteErrorIsRetried(t *testing.T) {
 	eventually(t, "it is tried again", func() bool { return len(tries) >= 2 })
 	second, third := <-tries, <-tries
 	for _, rest := range []time.Duration{second.Sub(first), third.Sub(second)} {
-		if rest < firstRetry*9/10 {
-			t.Errorf("tried again after %s, want %s", rest, firstRetry)
+		if rest < reconcile.FirstRetry*9/10 {
+			t.Errorf("tried again after %s, want %s", rest, reconcile.FirstRetry)
 		}
 	}
 	if told := r.until("it is reported", func(repo api.Repository) bool { return repo.Status.DeleteError != "" }).Status.DeleteError; len(
@@ -364,4 +365,4 @@ func TestForceDeleteOfObjects(t *testing.T) {
 	r.gone()
 }
 
-func jobsOf(r *rig) server { return server{client: r.client} }
+func jobsOf(r *rig) server { return serverOf(r.client, api.Repositories) }

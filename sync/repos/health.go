@@ -11,6 +11,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
+	"limpet/sync/api/patch"
 	"limpet/sync/auth"
 )
 
@@ -71,7 +72,7 @@ func nextHealth(old api.HealthState, result healthResult, now time.Time) (api.He
 }
 
 // validate checks what can be checked without a request: no token is minted for a Repository that breaks the rules.
-func validate(_ context.Context, a *attempt) (*Result, error) {
+func validate(_ context.Context, a *attempt) (bool, error) {
 	switch {
 	case a.due.over || a.due.blocked:
 		a.checked, a.health = true, healthResult{code: codeQuota, errors: []api.FieldError{{
@@ -79,7 +80,7 @@ func validate(_ context.Context, a *attempt) (*Result, error) {
 	case a.due.health || a.due.unblock:
 		a.checked, a.health = true, invalidResult(admission.Check(a.obj, a.obj))
 	}
-	return nil, nil
+	return false, nil
 }
 
 // healthCheck is the step that prepares the request to the remote, and makes it where a
@@ -91,38 +92,38 @@ type healthCheck struct {
 	enter  func(auth.Address) (leave func(), err error) // see Loop.Enter
 }
 
-func (c healthCheck) check(ctx context.Context, a *attempt) (*Result, error) {
+func (c healthCheck) check(ctx context.Context, a *attempt) (bool, error) {
 	a.began, a.healthy = a.facts.now, a.facts.repo.Status.Health.Healthy
 	if a.checked && !a.health.ok() {
 		a.healthy = false
-		return nil, nil
+		return false, nil
 	}
 	if !a.checked && !(a.healthy && (a.due.resync || a.due.token || a.webhook.due != "")) {
-		return nil, nil
+		return false, nil
 	}
 	if block := a.facts.repo.Spec.Block(); block != nil && a.facts.repo.Spec.Type != typeLocal {
 		if url, err := auth.ParseAddress(block.URL); err == nil { // else it is refused before any request
 			// What is asked for credentials first, such as the API of the same forge, counts as the host.
 			if a.leave, err = c.enter(url); err != nil {
-				return nil, err
+				return false, err
 			}
 		}
 	}
 	p, err := c.open(ctx, a.key, a.facts.repo)
 	if err != nil {
 		c.meter.Failed(phaseBuild, false)
-		return nil, err
+		return false, err
 	}
 	p.access, a.probe = &a.memory.access, p
 	if !a.checked {
-		return nil, nil
+		return false, nil
 	}
 	if a.health, err = p.check(ctx, a.obj); err != nil {
-		return nil, err
+		return false, err
 	}
 	a.healthy = a.health.ok()
 	c.meter.Checked(a.healthy, p.took)
-	return nil, c.completeSpec(ctx, a)
+	return false, c.completeSpec(ctx, a)
 }
 
 // completeSpec writes the branch into a spec that names none.
@@ -132,8 +133,8 @@ func (c healthCheck) completeSpec(ctx context.Context, a *attempt) error {
 		return nil
 	}
 	unchanged := !a.facts.specChanged()
-	ops := append(guard(a.obj, "spec"), op{"add", "/spec/" + a.facts.repo.Spec.Type + "/branch", branch})
-	now, err := c.server.patch(ctx, a.key, false, ops)
+	ops := append(patch.Guard(a.obj, "spec"), patch.Add("/spec/"+a.facts.repo.Spec.Type+"/branch", branch))
+	now, err := c.server.Patch(ctx, a.key, ops)
 	if err != nil {
 		c.meter.Failed(phaseBranch, false)
 		return err

@@ -18,6 +18,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
 	"limpet/sync/kube"
+	"limpet/sync/reconcile"
 )
 
 // crowdRig is a controller with many Repositories on the embedded API, in virtual
@@ -187,7 +188,7 @@ func TestCostOfAReconcile(t *testing.T) {
 				c.take()
 				runtime.ReadMemStats(&before)
 			}
-			result, err := k.reconcile(ctx, Key{"default", "r0000"})
+			result, err := k.reconcile(ctx, reconcile.Key{Namespace: "default", Name: "r0000"})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,78 +21,9 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/kube"
+	"limpet/sync/reconcile"
 	"limpet/sync/testenv"
-	"limpet/sync/worker/sink"
 )
-
-// TestConflictsThatDoNotEnd: a server that refuses a patch again and again is asked
-// quickly at first, as another controller may have been faster, and then seldom, and it is
-// logged.
-func TestConflictsThatDoNotEnd(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
-		looks := 0
-		l := newLoop("repository", func(context.Context, Key) (Result, error) {
-			looks++
-			return Result{}, fmt.Errorf("%w: no", errConflict)
-		}, time.Minute, slog.New(slog.NewTextHandler(&log, nil)))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+30*time.Second)
-		defer cancel()
-		if err := l.Work(ctx, func() []Key { return []Key{{"ns", "site"}} }); err != nil {
-			t.Fatal(err)
-		}
-		// After 1, 2, 4, 8, 16 and 32 seconds, and then each minute.
-		if told := strings.Count(log.String(), "cannot reconcile"); looks != 16 || told != looks-quietConflicts {
-			t.Errorf("%d looks in ten minutes, told %d times", looks, told)
-		}
-	})
-}
-
-// TestFailsBesides: what fails beside the work of an object does not put off its next time.
-func TestFailsBesides(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		looks := 0
-		l := newLoop("source", func(context.Context, Key) (Result, error) {
-			looks++
-			return Result{Next: time.Now().Add(30 * time.Second)}, errors.New("no")
-		}, time.Hour, slog.New(slog.DiscardHandler))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
-		defer cancel()
-		if err := l.Work(ctx, func() []Key { return []Key{{"ns", "site"}} }); err != nil || looks < 20 {
-			t.Errorf("%d looks, %v", looks, err)
-		}
-	})
-}
-
-// TestProgramPause: a program that failed has a backoff of its own, and does not put off the next time of its object.
-func TestProgramPause(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ next, wait, want time.Duration }{
-		"the pause of the program": {0, 90 * time.Second, 90 * time.Second},
-		"the interval":             {30 * time.Second, 90 * time.Second, 30 * time.Second},
-		"none":                     {0, 0, time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				l := newLoop("sink", func(context.Context, Key) (Result, error) {
-					var r Result
-					if c.next > 0 {
-						r.Next = began.Add(c.next)
-					}
-					return r, fmt.Errorf("x: %w", &sink.ExecError{Err: errors.New("no"), RetryAfter: c.wait})
-				}, time.Hour, slog.New(slog.DiscardHandler))
-				l.runOnce(t.Context(), Key{"ns", "site"})
-				if got := l.Next("ns", "site").Sub(began); got != c.want {
-					t.Errorf("next after %v, want %v", got, c.want)
-				}
-			})
-		})
-	}
-}
 
 // only shows one object.
 type only struct {
@@ -105,33 +36,38 @@ func (o only) Get(string, string) (*unstructured.Unstructured, bool) { return o.
 // TestInvalidObject: what cannot be decoded is reported, and not retried.
 func TestInvalidObject(t *testing.T) {
 	t.Parallel()
-	var log bytes.Buffer
-	told := 0
-	obj := &unstructured.Unstructured{Object: map[string]any{"kind": "Repository",
-		"metadata": map[string]any{"namespace": "ns", "name": "site", "uid": "1"},
-		"spec":     map[string]any{"type": int64(7)}}}
-	c := newController(server{}, nil, only{obj: obj}, nothing{}, Options{Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Observe: func(e Event) {
-			if e.Level == "warn" && strings.Contains(e.Text, "ns/site") {
-				told++
-			}
-		}})
-	c.runOnce(t.Context(), Key{"ns", "site"})
-	if told != 1 || strings.Count(log.String(), "level=WARN") != 1 {
-		t.Errorf("told %d times; log %s", told, log.String())
-	}
-	if next := c.Next("ns", "site"); !next.IsZero() {
-		t.Errorf("it is looked into again at %s", next)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		warned := 0
+		obj := &unstructured.Unstructured{Object: map[string]any{"kind": "Repository",
+			"metadata": map[string]any{"namespace": "ns", "name": "site", "uid": "1"},
+			"spec":     map[string]any{"type": int64(7)}}}
+		c := newController(server{}, nil, only{obj: obj}, nothing{}, Options{
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Observe: func(e reconcile.Event) {
+				if e.Level == "warn" && strings.Contains(e.Text, "ns/site") {
+					warned++
+				}
+			}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		err := c.Work(ctx, func() []reconcile.Key { return []reconcile.Key{{Namespace: "ns", Name: "site"}} })
+		if err != nil || warned != 1 || strings.Count(log.String(), "level=WARN") != 1 {
+			t.Errorf("%v, %d events; log %s", err, warned, log.String())
+		}
+		if next := c.Next("ns", "site"); !next.IsZero() {
+			t.Errorf("the next time is %s", next)
+		}
+	})
 }
 
 // uses notes what a controller declares.
 type uses struct {
 	mu   sync.Mutex // guards told
-	told map[Key]*unstructured.Unstructured
+	told map[reconcile.Key]*unstructured.Unstructured
 }
 
-func (u *uses) use(_ string, k Key, obj *unstructured.Unstructured) {
+func (u *uses) use(_ string, k reconcile.Key, obj *unstructured.Unstructured) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.told[k] = obj; obj == nil {
@@ -139,7 +75,7 @@ func (u *uses) use(_ string, k Key, obj *unstructured.Unstructured) {
 	}
 }
 
-func (u *uses) has(k Key) bool {
+func (u *uses) has(k reconcile.Key) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.told[k] != nil
@@ -150,7 +86,7 @@ func (u *uses) has(k Key) bool {
 // uses is declared before it is read, and that it is gone.
 func TestRecheck(t *testing.T) {
 	t.Parallel()
-	told := &uses{told: map[Key]*unstructured.Unstructured{}}
+	told := &uses{told: map[reconcile.Key]*unstructured.Unstructured{}}
 	var early atomic.Int64
 	var fails atomic.Bool
 	r := newRig(t, "real", func(r *rig, o *Options) {
@@ -158,7 +94,7 @@ func TestRecheck(t *testing.T) {
 		o.Uses = told.use
 		remotes := o.Remotes
 		o.Remotes = Remotes(func(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
-			if !told.has(Key{namespace, name}) {
+			if !told.has(reconcile.Key{Namespace: namespace, Name: name}) {
 				early.Add(1)
 			}
 			if fails.CompareAndSwap(true, false) {
@@ -202,7 +138,7 @@ func TestRecheck(t *testing.T) {
 	if err := r.client.Resource(api.Repositories).Namespace(r.namespace).Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is reported to be gone", func() bool { return !told.has(Key{r.namespace, "site"}) })
+	eventually(t, "it is reported to be gone", func() bool { return !told.has(reconcile.Key{Namespace: r.namespace, Name: "site"}) })
 }
 
 // TestRecheckDuringAReconcile: credentials that change while a reconcile is under way with
@@ -251,12 +187,9 @@ func TestObjectsCreatedAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen sync.Map
 		objects := &growing{}
-		c := newController(server{}, time.Now, objects, nothing{}, Options{Logger: slog.New(slog.DiscardHandler)})
+		c := newController(server{}, time.Now, objects, nothing{}, Options{Logger: slog.New(slog.DiscardHandler),
+			Uses: func(_ string, k reconcile.Key, _ *unstructured.Unstructured) { seen.Store(k.Name, true) }})
 		objects.wake = c.Wake
-		c.Loop.reconcile = func(_ context.Context, k Key) (Result, error) {
-			seen.Store(k.Name, true)
-			return Result{}, nil
-		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := c.Run(ctx); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/kube"
+	"limpet/sync/reconcile"
 )
 
 // observer is the step that finds out what is known of a Repository and what is due. It
@@ -18,15 +19,15 @@ type observer struct {
 	facts       *factSource
 	webhooks    *webhooks
 	secrets     *secrets
-	takeRecheck func(Key) bool
+	takeRecheck func(reconcile.Key) bool
 }
 
-func (o *observer) observe(ctx context.Context, a *attempt) (*Result, error) {
+func (o *observer) observe(ctx context.Context, a *attempt) (bool, error) {
 	repo, err := a.memory.decode(a.obj)
 	if err != nil {
 		o.meter.Failed(phaseFetch, true)
-		o.report(a.key, "warn", errInvalid.Error()+": "+err.Error())
-		return nil, fmt.Errorf("%w: %w", errInvalid, err)
+		o.report(a.key, "warn", reconcile.ErrInvalid.Error()+": "+err.Error())
+		return false, fmt.Errorf("%w: %w", reconcile.ErrInvalid, err)
 	}
 	o.facts.gather(a, repo)
 	if a.recheck = o.takeRecheck(a.key); a.recheck {
@@ -51,26 +52,26 @@ func (o *observer) observe(ctx context.Context, a *attempt) (*Result, error) {
 	a.webhook.url, a.webhook.due = o.webhooks.plan(a)
 	why := cmp.Or(a.due.trigger(), a.webhook.due)
 	if why == "" {
-		result := o.next(a)
-		return &result, nil
+		a.result = o.next(a)
+		return true, nil
 	}
 	o.meter.Triggered(why)
 	o.logOf(a).Debug("reconcile repository", "trigger", why)
-	return nil, nil
+	return false, nil
 }
 
 // next returns when the Repository is reconciled next without any event.
-func (o *observer) next(a *attempt) Result {
+func (o *observer) next(a *attempt) reconcile.Result {
 	at := a.facts.nextByTime()
 	if missing := a.memory.missing; !missing.IsZero() {
 		at = earlier(at, missing.Add(jobLostAfter))
 	}
 	at = earlier(earlier(earlier(at, a.nextToken()), o.webhooks.next(a)), a.facts.unservedAt)
 	if at.IsZero() {
-		return Result{}
+		return reconcile.Result{}
 	}
 	// From the clock of the server to that of this host, which does not jump.
-	return Result{Next: time.Now().Add(at.Sub(a.facts.now))}
+	return reconcile.Result{Next: time.Now().Add(at.Sub(a.facts.now))}
 }
 
 // factSource collects the facts from the object, the memory and the watches.
@@ -80,7 +81,7 @@ type factSource struct {
 	since       time.Time                          // see Options.Since
 	now         func() time.Time                   // of the server
 	interval    func(api.Repository) time.Duration // intervalOf
-	start       start
+	start       reconcile.Start
 }
 
 func (s *factSource) gather(a *attempt, repo api.Repository) {

@@ -13,6 +13,7 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
+	"limpet/sync/reconcile"
 )
 
 // probeTimeout bounds one request to a remote or to the API of its host.
@@ -29,7 +30,7 @@ type probes struct {
 // branch and the interval want to know is in one answer.
 type probe struct {
 	probes
-	key    Key
+	key    reconcile.Key
 	repo   api.Repository
 	remote git.Remote
 	access *access
@@ -42,7 +43,7 @@ type probe struct {
 }
 
 // open finds out how the remote is asked. An error is temporary.
-func (o probes) open(ctx context.Context, k Key, repo api.Repository) (*probe, error) {
+func (o probes) open(ctx context.Context, k reconcile.Key, repo api.Repository) (*probe, error) {
 	p := &probe{probes: o, key: k, repo: repo, access: &access{}}
 	var err error
 	p.remote, err = o.remotes(ctx, k.Namespace, k.Name, repo)
@@ -69,7 +70,7 @@ func (p *probe) ask(ctx context.Context) error {
 		p.asked, p.err = true, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
 		return nil
 	}
-	p.ref, p.renewed, p.err = Resolve(limited, p.git, &p.remote, sel, func(ctx context.Context) (git.Remote, error) {
+	p.ref, p.renewed, p.err = reconcile.Resolve(limited, p.git, &p.remote, sel, func(ctx context.Context) (git.Remote, error) {
 		return p.remotes(ctx, p.key.Namespace, p.key.Name, p.repo)
 	})
 	if ctx.Err() != nil {
@@ -85,24 +86,6 @@ func (p *probe) selector() (gitref.Selector, error) {
 		branch = b.Branch
 	}
 	return gitref.Of(p.repo.GitRef, branch)
-}
-
-// Resolve asks a remote what a selector stands for, and where it refuses a token from memory, which was revoked then,
-// once more with what again finds. renewed reports that it was another one; remote is then the one that was asked.
-func Resolve(
-	ctx context.Context, from Prober, remote *git.Remote, sel gitref.Selector, again func(context.Context) (git.Remote, error),
-) (ref git.Ref, renewed bool, err error) {
-	ref, err = from.Resolve(ctx, *remote, sel)
-	if creds := remote.Creds; git.KindOf(err) == git.Auth && creds != nil && creds.Forget != nil {
-		if other, none := again(ctx); none == nil {
-			*remote, renewed = other, true
-			ref, err = from.Resolve(ctx, other, sel)
-		}
-	}
-	if err == nil && ref.Hash == "" {
-		err = &git.Error{Kind: git.Unknown, Op: "resolve", Err: errors.New("the answer names no commit")}
-	}
-	return ref, renewed, err
 }
 
 // check checks a Repository that keeps the rules: first the remote, then whether it may

@@ -94,7 +94,7 @@ func TestRevisions(t *testing.T) {
 					t.Errorf("%+v %+v", c, faults)
 				}
 				r.later(2 * time.Minute)
-				eventually(t, "it is reconciled", func() bool { return r.controller.queue.Len() == 0 })
+				eventually(t, "it is reconciled", func() bool { return r.controller.Len() == 0 })
 				if got := r.writes.take(); slices.ContainsFunc(got, func(w string) bool { return strings.HasPrefix(w, "POST") }) {
 					t.Errorf("it was pulled: %q", got)
 				}

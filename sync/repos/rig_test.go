@@ -23,11 +23,13 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/api/patch"
 	"limpet/sync/apiserver"
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
+	"limpet/sync/reconcile"
 	"limpet/sync/testenv"
 	"limpet/sync/worker"
 )
@@ -50,7 +52,7 @@ type rig struct {
 	controller *Controller
 	hold       chan struct{} // the controller begins when it is closed; nil = at once
 	ahead      atomic.Int64  // how far the controller's clock of the server is ahead, in ns
-	events     chan Event
+	events     chan reconcile.Event
 	trust      auth.TrustSource // of the puller
 }
 
@@ -82,7 +84,7 @@ func (r *recording) RoundTrip(req *http.Request) (*http.Response, error) {
 	_, rest, _ := strings.Cut(req.URL.Path, "/namespaces/")
 	_, rest, _ = strings.Cut(rest, "/")
 	w := &write{what: req.Method + " " + rest, body: string(body)}
-	var ops []op
+	var ops []patch.Op
 	if req.Method == http.MethodPatch && json.Unmarshal(body, &ops) == nil {
 		for _, o := range ops {
 			w.ops = append(w.ops, o.Op+" "+o.Path)
@@ -130,7 +132,7 @@ var servers = []string{"embedded", "real"}
 func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	t.Helper()
 	dir := t.TempDir()
-	r := &rig{t: t, namespace: fmt.Sprintf("keep-%d", namespaces.Add(1)), events: make(chan Event, 256)}
+	r := &rig{t: t, namespace: fmt.Sprintf("keep-%d", namespaces.Add(1)), events: make(chan reconcile.Event, 256)}
 	store := openStore(t)
 	r.store = store
 	base, transport := apiOf(t, server, store)
@@ -145,7 +147,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { r.mirrors.Close() })
-	o := Options{Git: r.mirrors, Logger: slog.New(slog.DiscardHandler), Resync: time.Second, Observe: func(e Event) { r.events <- e },
+	o := Options{Git: r.mirrors, Logger: slog.New(slog.DiscardHandler), Resync: time.Second, Observe: func(e reconcile.Event) { r.events <- e },
 		Remotes: worker.Remotes{Credentials: r.credentials(), AllowInsecure: true}.Remote}
 	if change != nil {
 		change(r, &o)

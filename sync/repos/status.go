@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/api/patch"
 )
 
 // statusWriter is the step that writes what was found, in one patch.
@@ -19,7 +20,7 @@ type statusWriter struct {
 	send  func(ctx context.Context, a *attempt) (*unstructured.Unstructured, error) // see secrets
 }
 
-func (w statusWriter) write(ctx context.Context, a *attempt) (*Result, error) {
+func (w statusWriter) write(ctx context.Context, a *attempt) (bool, error) {
 	f, before := &a.facts, a.facts.repo.Status.Health
 	if f.quotaChanged() {
 		a.change.set(map[string]any{"maxRepositories": f.quota.Repositories, "maxResourcesPerRepository": f.quota.Resources}, "quota")
@@ -53,7 +54,7 @@ func (w statusWriter) write(ctx context.Context, a *attempt) (*Result, error) {
 		now, err := w.send(ctx, a)
 		if err != nil {
 			w.meter.Failed(phaseStatus, false)
-			return nil, err
+			return false, err
 		}
 		a.wrote(now)
 	}
@@ -66,7 +67,7 @@ func (w statusWriter) write(ctx context.Context, a *attempt) (*Result, error) {
 	if a.due.resync && a.probe != nil && a.probe.asked {
 		a.memory.askedAt = a.began
 	}
-	return nil, nil
+	return false, nil
 }
 
 // reportHealth reports a Repository that becomes unhealthy, has another cause, becomes
@@ -96,39 +97,32 @@ func (w statusWriter) reportHealth(a *attempt, before api.HealthState) {
 	}
 }
 
-// op is one operation of RFC 6902.
-type op struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
 // change gathers what is to be written to one object, as one patch for the object as it was
 // seen: it is refused when that has changed. What is the same already is not written.
 type change struct {
 	obj      *unstructured.Unstructured
 	now      time.Time // of the server
-	ops      []op
+	ops      []patch.Op
 	secrets  bool // some are of secure values
 	observed bool // one is of the generation
 }
 
 // set writes a member of the status. "add" replaces what is there, and needs nothing to be there but the parent.
 func (c *change) set(value any, path string) {
-	c.ops = append(c.ops, op{"add", "/status/" + path, value})
+	c.ops = append(c.ops, patch.Add("/status/"+path, value))
 }
 
 // secret gives the server a value to seal; "" removes the one of that name.
 func (c *change) secret(name, value string) {
 	if _, there := c.obj.Object["secure"].(map[string]any); !there && !c.secrets {
-		c.ops = append(c.ops, op{"add", "/secure", map[string]any{}})
+		c.ops = append(c.ops, patch.Add("/secure", map[string]any{}))
 	}
 	c.secrets = true
 	member := map[string]any{"create": value}
 	if value == "" {
 		member = map[string]any{"remove": true}
 	}
-	c.ops = append(c.ops, op{"add", "/secure/" + name, member})
+	c.ops = append(c.ops, patch.Add("/secure/"+name, member))
 }
 
 // dropped reports whether a server has not stored a value that it was given.
@@ -152,20 +146,11 @@ func (c *change) observe(generation int64) {
 }
 
 // patch returns what was gathered, nil when there is nothing to write.
-func (c *change) patch() []op {
+func (c *change) patch() []patch.Op {
 	if len(c.ops) == 0 {
 		return nil
 	}
-	return append(guard(c.obj, "status"), c.ops...)
-}
-
-// guard begins a patch of one top-level member of an object: it fits no other version of it.
-func guard(obj *unstructured.Unstructured, member string) []op {
-	ops := []op{{"test", "/metadata/resourceVersion", obj.GetResourceVersion()}}
-	if _, there := obj.Object[member].(map[string]any); !there {
-		ops = append(ops, op{"add", "/" + member, map[string]any{}})
-	}
-	return ops
+	return append(patch.Guard(c.obj, "status"), c.ops...)
 }
 
 // conditions sets conditions among those that others own, as one list. One without a status is removed.

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/state"
+	"limpet/sync/reconcile"
 )
 
 // Suspension pauses the checks and pulls of a Repository on one agent. Jobs that others create are run.
@@ -37,7 +38,7 @@ type Suspensions struct {
 	now   func() time.Time
 
 	mu  sync.Mutex // guards all, and is held over a write, so that the file agrees
-	all map[Key]Suspension
+	all map[reconcile.Key]Suspension
 }
 
 // OpenSuspensions reads the suspensions.
@@ -46,11 +47,11 @@ func OpenSuspensions(ctx context.Context, store *state.Store) (*Suspensions, err
 	if err != nil {
 		return nil, fmt.Errorf("read suspensions: %w", err)
 	}
-	s := &Suspensions{store: store, now: time.Now, all: map[Key]Suspension{}}
+	s := &Suspensions{store: store, now: time.Now, all: map[reconcile.Key]Suspension{}}
 	for key, data := range kept {
 		var one Suspension
 		if json.Unmarshal(data, &one) == nil {
-			s.all[Key{one.Namespace, one.Repository}] = one
+			s.all[reconcile.Key{Namespace: one.Namespace, Name: one.Repository}] = one
 			continue
 		}
 		err = errors.Join(err, store.DeleteFact(ctx, key))
@@ -58,7 +59,7 @@ func OpenSuspensions(ctx context.Context, store *state.Store) (*Suspensions, err
 	return s, err
 }
 
-func (k Key) suspension() string { return suspendPrefix + k.Namespace + "/" + k.Name }
+func suspensionOf(k reconcile.Key) string { return suspendPrefix + k.Namespace + "/" + k.Name }
 
 // Suspend stores a suspension, in place of one of before.
 func (s *Suspensions) Suspend(ctx context.Context, one Suspension) error {
@@ -68,8 +69,8 @@ func (s *Suspensions) Suspend(ctx context.Context, one Suspension) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := Key{one.Namespace, one.Repository}
-	if err := s.store.PutFact(ctx, k.suspension(), data); err != nil {
+	k := reconcile.Key{Namespace: one.Namespace, Name: one.Repository}
+	if err := s.store.PutFact(ctx, suspensionOf(k), data); err != nil {
 		return fmt.Errorf("suspend %s: %w", k, err)
 	}
 	s.all[k] = one
@@ -80,9 +81,9 @@ func (s *Suspensions) Suspend(ctx context.Context, one Suspension) error {
 func (s *Suspensions) Resume(ctx context.Context, namespace, repository string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := Key{namespace, repository}
+	k := reconcile.Key{Namespace: namespace, Name: repository}
 	one := s.all[k]
-	if err := s.store.DeleteFact(ctx, k.suspension()); err != nil {
+	if err := s.store.DeleteFact(ctx, suspensionOf(k)); err != nil {
 		return false, fmt.Errorf("resume %s: %w", k, err)
 	}
 	delete(s.all, k)
@@ -90,13 +91,13 @@ func (s *Suspensions) Resume(ctx context.Context, namespace, repository string) 
 }
 
 // Drop removes the suspension of a Repository that is gone.
-func (s *Suspensions) Drop(ctx context.Context, k Key, uid string) error {
+func (s *Suspensions) Drop(ctx context.Context, k reconcile.Key, uid string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if one, ok := s.all[k]; !ok || one.UID != uid {
 		return nil
 	}
-	if err := s.store.DeleteFact(ctx, k.suspension()); err != nil {
+	if err := s.store.DeleteFact(ctx, suspensionOf(k)); err != nil {
 		return fmt.Errorf("drop the suspension of %s: %w", k, err)
 	}
 	delete(s.all, k)
@@ -104,7 +105,7 @@ func (s *Suspensions) Drop(ctx context.Context, k Key, uid string) error {
 }
 
 // stored returns the suspension of a name, over or not.
-func (s *Suspensions) stored(k Key) (Suspension, bool) {
+func (s *Suspensions) stored(k reconcile.Key) (Suspension, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	one, ok := s.all[k]
@@ -112,7 +113,7 @@ func (s *Suspensions) stored(k Key) (Suspension, bool) {
 }
 
 // Of returns the suspension of a Repository, false when it has none.
-func (s *Suspensions) Of(k Key, uid string) (Suspension, bool) {
+func (s *Suspensions) Of(k reconcile.Key, uid string) (Suspension, bool) {
 	one, ok := s.stored(k)
 	return one, ok && one.UID == uid && !one.over(s.now())
 }
@@ -134,7 +135,7 @@ func (s *Suspensions) Suspended(context.Context) ([]Suspension, error) {
 }
 
 // names returns the Repositories that have a suspension, over or not.
-func (s *Suspensions) names() []Key {
+func (s *Suspensions) names() []reconcile.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Keys(s.all))
@@ -146,22 +147,23 @@ type suspender struct {
 	server server
 }
 
-func (s suspender) suspend(ctx context.Context, a *attempt) (*Result, error) {
+func (s suspender) suspend(ctx context.Context, a *attempt) (bool, error) {
 	if s.all == nil {
-		return nil, nil
+		return false, nil
 	}
 	if err := s.drop(ctx, a.key, a.memory.uid); err != nil {
-		return nil, err
+		return false, err
 	}
 	if one, on := s.all.Of(a.key, a.memory.uid); on {
-		return &Result{Next: one.Until}, nil
+		a.result.Next = one.Until
+		return true, nil
 	}
-	return nil, nil
+	return false, nil
 }
 
 // drop drops the suspension of a Repository that is gone; uid is that of the one that is there now, "" for none. One
 // that is over stays until it is replaced: a clock that is ahead for a while must not end any.
-func (s suspender) drop(ctx context.Context, k Key, uid string) error {
+func (s suspender) drop(ctx context.Context, k reconcile.Key, uid string) error {
 	if s.all == nil {
 		return nil
 	}
@@ -170,7 +172,7 @@ func (s suspender) drop(ctx context.Context, k Key, uid string) error {
 		return nil
 	}
 	// The watch may not show it yet, or no longer, as behind a selector.
-	obj, err := s.server.get(ctx, k)
+	obj, err := s.server.Get(ctx, k)
 	if err != nil && !apierrors.IsNotFound(err) || err == nil && string(obj.GetUID()) == one.UID {
 		return err
 	}

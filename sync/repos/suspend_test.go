@@ -8,6 +8,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/reconcile"
 )
 
 // TestSuspended: a suspended Repository is ignored until its time is over or a
@@ -27,7 +28,7 @@ func TestSuspended(t *testing.T) {
 	off := map[string]any{"sync": map[string]any{"enabled": false}}
 	made := r.create(off, nil)
 	r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
-	k := Key{r.namespace, "site"}
+	k := reconcile.Key{Namespace: r.namespace, Name: "site"}
 	one := Suspension{Namespace: k.Namespace, Repository: k.Name, UID: string(made.GetUID()), Until: time.Now().Add(2 * time.Second)}
 	if err := s.Suspend(t.Context(), one); err != nil {
 		t.Fatal(err)
@@ -56,7 +57,7 @@ func TestSuspended(t *testing.T) {
 	r.merge(`{"spec":{"title":"Third"}}`)
 	eventually(t, "it waits for ever", func() bool {
 		seen, ok := r.controller.repos.Get(k.Namespace, k.Name)
-		return ok && seen.GetGeneration() == 3 && r.controller.queue.Len() == 0
+		return ok && seen.GetGeneration() == 3 && r.controller.Len() == 0
 	})
 	if was, err := s.Resume(t.Context(), k.Namespace, k.Name); err != nil || !was {
 		t.Errorf("resume: %t %v", was, err)
@@ -76,8 +77,10 @@ func TestSuspensionThatIsOver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	on := Key{"ns", "on"}
-	for k, until := range map[Key]time.Time{{"ns", "over"}: time.Now().Add(-time.Second), on: time.Now().Add(10 * time.Hour)} {
+	on := reconcile.Key{Namespace: "ns", Name: "on"}
+	for k, until := range map[reconcile.Key]time.Time{
+		{Namespace: "ns", Name: "over"}: time.Now().Add(-time.Second), on: time.Now().Add(10 * time.Hour),
+	} {
 		if err := s.Suspend(t.Context(), Suspension{Namespace: k.Namespace, Repository: k.Name, UID: "1", Until: until}); err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +112,7 @@ func TestSuspensionOfADeletedRepository(t *testing.T) {
 	t.Parallel()
 	var s *Suspensions
 	var store *state.Store
-	k := Key{Name: "site"}
+	k := reconcile.Key{Name: "site"}
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		k.Namespace, store = r.namespace, r.store
 		var err error
@@ -138,7 +141,7 @@ func TestSuspensionOfADeletedRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.controller.Wake(k.Namespace, k.Name)
-	eventually(t, "it is ignored", func() bool { return r.controller.queue.Len() == 0 })
+	eventually(t, "it is ignored", func() bool { return r.controller.Len() == 0 })
 	if _, on := s.Of(k, string(made.GetUID())); !on {
 		t.Error("it was dropped")
 	}
@@ -146,7 +149,7 @@ func TestSuspensionOfADeletedRepository(t *testing.T) {
 	none("it is gone with its repository")
 }
 
-func suspendedNow(s *Suspensions, k Key) bool {
+func suspendedNow(s *Suspensions, k reconcile.Key) bool {
 	_, on := s.Of(k, "1")
 	return on
 }
@@ -160,11 +163,11 @@ func TestSuspensionBehindSelector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, uid := Key{r.namespace, "site"}, string(made.GetUID())
+	k, uid := reconcile.Key{Namespace: r.namespace, Name: "site"}, string(made.GetUID())
 	if err := s.Suspend(t.Context(), Suspension{Namespace: r.namespace, Repository: "site", UID: uid, Since: time.Now().Add(-time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	gone := suspender{s, server{r.client, api.Repositories.Resource}}
+	gone := suspender{s, serverOf(r.client, api.Repositories)}
 	for _, want := range []bool{true, false} {
 		if err := gone.drop(t.Context(), k, ""); err != nil {
 			t.Fatal(err)

@@ -46,7 +46,7 @@ func (f *facts) nextPull() time.Time {
 		// It comes from a clock that was wrong. Waiting for it could take years, and nothing but a pull puts it right.
 		return f.now
 	}
-	return slotAfter(last, f.uid, f.interval, f.start)
+	return f.start.SlotAfter(last, f.uid, f.interval)
 }
 
 // strategy returns the pull to queue, if any. healthy is the state of now, while the status has that of before. latest
@@ -107,17 +107,17 @@ type syncPlan struct {
 	reporter
 }
 
-func (s syncPlan) plan(ctx context.Context, a *attempt) (*Result, error) {
+func (s syncPlan) plan(ctx context.Context, a *attempt) (bool, error) {
 	s.observeTrust(ctx, a)
 	a.pull = strategy(&a.facts, a.due, a.healthy, func() (string, bool, error) {
 		err := a.probe.ask(ctx)
 		return a.probe.ref.Hash, a.facts.tagMoved(a.probe.ref), cmp.Or(err, a.probe.err)
 	})
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 	a.adoptProbe()
-	return nil, nil
+	return false, nil
 }
 
 // pullQueue is the step that queues the pull job.
@@ -128,26 +128,26 @@ type pullQueue struct {
 }
 
 // queue queues the pull job. A pull that is wanted while another is under way is owed.
-func (q pullQueue) queue(ctx context.Context, a *attempt) (*Result, error) {
+func (q pullQueue) queue(ctx context.Context, a *attempt) (bool, error) {
 	if a.pull == nil {
-		return nil, nil
+		return false, nil
 	}
 	m, full, trust := a.memory, !a.pull.incremental, a.facts.trust
 	err := q.server.pull(ctx, a.key, !full)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		m.pullOwed = m.pullOwed || full
-		return nil, nil
+		return false, nil
 	case err != nil:
 		q.meter.Failed(phaseSync, false)
-		return nil, err
+		return false, err
 	}
 	m.askedAt, m.verifiedFor = a.facts.now, &trust // whatever it is queued for, it verifies
 	if full {
 		m.pullOwed, m.pulledFull = false, true
 	}
 	q.report(a.key, "info", "pull queued: "+a.pull.reason)
-	return nil, nil
+	return false, nil
 }
 
 // A Repository that asks for signatures has what was pulled verified anew, by a pull, when the keys, the mode or the

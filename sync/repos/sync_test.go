@@ -22,6 +22,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/kube"
+	"limpet/sync/reconcile"
 	"limpet/sync/testenv"
 	"limpet/sync/worker"
 	"limpet/sync/worker/drift"
@@ -279,7 +280,7 @@ func TestSinks(t *testing.T) {
 		objects := r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
 		pull := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), SinkPrefixes: []string{prefix}})
 		sinks := NewSinks(r.client, objects, PulledOptions{Pull: pull, Suspensions: suspensions, Resync: time.Second,
-			Observe: func(Event) {}, Logger: slog.New(slog.DiscardHandler)})
+			Observe: func(reconcile.Event) {}, Logger: slog.New(slog.DiscardHandler)})
 		return running(t, objects.Run, sinks.Run)
 	}
 	has := func(name string) func() bool {
@@ -327,18 +328,18 @@ func TestDrifts(t *testing.T) {
 	objects := r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
 	pull := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Store: r.store})
 	drifts := NewDrifts(r.client, objects, PulledOptions{Pull: pull, Store: r.store, Suspensions: suspensions, Resync: time.Second,
-		Observe: func(Event) {}, Logger: slog.New(slog.DiscardHandler)})
+		Observe: func(reconcile.Event) {}, Logger: slog.New(slog.DiscardHandler)})
 	defer running(t, objects.Run)()
 	if err := objects.WaitSynced(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	k := Key{r.namespace, "site"}
+	k := reconcile.Key{Namespace: r.namespace, Name: "site"}
 	drifts.start = drifts.now()
 	drifts.now = func() time.Time { return drifts.start.Add(3 * time.Hour) } // each one is due
 	check := func(status string, count int, failed bool) {
 		t.Helper()
 		eventually(t, "the drift is "+status, func() bool {
-			if _, err := drifts.reconcile(t.Context(), k); err != nil && !errors.Is(err, errConflict) {
+			if _, err := drifts.reconcile(t.Context(), k); err != nil && !errors.Is(err, reconcile.ErrConflict) {
 				t.Fatal(err)
 			}
 			repo, u := r.get()

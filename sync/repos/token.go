@@ -14,6 +14,7 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/kube"
 	"limpet/sync/netx"
+	"limpet/sync/reconcile"
 )
 
 // Tokens of Connections are minted where they are used, and live in memory. What is written here is
@@ -131,7 +132,7 @@ func (f *facts) tokenDue() bool {
 func (f *facts) renewal() time.Time {
 	s := f.repo.Status.Token
 	life := time.Duration(s.Expiration-s.LastUpdated) * time.Millisecond
-	margin := min(2*f.token.resync+newObject, life/5) + time.Duration(fraction(f.uid)*float64(life/tokenSpread))
+	margin := min(2*f.token.resync+newObject, life/5) + time.Duration(reconcile.Fraction(f.uid)*float64(life/tokenSpread))
 	return time.UnixMilli(s.Expiration).Add(-margin)
 }
 
@@ -155,9 +156,9 @@ func (a *attempt) nextToken() time.Time {
 
 // mintToken mints what is due and adds it to the patch. A refusal was found by the request
 // to the remote, which needs the same token.
-func (s *secrets) mintToken(ctx context.Context, a *attempt) (*Result, error) {
+func (s *secrets) mintToken(ctx context.Context, a *attempt) (bool, error) {
 	if a.probe == nil || a.facts.token == nil || !a.due.token && !a.probe.renewed {
-		return nil, nil
+		return false, nil
 	}
 	token, err := auth.Token{}, a.probe.err
 	if _, refused := errors.AsType[*netx.Error](err); !refused {
@@ -171,20 +172,20 @@ func (s *secrets) mintToken(ctx context.Context, a *attempt) (*Result, error) {
 			s.logOf(a).Warn("cannot mint a token of the connection", "err", err)
 		}
 		m.tokenAfter = f.now.Add(webhookCooldown)
-		return nil, nil
+		return false, nil
 	case token.Value == "":
 		m.tokenAfter = f.now.Add(refusedCooldown) // or until the Connection is another
-		return nil, nil
+		return false, nil
 	case f.tokenHeld() && status.LastUpdated > 0 && !a.probe.renewed && !newer(token, status, f.now):
 		m.tokenAfter = f.now.Add(webhookCooldown) // the one of before, since no other could be had
-		return nil, nil
+		return false, nil
 	}
 	m.tokenAfter = time.Time{}
 	a.change.set(map[string]any{"lastUpdated": f.now.UnixMilli(), "expiration": expiration(token, f.now)}, "token")
 	if s.seals(ctx, a) {
 		a.change.secret("token", token.Value)
 	}
-	return nil, nil
+	return false, nil
 }
 
 // expiration returns the end of a token by the clock of the server, in milliseconds; 0 is never.
@@ -212,10 +213,10 @@ func (s *secrets) handOver(ctx context.Context, a *attempt) {
 
 // send writes the change. A server that takes no secure values after all, or drops them, is not given any for a while.
 func (s *secrets) send(ctx context.Context, a *attempt) (*unstructured.Unstructured, error) {
-	now, err := s.server.patch(ctx, a.key, true, a.change.patch())
+	now, err := s.server.PatchStatus(ctx, a.key, a.change.patch())
 	var answered apierrors.APIStatus
 	_, away := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
-	refused := a.change.secrets && errors.As(err, &answered) && !away && !errors.Is(err, errConflict)
+	refused := a.change.secrets && errors.As(err, &answered) && !away && !errors.Is(err, reconcile.ErrConflict)
 	if refused || err == nil && a.change.dropped(now) {
 		s.logOf(a).Warn("the API keeps no secure values", "err", err)
 		a.memory.sealAfter = a.facts.now.Add(refusedCooldown)

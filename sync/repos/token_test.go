@@ -19,6 +19,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/forge"
+	"limpet/sync/reconcile"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 	"limpet/sync/worker"
@@ -30,7 +31,7 @@ func TestTokenIsDue(t *testing.T) {
 	hour := func(left time.Duration) api.TokenStatus {
 		return api.TokenStatus{LastUpdated: in(left - time.Hour), Expiration: in(left)}
 	}
-	early := 130*time.Second + time.Duration(fraction(inOrder(nil).uid)*float64(5*time.Minute))
+	early := 130*time.Second + time.Duration(reconcile.Fraction(inOrder(nil).uid)*float64(5*time.Minute))
 	for _, c := range []struct {
 		rule   string
 		token  *tokenFacts
@@ -68,7 +69,7 @@ func TestTokenIsDue(t *testing.T) {
 		}
 	}
 	waits := func(f *facts) {
-		f.token, f.start = &tokenFacts{sealed: true}, start{at.Add(-time.Millisecond), spreadOver}
+		f.token, f.start = &tokenFacts{sealed: true}, reconcile.Start{At: at.Add(-time.Millisecond), Count: 1000}
 	}
 	if f := inOrder(waits); f.tokenDue() {
 		t.Error("what was due before the start does not wait for its place")

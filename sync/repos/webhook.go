@@ -15,8 +15,10 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/api/patch"
 	"limpet/sync/forge"
 	"limpet/sync/netx"
+	"limpet/sync/reconcile"
 )
 
 // A webhook that cannot be made makes no Repository unhealthy: changes are found at the interval.
@@ -51,7 +53,7 @@ type webhookPlan struct {
 // webhookURL returns where the webhook of a Repository sends to, "" when it is to have
 // none: it is not wanted, or the Repository is read only. It is not known where this
 // agent receives nothing; a webhook that exists then belongs to another controller.
-func webhookURL(base string, k Key, repo api.Repository) (url string, known bool) {
+func webhookURL(base string, k reconcile.Key, repo api.Repository) (url string, known bool) {
 	if spec := repo.Spec.Webhook; !writes(repo) || repo.Spec.Type == typeLocal || spec != nil && spec.Disabled {
 		return "", true
 	}
@@ -68,7 +70,7 @@ func webhookBase(base string, repo api.Repository) string {
 }
 
 // WebhookURL returns the address of the webhook of a Repository below the base address of a receiver.
-func WebhookURL(base string, k Key) string {
+func WebhookURL(base string, k reconcile.Key) string {
 	return fmt.Sprintf("%s/apis/%s/namespaces/%s/repositories/%s/webhook",
 		strings.TrimRight(base, "/"), api.Repositories.GroupVersion(), k.Namespace, k.Name)
 }
@@ -136,17 +138,17 @@ func (w *webhooks) next(a *attempt) time.Time {
 // register makes, changes or removes the webhook of the Repository if that is due.
 // It is done before anything of it is written: a webhook whose patch was lost is found
 // again by its URL. It is the first step that writes, so the change begins here.
-func (w *webhooks) register(ctx context.Context, a *attempt) (*Result, error) {
+func (w *webhooks) register(ctx context.Context, a *attempt) (bool, error) {
 	a.facts.now = w.now()
 	a.change = &change{obj: a.obj, now: a.facts.now}
 	if a.webhook.due == "" || a.probe == nil || a.probe.err != nil || a.probe.mirrored() || !a.healthy {
-		return nil, nil
+		return false, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, webhookTimeout)
 	defer cancel()
 	change, err := w.apply(limited, a)
 	if ctx.Err() != nil {
-		return nil, nil // the host is not to blame
+		return false, nil // the host is not to blame
 	}
 	a.webhook.tried, a.webhook.err = a.webhook.url != "" || err != nil, err
 	before := a.memory.webhookAfter
@@ -166,11 +168,11 @@ func (w *webhooks) register(ctx context.Context, a *attempt) (*Result, error) {
 		a.change.ops = append(a.change.ops, *change)
 		w.handOver(ctx, a)
 	}
-	return nil, nil
+	return false, nil
 }
 
 // apply brings the host to what is planned, and returns what changes in the status; nil is nothing.
-func (w *webhooks) apply(ctx context.Context, a *attempt) (*op, error) {
+func (w *webhooks) apply(ctx context.Context, a *attempt) (*patch.Op, error) {
 	const path = "/status/webhook"
 	before := a.facts.repo.Status.Webhook
 	id := webhookID(before)
@@ -184,7 +186,8 @@ func (w *webhooks) apply(ctx context.Context, a *attempt) (*op, error) {
 			return nil, err
 		}
 		w.report(a.key, "info", "webhook registered")
-		return &op{"add", path, wireWebhook(*made, before, a.facts.now)}, err // also when it is not confirmed: it is there
+		op := patch.Add(path, wireWebhook(*made, before, a.facts.now))
+		return &op, err // also when it is not confirmed: it is there
 	}
 	if err := host.Delete(ctx, id); err != nil && netx.KindOf(err) != netx.Unauthorized {
 		return nil, err
@@ -193,7 +196,7 @@ func (w *webhooks) apply(ctx context.Context, a *attempt) (*op, error) {
 		w.logOf(a).Warn("cannot drop the secret of a webhook", "err", err)
 		return nil, nil
 	}
-	return &op{Op: "remove", Path: path}, nil
+	return &patch.Op{Op: "remove", Path: path}, nil
 }
 
 // make creates the webhook, or gives one that exists a new secret if it is another
@@ -305,7 +308,7 @@ type webhookSecrets struct {
 }
 
 // WebhookSecretKey returns where the secrets of a webhook are stored, one per line.
-func WebhookSecretKey(k Key) string { return "webhook/" + k.Namespace + "/" + k.Name }
+func WebhookSecretKey(k reconcile.Key) string { return "webhook/" + k.Namespace + "/" + k.Name }
 
 // next returns the secret to offer to the host: it is stored when this returns.
 func (s webhookSecrets) next(ctx context.Context) (string, error) {
@@ -358,7 +361,7 @@ func (s webhookSecrets) write(ctx context.Context, lines []string) error {
 // A webhook that does not exist is removed, and so is one whose host refuses the credentials: it
 // could never be removed. Source: Grafana. One that the status does not name may exist all the
 // same, made just before a power cut: it is searched once, and a failure of that is ignored.
-func (w *webhooks) clean(ctx context.Context, k Key, u *unstructured.Unstructured) error {
+func (w *webhooks) clean(ctx context.Context, k reconcile.Key, u *unstructured.Unstructured) error {
 	if w.hosts == nil || w.store == nil {
 		return nil
 	}
@@ -380,7 +383,7 @@ func (w *webhooks) clean(ctx context.Context, k Key, u *unstructured.Unstructure
 }
 
 // remove removes the webhook with an id, "" = the one that sends to this agent.
-func (w *webhooks) remove(ctx context.Context, k Key, u *unstructured.Unstructured, repo api.Repository, id string) error {
+func (w *webhooks) remove(ctx context.Context, k reconcile.Key, u *unstructured.Unstructured, repo api.Repository, id string) error {
 	remote, err := w.remotes(ctx, k.Namespace, k.Name, repo)
 	switch {
 	case err != nil:

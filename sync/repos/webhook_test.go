@@ -25,6 +25,7 @@ import (
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/netx"
+	"limpet/sync/reconcile"
 	"limpet/sync/testenv/forgetest"
 	"limpet/sync/worker"
 )
@@ -80,7 +81,7 @@ func TestWebhookURL(t *testing.T) {
 			BaseURL  string `json:"baseUrl,omitempty"`
 			Disabled bool   `json:"disabled,omitempty"`
 		}{c.own, c.disabled}
-		if got, known := webhookURL(c.base, Key{"ns", "site"}, repo); got != c.want || known != c.known {
+		if got, known := webhookURL(c.base, reconcile.Key{Namespace: "ns", Name: "site"}, repo); got != c.want || known != c.known {
 			t.Errorf("%s: %q %t, want %q %t", c.rule, got, known, c.want, c.known)
 		}
 	}
@@ -116,7 +117,7 @@ func newWebhookRigAt(t *testing.T, token, base string) (*rig, *forgetest.Host) {
 // webhookSecrets are the secrets that are kept for the webhook of the Repository.
 func (r *rig) webhookSecrets() []string {
 	r.t.Helper()
-	kept, err := r.store.Secret(r.t.Context(), WebhookSecretKey(Key{r.namespace, "site"}))
+	kept, err := r.store.Secret(r.t.Context(), WebhookSecretKey(reconcile.Key{Namespace: r.namespace, Name: "site"}))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -291,7 +292,7 @@ func TestRegisterWebhook(t *testing.T) {
 	store := openStore(t)
 	w := newWebhooks(hosts, store, forge.Target{Type: "gitlab", URL: host.URL + "/team/site"})
 	try := func(ctx context.Context, url, token string, has *api.WebhookStatus) *attempt {
-		a := &attempt{key: Key{"ns", "site"}, memory: &memory{}, obj: &unstructured.Unstructured{Object: map[string]any{}}, healthy: true}
+		a := &attempt{key: reconcile.Key{Namespace: "ns", Name: "site"}, memory: &memory{}, obj: &unstructured.Unstructured{Object: map[string]any{}}, healthy: true}
 		a.webhook = webhookPlan{url: url, due: triggerSpec}
 		a.facts.repo.Status.Webhook = has
 		a.probe = &probe{remote: git.Remote{Creds: &auth.Credentials{Username: "oauth2", Password: token}}}
@@ -367,7 +368,7 @@ func TestWebhookOfAMovedRepository(t *testing.T) {
 	look := func(path string, generation int64) string { // of an agent that has just been started
 		target := forge.Target{Type: "gitlab", URL: host.URL + "/" + path}
 		w := newWebhooks(hosts, store, target)
-		r := &attempt{key: Key{"ns", "site"}, memory: &memory{}, healthy: true, obj: &unstructured.Unstructured{}}
+		r := &attempt{key: reconcile.Key{Namespace: "ns", Name: "site"}, memory: &memory{}, healthy: true, obj: &unstructured.Unstructured{}}
 		r.facts.now, r.facts.generation = at, generation
 		r.facts.repo.Status = has
 		r.facts.repo.Status.ObservedGeneration = generation
@@ -412,7 +413,7 @@ func newWebhooks(hosts *forge.Hosts, store *state.Store, target forge.Target) *w
 	open := func(ctx context.Context, _ *unstructured.Unstructured, creds *auth.Credentials) (Host, error) {
 		return hosts.Remote(ctx, target, creds)
 	}
-	return &webhooks{reporter{func(Event) {}, slog.New(slog.DiscardHandler)}, true, "https://limpet.example.com", probes{hosts: open}, store,
+	return &webhooks{reporter{func(reconcile.Event) {}, slog.New(slog.DiscardHandler)}, true, "https://limpet.example.com", probes{hosts: open}, store,
 		func() time.Time { return at }, func(context.Context, *attempt) {}}
 }
 
@@ -429,7 +430,7 @@ func TestWebhookCleanup(t *testing.T) {
 	store := openStore(t)
 	const base = "https://limpet.example.com"
 	unnoted := func() {
-		host.AddHook("team/site", forgetest.Hook{URL: WebhookURL(base, Key{"default", "site"}), Events: []string{"push"}})
+		host.AddHook("team/site", forgetest.Hook{URL: WebhookURL(base, reconcile.Key{Namespace: "default", Name: "site"}), Events: []string{"push"}})
 	}
 	cases := []struct {
 		name, kind, webhook, token string
@@ -457,7 +458,7 @@ func TestWebhookCleanup(t *testing.T) {
 		if err := u.UnmarshalJSON([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
-		if err := store.PutSecret(t.Context(), WebhookSecretKey(Key{"default", "site"}), []byte("of the hook")); err != nil {
+		if err := store.PutSecret(t.Context(), WebhookSecretKey(reconcile.Key{Namespace: "default", Name: "site"}), []byte("of the hook")); err != nil {
 			t.Fatal(err)
 		}
 		from := auth.Source(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
@@ -466,8 +467,8 @@ func TestWebhookCleanup(t *testing.T) {
 		remotes := worker.Remotes{Credentials: from, AllowInsecure: true}
 		w := &webhooks{reporter: reporter{log: slog.New(slog.DiscardHandler)}, base: base,
 			probes: probes{remotes: remotes.Remote, hosts: Forges(hosts)}, store: store}
-		err := w.clean(t.Context(), Key{"default", "site"}, u)
-		names, _ := store.SecretNames(t.Context(), WebhookSecretKey(Key{"default", "site"}))
+		err := w.clean(t.Context(), reconcile.Key{Namespace: "default", Name: "site"}, u)
+		names, _ := store.SecretNames(t.Context(), WebhookSecretKey(reconcile.Key{Namespace: "default", Name: "site"}))
 		if (err != nil) != c.fails || len(names) > 0 != c.fails || len(host.Hooks("team/site")) != c.left {
 			t.Errorf("%s: %v, secrets %q, %d hooks at the host", c.name, err, names, len(host.Hooks("team/site")))
 		}

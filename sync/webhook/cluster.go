@@ -20,6 +20,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/kube"
+	"limpet/sync/reconcile"
 	"limpet/sync/repos"
 )
 
@@ -38,10 +39,10 @@ type ClusterOptions struct {
 	Own         *state.Store // of the secrets that limpet has made
 	Given       auth.Places  // of those that people have
 	Suspensions *repos.Suspensions
-	Embedded    bool              // the API is the embedded one
-	Reviews     bool              // this agent runs jobs for pull requests
-	Reconciles  bool              // this agent owns the status of Repositories
-	Pulled      func(k repos.Key) // a push that came during a pull is pulled
+	Embedded    bool                  // the API is the embedded one
+	Reviews     bool                  // this agent runs jobs for pull requests
+	Reconciles  bool                  // this agent owns the status of Repositories
+	Pulled      func(k reconcile.Key) // a push that came during a pull is pulled
 	Logger      *slog.Logger
 }
 
@@ -119,7 +120,7 @@ func (c *Cluster) Repository(ctx context.Context, namespace, name string) *Repos
 	repo := repositoryOf(u, view)
 	if err == nil {
 		repo.Suspended = c.suspended(u)
-		repo.Secrets, repo.Given, err = c.secrets(ctx, repos.Key{Namespace: namespace, Name: name}, view.Secure)
+		repo.Secrets, repo.Given, err = c.secrets(ctx, reconcile.Key{Namespace: namespace, Name: name}, view.Secure)
 	}
 	if err != nil {
 		c.o.Logger.Debug("read webhook secret", "repo", name, "namespace", namespace, "err", err)
@@ -130,13 +131,13 @@ func (c *Cluster) Repository(ctx context.Context, namespace, name string) *Repos
 
 // suspended reports whether a Repository is suspended on this agent.
 func (c *Cluster) suspended(u *unstructured.Unstructured) bool {
-	_, on := c.o.Suspensions.Of(repos.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, string(u.GetUID()))
+	_, on := c.o.Suspensions.Of(reconcile.Key{Namespace: u.GetNamespace(), Name: u.GetName()}, string(u.GetUID()))
 	return on
 }
 
 // secrets returns the secrets of a webhook: those that limpet created, one per line and
 // the current one first, or else a configured one.
-func (c *Cluster) secrets(ctx context.Context, k repos.Key, secure map[string]api.SecureValue) (secrets [][]byte, given bool, err error) {
+func (c *Cluster) secrets(ctx context.Context, k reconcile.Key, secure map[string]api.SecureValue) (secrets [][]byte, given bool, err error) {
 	own, err := c.o.Own.Secret(ctx, repos.WebhookSecretKey(k))
 	if err == nil {
 		return bytes.Fields(own), false, nil
@@ -172,7 +173,7 @@ func (c *Cluster) Queue(ctx context.Context, r *Repository, spec map[string]any)
 	}
 	job, err := c.o.Client.Submit(ctx, r.Namespace, r.Name, spec, nil)
 	if apierrors.IsAlreadyExists(err) {
-		m := missed{Key: repos.Key{Namespace: r.Namespace, Name: r.Name}}
+		m := missed{Key: reconcile.Key{Namespace: r.Namespace, Name: r.Name}}
 		if options, is := spec["pr"].(map[string]any); is {
 			m.pr, _ = options["pr"].(int64)
 		}
@@ -188,7 +189,7 @@ func (c *Cluster) Queue(ctx context.Context, r *Repository, spec map[string]any)
 
 // missed is a push whose job was refused.
 type missed struct {
-	repos.Key
+	reconcile.Key
 	pr int64 // number of its pull request; 0 = it is to be pulled
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/repos"
+	"limpet/sync/reconcile"
 	"limpet/sync/source"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
@@ -21,7 +21,7 @@ import (
 
 // attempt is one reconcile of a source. Each step reads what the steps before it have found, and adds its own.
 type attempt struct {
-	key    repos.Key
+	key    reconcile.Key
 	obj    *unstructured.Unstructured
 	memory *memory
 	spec   spec
@@ -67,22 +67,13 @@ type include struct {
 	ToPath     string
 }
 
-// step is a part of a reconcile. It ends the reconcile when it is done or fails; an error that is no *failure is not
-// written to the status.
-type step func(ctx context.Context, a *attempt) (done bool, err error)
-
-// run runs the steps in order, until one of them ends the reconcile.
+// run runs the steps. An error that is no *failure is not written to the status.
 func (c *Controller) run(ctx context.Context, a *attempt) (*failure, error) {
-	for _, step := range c.steps {
-		done, err := step(ctx, a)
-		if failed, is := errors.AsType[*failure](err); is && ctx.Err() == nil {
-			return failed, nil
-		}
-		if done || err != nil {
-			return nil, err
-		}
+	_, err := reconcile.Run(ctx, a, c.steps)
+	if failed, is := errors.AsType[*failure](err); is && ctx.Err() == nil {
+		return failed, nil
 	}
-	return nil, nil
+	return nil, err
 }
 
 // failure is why a source is not ready.
@@ -115,7 +106,7 @@ func fetchFailed(err error) error {
 	if git.KindOf(err) == git.Unverified { // a submodule
 		return &failure{condition: condVerified, reason: reasonCommit, err: err}
 	}
-	return &failure{condition: condFetch, reason: repos.SourceReason(err), err: err}
+	return &failure{condition: condFetch, reason: source.Reason(err), err: err}
 }
 
 // timeout returns how long one request to the Git host may take.

@@ -27,7 +27,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/notify"
-	"limpet/sync/repos"
+	"limpet/sync/reconcile"
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
 	"limpet/sync/worker"
@@ -81,18 +81,18 @@ type Options struct {
 	MaxFiles      int
 	Outbox        *notify.Outbox // nil = no events
 	References    *dependency.Watcher
-	Sealed        func(secret string) bool           // see dependency.Reader
-	Now           func() time.Time                   // of the server
-	Observe       func(repos.Event)                  // must not block; nil = no call
-	Took          func(k repos.Key, d time.Duration) // of each reconcile; 0 = the source is gone; nil = no call
+	Sealed        func(secret string) bool               // see dependency.Reader
+	Now           func() time.Time                       // of the server
+	Observe       func(reconcile.Event)                  // must not block; nil = no call
+	Took          func(k reconcile.Key, d time.Duration) // of each reconcile; 0 = the source is gone; nil = no call
 	Logger        *slog.Logger
 }
 
 // Controller reconciles the GitRepositories of an API. Make it with New before the watcher runs.
 type Controller struct {
-	*repos.Loop
+	*reconcile.Loop
 	o          Options
-	steps      []step
+	steps      []reconcile.Step[*attempt]
 	fetching   *netx.Turns
 	quick      chan struct{} // a semaphore of those that pack
 	slow       chan struct{} // of those that took long the last time
@@ -101,9 +101,9 @@ type Controller struct {
 	programs   sink.Programs
 	noChecksum atomic.Bool // the definition has no status.contentConfigChecksum
 
-	mu       sync.Mutex                            // guards what follows
-	memories map[repos.Key]*memory                 // each belongs to the worker that has its key
-	running  map[repos.Key]context.CancelCauseFunc // of reconciles
+	mu       sync.Mutex                                // guards what follows
+	memories map[reconcile.Key]*memory                 // each belongs to the worker that has its key
+	running  map[reconcile.Key]context.CancelCauseFunc // of reconciles
 }
 
 // memory is what is remembered of a source from one reconcile to the next. All of it may be lost.
@@ -128,13 +128,17 @@ func New(o Options) *Controller {
 	c := &Controller{o: o, fetching: netx.NewTurns(fetchers, fetchersPerHost, o.Git.Silent),
 		quick: make(chan struct{}, quickPackers), slow: make(chan struct{}, slowPackers),
 		quickPack: quickPack, longest: longestPack,
-		memories: map[repos.Key]*memory{}, running: map[repos.Key]context.CancelCauseFunc{}}
-	c.Loop = repos.NewLoop(o.Client, Kind, c.reconcile, minRetry, maxRetry, o.Git.Silent, o.Logger)
-	c.steps = []step{c.finalize, suspend, c.validate, c.verifyStored, c.sink, c.include, c.demand, c.restore, c.sink, c.resolve,
+		memories: map[reconcile.Key]*memory{}, running: map[reconcile.Key]context.CancelCauseFunc{}}
+	c.Loop = reconcile.NewLoop(reconcile.Options{
+		Kind: Kind, Reconcile: c.reconcile, Client: o.Client, FirstRetry: minRetry, MaxRetry: maxRetry,
+		// Those in line for the mirrors keep the host busy.
+		Hosts: netx.NewTurns(reconcile.Workers, 2*reconcile.PerHost, o.Git.Silent), Logger: o.Logger,
+	})
+	c.steps = []reconcile.Step[*attempt]{c.finalize, suspend, c.validate, c.verifyStored, c.sink, c.include, c.demand, c.restore, c.sink, c.resolve,
 		c.fetch, c.verify, c.pack, c.sink}
 	wake := func(obj kube.Object) { c.Wake(obj.Namespace(), obj.Name()) }
 	gone := func(obj kube.Object) {
-		c.interrupt(repos.Key{Namespace: obj.Namespace(), Name: obj.Name()})
+		c.interrupt(reconcile.Key{Namespace: obj.Namespace(), Name: obj.Name()})
 		wake(obj)
 	}
 	o.Sources.AddHandler(kube.Handler{Add: wake, Delete: gone, Update: func(old, obj kube.Object) {
@@ -162,12 +166,12 @@ var (
 // Run works until ctx ends, and returns when nothing of it runs any more. It may be run again.
 func (c *Controller) Run(ctx context.Context) error {
 	c.mu.Lock()
-	c.memories = map[repos.Key]*memory{}
+	c.memories = map[reconcile.Key]*memory{}
 	c.mu.Unlock()
-	return c.Work(ctx, func() (keys []repos.Key) {
+	return c.Work(ctx, func() (keys []reconcile.Key) {
 		all, _ := c.o.Sources.Objects()
 		for _, o := range all {
-			keys = append(keys, repos.Key{Namespace: o.Namespace(), Name: o.Name()})
+			keys = append(keys, reconcile.Key{Namespace: o.Namespace(), Name: o.Name()})
 		}
 		stored, err := c.o.Artifacts.All(ctx) // also of sources that were deleted while this did not run
 		if err != nil {
@@ -175,14 +179,14 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 		for key := range stored {
 			namespace, name, _ := strings.Cut(key, "/")
-			keys = append(keys, repos.Key{Namespace: namespace, Name: name})
+			keys = append(keys, reconcile.Key{Namespace: namespace, Name: name})
 		}
 		return keys
 	})
 }
 
 // memoryOf returns the memory of a source, a new one for a new source; "" forgets it.
-func (c *Controller) memoryOf(k repos.Key, uid string) *memory {
+func (c *Controller) memoryOf(k reconcile.Key, uid string) *memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.memories[k]
@@ -199,7 +203,7 @@ func (c *Controller) memoryOf(k repos.Key, uid string) *memory {
 var errDeleted = errors.New("the source was deleted")
 
 // interrupt ends the reconcile of a source that runs.
-func (c *Controller) interrupt(k repos.Key) {
+func (c *Controller) interrupt(k reconcile.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if cancel := c.running[k]; cancel != nil {
@@ -208,7 +212,7 @@ func (c *Controller) interrupt(k repos.Key) {
 }
 
 // reconcile reconciles one source, until it is deleted.
-func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, error) {
+func (c *Controller) reconcile(ctx context.Context, k reconcile.Key) (reconcile.Result, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	c.mu.Lock()
@@ -219,18 +223,18 @@ func (c *Controller) reconcile(ctx context.Context, k repos.Key) (repos.Result, 
 	delete(c.running, k)
 	c.mu.Unlock()
 	if context.Cause(ctx) == errDeleted {
-		return repos.Result{}, nil
+		return reconcile.Result{}, nil
 	}
 	return result, err
 }
 
 // runOnce reconciles one source.
-func (c *Controller) runOnce(ctx context.Context, k repos.Key) (repos.Result, error) {
+func (c *Controller) runOnce(ctx context.Context, k reconcile.Key) (reconcile.Result, error) {
 	began := time.Now()
 	obj, known := c.o.Sources.Get(k.Namespace, k.Name)
 	if obj == nil {
 		if !known {
-			return repos.Result{Next: time.Now().Add(includeRetry)}, nil
+			return reconcile.Result{Next: time.Now().Add(includeRetry)}, nil
 		}
 		if c.o.Took != nil {
 			c.o.Took(k, 0)
@@ -242,7 +246,7 @@ func (c *Controller) runOnce(ctx context.Context, k repos.Key) (repos.Result, er
 				break
 			}
 			if err := c.o.Outbox.Add(ctx, Deleted(k, topic)); err != nil {
-				return repos.Result{}, err
+				return reconcile.Result{}, err
 			}
 		}
 		return c.removeOrphans(ctx, k)
@@ -250,11 +254,11 @@ func (c *Controller) runOnce(ctx context.Context, k repos.Key) (repos.Result, er
 	a := &attempt{key: k, obj: obj, memory: c.memoryOf(k, string(obj.GetUID()))}
 	failed, err := c.run(ctx, a)
 	if err != nil || a.over || ctx.Err() != nil {
-		return repos.Result{}, cmp.Or(err, context.Cause(ctx))
+		return reconcile.Result{}, cmp.Or(err, context.Cause(ctx))
 	}
 	if version := obj.GetResourceVersion(); !a.unchanged || a.memory.settled != version || a.sink.Status != "" {
 		if err := c.writeStatus(ctx, a, failed); err != nil {
-			return repos.Result{}, err
+			return reconcile.Result{}, err
 		}
 	}
 	if a.program {
@@ -263,7 +267,7 @@ func (c *Controller) runOnce(ctx context.Context, k repos.Key) (repos.Result, er
 			err = c.writeStatus(ctx, a, failed)
 		}
 		if err != nil {
-			return repos.Result{}, err
+			return reconcile.Result{}, err
 		}
 	}
 	if c.o.Took != nil {
@@ -272,20 +276,20 @@ func (c *Controller) runOnce(ctx context.Context, k repos.Key) (repos.Result, er
 	interval := time.Duration(float64(a.spec.interval) * (1 - jitter + 2*jitter*rand.Float64()))
 	switch {
 	case failed != nil && !failed.stalled && failed.wait == 0:
-		return repos.Result{}, failed
+		return reconcile.Result{}, failed
 	case a.sinkErr != nil:
-		return repos.Result{Next: time.Now().Add(interval)}, a.sinkErr
+		return reconcile.Result{Next: time.Now().Add(interval)}, a.sinkErr
 	case failed == nil:
 		// In a full second, as all others: one wake of the processor for many of them.
-		return repos.Result{Next: time.Now().Add(interval + time.Second).Truncate(time.Second)}, nil
+		return reconcile.Result{Next: time.Now().Add(interval + time.Second).Truncate(time.Second)}, nil
 	case failed.stalled:
-		return repos.Result{Next: time.Now().Add(cmp.Or(failed.wait, stalledRetry))}, nil
+		return reconcile.Result{Next: time.Now().Add(cmp.Or(failed.wait, stalledRetry))}, nil
 	}
-	return repos.Result{Next: time.Now().Add(failed.wait)}, nil
+	return reconcile.Result{Next: time.Now().Add(failed.wait)}, nil
 }
 
 // removeOrphans removes the artifacts of a source that is gone, when that has lasted.
-func (c *Controller) removeOrphans(ctx context.Context, k repos.Key) (repos.Result, error) {
+func (c *Controller) removeOrphans(ctx context.Context, k reconcile.Key) (reconcile.Result, error) {
 	if list, err := c.o.Artifacts.List(ctx, k.Namespace, k.Name); err == nil && len(list) > 0 {
 		m := c.memoryOf(k, "none")
 		if m.orphaned.IsZero() {
@@ -293,15 +297,15 @@ func (c *Controller) removeOrphans(ctx context.Context, k repos.Key) (repos.Resu
 			c.o.Logger.Warn("artifacts without a source", "name", k.Name, "namespace", k.Namespace, "removed_in", keepOrphans)
 		}
 		if left := keepOrphans - c.o.Now().Sub(m.orphaned); left > 0 {
-			return repos.Result{Next: time.Now().Add(left)}, nil
+			return reconcile.Result{Next: time.Now().Add(left)}, nil
 		}
 	}
 	c.memoryOf(k, "")
-	return repos.Result{}, c.o.Artifacts.Remove(ctx, k.Namespace, k.Name)
+	return reconcile.Result{}, c.o.Artifacts.Remove(ctx, k.Namespace, k.Name)
 }
 
 // ref is a source as one that uses others, or that is used.
-func ref(k repos.Key) dependency.Ref {
+func ref(k reconcile.Key) dependency.Ref {
 	return dependency.Ref{Kind: Kind, Namespace: k.Namespace, Name: k.Name}
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/notify"
-	"limpet/sync/repos"
+	"limpet/sync/reconcile"
 	"limpet/sync/source/artifact"
 	"limpet/sync/text"
 )
@@ -63,7 +63,7 @@ func (c *Controller) emit(
 	}
 	if c.o.Observe != nil && !known {
 		level := map[string]string{notify.Info: "info", notify.Error: "warn"}[severity]
-		c.o.Observe(repos.Event{At: time.Now(), Level: level, Namespace: a.key.Namespace, Repository: a.key.Name, Text: reason + ": " + message})
+		c.o.Observe(reconcile.Event{At: time.Now(), Level: level, Namespace: a.key.Namespace, Repository: a.key.Name, Text: reason + ": " + message})
 	}
 	if c.o.Outbox != nil {
 		e := notify.Event{Kind: Kind, APIVersion: api.GitRepositories.GroupVersion().String(), Namespace: a.key.Namespace, Name: a.key.Name,
@@ -99,7 +99,7 @@ func (c *Controller) note(ctx context.Context, a *attempt, topic, severity, reas
 }
 
 // Deleted is the event of a source that is gone, which ends its failure.
-func Deleted(k repos.Key, topic string) notify.Event {
+func Deleted(k reconcile.Key, topic string) notify.Event {
 	return notify.Event{Kind: Kind, APIVersion: api.GitRepositories.GroupVersion().String(), Namespace: k.Namespace, Name: k.Name,
 		Topic: topic, Severity: notify.Info, Reason: "Deleted", Message: "the source is gone", Quiet: true}
 }

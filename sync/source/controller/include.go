@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"limpet/sync/repos"
+	"limpet/sync/reconcile"
 	"limpet/sync/source/artifact"
 )
 
@@ -41,7 +41,7 @@ func (c *Controller) include(ctx context.Context, a *attempt) (done bool, err er
 		if obj != nil && its.UID != string(obj.GetUID()) { // of an object of that name before
 			its, err = artifact.Artifact{}, cmp.Or(err, artifact.ErrNotFound)
 		}
-		c.o.References.Observe(ref(repos.Key{Namespace: a.key.Namespace, Name: name}), its.Digest) // also that there is none
+		c.o.References.Observe(ref(reconcile.Key{Namespace: a.key.Namespace, Name: name}), its.Digest) // also that there is none
 		if obj == nil && known {
 			missing.reason, missing.err = reasonNotFound, fmt.Errorf("could not get resource for include %q: there is no such GitRepository", name)
 			return true, missing

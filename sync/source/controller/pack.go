@@ -14,7 +14,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/git/ignore"
 	"limpet/sync/notify"
-	"limpet/sync/repos"
+	"limpet/sync/reconcile"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
 )
@@ -88,7 +88,7 @@ func (c *Controller) enterPack(ctx context.Context, slow bool) (leave func(), mo
 		case c.slow <- struct{}{}:
 			return func() { <-c.slow }, c.longest, nil
 		default:
-			return nil, 0, repos.ErrBusy
+			return nil, 0, reconcile.ErrBusy
 		}
 	}
 	select {
@@ -103,7 +103,7 @@ func (c *Controller) enterPack(ctx context.Context, slow bool) (leave func(), mo
 // tried at the next interval, which doubles: another day the host may have less to do.
 func (c *Controller) packTimeout(a *attempt, most time.Duration) error {
 	if most < c.longest {
-		return repos.ErrBusy
+		return reconcile.ErrBusy
 	}
 	a.memory.packWait = min(max(2*a.memory.packWait, a.spec.interval), stalledRetry)
 	return &failure{condition: condStorage, reason: artifact.ReasonArchive, wait: a.memory.packWait,

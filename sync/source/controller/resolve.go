@@ -13,7 +13,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/kube"
-	"limpet/sync/repos"
+	"limpet/sync/reconcile"
 	"limpet/sync/signature"
 )
 
@@ -39,7 +39,7 @@ func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err er
 	if a.remote, err = remote(limited); err != nil { // a provider of tokens counts as the host
 		return true, passOn(err, fetchFailed)
 	}
-	if a.ref, _, err = repos.Resolve(limited, c.o.Git, &a.remote, a.git.Selector, remote); err != nil {
+	if a.ref, _, err = reconcile.Resolve(limited, c.o.Git, &a.remote, a.git.Selector, remote); err != nil {
 		return true, fetchFailed(err)
 	}
 	a.revision, a.checksum = a.git.Revision(a.ref), a.checksumOf(a.ref)
@@ -59,7 +59,7 @@ func (c *Controller) fetch(ctx context.Context, a *attempt) (done bool, err erro
 	}
 	leave, ok := c.fetching.Enter(address.HostPort())
 	if !ok {
-		return true, repos.ErrBusy
+		return true, reconcile.ErrBusy
 	}
 	defer leave()
 	limited, cancel := context.WithTimeout(ctx, a.timeout())

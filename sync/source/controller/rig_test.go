@@ -27,7 +27,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/notify"
-	"limpet/sync/repos"
+	"limpet/sync/reconcile"
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
 	"limpet/sync/source/controller"
@@ -59,7 +59,7 @@ type rig struct {
 	notices   *state.Store   // of the outbox
 	outbox    *notify.Outbox // which nothing is taken from
 	later     atomic.Int64   // how much the server's clock is ahead
-	events    chan repos.Event
+	events    chan reconcile.Event
 	changed   chan struct{}
 	halt      func() // ends control
 }
@@ -134,7 +134,7 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	r := &rig{t: t, namespace: namespace, client: client, writes: w, server: gittest.NewServer(t), events: make(chan repos.Event, 1000),
+	r := &rig{t: t, namespace: namespace, client: client, writes: w, server: gittest.NewServer(t), events: make(chan reconcile.Event, 1000),
 		changed: make(chan struct{}, 1)}
 	r.origin = gittest.NewOrigin(t, r.server.Root, "site.git")
 	mirrors, err := git.Open(filepath.Join(t.TempDir(), "mirrors"), git.Options{Logger: log})
@@ -173,7 +173,7 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 		Signers: worker.NewSigners(places.Trust, auth.NewList(rules), references.ObservePath), Artifacts: r.artifacts,
 		References: references, MaxFiles: 100_000,
 		Outbox: r.outbox, Now: func() time.Time { return time.Now().Add(time.Duration(r.later.Load())) },
-		Observe: func(e repos.Event) { r.events <- e }, Logger: log})
+		Observe: func(e reconcile.Event) { r.events <- e }, Logger: log})
 	r.run(r.sources.Run, references.Run)
 	r.halt = r.run(r.control.Run)
 	return r

@@ -13,7 +13,9 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/api/patch"
 	"limpet/sync/kube"
+	"limpet/sync/reconcile"
 	"limpet/sync/text"
 	"limpet/sync/worker"
 	"limpet/sync/worker/drift"
@@ -34,16 +36,16 @@ type PulledOptions struct {
 	Pull        *worker.Pull
 	Store       *state.Store // of Drifts alone
 	Suspensions *Suspensions
-	Selector    labels.Selector // of Repositories; nil = all
-	Resync      time.Duration   // longest pause after failures
-	Observe     func(Event)     // must not block
+	Selector    labels.Selector       // of Repositories; nil = all
+	Resync      time.Duration         // longest pause after failures
+	Observe     func(reconcile.Event) // must not block
 	Logger      *slog.Logger
 }
 
 // Drifts compares what Repositories have on the server with Git, each once an hour, and earlier after a pull that may have
 // corrected what was found. It reports the result, and corrects it with a full pull where the Repository says so.
 type Drifts struct {
-	*Loop
+	*reconcile.Loop
 	reporter
 	o      PulledOptions
 	repos  *kube.Informer
@@ -54,9 +56,10 @@ type Drifts struct {
 
 // NewDrifts registers its handlers with the informer, which must not run yet. It starts nothing.
 func NewDrifts(c *kube.Client, repos *kube.Informer, o PulledOptions) *Drifts {
-	d := &Drifts{o: o, reporter: reporter{o.Observe, o.Logger}, repos: repos, server: server{c, "repositories"}, now: serverTime(c)}
-	d.Loop = newLoop("drift", d.reconcile, o.Resync, o.Logger)
-	d.available = c.WaitAvailable
+	d := &Drifts{o: o, reporter: reporter{o.Observe, o.Logger}, repos: repos, server: serverOf(c, api.Repositories), now: c.Now}
+	d.Loop = reconcile.NewLoop(reconcile.Options{
+		Kind: "drift", Reconcile: d.reconcile, Client: c, MaxRetry: o.Resync, Logger: o.Logger,
+	})
 	wake := func(repo kube.Object) { d.Wake(repo.Namespace(), repo.Name()) }
 	repos.AddHandler(kube.Handler{Add: wake, Update: func(old, repo kube.Object) {
 		if old.Number(pathFinished) != repo.Number(pathFinished) || old.Text(pathDrift) != repo.Text(pathDrift) ||
@@ -81,33 +84,33 @@ func (d *Drifts) Run(ctx context.Context) error {
 	return d.Work(ctx, keysOf(d.repos))
 }
 
-func (d *Drifts) reconcile(ctx context.Context, k Key) (Result, error) {
+func (d *Drifts) reconcile(ctx context.Context, k reconcile.Key) (reconcile.Result, error) {
 	obj, ok := d.repos.Get(k.Namespace, k.Name)
 	if !ok || obj.GetDeletionTimestamp() != nil || d.o.Selector != nil && !d.o.Selector.Matches(labels.Set(obj.GetLabels())) {
-		return Result{}, nil
+		return reconcile.Result{}, nil
 	}
 	view, err := api.RepositoryView(obj)
 	if err != nil {
-		return Result{}, fmt.Errorf("%w: %w", errInvalid, err)
+		return reconcile.Result{}, fmt.Errorf("%w: %w", reconcile.ErrInvalid, err)
 	}
 	last, err := d.o.Store.Drift(ctx, k.Namespace, k.Name, string(obj.GetUID()))
 	if err != nil {
-		return Result{}, err
+		return reconcile.Result{}, err
 	}
 	mode, now := api.DriftMode(obj), d.now()
 	if mode == api.DriftOff {
 		if last.At.IsZero() {
-			return Result{}, nil
+			return reconcile.Result{}, nil
 		}
 		if err := d.condition(ctx, k, obj, api.Condition{Type: api.ConditionDrifted}); err != nil {
-			return Result{}, err
+			return reconcile.Result{}, err
 		}
-		return Result{}, d.o.Store.PutDrift(ctx, k.Namespace, k.Name, new(state.Drift))
+		return reconcile.Result{}, d.o.Store.PutDrift(ctx, k.Namespace, k.Name, new(state.Drift))
 	}
 	if due := driftDue(obj, view, last, d.start, now); now.Before(due) {
-		return Result{Next: time.Now().Add(due.Sub(now))}, nil
+		return reconcile.Result{Next: time.Now().Add(due.Sub(now))}, nil
 	}
-	next := Result{Next: time.Now().Add(driftRetry)}
+	next := reconcile.Result{Next: time.Now().Add(driftRetry)}
 	if _, suspended := d.o.Suspensions.Of(k, string(obj.GetUID())); suspended || !settled(obj, view) {
 		return next, nil
 	}
@@ -119,11 +122,11 @@ func (d *Drifts) reconcile(ctx context.Context, k Key) (Result, error) {
 		d.log.Info("cannot look for drift", "repo", k.Name, "namespace", k.Namespace, "err", err, "retry_in", driftRetry)
 		return next, nil
 	}
-	return Result{Next: time.Now().Add(driftEvery)}, d.record(ctx, k, obj, report, last, mode == api.DriftCorrect, pulledSince(view, last))
+	return reconcile.Result{Next: time.Now().Add(driftEvery)}, d.record(ctx, k, obj, report, last, mode == api.DriftCorrect, pulledSince(view, last))
 }
 
 // unchanged reports whether no pull has begun or ended since.
-func (d *Drifts) unchanged(k Key, before api.Repository) bool {
+func (d *Drifts) unchanged(k reconcile.Key, before api.Repository) bool {
 	obj, ok := d.repos.Get(k.Namespace, k.Name)
 	if !ok {
 		return false
@@ -137,13 +140,13 @@ func driftDue(obj *unstructured.Unstructured, view api.Repository, last *state.D
 	uid := string(obj.GetUID())
 	switch {
 	case last.At.IsZero():
-		return slot(uid, driftEvery, start.Add(driftEvery))
+		return reconcile.Slot(uid, driftEvery, start.Add(driftEvery))
 	case last.At.After(now): // by a clock that was wrong
 		return now
 	case last.Count > 0 && pulledSince(view, last):
 		return last.At // what was found may be corrected
 	}
-	return slot(uid, driftEvery, later(last.At.Add(driftEvery*3/4), start))
+	return reconcile.Slot(uid, driftEvery, later(last.At.Add(driftEvery*3/4), start))
 }
 
 // pulledSince reports whether the last pull was a full one and ended after a comparison.
@@ -160,7 +163,7 @@ func settled(obj *unstructured.Unstructured, view api.Repository) bool {
 
 // record reports the result of a comparison, and queues a pull that corrects it unless one has left the same. The result is kept
 // first, so that what fails afterwards queues no second pull at once: the next comparison does.
-func (d *Drifts) record(ctx context.Context, k Key, obj *unstructured.Unstructured, r *drift.Report, last *state.Drift,
+func (d *Drifts) record(ctx context.Context, k reconcile.Key, obj *unstructured.Unstructured, r *drift.Report, last *state.Drift,
 	correct, pulled bool) error {
 	found, message := len(r.Items), r.Message()
 	now := &state.Drift{UID: string(obj.GetUID()), Ref: r.Commit, At: r.Checked, Count: found}
@@ -208,72 +211,11 @@ func (d *Drifts) record(ctx context.Context, k Key, obj *unstructured.Unstructur
 }
 
 // condition writes a condition where it differs.
-func (d *Drifts) condition(ctx context.Context, k Key, obj *unstructured.Unstructured, c api.Condition) error {
+func (d *Drifts) condition(ctx context.Context, k reconcile.Key, obj *unstructured.Unstructured, c api.Condition) error {
 	list, changed := api.SetConditions(obj, d.now(), c)
 	if !changed {
 		return nil
 	}
-	_, err := d.server.patch(ctx, k, true, append(guard(obj, "status"), op{"add", "/status/conditions", list}))
+	_, err := d.server.PatchStatus(ctx, k, append(patch.Guard(obj, "status"), patch.Add("/status/conditions", list)))
 	return err
-}
-
-// Sinks keeps the directories of Repositories on this host at the commit of their last pull, with or without a Lease: each
-// host has its own. A directory is checked at the start, after each pull and at the interval of its Repository.
-type Sinks struct {
-	*Loop
-	reporter
-	o     PulledOptions
-	repos *kube.Informer
-}
-
-// NewSinks registers its handlers with the informer, which must not run yet. It starts nothing.
-func NewSinks(c *kube.Client, repos *kube.Informer, o PulledOptions) *Sinks {
-	s := &Sinks{o: o, reporter: reporter{o.Observe, o.Logger}, repos: repos}
-	s.Loop = newLoop("sink", s.reconcile, o.Resync, o.Logger)
-	s.available = c.WaitAvailable
-	wake := func(repo kube.Object) { s.Wake(repo.Namespace(), repo.Name()) }
-	repos.AddHandler(kube.Handler{Add: wake, Update: func(old, repo kube.Object) {
-		if old.Number(pathFinished) != repo.Number(pathFinished) || old.Number(pathGeneration) != repo.Number(pathGeneration) ||
-			old.Text(pathSink) != repo.Text(pathSink) || old.Text(pathExec) != repo.Text(pathExec) {
-			wake(repo) // not for its conditions, which a failure changes
-		}
-	}})
-	return s
-}
-
-var (
-	pathFinished = kube.PathTo("status", "sync", "finished")
-	pathSink     = kube.PathTo("metadata", "annotations", api.AnnoSinkDir)
-	pathExec     = kube.PathTo("metadata", "annotations", api.AnnoSinkExec)
-)
-
-// Run works until ctx ends.
-func (s *Sinks) Run(ctx context.Context) error {
-	if s.repos.WaitSynced(ctx) != nil {
-		return nil
-	}
-	return s.Work(ctx, keysOf(s.repos))
-}
-
-func (s *Sinks) reconcile(ctx context.Context, k Key) (Result, error) {
-	obj, ok := s.repos.Get(k.Namespace, k.Name)
-	if !ok || obj.GetAnnotations()[api.AnnoSinkDir] == "" {
-		return Result{}, nil
-	}
-	view, err := api.RepositoryView(obj)
-	if err != nil {
-		return Result{}, fmt.Errorf("%w: %w", errInvalid, err)
-	}
-	next := Result{Next: time.Now().Add(intervalOf(view))}
-	_, suspended := s.o.Suspensions.Of(k, string(obj.GetUID()))
-	if suspended || s.o.Selector != nil && !s.o.Selector.Matches(labels.Set(obj.GetLabels())) {
-		return next, nil
-	}
-	files, err := s.o.Pull.KeepSink(ctx, obj)
-	if err == nil && files > 0 {
-		found := fmt.Sprintf("sink directory restored: %s at %s", text.Plural(files, "file"), text.ShortRef(view.Status.Sync.LastRef))
-		s.report(k, "info", found)
-		s.log.Info(found, "repo", k.Name, "namespace", k.Namespace)
-	}
-	return next, err
 }
