@@ -133,9 +133,21 @@ func (d dueSteps) trigger() string {
 	if d.blocked && !d.health && !d.quota {
 		return ""
 	}
-	for i, due := range []bool{d.blocked, d.over, d.spec, d.resync, d.health, d.unblock, d.token, d.quota} { // in the order of Triggers
-		if due {
-			return Triggers[i]
+	for _, step := range []struct {
+		due     bool
+		trigger string
+	}{
+		{d.blocked, triggerBlocked},
+		{d.over, triggerOverQuota},
+		{d.spec, triggerSpec},
+		{d.resync, triggerResync},
+		{d.health, triggerHealth},
+		{d.unblock, triggerUnblock},
+		{d.token, triggerToken},
+		{d.quota, triggerQuota},
+	} {
+		if step.due {
+			return step.trigger
 		}
 	}
 	return ""
