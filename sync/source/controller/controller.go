@@ -134,8 +134,24 @@ func New(o Options) *Controller {
 		// Those in line for the mirrors keep the host busy.
 		Hosts: netx.NewTurns(reconcile.Workers, 2*reconcile.PerHost, o.Git.Silent), Logger: o.Logger,
 	})
-	c.steps = []reconcile.Step[*attempt]{c.finalize, suspend, c.validate, c.verifyStored, c.sink, c.include, c.demand, c.restore, c.sink, c.resolve,
-		c.fetch, c.verify, c.pack, c.sink}
+	// A directory is brought to an artifact as soon as there is one: to the stored one before other sources and before
+	// the host are asked, which may be away, and to what they have given.
+	c.steps = []reconcile.Step[*attempt]{
+		c.finalize,
+		suspend,
+		c.validate,
+		c.verifyStored,
+		c.sink,
+		c.include,
+		c.demand,
+		c.restore,
+		c.sink,
+		c.resolve,
+		c.fetch,
+		c.verify,
+		c.pack,
+		c.sink,
+	}
 	wake := func(obj kube.Object) { c.Wake(obj.Namespace(), obj.Name()) }
 	gone := func(obj kube.Object) {
 		c.interrupt(reconcile.Key{Namespace: obj.Namespace(), Name: obj.Name()})
