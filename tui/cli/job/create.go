@@ -1,14 +1,11 @@
 package job
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +16,6 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
-	"limpet/sync/control"
 	"limpet/sync/repos"
 	"limpet/sync/text"
 	"limpet/sync/worker"
@@ -233,190 +229,4 @@ func checkPaths(ctx context.Context, e *command.Env, s *command.Session, r reque
 		return nil
 	}
 	return missing(plan)
-}
-
-// missing returns an error for the paths of a plan that the branch does not have.
-func missing(plan *worker.Preview) error {
-	if len(plan.Missing) == 0 {
-		return nil
-	}
-	return command.Errorf(command.ExitError, command.CommandFor(plan.Namespace, "repo files "+plan.Repository),
-		"branch %s does not have %s", plan.Branch, strings.Join(plan.Missing, ", "))
-}
-
-// SuspensionStore returns the daemon, or the suspensions in the state file; nil when the session has neither.
-func SuspensionStore(ctx context.Context, s *command.Session) (control.Suspender, error) {
-	switch {
-	case s.Daemon != nil:
-		return s.Daemon, nil
-	case s.File != nil:
-		return repos.OpenSuspensions(ctx, s.File)
-	}
-	return nil, nil
-}
-
-// Suspensions lists the suspended repositories of a session.
-func Suspensions(ctx context.Context, s *command.Session) ([]repos.Suspension, error) {
-	who, err := SuspensionStore(ctx, s)
-	if who == nil || err != nil {
-		return nil, err
-	}
-	return who.Suspended(ctx)
-}
-
-// A repository has one job of a kind at a time, and its agent creates pulls too. A call that waits for a
-// pending job of the same kind waits for that one. One that is running may have read older commits: a new one
-// is created after its end.
-
-type request struct {
-	namespace, repository string
-	spec                  map[string]any
-	notes                 map[string]string // annotations
-}
-
-// name returns the name under which the API queues the job.
-func (r request) name() string {
-	action, _ := r.spec["action"].(string)
-	name := api.JobName(r.repository, action)
-	if pr, ok := r.spec["pr"].(map[string]any); ok && action == "pr" {
-		name = fmt.Sprintf("%s-%v", name, pr["pr"])
-	}
-	return name
-}
-
-// submit creates the job. When how waits, it returns an equal pending job instead of an error.
-func submit(ctx context.Context, e *command.Env, s *command.Session, r request, how WaitFlags) (*unstructured.Unstructured, error) {
-	for gone := false; ; {
-		made, refused := s.Client.Submit(ctx, r.namespace, r.repository, r.spec, r.notes)
-		if !apierrors.IsAlreadyExists(refused) {
-			return made, refused
-		}
-		there, err := s.Client.Resource(api.Jobs).Namespace(r.namespace).Get(ctx, r.name(), metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err) && !gone: // it ended between the two requests
-			gone = true
-			continue
-		case err != nil: // its spec is unknown
-			return nil, r.refusal(nil, refused)
-		case !how.Waits() || !r.satisfiedBy(there):
-			return nil, r.refusal(there, refused)
-		case isPending(there):
-			view, _ := api.JobView(there)
-			e.Notef("%s (%s) is there already; this waits for its end", there.GetName(), actionText(view.Spec))
-			return there, nil
-		}
-		e.Notef("%s has begun already; this asks again after its end", there.GetName())
-		f := newFollower(e, s, there, how.Progress)
-		err = f.watch(ctx)
-		if f.bar.erase(); err != nil {
-			return nil, err
-		}
-		gone = false
-	}
-}
-
-// isPending reports whether a job is pending and not being cancelled.
-func isPending(job *unstructured.Unstructured) bool {
-	view, err := api.JobView(job)
-	return err == nil && job.GetDeletionTimestamp() == nil && job.GetLabels()[api.LabelClaim] == "" &&
-		api.Annotation(job, api.AnnoCancel) == "" && stateText(view.Status.State) == api.StatePending
-}
-
-// refusal explains why a job is not created beside an existing one; there is nil when that is unknown.
-func (r request) refusal(there *unstructured.Unstructured, err error) error {
-	watch, options := command.CommandFor(r.namespace, "job watch "+r.name()), ""
-	if there != nil && !r.satisfiedBy(there) {
-		watch, options = watch+"    # then this command again", ", with other options"
-	}
-	return command.Errorf(command.ExitError, watch, "repository %q has a job of this kind already%s: %w", r.repository, options, err)
-}
-
-func specOf(job *unstructured.Unstructured) map[string]any {
-	spec, _, _ := unstructured.NestedMap(job.Object, "spec")
-	return spec
-}
-
-// satisfiedBy reports whether a job does what is requested. A full pull includes an incremental one.
-func (r request) satisfiedBy(there *unstructured.Unstructured) bool {
-	spec, notes := specOf(there), there.GetAnnotations()
-	if p, ok := r.notes[api.AnnoPriority]; ok && notes[api.AnnoPriority] != p {
-		return false
-	}
-	return spec["repository"] == r.repository && notes[api.AnnoAllowMassDelete] == r.notes[api.AnnoAllowMassDelete] &&
-		(!isFullPull(r.spec) || isFullPull(spec)) && reflect.DeepEqual(options(spec), options(r.spec))
-}
-
-func isFullPull(spec map[string]any) bool {
-	incremental, _, _ := unstructured.NestedBool(spec, "pull", "incremental")
-	return spec["action"] == "pull" && !incremental
-}
-
-// options returns the options of a spec without the depth of a pull, with the types of JSON.
-func options(spec map[string]any) (out map[string]any) {
-	if data, err := json.Marshal(spec); err != nil || json.Unmarshal(data, &out) != nil {
-		return nil
-	}
-	delete(out, "repository")
-	if pull, ok := out["pull"].(map[string]any); ok {
-		if delete(pull, "incremental"); len(pull) == 0 {
-			delete(out, "pull")
-		}
-	}
-	return out
-}
-
-// Preview prints what a job of a repository would do now, in its namespace. Nothing is written.
-func Preview(ctx context.Context, e *command.Env, q worker.PreviewQuery) error {
-	return e.WithTester(ctx, true, func(s *command.Session, who control.Tester) error {
-		u, err := e.FindObject(ctx, s, api.Repositories, q.Repository)
-		if err != nil {
-			return err
-		}
-		q.Namespace = u.GetNamespace()
-		plan, err := who.Preview(ctx, q)
-		if err != nil {
-			return err
-		}
-		err = e.PrintOne(plan, "repository/"+q.Repository, func(w io.Writer) { printPreview(e, w, plan) })
-		return cmp.Or(err, missing(plan))
-	})
-}
-
-func printPreview(e *command.Env, w io.Writer, plan *worker.Preview) {
-	t := command.Table{Columns: []string{"ACTION", "KIND", "NAME", "FILE", "REASON"}, Wide: []string{"FROM"}}
-	if plan.Action == "move" { // without it the plan does not name the files
-		t.Columns, t.Wide = append(t.Columns, t.Wide...), nil
-	}
-	counts, actions, rows := map[string]int{}, []string{}, 0
-	for _, c := range plan.Changes {
-		if counts[c.Action]++; counts[c.Action] == 1 {
-			actions = append(actions, c.Action)
-		}
-		if c.Action == worker.PreviewNoop && e.Flags.Output != "wide" {
-			continue
-		}
-		rows++
-		t.Add(plan.Namespace, c.Path, c.Action, text.OrDash(c.Kind), text.OrDash(c.Name), text.OrDash(c.Path), text.OrDash(c.Reason),
-			text.OrDash(c.From))
-	}
-	if rows > 0 {
-		t.Write(w, e.Flags.Output == "wide", !e.Flags.NoHeaders)
-	}
-	for i, action := range actions {
-		actions[i] = fmt.Sprintf("%d %s", counts[action], action)
-	}
-	if len(actions) == 0 {
-		actions = []string{"nothing to do"}
-	}
-	head := fmt.Sprintf("%s of %s on %s, after %s", plan.Action, plan.Repository, plan.Branch, text.OrDash(text.ShortRef(plan.To)))
-	if plan.Action == "pull" {
-		head = fmt.Sprintf("%s pull of %s, %s to %s", map[bool]string{true: "incremental", false: "full"}[plan.Incremental],
-			plan.Repository, text.OrDash(text.ShortRef(plan.From)), text.ShortRef(plan.To))
-	}
-	fmt.Fprintf(w, "%s: %s\n", head, strings.Join(actions, ", "))
-	for _, more := range []string{plan.Guarded, plan.Message} {
-		if more != "" {
-			fmt.Fprintln(w, more)
-		}
-	}
 }

@@ -7,10 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"limpet/sync/repos"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -229,89 +230,6 @@ func showJob(e *command.Env, w io.Writer, u *unstructured.Unstructured, job api.
 	f.Write(w)
 }
 
-type logsCmd struct {
-	Job    string `arg:"" help:"Name or UID of a job, live or finished."`
-	Follow bool   `short:"f" help:"Go on until the job has ended, and end with its exit code, as job watch does."`
-}
-
-// Help is the long help of the command.
-func (logsCmd) Help() string {
-	return "An agent keeps the last 200 lines of a job while it runs, and for a minute after. Later its record is printed, as by history show."
-}
-
-func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
-	ended := func(s *command.Session) error { return c.ended(ctx, e, s) }
-	return withJob(ctx, e, command.Needs{API: true, Desk: true}, c.Job, ended, func(s *command.Session, u *unstructured.Unstructured) error {
-		switch {
-		case s.Daemon == nil:
-			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()),
-				"no agent on this host runs job %q; its log is where it runs", c.Job)
-		case c.Follow:
-			f := newFollower(e, s, u, "none")
-			f.showLog, f.logOnly = true, true
-			return f.follow(ctx)
-		}
-		lines, err := jobLog(ctx, s, string(u.GetUID()))
-		if err != nil {
-			return err
-		}
-		if e.Flags.Data() {
-			return e.PrintList(lines, command.Table{})
-		}
-		return printLogLines(e, lines)
-	})
-}
-
-// ended prints the log of a finished job while the daemon has it, else its record.
-func (c logsCmd) ended(ctx context.Context, e *command.Env, s *command.Session) error {
-	rec, err := finishedJob(ctx, e, s, c.Job, true)
-	if err != nil {
-		return err
-	}
-	var lines []snapshot.Event
-	if s.Daemon != nil && !e.Flags.Data() {
-		if lines, err = jobLog(ctx, s, rec.UID); err != nil {
-			return err
-		}
-	}
-	if len(lines) > 0 {
-		err = printLogLines(e, lines)
-	} else {
-		err = printFinished(e, rec)
-	}
-	if err != nil || !c.Follow {
-		return err
-	}
-	return endError(rec)
-}
-
-// jobLog returns the log of a job that the daemon runs or has just ended.
-func jobLog(ctx context.Context, s *command.Session, uid string) ([]snapshot.Event, error) {
-	snap, err := s.Daemon.Snapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if i := slices.IndexFunc(snap.Jobs, func(j snapshot.Job) bool { return j.UID == uid }); i >= 0 {
-		return snap.Jobs[i].Log, nil
-	}
-	return nil, nil
-}
-
-func printLogLines(e *command.Env, lines []snapshot.Event) error {
-	for _, l := range lines {
-		var err error
-		if e.Flags.Data() {
-			err = e.PrintStream(command.StreamLine{Type: "log", Log: &l})
-		} else {
-			_, err = fmt.Fprintf(e.Out, "%s %-5s %s\n", l.At.UTC().Format(time.RFC3339), l.Level, text.Clean(text.Redact(l.Text)))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 type cancelCmd struct {
 	Job string `arg:"" help:"Name or UID of a live job."`
 }
@@ -381,48 +299,22 @@ func (f WaitFlags) finish(ctx context.Context, e *command.Env, s *command.Sessio
 	return e.PrintDone(u.Object, "job/"+u.GetName(), "job/%s %s", u.GetName(), done)
 }
 
-// printIssues prints errors and warnings of a job; left is how many are known but not kept.
-func printIssues(e *command.Env, issues []state.Issue, left int64) error {
-	t := command.Table{Columns: []string{"STATE", "REASON", "FILE", "KIND", "NAME", "MESSAGE"}, Wide: []string{"ACTION"}}
-	for _, i := range issues {
-		t.Add("", text.OrDash(i.Path), i.State, text.OrDash(i.Reason), text.OrDash(i.Path), text.OrDash(i.Kind), text.OrDash(i.Name),
-			i.Message, text.OrDash(i.Action))
+// SuspensionStore returns the daemon, or the suspensions in the state file; nil when the session has neither.
+func SuspensionStore(ctx context.Context, s *command.Session) (control.Suspender, error) {
+	switch {
+	case s.Daemon != nil:
+		return s.Daemon, nil
+	case s.File != nil:
+		return repos.OpenSuspensions(ctx, s.File)
 	}
-	if left > 0 {
-		e.Notef("first %s of %s; the others are counted but not kept", text.Thousands(len(issues)), text.Thousands(len(issues)+int(left)))
-	}
-	if len(issues) == 0 {
-		e.Notef("the job has no errors and no warnings")
-	}
-	if issues == nil {
-		issues = []state.Issue{}
-	}
-	return e.PrintList(issues, t)
+	return nil, nil
 }
 
-// recordIssues prints those of a finished job: of the local history, else the ones that its status has room for.
-func recordIssues(e *command.Env, rec state.Record) error {
-	var status api.JobStatus
-	if len(rec.Issues) > 0 || json.Unmarshal(rec.Status, &status) != nil {
-		return printIssues(e, rec.Issues, rec.IssuesLeft)
+// Suspensions lists the suspended repositories of a session.
+func Suspensions(ctx context.Context, s *command.Session) ([]repos.Suspension, error) {
+	who, err := SuspensionStore(ctx, s)
+	if who == nil || err != nil {
+		return nil, err
 	}
-	return printIssues(e, statusIssues(status), 0)
-}
-
-// statusIssues returns the errors and warnings of a status. The texts of the summary name the files.
-func statusIssues(status api.JobStatus) (out []state.Issue) {
-	add := func(level, kind string, texts []string) {
-		for _, txt := range texts {
-			out = append(out, state.Issue{State: level, Kind: kind, Message: txt})
-		}
-	}
-	for _, s := range status.Summary {
-		add(api.StateError, s.Kind, s.Errors)
-		add(api.StateWarning, s.Kind, s.Warnings)
-	}
-	if len(out) == 0 {
-		add(api.StateError, "", status.Errors)
-		add(api.StateWarning, "", status.Warnings)
-	}
-	return out
+	return who.Suspended(ctx)
 }

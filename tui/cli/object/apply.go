@@ -2,15 +2,11 @@
 package object
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,11 +17,9 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/apiserver/manifests"
 	"limpet/sync/control"
-	"limpet/sync/resources"
 	"limpet/sync/snapshot"
 	"limpet/sync/snapshot/diff"
 	"limpet/sync/text"
-	"limpet/tui"
 	"limpet/tui/cli/command"
 )
 
@@ -269,189 +263,4 @@ func OwnedByFile(u *unstructured.Unstructured, k api.Kind, call string, force bo
 	}
 	return command.Errorf(command.ExitError, "limpet "+call+" --force    # the agent restores it within a minute",
 		"%s/%s is declared in %s of --manifests: change it there", k.Singular, u.GetName(), file)
-}
-
-// Manifest is one object of a file and its position there.
-type Manifest struct {
-	Kind    api.Kind
-	Object  *unstructured.Unstructured
-	file    string
-	Where   string
-	unknown []string // fields, with file and line
-}
-
-// ReadFile reads the objects of a file that a command names; - is stdin.
-func ReadFile(e *command.Env, file, call string) ([]Manifest, error) {
-	if info, err := os.Stat(file); err == nil && info.IsDir() {
-		return nil, command.Usagef("limpet repo pull NAME --dry-run    # checks the files of a commit",
-			"%s is a directory; name one file", file)
-	}
-	data, err := e.ReadFile(file)
-	if err != nil {
-		return nil, command.Usagef(call+"    # - is stdin", "read objects: %w", err)
-	}
-	return ParseObjects(file, data)
-}
-
-// ParseObjects reads all objects of a file and rejects the file when one is of an unknown kind.
-func ParseObjects(file string, data []byte) ([]Manifest, error) {
-	objects, err := ReadDocuments(file, data)
-	for i := range objects {
-		if err := objects[i].check(); err != nil {
-			return nil, err
-		}
-	}
-	return objects, err
-}
-
-// ReadDocuments reads the objects of YAML or JSON documents and lists. Its errors never hold content, which may be secret.
-func ReadDocuments(file string, data []byte) ([]Manifest, error) {
-	name := file
-	if file == "-" {
-		name = "stdin"
-	}
-	documents, err := manifests.ReadDocuments(name, data)
-	if strings.EqualFold(filepath.Ext(file), ".json") { // the agent reads such a file as JSON
-		err = cmp.Or(resources.CheckJSON(file, data), err)
-	}
-	if err == nil && len(documents) == 0 {
-		err = fmt.Errorf("%s holds no objects", name)
-	}
-	if err != nil {
-		return nil, command.Usagef(validates(file), "%w", err)
-	}
-	out := make([]Manifest, len(documents))
-	for i, d := range documents {
-		out[i] = Manifest{Object: d.Unstructured, file: file, Where: d.Where, unknown: d.Unknown}
-	}
-	return out, nil
-}
-
-// validates is the command that validates a file after a correction.
-func validates(file string) string {
-	return "limpet repo validate " + text.ShellWord(file) + "    # after correcting it"
-}
-
-func (o *Manifest) check() error {
-	gvk := o.Object.GroupVersionKind()
-	i := slices.IndexFunc(api.Kinds, func(k api.Kind) bool { return k.Group == gvk.Group && k.Kind == gvk.Kind })
-	if i < 0 {
-		return unknownKind(fmt.Sprintf("%s: unknown kind %q of %q", o.Where, gvk.Kind, o.Object.GetAPIVersion()), gvk.Kind)
-	}
-	o.Kind = api.Kinds[i]
-	name, _, _ := unstructured.NestedFieldNoCopy(o.Object.Object, "metadata", "name")
-	switch {
-	case o.Object.GetName() != "":
-		return nil
-	case name != nil && name != "": // YAML reads y, on and 1e3 as other types than text
-		return command.Usagef(validates(o.file), "%s: metadata.name of %s is no text; write it between quotation marks", o.Where, gvk.Kind)
-	}
-	return command.Usagef(validates(o.file), "%s: %s without metadata.name", o.Where, gvk.Kind)
-}
-
-// unknownKind names the kind that a word comes near to.
-func unknownKind(what, word string) error {
-	var names []string
-	for _, k := range api.Kinds {
-		names = append(names, k.Kind, k.Plural, k.Singular)
-	}
-	return command.Usagef("limpet get --help    # lists the kinds", "%s%s", what, command.Meant(word, names))
-}
-
-// EditCommand is 'limpet edit'.
-type EditCommand struct {
-	Kind string `arg:"" help:"Kind of the object, as for get."`
-	Name string `arg:"" help:"Name of the object."`
-
-	Force bool `help:"Change an object that a file of --manifests declares, too."`
-}
-
-// Help is the long help of the command.
-func (EditCommand) Help() string {
-	return "It opens the editor of $VISUAL or $EDITOR on the object, without its status and with secrets redacted. A Secret cannot be " +
-		"edited. The API checks the change; it is shown, and written after a yes. If somebody else changes the object meanwhile, that " +
-		"is a conflict and nothing is written. After a failure the error names the file with your text."
-}
-
-func (c EditCommand) Run(ctx context.Context, e *command.Env) (err error) {
-	k, version, err := KindNamed(c.Kind)
-	if err != nil {
-		return err
-	}
-	again := "limpet apply -f FILE"
-	if !e.Flags.Yes && (!command.IsTerminal(e.In) || !command.IsTerminal(e.Err)) {
-		return command.Usagef(again, "edit asks on a terminal, and there is none; --yes does not ask")
-	}
-	if k.Kind == "Secret" {
-		return command.Usagef(again, "a Secret cannot be edited: its values would be in the file and in the difference")
-	}
-	edit := snapshot.Edit{Subject: snapshot.Subject{Kind: k.Singular, Name: c.Name}}
-	step := func(out *snapshot.Edited) error {
-		return e.With(ctx, command.Needs{API: true, Group: k.Group}, func(s *command.Session) error {
-			res, err := Resource(ctx, s, k, version)
-			if err != nil {
-				return err
-			}
-			if edit.Before == "" {
-				u, err := e.FindObject(ctx, s, res, c.Name)
-				if err == nil {
-					err = OwnedByFile(u, k, "edit "+k.Singular+" "+text.ShellWord(c.Name), c.Force)
-				}
-				if err != nil {
-					return err
-				}
-				edit.Namespace, edit.UID = u.GetNamespace(), string(u.GetUID())
-			}
-			*out, err = control.Edit(ctx, s.Client, res, edit)
-			return err
-		})
-	}
-	var got snapshot.Edited
-	if err := step(&got); err != nil {
-		return err
-	}
-	edit.Before = got.Text
-	file, err := tui.NewEditFile(got.Text)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		now, _ := file.Text(edit.Before)
-		no, is := errors.AsType[*command.Error](err)
-		if err == nil || now == edit.Before || is && no.Code == command.ExitCancelled {
-			_ = file.Remove()
-			return
-		}
-		err = fmt.Errorf("%w; your text is in %s", err, file)
-	}()
-	editor := file.Editor(ctx, e.Getenv)
-	if editor == nil {
-		return command.Usagef(again, "no editor: set $VISUAL or $EDITOR")
-	}
-	editor.Stdin, editor.Stdout, editor.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if err := editor.Run(); err != nil {
-		return fmt.Errorf("editor: %w", err)
-	}
-	if edit.After, err = file.Text(edit.Before); err != nil {
-		return err
-	}
-	if err := step(&got); err != nil { // a dry run
-		return err
-	}
-	line := k.Singular + "/" + c.Name
-	if len(got.Diff.Lines) == 0 {
-		return e.PrintDone(map[string]string{"name": c.Name, "namespace": edit.Namespace, "result": "unchanged"}, line, "%s unchanged", line)
-	}
-	for _, l := range got.Diff.Lines {
-		fmt.Fprintln(e.Err, text.Clean(strings.TrimPrefix(l.Op, "@")+l.Text))
-	}
-	// The state file is free for others while the question is open.
-	if err := e.Confirm(ctx, "This changes "+line+" in namespace "+edit.Namespace+"."); err != nil {
-		return err
-	}
-	edit.Apply = true
-	if err := step(&got); err != nil {
-		return err
-	}
-	return e.PrintDone(map[string]string{"name": c.Name, "namespace": edit.Namespace, "result": "configured"}, line, "%s configured", line)
 }

@@ -6,24 +6,16 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/pkg/browser"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/control"
-	"limpet/sync/forge"
-	"limpet/sync/repos"
 	"limpet/sync/text"
 	"limpet/sync/worker"
-	"limpet/sync/worker/sink"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/job"
 )
@@ -48,115 +40,6 @@ type Command struct {
 	Test     testCmd     `cmd:"" help:"Test a repository now: rules, credentials, sink, remote, branch, path."`
 	Open     openCmd     `cmd:"" help:"Print the web address of a repository, and open it in a browser where there is one."`
 	Validate validateCmd `cmd:"" help:"Check a file of objects without a server."`
-}
-
-type createCmd struct {
-	Name      string        `arg:"" help:"Name of the repository."`
-	Type      string        `help:"git, or local: a directory of files below --local-prefix of the agent." enum:"git,local" default:"git"`
-	URL       string        `help:"URL: https, ssh, http, limpet+https; file:///DIR or bundle:///DIR below --local-git-prefix of the agent."`
-	Branch    string        `help:"Branch. Default: the default branch of the remote." xor:"ref"`
-	Path      string        `help:"Directory below the root of the repository. With --type local: the directory itself."`
-	Title     string        `help:"Title. Default: the name."`
-	Target    string        `help:"Where objects land: folder, folderless or instance." enum:"folder,folderless,instance" default:"folder"`
-	Interval  time.Duration `help:"Period of pulls." default:"60s"`
-	TokenUser string        `help:"User name that goes with the token. Default: git."`
-	Workflows string        `help:"What is written: write (its branch), branch (others). Default: nothing." placeholder:"write,branch"`
-	Disabled  bool          `help:"Create it without pulling."`
-
-	annotationFlags
-	credentialFlags
-}
-
-func (c createCmd) Run(ctx context.Context, e *command.Env) error {
-	const next = "limpet repo create NAME --url URL    # or --type local --path DIR"
-	git := map[string]any{}
-	switch local := c.Type == "local"; {
-	case local && (c.URL != "" || !filepath.IsAbs(c.Path)):
-		return command.Usagef(next, "--type local takes an absolute --path and no --url")
-	case local:
-	case c.URL == "":
-		return command.Usagef(next, "missing --url")
-	default:
-		git["url"] = c.URL
-	}
-	for member, value := range map[string]string{"branch": c.Branch, "path": c.Path, "tokenUser": c.TokenUser} {
-		if value != "" {
-			git[member] = value
-		}
-	}
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"title": cmp.Or(c.Title, c.Name), "type": c.Type, c.Type: git,
-		"sync": map[string]any{"enabled": !c.Disabled, "target": c.Target, "intervalSeconds": int64(c.Interval / time.Second)},
-	}}}
-	if c.Workflows != "" {
-		u.Object["spec"].(map[string]any)["workflows"] = workflows(c.Workflows)
-	}
-	u.SetAPIVersion(api.Repositories.GroupVersion().String())
-	u.SetKind("Repository")
-	u.SetName(c.Name)
-	if c.sinkDir() != "" && c.Strict == nil {
-		c.Strict = new(true)
-	}
-	notes, err := c.annotations()
-	if err != nil {
-		return command.Usagef("limpet repo create --help", "%w", err)
-	}
-	for name, value := range notes {
-		if value, set := value.(string); set {
-			api.SetAnnotation(u, name, value)
-		}
-	}
-	secure, err := c.secure(e, "limpet help credentials")
-	if err != nil {
-		return err
-	}
-	if len(secure) > 0 {
-		u.Object["secure"] = secure
-	}
-	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		made, err := s.Client.Resource(api.Repositories).Namespace(e.Flags.OneNamespace()).Create(ctx, u, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			return command.WithHint(err, command.CommandFor(e.Flags.OneNamespace(), "repo set "+c.Name+" --help")+"    # changes it")
-		}
-		if err != nil {
-			return err
-		}
-		c.noteRefusal(ctx, e, s, made)
-		noteInterval(e, u.Object, made)
-		made.SetManagedFields(nil)
-		return e.PrintDone(made.Object, "repository/"+made.GetName(), "repository/%s created", made.GetName())
-	})
-}
-
-// workflows returns spec.workflows; empty = none.
-func workflows(list string) (out []any) {
-	for _, w := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }) {
-		out = append(out, w)
-	}
-	return out
-}
-
-// noteRefusal warns of a URL that the agent is sure to refuse. The flags of a daemon are unknown here: it tests the repository.
-func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.Session, made *unstructured.Unstructured) {
-	local := c.Type == "local" || strings.HasPrefix(c.URL, "file:") || strings.HasPrefix(c.URL, "bundle:")
-	plain := strings.HasPrefix(c.URL, "http:") && c.Token != ""
-	_, sinkErr := sink.Permit(c.sinkDir(), e.Flags.SinkPrefix)
-	switch {
-	case s.Daemon != nil && (local || plain || c.sinkDir() != ""):
-		ctx, cancel := context.WithTimeout(ctx, command.RetryPause)
-		defer cancel()
-		if results, err := s.Daemon.Test(ctx, made); err == nil && len(results.Errors) > 0 {
-			e.Notef("the agent cannot pull it: %s", results.Errors[0].Detail)
-		}
-	case s.Embedded != nil && c.Type == "local" && len(e.Flags.LocalPrefix) == 0:
-		e.Notef("a directory is read only by an agent that is started with --local-prefix and a directory above it")
-	case s.Embedded != nil && c.Type == "git" && local && len(e.Flags.LocalGitPrefix) == 0:
-		e.Notef("a file:// or bundle:// URL is read only by an agent that is started with --local-git-prefix and a directory above it")
-	case s.Embedded != nil && c.sinkDir() != "" && sinkErr != nil:
-		e.Notef("%v", sinkErr)
-	case s.Embedded != nil && plain && !e.Flags.AllowInsecureGit:
-		e.Notef("a token goes over plain http only from an agent that is started with --allow-insecure-git")
-	}
 }
 
 type listCmd struct {
@@ -361,138 +244,4 @@ func (c pullCmd) Run(ctx context.Context, e *command.Env) error {
 	}
 	return job.CreateJob(ctx, e, c.Repository, map[string]any{"action": "pull", "pull": map[string]any{"incremental": !c.Full}},
 		job.MassDeleteNote(c.MassDelete), c.WaitFlags)
-}
-
-type suspendCmd struct {
-	Name string        `arg:"" help:"Name of the repository."`
-	For  time.Duration `help:"How long; 0 = until 'limpet repo resume'." default:"24h"`
-}
-
-func (c suspendCmd) Run(ctx context.Context, e *command.Env) error {
-	if c.For < 0 {
-		return command.Usagef("limpet repo suspend NAME --for 2h", "--for is %s: it must not be negative", c.For)
-	}
-	return withSuspender(ctx, e, c.Name, func(who control.Suspender, u *unstructured.Unstructured) error {
-		one := repos.Suspension{Namespace: u.GetNamespace(), Repository: u.GetName(), UID: string(u.GetUID()), Since: time.Now().Round(0)}
-		text := "until it is resumed: " + e.CommandFor(u.GetNamespace(), "repo resume "+u.GetName())
-		if c.For > 0 {
-			one.Until = one.Since.Add(c.For)
-			text = "until " + one.Until.Format(time.RFC3339)
-		}
-		if err := who.Suspend(ctx, one); err != nil {
-			return err
-		}
-		return e.PrintDone(one, "repository/"+one.Repository, "repository/%s suspended on this agent %s", one.Repository, text)
-	})
-}
-
-type resumeCmd struct {
-	Name string `arg:"" help:"Name of the repository."`
-}
-
-func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
-	return withSuspender(ctx, e, c.Name, func(who control.Suspender, u *unstructured.Unstructured) error {
-		was, err := who.Resume(ctx, u.GetNamespace(), u.GetName())
-		if err != nil {
-			return err
-		}
-		text := map[bool]string{true: "resumed", false: "was not suspended"}[was]
-		return e.PrintDone(map[string]any{"repository": u.GetName(), "namespace": u.GetNamespace(), "resumed": was},
-			"repository/"+u.GetName(), "repository/%s %s", u.GetName(), text)
-	})
-}
-
-// withSuspender calls f with the repository and the store of suspensions.
-func withSuspender(ctx context.Context, e *command.Env, name string, f func(control.Suspender, *unstructured.Unstructured) error) error {
-	needs := command.Needs{API: true, Desk: true}
-	return e.WithObject(ctx, needs, api.Repositories, name, func(s *command.Session, u *unstructured.Unstructured) error {
-		who, err := job.SuspensionStore(ctx, s)
-		if err != nil {
-			return err
-		}
-		return f(who, u)
-	})
-}
-
-type suspensions []repos.Suspension
-
-func (s suspensions) of(u *unstructured.Unstructured) (repos.Suspension, bool) {
-	for _, one := range s {
-		if one.Namespace == u.GetNamespace() && one.Repository == u.GetName() && one.UID == string(u.GetUID()) {
-			return one, true
-		}
-	}
-	return repos.Suspension{}, false
-}
-
-type openCmd struct {
-	Name  string `arg:"" help:"Name of the repository."`
-	Print bool   `help:"Print the address only."`
-}
-
-// Help is the long help of the command.
-func (openCmd) Help() string {
-	return "Prints the web address of the repository; in a graphical session also opens it in a browser."
-}
-
-// repoPage is the output of 'limpet repo open -o json'.
-type repoPage struct {
-	Namespace  string `json:"namespace"`
-	Repository string `json:"repository"`
-	URL        string `json:"url"`
-	Opened     bool   `json:"opened"`
-}
-
-func (c openCmd) Run(ctx context.Context, e *command.Env) error {
-	var page repoPage
-	needs := command.Needs{API: true}
-	err := e.WithObject(ctx, needs, api.Repositories, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
-		repo, err := api.RepositoryView(u)
-		if err != nil {
-			return err
-		}
-		shown := gitOf(repo).Branch
-		if repo.GitRef != "" { // the pulled revision
-			shown = repo.Status.Sync.LastRef
-		}
-		address, err := forge.Page(forge.TargetOf(u), shown, gitOf(repo).Path)
-		if err != nil {
-			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "repo show "+u.GetName()),
-				"repository %s cannot be shown in a browser: %w", u.GetName(), err)
-		}
-		page = repoPage{Namespace: u.GetNamespace(), Repository: u.GetName(), URL: text.Clean(text.Redact(address))}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if !c.Print && graphical(e.Getenv) {
-		if err := open(page.URL); err != nil {
-			e.Notef("no browser: %v", err)
-		} else {
-			page.Opened = true
-		}
-	}
-	return e.PrintDone(page, "repository/"+page.Repository, "%s", page.URL)
-}
-
-// graphical reports whether this terminal is on a host with a screen.
-func graphical(env func(string) string) bool {
-	return env("SSH_TTY") == "" && env("SSH_CONNECTION") == "" && env("DISPLAY")+env("WAYLAND_DISPLAY") != ""
-}
-
-// openTimeout bounds the wait for the program that opens addresses; one that stays has become the browser's parent.
-const openTimeout = 5 * time.Second
-
-// open opens an address in a browser. The output of the program is dropped: stdout has the address.
-func open(address string) error {
-	browser.Stdout, browser.Stderr = io.Discard, io.Discard
-	opened := make(chan error, 1)
-	go func() { opened <- browser.OpenURL(address) }()
-	select {
-	case err := <-opened:
-		return err
-	case <-time.After(openTimeout):
-		return nil
-	}
 }
