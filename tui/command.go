@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"time"
+	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -21,6 +22,7 @@ type process struct {
 	in   io.WriteCloser
 	out  chan []byte   // what it prints; closed at its end
 	gap  time.Duration // between two parts on the screen
+	torn []byte        // of next: the first bytes of a rune whose others have not come yet
 	err  error         // how it has ended; set before out is closed
 }
 
@@ -57,15 +59,31 @@ func (p *process) Write(text []byte) (int, error) {
 // next waits for output, and a moment for more of it.
 func (p *process) next() tea.Msg {
 	text, more := <-p.out
+	text = append(p.torn, text...)
 	for wait := time.After(p.gap); more && len(text) < 1<<20; {
 		select {
 		case part, open := <-p.out:
 			text, more = append(text, part...), open
 		case <-wait:
-			return outputMsg{p, string(text), false}
+			return p.whole(text, true)
 		}
 	}
-	return outputMsg{p, string(text), !more}
+	return p.whole(text, more)
+}
+
+// whole is the message of what has come, without the first bytes of a rune whose others may follow.
+func (p *process) whole(output []byte, more bool) outputMsg {
+	end := len(output)
+	for at := end - 1; more && at >= max(end-utf8.UTFMax, 0); at-- {
+		if utf8.RuneStart(output[at]) {
+			if !utf8.FullRune(output[at:]) {
+				end = at
+			}
+			break
+		}
+	}
+	p.torn = output[end:]
+	return outputMsg{p, string(output[:end]), !more}
 }
 
 // end stops the process and waits for its end.

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"github.com/charmbracelet/x/ansi"
 
@@ -47,6 +49,23 @@ func TestCommandLine(t *testing.T) {
 		if m.process != nil || !strings.Contains(frame, c.frame) {
 			t.Errorf("%s: no %q in\n%s", c.script, c.frame, frame)
 		}
+	}
+}
+
+// TestTornRune: a rune whose bytes come apart is shown whole; one that is cut off ends the output.
+func TestTornRune(t *testing.T) {
+	t.Parallel()
+	p := start(t.Context(), shell, []string{`printf 'a\342'; sleep 0.2; printf '\202'; sleep 0.2; printf '\254b\303'`}, time.Millisecond)
+	var parts []string
+	for ended := false; !ended; {
+		msg := p.next().(outputMsg)
+		ended = msg.ended
+		if parts = append(parts, msg.text); !ended && !utf8.ValidString(msg.text) {
+			t.Errorf("torn: %q", parts)
+		}
+	}
+	if all := strings.Join(parts, ""); all != "a€b\xc3" || len(parts) < 3 {
+		t.Errorf("%q", parts)
 	}
 }
 

@@ -169,7 +169,11 @@ func (c chooser) key(s *State, name, text string) {
 		s.perform(c.found[c.at])
 		return
 	case name == "tab" && chosen:
-		c = c.search(c.call() + widget.When(c.found[c.at].typed, " "))
+		words := c.found[c.at].words
+		if line := c.call(); len(line) > len(words) {
+			words = line
+		}
+		c = c.search(words + widget.When(c.found[c.at].typed, " "))
 	case name == "up", name == "down":
 		c.at = max(min(c.at+steps[name], len(c.found)-1), 0)
 	default:
@@ -187,6 +191,9 @@ func (c chooser) call() string {
 		return typed
 	}
 	words := c.found[c.at].words
+	if c.at == 0 && c.found[0].typed && strings.HasPrefix(words, strings.ToLower(typed)+" ") { // a group lists its commands
+		return strings.ToLower(typed)
+	}
 	if strings.HasPrefix(strings.ToLower(c.text), words+" ") {
 		words += typed[len(words):]
 	}

@@ -241,6 +241,7 @@ func TestCommandLine(t *testing.T) {
 		"repo create a --url 'x y' --title \"it's\"": {"repo", "create", "a", "--url", "x y", "--title", "it's"},
 		"limpet logs -f":              {"logs", "-f"},
 		"rep lis":                     {"repo", "list"},
+		"Repo":                        {"repo"},
 		"nonsense --daemon":           {"nonsense", "--daemon"},
 		"repo create a --title O\\'K": {"repo", "create", "a", "--title", "O'K"},
 		"repo create 'a":              nil,
@@ -262,6 +263,9 @@ func TestTyped(t *testing.T) {
 	at := press(press(withCommands(), ":").Paste("rep cr"), "tab")
 	if text(at) != "repo create " {
 		t.Fatalf("completed to %q", text(at))
+	}
+	if at := press(press(withCommands(), ":").Paste("repo"), "tab"); text(at) != "repo list " {
+		t.Errorf("a group is completed to %q", text(at))
 	}
 	for _, line := range []string{"Repo Create Two --title X", "repo create Two --title X"} {
 		_, out := press(withCommands(), ":").Paste(line).Key("enter", "")
