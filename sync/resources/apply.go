@@ -394,13 +394,13 @@ var reasons = []struct {
 	is      func(error) bool
 }{
 	{"path", "ResourceInvalid", true, as[*repopath.PathError]},
+	{"too_large", "ResourceInvalid", true, as[*TooLargeError]},
 	{"parse", "ResourceInvalid", true, as[*ParseError]},
 	{"folder_file", "InvalidFolderMetadata", true, as[*FolderFileError]},
 	{"ownership", "ResourceInvalid", true, as[*OwnershipError]},
 	{"duplicate", "ResourceInvalid", true, as[*DuplicateError]},
 	{"skipped", "", true, as[*SkippedError]},
 	{"quota", "QuotaExceeded", true, as[*QuotaError]},
-	{"too_large", "ResourceInvalid", true, as[*TooLargeError]},
 	{"conflict", "", false, apierrors.IsConflict},
 	{"forbidden", "", false, apierrors.IsForbidden},
 	{"unauthorized", "", false, apierrors.IsUnauthorized},

@@ -52,7 +52,7 @@ func (v Validator) Validate(ctx context.Context, path string) ([]Fault, error) {
 	case info.IsDir():
 		faults, err = v.tree(ctx, dir)
 	case info.Mode().IsRegular():
-		faults, err = v.file(dir)
+		faults, err = v.file(dir, info.Size())
 		path = filepath.Dir(path)
 	default:
 		err = fmt.Errorf("%s is neither a file nor a directory", path)
@@ -64,8 +64,12 @@ func (v Validator) Validate(ctx context.Context, path string) ([]Fault, error) {
 	return faults, err
 }
 
-func (v Validator) file(name string) ([]Fault, error) {
+func (v Validator) file(name string, size int64) ([]Fault, error) {
 	f := resources.File{Repository: "validate", Namespace: v.Namespace, Path: filepath.Base(name), Kinds: v.Kinds, Directory: v.Sink}
+	if size > resources.MaxFile {
+		large := &resources.TooLargeError{What: "the file", Size: size, Limit: resources.MaxFile}
+		return faultsOf(PreviewChange{Path: f.Path, why: large}), nil
+	}
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
@@ -126,7 +130,7 @@ func faultsOf(c PreviewChange) (faults []Fault) {
 	if code == "folder_file" {
 		severity = "warning"
 	}
-	if code == "folder_file" || code == "parse" {
+	if code == "folder_file" || code == "parse" || code == "too_large" {
 		why = cmp.Or(errors.Unwrap(why), why) // without the path
 	}
 	all, are := errors.AsType[resources.Faults](why)
