@@ -18,7 +18,6 @@ import (
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/job"
-	"limpet/tui/cli/object"
 )
 
 // DrainCommand is 'limpet drain'.
@@ -156,8 +155,8 @@ func (r *report) readLeft(ctx context.Context, e *command.Env, store *state.Stor
 	if left.Jobs != (leftJobs{}) || len(left.Repos) > 0 {
 		r.Left = left
 	}
-	r.Orphans, err = object.ListOrphans(ctx, e, s)
-	return err
+	r.countOrphans(ctx, e, s)
+	return nil
 }
 
 func (l *leftJobs) add(u *unstructured.Unstructured, now time.Time) {

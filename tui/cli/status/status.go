@@ -84,9 +84,7 @@ func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 				return nil, err
 			}
 			defer s.Client.Close()
-			if rep.Orphans, err = object.ListOrphans(ctx, e, s); err != nil {
-				return nil, err
-			}
+			rep.countOrphans(ctx, e, s)
 		}
 	case !errors.Is(err, control.ErrNoDaemon), errors.As(err, new(*command.UnresponsiveError)):
 		return nil, err
@@ -115,6 +113,15 @@ func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 	}
 	rep.judge(e)
 	return rep, nil
+}
+
+// countOrphans warns where they cannot be counted: the rest is true all the same.
+func (s *report) countOrphans(ctx context.Context, e *command.Env, session *command.Session) {
+	var err error
+	if s.Orphans, err = object.ListOrphans(ctx, e, session); err != nil {
+		s.Warnings = append(s.Warnings, "the objects without a repository could not be counted: "+text.Redact(err.Error())+
+			": "+e.Invocation.Complete("limpet doctor"))
+	}
 }
 
 // judge fills OK, Why and Warnings: each reason ends with the next command.

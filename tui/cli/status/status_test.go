@@ -1,7 +1,10 @@
 package status
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/snapshot"
 )
@@ -184,5 +188,27 @@ func TestStatusLine(t *testing.T) {
 	}
 	if got := withoutNil(&snapshot.Snapshot{}); got.Jobs == nil || got.Repos == nil || got.Events == nil {
 		t.Errorf("a list is null: %+v", got)
+	}
+}
+
+// TestOrphansUncounted: where the objects without a repository cannot be counted, the rest of the status stands.
+func TestOrphansUncounted(t *testing.T) {
+	t.Parallel()
+	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	e, s := &command.Env{Flags: new(command.Flags), Log: slog.New(slog.DiscardHandler)}, &command.Session{File: store}
+	if s.Client, err = e.Connect(t.Context(), s, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { s.Client.Close(); s.Embedded.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	rep := &report{}
+	rep.countOrphans(ctx, e, s)
+	if len(rep.Warnings) != 1 || !strings.HasSuffix(rep.Warnings[0], ": limpet doctor") {
+		t.Errorf("%q", rep.Warnings)
 	}
 }
