@@ -6,20 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
-	"limpet/state/atomicfile"
 	"limpet/state/frame"
 	"limpet/state/repair"
 )
@@ -322,176 +319,4 @@ func isText(head []byte) bool {
 		}
 	}
 	return false
-}
-
-// format is a schema and the way to it from older ones.
-type format struct {
-	version int
-	steps   map[int]func(*txn) error // from that schema to the next
-}
-
-// current is the schema of this program. A step is added here when it is raised; each runs inside the one transaction
-// that also writes the new number.
-//
-// The number is raised only for what an older program would get wrong. A new member of a record is no such thing, as
-// long as it keeps to these rules:
-//
-//   - It may be absent, and its absence means what it meant before there was the member.
-//   - In a Claim, a Record or an Attempt an older program keeps it as it is while it changes the other members (see
-//     txn.go). So it must not contradict them: nothing that has to change whenever State or Finished does.
-//   - In the meta record an older program drops it with its next write. So it must be possible to compute it again from the
-//     records, and its absence must be seen (see frame.Counter.Bytes).
-//   - It gets a fixture (testdata/bolt, fixture_test.go): a file of before is read by every later program.
-var current = format{version: 1}
-
-// apply gives a new file its layout and raises an older schema, keeping a copy from before. uncounted reports that an
-// older program has written to the file, which counts no bytes: a compaction counts them.
-func (f format) apply(op *opening, file *file) (uncounted bool, err error) {
-	var m frame.Meta
-	fresh := false
-	err = file.db.View(func(tx *bbolt.Tx) (err error) {
-		if k, _ := tx.Cursor().First(); k == nil {
-			fresh = true
-			return nil
-		}
-		m, err = view{tx: tx}.meta()
-		return err
-	})
-	switch {
-	case err != nil:
-		return false, err
-	case op.o.ReadOnly && (fresh || m.Schema < f.version):
-		return false, fmt.Errorf("lay out or migrate %s: %w", op.path, ErrReadOnly)
-	case fresh:
-		op.report.Created = true
-		err := file.db.Update(func(tx *bbolt.Tx) error { return layout(tx, frame.NewMeta(f.version, 0, now()), now()) })
-		if err == nil {
-			err = atomicfile.SyncDir(filepath.Dir(op.path))
-		}
-		return false, err
-	case m.Schema > f.version:
-		return false, &SchemaError{Have: m.Schema, Want: f.version, Path: op.path}
-	case m.Schema == f.version:
-		return m.Unmeasured(), nil
-	}
-	name := op.path + suffixSchemaCopy + strconv.Itoa(m.Schema) + "-" + now().UTC().Format(timeForm)
-	if err := file.saveAs(name); err != nil {
-		return false, fmt.Errorf("keep a copy before migration: %w", err)
-	}
-	err = file.db.Update(func(tx *bbolt.Tx) error { return f.raise(tx, op.maxSize) })
-	if err != nil {
-		return false, fmt.Errorf("migrate state from schema %d to %d: %w", m.Schema, f.version, err)
-	}
-	op.report.Migrated = name
-	op.log.Info("state file was migrated", "path", op.path, "from", m.Schema, "to", f.version, "copy", name)
-	return m.Unmeasured(), nil
-}
-
-// raise runs the steps from the schema of the file up to the one of the program.
-func (f format) raise(tx *bbolt.Tx, maxSize int64) error {
-	t, err := beginTxn(tx, hardLimit(maxSize), now())
-	if err != nil {
-		return err
-	}
-	for t.m.Schema < f.version {
-		step := f.steps[t.m.Schema]
-		if step == nil {
-			return fmt.Errorf("no step from schema %d", t.m.Schema)
-		}
-		if err := step(t); err != nil {
-			return err
-		}
-		t.m.Schema++
-	}
-	return t.finish()
-}
-
-// saveAs writes a durable copy of the file.
-func (f *file) saveAs(name string) (err error) {
-	out, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return frame.Classify(err)
-	}
-	err = f.db.View(func(tx *bbolt.Tx) error {
-		_, err := tx.WriteTo(&headPlacer{w: out})
-		return err
-	})
-	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
-		return frame.Classify(errors.Join(err, os.Remove(name)))
-	}
-	return atomicfile.SyncDir(filepath.Dir(name))
-}
-
-// A clean close leaves two things that make the next open quick:
-//
-// The list of free pages. While the file is in use it is not written (NoFreelistSync), which would cost every
-// transaction; without it bbolt has to scan the whole file when it opens it.
-//
-// The seal, in the spare page behind the last one in use: checksums of both heads and of that list, none of which bbolt
-// protects well enough (a flipped bit in the list gives a page of live data away). The next transaction makes it void,
-// because it names the last one. A file without a valid seal is verified before use.
-
-const sealMagic = "limpet\x00seal\x001"
-
-// sealOf returns the seal of a file and its place.
-func sealOf(f *os.File) (seal []byte, at int64, err error) {
-	heads := repair.ReadHeads(f)
-	if len(heads) == 0 || heads[0].Freelist == repair.NoFreelist {
-		return nil, 0, frame.Corrupt("no list of free pages to seal")
-	}
-	newest := heads[0]
-	seal = repair.Native.AppendUint64([]byte(sealMagic), newest.Txid)
-	for _, off := range []int64{0, int64(newest.Page)} {
-		head := make([]byte, repair.PageHeader+repair.MetaLen)
-		if _, err := f.ReadAt(head, off); err != nil {
-			return nil, 0, fmt.Errorf("read head: %w", err)
-		}
-		seal = repair.Native.AppendUint32(seal, crc32.Checksum(head, frame.Castagnoli))
-	}
-	list, err := (&repair.Pages{R: f, Page: newest.Page, High: newest.High}).Read(newest.Freelist)
-	if err != nil {
-		return nil, 0, fmt.Errorf("read list of free pages: %w", err)
-	}
-	seal = repair.Native.AppendUint32(seal, crc32.Checksum(list.Data, frame.Castagnoli))
-	seal = repair.Native.AppendUint32(seal, crc32.Checksum(seal, frame.Castagnoli))
-	return seal, int64(newest.High) * int64(newest.Page), nil
-}
-
-// isSealed reports whether the file was closed cleanly by this program and its heads are what they were then.
-func isSealed(path string) bool {
-	f, err := os.Open(path)
-	if err != nil {
-		return false
-	}
-	defer func() { _ = f.Close() }()
-	want, at, err := sealOf(f)
-	have := make([]byte, len(want))
-	if err == nil {
-		_, err = f.ReadAt(have, at)
-	}
-	return err == nil && bytes.Equal(have, want)
-}
-
-// syncFree writes the list of free pages with one last transaction.
-func (f *file) syncFree() error {
-	return repair.Guard(func() error {
-		f.db.NoFreelistSync = false
-		return f.db.Update(func(*bbolt.Tx) error { return nil })
-	})
-}
-
-func writeSeal(path string) (err error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	seal, at, err := sealOf(f)
-	if err == nil {
-		_, err = f.WriteAt(seal, at)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return err
 }

@@ -1,0 +1,81 @@
+package state
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"os"
+	"time"
+
+	"limpet/state/frame"
+)
+
+// Info describes the file.
+type Info struct {
+	Path      string    `json:"path"`
+	Bytes     int64     `json:"bytes"`     // size of the file
+	FreeBytes int64     `json:"freeBytes"` // of them free for new records
+	Schema    int       `json:"schema"`
+	Created   time.Time `json:"created"` // when the file was first made, or rebuilt after damage
+	Claims    int       `json:"claims"`  // jobs that this agent wants, holds or completes
+	Resting   int       `json:"resting"` // jobs that it has given back and remembers
+	History   int       `json:"history"`
+
+	HistoryBytes int64 `json:"historyBytes"` // of the records with their keys and frames
+
+	Objects  int       `json:"objects"`
+	Facts    int       `json:"facts"`
+	Secrets  int       `json:"secrets"`
+	Oldest   time.Time `json:"oldest,omitzero"` // finish of the oldest record of the history; zero when there is none
+	Newest   time.Time `json:"newest,omitzero"`
+	Revision uint64    `json:"revision"`
+}
+
+// Info returns counts and sizes without reading more records than those of claims, which are few.
+func (s *Store) Info(ctx context.Context) (Info, error) {
+	i := Info{Path: s.path}
+	err := s.view(ctx, func(v view) error {
+		m, err := v.meta()
+		if err != nil {
+			return err
+		}
+		i.Schema, i.Created, i.Revision = m.Schema, m.Created, m.Revision
+		i.Resting = v.countResting(ctx)
+		i.Claims = m.Counters[frame.Claims].N - i.Resting
+		i.History, i.HistoryBytes = m.Counters[frame.History].N, m.Counters[frame.History].Bytes
+		i.Objects, i.Facts, i.Secrets = m.Counters[frame.Objects].N, m.Counters[frame.Facts].N, m.Counters[frame.Secrets].N
+		i.FreeBytes = (&file{db: v.tx.DB()}).free()
+		c := v.bucket(frame.History).Cursor()
+		first, _ := c.First()
+		last, _ := c.Last()
+		i.Oldest, i.Newest = finishOf(first), finishOf(last)
+		return nil
+	})
+	if err != nil {
+		return Info{}, err
+	}
+	if st, err := os.Stat(s.path); err == nil {
+		i.Bytes = st.Size()
+	}
+	return i, nil
+}
+
+// countResting counts the claims that are none any more. A damaged one ends the count: to find damage is the duty of others.
+func (v view) countResting(ctx context.Context) (n int) {
+	_ = v.scan(ctx, frame.Claims, nil, nil, func(_ []byte, f frame.Frame) (bool, error) {
+		var c Claim
+		if json.Unmarshal(f.Body, &c) == nil && c.Phase == PhaseResting {
+			n++
+		}
+		return true, nil
+	})
+	return n
+}
+
+// finishOf reads the time of a history key.
+func finishOf(key []byte) time.Time {
+	if len(key) < 8 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(key)))
+}
