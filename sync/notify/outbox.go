@@ -1,7 +1,7 @@
 // Package notify sends events of objects to webhooks, Slack, Alertmanager and programs. An event is
 // kept in the state file until each target has taken it, so that neither a restart nor a target that is down loses one.
 //
-// Bounds: 1,000 events for a target, 4 KiB of message in each; an event is given up after a day. Of answers only the
+// Bounds: mostQueued events for a target, maxMessage bytes in each; an event is given up after a day. Of answers only the
 // status counts; a wait after a failure is at most 5 minutes unless the answer asks for more (Retry-After, bounded by
 // package netx), and new events do not shorten it. A program has 30 s and 2 KiB of output.
 package notify

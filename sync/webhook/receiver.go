@@ -15,6 +15,8 @@
 //     not be queued is answered with 503 and may come again.
 //   - What strangers can make it hold is bounded: connections, headers, bodies,
 //     clients, time, lines of the log. None of it reaches the state file.
+//     See maxConnections, maxPerClient, maxHeaderBytes, maxBody, maxClients; of
+//     signed deliveries maxRemembered are kept.
 //
 // Host, table and Repository are evaluated by pure functions (Parse, Decide);
 // the Receiver is the HTTP side; Store is the agent behind it.
