@@ -10,7 +10,8 @@
 //
 // Bounds: pack.Limits for refs, packs, objects and trees; refsKept and listingsKept for lists of refs in memory;
 // pack.MaxTags for tags of tags; maxEqual for tags of equal versions; maxBelow, maxHaves and maxOtherTips for haves;
-// those of package attributes for .gitattributes; maxConfig for .gitmodules and .lfsconfig.
+// those of package attributes for .gitattributes; maxConfig for .gitmodules and .lfsconfig; maxSubmodules for submodules;
+// maxOpen of package pack for the open files of all packs.
 package git
 
 import (
