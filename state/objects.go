@@ -34,13 +34,20 @@ type SecretWrite struct {
 	Delete bool
 }
 
-// Mutation is the change of one object. Exactly one of Data, Delete and Keep is given. Secrets are written in the
-// same transaction.
+// Mutation is the change of one object. Exactly one of Data, Delete and Keep is given. Secrets and the changes of other
+// objects are written in the same transaction: all of it, or nothing.
 type Mutation struct {
 	Data    []byte
 	Delete  bool
 	Keep    bool // nothing to write: the object keeps its revision and no event is published
 	Secrets []SecretWrite
+	Also    []Change
+}
+
+// Change is the change of an object by a function, as Mutate takes it.
+type Change struct {
+	Key ObjectKey
+	Fn  func(cur *Object, rev uint64) (Mutation, error)
 }
 
 // Types of events, as in the API's watches.
@@ -112,18 +119,27 @@ func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64)
 	}
 	switch change.Type {
 	case "":
-		return change.Object, nil
 	case EventDeleted:
-		if _, err := t.remove(frame.Objects, k); err != nil {
-			return Object{}, err
-		}
+		_, err = t.remove(frame.Objects, k)
 	default:
-		if err := t.putStamped(frame.Objects, k, m.Data, rev); err != nil {
+		err = t.putStamped(frame.Objects, k, m.Data, rev)
+	}
+	if err != nil {
+		return Object{}, err
+	}
+	if change.Type != "" {
+		t.m.Revision = rev
+		t.events = append(t.events, change)
+	}
+	for _, other := range m.Also {
+		k, err := other.Key.bytes()
+		if err == nil {
+			_, err = t.mutate(s, other.Key, k, other.Fn)
+		}
+		if err != nil {
 			return Object{}, err
 		}
 	}
-	t.m.Revision = rev
-	t.events = append(t.events, change)
 	return change.Object, nil
 }
 

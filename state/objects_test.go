@@ -90,6 +90,45 @@ func TestMutate(t *testing.T) {
 	}
 }
 
+// TestMutateAlso: changes of other objects are stored with the one of Mutate, each under a revision of its own, or not at all.
+func TestMutateAlso(t *testing.T) {
+	t.Parallel()
+	s := opened(t, Options{})
+	var events []string
+	s.OnObjects(func(batch []ObjectEvent) {
+		for _, e := range batch {
+			events = append(events, fmt.Sprint(e.Type, e.Object.Key.Name, e.Object.Revision))
+		}
+	})
+	key := func(name string) ObjectKey { return ObjectKey{"g/jobs", "ns", name} }
+	start := infoOf(t, s).Revision
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := s.Mutate(t.Context(), key(name), put("1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events = nil
+	with := func(last func(*Object, uint64) (Mutation, error)) func(*Object, uint64) (Mutation, error) {
+		return func(*Object, uint64) (Mutation, error) {
+			return Mutation{Delete: true, Also: []Change{{key("b"), put("2")}, {key("c"), last}}}, nil
+		}
+	}
+	boom := errors.New("boom")
+	if _, err := s.Mutate(t.Context(), key("a"), with(func(*Object, uint64) (Mutation, error) { return Mutation{}, boom })); err != boom {
+		t.Errorf("refused with %v", err)
+	}
+	if o, err := s.Object(t.Context(), key("a")); err != nil || len(events) > 0 || infoOf(t, s).Revision != start+3 {
+		t.Errorf("after a refusal: %v, %v, events %q", o, err, events)
+	}
+	if o, err := s.Mutate(t.Context(), key("a"), with(remove)); err != nil || o.Revision != start+4 {
+		t.Errorf("%v, %v", o, err)
+	}
+	want := []string{fmt.Sprint(EventDeleted, "a", start+4), fmt.Sprint(EventModified, "b", start+5), fmt.Sprint(EventDeleted, "c", start+6)}
+	if !slices.Equal(events, want) {
+		t.Errorf("events %q, want %q", events, want)
+	}
+}
+
 func TestMutateErrorIsReturnedAsItIs(t *testing.T) {
 	t.Parallel()
 	s := opened(t, Options{})

@@ -83,7 +83,7 @@ func (s *Server) check(ctx context.Context, p *plan) error {
 	}
 	spec := asMap(p.object.Object["spec"])
 	if p.kind.Kind == "Job" && (p.old == nil || !sameValue(spec, asMap(p.old.Object["spec"]))) {
-		if err := s.checkJob(ctx, p.target, spec); err != nil {
+		if err := s.checkJob(ctx, p, spec); err != nil {
 			return err
 		}
 	}

@@ -132,14 +132,14 @@ func noBranch(s api.RepositoryStatus) bool {
 	})
 }
 
-// checkJob applies the rules between a job and its Repository, if there is one. A clean-up after one that is not being
-// deleted is refused: its next pull would make all again.
-func (s *Server) checkJob(ctx context.Context, t target, spec map[string]any) error {
+// checkJob applies the rules between a job and its Repository, if there is one, which owns a new job. A clean-up after one
+// that is not being deleted is refused: its next pull would make all again.
+func (s *Server) checkJob(ctx context.Context, p *plan, spec map[string]any) error {
 	action, _ := spec["action"].(string)
-	if err := s.checkAction(t, action); err != nil {
+	if err := s.checkAction(p.target, action); err != nil {
 		return err
 	}
-	t = t.of("repositories")
+	t := p.of("repositories")
 	t.name, _ = spec["repository"].(string)
 	cur, err := s.read(ctx, t)
 	if err != nil || cur.object == nil || cur.object.GetDeletionTimestamp() != nil {
@@ -158,6 +158,10 @@ func (s *Server) checkJob(ctx context.Context, t target, spec map[string]any) er
 			{Type: metav1.CauseTypeForbidden, Field: "spec.workflows", Message: err.Error()},
 		}
 		return forbidden
+	}
+	if p.old == nil && len(p.object.GetOwnerReferences()) == 0 {
+		owner := metav1.NewControllerRef(cur.object, cur.object.GroupVersionKind())
+		p.object.SetOwnerReferences([]metav1.OwnerReference{*owner})
 	}
 	return nil
 }

@@ -217,7 +217,7 @@ func TestOrphansOfALivingOne(t *testing.T) {
 	if code, status := s.call("PATCH", base+"jobs/j", patch); code != http.StatusConflict {
 		t.Errorf("changed to one: %d %v", code, status)
 	}
-	s.must("DELETE", base+"repositories/r", "")
+	s.must("DELETE", base+"repositories/r?propagationPolicy=Orphan", "")
 	s.must("PATCH", base+"jobs/j", patch)
 }
 

@@ -29,6 +29,7 @@ import (
 type writeOptions struct {
 	manager    string // field manager
 	force      bool   // apply patch: take fields from other managers; deletion: ignore dependents
+	orphan     bool   // deletion: dependents stay, without their reference
 	dryRun     bool
 	validation string    // fieldValidation: "Strict", "Warn", "Ignore"
 	warnings   *[]string // receives texts for Warning headers; nil = dropped
@@ -128,17 +129,12 @@ func (s *Server) carryOut(ctx context.Context, p *plan, cur found, dryRun bool) 
 	case dryRun:
 		return data, nil
 	}
-	place := find(data, "metadata", "resourceVersion")
-	out, err := s.store.Mutate(ctx, p.key(), func(now *state.Object, rev uint64) (state.Mutation, error) {
-		if (now == nil) != (cur.stored == nil) || now != nil && now.Revision != cur.rev {
-			return state.Mutation{}, errChanged
-		}
-		m := state.Mutation{Delete: p.remove, Keep: keep, Secrets: p.secrets}
-		if !p.remove && !keep {
-			m.Data = splice(data, place, strconv.AppendQuote(nil, formatRevision(rev)))
-		}
-		return m, nil
-	})
+	m := state.Mutation{Delete: p.remove, Keep: keep, Secrets: p.secrets}
+	if m.Also, err = s.dependents(ctx, p); err != nil {
+		return nil, err
+	}
+	change := mutation(p.key(), m, data, cur)
+	out, err := s.store.Mutate(ctx, change.Key, change.Fn)
 	if err != nil {
 		return nil, fmt.Errorf("write %s %s/%s: %w", p.kind.Plural, p.namespace, p.name, err)
 	}
@@ -146,6 +142,21 @@ func (s *Server) carryOut(ctx context.Context, p *plan, cur found, dryRun bool) 
 		return data, nil
 	}
 	return out.Data, nil
+}
+
+// mutation returns the change to a stored form if the object is still cur.
+func mutation(key state.ObjectKey, m state.Mutation, data []byte, cur found) state.Change {
+	place := find(data, "metadata", "resourceVersion")
+	return state.Change{Key: key, Fn: func(now *state.Object, rev uint64) (state.Mutation, error) {
+		if (now == nil) != (cur.stored == nil) || now != nil && now.Revision != cur.rev {
+			return state.Mutation{}, errChanged
+		}
+		m := m
+		if !m.Delete && !m.Keep {
+			m.Data = splice(data, place, strconv.AppendQuote(nil, formatRevision(rev)))
+		}
+		return m, nil
+	}}
 }
 
 // storedForm encodes the object as it is stored. An object without
@@ -299,7 +310,12 @@ func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructur
 // remove deletes an object, or marks it as being deleted while it has
 // finalizers. gone reports whether it is deleted; out is its last stored form.
 func (s *Server) remove(ctx context.Context, t target, d metav1.DeleteOptions, warnings *[]string) (out []byte, gone bool, err error) {
-	o := writeOptions{dryRun: len(d.DryRun) > 0, force: d.GracePeriodSeconds != nil && *d.GracePeriodSeconds == 0, warnings: warnings}
+	o := writeOptions{
+		force:    d.GracePeriodSeconds != nil && *d.GracePeriodSeconds == 0,
+		orphan:   d.OrphanDependents != nil && *d.OrphanDependents || d.PropagationPolicy != nil && *d.PropagationPolicy == metav1.DeletePropagationOrphan,
+		dryRun:   len(d.DryRun) > 0,
+		warnings: warnings,
+	}
 	out, err = s.change(ctx, t, o, func(cur found) (*plan, error) {
 		if cur.object == nil {
 			return nil, t.notFound()
@@ -307,28 +323,32 @@ func (s *Server) remove(ctx context.Context, t target, d metav1.DeleteOptions, w
 		if err := precondition(t, cur.object, d.Preconditions); err != nil {
 			return nil, err
 		}
-		gone = len(cur.object.GetFinalizers()) == 0
 		// The stored form: revealed values must not be stored.
 		object, err := decodeObject(cur.stored)
 		if err != nil {
 			return nil, err
 		}
-		p := &plan{target: t.withVersion(cur.version), options: o, old: cur.object, object: object, remove: gone}
-		if err := s.admitRemoval(p); err != nil || gone {
-			return p, err
-		}
-		if p.keep = object.GetDeletionTimestamp() != nil; p.keep {
-			return p, nil
-		}
-		now := metav1.Now()
-		object.SetDeletionTimestamp(&now)
-		object.SetDeletionGracePeriodSeconds(new(int64))
-		if t.kind.Generation {
-			object.SetGeneration(object.GetGeneration() + 1)
-		}
-		return p, nil
+		p := &plan{target: t.withVersion(cur.version), options: o, old: cur.object, object: object}
+		p.end()
+		gone = p.remove
+		return p, s.admitRemoval(p)
 	})
 	return out, gone, err
+}
+
+// end plans the deletion of the object: the removal, or the mark while it has finalizers.
+func (p *plan) end() {
+	p.remove = len(p.old.GetFinalizers()) == 0
+	p.keep = !p.remove && p.old.GetDeletionTimestamp() != nil
+	if p.remove || p.keep {
+		return
+	}
+	now := metav1.Now()
+	p.object.SetDeletionTimestamp(&now)
+	p.object.SetDeletionGracePeriodSeconds(new(int64))
+	if p.kind.Generation {
+		p.object.SetGeneration(p.object.GetGeneration() + 1)
+	}
 }
 
 func precondition(t target, obj *unstructured.Unstructured, p *metav1.Preconditions) error {

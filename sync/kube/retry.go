@@ -159,12 +159,22 @@ func (c *Client) Submit(ctx context.Context, namespace, repository string, spec 
 func (c *Client) submit(ctx context.Context, namespace, repository string, spec map[string]any, notes map[string]string,
 	name string) (*unstructured.Unstructured, error) {
 	action, _ := spec["action"].(string)
+	var owner []metav1.OwnerReference // Grafana's jobs have none, and it collects nothing
 	below := fmt.Sprintf("/apis/%s/%s/namespaces/%s", api.ProvisioningGroup, api.Jobs.Version, namespace)
 	if len(notes) == 0 && action != "pr" && name == "" {
 		job, err := c.post(ctx, below+"/repositories/"+repository+"/jobs", spec)
 		orphans := slices.Contains(api.OrphanActions, action) && apierrors.IsNotFound(err) // of a Repository that is gone
-		if err == nil || !orphans && !c.noSuchRoute(ctx, namespace, repository, err) {
-			return job, err
+		if err == nil {
+			return job, nil
+		}
+		if !orphans {
+			repo, without := c.noSuchRoute(ctx, namespace, repository, err)
+			if !without {
+				return nil, err
+			}
+			if repo != nil && repo.GetDeletionTimestamp() == nil {
+				owner = append(owner, *metav1.NewControllerRef(repo, repo.GroupVersionKind()))
+			}
 		}
 	}
 	spec = maps.Clone(spec)
@@ -180,6 +190,7 @@ func (c *Client) submit(ctx context.Context, namespace, repository string, spec 
 		job.SetName(fmt.Sprintf("%s-%v", api.JobName(repository, action), pr["pr"]))
 	}
 	job.SetLabels(map[string]string{api.LabelRepository: repository})
+	job.SetOwnerReferences(owner)
 	if len(notes) > 0 {
 		job.SetAnnotations(notes)
 	}
@@ -199,15 +210,15 @@ func (c *Client) post(ctx context.Context, path string, body map[string]any) (*u
 	return u, u.UnmarshalJSON(answer)
 }
 
-// noSuchRoute distinguishes the 404 or 405 of a server without the route from that of a
-// missing Repository: some servers answer both alike.
-func (c *Client) noSuchRoute(ctx context.Context, namespace, repository string, err error) bool {
-	if apierrors.IsMethodNotSupported(err) {
-		return true
+// noSuchRoute distinguishes the 404 or 405 of a server without the route from that of a missing Repository: some servers
+// answer both alike. It returns the Repository too, nil where it cannot be read.
+func (c *Client) noSuchRoute(ctx context.Context, namespace, repository string, err error) (*unstructured.Unstructured, bool) {
+	if !apierrors.IsMethodNotSupported(err) && !apierrors.IsNotFound(err) {
+		return nil, false
 	}
-	if !apierrors.IsNotFound(err) {
-		return false
+	repo, missing := c.Resource(api.Repositories).Namespace(namespace).Get(ctx, repository, metav1.GetOptions{})
+	if missing != nil {
+		return nil, apierrors.IsMethodNotSupported(err)
 	}
-	_, err = c.Resource(api.Repositories).Namespace(namespace).Get(ctx, repository, metav1.GetOptions{})
-	return err == nil
+	return repo, true
 }
