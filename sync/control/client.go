@@ -80,8 +80,6 @@ func (c *Client) Snapshot(ctx context.Context) (*snapshot.Snapshot, error) {
 	return call[*snapshot.Snapshot](ctx, c, "snapshot", nil)
 }
 
-// The following methods implement Store.
-
 func (c *Client) History(ctx context.Context, q state.Query) ([]state.Record, error) {
 	return call[[]state.Record](ctx, c, "history", q)
 }
@@ -125,8 +123,6 @@ func (c *Client) Drain(ctx context.Context, on bool) (Drained, error) {
 	return call[Drained](ctx, c, "drain", on)
 }
 
-// The following methods implement Suspender and Tester.
-
 func (c *Client) Suspended(ctx context.Context) ([]repos.Suspension, error) {
 	return call[[]repos.Suspension](ctx, c, "suspensions", nil)
 }
@@ -155,8 +151,6 @@ func (c *Client) TestNotify(ctx context.Context, only string) ([]notify.Result, 
 func (c *Client) Drift(ctx context.Context, q worker.DriftQuery) (*drift.Report, error) {
 	return call[*drift.Report](ctx, c, "drift", q)
 }
-
-// The following methods implement the source of a dashboard; see Local and Watch.
 
 func (c *Client) Act(ctx context.Context, a snapshot.Action) error {
 	_, err := call[none](ctx, c, "act", a)

@@ -196,11 +196,11 @@ func cachedClaimed(job kube.Object) bool {
 	return job.Text(pathClaim) != "" || job.Text(pathClaimOwner) != ""
 }
 
-// The attempts of a job that have ended without a result are listed on the Job itself, because the next one may be
-// another agent's: the agent that ends the job puts the whole list into its record.
-
 // Reasons why an attempt ends without a result. They are the state of the attempt in history and the reason of a dead
 // letter.
+//
+// The attempts of a job that have ended without a result are listed on the Job itself, because the next one may be
+// another agent's: the agent that ends the job puts the whole list into its record.
 const (
 	attemptCrashed   = "crashed"   // its agent stopped, or its claim expired
 	attemptTransient = "transient" // a failure that is not the fault of the job

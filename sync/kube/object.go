@@ -264,8 +264,7 @@ func splitKey(key string) (namespace, name string) {
 	return key[:max(i, 0)], key[i+1:]
 }
 
-// client-go reads nothing of the objects in a list.
-
+// GetObjectKind returns none: client-go reads nothing of the objects in a list.
 func (c *cached) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 func (c *cached) DeepCopyObject() runtime.Object { return c }

@@ -170,11 +170,11 @@ func (a *attempt) adoptProbe() {
 	}
 }
 
+// mirrorText returns the message about a mirror in a health, "" for none.
+//
 // A Repository whose host is unreachable and which a mirror answers for is healthy: it can be pulled. Its health says
 // which mirror serves it and why, and so does an event when that begins and when it ends. Nothing is written to a
 // mirror, or decided by it: no push is checked, no webhook made, no default branch adopted.
-
-// mirrorText returns the message about a mirror in a health, "" for none.
 func mirrorText(h api.HealthState) string {
 	for _, text := range h.Message {
 		if h.Healthy && strings.Contains(text, "from mirror ") {

@@ -150,12 +150,12 @@ func (q pullQueue) queue(ctx context.Context, a *attempt) (bool, error) {
 	return false, nil
 }
 
+// observeTrust finds out whether the verification holds. Keys that cannot be read for the moment change nothing.
+//
 // A Repository that asks for signatures has what was pulled verified anew, by a pull, when the keys, the mode or the
 // principals are not those that it was verified by, also when its commit is the same; and when the tag was made anew.
 // The pull may be run by another agent, whose keys are others and which says so in the status: so it is queued once for
 // each set of keys, and agents with different keys do not queue pulls in turn.
-
-// observeTrust finds out whether the verification holds. Keys that cannot be read for the moment change nothing.
 func (s syncPlan) observeTrust(ctx context.Context, a *attempt) {
 	if s.trust == nil {
 		return

@@ -339,11 +339,11 @@ func (c *Call) sshError(err error) error {
 		"it is retried later; check host and port of the url")
 }
 
-// What is spoken over ssh. The library's own defaults still take key exchanges, MACs and signatures with SHA-1 when a
-// server has nothing better; here they are left out, so that a man in the middle cannot bring both sides down to them.
-
 // hostKeyAlgorithms are asked for when known_hosts names none of a host, in this
 // order: the line that is printed then is for the first that it has.
+//
+// What is spoken over ssh. The library's own defaults still take key exchanges, MACs and signatures with SHA-1 when a
+// server has nothing better; here they are left out, so that a man in the middle cannot bring both sides down to them.
 var hostKeyAlgorithms = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSASHA512,
 	ssh.KeyAlgoRSASHA256}
 

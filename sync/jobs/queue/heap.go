@@ -62,9 +62,9 @@ func (h *heap[T]) remove(x *T) {
 	}
 }
 
-// The heaps of the queue. Each order ends with the arrival, which no two keys share, so none leaves anything to chance.
-
 // rankedItems orders the keys of a repository: own claims, then by priority, then by arrival.
+//
+// The heaps of the queue. Each order ends with the arrival, which no two keys share, so none leaves anything to chance.
 func rankedItems() heap[item] {
 	return heap[item]{place: func(s *item) *int { return &s.ranked }, before: func(a, b *item) bool {
 		switch {
