@@ -3,7 +3,7 @@
 //
 // The socket carries HTTP for processes of the same user. Paths below /limpet/v1/ are the calls of this package, with
 // JSON in both directions. All other paths are the Kubernetes-style API that the agent itself uses, so commands need no
-// credentials of their own while a daemon runs. A request has at most maxRequest bytes, a page of the log maxLogLines and
+// credentials of their own while a daemon runs. A request has at most maxRequest bytes, and a Log keeps maxLogLines and
 // maxLogBytes.
 package control
 

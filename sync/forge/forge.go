@@ -4,7 +4,7 @@
 //
 // Its rules: every call is bounded in time and in bytes; a secret travels in headers and bodies only, never in a URL,
 // and only to its own host; no error and no log line holds one; no request is sent after the context has ended, nor
-// before the time that a host has stated in Retry-After. Lists are read for mostPages, and maxGates hosts are remembered.
+// before the time that a host has stated in Retry-After. Webhooks are listed for mostPages; maxGates waits are kept.
 package forge
 
 import (
