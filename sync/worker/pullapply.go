@@ -55,6 +55,10 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string) (bool, error) {
 	compared := r.timed(jobs.SyncIncremental, "compare")
 	diff, err := r.o.Git.Changes(ctx, r.remote, last, r.ref.Hash, r.src.dir)
+	var before git.Tree
+	if err == nil {
+		before, err = r.o.Git.Tree(ctx, r.remote, last, r.src.dir)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return false, err
@@ -67,10 +71,6 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		return false, nil
 	}
 	// The changes are those of files. Other entries have kept what was made from their paths, and may be all of a directory.
-	before, err := r.o.Git.Tree(ctx, r.remote, last, r.src.dir)
-	if err != nil {
-		return false, err
-	}
 	for _, f := range before.Refused {
 		if !slices.Contains(tree.Refused, f.Path) {
 			r.log.Info("an entry that was left out is gone, pulling in full", "step", "plan", "path", f.Path)
@@ -205,6 +205,9 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 	if r.preview == nil {
 		// An attempt after a crash has to know that the target may be between two commits.
 		if err := r.Progress.Mark(ctx, mark{Ref: r.ref.Hash, Staged: r.after}); err != nil {
+			return err
+		}
+		if err := r.status.writing(ctx); err != nil {
 			return err
 		}
 		r.applying = true

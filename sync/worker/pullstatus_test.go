@@ -408,6 +408,45 @@ func TestSyncSource(t *testing.T) {
 	r.expect("other kinds", true, "warning", "")
 }
 
+// TestDiesAmongItsWrites: a pull does not rely on the last commit after a run that died among its writes and whose job is
+// gone, and neither does the pull after one that failed before its first write.
+func TestDiesAmongItsWrites(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", func(o *PullOptions) { o.Parallel = 1 })
+	r.repository(nil, nil)
+	r.commit("a.json", board("a", "A"))
+	r.expect("first", true, "success", "", "POST folders/repo", "POST dashboards/a")
+	before := r.repo.Head(t)
+	r.commit("a.json", board("a", "A 2"), "b.json", board("b", "B"))
+	if sync, _ := r.sync(); sync.Source.Hash == unfinished {
+		t.Errorf("before its writes: %+v", sync)
+	}
+	entered := r.holdWrites("b")
+	r.submit(true, nil)
+	<-entered
+	sync, _ := r.sync()
+	if sync.LastRef != before || sync.Source.Hash != unfinished {
+		t.Errorf("among its writes: %+v", sync)
+	}
+	r.halt()
+	r.wire.answer(nil)
+	r.remove(api.Jobs, fmt.Sprintf("repo-pull-%d", r.number))
+	r.repo.Git(t, "update-ref", "refs/heads/main", before)
+	r.start()
+	r.change(`{"spec":{"git":{"branch":"none"}}}`)
+	r.pull(true, nil)
+	r.change(`{"spec":{"git":{"branch":"main"}}}`)
+	if record, _ := r.pull(true, nil); record.State != "success" {
+		t.Errorf("%+v", record)
+	}
+	if title, _, _ := unstructured.NestedString(r.object(dashboards, "a").Object, "spec", "title"); title != "A" {
+		t.Errorf("what half a pull has written is still there: %q", title)
+	}
+	if sync, _ := r.sync(); sync.Source.Hash == unfinished {
+		t.Errorf("after a pull: %+v", sync)
+	}
+}
+
 // TestPullsAgainFromTheStart: an attempt after one that has begun to write does not rely on the last commit.
 func TestPullsAgainFromTheStart(t *testing.T) {
 	t.Parallel()

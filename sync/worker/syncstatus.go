@@ -101,6 +101,21 @@ func (s *syncStatus) read() error {
 	return nil
 }
 
+// unfinished is the hash of the source of a target that may be between two commits. It differs from that of any pull, so
+// that no later pull relies on the last commit until one has ended well.
+const unfinished = "unfinished"
+
+// writing records that the target will be written: the run may die, and its job be deleted. A first pull has no last
+// commit to rely on.
+func (s *syncStatus) writing(ctx context.Context) error {
+	if s.lastRef == "" || s.from.Hash == unfinished {
+		return nil
+	}
+	return s.patch(ctx, func(*unstructured.Unstructured) []op {
+		return []op{{"add", "/status/sync/source", api.SyncSource{Hash: unfinished}}}
+	})
+}
+
 // queued sets the sync state back to pending for a pull that will be retried. A failure leaves "working", which the
 // next run replaces.
 func (s *syncStatus) queued(ctx context.Context) {
