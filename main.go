@@ -72,10 +72,11 @@
 // # How a key press travels
 //
 // tui/tui.go (Bubble Tea) to screen/keys.go (one table for keys, hints, help and
-// palette), screen/actions.go (targets and questions, screen/dialog.go); the action
-// goes to control/local.go in the process of the agent, from a dashboard of another
-// process over the socket (control/client.go, control/server.go). Commands call the
-// same functions (control/jobs.go).
+// palette), screen/perform.go (what its commands do), screen/actions.go (requests
+// and questions, screen/dialog.go); the action goes to control/local.go in the
+// process of the agent, from a dashboard of another process over the socket
+// (control/client.go, control/server.go). Commands call the same functions
+// (control/jobs.go).
 //
 // # How an event travels
 //

@@ -183,7 +183,7 @@ func (s *State) request(r request, why string) {
 	}
 }
 
-func (s *answer) send(r request) {
+func (s *State) send(r request) {
 	s.showToast(verbs[r.verb].noun+" requested: "+r.what(), false)
 	for _, o := range r.on {
 		a := Action{Verb: r.verb, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
@@ -235,7 +235,7 @@ var gitWriteActions = []string{"push", "migrate", "move", "delete", "fixFolderMe
 func (s *facts) confirmation(r request) confirm {
 	what, verb, o := r.what(), verbs[r.verb], r.on[0]
 	q := confirm{title: verb.title + " " + what + "?", lines: []string{verb.then},
-		choices: []choice{{"y", "Yes, " + strings.ToLower(strings.TrimSuffix(verb.title, " of")), func(s *State) { s.send(r) }}}}
+		choices: []choice{{"y", "Yes, " + strings.ToLower(strings.TrimSuffix(verb.title, " of")), command{act: "send", request: &r}}}}
 	name := o.Name
 	if len(r.on) > 1 {
 		name = fmt.Sprintf("all %d", len(r.on))

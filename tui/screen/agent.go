@@ -19,14 +19,15 @@ type agentScreen struct {
 	top    int // first visible line
 }
 
-func (g *agentScreen) scroll(_ *State, by int) { g.top += by }
+func (g *agentScreen) scroll(by int) { g.top += by }
 
-func (g *agentScreen) fetch(s *State) Lookup {
+func (g *agentScreen) fetch(s *scene) Lookup {
 	if !g.report.at.IsZero() && s.Now.Sub(g.report.at) < diagnosticsMaxAge {
 		return nil
 	}
-	return g.report.look(s, "agent", func(s *State) *fetched[string, snapshot.DiagnosticsReport] { return &s.agent.report },
-		func(ctx context.Context, src Source) (snapshot.DiagnosticsReport, error) { return src.Diagnostics(ctx) })
+	return g.report.look(s, "agent", func(ctx context.Context, src Source) (snapshot.DiagnosticsReport, error) {
+		return src.Diagnostics(ctx)
+	})
 }
 
 func (g *agentScreen) draw(p *view, at widget.Rect) {

@@ -17,6 +17,14 @@ import (
 // The changes of a job in Git, or of a revision of a source: the list of files, and the diff of one of them. Both are
 // fetched when they are shown. Commits and artifacts do not change, so a result stays valid.
 
+// compared is what the screens of changes compare.
+type compared struct {
+	query   snapshot.CompareQuery
+	why     string // why nothing is compared; "" = it is
+	of      string // the name of the job or the source
+	pending bool   // the record of the job has to be fetched first
+}
+
 type comparison = fetched[snapshot.CompareQuery, snapshot.Comparison]
 
 type changesScreen struct {
@@ -49,19 +57,24 @@ func (d *jobScreen) changeQuery() (q snapshot.CompareQuery, why string) {
 	return snapshot.CompareQuery{Namespace: j.Namespace, Repository: j.Repository, From: j.RefFrom, To: j.RefTo}, ""
 }
 
-// changeQuery returns the query for what the screens of changes are about, or why there is none.
-func (s *State) changeQuery() (q snapshot.CompareQuery, why string) {
-	from := s.location.object.source
-	if from == nil {
-		return s.detail.changeQuery()
+// comparison returns what the screens of changes compare: the revision of a source with the one before, else what the job
+// of the detail screen has found.
+func (s *State) comparison() (c compared) {
+	if from := s.location.object.source; from != nil {
+		c.query = snapshot.CompareQuery{Namespace: from.Namespace, Repository: from.Name, To: s.revision, Source: true}
+		c.why, c.of = s.sourceChangesRefusal(*from), from.Name
+		return c
 	}
-	return snapshot.CompareQuery{Namespace: from.Namespace, Repository: from.Name, To: s.revision, Source: true}, s.sourceChangesRefusal(*from)
+	c.query, c.why = s.detail.changeQuery()
+	c.of = s.detail.Name
+	c.pending = s.detail.recordMissing() && (s.screen == screenChanges || s.screen == screenDiff)
+	return c
 }
 
-// compared returns the two revisions of a comparison in short.
-func (s *State) compared(value snapshot.Comparison) (from, to string) {
-	if q, _ := s.changeQuery(); !q.Source {
-		return text.ShortRef(q.From), text.ShortRef(q.To)
+// revisions returns the two revisions of a comparison in short.
+func (c compared) revisions(value snapshot.Comparison) (from, to string) {
+	if !c.query.Source {
+		return text.ShortRef(c.query.From), text.ShortRef(c.query.To)
 	}
 	return snapshot.ShortRevision(value.From), snapshot.ShortRevision(value.To)
 }
@@ -75,15 +88,11 @@ func (d *jobScreen) changesRefusal() string {
 	return why
 }
 
-// changed returns what the screens of changes are about.
-func (s *State) changed() object {
-	if from := s.location.object; from.source != nil {
-		return from
+func (s *State) openChanges() {
+	if s.onSources() {
+		s.openSourceChanges()
+		return
 	}
-	return s.detail.object
-}
-
-func openChanges(s *State) {
 	o, _ := s.jobHere()
 	s.changes.rows.cursor = ""
 	s.goTo(screenChanges)
@@ -94,9 +103,9 @@ func openChanges(s *State) {
 }
 
 // openFile shows the diff of a file of the job in the detail screen, or the reason why it cannot.
-func openFile(s *State, path string) {
-	if _, why := s.changeQuery(); why != "" {
-		s.showToast(path+": "+why, false)
+func (s *State) openFile(path string) {
+	if c := s.comparison(); c.why != "" {
+		s.showToast(path+": "+c.why, false)
 		return
 	}
 	s.goTo(screenDiff)
@@ -104,17 +113,14 @@ func openFile(s *State, path string) {
 	s.changes.rows.cursor, s.path, s.diff.top = path, path, 0
 }
 
-// compare fetches the changes, and before them the record of the job when only its history row is known.
-func (s *State) compare(c *comparison, path string, in func(*State) *comparison) Lookup {
-	q, why := s.changeQuery()
-	if !q.Source && s.detail.recordMissing() {
-		return s.detail.fetch(s)
-	}
+// fetch fetches the changes of all files, or of the one with a path.
+func (c compared) fetch(s *scene, in *comparison, path string) Lookup {
+	q := c.query
 	q.Path = path
-	if _, known, err := c.of(q); why != "" || known || err != "" {
+	if _, known, err := in.of(q); c.why != "" || known || err != "" {
 		return nil
 	}
-	return c.look(s, q, in, func(ctx context.Context, src Source) (snapshot.Comparison, error) {
+	return in.look(s, q, func(ctx context.Context, src Source) (snapshot.Comparison, error) {
 		got, err := src.Compare(ctx, q)
 		if got.Text != nil {
 			t := *got.Text
@@ -129,14 +135,10 @@ func (s *State) compare(c *comparison, path string, in func(*State) *comparison)
 }
 
 // whyNone returns why there are no changes to show, as far as both screens know it.
-func (s *State) whyNone(more string, known bool, err string) []string {
-	q, why := s.changeQuery()
-	if !q.Source {
-		why = s.detail.changesRefusal()
-	}
+func (c compared) whyNone(more string, known bool, err string) []string {
 	switch {
-	case why != "":
-		return []string{why + "."}
+	case c.why != "" && !c.pending:
+		return []string{c.why + "."}
 	case err != "":
 		return []string{"Changes are not available: " + err, "Enter asks again."}
 	case !known:
@@ -145,13 +147,12 @@ func (s *State) whyNone(more string, known bool, err string) []string {
 	return nil
 }
 
-func (c *changesScreen) fetch(s *State) Lookup {
-	return s.compare(&c.files, "", func(s *State) *comparison { return &s.changes.files })
+func (c *changesScreen) fetch(s *scene) Lookup {
+	return s.compared.fetch(s, &c.files, "")
 }
 
-func (c *changesScreen) refresh(s *State) {
-	q, _ := s.changeQuery()
-	value, _, _ := c.files.of(q)
+func (c *changesScreen) refresh(s *scene) {
+	value, _, _ := c.files.of(s.compared.query)
 	rows := value.Files
 	if filter := s.filter(); filter != "" {
 		rows = nil
@@ -164,35 +165,36 @@ func (c *changesScreen) refresh(s *State) {
 	c.rows.show(rows, func(f snapshot.FileChange) string { return f.Path })
 }
 
-func (c *changesScreen) list(*State) *position { return &c.rows.position }
+func (c *changesScreen) listPosition() *position { return &c.rows.position }
 
-func (c *changesScreen) found(*State) string {
+func (c *changesScreen) found(*scene) string {
 	return fmt.Sprintf("%d of %s", len(c.rows.rows), text.Plural(len(c.files.value.Files), "file"))
 }
 
 // open shows the file under the cursor. When the list could not be fetched, it fetches it again.
-func (c *changesScreen) open(s *State) {
+func (c *changesScreen) open(*scene) (out Outcome) {
 	if c.files.err != "" {
 		c.files = comparison{}
 	} else if f := c.rows.here(); f != nil {
-		openFile(s, f.Path)
+		out.file = f.Path
 	}
+	return out
 }
 
 func (c *changesScreen) draw(p *view, at widget.Rect) {
 	type file = snapshot.FileChange
-	q, _ := p.s.changeQuery()
-	value, known, err := c.files.of(q)
-	box := widget.Box{Title: "Changes of " + p.cut(p.s.changed().Name, at.W/2), Foot: p.place(&c.rows.position, value.All), Focused: true}
-	if from, to := p.s.compared(value); to != "" {
+	of := p.s.compared
+	value, known, err := c.files.of(of.query)
+	box := widget.Box{Title: "Changes of " + p.cut(of.of, at.W/2), Foot: p.place(&c.rows.position, value.All), Focused: true}
+	if from, to := of.revisions(value); to != "" {
 		box.Note = p.cut(text.OrDash(from)+" "+p.G.Arrow+" "+to, at.W/2)
 	}
-	empty := p.s.whyNone(p.G.More, known, err)
+	empty := of.whyNone(p.G.More, known, err)
 	switch {
 	case empty != nil:
 	case len(value.Files) == 0:
-		empty = []string{"No file " + widget.When(!q.Source, "of the repository's path ") + "differs between the two " +
-			map[bool]string{true: "revisions.", false: "commits."}[q.Source]}
+		empty = []string{"No file " + widget.When(!of.query.Source, "of the repository's path ") + "differs between the two " +
+			map[bool]string{true: "revisions.", false: "commits."}[of.query.Source]}
 	default:
 		empty = []string{fmt.Sprintf("None of %s matches %q. Esc clears the filter.", text.Plural(len(value.Files), "file"), p.s.filter())}
 	}
@@ -206,7 +208,7 @@ func (c *changesScreen) draw(p *view, at widget.Rect) {
 			return f.Path
 		})},
 	}}
-	drawList(p, at, box, func(s *State) *list[file] { return &s.changes.rows }, table, empty)
+	drawList(p, at, box, screenChanges, &c.rows, table, empty)
 }
 
 // changeMarks are a letter and a colour with the meaning of the word.
@@ -214,23 +216,24 @@ var changeMarks = map[string]widget.TextLine{"added": widget.Styled(widget.RoleG
 	"deleted": widget.Styled(widget.RoleBad, "-"), "renamed": widget.Styled(widget.RoleWarn, ">"), "modified": widget.Styled(widget.RoleWarn,
 		"~")}
 
-func (d *diffScreen) fetch(s *State) Lookup {
+func (d *diffScreen) fetch(s *scene) Lookup {
 	if s.path == "" {
 		return nil
 	}
-	return s.compare(&d.file, s.path, func(s *State) *comparison { return &s.diff.file })
+	return s.compared.fetch(s, &d.file, s.path)
 }
 
 // open fetches the diff again when that failed.
-func (d *diffScreen) open(*State) {
+func (d *diffScreen) open(s *scene) (out Outcome) {
 	if d.file.err != "" {
 		d.file = comparison{}
 	}
+	return out
 }
 
 // shown returns the comparison of the shown file, not that of a previous one.
-func (d *diffScreen) shown(s *State) (value snapshot.TextChange, known bool, err string) {
-	q, _ := s.changeQuery()
+func (d *diffScreen) shown(s *scene) (value snapshot.TextChange, known bool, err string) {
+	q := s.compared.query
 	q.Path = s.path
 	got, known, err := d.file.of(q)
 	if got.Text == nil {
@@ -239,7 +242,7 @@ func (d *diffScreen) shown(s *State) (value snapshot.TextChange, known bool, err
 	return *got.Text, known, err
 }
 
-func (d *diffScreen) matches(s *State) (out []snapshot.TextLine) {
+func (d *diffScreen) matches(s *scene) (out []snapshot.TextLine) {
 	t, _, _ := d.shown(s)
 	filter := s.filters[screenDiff]
 	if filter == "" {
@@ -253,7 +256,7 @@ func (d *diffScreen) matches(s *State) (out []snapshot.TextLine) {
 	return out
 }
 
-func (d *diffScreen) found(s *State) string {
+func (d *diffScreen) found(s *scene) string {
 	t, _, _ := d.shown(s)
 	return fmt.Sprintf("%d of %s", len(d.matches(s)), text.Plural(len(t.Lines), "line"))
 }
@@ -261,7 +264,7 @@ func (d *diffScreen) found(s *State) string {
 // body lays the lines out in w cells, below a line with the commits.
 func (d *diffScreen) body(p *view, w int) []widget.TextLine {
 	t, _, _ := d.shown(p.s)
-	from, to := p.s.compared(d.file.value)
+	from, to := p.s.compared.revisions(d.file.value)
 	out := []widget.TextLine{widget.Styled(widget.RoleDim, fmt.Sprintf("%s, %s %s %s", t.Form, text.OrDash(from), p.G.Arrow, to))}
 	d.hunks = nil
 	for _, l := range d.matches(p.s) {
@@ -282,10 +285,10 @@ func (p *view) diffLine(l snapshot.TextLine, w int) []widget.TextLine {
 	return p.FoldLine(roles[l.Op], strings.TrimPrefix(l.Op, "@")+l.Text, w, p.s.wraps)
 }
 
-func (d *diffScreen) scroll(_ *State, by int) { d.top += by }
+func (d *diffScreen) scroll(by int) { d.top += by }
 
 // nextHunk scrolls to the next hunk of the file, or with back to the previous one.
-func (d *diffScreen) nextHunk(s *State, back bool) {
+func (d *diffScreen) nextHunk(back bool) (toast string) {
 	next, found := slices.BinarySearch(d.hunks, d.top)
 	if back {
 		next--
@@ -293,10 +296,10 @@ func (d *diffScreen) nextHunk(s *State, back bool) {
 		next++
 	}
 	if next < 0 || next >= len(d.hunks) {
-		s.showToast("there is no further change", false)
-		return
+		return "there is no further change"
 	}
 	d.top = d.hunks[next]
+	return ""
 }
 
 func (d *diffScreen) draw(p *view, at widget.Rect) {
@@ -306,7 +309,7 @@ func (d *diffScreen) draw(p *view, at widget.Rect) {
 	if box.Title = p.s.path; displaywidth.String(box.Title) > w { // the end of a path is more specific
 		box.Title = p.G.More + ansi.TruncateLeft(box.Title, displaywidth.String(box.Title)-w+1, "")
 	}
-	why := p.s.whyNone(p.G.More, known, err)
+	why := p.s.compared.whyNone(p.G.More, known, err)
 	switch {
 	case why != nil:
 	case len(t.Lines) == 0:

@@ -111,8 +111,8 @@ func TestChangesOfAJob(t *testing.T) {
 	})
 	t.Run("words find lines, and files", func(t *testing.T) {
 		found := press(file, "/", "s", "c", "h", "e", "m", "a", "enter")
-		if f := frame(found); len(found.diff.matches(&found)) != 2 || !strings.Contains(f, `"schema": 2 of 42 lines`) {
-			t.Errorf("%d lines:\n%s", len(found.diff.matches(&found)), f)
+		if f := frame(found); len(found.diff.matches(&found.scene)) != 2 || !strings.Contains(f, `"schema": 2 of 42 lines`) {
+			t.Errorf("%d lines:\n%s", len(found.diff.matches(&found.scene)), f)
 		}
 		if n := len(found.jobs.rows); n != len(testSnapshot().Jobs) {
 			t.Errorf("the words of a file narrow the jobs to %d", n)
@@ -149,8 +149,8 @@ func TestChangesOfAJob(t *testing.T) {
 		if f := frame(at); !strings.Contains(f, "Changes are not available") {
 			t.Errorf("the file:\n%s", f)
 		}
-		if at = settle(t, press(at, "enter"), src); len(at.diff.matches(&at)) != 42 {
-			t.Errorf("after enter: %d lines", len(at.diff.matches(&at)))
+		if at = settle(t, press(at, "enter"), src); len(at.diff.matches(&at.scene)) != 42 {
+			t.Errorf("after enter: %d lines", len(at.diff.matches(&at.scene)))
 		}
 	})
 	t.Run("an answer that comes late is not shown", func(t *testing.T) {
@@ -160,11 +160,11 @@ func TestChangesOfAJob(t *testing.T) {
 			t.Fatal("nothing is looked up")
 		}
 		second = look(t.Context(), src)(second)
-		if _, known, _ := second.diff.shown(&second); known || second.diff.file.request == nil {
+		if _, known, _ := second.diff.shown(&second.scene); known || second.diff.file.request == nil {
 			t.Error("the file before is shown")
 		}
 		second = other(t.Context(), src)(second)
-		if _, known, _ := second.diff.shown(&second); !known {
+		if _, known, _ := second.diff.shown(&second.scene); !known {
 			t.Errorf("%q is shown", second.diff.file.key.Path)
 		}
 	})
@@ -245,7 +245,8 @@ func TestComparisonIsCleaned(t *testing.T) {
 	s := NewState(Standalone, widget.Caps{}, noon)
 	s.detail.object = jobObject(&snapshot.Job{UID: "1", RefTo: "b"})
 	src := &archive{comparison: in}
-	s.compare(&s.changes.files, "a.json", func(s *State) *comparison { return &s.changes.files })(t.Context(), src)(&s)
+	look := s.comparison().fetch(&s.scene, &s.changes.files, "a.json")
+	s.changes.files.take(look(t.Context(), src))
 	got := s.changes.files.value
 	if got.Files[0] != (snapshot.FileChange{Type: want, Path: want, From: want}) || got.Text.Form != want ||
 		got.Text.Lines[0] != (snapshot.TextLine{Op: want, Text: "    " + want}) {

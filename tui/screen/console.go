@@ -116,7 +116,7 @@ func (consolePane) hints(p *view) []widget.Hint {
 	return []widget.Hint{p.arrows("scroll"), {Key: "w", Text: "wrap"}, {Key: "esc", Text: leave}}
 }
 
-func (consolePane) draw(p *view) {
+func (o consolePane) draw(_ *State, p *view) overlay {
 	c, at := &p.s.console, p.Dialog(p.W-2, p.H-2)
 	var lines []widget.TextLine
 	if c.dropped > 0 {
@@ -140,4 +140,5 @@ func (consolePane) draw(p *view) {
 		c.top = len(lines)
 	}
 	p.Scroll(at, widget.Box{Title: p.cut("limpet "+c.line, at.W/2), Note: note, Focused: true}, lines, &c.top)
+	return o
 }

@@ -16,10 +16,10 @@ import (
 )
 
 // overlay is a box over the screen. While it is open it handles all keys but Ctrl-C. It is a
-// value: key and draw store its next state in s.overlay.
+// value: key stores its next state in s.overlay, draw returns it.
 type overlay interface {
 	key(s *State, name, text string)
-	draw(p *view)
+	draw(s *State, p *view) overlay
 	// hints returns its keys for the last line of the screen.
 	hints(p *view) []widget.Hint
 }
@@ -37,7 +37,7 @@ type confirm struct {
 
 type choice struct {
 	key, text string
-	do        func(*State)
+	do        command
 }
 
 const goBackText = "No, go back"
@@ -46,7 +46,7 @@ func (q confirm) key(s *State, name, txt string) {
 	switch {
 	case name == "enter" && q.name != "" && q.typed == q.name:
 		s.overlay = nil
-		q.choices[0].do(s)
+		s.perform(q.choices[0].do)
 	case name == "esc" || q.name == "" && (strings.EqualFold(name, "n") || name == "q" || name == "backspace"):
 		s.overlay = nil
 	case name == "enter" && q.name != "":
@@ -56,7 +56,7 @@ func (q confirm) key(s *State, name, txt string) {
 		for _, c := range q.choices {
 			if strings.EqualFold(name, c.key) {
 				s.overlay = nil
-				c.do(s)
+				s.perform(c.do)
 				return
 			}
 			keys += " or " + c.key
@@ -79,7 +79,7 @@ func (q confirm) hints(*view) []widget.Hint {
 	return out
 }
 
-func (q confirm) draw(p *view) {
+func (q confirm) draw(_ *State, p *view) overlay {
 	w := min(72, p.W-2)
 	box := widget.Box{Title: q.title, Note: "esc: no", Focused: true}
 	var lines []widget.TextLine
@@ -105,39 +105,44 @@ func (q confirm) draw(p *view) {
 	for i := range answers {
 		p.Canvas.Hints(at.X+2, at.Y+1+len(lines)+i, at.X+w-2, widget.RolePlain, answers[i:i+1])
 	}
+	return q
 }
 
 // quit leaves at once. While jobs run in this process, it asks first what to do with them.
-func quit(s *State) {
+func (s *State) quit() {
 	a := s.Snap.Agent
 	if s.Source != Standalone || a.Claims == 0 {
 		s.out.Quit = true
 		return
 	}
-	q := confirm{quit: true, title: "Quit?", choices: []choice{{"y", "Yes, release them", func(s *State) { s.out.Quit = true }}},
+	q := confirm{quit: true, title: "Quit?", choices: []choice{{"y", "Yes, release them", command{act: "quit now"}}},
 		lines: []string{fmt.Sprintf("%s here. Released jobs resume at the next start, here or on another agent.",
 			text.Plural(a.Claims, "running job"))}}
 	switch {
 	case s.whenIdle:
 		q.title = "Quit now?"
 		q.lines = append(q.lines, "limpet ends by itself when no job runs. Stay: claim jobs again.")
-		q.choices = append(q.choices, choice{"s", "Stay", stay})
+		q.choices = append(q.choices, choice{"s", "Stay", command{act: "stay"}})
 	case s.readOnlyReason() == "":
 		q.lines = append(q.lines, "Finish first: claim no new jobs, quit when none runs.")
-		q.choices = append(q.choices, choice{"f", "Finish first", func(s *State) {
-			s.whenIdle = true
-			if s.drained = s.Snap.Agent.Draining.IsZero(); s.drained {
-				s.sendPlain(snapshot.Drain, "")
-			}
-			s.showToast("draining: quits when no job runs (q: now)", false)
-		}})
+		q.choices = append(q.choices, choice{"f", "Finish first", command{act: "finish first"}})
 	}
 	s.overlay = q
 }
 
-func stay(s *State) {
+// finishFirst drains the agent, unless it is drained already, and quits when no job runs.
+func (s *State) finishFirst() {
+	s.whenIdle = true
+	if s.drained = s.Snap.Agent.Draining.IsZero(); s.drained {
+		s.out.Actions = []Action{{Verb: snapshot.Drain}}
+	}
+	s.showToast("draining: quits when no job runs (q: now)", false)
+}
+
+func (s *State) stay() {
 	if s.drained {
-		s.sendPlain(snapshot.Undrain, "claims jobs again")
+		s.out.Actions = []Action{{Verb: snapshot.Undrain}}
+		s.showToast("claims jobs again", false)
 	}
 	s.whenIdle, s.drained = false, false
 }
@@ -179,16 +184,16 @@ const (
 )
 
 // testable returns the objects of the key t, showable those of the key y.
-func (s *target) testable() []object {
+func (s *scene) testable() []object {
 	if len(s.selected) > 0 && s.selected[0].source != nil {
 		return s.selected
 	}
 	return s.onRepos(s.selected)
 }
 
-func (s *State) showable() []object {
+func (s *scene) showable() []object {
 	if s.screen == screenRepo {
-		return s.repo.subject.selection(s)
+		return s.page.selection(s)
 	}
 	if o, ok := s.one(); ok && o.job != nil && o.UID == "" {
 		return nil
@@ -202,11 +207,11 @@ func (s *facts) testsRefused() string {
 }
 
 // testRefusal and showRefusal return why t and y are disabled; "" = enabled.
-func (s *target) testRefusal() string {
+func (s *scene) testRefusal() string {
 	return cmp.Or(s.testsRefused(), oneRefusal(s.testable(), "nothing that can be tested is under the cursor"))
 }
 
-func (s *State) showRefusal() string {
+func (s *scene) showRefusal() string {
 	of := s.showable()
 	if len(of) == 1 && of[0].job != nil { // the history may have it
 		return widget.When(s.Gone != "", "the daemon does not answer: nothing can be read")
@@ -223,9 +228,11 @@ func oneRefusal(of []object, none string) string {
 	return widget.When(len(of) > 1, fmt.Sprintf("%d are marked; this is done one at a time", len(of)))
 }
 
-func openPopup(s *State, o object, test bool) {
+// openPopup shows a popup, which fetches its text anew.
+func (s *State) openPopup(q popup) {
 	s.popups++
-	s.overlay = popup{popupKey: popupKey{of: o.Subject, test: test, nth: s.popups}, command: s.popupLine([]object{o}, test)}
+	q.nth = s.popups
+	s.overlay = q
 }
 
 func (s *facts) popupLine(of []object, test bool) string {
@@ -243,11 +250,11 @@ func (s *facts) popupLine(of []object, test bool) string {
 	return s.limpet("get " + o.Kind + " " + s.named(o) + " -o yaml")
 }
 
-func (q popup) fetch(s *State) Lookup {
+func (q popup) fetch(s *scene) Lookup {
 	if _, known, err := s.popupText.of(q.popupKey); known || err != "" {
 		return nil
 	}
-	return s.popupText.look(s, q.popupKey, func(s *State) *fetched[popupKey, popupText] { return &s.popupText }, q.get)
+	return s.popupText.look(s, q.popupKey, q.get)
 }
 
 func (q popup) get(ctx context.Context, src Source) (out popupText, err error) {
@@ -315,8 +322,8 @@ func (q popup) key(s *State, name, _ string) {
 	case (name == "y" || name == "c") && len(yaml) > 0 && q.file == "":
 		s.out.Copy = strings.Join(yaml, "\n") + "\n"
 		s.showToast(fmt.Sprintf("%s of YAML copied; %s prints it", text.Plural(len(yaml), "line"), q.command), false)
-	case name == "u" && q.file != "" && len(s.links()) > 0:
-		copyLink(s)
+	case name == "u" && q.file != "" && len(s.links) > 0:
+		s.copyLink()
 	case name == "y", name == "c", name == "Y":
 		s.copied(q.command)
 	default:
@@ -346,7 +353,7 @@ func (q popup) hints(p *view) []widget.Hint {
 	}
 	if q.file != "" {
 		hints := []widget.Hint{p.arrows("scroll"), {Key: "Y", Text: "copy command"}, {Key: "w", Text: "wrap"}, {Key: "esc", Text: "close"}}
-		if len(p.s.links()) > 0 {
+		if len(p.s.links) > 0 {
 			hints = slices.Insert(hints, 1, widget.Hint{Key: "u", Text: "url"})
 		}
 		return hints
@@ -380,7 +387,7 @@ func (q popup) lines(p *view, w int) (out []widget.TextLine) {
 	return out
 }
 
-func (q popup) draw(p *view) {
+func (q popup) draw(_ *State, p *view) overlay {
 	w := min(p.W-2, 120)
 	lines := q.lines(p, w-4)
 	title := q.of.Kind + " " + q.of.Name
@@ -393,5 +400,5 @@ func (q popup) draw(p *view) {
 	}
 	p.Scroll(p.Dialog(w, min(p.H-2, len(lines)+2)), widget.Box{Title: p.cut(title, w/2), Note: "esc closes", Foot: p.cut(q.command, w-6),
 		Focused: true}, lines, &q.top)
-	p.s.overlay = q
+	return q
 }

@@ -11,9 +11,9 @@ import (
 )
 
 // Lookup fetches data that the snapshot does not contain. It runs concurrently with the screen.
-// ctx ends with the dashboard, after LookupTimeout, and when another lookup starts. The returned
-// function applies the result to the present state, which may have changed since.
-type Lookup func(ctx context.Context, src Source) func(*State)
+// ctx ends with the dashboard, after LookupTimeout, and when another lookup starts. What it returns
+// is for the value that asked, in a state that may have changed since.
+type Lookup func(ctx context.Context, src Source) (result any)
 
 // LookupTimeout bounds one lookup of a screen.
 const LookupTimeout = 10 * time.Second
@@ -22,21 +22,31 @@ const LookupTimeout = 10 * time.Second
 func (s State) Fetch() (State, func(context.Context, Source) func(State) State) {
 	var look Lookup
 	if q, ok := s.overlay.(popup); ok { // no other lookup replaces it
-		look = q.fetch(&s)
+		look = q.fetch(&s.scene)
+	} else if s.compared.pending {
+		look = s.detail.fetch(&s.scene)
 	} else if f, ok := s.at(s.screen).(fetcher); ok {
-		look = f.fetch(&s)
+		look = f.fetch(&s.scene)
 	}
 	if look == nil {
 		return s, nil
 	}
 	return s, func(ctx context.Context, src Source) func(State) State {
-		apply := look(ctx, src)
+		result := look(ctx, src)
 		return func(s State) State {
-			apply(&s)
+			for _, f := range s.lookups() {
+				f.take(result)
+			}
 			s.update()
 			return s
 		}
 	}
+}
+
+// lookups returns all values that lookups fetch.
+func (s *State) lookups() []interface{ take(result any) } {
+	return []interface{ take(result any) }{&s.detail.record, &s.repo.recent, &s.source.stored, &s.history.page, &s.agent.report,
+		&s.changes.files, &s.diff.file, &s.files.page, &s.popupText}
 }
 
 type fetched[K comparable, T any] struct {
@@ -57,36 +67,44 @@ func (f *fetched[K, T]) of(key K) (value T, known bool, err string) {
 	return f.value, f.known, f.err
 }
 
-// look starts a lookup of key unless it runs already. in returns the place of the result.
-func (f *fetched[K, T]) look(s *State, key K, in func(*State) *fetched[K, T], get func(context.Context, Source) (T, error)) Lookup {
+type result[K comparable, T any] struct {
+	request *K
+	value   T // clean
+	err     error
+}
+
+// look starts a lookup of key unless it runs already.
+func (f *fetched[K, T]) look(s *scene, key K, get func(context.Context, Source) (T, error)) Lookup {
 	if s.Gone != "" || f.request != nil && *f.request == key {
 		return nil
 	}
 	request := &key
 	f.request, f.at = request, s.Now
-	return func(ctx context.Context, src Source) func(*State) {
+	return func(ctx context.Context, src Source) any {
 		value, err := get(ctx, src)
-		value = clean(value)
-		return func(s *State) {
-			f := in(s)
-			if f == nil || f.request != request {
-				return // replaced by a later request
-			}
-			f.request = nil
-			switch {
-			case errors.Is(err, context.Canceled): // fetched again when the screen is shown
-				f.at = time.Time{}
-			case err != nil:
-				var none T
-				if f.key != key {
-					f.value, f.known = none, false
-				}
-				f.key, f.err = key, text.Clean(err.Error())
-			default:
-				f.key, f.value, f.known, f.err = key, value, true, ""
-				f.version++
-			}
+		return result[K, T]{request, clean(value), err}
+	}
+}
+
+// take takes the result of the lookup that runs, not that of an earlier one or of another value.
+func (f *fetched[K, T]) take(of any) {
+	got, ok := of.(result[K, T])
+	if !ok || f.request != got.request {
+		return
+	}
+	f.request = nil
+	switch key := *got.request; {
+	case errors.Is(got.err, context.Canceled): // fetched again when the screen is shown
+		f.at = time.Time{}
+	case got.err != nil:
+		var none T
+		if f.key != key {
+			f.value, f.known = none, false
 		}
+		f.key, f.err = key, text.Clean(got.err.Error())
+	default:
+		f.key, f.value, f.known, f.err = key, got.value, true, ""
+		f.version++
 	}
 }
 

@@ -54,9 +54,6 @@ var fileKind = &kind[snapshot.RepoFile]{
 	},
 }
 
-func openFiles(s *State) { s.openFiles(false) }
-func openDrift(s *State) { s.openFiles(true) }
-
 func (s *State) openFiles(drift bool) {
 	o := s.onRepos(s.selected)[0]
 	s.goTo(screenFiles)
@@ -65,21 +62,20 @@ func (s *State) openFiles(drift bool) {
 	s.showObject(o)
 }
 
-func (f *filesScreen) fetch(s *State) Lookup {
-	r := s.repo.repo
-	key := filesKey{s.repo.Subject, r.LastRef, r.Unread.Count(), f.drift}
+func (f *filesScreen) fetch(s *scene) Lookup {
+	r := s.page.repo
+	key := filesKey{s.page.Subject, r.LastRef, r.Unread.Count(), f.drift}
 	_, known, err := f.page.of(key)
 	waits := f.page.known && s.Now.Sub(f.page.at) < filesMinAge || f.page.request != nil
 	if known || err != "" || f.page.key.of == key.of && waits {
 		return nil
 	}
-	return f.page.look(s, key, func(s *State) *fetched[filesKey, snapshot.FileList] { return &s.files.page },
-		func(ctx context.Context, src Source) (snapshot.FileList, error) {
-			return src.Files(ctx, snapshot.FileQuery{Subject: key.of, Drift: key.drift})
-		})
+	return f.page.look(s, key, func(ctx context.Context, src Source) (snapshot.FileList, error) {
+		return src.Files(ctx, snapshot.FileQuery{Subject: key.of, Drift: key.drift})
+	})
 }
 
-func (f *filesScreen) refresh(s *State) {
+func (f *filesScreen) refresh(s *scene) {
 	if now := (filesShown{f.page.version, s.filter()}); f.rows.kind == nil || f.shown != now {
 		f.shown, f.rows.kind = now, fileKind
 		t := s.filterTerms()
@@ -87,23 +83,23 @@ func (f *filesScreen) refresh(s *State) {
 	}
 }
 
-func (f *filesScreen) list(*State) *position             { return &f.rows.position }
-func (f *filesScreen) selection(s *State) (all []object) { return s.repo.subject.selection(s) }
+func (f *filesScreen) listPosition() *position     { return &f.rows.position }
+func (f *filesScreen) selection(s *scene) []object { return s.page.selection(s) }
 
-func (f *filesScreen) found(s *State) string {
+func (f *filesScreen) found(s *scene) string {
 	all := text.Plural(len(f.page.value.Files), "file")
 	return cmp.Or(s.filterTerms().Problem, fmt.Sprintf("%s of %s", text.Thousands(len(f.rows.rows)), all))
 }
 
 // open shows the file under the cursor. When the list could not be fetched, it fetches it again.
-func (f *filesScreen) open(s *State) {
+func (f *filesScreen) open(s *scene) (out Outcome) {
 	if f.page.err != "" {
 		f.page.err = ""
 	} else if at := f.rows.here(); at != nil {
-		s.popups++
-		s.overlay = popup{popupKey: popupKey{of: s.repo.Subject, file: at.Path, nth: s.popups, drift: f.drift},
-			command: s.command(f.verb(), s.repo.object, text.ShellWord(at.Path))}
+		out.popup = &popup{popupKey: popupKey{of: s.page.Subject, file: at.Path, drift: f.drift},
+			command: s.command(f.verb(), s.page.object, text.ShellWord(at.Path))}
 	}
+	return out
 }
 
 // verb is the command that prints the list.
@@ -125,7 +121,7 @@ func (s *facts) grafanaLink(namespace string, f snapshot.RepoFile) (l snapshot.L
 
 func (f *filesScreen) draw(p *view, at widget.Rect) {
 	type file = snapshot.RepoFile
-	known, r := f.page.value, p.s.repo.repo
+	known, r := f.page.value, p.s.page.repo
 	title, why := "Files of ", "TITLE, OR WHY NOT"
 	if f.drift {
 		title, why = "Drift of ", "DIFFERS IN"
@@ -140,7 +136,7 @@ func (f *filesScreen) draw(p *view, at widget.Rect) {
 		lines = widget.Wrapped(lines, widget.RolePlain, widget.Join(", ", row.Kind+widget.When(row.Title != "", fmt.Sprintf(" %q", row.Title)),
 			widget.When(row.UID != "", "uid "+row.UID), widget.When(row.Folder != "", "folder "+row.Folder)), below.W-4)
 		lines = widget.Wrapped(lines, widget.StateRole(fileGlyphs[row.State]), widget.Join(": ", row.State, row.Reason), below.W-4)
-		p.Lines(below, slices.Concat(lines, widget.Wrapped(nil, widget.RoleDim, p.grafanaLink(p.s.repo.Namespace, *row).URL, below.W-4)), "")
+		p.Lines(below, slices.Concat(lines, widget.Wrapped(nil, widget.RoleDim, p.grafanaLink(p.s.page.Namespace, *row).URL, below.W-4)), "")
 	}
 	var empty []string
 	switch {
@@ -169,5 +165,5 @@ func (f *filesScreen) draw(p *view, at widget.Rect) {
 		{Head: "KIND", Width: 9, Rank: 4, Cell: widget.Plain(func(f file) string { return text.OrDash(f.Kind) })},
 		{Head: "UID", Width: 12, Wide: 24, Rank: 3, Cell: dim(func(f file) string { return text.OrDash(f.UID) })},
 	}}
-	drawList(p, at, box, func(s *State) *list[file] { return &s.files.rows }, table, empty)
+	drawList(p, at, box, screenFiles, &f.rows, table, empty)
 }

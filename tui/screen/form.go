@@ -10,7 +10,6 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
-	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
 )
@@ -39,18 +38,15 @@ func jobCommands(o object) (out []command) {
 		if len(form.Options) > 0 {
 			note = "asks for its options"
 		}
-		out = append(out, command{words: action + " " + o.Name, note: note, do: func(s *State) { openForm(s, action, o) },
-			refuses: func(s *State) string { return s.createRefusal(action, o) },
-			line:    func(s *State) string { return s.createLine(action, o, nil) }})
+		out = append(out, command{words: action + " " + o.Name, note: note, act: "create", action: action, object: o})
 	}
 	return out
 }
 
-// openJobs lists the jobs that can be created for the selected repository.
-func openJobs(s *State) {
-	o := s.onRepos(s.selected)[0]
+// jobChooser lists the jobs that can be created for a repository.
+func jobChooser(o object) chooser {
 	all := jobCommands(o)
-	s.overlay = chooser{title: "New job for " + o.Name, w: 72, most: len(all), all: all}.search("")
+	return chooser{title: "New job for " + o.Name, w: 72, most: len(all), all: all}.search("")
 }
 
 func (s *facts) createRefusal(action string, o object) string {
@@ -81,7 +77,7 @@ func (s *facts) createLine(action string, o object, given map[string][]string) s
 	return s.limpet(words)
 }
 
-func openForm(s *State, action string, o object) {
+func (s *State) openForm(action string, o object) {
 	q := form{action: action, on: o, values: make([]string, len(admission.JobForms[action].Options))}
 	if len(q.values) == 0 {
 		q.submit(s)
@@ -143,17 +139,10 @@ func (q form) submit(s *State) {
 		return
 	}
 	data, _ := json.Marshal(spec) // plain data
-	send := func(s *State) {
-		if why := s.createRefusal(q.action, q.on); why != "" {
-			s.showToast(why, true)
-			return
-		}
-		s.out.Actions = []Action{{Verb: snapshot.CreateJob, Namespace: q.on.Namespace, Name: q.on.Name, Spec: string(data)}}
-		s.showToast(q.action+" requested: "+q.on.Name, false)
-	}
+	send := command{act: "submit", action: q.action, object: q.on, spec: string(data)}
 	then := admission.JobForms[q.action].Then
 	if then == "" {
-		send(s)
+		s.perform(send)
 		return
 	}
 	ask := confirm{title: q.action + " " + q.on.Name + "?", lines: []string{then, s.createLine(q.action, q.on, q.given())},
@@ -168,7 +157,7 @@ func (q form) hints(p *view) []widget.Hint {
 	return []widget.Hint{p.arrows("option"), {Key: "enter", Text: "create"}, {Key: "space", Text: "on/off"}, {Key: "esc", Text: "close"}}
 }
 
-func (q form) draw(p *view) {
+func (q form) draw(_ *State, p *view) overlay {
 	w := min(78, p.W-2)
 	room := max(w-labelWidth-7, 4)
 	var lines []widget.TextLine
@@ -192,4 +181,5 @@ func (q form) draw(p *view) {
 	box := widget.Box{Title: p.cut(q.action+" "+q.on.Name, max(w-16, 4)), Note: "esc closes", Focused: true,
 		Foot: p.cut(p.createLine(q.action, q.on, q.given()), max(w-6, 4))}
 	p.Panel(p.Dialog(w, min(len(lines)+2, p.H-2)), box, lines)
+	return q
 }

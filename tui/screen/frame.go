@@ -33,8 +33,7 @@ func Render(s *State, w, h int) string {
 		return ""
 	}
 	s.update()
-	s.clicks = nil
-	p := &view{widget.NewCanvas(w, h, s.Caps), &s.facts, s}
+	p := &view{Canvas: widget.NewCanvas(w, h, s.Caps), facts: &s.facts, s: &s.scene}
 	if tooSmall(w, h) {
 		c := p.Snap.Counts
 		txt := fmt.Sprintf("limpet: %d working %d pending, make me %dx%d", c.Working, c.Pending, MinWidth, MinHeight)
@@ -63,19 +62,20 @@ func Render(s *State, w, h int) string {
 			p.Fill(0, 1, p.W, widget.RoleBanner, " ")
 			p.Put(0, 1, p.W, widget.RoleBanner, p.cut(txt, p.W-len(next)-1)+next)
 		} else {
-			p.tabs()
+			s.drawTabs(p)
 		}
-		p.s.at(p.s.screen).draw(p, widget.Rect{Y: 2, W: p.W, H: p.H - frameRows})
-		p.status(p.H - 2)
-		p.hints(p.H - 1)
-		if p.s.overlay != nil {
-			p.s.overlay.draw(p)
-			if p.s.toast != "" { // an overlay may cover the status line, so its result is repeated there
+		s.at(s.screen).draw(p, widget.Rect{Y: 2, W: p.W, H: p.H - frameRows})
+		s.drawStatus(p, p.H-2)
+		s.drawHints(p, p.H-1)
+		if s.overlay != nil {
+			s.overlay = s.overlay.draw(s, p)
+			if s.toast != "" { // an overlay may cover the status line, so its result is repeated there
 				p.Fill(0, p.H-2, p.W, widget.RolePlain, " ")
-				p.status(p.H - 2)
+				s.drawStatus(p, p.H-2)
 			}
 		}
 	}
+	s.clicks = p.clicks
 	return p.Frame()
 }
 
@@ -87,7 +87,8 @@ func (s *State) tooSmall() bool { return s.W > 0 && tooSmall(s.W, s.H) }
 type view struct {
 	*widget.Canvas
 	*facts
-	s *State
+	s      *scene
+	clicks []clickArea
 }
 
 func (p *view) cut(text string, w int) string { return widget.Cut(text, w, p.G.More) }
@@ -145,26 +146,26 @@ func (p *view) apiState() (widget.Role, string) {
 	return widget.RoleGood, p.G.Dot + " API ok"
 }
 
-// tabs draws the tabs. On a narrow screen those beside the present one show their key only.
-func (p *view) tabs() {
+// drawTabs draws the tabs. On a narrow screen those beside the present one show their key only.
+func (s *State) drawTabs(p *view) {
 	x, width := 1, 1
 	for _, id := range tabs {
-		if p.s.available(id) {
-			width += len(p.s.tabText(id)) + 3
+		if s.available(id) {
+			width += len(s.tabText(id)) + 3
 		}
 	}
 	for _, id := range tabs {
-		if !p.s.available(id) {
+		if !s.available(id) {
 			continue
 		}
-		from, role, txt := x, widget.RoleDim, " "+p.s.tabText(id)+" "
-		if id == p.s.tab() {
-			role, txt = widget.RoleTitle, "["+p.s.tabText(id)+"]"
+		from, role, txt := x, widget.RoleDim, " "+s.tabText(id)+" "
+		if id == s.tab() {
+			role, txt = widget.RoleTitle, "["+s.tabText(id)+"]"
 		} else if width > p.W {
 			txt = " " + screens[id].key + " "
 		}
 		x = p.Put(x, 1, p.W, role, txt)
-		p.clickable(widget.Rect{X: from, Y: 1, W: x - from, H: 1}, func(s *State) { s.goTo(id) })
+		p.clickable(widget.Rect{X: from, Y: 1, W: x - from, H: 1}, id, -1)
 		x = min(x+1, p.W)
 	}
 	if a := p.Snap.Agent; !a.Draining.IsZero() {
@@ -181,10 +182,9 @@ func drainText(a snapshot.Agent) string {
 	return fmt.Sprintf("draining, %d to go", a.Busy)
 }
 
-// status draws the line above the hints: the last result, else a problem that needs attention,
+// drawStatus draws the line above the hints: the last result, else a problem that needs attention,
 // else the current activity. Unread errors are counted at its end.
-func (p *view) status(y int) {
-	s := p.s
+func (s *State) drawStatus(p *view, y int) {
 	if s.filterLine.typing && s.screen != screenHistory { // the history has its own line for it
 		p.filterInput(y, p.W-14)
 		return
@@ -255,25 +255,25 @@ func levelWord(level string) (string, widget.Role) {
 	return "INF", widget.RolePlain
 }
 
-// hints draws the useful keys of the screen, as many as fit. Help and quit are last and always present.
-func (p *view) hints(y int) {
+// drawHints draws the useful keys of the screen, as many as fit. Help and quit are last and always present.
+func (s *State) drawHints(p *view, y int) {
 	var hints []widget.Hint
 	switch {
-	case p.s.overlay != nil:
-		hints = p.s.overlay.hints(p)
-	case p.s.filterLine.typing:
+	case s.overlay != nil:
+		hints = s.overlay.hints(p)
+	case s.filterLine.typing:
 		hints = []widget.Hint{{Key: "enter", Text: "keep"}, {Key: "esc", Text: "clear"}, {Key: "tab", Text: "complete"},
 			p.arrows("history")}
 	default:
-		for _, hint := range p.keyHints() {
-			if b, ok := p.s.bound(hint.Key); !ok || b.refusal(p.s) == "" {
+		for _, hint := range s.keyHints(p) {
+			if b, ok := s.bound(hint.Key); !ok || s.refusal(b) == "" {
 				hints = append(hints, hint)
 			}
 		}
 		if p.offline() && p.Source != FromDisk {
 			hints = slices.Insert(hints, min(2, len(hints)), widget.Hint{Key: "R", Text: "try now"}, widget.Hint{Key: "D", Text: "doctor"})
 		}
-		if _, why := p.requestFor(snapshot.Retry, p.s.selected); why == "" {
+		if _, why := s.requestFor(snapshot.Retry, s.selected); why == "" {
 			hints = slices.Insert(hints, min(3, len(hints)), widget.Hint{Key: "r", Text: "retry"})
 		}
 		hints = append(hints, widget.Hint{Key: "?", Text: "help"}, widget.Hint{Key: "q", Text: "quit"})
@@ -284,9 +284,9 @@ func (p *view) hints(y int) {
 	p.Canvas.Hints(1, y, p.W, widget.RoleDim, hints)
 }
 
-func (p *view) keyHints() (out []widget.Hint) {
-	hints := screens[p.s.screen].hints
-	if h, ok := p.s.at(p.s.screen).(hinter); ok {
+func (s *State) keyHints(p *view) (out []widget.Hint) {
+	hints := screens[s.screen].hints
+	if h, ok := s.at(s.screen).(hinter); ok {
 		hints = h.hints(p)
 	}
 	for _, hint := range strings.Split(hints, "|") {
@@ -294,7 +294,7 @@ func (p *view) keyHints() (out []widget.Hint) {
 		if key == "^v" {
 			key = p.G.Up + p.G.Down
 		}
-		if key == "s" && slices.ContainsFunc(p.s.testable(), object.suspended) {
+		if key == "s" && slices.ContainsFunc(s.testable(), object.suspended) {
 			word = "resume"
 		}
 		out = append(out, widget.Hint{Key: key, Text: word})
@@ -302,13 +302,15 @@ func (p *view) keyHints() (out []widget.Hint) {
 	return out
 }
 
+// clickArea is a tab, or a row of the list of a screen.
 type clickArea struct {
 	widget.Rect
-	do func(*State)
+	screen screenID
+	row    int // -1 for a tab
 }
 
-func (p *view) clickable(at widget.Rect, do func(*State)) {
-	p.s.clicks = append(p.s.clicks, clickArea{at, do})
+func (p *view) clickable(at widget.Rect, screen screenID, row int) {
+	p.clicks = append(p.clicks, clickArea{at, screen, row})
 }
 
 // Click returns the state after a click at column x of line y of the last frame. A click selects a
@@ -317,7 +319,11 @@ func (s State) Click(x, y int) State {
 	for _, l := range s.clicks {
 		if s.overlay == nil && x >= l.X && x < l.X+l.W && y >= l.Y && y < l.Y+l.H {
 			s.toast, s.overview.touched = "", true
-			l.do(&s)
+			if l.row < 0 {
+				s.goTo(l.screen)
+			} else {
+				s.clickRow(l.screen, l.row)
+			}
 			s.update()
 			break
 		}
@@ -325,29 +331,30 @@ func (s State) Click(x, y int) State {
 	return s
 }
 
-// drawList draws a list in a box, or why it is empty. A click selects a row and its pane, or opens the selected row.
-func drawList[T any](p *view, at widget.Rect, box widget.Box, of func(*State) *list[T], t widget.Table[T], empty []string) {
-	l := of(p.s)
+// clickRow selects a row and its pane, or opens the selected row.
+func (s *State) clickRow(of screenID, row int) {
+	l := s.at(of).(lister).listPosition()
+	switch {
+	case row >= len(l.keys): // the rows have changed since the last frame
+	case l.cursor == l.keys[row] && l == s.list():
+		s.open()
+	default:
+		l.cursor = l.keys[row]
+		if s.screen == screenOverview {
+			s.overview.onRepos = of == screenRepos
+		}
+	}
+}
+
+// drawList draws the list of a screen in a box, or why it is empty.
+func drawList[T any](p *view, at widget.Rect, box widget.Box, of screenID, l *list[T], t widget.Table[T], empty []string) {
 	p.Canvas.Box(at, box)
 	if len(l.rows) == 0 {
 		p.Empty(at, empty...)
 		return
 	}
 	t.Marked = func(i int) bool { return slices.Contains(l.marks, l.keys[i]) }
-	p.OnRow = func(i int, at widget.Rect) {
-		p.clickable(at, func(s *State) {
-			switch l := &of(s).position; {
-			case i >= len(l.keys): // the rows have changed since the last frame
-			case l.cursor == l.keys[i] && l == s.list():
-				s.open()
-			default:
-				l.cursor = l.keys[i]
-				if s.screen == screenOverview {
-					s.overview.onRepos = l == &s.repos.position
-				}
-			}
-		})
-	}
+	p.OnRow = func(i int, at widget.Rect) { p.clickable(at, of, i) }
 	t.Draw(p.Canvas, at, l.rows, l.index(), box.Focused)
 }
 

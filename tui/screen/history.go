@@ -47,21 +47,20 @@ type historyRequest struct {
 	changes int
 }
 
-func (h *historyScreen) list(*State) *position { return &h.items.position }
+func (h *historyScreen) listPosition() *position { return &h.items.position }
 
-func (h *historyScreen) selection(*State) []object {
+func (h *historyScreen) selection(*scene) []object {
 	if at := h.items.here(); at != nil {
-		j := jobOfRecord(*at)
-		return []object{jobObject(&j)}
+		return []object{recordObject(at)}
 	}
 	return nil
 }
 
-func (h *historyScreen) open(s *State) {
-	if at := h.items.here(); at != nil {
-		j := jobOfRecord(*at)
-		s.goObject(jobObject(&j))
-	}
+func (h *historyScreen) open(*scene) Outcome { return Outcome{object: h.items.object(recordObject)} }
+
+func recordObject(r *snapshot.HistoryRow) object {
+	j := jobOfRecord(*r)
+	return jobObject(&j)
 }
 
 // jobOfRecord converts a row of the history to a job, without the fields of the full record.
@@ -72,7 +71,7 @@ func jobOfRecord(r snapshot.HistoryRow) snapshot.Job {
 }
 
 // query parses the filter line. It returns a description of the first invalid part.
-func (h *historyScreen) query(s *State) (snapshot.HistoryQuery, string) {
+func (h *historyScreen) query(s *scene) (snapshot.HistoryQuery, string) {
 	t := widget.ParseTerms(s.filters[screenHistory], historyFields)
 	since, until := t.Moment("since", s.Now), t.Moment("until", s.Now)
 	return snapshot.HistoryQuery{Repository: t.One("repo"), Action: t.One("action"), States: snapshot.ExpandStates(t.Fields["state"]),
@@ -80,8 +79,8 @@ func (h *historyScreen) query(s *State) (snapshot.HistoryQuery, string) {
 }
 
 // fetch fetches rows of another filter, those beyond the cursor, and the jobs that have finished since.
-func (h *historyScreen) fetch(s *State) Lookup {
-	q, problem := s.history.query(s)
+func (h *historyScreen) fetch(s *scene) Lookup {
+	q, problem := h.query(s)
 	ask := historyRequest{filter: s.filters[screenHistory], changes: h.changes}
 	waited := s.Now.Sub(h.page.at) >= historyMinAge
 	switch failed := h.page.err != "" && h.page.key.filter == ask.filter; {
@@ -100,11 +99,12 @@ func (h *historyScreen) fetch(s *State) Lookup {
 		return nil
 	}
 	q.Before = ask.after
-	return h.page.look(s, ask, func(s *State) *fetched[historyRequest, snapshot.HistoryPage] { return &s.history.page },
-		func(ctx context.Context, src Source) (snapshot.HistoryPage, error) { return src.HistoryPage(ctx, q) })
+	return h.page.look(s, ask, func(ctx context.Context, src Source) (snapshot.HistoryPage, error) {
+		return src.HistoryPage(ctx, q)
+	})
 }
 
-func (h *historyScreen) refresh(*State) {
+func (h *historyScreen) refresh(*scene) {
 	if h.page.version == h.taken {
 		return
 	}
@@ -212,11 +212,11 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 		},
 	}
 	drawList(p, at, widget.Box{Title: "History", Note: "newest first", Foot: foot, Focused: true},
-		func(s *State) *list[snapshot.HistoryRow] { return &s.history.items }, table, h.whyEmpty(p))
+		screenHistory, &h.items, table, h.whyEmpty(p))
 }
 
 func (h *historyScreen) whyEmpty(p *view) []string {
-	_, problem := p.s.history.query(p.s)
+	_, problem := h.query(p.s)
 	switch {
 	case problem != "":
 		return []string{problem, "Esc clears the filter."}

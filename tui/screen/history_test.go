@@ -343,7 +343,7 @@ func TestTerms(t *testing.T) {
 	} {
 		s := NewState(Standalone, widget.Caps{}, noon)
 		s.filters[screenHistory] = tt.line
-		got, problem := s.history.query(&s)
+		got, problem := s.history.query(&s.scene)
 		tt.want.Limit = historyPage
 		if fmt.Sprint(got) != fmt.Sprint(tt.want) || problem != tt.problem {
 			t.Errorf("%q: %+v %q, want %+v %q", tt.line, got, problem, tt.want, tt.problem)

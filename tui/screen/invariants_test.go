@@ -134,7 +134,7 @@ func (s State) onList() (label string, ok bool) {
 	switch {
 	case s.screen == screenHistory:
 		at := s.history.items.here()
-		if _, problem := s.history.query(&s); at != nil && problem == "" {
+		if _, problem := s.history.query(&s.scene); at != nil && problem == "" {
 			return at.Name[:7], true // the name begins like its repository
 		}
 	case s.screen == screenSources:
@@ -176,7 +176,7 @@ func lacking(s State, frame string, w, h int) string {
 	}
 	lines := strings.Split(frame, "\n")
 	g := s.Caps.Glyphs()
-	p := &view{widget.NewCanvas(0, 0, s.Caps), &s.facts, &s}
+	p := &view{Canvas: widget.NewCanvas(0, 0, s.Caps), facts: &s.facts, s: &s.scene}
 	if s.overlay != nil {
 		return ""
 	}

@@ -124,20 +124,20 @@ type issuesPane struct {
 	of   []uint64 // the issue of each line
 }
 
-func openIssues(s *State) {
+func (s *State) openIssues() {
 	n := len(s.issues.list)
 	s.overlay = issuesPane{id: s.issues.list[n-1].id}
 	s.issues.markRead(n)
 }
 
 // at returns the index of the issue under the cursor, that of the newest when it is gone.
-func (e issuesPane) at(s *State) int {
+func (e issuesPane) at(s *scene) int {
 	at := slices.IndexFunc(s.issues.list, func(t issue) bool { return t.id == e.id })
 	return cmp.Or(at+1, len(s.issues.list)) - 1
 }
 
 func (e issuesPane) key(s *State, name, _ string) {
-	list, at := s.issues.list, e.at(s)
+	list, at := s.issues.list, e.at(&s.scene)
 	s.overlay = nil
 	if len(list) == 0 {
 		return
@@ -151,7 +151,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 		line := min(max(slices.Index(e.of, e.id)+e.line+by/2, 0), len(e.of)-1)
 		e.id, e.line = e.of[line], line-slices.Index(e.of, e.of[line])
 	case name == "enter":
-		openIssue(s, list[at])
+		s.openIssue(list[at])
 		return
 	case name == "c", name == "y", name == "Y":
 		s.copied(s.next(list[at]))
@@ -173,7 +173,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 }
 
 // openIssue shows the subject of an error: the changed file, the job, the repository or the source, else the agent.
-func openIssue(s *State, e issue) {
+func (s *State) openIssue(e issue) {
 	kinds := map[string]string{"job": onJob, "repo": onRepo, "files": onRepo, "source": onSource}
 	for o := range s.objects(kinds[e.kind]) {
 		if o.Name != e.name || e.uid != "" && o.UID != e.uid || o.job != nil && e.repo != "" && o.job.Repository != e.repo {
@@ -181,7 +181,7 @@ func openIssue(s *State, e issue) {
 		}
 		s.goObject(o)
 		if file := parseIssue("error", e.text).file; o.job != nil && file != "" && s.detail.changesRefusal() == "" {
-			openFile(s, file)
+			s.openFile(file)
 		}
 		return
 	}
@@ -204,7 +204,7 @@ func (e issuesPane) hints(p *view) []widget.Hint {
 		{Key: "D", Text: "all"}, {Key: "esc", Text: "close"}}
 }
 
-func (e issuesPane) draw(p *view) {
+func (e issuesPane) draw(_ *State, p *view) overlay {
 	area := p.Dialog(min(p.W-2, 120), p.H-2)
 	inner, hang := area.W-5, strings.Repeat(" ", min(area.W/5, 12))
 	var lines []widget.TextLine
@@ -226,7 +226,7 @@ func (e issuesPane) draw(p *view) {
 		p.PutLine(area.X+3, area.Y+1+i, inner, l)
 	}
 	p.Put(area.X+1, area.Y+1+cursor-top, 1, widget.RoleKey, p.G.Cursor)
-	p.s.overlay = e
+	return e
 }
 
 // Errors in a snapshot that need attention.

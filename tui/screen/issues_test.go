@@ -133,7 +133,7 @@ func TestErrorsPane(t *testing.T) {
 	t.Parallel()
 	s := shown(failingSnapshot(), widget.Caps{})
 	at := func(s State) string {
-		return s.issues.list[s.overlay.(issuesPane).at(&s)].text
+		return s.issues.list[s.overlay.(issuesPane).at(&s.scene)].text
 	}
 	pane := press(s, "e", "down")
 	if !strings.HasPrefix(at(pane), "401") {

@@ -50,20 +50,17 @@ func (d *jobScreen) recordMissing() bool {
 	return d.partial && err == ""
 }
 
-func (d *jobScreen) fetch(s *State) Lookup {
+func (d *jobScreen) fetch(s *scene) Lookup {
 	if !d.recordMissing() {
 		return nil
 	}
 	uid := d.job.UID
-	return d.record.look(s, uid, func(s *State) *fetched[string, snapshot.Job] {
-		if s.detail.job.UID != uid {
-			return nil
-		}
-		return &s.detail.record
-	}, func(ctx context.Context, src Source) (snapshot.Job, error) { return src.PastJob(ctx, uid) })
+	return d.record.look(s, uid, func(ctx context.Context, src Source) (snapshot.Job, error) {
+		return src.PastJob(ctx, uid)
+	})
 }
 
-func (d *jobScreen) selection(*State) []object {
+func (d *jobScreen) selection(*scene) []object {
 	o := d.object
 	o.gone = !d.live
 	return []object{o}
@@ -71,34 +68,33 @@ func (d *jobScreen) selection(*State) []object {
 
 func (d *jobScreen) hints(p *view) string {
 	hints := screens[screenDetail].hints
-	if d.focus == sectionErrors && d.issue != nil && d.issue.file != "" && p.s.detail.changesRefusal() == "" {
+	if d.focus == sectionErrors && d.issue != nil && d.issue.file != "" && d.changesRefusal() == "" {
 		hints = strings.Replace(hints, "|tab", "|enter its file|tab", 1)
 	}
 	return hints
 }
 
 // open shows what the job has changed: the file of the error under the cursor, or all files.
-func (d *jobScreen) open(s *State) {
-	why := d.changesRefusal()
+func (d *jobScreen) open(*scene) (out Outcome) {
 	switch {
 	case d.focus == sectionErrors && d.issue == nil:
-		s.showToast("this job has no errors", false)
+		out.toast = "this job has no errors"
 	case d.focus == sectionErrors && d.issue.file != "":
-		openFile(s, d.issue.file)
+		out.file = d.issue.file
 	case d.focus == sectionErrors:
-		s.showToast("this "+d.issue.state+" names no file; d shows what the job has changed", false)
-	case why != "":
-		s.showToast(why, false)
+		out.toast = "this " + d.issue.state + " names no file; d shows what the job has changed"
 	default:
-		openChanges(s)
+		out.toast = d.changesRefusal()
+		out.changes = out.toast == ""
 	}
+	return out
 }
 
-func (d *jobScreen) found(s *State) string {
+func (d *jobScreen) found(s *scene) string {
 	return fmt.Sprintf("%d of %s of the log", len(d.matches(s)), text.Plural(len(d.job.Log), "line"))
 }
 
-func (d *jobScreen) matches(s *State) (out []snapshot.Event) {
+func (d *jobScreen) matches(s *scene) (out []snapshot.Event) {
 	filter := s.filters[screenDetail]
 	for _, e := range d.job.Log {
 		if filter == "" || widget.ContainsWords(filter, e.Text, e.Level) {
@@ -124,7 +120,7 @@ func (d *jobScreen) turn(by int) {
 }
 
 // scroll scrolls the focused section. A log that is scrolled up stays where it is.
-func (d *jobScreen) scroll(_ *State, by int) {
+func (d *jobScreen) scroll(by int) {
 	d.tops[d.focus] += by
 	if d.focus == sectionLog {
 		d.paused = d.tops[sectionLog] < d.end
@@ -132,9 +128,11 @@ func (d *jobScreen) scroll(_ *State, by int) {
 }
 
 // pauseLog stops the log at its present position, or lets it follow its end again.
-func (d *jobScreen) pauseLog(s *State) {
-	d.paused = !d.paused
-	s.showToast(map[bool]string{true: "the log stays where it is; f follows it again", false: "the log follows its end"}[d.paused], false)
+func (d *jobScreen) pauseLog() (toast string) {
+	if d.paused = !d.paused; d.paused {
+		return "the log stays where it is; f follows it again"
+	}
+	return "the log follows its end"
 }
 
 // draw draws the head, the summary with the times, the errors and the log. A zoomed section gets all lines.
@@ -321,7 +319,11 @@ func (s *State) jobHere() (object, bool) {
 
 // openLog shows the log of a job on the whole screen, or what else is known of one whose log is not kept. The last job of a
 // repository may have to be looked up.
-func openLog(s *State) {
+func (s *State) openLog() {
+	if s.onSources() {
+		s.openSourceLog()
+		return
+	}
 	o, ok := s.jobHere()
 	if s.screen != screenDetail {
 		s.goObject(o)
@@ -331,14 +333,28 @@ func openLog(s *State) {
 	}
 }
 
-const noJobHere = "no job is under the cursor; h lists those that have ended"
+const (
+	noJobHere    = "no job is under the cursor; h lists those that have ended"
+	noSourceHere = "no source is under the cursor"
+)
 
-func logRefusal(s *State) string {
+func (s *scene) onSources() bool { return s.screen == screenSources || s.screen == screenSource }
+
+func (s *State) logRefusal() string {
+	if s.onSources() {
+		return widget.When(len(s.selected) != 1, noSourceHere)
+	}
 	o, ok := s.jobHere()
 	return widget.When(!ok && (o.repo == nil || s.screen == screenRepo), noJobHere)
 }
 
-func changesRefusal(s *State) string {
+func (s *State) changesRefusal() string {
+	if s.onSources() {
+		if o, ok := s.one(); ok {
+			return s.sourceChangesRefusal(*o.source)
+		}
+		return noSourceHere
+	}
 	o, ok := s.jobHere()
 	if !ok || s.screen == screenDetail {
 		return cmp.Or(widget.When(!ok, noJobHere), s.detail.changesRefusal())

@@ -13,18 +13,14 @@ import (
 	"limpet/tui/widget"
 )
 
-type jobsScreen struct{}
+// jobsScreen lists the jobs of the snapshot.
+type jobsScreen struct{ list[snapshot.Job] }
 
-func (jobsScreen) list(s *State) *position     { return &s.jobs.position }
-func (jobsScreen) selection(s *State) []object { return s.jobs.targets(jobObject) }
-func (jobsScreen) open(s *State)               { openRow(s, &s.jobs, jobObject) }
+func (l *jobsScreen) selection(*scene) []object { return l.targets(jobObject) }
+func (l *jobsScreen) open(*scene) Outcome       { return Outcome{object: l.object(jobObject)} }
 
-func (jobsScreen) draw(p *view, at widget.Rect) { p.jobList(p.withPane(at, len(p.s.jobs.rows)), true) }
-
-func openRow[T any](s *State, l *list[T], object func(*T) object) {
-	if row := l.here(); row != nil {
-		s.goObject(object(row))
-	}
+func (l *jobsScreen) draw(p *view, at widget.Rect) {
+	l.drawList(p, p.withPane(at, len(l.rows), l.pane), true)
 }
 
 // jobsNote counts the jobs by state. The title is narrow, so a zero is omitted when another count is shown.
@@ -51,8 +47,8 @@ func countsText(parts []string, counts ...count) string {
 	return strings.Join(parts, ", ")
 }
 
-func (p *view) jobList(at widget.Rect, focused bool) {
-	l, counts := &p.s.jobs, p.Snap.Counts
+func (l *jobsScreen) drawList(p *view, at widget.Rect, focused bool) {
+	counts := p.Snap.Counts
 	all := counts.All()
 	if p.s.filter() != "" {
 		counts = snapshot.Count(l.rows, p.Now)
@@ -64,8 +60,8 @@ func (p *view) jobList(at widget.Rect, focused bool) {
 	if at.H >= p.H-frameRows && p.s.screen == screenOverview {
 		foot = widget.Join("; ", widget.When(len(p.Snap.Repos) > 0, "repositories: "+reposNote(p.Snap.Repos)), foot)
 	}
-	drawList(p, at, widget.Box{Title: p.listTitle("Jobs", &l.position), Note: jobsNote(counts), Foot: foot, Focused: focused},
-		func(s *State) *list[snapshot.Job] { return &s.jobs }, p.jobTable(), p.noJobs())
+	box := widget.Box{Title: p.listTitle("Jobs", &l.position), Note: jobsNote(counts), Foot: foot, Focused: focused}
+	drawList(p, at, box, screenJobs, &l.list, p.jobTable(), p.noJobs())
 }
 
 func (p *view) jobTable() widget.Table[snapshot.Job] {

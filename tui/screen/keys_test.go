@@ -352,10 +352,10 @@ func TestOneSourceOfRefusals(t *testing.T) {
 		hints := "  " + frame[len(frame)-1]
 		whole := strip(render(press(s, "?"), 200, 60, s.Caps))
 		for _, b := range bindings {
-			if !b.here(&s) {
+			if !b.here(s.screen) {
 				continue
 			}
-			why := b.refusal(&s)
+			why := s.refusal(b)
 			if b.group != "MOVE" && strings.Contains(whole, "-"+b.label+" ") != (why != "") {
 				t.Errorf("%s: help marks %s, %q:\n%s", name, b.label, why, whole)
 			}

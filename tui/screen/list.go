@@ -121,6 +121,16 @@ func (l *list[T]) targets(object func(*T) object) (out []object) {
 	return out
 }
 
+// object returns the object under the cursor; without a kind when there is none.
+func (l *list[T]) object(of func(*T) object) (o object) {
+	if row := l.here(); row != nil {
+		o = of(row)
+	}
+	return o
+}
+
+func (l *position) listPosition() *position { return l }
+
 // index returns the row of the cursor, 0 when no row has its key.
 func (l *position) index() int { return max(slices.Index(l.keys, l.cursor), 0) }
 
@@ -160,9 +170,9 @@ func (l *position) markAll() (said string, bad bool) {
 		text.Thousands(len(l.keys)))), false
 }
 
-func (s *navigation) filter() string { return s.filters[s.screen] }
+func (s *scene) filter() string { return s.filters[s.screen] }
 
-func (s *navigation) setFilter(line string) { s.filters[s.screen] = line }
+func (s *scene) setFilter(line string) { s.filters[s.screen] = line }
 
 type filterLine struct {
 	typing bool     // keys edit the filter
@@ -175,7 +185,7 @@ var overviewFields = widget.FieldSet{"repo": nil, "action": nil, "type": nil,
 	"state": append(slices.Clone(jobKind.fields["state"]), "suspended")}
 
 // filterFields returns the fields of the filter of the present screen; nil = it has none.
-func (s *navigation) filterFields() widget.FieldSet {
+func (s *scene) filterFields() widget.FieldSet {
 	return map[screenID]widget.FieldSet{screenOverview: overviewFields, screenJobs: jobKind.fields, screenRepos: repoKind.fields,
 		screenSources: sourceKind.fields,
 		screenHistory: historyFields, screenFiles: fileKind.fields}[s.screen]
@@ -186,7 +196,7 @@ func (s *State) filterable() bool {
 	return found || s.filterFields() != nil
 }
 
-func (s *navigation) filterTerms() widget.FilterTerms {
+func (s *scene) filterTerms() widget.FilterTerms {
 	return widget.ParseTerms(s.filter(), s.filterFields())
 }
 
@@ -254,7 +264,7 @@ func (in *filterLine) key(filter *string, values widget.FieldSet, name, typed st
 // filterText describes the matches of the filter, in the rows of the snapshot only: the queue may be longer.
 func (s *State) filterText() string {
 	if f, ok := s.at(s.screen).(finder); ok {
-		return fmt.Sprintf("%q: %s; Esc clears", s.filter(), f.found(s))
+		return fmt.Sprintf("%q: %s; Esc clears", s.filter(), f.found(&s.scene))
 	}
 	if problem := s.filterTerms().Problem; problem != "" {
 		return problem + "; Esc clears"

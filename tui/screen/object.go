@@ -40,9 +40,9 @@ type subject struct {
 	live bool // the snapshot has it
 }
 
-func (u *subject) follow(s *State) { u.object, u.live = s.current(u.object) }
+func (u *subject) follow(s *facts) { u.object, u.live = s.current(u.object) }
 
-func (u *subject) selection(*State) []object {
+func (u *subject) selection(*scene) []object {
 	if !u.live {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (s *facts) onRepos(selected []object) (out []object) {
 	return out
 }
 
-func (s *target) one() (object, bool) {
+func (s *scene) one() (object, bool) {
 	if len(s.selected) != 1 {
 		return object{}, false
 	}
@@ -156,12 +156,11 @@ func (s *State) shownBy() string {
 		return s.command(s.files.verb(), s.repo.object)
 	}
 	if s.screen == screenChanges || s.screen == screenDiff {
-		o := s.changed()
+		o := s.location.object
 		if o.source == nil {
-			return s.command("show", o)
+			return s.command("show", s.detail.object)
 		}
-		q, _ := s.changeQuery()
-		if value, known, _ := s.changes.files.of(q); known && value.From != "" {
+		if value, known, _ := s.changes.files.of(s.compared.query); known && value.From != "" {
 			return s.command("diff", o, text.ShortRef(artifact.Commit(value.From)), text.ShortRef(artifact.Commit(value.To)))
 		}
 		return s.command("diff", o)
@@ -176,14 +175,14 @@ func (s *State) shownBy() string {
 }
 
 // editLine returns the command line that edits the selected object.
-func (s *target) editLine() string {
+func (s *scene) editLine() string {
 	if of := s.testable(); len(of) == 1 {
 		return s.limpet("edit " + of[0].Kind + " " + s.named(of[0]))
 	}
 	return ""
 }
 
-func (s *target) editRefusal() string {
+func (s *scene) editRefusal() string {
 	return cmp.Or(s.notSentReason(), oneRefusal(s.testable(), "no repository or source is under the cursor"))
 }
 
@@ -203,13 +202,12 @@ func (s State) Edited(e snapshot.Edit) State {
 		s.showToast("nothing was changed", false)
 		return s
 	}
-	s.popups++
-	s.overlay = popup{popupKey: popupKey{of: e.Subject, nth: s.popups}, edit: &e}
+	s.openPopup(popup{popupKey: popupKey{of: e.Subject}, edit: &e})
 	return s
 }
 
 // historyLine returns the command that lists the history of the selected repository.
-func (s *target) historyLine() string {
+func (s *scene) historyLine() string {
 	if of := s.onRepos(s.selected); len(of) == 1 {
 		return s.limpet("history list --repository " + text.ShellWord(of[0].Name))
 	}
@@ -217,12 +215,12 @@ func (s *target) historyLine() string {
 }
 
 // copied copies text to the clipboard of the terminal. It also shows the text, for terminals that refuse the copy.
-func (s *answer) copied(text string) {
+func (s *State) copied(text string) {
 	s.out.Copy = text
 	s.showToast("copied: "+text, false)
 }
 
-func (s *State) links() []snapshot.Link {
+func (s *State) addresses() []snapshot.Link {
 	o, ok := s.one()
 	if f := s.files.rows.here(); s.screen == screenFiles && f != nil {
 		if l := s.grafanaLink(s.repo.Namespace, *f); l.URL != "" {
@@ -243,8 +241,8 @@ func (s *State) links() []snapshot.Link {
 }
 
 // copyLink copies an address; the next press copies the next one.
-func copyLink(s *State) {
-	all := s.links()
+func (s *State) copyLink() {
+	all := s.links
 	l := all[s.linkAt%len(all)]
 	s.linkAt = (s.linkAt + 1) % len(all)
 	said := "copied: " + l.Name + " " + l.URL

@@ -31,11 +31,8 @@ func TestCommandsKeepTheTarget(t *testing.T) {
 		start = start.Show(snap)
 		for _, tab := range []string{"1", "2", "3", "4", "5", "6"} {
 			for _, s := range []State{press(start, tab), press(start, tab, "enter")} {
-				for _, c := range commands(&s) {
-					if c.line == nil {
-						continue
-					}
-					if line := c.line(&s); line != "" && !strings.HasSuffix(line, " --state /x.db") {
+				for _, c := range s.commands() {
+					if line := s.line(c); line != "" && !strings.HasSuffix(line, " --state /x.db") {
 						t.Errorf("%s: %q", c.words, line)
 					}
 				}

@@ -22,20 +22,36 @@ type overviewScreen struct {
 	zoomed  bool // it has the whole screen
 }
 
-func (o *overviewScreen) focused() Screen {
-	if o.onRepos {
-		return reposScreen{}
-	}
-	return jobsScreen{}
+// overviewPanes are the lists that the overview shows, one of which has the focus.
+type overviewPanes struct {
+	*overviewScreen
+	jobs  *jobsScreen
+	repos *reposScreen
 }
 
-func (o *overviewScreen) list(s *State) *position     { return o.focused().(lister).list(s) }
-func (o *overviewScreen) selection(s *State) []object { return o.focused().(selector).selection(s) }
-func (o *overviewScreen) open(s *State)               { o.focused().(opener).open(s) }
-func (o *overviewScreen) turn(int)                    { o.onRepos = !o.onRepos }
-func (o *overviewScreen) zoom()                       { o.zoomed = !o.zoomed }
+// pane is a list as the overview has it.
+type pane interface {
+	Screen
+	lister
+	selector
+	opener
+	pane(p *view, at widget.Rect)
+}
 
-func (o *overviewScreen) hints(p *view) string {
+func (o overviewPanes) focused() pane {
+	if o.onRepos {
+		return o.repos
+	}
+	return o.jobs
+}
+
+func (o overviewPanes) listPosition() *position     { return o.focused().listPosition() }
+func (o overviewPanes) selection(s *scene) []object { return o.focused().selection(s) }
+func (o overviewPanes) open(s *scene) Outcome       { return o.focused().open(s) }
+func (o overviewPanes) turn(int)                    { o.onRepos = !o.onRepos }
+func (o overviewPanes) zoom()                       { o.zoomed = !o.zoomed }
+
+func (o overviewPanes) hints(p *view) string {
 	switch {
 	case p.firstRun() && p.SetUp:
 		return "enter set up|1-5 screens"
@@ -47,7 +63,7 @@ func (o *overviewScreen) hints(p *view) string {
 	return jobHints
 }
 
-func (o *overviewScreen) draw(p *view, at widget.Rect) {
+func (o overviewPanes) draw(p *view, at widget.Rect) {
 	switch {
 	case p.firstRun():
 		p.drawWelcome(at)
@@ -56,9 +72,9 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 		o.focused().draw(p, at)
 		return
 	}
-	busy, wide := unfinished(p.s.jobs.rows), p.W >= wideWidth && p.H >= wideHeight
-	jobs := block{busy + min(len(p.s.jobs.rows)-busy, 3) + 3, func(at widget.Rect) { p.jobList(at, !o.onRepos) }}
-	repos := block{len(p.s.repos.rows) + 3, func(at widget.Rect) { p.repoList(at, o.onRepos) }}
+	busy, wide := unfinished(o.jobs.rows), p.W >= wideWidth && p.H >= wideHeight
+	jobs := block{busy + min(len(o.jobs.rows)-busy, 3) + 3, func(at widget.Rect) { o.jobs.drawList(p, at, !o.onRepos) }}
+	repos := block{len(o.repos.rows) + 3, func(at widget.Rect) { o.repos.drawList(p, at, o.onRepos) }}
 	for _, b := range []*block{&jobs, &repos} {
 		if b.need == 3 {
 			b.need = emptyBlock
@@ -73,7 +89,7 @@ func (o *overviewScreen) draw(p *view, at widget.Rect) {
 		blocks[0] = block{max(blocks[0].need, paneHeight), func(at widget.Rect) {
 			list, side := at.Left(at.W - max(previewWidth, at.W*2/5))
 			first(list)
-			p.pane(side)
+			o.pane(p, side)
 		}}
 	}
 	kept := 0 // for the events
@@ -170,29 +186,37 @@ func (p *view) drawWelcome(at widget.Rect) {
 }
 
 // withPane returns the area of a list of n rows, and draws the pane of the row under the cursor below it if there is room.
-func (p *view) withPane(at widget.Rect, n int) widget.Rect {
+func (p *view) withPane(at widget.Rect, n int, pane func(*view, widget.Rect)) widget.Rect {
 	if at.H < 16 || n == 0 {
 		return at
 	}
 	at, below := at.Top(min(max(n+3, 6), at.H*3/5))
-	p.pane(below)
+	pane(p, below)
 	return at
 }
 
-// pane shows the row under the cursor: a repository, or a job, on a wide screen beside its log.
-func (p *view) pane(at widget.Rect) {
-	repo := p.s.repos.here()
-	if p.s.overview.onRepos && repo != nil {
-		p.Panel(at, widget.Box{Title: p.cut(repo.Name, at.W-8), Foot: "enter opens, l log", More: "enter"},
-			append(p.repoFacts(*repo, true).Lines(p.Canvas, at.W-4), p.conditionLines(*repo, at.W-4)...))
+// pane shows the row under the cursor of the focused list; without a repository a job.
+func (o overviewPanes) pane(p *view, at widget.Rect) {
+	if len(o.repos.rows) == 0 {
+		o.jobs.pane(p, at)
 		return
 	}
-	if len(p.s.jobs.rows) == 0 {
+	o.focused().pane(p, at)
+}
+
+func (l *reposScreen) pane(p *view, at widget.Rect) {
+	repo := *l.here()
+	p.Panel(at, widget.Box{Title: p.cut(repo.Name, at.W-8), Foot: "enter opens, l log", More: "enter"}, p.repoLines(repo, true, at.W-4))
+}
+
+// pane shows the job under the cursor, on a wide screen beside its log.
+func (l *jobsScreen) pane(p *view, at widget.Rect) {
+	if len(l.rows) == 0 {
 		p.Canvas.Box(at, widget.Box{Title: "Job"})
 		p.Empty(at, "The job under the cursor is shown here.")
 		return
 	}
-	job := *p.s.jobs.here()
+	job := *l.here()
 	if at.W >= wideWidth {
 		var log widget.Rect
 		at, log = at.Left(at.W / 2)

@@ -8,35 +8,31 @@ import (
 
 	"github.com/clipperhouse/displaywidth"
 
-	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
 // command is a key with what it does, or an entry of the palette.
 type command struct {
-	words   string // what it is called: "pull team-dash --full"
-	note    string // a description, when the words do not explain it
-	label   string // the keys in short
-	do      func(*State)
-	typed   bool                // a command of the command line: what is typed behind its words belongs to it
-	line    func(*State) string // the equivalent command line; nil or "" = none
-	refuses func(*State) string // why it is disabled; "" = enabled. nil = always enabled
+	words string // what it is called: "pull team-dash --full"
+	note  string // a description, when the words do not explain it
+	label string // the keys in short
+	typed bool   // a command of the command line: what is typed behind its words belongs to it
+
+	act     string   // what it does; "" = nothing
+	by      int      // rows that it moves by, a theme, or an order
+	screen  screenID // that it shows
+	object  object   // that it acts on; without a kind the selection
+	verb    Verb     // of a request
+	request *request // to send
+	action  string   // of a job to create
+	spec    string   // of the job
 
 	// Of a key.
 	press string     // the keys, with blanks between them
 	group string     // in help
-	on    []screenID // the screens where it works; empty = everywhere
+	at    []screenID // the screens where it works; empty = everywhere
 	not   []screenID // the screens where it does not
-	verb  Verb       // the action that it sends; do and refuses are derived from it
 	asks  bool       // a confirmation comes first
-}
-
-// refusal returns why it is disabled, "" when it is enabled.
-func (c command) refusal(s *State) string {
-	if c.refuses == nil {
-		return ""
-	}
-	return c.refuses(s)
 }
 
 // chooser is a list of commands: the palette, the keys of the screen, or the orders of a list.
@@ -61,42 +57,40 @@ const (
 	keyWidth, gridWidth = 9, 25
 )
 
-func openPalette(s *State) {
-	s.overlay = chooser{title: "Command", legend: "only in the dashboard", w: 76, most: 10, all: commands(s)}.search("")
+func palette(all []command) chooser {
+	return chooser{title: "Command", legend: "only in the dashboard", w: 76, most: 10, all: all}.search("")
 }
 
-func openHelp(s *State) {
+// help lists the keys of a screen.
+func help(at screenID) chooser {
 	c := chooser{title: "Help", legend: "(y) asks first   - does nothing now", most: 99, grid: true}
-	if name := screens[s.screen].name; name != "" {
+	if name := screens[at].name; name != "" {
 		c.title += ": " + name
 	}
 	for _, group := range []string{"MOVE", "VIEW", "ACT", "APP"} {
 		for _, b := range bindings {
-			if b.group == group && b.here(s) {
+			if b.group == group && b.here(at) {
 				b.words += widget.When(b.asks, " (y)")
 				c.all = append(c.all, b)
 			}
 		}
 	}
-	s.overlay = c.search("")
+	return c.search("")
 }
 
-func openSort(s *State) {
-	l := s.list()
+// sortChooser lists the orders of a list.
+func sortChooser(l position) chooser {
 	c := chooser{title: "Sort by", legend: "enter, again reverses", w: 36, most: len(l.sorts)}
 	for i, name := range l.sorts {
 		label := ""
 		if i == l.order.by && l.order != (order{}) {
 			label = map[bool]string{true: "desc", false: "asc"}[l.order.reverse]
 		}
-		c.all = append(c.all, command{press: name, words: name, label: label, do: func(s *State) {
-			l := s.list()
-			l.order = order{i, i == l.order.by && !l.order.reverse}
-		}})
+		c.all = append(c.all, command{press: name, words: name, label: label, act: "order", by: i})
 	}
 	c = c.search("")
 	c.at = l.order.by
-	s.overlay = c
+	return c
 }
 
 // search finds the commands that match the words, the best matches first.
@@ -200,20 +194,12 @@ func (c chooser) call() string {
 	return words
 }
 
-func (s *State) perform(c command) {
-	if why := c.refusal(s); why != "" {
-		s.showToast(why, true)
-		return
-	}
-	c.do(s)
-}
-
 func (c chooser) hints(p *view) []widget.Hint {
 	return []widget.Hint{p.arrows("move"), {Key: "tab", Text: "complete"}, {Key: "enter", Text: "run"}, {Key: "letters", Text: "search"},
 		{Key: "esc", Text: "close"}}
 }
 
-func (c chooser) draw(p *view) {
+func (c chooser) draw(s *State, p *view) overlay {
 	var rows []command // those without a key are heads
 	w, columns, at := min(c.w, p.W-2), 1, 0
 	if c.grid {
@@ -251,18 +237,19 @@ func (c chooser) draw(p *view) {
 		from = at / page * page
 	}
 	for i := from; i < min(from+lines*columns, len(rows)); i++ {
-		c.drawRow(p, rows[i], x+(i-from)/lines*(inner/columns), y+(i-from)%lines, inner/columns, i == at)
+		c.drawRow(p, rows[i], s.refusal(rows[i]) == "", x+(i-from)/lines*(inner/columns), y+(i-from)%lines, inner/columns, i == at)
 	}
-	p.PutCut(x, y+lines, inner, widget.RoleDim, c.last(p.s))
+	p.PutCut(x, y+lines, inner, widget.RoleDim, c.last(s))
+	return c
 }
 
-func (c chooser) drawRow(p *view, of command, x, y, w int, cursor bool) {
-	if of.do == nil && !of.typed {
+func (c chooser) drawRow(p *view, of command, enabled bool, x, y, w int, cursor bool) {
+	if of.act == "" && !of.typed {
 		p.Put(x+1, y, w-2, widget.RoleTitle, of.words)
 		return
 	}
 	key, plain, words, end := widget.RoleKey, widget.RolePlain, x+2, x+w-1
-	if of.refusal(p.s) != "" {
+	if !enabled {
 		key, plain = widget.RoleDim, widget.RoleDim
 		p.Put(x, y, 1, widget.RoleKey, "-")
 	}
@@ -287,38 +274,27 @@ func (c chooser) last(s *State) string {
 		return ""
 	}
 	of := c.found[c.at]
-	if why := of.refusal(s); why != "" {
+	if why := s.refusal(of); why != "" {
 		return why
 	}
 	if of.typed {
 		return "limpet " + c.call()
 	}
-	if of.line != nil && !c.grid {
-		if line := of.line(s); line != "" {
-			return "same as: " + line
-		}
+	if line := s.line(of); line != "" && !c.grid {
+		return "same as: " + line
 	}
 	return c.legend
 }
 
-// sending returns a command that acts on the present state of an object.
-func (c command) sending(v Verb, o object) command {
-	c.line = func(s *State) string { return s.lineOf(v, o) }
-	c.refuses = func(s *State) string { _, why := s.requestNow(v, o); return why }
-	c.do = func(s *State) { s.request(s.requestNow(v, o)) }
-	return c
-}
-
 // commands returns the commands of the keys, the themes, the agent, and each object of the snapshot.
-func commands(s *State) []command {
-	out := keyCommands(s)
+func (s *State) commands() []command {
+	out := s.keyCommands()
 	for i, name := range widget.Themes {
-		out = append(out, command{words: "theme " + name, label: "T", refuses: colourRefusal, do: func(s *State) { setTheme(s, i) }})
+		out = append(out, command{words: "theme " + name, label: "T", act: "theme", by: i})
 	}
 	for _, kind := range []string{onRepo, onSource, onJob} {
 		for o := range s.objects(kind) {
-			out = append(out, command{words: "go " + kind + " " + o.Name, label: "enter", refuses: missing(o),
-				do: func(s *State) { s.goObject(o) }, line: func(s *State) string { return s.command("show", o) }})
+			out = append(out, command{words: "go " + kind + " " + o.Name, label: "enter", act: "go", object: o})
 		}
 	}
 	for _, e := range s.Commands {
@@ -329,22 +305,15 @@ func commands(s *State) []command {
 	return out
 }
 
-func (s *answer) sendPlain(v Verb, said string) {
-	s.out.Actions = []Action{{Verb: v}}
-	s.showToast(said, false)
-}
-
 // keyCommands returns the commands of the keys that act, then those that change the view, then the others.
-func keyCommands(s *State) (out []command) {
+func (s *scene) keyCommands() (out []command) {
 	for _, group := range []string{"ACT", "VIEW", "APP"} {
 		for _, c := range bindings {
-			if c.group != group || !c.here(s) || slices.Contains([]string{"enter", "esc", ": ^p"}, c.label) {
+			if c.group != group || !c.here(s.screen) || slices.Contains([]string{"enter", "esc", ": ^p"}, c.label) {
 				continue
 			}
-			for _, id := range tabs {
-				if screens[id].key == c.press {
-					c.words, c.line = "go "+c.words, plain(screens[id].command)
-				}
+			if c.act == "screen" {
+				c.words = "go " + c.words
 			}
 			if c.verb != "" {
 				c.note = "of the row"
@@ -353,7 +322,7 @@ func keyCommands(s *State) (out []command) {
 					c.note = fmt.Sprintf("of the %d that are marked", len(r.on))
 				case len(r.on) == 1: // only this one, though the cursor moves with the snapshot
 					c.note = r.on[0].Name
-					c = c.sending(r.verb, r.on[0])
+					c.verb, c.object = r.verb, r.on[0]
 				}
 			}
 			c.press = ""
@@ -361,13 +330,4 @@ func keyCommands(s *State) (out []command) {
 		}
 	}
 	return out
-}
-
-// missing returns a refusal once an object is gone.
-func missing(o object) func(*State) string {
-	return func(s *State) string {
-		_, there := s.current(o)
-		return widget.When(!there, o.Name+" no longer exists"+
-			widget.When(o.job != nil, ": "+s.limpet("history show "+text.ShellWord(o.UID))))
-	}
 }

@@ -41,14 +41,11 @@ func TestPalette(t *testing.T) {
 		} {
 			at := typed(s, words)
 			c := top(at)
-			line := ""
-			if c.line != nil {
-				line = c.line(&at)
-			}
+			line := at.line(c)
 			if c.words != want[0] || line != want[1] {
 				t.Errorf("%q finds %q, the same as %q; want %q", words, c.words, line, want)
 			}
-			if frame := strip(render(at, 100, 30, widget.Caps{})); line != "" && c.refusal(&at) == "" &&
+			if frame := strip(render(at, 100, 30, widget.Caps{})); line != "" && at.refusal(c) == "" &&
 				!strings.Contains(frame, "same as: "+line[:min(len(line), 50)]) {
 				t.Errorf("%q: no %q in\n%s", words, line, frame)
 			}
@@ -208,7 +205,7 @@ func TestReadOnly(t *testing.T) {
 	for _, keys := range [][]string{nil, {"2"}, {"3"}, {"enter"}, {"3", "enter"}} {
 		for _, b := range bindings {
 			at := press(s, keys...)
-			if b.verb == "" || !b.here(&at) {
+			if b.verb == "" || !b.here(at.screen) {
 				continue
 			}
 			if at, out := at.Key(strings.Fields(b.press)[0], ""); len(out.Actions) > 0 || open(at) || at.toast != at.readOnlyReason() {

@@ -12,20 +12,20 @@ import (
 	"limpet/tui/widget"
 )
 
-type reposScreen struct{}
+// reposScreen lists the repositories.
+type reposScreen struct{ list[snapshot.Repo] }
 
-func (reposScreen) list(s *State) *position     { return &s.repos.position }
-func (reposScreen) selection(s *State) []object { return s.repos.targets(repoObject) }
-func (reposScreen) open(s *State)               { openRow(s, &s.repos, repoObject) }
+func (l *reposScreen) selection(*scene) []object { return l.targets(repoObject) }
+func (l *reposScreen) open(*scene) Outcome       { return Outcome{object: l.object(repoObject)} }
 
-func (reposScreen) draw(p *view, at widget.Rect) {
-	p.repoList(p.withPane(at, len(p.s.repos.rows)), true)
+func (l *reposScreen) draw(p *view, at widget.Rect) {
+	l.drawList(p, p.withPane(at, len(l.rows), l.pane), true)
 }
 
-func (p *view) repoList(at widget.Rect, focused bool) {
-	l := &p.s.repos
-	drawList(p, at, widget.Box{Title: p.listTitle("Repositories", &l.position), Note: p.place(&l.position, 0), Foot: reposNote(l.rows),
-		Focused: focused}, func(s *State) *list[snapshot.Repo] { return &s.repos }, p.repoTable(), p.noRepos())
+func (l *reposScreen) drawList(p *view, at widget.Rect, focused bool) {
+	box := widget.Box{Title: p.listTitle("Repositories", &l.position), Note: p.place(&l.position, 0), Foot: reposNote(l.rows),
+		Focused: focused}
+	drawList(p, at, box, screenRepos, &l.list, p.repoTable(), p.noRepos())
 }
 
 func (p *view) repoTable() widget.Table[snapshot.Repo] {
@@ -180,10 +180,10 @@ type repoScreen struct {
 	opensLog bool // of its last job, when that is known
 }
 
-func (r *repoScreen) list(*State) *position { return &r.rows.position }
+func (r *repoScreen) listPosition() *position { return &r.rows.position }
 
 // selection returns the job under the cursor, whose repository is that of the screen, else the repository while it exists.
-func (r *repoScreen) selection(s *State) []object {
+func (r *repoScreen) selection(s *scene) []object {
 	if j := r.rows.here(); r.live && j != nil && !r.tall {
 		return []object{jobObject(j)}
 	}
@@ -201,17 +201,15 @@ func (r *repoScreen) hints(*view) string {
 func (r *repoScreen) turn(int) { r.zoom() }
 func (r *repoScreen) zoom()    { r.turned, r.tall = !r.turned, !r.tall }
 
-func (r *repoScreen) open(s *State) {
-	j := r.rows.here()
-	if j == nil {
-		s.showToast("no job of this repository is known; p starts a pull", false)
-		return
+func (r *repoScreen) open(*scene) (out Outcome) {
+	if out.object = r.rows.object(jobObject); out.object.job == nil {
+		out.toast = "no job of this repository is known; p starts a pull"
 	}
-	s.goObject(jobObject(j))
+	return out
 }
 
 // scroll moves the cursor among the jobs, or scrolls the facts when the jobs do not fit.
-func (r *repoScreen) scroll(_ *State, by int) {
+func (r *repoScreen) scroll(by int) {
 	if r.tall {
 		r.top += by
 	} else {
@@ -224,7 +222,7 @@ const leastJobs = 6
 
 func (r *repoScreen) draw(p *view, at widget.Rect) {
 	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, at.W/2), Note: p.cut(r.repo.Title, at.W/3), Focused: true, More: "tab"}
-	lines := append(p.repoFacts(*r.repo, r.live).Lines(p.Canvas, at.W-4), p.conditionLines(*r.repo, at.W-4)...)
+	lines := p.repoLines(*r.repo, r.live, at.W-4)
 	head := min(len(lines)+2, max(at.H-leastJobs, min(at.H, leastJobs)))
 	fits := at.H-head >= 3
 	if r.tall = r.turned == fits; r.tall {
@@ -237,6 +235,11 @@ func (r *repoScreen) draw(p *view, at widget.Rect) {
 		at = rest
 	}
 	r.jobsBox(p, at)
+}
+
+// repoLines describes a repository in lines of w cells.
+func (p *view) repoLines(r snapshot.Repo, live bool, w int) []widget.TextLine {
+	return append(p.repoFacts(r, live).Lines(p.Canvas, w), p.conditionLines(r, w)...)
 }
 
 func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
@@ -329,18 +332,19 @@ const (
 	recentMinAge = 5 * time.Second
 )
 
-func (r *repoScreen) fetch(s *State) Lookup {
+func (r *repoScreen) fetch(s *scene) Lookup {
 	key, age := repoKind.key(*r.repo), s.Now.Sub(r.recent.at)
 	if r.repo.Name == "" || r.recent.key == key && (age < recentMinAge || age < recentMaxAge && r.finished == s.Snap.Agent.History) {
 		return nil
 	}
 	q := snapshot.HistoryQuery{Namespace: r.repo.Namespace, Repository: r.repo.Name, Limit: recentRows}
 	r.finished = s.Snap.Agent.History
-	return r.recent.look(s, key, func(s *State) *fetched[string, snapshot.HistoryPage] { return &s.repo.recent },
-		func(ctx context.Context, src Source) (snapshot.HistoryPage, error) { return src.HistoryPage(ctx, q) })
+	return r.recent.look(s, key, func(ctx context.Context, src Source) (snapshot.HistoryPage, error) {
+		return src.HistoryPage(ctx, q)
+	})
 }
 
-func (r *repoScreen) refresh(s *State) {
+func (r *repoScreen) refresh(s *scene) {
 	var out []snapshot.Job
 	seen := map[string]bool{}
 	for i := range s.Snap.Jobs {
@@ -384,5 +388,5 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 		{Head: "RESULT", Width: 16, Cell: state(p.progress)},
 	}}
 	drawList(p, at, widget.Box{Title: "Recent jobs", Note: "f files, h all", Foot: p.place(&r.rows.position, 0), Focused: true},
-		func(s *State) *list[job] { return &s.repo.rows }, table, []string{empty})
+		screenRepo, &r.rows, table, []string{empty})
 }

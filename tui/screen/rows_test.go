@@ -194,11 +194,11 @@ func TestSort(t *testing.T) {
 			t.Errorf("jobs by %s: %q", name, got)
 		}
 	}
-	for _, of := range []func(*State) *position{jobsScreen{}.list, reposScreen{}.list} {
-		for i, o := range of(&s).sorts {
+	for _, of := range []screenID{screenJobs, screenRepos} {
+		for i, o := range s.at(of).(lister).listPosition().sorts {
 			snap := testSnapshot()
 			at := shown(snap, widget.Caps{})
-			of(&at).order = order{by: i, reverse: true}
+			at.at(of).(lister).listPosition().order = order{by: i, reverse: true}
 			if at = at.Show(snap); len(at.jobs.rows) != len(snap.Jobs) || len(at.repos.rows) != len(snap.Repos) || snap.Jobs[0].UID != "5c1e9c54" {
 				t.Errorf("by %s rows are lost, or the snapshot was changed", o)
 			}

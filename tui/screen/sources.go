@@ -15,21 +15,19 @@ import (
 )
 
 // sourcesScreen is the list of the Flux sources. It is available when the API serves them.
-type sourcesScreen struct{}
+type sourcesScreen struct{ list[snapshot.Source] }
 
-func (sourcesScreen) list(s *State) *position     { return &s.sources.position }
-func (sourcesScreen) selection(s *State) []object { return s.sources.targets(sourceObject) }
-func (sourcesScreen) open(s *State)               { openRow(s, &s.sources, sourceObject) }
+func (l *sourcesScreen) selection(*scene) []object { return l.targets(sourceObject) }
+func (l *sourcesScreen) open(*scene) Outcome       { return Outcome{object: l.object(sourceObject)} }
 
-func (sourcesScreen) draw(p *view, at widget.Rect) {
-	l := &p.s.sources
+func (l *sourcesScreen) draw(p *view, at widget.Rect) {
 	empty := p.whyEmpty("source", len(p.Snap.Sources))
 	if empty == nil {
 		empty = []string{"There are no sources any more."}
 	}
 	drawList(p, at, widget.Box{Title: p.listTitle("Sources", &l.position), Foot: sourcesNote(l.rows), Focused: true,
 		Note: widget.Join(", ", p.cut(widget.When(at.W > 50, SourceController(p.Snap)), at.W/3), p.place(&l.position, 0))},
-		func(s *State) *list[snapshot.Source] { return &s.sources }, p.sourceTable(), empty)
+		screenSources, &l.list, p.sourceTable(), empty)
 }
 
 func (p *view) sourceTable() widget.Table[snapshot.Source] {
@@ -149,41 +147,38 @@ type sourceScreen struct {
 	listed bool // the revisions are on the screen and have the cursor, as of the last frame
 }
 
-func (f *sourceScreen) list(*State) *position { return &f.rows.position }
+func (f *sourceScreen) listPosition() *position { return &f.rows.position }
 
 // turn and zoom show the facts alone, or the revisions too.
 func (f *sourceScreen) turn(int) { f.zoom() }
 func (f *sourceScreen) zoom()    { f.turned, f.log, f.top = !f.turned, false, 0 }
 
-func (f *sourceScreen) fetch(s *State) Lookup {
+func (f *sourceScreen) fetch(s *scene) Lookup {
 	key := f.source.UID + " " + ArtifactOf(*f.source).Digest
 	if _, known, err := f.stored.of(key); known || err != "" && s.Now.Sub(f.stored.at) < recentMaxAge ||
 		f.source.Name == "" {
 		return nil
 	}
 	of := f.Subject
-	return f.stored.look(s, key, func(s *State) *fetched[string, []state.Artifact] { return &s.source.stored },
-		func(ctx context.Context, src Source) ([]state.Artifact, error) {
-			return src.Artifacts(ctx, of.Namespace, of.Name)
-		})
+	return f.stored.look(s, key, func(ctx context.Context, src Source) ([]state.Artifact, error) {
+		return src.Artifacts(ctx, of.Namespace, of.Name)
+	})
 }
 
-func (f *sourceScreen) refresh(*State) {
+func (f *sourceScreen) refresh(*scene) {
 	rows := slices.DeleteFunc(slices.Clone(f.stored.value), func(a state.Artifact) bool { return a.UID != f.source.UID })
 	f.rows.show(rows, func(a state.Artifact) string { return a.Digest + a.Revision })
 }
 
 // open shows what the revision under the cursor has changed.
-func (f *sourceScreen) open(s *State) {
-	if why := s.sourceChangesRefusal(*f.source); why != "" {
-		s.showToast(why, false)
-		return
-	}
-	openSourceChanges(s)
+func (f *sourceScreen) open(s *scene) (out Outcome) {
+	out.toast = s.sourceChangesRefusal(*f.source)
+	out.changes = out.toast == ""
+	return out
 }
 
 // openSourceChanges shows what the revision under the cursor, else the newest, has changed.
-func openSourceChanges(s *State) {
+func (s *State) openSourceChanges() {
 	o, _ := s.one()
 	digest := ArtifactOf(*o.source).Digest
 	if row := s.source.rows.here(); s.screen == screenSource && row != nil {
@@ -205,7 +200,7 @@ func (s *facts) sourceChangesRefusal(from snapshot.Source) string {
 	return ""
 }
 
-func openSourceLog(s *State) {
+func (s *State) openSourceLog() {
 	o, _ := s.one()
 	if s.screen != screenSource {
 		s.goObject(o)
@@ -259,7 +254,7 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 }
 
 // scroll moves the cursor among the revisions, or scrolls what has no cursor.
-func (f *sourceScreen) scroll(_ *State, by int) {
+func (f *sourceScreen) scroll(by int) {
 	if f.listed {
 		f.rows.move(by)
 	} else {
@@ -288,7 +283,7 @@ func (f *sourceScreen) draw(p *view, at widget.Rect) {
 		return
 	}
 	drawList(p, rest, widget.Box{Title: "Revisions", Note: "enter changes, l log", Foot: p.place(&f.rows.position, 0), Focused: true},
-		func(s *State) *list[state.Artifact] { return &s.source.rows }, p.revisionTable(), nil)
+		screenSource, &f.rows, p.revisionTable(), nil)
 }
 
 func (p *view) revisionTable() widget.Table[state.Artifact] {

@@ -299,7 +299,7 @@ func TestSourceIssues(t *testing.T) {
 		t.Errorf("next: %s", next)
 	}
 	to := s
-	if openIssue(&to, e); to.screen != screenSource || to.source.source.UID != "s1" {
+	if to.openIssue(e); to.screen != screenSource || to.source.source.UID != "s1" {
 		t.Errorf("it opens %d %s", to.screen, to.source.source.Name)
 	}
 }

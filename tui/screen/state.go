@@ -1,6 +1,7 @@
 // Package screen is the state of the dashboard and its screens, one file a screen.
 //
-// A frame is a function of State and size (frame.go), a key press a pure function from State to State (keys.go).
+// A frame is a function of State and size (frame.go), a key press a pure function from State to State (keys.go). A screen reads
+// a scene and has its own position; what a key does elsewhere it returns as an Outcome, which State applies.
 // Foreign text is cleaned once, where it enters (fetch.go). States have a glyph and a word, never only a colour.
 package screen
 
@@ -17,17 +18,16 @@ import (
 // State is the whole input of a frame. Key, Show and the other exported methods return the next
 // one and leave the present one as it is, so slices in it are copied before a change.
 type State struct {
-	target
-	navigation
-	answer
-	W, H int // cells of the terminal; 0 = not known yet
-	Caps widget.Caps
+	scene
+	trail
+	toast    string // the notice of the last key; "" = none
+	toastBad bool
+	toastEnd time.Time
+	out      Outcome
 
-	// The lists of the snapshot, which several screens show.
-	jobs    list[snapshot.Job]
-	repos   list[snapshot.Repo]
-	sources list[snapshot.Source]
-
+	jobs     jobsScreen
+	repos    reposScreen
+	sources  sourcesScreen
 	overview overviewScreen
 	detail   jobScreen
 	repo     repoScreen
@@ -38,19 +38,12 @@ type State struct {
 	diff     diffScreen
 	files    filesScreen
 
-	// The overlay, and the state that all screens share.
-	overlay    overlay // handles the keys; nil = none
-	console    console
-	filterLine filterLine
-	whenIdle   bool                         // quit when no job of the agent runs
-	drained    bool                         // the agent was drained for it
-	popupText  fetched[popupKey, popupText] // of the last popup
-	popups     int                          // counts them
-	issues     issues
-	linkAt     int         // index of the web address that is copied next
-	wide       bool        // names get their full width
-	wraps      bool        // long lines are wrapped
-	clicks     []clickArea // of the last frame
+	overlay  overlay     // handles the keys; nil = none
+	whenIdle bool        // quit when no job of the agent runs
+	drained  bool        // the agent was drained for it
+	popups   int         // counts them
+	linkAt   int         // index of the web address that is copied next
+	clicks   []clickArea // of the last frame
 }
 
 // facts are the snapshot and the state of its source. They decide what can be sent.
@@ -68,17 +61,23 @@ type facts struct {
 	Invocation interface{ Complete(line string) string }
 }
 
-// target is what keys act on: the marked objects, else the one under the cursor.
-type target struct {
+// scene is all that a screen reads besides its own position.
+type scene struct {
 	facts
-	selected []object
-}
-
-type answer struct {
-	toast    string // the notice of the last key; "" = none
-	toastBad bool
-	toastEnd time.Time
-	out      Outcome
+	location
+	W, H       int // cells of the terminal; 0 = not known yet
+	Caps       widget.Caps
+	filters    [screenCount]string
+	filterLine filterLine
+	selected   []object // what keys act on: the marked objects, else the one under the cursor
+	page       subject  // the repository of the screens below it
+	compared   compared // what the screens of changes compare
+	console    console
+	issues     issues
+	popupText  fetched[popupKey, popupText] // of the last popup
+	links      []snapshot.Link              // web addresses of the selection
+	wide       bool                         // names get their full width
+	wraps      bool                         // long lines are wrapped
 }
 
 // toastAge is how long a notice is shown. A new error replaces it at once.
@@ -89,26 +88,26 @@ type Screen interface{ draw(p *view, at widget.Rect) }
 
 type (
 	// lister has a list in which keys move the cursor.
-	lister interface{ list(s *State) *position }
+	lister interface{ listPosition() *position }
 	// selector has objects that keys act on.
-	selector interface{ selection(s *State) []object }
+	selector interface{ selection(s *scene) []object }
 	// opener opens what is under the cursor.
-	opener interface{ open(s *State) }
+	opener interface{ open(s *scene) Outcome }
 	// scroller moves something else than the cursor of a list. Drawing bounds its position.
-	scroller interface{ scroll(s *State, by int) }
+	scroller interface{ scroll(by int) }
 	// paner has several parts; one has the focus, and may have the whole screen.
 	paner interface {
 		turn(by int)
 		zoom()
 	}
 	// fetcher needs data that the snapshot does not contain; nil = it needs none now.
-	fetcher interface{ fetch(s *State) Lookup }
+	fetcher interface{ fetch(s *scene) Lookup }
 	// refresher recomputes its rows after each change.
-	refresher interface{ refresh(s *State) }
+	refresher interface{ refresh(s *scene) }
 	// hinter has hints that depend on its state.
 	hinter interface{ hints(p *view) string }
 	// finder has lines of its own for the filter, and describes the matches.
-	finder interface{ found(s *State) string }
+	finder interface{ found(s *scene) string }
 )
 
 type screenID uint8
@@ -141,38 +140,55 @@ var screens = [screenCount]struct {
 	name, key, label, command string
 	under                     screenID // the screen whose tab is marked
 	hints                     string
-	of                        func(*State) Screen
 }{
-	screenOverview: {"overview", "1", "Overview", "status", screenOverview, jobHints,
-		func(s *State) Screen { return &s.overview }},
-	screenJobs: {"jobs", "2", "Jobs", "job list", screenJobs, jobHints, func(*State) Screen { return jobsScreen{} }},
-	screenRepos: {"repositories", "3", "Repos", "repo list", screenRepos, repoHints,
-		func(*State) Screen { return reposScreen{} }},
-	screenHistory: {"history", "4", "History", "history list", screenHistory, "^v move|enter open|/ filter|esc back",
-		func(s *State) Screen { return &s.history }},
-	screenAgent: {"agent", "5", "Agent", "status", screenAgent, "^v scroll|esc back",
-		func(s *State) Screen { return &s.agent }},
+	screenOverview: {"overview", "1", "Overview", "status", screenOverview, jobHints},
+	screenJobs:     {"jobs", "2", "Jobs", "job list", screenJobs, jobHints},
+	screenRepos:    {"repositories", "3", "Repos", "repo list", screenRepos, repoHints},
+	screenHistory:  {"history", "4", "History", "history list", screenHistory, "^v move|enter open|/ filter|esc back"},
+	screenAgent:    {"agent", "5", "Agent", "status", screenAgent, "^v scroll|esc back"},
 	screenSources: {"sources", "6", "Sources", "source list", screenSources,
-		"^v move|enter open|p reconcile|d changes|s suspend|t test|/ filter|l log|o sort|u url|c commit",
-		func(*State) Screen { return sourcesScreen{} }},
-	screenDetail: {under: screenJobs, of: func(s *State) Screen { return &s.detail },
+		"^v move|enter open|p reconcile|d changes|s suspend|t test|/ filter|l log|o sort|u url|c commit"},
+	screenDetail: {under: screenJobs,
 		hints: "esc back|^v scroll|tab section|d changes|z zoom|x cancel|p pull|f follow|/ find|u url"},
-	screenRepo: {under: screenRepos, of: func(s *State) Screen { return &s.repo },
+	screenRepo: {under: screenRepos,
 		hints: "esc back|enter job|p pull|f files|P full|x cancel|s suspend|F drift|t test|h history|u url|c commit|tab facts"},
-	screenFiles: {under: screenRepos, of: func(s *State) Screen { return &s.files },
-		hints: "^v move|enter open|/ filter|u url|p pull|esc back"},
-	screenChanges: {under: screenJobs, of: func(s *State) Screen { return &s.changes },
-		hints: "^v move|enter diff|/ find|esc back"},
-	screenDiff: {under: screenJobs, of: func(s *State) Screen { return &s.diff },
-		hints: "^v scroll|n next change|w wrap|/ find|esc back"},
-	screenSource: {under: screenSources, of: func(s *State) Screen { return &s.source },
+	screenFiles:   {under: screenRepos, hints: "^v move|enter open|/ filter|u url|p pull|esc back"},
+	screenChanges: {under: screenJobs, hints: "^v move|enter diff|/ find|esc back"},
+	screenDiff:    {under: screenJobs, hints: "^v scroll|n next change|w wrap|/ find|esc back"},
+	screenSource: {under: screenSources,
 		hints: "esc back|enter changes|p reconcile|s suspend|t test|l log|u url|c commit|Y command|tab facts"},
 }
 
 // tabs are the screens with a tab, in the order of their keys.
 var tabs = []screenID{screenOverview, screenJobs, screenRepos, screenHistory, screenAgent, screenSources}
 
-func (s *State) at(id screenID) Screen { return screens[id].of(s) }
+func (s *State) at(id screenID) Screen {
+	switch id {
+	case screenJobs:
+		return &s.jobs
+	case screenRepos:
+		return &s.repos
+	case screenDetail:
+		return &s.detail
+	case screenRepo:
+		return &s.repo
+	case screenHistory:
+		return &s.history
+	case screenAgent:
+		return &s.agent
+	case screenChanges:
+		return &s.changes
+	case screenDiff:
+		return &s.diff
+	case screenSources:
+		return &s.sources
+	case screenSource:
+		return &s.source
+	case screenFiles:
+		return &s.files
+	}
+	return overviewPanes{&s.overview, &s.jobs, &s.repos}
+}
 
 // tabText returns the text of a tab: its key, its label, and how many objects it has.
 func (s *facts) tabText(id screenID) string {
@@ -190,8 +206,9 @@ func (s *State) available(id screenID) bool {
 
 // NewState returns the state before the first snapshot.
 func NewState(source string, caps widget.Caps, now time.Time) State {
-	s := State{Caps: caps, jobs: newList(jobKind), repos: newList(repoKind), sources: newList(sourceKind)}
+	s := State{jobs: jobsScreen{newList(jobKind)}, repos: reposScreen{newList(repoKind)}, sources: sourcesScreen{newList(sourceKind)}}
 	s.Snap, s.Now, s.Source = new(snapshot.Snapshot), now, source
+	s.Caps = caps
 	s.detail.object, s.repo.object, s.source.object = jobObject(new(snapshot.Job)), repoObject(new(snapshot.Repo)),
 		sourceObject(new(snapshot.Source))
 	s.jobs.follows = true
@@ -223,13 +240,13 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 		s.history.changes++
 	}
 	log := s.detail.job.Log
-	s.detail.follow(&s)
+	s.detail.follow(&s.facts)
 	s.detail.partial = s.detail.partial && !s.detail.live
 	if now := s.detail.job.Log; s.detail.paused && len(now) > 0 { // lines at its beginning may have been dropped
 		s.detail.tops[sectionLog] -= max(slices.Index(log, now[0]), 0)
 	}
-	s.repo.follow(&s)
-	s.source.follow(&s)
+	s.repo.follow(&s.facts)
+	s.source.follow(&s.facts)
 	s.update()
 	return s
 }
@@ -263,26 +280,29 @@ func (s *State) update() {
 		s.detail.object, s.detail.partial = jobObject(&j), false
 		s.detail.focusIssues()
 	}
+	s.page = s.repo.subject
+	s.compared = s.comparison()
 	present := s.at(s.screen)
 	if r, ok := present.(refresher); ok {
-		r.refresh(s)
+		r.refresh(&s.scene)
 	}
 	if _, known, err := s.repo.recent.of(repoKind.key(*s.repo.repo)); s.repo.opensLog && s.screen == screenRepo && (known || err != "") {
 		if s.repo.opensLog = false; s.repo.rows.here() != nil {
-			openLog(s)
+			s.openLog()
 			present = &s.detail
 		}
 	}
 	s.selected = nil
 	if sel, ok := present.(selector); ok {
-		s.selected = sel.selection(s)
+		s.selected = sel.selection(&s.scene)
 	}
+	s.links = s.addresses()
 }
 
 // list returns the list in which keys move; nil = none.
 func (s *State) list() *position {
 	if l, ok := s.at(s.screen).(lister); ok {
-		return l.list(s)
+		return l.listPosition()
 	}
 	return nil
 }
@@ -323,7 +343,7 @@ func (s *facts) staleSince() time.Time {
 	return s.Snap.API.Since
 }
 
-func (s *answer) showToast(text string, bad bool) { s.toast, s.toastBad = text, bad }
+func (s *State) showToast(text string, bad bool) { s.toast, s.toastBad = text, bad }
 
 type location struct {
 	screen screenID
@@ -333,39 +353,37 @@ type location struct {
 	revision string
 }
 
-// navigation is the present location, those before and after it, and the filters of the screens.
-type navigation struct {
-	location
+// trail has the locations before and after the present one.
+type trail struct {
 	back     []location // targets of [ and Esc; the last is the newest
 	forwards []location // targets of ]
-	filters  [screenCount]string
 }
 
 // trailLength bounds the navigation history.
 const trailLength = 32
 
 // goTo shows a screen; Esc and [ return. The screens of an object share it.
-func (n *navigation) goTo(to screenID) {
-	if to == n.screen {
+func (s *State) goTo(to screenID) {
+	if to == s.screen {
 		return
 	}
-	n.back, n.forwards = append(slices.Clip(n.back[max(len(n.back)-trailLength+1, 0):]), n.location), nil
-	n.screen, n.path = to, ""
+	s.back, s.forwards = append(slices.Clip(s.back[max(len(s.back)-trailLength+1, 0):]), s.location), nil
+	s.screen, s.path = to, ""
 }
 
 // tab returns the screen whose tab is marked: for a job from the history that of the history.
-func (n *navigation) tab() screenID {
-	if n.object.source != nil && (n.screen == screenChanges || n.screen == screenDiff) {
+func (s *State) tab() screenID {
+	if s.object.source != nil && (s.screen == screenChanges || s.screen == screenDiff) {
 		return screenSources
 	}
-	for i := len(n.back) - 1; i >= 0 && screens[n.screen].key == "" && screens[n.screen].under == screenJobs; i-- {
-		if from := n.back[i].screen; from == screenHistory {
+	for i := len(s.back) - 1; i >= 0 && screens[s.screen].key == "" && screens[s.screen].under == screenJobs; i-- {
+		if from := s.back[i].screen; from == screenHistory {
 			return from
 		} else if screens[from].key != "" {
 			break
 		}
 	}
-	return screens[n.screen].under
+	return screens[s.screen].under
 }
 
 func (s *State) goObject(o object) {

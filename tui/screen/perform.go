@@ -1,0 +1,280 @@
+package screen
+
+import (
+	"cmp"
+	"slices"
+
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+	"limpet/tui/widget"
+)
+
+// perform carries out a command, or says why it is disabled.
+func (s *State) perform(c command) {
+	if why := s.refusal(c); why != "" {
+		s.showToast(why, true)
+		return
+	}
+	s.act(c)
+}
+
+// act carries out a command that is enabled.
+func (s *State) act(c command) {
+	switch c.act {
+	case "request":
+		s.request(s.requested(c))
+	case "send":
+		s.send(*c.request)
+	case "create":
+		s.openForm(c.action, c.object)
+	case "submit":
+		s.out.Actions = []Action{{Verb: snapshot.CreateJob, Namespace: c.object.Namespace, Name: c.object.Name, Spec: c.spec}}
+		s.showToast(c.action+" requested: "+c.object.Name, false)
+	case "move":
+		s.move(c.by)
+	case "open":
+		s.open()
+	case "back":
+		s.goBack()
+	case "previous place":
+		s.walk(&s.back, &s.forwards)
+	case "next place":
+		s.walk(&s.forwards, &s.back)
+	case "screen":
+		s.goTo(c.screen)
+	case "go":
+		s.goObject(c.object)
+	case "other pane":
+		s.panes().turn(1)
+	case "previous pane":
+		s.panes().turn(-1)
+	case "zoom pane":
+		s.panes().zoom()
+	case "mark":
+		s.showToast(s.list().mark())
+	case "mark all":
+		s.showToast(s.list().markAll())
+	case "sort":
+		s.overlay = sortChooser(*s.list())
+	case "order":
+		l := s.list()
+		l.order = order{c.by, c.by == l.order.by && !l.order.reverse}
+	case "changes":
+		s.openChanges()
+	case "log":
+		s.openLog()
+	case "pause log":
+		s.showToast(s.detail.pauseLog(), false)
+	case "files":
+		s.openFiles(false)
+	case "drift":
+		s.openFiles(true)
+	case "next change":
+		s.showToast(s.diff.nextHunk(false), false)
+	case "previous change":
+		s.showToast(s.diff.nextHunk(true), false)
+	case "wide, wrapped":
+		if s.widens() {
+			s.wide = !s.wide
+		} else {
+			s.wraps = !s.wraps
+		}
+	case "filter":
+		s.filterLine.typing = true
+	case "its history":
+		of := s.onRepos(s.selected)
+		s.goTo(screenHistory)
+		if len(of) == 1 {
+			s.setFilter("repo:" + of[0].Name + " ")
+		}
+	case "new job":
+		s.overlay = jobChooser(s.onRepos(s.selected)[0])
+	case "test":
+		s.openPopup(popup{popupKey: popupKey{of: s.testable()[0].Subject, test: true}, command: s.popupLine(s.testable(), true)})
+	case "show as YAML":
+		s.openPopup(popup{popupKey: popupKey{of: s.showable()[0].Subject}, command: s.popupLine(s.showable(), false)})
+	case "edit":
+		s.edit(snapshot.Edit{Subject: s.testable()[0].Subject})
+	case "copy command":
+		s.copied(s.shownBy())
+	case "copy address":
+		s.copyLink()
+	case "copy commit":
+		s.copied(s.commit())
+	case "errors":
+		s.openIssues()
+	case "ASCII on/off":
+		s.Caps.ASCII = !s.Caps.ASCII
+		s.showToast(map[bool]string{true: "ASCII alone", false: "glyphs"}[s.Caps.ASCII], false)
+	case "next theme":
+		s.act(command{act: "theme", by: (s.Caps.Theme + 1) % len(widget.Coloured)})
+	case "theme":
+		s.Caps.Theme = c.by
+		s.showToast("theme "+widget.Themes[c.by], false)
+	case "refresh":
+		s.refresh()
+	case "doctor":
+		s.run("doctor")
+	case "command":
+		s.overlay = palette(s.commands())
+	case "this help":
+		s.overlay = help(s.screen)
+	case "quit":
+		s.quit()
+	case "quit now":
+		s.out.Quit = true
+	case "stay":
+		s.stay()
+	case "finish first":
+		s.finishFirst()
+	}
+}
+
+// requested returns the request of a command: for its object, wherever the cursor is now, else for the selection.
+func (s *scene) requested(c command) (request, string) {
+	if c.object.Kind != "" {
+		return s.requestNow(c.verb, c.object)
+	}
+	return s.requestFor(c.verb, s.selected)
+}
+
+// refusal returns why a command is disabled, "" when it is enabled.
+func (s *State) refusal(c command) string {
+	switch c.act {
+	case "request":
+		_, why := s.requested(c)
+		return why
+	case "create", "submit":
+		return s.createRefusal(c.action, c.object)
+	case "open":
+		_, opens := s.at(s.screen).(opener)
+		return widget.When(!opens, "nothing opens from this screen")
+	case "previous place":
+		return widget.When(len(s.back) == 0, "this is the first place")
+	case "next place":
+		return widget.When(len(s.forwards) == 0, "this is the last place")
+	case "screen":
+		return widget.When(!s.available(c.screen), "no Flux sources here")
+	case "go":
+		return s.missing(c.object)
+	case "other pane", "previous pane", "zoom pane":
+		return widget.When(s.panes() == nil, "this screen has one pane")
+	case "mark", "mark all":
+		return widget.When(!s.hasLists() || len(s.list().keys) == 0, "there is nothing under the cursor")
+	case "sort":
+		return widget.When(!s.hasLists(), "this screen has no list that is sorted")
+	case "changes":
+		return s.changesRefusal()
+	case "log":
+		return s.logRefusal()
+	case "files", "drift":
+		return oneRefusal(s.onRepos(s.selected), "no repository is under the cursor")
+	case "wide, wrapped":
+		return widget.When(!s.widens() && s.screen != screenDetail && s.screen != screenDiff,
+			"w widens the names of a list of jobs or repositories, or wraps a log or a diff: none is here")
+	case "filter":
+		return widget.When(!s.filterable(), "there is nothing to filter on this screen")
+	case "new job":
+		return cmp.Or(s.notSentReason(), oneRefusal(s.onRepos(s.selected), "no repository is under the cursor"))
+	case "test":
+		return s.testRefusal()
+	case "show as YAML":
+		return s.showRefusal()
+	case "edit":
+		return s.editRefusal()
+	case "copy command":
+		return widget.When(s.shownBy() == "", "there is nothing under the cursor")
+	case "copy address":
+		return widget.When(len(s.links) == 0, "no web address is known here")
+	case "copy commit":
+		return widget.When(s.commit() == "", "no commit is known here")
+	case "errors":
+		return widget.When(len(s.issues.list) == 0, "no errors so far")
+	case "theme", "next theme":
+		return widget.When(s.Caps.Mono, "no colours here: NO_COLOR, --color never or a terminal without")
+	}
+	return ""
+}
+
+// line returns the command line that does the same; "" = there is none.
+func (s *State) line(c command) string {
+	switch c.act {
+	case "request":
+		if c.object.Kind != "" {
+			return s.lineOf(c.verb, c.object)
+		}
+	case "create":
+		return s.createLine(c.action, c.object, nil)
+	case "screen":
+		return s.limpet(screens[c.screen].command)
+	case "go":
+		return s.command("show", c.object)
+	case "its history":
+		return s.historyLine()
+	case "test":
+		return s.popupLine(s.testable(), true)
+	case "show as YAML":
+		return s.popupLine(s.showable(), false)
+	case "edit":
+		return s.editLine()
+	case "doctor":
+		return s.limpet("doctor")
+	}
+	return ""
+}
+
+// missing returns a refusal once an object is gone.
+func (s *scene) missing(o object) string {
+	_, there := s.current(o)
+	return widget.When(!there, o.Name+" no longer exists"+
+		widget.When(o.job != nil, ": "+s.limpet("history show "+text.ShellWord(o.UID))))
+}
+
+// move moves the cursor, or scrolls.
+func (s *State) move(by int) {
+	if sc, ok := s.at(s.screen).(scroller); ok {
+		sc.scroll(by)
+	} else if l := s.list(); l != nil {
+		l.move(by)
+	}
+}
+
+// open shows what is under the cursor. On the first screen of a fresh limpet it starts the setup.
+func (s *State) open() {
+	o, ok := s.at(s.screen).(opener)
+	switch {
+	case s.screen == screenOverview && s.firstRun() && s.SetUp:
+		s.out.SetUp = true
+		return
+	case !ok:
+		return
+	}
+	switch next := o.open(&s.scene); {
+	case next.toast != "":
+		s.showToast(next.toast, false)
+	case next.file != "":
+		s.openFile(next.file)
+	case next.changes:
+		s.openChanges()
+	case next.popup != nil:
+		s.openPopup(*next.popup)
+	case next.object.Kind != "":
+		s.goObject(next.object)
+	}
+}
+
+// widens reports whether w acts on the names of a list.
+func (s *scene) widens() bool { return s.hasLists() || s.screen == screenRepo }
+
+func (s *scene) hasLists() bool {
+	return slices.Contains([]screenID{screenOverview, screenJobs, screenRepos, screenSources}, s.screen)
+}
+
+// refresh redraws the screen, which another program may have written to, and retries an unavailable source now.
+func (s *State) refresh() {
+	s.out.Refresh = true
+	if s.Gone == "" && !s.Snap.At.IsZero() && !s.Snap.API.Up && s.readOnlyReason() == "" {
+		s.out.Actions = []Action{{Verb: snapshot.Hurry}}
+	}
+	s.showToast("asked again", false)
+}
