@@ -68,7 +68,7 @@ func Edit(ctx context.Context, client *kube.Client, res schema.GroupVersionResou
 
 // Editable returns what may be edited of an object, as YAML, without secrets.
 func Editable(u *unstructured.Unstructured) (string, error) {
-	data, err := yaml.Marshal(Sealed(Written(u)))
+	data, err := yaml.Marshal(Sealed(WithoutServerFields(u)))
 	return editHead + string(data), err
 }
 
@@ -83,8 +83,8 @@ func Sealed(object map[string]any) any {
 	return redacted("", object)
 }
 
-// Written returns a copy of an object without what the server writes.
-func Written(u *unstructured.Unstructured) map[string]any {
+// WithoutServerFields returns a copy of an object without what the server writes.
+func WithoutServerFields(u *unstructured.Unstructured) map[string]any {
 	u = u.DeepCopy()
 	delete(u.Object, "status")
 	for _, member := range []string{"managedFields", "resourceVersion", "generation", "creationTimestamp", "uid"} {

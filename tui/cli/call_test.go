@@ -27,10 +27,10 @@ func TestLostOutput(t *testing.T) {
 		{"history", "list", "-o", "yaml"}, {"store", "info"}, {"doctor"}} {
 		s := newSite(t)
 		var errs bytes.Buffer
-		if code := s.main(args, s.world("", clitest.FailingWriter{Err: syscall.EPIPE}, &errs)); code != command.ExitPipe || errs.Len() > 0 {
+		if code := s.main(args, s.streams("", clitest.FailingWriter{Err: syscall.EPIPE}, &errs)); code != command.ExitPipe || errs.Len() > 0 {
 			t.Errorf("%v into a pipe without a reader: exit %d, %s", args, code, &errs)
 		}
-		if code := s.main(args, s.world("", clitest.FailingWriter{Err: syscall.ENOSPC}, &errs)); code != command.ExitError ||
+		if code := s.main(args, s.streams("", clitest.FailingWriter{Err: syscall.ENOSPC}, &errs)); code != command.ExitError ||
 			!strings.Contains(errs.String(), "write the result: no space left") {
 			t.Errorf("%v onto a full disk: exit %d, %s", args, code, &errs)
 		}
@@ -336,7 +336,7 @@ func TestApplyPrintsOneDocument(t *testing.T) {
 	objects := "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {k: v}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: b}\n"
 	for i, format := range []string{"table", "name", "json", "yaml"} {
 		var out, errs bytes.Buffer
-		if code := s.main([]string{"apply", "-f", "-", "-o", format}, s.world(objects, &out, &errs)); code != 0 {
+		if code := s.main([]string{"apply", "-f", "-", "-o", format}, s.streams(objects, &out, &errs)); code != 0 {
 			t.Fatalf("-o %s: exit %d: %s", format, code, &errs)
 		}
 		verb := [...]string{" created", "", "", ""}[i]

@@ -88,8 +88,8 @@ func (s *site) onTerminal(t *testing.T, args ...string) (out string) {
 		defer close(read)
 		_, _ = io.Copy(&screen, keyboard) // until nobody has it open
 	}()
-	world := s.world("", tty, &errs)
-	s.main(args, world)
+	streams := s.streams("", tty, &errs)
+	s.main(args, streams)
 	tty.Close()
 	<-read
 	return strings.ReplaceAll(screen.String(), "\r\n", "\n")
@@ -225,7 +225,7 @@ func TestErrorsAreColoured(t *testing.T) {
 			var screen bytes.Buffer
 			read := make(chan struct{})
 			go func() { defer close(read); _, _ = io.Copy(&screen, keyboard) }()
-			of.main(args, of.world("", io.Discard, tty))
+			of.main(args, of.streams("", io.Discard, tty))
 			tty.Close()
 			<-read
 			keyboard.Close()

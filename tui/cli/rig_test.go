@@ -22,28 +22,28 @@ func newSite(t *testing.T) *site {
 	newTree := func() command.Tree { return new(cli) }
 	return &site{newTree: newTree, Site: clitest.New(t, func(args []string, in io.Reader, out, errs io.Writer,
 		lookup func(string) (string, bool)) int {
-		return command.Run(args, command.World{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
+		return command.Run(args, command.Streams{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
 	})}
 }
 
-func (s *site) world(in string, out, errs io.Writer) command.World {
-	return command.World{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.Lookup}
+func (s *site) streams(in string, out, errs io.Writer) command.Streams {
+	return command.Streams{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.Lookup}
 }
 
-// main runs one command in a world of the test.
-func (s *site) main(args []string, world command.World) int {
-	return command.Run(args, world, s.newTree)
+// main runs one command with streams of the test.
+func (s *site) main(args []string, streams command.Streams) int {
+	return command.Run(args, streams, s.newTree)
 }
 
 // parse parses the arguments of a command and runs nothing.
 func (s *site) parse(args ...string) (*command.Env, *kong.Context, error) {
-	return command.Parse(s.world("", io.Discard, io.Discard), s.newTree, args...)
+	return command.Parse(s.streams("", io.Discard, io.Discard), s.newTree, args...)
 }
 
 // Commands lists the commands of limpet as they are called, without the program,
 // and says of each whether it changes anything.
 func Commands() (map[string]bool, error) {
-	_, call, err := command.Parse(command.World{Lookup: func(string) (string, bool) { return "", false }},
+	_, call, err := command.Parse(command.Streams{Lookup: func(string) (string, bool) { return "", false }},
 		func() command.Tree { return new(cli) }, "status")
 	if err != nil {
 		return nil, err

@@ -190,7 +190,7 @@ func TestSignalWhileItStarts(t *testing.T) {
 			dir := t.TempDir()
 			env := map[string]string{"LIMPET_STATE": filepath.Join(dir, "limpet.db"), "HOME": dir}
 			lookup := func(name string) (string, bool) { v, ok := env[name]; return v, ok }
-			if code := Main([]string{"store", "info"}, command.World{In: &bytes.Buffer{}, Out: io.Discard, Err: io.Discard,
+			if code := Main([]string{"store", "info"}, command.Streams{In: &bytes.Buffer{}, Out: io.Discard, Err: io.Discard,
 				Lookup: lookup}); code != command.ExitOK {
 				t.Fatalf("exit code %d", code)
 			}
@@ -208,8 +208,8 @@ func TestSignalWhileItStarts(t *testing.T) {
 					started = f.left > 0
 					f.end(context.Canceled)
 				}}
-				world := command.World{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}
-				if code := command.RunContext(f, tt.args, world, func() command.Tree { return new(cli) }); code != command.ExitOK {
+				streams := command.Streams{In: &bytes.Buffer{}, Out: said, Err: said, Lookup: lookup}
+				if code := command.RunContext(f, tt.args, streams, func() command.Tree { return new(cli) }); code != command.ExitOK {
 					t.Errorf("a signal at look %d: exit code %d\n%s", look, code, said.all.String())
 				}
 			}

@@ -97,11 +97,11 @@ func (crdsCmd) Run(e *command.Env) error {
 func (c *cli) Headless() bool { return c.Dashboard.Daemon }
 
 // Main parses args, runs the command and returns the exit code.
-func Main(args []string, world command.World) int {
+func Main(args []string, streams command.Streams) int {
 	newTree := func() command.Tree { return new(cli) }
 	if len(args) > 0 && args[0] == complete.Word {
-		complete.Run(context.Background(), args[1:], world, newTree)
+		complete.Run(context.Background(), args[1:], streams, newTree)
 		return command.ExitOK
 	}
-	return command.Run(args, world, newTree)
+	return command.Run(args, streams, newTree)
 }

@@ -202,14 +202,14 @@ func (c *ConfigFile) resolver(lookup func(string) (string, bool)) kong.Resolver 
 		}
 		if value, ok := c.Values[flag.Name]; ok {
 			c.From[flag.Name] = c.Where(flag.Name)
-			return Written(flag, value), nil
+			return FlagValue(flag, value), nil
 		}
 		return nil, nil
 	})
 }
 
-// blame adds the origin of the value to an error about a flag that was not on the command line.
-func (c *ConfigFile) blame(err error) error {
+// withOrigin adds the origin of the value to an error about a flag that was not on the command line.
+func (c *ConfigFile) withOrigin(err error) error {
 	flag, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "--"), " ")
 	if from, ok := c.From[strings.TrimSuffix(flag, ":")]; ok {
 		return fmt.Errorf("%w (from %s)", err, from)
@@ -222,13 +222,13 @@ func Variable(flag string) string {
 	return "LIMPET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Written converts a YAML value to what kong's mappers take: text as on the command line, or a list of that.
-func Written(flag *kong.Flag, v any) any {
+// FlagValue converts a YAML value to what kong's mappers take: text as on the command line, or a list of that.
+func FlagValue(flag *kong.Flag, v any) any {
 	switch v := v.(type) {
 	case []any:
 		parts := make([]any, len(v))
 		for i, part := range v {
-			parts[i] = Written(flag, part)
+			parts[i] = FlagValue(flag, part)
 		}
 		return parts
 	case bool:
@@ -268,7 +268,7 @@ func (c *ConfigFile) Faults(flags map[string]*kong.Flag) (out []Fault) {
 		switch {
 		case key == GitRulesKey || key == GitVerifyKey: // see listOf
 		case flag == nil:
-			problem = fmt.Sprintf("unknown key %q%s", key, Meant(key, append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey)))
+			problem = fmt.Sprintf("unknown key %q%s", key, Suggestion(key, append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey)))
 		case value == nil:
 			problem = key + " has no value; take the line out for the default"
 		case mapping, list && !flag.IsSlice():
@@ -314,7 +314,7 @@ func unknownMember(list *yamlv3.Node, of reflect.Type, line int) (int, error) {
 	for _, entry := range list.Content {
 		for pair := range slices.Chunk(entry.Content, 2) {
 			if name := pair[0].Value; entry.Kind == yamlv3.MappingNode && !slices.Contains(known, strings.ToLower(name)) {
-				return pair[0].Line, fmt.Errorf("unknown key %q%s", name, Meant(name, known))
+				return pair[0].Line, fmt.Errorf("unknown key %q%s", name, Suggestion(name, known))
 			}
 		}
 	}
@@ -330,8 +330,8 @@ func (e *Env) GitVerify() ([]auth.VerificationPolicy, error) {
 	return listOf[auth.VerificationPolicy](e.Config, GitVerifyKey)
 }
 
-// Meant returns the question behind an unknown word; "" where no candidate is similar.
-func Meant(word string, candidates []string) string {
+// Suggestion returns the question with the candidate that is similar to an unknown word; "" without one.
+func Suggestion(word string, candidates []string) string {
 	if near := text.Nearest(word, candidates); near != "" {
 		return fmt.Sprintf(", did you mean %q?", near)
 	}

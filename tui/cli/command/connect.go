@@ -98,9 +98,9 @@ func isStopped(pid int) bool {
 }
 
 // WithTester calls f with a session and a tester: the daemon that works on the same API, which has the
-// credentials, else this process. With desk the process works with the state file and its mirrors.
-func (e *Env) WithTester(ctx context.Context, desk bool, f func(*Session, control.Tester) error) error {
-	return e.With(ctx, Needs{Desk: desk || e.Embedded()}, func(s *Session) error {
+// credentials, else this process. With store the process works with the state file and its mirrors.
+func (e *Env) WithTester(ctx context.Context, store bool, f func(*Session, control.Tester) error) error {
+	return e.With(ctx, Needs{Store: store || e.Embedded()}, func(s *Session) error {
 		if s.Daemon != nil {
 			same, err := e.Serves(ctx, s.Daemon)
 			if same {
@@ -122,7 +122,7 @@ func (e *Env) WithTester(ctx context.Context, desk bool, f func(*Session, contro
 			return err
 		}
 		mirrors := ""
-		if desk && s.File != nil {
+		if store && s.File != nil {
 			mirrors = agent.MirrorsPath(path)
 		}
 		tester, err := agent.OpenTester(ctx, cfg, mirrors)

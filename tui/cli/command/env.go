@@ -34,7 +34,7 @@ type Tree interface {
 
 // Env is what a command works with: streams, environment, flags and settings.
 type Env struct {
-	World
+	Streams
 
 	Flags  *Flags
 	Config *ConfigFile
@@ -51,14 +51,14 @@ type Env struct {
 }
 
 // Run parses args, runs the command and returns the exit code.
-func Run(args []string, world World, newTree func() Tree) int {
-	return RunContext(context.Background(), args, world, newTree)
+func Run(args []string, streams Streams, newTree func() Tree) int {
+	return RunContext(context.Background(), args, streams, newTree)
 }
 
 // RunContext is Run until ctx ends. After the setup it starts over with the new settings.
-func RunContext(ctx context.Context, args []string, world World, newTree func() Tree) int {
+func RunContext(ctx context.Context, args []string, streams Streams, newTree func() Tree) int {
 	for asks := false; ; {
-		code, err := once(ctx, args, world, newTree, asks)
+		code, err := once(ctx, args, streams, newTree, asks)
 		if err == nil {
 			return code
 		}
@@ -66,8 +66,8 @@ func RunContext(ctx context.Context, args []string, world World, newTree func() 
 	}
 }
 
-// once runs the command one time. It returns tui.ErrSetUp or ErrAgain where it has to run again.
-func once(ctx context.Context, args []string, world World, newTree func() Tree, asks bool) (int, error) {
+// once runs the command one time. It returns tui.ErrSetUp or ErrRestart where it has to run again.
+func once(ctx context.Context, args []string, streams Streams, newTree func() Tree, asks bool) (int, error) {
 	// A reader that goes away is an error of the write, so that what writes still cleans up.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -75,26 +75,26 @@ func once(ctx context.Context, args []string, world World, newTree func() Tree, 
 	context.AfterFunc(ctx, stop) // a second signal kills the process
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	out := &stdout{w: world.Out, end: cancel}
-	errs := &stderr{w: world.Err}
+	out := &stdout{w: streams.Out, end: cancel}
+	errs := &stderr{w: streams.Err}
 	defer errs.end()
-	world.Out, world.Err = out, errs
-	e := &Env{World: world, StopSignals: stop, WantsSetUp: asks, NewTree: newTree}
+	streams.Out, streams.Err = out, errs
+	e := &Env{Streams: streams, StopSignals: stop, WantsSetUp: asks, NewTree: newTree}
 	err := e.execute(ctx, args)
 	if lost := out.failure(); lost != nil {
 		err = lost
 	}
-	if errors.Is(err, tui.ErrSetUp) || errors.Is(err, ErrAgain) {
+	if errors.Is(err, tui.ErrSetUp) || errors.Is(err, ErrRestart) {
 		return 0, err
 	}
 	if exit, ok := errors.AsType[exitNow](err); ok {
 		return int(exit), nil
 	}
-	return e.report(world.Err, outputFlag(args, world.Getenv), err), nil
+	return e.report(streams.Err, outputFlag(args, streams.Getenv), err), nil
 }
 
-// ErrAgain reports that the settings may have changed: the call starts over.
-var ErrAgain = errors.New("begin anew")
+// ErrRestart reports that the settings may have changed: the call starts over.
+var ErrRestart = errors.New("start over with new settings")
 
 // exitNow ends the program with a code and without output of its own.
 type exitNow int
@@ -151,7 +151,7 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	errs, out := e.Err.(*stderr), e.Out.(*stdout)
 	errs.colors, out.colors, out.accessible = e.Colors(errs), e.Colors(out), e.Accessible(out)
 	if headless || words == "limpet api" {
-		errs.aside(NewLogger(g, errs.w, headless))
+		errs.writeInBackground(NewLogger(g, errs.w, headless))
 	}
 	text.RegisterSecret([]byte(g.Token))
 	if g.Timeout > 0 {
@@ -174,13 +174,13 @@ func (e *Env) finish(ctx context.Context, call string, err error) error {
 	}
 	cause := context.Cause(ctx)
 	if late, ok := errors.AsType[TimeoutError](cause); ok {
-		return &Error{Err: late, Hint: e.Invocation.Again("--timeout", (2*late.After).String()) + "    # longer", Code: ExitTimeout}
+		return &Error{Err: late, Hint: e.Invocation.WithFlag("--timeout", (2*late.After).String()) + "    # longer", Code: ExitTimeout}
 	}
 	if cause != nil && errors.Is(err, context.Canceled) {
 		return &Error{Err: errors.New("interrupted"), Code: ExitCancelled}
 	}
 	if many, ok := errors.AsType[*control.AmbiguousError](err); ok {
-		return &Error{Err: err, Hint: e.Invocation.Again("--namespace", many.Namespaces[0]), Code: ExitUsage}
+		return &Error{Err: err, Hint: e.Invocation.WithFlag("--namespace", many.Namespaces[0]), Code: ExitUsage}
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		code, hint := Classify(err)
@@ -255,5 +255,5 @@ func (e *Env) Confirm(ctx context.Context, consequence string) error {
 			return nil
 		}
 	}
-	return Errorf(ExitCancelled, e.Invocation.Again("--yes", "")+"    # does not ask", "nothing was changed")
+	return Errorf(ExitCancelled, e.Invocation.WithFlag("--yes", "")+"    # does not ask", "nothing was changed")
 }

@@ -47,7 +47,7 @@ func (e *Env) helpTopic(args []string) (ok bool, err error) {
 	if i < 0 {
 		return false, nil
 	}
-	call := Env{World: e.World, Flags: &Flags{Output: "table", Color: cmp.Or(e.Getenv(Variable("color")), "auto")}}
+	call := Env{Streams: e.Streams, Flags: &Flags{Output: "table", Color: cmp.Or(e.Getenv(Variable("color")), "auto")}}
 	heading := func(title string) string { return title }
 	if call.Colors(e.Out) != nil {
 		heading = func(title string) string { return "\x1b[1m" + title + "\x1b[0m" }

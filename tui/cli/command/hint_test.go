@@ -64,15 +64,15 @@ func TestNextCall(t *testing.T) {
 		t.Errorf("in another terminal: %q", got)
 	}
 	f.args = []string{"repo", "pull", "a b", "--timeout", "1s", "--wait"}
-	if got := f.Again("--timeout", "2s"); got != "limpet repo pull 'a b' --wait --timeout 2s" {
+	if got := f.WithFlag("--timeout", "2s"); got != "limpet repo pull 'a b' --wait --timeout 2s" {
 		t.Errorf("again: %q", got)
 	}
 	f.args = []string{"--timeout=1s", "status"}
-	if got := f.Again("--timeout", "2s"); got != "limpet status --timeout 2s" {
+	if got := f.WithFlag("--timeout", "2s"); got != "limpet status --timeout 2s" {
 		t.Errorf("again: %q", got)
 	}
 	f.args = []string{"history", "prune", "--keep", "0", "--read-only"}
-	if got := f.Again("--yes", ""); got != "limpet history prune --keep 0 --read-only --yes" {
+	if got := f.WithFlag("--yes", ""); got != "limpet history prune --keep 0 --read-only --yes" {
 		t.Errorf("again: %q", got)
 	}
 	if got := f.without("--read-only", 0); got != "limpet history prune --keep 0" {

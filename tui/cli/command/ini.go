@@ -51,7 +51,7 @@ func (c *ConfigFile) parseINI(data []byte) error {
 		}
 		if found := iniSection.FindStringSubmatch(line); found != nil {
 			section = strings.TrimSpace(found[1])
-			if meant := Meant(section, iniSections); meant != "" && !ofOperator(section) {
+			if meant := Suggestion(section, iniSections); meant != "" && !ofOperator(section) {
 				return refuse("unknown section [%s]%s", section, meant)
 			}
 			continue

@@ -117,8 +117,8 @@ func (f *Invocation) withFlags(words string) string {
 	return line
 }
 
-// Again returns the call with a flag added or its value replaced; value is "" for a flag without one.
-func (f *Invocation) Again(flag, value string) string {
+// WithFlag returns the call with a flag added or its value replaced; value is "" for a flag without one.
+func (f *Invocation) WithFlag(flag, value string) string {
 	return strings.TrimSpace(f.without(flag, min(len(value), 1)) + " " + flag + " " + value)
 }
 

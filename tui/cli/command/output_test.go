@@ -16,7 +16,7 @@ func TestJSONIsAsWritten(t *testing.T) {
 	item := map[string]string{"url": url, "title": title}
 	for _, form := range []string{"json", "jsonl"} {
 		var one, many bytes.Buffer
-		e := &Env{Flags: &Flags{Output: form}, World: World{Out: &one}}
+		e := &Env{Flags: &Flags{Output: form}, Streams: Streams{Out: &one}}
 		if err := e.PrintOne(item, "", func(io.Writer) {}); err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestNoSecretInData(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"json", "jsonl", "yaml"} {
 		var out strings.Builder
-		e := &Env{Flags: &Flags{Output: form}, World: World{Out: &out}}
+		e := &Env{Flags: &Flags{Output: form}, Streams: Streams{Out: &out}}
 		if err := e.PrintList([]any{map[string]any{"kind": "Repository", "secure": map[string]any{"token": map[string]any{"create": "x1"}},
 			"spec": map[string]any{"token": "ghp_0123456789abcdefghijABCDEFGHIJ012345"}}}, Table{}); err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func TestFieldsOfAStream(t *testing.T) {
 		var out strings.Builder
 		g := &Flags{JSON: []string{"type", "job.name"}, Output: form}
 		for _, line := range []StreamLine{{Type: "job", Job: map[string]any{"name": "a"}}, {Type: "ended", Ended: 1}} {
-			if err := (&Env{Flags: g, World: World{Out: &out}}).PrintStream(line); err != nil {
+			if err := (&Env{Flags: g, Streams: Streams{Out: &out}}).PrintStream(line); err != nil {
 				t.Fatal(err)
 			}
 		}

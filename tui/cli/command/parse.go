@@ -66,16 +66,16 @@ func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error
 }
 
 // Parse parses a call. Its Env prints nothing.
-func Parse(world World, newTree func() Tree, args ...string) (*Env, *kong.Context, error) {
-	world.Out, world.Err = io.Discard, io.Discard
-	other := &Env{World: world, NewTree: newTree, Log: slog.New(slog.DiscardHandler)}
+func Parse(streams Streams, newTree func() Tree, args ...string) (*Env, *kong.Context, error) {
+	streams.Out, streams.Err = io.Discard, io.Discard
+	other := &Env{Streams: streams, NewTree: newTree, Log: slog.New(slog.DiscardHandler)}
 	call, _, err := other.parse(args)
 	return other, call, err
 }
 
 // Reread parses the call again, with the config file as it is now.
 func (e *Env) Reread() (*Env, *kong.Context, error) {
-	again, call, err := Parse(e.World, e.NewTree, e.Invocation.args...)
+	again, call, err := Parse(e.Streams, e.NewTree, e.Invocation.args...)
 	if err == nil && again.Config.Path == "" && e.Config.Path != "" {
 		err = Usagef("limpet config path", "config file %s is gone", e.Config.Path)
 	}

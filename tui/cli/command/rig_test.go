@@ -34,15 +34,15 @@ type site struct{ *clitest.Site }
 func newSite(t *testing.T) *site {
 	t.Helper()
 	return &site{clitest.New(t, func(args []string, in io.Reader, out, errs io.Writer, lookup func(string) (string, bool)) int {
-		return Run(args, World{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
+		return Run(args, Streams{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
 	})}
 }
 
-func (s *site) world(in string, out, errs io.Writer) World {
-	return World{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.Lookup}
+func (s *site) streams(in string, out, errs io.Writer) Streams {
+	return Streams{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.Lookup}
 }
 
 // parse parses the arguments of a command and runs nothing.
 func (s *site) parse(args ...string) (*Env, *kong.Context, error) {
-	return Parse(s.world("", io.Discard, io.Discard), newTree, args...)
+	return Parse(s.streams("", io.Discard, io.Discard), newTree, args...)
 }

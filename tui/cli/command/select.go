@@ -49,7 +49,7 @@ func (g *Flags) PickEach(list any) ([]any, error) {
 		}
 		picked := map[string]any{}
 		for _, field := range g.JSON {
-			value, ok := dig(whole, field)
+			value, ok := fieldAt(whole, field)
 			picked[field], found[field] = value, found[field] || ok
 		}
 		items[i] = picked
@@ -65,7 +65,7 @@ func (g *Flags) PickEach(list any) ([]any, error) {
 			wrong, known = field, slices.Sorted(maps.Keys(members))
 		}
 		if !found[field] && wrong != "" && !g.writes {
-			return nil, Usagef("", "--json %s: there is no field %q%s; there are %s", field, wrong, Meant(wrong, known),
+			return nil, Usagef("", "--json %s: there is no field %q%s; there are %s", field, wrong, Suggestion(wrong, known),
 				strings.Join(known, ", "))
 		}
 	}
@@ -109,8 +109,8 @@ func unknownField(t reflect.Type, path string) (wrong string, known []string) {
 	return "", nil
 }
 
-// dig returns the value at a path of names and indices with dots. A name may contain dots itself, as those of labels do.
-func dig(v any, path string) (value any, ok bool) {
+// fieldAt returns the value at a path of names and indices with dots. A name may contain dots itself, as those of labels do.
+func fieldAt(v any, path string) (value any, ok bool) {
 	if path == "" {
 		return v, true
 	}
@@ -118,13 +118,13 @@ func dig(v any, path string) (value any, ok bool) {
 	case map[string]any:
 		for at := len(path); at > 0; at = strings.LastIndexByte(path[:at], '.') {
 			if inner, ok := v[path[:at]]; ok {
-				return dig(inner, strings.TrimPrefix(path[at:], "."))
+				return fieldAt(inner, strings.TrimPrefix(path[at:], "."))
 			}
 		}
 	case []any:
 		first, rest, _ := strings.Cut(path, ".")
 		if i, err := strconv.Atoi(first); err == nil && i >= 0 && i < len(v) {
-			return dig(v[i], rest)
+			return fieldAt(v[i], rest)
 		}
 	}
 	return nil, false

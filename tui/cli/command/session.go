@@ -32,7 +32,7 @@ type Session struct {
 // Needs says what a command works with.
 type Needs struct {
 	API   bool
-	Desk  bool
+	Store bool
 	Group string // of the API, when it may live on a server of its own
 }
 
@@ -42,7 +42,7 @@ func (e *Env) Open(ctx context.Context, n Needs) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, file := new(Session), n.Desk || n.API && e.Embedded()
+	s, file := new(Session), n.Store || n.API && e.Embedded()
 	switch s.Daemon, err = Attach(ctx, path); {
 	case err == nil:
 		s.Store = s.Daemon

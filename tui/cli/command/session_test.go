@@ -40,7 +40,7 @@ func TestStatePath(t *testing.T) {
 		{"directory", dir, nil, ""},
 	}
 	for _, tt := range tests {
-		e := &Env{Flags: &Flags{State: tt.flag}, World: World{Lookup: func(name string) (string, bool) { v, ok := tt.env[name]; return v, ok }}}
+		e := &Env{Flags: &Flags{State: tt.flag}, Streams: Streams{Lookup: func(name string) (string, bool) { v, ok := tt.env[name]; return v, ok }}}
 		got, err := e.StatePath()
 		var f *Error
 		if got != tt.want || (err != nil) != (tt.want == "") || err != nil && (!errors.As(err, &f) || f.Code != ExitUsage || f.Hint == "") {

@@ -10,7 +10,7 @@ import (
 )
 
 // stderr is the output for notes, errors and logs. Writes of a command block, so that Ctrl-S stops it as
-// expected. Those of a server do not after aside: a blocked terminal must not delay the renewal of a lease.
+// expected. Those of a server do not after writeInBackground: a blocked terminal must not delay the renewal of a lease.
 type stderr struct {
 	w      io.Writer
 	colors ColorFunc
@@ -54,9 +54,9 @@ func (s *stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// aside has lines written by another goroutine from now on. It logs to lost, which writes to the same output, how many
+// writeInBackground has lines written by another goroutine from now on. It logs to lost, which writes to the same output, how many
 // were dropped. An error of a write has no other place to go.
-func (s *stderr) aside(lost *slog.Logger) {
+func (s *stderr) writeInBackground(lost *slog.Logger) {
 	s.queue = make(chan queuedLine, maxQueued)
 	go func() {
 		for line := range s.queue {

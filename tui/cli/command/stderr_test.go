@@ -43,7 +43,7 @@ func TestLinesAreWrittenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &tap{}
 		errs := &stderr{w: w}
-		errs.aside(NewLogger(&Flags{}, w, false))
+		errs.writeInBackground(NewLogger(&Flags{}, w, false))
 		began := time.Now()
 		line := []byte("first\n")
 		fmt.Fprintf(errs, "%s", line)
@@ -81,7 +81,7 @@ func TestLinesStopNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &tap{shut: make(chan struct{})}
 		errs := &stderr{w: w}
-		errs.aside(NewLogger(&Flags{}, w, false))
+		errs.writeInBackground(NewLogger(&Flags{}, w, false))
 		began := time.Now()
 		const many = 5000
 		for i := range many {
@@ -107,7 +107,7 @@ func TestLinesStopNobody(t *testing.T) {
 
 		w = &tap{shut: make(chan struct{})}
 		errs = &stderr{w: w}
-		errs.aside(NewLogger(&Flags{}, w, false))
+		errs.writeInBackground(NewLogger(&Flags{}, w, false))
 		fmt.Fprintln(errs, "last")
 		at = time.Now()
 		errs.end()

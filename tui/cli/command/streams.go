@@ -11,13 +11,13 @@ import (
 	"golang.org/x/term"
 )
 
-// System returns the world of the real process.
-func System() World {
-	return World{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Lookup: os.LookupEnv}
+// System returns the streams and the environment of this process.
+func System() Streams {
+	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Lookup: os.LookupEnv}
 }
 
-// World is all that a command touches outside of itself.
-type World struct {
+// Streams are the input, the outputs and the environment of a command.
+type Streams struct {
 	In  io.Reader
 	Out io.Writer
 	Err io.Writer
@@ -26,7 +26,7 @@ type World struct {
 }
 
 // Getenv returns the value of a variable, "" when it is not set.
-func (w World) Getenv(name string) string {
+func (w Streams) Getenv(name string) string {
 	value, _ := w.Lookup(name)
 	return value
 }

@@ -11,7 +11,7 @@ import (
 // usageError turns kong's error into one with our exit code and a next command. Of an unknown command kong
 // sees only a surplus argument of the default one.
 func usageError(k *kong.Kong, config *ConfigFile, err error) error {
-	call, txt := "limpet", config.blame(err)
+	call, txt := "limpet", config.withOrigin(err)
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
 		call = CallText(parse.Context.Selected())
 		if missing := missingOf(parse.Context.Selected()); missing != "" && !strings.HasPrefix(err.Error(), "--") {
@@ -19,10 +19,10 @@ func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 		}
 	}
 	if flag, got, ok := strings.Cut(err.Error(), ": expected "); ok && strings.HasSuffix(got, "(<EOL>)") {
-		txt = config.blame(errors.New(flag + " needs a value"))
+		txt = config.withOrigin(errors.New(flag + " needs a value"))
 	}
 	if flag, _, ok := strings.Cut(err.Error(), ", did you mean"); ok && len(flag) == len("unknown flag -f") {
-		txt = config.blame(errors.New(flag)) // any letter is near to any other
+		txt = config.withOrigin(errors.New(flag)) // any letter is near to any other
 	}
 	if word, ok := strings.CutPrefix(err.Error(), "unexpected argument "); ok && call == "limpet" {
 		word, _, _ = strings.Cut(word, ",")
@@ -30,7 +30,7 @@ func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 		for _, c := range k.Model.Children {
 			names = append(names, c.Name)
 		}
-		txt = fmt.Errorf("unknown command %q%s", word, Meant(word, names))
+		txt = fmt.Errorf("unknown command %q%s", word, Suggestion(word, names))
 	}
 	return &Error{Err: txt, Hint: call + " --help", Code: ExitUsage}
 }

@@ -31,28 +31,28 @@ import (
 const Word = "__complete"
 
 // Run does what Word describes for the arguments behind it.
-func Run(ctx context.Context, args []string, world command.World, newTree func() command.Tree) {
-	_, call, err := command.Parse(world, newTree, "version")
+func Run(ctx context.Context, args []string, streams command.Streams, newTree func() command.Tree) {
+	_, call, err := command.Parse(streams, newTree, "version")
 	if err != nil || len(args) == 0 {
 		return
 	}
 	last := len(args) - 1
 	c := read(call.Model.Node, args[:last])
 	c.names = func(kind string) []string {
-		e, _, err := command.Parse(world, newTree, append(c.selected, "status")...)
+		e, _, err := command.Parse(streams, newTree, append(c.selected, "status")...)
 		if err != nil {
 			return nil
 		}
 		return namesOf(ctx, e, kind)
 	}
 	for _, found := range c.candidates(strings.TrimPrefix(args[last], ".")) {
-		fmt.Fprintln(world.Out, found)
+		fmt.Fprintln(streams.Out, found)
 	}
 }
 
 // Entries returns the commands for the palette of the dashboard.
 func Entries(e *command.Env) (out []screen.Entry) {
-	_, call, err := command.Parse(e.World, e.NewTree, "version")
+	_, call, err := command.Parse(e.Streams, e.NewTree, "version")
 	if err != nil {
 		return nil
 	}

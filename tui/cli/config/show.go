@@ -60,7 +60,7 @@ func (showCmd) Run(e *command.Env, call *kong.Context) error {
 		case inEnv && value != "":
 			items = append(items, Setting{name, mask(name, value), command.Origin{Kind: command.FromEnv, Name: command.Variable(name)}})
 		case inFile:
-			items = append(items, Setting{name, mask(name, command.Written(flags[name], written)), e.Config.Where(name)})
+			items = append(items, Setting{name, mask(name, command.FlagValue(flags[name], written)), e.Config.Where(name)})
 		}
 	}
 	for _, name := range []string{command.GitRulesKey, command.GitVerifyKey} {
@@ -256,7 +256,7 @@ func (v verdict) write(w io.Writer) {
 // judge builds the configuration of an agent from a file alone, without the environment: it validates
 // relations between settings. Nothing is opened.
 func judge(e *command.Env, path string) error {
-	alone := e.World
+	alone := e.Streams
 	alone.Lookup = func(name string) (string, bool) {
 		if strings.HasPrefix(name, "LIMPET_") || strings.HasPrefix(name, "GRAFANA_") {
 			return "", false
@@ -279,7 +279,7 @@ type initCmd struct {
 func (c initCmd) Run(e *command.Env, call *kong.Context) error {
 	path := cmp.Or(c.File, e.Flags.Config, command.ConfigPaths(e.Getenv)[0])
 	if _, err := os.Lstat(path); err == nil && !c.Force {
-		return command.Usagef(e.Invocation.Again("--force", "")+"    # or see it: limpet config show", "config file %s already exists",
+		return command.Usagef(e.Invocation.WithFlag("--force", "")+"    # or see it: limpet config show", "config file %s already exists",
 			path)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -38,8 +38,8 @@ func TestReloadOfServer(t *testing.T) {
 		}
 	}
 	configure(old.URL, "canary-old")
-	world := command.World{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Lookup: s.Lookup}
-	e, call, err := command.Parse(world, newTree)
+	streams := command.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Lookup: s.Lookup}
+	e, call, err := command.Parse(streams, newTree)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,6 @@ type site struct{ *clitest.Site }
 func newSite(t *testing.T) *site {
 	t.Helper()
 	return &site{clitest.New(t, func(args []string, in io.Reader, out, errs io.Writer, lookup func(string) (string, bool)) int {
-		return command.Run(args, command.World{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
+		return command.Run(args, command.Streams{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
 	})}
 }

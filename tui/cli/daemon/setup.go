@@ -29,7 +29,7 @@ func setUp(ctx context.Context, e *command.Env) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	return command.ErrAgain
+	return command.ErrRestart
 }
 
 // trySettings checks the server as the doctor does.

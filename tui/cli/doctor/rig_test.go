@@ -34,10 +34,10 @@ type site struct{ *clitest.Site }
 func newSite(t *testing.T) *site {
 	t.Helper()
 	return &site{clitest.New(t, func(args []string, in io.Reader, out, errs io.Writer, lookup func(string) (string, bool)) int {
-		return command.Run(args, command.World{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
+		return command.Run(args, command.Streams{In: in, Out: out, Err: errs, Lookup: lookup}, newTree)
 	})}
 }
 
-func (s *site) world(in string, out, errs io.Writer) command.World {
-	return command.World{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.Lookup}
+func (s *site) streams(in string, out, errs io.Writer) command.Streams {
+	return command.Streams{In: strings.NewReader(in), Out: out, Err: errs, Lookup: s.Lookup}
 }

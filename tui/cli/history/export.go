@@ -38,7 +38,7 @@ func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 	}
 	form.pick = e.Flags.PickEach
-	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
+	return e.With(ctx, command.Needs{Store: true}, func(s *command.Session) error {
 		if c.File == "" {
 			_, err := form.export(ctx, e.Out, q, s.Store)
 			return err

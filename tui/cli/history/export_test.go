@@ -141,7 +141,7 @@ func TestExportIsCut(t *testing.T) {
 	s := newSite(t)
 	s.Record(t, clitest.Record("u1", "default", "boards", "success", time.Hour))
 	var errs bytes.Buffer
-	if code := s.main([]string{"history", "export"}, s.world("", clitest.FailingWriter{Err: syscall.EPIPE},
+	if code := s.main([]string{"history", "export"}, s.streams("", clitest.FailingWriter{Err: syscall.EPIPE},
 		&errs)); code != command.ExitPipe || errs.Len() > 0 {
 		t.Errorf("exit %d, %s", code, &errs)
 	}

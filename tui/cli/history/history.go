@@ -67,7 +67,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	}
 	t := command.Table{Columns: []string{"FINISHED", "REPOSITORY", "ACTION", "STATE", "TOOK", "MESSAGE", "JOB"},
 		Wide: []string{"UID", "ATTEMPTS", "REF", "COMMIT"}}
-	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
+	return e.With(ctx, command.Needs{Store: true}, func(s *command.Session) error {
 		records, err := s.Store.History(ctx, q)
 		if err != nil {
 			return err
@@ -107,7 +107,7 @@ type showCmd struct {
 }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
+	return e.With(ctx, command.Needs{Store: true}, func(s *command.Session) error {
 		rec, err := control.FindRecord(ctx, s.Store, e.Flags.ListNamespace(), c.Job)
 		if errors.Is(err, control.ErrNoRecord) {
 			return command.Errorf(command.ExitError, "limpet history list -o wide", "%w", err)

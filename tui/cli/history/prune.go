@@ -44,7 +44,7 @@ func (c pruneCmd) Run(ctx context.Context, e *command.Env) error {
 	if err := e.Confirm(ctx, "This removes "+what+" for good."); err != nil {
 		return err
 	}
-	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) (err error) {
+	return e.With(ctx, command.Needs{Store: true}, func(s *command.Session) (err error) {
 		n := 0
 		if c.Keep != nil {
 			n, err = s.Store.TrimHistory(ctx, keep)

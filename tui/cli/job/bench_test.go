@@ -43,7 +43,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.next.RoundTrip(req)
 }
 
-// bench is a follower's world: an API, a state file, one claimed job.
+// bench is the rig of a follower: an API, a state file, one claimed job.
 type bench struct {
 	t     *testing.T
 	r     *command.Env
@@ -81,7 +81,7 @@ func newBench(t *testing.T) *bench {
 	})
 	b.how.Wait = true
 	b.s = &command.Session{Client: client, Store: store}
-	b.r = &command.Env{Flags: &command.Flags{Output: "table"}, World: command.World{Out: b.out, Err: b.errs, Lookup: func(string) (string, bool) { return "", false }}}
+	b.r = &command.Env{Flags: &command.Flags{Output: "table"}, Streams: command.Streams{Out: b.out, Err: b.errs, Lookup: func(string) (string, bool) { return "", false }}}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"action": "pull", "repository": "r", "pull": map[string]any{"incremental": true}}}}
 	u.SetAPIVersion(api.Jobs.GroupVersion().String())
 	u.SetKind("Job")

@@ -49,7 +49,7 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 	again := "limpet job create " + text.ShellWord(c.Repository)
 	if !slices.Contains(admission.JobActions, c.Action) {
 		return command.Usagef(again+" --action pull", "unknown action %q%s; there are %s", c.Action,
-			command.Meant(c.Action, admission.JobActions), strings.Join(admission.JobActions, ", "))
+			command.Suggestion(c.Action, admission.JobActions), strings.Join(admission.JobActions, ", "))
 	}
 	spec, err := c.spec()
 	if err != nil {

@@ -38,7 +38,7 @@ func (c diffCmd) Run(ctx context.Context, e *command.Env) error {
 		return command.Errorf(command.ExitError, show, "job %q has no changes to compare: it synced no new commit", c.Job)
 	}
 	q := snapshot.CompareQuery{Namespace: rec.Namespace, Repository: rec.Repository, From: rec.RefFrom, To: rec.RefTo, Path: c.Path}
-	needs := command.Needs{API: true, Desk: true}
+	needs := command.Needs{API: true, Store: true}
 	return e.WithObject(ctx, needs, api.Repositories, rec.Repository, func(s *command.Session, u *unstructured.Unstructured) error {
 		out, err := compare(ctx, e, s, u, q)
 		if err != nil {

@@ -25,7 +25,7 @@ func (logsCmd) Help() string {
 
 func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
 	ended := func(s *command.Session) error { return c.ended(ctx, e, s) }
-	return withJob(ctx, e, command.Needs{API: true, Desk: true}, c.Job, ended, func(s *command.Session, u *unstructured.Unstructured) error {
+	return withJob(ctx, e, command.Needs{API: true, Store: true}, c.Job, ended, func(s *command.Session, u *unstructured.Unstructured) error {
 		switch {
 		case s.Daemon == nil:
 			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "job show "+u.GetName()),

@@ -91,14 +91,14 @@ func TestWhoGetsABarOnATerminal(t *testing.T) {
 	}{{"auto", "xterm", "", true}, {"auto", "dumb", "", false}, {"auto", "", "", false}, {"auto", "unknown", "", false}, {"auto", "xterm", "true", false}, {"plain", "xterm", "", false}, {"none", "xterm", "", false}, {"bar", "dumb", "true", true}} {
 		s := newSite(t)
 		s.Env["TERM"], s.Env["CI"] = tt.term, tt.ci
-		e := &command.Env{Flags: &command.Flags{}, World: s.world("", io.Discard, tty)}
+		e := &command.Env{Flags: &command.Flags{}, Streams: s.streams("", io.Discard, tty)}
 		if got := newBar(e, tt.mode).w != nil; got != tt.want {
 			t.Errorf("%+v: %v", tt, got)
 		}
 	}
 	s := newSite(t)
 	s.Env["TERM"] = "xterm"
-	e := &command.Env{Flags: &command.Flags{Accessible: true}, World: s.world("", io.Discard, tty)}
+	e := &command.Env{Flags: &command.Flags{Accessible: true}, Streams: s.streams("", io.Discard, tty)}
 	if newBar(e, "auto").w != nil {
 		t.Error("who has the screen read out is drawn a bar")
 	}

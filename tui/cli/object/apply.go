@@ -220,7 +220,7 @@ func (c ApplyCommand) plan(e *command.Env, o Manifest, old, made *unstructured.U
 	if err != nil {
 		return p, err
 	}
-	if old != nil && reflect.DeepEqual(control.Written(old), control.Written(made)) {
+	if old != nil && reflect.DeepEqual(control.WithoutServerFields(old), control.WithoutServerFields(made)) {
 		p.Action = "unchanged"
 	}
 	if c.Diff && p.Action != "unchanged" && o.Kind.Kind != "Secret" {

@@ -101,5 +101,5 @@ func unknownKind(what, word string) error {
 	for _, k := range api.Kinds {
 		names = append(names, k.Kind, k.Plural, k.Singular)
 	}
-	return command.Usagef("limpet get --help    # lists the kinds", "%s%s", what, command.Meant(word, names))
+	return command.Usagef("limpet get --help    # lists the kinds", "%s%s", what, command.Suggestion(word, names))
 }

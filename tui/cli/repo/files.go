@@ -25,7 +25,7 @@ func (filesCmd) Help() string {
 }
 
 func (c filesCmd) Run(ctx context.Context, e *command.Env) error {
-	needs := command.Needs{API: true, Desk: true}
+	needs := command.Needs{API: true, Store: true}
 	return e.WithObject(ctx, needs, api.Repositories, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		list, err := c.list(ctx, e, s, u)
 		if err != nil {

@@ -37,7 +37,7 @@ func (c rollbackCmd) Run(ctx context.Context, e *command.Env) error {
 	}
 	var to state.Record
 	var synced string // the commit of the last pull
-	needs := command.Needs{API: true, Desk: true}
+	needs := command.Needs{API: true, Store: true}
 	err := e.WithObject(ctx, needs, api.Repositories, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		repo, err := api.RepositoryView(u)
 		if err = cmp.Or(err, ownedByFile(u, "rollback "+text.ShellWord(c.Name)+" "+cmp.Or(c.Commit, "--to-previous"), c.Force)); err != nil {

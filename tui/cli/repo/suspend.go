@@ -54,7 +54,7 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 
 // withSuspender calls f with the repository and the store of suspensions.
 func withSuspender(ctx context.Context, e *command.Env, name string, f func(control.Suspender, *unstructured.Unstructured) error) error {
-	needs := command.Needs{API: true, Desk: true}
+	needs := command.Needs{API: true, Store: true}
 	return e.WithObject(ctx, needs, api.Repositories, name, func(s *command.Session, u *unstructured.Unstructured) error {
 		who, err := job.SuspensionStore(ctx, s)
 		if err != nil {

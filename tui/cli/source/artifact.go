@@ -58,7 +58,7 @@ func (getCmd) Help() string {
 }
 
 func (c getCmd) Run(ctx context.Context, e *command.Env) error {
-	needs := command.Needs{API: true, Desk: c.Revision != ""}
+	needs := command.Needs{API: true, Store: c.Revision != ""}
 	return withSource(ctx, e, needs, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		from, get := source.FromObject(u), command.CommandFor(u.GetNamespace(), "source get "+u.GetName())
 		stored, err := storedOf(ctx, s, u)
@@ -190,7 +190,7 @@ func (diffCmd) Help() string {
 }
 
 func (c diffCmd) Run(ctx context.Context, e *command.Env) error {
-	return withSource(ctx, e, command.Needs{API: true, Desk: true}, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+	return withSource(ctx, e, command.Needs{API: true, Store: true}, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		stored, err := storedOf(ctx, s, u)
 		if err != nil {
 			return err

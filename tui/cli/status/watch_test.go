@@ -32,7 +32,7 @@ func TestWatchOfTheStatus(t *testing.T) {
 		defer store.Close()
 		show, leave := clitest.ServeSnapshots(t, path, store)
 		out, errs := &clitest.Buffer{}, &clitest.Buffer{}
-		e := &command.Env{World: command.World{Out: out, Err: errs, Lookup: func(string) (string, bool) { return "", false }},
+		e := &command.Env{Streams: command.Streams{Out: out, Err: errs, Lookup: func(string) (string, bool) { return "", false }},
 			Flags: &command.Flags{State: path, Output: tt.form}}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error, 1)

@@ -23,7 +23,7 @@ type Command struct {
 type infoCmd struct{}
 
 func (infoCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
+	return e.With(ctx, command.Needs{Store: true}, func(s *command.Session) error {
 		info, err := s.Store.Info(ctx)
 		if err != nil {
 			return err
@@ -48,7 +48,7 @@ func (infoCmd) Run(ctx context.Context, e *command.Env) error {
 type checkCmd struct{}
 
 func (checkCmd) Run(ctx context.Context, e *command.Env) error {
-	s, err := e.Open(ctx, command.Needs{Desk: true})
+	s, err := e.Open(ctx, command.Needs{Store: true})
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (checkCmd) Run(ctx context.Context, e *command.Env) error {
 type compactCmd struct{}
 
 func (compactCmd) Run(ctx context.Context, e *command.Env) error {
-	return e.With(ctx, command.Needs{Desk: true}, func(s *command.Session) error {
+	return e.With(ctx, command.Needs{Store: true}, func(s *command.Session) error {
 		before, after, err := s.Store.Compact(ctx)
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func (c backupCmd) Run(ctx context.Context, e *command.Env) error {
 			return err
 		}
 	}
-	s, err := e.Open(ctx, command.Needs{Desk: true})
+	s, err := e.Open(ctx, command.Needs{Store: true})
 	if err != nil {
 		return err
 	}
