@@ -80,7 +80,9 @@ func printHelp(listFlags bool) kong.HelpPrinter {
 				". Start with concepts, manifests, credentials.", 80, "")
 		default:
 			selected.Group = nil
-			if calls := help.Examples(strings.TrimPrefix(CallText(selected), "limpet ")); len(calls) > 0 {
+			words := strings.TrimPrefix(CallText(selected), "limpet ")
+			selected.Detail = help.Detail(words)
+			if calls := help.Examples(words); len(calls) > 0 {
 				selected.Detail = strings.TrimSpace(selected.Detail + "\n\nExamples:\n\n    " + strings.Join(calls, "\n    "))
 			}
 		}

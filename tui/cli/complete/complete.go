@@ -263,15 +263,6 @@ type ScriptCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish,powershell" help:"Shell: bash, zsh, fish or powershell."`
 }
 
-// Help is the long help of the command.
-func (ScriptCommand) Help() string {
-	return "bash: limpet completion bash > /etc/bash_completion.d/limpet, or: source <(limpet completion bash). " +
-		"zsh: limpet completion zsh > a directory of $fpath, as _limpet. " +
-		"fish: limpet completion fish > ~/.config/fish/completions/limpet.fish. " +
-		"powershell: limpet completion powershell | Out-String | Invoke-Expression, in the file $$PROFILE names. " +
-		"The scripts ask limpet itself. Names come from the daemon or the server, where it answers within 150 ms."
-}
-
 // scripts pass the words of the command line to Word and its candidates to the shell.
 //
 //go:embed scripts

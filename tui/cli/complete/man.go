@@ -16,11 +16,6 @@ import (
 // ManCommand is 'limpet man'.
 type ManCommand struct{}
 
-// Help is the long help of the command.
-func (ManCommand) Help() string {
-	return "limpet man > /usr/local/share/man/man1/limpet.1, or: limpet man | man -l -"
-}
-
 func (ManCommand) Run(e *command.Env, call *kong.Context) error {
 	_, err := io.WriteString(e.Out, manPage(call.Model.Node))
 	return err
@@ -74,10 +69,11 @@ func manCommand(b *strings.Builder, n *kong.Node) {
 		words = append(words, word)
 	}
 	fmt.Fprintf(b, ".TP\n%s\n%s", strings.Join(words, " "), roffLine(n.Help))
-	if n.Detail != "" {
-		b.WriteString(".sp\n" + roffLine(n.Detail))
+	name := strings.TrimPrefix(command.CallText(n), "limpet ")
+	if detail := help.Detail(name); detail != "" {
+		b.WriteString(".sp\n" + roffLine(detail))
 	}
-	for _, call := range help.Examples(strings.TrimPrefix(command.CallText(n), "limpet ")) {
+	for _, call := range help.Examples(name) {
 		b.WriteString(".br\n\\fB" + roff(call) + "\\fR\n")
 	}
 	if len(n.Positional)+len(n.Flags) == 0 {

@@ -30,12 +30,6 @@ type APICommand struct {
 	SignTLS    bool   `name:"sign-tls" help:"TLS for --sign-listen too, with the certificate of the API. Required off loopback."`
 }
 
-// Help is the long help of the command.
-func (APICommand) Help() string {
-	return "Serves the objects of a state file of its own, limpet-api.db beside that of the agent. With --state it serves those of " +
-		"another one, such as the agent's limpet.db, which no agent may hold meanwhile."
-}
-
 func (c APICommand) Run(ctx context.Context, e *command.Env) error {
 	secret, from, shown, err := c.token(e)
 	if err != nil {

@@ -25,13 +25,6 @@ type Command struct {
 	Fix bool `help:"Apply safe fixes: file permissions, stale socket."`
 }
 
-// Help is the long help of the command.
-func (Command) Help() string {
-	return "Checks this host, the state file, the API, the Git hosts and targets of notifications, with the next command for each problem. " +
-		"Changes nothing but what --fix says. A daemon that holds the state file is used to reach the API. Without a network it ends " +
-		"within half a minute."
-}
-
 // Results of a check.
 const (
 	checkOK      = "ok"

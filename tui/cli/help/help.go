@@ -1,13 +1,14 @@
-// Package help has the topics of 'limpet help TOPIC' and the examples of the commands: text that is part of the program.
+// Package help has the topics of 'limpet help TOPIC' and the details and examples of the commands: text that is part of the program.
 package help
 
 import (
 	"embed"
 	"path"
+	"slices"
 	"strings"
 )
 
-//go:embed topics/*.md examples.txt
+//go:embed topics/*.md details.txt examples.txt
 var files embed.FS
 
 // Topic is one page: markdown of a small kind, with headings, paragraphs, lists and fenced blocks, in lines of at most
@@ -61,12 +62,22 @@ func (t Topic) Render(heading func(string) string) string {
 	return out.String()
 }
 
-// Examples returns the example calls of a command, such as "repo create"; none for a command without any.
+// Detail returns what the help of a command, such as "repo test", says besides its summary; "" for nothing.
+func Detail(command string) string {
+	return strings.ReplaceAll(paragraph("details.txt", command), "\n", " ")
+}
+
+// Examples returns the example calls of a command; none for a command without any.
 func Examples(command string) []string {
-	for paragraph := range strings.SplitSeq(strings.TrimSpace(read("examples.txt")), "\n\n") {
-		if name, calls, ok := strings.Cut(paragraph, "\n"); ok && name == command {
-			return strings.Split(calls, "\n")
+	return strings.FieldsFunc(paragraph("examples.txt", command), func(r rune) bool { return r == '\n' })
+}
+
+// paragraph returns the lines of a file below the name of a command, which others may share; "" without one.
+func paragraph(file, command string) string {
+	for one := range strings.SplitSeq(strings.TrimSpace(read(file)), "\n\n") {
+		if names, lines, _ := strings.Cut(one, "\n"); slices.Contains(strings.Split(names, ", "), command) {
+			return lines
 		}
 	}
-	return nil
+	return ""
 }

@@ -19,11 +19,6 @@ type diffCmd struct {
 	Path string `arg:"" optional:"" help:"File whose difference is printed. Without it the changed files are listed."`
 }
 
-// Help is the long help of the command.
-func (diffCmd) Help() string {
-	return "Compares the commit of the job with the one before it, in the mirror of this host: nothing is fetched."
-}
-
 func (c diffCmd) Run(ctx context.Context, e *command.Env) error {
 	var rec state.Record
 	err := e.With(ctx, command.Needs{API: true}, func(s *command.Session) (err error) {

@@ -43,11 +43,6 @@ type watchCmd struct {
 	Progress string `help:"Progress on stderr: ${enum}; auto is a bar on a terminal." enum:"auto,bar,plain,none" default:"auto"`
 }
 
-// Help is the long help of the command.
-func (watchCmd) Help() string {
-	return "With -o json or jsonl each change is a document in a line of its own: type is job, and ended for the last."
-}
-
 func (c watchCmd) Run(ctx context.Context, e *command.Env) error {
 	return withJob(ctx, e, command.Needs{API: true}, c.Job, func(s *command.Session) error {
 		// The local history belongs to the server of the local agent.

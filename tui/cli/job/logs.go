@@ -18,11 +18,6 @@ type logsCmd struct {
 	Follow bool   `short:"f" help:"Go on until the job has ended, and end with its exit code, as job watch does."`
 }
 
-// Help is the long help of the command.
-func (logsCmd) Help() string {
-	return "An agent keeps the last 200 lines of a job while it runs, and for a minute after. Later its record is printed, as by history show."
-}
-
 func (c logsCmd) Run(ctx context.Context, e *command.Env) error {
 	ended := func(s *command.Session) error { return c.ended(ctx, e, s) }
 	return withJob(ctx, e, command.Needs{API: true, Store: true}, c.Job, ended, func(s *command.Session, u *unstructured.Unstructured) error {

@@ -33,11 +33,6 @@ type Command struct {
 	Since  time.Duration `help:"Only lines that are younger than this, such as 10m." default:"0s"`
 }
 
-// Help is the long help of the command.
-func (Command) Help() string {
-	return "A running agent keeps its last 5000 lines. Without one, the journal of the service or the log file of the last dashboard is read."
-}
-
 func (c Command) Run(ctx context.Context, e *command.Env) error {
 	path, err := e.StatePath()
 	if err != nil {

@@ -22,12 +22,6 @@ type DeleteCommand struct {
 	Force bool   `help:"Also if a file of --manifests declares it, a repository uses it (connection), or it has content (folder)."`
 }
 
-// Help is the long help of the command.
-func (DeleteCommand) Help() string {
-	return "Asks on a terminal only. A repository takes its waiting jobs with it and, as its finalizers say, " +
-		"the files of its sink directory or its folders and dashboards."
-}
-
 func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 	k, version, err := KindNamed(c.Kind)
 	if err != nil {

@@ -22,13 +22,6 @@ type EditCommand struct {
 	Force bool `help:"Change an object that a file of --manifests declares, too."`
 }
 
-// Help is the long help of the command.
-func (EditCommand) Help() string {
-	return "It opens the editor of $VISUAL or $EDITOR on the object, without its status and with secrets redacted. A Secret cannot be " +
-		"edited. The API checks the change; it is shown, and written after a yes. If somebody else changes the object meanwhile, that " +
-		"is a conflict and nothing is written. After a failure the error names the file with your text."
-}
-
 func (c EditCommand) Run(ctx context.Context, e *command.Env) (err error) {
 	k, version, err := KindNamed(c.Kind)
 	if err != nil {

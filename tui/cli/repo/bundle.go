@@ -34,12 +34,6 @@ type ExportCmd struct {
 	Since string `help:"Only what is new since this commit, which the reader has." placeholder:"COMMIT"`
 }
 
-// Help is the long help of the command.
-func (ExportCmd) Help() string {
-	return "It reads the mirror of this host: nothing is fetched. git reads the file, too, where the mirror has the whole history. " +
-		"A commit whose signature is required and not verified is refused."
-}
-
 func (c ExportCmd) Run(ctx context.Context, e *command.Env) error {
 	return c.Export(ctx, e, api.Repositories, "repo")
 }
@@ -104,12 +98,6 @@ func (c counter) Write(p []byte) (int, error) {
 type ImportCmd struct {
 	File string `arg:"" help:"Git bundle of version 2."`
 	Name string `arg:"" optional:"" help:"Name of the object. Default: the only one with a bundle:// URL."`
-}
-
-// Help is the long help of the command.
-func (ImportCmd) Help() string {
-	return "The file is checked and copied atomically into the directory of the URL, where the agent takes it at its next look. " +
-		"A bundle that builds on a commit which the mirror of this host lacks is refused."
 }
 
 func (c ImportCmd) Run(ctx context.Context, e *command.Env) error {

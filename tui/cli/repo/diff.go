@@ -23,12 +23,6 @@ type diffCmd struct {
 	Exit bool     `name:"exit-code" help:"Exit with 1 if something differs."`
 }
 
-// Help is the long help of the command.
-func (diffCmd) Help() string {
-	return "Compares the commit that was synced last with the API, or with the sink directory. Nothing is written to either. " +
-		"'limpet repo pull NAME --full' writes what Git says; with --dry-run it prints what a pull would do."
-}
-
 func (c diffCmd) Run(ctx context.Context, e *command.Env) error {
 	return e.WithTester(ctx, true, func(s *command.Session, who control.Tester) error {
 		u, err := e.FindObject(ctx, s, api.Repositories, c.Name)

@@ -19,11 +19,6 @@ type filesCmd struct {
 	Filter string `help:"Only files with these words, in any case." placeholder:"WORDS"`
 }
 
-// Help is the long help of the command.
-func (filesCmd) Help() string {
-	return "It reads the mirror of this host at the commit that was synced last: nothing is fetched."
-}
-
 func (c filesCmd) Run(ctx context.Context, e *command.Env) error {
 	needs := command.Needs{API: true, Store: true}
 	return e.WithObject(ctx, needs, api.Repositories, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {

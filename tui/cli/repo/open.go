@@ -19,11 +19,6 @@ type openCmd struct {
 	Print bool   `help:"Print the address only."`
 }
 
-// Help is the long help of the command.
-func (openCmd) Help() string {
-	return "Prints the web address of the repository; in a graphical session also opens it in a browser."
-}
-
 // repoPage is the output of 'limpet repo open -o json'.
 type repoPage struct {
 	Namespace  string `json:"namespace"`

@@ -23,12 +23,6 @@ type rollbackCmd struct {
 	Force      bool   `help:"Pin a repository that a file of --manifests declares, too."`
 }
 
-// Help is the long help of the command.
-func (rollbackCmd) Help() string {
-	return "Pins the repository to a commit of its local history (limpet history list --repository NAME). That commit is pulled " +
-		"until limpet repo set NAME --unpin."
-}
-
 func (c rollbackCmd) Run(ctx context.Context, e *command.Env) error {
 	list := "limpet history list --repository " + text.ShellWord(c.Name)
 	if c.ToPrevious == (c.Commit != "") {

@@ -20,23 +20,12 @@ type testCmd struct {
 	File string `short:"f" help:"Test the repository of this YAML or JSON file, which need not be on the API; - is stdin." placeholder:"FILE"`
 }
 
-// Help is the long help of the command.
-func (testCmd) Help() string {
-	return "Checks spec, credentials, sink directory, remote, branch and path. The API and the directory are not changed. " +
-		"A daemon that holds the state file does it, because it has the credentials."
-}
-
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
 	return Test(ctx, e, "repo test", api.Repositories, "Repository", c.Name, c.File)
 }
 
 type connectionTestCmd struct {
 	Name string `arg:"" help:"Name of the connection."`
-}
-
-// Help is the long help of the command.
-func (connectionTestCmd) Help() string {
-	return "Nothing is written. A daemon that holds the state file does it, because it has the credentials."
 }
 
 func (c connectionTestCmd) Run(ctx context.Context, e *command.Env) error {

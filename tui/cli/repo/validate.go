@@ -24,12 +24,6 @@ type validateCmd struct {
 	File string `arg:"" help:"YAML or JSON file with repositories, connections, secrets or jobs; - is stdin."`
 }
 
-// Help is the long help of the command.
-func (validateCmd) Help() string {
-	return "Asks no server: the rules are those of the embedded API and of Grafana's admission. " +
-		"A file that passes can still be refused by a server that allows less, such as fewer targets."
-}
-
 func (c validateCmd) Run(_ context.Context, e *command.Env) error {
 	objects, err := object.ReadFile(e, c.File, "limpet repo validate FILE")
 	if err != nil {

@@ -51,12 +51,6 @@ type getCmd struct {
 	Via      string `help:"Scheme and host to use instead of the artifact's: a forwarded port of source-controller." placeholder:"URL"`
 }
 
-// Help is the long help of the command.
-func (getCmd) Help() string {
-	return "An artifact that this host has is copied, another one is downloaded: at most 1 GiB, and not more than the status says. " +
-		"The digest is verified before the file or stdout is written. No credentials are sent, and redirects to another host are refused."
-}
-
 func (c getCmd) Run(ctx context.Context, e *command.Env) error {
 	needs := command.Needs{API: true, Store: c.Revision != ""}
 	return withSource(ctx, e, needs, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
@@ -182,11 +176,6 @@ type diffCmd struct {
 	To   string   `arg:"" optional:"" help:"A revision. Default: the latest."`
 	Path []string `help:"Only this file." sep:"none" placeholder:"FILE"`
 	Stat bool     `help:"Only list the files, with the lines that were added and deleted."`
-}
-
-// Help is the long help of the command.
-func (diffCmd) Help() string {
-	return "It compares two artifacts that this host has: nothing is fetched."
 }
 
 func (c diffCmd) Run(ctx context.Context, e *command.Env) error {

@@ -45,12 +45,6 @@ type createCmd struct {
 	DryRun       bool          `help:"Check it, and write nothing; -o yaml prints it."`
 }
 
-// Help is the long help of the command.
-func (createCmd) Help() string {
-	return "Creates a GitRepository. On the embedded API the agent reconciles it; on others Flux's source-controller does, or " +
-		"an agent with --sources on."
-}
-
 // set returns the members of an object that are not empty; nil when none is.
 func set(members map[string]any) any {
 	maps.DeleteFunc(members, func(_ string, v any) bool { return v == nil || reflect.ValueOf(v).IsZero() })

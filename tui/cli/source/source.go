@@ -86,13 +86,6 @@ type testCmd struct {
 	File string `short:"f" help:"Test the source of this YAML or JSON file, which need not be on the API; - is stdin." placeholder:"FILE"`
 }
 
-// Help is the long help of the command.
-func (testCmd) Help() string {
-	return "Checks spec, credentials, signing keys, remote and revision with the identity of the source. Nothing is written or " +
-		"fetched. A daemon that holds the state file does it, because it has the credentials. Secrets come from the API and " +
-		"--credentials-dir, also with --file."
-}
-
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
 	return repo.Test(ctx, e, "source test", api.GitRepositories, "GitRepository", c.Name, c.File)
 }
@@ -214,11 +207,6 @@ const (
 type reconcileCmd struct {
 	named
 	Wait bool `help:"Wait until its controller has reconciled it, at most 5m or --timeout."`
-}
-
-// Help is the long help of the command.
-func (reconcileCmd) Help() string {
-	return "Writes the annotation reconcile.fluxcd.io/requestedAt, as flux does. With --wait: exit code 1 when the source is not ready."
 }
 
 func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {

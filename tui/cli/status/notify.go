@@ -21,12 +21,6 @@ type notifyTest struct {
 	Target string `arg:"" optional:"" help:"Part of the name of a target. Default: all of them."`
 }
 
-// Help is the long help of the command.
-func (notifyTest) Help() string {
-	return "The daemon sends to its own targets; without one, or with --notify on the command line, " +
-		"this process sends to those of the settings."
-}
-
 func (c notifyTest) Run(ctx context.Context, e *command.Env) error {
 	results, err := c.send(ctx, e)
 	if err != nil {

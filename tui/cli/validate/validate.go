@@ -15,13 +15,6 @@ type Command struct {
 	Target string `enum:"api,directory" default:"api" help:"Where the files are to go: ${enum}; directory is for Grafana's file provisioning."`
 }
 
-// Help is the long help of the command.
-func (Command) Help() string {
-	return "Judges dashboards and folders by the rules of a pull, and asks no server: names, JSON and YAML, uids, titles, duplicates. " +
-		"It exits with 1 if anything is wrong. With -o jsonl each fault is a line with file, severity (error: the file is left out), " +
-		"code and message. A server can still refuse a file that passes."
-}
-
 func (c Command) Run(ctx context.Context, e *command.Env) error {
 	kinds, err := e.Flags.Kinds()
 	if err != nil {
