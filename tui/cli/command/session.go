@@ -15,6 +15,7 @@ import (
 	"limpet/sync/apiserver"
 	"limpet/sync/control"
 	"limpet/sync/kube"
+	"limpet/sync/snapshot"
 )
 
 // Session connects one command to the API and to the state file: through the daemon's socket when a daemon
@@ -144,6 +145,14 @@ func (s *Session) Close() {
 	if s.Daemon != nil {
 		s.Daemon.Close()
 	}
+}
+
+// Snapshot returns what the agent of this host shows; nothing where none runs.
+func (s *Session) Snapshot(ctx context.Context) (*snapshot.Snapshot, error) {
+	if s.Daemon == nil {
+		return new(snapshot.Snapshot), nil
+	}
+	return s.Daemon.Snapshot(ctx)
 }
 
 // NeedsAgent refuses to wait where no agent runs: the API is in this process.

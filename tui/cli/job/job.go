@@ -67,12 +67,9 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// rowsOf returns what the agent of this host knows of the jobs, by UID; nil without one.
+// rowsOf returns what the agent of this host knows of the jobs, by UID.
 func rowsOf(ctx context.Context, s *command.Session) (map[string]snapshot.Job, error) {
-	if s.Daemon == nil {
-		return nil, nil
-	}
-	snap, err := s.Daemon.Snapshot(ctx)
+	snap, err := s.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,18 +78,6 @@ func rowsOf(ctx context.Context, s *command.Session) (map[string]snapshot.Job, e
 		out[j.UID] = j
 	}
 	return out, nil
-}
-
-// WaitReasons returns why the agent of this host does not run pending jobs, by namespace/repository.
-func WaitReasons(ctx context.Context, s *command.Session) (map[string]string, error) {
-	rows, err := rowsOf(ctx, s)
-	out := map[string]string{}
-	for _, j := range rows {
-		if j.WaitReason != "" {
-			out[j.Namespace+"/"+j.Repository] = j.WaitReason
-		}
-	}
-	return out, err
 }
 
 // message describes what a job does, or what it waits for. The agent writes the backoff as it is when it begins.

@@ -66,7 +66,7 @@ func (c logsCmd) ended(ctx context.Context, e *command.Env, s *command.Session) 
 
 // jobLog returns the log of a job that the daemon runs or has just ended.
 func jobLog(ctx context.Context, s *command.Session, uid string) ([]snapshot.Event, error) {
-	snap, err := s.Daemon.Snapshot(ctx)
+	snap, err := s.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/sync/worker"
 	"limpet/tui/cli/command"
@@ -104,16 +105,16 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		unread, err := readUnread(ctx, s, u)
+		snap, err := s.Snapshot(ctx)
 		if err != nil {
 			return err
 		}
-		waits, err := job.WaitReasons(ctx, s)
+		unread, err := readUnread(ctx, s, snap, u)
 		if err != nil {
 			return err
 		}
 		return e.PrintOne(u.Object, "repository/"+u.GetName(), func(w io.Writer) {
-			showRepo(e, w, u, repo, paused, unread, waits[u.GetNamespace()+"/"+u.GetName()], time.Now())
+			showRepo(e, w, u, repo, paused, unread, snap.Jobs, time.Now())
 		})
 	})
 }
@@ -122,20 +123,14 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 const maxUnread = 20
 
 // readUnread returns the files of a repository that its last pull could not use, if this host made that pull.
-func readUnread(ctx context.Context, s *command.Session, u *unstructured.Unstructured) (*state.Unread, error) {
-	switch {
-	case s.Daemon != nil:
-		snap, err := s.Daemon.Snapshot(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range snap.Repos {
-			if r.UID == string(u.GetUID()) && r.Unread != nil {
-				return r.Unread, nil
-			}
-		}
-	case s.File != nil:
+func readUnread(ctx context.Context, s *command.Session, snap *snapshot.Snapshot, u *unstructured.Unstructured) (*state.Unread, error) {
+	if s.File != nil {
 		return s.File.Unread(ctx, u.GetNamespace(), u.GetName(), string(u.GetUID()))
+	}
+	for _, r := range snap.Repos {
+		if r.UID == string(u.GetUID()) && r.Unread != nil {
+			return r.Unread, nil
+		}
 	}
 	return new(state.Unread), nil
 }
@@ -152,7 +147,7 @@ func webhookText(h *api.WebhookStatus, now time.Time) string {
 }
 
 func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, unread *state.Unread,
-	waits string, now time.Time) {
+	jobs []snapshot.Job, now time.Time) {
 	var f command.Fields
 	st := repo.Status
 	f.Add("repository", u.GetNamespace()+"/"+u.GetName())
@@ -191,7 +186,12 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 		f.Add("suspended", "on this agent"+until)
 	}
 	f.AddState("last pull", st.PullState(), cmp.Or(st.PullState(), "none yet"))
-	f.AddSet("job waits", waits)
+	for _, j := range jobs {
+		if j.WaitReason != "" && j.Namespace == u.GetNamespace() && j.Repository == u.GetName() {
+			f.Add("job waits", j.WaitReason)
+			break
+		}
+	}
 	f.AddTime("finished", api.TimeOfMillis(st.Sync.Finished))
 	f.Add("last ref", text.OrDash(st.Sync.LastRef))
 	if c := repo.Spec.Connection; c != nil {
