@@ -178,6 +178,7 @@ func TestMain(m *testing.M) {
 //	busy NAME               a Git host that asks to be left alone for an hour; sets $BUSY_NAME. With ! it ends
 //	forge NAME [TOKEN]      the REST of a forge, a fake; sets $FORGE_NAME, and knows TOKEN from then on
 //	commit NAME FILE        the next commit: FILE of the script, at the same path
+//	exits CODE ARGS...      runs limpet, which has to end with that code
 //	until [!] COMMAND...    repeats the command until it ends well, or with ! badly
 //	post URL FILE HEADER... sends FILE; the body of the answer is the stdout
 //
@@ -270,6 +271,16 @@ func TestScripts(t *testing.T) {
 				repo := repos[ts.Name()+args[0]]
 				mu.Unlock()
 				repo.Commit(t, "Change "+args[1], testenv.Change{Path: args[1], Data: []byte(ts.ReadFile(args[1]))})
+			},
+			"exits": func(ts *testscript.TestScript, _ bool, args []string) {
+				code, err := 0, ts.Exec("limpet", args[1:]...)
+				if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+					code, err = exit.ExitCode(), nil
+				}
+				ts.Check(err)
+				if want, err := strconv.Atoi(args[0]); err != nil || code != want {
+					ts.Fatalf("limpet %s: exit %d, want %s", strings.Join(args[1:], " "), code, args[0])
+				}
 			},
 			"until": func(ts *testscript.TestScript, _ bool, args []string) {
 				deadline, tick := time.After(time.Minute), time.NewTicker(50*time.Millisecond)

@@ -13,13 +13,6 @@ import (
 	"limpet/tui/cli/config"
 )
 
-// verdict is what 'config validate -o json' prints.
-type verdict struct {
-	File     string
-	OK       bool
-	Problems []struct{ Key, Problem, Next string }
-}
-
 // TestPrecedence: a flag beats the variable, the variable beats the file, the file beats the default; 'config show'
 // says which holds.
 func TestPrecedence(t *testing.T) {
@@ -71,95 +64,6 @@ func TestPrecedence(t *testing.T) {
 			}
 		}
 		delete(s.Env, variable)
-	}
-}
-
-// TestBadConfigFiles: each is refused by every command that needs it, with the
-// line and what to do, and judged by 'config validate'.
-func TestBadConfigFiles(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	path := filepath.Join(s.Dir, "c.yaml")
-	for text, want := range map[string]string{
-		"# x\ndrivrs: 4\n":                            path + ":2: unknown key \"drivrs\", did you mean \"drivers\"?",
-		"  quiet: true\n  drivers: many\n":            "--drivers: expected a valid 64 bit int but got \"many\" (from config file " + path + ":2)",
-		"output: xml\n":                               "--output must be one of ",
-		"claim-expiry: 1x\n":                          "1x\" is not a duration (like 90s",
-		"drivers:\n":                                  path + ":1: drivers has no value",
-		"drivers: {a: 1}\n":                           path + ":1: drivers takes one value",
-		"namespace: [a, b]\n":                         path + ":1: namespace takes one value",
-		"drivers: 1\ndrivers: 2\n":                    "already set",
-		"[]\n":                                        "cannot unmarshal",
-		"claim-expiry: 15s\n":                         "claim expiry 15s must be at least 3 times",
-		"git-credentials: [{uri: x}]\n":               path + ":1: git-credentials: ",
-		"token-file: /x\ntoken: y\n":                  "--token and --token-file are given both",
-		"git-private-networks: [10.0.0.0/99]\n":       "git-private-networks",
-		"manifests-selector: a=b=c\n":                 "--manifests-selector",
-		"webhook-url: https://x\nwebhook-listen: 1\n": "webhook-listen",
-		"artifact-url: https://x\n":                   "--artifact-listen, which is missing",
-		"artifact-listen: 127.0.0.1:0\n":              "--artifact-url has to say",
-	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		out, errs := s.Must(t, command.ExitUsage, "config", "validate", path)
-		if !strings.Contains(out, want) || !strings.Contains(errs, "limpet: 1 problem in config file "+path+"\n  try: ") {
-			t.Errorf("%q, want %q:\n%s%s", text, want, out, errs)
-		}
-		out, _ = s.Must(t, command.ExitUsage, "config", "validate", path, "-o", "json")
-		var v verdict
-		if err := json.Unmarshal([]byte(out), &v); err != nil || v.OK || v.File != path || len(v.Problems) != 1 || v.Problems[0].Next == "" {
-			t.Errorf("%q: %v\n%s", text, err, out)
-		}
-	}
-	// All keys that are wrong come at once; and the repair of a bad file needs no good one.
-	if err := os.WriteFile(path, []byte("drivers: [1, 2]\nlog-levl: b\nquiet:\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.Env["LIMPET_CONFIG"] = path
-	if out, errs := s.Must(t, command.ExitUsage, "config", "validate"); strings.Count(out, "\n") != 3 ||
-		!strings.Contains(errs, "3 problems") {
-		t.Errorf("%s%s", out, errs)
-	}
-	if out, _ := s.Must(t, 0, "config", "path"); out != path+"\n" {
-		t.Errorf("%s", out)
-	}
-	s.Must(t, command.ExitUsage, "status")
-	s.Must(t, command.ExitUsage, "config", "init")
-	s.Must(t, 0, "config", "init", "--force")
-	s.Must(t, 0, "status")
-}
-
-// TestConfigThatOthersRead: a secret in a file that others can read is refused by
-// all commands, and in one of its owner it is taken.
-func TestConfigThatOthersRead(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	path := filepath.Join(s.Dir, "c.yaml")
-	for _, text := range []string{"token: a-long-secret-token\n",
-		"git-credentials:\n- url: https://h.example\n  values: {token: a-long-secret-token}\n"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		for _, mode := range []os.FileMode{0o604, 0o660, 0o644} {
-			if err := os.Chmod(path, mode); err != nil {
-				t.Fatal(err)
-			}
-			_, errs := s.Must(t, command.ExitUsage, "--config", path, "status")
-			if !strings.Contains(errs, "may be read by others") || !strings.Contains(errs, "try: chmod 600 "+path) {
-				t.Errorf("mode %o: %s", mode, errs)
-			}
-			s.Must(t, command.ExitUsage, "config", "validate", path)
-		}
-		if err := os.Chmod(path, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		for _, format := range []string{"table", "wide", "json", "jsonl", "yaml"} {
-			out, errs := s.Must(t, 0, "--config", path, "config", "show", "-o", format)
-			if strings.Contains(out+errs, "a-long-secret-token") || !strings.Contains(out, "*****") && !strings.Contains(out, "https://h.example") {
-				t.Errorf("%s of %q:\n%s%s", format, text, out, errs)
-			}
-		}
 	}
 }
 

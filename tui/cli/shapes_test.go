@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -212,66 +211,6 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestErrorDocuments: with an output for programs an error is one document on
-// stderr, whose code is the exit code, also when the call cannot be read at all.
-func TestErrorDocuments(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	for _, tt := range []struct {
-		call    string
-		code    int
-		reason  string
-		message string
-		try     string
-	}{
-		{"job show nothing -o json", command.ExitError, "error", `job "nothing" not found`, "limpet job list"},
-		{"-ojson job show nothing", command.ExitError, "error", `job "nothing" not found`, "limpet job list"},
-		{"job show nothing --json uid", command.ExitError, "error", `job "nothing" not found`, "limpet job list"},
-		{"job show nothing --output=jsonl", command.ExitError, "error", `job "nothing" not found`, "limpet job list"},
-		{"job lisst -o json", command.ExitUsage, "usage", "lisst", "limpet job --help"},
-		{"-o json --drivers many status", command.ExitUsage, "usage", "--drivers", "limpet"},
-		{"get repositoris -o json", command.ExitUsage, "usage", `did you mean "repositories"?`, "limpet get --help"},
-		{"repo show nothing -o json", command.ExitError, "error", `repository "nothing" not found`, "limpet repo list"},
-		{"get connection nothing -o json", command.ExitError, "error", `connection "nothing" not found`, "limpet connection list"},
-		{"get job nothing -o json", command.ExitError, "error", `job "nothing" not found`, "limpet job list"},
-		{"get gitrepo nothing -o json", command.ExitError, "error", `gitrepository "nothing" not found`, "limpet source list"},
-		{"get secret nothing -o json", command.ExitError, "error", `secret "nothing" not found`, "limpet get secrets"},
-		{"apply -f /no/such/file -o json", command.ExitUsage, "usage", "open /no/such/file", "limpet apply"},
-		{"job list --provisioning-server-url https://127.0.0.1:1 -q -o json --log-level error", command.ExitUnreachable, "unreachable",
-			"does not answer", "--provisioning-server-url"},
-	} {
-		out, errs := s.Must(t, tt.code, strings.Fields(tt.call)...)
-		var d struct {
-			Type          string
-			SchemaVersion int
-			Error         struct {
-				Code                        int
-				Reason, Message, Cause, Try string
-			}
-		}
-		if err := json.Unmarshal([]byte(errs), &d); err != nil {
-			t.Errorf("%s: %v: %s", tt.call, err, errs)
-		}
-		if out != "" || d.Type != "error" || d.SchemaVersion != 1 || d.Error.Code != tt.code || d.Error.Reason != tt.reason ||
-			!strings.Contains(d.Error.Message, tt.message) || !strings.Contains(d.Error.Try, tt.try) {
-			t.Errorf("%s: %s%+v", tt.call, out, d)
-		}
-		if tt.code == command.ExitUsage && strings.Contains(tt.call, "apply") != (d.Error.Cause == "no such file or directory") {
-			t.Errorf("%s: cause %q", tt.call, d.Error.Cause)
-		}
-	}
-	if _, errs := s.Must(t, command.ExitError, "job", "show", "nothing", "-o", "yaml"); !strings.Contains(errs, "\n  code: 1\n") {
-		t.Errorf("as YAML: %s", errs)
-	}
-	s.Env["LIMPET_OUTPUT"] = "json"
-	if _, errs := s.Must(t, command.ExitError, "job", "show", "nothing"); !strings.HasPrefix(errs, `{"type":"error"`) {
-		t.Errorf("by the environment: %s", errs)
-	}
-	if _, errs := s.Must(t, command.ExitError, "job", "show", "nothing", "-o", "table"); !strings.HasPrefix(errs, "limpet: job ") {
-		t.Errorf("a flag beats the environment: %s", errs)
-	}
-}
-
 func TestReadDocuments(t *testing.T) {
 	t.Parallel()
 	objects, err := object.ReadDocuments("f",
@@ -294,80 +233,6 @@ func TestReadDocuments(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsAreRefused: by apply and validate, before any object of the file is written.
-func TestUnknownFieldsAreRefused(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	file := filepath.Join(s.Dir, "u.yaml")
-	const object = "apiVersion: provisioning.grafana.app/v0alpha1\nkind: Repository\nmetadata: {name: %s}\n" +
-		"spec:\n  type: git\n  git: {url: 'https://host/a',\n    %s: main}\n  sync: {enabled: true, target: folder}\n"
-	if err := os.WriteFile(file, fmt.Appendf(nil, object+"---\n"+object, "good", "branch", "typo", "brnch"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, mode := range []string{"", "--validate=strict", "--validate=true"} {
-		_, errs := s.Must(t, command.ExitUsage, append([]string{"apply", "-f", file}, strings.Fields(mode)...)...)
-		if !strings.Contains(errs, file+`:16: spec.git.brnch: unknown field (did you mean "branch"?)`) || !strings.Contains(errs, "--validate=warn") {
-			t.Errorf("%s: %s", mode, errs)
-		}
-	}
-	if out, _ := s.Must(t, 0, "get", "repositories", "-o", "name"); out != "" {
-		t.Errorf("written all the same: %s", out)
-	}
-	s.Must(t, command.ExitError, "repo", "validate", file)
-	broken := filepath.Join(t.TempDir(), "fuel.json")
-	if err := os.WriteFile(broken, []byte("{\n\"title\": \"x\",\n\"a\" [1]\n}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{broken: ":3:5: not JSON", filepath.Dir(broken): "is a directory"} {
-		if _, errs := s.Must(t, command.ExitUsage, "repo", "validate", path); !strings.Contains(errs, want) {
-			t.Errorf("%s: %s", path, errs)
-		}
-	}
-	s.Must(t, 0, "repo", "validate", file, "--validate=off")
-	for mode, warns := range map[string]bool{"warn": true, "off": false, "false": false, "ignore": false} {
-		if _, errs := s.Must(t, 0, "apply", "-f", file, "--validate", mode); strings.Contains(errs, "u.yaml:16: spec.git.brnch") != warns {
-			t.Errorf("%s: %s", mode, errs)
-		}
-	}
-	s.Must(t, command.ExitUsage, "apply", "-f", file, "--validate=maybe")
-}
-
-func TestUnservedActionsAreRefused(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.Apply(t, `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"dash"},`+
-		`"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":"folder"}}}`)
-	for call, want := range map[string]string{
-		"--action frob": "fixFolderMetadata, releaseResources",
-		"--action pul":  `did you mean "pull"?`,
-		"--actions pull --action move --path a --target-path b/": `"pull"`,
-	} {
-		if _, errs := s.Must(t, command.ExitUsage, append([]string{"job", "create", "dash"}, strings.Fields(call)...)...); !strings.Contains(errs, want) {
-			t.Errorf("%s: %s", call, errs)
-		}
-	}
-	if out, _ := s.Must(t, 0, "job", "list", "-o", "name"); out != "" {
-		t.Errorf("made all the same: %s", out)
-	}
-}
-
-func TestManifestsOwnTheirObjects(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	const object = `{"apiVersion":"provisioning.grafana.app/v0alpha1","kind":"Repository","metadata":{"name":"dash","annotations":` +
-		`{"limpet/manifest":"site.yaml"}},"spec":{"type":"git","git":{"url":"https://host/a"},"sync":{"enabled":true,"target":"folder"}}}`
-	s.Apply(t, object)
-	s.Must(t, command.ExitError, "repo", "rollback", "dash", "aaaa")
-	s.Must(t, command.ExitUsage, "repo", "rollback", "dash", "aaaa", "--force") // no such commit
-	file := filepath.Join(s.Dir, "object.json")
-	for _, call := range []string{"apply -f " + file, "repo set dash --title x", "delete repository dash --yes"} {
-		if _, errs := s.Must(t, command.ExitError, strings.Fields(call)...); !strings.Contains(errs, "site.yaml") || !strings.Contains(errs, "--force") {
-			t.Errorf("%s: %s", call, errs)
-		}
-		s.Must(t, 0, strings.Fields(call+" --force")...)
-	}
-}
-
 func FuzzReadDocuments(f *testing.F) {
 	for _, seed := range []string{"kind: A\napiVersion: v1", "---\n---", "a: &a [*a]", "{}", "[]", "kind: List\napiVersion: v1\nitems: [{}]"} {
 		f.Add([]byte(seed))
@@ -383,23 +248,4 @@ func FuzzReadDocuments(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestCRDsInEveryFormat(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	names, _ := s.Must(t, 0, "crds", "-o", "name")
-	if !strings.Contains(names, "customresourcedefinition/jobs.provisioning.grafana.app\n") {
-		t.Errorf("%s", names)
-	}
-	out, _ := s.Must(t, 0, "crds", "-o", "json")
-	var list struct{ Items []struct{ Kind string } }
-	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list.Items) != strings.Count(names, "\n") ||
-		list.Items[0].Kind != "CustomResourceDefinition" {
-		t.Errorf("%v %+v", err, list)
-	}
-	out, _ = s.Must(t, 0, "crds")
-	if !bytes.HasPrefix([]byte(out), []byte("---\n")) {
-		t.Errorf("%.40s", out)
-	}
 }

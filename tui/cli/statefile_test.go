@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,23 +14,6 @@ import (
 	"limpet/state"
 	"limpet/tui/cli/command"
 )
-
-// TestUnusableStateFiles: each is exit code 9 with a hint, and nothing is left.
-func TestUnusableStateFiles(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	file := filepath.Join(s.Dir, "file")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink("nowhere/x.db", filepath.Join(s.Dir, "dangling.db"))); err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range []string{filepath.Join(file, "limpet.db"), filepath.Join(s.Dir, "dangling.db"), "/proc/limpet.db", os.DevNull} {
-		code, out, errs := s.Call("--state", path, "repo", "list")
-		if code != command.ExitStore || out != "" || !strings.Contains(errs, path) && !strings.Contains(errs, filepath.Dir(path)) ||
-			!strings.Contains(errs, "--state FILE") {
-			t.Errorf("%s: exit %d: %s%s", path, code, out, errs)
-		}
-	}
-}
 
 func TestLockedByACommand(t *testing.T) {
 	t.Parallel()
@@ -111,45 +93,6 @@ func TestLooksAtBackups(t *testing.T) {
 		if damaged, err := filepath.Glob(file + ".corrupt-*"); err != nil || len(damaged) > 0 {
 			t.Errorf("copy %d: set aside: %v %v", i, damaged, err)
 		}
-	}
-}
-
-// TestPathsThatAreNoFiles are refused before anything is read or written: above
-// all a device, whose place the finished file would take.
-func TestPathsThatAreNoFiles(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	dir := t.TempDir()
-	file := filepath.Join(dir, "there")
-	if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	device, err := os.Stat(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for path, why := range map[string]string{
-		dir:                            "is a directory",
-		os.DevNull:                     "is no regular file",
-		filepath.Join(dir, "no", "x"):  "no file can be made in",
-		filepath.Join(file, "x.jsonl"): "is no directory",
-	} {
-		for _, call := range [][]string{{"history", "export", "--file", path}, {"store", "backup", path}} {
-			out, errText := s.Must(t, command.ExitUsage, call...)
-			if out != "" || !strings.Contains(errText, why) || !strings.Contains(errText, "try: ") {
-				t.Errorf("%v: %q, %q", call, out, errText)
-			}
-		}
-	}
-	if now, err := os.Stat(os.DevNull); err != nil || now.Mode() != device.Mode() {
-		t.Fatalf("%s: %v, %v", os.DevNull, now, err)
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
-	s.Must(t, 0, "history", "export", "--file", file)
-	if data, err := os.ReadFile(file); err != nil || len(data) != 0 {
-		t.Errorf("a file that is there is replaced: %q, %v", data, err)
 	}
 }
 
