@@ -441,8 +441,12 @@ func (p *Pull) sourceHash(repo *unstructured.Unstructured, view api.Repository) 
 		block = &api.GitBlock{}
 	}
 	_, sink := notes[api.AnnoSinkDir]
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %t %t %t %t %+v", block.URL, block.Branch, strings.Trim(block.Path, "/"),
-		view.Spec.Sync.Target, sink, notes[api.AnnoSinkStrict] == "true", submodules(repo), notes[api.AnnoGitLFS] == "false",
+	root := ""
+	if view.Spec.Sync.Target == "folder" {
+		root = view.Spec.Title
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %t %t %t %t %+v", block.URL, block.Branch, strings.Trim(block.Path, "/"),
+		view.Spec.Sync.Target, root, sink, notes[api.AnnoSinkStrict] == "true", submodules(repo), notes[api.AnnoGitLFS] == "false",
 		p.o.Kinds))
 	return hex.EncodeToString(sum[:8])
 }

@@ -408,6 +408,17 @@ func TestSyncSource(t *testing.T) {
 	r.expect("other kinds", true, "warning", "")
 }
 
+// TestTitleOfTheRootFolder: an incremental pull brings another title of the Repository to its folder.
+func TestTitleOfTheRootFolder(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(map[string]any{"title": "One"}, nil)
+	r.commit("a.json", board("a", "A"))
+	r.expect("first", true, "success", "", "POST folders/repo", "POST dashboards/a")
+	r.change(`{"spec":{"title":"Two"}}`)
+	r.expect("another title", true, "success", "", "PUT folders/repo")
+}
+
 // TestDiesAmongItsWrites: a pull does not rely on the last commit after a run that died among its writes and whose job is
 // gone, and neither does the pull after one that failed before its first write.
 func TestDiesAmongItsWrites(t *testing.T) {
