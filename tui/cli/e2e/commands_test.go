@@ -160,8 +160,8 @@ func TestNextCommandRuns(t *testing.T) {
 	}{
 		{2, "repo show boards", "--state STATE repo show boards -o json --namespace default", 0, `"namespace": "default"`},
 		{1, "-n edge repo show no", "repo list --state STATE -n edge", 0, "boards"},
-		{1, "-n edge repo create boards --url https://h/x.git", "repo show boards -n edge --state STATE", 0, "edge/boards"},
-		{1, "-n default repo create boards --url https://h/x.git", "repo show boards -n default --state STATE", 0, "default/boards"},
+		{1, "-n edge repo create boards --url https://h/x.git", "repo set boards --help -n edge", 0, "repo set"},
+		{1, "-n default repo create boards --url https://h/x.git", "repo set boards --help -n default", 0, "repo set"},
 		{1, "-n edge repo test boards", "repo test boards -n edge --state STATE", 1, "remote        failed"},
 		{1, "source test -f " + file, "source test -f " + file + " --state STATE", 1, "remote        failed"},
 		{1, "-n edge repo pull boards --wait", "--daemon --state STATE", -1, ""},

@@ -24,6 +24,7 @@ import (
 
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
+	"limpet/sync/testenv/gittest"
 	"limpet/sync/testenv/nettest"
 	"limpet/sync/testenv/suite"
 	"limpet/tui/cli/help"
@@ -42,6 +43,7 @@ var helpFast = []string{"topic sinks", "topic notifications", "repo create", "re
 // helpNever are the lines that do not run here, and why.
 var helpNever = map[string]string{
 	"kubectl -n flux-system port-forward svc/source-controller 8080:80": "the cluster of the tests has no Flux: 'source get --via' runs",
+	"limpet delete connection NAME --force":                             "in its text no Connection is there yet",
 }
 
 // TestHelpLines runs each command line of the topics of help and of the examples of the commands as it is printed, on
@@ -115,7 +117,8 @@ func helpHost(program string) error {
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err := errors.Join(err, os.WriteFile("/opt/limpet", built, 0o755),
-		os.WriteFile("/opt/systemctl", []byte("#!/bin/sh\n"), 0o755)); err != nil {
+		os.WriteFile("/opt/systemctl", []byte("#!/bin/sh\n"), 0o755),
+		os.WriteFile("/opt/sudo", []byte("#!/bin/sh\nexec \"$@\"\n"), 0o755)); err != nil {
 		return err
 	}
 	lo, err := unix.NewIfreq("lo")
@@ -253,6 +256,11 @@ func newHelpSite(t *testing.T) *helpSite {
 			"contexts: [{name: x, context: {cluster: x, user: x}}]}", server.URL, server.CAFile, server.Token)))
 	}
 	s.file(t, "token.txt", testenv.SignToken)
+	s.file(t, "id_ed25519", string(gittest.PrivateKey(t, gittest.SSHKeys()["ed25519"], "")))
+	s.file(t, "known_hosts", "git.example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGuPa1W6y8vIbXzM0a1Yw0nSxJcR2m6l3mD1r5sQ9v7T\n")
+	for _, dir := range []string{"grafana", "DIR"} {
+		s.file(t, filepath.Join(dir, "cpu.json"), `{"uid":"cpu","title":"CPU","tags":[],"panels":[],"schemaVersion":41}`)
+	}
 	s.file(t, "team.yaml", helpWorld)
 	s.file(t, "site.yaml", strings.ReplaceAll(helpWorld, "team", "site"))
 	s.file(t, "apps.yaml", sourceYAML("apps", "https://git.example.com/apps.git", "ref: {branch: main}"))
@@ -423,6 +431,10 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 		s.must(t, 0, "apply", "-f", "apps.yaml")
 		s.must(t, 0, "source", "resume", "apps")
 		s.must(t, 0, "source", "reconcile", "apps", "--wait")
+	case strings.HasPrefix(line, "limpet job diff"):
+		s.repo.Commit(t, "cpu", testenv.Change{Path: "grafana/site/cpu.json",
+			Data: []byte(`{"uid":"site-cpu","title":"` + time.Now().String() + `","tags":[],"panels":[],"schemaVersion":41}`)})
+		s.must(t, 0, "repo", "pull", "team", "--wait")
 	case line == "limpet config validate limpet.yaml":
 		s.home.run(t, "config", "init", "limpet.yaml")
 	}

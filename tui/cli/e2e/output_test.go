@@ -244,7 +244,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "store-check", "store check")
 	call(0, "store-compact", "store compact")
 	call(0, "store-backup", "store backup", filepath.Join(h.dir, "copy.db"))
-	call(0, "deleted", "delete", "connection", "lab")
+	call(0, "deleted", "delete", "connection", "lab", "--force")
 	call(0, "pruned", "history prune", "--keep", "0")
 	for command, schema := range map[string]string{"job list": "jobs", "history list": "records", "history export": "records",
 		"get historicjobs": "objects", "connection list": "connections", "source list": "sources"} {
