@@ -174,7 +174,8 @@ func TestMain(m *testing.M) {
 //
 //	api                     a real API server; sets $API_URL $API_CA $SIGN_URL
 //	githost NAME [BOARDS [TOKEN]]
-//	                        a repository behind a real Git host, which may ask for a token; sets $GIT_NAME
+//	                        a repository behind a real Git host, which may ask for a token; sets $GIT_NAME, its
+//	                        URL, and $DIR_NAME, where it is. With 0 boards it is empty
 //	busy NAME               a Git host that asks to be left alone for an hour; sets $BUSY_NAME. With ! it ends
 //	forge NAME [TOKEN]      the REST of a forge, a fake; sets $FORGE_NAME, and knows TOKEN from then on
 //	commit NAME FILE        the next commit: FILE of the script, at the same path
@@ -229,7 +230,12 @@ func TestScripts(t *testing.T) {
 					ts.Check(err)
 					boards = n
 				}
-				repo := testenv.Repo(t, 3, boards)
+				repo := testenv.EmptyRepo(t)
+				if boards > 0 {
+					repo = testenv.Repo(t, 3, boards)
+				}
+				repo.Git(t, "config", "http.receivepack", "true")
+				ts.Setenv("DIR_"+strings.ToUpper(args[0]), repo.Dir)
 				var o testenv.GitOptions
 				if len(args) > 2 {
 					o.User, o.Password = "git", args[2]

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"log/slog"
 	"maps"
-	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
@@ -119,46 +118,5 @@ func TestWhoIsAsked(t *testing.T) {
 	}
 	if out, _ := local.Must(t, 0, "repo", "list", "-o", "name"); out != "" {
 		t.Errorf("the file itself: %s", out)
-	}
-}
-
-// TestDaemonWhoseServerIsAway: a command says so and ends with the code for it.
-// The list of jobs, which has none here, shows what the daemon knows.
-func TestDaemonWhoseServerIsAway(t *testing.T) {
-	t.Parallel()
-	away := httptest.NewServer(http.NotFoundHandler())
-	away.Close()
-	s := newSite(t)
-	s.Daemon(t, func(c *agent.Config) { c.API.Server = away.URL })
-	for _, args := range [][]string{{"repo", "list"}, {"job", "list"}, {"repo", "pull", "x"}, {"get", "jobs", "x"}} {
-		code, out, errs := s.Call(args...)
-		if code != command.ExitUnreachable || strings.Count(out, "\n") > strings.Count(strings.Join(args, " "), "job list") ||
-			!strings.Contains(errs, "refused") {
-			t.Errorf("%v: exit %d: %s%s", args, code, out, errs)
-		}
-	}
-	if out, _ := s.Must(t, 0, "history", "list", "-o", "name"); out != "" {
-		t.Errorf("the history is on this host: %s", out)
-	}
-}
-
-// TestJobThatNobodyTakes: who waits for it is told why, and so is who asks.
-func TestJobThatNobodyTakes(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.Daemon(t, func(c *agent.Config) { c.Controllers = "off" })
-	s.Must(t, 0, "repo", "create", "out", "--url", "https://git.example.com/x.git", "--sink-dir", "/nowhere/out")
-	s.Must(t, 0, "repo", "pull", "out")
-	_, errs := s.Must(t, command.ExitTimeout, "job", "watch", "out-sync", "--timeout", "5s")
-	if !strings.Contains(errs, "out-sync is not claimed by this agent: ") || strings.Count(errs, "not claimed") != 1 || !strings.Contains(errs, "sink") {
-		t.Errorf("who waits is told: %s", errs)
-	}
-	if out, _ := s.Must(t, command.ExitError, "status"); !strings.Contains(out, "job out-sync waits: ") {
-		t.Errorf("who asks is told: %s", out)
-	}
-	for _, args := range [][]string{{"job", "list"}, {"job", "show", "out-sync"}, {"repo", "show", "out"}} {
-		if out, _ := s.Must(t, 0, args...); !strings.Contains(out, "prefix") {
-			t.Errorf("%q: %s", args, out)
-		}
 	}
 }

@@ -67,69 +67,6 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestConfigShow: each setting says where it comes from.
-func TestConfigShow(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	delete(s.Env, "LIMPET_STATE")
-	path := filepath.Join(s.Dir, "c.yaml")
-	if err := os.WriteFile(path, []byte(
-		"# mine\ndrivers: 4\nlimit: 7\nsink-prefix: [/a, /b]\ntoken: a-secret-token\ntoken-exchange-url: https://u:hunter22@h/x\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.Env["LIMPET_CONFIG"], s.Env["LIMPET_CLEANUP"], s.Env["CREDENTIALS_DIRECTORY"] = path, "fail", "/run/c"
-	args := []string{"config", "show", "--claim-expiry", "2d"}
-	out, _ := s.Must(t, 0, args...)
-	for _, line := range []string{
-		`drivers +4 +config file .*c\.yaml:2`, `cleanup +fail +LIMPET_CLEANUP`, `claim-expiry +48h0m0s +--claim-expiry`,
-		`job-interval +30s +default`,
-		`limit +7 +config file .*c\.yaml:3`, `sink-prefix +/a,/b +config file`, `token +\*{8} +config file .*:5`,
-		`config +.*c\.yaml +LIMPET_CONFIG`,
-		`state +` + s.Dir + `/\.local/state/limpet/limpet\.db +default, from \$HOME`, `credentials-dir +/run/c +CREDENTIALS_DIRECTORY`,
-		`tls-insecure +- +default`,
-	} {
-		if !regexp.MustCompile(`(?m)^` + line).MatchString(out) {
-			t.Errorf("no line %q in\n%s", line, out)
-		}
-	}
-	if strings.Contains(out, "hunter22") {
-		t.Errorf("a password in a URL is shown:\n%s", out)
-	}
-	out, _ = s.Must(t, 0, append(args, "-o", "json")...)
-	var got struct{ Items []config.Setting }
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		t.Fatal(err)
-	}
-	byName := map[string]config.Setting{}
-	for _, item := range got.Items {
-		byName[item.Name] = item
-	}
-	for name, want := range map[string]config.Setting{
-		"drivers":      {Name: "drivers", Value: 4.0, Origin: command.Origin{Kind: "file", Name: path, Line: 2}},
-		"cleanup":      {Name: "cleanup", Value: "fail", Origin: command.Origin{Kind: "environment", Name: "LIMPET_CLEANUP"}},
-		"claim-expiry": {Name: "claim-expiry", Value: "48h0m0s", Origin: command.Origin{Kind: "flag", Name: "--claim-expiry"}},
-		"quiet":        {Name: "quiet", Value: false, Origin: command.Origin{Kind: "default"}},
-	} {
-		if byName[name] != want {
-			t.Errorf("%v, want %v", byName[name], want)
-		}
-	}
-	if len(got.Items) < 50 {
-		t.Errorf("%d settings", len(got.Items))
-	}
-	// The setting of a single command, from a variable, which beats the file.
-	s.Env["LIMPET_LIMIT"] = "9"
-	if out, _ = s.Must(t, 0, args...); !regexp.MustCompile(`(?m)^limit +9 +LIMPET_LIMIT$`).MatchString(out) ||
-		strings.Count(out, "\nlimit ") != 1 {
-		t.Errorf("a variable of one command:\n%s", out)
-	}
-	s.Env["LIMPET_LIMIT"] = "" // no number is empty
-	if out, _ = s.Must(t, 0, args...); !regexp.MustCompile(`(?m)^limit +7 +config file `).MatchString(out) {
-		t.Errorf("an empty variable:\n%s", out)
-	}
-}
-
 // TestExampleConfig: the file that 'config init' writes is good as it stands, and with each of its settings taken in.
 func TestExampleConfig(t *testing.T) {
 	t.Parallel()
@@ -264,35 +201,4 @@ func TestGrafanaVariables(t *testing.T) {
 			t.Errorf("limpet %s, which is a server itself, takes them: %v", own, err)
 		}
 	}
-}
-
-// TestGrafanaVariablesAreTold: where they hold 'config show' names them, the token
-// is told nowhere.
-func TestGrafanaVariablesAreTold(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.Env["GRAFANA_TOKEN"] = "gsecret-token"
-	s.Env["GRAFANA_SERVER"] = "https://127.0.0.1:1"
-	out, errs := s.Must(t, 0, "config", "show")
-	if !regexp.MustCompile(`(?m)^provisioning-server-url +https://127.0.0.1:1 +GRAFANA_SERVER$`).MatchString(out) ||
-		!regexp.MustCompile(`(?m)^token +\*{8} +GRAFANA_TOKEN$`).MatchString(out) || strings.Contains(out+errs, "gsecret") {
-		t.Errorf("%s%s", out, errs)
-	}
-	delete(s.Env, "LIMPET_STATE")
-	// The service has no such variables: the server goes into the unit, the token cannot.
-	if _, errs := s.Must(t, command.ExitUsage, "service", "print"); !strings.Contains(errs, "so it takes no token (GRAFANA_TOKEN)") {
-		t.Errorf("%s", errs)
-	}
-	s.Env["GRAFANA_TOKEN"] = ""
-	if out, _ := s.Must(t, 0, "service", "print"); !strings.Contains(out, " --provisioning-server-url=https://127.0.0.1:1") {
-		t.Errorf("%s", out)
-	}
-	// A file is judged alone.
-	path := filepath.Join(s.Dir, "c.yaml")
-	if err := os.WriteFile(path, []byte("drivers: 2\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s.Env["GRAFANA_TLS_CERT_FILE"] = "/no/pair"
-	s.Must(t, 0, "config", "validate", path)
-	s.Must(t, command.ExitUsage, "repo", "list", "--timeout", "2s")
 }

@@ -201,28 +201,6 @@ func (h *home) shell(t *testing.T, line string) result {
 	return result{sh.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// TestNextCommandIsForAShell: a path with a blank in it is one word of the command line that a failure names.
-func TestNextCommandIsForAShell(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	h.file(t, "a dir/bad.yaml", "a: [")
-	dir := filepath.Join(h.dir, "a dir")
-	for _, c := range []struct {
-		call []string
-		code int
-	}{
-		{[]string{"store", "backup", dir}, 0},
-		{[]string{"history", "export", "--file", dir}, 0},
-		{[]string{"apply", "-f", filepath.Join(dir, "bad.yaml")}, exitUsage},
-	} {
-		_, line, _ := strings.Cut(h.must(t, exitUsage, c.call...).err, "  try: ")
-		if r := h.shell(t, line); r.code != c.code || !strings.Contains(line, "a dir") {
-			t.Errorf("%v: %s: exit %d %s%s", c.call, line, r.code, r.out, r.err)
-		}
-	}
-}
-
 // TestCompletion asks real shells what they offer, beside a daemon, beside one that does not answer, and without one.
 func TestCompletion(t *testing.T) {
 	suite.Full(t)

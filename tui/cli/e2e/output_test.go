@@ -277,38 +277,3 @@ func (h *home) daemonWorks(t *testing.T) bool {
 	}
 	return rep.Live.Counts.Working > 0
 }
-
-// TestNamesakes: a name that is one of several namespaces is refused with the call that
-// means one of them, and nothing is done to either.
-func TestNameInSeveralNamespaces(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	h.daemon(t, "--controllers", "off")
-	g := newGate(t, 3)
-	g.open()
-	for _, namespace := range []string{"one", "two"} {
-		h.must(t, 0, "-n", namespace, "repo", "create", "boards", "--url", g.URL, "--branch", testenv.Branch)
-	}
-	refused := func(calls ...string) {
-		t.Helper()
-		for _, call := range calls {
-			if r := h.must(t, exitUsage, strings.Fields(call)...); !strings.Contains(r.err, "one, two") ||
-				!strings.Contains(r.err, "try: limpet "+call+" --namespace one") {
-				t.Errorf("limpet %s: %s", call, r.err)
-			}
-		}
-	}
-	refused("repo show boards", "repo pull boards", "repo test boards", "repo suspend boards", "repo resume boards", "repo open boards",
-		"get repository boards", "delete repository boards", "delete repository boards --yes", "job create boards --action pull")
-	for _, namespace := range []string{"one", "two"} {
-		h.must(t, 0, "-n", namespace, "repo", "pull", "boards", "--wait", "-q")
-	}
-	refused("history show boards-sync", "job show boards-sync", "job logs boards-sync", "job retry boards-sync")
-	for _, call := range []string{"history show boards-sync", "job show boards-sync", "job logs boards-sync"} {
-		h.must(t, 0, append(strings.Fields(call), "-n", "one")...)
-	}
-	if got := h.must(t, 0, "repo", "list", "-o", "name").out; len(strings.Fields(got)) != 2 {
-		t.Errorf("repositories: %s", got)
-	}
-}

@@ -253,30 +253,3 @@ func TestCheckOfADamagedFile(t *testing.T) {
 		})
 	}
 }
-
-// TestTextInPlaceOfAStateFile: a slip on the command line does not move a person's file.
-func TestTextInPlaceOfAStateFile(t *testing.T) {
-	suite.Full(t)
-	t.Parallel()
-	h := newHome(t)
-	notes := h.file(t, "notes/notes.txt", "milk\nbread\n")
-	if err := os.Chmod(notes, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{{"--daemon"}, {"status"}, {"store", "check"}, {"repo", "list"}, {"doctor"}, {"doctor", "--fix"},
-		{"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}} {
-		r, code := h.run(t, append([]string{"--state", notes}, args...)...), 9
-		if args[0] == "doctor" {
-			code = 1
-		}
-		if r.code != code || !strings.Contains(r.err, notes) || !strings.Contains(r.err, "--state FILE") {
-			t.Errorf("%v: exit %d: %s", args, r.code, r.err)
-		}
-	}
-	text, err := os.ReadFile(notes)
-	info, _ := os.Stat(notes)
-	left, _ := os.ReadDir(filepath.Dir(notes))
-	if err != nil || string(text) != "milk\nbread\n" || info.Mode().Perm() != 0o644 || len(left) != 1 {
-		t.Errorf("%v: %q, mode %s, %v beside it", err, text, info.Mode(), left)
-	}
-}
