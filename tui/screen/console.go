@@ -116,7 +116,7 @@ func (consolePane) hints(p *view) []widget.Hint {
 	return []widget.Hint{p.arrows("scroll"), {Key: "w", Text: "wrap"}, {Key: "esc", Text: leave}}
 }
 
-func (o consolePane) draw(_ *State, p *view) overlay {
+func (o consolePane) draw(p *view) overlay {
 	c, at := &p.s.console, p.Dialog(p.W-2, p.H-2)
 	var lines []widget.TextLine
 	if c.dropped > 0 {

@@ -19,7 +19,7 @@ import (
 // value: key stores its next state in s.overlay, draw returns it.
 type overlay interface {
 	key(s *State, name, text string)
-	draw(s *State, p *view) overlay
+	draw(p *view) overlay
 	// hints returns its keys for the last line of the screen.
 	hints(p *view) []widget.Hint
 }
@@ -79,7 +79,7 @@ func (q confirm) hints(*view) []widget.Hint {
 	return out
 }
 
-func (q confirm) draw(_ *State, p *view) overlay {
+func (q confirm) draw(p *view) overlay {
 	w := min(72, p.W-2)
 	box := widget.Box{Title: q.title, Note: "esc: no", Focused: true}
 	var lines []widget.TextLine
@@ -387,7 +387,7 @@ func (q popup) lines(p *view, w int) (out []widget.TextLine) {
 	return out
 }
 
-func (q popup) draw(_ *State, p *view) overlay {
+func (q popup) draw(p *view) overlay {
 	w := min(p.W-2, 120)
 	lines := q.lines(p, w-4)
 	title := q.of.Kind + " " + q.of.Name

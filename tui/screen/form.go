@@ -157,7 +157,7 @@ func (q form) hints(p *view) []widget.Hint {
 	return []widget.Hint{p.arrows("option"), {Key: "enter", Text: "create"}, {Key: "space", Text: "on/off"}, {Key: "esc", Text: "close"}}
 }
 
-func (q form) draw(_ *State, p *view) overlay {
+func (q form) draw(p *view) overlay {
 	w := min(78, p.W-2)
 	room := max(w-labelWidth-7, 4)
 	var lines []widget.TextLine

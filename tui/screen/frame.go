@@ -33,7 +33,7 @@ func Render(s *State, w, h int) string {
 		return ""
 	}
 	s.update()
-	p := &view{Canvas: widget.NewCanvas(w, h, s.Caps), facts: &s.facts, s: &s.scene}
+	p := &view{Canvas: widget.NewCanvas(w, h, s.Caps), facts: &s.facts, s: &s.scene, commands: s}
 	if tooSmall(w, h) {
 		c := p.Snap.Counts
 		txt := fmt.Sprintf("limpet: %d working %d pending, make me %dx%d", c.Working, c.Pending, MinWidth, MinHeight)
@@ -68,7 +68,7 @@ func Render(s *State, w, h int) string {
 		s.drawStatus(p, p.H-2)
 		s.drawHints(p, p.H-1)
 		if s.overlay != nil {
-			s.overlay = s.overlay.draw(s, p)
+			s.overlay = s.overlay.draw(p)
 			if s.toast != "" { // an overlay may cover the status line, so its result is repeated there
 				p.Fill(0, p.H-2, p.W, widget.RolePlain, " ")
 				s.drawStatus(p, p.H-2)
@@ -87,8 +87,15 @@ func (s *State) tooSmall() bool { return s.W > 0 && tooSmall(s.W, s.H) }
 type view struct {
 	*widget.Canvas
 	*facts
-	s      *scene
-	clicks []clickArea
+	s        *scene
+	commands commands
+	clicks   []clickArea
+}
+
+// commands describes commands as they are now.
+type commands interface {
+	refusal(c command) string // why it is disabled; "" = it is enabled
+	line(c command) string    // the command line that does the same; "" = none
 }
 
 func (p *view) cut(text string, w int) string { return widget.Cut(text, w, p.G.More) }

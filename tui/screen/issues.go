@@ -204,7 +204,7 @@ func (e issuesPane) hints(p *view) []widget.Hint {
 		{Key: "D", Text: "all"}, {Key: "esc", Text: "close"}}
 }
 
-func (e issuesPane) draw(_ *State, p *view) overlay {
+func (e issuesPane) draw(p *view) overlay {
 	area := p.Dialog(min(p.W-2, 120), p.H-2)
 	inner, hang := area.W-5, strings.Repeat(" ", min(area.W/5, 12))
 	var lines []widget.TextLine

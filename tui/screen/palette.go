@@ -199,7 +199,7 @@ func (c chooser) hints(p *view) []widget.Hint {
 		{Key: "esc", Text: "close"}}
 }
 
-func (c chooser) draw(s *State, p *view) overlay {
+func (c chooser) draw(p *view) overlay {
 	var rows []command // those without a key are heads
 	w, columns, at := min(c.w, p.W-2), 1, 0
 	if c.grid {
@@ -237,9 +237,9 @@ func (c chooser) draw(s *State, p *view) overlay {
 		from = at / page * page
 	}
 	for i := from; i < min(from+lines*columns, len(rows)); i++ {
-		c.drawRow(p, rows[i], s.refusal(rows[i]) == "", x+(i-from)/lines*(inner/columns), y+(i-from)%lines, inner/columns, i == at)
+		c.drawRow(p, rows[i], p.commands.refusal(rows[i]) == "", x+(i-from)/lines*(inner/columns), y+(i-from)%lines, inner/columns, i == at)
 	}
-	p.PutCut(x, y+lines, inner, widget.RoleDim, c.last(s))
+	p.PutCut(x, y+lines, inner, widget.RoleDim, c.last(p))
 	return c
 }
 
@@ -269,25 +269,25 @@ func (c chooser) drawRow(p *view, of command, enabled bool, x, y, w int, cursor 
 }
 
 // last returns the last line: why the command under the cursor is disabled, or the equivalent command line.
-func (c chooser) last(s *State) string {
+func (c chooser) last(p *view) string {
 	if c.at >= len(c.found) {
 		return ""
 	}
 	of := c.found[c.at]
-	if why := s.refusal(of); why != "" {
+	if why := p.commands.refusal(of); why != "" {
 		return why
 	}
 	if of.typed {
 		return "limpet " + c.call()
 	}
-	if line := s.line(of); line != "" && !c.grid {
+	if line := p.commands.line(of); line != "" && !c.grid {
 		return "same as: " + line
 	}
 	return c.legend
 }
 
 // commands returns the commands of the keys, the themes, the agent, and each object of the snapshot.
-func (s *State) commands() []command {
+func (s *State) allCommands() []command {
 	out := s.keyCommands()
 	for i, name := range widget.Themes {
 		out = append(out, command{words: "theme " + name, label: "T", act: "theme", by: i})

@@ -116,7 +116,7 @@ func (s *State) act(c command) {
 	case "doctor":
 		s.run("doctor")
 	case "command":
-		s.overlay = palette(s.commands())
+		s.overlay = palette(s.allCommands())
 	case "this help":
 		s.overlay = help(s.screen)
 	case "quit":
