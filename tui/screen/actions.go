@@ -95,21 +95,21 @@ func (r request) what() string {
 }
 
 // requestFor returns what a key for v would send, or why nothing. Help, hints and refusals all use it.
-func (s *facts) requestFor(v Verb, selected []object) (r request, why string) {
+func requestFor(s *facts, v Verb, selected []object) (r request, why string) {
 	if why := s.notSentReason(); why != "" {
 		return r, why
 	}
 	kind := verbs[v].kind
 	none := "no " + kind + " is under the cursor"
 	if why = none; kind == onRepo {
-		selected = s.onRepos(selected)
+		selected = onRepos(s, selected)
 	}
 	for _, o := range selected {
 		as := v
 		if o.suspended() && verbs[v].flips != "" {
 			as = verbs[v].flips
 		}
-		switch not := s.refusal(v, o); {
+		switch not := refusalOf(s, v, o); {
 		case o.Kind != kind || o.gone && (v != snapshot.Retry || o.job.Finished.IsZero()):
 		case not != "" && why == none:
 			why = not
@@ -128,7 +128,7 @@ func (o object) suspended() bool {
 }
 
 // refusal returns why an object cannot be the target of v; "" = it can.
-func (s *facts) refusal(v Verb, o object) string {
+func refusalOf(s *facts, v Verb, o object) string {
 	switch j := o.job; {
 	case v == snapshot.Suspend && o.repo != nil && o.UID == "":
 		return "repository " + o.Name + " not found"
@@ -142,18 +142,18 @@ func (s *facts) refusal(v Verb, o object) string {
 		return "this job is done; its result is not delivered yet"
 	case j.Owner != "":
 		return "this job is running; retry it when it has finished"
-	case !s.waitsForRetry(*j):
+	case !waitsForRetry(s, *j):
 		return "this job is already queued"
 	}
 	return ""
 }
 
-func (s *facts) waitsForRetry(j snapshot.Job) bool {
+func waitsForRetry(s *facts, j snapshot.Job) bool {
 	return j.Owner == "" && j.Finished.IsZero() && j.Undelivered.IsZero() && j.RetryAt.After(s.Now)
 }
 
 // requestNow returns the request for an object that was selected earlier, wherever the cursor is now.
-func (s *facts) requestNow(v Verb, before object) (request, string) {
+func requestNow(s *facts, v Verb, before object) (request, string) {
 	o, there := s.current(before)
 	there = there || o.job != nil && !o.job.Finished.IsZero() || o.repo != nil && o.UID == ""
 	if !there && s.notSentReason() == "" {
@@ -165,7 +165,7 @@ func (s *facts) requestNow(v Verb, before object) (request, string) {
 			key = of
 		}
 	}
-	r, why := s.requestFor(key, []object{o})
+	r, why := requestFor(s, key, []object{o})
 	if why == "" && r.verb != v {
 		why = o.Name + " is " + widget.When(key != v, "not ") + "suspended" + widget.When(key == v, " already")
 	}
@@ -177,7 +177,7 @@ func (s *State) request(r request, why string) {
 	case why != "":
 		s.showToast(why, true)
 	case verbs[r.verb].asks:
-		s.overlay = s.confirmation(r)
+		s.overlay = confirmation(&s.facts, r)
 	default:
 		s.send(r)
 	}
@@ -194,11 +194,11 @@ func (s *State) send(r request) {
 	}
 }
 
-func (s *facts) lineOf(v Verb, o object) string {
+func requestLine(s *facts, v Verb, o object) string {
 	if v == snapshot.PullFull {
-		return s.command("pull", o, "--full")
+		return commandLine(s, "pull", o, "--full")
 	}
-	return s.command(strings.TrimSuffix(string(v), "-source"), o)
+	return commandLine(s, strings.TrimSuffix(string(v), "-source"), o)
 }
 
 // notSentReason returns why no action can be sent now; "" = it can.
@@ -232,7 +232,7 @@ const typeNameFrom = 1000
 var gitWriteActions = []string{"push", "migrate", "move", "delete", "fixFolderMetadata"}
 
 // confirmation returns the question before a request. What takes long to undo must be confirmed by name.
-func (s *facts) confirmation(r request) confirm {
+func confirmation(s *facts, r request) confirm {
 	what, verb, o := r.what(), verbs[r.verb], r.on[0]
 	q := confirm{title: verb.title + " " + what + "?", lines: []string{verb.then},
 		choices: []choice{{"y", "Yes, " + strings.ToLower(strings.TrimSuffix(verb.title, " of")), command{act: "send", request: &r}}}}
@@ -247,7 +247,7 @@ func (s *facts) confirmation(r request) confirm {
 		q.lines = append([]string{strings.Join(names, ", ") + widget.When(len(r.on) > len(names),
 			fmt.Sprintf(" and %d more", len(r.on)-len(names))) + "."}, q.lines...)
 	} else if o.job != nil {
-		q.lines = append(q.lines, s.jobInQuestion(*o.job))
+		q.lines = append(q.lines, jobInQuestion(s, *o.job))
 	}
 	objects := int64(0)
 	for _, o := range r.on {
@@ -272,12 +272,12 @@ func (s *facts) confirmation(r request) confirm {
 	return q
 }
 
-func (s *facts) jobInQuestion(j snapshot.Job) string {
+func jobInQuestion(s *facts, j snapshot.Job) string {
 	txt := "It is " + j.State
 	switch {
 	case !j.Finished.IsZero():
 		txt = "It finished: " + j.State
-	case s.waitsForRetry(j):
+	case waitsForRetry(s, j):
 		txt += fmt.Sprintf(", retry in %s, attempt %d of %d", text.Age(j.RetryAt.Sub(s.Now)), j.Attempt,
 			max(j.MaxAttempt, j.Attempt))
 	case j.Owner == "other":

@@ -31,8 +31,8 @@ func (g *agentScreen) fetch(s *scene) Lookup {
 }
 
 func (g *agentScreen) draw(p *view, at widget.Rect) {
-	p.Scroll(at, widget.Box{Title: "Agent", Note: p.cut(p.Snap.Agent.Host, at.W/3), Focused: true},
-		g.sheet(p).Lines(p.Canvas, at.W-4), &g.top)
+	p.c.Scroll(at, widget.Box{Title: "Agent", Note: p.cut(p.Snap.Agent.Host, at.W/3), Focused: true},
+		g.sheet(p).Lines(p.c, at.W-4), &g.top)
 }
 
 func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
@@ -72,7 +72,7 @@ func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
 		}
 		for i := 0; seen.Kind == "connections" && i < len(p.Snap.UnhealthyConnections); i++ {
 			ill := p.Snap.UnhealthyConnections[i]
-			out.Add(widget.RoleBad, "", p.G.State["error"]+" "+ill.Name+": "+problemText(ill.Message))
+			out.Add(widget.RoleBad, "", p.c.G.State["error"]+" "+ill.Name+": "+problemText(ill.Message))
 		}
 	}
 	out.Head("Claims")
@@ -84,7 +84,7 @@ func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
 	case g.report.err != "":
 		out.Add(widget.RoleBad, "more", "cannot be read: "+g.report.err)
 	case c.At.IsZero():
-		out.Add(widget.RoleDim, "more", "loading"+p.G.More)
+		out.Add(widget.RoleDim, "more", "loading"+p.c.G.More)
 	default:
 		storageFacts(&out, c, now)
 	}

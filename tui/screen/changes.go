@@ -59,10 +59,10 @@ func (d *jobScreen) changeQuery() (q snapshot.CompareQuery, why string) {
 
 // comparison returns what the screens of changes compare: the revision of a source with the one before, else what the job
 // of the detail screen has found.
-func (s *State) comparison() (c compared) {
+func comparisonOf(s *State) (c compared) {
 	if from := s.location.object.source; from != nil {
 		c.query = snapshot.CompareQuery{Namespace: from.Namespace, Repository: from.Name, To: s.revision, Source: true}
-		c.why, c.of = s.sourceChangesRefusal(*from), from.Name
+		c.why, c.of = sourceChangesRefusal(&s.facts, *from), from.Name
 		return c
 	}
 	c.query, c.why = s.detail.changeQuery()
@@ -88,14 +88,19 @@ func (d *jobScreen) changesRefusal() string {
 	return why
 }
 
-func (s *State) openChanges() {
-	if s.onSources() {
-		s.openSourceChanges()
-		return
-	}
-	o, _ := s.jobHere()
+// openChanges shows what a job has changed, or the revision of a source under the cursor, else its newest.
+func openChanges(s *State) {
+	o, _ := logged(s)
+	row, shown := s.source.rows.here(), s.screen
 	s.changes.rows.cursor = ""
 	s.goTo(screenChanges)
+	if o.source != nil {
+		s.location.object, s.revision = o, ArtifactOf(*o.source).Digest
+		if shown == screenSource && row != nil {
+			s.revision = row.Digest
+		}
+		return
+	}
 	if s.detail.UID != o.UID {
 		s.showObject(o)
 	}
@@ -103,8 +108,8 @@ func (s *State) openChanges() {
 }
 
 // openFile shows the diff of a file of the job in the detail screen, or the reason why it cannot.
-func (s *State) openFile(path string) {
-	if c := s.comparison(); c.why != "" {
+func openFile(s *State, path string) {
+	if c := comparisonOf(s); c.why != "" {
 		s.showToast(path+": "+c.why, false)
 		return
 	}
@@ -187,9 +192,9 @@ func (c *changesScreen) draw(p *view, at widget.Rect) {
 	value, known, err := c.files.of(of.query)
 	box := widget.Box{Title: "Changes of " + p.cut(of.of, at.W/2), Foot: p.place(&c.rows.position, value.All), Focused: true}
 	if from, to := of.revisions(value); to != "" {
-		box.Note = p.cut(text.OrDash(from)+" "+p.G.Arrow+" "+to, at.W/2)
+		box.Note = p.cut(text.OrDash(from)+" "+p.c.G.Arrow+" "+to, at.W/2)
 	}
-	empty := of.whyNone(p.G.More, known, err)
+	empty := of.whyNone(p.c.G.More, known, err)
 	switch {
 	case empty != nil:
 	case len(value.Files) == 0:
@@ -203,7 +208,7 @@ func (c *changesScreen) draw(p *view, at widget.Rect) {
 		{Head: "CHANGE", Width: 8, Cell: func(f file, _ int) (string, widget.Role) { return f.Type, changeMarks[f.Type].Role }},
 		{Head: "FILE", Width: 12, Cell: widget.Plain(func(f file) string {
 			if f.From != "" {
-				return f.From + " " + p.G.Arrow + " " + f.Path
+				return f.From + " " + p.c.G.Arrow + " " + f.Path
 			}
 			return f.Path
 		})},
@@ -265,7 +270,7 @@ func (d *diffScreen) found(s *scene) string {
 func (d *diffScreen) body(p *view, w int) []widget.TextLine {
 	t, _, _ := d.shown(p.s)
 	from, to := p.s.compared.revisions(d.file.value)
-	out := []widget.TextLine{widget.Styled(widget.RoleDim, fmt.Sprintf("%s, %s %s %s", t.Form, text.OrDash(from), p.G.Arrow, to))}
+	out := []widget.TextLine{widget.Styled(widget.RoleDim, fmt.Sprintf("%s, %s %s %s", t.Form, text.OrDash(from), p.c.G.Arrow, to))}
 	d.hunks = nil
 	for _, l := range d.matches(p.s) {
 		if l.Op == "@" {
@@ -274,7 +279,7 @@ func (d *diffScreen) body(p *view, w int) []widget.TextLine {
 		out = append(out, p.diffLine(l, w)...)
 	}
 	if t.More > 0 {
-		out = append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %s more lines are not shown", p.G.More, text.Thousands(t.More))))
+		out = append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %s more lines are not shown", p.c.G.More, text.Thousands(t.More))))
 	}
 	return out
 }
@@ -282,7 +287,7 @@ func (d *diffScreen) body(p *view, w int) []widget.TextLine {
 // diffLine lays one line of a difference out in w cells.
 func (p *view) diffLine(l snapshot.TextLine, w int) []widget.TextLine {
 	roles := map[string]widget.Role{"@": widget.RoleHead, "+": widget.RoleGood, "-": widget.RoleBad}
-	return p.FoldLine(roles[l.Op], strings.TrimPrefix(l.Op, "@")+l.Text, w, p.s.wraps)
+	return p.c.FoldLine(roles[l.Op], strings.TrimPrefix(l.Op, "@")+l.Text, w, p.s.wraps)
 }
 
 func (d *diffScreen) scroll(by int) { d.top += by }
@@ -307,9 +312,9 @@ func (d *diffScreen) draw(p *view, at widget.Rect) {
 	box := widget.Box{Focused: true, Note: widget.When(known, fmt.Sprintf("+%d -%d lines", t.Added, t.Deleted))}
 	w := at.W - len(box.Note) - 10
 	if box.Title = p.s.path; displaywidth.String(box.Title) > w { // the end of a path is more specific
-		box.Title = p.G.More + ansi.TruncateLeft(box.Title, displaywidth.String(box.Title)-w+1, "")
+		box.Title = p.c.G.More + ansi.TruncateLeft(box.Title, displaywidth.String(box.Title)-w+1, "")
 	}
-	why := p.s.compared.whyNone(p.G.More, known, err)
+	why := p.s.compared.whyNone(p.c.G.More, known, err)
 	switch {
 	case why != nil:
 	case len(t.Lines) == 0:
@@ -317,9 +322,9 @@ func (d *diffScreen) draw(p *view, at widget.Rect) {
 	case len(d.matches(p.s)) == 0:
 		why = []string{fmt.Sprintf("No line has %q. Esc clears the filter.", p.s.filter())}
 	default:
-		p.Scroll(at, box, d.body(p, at.W-4), &d.top)
+		p.c.Scroll(at, box, d.body(p, at.W-4), &d.top)
 		return
 	}
-	p.Canvas.Box(at, box)
-	p.Empty(at, why...)
+	p.c.Box(at, box)
+	p.c.Empty(at, why...)
 }

@@ -245,7 +245,7 @@ func TestComparisonIsCleaned(t *testing.T) {
 	s := NewState(Standalone, widget.Caps{}, noon)
 	s.detail.object = jobObject(&snapshot.Job{UID: "1", RefTo: "b"})
 	src := &archive{comparison: in}
-	look := s.comparison().fetch(&s.scene, &s.changes.files, "a.json")
+	look := comparisonOf(&s).fetch(&s.scene, &s.changes.files, "a.json")
 	s.changes.files.take(look(t.Context(), src))
 	got := s.changes.files.value
 	if got.Files[0] != (snapshot.FileChange{Type: want, Path: want, From: want}) || got.Text.Form != want ||

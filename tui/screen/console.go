@@ -117,14 +117,14 @@ func (consolePane) hints(p *view) []widget.Hint {
 }
 
 func (o consolePane) draw(p *view) overlay {
-	c, at := &p.s.console, p.Dialog(p.W-2, p.H-2)
+	c, at := &p.s.console, p.c.Dialog(p.c.W-2, p.c.H-2)
 	var lines []widget.TextLine
 	if c.dropped > 0 {
 		lines = append(lines, widget.Styled(widget.RoleDim, text.Plural(c.dropped, "earlier line")+" left out"))
 	}
 	for i, l := range c.lines {
 		if l != "" || i < len(c.lines)-1 {
-			lines = append(lines, p.FoldLine(widget.RolePlain, l, at.W-4, p.s.wraps || strings.HasSuffix(l, question))...)
+			lines = append(lines, p.c.FoldLine(widget.RolePlain, l, at.W-4, p.s.wraps || strings.HasSuffix(l, question))...)
 		}
 	}
 	note := "esc closes"
@@ -139,6 +139,6 @@ func (o consolePane) draw(p *view) overlay {
 	if c.running && !c.scrolled {
 		c.top = len(lines)
 	}
-	p.Scroll(at, widget.Box{Title: p.cut("limpet "+c.line, at.W/2), Note: note, Focused: true}, lines, &c.top)
+	p.c.Scroll(at, widget.Box{Title: p.cut("limpet "+c.line, at.W/2), Note: note, Focused: true}, lines, &c.top)
 	return o
 }

@@ -80,7 +80,7 @@ func (q confirm) hints(*view) []widget.Hint {
 }
 
 func (q confirm) draw(p *view) overlay {
-	w := min(72, p.W-2)
+	w := min(72, p.c.W-2)
 	box := widget.Box{Title: q.title, Note: "esc: no", Focused: true}
 	var lines []widget.TextLine
 	if displaywidth.String(q.title) > w-8 {
@@ -97,19 +97,19 @@ func (q confirm) draw(p *view) overlay {
 	if q.name != "" {
 		answers = append([]widget.Hint{{Key: "type", Text: q.name}, {Key: ">", Text: q.typed + "_"}}, answers...)
 	}
-	if room := max(p.H-3-len(answers), 0); len(lines) > room {
-		lines = append(lines[:max(room-1, 0)], widget.Styled(widget.RolePlain, p.G.More))
+	if room := max(p.c.H-3-len(answers), 0); len(lines) > room {
+		lines = append(lines[:max(room-1, 0)], widget.Styled(widget.RolePlain, p.c.G.More))
 	}
-	at := p.Dialog(w, len(lines)+len(answers)+2)
-	p.Panel(at, box, lines)
+	at := p.c.Dialog(w, len(lines)+len(answers)+2)
+	p.c.Panel(at, box, lines)
 	for i := range answers {
-		p.Canvas.Hints(at.X+2, at.Y+1+len(lines)+i, at.X+w-2, widget.RolePlain, answers[i:i+1])
+		p.c.Hints(at.X+2, at.Y+1+len(lines)+i, at.X+w-2, widget.RolePlain, answers[i:i+1])
 	}
 	return q
 }
 
 // quit leaves at once. While jobs run in this process, it asks first what to do with them.
-func (s *State) quit() {
+func quit(s *State) {
 	a := s.Snap.Agent
 	if s.Source != Standalone || a.Claims == 0 {
 		s.out.Quit = true
@@ -131,7 +131,7 @@ func (s *State) quit() {
 }
 
 // finishFirst drains the agent, unless it is drained already, and quits when no job runs.
-func (s *State) finishFirst() {
+func finishFirst(s *State) {
 	s.whenIdle = true
 	if s.drained = s.Snap.Agent.Draining.IsZero(); s.drained {
 		s.out.Actions = []Action{{Verb: snapshot.Drain}}
@@ -139,7 +139,7 @@ func (s *State) finishFirst() {
 	s.showToast("draining: quits when no job runs (q: now)", false)
 }
 
-func (s *State) stay() {
+func stay(s *State) {
 	if s.drained {
 		s.out.Actions = []Action{{Verb: snapshot.Undrain}}
 		s.showToast("claims jobs again", false)
@@ -188,7 +188,7 @@ func (s *scene) testable() []object {
 	if len(s.selected) > 0 && s.selected[0].source != nil {
 		return s.selected
 	}
-	return s.onRepos(s.selected)
+	return onRepos(&s.facts, s.selected)
 }
 
 func (s *scene) showable() []object {
@@ -201,17 +201,17 @@ func (s *scene) showable() []object {
 	return s.selected
 }
 
-func (s *facts) testsRefused() string {
+func testsRefused(s *facts) string {
 	return cmp.Or(widget.When(s.Source == FromDisk, "no agent is running: nothing is tested"),
 		widget.When(s.offline(), s.unavailableReason()+": nothing can be tested"))
 }
 
 // testRefusal and showRefusal return why t and y are disabled; "" = enabled.
-func (s *scene) testRefusal() string {
-	return cmp.Or(s.testsRefused(), oneRefusal(s.testable(), "nothing that can be tested is under the cursor"))
+func testRefusal(s *scene) string {
+	return cmp.Or(testsRefused(&s.facts), oneRefusal(s.testable(), "nothing that can be tested is under the cursor"))
 }
 
-func (s *scene) showRefusal() string {
+func showRefusal(s *scene) string {
 	of := s.showable()
 	if len(of) == 1 && of[0].job != nil { // the history may have it
 		return widget.When(s.Gone != "", "the daemon does not answer: nothing can be read")
@@ -229,25 +229,25 @@ func oneRefusal(of []object, none string) string {
 }
 
 // openPopup shows a popup, which fetches its text anew.
-func (s *State) openPopup(q popup) {
+func openPopup(s *State, q popup) {
 	s.popups++
 	q.nth = s.popups
 	s.overlay = q
 }
 
-func (s *facts) popupLine(of []object, test bool) string {
+func popupLine(s *facts, of []object, test bool) string {
 	if len(of) != 1 {
 		return ""
 	}
 	now, there := s.current(of[0])
 	switch {
 	case test:
-		return s.command("test", of[0])
+		return commandLine(s, "test", of[0])
 	case of[0].job != nil && (!there || !now.job.Finished.IsZero()):
 		return s.limpet("history show " + text.ShellWord(of[0].UID) + " -o yaml")
 	}
 	o := of[0]
-	return s.limpet("get " + o.Kind + " " + s.named(o) + " -o yaml")
+	return s.limpet("get " + o.Kind + " " + named(s, o) + " -o yaml")
 }
 
 func (q popup) fetch(s *scene) Lookup {
@@ -323,7 +323,7 @@ func (q popup) key(s *State, name, _ string) {
 		s.out.Copy = strings.Join(yaml, "\n") + "\n"
 		s.showToast(fmt.Sprintf("%s of YAML copied; %s prints it", text.Plural(len(yaml), "line"), q.command), false)
 	case name == "u" && q.file != "" && len(s.links) > 0:
-		s.copyLink()
+		copyLink(s)
 	case name == "y", name == "c", name == "Y":
 		s.copied(q.command)
 	default:
@@ -334,7 +334,7 @@ func (q popup) key(s *State, name, _ string) {
 // leaveOverlay handles a key that an overlay does not know: it closes the overlay, or does what it does on the screen below
 // unless it acts on an object there.
 func (s *State) leaveOverlay(name string) {
-	b, ok := s.bound(name)
+	b, ok := boundKey(&s.scene, name)
 	switch {
 	case slices.Contains([]string{"esc", "enter", "backspace", "q"}, name):
 		s.overlay = nil
@@ -368,10 +368,10 @@ func (q popup) lines(p *view, w int) (out []widget.TextLine) {
 	case err != "":
 		return widget.Wrapped(nil, widget.RoleBad, widget.When(q.edit == nil, "Not available: ")+err, w)
 	case !known:
-		return widget.Wrapped(nil, widget.RoleDim, "Looking, from the host of the agent"+p.G.More, w)
+		return widget.Wrapped(nil, widget.RoleDim, "Looking, from the host of the agent"+p.c.G.More, w)
 	}
 	for _, l := range value.YAML {
-		out = append(out, p.FoldLine(widget.RolePlain, l, w, p.s.wraps)...)
+		out = append(out, p.c.FoldLine(widget.RolePlain, l, w, p.s.wraps)...)
 	}
 	if q.edit != nil && len(value.Diff.Lines) == 0 {
 		return widget.Wrapped(nil, widget.RoleDim, "The text means the same: nothing to apply.", w)
@@ -381,14 +381,14 @@ func (q popup) lines(p *view, w int) (out []widget.TextLine) {
 	}
 	glyphs := map[string]string{"ok": "success", "failed": "error", "skipped": "pending"}
 	for _, f := range value.Findings {
-		out = append(out, p.MarkedLines(widget.StateRole(f.Result), cmp.Or(glyphs[f.Result], "warning"),
+		out = append(out, p.c.MarkedLines(widget.StateRole(f.Result), cmp.Or(glyphs[f.Result], "warning"),
 			widget.Join(": ", f.Result+" "+f.Name, f.Detail), w)...)
 	}
 	return out
 }
 
 func (q popup) draw(p *view) overlay {
-	w := min(p.W-2, 120)
+	w := min(p.c.W-2, 120)
 	lines := q.lines(p, w-4)
 	title := q.of.Kind + " " + q.of.Name
 	if q.file != "" {
@@ -398,7 +398,7 @@ func (q popup) draw(p *view) overlay {
 	} else if q.edit != nil {
 		title = "Apply this change of " + q.of.Name + "?"
 	}
-	p.Scroll(p.Dialog(w, min(p.H-2, len(lines)+2)), widget.Box{Title: p.cut(title, w/2), Note: "esc closes", Foot: p.cut(q.command, w-6),
+	p.c.Scroll(p.c.Dialog(w, min(p.c.H-2, len(lines)+2)), widget.Box{Title: p.cut(title, w/2), Note: "esc closes", Foot: p.cut(q.command, w-6),
 		Focused: true}, lines, &q.top)
 	return q
 }

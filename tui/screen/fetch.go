@@ -34,19 +34,14 @@ func (s State) Fetch() (State, func(context.Context, Source) func(State) State) 
 	return s, func(ctx context.Context, src Source) func(State) State {
 		result := look(ctx, src)
 		return func(s State) State {
-			for _, f := range s.lookups() {
+			for _, f := range []interface{ take(result any) }{&s.detail.record, &s.repo.recent, &s.source.stored, &s.history.page,
+				&s.agent.report, &s.changes.files, &s.diff.file, &s.files.page, &s.popupText} {
 				f.take(result)
 			}
 			s.update()
 			return s
 		}
 	}
-}
-
-// lookups returns all values that lookups fetch.
-func (s *State) lookups() []interface{ take(result any) } {
-	return []interface{ take(result any) }{&s.detail.record, &s.repo.recent, &s.source.stored, &s.history.page, &s.agent.report,
-		&s.changes.files, &s.diff.file, &s.files.page, &s.popupText}
 }
 
 type fetched[K comparable, T any] struct {

@@ -54,8 +54,8 @@ var fileKind = &kind[snapshot.RepoFile]{
 	},
 }
 
-func (s *State) openFiles(drift bool) {
-	o := s.onRepos(s.selected)[0]
+func openFiles(s *State, drift bool) {
+	o := onRepos(&s.facts, s.selected)[0]
 	s.goTo(screenFiles)
 	s.setFilter("")
 	s.files = filesScreen{drift: drift}
@@ -97,7 +97,7 @@ func (f *filesScreen) open(s *scene) (out Outcome) {
 		f.page.err = ""
 	} else if at := f.rows.here(); at != nil {
 		out.popup = &popup{popupKey: popupKey{of: s.page.Subject, file: at.Path, drift: f.drift},
-			command: s.command(f.verb(), s.page.object, text.ShellWord(at.Path))}
+			command: commandLine(&s.facts, f.verb(), s.page.object, text.ShellWord(at.Path))}
 	}
 	return out
 }
@@ -106,7 +106,7 @@ func (f *filesScreen) open(s *scene) (out Outcome) {
 func (f *filesScreen) verb() string { return map[bool]string{false: "files", true: "diff"}[f.drift] }
 
 // grafanaLink returns the page of Grafana that shows the object of a file; the URL is "" when there is none.
-func (s *facts) grafanaLink(namespace string, f snapshot.RepoFile) (l snapshot.Link) {
+func grafanaLink(s *facts, namespace string, f snapshot.RepoFile) (l snapshot.Link) {
 	below := map[string]string{"Dashboard": "/d/", "Folder": "/dashboards/f/"}[f.Kind]
 	absent := f.State == snapshot.FileUnread || f.State == snapshot.FileLeftOut || f.State == drift.Missing
 	if below == "" || f.UID == "" || absent || !strings.HasPrefix(s.Snap.API.Server, "http") {
@@ -131,19 +131,19 @@ func (f *filesScreen) draw(p *view, at widget.Rect) {
 	if row := f.rows.here(); row != nil && at.H >= 14 {
 		var below widget.Rect
 		at, below = at.Top(at.H - 6)
-		p.Canvas.Box(below, widget.Box{Title: "enter: its text"})
+		p.c.Box(below, widget.Box{Title: "enter: its text"})
 		lines := widget.Wrapped(nil, widget.RolePlain, row.Path, below.W-4)
 		lines = widget.Wrapped(lines, widget.RolePlain, widget.Join(", ", row.Kind+widget.When(row.Title != "", fmt.Sprintf(" %q", row.Title)),
 			widget.When(row.UID != "", "uid "+row.UID), widget.When(row.Folder != "", "folder "+row.Folder)), below.W-4)
 		lines = widget.Wrapped(lines, widget.StateRole(fileGlyphs[row.State]), widget.Join(": ", row.State, row.Reason), below.W-4)
-		p.Lines(below, slices.Concat(lines, widget.Wrapped(nil, widget.RoleDim, p.grafanaLink(p.s.page.Namespace, *row).URL, below.W-4)), "")
+		p.c.Lines(below, slices.Concat(lines, widget.Wrapped(nil, widget.RoleDim, grafanaLink(p.facts, p.s.page.Namespace, *row).URL, below.W-4)), "")
 	}
 	var empty []string
 	switch {
 	case f.page.err != "":
 		empty = []string{"The files cannot be listed: " + f.page.err, "Enter asks again."}
 	case !f.page.known:
-		empty = []string{"Looking" + p.G.More}
+		empty = []string{"Looking" + p.c.G.More}
 	case len(known.Files) == 0 && f.drift:
 		empty = []string{"Nothing differs from Git."}
 	case len(known.Files) == 0:
@@ -156,7 +156,7 @@ func (f *filesScreen) draw(p *view, at widget.Rect) {
 		return func(f file, _ int) (string, widget.Role) { return cell(f.State), widget.StateRole(fileGlyphs[f.State]) }
 	}
 	table := widget.Table[file]{Grow: 1, Most: 60, Then: 3, Columns: []widget.Column[file]{
-		{Width: 1, Cell: state(func(state string) string { return p.StateGlyph(fileGlyphs[state]) })},
+		{Width: 1, Cell: state(func(state string) string { return p.c.StateGlyph(fileGlyphs[state]) })},
 		{Head: "FILE", Width: 24, Wide: 36, Cell: widget.Plain(func(f file) string { return f.Path })},
 		{Head: "STATE", Width: 8, Rank: 1, Cell: state(func(state string) string { return state })},
 		{Head: why, Width: 17, Wide: 30, Rank: 2, Cell: widget.Plain(func(f file) string {

@@ -52,8 +52,8 @@ func TestFilesOfARepository(t *testing.T) {
 		t.Fatalf("asked %+v, %d rows", src.listed, len(s.files.rows.rows))
 	}
 	for line, want := range map[string]int{"state:unread": 1, "kind:Folder": 1, "core rout": 1, "edge-1": 10, "zz": 0, "state:x": 0} {
-		if at := filtered(s, line); len(at.files.rows.rows) != want || !strings.Contains(at.filterText(), at.filter()) {
-			t.Errorf("%s: %d rows, %s", line, len(at.files.rows.rows), at.filterText())
+		if at := filtered(s, line); len(at.files.rows.rows) != want || !strings.Contains(filterText(&at), at.filter()) {
+			t.Errorf("%s: %d rows, %s", line, len(at.files.rows.rows), filterText(&at))
 		}
 	}
 	core := press(s, "down", "down", "down")

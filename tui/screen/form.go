@@ -49,7 +49,7 @@ func jobChooser(o object) chooser {
 	return chooser{title: "New job for " + o.Name, w: 72, most: len(all), all: all}.search("")
 }
 
-func (s *facts) createRefusal(action string, o object) string {
+func createRefusal(s *facts, action string, o object) string {
 	now, _ := s.current(o)
 	orphans, gone := slices.Contains(api.OrphanActions, action), now.repo.UID == "" || !now.repo.Deleting.IsZero()
 	switch why := s.notSentReason(); {
@@ -65,8 +65,8 @@ func (s *facts) createRefusal(action string, o object) string {
 	return ""
 }
 
-func (s *facts) createLine(action string, o object, given map[string][]string) string {
-	words := "job create " + s.named(o) + " --action " + action
+func createLine(s *facts, action string, o object, given map[string][]string) string {
+	words := "job create " + named(s, o) + " --action " + action
 	for _, option := range admission.JobForms[action].Options {
 		for _, value := range given[option.Name] {
 			if words += " --" + option.Name; !option.Switch {
@@ -77,7 +77,7 @@ func (s *facts) createLine(action string, o object, given map[string][]string) s
 	return s.limpet(words)
 }
 
-func (s *State) openForm(action string, o object) {
+func openForm(s *State, action string, o object) {
 	q := form{action: action, on: o, values: make([]string, len(admission.JobForms[action].Options))}
 	if len(q.values) == 0 {
 		q.submit(s)
@@ -145,7 +145,7 @@ func (q form) submit(s *State) {
 		s.perform(send)
 		return
 	}
-	ask := confirm{title: q.action + " " + q.on.Name + "?", lines: []string{then, s.createLine(q.action, q.on, q.given())},
+	ask := confirm{title: q.action + " " + q.on.Name + "?", lines: []string{then, createLine(&s.facts, q.action, q.on, q.given())},
 		choices: []choice{{"y", "Yes, " + q.action, send}}}
 	if q.action == "deleteResources" {
 		ask.name = q.on.Name
@@ -158,13 +158,13 @@ func (q form) hints(p *view) []widget.Hint {
 }
 
 func (q form) draw(p *view) overlay {
-	w := min(78, p.W-2)
+	w := min(78, p.c.W-2)
 	room := max(w-labelWidth-7, 4)
 	var lines []widget.TextLine
 	for i, o := range q.options() {
 		r, mark, value := widget.RolePlain, " ", q.values[i]
 		if i == q.at {
-			r, mark, value = widget.RoleKey, p.G.Cursor, value+"_"
+			r, mark, value = widget.RoleKey, p.c.G.Cursor, value+"_"
 		} else if value == "" {
 			r, value = widget.RoleDim, widget.When(o.Needed, "(needed)")
 		}
@@ -179,7 +179,7 @@ func (q form) draw(p *view) overlay {
 		lines = widget.Wrapped(lines, widget.RoleBad, q.why, w-4)
 	}
 	box := widget.Box{Title: p.cut(q.action+" "+q.on.Name, max(w-16, 4)), Note: "esc closes", Focused: true,
-		Foot: p.cut(p.createLine(q.action, q.on, q.given()), max(w-6, 4))}
-	p.Panel(p.Dialog(w, min(len(lines)+2, p.H-2)), box, lines)
+		Foot: p.cut(createLine(p.facts, q.action, q.on, q.given()), max(w-6, 4))}
+	p.c.Panel(p.c.Dialog(w, min(len(lines)+2, p.c.H-2)), box, lines)
 	return q
 }

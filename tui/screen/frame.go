@@ -33,12 +33,12 @@ func Render(s *State, w, h int) string {
 		return ""
 	}
 	s.update()
-	p := &view{Canvas: widget.NewCanvas(w, h, s.Caps), facts: &s.facts, s: &s.scene, commands: s}
+	p := &view{c: widget.NewCanvas(w, h, s.Caps), facts: &s.facts, s: &s.scene, commands: s}
 	if tooSmall(w, h) {
 		c := p.Snap.Counts
 		txt := fmt.Sprintf("limpet: %d working %d pending, make me %dx%d", c.Working, c.Pending, MinWidth, MinHeight)
-		for y, l := range widget.Wrap(txt, p.W) {
-			p.Put(0, y, p.W, widget.RolePlain, l)
+		for y, l := range widget.Wrap(txt, p.c.W) {
+			p.c.Put(0, y, p.c.W, widget.RolePlain, l)
 		}
 	} else {
 		p.header()
@@ -59,33 +59,31 @@ func Render(s *State, w, h int) string {
 			}
 			since := p.staleSince()
 			txt := fmt.Sprintf(" ! %s; as of %s, %s", why, widget.ClockTime(since, p.Now), widget.Ago(p.Now, since))
-			p.Fill(0, 1, p.W, widget.RoleBanner, " ")
-			p.Put(0, 1, p.W, widget.RoleBanner, p.cut(txt, p.W-len(next)-1)+next)
+			p.c.Fill(0, 1, p.c.W, widget.RoleBanner, " ")
+			p.c.Put(0, 1, p.c.W, widget.RoleBanner, p.cut(txt, p.c.W-len(next)-1)+next)
 		} else {
-			s.drawTabs(p)
+			drawTabs(s, p)
 		}
-		s.at(s.screen).draw(p, widget.Rect{Y: 2, W: p.W, H: p.H - frameRows})
-		s.drawStatus(p, p.H-2)
-		s.drawHints(p, p.H-1)
+		s.at(s.screen).draw(p, widget.Rect{Y: 2, W: p.c.W, H: p.c.H - frameRows})
+		drawStatus(s, p, p.c.H-2)
+		drawHints(s, p, p.c.H-1)
 		if s.overlay != nil {
 			s.overlay = s.overlay.draw(p)
 			if s.toast != "" { // an overlay may cover the status line, so its result is repeated there
-				p.Fill(0, p.H-2, p.W, widget.RolePlain, " ")
-				s.drawStatus(p, p.H-2)
+				p.c.Fill(0, p.c.H-2, p.c.W, widget.RolePlain, " ")
+				drawStatus(s, p, p.c.H-2)
 			}
 		}
 	}
 	s.clicks = p.clicks
-	return p.Frame()
+	return p.c.Frame()
 }
 
-func tooSmall(w, h int) bool { return w < MinWidth || h < MinHeight }
-
-// tooSmall reports whether the terminal shows one line instead of a screen.
-func (s *State) tooSmall() bool { return s.W > 0 && tooSmall(s.W, s.H) }
+// tooSmall reports whether a terminal, whose width is known, shows one line instead of a screen.
+func tooSmall(w, h int) bool { return w > 0 && (w < MinWidth || h < MinHeight) }
 
 type view struct {
-	*widget.Canvas
+	c *widget.Canvas
 	*facts
 	s        *scene
 	commands commands
@@ -98,17 +96,17 @@ type commands interface {
 	line(c command) string    // the command line that does the same; "" = none
 }
 
-func (p *view) cut(text string, w int) string { return widget.Cut(text, w, p.G.More) }
+func (p *view) cut(text string, w int) string { return widget.Cut(text, w, p.c.G.More) }
 
 func (p *view) arrows(text string) widget.Hint {
-	return widget.Hint{Key: p.G.Up + p.G.Down, Text: text}
+	return widget.Hint{Key: p.c.G.Up + p.c.G.Down, Text: text}
 }
 
 // header draws name, host, state of the API, source and clock. A narrow screen drops the less important parts.
 func (p *view) header() {
 	clock := p.Now.UTC().Format("15:04:05Z")
 	right := p.Source + "  " + clock
-	x := 1 + p.Put(3, 0, p.W, widget.RoleTitle, "limpet "+p.cut(text.OrDash(p.Snap.Agent.Version), min(p.W-32, 24)))
+	x := 1 + p.c.Put(3, 0, p.c.W, widget.RoleTitle, "limpet "+p.cut(text.OrDash(p.Snap.Agent.Version), min(p.c.W-32, 24)))
 	state, word := p.apiState()
 	left := []widget.TextLine{widget.Styled(widget.RolePlain, p.cut(text.OrDash(p.Snap.Agent.Host), 20)), widget.Styled(state, word),
 		widget.Styled(widget.RoleBad, widget.When(p.Snap.API.Insecure, "TLS unchecked"))}
@@ -118,67 +116,67 @@ func (p *view) header() {
 		for _, part := range left {
 			n += displaywidth.String(part.Text) + 2
 		}
-		if n > p.W {
+		if n > p.c.W {
 			drop()
 		}
 	}
 	for _, part := range left {
 		if part.Text != "" {
-			x = p.Put(x+2, 0, p.W, part.Role, part.Text)
+			x = p.c.Put(x+2, 0, p.c.W, part.Role, part.Text)
 		}
 	}
-	p.Right(x+2, p.W-1, 0, widget.RoleDim, right)
+	p.c.Right(x+2, p.c.W-1, 0, widget.RoleDim, right)
 }
 
 func (p *view) apiState() (widget.Role, string) {
 	api := p.Snap.API
 	switch {
 	case p.Gone != "":
-		return widget.RoleBad, p.G.Ring + " daemon gone"
+		return widget.RoleBad, p.c.G.Ring + " daemon gone"
 	case p.Source == FromDisk:
-		return widget.RoleWarn, p.G.Ring + " no agent"
+		return widget.RoleWarn, p.c.G.Ring + " no agent"
 	case p.Snap.At.IsZero():
-		return widget.RoleWarn, p.G.Ring + " starting"
+		return widget.RoleWarn, p.c.G.Ring + " starting"
 	case !api.Up && api.Since.IsZero():
-		return widget.RoleBad, p.G.Ring + " API down"
+		return widget.RoleBad, p.c.G.Ring + " API down"
 	case !api.Up:
-		return widget.RoleBad, p.G.Ring + " API down " + text.Age(p.Now.Sub(api.Since))
+		return widget.RoleBad, p.c.G.Ring + " API down " + text.Age(p.Now.Sub(api.Since))
 	case !api.Synced:
-		return widget.RoleWarn, p.G.Ring + " API syncing"
+		return widget.RoleWarn, p.c.G.Ring + " API syncing"
 	case api.Embedded:
-		return widget.RoleGood, p.G.Dot + " embedded API"
+		return widget.RoleGood, p.c.G.Dot + " embedded API"
 	case api.Latency > 0:
-		return widget.RoleGood, fmt.Sprintf("%s API ok %dms", p.G.Dot, max(api.Latency.Milliseconds(), 1))
+		return widget.RoleGood, fmt.Sprintf("%s API ok %dms", p.c.G.Dot, max(api.Latency.Milliseconds(), 1))
 	}
-	return widget.RoleGood, p.G.Dot + " API ok"
+	return widget.RoleGood, p.c.G.Dot + " API ok"
 }
 
 // drawTabs draws the tabs. On a narrow screen those beside the present one show their key only.
-func (s *State) drawTabs(p *view) {
+func drawTabs(s *State, p *view) {
 	x, width := 1, 1
 	for _, id := range tabs {
-		if s.available(id) {
-			width += len(s.tabText(id)) + 3
+		if available(&s.facts, id, s.tab()) {
+			width += len(tabText(&s.facts, id)) + 3
 		}
 	}
 	for _, id := range tabs {
-		if !s.available(id) {
+		if !available(&s.facts, id, s.tab()) {
 			continue
 		}
-		from, role, txt := x, widget.RoleDim, " "+s.tabText(id)+" "
+		from, role, txt := x, widget.RoleDim, " "+tabText(&s.facts, id)+" "
 		if id == s.tab() {
-			role, txt = widget.RoleTitle, "["+s.tabText(id)+"]"
-		} else if width > p.W {
+			role, txt = widget.RoleTitle, "["+tabText(&s.facts, id)+"]"
+		} else if width > p.c.W {
 			txt = " " + screens[id].key + " "
 		}
-		x = p.Put(x, 1, p.W, role, txt)
+		x = p.c.Put(x, 1, p.c.W, role, txt)
 		p.clickable(widget.Rect{X: from, Y: 1, W: x - from, H: 1}, id, -1)
-		x = min(x+1, p.W)
+		x = min(x+1, p.c.W)
 	}
 	if a := p.Snap.Agent; !a.Draining.IsZero() {
-		p.Right(x, p.W-1, 1, widget.RoleWarn, drainText(a))
-	} else if ns := "ns " + a.Namespace; a.Namespace != "" && x+displaywidth.String(ns) < p.W {
-		p.Right(x, p.W-1, 1, widget.RoleDim, ns)
+		p.c.Right(x, p.c.W-1, 1, widget.RoleWarn, drainText(a))
+	} else if ns := "ns " + a.Namespace; a.Namespace != "" && x+displaywidth.String(ns) < p.c.W {
+		p.c.Right(x, p.c.W-1, 1, widget.RoleDim, ns)
 	}
 }
 
@@ -191,20 +189,20 @@ func drainText(a snapshot.Agent) string {
 
 // drawStatus draws the line above the hints: the last result, else a problem that needs attention,
 // else the current activity. Unread errors are counted at its end.
-func (s *State) drawStatus(p *view, y int) {
+func drawStatus(s *State, p *view, y int) {
 	if s.filterLine.typing && s.screen != screenHistory { // the history has its own line for it
-		p.filterInput(y, p.W-14)
+		p.filterInput(y, p.c.W-14)
 		return
 	}
-	room := p.W - 2
+	room := p.c.W - 2
 	unread := s.issues.unread()
 	if unread > 0 && s.overlay == nil {
 		txt := fmt.Sprintf("e errors %d", unread)
 		room -= len(txt) + 2
-		p.Right(p.W-1-len(txt), p.W-1, y, widget.RoleBad, txt)
+		p.c.Right(p.c.W-1-len(txt), p.c.W-1, y, widget.RoleBad, txt)
 	}
-	put := func(r widget.Role, txt string) { p.PutCut(1, y, room, r, txt) }
-	bad := p.G.State["error"] + " "
+	put := func(r widget.Role, txt string) { p.c.PutCut(1, y, room, r, txt) }
+	bad := p.c.G.State["error"] + " "
 	switch {
 	case s.toast != "" && s.toastBad:
 		put(widget.RoleBad, s.toast)
@@ -215,7 +213,7 @@ func (s *State) drawStatus(p *view, y int) {
 	case s.Snap.Problem != "":
 		put(widget.RoleBad, bad+s.Snap.Problem)
 	case s.filter() != "" && s.screen != screenHistory:
-		put(widget.RoleWarn, s.filterText())
+		put(widget.RoleWarn, filterText(s))
 	case s.offline() && s.Snap.API.Error != "" && s.Source != FromDisk:
 		put(widget.RoleBad, fmt.Sprintf("%s%s, tried %s; nothing is queued", bad, s.Snap.API.Error,
 			text.Plural(max(s.Snap.API.Tries, 1), "time")))
@@ -234,14 +232,14 @@ func (s *State) drawStatus(p *view, y int) {
 }
 
 func (p *view) filterInput(y, end int) {
-	x := p.Put(1, y, p.W, widget.RoleKey, "/ ")
+	x := p.c.Put(1, y, p.c.W, widget.RoleKey, "/ ")
 	txt, r := p.s.filter(), widget.RolePlain
 	if txt == "" && !p.s.filterLine.typing {
 		txt, r = "repo: state: action: since: until: ref: or words", widget.RoleDim
 	}
-	x = p.Put(x, y, end-x, r, txt)
+	x = p.c.Put(x, y, end-x, r, txt)
 	if p.s.filterLine.typing {
-		p.Put(x, y, 1, widget.RoleCursor, " ")
+		p.c.Put(x, y, 1, widget.RoleCursor, " ")
 	}
 }
 
@@ -263,7 +261,7 @@ func levelWord(level string) (string, widget.Role) {
 }
 
 // drawHints draws the useful keys of the screen, as many as fit. Help and quit are last and always present.
-func (s *State) drawHints(p *view, y int) {
+func drawHints(s *State, p *view, y int) {
 	var hints []widget.Hint
 	switch {
 	case s.overlay != nil:
@@ -272,26 +270,26 @@ func (s *State) drawHints(p *view, y int) {
 		hints = []widget.Hint{{Key: "enter", Text: "keep"}, {Key: "esc", Text: "clear"}, {Key: "tab", Text: "complete"},
 			p.arrows("history")}
 	default:
-		for _, hint := range s.keyHints(p) {
-			if b, ok := s.bound(hint.Key); !ok || s.refusal(b) == "" {
+		for _, hint := range keyHints(s, p) {
+			if b, ok := boundKey(&s.scene, hint.Key); !ok || s.refusal(b) == "" {
 				hints = append(hints, hint)
 			}
 		}
 		if p.offline() && p.Source != FromDisk {
 			hints = slices.Insert(hints, min(2, len(hints)), widget.Hint{Key: "R", Text: "try now"}, widget.Hint{Key: "D", Text: "doctor"})
 		}
-		if _, why := s.requestFor(snapshot.Retry, s.selected); why == "" {
+		if _, why := requestFor(&s.facts, snapshot.Retry, s.selected); why == "" {
 			hints = slices.Insert(hints, min(3, len(hints)), widget.Hint{Key: "r", Text: "retry"})
 		}
 		hints = append(hints, widget.Hint{Key: "?", Text: "help"}, widget.Hint{Key: "q", Text: "quit"})
 	}
-	for len(hints) > 2 && widget.HintWidth(hints) > p.W-2 {
+	for len(hints) > 2 && widget.HintWidth(hints) > p.c.W-2 {
 		hints = slices.Delete(hints, len(hints)-3, len(hints)-2)
 	}
-	p.Canvas.Hints(1, y, p.W, widget.RoleDim, hints)
+	p.c.Hints(1, y, p.c.W, widget.RoleDim, hints)
 }
 
-func (s *State) keyHints(p *view) (out []widget.Hint) {
+func keyHints(s *State, p *view) (out []widget.Hint) {
 	hints := screens[s.screen].hints
 	if h, ok := s.at(s.screen).(hinter); ok {
 		hints = h.hints(p)
@@ -299,7 +297,7 @@ func (s *State) keyHints(p *view) (out []widget.Hint) {
 	for _, hint := range strings.Split(hints, "|") {
 		key, word, _ := strings.Cut(hint, " ")
 		if key == "^v" {
-			key = p.G.Up + p.G.Down
+			key = p.c.G.Up + p.c.G.Down
 		}
 		if key == "s" && slices.ContainsFunc(s.testable(), object.suspended) {
 			word = "resume"
@@ -355,14 +353,14 @@ func (s *State) clickRow(of screenID, row int) {
 
 // drawList draws the list of a screen in a box, or why it is empty.
 func drawList[T any](p *view, at widget.Rect, box widget.Box, of screenID, l *list[T], t widget.Table[T], empty []string) {
-	p.Canvas.Box(at, box)
+	p.c.Box(at, box)
 	if len(l.rows) == 0 {
-		p.Empty(at, empty...)
+		p.c.Empty(at, empty...)
 		return
 	}
 	t.Marked = func(i int) bool { return slices.Contains(l.marks, l.keys[i]) }
-	p.OnRow = func(i int, at widget.Rect) { p.clickable(at, of, i) }
-	t.Draw(p.Canvas, at, l.rows, l.index(), box.Focused)
+	p.c.OnRow = func(i int, at widget.Rect) { p.clickable(at, of, i) }
+	t.Draw(p.c, at, l.rows, l.index(), box.Focused)
 }
 
 // place describes the position of a cursor: "3 of 12", and the number of marked rows.
@@ -387,7 +385,7 @@ func (p *view) listTitle(title string, l *position) string {
 		title += " (as of " + widget.ClockTime(p.staleSince(), p.Now) + ")"
 	}
 	if l.order != (order{}) {
-		title += ", by " + l.sorts[l.order.by] + " " + map[bool]string{true: p.G.Down, false: p.G.Up}[l.order.reverse]
+		title += ", by " + l.sorts[l.order.by] + " " + map[bool]string{true: p.c.G.Down, false: p.c.G.Up}[l.order.reverse]
 	}
 	return title
 }

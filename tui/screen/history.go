@@ -139,15 +139,15 @@ func (h *historyScreen) draw(p *view, at widget.Rect) {
 	line, at := at.Top(1)
 	note := h.note(p)
 	p.filterInput(line.Y, line.W-displaywidth.String(note)-3)
-	p.Right(3, line.W-1, line.Y, widget.RoleDim, note)
+	p.c.Right(3, line.W-1, line.Y, widget.RoleDim, note)
 	if at.H >= 14 && len(h.items.rows) > 0 {
 		var below widget.Rect
 		at, below = at.Top(at.H - min(8, at.H/3+1))
 		r := *h.items.here()
-		p.Canvas.Box(below, widget.Box{Title: p.cut(r.Name, below.W/2), Note: "enter open"})
+		p.c.Box(below, widget.Box{Title: p.cut(r.Name, below.W/2), Note: "enter open"})
 		var lines []widget.TextLine
 		add := func(ro widget.Role, txt string) { lines = widget.Wrapped(lines, ro, txt, below.W-4) }
-		add(widget.StateRole(r.State), strings.TrimSuffix(p.G.State[r.State]+" "+r.State+": "+recordResult(r), ": "))
+		add(widget.StateRole(r.State), strings.TrimSuffix(p.c.G.State[r.State]+" "+r.State+": "+recordResult(r), ": "))
 		span := "finished " + r.Finished.UTC().Format("2006-01-02 15:04:05.000Z")
 		if !r.Started.IsZero() {
 			span = "started " + r.Started.UTC().Format("15:04:05.000Z") + ", " + span
@@ -157,7 +157,7 @@ func (h *historyScreen) draw(p *view, at widget.Rect) {
 		if c := r.Commit; c != nil && c.Subject != "" {
 			add(widget.RolePlain, fmt.Sprintf("commit %s %q", text.ShortRef(r.RefTo), c.Subject))
 		}
-		p.Lines(below, lines, "enter")
+		p.c.Lines(below, lines, "enter")
 	}
 	h.drawList(p, at)
 }
@@ -166,7 +166,7 @@ func (h *historyScreen) note(p *view) string {
 	asked := h.page.request
 	switch shown := text.Thousands(len(h.items.rows)); {
 	case asked != nil && (h.filter != asked.filter || asked.after != "" && len(h.items.rows) < historyPage), !h.known && h.page.err == "":
-		return "looking" + p.G.More
+		return "looking" + p.c.G.More
 	case h.next != "":
 		return fmt.Sprintf("the newest %s of %s jobs", shown, text.Thousands(h.all))
 	case len(h.items.rows) == h.all:
@@ -194,7 +194,7 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 	table := widget.Table[snapshot.HistoryRow]{
 		Grow: 9,
 		Columns: []widget.Column[snapshot.HistoryRow]{
-			{Width: 1, Cell: state(p.StateGlyph)},
+			{Width: 1, Cell: state(p.c.StateGlyph)},
 			{Head: "FINISHED", Width: 12, Cell: plain(func(r snapshot.HistoryRow) string { return widget.DayTime(r.Finished, p.Now) })},
 			{Head: "REPOSITORY", Width: repository, Wide: 20, Rank: 1, Cell: plain(func(r snapshot.HistoryRow) string { return r.Repository })},
 			{Head: "ACTION", Width: 7, Rank: 4, Cell: plain(func(r snapshot.HistoryRow) string { return r.Action })},
@@ -223,7 +223,7 @@ func (h *historyScreen) whyEmpty(p *view) []string {
 	case h.page.err != "":
 		return []string{"The history cannot be read: " + h.page.err, "Retrying."}
 	case !h.known, h.page.request != nil && h.page.request.after != "":
-		return []string{"Looking" + p.G.More}
+		return []string{"Looking" + p.c.G.More}
 	case p.s.filter() != "":
 		return []string{fmt.Sprintf("None of %s matches. Esc clears the filter.", text.Plural(h.all, "job"))}
 	}

@@ -176,7 +176,7 @@ func lacking(s State, frame string, w, h int) string {
 	}
 	lines := strings.Split(frame, "\n")
 	g := s.Caps.Glyphs()
-	p := &view{Canvas: widget.NewCanvas(0, 0, s.Caps), facts: &s.facts, s: &s.scene}
+	p := &view{c: widget.NewCanvas(0, 0, s.Caps), facts: &s.facts, s: &s.scene}
 	if s.overlay != nil {
 		return ""
 	}

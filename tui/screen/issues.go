@@ -104,7 +104,7 @@ func (s State) Lose(why string) State {
 }
 
 // next returns the command to run next.
-func (s *facts) next(e issue) string {
+func nextCommand(s *facts, e issue) string {
 	verbs := map[string]string{"job": "job show ", "repo": "repo test ", "files": "repo show ", "source": "source show ",
 		"connection": "connection test "}
 	if verb, ok := verbs[e.kind]; ok {
@@ -124,7 +124,7 @@ type issuesPane struct {
 	of   []uint64 // the issue of each line
 }
 
-func (s *State) openIssues() {
+func openIssues(s *State) {
 	n := len(s.issues.list)
 	s.overlay = issuesPane{id: s.issues.list[n-1].id}
 	s.issues.markRead(n)
@@ -151,10 +151,10 @@ func (e issuesPane) key(s *State, name, _ string) {
 		line := min(max(slices.Index(e.of, e.id)+e.line+by/2, 0), len(e.of)-1)
 		e.id, e.line = e.of[line], line-slices.Index(e.of, e.of[line])
 	case name == "enter":
-		s.openIssue(list[at])
+		openIssue(s, list[at])
 		return
 	case name == "c", name == "y", name == "Y":
-		s.copied(s.next(list[at]))
+		s.copied(nextCommand(&s.facts, list[at]))
 	case name == "d":
 		s.issues.drop(func(t issue) bool { return t.id == e.id })
 		if len(list) == 1 {
@@ -173,7 +173,7 @@ func (e issuesPane) key(s *State, name, _ string) {
 }
 
 // openIssue shows the subject of an error: the changed file, the job, the repository or the source, else the agent.
-func (s *State) openIssue(e issue) {
+func openIssue(s *State, e issue) {
 	kinds := map[string]string{"job": onJob, "repo": onRepo, "files": onRepo, "source": onSource}
 	for o := range s.objects(kinds[e.kind]) {
 		if o.Name != e.name || e.uid != "" && o.UID != e.uid || o.job != nil && e.repo != "" && o.job.Repository != e.repo {
@@ -181,7 +181,7 @@ func (s *State) openIssue(e issue) {
 		}
 		s.goObject(o)
 		if file := parseIssue("error", e.text).file; o.job != nil && file != "" && s.detail.changesRefusal() == "" {
-			s.openFile(file)
+			openFile(s, file)
 		}
 		return
 	}
@@ -195,7 +195,7 @@ func (s *State) openIssue(e issue) {
 		s.showToast(e.name+" no longer exists", true)
 	default:
 		s.goTo(screenAgent)
-		s.showToast(s.next(e)+" says more", false)
+		s.showToast(nextCommand(&s.facts, e)+" says more", false)
 	}
 }
 
@@ -205,27 +205,27 @@ func (e issuesPane) hints(p *view) []widget.Hint {
 }
 
 func (e issuesPane) draw(p *view) overlay {
-	area := p.Dialog(min(p.W-2, 120), p.H-2)
+	area := p.c.Dialog(min(p.c.W-2, 120), p.c.H-2)
 	inner, hang := area.W-5, strings.Repeat(" ", min(area.W/5, 12))
 	var lines []widget.TextLine
 	e.of = nil
 	for _, t := range slices.Backward(p.s.issues.list) {
-		mark := p.G.State["error"] + " "
+		mark := p.c.G.State["error"] + " "
 		for _, l := range widget.Wrap(widget.ClockTime(t.at, p.Now)+" "+t.body(), inner-len(hang)) {
 			lines, mark, e.of = append(lines, widget.Styled(widget.RoleBad, mark+l)), hang, append(e.of, t.id)
 		}
-		for _, l := range widget.Wrap(p.s.next(t), inner-len(hang)) {
+		for _, l := range widget.Wrap(nextCommand(&p.s.facts, t), inner-len(hang)) {
 			lines, e.of = append(lines, widget.Styled(widget.RoleDim, hang+l)), append(e.of, t.id)
 		}
 	}
-	p.Canvas.Box(area, widget.Box{Title: fmt.Sprintf("Errors %d", len(p.s.issues.list)), Note: "esc closes",
+	p.c.Box(area, widget.Box{Title: fmt.Sprintf("Errors %d", len(p.s.issues.list)), Note: "esc closes",
 		Foot: "enter opens, d dismisses", Focused: true})
 	cursor := min(max(slices.Index(e.of, e.id), 0)+e.line, len(lines)-1)
 	top := widget.Window(cursor, len(lines), area.H-2)
 	for i, l := range lines[top:min(top+area.H-2, len(lines))] {
-		p.PutLine(area.X+3, area.Y+1+i, inner, l)
+		p.c.PutLine(area.X+3, area.Y+1+i, inner, l)
 	}
-	p.Put(area.X+1, area.Y+1+cursor-top, 1, widget.RoleKey, p.G.Cursor)
+	p.c.Put(area.X+1, area.Y+1+cursor-top, 1, widget.RoleKey, p.c.G.Cursor)
 	return e
 }
 

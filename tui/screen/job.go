@@ -138,7 +138,7 @@ func (d *jobScreen) pauseLog() (toast string) {
 // draw draws the head, the summary with the times, the errors and the log. A zoomed section gets all lines.
 func (d *jobScreen) draw(p *view, at widget.Rect) {
 	j, times := *d.job, 0
-	if p.W >= wideWidth {
+	if p.c.W >= wideWidth {
 		times = timesWidth
 	}
 	summary, errors, log := d.summary(p, at.W-4-times), d.errors(p, at.W-4), d.log(p, at.W-4)
@@ -155,7 +155,7 @@ func (d *jobScreen) draw(p *view, at widget.Rect) {
 	}
 	box, at := at.Top(min(len(head)+2, at.H))
 	what := strings.TrimSpace(j.Action + " " + j.Detail)
-	p.Panel(box, widget.Box{Title: p.cut(j.Name, max(at.W/2-len(what)-2, 8)) + "  " + p.cut(what, at.W/3), Note: p.cut(j.Repository,
+	p.c.Panel(box, widget.Box{Title: p.cut(j.Name, max(at.W/2-len(what)-2, 8)) + "  " + p.cut(what, at.W/3), Note: p.cut(j.Repository,
 		at.W/3)}, head)
 	switch {
 	case at.H < 3:
@@ -185,7 +185,7 @@ func (d *jobScreen) draw(p *view, at widget.Rect) {
 	if times > 0 {
 		var side widget.Rect
 		box, side = box.Left(box.W - times)
-		p.Panel(side, widget.Box{Title: "Times"}, p.timeLines(j, side.W-4, side.H-2))
+		p.c.Panel(side, widget.Box{Title: "Times"}, p.timeLines(j, side.W-4, side.H-2))
 	}
 	d.drawSection(p, box, sectionSummary, summary)
 	box, at = at.Top(second)
@@ -206,7 +206,7 @@ func (d *jobScreen) drawSection(p *view, at widget.Rect, id sectionID, sec secti
 	n, room, top := len(sec.lines), at.H-2, &d.tops[id]
 	cursor := max(min(*top, n-1), 0)
 	if sec.Focused = id == d.focus; sec.Focused && !d.zoomed {
-		sec.Title = p.G.Cursor + " " + sec.Title // the focus is visible without colours too
+		sec.Title = p.c.G.Cursor + " " + sec.Title // the focus is visible without colours too
 	}
 	if id == sectionLog {
 		if d.end = max(n-room, 0); !d.paused {
@@ -224,12 +224,12 @@ func (d *jobScreen) drawSection(p *view, at widget.Rect, id sectionID, sec secti
 	if rest := n - from - room; rest > 0 && sec.Note == "" {
 		sec.Note = fmt.Sprintf("%d more below", rest)
 	}
-	p.Canvas.Box(at, sec.Box)
+	p.c.Box(at, sec.Box)
 	for i, l := range sec.lines[from:min(from+room, n)] {
-		p.PutLine(at.X+2, at.Y+1+i, at.W-4, l)
+		p.c.PutLine(at.X+2, at.Y+1+i, at.W-4, l)
 	}
 	if id == sectionErrors && sec.Focused && room > 0 {
-		p.Put(at.X+1, at.Y+1+*top-from, 1, widget.RoleKey, p.G.Cursor)
+		p.c.Put(at.X+1, at.Y+1+*top-from, 1, widget.RoleKey, p.c.G.Cursor)
 	}
 }
 
@@ -300,17 +300,20 @@ func (p *view) logEnd(j snapshot.Job, n int) (out []widget.TextLine) {
 	return out[max(len(out)-max(n, 0), 0):]
 }
 
-// jobHere returns the job of the keys l and d: the selected one, or the newest known one of the selected repository.
-func (s *State) jobHere() (object, bool) {
+// logged returns what the keys l and d act on: the selected job or source, or the newest known job of the selected repository.
+func logged(s *State) (object, bool) {
 	if j := s.repo.rows.here(); s.screen == screenRepo && j != nil {
 		return jobObject(j), true
 	}
 	o, ok := s.one()
-	if ok && o.job != nil {
+	switch {
+	case ok && o.job != nil:
 		return o, o.UID != ""
+	case o.source != nil:
+		return o, true
 	}
 	for job := range s.objects(onJob) {
-		if ok && s.repoOf(job.job).same(o) {
+		if ok && repoOf(&s.facts, job.job).same(o) {
 			return job, true
 		}
 	}
@@ -319,12 +322,15 @@ func (s *State) jobHere() (object, bool) {
 
 // openLog shows the log of a job on the whole screen, or what else is known of one whose log is not kept. The last job of a
 // repository may have to be looked up.
-func (s *State) openLog() {
+func openLog(s *State) {
+	o, ok := logged(s)
 	if s.onSources() {
-		s.openSourceLog()
+		if s.screen != screenSource {
+			s.goObject(o)
+		}
+		s.source.log, s.source.turned, s.source.top = !s.source.log, false, far
 		return
 	}
-	o, ok := s.jobHere()
 	if s.screen != screenDetail {
 		s.goObject(o)
 	}
@@ -340,22 +346,22 @@ const (
 
 func (s *scene) onSources() bool { return s.screen == screenSources || s.screen == screenSource }
 
-func (s *State) logRefusal() string {
+func logRefusal(s *State) string {
 	if s.onSources() {
 		return widget.When(len(s.selected) != 1, noSourceHere)
 	}
-	o, ok := s.jobHere()
+	o, ok := logged(s)
 	return widget.When(!ok && (o.repo == nil || s.screen == screenRepo), noJobHere)
 }
 
-func (s *State) changesRefusal() string {
+func changesRefusal(s *State) string {
 	if s.onSources() {
 		if o, ok := s.one(); ok {
-			return s.sourceChangesRefusal(*o.source)
+			return sourceChangesRefusal(&s.facts, *o.source)
 		}
 		return noSourceHere
 	}
-	o, ok := s.jobHere()
+	o, ok := logged(s)
 	if !ok || s.screen == screenDetail {
 		return cmp.Or(widget.When(!ok, noJobHere), s.detail.changesRefusal())
 	}
@@ -366,7 +372,7 @@ func (s *State) changesRefusal() string {
 // stateLine returns the state of a job and a text in w cells, with a progress bar if the progress is known.
 func (p *view) stateLine(j snapshot.Job, state string, w int, tail string) string {
 	j.Progress = j.Percent()
-	head, percent := p.StateGlyph(state)+" "+state, fmt.Sprintf(" %3.0f%%", j.Progress)
+	head, percent := p.c.StateGlyph(state)+" "+state, fmt.Sprintf(" %3.0f%%", j.Progress)
 	room := w - displaywidth.String(head) - len(tail) - len(percent) - 3
 	switch {
 	case !j.Undelivered.IsZero():
@@ -376,7 +382,7 @@ func (p *view) stateLine(j snapshot.Job, state string, w int, tail string) strin
 	case room < 5:
 		return head + percent + tail
 	}
-	return head + "   " + p.Bar(min(room, 60), j.Progress) + percent + tail
+	return head + "   " + p.c.Bar(min(room, 60), j.Progress) + percent + tail
 }
 
 func (p *view) pace(j snapshot.Job, state string, w int) string {
@@ -400,7 +406,7 @@ func (p *view) jobFacts(j snapshot.Job, live bool) [][2]string {
 	attempt := fmt.Sprintf("attempt %d", j.Attempt) + widget.When(j.MaxAttempt > 0, fmt.Sprintf(" of %d", j.MaxAttempt))
 	return [][2]string{
 		{"msg", widget.Join(": ", text.OrDash(cmp.Or(j.Message, j.WaitReason)), widget.When(j.Transfer.Phase != "", j.Transfer.Text(p.Now)))},
-		{"ref", widget.Join("; ", refText(j, p.G.Arrow), widget.When(!j.Started.IsZero(), "started "+j.Started.UTC().Format("15:04:05Z")))},
+		{"ref", widget.Join("; ", refText(j, p.c.G.Arrow), widget.When(!j.Started.IsZero(), "started "+j.Started.UTC().Format("15:04:05Z")))},
 		{"lease", widget.Join("; ", p.leaseText(j, live), widget.When(j.Attempt > 0, attempt), widget.When(j.Priority != "",
 			"priority "+j.Priority), "uid "+text.OrDash(j.UID))},
 	}
@@ -415,7 +421,7 @@ func (p *view) leaseText(j snapshot.Job, live bool) string {
 		return "no longer in the queue"
 	case !j.Undelivered.IsZero():
 		return "done; result not delivered yet"
-	case p.waitsForRetry(j):
+	case waitsForRetry(p.facts, j):
 		return "retry in " + in(j.RetryAt) + " (r: retry now)"
 	case j.Owner == "this" && !p.offline():
 		return "held by this agent" + widget.When(!j.RenewAt.IsZero(), ", renews in "+in(j.RenewAt)) +

@@ -57,7 +57,7 @@ func (l *jobsScreen) drawList(p *view, at widget.Rect, focused bool) {
 	if p.s.filter() == "" && len(l.rows) > 0 && all > len(l.rows) {
 		foot += ": " + p.limpet("job list")
 	}
-	if at.H >= p.H-frameRows && p.s.screen == screenOverview {
+	if at.H >= p.c.H-frameRows && p.s.screen == screenOverview {
 		foot = widget.Join("; ", widget.When(len(p.Snap.Repos) > 0, "repositories: "+reposNote(p.Snap.Repos)), foot)
 	}
 	box := widget.Box{Title: p.listTitle("Jobs", &l.position), Note: jobsNote(counts), Foot: foot, Focused: focused}
@@ -69,7 +69,7 @@ func (p *view) jobTable() widget.Table[snapshot.Job] {
 	return widget.Table[job]{Grow: 4, Most: 80, Then: 2, Over: 4, Columns: []widget.Column[job]{
 		{Width: 1, Cell: func(j job, _ int) (string, widget.Role) {
 			state := p.shownState(j)
-			return p.StateGlyph(state), widget.StateRole(state)
+			return p.c.StateGlyph(state), widget.StateRole(state)
 		}},
 		{Head: "JOB", Width: 16, Wide: 20, Whole: p.s.wide, Cell: widget.Plain(func(j job) string { return j.Name })},
 		{Head: "REPOSITORY", Width: 12, Wide: 16, Rank: 1, Whole: p.s.wide, Cell: widget.Plain(func(j job) string { return j.Repository })},
@@ -132,7 +132,7 @@ func (p *view) progress(j snapshot.Job, state string, w int) string {
 		return strings.TrimSpace(state + " " + jobResult(j))
 	case !j.Undelivered.IsZero():
 		return "done, undelivered " + text.Age(p.Now.Sub(j.Undelivered))
-	case p.waitsForRetry(j):
+	case waitsForRetry(p.facts, j):
 		return "retry in " + text.Age(j.RetryAt.Sub(p.Now))
 	case j.State == "pending" && j.Owner == "" && j.WaitReason == "" && j.Priority != "":
 		return "pending prio " + j.Priority
@@ -158,7 +158,7 @@ func (p *view) progress(j snapshot.Job, state string, w int) string {
 	} else {
 		phase = ""
 	}
-	return phase + p.Bar(room-displaywidth.String(phase), j.Percent()) + " " + percent
+	return phase + p.c.Bar(room-displaywidth.String(phase), j.Percent()) + " " + percent
 }
 
 // leastBar is the least width of a progress bar, in cells.

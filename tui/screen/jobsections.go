@@ -95,7 +95,7 @@ func (d *jobScreen) log(p *view, w int) section {
 	for _, e := range d.matches(p.s) {
 		level, r := levelWord(e.Level)
 		line := e.At.UTC().Format("15:04:05.000") + " " + level + " " + e.Text
-		out.lines = append(out.lines, p.FoldLine(r, line, w, p.s.wraps || recorded)...)
+		out.lines = append(out.lines, p.c.FoldLine(r, line, w, p.s.wraps || recorded)...)
 	}
 	if recorded && len(out.lines) > 0 {
 		out.Title, out.Foot = "Attempts", ""
@@ -158,7 +158,7 @@ func (p *view) times(j snapshot.Job) (out []widget.TextLine) {
 		at("ended", txt)
 	case !j.Undelivered.IsZero():
 		at("done", widget.ClockTime(j.Undelivered, now)+", "+widget.Ago(now, j.Undelivered))
-	case p.waitsForRetry(j):
+	case waitsForRetry(p.facts, j):
 		at("again", widget.ClockTime(j.RetryAt, now)+", in "+text.Age(j.RetryAt.Sub(now)))
 	case left > 0 && p.shownState(j) == "working":
 		at("ends", "about "+widget.ClockTime(now.Add(left), now)+" at this pace")
@@ -171,7 +171,7 @@ func (p *view) timeLines(j snapshot.Job, w, h int) []widget.TextLine {
 	out := p.times(j)
 	for i, step := range j.Steps {
 		if rest := len(j.Steps) - i; len(out) == h-1 && rest > 1 {
-			return append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %d more steps", p.G.More, rest)))
+			return append(out, widget.Styled(widget.RoleDim, fmt.Sprintf("%s %d more steps", p.c.G.More, rest)))
 		}
 		r := widget.RolePlain
 		if i == len(j.Steps)-1 && p.shownState(j) == "working" {
@@ -249,7 +249,7 @@ func parseIssue(state, txt string) jobIssue {
 // issueLines wraps errors and warnings, whose cause is often at the end, and returns the issue of each line too.
 func (p *view) issueLines(j snapshot.Job, w int) (out []widget.TextLine, of []jobIssue) {
 	for _, f := range jobIssues(j) {
-		for _, l := range p.MarkedLines(widget.StateRole(f.state), f.state, f.text, w) {
+		for _, l := range p.c.MarkedLines(widget.StateRole(f.state), f.state, f.text, w) {
 			out, of = append(out, l), append(of, f)
 		}
 	}

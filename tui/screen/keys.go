@@ -38,7 +38,7 @@ func (c command) here(at screenID) bool {
 	return (len(c.at) == 0 || slices.Contains(c.at, at)) && !slices.Contains(c.not, at)
 }
 
-func (s *scene) bound(key string) (command, bool) {
+func boundKey(s *scene, key string) (command, bool) {
 	for _, b := range bindings {
 		if b.here(s.screen) && slices.Contains(strings.Fields(b.press), key) {
 			return b, true
@@ -153,8 +153,8 @@ func (s State) Key(name, text string) (State, Outcome) {
 }
 
 func (s *State) press(name, typed string) {
-	switch b, ok := s.bound(name); {
-	case s.tooSmall(): // nothing is seen, so nothing acts
+	switch b, ok := boundKey(&s.scene, name); {
+	case tooSmall(s.W, s.H): // nothing is seen, so nothing acts
 		s.out.Quit = name == "q" || name == "ctrl+c"
 	case name == "ctrl+c" && s.console.stops(s):
 	case name == "ctrl+c":
@@ -163,11 +163,11 @@ func (s *State) press(name, typed string) {
 			return
 		}
 		s.overlay, s.filterLine.typing, s.out.Stop = nil, false, true
-		s.quit()
+		quit(s)
 	case s.overlay != nil:
 		s.overlay.key(s, name, typed)
 	case s.filterLine.typing:
-		s.filterLine.key(&s.filters[s.screen], s.fieldValues(s.filterFields()), name, typed)
+		s.filterLine.key(&s.filters[s.screen], fieldValues(&s.facts, s.filterFields()), name, typed)
 	case ok:
 		s.overview.touched = true
 		s.perform(b)
@@ -179,7 +179,7 @@ func (s *State) press(name, typed string) {
 // Paste returns the state after text was pasted. It goes to the focused input line. Without one
 // it is ignored; it never answers a confirmation.
 func (s State) Paste(text string) State {
-	if s.tooSmall() {
+	if tooSmall(s.W, s.H) {
 		return s
 	}
 	_, types := s.overlay.(chooser)

@@ -191,17 +191,12 @@ func (s *scene) filterFields() widget.FieldSet {
 		screenHistory: historyFields, screenFiles: fileKind.fields}[s.screen]
 }
 
-func (s *State) filterable() bool {
-	_, found := s.at(s.screen).(finder)
-	return found || s.filterFields() != nil
-}
-
 func (s *scene) filterTerms() widget.FilterTerms {
 	return widget.ParseTerms(s.filter(), s.filterFields())
 }
 
 // fieldValues returns the fields with their values: the possible ones or, for free texts, those of the snapshot.
-func (s *facts) fieldValues(fields widget.FieldSet) widget.FieldSet {
+func fieldValues(s *facts, fields widget.FieldSet) widget.FieldSet {
 	out := maps.Clone(fields)
 	see := func(name, value string) {
 		if known, ok := fields[name]; ok && known == nil && value != "" && !slices.Contains(out[name], value) {
@@ -262,7 +257,7 @@ func (in *filterLine) key(filter *string, values widget.FieldSet, name, typed st
 }
 
 // filterText describes the matches of the filter, in the rows of the snapshot only: the queue may be longer.
-func (s *State) filterText() string {
+func filterText(s *State) string {
 	if f, ok := s.at(s.screen).(finder); ok {
 		return fmt.Sprintf("%q: %s; Esc clears", s.filter(), f.found(&s.scene))
 	}

@@ -78,16 +78,16 @@ func (s *facts) current(o object) (object, bool) {
 	return o, false
 }
 
-func (s *facts) repoOf(j *snapshot.Job) object {
+func repoOf(s *facts, j *snapshot.Job) object {
 	o, _ := s.current(repoObject(&snapshot.Repo{Namespace: j.Namespace, Name: j.Repository}))
 	return o
 }
 
 // onRepos returns the repositories of the selection: also those of jobs.
-func (s *facts) onRepos(selected []object) (out []object) {
+func onRepos(s *facts, selected []object) (out []object) {
 	for _, o := range selected {
 		if o.job != nil {
-			o = s.repoOf(o.job)
+			o = repoOf(s, o.job)
 		}
 		if o.repo != nil && o.Name != "" && !slices.ContainsFunc(out, o.same) {
 			out = append(out, o)
@@ -106,7 +106,7 @@ func (s *scene) one() (object, bool) {
 // Command lines.
 
 // twin reports whether the snapshot has another object of the same kind and name, elsewhere: in another namespace.
-func (s *facts) twin(o object, elsewhere bool) bool {
+func twin(s *facts, o object, elsewhere bool) bool {
 	for other := range s.objects(o.Kind) {
 		if other.Name == o.Name && !o.same(other) && (!elsewhere || other.Namespace != o.Namespace) {
 			return true
@@ -127,67 +127,67 @@ func (s *facts) complete(txt string) string {
 }
 
 // named returns the name of an object as an argument, with its namespace if it needs one.
-func (s *facts) named(o object) string {
-	if s.twin(o, true) {
+func named(s *facts, o object) string {
+	if twin(s, o, true) {
 		return text.ShellWord(o.Name) + " --namespace " + text.ShellWord(o.Namespace)
 	}
 	return text.ShellWord(o.Name)
 }
 
 // command returns the command line of a verb on an object; flags stand behind its name.
-func (s *facts) command(verb string, o object, flags ...string) string {
+func commandLine(s *facts, verb string, o object, flags ...string) string {
 	words := "job " + verb + " " + text.ShellWord(o.Name)
 	switch {
 	case o.source != nil:
-		words = "source " + verb + " " + s.named(o)
+		words = "source " + verb + " " + named(s, o)
 	case o.repo != nil:
-		words = "repo " + verb + " " + s.named(o)
+		words = "repo " + verb + " " + named(s, o)
 	case verb == "show" && !o.job.Finished.IsZero():
 		words = "history show " + text.ShellWord(o.UID)
-	case s.twin(o, false): // the UID selects one of several jobs with the same name
+	case twin(s, o, false): // the UID selects one of several jobs with the same name
 		words = "job " + verb + " " + text.ShellWord(o.UID)
 	}
 	return s.limpet(strings.Join(append([]string{words}, flags...), " "))
 }
 
 // shownBy returns the command line that shows the selection, "" when there is none.
-func (s *State) shownBy() string {
+func shownBy(s *State) string {
 	if s.screen == screenFiles {
-		return s.command(s.files.verb(), s.repo.object)
+		return commandLine(&s.facts, s.files.verb(), s.repo.object)
 	}
 	if s.screen == screenChanges || s.screen == screenDiff {
 		o := s.location.object
 		if o.source == nil {
-			return s.command("show", s.detail.object)
+			return commandLine(&s.facts, "show", s.detail.object)
 		}
 		if value, known, _ := s.changes.files.of(s.compared.query); known && value.From != "" {
-			return s.command("diff", o, text.ShortRef(artifact.Commit(value.From)), text.ShortRef(artifact.Commit(value.To)))
+			return commandLine(&s.facts, "diff", o, text.ShortRef(artifact.Commit(value.From)), text.ShortRef(artifact.Commit(value.To)))
 		}
-		return s.command("diff", o)
+		return commandLine(&s.facts, "diff", o)
 	}
 	if row := s.source.rows.here(); s.screen == screenSource && s.source.listed && row != nil {
-		return s.command("get", s.source.object, "--revision "+text.ShortRef(artifact.Commit(row.Revision)))
+		return commandLine(&s.facts, "get", s.source.object, "--revision "+text.ShortRef(artifact.Commit(row.Revision)))
 	}
 	if of := s.showable(); len(of) > 0 {
-		return s.command("show", of[0])
+		return commandLine(&s.facts, "show", of[0])
 	}
 	return ""
 }
 
 // editLine returns the command line that edits the selected object.
-func (s *scene) editLine() string {
+func editLine(s *scene) string {
 	if of := s.testable(); len(of) == 1 {
-		return s.limpet("edit " + of[0].Kind + " " + s.named(of[0]))
+		return s.limpet("edit " + of[0].Kind + " " + named(&s.facts, of[0]))
 	}
 	return ""
 }
 
-func (s *scene) editRefusal() string {
+func editRefusal(s *scene) string {
 	return cmp.Or(s.notSentReason(), oneRefusal(s.testable(), "no repository or source is under the cursor"))
 }
 
 func (s *State) edit(e snapshot.Edit) {
-	s.out.Edit, s.out.EditLine = &e, s.editLine()
+	s.out.Edit, s.out.EditLine = &e, editLine(&s.scene)
 }
 
 // CopyEdit returns the state without an editor: the command line is copied.
@@ -202,13 +202,13 @@ func (s State) Edited(e snapshot.Edit) State {
 		s.showToast("nothing was changed", false)
 		return s
 	}
-	s.openPopup(popup{popupKey: popupKey{of: e.Subject}, edit: &e})
+	openPopup(&s, popup{popupKey: popupKey{of: e.Subject}, edit: &e})
 	return s
 }
 
 // historyLine returns the command that lists the history of the selected repository.
-func (s *scene) historyLine() string {
-	if of := s.onRepos(s.selected); len(of) == 1 {
+func historyLine(s *scene) string {
+	if of := onRepos(&s.facts, s.selected); len(of) == 1 {
 		return s.limpet("history list --repository " + text.ShellWord(of[0].Name))
 	}
 	return s.limpet("history list")
@@ -220,10 +220,10 @@ func (s *State) copied(text string) {
 	s.showToast("copied: "+text, false)
 }
 
-func (s *State) addresses() []snapshot.Link {
+func addresses(s *State) []snapshot.Link {
 	o, ok := s.one()
 	if f := s.files.rows.here(); s.screen == screenFiles && f != nil {
-		if l := s.grafanaLink(s.repo.Namespace, *f); l.URL != "" {
+		if l := grafanaLink(&s.facts, s.repo.Namespace, *f); l.URL != "" {
 			return []snapshot.Link{l}
 		}
 	}
@@ -234,14 +234,14 @@ func (s *State) addresses() []snapshot.Link {
 	case ok && o.job != nil && len(o.job.URLs) > 0:
 		return o.job.URLs
 	}
-	if of := s.onRepos(s.selected); len(of) == 1 && strings.HasPrefix(of[0].repo.URL, "http") {
+	if of := onRepos(&s.facts, s.selected); len(of) == 1 && strings.HasPrefix(of[0].repo.URL, "http") {
 		return []snapshot.Link{{Name: "repository", URL: of[0].repo.URL}}
 	}
 	return nil
 }
 
 // copyLink copies an address; the next press copies the next one.
-func (s *State) copyLink() {
+func copyLink(s *State) {
 	all := s.links
 	l := all[s.linkAt%len(all)]
 	s.linkAt = (s.linkAt + 1) % len(all)
@@ -253,7 +253,7 @@ func (s *State) copyLink() {
 	s.showToast(said, false)
 }
 
-func (s *State) commit() string {
+func commitHere(s *State) string {
 	if row := s.source.rows.here(); s.screen == screenSource && s.source.listed && row != nil {
 		return artifact.Commit(row.Revision)
 	}

@@ -31,7 +31,7 @@ func TestCommandsKeepTheTarget(t *testing.T) {
 		start = start.Show(snap)
 		for _, tab := range []string{"1", "2", "3", "4", "5", "6"} {
 			for _, s := range []State{press(start, tab), press(start, tab, "enter")} {
-				for _, c := range s.allCommands() {
+				for _, c := range allCommands(&s) {
 					if line := s.line(c); line != "" && !strings.HasSuffix(line, " --state /x.db") {
 						t.Errorf("%s: %q", c.words, line)
 					}
@@ -42,7 +42,7 @@ func TestCommandsKeepTheTarget(t *testing.T) {
 					}
 				}
 				for _, e := range s.issues.list {
-					if next := s.next(e); !strings.HasSuffix(next, " --state /x.db") {
+					if next := nextCommand(&s.facts, e); !strings.HasSuffix(next, " --state /x.db") {
 						t.Errorf("issue: %q", next)
 					}
 				}

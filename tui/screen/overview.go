@@ -72,7 +72,7 @@ func (o overviewPanes) draw(p *view, at widget.Rect) {
 		o.focused().draw(p, at)
 		return
 	}
-	busy, wide := unfinished(o.jobs.rows), p.W >= wideWidth && p.H >= wideHeight
+	busy, wide := unfinished(o.jobs.rows), p.c.W >= wideWidth && p.c.H >= wideHeight
 	jobs := block{busy + min(len(o.jobs.rows)-busy, 3) + 3, func(at widget.Rect) { o.jobs.drawList(p, at, !o.onRepos) }}
 	repos := block{len(o.repos.rows) + 3, func(at widget.Rect) { o.repos.drawList(p, at, o.onRepos) }}
 	for _, b := range []*block{&jobs, &repos} {
@@ -144,12 +144,12 @@ func unfinished(rows []snapshot.Job) (n int) {
 
 // events draws the events of all repositories, the newest first.
 func (p *view) events(at widget.Rect) {
-	p.Canvas.Box(at, widget.Box{Title: "Events", Note: "all repositories"})
+	p.c.Box(at, widget.Box{Title: "Events", Note: "all repositories"})
 	y := at.Y + 1
 	for _, e := range slices.Backward(p.Snap.Events) {
 		if word, r := levelWord(e.Level); word != "DBG" && y < at.Y+at.H-1 {
-			mark := map[string]string{"error": p.G.State["error"], "warn": p.G.State["warning"]}[e.Level]
-			p.PutCut(at.X+2, y, at.W-4, r, fmt.Sprintf("%-1s %s", mark, eventLine(e, p.Now)))
+			mark := map[string]string{"error": p.c.G.State["error"], "warn": p.c.G.State["warning"]}[e.Level]
+			p.c.PutCut(at.X+2, y, at.W-4, r, fmt.Sprintf("%-1s %s", mark, eventLine(e, p.Now)))
 			y++
 		}
 	}
@@ -182,7 +182,7 @@ func (p *view) drawWelcome(at widget.Rect) {
 	if len(out) > at.H-2 {
 		out = widget.Wrapped(widget.Wrapped(nil, widget.RoleKey, lines[4][1], at.W-6), widget.RoleKey, lines[10][1], at.W-6)
 	}
-	p.Panel(at, widget.Box{Title: "First steps", Foot: p.Snap.Agent.StorePath, Focused: true}, out)
+	p.c.Panel(at, widget.Box{Title: "First steps", Foot: p.Snap.Agent.StorePath, Focused: true}, out)
 }
 
 // withPane returns the area of a list of n rows, and draws the pane of the row under the cursor below it if there is room.
@@ -206,14 +206,14 @@ func (o overviewPanes) pane(p *view, at widget.Rect) {
 
 func (l *reposScreen) pane(p *view, at widget.Rect) {
 	repo := *l.here()
-	p.Panel(at, widget.Box{Title: p.cut(repo.Name, at.W-8), Foot: "enter opens, l log", More: "enter"}, p.repoLines(repo, true, at.W-4))
+	p.c.Panel(at, widget.Box{Title: p.cut(repo.Name, at.W-8), Foot: "enter opens, l log", More: "enter"}, p.repoLines(repo, true, at.W-4))
 }
 
 // pane shows the job under the cursor, on a wide screen beside its log.
 func (l *jobsScreen) pane(p *view, at widget.Rect) {
 	if len(l.rows) == 0 {
-		p.Canvas.Box(at, widget.Box{Title: "Job"})
-		p.Empty(at, "The job under the cursor is shown here.")
+		p.c.Box(at, widget.Box{Title: "Job"})
+		p.c.Empty(at, "The job under the cursor is shown here.")
 		return
 	}
 	job := *l.here()
@@ -224,10 +224,10 @@ func (l *jobsScreen) pane(p *view, at widget.Rect) {
 		if len(lines) == 0 {
 			lines = widget.Wrapped(nil, widget.RoleDim, noLog(job), log.W-4)
 		}
-		p.Panel(log, widget.Box{Title: "Log", Foot: text.Plural(len(job.Log), "line") + ", l opens"}, lines)
+		p.c.Panel(log, widget.Box{Title: "Log", Foot: text.Plural(len(job.Log), "line") + ", l opens"}, lines)
 		job.Log = nil
 	}
-	p.Panel(at, widget.Box{Title: p.cut(job.Name, at.W-8), Foot: "enter opens, l log, d changes", More: "enter"},
+	p.c.Panel(at, widget.Box{Title: p.cut(job.Name, at.W-8), Foot: "enter opens, l log, d changes", More: "enter"},
 		p.preview(job, at.W-4, at.H-2))
 }
 
@@ -244,7 +244,7 @@ func (p *view) whyEmpty(noun string, n int) []string {
 	case snap.Problem != "":
 		return []string{"This cannot be read: " + snap.Problem}
 	}
-	return []string{"Nothing has been read yet" + p.G.More}
+	return []string{"Nothing has been read yet" + p.c.G.More}
 }
 
 func (p *view) noJobs() []string {

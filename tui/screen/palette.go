@@ -201,9 +201,9 @@ func (c chooser) hints(p *view) []widget.Hint {
 
 func (c chooser) draw(p *view) overlay {
 	var rows []command // those without a key are heads
-	w, columns, at := min(c.w, p.W-2), 1, 0
+	w, columns, at := min(c.w, p.c.W-2), 1, 0
 	if c.grid {
-		columns = min(max((p.W-4)/gridWidth, 1), 4)
+		columns = min(max((p.c.W-4)/gridWidth, 1), 4)
 		w = columns*gridWidth + 3
 	}
 	for i, of := range c.found {
@@ -216,21 +216,21 @@ func (c chooser) draw(p *view) overlay {
 		}
 		rows = append(rows, of)
 	}
-	lines := min(max((len(rows)+columns-1)/columns, 1), c.most, max(p.H-6, 1))
+	lines := min(max((len(rows)+columns-1)/columns, 1), c.most, max(p.c.H-6, 1))
 	box := widget.Box{Title: c.title, Note: "esc closes", Foot: "type to search, enter runs", Focused: true}
 	if more := c.count - lines; columns == 1 && more > 0 {
 		box.Note = fmt.Sprintf("%d more, esc closes", more)
 	}
-	area := p.Dialog(w, lines+4)
-	p.Canvas.Box(area, box)
+	area := p.c.Dialog(w, lines+4)
+	p.c.Box(area, box)
 	x, y, inner := area.X+2, area.Y+2, w-4
 	input := ": " + c.text
 	for displaywidth.String(input) > inner-1 { // the end is where the user types
 		input = input[len(string([]rune(input)[:1])):]
 	}
-	p.Put(p.Put(x, area.Y+1, inner, widget.RoleKey, input), area.Y+1, 1, widget.RoleCursor, " ")
+	p.c.Put(p.c.Put(x, area.Y+1, inner, widget.RoleKey, input), area.Y+1, 1, widget.RoleCursor, " ")
 	if len(rows) == 0 {
-		p.PutCut(x+2, y, inner-2, widget.RoleDim, widget.When(c.grid, "no such key")+widget.When(!c.grid, "Enter runs: limpet "+c.text))
+		p.c.PutCut(x+2, y, inner-2, widget.RoleDim, widget.When(c.grid, "no such key")+widget.When(!c.grid, "Enter runs: limpet "+c.text))
 	}
 	from := widget.Window(at, len(rows), lines)
 	if page := lines * columns; columns > 1 { // the page with the cursor
@@ -239,32 +239,32 @@ func (c chooser) draw(p *view) overlay {
 	for i := from; i < min(from+lines*columns, len(rows)); i++ {
 		c.drawRow(p, rows[i], p.commands.refusal(rows[i]) == "", x+(i-from)/lines*(inner/columns), y+(i-from)%lines, inner/columns, i == at)
 	}
-	p.PutCut(x, y+lines, inner, widget.RoleDim, c.last(p))
+	p.c.PutCut(x, y+lines, inner, widget.RoleDim, c.last(p))
 	return c
 }
 
 func (c chooser) drawRow(p *view, of command, enabled bool, x, y, w int, cursor bool) {
 	if of.act == "" && !of.typed {
-		p.Put(x+1, y, w-2, widget.RoleTitle, of.words)
+		p.c.Put(x+1, y, w-2, widget.RoleTitle, of.words)
 		return
 	}
 	key, plain, words, end := widget.RoleKey, widget.RolePlain, x+2, x+w-1
 	if !enabled {
 		key, plain = widget.RoleDim, widget.RoleDim
-		p.Put(x, y, 1, widget.RoleKey, "-")
+		p.c.Put(x, y, 1, widget.RoleKey, "-")
 	}
 	room := end - words
 	if c.grid {
-		p.Put(x+1, y, keyWidth-1, key, of.label)
+		p.c.Put(x+1, y, keyWidth-1, key, of.label)
 		words, room = x+keyWidth, end-x-keyWidth
 	} else if of.note+of.label != "" && w >= 56 {
 		room = w/2 - 2
-		p.PutCut(words+room+1, y, end-words-room-9, widget.RoleDim, of.note)
-		p.Right(end-6, end, y, widget.RoleKey, of.label)
+		p.c.PutCut(words+room+1, y, end-words-room-9, widget.RoleDim, of.note)
+		p.c.Right(end-6, end, y, widget.RoleKey, of.label)
 	}
-	p.PutCut(words, y, room, plain, of.words)
+	p.c.PutCut(words, y, room, plain, of.words)
 	if cursor {
-		p.Cursor(x, y, end)
+		p.c.Cursor(x, y, end)
 	}
 }
 
@@ -287,8 +287,8 @@ func (c chooser) last(p *view) string {
 }
 
 // commands returns the commands of the keys, the themes, the agent, and each object of the snapshot.
-func (s *State) allCommands() []command {
-	out := s.keyCommands()
+func allCommands(s *State) []command {
+	out := keyCommands(&s.scene)
 	for i, name := range widget.Themes {
 		out = append(out, command{words: "theme " + name, label: "T", act: "theme", by: i})
 	}
@@ -306,7 +306,7 @@ func (s *State) allCommands() []command {
 }
 
 // keyCommands returns the commands of the keys that act, then those that change the view, then the others.
-func (s *scene) keyCommands() (out []command) {
+func keyCommands(s *scene) (out []command) {
 	for _, group := range []string{"ACT", "VIEW", "APP"} {
 		for _, c := range bindings {
 			if c.group != group || !c.here(s.screen) || slices.Contains([]string{"enter", "esc", ": ^p"}, c.label) {
@@ -317,7 +317,7 @@ func (s *scene) keyCommands() (out []command) {
 			}
 			if c.verb != "" {
 				c.note = "of the row"
-				switch r, _ := s.requestFor(c.verb, s.selected); {
+				switch r, _ := requestFor(&s.facts, c.verb, s.selected); {
 				case len(r.on) > 1:
 					c.note = fmt.Sprintf("of the %d that are marked", len(r.on))
 				case len(r.on) == 1: // only this one, though the cursor moves with the snapshot

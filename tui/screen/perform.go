@@ -22,16 +22,20 @@ func (s *State) perform(c command) {
 func (s *State) act(c command) {
 	switch c.act {
 	case "request":
-		s.request(s.requested(c))
+		s.request(requested(&s.scene, c))
 	case "send":
 		s.send(*c.request)
 	case "create":
-		s.openForm(c.action, c.object)
+		openForm(s, c.action, c.object)
 	case "submit":
 		s.out.Actions = []Action{{Verb: snapshot.CreateJob, Namespace: c.object.Namespace, Name: c.object.Name, Spec: c.spec}}
 		s.showToast(c.action+" requested: "+c.object.Name, false)
 	case "move":
-		s.move(c.by)
+		if sc, ok := s.at(s.screen).(scroller); ok {
+			sc.scroll(c.by)
+		} else if l := s.list(); l != nil {
+			l.move(c.by)
+		}
 	case "open":
 		s.open()
 	case "back":
@@ -60,15 +64,15 @@ func (s *State) act(c command) {
 		l := s.list()
 		l.order = order{c.by, c.by == l.order.by && !l.order.reverse}
 	case "changes":
-		s.openChanges()
+		openChanges(s)
 	case "log":
-		s.openLog()
+		openLog(s)
 	case "pause log":
 		s.showToast(s.detail.pauseLog(), false)
 	case "files":
-		s.openFiles(false)
+		openFiles(s, false)
 	case "drift":
-		s.openFiles(true)
+		openFiles(s, true)
 	case "next change":
 		s.showToast(s.diff.nextHunk(false), false)
 	case "previous change":
@@ -82,27 +86,27 @@ func (s *State) act(c command) {
 	case "filter":
 		s.filterLine.typing = true
 	case "its history":
-		of := s.onRepos(s.selected)
+		of := onRepos(&s.facts, s.selected)
 		s.goTo(screenHistory)
 		if len(of) == 1 {
 			s.setFilter("repo:" + of[0].Name + " ")
 		}
 	case "new job":
-		s.overlay = jobChooser(s.onRepos(s.selected)[0])
+		s.overlay = jobChooser(onRepos(&s.facts, s.selected)[0])
 	case "test":
-		s.openPopup(popup{popupKey: popupKey{of: s.testable()[0].Subject, test: true}, command: s.popupLine(s.testable(), true)})
+		openPopup(s, popup{popupKey: popupKey{of: s.testable()[0].Subject, test: true}, command: popupLine(&s.facts, s.testable(), true)})
 	case "show as YAML":
-		s.openPopup(popup{popupKey: popupKey{of: s.showable()[0].Subject}, command: s.popupLine(s.showable(), false)})
+		openPopup(s, popup{popupKey: popupKey{of: s.showable()[0].Subject}, command: popupLine(&s.facts, s.showable(), false)})
 	case "edit":
 		s.edit(snapshot.Edit{Subject: s.testable()[0].Subject})
 	case "copy command":
-		s.copied(s.shownBy())
+		s.copied(shownBy(s))
 	case "copy address":
-		s.copyLink()
+		copyLink(s)
 	case "copy commit":
-		s.copied(s.commit())
+		s.copied(commitHere(s))
 	case "errors":
-		s.openIssues()
+		openIssues(s)
 	case "ASCII on/off":
 		s.Caps.ASCII = !s.Caps.ASCII
 		s.showToast(map[bool]string{true: "ASCII alone", false: "glyphs"}[s.Caps.ASCII], false)
@@ -112,40 +116,40 @@ func (s *State) act(c command) {
 		s.Caps.Theme = c.by
 		s.showToast("theme "+widget.Themes[c.by], false)
 	case "refresh":
-		s.refresh()
+		refresh(s)
 	case "doctor":
 		s.run("doctor")
 	case "command":
-		s.overlay = palette(s.allCommands())
+		s.overlay = palette(allCommands(s))
 	case "this help":
 		s.overlay = help(s.screen)
 	case "quit":
-		s.quit()
+		quit(s)
 	case "quit now":
 		s.out.Quit = true
 	case "stay":
-		s.stay()
+		stay(s)
 	case "finish first":
-		s.finishFirst()
+		finishFirst(s)
 	}
 }
 
 // requested returns the request of a command: for its object, wherever the cursor is now, else for the selection.
-func (s *scene) requested(c command) (request, string) {
+func requested(s *scene, c command) (request, string) {
 	if c.object.Kind != "" {
-		return s.requestNow(c.verb, c.object)
+		return requestNow(&s.facts, c.verb, c.object)
 	}
-	return s.requestFor(c.verb, s.selected)
+	return requestFor(&s.facts, c.verb, s.selected)
 }
 
 // refusal returns why a command is disabled, "" when it is enabled.
 func (s *State) refusal(c command) string {
 	switch c.act {
 	case "request":
-		_, why := s.requested(c)
+		_, why := requested(&s.scene, c)
 		return why
 	case "create", "submit":
-		return s.createRefusal(c.action, c.object)
+		return createRefusal(&s.facts, c.action, c.object)
 	case "open":
 		_, opens := s.at(s.screen).(opener)
 		return widget.When(!opens, "nothing opens from this screen")
@@ -154,9 +158,9 @@ func (s *State) refusal(c command) string {
 	case "next place":
 		return widget.When(len(s.forwards) == 0, "this is the last place")
 	case "screen":
-		return widget.When(!s.available(c.screen), "no Flux sources here")
+		return widget.When(!available(&s.facts, c.screen, s.tab()), "no Flux sources here")
 	case "go":
-		return s.missing(c.object)
+		return missing(&s.scene, c.object)
 	case "other pane", "previous pane", "zoom pane":
 		return widget.When(s.panes() == nil, "this screen has one pane")
 	case "mark", "mark all":
@@ -164,30 +168,31 @@ func (s *State) refusal(c command) string {
 	case "sort":
 		return widget.When(!s.hasLists(), "this screen has no list that is sorted")
 	case "changes":
-		return s.changesRefusal()
+		return changesRefusal(s)
 	case "log":
-		return s.logRefusal()
+		return logRefusal(s)
 	case "files", "drift":
-		return oneRefusal(s.onRepos(s.selected), "no repository is under the cursor")
+		return oneRefusal(onRepos(&s.facts, s.selected), "no repository is under the cursor")
 	case "wide, wrapped":
 		return widget.When(!s.widens() && s.screen != screenDetail && s.screen != screenDiff,
 			"w widens the names of a list of jobs or repositories, or wraps a log or a diff: none is here")
 	case "filter":
-		return widget.When(!s.filterable(), "there is nothing to filter on this screen")
+		_, found := s.at(s.screen).(finder)
+		return widget.When(!found && s.filterFields() == nil, "there is nothing to filter on this screen")
 	case "new job":
-		return cmp.Or(s.notSentReason(), oneRefusal(s.onRepos(s.selected), "no repository is under the cursor"))
+		return cmp.Or(s.notSentReason(), oneRefusal(onRepos(&s.facts, s.selected), "no repository is under the cursor"))
 	case "test":
-		return s.testRefusal()
+		return testRefusal(&s.scene)
 	case "show as YAML":
-		return s.showRefusal()
+		return showRefusal(&s.scene)
 	case "edit":
-		return s.editRefusal()
+		return editRefusal(&s.scene)
 	case "copy command":
-		return widget.When(s.shownBy() == "", "there is nothing under the cursor")
+		return widget.When(shownBy(s) == "", "there is nothing under the cursor")
 	case "copy address":
 		return widget.When(len(s.links) == 0, "no web address is known here")
 	case "copy commit":
-		return widget.When(s.commit() == "", "no commit is known here")
+		return widget.When(commitHere(s) == "", "no commit is known here")
 	case "errors":
 		return widget.When(len(s.issues.list) == 0, "no errors so far")
 	case "theme", "next theme":
@@ -201,22 +206,22 @@ func (s *State) line(c command) string {
 	switch c.act {
 	case "request":
 		if c.object.Kind != "" {
-			return s.lineOf(c.verb, c.object)
+			return requestLine(&s.facts, c.verb, c.object)
 		}
 	case "create":
-		return s.createLine(c.action, c.object, nil)
+		return createLine(&s.facts, c.action, c.object, nil)
 	case "screen":
 		return s.limpet(screens[c.screen].command)
 	case "go":
-		return s.command("show", c.object)
+		return commandLine(&s.facts, "show", c.object)
 	case "its history":
-		return s.historyLine()
+		return historyLine(&s.scene)
 	case "test":
-		return s.popupLine(s.testable(), true)
+		return popupLine(&s.facts, s.testable(), true)
 	case "show as YAML":
-		return s.popupLine(s.showable(), false)
+		return popupLine(&s.facts, s.showable(), false)
 	case "edit":
-		return s.editLine()
+		return editLine(&s.scene)
 	case "doctor":
 		return s.limpet("doctor")
 	}
@@ -224,19 +229,10 @@ func (s *State) line(c command) string {
 }
 
 // missing returns a refusal once an object is gone.
-func (s *scene) missing(o object) string {
+func missing(s *scene, o object) string {
 	_, there := s.current(o)
 	return widget.When(!there, o.Name+" no longer exists"+
 		widget.When(o.job != nil, ": "+s.limpet("history show "+text.ShellWord(o.UID))))
-}
-
-// move moves the cursor, or scrolls.
-func (s *State) move(by int) {
-	if sc, ok := s.at(s.screen).(scroller); ok {
-		sc.scroll(by)
-	} else if l := s.list(); l != nil {
-		l.move(by)
-	}
 }
 
 // open shows what is under the cursor. On the first screen of a fresh limpet it starts the setup.
@@ -253,11 +249,11 @@ func (s *State) open() {
 	case next.toast != "":
 		s.showToast(next.toast, false)
 	case next.file != "":
-		s.openFile(next.file)
+		openFile(s, next.file)
 	case next.changes:
-		s.openChanges()
+		openChanges(s)
 	case next.popup != nil:
-		s.openPopup(*next.popup)
+		openPopup(s, *next.popup)
 	case next.object.Kind != "":
 		s.goObject(next.object)
 	}
@@ -271,7 +267,7 @@ func (s *scene) hasLists() bool {
 }
 
 // refresh redraws the screen, which another program may have written to, and retries an unavailable source now.
-func (s *State) refresh() {
+func refresh(s *State) {
 	s.out.Refresh = true
 	if s.Gone == "" && !s.Snap.At.IsZero() && !s.Snap.API.Up && s.readOnlyReason() == "" {
 		s.out.Actions = []Action{{Verb: snapshot.Hurry}}

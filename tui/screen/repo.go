@@ -38,7 +38,7 @@ func (p *view) repoTable() widget.Table[snapshot.Repo] {
 				if p.offline() && state == "working" {
 					state = "unknown"
 				}
-				return p.StateGlyph(state), widget.StateRole(state)
+				return p.c.StateGlyph(state), widget.StateRole(state)
 			}},
 			{Head: "NAME", Width: 14, Wide: 18, Whole: p.s.wide, Cell: widget.Plain(func(r repo) string { return r.Name })},
 			{Head: "TYPE", Width: 6, Wide: 9, Rank: 4, Cell: widget.Plain(func(r repo) string { return r.Type })},
@@ -70,7 +70,7 @@ func (p *view) repoTable() widget.Table[snapshot.Repo] {
 			{Head: "WEBHOOK", Width: 8, Rank: 8, Cell: widget.Plain(p.hookText)},
 			{Head: "RES", Width: 6, Rank: 7, Right: true, Cell: dim(func(r repo) string { return fmt.Sprint(r.Resources) })},
 			{Head: "24H", Width: 6, Wide: 24, Rank: 6, Cell: func(r repo, w int) (string, widget.Role) {
-				return p.Spark(r.Runs, w), widget.RoleDim
+				return p.c.Spark(r.Runs, w), widget.RoleDim
 			}},
 			{Head: "URL", Width: 24, Rank: 9, Cell: dim(func(r repo) string { return r.URL })},
 		}}
@@ -164,9 +164,9 @@ func (p *view) hookText(r snapshot.Repo) string {
 	case r.Webhook == nil:
 		return "none"
 	case r.Webhook.LastEvent.IsZero():
-		return p.G.Dot + " quiet"
+		return p.c.G.Dot + " quiet"
 	}
-	return p.G.Dot + " " + widget.Ago(p.Now, r.Webhook.LastEvent)
+	return p.c.G.Dot + " " + widget.Ago(p.Now, r.Webhook.LastEvent)
 }
 
 type repoScreen struct {
@@ -226,12 +226,12 @@ func (r *repoScreen) draw(p *view, at widget.Rect) {
 	head := min(len(lines)+2, max(at.H-leastJobs, min(at.H, leastJobs)))
 	fits := at.H-head >= 3
 	if r.tall = r.turned == fits; r.tall {
-		p.Scroll(at, box, lines, &r.top)
+		p.c.Scroll(at, box, lines, &r.top)
 		return
 	}
 	if fits {
 		top, rest := at.Top(head)
-		p.Panel(top, box, lines)
+		p.c.Panel(top, box, lines)
 		at = rest
 	}
 	r.jobsBox(p, at)
@@ -239,7 +239,7 @@ func (r *repoScreen) draw(p *view, at widget.Rect) {
 
 // repoLines describes a repository in lines of w cells.
 func (p *view) repoLines(r snapshot.Repo, live bool, w int) []widget.TextLine {
-	return append(p.repoFacts(r, live).Lines(p.Canvas, w), p.conditionLines(r, w)...)
+	return append(p.repoFacts(r, live).Lines(p.c, w), p.conditionLines(r, w)...)
 }
 
 func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
@@ -247,7 +247,7 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	out.AddIf(!live, widget.RoleBad, "gone", "deleted; this is its last known state")
 	out.AddIf(!r.Deleting.IsZero(), widget.RoleWarn, "deleting", "since "+widget.Ago(now, r.Deleting)+
 		widget.When(r.DeleteError != "", "; in the way: "+r.DeleteError))
-	out.AddIf(r.Suspended, widget.StateRole("suspended"), "suspended", p.G.State["suspended"]+" on this agent"+
+	out.AddIf(r.Suspended, widget.StateRole("suspended"), "suspended", p.c.G.State["suspended"]+" on this agent"+
 		widget.When(!r.Next.IsZero(), fmt.Sprintf(" until %s (%s)", widget.ClockTime(r.Next, now),
 			text.Age(r.Next.Sub(now))))+"; s resumes")
 	out.Add(widget.StateRole(health(r)), "health", failingText(r, now)+
@@ -257,7 +257,7 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 	for _, j := range p.Snap.Jobs {
 		out.AddIf(j.WaitReason != "" && j.Namespace == r.Namespace && j.Repository == r.Name, widget.RoleWarn, "job waits", j.WaitReason)
 	}
-	out.AddIf(r.Pinned != "", widget.RoleWarn, "pinned", "to "+text.ShortRef(r.Pinned)+", until: "+p.command("set", repoObject(&r), "--unpin"))
+	out.AddIf(r.Pinned != "", widget.RoleWarn, "pinned", "to "+text.ShortRef(r.Pinned)+", until: "+commandLine(p.facts, "set", repoObject(&r), "--unpin"))
 	for i, line := range r.Unread.Lines(5) {
 		out.Add(widget.RoleWarn, widget.When(i == 0, "unread files"), line)
 	}
@@ -315,11 +315,11 @@ func (p *view) conditionLines(r snapshot.Repo, w int) (out []widget.TextLine) {
 			met = append(met, c.Type+" "+c.Reason)
 		} else {
 			state := cmp.Or(widget.When(c.Reason == "SyncWarning", "warning"), "error")
-			out = append(out, p.MarkedLines(widget.StateRole(state), state, widget.Join(": ", c.Type+" "+c.Reason, c.Message), w)...)
+			out = append(out, p.c.MarkedLines(widget.StateRole(state), state, widget.Join(": ", c.Type+" "+c.Reason, c.Message), w)...)
 		}
 	}
 	if len(met) > 0 {
-		out = append(out, p.MarkedLines(widget.RolePlain, "success", strings.Join(met, ", "), w)...)
+		out = append(out, p.c.MarkedLines(widget.RolePlain, "success", strings.Join(met, ", "), w)...)
 	}
 	return out
 }
@@ -363,7 +363,7 @@ func (r *repoScreen) refresh(s *scene) {
 
 func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 	type job = snapshot.Job
-	empty := "Looking" + p.G.More
+	empty := "Looking" + p.c.G.More
 	if _, known, err := r.recent.of(repoKind.key(*r.repo)); known || err != "" {
 		empty = "No job of this repository is known." + p.startHint()
 	}
@@ -374,7 +374,7 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 		}
 	}
 	table := widget.Table[job]{Grow: 6, Columns: []widget.Column[job]{
-		{Width: 1, Cell: state(func(_ job, state string, _ int) string { return p.StateGlyph(state) })},
+		{Width: 1, Cell: state(func(_ job, state string, _ int) string { return p.c.StateGlyph(state) })},
 		{Head: "FINISHED", Width: 12, Rank: 2, Cell: widget.Plain(func(j job) string {
 			if j.Finished.IsZero() {
 				return "-"

@@ -36,7 +36,7 @@ func (p *view) sourceTable() widget.Table[snapshot.Source] {
 		Columns: []widget.Column[source]{
 			{Width: 1, Cell: func(from source, _ int) (string, widget.Role) {
 				glyph := sourceGlyph(p.sourceShownState(from))
-				return p.G.State[glyph], widget.StateRole(glyph)
+				return p.c.G.State[glyph], widget.StateRole(glyph)
 			}},
 			{Head: "NAME", Width: 16, Wide: 22, Whole: p.s.wide, Cell: widget.Plain(func(from source) string { return from.Name })},
 			{Head: "STATE", Width: 9, Cell: func(from source, _ int) (string, widget.Role) {
@@ -172,25 +172,13 @@ func (f *sourceScreen) refresh(*scene) {
 
 // open shows what the revision under the cursor has changed.
 func (f *sourceScreen) open(s *scene) (out Outcome) {
-	out.toast = s.sourceChangesRefusal(*f.source)
+	out.toast = sourceChangesRefusal(&s.facts, *f.source)
 	out.changes = out.toast == ""
 	return out
 }
 
-// openSourceChanges shows what the revision under the cursor, else the newest, has changed.
-func (s *State) openSourceChanges() {
-	o, _ := s.one()
-	digest := ArtifactOf(*o.source).Digest
-	if row := s.source.rows.here(); s.screen == screenSource && row != nil {
-		digest = row.Digest
-	}
-	s.changes.rows.cursor = ""
-	s.goTo(screenChanges)
-	s.location.object, s.revision = o, digest
-}
-
 // sourceChangesRefusal returns why the changes of a source cannot be shown; "" = they can.
-func (s *facts) sourceChangesRefusal(from snapshot.Source) string {
+func sourceChangesRefusal(s *facts, from snapshot.Source) string {
 	switch role := s.Snap.Agent.Sources; {
 	case role == nil || role.State != snapshot.ControllersActive:
 		return "this agent does not reconcile sources, so it has no revisions to compare"
@@ -198,14 +186,6 @@ func (s *facts) sourceChangesRefusal(from snapshot.Source) string {
 		return from.Name + " has no artifact yet"
 	}
 	return ""
-}
-
-func (s *State) openSourceLog() {
-	o, _ := s.one()
-	if s.screen != screenSource {
-		s.goObject(o)
-	}
-	s.source.log, s.source.turned, s.source.top = !s.source.log, false, far
 }
 
 // events returns the events of the source, the newest last.
@@ -228,8 +208,8 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 	}
 	var facts widget.Sheet
 	facts.AddIf(!f.live, widget.RoleBad, "gone", "deleted; this is its last known state")
-	facts = append(facts, SourceFacts(from, state, p.G.State[sourceGlyph(state)]+" ", due, SourceController(p.Snap),
-		p.command("resume", sourceObject(&from)), p.Now)...)
+	facts = append(facts, SourceFacts(from, state, p.c.G.State[sourceGlyph(state)]+" ", due, SourceController(p.Snap),
+		commandLine(p.facts, "resume", sourceObject(&from)), p.Now)...)
 	if len(f.source.Conditions) > 0 {
 		facts.Head("Conditions")
 	}
@@ -244,13 +224,13 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 			txt += ": " + c.Message
 		}
 		if c.Status == "Unknown" {
-			facts.Add(widget.RoleWarn, p.G.State["unknown"]+" not known", txt)
+			facts.Add(widget.RoleWarn, p.c.G.State["unknown"]+" not known", txt)
 		} else {
-			facts.Add(widget.RoleBad, p.G.State["error"]+" not met", txt)
+			facts.Add(widget.RoleBad, p.c.G.State["error"]+" not met", txt)
 		}
 	}
-	facts.AddIf(len(met) > 0, widget.RolePlain, p.G.State["success"]+" met", strings.Join(met, ", "))
-	return facts.Lines(p.Canvas, w)
+	facts.AddIf(len(met) > 0, widget.RolePlain, p.c.G.State["success"]+" met", strings.Join(met, ", "))
+	return facts.Lines(p.c, w)
 }
 
 // scroll moves the cursor among the revisions, or scrolls what has no cursor.
@@ -268,18 +248,18 @@ func (f *sourceScreen) draw(p *view, at widget.Rect) {
 	least := min(leastJobs, len(f.rows.rows)+3)
 	head := min(len(lines)+2, max(at.H-least, min(at.H, leastJobs)))
 	if f.listed = !f.turned && !f.log && len(f.rows.rows) > 0 && at.H-head >= 3; !f.listed && (f.turned || !f.log || at.H-head < 3) {
-		p.Scroll(at, box, lines, &f.top)
+		p.c.Scroll(at, box, lines, &f.top)
 		return
 	}
 	top, rest := at.Top(head)
 	box.More, box.Focused = "tab", false
-	p.Panel(top, box, lines)
+	p.c.Panel(top, box, lines)
 	if f.log {
 		events := f.events(p)
 		if len(events) == 0 {
 			events = []widget.TextLine{widget.Styled(widget.RoleDim, "no event of this source since the agent has started")}
 		}
-		p.Scroll(rest, widget.Box{Title: "Log", Note: "l revisions", Focused: true}, events, &f.top)
+		p.c.Scroll(rest, widget.Box{Title: "Log", Note: "l revisions", Focused: true}, events, &f.top)
 		return
 	}
 	drawList(p, rest, widget.Box{Title: "Revisions", Note: "enter changes, l log", Foot: p.place(&f.rows.position, 0), Focused: true},

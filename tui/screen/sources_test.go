@@ -295,11 +295,11 @@ func TestSourceIssues(t *testing.T) {
 		t.Errorf("another reason: %+v", s.issues.list)
 	}
 	e := s.issues.list[len(s.issues.list)-1]
-	if next := s.next(e); next != "limpet source show apps" {
+	if next := nextCommand(&s.facts, e); next != "limpet source show apps" {
 		t.Errorf("next: %s", next)
 	}
 	to := s
-	if to.openIssue(e); to.screen != screenSource || to.source.source.UID != "s1" {
+	if openIssue(&to, e); to.screen != screenSource || to.source.source.UID != "s1" {
 		t.Errorf("it opens %d %s", to.screen, to.source.source.Name)
 	}
 }

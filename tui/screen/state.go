@@ -191,7 +191,7 @@ func (s *State) at(id screenID) Screen {
 }
 
 // tabText returns the text of a tab: its key, its label, and how many objects it has.
-func (s *facts) tabText(id screenID) string {
+func tabText(s *facts, id screenID) string {
 	txt := screens[id].key + " " + screens[id].label
 	counts := map[screenID]int{screenJobs: s.Snap.Counts.All(), screenRepos: len(s.Snap.Repos), screenSources: len(s.Snap.Sources)}
 	if n, ok := counts[id]; ok {
@@ -200,8 +200,9 @@ func (s *facts) tabText(id screenID) string {
 	return txt
 }
 
-func (s *State) available(id screenID) bool {
-	return id != screenSources || len(s.Snap.Sources) > 0 || s.tab() == id
+// available reports whether a tab is shown: that of the sources when there are some, or when it is marked.
+func available(s *facts, id, marked screenID) bool {
+	return id != screenSources || len(s.Snap.Sources) > 0 || marked == id
 }
 
 // NewState returns the state before the first snapshot.
@@ -281,14 +282,14 @@ func (s *State) update() {
 		s.detail.focusIssues()
 	}
 	s.page = s.repo.subject
-	s.compared = s.comparison()
+	s.compared = comparisonOf(s)
 	present := s.at(s.screen)
 	if r, ok := present.(refresher); ok {
 		r.refresh(&s.scene)
 	}
 	if _, known, err := s.repo.recent.of(repoKind.key(*s.repo.repo)); s.repo.opensLog && s.screen == screenRepo && (known || err != "") {
 		if s.repo.opensLog = false; s.repo.rows.here() != nil {
-			s.openLog()
+			openLog(s)
 			present = &s.detail
 		}
 	}
@@ -296,7 +297,7 @@ func (s *State) update() {
 	if sel, ok := present.(selector); ok {
 		s.selected = sel.selection(&s.scene)
 	}
-	s.links = s.addresses()
+	s.links = addresses(s)
 }
 
 // list returns the list in which keys move; nil = none.
