@@ -397,7 +397,7 @@ func (s *helpSite) prepare(t *testing.T, line string) {
 	case strings.HasPrefix(line, "limpet job cancel"):
 		s.must(t, 0, "apply", "-f", "team.yaml")
 		s.must(t, 0, "drain")
-		s.must(t, 0, "repo", "pull", "team")
+		s.home.run(t, "repo", "pull", "team") // unless the first pull is there already
 	case line == "limpet repo set team --unpin":
 		s.must(t, 0, "repo", "rollback", "team", s.repo.Head(t))
 	case strings.HasPrefix(line, "limpet repo rollback"):
