@@ -95,7 +95,7 @@ func (c *claimer) storeIntent(
 
 // won stores the claim as confirmed and begins to renew it.
 func (c *claimer) won(
-	ctx context.Context, before, job *unstructured.Unstructured, k state.Claim, sent lease.Moment,
+	ctx context.Context, before, job *unstructured.Unstructured, k state.Claim, sent lease.Reading,
 ) (*heldJob, queue.Result, error) {
 	c.pass(failpoint.Claimed, refOf(before))
 	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimWon})

@@ -235,7 +235,7 @@ func TestRecordsHaveTheTimeOfTheLog(t *testing.T) {
 		{ahead: time.Hour, errBound: 500 * time.Millisecond, known: true}:               time.Hour,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			k := &clock{server: c, host: machine{}}
+			k := &clock{server: c, host: realHost{}}
 			if got := time.Until(time.UnixMilli(k.roughMillis())); got != want {
 				t.Errorf("%+v: %v off the local time, want %v", c, got, want)
 			}

@@ -80,10 +80,10 @@ func New(c *kube.Client, jobs, repos *kube.Informer, store *state.Store, workers
 	timeout := o.terms().CallTimeout()
 	k := newController(&env{
 		o:        o,
-		server:   wire{client: c, timeout: timeout},
-		renewals: wire{client: c.Lease(), timeout: timeout},
+		server:   apiServer{client: c, timeout: timeout},
+		renewals: apiServer{client: c.Lease(), timeout: timeout},
 		store:    store,
-		clock:    clock{server: c.Clock(), host: machine{}, maxError: o.terms().ClockError()},
+		clock:    clock{server: c.Clock(), host: realHost{}, maxError: o.terms().ClockError()},
 	}, jobs, repos)
 	k.await = c.WaitAvailable
 	for _, w := range workers {

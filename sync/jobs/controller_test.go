@@ -80,7 +80,7 @@ func TestListBeginsAgain(t *testing.T) {
 		}
 		t.Cleanup(client.Close)
 		var names []string
-		err = wire{client, time.Second}.list(t.Context(), api.HistoricJobs, "", "", func(u *unstructured.Unstructured) error {
+		err = apiServer{client, time.Second}.list(t.Context(), api.HistoricJobs, "", "", func(u *unstructured.Unstructured) error {
 			names = append(names, u.GetName())
 			return nil
 		})

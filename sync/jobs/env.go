@@ -94,7 +94,7 @@ var _ serverClock = (*kube.Clock)(nil)
 // host is the machine that the agent runs on, as far as leases and claims depend on it. Pauses that decide nothing use
 // package time.
 type host interface {
-	now() lease.Moment
+	now() lease.Reading
 	// after calls f when d has passed on the monotonic clock.
 	after(d time.Duration, f func()) *time.Timer
 	// token returns an unguessable text that comes only once.
@@ -103,14 +103,14 @@ type host interface {
 	jitter(d time.Duration) time.Duration
 }
 
-// machine is the real host.
-type machine struct{}
+// realHost is the host of the process.
+type realHost struct{}
 
-func (machine) now() lease.Moment                           { return lease.MomentOf(time.Now()) }
-func (machine) after(d time.Duration, f func()) *time.Timer { return time.AfterFunc(d, f) }
-func (machine) token() string                               { return rand.Text() }
+func (realHost) now() lease.Reading                          { return lease.ReadingOf(time.Now()) }
+func (realHost) after(d time.Duration, f func()) *time.Timer { return time.AfterFunc(d, f) }
+func (realHost) token() string                               { return rand.Text() }
 
-func (machine) jitter(d time.Duration) time.Duration {
+func (realHost) jitter(d time.Duration) time.Duration {
 	if d < 10 {
 		return d
 	}
@@ -213,22 +213,22 @@ func (e *env) archived(ctx context.Context, namespace, uid string) (found bool, 
 // pageSize is how many objects a list asks for at a time. Source: Grafana's cleanup.
 const pageSize = 100
 
-// wire is the server behind a kube.Client.
-type wire struct {
+// apiServer is the server behind a kube.Client.
+type apiServer struct {
 	client  *kube.Client
 	timeout time.Duration // of one call
 }
 
-var _ server = wire{}
+var _ server = apiServer{}
 
-func (w wire) get(ctx context.Context, kind schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+func (w apiServer) get(ctx context.Context, kind schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	return w.client.Resource(kind).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // list begins again, once, when the server has forgotten the list between two pages.
-func (w wire) list(ctx context.Context, kind schema.GroupVersionResource, namespace, selector string, each visit) error {
+func (w apiServer) list(ctx context.Context, kind schema.GroupVersionResource, namespace, selector string, each visit) error {
 	o, again := metav1.ListOptions{LabelSelector: selector, Limit: pageSize}, true
 	for {
 		within, cancel := context.WithTimeout(ctx, w.timeout)
@@ -252,7 +252,7 @@ func (w wire) list(ctx context.Context, kind schema.GroupVersionResource, namesp
 	}
 }
 
-func (w wire) putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (w apiServer) putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if job.GetUID() == "" || job.GetResourceVersion() == "" {
 		panic("jobs: internal error: unconditional write of a job")
 	}
@@ -261,14 +261,14 @@ func (w wire) putJob(ctx context.Context, job *unstructured.Unstructured) (*unst
 	return w.client.Resource(api.Jobs).Namespace(job.GetNamespace()).Update(ctx, job, metav1.UpdateOptions{})
 }
 
-func (w wire) archive(ctx context.Context, historic *unstructured.Unstructured) error {
+func (w apiServer) archive(ctx context.Context, historic *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	_, err := w.client.Resource(api.HistoricJobs).Namespace(historic.GetNamespace()).Create(ctx, historic, metav1.CreateOptions{})
 	return err
 }
 
-func (w wire) delete(ctx context.Context, kind schema.GroupVersionResource, object *unstructured.Unstructured) error {
+func (w apiServer) delete(ctx context.Context, kind schema.GroupVersionResource, object *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	id, version := object.GetUID(), object.GetResourceVersion()

@@ -110,7 +110,7 @@ const freeTries = 3
 // the claim.
 func (f *finisher) record(ctx context.Context, h *heldJob, r state.Record) (queue.Result, bool) {
 	for try := 1; ; try++ {
-		f.queue.moved(h.Key)
+		f.queue.progressed(h.Key)
 		err := f.store.Complete(ctx, h.uid, r)
 		if errors.Is(err, state.ErrNotFound) {
 			k, _ := h.stored()
@@ -138,7 +138,7 @@ func (f *finisher) record(ctx context.Context, h *heldJob, r state.Record) (queu
 func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]any, out Outcome) queue.Result {
 	historic, lookFirst, refusals := "", h.ranBefore, 0
 	for try := 1; ; try++ {
-		f.queue.moved(h.Key)
+		f.queue.progressed(h.Key)
 		var err error
 		if historic == "" {
 			historic, err = f.archiver.archive(ctx, h, status, lookFirst)

@@ -56,7 +56,7 @@ type heldJob struct {
 }
 
 // hold makes a held job of an object that carries our claim. confirmed is when the write that proves it was sent.
-func (e *env) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed lease.Moment) *heldJob {
+func (e *env) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed lease.Reading) *heldJob {
 	h := &heldJob{
 		jobRef: refOf(job), env: e, driver: driverOf(ctx), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
 		turn: make(chan struct{}, 1), job: job, origin: job, claim: claim,
@@ -120,7 +120,7 @@ func (h *heldJob) trust() (t lease.Trust) {
 // cancelOnRequest has the worker stop, and reports that once. It does nothing, and returns false, when the job is at its
 // end already, and after the loss of the lease: a job that is gone after the host has slept may have been done by others.
 func (h *heldJob) cancelOnRequest(reason string, gone bool) (heard bool) {
-	trusted := h.trust() == lease.Good
+	trusted := h.trust() == lease.Valid
 	h.mu.Lock()
 	over, first := h.sealed || h.ctx.Err() != nil, h.cancel == ""
 	if !over && (trusted || !gone) {

@@ -47,9 +47,9 @@ func (h *heldJob) mayWrite(ctx context.Context) error {
 			return err
 		}
 		switch h.trust() {
-		case lease.Good:
+		case lease.Valid:
 			return context.Cause(ctx)
-		case lease.Ceased:
+		case lease.Expired:
 			h.expire()
 			return context.Cause(h.ctx)
 		}

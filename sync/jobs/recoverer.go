@@ -285,7 +285,7 @@ func (r *recoverer) renew(h *heldJob) error {
 	if err != nil {
 		return err
 	}
-	var sent lease.Moment
+	var sent lease.Reading
 	err = h.put(h.ctx, progressTries, func(job *unstructured.Unstructured) {
 		if now, err := r.clock.millis(); err == nil { // of this try, not of the first one
 			millis = now

@@ -93,7 +93,7 @@ func (h *heldJob) renewInTurn(ctx context.Context) error {
 }
 
 // renewed records a renewal that was sent at the given time.
-func (h *heldJob) renewed(sent lease.Moment) {
+func (h *heldJob) renewed(sent lease.Reading) {
 	h.change(func() {
 		h.lease.Renewed(sent)
 		if h.renewing.Err() == nil {

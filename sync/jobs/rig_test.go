@@ -155,7 +155,7 @@ func (r *rig) startOn(store *state.Store, name string, o Options, workers ...Wor
 	a.ledger = &brittle{Store: store}
 	jobs, repos := a.link.watch("jobs"), a.link.watch("repositories")
 	a.Controller = newController(&env{o: o, server: a.link.way(false), renewals: a.link.way(true), store: a.ledger,
-		clock: clock{server: a.link, host: machine{}, maxError: o.terms().ClockError()}}, jobs, repos)
+		clock: clock{server: a.link, host: realHost{}, maxError: o.terms().ClockError()}}, jobs, repos)
 	for _, w := range workers {
 		a.admission.workers[w.Action()] = w
 	}

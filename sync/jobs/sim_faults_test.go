@@ -293,7 +293,7 @@ func (g *simGrafana) end(ctx context.Context, job *unstructured.Unstructured) {
 	})
 }
 
-// simCallTime is the deadline of a call, as wire has it.
+// simCallTime is the deadline of a call, as apiServer has it.
 const simCallTime = 10 * time.Second
 
 // simLink is one process's way to the server: requests and answers take time, get lost, come late; a request may be

@@ -326,10 +326,10 @@ func (c wrongClock) Millis(most time.Duration) (int64, error) {
 // timeless is a host on which no time passes.
 type timeless struct {
 	host
-	began lease.Moment
+	began lease.Reading
 }
 
-func (h timeless) now() lease.Moment { return h.began }
+func (h timeless) now() lease.Reading { return h.began }
 func (timeless) after(time.Duration, func()) *time.Timer {
 	return time.AfterFunc(year, func() {})
 }

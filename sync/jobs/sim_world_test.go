@@ -302,9 +302,9 @@ func (h *simHost) slept(since, until time.Time) bool {
 	return false
 }
 
-func (h *simHost) now() lease.Moment {
+func (h *simHost) now() lease.Reading {
 	t := h.frozen()
-	m := lease.Moment{Time: t, Wall: t.Add(h.wrong)}
+	m := lease.Reading{Time: t, Wall: t.Add(h.wrong)}
 	for _, s := range h.sleeps {
 		if !s.stopped && !s.to.After(t) {
 			m.Time = m.Add(-s.to.Sub(s.from))

@@ -14,12 +14,12 @@ import (
 type workQueue struct {
 	events *emitter
 
-	mu     sync.Mutex // guards the next five
-	queue  *queue.Queue
-	closed bool // keys come in, wait and age as ever, but only those with a claim of this agent to settle go out
-	taken  map[queue.Key]taken
-	looked time.Time // when a driver last looked for a key
-	filled time.Time // when the scanner last came round; zero = the drivers do not run yet
+	mu       sync.Mutex // guards the next five
+	queue    *queue.Queue
+	closed   bool // keys come in, wait and age as ever, but only those with a claim of this agent to settle go out
+	inFlight map[queue.Key]taken
+	lastPoll time.Time // when a driver last looked for a key
+	lastScan time.Time // when the scanner last came round; zero = the drivers do not run yet
 	// wake holds one token when a waiting driver should look again. A driver that leaves something behind passes the
 	// token on.
 	wake chan struct{}
@@ -29,9 +29,9 @@ type workQueue struct {
 
 // taken is a key that a driver has.
 type taken struct {
-	waited time.Duration // before it was taken
-	at     time.Time
-	moved  time.Time // when the driver last began something that has a deadline
+	waited     time.Duration // before it was taken
+	at         time.Time
+	progressed time.Time // when the driver last began something that has a deadline
 }
 
 // newWorkQueue makes the queue of the agent of that name.
@@ -39,7 +39,7 @@ func newWorkQueue(events *emitter, agent string) *workQueue {
 	favour := func(r queue.RepoKey) uint64 { return queue.Favour(agent, r) }
 	return &workQueue{
 		events: events, queue: queue.New(queue.Limit, favour),
-		taken: map[queue.Key]taken{}, wake: make(chan struct{}, 1), short: make(chan struct{}, 1),
+		inFlight: map[queue.Key]taken{}, wake: make(chan struct{}, 1), short: make(chan struct{}, 1),
 	}
 }
 
@@ -71,8 +71,8 @@ func (w *workQueue) done(k queue.Key, r queue.Result) {
 	var t taken
 	var short bool
 	w.change(func(q *queue.Queue, now time.Time) {
-		t = w.taken[k]
-		delete(w.taken, k)
+		t = w.inFlight[k]
+		delete(w.inFlight, k)
 		q.Done(now, k, r)
 		short = q.Short()
 	})
@@ -87,10 +87,10 @@ func (w *workQueue) take(ctx context.Context) (queue.Key, queue.RepoKey, bool) {
 	for ctx.Err() == nil {
 		w.mu.Lock()
 		now := time.Now()
-		w.looked = now
+		w.lastPoll = now
 		k, r, since, ok := w.queue.Next(now, w.closed)
 		if ok {
-			w.taken[k] = taken{now.Sub(since), now, now}
+			w.inFlight[k] = taken{now.Sub(since), now, now}
 		}
 		more := ok && w.queue.Ready(now, w.closed)
 		until, timed := w.queue.Due()
@@ -106,13 +106,13 @@ func (w *workQueue) take(ctx context.Context) (queue.Key, queue.RepoKey, bool) {
 	return queue.Key{}, queue.RepoKey{}, false
 }
 
-// moved records that the driver of a key tries once more to end its job, which it does without limit.
-func (w *workQueue) moved(k queue.Key) {
+// progressed records that the driver of a key tries once more to end its job, which it does without limit.
+func (w *workQueue) progressed(k queue.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if t, ok := w.taken[k]; ok {
-		t.moved = time.Now()
-		w.taken[k] = t
+	if t, ok := w.inFlight[k]; ok {
+		t.progressed = time.Now()
+		w.inFlight[k] = t
 	}
 }
 
@@ -120,7 +120,7 @@ func (w *workQueue) moved(k queue.Key) {
 func (w *workQueue) scanned() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.filled = time.Now()
+	w.lastScan = time.Now()
 }
 
 // stuck returns one line for each key whose driver has not moved for longer than work, and for the loops of the scanner and
@@ -128,16 +128,16 @@ func (w *workQueue) scanned() {
 func (w *workQueue) stuck(work, idle time.Duration, drivers int, away bool) (out []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for k, t := range w.taken {
-		if busy := time.Since(t.moved); busy > work {
+	for k, t := range w.inFlight {
+		if busy := time.Since(t.progressed); busy > work {
 			out = append(out, fmt.Sprintf("driver: busy with job %s for %s, its deadline is %s", k, busy.Round(time.Second), work))
 		}
 	}
 	slices.Sort(out)
-	if still := time.Since(w.filled); !w.filled.IsZero() && still > idle {
+	if still := time.Since(w.lastScan); !w.lastScan.IsZero() && still > idle {
 		out = append(out, fmt.Sprintf("scanner: no scan of the jobs for %s, its deadline is %s", still.Round(time.Second), idle))
 	}
-	if still := time.Since(w.looked); !w.looked.IsZero() && !away && len(w.taken) < drivers && still > idle {
+	if still := time.Since(w.lastPoll); !w.lastPoll.IsZero() && !away && len(w.inFlight) < drivers && still > idle {
 		out = append(out, fmt.Sprintf("drivers: none has looked for a job for %s, their deadline is %s", still.Round(time.Second), idle))
 	}
 	return out
@@ -146,7 +146,7 @@ func (w *workQueue) stuck(work, idle time.Duration, drivers int, away bool) (out
 func (w *workQueue) running() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.taken)
+	return len(w.inFlight)
 }
 
 // count adds what the queue holds now, and returns how many keys were refused since the last fill.
@@ -154,8 +154,8 @@ func (w *workQueue) count(b *Backlog) (refused int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b.Queued, b.Added = w.queue.Len(), w.queue.Added()
-	b.Waiting = b.Queued - w.queue.Delayed() - len(w.taken)
-	for _, t := range w.taken {
+	b.Waiting = b.Queued - w.queue.Delayed() - len(w.inFlight)
+	for _, t := range w.inFlight {
 		b.Looking = append(b.Looking, time.Since(t.at))
 	}
 	return w.queue.Refused()

@@ -44,13 +44,13 @@ type incoming struct {
 	sum     ID           // the checksum
 }
 
-// wire remembers the error of a reader.
-type wire struct {
+// packReader remembers the error of a reader.
+type packReader struct {
 	io.Reader
 	err error
 }
 
-func (w *wire) Read(p []byte) (int, error) {
+func (w *packReader) Read(p []byte) (int, error) {
 	n, err := w.Reader.Read(p)
 	if err != nil && err != io.EOF {
 		w.err = err
@@ -61,7 +61,7 @@ func (w *wire) Read(p []byte) (int, error) {
 // readPack copies a pack from src to spool and examines it. What src sends behind the pack may be in the spool
 // too. Errors wrap ErrBadPack or are *TooLargeError; those of src and spool are passed on.
 func readPack(src io.Reader, spool io.Writer, l Limits, m *transfer.Meter) (*incoming, error) {
-	from := &wire{Reader: io.TeeReader(src, spool)}
+	from := &packReader{Reader: io.TeeReader(src, spool)}
 	p := &incoming{bases: map[int32]ID{}}
 	err := p.scan(packfile.NewScanner(from), l, m)
 	if err == nil {

@@ -77,7 +77,7 @@ func (t *Client) httpClient(c *auth.Credentials) (*http.Client, error) {
 	}
 	base := t.Options.Guard.Transport(config, c.GetProxy())
 	base.ForceAttemptHTTP2, base.MaxIdleConns, base.MaxIdleConnsPerHost, base.IdleConnTimeout = true, 64, 2, idleConnection
-	client := &http.Client{CheckRedirect: checkRedirect, Transport: wire{base}}
+	client := &http.Client{CheckRedirect: checkRedirect, Transport: roundTripper{base}}
 	if len(t.clients) >= 32 { // certificates rotate; old ones are not asked for again
 		for k, old := range t.clients {
 			old.CloseIdleConnections()
@@ -119,13 +119,13 @@ func (c *Call) refused(e *giterr.Error) error {
 	return e
 }
 
-// wire is the RoundTripper under go-git.
-type wire struct{ next *http.Transport }
+// roundTripper carries the requests of go-git.
+type roundTripper struct{ next *http.Transport }
 
 // CloseIdleConnections is for http.Client's method of that name.
-func (w wire) CloseIdleConnections() { w.next.CloseIdleConnections() }
+func (w roundTripper) CloseIdleConnections() { w.next.CloseIdleConnections() }
 
-func (w wire) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	c, _ := req.Context().Value(callKey{}).(*Call)
 	if c == nil {
 		return nil, errors.New("request without a call")
@@ -186,7 +186,7 @@ func (c *Call) Send(req *http.Request, header map[string]string, own bool) (res 
 	if err != nil {
 		return nil, nil, err
 	}
-	if res, err = c.roundTrip(web.Transport.(wire).next, req, own); err != nil {
+	if res, err = c.roundTrip(web.Transport.(roundTripper).next, req, own); err != nil {
 		end()
 		return nil, nil, err
 	}

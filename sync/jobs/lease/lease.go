@@ -60,40 +60,40 @@ func (t Terms) Lapsed(claimed, now int64) bool {
 	return age >= (t.Expiry-t.ClockError()).Milliseconds() || age <= -(t.Expiry-2*t.ClockError()).Milliseconds()
 }
 
-// Moment is one reading of the two clocks of a host.
-type Moment struct {
+// Reading is what the two clocks of a host show at one moment.
+type Reading struct {
 	time.Time           // with its monotonic reading, for durations
 	Wall      time.Time // the wall clock alone, which may be wrong and may jump
 }
 
-// MomentOf returns the Moment of a reading of time.Now.
-func MomentOf(t time.Time) Moment { return Moment{Time: t, Wall: t.Round(0)} }
+// ReadingOf returns the Reading at a result of time.Now.
+func ReadingOf(t time.Time) Reading { return Reading{Time: t, Wall: t.Round(0)} }
 
 // Trust is what a leaseholder may assume.
 type Trust int
 
 // Values of Trust.
 const (
-	Good   Trust = iota // write
-	Doubt               // renew before the next write
-	Ceased              // never write again
+	Valid     Trust = iota // write
+	Uncertain              // renew before the next write
+	Expired                // never write again
 )
 
 // Lease is the state of one lease.
 type Lease struct {
 	Terms
-	confirmed Moment    // when the last successful renewal was sent
+	confirmed Reading   // when the last successful renewal was sent
 	next      time.Time // when the next renewal is due
 	failures  int       // renewals failed in a row
 }
 
 // New returns a lease whose claim was written by a request sent at confirmed.
-func New(t Terms, confirmed Moment) Lease {
+func New(t Terms, confirmed Reading) Lease {
 	return Lease{Terms: t, confirmed: confirmed, next: confirmed.Add(t.Renew)}
 }
 
 // Renewed records a success whose request was sent at the given time.
-func (l *Lease) Renewed(sent Moment) {
+func (l *Lease) Renewed(sent Reading) {
 	if sent.After(l.confirmed.Time) {
 		l.confirmed = sent
 	}
@@ -119,12 +119,12 @@ func (l *Lease) Deadline() time.Time { return l.confirmed.Add(l.GiveUp()) }
 
 // Trust judges the lease. The monotonic clock decides; the wall clock, which unlike it goes on while a host is
 // suspended, can only raise doubt.
-func (l *Lease) Trust(now Moment) Trust {
+func (l *Lease) Trust(now Reading) Trust {
 	switch {
 	case now.Sub(l.confirmed.Time) >= l.GiveUp():
-		return Ceased
+		return Expired
 	case now.Wall.Sub(l.confirmed.Wall) >= l.GiveUp():
-		return Doubt
+		return Uncertain
 	}
-	return Good
+	return Valid
 }

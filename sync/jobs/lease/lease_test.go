@@ -48,7 +48,7 @@ func TestTermsLeaveRoomForRetries(t *testing.T) {
 
 func TestLease(t *testing.T) {
 	t.Parallel()
-	l := New(Terms{60 * time.Second, 10 * time.Second}, MomentOf(t0))
+	l := New(Terms{60 * time.Second, 10 * time.Second}, ReadingOf(t0))
 	steps := []struct {
 		name  string
 		at    time.Duration
@@ -56,17 +56,17 @@ func TestLease(t *testing.T) {
 		next  time.Duration
 		trust Trust
 	}{
-		{"fresh", 0, nil, 10 * time.Second, Good},
-		{"renewed on time", 10 * time.Second, func(now time.Time) { l.Renewed(MomentOf(now)) }, 20 * time.Second, Good},
-		{"failed once", 21 * time.Second, func(now time.Time) { l.Failed(now, 0) }, 21*time.Second + 1250*time.Millisecond, Good},
-		{"failed twice", 23 * time.Second, func(now time.Time) { l.Failed(now, 0) }, 23*time.Second + 2500*time.Millisecond, Good},
-		{"the server asks for more", 26 * time.Second, func(now time.Time) { l.Failed(now, 15*time.Second) }, 41 * time.Second, Good},
-		{"just before the deadline", 50*time.Second - 1, nil, 41 * time.Second, Good},
-		{"at two thirds of the expiry", 50 * time.Second, nil, 41 * time.Second, Ceased},
-		{"a late answer counts from when it was sent", 51 * time.Second, func(time.Time) { l.Renewed(MomentOf(at(41 * time.Second))) },
-			51 * time.Second, Good},
-		{"an older answer changes nothing", 52 * time.Second, func(time.Time) { l.Renewed(MomentOf(at(30 * time.Second))) }, 51 * time.Second,
-			Good},
+		{"fresh", 0, nil, 10 * time.Second, Valid},
+		{"renewed on time", 10 * time.Second, func(now time.Time) { l.Renewed(ReadingOf(now)) }, 20 * time.Second, Valid},
+		{"failed once", 21 * time.Second, func(now time.Time) { l.Failed(now, 0) }, 21*time.Second + 1250*time.Millisecond, Valid},
+		{"failed twice", 23 * time.Second, func(now time.Time) { l.Failed(now, 0) }, 23*time.Second + 2500*time.Millisecond, Valid},
+		{"the server asks for more", 26 * time.Second, func(now time.Time) { l.Failed(now, 15*time.Second) }, 41 * time.Second, Valid},
+		{"just before the deadline", 50*time.Second - 1, nil, 41 * time.Second, Valid},
+		{"at two thirds of the expiry", 50 * time.Second, nil, 41 * time.Second, Expired},
+		{"a late answer counts from when it was sent", 51 * time.Second, func(time.Time) { l.Renewed(ReadingOf(at(41 * time.Second))) },
+			51 * time.Second, Valid},
+		{"an older answer changes nothing", 52 * time.Second, func(time.Time) { l.Renewed(ReadingOf(at(30 * time.Second))) }, 51 * time.Second,
+			Valid},
 	}
 	for _, s := range steps {
 		if s.do != nil {
@@ -75,7 +75,7 @@ func TestLease(t *testing.T) {
 		if got := l.next.Sub(t0); got != s.next {
 			t.Errorf("%s: next renewal at %s, want %s", s.name, got, s.next)
 		}
-		if got := l.Trust(MomentOf(at(s.at))); got != s.trust {
+		if got := l.Trust(ReadingOf(at(s.at))); got != s.trust {
 			t.Errorf("%s: trust %d, want %d", s.name, got, s.trust)
 		}
 	}
@@ -91,19 +91,19 @@ func TestLease(t *testing.T) {
 func TestLeaseDoubtsAfterSleep(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
-	l := New(Terms{60 * time.Second, 10 * time.Second}, MomentOf(begin))
-	if got := l.Trust(MomentOf(begin.Add(39 * time.Second))); got != Good {
+	l := New(Terms{60 * time.Second, 10 * time.Second}, ReadingOf(begin))
+	if got := l.Trust(ReadingOf(begin.Add(39 * time.Second))); got != Valid {
 		t.Errorf("awake for 39 s: %d", got)
 	}
-	if got := l.Trust(MomentOf(begin.Add(40 * time.Second))); got != Ceased {
+	if got := l.Trust(ReadingOf(begin.Add(40 * time.Second))); got != Expired {
 		t.Errorf("awake for 40 s: %d", got)
 	}
 	l.confirmed.Wall = l.confirmed.Wall.Add(-time.Hour)
-	if got := l.Trust(MomentOf(begin.Add(time.Second))); got != Doubt {
+	if got := l.Trust(ReadingOf(begin.Add(time.Second))); got != Uncertain {
 		t.Errorf("an hour passed on the wall clock alone: %d", got)
 	}
-	l.Renewed(MomentOf(begin.Add(2 * time.Second)))
-	if got := l.Trust(MomentOf(begin.Add(3 * time.Second))); got != Good {
+	l.Renewed(ReadingOf(begin.Add(2 * time.Second)))
+	if got := l.Trust(ReadingOf(begin.Add(3 * time.Second))); got != Valid {
 		t.Errorf("after a renewal: %d", got)
 	}
 }
