@@ -100,17 +100,6 @@ func (s *Site) Apply(t *testing.T, object string) {
 	s.Must(t, 0, "apply", "-f", file)
 }
 
-// Secret writes a file with an object that holds one.
-func (s *Site) Secret(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(s.Dir, "secret.yaml")
-	if err := os.WriteFile(file, []byte(
-		"apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: default}\nstringData: {token: hunter2}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
-
 // Record is a record with all its members.
 func Record(uid, namespace, repository, end string, ago time.Duration) state.Record {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC).Add(-ago)

@@ -152,70 +152,10 @@ func doctor(s *site, t *testing.T, code int, args ...string) map[string]check {
 	return byName
 }
 
-// TestDoctorOnThisHost: what is wrong on a host is found, with the command that
-// mends it, and asking makes nothing.
-func TestDoctorOnThisHost(t *testing.T) {
+// TestDoctorOfAFileInUse: a process without a socket holds the file, so nothing can be asked.
+func TestDoctorOfAFileInUse(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	if got := doctor(s, t, 0); got["api"].Result != checkSkipped || got["daemon"].Result != checkWarn {
-		t.Errorf("an empty host: %+v", got)
-	}
-	if left, err := os.ReadDir(s.Dir); err != nil || len(left) > 0 {
-		t.Errorf("it has made %v %v", left, err)
-	}
-	s.Must(t, 0, "repo", "list")
-	path := s.Env["LIMPET_STATE"]
-	if got := doctor(s, t, command.ExitError); got["daemon"].Result != checkFail || got["daemon"].Next != "limpet --daemon" ||
-		got["api"].Result != checkOK || got["resources"].Result != checkOK || got["permissions"].Result != checkOK ||
-		!strings.Contains(got["state"].Found, path+", ") {
-		t.Errorf("a new state file: %+v", got)
-	}
-	for variable, want := range map[string]string{"HTTPS_PROXY": checkFail, "NO_PROXY": checkWarn} {
-		s.Env[variable] = "http//ann:hunter2@proxy.example.com:3128"
-		if got := doctor(s, t, command.ExitError)["config"]; got.Result != want || !strings.Contains(got.Found, variable+" ") ||
-			!strings.Contains(got.Next, "correct "+variable) || strings.Contains(fmt.Sprint(got), "hunter2") {
-			t.Errorf("%s: %+v", variable, got)
-		}
-		delete(s.Env, variable)
-	}
-	if err := os.Chmod(s.Dir, 0o722); err != nil {
-		t.Fatal(err)
-	}
-	if got := doctor(s, t, command.ExitError)["state"]; got.Result != checkFail || got.Next != "chmod 700 "+s.Dir {
-		t.Errorf("an open directory: %+v", got)
-	}
-	if err := os.Chmod(s.Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	creds := filepath.Join(s.Dir, "creds", "default.site")
-	if err := os.MkdirAll(creds, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range []string{"token", "username"} {
-		if err := os.WriteFile(filepath.Join(creds, file), []byte("hunter2"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	dir := filepath.Dir(creds)
-	got := doctor(s, t, command.ExitError, "--credentials-dir", dir)["credentials"]
-	if got.Result != checkFail || !strings.HasSuffix(got.Found, "; and 1 more") || got.Next != "chmod 600 "+filepath.Join(creds, "token") ||
-		strings.Contains(fmt.Sprint(got), "hunter2") {
-		t.Errorf("open credentials: %+v", got)
-	}
-	if got := doctor(s, t, command.ExitError, "--credentials-dir", filepath.Join(dir, "none"))["credentials"]; got.Result != checkFail {
-		t.Errorf("no directory: %+v", got)
-	}
-	if err := os.WriteFile(filepath.Join(creds, "token"), nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range []string{"token", "username"} {
-		if err := os.Chmod(filepath.Join(creds, file), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got := doctor(s, t, command.ExitError, "--credentials-dir", dir)["credentials"]; got.Result != checkOK || !strings.Contains(got.Found, "2 files") {
-		t.Errorf("credentials: %+v", got)
-	}
 	s.Store(t, func(*state.Store) {
 		if got := doctor(s, t, 0); got["state"].Result != checkWarn || !strings.Contains(got["state"].Found, "in use by process") ||
 			got["api"].Result != checkSkipped {

@@ -18,13 +18,7 @@ type testTree struct {
 	Doctor Command             `cmd:""`
 	Repo   repo.Command        `cmd:""`
 	Apply  object.ApplyCommand `cmd:""`
-	Status statusCmd           `cmd:""`
 }
-
-// statusCmd does nothing, for calls that fail before.
-type statusCmd struct{}
-
-func (statusCmd) Run() error { return nil }
 
 func newTree() command.Tree { return new(testTree) }
 

@@ -105,36 +105,6 @@ func TestSlowFetch(t *testing.T) {
 	}
 }
 
-// TestHostileArguments: what looks like an option or a command is refused as URL and branch.
-func TestHostileArguments(t *testing.T) {
-	t.Parallel()
-	h := newHome(t)
-	d := h.daemon(t)
-	mark := filepath.Join(h.dir, "run")
-	for _, url := range []string{"--upload-pack=touch " + mark, "ext::sh -c touch% " + mark, "/etc", "-oProxyCommand=touch " + mark,
-		"ssh://-oProxyCommand=touch%20" + mark + "/x",
-		"https://user:canary-url-password@git.example.com/x", "git://git.example.com/x", "https://git.example.com/x\x1b[2J"} {
-		r := h.run(t, "repo", "create", "x", "--url="+url, "--branch", "main")
-		if r.code == 0 || strings.Contains(r.out+r.err, "canary-url-password") || strings.Contains(r.err, "\x1b") {
-			t.Errorf("%q: exit %d: %q", url, r.code, r.err)
-		}
-	}
-	h.must(t, 0, "repo", "create", "local", "--url", "file:///etc", "--branch", "main", "--path", "")
-	until(t, "a local path is refused, with the flag that allows it", func() bool {
-		return strings.Contains(h.run(t, "repo", "show", "local").out, "--local-git-prefix")
-	})
-	for _, branch := range []string{"--upload-pack=touch " + mark, "-x", "a..b", "main\nx", "refs/../x", "@{u}", "a b", "x.lock", "\x1b[2J"} {
-		r := h.run(t, "repo", "create", "x", "--url", "https://git.example.com/x", "--branch="+branch)
-		if r.code == 0 || strings.Contains(r.err, "\x1b") {
-			t.Errorf("branch %q: exit %d: %q", branch, r.code, r.err)
-		}
-	}
-	if _, err := os.Stat(mark); err == nil {
-		t.Error("a command was run")
-	}
-	d.stop(t)
-}
-
 // TestRefusalsOfTheServer: wrong tokens, missing rights and unknown authorities have exit
 // codes of their own, and no token is printed.
 func TestRefusalsOfTheServer(t *testing.T) {

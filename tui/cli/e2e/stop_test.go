@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -132,38 +131,6 @@ func fill(t *testing.T, w *os.File) {
 		n, err := unix.IoctlGetInt(int(w.Fd()), unix.TIOCINQ)
 		return err == nil && n > room-4096
 	})
-}
-
-// TestClosedOutput: a command whose output pipe is closed cleans up and exits with SIGPIPE.
-func TestClosedOutput(t *testing.T) {
-	t.Parallel()
-	h := newHome(t)
-	limpetBinary(t)
-	tmp := filepath.Join(h.dir, "tmp")
-	if err := os.Mkdir(tmp, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
-	defer cancel()
-	cmd := h.command(ctx, t, "demo")
-	cmd.Env = append(cmd.Env, "TMPDIR="+tmp)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatal(err)
-	}
-	out.Close()
-	err = cmd.Wait()
-	if left, _ := os.ReadDir(tmp); len(left) != 0 || errs.Len() != 0 || cmd.ProcessState.ExitCode() != 128+int(syscall.SIGPIPE) {
-		t.Errorf("%v, %d left behind, stderr %q", err, len(left), &errs)
-	}
 }
 
 // claimsOf is how many claims the state file of an agent has.

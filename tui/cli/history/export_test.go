@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -90,48 +88,6 @@ func TestExportIsTheList(t *testing.T) {
 			!strings.Contains(errs, "try: limpet history") {
 			t.Errorf("%s: %s%s", bad, out, errs)
 		}
-	}
-}
-
-// TestExportToAFile: the file has its name when it is whole, is for its owner
-// only, and takes the place of an older one. A failure leaves nothing behind.
-func TestExportToAFile(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	s.Record(t, clitest.Record("u1", "default", "boards", "success", time.Hour), clitest.Record("u2", "default", "boards", "error",
-		2*time.Hour))
-	dir := filepath.Join(s.Dir, "out")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	name := filepath.Join(dir, "history.jsonl")
-	for _, args := range [][]string{{"-r", "boards"}, {"--status", "error"}} {
-		out, errs := s.Must(t, 0, append([]string{"history", "export", "--file", name}, args...)...)
-		if out != "" || !strings.Contains(errs, " written to "+name) {
-			t.Errorf("%s%s", out, errs)
-		}
-	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := exported(t, string(data)); len(got) != 1 || got[0].UID != "u2" {
-		t.Errorf("exported %+v", got)
-	}
-	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
-	}
-	taken := filepath.Join(dir, "taken")
-	if err := os.MkdirAll(filepath.Join(taken, "x"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, to := range []string{taken, filepath.Join(dir, "absent", "f")} {
-		if code, _, errs := s.Call("history", "export", "--file", to); code != command.ExitUsage || !strings.Contains(errs, "try: ") {
-			t.Errorf("to %s: exit %d, %s", to, code, errs)
-		}
-	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 2 {
-		t.Errorf("left: %v, %v", left, err)
 	}
 }
 

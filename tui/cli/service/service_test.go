@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"limpet/tui/cli/command"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -103,26 +101,6 @@ func TestUnitText(t *testing.T) {
 
 var hiddenNote = regexp.MustCompile(`the service does not see [^\n]*\n`)
 
-// TestUnitNotes: what a person has to do beside, and what the service would not see.
-func TestUnitNotes(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	delete(s.Env, "LIMPET_STATE")
-	out, errs := s.Must(t, 0, "service", "print", "--manifests", "/tmp/site", "--sink-prefix", "/srv/a")
-	for _, want := range []string{"\n# By hand: save it as /etc/systemd/system/limpet.service,", "EnvironmentFile=",
-		"chown -R USER DIR, with --run-as USER\n"} {
-		if !strings.Contains(out, want) {
-			t.Errorf("no %q in\n%s", want, out)
-		}
-	}
-	if !strings.Contains(errs, "the service does not see /tmp/site: ") || strings.Contains(errs, "/srv/a") {
-		t.Errorf("%s", errs)
-	}
-	if out, _ = s.Must(t, 0, "service", "print", "--manifests", "site"); strings.Contains(out, "=site") {
-		t.Errorf("a relative path in\n%s", out)
-	}
-}
-
 // TestUnitUsers: a user who exists while the service runs reads no directory of
 // credentials, which is said; named files are handed over.
 func TestUnitUsers(t *testing.T) {
@@ -170,21 +148,6 @@ func TestUnitRefuses(t *testing.T) {
 	if !strings.Contains(text, "LoadCredential=config:"+config) || strings.Contains(text, "--drivers") || strings.Contains(text, "--output") {
 		t.Errorf("what is in the file, or shapes the call, is no argument:\n%s", text)
 	}
-	for call, want := range map[string]string{
-		"service print --token abc":            "a unit can be read by everybody, so it takes no token (--token)",
-		"service print --state /srv/limpet.db": "the service of the host keeps its state in /var/lib/limpet: /srv/limpet.db (--state) cannot be used",
-		"service print --run-as a;b":           "is no name of a user",
-	} {
-		if _, errs := s.Must(t, command.ExitUsage, strings.Fields(call)...); !strings.Contains(errs, want) ||
-			!strings.Contains(errs, "  try: limpet service install --") {
-			t.Errorf("%s: %s", call, errs)
-		}
-	}
-	s.Env["LIMPET_TOKEN"] = "abc"
-	if _, errs := s.Must(t, command.ExitUsage, "service", "print"); !strings.Contains(errs, "(LIMPET_TOKEN)") ||
-		strings.Contains(errs, "abc") {
-		t.Errorf("%s", errs)
-	}
 }
 
 // TestUnitKeepsSettings: what is given when the unit is made is what the daemon gets.
@@ -216,63 +179,6 @@ func printed(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(data)
-}
-
-// TestServiceInstall: it shows what changes, does it once, and is a no-op the second
-// time; a dry run and a unit of somebody else leave everything as it is.
-func TestServiceInstall(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	delete(s.Env, "LIMPET_STATE")
-	dir := filepath.Join(s.Dir, "image", "etc", "systemd", "system")
-	path := filepath.Join(dir, unitName)
-	install := []string{"service", "install", "--unit-dir", dir}
-	if out, _ := s.Must(t, 0, append(install, "--dry-run")...); !strings.Contains(out, "\n+ # Made by") || exists(path) {
-		t.Errorf("a dry run:\n%s", out)
-	}
-	if out, _ := s.Must(t, 0, install...); !strings.Contains(out, "\n+ Type=notify\n") {
-		t.Errorf("%s", out)
-	}
-	info, err := os.Stat(path)
-	if err != nil || info.Mode().Perm() != 0o644 {
-		t.Fatalf("%v %v", info, err)
-	}
-	out, _ := s.Must(t, 0, append(install, "-o", "json")...)
-	var got change
-	if err := json.Unmarshal([]byte(out), &got); err != nil || got.Changed || got.Diff != "" || got.Unit != path {
-		t.Errorf("the second time: %v %s", err, out)
-	}
-	if again, _ := os.Stat(path); !again.ModTime().Equal(info.ModTime()) {
-		t.Error("the second time it is written again")
-	}
-	if out, _ := s.Must(t, 0, append(install, "--drivers", "4")...); !strings.Contains(out, "\n- ExecStart=") ||
-		!strings.Contains(out, " --drivers=4 ") || !strings.Contains(out, "\n+ ExecStart=") {
-		t.Errorf("a change:\n%s", out)
-	}
-	if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir, "--dry-run"); !strings.Contains(out, "would remove "+path) ||
-		!exists(path) {
-		t.Errorf("%s", out)
-	}
-	for _, want := range []string{"is removed; the state stays", "is not there"} {
-		if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir); !strings.Contains(out, want) || exists(path) {
-			t.Errorf("%s", out)
-		}
-	}
-	if out, _ := s.Must(t, 0, "service", "uninstall", "--unit-dir", dir, "-o", "json"); !strings.Contains(out, `"changed": false`) {
-		t.Errorf("nothing is there to be removed: %s", out)
-	}
-	if err := os.WriteFile(path, []byte("[Service]\nExecStart=/bin/mine\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, verb := range []string{"install", "uninstall"} {
-		if _, errs := s.Must(t, command.ExitUsage, "service", verb, "--unit-dir", dir); !strings.Contains(errs,
-			"was not made by limpet and is left alone\n  try: mv ") {
-			t.Errorf("%s: %s", verb, errs)
-		}
-	}
-	if data, err := os.ReadFile(path); err != nil || string(data) != "[Service]\nExecStart=/bin/mine\n" {
-		t.Errorf("the unit of somebody else: %s %v", data, err)
-	}
 }
 
 // TestSystemctl: systemd itself cannot run here, so a program that prints what
