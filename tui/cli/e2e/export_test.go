@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -136,90 +134,6 @@ func (s *exportSite) delete(t *testing.T) {
 		}
 		return len(s.all(t)) == 0
 	})
-}
-
-func (s *exportSite) files(t *testing.T, branch string) string {
-	t.Helper()
-	return strings.ReplaceAll(s.repo.Git(t, "ls-tree", "-r", "--name-only", branch), "\n", " ")
-}
-
-// TestPushOfASite: copies of what nobody manages go to an empty Git repository, again, and to another branch; a host that
-// refuses loses nothing.
-func TestPushOfASite(t *testing.T) {
-	t.Parallel()
-	s := newExportSite(t, "folder", exportHost(t), nil)
-	s.put(t, folders, "team", "Team", "")
-	s.put(t, folders, "net", "Netz & Überblick", "team")
-	s.put(t, dashboards, "cpu", "CPU / Load", "team")
-	s.put(t, dashboards, "cpu2", "CPU load", "team")
-	s.put(t, dashboards, "top", "Top", "")
-	before := s.all(t)
-	_, status := s.job(t, 0, "push", `{"message": "Save it"}`)
-	if got := s.files(t, "main"); got != "Team/.keep Team/Netz and ueberblick/_folder.json "+
-		"Team/cpu-load-cpu2.json Team/cpu-load.json top.json" {
-		t.Errorf("files %s", got)
-	}
-	if got := s.repo.Git(t, "log", "--format=%s|%an <%ae>|%cn <%ce>|%P", "main"); got !=
-		"Save it|Grafana <noreply@grafana.com>|Grafana <noreply@grafana.com>|" {
-		t.Errorf("commits %s", got)
-	}
-	if got := s.repo.Git(t, "show", "--stat=200", "--format=", "main"); !strings.HasSuffix(got, "5 files changed, 58 insertions(+)") {
-		t.Errorf("commit\n%s", got)
-	}
-	var file struct {
-		APIVersion string
-		Metadata   map[string]string
-		Spec       struct{ Title string }
-		Status     any
-	}
-	if err := json.Unmarshal([]byte(s.repo.Git(t, "show", "main:top.json")), &file); err != nil || file.Metadata["name"] == "top" ||
-		len(file.Metadata) != 1 || file.Spec.Title != "Top" || file.Status != nil || file.APIVersion != "dashboard.grafana.app/v1" {
-		t.Errorf("file %+v, %v", file, err)
-	}
-	if len(status.Summary) != 2 || status.Summary[0].Create != 3 || status.Summary[1].Create != 2 || status.URLs["repositoryURL"] == "" {
-		t.Errorf("status %+v", status)
-	}
-	after := s.all(t) // with the copies, when they have been pulled
-	for name, object := range before {
-		if after[name] != object {
-			t.Errorf("%s is %s, was %s", name, after[name], object)
-		}
-	}
-
-	record, _ := s.job(t, 0, "push", `{}`)
-	if got := s.repo.Git(t, "rev-list", "--count", "main"); got != "1" || record.Message != "nothing to commit" {
-		t.Errorf("%s commits, %s", got, record.Message)
-	}
-	s.job(t, 0, "push", `{"branch": "save/top", "path": "copies/", "resources": [{"name": "top", "kind": "Dashboard"}]}`)
-	if got := s.repo.Git(t, "diff", "--name-status", "main", "save/top"); got != "A\tcopies/top.json" {
-		t.Errorf("branch %s", got)
-	}
-	if got := s.repo.Git(t, "log", "-1", "--format=%s", "save/top"); got != "Export from Grafana site-push" {
-		t.Errorf("message %s", got)
-	}
-	s.job(t, exitJobFailed, "push", `{"resources": [{"name": "none", "kind": "Dashboard"}]}`)
-	s.must(t, 0, "repo", "set", "site", "--title", "Boards") // a changed spec is checked at once
-	until(t, "the first pull", func() bool { return s.history(t)[0].Action == "pull" })
-	if got := len(s.all(t)); got != len(before)+6 { // copies in folders of their own
-		t.Errorf("%d objects", got)
-	}
-
-	hook := filepath.Join(s.repo.Dir, "hooks", "pre-receive")
-	if err := os.WriteFile(hook, []byte("#!/bin/sh\necho 'main is protected' >&2\nexit 1\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	s.put(t, dashboards, "late", "Late", "")
-	before = s.all(t)
-	for _, action := range []string{"push", "migrate"} {
-		record, status := s.job(t, exitJobFailed, action, `{}`)
-		if record.State != "error" || !strings.Contains(record.Message, "main is protected") || len(status.Errors) == 0 {
-			t.Errorf("%s: %+v", action, status)
-		}
-	}
-	if after := s.all(t); !maps.Equal(before, after) || strings.Contains(s.files(t, "main"), "late") {
-		t.Errorf("objects %v, were %v", after, before)
-	}
-	s.repo.Git(t, "fsck", "--full", "--strict")
 }
 
 // TestRoundTrip: an API goes to an empty Git repository, is emptied, and comes back as it was.

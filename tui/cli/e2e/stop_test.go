@@ -54,19 +54,6 @@ func TestStopWhileAJobRuns(t *testing.T) {
 	until(t, "the job is claimed again", func() bool { return strings.Contains(h.run(t, "job", "list").out, "working") })
 }
 
-// TestCancelARunningJob: job cancel ends it, and job watch reports that.
-func TestCancelARunningJob(t *testing.T) {
-	t.Parallel()
-	h, _ := runningJob(t)
-	ended := h.runInBackground(t, "job", "watch", "slow-sync")
-	h.must(t, 1, "job", "retry", "slow-sync") // it runs
-	h.must(t, 0, "job", "cancel", "slow-sync")
-	if r := ended(); r.code != exitCancelled {
-		t.Errorf("exit %d: %s%s", r.code, r.out, r.err)
-	}
-	until(t, "the history says cancelled", func() bool { return strings.Contains(h.run(t, "history", "list").out, "cancelled") })
-}
-
 // TestTwoSignals: the second signal ends the process at once.
 func TestTwoSignals(t *testing.T) {
 	t.Parallel()
