@@ -361,52 +361,6 @@ func serveAPI(t *testing.T, h *home, out *log, args ...string) (url string, stop
 	return url, stop
 }
 
-// TestTokenOfTheAPI: the line that 'limpet api' prints gives a token when it is pasted into a shell, and a wrong token is
-// told as such.
-func TestTokenOfTheAPI(t *testing.T) {
-	t.Parallel()
-	for name, args := range map[string][]string{"default": nil, "file and TLS": {"--token-file", "the token", "--sign-tls"}} {
-		h := newHome(t)
-		if file := h.file(t, "the token", "secret-of-the-exchange\n"); len(args) > 0 {
-			args[1] = file
-		}
-		out := &log{}
-		cmd := h.command(context.WithoutCancel(t.Context()), t, append([]string{"api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0"}, args...)...)
-		cmd.Stdout, cmd.Stderr = out, out
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			cmd.Process.Kill()
-			cmd.Wait()
-		})
-		line := ""
-		until(t, "the line is printed", func() bool {
-			_, rest, _ := strings.Cut(out.String(), "  curl ")
-			cut, _, whole := strings.Cut("curl "+rest, "\n")
-			line = cut
-			return whole && line != "curl "
-		})
-		if r := h.shell(t, line); r.code != 0 || !strings.Contains(r.out, `"token":"ey`) {
-			t.Errorf("%s: %s: %+v", name, line, r)
-		}
-		if strings.Contains(out.String(), "secret-of-the-exchange") {
-			t.Errorf("%s: shows the token: %s", name, out)
-		}
-		if name != "default" {
-			continue
-		}
-		exchange := line[strings.LastIndex(line, " ")+1:]
-		_, rest, _ := strings.Cut(out.String(), "https://")
-		server, _, _ := strings.Cut("https://"+rest, ",")
-		r := h.must(t, exitAuth, "get", "repositories", "--provisioning-server-url", server, "--token", "wrong-token", "--token-exchange-url", exchange)
-		if !strings.Contains(r.err, "401") || !strings.Contains(r.err, "Bearer is missing or wrong") || strings.Contains(r.err, "does not answer") ||
-			strings.Contains(r.err, "next try") {
-			t.Errorf("wrong token: %s", r.err)
-		}
-	}
-}
-
 // TestTwoAgents: two agents share the jobs of one API, and one of them is stopped. Every job ends once.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
