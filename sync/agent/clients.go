@@ -54,10 +54,10 @@ func (c *clients) connect(ctx context.Context, o Config) (err error) {
 	if c.client, err = kube.Connect(ctx, cfg); err != nil {
 		return err
 	}
-	if c.dashboards, err = c.clientFor(ctx, cfg, o.Dashboards, api.DashboardGroup); err != nil {
+	if c.dashboards, err = c.clientAt(ctx, cfg, o.Dashboards); err != nil {
 		return err
 	}
-	c.folders, err = c.clientFor(ctx, cfg, o.Folders, api.FolderGroup)
+	c.folders, err = c.clientAt(ctx, cfg, o.Folders)
 	return err
 }
 
@@ -86,16 +86,12 @@ func ActionsOf(limited []string) []string {
 	return api.ServedActions
 }
 
-// clientFor returns the client for another group: the same server and token unless it has a URL of its own. A token
-// from an exchange must name that group and the provisioning group as its audiences.
-func (c *clients) clientFor(ctx context.Context, cfg kube.Config, server, group string) (*kube.Client, error) {
-	if server != "" {
-		cfg.Server = server
-	}
-	if server == "" && cfg.TokenExchangeURL == "" {
+// clientAt returns the client for a server with the same token, c.client for none.
+func (c *clients) clientAt(ctx context.Context, cfg kube.Config, server string) (*kube.Client, error) {
+	if server == "" {
 		return c.client, nil
 	}
-	cfg.Audiences = []string{group, api.ProvisioningGroup}
+	cfg.Server = server
 	return kube.Connect(ctx, cfg)
 }
 

@@ -59,7 +59,7 @@ func TestUnauthorizedRefreshesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i, s := &issuer{}, &secured{header: "X-Access-Token"}
 		x := exchanging(t, i, newStaticToken("subject"))
-		rt := &authTransport{next: &wire{handler: s}, source: x, host: "api.test", header: "X-Access-Token"}
+		rt := &authTransport{next: &wire{handler: s}, source: always(x), host: "api.test", header: "X-Access-Token"}
 		first, err := x.token(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +139,7 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 	want("third-token")
 
 	s := &secured{header: "Authorization", accept: "fourth-token"}
-	rt := &authTransport{next: &wire{handler: s}, source: f, host: "api.test", header: "Authorization"}
+	rt := &authTransport{next: &wire{handler: s}, source: always(f), host: "api.test", header: "Authorization"}
 	if code := post(t, rt, "http://api.test/"); code != http.StatusUnauthorized || s.calls != 1 {
 		t.Errorf("status %d after %d calls, want 401 after 1", code, s.calls)
 	}
@@ -151,3 +151,6 @@ func TestTokenFileIsReadAgain(t *testing.T) {
 		t.Errorf("missing file: %v", err)
 	}
 }
+
+// always is a source for every path.
+func always(s tokenSource) func(string) tokenSource { return func(string) tokenSource { return s } }

@@ -49,9 +49,9 @@ type shared struct {
 	clock        Clock
 	availability availability
 	discovery    discovery
-	source       tokenSource  // nil = no token of ours
-	static       *staticToken // nil = the token is in a file, or there is none
-	exchange     *exchanger   // nil = none
+	source       func(path string) tokenSource // nil = no token of ours
+	static       *staticToken                  // nil = the token is in a file, or there is none
+	exchange     *exchangers                   // nil = none
 	stop         context.CancelFunc
 	pools        []*pool // of the exchange
 }
@@ -95,14 +95,18 @@ func Connect(ctx context.Context, c Config) (*Client, error) {
 
 func (s *shared) authenticate(life context.Context, c Config) error {
 	t := s.target
+	var token tokenSource
 	switch {
 	case t.tokenFile != "":
-		s.source = newFileToken(t.tokenFile, c.Logger)
+		token = newFileToken(t.tokenFile, c.Logger)
 	case t.token != "":
 		s.static = newStaticToken(t.token)
-		s.source = s.static
+		token = s.static
+	default:
+		return nil
 	}
 	if t.exchange == nil {
+		s.source = func(string) tokenSource { return token }
 		return nil
 	}
 	p, err := newPool(t.filesFor(t.exchange), netx.FromEnvironment, c.Logger)
@@ -110,8 +114,8 @@ func (s *shared) authenticate(life context.Context, c Config) error {
 		return err
 	}
 	s.pools = append(s.pools, p)
-	s.exchange = newExchanger(life, t.exchange, t.audiences, s.source, p)
-	s.source = s.exchange
+	s.exchange = newExchangers(life, t.exchange, token, p)
+	s.source = s.exchange.forPath
 	return nil
 }
 
@@ -247,7 +251,7 @@ func (c *Client) Close() {
 	}
 	c.shared.stop()
 	if c.shared.exchange != nil {
-		c.shared.exchange.running.Wait()
+		c.shared.exchange.wait()
 	}
 	for _, pools := range [][]*pool{c.pools, c.lease.pools, c.shared.pools} {
 		for _, p := range pools {

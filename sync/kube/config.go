@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"limpet/sync/api"
 	"limpet/sync/text"
 
 	"k8s.io/client-go/rest"
@@ -20,9 +19,6 @@ import (
 // defaultTimeout is how long one call may take, its answer included. It is
 // shorter than the margin of a lease: 60 s of expiry less two renewals of 10 s.
 const defaultTimeout = 10 * time.Second
-
-// defaultAudience is asked of the token exchange when no audience is configured.
-const defaultAudience = api.ProvisioningGroup
 
 // Config says which API to speak to and how. The names in its errors are those of the command-line flags.
 type Config struct {
@@ -35,12 +31,10 @@ type Config struct {
 	// again when it changes; only one of the two may be set.
 	Token     string
 	TokenFile string
-	// TokenExchangeURL is where the token is exchanged for access tokens, which
-	// then travel in X-Access-Token. Empty = the token itself in Authorization.
+	// TokenExchangeURL is where the token is exchanged for access tokens, one for each API group that repositories
+	// hold objects of; they travel in X-Access-Token. Empty = the token itself in Authorization.
 	TokenExchangeURL string
-	// Audiences of the access tokens; nil = defaultAudience.
-	Audiences []string
-	TLS       TLS
+	TLS              TLS
 	// UserAgent of every request; "" = "limpet".
 	UserAgent string
 	// Logger receives warnings and, at debug level, the lines of client-go; nil = slog.Default().
@@ -98,7 +92,6 @@ type target struct {
 	token     string
 	tokenFile string
 	exchange  *url.URL // nil = no exchange
-	audiences []string
 	insecure  *bool
 }
 
@@ -224,10 +217,6 @@ func (t *target) checkTokens(c Config) error {
 		if _, err := readToken(t.tokenFile); err != nil {
 			return &FlagError{Flag: "--token-file", Err: err}
 		}
-	}
-	t.audiences = c.Audiences
-	if len(t.audiences) == 0 {
-		t.audiences = []string{defaultAudience}
 	}
 	if c.TokenExchangeURL == "" {
 		return nil

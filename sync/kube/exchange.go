@@ -21,6 +21,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"limpet/sync/api"
 	"limpet/sync/text"
 )
 
@@ -79,6 +80,44 @@ type exchanger struct {
 	notUntil time.Duration    // monotonic; no attempt before then while failure is set
 	pause    time.Duration    // after the last failure
 	forced   time.Duration    // monotonic; of the last refresh after a 401; 0 = none was made
+}
+
+// exchangers exchange one token for the access tokens of all API groups: each is for its group alone, beside that of
+// provisioning, which all of them name.
+type exchangers struct {
+	provisioning *exchanger
+	groups       map[string]*exchanger // the groups of what repositories hold; not changed
+}
+
+func newExchangers(life context.Context, u *url.URL, subject tokenSource, transport http.RoundTripper) *exchangers {
+	of := func(audiences ...string) *exchanger {
+		return newExchanger(life, u, audiences, subject, transport)
+	}
+	x := &exchangers{of(api.ProvisioningGroup), map[string]*exchanger{}}
+	for _, k := range api.Kinds {
+		if k.Provisioned() && x.groups[k.Group] == nil {
+			x.groups[k.Group] = of(k.Group, api.ProvisioningGroup)
+		}
+	}
+	return x
+}
+
+// forPath returns the exchanger of the tokens for a path of the API.
+func (x *exchangers) forPath(path string) tokenSource {
+	_, group, _ := strings.Cut(path, "/apis/")
+	group, _, _ = strings.Cut(group, "/")
+	if of := x.groups[group]; of != nil {
+		return of
+	}
+	return x.provisioning
+}
+
+// wait waits for the attempts under way.
+func (x *exchangers) wait() {
+	x.provisioning.running.Wait()
+	for _, of := range x.groups {
+		of.running.Wait()
+	}
 }
 
 // exchangeAttempt is one attempt; token and err may be read when done is closed.
@@ -346,7 +385,7 @@ func readToken(path string) (string, error) {
 // another one, once, when the server answers 401.
 type authTransport struct {
 	next   http.RoundTripper
-	source tokenSource
+	source func(path string) tokenSource
 	host   string
 	header string // Authorization or X-Access-Token
 }
@@ -355,8 +394,8 @@ func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Host != a.host { // a redirect elsewhere takes no token along
 		return a.next.RoundTrip(req)
 	}
-	ctx := req.Context()
-	token, err := a.source.token(ctx)
+	ctx, source := req.Context(), a.source(req.URL.Path)
+	token, err := source.token(ctx)
 	if err != nil {
 		if req.Body != nil {
 			req.Body.Close() // as a RoundTripper has to
@@ -367,7 +406,7 @@ func (a *authTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || req.Body != nil && req.GetBody == nil {
 		return resp, err
 	}
-	fresh := a.source.refused(ctx, token)
+	fresh := source.refused(ctx, token)
 	if fresh == "" || fresh == token {
 		return resp, nil
 	}

@@ -356,3 +356,26 @@ func FuzzExpiryOf(f *testing.F) {
 		}
 	})
 }
+
+// TestAudiences: the token for the objects of a group names that group, and all of them name that of provisioning.
+func TestAudiences(t *testing.T) {
+	t.Parallel()
+	u, err := url.Parse("https://exchange.test/sign")
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := newExchangers(t.Context(), u, newStaticToken("t"), http.DefaultTransport)
+	for path, want := range map[string]string{
+		"/apis": "provisioning.grafana.app",
+		"/apis/provisioning.grafana.app/v0alpha1/repositories":         "provisioning.grafana.app",
+		"/apis/dashboard.grafana.app/v1/namespaces/default/dashboards": "dashboard.grafana.app provisioning.grafana.app",
+		"/apis/folder.grafana.app/v1":                                  "folder.grafana.app provisioning.grafana.app",
+		"/grafana/apis/playlist.grafana.app/v1/playlists":              "playlist.grafana.app provisioning.grafana.app",
+		"/apis/source.toolkit.fluxcd.io/v1/gitrepositories":            "provisioning.grafana.app",
+		"/api/v1/namespaces/default/secrets":                           "provisioning.grafana.app",
+	} {
+		if got := strings.Join(x.forPath(path).(*exchanger).audiences, " "); got != want {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}

@@ -103,10 +103,11 @@ func (e *Env) Connect(ctx context.Context, s *Session, group string) (*kube.Clie
 	if err != nil {
 		return nil, err
 	}
-	if server, own := map[string]string{api.DashboardGroup: e.Flags.DashboardsServerURL,
-		api.FolderGroup: e.Flags.FoldersServerURL}[group]; own {
-		cfg.Server = cmp.Or(server, cfg.Server)
-		cfg.Audiences = []string{group, api.ProvisioningGroup}
+	switch group {
+	case api.DashboardGroup:
+		cfg.Server = cmp.Or(e.Flags.DashboardsServerURL, cfg.Server)
+	case api.FolderGroup:
+		cfg.Server = cmp.Or(e.Flags.FoldersServerURL, cfg.Server)
 	}
 	return kube.Connect(ctx, cfg)
 }
