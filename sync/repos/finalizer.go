@@ -174,6 +174,7 @@ func (f *finalizer) writeDeleteError(ctx context.Context, a *attempt, finalizer 
 	if err != nil {
 		return err
 	}
+	a.wrote(now) // the watch may show it later than the next try
 	a.memory.deleteErr = now.GetResourceVersion()
 	f.report(a.key, "warn", "cannot be deleted yet: "+message)
 	return nil

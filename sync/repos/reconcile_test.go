@@ -249,14 +249,13 @@ func TestFaults(t *testing.T) {
 func TestBrokenSpec(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "real", nil)
-	r.create(map[string]any{"git": map[string]any{"url": r.url, "path": "../etc"},
-		"sync": map[string]any{"enabled": true, "target": "nowhere", "intervalSeconds": int64(60)}}, nil)
+	r.create(map[string]any{"git": map[string]any{"url": r.url, "path": "../etc", "branch": "a..b"}}, nil)
 	repo := r.until("it is reported", func(repo api.Repository) bool { return repo.Status.Health.Checked > 0 })
 	var fields []string
 	for _, e := range repo.Status.FieldErrors {
 		fields = append(fields, e.Type+" "+e.Field)
 	}
-	if want := []string{"FieldValueInvalid spec.git.path", "FieldValueNotSupported spec.sync.target"}; !slices.Equal(fields, want) {
+	if want := []string{"FieldValueInvalid spec.git.path", "FieldValueInvalid spec.git.branch"}; !slices.Equal(fields, want) {
 		t.Errorf("fieldErrors %q", fields)
 	}
 	if c := condition(repo, "Ready"); c.Reason != "InvalidSpec" || !strings.HasPrefix(c.Message, "spec.git.path: ") {
