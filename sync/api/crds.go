@@ -185,6 +185,8 @@ type Kind struct {
 	Plural   string
 	Singular string
 	Short    []string
+	// Noun is the word for it in the commands of limpet, "" where those of any kind are all.
+	Noun string
 	// Categories are names under which kubectl lists it with others.
 	Categories []string
 	// Status means that spec and status are written apart, status only through the status subresource. Jobs
@@ -224,13 +226,14 @@ var (
 // Kinds lists the resource types in the order of discovery. The printer
 // columns of the provisioning group are those of Grafana's own server.
 var Kinds = []Kind{
-	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Repository", Plural: "repositories", Singular: "repository",
+	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Repository", Plural: "repositories", Singular: "repository", Noun: "repo",
 		Status: true, Generation: true, CRD: true, Columns: []Column{colName, colCreated,
 			text("Title", ".spec.title"), text("Type", ".spec.type"), text("Target", ".spec.sync.target")}},
-	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Job", Plural: "jobs", Singular: "job", CRD: true, Columns: jobColumns},
+	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Job", Plural: "jobs", Singular: "job", Noun: "job", CRD: true,
+		Columns: jobColumns},
 	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "HistoricJob", Plural: "historicjobs", Singular: "historicjob",
 		CRD: true, Columns: jobColumns},
-	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Connection", Plural: "connections", Singular: "connection",
+	{Group: ProvisioningGroup, Versions: provisioningVersions, Kind: "Connection", Plural: "connections", Singular: "connection", Noun: "connection",
 		Status: true, Generation: true, CRD: true, Columns: []Column{colName, colCreated, text("Type", ".spec.type"),
 			text("AppID", ".spec.github.appID"), text("InstallationID", ".spec.github.installationID")}},
 	{Group: DashboardGroup, Versions: dashboardVersions, Kind: "Dashboard", Plural: "dashboards", Singular: "dashboard",
@@ -244,7 +247,7 @@ var Kinds = []Kind{
 	{Group: "rules.alerting.grafana.app", Versions: []string{"v0alpha1"}, Kind: "AlertRule", Plural: "alertrules", Singular: "alertrule",
 		Generation: true, CRD: true, Columns: titleColumns},
 	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "GitRepository", Plural: "gitrepositories", Singular: "gitrepository",
-		Short: []string{"gitrepo"}, Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
+		Short: []string{"gitrepo"}, Noun: "source", Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
 		Columns: []Column{colName, text("URL", ".spec.url"), colAge,
 			text("Ready", `.status.conditions[?(@.type=="Ready")].status`), text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
 	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret", Columns: []Column{colName, text("Type", ".type"),

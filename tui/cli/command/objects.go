@@ -49,7 +49,7 @@ func (e *Env) PrintObjects(ctx context.Context, s *Session, kind Resource, selec
 		if err != nil {
 			return err
 		}
-		t.Add(u.GetNamespace(), singular(kind)+"/"+u.GetName(), cells...)
+		t.Add(u.GetNamespace(), KindOf(kind).Singular+"/"+u.GetName(), cells...)
 		objects[i] = u.Object
 	}
 	return e.PrintList(objects, t)
@@ -102,7 +102,7 @@ func (s *Session) Find(ctx context.Context, gvr Resource, namespace, name string
 			u, in = &page.Items[i], append(in, page.Items[i].GetNamespace())
 		}
 		if slices.Sort(in); len(in) > 1 {
-			return nil, &control.AmbiguousError{Noun: singular(gvr), Name: name, Namespaces: in}
+			return nil, &control.AmbiguousError{Noun: KindOf(gvr).Singular, Name: name, Namespaces: in}
 		}
 		if u == nil {
 			err = apierrors.NewNotFound(gvr.GroupResource(), name)
@@ -115,17 +115,14 @@ func (s *Session) Find(ctx context.Context, gvr Resource, namespace, name string
 	return u, nil
 }
 
-// singular returns the singular of a kind.
-func singular(of Resource) string {
+// KindOf returns the kind of a resource; of one that limpet does not know, its name alone.
+func KindOf(of Resource) api.Kind {
 	i := slices.IndexFunc(api.Kinds, func(k api.Kind) bool { return k.Group == of.Group && k.Plural == of.Resource })
 	if i < 0 {
-		return of.Resource
+		return api.Kind{Singular: of.Resource}
 	}
-	return api.Kinds[i].Singular
+	return api.Kinds[i]
 }
-
-// listNouns are the commands that list the objects of a kind, by its plural; 'limpet get' lists the others.
-var listNouns = map[string]string{"repositories": "repo", "connections": "connection", "jobs": "job", "gitrepositories": "source"}
 
 // FindObject returns the object of a name in the namespace of the call. When there is none, the hint of the error lists
 // those that there are.
@@ -136,10 +133,10 @@ func (e *Env) FindObject(ctx context.Context, s *Session, kind Resource, name st
 			return nil, notServed(kind)
 		}
 		next := "limpet get " + kind.Resource
-		if noun := listNouns[kind.Resource]; noun != "" {
+		if noun := KindOf(kind).Noun; noun != "" {
 			next = "limpet " + noun + " list"
 		}
-		return nil, Errorf(ExitError, next, "%s %q not found", singular(kind), name)
+		return nil, Errorf(ExitError, next, "%s %q not found", KindOf(kind).Singular, name)
 	}
 	return u, err
 }

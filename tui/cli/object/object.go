@@ -19,18 +19,15 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// nouns are the names of kinds in other commands.
-var nouns = map[string]string{"repo": "repositories", "repos": "repositories", "source": "gitrepositories", "sources": "gitrepositories"}
-
 // KindNamed finds a kind by plural, singular, short name, Kind or noun of its command, with or without .GROUP or
 // .VERSION.GROUP. version is "" unless the word has one.
 func KindNamed(word string) (k api.Kind, version string, err error) {
 	full, short := schema.ParseResourceArg(strings.ToLower(word))
-	if short.Group == "" {
-		short.Resource = cmp.Or(nouns[short.Resource], short.Resource)
-	}
 	for _, k := range api.Kinds {
 		names := append([]string{k.Plural, k.Singular, strings.ToLower(k.Kind)}, k.Short...)
+		if k.Noun != "" {
+			names = append(names, k.Noun, k.Noun+"s")
+		}
 		switch {
 		case !slices.Contains(names, short.Resource):
 		case short.Group == "" || short.Group == k.Group:

@@ -35,11 +35,12 @@ type ExportCmd struct {
 }
 
 func (c ExportCmd) Run(ctx context.Context, e *command.Env) error {
-	return c.Export(ctx, e, api.Repositories, "repo")
+	return c.Export(ctx, e, api.Repositories)
 }
 
-// Export writes the bundle of an object of a kind; noun is that of its commands.
-func (c ExportCmd) Export(ctx context.Context, e *command.Env, kind command.Resource, noun string) error {
+// Export writes the bundle of an object of a kind.
+func (c ExportCmd) Export(ctx context.Context, e *command.Env, kind command.Resource) error {
+	noun := command.KindOf(kind).Noun
 	return e.WithObject(ctx, command.Needs{API: true}, kind, c.Name, func(_ *command.Session, u *unstructured.Unstructured) error {
 		show := command.CommandFor(u.GetNamespace(), noun+" show "+c.Name)
 		from, err := upstream.Of(u)
@@ -101,11 +102,12 @@ type ImportCmd struct {
 }
 
 func (c ImportCmd) Run(ctx context.Context, e *command.Env) error {
-	return c.Import(ctx, e, api.Repositories, "repo")
+	return c.Import(ctx, e, api.Repositories)
 }
 
-// Import copies a bundle for an object of a kind; noun is that of its commands.
-func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Resource, noun string) error {
+// Import copies a bundle for an object of a kind.
+func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Resource) error {
+	noun := command.KindOf(kind).Noun
 	again := "limpet " + noun + " import " + text.ShellWord(c.File)
 	if c.Name != "" {
 		again += " " + text.ShellWord(c.Name)

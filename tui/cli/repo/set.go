@@ -129,8 +129,7 @@ func (c setCmd) Run(ctx context.Context, e *command.Env) error {
 
 // ownedByFile refuses a change of a repository that a file of --manifests declares, unless it is forced.
 func ownedByFile(u *unstructured.Unstructured, call string, force bool) error {
-	k, _, err := object.KindNamed("repository")
-	return cmp.Or(err, object.OwnedByFile(u, k, "repo "+call, force))
+	return object.OwnedByFile(u, command.KindOf(api.Repositories), "repo "+call, force)
 }
 
 // patchTries is how often a patch is tried while others write to the object, such as its status.

@@ -21,7 +21,7 @@ type testCmd struct {
 }
 
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
-	return Test(ctx, e, "repo test", api.Repositories, "Repository", c.Name, c.File)
+	return Test(ctx, e, api.Repositories, c.Name, c.File)
 }
 
 type connectionTestCmd struct {
@@ -29,22 +29,24 @@ type connectionTestCmd struct {
 }
 
 func (c connectionTestCmd) Run(ctx context.Context, e *command.Env) error {
-	return Test(ctx, e, "connection test", api.Connections, "Connection", c.Name, "")
+	return Test(ctx, e, api.Connections, c.Name, "")
 }
 
 // Test tests the object of a file, else that of a name on the API, with the credentials of the agent, and prints the
-// results. call has the words of the command.
-func Test(ctx context.Context, e *command.Env, call string, resource command.Resource, kind, name, file string) (err error) {
+// results.
+func Test(ctx context.Context, e *command.Env, resource command.Resource, name, file string) (err error) {
 	var given *unstructured.Unstructured
+	kind := command.KindOf(resource)
+	call := kind.Noun + " test"
 	again := strings.TrimSpace(call + " " + name)
 	switch {
 	case file != "":
 		again += " -f " + text.ShellWord(file)
-		if given, err = readOne(e, call, kind, name, file); err != nil {
+		if given, err = readOne(e, call, kind.Kind, name, file); err != nil {
 			return err
 		}
 	case name == "":
-		return command.Usagef("limpet "+call+" NAME    # or -f FILE", "give the name of a %s, or a file with --file", strings.ToLower(kind))
+		return command.Usagef("limpet "+call+" NAME    # or -f FILE", "give the name of a %s, or a file with --file", kind.Singular)
 	}
 	return e.WithTester(ctx, false, func(s *command.Session, who control.Tester) error {
 		u, namespace := given, ""
@@ -58,7 +60,7 @@ func Test(ctx context.Context, e *command.Env, call string, resource command.Res
 		if err != nil {
 			return err
 		}
-		return e.PrintResults(results, strings.ToLower(kind)+"/"+u.GetName(), command.CommandFor(namespace, again))
+		return e.PrintResults(results, kind.Singular+"/"+u.GetName(), command.CommandFor(namespace, again))
 	})
 }
 

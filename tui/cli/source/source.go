@@ -87,7 +87,7 @@ type testCmd struct {
 }
 
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
-	return repo.Test(ctx, e, "source test", api.GitRepositories, "GitRepository", c.Name, c.File)
+	return repo.Test(ctx, e, api.GitRepositories, c.Name, c.File)
 }
 
 type (
@@ -97,11 +97,11 @@ type (
 
 func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
 	c.Name = inNamespace(e, c.Name)
-	return c.Export(ctx, e, api.GitRepositories, "source")
+	return c.Export(ctx, e, api.GitRepositories)
 }
 
 func (c importCmd) Run(ctx context.Context, e *command.Env) error {
-	return c.Import(ctx, e, api.GitRepositories, "source")
+	return c.Import(ctx, e, api.GitRepositories)
 }
 
 // named is the argument of the commands of one source.
