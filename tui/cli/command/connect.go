@@ -90,7 +90,7 @@ func UnresponsiveHint(e *UnresponsiveError) string {
 	return fmt.Sprintf("kill %d    # or kill -9; then start it again: what it has claimed is kept", e.PID)
 }
 
-// isStopped reports whether a process is stopped by a signal, where the system tells.
+// isStopped reports whether a process is stopped by a signal, where the system says so.
 func isStopped(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	state := bytes.TrimSpace(stat[bytes.LastIndexByte(stat, ')')+1:]) // behind the name, which may hold any character

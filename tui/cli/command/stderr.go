@@ -18,7 +18,7 @@ type stderr struct {
 	mu      sync.Mutex // one write at a time
 	queue   chan queuedLine
 	dropped atomic.Int64
-	stuck   atomic.Bool // the writer is blocked, or has ended: nobody waits for it
+	stuck   atomic.Bool // the writer is blocked, or has ended: no write waits for it
 }
 
 type queuedLine struct {

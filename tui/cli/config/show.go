@@ -116,7 +116,7 @@ func mask(name string, v any) any {
 			return masked
 		}
 		if u, err := url.Parse(value); err == nil && u.Host != "" && (name == "notify" || name == "heartbeat") {
-			return u.Scheme + "://" + u.Host + "/" + masked // whoever knows its path can send to it
+			return u.Scheme + "://" + u.Host + "/" + masked // its path is all that a sender needs
 		}
 		return text.Redact(value)
 	case []string:

@@ -20,7 +20,7 @@ import (
 )
 
 // defaultAPIToken is the token of the walk-through in Grafana's controller README. It is accepted on loopback
-// only, where it protects from nobody anyway.
+// only, where it protects from no other user anyway.
 const defaultAPIToken = "ProvisioningAdminToken"
 
 // APICommand is 'limpet api'.

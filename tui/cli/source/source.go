@@ -164,7 +164,7 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// reconcilerOf returns who reconciles sources, "" where it is not known, and sets when the agent of this host does.
+// reconcilerOf returns what reconciles sources, "" where it is not known, and sets when the agent of this host does.
 func reconcilerOf(ctx context.Context, s *command.Session, from *source.Source) (string, error) {
 	if s.Daemon == nil {
 		return map[bool]string{true: "none: no agent runs on this state file"}[s.Embedded != nil], nil
