@@ -372,12 +372,12 @@ func hasSecure(k api.Kind) bool {
 	return k.Group == api.ProvisioningGroup && (k.Kind == "Repository" || k.Kind == "Connection")
 }
 
+// statusValues returns the secure values that a write of the status creates or
+// removes. It ignores all other members below secure.
+//
 // A controller that mints a token writes it together with the status, to the status subresource. Grafana's
 // API server accepts that, and this one does too; a plain Kubernetes API drops all but the status. The
 // generation stays: the spec has not changed.
-
-// statusValues returns the secure values that a write of the status creates or
-// removes. It ignores all other members below secure.
 func statusValues(k api.Kind, obj *unstructured.Unstructured) map[string]any {
 	out := map[string]any{}
 	for name, value := range asMap(obj.Object["secure"]) {
