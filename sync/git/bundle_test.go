@@ -303,8 +303,8 @@ func TestBundleTie(t *testing.T) {
 	}
 }
 
-// TestBundlesWithManyRefs: of the bundles of a directory only the refs of the newest stay in memory, also when what it
-// builds on makes it the newest, and not its time.
+// TestBundlesWithManyRefs: of the bundles of a directory no refs stay in memory, also of one that is
+// not valid. More than the tips and bases that are kept is refused.
 func TestBundlesWithManyRefs(t *testing.T) {
 	o, files := history(t, 1)
 	parent, origin := openMirrors(t, Options{AllowLocal: []string{filepath.Dir(o.Bare)}}), Remote{URL: "file://" + o.Bare}
@@ -324,7 +324,13 @@ func TestBundlesWithManyRefs(t *testing.T) {
 		end := bytes.Index(data, []byte("\n\nPACK")) + 1
 		var more bytes.Buffer
 		for n := range refs {
-			fmt.Fprintf(&more, "%s refs/heads/z%d\n", ref.Hash, n)
+			fmt.Fprintf(&more, "%040x refs/heads/z%d\n", n+1, n)
+		}
+		if i == 4 { // copied again, and not whole
+			half := slices.Concat(data[:end], more.Bytes(), data[end:len(data)-1])
+			if err := os.WriteFile(filepath.Join(dir, "half.bundle"), half, 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := os.WriteFile(file, slices.Concat(data[:end], more.Bytes(), data[end:]), 0o600); err != nil {
 			t.Fatal(err)
@@ -345,9 +351,24 @@ func TestBundlesWithManyRefs(t *testing.T) {
 	}
 	kept := int64(used()-before) / refs
 	t.Logf("%d bytes for each ref", kept)
-	if kept > 500 { // bytes for each ref of one bundle: it is in a few maps
-		t.Errorf("%d bytes are kept for each ref of the newest of 5 bundles", kept)
+	if kept > 100 { // the ids of 10,000 refs of each of the 5, and what the mirror takes
+		t.Errorf("%d bytes are kept for each ref of 5 bundles", kept)
 	}
+	var bases bytes.Buffer
+	bases.WriteString("# v2 git bundle\n")
+	for n := range 500_000 {
+		fmt.Fprintf(&bases, "-%040x\n", n+1)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "0.bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bases.Write(data[bytes.IndexByte(data, '\n')+1:])
+	if err := os.WriteFile(filepath.Join(dir, "bases.bundle"), bases.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = child.Resolve(t.Context(), remote, gitref.Selector{})
+	gittest.ErrorIs(t, err, TooLarge)
 }
 
 // TestBundleForBigMirror: a mirror that has grown beyond its bound and cannot be started afresh from a bundle that builds on it

@@ -51,11 +51,23 @@ const (
 // LineBytes is the buffer that a header is read with: no line may be longer.
 const LineBytes = 64 << 10
 
-// ReadHeader reads the header of a bundle, of at most limit bytes. The pack follows in r.
-func ReadHeader(r *bufio.Reader, limit int64) (h Header, size int64, err error) {
-	h.Refs = map[string]pack.ID{}
+// ReadHeader reads the header of a bundle, of at most limit bytes. The pack follows in r. The error
+// of a context that has ended is its cause.
+func ReadHeader(ctx context.Context, r *bufio.Reader, limit int64) (h Header, size int64, err error) {
+	refs := map[string]pack.ID{}
+	h, size, err = scan(ctx, r, limit, func(id pack.ID, name string) { refs[name] = id })
+	h.Refs = refs
+	return h, size, err
+}
+
+// scan reads a header and calls ref with each ref, of which it keeps none.
+func scan(ctx context.Context, r *bufio.Reader, limit int64,
+	ref func(pack.ID, string)) (h Header, size int64, err error) {
 	version := ""
 	for {
+		if ctx.Err() != nil {
+			return h, size, context.Cause(ctx)
+		}
 		line, err := r.ReadSlice('\n')
 		if size += int64(len(line)); size > limit {
 			return h, size, &giterr.TooLargeError{What: "header of the bundle", Size: size, Limit: limit}
@@ -78,14 +90,14 @@ func ReadHeader(r *bufio.Reader, limit int64) (h Header, size int64, err error) 
 			if text != "@object-format=sha1" {
 				return h, size, unsupported(text)
 			}
-		case !h.parse(text):
+		case !h.parse(text, ref):
 			return h, size, damaged("its header has a malformed line")
 		}
 	}
 }
 
 // parse reads the line of a ref or of a base.
-func (h *Header) parse(line string) bool {
+func (h *Header) parse(line string, ref func(pack.ID, string)) bool {
 	line, base := strings.CutPrefix(line, "-")
 	hex, name, _ := strings.Cut(line, " ")
 	id, ok := pack.ParseID(hex)
@@ -97,7 +109,7 @@ func (h *Header) parse(line string) bool {
 	case base:
 		h.Bases = append(h.Bases, id)
 	default:
-		h.Refs[name] = id
+		ref(id, name)
 	}
 	return true
 }
@@ -130,10 +142,14 @@ func (h Header) write(w io.Writer) error {
 
 // File describes a bundle whose checksum is right.
 type File struct {
-	Header
+	Header // without Refs
 	pack.Tips
-	Pack int64 // offset of the pack
+	Heads []pack.ID // to which its refs lead, the first mostHeads
+	Pack  int64     // offset of the pack
 }
+
+// mostHeads is how many commits and tags are kept of the refs of a bundle.
+const mostHeads = 10_000
 
 // Check reads a bundle: its header, its checksum, and the commits and tags at the beginning of its pack.
 // The objects behind them are checked when the pack is installed.
@@ -142,7 +158,13 @@ func Check(ctx context.Context, f *os.File, l pack.Limits) (b File, err error) {
 	if err != nil {
 		return b, err
 	}
-	if b.Header, b.Pack, err = ReadHeader(bufio.NewReaderSize(io.NewSectionReader(f, 0, info.Size()), LineBytes), l.RefsBytes); err != nil {
+	keep := func(id pack.ID, _ string) {
+		if n := len(b.Heads); n == 0 || n < mostHeads && b.Heads[n-1] != id {
+			b.Heads = append(b.Heads, id)
+		}
+	}
+	r := bufio.NewReaderSize(io.NewSectionReader(f, 0, info.Size()), LineBytes)
+	if b.Header, b.Pack, err = scan(ctx, r, l.RefsBytes, keep); err != nil {
 		return b, err
 	}
 	size := info.Size() - b.Pack

@@ -44,7 +44,7 @@ func TestReadHeader(t *testing.T) {
 		"long line":        {v2 + "\n" + hexA + " refs/heads/" + strings.Repeat("x", LineBytes) + "\n\n", giterr.Corrupt, 0, 0},
 		"many refs":        {v2 + "\n" + strings.Repeat(hexA+" refs/heads/main\n", 5000) + "\n", giterr.TooLarge, 0, 0},
 	} {
-		h, size, err := ReadHeader(bufio.NewReaderSize(strings.NewReader(c.text), LineBytes), 100_000)
+		h, size, err := ReadHeader(t.Context(), bufio.NewReaderSize(strings.NewReader(c.text), LineBytes), 100_000)
 		if e, large := err.(*giterr.TooLargeError); large {
 			err = giterr.Wrap(giterr.TooLarge, e, "")
 		}
@@ -100,7 +100,7 @@ func FuzzReadHeader(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		h, size, err := ReadHeader(bufio.NewReaderSize(bytes.NewReader(data), LineBytes), 1<<20)
+		h, size, err := ReadHeader(t.Context(), bufio.NewReaderSize(bytes.NewReader(data), LineBytes), 1<<20)
 		if err != nil {
 			return
 		}
@@ -111,7 +111,7 @@ func FuzzReadHeader(f *testing.F) {
 		if err := h.write(&out); err != nil {
 			t.Fatal(err)
 		}
-		again, _, err := ReadHeader(bufio.NewReaderSize(&out, LineBytes), 1<<20)
+		again, _, err := ReadHeader(t.Context(), bufio.NewReaderSize(&out, LineBytes), 1<<20)
 		if err != nil || !maps.Equal(again.Refs, h.Refs) || !slices.Equal(again.Bases, h.Bases) {
 			t.Fatalf("%+v %v, want %+v", again, err, h)
 		}

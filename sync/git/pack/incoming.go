@@ -181,10 +181,13 @@ func Sealed(ctx context.Context, r *io.SectionReader) (bool, error) {
 type Tips struct {
 	Last   time.Time // commit time of the newest commit; zero = unknown
 	Newest []ID      // the commits of that time, at most maxNewest
-	Tags   map[ID]ID // objects that annotated tags point to
+	Tags   map[ID]ID // objects that annotated tags point to, at most maxTagTargets
 }
 
-const maxNewest = 100
+const (
+	maxNewest     = 100
+	maxTagTargets = 100_000
+)
 
 // maxTipBytes bounds one commit or tag, and how many bytes of them are kept for the deltas among them.
 const maxTipBytes = 16 << 20
@@ -247,7 +250,7 @@ func badPack(ctx context.Context, err error) error {
 // see takes a commit or a tag.
 func (t *Tips) see(kind Kind, data []byte) {
 	if kind == TagKind {
-		if target, err := ParseTag(data); err == nil {
+		if target, err := ParseTag(data); err == nil && len(t.Tags) < maxTagTargets {
 			t.Tags[IDOf(kind, data)] = target
 		}
 		return

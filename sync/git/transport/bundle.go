@@ -1,12 +1,13 @@
 package transport
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"slices"
 	"syscall"
@@ -32,33 +33,32 @@ const BundleSuffix = ".bundle"
 // bundleMemory holds the bundles of a directory by name, as they were read last. It is immutable.
 type bundleMemory map[string]checkedBundle
 
-// passOver forgets all refs of a bundle but its tips.
-func (m bundleMemory) passOver(b checkedBundle) {
-	if b.refs = nil; b.name != "" {
-		m[b.name] = b
-	}
-}
-
-// mostTips is how many commits are kept of a bundle that is passed over. Only of the newest bundle all refs are kept.
-const mostTips = 1000
+// mostIDs bounds how many commits and tags are kept of all bundles of a directory.
+const mostIDs = 500_000
 
 type checkedBundle struct {
 	dirFile
-	bundle.File // without Refs and Tags
+	bundle.File // without its refs, of which those of the newest are read again for each list
 	name        string
-	refs        *packp.AdvRefs // nil: only tips are kept
-	tips        []pack.ID      // to which its refs lead, the first mostTips
-	err         error          // why it is not valid
+	tip         pack.ID   // a commit that a ref leads to
+	tips        []pack.ID // Heads and the targets of those that are annotated tags, sorted
+	err         error     // why it is not valid
+}
+
+// ids returns how many commits and tags are kept of the bundle.
+func (b checkedBundle) ids() int {
+	return len(b.tips) + len(b.Bases) + len(b.Ends) + 2*len(b.Tags)
 }
 
 // leads reports whether a ref of the bundle leads to one of some commits.
 func (b checkedBundle) leads(ids []pack.ID) bool {
-	tips := b.tips
-	if b.refs != nil {
-		tips = refIDs(b.refs)
-	}
-	return slices.ContainsFunc(tips, func(id pack.ID) bool { return slices.Contains(ids, id) })
+	return slices.ContainsFunc(ids, func(id pack.ID) bool {
+		_, found := slices.BinarySearchFunc(b.tips, id, compareIDs)
+		return found
+	})
 }
+
+func compareIDs(a, b pack.ID) int { return bytes.Compare(a[:], b[:]) }
 
 // contains reports whether the bundle has the newest commit of another one of the same time, and not the other way round.
 func (b checkedBundle) contains(other checkedBundle) bool {
@@ -71,6 +71,7 @@ type bundleSession struct {
 	root  *os.Root
 	file  *os.File
 	valid []checkedBundle // the newest last
+	refs  *packp.AdvRefs  // of the newest
 }
 
 func (c *Call) bundleSession() (*bundleSession, error) {
@@ -98,26 +99,22 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 		defer c.client.mu.Unlock()
 		c.client.bundles[c.Addr.Path] = now
 	}()
-	first := checkedBundle{} // the newest so far
+	ids := 0
 	for _, name := range names {
 		b, err := s.check(name, old[name])
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case b.err != nil:
-			why = b.err
-		case first.name == "" || older(first, b) < 0:
-			now.passOver(first)
-			first = b
-		default:
-			b.refs = nil
 		}
 		now[name] = b
-	}
-	for _, name := range names {
-		if b := now[name]; b.err == nil {
-			s.valid = append(s.valid, b)
+		if b.err != nil {
+			why = b.err
+			continue
 		}
+		if ids += b.ids(); ids > mostIDs {
+			return nil, &giterr.TooLargeError{Count: true, What: "number of refs and bases of all bundles",
+				Size: int64(ids), Limit: mostIDs}
+		}
+		s.valid = append(s.valid, b)
 	}
 	if len(s.valid) == 0 {
 		return nil, why
@@ -125,20 +122,21 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 	slices.SortFunc(s.valid, older)
 	last := len(s.valid) - 1
 	for range last {
-		for i, b := range slices.Backward(s.valid[:last]) {
-			if newest := s.valid[last]; newest.leads(b.Bases) || newest.leads(b.Ends) || b.contains(newest) {
+		newest := s.valid[last]
+		i := last - 1
+		for ; i >= 0 && c.Ctx.Err() == nil; i-- {
+			b := s.valid[i]
+			if newest.leads(b.Bases) || newest.leads(b.Ends) || b.contains(newest) {
 				s.valid = append(slices.Delete(s.valid, i, i+1), b)
 				break
 			}
 		}
-	}
-	if s.valid[last].refs == nil { // another one than by its time
-		now.passOver(first)
-		b, err := s.check(s.valid[last].name, checkedBundle{})
-		if err = cmp.Or(err, b.err); err != nil {
-			return nil, err
+		if c.Ctx.Err() != nil {
+			return nil, context.Cause(c.Ctx)
 		}
-		s.valid[last], now[b.name] = b, b
+		if i < 0 {
+			break
+		}
 	}
 	newest, written := s.valid[last], slices.MaxFunc(s.valid, func(a, b checkedBundle) int { return a.changed.Compare(b.changed) })
 	if written.changed.After(newest.changed) && old[written.name].inode != written.inode {
@@ -147,30 +145,58 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 	}
 	c.Older = nil
 	for _, b := range s.valid[:last] {
-		c.Older = append(c.Older, b.tips[:min(1, len(b.tips))]...) // one brings them all
+		if !b.tip.IsZero() {
+			c.Older = append(c.Older, b.tip) // one brings them all
+		}
 	}
-	return newest.refs, nil
+	s.refs, err = s.list(newest)
+	return s.refs, err
 }
 
-// advertise returns the refs of a bundle as a server lists them.
-func advertise(b bundle.File) *packp.AdvRefs {
+// list returns the refs of a bundle as a server lists them.
+func (s *bundleSession) list(b checkedBundle) (*packp.AdvRefs, error) {
+	f, err := s.open(b)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	head, _, err := bundle.ReadHeader(s.call.Ctx, bufio.NewReaderSize(f, bundle.LineBytes), b.Pack)
+	if err != nil {
+		return nil, err
+	}
 	adv := packp.NewAdvRefs()
-	for _, name := range slices.Sorted(maps.Keys(b.Refs)) {
-		id := b.Refs[name]
-		if name == "HEAD" {
-			continue
-		}
-		adv.References[name] = id
+	adv.References = head.Refs
+	main, detached := head.Refs["HEAD"]
+	delete(head.Refs, "HEAD")
+	var mains []string
+	for name, id := range head.Refs {
 		for range pack.MaxTags {
 			if target, annotated := b.Tags[id]; annotated {
 				id, adv.Peeled[name] = target, target
 			}
 		}
-		if id == b.Refs["HEAD"] {
-			adv.Capabilities.Add(capability.SymRef, "HEAD:"+name)
+		if detached && id == main {
+			mains = append(mains, name)
 		}
 	}
-	return adv
+	slices.Sort(mains)
+	for _, name := range mains {
+		adv.Capabilities.Add(capability.SymRef, "HEAD:"+name)
+	}
+	return adv, nil
+}
+
+// open opens a bundle that was checked.
+func (s *bundleSession) open(b checkedBundle) (*os.File, error) {
+	f, err := s.root.OpenFile(b.name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, changing(err)
+	}
+	if info, err := f.Stat(); err != nil || inodeOf(info) != b.inode {
+		f.Close()
+		return nil, cmp.Or(err, s.call.moved())
+	}
+	return f, nil
 }
 
 var errNoBundle = giterr.New(giterr.Corrupt, "it is no file", "")
@@ -207,10 +233,23 @@ func (s *bundleSession) check(name string, known checkedBundle) (checkedBundle, 
 	if b.err != nil && (known.err == nil || known.size != b.size) {
 		s.call.client.Options.Logger.Warn("bundle is not valid and passed over", "dir", s.call.Addr.Path, "file", name, "err", b.err)
 	}
-	b.refs = advertise(b.File)
-	b.Refs, b.Tags = nil, nil
-	b.tips = refIDs(b.refs)
-	b.tips = slices.Clone(b.tips[:min(len(b.tips), mostTips)])
+	if b.err != nil {
+		b.File = bundle.File{}
+		return b, nil
+	}
+	var targets []pack.ID
+	for _, id := range b.Heads {
+		for range pack.MaxTags {
+			if target, annotated := b.Tags[id]; annotated {
+				id, targets = target, append(targets, target)
+			}
+		}
+	}
+	b.tips, b.Heads = slices.Concat(targets, b.Heads), nil
+	if len(b.tips) > 0 {
+		b.tip = b.tips[0]
+	}
+	slices.SortFunc(b.tips, compareIDs)
 	return b, nil
 }
 
@@ -220,18 +259,16 @@ func (s *bundleSession) UploadPack(_ context.Context, req *packp.UploadPackReque
 	lacks := func(id pack.ID) bool { return !slices.Contains(req.Haves, id) }
 	var from *checkedBundle
 	for i, b := range s.valid {
-		if b.leads(req.Wants) && (from == nil || !slices.ContainsFunc(b.Bases, lacks)) {
+		leads := b.leads(req.Wants) || i == len(s.valid)-1 && advertises(s.refs, req.Wants)
+		if leads && (from == nil || !slices.ContainsFunc(b.Bases, lacks)) {
 			from = &s.valid[i]
 		}
 	}
 	if from == nil {
 		return nil, s.call.moved()
 	}
-	if s.file, err = s.root.Open(from.name); err != nil {
-		return nil, changing(err)
-	}
-	if info, err := s.file.Stat(); err != nil || inodeOf(info) != from.inode {
-		return nil, cmp.Or(err, s.call.moved())
+	if s.file, err = s.open(*from); err != nil {
+		return nil, err
 	}
 	if _, err := s.file.Seek(from.Pack, io.SeekStart); err != nil {
 		return nil, err
@@ -248,7 +285,14 @@ func (s *bundleSession) Close() error {
 	return s.root.Close()
 }
 
-// refIDs returns what refs lead to, the targets of annotated tags first.
-func refIDs(refs *packp.AdvRefs) []pack.ID {
-	return slices.AppendSeq(slices.Collect(maps.Values(refs.Peeled)), maps.Values(refs.References))
+// advertises reports whether a ref, or the tag that it is, leads to one of some commits.
+func advertises(refs *packp.AdvRefs, ids []pack.ID) bool {
+	for _, leads := range []map[string]pack.ID{refs.References, refs.Peeled} {
+		for _, id := range leads {
+			if slices.Contains(ids, id) {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -109,7 +109,7 @@ func (s *upstreamSession) UploadPack(ctx context.Context, req *packp.UploadPackR
 	}
 	r := bufio.NewReaderSize(res.Body, bundle.LineBytes)
 	c.SetBudget("header of the bundle", AnswerHead+bundle.LineBytes)
-	head, _, err := bundle.ReadHeader(r, AnswerHead)
+	head, _, err := bundle.ReadHeader(ctx, r, AnswerHead)
 	commit, _ := pack.ParseID(res.Header.Get(bundle.HeaderCommit))
 	if err == nil && commit != req.Wants[0] && !slices.Contains(slices.Collect(maps.Values(head.Refs)), req.Wants[0]) {
 		err = c.refused(giterr.Wrap(giterr.Moved, errors.New("it has another commit by now: "+text.Line(commit.String(), 40)),

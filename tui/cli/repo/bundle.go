@@ -186,7 +186,8 @@ func inbox(ctx context.Context, file string) (tips map[pack.ID]bool, unlock func
 			_ = os.Remove(path)
 		case strings.HasSuffix(path, transport.BundleSuffix):
 			if f, err := os.Open(path); err == nil {
-				head, _, _ := bundle.ReadHeader(bufio.NewReaderSize(f, bundle.LineBytes), pack.DefaultLimits.RefsBytes)
+				r := bufio.NewReaderSize(f, bundle.LineBytes)
+				head, _, _ := bundle.ReadHeader(ctx, r, pack.DefaultLimits.RefsBytes)
 				f.Close()
 				for _, id := range head.Refs {
 					tips[id] = true
