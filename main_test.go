@@ -173,6 +173,7 @@ func TestMain(m *testing.M) {
 //	githost NAME [BOARDS [TOKEN]]
 //	                        a repository behind a real Git host, which may ask for a token; sets $GIT_NAME, its
 //	                        URL, and $DIR_NAME, where it is. With 0 boards it is empty
+//	                        and takes pushes
 //	busy NAME               a Git host that asks to be left alone for an hour; sets $BUSY_NAME. With ! it ends
 //	forge NAME [TOKEN]      the REST of a forge, a fake; sets $FORGE_NAME, and knows TOKEN from then on
 //	commit NAME FILE        the next commit: FILE of the script, at the same path
@@ -230,8 +231,9 @@ func TestScripts(t *testing.T) {
 				repo := testenv.EmptyRepo(t)
 				if boards > 0 {
 					repo = testenv.Repo(t, 3, boards)
+				} else {
+					repo.Git(t, "config", "http.receivepack", "true")
 				}
-				repo.Git(t, "config", "http.receivepack", "true")
 				ts.Setenv("DIR_"+strings.ToUpper(args[0]), repo.Dir)
 				var o testenv.GitOptions
 				if len(args) > 2 {
