@@ -32,6 +32,8 @@ type changesScreen struct {
 	rows  list[snapshot.FileChange]
 }
 
+var changeKind = &kind[snapshot.FileChange]{key: func(f snapshot.FileChange) string { return f.Path }}
+
 type diffScreen struct {
 	file  comparison
 	top   int   // first visible line
@@ -167,7 +169,7 @@ func (c *changesScreen) refresh(s *scene) {
 			}
 		}
 	}
-	c.rows.show(rows, func(f snapshot.FileChange) string { return f.Path })
+	c.rows.show(rows)
 }
 
 func (c *changesScreen) listPosition() *position { return &c.rows.position }

@@ -108,12 +108,14 @@ func (consolePane) key(s *State, name, _ string) {
 	}
 }
 
-func (consolePane) hints(p *view) []widget.Hint {
-	if p.s.console.asks() {
-		return []widget.Hint{{Key: "y", Text: "yes"}, {Key: "n", Text: "no"}, {Key: "esc", Text: "stop"}}
+func (consolePane) hints(s *scene) string {
+	switch {
+	case s.console.asks():
+		return "y yes|n no|esc stop"
+	case s.console.running:
+		return "^v scroll|w wrap|esc stop"
 	}
-	leave := widget.When(p.s.console.running, "stop") + widget.When(!p.s.console.running, "close")
-	return []widget.Hint{p.arrows("scroll"), {Key: "w", Text: "wrap"}, {Key: "esc", Text: leave}}
+	return "^v scroll|w wrap|esc close"
 }
 
 func (o consolePane) draw(p *view) overlay {

@@ -20,8 +20,8 @@ import (
 type overlay interface {
 	key(s *State, name, text string)
 	draw(p *view) overlay
-	// hints returns its keys for the last line of the screen.
-	hints(p *view) []widget.Hint
+	// hints returns its keys for the last line of the screen, like those of a screen.
+	hints(s *scene) string
 }
 
 // confirm is a confirmation dialog. Enter does nothing, because a habitual Enter is no decision, and no other key but the
@@ -68,13 +68,13 @@ func (q confirm) key(s *State, name, txt string) {
 	}
 }
 
-func (q confirm) hints(*view) []widget.Hint {
+func (q confirm) hints(*scene) string {
 	if q.name != "" {
-		return []widget.Hint{{Key: "enter", Text: q.choices[0].text}, {Key: "esc", Text: goBackText}}
+		return "enter " + q.choices[0].text + "|esc " + goBackText
 	}
-	out := []widget.Hint{{Key: "n", Text: goBackText}}
+	out := "n " + goBackText
 	for _, c := range q.choices {
-		out = append(out, widget.Hint{Key: c.key, Text: c.text})
+		out += "|" + c.key + " " + c.text
 	}
 	return out
 }
@@ -93,7 +93,7 @@ func (q confirm) draw(p *view) overlay {
 	for _, l := range q.lines {
 		lines = widget.Wrapped(lines, widget.RolePlain, l, w-4)
 	}
-	answers := q.hints(p)
+	answers := p.hints(q.hints(p.s))
 	if q.name != "" {
 		answers = append([]widget.Hint{{Key: "type", Text: q.name}, {Key: ">", Text: q.typed + "_"}}, answers...)
 	}
@@ -346,20 +346,16 @@ func (s *State) leaveOverlay(name string) {
 	}
 }
 
-func (q popup) hints(p *view) []widget.Hint {
-	if q.edit != nil {
-		return []widget.Hint{p.arrows("scroll"), {Key: "y", Text: "apply"}, {Key: "E", Text: "edit again"}, {Key: "w", Text: "wrap"},
-			{Key: "esc", Text: "discard"}}
+func (q popup) hints(s *scene) string {
+	switch {
+	case q.edit != nil:
+		return "^v scroll|y apply|E edit again|w wrap|esc discard"
+	case q.file != "" && len(s.links) > 0:
+		return "^v scroll|u url|Y copy command|w wrap|esc close"
+	case q.file != "":
+		return "^v scroll|Y copy command|w wrap|esc close"
 	}
-	if q.file != "" {
-		hints := []widget.Hint{p.arrows("scroll"), {Key: "Y", Text: "copy command"}, {Key: "w", Text: "wrap"}, {Key: "esc", Text: "close"}}
-		if len(p.s.links) > 0 {
-			hints = slices.Insert(hints, 1, widget.Hint{Key: "u", Text: "url"})
-		}
-		return hints
-	}
-	return []widget.Hint{p.arrows("scroll"), {Key: "y", Text: "copy it"}, {Key: "Y", Text: "copy command"}, {Key: "w", Text: "wrap"},
-		{Key: "esc", Text: "close"}}
+	return "^v scroll|y copy it|Y copy command|w wrap|esc close"
 }
 
 func (q popup) lines(p *view, w int) (out []widget.TextLine) {

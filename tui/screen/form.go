@@ -153,9 +153,7 @@ func (q form) submit(s *State) {
 	s.overlay = ask
 }
 
-func (q form) hints(p *view) []widget.Hint {
-	return []widget.Hint{p.arrows("option"), {Key: "enter", Text: "create"}, {Key: "space", Text: "on/off"}, {Key: "esc", Text: "close"}}
-}
+func (q form) hints(*scene) string { return "^v option|enter create|space on/off|esc close" }
 
 func (q form) draw(p *view) overlay {
 	w := min(78, p.c.W-2)

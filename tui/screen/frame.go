@@ -98,10 +98,6 @@ type commands interface {
 
 func (p *view) cut(text string, w int) string { return widget.Cut(text, w, p.c.G.More) }
 
-func (p *view) arrows(text string) widget.Hint {
-	return widget.Hint{Key: p.c.G.Up + p.c.G.Down, Text: text}
-}
-
 // header draws name, host, state of the API, source and clock. A narrow screen drops the less important parts.
 func (p *view) header() {
 	clock := p.Now.UTC().Format("15:04:05Z")
@@ -265,23 +261,29 @@ func drawHints(s *State, p *view, y int) {
 	var hints []widget.Hint
 	switch {
 	case s.overlay != nil:
-		hints = s.overlay.hints(p)
+		hints = p.hints(s.overlay.hints(&s.scene))
 	case s.filterLine.typing:
-		hints = []widget.Hint{{Key: "enter", Text: "keep"}, {Key: "esc", Text: "clear"}, {Key: "tab", Text: "complete"},
-			p.arrows("history")}
+		hints = p.hints("enter keep|esc clear|tab complete|^v history")
 	default:
-		for _, hint := range keyHints(s, p) {
+		useful := screens[s.screen].hints
+		if h, ok := s.at(s.screen).(hinter); ok {
+			useful = h.hints(&s.scene)
+		}
+		for _, hint := range p.hints(useful) {
+			if hint.Key == "s" && slices.ContainsFunc(s.testable(), object.suspended) {
+				hint.Text = "resume"
+			}
 			if b, ok := boundKey(&s.scene, hint.Key); !ok || s.refusal(b) == "" {
 				hints = append(hints, hint)
 			}
 		}
 		if p.offline() && p.Source != FromDisk {
-			hints = slices.Insert(hints, min(2, len(hints)), widget.Hint{Key: "R", Text: "try now"}, widget.Hint{Key: "D", Text: "doctor"})
+			hints = slices.Insert(hints, min(2, len(hints)), p.hints("R try now|D doctor")...)
 		}
 		if _, why := requestFor(&s.facts, snapshot.Retry, s.selected); why == "" {
-			hints = slices.Insert(hints, min(3, len(hints)), widget.Hint{Key: "r", Text: "retry"})
+			hints = slices.Insert(hints, min(3, len(hints)), p.hints("r retry")...)
 		}
-		hints = append(hints, widget.Hint{Key: "?", Text: "help"}, widget.Hint{Key: "q", Text: "quit"})
+		hints = append(hints, p.hints("? help|q quit")...)
 	}
 	for len(hints) > 2 && widget.HintWidth(hints) > p.c.W-2 {
 		hints = slices.Delete(hints, len(hints)-3, len(hints)-2)
@@ -289,18 +291,12 @@ func drawHints(s *State, p *view, y int) {
 	p.c.Hints(1, y, p.c.W, widget.RoleDim, hints)
 }
 
-func keyHints(s *State, p *view) (out []widget.Hint) {
-	hints := screens[s.screen].hints
-	if h, ok := s.at(s.screen).(hinter); ok {
-		hints = h.hints(p)
-	}
-	for _, hint := range strings.Split(hints, "|") {
+// hints parses hints such as "^v move|enter open".
+func (p *view) hints(of string) (out []widget.Hint) {
+	for hint := range strings.SplitSeq(of, "|") {
 		key, word, _ := strings.Cut(hint, " ")
 		if key == "^v" {
 			key = p.c.G.Up + p.c.G.Down
-		}
-		if key == "s" && slices.ContainsFunc(s.testable(), object.suspended) {
-			word = "resume"
 		}
 		out = append(out, widget.Hint{Key: key, Text: word})
 	}

@@ -49,14 +49,8 @@ type historyRequest struct {
 
 func (h *historyScreen) listPosition() *position { return &h.items.position }
 
-func (h *historyScreen) selection(*scene) []object {
-	if at := h.items.here(); at != nil {
-		return []object{recordObject(at)}
-	}
-	return nil
-}
-
-func (h *historyScreen) open(*scene) Outcome { return Outcome{object: h.items.object(recordObject)} }
+func (h *historyScreen) selection(s *scene) []object { return h.items.selection(s) }
+func (h *historyScreen) open(s *scene) Outcome       { return h.items.open(s) }
 
 func recordObject(r *snapshot.HistoryRow) object {
 	j := jobOfRecord(*r)
@@ -87,7 +81,7 @@ func (h *historyScreen) fetch(s *scene) Lookup {
 	case problem != "": // no row matches
 		h.page.request, h.filter, h.known = nil, ask.filter, true
 		h.next = ""
-		h.items.show(nil, historyKey)
+		h.items.show(nil)
 		return nil
 	case h.page.request != nil && h.page.request.filter == ask.filter, failed && !waited:
 		return nil
@@ -129,10 +123,11 @@ func (h *historyScreen) refresh(*scene) {
 	}
 	h.filter, h.all, h.known = ask.filter, page.All, true
 	h.next = next
-	h.items.show(rows, historyKey)
+	h.items.show(rows)
 }
 
-func historyKey(r snapshot.HistoryRow) string { return r.UID }
+var recordKind = &kind[snapshot.HistoryRow]{follows: true, object: recordObject,
+	key: func(r snapshot.HistoryRow) string { return r.UID }}
 
 // draw draws the list, with the filter and the number of matches above it and the record under the cursor below.
 func (h *historyScreen) draw(p *view, at widget.Rect) {

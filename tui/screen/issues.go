@@ -199,9 +199,8 @@ func openIssue(s *State, e issue) {
 	}
 }
 
-func (e issuesPane) hints(p *view) []widget.Hint {
-	return []widget.Hint{p.arrows("move"), {Key: "enter", Text: "go to it"}, {Key: "c", Text: "copy"}, {Key: "d", Text: "dismiss"},
-		{Key: "D", Text: "all"}, {Key: "esc", Text: "close"}}
+func (e issuesPane) hints(*scene) string {
+	return "^v move|enter go to it|c copy|d dismiss|D all|esc close"
 }
 
 func (e issuesPane) draw(p *view) overlay {

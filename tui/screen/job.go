@@ -66,7 +66,7 @@ func (d *jobScreen) selection(*scene) []object {
 	return []object{o}
 }
 
-func (d *jobScreen) hints(p *view) string {
+func (d *jobScreen) hints(*scene) string {
 	hints := screens[screenDetail].hints
 	if d.focus == sectionErrors && d.issue != nil && d.issue.file != "" && d.changesRefusal() == "" {
 		hints = strings.Replace(hints, "|tab", "|enter its file|tab", 1)

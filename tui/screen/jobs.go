@@ -16,9 +16,6 @@ import (
 // jobsScreen lists the jobs of the snapshot.
 type jobsScreen struct{ list[snapshot.Job] }
 
-func (l *jobsScreen) selection(*scene) []object { return l.targets(jobObject) }
-func (l *jobsScreen) open(*scene) Outcome       { return Outcome{object: l.object(jobObject)} }
-
 func (l *jobsScreen) draw(p *view, at widget.Rect) {
 	l.drawList(p, p.withPane(at, len(l.rows), l.pane), true)
 }

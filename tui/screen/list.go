@@ -20,12 +20,11 @@ type order struct {
 
 // position is the cursor of a list, its marks and its order.
 type position struct {
-	keys    []string // of the rows
-	cursor  string   // key of the row under the cursor
-	marks   []string // keys of marked rows
-	order   order
-	sorts   []string // the names of the orders
-	follows bool     // a cursor on the first row stays on the first row
+	keys   []string // of the rows
+	cursor string   // key of the row under the cursor
+	marks  []string // keys of marked rows
+	order  order
+	sorts  []string // the names of the orders
 }
 
 // list is a list of rows with a cursor that stays on its row.
@@ -37,10 +36,12 @@ type list[T any] struct {
 
 // kind describes the rows of a list.
 type kind[T any] struct {
-	key    func(T) string
-	fields widget.FieldSet // of a filter line; none = any value
-	match  func(T, *widget.FilterTerms) bool
-	sorts  []sorting[T]
+	key     func(T) string
+	object  func(*T) object // nil = its rows are no objects
+	follows bool            // a cursor on the first row stays on the first row
+	fields  widget.FieldSet // of a filter line; none = any value
+	match   func(T, *widget.FilterTerms) bool
+	sorts   []sorting[T]
 }
 
 type sorting[T any] struct {
@@ -76,21 +77,21 @@ func (l *list[T]) find(all []T, filter *widget.FilterTerms) {
 			slices.Reverse(rows)
 		}
 	}
-	l.show(rows, l.kind.key)
+	l.show(rows)
 }
 
-func (l *list[T]) show(rows []T, key func(T) string) {
+func (l *list[T]) show(rows []T) {
 	l.rows = rows
 	keys := make([]string, len(rows))
 	for i, row := range rows {
-		keys[i] = key(row)
+		keys[i] = l.kind.key(row)
 	}
 	// A cursor whose row is gone goes to the one in its place. Actions never affect hidden rows, so their marks are dropped.
 	was := slices.Index(l.keys, l.cursor)
 	switch {
 	case len(keys) == 0:
 		l.cursor = ""
-	case l.follows && was <= 0 && (was == 0 || l.cursor == ""), was < 0 && !slices.Contains(keys, l.cursor):
+	case l.kind.follows && was <= 0 && (was == 0 || l.cursor == ""), was < 0 && !slices.Contains(keys, l.cursor):
 		l.cursor = keys[0]
 	case !slices.Contains(keys, l.cursor):
 		l.cursor = keys[min(was, len(keys)-1)]
@@ -108,25 +109,25 @@ func (l *list[T]) here() *T {
 	return &l.rows[l.index()]
 }
 
-// targets returns the marked rows, else the one under the cursor, as objects.
-func (l *list[T]) targets(object func(*T) object) (out []object) {
+// selection returns the marked rows, else the one under the cursor.
+func (l *list[T]) selection(*scene) (out []object) {
 	for i := 0; len(l.marks) > 0 && i < len(l.rows); i++ {
 		if slices.Contains(l.marks, l.keys[i]) {
-			out = append(out, object(&l.rows[i]))
+			out = append(out, l.kind.object(&l.rows[i]))
 		}
 	}
 	if row := l.here(); len(out) == 0 && row != nil {
-		out = append(out, object(row))
+		out = append(out, l.kind.object(row))
 	}
 	return out
 }
 
-// object returns the object under the cursor; without a kind when there is none.
-func (l *list[T]) object(of func(*T) object) (o object) {
+// open opens the row under the cursor.
+func (l *list[T]) open(*scene) (out Outcome) {
 	if row := l.here(); row != nil {
-		o = of(row)
+		out.object = l.kind.object(row)
 	}
-	return o
+	return out
 }
 
 func (l *position) listPosition() *position { return l }
@@ -279,7 +280,9 @@ func filterText(s *State) string {
 // The lists of the snapshot.
 
 var jobKind = &kind[snapshot.Job]{
-	key: func(j snapshot.Job) string { return j.UID },
+	follows: true,
+	object:  jobObject,
+	key:     func(j snapshot.Job) string { return j.UID },
 	fields: widget.FieldSet{"repo": nil, "action": nil,
 		"state": {"pending", "working", "waiting", "other", "undelivered", "success", "warning", "error", "cancelled", "dead"}},
 	match: func(j snapshot.Job, t *widget.FilterTerms) bool {
@@ -298,6 +301,7 @@ var jobKind = &kind[snapshot.Job]{
 }
 
 var repoKind = &kind[snapshot.Repo]{
+	object: repoObject,
 	key:    func(r snapshot.Repo) string { return r.Namespace + "/" + r.Name },
 	fields: widget.FieldSet{"repo": nil, "type": nil, "state": {"pending", "working", "success", "warning", "error", "suspended"}},
 	match: func(r snapshot.Repo, t *widget.FilterTerms) bool {
@@ -315,7 +319,8 @@ var repoKind = &kind[snapshot.Repo]{
 }
 
 var sourceKind = &kind[snapshot.Source]{
-	key: func(from snapshot.Source) string { return from.UID },
+	object: sourceObject,
+	key:    func(from snapshot.Source) string { return from.UID },
 	fields: widget.FieldSet{"source": nil, "namespace": nil, "provider": nil, "reason": nil,
 		"state": {snapshot.SourceReady, snapshot.SourceWorking, snapshot.SourceFailed, snapshot.SourceStalled, snapshot.SourcePending,
 			snapshot.SourceUnknown, "suspended"}},

@@ -51,11 +51,11 @@ func (o overviewPanes) open(s *scene) Outcome       { return o.focused().open(s)
 func (o overviewPanes) turn(int)                    { o.onRepos = !o.onRepos }
 func (o overviewPanes) zoom()                       { o.zoomed = !o.zoomed }
 
-func (o overviewPanes) hints(p *view) string {
+func (o overviewPanes) hints(s *scene) string {
 	switch {
-	case p.firstRun() && p.SetUp:
+	case s.firstRun() && s.SetUp:
 		return "enter set up|1-5 screens"
-	case p.firstRun():
+	case s.firstRun():
 		return "1-5 screens"
 	case o.onRepos:
 		return repoHints

@@ -194,9 +194,8 @@ func (c chooser) call() string {
 	return words
 }
 
-func (c chooser) hints(p *view) []widget.Hint {
-	return []widget.Hint{p.arrows("move"), {Key: "tab", Text: "complete"}, {Key: "enter", Text: "run"}, {Key: "letters", Text: "search"},
-		{Key: "esc", Text: "close"}}
+func (c chooser) hints(*scene) string {
+	return "^v move|tab complete|enter run|letters search|esc close"
 }
 
 func (c chooser) draw(p *view) overlay {

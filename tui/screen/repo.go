@@ -15,9 +15,6 @@ import (
 // reposScreen lists the repositories.
 type reposScreen struct{ list[snapshot.Repo] }
 
-func (l *reposScreen) selection(*scene) []object { return l.targets(repoObject) }
-func (l *reposScreen) open(*scene) Outcome       { return Outcome{object: l.object(repoObject)} }
-
 func (l *reposScreen) draw(p *view, at widget.Rect) {
 	l.drawList(p, p.withPane(at, len(l.rows), l.pane), true)
 }
@@ -190,7 +187,7 @@ func (r *repoScreen) selection(s *scene) []object {
 	return r.subject.selection(s)
 }
 
-func (r *repoScreen) hints(*view) string {
+func (r *repoScreen) hints(*scene) string {
 	if r.tall {
 		return strings.Replace(screens[screenRepo].hints, "enter job", "^v scroll|tab jobs", 1)
 	}
@@ -201,8 +198,9 @@ func (r *repoScreen) hints(*view) string {
 func (r *repoScreen) turn(int) { r.zoom() }
 func (r *repoScreen) zoom()    { r.turned, r.tall = !r.turned, !r.tall }
 
-func (r *repoScreen) open(*scene) (out Outcome) {
-	if out.object = r.rows.object(jobObject); out.object.job == nil {
+func (r *repoScreen) open(s *scene) Outcome {
+	out := r.rows.open(s)
+	if out.object.job == nil {
 		out.toast = "no job of this repository is known; p starts a pull"
 	}
 	return out
@@ -358,7 +356,7 @@ func (r *repoScreen) refresh(s *scene) {
 			out = append(out, jobOfRecord(row))
 		}
 	}
-	r.rows.show(out, jobKind.key)
+	r.rows.show(out)
 }
 
 func (r *repoScreen) jobsBox(p *view, at widget.Rect) {

@@ -17,9 +17,6 @@ import (
 // sourcesScreen is the list of the Flux sources. It is available when the API serves them.
 type sourcesScreen struct{ list[snapshot.Source] }
 
-func (l *sourcesScreen) selection(*scene) []object { return l.targets(sourceObject) }
-func (l *sourcesScreen) open(*scene) Outcome       { return Outcome{object: l.object(sourceObject)} }
-
 func (l *sourcesScreen) draw(p *view, at widget.Rect) {
 	empty := p.whyEmpty("source", len(p.Snap.Sources))
 	if empty == nil {
@@ -165,9 +162,11 @@ func (f *sourceScreen) fetch(s *scene) Lookup {
 	})
 }
 
+var revisionKind = &kind[state.Artifact]{follows: true, key: func(a state.Artifact) string { return a.Digest + a.Revision }}
+
 func (f *sourceScreen) refresh(*scene) {
 	rows := slices.DeleteFunc(slices.Clone(f.stored.value), func(a state.Artifact) bool { return a.UID != f.source.UID })
-	f.rows.show(rows, func(a state.Artifact) string { return a.Digest + a.Revision })
+	f.rows.show(rows)
 }
 
 // open shows what the revision under the cursor has changed.

@@ -105,7 +105,7 @@ type (
 	// refresher recomputes its rows after each change.
 	refresher interface{ refresh(s *scene) }
 	// hinter has hints that depend on its state.
-	hinter interface{ hints(p *view) string }
+	hinter interface{ hints(s *scene) string }
 	// finder has lines of its own for the filter, and describes the matches.
 	finder interface{ found(s *scene) string }
 )
@@ -212,9 +212,7 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 	s.Caps = caps
 	s.detail.object, s.repo.object, s.source.object = jobObject(new(snapshot.Job)), repoObject(new(snapshot.Repo)),
 		sourceObject(new(snapshot.Source))
-	s.jobs.follows = true
-	s.history.items.follows, s.repo.rows.follows = true, true
-	s.source.rows.follows = true
+	s.repo.rows, s.source.rows, s.history.items, s.changes.rows = newList(jobKind), newList(revisionKind), newList(recordKind), newList(changeKind)
 	s.update()
 	return s
 }
@@ -404,8 +402,7 @@ func (s *State) showObject(o object) {
 	case o.repo != nil:
 		s.repo.subject, s.repo.top, s.repo.tall, s.repo.turned, s.repo.opensLog = subject{o, live}, 0, false, false, false
 	default:
-		s.source = sourceScreen{subject: subject{o, live}}
-		s.source.rows.follows = true
+		s.source = sourceScreen{subject: subject{o, live}, rows: newList(revisionKind)}
 	}
 }
 
