@@ -193,7 +193,7 @@ func (s *scene) testable() []object {
 
 func (s *scene) showable() []object {
 	if s.screen == screenRepo {
-		return s.page.selection(s)
+		return s.parent.selection(s)
 	}
 	if o, ok := s.one(); ok && o.job != nil && o.UID == "" {
 		return nil

@@ -10,6 +10,7 @@ import (
 	"limpet/sync/snapshot"
 	"limpet/sync/source/artifact"
 	"limpet/sync/text"
+	"limpet/tui/widget"
 )
 
 // object is a job, a repository or a source, as the snapshot or the history has it.
@@ -38,6 +39,35 @@ func sourceObject(from *snapshot.Source) object {
 type subject struct {
 	object
 	live bool // the snapshot has it
+}
+
+// page is the frame of the screen of one object: its facts, and below them a list of what belongs to it.
+type page[T any] struct {
+	subject
+	top    int  // first visible line of what scrolls
+	turned bool // the facts have the whole screen, or where both do not fit the list
+	listed bool // the list is on the screen and has the cursor, as of the last frame
+	rows   list[T]
+}
+
+func (g *page[T]) listPosition() *position { return &g.rows.position }
+
+// scroll moves the cursor in the list, or scrolls what has no cursor.
+func (g *page[T]) scroll(by int) {
+	if g.listed {
+		g.rows.move(by)
+	} else {
+		g.top += by
+	}
+}
+
+// leastList is the height that the list keeps, with its heads and edges.
+const leastList = 6
+
+// split returns the areas of n lines of facts and of what is below them, and whether both fit.
+func split(at widget.Rect, n, least int) (facts, below widget.Rect, fit bool) {
+	facts, below = at.Top(min(n+2, max(at.H-least, min(at.H, leastList))))
+	return facts, below, below.H >= 3
 }
 
 func (u *subject) follow(s *facts) { u.object, u.live = s.current(u.object) }

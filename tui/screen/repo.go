@@ -167,36 +167,30 @@ func (p *view) hookText(r snapshot.Repo) string {
 }
 
 type repoScreen struct {
-	subject
-	top      int  // first visible fact, when only facts fit
-	tall     bool // only facts are on the screen, as of the last frame
-	turned   bool // the facts or the jobs have the whole screen
+	page[snapshot.Job]
 	recent   fetched[string, snapshot.HistoryPage]
-	finished int // Snap.Agent.History at the lookup
-	rows     list[snapshot.Job]
+	finished int  // Snap.Agent.History at the lookup
 	opensLog bool // of its last job, when that is known
 }
 
-func (r *repoScreen) listPosition() *position { return &r.rows.position }
-
 // selection returns the job under the cursor, whose repository is that of the screen, else the repository while it exists.
 func (r *repoScreen) selection(s *scene) []object {
-	if j := r.rows.here(); r.live && j != nil && !r.tall {
-		return []object{jobObject(j)}
+	if r.live && r.listed && len(r.rows.rows) > 0 {
+		return r.rows.selection(s)
 	}
 	return r.subject.selection(s)
 }
 
 func (r *repoScreen) hints(*scene) string {
-	if r.tall {
-		return strings.Replace(screens[screenRepo].hints, "enter job", "^v scroll|tab jobs", 1)
+	if r.listed {
+		return screens[screenRepo].hints
 	}
-	return screens[screenRepo].hints
+	return strings.Replace(screens[screenRepo].hints, "enter job", "^v scroll|tab jobs", 1)
 }
 
 // turn and zoom give the facts the whole screen, or the jobs: their part of it again, or all of it where both do not fit.
 func (r *repoScreen) turn(int) { r.zoom() }
-func (r *repoScreen) zoom()    { r.turned, r.tall = !r.turned, !r.tall }
+func (r *repoScreen) zoom()    { r.turned, r.listed = !r.turned, !r.listed }
 
 func (r *repoScreen) open(s *scene) Outcome {
 	out := r.rows.open(s)
@@ -206,33 +200,19 @@ func (r *repoScreen) open(s *scene) Outcome {
 	return out
 }
 
-// scroll moves the cursor among the jobs, or scrolls the facts when the jobs do not fit.
-func (r *repoScreen) scroll(by int) {
-	if r.tall {
-		r.top += by
-	} else {
-		r.rows.move(by)
-	}
-}
-
-// leastJobs is the height that the list of jobs keeps, with its heads and edges.
-const leastJobs = 6
-
 func (r *repoScreen) draw(p *view, at widget.Rect) {
 	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, at.W/2), Note: p.cut(r.repo.Title, at.W/3), Focused: true, More: "tab"}
 	lines := p.repoLines(*r.repo, r.live, at.W-4)
-	head := min(len(lines)+2, max(at.H-leastJobs, min(at.H, leastJobs)))
-	fits := at.H-head >= 3
-	if r.tall = r.turned == fits; r.tall {
+	facts, below, fit := split(at, len(lines), leastList)
+	switch r.listed = r.turned != fit; {
+	case !r.listed:
 		p.c.Scroll(at, box, lines, &r.top)
-		return
+	case fit:
+		p.c.Panel(facts, box, lines)
+		r.jobsBox(p, below)
+	default:
+		r.jobsBox(p, at)
 	}
-	if fits {
-		top, rest := at.Top(head)
-		p.c.Panel(top, box, lines)
-		at = rest
-	}
-	r.jobsBox(p, at)
 }
 
 // repoLines describes a repository in lines of w cells.

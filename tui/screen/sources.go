@@ -135,16 +135,10 @@ func ArtifactOf(from snapshot.Source) snapshot.Artifact {
 // sourceScreen is the screen of one source: its state, its artifact and its conditions, and below them the revisions that
 // the host has, or its events.
 type sourceScreen struct {
-	subject
-	top    int  // first visible line of what scrolls: the facts or the events
-	turned bool // the facts alone
+	page[state.Artifact]
 	log    bool // events in place of revisions
 	stored fetched[string, []state.Artifact]
-	rows   list[state.Artifact]
-	listed bool // the revisions are on the screen and have the cursor, as of the last frame
 }
-
-func (f *sourceScreen) listPosition() *position { return &f.rows.position }
 
 // turn and zoom show the facts alone, or the revisions too.
 func (f *sourceScreen) turn(int) { f.zoom() }
@@ -232,25 +226,15 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 	return facts.Lines(p.c, w)
 }
 
-// scroll moves the cursor among the revisions, or scrolls what has no cursor.
-func (f *sourceScreen) scroll(by int) {
-	if f.listed {
-		f.rows.move(by)
-	} else {
-		f.top += by
-	}
-}
-
 func (f *sourceScreen) draw(p *view, at widget.Rect) {
 	box := widget.Box{Title: p.cut(f.source.Name, at.W/2), Note: p.cut(f.source.Namespace, at.W/3), Focused: true}
 	lines := f.lines(p, at.W-4)
-	least := min(leastJobs, len(f.rows.rows)+3)
-	head := min(len(lines)+2, max(at.H-least, min(at.H, leastJobs)))
-	if f.listed = !f.turned && !f.log && len(f.rows.rows) > 0 && at.H-head >= 3; !f.listed && (f.turned || !f.log || at.H-head < 3) {
+	top, rest, fit := split(at, len(lines), min(leastList, len(f.rows.rows)+3))
+	fit = fit && !f.turned
+	if f.listed = fit && !f.log && len(f.rows.rows) > 0; !f.listed && !(fit && f.log) {
 		p.c.Scroll(at, box, lines, &f.top)
 		return
 	}
-	top, rest := at.Top(head)
 	box.More, box.Focused = "tab", false
 	p.c.Panel(top, box, lines)
 	if f.log {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"limpet/state"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/widget"
@@ -70,7 +71,7 @@ type scene struct {
 	filters    [screenCount]string
 	filterLine filterLine
 	selected   []object // what keys act on: the marked objects, else the one under the cursor
-	page       subject  // the repository of the screens below it
+	parent     subject  // the repository of the screens below it
 	compared   compared // what the screens of changes compare
 	console    console
 	issues     issues
@@ -212,7 +213,10 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 	s.Caps = caps
 	s.detail.object, s.repo.object, s.source.object = jobObject(new(snapshot.Job)), repoObject(new(snapshot.Repo)),
 		sourceObject(new(snapshot.Source))
-	s.repo.rows, s.source.rows, s.history.items, s.changes.rows = newList(jobKind), newList(revisionKind), newList(recordKind), newList(changeKind)
+	s.repo.rows, s.repo.listed = newList(jobKind), true
+	s.source.rows = newList(revisionKind)
+	s.history.items = newList(recordKind)
+	s.changes.rows = newList(changeKind)
 	s.update()
 	return s
 }
@@ -279,7 +283,7 @@ func (s *State) update() {
 		s.detail.object, s.detail.partial = jobObject(&j), false
 		s.detail.focusIssues()
 	}
-	s.page = s.repo.subject
+	s.parent = s.repo.subject
 	s.compared = comparisonOf(s)
 	present := s.at(s.screen)
 	if r, ok := present.(refresher); ok {
@@ -400,9 +404,10 @@ func (s *State) showObject(o object) {
 		s.linkAt, s.filters[screenDetail] = 0, ""
 		s.detail.focusIssues()
 	case o.repo != nil:
-		s.repo.subject, s.repo.top, s.repo.tall, s.repo.turned, s.repo.opensLog = subject{o, live}, 0, false, false, false
+		s.repo.page = page[snapshot.Job]{subject: subject{o, live}, listed: true, rows: s.repo.rows}
+		s.repo.opensLog = false
 	default:
-		s.source = sourceScreen{subject: subject{o, live}, rows: newList(revisionKind)}
+		s.source = sourceScreen{page: page[state.Artifact]{subject: subject{o, live}, rows: newList(revisionKind)}}
 	}
 }
 
