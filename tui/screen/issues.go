@@ -103,16 +103,6 @@ func (s State) Lose(why string) State {
 	return s
 }
 
-// next returns the command to run next.
-func nextCommand(s *facts, e issue) string {
-	verbs := map[string]string{"job": "job show ", "repo": "repo test ", "files": "repo show ", "source": "source show ",
-		"connection": "connection test "}
-	if verb, ok := verbs[e.kind]; ok {
-		return s.limpet(verb + text.ShellWord(cmp.Or(e.uid, e.name)))
-	}
-	return s.limpet("doctor")
-}
-
 func (e issue) body() string {
 	return widget.Join(": ", e.name, e.text) + widget.When(e.times > 1, fmt.Sprintf(" (%d times)", e.times))
 }
@@ -228,8 +218,6 @@ func (e issuesPane) draw(p *view) overlay {
 	return e
 }
 
-// Errors in a snapshot that need attention.
-
 // collect adds the errors that are new since the previous snapshot, in the order of their times.
 func (t *issues) collect(before, now *snapshot.Snapshot) {
 	known := map[issue]bool{}
@@ -265,6 +253,7 @@ func (e issue) repaired(now *snapshot.Snapshot) bool {
 	})
 }
 
+// problems returns the errors in a snapshot that need attention.
 func problems(snap *snapshot.Snapshot) (out []issue) {
 	add := func(at time.Time, event bool, key issueKey) {
 		if at.IsZero() || at.After(snap.At) && !event {

@@ -3,8 +3,11 @@ package screen
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"limpet/state"
 
 	"github.com/clipperhouse/displaywidth"
 
@@ -203,4 +206,88 @@ func (p *view) lease(j snapshot.Job) string {
 		return "-"
 	}
 	return text.Age(j.LeaseUntil.Sub(p.Now))
+}
+
+// jobResult returns the result of a job. It omits "completed", which the state shows.
+func jobResult(j snapshot.Job) string {
+	if !genericMessage(j.Message) {
+		return j.Message
+	}
+	c := totals(j)
+	if complaints := jobIssues(j); len(complaints) == 1 {
+		c.Only = complaints[0].text
+	}
+	return resultText(c)
+}
+
+func recordResult(r snapshot.HistoryRow) string {
+	if !genericMessage(r.Message) {
+		return r.Message
+	}
+	if r.Tally == nil {
+		return ""
+	}
+	c := *r.Tally
+	if c.Only != "" {
+		c.Only = parseIssue(r.State, c.Only).text
+	}
+	return resultText(c)
+}
+
+// resultText returns the only message, or the number of messages and the written objects.
+func resultText(c state.Totals) string {
+	var wrote []string
+	for i, n := range []int64{c.Create, c.Update, c.Delete} {
+		if n > 0 {
+			wrote = append(wrote, "+~-"[i:i+1]+text.Thousands(int(n)))
+		}
+	}
+	nothing := c.Counted && c.Errors+c.Warnings+len(wrote) == 0
+	return cmp.Or(c.Only, widget.Join(", ", widget.When(c.Errors > 0, text.Plural(c.Errors, "error")),
+		widget.When(c.Warnings > 0, text.Plural(c.Warnings, "warning")), strings.Join(wrote, " "),
+		widget.When(nothing, "nothing to change")))
+}
+
+// genericMessage reports whether the message of a job repeats its state. Source: Grafana; see sync/jobs.
+func genericMessage(message string) bool {
+	return slices.Contains([]string{"completed successfully", "completed with warnings", "completed with errors"}, message)
+}
+
+var jobKind = &kind[snapshot.Job]{
+	follows: true,
+	object:  jobObject,
+	key:     func(j snapshot.Job) string { return j.UID },
+	fields: widget.FieldSet{"repo": nil, "action": nil,
+		"state": {"pending", "working", "waiting", "other", "undelivered", "success", "warning", "error", "cancelled", "dead"}},
+	match: func(j snapshot.Job, t *widget.FilterTerms) bool {
+		return t.Matches("repo", j.Repository) && t.Matches("action", j.Action) && t.Matches("state", jobStates(j)...) &&
+			widget.ContainsWords(strings.Join(t.Words, " "), j.Name, j.Repository, j.Action, j.State, j.Namespace, j.Message)
+	},
+	sorts: []sorting[snapshot.Job]{
+		{name: "default order"},
+		{"job", func(a, b snapshot.Job) int { return cmp.Compare(a.Name, b.Name) }},
+		{"repository", func(a, b snapshot.Job) int { return cmp.Compare(a.Repository, b.Repository) }},
+		{"action", func(a, b snapshot.Job) int { return cmp.Compare(a.Action, b.Action) }},
+		{"state", func(a, b snapshot.Job) int { return cmp.Compare(severity(a.State), severity(b.State)) }},
+		{"progress", func(a, b snapshot.Job) int { return cmp.Compare(b.Progress, a.Progress) }},
+		{"age", func(a, b snapshot.Job) int { return a.Created.Compare(b.Created) }},
+	},
+}
+
+func jobStates(j snapshot.Job) []string {
+	out := []string{j.State}
+	if j.State == "dead" {
+		out = append(out, "error")
+	}
+	if j.Finished.IsZero() {
+		switch {
+		case !j.Undelivered.IsZero():
+			out = []string{"undelivered"}
+		case j.Owner == "other":
+			out = append(out, "other")
+		case j.Owner == "" && !j.RetryAt.IsZero():
+			out = append(out, "waiting")
+		}
+	}
+	return out
 }

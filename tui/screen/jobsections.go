@@ -1,7 +1,6 @@
 package screen
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,8 +13,6 @@ import (
 	"limpet/sync/text"
 	"limpet/tui/widget"
 )
-
-// The sections of the job screen.
 
 // summary counts the objects of a job by kind; zoomed it has the times too.
 func (d *jobScreen) summary(p *view, w int) section {
@@ -274,51 +271,4 @@ func totals(j snapshot.Job) (c state.Totals) {
 	}
 	c.Errors, c.Warnings = max(c.Errors, len(j.Errors)), max(c.Warnings, len(j.Warnings))
 	return c
-}
-
-// The results of finished jobs, in the words of a row.
-
-// jobResult returns the result of a job. It omits "completed", which the state shows.
-func jobResult(j snapshot.Job) string {
-	if !genericMessage(j.Message) {
-		return j.Message
-	}
-	c := totals(j)
-	if complaints := jobIssues(j); len(complaints) == 1 {
-		c.Only = complaints[0].text
-	}
-	return resultText(c)
-}
-
-func recordResult(r snapshot.HistoryRow) string {
-	if !genericMessage(r.Message) {
-		return r.Message
-	}
-	if r.Tally == nil {
-		return ""
-	}
-	c := *r.Tally
-	if c.Only != "" {
-		c.Only = parseIssue(r.State, c.Only).text
-	}
-	return resultText(c)
-}
-
-// resultText returns the only message, or the number of messages and the written objects.
-func resultText(c state.Totals) string {
-	var wrote []string
-	for i, n := range []int64{c.Create, c.Update, c.Delete} {
-		if n > 0 {
-			wrote = append(wrote, "+~-"[i:i+1]+text.Thousands(int(n)))
-		}
-	}
-	nothing := c.Counted && c.Errors+c.Warnings+len(wrote) == 0
-	return cmp.Or(c.Only, widget.Join(", ", widget.When(c.Errors > 0, text.Plural(c.Errors, "error")),
-		widget.When(c.Warnings > 0, text.Plural(c.Warnings, "warning")), strings.Join(wrote, " "),
-		widget.When(nothing, "nothing to change")))
-}
-
-// genericMessage reports whether the message of a job repeats its state. Source: Grafana; see sync/jobs.
-func genericMessage(message string) bool {
-	return slices.Contains([]string{"completed successfully", "completed with warnings", "completed with errors"}, message)
 }

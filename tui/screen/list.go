@@ -1,11 +1,9 @@
 package screen
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
@@ -277,69 +275,6 @@ func filterText(s *State) string {
 	return fmt.Sprintf("filter %q: %s; Esc clears", s.filter(), found)
 }
 
-// The lists of the snapshot.
-
-var jobKind = &kind[snapshot.Job]{
-	follows: true,
-	object:  jobObject,
-	key:     func(j snapshot.Job) string { return j.UID },
-	fields: widget.FieldSet{"repo": nil, "action": nil,
-		"state": {"pending", "working", "waiting", "other", "undelivered", "success", "warning", "error", "cancelled", "dead"}},
-	match: func(j snapshot.Job, t *widget.FilterTerms) bool {
-		return t.Matches("repo", j.Repository) && t.Matches("action", j.Action) && t.Matches("state", jobStates(j)...) &&
-			widget.ContainsWords(strings.Join(t.Words, " "), j.Name, j.Repository, j.Action, j.State, j.Namespace, j.Message)
-	},
-	sorts: []sorting[snapshot.Job]{
-		{name: "default order"},
-		{"job", func(a, b snapshot.Job) int { return cmp.Compare(a.Name, b.Name) }},
-		{"repository", func(a, b snapshot.Job) int { return cmp.Compare(a.Repository, b.Repository) }},
-		{"action", func(a, b snapshot.Job) int { return cmp.Compare(a.Action, b.Action) }},
-		{"state", func(a, b snapshot.Job) int { return cmp.Compare(severity(a.State), severity(b.State)) }},
-		{"progress", func(a, b snapshot.Job) int { return cmp.Compare(b.Progress, a.Progress) }},
-		{"age", func(a, b snapshot.Job) int { return a.Created.Compare(b.Created) }},
-	},
-}
-
-var repoKind = &kind[snapshot.Repo]{
-	object: repoObject,
-	key:    func(r snapshot.Repo) string { return r.Namespace + "/" + r.Name },
-	fields: widget.FieldSet{"repo": nil, "type": nil, "state": {"pending", "working", "success", "warning", "error", "suspended"}},
-	match: func(r snapshot.Repo, t *widget.FilterTerms) bool {
-		return t.Matches("repo", r.Name) && t.Matches("type", r.Type) && t.Matches("state", repoState(r), shownRepo(r)) &&
-			widget.ContainsWords(strings.Join(t.Words, " "), r.Name, r.Title, r.Type, r.Namespace, r.SyncState, r.URL)
-	},
-	sorts: []sorting[snapshot.Repo]{
-		{name: "name"},
-		{"state", func(a, b snapshot.Repo) int { return cmp.Compare(severity(shownRepo(a)), severity(shownRepo(b))) }},
-		{"type", func(a, b snapshot.Repo) int { return cmp.Compare(a.Type, b.Type) }},
-		{"synced", func(a, b snapshot.Repo) int { return a.Synced.Compare(b.Synced) }},
-		{"next pull", func(a, b snapshot.Repo) int { return a.Next.Compare(b.Next) }},
-		{"objects", func(a, b snapshot.Repo) int { return cmp.Compare(b.Resources, a.Resources) }},
-	},
-}
-
-var sourceKind = &kind[snapshot.Source]{
-	object: sourceObject,
-	key:    func(from snapshot.Source) string { return from.UID },
-	fields: widget.FieldSet{"source": nil, "namespace": nil, "provider": nil, "reason": nil,
-		"state": {snapshot.SourceReady, snapshot.SourceWorking, snapshot.SourceFailed, snapshot.SourceStalled, snapshot.SourcePending,
-			snapshot.SourceUnknown, "suspended"}},
-	match: func(from snapshot.Source, t *widget.FilterTerms) bool {
-		return t.Matches("source", from.Name) && t.Matches("namespace", from.Namespace) && t.Matches("provider", from.Provider) &&
-			t.Matches("reason", from.Reason) && t.Matches("state", from.State, sourceState(from)) &&
-			widget.ContainsWords(strings.Join(t.Words, " "), from.Name, from.Namespace, from.URL, from.Ref, ArtifactOf(from).Revision,
-				from.State, from.Reason, from.Message)
-	},
-	sorts: []sorting[snapshot.Source]{
-		{name: "name"},
-		{"state", func(a, b snapshot.Source) int { return cmp.Compare(severity(sourceState(a)), severity(sourceState(b))) }},
-		{"namespace", func(a, b snapshot.Source) int { return cmp.Compare(a.Namespace, b.Namespace) }},
-		{"updated", func(a, b snapshot.Source) int { return ArtifactOf(a).Updated.Compare(ArtifactOf(b).Updated) }},
-		{"size", func(a, b snapshot.Source) int { return cmp.Compare(ArtifactOf(b).Size, ArtifactOf(a).Size) }},
-		{"url", func(a, b snapshot.Source) int { return cmp.Compare(a.URL, b.URL) }},
-	},
-}
-
 // severity orders states: problems first.
 func severity(state string) int {
 	states := []string{"error", "dead", snapshot.SourceStalled, snapshot.SourceFailed, "warning", snapshot.SourceUnknown, "cancelled",
@@ -348,22 +283,4 @@ func severity(state string) int {
 		return i
 	}
 	return len(states)
-}
-
-func jobStates(j snapshot.Job) []string {
-	out := []string{j.State}
-	if j.State == "dead" {
-		out = append(out, "error")
-	}
-	if j.Finished.IsZero() {
-		switch {
-		case !j.Undelivered.IsZero():
-			out = []string{"undelivered"}
-		case j.Owner == "other":
-			out = append(out, "other")
-		case j.Owner == "" && !j.RetryAt.IsZero():
-			out = append(out, "waiting")
-		}
-	}
-	return out
 }

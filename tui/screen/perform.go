@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"limpet/sync/snapshot"
-	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 
@@ -226,13 +225,6 @@ func (s *State) line(c command) string {
 		return s.limpet("doctor")
 	}
 	return ""
-}
-
-// missing returns a refusal once an object is gone.
-func missing(s *scene, o object) string {
-	_, there := s.current(o)
-	return widget.When(!there, o.Name+" no longer exists"+
-		widget.When(o.job != nil, ": "+s.limpet("history show "+text.ShellWord(o.UID))))
 }
 
 // open shows what is under the cursor. On the first screen of a fresh limpet it starts the setup.

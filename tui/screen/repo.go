@@ -368,3 +368,21 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 	drawList(p, at, widget.Box{Title: "Recent jobs", Note: "f files, h all", Foot: p.place(&r.rows.position, 0), Focused: true},
 		screenRepo, &r.rows, table, []string{empty})
 }
+
+var repoKind = &kind[snapshot.Repo]{
+	object: repoObject,
+	key:    func(r snapshot.Repo) string { return r.Namespace + "/" + r.Name },
+	fields: widget.FieldSet{"repo": nil, "type": nil, "state": {"pending", "working", "success", "warning", "error", "suspended"}},
+	match: func(r snapshot.Repo, t *widget.FilterTerms) bool {
+		return t.Matches("repo", r.Name) && t.Matches("type", r.Type) && t.Matches("state", repoState(r), shownRepo(r)) &&
+			widget.ContainsWords(strings.Join(t.Words, " "), r.Name, r.Title, r.Type, r.Namespace, r.SyncState, r.URL)
+	},
+	sorts: []sorting[snapshot.Repo]{
+		{name: "name"},
+		{"state", func(a, b snapshot.Repo) int { return cmp.Compare(severity(shownRepo(a)), severity(shownRepo(b))) }},
+		{"type", func(a, b snapshot.Repo) int { return cmp.Compare(a.Type, b.Type) }},
+		{"synced", func(a, b snapshot.Repo) int { return a.Synced.Compare(b.Synced) }},
+		{"next pull", func(a, b snapshot.Repo) int { return a.Next.Compare(b.Next) }},
+		{"objects", func(a, b snapshot.Repo) int { return cmp.Compare(b.Resources, a.Resources) }},
+	},
+}

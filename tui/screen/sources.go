@@ -345,3 +345,25 @@ func verifiedText(from snapshot.Source) (widget.Role, string) {
 	}
 	return widget.RoleWarn, want + "not verified yet"
 }
+
+var sourceKind = &kind[snapshot.Source]{
+	object: sourceObject,
+	key:    func(from snapshot.Source) string { return from.UID },
+	fields: widget.FieldSet{"source": nil, "namespace": nil, "provider": nil, "reason": nil,
+		"state": {snapshot.SourceReady, snapshot.SourceWorking, snapshot.SourceFailed, snapshot.SourceStalled, snapshot.SourcePending,
+			snapshot.SourceUnknown, "suspended"}},
+	match: func(from snapshot.Source, t *widget.FilterTerms) bool {
+		return t.Matches("source", from.Name) && t.Matches("namespace", from.Namespace) && t.Matches("provider", from.Provider) &&
+			t.Matches("reason", from.Reason) && t.Matches("state", from.State, sourceState(from)) &&
+			widget.ContainsWords(strings.Join(t.Words, " "), from.Name, from.Namespace, from.URL, from.Ref, ArtifactOf(from).Revision,
+				from.State, from.Reason, from.Message)
+	},
+	sorts: []sorting[snapshot.Source]{
+		{name: "name"},
+		{"state", func(a, b snapshot.Source) int { return cmp.Compare(severity(sourceState(a)), severity(sourceState(b))) }},
+		{"namespace", func(a, b snapshot.Source) int { return cmp.Compare(a.Namespace, b.Namespace) }},
+		{"updated", func(a, b snapshot.Source) int { return ArtifactOf(a).Updated.Compare(ArtifactOf(b).Updated) }},
+		{"size", func(a, b snapshot.Source) int { return cmp.Compare(ArtifactOf(b).Size, ArtifactOf(a).Size) }},
+		{"url", func(a, b snapshot.Source) int { return cmp.Compare(a.URL, b.URL) }},
+	},
+}
