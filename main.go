@@ -23,7 +23,8 @@
 //	sync/git            mirrors, fetch, trees, diffs: the door to go-git
 //	sync/resources      files and resources: parse, plan (pure), apply
 //	sync/jobs           the job controller; jobs/queue and jobs/lease are pure
-//	sync/worker         the work of jobs, an action a file; worker/sink, worker/export,
+//	sync/worker         the work of jobs, an action a file; worker/checkout: the commit
+//	                    of a Repository and who may sign it; worker/sink, worker/export,
 //	                    worker/pr: comments, worker/commitstatus, worker/load, worker/drift
 //	sync/source         GitRepositories of Flux; source/archive packs a tree,
 //	                    source/artifact stores and serves what was packed,
@@ -52,7 +53,8 @@
 //  5. jobs/heldjob.go, jobs/renewal.go, jobs/lease: one goroutine renews; its
 //     loss cancels the work.
 //  6. jobs/runner.go runs the worker: worker/pull.go.
-//  7. git/resolve.go, git/fetch.go: the commit into the mirror, verified in worker/pulltree.go.
+//  7. git/resolve.go, git/fetch.go: the commit into the mirror, verified by
+//     worker/checkout.
 //  8. git/diff.go, resources/plan.go, resources/apply.go: the ordered changes.
 //  9. jobs/progress.go, jobs/results.go: marks and messages, throttled.
 //  10. jobs/finisher.go: record and end of the claim in one transaction

@@ -16,6 +16,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/drift"
 )
 
@@ -26,7 +27,7 @@ type access struct {
 	hosts      *forge.Hosts
 	minter     *forge.Minter        // mints tokens of Connections
 	identities *identity.Identities // mints tokens of the identities of Repositories
-	signers    *worker.Signers
+	signers    *checkout.Signers
 	mirrors    *git.Mirrors
 	policies   *auth.List[auth.VerificationPolicy]
 }
@@ -51,7 +52,7 @@ func openAccess(cfg Config, api *clients, references *dependency.Watcher, mirror
 	}
 	a.identities = identity.New(o)
 	a.minter = forge.NewMinter(a.hosts, a.places.Connection, auth.NewTokens(0))
-	a.signers = worker.NewSigners(a.places.Trust, a.policies, references.ObservePath)
+	a.signers = checkout.NewSigners(a.places.Trust, a.policies, references.ObservePath)
 	a.mirrors, err = git.Open(mirrors, git.Options{
 		AllowLocal: cfg.LocalGit,
 		AllowDirs:  cfg.LocalDirs,

@@ -16,7 +16,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/reconcile"
 	"limpet/sync/text"
-	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/sink"
 )
 
@@ -41,17 +41,17 @@ func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructu
 	}
 	checks = append(checks,
 		check{stepCredentials, false, func() (string, error) {
-			remotes := worker.Remotes{Credentials: from, AllowInsecure: t.Insecure}
+			remotes := checkout.Remotes{Credentials: from, AllowInsecure: t.Insecure}
 			if p, err = (probes{remotes.Remote, t.Git, t.Hosts}).open(ctx, reconcile.Key{Namespace: namespace, Name: name}, repo); err != nil {
 				return "", err
 			}
 			return describeCredentials(p.remote.Creds), remoteResult(repo, p.err).failed()
 		}},
-		checkKeys(stepSigners, "metadata.annotations", "; to be replaced: ", func() (worker.KeysLook, error) {
+		checkKeys(stepSigners, "metadata.annotations", "; to be replaced: ", func() (checkout.KeysLook, error) {
 			return t.Signers.Look(ctx, namespace, name, repo, t.Now())
 		}),
-		checkKeys("signing", "secure.commitSigningKey", "; but ", func() (worker.KeysLook, error) {
-			return worker.LookAtSigningKey(ctx, signing, namespace, name, repo, t.Now())
+		checkKeys("signing", "secure.commitSigningKey", "; but ", func() (checkout.KeysLook, error) {
+			return checkout.LookAtSigningKey(ctx, signing, namespace, name, repo, t.Now())
 		}),
 		check{"sink", true, func() (string, error) { return t.checkSink(obj) }},
 		check{stepRemote, false, func() (string, error) {
@@ -126,7 +126,7 @@ func answered(err error) bool {
 }
 
 // checkKeys checks keys. An error of look says that nothing can be pulled or committed.
-func checkKeys(name, field, before string, look func() (worker.KeysLook, error)) check {
+func checkKeys(name, field, before string, look func() (checkout.KeysLook, error)) check {
 	return check{name, true, func() (string, error) {
 		keys, err := look()
 		if err != nil {

@@ -30,6 +30,7 @@ import (
 	"limpet/sync/netx"
 	"limpet/sync/reconcile"
 	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 )
 
 // Kinds of the objects that have controllers here.
@@ -81,7 +82,7 @@ type Options struct {
 	Silent  func(host string) bool // reports whether a host did not answer last; nil = none
 	Hosts   Hosts                  // nil = no host is asked for more than Git
 	Store   *state.Store           // keeps secrets; nil = nothing is kept over a restart; must be set with Webhooks
-	Trust   *worker.Signers        // nil = signatures are not verified
+	Trust   *checkout.Signers      // nil = signatures are not verified
 	Tokens  *Tokens                // nil = none are minted
 	// Webhooks has webhooks made. WebhookBase is the address at which hosts reach the
 	// receiver of this agent, where a Repository does not name one; "" = nowhere.

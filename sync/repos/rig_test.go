@@ -32,6 +32,7 @@ import (
 	"limpet/sync/reconcile"
 	"limpet/sync/testenv"
 	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 )
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
@@ -148,7 +149,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	}
 	t.Cleanup(func() { r.mirrors.Close() })
 	o := Options{Git: r.mirrors, Logger: slog.New(slog.DiscardHandler), Resync: time.Second, Observe: func(e reconcile.Event) { r.events <- e },
-		Remotes: worker.Remotes{Credentials: r.credentials(), AllowInsecure: true}.Remote}
+		Remotes: checkout.Remotes{Credentials: r.credentials(), AllowInsecure: true}.Remote}
 	if change != nil {
 		change(r, &o)
 	}
@@ -267,7 +268,7 @@ func (r *rig) pulls() {
 	queue, objects := r.client.Informer(api.Jobs, r.namespace, kube.InformerOptions{}), r.client.Informer(api.Repositories, r.namespace,
 		kube.InformerOptions{})
 	worker := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Store: r.store,
-		Signers: worker.NewSigners(r.trust, nil, nil), Logger: log})
+		Signers: checkout.NewSigners(r.trust, nil, nil), Logger: log})
 	c, err := jobs.New(r.client, queue, objects, r.store, []jobs.Worker{worker}, jobs.Options{Namespace: r.namespace, Logger: log,
 		Grace: 50 * time.Millisecond})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 )
 
 // pullRequest is the pull that a Repository wants.
@@ -103,7 +103,7 @@ func strategy(f *facts, due dueSteps, healthy bool, latest func() (ref string, m
 
 // syncPlan is the step that decides which pull to queue, and asks the remote for that where it must.
 type syncPlan struct {
-	trust *worker.Signers // nil = signatures are not verified
+	trust *checkout.Signers // nil = signatures are not verified
 	reporter
 }
 

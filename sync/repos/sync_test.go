@@ -25,6 +25,7 @@ import (
 	"limpet/sync/reconcile"
 	"limpet/sync/testenv"
 	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/drift"
 )
 
@@ -43,7 +44,7 @@ func TestVerifiedAnew(t *testing.T) {
 			has("ops@example.com")
 			r := newRig(t, server, func(r *rig, o *Options) {
 				r.trust = func(context.Context, auth.Lookup) (*auth.Trust, error) { return files.Load(), nil }
-				o.Trust = worker.NewSigners(r.trust, nil, nil)
+				o.Trust = checkout.NewSigners(r.trust, nil, nil)
 			})
 			r.repo.Add(t, "a.json")
 			head := r.repo.Head(t)
@@ -198,7 +199,7 @@ func TestAgentsWithOtherKeys(t *testing.T) {
 			mine.set(public1)
 			theirs.set(public1, public2)
 			r := newRig(t, server, func(r *rig, o *Options) {
-				r.trust, o.Meter, o.Trust = theirs.find, &looked, worker.NewSigners(mine.find, nil, nil)
+				r.trust, o.Meter, o.Trust = theirs.find, &looked, checkout.NewSigners(mine.find, nil, nil)
 			})
 			r.repo.Add(t, "a.json")
 			first := r.signHead(key1)
@@ -232,7 +233,7 @@ func TestAnnotationsCountAtOnce(t *testing.T) {
 	keys.set(public)
 	r := newRig(t, "embedded", func(r *rig, o *Options) {
 		r.trust = keys.find
-		o.Trust = worker.NewSigners(keys.find, nil, nil)
+		o.Trust = checkout.NewSigners(keys.find, nil, nil)
 	})
 	r.repo.Add(t, "a.json")
 	signed := r.signHead(key)

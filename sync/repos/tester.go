@@ -17,7 +17,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/dependency"
 	"limpet/sync/forge"
-	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 )
 
 // Tester tests Repositories, Connections and GitRepositories of Flux with the credentials
@@ -26,7 +26,7 @@ type Tester struct {
 	Git         Prober
 	Hosts       Hosts
 	Minter      *forge.Minter
-	Signers     *worker.Signers
+	Signers     *checkout.Signers
 	Places      auth.Places
 	Credentials struct{ Repositories, Sources auth.Source }
 	Insecure    bool             // http:// is taken

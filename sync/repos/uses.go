@@ -9,7 +9,7 @@ import (
 	"limpet/sync/auth"
 	"limpet/sync/dependency"
 	"limpet/sync/reconcile"
-	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 )
 
 // Uses are what the objects of an agent use: what objects name, and the files of the rules of its configuration.
@@ -46,7 +46,7 @@ func (d Uses) ruleFiles(u *unstructured.Unstructured) (files []string) {
 	if err != nil {
 		return nil
 	}
-	urls := worker.URLs(repo)
+	urls := checkout.URLs(repo)
 	for _, rule := range auth.PoliciesFor(policies, u.GetNamespace(), u.GetName(), urls...) {
 		files = append(files, rule.Paths()...)
 	}

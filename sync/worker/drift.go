@@ -65,19 +65,16 @@ func (p *Pull) DriftOf(ctx context.Context, repo *unstructured.Unstructured, q D
 	if r.status.lastRef == "" {
 		return nil, fmt.Errorf("repository %s was not pulled yet", repo.GetName())
 	}
-	if err := r.prepare(ctx, p, r.Task, true); err != nil {
+	if r.at, err = p.checkout(ctx, r.Task, r.log); err != nil {
 		return nil, err
 	}
-	r.src.sel = gitref.Selector{Commit: r.status.lastRef}
-	for _, step := range []func(context.Context) error{r.resolve, r.fetch} {
-		if err := step(ctx); err != nil {
-			return nil, err
-		}
+	if _, err := r.at.Get(ctx, gitref.Selector{Commit: r.status.lastRef}); err != nil {
+		return nil, err
 	}
-	r.content = newContent(p.o.Git, r.remote, r.ref, r.Task)
-	defer r.content.close()
+	r.content = r.at.Content()
+	defer r.content.Close()
 	c := &comparison{pull: r, query: q, report: &drift.Report{Namespace: repo.GetNamespace(), Repository: repo.GetName(),
-		Commit: r.ref.Hash, Checked: serverTime(p.o.Client), Items: []drift.Item{}}}
+		Commit: r.at.Ref.Hash, Checked: p.o.Client.Now(), Items: []drift.Item{}}}
 	target, isSink, err := p.sinkOf(repo)
 	if r.sink = isSink; err == nil && isSink {
 		err = c.directory(ctx, target)
@@ -201,7 +198,7 @@ func (c *comparison) files(ctx context.Context, plan *resources.Plan, changes []
 			list = append(list, change)
 		}
 	}
-	c.content.fetchLarge(ctx, wantedBy(list))
+	c.content.FetchLarge(ctx, wantedBy(list))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(resources.DefaultParallel)
 	for _, change := range list {
@@ -341,12 +338,12 @@ func (c *comparison) directory(ctx context.Context, target sink.Target) error {
 		return err
 	}
 	defer dir.Close()
-	c.pull.unread.known = c.unread.before.Ref == c.ref.Hash
+	c.pull.unread.known = c.unread.before.Ref == c.at.Ref.Hash
 	files, _, err := c.sinkFiles(ctx, dir, tree)
 	if err != nil {
 		return err
 	}
-	plan, err := dir.Plan(c.ref.Hash, "", files)
+	plan, err := dir.Plan(c.at.Ref.Hash, "", files)
 	if err != nil {
 		return err
 	}

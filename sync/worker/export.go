@@ -250,7 +250,7 @@ func (x *exporting) add(files ...export.File) {
 			}
 		}
 		if f.Warning == nil && f.Path != "" && there != blob.ID.String() {
-			e.file, x.wrote[sum(f.Path, blob.ID.String())] = git.Edit{Path: within(x.src.dir, f.Path), Blob: blob}, 1
+			e.file, x.wrote[sum(f.Path, blob.ID.String())] = git.Edit{Path: within(x.at.Dir, f.Path), Blob: blob}, 1
 			if e.result.Action = resources.Updated; there == "" {
 				e.result.Action = resources.Created
 				x.created++
@@ -259,7 +259,7 @@ func (x *exporting) add(files ...export.File) {
 		if f.From != "" && f.Warning == nil {
 			gone := e.result
 			gone.Action, gone.Path = resources.Deleted, f.From
-			x.edits = append(x.edits, edit{file: git.Edit{Path: within(x.src.dir, f.From)}, result: gone})
+			x.edits = append(x.edits, edit{file: git.Edit{Path: within(x.at.Dir, f.From)}, result: gone})
 			x.created--
 		}
 		x.edits = append(x.edits, e)
@@ -274,7 +274,7 @@ func (x *exporting) tree(ctx context.Context) (paths []string, err error) {
 	if x.base.Hash == "" {
 		return nil, nil
 	}
-	t, err := x.o.Git.Tree(ctx, x.remote, x.base.Hash, x.src.dir)
+	t, err := x.o.Git.Tree(ctx, x.at.Remote, x.base.Hash, x.at.Dir)
 	if err != nil && git.KindOf(err) != git.PathNotFound {
 		return nil, err
 	}
@@ -316,7 +316,7 @@ func (x *exporting) object(ctx context.Context, path string) (none resources.Ide
 	if hash == "" {
 		return none
 	}
-	data, err := x.o.Git.Blob(ctx, x.remote, hash, resources.MaxFile)
+	data, err := x.o.Git.Blob(ctx, x.at.Remote, hash, resources.MaxFile)
 	if err != nil && !errors.As(err, new(*git.TooLargeError)) {
 		x.failed = cmp.Or(x.failed, err)
 	}

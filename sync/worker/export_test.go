@@ -18,6 +18,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/resources"
 	"limpet/sync/testenv"
+	"limpet/sync/worker/checkout"
 )
 
 // put creates an object, or changes its title.
@@ -181,7 +182,7 @@ func TestExportsBesideOthers(t *testing.T) {
 
 // lateGit is Git whose host does the first push when the second one comes.
 type lateGit struct {
-	Git
+	checkout.Git
 	first  func(context.Context) error
 	before func()
 }

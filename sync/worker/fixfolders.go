@@ -38,7 +38,7 @@ func NewFixFolders(p *Pull, keys auth.Source) *Write {
 // missingFolderFiles returns a folder file for each directory without one, and the deletion of the .keep files that folder
 // files replace. A folder that the repository manages keeps its name; that of another one is the name that a pull would give it.
 func missingFolderFiles(ctx context.Context, r *staging) ([]edit, error) {
-	tree, err := r.o.Git.Tree(ctx, r.remote, r.base.Hash, r.src.dir)
+	tree, err := r.o.Git.Tree(ctx, r.at.Remote, r.base.Hash, r.at.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +84,11 @@ func missingFolderFiles(ctx context.Context, r *staging) ([]edit, error) {
 			if err != nil {
 				return nil, err
 			}
-			e.file = git.Edit{Path: within(r.src.dir, file), Blob: git.NewBlob(append(data, '\n'))}
+			e.file = git.Edit{Path: within(r.at.Dir, file), Blob: git.NewBlob(append(data, '\n'))}
 			edits, there[strings.ToLower(file)] = append(edits, e), file
 		}
 		if keep := path.Join(dir, keepFile); there[strings.ToLower(keep)] == keep {
-			edits = append(edits, edit{file: git.Edit{Path: within(r.src.dir, keep)}, result: resources.Result{Action: resources.Deleted, Path: keep}})
+			edits = append(edits, edit{file: git.Edit{Path: within(r.at.Dir, keep)}, result: resources.Result{Action: resources.Deleted, Path: keep}})
 		}
 	}
 	return edits, nil

@@ -17,6 +17,7 @@ import (
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
 	"limpet/sync/text"
+	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/sink"
 )
 
@@ -105,7 +106,7 @@ func (r *pull) inSink(target sink.Target, commit string) error {
 	case err != nil:
 		return err
 	case has != commit:
-		return fmt.Errorf("%s is at commit %s", target, short(has))
+		return fmt.Errorf("%s is at commit %s", target, checkout.ShortHash(has))
 	case source != "" && source != r.sourceHash(r.Repo, r.Repository):
 		return fmt.Errorf("%s was written with other settings", target)
 	}
@@ -114,25 +115,26 @@ func (r *pull) inSink(target sink.Target, commit string) error {
 
 // restoreSink writes the commit of the last pull into the directory. A commit in the mirror needs no request.
 func (r *pull) restoreSink(ctx context.Context, target sink.Target) error {
-	if err := r.prepare(ctx, r.Pull, r.Task, true); err != nil {
+	var err error
+	if r.at, err = r.checkout(ctx, r.Task, r.log); err != nil {
 		return err
 	}
 	if err := r.trusted(ctx); err != nil {
 		return err
 	}
-	if r.trust == nil || !r.trust.tag() { // else the tag object is verified as well
-		r.src.sel = gitref.Selector{Commit: r.status.lastRef}
+	if r.at.Trust == nil || !r.at.Trust.Tag() { // else the tag object is verified as well
+		r.at.Selector = gitref.Selector{Commit: r.status.lastRef}
 	}
-	for _, step := range []func(context.Context) error{r.resolve, r.fetch, r.verify} {
+	for _, step := range []func(context.Context) error{r.at.LookUp, r.at.Fetch, r.verify} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	if r.ref.Hash != r.status.lastRef {
+	if r.at.Ref.Hash != r.status.lastRef {
 		return errNotNow
 	}
-	r.content = newContent(r.o.Git, r.remote, r.ref, r.Task)
-	defer r.content.close()
+	r.content = r.at.Content()
+	defer r.content.Close()
 	tree, err := r.gitTree(ctx)
 	if err != nil {
 		return err

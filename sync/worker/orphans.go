@@ -24,6 +24,7 @@ import (
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/resources"
+	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/sink"
 )
 
@@ -366,7 +367,7 @@ func (p MirrorPruner) runOnce(ctx context.Context, minAge time.Duration) {
 		if err != nil { // its mirror is unknown
 			return
 		}
-		if urls := URLs(repo); len(urls) > 0 {
+		if urls := checkout.URLs(repo); len(urls) > 0 {
 			keep = append(keep, git.Remote{URL: urls[0]})
 		}
 	}

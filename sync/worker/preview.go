@@ -109,7 +109,7 @@ func (p *Pull) previewWrite(ctx context.Context, repo *unstructured.Unstructured
 	if err != nil {
 		return nil, err
 	}
-	err = r.prepare(ctx, p, run.Task, false)
+	r.at, err = r.checkout(ctx)
 	for _, step := range []func(context.Context) error{r.fetchBase, r.trusted} {
 		if err == nil {
 			err = step(ctx)
@@ -129,7 +129,7 @@ func (p *Pull) previewWrite(ctx context.Context, repo *unstructured.Unstructured
 			out.Missing = append(out.Missing, e.result.Path)
 		}
 		if e.file.To != "" {
-			e.result.PreviousPath, e.result.Path = e.result.Path, strings.TrimPrefix(e.file.To, within(r.src.dir, ""))
+			e.result.PreviousPath, e.result.Path = e.result.Path, strings.TrimPrefix(e.file.To, within(r.at.Dir, ""))
 		}
 		out.Record(ctx, e.result)
 	}
@@ -160,7 +160,7 @@ func (p *Pull) previewOf(ctx context.Context, repo *unstructured.Unstructured, q
 	if err := passing(r.sync(ctx)); err != nil {
 		return nil, err
 	}
-	out.To, out.Incremental = r.ref.Hash, r.partial
+	out.To, out.Incremental = r.at.Ref.Hash, r.partial
 	if done := r.Progress.Outcome(nil); done.Message != "completed successfully" {
 		out.Message = text.Redact(strings.Join(append(done.Warnings, done.Message), "; "))
 	}

@@ -2,12 +2,12 @@
 // leases: it gets a task, works until it is done or its context ends, and reports what it did.
 //
 //	pull.go      the run of a pull: resolve, fetch, verify, compare, write, status
-//	pulltree.go  the tree of the commit; content.go reads its files, also from Git LFS
+//	checkout     the commit of a Repository: its remote, its signatures, its files
+//	pulltree.go  the tree of the commit, as resources
 //	pullapply.go the plan of package resources and its application; pullsink.go a directory
 //	unread.go    the files that it could not use
 //	stage.go     the write of a job to Git; a new action that writes is an order for it
 //	pullrequest.go the review of a pull request; package pr renders its comment
-//	remote.go    where the Git side of a Repository is; signers.go who may sign its commits
 //	preview.go   the plan of a pull, without its writes
 //	drift.go     what a server has else than Git; package drift compares
 //	orphans.go   what a deleted Repository has left
@@ -31,13 +31,13 @@ import (
 	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
-	"limpet/sync/failpoint"
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 	"limpet/sync/resources"
-	"limpet/sync/text"
+	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/commitstatus"
 	"limpet/sync/worker/sink"
 )
@@ -50,9 +50,9 @@ type PullOptions struct {
 	Client *kube.Client // of repositories and jobs
 	// Dashboards and Folders are the servers of those groups; nil means Client.
 	Dashboards, Folders *kube.Client
-	Git                 Git
-	Credentials         auth.Source // nil = none
-	Signers             *Signers    // the signature policies and their keys; nil = no keys
+	Git                 checkout.Git
+	Credentials         auth.Source       // nil = none
+	Signers             *checkout.Signers // the signature policies and their keys; nil = no keys
 	Store               *state.Store
 	// SinkPrefixes are the directories under which a Repository may have its tree written instead of the API.
 	SinkPrefixes []string
@@ -76,6 +76,7 @@ type PullOptions struct {
 // instead.
 type Pull struct {
 	o        PullOptions
+	source   checkout.Source
 	programs sink.Programs
 }
 
@@ -95,7 +96,9 @@ func NewPull(o PullOptions) *Pull {
 	if o.Kinds == nil {
 		o.Kinds, _ = resources.ParseKinds(nil) // a constant
 	}
-	return &Pull{o: o}
+	source := checkout.Source{Git: o.Git, Credentials: o.Credentials, Signers: o.Signers, AllowInsecure: o.AllowInsecure,
+		Now: func() time.Time { return o.Client.Now() }}
+	return &Pull{o: o, source: source}
 }
 
 // Action implements jobs.Worker.
@@ -108,48 +111,49 @@ func (p *Pull) Ready(ctx context.Context, t jobs.Task) error {
 	if t.Repo == nil || !t.Repository.Spec.Sync.Enabled {
 		return nil
 	}
-	if err := p.credible(ctx, t); err != nil {
+	if err := p.checkCredentials(ctx, t); err != nil {
 		return err
 	}
 	_, _, err := p.sinkOf(t.Repo)
 	return err
 }
 
-// credible returns an error if this agent has no credentials for the repository.
-func (p *Pull) credible(ctx context.Context, t jobs.Task) error {
-	src, err := sourceOf(t.Namespace, t.Repo.GetName(), t.Repository)
-	if err != nil {
+// checkCredentials returns an error if this agent has no credentials for the repository.
+func (p *Pull) checkCredentials(ctx context.Context, t jobs.Task) error {
+	err := p.source.CheckCredentials(ctx, t.Repo, t.Repository)
+	if err != nil && !jobs.Transient(passing(err)) {
 		return err
 	}
 	if repo := t.Repository; repo.Spec.Type == "local" && !git.PermitsDir(p.o.LocalDirs, repo.Spec.Local.Path) {
 		return fmt.Errorf("repository %q: spec.local.path is not below a --local-prefix of this agent", t.Repo.GetName())
 	}
-	if _, err := src.credentials(ctx, p.o.Credentials); err != nil && !jobs.Transient(passing(err)) {
-		return err
-	}
 	return nil
+}
+
+// checkout opens the Git side of the Repository of a job that pulls.
+func (p *Pull) checkout(ctx context.Context, t *jobs.Task, log *slog.Logger) (*checkout.Checkout, error) {
+	return p.source.Open(ctx, t.Repo, t.Repository, checkout.Options{Mirrors: true, Last: t.Repository.Status.Sync.LastRef,
+		Progress: t.Progress, Meter: t.Progress.Transfer, Log: log})
 }
 
 // pull is one run of a pull job.
 type pull struct {
 	*Pull
 	*jobs.Task
-	remoteFor
 	log      *slog.Logger
 	server   *server
 	target   resources.Target
 	status   *syncStatus
-	ref      git.Ref
+	at       *checkout.Checkout
 	counted  stats // of the repository at the end of the run; nil = unknown
 	partial  bool  // the run is incremental
 	applying bool  // it has begun to write
-	content  *content
+	content  *checkout.Content
 	sink     bool // the tree goes to a directory
 	keepAll  bool // nothing may be removed from it
 	leftOut  atomic.Int64
 	hidden   int // files that a directory does not get
 	unread   unread
-	trust    *trust         // the signature policy; nil = none
 	verified *api.Condition // the result of the verification; nil = unchanged
 	after    *staged        // the write of the job to Git before the pull; nil = none
 	commit   *commitstatus.Writer
@@ -242,12 +246,12 @@ func (r *pull) finish(ctx context.Context, err error) error {
 		return err
 	}
 	r.Progress.SetMessage(ctx, "update status and stats")
-	if via := r.ref.Via.String(); via != "" && err == nil {
+	if via := r.at.Ref.Via.String(); via != "" && err == nil {
 		r.Progress.SetFinalMessage(r.Progress.Outcome(nil).Message + "; " + via)
 	}
 	end := syncEnd{
 		outcome:     r.Progress.Outcome(err),
-		ref:         r.ref.Hash,
+		ref:         r.at.Ref.Hash,
 		incremental: r.partial,
 		stats:       r.counted,
 		leftOut:     r.leftOut.Load(),
@@ -256,7 +260,7 @@ func (r *pull) finish(ctx context.Context, err error) error {
 			AllowMassDelete: r.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true"},
 	}
 	end.partly = r.applying && end.outcome.State == api.StateError
-	if r.ref.Hash != "" {
+	if r.at.Ref.Hash != "" {
 		end.commit = r.commit.Condition()
 	}
 	switch {
@@ -272,21 +276,21 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	if failed := r.status.end(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
 	}
-	r.commit.Done(ctx, r.ref.Hash, end.outcome.State, err, r.Progress.Summary())
+	r.commit.Done(ctx, r.at.Ref.Hash, end.outcome.State, err, r.Progress.Summary())
 	return err
 }
 
 // commitStatus returns the writer of the status of the commit, nil if none is wanted.
 func (r *pull) commitStatus(ctx context.Context) *commitstatus.Writer {
 	asked, named := r.Repo.GetAnnotations()[api.AnnoCommitStatus]
-	if r.remote.Down != nil || asked != "true" && (named || !r.o.CommitStatus) {
+	if r.at.Remote.Down != nil || asked != "true" && (named || !r.o.CommitStatus) {
 		return nil
 	}
 	page := r.grafanaURL(r.Repository)
 	if page != "" {
 		page += "/admin/provisioning/" + r.target.Repository
 	}
-	return commitstatus.Open(ctx, commitstatus.Writer{Hosts: r.o.Hosts, Store: r.o.Store, Repo: r.Repo, Creds: r.remote.Creds, Page: page,
+	return commitstatus.Open(ctx, commitstatus.Writer{Hosts: r.o.Hosts, Store: r.o.Store, Repo: r.Repo, Creds: r.at.Remote.Creds, Page: page,
 		Log: r.log})
 }
 
@@ -302,7 +306,8 @@ func (p *Pull) grafanaURL(repo api.Repository) string {
 // sync does the work between the two status updates.
 func (r *pull) sync(ctx context.Context) error {
 	began := time.Now()
-	if err := r.prepare(ctx, r.Pull, r.Task, true); err != nil {
+	var err error
+	if r.at, err = r.checkout(ctx, r.Task, r.log); err != nil {
 		return err
 	}
 	if r.preview == nil {
@@ -316,12 +321,12 @@ func (r *pull) sync(ctx context.Context) error {
 	if err := r.trusted(ctx); err != nil {
 		return err
 	}
-	if err := r.resolve(ctx); err != nil {
+	if err := r.at.LookUp(ctx); err != nil {
 		return err
 	}
 	last := r.status.lastRef
 	r.partial = r.incremental(last)
-	same := r.partial && r.ref.Hash == last && r.unread.before.Count() == 0 && (!sink || r.inSink(dir, last) == nil)
+	same := r.partial && r.at.Ref.Hash == last && r.unread.before.Count() == 0 && (!sink || r.inSink(dir, last) == nil)
 	if !same {
 		defer func() {
 			kind := jobs.SyncFull
@@ -331,18 +336,18 @@ func (r *pull) sync(ctx context.Context) error {
 			r.Progress.Phase(kind, "", time.Since(began))
 		}()
 	}
-	if !same || r.trust != nil {
-		if err := r.fetch(ctx); err != nil {
+	if !same || r.at.Trust != nil {
+		if err := r.at.Fetch(ctx); err != nil {
 			return err
 		}
 	}
 	if !same {
-		r.commit.Pending(ctx, r.ref.Hash)
+		r.commit.Pending(ctx, r.at.Ref.Hash)
 	}
 	if err := r.verify(ctx); err != nil {
 		return err
 	}
-	if same && r.ref.Hash == last { // the branch may have moved before the fetch
+	if same && r.at.Ref.Hash == last { // the branch may have moved before the fetch
 		if left := r.unread.before.LeftOut; left != "" {
 			r.warn(ctx, left)
 		}
@@ -350,9 +355,9 @@ func (r *pull) sync(ctx context.Context) error {
 		return nil
 	}
 	// The changes of a commit do not include those inside a submodule.
-	r.partial = r.partial && !submodules(r.Repo)
-	r.content = newContent(r.o.Git, r.remote, r.ref, r.Task)
-	defer r.content.close()
+	r.partial = r.partial && !checkout.Submodules(r.Repo)
+	r.content = r.at.Content()
+	defer r.content.Close()
 	if sink {
 		r.unread.known, r.partial = r.partial, false
 		return r.writeSink(ctx, dir)
@@ -374,54 +379,6 @@ func (r *pull) sync(ctx context.Context) error {
 	}
 	return r.pullAll(ctx, tree)
 }
-
-// resolve asks the remote for the commit of the branch: the only request of a pull without changes. A commit that is
-// pulled by its hash needs none.
-func (r *pull) resolve(ctx context.Context) error {
-	r.Progress.Step("look up " + r.src.sel.String())
-	ref, err := r.remoteFor.resolve(ctx, r.Pull, r.Task, r.src.sel, true)
-	if err != nil {
-		return err
-	}
-	if via := ref.Via.String(); via != "" && via != r.ref.Via.String() {
-		r.log.Warn(via, "step", "fetch")
-	}
-	r.ref = ref
-	r.Progress.SetRefs(ref.Short(), r.status.lastRef, ref.Hash)
-	return nil
-}
-
-// fetchTries is the number of times a branch may move between its look-up and its fetch.
-const fetchTries = 3
-
-func (r *pull) fetch(ctx context.Context) error {
-	var err error
-	for range fetchTries {
-		r.Progress.SetMessage(ctx, "fetch "+short(r.ref.Hash))
-		var stats git.Stats
-		if stats, err = r.o.Git.Fetch(ctx, r.remote, r.ref); err == nil {
-			r.log.Debug("fetched", "step", "fetch", "bytes", stats.Bytes, "full", stats.Full)
-			if stats.Bytes > 0 {
-				r.Progress.StepNote(text.Size(stats.Bytes))
-			}
-			// The next steps read the commit too, so an error is theirs; that of a directory says nothing.
-			if info, err := r.o.Git.Commit(ctx, r.remote, r.ref.Hash); err == nil && r.Repository.Spec.Type != "local" {
-				name, _, _ := strings.Cut(info.Author, " <")
-				r.Progress.SetCommit(state.Commit{Subject: text.Redact(info.Subject), Author: name, At: api.Time(info.When)})
-			}
-			return failpoint.Pass(failpoint.Fetched)
-		}
-		if git.KindOf(err) != git.Moved {
-			return err
-		}
-		if err := r.resolve(ctx); err != nil {
-			return err
-		}
-	}
-	return err
-}
-
-func short(hash string) string { return hash[:min(len(hash), 7)] }
 
 // mark is the resume mark of a job. For a pull it is a hint: a resumed pull compares with the server, and does not
 // repeat writes that are done.
@@ -446,7 +403,7 @@ func (p *Pull) sourceHash(repo *unstructured.Unstructured, view api.Repository) 
 		root = view.Spec.Title
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %t %t %t %t %+v", block.URL, block.Branch, strings.Trim(block.Path, "/"),
-		view.Spec.Sync.Target, root, sink, notes[api.AnnoSinkStrict] == "true", submodules(repo), notes[api.AnnoGitLFS] == "false",
+		view.Spec.Sync.Target, root, sink, notes[api.AnnoSinkStrict] == "true", checkout.Submodules(repo), notes[api.AnnoGitLFS] == "false",
 		p.o.Kinds))
 	return hex.EncodeToString(sum[:8])
 }
@@ -504,4 +461,23 @@ func fullPullReason(diff []git.Change, most int, unread []state.UnreadFile) stri
 		return fmt.Sprintf("directory %q lost the file that stands for it", "/"+dir)
 	}
 	return ""
+}
+
+// passing wraps a transient error of a Git host, or of the host of a Connection, which creates tokens, in a
+// *jobs.TransientError and returns any other error unchanged. Errors of the API are classified where the API is called.
+// Invalid certificates count as unreachable: a wrong clock after boot and a captive portal are more frequent at a site
+// than a wrong certificate.
+func passing(err error) error {
+	if e, ok := errors.AsType[*netx.Error](err); ok {
+		switch e.Kind {
+		case netx.Unavailable, netx.RateLimited, netx.Protocol:
+			return &jobs.TransientError{Err: err, After: e.RetryAfter}
+		}
+	} else if e, ok := errors.AsType[*git.Error](err); ok {
+		switch e.Kind {
+		case git.Unreachable, git.Throttled, git.Timeout, git.Moved, git.Overtaken:
+			return &jobs.TransientError{Err: err, After: e.RetryAfter}
+		}
+	}
+	return err
 }

@@ -13,6 +13,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
+	"limpet/sync/worker/checkout"
 )
 
 func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
@@ -54,16 +55,16 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 // changes are not sufficient.
 func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string) (bool, error) {
 	compared := r.timed(jobs.SyncIncremental, "compare")
-	diff, err := r.o.Git.Changes(ctx, r.remote, last, r.ref.Hash, r.src.dir)
+	diff, err := r.o.Git.Changes(ctx, r.at.Remote, last, r.at.Ref.Hash, r.at.Dir)
 	var before git.Tree
 	if err == nil {
-		before, err = r.o.Git.Tree(ctx, r.remote, last, r.src.dir)
+		before, err = r.o.Git.Tree(ctx, r.at.Remote, last, r.at.Dir)
 	}
 	switch {
 	case ctx.Err() != nil:
 		return false, err
 	case err != nil:
-		r.log.Info("compare commits failed, pulling in full", "step", "plan", "ref", short(last), "err", err)
+		r.log.Info("compare commits failed, pulling in full", "step", "plan", "ref", checkout.ShortHash(last), "err", err)
 		return false, nil
 	}
 	if why := fullPullReason(diff, r.o.MaxIncremental, r.unread.before.Files); why != "" {
@@ -142,13 +143,13 @@ func (r *pull) changes(ctx context.Context, diff []git.Change) ([]resources.File
 		git.ChangeDeleted: resources.Deleted, git.ChangeRenamed: resources.Renamed,
 	}
 	out := make([]resources.FileChange, len(diff))
-	var old []wanted
+	var old []checkout.Blob
 	var at []int
 	for i, d := range diff {
 		c := resources.FileChange{Action: actions[d.Type], Path: d.Path, From: d.From, Hash: d.Hash, FromHash: d.FromHash}
 		out[i] = c
 		if p := c.OldFile(); p != "" {
-			old, at = append(old, wanted{p, c.FromHash}), append(at, i)
+			old, at = append(old, checkout.Blob{Path: p, Hash: c.FromHash}), append(at, i)
 		}
 	}
 	ids, err := r.identities(ctx, old)
@@ -171,17 +172,17 @@ func (r *pull) settle(ctx context.Context, plan *resources.Plan) error {
 	found := map[string]resources.Identity{}
 	for i, id := range ids {
 		if id != nil {
-			found[list[i].path] = *id
+			found[list[i].Path] = *id
 		}
 	}
 	plan.Settle(found)
 	return nil
 }
 
-func wantedBy(changes []resources.Change) []wanted {
-	list := make([]wanted, len(changes))
+func wantedBy(changes []resources.Change) []checkout.Blob {
+	list := make([]checkout.Blob, len(changes))
 	for i, c := range changes {
-		list[i] = wanted{c.Path, c.Hash}
+		list[i] = checkout.Blob{Path: c.Path, Hash: c.Hash}
 	}
 	return list
 }
@@ -199,12 +200,12 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 		return err
 	}
 	r.Progress.SetTotal(ctx, plan.Len())
-	r.content.fetchLarge(ctx, wantedBy(plan.WriteFiles))
+	r.content.FetchLarge(ctx, wantedBy(plan.WriteFiles))
 	r.Progress.SetMessage(ctx, "full comparison")
 	server, results := resources.Server(r.server), resources.Recorder(&recorder{pull: r, next: time.Now().Add(markEvery)})
 	if r.preview == nil {
 		// An attempt after a crash has to know that the target may be between two commits.
-		if err := r.Progress.Mark(ctx, mark{Ref: r.ref.Hash, Staged: r.after}); err != nil {
+		if err := r.Progress.Mark(ctx, mark{Ref: r.at.Ref.Hash, Staged: r.after}); err != nil {
 			return err
 		}
 		if err := r.status.writing(ctx); err != nil {
@@ -281,7 +282,7 @@ func (r *recorder) Record(ctx context.Context, res resources.Result) {
 	if n%markChanges != 0 && time.Now().Before(r.next) {
 		return
 	}
-	if err := r.pull.Progress.Mark(ctx, mark{Ref: r.pull.ref.Hash, Done: int(n), Staged: r.pull.after}); err != nil {
+	if err := r.pull.Progress.Mark(ctx, mark{Ref: r.pull.at.Ref.Hash, Done: int(n), Staged: r.pull.after}); err != nil {
 		r.lost.Store(&err)
 	}
 	r.next = time.Now().Add(markEvery)

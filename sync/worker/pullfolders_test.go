@@ -17,6 +17,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/git"
 	"limpet/sync/resources"
+	"limpet/sync/worker/checkout"
 )
 
 func named(uid, title string) string {
@@ -71,7 +72,7 @@ func TestFolderFiles(t *testing.T) {
 }
 
 // swappable is a Git whose mirrors can be lost.
-type swappable struct{ Git }
+type swappable struct{ checkout.Git }
 
 // TestLostMirror: without the commit that was synced last a pull compares everything, and still writes only what
 // differs.

@@ -16,6 +16,7 @@ import (
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
 	"limpet/sync/text"
+	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/pr"
 )
 
@@ -32,7 +33,9 @@ func NewPullRequest(p *Pull) *PullRequest { return &PullRequest{p} }
 func (w *PullRequest) Action() string { return "pr" }
 
 // Ready implements jobs.Worker.
-func (w *PullRequest) Ready(ctx context.Context, t jobs.Task) error { return w.credible(ctx, t) }
+func (w *PullRequest) Ready(ctx context.Context, t jobs.Task) error {
+	return w.checkCredentials(ctx, t)
+}
 
 // Run implements jobs.Worker.
 func (w *PullRequest) Run(ctx context.Context, t *jobs.Task) error {
@@ -65,10 +68,12 @@ type review struct {
 }
 
 func (r *review) run(ctx context.Context) (err error) {
-	if err := r.prepare(ctx, r.Pull, r.Task, false); err != nil {
+	r.at, err = r.source.Open(ctx, r.Repo, r.Repository, checkout.Options{Progress: r.Progress, Meter: r.Progress.Transfer,
+		Log: r.log})
+	if err != nil {
 		return err
 	}
-	if r.host, err = r.o.Hosts.Remote(ctx, forge.TargetOf(r.Repo), r.remote.Creds); err != nil {
+	if r.host, err = r.o.Hosts.Remote(ctx, forge.TargetOf(r.Repo), r.at.Remote.Creds); err != nil {
 		return err
 	}
 	r.Progress.SetMessage(ctx, fmt.Sprintf("read pull request %d", r.number))
@@ -82,7 +87,7 @@ func (r *review) run(ctx context.Context) (err error) {
 		r.Progress.SetFinalMessage("the pull request is closed")
 		return nil
 	}
-	if r.base, err = r.bring(ctx, r.src.sel); err != nil {
+	if r.base, err = r.at.Get(ctx, r.at.Selector); err != nil {
 		return err
 	}
 	if r.of.Base != r.base.Branch() {
@@ -92,7 +97,7 @@ func (r *review) run(ctx context.Context) (err error) {
 	if err := r.compare(ctx); err != nil {
 		return err
 	}
-	diff, err := r.o.Git.Changes(ctx, r.remote, r.from, r.ref.Hash, r.src.dir)
+	diff, err := r.o.Git.Changes(ctx, r.at.Remote, r.from, r.at.Ref.Hash, r.at.Dir)
 	if err != nil {
 		return err
 	}
@@ -101,8 +106,8 @@ func (r *review) run(ctx context.Context) (err error) {
 		diff = files[:min(len(files), maxChecked)]
 		unchecked = len(files) - len(diff)
 	}
-	r.content = newContent(r.o.Git, r.remote, r.ref, r.Task)
-	defer r.content.close()
+	r.content = r.at.Content()
+	defer r.content.Close()
 	parsed, err := r.rehearse(ctx, diff)
 	if err != nil {
 		return err
@@ -125,15 +130,6 @@ func notResource(c git.Change) bool {
 	return !repopath.IsResourceFile(c.Path) || repopath.IsHidden(repopath.CheckPath(c.Path))
 }
 
-func (r *review) bring(ctx context.Context, sel gitref.Selector) (git.Ref, error) {
-	r.src.sel = sel
-	err := r.resolve(ctx)
-	if err == nil {
-		err = r.fetch(ctx)
-	}
-	return r.ref, err
-}
-
 // compare finds the two commits whose difference is what the pull request changes: those of its merge where the host has
 // made it of the present branch, else its branch and where that has left the branch of the Repository.
 func (r *review) compare(ctx context.Context) error {
@@ -145,19 +141,19 @@ func (r *review) compare(ctx context.Context) error {
 	case headRef == "":
 		want = gitref.Branch(r.of.Branch)
 	}
-	head, err := r.bring(ctx, want)
+	head, err := r.at.Get(ctx, want)
 	if err != nil {
 		return err
 	}
 	r.head = head.Hash
 	defer r.Progress.SetRefs(cmp.Or(r.of.Branch, head.Short()), r.base.Hash, head.Hash)
 	if mergeRef != "" {
-		merged, err := r.bring(ctx, gitref.Selector{Name: mergeRef})
+		merged, err := r.at.Get(ctx, gitref.Selector{Name: mergeRef})
 		if err != nil && git.KindOf(err) != git.BranchNotFound { // a conflict, or a host that makes none
 			return err
 		}
 		if err == nil {
-			info, err := r.o.Git.Commit(ctx, r.remote, merged.Hash)
+			info, err := r.o.Git.Commit(ctx, r.at.Remote, merged.Hash)
 			if err != nil || slices.Equal(info.Parents, []string{r.base.Hash, head.Hash}) {
 				r.from = r.base.Hash
 				return err
@@ -165,9 +161,9 @@ func (r *review) compare(ctx context.Context) error {
 		}
 	}
 	if r.from, err = r.host.MergeBase(ctx, r.of, r.base.Hash, head.Hash); err == nil {
-		_, err = r.bring(ctx, gitref.Selector{Commit: r.from})
+		_, err = r.at.Get(ctx, gitref.Selector{Commit: r.from})
 	}
-	r.ref = head
+	r.at.Ref = head
 	return err
 }
 
@@ -197,7 +193,7 @@ func (r *review) rehearse(ctx context.Context, diff []git.Change) (parsed bool, 
 		return false, err
 	}
 	r.Progress.SetTotal(ctx, plan.Len())
-	r.content.fetchLarge(ctx, wantedBy(plan.WriteFiles))
+	r.content.FetchLarge(ctx, wantedBy(plan.WriteFiles))
 	r.Progress.SetMessage(ctx, "validate files")
 	_, err = resources.Apply{Server: r.server, Reader: r.content, Recorder: r, Namespace: r.Namespace, Parallel: r.o.Parallel,
 		DryRun: true}.Run(ctx, plan)

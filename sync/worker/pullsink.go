@@ -19,6 +19,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/resources"
 	"limpet/sync/text"
+	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/sink"
 )
 
@@ -71,7 +72,7 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 		return err
 	}
 	dir.KeepEdits, dir.Exec = keepsEdits(r.Repo) && !r.corrects(), api.Annotation(r.Repo, api.AnnoSinkExec) != ""
-	plan, err := dir.Plan(r.ref.Hash, r.sourceHash(r.Repo, r.Repository), files)
+	plan, err := dir.Plan(r.at.Ref.Hash, r.sourceHash(r.Repo, r.Repository), files)
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (r *pull) writeTree(ctx context.Context, target sink.Target, dir *sink.Dir,
 	}
 	r.Progress.SetTotal(ctx, len(plan.Added)+len(plan.Changed)+len(plan.Removed))
 	r.Progress.SetMessage(ctx, "write "+target.String())
-	r.content.bringFiles(ctx, slices.Concat(plan.Added, plan.Changed))
+	r.content.FetchFiles(ctx, slices.Concat(plan.Added, plan.Changed))
 	if err := r.fillSink(ctx, dir, plan, bad); err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (r *pull) remark(message string) {
 // get these. What the directory has is judged by the list of unread files where that is known; a large file always is.
 func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]sink.File, map[string]error, error) {
 	var files, fresh []sink.File
-	var check []wanted
+	var check []checkout.Blob
 	strict, bad, before := r.strict(), map[string]error{}, map[string]state.UnreadFile{}
 	known := r.unread.known && dir.UIDs() != nil
 	for _, f := range r.unread.before.Files {
@@ -137,7 +138,7 @@ func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]s
 		if strict && !repopath.IsResourceFile(f.Path) || !r.sinkable(ctx, f) {
 			continue
 		}
-		file, warning, err := r.content.sinkFile(ctx, f)
+		file, warning, err := r.content.SinkFile(ctx, f)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -152,37 +153,37 @@ func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]s
 			file.UID = dir.UIDs()[f.Path]
 		}
 		files = append(files, file)
-		switch _, large := pointerOf(file); {
+		switch _, large := checkout.PointerOf(file); {
 		case !strict && !isJSON(f.Path):
 		case !has || !known && !large:
-			check = append(check, wanted{f.Path, f.Hash})
+			check = append(check, checkout.Blob{Path: f.Path, Hash: f.Hash})
 		case old.Hash == f.Hash && file.UID == "": // else what was wrong was its twin
 			bad[f.Path] = &resources.ParseError{Path: f.Path, Err: errors.New(old.Reason)}
 		}
 	}
-	r.content.bringFiles(ctx, fresh)
+	r.content.FetchFiles(ctx, fresh)
 	for _, f := range fresh {
 		last, has := dir.Last(f.Path)
 		if !has {
 			continue // git cannot write the tree either
 		}
-		if warning := r.content.missing(ctx, f); warning != nil {
+		if warning := r.content.Missing(ctx, f); warning != nil {
 			files[slices.Index(files, f)] = last
-			check = slices.DeleteFunc(check, func(w wanted) bool { return w.path == f.Path })
+			check = slices.DeleteFunc(check, func(w checkout.Blob) bool { return w.Path == f.Path })
 			r.leaveOut(ctx, f.Path, warning)
 		}
 	}
 	var mu sync.Mutex // guards bad and uids
 	uids := map[string]string{}
-	err := r.content.readEach(ctx, check, func(i int, data []byte, err error) {
+	err := r.content.ReadEach(ctx, check, func(i int, data []byte, err error) {
 		uid := ""
 		if err == nil {
 			uid, err = r.judge(strict, check[i], data)
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if uids[check[i].path] = uid; err != nil {
-			bad[check[i].path] = err
+		if uids[check[i].Path] = uid; err != nil {
+			bad[check[i].Path] = err
 		}
 	})
 	owners := map[string]string{} // the file of each uid: the first by path
@@ -219,16 +220,16 @@ func isJSON(name string) bool { return strings.EqualFold(path.Ext(name), ".json"
 
 // judge returns the uid of the dashboard in a JSON file, and why Grafana's file provisioning does not load the file. One that
 // is neither a dashboard nor a folder is wrong in a strict directory; in another one it has to be JSON.
-func (r *pull) judge(strict bool, f wanted, data []byte) (uid string, err error) {
-	if strict && repopath.IsFolderFile(f.path) {
-		return "", resources.ParseFolderFile(f.path, f.hash, data).Err
+func (r *pull) judge(strict bool, f checkout.Blob, data []byte) (uid string, err error) {
+	if strict && repopath.IsFolderFile(f.Path) {
+		return "", resources.ParseFolderFile(f.Path, f.Hash, data).Err
 	}
-	o, err := resources.Judge(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: f.path,
+	o, err := resources.Judge(resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: f.Path,
 		Kinds: r.target.Kinds, Directory: true}, data)
 	switch {
 	case o == nil && !strict:
-		return "", resources.CheckJSON(f.path, data)
-	case err == nil && isJSON(f.path) && o.GVK.Kind == "Dashboard":
+		return "", resources.CheckJSON(f.Path, data)
+	case err == nil && isJSON(f.Path) && o.GVK.Kind == "Dashboard":
 		return o.Name, nil
 	}
 	return "", err
@@ -260,7 +261,7 @@ func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan, bad
 	done := func(f sink.File) {
 		r.recordFile(ctx, resources.Result{Action: action[f.Path], Path: f.Path, Warning: bad[f.Path]})
 	}
-	if err := dir.Write(ctx, plan, r.content.openFile, done); err != nil {
+	if err := dir.Write(ctx, plan, r.content.OpenFile, done); err != nil {
 		return err
 	}
 	for _, p := range plan.Removed {

@@ -24,6 +24,7 @@ import (
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
 	"limpet/sync/testenv"
+	"limpet/sync/worker/checkout"
 )
 
 // TestStatusHasOtherWriters: conditions and health of others stay, whatever comes between the look and the patch.
@@ -150,7 +151,7 @@ func TestQuota(t *testing.T) {
 // slowGit is Git over a link on which each answer takes a while, and a branch that moves on between its look-up and the
 // first fetch.
 type slowGit struct {
-	Git
+	checkout.Git
 	moved atomic.Bool
 }
 
@@ -198,7 +199,7 @@ func TestPullRecordsCommit(t *testing.T) {
 		if all > whole {
 			t.Errorf("%+v take %.3f s, all of it %.3f s", record.Steps, all, whole)
 		}
-		look, fetch := "look up branch:"+testenv.Branch, "fetch "+short(record.RefTo)
+		look, fetch := "look up branch:"+testenv.Branch, "fetch "+checkout.ShortHash(record.RefTo)
 		if got := named(record); len(got) != 4 || got[0] != look || got[1] != fetch || got[2] != look ||
 			!strings.HasPrefix(got[3], fetch+", ") || !strings.HasSuffix(got[3], " B") {
 			t.Errorf("steps %q", got)

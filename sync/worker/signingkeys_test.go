@@ -12,6 +12,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/signature"
+	"limpet/sync/worker/checkout"
 )
 
 // gpgKey is a private key of OpenPGP and its public one.
@@ -94,7 +95,7 @@ func TestSigningKeys(t *testing.T) {
 			}
 			return &auth.Credentials{SSHKey: []byte(c.key), Source: "the test"}, nil
 		}
-		key, place, err := signingKey(t.Context(), from, l, repo, time.Now())
+		key, place, err := checkout.SigningKey(t.Context(), from, l, repo, time.Now())
 		got := ""
 		if key != nil {
 			got = key.String()
@@ -107,7 +108,7 @@ func TestSigningKeys(t *testing.T) {
 			t.Errorf("%s: the key is in %v", name, err)
 		}
 	}
-	if key, _, err := signingKey(t.Context(), nil, auth.Lookup{}, api.Repository{}, time.Now()); key != nil || err != nil {
+	if key, _, err := checkout.SigningKey(t.Context(), nil, auth.Lookup{}, api.Repository{}, time.Now()); key != nil || err != nil {
 		t.Errorf("without a source: %v, %v", key, err)
 	}
 }
@@ -120,11 +121,11 @@ func TestSigningLook(t *testing.T) {
 		return &auth.Credentials{SSHKey: []byte(soonText), Source: "the test"}, nil
 	}
 	repo := api.Repository{Spec: api.RepositorySpec{Type: "git", Git: &api.GitBlock{URL: "https://git.example.com/x"}}}
-	look, err := LookAtSigningKey(t.Context(), from, "default", "repo", repo, time.Now())
+	look, err := checkout.LookAtSigningKey(t.Context(), from, "default", "repo", repo, time.Now())
 	if err != nil || !strings.HasPrefix(look.Text, "gpg key ") || !strings.HasSuffix(look.Text, ", the test") || look.Soon != "it ends in 9d" {
 		t.Errorf("%+v, %v", look, err)
 	}
-	if _, err := LookAtSigningKey(t.Context(), from, "default", "repo", repo, time.Now().AddDate(0, 0, 11)); err == nil ||
+	if _, err := checkout.LookAtSigningKey(t.Context(), from, "default", "repo", repo, time.Now().AddDate(0, 0, 11)); err == nil ||
 		!strings.Contains(err.Error(), "commitSigningKey in the test: it cannot sign: ") || signature.KindOf(err) != signature.Expired {
 		t.Errorf("after its end: %v", err)
 	}
@@ -154,7 +155,7 @@ func TestTakes(t *testing.T) {
 		var place trusting
 		place.set(nil, c.signers...)
 		repo := api.Repository{GitVerify: c.mode, GitVerifyPrincipals: c.who}
-		trust, err := NewSigners(place.find, nil, nil).of(t.Context(), repo, auth.Lookup{})
+		trust, err := checkout.NewSigners(place.find, nil, nil).Trust(t.Context(), repo, auth.Lookup{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +165,7 @@ func TestTakes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err = trust.takes(key, defaultMail, time.Now())
+		err = trust.Takes(key, defaultMail, time.Now())
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}

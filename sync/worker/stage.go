@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"time"
 
 	"limpet/sync/auth"
 	"limpet/sync/failpoint"
@@ -17,6 +16,7 @@ import (
 	"limpet/sync/git/gitref"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
+	"limpet/sync/worker/checkout"
 )
 
 // How a job writes to Git: its changes become one commit on top of the branch, and the host accepts the push only if
@@ -47,7 +47,7 @@ func (w *Write) Ready(ctx context.Context, t jobs.Task) error {
 	if t.Repo == nil {
 		return nil
 	}
-	return w.credible(ctx, t)
+	return w.checkCredentials(ctx, t)
 }
 
 // order describes the write of a job.
@@ -111,17 +111,16 @@ func (s *staged) holds(hash string, objects []exported) {
 type staging struct {
 	*Write
 	*jobs.Task
-	remoteFor
 	order order
 	note  *staged
 	own   git.Ref // the branch of the Repository
+	at    *checkout.Checkout
 	base  git.Ref // the parent of the commit
 	edits []edit  // of the last composition, with their results
 	// exported are the objects in the last composition of a migration.
 	exported []exported
 	// wrote has the sums of the files that migrations have written, with those of the last composition.
 	wrote map[uint64]uint64
-	trust *trust // the signature policy of pulls; nil = none
 }
 
 // begin returns the run of a job whose options are valid.
@@ -169,11 +168,11 @@ func (r *staging) stage(ctx context.Context) error {
 	if r.note.Ended {
 		return nil
 	}
-	if err := r.prepare(ctx, r.Pull, r.Task, false); err != nil {
+	var err error
+	if r.at, err = r.checkout(ctx); err != nil {
 		return err
 	}
-	r.note.When = cmp.Or(r.note.When, r.now().Unix())
-	var err error
+	r.note.When = cmp.Or(r.note.When, r.o.Client.Now().Unix())
 	for range pushTries {
 		err = r.attempt(ctx)
 		if kind := git.KindOf(err); kind != git.Overtaken && kind != git.Moved {
@@ -184,7 +183,10 @@ func (r *staging) stage(ctx context.Context) error {
 	return err
 }
 
-func (r *staging) now() time.Time { return serverTime(r.o.Client) }
+// checkout opens the Git side of the Repository, without mirrors.
+func (r *staging) checkout(ctx context.Context) (*checkout.Checkout, error) {
+	return r.source.Open(ctx, r.Repo, r.Repository, checkout.Options{Progress: r.Progress, Meter: r.Progress.Transfer, Log: r.Log})
+}
 
 // attempt makes the commit on top of the current branch and pushes it.
 func (r *staging) attempt(ctx context.Context) error {
@@ -227,8 +229,8 @@ func (r *staging) attempt(ctx context.Context) error {
 	if err := failpoint.Pass(failpoint.Noted); err != nil {
 		return err
 	}
-	r.Progress.SetMessage(ctx, "push "+short(commit.Hash))
-	if err := r.o.Git.Push(ctx, r.remote, r.branch(), r.old(), commit); err != nil {
+	r.Progress.SetMessage(ctx, "push "+checkout.ShortHash(commit.Hash))
+	if err := r.o.Git.Push(ctx, r.at.Remote, r.branch(), r.old(), commit); err != nil {
 		return err
 	}
 	if err := failpoint.Pass(failpoint.Pushed); err != nil {
@@ -269,8 +271,8 @@ func (r *staging) old() string {
 // fetchBase resolves the target branch, or the branch of the Repository if the push creates the target, and fetches its
 // commit. A Git repository without any branch has none.
 func (r *staging) fetchBase(ctx context.Context) (err error) {
-	if r.own, err = r.resolve(ctx, r.src.sel); git.KindOf(err) == git.Empty {
-		r.own, err = git.Ref{Name: "refs/heads/" + cmp.Or(r.src.sel.Branch, "main")}, nil
+	if r.own, err = r.at.Resolve(ctx, r.at.Selector); git.KindOf(err) == git.Empty {
+		r.own, err = git.Ref{Name: "refs/heads/" + cmp.Or(r.at.Selector.Branch, "main")}, nil
 	}
 	if err != nil {
 		return err
@@ -279,7 +281,7 @@ func (r *staging) fetchBase(ctx context.Context) (err error) {
 	workflow := "write"
 	if ref := r.order.ref; ref != "" && ref != r.own.Branch() {
 		workflow = "branch"
-		there, err := r.resolve(ctx, gitref.Branch(ref))
+		there, err := r.at.Resolve(ctx, gitref.Branch(ref))
 		if err == nil {
 			r.base = there
 		} else if kind := git.KindOf(err); kind != git.BranchNotFound && kind != git.Empty {
@@ -292,14 +294,10 @@ func (r *staging) fetchBase(ctx context.Context) (err error) {
 	if r.base.Hash == "" {
 		return nil
 	}
-	if _, err = r.o.Git.Fetch(ctx, r.remote, r.base); err != nil {
+	if _, err = r.o.Git.Fetch(ctx, r.at.Remote, r.base); err != nil {
 		return err
 	}
 	return failpoint.Pass(failpoint.Fetched)
-}
-
-func (r *staging) resolve(ctx context.Context, sel gitref.Selector) (git.Ref, error) {
-	return r.remoteFor.resolve(ctx, r.Pull, r.Task, sel, false)
 }
 
 // arrived reports whether the branch contains a commit that this job has pushed.
@@ -308,7 +306,7 @@ func (r *staging) arrived(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	for _, hash := range r.note.Commits {
-		there, err := r.o.Git.Contains(ctx, r.remote, r.base, hash)
+		there, err := r.o.Git.Contains(ctx, r.at.Remote, r.base, hash)
 		if err != nil {
 			return false, err
 		}
@@ -322,11 +320,11 @@ func (r *staging) arrived(ctx context.Context) (bool, error) {
 
 // trusted returns an error if a pull would reject the base commit: our signature on top of it would make pulls accept
 // it.
-func (r *staging) trusted(ctx context.Context) (err error) {
-	if r.trust, err = r.o.Signers.of(ctx, r.Repository, r.src.lookup); err != nil || r.trust == nil || r.base.Hash == "" {
+func (r *staging) trusted(ctx context.Context) error {
+	if err := r.at.ReadTrust(ctx); err != nil || r.base.Hash == "" {
 		return err
 	}
-	_, err = r.trust.verify(ctx, r.o.Git, r.remote, r.base, r.now())
+	_, err := r.at.Verify(ctx, r.base)
 	return err
 }
 
@@ -342,7 +340,7 @@ func (r *staging) compose(ctx context.Context) (*git.Composition, error) {
 			files = append(files, e.file)
 		}
 	}
-	made, err := r.o.Git.Compose(ctx, r.remote, r.base.Hash, files)
+	made, err := r.o.Git.Compose(ctx, r.at.Remote, r.base.Hash, files)
 	if err != nil {
 		return nil, err
 	}

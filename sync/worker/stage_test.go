@@ -19,6 +19,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/testenv"
+	"limpet/sync/worker/checkout"
 )
 
 // expectRun runs a job and checks how it ends and what it has written to the API.
@@ -254,7 +255,7 @@ func selection(m map[string]any) *api.SelectionOptions {
 
 // faster is Git to which somebody pushes just before the agent does.
 type faster struct {
-	Git
+	checkout.Git
 	push func()
 }
 
@@ -373,7 +374,7 @@ func TestWritingIsSigned(t *testing.T) {
 func TestWritesArePulled(t *testing.T) {
 	t.Parallel()
 	var place trusting
-	r := newRig(t, "embedded", func(o *PullOptions) { o.Signers = NewSigners(place.find, nil, nil) })
+	r := newRig(t, "embedded", func(o *PullOptions) { o.Signers = checkout.NewSigners(place.find, nil, nil) })
 	ours, ourPublic := sshKey(t)
 	theirs, theirPublic := sshKey(t)
 	place.set(nil, "a.sshpub", theirPublic)

@@ -18,6 +18,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
+	"limpet/sync/worker/checkout"
 )
 
 // The default author and committer of commits. Source: Grafana.
@@ -34,7 +35,8 @@ func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Writt
 	author, committer := people(r.Repository.Spec.Commit)
 	m := git.Making{Author: author, Committer: committer, When: time.Unix(r.note.When, 0),
 		Message: cmp.Or(strings.TrimSpace(r.Job.Spec.Message), r.order.message)}
-	key, _, err := signingKey(ctx, r.keys, r.src.lookup, r.Repository, r.now())
+	now := r.o.Client.Now()
+	key, _, err := checkout.SigningKey(ctx, r.keys, r.at.Lookup, r.Repository, now)
 	if err != nil {
 		return nil, fmt.Errorf("sign commit: %w", err)
 	}
@@ -42,8 +44,8 @@ func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Writt
 		m.Signer = key
 	}
 	// A commit that no pull accepts must not block the pulls after it.
-	if r.branch() == r.own.Name && r.trust != nil {
-		if err := r.trust.takes(key, committer.Mail, r.now()); err != nil {
+	if r.branch() == r.own.Name && r.at.Trust != nil {
+		if err := r.at.Trust.Takes(key, committer.Mail, now); err != nil {
 			return nil, fmt.Errorf("nothing was pushed: %w", err)
 		}
 	}
@@ -173,9 +175,9 @@ func (r *staging) selected(ctx context.Context, o *api.SelectionOptions, action 
 		}
 	}
 	for _, path := range r.note.Paths {
-		e := edit{file: git.Edit{Path: within(r.src.dir, path)}, result: resources.Result{Action: action, Path: path}}
+		e := edit{file: git.Edit{Path: within(r.at.Dir, path)}, result: resources.Result{Action: action, Path: path}}
 		if to != nil {
-			e.file.To = within(r.src.dir, to(path))
+			e.file.To = within(r.at.Dir, to(path))
 		}
 		edits = append(edits, e)
 	}

@@ -53,15 +53,7 @@ type op struct {
 	Value any    `json:"value"`
 }
 
-// serverTime returns the time of the server, or the local time if it is unknown.
-func serverTime(c *kube.Client) time.Time {
-	if now, _, ok := c.Clock().Now(); ok {
-		return now
-	}
-	return time.Now()
-}
-
-func (s *syncStatus) now() time.Time { return serverTime(s.client) }
+func (s *syncStatus) now() time.Time { return s.client.Now() }
 
 // start marks the Repository as being synced by a job, and reads the state before the pull. repo is the last seen
 // Repository.

@@ -141,7 +141,7 @@ func (r *pull) keepUnread(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	u := &state.Unread{UID: string(r.Repo.GetUID()), Ref: r.ref.Hash, LeftOut: r.unread.leftOut}
+	u := &state.Unread{UID: string(r.Repo.GetUID()), Ref: r.at.Ref.Hash, LeftOut: r.unread.leftOut}
 	paths := slices.Sorted(maps.Keys(r.unread.files))
 	for _, path := range paths[:min(len(paths), state.MaxUnread)] {
 		u.Files = append(u.Files, r.unread.files[path])

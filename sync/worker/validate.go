@@ -18,6 +18,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/resources"
 	"limpet/sync/text"
+	"limpet/sync/worker/checkout"
 )
 
 // Fault is one thing that is wrong with a file.
@@ -112,7 +113,7 @@ func (v Validator) tree(ctx context.Context, dir string) (faults []Fault, err er
 	for _, c := range out.Changes {
 		faults = append(faults, faultsOf(c)...)
 	}
-	tree, err := mirrors.Tree(ctx, git.Remote{URL: URLs(out.of)[0]}, out.To, "")
+	tree, err := mirrors.Tree(ctx, git.Remote{URL: checkout.URLs(out.of)[0]}, out.To, "")
 	for _, r := range tree.Refused {
 		if !repopath.IsHidden(repopath.CheckPath(r.Path)) && (repopath.IsResourceFile(r.Path) || !r.ByMode()) {
 			faults = append(faults, Fault{repopath.Unquote(r.Path), "error", "path", r.Reason})

@@ -19,6 +19,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/signature"
 	"limpet/sync/testenv"
+	"limpet/sync/worker/checkout"
 )
 
 // trusting is a place of keys.
@@ -105,7 +106,7 @@ func (r *rig) verified(status, reason string) api.Verification {
 func TestVerifiedPulls(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		var place trusting
-		r := newRig(t, server, func(o *PullOptions) { o.Signers = NewSigners(place.find, nil, nil) })
+		r := newRig(t, server, func(o *PullOptions) { o.Signers = checkout.NewSigners(place.find, nil, nil) })
 		key, public := sshKey(t)
 		_, otherPublic := sshKey(t)
 		r.repository(nil, map[string]string{api.AnnoGitVerify: "HEAD"})
@@ -187,7 +188,7 @@ func TestVerifiedPulls(t *testing.T) {
 func TestVerifiedTags(t *testing.T) {
 	t.Parallel()
 	var place trusting
-	r := newRig(t, "embedded", func(o *PullOptions) { o.Signers = NewSigners(place.find, nil, nil) })
+	r := newRig(t, "embedded", func(o *PullOptions) { o.Signers = checkout.NewSigners(place.find, nil, nil) })
 	key, public := sshKey(t)
 	place.set(nil, "a.sshpub", public)
 	signed := []string{"-c", "gpg.format=ssh", "-c", "user.signingKey=" + key, "tag", "-f", "-s", "-m", "release", "v1"}
@@ -215,7 +216,7 @@ func TestVerifiedTags(t *testing.T) {
 }
 
 func digestBy(t *testing.T, repo api.Repository, place *trusting) (string, error) {
-	digest, _, err := NewSigners(place.find, nil, nil).Asked(t.Context(), "default", "repo", repo)
+	digest, _, err := checkout.NewSigners(place.find, nil, nil).Asked(t.Context(), "default", "repo", repo)
 	return digest, err
 }
 
@@ -258,7 +259,7 @@ func TestTrustDigest(t *testing.T) {
 	if d, err := digestBy(t, repo, away); err == nil || d != "" {
 		t.Errorf("an API that is away is taken for no keys: %q", d)
 	}
-	if _, err := NewSigners(away.find, nil, nil).of(t.Context(), repo, auth.Lookup{}); !jobs.Transient(passing(err)) {
+	if _, err := checkout.NewSigners(away.find, nil, nil).Trust(t.Context(), repo, auth.Lookup{}); !jobs.Transient(passing(err)) {
 		t.Errorf("and not as passing: %v", err)
 	}
 }
@@ -271,7 +272,7 @@ func TestRuleOfTheConfiguration(t *testing.T) {
 		key, public := sshKey(t)
 		editors, editorsPublic := sshKey(t)
 		rules := []auth.VerificationPolicy{{Repositories: []string{"*/repo"}, Mode: "HEAD", Values: map[string]string{"ops.sshpub": public}}}
-		r := newRig(t, server, func(o *PullOptions) { o.Signers = NewSigners(place.find, auth.NewList(rules), nil) })
+		r := newRig(t, server, func(o *PullOptions) { o.Signers = checkout.NewSigners(place.find, auth.NewList(rules), nil) })
 		r.repository(nil, nil)
 		r.commit("cpu.json", board("cpu", "CPU"))
 		r.expect("unsigned, and the repository asks for nothing", false, "error", "is not signed")
@@ -332,14 +333,14 @@ func TestKeysLook(t *testing.T) {
 		if c.list != "" {
 			place.set(nil, signature.AllowedSigners, c.list)
 		}
-		look, err := NewSigners(place.find, nil, nil).Look(t.Context(), "default", "repo", repo, now)
+		look, err := checkout.NewSigners(place.find, nil, nil).Look(t.Context(), "default", "repo", repo, now)
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || !strings.Contains(look.Text, c.text) ||
 			(look.Soon == "") != (c.soon == "") || !strings.Contains(look.Soon, c.soon) {
 			t.Errorf("%s: %+v, %v", name, look, err)
 		}
 	}
 	repo.GitVerify = ""
-	if look, err := NewSigners(nil, nil, nil).Look(t.Context(), "default", "repo", repo, now); err != nil || look != (KeysLook{}) {
+	if look, err := checkout.NewSigners(nil, nil, nil).Look(t.Context(), "default", "repo", repo, now); err != nil || look != (checkout.KeysLook{}) {
 		t.Errorf("nothing is asked: %+v, %v", look, err)
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"limpet/sync/source/artifact"
 	"limpet/sync/text"
 	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 )
 
 const (
@@ -195,7 +196,7 @@ func (a Comparer) CompareOf(ctx context.Context, u *unstructured.Unstructured, q
 	if err != nil {
 		return snapshot.Comparison{}, err
 	}
-	urls := worker.URLs(repo)
+	urls := checkout.URLs(repo)
 	if len(urls) == 0 {
 		return snapshot.Comparison{}, fmt.Errorf("the repository %s has no URL", q.Repository)
 	}

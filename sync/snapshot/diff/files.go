@@ -19,6 +19,7 @@ import (
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 )
 
 // Files lists the files of a repository at the commit that was synced last, or reads one of them. Nothing is kept.
@@ -56,7 +57,7 @@ func (a Comparer) FilesOf(ctx context.Context, u *unstructured.Unstructured, pat
 	if err != nil {
 		return out, err
 	}
-	urls := worker.URLs(repo)
+	urls := checkout.URLs(repo)
 	if out.Commit = repo.Status.Sync.LastRef; len(urls) == 0 || out.Commit == "" {
 		return out, fmt.Errorf("repository %s: not pulled yet", u.GetName())
 	}

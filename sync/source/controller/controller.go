@@ -30,7 +30,7 @@ import (
 	"limpet/sync/reconcile"
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
-	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/sink"
 )
 
@@ -72,7 +72,7 @@ type Options struct {
 	Credentials   auth.Source // a chain that ends with auth.NamedSecret
 	Places        auth.Places // of the keys of signers
 	Rules         *auth.List[auth.Rule]
-	Signers       *worker.Signers // with the policies of the configuration
+	Signers       *checkout.Signers // with the policies of the configuration
 	AllowInsecure bool
 	SinkPrefixes  []string // directories below which the tree of a source may be written
 	SinkPrograms  []string // that may run after that

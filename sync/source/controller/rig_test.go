@@ -33,7 +33,7 @@ import (
 	"limpet/sync/source/controller"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/gittest"
-	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 )
 
 func TestMain(m *testing.M) {
@@ -170,7 +170,7 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 	places := auth.Places{Secrets: reader.Secret, Observer: references}
 	r.control = controller.New(controller.Options{Client: client, Sources: r.sources, Git: mirrors, AllowInsecure: true,
 		Credentials: places.WithTransport(places.NamedSecret()), Places: places,
-		Signers: worker.NewSigners(places.Trust, auth.NewList(rules), references.ObservePath), Artifacts: r.artifacts,
+		Signers: checkout.NewSigners(places.Trust, auth.NewList(rules), references.ObservePath), Artifacts: r.artifacts,
 		References: references, MaxFiles: 100_000,
 		Outbox: r.outbox, Now: func() time.Time { return time.Now().Add(time.Duration(r.later.Load())) },
 		Observe: func(e reconcile.Event) { r.events <- e }, Logger: log})

@@ -27,7 +27,7 @@ import (
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
 	"limpet/sync/text"
-	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 )
 
 // Commit is the commit that an object synced last.
@@ -91,7 +91,7 @@ func (c *Commit) ofRepository(u *unstructured.Unstructured) (required bool, err 
 	if err != nil {
 		return false, err
 	}
-	if urls := worker.URLs(repo); len(urls) > 0 {
+	if urls := checkout.URLs(repo); len(urls) > 0 {
 		c.Remote.URL = urls[0]
 	}
 	if block := repo.Spec.Block(); block != nil {

@@ -1,4 +1,4 @@
-package worker
+package checkout
 
 import (
 	"cmp"
@@ -8,19 +8,17 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
-	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/text"
 )
 
-// Git is the part of git.Mirrors that the workers use. Package git documents the calls.
+// Git is the part of git.Mirrors that jobs use. Package git documents the calls.
 type Git interface {
 	Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error)
 	Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Stats, error)
@@ -245,62 +243,4 @@ func (s source) credentials(ctx context.Context, from auth.Source) (*auth.Creden
 			"put the token into the file %s.%s/token below --credentials-dir", l.Repository, l.Secure["token"], l.Namespace, l.Repository)
 	}
 	return creds, nil
-}
-
-// remoteFor is the Git side of one run of a job: where it is, with credentials.
-type remoteFor struct {
-	src    source
-	remote git.Remote
-}
-
-// prepare finds the remote of the Repository of a job and its credentials. Without mirrors, none is used: a commit is
-// neither pushed to one nor based on one.
-func (c *remoteFor) prepare(ctx context.Context, p *Pull, t *jobs.Task, mirrors bool) error {
-	src, err := sourceOf(t.Namespace, t.Repo.GetName(), t.Repository)
-	if err = cmp.Or(err, src.wrong); err != nil {
-		return err
-	}
-	if !mirrors {
-		src.mirrors = nil
-	}
-	remote, err := src.remote(ctx, p.o.Credentials, p.o.AllowInsecure)
-	if err == nil {
-		c.src, c.remote = src, remote
-		c.remote.Meter = t.Progress.Transfer
-		c.remote.Demands = p.o.Signers.Submodules(t.Namespace, t.Repo.GetName(), func() time.Time { return serverTime(p.o.Client) },
-			append(src.mirrors[:len(src.mirrors):len(src.mirrors)], src.url)...)
-	}
-	return err
-}
-
-// resolve asks the host for the commit of a ref, with new credentials if it rejects the cached ones: a token may have
-// been revoked.
-func (c *remoteFor) resolve(ctx context.Context, p *Pull, t *jobs.Task, sel gitref.Selector, mirrors bool) (git.Ref, error) {
-	ref, err := p.o.Git.Resolve(ctx, c.remote, sel)
-	if git.KindOf(err) == git.Auth && c.remote.Creds != nil && c.remote.Creds.Forget != nil {
-		if err := c.prepare(ctx, p, t, mirrors); err != nil {
-			return ref, err
-		}
-		ref, err = p.o.Git.Resolve(ctx, c.remote, sel)
-	}
-	return ref, err
-}
-
-// passing wraps a transient error of a Git host, or of the host of a Connection, which creates tokens, in a
-// *jobs.TransientError and returns any other error unchanged. Errors of the API are classified where the API is called.
-// Invalid certificates count as unreachable: a wrong clock after boot and a captive portal are more frequent at a site
-// than a wrong certificate.
-func passing(err error) error {
-	if e, ok := errors.AsType[*netx.Error](err); ok {
-		switch e.Kind {
-		case netx.Unavailable, netx.RateLimited, netx.Protocol:
-			return &jobs.TransientError{Err: err, After: e.RetryAfter}
-		}
-	} else if e, ok := errors.AsType[*git.Error](err); ok {
-		switch e.Kind {
-		case git.Unreachable, git.Throttled, git.Timeout, git.Moved, git.Overtaken:
-			return &jobs.TransientError{Err: err, After: e.RetryAfter}
-		}
-	}
-	return err
 }

@@ -1,4 +1,4 @@
-package worker
+package checkout
 
 import (
 	"bytes"
@@ -9,79 +9,45 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/jobs"
 	"limpet/sync/resources"
 	"limpet/sync/worker/sink"
 )
 
-// content reads the files of one commit: from the mirror of the repository or of a submodule, and from Git LFS where
+// Content reads the files of one commit: from the mirror of the repository or of a submodule, and from Git LFS where
 // the tree has a pointer in their place. A pointer is never used as the content. A file that cannot be fetched is an
 // error of that file, and the others continue; a directory is written whole or not at all.
-type content struct {
-	git      Git
-	remote   git.Remote
-	repo     *unstructured.Unstructured
-	progress *jobs.Progress
+type Content struct {
+	at       *Checkout
 	large    *git.Large            // Git LFS of the repository
 	inside   map[string]*git.Large // of submodules, by URL
 	homes    map[string]string     // blobs of submodules alone, and their URL
 	pointers map[string]bool       // blobs that .gitattributes give to Git LFS
 }
 
-func newContent(g Git, remote git.Remote, ref git.Ref, t *jobs.Task) *content {
-	return &content{git: g, remote: remote, repo: t.Repo, progress: t.Progress, large: g.Large(remote, ref),
-		inside: map[string]*git.Large{}, homes: map[string]string{}, pointers: map[string]bool{}}
+// Content returns the files of the commit, which was fetched. The caller closes it.
+func (c *Checkout) Content() *Content {
+	return &Content{at: c, large: c.source.Git.Large(c.Remote, c.Ref), inside: map[string]*git.Large{},
+		homes: map[string]string{}, pointers: map[string]bool{}}
 }
 
-func (c *content) close() {
+// Close releases the files of Git LFS.
+func (c *Content) Close() {
 	c.large.Close()
 	for _, l := range c.inside {
 		l.Close()
 	}
 }
 
-// tree reads the tree of a commit below a directory.
-func (c *content) tree(ctx context.Context, commit, dir string) (git.Tree, error) {
-	read := c.git.Tree
-	if submodules(c.repo) {
-		c.progress.SetMessage(ctx, "fetch submodules")
-		read = c.git.WholeTree
-	}
-	t, err := read(ctx, c.remote, commit, dir)
-	for _, f := range t.Files {
-		if f.Home != "" {
-			c.homes[f.Hash] = f.Home
-		}
-	}
-	for _, f := range t.Files {
-		if f.Home == "" { // a blob that the repository also has is read there
-			delete(c.homes, f.Hash)
-		}
-		if f.LFS {
-			c.pointers[f.Hash] = true
-		}
-	}
-	for home, at := range t.Homes {
-		c.inside[home] = c.git.LargeWithin(c.large, c.remote, home, at)
-	}
-	return t, err
-}
-
-func submodules(repo *unstructured.Unstructured) bool {
-	return repo.GetAnnotations()[api.AnnoGitSubmodules] == "true"
-}
-
 // blob returns the blob of a file in Git, without resolving pointers.
-func (c *content) blob(ctx context.Context, hash string) ([]byte, error) {
-	from := c.remote
+func (c *Content) blob(ctx context.Context, hash string) ([]byte, error) {
+	from := c.at.Remote
 	if home := c.homes[hash]; home != "" {
 		from.URL = home
 	}
-	data, err := c.git.Blob(ctx, from, hash, resources.MaxFile)
+	data, err := c.at.source.Git.Blob(ctx, from, hash, resources.MaxFile)
 	if large, ok := errors.AsType[*git.TooLargeError](err); ok {
 		return nil, &resources.TooLargeError{What: "the file", Size: large.Size, Limit: large.Limit}
 	}
@@ -89,7 +55,7 @@ func (c *content) blob(ctx context.Context, hash string) ([]byte, error) {
 }
 
 // Read implements resources.Reader. For a pointer of Git LFS it returns the content.
-func (c *content) Read(ctx context.Context, hash string) ([]byte, error) {
+func (c *Content) Read(ctx context.Context, hash string) ([]byte, error) {
 	data, err := c.blob(ctx, hash)
 	if err != nil {
 		return nil, err
@@ -117,12 +83,12 @@ var errNoLFS = errors.New("the file is kept in Git LFS, which annotation " + api
 	" of the repository turns off; it is left out")
 
 // pointer parses the pointer in a blob. The error is the warning for a file that is left out.
-func (c *content) pointer(hash string, data []byte) (p git.Pointer, is bool, err error) {
+func (c *Content) pointer(hash string, data []byte) (p git.Pointer, is bool, err error) {
 	if !c.pointers[hash] {
 		return p, false, nil
 	}
 	p, is, err = git.ParsePointer(data)
-	if is && err == nil && c.repo.GetAnnotations()[api.AnnoGitLFS] == "false" {
+	if is && err == nil && c.at.repo.GetAnnotations()[api.AnnoGitLFS] == "false" {
 		err = errNoLFS
 	}
 	if err != nil {
@@ -132,36 +98,36 @@ func (c *content) pointer(hash string, data []byte) (p git.Pointer, is bool, err
 }
 
 // largeOf returns the Git LFS client of the repository, or that of a submodule.
-func (c *content) largeOf(home string) *git.Large {
+func (c *Content) largeOf(home string) *git.Large {
 	if inside := c.inside[home]; inside != nil {
 		return inside
 	}
 	return c.large
 }
 
-// fetchLarge fetches the content of some blobs from Git LFS in few requests. A failure is reported when the file is
+// FetchLarge fetches the content of some blobs from Git LFS in few requests. A failure is reported when the file is
 // read.
-func (c *content) fetchLarge(ctx context.Context, list []wanted) {
+func (c *Content) FetchLarge(ctx context.Context, list []Blob) {
 	want := map[string][]git.Pointer{}
 	for _, w := range list {
-		if !c.pointers[w.hash] {
+		if !c.pointers[w.Hash] {
 			continue
 		}
-		data, err := c.blob(ctx, w.hash)
+		data, err := c.blob(ctx, w.Hash)
 		if err != nil {
 			continue
 		}
-		if p, is, err := c.pointer(w.hash, data); is && err == nil && p.Size <= resources.MaxFile {
-			want[c.homes[w.hash]] = append(want[c.homes[w.hash]], p)
+		if p, is, err := c.pointer(w.Hash, data); is && err == nil && p.Size <= resources.MaxFile {
+			want[c.homes[w.Hash]] = append(want[c.homes[w.Hash]], p)
 		}
 	}
-	c.bring(ctx, want)
+	c.fetchPointers(ctx, want)
 }
 
-// bring fetches the content of pointers, by the home of their files.
-func (c *content) bring(ctx context.Context, want map[string][]git.Pointer) {
+// fetchPointers fetches the content of pointers, by the home of their files.
+func (c *Content) fetchPointers(ctx context.Context, want map[string][]git.Pointer) {
 	for home, pointers := range want {
-		c.progress.SetMessage(ctx, fmt.Sprintf("fetch %d files from Git LFS", len(pointers)))
+		c.at.o.Progress.SetMessage(ctx, fmt.Sprintf("fetch %d files from Git LFS", len(pointers)))
 		c.largeOf(home).Fetch(ctx, pointers)
 	}
 }
@@ -169,19 +135,19 @@ func (c *content) bring(ctx context.Context, want map[string][]git.Pointer) {
 // readers limits the concurrent reads of blobs while a plan is made.
 const readers = 4
 
-// wanted is a blob that a plan needs.
-type wanted struct{ path, hash string }
+// Blob is a file of the tree that a plan needs.
+type Blob struct{ Path, Hash string }
 
-// readEach reads blobs and calls use for each with its content, or with the warning for a file that cannot be used.
+// ReadEach reads blobs and calls use for each with its content, or with the warning for a file that cannot be used.
 // Calls are concurrent.
-func (c *content) readEach(ctx context.Context, list []wanted, use func(i int, data []byte, err error)) error {
+func (c *Content) ReadEach(ctx context.Context, list []Blob, use func(i int, data []byte, err error)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
 	for i, w := range list {
 		g.Go(func() error {
-			data, err := c.Read(ctx, w.hash)
+			data, err := c.Read(ctx, w.Hash)
 			if err != nil && !resources.IsWarning(err) {
-				return fmt.Errorf("read %s: %w", w.path, err)
+				return fmt.Errorf("read %s: %w", w.Path, err)
 			}
 			use(i, data, err)
 			return nil
@@ -190,8 +156,8 @@ func (c *content) readEach(ctx context.Context, list []wanted, use func(i int, d
 	return g.Wait()
 }
 
-// sinkFile returns a file of the tree in the form of package sink. warning is why the file is left out.
-func (c *content) sinkFile(ctx context.Context, f git.File) (out sink.File, warning, err error) {
+// SinkFile returns a file of the tree in the form of package sink. warning is why the file is left out.
+func (c *Content) SinkFile(ctx context.Context, f git.File) (out sink.File, warning, err error) {
 	out = sink.File{Path: f.Path, Hash: f.Hash, Size: f.Size, Exec: f.Mode == "100755"}
 	if !f.LFS {
 		return out, nil, nil
@@ -217,26 +183,26 @@ func (c *content) sinkFile(ctx context.Context, f git.File) (out sink.File, warn
 	return out, warning, nil
 }
 
-// pointerOf returns the pointer of a file that sinkFile has returned.
-func pointerOf(f sink.File) (git.Pointer, bool) {
+// PointerOf returns the pointer of a file that SinkFile has returned.
+func PointerOf(f sink.File) (git.Pointer, bool) {
 	oid, is := strings.CutPrefix(f.Hash, sink.SHA256)
 	return git.Pointer{OID: oid, Size: f.Size}, is
 }
 
-// bringFiles fetches the content of the files of a directory from Git LFS.
-func (c *content) bringFiles(ctx context.Context, files []sink.File) {
+// FetchFiles fetches the content of the files of a directory from Git LFS.
+func (c *Content) FetchFiles(ctx context.Context, files []sink.File) {
 	want := map[string][]git.Pointer{}
 	for _, f := range files {
-		if p, is := pointerOf(f); is {
+		if p, is := PointerOf(f); is {
 			want[c.homes[f.Hash]] = append(want[c.homes[f.Hash]], p)
 		}
 	}
-	c.bring(ctx, want)
+	c.fetchPointers(ctx, want)
 }
 
-// missing returns the warning for a file whose content Git LFS does not have, nil for any other one.
-func (c *content) missing(ctx context.Context, f sink.File) error {
-	p, is := pointerOf(f)
+// Missing returns the warning for a file whose content Git LFS does not have, nil for any other one.
+func (c *Content) Missing(ctx context.Context, f sink.File) error {
+	p, is := PointerOf(f)
 	if !is {
 		return nil
 	}
@@ -250,9 +216,9 @@ func (c *content) missing(ctx context.Context, f sink.File) error {
 	return &resources.SkippedError{Reason: "the last version is kept: " + err.Error()}
 }
 
-// openFile opens the content of a file of a directory. Files in Git LFS are streamed.
-func (c *content) openFile(ctx context.Context, f sink.File) (io.ReadCloser, error) {
-	if p, is := pointerOf(f); is {
+// OpenFile opens the content of a file of a directory. Files in Git LFS are streamed.
+func (c *Content) OpenFile(ctx context.Context, f sink.File) (io.ReadCloser, error) {
+	if p, is := PointerOf(f); is {
 		return c.largeOf(c.homes[f.Hash]).Open(ctx, p)
 	}
 	data, err := c.blob(ctx, f.Hash)

@@ -1,4 +1,4 @@
-package worker
+package checkout
 
 import (
 	"cmp"
@@ -38,8 +38,8 @@ func NewSigners(from auth.TrustSource, rules *auth.List[auth.VerificationPolicy]
 // committer is the principal for the committer of the commit or the tagger of the tag.
 const committer = "committer"
 
-// trust is the signature policy of a Repository with its keys. digest changes with any part of it; it is not empty.
-type trust struct {
+// Trust is the signature policy of a Repository with its keys. digest changes with any part of it; it is not empty.
+type Trust struct {
 	demands []demand
 	digest  string
 }
@@ -51,15 +51,15 @@ type demand struct {
 	ruled bool   // it is a rule of the configuration
 }
 
-// tag reports whether the tag object has to be signed.
-func (t *trust) tag() bool {
+// Tag reports whether the tag object has to be signed.
+func (t *Trust) Tag() bool {
 	return slices.ContainsFunc(t.demands, func(d demand) bool { return d.Mode.Tag() })
 }
 
-// of returns the signature policy of a Repository; nil for none. An error is a *signature.Error, unless it is
+// Trust returns the signature policy of a Repository; nil for none. An error is a *signature.Error, unless it is
 // transient; the digest then covers the readable part.
-func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*trust, error) {
-	t := &trust{}
+func (s *Signers) Trust(ctx context.Context, repo api.Repository, l auth.Lookup) (*Trust, error) {
+	t := &Trust{}
 	var parts []string
 	var wrong error
 	add := func(d demand, mode, principals string, err error) {
@@ -92,13 +92,13 @@ func (s *Signers) of(ctx context.Context, repo api.Repository, l auth.Lookup) (*
 	return t, wrong
 }
 
-// policy is of for a Repository by its name.
-func (s *Signers) policy(ctx context.Context, namespace, name string, repo api.Repository) (*trust, error) {
+// policy is Trust for a Repository by its name.
+func (s *Signers) policy(ctx context.Context, namespace, name string, repo api.Repository) (*Trust, error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err != nil {
 		return nil, err
 	}
-	return s.of(ctx, repo, src.lookup)
+	return s.Trust(ctx, repo, src.lookup)
 }
 
 // asked returns the demand of the Repository itself.
@@ -224,7 +224,7 @@ func (s *Signers) Asked(ctx context.Context, namespace, name string, repo api.Re
 	if t == nil {
 		return "", false, err
 	}
-	return t.digest, t.tag(), nil
+	return t.digest, t.Tag(), nil
 }
 
 // EndsSoon is the time before the expiry of a key from which a warning is shown.
@@ -256,10 +256,10 @@ func (s *Signers) LookAtKeys(mode signature.Mode, by string, found *auth.Trust, 
 	if err := s.keys(&d, found); err != nil {
 		return KeysLook{}, err
 	}
-	return (&trust{demands: []demand{d}}).look(now)
+	return (&Trust{demands: []demand{d}}).look(now)
 }
 
-func (t *trust) look(now time.Time) (KeysLook, error) {
+func (t *Trust) look(now time.Time) (KeysLook, error) {
 	var texts, soon []string
 	for _, d := range t.demands {
 		var able []string
@@ -314,71 +314,8 @@ func transient(err error) bool {
 	return away || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// signingKey returns the key that signs the commits of a Repository at a time, with the place where it was found; nil
-// if there is no key and the Repository requires none. It reads the key each time, so that a new one is used at once; a
-// key with a passphrase takes as long as its key derivation. An error is either transient or names the setting to
-// change; it holds no secret. A nil source has no keys.
-func signingKey(
-	ctx context.Context, from auth.Source, l auth.Lookup, repo api.Repository, now time.Time,
-) (key *signature.SigningKey, place string, err error) {
-	const methodField = "spec.commit.signingMethod"
-	asked := ""
-	if c := repo.Spec.Commit; c != nil {
-		asked = c.SigningMethod
-	}
-	method, err := signature.ParseMethod(asked)
-	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w", methodField, err)
-	}
-	var found *auth.Credentials
-	if from != nil {
-		if found, err = from(ctx, l); err != nil {
-			return nil, "", fmt.Errorf("the key that signs cannot be read: %w", err)
-		}
-	}
-	if found == nil {
-		field := "secure." + signature.SigningKeyName
-		if method != "" {
-			field = methodField
-		} else if l.Secure[signature.SigningKeyName] == "" {
-			return nil, "", nil
-		}
-		return nil, "", fmt.Errorf("%s asks for signed commits, and this agent finds no key: "+
-			"put %s into a secret of the repository or below --credentials-dir in %s.%s/",
-			field, signature.SigningKeyName, l.Namespace, l.Repository)
-	}
-	if key, err = signature.ParseSigningKey(found.SSHKey, []byte(found.SSHPassphrase), now); err != nil {
-		return nil, "", fmt.Errorf("%s in %s: %w", signature.SigningKeyName, found.Source, err)
-	}
-	if method != "" && method != key.Method() {
-		return nil, "", fmt.Errorf("%s in %s is one of %s, and %s is %s: change the one or the other",
-			signature.SigningKeyName, found.Source, key.Method(), methodField, method)
-	}
-	return key, found.Source, nil
-}
-
-// LookAtSigningKey describes the key that signs the commits of jobs in a Repository. An error means that such jobs
-// fail. It makes no request to a Git host.
-func LookAtSigningKey(
-	ctx context.Context, from auth.Source, namespace, name string, repo api.Repository, now time.Time,
-) (look KeysLook, err error) {
-	src, err := sourceOf(namespace, name, repo)
-	if err != nil {
-		return KeysLook{}, err
-	}
-	key, place, err := signingKey(ctx, from, src.lookup, repo, now)
-	if err != nil || key == nil {
-		return KeysLook{}, err
-	}
-	until, left := expiry(key.Expires(), now)
-	if left != "" {
-		left = "it" + left
-	}
-	return KeysLook{text.Line(key.String()+until+", "+place, maxVerdict), left}, nil
-}
-
-// takes returns an error if pulls would reject a commit of a committer that is signed with key; nil means unsigned.
-func (t *trust) takes(key *signature.SigningKey, mail string, now time.Time) error {
+// Takes returns an error if pulls would reject a commit of a committer that is signed with key; nil means unsigned.
+func (t *Trust) Takes(key *signature.SigningKey, mail string, now time.Time) error {
 	for _, d := range t.demands {
 		if !d.Mode.Head() {
 			continue
@@ -403,4 +340,62 @@ func (t *trust) takes(key *signature.SigningKey, mail string, now time.Time) err
 		}
 	}
 	return nil
+}
+
+// verify verifies a ref in the mirror against all demands and returns its signatures.
+func (t *Trust) verify(ctx context.Context, g Git, remote git.Remote, ref git.Ref, now time.Time) (found []git.Verified, err error) {
+	for _, d := range t.demands {
+		d.Now = now
+		signed, err := g.Verify(ctx, remote, ref, d.Verification)
+		if err != nil {
+			return nil, err
+		}
+		for _, one := range signed {
+			if !slices.Contains(found, one) {
+				found = append(found, one)
+			}
+		}
+	}
+	return found, nil
+}
+
+// Condition returns the result for the status of the Repository.
+func (t *Trust) Condition(ref git.Ref, found []git.Verified, err error) *api.Condition {
+	c := &api.Condition{Type: api.ConditionVerified, Status: "True", Reason: "Verified"}
+	var texts []string
+	for _, one := range found {
+		texts = append(texts, fmt.Sprintf("%s is signed by %s", one.Object, one.Signer))
+	}
+	txt := strings.Join(texts, ", ")
+	if err != nil {
+		c.Status, c.Reason, txt = "False", reasonOf(signature.KindOf(err)), err.Error()
+		if e, ok := errors.AsType[*git.Error](err); ok {
+			txt = e.Err.Error()
+		}
+	}
+	for _, d := range t.demands {
+		if d.ruled {
+			txt += ", required by " + d.by
+		}
+	}
+	verdict := api.Verification{Trust: t.digest, Object: ref.Hash}
+	if t.Tag() && ref.Tag != "" {
+		verdict.Object = ref.Tag
+	}
+	c.Message = verdict.Message(text.Line(txt, maxVerdict))
+	return c
+}
+
+// maxVerdict bounds the text of a condition: a key may have many owners. Unit: bytes.
+const maxVerdict = 1000
+
+// reasonOf returns a kind as the reason of a condition: UnknownKey for "unknown-key".
+func reasonOf(kind signature.Kind) string {
+	var out strings.Builder
+	for part := range strings.SplitSeq(string(kind), "-") {
+		if part != "" {
+			out.WriteString(strings.ToUpper(part[:1]) + part[1:])
+		}
+	}
+	return cmp.Or(out.String(), "NotVerified")
 }
