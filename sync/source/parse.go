@@ -1,5 +1,6 @@
 // Package source reads the GitRepositories of Flux: their status, their artifacts, and access to
 // their Git hosts. It requests reconciliations and does none of the work of their controller.
+// A row shows at most maxText bytes of a message and maxListed conditions and includes.
 package source
 
 import (

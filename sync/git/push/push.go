@@ -1,5 +1,6 @@
 // Package push sends commits to a branch of a Git host by compare and swap: the host takes
 // them if the branch is at the commit that they build on, and nothing is ever forced.
+// The list of refs is read within Limits.RefsBytes, as for a fetch; a pack over Limits.PackBytes is not sent.
 package push
 
 import (

@@ -1,5 +1,6 @@
 // Package artifact stores the archives of sources and serves them. The files are below a directory, named by their
 // digests; the index of them is in the state file. A file is whole and durable before the index names it.
+// A download may take leastTime, and beyond that as long as leastSpeed needs.
 package artifact
 
 import (

@@ -1,5 +1,6 @@
 // Package upstream hands on what this host has synced: the commit of a Repository or a GitRepository as a Git bundle,
 // in a file or over HTTP to other limpets, so that these need no way to the Git host. No Git host is asked for it.
+// At most mostBundles are made at a time, and mostClients take one or wait.
 package upstream
 
 import (
