@@ -32,7 +32,7 @@ type changesScreen struct {
 	rows  list[snapshot.FileChange]
 }
 
-var changeKind = &kind[snapshot.FileChange]{key: func(f snapshot.FileChange) string { return f.Path }}
+var changeKind = &kind[snapshot.FileChange]{key: func(f *snapshot.FileChange) string { return f.Path }}
 
 type diffScreen struct {
 	file  comparison

@@ -46,7 +46,7 @@ var fileGlyphs = map[string]string{snapshot.FileSynced: "success", snapshot.File
 	snapshot.FileDrifted: "warning", drift.Missing: "warning", drift.Extra: "warning", drift.Modified: "warning"}
 
 var fileKind = &kind[snapshot.RepoFile]{
-	key:    func(f snapshot.RepoFile) string { return f.Path },
+	key:    func(f *snapshot.RepoFile) string { return f.Path },
 	fields: widget.FieldSet{"kind": nil, "state": {snapshot.FileSynced, snapshot.FileUnread, snapshot.FileLeftOut, snapshot.FileDrifted}},
 	match: func(f snapshot.RepoFile, t *widget.FilterTerms) bool {
 		return t.Matches("kind", f.Kind) && t.Matches("state", f.State) &&

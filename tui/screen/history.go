@@ -127,7 +127,7 @@ func (h *historyScreen) refresh(*scene) {
 }
 
 var recordKind = &kind[snapshot.HistoryRow]{follows: true, object: recordObject,
-	key: func(r snapshot.HistoryRow) string { return r.UID }}
+	key: func(r *snapshot.HistoryRow) string { return r.UID }}
 
 // draw draws the list, with the filter and the number of matches above it and the record under the cursor below.
 func (h *historyScreen) draw(p *view, at widget.Rect) {

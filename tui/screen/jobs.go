@@ -256,7 +256,7 @@ func genericMessage(message string) bool {
 var jobKind = &kind[snapshot.Job]{
 	follows: true,
 	object:  jobObject,
-	key:     func(j snapshot.Job) string { return j.UID },
+	key:     func(j *snapshot.Job) string { return j.UID },
 	fields: widget.FieldSet{"repo": nil, "action": nil,
 		"state": {"pending", "working", "waiting", "other", "undelivered", "success", "warning", "error", "cancelled", "dead"}},
 	match: func(j snapshot.Job, t *widget.FilterTerms) bool {

@@ -34,7 +34,7 @@ type list[T any] struct {
 
 // kind describes the rows of a list.
 type kind[T any] struct {
-	key     func(T) string
+	key     func(*T) string
 	object  func(*T) object // nil = its rows are no objects
 	follows bool            // a cursor on the first row stays on the first row
 	fields  widget.FieldSet // of a filter line; none = any value
@@ -81,8 +81,8 @@ func (l *list[T]) find(all []T, filter *widget.FilterTerms) {
 func (l *list[T]) show(rows []T) {
 	l.rows = rows
 	keys := make([]string, len(rows))
-	for i, row := range rows {
-		keys[i] = l.kind.key(row)
+	for i := range rows {
+		keys[i] = l.kind.key(&rows[i])
 	}
 	// A cursor whose row is gone goes to the one in its place. Actions never affect hidden rows, so their marks are dropped.
 	was := slices.Index(l.keys, l.cursor)

@@ -311,7 +311,7 @@ const (
 )
 
 func (r *repoScreen) fetch(s *scene) Lookup {
-	key, age := repoKind.key(*r.repo), s.Now.Sub(r.recent.at)
+	key, age := repoKind.key(r.repo), s.Now.Sub(r.recent.at)
 	if r.repo.Name == "" || r.recent.key == key && (age < recentMinAge || age < recentMaxAge && r.finished == s.Snap.Agent.History) {
 		return nil
 	}
@@ -330,7 +330,7 @@ func (r *repoScreen) refresh(s *scene) {
 			out, seen[j.UID] = append(out, *j), true
 		}
 	}
-	runs, _, _ := r.recent.of(repoKind.key(*r.repo))
+	runs, _, _ := r.recent.of(repoKind.key(r.repo))
 	for _, row := range runs.Rows {
 		if !seen[row.UID] {
 			out = append(out, jobOfRecord(row))
@@ -342,7 +342,7 @@ func (r *repoScreen) refresh(s *scene) {
 func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 	type job = snapshot.Job
 	empty := "Looking" + p.c.G.More
-	if _, known, err := r.recent.of(repoKind.key(*r.repo)); known || err != "" {
+	if _, known, err := r.recent.of(repoKind.key(r.repo)); known || err != "" {
 		empty = "No job of this repository is known." + p.startHint()
 	}
 	state := func(cell func(j job, state string, w int) string) func(job, int) (string, widget.Role) {
@@ -371,7 +371,7 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 
 var repoKind = &kind[snapshot.Repo]{
 	object: repoObject,
-	key:    func(r snapshot.Repo) string { return r.Namespace + "/" + r.Name },
+	key:    func(r *snapshot.Repo) string { return r.Namespace + "/" + r.Name },
 	fields: widget.FieldSet{"repo": nil, "type": nil, "state": {"pending", "working", "success", "warning", "error", "suspended"}},
 	match: func(r snapshot.Repo, t *widget.FilterTerms) bool {
 		return t.Matches("repo", r.Name) && t.Matches("type", r.Type) && t.Matches("state", repoState(r), shownRepo(r)) &&

@@ -156,7 +156,7 @@ func (f *sourceScreen) fetch(s *scene) Lookup {
 	})
 }
 
-var revisionKind = &kind[state.Artifact]{follows: true, key: func(a state.Artifact) string { return a.Digest + a.Revision }}
+var revisionKind = &kind[state.Artifact]{follows: true, key: func(a *state.Artifact) string { return a.Digest + a.Revision }}
 
 func (f *sourceScreen) refresh(*scene) {
 	rows := slices.DeleteFunc(slices.Clone(f.stored.value), func(a state.Artifact) bool { return a.UID != f.source.UID })
@@ -348,7 +348,7 @@ func verifiedText(from snapshot.Source) (widget.Role, string) {
 
 var sourceKind = &kind[snapshot.Source]{
 	object: sourceObject,
-	key:    func(from snapshot.Source) string { return from.UID },
+	key:    func(from *snapshot.Source) string { return from.UID },
 	fields: widget.FieldSet{"source": nil, "namespace": nil, "provider": nil, "reason": nil,
 		"state": {snapshot.SourceReady, snapshot.SourceWorking, snapshot.SourceFailed, snapshot.SourceStalled, snapshot.SourcePending,
 			snapshot.SourceUnknown, "suspended"}},

@@ -289,7 +289,7 @@ func (s *State) update() {
 	if r, ok := present.(refresher); ok {
 		r.refresh(&s.scene)
 	}
-	if _, known, err := s.repo.recent.of(repoKind.key(*s.repo.repo)); s.repo.opensLog && s.screen == screenRepo && (known || err != "") {
+	if _, known, err := s.repo.recent.of(repoKind.key(s.repo.repo)); s.repo.opensLog && s.screen == screenRepo && (known || err != "") {
 		if s.repo.opensLog = false; s.repo.rows.here() != nil {
 			openLog(s)
 			present = &s.detail
