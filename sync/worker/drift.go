@@ -260,7 +260,7 @@ func (c *comparison) file(ctx context.Context, plan *resources.Plan, change reso
 			pointers = nil
 		}
 	} else if len(pointers) == 0 && !original {
-		pointers = []string{note(api.AnnoSourceChecksum)}
+		pointers = []string{annotation(api.AnnoSourceChecksum)}
 	}
 	if err != nil {
 		return c.skip(ctx, item, err)
@@ -293,8 +293,6 @@ func (c *comparison) skip(ctx context.Context, item drift.Item, err error) error
 	return nil
 }
 
-func note(name string) string { return "/metadata/annotations/" + strings.ReplaceAll(name, "/", "~1") }
-
 // folder adds a folder that is missing or differs.
 func (c *comparison) folder(change resources.Change) {
 	want, old := change.Folder, change.Existing
@@ -304,8 +302,8 @@ func (c *comparison) folder(change resources.Change) {
 		for _, p := range []struct {
 			pointer string
 			differs bool
-		}{{note(api.AnnoFolder), old.Folder != want.Parent}, {note(api.AnnoSourceChecksum), old.Hash != want.Hash},
-			{note(api.AnnoSourcePath), old.Path != change.Path}, {"/spec/title", old.Title != want.Title}} {
+		}{{annotation(api.AnnoFolder), old.Folder != want.Parent}, {annotation(api.AnnoSourceChecksum), old.Hash != want.Hash},
+			{annotation(api.AnnoSourcePath), old.Path != change.Path}, {"/spec/title", old.Title != want.Title}} {
 			if p.differs {
 				item.Pointers = append(item.Pointers, p.pointer)
 			}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/api/patch"
 	"limpet/sync/git/gitref"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
@@ -192,7 +193,7 @@ func (r *pull) reportSink(ctx context.Context, problem error) error {
 		}
 		ready.Message = text.Line(host+": "+text.Redact(problem.Error()), maxSinkError)
 	}
-	return r.status.patch(ctx, func(repo *unstructured.Unstructured) []op {
+	return r.status.patch(ctx, func(repo *unstructured.Unstructured) []patch.Op {
 		list, _, _ := unstructured.NestedSlice(repo.Object, "status", "conditions")
 		if _, old := api.FindCondition(list, ready.Type); old["status"] == "False" && !strings.HasPrefix(fmt.Sprint(old["message"]), host+": ") {
 			return nil
@@ -201,6 +202,6 @@ func (r *pull) reportSink(ctx context.Context, problem error) error {
 		if !changed {
 			return nil
 		}
-		return []op{{"test", "/metadata/resourceVersion", repo.GetResourceVersion()}, {"add", "/status/conditions", list}}
+		return []patch.Op{patch.Version(repo), patch.Add("/status/conditions", list)}
 	})
 }

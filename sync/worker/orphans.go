@@ -19,6 +19,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/api/patch"
 	"limpet/sync/failpoint"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
@@ -249,22 +250,20 @@ var marks = []string{api.AnnoManagedBy, api.AnnoManagerID, api.AnnoSourcePath, a
 
 func (l *leaving) release(ctx context.Context, item resources.Item) (bool, error) {
 	return l.owned(ctx, item, func(ref resources.Ref, live *resources.Live) error {
-		ops := []op{{"test", "/metadata/annotations/" + pointer(api.AnnoManagerID), l.repository}}
+		ops := []patch.Op{patch.Test(annotation(api.AnnoManagerID), l.repository)}
 		for _, key := range marks {
 			if _, set := live.Annotations[key]; set {
-				ops = append(ops, op{"remove", "/metadata/annotations/" + pointer(key), nil})
+				ops = append(ops, patch.Op{Op: "remove", Path: annotation(key)})
 			}
 		}
 		return l.server.write(ctx, "patch", ref, call{
-			method: http.MethodPatch, media: "application/json-patch+json", body: encoded(ops), idempotent: true,
+			method: http.MethodPatch, media: patch.MediaType, body: encoded(ops), idempotent: true,
 		})
 	})
 }
 
-// pointer escapes a member name for a JSON pointer.
-func pointer(name string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
-}
+// annotation returns the JSON pointer of an annotation.
+func annotation(name string) string { return "/metadata/annotations/" + patch.Escape(name) }
 
 // leaveSink removes the manifest of the repository's directory, and with remove also the files.
 func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured, remove bool) (int, error) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
+	"limpet/sync/api/patch"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/resources"
@@ -46,29 +47,22 @@ const endTime = 10 * time.Second
 // patchTries is the maximum number of attempts of a patch.
 const patchTries = 8
 
-// op is one operation of RFC 6902.
-type op struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value"`
-}
-
 func (s *syncStatus) now() time.Time { return s.client.Now() }
 
 // start marks the Repository as being synced by a job, and reads the state before the pull. repo is the last seen
 // Repository.
 func (s *syncStatus) start(ctx context.Context, repo *unstructured.Unstructured, job string) error {
 	s.object, s.job, s.started = repo, job, s.now().UnixMilli()
-	err := s.patch(ctx, func(repo *unstructured.Unstructured) []op {
+	err := s.patch(ctx, func(repo *unstructured.Unstructured) []patch.Op {
 		if _, there, _ := unstructured.NestedMap(repo.Object, "status", "sync"); there {
-			return []op{
-				{"add", "/status/sync/state", api.StateWorking},
-				{"add", "/status/sync/job", job},
-				{"add", "/status/sync/started", s.started},
+			return []patch.Op{
+				patch.Add("/status/sync/state", api.StateWorking),
+				patch.Add("/status/sync/job", job),
+				patch.Add("/status/sync/started", s.started),
 			}
 		}
-		return []op{{"add", "/status/sync", map[string]any{
-			"state": api.StateWorking, "job": job, "started": s.started, "message": []any{}}}}
+		return []patch.Op{patch.Add("/status/sync", map[string]any{
+			"state": api.StateWorking, "job": job, "started": s.started, "message": []any{}})}
 	})
 	if err != nil {
 		return err
@@ -103,8 +97,8 @@ func (s *syncStatus) writing(ctx context.Context) error {
 	if s.lastRef == "" || s.from.Hash == unfinished {
 		return nil
 	}
-	return s.patch(ctx, func(*unstructured.Unstructured) []op {
-		return []op{{"add", "/status/sync/source", api.SyncSource{Hash: unfinished}}}
+	return s.patch(ctx, func(*unstructured.Unstructured) []patch.Op {
+		return []patch.Op{patch.Add("/status/sync/source", api.SyncSource{Hash: unfinished})}
 	})
 }
 
@@ -113,8 +107,8 @@ func (s *syncStatus) writing(ctx context.Context) error {
 func (s *syncStatus) queued(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	_ = s.patch(ctx, func(*unstructured.Unstructured) []op {
-		return []op{{"add", "/status/sync/state", api.StatePending}}
+	_ = s.patch(ctx, func(*unstructured.Unstructured) []patch.Op {
+		return []patch.Op{patch.Add("/status/sync/state", api.StatePending)}
 	})
 }
 
@@ -159,11 +153,11 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 	if from != (api.SyncSource{}) {
 		sync["source"] = from
 	}
-	return s.patch(ctx, func(repo *unstructured.Unstructured) []op {
-		ops := []op{{"add", "/status/sync", sync}}
+	return s.patch(ctx, func(repo *unstructured.Unstructured) []patch.Op {
+		ops := []patch.Op{patch.Add("/status/sync", sync)}
 		now := e.stats
 		if now != nil {
-			ops = append(ops, op{"add", "/status/stats", now.wire()})
+			ops = append(ops, patch.Add("/status/stats", now.wire()))
 		} else {
 			now = s.stats
 		}
@@ -172,7 +166,7 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 			wanted = append(wanted, *e.verified)
 		}
 		if list, changed := api.SetConditions(repo, s.now(), wanted...); changed { // the list has other writers
-			ops = append(ops, op{"test", "/metadata/resourceVersion", repo.GetResourceVersion()}, op{"add", "/status/conditions", list})
+			ops = append(ops, patch.Version(repo), patch.Add("/status/conditions", list))
 		}
 		return ops
 	})
@@ -180,7 +174,7 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 
 // patch sends the operations that build returns for the last seen object. When the server rejects them, it retries with
 // the current object.
-func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Unstructured) []op) error {
+func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Unstructured) []patch.Op) error {
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s", api.ProvisioningGroup, api.Repositories.Version, s.namespace, s.name)
 	var err error
 	for range patchTries {
@@ -190,9 +184,9 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 		}
 		if _, there := s.object.Object["status"].(map[string]any); !there {
 			// The test protects a status that another writer has added meanwhile.
-			ops = append([]op{
-				{"test", "/metadata/resourceVersion", s.object.GetResourceVersion()},
-				{"add", "/status", map[string]any{}},
+			ops = append([]patch.Op{
+				patch.Version(s.object),
+				patch.Add("/status", map[string]any{}),
 			}, ops...)
 		}
 		body, encodeErr := json.Marshal(ops)
@@ -200,7 +194,7 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 			return fmt.Errorf("encode status patch: %w", encodeErr)
 		}
 		var answer []byte
-		_, answer, err = s.client.DoIdempotent(ctx, http.MethodPatch, path+"/status", nil, "application/json-patch+json", body)
+		_, answer, err = s.client.DoIdempotent(ctx, http.MethodPatch, path+"/status", nil, patch.MediaType, body)
 		if err == nil {
 			return s.keep(answer)
 		}
