@@ -115,7 +115,14 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 	})
 	r.Progress.Phase(jobs.SyncIncremental, "apply", writes)
 	r.Progress.Phase(jobs.SyncIncremental, "cleanup", cleanup)
-	return true, err
+	if err != nil || r.preview != nil || r.Progress.Outcome(nil).State == api.StateError {
+		return true, err
+	}
+	if path := r.usedAgain(); path != "" {
+		r.log.Info("a file can be used again, pulling in full", "step", "plan", "path", path)
+		return false, nil
+	}
+	return true, nil
 }
 
 // increment plans the changes since a commit. tree is the new one.

@@ -358,3 +358,27 @@ func TestDuplicateNamesTheOwner(t *testing.T) {
 		has(t, status.Warnings, "x is in b.json and in m.json")
 	}
 }
+
+// TestTwinIsGone: a file that took the name of another one's object, and may have it when that file is gone, leaves the
+// object that it had before to no one.
+func TestTwinIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "embedded", nil)
+	r.repository(nil, nil)
+	r.commit("a.json", board("a", "A"), "b.json", board("b", "B"), "c.json", board("c", "C"))
+	r.pull(false, nil)
+	r.commit("a.json", board("b", "A2"))
+	if _, status := r.pull(true, nil); status.State != "warning" {
+		t.Fatalf("%+v", status)
+	}
+	r.commit("b.json", "")
+	if _, status := r.pull(true, nil); status.State != "success" {
+		t.Errorf("%+v", status)
+	}
+	if r.object(dashboards, "a") != nil {
+		t.Error("the object that no file has is still there")
+	}
+	if title, _, _ := unstructured.NestedString(r.object(dashboards, "b").Object, "spec", "title"); title != "A2" {
+		t.Errorf("title %q", title)
+	}
+}

@@ -133,6 +133,17 @@ func (r *pull) again(diff []git.Change) []git.Change {
 	return diff
 }
 
+// usedAgain returns a file that the last pull could not use and that this one has used, "" for none. The object that it had
+// before may have another name, which only a full pull finds.
+func (r *pull) usedAgain() string {
+	for _, f := range r.unread.before.Files {
+		if _, unused := r.unread.files[f.Path]; !unused && r.unread.tree[f.Path] != "" {
+			return f.Path
+		}
+	}
+	return ""
+}
+
 // keepUnread stores the list. It comes before the status, which moves the commit on. A list that cannot be stored makes
 // the next pull a full one.
 func (r *pull) keepUnread(ctx context.Context) {
