@@ -19,7 +19,7 @@ import (
 const (
 	mostFiles  = 40     // Go files of a folder, tests included
 	mostLines  = 600    // of a file
-	mostSource = 98_400 // lines of all files without tests and their support; the aim is 89,000
+	mostSource = 99_300 // lines of all files without tests and their support; the aim is 89,000
 )
 
 // layers are the packages from the bottom to the top, each with those below its
@@ -115,11 +115,12 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// mostDetached bounds the comments between declarations that belong to none: such a comment is the head of another file.
+// mostDetached bounds the comments between declarations that belong to none: such a comment is the
+// head of another file.
 const mostDetached = 10
 
-// TestComments: files and names that comments refer to are there, and comments belong to a declaration or to the head of
-// their file.
+// TestComments: files and names that comments refer to are there, and comments belong to a
+// declaration or to the head of their file.
 func TestComments(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("git", "ls-files").Output()
@@ -167,7 +168,8 @@ func TestComments(t *testing.T) {
 	}
 }
 
-// detachedIn returns the places of the comments between two declarations of a file that document neither.
+// detachedIn returns the places of the comments between two declarations of a file that document
+// neither.
 func detachedIn(fset *token.FileSet, f *ast.File) (places []string) {
 	end := token.NoPos // of the declaration before
 	for _, d := range f.Decls {

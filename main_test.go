@@ -58,7 +58,8 @@ func packages(t *testing.T, args ...string) []pkg {
 	}
 }
 
-// TestSetup: where the tests have all programs nothing is done; another user than root gets one line that says what to run.
+// TestSetup: where the tests have all programs nothing is done; another user than root gets one
+// line that says what to run.
 func TestSetup(t *testing.T) {
 	t.Parallel()
 	if out, err := exec.Command(".ci/setup").CombinedOutput(); err != nil || len(out) > 0 {

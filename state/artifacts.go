@@ -53,8 +53,9 @@ func (s *Store) AllArtifacts(ctx context.Context) (map[string][]Artifact, error)
 	return out, nil
 }
 
-// ChangeArtifacts replaces those of a source by what change returns for them, in one transaction, and returns that; none
-// removes the record. change must have no other effect, as it may be called again.
+// ChangeArtifacts replaces those of a source by what change returns for them, in one transaction,
+// and returns that; none removes the record. change must have no other effect, as it may be called
+// again.
 func (s *Store) ChangeArtifacts(
 	ctx context.Context, namespace, name string, change func([]Artifact) []Artifact,
 ) (now []Artifact, err error) {

@@ -9,8 +9,8 @@ import (
 	"limpet/state/repair"
 )
 
-// Backup writes a consistent copy of the file to w and returns its size in bytes. Neither writers nor Compact are held
-// up by a slow w; Close waits for it.
+// Backup writes a consistent copy of the file to w and returns its size in bytes. Neither writers
+// nor Compact are held up by a slow w; Close waits for it.
 func (s *Store) Backup(ctx context.Context, w io.Writer) (int64, error) {
 	var n int64
 	out := &copyWriter{ctx: ctx, w: w}
@@ -42,7 +42,8 @@ func (c *copyWriter) Write(p []byte) (n int, err error) {
 	return n, c.err
 }
 
-// headPlacer passes a copy by bbolt on with its heads in their slots. bbolt writes each of the two pages at once.
+// headPlacer passes a copy by bbolt on with its heads in their slots. bbolt writes each of the two
+// pages at once.
 type headPlacer struct {
 	w      io.Writer
 	first  []byte // the first page, kept until the second is there

@@ -16,9 +16,10 @@ type CheckReport struct {
 	Problems []string `json:"problems"`
 }
 
-// Check verifies the structure of the file, every frame and the counters, then lets bbolt check its pages; writers wait
-// for that last part only. What is found does not change the file: it is rebuilt at the next start. The error is that of
-// a check that could not be done, ErrClosed or the context's.
+// Check verifies the structure of the file, every frame and the counters, then lets bbolt check its
+// pages; writers wait for that last part only. What is found does not change the file: it is
+// rebuilt at the next start. The error is that of a check that could not be done, ErrClosed or the
+// context's.
 func (s *Store) Check(ctx context.Context) (CheckReport, error) {
 	found, err := s.verifyNow(ctx)
 	if err != nil {
@@ -61,8 +62,8 @@ func (s *Store) verifyNow(ctx context.Context) (repair.Findings, error) {
 	return found, err
 }
 
-// verifyLater verifies a file whose seal was trusted at open, once, in the background, so that damage to a page that nothing
-// reads, or to a key, does not stay hidden for long.
+// verifyLater verifies a file whose seal was trusted at open, once, in the background, so that
+// damage to a page that nothing reads, or to a key, does not stay hidden for long.
 func (s *Store) verifyLater() {
 	timer := time.NewTimer(verifyAfter)
 	defer timer.Stop()

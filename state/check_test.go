@@ -100,7 +100,8 @@ func TestCompactLive(t *testing.T) {
 	}
 }
 
-// closingContext begins to close the store when the compaction that it belongs to is at its first records.
+// closingContext begins to close the store when the compaction that it belongs to is at its first
+// records.
 type closingContext struct {
 	context.Context
 	s      *Store
@@ -181,7 +182,8 @@ func (w *slowWriter) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// TestBackup: a copy whose reader is slow holds up neither writers nor a compaction, and is of one moment.
+// TestBackup: a copy whose reader is slow holds up neither writers nor a compaction, and is of one
+// moment.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -221,8 +223,8 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 var _ io.Writer = failing{}
 
-// TestDamageInUse: damage that comes while the file is open is an error of what reads it, never a value, and the next
-// start rebuilds.
+// TestDamageInUse: damage that comes while the file is open is an error of what reads it, never a
+// value, and the next start rebuilds.
 func TestDamageInUse(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -338,7 +340,8 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// TestScrub: damage to a large file, which a clean start does not look for, is found later and mended at the next start.
+// TestScrub: damage to a large file, which a clean start does not look for, is found later and
+// mended at the next start.
 func TestScrub(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")
 	FillHistory(t, path, inlineCheck+4<<20)

@@ -12,20 +12,21 @@ import (
 // Phase is how far a claim has come.
 type Phase string
 
-// Phases in their order. A claim is written as intent before the API is asked, so that a crash in between leaves a trace.
+// Phases in their order. A claim is written as intent before the API is asked, so that a crash in
+// between leaves a trace.
 const (
 	PhaseIntent     Phase = "intent"
 	PhaseHeld       Phase = "held"
 	PhaseCompleting Phase = "completing"
 )
 
-// PhaseResting is that of a job that was given back, for another attempt or for another agent. It is no claim any more and
-// has no token; it keeps the mark for the case that this agent gets the job again, and what there is to tell of the
-// attempts in case that never happens.
+// PhaseResting is that of a job that was given back, for another attempt or for another agent. It
+// is no claim any more and has no token; it keeps the mark for the case that this agent gets the
+// job again, and what there is to tell of the attempts in case that never happens.
 const PhaseResting Phase = "resting"
 
-// Claim is a job that this agent wants, holds or completes. Its identity is the job's UID and the owner token, never the
-// name: names of jobs are used again.
+// Claim is a job that this agent wants, holds or completes. Its identity is the job's UID and the
+// owner token, never the name: names of jobs are used again.
 type Claim struct {
 	UID             string          `json:"uid"`
 	Namespace       string          `json:"namespace"`
@@ -93,8 +94,8 @@ func (s *Store) DropClaim(ctx context.Context, uid string) error {
 	})
 }
 
-// Complete writes the history record of a claimed job and marks the claim as completing, in one transaction. ErrNotFound,
-// and nothing written, when the claim is gone.
+// Complete writes the history record of a claimed job and marks the claim as completing, in one
+// transaction. ErrNotFound, and nothing written, when the claim is gone.
 func (s *Store) Complete(ctx context.Context, uid string, r Record) error {
 	return s.write(ctx, func(t *txn) error {
 		c, err := t.claim(uid)
@@ -110,8 +111,9 @@ func (s *Store) Complete(ctx context.Context, uid string, r Record) error {
 	})
 }
 
-// EndClaim removes a claim and notes in its record what became of the HistoricJob ("posted", "unavailable", "skipped"
-// or ""), in one transaction. A claim or record that is not there is no error.
+// EndClaim removes a claim and notes in its record what became of the HistoricJob ("posted",
+// "unavailable", "skipped" or ""), in one transaction. A claim or record that is not there is no
+// error.
 func (s *Store) EndClaim(ctx context.Context, uid string, historicJob string) error {
 	return s.write(ctx, func(t *txn) error {
 		r, _, ok, err := t.record(uid)
@@ -158,7 +160,8 @@ func (v view) claim(uid string) (Claim, error) {
 	return c, decodeJSON(f, &c)
 }
 
-// decodeJSON decodes a body. An error here means that the record was written wrong, for the checksum was right.
+// decodeJSON decodes a body. An error here means that the record was written wrong, for the
+// checksum was right.
 func decodeJSON(f frame.Frame, into any) error {
 	if err := json.Unmarshal(f.Body, into); err != nil {
 		return frame.Corrupt("record is not what was written: %s", err)

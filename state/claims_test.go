@@ -90,7 +90,8 @@ func TestSecretsAreSealed(t *testing.T) {
 	}
 }
 
-// TestSecretsNeedTheirKey: with the key gone or another in its place secrets stay closed, and no new key hides the loss.
+// TestSecretsNeedTheirKey: with the key gone or another in its place secrets stay closed, and no
+// new key hides the loss.
 func TestSecretsNeedTheirKey(t *testing.T) {
 	ctx := context.Background()
 	creds := t.TempDir()

@@ -15,9 +15,9 @@ import (
 	"limpet/state/repair"
 )
 
-// Compact rewrites the file without its free space and returns the sizes before and after, in bytes. Writers wait,
-// readers do not. The new file is durable before it takes the place of the old one by rename, so that a power cut
-// leaves one or the other.
+// Compact rewrites the file without its free space and returns the sizes before and after, in
+// bytes. Writers wait, readers do not. The new file is durable before it takes the place of the old
+// one by rename, so that a power cut leaves one or the other.
 func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	err = s.submit(ctx, &request{done: make(chan struct{}), alone: func() error {
 		if s.readOnly {
@@ -42,8 +42,9 @@ func (s *Store) Compact(ctx context.Context) (before, after int64, err error) {
 	return before, after, err
 }
 
-// compactInto writes the records of src into a new file that takes the place of the one at path, and returns it open.
-// src stays open and must not be written to meanwhile. With smaller it returns src where the new file is not smaller.
+// compactInto writes the records of src into a new file that takes the place of the one at path,
+// and returns it open. src stays open and must not be written to meanwhile. With smaller it returns
+// src where the new file is not smaller.
 func compactInto(ctx context.Context, src *file, path string, maxSize int64, smaller bool) (*file, error) {
 	name := path + suffixCompacting
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -66,8 +67,8 @@ func compactInto(ctx context.Context, src *file, path string, maxSize int64, sma
 		_ = os.Remove(name)
 		return nil, err
 	}
-	// With the rename the new file is the one, also when its directory cannot be synced: what is written to the old one
-	// from here on would be lost for sure, not only after a power cut.
+	// With the rename the new file is the one, also when its directory cannot be synced: what is
+	// written to the old one from here on would be lost for sure, not only after a power cut.
 	_ = atomicfile.SyncDir(filepath.Dir(path))
 	return dst, nil
 }

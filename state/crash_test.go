@@ -61,7 +61,8 @@ func child(mode, arg string) *exec.Cmd {
 	return cmd
 }
 
-// writeForEver writes from four goroutines and prints each value when the store has acknowledged it.
+// writeForEver writes from four goroutines and prints each value when the store has acknowledged
+// it.
 func writeForEver(path string) error {
 	s, r, err := Open(context.Background(), Options{Path: path})
 	if err != nil {
@@ -96,8 +97,8 @@ func writeForEver(path string) error {
 	return errors.Join(errs...)
 }
 
-// TestKill kills a writing process at random times. What it was told is written must be there, as it was or replaced by
-// what was written after it, and the file must be sound.
+// TestKill kills a writing process at random times. What it was told is written must be there, as
+// it was or replaced by what was written after it, and the file must be sound.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")
@@ -132,7 +133,8 @@ func TestKill(t *testing.T) {
 	t.Logf("fault: %d kills of a writing process, %d values followed, none lost", kills, len(acked))
 }
 
-// killed9 runs the writer for a while after its first acknowledgement, kills it and returns what it printed.
+// killed9 runs the writer for a while after its first acknowledgement, kills it and returns what it
+// printed.
 func killed9(t *testing.T, path string, after time.Duration) []string {
 	t.Helper()
 	cmd := child("write", path)
@@ -189,7 +191,8 @@ func hold(path string) error {
 	return s.Close()
 }
 
-// TestLockedByProcess: a second process hears of the first; kill -9 frees the lock; a clean end leaves no trace.
+// TestLockedByProcess: a second process hears of the first; kill -9 frees the lock; a clean end
+// leaves no trace.
 func TestLockedByProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")
@@ -256,14 +259,15 @@ func torn(rng *rand.Rand, before, after image) image {
 	return image{data, before.want}
 }
 
-// cuts are the power cuts that go through a whole Open; verifiedCuts are only verified, which takes a millisecond.
+// cuts are the power cuts that go through a whole Open; verifiedCuts are only verified, which takes
+// a millisecond.
 const (
 	cuts         = 30
 	verifiedCuts = 600
 )
 
-// TestPowerCut: after a power cut at any moment the file opens unaided, with all that was acknowledged and nothing set
-// aside.
+// TestPowerCut: after a power cut at any moment the file opens unaided, with all that was
+// acknowledged and nothing set aside.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -347,8 +351,9 @@ func (w *worker) pull(repo string) {
 	}
 }
 
-// life lets an agent do what it is for: claims, marks, results, objects of the embedded API, a prune of the history and
-// a compaction. Then it is stopped, in order: a kill between a transaction and its entry would leave the entry out.
+// life lets an agent do what it is for: claims, marks, results, objects of the embedded API, a
+// prune of the history and a compaction. Then it is stopped, in order: a kill between a transaction
+// and its entry would leave the entry out.
 func (w *worker) life() {
 	w.t.Helper()
 	cmd := w.command("demo")
@@ -419,8 +424,8 @@ func rawRecords(s *Store) (contents, error) {
 	return out, err
 }
 
-// TestPowerCutOfAnAgent records what the real agent writes and cuts the power within any of its transactions, as torn
-// describes: what was acknowledged is there, and nothing was set aside.
+// TestPowerCutOfAnAgent records what the real agent writes and cuts the power within any of its
+// transactions, as torn describes: what was acknowledged is there, and nothing was set aside.
 func TestPowerCutOfAnAgent(t *testing.T) {
 	t.Parallel()
 	first := seeded(t)

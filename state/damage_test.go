@@ -75,7 +75,8 @@ func asJSON(v any) string {
 	return string(out)
 }
 
-// sample does n random operations on a store and returns what is in it and every value that any key ever had.
+// sample does n random operations on a store and returns what is in it and every value that any key
+// ever had.
 func (m *model) sample(t testing.TB, s *Store, rng *rand.Rand, n int) (now contents, ever map[string][]string) {
 	t.Helper()
 	ctx := context.Background()
@@ -172,8 +173,9 @@ var damages = map[string]func(rng *rand.Rand, data, older []byte) []byte{
 	},
 }
 
-// TestDamage opens files that were damaged in every way. A store must come up, hold no value that was never written,
-// keep all of them when nothing was set aside, and say so when something is missing.
+// TestDamage opens files that were damaged in every way. A store must come up, hold no value that
+// was never written, keep all of them when nothing was set aside, and say so when something is
+// missing.
 func TestDamage(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")
 	s, _, err := Open(context.Background(), Options{Path: path})
@@ -225,7 +227,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// inUse returns the length of a file up to the end of its last used page: damage behind it would go unnoticed.
+// inUse returns the length of a file up to the end of its last used page: damage behind it would go
+// unnoticed.
 func inUse(t *testing.T, data []byte) int {
 	t.Helper()
 	metas := repair.ReadHeads(bytes.NewReader(data))
@@ -313,8 +316,9 @@ func (c damagedCase) compare(got contents, r Report, round string) error {
 	return nil
 }
 
-// TestNewestRootInTheWrongPlace swaps the newest head with the root that it names. What is left looks whole: one head,
-// and the tree of the transaction before. Only the misplaced root tells that records are missing.
+// TestNewestRootInTheWrongPlace swaps the newest head with the root that it names. What is left
+// looks whole: one head, and the tree of the transaction before. Only the misplaced root tells that
+// records are missing.
 func TestNewestRootInTheWrongPlace(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")
 	s, _, err := Open(context.Background(), Options{Path: path})
@@ -346,8 +350,9 @@ func TestNewestRootInTheWrongPlace(t *testing.T) {
 	}
 }
 
-// TestSeparatorIsTheFirstKey: a key in a branch that is lower than the first key of its page leads every reader right,
-// but the next write would put the page in twice. It is found before anything is written.
+// TestSeparatorIsTheFirstKey: a key in a branch that is lower than the first key of its page leads
+// every reader right, but the next write would put the page in twice. It is found before anything
+// is written.
 func TestSeparatorIsTheFirstKey(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(quickDir(t), "limpet.db")

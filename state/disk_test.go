@@ -16,9 +16,9 @@ import (
 	"testing"
 )
 
-// Full and read-only disks are small memory file systems in a mount namespace of a child process. Where the system does
-// not allow one, the full disk becomes a limit on the size of the child's files, and the read-only one a directory
-// without write permission.
+// Full and read-only disks are small memory file systems in a mount namespace of a child process.
+// Where the system does not allow one, the full disk becomes a limit on the size of the child's
+// files, and the read-only one a directory without write permission.
 
 // childHere runs the parts of these tests that need a process of their own.
 func childHere(mode, dir string) error {
@@ -61,7 +61,8 @@ func childHere(mode, dir string) error {
 	return fmt.Errorf("unknown child %q", mode)
 }
 
-// becomeNobody gives up the rights of root, who may write everywhere, and takes the directory along.
+// becomeNobody gives up the rights of root, who may write everywhere, and takes the directory
+// along.
 func becomeNobody(dir string) error {
 	if os.Getuid() != 0 {
 		return nil
@@ -113,8 +114,9 @@ func TestReadOnlyDisk(t *testing.T) {
 	onSmallDisk(t, "readonly-mounted", "readonly-mode")
 }
 
-// fullDisk fills the disk with history until the store refuses, and looks at what still works. full is the error of the
-// system for a disk that is full; relieve makes room where the reserve is of no use.
+// fullDisk fills the disk with history until the store refuses, and looks at what still works. full
+// is the error of the system for a disk that is full; relieve makes room where the reserve is of no
+// use.
 func fullDisk(dir string, full syscall.Errno, relieve func() error) error {
 	ctx := context.Background()
 	path := filepath.Join(dir, "limpet.db")
@@ -245,7 +247,8 @@ func readOnlyDisk(dir string, set func(on bool) error) error {
 	return s.Close()
 }
 
-// TestReadingAllIsNotHoldingAll: after a look at every record the file is not in the memory of the process.
+// TestReadingAllIsNotHoldingAll: after a look at every record the file is not in the memory of the
+// process.
 func TestReadingAllIsNotHoldingAll(t *testing.T) {
 	s := opened(t, Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
 	const objects, size = 8 * 1024, 4 << 10 // 32 MiB
@@ -301,7 +304,8 @@ func mappedPages(t *testing.T) int {
 	return n
 }
 
-// faultInMap returns a function that reads behind the end of a mapped file, which the kernel answers with SIGBUS.
+// faultInMap returns a function that reads behind the end of a mapped file, which the kernel
+// answers with SIGBUS.
 func faultInMap(t *testing.T) func() error {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "map"))
@@ -322,7 +326,8 @@ func faultInMap(t *testing.T) func() error {
 	}
 }
 
-// quickDir returns a directory in memory where there is room, so that hundreds of small cases do not wait for the disk.
+// quickDir returns a directory in memory where there is room, so that hundreds of small cases do
+// not wait for the disk.
 func quickDir(t testing.TB) string {
 	t.Helper()
 	const shm, room = "/dev/shm", 256 << 20

@@ -51,8 +51,8 @@ func (s *Store) copyOf(ctx context.Context, b frame.Bucket, key string) (frame.F
 	})
 }
 
-// ChangeFacts keeps the facts of put and forgets those of forget, all in one transaction. A fact to forget that is not
-// there is no error.
+// ChangeFacts keeps the facts of put and forgets those of forget, all in one transaction. A fact to
+// forget that is not there is no error.
 func (s *Store) ChangeFacts(ctx context.Context, put map[string][]byte, forget []string) error {
 	return s.write(ctx, func(t *txn) error {
 		for _, key := range forget {
@@ -69,7 +69,8 @@ func (s *Store) ChangeFacts(ctx context.Context, put map[string][]byte, forget [
 	})
 }
 
-// PutSnapshot keeps the last known objects of a kind for the dashboard while the API cannot be reached.
+// PutSnapshot keeps the last known objects of a kind for the dashboard while the API cannot be
+// reached.
 func (s *Store) PutSnapshot(ctx context.Context, kind string, data []byte) error {
 	return s.write(ctx, func(t *txn) error { return t.put(frame.Snapshots, []byte(kind), data) })
 }

@@ -24,9 +24,10 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// Fixtures are state files as they were written by the program of their time, with everything in them that a file can
-// hold. They lie in testdata/bolt, compressed, each with the key of its secrets beside it. A change of what is written
-// gets a new fixture; those that are there never change.
+// Fixtures are state files as they were written by the program of their time, with everything in
+// them that a file can hold. They lie in testdata/bolt, compressed, each with the key of its
+// secrets beside it. A change of what is written gets a new fixture; those that are there never
+// change.
 //
 //	schema-1        without the bytes of each bucket in the meta record
 //	schema-1-bytes  with them
@@ -128,7 +129,8 @@ func fillFixture(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// makeFixture writes the fixture of the present layout: always the same, because clock and chance stand still.
+// makeFixture writes the fixture of the present layout: always the same, because clock and chance
+// stand still.
 func makeFixture(t *testing.T) (path string) {
 	cryptotest.SetGlobalRandom(t, 1)
 	path = filepath.Join(t.TempDir(), "limpet.db")
@@ -143,7 +145,8 @@ func makeFixture(t *testing.T) (path string) {
 	return path
 }
 
-// frames returns every key and frame of a file as it stands there. Which page it stands on is left to chance by bbolt.
+// frames returns every key and frame of a file as it stands there. Which page it stands on is left
+// to chance by bbolt.
 func frames(t *testing.T, path string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -162,8 +165,9 @@ func frames(t *testing.T, path string) map[string]string {
 	return out
 }
 
-// TestFixtureIsWhatIsWritten: the program writes today what the latest fixture holds, byte for byte. A difference means
-// that the layout has changed: give the new one a name, and keep the fixture of the old.
+// TestFixtureIsWhatIsWritten: the program writes today what the latest fixture holds, byte for
+// byte. A difference means that the layout has changed: give the new one a name, and keep the
+// fixture of the old.
 func TestFixtureIsWhatIsWritten(t *testing.T) {
 	path := makeFixture(t)
 	if *update {
@@ -264,7 +268,8 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// TestBytesAreCountedInPlace: where an older file cannot be compacted, as on a disk that is nearly full.
+// TestBytesAreCountedInPlace: where an older file cannot be compacted, as on a disk that is nearly
+// full.
 func TestBytesAreCountedInPlace(t *testing.T) {
 	t.Parallel()
 	path := unpacked(t, "schema-1")
@@ -284,8 +289,8 @@ func TestBytesAreCountedInPlace(t *testing.T) {
 	}
 }
 
-// TestFixturesAreMigrated: a program of the next schema raises each of them, keeps a copy of what it was, and this
-// program refuses the result and still reads the copy.
+// TestFixturesAreMigrated: a program of the next schema raises each of them, keeps a copy of what
+// it was, and this program refuses the result and still reads the copy.
 func TestFixturesAreMigrated(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

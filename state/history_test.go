@@ -131,8 +131,8 @@ func TestHistoryQueries(t *testing.T) {
 	}
 }
 
-// TestRecordIsOnePerJob: another one of the job merges its attempts; without a time of finish it gets the present, and one
-// from before 1970 is the oldest.
+// TestRecordIsOnePerJob: another one of the job merges its attempts; without a time of finish it
+// gets the present, and one from before 1970 is the oldest.
 func TestRecordIsOnePerJob(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

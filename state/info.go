@@ -60,7 +60,8 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 	return i, nil
 }
 
-// countResting counts the claims that are none any more. A damaged one ends the count: to find damage is the duty of others.
+// countResting counts the claims that are none any more. A damaged one ends the count: to find
+// damage is the duty of others.
 func (v view) countResting(ctx context.Context) (n int) {
 	_ = v.scan(ctx, frame.Claims, nil, nil, func(_ []byte, f frame.Frame) (bool, error) {
 		var c Claim

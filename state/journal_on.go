@@ -15,12 +15,13 @@ import (
 	"limpet/state/frame"
 )
 
-// A binary for crash tests writes down, in the directory that this variable names, what each of its transactions has
-// written: the records, and the pages of the file that became others by it.
+// A binary for crash tests writes down, in the directory that this variable names, what each of its
+// transactions has written: the records, and the pages of the file that became others by it.
 const journalEnv = "LIMPET_STATE_JOURNAL"
 
-// As long as the file that one of these variables names exists, transactions fail as they do on a file system that an
-// error of its disk has made read-only, or on one without space for the pages of any transaction.
+// As long as the file that one of these variables names exists, transactions fail as they do on a
+// file system that an error of its disk has made read-only, or on one without space for the pages
+// of any transaction.
 var diskFaults = map[string]error{"LIMPET_STATE_READONLY": syscall.EROFS, "LIMPET_STATE_FULL": syscall.ENOSPC}
 
 // Names and members of these types are the form of the journal.

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestLinksAreNotFollowed: a link in the place of a file beside the state file leads to nothing being written or read
-// at its target.
+// TestLinksAreNotFollowed: a link in the place of a file beside the state file leads to nothing
+// being written or read at its target.
 func TestLinksAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	for _, suffix := range []string{".owner", ".reserve", ".key"} {

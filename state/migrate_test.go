@@ -38,8 +38,8 @@ func written(t *testing.T, f format, key string) string {
 	return path
 }
 
-// TestNewerSchema: a newer file is refused and stays as it is, after a clean and after an unclean stop, and also when
-// its frames are of a version that this program does not know.
+// TestNewerSchema: a newer file is refused and stays as it is, after a clean and after an unclean
+// stop, and also when its frames are of a version that this program does not know.
 func TestNewerSchema(t *testing.T) {
 	t.Parallel()
 	for _, unclean := range []bool{false, true} {
@@ -117,8 +117,8 @@ func rawBody(t *testing.T, s *Store, b frame.Bucket, key []byte) map[string]any 
 	return out
 }
 
-// TestUnknownMembersSurvive: what a newer program of the same schema wrote into claims and records is still
-// there after this one has changed them, whatever it was called for.
+// TestUnknownMembersSurvive: what a newer program of the same schema wrote into claims and records
+// is still there after this one has changed them, whatever it was called for.
 func TestUnknownMembersSurvive(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -56,7 +56,8 @@ const (
 	modelSeeds = 6
 )
 
-// TestModel does random operations on a store and a map and compares them, with reopening and compaction in between.
+// TestModel does random operations on a store and a map and compares them, with reopening and
+// compaction in between.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(modelSeeds) {
@@ -242,7 +243,8 @@ func (m *model) mutate(s *Store, key ObjectKey, text string, kind int) error {
 	return nil
 }
 
-// BenchmarkMutate creates objects of 1 KiB, each acknowledged after its fsync. Goal for 8 goroutines: 1,500 per second.
+// BenchmarkMutate creates objects of 1 KiB, each acknowledged after its fsync. Goal for 8
+// goroutines: 1,500 per second.
 func BenchmarkMutate(b *testing.B) {
 	data := fmt.Appendf(nil, `{"spec":%q}`, make([]byte, 250))
 	for _, writers := range []int{1, 8} {
@@ -267,7 +269,8 @@ func BenchmarkMutate(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen100MB opens a cleanly closed file with 100 MB of history and reads its claims. Goal: 25 ms.
+// BenchmarkOpen100MB opens a cleanly closed file with 100 MB of history and reads its claims. Goal:
+// 25 ms.
 func BenchmarkOpen100MB(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "limpet.db")
 	FillHistory(b, path, 100<<20)

@@ -10,8 +10,8 @@ import (
 	"limpet/state/frame"
 )
 
-// ObjectKey names an object of the embedded API. Resource is "group/plural", for the core group "/plural". No part may
-// hold a zero byte, and only the namespace may be empty.
+// ObjectKey names an object of the embedded API. Resource is "group/plural", for the core group
+// "/plural". No part may hold a zero byte, and only the namespace may be empty.
 type ObjectKey struct {
 	Resource  string
 	Namespace string
@@ -20,7 +20,8 @@ type ObjectKey struct {
 
 func (k ObjectKey) String() string { return k.Resource + " " + k.Namespace + "/" + k.Name }
 
-// Object is an object with the revision of its last change. Data belongs to the caller and is never changed by the store.
+// Object is an object with the revision of its last change. Data belongs to the caller and is never
+// changed by the store.
 type Object struct {
 	Key      ObjectKey
 	Revision uint64
@@ -34,8 +35,8 @@ type SecretWrite struct {
 	Delete bool
 }
 
-// Mutation is the change of one object. Exactly one of Data, Delete and Keep is given. Secrets and the changes of other
-// objects are written in the same transaction: all of it, or nothing.
+// Mutation is the change of one object. Exactly one of Data, Delete and Keep is given. Secrets and
+// the changes of other objects are written in the same transaction: all of it, or nothing.
 type Mutation struct {
 	Data    []byte
 	Delete  bool
@@ -57,17 +58,19 @@ const (
 	EventDeleted  = "DELETED"
 )
 
-// ObjectEvent is one committed change. For EventDeleted Object holds the last data and the revision of the deletion.
+// ObjectEvent is one committed change. For EventDeleted Object holds the last data and the revision
+// of the deletion.
 type ObjectEvent struct {
 	Type     string
 	Object   Object
 	Previous []byte // data before the change; nil for EventAdded
 }
 
-// Mutate changes one object. fn sees the present one, nil when absent, and the revision that the result will carry. It
-// runs in the writer's goroutine: it must be pure and quick, must not call the store, and may run again. Its error is
-// returned as it is and nothing is written. Deleting what is absent gives ErrNotFound. Mutate returns the object as it
-// is afterwards: for a deletion the last data with the revision of the deletion, for Keep of an absent one the zero value.
+// Mutate changes one object. fn sees the present one, nil when absent, and the revision that the
+// result will carry. It runs in the writer's goroutine: it must be pure and quick, must not call
+// the store, and may run again. Its error is returned as it is and nothing is written. Deleting
+// what is absent gives ErrNotFound. Mutate returns the object as it is afterwards: for a deletion
+// the last data with the revision of the deletion, for Keep of an absent one the zero value.
 func (s *Store) Mutate(ctx context.Context, key ObjectKey, fn func(cur *Object, rev uint64) (Mutation, error)) (Object, error) {
 	k, err := key.bytes()
 	if err != nil {

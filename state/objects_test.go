@@ -90,7 +90,8 @@ func TestMutate(t *testing.T) {
 	}
 }
 
-// TestMutateAlso: changes of other objects are stored with the one of Mutate, each under a revision of its own, or not at all.
+// TestMutateAlso: changes of other objects are stored with the one of Mutate, each under a revision
+// of its own, or not at all.
 func TestMutateAlso(t *testing.T) {
 	t.Parallel()
 	s := opened(t, Options{})
@@ -219,7 +220,8 @@ func TestObjectsAreListed(t *testing.T) {
 	}
 }
 
-// TestRevisionsGrowUnderLoad: each change gets a revision of its own, events come in their order, before the writer hears.
+// TestRevisionsGrowUnderLoad: each change gets a revision of its own, events come in their order,
+// before the writer hears.
 func TestRevisionsGrowUnderLoad(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

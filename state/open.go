@@ -21,11 +21,12 @@ import (
 	"limpet/state/repair"
 )
 
-// Open opens the state file of o, making, rebuilding, migrating or compacting it as needed; the report lists what was
-// done. It waits for less than a second when another process holds the file, and takes longer than a few milliseconds
-// only when the file has to be verified, rebuilt, migrated or compacted. Errors: *LockedError, *SchemaError,
-// ErrReadOnly, ErrForeign, errors that are syscall.ENOSPC, and plain ones of the operating system. A damaged file is an
-// error, ErrCorrupt, only with Options.ReadOnly.
+// Open opens the state file of o, making, rebuilding, migrating or compacting it as needed; the
+// report lists what was done. It waits for less than a second when another process holds the file,
+// and takes longer than a few milliseconds only when the file has to be verified, rebuilt, migrated
+// or compacted. Errors: *LockedError, *SchemaError, ErrReadOnly, ErrForeign, errors that are
+// syscall.ENOSPC, and plain ones of the operating system. A damaged file is an error, ErrCorrupt,
+// only with Options.ReadOnly.
 func Open(ctx context.Context, o Options) (*Store, Report, error) {
 	return openAs(ctx, o, current)
 }
@@ -34,7 +35,8 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 	if o.Path == "" {
 		return nil, Report{}, errors.New("open state: no path")
 	}
-	// A probe process whose main did not call RunProbe gets here: without this it would start a child of its own.
+	// A probe process whose main did not call RunProbe gets here: without this it would start a child
+	// of its own.
 	repair.RunProbe()
 	path, err := preparePath(o.Path, o.ReadOnly)
 	if err != nil {
@@ -129,8 +131,8 @@ func (op *opening) openUnchanged() (*file, error) {
 	return op.openVerified()
 }
 
-// verify checks the file before bbolt opens it: whole and in a child process after an unclean stop, whole when it is
-// small, and only its heads when the last owner sealed it.
+// verify checks the file before bbolt opens it: whole and in a child process after an unclean stop,
+// whole when it is small, and only its heads when the last owner sealed it.
 func (op *opening) verify(size int64) error {
 	if !op.owner.unclean && isSealed(op.path) {
 		if size <= inlineCheck {
@@ -151,7 +153,8 @@ func (op *opening) verify(size int64) error {
 	return err
 }
 
-// openVerified opens the file with bbolt, lays it out, migrates and compacts it. ErrCorrupt means that it has to be rebuilt.
+// openVerified opens the file with bbolt, lays it out, migrates and compacts it. ErrCorrupt means
+// that it has to be rebuilt.
 func (op *opening) openVerified() (*file, error) {
 	o := boltOptions(op.maxSize)
 	if o.ReadOnly = op.o.ReadOnly; o.ReadOnly {
@@ -231,8 +234,8 @@ func (f *file) countBytes(ctx context.Context) error {
 	})
 }
 
-// preparePath follows links and, unless the file is only read, makes the directory and repairs permissions that are too
-// wide.
+// preparePath follows links and, unless the file is only read, makes the directory and repairs
+// permissions that are too wide.
 func preparePath(path string, readOnly bool) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -281,13 +284,14 @@ func restrictMode(name string) error {
 	return nil
 }
 
-// RunProbe is called first in main. In a child process that Open has started to verify or salvage a damaged file it
-// does that work and ends the process; in every other process it returns false at once.
+// RunProbe is called first in main. In a child process that Open has started to verify or salvage a
+// damaged file it does that work and ends the process; in every other process it returns false at
+// once.
 func RunProbe() bool { return repair.RunProbe() }
 
-// Foreign returns an ErrForeign for a file that is a person's text, and so no state file, however damaged: the first
-// page of one has zeros in it. A file with the extension .db or an owner file is taken for a state file.
-// It writes nothing.
+// Foreign returns an ErrForeign for a file that is a person's text, and so no state file, however
+// damaged: the first page of one has zeros in it. A file with the extension .db or an owner file is
+// taken for a state file. It writes nothing.
 func Foreign(path string) error {
 	if filepath.Ext(path) == ".db" {
 		return nil

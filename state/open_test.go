@@ -104,7 +104,8 @@ func TestLinkIsFollowed(t *testing.T) {
 	}
 }
 
-// TestHeldBy: asking who has the file open changes nothing, neither for the holder nor for who comes next.
+// TestHeldBy: asking who has the file open changes nothing, neither for the holder nor for who
+// comes next.
 func TestHeldBy(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")
@@ -143,8 +144,8 @@ func TestHeldBy(t *testing.T) {
 	Closed(t, s)
 }
 
-// TestAgentWaitsForCommand: a start waits longer for a command that has the file than a command does, and no longer than
-// that for another agent.
+// TestAgentWaitsForCommand: a start waits longer for a command that has the file than a command
+// does, and no longer than that for another agent.
 func TestAgentWaitsForCommand(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")
@@ -219,7 +220,8 @@ func TestOwnerFile(t *testing.T) {
 	Closed(t, s)
 }
 
-// TestCopyIsVerified: a file without the seal of a clean close is verified even when nothing says that it was unclean.
+// TestCopyIsVerified: a file without the seal of a clean close is verified even when nothing says
+// that it was unclean.
 func TestCopyIsVerified(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -250,7 +252,8 @@ func TestCopyIsVerified(t *testing.T) {
 	}
 }
 
-// TestInterruptedRebuild: a crash between the renames of a rebuild is mended, one before them leaves nothing behind.
+// TestInterruptedRebuild: a crash between the renames of a rebuild is mended, one before them
+// leaves nothing behind.
 func TestInterruptedRebuild(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -300,7 +303,8 @@ func TestInterruptedRebuild(t *testing.T) {
 	}
 }
 
-// TestStateFileNamedLikeATemporaryFile: its name begins like theirs, and it stays however old it is.
+// TestStateFileNamedLikeATemporaryFile: its name begins like theirs, and it stays however old it
+// is.
 func TestStateFileNamedLikeATemporaryFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), ".limpet-site.db")
@@ -317,7 +321,8 @@ func TestStateFileNamedLikeATemporaryFile(t *testing.T) {
 	}
 }
 
-// TestRebuildEndsWithItsContext: also where no record is found that could be copied. The damaged file stays as it is.
+// TestRebuildEndsWithItsContext: also where no record is found that could be copied. The damaged
+// file stays as it is.
 func TestRebuildEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")
@@ -340,7 +345,8 @@ func TestRebuildEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestFailedRebuildMovesNothing: where the new file cannot be put in its place, the damaged one stays in its own.
+// TestFailedRebuildMovesNothing: where the new file cannot be put in its place, the damaged one
+// stays in its own.
 func TestFailedRebuildMovesNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")
@@ -384,7 +390,8 @@ func TestEmptyFiles(t *testing.T) {
 	}
 }
 
-// TestRevisionNeverGoesBack: neither by a rebuild from nothing nor by a clock that stands in the past.
+// TestRevisionNeverGoesBack: neither by a rebuild from nothing nor by a clock that stands in the
+// past.
 func TestRevisionNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -15,9 +15,10 @@ type Notice struct {
 	Queue   map[string][]byte // what is appended to the queue of each target
 }
 
-// Notify writes what decide makes of what is kept about an object, nil when there is nothing, in one transaction. A
-// notice that is nil writes nothing. decide must be pure and quick and may run again. A queue that gets longer than most
-// loses its oldest entries; dropped counts them by target.
+// Notify writes what decide makes of what is kept about an object, nil when there is nothing, in
+// one transaction. A notice that is nil writes nothing. decide must be pure and quick and may run
+// again. A queue that gets longer than most loses its oldest entries; dropped counts them by
+// target.
 func (s *Store) Notify(
 	ctx context.Context, object string, most int, decide func(kept []byte) (*Notice, error),
 ) (dropped map[string]int, err error) {
@@ -72,7 +73,8 @@ func (t *txn) enqueue(target string, body []byte, most int) (dropped int, err er
 	return dropped, t.put(frame.Facts, fmt.Appendf(prefix, "%016x", last+1), body)
 }
 
-// Keys of the outbox among the facts. Queues are apart, so that a target that is down delays no other.
+// Keys of the outbox among the facts. Queues are apart, so that a target that is down delays no
+// other.
 const (
 	OutboxPrefix  = "outbox/"
 	QueuePrefix   = OutboxPrefix + "queue/"   // target, "/", number in hex -> what is sent to it

@@ -15,11 +15,13 @@ import (
 	"limpet/state/frame"
 )
 
-// The owner file, `<path>.owner`, has two uses: it names the holder to a process that finds the state locked, and it marks an unclean
-// stop. It is locked from Open to Close and holds text from before the first write until a clean Close removes it.
-// A process that gets the lock and finds text in it follows an owner that did not close.
+// The owner file, `<path>.owner`, has two uses: it names the holder to a process that finds the
+// state locked, and it marks an unclean stop. It is locked from Open to Close and holds text from
+// before the first write until a clean Close removes it. A process that gets the lock and finds
+// text in it follows an owner that did not close.
 //
-// Holding this lock, and not only bbolt's, keeps a second process away while the file is set aside, rebuilt or replaced.
+// Holding this lock, and not only bbolt's, keeps a second process away while the file is set aside,
+// rebuilt or replaced.
 
 type ownerNote struct {
 	PID     int       `json:"pid"`
@@ -36,8 +38,9 @@ type ownerFile struct {
 // lockPoll is how often a held lock is tried again within lockWait.
 const lockPoll = 20 * time.Millisecond
 
-// takeOwner locks the owner file of the state at path. It returns a *LockedError after lockWait, for an agent whose file
-// another agent does not hold after commandWait. Of a file that is only read it takes no lock: that of bbolt holds.
+// takeOwner locks the owner file of the state at path. It returns a *LockedError after lockWait,
+// for an agent whose file another agent does not hold after commandWait. Of a file that is only
+// read it takes no lock: that of bbolt holds.
 func takeOwner(path string, o Options) (*ownerFile, error) {
 	name := path + ".owner"
 	if o.ReadOnly {
@@ -78,8 +81,8 @@ func takeOwner(path string, o Options) (*ownerFile, error) {
 	}
 }
 
-// HeldBy returns the process that has the state file at path open, nil when none has. It does not wait and changes
-// nothing; the answer may be outdated when it returns.
+// HeldBy returns the process that has the state file at path open, nil when none has. It does not
+// wait and changes nothing; the answer may be outdated when it returns.
 func HeldBy(path string) (*LockedError, error) {
 	f, err := os.OpenFile(path+".owner", os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
@@ -119,8 +122,8 @@ func lockedBy(path string, f *os.File) *LockedError {
 	return e
 }
 
-// write makes the note durable. The file is never empty on the way, so that a power cut here does not hide the unclean
-// stop before.
+// write makes the note durable. The file is never empty on the way, so that a power cut here does
+// not hide the unclean stop before.
 func (o *ownerFile) write(n ownerNote) error {
 	text, err := json.Marshal(n)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"limpet/state/repair"
 )
 
-// TestCopiesOfEitherParity: the copy after each of four commits has its heads in their slots and stays sound over looks
-// and short uses; also one whose heads bbolt itself has placed.
+// TestCopiesOfEitherParity: the copy after each of four commits has its heads in their slots and
+// stays sound over looks and short uses; also one whose heads bbolt itself has placed.
 func TestCopiesOfEitherParity(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -28,14 +28,16 @@ const (
 	suffixSchemaCopy = ".schema-"    // + schema and time: a copy from before a migration
 	timeForm         = "20060102T150405.000Z"
 
-	// maxCorruptFiles is how many damaged files are kept, so that a dying disk does not fill itself with them.
+	// maxCorruptFiles is how many damaged files are kept, so that a dying disk does not fill itself
+	// with them.
 	maxCorruptFiles = 5
 
 	// staleAfter is the age from which a temporary file is one that a power cut has left.
 	staleAfter = time.Hour
 )
 
-// finishInterrupted ends what a crash interrupted: a rebuilt file takes its place, files in the making go.
+// finishInterrupted ends what a crash interrupted: a rebuilt file takes its place, files in the
+// making go.
 func (op *opening) finishInterrupted() error {
 	// What package atomicfile, for a key or a backup, has left beside the state file goes too.
 	entries, _ := os.ReadDir(filepath.Dir(op.path))
@@ -62,8 +64,9 @@ func (op *opening) finishInterrupted() error {
 	return frame.Classify(os.Remove(op.path + suffixRebuilt))
 }
 
-// rebuild sets the damaged file aside and puts a new one with its readable records in its place. The new file is whole
-// and durable before the old one is moved, and a crash between the two renames is mended by tidy.
+// rebuild sets the damaged file aside and puts a new one with its readable records in its place.
+// The new file is whole and durable before the old one is moved, and a crash between the two
+// renames is mended by tidy.
 func (op *opening) rebuild(why error) error {
 	op.log.Warn("state file is damaged; building a new one from its readable records", "path", op.path, "err", why)
 	sum, carried, err := op.salvageInto(op.path + suffixBuilding)
@@ -124,7 +127,8 @@ func (op *opening) salvageInto(path string) (sum repair.Summary, carried int, er
 	return sum, carried, frame.Classify(errors.Join(b.index(op.ctx), b.finish(), f.close()))
 }
 
-// index writes the index of history by UID from the records. Of two records of one job the later written stays.
+// index writes the index of history by UID from the records. Of two records of one job the later
+// written stays.
 func (b *builder) index(ctx context.Context) error {
 	if err := b.commit(); err != nil {
 		return err
@@ -177,8 +181,8 @@ func (b *builder) index(ctx context.Context) error {
 // copyBatch is how many bytes of records one transaction of a copy takes.
 const copyBatch = 4 << 20
 
-// builder fills a new file with records in large transactions. Its meta record is written last: a file without one was
-// never finished.
+// builder fills a new file with records in large transactions. Its meta record is written last: a
+// file without one was never finished.
 type builder struct {
 	f     *file
 	m     frame.Meta
@@ -192,7 +196,8 @@ func newBuilder(f *file, m frame.Meta) *builder {
 	return &builder{f: f, m: m}
 }
 
-// add copies one record; the first of two under one key stays. Keys should come in order, then pages are filled.
+// add copies one record; the first of two under one key stays. Keys should come in order, then
+// pages are filled.
 func (b *builder) add(name frame.Bucket, key []byte, f frame.Frame) error {
 	if err := b.begin(); err != nil {
 		return err

@@ -8,15 +8,17 @@ import (
 	"time"
 )
 
-// A full disk must not keep the store from getting smaller: bbolt writes new pages even for a delete. The reserve is a
-// file of real blocks beside the state file, `<path>.reserve`. When a transaction that does not grow the records fails
-// for want of space, the writer gives the reserve up and tries once more; later, when there is space again, it is made
-// again. Transactions that grow never touch it.
+// A full disk must not keep the store from getting smaller: bbolt writes new pages even for a
+// delete. The reserve is a file of real blocks beside the state file, `<path>.reserve`. When a
+// transaction that does not grow the records fails for want of space, the writer gives the reserve
+// up and tries once more; later, when there is space again, it is made again. Transactions that
+// grow never touch it.
 
 const (
 	reserve = ".reserve"
 
-	// reserveSize is enough for the pages of a delete in the largest file, and small for the smallest disk.
+	// reserveSize is enough for the pages of a delete in the largest file, and small for the smallest
+	// disk.
 	reserveSize = 512 << 10
 
 	// reserveRetry is the least time between two attempts to make the reserve again.
@@ -48,7 +50,8 @@ func (b *reserveFile) release(at time.Time) bool {
 	return os.Remove(b.name) == nil
 }
 
-// restore makes the reserve when it is time and there is space. Without one the store works, only not as long.
+// restore makes the reserve when it is time and there is space. Without one the store works, only
+// not as long.
 func (b *reserveFile) restore(at time.Time) {
 	if b.have || at.Before(b.next) {
 		return

@@ -19,11 +19,11 @@ type format struct {
 	steps   map[int]func(*txn) error // from that schema to the next
 }
 
-// current is the schema of this program. A step is added here when it is raised; each runs inside the one transaction
-// that also writes the new number.
+// current is the schema of this program. A step is added here when it is raised; each runs inside
+// the one transaction that also writes the new number.
 //
-// The number is raised only for what an older program would get wrong. A new member of a record is no such thing, as
-// long as it keeps to these rules:
+// The number is raised only for what an older program would get wrong. A new member of a record is
+// no such thing, as long as it keeps to these rules:
 //
 //   - It may be absent, and its absence means what it meant before there was the member.
 //   - In a Claim, a Record or an Attempt an older program keeps it as it is while it changes the other members (see
@@ -33,8 +33,9 @@ type format struct {
 //   - It gets a fixture (testdata/bolt, fixture_test.go): a file of before is read by every later program.
 var current = format{version: 1}
 
-// apply gives a new file its layout and raises an older schema, keeping a copy from before. uncounted reports that an
-// older program has written to the file, which counts no bytes: a compaction counts them.
+// apply gives a new file its layout and raises an older schema, keeping a copy from before.
+// uncounted reports that an older program has written to the file, which counts no bytes: a
+// compaction counts them.
 func (f format) apply(op *opening, file *file) (uncounted bool, err error) {
 	var m frame.Meta
 	fresh := false

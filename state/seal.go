@@ -15,12 +15,13 @@ import (
 
 // A clean close leaves two things that make the next open quick:
 //
-// The list of free pages. While the file is in use it is not written (NoFreelistSync), which would cost every
-// transaction; without it bbolt has to scan the whole file when it opens it.
+// The list of free pages. While the file is in use it is not written (NoFreelistSync), which would
+// cost every transaction; without it bbolt has to scan the whole file when it opens it.
 //
-// The seal, in the spare page behind the last one in use: checksums of both heads and of that list, none of which bbolt
-// protects well enough (a flipped bit in the list gives a page of live data away). The next transaction makes it void,
-// because it names the last one. A file without a valid seal is verified before use.
+// The seal, in the spare page behind the last one in use: checksums of both heads and of that list,
+// none of which bbolt protects well enough (a flipped bit in the list gives a page of live data
+// away). The next transaction makes it void, because it names the last one. A file without a valid
+// seal is verified before use.
 
 const sealMagic = "limpet\x00seal\x001"
 
@@ -48,7 +49,8 @@ func sealOf(f *os.File) (seal []byte, at int64, err error) {
 	return seal, int64(newest.High) * int64(newest.Page), nil
 }
 
-// isSealed reports whether the file was closed cleanly by this program and its heads are what they were then.
+// isSealed reports whether the file was closed cleanly by this program and its heads are what they
+// were then.
 func isSealed(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -21,10 +21,10 @@ import (
 	"limpet/state/frame"
 )
 
-// Secrets are sealed with AES-256-GCM; the name of the secret is the additional data, so that one cannot be put in
-// another's place. The key is derived from $CREDENTIALS_DIRECTORY/limpet-state-key (systemd) or from the file
-// `<path>.key` (0600), which is made when the first secret is written. Without the key the secrets of a copied state
-// file cannot be read.
+// Secrets are sealed with AES-256-GCM; the name of the secret is the additional data, so that one
+// cannot be put in another's place. The key is derived from $CREDENTIALS_DIRECTORY/limpet-state-key
+// (systemd) or from the file `<path>.key` (0600), which is made when the first secret is written.
+// Without the key the secrets of a copied state file cannot be read.
 
 // sealCredential is the name of the key among systemd's credentials.
 const sealCredential = "limpet-state-key"
@@ -61,7 +61,8 @@ func (s *Store) DeleteSecret(ctx context.Context, name string) error {
 	return s.write(ctx, func(t *txn) error { return t.putSecret(s, SecretWrite{Name: name, Delete: true}) })
 }
 
-// Secret returns the plain value. ErrNotFound when there is none, ErrSealed when the key does not fit.
+// Secret returns the plain value. ErrNotFound when there is none, ErrSealed when the key does not
+// fit.
 func (s *Store) Secret(ctx context.Context, name string) ([]byte, error) {
 	f, err := s.copyOf(ctx, frame.Secrets, name)
 	if err != nil {
@@ -108,8 +109,8 @@ func (t *txn) putSecret(s *Store, w SecretWrite) error {
 	return t.putJSON(frame.Secrets, []byte(w.Name), body)
 }
 
-// close seals plain. have reports that sealed secrets exist already: then a missing key is an error and not a reason to
-// make a new one, which would hide the loss until a secret is needed.
+// close seals plain. have reports that sealed secrets exist already: then a missing key is an error
+// and not a reason to make a new one, which would hide the loss until a secret is needed.
 func (s *sealer) close(name string, plain []byte, have bool) (sealed, error) {
 	aead, id, err := s.key(!have)
 	if err != nil {

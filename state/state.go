@@ -1,5 +1,5 @@
-// Package state keeps limpet's one local file: claims, progress marks, history, snapshots for the offline dashboard,
-// small facts, sealed secrets and the objects of the embedded API.
+// Package state keeps limpet's one local file: claims, progress marks, history, snapshots for the
+// offline dashboard, small facts, sealed secrets and the objects of the embedded API.
 //
 // Invariants:
 //   - one bbolt file, opened by one process at a time; transactions never leave the package;
@@ -31,60 +31,63 @@ import (
 
 // Sizes and waits. Bytes and durations.
 const (
-	// defaultMaxSize is the size cap of the file where Options sets none: space for about 200,000 records of 770
-	// bytes, and little enough for a small board.
+	// defaultMaxSize is the size cap of the file where Options sets none: space for about 200,000
+	// records of 770 bytes, and little enough for a small board.
 	defaultMaxSize = 256 << 20
 
-	// lockWait is how long Open waits for another process to let go of the file before it gives a *LockedError.
-	// It stays below the second that users were promised, the rest is for reading the owner's note.
+	// lockWait is how long Open waits for another process to let go of the file before it gives a
+	// *LockedError. It stays below the second that users were promised, the rest is for reading the
+	// owner's note.
 	lockWait = 800 * time.Millisecond
 
-	// commandWait is lockWait of an agent that finds a command in the file: it is done soon, and the start of an agent at
-	// boot has no other try.
+	// commandWait is lockWait of an agent that finds a command in the file: it is done soon, and the
+	// start of an agent at boot has no other try.
 	commandWait = 5 * time.Second
 
 	// growStep is how much the file grows at a time. bbolt's own 16 MiB would make a fresh file large.
 	growStep = 1 << 20
 
-	// compactAbove and compactShare: a file is rewritten at start when it has more free bytes than the first, and they
-	// are more than this share (percent) of it. Below that the copy costs more than the space is worth.
+	// compactAbove and compactShare: a file is rewritten at start when it has more free bytes than the
+	// first, and they are more than this share (percent) of it. Below that the copy costs more than
+	// the space is worth.
 	compactAbove = 8 << 20
 	compactShare = 50
 
-	// inlineCheck is the size up to which even a cleanly closed file is verified whole before it is used: 4 MiB take
-	// about 5 ms, a larger file would break the promise of 25 ms to the first use and is verified later, by a reader in
-	// the background.
+	// inlineCheck is the size up to which even a cleanly closed file is verified whole before it is
+	// used: 4 MiB take about 5 ms, a larger file would break the promise of 25 ms to the first use and
+	// is verified later, by a reader in the background.
 	inlineCheck = 4 << 20
 
-	// verifyAfter is how long after a clean open of a larger file the background verification begins: late enough to
-	// stay out of the way of the first claims, and short commands never pay for it.
+	// verifyAfter is how long after a clean open of a larger file the background verification begins:
+	// late enough to stay out of the way of the first claims, and short commands never pay for it.
 	verifyAfter = 30 * time.Second
 )
 
 // Options say which file to open and how.
 type Options struct {
-	// Path of the bbolt file. Missing directories are made with mode 0700, the file has mode 0600. A symbolic link is
-	// followed, so that quarantine and compaction replace the file and not the link.
+	// Path of the bbolt file. Missing directories are made with mode 0700, the file has mode 0600. A
+	// symbolic link is followed, so that quarantine and compaction replace the file and not the link.
 	Path string
 
-	// Version of the program and Socket of the agent are written into the owner file for the process that finds the
-	// state locked.
+	// Version of the program and Socket of the agent are written into the owner file for the process
+	// that finds the state locked.
 	Version string
 	Socket  string
 
-	// ReadOnly changes no byte of the file, and makes, renames and removes none. Writes give ErrReadOnly, and so does a
-	// file of an older schema; a damaged one gives ErrCorrupt, a missing one fs.ErrNotExist.
+	// ReadOnly changes no byte of the file, and makes, renames and removes none. Writes give
+	// ErrReadOnly, and so does a file of an older schema; a damaged one gives ErrCorrupt, a missing
+	// one fs.ErrNotExist.
 	ReadOnly bool
 
-	// maxSize is the cap of the file in bytes; 0 means defaultMaxSize. Writes that need more give ErrFull; deletes and
-	// the writes of running claims have a reserve beyond it.
+	// maxSize is the cap of the file in bytes; 0 means defaultMaxSize. Writes that need more give
+	// ErrFull; deletes and the writes of running claims have a reserve beyond it.
 	maxSize int64
 
 	// Logger receives what Open repaired and what was found damaged. nil discards.
 	Logger *slog.Logger
 
-	// probe opens and checks the file in another process after an unclean stop; an error that is ErrCorrupt means
-	// damaged, a *SchemaError means newer. nil means probeInChild.
+	// probe opens and checks the file in another process after an unclean stop; an error that is
+	// ErrCorrupt means damaged, a *SchemaError means newer. nil means probeInChild.
 	probe func(ctx context.Context, path string) error
 }
 
@@ -120,8 +123,8 @@ var (
 	ErrSealed = errors.New("secret was sealed with another key")
 )
 
-// SharedDirectoryError reports a directory that others may write to: they could put links and files of theirs in the
-// place of ours.
+// SharedDirectoryError reports a directory that others may write to: they could put links and files
+// of theirs in the place of ours.
 type SharedDirectoryError struct {
 	Dir  string
 	Mode fs.FileMode
@@ -161,8 +164,8 @@ type Store struct {
 	done     sync.WaitGroup     // of the writer and the background verification
 	files    sync.WaitGroup     // of open files: the current one and those that are still read after a compaction
 
-	// damaged is set, and hurt closed, when a record or page was found damaged: the unclean marker then stays, so that
-	// the next Open verifies the file and rebuilds it.
+	// damaged is set, and hurt closed, when a record or page was found damaged: the unclean marker
+	// then stays, so that the next Open verifies the file and rebuilds it.
 	damaged  atomic.Bool
 	damagedC chan struct{}
 
@@ -182,8 +185,8 @@ type Store struct {
 	closeIs error
 }
 
-// file is an open bbolt file that is closed by its last user, so that a long reader never holds up the compaction that
-// replaces it.
+// file is an open bbolt file that is closed by its last user, so that a long reader never holds up
+// the compaction that replaces it.
 type file struct {
 	db      *bbolt.DB
 	handle  *os.File // the one inside db
@@ -240,16 +243,17 @@ func read[T any](ctx context.Context, s *Store, fn func(view) (T, error)) (out T
 	return out, err
 }
 
-// OnObjects sets the function that is called after each commit that changed objects, in commit order, before the
-// writers of that commit hear of it. It is set once, before the first use, and must not block.
+// OnObjects sets the function that is called after each commit that changed objects, in commit
+// order, before the writers of that commit hear of it. It is set once, before the first use, and
+// must not block.
 func (s *Store) OnObjects(fn func([]ObjectEvent)) { s.publish.Store(&fn) }
 
-// Damaged returns a channel that is closed when a record or page of the open file was found damaged. Then what is not
-// damaged can still be read, and Close and Open rebuild the file.
+// Damaged returns a channel that is closed when a record or page of the open file was found
+// damaged. Then what is not damaged can still be read, and Close and Open rebuild the file.
 func (s *Store) Damaged() <-chan struct{} { return s.damagedC }
 
-// Close ends the writer, makes the file ready for a quick open and removes the unclean marker. It waits for reads in
-// flight, Backup included. Later calls return the first result.
+// Close ends the writer, makes the file ready for a quick open and removes the unclean marker. It
+// waits for reads in flight, Backup included. Later calls return the first result.
 func (s *Store) Close() error {
 	s.closing.Do(func() { s.closeIs = s.close() })
 	return s.closeIs
@@ -279,12 +283,12 @@ func (s *Store) close() error {
 	return s.owner.release(sound)
 }
 
-// now is the time that is written into frames. The wall clock is right here: stamps are for people and for choosing the
-// newer of two copies.
+// now is the time that is written into frames. The wall clock is right here: stamps are for people
+// and for choosing the newer of two copies.
 func now() time.Time { return time.Now() }
 
-// boltOptions are the ones every file of limpet is opened with. The map reserves address space for the whole size cap,
-// so that bbolt never waits for readers to map again. maxSize 0 means no cap.
+// boltOptions are the ones every file of limpet is opened with. The map reserves address space for
+// the whole size cap, so that bbolt never waits for readers to map again. maxSize 0 means no cap.
 func boltOptions(maxSize int64) *bbolt.Options {
 	o := &bbolt.Options{Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}
 	if maxSize > 0 {
@@ -294,8 +298,8 @@ func boltOptions(maxSize int64) *bbolt.Options {
 	return o
 }
 
-// hardLimit is where bbolt itself stops growing: the cap, the reserve for deletes and running claims of one eighth but at
-// least 1 MiB, and the step by which bbolt grows.
+// hardLimit is where bbolt itself stops growing: the cap, the reserve for deletes and running
+// claims of one eighth but at least 1 MiB, and the step by which bbolt grows.
 func hardLimit(maxSize int64) int64 { return maxSize + max(maxSize/8, 1<<20) + growStep }
 
 // openBolt opens a bbolt file under the guard.
@@ -321,7 +325,8 @@ func openBolt(path string, o *bbolt.Options) (*file, error) {
 	return f, nil
 }
 
-// close closes the file. A broken one is only unlocked: bbolt would wait for its own lost transaction.
+// close closes the file. A broken one is only unlocked: bbolt would wait for its own lost
+// transaction.
 func (f *file) close() error {
 	if f.broken {
 		return f.handle.Close()

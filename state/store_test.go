@@ -89,8 +89,8 @@ func (s *Store) transactions() (seq uint64, err error) {
 	return seq, err
 }
 
-// TestGroupCommit: requests that wait while the writer is busy share one transaction, and one that is refused does not
-// disturb the others.
+// TestGroupCommit: requests that wait while the writer is busy share one transaction, and one that
+// is refused does not disturb the others.
 func TestGroupCommit(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -236,7 +236,8 @@ func TestClosedStore(t *testing.T) {
 	}
 }
 
-// TestSizeCap: at the cap writes are refused, but jobs can end, old history can go, and then there is room again.
+// TestSizeCap: at the cap writes are refused, but jobs can end, old history can go, and then there
+// is room again.
 func TestSizeCap(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -302,9 +303,9 @@ func TestRecordsThatCannotBeKept(t *testing.T) {
 	}
 }
 
-// TestEveryCommitIsSynced: what the tests of power cuts take for granted, that bbolt waits for the disk twice in each
-// transaction, is on in every file that the store works with: a new one, one that is opened again, one that was
-// compacted, one that was rebuilt.
+// TestEveryCommitIsSynced: what the tests of power cuts take for granted, that bbolt waits for the
+// disk twice in each transaction, is on in every file that the store works with: a new one, one
+// that is opened again, one that was compacted, one that was rebuilt.
 func TestEveryCommitIsSynced(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")

@@ -15,15 +15,16 @@ import (
 	"limpet/state/frame"
 )
 
-// view reads verified records inside one bbolt transaction. What it returns aliases the file's memory map and is only
-// valid inside that transaction, unless a method is documented to copy.
+// view reads verified records inside one bbolt transaction. What it returns aliases the file's
+// memory map and is only valid inside that transaction, unless a method is documented to copy.
 type view struct {
 	tx *bbolt.Tx
 	// touched is nil in transactions that end with their file.
 	touched *touched
 }
 
-// bucket returns a bucket. All are made with the file: a missing one is damage, which repair.Guard turns into an error.
+// bucket returns a bucket. All are made with the file: a missing one is damage, which repair.Guard
+// turns into an error.
 func (v view) bucket(b frame.Bucket) *bbolt.Bucket {
 	bk := v.tx.Bucket([]byte(b))
 	if bk == nil {
@@ -73,7 +74,8 @@ func (v view) scanBack(ctx context.Context, b frame.Bucket, low, high []byte, fn
 	return v.walk(ctx, b, k, raw, c.Prev, func(k []byte) bool { return bytes.Compare(k, low) >= 0 }, fn)
 }
 
-// walk visits the record that a cursor stands at and those that step leads to, as long as their keys are in range.
+// walk visits the record that a cursor stands at and those that step leads to, as long as their
+// keys are in range.
 func (v view) walk(ctx context.Context, b frame.Bucket, k, raw []byte, step func() (k, raw []byte),
 	in func(key []byte) bool, fn visit) error {
 	for n := 1; k != nil && in(k); k, raw = step() {
@@ -93,8 +95,8 @@ func (v view) walk(ctx context.Context, b frame.Bucket, k, raw []byte, step func
 	return nil
 }
 
-// scanVerified calls fn for every record of a bucket and compares what it met with the counter, so that a record that damage hid
-// is an error and not an absence.
+// scanVerified calls fn for every record of a bucket and compares what it met with the counter, so
+// that a record that damage hid is an error and not an absence.
 func (v view) scanVerified(ctx context.Context, b frame.Bucket, fn func(key []byte, f frame.Frame) error) error {
 	m, err := v.meta()
 	if err != nil {
@@ -153,8 +155,9 @@ func (t *txn) putJSON(b frame.Bucket, key []byte, v any) error {
 	return t.put(b, key, body)
 }
 
-// putStamped writes body under key with the given stamp. ErrFull when the file's cap does not allow it; records of
-// claims have the reserve to themselves, because a job that runs must be able to end.
+// putStamped writes body under key with the given stamp. ErrFull when the file's cap does not allow
+// it; records of claims have the reserve to themselves, because a job that runs must be able to
+// end.
 func (t *txn) putStamped(b frame.Bucket, key, body []byte, stamp uint64) error {
 	if len(body) > frame.MaxBody {
 		return fmt.Errorf("write %s record of %d bytes: larger than %d", b, len(body), frame.MaxBody)
@@ -246,8 +249,9 @@ func jsonFields[T any]() map[string]bool {
 
 var claimFields, recordFields = jsonFields[Claim](), jsonFields[Record]()
 
-// encodeOver returns v as JSON with those members of old, the body that it replaces (nil = none), that are not among the
-// known ones: a newer program of the same schema may have written them, and a later upgrade needs them.
+// encodeOver returns v as JSON with those members of old, the body that it replaces (nil = none),
+// that are not among the known ones: a newer program of the same schema may have written them, and
+// a later upgrade needs them.
 func encodeOver(b frame.Bucket, v any, old []byte, known map[string]bool) ([]byte, error) {
 	body, err := json.Marshal(v)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Unread lists the files of a Repository that its last pull could not use, which stay a warning until they are read or
-// gone.
+// Unread lists the files of a Repository that its last pull could not use, which stay a warning
+// until they are read or gone.
 type Unread struct {
 	UID     string       `json:"uid"` // another Repository of that name has none of it
 	Ref     string       `json:"ref"` // the commit that was pulled
@@ -29,7 +29,8 @@ type UnreadFile struct {
 	Reason string `json:"reason"`
 }
 
-// String is the file and the reason: "a.json: the file is empty", or with a place "a.json:1:45: not JSON".
+// String is the file and the reason: "a.json: the file is empty", or with a place "a.json:1:45: not
+// JSON".
 func (f UnreadFile) String() string {
 	if placed.MatchString(f.Reason) {
 		return f.Path + ":" + f.Reason
@@ -105,7 +106,8 @@ func (s *Store) Unread(ctx context.Context, namespace, repository, uid string) (
 	return u, err
 }
 
-// PruneUnread removes the lists of all Repositories but those with these UIDs, and their records of drift.
+// PruneUnread removes the lists of all Repositories but those with these UIDs, and their records of
+// drift.
 func (s *Store) PruneUnread(ctx context.Context, uids map[string]bool) error {
 	lists := map[string][]byte{}
 	for _, prefix := range []string{unreadPrefix, driftPrefix, versionsPrefix} {
@@ -176,8 +178,8 @@ type versions struct {
 	Sums []byte `json:"sums"`
 }
 
-// PutVersions keeps which versions of its objects a Repository has written, or found equal to their files: hashes of the
-// versions by hashes of the names.
+// PutVersions keeps which versions of its objects a Repository has written, or found equal to their
+// files: hashes of the versions by hashes of the names.
 func (s *Store) PutVersions(ctx context.Context, namespace, repository, uid string, of map[uint64]uint64) error {
 	v := versions{UID: uid, Sums: make([]byte, 0, 16*len(of))}
 	for name, version := range of {

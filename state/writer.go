@@ -16,12 +16,14 @@ import (
 	"limpet/state/repair"
 )
 
-// The writer is one goroutine. It takes the first waiting request, adds all others that wait, applies them in one
-// transaction and answers them after its fsync. A request alone is written at once; eight writers share one fsync.
+// The writer is one goroutine. It takes the first waiting request, adds all others that wait,
+// applies them in one transaction and answers them after its fsync. A request alone is written at
+// once; eight writers share one fsync.
 //
-// A request that gives an error before it has written anything does not disturb the group. When it had written, or the
-// commit fails, the transaction is rolled back and the requests are tried one by one, so that on a full disk the
-// deletes that would help are not refused because of the put beside them.
+// A request that gives an error before it has written anything does not disturb the group. When it
+// had written, or the commit fails, the transaction is rolled back and the requests are tried one
+// by one, so that on a full disk the deletes that would help are not refused because of the put
+// beside them.
 
 // maxGroup bounds a transaction: its requests wait for all of it.
 const maxGroup = 256
@@ -34,8 +36,9 @@ type request struct {
 	done  chan struct{} // closed by the writer
 }
 
-// write hands apply to the writer and waits for the fsync. When ctx ends before the writer took the request, nothing is
-// written; after that the true result is awaited, which takes one or two fsyncs.
+// write hands apply to the writer and waits for the fsync. When ctx ends before the writer took the
+// request, nothing is written; after that the true result is awaited, which takes one or two
+// fsyncs.
 func (s *Store) write(ctx context.Context, apply func(*txn) error) error {
 	return s.submit(ctx, &request{apply: apply, done: make(chan struct{})})
 }
@@ -83,7 +86,8 @@ func (s *Store) runWriter() {
 	}
 }
 
-// gather adds to first what waits behind it. A request that needs the file to itself ends the group.
+// gather adds to first what waits behind it. A request that needs the file to itself ends the
+// group.
 func (s *Store) gather(first *request) []*request {
 	group := []*request{first}
 	for len(group) < maxGroup && group[len(group)-1].alone == nil {
@@ -105,8 +109,8 @@ func (r *request) finish(err error) {
 // errAgain rolls a group back so that its requests are tried one by one.
 var errAgain = errors.New("try one by one")
 
-// commit applies a group in one transaction and answers its requests. It returns false, without any answer, when
-// they should be tried one by one.
+// commit applies a group in one transaction and answers its requests. It returns false, without any
+// answer, when they should be tried one by one.
 func (s *Store) commit(group []*request) bool {
 	if s.cur.broken {
 		for _, r := range group {
@@ -120,7 +124,8 @@ func (s *Store) commit(group []*request) bool {
 	}
 	switch {
 	case errors.As(out.err, new(*repair.FaultError)):
-		// bbolt may hold its own locks after a panic in a write transaction, so that the next one would wait for ever.
+		// bbolt may hold its own locks after a panic in a write transaction, so that the next one would
+		// wait for ever.
 		s.cur.broken = true
 	case out.err != nil && len(group) > 1:
 		return false
@@ -201,8 +206,8 @@ func (s *Store) reportDamage(err error) error {
 	return err
 }
 
-// mutateError carries the error or the panic of a caller's function from the writer's goroutine back to the caller's, so
-// that neither looks like one of the store's own. It hides what it wraps.
+// mutateError carries the error or the panic of a caller's function from the writer's goroutine
+// back to the caller's, so that neither looks like one of the store's own. It hides what it wraps.
 type mutateError struct {
 	err   error
 	stack []byte // of the panic
@@ -227,8 +232,9 @@ func recovered[T any](fn func() (T, error)) (v T, err error) {
 	return fn()
 }
 
-// DiskError returns why the disk of the state file takes no writes now, nil when it does: ErrReadOnly or syscall.ENOSPC in
-// an error that names the file. After a write that the disk refused, each call tries one.
+// DiskError returns why the disk of the state file takes no writes now, nil when it does:
+// ErrReadOnly or syscall.ENOSPC in an error that names the file. After a write that the disk
+// refused, each call tries one.
 func (s *Store) DiskError(ctx context.Context) (err error) {
 	var disk unix.Statfs_t
 	_ = unix.Statfs(filepath.Dir(s.path), &disk) // else, as on some file systems, no blocks: unknown
@@ -250,5 +256,6 @@ func (s *Store) DiskError(ctx context.Context) (err error) {
 	return err
 }
 
-// noSpace reports whether an error is want of space, which classify has named so, or the file system itself.
+// noSpace reports whether an error is want of space, which classify has named so, or the file
+// system itself.
 func noSpace(err error) bool { return errors.Is(frame.Classify(err), syscall.ENOSPC) }

@@ -15,8 +15,8 @@ import (
 	"limpet/tui/screen"
 )
 
-// process is a command line that runs beside the dashboard, in a process of its own: it may use up memory and crash
-// without harm to the agent in this process.
+// process is a command line that runs beside the dashboard, in a process of its own: it may use up
+// memory and crash without harm to the agent in this process.
 type process struct {
 	stop context.CancelFunc
 	in   io.WriteCloser

@@ -21,8 +21,8 @@ func shell(ctx context.Context, words ...string) *exec.Cmd {
 	return c
 }
 
-// TestCommandLine runs programs: both outputs come in their order, an answer reaches stdin, a stop interrupts, a failure has
-// its code.
+// TestCommandLine runs programs: both outputs come in their order, an answer reaches stdin, a stop
+// interrupts, a failure has its code.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ script, asks, press, frame string }{
@@ -69,8 +69,8 @@ func TestTornRune(t *testing.T) {
 	}
 }
 
-// TestCommandsEndTogether: a new command ends the one before, whose output is shown no more; the end of the dashboard ends
-// the last one.
+// TestCommandsEndTogether: a new command ends the one before, whose output is shown no more; the
+// end of the dashboard ends the last one.
 func TestCommandsEndTogether(t *testing.T) {
 	t.Parallel()
 	ctx, end := context.WithCancel(t.Context())

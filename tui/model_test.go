@@ -60,7 +60,8 @@ func (panicking) View() tea.View {
 	return v
 }
 
-// TestPanicRestoresTheTerminal: after a panic the terminal has left the alternate screen and shows its cursor.
+// TestPanicRestoresTheTerminal: after a panic the terminal has left the alternate screen and shows
+// its cursor.
 func TestPanicRestoresTheTerminal(t *testing.T) {
 	t.Parallel()
 	in, _, err := os.Pipe()
@@ -126,7 +127,8 @@ func TestModelQuitsAndReportsErrors(t *testing.T) {
 	}
 }
 
-// TestRestDrawsOnceASecond: a snapshot that changes only figures of the process waits for the next tick with its frame.
+// TestRestDrawsOnceASecond: a snapshot that changes only figures of the process waits for the next
+// tick with its frame.
 func TestRestDrawsOnceASecond(t *testing.T) {
 	t.Parallel()
 	m := newModel(t.Context(), new(noSource), Options{Env: func(string) string { return "" }})

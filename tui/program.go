@@ -17,14 +17,15 @@ import (
 )
 
 const (
-	// frameRate is that of the renderer, which wakes up for each frame even without a change: 10 frames a second cost
-	// 0.3 % of an idle core, 30 cost 0.8 %. A key press is answered within one frame, which must take less than 100 ms.
+	// frameRate is that of the renderer, which wakes up for each frame even without a change: 10
+	// frames a second cost 0.3 % of an idle core, 30 cost 0.8 %. A key press is answered within one
+	// frame, which must take less than 100 ms.
 	frameRate = 12
 	// exitTimeout bounds the wait for a blocked terminal after the end of the context: the 4 KiB
 	// that a kernel buffers for a serial line need 4 s at 9,600 baud.
 	exitTimeout = 6 * time.Second
-	// answerTimeout bounds the wait for the answers of a terminal that is left soon after the start: a link by satellite
-	// needs more than a second.
+	// answerTimeout bounds the wait for the answers of a terminal that is left soon after the start: a
+	// link by satellite needs more than a second.
 	answerTimeout = 2 * time.Second
 )
 
@@ -80,8 +81,8 @@ func knownSize(msg tea.Msg) tea.Msg {
 	return msg
 }
 
-// answers holds the end of the program back until the terminal has answered what it was asked at the start: an answer
-// that comes later would be typed into the shell.
+// answers holds the end of the program back until the terminal has answered what it was asked at
+// the start: an answer that comes later would be typed into the shell.
 type answers struct {
 	send    func(tea.Msg)
 	until   time.Time // a terminal that is silent until then answers nothing
@@ -90,7 +91,8 @@ type answers struct {
 	leaving bool
 }
 
-// filter handles the messages of one goroutine. A terminal answers in order, and each one answers the last question.
+// filter handles the messages of one goroutine. A terminal answers in order, and each one answers
+// the last question.
 func (a *answers) filter(msg tea.Msg) tea.Msg {
 	switch msg.(type) {
 	case tickMsg:
@@ -120,8 +122,8 @@ func (a *answers) ask() {
 	}
 }
 
-// stops makes a stop by a signal one by Ctrl-Z, which restores the terminal first, and repaints after one that no
-// program can handle.
+// stops makes a stop by a signal one by Ctrl-Z, which restores the terminal first, and repaints
+// after one that no program can handle.
 type stops struct {
 	signals   chan os.Signal // SIGTSTP, SIGCONT
 	suspended atomic.Bool    // the terminal is restored, or about to be

@@ -9,7 +9,8 @@ import (
 	uv "github.com/charmbracelet/ultraviolet"
 )
 
-// TestAnswers: the end waits for the answers of a terminal, not for those of one that has been silent, and asks once.
+// TestAnswers: the end waits for the answers of a terminal, not for those of one that has been
+// silent, and asks once.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	answer := uv.PrimaryDeviceAttributesEvent{62}

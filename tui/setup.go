@@ -120,7 +120,8 @@ func untilRight(say func(string), read func() (string, error), set func(string) 
 	}
 }
 
-// setServer takes the answer for the server and returns what is wrong with it. An empty one keeps the server of before.
+// setServer takes the answer for the server and returns what is wrong with it. An empty one keeps
+// the server of before.
 func (s *Settings) setServer(answer string) (problem string) {
 	s.Server = cmp.Or(text.Clean(strings.Join(strings.Fields(answer), "")), s.Server)
 	if s.Server == "" {
@@ -138,8 +139,8 @@ func (s *Settings) setServer(answer string) (problem string) {
 	return ""
 }
 
-// setToken takes the answer for the token and returns what is wrong with it. A token is a path when it begins with / or ~/;
-// blanks within a path are part of it.
+// setToken takes the answer for the token and returns what is wrong with it. A token is a path when
+// it begins with / or ~/; blanks within a path are part of it.
 func (s *Settings) setToken(answer string) (problem string) {
 	answer = strings.TrimSpace(text.Clean(answer))
 	if strings.HasPrefix(answer, "/") || strings.HasPrefix(answer, "~/") {
@@ -163,7 +164,8 @@ func NewEditFile(text string) (EditFile, error) {
 	return f, os.WriteFile(string(f), []byte(text), 0o600)
 }
 
-// Editor returns the editor of the user on the file: $VISUAL, $EDITOR, else vi; nil when there is none.
+// Editor returns the editor of the user on the file: $VISUAL, $EDITOR, else vi; nil when there is
+// none.
 func (f EditFile) Editor(ctx context.Context, env func(string) string) *exec.Cmd {
 	for _, words := range []string{env("VISUAL"), env("EDITOR"), "vi"} {
 		if call := strings.Fields(words); len(call) > 0 {
@@ -175,7 +177,8 @@ func (f EditFile) Editor(ctx context.Context, env func(string) string) *exec.Cmd
 	return nil
 }
 
-// interruptible has a program interrupted when its context ends, and killed when it does not end then.
+// interruptible has a program interrupted when its context ends, and killed when it does not end
+// then.
 func interruptible(c *exec.Cmd) *exec.Cmd {
 	c.Cancel, c.WaitDelay = func() error { return c.Process.Signal(os.Interrupt) }, 2*time.Second
 	return c

@@ -30,7 +30,8 @@ type Options struct {
 	SetUp bool
 	// ReadOnly disables every request but snapshots.
 	ReadOnly bool
-	// Commands are those of the command line. Call makes the process of a call with the settings of this one.
+	// Commands are those of the command line. Call makes the process of a call with the settings of
+	// this one.
 	Commands []screen.Entry
 	Call     func(ctx context.Context, words ...string) *exec.Cmd
 	// Invocation adds the flags of this call to the command lines that are shown and copied.
@@ -96,10 +97,12 @@ type model struct {
 	// call is that of the options; process is the running command line, nil for none.
 	call    func(context.Context, ...string) *exec.Cmd
 	process *process
-	// stop cancels the running lookup, so that only the last state of a filter that is being typed is looked up.
+	// stop cancels the running lookup, so that only the last state of a filter that is being typed is
+	// looked up.
 	stop  context.CancelFunc
 	began time.Time
-	// frame is the last one; drawn says that it is up to date but for times and figures of the process, which the next tick draws.
+	// frame is the last one; drawn says that it is up to date but for times and figures of the
+	// process, which the next tick draws.
 	frame tea.View
 	drawn bool
 }
@@ -133,12 +136,14 @@ func (m *model) Init() tea.Cmd {
 	return tea.Batch(m.next(0), m.tick())
 }
 
-// tick waits for the end of the present second since the start, which the ticker of the framework shares: one wake-up.
+// tick waits for the end of the present second since the start, which the ticker of the framework
+// shares: one wake-up.
 func (m *model) tick() tea.Cmd {
 	return tea.Tick(time.Second-time.Since(m.began)%time.Second, func(t time.Time) tea.Msg { return tickMsg(t) })
 }
 
-// next waits for one snapshot after a pause. Each result starts the next one, so at most one request is in flight.
+// next waits for one snapshot after a pause. Each result starts the next one, so at most one
+// request is in flight.
 func (m *model) next(pause time.Duration) tea.Cmd {
 	return func() tea.Msg {
 		select {
@@ -283,8 +288,9 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// Ink returns a function that colours text by state in the tables of commands, or nil without colours. It leaves text
-// alone when the state has no colour. The result ends with a reset, so that no line depends on another.
+// Ink returns a function that colours text by state in the tables of commands, or nil without
+// colours. It leaves text alone when the state has no colour. The result ends with a reset, so that
+// no line depends on another.
 func Ink(o Options) func(state, text string) string {
 	c := capsOf(o)
 	if c.Mono || widget.Themes[c.Theme] == "mono" {

@@ -17,13 +17,15 @@ import (
 // prefix begins the names of temporary files: a killed process leaves them behind.
 const prefix = ".limpet-"
 
-// IsTemporary reports whether a file has the name of a temporary one. No file that people name looks like that.
+// IsTemporary reports whether a file has the name of a temporary one. No file that people name
+// looks like that.
 var IsTemporary = regexp.MustCompile(`^\.limpet-.+-[0-9]+\.tmp$`).MatchString
 
 // tempMode is the mode of a file made by os.CreateTemp.
 const tempMode = 0o600
 
-// Write makes or replaces a file: write fills a temporary file in its directory, which is synced and renamed.
+// Write makes or replaces a file: write fills a temporary file in its directory, which is synced
+// and renamed.
 func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	return place(path, mode, write, os.Rename)
 }
@@ -51,8 +53,8 @@ func place(path string, mode fs.FileMode, write func(io.Writer) error, publish f
 	return SyncDir(filepath.Dir(path))
 }
 
-// Stage fills and syncs a temporary file beside path, and returns its name: the caller renames or removes it. Of a
-// Stage that fails nothing stays.
+// Stage fills and syncs a temporary file beside path, and returns its name: the caller renames or
+// removes it. Of a Stage that fails nothing stays.
 func Stage(path string, mode fs.FileMode, write func(io.Writer) error) (temp string, err error) {
 	dir, name := filepath.Dir(path), filepath.Base(path)
 	f, err := os.CreateTemp(dir, prefix+name[:min(len(name), 200)]+"-*.tmp")
@@ -73,7 +75,8 @@ func Stage(path string, mode fs.FileMode, write func(io.Writer) error) (temp str
 	return f.Name(), nil
 }
 
-// SyncDir makes the names in a directory durable, where its file system can do that: FUSE and SMB cannot.
+// SyncDir makes the names in a directory durable, where its file system can do that: FUSE and SMB
+// cannot.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

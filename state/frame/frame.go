@@ -22,14 +22,16 @@ import (
 //	      13   4 bytes  CRC-32C, big endian, of bytes 0-12, the body, the bucket's name, a zero byte and the key
 //	      17            body, JSON or the caller's own bytes
 //
-// The checksum covers bucket and key because damage to a page can put a sound value under a wrong key. The body comes
-// before them so that a reader that does not know the bucket can try each at little cost.
+// The checksum covers bucket and key because damage to a page can put a sound value under a wrong
+// key. The body comes before them so that a reader that does not know the bucket can try each at
+// little cost.
 const (
 	FrameVersion = 1
 	HeaderSize   = 17
 	frameCRC     = 13
 
-	// MaxBody is the largest body that is written, and so the largest length that is believed when reading.
+	// MaxBody is the largest body that is written, and so the largest length that is believed when
+	// reading.
 	MaxBody = 64 << 20
 )
 
@@ -108,20 +110,23 @@ func KeySum(sum uint32, b Bucket, key []byte) uint32 {
 }
 
 var (
-	// ErrFull is returned by writes that would take the file beyond its size cap. Prune or trim the history and write again.
+	// ErrFull is returned by writes that would take the file beyond its size cap. Prune or trim the
+	// history and write again.
 	ErrFull = errors.New("state file has reached its size limit")
 
-	// ErrReadOnly is returned when the file system or its permissions forbid writing (EROFS, EACCES, EPERM).
+	// ErrReadOnly is returned when the file system or its permissions forbid writing (EROFS, EACCES,
+	// EPERM).
 	ErrReadOnly = errors.New("state cannot be written")
 
 	// ErrClosed is returned by every call after Close.
 	ErrClosed = errors.New("state is closed")
 
-	// ErrCorrupt is returned when a record or page does not carry the checksum it was written with. The file is
-	// verified and rebuilt at the next start.
+	// ErrCorrupt is returned when a record or page does not carry the checksum it was written with.
+	// The file is verified and rebuilt at the next start.
 	ErrCorrupt = errors.New("state file is damaged")
 
-	// ErrForeign is returned by Open when the file is a sound bbolt file of some other program, or text. It is not touched.
+	// ErrForeign is returned by Open when the file is a sound bbolt file of some other program, or
+	// text. It is not touched.
 	ErrForeign = errors.New("not a limpet state file")
 )
 
@@ -141,7 +146,8 @@ func Corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
-// Classify gives the errors of the operating system and of bbolt the sentinel that callers decide by.
+// Classify gives the errors of the operating system and of bbolt the sentinel that callers decide
+// by.
 func Classify(err error) error {
 	switch {
 	case err == nil, errors.Is(err, ErrReadOnly), errors.Is(err, ErrFull), errors.Is(err, ErrCorrupt), errors.Is(err, syscall.ENOSPC):
@@ -181,19 +187,21 @@ const (
 // DataBuckets are all that hold records of callers.
 var DataBuckets = []Bucket{Claims, History, UIDs, Snapshots, Facts, Secrets, Objects}
 
-// MetaKey is the key of the one record of metaBucket. Its frame and the member "schema" keep their form for ever, so
-// that an old program can tell a newer file from a damaged one.
+// MetaKey is the key of the one record of metaBucket. Its frame and the member "schema" keep their
+// form for ever, so that an old program can tell a newer file from a damaged one.
 var MetaKey = []byte("meta")
 
-// Counter counts the frames of a bucket, adds up their checksums and measures them with their keys. A missing, doubled or
-// stale record changes it, which the checksum of the record alone cannot show.
+// Counter counts the frames of a bucket, adds up their checksums and measures them with their keys.
+// A missing, doubled or stale record changes it, which the checksum of the record alone cannot
+// show.
 type Counter struct {
 	N     int    `json:"n"`
 	Sum   uint64 `json:"sum"`
 	Bytes int64  `json:"bytes,omitempty"` // of keys and frames; absent in files of programs that did not count them
 }
 
-// Add takes in the frame raw under key, and Remove takes it out again. What is not measured stays so until it is counted anew.
+// Add takes in the frame raw under key, and Remove takes it out again. What is not measured stays
+// so until it is counted anew.
 func (t *Counter) Add(key, raw []byte) {
 	if !t.Unmeasured() {
 		t.Bytes += int64(len(key) + len(raw))
@@ -235,8 +243,8 @@ type Meta struct {
 }
 
 func NewMeta(version int, revision uint64, now time.Time) Meta {
-	// Revisions begin at the clock in microseconds, so that those of a rebuilt file never repeat those that watchers
-	// remember from the old one.
+	// Revisions begin at the clock in microseconds, so that those of a rebuilt file never repeat those
+	// that watchers remember from the old one.
 	return Meta{Schema: version, Created: now.UTC(), Revision: max(revision, uint64(now.UnixMicro())), Counters: map[Bucket]Counter{}}
 }
 

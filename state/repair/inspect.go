@@ -47,8 +47,8 @@ func Inspect(ctx context.Context, path string, want int) error {
 	}
 	head := metas[0]
 	if !twins(metas) && head.version == boltVersion {
-		// bbolt would go on with the other and so, half of the time, without the last transaction. A head lies inside one
-		// sector, an interrupted write does not explain it.
+		// bbolt would go on with the other and so, half of the time, without the last transaction. A head
+		// lies inside one sector, an interrupted write does not explain it.
 		return frame.Corrupt("one of the two heads is damaged")
 	}
 	if head.version != boltVersion {

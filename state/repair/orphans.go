@@ -8,12 +8,12 @@ import (
 	"limpet/state/frame"
 )
 
-// Orphans are records that no tree leads to any more: in leaves whose branch is destroyed, in pages that were given up
-// when their records were rewritten, in older copies of a bucket that stood inside the root. The checksum of a frame
-// identifies its bucket.
+// Orphans are records that no tree leads to any more: in leaves whose branch is destroyed, in pages
+// that were given up when their records were rewritten, in older copies of a bucket that stood
+// inside the root. The checksum of a frame identifies its bucket.
 
-// orphans searches all pages for records that belong into the gaps and takes the newest copy of each. Until then it holds
-// only their keys and places.
+// orphans searches all pages for records that belong into the gaps and takes the newest copy of
+// each. Until then it holds only their keys and places.
 func (s *salvage) orphans() error {
 	if len(s.gaps) == 0 {
 		return nil
@@ -49,7 +49,8 @@ func (s *salvage) orphans() error {
 	return nil
 }
 
-// sift visits the records of a leaf page that fit a gap, of one key or (nil) of all. The error is visit's.
+// sift visits the records of a leaf page that fit a gap, of one key or (nil) of all. The error is
+// visit's.
 func (s *salvage) sift(id uint64, key []byte, visit func(frame.Bucket, element, frame.Frame) error) error {
 	page, err := s.p.Read(id)
 	if err != nil || page.Flags != LeafPage {

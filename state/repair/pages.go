@@ -11,9 +11,10 @@ import (
 	"limpet/state/frame"
 )
 
-// Pages reads a bbolt file page by page without bbolt, which trusts every number that it finds: each offset, count and
-// page number is checked here before it is used, so that no damage can fault, panic or loop. It serves the
-// verification and the salvage of damaged files; nothing else reads pages.
+// Pages reads a bbolt file page by page without bbolt, which trusts every number that it finds:
+// each offset, count and page number is checked here before it is used, so that no damage can
+// fault, panic or loop. It serves the verification and the salvage of damaged files; nothing else
+// reads pages.
 //
 // The layout is that of bbolt's file format version 2, in the byte order of the machine.
 type Pages struct {
@@ -53,7 +54,8 @@ type Head struct {
 	slot     uint64 // page that it is in: 0 or 1
 }
 
-// readMeta reads the meta page at an offset. ok means that its checksum is right, whatever the version.
+// readMeta reads the meta page at an offset. ok means that its checksum is right, whatever the
+// version.
 func readMeta(r io.ReaderAt, off int64) (m Head, ok bool) {
 	var buf [PageHeader + MetaLen]byte
 	if _, err := r.ReadAt(buf[:], off); err != nil {
@@ -97,14 +99,15 @@ func ReadHeads(r io.ReaderAt) []Head {
 	return out
 }
 
-// twins reports whether the heads are those of two transactions in a row, as bbolt always leaves them. An older head in the
-// place of the newest would hide the last transaction.
+// twins reports whether the heads are those of two transactions in a row, as bbolt always leaves
+// them. An older head in the place of the newest would hide the last transaction.
 func twins(metas []Head) bool {
 	return len(metas) == 2 && metas[0].Txid == metas[1].Txid+1
 }
 
-// Misplaced reports whether the newest head is in the slot of the other parity, as bbolt's own copies have it at odd
-// transactions. The next commit overwrites it there, and what is left looks like damage.
+// Misplaced reports whether the newest head is in the slot of the other parity, as bbolt's own
+// copies have it at odd transactions. The next commit overwrites it there, and what is left looks
+// like damage.
 func Misplaced(r io.ReaderAt) bool {
 	heads := ReadHeads(r)
 	return len(heads) > 0 && heads[0].Txid%2 != heads[0].slot
@@ -221,7 +224,8 @@ func (p pageOf) element(i int) (element, error) {
 	return e, nil
 }
 
-// bucketRoot reads the value of a bucket entry: the root page, or the page inside it when the bucket is inline.
+// bucketRoot reads the value of a bucket entry: the root page, or the page inside it when the
+// bucket is inline.
 func (e element) bucketRoot() (root uint64, inline *pageOf, err error) {
 	if len(e.value) < bucketHead {
 		return 0, nil, fmt.Errorf("bucket %q: too short", e.key)

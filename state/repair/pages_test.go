@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestProbeIsStopped: a signal that goes to the child as well, as Ctrl-C in a terminal and the stop of a systemd unit do,
-// says nothing about the file. Death by a fault is damage.
+// TestProbeIsStopped: a signal that goes to the child as well, as Ctrl-C in a terminal and the stop
+// of a systemd unit do, says nothing about the file. Death by a fault is damage.
 func TestProbeIsStopped(t *testing.T) {
 	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGKILL, syscall.SIGSEGV} {
@@ -146,7 +146,8 @@ func TestWalkMeetsWhatBboltMeets(t *testing.T) {
 	}
 }
 
-// TestOrphansAreNotHeldInMemory: a large file without its root is salvaged in the memory of its keys.
+// TestOrphansAreNotHeldInMemory: a large file without its root is salvaged in the memory of its
+// keys.
 func TestOrphansAreNotHeldInMemory(t *testing.T) {
 	const n, limit = 4000, 8 << 20
 	path := newFile(t, n) // 12 MB

@@ -23,27 +23,29 @@ import (
 	"limpet/state/frame"
 )
 
-// After an unclean stop a file is first opened by a child process: bbolt panics or faults on most kinds of damage, in
-// goroutines of its own too, where nothing can catch it. The child is this program again, selected by its environment; it
-// verifies the file page by page, then lets bbolt open and check it.
+// After an unclean stop a file is first opened by a child process: bbolt panics or faults on most
+// kinds of damage, in goroutines of its own too, where nothing can catch it. The child is this
+// program again, selected by its environment; it verifies the file page by page, then lets bbolt
+// open and check it.
 //
-// The child first prints a greeting. A program that does not call RunProbe never does, and is not mistaken for a child
-// that died of damage.
+// The child first prints a greeting. A program that does not call RunProbe never does, and is not
+// mistaken for a child that died of damage.
 
 const (
 	ProbePathEnv  = "LIMPET_STATE_PROBE_PATH"
 	ProbeWantEnv  = "LIMPET_STATE_PROBE_SCHEMA"
 	ProbeGreeting = "limpet state probe 1\n"
 
-	// probeGrace and probePace bound the child's time: start, and a slow SD card's 2 MB/s. bbolt can loop for ever on
-	// damaged pages.
+	// probeGrace and probePace bound the child's time: start, and a slow SD card's 2 MB/s. bbolt can
+	// loop for ever on damaged pages.
 	probeGrace = 20 * time.Second
 	probePace  = 2 << 20
 
 	// openWait bounds the wait for the lock of bbolt: the parent holds the owner lock, so it is free.
 	openWait = 800 * time.Millisecond
 
-	// probeStack keeps a recursion without end from filling the memory of a small board before it ends the child.
+	// probeStack keeps a recursion without end from filling the memory of a small board before it ends
+	// the child.
 	probeStack = 32 << 20
 )
 
@@ -69,9 +71,9 @@ func answerOf(err error) probeAnswer {
 	return probeAnswer{Verdict: "error", Text: err.Error()}
 }
 
-// RunProbe is called first in main. In a probe child it does the child's work and ends the process; in every other
-// process it returns false at once. Where main does not call it, Open does, which works as long as nothing was printed
-// before.
+// RunProbe is called first in main. In a probe child it does the child's work and ends the process;
+// in every other process it returns false at once. Where main does not call it, Open does, which
+// works as long as nothing was printed before.
 func RunProbe() bool {
 	path := os.Getenv(ProbePathEnv)
 	if path == "" {
@@ -104,8 +106,8 @@ func checkClosed(ctx context.Context, path string, want int) error {
 	})
 }
 
-// CheckPages is bbolt's own check of its pages. It must only run where a fault may end the process, or on pages that
-// were verified before.
+// CheckPages is bbolt's own check of its pages. It must only run where a fault may end the process,
+// or on pages that were verified before.
 func CheckPages(tx *bbolt.Tx) error {
 	var first error
 	for err := range tx.Check() {
@@ -114,7 +116,8 @@ func CheckPages(tx *bbolt.Tx) error {
 	return first
 }
 
-// OpenError classifies an error of bbolt.Open: what comes neither from the system nor from the lock is damage.
+// OpenError classifies an error of bbolt.Open: what comes neither from the system nor from the lock
+// is damage.
 func OpenError(err error) error {
 	if err == nil || errors.Is(err, bolterrors.ErrTimeout) || errors.As(err, new(syscall.Errno)) || errors.Is(err, frame.ErrCorrupt) {
 		return frame.Classify(err)
@@ -125,10 +128,10 @@ func OpenError(err error) error {
 // ErrNoChild reports that the child process could not be started, or that a signal stopped it.
 var ErrNoChild = errors.New("no child process")
 
-// Check verifies a closed state file in a child process, for a program that knows schemas up to want. nil means sound;
-// errors are ErrCorrupt, a *SchemaError or ErrForeign when they are about the file, and others when no verdict was
-// reached. Death of the child after its greeting, by a panic, a fault or its time limit, is ErrCorrupt; everything before
-// is ErrNoChild.
+// Check verifies a closed state file in a child process, for a program that knows schemas up to
+// want. nil means sound; errors are ErrCorrupt, a *SchemaError or ErrForeign when they are about
+// the file, and others when no verdict was reached. Death of the child after its greeting, by a
+// panic, a fault or its time limit, is ErrCorrupt; everything before is ErrNoChild.
 func Check(ctx context.Context, path string, want int) error {
 	limit := probeGrace
 	if info, err := os.Stat(path); err == nil {
@@ -207,9 +210,9 @@ func (c *probe) verdict() error {
 	return frame.Corrupt("child process: %s", cmp.Or(complaint, errors.Join(waitErr, readErr).Error()))
 }
 
-// wasStopped reports whether a process was stopped from outside, which proves nothing about the file: by the system when
-// memory is short, by Ctrl-C in a terminal or the stop of a systemd unit, both of which reach the child as well as its
-// parent.
+// wasStopped reports whether a process was stopped from outside, which proves nothing about the
+// file: by the system when memory is short, by Ctrl-C in a terminal or the stop of a systemd unit,
+// both of which reach the child as well as its parent.
 func wasStopped(p *os.ProcessState) bool {
 	status, ok := p.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() {
@@ -222,8 +225,8 @@ func wasStopped(p *os.ProcessState) bool {
 	return false
 }
 
-// Guard is the border of the package: whatever bbolt does with a damaged page, a panic or a fault in the memory map, leaves
-// as ErrCorrupt.
+// Guard is the border of the package: whatever bbolt does with a damaged page, a panic or a fault
+// in the memory map, leaves as ErrCorrupt.
 func Guard(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

@@ -14,11 +14,12 @@ import (
 
 // Salvage reads what can be verified out of a damaged file.
 //
-// It walks the tree of the newest transaction. Where that is broken it searches all pages of the file for records
-// of the broken place: pages that lost the branch above them, and older copies of overwritten ones. A record that was
-// deleted or changed shortly before may so come back as it was, which is why the search stays inside the ranges of keys
-// that the damage hides, and why Lost is 0 only when number and checksums of the result are those that were written.
-// When a head is gone, the root is searched for in the same way: each copy of it holds the meta record with the number
+// It walks the tree of the newest transaction. Where that is broken it searches all pages of the
+// file for records of the broken place: pages that lost the branch above them, and older copies of
+// overwritten ones. A record that was deleted or changed shortly before may so come back as it was,
+// which is why the search stays inside the ranges of keys that the damage hides, and why Lost is 0
+// only when number and checksums of the result are those that were written. When a head is gone,
+// the root is searched for in the same way: each copy of it holds the meta record with the number
 // of its transaction.
 
 // Record is one record that was verified. It is valid until the next one.
@@ -35,9 +36,9 @@ type Summary struct {
 	Lost     int    // records known to be missing or uncertain
 }
 
-// Salvage emits every record of the file at path that can be verified, each key once, ordered by key within a
-// bucket except for those that were found outside the tree. The index of history by UID is left out; it is rebuilt.
-// The end of ctx ends it.
+// Salvage emits every record of the file at path that can be verified, each key once, ordered by
+// key within a bucket except for those that were found outside the tree. The index of history by
+// UID is left out; it is rebuilt. The end of ctx ends it.
 func Salvage(ctx context.Context, path string, emit func(Record) error) (Summary, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -55,7 +56,8 @@ func Salvage(ctx context.Context, path string, emit func(Record) error) (Summary
 	return sum, err
 }
 
-// untilDone reads nothing after the end of its context, so that a search through all pages ends at once.
+// untilDone reads nothing after the end of its context, so that a search through all pages ends at
+// once.
 type untilDone struct {
 	ctx context.Context
 	io.ReaderAt
@@ -110,8 +112,9 @@ func (s *salvage) run() (Summary, error) {
 	return s.sum, nil
 }
 
-// choose returns the root page of the last transaction, 0 when there is none, and whether it is surely the last: named
-// by the newer of two sound heads, or whole and not older than the one that is left.
+// choose returns the root page of the last transaction, 0 when there is none, and whether it is
+// surely the last: named by the newer of two sound heads, or whole and not older than the one that
+// is left.
 func (s *salvage) choose() (root uint64, sure bool) {
 	var named uint64
 	if len(s.heads) > 0 {
@@ -150,8 +153,9 @@ func (s *salvage) readable(root uint64) bool {
 	return false
 }
 
-// outdated reports that the file holds a root of a later transaction, wherever it stands: a page that was written to the
-// wrong place leads nowhere, but it proves that something came after the tree that is left.
+// outdated reports that the file holds a root of a later transaction, wherever it stands: a page
+// that was written to the wrong place leads nowhere, but it proves that something came after the
+// tree that is left.
 func (s *salvage) outdated(root uint64) bool {
 	m, ok := s.rootMeta(root)
 	if !ok {
@@ -181,7 +185,8 @@ func (s *salvage) rootMeta(root uint64) (frame.Meta, bool) {
 	return metaOf(page)
 }
 
-// metaOf reads the meta record in a root page; it is small enough to always stand in the page itself.
+// metaOf reads the meta record in a root page; it is small enough to always stand in the page
+// itself.
 func metaOf(page pageOf) (frame.Meta, bool) {
 	if page.Flags != LeafPage {
 		return frame.Meta{}, false
@@ -201,7 +206,8 @@ func metaOf(page pageOf) (frame.Meta, bool) {
 	return frame.Meta{}, false
 }
 
-// findRoots searches the file for copies of the root page and returns them, that of the newest transaction first.
+// findRoots searches the file for copies of the root page and returns them, that of the newest
+// transaction first.
 func (s *salvage) findRoots() []uint64 {
 	seq := map[uint64]uint64{}
 	var roots []uint64
@@ -233,7 +239,8 @@ func (s *salvage) tree(root uint64) error {
 	err := w.Run(root)
 	s.gaps = append(s.gaps, w.problems...)
 	for _, b := range frame.DataBuckets {
-		// A bucket that lost its place in the root, or records without a visible reason, are a gap from end to end.
+		// A bucket that lost its place in the root, or records without a visible reason, are a gap from
+		// end to end.
 		hasGap := slices.ContainsFunc(s.gaps, func(p problem) bool { return p.bucket == b })
 		if !slices.Contains(w.buckets, b) || s.m != nil && !s.m.Counters[b].Covers(s.carried[b]) && !hasGap {
 			s.gaps = append(s.gaps, problem{bucket: b})

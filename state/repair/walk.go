@@ -8,8 +8,9 @@ import (
 	"limpet/state/frame"
 )
 
-// A walk goes through the tree of a bbolt file from a root page and meets every record once. What is damaged becomes a
-// problem with the range of keys that it hides, and the walk goes on beside it.
+// A walk goes through the tree of a bbolt file from a root page and meets every record once. What
+// is damaged becomes a problem with the range of keys that it hides, and the walk goes on beside
+// it.
 
 // problem is one damaged place.
 type problem struct {
@@ -127,8 +128,9 @@ func (w *walk) branch(b frame.Bucket, page pageOf, low, high []byte, depth int) 
 	}
 }
 
-// inOrder reports whether key follows last and stays below high. The first key of a page is the separator above it: bbolt
-// finds a page in its parent by that key when it writes, and where they differ it puts the page in twice.
+// inOrder reports whether key follows last and stays below high. The first key of a page is the
+// separator above it: bbolt finds a page in its parent by that key when it writes, and where they
+// differ it puts the page in twice.
 func inOrder(last, key, high []byte, first bool) bool {
 	switch c := bytes.Compare(last, key); {
 	case first && last != nil && c != 0, !first && c >= 0:
@@ -137,8 +139,8 @@ func inOrder(last, key, high []byte, first bool) bool {
 	return high == nil || bytes.Compare(key, high) < 0
 }
 
-// leaf visits the entries of a leaf. One that stands in the wrong place is a problem, but is visited all the same: its
-// frame reports whether it is sound.
+// leaf visits the entries of a leaf. One that stands in the wrong place is a problem, but is
+// visited all the same: its frame reports whether it is sound.
 func (w *walk) leaf(b frame.Bucket, page pageOf, low, high []byte) {
 	last := low
 	for i := range page.count {

@@ -117,8 +117,9 @@ type Tester struct {
 	dir    string // of the mirrors, to be removed; "" = they are kept
 }
 
-// OpenTester returns a Tester. It requires of cfg what an Agent does, except Store, which only the embedded API needs.
-// Mirrors is the directory of the mirrors; "" is a new one, which Close removes.
+// OpenTester returns a Tester. It requires of cfg what an Agent does, except Store, which only the
+// embedded API needs. Mirrors is the directory of the mirrors; "" is a new one, which Close
+// removes.
 func OpenTester(ctx context.Context, cfg Config, mirrors string) (_ *Tester, err error) {
 	b := &Tester{}
 	defer func() {

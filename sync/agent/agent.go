@@ -44,19 +44,21 @@ type Config struct {
 	StatePath string       // mirrors/ and the socket live beside it
 	Version   string
 
-	// API is the server to watch. An empty Server and Kubeconfig mean the embedded API, served from Store.
+	// API is the server to watch. An empty Server and Kubeconfig mean the embedded API, served from
+	// Store.
 	API        kube.Config
 	Dashboards string // base URL for dashboards; "" = the server of API
 	Folders    string // base URL for folders; "" = the server of API
 	Namespace  string // "" = all
-	// Manifests says which directory is applied to the API and how; an empty Dir = none. The agent adds its client.
+	// Manifests says which directory is applied to the API and how; an empty Dir = none. The agent
+	// adds its client.
 	Manifests manifests.Options
 
 	Jobs   jobs.Options
 	Resync time.Duration // delay after a failed reconcile
 	Limits Limits
-	// Controllers is "on" when this agent manages Repositories and Connections, "off" when it does not, or "auto": on
-	// the embedded API only. "" means "auto".
+	// Controllers is "on" when this agent manages Repositories and Connections, "off" when it does
+	// not, or "auto": on the embedded API only. "" means "auto".
 	Controllers string
 	// Sources is the same for GitRepositories, in place of Flux's source-controller.
 	Sources   string
@@ -110,8 +112,9 @@ type Agent struct {
 	parts []func(context.Context) error // to be run
 }
 
-// New builds the parts of an agent. It checks the configuration and the files that it names, but needs no server to be
-// up: an agent at a site without a link starts anyway. Close releases what it opened.
+// New builds the parts of an agent. It checks the configuration and the files that it names, but
+// needs no server to be up: an agent at a site without a link starts anyway. Close releases what it
+// opened.
 func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	a := &Agent{cfg: cfg, hub: snapshot.NewHub()}
 	defer func() {
@@ -147,8 +150,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Compact: true})
 	var selected kube.InformerOptions
 	if cfg.Jobs.Selector != nil && !embedded {
-		// Every pull writes the status of its Repository twice, which other agents should not receive. The embedded API
-		// is local.
+		// Every pull writes the status of its Repository twice, which other agents should not receive.
+		// The embedded API is local.
 		selected.LabelSelector = cfg.Jobs.Selector.String()
 	}
 	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, selected)
@@ -371,8 +374,8 @@ func (a *Agent) receiveWebhooks(ctx context.Context) error {
 	return webhook.Run(ctx, a.cfg.Webhooks, a.deliveries, o)
 }
 
-// Reload takes the rules and policies of a configuration over, and the token, which may be another than its own; all
-// else of it needs a new Agent. A wrong configuration is refused as a whole.
+// Reload takes the rules and policies of a configuration over, and the token, which may be another
+// than its own; all else of it needs a new Agent. A wrong configuration is refused as a whole.
 func (a *Agent) Reload(cfg Config, token string) error {
 	err := cfg.Webhooks.Check()
 	if err == nil && a.embedded == nil {
@@ -426,8 +429,8 @@ func (a *Agent) warnings() (out []string) {
 	return append(out, a.Stuck()...)
 }
 
-// Stuck returns what of the agent has not moved for longer than its deadline, one line a cause. An API that is away is
-// no cause.
+// Stuck returns what of the agent has not moved for longer than its deadline, one line a cause. An
+// API that is away is no cause.
 func (a *Agent) Stuck() (out []string) {
 	since, _ := a.client.Down()
 	for _, informer := range []*kube.Informer{a.jobs, a.repos, a.controllers.cache} {
@@ -449,9 +452,9 @@ func (a *Agent) Close() {
 	}
 }
 
-// Run works until ctx ends, then finishes or releases the claims and returns nil. It returns early when a part fails
-// for good, with state.ErrCorrupt when the state file has to be reopened: lost records would be missing until a
-// restart.
+// Run works until ctx ends, then finishes or releases the claims and returns nil. It returns early
+// when a part fails for good, with state.ErrCorrupt when the state file has to be reopened: lost
+// records would be missing until a restart.
 func (a *Agent) Run(ctx context.Context) error {
 	for _, objects := range []*kube.Informer{a.jobs, a.repos, a.controllers.cache} {
 		if objects != nil {
@@ -487,7 +490,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return err
 }
 
-// ArtifactsPath returns the directory of artifacts beside a state file, as MirrorsPath does for mirrors.
+// ArtifactsPath returns the directory of artifacts beside a state file, as MirrorsPath does for
+// mirrors.
 func ArtifactsPath(statePath string) string { return besideState(statePath, "artifacts") }
 
 // SocketPath returns the socket beside a state file: limpet.sock beside limpet.db.
@@ -495,8 +499,9 @@ func SocketPath(statePath string) string {
 	return strings.TrimSuffix(statePath, ".db") + ".sock"
 }
 
-// MirrorsPath returns the directory of Git mirrors beside a state file: mirrors beside limpet.db, and a separate one
-// for any other name, because two agents must not prune the mirrors of each other.
+// MirrorsPath returns the directory of Git mirrors beside a state file: mirrors beside limpet.db,
+// and a separate one for any other name, because two agents must not prune the mirrors of each
+// other.
 func MirrorsPath(statePath string) string { return besideState(statePath, "mirrors") }
 
 func besideState(statePath, what string) string {

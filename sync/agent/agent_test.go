@@ -67,7 +67,8 @@ func (l *logText) count(what string) int {
 	return strings.Count(l.text.String(), what)
 }
 
-// newAgent makes an agent in a directory of its own; change may alter its configuration. It does not run.
+// newAgent makes an agent in a directory of its own; change may alter its configuration. It does
+// not run.
 func newAgent(t testing.TB, change func(*Config)) (*Agent, *logText) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "limpet.db")
@@ -173,8 +174,8 @@ func revision(t *testing.T, u *unstructured.Unstructured) uint64 {
 	return n
 }
 
-// TestFirstSnapshotIsImmediate: an agent that finds nothing to do shows that it is ready at once, not with the idle
-// tick.
+// TestFirstSnapshotIsImmediate: an agent that finds nothing to do shows that it is ready at once,
+// not with the idle tick.
 func TestFirstSnapshotIsImmediate(t *testing.T) {
 	t.Parallel()
 	a, _ := newAgent(t, nil)
@@ -187,7 +188,8 @@ func TestFirstSnapshotIsImmediate(t *testing.T) {
 	}
 }
 
-// TestServerUnavailableAtStart: the agent starts without its server, says so once, and goes on by itself.
+// TestServerUnavailableAtStart: the agent starts without its server, says so once, and goes on by
+// itself.
 func TestServerUnavailableAtStart(t *testing.T) {
 	t.Parallel()
 	away, _ := newAgent(t, nil) // its embedded API is the server of the other
@@ -226,8 +228,8 @@ func TestServerUnavailableAtStart(t *testing.T) {
 	}
 }
 
-// TestSavedSnapshotWhileServerUnavailable: an agent that starts while its API is away shows what was known last, and
-// since when it is so.
+// TestSavedSnapshotWhileServerUnavailable: an agent that starts while its API is away shows what
+// was known last, and since when it is so.
 func TestSavedSnapshotWhileServerUnavailable(t *testing.T) {
 	t.Parallel()
 	a, _ := newAgent(t, nil)

@@ -17,13 +17,13 @@ import (
 	"limpet/sync/repos"
 )
 
-// EmbeddedURL is the server name of requests to the embedded API. No server listens there: requests stay in the
-// process.
+// EmbeddedURL is the server name of requests to the embedded API. No server listens there: requests
+// stay in the process.
 const EmbeddedURL = "http://embedded"
 
-// watchWindow is how many events of a kind the embedded API keeps for watches that begin in the past. Nearly all
-// watches of an agent are its own and never fall behind; any other one lists again. Each event costs the size of its
-// object.
+// watchWindow is how many events of a kind the embedded API keeps for watches that begin in the
+// past. Nearly all watches of an agent are its own and never fall behind; any other one lists
+// again. Each event costs the size of its object.
 const watchWindow = 128
 
 // clients are those of the API, embedded or not.
@@ -95,7 +95,8 @@ func (c *clients) clientAt(ctx context.Context, cfg kube.Config, server string) 
 	return kube.Connect(ctx, cfg)
 }
 
-// sealed returns which Secrets are secure values of the embedded API, which change with their objects; nil = none.
+// sealed returns which Secrets are secure values of the embedded API, which change with their
+// objects; nil = none.
 func (c *clients) sealed() func(secret string) bool {
 	if c.embedded == nil {
 		return nil
@@ -134,8 +135,9 @@ func (c *clients) close() {
 
 // Limits bound Repositories and their pulls.
 type Limits struct {
-	// Repositories of a namespace and Resources of one Repository; 0 means no limit. nil means no limit on the embedded
-	// API, and elsewhere the limit in the status of each Repository, which another controller may set.
+	// Repositories of a namespace and Resources of one Repository; 0 means no limit. nil means no
+	// limit on the embedded API, and elsewhere the limit in the status of each Repository, which
+	// another controller may set.
 	Repositories, Resources *int64
 	// IncrementalChanges is the limit of changes for an incremental pull; 0 means no limit.
 	IncrementalChanges int

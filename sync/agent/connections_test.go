@@ -21,9 +21,9 @@ import (
 	"limpet/sync/testenv/forgetest"
 )
 
-// TestPullThroughConnection pulls a private repository whose host, a fake GitHub in front of git http-backend, lets in
-// nothing but a token that it minted for this one repository. The key of the App is kept by the embedded API, or lies
-// in the credentials directory.
+// TestPullThroughConnection pulls a private repository whose host, a fake GitHub in front of git
+// http-backend, lets in nothing but a token that it minted for this one repository. The key of the
+// App is kept by the embedded API, or lies in the credentials directory.
 func TestPullThroughConnection(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"embedded", "directory"} {
@@ -152,7 +152,8 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		t.Errorf("secrets left: %q %v", names, err)
 	}
 
-	// Nobody sees the key or a token: not the log, not the state file, not the mirrors, not the snapshot.
+	// Nobody sees the key or a token: not the log, not the state file, not the mirrors, not the
+	// snapshot.
 	canaries := [][]byte{[]byte(first[0]), []byte(second[0]), app.Key[40:100]}
 	seen := map[string][]byte{"the log": []byte(log.String())}
 	shown, err := json.Marshal(a.hub.Latest())

@@ -31,20 +31,22 @@ const (
 	controllersAuto = "auto"
 )
 
-// reconciles reports whether this agent manages the objects that a flag of such a mode is about. Grafana and Flux run their
-// own controllers, so on any API but the embedded one it has to be configured.
+// reconciles reports whether this agent manages the objects that a flag of such a mode is about.
+// Grafana and Flux run their own controllers, so on any API but the embedded one it has to be
+// configured.
 func reconciles(mode string, embedded bool) bool {
 	return mode == controllersOn || embedded && cmp.Or(mode, controllersAuto) == controllersAuto
 }
 
-// Names of the Lease of the controllers. Agents with another selector have other Repositories, and so another Lease.
+// Names of the Lease of the controllers. Agents with another selector have other Repositories, and
+// so another Lease.
 const (
 	leaseNamespace = "default" // of agents that watch all namespaces
 	leaseName      = "limpet-controllers"
 )
 
-// controllers are those of Repositories and Connections. They work while this agent holds their Lease. Without the
-// right to any, all but mode is nil.
+// controllers are those of Repositories and Connections. They work while this agent holds their
+// Lease. Without the right to any, all but mode is nil.
 type controllers struct {
 	mode        string
 	references  *dependency.Watcher
@@ -182,8 +184,8 @@ func roleOf(mode string, on bool, l *lease.Lease) snapshot.Controllers {
 	return v
 }
 
-// wake reconciles an object whose credentials changed, and the Repositories of a Connection. Tokens of the old
-// credentials are dropped.
+// wake reconciles an object whose credentials changed, and the Repositories of a Connection. Tokens
+// of the old credentials are dropped.
 func (c *controllers) wake(user dependency.Ref) {
 	if user.Kind == dependency.GitRepository {
 		c.sources.wake(user.Namespace, user.Name)

@@ -6,7 +6,8 @@ import (
 	"limpet/sync/repos"
 )
 
-// TestLimits checks that an unset limit is none on the embedded API, and elsewhere that of the status.
+// TestLimits checks that an unset limit is none on the embedded API, and elsewhere that of the
+// status.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	none, three := int64(0), int64(3)

@@ -24,13 +24,15 @@ import (
 const (
 	// notifyGap is the least time between two looks at the Repositories that have changed.
 	notifyGap = time.Second
-	// notifyAgain is the interval at which a lasting failure is added to the outbox, which sends it once a day.
+	// notifyAgain is the interval at which a lasting failure is added to the outbox, which sends it
+	// once a day.
 	notifyAgain = time.Hour
 	// jobTopic begins the topics of jobs; those of conditions are their types.
 	jobTopic = "job/"
 )
 
-// notifier adds the events of Repositories to the outbox: the results of their jobs and their failing conditions.
+// notifier adds the events of Repositories to the outbox: the results of their jobs and their
+// failing conditions.
 type notifier struct {
 	outbox    *notify.Outbox
 	repos     *kube.Informer
@@ -117,8 +119,8 @@ func (n *notifier) run(ctx context.Context) error {
 	}
 }
 
-// runOnce adds the failures of the Repositories that have changed since they were last seen, then the end of each failure
-// in the outbox that is over: that one may have ended while no agent ran.
+// runOnce adds the failures of the Repositories that have changed since they were last seen, then
+// the end of each failure in the outbox that is over: that one may have ended while no agent ran.
 func (n *notifier) runOnce(ctx context.Context, seen map[string]string) {
 	for _, o := range n.repos.Objects() {
 		if seen[o.Key()] == o.ResourceVersion() || n.suspended(o) {
@@ -152,7 +154,8 @@ func (n *notifier) runOnce(ctx context.Context, seen map[string]string) {
 	}
 }
 
-// failures returns the failing conditions of a Repository, without that of its last pull, which its job reports.
+// failures returns the failing conditions of a Repository, without that of its last pull, which its
+// job reports.
 func failures(o kube.Object) (out []notify.Event) {
 	repo, err := api.RepositoryView(o.Unstructured())
 	if err != nil {

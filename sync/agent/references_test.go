@@ -17,12 +17,12 @@ import (
 	"limpet/sync/testenv/forgetest"
 )
 
-// soon is how fast a change of credentials must have effect: far less than a check is good for, and more than a busy
-// machine needs.
+// soon is how fast a change of credentials must have effect: far less than a check is good for, and
+// more than a busy machine needs.
 const soon = 20 * time.Second
 
-// TestCredentialChanges: a Secret, a file and the token of a Connection have effect when they come, when they are
-// corrected, spoilt and taken away, long before the next check.
+// TestCredentialChanges: a Secret, a file and the token of a Connection have effect when they come,
+// when they are corrected, spoilt and taken away, long before the next check.
 func TestCredentialChanges(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(c *credentialCase, token string){
@@ -78,8 +78,9 @@ func TestCredentialChanges(t *testing.T) {
 	}
 }
 
-// TestTokenChangeOfHealthyConnection: a Repository is looked into when its Connection gets a token that the host takes,
-// but not for this Repository; whether the token is in a Secret or in the Connection itself.
+// TestTokenChangeOfHealthyConnection: a Repository is looked into when its Connection gets a token
+// that the host takes, but not for this Repository; whether the token is in a Secret or in the
+// Connection itself.
 func TestTokenChangeOfHealthyConnection(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"secret", "connection"} {
@@ -207,7 +208,8 @@ func (c *credentialCase) setFile(of, token string) {
 	must(c.t, err)
 }
 
-// TestTestTriggersHealthCheck checks that a successful test starts the health check of an unhealthy Repository.
+// TestTestTriggersHealthCheck checks that a successful test starts the health check of an unhealthy
+// Repository.
 func TestTestTriggersHealthCheck(t *testing.T) {
 	t.Parallel()
 	server := testenv.Git(t, testenv.GitOptions{})
@@ -229,8 +231,8 @@ func TestTestTriggersHealthCheck(t *testing.T) {
 	c.health("it is there now", true)
 }
 
-// TestKeyChangeInvalidatesTokens: when the key of an App is written again, tokens that were minted before are not used
-// any more.
+// TestKeyChangeInvalidatesTokens: when the key of an App is written again, tokens that were minted
+// before are not used any more.
 func TestKeyChangeInvalidatesTokens(t *testing.T) {
 	t.Parallel()
 	host := forgetest.New(t, forgetest.Options{})

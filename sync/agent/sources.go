@@ -85,7 +85,8 @@ func (s *sources) wake(namespace, name string) {
 	}
 }
 
-// pushed reconciles the sources of a repository to which something was pushed, whatever the scheme of their URLs.
+// pushed reconciles the sources of a repository to which something was pushed, whatever the scheme
+// of their URLs.
 func (s *sources) pushed(url string) {
 	to := repositoryAt(url)
 	all, _ := s.watcher.Objects()
@@ -184,7 +185,8 @@ func (a *Agent) openArtifacts(ctx context.Context) (err error) {
 	return nil
 }
 
-// rebuildLost has the sources reconciled whose artifacts are found to be damaged while they are served.
+// rebuildLost has the sources reconciled whose artifacts are found to be damaged while they are
+// served.
 func (s *sources) rebuildLost(ctx context.Context) error {
 	for {
 		select {

@@ -12,8 +12,8 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// TestSuspendedClaim checks the row of a job whose lease ends while the API is unavailable: it belongs to no other
-// agent, and this one resumes it. An agent that cannot claim is not ready.
+// TestSuspendedClaim checks the row of a job whose lease ends while the API is unavailable: it
+// belongs to no other agent, and this one resumes it. An agent that cannot claim is not ready.
 func TestSuspendedClaim(t *testing.T) {
 	t.Parallel()
 	away, _ := newAgent(t, nil) // its embedded API is the server of the other

@@ -105,8 +105,8 @@ func putHookSecret(t *testing.T, a *Agent, name, secret string) {
 	must(t, a.cfg.Store.PutSecret(t.Context(), repos.WebhookSecretKey(reconcile.Key{Namespace: "default", Name: name}), []byte(secret)))
 }
 
-// hookedAgent starts the parts of an agent that receive webhooks, with the Repository x, and returns where its webhooks
-// go. server is its API, "" for the embedded one.
+// hookedAgent starts the parts of an agent that receive webhooks, with the Repository x, and
+// returns where its webhooks go. server is its API, "" for the embedded one.
 func hookedAgent(t *testing.T, server string) (*Agent, string) {
 	t.Helper()
 	a, log := newAgent(t, func(c *Config) { c.API.Server, c.Webhooks.Listen = server, "127.0.0.1:0" })
@@ -164,7 +164,8 @@ func TestWebhookSecrets(t *testing.T) {
 	}
 }
 
-// TestWebhookRecordsLastEvent checks that the status records a working webhook, and that an unknown one is not served.
+// TestWebhookRecordsLastEvent checks that the status records a working webhook, and that an unknown
+// one is not served.
 func TestWebhookRecordsLastEvent(t *testing.T) {
 	t.Parallel()
 	a, log := newAgent(t, func(c *Config) { c.Webhooks.Listen = "127.0.0.1:0" })
@@ -236,7 +237,8 @@ func (s *apiServer) down(t *testing.T) {
 	s.done <- nil
 }
 
-// TestWebhookWhileAPIUnavailable: a delivery that cannot be queued may come again, and leads to its job then.
+// TestWebhookWhileAPIUnavailable: a delivery that cannot be queued may come again, and leads to its
+// job then.
 func TestWebhookWhileAPIUnavailable(t *testing.T) {
 	t.Parallel()
 	server := newAPIServer(t)
@@ -257,7 +259,8 @@ func TestWebhookWhileAPIUnavailable(t *testing.T) {
 	delivered(t, "once more", url, hookSecret, "1", 200)
 }
 
-// TestPushDuringAJob: a push that is refused because a job for one is under way has its own when that has ended, once.
+// TestPushDuringAJob: a push that is refused because a job for one is under way has its own when
+// that has ended, once.
 func TestPushDuringAJob(t *testing.T) {
 	t.Parallel()
 	t.Run("pull", func(t *testing.T) { pushDuring(t, "x-sync", deliver) })

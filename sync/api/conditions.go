@@ -28,17 +28,18 @@ const (
 	ReasonSyncWarning       = "SyncWarning"       // ours: some files could not be used
 )
 
-// ConditionSinkReady is the condition of a directory of AnnoSinkDir, of limpet's own. It is False while a host has another state
-// on its disk than the last pull or the artifact, or the program of AnnoSinkExec fails; then the message begins with the name
-// of the host.
+// ConditionSinkReady is the condition of a directory of AnnoSinkDir, of limpet's own. It is False
+// while a host has another state on its disk than the last pull or the artifact, or the program of
+// AnnoSinkExec fails; then the message begins with the name of the host.
 const ConditionSinkReady = "limpet/SinkReady"
 
-// ConditionCommitStatus is there, False, while the Git host of a Repository refuses the statuses of commits. It is of
-// limpet's own.
+// ConditionCommitStatus is there, False, while the Git host of a Repository refuses the statuses of
+// commits. It is of limpet's own.
 const ConditionCommitStatus = "limpet/CommitStatus"
 
-// Map is the condition as it is stored for an object of that generation. now is the time of the server. old
-// is what is stored now, nil for nothing; the time of the last transition stays while the status does.
+// Map is the condition as it is stored for an object of that generation. now is the time of the
+// server. old is what is stored now, nil for nothing; the time of the last transition stays while
+// the status does.
 func (c Condition) Map(now time.Time, generation int64, old map[string]any) map[string]any {
 	since := any(now.UTC().Format(time.RFC3339))
 	if old["status"] == c.Status && old["lastTransitionTime"] != nil {

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// CRDs returns CustomResourceDefinitions for the kinds of Kinds that have CRD set, as one YAML text of
-// several documents, the same bytes each time. The schemas of Grafana's are open: its types move every month, and
-// unknown fields survive.
+// CRDs returns CustomResourceDefinitions for the kinds of Kinds that have CRD set, as one YAML text
+// of several documents, the same bytes each time. The schemas of Grafana's are open: its types move
+// every month, and unknown fields survive.
 func CRDs() []byte {
 	var out bytes.Buffer
 	for _, k := range Kinds {
@@ -64,8 +64,8 @@ var schemas = sync.OnceValue(func() (out map[string]map[string]any) {
 	return out
 })
 
-// Schema returns what an object of the kind may hold: an OpenAPI v3 schema with descriptions. It is shared by all callers,
-// who must not change it.
+// Schema returns what an object of the kind may hold: an OpenAPI v3 schema with descriptions. It is
+// shared by all callers, who must not change it.
 func (k Kind) Schema() map[string]any {
 	if s, ok := schemas()[k.Kind]; ok {
 		return s
@@ -107,7 +107,8 @@ func (c Column) Text(object map[string]any) string {
 	return strings.TrimSpace(fmt.Sprint(value))
 }
 
-// valueAt reads the subset of JSONPath that columns are written in: members and one filter for list elements, as in
+// valueAt reads the subset of JSONPath that columns are written in: members and one filter for list
+// elements, as in
 //
 //	.status.conditions[?(@.type=="Ready")].status
 //
@@ -189,13 +190,15 @@ type Kind struct {
 	Noun string
 	// Categories are names under which kubectl lists it with others.
 	Categories []string
-	// Status means that spec and status are written apart, status only through the status subresource. Jobs
-	// and historic jobs have none: Grafana stores them whole, and so do the CRDs of limpet.
+	// Status means that spec and status are written apart, status only through the status subresource.
+	// Jobs and historic jobs have none: Grafana stores them whole, and so do the CRDs of limpet.
 	Status bool
-	// Generation means that metadata.generation counts changes of the spec. It stays 1 for kinds that are stored whole.
+	// Generation means that metadata.generation counts changes of the spec. It stays 1 for kinds that
+	// are stored whole.
 	Generation bool
 	Columns    []Column
-	// VersionedSpec means that the versions differ in their spec, so that an object stays in the version it was written in.
+	// VersionedSpec means that the versions differ in their spec, so that an object stays in the
+	// version it was written in.
 	VersionedSpec bool
 	// CRD means that "limpet crds" prints a definition for this kind.
 	CRD bool

@@ -9,8 +9,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// DocumentJSON returns a document of JSON or YAML as JSON, without a member that is given twice. Readers of YAML know
-// neither all escapes of JSON nor its surrogate pairs, so what is JSON is read as JSON.
+// DocumentJSON returns a document of JSON or YAML as JSON, without a member that is given twice.
+// Readers of YAML know neither all escapes of JSON nor its surrogate pairs, so what is JSON is read
+// as JSON.
 func DocumentJSON(doc []byte) ([]byte, error) {
 	text := bytes.TrimSpace(bytes.TrimPrefix(doc, []byte("\ufeff")))
 	if !json.Valid(text) || text[0] != '{' && text[0] != '[' {

@@ -47,7 +47,8 @@ type ExportOptions struct {
 	Message string `json:"message,omitempty"` // of the commit, unless the job brings one
 	// Branch is the branch to write to; "" = the one of the Repository.
 	Branch string `json:"branch,omitempty"`
-	// Folder and Path are of a push: the folder with all that is exported, and the directory to write to.
+	// Folder and Path are of a push: the folder with all that is exported, and the directory to write
+	// to.
 	Folder string `json:"folder,omitempty"`
 	Path   string `json:"path,omitempty"`
 	// Resources are the dashboards to export; none = all folders and dashboards without a manager.
@@ -115,20 +116,22 @@ type JobSummary struct {
 	Noop     int64    `json:"noop,omitempty"`
 	Errors   []string `json:"errors,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
-	// ResourceErrors and ResourceWarnings are the same in parts. Grafana means them to replace Errors and Warnings.
+	// ResourceErrors and ResourceWarnings are the same in parts. Grafana means them to replace Errors
+	// and Warnings.
 	ResourceErrors   []ResourceIssue `json:"resourceErrors,omitempty"`
 	ResourceWarnings []ResourceIssue `json:"resourceWarnings,omitempty"`
 }
 
-// ResourceIssue is an error or a warning about the file at Path. Reason is one of Grafana's words, "" for others.
+// ResourceIssue is an error or a warning about the file at Path. Reason is one of Grafana's words,
+// "" for others.
 type ResourceIssue struct {
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 	Path    string `json:"path,omitempty"`
 }
 
-// JobView reads a Job or HistoricJob. Unknown members are passed over; a member of the wrong type is an error that
-// names it. What the server lists by resource alone is in Errors and Warnings too.
+// JobView reads a Job or HistoricJob. Unknown members are passed over; a member of the wrong type
+// is an error that names it. What the server lists by resource alone is in Errors and Warnings too.
 func JobView(u *unstructured.Unstructured) (Job, error) {
 	j, err := view[Job](u)
 	for i := range j.Status.Summary {
@@ -167,14 +170,15 @@ var ServedActions = []string{
 	"test",
 }
 
-// OrphanActions work on what a Repository has left behind: they need it to be gone or going, as every other action
-// needs it to be there.
+// OrphanActions work on what a Repository has left behind: they need it to be gone or going, as
+// every other action needs it to be there.
 var OrphanActions = []string{"releaseResources", "deleteResources"}
 
 // claimGrace is how long another program may take to claim a job that limpet does not serve.
 const claimGrace = time.Minute
 
-// UnservedAt returns when a job counts as one that no agent serves, unless it is claimed before; the zero time for others.
+// UnservedAt returns when a job counts as one that no agent serves, unless it is claimed before;
+// the zero time for others.
 func UnservedAt(job *unstructured.Unstructured) time.Time {
 	if slices.Contains(ServedActions, Spec(job, "action")) || Label(job, LabelClaim) != "" {
 		return time.Time{}
@@ -185,8 +189,8 @@ func UnservedAt(job *unstructured.Unstructured) time.Time {
 // JobBeside is the name of a pull while a job that no agent serves has that of JobName.
 func JobBeside(repository string) string { return repository + "-pull" }
 
-// JobName is the name that Grafana's server gives a job of this action, so that a second one of the same kind
-// is refused. Jobs of actions "pr" and "test" carry a number of their own behind it.
+// JobName is the name that Grafana's server gives a job of this action, so that a second one of the
+// same kind is refused. Jobs of actions "pr" and "test" carry a number of their own behind it.
 func JobName(repository, action string) string {
 	switch action {
 	case "pull", "migrate":

@@ -64,7 +64,8 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestPullState: Grafana writes the state of the health into status.sync; the condition keeps that of the pull.
+// TestPullState: Grafana writes the state of the health into status.sync; the condition keeps that
+// of the pull.
 func TestPullState(t *testing.T) {
 	t.Parallel()
 	unhealthy, failed := []string{UnhealthyText}, []string{"no such branch"}

@@ -13,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TemporarySink matches a path with the name of a directory that limpet makes beside a sink, and removes.
+// TemporarySink matches a path with the name of a directory that limpet makes beside a sink, and
+// removes.
 var TemporarySink = regexp.MustCompile(`(^|/)\.[^/]+\.limpet-(new|old)-`)
 
-// Labels and annotations of the wire. Source: Grafana's job store and its resource metadata; the limpet/ ones are ours.
+// Labels and annotations of the wire. Source: Grafana's job store and its resource metadata; the
+// limpet/ ones are ours.
 const (
 	LabelClaim         = "provisioning.grafana.app/claim"
 	LabelClaimOwner    = "provisioning.grafana.app/claim-owner"
@@ -33,23 +35,27 @@ const (
 	AnnoGrantPermissions   = "grafana.app/grant-permissions"
 	LabelDeprecatedID      = "grafana.app/deprecatedInternalID"
 
-	// AnnoSinkDir names a directory under a --sink-prefix that receives the tree of a Repository instead of the API, or that of
-	// the artifact of a GitRepository.
+	// AnnoSinkDir names a directory under a --sink-prefix that receives the tree of a Repository
+	// instead of the API, or that of the artifact of a GitRepository.
 	AnnoSinkDir = "limpet/sink-dir"
-	// AnnoSinkExec is a JSON list with a program of a --sink-exec and its arguments, which runs after a switch of that directory.
+	// AnnoSinkExec is a JSON list with a program of a --sink-exec and its arguments, which runs after
+	// a switch of that directory.
 	AnnoSinkExec = "limpet/sink-exec"
-	// AnnoKeepSymlinks on a GitRepository, with the value true, keeps the relative symbolic links in its artifact that stay inside
-	// of the tree.
+	// AnnoKeepSymlinks on a GitRepository, with the value true, keeps the relative symbolic links in
+	// its artifact that stay inside of the tree.
 	AnnoKeepSymlinks = "limpet/keep-symlinks"
 	// AnnoManifest names the file of --manifests that an object comes from.
 	AnnoManifest = "limpet/manifest"
 	// AnnoManifestOwner names the host and the directory of that file, on the API of another server.
 	AnnoManifestOwner = "limpet/manifest-owner"
-	// AnnoSinkStrict on a Repository, with the value true, keeps from that directory what is no dashboard or folder.
+	// AnnoSinkStrict on a Repository, with the value true, keeps from that directory what is no
+	// dashboard or folder.
 	AnnoSinkStrict = "limpet/sink-strict"
-	// AnnoDrift on a Repository says what is done when the server has something else than Git: report, correct or off.
+	// AnnoDrift on a Repository says what is done when the server has something else than Git: report,
+	// correct or off.
 	AnnoDrift = "limpet/drift"
-	// AnnoDriftIgnore on a Repository lists JSON pointers of members in which an object may differ from its file.
+	// AnnoDriftIgnore on a Repository lists JSON pointers of members in which an object may differ
+	// from its file.
 	AnnoDriftIgnore = "limpet/drift-ignore"
 	// AnnoGitProvider on a Repository names the identity provider that issues its Git
 	// credentials: aws, azure, gcp, github, gitlab; generic = none.
@@ -57,7 +63,8 @@ const (
 	// AnnoGitRef on a Repository names what is pulled in place of the branch of its
 	// spec: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA; see package gitref.
 	AnnoGitRef = "limpet/git-ref"
-	// AnnoGitRefUnpinned on a Repository is AnnoGitRef before 'limpet repo rollback' pinned it to a commit; empty = there was none.
+	// AnnoGitRefUnpinned on a Repository is AnnoGitRef before 'limpet repo rollback' pinned it to a
+	// commit; empty = there was none.
 	AnnoGitRefUnpinned = "limpet/git-ref-unpinned"
 	// RefCommit begins the AnnoGitRef that pins a Repository to a commit.
 	RefCommit = "commit:"
@@ -69,16 +76,19 @@ const (
 	AnnoGitMirrors = "limpet/git-mirrors"
 	// AnnoGitLFS on a Repository, with the value false, leaves files in Git LFS out.
 	AnnoGitLFS = "limpet/git-lfs"
-	// AnnoGitVerify on a Repository names what has to be signed before it is pulled: HEAD, Tag or TagAndHEAD.
+	// AnnoGitVerify on a Repository names what has to be signed before it is pulled: HEAD, Tag or
+	// TagAndHEAD.
 	AnnoGitVerify = "limpet/git-verify"
 	// AnnoGitVerifyPrincipals on a Repository lists, separated by commas, the principals of
 	// which one has to own the key; "committer" is the one that the commit or tag names.
 	AnnoGitVerifyPrincipals = "limpet/git-verify-principals"
 	// AnnoGitSubmodules on a Repository, with the value true, pulls submodules as well.
 	AnnoGitSubmodules = "limpet/git-submodules"
-	// AnnoCommitStatus on a Repository, with the value true, has the commits of its syncs get a status at the Git host.
+	// AnnoCommitStatus on a Repository, with the value true, has the commits of its syncs get a status
+	// at the Git host.
 	AnnoCommitStatus = "limpet/commit-status"
-	// AnnoPRComment on a Repository is update, for one comment on each pull request, or new, for one on each push to it.
+	// AnnoPRComment on a Repository is update, for one comment on each pull request, or new, for one
+	// on each push to it.
 	AnnoPRComment = "limpet/pr-comment"
 	// AnnoAllowMassDelete on a Job lets a pull delete more than the guard allows.
 	AnnoAllowMassDelete = "limpet/allow-mass-delete"
@@ -101,7 +111,8 @@ const (
 	AnnoRetryOf = "limpet/retry-of"
 )
 
-// Finalizers of a Repository, in the order in which they are worked off. Source: Grafana's repository controller.
+// Finalizers of a Repository, in the order in which they are worked off. Source: Grafana's
+// repository controller.
 const (
 	FinalizerRemoveJobs = "remove-pending-jobs"
 	FinalizerCleanup    = "cleanup"
@@ -128,7 +139,8 @@ func Label(u *unstructured.Unstructured, name string) string {
 	return textAt(u, "metadata", "labels", name)
 }
 
-// Annotation is one annotation of an object, "" when it has none. GetAnnotations would copy all of them.
+// Annotation is one annotation of an object, "" when it has none. GetAnnotations would copy all of
+// them.
 func Annotation(u *unstructured.Unstructured, name string) string {
 	return textAt(u, "metadata", "annotations", name)
 }

@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestTags: a tag that is read or set without a copy of all of them is the one that the copy would have.
+// TestTags: a tag that is read or set without a copy of all of them is the one that the copy would
+// have.
 func TestTags(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

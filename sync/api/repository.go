@@ -87,7 +87,8 @@ type RequestLimits struct {
 	Burst             int `json:"burst,omitempty"`
 }
 
-// SecureValue is a write-only value as answers show it: a name, of a Secret or of what the server keeps itself.
+// SecureValue is a write-only value as answers show it: a name, of a Secret or of what the server
+// keeps itself.
 type SecureValue struct {
 	Name string `json:"name,omitempty"`
 }
@@ -102,7 +103,8 @@ type RepositoryStatus struct {
 		Resource string `json:"resource"`
 		Count    int64  `json:"count"`
 	} `json:"stats,omitempty"`
-	// DeleteError is what keeps a Repository that is being deleted, and Deletion the same in parts; see Blocked.
+	// DeleteError is what keeps a Repository that is being deleted, and Deletion the same in parts;
+	// see Blocked.
 	DeleteError string          `json:"deleteError,omitempty"`
 	Deletion    *DeletionStatus `json:"deletion,omitempty"`
 	Conditions  []Condition     `json:"conditions,omitempty"`
@@ -112,8 +114,8 @@ type RepositoryStatus struct {
 	Webhook     *WebhookStatus  `json:"webhook,omitempty"`
 }
 
-// DeletionStatus is what keeps a Repository that is being deleted. Older servers write one Finalizer and Message in
-// place of Errors.
+// DeletionStatus is what keeps a Repository that is being deleted. Older servers write one
+// Finalizer and Message in place of Errors.
 type DeletionStatus struct {
 	State     string          `json:"state,omitempty"`
 	Errors    []DeletionError `json:"errors,omitempty"`
@@ -149,7 +151,8 @@ func (e DeletionError) String() string {
 	return e.Finalizer + ": " + e.Detail
 }
 
-// Blocked returns what keeps a Repository that is being deleted, whichever shape the server gives it.
+// Blocked returns what keeps a Repository that is being deleted, whichever shape the server gives
+// it.
 func (s RepositoryStatus) Blocked() []DeletionError {
 	switch d := s.Deletion; {
 	case d != nil && len(d.Errors) > 0:
@@ -216,17 +219,20 @@ type SyncStatus struct {
 	Source SyncSource `json:"source,omitzero"`
 }
 
-// SyncSource names the last pull that was accepted: the next one starts from its result, and other hosts may repeat it. It
-// is zero where it is unknown, also after a pull that has failed among its writes.
+// SyncSource names the last pull that was accepted: the next one starts from its result, and other
+// hosts may repeat it. It is zero where it is unknown, also after a pull that has failed among its
+// writes.
 type SyncSource struct {
 	Hash            string `json:"hash,omitempty"`            // of what the target depends on beside the commit
 	AllowMassDelete bool   `json:"allowMassDelete,omitempty"` // AnnoAllowMassDelete of a Job that pulled LastRef
 }
 
-// UnhealthyText is the message of status.sync while a Repository is unhealthy, with the state error. Source: Grafana.
+// UnhealthyText is the message of status.sync while a Repository is unhealthy, with the state
+// error. Source: Grafana.
 const UnhealthyText = "Repository is unhealthy"
 
-// PullState returns the state of the last pull, also where status.sync has the state of the health; "" when none has ended.
+// PullState returns the state of the last pull, also where status.sync has the state of the health;
+// "" when none has ended.
 func (s RepositoryStatus) PullState() string {
 	if s.Sync.State != StateError || s.Sync.Finished > 0 && !slices.Contains(s.Sync.Message, UnhealthyText) {
 		return s.Sync.State
@@ -273,8 +279,8 @@ func (s RepositorySpec) Block() *GitBlock {
 	return nil
 }
 
-// Dir returns the directory below the root of a commit that is pulled; "" is the root, as for a directory of plain files,
-// where the path names the root itself.
+// Dir returns the directory below the root of a commit that is pulled; "" is the root, as for a
+// directory of plain files, where the path names the root itself.
 func (s RepositorySpec) Dir() string {
 	if b := s.Block(); b != nil && s.Type != "local" {
 		return strings.Trim(b.Path, "/")
@@ -306,7 +312,8 @@ func view[T any](u *unstructured.Unstructured) (T, error) {
 	return out, nil
 }
 
-// ConditionDrifted is True while the server has something else than the commit that was synced last; limpet's own.
+// ConditionDrifted is True while the server has something else than the commit that was synced
+// last; limpet's own.
 const ConditionDrifted = "Drifted"
 
 // Values of AnnoDrift.
@@ -328,8 +335,8 @@ const maxPointers = 100
 
 var pointerForm = regexp.MustCompile(`^(/([^~/]|~[01])+)+$`)
 
-// ParsePointers reads AnnoDriftIgnore: JSON pointers of RFC 6901, separated by commas or line ends. A segment "*" stands for
-// each member or element.
+// ParsePointers reads AnnoDriftIgnore: JSON pointers of RFC 6901, separated by commas or line ends.
+// A segment "*" stands for each member or element.
 func ParsePointers(text string) (out [][]string, err error) {
 	for _, pointer := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' }) {
 		if pointer = strings.TrimSpace(pointer); pointer == "" {
@@ -386,7 +393,8 @@ type ConnectionSpec struct {
 	} `json:"webhook,omitempty"`
 }
 
-// GitHubApp is the identity of a GitHub App: numbers, written as text. ServerURL is that of a GitHub Enterprise server.
+// GitHubApp is the identity of a GitHub App: numbers, written as text. ServerURL is that of a
+// GitHub Enterprise server.
 type GitHubApp struct {
 	AppID          string `json:"appID"`
 	InstallationID string `json:"installationID"`
@@ -396,7 +404,8 @@ type GitHubApp struct {
 // ConnectionView reads a Connection as leniently as RepositoryView reads a Repository.
 func ConnectionView(u *unstructured.Unstructured) (Connection, error) { return view[Connection](u) }
 
-// Server is the address of the host that a Connection is for, "" when its spec has none. It need not be a valid URL.
+// Server is the address of the host that a Connection is for, "" when its spec has none. It need
+// not be a valid URL.
 func (s ConnectionSpec) Server() string {
 	switch s.Type {
 	case "github", "githubOAuth":

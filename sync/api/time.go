@@ -18,7 +18,8 @@ func Time(t time.Time) time.Time {
 	return t
 }
 
-// TimeOfMillis returns the Time of milliseconds since the epoch, the form of Grafana's objects; zero for 0 and less.
+// TimeOfMillis returns the Time of milliseconds since the epoch, the form of Grafana's objects;
+// zero for 0 and less.
 func TimeOfMillis(ms int64) time.Time {
 	if ms <= 0 {
 		return time.Time{}

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestMoment: any time of an object becomes one that has a form in JSON that means the same, or is zero.
+// TestMoment: any time of an object becomes one that has a form in JSON that means the same, or is
+// zero.
 func TestMoment(t *testing.T) {
 	t.Parallel()
 	for _, ms := range []int64{math.MinInt64, -1, 0, 1, 1_700_000_000_123, 253_402_300_799_999, 253_402_300_800_000, math.MaxInt64} {

@@ -25,11 +25,12 @@ import (
 //	reveal                before a stored object is sent            secure.go
 //	serveJobs             routes below a Repository                 jobs.go
 //
-// Admission runs in this order: defaults, rules of the object, rules between objects, sealing of secrets. The
-// rules need the values that were sent, and nothing after them may see those values. Its decisions do not
-// depend on the client's connection.
+// Admission runs in this order: defaults, rules of the object, rules between objects, sealing of
+// secrets. The rules need the values that were sent, and nothing after them may see those values.
+// Its decisions do not depend on the client's connection.
 
-// admit validates a write and completes it with defaults and sealed values. The error is an *apierrors.StatusError.
+// admit validates a write and completes it with defaults and sealed values. The error is an
+// *apierrors.StatusError.
 func (s *Server) admit(p *plan) error {
 	ctx := context.Background()
 	if p.subresource != "" {
@@ -139,9 +140,9 @@ func (p *plan) invalid(errs field.ErrorList) error {
 	return apierrors.NewInvalid(schema.GroupKind{Group: p.kind.Group, Kind: p.kind.Kind}, p.name, errs)
 }
 
-// serializeWrites serializes the writes of a kind that has rules between its objects: two concurrent writes
-// could each be valid and break a rule together. The caller calls done when the write is stored. Writes of
-// the status are not serialized, because no rule covers it.
+// serializeWrites serializes the writes of a kind that has rules between its objects: two
+// concurrent writes could each be valid and break a rule together. The caller calls done when the
+// write is stored. Writes of the status are not serialized, because no rule covers it.
 func (s *Server) serializeWrites(t target) (done func()) {
 	if t.kind.Group != api.ProvisioningGroup || t.kind.Kind != "Repository" || t.subresource != "" {
 		return func() {}
@@ -172,8 +173,9 @@ func (s *Server) admitRemoval(p *plan) error {
 	return internal(s.forgetOthers(ctx, p, nil))
 }
 
-// checkUnused returns an error for the deletion of a Connection that Repositories use: they would lose their
-// credentials. Those that are being deleted do not count. A grace period of 0 deletes it, as for a folder.
+// checkUnused returns an error for the deletion of a Connection that Repositories use: they would
+// lose their credentials. Those that are being deleted do not count. A grace period of 0 deletes
+// it, as for a folder.
 func (s *Server) checkUnused(ctx context.Context, p *plan) error {
 	if p.kind.Group != api.ProvisioningGroup || p.kind.Kind != "Connection" || p.options.force {
 		return nil
@@ -199,9 +201,9 @@ func (s *Server) checkUnused(ctx context.Context, p *plan) error {
 // maxNamed is the number of objects that the error of a folder names.
 const maxNamed = 5
 
-// checkEmpty returns an error for the deletion of a folder that is not empty: its content would have no
-// parent. Source: Grafana's folder API, which returns this error without the names and deletes such a folder
-// for a grace period of 0 (kubectl delete --force).
+// checkEmpty returns an error for the deletion of a folder that is not empty: its content would
+// have no parent. Source: Grafana's folder API, which returns this error without the names and
+// deletes such a folder for a grace period of 0 (kubectl delete --force).
 func (s *Server) checkEmpty(ctx context.Context, p *plan) error {
 	if p.kind.Group != api.FolderGroup || p.options.force {
 		return nil

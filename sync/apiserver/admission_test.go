@@ -45,7 +45,8 @@ func TestAdmissionAnswersCauses(t *testing.T) {
 	}
 }
 
-// TestOneInstanceOfManyAtOnce: creates, patches and applies that are decided side by side; one of them wins.
+// TestOneInstanceOfManyAtOnce: creates, patches and applies that are decided side by side; one of
+// them wins.
 func TestOneInstanceOfManyAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -102,7 +103,8 @@ func TestAuthorsStay(t *testing.T) {
 	s.must("PATCH", base+"jobs/j", `{"metadata":{"annotations":{"limpet/attempt":"2"}},"status":{"state":"working"}}`)
 }
 
-// TestUnknownFields: fieldValidation is about members of the spec, too; a stored one hinders nothing.
+// TestUnknownFields: fieldValidation is about members of the spec, too; a stored one hinders
+// nothing.
 func TestUnknownFields(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -157,7 +159,8 @@ func boardJSON(name, in string) string {
 	return inFolderJSON("dashboard.grafana.app", "Dashboard", name, in)
 }
 
-// TestFolderThatIsNotEmpty: it is not deleted, and the answer names what is in it, unless it is forced.
+// TestFolderThatIsNotEmpty: it is not deleted, and the answer names what is in it, unless it is
+// forced.
 func TestFolderThatIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -183,7 +186,8 @@ func TestFolderThatIsNotEmpty(t *testing.T) {
 	}
 }
 
-// TestFinalizersOfALivingOne: a Repository has Grafana's finalizers from the first write of anyone, and cannot lose all.
+// TestFinalizersOfALivingOne: a Repository has Grafana's finalizers from the first write of anyone,
+// and cannot lose all.
 func TestFinalizersOfALivingOne(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

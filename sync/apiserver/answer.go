@@ -160,8 +160,9 @@ func (s *Server) answerError(w http.ResponseWriter, req *http.Request, err error
 	s.answerJSON(w, req, int(status.Code), status)
 }
 
-// statusOf converts an error to a Status: a status error as it is, faults of the state file by their meaning,
-// all others as 500. Every other error after the end of ctx is a timeout, whatever its cause.
+// statusOf converts an error to a Status: a status error as it is, faults of the state file by
+// their meaning, all others as 500. Every other error after the end of ctx is a timeout, whatever
+// its cause.
 func (s *Server) statusOf(ctx context.Context, err error) *metav1.Status {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {

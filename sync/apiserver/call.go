@@ -215,7 +215,8 @@ func (c *call) wrote(code int, o writeOptions, stored []byte, err error) error {
 	return c.answer(code, stored)
 }
 
-// readBody reads the whole body, as JSON unless it is a patch. It returns a 413 status error when the body is larger than maxBody.
+// readBody reads the whole body, as JSON unless it is a patch. It returns a 413 status error when
+// the body is larger than maxBody.
 func (c *call) readBody() ([]byte, error) {
 	if c.req.Body == nil {
 		return nil, nil

@@ -12,9 +12,10 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Objects have two forms in this package: *unstructured.Unstructured while they are changed, and the JSON
-// bytes that are stored, kept for watches and sent. The stored form carries the preferred version of its kind, or the
-// one of its spec where versions differ in it, and the resourceVersion of the write that made it.
+// Objects have two forms in this package: *unstructured.Unstructured while they are changed, and
+// the JSON bytes that are stored, kept for watches and sent. The stored form carries the preferred
+// version of its kind, or the one of its spec where versions differ in it, and the resourceVersion
+// of the write that made it.
 
 // decodeObject reads the stored form. Whole numbers become int64.
 func decodeObject(data []byte) (*unstructured.Unstructured, error) {
@@ -34,7 +35,8 @@ func encodeObject(object map[string]any) ([]byte, error) {
 	return data, nil
 }
 
-// atRevision returns the object with metadata.resourceVersion set. The object must have that member.
+// atRevision returns the object with metadata.resourceVersion set. The object must have that
+// member.
 func atRevision(data []byte, revision uint64) []byte {
 	place := find(data, "metadata", "resourceVersion")
 	if !place.found() {
@@ -43,8 +45,9 @@ func atRevision(data []byte, revision uint64) []byte {
 	return splice(data, place, strconv.AppendQuote(nil, formatRevision(revision)))
 }
 
-// inVersion returns the stored form under the version of a target. Nothing is converted: if the version of the spec is
-// another one, the status names it as Grafana's does, whose clients read that version after a failed conversion.
+// inVersion returns the stored form under the version of a target. Nothing is converted: if the
+// version of the spec is another one, the status names it as Grafana's does, whose clients read
+// that version after a failed conversion.
 func (t target) inVersion(data []byte) []byte {
 	place := find(data, "apiVersion")
 	stored := text(data, place)
@@ -69,8 +72,8 @@ func (t target) inVersion(data []byte) []byte {
 	return splice(data, span{status.from + 1, status.from + 1}, conversion)
 }
 
-// storedVersion removes the answer of inVersion from an object that a client sends back, and returns the version of its
-// spec; "" for that of the request.
+// storedVersion removes the answer of inVersion from an object that a client sends back, and
+// returns the version of its spec; "" for that of the request.
 func (t target) storedVersion(object map[string]any) string {
 	status := asMap(object["status"])
 	if _, there := status["conversion"]; !t.kind.VersionedSpec || !there {
@@ -86,7 +89,8 @@ func (t target) storedVersion(object map[string]any) string {
 	return version
 }
 
-// withVersion returns the target with the version of the spec that is written, and gives it to the objects.
+// withVersion returns the target with the version of the spec that is written, and gives it to the
+// objects.
 func (t target) withVersion(version string, objects ...*unstructured.Unstructured) target {
 	if t.kind.VersionedSpec && version != "" {
 		t.version = version

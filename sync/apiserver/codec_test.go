@@ -84,7 +84,8 @@ func TestDecodeBody(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever a client sends, the outcome is an object that can be stored and scanned, or a 400.
+// FuzzDecode: whatever a client sends, the outcome is an object that can be stored and scanned, or
+// a 400.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"apiVersion":"folder.grafana.app/v1","kind":"Folder","metadata":{"name":"a","labels":{"a":"b"}},"spec":{"x":[1,{}]}}`,

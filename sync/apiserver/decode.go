@@ -16,8 +16,9 @@ import (
 	"limpet/sync/api"
 )
 
-// Decoding is lenient by default and returns findings: duplicate members and members that the kind does not have. The
-// client decides by fieldValidation whether findings are dropped, sent as Warning headers, or an error.
+// Decoding is lenient by default and returns findings: duplicate members and members that the kind
+// does not have. The client decides by fieldValidation whether findings are dropped, sent as
+// Warning headers, or an error.
 
 // decodeBody reads an object from a request body. It returns 400 status errors,
 // which never repeat the body: it may hold secrets.
@@ -79,8 +80,9 @@ func decodeMap(body []byte) (object map[string]any, findings []string, err error
 	return object, findings, err
 }
 
-// coerce converts an object to the shape of its kind: metadata as the typed ObjectMeta holds it, and neither unknown
-// members nor nulls at the top level. It returns the removed members, and an error for metadata of wrong types.
+// coerce converts an object to the shape of its kind: metadata as the typed ObjectMeta holds it,
+// and neither unknown members nor nulls at the top level. It returns the removed members, and an
+// error for metadata of wrong types.
 func coerce(k api.Kind, object map[string]any) (findings []string, err error) {
 	if raw, ok := object["metadata"]; ok {
 		meta := metav1.ObjectMeta{}
@@ -104,7 +106,8 @@ func coerce(k api.Kind, object map[string]any) (findings []string, err error) {
 	return append(findings, dropUnknown(k, object)...), nil
 }
 
-// dropUnknown removes nulls and the members that the kind does not have from the top level, and returns the latter.
+// dropUnknown removes nulls and the members that the kind does not have from the top level, and
+// returns the latter.
 func dropUnknown(k api.Kind, object map[string]any) (findings []string) {
 	objects, others := topLevel(k)
 	known := append([]string{"apiVersion", "kind", "metadata"}, append(objects, others...)...)
@@ -120,7 +123,8 @@ func dropUnknown(k api.Kind, object map[string]any) (findings []string) {
 	return findings
 }
 
-// sameValue reports whether decoded JSON is equal. 1 and 1.0 differ, because they are stored differently.
+// sameValue reports whether decoded JSON is equal. 1 and 1.0 differ, because they are stored
+// differently.
 func sameValue(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 // asMap returns a JSON value as an object; nil if it is none.

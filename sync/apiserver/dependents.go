@@ -11,14 +11,14 @@ import (
 	"limpet/sync/api"
 )
 
-// unrelated are the kinds that neither own nor are owned. They are many, and their names come and go; a deletion that
-// read all of them would cost too much. A Job is owned only.
+// unrelated are the kinds that neither own nor are owned. They are many, and their names come and
+// go; a deletion that read all of them would cost too much. A Job is owned only.
 var unrelated = []string{"HistoricJob", "Event", "Lease"}
 
-// dependents returns the changes that the plan brings to the objects whose metadata.ownerReferences name its object: the
-// removal of the object deletes those without another owner, and a deletion that orphans takes the reference from all.
-// They are part of the transaction, so nothing is left behind at a loss of power. What admission keeps, such as
-// a Connection in use, stays.
+// dependents returns the changes that the plan brings to the objects whose metadata.ownerReferences
+// name its object: the removal of the object deletes those without another owner, and a deletion
+// that orphans takes the reference from all. They are part of the transaction, so nothing is left
+// behind at a loss of power. What admission keeps, such as a Connection in use, stays.
 func (s *Server) dependents(ctx context.Context, p *plan) (out []state.Change, err error) {
 	if p.kind.Provisioned() || p.kind.Kind == "Job" || slices.Contains(unrelated, p.kind.Kind) || !p.remove && !p.options.orphan {
 		return nil, nil

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestDependents: what names an owner goes with it, unless it has another one or the deletion orphans it.
+// TestDependents: what names an owner goes with it, unless it has another one or the deletion
+// orphans it.
 func TestDependents(t *testing.T) {
 	t.Parallel()
 	const secrets = "/api/v1/namespaces/default/secrets"

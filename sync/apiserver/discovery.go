@@ -11,9 +11,9 @@ import (
 	"limpet/sync/api"
 )
 
-// Discovery is the plain form, one document for each version of each group; kubectl and client-go read it
-// where a server has no aggregated one. The versions of a group are in the order of api.Kinds, the preferred
-// one first; Grafana's order differs from the sort order of Kubernetes.
+// Discovery is the plain form, one document for each version of each group; kubectl and client-go
+// read it where a server has no aggregated one. The versions of a group are in the order of
+// api.Kinds, the preferred one first; Grafana's order differs from the sort order of Kubernetes.
 
 // groupVersion is one version of a group with its kinds; the core group is "".
 type groupVersion struct {
@@ -108,8 +108,9 @@ func (g *groupVersion) resources() metav1.APIResourceList {
 	return list
 }
 
-// openAPI is the part of the OpenAPI v3 document that kubectl create and apply read before they send a
-// request: it declares fieldValidation and dryRun of writes. The schemas are for kubectl explain.
+// openAPI is the part of the OpenAPI v3 document that kubectl create and apply read before they
+// send a request: it declares fieldValidation and dryRun of writes. The schemas are for kubectl
+// explain.
 func (g *groupVersion) openAPI() any {
 	type object = map[string]any
 	paths, schemas := object{}, object{}

@@ -18,8 +18,8 @@ const (
 	expiryInterval = 10 * time.Second // between two looks
 )
 
-// expireEvents deletes the Events that were not counted up for eventsKept, and the oldest beyond mostEvents. What cannot be
-// deleted now is deleted by a later request.
+// expireEvents deletes the Events that were not counted up for eventsKept, and the oldest beyond
+// mostEvents. What cannot be deleted now is deleted by a later request.
 func (c *call) expireEvents(ctx context.Context) {
 	now, last := time.Now(), c.expired.Load()
 	if now.UnixNano()-last < int64(expiryInterval) || !c.expired.CompareAndSwap(last, now.UnixNano()) {

@@ -15,8 +15,9 @@ import (
 	"limpet/sync/api"
 )
 
-// The feed keeps the newest events of each resource, in the order of their commits. Watches read it at their
-// own pace by a revision: there is no buffer per watch, and a watch that falls behind the window gets an error.
+// The feed keeps the newest events of each resource, in the order of their commits. Watches read it
+// at their own pace by a revision: there is no buffer per watch, and a watch that falls behind the
+// window gets an error.
 //
 // Events hold the stored bytes of objects, not maps: a burst of 12,000 objects
 // leaves a window of some hundred kilobytes behind.
@@ -44,8 +45,8 @@ type feed struct {
 	moved     chan struct{} // closed when reached grows
 }
 
-// window is the newest events of one resource, the oldest first. The object of a deletion is its last state
-// at the revision of the deletion; Previous is that state as it was stored.
+// window is the newest events of one resource, the oldest first. The object of a deletion is its
+// last state at the revision of the deletion; Previous is that state as it was stored.
 type window struct {
 	events []state.ObjectEvent
 	bytes  int    // sum of their sizes
@@ -76,7 +77,8 @@ func (f *feed) publish(changes []state.ObjectEvent) {
 		}
 		w.events = append(w.events, c)
 		w.bytes += sizeOf(c)
-		// The newest one stays, so that a watch that is up to date never falls behind by one large object.
+		// The newest one stays, so that a watch that is up to date never falls behind by one large
+		// object.
 		n := 0
 		for ; n < len(w.events)-1 && (len(w.events)-n > f.window || w.bytes > feedBytes); n++ {
 			w.bytes -= sizeOf(w.events[n])

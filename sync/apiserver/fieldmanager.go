@@ -73,9 +73,9 @@ func updateOwners(t target, live, obj *unstructured.Unstructured, manager string
 	return fieldManager(t).UpdateNoErrors(live, obj, manager).(*unstructured.Unstructured)
 }
 
-// applyOwned merges the applied configuration into the live object, an empty one when there is none, and returns
-// the result, which shares nothing with either. Fields that another manager owns with another value are a 409
-// status error, unless force takes them over.
+// applyOwned merges the applied configuration into the live object, an empty one when there is
+// none, and returns the result, which shares nothing with either. Fields that another manager owns
+// with another value are a 409 status error, unless force takes them over.
 func applyOwned(
 	t target, live, config *unstructured.Unstructured, manager string, force bool,
 ) (*unstructured.Unstructured, error) {
@@ -86,7 +86,8 @@ func applyOwned(
 	return out.(*unstructured.Unstructured), nil
 }
 
-// fieldManager returns the field manager of an endpoint. Callers do not own fields that the endpoint does not write.
+// fieldManager returns the field manager of an endpoint. Callers do not own fields that the
+// endpoint does not write.
 func fieldManager(t target) *managedfields.FieldManager {
 	var reset []fieldpath.Path
 	switch {
@@ -125,8 +126,8 @@ func (versions) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
 	return &unstructured.Unstructured{Object: asMap(value.AsValue().Unstructured())}, nil
 }
 
-// ConvertToVersion returns the object in another version. A version that is not served any more is an error for which the
-// field manager drops the entries of that version.
+// ConvertToVersion returns the object in another version. A version that is not served any more is
+// an error for which the field manager drops the entries of that version.
 func (v versions) ConvertToVersion(obj runtime.Object, to runtime.GroupVersioner) (runtime.Object, error) {
 	gv := to.(schema.GroupVersion)
 	if gv.Group != v.Group || !slices.Contains(v.Versions, gv.Version) {

@@ -164,8 +164,8 @@ func (m metadataLists) LookupPatchMetadataForSlice(key string) (strategicpatch.L
 
 func (m metadataLists) Name() string { return string(m) }
 
-// TestStrategicPatchesOfKubectl: patches that the API machinery makes between two objects lead from one to the other, as
-// it does by itself.
+// TestStrategicPatchesOfKubectl: patches that the API machinery makes between two objects lead from
+// one to the other, as it does by itself.
 func TestStrategicPatchesOfKubectl(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))

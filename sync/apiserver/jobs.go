@@ -132,8 +132,9 @@ func noBranch(s api.RepositoryStatus) bool {
 	})
 }
 
-// checkJob applies the rules between a job and its Repository, if there is one, which owns a new job. A clean-up after one
-// that is not being deleted is refused: its next pull would make all again.
+// checkJob applies the rules between a job and its Repository, if there is one, which owns a new
+// job. A clean-up after one that is not being deleted is refused: its next pull would make all
+// again.
 func (s *Server) checkJob(ctx context.Context, p *plan, spec map[string]any) error {
 	action, _ := spec["action"].(string)
 	if err := s.checkAction(p.target, action); err != nil {
@@ -166,7 +167,8 @@ func (s *Server) checkJob(ctx context.Context, p *plan, spec map[string]any) err
 	return nil
 }
 
-// repositoryFor returns the repository if it may have a job of this action; nil for those that need none.
+// repositoryFor returns the repository if it may have a job of this action; nil for those that need
+// none.
 func (c *call) repositoryFor(action string) (*unstructured.Unstructured, error) {
 	if slices.Contains(api.OrphanActions, action) {
 		return nil, nil
@@ -193,8 +195,9 @@ func (c *call) repositoryFor(action string) (*unstructured.Unstructured, error) 
 	return repo, nil
 }
 
-// markPending sets the sync state of the repository to pending. The write is dropped when the repository has
-// changed since it was read: the job may have been claimed already, and then the worker owns the status.
+// markPending sets the sync state of the repository to pending. The write is dropped when the
+// repository has changed since it was read: the job may have been claimed already, and then the
+// worker owns the status.
 func (c *call) markPending(ctx context.Context, repo *unstructured.Unstructured) {
 	t := c.target
 	t.subresource = "status"

@@ -64,7 +64,8 @@ func TestJobsOfRepository(t *testing.T) {
 	}
 }
 
-// TestUnservedAction: a server that knows its agent refuses a job that would wait for good, and takes the end of an old one.
+// TestUnservedAction: a server that knows its agent refuses a job that would wait for good, and
+// takes the end of an old one.
 func TestUnservedAction(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -202,7 +203,8 @@ func TestJobsRefused(t *testing.T) {
 	}
 }
 
-// TestOrphansOfALivingOne: the clean-up after a Repository is refused while it is there, however the job is made.
+// TestOrphansOfALivingOne: the clean-up after a Repository is refused while it is there, however
+// the job is made.
 func TestOrphansOfALivingOne(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -1,9 +1,11 @@
 package apiserver
 
-// A scanner for JSON that this package has written. Objects are stored as the bytes that clients receive; lists,
-// watches and selectors read a few members of thousands of them, and decoding each would cost fifty times more.
+// A scanner for JSON that this package has written. Objects are stored as the bytes that clients
+// receive; lists, watches and selectors read a few members of thousands of them, and decoding each
+// would cost fifty times more.
 //
-// The input is trusted: it is one compact JSON value without errors. Foreign bytes are decoded with the library first.
+// The input is trusted: it is one compact JSON value without errors. Foreign bytes are decoded with
+// the library first.
 
 // span is the place of a value in a JSON text: data[from:to].
 type span struct{ from, to int }
@@ -39,8 +41,9 @@ func member(data []byte, place span, name string) span {
 	return hit
 }
 
-// eachMember calls fn with the raw name (escapes not resolved) and the place of the value of each member of
-// the object at place, until fn returns false. It does nothing if there is no object at place.
+// eachMember calls fn with the raw name (escapes not resolved) and the place of the value of each
+// member of the object at place, until fn returns false. It does nothing if there is no object at
+// place.
 func eachMember(data []byte, place span, fn func(key []byte, value span) bool) {
 	i := place.from
 	if i >= place.to || data[i] != '{' {

@@ -149,8 +149,9 @@ func listParameters(q url.Values, t target, watching bool) (o listOptions, err e
 	return o, nil
 }
 
-// fieldPath returns the member path of a supported field selector, else nil. Sources: Grafana's registration
-// for repositories, the core API for events and secrets (kubectl describe selects events by their object).
+// fieldPath returns the member path of a supported field selector, else nil. Sources: Grafana's
+// registration for repositories, the core API for events and secrets (kubectl describe selects
+// events by their object).
 func fieldPath(k api.Kind, name string) []string {
 	allowed := name == "metadata.name" || name == "metadata.namespace"
 	switch {

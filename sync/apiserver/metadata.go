@@ -18,8 +18,9 @@ import (
 
 // The members that the server sets, and the validation that all kinds share.
 
-// topLevel returns the members that objects of a kind may have beside apiVersion, kind and metadata. Others
-// are reported to the client and dropped, as with a structural schema. Those of objects must be objects.
+// topLevel returns the members that objects of a kind may have beside apiVersion, kind and
+// metadata. Others are reported to the client and dropped, as with a structural schema. Those of
+// objects must be objects.
 func topLevel(k api.Kind) (objects, others []string) {
 	switch {
 	case k.Group == "" && k.Plural == "secrets":
@@ -54,7 +55,8 @@ func countChange(t target, obj, old *unstructured.Unstructured) {
 	obj.SetGeneration(generation)
 }
 
-// onlyStatus replaces obj by old, except for the status, the new secure values and the managed fields of obj.
+// onlyStatus replaces obj by old, except for the status, the new secure values and the managed
+// fields of obj.
 func onlyStatus(k api.Kind, obj, old *unstructured.Unstructured) {
 	out := old.DeepCopy()
 	moveMember(out, obj, "status")
@@ -84,7 +86,8 @@ func sameContent(a, b *unstructured.Unstructured) bool {
 	return sameValue(x, y)
 }
 
-// validate applies the rules for all kinds to an object that is going to be stored; old is nil for a new one.
+// validate applies the rules for all kinds to an object that is going to be stored; old is nil for
+// a new one.
 func validate(t target, obj, old *unstructured.Unstructured) error {
 	var errs field.ErrorList
 	if obj.GetKind() != t.kind.Kind {
@@ -122,9 +125,10 @@ func validateContent(t target, obj *unstructured.Unstructured) (errs field.Error
 
 var grafanaName = regexp.MustCompile(`^[a-zA-Z0-9:\-_.]*$`)
 
-// nameRule returns the rule for the names of a kind. Grafana's names may have capitals, colons and underscores: the
-// uids of dashboards and folders are older than the API, and a job is named after its action (r1-fixFolderMetadata).
-// A Secret has no name of a sealed value, which it would stand in for.
+// nameRule returns the rule for the names of a kind. Grafana's names may have capitals, colons and
+// underscores: the uids of dashboards and folders are older than the API, and a job is named after
+// its action (r1-fixFolderMetadata). A Secret has no name of a sealed value, which it would stand
+// in for.
 func nameRule(k api.Kind) apivalidation.ValidateNameFunc {
 	if isSecret(k) {
 		return func(name string, prefix bool) []string {
@@ -173,7 +177,8 @@ func sameNamespace(obj *unstructured.Unstructured, namespace string) error {
 	return nil
 }
 
-// parseRevision reads a resourceVersion. It returns a 400 status error for anything but a decimal number.
+// parseRevision reads a resourceVersion. It returns a 400 status error for anything but a decimal
+// number.
 func parseRevision(text string) (uint64, error) {
 	revision, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {

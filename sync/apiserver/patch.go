@@ -66,8 +66,8 @@ func (s *Server) patch(
 	return out, false, err
 }
 
-// fileVersion returns the version of the file in a patch of kubectl apply. Other patches, "", change a spec in the version
-// that it has.
+// fileVersion returns the version of the file in a patch of kubectl apply. Other patches, "",
+// change a spec in the version that it has.
 func (t target) fileVersion(old, obj *unstructured.Unstructured) string {
 	text := api.Annotation(obj, lastApplied)
 	var file unstructured.Unstructured

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Typed clients, such as controller-runtime's, send objects of the kinds that Kubernetes itself has as protobuf, and
-// nothing makes them send JSON. They accept JSON as the answer. The types of k8s.io/api would double the size of the
-// program, so the messages are read by a table.
+// Typed clients, such as controller-runtime's, send objects of the kinds that Kubernetes itself has
+// as protobuf, and nothing makes them send JSON. They accept JSON as the answer. The types of
+// k8s.io/api would double the size of the program, so the messages are read by a table.
 
 const (
 	mediaProtobuf = "application/vnd.kubernetes.protobuf"
@@ -22,8 +22,9 @@ const (
 	protobufMagic = "k8s\x00"
 )
 
-// messages are the fields of messages in the order of their numbers: NAME of a text, or NAME:TYPE. A message with a key
-// is an entry of a map. Source: generated.proto of core/v1 and coordination/v1 of k8s.io/api.
+// messages are the fields of messages in the order of their numbers: NAME of a text, or NAME:TYPE.
+// A message with a key is an entry of a map. Source: generated.proto of core/v1 and coordination/v1
+// of k8s.io/api.
 var messages = map[string][]string{
 	"Secret": strings.Fields("metadata:meta data:bytes type stringData:texts immutable:bool"),
 	"Event": strings.Fields(`metadata:meta involvedObject:reference reason message source:source firstTimestamp:time

@@ -37,7 +37,8 @@ func protoMeta(t testing.TB, meta metav1.ObjectMeta) []byte {
 	return protoField(nil, 1, string(data))
 }
 
-// Typed clients create, replace and delete objects of Kubernetes' own kinds by protobuf; answers are JSON.
+// Typed clients create, replace and delete objects of Kubernetes' own kinds by protobuf; answers
+// are JSON.
 func TestProtobufBodies(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -30,9 +30,10 @@ import (
 //	secure.<field>: {name: inline-...}    Repository, Connection; clients see the name, an agent reads the value as a core Secret
 //	data.<key>: sealed:inline-...         core Secrets; clients see the value, as in Kubernetes
 //
-// The value itself is sealed in the state file, under a key that begins with the object that owns it, in the
-// transaction that stores the object. A name is a keyed hash of owner, field and value: it reveals nothing,
-// and the same value gives the same name, so that applying a file twice changes nothing.
+// The value itself is sealed in the state file, under a key that begins with the object that owns
+// it, in the transaction that stores the object. A name is a keyed hash of owner, field and value:
+// it reveals nothing, and the same value gives the same name, so that applying a file twice changes
+// nothing.
 
 const (
 	inlinePrefix = "inline-"
@@ -49,7 +50,8 @@ type sealer struct {
 	key []byte
 }
 
-// ownerOf returns the prefix of the keys of the sealed values of an object in the state file; a name completes it.
+// ownerOf returns the prefix of the keys of the sealed values of an object in the state file; a
+// name completes it.
 func ownerOf(t target) string {
 	return "secure/" + resourceName(t.kind) + "/" + t.namespace + "/" + t.name + "/"
 }
@@ -91,8 +93,9 @@ func (s *Server) sealKey(ctx context.Context) ([]byte, error) {
 	return key, nil
 }
 
-// sealInline replaces the inline values of an object by their names and records the values to seal and to
-// delete. Members that the request omits stay as they were: clients cannot read a value back to send it again.
+// sealInline replaces the inline values of an object by their names and records the values to seal
+// and to delete. Members that the request omits stay as they were: clients cannot read a value back
+// to send it again.
 func (s *Server) sealInline(ctx context.Context, p *plan) error {
 	stored := admission.SecureNames(p.old)
 	given := asMap(p.object.Object["secure"])
@@ -173,8 +176,8 @@ func (s *Server) sealData(ctx context.Context, p *plan) error {
 	return s.forgetOthers(ctx, p, kept)
 }
 
-// forgetOthers records every sealed value of an object for deletion, except the kept ones. It lists the state
-// file and not the old object, so that no value is left behind.
+// forgetOthers records every sealed value of an object for deletion, except the kept ones. It lists
+// the state file and not the old object, so that no value is left behind.
 func (s *Server) forgetOthers(ctx context.Context, p *plan, kept map[string]bool) error {
 	if p.old == nil && len(kept) == 0 {
 		return nil
@@ -218,10 +221,11 @@ func dropLastApplied(obj *unstructured.Unstructured) {
 	}
 }
 
-// reveal returns the form of a stored object that clients receive. Only core Secrets differ. A value that was
-// replaced since is returned as it is now. A value that cannot be opened is omitted: its Secret is deleted
-// (an older event of a watch), or it was lost with a damaged file or a key, and the rest must stay readable,
-// the object deletable. data is not changed; the result may be data itself.
+// reveal returns the form of a stored object that clients receive. Only core Secrets differ. A
+// value that was replaced since is returned as it is now. A value that cannot be opened is omitted:
+// its Secret is deleted (an older event of a watch), or it was lost with a damaged file or a key,
+// and the rest must stay readable, the object deletable. data is not changed; the result may be
+// data itself.
 func (s *Server) reveal(ctx context.Context, k api.Kind, data []byte) ([]byte, error) {
 	if !isSecret(k) || !bytes.Contains(data, []byte(`"`+sealedPrefix+inlinePrefix)) {
 		return data, nil
@@ -255,8 +259,8 @@ func (s *Server) reveal(ctx context.Context, k api.Kind, data []byte) ([]byte, e
 	return encodeObject(obj.Object)
 }
 
-// openSealed opens a sealed value. An object is read before its values, so a value may have been replaced in
-// between: then openSealed opens the current name, which again returns.
+// openSealed opens a sealed value. An object is read before its values, so a value may have been
+// replaced in between: then openSealed opens the current name, which again returns.
 func (s *Server) openSealed(ctx context.Context, t target, inline string, again func() (string, error)) ([]byte, error) {
 	for {
 		plain, err := s.store.Secret(ctx, ownerOf(t)+inline)
@@ -271,13 +275,14 @@ func (s *Server) openSealed(ctx context.Context, t target, inline string, again 
 	}
 }
 
-// IsSealed reports whether a name in secure.<field>.name is that of a sealed value. No Secret has such a name.
+// IsSealed reports whether a name in secure.<field>.name is that of a sealed value. No Secret has
+// such a name.
 func IsSealed(name string) bool { return strings.HasPrefix(name, inlinePrefix) }
 
-// SecretOf opens the sealed value secure.<field> of one of the "repositories" or "connections", for the agent
-// in the same process. inline is the name in secure.<field>.name for a caller that has just read the object,
-// else "": it saves a read. The error wraps state.ErrNotFound if there is no such object or no such field, or
-// if the field names a core Secret and not a sealed value.
+// SecretOf opens the sealed value secure.<field> of one of the "repositories" or "connections", for
+// the agent in the same process. inline is the name in secure.<field>.name for a caller that has
+// just read the object, else "": it saves a read. The error wraps state.ErrNotFound if there is no
+// such object or no such field, or if the field names a core Secret and not a sealed value.
 func (s *Server) SecretOf(ctx context.Context, plural, namespace, name, field, inline string) (plain []byte, err error) {
 	t := target{namespace: namespace}.of(plural)
 	t.name = name
@@ -303,9 +308,10 @@ func (s *Server) SecretOf(ctx context.Context, plural, namespace, name, field, i
 	return plain, nil
 }
 
-// sealedSecret returns the sealed value of a name as a core Secret whose key is its field: an agent in another process
-// reads what secure.<field>.name names. No list and no watch has it. It has no version, because another value has
-// another name. The error is a 404 status error when there is none.
+// sealedSecret returns the sealed value of a name as a core Secret whose key is its field: an agent
+// in another process reads what secure.<field>.name names. No list and no watch has it. It has no
+// version, because another value has another name. The error is a 404 status error when there is
+// none.
 func (s *Server) sealedSecret(ctx context.Context, t target) ([]byte, error) {
 	for _, plural := range []string{"repositories", "connections"} {
 		all := target{namespace: t.namespace}.of(plural)
@@ -341,8 +347,9 @@ func (s *Server) sealedSecret(ctx context.Context, t target) ([]byte, error) {
 	return nil, t.notFound()
 }
 
-// ownNames converts the ownership of secure.<field>.create and .remove, which are not stored, to ownership of
-// the name that is stored instead. Without it, appliers would conflict on a field that no object has.
+// ownNames converts the ownership of secure.<field>.create and .remove, which are not stored, to
+// ownership of the name that is stored instead. Without it, appliers would conflict on a field that
+// no object has.
 func ownNames(obj *unstructured.Unstructured) {
 	entries, _ := asMap(obj.Object["metadata"])["managedFields"].([]any)
 	secure := asMap(obj.Object["secure"])
@@ -375,9 +382,9 @@ func hasSecure(k api.Kind) bool {
 // statusValues returns the secure values that a write of the status creates or
 // removes. It ignores all other members below secure.
 //
-// A controller that mints a token writes it together with the status, to the status subresource. Grafana's
-// API server accepts that, and this one does too; a plain Kubernetes API drops all but the status. The
-// generation stays: the spec has not changed.
+// A controller that mints a token writes it together with the status, to the status subresource.
+// Grafana's API server accepts that, and this one does too; a plain Kubernetes API drops all but
+// the status. The generation stays: the spec has not changed.
 func statusValues(k api.Kind, obj *unstructured.Unstructured) map[string]any {
 	out := map[string]any{}
 	for name, value := range asMap(obj.Object["secure"]) {

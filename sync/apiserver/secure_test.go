@@ -146,8 +146,9 @@ func TestInlineSecureValuePut(t *testing.T) {
 	}
 }
 
-// TestInlineSecureValueOwnership: the managed fields know the name, never the members that exist in requests
-// only, so that kubectl may change from client-side to server-side apply without a conflict.
+// TestInlineSecureValueOwnership: the managed fields know the name, never the members that exist in
+// requests only, so that kubectl may change from client-side to server-side apply without a
+// conflict.
 func TestInlineSecureValueOwnership(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -175,7 +176,8 @@ func TestInlineSecureValueOwnership(t *testing.T) {
 	}
 }
 
-// TestInlineSecureValueIsOwned: no write gives an object the name of another one's value, and no Secret takes it.
+// TestInlineSecureValueIsOwned: no write gives an object the name of another one's value, and no
+// Secret takes it.
 func TestInlineSecureValueIsOwned(t *testing.T) {
 	t.Parallel()
 	const secrets = "/api/v1/namespaces/default/secrets"
@@ -365,8 +367,9 @@ func TestSecretsWithoutKey(t *testing.T) {
 	}
 }
 
-// TestSecureValuesOfStatus: a write of the status takes secure values, as Grafana's server does, and nothing
-// else beside the status. It is no change of what a person wants, and the value is sealed like any other.
+// TestSecureValuesOfStatus: a write of the status takes secure values, as Grafana's server does,
+// and nothing else beside the status. It is no change of what a person wants, and the value is
+// sealed like any other.
 func TestSecureValuesOfStatus(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -425,8 +428,8 @@ func TestSecureValuesOfStatus(t *testing.T) {
 	}
 }
 
-// TestMintedTokenOfAnotherURL: a token that was minted goes with the URL that it was minted for, and who
-// changes the URL need not know of it. One that a person gave has to be given anew.
+// TestMintedTokenOfAnotherURL: a token that was minted goes with the URL that it was minted for,
+// and who changes the URL need not know of it. One that a person gave has to be given anew.
 func TestMintedTokenOfAnotherURL(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -450,7 +453,8 @@ func TestMintedTokenOfAnotherURL(t *testing.T) {
 	s.canary(canaryOne, canaryTwo)
 }
 
-// TestSealedSecret: what secure.<field>.name names is read as a Secret where that is asked for, by its name alone.
+// TestSealedSecret: what secure.<field>.name names is read as a Secret where that is asked for, by
+// its name alone.
 func TestSealedSecret(t *testing.T) {
 	t.Parallel()
 	const secrets = "/api/v1/namespaces/default/secrets"

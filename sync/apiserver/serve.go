@@ -32,7 +32,8 @@ const (
 	idleTimeout = 2 * time.Minute
 	// bodyTimeout is how long a client may take to send the body of a request, of at most 3 MiB.
 	bodyTimeout = time.Minute
-	// drainTimeout is the time for running requests once the server stops: a client that is slow must not delay that.
+	// drainTimeout is the time for running requests once the server stops: a client that is slow must
+	// not delay that.
 	drainTimeout = 3 * time.Second
 	// maxHeaderBytes is ample for an access token and a client certificate.
 	maxHeaderBytes = 64 << 10
@@ -40,9 +41,10 @@ const (
 	exchangeTimeout = 10 * time.Second
 )
 
-// Serve serves srv from ln until ctx ends, and closes ln. Limits that srv lacks are those of the API, whose watches
-// last. It gives running requests 3 s to finish and closes the remaining connections: watches end with their Server,
-// which is to be closed when ctx ends. It returns nil after such a stop, else the error of the listener.
+// Serve serves srv from ln until ctx ends, and closes ln. Limits that srv lacks are those of the
+// API, whose watches last. It gives running requests 3 s to finish and closes the remaining
+// connections: watches end with their Server, which is to be closed when ctx ends. It returns nil
+// after such a stop, else the error of the listener.
 func Serve(ctx context.Context, ln net.Listener, srv *http.Server) error {
 	srv.ReadHeaderTimeout, srv.IdleTimeout = cmp.Or(srv.ReadHeaderTimeout, headerTimeout), cmp.Or(srv.IdleTimeout, idleTimeout)
 	srv.MaxHeaderBytes = cmp.Or(srv.MaxHeaderBytes, maxHeaderBytes)
@@ -83,15 +85,16 @@ func ServeExchange(ctx context.Context, ln net.Listener, exchange http.Handler) 
 const (
 	selfCertName = "limpet-api.crt"
 	selfKeyName  = "limpet-api.key"
-	// A self-signed certificate is valid for a year and is replaced at a start within its last 30 days, so
-	// that a server that restarts monthly never has an expired one.
+	// A self-signed certificate is valid for a year and is replaced at a start within its last 30
+	// days, so that a server that restarts monthly never has an expired one.
 	selfCertLifetime = 365 * 24 * time.Hour
 	selfCertRenewal  = 30 * 24 * time.Hour
 )
 
-// SelfSigned ensures that dir holds a certificate for localhost, 127.0.0.1, ::1 and the given hosts, and
-// returns the paths of the certificate and of its key (0600). It keeps an existing certificate that is valid,
-// covers all hosts and has 30 days left. Clients may use the certificate as their CA file.
+// SelfSigned ensures that dir holds a certificate for localhost, 127.0.0.1, ::1 and the given
+// hosts, and returns the paths of the certificate and of its key (0600). It keeps an existing
+// certificate that is valid, covers all hosts and has 30 days left. Clients may use the certificate
+// as their CA file.
 func SelfSigned(dir string, hosts ...string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, selfCertName), filepath.Join(dir, selfKeyName)
 	hosts = append([]string{"localhost", "127.0.0.1", "::1"}, slices.DeleteFunc(hosts, func(host string) bool { return host == "" })...)
@@ -159,11 +162,12 @@ type Listener struct {
 	Limit             func(net.Listener) net.Listener
 }
 
-// listenRetry is the delay after a failed listen: an agent may start before the network of its host.
+// listenRetry is the delay after a failed listen: an agent may start before the network of its
+// host.
 const listenRetry = 15 * time.Second
 
-// Wait listens as soon as that is possible; it returns nil when ctx ends before. That it is not is logged once, with what
-// is not served and the flag of the address.
+// Wait listens as soon as that is possible; it returns nil when ctx ends before. That it is not is
+// logged once, with what is not served and the flag of the address.
 func (l Listener) Wait(ctx context.Context, log *slog.Logger, what, flag string) net.Listener {
 	ln, err := l.listen()
 	if err != nil {
@@ -194,8 +198,9 @@ func (l Listener) listen() (net.Listener, error) {
 	return secure, nil
 }
 
-// ListenTLS wraps a listener with TLS 1.2 or newer, for the given protocols or else HTTP/2 and HTTP/1.1. It reads the
-// files at once, and again when they change; if that fails, it logs a warning and keeps the former pair.
+// ListenTLS wraps a listener with TLS 1.2 or newer, for the given protocols or else HTTP/2 and
+// HTTP/1.1. It reads the files at once, and again when they change; if that fails, it logs a
+// warning and keeps the former pair.
 func ListenTLS(ln net.Listener, certFile, keyFile string, protocols ...string) (net.Listener, error) {
 	if len(protocols) == 0 {
 		protocols = []string{"h2", "http/1.1"}

@@ -107,7 +107,8 @@ func TestServeExchange(t *testing.T) {
 	}
 }
 
-// TestSlowBodyIsCut: a client that does not send what it announced holds no connection, and a watch goes on.
+// TestSlowBodyIsCut: a client that does not send what it announced holds no connection, and a watch
+// goes on.
 func TestSlowBodyIsCut(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -1,9 +1,9 @@
 // Package apiserver is the embedded API: a small Kubernetes-style server for the
 // kinds of api.Kinds, kept in the state file.
 //
-// Its reference is the real server for custom resources (apiextensions-apiserver), which runs under the same
-// contract suite. Clients see the same behaviour: status codes and reasons, conflicts, generations, managed
-// fields, watches and their ends. The differences:
+// Its reference is the real server for custom resources (apiextensions-apiserver), which runs under
+// the same contract suite. Clients see the same behaviour: status codes and reasons, conflicts,
+// generations, managed fields, watches and their ends. The differences:
 //
 //   - schemas are for kubectl explain alone; sync/api/admission validates the
 //     fields of our own kinds;
@@ -53,11 +53,11 @@ type Options struct {
 	Auth *Gate
 	// Version is the version of limpet in /version.
 	Version string
-	// Finalizers adds Grafana's finalizers to a new Repository that has none. It requires a controller that
-	// processes them: otherwise no Repository could be deleted.
+	// Finalizers adds Grafana's finalizers to a new Repository that has none. It requires a controller
+	// that processes them: otherwise no Repository could be deleted.
 	Finalizers bool
-	// SealedSecrets serves each sealed value of a Repository or Connection as the core Secret that its secure.<field>.name
-	// names, for agents in other processes. Without it only SecretOf opens them.
+	// SealedSecrets serves each sealed value of a Repository or Connection as the core Secret that its
+	// secure.<field>.name names, for agents in other processes. Without it only SecretOf opens them.
 	SealedSecrets bool
 	// Actions are those that a new Job may have, because an agent serves them; nil = all of Grafana's.
 	Actions []string
@@ -65,7 +65,8 @@ type Options struct {
 	MaxRepositories int64
 }
 
-// Server is the embedded API. It is an http.Handler without a listener and without TLS, safe for concurrent use.
+// Server is the embedded API. It is an http.Handler without a listener and without TLS, safe for
+// concurrent use.
 type Server struct {
 	store   *state.Store
 	options Options
@@ -224,8 +225,9 @@ func (l *local) Close() error { return nil }
 
 func (l *local) Addr() net.Addr { return &net.UnixAddr{Name: "in-process", Net: "unix"} }
 
-// Gate authenticates requests to a served API. It accepts access tokens of its Signer, in X-Access-Token (as Grafana's
-// controllers send them) or in Authorization, and static tokens. Probes need no token. It is safe for concurrent use.
+// Gate authenticates requests to a served API. It accepts access tokens of its Signer, in
+// X-Access-Token (as Grafana's controllers send them) or in Authorization, and static tokens.
+// Probes need no token. It is safe for concurrent use.
 type Gate struct {
 	signer *token.Signer
 	static [][sha256.Size]byte
@@ -246,8 +248,8 @@ func NewGate(signer *token.Signer, static ...string) *Gate {
 // openPaths need no token: load balancers and service managers probe them.
 var openPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// authenticate returns the end of a valid token, the zero time for none, else the Status error 401 (no token,
-// or an invalid one) or 403 (a valid one for another namespace).
+// authenticate returns the end of a valid token, the zero time for none, else the Status error 401
+// (no token, or an invalid one) or 403 (a valid one for another namespace).
 func (g *Gate) authenticate(req *http.Request) (until time.Time, err error) {
 	if slices.Contains(openPaths, req.URL.Path) {
 		return until, nil
@@ -290,8 +292,9 @@ func (g *Gate) isStatic(token string) bool {
 // grafanaGroups require their own name in the audience, as on a real server.
 var grafanaGroups = []string{api.ProvisioningGroup, api.DashboardGroup, api.FolderGroup}
 
-// audienceCovers reports whether a token may be used for a kind. Secrets have the credentials of Repositories, so they
-// belong to the provisioning group. Discovery and the groups that are not Grafana's accept a token for any served group.
+// audienceCovers reports whether a token may be used for a kind. Secrets have the credentials of
+// Repositories, so they belong to the provisioning group. Discovery and the groups that are not
+// Grafana's accept a token for any served group.
 func audienceCovers(audience []string, kind api.Kind) bool {
 	group := kind.Group
 	if isSecret(kind) {

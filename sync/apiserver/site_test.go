@@ -61,8 +61,8 @@ func (s *site) close() {
 	}
 }
 
-// call sends one request and answers the code and the decoded body. A body that begins with a brace is JSON;
-// another is the name of the content type, a space and the content.
+// call sends one request and answers the code and the decoded body. A body that begins with a brace
+// is JSON; another is the name of the content type, a space and the content.
 func (s *site) call(method, path, body string) (int, map[string]any) {
 	s.t.Helper()
 	rec := s.send(method, path, body, nil)

@@ -12,17 +12,19 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Strategic merge patches are what kubectl sends for kinds that it was compiled with: here Secrets, Events and Leases. Of
-// these only the metadata has lists that merge.
+// Strategic merge patches are what kubectl sends for kinds that it was compiled with: here Secrets,
+// Events and Leases. Of these only the metadata has lists that merge.
 
-// mergedLists are the lists of metadata whose elements merge, with their keys; "" = the element is its own.
+// mergedLists are the lists of metadata whose elements merge, with their keys; "" = the element is
+// its own.
 var mergedLists = map[string]string{"finalizers": "", "ownerReferences": "uid"}
 
 // directive is a member of a strategic patch in JSON that is one.
 var directive = regexp.MustCompile(`"(\$patch|\$retainKeys|\$setElementOrder/[^"\\]*|\$deleteFromPrimitiveList/[^"\\]*)":`)
 
-// strategicPatched returns before with the patch. The directives $setElementOrder, $deleteFromPrimitiveList, and
-// $patch: delete of an element are those that kubectl makes for these kinds; others are an error.
+// strategicPatched returns before with the patch. The directives $setElementOrder,
+// $deleteFromPrimitiveList, and $patch: delete of an element are those that kubectl makes for these
+// kinds; others are an error.
 func strategicPatched(before, patch []byte) ([]byte, error) {
 	var object, change map[string]any
 	for data, into := range map[*[]byte]*map[string]any{&before: &object, &patch: &change} {
@@ -53,8 +55,8 @@ func strategicPatched(before, patch []byte) ([]byte, error) {
 	return jsonpatch.MergePatch(before, patch)
 }
 
-// mergedElements returns a list with the changes of a patch, nil when the patch does not change it, and takes the
-// directives from the patch.
+// mergedElements returns a list with the changes of a patch, nil when the patch does not change it,
+// and takes the directives from the patch.
 func mergedElements(live any, changes map[string]any, list, key string) ([]any, error) {
 	order, _ := changes["$setElementOrder/"+list].([]any)
 	removed, _ := changes["$deleteFromPrimitiveList/"+list].([]any)

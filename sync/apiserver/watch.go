@@ -144,7 +144,8 @@ func (w *stream) follow(ctx context.Context) error {
 	return nil
 }
 
-// nextBookmark returns the time to the next bookmark: a minute, or shortly before the end of the watch.
+// nextBookmark returns the time to the next bookmark: a minute, or shortly before the end of the
+// watch.
 func nextBookmark(ctx context.Context) time.Duration {
 	deadline, _ := ctx.Deadline()
 	if left := time.Until(deadline) - bookmarkBefore; left > 0 && left < bookmarkInterval {

@@ -22,9 +22,10 @@ import (
 	"limpet/state"
 )
 
-// Every write reads the object, plans the change, and stores it only if the object has not changed since (optimistic
-// concurrency). The planning is the expensive part and runs in the caller's goroutine; the writer of the state file
-// compares a revision and copies bytes. Each verb returns the stored form of the object after the write.
+// Every write reads the object, plans the change, and stores it only if the object has not changed
+// since (optimistic concurrency). The planning is the expensive part and runs in the caller's
+// goroutine; the writer of the state file compares a revision and copies bytes. Each verb returns
+// the stored form of the object after the write.
 
 type writeOptions struct {
 	manager    string // field manager
@@ -50,8 +51,9 @@ type found struct {
 	version string
 }
 
-// plan is a write before it is stored. Admission may change all of the object but its identity; it may read
-// other objects, and must not keep anything: the plan is made again when the object has changed in between.
+// plan is a write before it is stored. Admission may change all of the object but its identity; it
+// may read other objects, and must not keep anything: the plan is made again when the object has
+// changed in between.
 type plan struct {
 	target
 	options writeOptions
@@ -65,8 +67,9 @@ type plan struct {
 // errChanged means that the object has changed since it was read.
 var errChanged = errors.New("object changed since it was read")
 
-// change reads the object, calls decide for a plan and carries it out. It retries when the object has changed
-// in between. For a removal and a dry run it returns the stored form of the plan's object.
+// change reads the object, calls decide for a plan and carries it out. It retries when the object
+// has changed in between. For a removal and a dry run it returns the stored form of the plan's
+// object.
 func (s *Server) change(ctx context.Context, t target, o writeOptions, decide func(cur found) (*plan, error)) ([]byte, error) {
 	defer s.serializeWrites(t)()
 	for {
@@ -242,8 +245,9 @@ func (s *Server) planNew(t target, obj *unstructured.Unstructured, o writeOption
 	return p, s.admit(p)
 }
 
-// planUpdate returns the plan for the update of cur to obj. It applies the rules of every update (PUT, patch, apply).
-// An update that removes the last finalizer of an object that is being deleted becomes a removal. obj is changed.
+// planUpdate returns the plan for the update of cur to obj. It applies the rules of every update
+// (PUT, patch, apply). An update that removes the last finalizer of an object that is being deleted
+// becomes a removal. obj is changed.
 func (s *Server) planUpdate(t target, cur found, obj *unstructured.Unstructured, o writeOptions) (*plan, error) {
 	old := cur.object
 	switch given := obj.GetResourceVersion(); {

@@ -36,7 +36,8 @@ func (a Address) Local() bool {
 	return a.Scheme == "file" || a.Scheme == BundleScheme || a.Scheme == DirScheme
 }
 
-// The schemes of another limpet, which serves what it has fetched. The one without TLS is for this host alone.
+// The schemes of another limpet, which serves what it has fetched. The one without TLS is for this
+// host alone.
 const (
 	UpstreamScheme      = "limpet+https"
 	PlainUpstreamScheme = "limpet+http"
@@ -52,8 +53,8 @@ func (a Address) Own() bool { return a.Scheme == BundleScheme || a.Upstream() }
 
 var schemePorts = map[string]string{"https": "443", "http": "80", "ssh": "22", UpstreamScheme: "443", PlainUpstreamScheme: "80"}
 
-// ParseAddress parses an https, http or ssh URL, the scp-like form user@host:path, a file URL or an absolute path. Its
-// errors never hold the text, which may contain a password.
+// ParseAddress parses an https, http or ssh URL, the scp-like form user@host:path, a file URL or an
+// absolute path. Its errors never hold the text, which may contain a password.
 func ParseAddress(raw string) (Address, error) {
 	if raw == "" {
 		return Address{}, badAddress("it is empty")
@@ -94,7 +95,8 @@ func ParseAddress(raw string) (Address, error) {
 	return a.checked()
 }
 
-// ParseServer parses the http or https URL of a host. The path is dropped. Its errors never hold the text.
+// ParseServer parses the http or https URL of a host. The path is dropped. Its errors never hold
+// the text.
 func ParseServer(raw string) (Address, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && u.Scheme != "http" {
@@ -128,7 +130,8 @@ func parseSCP(raw string) (Address, error) {
 	return a.checked()
 }
 
-// checked refuses what Git or ssh could take for an option or another host, and normalizes the path.
+// checked refuses what Git or ssh could take for an option or another host, and normalizes the
+// path.
 func (a Address) checked() (Address, error) {
 	switch {
 	case a.Host == "":
@@ -140,7 +143,8 @@ func (a Address) checked() (Address, error) {
 	case strings.HasPrefix(a.Path, "-"):
 		return Address{}, badAddress("the path begins with \"-\"")
 	case !netx.IsASCIIHost(strings.ReplaceAll(a.Host, "*", "")): // * stands in rules
-		// A client maps other letters to ASCII ones before it dials, so a rule for the host would not match.
+		// A client maps other letters to ASCII ones before it dials, so a rule for the host would not
+		// match.
 		return Address{}, badAddress("the host has characters other than ASCII letters, digits, '-', '.' and '_'; write xn--... for others")
 	case strings.ContainsFunc(a.Path, func(r rune) bool { return r == ';' || !unicode.IsPrint(r) }):
 		return Address{}, badAddress("its path contains \";\" or an invisible character")
@@ -169,7 +173,8 @@ func (a Address) DialPort() string {
 	return net.JoinHostPort(a.Host, cmp.Or(a.Port, schemePorts[a.Scheme]))
 }
 
-// String is the URL without any password: safe to log and to store. An scp-like relative path is written with "/~/".
+// String is the URL without any password: safe to log and to store. An scp-like relative path is
+// written with "/~/".
 func (a Address) String() string {
 	if a.Local() {
 		return a.Scheme + "://" + (&url.URL{Path: a.Path}).EscapedPath()
@@ -194,7 +199,8 @@ func (a Address) Key() string {
 	return b.String()
 }
 
-// maxRefName is less than what any file system that git runs on allows for a path below refs/heads. Unit: bytes.
+// maxRefName is less than what any file system that git runs on allows for a path below refs/heads.
+// Unit: bytes.
 const maxRefName = 250
 
 // CheckRefName applies the rules of git check-ref-format(1) to the name of a branch, and
@@ -229,8 +235,9 @@ func CheckRefName(name string) error {
 // mostMirrors bounds the mirrors of one repository: each that is down delays the next.
 const mostMirrors = 4
 
-// Mirrors parses a list of URLs of the repository whose URL is first, separated by spaces or commas. One wrong URL
-// refuses the whole list. The error names it by its number and never holds the text, which may contain a password.
+// Mirrors parses a list of URLs of the repository whose URL is first, separated by spaces or
+// commas. One wrong URL refuses the whole list. The error names it by its number and never holds
+// the text, which may contain a password.
 func Mirrors(list, first string) ([]string, error) {
 	urls := strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' || r == '\r' })
 	if len(urls) > mostMirrors {

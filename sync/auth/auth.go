@@ -27,8 +27,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Credentials authenticate to one Git remote. The URL decides which of them are used: for http and https Bearer, else
-// Username and Password, and the TLS fields; for ssh the SSH fields.
+// Credentials authenticate to one Git remote. The URL decides which of them are used: for http and
+// https Bearer, else Username and Password, and the TLS fields; for ssh the SSH fields.
 type Credentials struct {
 	Username      string // for basic; empty with a Password means "git"
 	Password      string // password or token
@@ -46,7 +46,8 @@ type Credentials struct {
 	// Identity is set until a provider has made a password or token of it.
 	Identity *Identity
 
-	// Forget is called when a host refuses them (401), so that their cache drops them; nil = they are not cached.
+	// Forget is called when a host refuses them (401), so that their cache drops them; nil = they are
+	// not cached.
 	Forget func()
 	// Clock is called with the time of a host that refuses them, when they contain the
 	// time at which they were made; nil = they do not.
@@ -82,8 +83,8 @@ type Lookup struct {
 	Provider    string            // of the Repository; "" = that of the keys, else Generic
 }
 
-// Source finds credentials. It returns nil, nil when it has none for this look-up; an error means that there are some
-// which cannot be used, and the search stops there. Errors never hold a secret.
+// Source finds credentials. It returns nil, nil when it has none for this look-up; an error means
+// that there are some which cannot be used, and the search stops there. Errors never hold a secret.
 type Source func(ctx context.Context, l Lookup) (*Credentials, error)
 
 // Chain asks the sources in order and returns the first credentials found.
@@ -126,7 +127,8 @@ func (c *Credentials) Empty() bool {
 	return c == nil || c.Password == "" && c.Bearer == "" && len(c.SSHKey) == 0 && len(c.ClientKey) == 0 && c.Identity == nil
 }
 
-// Kind describes c for people: "none", "basic", "bearer", "ssh", "mtls" or the identity of a provider, joined by "+".
+// Kind describes c for people: "none", "basic", "bearer", "ssh", "mtls" or the identity of a
+// provider, joined by "+".
 func (c *Credentials) Kind() string {
 	if c == nil {
 		return "none"
@@ -155,8 +157,8 @@ var fingerprintKey = func() []byte {
 	return key
 }()
 
-// Fingerprint returns a short text that changes when any field but Source, Forget and Clock does. It is comparable
-// within one process only, and safe to log. That of nil is "none".
+// Fingerprint returns a short text that changes when any field but Source, Forget and Clock does.
+// It is comparable within one process only, and safe to log. That of nil is "none".
 func (c *Credentials) Fingerprint() string {
 	if c == nil {
 		return "none"
@@ -197,11 +199,13 @@ func (c Credentials) MarshalJSON() ([]byte, error) { return json.Marshal(c.Strin
 // Generic is the provider that makes nothing: credentials are used as they were found.
 const Generic = "generic"
 
-// Providers are the names of what makes credentials of an identity, and Generic. Source: RFC-0007 of Flux.
+// Providers are the names of what makes credentials of an identity, and Generic. Source: RFC-0007
+// of Flux.
 var Providers = []string{Generic, "aws", "azure", "gcp", "github", "gitlab"}
 
-// identityKeys are the keys of each provider, in a Secret, a credentials directory or a rule. Those of GitHub are
-// Flux's as shipped and as in its RFC; those of AWS and Azure are the variables that their own tools read.
+// identityKeys are the keys of each provider, in a Secret, a credentials directory or a rule. Those
+// of GitHub are Flux's as shipped and as in its RFC; those of AWS and Azure are the variables that
+// their own tools read.
 var identityKeys = map[string][]string{
 	"aws": {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
 		"AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_WEB_IDENTITY_TOKEN_FILE"},
@@ -224,7 +228,8 @@ type Identity struct {
 	// Trusted reports that the operator of this agent has written the keys: they may
 	// name files of this host and token endpoints.
 	Trusted bool
-	// Bound reports that the operator has named the URL as well: what is made of the keys may go there.
+	// Bound reports that the operator has named the URL as well: what is made of the keys may go
+	// there.
 	Bound bool
 }
 

@@ -80,8 +80,9 @@ type gitRepositorySpec struct {
 // secretName matches the names of Secrets that the API accepts.
 var secretName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 
-// ReadGitRepository parses the spec of a GitRepository. A malformed one is refused whole: an identity must not be
-// guessed. The error is a *SourceError and holds no secret. No requests are made.
+// ReadGitRepository parses the spec of a GitRepository. A malformed one is refused whole: an
+// identity must not be guessed. The error is a *SourceError and holds no secret. No requests are
+// made.
 func ReadGitRepository(namespace, name string, spec map[string]any) (GitRepository, error) {
 	refused := func(reason, field, format string, args ...any) (GitRepository, error) {
 		return GitRepository{}, &SourceError{reason, field, fmt.Errorf(format, args...)}
@@ -166,8 +167,9 @@ func (g *GitRepository) address(raw string) error {
 	return nil
 }
 
-// Asked returns the credentials that from finds, else those of the URL. Errors about wrong keys are of type
-// *SourceError; others, such as those of token endpoints, are passed on. Errors hold no secret.
+// Asked returns the credentials that from finds, else those of the URL. Errors about wrong keys are
+// of type *SourceError; others, such as those of token endpoints, are passed on. Errors hold no
+// secret.
 func (g GitRepository) Asked(ctx context.Context, from Source) (*Credentials, error) {
 	refused := func(reason, field string, err error) (*Credentials, error) {
 		return nil, &SourceError{reason, field, err}
@@ -196,9 +198,9 @@ func (g GitRepository) Asked(ctx context.Context, from Source) (*Credentials, er
 	return c, nil
 }
 
-// NamedSecret finds credentials for GitRepositories: in the Secret that one names, or the files that stand for it, and
-// for one that names none in the rules. A Secret that is named and cannot be used is an error, also when it is not
-// there: it must not be replaced by another identity.
+// NamedSecret finds credentials for GitRepositories: in the Secret that one names, or the files
+// that stand for it, and for one that names none in the rules. A Secret that is named and cannot be
+// used is an error, also when it is not there: it must not be replaced by another identity.
 func (p Places) NamedSecret() Source {
 	secrets := Places{Secrets: p.Secrets, Dir: p.Dir, Observer: p.Observer}
 	rules := Places{Rules: p.Rules, Observer: p.Observer}
@@ -220,8 +222,9 @@ func (p Places) NamedSecret() Source {
 	}
 }
 
-// NamedSigners finds the keys of signers of a GitRepository in the Secret that it names, or the files that stand for
-// it. A key of the Secret whose name has no meaning is one of OpenPGP, as in Flux.
+// NamedSigners finds the keys of signers of a GitRepository in the Secret that it names, or the
+// files that stand for it. A key of the Secret whose name has no meaning is one of OpenPGP, as in
+// Flux.
 func (g GitRepository) NamedSigners(ctx context.Context, p Places) (*Trust, error) {
 	secrets := func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 		if p.Secrets == nil {

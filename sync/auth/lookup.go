@@ -18,12 +18,13 @@ import (
 	"limpet/sync/signature"
 )
 
-// Secrets reads a core Secret. It returns nil, nil when there is none of that name, or it may not be read: the look-up goes
-// on at the next place.
+// Secrets reads a core Secret. It returns nil, nil when there is none of that name, or it may not
+// be read: the look-up goes on at the next place.
 type Secrets func(ctx context.Context, namespace, name string) (map[string][]byte, error)
 
-// Values reads secure values one by one, as an API that stores them itself can hand them to an agent in its own
-// process. A look-up without a Repository is one for the Connection. Value returns nil, nil when there is none.
+// Values reads secure values one by one, as an API that stores them itself can hand them to an
+// agent in its own process. A look-up without a Repository is one for the Connection. Value returns
+// nil, nil when there is none.
 type Values interface {
 	Value(ctx context.Context, l Lookup, field string) ([]byte, error)
 }
@@ -34,10 +35,10 @@ type Observer interface {
 	ObservePath(path string)             // of a rule
 }
 
-// Places are where credentials, keys of signers, signing keys and the secrets of Connections are looked up, in this
-// order: Secrets, secure values, the credentials directory with the files of the Repository and then of its Connection,
-// rules of the config file. Each look-up reads them again, so that a rotated secret is used at once. Errors never hold
-// a secret.
+// Places are where credentials, keys of signers, signing keys and the secrets of Connections are
+// looked up, in this order: Secrets, secure values, the credentials directory with the files of the
+// Repository and then of its Connection, rules of the config file. Each look-up reads them again,
+// so that a rotated secret is used at once. Errors never hold a secret.
 type Places struct {
 	Secrets     Secrets // nil = none
 	Connections Source  // makes credentials of Connections, after the Secrets; nil = none
@@ -49,7 +50,8 @@ type Places struct {
 	Observer Observer // nil = none
 }
 
-// List is a list of the config file, which is replaced when that is read again. A nil List is empty.
+// List is a list of the config file, which is replaced when that is read again. A nil List is
+// empty.
 type List[T any] struct{ entries atomic.Pointer[[]T] }
 
 // NewList returns a List.
@@ -109,7 +111,8 @@ var (
 	}
 	connectionKeys = selection{is: anyKey, files: oneOf(connectionNames), check: checkPrivate}
 	webhookSecret  = selection{is: anyKey, files: oneOf([]string{fieldWebhook}), check: checkPrivate}
-	// Keys of signers are no secrets: others may read the files, and must not be able to write to them.
+	// Keys of signers are no secrets: others may read the files, and must not be able to write to
+	// them.
 	trustKeys   = selection{once: true, skip: notForGit, is: signature.IsKeys, files: signature.IsKeys, check: checkOwned, rules: anyRule}
 	signingKeys = selection{skip: []string{fieldWebhook}, is: isSigningKey, files: isSigningKey, check: checkPrivate, rules: anyRule}
 )
@@ -173,8 +176,8 @@ func (p Places) each(ctx context.Context, l Lookup, s selection) iter.Seq2[place
 	}
 }
 
-// inSecrets reads the Secrets that spec.secure names, in the namespace of the object. An empty one is an error: another
-// identity must not take its place.
+// inSecrets reads the Secrets that spec.secure names, in the namespace of the object. An empty one
+// is an error: another identity must not take its place.
 func (p Places) inSecrets(ctx context.Context, l Lookup, s selection) (at place, err error) {
 	var names []string
 	for _, field := range slices.Sorted(maps.Keys(l.Secure)) {
@@ -250,8 +253,8 @@ func (p Places) inDir(namespace, name string, s selection) (place, error) {
 	return place{keys: keys, name: "directory " + p.Dir + " for " + base, operator: true}, err
 }
 
-// The keys that hold the secret of a Connection. Those of the first line are the fields of Grafana's spec.secure; the
-// private key of a GitHub App may have Flux's names, old and new.
+// The keys that hold the secret of a Connection. Those of the first line are the fields of
+// Grafana's spec.secure; the private key of a GitHub App may have Flux's names, old and new.
 var (
 	secretNames     = []string{"privateKey", keyToken, "clientSecret"}
 	privateKeyNames = []string{"privateKey", "githubAppPrivateKey", "githubPrivateKey"}
@@ -325,8 +328,9 @@ func (p Places) Webhook(ctx context.Context, l Lookup) ([]byte, error) {
 	return *found, err
 }
 
-// readDir reads the keys of one object in the credentials directory: <base>/<key>, else <base>_<key>; nil when there are none,
-// also where there is no directory. Links are followed inside the directory only.
+// readDir reads the keys of one object in the credentials directory: <base>/<key>, else
+// <base>_<key>; nil when there are none, also where there is no directory. Links are followed
+// inside the directory only.
 func readDir(dir, base string, s selection) (keys map[string][]byte, err error) {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -388,9 +392,9 @@ func plainName(s string) bool {
 	return s != "" && !strings.HasPrefix(s, ".") && !strings.ContainsAny(s, "/\\\x00")
 }
 
-// ReadPrivate reads a regular file of at most 1 MiB that holds a secret. It refuses one that others than its owner may
-// read; a group may read it when root owns it, which is how systemd and Kubernetes hand over secrets. Errors name the
-// file and never hold its content.
+// ReadPrivate reads a regular file of at most 1 MiB that holds a secret. It refuses one that others
+// than its owner may read; a group may read it when root owns it, which is how systemd and
+// Kubernetes hand over secrets. Errors name the file and never hold its content.
 func ReadPrivate(path string) ([]byte, error) { return readFile(os.Open, path, checkPrivate) }
 
 // ReadPrivateIn is ReadPrivate of a file in a directory; a link does not lead out of it.
@@ -398,8 +402,8 @@ func ReadPrivateIn(root *os.Root, name string) ([]byte, error) {
 	return readFile(root.Open, name, checkPrivate)
 }
 
-// ReadPublicIn reads a file of public keys in a directory: one of at most 1 MiB that only its owner may write to. A
-// link does not lead out of the directory. Errors name the file.
+// ReadPublicIn reads a file of public keys in a directory: one of at most 1 MiB that only its owner
+// may write to. A link does not lead out of the directory. Errors name the file.
 func ReadPublicIn(root *os.Root, name string) ([]byte, error) {
 	return readFile(root.Open, name, checkOwned)
 }
@@ -407,7 +411,8 @@ func ReadPublicIn(root *os.Root, name string) ([]byte, error) {
 // fileCheck checks owner and mode of a file.
 type fileCheck func(name string, info fs.FileInfo) error
 
-// IsPublic reports whether others may read the file of a key: CA certificates and host keys are public.
+// IsPublic reports whether others may read the file of a key: CA certificates and host keys are
+// public.
 func IsPublic(key string) bool { return key == keyCA || key == keyCAOld || key == keyKnownHosts }
 
 // of returns the check of the file of a key.

@@ -271,8 +271,8 @@ func TestWebhookFile(t *testing.T) {
 	}
 }
 
-// TestPublicCA: a CA and host keys may be read by others, in the directory and in a rule; only the owner may write to them, and
-// the key beside them stays private.
+// TestPublicCA: a CA and host keys may be read by others, in the directory and in a rule; only the
+// owner may write to them, and the key beside them stays private.
 func TestPublicCA(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,16 +15,17 @@ import (
 
 // Rule gives credentials to every remote whose URL matches. It comes from the configuration file.
 type Rule struct {
-	// URL is a pattern such as https://git.example.com/team/*. Scheme and port must be equal; the host may begin with
-	// "*." for any host below a domain; the path matches from its beginning, part by part, with * and [] as in file
-	// names. Without a path it matches the whole host.
+	// URL is a pattern such as https://git.example.com/team/*. Scheme and port must be equal; the host
+	// may begin with "*." for any host below a domain; the path matches from its beginning, part by
+	// part, with * and [] as in file names. Without a path it matches the whole host.
 	URL string
-	// Provider makes credentials of the keys, or of the identity of this host where there are none. "" is Generic.
+	// Provider makes credentials of the keys, or of the identity of this host where there are none. ""
+	// is Generic.
 	Provider string
 	// Values by key: meant for what is not secret, such as username, known_hosts and githubAppID.
 	Values map[string]string
-	// Files by key: absolute paths, read at every look-up, refused when others than the owner may read them, of a CA when
-	// they may write to it.
+	// Files by key: absolute paths, read at every look-up, refused when others than the owner may read
+	// them, of a CA when they may write to it.
 	Files map[string]string
 }
 
@@ -97,8 +98,8 @@ func RuleFiles(rules []Rule, url string) []string {
 	return slices.Compact(files)
 }
 
-// Check returns what is wrong with the rule itself: a pattern that is not a URL, an unknown key, a key given twice, a
-// file that is missing or open to others.
+// Check returns what is wrong with the rule itself: a pattern that is not a URL, an unknown key, a
+// key given twice, a file that is missing or open to others.
 func (r Rule) Check() error {
 	if strings.Contains(r.URL, "@") {
 		return errors.New("credentials rule: the url pattern must not hold a user or a password")
@@ -211,12 +212,14 @@ func parts(p string) []string {
 // keys in some Repositories, whatever those ask for themselves. The author of a Repository
 // must not be able to evade it, so it goes by URL and name, and not by labels.
 type VerificationPolicy struct {
-	// URL is a pattern of a host, or of a host and the beginning of a path, as that of a Rule; but scheme and port do
-	// not matter, nor whether letters are capital. "*" and "" stand for every URL.
+	// URL is a pattern of a host, or of a host and the beginning of a path, as that of a Rule; but
+	// scheme and port do not matter, nor whether letters are capital. "*" and "" stand for every URL.
 	URL string
-	// Repositories are patterns such as team-a/*, one of which has to match namespace and name; none = all.
+	// Repositories are patterns such as team-a/*, one of which has to match namespace and name; none =
+	// all.
 	Repositories []string
-	// Mode is one of package signature, or "none": nothing has to be signed, and no later rule is used.
+	// Mode is one of package signature, or "none": nothing has to be signed, and no later rule is
+	// used.
 	Mode       string
 	Principals []string
 	// Values and Files hold keys of signers by names as for [signature.ParseKeys]: the
@@ -228,8 +231,9 @@ type VerificationPolicy struct {
 // PolicyNone is the Mode that requires nothing.
 const PolicyNone = "none"
 
-// PoliciesFor returns the rules for a Repository: for each of its URLs the first that matches, each once and without
-// those that require nothing. All of them have to be met, so that a URL with a weaker rule hides no other.
+// PoliciesFor returns the rules for a Repository: for each of its URLs the first that matches, each
+// once and without those that require nothing. All of them have to be met, so that a URL with a
+// weaker rule hides no other.
 func PoliciesFor(rules []VerificationPolicy, namespace, name string, urls ...string) (out []*VerificationPolicy) {
 	for _, url := range urls {
 		i := slices.IndexFunc(rules, func(p VerificationPolicy) bool { return p.matches(namespace, name, url) })

@@ -12,7 +12,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Trust is the public keys that may sign what a Repository pulls: files by name, as for [signature.ParseKeys].
+// Trust is the public keys that may sign what a Repository pulls: files by name, as for
+// [signature.ParseKeys].
 type Trust struct {
 	Files map[string][]byte
 	Place string // where they were found, for people
@@ -73,9 +74,9 @@ func signingKey(at place) (*Credentials, error) {
 	return &Credentials{SSHKey: key, SSHPassphrase: string(passphrase), Source: at.name}, nil
 }
 
-// The keys that a secret, a credentials directory or a rule may hold. They are Flux's (username and password,
-// bearerToken, identity and known_hosts with password as its passphrase, ca.crt or caFile, tls.crt and tls.key) and,
-// for Grafana's secure.token, token.
+// The keys that a secret, a credentials directory or a rule may hold. They are Flux's (username and
+// password, bearerToken, identity and known_hosts with password as its passphrase, ca.crt or
+// caFile, tls.crt and tls.key) and, for Grafana's secure.token, token.
 const (
 	keyUsername   = "username"
 	keyPassword   = "password"
@@ -107,19 +108,22 @@ const (
 	maxKey   = 64 << 10
 )
 
-// MaxRSA bounds an RSA key that a Secret may hold: the time to sign grows with the cube, seconds for 16,384. Unit: bits.
+// MaxRSA bounds an RSA key that a Secret may hold: the time to sign grows with the cube, seconds
+// for 16,384. Unit: bits.
 const MaxRSA = 8192
 
 // fieldWebhook of spec.secure is about incoming requests.
 const fieldWebhook = "webhookSecret"
 
-// notForGit are the fields of spec.secure that never authenticate to a Git host, nor hold keys of signers.
+// notForGit are the fields of spec.secure that never authenticate to a Git host, nor hold keys of
+// signers.
 var notForGit = append([]string{fieldWebhook}, signingNames...)
 
 // ForGit reports whether a field of spec.secure may authenticate to a Git host.
 func ForGit(field string) bool { return !slices.Contains(notForGit, field) }
 
-// unserved reports whether a key asks for an identity that this agent does not serve: it must not be replaced by another one.
+// unserved reports whether a key asks for an identity that this agent does not serve: it must not
+// be replaced by another one.
 func unserved(key string) bool {
 	return strings.HasPrefix(key, "AWS_CONTAINER_") || strings.HasPrefix(key, "gitlabApp")
 }
@@ -152,7 +156,8 @@ func (p Places) own(ctx context.Context, l Lookup) (*Credentials, error) {
 	})
 }
 
-// credentials makes Credentials from the keys of one place. Over ssh, password is the passphrase of identity.
+// credentials makes Credentials from the keys of one place. Over ssh, password is the passphrase of
+// identity.
 func credentials(at place, l Lookup) (*Credentials, error) {
 	names := slices.Sorted(maps.Keys(at.keys))
 	if i := slices.IndexFunc(names, unserved); i >= 0 {

@@ -47,7 +47,8 @@ func (t Token) Format(f fmt.State, _ rune) { io.WriteString(f, t.String()) }
 // MarshalJSON writes String.
 func (t Token) MarshalJSON() ([]byte, error) { return json.Marshal(t.String()) }
 
-// TokenKey identifies a token. A rotated secret has a new key, so that tokens of the old one are not used any more.
+// TokenKey identifies a token. A rotated secret has a new key, so that tokens of the old one are
+// not used any more.
 type TokenKey struct {
 	Owner  string // UID of the object that holds the secret
 	Secret string // fingerprint of the secret
@@ -66,9 +67,10 @@ type TokenCounts struct {
 	Oldest time.Duration // age of the oldest that is cached
 }
 
-// Tokens caches tokens until shortly before their end. Concurrent callers for the same token share one attempt to make
-// it, which goes on when they are cancelled; after 80 % of its lifetime one of them replaces it while the others get
-// the old one, and so do all when that fails. Safe for concurrent use.
+// Tokens caches tokens until shortly before their end. Concurrent callers for the same token share
+// one attempt to make it, which goes on when they are cancelled; after 80 % of its lifetime one of
+// them replaces it while the others get the old one, and so do all when that fails. Safe for
+// concurrent use.
 type Tokens struct {
 	most    int
 	backOff bool
@@ -104,7 +106,8 @@ func NewTokens(most int) *Tokens {
 	return &Tokens{most: most, entries: map[TokenKey]*tokenEntry{}}
 }
 
-// BackOff makes t return a failure again, without an attempt, for a while that doubles with each failure. It returns t.
+// BackOff makes t return a failure again, without an attempt, for a while that doubles with each
+// failure. It returns t.
 func (t *Tokens) BackOff() *Tokens {
 	t.backOff = true
 	return t
@@ -170,7 +173,8 @@ func (t *Tokens) run(ctx context.Context, key TokenKey, a *tokenAttempt, mint fu
 	}
 }
 
-// finish records the result of an attempt. When it has failed, a token that is still good is its result.
+// finish records the result of an attempt. When it has failed, a token that is still good is its
+// result.
 func (t *Tokens) finish(key TokenKey, a *tokenAttempt, asked time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -221,7 +225,8 @@ func (t *Tokens) Refused(key TokenKey, value string) {
 	}
 }
 
-// Forget drops all tokens of an owner, whose secret is not used any more. An attempt that is under way goes on.
+// Forget drops all tokens of an owner, whose secret is not used any more. An attempt that is under
+// way goes on.
 func (t *Tokens) Forget(owner string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -254,8 +259,9 @@ func (t *Tokens) Counts() TokenCounts {
 	return c
 }
 
-// state reports whether the token may be returned, and whether it should be replaced. Its age is the larger of those by
-// the monotonic and the wall clock: the one stands still while a host sleeps, the other may be set.
+// state reports whether the token may be returned, and whether it should be replaced. Its age is
+// the larger of those by the monotonic and the wall clock: the one stands still while a host
+// sleeps, the other may be set.
 func (e *tokenEntry) state(now time.Time) (good, stale bool) {
 	switch {
 	case e.token.Value == "":
@@ -268,7 +274,8 @@ func (e *tokenEntry) state(now time.Time) (good, stale bool) {
 	return age < life-min(lastUse, life/10), age >= time.Duration(refreshAt*float64(life))
 }
 
-// entry returns the entry of a key. A new one takes the place of any without an attempt when there are too many. t.mu is held.
+// entry returns the entry of a key. A new one takes the place of any without an attempt when there
+// are too many. t.mu is held.
 func (t *Tokens) entry(key TokenKey) *tokenEntry {
 	if e := t.entries[key]; e != nil {
 		return e

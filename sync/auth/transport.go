@@ -16,10 +16,10 @@ import (
 // transportKeys say how a host is reached and trusted.
 var transportKeys = []string{keyCA, keyCAOld, keyProxy, keyProxyUsername, keyProxyPassword}
 
-// WithTransport adds to what from finds how the host is reached: the proxy of the Secret that Lookup.ProxySecret names,
-// which wins, and that of rules that hold nothing but ca.crt and a proxy. Files <namespace>.<secret>/address, username
-// and password may stand for the Secret. A proxy that is named and not there is an error: a repository with a proxy
-// must not be asked without it.
+// WithTransport adds to what from finds how the host is reached: the proxy of the Secret that
+// Lookup.ProxySecret names, which wins, and that of rules that hold nothing but ca.crt and a proxy.
+// Files <namespace>.<secret>/address, username and password may stand for the Secret. A proxy that
+// is named and not there is an error: a repository with a proxy must not be asked without it.
 func (p Places) WithTransport(from Source) Source {
 	return func(ctx context.Context, l Lookup) (*Credentials, error) {
 		found, err := from(ctx, l)
@@ -116,8 +116,8 @@ func (c *Credentials) TransportKey() string {
 	return fingerprint(c.CA, c.ClientCert, c.ClientKey, proxyFields(c.Proxy))
 }
 
-// TLS returns the configuration of https with c: its authorities beside those of the system, and its client
-// certificate. Nil has the system's roots. Errors never hold a secret.
+// TLS returns the configuration of https with c: its authorities beside those of the system, and
+// its client certificate. Nil has the system's roots. Errors never hold a secret.
 func (c *Credentials) TLS() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c == nil {

@@ -29,16 +29,16 @@ const BaseURL = "http://limpet"
 // ErrNoDaemon reports that no daemon answers on the socket.
 var ErrNoDaemon = errors.New("no daemon answers on the socket")
 
-// Client talks to the process that holds the state file. It is safe for concurrent use; every call ends with its
-// context.
+// Client talks to the process that holds the state file. It is safe for concurrent use; every call
+// ends with its context.
 type Client struct {
 	path  string
 	http  *http.Client
 	hello Hello
 }
 
-// Attach connects to the socket at path. It returns ErrNoDaemon when no daemon answers in time, and the cause of ctx
-// when that ends first.
+// Attach connects to the socket at path. It returns ErrNoDaemon when no daemon answers in time, and
+// the cause of ctx when that ends first.
 func Attach(ctx context.Context, path string) (*Client, error) {
 	c := &Client{path: path, http: &http.Client{Transport: Transport(path)}}
 	limited, cancel := context.WithTimeout(ctx, 4*DialTimeout)

@@ -1,10 +1,10 @@
-// Package control lets dashboards and commands use an agent: in its process (Local), or over limpet.sock, the socket of
-// the process that holds the state file (Server, Client).
+// Package control lets dashboards and commands use an agent: in its process (Local), or over
+// limpet.sock, the socket of the process that holds the state file (Server, Client).
 //
-// The socket carries HTTP for processes of the same user. Paths below /limpet/v1/ are the calls of this package, with
-// JSON in both directions. All other paths are the Kubernetes-style API that the agent itself uses, so commands need no
-// credentials of their own while a daemon runs. A request has at most maxRequest bytes, and a Log keeps maxLogLines and
-// maxLogBytes.
+// The socket carries HTTP for processes of the same user. Paths below /limpet/v1/ are the calls of
+// this package, with JSON in both directions. All other paths are the Kubernetes-style API that the
+// agent itself uses, so commands need no credentials of their own while a daemon runs. A request
+// has at most maxRequest bytes, and a Log keeps maxLogLines and maxLogBytes.
 package control
 
 import (
@@ -48,7 +48,8 @@ type History interface {
 type Reader interface {
 	History
 	Info(ctx context.Context) (state.Info, error)
-	// Artifacts returns those of a GitRepository that this host has, the newest first; none is no error.
+	// Artifacts returns those of a GitRepository that this host has, the newest first; none is no
+	// error.
 	Artifacts(ctx context.Context, namespace, name string) ([]state.Artifact, error)
 }
 
@@ -68,8 +69,8 @@ type Agent interface {
 	Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error)
 	// Cancel stops a job; see jobs.Controller.Cancel.
 	Cancel(ctx context.Context, namespace, name string) error
-	// Drain stops claiming new jobs; with false it resumes. It returns since when nothing is claimed and how much still
-	// has to finish.
+	// Drain stops claiming new jobs; with false it resumes. It returns since when nothing is claimed
+	// and how much still has to finish.
 	Drain(on bool) (since time.Time, busy int)
 	// Hurry retries an unavailable API at once.
 	Hurry()
@@ -87,10 +88,11 @@ type Agent interface {
 	Tester
 }
 
-// Tester tests and compares Repositories and Connections from the host of the agent, with its credentials.
+// Tester tests and compares Repositories and Connections from the host of the agent, with its
+// credentials.
 type Tester interface {
-	// Test checks one object, which need not exist on the API, and writes nothing. An error means that the test could
-	// not run.
+	// Test checks one object, which need not exist on the API, and writes nothing. An error means that
+	// the test could not run.
 	Test(ctx context.Context, u *unstructured.Unstructured) (repos.TestResults, error)
 	// Preview returns what a pull would do, and writes nothing.
 	Preview(ctx context.Context, q worker.PreviewQuery) (*worker.Preview, error)
@@ -112,7 +114,8 @@ type Drained struct {
 	Busy  int       `json:"busy"`           // running jobs, claims to settle, results to deliver
 }
 
-// Service is the Agent of this process: it carries out what people ask for with the parts of the agent.
+// Service is the Agent of this process: it carries out what people ask for with the parts of the
+// agent.
 type Service struct {
 	diff.Comparer
 	*snapshot.Hub
@@ -122,8 +125,8 @@ type Service struct {
 	Suspensions
 	Tests *repos.Tester
 	*notify.Outbox
-	// Recheck has the health of an object checked that was tested with success, so that a fix takes effect without
-	// delay; nil = this agent checks none.
+	// Recheck has the health of an object checked that was tested with success, so that a fix takes
+	// effect without delay; nil = this agent checks none.
 	Recheck func(kind, namespace, name string)
 }
 

@@ -28,9 +28,9 @@ var ErrEdited = errors.New("conflict: it was changed meanwhile, and nothing was 
 
 const editHead = "# Save and close: the difference is shown, and applied after a yes. [redacted] stays as it is on the server.\n"
 
-// Edit reads the text of an object, checks a changed one by a dry run of the API, or applies it. Only the difference is
-// written, with the resourceVersion: what is redacted in the text stays, and a change by others is a conflict. The status
-// is no part of it, so that its writers are none.
+// Edit reads the text of an object, checks a changed one by a dry run of the API, or applies it.
+// Only the difference is written, with the resourceVersion: what is redacted in the text stays, and
+// a change by others is a conflict. The status is no part of it, so that its writers are none.
 func Edit(ctx context.Context, client *kube.Client, res schema.GroupVersionResource, e snapshot.Edit) (out snapshot.Edited, err error) {
 	for try := 1; ; try++ {
 		u, err := client.Resource(res).Namespace(e.Namespace).Get(ctx, e.Name, metav1.GetOptions{})
@@ -72,7 +72,8 @@ func Editable(u *unstructured.Unstructured) (string, error) {
 	return editHead + string(data), err
 }
 
-// Sealed replaces the secrets in an object. An API of plain CRDs returns secure values as they were given.
+// Sealed replaces the secrets in an object. An API of plain CRDs returns secure values as they were
+// given.
 func Sealed(object map[string]any) any {
 	values, _ := object["secure"].(map[string]any)
 	for _, value := range values {
@@ -93,7 +94,8 @@ func WithoutServerFields(u *unstructured.Unstructured) map[string]any {
 	return u.Object
 }
 
-// redacted redacts the texts of a value, each beside the key of its member: of the YAML it could take indents and quotes.
+// redacted redacts the texts of a value, each beside the key of its member: of the YAML it could
+// take indents and quotes.
 func redacted(key string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -113,7 +115,8 @@ func redacted(key string, value any) any {
 	return value
 }
 
-// editPatch returns the merge patch from the text before to the one after; nil when they mean the same.
+// editPatch returns the merge patch from the text before to the one after; nil when they mean the
+// same.
 func editPatch(e snapshot.Edit, u *unstructured.Unstructured) ([]byte, error) {
 	before, err := api.DocumentJSON([]byte(e.Before))
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"limpet/sync/text"
 )
 
-// TestEditable: what is redacted leaves valid YAML with all other values; no secure value is in it, however short.
+// TestEditable: what is redacted leaves valid YAML with all other values; no secure value is in it,
+// however short.
 func TestEditable(t *testing.T) {
 	t.Parallel()
 	const pem = "-----BEGIN CERTIFICATE-----\nMIIB\n"

@@ -34,9 +34,10 @@ func refused(namespace, next, format string, args ...any) error {
 // cancelTries is how often a job may change hands while it is being cancelled.
 const cancelTries = 3
 
-// Cancel deletes a job without a claim. The owner of a claimed one is asked to stop; so is any agent for one in
-// backoff, because its attempts belong into the history. Without an agent, and when it was cancelled before, that one
-// is deleted too. Cancel returns what was done, or a NotFound error when the job of that UID is gone.
+// Cancel deletes a job without a claim. The owner of a claimed one is asked to stop; so is any
+// agent for one in backoff, because its attempts belong into the history. Without an agent, and
+// when it was cancelled before, that one is deleted too. Cancel returns what was done, or a
+// NotFound error when the job of that UID is gone.
 func Cancel(ctx context.Context, client *kube.Client, u *unstructured.Unstructured, hasAgent bool) (done string, err error) {
 	jobs := client.Resource(api.Jobs).Namespace(u.GetNamespace())
 	uid := u.GetUID()
@@ -96,8 +97,9 @@ func EndBackoff(ctx context.Context, client *kube.Client, u *unstructured.Unstru
 	return out, err
 }
 
-// RunAgain creates a new job from a finished one. It is created directly, because the route of the repository takes no
-// annotations; without the right to create jobs the route is used, and the job does not name the one that it repeats.
+// RunAgain creates a new job from a finished one. It is created directly, because the route of the
+// repository takes no annotations; without the right to create jobs the route is used, and the job
+// does not name the one that it repeats.
 func RunAgain(ctx context.Context, client *kube.Client, rec state.Record) (*unstructured.Unstructured, error) {
 	var spec map[string]any
 	if err := json.Unmarshal(rec.Spec, &spec); err != nil || spec == nil {

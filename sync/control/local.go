@@ -21,14 +21,16 @@ import (
 	"limpet/sync/text"
 )
 
-// Local is the source of a dashboard in the process of the agent, and answers those of other processes.
+// Local is the source of a dashboard in the process of the agent, and answers those of other
+// processes.
 type Local struct {
 	agent Agent // nil = no agent runs
 	store Reader
 	seq   uint64 // of the last snapshot of Next
 }
 
-// NewLocal returns the source for an agent and its state file. Without an agent it has only what the state file has.
+// NewLocal returns the source for an agent and its state file. Without an agent it has only what
+// the state file has.
 func NewLocal(agent Agent, store Reader) *Local { return &Local{agent: agent, store: store} }
 
 var (
@@ -143,7 +145,8 @@ func (l *Local) Edit(ctx context.Context, e snapshot.Edit) (snapshot.Edited, err
 	return Edit(ctx, l.agent.Client(), subjectResources[e.Kind], e)
 }
 
-// Act carries out an action, once: a repetition is refused by the name of the existing job, or is harmless.
+// Act carries out an action, once: a repetition is refused by the name of the existing job, or is
+// harmless.
 func (l *Local) Act(ctx context.Context, a snapshot.Action) (err error) {
 	if l.agent == nil {
 		return errNoAgent

@@ -38,8 +38,8 @@ func (e *AmbiguousError) Error() string {
 // pageSize is the number of records in one read of a name.
 const pageSize = 500
 
-// Pages reads what q selects, newest first, so that neither process holds more than a page of n records. Jobs that end
-// meanwhile are not included.
+// Pages reads what q selects, newest first, so that neither process holds more than a page of n
+// records. Jobs that end meanwhile are not included.
 func Pages(ctx context.Context, store History, q state.Query, n int) iter.Seq2[[]state.Record, error] {
 	return func(yield func([]state.Record, error) bool) {
 		left := q.Limit
@@ -66,9 +66,9 @@ func BeginsUID(job string) bool {
 	return len(job) >= 4 && len(job) <= uidLength && strings.Trim(job, "0123456789abcdef-") == ""
 }
 
-// FindRecord returns a finished job of the history by UID, else the newest of that name, else the only one whose UID
-// begins so. The error is ErrNoRecord when there is none, and an *AmbiguousError when jobs in several namespaces have the
-// name and none is given.
+// FindRecord returns a finished job of the history by UID, else the newest of that name, else the
+// only one whose UID begins so. The error is ErrNoRecord when there is none, and an *AmbiguousError
+// when jobs in several namespaces have the name and none is given.
 func FindRecord(ctx context.Context, store History, namespace, job string) (state.Record, error) {
 	records, err := store.History(ctx, state.Query{UID: job, Limit: 1})
 	if err != nil && !errors.Is(err, state.ErrNotFound) {
@@ -139,8 +139,9 @@ func newestRecord(ctx context.Context, store History, q state.Query, job string)
 	return state.Record{}, fmt.Errorf("job %q is %w", job, ErrNoRecord)
 }
 
-// FindFinished returns a finished job by its UID or name: from the history of this host, unless store is nil, or from
-// the HistoricJobs of the API, where other agents leave theirs; the later one of both.
+// FindFinished returns a finished job by its UID or name: from the history of this host, unless
+// store is nil, or from the HistoricJobs of the API, where other agents leave theirs; the later one
+// of both.
 func FindFinished(ctx context.Context, store History, client *kube.Client, namespace, job string) (state.Record, error) {
 	rec, err := state.Record{}, ErrNoRecord
 	if store != nil {
@@ -167,8 +168,8 @@ func FindFinished(ctx context.Context, store History, client *kube.Client, names
 // uidLength is that of the UUIDs that Kubernetes-style APIs use.
 const uidLength = 36
 
-// findHistoric returns the HistoricJob of a UID, else the newest of a name; ErrNoRecord also when the server does not
-// serve them.
+// findHistoric returns the HistoricJob of a UID, else the newest of a name; ErrNoRecord also when
+// the server does not serve them.
 func findHistoric(ctx context.Context, client *kube.Client, namespace, job string) (state.Record, error) {
 	var newest *unstructured.Unstructured
 	var in []string
@@ -240,8 +241,8 @@ func recordOf(u *unstructured.Unstructured) (rec state.Record, err error) {
 	return rec, err
 }
 
-// RedactRecord removes secrets from the texts of a record. Only texts with a URL are examined: that is where they
-// occur, and lists are long.
+// RedactRecord removes secrets from the texts of a record. Only texts with a URL are examined: that
+// is where they occur, and lists are long.
 func RedactRecord(rec *state.Record) {
 	redact := func(s *string) {
 		if strings.Contains(*s, "://") {
@@ -343,7 +344,8 @@ func (l *Local) PastJob(ctx context.Context, uid string) (snapshot.Job, error) {
 	return j, nil
 }
 
-// issueTexts returns the errors or the warnings that a record keeps beside its status, in the form of the texts there.
+// issueTexts returns the errors or the warnings that a record keeps beside its status, in the form
+// of the texts there.
 func issueTexts(r state.Record, level string) (out []string) {
 	for _, i := range r.Issues {
 		if i.State != level {

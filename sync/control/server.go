@@ -89,8 +89,8 @@ func (s *Server) handler() http.Handler {
 		return [2]int64{before, after}, err
 	})
 	mux.HandleFunc(prefix+"store/backup", func(w http.ResponseWriter, r *http.Request) {
-		// The status line is sent before the copy ends; a failed copy ends the connection without the last chunk, which
-		// the client detects.
+		// The status line is sent before the copy ends; a failed copy ends the connection without the
+		// last chunk, which the client detects.
 		if _, err := s.Store.Backup(r.Context(), w); err != nil {
 			panic(http.ErrAbortHandler)
 		}
@@ -125,7 +125,8 @@ func (s *Server) handler() http.Handler {
 	return mux
 }
 
-// handle serves a call: its input and its output are JSON. A call without a body has the zero input.
+// handle serves a call: its input and its output are JSON. A call without a body has the zero
+// input.
 func handle[In, Out any](mux *http.ServeMux, name string, f func(context.Context, In) (Out, error)) {
 	mux.HandleFunc(prefix+name, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -148,7 +149,8 @@ func handle[In, Out any](mux *http.ServeMux, name string, f func(context.Context
 	})
 }
 
-// errorBody carries an error over the socket. Class lets the client restore the sentinel that commands check for.
+// errorBody carries an error over the socket. Class lets the client restore the sentinel that
+// commands check for.
 type errorBody struct {
 	Error string `json:"error"`
 	Class string `json:"class,omitempty"`
@@ -171,8 +173,8 @@ func refuse(w http.ResponseWriter, code int, err error) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// Proxy forwards API requests of clients of the socket: each group to the server of its client, and all else to that of
-// rest.
+// Proxy forwards API requests of clients of the socket: each group to the server of its client, and
+// all else to that of rest.
 func Proxy(rest *kube.Client, groups map[string]*kube.Client, logger *slog.Logger) http.Handler {
 	others, handlers := proxy(rest, logger), map[string]http.Handler{}
 	for group, client := range groups {
@@ -206,8 +208,8 @@ func proxy(client *kube.Client, logger *slog.Logger) http.Handler {
 	}
 }
 
-// writeUnavailable answers a client of the socket when the server of the agent has not answered, as an API server
-// would.
+// writeUnavailable answers a client of the socket when the server of the agent has not answered, as
+// an API server would.
 func writeUnavailable(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the client has disconnected
@@ -228,20 +230,20 @@ func writeUnavailable(w http.ResponseWriter, r *http.Request, err error) {
 // maxSunPath is the longest path in sockaddr_un, without its final zero byte.
 const maxSunPath = 107
 
-// DialTimeout bounds the wait for a daemon that holds the socket but does not answer: long enough for a busy small
-// board, short enough to be unnoticed.
+// DialTimeout bounds the wait for a daemon that holds the socket but does not answer: long enough
+// for a busy small board, short enough to be unnoticed.
 const DialTimeout = 500 * time.Millisecond
 
-// Listen opens the socket at path with mode 0600. The caller must hold the lock of the state file beside it: then an
-// existing socket is stale, and Listen removes it.
+// Listen opens the socket at path with mode 0600. The caller must hold the lock of the state file
+// beside it: then an existing socket is stale, and Listen removes it.
 func Listen(path string) (net.Listener, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
 	var ln net.Listener
 	err := withShortPath(path, func(short string) error {
-		// The mode comes from the umask, because other users must not connect between bind and chmod. The umask is that
-		// of the process; limpet creates no files meanwhile that need more.
+		// The mode comes from the umask, because other users must not connect between bind and chmod. The
+		// umask is that of the process; limpet creates no files meanwhile that need more.
 		old := unix.Umask(0o177)
 		defer unix.Umask(old)
 		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
@@ -292,8 +294,8 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return conn, err
 }
 
-// withShortPath calls fn with a name for path that fits into a socket address. It opens the directory of a long path
-// and names it by its descriptor.
+// withShortPath calls fn with a name for path that fits into a socket address. It opens the
+// directory of a long path and names it by its descriptor.
 func withShortPath(path string, fn func(short string) error) error {
 	if len(path) <= maxSunPath {
 		return fn(path)

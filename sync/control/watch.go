@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// idleTimeout is how long a stream may be silent. A daemon sends a line at least each 5 s, and takes a few times
-	// that under the worst load.
+	// idleTimeout is how long a stream may be silent. A daemon sends a line at least each 5 s, and
+	// takes a few times that under the worst load.
 	idleTimeout = 20 * time.Second
-	// writeTimeout is how long a reader may leave sent data unread, beyond the buffer of the socket, before its
-	// connection is closed.
+	// writeTimeout is how long a reader may leave sent data unread, beyond the buffer of the socket,
+	// before its connection is closed.
 	writeTimeout = 10 * time.Second
 )
 
@@ -32,8 +32,9 @@ type Message struct {
 	Delta    *snapshot.Delta    `json:"delta,omitempty"`
 }
 
-// watch streams messages until the client disconnects, the server stops, or sent data stays unread. A slow reader gets
-// fewer deltas: each one is from the last snapshot that it was sent to the newest.
+// watch streams messages until the client disconnects, the server stops, or sent data stays unread.
+// A slow reader gets fewer deltas: each one is from the last snapshot that it was sent to the
+// newest.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
@@ -57,8 +58,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Watch has the calls of a Client, and the snapshots of its daemon as a stream of deltas. Only one goroutine at a time
-// may call Next.
+// Watch has the calls of a Client, and the snapshots of its daemon as a stream of deltas. Only one
+// goroutine at a time may call Next.
 type Watch struct {
 	*Client
 	ctx         context.Context // of all streams
@@ -86,8 +87,8 @@ func (w *Watch) Test(ctx context.Context, of snapshot.Subject) ([]snapshot.Findi
 	return call[[]snapshot.Finding](ctx, w.Client, "subject/test", of)
 }
 
-// Next blocks until there is a snapshot newer than the last one, or ctx ends. After an error, which is an ErrNoDaemon,
-// the next call reconnects, perhaps to another daemon.
+// Next blocks until there is a snapshot newer than the last one, or ctx ends. After an error, which
+// is an ErrNoDaemon, the next call reconnects, perhaps to another daemon.
 func (w *Watch) Next(ctx context.Context) (*snapshot.Snapshot, error) {
 	if w.in == nil {
 		w.life, w.end = context.WithCancelCause(w.ctx)
@@ -163,8 +164,8 @@ const (
 	maxLogBytes = 2 << 20
 )
 
-// Log keeps the last lines of the log of an agent, for readers over the socket. It is an io.Writer of one line a call. The
-// zero value is empty.
+// Log keeps the last lines of the log of an agent, for readers over the socket. It is an io.Writer
+// of one line a call. The zero value is empty.
 type Log struct {
 	mu    sync.Mutex // guards the fields below
 	lines [][]byte
@@ -189,7 +190,8 @@ func (l *Log) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// after returns the kept lines from number n on, the number of the next one, and a channel that it closes.
+// after returns the kept lines from number n on, the number of the next one, and a channel that it
+// closes.
 func (l *Log) after(n int) (text []byte, next int, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,8 +201,8 @@ func (l *Log) after(n int) (text []byte, next int, more <-chan struct{}) {
 	return bytes.Join(l.lines[max(0, len(l.lines)-(l.end-n)):], nil), l.end, l.more
 }
 
-// logs streams the kept lines, and with ?follow further ones until the client or the server ends. A reader that is too
-// slow misses lines.
+// logs streams the kept lines, and with ?follow further ones until the client or the server ends. A
+// reader that is too slow misses lines.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	if s.Log == nil {

@@ -84,8 +84,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// TestStalledReader: a reader that leaves its data unread holds up nobody, keeps no more than one snapshot in the
-// daemon, and is disconnected.
+// TestStalledReader: a reader that leaves its data unread holds up nobody, keeps no more than one
+// snapshot in the daemon, and is disconnected.
 func TestStalledReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -110,8 +110,8 @@ func TestStalledReader(t *testing.T) {
 	})
 }
 
-// TestWatchAcrossRestart: Next fails without a daemon and continues with the snapshots of the next daemon, whatever
-// their numbers.
+// TestWatchAcrossRestart: Next fails without a daemon and continues with the snapshots of the next
+// daemon, whatever their numbers.
 func TestWatchAcrossRestart(t *testing.T) {
 	t.Parallel()
 	path, a := filepath.Join(t.TempDir(), "limpet.sock"), newFakeAgent()
@@ -143,8 +143,8 @@ func TestWatchAcrossRestart(t *testing.T) {
 	younger.sees(t, w) // another context, another stream
 }
 
-// TestWatchOtherVersion: unknown members are ignored; a stream that is not understood is an error, and changes no
-// snapshot.
+// TestWatchOtherVersion: unknown members are ignored; a stream that is not understood is an error,
+// and changes no snapshot.
 func TestWatchOtherVersion(t *testing.T) {
 	t.Parallel()
 	const first = `{"snapshot":{"seq":1,"agent":{"host":"a","mood":"good"},"tides":[1],"jobs":[{"uid":"u","salt":true}]}}` + "\n"
@@ -245,7 +245,8 @@ func TestAttachAndDetach(t *testing.T) {
 	}
 }
 
-// settled returns the numbers of goroutines and descriptors of this process once they match, or after 10 s.
+// settled returns the numbers of goroutines and descriptors of this process once they match, or
+// after 10 s.
 func settled(t *testing.T, ok func(goroutines, files int) bool) (goroutines, files int) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)

@@ -23,13 +23,16 @@ const (
 	maxNamed = 3
 	// maxStreams bounds the watches that are open at once.
 	maxStreams = 100
-	// deniedPause is the pause after a server has said that it has no Secrets, or that this agent may not watch them.
+	// deniedPause is the pause after a server has said that it has no Secrets, or that this agent may
+	// not watch them.
 	deniedPause = 30 * time.Minute
-	// The pause after other failures, doubled each time, and the life of a stream after which it starts again.
+	// The pause after other failures, doubled each time, and the life of a stream after which it
+	// starts again.
 	firstPause, lastPause, steady = time.Second, time.Minute, time.Minute
 )
 
-// scope is what one stream watches: a Secret or, without a name, those of a namespace. Never those of all namespaces.
+// scope is what one stream watches: a Secret or, without a name, those of a namespace. Never those
+// of all namespaces.
 type scope struct{ namespace, name string }
 
 // scopes returns the streams that show all Secrets that are used, and how many more
@@ -121,7 +124,8 @@ func (w *Watcher) stream(ctx context.Context, s scope) {
 	}
 }
 
-// streamOnce opens a stream and reads it to its end. Secrets that it does not list have been deleted.
+// streamOnce opens a stream and reads it to its end. Secrets that it does not list have been
+// deleted.
 func (w *Watcher) streamOnce(ctx context.Context, s scope) error {
 	listed := map[string]bool{}
 	return w.o.Client.WatchVersions(ctx, w.resource, s.namespace, s.name, func(v kube.ObjectVersion) {

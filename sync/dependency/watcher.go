@@ -3,14 +3,16 @@
 //
 // # No change is missed
 //
-// A user declares what it uses (Use) before it reads any of it, each time, all at once and in place of what it declared
-// before. And a reader reports which version it has read (Observe), since a watch may only show the next one: whichever
-// comes first, the reader or the watch, the other one then shows another version, and all users are woken. A change
-// that is seen twice, or in the wrong order, wakes once too often and does nothing else.
+// A user declares what it uses (Use) before it reads any of it, each time, all at once and in place
+// of what it declared before. And a reader reports which version it has read (Observe), since a
+// watch may only show the next one: whichever comes first, the reader or the watch, the other one
+// then shows another version, and all users are woken. A change that is seen twice, or in the wrong
+// order, wakes once too often and does nothing else.
 //
-// Nothing is kept over a restart. The first reconcile of each object declares its uses again; what has changed
-// meanwhile is found like any other change outside: every health check reads the credentials anew. That is also how a
-// change is found where Secrets may be read but not watched, and then the one that reads it wakes all others.
+// Nothing is kept over a restart. The first reconcile of each object declares its uses again; what
+// has changed meanwhile is found like any other change outside: every health check reads the
+// credentials anew. That is also how a change is found where Secrets may be read but not watched,
+// and then the one that reads it wakes all others.
 //
 // Nothing of what Secrets and files hold is kept, only which version was observed.
 package dependency
@@ -50,11 +52,13 @@ const (
 	pollEvery = 5 * time.Second
 )
 
-// webhookSecret proves nothing to the host of a Repository, and is looked up anew for each delivery.
+// webhookSecret proves nothing to the host of a Repository, and is looked up anew for each
+// delivery.
 const webhookSecret = "webhookSecret"
 
-// Of returns all that the credentials of a Repository or a Connection may come from, as the object names them: its
-// Secrets, its files, its Connection and the files of that. The Secrets of a Connection are used by the Connection.
+// Of returns all that the credentials of a Repository or a Connection may come from, as the object
+// names them: its Secrets, its files, its Connection and the files of that. The Secrets of a
+// Connection are used by the Connection.
 func Of(u *unstructured.Unstructured) (refs []Ref) {
 	add := func(kind, name string) {
 		if ref := (Ref{kind, u.GetNamespace(), name}); name != "" && !slices.Contains(refs, ref) {
@@ -89,7 +93,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Watcher wakes the users of what has changed. Safe for concurrent use. A nil Watcher observes nothing.
+// Watcher wakes the users of what has changed. Safe for concurrent use. A nil Watcher observes
+// nothing.
 type Watcher struct {
 	o        Options
 	registry *registry
@@ -247,9 +252,10 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// files finds the version of files: of single ones, and of the credentials in a directory, as they are for each
-// object: <namespace>.<name>/<key> or <namespace>.<name>_<key>. The version follows from names, times, sizes
-// and modes; nothing is read. A file that is written again with the same content is a change.
+// files finds the version of files: of single ones, and of the credentials in a directory, as they
+// are for each object: <namespace>.<name>/<key> or <namespace>.<name>_<key>. The version follows
+// from names, times, sizes and modes; nothing is read. A file that is written again with the same
+// content is a change.
 type files struct{ dir string } // "" = no directory
 
 // versions returns the version of the files of each ref, "" for none.
@@ -291,7 +297,8 @@ func (f files) version(base string, flat map[string][]string) string {
 	return version.String()
 }
 
-// names returns the sorted names in a directory, without those that begin with a dot: editors and Kubernetes use them.
+// names returns the sorted names in a directory, without those that begin with a dot: editors and
+// Kubernetes use them.
 func names(dir string) (out []string) {
 	if dir == "" {
 		return nil
@@ -308,7 +315,8 @@ func names(dir string) (out []string) {
 	return out
 }
 
-// stat returns a text that changes with a file, or with what a link leads to; "" when it does not exist.
+// stat returns a text that changes with a file, or with what a link leads to; "" when it does not
+// exist.
 func stat(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || info.IsDir() {
@@ -337,7 +345,8 @@ func compare(a, b Ref) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// maxUses bounds what one object can use. A Repository has two secure fields; a GitRepository may include a hundred others.
+// maxUses bounds what one object can use. A Repository has two secure fields; a GitRepository may
+// include a hundred others.
 const maxUses = 256
 
 // registry holds which object uses what, and the version of it that was observed last.

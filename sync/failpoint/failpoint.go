@@ -4,9 +4,10 @@
 //
 //	LIMPET_FAILPOINTS="claimed=kill@3,marked=stall"
 //
-// kills the process with SIGKILL when a job has been claimed for the third time, and lets the goroutine that marks
-// progress for the first time wait for ever. What can be done: kill; exit (with code 99, without any cleaning up);
-// stall; error (Pass returns one, once). Without the tag there is nothing: Pass is empty and the variable is not read.
+// kills the process with SIGKILL when a job has been claimed for the third time, and lets the
+// goroutine that marks progress for the first time wait for ever. What can be done: kill; exit
+// (with code 99, without any cleaning up); stall; error (Pass returns one, once). Without the tag
+// there is nothing: Pass is empty and the variable is not read.
 package failpoint
 
 // The points, in the order in which a job passes them.

@@ -43,8 +43,8 @@ type app struct {
 	secret  *auth.Credentials
 }
 
-// privateKey parses the key of a GitHub App: PEM with PKCS#1, which GitHub creates, or PKCS#8, which other tools
-// convert it to, as it is or in base64. Errors do not repeat the key.
+// privateKey parses the key of a GitHub App: PEM with PKCS#1, which GitHub creates, or PKCS#8,
+// which other tools convert it to, as it is or in base64. Errors do not repeat the key.
 func privateKey(text []byte) (*rsa.PrivateKey, error) {
 	if !bytes.Contains(text, []byte("-----BEGIN ")) {
 		decoded, err := base64.StdEncoding.DecodeString(string(bytes.Join(bytes.Fields(text), nil)))
@@ -73,8 +73,8 @@ func (a *app) identity() string {
 	return fmt.Sprintf("GitHub App %s, installation %s, of %s", a.id, a.install, a.of)
 }
 
-// asApp sends a request with a proof that its sender is the App, by the clock of the host, and decodes the answer.
-// Source: docs.github.com, "Generating a JSON Web Token for a GitHub App".
+// asApp sends a request with a proof that its sender is the App, by the clock of the host, and
+// decodes the answer. Source: docs.github.com, "Generating a JSON Web Token for a GitHub App".
 func asApp[T any](ctx context.Context, a *app, r request) (out T, c *caller, err error) {
 	var got netx.Answer
 	err = a.h.client.InTime(a.base, func(now time.Time) (err error) {
@@ -130,8 +130,9 @@ func requiredPermissions(hooks bool) map[string]string {
 // levels orders the values of a permission.
 var levels = map[string]int{"read": 1, "write": 2, "admin": 3}
 
-// mint mints a token for one repository, by its name. It has the required permissions and those that show branch
-// protection and set commit statuses, as far as the installation has them: GitHub refuses to give more.
+// mint mints a token for one repository, by its name. It has the required permissions and those
+// that show branch protection and set commit statuses, as far as the installation has them: GitHub
+// refuses to give more.
 func (a *app) mint(ctx context.Context, repository string, hooks bool) (auth.Token, error) {
 	i, err := a.installation(ctx)
 	if err != nil {
@@ -222,7 +223,8 @@ func (a *app) installationOf(ctx context.Context, owner string) (string, error) 
 	return "", first
 }
 
-// test checks the App and the permissions of its installation. block is its part of the spec, such as spec.github.
+// test checks the App and the permissions of its installation. block is its part of the spec, such
+// as spec.github.
 func (a *app) test(ctx context.Context, block string, hooks bool) error {
 	field := func(kind, name, detail string) netx.Field { return netx.Field{Type: kind, Field: name, Detail: detail} }
 	id, install := block+".appID", block+".installationID"

@@ -16,7 +16,8 @@ import (
 	"limpet/sync/netx"
 )
 
-// ErrNoSecret is wrapped when this agent has no secret of a Connection: it can neither use nor test it.
+// ErrNoSecret is wrapped when this agent has no secret of a Connection: it can neither use nor test
+// it.
 var ErrNoSecret = errors.New("this agent has no secret of it")
 
 // Connection is the part of a Connection object that is needed to use it.
@@ -45,7 +46,8 @@ func ConnectionOf(u *unstructured.Unstructured) (Connection, error) {
 
 func (c Connection) String() string { return "connection " + c.Namespace + "/" + c.Name }
 
-// Mints reports whether tokens are minted for the Connection, because it is that of a GitHub App. Others hold a token.
+// Mints reports whether tokens are minted for the Connection, because it is that of a GitHub App.
+// Others hold a token.
 func (c Connection) Mints() bool { return c.Spec.Type == "github" || c.Spec.Type == "githubEnterprise" }
 
 // app returns the App of a Connection that mints.
@@ -128,7 +130,8 @@ type Minter struct {
 	tokens  *auth.Tokens
 }
 
-// NewMinter returns a Minter with a source of the secrets of Connections, by Lookup.Connection, and a token cache.
+// NewMinter returns a Minter with a source of the secrets of Connections, by Lookup.Connection, and
+// a token cache.
 func NewMinter(hosts *Hosts, secrets auth.Source, tokens *auth.Tokens) *Minter {
 	return &Minter{hosts: hosts, secrets: secrets, tokens: tokens}
 }
@@ -139,15 +142,17 @@ func (m *Minter) Counts() auth.TokenCounts { return m.tokens.Counts() }
 // Forget drops the cached tokens of a Connection whose secret has changed.
 func (m *Minter) Forget(c Connection) { m.tokens.Forget(c.owner()) }
 
-// Mint returns a token for one repository: for an App one that is limited to it and expires after an hour, for other types
-// the token of the Connection. It is cached for 80 % of its lifetime, and empty for a URL that takes none. The error wraps
-// ErrNoSecret when this agent cannot mint for the Connection.
+// Mint returns a token for one repository: for an App one that is limited to it and expires after
+// an hour, for other types the token of the Connection. It is cached for 80 % of its lifetime, and
+// empty for a URL that takes none. The error wraps ErrNoSecret when this agent cannot mint for the
+// Connection.
 func (m *Minter) Mint(ctx context.Context, c Connection, t Target) (auth.Token, error) {
 	token, _, err := m.mint(ctx, c, t.URL)
 	return token, err
 }
 
-// tokenAddress parses a URL that takes a token: tokens are for http, and the URL is checked elsewhere.
+// tokenAddress parses a URL that takes a token: tokens are for http, and the URL is checked
+// elsewhere.
 func tokenAddress(url string) (a auth.Address, ok bool) {
 	a, err := auth.ParseAddress(url)
 	return a, err == nil && a.Scheme != "ssh" && !a.Local()
@@ -203,7 +208,8 @@ func (m *Minter) secret(ctx context.Context, c Connection) (*auth.Credentials, e
 	return secret, err
 }
 
-// Place returns where the secret of a Connection is, for people. The error wraps ErrNoSecret when this agent has none.
+// Place returns where the secret of a Connection is, for people. The error wraps ErrNoSecret when
+// this agent has none.
 func (m *Minter) Place(ctx context.Context, c Connection) (string, error) {
 	secret, err := m.secret(ctx, c)
 	if err != nil {
@@ -212,8 +218,8 @@ func (m *Minter) Place(ctx context.Context, c Connection) (string, error) {
 	return secret.Source, nil
 }
 
-// Test checks whether the host accepts the identity of a Connection. Nil means healthy; otherwise Reason and Fields of
-// an *Error explain it. An error that wraps ErrNoSecret means unknown.
+// Test checks whether the host accepts the identity of a Connection. Nil means healthy; otherwise
+// Reason and Fields of an *Error explain it. An error that wraps ErrNoSecret means unknown.
 func (m *Minter) Test(ctx context.Context, c Connection) error {
 	secret, err := m.secret(ctx, c)
 	if err != nil {
@@ -250,8 +256,9 @@ func (m *Minter) Test(ctx context.Context, c Connection) error {
 	})
 }
 
-// Source returns the credentials of Repositories that name a Connection. get returns the Connection object, or nil, nil
-// when there is none. When this agent has no secret of it, the search continues elsewhere.
+// Source returns the credentials of Repositories that name a Connection. get returns the Connection
+// object, or nil, nil when there is none. When this agent has no secret of it, the search continues
+// elsewhere.
 func (m *Minter) Source(get func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error)) auth.Source {
 	return func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if l.Connection == "" {

@@ -57,7 +57,8 @@ func readAs[W any](hook func(W) Hook) func(json.RawMessage) (Hook, error) {
 
 func repos(p Place) string { return "/repos/" + segments(p.Path) }
 
-// github is GitHub and GitHub Enterprise. Source: docs.github.com/rest: webhooks, branches, statuses, pulls and comments.
+// github is GitHub and GitHub Enterprise. Source: docs.github.com/rest: webhooks, branches,
+// statuses, pulls and comments.
 var github = dialect{
 	scheme: "Bearer ",
 	root:   repos,
@@ -101,7 +102,8 @@ type githubConfig struct {
 	Secret      string `json:"secret,omitempty"` // answers hold asterisks
 }
 
-// githubProtection needs the right "administration: read". GitHub answers 404 with these words where there is none.
+// githubProtection needs the right "administration: read". GitHub answers 404 with these words
+// where there is none.
 func githubProtection(ctx context.Context, r *Remote, branch string) (Protection, error) {
 	p, err := ask[struct {
 		Reviews json.RawMessage `json:"required_pull_request_reviews"`
@@ -122,7 +124,8 @@ func githubProtection(ctx context.Context, r *Remote, branch string) (Protection
 	return Unprotected, nil
 }
 
-// gitlab is GitLab. Source: docs.gitlab.com/api: project webhooks, branches, commits, merge requests and notes.
+// gitlab is GitLab. Source: docs.gitlab.com/api: project webhooks, branches, commits, merge
+// requests and notes.
 var gitlab = dialect{
 	scheme: "Bearer ",
 	root:   func(p Place) string { return "/projects/" + url.PathEscape(p.Path) },
@@ -157,8 +160,8 @@ var gitlab = dialect{
 	marker:     "<!-- %s -->",
 }
 
-// gitlabEvents are the switches of a hook. All of them are written, so that an adopted hook sends what is wanted and
-// nothing else; others that a later GitLab may have are left alone.
+// gitlabEvents are the switches of a hook. All of them are written, so that an adopted hook sends
+// what is wanted and nothing else; others that a later GitLab may have are left alone.
 var gitlabEvents = []string{
 	"confidential_issues_events", "confidential_note_events", "deployment_events", "feature_flag_events", "issues_events", "job_events",
 	"merge_requests_events", "note_events", "pipeline_events", "push_events", "releases_events", "tag_push_events", "wiki_page_events",
@@ -176,7 +179,8 @@ func gitlabProtection(ctx context.Context, r *Remote, branch string) (Protection
 	return Unprotected, err
 }
 
-// gitea is Gitea and Forgejo. Source: the swagger page of either: hooks, branches, statuses, pulls and issue comments.
+// gitea is Gitea and Forgejo. Source: the swagger page of either: hooks, branches, statuses, pulls
+// and issue comments.
 var gitea = dialect{
 	scheme: "token ", // which every version takes
 	root:   repos,
@@ -232,7 +236,8 @@ func giteaProtection(ctx context.Context, r *Remote, branch string) (Protection,
 	return Locked, nil
 }
 
-// bitbucket is Bitbucket Cloud. Source: developer.atlassian.com/cloud/bitbucket/rest: webhooks, statuses and pull requests.
+// bitbucket is Bitbucket Cloud. Source: developer.atlassian.com/cloud/bitbucket/rest: webhooks,
+// statuses and pull requests.
 var bitbucket = dialect{
 	scheme: "Bearer ",
 	root:   func(p Place) string { return "/repositories/" + segments(p.Path) },

@@ -1,10 +1,12 @@
-// Package forge is the client of the REST APIs of Git hosts: GitHub, GitHub Enterprise, GitLab, Bitbucket Cloud, and
-// Gitea with Forgejo. It registers webhooks, reads the protection of branches, sets commit statuses, comments on pull
-// requests, mints tokens of GitHub Apps and tests the identity of a Connection.
+// Package forge is the client of the REST APIs of Git hosts: GitHub, GitHub Enterprise, GitLab,
+// Bitbucket Cloud, and Gitea with Forgejo. It registers webhooks, reads the protection of branches,
+// sets commit statuses, comments on pull requests, mints tokens of GitHub Apps and tests the
+// identity of a Connection.
 //
-// Its rules: every call is bounded in time and in bytes; a secret travels in headers and bodies only, never in a URL,
-// and only to its own host; no error and no log line holds one; no request is sent after the context has ended, nor
-// before the time that a host has stated in Retry-After. Webhooks are listed for mostPages; maxGates waits are kept.
+// Its rules: every call is bounded in time and in bytes; a secret travels in headers and bodies
+// only, never in a URL, and only to its own host; no error and no log line holds one; no request is
+// sent after the context has ended, nor before the time that a host has stated in Retry-After.
+// Webhooks are listed for mostPages; maxGates waits are kept.
 package forge
 
 import (
@@ -34,7 +36,8 @@ const (
 	Gitea            Kind = "gitea"
 )
 
-// ErrNone is wrapped when the host of a repository has no known REST API. Such a repository is polled.
+// ErrNone is wrapped when the host of a repository has no known REST API. Such a repository is
+// polled.
 var ErrNone = errors.New("no forge")
 
 // callTimeout bounds one call with its redirects: a third of the default expiry of a lease.
@@ -53,7 +56,8 @@ type Options struct {
 	UserAgent string
 }
 
-// Hosts holds the connections to all Git hosts of an agent and their state. Safe for concurrent use.
+// Hosts holds the connections to all Git hosts of an agent and their state. Safe for concurrent
+// use.
 type Hosts struct {
 	apis   map[string]string
 	client *netx.Client
@@ -123,7 +127,8 @@ const (
 	ProtectionUnknown Protection = "unknown"          // this identity may not read it
 )
 
-// Protection reads the protection. An unreadable one is unknown; an error means only that ctx has ended.
+// Protection reads the protection. An unreadable one is unknown; an error means only that ctx has
+// ended.
 func (r *Remote) Protection(ctx context.Context, branch string) (Protection, error) {
 	p, err := r.protection(ctx, r, branch)
 	switch netx.KindOf(err) {
@@ -148,8 +153,8 @@ const negativeFor = time.Hour
 // maxProbes bounds the known hosts.
 const maxProbes = 64
 
-// isGitea requests the version of the API of a host, without credentials. A positive result is kept, a negative one for
-// an hour; a host that does not answer is probed again by the next caller.
+// isGitea requests the version of the API of a host, without credentials. A positive result is
+// kept, a negative one for an hour; a host that does not answer is probed again by the next caller.
 func (h *Hosts) isGitea(ctx context.Context, base string, creds *auth.Credentials) (bool, error) {
 	h.mu.Lock()
 	known, ok := h.probes[base]
@@ -179,9 +184,10 @@ func invalid(op, format string, args ...any) *netx.Error {
 	return &netx.Error{Kind: netx.Invalid, Op: op, Err: fmt.Errorf(format, args...)}
 }
 
-// Page returns the web address of a directory of a branch, or of a commit by its 40 digits; without a branch that of
-// the repository. It sends no request: for an unknown kind of host it returns the repository. The address is always
-// http or https, without a user name, and the error wraps ErrNone when there is no page.
+// Page returns the web address of a directory of a branch, or of a commit by its 40 digits; without
+// a branch that of the repository. It sends no request: for an unknown kind of host it returns the
+// repository. The address is always http or https, without a user name, and the error wraps ErrNone
+// when there is no page.
 func Page(t Target, branch, dir string) (string, error) {
 	a, err := auth.ParseAddress(t.URL)
 	if err != nil {

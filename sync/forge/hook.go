@@ -63,7 +63,8 @@ func (h Hook) Same(other Hook) bool {
 	return sameURL(h.URL, other.URL) && slices.Equal(slices.Compact(a), slices.Compact(b)) && other.Active
 }
 
-// sameURL compares as browsers do: scheme and host without case, the path without a slash at its end.
+// sameURL compares as browsers do: scheme and host without case, the path without a slash at its
+// end.
 func sameURL(a, b string) bool {
 	return normalURL(a) == normalURL(b)
 }
@@ -81,7 +82,8 @@ func normalURL(raw string) string {
 	return u.String()
 }
 
-// errHidden replaces the bare "404" that hosts answer to a token without the permission for webhooks.
+// errHidden replaces the bare "404" that hosts answer to a token without the permission for
+// webhooks.
 var errHidden = errors.New("the repository is not there, or the token may not manage its webhooks")
 
 // asForbidden turns the NotFound of a list into Forbidden.
@@ -89,7 +91,8 @@ func asForbidden(err error) error {
 	return changed(err, netx.NotFound, func(e *netx.Error) { e.Kind, e.Err = netx.Forbidden, errHidden })
 }
 
-// List returns all webhooks, at most 1,000. The error is Forbidden for a token without the permission.
+// List returns all webhooks, at most 1,000. The error is Forbidden for a token without the
+// permission.
 func (r *Remote) List(ctx context.Context) (all []Hook, err error) {
 	err = r.pages(ctx, r.request("list webhooks of", http.MethodGet, hooksPath), func(data json.RawMessage) error {
 		h, err := r.read(data)
@@ -175,8 +178,8 @@ func (r *Remote) ask(ctx context.Context, q request, h Hook) (Hook, error) {
 	return h, err
 }
 
-// Create creates a webhook. An existing one with the same URL is adopted: it gets this secret and these events. So a
-// webhook that was created before a power cut is found again.
+// Create creates a webhook. An existing one with the same URL is adopted: it gets this secret and
+// these events. So a webhook that was created before a power cut is found again.
 func (r *Remote) Create(ctx context.Context, h Hook) (Hook, error) {
 	if adopted, ok, err := r.adopt(ctx, h); ok || err != nil {
 		return adopted, err
@@ -207,7 +210,8 @@ func (r *Remote) adopt(ctx context.Context, h Hook) (_ Hook, ok bool, err error)
 	return h, true, err
 }
 
-// Edit writes URL, events and secret of the webhook with this ID. The error is NotFound when it does not exist.
+// Edit writes URL, events and secret of the webhook with this ID. The error is NotFound when it
+// does not exist.
 func (r *Remote) Edit(ctx context.Context, h Hook) (Hook, error) {
 	h = r.withDefaults(h)
 	edit := r.request("edit webhook of", r.change, one(h.ID))

@@ -148,7 +148,8 @@ func (r *Remote) PullRequest(ctx context.Context, number int64) (PullRequest, er
 	return p, nil
 }
 
-// MergeBase returns the commit where the head of a pull request has left the branch that it goes to, whose tip is given.
+// MergeBase returns the commit where the head of a pull request has left the branch that it goes
+// to, whose tip is given.
 func (r *Remote) MergeBase(ctx context.Context, p PullRequest, tip, head string) (string, error) {
 	base := p.base
 	if r.pulls.base != "" {
@@ -169,8 +170,8 @@ func (r *Remote) MergeBase(ctx context.Context, p PullRequest, tip, head string)
 	return base, nil
 }
 
-// PullRefs returns the refs that the host keeps for a pull request in the repository: of its head, and of its merge with
-// the branch that it goes to. "" = the host has none.
+// PullRefs returns the refs that the host keeps for a pull request in the repository: of its head,
+// and of its merge with the branch that it goes to. "" = the host has none.
 func (r *Remote) PullRefs(number int64) (head, merge string) {
 	if r.pulls.refs == "" {
 		return "", ""
@@ -190,8 +191,9 @@ type commentWire struct {
 
 func (c commentWire) text() string { return strings.TrimSpace(cmp.Or(c.Body, c.Content.Raw)) }
 
-// Comment makes the comment on a pull request that begins with a hidden marker, or edits the one that is there; with
-// onlyEdit it makes none. A comment that was made before a power cut is found again.
+// Comment makes the comment on a pull request that begins with a hidden marker, or edits the one
+// that is there; with onlyEdit it makes none. A comment that was made before a power cut is found
+// again.
 func (r *Remote) Comment(ctx context.Context, number int64, marker, text string, onlyEdit bool) error {
 	marker = fmt.Sprintf(r.marker, marker)
 	text = strings.TrimSpace(marker + "\n\n" + text)
@@ -230,8 +232,8 @@ func (r *Remote) Comment(ctx context.Context, number int64, marker, text string,
 	return err
 }
 
-// Refuses reports whether an error is an answer of the host that a repetition does not change: it lacks a right, the
-// repository, or an API that is known here.
+// Refuses reports whether an error is an answer of the host that a repetition does not change: it
+// lacks a right, the repository, or an API that is known here.
 func Refuses(err error) bool {
 	switch netx.KindOf(err) {
 	case netx.Unauthorized, netx.Forbidden, netx.NotFound, netx.Refused, netx.Invalid:

@@ -54,8 +54,8 @@ func TestSetStatus(t *testing.T) {
 	})
 }
 
-// TestComment: one comment is made and edited in place, also when it is on the second page, and that of another author is
-// left alone.
+// TestComment: one comment is made and edited in place, also when it is on the second page, and
+// that of another author is left alone.
 func TestComment(t *testing.T) {
 	t.Parallel()
 	everyKind(t, func(t *testing.T, h *forgetest.Host, kind Kind, path string) {

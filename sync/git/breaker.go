@@ -20,7 +20,8 @@ type breaker struct {
 	err   error // why it is open
 }
 
-// heard notes whether the host of a call has answered. One that answers a look may be silent at a fetch.
+// heard notes whether the host of a call has answered. One that answers a look may be silent at a
+// fetch.
 func (m *Mirrors) heard(op string, c *call, err error) {
 	_, requests, _ := c.Cost()
 	host, now := c.Addr.HostPort(), time.Now()

@@ -21,8 +21,8 @@ type BundleQuery struct {
 	Depth int      // number of commits; 0 = all of the mirror
 }
 
-// Named returns the Ref under which a selector has found a commit of the mirror, if need be a branch before a tag. One that is
-// there without a name gets that of the branch main.
+// Named returns the Ref under which a selector has found a commit of the mirror, if need be a
+// branch before a tag. One that is there without a name gets that of the branch main.
 func (m *Mirrors) Named(r Remote, commit string, sel gitref.Selector) Ref {
 	refs, _ := pack.ReadRefs(m.dirOf(r)) // without them the commit has no name
 	out, want := Ref{Name: headPrefix + "main", Hash: commit}, sel.Name
@@ -59,8 +59,8 @@ func (m *Mirrors) Lacks(ctx context.Context, r Remote, commits []pack.ID) (missi
 	return missing, err
 }
 
-// Bundle writes a Git bundle with the commit of a ref, and the history of it that the mirror has. No server is asked.
-// An error is an *Error, after which a part of the bundle may be written.
+// Bundle writes a Git bundle with the commit of a ref, and the history of it that the mirror has.
+// No server is asked. An error is an *Error, after which a part of the bundle may be written.
 func (m *Mirrors) Bundle(ctx context.Context, r Remote, q BundleQuery, w io.Writer) error {
 	out := &bundleWriter{Writer: w}
 	return m.read(ctx, "bundle", r, func(v *reading) (err error) {

@@ -55,7 +55,8 @@ func history(t *testing.T, n int) (*gittest.Origin, map[string]string) {
 	return o, files
 }
 
-// TestBundleAgainstGit: git reads what is written here, and what git writes is read, as a whole and as a difference.
+// TestBundleAgainstGit: git reads what is written here, and what git writes is read, as a whole and
+// as a difference.
 func TestBundleAgainstGit(t *testing.T) {
 	t.Parallel()
 	o, files := history(t, 8)
@@ -185,7 +186,8 @@ func TestBundleOfShallowMirror(t *testing.T) {
 	gittest.ErrorIs(t, from.Bundle(t.Context(), local, BundleQuery{Ref: next, Since: next.Hash}, &bytes.Buffer{}), Empty)
 }
 
-// TestBundleHalfCopied: a file that is not whole is passed over, for the one before it, and taken when it is whole.
+// TestBundleHalfCopied: a file that is not whole is passed over, for the one before it, and taken
+// when it is whole.
 func TestBundleHalfCopied(t *testing.T) {
 	t.Parallel()
 	o, files := history(t, 3)
@@ -225,7 +227,8 @@ func TestBundleHalfCopied(t *testing.T) {
 	gittest.ErrorIs(t, err, Refused, "--local-git-prefix")
 }
 
-// TestBundleChain: a bundle and what builds on it may come at once, in any order, whatever the clocks of their makers said.
+// TestBundleChain: a bundle and what builds on it may come at once, in any order, whatever the
+// clocks of their makers said.
 func TestBundleChain(t *testing.T) {
 	t.Parallel()
 	for name, days := range map[string][4]int{"clocks right": {1, 2, 3, 4}, "first in the future": {9, 2, 3, 4}, "going back": {9, 8, 7, 6}} {
@@ -268,8 +271,8 @@ func TestBundleChain(t *testing.T) {
 	}
 }
 
-// TestBundleTie: of bundles whose commits are of one second the one that contains the other counts, also when that is copied
-// again, which is told.
+// TestBundleTie: of bundles whose commits are of one second the one that contains the other counts,
+// also when that is copied again, which is told.
 func TestBundleTie(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -303,8 +306,8 @@ func TestBundleTie(t *testing.T) {
 	}
 }
 
-// TestBundlesWithManyRefs: of the bundles of a directory no refs stay in memory, also of one that is
-// not valid. More than the tips and bases that are kept is refused.
+// TestBundlesWithManyRefs: of the bundles of a directory no refs stay in memory, also of one that
+// is not valid. More than the tips and bases that are kept is refused.
 func TestBundlesWithManyRefs(t *testing.T) {
 	o, files := history(t, 1)
 	parent, origin := openMirrors(t, Options{AllowLocal: []string{filepath.Dir(o.Bare)}}), Remote{URL: "file://" + o.Bare}
@@ -371,8 +374,8 @@ func TestBundlesWithManyRefs(t *testing.T) {
 	gittest.ErrorIs(t, err, TooLarge)
 }
 
-// TestBundleForBigMirror: a mirror that has grown beyond its bound and cannot be started afresh from a bundle that builds on it
-// stays.
+// TestBundleForBigMirror: a mirror that has grown beyond its bound and cannot be started afresh
+// from a bundle that builds on it stays.
 func TestBundleForBigMirror(t *testing.T) {
 	t.Parallel()
 	o, files := history(t, 2)

@@ -10,9 +10,9 @@ import (
 	"limpet/sync/git/pack"
 )
 
-// How a commit is made without a worktree. Only those trees of the base are read and made anew in which
-// something changes; all else stays byte for byte. What is new is held in memory until it is pushed: a mirror
-// never has what its host has not, and a power cut leaves nothing behind.
+// How a commit is made without a worktree. Only those trees of the base are read and made anew in
+// which something changes; all else stays byte for byte. What is new is held in memory until it is
+// pushed: a mirror never has what its host has not, and a power cut leaves nothing behind.
 
 // Edit is one change of a tree. Paths are from the root of the repository, with "/"
 // between their parts; one with a slash at its end is a directory and all below it.
@@ -20,8 +20,8 @@ type Edit struct {
 	Path string
 	// To is where Path is moved to: a whole path, of the same kind. "" = it is not moved.
 	To string
-	// Blob is the content that the file at Path is to have; nil removes what is at Path, or moves it. A new
-	// file is not executable; of one that is there the mode stays.
+	// Blob is the content that the file at Path is to have; nil removes what is at Path, or moves it.
+	// A new file is not executable; of one that is there the mode stays.
 	Blob *Blob
 }
 
@@ -37,8 +37,9 @@ func NewBlob(data []byte) *Blob {
 // Composition is a tree that was made of that of a commit. It is in memory only.
 type Composition struct {
 	Base string // commit
-	// Outcomes are what became of the edits, one for each: nil, an error that wraps fs.ErrNotExist for a path
-	// that is not there, fs.ErrExist for a place that is taken, or another one. What has an error was left out.
+	// Outcomes are what became of the edits, one for each: nil, an error that wraps fs.ErrNotExist for
+	// a path that is not there, fs.ErrExist for a place that is taken, or another one. What has an
+	// error was left out.
 	Outcomes []error
 
 	base, tree pack.ID       // trees, before and after
@@ -48,9 +49,9 @@ type Composition struct {
 // Empty reports that the tree is the one of the base.
 func (c *Composition) Empty() bool { return c.tree == c.base }
 
-// Compose makes edits, one after the other, of the tree of a commit of the mirror, or with base "" of an empty
-// tree. It makes no request and writes nothing. An error means that there is no Composition:
-// ErrUnknownCommit, Refused for a path that breaks the path rule, Corrupt, TooLarge.
+// Compose makes edits, one after the other, of the tree of a commit of the mirror, or with base ""
+// of an empty tree. It makes no request and writes nothing. An error means that there is no
+// Composition: ErrUnknownCommit, Refused for a path that breaks the path rule, Corrupt, TooLarge.
 func (m *Mirrors) Compose(ctx context.Context, r Remote, base string, edits []Edit) (*Composition, error) {
 	if base == "" {
 		c := &Composition{}

@@ -10,10 +10,11 @@ import (
 	"limpet/sync/git/pack"
 )
 
-// Changes compares the files below dir of two commits of the mirror, sorted by path relative to dir. A
-// directory that one of them lacks is empty there; a deleted and an added file with the same content are one
-// renamed file; links, submodules and refused names are absent. It makes no request. ErrUnknownCommit when a
-// commit is not there: after a rebuild old ones are gone, and the whole tree has to be compared instead.
+// Changes compares the files below dir of two commits of the mirror, sorted by path relative to
+// dir. A directory that one of them lacks is empty there; a deleted and an added file with the same
+// content are one renamed file; links, submodules and refused names are absent. It makes no
+// request. ErrUnknownCommit when a commit is not there: after a rebuild old ones are gone, and the
+// whole tree has to be compared instead.
 func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) ([]Change, error) {
 	var d differ
 	err := m.read(ctx, "compare commits", r, func(v *reading) error {
@@ -31,7 +32,8 @@ func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) (
 	if err != nil {
 		return nil, err
 	}
-	// Deleted files are paired with added ones of the same content, of several with that of the same name.
+	// Deleted files are paired with added ones of the same content, of several with that of the same
+	// name.
 	byHash := map[string][]Change{}
 	for _, old := range d.deleted {
 		byHash[old.FromHash] = append(byHash[old.FromHash], old)

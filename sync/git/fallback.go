@@ -13,12 +13,13 @@ import (
 	"limpet/sync/text"
 )
 
-// Fallback URLs are other servers of the repository of a Remote. They are asked in order, and only while the
-// server of Remote.URL does not answer; a refusal of that server counts.
+// Fallback URLs are other servers of the repository of a Remote. They are asked in order, and only
+// while the server of Remote.URL does not answer; a refusal of that server counts.
 //
-// A fallback gets no credentials but its own. It may serve the commit that the first URL announced last, or one
-// whose history contains the commit that was synced last: a copy that lags must not undo what was synced, and
-// one with another history must not replace it. Where too little history is in the mirror, the fetch brings more.
+// A fallback gets no credentials but its own. It may serve the commit that the first URL announced
+// last, or one whose history contains the commit that was synced last: a copy that lags must not
+// undo what was synced, and one with another history must not replace it. Where too little history
+// is in the mirror, the fetch brings more.
 
 // Fallback is another server of the repository of a Remote.
 type Fallback struct {
@@ -34,7 +35,8 @@ type Via struct {
 	Home string // Remote.URL, for people
 	Why  string // what is wrong with that
 	Base string // the commit that Fetch has to find in the history of Ref.Hash; "" = it was found
-	// Upstream is what another limpet, which has served the ref, says of it; "" = it was served by a Git host.
+	// Upstream is what another limpet, which has served the ref, says of it; "" = it was served by a
+	// Git host.
 	Upstream string
 }
 
@@ -123,8 +125,8 @@ func notServed(ref Ref, last string) error {
 	return &Error{Kind: Refused, Err: err, Hint: "nothing is taken from it until it has that commit"}
 }
 
-// fromFallback fetches a tip whose history has to contain base. Objects go into the mirror as they come, since
-// their names are their content; a ref leads to the tip only after base was found.
+// fromFallback fetches a tip whose history has to contain base. Objects go into the mirror as they
+// come, since their names are their content; a ref leads to the tip only after base was found.
 func (f *fetch) fromFallback(ref Ref) error {
 	base, ok := pack.ParseID(ref.Via.Base)
 	if !ok {

@@ -18,13 +18,15 @@ import (
 	"limpet/sync/text"
 )
 
-// How a mirror is filled. The first fetch asks for one commit without history, later ones for all that is new:
-// the mirror says which commits it has and where its history ends. Where that would be a whole history (the
-// branch was rewritten, or is another one), one commit without history is asked for again, still as a difference
-// to what is here. What cannot be made whole that way is cloned afresh beside the old mirror and takes its place
-// when it is complete, so that a lost network never loses a mirror.
+// How a mirror is filled. The first fetch asks for one commit without history, later ones for all
+// that is new: the mirror says which commits it has and where its history ends. Where that would be
+// a whole history (the branch was rewritten, or is another one), one commit without history is
+// asked for again, still as a difference to what is here. What cannot be made whole that way is
+// cloned afresh beside the old mirror and takes its place when it is complete, so that a lost
+// network never loses a mirror.
 
-// leastBudget is what an incremental fetch may always receive before it is taken for a whole history. Unit: bytes.
+// leastBudget is what an incremental fetch may always receive before it is taken for a whole
+// history. Unit: bytes.
 const leastBudget = 1 << 20
 
 // Bounds of a mirror; beyond them the next fetch starts it afresh.
@@ -34,21 +36,22 @@ const (
 	maxShallows  = 256       // ends of history: each costs 50 bytes in every request
 )
 
-// Haves that are offered at most: the old tip and commits below it, and all with the tips of other refs, of which
-// fewer may help where the old tip is known.
+// Haves that are offered at most: the old tip and commits below it, and all with the tips of other
+// refs, of which fewer may help where the old tip is known.
 const (
 	maxBelow     = 64
 	maxHaves     = 32
 	maxOtherTips = 4
 )
 
-// Fetch brings the commit of ref into the mirror, with all its files, and the tag object if it has one. When
-// they are there already, no request is made. Otherwise it blocks until the commit is durable on disk, the end
-// of ctx, Options.Stall of silence, or Options.Whole, which all servers share. One fetch runs at a time per
-// mirror. Every error is an *Error, after which the mirror is sound and has at least what it had.
+// Fetch brings the commit of ref into the mirror, with all its files, and the tag object if it has
+// one. When they are there already, no request is made. Otherwise it blocks until the commit is
+// durable on disk, the end of ctx, Options.Stall of silence, or Options.Whole, which all servers
+// share. One fetch runs at a time per mirror. Every error is an *Error, after which the mirror is
+// sound and has at least what it had.
 //
-// What a fallback announced is fetched from there; an error of kind Moved says to resolve again. Anything else
-// is fetched from any server that answers, since the hash says what it is.
+// What a fallback announced is fetched from there; an error of kind Moved says to resolve again.
+// Anything else is fetched from any server that answers, since the hash says what it is.
 func (m *Mirrors) Fetch(ctx context.Context, r Remote, ref Ref) (stats Stats, err error) {
 	f := &failover{m: m, op: "fetch", remote: r, do: func(c *call) (err error) {
 		stats, err = m.fetch(c, ref)
@@ -197,7 +200,8 @@ func (f *fetch) peel(s *pack.Store) (err error) {
 	return err
 }
 
-// wants is what the server is asked for: a tag brings its commit with it, and is in the refs of the server.
+// wants is what the server is asked for: a tag brings its commit with it, and is in the refs of the
+// server.
 func (f *fetch) wants() pack.ID {
 	if f.tag.IsZero() {
 		return f.id
@@ -255,8 +259,9 @@ func (f *fetch) incremental(old *pack.Store, refs map[string]pack.ID, shallows [
 	return f.receive(f.mirror.dir, old, transport.Want{ID: f.wants(), Depth: max(f.depth, 1), Ends: shallows}, f.Limits.PackBytes)
 }
 
-// haves lists commits of the mirror that the server may know: the old tip of the ref and some below it, ever farther
-// apart, and tips of other refs. A server with multi_ack answers with a line for each one that it knows.
+// haves lists commits of the mirror that the server may know: the old tip of the ref and some below
+// it, ever farther apart, and tips of other refs. A server with multi_ack answers with a line for
+// each one that it knows.
 func (f *fetch) haves(s *pack.Store, refs map[string]pack.ID) (out []pack.ID) {
 	met, next := 0, 0
 	s.History(f.Ctx, refs[f.name], func(id pack.ID) bool {

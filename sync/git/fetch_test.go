@@ -74,7 +74,8 @@ func TestFetchFirstAndNext(t *testing.T) {
 	fsck(t, m, r)
 }
 
-// TestFetchIsCounted: a Meter shows what a fetch waits for and how much has come, while it goes on, and nothing after it.
+// TestFetchIsCounted: a Meter shows what a fetch waits for and how much has come, while it goes on,
+// and nothing after it.
 func TestFetchIsCounted(t *testing.T) {
 	t.Parallel()
 	s := gittest.NewServer(t)

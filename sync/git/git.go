@@ -1,17 +1,20 @@
-// Package git keeps bare mirrors of Git remotes on disk and reads commits, trees and blobs from them. It is the
-// one door to go-git.
+// Package git keeps bare mirrors of Git remotes on disk and reads commits, trees and blobs from
+// them. It is the one door to go-git.
 //
-// A mirror holds what jobs need: the tips that were asked for, shallow at first, and no worktree ever. It is a
-// cache: it may be deleted while no process uses it, and a damaged one is thrown away and cloned afresh once.
+// A mirror holds what jobs need: the tips that were asked for, shallow at first, and no worktree
+// ever. It is a cache: it may be deleted while no process uses it, and a damaged one is thrown away
+// and cloned afresh once.
 //
-// Nothing that a server sends is trusted. Bytes are counted on the wire, a pack is examined object by object
-// before anything of it is kept or inflated beyond the limits, object hashes are computed here, and tree entries
-// pass the rule of path.go. Texts from the server are cleaned of control characters and secrets.
+// Nothing that a server sends is trusted. Bytes are counted on the wire, a pack is examined object
+// by object before anything of it is kept or inflated beyond the limits, object hashes are computed
+// here, and tree entries pass the rule of path.go. Texts from the server are cleaned of control
+// characters and secrets.
 //
-// Bounds: pack.Limits for refs, packs, objects and trees; refsKept and listingsKept for lists of refs in memory;
-// pack.MaxTags for tags of tags; maxEqual for tags of equal versions; maxBelow, maxHaves and maxOtherTips for haves;
-// those of package attributes for .gitattributes; maxConfig for .gitmodules and .lfsconfig; maxSubmodules for submodules;
-// maxOpen of package pack for the open files of all packs.
+// Bounds: pack.Limits for refs, packs, objects and trees; refsKept and listingsKept for lists of
+// refs in memory; pack.MaxTags for tags of tags; maxEqual for tags of equal versions; maxBelow,
+// maxHaves and maxOtherTips for haves; those of package attributes for .gitattributes; maxConfig
+// for .gitmodules and .lfsconfig; maxSubmodules for submodules; maxOpen of package pack for the
+// open files of all packs.
 package git
 
 import (
@@ -25,7 +28,8 @@ import (
 	"limpet/sync/git/transport"
 )
 
-// Remote is a repository and the means to ask it. It is plain data: two calls with equal URLs use one mirror.
+// Remote is a repository and the means to ask it. It is plain data: two calls with equal URLs use
+// one mirror.
 type Remote struct {
 	URL           string            // https, http, ssh or user@host:path; a path or file URL under Options.AllowLocal
 	Creds         *auth.Credentials // nil = ask without credentials
@@ -134,7 +138,8 @@ const (
 	ChangeRenamed  = "renamed" // without a change of content
 )
 
-// CommitInfo is the summary of a commit. The texts come from the repository and are cleaned of control characters.
+// CommitInfo is the summary of a commit. The texts come from the repository and are cleaned of
+// control characters.
 type CommitInfo struct {
 	Hash    string
 	Tree    string
@@ -187,5 +192,6 @@ const (
 // ErrUnknownCommit is wrapped when a commit is not in the mirror.
 var ErrUnknownCommit = giterr.ErrUnknownCommit
 
-// KindOf returns the Kind of the first Error in err's chain, Unknown when there is none, and "" for nil.
+// KindOf returns the Kind of the first Error in err's chain, Unknown when there is none, and "" for
+// nil.
 func KindOf(err error) Kind { return giterr.KindOf(err) }

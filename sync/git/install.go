@@ -16,8 +16,9 @@ import (
 	"limpet/sync/text"
 )
 
-// install makes the spooled pack part of the mirror in dir: deltas resolved, all that it names present, durable, index
-// and refs written. The order of the files is such that a power loss leaves the mirror as it was or as it will be.
+// install makes the spooled pack part of the mirror in dir: deltas resolved, all that it names
+// present, durable, index and refs written. The order of the files is such that a power loss leaves
+// the mirror as it was or as it will be.
 func (f *fetch) install(dir string, old *pack.Store, got download) error {
 	s := got.pack
 	f.remote.Meter.Enter(transfer.Resolving)
@@ -65,8 +66,8 @@ func (f *fetch) install(dir string, old *pack.Store, got download) error {
 	return atomicfile.SyncDir(dir)
 }
 
-// cutHistory notes the commits of a bundle whose parents are among its bases that the mirror lacks: the history ends
-// there. Whether its files are all there is for checkConnected.
+// cutHistory notes the commits of a bundle whose parents are among its bases that the mirror lacks:
+// the history ends there. Whether its files are all there is for checkConnected.
 func (f *fetch) cutHistory(old *pack.Store, got *download) error {
 	missing := missingBases(old, got.bases)
 	if len(missing) == 0 {
@@ -97,8 +98,8 @@ func missingBases(old *pack.Store, bases []pack.ID) []pack.ID {
 	return slices.DeleteFunc(slices.Clone(bases), func(id pack.ID) bool { return old != nil && old.Has(id) })
 }
 
-// checkConnected checks that the wanted commit is there and that everything which the new objects name is there
-// too, in the pack or in the mirror. Errors wrap pack.ErrIncomplete.
+// checkConnected checks that the wanted commit is there and that everything which the new objects
+// name is there too, in the pack or in the mirror. Errors wrap pack.ErrIncomplete.
 func (f *fetch) checkConnected(old *pack.Store, got download) error {
 	both, err := got.pack.Over(old, f.Limits.ObjectBytes)
 	if err != nil {
@@ -145,8 +146,9 @@ func (f *fetch) checkConnected(old *pack.Store, got download) error {
 	return nil
 }
 
-// namesOf are the objects that a commit or a tree names, without submodules and the parents at the ends of history.
-// What is malformed names nothing: the wanted commit is checked before, and a tree is refused when it is listed.
+// namesOf are the objects that a commit or a tree names, without submodules and the parents at the
+// ends of history. What is malformed names nothing: the wanted commit is checked before, and a tree
+// is refused when it is listed.
 func namesOf(s *pack.Store, id pack.ID, kind pack.Kind, ends []pack.ID) (names []pack.ID, err error) {
 	if kind != pack.CommitKind && kind != pack.TreeKind {
 		return nil, nil
@@ -204,7 +206,8 @@ type download struct {
 	refs  map[string]pack.ID // all that the server has
 }
 
-// download asks for w and spools the answer in dir. The pack is to be discarded also when there is an error.
+// download asks for w and spools the answer in dir. The pack is to be discarded also when there is
+// an error.
 func (f *fetch) download(dir string, w transport.Want, budget int64) (got download, err error) {
 	leave, err := f.Visit()
 	if err != nil {

@@ -14,9 +14,10 @@ import (
 	"limpet/sync/git/pack"
 )
 
-// A mirror is a bare repository that git itself can read: packs with indexes, packed-refs (one file, so that no
-// two names of branches can be in each other's way), shallow, and limpet.json, which says what the directory is.
-// The files are replaced whole, by rename after fsync. No remote is in its config, and no secret anywhere.
+// A mirror is a bare repository that git itself can read: packs with indexes, packed-refs (one
+// file, so that no two names of branches can be in each other's way), shallow, and limpet.json,
+// which says what the directory is. The files are replaced whole, by rename after fsync. No remote
+// is in its config, and no secret anywhere.
 
 // layoutFormat is raised when the layout changes; other mirrors are rebuilt.
 const layoutFormat = 1
@@ -39,8 +40,8 @@ type note struct {
 	First  int64  `json:"firstPackBytes"`
 }
 
-// makeBare lays out an empty bare repository in dir, which must not exist or be empty, with HEAD at a branch. Its files
-// are for git alone, and are not synced.
+// makeBare lays out an empty bare repository in dir, which must not exist or be empty, with HEAD at
+// a branch. Its files are for git alone, and are not synced.
 func makeBare(dir, head string) error {
 	for _, d := range []string{"objects/pack", "objects/info", "refs/heads", "refs/tags"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {

@@ -13,8 +13,8 @@ import (
 	"limpet/sync/git/pack"
 )
 
-// idleAfter is how long the packs of a mirror stay open after the last read.
-// Jobs read in bursts; a hundred quiet mirrors must not hold files or memory. Of the files pack.maxOpen are open at most.
+// idleAfter is how long the packs of a mirror stay open after the last read. Jobs read in bursts; a
+// hundred quiet mirrors must not hold files or memory. Of the files pack.maxOpen are open at most.
 const idleAfter = 10 * time.Second
 
 // mirror is one directory of Mirrors. Whoever holds its turn may change the
@@ -145,8 +145,9 @@ func (m *mirror) drop() {
 	m.open = nil
 }
 
-// markDamaged makes the next fetch throw the mirror away, also after a restart; until then what is sound can be read. h is
-// what showed the damage, nil for a mirror that cannot be opened: one that was made anew meanwhile is not blamed.
+// markDamaged makes the next fetch throw the mirror away, also after a restart; until then what is
+// sound can be read. h is what showed the damage, nil for a mirror that cannot be opened: one that
+// was made anew meanwhile is not blamed.
 func (m *mirror) markDamaged(h *handle) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

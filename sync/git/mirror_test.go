@@ -107,8 +107,8 @@ func TestReadWhileChanging(t *testing.T) {
 	_ = s
 }
 
-// TestReadOfMergedPacks: packs that were closed and merged under a reader are no damage, and cost no request. A bundle
-// that was begun is not begun again.
+// TestReadOfMergedPacks: packs that were closed and merged under a reader are no damage, and cost
+// no request. A bundle that was begun is not begun again.
 func TestReadOfMergedPacks(t *testing.T) {
 	t.Parallel()
 	s, o, m, r, _, files := site(t, Options{})

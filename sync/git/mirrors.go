@@ -19,7 +19,8 @@ import (
 	"limpet/sync/git/transport"
 )
 
-// Mirrors is a directory of bare mirrors, one per remote. It is safe for concurrent use by one process.
+// Mirrors is a directory of bare mirrors, one per remote. It is safe for concurrent use by one
+// process.
 type Mirrors struct {
 	dir    string
 	log    *slog.Logger
@@ -36,13 +37,14 @@ type Mirrors struct {
 // mirrorName is the length of the name of a mirror's directory.
 const mirrorName = 32
 
-// View opens mirrors to read from them only, also while another process uses them. No server is asked.
+// View opens mirrors to read from them only, also while another process uses them. No server is
+// asked.
 func View(dir string) *Mirrors {
 	return newMirrors(dir, Options{AllowLocal: []string{"/"}, AllowDirs: []string{"/"}})
 }
 
-// Open uses dir for mirrors, making it when it is missing. What a killed process left half-made in it is
-// removed, so no other process may use it at the same time.
+// Open uses dir for mirrors, making it when it is missing. What a killed process left half-made in
+// it is removed, so no other process may use it at the same time.
 func Open(dir string, o Options) (*Mirrors, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make mirrors directory: %w", err)
@@ -67,7 +69,8 @@ func newMirrors(dir string, o Options) *Mirrors {
 	}
 }
 
-// Close closes files and idle connections. Calls that still run end with an error or finish; none may begin afterwards.
+// Close closes files and idle connections. Calls that still run end with an error or finish; none
+// may begin afterwards.
 func (m *Mirrors) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,8 +134,9 @@ type reading struct {
 	limits pack.Limits
 }
 
-// read runs f over the mirror of r. When f meets damage, the commit that was fetched last is fetched once more,
-// which makes the mirror anew, and f runs a second time; nothing else makes a request.
+// read runs f over the mirror of r. When f meets damage, the commit that was fetched last is
+// fetched once more, which makes the mirror anew, and f runs a second time; nothing else makes a
+// request.
 func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading) error) error {
 	c, err := m.begin(ctx, op, r)
 	if err != nil {

@@ -76,7 +76,8 @@ func (c *Composition) Commit(m Making) (*Written, error) {
 	return &Written{Hash: id.String(), made: append([]pack.Packed{commit}, c.made...)}, nil
 }
 
-// Directory makes the commit that a directory of plain files has with this tree. It has no parent, author or message.
+// Directory makes the commit that a directory of plain files has with this tree. It has no parent,
+// author or message.
 func (c *Composition) Directory() *Written {
 	o := transport.DirCommit(c.tree)
 	return &Written{Hash: o.ID.String(), made: append([]pack.Packed{o.Pack()}, c.made...)}

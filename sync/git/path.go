@@ -14,9 +14,10 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// The path rule. Every entry of every tree passes it, in listings and in differences alike. A name that could
-// mean another place, on any file system that it may be written to later, is refused; the rest of the directory
-// goes on. Of two names that some file systems take for one, the first stays.
+// The path rule. Every entry of every tree passes it, in listings and in differences alike. A name
+// that could mean another place, on any file system that it may be written to later, is refused;
+// the rest of the directory goes on. Of two names that some file systems take for one, the first
+// stays.
 
 // filterEntries sorts the entries of a directory into those that may be used and those
 // that may not. prefix is the directory with a slash at its end, or "".
@@ -56,12 +57,14 @@ func fold(name string) string {
 // devices are names that Windows opens as devices, with any extension.
 var devices = []string{"con", "prn", "aux", "nul"}
 
-// objection is why an entry may not be used: the kind of such entries, and a sentence. The zero one is that it may.
+// objection is why an entry may not be used: the kind of such entries, and a sentence. The zero one
+// is that it may.
 type objection struct{ kind, text string }
 
 var allowed objection
 
-// The kinds of refused entries, in the singular. Those of Refusal.ByMode go by the mode and not by the name.
+// The kinds of refused entries, in the singular. Those of Refusal.ByMode go by the mode and not by
+// the name.
 const (
 	symbolicLink  = "symbolic link"
 	submodule     = "submodule"
@@ -127,7 +130,8 @@ func badMode(mode uint32) objection {
 	return objection{oddMode, fmt.Sprintf("an entry of mode %o has no meaning", mode)}
 }
 
-// regular reports whether a mode is that of a file. git takes any permissions, and writes two of them.
+// regular reports whether a mode is that of a file. git takes any permissions, and writes two of
+// them.
 func regular(mode uint32) bool { return mode&^0o777 == 0o100000 }
 
 // showPath makes a path safe to show: no control characters, not too long.

@@ -16,20 +16,23 @@ import (
 	"limpet/sync/text"
 )
 
-// A commit that is asked for by its hash does not change, so it is fetched once, without its history: servers
-// that say that they allow it give it out, and so do those over http. One that a ref points to is had from any
-// server. Else, and where it has to be on a branch, the commits of that branch or of the default one are fetched
-// until it is among them. That it was found is noted in the mirror, under a name that no server can take away.
+// A commit that is asked for by its hash does not change, so it is fetched once, without its
+// history: servers that say that they allow it give it out, and so do those over http. One that a
+// ref points to is had from any server. Else, and where it has to be on a branch, the commits of
+// that branch or of the default one are fetched until it is among them. That it was found is noted
+// in the mirror, under a name that no server can take away.
 
 // pinPrefix begins the names of the notes: hash, then full name of the branch.
 const pinPrefix = ownPrefix + "pinned/"
 
-// growth is how many commits of a branch are fetched, step by step. The last is git's own number for all of them.
+// growth is how many commits of a branch are fetched, step by step. The last is git's own number
+// for all of them.
 var growth = []int{50, 500, 0x7fffffff}
 
 func pinName(commit, branch string) string { return pinPrefix + commit + "/" + branch }
 
-// stored reports whether a pinned commit is in the mirror and was seen on its branch. No server is asked.
+// stored reports whether a pinned commit is in the mirror and was seen on its branch. No server is
+// asked.
 func (c *call) stored(ref Ref) bool {
 	id, ok := pack.ParseID(ref.Hash)
 	f := fetch{call: c, mirror: c.m.mirror(c.home), id: id}
@@ -40,7 +43,8 @@ func (c *call) stored(ref Ref) bool {
 	return ok && here && err == nil
 }
 
-// hasPinned is stored for a fetch. The error is one of the mirror, or Refused for what is there and no commit.
+// hasPinned is stored for a fetch. The error is one of the mirror, or Refused for what is there and
+// no commit.
 func (f *fetch) hasPinned() (bool, error) {
 	if f.mirror.isDamaged() {
 		return false, nil
@@ -129,8 +133,8 @@ func serves(l *transport.Listing, id pack.ID, scheme string) bool {
 	return slices.Contains(slices.Collect(maps.Values(l.Refs.References)), id)
 }
 
-// search fetches more and more of a branch until the commit is among its commits. A fallback may put any commit
-// on a branch, so that one has to contain the commit that was synced last.
+// search fetches more and more of a branch until the commit is among its commits. A fallback may
+// put any commit on a branch, so that one has to contain the commit that was synced last.
 func (f *fetch) search(branch string, tip pack.ID) error {
 	name := branch
 	if f.fallback {
@@ -228,9 +232,10 @@ func (f *fetch) notFound(why string) error {
 	return &Error{Kind: CommitNotFound, Err: err, Hint: hint}
 }
 
-// Contains reports whether a commit is tip, which has to be in the mirror, or among the commits before it. When
-// the history there is too short to tell, more of it is fetched, as for a pinned commit, within the limits. A
-// history that is longer than those does not contain it. It blocks as Fetch does.
+// Contains reports whether a commit is tip, which has to be in the mirror, or among the commits
+// before it. When the history there is too short to tell, more of it is fetched, as for a pinned
+// commit, within the limits. A history that is longer than those does not contain it. It blocks as
+// Fetch does.
 func (m *Mirrors) Contains(ctx context.Context, r Remote, tip Ref, commit string) (bool, error) {
 	var found, whole bool
 	err := m.read(ctx, "look for commit", r, func(v *reading) error {

@@ -11,9 +11,9 @@ import (
 	"limpet/sync/auth"
 )
 
-// Prune deletes the mirrors of remotes that are neither in keep nor submodules of those, and into which nothing
-// was fetched for the time of rest, and returns how many there were. One that is being fetched into is left for
-// the next time.
+// Prune deletes the mirrors of remotes that are neither in keep nor submodules of those, and into
+// which nothing was fetched for the time of rest, and returns how many there were. One that is
+// being fetched into is left for the next time.
 func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err error) {
 	wanted := make(map[string]bool)
 	for _, r := range keep {
@@ -45,8 +45,8 @@ func (m *Mirrors) Prune(keep []Remote, rest time.Duration) (removed int, err err
 	return removed, err
 }
 
-// inParent reports whether a mirror is that of a submodule of a wanted repository: it was pulled with it last, or at most
-// the time of rest before something came into that one.
+// inParent reports whether a mirror is that of a submodule of a wanted repository: it was pulled
+// with it last, or at most the time of rest before something came into that one.
 func (m *Mirrors) inParent(dir string, wanted map[string]bool, rest time.Duration) bool {
 	note := filepath.Join(dir, parentFile)
 	name, err := os.ReadFile(note)

@@ -19,9 +19,9 @@ func PermitsDir(below []string, dir string) bool {
 	return KindOf(err) != Refused
 }
 
-// Pushable asks the remote whether it takes a push from these credentials: it has the server begin one, and
-// nothing is written. An *Error of kind ReadOnly says that a push is refused; any other one says that this cannot
-// be told. A local directory is not asked. It blocks as Resolve does.
+// Pushable asks the remote whether it takes a push from these credentials: it has the server begin
+// one, and nothing is written. An *Error of kind ReadOnly says that a push is refused; any other
+// one says that this cannot be told. A local directory is not asked. It blocks as Resolve does.
 func (m *Mirrors) Pushable(ctx context.Context, r Remote) error {
 	c, err := m.begin(ctx, "ask for a push", r)
 	if err != nil {
@@ -35,14 +35,15 @@ func (m *Mirrors) Pushable(ctx context.Context, r Remote) error {
 	return err
 }
 
-// Push has a branch of the remote, by its full name, go from the commit old to w; with old "" it is made anew.
-// The host compares old with what it has: no commit is lost, and nothing is ever forced. Only the server of r.URL
-// is asked, never a fallback. The mirror stays as it is until the next Fetch.
+// Push has a branch of the remote, by its full name, go from the commit old to w; with old "" it is
+// made anew. The host compares old with what it has: no commit is lost, and nothing is ever forced.
+// Only the server of r.URL is asked, never a fallback. The mirror stays as it is until the next
+// Fetch.
 //
-// It blocks as Fetch does. Of its errors these say that nothing was changed: Overtaken (fetch, compose and push
-// again), Declined and ReadOnly (a user has to act), Refused and TooLarge. After any other one it may have
-// arrived all the same: see Contains. A directory that another process changes meanwhile may have got a part: the
-// error, also Overtaken, has the number of changes.
+// It blocks as Fetch does. Of its errors these say that nothing was changed: Overtaken (fetch,
+// compose and push again), Declined and ReadOnly (a user has to act), Refused and TooLarge. After
+// any other one it may have arrived all the same: see Contains. A directory that another process
+// changes meanwhile may have got a part: the error, also Overtaken, has the number of changes.
 func (m *Mirrors) Push(ctx context.Context, r Remote, branch, old string, w *Written) error {
 	c, err := m.begin(ctx, "push", r)
 	if err != nil {

@@ -21,11 +21,13 @@ import (
 	"limpet/sync/text"
 )
 
-// Resolve asks the remote what a Selector stands for now: one ls-remote, and none for a commit that is in the mirror. What
-// the list of refs does not tell is fetched once: which of equal versions has the newest commit, which is chosen as Flux
-// does, and the commit of a tag where no tag is peeled. The zero Selector is what the remote's HEAD points to, or where that does not exist main, master, or
-// the first branch by name. Where the server of r.URL does not answer, its fallbacks are asked; see fallback.go.
-// It blocks until the answer, the end of ctx, or Options.Stall of silence. Every error is an *Error.
+// Resolve asks the remote what a Selector stands for now: one ls-remote, and none for a commit that
+// is in the mirror. What the list of refs does not tell is fetched once: which of equal versions
+// has the newest commit, which is chosen as Flux does, and the commit of a tag where no tag is
+// peeled. The zero Selector is what the remote's HEAD points to, or where that does not exist main,
+// master, or the first branch by name. Where the server of r.URL does not answer, its fallbacks are
+// asked; see fallback.go. It blocks until the answer, the end of ctx, or Options.Stall of silence.
+// Every error is an *Error.
 func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (Ref, error) {
 	r.Meter.Start(transfer.Queued, 0)
 	defer r.Meter.End()
@@ -82,8 +84,8 @@ func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 
 const (
 	refsKept = 2000 // how long a list of refs may be to be kept for the next fetch
-	// listingsKept is how many listings are kept at a time. A fetch comes at once or not at all: of a thousand
-	// repositories that are looked at each minute nearly none has anything new.
+	// listingsKept is how many listings are kept at a time. A fetch comes at once or not at all: of a
+	// thousand repositories that are looked at each minute nearly none has anything new.
 	listingsKept = 16
 )
 
@@ -114,8 +116,8 @@ func (c *call) listRefs() (*transport.Listing, error) {
 	return c.List()
 }
 
-// newestOf returns the ref with the newest commit of several, of which the last wins a tie. peels reports whether the
-// server names the commits of annotated tags.
+// newestOf returns the ref with the newest commit of several, of which the last wins a tie. peels
+// reports whether the server names the commits of annotated tags.
 func (c *call) newestOf(refs []Ref, peels bool) (newest Ref, err error) {
 	var last time.Time
 	for _, ref := range refs[max(0, len(refs)-maxEqual):] {
@@ -135,7 +137,8 @@ func (c *call) newestOf(refs []Ref, peels bool) (newest Ref, err error) {
 // maxEqual is how many tags of equal versions are compared at most: those with the last names.
 const maxEqual = 32
 
-// look peels a ref and returns the time of its commit, which is fetched into the mirror if it is not there.
+// look peels a ref and returns the time of its commit, which is fetched into the mirror if it is
+// not there.
 func (c *call) look(ref *Ref) (when time.Time, err error) {
 	read := func() error {
 		return c.readMirror(c.m.mirror(c.home), func(v *reading) error {
@@ -166,9 +169,10 @@ func (c *call) look(ref *Ref) (when time.Time, err error) {
 	return when, err
 }
 
-// choose finds what a Selector stands for among the refs of a remote: one, or those of equal versions. A commit is taken as it is:
-// whether the remote has it is seen when it is fetched. The error is an *Error of kind BranchNotFound, or Empty
-// where nothing was chosen and there is no branch, or the cause of ctx's end.
+// choose finds what a Selector stands for among the refs of a remote: one, or those of equal
+// versions. A commit is taken as it is: whether the remote has it is seen when it is fetched. The
+// error is an *Error of kind BranchNotFound, or Empty where nothing was chosen and there is no
+// branch, or the cause of ctx's end.
 func choose(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) ([]Ref, error) {
 	switch {
 	case sel.Commit != "":
@@ -224,7 +228,8 @@ func pinned(sel gitref.Selector) Ref {
 	return ref
 }
 
-// advertised is a ref by its full name. An annotated tag is the commit that it points to and the object that it is.
+// advertised is a ref by its full name. An annotated tag is the commit that it points to and the
+// object that it is.
 func advertised(adv *packp.AdvRefs, name string) (Ref, bool) {
 	id, ok := adv.References[name]
 	if !ok {
@@ -285,7 +290,8 @@ func defaultBranch(adv *packp.AdvRefs) (first string) {
 	return first
 }
 
-// similar names up to three branches or tags that somebody who wrote name may have meant, the closest first.
+// similar names up to three branches or tags that somebody who wrote name may have meant, the
+// closest first.
 func similar(adv *packp.AdvRefs, prefix, name string) string {
 	distance := map[string]int{}
 	for full := range adv.References {

@@ -92,8 +92,9 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestResolveEqualVersions takes the newest commit of versions that differ in the metadata of the build alone, as Flux does,
-// whatever the names and the times of the tags are. The commits are fetched once.
+// TestResolveEqualVersions takes the newest commit of versions that differ in the metadata of the
+// build alone, as Flux does, whatever the names and the times of the tags are. The commits are
+// fetched once.
 func TestResolveEqualVersions(t *testing.T) {
 	t.Parallel()
 	s := gittest.NewServer(t)

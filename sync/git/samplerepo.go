@@ -27,8 +27,9 @@ func CreateRepository(dir string) error {
 	return nil
 }
 
-// CommitFiles writes one commit on a branch of a local repository: files by path. Without the branch it begins
-// it. It returns the hash of the commit. Paths pass the rule that trees pass when they are read.
+// CommitFiles writes one commit on a branch of a local repository: files by path. Without the
+// branch it begins it. It returns the hash of the commit. Paths pass the rule that trees pass when
+// they are read.
 func CommitFiles(dir, branch, message string, files map[string][]byte, when time.Time) (string, error) {
 	if err := checkRefName(branch); err != nil {
 		return "", err

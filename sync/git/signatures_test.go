@@ -15,7 +15,8 @@ import (
 	"limpet/sync/testenv/gittest"
 )
 
-// signatureDir holds what gpg, ssh-keygen and git have made; the objects say that they are of 2021-03-04.
+// signatureDir holds what gpg, ssh-keygen and git have made; the objects say that they are of
+// 2021-03-04.
 const signatureDir = "testdata/signatures"
 
 // signedCase is an object of testdata, the keys that may sign it, and what is wrong.

@@ -23,8 +23,9 @@ import (
 	"limpet/sync/text"
 )
 
-// Submodules: commits of other repositories that belong into a tree. Which repository that is says a file that anyone
-// with push access can write, so it may name no other host, and the limits hold for all of them together.
+// Submodules: commits of other repositories that belong into a tree. Which repository that is says
+// a file that anyone with push access can write, so it may name no other host, and the limits hold
+// for all of them together.
 
 // Bounds of the submodules of one tree.
 const (
@@ -32,9 +33,10 @@ const (
 	maxSubmoduleDepth = 4 // submodules in submodules
 )
 
-// WholeTree is Tree with the files of the submodules below dir, each fetched into a mirror of its own at exactly the
-// commit that the tree names. It blocks as Fetch does. A submodule that cannot be had is an error which names it:
-// a tree without its files would say that they are gone. One that .gitmodules does not know stays in Refused.
+// WholeTree is Tree with the files of the submodules below dir, each fetched into a mirror of its
+// own at exactly the commit that the tree names. It blocks as Fetch does. A submodule that cannot
+// be had is an error which names it: a tree without its files would say that they are gone. One
+// that .gitmodules does not know stays in Refused.
 func (m *Mirrors) WholeTree(ctx context.Context, r Remote, commit, dir string) (Tree, error) {
 	t, err := m.Tree(ctx, r, commit, dir)
 	if err != nil {
@@ -189,7 +191,8 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, entry Refusal, u
 	return g.add(ctx, below)
 }
 
-// verifySubmodule verifies the commit of a submodule as Remote.Demands says. It has no tag that could be verified.
+// verifySubmodule verifies the commit of a submodule as Remote.Demands says. It has no tag that
+// could be verified.
 func (m *Mirrors) verifySubmodule(ctx context.Context, sub Remote, commit string) error {
 	if sub.Demands == nil {
 		return nil
@@ -279,7 +282,8 @@ func (r Remote) shown() string {
 	return ""
 }
 
-// maxConfig bounds a file of a repository in the form of git's configuration, .lfsconfig or .gitmodules, in bytes.
+// maxConfig bounds a file of a repository in the form of git's configuration, .lfsconfig or
+// .gitmodules, in bytes.
 const maxConfig = 64 << 10
 
 // parseConfig reads such a file. Anyone with push access can write it, so names and values

@@ -12,9 +12,9 @@ import (
 	"limpet/sync/git/pack"
 )
 
-// Tree lists dir at a commit of the mirror, recursively; "" is the root. Links, submodules and entries that break
-// the path rule are in Refused and nowhere else. It makes no request. Errors: ErrUnknownCommit, PathNotFound,
-// TooLarge, Corrupt.
+// Tree lists dir at a commit of the mirror, recursively; "" is the root. Links, submodules and
+// entries that break the path rule are in Refused and nowhere else. It makes no request. Errors:
+// ErrUnknownCommit, PathNotFound, TooLarge, Corrupt.
 func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree, error) {
 	var t Tree
 	err := m.read(ctx, "read tree", r, func(v *reading) error {
@@ -170,7 +170,8 @@ func (v *reading) directory(id pack.ID, prefix string) ([]pack.TreeEntry, []Refu
 	return pass, refused, nil
 }
 
-// asDamage makes damage of what is missing inside a commit that is there: every commit was whole when it came.
+// asDamage makes damage of what is missing inside a commit that is there: every commit was whole
+// when it came.
 func asDamage(err error) error {
 	if errors.Is(err, pack.ErrMissing) {
 		return fmt.Errorf("%w: %w", pack.ErrDamaged, err)
@@ -227,8 +228,9 @@ func noSuchPath(entries []pack.TreeEntry, dir, part string) error {
 	return &Error{Kind: PathNotFound, Err: fmt.Errorf("there is no directory %q", showPath(dir)), Hint: hint}
 }
 
-// Blob reads a file by its hash. max bounds it further than the limits do; 0 is no further bound. A larger one gives
-// TooLarge before it is inflated. The content is checked against the hash, and is the caller's. It makes no request.
+// Blob reads a file by its hash. max bounds it further than the limits do; 0 is no further bound. A
+// larger one gives TooLarge before it is inflated. The content is checked against the hash, and is
+// the caller's. It makes no request.
 func (m *Mirrors) Blob(ctx context.Context, r Remote, hash string, max int64) ([]byte, error) {
 	var data []byte
 	err := m.read(ctx, "read file", r, func(v *reading) error {
@@ -256,8 +258,8 @@ func (e Entry) IsLink() bool      { return e.Mode == pack.ModeLink }
 func (e Entry) IsSubmodule() bool { return e.Mode == pack.ModeSubmodule }
 func (e Entry) Executable() bool  { return regular(e.Mode) && e.Mode&0o111 != 0 }
 
-// Entries lists one directory by the hash of its tree, sorted by name in bytes. It has everything that Git would check
-// out; a name that Git refuses makes the error Refused. It makes no request.
+// Entries lists one directory by the hash of its tree, sorted by name in bytes. It has everything
+// that Git would check out; a name that Git refuses makes the error Refused. It makes no request.
 func (m *Mirrors) Entries(ctx context.Context, r Remote, tree string) (out []Entry, err error) {
 	err = m.read(ctx, "read tree", r, func(v *reading) error {
 		id, err := parseHash("directory", tree)

@@ -10,7 +10,8 @@ import (
 	"limpet/sync/git/transport"
 )
 
-// Trees that are edited in memory: directories are read when a path leads into them, and made anew from the bottom up.
+// Trees that are edited in memory: directories are read when a path leads into them, and made anew
+// from the bottom up.
 
 // editError is why one edit was left out.
 type editError struct {
@@ -55,7 +56,8 @@ func (e *treeEditor) put(o pack.Packed) error {
 
 func inTreeOrder(a, b pack.TreeEntry) int { return strings.Compare(a.SortKey(), b.SortKey()) }
 
-// load reads a directory. One that is not in git's form is not written to: what is beyond the fault would be lost.
+// load reads a directory. One that is not in git's form is not written to: what is beyond the fault
+// would be lost.
 func (e *treeEditor) load(d *dirNode) error {
 	if d.entries != nil {
 		return nil
@@ -81,7 +83,8 @@ func (e *treeEditor) load(d *dirNode) error {
 	return nil
 }
 
-// sub enters a directory of d. With make it is made when it is not there; without, nil reports that there is none.
+// sub enters a directory of d. With make it is made when it is not there; without, nil reports that
+// there is none.
 func (e *treeEditor) sub(d *dirNode, name string, make bool) (*dirNode, error) {
 	if sub := d.dirs[name]; sub != nil {
 		return sub, nil

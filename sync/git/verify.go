@@ -129,8 +129,8 @@ type author struct {
 	when time.Time
 }
 
-// signatureHeader is the header of a commit that holds its signature. In SHA-1 repositories git leaves others
-// that begin so, for other hashes, out of what is signed; here they are refused.
+// signatureHeader is the header of a commit that holds its signature. In SHA-1 repositories git
+// leaves others that begin so, for other hashes, out of what is signed; here they are refused.
 const signatureHeader = "gpgsig"
 
 // splitSignedCommit takes a raw commit apart. A signature may be anywhere in the head, once.

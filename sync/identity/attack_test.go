@@ -12,8 +12,8 @@ import (
 	"limpet/sync/netx"
 )
 
-// TestSecretChoosesNoEndpoint: keys of a Secret beside those of a provider do not say where its identity, or that of this host,
-// is shown.
+// TestSecretChoosesNoEndpoint: keys of a Secret beside those of a provider do not say where its
+// identity, or that of this host, is shown.
 func TestSecretChoosesNoEndpoint(t *testing.T) {
 	t.Parallel()
 	own, foreign := newCloud(t), newCloud(t)
@@ -85,7 +85,8 @@ func TestKeysAreNotMixed(t *testing.T) {
 	}
 }
 
-// TestWrongClock: what is signed for Google carries its time where the clock of this host is wrong, after the first refusal.
+// TestWrongClock: what is signed for Google carries its time where the clock of this host is wrong,
+// after the first refusal.
 func TestWrongClock(t *testing.T) {
 	t.Parallel()
 	c := newCloud(t)

@@ -23,7 +23,8 @@ import (
 const (
 	// awsMachine is where machines get keys. Source: AWS' guide of EC2.
 	awsMachine = "http://169.254.169.254"
-	// machineTokenLife is the lifetime of the token of the metadata server, which is used at once. Unit: seconds.
+	// machineTokenLife is the lifetime of the token of the metadata server, which is used at once.
+	// Unit: seconds.
 	machineTokenLife = "300"
 )
 
@@ -46,8 +47,8 @@ func (k awsKeys) valid() bool {
 	return auth.Printable(k.ID) && auth.Printable(k.Secret) && (k.Session == "" || auth.Printable(k.Session))
 }
 
-// Credentials implements Provider. A password is good for 15 minutes and for one repository, and costs no call: each
-// look-up makes a new one. What is cached are session credentials.
+// Credentials implements Provider. A password is good for 15 minutes and for one repository, and
+// costs no call: each look-up makes a new one. What is cached are session credentials.
 func (p *aws) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	region, err := r.region()
 	if err != nil {
@@ -211,9 +212,10 @@ func (p *aws) machine(ctx context.Context, r Request) (auth.Token, error) {
 	return session(c, awsKeys{out.AccessKeyId, out.SecretAccessKey, out.Token}, out.Expiration, got.At)
 }
 
-// gitPassword returns the user and the password for a repository of CodeCommit: a signature of Signature Version 4, which AWS
-// accepts for 15 minutes. Source: git-remote-codecommit of AWS; AWS, "Create a signed AWS API request". The signer of the SDK
-// always signs headers that this form does not have.
+// gitPassword returns the user and the password for a repository of CodeCommit: a signature of
+// Signature Version 4, which AWS accepts for 15 minutes. Source: git-remote-codecommit of AWS; AWS,
+// "Create a signed AWS API request". The signer of the SDK always signs headers that this form does
+// not have.
 func (k awsKeys) gitPassword(at time.Time, region, host, path string) (user, password string) {
 	stamp := at.UTC().Format("20060102T150405")
 	scope := []string{stamp[:8], region, "codecommit", "aws4_request"}

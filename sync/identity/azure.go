@@ -41,8 +41,8 @@ var azureAuthorities = []string{
 	"login.chinacloudapi.cn",
 }
 
-// azure makes tokens of Microsoft Entra ID for Azure DevOps: of a service principal, else by workload identity, else of
-// the managed identity of the host. The first that is configured counts.
+// azure makes tokens of Microsoft Entra ID for Azure DevOps: of a service principal, else by
+// workload identity, else of the managed identity of the host. The first that is configured counts.
 type azure struct{ *registry }
 
 func (p *azure) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
@@ -105,7 +105,8 @@ func (p *azure) mint(ctx context.Context, r Request) (auth.Token, error) {
 	return p.managed(ctx, env)
 }
 
-// certificate authenticates with a certificate: PEM with the certificate and its unencrypted RSA key.
+// certificate authenticates with a certificate: PEM with the certificate and its unencrypted RSA
+// key.
 func (p *azure) certificate(ctx context.Context, r Request, c netx.Call, tenant, client string, text []byte) (auth.Token, error) {
 	if block, _ := pem.Decode(text); block == nil { // it would be read as PKCS#12, which may ask for hours of work
 		text = nil
@@ -149,8 +150,8 @@ func (p *azure) exchange(
 	return t.token(made.Token, time.Until(made.ExpiresOn), err)
 }
 
-// managed asks for the identity that Azure gives to the machine. azidentity is of no use here: it has one cache for the
-// whole process, from which a token that was refused cannot be dropped.
+// managed asks for the identity that Azure gives to the machine. azidentity is of no use here: it
+// has one cache for the whole process, from which a token that was refused cannot be dropped.
 func (p *azure) managed(ctx context.Context, env func(string) string) (auth.Token, error) {
 	query := url.Values{"api-version": {"2018-02-01"}, "resource": {azureDevOps}}
 	identity := "managed identity of this host"

@@ -34,8 +34,9 @@ const (
 	proofLife   = time.Hour // from its beginning, which is the longest
 )
 
-// gcp makes access tokens of Google: of a service account's key, by workload identity federation, or from the metadata
-// server. Over Git the token is the password, and the e-mail address of the account the user.
+// gcp makes access tokens of Google: of a service account's key, by workload identity federation,
+// or from the metadata server. Over Git the token is the password, and the e-mail address of the
+// account the user.
 type gcp struct{ *registry }
 
 func (p *gcp) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
@@ -55,7 +56,8 @@ func (p *gcp) Credentials(ctx context.Context, r Request) (*auth.Credentials, er
 	return &auth.Credentials{Username: cmp.Or(token.User, "git"), Password: token.Value, Forget: p.forget(key, token)}, nil
 }
 
-// googleAccount is what is used of the JSON. Source: Google's documentation of service account keys and AIP-4117.
+// googleAccount is what is used of the JSON. Source: Google's documentation of service account keys
+// and AIP-4117.
 type googleAccount struct {
 	Type         string `json:"type"`
 	Email        string `json:"client_email"`
@@ -101,8 +103,8 @@ func (p *gcp) account(r Request) (*googleAccount, error) {
 	return &a, nil
 }
 
-// parseGoogleAccount parses and checks the JSON. own reports that the operator of this agent has written it; any other
-// names no file and no host but Google's. Errors do not repeat it.
+// parseGoogleAccount parses and checks the JSON. own reports that the operator of this agent has
+// written it; any other names no file and no host but Google's. Errors do not repeat it.
 func parseGoogleAccount(text []byte, own bool) (googleAccount, error) {
 	var a googleAccount
 	if json.Unmarshal(text, &a) != nil {
@@ -137,7 +139,8 @@ func parseGoogleAccount(text []byte, own bool) (googleAccount, error) {
 	return a, nil
 }
 
-// signed exchanges a proof made with the key of a service account. x/oauth2 would sign by the clock of this host alone.
+// signed exchanges a proof made with the key of a service account. x/oauth2 would sign by the clock
+// of this host alone.
 func (p *gcp) signed(ctx context.Context, r Request, a googleAccount) (token auth.Token, err error) {
 	c := netx.Call{Op: "get a token for a service account", Identity: "service account " + a.Email + " from " + r.Place,
 		Method: http.MethodPost, URL: a.TokenURI, Trust: r.TLS}
@@ -170,8 +173,8 @@ func (p *gcp) signed(ctx context.Context, r Request, a googleAccount) (token aut
 	return token, err
 }
 
-// federated has x/oauth2 exchange the token of another party for one of Google, and that for one of a service account
-// when the JSON names it. It reads the token of the other party each time anew.
+// federated has x/oauth2 exchange the token of another party for one of Google, and that for one of
+// a service account when the JSON names it. It reads the token of the other party each time anew.
 func (p *gcp) federated(ctx context.Context, r Request, a googleAccount) (auth.Token, error) {
 	t := &through{g: p.registry, ctx: ctx, near: a.Source.URL, c: netx.Call{Op: "get a token by workload identity federation",
 		Identity: "workload identity " + a.Audience + " from " + r.Place, Trust: r.TLS}}
@@ -201,7 +204,8 @@ func (p *gcp) federated(ctx context.Context, r Request, a googleAccount) (auth.T
 	return token, err
 }
 
-// impersonated returns the e-mail address in the URL that makes tokens for a service account, "" without one.
+// impersonated returns the e-mail address in the URL that makes tokens for a service account, ""
+// without one.
 func (a googleAccount) impersonated() string {
 	_, rest, _ := strings.Cut(a.ImpersonationURL, "/serviceAccounts/")
 	email, _, ok := strings.Cut(rest, ":generateAccessToken")
@@ -239,7 +243,8 @@ func (p *gcp) metadata(ctx context.Context, r Request) (auth.Token, error) {
 	return token, nil
 }
 
-// flavoured asks a metadata server, and makes sure that it is Google's: in a foreign network another server may answer.
+// flavoured asks a metadata server, and makes sure that it is Google's: in a foreign network
+// another server may answer.
 func (p *gcp) flavoured(ctx context.Context, c netx.Call) (netx.Answer, error) {
 	got, err := p.do(ctx, c)
 	if err == nil && got.Header.Get("Metadata-Flavor") != "Google" {

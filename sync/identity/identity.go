@@ -1,14 +1,15 @@
-// Package identity makes Git credentials of identities: a GitHub App, a managed identity of Azure, a service account of
-// Google, a role of AWS, a token of GitLab. The source of credentials below it finds the keys of an identity; a
-// [Provider] turns them into a token.
+// Package identity makes Git credentials of identities: a GitHub App, a managed identity of Azure,
+// a service account of Google, a role of AWS, a token of GitLab. The source of credentials below it
+// finds the keys of an identity; a [Provider] turns them into a token.
 //
-// The laws of this package: every call has a deadline and a bounded answer; tokens are in memory only, and are used until they expire when
-// their provider is down; a provider that has just failed is not asked again at once;
-// an error names the identity and the endpoint, never a secret.
+// The laws of this package: every call has a deadline and a bounded answer; tokens are in memory
+// only, and are used until they expire when their provider is down; a provider that has just failed
+// is not asked again at once; an error names the identity and the endpoint, never a secret.
 //
-// Tokens of a cloud open more than Git, and the identity of the host itself (variables, metadata servers) belongs to
-// the operator of the agent. They go to hosts of their own cloud, and to others only where the config file says so:
-// whoever may write a Repository must not be able to send them to a host of their choice.
+// Tokens of a cloud open more than Git, and the identity of the host itself (variables, metadata
+// servers) belongs to the operator of the agent. They go to hosts of their own cloud, and to others
+// only where the config file says so: whoever may write a Repository must not be able to send them
+// to a host of their choice.
 package identity
 
 import (
@@ -27,13 +28,15 @@ import (
 	"limpet/sync/netx"
 )
 
-// DefaultTokens is how many tokens are cached for each provider, and callTimeout bounds one call. Source: Flux.
+// DefaultTokens is how many tokens are cached for each provider, and callTimeout bounds one call.
+// Source: Flux.
 const (
 	DefaultTokens = 100
 	callTimeout   = 10 * time.Second
 )
 
-// Provider makes the credentials of one kind of identity. It blocks for at most callTimeout for each of a few calls.
+// Provider makes the credentials of one kind of identity. It blocks for at most callTimeout for
+// each of a few calls.
 type Provider interface {
 	Credentials(ctx context.Context, r Request) (*auth.Credentials, error)
 }
@@ -139,8 +142,9 @@ func New(o Options) *Identities {
 	return all
 }
 
-// registry is what each provider works with: its tokens and its calls. After a failure a provider is not asked for a
-// while; meanwhile a token that is good is used on, and without one the failure is returned again.
+// registry is what each provider works with: its tokens and its calls. After a failure a provider
+// is not asked for a while; meanwhile a token that is good is used on, and without one the failure
+// is returned again.
 type registry struct {
 	o      Options
 	tokens *auth.Tokens
@@ -161,8 +165,9 @@ func (i *Identities) Counts() map[string]auth.TokenCounts {
 	return out
 }
 
-// Source completes what from finds: an identity becomes a token. Where from has nothing and the Repository asks for a
-// provider, the identity of this host is used. Errors of providers are of type *netx.Error.
+// Source completes what from finds: an identity becomes a token. Where from has nothing and the
+// Repository asks for a provider, the identity of this host is used. Errors of providers are of
+// type *netx.Error.
 func (i *Identities) Source(from auth.Source) auth.Source {
 	return func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if err := auth.CheckProvider(l.Provider); err != nil {
@@ -243,7 +248,8 @@ func invalid(op, format string, args ...any) error {
 	return &netx.Error{Kind: netx.Invalid, Op: op, Err: fmt.Errorf(format, args...)}
 }
 
-// github makes installation tokens of GitHub Apps. Over Git the token is the password of the user x-access-token.
+// github makes installation tokens of GitHub Apps. Over Git the token is the password of the user
+// x-access-token.
 type github struct{ *registry }
 
 func (p *github) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {

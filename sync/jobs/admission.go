@@ -31,7 +31,8 @@ type decision struct {
 	skip string
 	// silent reports that the skip is configured, and not worth an event.
 	silent bool
-	// end is the outcome of a job that no agent can ever run: it is claimed and ended thus, so that people see it.
+	// end is the outcome of a job that no agent can ever run: it is claimed and ended thus, so that
+	// people see it.
 	end    *Outcome
 	worker Worker
 	task   Task
@@ -51,8 +52,8 @@ func endAs(state, format string, args ...any) decision {
 	return decision{end: &out}
 }
 
-// decide decides about a job. repo is nil when the API says that the repository does not exist. It asks the worker
-// whether it can run the job.
+// decide decides about a job. repo is nil when the API says that the repository does not exist. It
+// asks the worker whether it can run the job.
 func (a *admission) decide(ctx context.Context, job, repo *unstructured.Unstructured) decision {
 	d := a.byAction(job)
 	if d.skip == "" {
@@ -138,8 +139,8 @@ func (a *admission) skipped(job *unstructured.Unstructured, d decision) {
 	}
 }
 
-// skipFromCache reports, without asking the API, that there is nothing to do for a key: as the watch shows it the job
-// is claimed, is gone, or is none for this agent. It returns the job.
+// skipFromCache reports, without asking the API, that there is nothing to do for a key: as the
+// watch shows it the job is claimed, is gone, or is none for this agent. It returns the job.
 func (a *admission) skipFromCache(k queue.Key) (job *unstructured.Unstructured, skip bool) {
 	job, ok := a.jobs.Get(k.Namespace, k.Name)
 	if !ok || claimed(job) {
@@ -149,7 +150,8 @@ func (a *admission) skipFromCache(k queue.Key) (job *unstructured.Unstructured, 
 		a.skipped(job, d)
 		return job, true
 	}
-	// With a selector the server shows only what it picks. A Repository that comes later has its jobs scanned again.
+	// With a selector the server shows only what it picks. A Repository that comes later has its jobs
+	// scanned again.
 	return job, !a.selectsRepo(repoOf(job))
 }
 
@@ -169,8 +171,8 @@ func (a *admission) selectsRepo(r queue.RepoKey) bool {
 	return !ok && a.o.Selector.Empty() || ok && a.selects(repo)
 }
 
-// repository returns the repository of a job, nil when the API says that it does not exist. The watch may be behind, so
-// the API is asked about an absent one.
+// repository returns the repository of a job, nil when the API says that it does not exist. The
+// watch may be behind, so the API is asked about an absent one.
 func (a *admission) repository(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	r := repoOf(job)
 	if r.Repository == "" {
@@ -186,8 +188,8 @@ func (a *admission) repository(ctx context.Context, job *unstructured.Unstructur
 	return repo, err
 }
 
-// priority is the priority of a job with that annotation limpet/priority: its own, else that of its repository as the
-// watch has it, else the ordinary one. What is no digit counts as none.
+// priority is the priority of a job with that annotation limpet/priority: its own, else that of its
+// repository as the watch has it, else the ordinary one. What is no digit counts as none.
 func (a *admission) priority(text string, r queue.RepoKey) int {
 	if repo, known := a.repos.Get(r.Namespace, r.Repository); known && !isPriority(text) {
 		text = api.Annotation(repo, api.AnnoPriority)

@@ -23,8 +23,9 @@ type archiver struct {
 	pauseUntil atomic.Pointer[time.Time] // the server keeps no HistoricJobs
 }
 
-// archive makes the HistoricJob of a held job, at most one per UID. lookFirst reports that an earlier request may have
-// made it already. The result is a value of state.Record.HistoricJob; the error is one that another try may overcome.
+// archive makes the HistoricJob of a held job, at most one per UID. lookFirst reports that an
+// earlier request may have made it already. The result is a value of state.Record.HistoricJob; the
+// error is one that another try may overcome.
 func (a *archiver) archive(ctx context.Context, h *heldJob, status map[string]any, lookFirst bool) (string, error) {
 	if until := a.pauseUntil.Load(); until != nil && time.Now().Before(*until) {
 		return archiveUnavailable, nil
@@ -87,8 +88,8 @@ func historicJob(job *unstructured.Unstructured, ref jobRef, status map[string]a
 	return out.DeepCopy()
 }
 
-// historicName is the same for every try to archive one job, and no other job has it: a request that arrives late makes
-// no second HistoricJob.
+// historicName is the same for every try to archive one job, and no other job has it: a request
+// that arrives late makes no second HistoricJob.
 func historicName(ref jobRef) string {
 	sum := sha256.Sum256([]byte(ref.uid))
 	tail := "-" + hex.EncodeToString(sum[:8])
@@ -104,9 +105,10 @@ const (
 )
 
 const (
-	// archivePause is how long a server is not asked again after it has answered that it keeps no HistoricJobs.
+	// archivePause is how long a server is not asked again after it has answered that it keeps no
+	// HistoricJobs.
 	archivePause = 10 * time.Minute
-	// archiveTries is how often a server is asked that answers with an error of its own. History must not keep a
-	// finished job in the queue for ever; the local record is there in any case.
+	// archiveTries is how often a server is asked that answers with an error of its own. History must
+	// not keep a finished job in the queue for ever; the local record is there in any case.
 	archiveTries = 8
 )

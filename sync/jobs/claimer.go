@@ -23,13 +23,14 @@ type claimer struct {
 	finisher  *finisher
 }
 
-// claim takes a job: the intent is stored first, then the labels are written under the resourceVersion that was read,
-// then the claim is stored as confirmed. A crash between any two of these leaves a claim that recovery settles by UID
-// and token. A request without an answer may arrive much later, so its token is used again until the job is seen to be
-// gone or claimed by others: there is no claim that the state file does not know.
+// claim takes a job: the intent is stored first, then the labels are written under the
+// resourceVersion that was read, then the claim is stored as confirmed. A crash between any two of
+// these leaves a claim that recovery settles by UID and token. A request without an answer may
+// arrive much later, so its token is used again until the job is seen to be gone or claimed by
+// others: there is no claim that the state file does not know.
 //
-// Without a held job and without an error the job cannot be claimed now, and the result is what becomes of its key. A
-// doomed job is claimed only to be failed: a restart must not run it.
+// Without a held job and without an error the job cannot be claimed now, and the result is what
+// becomes of its key. A doomed job is claimed only to be failed: a restart must not run it.
 func (c *claimer) claim(
 	ctx context.Context, job *unstructured.Unstructured, doomed bool,
 ) (h *heldJob, result queue.Result, err error) {
@@ -69,7 +70,8 @@ func (c *claimer) claim(
 	return nil, queue.Result{Retry: true, Urgent: open}, nil
 }
 
-// storeIntent stores the intent to claim a job. open reports that an earlier request with its token may still arrive.
+// storeIntent stores the intent to claim a job. open reports that an earlier request with its token
+// may still arrive.
 func (c *claimer) storeIntent(
 	ctx context.Context, job *unstructured.Unstructured, doomed bool,
 ) (k state.Claim, open bool, err error) {
@@ -117,8 +119,8 @@ func (c *claimer) won(
 	return h, queue.Result{}, nil
 }
 
-// overtaken reports whether the watch has shown another claim since the job was read, on the job or on its repository:
-// then a request would be in vain.
+// overtaken reports whether the watch has shown another claim since the job was read, on the job or
+// on its repository: then a request would be in vain.
 func (c *claimer) overtaken(job *unstructured.Unstructured) bool {
 	seen, ok := c.jobs.Get(job.GetNamespace(), job.GetName())
 	return ok && seen.GetUID() == job.GetUID() && claimed(seen) || c.exclusion.occupied(repoOf(job)) > 0 && cancelReason(job) == ""
@@ -131,8 +133,8 @@ func refusedByServer(err error) bool {
 		apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// notSent ends a try that has no claim to show. When a write may still arrive the intent stays, and the next look at
-// the job tells by the token.
+// notSent ends a try that has no claim to show. When a write may still arrive the intent stays, and
+// the next look at the job tells by the token.
 func (c *claimer) notSent(ctx context.Context, k state.Claim, mayArrive bool, cause error) error {
 	if mayArrive {
 		c.claims.addPending(pendingClaim{claim: k})
@@ -142,7 +144,8 @@ func (c *claimer) notSent(ctx context.Context, k state.Claim, mayArrive bool, ca
 	return cause
 }
 
-// abandon forgets an intent that led to no claim, and keeps the mark of a job that was released before.
+// abandon forgets an intent that led to no claim, and keeps the mark of a job that was released
+// before.
 func (c *claimer) abandon(ctx context.Context, k state.Claim) {
 	c.claims.dropPending(k.UID)
 	ctx = context.WithoutCancel(ctx)

@@ -109,7 +109,8 @@ type stream struct {
 
 const streamRepositories = 20
 
-// newStream starts agents with state files of their own, and has calls and watches take some milliseconds from now on.
+// newStream starts agents with state files of their own, and has calls and watches take some
+// milliseconds from now on.
 func newStream(r *rig, agents int) *stream {
 	s := &stream{rig: r, random: rand.New(rand.NewPCG(uint64(agents), 3))}
 	for n := range streamRepositories {
@@ -135,8 +136,8 @@ func (s *stream) exp(mean time.Duration) time.Duration {
 	return time.Duration(s.random.ExpFloat64() * float64(mean))
 }
 
-// post makes n jobs, one after the other, with pauses of that average, waits until all are done, and returns how many
-// claims were won and how many were in vain.
+// post makes n jobs, one after the other, with pauses of that average, waits until all are done,
+// and returns how many claims were won and how many were in vain.
 func (s *stream) post(n int, pause time.Duration, change ...jobOption) (won, vain int) {
 	s.rig.t.Helper()
 	wonBefore, vainBefore := s.claims()
@@ -175,8 +176,9 @@ func (s *stream) end() {
 	pass(3 * time.Second)
 }
 
-// TestAgentsShareTheQueue: agents that have seen each other's claims lose few of their own, whether jobs come as fast as
-// they can be done, or single ones, or more than can be done, or jobs whose backoff ends at one moment.
+// TestAgentsShareTheQueue: agents that have seen each other's claims lose few of their own, whether
+// jobs come as fast as they can be done, or single ones, or more than can be done, or jobs whose
+// backoff ends at one moment.
 func TestAgentsShareTheQueue(t *testing.T) {
 	for _, c := range []struct {
 		name           string

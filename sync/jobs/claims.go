@@ -12,15 +12,15 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// A claim in the state file that no driver works on is pending: the process stopped, the API was away for too long, or
-// a request got no answer. There is one way to settle it (recoverer.go): its key goes to the head of the queue, and a
-// driver reads the job.
+// A claim in the state file that no driver works on is pending: the process stopped, the API was
+// away for too long, or a request got no answer. There is one way to settle it (recoverer.go): its
+// key goes to the head of the queue, and a driver reads the job.
 
 // pendingClaim is a claim that waits to be settled.
 type pendingClaim struct {
 	claim state.Claim
-	// restarted reports that the process has stopped since: the claim counts as an attempt, because the job may be what
-	// stopped it.
+	// restarted reports that the process has stopped since: the claim counts as an attempt, because
+	// the job may be what stopped it.
 	restarted bool
 	result    result // of the work, when the claim is completing
 }
@@ -86,8 +86,8 @@ func (t *claimTable) get(uid string) *heldJob {
 	return t.held[uid]
 }
 
-// all returns the held jobs but those that their driver is letting go of, which are pending already, and the pending
-// claims, both ordered by UID.
+// all returns the held jobs but those that their driver is letting go of, which are pending
+// already, and the pending claims, both ordered by UID.
 func (t *claimTable) all() ([]*heldJob, []pendingClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -112,7 +112,8 @@ func (t *claimTable) stored() []pendingClaim {
 
 func byUID(a, b pendingClaim) int { return cmp.Compare(a.claim.UID, b.claim.UID) }
 
-// addPending has a claim settled later. The driver that has its key gives it back with an urgent result.
+// addPending has a claim settled later. The driver that has its key gives it back with an urgent
+// result.
 func (t *claimTable) addPending(p pendingClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +126,8 @@ func (t *claimTable) dropPending(uid string) {
 	delete(t.pending, uid)
 }
 
-// pendingOf returns the pending claims under a key, ordered by UID. There may be two when the name was reused.
+// pendingOf returns the pending claims under a key, ordered by UID. There may be two when the name
+// was reused.
 func (t *claimTable) pendingOf(k queue.Key) (out []pendingClaim) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,8 +154,8 @@ func (t *claimTable) openIntent(uid string) (state.Claim, bool) {
 	return p.claim, ok && p.claim.Phase == state.PhaseIntent
 }
 
-// token returns the token under which this agent works on a job or has still to settle it. ok is false for a job of
-// others.
+// token returns the token under which this agent works on a job or has still to settle it. ok is
+// false for a job of others.
 func (t *claimTable) token(uid string) (token string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,8 +166,8 @@ func (t *claimTable) token(uid string) (token string, ok bool) {
 	return p.claim.Token, ok
 }
 
-// isOwnClaim reports whether a claim is one of this process, or one that it has to settle after the one before it. That
-// the job was wanted here too is not enough: another agent may have got it.
+// isOwnClaim reports whether a claim is one of this process, or one that it has to settle after the
+// one before it. That the job was wanted here too is not enough: another agent may have got it.
 func (e *env) isOwnClaim(uid, token string) bool {
 	own, ok := e.claims.token(uid)
 	return ok && own == token || agentOf(token) == e.o.self

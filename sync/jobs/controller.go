@@ -1,5 +1,6 @@
-// Package jobs is the controller of provisioning jobs as one agent runs it: it claims Jobs of the API under a lease,
-// lets a Worker do them, keeps their progress and their history, and settles claims that others have left.
+// Package jobs is the controller of provisioning jobs as one agent runs it: it claims Jobs of the
+// API under a lease, lets a Worker do them, keeps their progress and their history, and settles
+// claims that others have left.
 //
 // # How a job travels
 //
@@ -15,14 +16,16 @@
 //	progress.go   what the worker reports (results.go), written at most so often
 //	finisher.go   record, HistoricJob (archiver.go), DELETE, end of the claim; or it lets go
 //
-// Beside the way: recoverer.go settles claims of a process that stopped (claims.go), rescuer.go expired claims of
-// others, pruner.go deletes old history. Events are one stream (events.go); what there is at a moment is in Snapshot.
+// Beside the way: recoverer.go settles claims of a process that stopped (claims.go), rescuer.go
+// expired claims of others, pruner.go deletes old history. Events are one stream (events.go); what
+// there is at a moment is in Snapshot.
 //
 // # Promises
 //
-// Delivery is at least once: after a crash a job goes on from its last mark, or begins anew on another agent. A result
-// is in the state file before it is sent to the API, and it is sent once. After the loss of a lease nothing is written
-// about the job. A lease does not fence: what a worker writes has to be harmless when written twice.
+// Delivery is at least once: after a crash a job goes on from its last mark, or begins anew on
+// another agent. A result is in the state file before it is sent to the API, and it is sent once.
+// After the loss of a lease nothing is written about the job. A lease does not fence: what a worker
+// writes has to be harmless when written twice.
 package jobs
 
 import (
@@ -68,8 +71,9 @@ type Controller struct {
 	recovered atomic.Bool // the claims of the last process have been loaded
 }
 
-// New makes a controller. It registers its handlers with the informers, which must not run yet, and starts nothing.
-// Both informers are run by the caller and may be shared. It returns an error when o is not safe.
+// New makes a controller. It registers its handlers with the informers, which must not run yet, and
+// starts nothing. Both informers are run by the caller and may be shared. It returns an error when
+// o is not safe.
 func New(c *kube.Client, jobs, repos *kube.Informer, store *state.Store, workers []Worker, o Options) (*Controller, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -128,9 +132,9 @@ func newController(e *env, jobs, repos lister) *Controller {
 	return c
 }
 
-// Run works until ctx ends. Then every running job is given the grace period to end; one that has not ended is released
-// to the queue. It returns when nothing of it runs any more, with an error only when it could not begin. It is run
-// once.
+// Run works until ctx ends. Then every running job is given the grace period to end; one that has
+// not ended is released to the queue. It returns when nothing of it runs any more, with an error
+// only when it could not begin. It is run once.
 func (c *Controller) Run(ctx context.Context) error {
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -181,25 +185,26 @@ func (c *Controller) Ready() error {
 	return err
 }
 
-// workMargin is how long a driver may have a job beyond its timeout: to claim it, and to end it once the worker returns.
+// workMargin is how long a driver may have a job beyond its timeout: to claim it, and to end it
+// once the worker returns.
 const workMargin = 5 * time.Minute
 
-// Stuck returns what has not moved for longer than it may, one line a cause; none before the controller works. away
-// says that the API does not answer.
+// Stuck returns what has not moved for longer than it may, one line a cause; none before the
+// controller works. away says that the API does not answer.
 func (c *Controller) Stuck(away bool) []string {
 	o := c.env.o
 	return c.queue.stuck(o.Timeout+workMargin, 3*o.Interval+time.Minute, o.Drivers, away)
 }
 
-// Drain has the agent claim nothing new, or with false claim again. It returns at once; Snapshot has the end of what
-// runs.
+// Drain has the agent claim nothing new, or with false claim again. It returns at once; Snapshot
+// has the end of what runs.
 func (c *Controller) Drain(on bool) { c.drain.set(on) }
 
 const cancelText = "requested by the user"
 
-// Cancel stops a job. One of this agent is stopped at once; for any other the request is written into the Job, where
-// its owner, or the agent that takes it up, reads it. The error is that of the API (not found, forbidden, conflict
-// after 3 tries).
+// Cancel stops a job. One of this agent is stopped at once; for any other the request is written
+// into the Job, where its owner, or the agent that takes it up, reads it. The error is that of the
+// API (not found, forbidden, conflict after 3 tries).
 func (c *Controller) Cancel(ctx context.Context, namespace, name string) error {
 	k := queue.Key{Namespace: namespace, Name: name}
 	var meant types.UID
@@ -245,8 +250,8 @@ const (
 
 // Options configure a Controller. Zero values mean the defaults above.
 type Options struct {
-	// Drivers is how many jobs run at once. Where there are several, one host does not get all, and hosts that did not
-	// answer last share half.
+	// Drivers is how many jobs run at once. Where there are several, one host does not get all, and
+	// hosts that did not answer last share half.
 	Drivers int
 	// Silent reports whether a host, by name and port, did not answer last; nil = none.
 	Silent func(host string) bool
@@ -254,8 +259,8 @@ type Options struct {
 	Timeout time.Duration
 	// Interval of the periodic scan of all known jobs, and the delay of a job that was released.
 	Interval time.Duration
-	// Expiry is the age at which others may consider a claim dead, Renew how often a held one is renewed. Expiry must
-	// be at least three times Renew.
+	// Expiry is the age at which others may consider a claim dead, Renew how often a held one is
+	// renewed. Expiry must be at least three times Renew.
 	Expiry, Renew time.Duration
 	// MaxAttempts is how many claims of one job may end without a result.
 	MaxAttempts int
@@ -265,16 +270,18 @@ type Options struct {
 	Selector labels.Selector
 	// Actions that this agent takes; nil = all that it has workers for.
 	Actions []string
-	// HistoryExpiration is the age at which HistoricJobs are deleted from the API; 0 = never. It is also the age for
-	// the local history unless LocalHistory is set.
+	// HistoryExpiration is the age at which HistoricJobs are deleted from the API; 0 = never. It is
+	// also the age for the local history unless LocalHistory is set.
 	HistoryExpiration time.Duration
-	// LocalHistory is the age at which records of the state file are deleted, LocalRecords how many are kept at most,
-	// and LocalBytes how many bytes they may have with their keys and frames; 0 = no limit.
+	// LocalHistory is the age at which records of the state file are deleted, LocalRecords how many
+	// are kept at most, and LocalBytes how many bytes they may have with their keys and frames; 0 = no
+	// limit.
 	LocalHistory time.Duration
 	LocalRecords int
 	LocalBytes   int64
-	// OldestRecord, when set, returns when the oldest record of the state file ended, for an API whose objects are in
-	// that file too: when the local history has been at its bounds, HistoricJobs that are older are deleted with it.
+	// OldestRecord, when set, returns when the oldest record of the state file ended, for an API whose
+	// objects are in that file too: when the local history has been at its bounds, HistoricJobs that
+	// are older are deleted with it.
 	OldestRecord func(ctx context.Context) (time.Time, error)
 	// Grace is how long running jobs may take to end when Run is told to stop.
 	Grace time.Duration
@@ -282,19 +289,19 @@ type Options struct {
 	Drained bool
 	// Agent is the name of this agent in history.
 	Agent string
-	// self tells this agent from all others, those of the same name too: its claims carry it, and it decides in which
-	// order it takes jobs. "" = Agent.
+	// self tells this agent from all others, those of the same name too: its claims carry it, and it
+	// decides in which order it takes jobs. "" = Agent.
 	self string
 	// Namespace to work in; "" = all.
 	Namespace string
 	// Logger; nil = slog.Default().
 	Logger *slog.Logger
-	// Observe is called for every event, from many goroutines at once. It must be quick and must not call the
-	// controller.
+	// Observe is called for every event, from many goroutines at once. It must be quick and must not
+	// call the controller.
 	Observe func(Event)
 
-	// hook is called at every failpoint that a job of this controller passes, for tests that stop one of several agents
-	// in a process there.
+	// hook is called at every failpoint that a job of this controller passes, for tests that stop one
+	// of several agents in a process there.
 	hook func(point string, job jobRef)
 }
 
@@ -322,7 +329,8 @@ func (o Options) withDefaults() Options {
 
 func (o Options) terms() lease.Terms { return lease.Terms{Expiry: o.Expiry, Renew: o.Renew} }
 
-// Validate returns every reason why these options, with the defaults for zero values, are not safe to run with.
+// Validate returns every reason why these options, with the defaults for zero values, are not safe
+// to run with.
 func (o Options) Validate() error {
 	o = o.withDefaults()
 	errs := []error{o.terms().Validate()}

@@ -90,8 +90,8 @@ func TestListBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestStateFileIsRebuiltUnderUs: it was found damaged, set aside, and the claim of the running job is not in the new
-// one.
+// TestStateFileIsRebuiltUnderUs: it was found damaged, set aside, and the claim of the running job
+// is not in the new one.
 func TestStateFileIsRebuiltUnderUs(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
@@ -187,8 +187,8 @@ status: {state: pending, message: old, progress: 3, warnings: [w], url: {sourceU
 extra: kept
 `
 
-// TestWritesKeepForeignMembers: every write replaces the whole object, so what this agent does not know has to survive
-// all of them.
+// TestWritesKeepForeignMembers: every write replaces the whole object, so what this agent does not
+// know has to survive all of them.
 func TestWritesKeepForeignMembers(t *testing.T) {
 	t.Parallel()
 	before := object(t, strangeJob)
@@ -321,7 +321,8 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// TestEndIsNotStuck: a job whose end waits for the disk or for the server is not what a restart would help.
+// TestEndIsNotStuck: a job whose end waits for the disk or for the server is not what a restart
+// would help.
 func TestEndIsNotStuck(t *testing.T) {
 	for name, fail := range map[string]func(*rig, *agent){
 		"full disk": func(_ *rig, a *agent) {

@@ -18,15 +18,15 @@ import (
 	"limpet/sync/netx"
 )
 
-// missingRepoGrace is how long a job waits for a repository that does not exist yet: both may have been applied
-// together, in any order.
+// missingRepoGrace is how long a job waits for a repository that does not exist yet: both may have
+// been applied together, in any order.
 const missingRepoGrace = 2 * time.Second
 
 // busyHost is how long a job waits whose host has enough of the drivers.
 const busyHost = 2 * time.Second
 
-// driver takes keys from the queue and does what there is to do: it settles the claims of this agent, or claims the job
-// and runs it.
+// driver takes keys from the queue and does what there is to do: it settles the claims of this
+// agent, or claims the job and runs it.
 type driver struct {
 	*env
 	queue     *workQueue
@@ -51,8 +51,8 @@ func driverOf(ctx context.Context) string {
 	return DriverCleanup
 }
 
-// Run takes keys until ctx ends. While the API is away it asks only as often as all others together may (await): it
-// would be asked about a backlog key by key.
+// Run takes keys until ctx ends. While the API is away it asks only as often as all others together
+// may (await): it would be asked about a backlog key by key.
 func (d *driver) Run(ctx context.Context, await func(context.Context) error) {
 	for await(ctx) == nil {
 		k, r, ok := d.queue.take(ctx)
@@ -103,8 +103,8 @@ func (e *env) retryLater(err error) queue.Result {
 	return queue.Result{Retry: true, After: e.clock.retryAfter(err)}
 }
 
-// wait reports, without asking the API, that a key is not to be looked at now: there is nothing to do, another agent
-// works on the repository, or others come first.
+// wait reports, without asking the API, that a key is not to be looked at now: there is nothing to
+// do, another agent works on the repository, or others come first.
 func (d *driver) wait(k queue.Key, r queue.RepoKey) (queue.Result, bool) {
 	seen, skip := d.admission.skipFromCache(k)
 	if skip {
@@ -142,8 +142,9 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 	if decided.skip != "" && ctx.Err() != nil {
 		return queue.Result{} // the worker was not ready because the agent stops
 	}
-	// A request of ours that may still arrive is settled even where the job is skipped: it is claimed with the same
-	// token and released. Otherwise the intent would stay open as long as no agent runs the job.
+	// A request of ours that may still arrive is settled even where the job is skipped: it is claimed
+	// with the same token and released. Otherwise the intent would stay open as long as no agent runs
+	// the job.
 	_, open := d.claims.openIntent(ref.uid)
 	if decided.skip != "" && !open {
 		d.admission.skipped(job, decided)
@@ -160,8 +161,8 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 		}
 		defer leave()
 	}
-	// A claim that is under way when the agent is told to stop is brought to its end and released: an open one would be
-	// left behind.
+	// A claim that is under way when the agent is told to stop is brought to its end and released: an
+	// open one would be left behind.
 	claiming, end := d.outlive(ctx)
 	defer end()
 	h, result, err := d.claimer.claim(claiming, job, false)
@@ -214,8 +215,8 @@ func hostOf(repo *unstructured.Unstructured) string {
 	return url.HostPort()
 }
 
-// An agent that drains ends what it has begun and claims nothing new. Draining is of the process: an agent that was
-// forgotten in this state looks healthy and does nothing.
+// An agent that drains ends what it has begun and claims nothing new. Draining is of the process:
+// an agent that was forgotten in this state looks healthy and does nothing.
 type drain struct {
 	*env
 	queue *workQueue
@@ -250,8 +251,9 @@ func (d *drain) set(on bool) {
 	d.reportDrained()
 }
 
-// state returns since when the agent claims nothing new, zero when it does claim, and how much of its own is not at its
-// end yet: jobs that a driver has, claims that wait to be settled, and results that wait for the API.
+// state returns since when the agent claims nothing new, zero when it does claim, and how much of
+// its own is not at its end yet: jobs that a driver has, claims that wait to be settled, and
+// results that wait for the API.
 func (d *drain) state() (since time.Time, busy int) {
 	busy = d.queue.running() + d.claims.pendingCount()
 	d.mu.Lock()

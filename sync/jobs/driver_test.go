@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestSilentHosts: jobs at hosts that do not answer hold neither all drivers nor, when they are known to, more than half.
+// TestSilentHosts: jobs at hosts that do not answer hold neither all drivers nor, when they are
+// known to, more than half.
 func TestSilentHosts(t *testing.T) {
 	at := func(host string) func(u *unstructured.Unstructured) {
 		return func(u *unstructured.Unstructured) {
@@ -49,7 +50,8 @@ func TestSilentHosts(t *testing.T) {
 	}
 }
 
-// TestDrain: what runs goes on, what comes waits, and all of it is taken when the agent claims again.
+// TestDrain: what runs goes on, what comes waits, and all of it is taken when the agent claims
+// again.
 func TestDrain(t *testing.T) {
 	bubble(t, func(r *rig) {
 		w := work(time.Minute)

@@ -71,8 +71,8 @@ func (e *env) outlive(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// pass marks a failpoint of a job: for tests of this package by the hook of one controller, for those of the whole
-// program by the failpoint.
+// pass marks a failpoint of a job: for tests of this package by the hook of one controller, for
+// those of the whole program by the failpoint.
 func (e *env) pass(point string, job jobRef) {
 	if e.o.hook != nil {
 		e.o.hook(point, job)
@@ -82,8 +82,8 @@ func (e *env) pass(point string, job jobRef) {
 
 // serverClock is the time of the API server, as far as it is known.
 type serverClock interface {
-	// Now returns that time and how far off it may be, in either direction. ok is false until an answer of the server
-	// has been seen.
+	// Now returns that time and how far off it may be, in either direction. ok is false until an
+	// answer of the server has been seen.
 	Now() (t time.Time, errBound time.Duration, ok bool)
 	// Millis returns it in milliseconds, or an error when it may be off by more.
 	Millis(maxError time.Duration) (int64, error)
@@ -91,15 +91,16 @@ type serverClock interface {
 
 var _ serverClock = (*kube.Clock)(nil)
 
-// host is the machine that the agent runs on, as far as leases and claims depend on it. Pauses that decide nothing use
-// package time.
+// host is the machine that the agent runs on, as far as leases and claims depend on it. Pauses that
+// decide nothing use package time.
 type host interface {
 	now() lease.Reading
 	// after calls f when d has passed on the monotonic clock.
 	after(d time.Duration, f func()) *time.Timer
 	// token returns an unguessable text that comes only once.
 	token() string
-	// jitter returns d plus or minus a tenth, so that agents that were cut off together do not come back together.
+	// jitter returns d plus or minus a tenth, so that agents that were cut off together do not come
+	// back together.
 	jitter(d time.Duration) time.Duration
 }
 
@@ -127,8 +128,9 @@ type clock struct {
 // millis is the server's time for a claim; an error when it is not known well enough to claim.
 func (c *clock) millis() (int64, error) { return c.server.Millis(c.maxError) }
 
-// roughMillis is the server's time as far as it is known, and the local time where that may be it: the log has that
-// too, and half a second between the two would be an error of the estimate. It is for records, never for decisions.
+// roughMillis is the server's time as far as it is known, and the local time where that may be it:
+// the log has that too, and half a second between the two would be an error of the estimate. It is
+// for records, never for decisions.
 func (c *clock) roughMillis() int64 {
 	wall := c.host.now().Wall
 	if t, errBound, ok := c.server.Now(); ok && wall.Sub(t).Abs() > errBound {
@@ -137,8 +139,8 @@ func (c *clock) roughMillis() int64 {
 	return wall.UnixMilli()
 }
 
-// retryAfter is how long the server asked not to be called, and up to a tenth more: agents that got the same answer
-// must not come back together.
+// retryAfter is how long the server asked not to be called, and up to a tenth more: agents that got
+// the same answer must not come back together.
 func (c *clock) retryAfter(err error) time.Duration {
 	after, ok := kube.RetryAfter(err)
 	if !ok || after == 0 {
@@ -147,8 +149,9 @@ func (c *clock) retryAfter(err error) time.Duration {
 	return after + (c.host.jitter(after)-after*9/10)/2
 }
 
-// attemptDelay is the backoff of a job before the given attempt: none before the first, 5 s before the second, 20 s
-// before the third, 80 s before the fourth, then 5 min. A job that kills its agent must not do so every few seconds.
+// attemptDelay is the backoff of a job before the given attempt: none before the first, 5 s before
+// the second, 20 s before the third, 80 s before the fourth, then 5 min. A job that kills its agent
+// must not do so every few seconds.
 func attemptDelay(attempt int) time.Duration {
 	if attempt <= 1 {
 		return 0
@@ -183,11 +186,12 @@ func notify(c chan struct{}) {
 	}
 }
 
-// server is the part of an API server that jobs need. Every call has a deadline of its own and returns the errors of
-// apimachinery.
+// server is the part of an API server that jobs need. Every call has a deadline of its own and
+// returns the errors of apimachinery.
 type server interface {
 	get(ctx context.Context, kind schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error)
-	// list calls each with every object that a label selector picks, some perhaps twice, and ends with its error.
+	// list calls each with every object that a label selector picks, some perhaps twice, and ends with
+	// its error.
 	list(ctx context.Context, kind schema.GroupVersionResource, namespace, selector string, each visit) error
 	// putJob replaces the job; the object carries UID and resourceVersion.
 	putJob(ctx context.Context, job *unstructured.Unstructured) (*unstructured.Unstructured, error)

@@ -36,8 +36,9 @@ const (
 	EventMeasure   = "measure"   // Detail alone counts; neither logged nor shown
 )
 
-// Event is one step in the life of a job, for the dashboard, the log, the metrics and the streams. It is all that this
-// package reports by itself; the state at a moment is in Snapshot. Job fields are empty where the event is about none.
+// Event is one step in the life of a job, for the dashboard, the log, the metrics and the streams.
+// It is all that this package reports by itself; the state at a moment is in Snapshot. Job fields
+// are empty where the event is about none.
 type Event struct {
 	At         time.Time `json:"at"`
 	Type       string    `json:"type"`
@@ -50,16 +51,18 @@ type Event struct {
 	Attempt    int       `json:"attempt,omitempty"`
 	State      string    `json:"state,omitempty"` // of a completed job
 	Text       string    `json:"text"`
-	// Last is a completed job as it was at its end, with its whole log; nil when this agent did not hold it.
+	// Last is a completed job as it was at its end, with its whole log; nil when this agent did not
+	// hold it.
 	Last *Running `json:"-"`
 	// Detail is one of the types below for EventMeasure, else nil.
 	Detail any `json:"-"`
 }
 
-// Details of EventMeasure. A driver is the index of one of this agent's drivers as text, or DriverCleanup.
+// Details of EventMeasure. A driver is the index of one of this agent's drivers as text, or
+// DriverCleanup.
 type (
-	// HeldBegan and HeldEnded enclose the time in which a driver has a job under its claim. Each HeldBegan has one
-	// HeldEnded with the same UID.
+	// HeldBegan and HeldEnded enclose the time in which a driver has a job under its claim. Each
+	// HeldBegan has one HeldEnded with the same UID.
 	HeldBegan struct{ UID, Driver, Action string }
 	HeldEnded struct{ UID string }
 	// ClaimAttempt is one write of claim labels.
@@ -67,14 +70,15 @@ type (
 		Driver string
 		Result ClaimResult
 	}
-	// FirstClaim is how long a job that is claimed for the first time has waited since it was created, by the server's
-	// clock to the second.
+	// FirstClaim is how long a job that is claimed for the first time has waited since it was created,
+	// by the server's clock to the second.
 	FirstClaim struct {
 		Action string
 		Waited time.Duration
 	}
-	// Processed is a job that has ended and is in history. Outcome is success, warning or error; Changed is how many
-	// resources were created, updated or deleted; Took is from the claim to the end.
+	// Processed is a job that has ended and is in history. Outcome is success, warning or error;
+	// Changed is how many resources were created, updated or deleted; Took is from the claim to the
+	// end.
 	Processed struct {
 		Action, Outcome string
 		Changed         int64
@@ -85,23 +89,25 @@ type (
 		Action string
 		Result Result
 	}
-	// SyncPhase is one part of a sync; Phase "" is the whole of it. Sync is SyncFull or SyncIncremental.
+	// SyncPhase is one part of a sync; Phase "" is the whole of it. Sync is SyncFull or
+	// SyncIncremental.
 	SyncPhase struct {
 		Sync, Phase string
 		Took        time.Duration
 	}
-	// HistoryPruned is how many records of the state file and HistoricJobs of the API a pass has deleted.
+	// HistoryPruned is how many records of the state file and HistoricJobs of the API a pass has
+	// deleted.
 	HistoryPruned struct{ Local, Remote int }
-	// Seen is changes of jobs that the watch has shown (SourceLive after it had synced, SourceInitial before), or jobs
-	// that the periodic scan has found (SourceRelist). Late is how long after its creation a job was seen, below 0 when
-	// that is not known.
+	// Seen is changes of jobs that the watch has shown (SourceLive after it had synced, SourceInitial
+	// before), or jobs that the periodic scan has found (SourceRelist). Late is how long after its
+	// creation a job was seen, below 0 when that is not known.
 	Seen struct {
 		Source string
 		Count  int
 		Late   time.Duration
 	}
-	// KeyDone is one key of the queue that a driver is done with: how long it had waited, how long the driver took with
-	// it, and whether it is tried again because something went wrong.
+	// KeyDone is one key of the queue that a driver is done with: how long it had waited, how long the
+	// driver took with it, and whether it is tried again because something went wrong.
 	KeyDone struct {
 		Waited, Took time.Duration
 		Retried      bool
@@ -155,7 +161,8 @@ func newEmitter(log *slog.Logger, observe func(Event)) *emitter {
 // emit reports an event without a state.
 func (e *emitter) emit(typ string, job jobRef, text string) { e.emitState(typ, job, "", text, nil) }
 
-// emitState reports an event of a job that has ended in a state; last is what this agent knows of it.
+// emitState reports an event of a job that has ended in a state; last is what this agent knows of
+// it.
 func (e *emitter) emitState(typ string, job jobRef, state, text string, last *Running) {
 	level := eventLevels[typ]
 	switch {
@@ -193,8 +200,8 @@ func (e *emitter) measure(detail any) {
 // maxSeen bounds the memory of once.
 const maxSeen = 4096
 
-// once reports an event only the first time that id occurs. It forgets all ids when there are too many, so at worst a
-// line is repeated.
+// once reports an event only the first time that id occurs. It forgets all ids when there are too
+// many, so at worst a line is repeated.
 func (e *emitter) once(id, typ string, job jobRef, text string) {
 	e.mu.Lock()
 	if len(e.seen) >= maxSeen {
@@ -208,8 +215,8 @@ func (e *emitter) once(id, typ string, job jobRef, text string) {
 	}
 }
 
-// logger returns a logger whose lines carry the name of the job and are kept for the dashboard too: debug lines only
-// when the log has them as well.
+// logger returns a logger whose lines carry the name of the job and are kept for the dashboard too:
+// debug lines only when the log has them as well.
 func (e *emitter) logger(job jobRef) *slog.Logger {
 	level := slog.LevelInfo
 	if e.log.Enabled(context.Background(), slog.LevelDebug) {

@@ -11,9 +11,9 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// Two agents must not work on one repository at the same time. Inside an agent the queue excludes that. Between agents
-// there is no lock, only the claims, which all of them see, so it goes as in Dekker's algorithm: write the own claim,
-// then read the claims of others.
+// Two agents must not work on one repository at the same time. Inside an agent the queue excludes
+// that. Between agents there is no lock, only the claims, which all of them see, so it goes as in
+// Dekker's algorithm: write the own claim, then read the claims of others.
 //
 //	Before a claim   While the watch shows a live foreign claim on the repository, the
 //	                 repository is in backoff, and no request is spent on it.
@@ -27,9 +27,10 @@ import (
 //
 // # Why nothing runs together
 //
-// Call the write that makes a claim, or brings it to life again, its birth. A worker begins only after a look at the
-// claims that shows all births before its own. Let two agents work with live claims, and let B have the later birth:
-// B's look shows A's claim alive, so B yields. It rests on this:
+// Call the write that makes a claim, or brings it to life again, its birth. A worker begins only
+// after a look at the claims that shows all births before its own. Let two agents work with live
+// claims, and let B have the later birth: B's look shows A's claim alive, so B yields. It rests on
+// this:
 //
 //   - Alive is judged as of a moment before the own birth, or before the list was
 //     requested, so a later renewal is not missed.
@@ -38,15 +39,16 @@ import (
 //     a claim that is older than the expiry less ClockError (lease.Terms.Lapsed).
 //   - Claims of this agent are told from others by their token, not by their UID.
 //
-// Both agents go by the server's order and not by clocks, so exactly one of them yields. A list has no order, so both
-// may yield: each waits for a time of its own.
+// Both agents go by the server's order and not by clocks, so exactly one of them yields. A list has
+// no order, so both may yield: each waits for a time of its own.
 //
-// A host that sleeps between its look and its first renewal works with a lease that has ended, until it renews.
-// Grafana's own drivers follow no such rule: their claims are respected, ours are not.
+// A host that sleeps between its look and its first renewal works with a lease that has ended,
+// until it renews. Grafana's own drivers follow no such rule: their claims are respected, ours are
+// not.
 
 const (
-	// watchPatience is how long the watch may be behind before the claims are listed. A watch that works shows a write
-	// within milliseconds.
+	// watchPatience is how long the watch may be behind before the claims are listed. A watch that
+	// works shows a write within milliseconds.
 	watchPatience = 250 * time.Millisecond
 	// maxYield is the longest backoff of a job whose agent has yielded.
 	maxYield = 2 * time.Second
@@ -58,8 +60,8 @@ type exclusion struct {
 	seen *claimIndex
 }
 
-// occupied returns how long a repository is claimed by another agent at least, unless the watch shows the end of it; 0
-// = it is free.
+// occupied returns how long a repository is claimed by another agent at least, unless the watch
+// shows the end of it; 0 = it is free.
 func (x *exclusion) occupied(r queue.RepoKey) (longest time.Duration) {
 	if r.Repository == "" {
 		return 0
@@ -79,13 +81,15 @@ func (x *exclusion) occupied(r queue.RepoKey) (longest time.Duration) {
 type rival struct {
 	job   string
 	owner string // token of its claim
-	// unordered reports that the order of the claims is not known, so that the other agent may yield at the same time.
+	// unordered reports that the order of the claims is not known, so that the other agent may yield
+	// at the same time.
 	unordered bool
 }
 
-// rival returns the live claim of another agent that was on the repository of a held job before its own, or nil. For a
-// fresh claim it waits until the watch has shown it; when the patience is over, and for a claim that was found again,
-// it lists the claims instead. An error reports that the lease was lost before that was known.
+// rival returns the live claim of another agent that was on the repository of a held job before its
+// own, or nil. For a fresh claim it waits until the watch has shown it; when the patience is over,
+// and for a claim that was found again, it lists the claims instead. An error reports that the
+// lease was lost before that was known.
 func (x *exclusion) rival(h *heldJob, fresh bool) (*rival, error) {
 	if h.repository == "" {
 		return nil, nil
@@ -116,7 +120,8 @@ func (x *exclusion) rival(h *heldJob, fresh bool) (*rival, error) {
 	}
 }
 
-// shownRival asks the watch. A claim counts as alive as of the time in the own one, for which the watch is up to date.
+// shownRival asks the watch. A claim counts as alive as of the time in the own one, for which the
+// watch is up to date.
 func (x *exclusion) shownRival(h *heldJob) (r *rival, known bool) {
 	earlier, known := x.seen.earlier(h.repo(), h.uid, h.token)
 	for _, c := range earlier {
@@ -168,8 +173,8 @@ func newClaimIndex(own func(uid, token string) bool) *claimIndex {
 	return &claimIndex{own: own, repos: map[queue.RepoKey]map[string]*seenClaim{}, next: make(chan struct{})}
 }
 
-// see records a job as it is shown, or that it is gone. It returns true when the last foreign claim on the repository
-// has ended.
+// see records a job as it is shown, or that it is gone. It returns true when the last foreign claim
+// on the repository has ended.
 func (f *claimIndex) see(job *unstructured.Unstructured, gone bool) (freed bool) {
 	uid, owner, r := api.Meta(job, "uid"), api.Label(job, api.LabelClaimOwner), repoOf(job)
 	f.mu.Lock()
@@ -199,8 +204,8 @@ func (f *claimIndex) see(job *unstructured.Unstructured, gone bool) (freed bool)
 	return false
 }
 
-// setListing records that a list begins or ends to be shown. At its end everything is shown that was accepted before
-// the own claims in it, and some that is later.
+// setListing records that a list begins or ends to be shown. At its end everything is shown that
+// was accepted before the own claims in it, and some that is later.
 func (f *claimIndex) setListing(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -236,8 +241,9 @@ func (f *claimIndex) foreignOf(r queue.RepoKey) (out []seenClaim) {
 	return out
 }
 
-// earlier returns the foreign claims on a repository that were accepted before an own one. known is false until the
-// watch has shown the own one; listed reports that a list has, so some of the claims may be later.
+// earlier returns the foreign claims on a repository that were accepted before an own one. known is
+// false until the watch has shown the own one; listed reports that a list has, so some of the
+// claims may be later.
 func (f *claimIndex) earlier(r queue.RepoKey, uid, token string) (out []seenClaim, known bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

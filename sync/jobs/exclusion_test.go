@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestSecondClaimYields: two claims on one repository at the same moment. One goes on, the other is given back, is not an
-// attempt, is in backoff until the first is done and is run at once then.
+// TestSecondClaimYields: two claims on one repository at the same moment. One goes on, the other is
+// given back, is not an attempt, is in backoff until the first is done and is run at once then.
 func TestSecondClaimYields(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
@@ -44,8 +44,9 @@ func TestSecondClaimYields(t *testing.T) {
 	})
 }
 
-// TestForeignClaimIsWaitedFor: Grafana's own driver holds another job of the repository. Nothing is claimed, and nothing
-// is asked of the API, until its job is gone, or its lease is over without anybody who cleans up.
+// TestForeignClaimIsWaitedFor: Grafana's own driver holds another job of the repository. Nothing is
+// claimed, and nothing is asked of the API, until its job is gone, or its lease is over without
+// anybody who cleans up.
 func TestForeignClaimIsWaitedFor(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprint("dies ", dies), func(t *testing.T) {
@@ -79,8 +80,8 @@ func TestForeignClaimIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestOrderOfForeignClaims drives other agents by hand: the order of the watch decides, not the time in the claim. A list
-// says nothing of the order, and nothing at all before its end.
+// TestOrderOfForeignClaims drives other agents by hand: the order of the watch decides, not the
+// time in the claim. A list says nothing of the order, and nothing at all before its end.
 func TestOrderOfForeignClaims(t *testing.T) {
 	t.Parallel()
 	job := func(name, owner string) *unstructured.Unstructured {
@@ -93,8 +94,8 @@ func TestOrderOfForeignClaims(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		// shown: "(" and ")" enclose a list, "m" is the own claim, "o" the other one, "e" its end, "y" the other owner of
-		// the own job.
+		// shown: "(" and ")" enclose a list, "m" is the own claim, "o" the other one, "e" its end, "y"
+		// the other owner of the own job.
 		shown   string
 		earlier int // -1 = not known yet
 		listed  bool

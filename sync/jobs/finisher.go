@@ -38,7 +38,8 @@ type finisher struct {
 	ending    sync.WaitGroup // claims of completed jobs that are being forgotten
 }
 
-// finish ends a held job with an outcome. After Run was told to stop, the grace period is left to get things done.
+// finish ends a held job with an outcome. After Run was told to stop, the grace period is left to
+// get things done.
 func (f *finisher) finish(h *heldJob, p *Progress, out Outcome) queue.Result {
 	h.seal()
 	status, record := f.finalState(h, p, out)
@@ -54,8 +55,8 @@ func (f *finisher) finish(h *heldJob, p *Progress, out Outcome) queue.Result {
 	return f.deliver(ctx, h, status, out)
 }
 
-// finishDeleted ends a job that was deleted while it ran. There is nothing left in the API to write to; the local
-// history has the result.
+// finishDeleted ends a job that was deleted while it ran. There is nothing left in the API to write
+// to; the local history has the result.
 func (f *finisher) finishDeleted(ctx context.Context, h *heldJob, p *Progress, reason string) queue.Result {
 	out := p.Outcome(fmt.Errorf("cancelled: %s", reason))
 	out.cancelled = true
@@ -101,13 +102,13 @@ func (f *finisher) finalState(h *heldJob, p *Progress, out Outcome) (map[string]
 	return status, r
 }
 
-// freeTries is how often history makes space for one result. When the disk is full of other files, more would cost
-// history and gain nothing.
+// freeTries is how often history makes space for one result. When the disk is full of other files,
+// more would cost history and gain nothing.
 const freeTries = 3
 
-// record stores the result. A full disk keeps the job until there is space; a state file that cannot be written at all
-// releases the job, because a result that is not stored does not count. A state file that was rebuilt under us has lost
-// the claim.
+// record stores the result. A full disk keeps the job until there is space; a state file that
+// cannot be written at all releases the job, because a result that is not stored does not count. A
+// state file that was rebuilt under us has lost the claim.
 func (f *finisher) record(ctx context.Context, h *heldJob, r state.Record) (queue.Result, bool) {
 	for try := 1; ; try++ {
 		f.queue.progressed(h.Key)
@@ -168,7 +169,8 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 	}
 	f.pass(failpoint.Deleted, h.jobRef)
 	h.stopRenewing()
-	// Only the end of Run waits for it, so that this write shares its fsync with the first one of the next job.
+	// Only the end of Run waits for it, so that this write shares its fsync with the first one of the
+	// next job.
 	f.ending.Go(func() {
 		if f.endClaim(ctx, h, historic).Retry {
 			f.queue.add(h.Key, h.repo(), true, queue.Unranked)
@@ -183,8 +185,9 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 	return queue.Result{NotUrgent: true}
 }
 
-// undelivered leaves a job whose end could not be written. When it is known to be claimed by others its claim is
-// dropped, otherwise it is looked at again when the API is back, in this process or the next.
+// undelivered leaves a job whose end could not be written. When it is known to be claimed by others
+// its claim is dropped, otherwise it is looked at again when the API is back, in this process or
+// the next.
 func (f *finisher) undelivered(ctx context.Context, h *heldJob, historic string, err error) queue.Result {
 	if cause, taken := h.lost(); taken {
 		f.events.emit(EventLost, h.jobRef, cause.Error()+"; its result is in the local history only")
@@ -194,8 +197,8 @@ func (f *finisher) undelivered(ctx context.Context, h *heldJob, historic string,
 	return f.suspend(h, "the result is stored and sent when the API is back: "+err.Error())
 }
 
-// endClaim forgets the claim of a completed job. If that fails the job is looked at again, found to be gone, and
-// forgotten then.
+// endClaim forgets the claim of a completed job. If that fails the job is looked at again, found to
+// be gone, and forgotten then.
 func (f *finisher) endClaim(ctx context.Context, h *heldJob, historic string) queue.Result {
 	if err := f.store.EndClaim(context.WithoutCancel(ctx), h.uid, historic); err != nil {
 		f.events.once("end "+h.uid, EventNote, h.jobRef, "the claim of a completed job stays in the state file: "+err.Error())
@@ -223,7 +226,8 @@ func (f *finisher) completed(h *heldJob, out Outcome, status map[string]any) {
 	f.events.emitState(EventCompleted, h.jobRef, out.shown(), out.Message, &last)
 }
 
-// within returns a context that ends with the lease, or with the grace period after Run was told to stop.
+// within returns a context that ends with the lease, or with the grace period after Run was told to
+// stop.
 func (e *env) within(lease context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(lease)
 	stop := context.AfterFunc(e.life, func() { cancel(ErrShutdown) })
@@ -233,16 +237,16 @@ func (e *env) within(lease context.Context) (context.Context, context.CancelFunc
 	}
 }
 
-// release returns a held job to the queue: without claim, pending, and not counted as an attempt. The key is delayed
-// for one interval, so that others come first.
+// release returns a held job to the queue: without claim, pending, and not counted as an attempt.
+// The key is delayed for one interval, so that others come first.
 func (f *finisher) release(h *heldJob, why string) queue.Result {
 	result := queue.Result{After: f.o.Interval, Requeue: true, NotUrgent: true}
 	return f.giveBack(h, EventReleased, why, result, func(*unstructured.Unstructured) {})
 }
 
-// yield releases a job whose repository another agent had claimed before. It is no attempt. The repository is in
-// backoff until the other agent is done; where both may have yielded the job is delayed too, each time by another
-// duration.
+// yield releases a job whose repository another agent had claimed before. It is no attempt. The
+// repository is in backoff until the other agent is done; where both may have yielded the job is
+// delayed too, each time by another duration.
 func (f *finisher) yield(h *heldJob, to *rival) queue.Result {
 	var after time.Duration
 	if to.unordered {
@@ -262,9 +266,10 @@ func (f *finisher) yield(h *heldJob, to *rival) queue.Result {
 // releaseTime bounds the whole release of one job, all tries included.
 const releaseTime = 10 * time.Second
 
-// giveBack takes the claim off a job, with what edit adds to that, and returns done. When it does not succeed it
-// returns what becomes of the job instead. The mark stays in the state file, for the case that this agent gets the job
-// again, and so does the name of a job with an attempt, for the case that it is deleted before the next one.
+// giveBack takes the claim off a job, with what edit adds to that, and returns done. When it does
+// not succeed it returns what becomes of the job instead. The mark stays in the state file, for the
+// case that this agent gets the job again, and so does the name of a job with an attempt, for the
+// case that it is deleted before the next one.
 func (f *finisher) giveBack(h *heldJob, typ, text string, done queue.Result, edit func(*unstructured.Unstructured)) queue.Result {
 	h.seal()
 	h.stopRenewing()
@@ -298,8 +303,9 @@ func (f *finisher) suspend(h *heldJob, why string) queue.Result {
 	}
 	k, result := h.stored()
 	f.claims.addPending(pendingClaim{claim: k, result: result})
-	// Nothing works on the job now, so if the process stops before the next look the job is not the reason: the next
-	// start, which counts every claim that it finds as an attempt, must not count this one twice.
+	// Nothing works on the job now, so if the process stops before the next look the job is not the
+	// reason: the next start, which counts every claim that it finds as an attempt, must not count
+	// this one twice.
 	k.Attempt--
 	if err := f.store.PutClaim(context.WithoutCancel(h.ctx), k); err != nil {
 		f.events.once("suspend "+h.uid, EventNote, h.jobRef, "the claim cannot be written to the state file: "+err.Error())
@@ -307,8 +313,9 @@ func (f *finisher) suspend(h *heldJob, why string) queue.Result {
 	return queue.Result{Retry: true, Urgent: true}
 }
 
-// leaseLost ends a job whose lease is lost. Nothing is written about it. A job that is not known to be claimed by
-// others (the API was away for too long) may still carry our claim: it is looked at again.
+// leaseLost ends a job whose lease is lost. Nothing is written about it. A job that is not known to
+// be claimed by others (the API was away for too long) may still carry our claim: it is looked at
+// again.
 func (f *finisher) leaseLost(h *heldJob) queue.Result {
 	cause, taken := h.lost()
 	f.events.emit(EventLost, h.jobRef, cause.Error())
@@ -321,7 +328,8 @@ func (f *finisher) leaseLost(h *heldJob) queue.Result {
 	return queue.Result{NotUrgent: true}
 }
 
-// stopped leaves a job whose end could not be written: the lease is lost, or the claim is left pending.
+// stopped leaves a job whose end could not be written: the lease is lost, or the claim is left
+// pending.
 func (f *finisher) stopped(h *heldJob, why string) queue.Result {
 	if cause, _ := h.lost(); cause != nil {
 		return f.leaseLost(h)
@@ -329,8 +337,8 @@ func (f *finisher) stopped(h *heldJob, why string) queue.Result {
 	return f.suspend(h, why)
 }
 
-// dropClaim forgets a claim in the state file. One that cannot be forgotten is looked at again: the job does not carry
-// its token any more.
+// dropClaim forgets a claim in the state file. One that cannot be forgotten is looked at again: the
+// job does not carry its token any more.
 func (f *finisher) dropClaim(ctx context.Context, h *heldJob) {
 	if err := f.store.DropClaim(ctx, h.uid); err != nil {
 		f.events.once("drop "+h.uid, EventNote, h.jobRef, "an ended claim stays in the state file for now: "+err.Error())

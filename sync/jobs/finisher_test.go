@@ -41,8 +41,8 @@ func (r *rig) noise(n int, kind func(call) bool) {
 	})
 }
 
-// TestCompletionMeetsFaults: whatever goes wrong between the end of the work and the end of the claim, the job ends
-// once and has one HistoricJob at most.
+// TestCompletionMeetsFaults: whatever goes wrong between the end of the work and the end of the
+// claim, the job ends once and has one HistoricJob at most.
 func TestCompletionMeetsFaults(t *testing.T) {
 	const ever = 1 << 30
 	cases := []struct {
@@ -285,7 +285,8 @@ func TestCleanup(t *testing.T) {
 	}
 }
 
-// TestFinishedJobIsNotRescued: its owner died before the DELETE, and the server cannot say so at first.
+// TestFinishedJobIsNotRescued: its owner died before the DELETE, and the server cannot say so at
+// first.
 func TestFinishedJobIsNotRescued(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")

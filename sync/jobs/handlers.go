@@ -11,8 +11,9 @@ import (
 	"limpet/sync/kube"
 )
 
-// Handlers of the watch: they put keys into the queue and keep what the parts have to know of the jobs of all agents.
-// Whatever they miss the periodic scan finds. A name that was given to another object is a deletion and an addition.
+// Handlers of the watch: they put keys into the queue and keep what the parts have to know of the
+// jobs of all agents. Whatever they miss the periodic scan finds. A name that was given to another
+// object is a deletion and an addition.
 func handler(changed func(old, obj *unstructured.Unstructured), deleted func(obj *unstructured.Unstructured)) kube.Handler {
 	return kube.Handler{
 		Add: func(o kube.Object) { changed(nil, o.Unstructured()) },
@@ -87,15 +88,15 @@ func (c *Controller) cancelHeld(job *unstructured.Unstructured, reason string, g
 	}
 }
 
-// backoffEnded reports that the backoff of a job between two attempts was ended on request: it was removed, or the job
-// was cancelled, perhaps while it was being released.
+// backoffEnded reports that the backoff of a job between two attempts was ended on request: it was
+// removed, or the job was cancelled, perhaps while it was being released.
 func backoffEnded(old, job *unstructured.Unstructured) bool {
 	cancelled := cancelReason(job) != "" && (cancelReason(old) == "" || claimed(old))
 	return notBefore(old) > 0 && (notBefore(job) == 0 || cancelled) || claimed(old) && cancelled
 }
 
-// backoffOf is how long a job is delayed whose claim was removed: as long as it says itself, else one interval, as with
-// Grafana's drivers, so that it does not jump between agents.
+// backoffOf is how long a job is delayed whose claim was removed: as long as it says itself, else
+// one interval, as with Grafana's drivers, so that it does not jump between agents.
 func (c *Controller) backoffOf(job *unstructured.Unstructured) time.Duration {
 	until := notBefore(job)
 	if now, err := c.env.clock.millis(); until > 0 && err == nil {
@@ -104,8 +105,9 @@ func (c *Controller) backoffOf(job *unstructured.Unstructured) time.Duration {
 	return c.env.o.Interval
 }
 
-// repoHandler has the jobs scanned again when a Repository has changed in what decides about them: it came or went, is
-// about to be deleted, or its spec, its labels, its priority or its directory are others.
+// repoHandler has the jobs scanned again when a Repository has changed in what decides about them:
+// it came or went, is about to be deleted, or its spec, its labels, its priority or its directory
+// are others.
 func (c *Controller) repoHandler() kube.Handler {
 	scan := func(*unstructured.Unstructured) {
 		if c.jobs.HasSynced() && c.admission.repos.HasSynced() { // else the first scan is still to come

@@ -27,8 +27,8 @@ type heldJob struct {
 	before    []state.Attempt            // attempts that have ended without a result
 	origin    *unstructured.Unstructured // the job as it was claimed; not changed
 
-	// ctx ends with a cause that is ErrLost when the lease is lost, and is otherwise ended by drop. It is the scope of
-	// everything that is written about the job.
+	// ctx ends with a cause that is ErrLost when the lease is lost, and is otherwise ended by drop. It
+	// is the scope of everything that is written about the job.
 	ctx  context.Context
 	lose context.CancelCauseFunc
 	// work is the context of the worker, a child of ctx.
@@ -55,7 +55,8 @@ type heldJob struct {
 	claim    state.Claim // as the state file has it
 }
 
-// hold makes a held job of an object that carries our claim. confirmed is when the write that proves it was sent.
+// hold makes a held job of an object that carries our claim. confirmed is when the write that
+// proves it was sent.
 func (e *env) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed lease.Reading) *heldJob {
 	h := &heldJob{
 		jobRef: refOf(job), env: e, driver: driverOf(ctx), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
@@ -102,8 +103,8 @@ func (h *heldJob) loseTo(why string) error {
 	return err
 }
 
-// lost returns why the lease is lost, or nil. taken reports that the job is known to be gone or claimed by others;
-// otherwise it may still be ours.
+// lost returns why the lease is lost, or nil. taken reports that the job is known to be gone or
+// claimed by others; otherwise it may still be ours.
 func (h *heldJob) lost() (cause error, taken bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,8 +118,9 @@ func (h *heldJob) trust() (t lease.Trust) {
 	return t
 }
 
-// cancelOnRequest has the worker stop, and reports that once. It does nothing, and returns false, when the job is at its
-// end already, and after the loss of the lease: a job that is gone after the host has slept may have been done by others.
+// cancelOnRequest has the worker stop, and reports that once. It does nothing, and returns false,
+// when the job is at its end already, and after the loss of the lease: a job that is gone after the
+// host has slept may have been done by others.
 func (h *heldJob) cancelOnRequest(reason string, gone bool) (heard bool) {
 	trusted := h.trust() == lease.Valid
 	h.mu.Lock()
@@ -140,8 +142,8 @@ func (h *heldJob) cancelOnRequest(reason string, gone bool) (heard bool) {
 	return !over
 }
 
-// seal returns why the job has to stop, "" = it has not, and whether it was deleted. From now on cancelOnRequest has no
-// effect.
+// seal returns why the job has to stop, "" = it has not, and whether it was deleted. From now on
+// cancelOnRequest has no effect.
 func (h *heldJob) seal() (reason string, gone bool) {
 	h.change(func() { h.sealed, reason, gone = true, h.cancel, h.gone })
 	return reason, gone

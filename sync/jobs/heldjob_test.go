@@ -44,8 +44,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// TestLeaseIsLost: what ends a lease, when the worker hears of it, and that nothing is written about the job
-// afterwards.
+// TestLeaseIsLost: what ends a lease, when the worker hears of it, and that nothing is written
+// about the job afterwards.
 func TestLeaseIsLost(t *testing.T) {
 	noRenewals := func(r *rig) func(c call) fault {
 		return func(c call) fault {
@@ -271,9 +271,9 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestCostOfAJob counts what one job costs: a job with nothing to do four requests and four durable writes, of which the
-// last is waited for by no agent; a job that reports all the time one request a second more; a queue full of jobs of
-// others nothing.
+// TestCostOfAJob counts what one job costs: a job with nothing to do four requests and four durable
+// writes, of which the last is waited for by no agent; a job that reports all the time one request
+// a second more; a queue full of jobs of others nothing.
 func TestCostOfAJob(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
@@ -292,8 +292,8 @@ func TestCostOfAJob(t *testing.T) {
 		pass(time.Second)
 		var writes atomic.Int64
 		a.ledger.failing(func(string) error { writes.Add(1); return nil })
-		// Ten seconds: progress every 500 ms is what Grafana's recorder allows, and people see. It is the throttle, not
-		// the job, that decides.
+		// Ten seconds: progress every 500 ms is what Grafana's recorder allows, and people see. It is the
+		// throttle, not the job, that decides.
 		for name, most := range map[string]int{"idle": 4, "busy": 4 + 2*10 + 2} {
 			writes.Store(0)
 			r.model.set(func() { r.model.calls = nil })

@@ -16,8 +16,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Reading and changing a Job object. Writers change what they own and leave every other member as it is: the API
-// replaces whole objects.
+// Reading and changing a Job object. Writers change what they own and leave every other member as
+// it is: the API replaces whole objects.
 
 // jobRef identifies a job in events, logs and records.
 type jobRef struct {
@@ -75,11 +75,12 @@ func stripClaim(u *unstructured.Unstructured) {
 	api.SetLabel(u, api.LabelClaimOwner, "")
 }
 
-// tokenPrefix begins the token of a claim: then come the agent, which has no dot, a dot, and a text that comes only once.
+// tokenPrefix begins the token of a claim: then come the agent, which has no dot, a dot, and a text
+// that comes only once.
 const tokenPrefix = "limpet-"
 
-// agentOf returns the agent that has made a claim; "" when the token does not name it, as those of Grafana's drivers do
-// not.
+// agentOf returns the agent that has made a claim; "" when the token does not name it, as those of
+// Grafana's drivers do not.
 func agentOf(token string) string {
 	if rest, ok := strings.CutPrefix(token, tokenPrefix); ok {
 		agent, _, _ := strings.Cut(rest, ".")
@@ -118,10 +119,12 @@ func cancelReason(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// statusFields are the members of status that a leaseholder owns. url is kept when a status has none.
+// statusFields are the members of status that a leaseholder owns. url is kept when a status has
+// none.
 var statusFields = []string{"state", "started", "finished", "message", "errors", "warnings", "progress", "summary"}
 
-// setStatus writes s into the status of u, keeps members that are not ours, and counts the write in progressUpdates.
+// setStatus writes s into the status of u, keeps members that are not ours, and counts the write in
+// progressUpdates.
 func setStatus(u *unstructured.Unstructured, s api.JobStatus) {
 	status := statusOf(u)
 	fresh, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&s)
@@ -196,11 +199,11 @@ func cachedClaimed(job kube.Object) bool {
 	return job.Text(pathClaim) != "" || job.Text(pathClaimOwner) != ""
 }
 
-// Reasons why an attempt ends without a result. They are the state of the attempt in history and the reason of a dead
-// letter.
+// Reasons why an attempt ends without a result. They are the state of the attempt in history and
+// the reason of a dead letter.
 //
-// The attempts of a job that have ended without a result are listed on the Job itself, because the next one may be
-// another agent's: the agent that ends the job puts the whole list into its record.
+// The attempts of a job that have ended without a result are listed on the Job itself, because the
+// next one may be another agent's: the agent that ends the job puts the whole list into its record.
 const (
 	attemptCrashed   = "crashed"   // its agent stopped, or its claim expired
 	attemptTransient = "transient" // a failure that is not the fault of the job
@@ -222,7 +225,8 @@ func attemptsEnded(job *unstructured.Unstructured) []state.Attempt {
 	return slices.DeleteFunc(out, func(a state.Attempt) bool { return a.N < 1 })
 }
 
-// endAttempt counts an attempt and lists it. The list is kept in order and has one entry for a number.
+// endAttempt counts an attempt and lists it. The list is kept in order and has one entry for a
+// number.
 func endAttempt(job *unstructured.Unstructured, ended state.Attempt) {
 	api.SetAnnotation(job, api.AnnoAttempt, strconv.Itoa(ended.N))
 	list := addAttempt(attemptsEnded(job), ended)
@@ -241,8 +245,8 @@ func addAttempt(list []state.Attempt, ended state.Attempt) []state.Attempt {
 	return list
 }
 
-// crashedAttempt describes an attempt whose agent is gone: the Job has when it began, its agent, and when the claim was
-// last renewed.
+// crashedAttempt describes an attempt whose agent is gone: the Job has when it began, its agent,
+// and when the claim was last renewed.
 func crashedAttempt(job *unstructured.Unstructured, n int, message string) state.Attempt {
 	a := state.Attempt{N: n, Agent: api.Annotation(job, api.AnnoAgent), State: attemptCrashed, Message: message}
 	if view, err := api.JobView(job); err == nil {

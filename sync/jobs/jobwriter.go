@@ -12,9 +12,9 @@ import (
 	"limpet/sync/jobs/lease"
 )
 
-// Renewals, progress, completion and release take turns to write a held job. Before a write the lease is trusted; after
-// a conflict the job is read again and must still carry our UID and our token. Once the lease is lost no write leaves
-// any more.
+// Renewals, progress, completion and release take turns to write a held job. Before a write the
+// lease is trusted; after a conflict the job is read again and must still carry our UID and our
+// token. Once the lease is lost no write leaves any more.
 
 // inTurn does something to the job in turn, when a write may leave now.
 func (h *heldJob) inTurn(ctx context.Context, do func() error) error {
@@ -121,8 +121,8 @@ func (h *heldJob) put(ctx context.Context, tries int, edit func(job *unstructure
 	})
 }
 
-// remove deletes the job under UID and resourceVersion. A job that is already gone is nil, its name in use again or
-// not: it was ours when it was last read.
+// remove deletes the job under UID and resourceVersion. A job that is already gone is nil, its name
+// in use again or not: it was ours when it was last read.
 func (h *heldJob) remove(ctx context.Context) error {
 	return h.write(ctx, endTries, func() error {
 		err := h.env.server.delete(ctx, api.Jobs, h.job)
@@ -147,8 +147,9 @@ func (h *heldJob) last() *unstructured.Unstructured {
 	return h.job.DeepCopy()
 }
 
-// reportProgress writes progress as often as the throttle allows until ctx ends, which does not interrupt a write that
-// is under way: of an interrupted one it would not be known whether it was done.
+// reportProgress writes progress as often as the throttle allows until ctx ends, which does not
+// interrupt a write that is under way: of an interrupted one it would not be known whether it was
+// done.
 func (h *heldJob) reportProgress(ctx context.Context, p *Progress) {
 	for ctx.Err() == nil {
 		at, some := p.due()
@@ -156,8 +157,8 @@ func (h *heldJob) reportProgress(ctx context.Context, p *Progress) {
 			wait(ctx, p.changed, at, some)
 			continue
 		}
-		// A write that does not arrive is repeated with the next change or after the longer interval, whichever is
-		// first.
+		// A write that does not arrive is repeated with the next change or after the longer interval,
+		// whichever is first.
 		status := p.begin(time.Now())
 		status.Started = h.started
 		if err := h.put(h.ctx, progressTries, func(job *unstructured.Unstructured) { setStatus(job, status) }); err != nil {
@@ -166,7 +167,8 @@ func (h *heldJob) reportProgress(ctx context.Context, p *Progress) {
 	}
 }
 
-// reportTransfer emits an event each second in which a transfer has moved, until ctx ends. Without one it sleeps.
+// reportTransfer emits an event each second in which a transfer has moved, until ctx ends. Without
+// one it sleeps.
 func (h *heldJob) reportTransfer(ctx context.Context, m *transfer.Meter) {
 	for {
 		select {
@@ -191,8 +193,8 @@ func (h *heldJob) reportTransfer(ctx context.Context, m *transfer.Meter) {
 // transferInterval is how often a transfer is measured.
 const transferInterval = time.Second
 
-// Tries of one write when others write the same job. Source: Grafana's driver for progress; the end of a job matters
-// more.
+// Tries of one write when others write the same job. Source: Grafana's driver for progress; the end
+// of a job matters more.
 const (
 	progressTries = 3
 	endTries      = 8

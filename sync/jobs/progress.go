@@ -18,8 +18,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Progress collects what a worker has done. Its methods never wait for the network: one goroutine per job writes the
-// results to the Job. It is safe for concurrent use.
+// Progress collects what a worker has done. Its methods never wait for the network: one goroutine
+// per job writes the results to the Job. It is safe for concurrent use.
 type Progress struct {
 	job *heldJob // nil = of no job
 	// Transfer counts what the run receives from Git servers.
@@ -62,7 +62,8 @@ func (p *Progress) SetMessage(_ context.Context, text string) {
 	}
 }
 
-// Step is SetMessage without a write: the dashboard shows it at once, the API has it with the next write.
+// Step is SetMessage without a write: the dashboard shows it at once, the API has it with the next
+// write.
 func (p *Progress) Step(text string) { p.say(text, false) }
 
 // say begins a step and reports whether it is another one; due has it written to the API.
@@ -89,8 +90,8 @@ func (p *Progress) StepNote(note string) {
 	}
 }
 
-// SetTotal says how many results will follow; progress in percent is the share of those so far. 0 = unknown, unless there
-// are some already.
+// SetTotal says how many results will follow; progress in percent is the share of those so far. 0 =
+// unknown, unless there are some already.
 func (p *Progress) SetTotal(_ context.Context, n int) {
 	p.set(func() { p.results.Total, p.message = p.results.Done+int64(max(n, 0)), true })
 	notify(p.changed)
@@ -119,8 +120,8 @@ func (p *Progress) Record(_ context.Context, r Result) {
 	notify(p.changed)
 }
 
-// Phase records how long a part of a sync took, or with phase "" all of it. sync is SyncFull or SyncIncremental; the
-// names of the parts are Grafana's.
+// Phase records how long a part of a sync took, or with phase "" all of it. sync is SyncFull or
+// SyncIncremental; the names of the parts are Grafana's.
 func (p *Progress) Phase(sync, phase string, took time.Duration) {
 	p.measure(SyncPhase{sync, phase, took})
 }
@@ -145,14 +146,15 @@ func (p *Progress) SetRefs(branch, from, to string) {
 // SetCommit records the commit that is synced.
 func (p *Progress) SetCommit(c state.Commit) { p.set(func() { p.results.Commit = &c }) }
 
-// SetURLs sets the links of the final status (repositoryURL, sourceURL, newPullRequestURL, compareURL).
+// SetURLs sets the links of the final status (repositoryURL, sourceURL, newPullRequestURL,
+// compareURL).
 func (p *Progress) SetURLs(urls map[string]string) { p.set(func() { p.results.URLs = urls }) }
 
 // StrictMaxErrors makes TooManyErrors return an error from the n-th error on. 0 = no limit.
 func (p *Progress) StrictMaxErrors(n int) { p.set(func() { p.maxErrors = n }) }
 
-// TooManyErrors returns an error when the limit of StrictMaxErrors is reached. Workers call it between steps and return
-// its error.
+// TooManyErrors returns an error when the limit of StrictMaxErrors is reached. Workers call it
+// between steps and return its error.
 func (p *Progress) TooManyErrors() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,9 +182,10 @@ func (p *Progress) ResetResults() {
 	notify(p.changed)
 }
 
-// Mark keeps a resume mark together with the results so far: after a crash the job goes on with both. It is one durable
-// write, so call it per batch of about 200 changes or 1 s. The error is the cause of the end when the job may not be
-// written any more. A mark that cannot be kept for want of space is not an error: only work is repeated.
+// Mark keeps a resume mark together with the results so far: after a crash the job goes on with
+// both. It is one durable write, so call it per batch of about 200 changes or 1 s. The error is the
+// cause of the end when the job may not be written any more. A mark that cannot be kept for want of
+// space is not an error: only work is repeated.
 func (p *Progress) Mark(ctx context.Context, v any) error {
 	if p.job == nil {
 		return nil
@@ -213,8 +216,8 @@ type mark struct {
 	Results results         `json:"account"` // the member of schema 1
 }
 
-// resume takes over the results of an earlier run and returns its mark. A mark that cannot be read counts as none: the
-// work begins anew.
+// resume takes over the results of an earlier run and returns its mark. A mark that cannot be read
+// counts as none: the work begins anew.
 func (p *Progress) resume(data json.RawMessage) json.RawMessage {
 	var m mark
 	if len(data) == 0 || json.Unmarshal(data, &m) != nil || len(m.Mark) == 0 {
@@ -256,8 +259,9 @@ func (p *Progress) look() (r results) {
 	return r
 }
 
-// Intervals between progress writes of one job. Source: Grafana's progress recorder. Unlike there an update inside the
-// interval is not dropped but sent when the interval is over, so the last one always arrives.
+// Intervals between progress writes of one job. Source: Grafana's progress recorder. Unlike there
+// an update inside the interval is not dropped but sent when the interval is over, so the last one
+// always arrives.
 const (
 	messageInterval = 500 * time.Millisecond
 	recordInterval  = 5 * time.Second
@@ -273,7 +277,8 @@ type Step struct {
 	Took time.Duration // 0 while it goes on
 }
 
-// beginStep adds a step to those of a run, which are one behind the other: only the last one goes on.
+// beginStep adds a step to those of a run, which are one behind the other: only the last one goes
+// on.
 func beginStep(s []Step, step string, now time.Time) []Step {
 	step = text.Clip(step, maxStepText)
 	if n := len(s); n > 0 {

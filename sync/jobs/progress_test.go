@@ -110,8 +110,8 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// TestStatusStaysSmall: a job may go wrong in ten thousand long ways, its object stays far below what an API server
-// takes.
+// TestStatusStaysSmall: a job may go wrong in ten thousand long ways, its object stays far below
+// what an API server takes.
 func TestStatusStaysSmall(t *testing.T) {
 	t.Parallel()
 	p := NewProgress()
@@ -152,7 +152,8 @@ func TestStatusStaysSmall(t *testing.T) {
 	}
 }
 
-// TestIssues: history keeps more errors and warnings than the status, up to a limit, also after a restart.
+// TestIssues: history keeps more errors and warnings than the status, up to a limit, also after a
+// restart.
 func TestIssues(t *testing.T) {
 	t.Parallel()
 	p := NewProgress()
@@ -280,7 +281,8 @@ func TestMarkReportsTheLoss(t *testing.T) {
 
 var t0 = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// isProgress says that a write of an agent is about progress: the job was held before and is held after it.
+// isProgress says that a write of an agent is about progress: the job was held before and is held
+// after it.
 func isProgress(e entry) bool {
 	return e.Agent != "person" && e.Resource == "jobs" && e.Verb == "update" && !e.Lease &&
 		e.before.GetLabels()[api.LabelClaimOwner] != "" && e.now.GetLabels()[api.LabelClaimOwner] != ""
@@ -354,8 +356,8 @@ func TestProgressIsThrottled(t *testing.T) {
 	}
 }
 
-// TestTransfer: what a run receives is told once a second as long as something moves, and never to the API or the log of
-// the job.
+// TestTransfer: what a run receives is told once a second as long as something moves, and never to
+// the API or the log of the job.
 func TestTransfer(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")

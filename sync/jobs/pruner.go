@@ -17,18 +17,19 @@ import (
 const (
 	minPrune = time.Second
 	maxPrune = time.Hour
-	// refusedPause is how long a server is not called that has no HistoricJobs or does not let them be deleted. That
-	// changes with its configuration only.
+	// refusedPause is how long a server is not called that has no HistoricJobs or does not let them be
+	// deleted. That changes with its configuration only.
 	refusedPause = 6 * time.Hour
-	// trimEvery is after how many completions the bounds by number and bytes are checked: the local history exceeds
-	// them by that many records at most.
+	// trimEvery is after how many completions the bounds by number and bytes are checked: the local
+	// history exceeds them by that many records at most.
 	trimEvery = 64
 	// trimPause is the least time between two passes through the HistoricJobs.
 	trimPause = 10 * time.Second
 )
 
-// pruner deletes old history: in the state file by age, number and bytes, and as HistoricJobs in the API when an
-// expiration is set. Age goes by the server's clock; while it is unknown nothing is pruned for its age.
+// pruner deletes old history: in the state file by age, number and bytes, and as HistoricJobs in
+// the API when an expiration is set. Age goes by the server's clock; while it is unknown nothing is
+// pruned for its age.
 type pruner struct {
 	*env
 	added atomic.Int64  // records
@@ -46,7 +47,8 @@ func (p *pruner) recordAdded() {
 	}
 }
 
-// Run makes a pass every quarter of the window, at least hourly, and whenever the local history has grown.
+// Run makes a pass every quarter of the window, at least hourly, and whenever the local history has
+// grown.
 func (p *pruner) Run(ctx context.Context) {
 	every := p.interval()
 	if every == 0 {
@@ -135,8 +137,8 @@ func (p *pruner) window(ctx context.Context, now time.Time) (before time.Time, e
 	return before, err
 }
 
-// pruneParallel is how many HistoricJobs are deleted at a time: each delete waits for the disk of the server, which takes
-// several in one write.
+// pruneParallel is how many HistoricJobs are deleted at a time: each delete waits for the disk of
+// the server, which takes several in one write.
 const pruneParallel = 16
 
 // remote deletes old HistoricJobs, as other agents may do too.

@@ -67,8 +67,8 @@ func (r *recoverer) resultOf(ctx context.Context, k state.Claim) result {
 	return out
 }
 
-// settle settles the pending claims of a key. job is nil when it does not exist. done reports that the key needs no
-// other look now.
+// settle settles the pending claims of a key. job is nil when it does not exist. done reports that
+// the key needs no other look now.
 func (r *recoverer) settle(ctx context.Context, job *unstructured.Unstructured, pending []pendingClaim) (result queue.Result, done bool) {
 	for _, p := range pending {
 		why := "the job is gone"
@@ -91,8 +91,9 @@ func (r *recoverer) settle(ctx context.Context, job *unstructured.Unstructured, 
 	return queue.Result{}, false
 }
 
-// endedHere reports whether this agent has ended a job and delivered that to the API. Such a job comes back with its UID
-// when a server is restored from a backup, or the state file was rebuilt after damage.
+// endedHere reports whether this agent has ended a job and delivered that to the API. Such a job
+// comes back with its UID when a server is restored from a backup, or the state file was rebuilt
+// after damage.
 func (e *env) endedHere(ctx context.Context, uid string) (bool, error) {
 	found, err := e.store.History(ctx, state.Query{UID: uid, Limit: 1})
 	return err == nil && len(found) > 0 && (found[0].HistoricJob == archivePosted || found[0].HistoricJob == archiveUnavailable), err
@@ -127,8 +128,8 @@ func (r *recoverer) removeEnded(ctx context.Context, job *unstructured.Unstructu
 	return queue.Result{NotUrgent: true}, true
 }
 
-// deleted has a job recorded that was deleted between two attempts, when the last of them was this agent's: the watch
-// shows all that the record needs.
+// deleted has a job recorded that was deleted between two attempts, when the last of them was this
+// agent's: the watch shows all that the record needs.
 func (r *recoverer) deleted(job *unstructured.Unstructured) {
 	list := attemptsEnded(job)
 	if claimed(job) || len(list) == 0 || list[len(list)-1].Agent != r.o.Agent {
@@ -258,7 +259,8 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 	return r.runner.resume(ctx, h, job)
 }
 
-// setTimes sets when the job and this attempt began, and adds the attempt that the crash of this agent has ended.
+// setTimes sets when the job and this attempt began, and adds the attempt that the crash of this
+// agent has ended.
 func (r *recoverer) setTimes(h *heldJob, job *unstructured.Unstructured, crashed time.Time) {
 	if view, err := api.JobView(job); err == nil {
 		h.started = view.Status.Started
@@ -278,8 +280,8 @@ func (r *recoverer) setTimes(h *heldJob, job *unstructured.Unstructured, crashed
 	}
 }
 
-// renew renews the claim and writes the count of attempts into the job, both in one write under the resourceVersion
-// that showed the job to be ours.
+// renew renews the claim and writes the count of attempts into the job, both in one write under the
+// resourceVersion that showed the job to be ours.
 func (r *recoverer) renew(h *heldJob) error {
 	millis, err := r.clock.millis()
 	if err != nil {
@@ -303,8 +305,8 @@ func (r *recoverer) renew(h *heldJob) error {
 	return err
 }
 
-// complete goes on where a completion was stopped. The record of the state file is the result; the HistoricJob may
-// exist already.
+// complete goes on where a completion was stopped. The record of the state file is the result; the
+// HistoricJob may exist already.
 func (r *recoverer) complete(ctx context.Context, h *heldJob) queue.Result {
 	found, err := r.store.History(ctx, state.Query{UID: h.uid, Limit: 1})
 	if err != nil || len(found) == 0 {

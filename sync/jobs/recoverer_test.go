@@ -45,8 +45,8 @@ func batches(done *[]string, atMark func(ctx context.Context, n int)) *script {
 	})
 }
 
-// TestCrashAtEveryStep: the process is gone at that very moment; a new one with the same state file ends the job.
-// Nothing is lost, nothing is told twice.
+// TestCrashAtEveryStep: the process is gone at that very moment; a new one with the same state file
+// ends the job. Nothing is lost, nothing is told twice.
 func TestCrashAtEveryStep(t *testing.T) {
 	for _, stop := range steps {
 		t.Run(stop, func(t *testing.T) {
@@ -188,8 +188,9 @@ func TestStrangeClaims(t *testing.T) {
 	}
 }
 
-// TestJobInBackoff: a job that is cancelled or deleted between two attempts has a record with its attempts; one whose
-// backoff is ended is taken at once, by the agent that gave it back and by one that only watched.
+// TestJobInBackoff: a job that is cancelled or deleted between two attempts has a record with its
+// attempts; one whose backoff is ended is taken at once, by the agent that gave it back and by one
+// that only watched.
 func TestJobInBackoff(t *testing.T) {
 	for _, how := range []string{"cancelled", "cancelled before the release", "cancelled in the release", "deleted", "deleted after a restart",
 		"deleted, no space", "ended", "ended in the release", "ended for another agent"} {
@@ -272,7 +273,8 @@ func TestJobInBackoff(t *testing.T) {
 	}
 }
 
-// TestDoomedJobIsNotRun: a job that is claimed to be failed is failed once, also when the answer to its claim is lost.
+// TestDoomedJobIsNotRun: a job that is claimed to be failed is failed once, also when the answer to
+// its claim is lost.
 func TestDoomedJobIsNotRun(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1")
@@ -304,7 +306,8 @@ func (m *model) revive(job *unstructured.Unstructured) {
 	_ = m.store(entry{call: *person("create", "jobs", job.GetName()), before: job, now: job.DeepCopy()})
 }
 
-// TestEndedJobComesBack: a job that this agent has ended, and that a restored server has again, is not done again.
+// TestEndedJobComesBack: a job that this agent has ended, and that a restored server has again, is
+// not done again.
 func TestEndedJobComesBack(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {

@@ -14,8 +14,8 @@ import (
 // renewTries is how often one renewal is tried when others write the same job.
 const renewTries = 10
 
-// renewUntilEnd renews the lease until the job is done or lost. It is the only goroutine that renews, over connections
-// of its own, so that a renewal never waits behind other traffic.
+// renewUntilEnd renews the lease until the job is done or lost. It is the only goroutine that
+// renews, over connections of its own, so that a renewal never waits behind other traffic.
 func (h *heldJob) renewUntilEnd() {
 	for {
 		var next time.Time
@@ -55,8 +55,8 @@ func (h *heldJob) renew() {
 	}
 }
 
-// renewInTurn reads the job, checks that it is ours and writes the new claim time. A conflicting write of others is
-// tried again at once. The caller has the turn.
+// renewInTurn reads the job, checks that it is ours and writes the new claim time. A conflicting
+// write of others is tried again at once. The caller has the turn.
 func (h *heldJob) renewInTurn(ctx context.Context) error {
 	for try := 1; ; try++ {
 		if err := context.Cause(h.ctx); err != nil {

@@ -15,10 +15,11 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// A claim counts as dead when its label is older than the expiry plus a margin by the server's clock AND has not
-// changed for one expiry by the monotonic clock of this agent: no wrong clock gets a live claim taken away. One whose
-// label cannot be compared is dead when it has not changed for so long. What follows is written under the UID and the
-// resourceVersion that showed the claim: a renewal in between wins.
+// A claim counts as dead when its label is older than the expiry plus a margin by the server's
+// clock AND has not changed for one expiry by the monotonic clock of this agent: no wrong clock
+// gets a live claim taken away. One whose label cannot be compared is dead when it has not changed
+// for so long. What follows is written under the UID and the resourceVersion that showed the claim:
+// a renewal in between wins.
 
 // Bounds of the interval between two passes. Source: Grafana's cleanup.
 const (
@@ -46,7 +47,8 @@ type suspect struct {
 	asked        int       // how often the server could not say whether the job is finished
 }
 
-// Run makes the passes: the first at once, then every three expiries, and sooner when a suspect is about to be certain.
+// Run makes the passes: the first at once, then every three expiries, and sooner when a suspect is
+// about to be certain.
 func (r *rescuer) Run(ctx context.Context, await func(context.Context) error) {
 	if r.o.Cleanup == CleanupOff {
 		return
@@ -65,8 +67,8 @@ func (r *rescuer) runOnce(ctx context.Context) (next time.Duration, err error) {
 	next = min(max(3*r.o.Expiry, minCleanup), maxCleanup)
 	now, err := r.clock.millis()
 	if err != nil {
-		// An answer has the time. An agent that sends no other request, because the claim of a dead one keeps its jobs
-		// from it, would not come to know it.
+		// An answer has the time. An agent that sends no other request, because the claim of a dead one
+		// keeps its jobs from it, would not come to know it.
 		_ = r.server.list(ctx, api.Jobs, r.o.Namespace, claimedBefore(0), func(*unstructured.Unstructured) error { return nil })
 		if now, err = r.clock.millis(); err != nil {
 			return minCleanup, err
@@ -124,8 +126,8 @@ func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, no
 		return err
 	}
 	ref = refOf(fresh)
-	// An owner that died between the HistoricJob and the DELETE has done the job, and so has this agent where its history
-	// says so.
+	// An owner that died between the HistoricJob and the DELETE has done the job, and so has this
+	// agent where its history says so.
 	done, err := r.archived(ctx, ref.Namespace, ref.uid)
 	if err != nil && !refused(err) && dead.asked < archiveTries {
 		dead.asked++
@@ -170,8 +172,8 @@ func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, n
 	return nil
 }
 
-// fail takes a job over and ends it as error in the way every job of this agent ends, so that it gets its history
-// exactly once.
+// fail takes a job over and ends it as error in the way every job of this agent ends, so that it
+// gets its history exactly once.
 func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured) error {
 	ref := refOf(job)
 	crashed := crashedAttempt(job, ref.attempt, expiredText)

@@ -15,8 +15,9 @@ import (
 	"limpet/sync/text"
 )
 
-// Bounds of what a status may carry. Objects above about 1 MB are refused by API servers, and every progress write
-// sends the whole object, so all texts of one job together stay below textBudget; the counters go on without texts.
+// Bounds of what a status may carry. Objects above about 1 MB are refused by API servers, and every
+// progress write sends the whole object, so all texts of one job together stay below textBudget;
+// the counters go on without texts.
 const (
 	maxErrors  = 20        // entries of each list of errors or warnings; source: Grafana's progress recorder
 	maxKinds   = 64        // entries of summary; further kinds are counted together
@@ -31,8 +32,8 @@ const (
 	issueBudget = 256 << 10 // bytes
 )
 
-// results is the sum of all results of a job. It is plain data: it is kept with the resume mark and taken up again
-// after a crash.
+// results is the sum of all results of a job. It is plain data: it is kept with the resume mark and
+// taken up again after a crash.
 type results struct {
 	Message      string                     `json:"message,omitempty"`
 	Total        int64                      `json:"total,omitempty"`
@@ -56,8 +57,8 @@ type results struct {
 	Commit *state.Commit `json:"-"` // RefTo; nil = it was not read
 }
 
-// record counts a result by the rules of Grafana's progress recorder: an error or a warning counts as that alone;
-// renamed is a delete and a create; write is create and update.
+// record counts a result by the rules of Grafana's progress recorder: an error or a warning counts
+// as that alone; renamed is a delete and a create; write is create and update.
 func (all *results) record(r Result) {
 	all.Done++
 	if all.Total > 0 { // it was not expected
@@ -162,7 +163,8 @@ func (all *results) resourceIssue(list []api.ResourceIssue, r Result, err error)
 	return append(list, issue)
 }
 
-// status is what a progress write carries. Warnings and links appear only at the end, as in Grafana.
+// status is what a progress write carries. Warnings and links appear only at the end, as in
+// Grafana.
 func (all *results) status(state string) api.JobStatus {
 	return api.JobStatus{State: state, Message: all.Message, Errors: bounded(all.Errors, all.ErrorCount),
 		Progress: all.percent(), Summary: all.summary()}
@@ -204,9 +206,9 @@ func (all *results) clone() results {
 
 func resultText(r Result, err error) string { return issueOf("", r, err).String() }
 
-// issueOf describes an error or a warning of a result. Of a file that is no resource, and of what a server rejects, the
-// message begins with the words of Grafana, which its users search for. The path stands beside it, and in it only with a
-// place: "a.json:1:45: not JSON".
+// issueOf describes an error or a warning of a result. Of a file that is no resource, and of what a
+// server rejects, the message begins with the words of Grafana, which its users search for. The
+// path stands beside it, and in it only with a place: "a.json:1:45: not JSON".
 func issueOf(level string, r Result, err error) state.Issue {
 	i := state.Issue{State: level, Reason: resources.Reason(err), Message: err.Error(), Path: r.Path, Kind: r.Kind,
 		Name: r.Name, Action: string(r.Action)}
@@ -274,8 +276,8 @@ func (o Outcome) shown() string {
 	return o.State
 }
 
-// Outcome returns how the job ends if the worker returns err now. Workers that write a result elsewhere (the sync
-// status of a Repository) use the same one.
+// Outcome returns how the job ends if the worker returns err now. Workers that write a result
+// elsewhere (the sync status of a Repository) use the same one.
 //
 //	worker returned an error      error    its text
 //	errors were recorded          error    "completed with errors" or "... too many errors"
@@ -309,7 +311,8 @@ func (p *Progress) Outcome(err error) Outcome {
 	return out
 }
 
-// finalStatus is the status with which the job goes into history. Progress is absent in it, as in Grafana.
+// finalStatus is the status with which the job goes into history. Progress is absent in it, as in
+// Grafana.
 func (p *Progress) finalStatus(out Outcome, started, finished int64) api.JobStatus {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -178,7 +178,8 @@ func (a *agent) stop() {
 	})
 }
 
-// crash makes everything the agent does from now on fail, as if the process were gone, and lets its goroutines end.
+// crash makes everything the agent does from now on fail, as if the process were gone, and lets its
+// goroutines end.
 func (a *agent) crash() {
 	a.link.cut(true)
 	a.ledger.kill()
@@ -443,7 +444,8 @@ func (m *model) arrived(ok func(c call) bool) int {
 	return n
 }
 
-// unlawful is the oracle: it returns every accepted write of an agent that the rules of the wire forbid.
+// unlawful is the oracle: it returns every accepted write of an agent that the rules of the wire
+// forbid.
 func (m *model) unlawful(expiry time.Duration) (out []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 	"limpet/sync/text"
 )
 
-// runner runs held jobs: it calls the worker, waits for it, and turns what it returned into an outcome, a retry or a
-// release.
+// runner runs held jobs: it calls the worker, waits for it, and turns what it returned into an
+// outcome, a retry or a release.
 type runner struct {
 	*env
 	admission *admission
@@ -41,7 +41,8 @@ func (r *runner) resume(ctx context.Context, h *heldJob, job *unstructured.Unstr
 	return r.run(ctx, h, d)
 }
 
-// run does a held job as decided, and ends it as the return of the worker and the cause of its end demand.
+// run does a held job as decided, and ends it as the return of the worker and the cause of its end
+// demand.
 func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 	p := newProgress(h)
 	if d.end != nil {
@@ -72,8 +73,9 @@ func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 	return r.end(ctx, h, p, err, returned, context.Cause(work))
 }
 
-// work calls the worker and waits for it: without limit as long as the agent runs, because a job must not be ended
-// while its worker still runs, and for half of the grace period once the agent stops.
+// work calls the worker and waits for it: without limit as long as the agent runs, because a job
+// must not be ended while its worker still runs, and for half of the grace period once the agent
+// stops.
 func (r *runner) work(ctx, work context.Context, h *heldJob, w Worker, t *Task) (err error, returned bool) {
 	done := make(chan error, 1)
 	go func() {
@@ -101,7 +103,8 @@ func (r *runner) work(ctx, work context.Context, h *heldJob, w Worker, t *Task) 
 	}
 }
 
-// end decides what the end of the work means. cause is why the context of the worker ended, if it did.
+// end decides what the end of the work means. cause is why the context of the worker ended, if it
+// did.
 func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, returned bool, cause error) queue.Result {
 	reason, gone := h.seal()
 	if gone {
@@ -131,9 +134,10 @@ func (r *runner) end(ctx context.Context, h *heldJob, p *Progress, err error, re
 	return r.finisher.finish(h, p, p.Outcome(err))
 }
 
-// retry ends an attempt with a transient failure: the next one may do better. The job is released with a growing
-// backoff and keeps its mark. When the attempts are used up it ends as error, and history calls it dead; but as long as
-// the API of the jobs itself does not answer, the claim is kept and taken up again.
+// retry ends an attempt with a transient failure: the next one may do better. The job is released
+// with a growing backoff and keeps its mark. When the attempts are used up it ends as error, and
+// history calls it dead; but as long as the API of the jobs itself does not answer, the claim is
+// kept and taken up again.
 func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) queue.Result {
 	reason := attemptTransient
 	if errors.As(err, new(timeoutError)) {
@@ -180,16 +184,16 @@ func (h *heldJob) putMark(ctx context.Context, mark json.RawMessage) error {
 	return err
 }
 
-// Causes with which the context of a worker ends (context.Cause). After any of them the worker returns as soon as it
-// can, without beginning anything new.
+// Causes with which the context of a worker ends (context.Cause). After any of them the worker
+// returns as soon as it can, without beginning anything new.
 var (
-	// ErrLost reports that the job is no longer ours. Nothing may be written about it any more, neither to the job nor
-	// to anything that it syncs.
+	// ErrLost reports that the job is no longer ours. Nothing may be written about it any more,
+	// neither to the job nor to anything that it syncs.
 	ErrLost = errors.New("lease lost")
 	// ErrCancelled reports that the job was cancelled or deleted on request.
 	ErrCancelled = errors.New("job cancelled")
-	// ErrShutdown reports that the agent stops; the job goes back to the queue unless the worker finishes it within the
-	// grace period.
+	// ErrShutdown reports that the agent stops; the job goes back to the queue unless the worker
+	// finishes it within the grace period.
 	ErrShutdown = errors.New("agent is shutting down")
 )
 
@@ -197,25 +201,27 @@ var (
 type Worker interface {
 	// Action is the value of spec.action that the worker serves.
 	Action() string
-	// Ready returns nil when this agent can run the job, else why not (credentials missing, kind of repository
-	// unknown): then the job is left alone for others. It must be quick; ctx has a deadline of a few seconds. Task has
-	// no Progress and no Log here.
+	// Ready returns nil when this agent can run the job, else why not (credentials missing, kind of
+	// repository unknown): then the job is left alone for others. It must be quick; ctx has a deadline
+	// of a few seconds. Task has no Progress and no Log here.
 	Ready(ctx context.Context, job Task) error
-	// Run does the work. It is at-least-once: all that it writes must be harmless when written twice. It ends soon
-	// after ctx, whose cause is ErrLost, ErrCancelled, ErrShutdown or wraps context.DeadlineExceeded. A returned error
-	// makes the job end as error, unless it is a *TransientError or a *kube.UnavailableError: then the job is released
-	// and tried again, and ends as error when no attempt is left. Single resources that went wrong are recorded in
-	// Progress instead. A panic ends the job as error.
+	// Run does the work. It is at-least-once: all that it writes must be harmless when written twice.
+	// It ends soon after ctx, whose cause is ErrLost, ErrCancelled, ErrShutdown or wraps
+	// context.DeadlineExceeded. A returned error makes the job end as error, unless it is a
+	// *TransientError or a *kube.UnavailableError: then the job is released and tried again, and ends
+	// as error when no attempt is left. Single resources that went wrong are recorded in Progress
+	// instead. A panic ends the job as error.
 	Run(ctx context.Context, t *Task) error
 }
 
 // Task is one run of a job.
 type Task struct {
-	// Object and Job are the job as it was claimed; they are not kept up to date and must not be changed.
+	// Object and Job are the job as it was claimed; they are not kept up to date and must not be
+	// changed.
 	Object *unstructured.Unstructured
 	Job    api.Job
-	// Repo and Repository are the repository that the job names. Repo is nil for the orphan actions when the repository
-	// is gone.
+	// Repo and Repository are the repository that the job names. Repo is nil for the orphan actions
+	// when the repository is gone.
 	Repo       *unstructured.Unstructured
 	Repository api.Repository
 
@@ -230,12 +236,14 @@ type Task struct {
 	Log *slog.Logger
 }
 
-// Result is what happened to one resource. One with Err counts as an error, one with Warning as a warning, else its
-// Action counts. Err of an Ignored result is shown but does not make the job fail.
+// Result is what happened to one resource. One with Err counts as an error, one with Warning as a
+// warning, else its Action counts. Err of an Ignored result is shown but does not make the job
+// fail.
 type Result = resources.Result
 
-// TransientError reports that work failed for a reason that is not the job's and may be over soon: a host that does not
-// answer or is busy, a connection that broke. A worker returns it to have the job tried again.
+// TransientError reports that work failed for a reason that is not the job's and may be over soon:
+// a host that does not answer or is busy, a connection that broke. A worker returns it to have the
+// job tried again.
 type TransientError struct {
 	Err error
 	// After is how long the other side asked not to be called; 0 = it did not.
@@ -245,8 +253,9 @@ type TransientError struct {
 func (e *TransientError) Error() string { return e.Err.Error() }
 func (e *TransientError) Unwrap() error { return e.Err }
 
-// Transient reports whether err releases the job for another attempt, if there is one left: it is a *TransientError or
-// a *kube.UnavailableError, or the run took longer than it may. Workers that write the state of a job elsewhere ask it.
+// Transient reports whether err releases the job for another attempt, if there is one left: it is a
+// *TransientError or a *kube.UnavailableError, or the run took longer than it may. Workers that
+// write the state of a job elsewhere ask it.
 func Transient(err error) bool {
 	return errors.As(err, new(*TransientError)) || errors.As(err, new(*kube.UnavailableError)) || errors.As(err, new(timeoutError))
 }

@@ -72,7 +72,8 @@ func TestTransientFailureIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestNextAttemptGoesOnFromTheMark: in this process, after a restart, and when its claim is refused once.
+// TestNextAttemptGoesOnFromTheMark: in this process, after a restart, and when its claim is refused
+// once.
 func TestNextAttemptGoesOnFromTheMark(t *testing.T) {
 	for name, c := range map[string]struct {
 		restart bool
@@ -136,8 +137,8 @@ func TestListOfAttemptsIsBounded(t *testing.T) {
 	}
 }
 
-// TestServerAway: a worker that cannot reach the server that it writes to has nothing to say about its job, whether the
-// API goes in the first attempt or in the last.
+// TestServerAway: a worker that cannot reach the server that it writes to has nothing to say about
+// its job, whether the API goes in the first attempt or in the last.
 func TestServerAway(t *testing.T) {
 	for _, first := range []int{1, 3} {
 		t.Run(fmt.Sprint("attempt ", first), func(t *testing.T) {
@@ -218,8 +219,9 @@ func TestJobTravels(t *testing.T) {
 	})
 }
 
-// TestResultWaitsAcrossARestart: the work is done, the API is away, and the process ends, in order or not. The next one
-// knows the result, waits for the API and sends it if and only if the job is still ours.
+// TestResultWaitsAcrossARestart: the work is done, the API is away, and the process ends, in order
+// or not. The next one knows the result, waits for the API and sends it if and only if the job is
+// still ours.
 func TestResultWaitsAcrossARestart(t *testing.T) {
 	cases := []struct {
 		name      string

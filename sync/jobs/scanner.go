@@ -12,8 +12,9 @@ import (
 	"limpet/sync/text"
 )
 
-// scanner brings the jobs without a claim, and the pending claims, into the queue once per interval, and when the queue
-// is short of keys while more wait outside. It reads the cache of the watch, not the API.
+// scanner brings the jobs without a claim, and the pending claims, into the queue once per
+// interval, and when the queue is short of keys while more wait outside. It reads the cache of the
+// watch, not the API.
 type scanner struct {
 	*env
 	queue     *workQueue
@@ -50,7 +51,8 @@ func (s *scanner) Run(ctx context.Context) {
 
 func (s *scanner) runOnce() {
 	list := s.pick(s.jobs.Objects())
-	// All come in before the first one goes out: otherwise a driver that waits would get that, whatever its rank.
+	// All come in before the first one goes out: otherwise a driver that waits would get that,
+	// whatever its rank.
 	s.queue.change(func(q *queue.Queue, now time.Time) { q.Fill(now, list) })
 	_, pending := s.claims.all()
 	for _, p := range pending {
@@ -64,8 +66,8 @@ func (s *scanner) runOnce() {
 	}
 }
 
-// scanPause is longer each time when this agent has claimed none of what the last scan brought: then its drivers ask
-// the API about jobs that they skip.
+// scanPause is longer each time when this agent has claimed none of what the last scan brought:
+// then its drivers ask the API about jobs that they skip.
 func (s *scanner) scanPause() time.Duration {
 	total := s.claims.total.Load()
 	if total > s.claimsBefore || s.pause == 0 {
@@ -76,9 +78,9 @@ func (s *scanner) scanPause() time.Duration {
 	return s.pause
 }
 
-// pick returns the jobs without a claim that this agent can run now, as far as the cache knows. The first of each
-// repository come before the second of any, so that one with ten thousand jobs keeps no other out of a queue that
-// cannot take all.
+// pick returns the jobs without a claim that this agent can run now, as far as the cache knows. The
+// first of each repository come before the second of any, so that one with ten thousand jobs keeps
+// no other out of a queue that cannot take all.
 func (s *scanner) pick(all []kube.Object) []queue.Candidate {
 	now, err := s.clock.millis()
 	if err != nil {
@@ -125,10 +127,10 @@ func (s *scanner) pick(all []kube.Object) []queue.Candidate {
 }
 
 const (
-	// gatherTime is how long changes of Repositories are gathered before the jobs are scanned again, so that a thousand
-	// changes are one scan.
+	// gatherTime is how long changes of Repositories are gathered before the jobs are scanned again,
+	// so that a thousand changes are one scan.
 	gatherTime = 200 * time.Millisecond
-	// minScanPause is the least time between two scans when the queue is short of keys: a scan of a hundred thousand
-	// jobs takes a tenth of a second.
+	// minScanPause is the least time between two scans when the queue is short of keys: a scan of a
+	// hundred thousand jobs takes a tenth of a second.
 	minScanPause = 2 * time.Second
 )

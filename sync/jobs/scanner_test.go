@@ -37,8 +37,8 @@ func waitingJob(name, repository string, created int64, o ...jobOption) *unstruc
 	return u
 }
 
-// TestScanPicksFairly: the first of each repository come first, the best and the oldest before others, and none that
-// this agent cannot run now.
+// TestScanPicksFairly: the first of each repository come first, the best and the oldest before
+// others, and none that this agent cannot run now.
 func TestScanPicksFairly(t *testing.T) {
 	t.Parallel()
 	crowd, repos := newCache(), newCache()
@@ -68,8 +68,8 @@ func labelled(site string) func(u *unstructured.Unstructured) {
 	return func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"site": site}) }
 }
 
-// TestSelectorIsEvaluatedAgain: what the labels of a repository say holds at the next claim, both ways, without a
-// restart, at once; a running job goes on.
+// TestSelectorIsEvaluatedAgain: what the labels of a repository say holds at the next claim, both
+// ways, without a restart, at once; a running job goes on.
 func TestSelectorIsEvaluatedAgain(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1", labelled("south"))
@@ -126,8 +126,8 @@ func TestRepositoryIsCreatedLater(t *testing.T) {
 	}
 }
 
-// TestPriorityOfJobsAndRepositories: the annotation of the job, else that of the repository; a change counts for jobs
-// that wait; what is no number from 0 to 9 counts as none.
+// TestPriorityOfJobsAndRepositories: the annotation of the job, else that of the repository; a
+// change counts for jobs that wait; what is no number from 0 to 9 counts as none.
 func TestPriorityOfJobsAndRepositories(t *testing.T) {
 	bubble(t, func(r *rig) {
 		order := []string{}
@@ -160,7 +160,8 @@ func TestPriorityOfJobsAndRepositories(t *testing.T) {
 	})
 }
 
-// TestDirectoryIsChanged: a job that waits because of the directory of its repository is tried again when that is another.
+// TestDirectoryIsChanged: a job that waits because of the directory of its repository is tried
+// again when that is another.
 func TestDirectoryIsChanged(t *testing.T) {
 	bubble(t, func(r *rig) {
 		r.repository("r1", with(api.AnnoSinkDir, "/nowhere"))

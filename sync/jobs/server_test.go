@@ -21,11 +21,12 @@ import (
 	"limpet/sync/kube"
 )
 
-// memory stands for Grafana's API server where the real embedded one cannot go: inside a synctest bubble, with faults
-// at will. It keeps to the semantics that this package depends on: resourceVersion and UID conflicts, delete
-// preconditions, names that are used again, label selectors, unconditional writes, no jobs/status. It writes down who
-// changed what. Objects are never changed once they are stored: who sends one gives it away, and who gets one from a
-// write or a watch does not touch it.
+// memory stands for Grafana's API server where the real embedded one cannot go: inside a synctest
+// bubble, with faults at will. It keeps to the semantics that this package depends on:
+// resourceVersion and UID conflicts, delete preconditions, names that are used again, label
+// selectors, unconditional writes, no jobs/status. It writes down who changed what. Objects are
+// never changed once they are stored: who sends one gives it away, and who gets one from a write or
+// a watch does not touch it.
 type memory struct {
 	mu      sync.Mutex // guards everything below; never held while waiting
 	rev     int64
@@ -140,8 +141,8 @@ func (m *memory) sorted(resource string) (out []*unstructured.Unstructured) {
 	return out
 }
 
-// way is an agent's way to the server. carry takes a call there and its answer back; do runs at the server, under its
-// lock.
+// way is an agent's way to the server. carry takes a call there and its answer back; do runs at the
+// server, under its lock.
 type way struct {
 	memory *memory
 	carry  func(ctx context.Context, c *call, do func() error) error
@@ -420,7 +421,8 @@ func (l *link) way(renewals bool) way {
 	}}
 }
 
-// watch is an agent's watch of a resource of the model. Once it is open it goes on whatever the link does.
+// watch is an agent's watch of a resource of the model. Once it is open it goes on whatever the
+// link does.
 type watch struct {
 	cache
 	resource string

@@ -20,8 +20,8 @@ import (
 	"limpet/sync/api"
 )
 
-// simDisk is a state file: what it has acknowledged survives the process, what was under way at a crash may or may not.
-// It can be full or refuse writes.
+// simDisk is a state file: what it has acknowledged survives the process, what was under way at a
+// crash may or may not. It can be full or refuse writes.
 type simDisk struct {
 	host     *simHost
 	full     []window
@@ -197,8 +197,8 @@ func (d *simDisk) remembers(uid, token string) bool {
 	return d.claims[uid].Token == token
 }
 
-// simGrafana is another controller on the same queue: it claims what is free, whoever works on the repository, works, dies
-// at times, and ends or fails jobs by its own clock, which may be wrong.
+// simGrafana is another controller on the same queue: it claims what is free, whoever works on the
+// repository, works, dies at times, and ends or fails jobs by its own clock, which may be wrong.
 type simGrafana struct {
 	world *simWorld
 	name  string
@@ -296,8 +296,8 @@ func (g *simGrafana) end(ctx context.Context, job *unstructured.Unstructured) {
 // simCallTime is the deadline of a call, as apiServer has it.
 const simCallTime = 10 * time.Second
 
-// simLink is one process's way to the server: requests and answers take time, get lost, come late; a request may be
-// carried out long after its caller gave up.
+// simLink is one process's way to the server: requests and answers take time, get lost, come late;
+// a request may be carried out long after its caller gave up.
 type simLink struct {
 	p *simProcess
 
@@ -334,7 +334,8 @@ func (l *simLink) way(renewals bool) way {
 	}}
 }
 
-// travel carries a call to the server and its answer back. do runs at the server, under the lock of the world.
+// travel carries a call to the server and its answer back. do runs at the server, under the lock of
+// the world.
 func (l *simLink) travel(ctx context.Context, c *call, do func() error) error {
 	p, w := l.p, l.p.world
 	l.mu.Lock()
@@ -395,8 +396,8 @@ func (l *simLink) travel(ctx context.Context, c *call, do func() error) error {
 	return l.answer(ctx, err)
 }
 
-// hold keeps a late write back until the next one of the same name is there, and returns the one that was kept back
-// before.
+// hold keeps a late write back until the next one of the same name is there, and returns the one
+// that was kept back before.
 func (l *simLink) hold(name string, come func()) (before func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

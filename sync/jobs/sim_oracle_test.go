@@ -83,7 +83,8 @@ func (o *simOracle) judge(w *simWorld, e entry) {
 	own := agentOf(was) == p.name
 	at, err := strconv.ParseInt(since, 10, 64)
 	age := w.now().UnixMilli() - at
-	// A label that was far in the future when it was written says nothing, whatever the time is by now.
+	// A label that was far in the future when it was written says nothing, whatever the time is by
+	// now.
 	dead := err != nil || age > DefaultExpiry.Milliseconds() || renewed.ahead > DefaultExpiry-DefaultExpiry/6 // as far as its clock may be off
 	if (was != "" || since != "") && !own && !(e.now != nil && onlyAsksToStop(entry{before: e.before, now: e.now})) {
 		if !dead {
@@ -156,8 +157,8 @@ func (o *simOracle) judgeArchive(w *simWorld, e entry, uid string) {
 	if job == nil || api.Meta(job, "uid") != uid {
 		return
 	}
-	// A host that falls asleep between the last look and the request sends it when it wakes up: no lease can prevent
-	// that, only the name of the HistoricJob.
+	// A host that falls asleep between the last look and the request sends it when it wakes up: no
+	// lease can prevent that, only the name of the HistoricJob.
 	if owner := api.Label(job, api.LabelClaimOwner); agentOf(owner) != p.name && !e.sent.asleep && !o.disturbed[uid] {
 		o.breach(uid, "%s: a HistoricJob although %q holds the job", p.name, owner)
 	}
@@ -181,8 +182,8 @@ func (o *simOracle) begin(w *simWorld, r *simRun) {
 	o.runs = append(o.runs, r)
 }
 
-// holds says that the claim of a run is there and not expired. A job that was deleted leaves its worker running until
-// it hears of that.
+// holds says that the claim of a run is there and not expired. A job that was deleted leaves its
+// worker running until it hears of that.
 func (o *simOracle) holds(w *simWorld, r *simRun) bool {
 	job := w.objects["jobs"][o.made[r.uid]]
 	if job == nil || api.Meta(job, "uid") != r.uid {
@@ -198,9 +199,9 @@ func (o *simOracle) end(w *simWorld, r *simRun) {
 	o.runs = slices.DeleteFunc(o.runs, func(x *simRun) bool { return x == r })
 }
 
-// budget is how many requests a world may cost: for each process its start, its cleanup and its claims of before, for
-// each job of any fate what agents that want it ask, its renewals and its tries. It is about three times what the
-// dearest of many thousand worlds has cost.
+// budget is how many requests a world may cost: for each process its start, its cleanup and its
+// claims of before, for each job of any fate what agents that want it ask, its renewals and its
+// tries. It is about three times what the dearest of many thousand worlds has cost.
 func (w *simWorld) budget() int { return 60*len(w.processes) + 180*len(w.oracle.made) }
 
 func (w *simWorld) requests() (n int) {
@@ -232,8 +233,8 @@ func (o *simOracle) last(w *simWorld) {
 		attempts := map[int]int{}
 		skip := w.loki
 		for _, r := range records[uid] {
-			// An agent whose claim was taken away under its lease cannot know whose the deletion is that it sees next,
-			// and a job that was cancelled is cancelled, whoever deleted it.
+			// An agent whose claim was taken away under its lease cannot know whose the deletion is that it
+			// sees next, and a job that was cancelled is cancelled, whoever deleted it.
 			ended := slices.ContainsFunc(records[uid], func(r state.Record) bool { return r.State != stateCancelled })
 			if ended && r.State == stateCancelled && strings.Contains(r.Message, "was deleted") && strings.HasPrefix(by, "h") && !o.disturbed[uid] {
 				o.breach(uid, "a record of %s says %q, but %q has taken it out of the queue", r.Agent, r.Message, by)
@@ -259,8 +260,9 @@ func (o *simOracle) last(w *simWorld) {
 	}
 }
 
-// TestSimulationFinds: the laws can be broken, and the worlds get to where they are. Each row takes away something that
-// an agent relies on, or a care that it takes; within so many seeds the law that is named has to be found broken.
+// TestSimulationFinds: the laws can be broken, and the worlds get to where they are. Each row takes
+// away something that an agent relies on, or a care that it takes; within so many seeds the law
+// that is named has to be found broken.
 func TestSimulationFinds(t *testing.T) {
 	t.Parallel()
 	for _, m := range []struct {
@@ -334,8 +336,8 @@ func (timeless) after(time.Duration, func()) *time.Timer {
 	return time.AfterFunc(year, func() {})
 }
 
-// fate is chance that gives the same answer to the same question, whoever asks first: so goroutines that run at the
-// same instant cannot change a story.
+// fate is chance that gives the same answer to the same question, whoever asks first: so goroutines
+// that run at the same instant cannot change a story.
 type fate uint64
 
 // of returns the chance of something more particular.

@@ -24,8 +24,8 @@ var (
 	simSeeds = flag.Int("seeds", suite.Count(2000, 40_000), "how many seeds TestSimulation runs")
 )
 
-// TestSimulation lets many agents live in many worlds, each made by one seed, and holds every write, every run and the
-// end against the laws of simOracle.
+// TestSimulation lets many agents live in many worlds, each made by one seed, and holds every
+// write, every run and the end against the laws of simOracle.
 func TestSimulation(t *testing.T) {
 	for seed := *simSeed; seed < *simSeed+uint64(*simSeeds) && (*simKeep || !t.Failed()); seed++ {
 		again := fmt.Sprintf("repeat it with\n\tgo test ./sync/jobs -run TestSimulation -seed=%d -seeds=1", seed)
@@ -64,8 +64,9 @@ func simulate(t *testing.T, seed uint64, change func(*simProcess)) (w *simWorld)
 	return w
 }
 
-// patience is how long after the calm a job may take to end: the claim of a dead owner has to expire and to be watched,
-// then come the rest before its next attempt, one interval, and all the work there is.
+// patience is how long after the calm a job may take to end: the claim of a dead owner has to
+// expire and to be watched, then come the rest before its next attempt, one interval, and all the
+// work there is.
 const simPatience = 20 * time.Minute
 
 func (w *simWorld) run(deeds []deed) {
@@ -349,7 +350,8 @@ func (w *simWorld) meddle(g fate) {
 	}
 }
 
-// story tells the broken laws and every write to the job or the two that the first of them is about.
+// story tells the broken laws and every write to the job or the two that the first of them is
+// about.
 func (w *simWorld) story() string {
 	var b strings.Builder
 	for _, x := range w.oracle.broken {

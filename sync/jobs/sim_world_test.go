@@ -20,8 +20,8 @@ import (
 	"limpet/sync/resources"
 )
 
-// simWorld is one simulated installation: an API server in memory, agents on hosts, Grafana's own drivers, people. One
-// seed decides everything in it.
+// simWorld is one simulated installation: an API server in memory, agents on hosts, Grafana's own
+// drivers, people. One seed decides everything in it.
 type simWorld struct {
 	seed  uint64
 	fate  fate
@@ -224,8 +224,8 @@ func (p *simProcess) step(name string, a jobRef) {
 
 var simLog = slog.New(slog.DiscardHandler)
 
-// simHost is a machine with a wall clock that is wrong and jumps, and that is put to sleep. It outlives its processes
-// and has the disk.
+// simHost is a machine with a wall clock that is wrong and jumps, and that is put to sleep. It
+// outlives its processes and has the disk.
 type simHost struct {
 	world  *simWorld
 	id     uint64
@@ -248,8 +248,8 @@ type jump struct {
 	by time.Duration
 }
 
-// sleep is a time in which nothing of the host runs. The monotonic clock stands still in a suspended host and goes on
-// under a stopped process.
+// sleep is a time in which nothing of the host runs. The monotonic clock stands still in a
+// suspended host and goes on under a stopped process.
 type sleep struct {
 	window
 	stopped bool
@@ -270,8 +270,8 @@ type simProcess struct {
 	done   chan error
 }
 
-// frozen is the bubble's time, and while the host sleeps the time at which it fell asleep: what runs then is thought of
-// as having run just before.
+// frozen is the bubble's time, and while the host sleeps the time at which it fell asleep: what
+// runs then is thought of as having run just before.
 func (h *simHost) frozen() time.Time {
 	now := time.Now()
 	for _, s := range h.sleeps {
@@ -372,8 +372,8 @@ func (c *simClock) Millis(most time.Duration) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
-// simWatch is a process's cache of the jobs. Events of one object come in order; those of several do so in half of the
-// worlds. They come late, twice, or not at all until the next list.
+// simWatch is a process's cache of the jobs. Events of one object come in order; those of several
+// do so in half of the worlds. They come late, twice, or not at all until the next list.
 type simWatch struct {
 	cache
 	p *simProcess
@@ -506,8 +506,8 @@ func (s *simWatch) relist(after time.Duration) {
 		for _, k := range keys {
 			if s.seen[k] <= rev {
 				s.show(k, rev, now[k])
-				// An instant of its own for each, so that what follows from one does not depend on whose turn it is on
-				// a busy machine.
+				// An instant of its own for each, so that what follows from one does not depend on whose turn
+				// it is on a busy machine.
 				<-time.After(time.Nanosecond)
 			}
 		}

@@ -17,12 +17,12 @@ import (
 type Snapshot struct {
 	Running     []Running     // jobs that this agent holds, the oldest first
 	Undelivered []Undelivered // the oldest first
-	// SuspendedClaims are the claims that no driver works on, owner token by UID: the work has ended or was left, and
-	// the API has not been updated yet.
+	// SuspendedClaims are the claims that no driver works on, owner token by UID: the work has ended
+	// or was left, and the API has not been updated yet.
 	SuspendedClaims map[string]string
 	DrainingSince   time.Time // zero = the agent claims jobs
-	// Busy is how much of its own a draining agent has not ended yet: jobs that a driver has, claims that wait to be
-	// settled, and results that wait for the API.
+	// Busy is how much of its own a draining agent has not ended yet: jobs that a driver has, claims
+	// that wait to be settled, and results that wait for the API.
 	Busy int
 }
 
@@ -54,8 +54,8 @@ type Running struct {
 	Job *unstructured.Unstructured
 }
 
-// Undelivered is a job that is done, but whose result the API has not accepted yet. The result is in the state file; it
-// is sent when the API is back, if the job is still ours then.
+// Undelivered is a job that is done, but whose result the API has not accepted yet. The result is
+// in the state file; it is sent when the API is back, if the job is still ours then.
 type Undelivered struct {
 	UID, Namespace, Name string
 	Repository, Action   string
@@ -114,8 +114,8 @@ func (h *heldJob) running() Running {
 	return r
 }
 
-// Backlog is what this agent knows at a moment of the jobs that are not done. It is for gauges: a number that is
-// counted up and down by events drifts.
+// Backlog is what this agent knows at a moment of the jobs that are not done. It is for gauges: a
+// number that is counted up and down by events drifts.
 type Backlog struct {
 	Unclaimed   map[string]int  // jobs without a claim, by action, as the watch shows them
 	Claimed     int             // jobs with a claim
@@ -126,8 +126,8 @@ type Backlog struct {
 	Undelivered int             // results in the state file that the API has not accepted yet
 }
 
-// Backlog counts what there is now. It reads the cache of the watch and the queue, not the API, and is safe for
-// concurrent use.
+// Backlog counts what there is now. It reads the cache of the watch and the queue, not the API, and
+// is safe for concurrent use.
 func (c *Controller) Backlog() Backlog {
 	b := Backlog{Unclaimed: map[string]int{}}
 	c.queue.count(&b)

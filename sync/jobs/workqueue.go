@@ -10,7 +10,8 @@ import (
 	"limpet/sync/jobs/queue"
 )
 
-// workQueue is the queue as drivers and event handlers see it: safe for concurrent use, with a take that waits.
+// workQueue is the queue as drivers and event handlers see it: safe for concurrent use, with a take
+// that waits.
 type workQueue struct {
 	events *emitter
 
@@ -20,8 +21,8 @@ type workQueue struct {
 	inFlight map[queue.Key]taken
 	lastPoll time.Time // when a driver last looked for a key
 	lastScan time.Time // when the scanner last came round; zero = the drivers do not run yet
-	// wake holds one token when a waiting driver should look again. A driver that leaves something behind passes the
-	// token on.
+	// wake holds one token when a waiting driver should look again. A driver that leaves something
+	// behind passes the token on.
 	wake chan struct{}
 	// short holds one token when the queue should be filled up.
 	short chan struct{}
@@ -106,7 +107,8 @@ func (w *workQueue) take(ctx context.Context) (queue.Key, queue.RepoKey, bool) {
 	return queue.Key{}, queue.RepoKey{}, false
 }
 
-// progressed records that the driver of a key tries once more to end its job, which it does without limit.
+// progressed records that the driver of a key tries once more to end its job, which it does without
+// limit.
 func (w *workQueue) progressed(k queue.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,8 +125,9 @@ func (w *workQueue) scanned() {
 	w.lastScan = time.Now()
 }
 
-// stuck returns one line for each key whose driver has not moved for longer than work, and for the loops of the scanner and
-// of the drivers that have no key when they have not moved for idle. While the API is away these wait for it.
+// stuck returns one line for each key whose driver has not moved for longer than work, and for the
+// loops of the scanner and of the drivers that have no key when they have not moved for idle. While
+// the API is away these wait for it.
 func (w *workQueue) stuck(work, idle time.Duration, drivers int, away bool) (out []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

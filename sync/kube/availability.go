@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// While the server cannot be reached, all watches together try at most four times a minute: at 0, 2, 20, 40,
-// 60 s and so on. One caller tries for all; an answer to any call releases all of them.
+// While the server cannot be reached, all watches together try at most four times a minute: at 0,
+// 2, 20, 40, 60 s and so on. One caller tries for all; an answer to any call releases all of them.
 const (
 	firstPause  = 2 * time.Second
 	secondPause = 18 * time.Second
@@ -34,7 +34,8 @@ type availability struct {
 	latency   atomic.Int64 // of the last call that had an answer
 }
 
-// Latency returns how long the last call waited for the head of its answer, 0 before the first. Watches do not count.
+// Latency returns how long the last call waited for the head of its answer, 0 before the first.
+// Watches do not count.
 func (h *availability) Latency() time.Duration { return time.Duration(h.latency.Load()) }
 
 // succeed records an answer.
@@ -74,9 +75,9 @@ func (h *availability) pause() time.Duration {
 	return step + rand.N(step/10)
 }
 
-// WaitAvailable blocks while the server is known to be down, until this caller may try again or another call
-// was answered. Loops call it before each request, so that all of them together try at most four times a
-// minute. It returns the cause of ctx when that ends first.
+// WaitAvailable blocks while the server is known to be down, until this caller may try again or
+// another call was answered. Loops call it before each request, so that all of them together try at
+// most four times a minute. It returns the cause of ctx when that ends first.
 func (h *availability) WaitAvailable(ctx context.Context) error {
 	for {
 		h.mu.Lock()
@@ -118,7 +119,8 @@ func (h *availability) RetryNow() {
 	h.open = make(chan struct{})
 }
 
-// NextTry returns when a server that is down is tried next and how many tries have failed; zero while it answers.
+// NextTry returns when a server that is down is tried next and how many tries have failed; zero
+// while it answers.
 func (h *availability) NextTry() (next time.Time, tries int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

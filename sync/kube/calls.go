@@ -188,7 +188,8 @@ func passRetryAfter(resp *http.Response) error {
 	return nil
 }
 
-// callBody ends the deadline of a call with its body and names it when it was the reason of a broken one.
+// callBody ends the deadline of a call with its body and names it when it was the reason of a
+// broken one.
 type callBody struct {
 	io.ReadCloser
 	ctx, parent context.Context
@@ -239,7 +240,8 @@ func (t *wireTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	sent := monotonic()
 	resp, err := t.next.RoundTrip(req)
-	// A redirect, an error of 5xx and HTML may be a proxy's or a captive portal's, whose clock is another one.
+	// A redirect, an error of 5xx and HTML may be a proxy's or a captive portal's, whose clock is
+	// another one.
 	if err == nil && (resp.StatusCode < 300 || resp.StatusCode >= 400 && resp.StatusCode < 500) && !isHTML(resp) {
 		t.clock.observe(resp.Header, sent, monotonic())
 	}
@@ -283,12 +285,13 @@ const (
 	http2OffByEnv = "DISABLE_HTTP2" // client-go's own switch, for proxies that break HTTP/2
 )
 
-// checkFilesEvery is how often the TLS files are checked while a watch is open, because there may be no other
-// requests.
+// checkFilesEvery is how often the TLS files are checked while a watch is open, because there may
+// be no other requests.
 const checkFilesEvery = 15 * time.Second
 
-// pool is one set of connections. It reads the TLS files again when they change and then uses new connections. Running
-// calls end on the old ones; watches are cut, because they would keep the former trust for as long as they last.
+// pool is one set of connections. It reads the TLS files again when they change and then uses new
+// connections. Running calls end on the old ones; watches are cut, because they would keep the
+// former trust for as long as they last.
 type pool struct {
 	proxy   func(*http.Request) (*url.URL, error)
 	newest  Reloaded[*http.Transport]

@@ -56,8 +56,8 @@ type shared struct {
 	pools        []*pool // of the exchange
 }
 
-// Connect checks the configuration and every file that it names, and returns a Client. It sends nothing: the
-// server need not be up. Close the Client when it is no longer needed.
+// Connect checks the configuration and every file that it names, and returns a Client. It sends
+// nothing: the server need not be up. Close the Client when it is no longer needed.
 func Connect(ctx context.Context, c Config) (*Client, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -224,8 +224,8 @@ func (c *Client) Resource(gvr schema.GroupVersionResource) dynamic.Namespaceable
 	return c.dynamic.Resource(gvr)
 }
 
-// Lease returns a Client for the same server over connections of its own, so that the renewal of a lease
-// never waits behind other traffic. Clock and health are shared. Closing it closes nothing.
+// Lease returns a Client for the same server over connections of its own, so that the renewal of a
+// lease never waits behind other traffic. Clock and health are shared. Closing it closes nothing.
 func (c *Client) Lease() *Client {
 	return cmp.Or(c.lease, c)
 }
@@ -244,7 +244,8 @@ func (c *Client) Now() time.Time {
 // url is the base URL of the server, without a trailing slash.
 func (c *Client) url() string { return c.shared.target.base.String() }
 
-// Close ends what the Client runs and drops its idle connections. Informers end with the context of their Run.
+// Close ends what the Client runs and drops its idle connections. Informers end with the context of
+// their Run.
 func (c *Client) Close() {
 	if c.lease == nil {
 		return
@@ -275,8 +276,8 @@ func (o withoutRetries) Patch(pt types.PatchType) *rest.Request {
 	return o.Interface.Patch(pt).MaxRetries(0)
 }
 
-// Endpoint returns the base URL of the server and a transport that adds this client's credentials to requests
-// for it, for a proxy in the same process. The URL is a copy.
+// Endpoint returns the base URL of the server and a transport that adds this client's credentials
+// to requests for it, for a proxy in the same process. The URL is a copy.
 func (c *Client) Endpoint() (*url.URL, http.RoundTripper) {
 	base := *c.shared.target.base
 	return &base, c.http.Transport

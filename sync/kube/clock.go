@@ -10,17 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Claims are stamped with the time of the server, because the server's side compares them with its own clock.
-// The source is the Date header of every answer. It is cut to the second, so one answer bounds the server's
-// clock to an interval of one second plus the round trip; since the cuts of several answers lie differently,
-// the intersection of the intervals is much narrower.
+// Claims are stamped with the time of the server, because the server's side compares them with its
+// own clock. The source is the Date header of every answer. It is cut to the second, so one answer
+// bounds the server's clock to an interval of one second plus the round trip; since the cuts of
+// several answers lie differently, the intersection of the intervals is much narrower.
 //
-// Everything is kept as a distance to the host's monotonic clock, so a jump of the host's wall clock changes nothing.
-// The monotonic clock of Linux stands still while the host sleeps; that time is added (see suspendedFor).
+// Everything is kept as a distance to the host's monotonic clock, so a jump of the host's wall
+// clock changes nothing. The monotonic clock of Linux stands still while the host sleeps; that time
+// is added (see suspendedFor).
 
 const (
 	dateGranularity = time.Second
-	// drift is how far two quartz clocks may part: 200 ppm, twice the worst of common hardware, for the two of them.
+	// drift is how far two quartz clocks may part: 200 ppm, twice the worst of common hardware, for
+	// the two of them.
 	drift = 200e-6
 )
 
@@ -30,12 +32,14 @@ var errClockUnknown = errors.New("the time of the server is not known well enoug
 type Clock struct {
 	mu      sync.Mutex // guards the fields below
 	samples int
-	// The server's time less the monotonic reading, at least and at most, as they were at the monotonic reading at.
+	// The server's time less the monotonic reading, at least and at most, as they were at the
+	// monotonic reading at.
 	low, high time.Duration
 	at        time.Duration
 }
 
-// started is the zero of monotonic readings. The server's time is counted from its wall-clock part, whatever that says.
+// started is the zero of monotonic readings. The server's time is counted from its wall-clock part,
+// whatever that says.
 var started = time.Now()
 
 var suspendedAtStart = suspendedFor()
@@ -62,7 +66,8 @@ func (k *Clock) observe(header http.Header, sent, received time.Duration) {
 	if k.samples > 0 && low <= knownHigh && high >= knownLow {
 		low, high = max(low, knownLow), min(high, knownHigh)
 	}
-	// Otherwise the server's clock was set, or another server answers: what was known is worth nothing any more.
+	// Otherwise the server's clock was set, or another server answers: what was known is worth nothing
+	// any more.
 	k.low, k.high, k.at = low, high, received
 	k.samples++
 }
@@ -87,8 +92,9 @@ func (k *Clock) Now() (t time.Time, errBound time.Duration, ok bool) {
 	return started.Round(0).Add(now + low + errBound), errBound, true
 }
 
-// Millis returns the time of the server in milliseconds since the epoch, the form of a claim. It returns
-// errClockUnknown when no answer has been seen or when the time may be off by more than maxError.
+// Millis returns the time of the server in milliseconds since the epoch, the form of a claim. It
+// returns errClockUnknown when no answer has been seen or when the time may be off by more than
+// maxError.
 func (k *Clock) Millis(maxError time.Duration) (int64, error) {
 	t, bound, ok := k.Now()
 	switch {
@@ -100,8 +106,9 @@ func (k *Clock) Millis(maxError time.Duration) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
-// suspendedFor returns how long the host has been suspended since it was booted: the boot clock counts that
-// time, the monotonic clock does not. It is rounded so that the moment between the two readings does not show.
+// suspendedFor returns how long the host has been suspended since it was booted: the boot clock
+// counts that time, the monotonic clock does not. It is rounded so that the moment between the two
+// readings does not show.
 func suspendedFor() time.Duration {
 	return (clockGet(unix.CLOCK_BOOTTIME) - clockGet(unix.CLOCK_MONOTONIC)).Round(100 * time.Millisecond)
 }

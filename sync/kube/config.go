@@ -20,10 +20,11 @@ import (
 // shorter than the margin of a lease: 60 s of expiry less two renewals of 10 s.
 const defaultTimeout = 10 * time.Second
 
-// Config says which API to speak to and how. The names in its errors are those of the command-line flags.
+// Config says which API to speak to and how. The names in its errors are those of the command-line
+// flags.
 type Config struct {
-	// Server is the base URL. A trailing slash and a trailing "/apis" mean nothing; any other path is kept as
-	// a prefix. Empty with a kubeconfig means the server named there.
+	// Server is the base URL. A trailing slash and a trailing "/apis" mean nothing; any other path is
+	// kept as a prefix. Empty with a kubeconfig means the server named there.
 	Server string
 	// Kubeconfig is the path of a kubeconfig file, of which the current context is used.
 	Kubeconfig string
@@ -31,8 +32,9 @@ type Config struct {
 	// again when it changes; only one of the two may be set.
 	Token     string
 	TokenFile string
-	// TokenExchangeURL is where the token is exchanged for access tokens, one for each API group that repositories
-	// hold objects of; they travel in X-Access-Token. Empty = the token itself in Authorization.
+	// TokenExchangeURL is where the token is exchanged for access tokens, one for each API group that
+	// repositories hold objects of; they travel in X-Access-Token. Empty = the token itself in
+	// Authorization.
 	TokenExchangeURL string
 	TLS              TLS
 	// UserAgent of every request; "" = "limpet".
@@ -46,7 +48,8 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// TLS names the files of the connection. All of them are read again when they change, without a restart.
+// TLS names the files of the connection. All of them are read again when they change, without a
+// restart.
 type TLS struct {
 	// Insecure switches the check of the server's certificate off. nil = off
 	// for loopback hosts only, and there only when no CA file is given.
@@ -128,7 +131,8 @@ func (c Config) resolve() (*target, error) {
 	return t, t.checkTLS(c)
 }
 
-// Check returns what is wrong with the configuration and the files that it names. It makes no request.
+// Check returns what is wrong with the configuration and the files that it names. It makes no
+// request.
 func (c Config) Check() error {
 	_, err := c.resolve()
 	return err

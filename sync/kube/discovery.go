@@ -31,7 +31,8 @@ type discovery struct {
 	known map[string]discovered
 }
 
-// discovered holds the versions of a group, the resources of a group version, or resource and version of a kind.
+// discovered holds the versions of a group, the resources of a group version, or resource and
+// version of a kind.
 type discovered struct {
 	names []string
 	at    time.Time // of the answer
@@ -92,8 +93,8 @@ func (c *Client) versions(ctx context.Context, group string) ([]string, error) {
 	})
 }
 
-// StoredVersion returns the version that a server stores of an object which it has converted; "" for the one it was read in.
-// Source: Grafana's DashboardStatus.
+// StoredVersion returns the version that a server stores of an object which it has converted; ""
+// for the one it was read in. Source: Grafana's DashboardStatus.
 func StoredVersion(u *unstructured.Unstructured) string {
 	version, _, _ := unstructured.NestedString(u.Object, "status", "conversion", "storedVersion")
 	if version == u.GroupVersionKind().Version {
@@ -102,8 +103,9 @@ func StoredVersion(u *unstructured.Unstructured) string {
 	return version
 }
 
-// Stored returns an object in the version that the server stores, without managedFields, and the resource in it: what was
-// converted may have lost something. An object whose version the server does not serve stays as it was read.
+// Stored returns an object in the version that the server stores, without managedFields, and the
+// resource in it: what was converted may have lost something. An object whose version the server
+// does not serve stays as it was read.
 func (c *Client) Stored(ctx context.Context, res schema.GroupVersionResource, u *unstructured.Unstructured) (
 	*unstructured.Unstructured, schema.GroupVersionResource, error) {
 	version := StoredVersion(u)
@@ -122,8 +124,9 @@ func (c *Client) Stored(ctx context.Context, res schema.GroupVersionResource, u 
 	return whole, stored, nil
 }
 
-// Kind returns the plural name of a kind and the version that the server prefers of those that have it. Both are empty
-// for a kind that the server lacks, or that is in no namespace; it is asked again after a minute.
+// Kind returns the plural name of a kind and the version that the server prefers of those that have
+// it. Both are empty for a kind that the server lacks, or that is in no namespace; it is asked
+// again after a minute.
 func (c *Client) Kind(ctx context.Context, group, kind string) (resource, version string, err error) {
 	found, err := c.discovered("kind "+group+"/"+kind, func() ([]string, error) {
 		versions, err := c.versions(ctx, group)
@@ -149,9 +152,10 @@ func (c *Client) Kind(ctx context.Context, group, kind string) (resource, versio
 	return found[0], found[1], nil
 }
 
-// Serves reports whether the server has a resource or a subresource of a group version, named as in discovery:
-// "repositories/webhook" is there on Grafana's own API server, and neither on a plain Kubernetes API with the
-// definitions of limpet nor on the embedded API. It asks each time while the group version is missing.
+// Serves reports whether the server has a resource or a subresource of a group version, named as in
+// discovery: "repositories/webhook" is there on Grafana's own API server, and neither on a plain
+// Kubernetes API with the definitions of limpet nor on the embedded API. It asks each time while
+// the group version is missing.
 func (c *Client) Serves(ctx context.Context, group schema.GroupVersion, resource string) (bool, error) {
 	path := "/apis/" + group.String()
 	names, err := c.discovered(path, func() (names []string, err error) {
@@ -180,9 +184,10 @@ func (c *Client) discover(ctx context.Context, path, kind string, into runtime.O
 	return nil
 }
 
-// Check asks the server whether it is a Kubernetes-style API. Its errors tell apart: *UnreachableError (no
-// answer), *NotKubernetesError (something else answers), *ExchangeError (no access token), and API status
-// errors (apierrors.IsUnauthorized, IsForbidden). Hint has a sentence for each.
+// Check asks the server whether it is a Kubernetes-style API. Its errors tell apart:
+// *UnreachableError (no answer), *NotKubernetesError (something else answers), *ExchangeError (no
+// access token), and API status errors (apierrors.IsUnauthorized, IsForbidden). Hint has a sentence
+// for each.
 func (c *Client) Check(ctx context.Context) error {
 	status, answer, err := c.once(ctx, http.MethodGet, "/apis", nil, "", nil)
 	foreign := &NotKubernetesError{URL: c.url() + "/apis", Status: status, Got: describe(answer)}
@@ -231,7 +236,8 @@ const (
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 )
 
-// brokenStream is client-go's mark of errors that arose on this side of a watch. Their text may hold the object.
+// brokenStream is client-go's mark of errors that arose on this side of a watch. Their text may
+// hold the object.
 const brokenStream metav1.CauseType = "ClientWatchDecoding"
 
 var errBrokenStream = errors.New("an event of the watch cannot be decoded")
@@ -250,10 +256,11 @@ func ObjectVersionOf(u *unstructured.Unstructured) ObjectVersion {
 
 func versionText(uid, resource string) string { return uid + " " + resource }
 
-// WatchVersions watches the versions of the objects of a namespace, or of the one of that name, and keeps
-// nothing. It calls see for the existing ones, then whole, when the server marks the end of these, and then
-// see for every change. It returns nil when the stream has ended, every 10 to 20 minutes, and otherwise an
-// error. Objects may change between two streams, so each begins with all of them.
+// WatchVersions watches the versions of the objects of a namespace, or of the one of that name, and
+// keeps nothing. It calls see for the existing ones, then whole, when the server marks the end of
+// these, and then see for every change. It returns nil when the stream has ended, every 10 to 20
+// minutes, and otherwise an error. Objects may change between two streams, so each begins with all
+// of them.
 func (c *Client) WatchVersions(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, see func(ObjectVersion),
 	whole func()) error {
 	lasts, initial := int64((versionsFor+rand.N(versionsFor))/time.Second), true

@@ -118,7 +118,8 @@ func TestPreferred(t *testing.T) {
 	})
 }
 
-// TestServes: what the server serves is asked once in a minute, and again after an answer that was none.
+// TestServes: what the server serves is asked once in a minute, and again after an answer that was
+// none.
 func TestServes(t *testing.T) {
 	list := func(names string) string {
 		return `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"provisioning.grafana.app/v0alpha1","resources":[{"name":"repositories"}` + names + `]}`
@@ -167,8 +168,8 @@ func TestServes(t *testing.T) {
 	})
 }
 
-// TestKind: a kind has the plural name and the version of the first version that has it, in the order of the server. What
-// is missing is asked again after a minute, and not before.
+// TestKind: a kind has the plural name and the version of the first version that has it, in the
+// order of the server. What is missing is asked again after a minute, and not before.
 func TestKind(t *testing.T) {
 	group := `{"kind":"APIGroup","preferredVersion":{"version":"v1"},"versions":[{"version":"v0alpha1"},{"version":"v2"},{"version":"v1"}]}`
 	v2 := atomic.Pointer[string]{}

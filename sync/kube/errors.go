@@ -68,8 +68,9 @@ func isBusy(code int32) bool {
 		code == http.StatusGatewayTimeout
 }
 
-// Retryable reports whether the same call may succeed a little later: the server is busy or failing (429, 500, 502,
-// 503, 504), the call took too long, or the connection broke. The call may have been carried out nevertheless.
+// Retryable reports whether the same call may succeed a little later: the server is busy or failing
+// (429, 500, 502, 503, 504), the call took too long, or the connection broke. The call may have
+// been carried out nevertheless.
 func Retryable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, errTooLarge) || is[*NotKubernetesError](err) ||
 		is[*FlagError](err) || is[*redirectError](err) || isCertificateError(err) {
@@ -161,12 +162,14 @@ func retryAfterOf(resp *http.Response) (time.Duration, bool) {
 // AllowedGitURLs is what to do about a Git host that the server's guard refuses.
 const AllowedGitURLs = "add the Git host to allowed_git_urls below [provisioning] in the grafana.ini of the server"
 
-// RefusesGitHost reports whether a text is that of Grafana's guard, which refuses private Git hosts.
+// RefusesGitHost reports whether a text is that of Grafana's guard, which refuses private Git
+// hosts.
 func RefusesGitHost(text string) bool {
 	return strings.Contains(text, "repository URL host must resolve to a public or allowed address")
 }
 
-// Hint returns what to do next about an error of this package, as a sentence, or "" when it knows nothing.
+// Hint returns what to do next about an error of this package, as a sentence, or "" when it knows
+// nothing.
 func Hint(err error) string {
 	if err == nil {
 		return ""

@@ -25,9 +25,10 @@ import (
 	"limpet/sync/text"
 )
 
-// The exchange of a long-lived token for short-lived access tokens, as Grafana's authlib does it: the same
-// request, the same life of the cached token. What is ours is the protection of the service: while it fails,
-// tries follow each other after 1, 2, 4 ... 30 s, and all callers in between get the error of the last one.
+// The exchange of a long-lived token for short-lived access tokens, as Grafana's authlib does it:
+// the same request, the same life of the cached token. What is ours is the protection of the
+// service: while it fails, tries follow each other after 1, 2, 4 ... 30 s, and all callers in
+// between get the error of the last one.
 
 const (
 	exchangeNamespace = "*"              // of the tokens: all namespaces
@@ -82,8 +83,8 @@ type exchanger struct {
 	forced   time.Duration    // monotonic; of the last refresh after a 401; 0 = none was made
 }
 
-// exchangers exchange one token for the access tokens of all API groups: each is for its group alone, beside that of
-// provisioning, which all of them name.
+// exchangers exchange one token for the access tokens of all API groups: each is for its group
+// alone, beside that of provisioning, which all of them name.
 type exchangers struct {
 	provisioning *exchanger
 	groups       map[string]*exchanger // the groups of what repositories hold; not changed
@@ -195,7 +196,8 @@ func (x *exchanger) attempt(ctx context.Context, going *exchangeAttempt) {
 	x.flight = nil
 	now := monotonic()
 	if failure, ok := errors.AsType[*ExchangeError](err); ok {
-		// Up to a tenth more, so that agents which have lost the service together do not come back together.
+		// Up to a tenth more, so that agents which have lost the service together do not come back
+		// together.
 		x.pause = min(max(2*x.pause, exchangeSoon), exchangePause)
 		pause := max(x.pause, asked)
 		pause += rand.N(pause / 10)
@@ -275,8 +277,9 @@ func (x *exchanger) once(ctx context.Context, subject string) (token string, ttl
 	return answer.Data.Token, lifetime(answer.Data.Token, resp.Header.Get("Date")), 0, nil
 }
 
-// lifetime is how long a token may be used, or 0 when it cannot be read: then it is used once. The expiry is
-// compared with the clock of the issuer, where that is known, because the host's own may be anything.
+// lifetime is how long a token may be used, or 0 when it cannot be read: then it is used once. The
+// expiry is compared with the clock of the issuer, where that is known, because the host's own may
+// be anything.
 func lifetime(token, date string) time.Duration {
 	expiry, ok := expiryOf(token)
 	if !ok {
@@ -305,7 +308,8 @@ func expiryOf(token string) (time.Time, bool) {
 type tokenSource interface {
 	// token returns the current one.
 	token(ctx context.Context) (string, error)
-	// refused is called when the server answered 401 to used. It returns another token to try once, or "".
+	// refused is called when the server answered 401 to used. It returns another token to try once, or
+	// "".
 	refused(ctx context.Context, used string) string
 }
 
@@ -332,7 +336,8 @@ func (c *Client) SetToken(token string) {
 // mostToken bounds a token file, in bytes.
 const mostToken = 1 << 20
 
-// TokenFile returns the trimmed content of the file that a flag names, which is read again when it changes.
+// TokenFile returns the trimmed content of the file that a flag names, which is read again when it
+// changes.
 func TokenFile(flag, path string, log *slog.Logger) *Reloaded[string] {
 	return &Reloaded[string]{Paths: []string{path}, Log: log, Read: func() (string, error) {
 		value, err := readToken(path)

@@ -357,7 +357,8 @@ func FuzzExpiryOf(f *testing.F) {
 	})
 }
 
-// TestAudiences: the token for the objects of a group names that group, and all of them name that of provisioning.
+// TestAudiences: the token for the objects of a group names that group, and all of them name that
+// of provisioning.
 func TestAudiences(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse("https://exchange.test/sign")

@@ -41,7 +41,8 @@ type Informer struct {
 	lastError atomic.Pointer[error]
 }
 
-// Informer returns an Informer of the resource in one namespace, "" = all. It does nothing until Run.
+// Informer returns an Informer of the resource in one namespace, "" = all. It does nothing until
+// Run.
 func (c *Client) Informer(gvr schema.GroupVersionResource, namespace string, o InformerOptions) *Informer {
 	i := &Informer{client: c, gvr: gvr, namespace: namespace, selector: o.LabelSelector, store: newStore(o.Compact)}
 	i.reflector = cache.NewReflectorWithOptions(&listWatch{Informer: i}, nil, i.store,
@@ -59,7 +60,8 @@ var relistPause = wait.Backoff{Duration: 800 * time.Millisecond, Cap: 30 * time.
 
 const relistPauseReset = 2 * time.Minute
 
-// Run keeps the cache until ctx ends, and returns nil then, after all handlers have returned. It may be called once.
+// Run keeps the cache until ctx ends, and returns nil then, after all handlers have returned. It
+// may be called once.
 func (i *Informer) Run(ctx context.Context) error {
 	_ = relistPause.DelayWithReset(clock.RealClock{}, relistPauseReset).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		i.setError(i.reflector.ListAndWatchWithContext(ctx))
@@ -78,7 +80,8 @@ func (i *Informer) HasSynced() bool {
 	}
 }
 
-// WaitSynced blocks until HasSynced. When ctx ends first, the error holds its cause and the last error of the server.
+// WaitSynced blocks until HasSynced. When ctx ends first, the error holds its cause and the last
+// error of the server.
 func (i *Informer) WaitSynced(ctx context.Context) error {
 	select {
 	case <-i.store.synced:
@@ -147,8 +150,9 @@ func (i *Informer) setError(err error) {
 // refuse. It returns only errors that the reflector can handle, and waits and tries
 // again on all others: client-go's own retries do not know of the other informers.
 //
-// A watch that has lost events, behind proxies and several servers, looks like a quiet one. So everything is
-// listed again from time to time; objects that have not changed are no change for the handlers.
+// A watch that has lost events, behind proxies and several servers, looks like a quiet one. So
+// everything is listed again from time to time; objects that have not changed are no change for the
+// handlers.
 type listWatch struct {
 	*Informer
 	relist   time.Time // when everything is listed again
@@ -226,7 +230,8 @@ func (l *listWatch) ListWithContext(ctx context.Context, _ metav1.ListOptions) (
 	}
 }
 
-// WatchWithContext implements cache.ListerWatcherWithContext. The watch ends when it is time to list again.
+// WatchWithContext implements cache.ListerWatcherWithContext. The watch ends when it is time to
+// list again.
 func (l *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) (w watch.Interface, err error) {
 	o.LabelSelector = l.selector
 	if time.Since(l.opened) >= shortWatch {
@@ -249,7 +254,8 @@ func (l *listWatch) WatchWithContext(ctx context.Context, o metav1.ListOptions) 
 	return w, err
 }
 
-// untilAnswered calls fn until it succeeds, ctx ends, or it fails with an error that the reflector has to handle.
+// untilAnswered calls fn until it succeeds, ctx ends, or it fails with an error that the reflector
+// has to handle.
 func (l *listWatch) untilAnswered(ctx context.Context, fn func(context.Context) error) error {
 	for {
 		if err := l.client.WaitAvailable(ctx); err != nil {

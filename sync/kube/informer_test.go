@@ -57,7 +57,8 @@ func (l *eventLog) handler() Handler {
 	}
 }
 
-// bubble runs a test with an informer in fake time. The informer is stopped and waited for at its end.
+// bubble runs a test with an informer in fake time. The informer is stopped and waited for at its
+// end.
 func bubble(t *testing.T, prepare func(*shelf), o InformerOptions, test func(t *testing.T, w *watched)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -228,8 +229,8 @@ func TestInformerContinuesAfterBrokenStream(t *testing.T) {
 	})
 }
 
-// The rows 9 and 12 of the fault matrix: an hour without a server costs at most four requests a minute of all
-// informers together, and a minute later everything is caught up.
+// The rows 9 and 12 of the fault matrix: an hour without a server costs at most four requests a
+// minute of all informers together, and a minute later everything is caught up.
 func TestInformersWaitForServer(t *testing.T) {
 	for name, down := range map[string]error{
 		"refused": errRefused,
@@ -420,8 +421,8 @@ func TestInformerEndsOverdueWatch(t *testing.T) {
 	})
 }
 
-// TestInformerIsStuck: a handler that does not return holds the watch up. A quiet watch, and one of a server that refuses,
-// is at work.
+// TestInformerIsStuck: a handler that does not return holds the watch up. A quiet watch, and one of
+// a server that refuses, is at work.
 func TestInformerIsStuck(t *testing.T) {
 	bubble(t, nil, InformerOptions{}, func(t *testing.T, w *watched) {
 		if err := w.WaitSynced(t.Context()); err != nil {

@@ -18,14 +18,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Object is one version of an object in the cache of an Informer. It does not change, and two of them are
-// equal when they are the same version of the same object. Its members are read without decoding it: to read
-// a hundred thousand Objects takes milliseconds, to decode them all would take hundreds of megabytes.
+// Object is one version of an object in the cache of an Informer. It does not change, and two of
+// them are equal when they are the same version of the same object. Its members are read without
+// decoding it: to read a hundred thousand Objects takes milliseconds, to decode them all would take
+// hundreds of megabytes.
 type Object struct{ cached *cached }
 
-// cached is what the store of an Informer holds: an object as the API has sent it, or a compact one. A
-// decoded job takes some thousand bytes; a compact one takes its values at the known paths and a handle of
-// the JSON of the rest, which most jobs of a kind have in common.
+// cached is what the store of an Informer holds: an object as the API has sent it, or a compact
+// one. A decoded job takes some thousand bytes; a compact one takes its values at the known paths
+// and a handle of the JSON of the rest, which most jobs of a kind have in common.
 type cached struct {
 	whole *unstructured.Unstructured // nil when compact
 	// fields holds the key and the JSON of the scalar at each known path, or nothing,
@@ -224,8 +225,9 @@ var paths struct {
 	all []Path
 }
 
-// PathTo returns the path through these member names, from the top of the object. It is for variables of a package: a
-// path is never forgotten, and one that is made later finds nothing in an object that is compact already.
+// PathTo returns the path through these member names, from the top of the object. It is for
+// variables of a package: a path is never forgotten, and one that is made later finds nothing in an
+// object that is compact already.
 func PathTo(names ...string) Path {
 	paths.mu.Lock()
 	defer paths.mu.Unlock()

@@ -55,7 +55,8 @@ func (c *deadConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// quietWatch runs fn with the answer to a watch that sends nothing, over connections that dead cuts off.
+// quietWatch runs fn with the answer to a watch that sends nothing, over connections that dead cuts
+// off.
 func quietWatch(t *testing.T, files TLS, fn func(t *testing.T, watch io.Reader, dead *atomic.Bool)) {
 	t.Helper()
 	ca := newAuthority(t)
@@ -104,7 +105,8 @@ func quietWatch(t *testing.T, files TLS, fn func(t *testing.T, watch io.Reader, 
 	})
 }
 
-// A connection that is half open is found within 60 s by pings, though a watch on it has no deadline.
+// A connection that is half open is found within 60 s by pings, though a watch on it has no
+// deadline.
 func TestHalfOpenConnectionIsFound(t *testing.T) {
 	quietWatch(t, TLS{}, func(t *testing.T, watch io.Reader, dead *atomic.Bool) {
 		pass(10 * time.Minute) // pings keep a quiet watch alive

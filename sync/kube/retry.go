@@ -32,9 +32,9 @@ const (
 	retryLast     = 5 * time.Second
 )
 
-// retry calls fn until it succeeds, up to 8 times, and returns its last error. It tries again when again says so, and then
-// waits as long as the server asked for, if it did. It returns at once when ctx ends or would end before the next attempt.
-// fn must be harmless when done twice.
+// retry calls fn until it succeeds, up to 8 times, and returns its last error. It tries again when
+// again says so, and then waits as long as the server asked for, if it did. It returns at once when
+// ctx ends or would end before the next attempt. fn must be harmless when done twice.
 func retry(ctx context.Context, again func(error) bool, fn func(ctx context.Context) error) error {
 	pause := retryFirst
 	for n := 1; ; n++ {
@@ -66,13 +66,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Do makes a raw call: path is below the base URL and begins with a slash, body may be nil. contentType is
-// that of the body; without a body it is the form in which the answer is wanted ("" = JSON). Calls that fail are
-// repeated; a POST only when the server says that it did not take it (429, 503) or was not reached.
-// A PATCH must be harmless when it is carried out twice.
+// Do makes a raw call: path is below the base URL and begins with a slash, body may be nil.
+// contentType is that of the body; without a body it is the form in which the answer is wanted (""
+// = JSON). Calls that fail are repeated; a POST only when the server says that it did not take it
+// (429, 503) or was not reached. A PATCH must be harmless when it is carried out twice.
 //
-// When the server answers with 400 or more, err is an API status error (see apierrors), and status and answer
-// are filled in as well. status is 0 when there was no answer.
+// When the server answers with 400 or more, err is an API status error (see apierrors), and status
+// and answer are filled in as well. status is 0 when there was no answer.
 func (c *Client) Do(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int,
 	answer []byte, err error) {
 	return c.do(ctx, method, path, query, contentType, body, func(err error) bool {
@@ -81,7 +81,8 @@ func (c *Client) Do(ctx context.Context, method, path string, query url.Values, 
 	})
 }
 
-// DoIdempotent is Do for a POST that is harmless when it is carried out twice: it is repeated like the others.
+// DoIdempotent is Do for a POST that is harmless when it is carried out twice: it is repeated like
+// the others.
 func (c *Client) DoIdempotent(ctx context.Context, method, path string, query url.Values, contentType string, body []byte) (status int,
 	answer []byte, err error) {
 	return c.do(ctx, method, path, query, contentType, body, Retryable)
@@ -129,11 +130,12 @@ func neverSent(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || is[*net.DNSError](err) || is[*ExchangeError](err) || ok && op.Op == "dial"
 }
 
-// Submit queues a job of a Repository and returns it. spec is the job's own, with its action and without the
-// repository. It goes through the Repository's own route, which names the job so that a repeat is refused
-// (see apierrors.IsAlreadyExists). A plain Kubernetes API has no such route, and the route takes neither
-// annotations nor jobs for pull requests: then the job is made directly, under the same name. A pull whose name is
-// taken by a job that no agent serves gets the one of api.JobBeside.
+// Submit queues a job of a Repository and returns it. spec is the job's own, with its action and
+// without the repository. It goes through the Repository's own route, which names the job so that a
+// repeat is refused (see apierrors.IsAlreadyExists). A plain Kubernetes API has no such route, and
+// the route takes neither annotations nor jobs for pull requests: then the job is made directly,
+// under the same name. A pull whose name is taken by a job that no agent serves gets the one of
+// api.JobBeside.
 func (c *Client) Submit(ctx context.Context, namespace, repository string, spec map[string]any,
 	notes map[string]string) (*unstructured.Unstructured, error) {
 	action, _ := spec["action"].(string)
@@ -210,8 +212,9 @@ func (c *Client) post(ctx context.Context, path string, body map[string]any) (*u
 	return u, u.UnmarshalJSON(answer)
 }
 
-// noSuchRoute distinguishes the 404 or 405 of a server without the route from that of a missing Repository: some servers
-// answer both alike. It returns the Repository too, nil where it cannot be read.
+// noSuchRoute distinguishes the 404 or 405 of a server without the route from that of a missing
+// Repository: some servers answer both alike. It returns the Repository too, nil where it cannot be
+// read.
 func (c *Client) noSuchRoute(ctx context.Context, namespace, repository string, err error) (*unstructured.Unstructured, bool) {
 	if !apierrors.IsMethodNotSupported(err) && !apierrors.IsNotFound(err) {
 		return nil, false

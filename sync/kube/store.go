@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Handler receives the changes of an Informer, in order, one at a time, from the goroutine that reads the
-// watch. Functions may be nil. They must be quick and must not call AddHandler.
+// Handler receives the changes of an Informer, in order, one at a time, from the goroutine that
+// reads the watch. Functions may be nil. They must be quick and must not call AddHandler.
 type Handler struct {
 	Add    func(obj Object)
 	Update func(old, new Object)
@@ -44,9 +44,10 @@ func (h Handler) listing(on bool) {
 	}
 }
 
-// store is the ReflectorStore of an Informer: the objects, and the handlers of their changes. client-go's
-// SharedIndexInformer does not tell handlers where a list ends, which the order of claims depends on, and the
-// queue in it needs, for 100,000 jobs, 35 MiB more while a list is taken in.
+// store is the ReflectorStore of an Informer: the objects, and the handlers of their changes.
+// client-go's SharedIndexInformer does not tell handlers where a list ends, which the order of
+// claims depends on, and the queue in it needs, for 100,000 jobs, 35 MiB more while a list is taken
+// in.
 type store struct {
 	objects cache.ThreadSafeStore // of *cached
 	compact bool

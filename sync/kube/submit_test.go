@@ -14,7 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestPullBesideUnservedJob: a pull whose name is taken by a job that no agent serves gets another one.
+// TestPullBesideUnservedJob: a pull whose name is taken by a job that no agent serves gets another
+// one.
 func TestPullBesideUnservedJob(t *testing.T) {
 	for name, c := range map[string]struct {
 		action, label string
@@ -56,7 +57,8 @@ func TestPullBesideUnservedJob(t *testing.T) {
 	}
 }
 
-// TestJobOwner: a job of an API that has no route for jobs belongs to its Repository; Grafana's jobs have no owner.
+// TestJobOwner: a job of an API that has no route for jobs belongs to its Repository; Grafana's
+// jobs have no owner.
 func TestJobOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		code   int    // of the route

@@ -14,7 +14,8 @@ import (
 	"syscall"
 )
 
-// material is one PEM text of the TLS configuration, from a file or, with a kubeconfig, from memory.
+// material is one PEM text of the TLS configuration, from a file or, with a kubeconfig, from
+// memory.
 type material struct {
 	name string // of the flag, for errors
 	path string

@@ -15,8 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestFollow: what a stream of metadata tells, from servers that the API machinery of the tests is not: older
-// ones, and such as send nonsense. The rest is tested on the real ones, in sync/refs.
+// TestFollow: what a stream of metadata tells, from servers that the API machinery of the tests is
+// not: older ones, and such as send nonsense. The rest is tested on the real ones, in sync/refs.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	const (

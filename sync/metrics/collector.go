@@ -19,8 +19,9 @@ import (
 	"limpet/sync/source"
 )
 
-// Source is what gauges are read from. Its functions are called at every scrape, from several goroutines at once when
-// there are several scrapes; they must be quick and do no network I/O. A nil function leaves its gauges out.
+// Source is what gauges are read from. Its functions are called at every scrape, from several
+// goroutines at once when there are several scrapes; they must be quick and do no network I/O. A
+// nil function leaves its gauges out.
 type Source struct {
 	Backlog func() jobs.Backlog
 	Jobs    func() jobs.Snapshot
@@ -38,7 +39,8 @@ type Source struct {
 	Suspended                 func(repository kube.Object) bool
 	Tokens                    func() map[string]auth.TokenCounts
 	Sources                   func() []kube.Object // that this agent reconciles
-	// Drifted returns the result of the last comparison of a Repository with Git, if this agent has made one.
+	// Drifted returns the result of the last comparison of a Repository with Git, if this agent has
+	// made one.
 	Drifted func(repository kube.Object) (objects int, known bool)
 	// Notifications are the targets of notifications.
 	Notifications func() []notify.Status
@@ -300,7 +302,8 @@ func (s exporter) connections(all []kube.Object) {
 	}
 }
 
-// sources exports what kube-state-metrics does with the configuration of Flux, whose dashboards read it.
+// sources exports what kube-state-metrics does with the configuration of Flux, whose dashboards
+// read it.
 func (s exporter) sources(all []kube.Object) {
 	if len(all) > maxSeries {
 		return

@@ -138,7 +138,8 @@ func (m *Metrics) Controller() repos.Meter { return m.controller }
 // sourceBuckets are those of Flux: 10 ns to 10 s. Source: fluxcd/pkg, runtime/metrics.
 var sourceBuckets = prometheus.ExponentialBuckets(10e-9, 10, 10)
 
-// SourceReconciled counts a reconcile of a GitRepository and how long it took; one that took no time is gone.
+// SourceReconciled counts a reconcile of a GitRepository and how long it took; one that took no
+// time is gone.
 func (m *Metrics) SourceReconciled(k reconcile.Key, took time.Duration) {
 	if took <= 0 {
 		m.sourceTook.DeleteLabelValues(dependency.GitRepository, k.Name, k.Namespace)

@@ -52,7 +52,8 @@ type Metrics struct {
 	webhooks
 }
 
-// New returns the metrics of an agent of that version and number of drivers. Until Read is called there are no gauges.
+// New returns the metrics of an agent of that version and number of drivers. Until Read is called
+// there are no gauges.
 func New(version string, drivers int, log *slog.Logger) *Metrics {
 	r := registry{prometheus.NewRegistry()}
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -132,7 +133,8 @@ func (m *Metrics) Read(s Source) {
 	m.registry.MustRegister(&collector{source: s, work: m.work, log: m.log})
 }
 
-// ServeHTTP answers a scrape, as OpenMetrics when the client accepts that, else in the text format of Prometheus.
+// ServeHTTP answers a scrape, as OpenMetrics when the client accepts that, else in the text format
+// of Prometheus.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	families, err := m.registry.Gather()
 	if err != nil {
@@ -172,7 +174,8 @@ type Endpoint struct {
 	problem atomic.Pointer[string] // why nothing is served; nil = it is
 }
 
-// Run serves until ctx ends. An address in use is logged and skipped: two agents on one host must not stop each other.
+// Run serves until ctx ends. An address in use is logged and skipped: two agents on one host must
+// not stop each other.
 func (e *Endpoint) Run(ctx context.Context) error {
 	ln, err := net.Listen("tcp", e.Address)
 	if err != nil {
@@ -244,7 +247,8 @@ func oneOf[T ~string](known []T, value T) string {
 
 func knownAction(action string) string { return oneOf(actions, action) }
 
-// maxKinds bounds the pairs of group and kind with series of their own. Files of a repository may contain any.
+// maxKinds bounds the pairs of group and kind with series of their own. Files of a repository may
+// contain any.
 const maxKinds = 32
 
 // kinds are the pairs of group and kind that have their own series.

@@ -27,17 +27,20 @@ const (
 	MaxAnswer     = 4 << 20
 	mostRedirects = 3
 	maxHosts      = 64 // sets of certificates with a transport; hosts with a known clock
-	// nearTimeout bounds the connection to a metadata server: outside of a cloud its address does not answer.
+	// nearTimeout bounds the connection to a metadata server: outside of a cloud its address does not
+	// answer.
 	nearTimeout = 2 * time.Second
 	// defaultRetryAfter is the wait after a rate limit without a stated time.
 	// Source: GitHub's rules for its secondary limits.
 	defaultRetryAfter = time.Minute
-	// minSkew is the difference of clocks that may be why a proof is refused. An answer gives it to the second.
+	// minSkew is the difference of clocks that may be why a proof is refused. An answer gives it to
+	// the second.
 	minSkew = 30 * time.Second
 )
 
-// Client makes calls to APIs of Git hosts and of token providers. Each call is bounded in time and in bytes.
-// Redirects lead to the same scheme and host only, because a request holds secrets. Safe for concurrent use.
+// Client makes calls to APIs of Git hosts and of token providers. Each call is bounded in time and
+// in bytes. Redirects lead to the same scheme and host only, because a request holds secrets. Safe
+// for concurrent use.
 type Client struct {
 	Guard         Guard
 	AllowInsecure bool // secrets may go over plain http

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Proofs carry a time, which a host compares with its own within minutes. The clock of a small board may be
-// years off; that of the host is in the header of each of its answers, refusals too.
+// Proofs carry a time, which a host compares with its own within minutes. The clock of a small
+// board may be years off; that of the host is in the header of each of its answers, refusals too.
 
 // SetClock notes the time at a host.
 func (c *Client) SetClock(host string, at time.Time) {

@@ -87,7 +87,8 @@ func (e *Error) Reason() string {
 	return ReasonInvalidSpec
 }
 
-// KindOf returns the Kind of the first Error in err's chain, Unknown when there is none, and "" for nil.
+// KindOf returns the Kind of the first Error in err's chain, Unknown when there is none, and "" for
+// nil.
 func KindOf(err error) ErrorKind {
 	if err == nil {
 		return ""
@@ -122,8 +123,8 @@ func MayWantCertificate(status int) bool {
 // maxSafeText bounds the quoted text of a host. Unit: runes.
 const maxSafeText = 300
 
-// SafeText makes the text of a host safe to quote in an error: without the given secrets and other likely ones,
-// on one line, and short. It is cut last, because half a secret could not be found.
+// SafeText makes the text of a host safe to quote in an error: without the given secrets and other
+// likely ones, on one line, and short. It is cut last, because half a secret could not be found.
 func SafeText(s string, secrets ...string) string {
 	s = text.Clean(s)
 	for _, secret := range secrets {
@@ -153,7 +154,8 @@ func NoAnswer(err error, from *url.URL, hint string) string {
 	return SteadyText(err)
 }
 
-// HostPort returns the host of a URL with its port, which is that of the scheme where the URL has none.
+// HostPort returns the host of a URL with its port, which is that of the scheme where the URL has
+// none.
 func HostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"https": "443", "http": "80"}[u.Scheme]))
 }
@@ -176,8 +178,8 @@ type TLSFault struct {
 	Client    bool // it does not take the certificate of this side, or requires one
 }
 
-// TLSFaultOf finds the fault in the error of a connection to address, a host with its port. The texts name the
-// keys beside the credentials for authorities and certificates.
+// TLSFaultOf finds the fault in the error of a connection to address, a host with its port. The
+// texts name the keys beside the credentials for authorities and certificates.
 func TLSFaultOf(err error, address string) (TLSFault, bool) {
 	var unknown x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -248,7 +250,8 @@ func (a *CertificateRequests) Watch(ctx context.Context, key string) context.Con
 	return context.WithValue(ctx, requestKey{}, handshake{a, key})
 }
 
-// Hint returns the advice about the client certificate requested under key, "" when none was requested or one was sent.
+// Hint returns the advice about the client certificate requested under key, "" when none was
+// requested or one was sent.
 func (a *CertificateRequests) Hint(key string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,9 +1,10 @@
 // Package netx connects this process to Git hosts, their APIs and token providers: it
 // decides which addresses and which proxy to use.
 //
-// Authors of a Repository or a Secret name hosts, and the agent runs inside a network. A [Guard] therefore checks each
-// address when it is dialled, after name resolution: a name that resolves to another address a moment later gains
-// nothing. A proxy resolves names itself; there the Guard checks the address of the proxy, and the name of the target.
+// Authors of a Repository or a Secret name hosts, and the agent runs inside a network. A [Guard]
+// therefore checks each address when it is dialled, after name resolution: a name that resolves to
+// another address a moment later gains nothing. A proxy resolves names itself; there the Guard
+// checks the address of the proxy, and the name of the target.
 package netx
 
 import (
@@ -106,7 +107,8 @@ func ParseGuard(list []string) (Guard, error) {
 	return g, nil
 }
 
-// Check checks an address, and the IPv4 addresses that an IPv6 address embeds. The error wraps ErrForbidden.
+// Check checks an address, and the IPv4 addresses that an IPv6 address embeds. The error wraps
+// ErrForbidden.
 func (g Guard) Check(ip netip.Addr) error {
 	for _, form := range forms(ip) {
 		for _, n := range never {
@@ -142,8 +144,8 @@ var embedding = []netip.Prefix{
 	netip.MustParsePrefix("::/96"), netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"),
 }
 
-// Host checks the host of a URL before its resolution: addresses, numbers that some resolvers interpret as
-// addresses, and names of metadata servers. The error wraps ErrForbidden.
+// Host checks the host of a URL before its resolution: addresses, numbers that some resolvers
+// interpret as addresses, and names of metadata servers. The error wraps ErrForbidden.
 func (g Guard) Host(name string) error {
 	if !IsASCIIHost(name) {
 		return forbidden(fmt.Sprintf("%+q", name), "is no ASCII name of a host")
@@ -163,8 +165,9 @@ func (g Guard) Host(name string) error {
 	return nil
 }
 
-// IsASCIIHost reports whether a host has only ASCII letters, digits, '-', '.' and '_', or those of an IPv6 address. A
-// proxy or a client maps any other letter to one of them after the host was judged.
+// IsASCIIHost reports whether a host has only ASCII letters, digits, '-', '.' and '_', or those of
+// an IPv6 address. A proxy or a client maps any other letter to one of them after the host was
+// judged.
 func IsASCIIHost(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-._:[]%", r))

@@ -23,8 +23,8 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// Proxy is a proxy configured beside credentials. It takes precedence over the environment, and also serves the
-// token requests of the same repository. It prints without its password.
+// Proxy is a proxy configured beside credentials. It takes precedence over the environment, and
+// also serves the token requests of the same repository. It prints without its password.
 type Proxy struct {
 	Scheme   string // http, https or socks5
 	Host     string // with its port
@@ -38,7 +38,8 @@ const maxProxyURL = 2048
 
 var proxyPorts = map[string]string{"http": "80", "https": "443", "socks5": "1080"}
 
-// ParseProxy parses an address such as socks5://proxy.example.com:1080. Its errors quote none of the texts.
+// ParseProxy parses an address such as socks5://proxy.example.com:1080. Its errors quote none of
+// the texts.
 func ParseProxy(address, username, password string) (*Proxy, error) {
 	wrong := errors.New("the address of the proxy is to be http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 	u, err := url.Parse(strings.TrimSpace(address))
@@ -107,8 +108,8 @@ func (e *ProxyError) Error() string {
 	return fmt.Sprintf("the proxy answers %d %s", e.Status, http.StatusText(e.Status))
 }
 
-// Transport returns a transport for HTTP through the proxy p, or through the one of the environment when p is
-// nil. The caller may set the limits of number and age of connections.
+// Transport returns a transport for HTTP through the proxy p, or through the one of the environment
+// when p is nil. The caller may set the limits of number and age of connections.
 func (g Guard) Transport(config *tls.Config, p *Proxy) *http.Transport {
 	t := &http.Transport{
 		Proxy:               FromEnvironment,
@@ -136,8 +137,8 @@ func checkConnect(res *http.Response) error {
 	return &ProxyError{Status: res.StatusCode}
 }
 
-// Through connects to address, a host and a port, through p, or directly when p is nil. roots are for a proxy
-// with TLS. It blocks for at most DialTimeout and handshakeTimeout.
+// Through connects to address, a host and a port, through p, or directly when p is nil. roots are
+// for a proxy with TLS. It blocks for at most DialTimeout and handshakeTimeout.
 func (g Guard) Through(ctx context.Context, p *Proxy, roots *tls.Config, address string) (net.Conn, error) {
 	if p == nil {
 		return g.Dial(ctx, "tcp", address)
@@ -217,8 +218,9 @@ type bufferedConn struct {
 
 func (e bufferedConn) Read(p []byte) (int, error) { return e.r.Read(p) }
 
-// Environment is the proxy in the variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as in net/http. But net/http
-// bypasses a proxy with an invalid address; here requests through it fail, because the proxy is wanted.
+// Environment is the proxy in the variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as in net/http.
+// But net/http bypasses a proxy with an invalid address; here requests through it fail, because the
+// proxy is wanted.
 type Environment struct {
 	of     func(*url.URL) (*url.URL, error)
 	broken map[string]*EnvironmentError // by the scheme of the request
@@ -272,7 +274,8 @@ func ReadEnvironment(getenv func(string) string) *Environment {
 // Faults returns the invalid variables.
 func (e *Environment) Faults() []*EnvironmentError { return e.faults }
 
-// Proxy returns the proxy for a URL, nil for none. The error is an *EnvironmentError when the variable is invalid.
+// Proxy returns the proxy for a URL, nil for none. The error is an *EnvironmentError when the
+// variable is invalid.
 func (e *Environment) Proxy(u *url.URL) (*url.URL, error) {
 	p, err := e.of(u)
 	if err == nil && p != nil && e.broken[u.Scheme] != nil {

@@ -1,9 +1,11 @@
 // Package notify sends events of objects to webhooks, Slack, Alertmanager and programs. An event is
-// kept in the state file until each target has taken it, so that neither a restart nor a target that is down loses one.
+// kept in the state file until each target has taken it, so that neither a restart nor a target
+// that is down loses one.
 //
-// Bounds: mostQueued events for a target, maxMessage bytes in each; an event is given up after a day. Of answers only the
-// status counts; a wait after a failure is at most 5 minutes unless the answer asks for more (Retry-After, bounded by
-// package netx), and new events do not shorten it. A program has 30 s and 2 KiB of output.
+// Bounds: mostQueued events for a target, maxMessage bytes in each; an event is given up after a
+// day. Of answers only the status counts; a wait after a failure is at most 5 minutes unless the
+// answer asks for more (Retry-After, bounded by package netx), and new events do not shorten it. A
+// program has 30 s and 2 KiB of output.
 package notify
 
 import (
@@ -39,13 +41,15 @@ type Options struct {
 	Logger  *slog.Logger
 }
 
-// Outbox keeps events until each target has taken them. Use Open, then Run once. Without targets it does nothing.
+// Outbox keeps events until each target has taken them. Use Open, then Run once. Without targets it
+// does nothing.
 type Outbox struct {
 	Options
 	senders []*sender
 }
 
-// Open opens the outbox of a state file. Events for targets that are no longer among those given are deleted.
+// Open opens the outbox of a state file. Events for targets that are no longer among those given
+// are deleted.
 func Open(ctx context.Context, o Options) (*Outbox, error) {
 	b := &Outbox{Options: o}
 	ids := map[string]bool{}
@@ -77,8 +81,9 @@ func Open(ctx context.Context, o Options) (*Outbox, error) {
 	return b, nil
 }
 
-// Add queues an event for all targets that want it. When it returns nil the event is in the state file, unless there is
-// nothing to send: no target, a failure that was sent already, a quiet event of an object that does not fail.
+// Add queues an event for all targets that want it. When it returns nil the event is in the state
+// file, unless there is nothing to send: no target, a failure that was sent already, a quiet event
+// of an object that does not fail.
 func (b *Outbox) Add(ctx context.Context, e Event) error {
 	if len(b.senders) == 0 {
 		return nil
@@ -132,7 +137,8 @@ type Result struct {
 	Error  string `json:"error,omitempty"` // "" = it has taken the event
 }
 
-// TestNotify sends an event at once to those targets whose names contain only, past the queues. It needs no Store.
+// TestNotify sends an event at once to those targets whose names contain only, past the queues. It
+// needs no Store.
 func (o Options) TestNotify(ctx context.Context, only string) (out []Result, _ error) {
 	e := &Event{Kind: "Agent", Name: hostName(), Severity: Info, Reason: "Test", Message: "a test by limpet notify test",
 		Time: time.Now(), ID: rand.Text(),
@@ -150,7 +156,8 @@ func (o Options) TestNotify(ctx context.Context, only string) (out []Result, _ e
 	return out, nil
 }
 
-// decide returns what to write for an event of an object about which something is kept; nil for nothing.
+// decide returns what to write for an event of an object about which something is kept; nil for
+// nothing.
 func (b *Outbox) decide(e Event, kept []byte) (n *state.Notice, err error) {
 	n = &state.Notice{Queue: map[string][]byte{}}
 	var f failing
@@ -204,8 +211,8 @@ type Event struct {
 	UID             string `json:"uid,omitempty"`
 	APIVersion      string `json:"apiVersion,omitempty"`
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-	// Topic is what of the object the event is about; a failure ends with the next Info event of the same topic. "" is the
-	// one topic of an object that has no more.
+	// Topic is what of the object the event is about; a failure ends with the next Info event of the
+	// same topic. "" is the one topic of an object that has no more.
 	Topic    string            `json:"topic,omitempty"`
 	Severity string            `json:"severity"` // Info or Error
 	Reason   string            `json:"reason"`   // in CamelCase

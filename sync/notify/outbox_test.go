@@ -129,8 +129,9 @@ func (s serve) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// TestOutage: a target that is down for an hour gets everything in order, another one is not delayed, and Retry-After
-// holds. A poisoned event delays its object alone, until it is given up after a day.
+// TestOutage: a target that is down for an hour gets everything in order, another one is not
+// delayed, and Retry-After holds. A poisoned event delays its object alone, until it is given up
+// after a day.
 func TestOutage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limpet.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -200,8 +201,8 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestRefusals: a target that refuses everything gets a few events, however many come; one that refuses those of some
-// objects gets each of them now and then, and the others at once.
+// TestRefusals: a target that refuses everything gets a few events, however many come; one that
+// refuses those of some objects gets each of them now and then, and the others at once.
 func TestRefusals(t *testing.T) {
 	for name, tt := range map[string]struct {
 		refuses func(object string) bool
@@ -296,8 +297,8 @@ func TestOneRefusal(t *testing.T) {
 	})
 }
 
-// TestRestart: what was not taken comes again after a restart, with its id; the queue of a target that is gone is dropped,
-// and one that is too long loses its oldest.
+// TestRestart: what was not taken comes again after a restart, with its id; the queue of a target
+// that is gone is dropped, and one that is too long loses its oldest.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	r, path := receive(t), filepath.Join(t.TempDir(), "limpet.db")

@@ -25,7 +25,8 @@ import (
 // component is the name of this program in payloads.
 const component = "limpet"
 
-// form is how an event is written for a target; "" is that of programs, which get what webhooks get.
+// form is how an event is written for a target; "" is that of programs, which get what webhooks
+// get.
 type form string
 
 const (
@@ -76,8 +77,8 @@ func (e *Event) subject() string {
 // alertLasts is how long an alert fires unless it is sent again, as a failure is after repeatAfter.
 const alertLasts = repeatAfter + 2*time.Hour
 
-// alertsOf returns the alert of a failure, or the ends of the alerts of the failures that an event ends. Source: the API v2
-// of Alertmanager, postableAlert.
+// alertsOf returns the alert of a failure, or the ends of the alerts of the failures that an event
+// ends. Source: the API v2 of Alertmanager, postableAlert.
 func alertsOf(e *Event) any {
 	of := func(reason string, ends time.Time) map[string]any {
 		labels := map[string]string{"alertname": "Limpet" + reason, "severity": Error, "reason": reason, "kind": e.Kind, "name": e.Name,
@@ -103,11 +104,12 @@ func Kubernetes(client *kube.Client) *Target {
 	return &Target{Name: "kubernetes", id: "kubernetes", client: client}
 }
 
-// maxName is how much of the name of an object is in that of its Events, which has 17 bytes more and may have 253.
+// maxName is how much of the name of an object is in that of its Events, which has 17 bytes more
+// and may have 253.
 const maxName = 236
 
-// record creates an Event, or counts up that of the same failure. Where Events are not served or not allowed that is logged
-// once, and the event is lost.
+// record creates an Event, or counts up that of the same failure. Where Events are not served or
+// not allowed that is logged once, and the event is lost.
 func (t *Target) record(ctx context.Context, log *slog.Logger, e *Event) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()

@@ -22,7 +22,8 @@ const (
 	maxWait   = 5 * time.Minute
 	giveUp    = 24 * time.Hour // after the event
 
-	// mostRefusals objects without a success between them mean that the target is down, whatever it answers.
+	// mostRefusals objects without a success between them mean that the target is down, whatever it
+	// answers.
 	mostRefusals = 3
 )
 
@@ -83,8 +84,9 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// runOnce sends what waits. It returns how long to wait for an event, and whether the target is down. Events
-// of an object keep their order: one that the target refuses waits, with those behind it.
+// runOnce sends what waits. It returns how long to wait for an event, and whether the target is
+// down. Events of an object keep their order: one that the target refuses waits, with those behind
+// it.
 func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 	queue, err := s.outbox.Store.Facts(ctx, state.QueuePrefix+s.target.id+"/")
 	if err != nil {
@@ -175,7 +177,8 @@ type backoff struct {
 	until time.Time
 }
 
-// after returns the wait before the next attempt, with jitter: what the target asked for, else twice the wait before.
+// after returns the wait before the next attempt, with jitter: what the target asked for, else
+// twice the wait before.
 func (b *backoff) after(err error) time.Duration {
 	b.wait = min(max(2*b.wait, firstWait), maxWait)
 	wait := b.wait
@@ -189,8 +192,9 @@ func (b *backoff) after(err error) time.Duration {
 
 const heartbeatEvery = time.Minute
 
-// Heartbeat calls a webhook once a minute while nothing fails, until ctx ends (a dead man's switch): a missing call means
-// that something fails or that the host is down. healthy returns why something fails.
+// Heartbeat calls a webhook once a minute while nothing fails, until ctx ends (a dead man's
+// switch): a missing call means that something fails or that the host is down. healthy returns why
+// something fails.
 func Heartbeat(ctx context.Context, t *Target, client *netx.Client, healthy func(context.Context) error, log *slog.Logger) error {
 	tick := time.NewTicker(heartbeatEvery)
 	defer tick.Stop()

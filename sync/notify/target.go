@@ -52,8 +52,9 @@ const (
 
 var errTarget = errors.New("expected https://HOST/PATH, slack+https://HOST/PATH, alertmanager+https://HOST or exec:/PROGRAM")
 
-// ParseTargets parses the values of --notify. key signs what webhooks get; nil = nothing is signed. insecure allows plain
-// http to other hosts than this one. Errors do not repeat a value, which may hold a secret.
+// ParseTargets parses the values of --notify. key signs what webhooks get; nil = nothing is signed.
+// insecure allows plain http to other hosts than this one. Errors do not repeat a value, which may
+// hold a secret.
 func ParseTargets(values []string, key []byte, insecure bool) (out []*Target, err error) {
 	known := map[string]bool{}
 	for i, value := range values {
@@ -142,7 +143,8 @@ func withoutSettings(query string) string {
 	return strings.Join(kept, "&")
 }
 
-// shortestSecret is the length from which the path of a webhook may be its secret, as that of Slack.
+// shortestSecret is the length from which the path of a webhook may be its secret, as that of
+// Slack.
 const shortestSecret = 20
 
 // registerSecrets keeps what lets anyone send to a target out of logs and screens.

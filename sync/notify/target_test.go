@@ -134,8 +134,8 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-// TestExec: a program gets the event without a shell and without the settings of this program; one that fails is an error
-// with the end of its output.
+// TestExec: a program gets the event without a shell and without the settings of this program; one
+// that fails is an error with the end of its output.
 func TestExec(t *testing.T) {
 	for _, name := range []string{"LIMPET_TOKEN", "GRAFANA_TOKEN", "AWS_SECRET_ACCESS_KEY", "CREDENTIALS_DIRECTORY", "HTTPS_PROXY"} {
 		t.Setenv(name, "secret")
@@ -165,8 +165,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestKubernetes: an Event is made, and counted up when the same is told again; one that is sent twice counts once, and
-// where none is allowed nothing waits.
+// TestKubernetes: an Event is made, and counted up when the same is told again; one that is sent
+// twice counts once, and where none is allowed nothing waits.
 func TestKubernetes(t *testing.T) {
 	t.Parallel()
 	var stored map[string]any

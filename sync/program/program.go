@@ -1,4 +1,5 @@
-// Package program runs programs of the host, without a shell. One that fails or outlives its time limit is killed with its process group.
+// Package program runs programs of the host, without a shell. One that fails or outlives its time
+// limit is killed with its process group.
 package program
 
 import (

@@ -44,7 +44,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestChildren: what a program has started is killed when it hangs or fails, so that the next run finds none of it.
+// TestChildren: what a program has started is killed when it hangs or fails, so that the next run
+// finds none of it.
 func TestChildren(t *testing.T) {
 	t.Parallel()
 	for script, want := range map[string]string{"sleep 100": "no end within 300ms: begun", "exit 3": "exit status 3: begun"} {

@@ -1,7 +1,9 @@
-// Package reconcile is what controllers have in common: a Loop that takes keys off a queue and has each object
-// reconciled, the steps of a reconcile, the slots in which objects of one interval are spread, and patches of an object.
+// Package reconcile is what controllers have in common: a Loop that takes keys off a queue and has
+// each object reconciled, the steps of a reconcile, the slots in which objects of one interval are
+// spread, and patches of an object.
 //
-// A handler of a watch wakes a key and does nothing else. A reconcile is a list of steps, each in a file of its name.
+// A handler of a watch wakes a key and does nothing else. A reconcile is a list of steps, each in a
+// file of its name.
 package reconcile
 
 import (
@@ -26,13 +28,14 @@ import (
 const (
 	FirstRetry     = time.Second // the pause after a failure; each in a row doubles it
 	quietConflicts = 5           // patches in a row that do not fit because of another writer, before it is logged
-	// Workers is the number of objects of a kind that are reconciled at once. Most of their time they wait for hosts, of
-	// which one must not hold all of them: see netx.Turns.
+	// Workers is the number of objects of a kind that are reconciled at once. Most of their time they
+	// wait for hosts, of which one must not hold all of them: see netx.Turns.
 	Workers = 32
-	// PerHost is the number of objects of one host that are reconciled at once: what the mirrors ask a host at a time.
+	// PerHost is the number of objects of one host that are reconciled at once: what the mirrors ask a
+	// host at a time.
 	PerHost = 2
-	// firstBusy and maxBusy bound the random pause of an object whose host is busy: those that waited must not all ask
-	// at once when it answers again.
+	// firstBusy and maxBusy bound the random pause of an object whose host is busy: those that waited
+	// must not all ask at once when it answers again.
 	firstBusy, maxBusy = 250 * time.Millisecond, 30 * time.Second
 )
 
@@ -51,12 +54,13 @@ type Key struct{ Namespace, Name string }
 
 func (k Key) String() string { return k.Namespace + "/" + k.Name }
 
-// UseFunc learns what an object uses besides itself, such as Secrets, before any of it is read, so that no change between
-// the two is missed; obj is nil when the object is gone. Changes come back by Recheck. It must not block for long.
+// UseFunc learns what an object uses besides itself, such as Secrets, before any of it is read, so
+// that no change between the two is missed; obj is nil when the object is gone. Changes come back
+// by Recheck. It must not block for long.
 type UseFunc func(kind string, k Key, obj *unstructured.Unstructured)
 
-// Result is when an object is reconciled again without any event, by the local clock; zero = never. With an error it is
-// reconciled then at the latest.
+// Result is when an object is reconciled again without any event, by the local clock; zero = never.
+// With an error it is reconciled then at the latest.
 type Result struct{ Next time.Time }
 
 // Options of a Loop. Kind, Reconcile, MaxRetry and Logger must be set.
@@ -64,7 +68,8 @@ type Options struct {
 	Kind      string // for people
 	Reconcile func(ctx context.Context, k Key) (Result, error)
 	Client    *kube.Client // while its API is unreachable, keys wait; nil = they never do
-	// A failure is retried after FirstRetry, and each in a row doubles that, up to MaxRetry; FirstRetry 0 is the constant.
+	// A failure is retried after FirstRetry, and each in a row doubles that, up to MaxRetry;
+	// FirstRetry 0 is the constant.
 	FirstRetry, MaxRetry time.Duration
 	Hosts                *netx.Turns         // nil = PerHost turns for a host
 	Uses                 UseFunc             // nil = no call
@@ -72,8 +77,8 @@ type Options struct {
 	Logger               *slog.Logger
 }
 
-// Loop is the part of a controller that takes keys off a queue, has each reconciled by one worker at a time, and schedules
-// the next time.
+// Loop is the part of a controller that takes keys off a queue, has each reconciled by one worker
+// at a time, and schedules the next time.
 type Loop struct {
 	o              Options
 	failures, busy workqueue.TypedRateLimiter[Key]
@@ -99,8 +104,8 @@ func NewLoop(o Options) *Loop {
 	}
 }
 
-// Work works until ctx ends, and returns when all workers have. It begins with all keys, which are asked for when Wake has
-// effect already: an object that comes meanwhile is in one of the two.
+// Work works until ctx ends, and returns when all workers have. It begins with all keys, which are
+// asked for when Wake has effect already: an object that comes meanwhile is in one of the two.
 func (l *Loop) Work(ctx context.Context, keys func() []Key) error {
 	queue := workqueue.NewTypedDelayingQueue[Key]()
 	l.mu.Lock()

@@ -54,7 +54,8 @@ func TestFailsBesides(t *testing.T) {
 	})
 }
 
-// TestProgramPause: a program that failed has a backoff of its own, and does not put off the next time of its object.
+// TestProgramPause: a program that failed has a backoff of its own, and does not put off the next
+// time of its object.
 func TestProgramPause(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ next, wait, want time.Duration }{

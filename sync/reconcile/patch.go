@@ -23,7 +23,8 @@ var ErrConflict = errors.New("the object has changed")
 // CallTimeout bounds one call with its repeats, so that one object cannot hold up the others.
 const CallTimeout = 5 * time.Second
 
-// Objects are the objects of one resource on the server, not in a cache. Each call takes CallTimeout at most.
+// Objects are the objects of one resource on the server, not in a cache. Each call takes
+// CallTimeout at most.
 type Objects struct {
 	Client   *kube.Client
 	Resource schema.GroupVersionResource
@@ -36,7 +37,8 @@ func (o Objects) Get(ctx context.Context, k Key) (*unstructured.Unstructured, er
 	return o.Client.Resource(o.Resource).Namespace(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
 }
 
-// Patch carries out a JSON patch and returns the object after it; ErrConflict when the patch does not fit any more.
+// Patch carries out a JSON patch and returns the object after it; ErrConflict when the patch does
+// not fit any more.
 func (o Objects) Patch(ctx context.Context, k Key, ops []patch.Op) (*unstructured.Unstructured, error) {
 	return o.patch(ctx, k, "", ops)
 }
@@ -58,8 +60,8 @@ func (o Objects) patch(
 	}
 	at := fmt.Sprintf("/apis/%s/namespaces/%s/%s/%s%s", o.Resource.GroupVersion(), k.Namespace, o.Resource.Resource, k.Name,
 		subresource)
-	// A patch that was carried out although its answer was lost does not fit again: it names the version that it was made
-	// for.
+	// A patch that was carried out although its answer was lost does not fit again: it names the
+	// version that it was made for.
 	code, answer, err := o.Client.DoIdempotent(ctx, http.MethodPatch, at, nil, patch.MediaType, body)
 	switch {
 	case code == http.StatusConflict || code == http.StatusUnprocessableEntity && misfits(err):
@@ -74,7 +76,8 @@ func (o Objects) patch(
 	return u, nil
 }
 
-// misfits reports whether a patch does not fit, rather than make an object that the server does not take: that has causes.
+// misfits reports whether a patch does not fit, rather than make an object that the server does not
+// take: that has causes.
 func misfits(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0

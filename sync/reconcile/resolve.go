@@ -13,8 +13,9 @@ type Resolver interface {
 	Resolve(ctx context.Context, r git.Remote, sel gitref.Selector) (git.Ref, error)
 }
 
-// Resolve asks a remote what a selector stands for, and where it refuses a token from memory, which was revoked then,
-// once more with what again finds. renewed reports that it was another one; remote is then the one that was asked.
+// Resolve asks a remote what a selector stands for, and where it refuses a token from memory, which
+// was revoked then, once more with what again finds. renewed reports that it was another one;
+// remote is then the one that was asked.
 func Resolve(
 	ctx context.Context, from Resolver, remote *git.Remote, sel gitref.Selector, again func(context.Context) (git.Remote, error),
 ) (ref git.Ref, renewed bool, err error) {

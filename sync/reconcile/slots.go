@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// A thousand Repositories of one interval must not be checked in the same second, also not after a network that was
-// away for all of them has come back. So each has a slot of its own within the interval, which follows from its UID.
+// A thousand Repositories of one interval must not be checked in the same second, also not after a
+// network that was away for all of them has come back. So each has a slot of its own within the
+// interval, which follows from its UID.
 
-// Fraction returns where in a period the object of that UID has its slot: 0 to 1, the same in every process.
+// Fraction returns where in a period the object of that UID has its slot: 0 to 1, the same in every
+// process.
 func Fraction(uid string) float64 {
 	sum := sha256.Sum256([]byte(uid))
 	return float64(binary.BigEndian.Uint64(sum[:])>>11) / (1 << 53)
@@ -38,7 +40,8 @@ type Start struct {
 	Count int
 }
 
-// Earliest returns the earliest time at which this process reconciles a Repository for no other reason than the time.
+// Earliest returns the earliest time at which this process reconciles a Repository for no other
+// reason than the time.
 func (s Start) Earliest(uid string, interval time.Duration) time.Time {
 	window := interval * time.Duration(min(s.Count, spreadOver)) / spreadOver
 	return s.At.Add(time.Duration(Fraction(uid) * float64(window)))

@@ -20,7 +20,8 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// testRepository checks a Repository. One that is on no API is checked as a new one. It changes obj.
+// testRepository checks a Repository. One that is on no API is checked as a new one. It changes
+// obj.
 func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructured, from auth.Source) (TestResults, error) {
 	signing := auth.Source(t.Places.Signing)
 	if given := inline(obj); len(given) > 0 {
@@ -97,7 +98,8 @@ func (t *Tester) checkSink(obj *unstructured.Unstructured) (string, error) {
 // pathTimeout bounds the fetch of a test: a dashboard waits 10 s. A pull has more time.
 const pathTimeout = 5 * time.Second
 
-// checkPath looks for the directory of the spec in the commit, which is fetched into the mirror as a pull does.
+// checkPath looks for the directory of the spec in the commit, which is fetched into the mirror as
+// a pull does.
 func (p *probe) checkPath(ctx context.Context) (string, error) {
 	dir := p.repo.Spec.Dir()
 	if dir == "" || p.ref.Hash == "" {
@@ -176,7 +178,8 @@ func (v givenValues) Value(_ context.Context, _ auth.Lookup, field string) ([]by
 	return v[field], nil
 }
 
-// signing searches for a signing key in the values, and then in next, which does not know the given fields.
+// signing searches for a signing key in the values, and then in next, which does not know the given
+// fields.
 func (v givenValues) signing(next auth.Source) auth.Source {
 	return func(ctx context.Context, l auth.Lookup) (*auth.Credentials, error) {
 		if found, err := (auth.Places{Values: v}).Signing(ctx, l); err != nil || found != nil {
@@ -188,7 +191,8 @@ func (v givenValues) signing(next auth.Source) auth.Source {
 	}
 }
 
-// inline moves the secret values out of an object that is not stored yet, and replaces each by a name, as an API does.
+// inline moves the secret values out of an object that is not stored yet, and replaces each by a
+// name, as an API does.
 func inline(u *unstructured.Unstructured) givenValues {
 	secure, _, _ := unstructured.NestedMap(u.Object, "secure")
 	given := givenValues{}

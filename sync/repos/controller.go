@@ -5,9 +5,10 @@
 //
 // # Promises
 //
-// A Repository that does not change costs one request to its remote per interval and one patch of its health every five
-// minutes, and where it has workflows one more request with that. A patch is made for one version of the Repository and
-// refused by any other. A pull that was wanted is queued once, also when the power goes between the patch and the job.
+// A Repository that does not change costs one request to its remote per interval and one patch of
+// its health every five minutes, and where it has workflows one more request with that. A patch is
+// made for one version of the Repository and refused by any other. A pull that was wanted is queued
+// once, also when the power goes between the patch and the job.
 package repos
 
 import (
@@ -65,7 +66,8 @@ type Host interface {
 	Protection(ctx context.Context, branch string) (forge.Protection, error)
 }
 
-// Hosts opens the Host of a Repository. The error wraps forge.ErrNone where its host has no known API.
+// Hosts opens the Host of a Repository. The error wraps forge.ErrNone where its host has no known
+// API.
 type Hosts func(ctx context.Context, repo *unstructured.Unstructured, creds *auth.Credentials) (Host, error)
 
 // Forges returns the hosts that package forge knows.
@@ -125,7 +127,8 @@ type Controller struct {
 	memories map[reconcile.Key]*memory
 }
 
-// memory is what a controller remembers of a Repository from one reconcile to the next. All of it may be lost.
+// memory is what a controller remembers of a Repository from one reconcile to the next. All of it
+// may be lost.
 type memory struct {
 	uid        string
 	decodedOf  *unstructured.Unstructured // what repo was decoded from
@@ -152,7 +155,8 @@ type memory struct {
 	replaced map[string]bool
 }
 
-// New makes a controller and registers its handlers with the informers, which must not run yet. It starts nothing.
+// New makes a controller and registers its handlers with the informers, which must not run yet. It
+// starts nothing.
 func New(c *kube.Client, repos, jobs *kube.Informer, o Options) *Controller {
 	k := newController(serverOf(c, api.Repositories), c.Now, repos, jobs, o)
 	repos.AddHandler(kube.Handler{Add: k.added, Delete: k.added, Update: func(old, repo kube.Object) {
@@ -297,7 +301,8 @@ func (m *memory) decode(obj *unstructured.Unstructured) (api.Repository, error) 
 	return m.repo, nil
 }
 
-// newest returns the Repository as it was seen last: what the watch shows, or what our own last patch has made of that.
+// newest returns the Repository as it was seen last: what the watch shows, or what our own last
+// patch has made of that.
 func (m *memory) newest(seen *unstructured.Unstructured) *unstructured.Unstructured {
 	if m.replaced[seen.GetResourceVersion()] {
 		return m.last

@@ -21,8 +21,8 @@ import (
 	"limpet/sync/worker/drift"
 )
 
-// driftEvery is the period of the checks of one Repository; driftRetry is the pause after one that failed, or could not be
-// made because of a pull.
+// driftEvery is the period of the checks of one Repository; driftRetry is the pause after one that
+// failed, or could not be made because of a pull.
 const (
 	driftEvery = time.Hour
 	driftRetry = 10 * time.Minute
@@ -31,7 +31,8 @@ const (
 // maxDriftText bounds the message of the condition. Unit: bytes.
 const maxDriftText = 500
 
-// PulledOptions of Drifts and Sinks, which look at what a pull has written. All but Selector must be set.
+// PulledOptions of Drifts and Sinks, which look at what a pull has written. All but Selector must
+// be set.
 type PulledOptions struct {
 	Pull        *worker.Pull
 	Store       *state.Store // of Drifts alone
@@ -42,8 +43,9 @@ type PulledOptions struct {
 	Logger      *slog.Logger
 }
 
-// Drifts compares what Repositories have on the server with Git, each once an hour, and earlier after a pull that may have
-// corrected what was found. It reports the result, and corrects it with a full pull where the Repository says so.
+// Drifts compares what Repositories have on the server with Git, each once an hour, and earlier
+// after a pull that may have corrected what was found. It reports the result, and corrects it with
+// a full pull where the Repository says so.
 type Drifts struct {
 	*reconcile.Loop
 	reporter
@@ -135,7 +137,8 @@ func (d *Drifts) unchanged(k reconcile.Key, before api.Repository) bool {
 	return err == nil && view.Status.Sync.State == before.Status.Sync.State && view.Status.Sync.Finished == before.Status.Sync.Finished
 }
 
-// driftDue returns when a Repository is compared next. The first time is some time after the first hour of this process.
+// driftDue returns when a Repository is compared next. The first time is some time after the first
+// hour of this process.
 func driftDue(obj *unstructured.Unstructured, view api.Repository, last *state.Drift, start, now time.Time) time.Time {
 	uid := string(obj.GetUID())
 	switch {
@@ -161,8 +164,9 @@ func settled(obj *unstructured.Unstructured, view api.Repository) bool {
 		(seen == 0 || seen == obj.GetGeneration())
 }
 
-// record reports the result of a comparison, and queues a pull that corrects it unless one has left the same. The result is kept
-// first, so that what fails afterwards queues no second pull at once: the next comparison does.
+// record reports the result of a comparison, and queues a pull that corrects it unless one has left
+// the same. The result is kept first, so that what fails afterwards queues no second pull at once:
+// the next comparison does.
 func (d *Drifts) record(ctx context.Context, k reconcile.Key, obj *unstructured.Unstructured, r *drift.Report, last *state.Drift,
 	correct, pulled bool) error {
 	found, message := len(r.Items), r.Message()

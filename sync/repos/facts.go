@@ -69,8 +69,8 @@ func (f *facts) pulledFull() bool {
 	return f.pulledAfter && !sync.Incremental && (sync.State == api.StateSuccess || sync.State == api.StateWarning)
 }
 
-// pulledUnhealthy reports whether a pull has succeeded since a check that did not: a migration into an empty Git repository
-// creates the branch.
+// pulledUnhealthy reports whether a pull has succeeded since a check that did not: a migration into
+// an empty Git repository creates the branch.
 func (f *facts) pulledUnhealthy() bool {
 	health, sync := f.repo.Status.Health, f.repo.Status.Sync
 	return !health.Healthy && health.Checked > 0 && sync.Finished > health.Checked &&
@@ -190,7 +190,8 @@ func later(a, b time.Time) time.Time {
 
 const conditionNamespaceQuota = "NamespaceQuota"
 
-// Stated stands for a limit that the status of each Repository states: it was written there by its owner.
+// Stated stands for a limit that the status of each Repository states: it was written there by its
+// owner.
 const Stated = -1
 
 // Quota are the limits of a namespace; 0 is none.
@@ -216,7 +217,8 @@ func (f *facts) quotaChanged() bool {
 	return q.MaxRepositories != f.quota.Repositories || q.MaxResourcesPerRepository != f.quota.Resources
 }
 
-// quotaRaised reports whether the last pull left something out for a limit that is higher now, or gone.
+// quotaRaised reports whether the last pull left something out for a limit that is higher now, or
+// gone.
 func (f *facts) quotaRaised() bool {
 	limit, was := f.quota.Resources, f.repo.Status.Quota.MaxResourcesPerRepository
 	if was == 0 || limit != 0 && limit <= was {
@@ -226,7 +228,8 @@ func (f *facts) quotaRaised() bool {
 	return ok && c.Reason == api.ReasonSyncQuotaExceeded
 }
 
-// namespaceQuota returns the condition of a namespace that has count Repositories. Reasons and texts are Grafana's.
+// namespaceQuota returns the condition of a namespace that has count Repositories. Reasons and
+// texts are Grafana's.
 func (f *facts) namespaceQuota() api.Condition {
 	limit := f.quota.Repositories
 	c, text := api.Condition{Type: conditionNamespaceQuota, Status: "True", Reason: "WithinQuota"}, "within quota"

@@ -20,7 +20,8 @@ import (
 	"limpet/sync/worker"
 )
 
-// finalizer is the step that gives Repositories their finalizers, and works off those of deleted ones.
+// finalizer is the step that gives Repositories their finalizers, and works off those of deleted
+// ones.
 type finalizer struct {
 	reporter
 	server       server
@@ -31,8 +32,8 @@ type finalizer struct {
 	now          func() time.Time
 }
 
-// annoForce on a Repository, with the value true, removes a finalizer although its work fails: the webhook stays at its
-// host, or objects stay. Source: Grafana.
+// annoForce on a Repository, with the value true, removes a finalizer although its work fails: the
+// webhook stays at its host, or objects stay. Source: Grafana.
 const annoForce = "provisioning.grafana.app/force-delete"
 
 const (
@@ -106,9 +107,9 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (bool, error) {
 	return true, nil
 }
 
-// hold gives a living Repository without finalizers those of Grafana's admission, which another API does not have:
-// without them a deletion would leave objects with a manager that does not exist. Where that may not be written, the
-// Repository goes on without.
+// hold gives a living Repository without finalizers those of Grafana's admission, which another API
+// does not have: without them a deletion would leave objects with a manager that does not exist.
+// Where that may not be written, the Repository goes on without.
 func (f *finalizer) hold(ctx context.Context, a *attempt) error {
 	if f.orphans == nil || len(a.obj.GetFinalizers()) > 0 || pauseLeft(a.memory.holdAfter, f.now()) > 0 {
 		return nil
@@ -125,8 +126,9 @@ func (f *finalizer) hold(ctx context.Context, a *attempt) error {
 	return nil
 }
 
-// forced reports whether a finalizer whose work has failed is removed: the annotation asks for it, and where objects
-// would stay, the status names the finalizer already. A server that is away is no failure.
+// forced reports whether a finalizer whose work has failed is removed: the annotation asks for it,
+// and where objects would stay, the status names the finalizer already. A server that is away is no
+// failure.
 func forced(repo *unstructured.Unstructured, finalizer string, err error) bool {
 	if repo.GetAnnotations()[annoForce] != "true" || errors.As(err, new(*kube.UnavailableError)) {
 		return false

@@ -137,8 +137,8 @@ func TestFinalizers(t *testing.T) {
 	}
 }
 
-// TestFinalizersOfTheAdmission: a Repository of an API without Grafana's admission gets the finalizers of that, and keeps
-// those that it has.
+// TestFinalizersOfTheAdmission: a Repository of an API without Grafana's admission gets the
+// finalizers of that, and keeps those that it has.
 func TestFinalizersOfTheAdmission(t *testing.T) {
 	t.Parallel()
 	for _, server := range servers {
@@ -159,7 +159,8 @@ func TestFinalizersOfTheAdmission(t *testing.T) {
 	}
 }
 
-// TestFinalizersThatAreRefused: where they may not be written the Repository goes on without, and few writes ask again.
+// TestFinalizersThatAreRefused: where they may not be written the Repository goes on without, and
+// few writes ask again.
 func TestFinalizersThatAreRefused(t *testing.T) {
 	t.Parallel()
 	var no atomic.Bool
@@ -324,8 +325,8 @@ func TestForceDelete(t *testing.T) {
 	}
 }
 
-// TestForceDeleteOfObjects: what is in the way of the deletion is named object by object, and the finalizer that the status
-// names is the only one that the annotation removes.
+// TestForceDeleteOfObjects: what is in the way of the deletion is named object by object, and the
+// finalizer that the status names is the only one that the annotation removes.
 func TestForceDeleteOfObjects(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", leaves(new(atomic.Int64), well))

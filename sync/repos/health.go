@@ -71,7 +71,8 @@ func nextHealth(old api.HealthState, result healthResult, now time.Time) (api.He
 	return h, age(old.Checked, now) > window(old)
 }
 
-// validate checks what can be checked without a request: no token is minted for a Repository that breaks the rules.
+// validate checks what can be checked without a request: no token is minted for a Repository that
+// breaks the rules.
 func validate(_ context.Context, a *attempt) (bool, error) {
 	switch {
 	case a.due.over || a.due.blocked:
@@ -172,9 +173,10 @@ func (a *attempt) adoptProbe() {
 
 // mirrorText returns the message about a mirror in a health, "" for none.
 //
-// A Repository whose host is unreachable and which a mirror answers for is healthy: it can be pulled. Its health says
-// which mirror serves it and why, and so does an event when that begins and when it ends. Nothing is written to a
-// mirror, or decided by it: no push is checked, no webhook made, no default branch adopted.
+// A Repository whose host is unreachable and which a mirror answers for is healthy: it can be
+// pulled. Its health says which mirror serves it and why, and so does an event when that begins and
+// when it ends. Nothing is written to a mirror, or decided by it: no push is checked, no webhook
+// made, no default branch adopted.
 func mirrorText(h api.HealthState) string {
 	for _, text := range h.Message {
 		if h.Healthy && strings.Contains(text, "from mirror ") {

@@ -14,13 +14,15 @@ import (
 	"limpet/sync/netx"
 )
 
-// typeLocal is the type of a Repository that is a directory of plain files on this host, and localPath its field.
+// typeLocal is the type of a Repository that is a directory of plain files on this host, and
+// localPath its field.
 const (
 	typeLocal = "local"
 	localPath = "spec.local.path"
 )
 
-// healthResult is the result of a health check. Codes and reasons are those of Grafana's test results.
+// healthResult is the result of a health check. Codes and reasons are those of Grafana's test
+// results.
 type healthResult struct {
 	code   int // of HTTP; 0 = healthy
 	errors []api.FieldError
@@ -88,7 +90,8 @@ func invalidResult(errs field.ErrorList) (f healthResult) {
 	return f
 }
 
-// remoteResult returns the result for a remote that was asked; err is of package git, nil when the answer was good.
+// remoteResult returns the result for a remote that was asked; err is of package git, nil when the
+// answer was good.
 func remoteResult(repo api.Repository, err error) healthResult {
 	if err == nil {
 		return healthResult{}

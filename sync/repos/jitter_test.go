@@ -210,8 +210,8 @@ func TestCostOfAReconcile(t *testing.T) {
 	})
 }
 
-// TestInvalidSpecAtTheStart: a spec that could not work is checked at once, because a flag may have been corrected; a host
-// that was away is asked in its turn.
+// TestInvalidSpecAtTheStart: a spec that could not work is checked at once, because a flag may have
+// been corrected; a host that was away is asked in its turn.
 func TestInvalidSpecAtTheStart(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]int{"InvalidSpec": 1, "ServiceUnavailable": 0} {

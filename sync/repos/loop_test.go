@@ -166,7 +166,8 @@ func TestRecheckDuringAReconcile(t *testing.T) {
 	r.until("it is healthy", func(repo api.Repository) bool { return repo.Status.Health.Healthy })
 }
 
-// growing shows one object more each time it has been asked for all of them, and wakes the controller for it.
+// growing shows one object more each time it has been asked for all of them, and wakes the
+// controller for it.
 type growing struct {
 	nothing
 	wake  func(namespace, name string)
@@ -181,7 +182,8 @@ func (g *growing) Objects() []kube.Object {
 	return before
 }
 
-// TestObjectsCreatedAtTheStart: an object that comes while a run finds out what there is is reconciled.
+// TestObjectsCreatedAtTheStart: an object that comes while a run finds out what there is is
+// reconciled.
 func TestObjectsCreatedAtTheStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -36,8 +36,9 @@ func (o *observer) observe(ctx context.Context, a *attempt) (bool, error) {
 	a.facts.token = o.secrets.tokenFacts(ctx, a)
 	a.due = a.facts.due()
 	a.due.health = a.due.health || a.recheck
-	// Annotations that are others than in the last reconcile make a check and a pull due, and so do signatures that are asked
-	// for and were never verified. While a pull is under way it waits for its end.
+	// Annotations that are others than in the last reconcile make a check and a pull due, and so do
+	// signatures that are asked for and were never verified. While a pull is under way it waits for
+	// its end.
 	f, now := &a.facts, a.facts.sourceAnnotations()
 	if a.memory.annotations == nil {
 		before := now
@@ -122,7 +123,8 @@ const jobLostAfter = 10 * time.Second
 
 var pathRepository = kube.PathTo("spec", "repository")
 
-// findJob reports whether a sync job exists, and whether one that should exist has been missing for long enough.
+// findJob reports whether a sync job exists, and whether one that should exist has been missing for
+// long enough.
 func (s *factSource) findJob(a *attempt) (exists, lost bool) {
 	sync, missing := a.facts.repo.Status.Sync, &a.memory.missing
 	for _, name := range []string{api.JobName(a.key.Name, "pull"), api.JobBeside(a.key.Name), sync.Job} {

@@ -21,7 +21,8 @@ const (
 	phaseToken  = "token"
 )
 
-// attempt is one reconcile of a Repository. Each step reads what the steps before it have found, and adds its own.
+// attempt is one reconcile of a Repository. Each step reads what the steps before it have found,
+// and adds its own.
 type attempt struct {
 	key     reconcile.Key
 	obj     *unstructured.Unstructured

@@ -13,8 +13,9 @@ import (
 	"limpet/sync/text"
 )
 
-// Sinks keeps the directories of Repositories on this host at the commit of their last pull, with or without a Lease: each
-// host has its own. A directory is checked at the start, after each pull and at the interval of its Repository.
+// Sinks keeps the directories of Repositories on this host at the commit of their last pull, with
+// or without a Lease: each host has its own. A directory is checked at the start, after each pull
+// and at the interval of its Repository.
 type Sinks struct {
 	*reconcile.Loop
 	reporter

@@ -107,7 +107,8 @@ type change struct {
 	observed bool // one is of the generation
 }
 
-// set writes a member of the status. "add" replaces what is there, and needs nothing to be there but the parent.
+// set writes a member of the status. "add" replaces what is there, and needs nothing to be there
+// but the parent.
 func (c *change) set(value any, path string) {
 	c.ops = append(c.ops, patch.Add("/status/"+path, value))
 }
@@ -153,7 +154,8 @@ func (c *change) patch() []patch.Op {
 	return append(patch.Guard(c.obj, "status"), c.ops...)
 }
 
-// conditions sets conditions among those that others own, as one list. One without a status is removed.
+// conditions sets conditions among those that others own, as one list. One without a status is
+// removed.
 func (c *change) conditions(wanted ...api.Condition) {
 	if list, changed := api.SetConditions(c.obj, c.now, wanted...); changed {
 		c.set(list, "conditions")

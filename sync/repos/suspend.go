@@ -17,7 +17,8 @@ import (
 	"limpet/sync/reconcile"
 )
 
-// Suspension pauses the checks and pulls of a Repository on one agent. Jobs that others create are run.
+// Suspension pauses the checks and pulls of a Repository on one agent. Jobs that others create are
+// run.
 type Suspension struct {
 	Namespace  string    `json:"namespace"`
 	Repository string    `json:"repository"`
@@ -161,8 +162,9 @@ func (s suspender) suspend(ctx context.Context, a *attempt) (bool, error) {
 	return false, nil
 }
 
-// drop drops the suspension of a Repository that is gone; uid is that of the one that is there now, "" for none. One
-// that is over stays until it is replaced: a clock that is ahead for a while must not end any.
+// drop drops the suspension of a Repository that is gone; uid is that of the one that is there now,
+// "" for none. One that is over stays until it is replaced: a clock that is ahead for a while must
+// not end any.
 func (s suspender) drop(ctx context.Context, k reconcile.Key, uid string) error {
 	if s.all == nil {
 		return nil

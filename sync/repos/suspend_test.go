@@ -154,7 +154,8 @@ func suspendedNow(s *Suspensions, k reconcile.Key) bool {
 	return on
 }
 
-// TestSuspensionBehindSelector: a suspension ends with its Repository, not when the watch no longer shows it.
+// TestSuspensionBehindSelector: a suspension ends with its Repository, not when the watch no longer
+// shows it.
 func TestSuspensionBehindSelector(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)

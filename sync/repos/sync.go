@@ -43,15 +43,17 @@ func (f *facts) nextPull() time.Time {
 		last = at
 	}
 	if last.After(f.now.Add(f.interval)) {
-		// It comes from a clock that was wrong. Waiting for it could take years, and nothing but a pull puts it right.
+		// It comes from a clock that was wrong. Waiting for it could take years, and nothing but a pull
+		// puts it right.
 		return f.now
 	}
 	return f.start.SlotAfter(last, f.uid, f.interval)
 }
 
-// strategy returns the pull to queue, if any. healthy is the state of now, while the status has that of before. latest
-// asks the remote for the commit of the branch; it is called only when that decides, and reports whether its tag has
-// moved. Source: the ten cases of Grafana's controller, the first that applies; those between them are ours.
+// strategy returns the pull to queue, if any. healthy is the state of now, while the status has
+// that of before. latest asks the remote for the commit of the branch; it is called only when that
+// decides, and reports whether its tag has moved. Source: the ten cases of Grafana's controller,
+// the first that applies; those between them are ours.
 func strategy(f *facts, due dueSteps, healthy bool, latest func() (ref string, moved bool, err error)) *pullRequest {
 	status := f.repo.Status
 	wasUnhealthy := status.Health.Checked > 0 && !status.Health.Healthy
@@ -101,7 +103,8 @@ func strategy(f *facts, due dueSteps, healthy bool, latest func() (ref string, m
 	return &pullRequest{incremental: true, reason: "new commit " + ref[:min(len(ref), 7)]}
 }
 
-// syncPlan is the step that decides which pull to queue, and asks the remote for that where it must.
+// syncPlan is the step that decides which pull to queue, and asks the remote for that where it
+// must.
 type syncPlan struct {
 	trust *checkout.Signers // nil = signatures are not verified
 	reporter
@@ -150,12 +153,14 @@ func (q pullQueue) queue(ctx context.Context, a *attempt) (bool, error) {
 	return false, nil
 }
 
-// observeTrust finds out whether the verification holds. Keys that cannot be read for the moment change nothing.
+// observeTrust finds out whether the verification holds. Keys that cannot be read for the moment
+// change nothing.
 //
-// A Repository that asks for signatures has what was pulled verified anew, by a pull, when the keys, the mode or the
-// principals are not those that it was verified by, also when its commit is the same; and when the tag was made anew.
-// The pull may be run by another agent, whose keys are others and which says so in the status: so it is queued once for
-// each set of keys, and agents with different keys do not queue pulls in turn.
+// A Repository that asks for signatures has what was pulled verified anew, by a pull, when the
+// keys, the mode or the principals are not those that it was verified by, also when its commit is
+// the same; and when the tag was made anew. The pull may be run by another agent, whose keys are
+// others and which says so in the status: so it is queued once for each set of keys, and agents
+// with different keys do not queue pulls in turn.
 func (s syncPlan) observeTrust(ctx context.Context, a *attempt) {
 	if s.trust == nil {
 		return

@@ -225,7 +225,8 @@ func TestAgentsWithOtherKeys(t *testing.T) {
 	}
 }
 
-// TestAnnotationsCountAtOnce: an annotation about signatures counts at once, not at the next interval.
+// TestAnnotationsCountAtOnce: an annotation about signatures counts at once, not at the next
+// interval.
 func TestAnnotationsCountAtOnce(t *testing.T) {
 	t.Parallel()
 	key, public := signingKey(t)
@@ -265,7 +266,8 @@ func TestAnnotationsCountAtOnce(t *testing.T) {
 	told(api.AnnoGitVerify, "HEAD", "True", "Verified")
 }
 
-// TestSinks: an agent writes its own directory at its start and after a pull that another agent has run, without a job.
+// TestSinks: an agent writes its own directory at its start and after a pull that another agent has
+// run, without a job.
 func TestSinks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -312,8 +314,8 @@ func TestSinks(t *testing.T) {
 	stop()
 }
 
-// TestDrifts: what a person has edited becomes a condition and, where the Repository says so, a full pull; one only, when it
-// cannot correct it.
+// TestDrifts: what a person has edited becomes a condition and, where the Repository says so, a
+// full pull; one only, when it cannot correct it.
 func TestDrifts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)

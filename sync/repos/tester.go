@@ -32,8 +32,8 @@ type Tester struct {
 	Insecure    bool             // http:// is taken
 	Sinks       []string         // directories below which repositories may be written
 	Now         func() time.Time // of the server
-	// Stored returns the objects of a kind and a namespace on the API; nil = there is no API. Stored secrets are sent only
-	// where these send them, whatever URL a file gives.
+	// Stored returns the objects of a kind and a namespace on the API; nil = there is no API. Stored
+	// secrets are sent only where these send them, whatever URL a file gives.
 	Stored func(ctx context.Context, kind, namespace string) ([]unstructured.Unstructured, error)
 }
 
@@ -98,11 +98,12 @@ func (t *Tester) Test(ctx context.Context, u *unstructured.Unstructured) (result
 	return results, nil
 }
 
-// errAnotherURL is returned instead of stored secrets for an object with a URL to which no stored one sends them.
+// errAnotherURL is returned instead of stored secrets for an object with a URL to which no stored
+// one sends them.
 var errAnotherURL = errors.New("given for another URL")
 
-// atStoredURL returns the credentials of from for an object; for one that is elsewhere it returns those of rules alone,
-// which are chosen by URL. The API is asked only where it matters.
+// atStoredURL returns the credentials of from for an object; for one that is elsewhere it returns
+// those of rules alone, which are chosen by URL. The API is asked only where it matters.
 func (t *Tester) atStoredURL(from auth.Source, u *unstructured.Unstructured) auth.Source {
 	return func(ctx context.Context, l auth.Lookup) (c *auth.Credentials, err error) {
 		named := len(l.Secure) > 0 || l.Connection != ""
@@ -127,8 +128,8 @@ func (t *Tester) atStoredURL(from auth.Source, u *unstructured.Unstructured) aut
 	}
 }
 
-// elsewhere reports whether the stored object of the same kind and name has another URL or, if there is none, whether u
-// has a host to which no stored object sends what the look-up names.
+// elsewhere reports whether the stored object of the same kind and name has another URL or, if
+// there is none, whether u has a host to which no stored object sends what the look-up names.
 func (t *Tester) elsewhere(ctx context.Context, u *unstructured.Unstructured, l auth.Lookup) (bool, error) {
 	if t.Stored == nil {
 		return false, nil
@@ -164,7 +165,8 @@ func (t *Tester) elsewhere(ctx context.Context, u *unstructured.Unstructured, l 
 	}), nil
 }
 
-// sends reports whether a stored object uses a Secret or Connection, or is it, at the host of a URL.
+// sends reports whether a stored object uses a Secret or Connection, or is it, at the host of a
+// URL.
 func sends(stored *unstructured.Unstructured, what dependency.Ref, url string) bool {
 	is := what == dependency.Ref{Kind: stored.GetKind(), Namespace: what.Namespace, Name: stored.GetName()}
 	secret, _, _ := unstructured.NestedString(stored.Object, "spec", "secretRef", "name")

@@ -87,7 +87,8 @@ func TestCheckOfAConnection(t *testing.T) {
 	}
 }
 
-// TestStoredSecretsGoToTheirURL: a file with the name of a stored object and another URL gets none of its secrets.
+// TestStoredSecretsGoToTheirURL: a file with the name of a stored object and another URL gets none
+// of its secrets.
 func TestStoredSecretsGoToTheirURL(t *testing.T) {
 	t.Parallel()
 	object := func(kind, spec string) *unstructured.Unstructured {

@@ -39,8 +39,9 @@ type secrets struct {
 	resync time.Duration
 }
 
-// mint returns the token for a Repository, the one that its pulls use. One without a value means that there is none to
-// be minted here: the Connection holds one, or does not exist, or its secret is somewhere else.
+// mint returns the token for a Repository, the one that its pulls use. One without a value means
+// that there is none to be minted here: the Connection holds one, or does not exist, or its secret
+// is somewhere else.
 func (t *Tokens) mint(ctx context.Context, a *attempt) (auth.Token, error) {
 	u, err := t.Connection(ctx, a.key.Namespace, a.facts.repo.Spec.Connection.Name)
 	if err != nil || u == nil {
@@ -59,9 +60,11 @@ func (t *Tokens) mint(ctx context.Context, a *attempt) (auth.Token, error) {
 
 // Times of a token. Source: Grafana.
 const (
-	// newObject is the age up to which a Repository counts as new: what was written of it may not be seen yet.
+	// newObject is the age up to which a Repository counts as new: what was written of it may not be
+	// seen yet.
 	newObject = 10 * time.Second
-	// maxTokenLife is longer than any token lives: an end that is further away was written by a clock that was wrong.
+	// maxTokenLife is longer than any token lives: an end that is further away was written by a clock
+	// that was wrong.
 	maxTokenLife = 48 * time.Hour
 	// tokenSpread is the part of its life, as a divisor, over which the renewals of tokens
 	// are spread: five minutes of an hour.
@@ -110,7 +113,8 @@ func (s *secrets) seals(ctx context.Context, a *attempt) bool {
 	return does && err == nil
 }
 
-// tokenDue reports whether a token is to be minted: there is none, its end is not known, or it ends soon.
+// tokenDue reports whether a token is to be minted: there is none, its end is not known, or it ends
+// soon.
 func (f *facts) tokenDue() bool {
 	s := f.repo.Status.Token
 	switch {
@@ -202,8 +206,9 @@ func newer(t auth.Token, status api.TokenStatus, now time.Time) bool {
 	return end == 0 || end > status.Expiration+time.Second.Milliseconds() || time.UnixMilli(status.Expiration).After(now.Add(maxTokenLife))
 }
 
-// handOver gives the server the secret of a webhook that was just made, so that others than this agent can check
-// deliveries, or removes it with the webhook. A Secret that a person has made stays.
+// handOver gives the server the secret of a webhook that was just made, so that others than this
+// agent can check deliveries, or removes it with the webhook. A Secret that a person has made
+// stays.
 func (s *secrets) handOver(ctx context.Context, a *attempt) {
 	const name = "webhookSecret"
 	if has := a.facts.repo.Secure[name]; inlineOrNone(has) && (has.Name != "" || a.webhook.secret != "") && s.seals(ctx, a) {
@@ -211,7 +216,8 @@ func (s *secrets) handOver(ctx context.Context, a *attempt) {
 	}
 }
 
-// send writes the change. A server that takes no secure values after all, or drops them, is not given any for a while.
+// send writes the change. A server that takes no secure values after all, or drops them, is not
+// given any for a while.
 func (s *secrets) send(ctx context.Context, a *attempt) (*unstructured.Unstructured, error) {
 	now, err := s.server.PatchStatus(ctx, a.key, a.change.patch())
 	var answered apierrors.APIStatus

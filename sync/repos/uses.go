@@ -12,7 +12,8 @@ import (
 	"limpet/sync/worker/checkout"
 )
 
-// Uses are what the objects of an agent use: what objects name, and the files of the rules of its configuration.
+// Uses are what the objects of an agent use: what objects name, and the files of the rules of its
+// configuration.
 type Uses struct {
 	Watcher  *dependency.Watcher
 	Rules    *auth.List[auth.Rule]

@@ -69,7 +69,8 @@ func webhookBase(base string, repo api.Repository) string {
 	return base
 }
 
-// WebhookURL returns the address of the webhook of a Repository below the base address of a receiver.
+// WebhookURL returns the address of the webhook of a Repository below the base address of a
+// receiver.
 func WebhookURL(base string, k reconcile.Key) string {
 	return fmt.Sprintf("%s/apis/%s/namespaces/%s/repositories/%s/webhook",
 		strings.TrimRight(base, "/"), api.Repositories.GroupVersion(), k.Namespace, k.Name)
@@ -245,12 +246,14 @@ func wireWebhook(h forge.Hook, before *api.WebhookStatus, now time.Time) api.Web
 	return out
 }
 
-// conditionWebhook is whether the host of a Repository announces changes. It is limpet's own, as its prefix says, and
-// neither Ready nor status.health depend on it. Grafana reports a webhook that it cannot make by health.error "hook",
-// which stops the pulls of the Repository; here they go on at the interval.
+// conditionWebhook is whether the host of a Repository announces changes. It is limpet's own, as
+// its prefix says, and neither Ready nor status.health depend on it. Grafana reports a webhook that
+// it cannot make by health.error "hook", which stops the pulls of the Repository; here they go on
+// at the interval.
 const conditionWebhook = "limpet/Webhook"
 
-// condition returns the condition to write, false for none: nothing was done about the webhook, and one is wanted.
+// condition returns the condition to write, false for none: nothing was done about the webhook, and
+// one is wanted.
 func (p webhookPlan) condition() (api.Condition, bool) {
 	if p.tried {
 		return webhookCondition(p.err, p.url == ""), true
@@ -258,8 +261,9 @@ func (p webhookPlan) condition() (api.Condition, bool) {
 	return api.Condition{Type: conditionWebhook}, p.url == ""
 }
 
-// webhookCondition returns how a try has ended; removal reports that the webhook was to be removed. Where a host may
-// put its failure in other words each time, the words are ours: what is the same is not written again.
+// webhookCondition returns how a try has ended; removal reports that the webhook was to be removed.
+// Where a host may put its failure in other words each time, the words are ours: what is the same
+// is not written again.
 func webhookCondition(err error, removal bool) api.Condition {
 	if err == nil {
 		return api.Condition{Type: conditionWebhook, Status: "True", Reason: "Registered", Message: "the host announces changes"}
@@ -288,8 +292,8 @@ func webhookCondition(err error, removal bool) api.Condition {
 	return api.Condition{Type: conditionWebhook, Status: "False", Reason: reason, Message: text}
 }
 
-// webhookLimit matches what hosts say at their limit: GitHub at 20 webhooks of an event, Bitbucket at 50 and GitLab at 100
-// of a repository.
+// webhookLimit matches what hosts say at their limit: GitHub at 20 webhooks of an event, Bitbucket
+// at 50 and GitLab at 100 of a repository.
 var webhookLimit = regexp.MustCompile(`(?i)cannot have more than \d+ (web)?hooks|(maximum|limit)[a-z ]* (web)?hooks|(web)?hooks? limit`)
 
 func notAllowed(err error) bool {
@@ -297,11 +301,12 @@ func notAllowed(err error) bool {
 	return kind == netx.Unauthorized || kind == netx.Forbidden || kind == netx.NotFound
 }
 
-// webhookSecrets are those of one webhook. It is signed with the secret that its host was given last, and a host does
-// not return it. So a new secret is stored before the host has it, as the third line: behind the one that the host is
-// known to have, and the one before, whose deliveries may be under way. A delivery may be signed with any of them. As
-// long as the host has not confirmed the third, it is offered again: with another one each time the secret that the
-// host goes on signing with would be pushed out.
+// webhookSecrets are those of one webhook. It is signed with the secret that its host was given
+// last, and a host does not return it. So a new secret is stored before the host has it, as the
+// third line: behind the one that the host is known to have, and the one before, whose deliveries
+// may be under way. A delivery may be signed with any of them. As long as the host has not
+// confirmed the third, it is offered again: with another one each time the secret that the host
+// goes on signing with would be pushed out.
 type webhookSecrets struct {
 	store *state.Store
 	key   string

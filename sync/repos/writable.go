@@ -34,8 +34,9 @@ type access struct {
 	read       time.Time // of protection, by the local clock
 }
 
-// protectionFor is how long it holds that a branch is not protected, or that this may not be read: each question counts
-// against the few thousand that a token has in an hour. A protection that is in the way is read at each check.
+// protectionFor is how long it holds that a branch is not protected, or that this may not be read:
+// each question counts against the few thousand that a token has in an hour. A protection that is
+// in the way is read at each check.
 const protectionFor = time.Hour
 
 // writes reports whether people write to the Repository.

@@ -75,7 +75,8 @@ type Apply struct {
 	Parallel  int // files that are written or deleted at a time; 0 means DefaultParallel
 	// MaxResources is the quota of the repository; 0 means none. Count is what it has before the plan.
 	MaxResources, Count int64
-	// DryRun reports that Server writes nothing: objects of folders that the run creates are written to the root.
+	// DryRun reports that Server writes nothing: objects of folders that the run creates are written
+	// to the root.
 	DryRun bool
 	// Phase, when set, receives the duration of each phase. The names are Grafana's: file_deletions,
 	// folder_deletions, folder_creations, file_creations, old_folder_cleanup.
@@ -103,9 +104,10 @@ type run struct {
 	fatal    error // a fault that leaves nothing to build on
 }
 
-// Run carries out p. Faults of single changes are recorded and the rest goes on; the error is the reason to
-// stop: too many errors, or the cause of ctx. All that was begun has ended when Run returns. Whatever was
-// done may be done again: a second run changes nothing that the first one has made right.
+// Run carries out p. Faults of single changes are recorded and the rest goes on; the error is the
+// reason to stop: too many errors, or the cause of ctx. All that was begun has ended when Run
+// returns. Whatever was done may be done again: a second run changes nothing that the first one has
+// made right.
 func (a Apply) Run(ctx context.Context, p *Plan) (Tally, error) {
 	a.Parallel = cmp.Or(a.Parallel, DefaultParallel)
 	r := &run{Apply: a, plan: p, room: a.MaxResources - a.Count,
@@ -144,8 +146,8 @@ func (r *run) all(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp deletes what files had before they named another object, unless another file has taken it over, and then the
-// folders that are empty after the other changes.
+// cleanUp deletes what files had before they named another object, unless another file has taken it
+// over, and then the folders that are empty after the other changes.
 func (r *run) cleanUp(ctx context.Context) error {
 	var changes []Change
 	for _, c := range r.plan.WriteFiles {
@@ -250,7 +252,8 @@ func (r *run) fail(path string) {
 	}
 }
 
-// keepFolder keeps a folder and those above it from being deleted: an object that should have left it is still there.
+// keepFolder keeps a folder and those above it from being deleted: an object that should have left
+// it is still there.
 func (r *run) keepFolder(folder string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,8 +263,8 @@ func (r *run) keepFolder(folder string) {
 	}
 }
 
-// missingFolder returns why path, a file or directory in the directories above place, is left out: the folder of one
-// of them could not be made. nil = all are there.
+// missingFolder returns why path, a file or directory in the directories above place, is left out:
+// the folder of one of them could not be made. nil = all are there.
 func (r *run) missingFolder(place, path string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -324,8 +327,9 @@ func (r *run) deleteFolder(ctx context.Context, c *Change) {
 	r.record(ctx, item, c, id, done, err)
 }
 
-// remove deletes the object if it still is what the item says: managed by this repository and made from that path. An
-// object that is gone already counts as deleted; one that belongs to another path now is left to that path.
+// remove deletes the object if it still is what the item says: managed by this repository and made
+// from that path. An object that is gone already counts as deleted; one that belongs to another
+// path now is left to that path.
 func (r *run) remove(ctx context.Context, item Item) (Action, error) {
 	ref := Ref{Group: item.Group, Resource: item.Resource, Name: item.Name}
 	old := item.live()
@@ -359,7 +363,8 @@ func (r *run) remove(ctx context.Context, item Item) (Action, error) {
 	return Deleted, nil
 }
 
-// DuplicateError reports that two files of one tree name one object. It is a warning; the second file is not written.
+// DuplicateError reports that two files of one tree name one object. It is a warning; the second
+// file is not written.
 type DuplicateError struct {
 	Object      Identity
 	Path, Other string
@@ -375,7 +380,8 @@ type SkippedError struct{ Reason string }
 
 func (e *SkippedError) Error() string { return e.Reason }
 
-// QuotaError reports that a file was left out because the repository may not hold more resources. It is a warning.
+// QuotaError reports that a file was left out because the repository may not hold more resources.
+// It is a warning.
 type QuotaError struct {
 	Path string
 	Max  int64
@@ -385,8 +391,9 @@ func (e *QuotaError) Error() string {
 	return fmt.Sprintf("resource quota of %d exceeded, skipping creation of %s", e.Max, e.Path)
 }
 
-// reasons are the kinds of errors of one resource: few, and none depends on what Git or a server sends. A
-// warning lets the job go on: a person has to repair a file or an object, and no repetition would change that.
+// reasons are the kinds of errors of one resource: few, and none depends on what Git or a server
+// sends. A warning lets the job go on: a person has to repair a file or an object, and no
+// repetition would change that.
 var reasons = []struct {
 	name    string
 	issue   string // Grafana's word for it; "" = none

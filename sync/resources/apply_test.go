@@ -288,7 +288,8 @@ func TestServerUnavailable(t *testing.T) {
 	}
 }
 
-// TestQuotaWarnsOnce: of a new directory over the quota each file has the warning, and the folder only without files.
+// TestQuotaWarnsOnce: of a new directory over the quota each file has the warning, and the folder
+// only without files.
 func TestQuotaWarnsOnce(t *testing.T) {
 	t.Parallel()
 	m := newModel()

@@ -18,8 +18,9 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// A file, which is not trusted, becomes compact JSON in bounded space, or an error with the place of the fault.
-// Dashboards stay JSON text from the file to the wire, so numbers keep their digits and no tree of maps is built.
+// A file, which is not trusted, becomes compact JSON in bounded space, or an error with the place
+// of the fault. Dashboards stay JSON text from the file to the wire, so numbers keep their digits
+// and no tree of maps is built.
 
 // Limits of one file, in bytes. A file over a limit is a warning.
 const (
@@ -46,15 +47,15 @@ func (e *TooLargeError) Error() string {
 
 var utf8BOM = []byte("\xef\xbb\xbf")
 
-// escapedBOM matches a byte order mark in a JSON string. escape matches any escape as well, so that the second half of one
-// is not taken for the first half of another; it is slow.
+// escapedBOM matches a byte order mark in a JSON string. escape matches any escape as well, so that
+// the second half of one is not taken for the first half of another; it is slow.
 var (
 	escapedBOM = regexp.MustCompile(`\\u[fF][eE][fF][fF]`)
 	escape     = regexp.MustCompile(`\\u[fF][eE][fF][fF]|\\.`)
 )
 
-// decode returns the one object of a file as compact JSON of at most MaxObject bytes. A .json file has to be
-// JSON. The error says what is wrong and where.
+// decode returns the one object of a file as compact JSON of at most MaxObject bytes. A .json file
+// has to be JSON. The error says what is wrong and where.
 func decode(f File, data []byte) ([]byte, error) {
 	if len(data) > MaxFile {
 		return nil, &TooLargeError{What: "the file", Size: int64(len(data)), Limit: MaxFile}
@@ -135,7 +136,8 @@ func located(data []byte, err error) error {
 	return fmt.Errorf("%d:%d: not JSON: %w", line, column, err)
 }
 
-// checkDepth returns an error for nesting beyond maxDepth. It needs no valid JSON: strings are all that it parses.
+// checkDepth returns an error for nesting beyond maxDepth. It needs no valid JSON: strings are all
+// that it parses.
 func checkDepth(data []byte) error {
 	depth, quoted := 0, false
 	for i := 0; i < len(data); i++ {
@@ -193,8 +195,8 @@ func value(fields []field, name string) json.RawMessage {
 // yamlGate lets two YAML files be decoded at a time, which bounds their memory.
 var yamlGate = make(chan struct{}, 2)
 
-// decodeYAML returns the one document of data as compact JSON. Aliases share memory while they are decoded;
-// what they expand to is counted as it is written, so a bomb ends at MaxObject bytes.
+// decodeYAML returns the one document of data as compact JSON. Aliases share memory while they are
+// decoded; what they expand to is counted as it is written, so a bomb ends at MaxObject bytes.
 func decodeYAML(data []byte) ([]byte, error) {
 	if len(data) > MaxYAML {
 		return nil, &TooLargeError{What: "the YAML file", Size: int64(len(data)), Limit: MaxYAML}

@@ -52,7 +52,8 @@ func TestParseKinds(t *testing.T) {
 	}
 }
 
-// TestKinds pulls files of several kinds: each goes to its own resource, and only those in folders name one.
+// TestKinds pulls files of several kinds: each goes to its own resource, and only those in folders
+// name one.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	object := func(group, kind, name, title string) string {

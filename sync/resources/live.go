@@ -25,9 +25,11 @@ type Item struct {
 	Hash                        string // git blob hash; for a folder that of its folder file, or ""
 	Folder                      string // name of the parent folder, "" at the root
 	Title                       string // of folders
-	// UID and ResourceVersion are empty when the list lacks them. A change then asks the server before it writes.
+	// UID and ResourceVersion are empty when the list lacks them. A change then asks the server before
+	// it writes.
 	UID, ResourceVersion string
-	// Shared reports that the object has finalizers or owners. It is read again before a write, so that they are kept.
+	// Shared reports that the object has finalizers or owners. It is read again before a write, so
+	// that they are kept.
 	Shared bool
 }
 
@@ -113,7 +115,8 @@ func (i Item) live() *Live {
 	return &Live{Meta: Meta{Name: i.Name, UID: i.UID, ResourceVersion: i.ResourceVersion}}
 }
 
-// ParseManaged reads the answer of repositories/NAME/resources. It leaves objects out whose kind is refused.
+// ParseManaged reads the answer of repositories/NAME/resources. It leaves objects out whose kind is
+// refused.
 func ParseManaged(data []byte, kinds Kinds) ([]Item, error) {
 	type resource struct{ Path, Group, Resource, Name, Hash, Title, Folder string }
 	list, err := parseAnswer[struct {
@@ -136,9 +139,9 @@ func ParseManaged(data []byte, kinds Kinds) ([]Item, error) {
 	return items, nil
 }
 
-// Leaving splits what a repository manages into objects and folders, with the folders deepest first: in that
-// order everything can be deleted. The other way round, folders from the top and then objects, is the order
-// in which they are released. Source: Grafana's orphan clean-up.
+// Leaving splits what a repository manages into objects and folders, with the folders deepest
+// first: in that order everything can be deleted. The other way round, folders from the top and
+// then objects, is the order in which they are released. Source: Grafana's orphan clean-up.
 func Leaving(items []Item) (objects, folders []Item) {
 	for _, item := range items {
 		if item.IsFolder() {
@@ -154,7 +157,8 @@ func Leaving(items []Item) (objects, folders []Item) {
 // managedByRepo is the manager kind of objects that belong to a Repository.
 const managedByRepo = "repo"
 
-// OwnershipError reports that an object has another manager. It is a warning: the object is left alone.
+// OwnershipError reports that an object has another manager. It is a warning: the object is left
+// alone.
 type OwnershipError struct {
 	Object     Identity
 	Repository string // that wanted to write it
@@ -176,8 +180,8 @@ func Manages(repository string, annotations map[string]string) bool {
 	return annotations[api.AnnoManagedBy] == managedByRepo && annotations[api.AnnoManagerID] == repository
 }
 
-// checkManaged returns an *OwnershipError unless repository manages the object with these annotations. A manager that
-// allows edits allows those of users: the object is still its own.
+// checkManaged returns an *OwnershipError unless repository manages the object with these
+// annotations. A manager that allows edits allows those of users: the object is still its own.
 func checkManaged(repository string, id Identity, annotations map[string]string) error {
 	if Manages(repository, annotations) {
 		return nil

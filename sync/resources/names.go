@@ -9,8 +9,9 @@ import (
 	"limpet/sync/api/repopath"
 )
 
-// Names that are made from paths. They have to be those that Grafana makes from the same repository, byte for
-// byte: another name would be another folder, and the next sync of the other party would delete ours.
+// Names that are made from paths. They have to be those that Grafana makes from the same
+// repository, byte for byte: another name would be another folder, and the next sync of the other
+// party would delete ours.
 
 const (
 	maxName = 40 // bytes; the limit of a Grafana UID
@@ -45,8 +46,8 @@ func suffixed(repository, key, s string) string {
 	return sanitise(s + "-" + hash)
 }
 
-// sanitise makes s a name that Kubernetes takes: lower case letters, digits, dots and single hyphens, at most
-// 40 bytes. Underscores and slashes become hyphens, everything else is dropped.
+// sanitise makes s a name that Kubernetes takes: lower case letters, digits, dots and single
+// hyphens, at most 40 bytes. Underscores and slashes become hyphens, everything else is dropped.
 func sanitise(s string) string {
 	out := make([]byte, 0, maxName)
 	for _, r := range strings.ToLower(s) {

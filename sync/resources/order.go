@@ -8,10 +8,10 @@ import (
 	"limpet/sync/api/repopath"
 )
 
-// Order. What is deleted goes first, so that names are free for what is written, except where something
-// moves: a file that names an object of a file that is gone takes the object over, with its history and its
-// links, and the folder that it leaves is deleted after the move, because a server may refuse to delete a
-// folder with content, or delete the content with it.
+// Order. What is deleted goes first, so that names are free for what is written, except where
+// something moves: a file that names an object of a file that is gone takes the object over, with
+// its history and its links, and the folder that it leaves is deleted after the move, because a
+// server may refuse to delete a folder with content, or delete the content with it.
 
 // Unread returns the files whose identity Settle wants: none when nothing is deleted.
 func (p *Plan) Unread() []Change {
@@ -21,8 +21,8 @@ func (p *Plan) Unread() []Change {
 	return p.WriteFiles
 }
 
-// Settle turns deletions of objects that another file of the tree holds now into moves. found has the
-// identities of the files of Unread by path; those of files that cannot be read are missing.
+// Settle turns deletions of objects that another file of the tree holds now into moves. found has
+// the identities of the files of Unread by path; those of files that cannot be read are missing.
 func (p *Plan) Settle(found map[string]Identity) {
 	gone := map[Identity]int{}
 	for i, c := range p.DeleteFiles {

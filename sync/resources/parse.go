@@ -28,7 +28,8 @@ type File struct {
 	Directory bool
 }
 
-// ParseError reports why a file is no resource. It is a warning: the file is left out and the rest goes on.
+// ParseError reports why a file is no resource. It is a warning: the file is left out and the rest
+// goes on.
 type ParseError struct {
 	Path string
 	Err  error
@@ -80,9 +81,9 @@ const dashboardKind, folderKind = "Dashboard", "Folder"
 // Grafana; it is the version without a schema.
 const ClassicVersion = "v0alpha1"
 
-// Parse reads the resource in data: an object with apiVersion, kind and metadata in JSON or YAML, or a
-// classic dashboard. Errors are a *ParseError, around a *TooLargeError where a limit was the reason, and
-// around Faults where there are more than one.
+// Parse reads the resource in data: an object with apiVersion, kind and metadata in JSON or YAML,
+// or a classic dashboard. Errors are a *ParseError, around a *TooLargeError where a limit was the
+// reason, and around Faults where there are more than one.
 func Parse(f File, data []byte) (*Object, error) {
 	o, err := parse(f, data)
 	if err != nil {
@@ -91,8 +92,8 @@ func Parse(f File, data []byte) (*Object, error) {
 	return o, nil
 }
 
-// Judge is Parse, and returns an error as well for a dashboard that Grafana refuses. Where the object can be told in spite
-// of its faults, it comes with the error.
+// Judge is Parse, and returns an error as well for a dashboard that Grafana refuses. Where the
+// object can be told in spite of its faults, it comes with the error.
 func Judge(f File, data []byte) (*Object, error) {
 	o, err := parse(f, data)
 	if o != nil && o.isDashboard() {
@@ -297,7 +298,8 @@ func stringMap(meta map[string]any, key string) error {
 	return nil
 }
 
-// checkName refuses names that could not be a segment of a URL. What else a server wants of a name it says itself.
+// checkName refuses names that could not be a segment of a URL. What else a server wants of a name
+// it says itself.
 func checkName(member, name string) error {
 	switch {
 	case name == "":
@@ -318,7 +320,8 @@ func checkName(member, name string) error {
 // Kind is one kind of resource that the files of repositories may hold.
 type Kind struct {
 	Group, Kind string
-	// Resource is its plural name in the API, and Version the one that the API prefers; both by discovery.
+	// Resource is its plural name in the API, and Version the one that the API prefers; both by
+	// discovery.
 	Resource, Version string
 	Folder            bool   // its objects are in folders
 	SkipValidation    bool   // unknown fields of its objects are no error
@@ -328,12 +331,13 @@ type Kind struct {
 // Kinds are those of a setting. Of those that are not refused, an API serves Resource.
 type Kinds []Kind
 
-// DefaultKinds is the setting of an agent without another. Source: Grafana's [provisioning] resources.
+// DefaultKinds is the setting of an agent without another. Source: Grafana's [provisioning]
+// resources.
 const DefaultKinds = "folder.grafana.app/Folder:folder,dashboard.grafana.app/Dashboard:folder," +
 	"dashboard.grafana.app/LibraryPanel:folder:disabled,playlist.grafana.app/Playlist:disabled"
 
-// ParseKinds reads a list of GROUP/KIND, each with :folder, :skipvalidation or :disabled behind it. Folders are always
-// among the kinds: a directory has one. No list is DefaultKinds.
+// ParseKinds reads a list of GROUP/KIND, each with :folder, :skipvalidation or :disabled behind it.
+// Folders are always among the kinds: a directory has one. No list is DefaultKinds.
 func ParseKinds(list []string) (Kinds, error) {
 	if len(list) == 0 {
 		list = strings.Split(DefaultKinds, ",")
@@ -392,7 +396,8 @@ func (ks Kinds) Of(group, kind string) Kind {
 	return Kind{Group: group, Kind: kind, Refused: "not in --resources"}
 }
 
-// Named returns the kind whose plural name in the API is resource. One that is not among them is refused.
+// Named returns the kind whose plural name in the API is resource. One that is not among them is
+// refused.
 func (ks Kinds) Named(group, resource string) Kind {
 	i := slices.IndexFunc(ks, func(k Kind) bool { return k.Group == group && k.Resource == resource && k.Refused == "" })
 	if i < 0 {

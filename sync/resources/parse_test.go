@@ -123,7 +123,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestByteOrderMarks: they are removed from texts, as they are and escaped, in JSON and in YAML; nothing else is.
+// TestByteOrderMarks: they are removed from texts, as they are and escaped, in JSON and in YAML;
+// nothing else is.
 func TestByteOrderMarks(t *testing.T) {
 	t.Parallel()
 	want := `{"title":"AB","tags":["\\ufeff","x\n"],"panels":[],"schemaVersion":1}`
@@ -260,8 +261,9 @@ func TestParseFolderFile(t *testing.T) {
 	}
 }
 
-// FuzzParse checks what must hold for every file: an answer in bounded space, and for each object that is
-// read a body that is JSON, says whose it is and holds nothing that only a server may write.
+// FuzzParse checks what must hold for every file: an answer in bounded space, and for each object
+// that is read a body that is JSON, says whose it is and holds nothing that only a server may
+// write.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		classic, "", "{}", "[]", "\xef\xbb\xbf{}", `{"a":{"a":[{}]}}`, `{"a":"\\\"}"}`, "a: &a [*a]", "a: &x b\nc: *x", "? {a: b}\n: c",
@@ -312,7 +314,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestJudge: all that is wrong with a file is told at once, and what a directory may have is no fault there.
+// TestJudge: all that is wrong with a file is told at once, and what a directory may have is no
+// fault there.
 func TestJudge(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("u", 45)

@@ -20,12 +20,14 @@ import (
 // Target is where the tree of a repository goes.
 type Target struct {
 	Repository string
-	// Root is the name of the folder that holds everything, "" for targets without one; RootTitle is its title.
+	// Root is the name of the folder that holds everything, "" for targets without one; RootTitle is
+	// its title.
 	Root, RootTitle string
 	Kinds           Kinds
 	// Directory reports that the files go to a directory, for Grafana's file provisioning.
 	Directory bool
-	// TakeOver lists objects without a manager that the repository takes over, each with its resourceVersion; "" = any.
+	// TakeOver lists objects without a manager that the repository takes over, each with its
+	// resourceVersion; "" = any.
 	TakeOver map[Identity]string
 }
 
@@ -91,14 +93,16 @@ type Change struct {
 // FolderSpec is a folder as the tree wants it.
 type FolderSpec struct{ ID, Title, Parent, Hash string }
 
-// Plan is what makes a server equal to a tree, in the order of its fields. An empty plan means that they are equal.
+// Plan is what makes a server equal to a tree, in the order of its fields. An empty plan means that
+// they are equal.
 type Plan struct {
 	Skipped       []Change // only reported
 	DeleteFiles   []Change // in parallel
 	DeleteFolders []Change // one by one, the deepest first
 	WriteFolders  []Change // one by one, from the root down
 	WriteFiles    []Change // in parallel, updates before creations
-	// LateFolders are deleted one by one, the deepest first, after the writes: folders that objects are moved out of.
+	// LateFolders are deleted one by one, the deepest first, after the writes: folders that objects
+	// are moved out of.
 	LateFolders []Change
 
 	target  Target
@@ -122,8 +126,9 @@ func (p *Plan) Len() int {
 // Empty reports whether there is no change and nothing to report.
 func (p *Plan) Empty() bool { return p.Len() == 0 }
 
-// Deletions is the number of objects that the plan takes away: files and directories that are gone, not what is moved
-// or gets another name. What lies at, in or above one of the meant paths was asked for, and does not count.
+// Deletions is the number of objects that the plan takes away: files and directories that are gone,
+// not what is moved or gets another name. What lies at, in or above one of the meant paths was
+// asked for, and does not count.
 func (p *Plan) Deletions(meant ...string) int {
 	n := 0
 	count := func(path string) {
@@ -185,7 +190,8 @@ func (p *Plan) parent(path string) string {
 	return p.target.Root
 }
 
-// FolderOf returns the name of the folder that an object of a kind belongs in, made from the file at path; "" = none.
+// FolderOf returns the name of the folder that an object of a kind belongs in, made from the file
+// at path; "" = none.
 func (p *Plan) FolderOf(group, kind, path string) string {
 	if p.target.Kinds.Of(group, kind).Folder {
 		return p.parent(path)
@@ -310,8 +316,8 @@ func b2i(b bool) int {
 	return 0
 }
 
-// FileChange is one difference between two commits, with what its blobs are about: the identity of the object
-// at the old path or blob, where it could be read.
+// FileChange is one difference between two commits, with what its blobs are about: the identity of
+// the object at the old path or blob, where it could be read.
 type FileChange struct {
 	Action   Action // Created, Updated, Deleted or Renamed
 	Path     string
@@ -342,9 +348,9 @@ func isResource(path string) bool {
 	return repopath.IsResourceFile(path) && !repopath.IsFolderFile(path) && repopath.CheckPath(path) == nil
 }
 
-// Increment plans the way from one commit to the next. tree is the new one, folders are those that the
-// repository has on the server, metas is as for Full. What did not change between the commits is not looked
-// at, except the folders and the files directly in a folder that gets another uid.
+// Increment plans the way from one commit to the next. tree is the new one, folders are those that
+// the repository has on the server, metas is as for Full. What did not change between the commits
+// is not looked at, except the folders and the files directly in a folder that gets another uid.
 func Increment(target Target, tree Tree, folders []Item, metas map[string]FolderMeta, changes []FileChange) *Plan {
 	p := newPlan(target, tree, folders, metas)
 	touched := map[string]bool{}
@@ -380,12 +386,13 @@ func Increment(target Target, tree Tree, folders []Item, metas map[string]Folder
 	return p
 }
 
-// KeepFile stands for a directory that is empty, as FolderFile stands for one that has a folder of its own.
+// KeepFile stands for a directory that is empty, as FolderFile stands for one that has a folder of
+// its own.
 const KeepFile = ".keep"
 
-// LostMarker finds, among deleted files, a marker whose directory has no other deleted file. Such a list does
-// not show whether the directory is deleted too. It returns the first by name, "" for the root. Source:
-// Grafana's policy for incremental syncs.
+// LostMarker finds, among deleted files, a marker whose directory has no other deleted file. Such a
+// list does not show whether the directory is deleted too. It returns the first by name, "" for the
+// root. Source: Grafana's policy for incremental syncs.
 func LostMarker(gone []string) (dir string, is bool) {
 	marked, others := map[string]bool{}, map[string]bool{}
 	for _, path := range gone {

@@ -13,9 +13,9 @@ import (
 	"limpet/sync/api/repopath"
 )
 
-// Folders. Every directory of the tree that passes the path rule has one. Its name is the UID of its folder
-// file; without such a file it is the name that the server already has for the directory, and only then one
-// made from the path.
+// Folders. Every directory of the tree that passes the path rule has one. Its name is the UID of
+// its folder file; without such a file it is the name that the server already has for the
+// directory, and only then one made from the path.
 
 // FolderFilesToRead returns the folder files whose content a plan needs: those
 // that are not the ones which the folders of the server were made from.
@@ -101,8 +101,8 @@ func (p *Plan) planFolders(tree Tree, live []Item, metas map[string]FolderMeta) 
 	}
 }
 
-// wanted returns the folder of dir without its parent. has are the folders that the server has for dir: more
-// than one when a former sync was cut while it gave the directory another uid.
+// wanted returns the folder of dir without its parent. has are the folders that the server has for
+// dir: more than one when a former sync was cut while it gave the directory another uid.
 func (p *Plan) wanted(dir string, files map[string]TreeFile, has []Item, metas map[string]FolderMeta) FolderSpec {
 	file, named := files[dir]
 	if named {
@@ -173,7 +173,8 @@ func (e *FolderFileError) Error() string {
 // Unwrap returns the cause.
 func (e *FolderFileError) Unwrap() error { return e.Err }
 
-// ParseFolderFile reads the folder file at p, whose blob is hash. A fault ends up in Err as a *FolderFileError.
+// ParseFolderFile reads the folder file at p, whose blob is hash. A fault ends up in Err as a
+// *FolderFileError.
 func ParseFolderFile(p, hash string, data []byte) FolderMeta {
 	m, err := parseFolderFile(data)
 	if err != nil {

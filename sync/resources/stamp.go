@@ -9,8 +9,9 @@ import (
 	"limpet/sync/api"
 )
 
-// Stamp is what the sync adds to an object: whose it is, where it came from and which folder it is in. On an
-// update it carries the identity of the object that is replaced, so that a write never lands on another one.
+// Stamp is what the sync adds to an object: whose it is, where it came from and which folder it is
+// in. On an update it carries the identity of the object that is replaced, so that a write never
+// lands on another one.
 type Stamp struct {
 	Namespace  string
 	Repository string
@@ -26,7 +27,8 @@ var serverOwned = []string{
 	"deletionGracePeriodSeconds", "managedFields", "selfLink", "generateName", "finalizers", "ownerReferences",
 }
 
-// Annotations that the sync alone decides on. A file cannot hand its object to another manager or open it to edits.
+// Annotations that the sync alone decides on. A file cannot hand its object to another manager or
+// open it to edits.
 var syncOwned = []string{
 	api.AnnoManagedBy, api.AnnoManagerID, api.AnnoManagerAllowsEdits, annoManagerSuspended,
 	api.AnnoSourcePath, api.AnnoSourceChecksum, annoSourceTimestamp, api.AnnoFolder,
@@ -83,8 +85,8 @@ func (o *Object) Body(version string, s Stamp) []byte {
 	return o.body(version, meta)
 }
 
-// Source returns the object as a file of a repository has it: indented, unless that would be too large, with no metadata
-// but a name.
+// Source returns the object as a file of a repository has it: indented, unless that would be too
+// large, with no metadata but a name.
 func (o *Object) Source(name string) []byte {
 	body := append(o.body(o.GVK.Version, map[string]any{"name": name}), '\n')
 	var out bytes.Buffer

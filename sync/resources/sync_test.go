@@ -198,8 +198,8 @@ func folderClash(r repo) bool {
 	return false
 }
 
-// TestRandomTrees walks through random trees: after each run the server is what the tree says, whether the
-// run was full or incremental, and another run has nothing to do.
+// TestRandomTrees walks through random trees: after each run the server is what the tree says,
+// whether the run was full or incremental, and another run has nothing to do.
 func TestRandomTrees(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {

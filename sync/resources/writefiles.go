@@ -21,8 +21,9 @@ import (
 // conflicts is how often a change is tried when the object changes under it.
 const conflicts = 3
 
-// writeFiles writes the files in parallel. Each one is read, then takes its object in the order of the plan,
-// then is written. Files that have to wait for what others turn out to be come in a second round.
+// writeFiles writes the files in parallel. Each one is read, then takes its object in the order of
+// the plan, then is written. Files that have to wait for what others turn out to be come in a
+// second round.
 func (r *run) writeFiles(ctx context.Context) error {
 	round := make([]*Change, len(r.plan.WriteFiles))
 	for i := range r.plan.WriteFiles {
@@ -72,7 +73,8 @@ type turn struct {
 	pass   func() // lets the next change go on
 }
 
-// writeFile carries out one change. It returns true when the change has to wait for files that have not been read.
+// writeFile carries out one change. It returns true when the change has to wait for files that have
+// not been read.
 func (r *run) writeFile(ctx context.Context, c *Change, turn turn) (later bool) {
 	item, cancel := r.item(ctx)
 	defer cancel()
@@ -207,7 +209,8 @@ func strictly(version string) bool {
 // errSame reports that the server has the object already as it should be.
 var errSame = errors.New("nothing to write")
 
-// existing returns the object that the file at c.Path is about, nil when there is none, or why it must not be written.
+// existing returns the object that the file at c.Path is about, nil when there is none, or why it
+// must not be written.
 func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want Stamp) (*Live, error) {
 	old, err := r.Server.Get(ctx, ref, false)
 	if apierrors.IsNotFound(err) {
@@ -233,7 +236,8 @@ func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want 
 	return old, nil
 }
 
-// twin returns the other file of the tree that an object of the server was made from and is still about; "" = none.
+// twin returns the other file of the tree that an object of the server was made from and is still
+// about; "" = none.
 func (r *run) twin(old *Live, c *Change, o *Object) string {
 	other := old.Annotations[api.AnnoSourcePath]
 	if other == c.Path || !r.plan.files[other] {
@@ -245,8 +249,8 @@ func (r *run) twin(old *Live, c *Change, o *Object) string {
 	return other
 }
 
-// owner returns the file that has the object of o, where claimant is one that took it in this run. With an incremental plan
-// that one may be refused as well, for a file that did not change.
+// owner returns the file that has the object of o, where claimant is one that took it in this run.
+// With an incremental plan that one may be refused as well, for a file that did not change.
 func (r *run) owner(ctx context.Context, c *Change, o *Object, claimant string) string {
 	if r.plan.complete {
 		return claimant
@@ -259,9 +263,9 @@ func (r *run) owner(ctx context.Context, c *Change, o *Object, claimant string) 
 	return cmp.Or(r.twin(old, c, o), claimant)
 }
 
-// claims decides which file an object belongs to when several name it. A file that does not change keeps its
-// object; a changed one keeps it as long as its new content still names it; among new ones the first of the
-// plan wins. The answer does not depend on which file was read first.
+// claims decides which file an object belongs to when several name it. A file that does not change
+// keeps its object; a changed one keeps it as long as its new content still names it; among new
+// ones the first of the plan wins. The answer does not depend on which file was read first.
 type claims struct {
 	mu       sync.Mutex          // guards all fields
 	owner    map[Identity]string // path that has the object
@@ -292,7 +296,8 @@ func (c *claims) read(path string, id Identity) {
 	c.byPath[path] = id
 }
 
-// unreadable reports that the file at path is about nothing that can be known. It keeps what it had.
+// unreadable reports that the file at path is about nothing that can be known. It keeps what it
+// had.
 func (c *claims) unreadable(path string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -339,7 +344,8 @@ func (c *claims) about(path string) (Identity, bool) {
 	return id, known
 }
 
-// grantDefault asks the server to give a folder at the root the permissions that every new folder there gets.
+// grantDefault asks the server to give a folder at the root the permissions that every new folder
+// there gets.
 const grantDefault = "default"
 
 // writeFolder makes sure of one folder.

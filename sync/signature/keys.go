@@ -17,7 +17,8 @@ import (
 // AllowedSigners is the name of the file with principals and validity.
 const AllowedSigners = "allowed_signers"
 
-// Bounds of all files of keys together. They keep the time to read them at about a second on a common processor.
+// Bounds of all files of keys together. They keep the time to read them at about a second on a
+// common processor.
 const (
 	maxBytes = 1 << 20
 	maxFiles = 256

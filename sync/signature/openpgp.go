@@ -41,8 +41,9 @@ func (k *Keys) verifyPGP(text, armored []byte, c Claim) (Signer, error) {
 	return Signer{}, found
 }
 
-// parsePGPSignature parses an armored signature, and refuses what is not one signature of a document with a
-// strong hash. The library has switches for hashes in its configuration, but does not look at them here.
+// parsePGPSignature parses an armored signature, and refuses what is not one signature of a
+// document with a strong hash. The library has switches for hashes in its configuration, but does
+// not look at them here.
 func parsePGPSignature(armored []byte) (*packet.Signature, error) {
 	body, rest, err := unarmor(armored, pgpSignature)
 	if err != nil {
@@ -82,7 +83,8 @@ func parsePGPSignature(armored []byte) (*packet.Signature, error) {
 	return sig, nil
 }
 
-// critical reports whether a signature must not be used by a program that does not know one of its notations.
+// critical reports whether a signature must not be used by a program that does not know one of its
+// notations.
 func critical(sig *packet.Signature) bool {
 	return slices.ContainsFunc(sig.Notations, func(n *packet.Notation) bool { return n.IsCritical })
 }
@@ -315,7 +317,8 @@ func newPGPKey(packets []*packet.OpaquePacket) (*pgpKey, error) {
 	return k, nil
 }
 
-// revokes reports whether a signature revokes a key or subkey. One of an unknown version may revoke anything.
+// revokes reports whether a signature revokes a key or subkey. One of an unknown version may revoke
+// anything.
 func revokes(body []byte) bool {
 	at := 1
 	if len(body) > 0 && body[0] <= 3 {

@@ -1,5 +1,6 @@
-// Package signature verifies and makes signatures of Git commits and tags, with OpenPGP or with SSH keys. It
-// makes no requests and stores nothing. Everything that it reads besides the keys comes from untrusted sources.
+// Package signature verifies and makes signatures of Git commits and tags, with OpenPGP or with SSH
+// keys. It makes no requests and stores nothing. Everything that it reads besides the keys comes
+// from untrusted sources.
 //
 // Of OpenPGP it accepts signatures with SHA-2 by RSA keys of 2048 to 8192 bits, ECDSA on
 // the curves of NIST, Ed25519 and Ed448. Of SSH it accepts Ed25519, ECDSA, RSA with

@@ -46,7 +46,8 @@ const (
 	SigningPassphraseName = "commitSigningPassphrase"
 )
 
-// SigningKey signs commits and tags. It prints its method and fingerprint only. Safe for concurrent use.
+// SigningKey signs commits and tags. It prints its method and fingerprint only. Safe for concurrent
+// use.
 type SigningKey struct {
 	method  Method
 	key     string // fingerprint, as of a Signer
@@ -64,8 +65,9 @@ var (
 )
 
 // ParseSigningKey parses a private key that may sign now: one of OpenPGP, armored, as "gpg --armor
-// --export-secret-keys" writes it, or one of SSH. The passphrase is not used when the key has none. Opening a key with
-// a passphrase takes as long as the key says, at most some seconds. Errors say what to do next and contain no secret.
+// --export-secret-keys" writes it, or one of SSH. The passphrase is not used when the key has none.
+// Opening a key with a passphrase takes as long as the key says, at most some seconds. Errors say
+// what to do next and contain no secret.
 func ParseSigningKey(key, passphrase []byte, now time.Time) (*SigningKey, error) {
 	key = bytes.TrimSpace(key)
 	passphrase = bytes.TrimRight(passphrase, "\r\n") // editors and echo leave one
@@ -148,14 +150,16 @@ func madeAt(text []byte) (time.Time, error) {
 	return time.Time{}, errors.New("a text that does not say when it was made cannot be signed")
 }
 
-// repeatable signs without randomness (RFC 6979 for ECDSA), so that the same text has the same signature.
+// repeatable signs without randomness (RFC 6979 for ECDSA), so that the same text has the same
+// signature.
 type repeatable struct{ crypto.Signer }
 
 func (r repeatable) Sign(_ io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
 	return r.Signer.Sign(nil, digest, opts)
 }
 
-// parseSigningSSH parses a private key in the form of OpenSSH, or in one of those that it used before.
+// parseSigningSSH parses a private key in the form of OpenSSH, or in one of those that it used
+// before.
 func parseSigningSSH(data, passphrase []byte) (*SigningKey, error) {
 	block, rest := pem.Decode(data)
 	switch {

@@ -34,8 +34,9 @@ func curveOf(key *packet.PublicKey) packet.Curve {
 	return curve
 }
 
-// parseSigningPGP parses the one key of a block, and chooses the part of it that gpg would sign with: the
-// newest of its subkeys that may sign and whose private part is there, else the key itself.
+// parseSigningPGP parses the one key of a block, and chooses the part of it that gpg would sign
+// with: the newest of its subkeys that may sign and whose private part is there, else the key
+// itself.
 func parseSigningPGP(data, passphrase []byte, now time.Time) (*SigningKey, error) {
 	body, rest, err := unarmor(data, pgpPrivate)
 	if err != nil {

@@ -241,7 +241,8 @@ func (e *sshKey) setOptions(options []string) (err error) {
 	return nil
 }
 
-// parseTime parses YYYYMMDD[HHMM[SS]][Z]; without Z it is in the time zone of this host, as for ssh-keygen.
+// parseTime parses YYYYMMDD[HHMM[SS]][Z]; without Z it is in the time zone of this host, as for
+// ssh-keygen.
 func parseTime(s string) (time.Time, error) {
 	zone := time.Local
 	digits, utc := strings.CutSuffix(s, "Z")

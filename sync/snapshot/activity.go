@@ -15,17 +15,19 @@ import (
 const (
 	// finishedFor is how long a finished job stays in the list of live ones.
 	finishedFor = 60 * time.Second
-	// maxEvents, maxFinished and maxSkipped bound the lists of events, of finished jobs with their logs, and of jobs
-	// that this agent skips.
+	// maxEvents, maxFinished and maxSkipped bound the lists of events, of finished jobs with their
+	// logs, and of jobs that this agent skips.
 	maxEvents   = 200
 	maxFinished = 200
 	maxSkipped  = 2 * maxJobs
-	// sweepEvery is how often memory is released, skipped jobs are swept and the history is counted again.
+	// sweepEvery is how often memory is released, skipped jobs are swept and the history is counted
+	// again.
 	sweepEvery = 10 * time.Second
 )
 
-// Activity collects recent activity: events, finished jobs, the reasons why jobs are skipped, lost leases, and the
-// results of the last hours. It is the consumer of the events of the job controller.
+// Activity collects recent activity: events, finished jobs, the reasons why jobs are skipped, lost
+// leases, and the results of the last hours. It is the consumer of the events of the job
+// controller.
 type Activity struct {
 	hub  *Hub
 	jobs JobOptions
@@ -117,8 +119,9 @@ func (a *Activity) skipReason(uid string) string {
 	return a.skips[uid].reason
 }
 
-// Run releases memory once after a burst of work, because an agent waits most of its life and small boards have little
-// to spare, drops skipped jobs that are gone, and counts the history, until ctx ends. busy reports whether a job runs.
+// Run releases memory once after a burst of work, because an agent waits most of its life and small
+// boards have little to spare, drops skipped jobs that are gone, and counts the history, until ctx
+// ends. busy reports whether a job runs.
 func (a *Activity) Run(ctx context.Context, store *state.Store, queue *kube.Informer, busy func() bool, log *slog.Logger) error {
 	if err := a.Runs.Load(ctx, store, time.Now()); err != nil && ctx.Err() == nil {
 		log.Warn("read history", "err", err)

@@ -20,21 +20,23 @@ import (
 )
 
 const (
-	// maxJobs bounds the job rows of a snapshot. People do not scroll through more, and each row is sent to dashboards;
-	// the counts include all jobs.
+	// maxJobs bounds the job rows of a snapshot. People do not scroll through more, and each row is
+	// sent to dashboards; the counts include all jobs.
 	maxJobs = 1000
 	// maxConnections bounds the failing Connections of a snapshot: a few explain what fails.
 	maxConnections = 20
 )
 
-// Sources are what a Builder reads. Connections and RepoFacts are nil where this agent has no controllers.
+// Sources are what a Builder reads. Connections and RepoFacts are nil where this agent has no
+// controllers.
 type Sources struct {
 	Health      *Health
 	Connections *kube.Informer
 	Git         *source.Watcher // GitRepositories of Flux
 	Activity    *Activity
 	Jobs        func() jobs.Snapshot
-	// RepoFacts sets what the controller of Repositories knows beside their status: the next action and the suspension.
+	// RepoFacts sets what the controller of Repositories knows beside their status: the next action
+	// and the suspension.
 	RepoFacts func(row *Repo)
 	Role      func() Controllers
 	// SourceRole is that for GitRepositories; nil = not known.
@@ -60,8 +62,8 @@ type Builder struct {
 	cpu          cpuUsage
 }
 
-// NewBuilder returns a Builder that shows the snapshot saved in store until the watches have synced. agent has what
-// does not change.
+// NewBuilder returns a Builder that shows the snapshot saved in store until the watches have
+// synced. agent has what does not change.
 func NewBuilder(ctx context.Context, store *state.Store, from Sources, agent Agent, options JobOptions) (*Builder, error) {
 	saved, err := readSaved(ctx, store)
 	b := &Builder{from: from, store: store, agent: agent, options: options, saved: saved}
@@ -78,7 +80,8 @@ func (b *Builder) Reset() {
 	b.jobRows, b.repositories, b.sourceRows = newMemo[*Job](), newMemo[*repository](), newMemo[*Source]()
 }
 
-// Build returns the current snapshot, from the caches of the watches and from the state of the drivers.
+// Build returns the current snapshot, from the caches of the watches and from the state of the
+// drivers.
 func (b *Builder) Build() *Snapshot {
 	now := time.Now()
 	recent, own := b.from.Activity.read(now), b.from.Jobs()
@@ -133,13 +136,15 @@ func (b *Builder) agentRow(own jobs.Snapshot, recent recentActivity, now time.Ti
 	return row
 }
 
-// repository is a Repository and its unread files, which are stored before its status tells of the pull.
+// repository is a Repository and its unread files, which are stored before its status tells of the
+// pull.
 type repository struct {
 	*api.Repository
 	unread *state.Unread
 }
 
-// readRepository returns nil for an invalid one. A list that cannot be read is left out: the store reports its damage.
+// readRepository returns nil for an invalid one. A list that cannot be read is left out: the store
+// reports its damage.
 func (b *Builder) readRepository(u *unstructured.Unstructured) *repository {
 	repo := readRepository(u)
 	if repo == nil {

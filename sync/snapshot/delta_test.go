@@ -23,7 +23,8 @@ type history struct {
 	keys int // that were given
 }
 
-// fill puts random values into whatever is in v, so that a member which is added later is in the test at once.
+// fill puts random values into whatever is in v, so that a member which is added later is in the
+// test at once.
 func (h *history) fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -173,8 +174,8 @@ func overTheWire[T any](t testing.TB, v *T) *T {
 	return out
 }
 
-// TestDeltasMakeTheSnapshot: a snapshot and all deltas since make the present one, and the snapshot that a delta is
-// applied to stays as it is.
+// TestDeltasMakeTheSnapshot: a snapshot and all deltas since make the present one, and the snapshot
+// that a delta is applied to stays as it is.
 func TestDeltasMakeTheSnapshot(t *testing.T) {
 	t.Parallel()
 	n := *seed

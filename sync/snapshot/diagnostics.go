@@ -14,8 +14,8 @@ import (
 	"limpet/sync/text"
 )
 
-// DiagnosticsReport describes local storage and the health of outgoing connections. It is expensive, so it is built on
-// request.
+// DiagnosticsReport describes local storage and the health of outgoing connections. It is
+// expensive, so it is built on request.
 type DiagnosticsReport struct {
 	At      time.Time `json:"at"`
 	Store   Store     `json:"store"`

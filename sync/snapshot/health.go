@@ -22,8 +22,9 @@ type Health struct {
 	Client   *kube.Client
 	Jobs     *kube.Informer
 	Repos    *kube.Informer
-	// HostProblem returns what is wrong on this host, "" for nothing: the disk of the state file takes no writes, or files
-	// of --manifests are not applied. The author of a file sees the screen and not the log.
+	// HostProblem returns what is wrong on this host, "" for nothing: the disk of the state file takes
+	// no writes, or files of --manifests are not applied. The author of a file sees the screen and not
+	// the log.
 	HostProblem func() string
 	Warnings    func() []string // of the agent itself
 }
@@ -39,8 +40,8 @@ func (h *Health) WaitSynced(ctx context.Context) error {
 	return h.Repos.WaitSynced(ctx)
 }
 
-// problem returns why the API cannot be used and the next command, "" when it can. Watches that are not synced yet are
-// no problem by themselves.
+// problem returns why the API cannot be used and the next command, "" when it can. Watches that are
+// not synced yet are no problem by themselves.
 func (h *Health) problem() string {
 	_, err := h.Client.Down()
 	for _, informer := range []*kube.Informer{h.Jobs, h.Repos} {
@@ -58,12 +59,13 @@ func (h *Health) problem() string {
 	return problem
 }
 
-// Run invalidates the snapshot of hub and logs when the API becomes unavailable or available, until ctx ends. An
-// unavailable API sends no events.
+// Run invalidates the snapshot of hub and logs when the API becomes unavailable or available, until
+// ctx ends. An unavailable API sends no events.
 func (h *Health) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
 	var synced sync.WaitGroup
 	defer synced.Wait()
-	// Without objects the first complete snapshot would come with the idle tick, as if the start took that long.
+	// Without objects the first complete snapshot would come with the idle tick, as if the start took
+	// that long.
 	synced.Go(func() {
 		if h.WaitSynced(ctx) == nil {
 			hub.Invalidate()

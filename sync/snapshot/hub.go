@@ -11,20 +11,22 @@ import (
 )
 
 const (
-	// buildGap is the least time between two snapshots. A person cannot read faster, and a burst of events costs one
-	// snapshot.
+	// buildGap is the least time between two snapshots. A person cannot read faster, and a burst of
+	// events costs one snapshot.
 	buildGap = 100 * time.Millisecond
-	// buildIdle is the longest time between two snapshots, so that the figures of the process stay fresh.
+	// buildIdle is the longest time between two snapshots, so that the figures of the process stay
+	// fresh.
 	buildIdle = 5 * time.Second
-	// readerGrace is how long snapshots are built after the last reader has left. A daemon without readers builds none:
-	// of a thousand Repositories one costs more than all other work at rest.
+	// readerGrace is how long snapshots are built after the last reader has left. A daemon without
+	// readers builds none: of a thousand Repositories one costs more than all other work at rest.
 	readerGrace = 10 * time.Second
-	// buildShare bounds the part of a processor that building takes, in percent: after a slow one the next comes later.
-	// A hundred thousand jobs take 20 ms.
+	// buildShare bounds the part of a processor that building takes, in percent: after a slow one the
+	// next comes later. A hundred thousand jobs take 20 ms.
 	buildShare = 5
 )
 
-// Hub publishes the newest snapshot and wakes its readers. All methods are safe for concurrent use; Run is called once.
+// Hub publishes the newest snapshot and wakes its readers. All methods are safe for concurrent use;
+// Run is called once.
 type Hub struct {
 	dirty   chan struct{} // capacity 1: something changed
 	arrived chan struct{} // capacity 1: a reader came
@@ -38,8 +40,9 @@ type Hub struct {
 	changed chan struct{} // closed when current is replaced
 }
 
-// NewHub returns a Hub without a snapshot: the first comes with Run. Sequence numbers begin at the wall clock in
-// milliseconds, so that a dashboard that outlives a restart of its daemon sees them grow.
+// NewHub returns a Hub without a snapshot: the first comes with Run. Sequence numbers begin at the
+// wall clock in milliseconds, so that a dashboard that outlives a restart of its daemon sees them
+// grow.
 func NewHub() *Hub {
 	return &Hub{
 		dirty:   make(chan struct{}, 1),
@@ -71,8 +74,8 @@ func (h *Hub) Latest() *Snapshot {
 // Done is closed after the last snapshot.
 func (h *Hub) Done() <-chan struct{} { return h.done }
 
-// Next blocks until there is a fresh snapshot newer than seq, or ctx ends. More are built for a while after it, because
-// the reader is expected to come again.
+// Next blocks until there is a fresh snapshot newer than seq, or ctx ends. More are built for a
+// while after it, because the reader is expected to come again.
 func (h *Hub) Next(ctx context.Context, seq uint64) (*Snapshot, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,8 +109,8 @@ func (h *Hub) publish(s *Snapshot) {
 	h.changed = make(chan struct{})
 }
 
-// watched reports whether there is a reader, or was one just now. Without one the current snapshot is stale from now
-// on.
+// watched reports whether there is a reader, or was one just now. Without one the current snapshot
+// is stale from now on.
 func (h *Hub) watched() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,8 +118,9 @@ func (h *Hub) watched() bool {
 	return !h.stale
 }
 
-// Run builds a snapshot when something changed and there is a reader, at most one each buildGap and at least one each
-// buildIdle, until ctx ends; the last one is of that time. Without readers it calls idle once and builds nothing.
+// Run builds a snapshot when something changed and there is a reader, at most one each buildGap and
+// at least one each buildIdle, until ctx ends; the last one is of that time. Without readers it
+// calls idle once and builds nothing.
 func (h *Hub) Run(ctx context.Context, build func() *Snapshot, idle func()) {
 	defer close(h.done)
 	tick := time.NewTicker(buildIdle)
@@ -157,8 +161,8 @@ func (h *Hub) wait(ctx context.Context, tick, gap <-chan time.Time, idle func())
 	return ctx.Err() == nil
 }
 
-// Delta turns the snapshot From into another one. Of the lists it contains only changed rows: for a quiet agent one
-// kilobyte instead of a megabyte.
+// Delta turns the snapshot From into another one. Of the lists it contains only changed rows: for a
+// quiet agent one kilobyte instead of a megabyte.
 type Delta struct {
 	From    uint64       `json:"from"`
 	Head    Snapshot     `json:"head"` // all but the lists below
@@ -189,7 +193,8 @@ func Diff(was, is *Snapshot) *Delta {
 	return d
 }
 
-// diffList finds the old version of a row by its key. Rows that are equal and neighbours in both lists become one part.
+// diffList finds the old version of a row by its key. Rows that are equal and neighbours in both
+// lists become one part.
 func diffList[T any](was, is []T, key func(*T) string) (out List[T]) {
 	old := make(map[string]int, len(was))
 	for i := range was {
@@ -216,7 +221,8 @@ func diffList[T any](was, is []T, key func(*T) string) (out List[T]) {
 	return out
 }
 
-// Apply returns s changed by d. s stays as it is; both share rows. It returns an error when d is for another snapshot.
+// Apply returns s changed by d. s stays as it is; both share rows. It returns an error when d is
+// for another snapshot.
 func Apply(s *Snapshot, d *Delta) (*Snapshot, error) {
 	if d.From != s.Seq {
 		return nil, fmt.Errorf("the delta is for snapshot %d, this is %d", d.From, s.Seq)

@@ -77,7 +77,8 @@ func TestHubWakesReaders(t *testing.T) {
 	})
 }
 
-// TestHubIdlesWithoutReaders: nothing is built without readers, and a reader that comes then gets a fresh snapshot.
+// TestHubIdlesWithoutReaders: nothing is built without readers, and a reader that comes then gets a
+// fresh snapshot.
 func TestHubIdlesWithoutReaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -6,8 +6,9 @@ import (
 	"limpet/sync/kube"
 )
 
-// memo keeps what was computed from each object until the object changes, so that one changed job in a thousand costs
-// one row. A cached object is immutable, and so identifies its version. A memo belongs to one goroutine.
+// memo keeps what was computed from each object until the object changes, so that one changed job
+// in a thousand costs one row. A cached object is immutable, and so identifies its version. A memo
+// belongs to one goroutine.
 type memo[T any] struct {
 	before, now map[kube.Object]T // used in the last round, and in this one
 }

@@ -23,8 +23,8 @@ type cpuUsage struct {
 	last float64 // the share of the last span; 0 = none
 }
 
-// share returns the part of one processor used in the last span, in percent rounded to a tenth. A smaller value is
-// 0.05, because 0 means unknown. used is the processor time of the process so far.
+// share returns the part of one processor used in the last span, in percent rounded to a tenth. A
+// smaller value is 0.05, because 0 means unknown. used is the processor time of the process so far.
 func (c *cpuUsage) share(now time.Time, used time.Duration) float64 {
 	switch span := now.Sub(c.at); {
 	case c.at.IsZero() || span < 0 || used < c.used:
@@ -43,7 +43,8 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// residentBytes returns the resident memory of this process, 0 when unknown. Source: proc(5), statm, in pages.
+// residentBytes returns the resident memory of this process, 0 when unknown. Source: proc(5),
+// statm, in pages.
 func residentBytes() int64 {
 	var total, resident int64
 	data, _ := os.ReadFile("/proc/self/statm")
@@ -61,7 +62,8 @@ func hostName() string {
 	return host
 }
 
-// diskSpace returns the free bytes and the size of the disk of a directory, -1 where they cannot be read.
+// diskSpace returns the free bytes and the size of the disk of a directory, -1 where they cannot be
+// read.
 func diskSpace(dir string) (free, size int64) {
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil {
@@ -70,9 +72,9 @@ func diskSpace(dir string) (free, size int64) {
 	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize)
 }
 
-// releaseMemory gives unused heap back to the system, and the pages of the program file that the start and a burst of
-// work have mapped: of 34 MiB an idle agent uses a few. The page cache keeps what it has memory for, so that a later call
-// maps its code again without a read from disk.
+// releaseMemory gives unused heap back to the system, and the pages of the program file that the
+// start and a burst of work have mapped: of 34 MiB an idle agent uses a few. The page cache keeps
+// what it has memory for, so that a later call maps its code again without a read from disk.
 func releaseMemory() {
 	debug.FreeOSMemory()
 	exe, err := os.Readlink("/proc/self/exe")

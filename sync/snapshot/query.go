@@ -56,8 +56,8 @@ type Subject struct {
 	UID       string // guards against a new object of the same name; "" = any
 }
 
-// Edit is one step of an edit of an object: without Before the text of the object is read; else the change to After is
-// checked, and with Apply written.
+// Edit is one step of an edit of an object: without Before the text of the object is read; else the
+// change to After is checked, and with Apply written.
 type Edit struct {
 	Subject
 	Before, After string
@@ -117,15 +117,16 @@ type Finding struct {
 	Detail string
 }
 
-// CompareQuery selects the changes between two commits below the path of a repository, or between two artifacts.
+// CompareQuery selects the changes between two commits below the path of a repository, or between
+// two artifacts.
 type CompareQuery struct {
 	Namespace  string
 	Repository string
 	From       string // "" = the empty tree
 	To         string
 	Path       string // file to compare; "" = only list files
-	// Source says that From and To are revisions of the artifacts of the GitRepository of that name; From "" is the one
-	// before To.
+	// Source says that From and To are revisions of the artifacts of the GitRepository of that name;
+	// From "" is the one before To.
 	Source bool
 }
 
@@ -184,8 +185,8 @@ type HistoryPage struct {
 	All  int    // number of records in the history
 }
 
-// ExpandStates returns the states that the words of a person select: "error" includes dead jobs, because they ended
-// with an error.
+// ExpandStates returns the states that the words of a person select: "error" includes dead jobs,
+// because they ended with an error.
 func ExpandStates(words []string) []string {
 	if slices.Contains(words, "error") && !slices.Contains(words, "dead") {
 		return append(slices.Clone(words), "dead")

@@ -25,8 +25,8 @@ var (
 	pathNotBefore  = kube.PathTo("metadata", "annotations", api.AnnoNotBefore)
 )
 
-// queued is a job that this agent neither runs nor has finished. Its row has what determines its place in the list and
-// its count.
+// queued is a job that this agent neither runs nor has finished. Its row has what determines its
+// place in the list and its count.
 type queued struct {
 	object    kube.Object
 	suspended bool // no driver works on its claim
@@ -35,7 +35,8 @@ type queued struct {
 
 func compareQueued(x, y queued) int { return compareJobs(x.row, y.row) }
 
-// compareJobs orders jobs: working, then pending, then finished; the oldest first, but of the finished the newest.
+// compareJobs orders jobs: working, then pending, then finished; the oldest first, but of the
+// finished the newest.
 func compareJobs(x, y Job) int {
 	return cmp.Or(
 		cmp.Compare(rank(&x), rank(&y)),
@@ -56,8 +57,8 @@ func rank(j *Job) int {
 	return 1
 }
 
-// jobs returns the first jobs of the queue and the recently finished ones, in order, and the counts of all jobs. Own
-// jobs are always included. unavailable means that the API does not answer.
+// jobs returns the first jobs of the queue and the recently finished ones, in order, and the counts
+// of all jobs. Own jobs are always included. unavailable means that the API does not answer.
 func (b *Builder) jobs(s jobs.Snapshot, recent recentActivity, unavailable bool, now time.Time) ([]Job, Counts) {
 	running := map[string]*jobs.Running{} // own jobs by UID
 	for i := range s.Running {

@@ -105,7 +105,8 @@ var linkNames = []Link{
 	{Name: "repository", URL: "repositoryURL"},
 }
 
-// Links returns the web addresses of a job status. Only https and http are safe to follow from a terminal.
+// Links returns the web addresses of a job status. Only https and http are safe to follow from a
+// terminal.
 func Links(urls map[string]string) []Link {
 	var out []Link
 	for _, l := range linkNames {
@@ -156,7 +157,8 @@ func finishedRow(e jobs.Event, o JobOptions) Job {
 	return row
 }
 
-// setUndelivered turns the row of a job into that of a finished job whose result is not delivered to the API yet.
+// setUndelivered turns the row of a job into that of a finished job whose result is not delivered
+// to the API yet.
 func setUndelivered(row *Job, u jobs.Undelivered) {
 	row.State, row.Undelivered, row.Owner, row.Finished = u.State, u.Since, "this", time.Time{}
 	row.Progress, row.LeaseUntil, row.RenewAt = 100, time.Time{}, time.Time{}

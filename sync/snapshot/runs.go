@@ -12,8 +12,9 @@ import (
 // runsPage is the number of records in one read at the start.
 const runsPage = 1000
 
-// Runs holds the worst result of each repository for each of the last hours, and the number of records. It is read from
-// the history once and kept up to date by events, so that a snapshot never reads the file.
+// Runs holds the worst result of each repository for each of the last hours, and the number of
+// records. It is read from the history once and kept up to date by events, so that a snapshot never
+// reads the file.
 type Runs struct {
 	mu    sync.Mutex // guards all below
 	worst map[string]map[int64]byte
@@ -65,7 +66,8 @@ func (r *Runs) Load(ctx context.Context, store *state.Store, now time.Time) erro
 	}
 }
 
-// Recount reads the number of records: old ones are pruned, and a record replaces an older one of the same job.
+// Recount reads the number of records: old ones are pruned, and a record replaces an older one of
+// the same job.
 func (r *Runs) Recount(ctx context.Context, store *state.Store) error {
 	n, err := store.HistoryCount(ctx)
 	if err == nil {

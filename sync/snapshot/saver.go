@@ -16,12 +16,12 @@ import (
 // savedKind is the name of the saved snapshot in the state file.
 const savedKind = "view"
 
-// saveEvery is the interval of saves: the greatest age of the snapshot after a restart without the API. Each save costs
-// one write, so it is rare: flash wears out.
+// saveEvery is the interval of saves: the greatest age of the snapshot after a restart without the
+// API. Each save costs one write, so it is rare: flash wears out.
 const saveEvery = 5 * time.Minute
 
-// Saver writes snapshots into the state file, to be shown after a restart until the watches have synced. It belongs to
-// one goroutine.
+// Saver writes snapshots into the state file, to be shown after a restart until the watches have
+// synced. It belongs to one goroutine.
 type Saver struct {
 	Store *state.Store
 	last  []byte // without its time
@@ -110,8 +110,8 @@ func (s *Snapshot) addSaved(v *Snapshot, undelivered []jobs.Undelivered) {
 	}
 }
 
-// Saved returns the snapshot that the last agent has left in a state file, with the figures of the file. Without one it
-// is empty, as of now, and has a Problem.
+// Saved returns the snapshot that the last agent has left in a state file, with the figures of the
+// file. Without one it is empty, as of now, and has a Problem.
 func Saved(ctx context.Context, store *state.Store, version string) (*Snapshot, error) {
 	saved, err := readSaved(ctx, store)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package snapshot is the read model of an agent: plain data that the agent builds, the control socket carries as JSON,
-// and the dashboard and the commands show.
+// Package snapshot is the read model of an agent: plain data that the agent builds, the control
+// socket carries as JSON, and the dashboard and the commands show.
 package snapshot
 
 import (
@@ -25,14 +25,14 @@ type Snapshot struct {
 	Counts Counts    `json:"counts"`
 	Repos  []Repo    `json:"repos"` // by namespace and name
 	Events []Event   `json:"events"`
-	// Sources are sorted by namespace and name. SourcesError is the reason why the sources of an API with Flux cannot
-	// be shown; "" means none.
+	// Sources are sorted by namespace and name. SourcesError is the reason why the sources of an API
+	// with Flux cannot be shown; "" means none.
 	Sources      []Source `json:"sources,omitempty"`
 	SourcesError string   `json:"sourcesError,omitempty"`
 	// UnhealthyConnections are sorted by namespace and name.
 	UnhealthyConnections []Connection `json:"unhealthyConnections,omitempty"`
-	// AsOf is the time of the data when jobs and repositories come from the last run, because the watches have not
-	// synced yet.
+	// AsOf is the time of the data when jobs and repositories come from the last run, because the
+	// watches have not synced yet.
 	AsOf    time.Time `json:"asOf,omitzero"`
 	Problem string    `json:"problem,omitempty"` // needs action by the user; contains the next command
 }
@@ -95,8 +95,8 @@ type Agent struct {
 	// CPU is the recent processor use in percent of one processor, at least 0.05; 0 means unknown.
 	CPU       float64 `json:"cpuPercent,omitempty"`
 	Namespace string  `json:"namespace"`
-	// Draining is the time since which the agent claims nothing new; zero means that it claims. Busy is the number of
-	// running jobs, claims to settle and results to deliver.
+	// Draining is the time since which the agent claims nothing new; zero means that it claims. Busy
+	// is the number of running jobs, claims to settle and results to deliver.
 	Draining time.Time `json:"draining,omitzero"`
 	Busy     int       `json:"busy"`
 	// Controllers is the role of the agent for Repositories and Connections.
@@ -109,7 +109,8 @@ type Agent struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Connection is an unhealthy Connection: the Git host rejects its credentials, or its spec is invalid.
+// Connection is an unhealthy Connection: the Git host rejects its credentials, or its spec is
+// invalid.
 type Connection struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -127,8 +128,8 @@ type API struct {
 	Since    time.Time     `json:"since"`   // of the current Up value
 	Latency  time.Duration `json:"latency"` // of the last call
 	Error    string        `json:"error,omitempty"`
-	// Next is the time of the next attempt while the server is not Up, and Tries is the number of failed attempts; zero
-	// means unknown.
+	// Next is the time of the next attempt while the server is not Up, and Tries is the number of
+	// failed attempts; zero means unknown.
 	Next  time.Time `json:"next,omitzero"`
 	Tries int       `json:"tries,omitempty"`
 }
@@ -171,7 +172,8 @@ type Job struct {
 	Log         []Event   `json:"log,omitempty"`     // the last 200 lines of a job of this agent
 }
 
-// Percent returns the progress of a job; while its total is unknown that of what it receives. Below 0 = unknown.
+// Percent returns the progress of a job; while its total is unknown that of what it receives. Below
+// 0 = unknown.
 func (j Job) Percent() float64 {
 	if j.Progress < 0 && j.Transfer.Phase != "" && j.Finished.IsZero() {
 		return float64(j.Transfer.Percent)
@@ -237,8 +239,8 @@ type Repo struct {
 	Suspended bool      `json:"suspended,omitempty"` // on this agent, until Next or without end
 	Resources int64     `json:"resources"`
 	Contents  []Content `json:"contents,omitempty"` // Resources by kind
-	// Runs holds one letter an hour for the last 24 hours, oldest first: '.' nothing, 'c' cancelled, 's' success, 'w'
-	// warning, 'e' error.
+	// Runs holds one letter an hour for the last 24 hours, oldest first: '.' nothing, 'c' cancelled,
+	// 's' success, 'w' warning, 'e' error.
 	Runs string `json:"runs,omitempty"`
 
 	Interval     time.Duration `json:"interval,omitempty"`   // of pulls
@@ -248,7 +250,8 @@ type Repo struct {
 	TokenEnds    time.Time     `json:"tokenEnds,omitzero"`     // expiry of its minted token
 	MaxResources int64         `json:"maxResources,omitempty"` // 0 = no limit
 	Conditions   []Condition   `json:"conditions,omitempty"`
-	// Unread lists the first files that the last pull could not use, if this host made that pull; nil = none.
+	// Unread lists the first files that the last pull could not use, if this host made that pull; nil
+	// = none.
 	Unread      *state.Unread `json:"unread,omitempty"`
 	Deleting    time.Time     `json:"deleting,omitzero"`
 	DeleteError string        `json:"deleteError,omitempty"` // why its deletion does not finish
@@ -339,7 +342,8 @@ const (
 // ShortRevision returns a revision with its commit in seven letters: main@5d41aa9.
 func ShortRevision(revision string) string { return source.ShortRevision(revision) }
 
-// Issue is something that is wrong, or a warning. It decides the exit code of 'limpet status' and the heartbeat.
+// Issue is something that is wrong, or a warning. It decides the exit code of 'limpet status' and
+// the heartbeat.
 type Issue struct {
 	Namespace string
 	Text      string
@@ -382,8 +386,8 @@ func (s *Snapshot) Issues() (out []Issue) {
 	return out
 }
 
-// Issues returns why the repository fails, or has unread files; and that it is suspended, or that its last pull has other
-// warnings.
+// Issues returns why the repository fails, or has unread files; and that it is suspended, or that
+// its last pull has other warnings.
 func (r Repo) Issues() (out []Issue) {
 	add := func(failing bool, next, format string, args ...any) {
 		out = append(out, Issue{r.Namespace, fmt.Sprintf(format, args...), "repo " + next + " " + r.Name, failing})

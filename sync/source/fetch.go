@@ -18,7 +18,8 @@ import (
 	"limpet/sync/text"
 )
 
-// MaxArtifact bounds an artifact, in bytes. One of a repository of manifests has some hundred kilobytes.
+// MaxArtifact bounds an artifact, in bytes. One of a repository of manifests has some hundred
+// kilobytes.
 const MaxArtifact = 1 << 30
 
 const (
@@ -100,7 +101,8 @@ func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, 
 	return n, nil
 }
 
-// digestOf parses a digest. It refuses an unsupported one, because the artifact could not be verified.
+// digestOf parses a digest. It refuses an unsupported one, because the artifact could not be
+// verified.
 func digestOf(digest string) (hash.Hash, string, error) {
 	algorithm, want, _ := strings.Cut(strings.ToLower(digest), ":")
 	open := map[string]func() hash.Hash{"sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New}[algorithm]

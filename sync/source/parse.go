@@ -145,7 +145,8 @@ func includes(spec, status map[string]any) (out []Include) {
 	return out
 }
 
-// CleanURL returns a URL without user, password and tokens. The user name of ssh is no secret and stays.
+// CleanURL returns a URL without user, password and tokens. The user name of ssh is no secret and
+// stays.
 func CleanURL(raw string) string {
 	if u, err := url.Parse(raw); err == nil {
 		if _, secret := u.User.Password(); secret || u.Scheme != "ssh" {

@@ -8,7 +8,8 @@ import (
 	"limpet/sync/netx"
 )
 
-// Reason returns Flux's reason for an error of reading a GitRepository, of a host that makes tokens, or of package git.
+// Reason returns Flux's reason for an error of reading a GitRepository, of a host that makes
+// tokens, or of package git.
 func Reason(err error) string {
 	invalid, isInvalid := errors.AsType[*auth.SourceError](err)
 	refused, isForge := errors.AsType[*netx.Error](err)

@@ -26,7 +26,8 @@ func Reconcile(ctx context.Context, client *kube.Client, namespace, name, uid st
 		"metadata": map[string]any{"annotations": map[string]any{AnnoRequested: time.Now().UTC().Format(time.RFC3339Nano)}}})
 }
 
-// Suspend suspends or resumes a source. It is written to the spec, so it lasts until it is reverted.
+// Suspend suspends or resumes a source. It is written to the spec, so it lasts until it is
+// reverted.
 func Suspend(ctx context.Context, client *kube.Client, namespace, name, uid string, on bool) (*unstructured.Unstructured, error) {
 	value := any(true)
 	if !on {

@@ -32,7 +32,8 @@ type Source struct {
 	Verified   string      `json:"verified,omitempty"` // last verified mode
 	Conditions []Condition `json:"conditions,omitempty"`
 
-	// Looked is the time of the last known reconciliation. One that finds no change is not recorded in the status.
+	// Looked is the time of the last known reconciliation. One that finds no change is not recorded in
+	// the status.
 	Looked time.Time `json:"looked,omitzero"`
 	// Next is when this agent reconciles it; zero = not known, or another controller does.
 	Next time.Time `json:"next,omitzero"`

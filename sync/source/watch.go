@@ -148,7 +148,8 @@ func (w *Watcher) Objects() (all []kube.Object, known bool) {
 	return all, w.known
 }
 
-// Get returns a cached source, nil when there is none. known is false while the cache may lack some.
+// Get returns a cached source, nil when there is none. known is false while the cache may lack
+// some.
 func (w *Watcher) Get(namespace, name string) (u *unstructured.Unstructured, known bool) {
 	w.mu.Lock()
 	informer := w.informer

@@ -46,7 +46,8 @@ var built = sync.OnceValues(func() (string, error) {
 	return build(filepath.Join(root, "testdata", "apiserver"))
 })
 
-// FluxClient returns the path of a program that takes artifacts with the code of Flux's controllers, built like the API server.
+// FluxClient returns the path of a program that takes artifacts with the code of Flux's
+// controllers, built like the API server.
 func FluxClient(t testing.TB) string {
 	t.Helper()
 	root, err := suite.Checkout()

@@ -69,9 +69,9 @@ var shared struct {
 	server *Server
 }
 
-// Real returns the server that all tests of the package share; the first call
-// starts it, in the full lane only. Tests keep apart by their namespaces. The server ends with Main, at
-// the latest with the test process.
+// Real returns the server that all tests of the package share; the first call starts it, in the
+// full lane only. Tests keep apart by their namespaces. The server ends with Main, at the latest
+// with the test process.
 func Real(t testing.TB) *Server {
 	t.Helper()
 	suite.Full(t)

@@ -12,9 +12,10 @@ import (
 	"sync/atomic"
 )
 
-// This file is the one place that removes secrets from text, in two ways: the values that the program knows to be
-// secret (RegisterSecret), and the formats in which secrets travel (authorization headers, user information in URLs,
-// JSON web tokens, PEM blocks). The formats catch secrets in foreign text, such as the message of a server.
+// This file is the one place that removes secrets from text, in two ways: the values that the
+// program knows to be secret (RegisterSecret), and the formats in which secrets travel
+// (authorization headers, user information in URLs, JSON web tokens, PEM blocks). The formats catch
+// secrets in foreign text, such as the message of a server.
 
 // Redacted replaces a secret.
 const Redacted = "[redacted]"
@@ -43,8 +44,8 @@ var shapes = []struct {
 	{regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|glsa_|glc_|sk-)[A-Za-z0-9_-]{10,}`), Redacted},
 }
 
-// schemeWord matches a scheme of authorization before a word of a sentence, as in "Bearer is missing" or "Bearer TOKEN". The
-// words are a closed list, because a secret may be a word as well.
+// schemeWord matches a scheme of authorization before a word of a sentence, as in "Bearer is
+// missing" or "Bearer TOKEN". The words are a closed list, because a secret may be a word as well.
 var schemeWord = regexp.MustCompile(`(?:^|[\s:])(?i:bearer|basic|token)\s+` +
 	`(?:is|or|and|not|was|required|missing|authentication|token|TOKEN|\$TOKEN)[.;:!?)]*$`)
 
@@ -65,7 +66,8 @@ func withoutUser(found string) string {
 	return scheme + "://" + Redacted + "@"
 }
 
-// secretSet holds the registered values in the order of registration, and the replacer made of them.
+// secretSet holds the registered values in the order of registration, and the replacer made of
+// them.
 type secretSet struct {
 	values   []string
 	tokens   []string
@@ -77,8 +79,9 @@ var (
 	secrets   atomic.Pointer[secretSet]
 )
 
-// RegisterSecret makes Redact replace the value wherever it appears, as it is and percent-encoded, for the life
-// of the process. Values of fewer than 6 bytes are not registered. Safe for concurrent use.
+// RegisterSecret makes Redact replace the value wherever it appears, as it is and percent-encoded,
+// for the life of the process. Values of fewer than 6 bytes are not registered. Safe for concurrent
+// use.
 func RegisterSecret(value []byte) {
 	register(strings.TrimSpace(string(value)), func(s *secretSet, text string) {
 		s.values = appendBounded(s.values, text, maxSecrets)
@@ -122,7 +125,8 @@ func appendBounded(values []string, text string, most int) []string {
 	return values[max(0, len(values)-most):]
 }
 
-// replacerFor sorts longer values first, so that a secret that begins with another one is replaced whole.
+// replacerFor sorts longer values first, so that a secret that begins with another one is replaced
+// whole.
 func replacerFor(values []string) *strings.Replacer {
 	var all []string
 	for _, v := range values {
@@ -141,8 +145,9 @@ func replacerFor(values []string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// Redact returns the text without secrets: registered values, authorization headers, user information in URLs
-// except user names of ssh, tokens in query strings, JSON web tokens, well-known token formats and PEM blocks.
+// Redact returns the text without secrets: registered values, authorization headers, user
+// information in URLs except user names of ssh, tokens in query strings, JSON web tokens,
+// well-known token formats and PEM blocks.
 func Redact(s string) string {
 	if len(s) < minSecret {
 		return s
@@ -162,8 +167,8 @@ func Redact(s string) string {
 	return s
 }
 
-// RedactError returns err with a redacted message, or err itself when it holds no secret. The chain stays
-// reachable for errors.Is and errors.As; print only the outermost error.
+// RedactError returns err with a redacted message, or err itself when it holds no secret. The chain
+// stays reachable for errors.Is and errors.As; print only the outermost error.
 func RedactError(err error) error {
 	if err == nil {
 		return nil
@@ -190,9 +195,9 @@ var secretKeys = map[string]bool{
 	"privatekey": true, "private_key": true, "clientsecret": true, "client_secret": true, "passphrase": true,
 }
 
-// RedactAttr is for slog.HandlerOptions.ReplaceAttr. It redacts strings, byte slices, errors and all other
-// values printed as text, and drops the values of attributes that are named like a secret. A duration becomes
-// a text as 3s, which JSON would have in nanoseconds.
+// RedactAttr is for slog.HandlerOptions.ReplaceAttr. It redacts strings, byte slices, errors and
+// all other values printed as text, and drops the values of attributes that are named like a
+// secret. A duration becomes a text as 3s, which JSON would have in nanoseconds.
 func RedactAttr(_ []string, a slog.Attr) slog.Attr {
 	if secretKeys[strings.ToLower(a.Key)] && a.Value.Kind() != slog.KindBool {
 		if a.Value.Kind() == slog.KindString && a.Value.String() == "" {

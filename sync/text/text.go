@@ -1,4 +1,5 @@
-// Package text formats text for people: terminal-safe strings, ages, sizes, and the nearest known name.
+// Package text formats text for people: terminal-safe strings, ages, sizes, and the nearest known
+// name.
 package text
 
 import (
@@ -12,18 +13,19 @@ import (
 	"unicode/utf8"
 )
 
-// Hidden reports whether a rune controls a terminal or misleads readers: controls (C0, DEL, C1), direction
-// marks, line and paragraph separators, zero-width blanks, tags, the byte order mark, and invalid UTF-8. The
-// two joiners are not hidden, because scripts need them.
+// Hidden reports whether a rune controls a terminal or misleads readers: controls (C0, DEL, C1),
+// direction marks, line and paragraph separators, zero-width blanks, tags, the byte order mark, and
+// invalid UTF-8. The two joiners are not hidden, because scripts need them.
 func Hidden(r rune) bool {
 	return r < 0x20 || r >= 0x7f && r < 0xa0 || r == utf8.RuneError ||
 		r == 0x200b || r == 0x200e || r == 0x200f || r >= 0x2028 && r <= 0x202e || r >= 0x2060 && r <= 0x206f ||
 		r == 0x061c || r == 0xfeff || r >= 0xfff9 && r <= 0xfffb || r >= 0xe0000 && r <= 0xe007f
 }
 
-// Clean makes foreign text safe to show on one line: it removes hidden runes and turns line breaks and tabs
-// into blanks. Names and messages come from Git and from the API, and must not move the cursor of a terminal.
-// It removes joiners, emoji selectors and skin tones too, because terminals do not agree on the width of what they join.
+// Clean makes foreign text safe to show on one line: it removes hidden runes and turns line breaks
+// and tabs into blanks. Names and messages come from Git and from the API, and must not move the
+// cursor of a terminal. It removes joiners, emoji selectors and skin tones too, because terminals
+// do not agree on the width of what they join.
 func Clean(s string) string {
 	safe := true
 	for i := 0; i < len(s); i++ {
@@ -140,7 +142,8 @@ func ShellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// Words splits a line into words as a shell does, with quotes and backslashes and without any expansion.
+// Words splits a line into words as a shell does, with quotes and backslashes and without any
+// expansion.
 func Words(line string) (words []string, err error) {
 	var word strings.Builder
 	var quote rune
@@ -224,8 +227,8 @@ func Clip(s string, max int) string {
 // maxWord bounds the input: the work grows with the product of both lengths.
 const maxWord = 100 // bytes
 
-// Nearest returns the candidate that a mistyped word means: one with word as its prefix, else the most similar one within
-// an edit distance of a third of its length. "" means none.
+// Nearest returns the candidate that a mistyped word means: one with word as its prefix, else the
+// most similar one within an edit distance of a third of its length. "" means none.
 func Nearest(word string, candidates []string) string {
 	best, least := "", len(word)/3+1
 	for _, c := range candidates {

@@ -69,7 +69,8 @@ func (r *Repository) hasFullName(fullName string) bool {
 	return name != "" && (have == name || strings.HasSuffix(have, "/"+name))
 }
 
-// refusal returns why no webhook of this Repository is served, however it is signed; 0 means that it is served.
+// refusal returns why no webhook of this Repository is served, however it is signed; 0 means that
+// it is served.
 func (r *Repository) refusal() (code int, why string) {
 	switch {
 	case r.Deleting:
@@ -91,9 +92,10 @@ type Verdict struct {
 	Job     map[string]any // spec of the job to queue, without the repository; nil = none
 }
 
-// Listed returns the policy of pulls where Grafana's workers may run them: a push is pulled incrementally when its
-// payload is complete and has at most so many changes, 0 = any. Where a directory lost the file that stands for it and
-// nothing else, Grafana's incremental pull would leave its folder. Source: Grafana's incremental sync policy.
+// Listed returns the policy of pulls where Grafana's workers may run them: a push is pulled
+// incrementally when its payload is complete and has at most so many changes, 0 = any. Where a
+// directory lost the file that stands for it and nothing else, Grafana's incremental pull would
+// leave its folder. Source: Grafana's incremental sync policy.
 func Listed(most int) func(push Event) bool {
 	return func(push Event) bool {
 		_, lost := resources.LostMarker(push.Deleted)

@@ -153,8 +153,8 @@ func payloadOf(body []byte, contentType string) ([]byte, error) {
 	return []byte(form.Get("payload")), nil
 }
 
-// readBody reads a body of at most maxBody bytes. A large one acquires its size from limit; release, which is never nil,
-// returns it.
+// readBody reads a body of at most maxBody bytes. A large one acquires its size from limit;
+// release, which is never nil, returns it.
 func readBody(req *http.Request, limit *semaphore.Weighted) (body []byte, release func(), err error) {
 	release = func() {}
 	if req.ContentLength > maxBody {

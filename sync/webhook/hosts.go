@@ -181,7 +181,8 @@ const signedWindow = 5 * time.Minute
 // follows. Source: GitLab's webhook API, signing_token.
 const standardPrefix = "whsec_"
 
-// proof is what the headers of a request offer as proof that its sender knows the secret. One of mac and token is set.
+// proof is what the headers of a request offer as proof that its sender knows the secret. One of
+// mac and token is set.
 type proof struct {
 	mac    []byte // HMAC-SHA256
 	token  string

@@ -87,7 +87,8 @@ type Options struct {
 	// action of the job of an authentic event, or "none".
 	Count     func(outcome string)
 	Processed func(job string)
-	// Pushed learns the URL of a Repository to which something was pushed, whatever the branch. It must not block.
+	// Pushed learns the URL of a Repository to which something was pushed, whatever the branch. It
+	// must not block.
 	Pushed func(url string)
 	// Accepted receives each served event, in a line for people.
 	Accepted func(repository, text string)
@@ -175,7 +176,8 @@ func (r *Receiver) receive(ctx context.Context, req *http.Request) answer {
 	return r.invalidSignature()
 }
 
-// invalidSignature is the one answer to a wrong signature, a missing one, and a Repository that is not there.
+// invalidSignature is the one answer to a wrong signature, a missing one, and a Repository that is
+// not there.
 func (r *Receiver) invalidSignature() answer {
 	if r.o.Store.Blind() {
 		return unavailable("the API cannot be asked at the moment; deliver again later")

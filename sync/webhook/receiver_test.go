@@ -417,7 +417,8 @@ func TestLastEventOnceAMinute(t *testing.T) {
 	}
 }
 
-// TestPushed: the URL of an authentic push is told, whatever its branch, and that of a forged one is not.
+// TestPushed: the URL of an authentic push is told, whatever its branch, and that of a forged one
+// is not.
 func TestPushed(t *testing.T) {
 	t.Parallel()
 	g := newRig(t)

@@ -13,10 +13,11 @@ import (
 	"limpet/sync/reconcile"
 )
 
-// A push during a job of its Repository, or of its pull request, is refused: such a job exists already, and it may have
-// read the branch before the push. GitHub does not redeliver by itself, so the push would wait for the interval, or for
-// ever. Its job is queued when that one has ended. This takes seconds, so it is in memory only: after a crash the interval
-// finds the push, and the next push to the pull request its comment.
+// A push during a job of its Repository, or of its pull request, is refused: such a job exists
+// already, and it may have read the branch before the push. GitHub does not redeliver by itself, so
+// the push would wait for the interval, or for ever. Its job is queued when that one has ended.
+// This takes seconds, so it is in memory only: after a crash the interval finds the push, and the
+// next push to the pull request its comment.
 
 // missed is a push whose job was refused.
 type missed struct {

@@ -79,8 +79,9 @@ const (
 	maxPerClient   = 64 // of these from one address that is no trusted proxy
 )
 
-// Serve answers webhooks from ln until ctx ends, and closes ln. Running requests get 10 s to finish. It returns nil
-// after such a stop, else why the listener failed. ln should be a Gate, below TLS if there is any.
+// Serve answers webhooks from ln until ctx ends, and closes ln. Running requests get 10 s to
+// finish. It returns nil after such a stop, else why the listener failed. ln should be a Gate,
+// below TLS if there is any.
 func (r *Receiver) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:        r,
@@ -95,8 +96,8 @@ func (r *Receiver) Serve(ctx context.Context, ln net.Listener) error {
 	return apiserver.Serve(ctx, ln, srv)
 }
 
-// Gate keeps the number of open connections of a listener down. Beyond 512 a connection waits for another to end;
-// beyond 64 of one address, unless it is that of a trusted proxy, it is closed.
+// Gate keeps the number of open connections of a listener down. Beyond 512 a connection waits for
+// another to end; beyond 64 of one address, unless it is that of a trusted proxy, it is closed.
 func Gate(ln net.Listener, trusted []netip.Prefix) net.Listener {
 	return &gate{Listener: netutil.LimitListener(ln, maxConnections), trusted: trusted, open: map[netip.Addr]int{}}
 }
@@ -213,8 +214,9 @@ func reasonOf(code int) metav1.StatusReason {
 	return metav1.StatusReasonBadRequest
 }
 
-// answer counts and sends. Too many failures of a client have another answer; an authentic delivery never is one, so that
-// forged ones, which a proxy may send from the same address, do not keep it out.
+// answer counts and sends. Too many failures of a client have another answer; an authentic delivery
+// never is one, so that forged ones, which a proxy may send from the same address, do not keep it
+// out.
 func (r *Receiver) answer(w http.ResponseWriter, req *http.Request, a answer) {
 	switch a.outcome {
 	case Forged, TooLarge, Broken, NotFound:

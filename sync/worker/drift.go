@@ -29,8 +29,9 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// An object that nobody has written since limpet did is what its file says. So the versions of the objects are kept after a
-// write, and after a comparison that has found no difference: the next check lists versions, and reads other objects only.
+// An object that nobody has written since limpet did is what its file says. So the versions of the
+// objects are kept after a write, and after a comparison that has found no difference: the next
+// check lists versions, and reads other objects only.
 
 // DriftQuery asks what differs between the commit that was synced last and the server.
 type DriftQuery struct {
@@ -47,7 +48,8 @@ const (
 	maxContentBytes = 16 << 20
 )
 
-// Drift returns what differs. It writes nothing but what it has learned of versions, in the state file.
+// Drift returns what differs. It writes nothing but what it has learned of versions, in the state
+// file.
 func (p *Pull) Drift(ctx context.Context, q DriftQuery) (*drift.Report, error) {
 	repo, err := p.o.Client.Resource(api.Repositories).Namespace(q.Namespace).Get(ctx, q.Repository, metav1.GetOptions{})
 	if err != nil {
@@ -157,7 +159,8 @@ func (c *comparison) objects(ctx context.Context) error {
 	for _, change := range slices.Concat(plan.DeleteFiles, plan.DeleteFolders, plan.LateFolders) {
 		c.extra(ctx, *change.Existing)
 	}
-	// What was learned is kept also when the time was too short for all: the next comparison goes on from there.
+	// What was learned is kept also when the time was too short for all: the next comparison goes on
+	// from there.
 	return errors.Join(c.files(ctx, plan, plan.WriteFiles), c.keep(context.WithoutCancel(ctx)))
 }
 
@@ -276,8 +279,8 @@ func (c *comparison) file(ctx context.Context, plan *resources.Plan, change reso
 	return nil
 }
 
-// skip leaves out an object: it has an error, of which the pull warns, or is left to the next check. It returns the errors
-// that are not of this object alone.
+// skip leaves out an object: it has an error, of which the pull warns, or is left to the next
+// check. It returns the errors that are not of this object alone.
 func (c *comparison) skip(ctx context.Context, item drift.Item, err error) error {
 	if ctx.Err() != nil || jobs.Transient(err) {
 		return cmp.Or(err, ctx.Err())
@@ -383,7 +386,8 @@ func asJSON(data []byte) json.RawMessage {
 	return quoted
 }
 
-// liveItems returns what the repository manages, with versions where they are needed: an index of Grafana lacks them.
+// liveItems returns what the repository manages, with versions where they are needed: an index of
+// Grafana lacks them.
 func (r *pull) liveItems(ctx context.Context, versions bool) ([]resources.Item, error) {
 	if versions {
 		return r.server.listed(ctx, r.target.Repository)
@@ -408,7 +412,8 @@ func (r *pull) rewriteDrifted(ctx context.Context, plan *resources.Plan) error {
 	return c.keep(ctx)
 }
 
-// keepVersions stores the versions of the objects that the run has written. Without them the next check reads the objects.
+// keepVersions stores the versions of the objects that the run has written. Without them the next
+// check reads the objects.
 func (r *pull) keepVersions(ctx context.Context) {
 	if r.server == nil { // it came to no object
 		return

@@ -31,7 +31,8 @@ func (r *rig) edit(name, patch string) {
 	}
 }
 
-// preview returns the plan of a pull, one line a change, and fails the test when a request was made that writes.
+// preview returns the plan of a pull, one line a change, and fails the test when a request was made
+// that writes.
 func (r *rig) preview(full bool) (lines []string, p *Preview) {
 	r.t.Helper()
 	return r.previewOf(PreviewQuery{Incremental: !full})
@@ -70,7 +71,8 @@ func (r *rig) planned(what string, full bool, want ...string) *Preview {
 	return p
 }
 
-// TestPreviewWrites plans each action that writes to Git: no ref moves, nothing is written to the API or into the state.
+// TestPreviewWrites plans each action that writes to Git: no ref moves, nothing is written to the
+// API or into the state.
 func TestPreviewWrites(t *testing.T) {
 	r := newRig(t, "embedded", nil)
 	r.writable(nil)
@@ -246,7 +248,8 @@ func TestDriftOfObjects(t *testing.T) {
 	})
 }
 
-// TestDirectoryDrift: what was edited in a directory is reported, and stays where the Repository says so.
+// TestDirectoryDrift: what was edited in a directory is reported, and stays where the Repository
+// says so.
 func TestDirectoryDrift(t *testing.T) {
 	t.Parallel()
 	prefix := t.TempDir()
@@ -297,7 +300,8 @@ func TestDirectoryDrift(t *testing.T) {
 	r.differ("the executable bit is taken back", 3)
 }
 
-// migrate has the server change the dashboards that it stores, as Grafana does. A dry run is answered with code, 0 = by the server.
+// migrate has the server change the dashboards that it stores, as Grafana does. A dry run is
+// answered with code, 0 = by the server.
 func (r *rig) migrate(code int) {
 	r.wire.answer(func(q *http.Request) *http.Response {
 		if q.Method != http.MethodPost && q.Method != http.MethodPut || !strings.Contains(q.URL.Path, "/dashboards") {
@@ -322,7 +326,8 @@ func (r *rig) migrate(code int) {
 	})
 }
 
-// TestDriftWithoutRecord: what the server makes of a file is no drift for another agent. An edit is, in the least of members.
+// TestDriftWithoutRecord: what the server makes of a file is no drift for another agent. An edit
+// is, in the least of members.
 func TestDriftWithoutRecord(t *testing.T) {
 	for code, want := range map[int][]string{0: {"modified Dashboard a /spec/title"}, 405: nil, 403: nil} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {

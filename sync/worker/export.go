@@ -24,8 +24,8 @@ import (
 	"limpet/sync/worker/export"
 )
 
-// How objects of the API become files: package export lays them out, and the commit is made as for every write. The
-// bodies are read page by page, and each becomes a compressed blob at once.
+// How objects of the API become files: package export lays them out, and the commit is made as for
+// every write. The bodies are read page by page, and each becomes a compressed blob at once.
 
 // wroteBy follows the name of a Repository in the key of what migrations have written.
 const wroteBy = "/migrated"
@@ -33,8 +33,9 @@ const wroteBy = "/migrated"
 // maxFolders is the number of folders from which on nothing is exported. Source: Grafana.
 const maxFolders = 10_000
 
-// NewPush returns the worker of push jobs, which write copies of the folders and dashboards without a manager, or of some
-// dashboards, to the branch of a Repository or to another one. p is not run; keys may be nil.
+// NewPush returns the worker of push jobs, which write copies of the folders and dashboards without
+// a manager, or of some dashboards, to the branch of a Repository or to another one. p is not run;
+// keys may be nil.
 func NewPush(p *Pull, keys auth.Source) *Write {
 	return &Write{p, keys, "push", func(t *jobs.Task) (order, error) {
 		return exportOrder(t, t.Job.Spec.Push, false, func(_ context.Context, r *staging) error {
@@ -200,7 +201,8 @@ func (x *exporting) some(ctx context.Context) error {
 	return x.quota()
 }
 
-// dashboard adds the file of a dashboard, in the version that the server has stored, and the files of new directories.
+// dashboard adds the file of a dashboard, in the version that the server has stored, and the files
+// of new directories.
 func (x *exporting) dashboard(ctx context.Context, live *resources.Live, version string, raw []byte) error {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &object); err != nil {
@@ -290,8 +292,9 @@ func (x *exporting) tree(ctx context.Context) (paths []string, err error) {
 	return paths, nil
 }
 
-// finder returns a function that finds the files of the base by the objects in them, for a migration: a file that an earlier
-// one has written may have another place or title. It reads all files when it is called first.
+// finder returns a function that finds the files of the base by the objects in them, for a
+// migration: a file that an earlier one has written may have another place or title. It reads all
+// files when it is called first.
 func (x *exporting) finder(ctx context.Context) func(resources.Identity) string {
 	if !x.keep {
 		return nil
@@ -343,9 +346,10 @@ func (x *exporting) quota() error {
 	return nil
 }
 
-// A migration exports objects with their UIDs. On the branch of the Repository a full pull then takes them over; on
-// another one they are deleted, and come back when that branch is merged. What was exported is kept with the resource
-// versions: an object that somebody has changed since is neither overwritten nor deleted.
+// A migration exports objects with their UIDs. On the branch of the Repository a full pull then
+// takes them over; on another one they are deleted, and come back when that branch is merged. What
+// was exported is kept with the resource versions: an object that somebody has changed since is
+// neither overwritten nor deleted.
 
 // exported is an object that is in the commit.
 type exported struct {
@@ -361,8 +365,8 @@ func (e exported) identity() resources.Identity {
 	return resources.Identity{Group: api.DashboardGroup, Kind: e.Kind, Name: e.Name}
 }
 
-// takeOver returns the objects that a pull takes over, with their resource versions. A folder may have changed: its file
-// has all that is synced of it.
+// takeOver returns the objects that a pull takes over, with their resource versions. A folder may
+// have changed: its file has all that is synced of it.
 func (s *staged) takeOver() map[resources.Identity]string {
 	out := map[resources.Identity]string{}
 	if s == nil {
@@ -376,8 +380,8 @@ func (s *staged) takeOver() map[resources.Identity]string {
 	return out
 }
 
-// NewMigrate returns the worker of migrate jobs, which move the folders and dashboards without a manager, or some
-// dashboards, into a Repository. p pulls them; keys may be nil.
+// NewMigrate returns the worker of migrate jobs, which move the folders and dashboards without a
+// manager, or some dashboards, into a Repository. p pulls them; keys may be nil.
 func NewMigrate(p *Pull, keys auth.Source) *Write {
 	return &Write{p, keys, "migrate", func(t *jobs.Task) (order, error) {
 		o, target := t.Job.Spec.Migrate, t.Repository.Spec.Sync.Target
@@ -410,8 +414,8 @@ func NewMigrate(p *Pull, keys auth.Source) *Write {
 	}}
 }
 
-// removeExported deletes the exported objects that are unchanged and have no manager: the dashboards, and with folders
-// those that are empty then.
+// removeExported deletes the exported objects that are unchanged and have no manager: the
+// dashboards, and with folders those that are empty then.
 func (r *staging) removeExported(ctx context.Context, folders bool) error {
 	r.Progress.SetMessage(ctx, "delete exported objects")
 	versions := map[resources.Identity]string{}
@@ -490,7 +494,8 @@ func (r *staging) removeFolders(ctx context.Context, s *server, versions map[res
 	return nil
 }
 
-// removeOne deletes an object if it is the exported one, and records that. It reports whether the object is left.
+// removeOne deletes an object if it is the exported one, and records that. It reports whether the
+// object is left.
 func (r *staging) removeOne(ctx context.Context, s *server, ref resources.Ref, live *resources.Live,
 	versions map[resources.Identity]string) (left bool, err error) {
 	item := live.Item(s.kinds.Named(ref.Group, ref.Resource))

@@ -74,8 +74,8 @@ func (r *rig) writableEmpty(target string) {
 	r.repository(map[string]any{"workflows": []any{"write", "branch"}, "sync": map[string]any{"target": target}}, nil)
 }
 
-// TestMigrateStory: objects are taken over as they are, what others manage stays theirs, and a folder that is replaced
-// goes when it is empty.
+// TestMigrateStory: objects are taken over as they are, what others manage stays theirs, and a
+// folder that is replaced goes when it is empty.
 func TestMigrateStory(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, nil)
@@ -113,7 +113,8 @@ func TestMigrateStory(t *testing.T) {
 	})
 }
 
-// TestMigrateElsewhere: another branch gets the files, and the objects go, but for one that has changed meanwhile.
+// TestMigrateElsewhere: another branch gets the files, and the objects go, but for one that has
+// changed meanwhile.
 func TestMigrateElsewhere(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		other := &faster{}
@@ -142,7 +143,8 @@ func TestMigrateElsewhere(t *testing.T) {
 	})
 }
 
-// TestExportsBesideOthers: a commit that comes first is built upon, and a change of an object after its export is kept.
+// TestExportsBesideOthers: a commit that comes first is built upon, and a change of an object after
+// its export is kept.
 func TestExportsBesideOthers(t *testing.T) {
 	t.Parallel()
 	other := &faster{}
@@ -201,7 +203,8 @@ func (f *lateGit) Push(ctx context.Context, r git.Remote, branch, old string, w 
 	return push(ctx)
 }
 
-// TestMigrationArrivesLate: an edit that is only in a later commit than the one that arrived is kept.
+// TestMigrationArrivesLate: an edit that is only in a later commit than the one that arrived is
+// kept.
 func TestMigrationArrivesLate(t *testing.T) {
 	t.Parallel()
 	for _, branch := range []string{"", "two"} {
@@ -231,7 +234,8 @@ func TestMigrationArrivesLate(t *testing.T) {
 	}
 }
 
-// TestMigrateKeepsOtherKinds: a file of another kind with the same name is no former file of a dashboard.
+// TestMigrateKeepsOtherKinds: a file of another kind with the same name is no former file of a
+// dashboard.
 func TestMigrateKeepsOtherKinds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", func(o *PullOptions) {
@@ -248,8 +252,8 @@ func TestMigrateKeepsOtherKinds(t *testing.T) {
 	}
 }
 
-// TestMigrateOntoFiles: a file that no migration has written is replaced with a warning, and in a directory, which has no
-// history, it stays. One of a migration before is replaced.
+// TestMigrateOntoFiles: a file that no migration has written is replaced with a warning, and in a
+// directory, which has no history, it stays. One of a migration before is replaced.
 func TestMigrateOntoFiles(t *testing.T) {
 	t.Parallel()
 	for _, local := range []bool{false, true} {
@@ -299,7 +303,8 @@ func TestMigrateOntoFiles(t *testing.T) {
 	}
 }
 
-// TestMigrateSyncOff: a migration to the branch of a Repository without sync writes nothing, however the branch is named.
+// TestMigrateSyncOff: a migration to the branch of a Repository without sync writes nothing,
+// however the branch is named.
 func TestMigrateSyncOff(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -315,7 +320,8 @@ func TestMigrateSyncOff(t *testing.T) {
 	}
 }
 
-// TestMigrateInLimits: what no pull would take from its file stays, and an indented file may be larger than a compact one.
+// TestMigrateInLimits: what no pull would take from its file stays, and an indented file may be
+// larger than a compact one.
 func TestMigrateInLimits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)

@@ -21,8 +21,8 @@ import (
 // keepFile stands for a directory that has no other file.
 const keepFile = ".keep"
 
-// NewFixFolders returns the worker of fixFolderMetadata jobs, which add a folder file to each directory without one, so that
-// its folder keeps its name wherever the directory moves.
+// NewFixFolders returns the worker of fixFolderMetadata jobs, which add a folder file to each
+// directory without one, so that its folder keeps its name wherever the directory moves.
 func NewFixFolders(p *Pull, keys auth.Source) *Write {
 	return &Write{p, keys, "fixFolderMetadata", func(t *jobs.Task) (order, error) {
 		ref := ""
@@ -35,8 +35,9 @@ func NewFixFolders(p *Pull, keys auth.Source) *Write {
 	}}
 }
 
-// missingFolderFiles returns a folder file for each directory without one, and the deletion of the .keep files that folder
-// files replace. A folder that the repository manages keeps its name; that of another one is the name that a pull would give it.
+// missingFolderFiles returns a folder file for each directory without one, and the deletion of the
+// .keep files that folder files replace. A folder that the repository manages keeps its name; that
+// of another one is the name that a pull would give it.
 func missingFolderFiles(ctx context.Context, r *staging) ([]edit, error) {
 	tree, err := r.o.Git.Tree(ctx, r.at.Remote, r.base.Hash, r.at.Dir)
 	if err != nil {

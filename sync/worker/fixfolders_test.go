@@ -9,8 +9,8 @@ import (
 	"limpet/sync/testenv"
 )
 
-// TestFixFolders: each directory gets a folder file with the name that its folder has, once, in one commit; a pull after it
-// creates and deletes nothing.
+// TestFixFolders: each directory gets a folder file with the name that its folder has, once, in one
+// commit; a pull after it creates and deletes nothing.
 func TestFixFolders(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, nil)
@@ -70,7 +70,8 @@ func TestFixFolders(t *testing.T) {
 	})
 }
 
-// TestFixFoldersBesideOthers: a directory that has the name of a folder file in other letters is left out, and no other is.
+// TestFixFoldersBesideOthers: a directory that has the name of a folder file in other letters is
+// left out, and no other is.
 func TestFixFoldersBesideOthers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)

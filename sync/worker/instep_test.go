@@ -33,8 +33,9 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// TestInStep: after each pull of a random history the target is what git ls-tree lists, in presence, type, mode, name and
-// content, or the job names what is not. A pull that ends as error before it writes changes nothing.
+// TestInStep: after each pull of a random history the target is what git ls-tree lists, in
+// presence, type, mode, name and content, or the job names what is not. A pull that ends as error
+// before it writes changes nothing.
 func TestInStep(t *testing.T) {
 	t.Parallel()
 	seed, n := suite.Seed(t), suite.Count(30, 2000)
@@ -103,7 +104,8 @@ type history struct {
 	log       []string
 }
 
-// cut is a transport that fails writes of dashboards: one with the status 403, or all after some as if the agent were gone.
+// cut is a transport that fails writes of dashboards: one with the status 403, or all after some as
+// if the agent were gone.
 type cut struct {
 	next   http.RoundTripper
 	refuse atomic.Bool

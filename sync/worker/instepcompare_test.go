@@ -212,7 +212,8 @@ func (h *history) compareObjects(files map[string]listed, warnings map[string]st
 	}
 }
 
-// shadowed reports whether an entry that no pull uses is at or above a path: what was made from there stays.
+// shadowed reports whether an entry that no pull uses is at or above a path: what was made from
+// there stays.
 func shadowed(files map[string]listed, p string) bool {
 	for ; p != "."; p = path.Dir(p) {
 		if files[p].mode == "refused" {

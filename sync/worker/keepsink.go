@@ -22,11 +22,13 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// A job writes the directory of one host, and status.sync.lastRef is the commit of all. Each agent compares its own disk
-// with it and writes what is missing without a job: the pull may have run on another host, and files may be gone since.
+// A job writes the directory of one host, and status.sync.lastRef is the commit of all. Each agent
+// compares its own disk with it and writes what is missing without a job: the pull may have run on
+// another host, and files may be gone since.
 
-// KeepSink brings the directory of a Repository on this host to the commit of the last pull and returns the number of its
-// files when it has written any. It does nothing for a Repository whose directory is not below a prefix of this agent.
+// KeepSink brings the directory of a Repository on this host to the commit of the last pull and
+// returns the number of its files when it has written any. It does nothing for a Repository whose
+// directory is not below a prefix of this agent.
 func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
 	target, named, err := p.sinkOf(repo)
 	if !named || err != nil {
@@ -82,25 +84,28 @@ func (r *pull) execSink(ctx context.Context, target sink.Target) error {
 	return err
 }
 
-// keepsEdits reports whether a Repository says that edits of its directory stay. Without a word they are taken back, as ever.
+// keepsEdits reports whether a Repository says that edits of its directory stay. Without a word
+// they are taken back, as ever.
 func keepsEdits(repo *unstructured.Unstructured) bool {
 	mode := api.Annotation(repo, api.AnnoDrift)
 	return mode == api.DriftReport || mode == api.DriftOff
 }
 
-// errNotNow reports that the Repository has changed or that a pull of it runs: the watch brings it again.
+// errNotNow reports that the Repository has changed or that a pull of it runs: the watch brings it
+// again.
 var errNotNow = errors.New("the repository changes")
 
-// pulled reports whether the last pull that has succeeded was one of the present spec, as far as it is known, and is to
-// stay on the disk.
+// pulled reports whether the last pull that has succeeded was one of the present spec, as far as it
+// is known, and is to stay on the disk.
 func (p *Pull) pulled(repo *unstructured.Unstructured, view api.Repository) bool {
 	source := view.Status.Sync.Source.Hash
 	return view.Status.Sync.LastRef != "" && view.Spec.Sync.Enabled && (source == "" || source == p.sourceHash(repo, view)) &&
 		repo.GetDeletionTimestamp() == nil && repo.GetLabels()[api.LabelPendingDelete] == ""
 }
 
-// inSink returns an error unless the directory is at a commit and of the present source, as far as the sizes and the times
-// of its files tell. Another host that has pulled the same commit from another path leaves this one's source as it was.
+// inSink returns an error unless the directory is at a commit and of the present source, as far as
+// the sizes and the times of its files tell. Another host that has pulled the same commit from
+// another path leaves this one's source as it was.
 func (r *pull) inSink(target sink.Target, commit string) error {
 	has, source, err := sink.Check(target, r.owner())
 	switch {
@@ -114,7 +119,8 @@ func (r *pull) inSink(target sink.Target, commit string) error {
 	return nil
 }
 
-// restoreSink writes the commit of the last pull into the directory. A commit in the mirror needs no request.
+// restoreSink writes the commit of the last pull into the directory. A commit in the mirror needs
+// no request.
 func (r *pull) restoreSink(ctx context.Context, target sink.Target) error {
 	var err error
 	if r.at, err = r.checkout(ctx, r.Task, r.log); err != nil {
@@ -151,8 +157,9 @@ func (r *pull) restoreSink(ctx context.Context, target sink.Target) error {
 	return r.writeTree(ctx, target, dir, tree)
 }
 
-// stillLast returns errNotNow unless the commit is still that of the last pull. The caller has the lock of the directory: a
-// pull of this host that has written a later commit has ended, or its state is still working.
+// stillLast returns errNotNow unless the commit is still that of the last pull. The caller has the
+// lock of the directory: a pull of this host that has written a later commit has ended, or its
+// state is still working.
 func (r *pull) stillLast(ctx context.Context, target sink.Target) error {
 	now, err := r.o.Client.Resource(api.Repositories).Namespace(r.Namespace).Get(ctx, r.target.Repository, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -182,7 +189,8 @@ var sinkReady = api.Condition{Type: api.ConditionSinkReady, Status: "True", Reas
 // maxSinkError bounds the message of the condition. Unit: bytes.
 const maxSinkError = 500
 
-// reportSink writes the condition where it differs. A problem of another host is left to that host, and to the next pull.
+// reportSink writes the condition where it differs. A problem of another host is left to that host,
+// and to the next pull.
 func (r *pull) reportSink(ctx context.Context, problem error) error {
 	host, _ := os.Hostname()
 	ready := sinkReady

@@ -14,8 +14,8 @@ import (
 	"limpet/sync/api"
 )
 
-// TestKeepSink: what a host has lost, or another host has pulled, is written without a job, and a pull of the same commit
-// writes it as well.
+// TestKeepSink: what a host has lost, or another host has pulled, is written without a job, and a
+// pull of the same commit writes it as well.
 func TestKeepSink(t *testing.T) {
 	t.Parallel()
 	prefix := t.TempDir()
@@ -95,7 +95,8 @@ func TestKeepSink(t *testing.T) {
 	keep("the file is gone", two, true)
 }
 
-// TestKeepSinkExec: what a pull has switched has the program run; a failure is in the condition until it has ended well.
+// TestKeepSinkExec: what a pull has switched has the program run; a failure is in the condition
+// until it has ended well.
 func TestKeepSinkExec(t *testing.T) {
 	t.Parallel()
 	prefix := t.TempDir()

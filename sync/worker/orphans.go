@@ -29,8 +29,8 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// Orphans removes or releases the objects that a deleted Repository manages, or the files of its directory. Both
-// operations are idempotent, so an interrupted one is simply repeated.
+// Orphans removes or releases the objects that a deleted Repository manages, or the files of its
+// directory. Both operations are idempotent, so an interrupted one is simply repeated.
 type Orphans struct{ pull *Pull }
 
 // NewOrphans takes the options of the pulls that made the objects.
@@ -76,14 +76,15 @@ func (e *LeftError) Unwrap() (errs []error) {
 	return errs
 }
 
-// Remove deletes everything that repo manages and returns the number of objects: first objects, concurrently, then
-// folders, the deepest first. A folder that is not empty stays, and the error names it with the reason.
+// Remove deletes everything that repo manages and returns the number of objects: first objects,
+// concurrently, then folders, the deepest first. A folder that is not empty stays, and the error
+// names it with the reason.
 func (o *Orphans) Remove(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
 	return o.leave(ctx, repo, true, false, jobs.NewProgress())
 }
 
-// Release removes the manager annotations from everything that repo manages; the objects stay, without a manager: first
-// folders from the top, then objects, concurrently.
+// Release removes the manager annotations from everything that repo manages; the objects stay,
+// without a manager: first folders from the top, then objects, concurrently.
 func (o *Orphans) Release(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
 	return o.leave(ctx, repo, false, false, jobs.NewProgress())
 }
@@ -103,7 +104,8 @@ type leaving struct {
 	away    bool            // the server cannot be reached
 }
 
-// leave removes or releases what repo manages, and returns the number of objects. last reports whether it is not repeated.
+// leave removes or releases what repo manages, and returns the number of objects. last reports
+// whether it is not repeated.
 func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, remove, last bool, progress *jobs.Progress) (int, error) {
 	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
 		return o.leaveSink(ctx, repo, remove)
@@ -151,7 +153,8 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, re
 	return l.done, nil
 }
 
-// leaver deletes or releases an object; done is false for one that is not there or has another manager now.
+// leaver deletes or releases an object; done is false for one that is not there or has another
+// manager now.
 type leaver func(context.Context, resources.Item) (done bool, err error)
 
 func (l *leaving) each(ctx context.Context, items []resources.Item, do leaver) {
@@ -218,7 +221,8 @@ func (l *leaving) fail(ctx context.Context, item resources.Item, err error) {
 // objectTries is the maximum number of attempts for an object that changes meanwhile.
 const objectTries = 3
 
-// owned calls do with the current object, and again if it has changed, unless it is deleted or has another manager now.
+// owned calls do with the current object, and again if it has changed, unless it is deleted or has
+// another manager now.
 func (l *leaving) owned(ctx context.Context, item resources.Item, do func(resources.Ref, *resources.Live) error) (done bool, err error) {
 	ref := resources.Ref{Group: item.Group, Resource: item.Resource, Name: item.Name}
 	for range objectTries {
@@ -281,7 +285,8 @@ type Leave struct {
 	remove bool
 }
 
-// NewRelease returns the worker of releaseResources, which takes the objects from the Repository and keeps them.
+// NewRelease returns the worker of releaseResources, which takes the objects from the Repository
+// and keeps them.
 func NewRelease(o *Orphans) *Leave { return &Leave{o, "releaseResources", false} }
 
 // NewRemove returns the worker of deleteResources, which deletes the objects.
@@ -293,7 +298,8 @@ func (l *Leave) Action() string { return l.action }
 // Ready implements jobs.Worker.
 func (l *Leave) Ready(context.Context, jobs.Task) error { return nil }
 
-// Run implements jobs.Worker. The Repository is read again, because one of that name may have been created meanwhile.
+// Run implements jobs.Worker. The Repository is read again, because one of that name may have been
+// created meanwhile.
 func (l *Leave) Run(ctx context.Context, t *jobs.Task) error {
 	repo, err := l.pull.o.Client.Resource(api.Repositories).Namespace(t.Namespace).Get(ctx, t.Job.Spec.Repository, metav1.GetOptions{})
 	switch {
@@ -319,13 +325,13 @@ func (l *Leave) Run(ctx context.Context, t *jobs.Task) error {
 const (
 	// pruneMirrorsEvery is the interval of the search for unused mirrors.
 	pruneMirrorsEvery = time.Hour
-	// unusedMirrorAge is how long an unused mirror stays: deleting and recreating a Repository must not cost a clone
-	// over a weak link.
+	// unusedMirrorAge is how long an unused mirror stays: deleting and recreating a Repository must
+	// not cost a clone over a weak link.
 	unusedMirrorAge = 24 * time.Hour
 )
 
-// MirrorPruner deletes mirrors that no Repository and no source uses, and the lists of unread files of those that are gone, while the
-// cache of Repositories is complete.
+// MirrorPruner deletes mirrors that no Repository and no source uses, and the lists of unread files
+// of those that are gone, while the cache of Repositories is complete.
 type MirrorPruner struct {
 	Repos   *kube.Informer
 	Others  func() (used []git.Remote, known bool) // by other objects; nil = none

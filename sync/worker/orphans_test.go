@@ -26,8 +26,8 @@ import (
 	"limpet/sync/kube"
 )
 
-// settled is a rig whose repository has been pulled: folders a and a/b, three dashboards, and beside them one that
-// nobody manages.
+// settled is a rig whose repository has been pulled: folders a and a/b, three dashboards, and
+// beside them one that nobody manages.
 func settled(t *testing.T, server string) *rig {
 	t.Helper()
 	r := newRig(t, server, nil)
@@ -129,8 +129,9 @@ func TestOrphansThatCannotGo(t *testing.T) {
 	})
 }
 
-// TestOrphansThatAreTakenOver: what a person gives to somebody else while its repository goes stays, with the marks of
-// its new owner: taken before it is looked at (top), and between the look and the write (cpu).
+// TestOrphansThatAreTakenOver: what a person gives to somebody else while its repository goes
+// stays, with the marks of its new owner: taken before it is looked at (top), and between the look
+// and the write (cpu).
 func TestOrphansThatAreTakenOver(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		for verb, leave := range map[string]func(*Orphans, context.Context, *unstructured.Unstructured) (int, error){
@@ -287,8 +288,8 @@ func TestLeftByARepository(t *testing.T) {
 	})
 }
 
-// TestPruneMirrors: a mirror goes when no Repository uses it and it has rested long enough, and never while the cache
-// of Repositories is incomplete.
+// TestPruneMirrors: a mirror goes when no Repository uses it and it has rested long enough, and
+// never while the cache of Repositories is incomplete.
 func TestPruneMirrors(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)

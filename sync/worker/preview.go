@@ -23,7 +23,8 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// A preview is a run of a pull with the same code, whose writes are not sent. It fetches into the mirror, which is a cache.
+// A preview is a run of a pull with the same code, whose writes are not sent. It fetches into the
+// mirror, which is a cache.
 
 // PreviewQuery selects a pull, or another job that writes to Git.
 type PreviewQuery struct {
@@ -76,8 +77,8 @@ var previewActions = map[resources.Action]string{
 	resources.Ignored: PreviewNoop,
 }
 
-// Preview returns what a job would do now. It writes nothing to the API, to a directory or to Git. Errors of the Git
-// host that may pass are *jobs.TransientError.
+// Preview returns what a job would do now. It writes nothing to the API, to a directory or to Git.
+// Errors of the Git host that may pass are *jobs.TransientError.
 func (p *Pull) Preview(ctx context.Context, q PreviewQuery) (*Preview, error) {
 	repo, err := p.o.Client.Resource(api.Repositories).Namespace(q.Namespace).Get(ctx, q.Repository, metav1.GetOptions{})
 	if err != nil {
@@ -89,7 +90,8 @@ func (p *Pull) Preview(ctx context.Context, q PreviewQuery) (*Preview, error) {
 	return p.previewOf(ctx, repo, q)
 }
 
-// previewWrite returns the plan of a job that writes to Git: all that it does before it makes the commit.
+// previewWrite returns the plan of a job that writes to Git: all that it does before it makes the
+// commit.
 func (p *Pull) previewWrite(ctx context.Context, repo *unstructured.Unstructured, q PreviewQuery) (*Preview, error) {
 	job, err := api.JobView(&unstructured.Unstructured{Object: map[string]any{"spec": q.Job}})
 	if err != nil {
@@ -224,7 +226,8 @@ func (p *Preview) sink(ctx context.Context, r *pull, plan *sink.Plan, bad map[st
 	}
 }
 
-// finish adds the files that stay as they are, and sorts: what is changed in the order of the actions, then by path.
+// finish adds the files that stay as they are, and sorts: what is changed in the order of the
+// actions, then by path.
 func (p *Preview) finish(r *pull) {
 	seen, held := map[string]bool{}, map[string]resources.Item{}
 	for _, c := range p.Changes {

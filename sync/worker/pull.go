@@ -1,5 +1,6 @@
-// Package worker does the work of jobs. A worker knows the rules of Grafana for its action and nothing of claims and
-// leases: it gets a task, works until it is done or its context ends, and reports what it did.
+// Package worker does the work of jobs. A worker knows the rules of Grafana for its action and
+// nothing of claims and leases: it gets a task, works until it is done or its context ends, and
+// reports what it did.
 //
 //	pull.go      the run of a pull: resolve, fetch, verify, compare, write, status
 //	checkout     the commit of a Repository: its remote, its signatures, its files
@@ -54,7 +55,8 @@ type PullOptions struct {
 	Credentials         auth.Source       // nil = none
 	Signers             *checkout.Signers // the signature policies and their keys; nil = no keys
 	Store               *state.Store
-	// SinkPrefixes are the directories under which a Repository may have its tree written instead of the API.
+	// SinkPrefixes are the directories under which a Repository may have its tree written instead of
+	// the API.
 	SinkPrefixes []string
 	SinkPrograms []string        // that AnnoSinkExec may run
 	Kinds        resources.Kinds // that files may hold; nil = those of DefaultKinds
@@ -72,8 +74,8 @@ type PullOptions struct {
 	Logger        *slog.Logger // nil = slog.Default()
 }
 
-// Pull makes the dashboards and folders of a Repository equal to its branch, or to the tag or commit that it names
-// instead.
+// Pull makes the dashboards and folders of a Repository equal to its branch, or to the tag or
+// commit that it names instead.
 type Pull struct {
 	o        PullOptions
 	source   checkout.Source
@@ -104,9 +106,9 @@ func NewPull(o PullOptions) *Pull {
 // Action implements jobs.Worker.
 func (p *Pull) Action() string { return "pull" }
 
-// Ready implements jobs.Worker. It returns an error for a job that only another agent may be able to run: this one has
-// no credentials for the repository, cannot read that type of repository, or may not write to its directory. An invalid
-// job is ready: it is claimed and ends with an error.
+// Ready implements jobs.Worker. It returns an error for a job that only another agent may be able
+// to run: this one has no credentials for the repository, cannot read that type of repository, or
+// may not write to its directory. An invalid job is ready: it is claimed and ends with an error.
 func (p *Pull) Ready(ctx context.Context, t jobs.Task) error {
 	if t.Repo == nil || !t.Repository.Spec.Sync.Enabled {
 		return nil
@@ -217,8 +219,8 @@ func (p *Pull) targetOf(t *jobs.Task) resources.Target {
 	return target
 }
 
-// refresh replaces the Repository by the one with the sync status of this pull: a later change of it comes after the
-// start of the pull.
+// refresh replaces the Repository by the one with the sync status of this pull: a later change of
+// it comes after the start of the pull.
 func (r *pull) refresh() error {
 	repo, err := api.RepositoryView(r.status.object)
 	if err != nil {
@@ -294,7 +296,8 @@ func (r *pull) commitStatus(ctx context.Context) *commitstatus.Writer {
 		Log: r.log})
 }
 
-// grafanaURL returns the base of the pages of Grafana for a Repository, "" where the API is not Grafana's.
+// grafanaURL returns the base of the pages of Grafana for a Repository, "" where the API is not
+// Grafana's.
 func (p *Pull) grafanaURL(repo api.Repository) string {
 	base := p.o.GrafanaURL
 	if hook := repo.Spec.Webhook; hook != nil && base != "" {
@@ -380,18 +383,20 @@ func (r *pull) sync(ctx context.Context) error {
 	return r.pullAll(ctx, tree)
 }
 
-// mark is the resume mark of a job. For a pull it is a hint: a resumed pull compares with the server, and does not
-// repeat writes that are done.
+// mark is the resume mark of a job. For a pull it is a hint: a resumed pull compares with the
+// server, and does not repeat writes that are done.
 type mark struct {
 	Ref    string  `json:"ref"`
 	Done   int     `json:"done"`
 	Staged *staged `json:"staged,omitempty"` // of a job that writes to Git
 }
 
-// An incremental pull becomes a full one where the changes are not sufficient. Source: Grafana's policy for incremental
-// syncs, which its controller applies; here the pull applies it, because it has the commits.
+// An incremental pull becomes a full one where the changes are not sufficient. Source: Grafana's
+// policy for incremental syncs, which its controller applies; here the pull applies it, because it
+// has the commits.
 
-// sourceHash is a hash of what a pull depends on beside the commit: pulls of one commit with equal hashes have one result.
+// sourceHash is a hash of what a pull depends on beside the commit: pulls of one commit with equal
+// hashes have one result.
 func (p *Pull) sourceHash(repo *unstructured.Unstructured, view api.Repository) string {
 	notes, block := repo.GetAnnotations(), view.Spec.Block()
 	if block == nil {
@@ -408,10 +413,10 @@ func (p *Pull) sourceHash(repo *unstructured.Unstructured, view api.Repository) 
 	return hex.EncodeToString(sum[:8])
 }
 
-// incremental reports whether the pull may be incremental: the job requests it, the target is what a pull with the same
-// source has made of a commit, no earlier attempt of the job may have begun to write, the controller has observed the
-// present spec, and the last pull has not left out objects for the quota, or files that are not known here, which no later
-// change would bring up again.
+// incremental reports whether the pull may be incremental: the job requests it, the target is what
+// a pull with the same source has made of a commit, no earlier attempt of the job may have begun to
+// write, the controller has observed the present spec, and the last pull has not left out objects
+// for the quota, or files that are not known here, which no later change would bring up again.
 func (r *pull) incremental(last string) bool {
 	o, from := r.Job.Spec.Pull, r.status.from.Hash
 	if o == nil || !o.Incremental || last == "" || r.Attempt > 1 || len(r.Mark) > 0 {
@@ -431,16 +436,17 @@ func (r *pull) incremental(last string) bool {
 	return seen == 0 || seen == r.Repo.GetGeneration()
 }
 
-// corrects reports whether what was edited on the target is written again: a full pull that was requested. One that only
-// follows a write to Git, or a comparison of commits that was not sufficient, leaves edits to the check for drift.
+// corrects reports whether what was edited on the target is written again: a full pull that was
+// requested. One that only follows a write to Git, or a comparison of commits that was not
+// sufficient, leaves edits to the check for drift.
 func (r *pull) corrects() bool {
 	o := r.Job.Spec.Pull
 	return r.after == nil && (o == nil || !o.Incremental)
 }
 
-// fullPullReason returns the reason for which these changes require a full pull; "" for none. most is the maximum
-// number of changes of an incremental pull; 0 = no limit. unread are the files that the last pull could not use: the object
-// of one is that of an earlier commit.
+// fullPullReason returns the reason for which these changes require a full pull; "" for none. most
+// is the maximum number of changes of an incremental pull; 0 = no limit. unread are the files that
+// the last pull could not use: the object of one is that of an earlier commit.
 func fullPullReason(diff []git.Change, most int, unread []state.UnreadFile) string {
 	if most > 0 && len(diff) > most {
 		return fmt.Sprintf("%d changes are more than %d", len(diff), most)
@@ -463,10 +469,10 @@ func fullPullReason(diff []git.Change, most int, unread []state.UnreadFile) stri
 	return ""
 }
 
-// passing wraps a transient error of a Git host, or of the host of a Connection, which creates tokens, in a
-// *jobs.TransientError and returns any other error unchanged. Errors of the API are classified where the API is called.
-// Invalid certificates count as unreachable: a wrong clock after boot and a captive portal are more frequent at a site
-// than a wrong certificate.
+// passing wraps a transient error of a Git host, or of the host of a Connection, which creates
+// tokens, in a *jobs.TransientError and returns any other error unchanged. Errors of the API are
+// classified where the API is called. Invalid certificates count as unreachable: a wrong clock
+// after boot and a captive portal are more frequent at a site than a wrong certificate.
 func passing(err error) error {
 	if e, ok := errors.AsType[*netx.Error](err); ok {
 		switch e.Kind {

@@ -182,7 +182,8 @@ func (r *rig) selects(text string) error {
 	return err
 }
 
-// TestPullOfRevisions pulls what an annotation names in place of the branch, and counts what the remote is asked.
+// TestPullOfRevisions pulls what an annotation names in place of the branch, and counts what the
+// remote is asked.
 func TestPullOfRevisions(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, nil)
@@ -298,7 +299,8 @@ func TestPullSubmodule(t *testing.T) {
 	has(t, status.Errors, `submodule "lib"`, "repository not found")
 }
 
-// unwell makes the server answer so for requests that are about one of the resources, as long as sick says so.
+// unwell makes the server answer so for requests that are about one of the resources, as long as
+// sick says so.
 func (r *rig) unwell(code int, sick func(req *http.Request) bool) {
 	r.wire.answer(func(req *http.Request) *http.Response {
 		if !sick(req) {
@@ -309,8 +311,8 @@ func (r *rig) unwell(code int, sick func(req *http.Request) bool) {
 	})
 }
 
-// TestServerGoesAway: a server that goes away in the middle of a pull, or before it, makes no error of it: the job goes
-// on when the server is back.
+// TestServerGoesAway: a server that goes away in the middle of a pull, or before it, makes no error
+// of it: the job goes on when the server is back.
 func TestServerGoesAway(t *testing.T) {
 	t.Parallel()
 	writes := func(req *http.Request) bool {
@@ -354,8 +356,8 @@ func TestServerGoesAway(t *testing.T) {
 	}
 }
 
-// TestOneObjectIsRefused: trouble with one object that looks like that of the server does not keep the others away for
-// ever: in the last attempt it is the object's.
+// TestOneObjectIsRefused: trouble with one object that looks like that of the server does not keep
+// the others away for ever: in the last attempt it is the object's.
 func TestOneObjectIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)

@@ -51,8 +51,8 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 	return r.apply(ctx, plan, int64(len(live)), func(phase string, took time.Duration) { r.Progress.Phase(jobs.SyncFull, phase, took) })
 }
 
-// pullChanges applies the changes since the last commit. It returns false when the commits cannot be compared, or the
-// changes are not sufficient.
+// pullChanges applies the changes since the last commit. It returns false when the commits cannot
+// be compared, or the changes are not sufficient.
 func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string) (bool, error) {
 	compared := r.timed(jobs.SyncIncremental, "compare")
 	diff, err := r.o.Git.Changes(ctx, r.at.Remote, last, r.at.Ref.Hash, r.at.Dir)
@@ -71,7 +71,8 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 		r.log.Info("changes are not sufficient, pulling in full", "step", "plan", "reason", why)
 		return false, nil
 	}
-	// The changes are those of files. Other entries have kept what was made from their paths, and may be all of a directory.
+	// The changes are those of files. Other entries have kept what was made from their paths, and may
+	// be all of a directory.
 	for _, f := range before.Refused {
 		if !slices.Contains(tree.Refused, f.Path) {
 			r.log.Info("an entry that was left out is gone, pulling in full", "step", "plan", "path", f.Path)
@@ -194,8 +195,8 @@ func wantedBy(changes []resources.Change) []checkout.Blob {
 	return list
 }
 
-// timed starts the timer of a phase of a sync. The returned function records the phase; it is not called for an aborted
-// phase.
+// timed starts the timer of a phase of a sync. The returned function records the phase; it is not
+// called for an aborted phase.
 func (r *pull) timed(sync, phase string) func() {
 	began := time.Now()
 	return func() { r.Progress.Phase(sync, phase, time.Since(began)) }
@@ -230,9 +231,10 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 	return err
 }
 
-// A pull that deletes more than guardShare of the objects, or more than guardObjects of them, needs consent: the cause
-// is more often an empty tree, a wrong path or a wrong branch than an intention. The share of up to guardFew deletions
-// means little: they are permitted unless they are all objects, and at least guardAll.
+// A pull that deletes more than guardShare of the objects, or more than guardObjects of them, needs
+// consent: the cause is more often an empty tree, a wrong path or a wrong branch than an intention.
+// The share of up to guardFew deletions means little: they are permitted unless they are all
+// objects, and at least guardAll.
 const (
 	guardAll     = 3
 	guardFew     = 10

@@ -32,7 +32,8 @@ func has(t *testing.T, texts []string, parts ...string) {
 	t.Errorf("nothing says %q in\n%s", parts, strings.Join(texts, "\n"))
 }
 
-// TestBadFiles: each one is told about with its path and the cause, the others go on, and the ref moves on.
+// TestBadFiles: each one is told about with its path and the cause, the others go on, and the ref
+// moves on.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -114,7 +115,8 @@ func (r *rig) foreign(gvr schema.GroupVersionResource, kind, name string, annota
 	}
 }
 
-// TestOwnership: what belongs to others is left alone, in both kinds of pull, and when its file goes away as well.
+// TestOwnership: what belongs to others is left alone, in both kinds of pull, and when its file
+// goes away as well.
 func TestOwnership(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, nil)
@@ -152,8 +154,8 @@ func TestOwnership(t *testing.T) {
 	})
 }
 
-// TestErrorClasses: what a repetition may cure is repeated, the rest is an error that keeps the old ref, and twenty of
-// them stop the pull.
+// TestErrorClasses: what a repetition may cure is repeated, the rest is an error that keeps the old
+// ref, and twenty of them stop the pull.
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -213,8 +215,8 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
-// TestWrongSources: a Git side that cannot be pulled is an error that names the cause, and changes nothing on the
-// server.
+// TestWrongSources: a Git side that cannot be pulled is an error that names the cause, and changes
+// nothing on the server.
 func TestWrongSources(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -344,7 +346,8 @@ func TestDeletionOfAll(t *testing.T) {
 	}
 }
 
-// TestDuplicateNamesTheOwner: the warning of a duplicate names the file that has the object, and not one that is refused too.
+// TestDuplicateNamesTheOwner: the warning of a duplicate names the file that has the object, and
+// not one that is refused too.
 func TestDuplicateNamesTheOwner(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -359,8 +362,8 @@ func TestDuplicateNamesTheOwner(t *testing.T) {
 	}
 }
 
-// TestTwinIsGone: a file that took the name of another one's object, and may have it when that file is gone, leaves the
-// object that it had before to no one.
+// TestTwinIsGone: a file that took the name of another one's object, and may have it when that file
+// is gone, leaves the object that it had before to no one.
 func TestTwinIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)

@@ -74,8 +74,8 @@ func TestFolderFiles(t *testing.T) {
 // swappable is a Git whose mirrors can be lost.
 type swappable struct{ checkout.Git }
 
-// TestLostMirror: without the commit that was synced last a pull compares everything, and still writes only what
-// differs.
+// TestLostMirror: without the commit that was synced last a pull compares everything, and still
+// writes only what differs.
 func TestLostMirror(t *testing.T) {
 	t.Parallel()
 	lost := &swappable{}
@@ -98,7 +98,8 @@ func TestLostMirror(t *testing.T) {
 	r.checkSync("success", r.repo.Head(t), false, 1, 2)
 }
 
-// TestDrift: a full pull brings back what was taken away or moved, and keeps the finalizers of others.
+// TestDrift: a full pull brings back what was taken away or moved, and keeps the finalizers of
+// others.
 func TestDrift(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, nil)
@@ -127,9 +128,9 @@ func TestDrift(t *testing.T) {
 	})
 }
 
-// TestIndexAndVersions: where no edits are taken back a server with an index of managed resources is asked for that alone, and
-// one without a version
-// for classic dashboards gets them in the version that it prefers.
+// TestIndexAndVersions: where no edits are taken back a server with an index of managed resources
+// is asked for that alone, and one without a version for classic dashboards gets them in the
+// version that it prefers.
 func TestIndexAndVersions(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -186,8 +187,8 @@ func resource(apiVersion, kind, name, title string) string {
 		apiVersion, kind, name, title)
 }
 
-// TestKinds: what the API serves and the setting allows is written, moved, counted and deleted; all else is a warning
-// that says why, and comes as soon as it is allowed.
+// TestKinds: what the API serves and the setting allows is written, moved, counted and deleted; all
+// else is a warning that says why, and comes as soon as it is allowed.
 func TestKinds(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		allow := func(list string) func(*PullOptions) {

@@ -20,8 +20,9 @@ import (
 	"limpet/sync/worker/pr"
 )
 
-// A pull request is reviewed as its pull would work: the same plan is carried out by a server that writes nothing. The
-// result is one comment, which is found again by its marker: a job that is repeated edits it.
+// A pull request is reviewed as its pull would work: the same plan is carried out by a server that
+// writes nothing. The result is one comment, which is found again by its marker: a job that is
+// repeated edits it.
 
 // PullRequest is the worker of pr jobs. It writes nothing but the comment.
 type PullRequest struct{ *Pull }
@@ -122,7 +123,8 @@ func (r *review) run(ctx context.Context) (err error) {
 	return r.comment(ctx, out)
 }
 
-// maxChecked bounds the files of a pull request that are parsed and sent to the API; the comment shows 10 of them.
+// maxChecked bounds the files of a pull request that are parsed and sent to the API; the comment
+// shows 10 of them.
 const maxChecked = 100
 
 // notResource reports that a change is none of a resource file.
@@ -130,8 +132,9 @@ func notResource(c git.Change) bool {
 	return !repopath.IsResourceFile(c.Path) || repopath.IsHidden(repopath.CheckPath(c.Path))
 }
 
-// compare finds the two commits whose difference is what the pull request changes: those of its merge where the host has
-// made it of the present branch, else its branch and where that has left the branch of the Repository.
+// compare finds the two commits whose difference is what the pull request changes: those of its
+// merge where the host has made it of the present branch, else its branch and where that has left
+// the branch of the Repository.
 func (r *review) compare(ctx context.Context) error {
 	headRef, mergeRef := r.host.PullRefs(r.number)
 	want := gitref.Selector{Name: headRef}
@@ -167,7 +170,8 @@ func (r *review) compare(ctx context.Context) error {
 	return err
 }
 
-// rehearse carries the plan of the changes out without an effect. parsed reports that the API took no part.
+// rehearse carries the plan of the changes out without an effect. parsed reports that the API took
+// no part.
 func (r *review) rehearse(ctx context.Context, diff []git.Change) (parsed bool, err error) {
 	_, sink := r.Repo.GetAnnotations()[api.AnnoSinkDir]
 	if r.target.Directory = sink; !sink {
@@ -246,7 +250,8 @@ func (r *review) file(ctx context.Context, c git.Change) pr.File {
 	return f
 }
 
-// comment writes the comment. A pull request without resource files gets none, unless an earlier push had some.
+// comment writes the comment. A pull request without resource files gets none, unless an earlier
+// push had some.
 func (r *review) comment(ctx context.Context, out pr.Review) error {
 	r.Progress.SetMessage(ctx, "comment on the pull request")
 	marker := "limpet/" + out.Repository

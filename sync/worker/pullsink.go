@@ -23,8 +23,8 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// A pull of a Repository with a directory annotation writes the tree to that directory instead of the API: the embedded
-// API has no Grafana behind it, but there may be one on the host.
+// A pull of a Repository with a directory annotation writes the tree to that directory instead of
+// the API: the embedded API has no Grafana behind it, but there may be one on the host.
 
 // Files in a directory are counted under a group of our own.
 const (
@@ -124,8 +124,9 @@ func (r *pull) remark(message string) {
 	}
 }
 
-// sinkFiles returns the files of the tree to write, and why Grafana would not load some of them: a strict directory does not
-// get these. What the directory has is judged by the list of unread files where that is known; a large file always is.
+// sinkFiles returns the files of the tree to write, and why Grafana would not load some of them: a
+// strict directory does not get these. What the directory has is judged by the list of unread files
+// where that is known; a large file always is.
 func (r *pull) sinkFiles(ctx context.Context, dir *sink.Dir, tree git.Tree) ([]sink.File, map[string]error, error) {
 	var files, fresh []sink.File
 	var check []checkout.Blob
@@ -218,8 +219,9 @@ func (r *pull) strict() bool { return r.Repo.GetAnnotations()[api.AnnoSinkStrict
 
 func isJSON(name string) bool { return strings.EqualFold(path.Ext(name), ".json") }
 
-// judge returns the uid of the dashboard in a JSON file, and why Grafana's file provisioning does not load the file. One that
-// is neither a dashboard nor a folder is wrong in a strict directory; in another one it has to be JSON.
+// judge returns the uid of the dashboard in a JSON file, and why Grafana's file provisioning does
+// not load the file. One that is neither a dashboard nor a folder is wrong in a strict directory;
+// in another one it has to be JSON.
 func (r *pull) judge(strict bool, f checkout.Blob, data []byte) (uid string, err error) {
 	if strict && repopath.IsFolderFile(f.Path) {
 		return "", resources.ParseFolderFile(f.Path, f.Hash, data).Err
@@ -235,8 +237,8 @@ func (r *pull) judge(strict bool, f checkout.Blob, data []byte) (uid string, err
 	return "", err
 }
 
-// sinkable reports whether a file of the tree is written. It counts hidden files, and records a warning for one that is too
-// large.
+// sinkable reports whether a file of the tree is written. It counts hidden files, and records a
+// warning for one that is too large.
 func (r *pull) sinkable(ctx context.Context, f git.File) bool {
 	if repopath.Check(f.Path, true) != nil {
 		r.hidden++
@@ -249,7 +251,8 @@ func (r *pull) sinkable(ctx context.Context, f git.File) bool {
 	return true
 }
 
-// fillSink writes the directory and records the changes, and those files of the directory that are bad.
+// fillSink writes the directory and records the changes, and those files of the directory that are
+// bad.
 func (r *pull) fillSink(ctx context.Context, dir *sink.Dir, plan *sink.Plan, bad map[string]error) error {
 	action := map[string]resources.Action{}
 	for _, f := range plan.Added {

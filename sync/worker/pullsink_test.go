@@ -104,7 +104,8 @@ func TestPullIntoADirectory(t *testing.T) {
 	}
 }
 
-// TestDirectoryHasAQuota: what is there stays, and of what is new only what there is room for is written.
+// TestDirectoryHasAQuota: what is there stays, and of what is new only what there is room for is
+// written.
 func TestDirectoryHasAQuota(t *testing.T) {
 	t.Parallel()
 	prefix := t.TempDir()
@@ -131,7 +132,8 @@ func TestDirectoryHasAQuota(t *testing.T) {
 	}
 }
 
-// TestStrictDirectory: nothing but dashboards and folders is written, and what was written before goes.
+// TestStrictDirectory: nothing but dashboards and folders is written, and what was written before
+// goes.
 func TestStrictDirectory(t *testing.T) {
 	t.Parallel()
 	prefix := t.TempDir()
@@ -171,7 +173,8 @@ func TestStrictDirectory(t *testing.T) {
 	holds("off", "README.md", "notes.txt")
 }
 
-// TestNamesInADirectory: the path rule of the API does not hold for a directory. The job names what is left out.
+// TestNamesInADirectory: the path rule of the API does not hold for a directory. The job names what
+// is left out.
 func TestNamesInADirectory(t *testing.T) {
 	t.Parallel()
 	prefix := t.TempDir()

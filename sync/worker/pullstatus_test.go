@@ -27,7 +27,8 @@ import (
 	"limpet/sync/worker/checkout"
 )
 
-// TestStatusHasOtherWriters: conditions and health of others stay, whatever comes between the look and the patch.
+// TestStatusHasOtherWriters: conditions and health of others stay, whatever comes between the look
+// and the patch.
 func TestStatusHasOtherWriters(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, nil)
@@ -80,8 +81,8 @@ func TestStatusHasOtherWriters(t *testing.T) {
 	})
 }
 
-// TestQuota: files beyond the quota are left out with a warning, and come when there is room for them, whatever the
-// pull of then was asked to look at.
+// TestQuota: files beyond the quota are left out with a warning, and come when there is room for
+// them, whatever the pull of then was asked to look at.
 func TestQuota(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, func(o *PullOptions) { o.Parallel = 1 }) // the deepest first
@@ -148,8 +149,8 @@ func TestQuota(t *testing.T) {
 	})
 }
 
-// slowGit is Git over a link on which each answer takes a while, and a branch that moves on between its look-up and the
-// first fetch.
+// slowGit is Git over a link on which each answer takes a while, and a branch that moves on between
+// its look-up and the first fetch.
 type slowGit struct {
 	checkout.Git
 	moved atomic.Bool
@@ -170,8 +171,8 @@ func (g *slowGit) Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Sta
 	return g.Git.Fetch(ctx, r, ref)
 }
 
-// TestPullRecordsCommit: the record of a pull has what the commit says of itself, and how long each part took; one with
-// nothing to do fetches no commit.
+// TestPullRecordsCommit: the record of a pull has what the commit says of itself, and how long each
+// part took; one with nothing to do fetches no commit.
 func TestPullRecordsCommit(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r := newRig(t, server, func(o *PullOptions) { o.Git = &slowGit{Git: o.Git} })
@@ -213,7 +214,8 @@ func TestPullRecordsCommit(t *testing.T) {
 	})
 }
 
-// holdWrites makes writes of dashboards whose name begins so wait for their end, and tells about the first.
+// holdWrites makes writes of dashboards whose name begins so wait for their end, and tells about
+// the first.
 func (r *rig) holdWrites(prefix string) (entered <-chan struct{}) {
 	seen := make(chan struct{}, 64)
 	r.wire.answer(func(req *http.Request) *http.Response {
@@ -271,7 +273,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestShutdown: an agent that stops puts the Repository back to pending, and the next agent ends the job.
+// TestShutdown: an agent that stops puts the Repository back to pending, and the next agent ends
+// the job.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -299,8 +302,8 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestLostLease: when the job has got another owner, nothing more is written, not even to the Repository, whose status
-// is the other one's now.
+// TestLostLease: when the job has got another owner, nothing more is written, not even to the
+// Repository, whose status is the other one's now.
 func TestLostLease(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -339,8 +342,8 @@ func (r *rig) all() []request {
 	return all
 }
 
-// TestSyncSource: a pull is spared only where the last accepted one was of the same commit, source and target, and no other
-// has failed among its writes since.
+// TestSyncSource: a pull is spared only where the last accepted one was of the same commit, source
+// and target, and no other has failed among its writes since.
 func TestSyncSource(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -409,7 +412,8 @@ func TestSyncSource(t *testing.T) {
 	r.expect("other kinds", true, "warning", "")
 }
 
-// TestTitleOfTheRootFolder: an incremental pull brings another title of the Repository to its folder.
+// TestTitleOfTheRootFolder: an incremental pull brings another title of the Repository to its
+// folder.
 func TestTitleOfTheRootFolder(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", nil)
@@ -420,8 +424,9 @@ func TestTitleOfTheRootFolder(t *testing.T) {
 	r.expect("another title", true, "success", "", "PUT folders/repo")
 }
 
-// TestDiesAmongItsWrites: a pull does not rely on the last commit after a run that died among its writes and whose job is
-// gone, and neither does the pull after one that failed before its first write.
+// TestDiesAmongItsWrites: a pull does not rely on the last commit after a run that died among its
+// writes and whose job is gone, and neither does the pull after one that failed before its first
+// write.
 func TestDiesAmongItsWrites(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", func(o *PullOptions) { o.Parallel = 1 })
@@ -459,7 +464,8 @@ func TestDiesAmongItsWrites(t *testing.T) {
 	}
 }
 
-// TestPullsAgainFromTheStart: an attempt after one that has begun to write does not rely on the last commit.
+// TestPullsAgainFromTheStart: an attempt after one that has begun to write does not rely on the
+// last commit.
 func TestPullsAgainFromTheStart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "embedded", func(o *PullOptions) { o.Parallel = 1 })

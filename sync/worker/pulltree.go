@@ -36,8 +36,8 @@ func (r *pull) tree(ctx context.Context) (resources.Tree, error) {
 	return tree, nil
 }
 
-// folderFiles reads the folder files that a plan needs, by directory; those of live folders are known. Without live ones it
-// reads all, so that a title that was edited is seen.
+// folderFiles reads the folder files that a plan needs, by directory; those of live folders are
+// known. Without live ones it reads all, so that a title that was edited is seen.
 func (r *pull) folderFiles(ctx context.Context, tree resources.Tree, live []resources.Item) (map[string]resources.FolderMeta, error) {
 	var list []checkout.Blob
 	for _, f := range resources.FolderFilesToRead(tree, live) {
@@ -57,8 +57,8 @@ func (r *pull) folderFiles(ctx context.Context, tree resources.Tree, live []reso
 	return out, err
 }
 
-// identities returns the identities of blobs, in the order of the list; nil for a blob that is no resource, which its
-// write reports.
+// identities returns the identities of blobs, in the order of the list; nil for a blob that is no
+// resource, which its write reports.
 func (r *pull) identities(ctx context.Context, list []checkout.Blob) ([]*resources.Identity, error) {
 	out := make([]*resources.Identity, len(list))
 	r.content.FetchLarge(ctx, list)
@@ -75,9 +75,10 @@ func (r *pull) identities(ctx context.Context, list []checkout.Blob) ([]*resourc
 	})
 }
 
-// A Repository may require signatures. Every pull verifies them after the fetch and before the plan, also a pull
-// without changes: keys may have been removed since. The digest of the policy is written to the Repository with the
-// result, so that the next check detects other keys or a recreated tag. An interrupted pull verifies again.
+// A Repository may require signatures. Every pull verifies them after the fetch and before the
+// plan, also a pull without changes: keys may have been removed since. The digest of the policy is
+// written to the Repository with the result, so that the next check detects other keys or a
+// recreated tag. An interrupted pull verifies again.
 
 func (r *pull) trusted(ctx context.Context) error {
 	err := r.at.ReadTrust(ctx)

@@ -162,7 +162,8 @@ func TestGitLFSIntoADirectory(t *testing.T) {
 		t.Errorf("summary %q", got)
 	}
 	check("drift")
-	// What cannot be had stays as it was, and the rest is written; a new file has nothing that could stay.
+	// What cannot be had stays as it was, and the rest is written; a new file has nothing that could
+	// stay.
 	lost, lostNew := r.git.KeepLFS(board("cpu", "lost")), r.git.KeepLFS(board("new", "lost"))
 	r.git.LoseLFS()
 	r.commit("cpu.json", lost, "plain.txt", "changed\n")

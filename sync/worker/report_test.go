@@ -49,8 +49,8 @@ func told(h *forgetest.Host) func() string {
 	}
 }
 
-// TestCommitStatus: each state of a commit is written once, a host that refuses or is away fails no job, and what it has
-// missed is written at the next sync.
+// TestCommitStatus: each state of a commit is written once, a host that refuses or is away fails no
+// job, and what it has missed is written at the next sync.
 func TestCommitStatus(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r, h := atForge(t, server, "github", map[string]string{api.AnnoCommitStatus: "true"})
@@ -142,7 +142,8 @@ func (r *rig) propose(number, branch string, merge bool, files ...string) string
 	return head
 }
 
-// TestPullRequest: a pull request gets one comment, which each push edits; nothing is written to the API.
+// TestPullRequest: a pull request gets one comment, which each push edits; nothing is written to
+// the API.
 func TestPullRequest(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		r, h := atForge(t, server, "github", map[string]string{})
@@ -208,7 +209,8 @@ func TestPullRequest(t *testing.T) {
 	})
 }
 
-// TestPullRequestComments: with the annotation each push has a comment of its own, and a repeated job has none.
+// TestPullRequestComments: with the annotation each push has a comment of its own, and a repeated
+// job has none.
 func TestPullRequestComments(t *testing.T) {
 	r, h := atForge(t, "embedded", "gitea", map[string]string{api.AnnoPRComment: "new"})
 	r.writable(nil)
@@ -226,7 +228,8 @@ func TestPullRequestComments(t *testing.T) {
 	}
 }
 
-// TestPullRequestBound: of a large pull request 100 files are checked, and the comment counts the others.
+// TestPullRequestBound: of a large pull request 100 files are checked, and the comment counts the
+// others.
 func TestPullRequestBound(t *testing.T) {
 	r, h := atForge(t, "embedded", "github", map[string]string{})
 	r.writable(nil)
@@ -265,7 +268,8 @@ func (a dryRunAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		Body: io.NopCloser(strings.NewReader(answer))}, err
 }
 
-// TestDryRunProbe: an error that quotes a file does not switch validation off, one for any object does.
+// TestDryRunProbe: an error that quotes a file does not switch validation off, one for any object
+// does.
 func TestDryRunProbe(t *testing.T) {
 	for _, c := range []struct {
 		api dryRunAPI

@@ -38,8 +38,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// rig is an agent with nothing but the pull worker, between a real Git host and an API server. What the tests assert is
-// what went over the wire.
+// rig is an agent with nothing but the pull worker, between a real Git host and an API server. What
+// the tests assert is what went over the wire.
 type rig struct {
 	t          *testing.T
 	namespace  string
@@ -75,8 +75,8 @@ type request struct {
 	code                int
 }
 
-// answer has fault answer requests in the server's place, where it does not return nil. A nil fault leaves all to the
-// server.
+// answer has fault answer requests in the server's place, where it does not return nil. A nil fault
+// leaves all to the server.
 func (r *recording) answer(fault func(*http.Request) *http.Response) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,8 +114,8 @@ func (r *recording) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// take returns the requests since the last call that are about dashboards, folders and repositories: reads and writes
-// apart, as "PUT dashboards/x".
+// take returns the requests since the last call that are about dashboards, folders and
+// repositories: reads and writes apart, as "PUT dashboards/x".
 func (r *recording) take() (reads, writes []string, all []request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -24,7 +24,8 @@ import (
 	"limpet/sync/resources"
 )
 
-// server is resources.Server over the API, for one namespace. Dashboards and folders may have servers of their own.
+// server is resources.Server over the API, for one namespace. Dashboards and folders may have
+// servers of their own.
 type server struct {
 	namespace  string
 	kinds      resources.Kinds // with what the servers say of them
@@ -33,7 +34,8 @@ type server struct {
 	others     *kube.Client
 	// last reports whether this is the last attempt of the job.
 	last bool
-	// dryRun has every write carried out without an effect; off reports that the API cannot do that, and has no part in it.
+	// dryRun has every write carried out without an effect; off reports that the API cannot do that,
+	// and has no part in it.
 	dryRun bool
 	off    atomic.Bool
 
@@ -43,8 +45,9 @@ type server struct {
 
 var _ resources.Server = (*server)(nil)
 
-// server returns the servers of the objects of a namespace, and asks them for the kinds. One without folders, or without
-// dashboards where they are allowed, is an error: more likely it has not started yet.
+// server returns the servers of the objects of a namespace, and asks them for the kinds. One
+// without folders, or without dashboards where they are allowed, is an error: more likely it has
+// not started yet.
 func (p *Pull) server(ctx context.Context, namespace string, last bool) (*server, error) {
 	s := &server{namespace: namespace, kinds: slices.Clone(p.o.Kinds), dashboards: p.o.Dashboards, folders: p.o.Folders, others: p.o.Client,
 		last: last}
@@ -82,8 +85,8 @@ func (s *server) client(group string) *kube.Client {
 	return s.others
 }
 
-// version returns the version of requests for ref: that of the ref, or the preferred one for none and for classic
-// dashboards on a server that has no version without a schema.
+// version returns the version of requests for ref: that of the ref, or the preferred one for none
+// and for classic dashboards on a server that has no version without a schema.
 func (s *server) version(ctx context.Context, ref resources.Ref) (string, error) {
 	preferred := s.kinds.Named(ref.Group, ref.Resource).Version
 	if preferred == "" {
@@ -122,9 +125,10 @@ type call struct {
 	idempotent bool
 }
 
-// do sends a request. It distinguishes errors of the server, after which the job is retried, from errors of an object,
-// after which the others continue. While a job has attempts left, an ambiguous error counts as the server's; in the
-// last attempt it is the object's if the server responds at all.
+// do sends a request. It distinguishes errors of the server, after which the job is retried, from
+// errors of an object, after which the others continue. While a job has attempts left, an ambiguous
+// error counts as the server's; in the last attempt it is the object's if the server responds at
+// all.
 func (s *server) do(ctx context.Context, ref resources.Ref, c call) (answer []byte, err error) {
 	client := s.client(ref.Group)
 	version, err := s.version(ctx, ref)
@@ -163,8 +167,8 @@ func (s *server) Get(ctx context.Context, ref resources.Ref, whole bool) (*resou
 	return live, err
 }
 
-// Create implements resources.Server. A creation whose response was lost appears as AlreadyExists, which the caller
-// examines.
+// Create implements resources.Server. A creation whose response was lost appears as AlreadyExists,
+// which the caller examines.
 func (s *server) Create(ctx context.Context, ref resources.Ref, strict bool, body func(version string) []byte) error {
 	return s.write(ctx, "create", ref, call{
 		method: http.MethodPost, query: validation(ref, strict), media: "application/json", body: body, idempotent: true,
@@ -202,10 +206,12 @@ func (s *server) Delete(ctx context.Context, ref resources.Ref, uid, resourceVer
 	return s.write(ctx, "delete", ref, call{method: http.MethodDelete, media: "application/json", body: encoded(o)})
 }
 
-// noDryRun matches the error of an API that does not support dry runs, or of an admission plugin of it.
+// noDryRun matches the error of an API that does not support dry runs, or of an admission plugin of
+// it.
 var noDryRun = regexp.MustCompile(`(?i)dry ?-?run`)
 
-// probe finds out whether the API supports dry runs, with objects that hold no text of Git: an error may quote them.
+// probe finds out whether the API supports dry runs, with objects that hold no text of Git: an
+// error may quote them.
 func (s *server) probe(ctx context.Context) {
 	for _, k := range s.kinds {
 		if k.Refused != "" || k.Group != api.FolderGroup && (k.Group != api.DashboardGroup || k.Kind != "Dashboard") {
@@ -266,12 +272,14 @@ func validation(ref resources.Ref, strict bool) url.Values {
 	return url.Values{"fieldValidation": {metav1.FieldValidationIgnore}}
 }
 
-// The objects that a repository manages. Grafana has an index of a whole repository; on other servers the objects are
-// listed and selected by their annotations. Only the few fields of resources.Item stay in memory.
+// The objects that a repository manages. Grafana has an index of a whole repository; on other
+// servers the objects are listed and selected by their annotations. Only the few fields of
+// resources.Item stay in memory.
 
-// The page sizes of lists. Objects have at most 1.5 MiB, so the first page stays below the client's limit for a
-// response; the following ones grow up to pageBytes if the objects are small. The objects of the next page may be larger
-// than those of the last: a page of whole objects is at most twice as long as the one before, and never above wholePage.
+// The page sizes of lists. Objects have at most 1.5 MiB, so the first page stays below the client's
+// limit for a response; the following ones grow up to pageBytes if the objects are small. The
+// objects of the next page may be larger than those of the last: a page of whole objects is at most
+// twice as long as the one before, and never above wholePage.
 const (
 	firstPage = 40
 	wholePage = 160
@@ -288,8 +296,8 @@ func nextPage(objects, bytes int, whole bool) int {
 	return min(max(pageBytes/each, firstPage), mostPage)
 }
 
-// MetadataList and metadataOnly request objects without their content. A server without support for that sends them
-// whole.
+// MetadataList and metadataOnly request objects without their content. A server without support for
+// that sends them whole.
 const (
 	MetadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -334,7 +342,8 @@ func absent(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err)
 }
 
-// list lists one kind page by page: what the repository manages, or with "" all. It repeats a list that has expired, once.
+// list lists one kind page by page: what the repository manages, or with "" all. It repeats a list
+// that has expired, once.
 func (s *server) list(ctx context.Context, repository string, k resources.Kind) ([]resources.Item, error) {
 	if s.off.Load() {
 		return nil, nil
@@ -386,7 +395,8 @@ func pages[T any](ctx context.Context, s *server, ref resources.Ref, accept stri
 	return Pages(ctx, s.client(ref.Group), s.path(version, ref), accept, func(items []T) error { return use(version, items) })
 }
 
-// Pages calls use for each page of the list at a path of an API. accept may be MetadataList; "" = whole objects.
+// Pages calls use for each page of the list at a path of an API. accept may be MetadataList; "" =
+// whole objects.
 func Pages[T any](ctx context.Context, c *kube.Client, at, accept string, use func([]T) error) error {
 	query := url.Values{"limit": {strconv.Itoa(firstPage)}}
 	for {

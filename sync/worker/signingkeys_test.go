@@ -54,8 +54,8 @@ func fileText(t *testing.T, name string) string {
 	return string(data)
 }
 
-// TestSigningKeys: who asks for signed commits gets them or an error, and who does not ask gets them where there is a
-// key.
+// TestSigningKeys: who asks for signed commits gets them or an error, and who does not ask gets
+// them where there is a key.
 func TestSigningKeys(t *testing.T) {
 	t.Parallel()
 	file, _ := sshKey(t)

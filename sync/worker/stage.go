@@ -19,10 +19,11 @@ import (
 	"limpet/sync/worker/checkout"
 )
 
-// How a job writes to Git: its changes become one commit on top of the branch, and the host accepts the push only if
-// the branch has not moved. If it has, the changes are computed again for the new tip. The hash of the commit is
-// recorded before the push: a resumed job checks whether the branch contains it, so that a lost response or a lost
-// agent causes no second commit. The time is recorded too, so that the same commit gets the same hash.
+// How a job writes to Git: its changes become one commit on top of the branch, and the host accepts
+// the push only if the branch has not moved. If it has, the changes are computed again for the new
+// tip. The hash of the commit is recorded before the push: a resumed job checks whether the branch
+// contains it, so that a lost response or a lost agent causes no second commit. The time is
+// recorded too, so that the same commit gets the same hash.
 
 // Write is the worker of an action that writes to Git.
 type Write struct {
@@ -34,7 +35,8 @@ type Write struct {
 
 var _ jobs.Worker = (*Write)(nil)
 
-// NewWrites returns the workers of all actions that write to Git. p pulls what they push; keys may be nil.
+// NewWrites returns the workers of all actions that write to Git. p pulls what they push; keys may
+// be nil.
 func NewWrites(p *Pull, keys auth.Source) []*Write {
 	return []*Write{NewDelete(p, keys), NewMove(p, keys), NewPush(p, keys), NewMigrate(p, keys), NewFixFolders(p, keys)}
 }
@@ -54,14 +56,16 @@ func (w *Write) Ready(ctx context.Context, t jobs.Task) error {
 type order struct {
 	ref     string // the branch to write to, created from that of the Repository if missing; "" = the latter
 	message string // of a commit whose job brings none
-	// edits computes the changes for the base of the commit, which is in the mirror. It is called again when the branch
-	// moves and when the job is resumed, so it keeps what has to stay the same in the note.
+	// edits computes the changes for the base of the commit, which is in the mirror. It is called
+	// again when the branch moves and when the job is resumed, so it keeps what has to stay the same
+	// in the note.
 	edits func(ctx context.Context, r *staging) ([]edit, error)
 	// then does what follows when the branch has the commit, or when there was nothing to commit.
 	then func(ctx context.Context, r *staging) error
 }
 
-// edit is one change of a commit with its result. A file without a path is no change, and the result is only reported.
+// edit is one change of a commit with its result. A file without a path is no change, and the
+// result is only reported.
 type edit struct {
 	file   git.Edit
 	result resources.Result
@@ -97,7 +101,8 @@ func (s *staged) meant() []string {
 	return s.Paths
 }
 
-// holds records the exported objects in a commit. More than one commit may be on its way to the host.
+// holds records the exported objects in a commit. More than one commit may be on its way to the
+// host.
 func (s *staged) holds(hash string, objects []exported) {
 	if len(objects) > 0 {
 		if s.Exported == nil {
@@ -119,7 +124,8 @@ type staging struct {
 	edits []edit  // of the last composition, with their results
 	// exported are the objects in the last composition of a migration.
 	exported []exported
-	// wrote has the sums of the files that migrations have written, with those of the last composition.
+	// wrote has the sums of the files that migrations have written, with those of the last
+	// composition.
 	wrote map[uint64]uint64
 }
 
@@ -268,8 +274,8 @@ func (r *staging) old() string {
 	return r.base.Hash
 }
 
-// fetchBase resolves the target branch, or the branch of the Repository if the push creates the target, and fetches its
-// commit. A Git repository without any branch has none.
+// fetchBase resolves the target branch, or the branch of the Repository if the push creates the
+// target, and fetches its commit. A Git repository without any branch has none.
 func (r *staging) fetchBase(ctx context.Context) (err error) {
 	if r.own, err = r.at.Resolve(ctx, r.at.Selector); git.KindOf(err) == git.Empty {
 		r.own, err = git.Ref{Name: "refs/heads/" + cmp.Or(r.at.Selector.Branch, "main")}, nil
@@ -318,8 +324,8 @@ func (r *staging) arrived(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// trusted returns an error if a pull would reject the base commit: our signature on top of it would make pulls accept
-// it.
+// trusted returns an error if a pull would reject the base commit: our signature on top of it would
+// make pulls accept it.
 func (r *staging) trusted(ctx context.Context) error {
 	if err := r.at.ReadTrust(ctx); err != nil || r.base.Hash == "" {
 		return err
@@ -387,8 +393,8 @@ func (r *staging) link() {
 	}
 }
 
-// pullAfter pulls the changes of a commit on the branch of the Repository; another branch is only linked. The results are
-// those of the pull, and the warnings about the changes.
+// pullAfter pulls the changes of a commit on the branch of the Repository; another branch is only
+// linked. The results are those of the pull, and the warnings about the changes.
 func pullAfter(ctx context.Context, r *staging) error {
 	if r.order.ref != "" {
 		r.link()

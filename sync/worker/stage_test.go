@@ -39,8 +39,8 @@ func (r *rig) expectRun(name string, spec map[string]any, wantState, wantText st
 	return status
 }
 
-// writable makes the Repository object with the workflows for writing, over a Git repository with some dashboards that
-// are pulled.
+// writable makes the Repository object with the workflows for writing, over a Git repository with
+// some dashboards that are pulled.
 func (r *rig) writable(spec map[string]any) {
 	r.t.Helper()
 	r.repo.Git(r.t, "config", "http.receivepack", "true")
@@ -369,8 +369,8 @@ func TestWritingIsSigned(t *testing.T) {
 	}
 }
 
-// TestWritesArePulled: where signatures are asked for no commit is pushed that a pull would refuse, and one that is
-// signed as it has to be is pulled.
+// TestWritesArePulled: where signatures are asked for no commit is pushed that a pull would refuse,
+// and one that is signed as it has to be is pulled.
 func TestWritesArePulled(t *testing.T) {
 	t.Parallel()
 	var place trusting

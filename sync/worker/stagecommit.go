@@ -52,7 +52,8 @@ func (r *staging) commit(ctx context.Context, made *git.Composition) (*git.Writt
 	return made.Commit(m)
 }
 
-// people returns the author and the committer of the commits of a Repository. The signer is the committer.
+// people returns the author and the committer of the commits of a Repository. The signer is the
+// committer.
 func people(c *api.CommitSpec) (author, committer git.Person) {
 	author = git.Person{Name: defaultName, Mail: defaultMail}
 	committer = author
@@ -67,8 +68,8 @@ func people(c *api.CommitSpec) (author, committer git.Person) {
 	return author, committer
 }
 
-// refURLs returns the web pages of a branch at its host, with the one that opens a pull request. They are known for the
-// types of hosting services only.
+// refURLs returns the web pages of a branch at its host, with the one that opens a pull request.
+// They are known for the types of hosting services only.
 func refURLs(repo api.Repository, own, ref string) map[string]string {
 	block := repo.Spec.Block()
 	if block == nil {
@@ -144,7 +145,8 @@ func checkSelection(t *jobs.Task, o *api.SelectionOptions) error {
 	return checkRef(t, "ref", o.Ref)
 }
 
-// checkPath returns an error for a path outside of the directory of the Repository, and for the directory itself.
+// checkPath returns an error for a path outside of the directory of the Repository, and for the
+// directory itself.
 func checkPath(path string) error {
 	path = strings.TrimPrefix(path, "/")
 	if path == "" {
@@ -153,7 +155,8 @@ func checkPath(path string) error {
 	return repopath.CheckPath(path)
 }
 
-// mayWrite returns an error unless the Repository permits a workflow: "write" to its own branch, "branch" to others.
+// mayWrite returns an error unless the Repository permits a workflow: "write" to its own branch,
+// "branch" to others.
 func (r *staging) mayWrite(workflow string) error {
 	if slices.Contains(r.Repository.Spec.Workflows, workflow) {
 		return nil
@@ -165,8 +168,8 @@ func (r *staging) mayWrite(workflow string) error {
 	return fmt.Errorf("repository %q may not be written to on %s: spec.workflows lacks %q", r.Repo.GetName(), own, workflow)
 }
 
-// selected returns one edit for each path of the job and of its resources, which are looked up once. It omits a path
-// inside a directory that is also listed.
+// selected returns one edit for each path of the job and of its resources, which are looked up
+// once. It omits a path inside a directory that is also listed.
 func (r *staging) selected(ctx context.Context, o *api.SelectionOptions, action resources.Action,
 	to func(path string) string) (edits []edit, err error) {
 	if r.note.Paths == nil {
@@ -246,8 +249,8 @@ func (r *staging) locate(ctx context.Context, ref api.ResourceRef) (string, erro
 	return path, checkPath(path)
 }
 
-// NewDelete returns the worker of delete jobs, which remove files and directories from the branch of a Repository or from
-// another one. p pulls the changes afterwards; keys may be nil.
+// NewDelete returns the worker of delete jobs, which remove files and directories from the branch
+// of a Repository or from another one. p pulls the changes afterwards; keys may be nil.
 func NewDelete(p *Pull, keys auth.Source) *Write {
 	return &Write{p, keys, "delete", func(t *jobs.Task) (order, error) {
 		o := t.Job.Spec.Delete
@@ -260,7 +263,8 @@ func NewDelete(p *Pull, keys auth.Source) *Write {
 	}}
 }
 
-// within converts a path relative to the directory of a Repository to one relative to the root of its Git repository.
+// within converts a path relative to the directory of a Repository to one relative to the root of
+// its Git repository.
 func within(dir, path string) string {
 	if dir == "" {
 		return path
@@ -268,8 +272,8 @@ func within(dir, path string) string {
 	return dir + "/" + path
 }
 
-// NewMove returns the worker of move jobs, which move files and directories to another directory of a Repository and keep
-// their names.
+// NewMove returns the worker of move jobs, which move files and directories to another directory of
+// a Repository and keep their names.
 func NewMove(p *Pull, keys auth.Source) *Write {
 	return &Write{p, keys, "move", func(t *jobs.Task) (order, error) {
 		o := t.Job.Spec.Move

@@ -24,9 +24,10 @@ import (
 	"limpet/sync/text"
 )
 
-// syncStatus writes the sync fields of one Repository's status, which a pull owns, by JSON Patch. Other fields have
-// other owners and are never sent: a member that may be absent is written with "add", the conditions are guarded with
-// "test", and a rejected patch is built again from the current object.
+// syncStatus writes the sync fields of one Repository's status, which a pull owns, by JSON Patch.
+// Other fields have other owners and are never sent: a member that may be absent is written with
+// "add", the conditions are guarded with "test", and a rejected patch is built again from the
+// current object.
 type syncStatus struct {
 	client          *kube.Client
 	namespace, name string
@@ -49,8 +50,8 @@ const patchTries = 8
 
 func (s *syncStatus) now() time.Time { return s.client.Now() }
 
-// start marks the Repository as being synced by a job, and reads the state before the pull. repo is the last seen
-// Repository.
+// start marks the Repository as being synced by a job, and reads the state before the pull. repo is
+// the last seen Repository.
 func (s *syncStatus) start(ctx context.Context, repo *unstructured.Unstructured, job string) error {
 	s.object, s.job, s.started = repo, job, s.now().UnixMilli()
 	err := s.patch(ctx, func(repo *unstructured.Unstructured) []patch.Op {
@@ -87,12 +88,12 @@ func (s *syncStatus) read() error {
 	return nil
 }
 
-// unfinished is the hash of the source of a target that may be between two commits. It differs from that of any pull, so
-// that no later pull relies on the last commit until one has ended well.
+// unfinished is the hash of the source of a target that may be between two commits. It differs from
+// that of any pull, so that no later pull relies on the last commit until one has ended well.
 const unfinished = "unfinished"
 
-// writing records that the target will be written: the run may die, and its job be deleted. A first pull has no last
-// commit to rely on.
+// writing records that the target will be written: the run may die, and its job be deleted. A first
+// pull has no last commit to rely on.
 func (s *syncStatus) writing(ctx context.Context) error {
 	if s.lastRef == "" || s.from.Hash == unfinished {
 		return nil
@@ -102,8 +103,8 @@ func (s *syncStatus) writing(ctx context.Context) error {
 	})
 }
 
-// queued sets the sync state back to pending for a pull that will be retried. A failure leaves "working", which the
-// next run replaces.
+// queued sets the sync state back to pending for a pull that will be retried. A failure leaves
+// "working", which the next run replaces.
 func (s *syncStatus) queued(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
@@ -172,8 +173,8 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 	})
 }
 
-// patch sends the operations that build returns for the last seen object. When the server rejects them, it retries with
-// the current object.
+// patch sends the operations that build returns for the last seen object. When the server rejects
+// them, it retries with the current object.
 func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Unstructured) []patch.Op) error {
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s", api.ProvisioningGroup, api.Repositories.Version, s.namespace, s.name)
 	var err error
@@ -272,8 +273,8 @@ func (s stats) wire() []any {
 	return out
 }
 
-// syncCondition returns the condition for the result of a pull. Type and reasons are Grafana's. It is False also where
-// the job ends in a warning, because something is not in sync.
+// syncCondition returns the condition for the result of a pull. Type and reasons are Grafana's. It
+// is False also where the job ends in a warning, because something is not in sync.
 func syncCondition(e syncEnd) api.Condition {
 	c := api.Condition{Type: api.ConditionSyncStatus, Status: "False"}
 	switch {

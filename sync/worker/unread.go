@@ -16,8 +16,9 @@ import (
 	"limpet/sync/text"
 )
 
-// A file that could not be used stays a warning of its Repository. The next pull of another commit would not come
-// across it, so the state file keeps the list of such files, and each incremental pull reads them again.
+// A file that could not be used stays a warning of its Repository. The next pull of another commit
+// would not come across it, so the state file keeps the list of such files, and each incremental
+// pull reads them again.
 
 // unread collects the files that a pull cannot use.
 type unread struct {
@@ -85,8 +86,8 @@ func (r *pull) seen(ctx context.Context, t git.Tree) {
 	}
 }
 
-// leftOut counts the entries of a tree that no pull uses by their kind; "" = none. What is hidden would be left out
-// anyway, unless its name is why it is refused.
+// leftOut counts the entries of a tree that no pull uses by their kind; "" = none. What is hidden
+// would be left out anyway, unless its name is why it is refused.
 func leftOut(t git.Tree) string {
 	hidden := func(path string) bool { return repopath.IsHidden(repopath.CheckPath(path)) }
 	n, counts := t.More, map[string]int{}
@@ -133,8 +134,8 @@ func (r *pull) again(diff []git.Change) []git.Change {
 	return diff
 }
 
-// usedAgain returns a file that the last pull could not use and that this one has used, "" for none. The object that it had
-// before may have another name, which only a full pull finds.
+// usedAgain returns a file that the last pull could not use and that this one has used, "" for
+// none. The object that it had before may have another name, which only a full pull finds.
 func (r *pull) usedAgain() string {
 	for _, f := range r.unread.before.Files {
 		if _, unused := r.unread.files[f.Path]; !unused && r.unread.tree[f.Path] != "" {
@@ -144,8 +145,8 @@ func (r *pull) usedAgain() string {
 	return ""
 }
 
-// keepUnread stores the list. It comes before the status, which moves the commit on. A list that cannot be stored makes
-// the next pull a full one.
+// keepUnread stores the list. It comes before the status, which moves the commit on. A list that
+// cannot be stored makes the next pull a full one.
 func (r *pull) keepUnread(ctx context.Context) {
 	if r.unread.tree == nil { // nothing was pulled
 		return

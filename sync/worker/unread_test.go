@@ -8,7 +8,8 @@ import (
 	"limpet/sync/testenv"
 )
 
-// TestUnreadFilesStay: a file that cannot be used is a warning of every pull until it is read or gone.
+// TestUnreadFilesStay: a file that cannot be used is a warning of every pull until it is read or
+// gone.
 func TestUnreadFilesStay(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"api", "sink"} {
@@ -96,7 +97,8 @@ func TestUnreadFilesAreRetried(t *testing.T) {
 	}
 }
 
-// TestLeftOutEntries: entries that no pull uses are one warning, by their kinds, as long as they are there.
+// TestLeftOutEntries: entries that no pull uses are one warning, by their kinds, as long as they
+// are there.
 func TestLeftOutEntries(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"api", "sink"} {
@@ -154,7 +156,8 @@ func writesOf(api bool, writes ...string) []string {
 	return writes
 }
 
-// TestNextPage: a page of whole objects grows at most twofold, and stays within what a client accepts of the largest ones.
+// TestNextPage: a page of whole objects grows at most twofold, and stays within what a client
+// accepts of the largest ones.
 func TestNextPage(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

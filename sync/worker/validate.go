@@ -37,8 +37,9 @@ type Validator struct {
 	Log       *slog.Logger
 }
 
-// Validate judges one file, or those below a directory: by a preview of a pull without an API. It writes to the temporary
-// directory of the host alone. The faults are sorted by file; the error is of what could not be judged at all.
+// Validate judges one file, or those below a directory: by a preview of a pull without an API. It
+// writes to the temporary directory of the host alone. The faults are sorted by file; the error is
+// of what could not be judged at all.
 func (v Validator) Validate(ctx context.Context, path string) ([]Fault, error) {
 	dir, err := filepath.Abs(path)
 	if err != nil {
@@ -86,7 +87,8 @@ func (v Validator) file(name string, size int64) ([]Fault, error) {
 	return faultsOf(c), nil
 }
 
-// tree previews the pull of a directory into nothing: by a Repository of type local, with a mirror of its own.
+// tree previews the pull of a directory into nothing: by a Repository of type local, with a mirror
+// of its own.
 func (v Validator) tree(ctx context.Context, dir string) (faults []Fault, err error) {
 	scratch, err := os.MkdirTemp("", "limpet-validate-")
 	if err != nil {

@@ -264,8 +264,8 @@ func TestTrustDigest(t *testing.T) {
 	}
 }
 
-// TestRuleOfTheConfiguration: what the configuration asks for is not taken away by who edits the Repository, be it the
-// mode or the keys; and what that asks for counts too.
+// TestRuleOfTheConfiguration: what the configuration asks for is not taken away by who edits the
+// Repository, be it the mode or the keys; and what that asks for counts too.
 func TestRuleOfTheConfiguration(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		var place trusting

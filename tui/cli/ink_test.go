@@ -15,7 +15,8 @@ import (
 	"limpet/state"
 )
 
-// tables are the calls that print tables and fields, with words of state that are coloured in the rows of tinted.
+// tables are the calls that print tables and fields, with words of state that are coloured in the
+// rows of tinted.
 var tables = map[string][]string{
 	"repo list": {"healthy", "failing", "error"}, "repo list -o wide": {"healthy"}, "repo show ill": {"failing", "error", "Ready", "Reachable"},
 	"repo show boards": nil,

@@ -29,7 +29,8 @@ func readme(t *testing.T) string {
 	return string(data)
 }
 
-// TestReadme: README is short; its commands are those of the program, all of them, and its topics too.
+// TestReadme: README is short; its commands are those of the program, all of them, and its topics
+// too.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	text := readme(t)
@@ -67,7 +68,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestNamedFlags: README and the topics of help name only flags that exist, and their calls can be parsed.
+// TestNamedFlags: README and the topics of help name only flags that exist, and their calls can be
+// parsed.
 func TestNamedFlags(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

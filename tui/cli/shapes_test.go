@@ -38,7 +38,8 @@ func seeded(t *testing.T) *site {
 	return s
 }
 
-// TestShapes keeps the members of all that is printed as JSON, and that YAML says the same. Scripts rely on them.
+// TestShapes keeps the members of all that is printed as JSON, and that YAML says the same. Scripts
+// rely on them.
 func TestShapes(t *testing.T) {
 	t.Parallel()
 	s := seeded(t)
@@ -94,7 +95,8 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// shape lists the paths of a JSON value with their types, sorted; the items of a list are put together.
+// shape lists the paths of a JSON value with their types, sorted; the items of a list are put
+// together.
 func shape(path string, v any) []string {
 	set := map[string]bool{}
 	var walk func(path string, v any)
@@ -172,7 +174,8 @@ func TestColumnsOfWideText(t *testing.T) {
 	}
 }
 
-// TestFields: --json gives the fields that it names, in every form of data, and null for what an object lacks.
+// TestFields: --json gives the fields that it names, in every form of data, and null for what an
+// object lacks.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// privateWords are words that no text for users has: programs are no persons, and there is a standard term for each.
+// privateWords are words that no text for users has: programs are no persons, and there is a
+// standard term for each.
 var privateWords = regexp.MustCompile(`(?i)\b(rests|resting|ill|in order|looked after|gives way|fallen silent|asked for|leads nowhere|picture|` +
 	`wants|who are you|all is well|in its place|meant as it stands|breaks none|nobody|a person)\b`)
 
@@ -27,7 +28,8 @@ var privateKept = map[string]string{
 // testSupport are the folders whose texts no user reads.
 var testSupport = []string{"testdata", "sync/testenv", "tui/cli/clitest"}
 
-// TestPrivateWords reads the string literals of the program, of struct tags the help, and the texts of package help.
+// TestPrivateWords reads the string literals of the program, of struct tags the help, and the texts
+// of package help.
 func TestPrivateWords(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}

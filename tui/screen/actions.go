@@ -47,7 +47,8 @@ type Source interface {
 	Note() string
 }
 
-// Names of sources: the agent runs in this process, or no agent runs and its saved snapshot is shown.
+// Names of sources: the agent runs in this process, or no agent runs and its saved snapshot is
+// shown.
 const (
 	Standalone = "standalone"
 	FromDisk   = "own db, read from disk"
@@ -92,7 +93,8 @@ func (r request) what() string {
 	return fmt.Sprintf("%d %s", len(r.on), map[string]string{onJob: "jobs", onRepo: "repositories", onSource: "sources"}[r.on[0].Kind])
 }
 
-// requestFor returns what a key for v would send, or why nothing. Help, hints and refusals all use it.
+// requestFor returns what a key for v would send, or why nothing. Help, hints and refusals all use
+// it.
 func requestFor(s *facts, v Verb, selected []object) (r request, why string) {
 	if why := s.notSentReason(); why != "" {
 		return r, why
@@ -150,7 +152,8 @@ func waitsForRetry(s *facts, j snapshot.Job) bool {
 	return j.Owner == "" && j.Finished.IsZero() && j.Undelivered.IsZero() && j.RetryAt.After(s.Now)
 }
 
-// requestNow returns the request for an object that was selected earlier, wherever the cursor is now.
+// requestNow returns the request for an object that was selected earlier, wherever the cursor is
+// now.
 func requestNow(s *facts, v Verb, before object) (request, string) {
 	o, there := s.current(before)
 	there = there || o.job != nil && !o.job.Finished.IsZero() || o.repo != nil && o.UID == ""

@@ -11,7 +11,8 @@ import (
 	"limpet/tui/widget"
 )
 
-// diagnosticsMaxAge is the maximum age of shown diagnostics. They are expensive: they include the sizes of all mirrors.
+// diagnosticsMaxAge is the maximum age of shown diagnostics. They are expensive: they include the
+// sizes of all mirrors.
 const diagnosticsMaxAge = 10 * time.Second
 
 type agentScreen struct {

@@ -14,8 +14,9 @@ import (
 	"limpet/tui/widget"
 )
 
-// The changes of a job in Git, or of a revision of a source: the list of files, and the diff of one of them. Both are
-// fetched when they are shown. Commits and artifacts do not change, so a result stays valid.
+// The changes of a job in Git, or of a revision of a source: the list of files, and the diff of one
+// of them. Both are fetched when they are shown. Commits and artifacts do not change, so a result
+// stays valid.
 
 // compared is what the screens of changes compare.
 type compared struct {
@@ -40,7 +41,8 @@ type diffScreen struct {
 	hunks []int // the lines where they begin
 }
 
-// changeQuery returns the query for the changes of the job in the detail screen, or why there is none.
+// changeQuery returns the query for the changes of the job in the detail screen, or why there is
+// none.
 func (d *jobScreen) changeQuery() (q snapshot.CompareQuery, why string) {
 	j := d.job
 	_, _, err := d.record.of(j.UID)
@@ -59,8 +61,8 @@ func (d *jobScreen) changeQuery() (q snapshot.CompareQuery, why string) {
 	return snapshot.CompareQuery{Namespace: j.Namespace, Repository: j.Repository, From: j.RefFrom, To: j.RefTo}, ""
 }
 
-// comparison returns what the screens of changes compare: the revision of a source with the one before, else what the job
-// of the detail screen has found.
+// comparison returns what the screens of changes compare: the revision of a source with the one
+// before, else what the job of the detail screen has found.
 func comparisonOf(s *State) (c compared) {
 	if from := s.location.object.source; from != nil {
 		c.query = snapshot.CompareQuery{Namespace: from.Namespace, Repository: from.Name, To: s.revision, Source: true}
@@ -90,7 +92,8 @@ func (d *jobScreen) changesRefusal() string {
 	return why
 }
 
-// openChanges shows what a job has changed, or the revision of a source under the cursor, else its newest.
+// openChanges shows what a job has changed, or the revision of a source under the cursor, else its
+// newest.
 func openChanges(s *State) {
 	o, _ := logged(s)
 	row, shown := s.source.rows.here(), s.screen

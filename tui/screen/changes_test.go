@@ -329,7 +329,8 @@ func testSnapshot() *snapshot.Snapshot {
 	}
 }
 
-// jobPhases returns a draining agent with jobs in all phases: an undelivered result, a backoff, a dead letter.
+// jobPhases returns a draining agent with jobs in all phases: an undelivered result, a backoff, a
+// dead letter.
 func jobPhases() snapshot.Snapshot {
 	at := func(ago time.Duration) time.Time { return noon.Add(-ago) }
 	s := *testSnapshot()

@@ -13,7 +13,8 @@ import (
 	"limpet/sync/text"
 )
 
-// twin reports whether the snapshot has another object of the same kind and name, elsewhere: in another namespace.
+// twin reports whether the snapshot has another object of the same kind and name, elsewhere: in
+// another namespace.
 func twin(s *facts, o object, elsewhere bool) bool {
 	for other := range s.objects(o.Kind) {
 		if other.Name == o.Name && !o.same(other) && (!elsewhere || other.Namespace != o.Namespace) {
@@ -23,7 +24,8 @@ func twin(s *facts, o object, elsewhere bool) bool {
 	return false
 }
 
-// limpet returns a command line of limpet that selects the state file and the server of this dashboard.
+// limpet returns a command line of limpet that selects the state file and the server of this
+// dashboard.
 func (s *facts) limpet(words string) string { return s.complete("limpet " + words) }
 
 // complete does the same to the command lines of a text.
@@ -102,7 +104,8 @@ func historyLine(s *scene) string {
 	return s.limpet("history list")
 }
 
-// copied copies text to the clipboard of the terminal. It also shows the text, for terminals that refuse the copy.
+// copied copies text to the clipboard of the terminal. It also shows the text, for terminals that
+// refuse the copy.
 func (s *State) copied(text string) {
 	s.out.Copy = text
 	s.showToast("copied: "+text, false)

@@ -24,7 +24,8 @@ type console struct {
 }
 
 const (
-	// maxOutput bounds the lines that are kept, the last ones, and maxOutputLine the bytes of one, the first ones.
+	// maxOutput bounds the lines that are kept, the last ones, and maxOutputLine the bytes of one, the
+	// first ones.
 	maxOutput, maxOutputLine = 5000, 64 << 10
 	// question ends the text of a command that waits for a yes.
 	question = "[y/N] "
@@ -76,7 +77,8 @@ func (c *console) asks() bool {
 	return c.running && len(c.lines) > 0 && strings.HasSuffix(c.lines[len(c.lines)-1], question)
 }
 
-// stops stops the command that runs, and reports whether it did. A command that is stopped already is left to itself.
+// stops stops the command that runs, and reports whether it did. A command that is stopped already
+// is left to itself.
 func (c *console) stops(s *State) bool {
 	_, shown := s.overlay.(consolePane)
 	if !shown && s.overlay != nil || !c.running || c.stopped {

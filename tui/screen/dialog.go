@@ -24,14 +24,15 @@ type overlay interface {
 	hints(s *scene) string
 }
 
-// confirm is a confirmation dialog. Enter does nothing, because a habitual Enter is no decision, and no other key but the
-// named ones answers.
+// confirm is a confirmation dialog. Enter does nothing, because a habitual Enter is no decision,
+// and no other key but the named ones answers.
 type confirm struct {
 	title   string
 	lines   []string // the consequences of a yes, with figures
 	choices []choice
 	quit    bool // confirms the end of the dashboard
-	// name, if set, must be typed before Enter takes the first choice. It protects actions that take long to undo.
+	// name, if set, must be typed before Enter takes the first choice. It protects actions that take
+	// long to undo.
 	name, typed string
 }
 
@@ -152,7 +153,8 @@ func (s State) Ended() bool {
 	return s.whenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
 }
 
-// popup is a box with the results of a test of an object, its YAML, or an edit of it, fetched once, when the box is opened.
+// popup is a box with the results of a test of an object, its YAML, or an edit of it, fetched once,
+// when the box is opened.
 type popup struct {
 	popupKey
 	command string
@@ -331,8 +333,8 @@ func (q popup) key(s *State, name, _ string) {
 	}
 }
 
-// leaveOverlay handles a key that an overlay does not know: it closes the overlay, or does what it does on the screen below
-// unless it acts on an object there.
+// leaveOverlay handles a key that an overlay does not know: it closes the overlay, or does what it
+// does on the screen below unless it acts on an object there.
 func (s *State) leaveOverlay(name string) {
 	b, ok := boundKey(&s.scene, name)
 	switch {
@@ -399,13 +401,15 @@ func (q popup) draw(p *view) overlay {
 	return q
 }
 
-// typeNameFrom is the number of objects from which a full pull must be confirmed by the name of the repository.
+// typeNameFrom is the number of objects from which a full pull must be confirmed by the name of the
+// repository.
 const typeNameFrom = 1000
 
 // gitWriteActions change the repository itself.
 var gitWriteActions = []string{"push", "migrate", "move", "delete", "fixFolderMetadata"}
 
-// confirmation returns the question before a request. What takes long to undo must be confirmed by name.
+// confirmation returns the question before a request. What takes long to undo must be confirmed by
+// name.
 func confirmation(s *facts, r request) confirm {
 	what, verb, o := r.what(), verbs[r.verb], r.on[0]
 	q := confirm{title: verb.title + " " + what + "?", lines: []string{verb.then},

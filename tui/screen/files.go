@@ -15,9 +15,9 @@ import (
 	"limpet/tui/widget"
 )
 
-// filesScreen lists the files of the repository in the repository screen, at the commit that was synced last, or the objects
-// that differ from them. The list is fetched when it is shown, again for another commit, and dropped when another screen is
-// shown.
+// filesScreen lists the files of the repository in the repository screen, at the commit that was
+// synced last, or the objects that differ from them. The list is fetched when it is shown, again
+// for another commit, and dropped when another screen is shown.
 type filesScreen struct {
 	drift bool
 	page  fetched[filesKey, snapshot.FileList]
@@ -105,7 +105,8 @@ func (f *filesScreen) open(s *scene) (out Outcome) {
 // verb is the command that prints the list.
 func (f *filesScreen) verb() string { return map[bool]string{false: "files", true: "diff"}[f.drift] }
 
-// grafanaLink returns the page of Grafana that shows the object of a file; the URL is "" when there is none.
+// grafanaLink returns the page of Grafana that shows the object of a file; the URL is "" when there
+// is none.
 func grafanaLink(s *facts, namespace string, f snapshot.RepoFile) (l snapshot.Link) {
 	below := map[string]string{"Dashboard": "/d/", "Folder": "/dashboards/f/"}[f.Kind]
 	absent := f.State == snapshot.FileUnread || f.State == snapshot.FileLeftOut || f.State == drift.Missing

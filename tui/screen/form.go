@@ -14,8 +14,8 @@ import (
 	"limpet/tui/widget"
 )
 
-// form asks for the options of a job, one in a line. Enter checks them as the server does, and creates the job, after a yes if
-// it writes or deletes.
+// form asks for the options of a job, one in a line. Enter checks them as the server does, and
+// creates the job, after a yes if it writes or deletes.
 type form struct {
 	action string
 	on     object // repository

@@ -98,7 +98,8 @@ type commands interface {
 
 func (p *view) cut(text string, w int) string { return widget.Cut(text, w, p.c.G.More) }
 
-// header draws name, host, state of the API, source and clock. A narrow screen drops the less important parts.
+// header draws name, host, state of the API, source and clock. A narrow screen drops the less
+// important parts.
 func (p *view) header() {
 	clock := p.Now.UTC().Format("15:04:05Z")
 	right := p.Source + "  " + clock
@@ -243,7 +244,8 @@ func eventLine(e snapshot.Event, now time.Time) string {
 	return widget.Join(" ", widget.DayTime(e.At, now), cmp.Or(e.Job, e.Repo), e.Text)
 }
 
-// levelWord returns the level of a log line in three letters and its colour, which alone must not mark an error.
+// levelWord returns the level of a log line in three letters and its colour, which alone must not
+// mark an error.
 func levelWord(level string) (string, widget.Role) {
 	switch level {
 	case "error":
@@ -256,7 +258,8 @@ func levelWord(level string) (string, widget.Role) {
 	return "INF", widget.RolePlain
 }
 
-// drawHints draws the useful keys of the screen, as many as fit. Help and quit are last and always present.
+// drawHints draws the useful keys of the screen, as many as fit. Help and quit are last and always
+// present.
 func drawHints(s *State, p *view, y int) {
 	var hints []widget.Hint
 	switch {

@@ -72,7 +72,8 @@ func (h *historyScreen) query(s *scene) (snapshot.HistoryQuery, string) {
 		Ref: t.One("ref"), Since: since, Until: until, Words: t.Words, Limit: historyPage}, t.Problem
 }
 
-// fetch fetches rows of another filter, those beyond the cursor, and the jobs that have finished since.
+// fetch fetches rows of another filter, those beyond the cursor, and the jobs that have finished
+// since.
 func (h *historyScreen) fetch(s *scene) Lookup {
 	q, problem := h.query(s)
 	ask := historyRequest{filter: s.filters[screenHistory], changes: h.changes}
@@ -129,7 +130,8 @@ func (h *historyScreen) refresh(*scene) {
 var recordKind = &kind[snapshot.HistoryRow]{follows: true, object: recordObject,
 	key: func(r *snapshot.HistoryRow) string { return r.UID }}
 
-// draw draws the list, with the filter and the number of matches above it and the record under the cursor below.
+// draw draws the list, with the filter and the number of matches above it and the record under the
+// cursor below.
 func (h *historyScreen) draw(p *view, at widget.Rect) {
 	line, at := at.Top(1)
 	note := h.note(p)

@@ -126,7 +126,8 @@ func (h *generator) state() State {
 	return s
 }
 
-// onList reports whether keys move a cursor in a visible list, and returns the start of the name of its row.
+// onList reports whether keys move a cursor in a visible list, and returns the start of the name of
+// its row.
 func (s State) onList() (label string, ok bool) {
 	if s.overlay != nil || s.filterLine.typing {
 		return "", false
@@ -265,8 +266,9 @@ func lacking(s State, frame string, w, h int) string {
 	return ""
 }
 
-// TestEveryState renders random states on several terminals: the frame has the size of the terminal and no control
-// sequences of foreign texts, the cursor is visible, old data is marked, and nothing panics.
+// TestEveryState renders random states on several terminals: the frame has the size of the terminal
+// and no control sequences of foreign texts, the cursor is visible, old data is marked, and nothing
+// panics.
 func TestEveryState(t *testing.T) {
 	t.Parallel()
 	n, first := 300, seeded(t)

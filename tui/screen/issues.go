@@ -12,7 +12,8 @@ import (
 	"limpet/tui/widget"
 )
 
-// issue is an error that needs attention. Repeated errors about the same object are one issue with a count.
+// issue is an error that needs attention. Repeated errors about the same object are one issue with
+// a count.
 type issue struct {
 	issueKey
 	id    uint64
@@ -162,7 +163,8 @@ func (e issuesPane) key(s *State, name, _ string) {
 	s.overlay = e
 }
 
-// openIssue shows the subject of an error: the changed file, the job, the repository or the source, else the agent.
+// openIssue shows the subject of an error: the changed file, the job, the repository or the source,
+// else the agent.
 func openIssue(s *State, e issue) {
 	kinds := map[string]string{"job": onJob, "repo": onRepo, "files": onRepo, "source": onSource}
 	for o := range s.objects(kinds[e.kind]) {
@@ -246,7 +248,8 @@ func (t *issues) collect(before, now *snapshot.Snapshot) {
 	}
 }
 
-// repaired reports whether an error that lasts no more is over: it was a state, or a good pull has followed.
+// repaired reports whether an error that lasts no more is over: it was a state, or a good pull has
+// followed.
 func (e issue) repaired(now *snapshot.Snapshot) bool {
 	return !e.event || (e.pull || e.kind == "repo") && slices.ContainsFunc(now.Repos, func(r snapshot.Repo) bool {
 		return r.Name == cmp.Or(e.repo, e.name) && !r.Failing() && r.SyncState == "success" && r.Synced.After(e.at)

@@ -190,7 +190,8 @@ func TestErrorsPane(t *testing.T) {
 	}
 }
 
-// TestErrorOpensItsJob: Enter opens the job of the last occurrence, live or recorded, whatever other jobs have its name.
+// TestErrorOpensItsJob: Enter opens the job of the last occurrence, live or recorded, whatever
+// other jobs have its name.
 func TestErrorOpensItsJob(t *testing.T) {
 	t.Parallel()
 	event := func(at time.Duration, uid string) snapshot.Event {
@@ -313,7 +314,8 @@ func TestUnhealthyRepositoriesAreErrors(t *testing.T) {
 	}
 }
 
-// TestTheSameErrorAgain: an error that differs only in its local port is not a new one; another reason is.
+// TestTheSameErrorAgain: an error that differs only in its local port is not a new one; another
+// reason is.
 func TestTheSameErrorAgain(t *testing.T) {
 	t.Parallel()
 	text := func(port int) string {
@@ -344,8 +346,8 @@ func TestTheSameErrorAgain(t *testing.T) {
 	}
 }
 
-// TestRepairedIssues: what lasts no more leaves the status line and stays in the list; what has happened does so after the
-// next good pull if it was one.
+// TestRepairedIssues: what lasts no more leaves the status line and stays in the list; what has
+// happened does so after the next good pull if it was one.
 func TestRepairedIssues(t *testing.T) {
 	t.Parallel()
 	good := testSnapshot()

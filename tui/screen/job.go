@@ -14,7 +14,8 @@ import (
 	"limpet/tui/widget"
 )
 
-// sectionID is a section of the job screen. Tab moves the focus, because the digits are the keys of the screens.
+// sectionID is a section of the job screen. Tab moves the focus, because the digits are the keys of
+// the screens.
 type sectionID uint8
 
 const (
@@ -135,7 +136,8 @@ func (d *jobScreen) pauseLog() (toast string) {
 	return "the log follows its end"
 }
 
-// draw draws the head, the summary with the times, the errors and the log. A zoomed section gets all lines.
+// draw draws the head, the summary with the times, the errors and the log. A zoomed section gets
+// all lines.
 func (d *jobScreen) draw(p *view, at widget.Rect) {
 	j, times := *d.job, 0
 	if p.c.W >= wideWidth {
@@ -268,7 +270,8 @@ func (d *jobScreen) head(p *view, w int, short bool) []widget.TextLine {
 	return out
 }
 
-// preview describes a job on h lines of w cells: state, progress, counts, errors, and the end of its log.
+// preview describes a job on h lines of w cells: state, progress, counts, errors, and the end of
+// its log.
 func (p *view) preview(j snapshot.Job, w, h int) []widget.TextLine {
 	state := p.shownState(j)
 	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, "")),
@@ -300,7 +303,8 @@ func (p *view) logEnd(j snapshot.Job, n int) (out []widget.TextLine) {
 	return out[max(len(out)-max(n, 0), 0):]
 }
 
-// logged returns what the keys l and d act on: the selected job or source, or the newest known job of the selected repository.
+// logged returns what the keys l and d act on: the selected job or source, or the newest known job
+// of the selected repository.
 func logged(s *State) (object, bool) {
 	if j := s.repo.rows.here(); s.screen == screenRepo && j != nil {
 		return jobObject(j), true
@@ -320,8 +324,8 @@ func logged(s *State) (object, bool) {
 	return o, false
 }
 
-// openLog shows the log of a job on the whole screen, or what else is known of one whose log is not kept. The last job of a
-// repository may have to be looked up.
+// openLog shows the log of a job on the whole screen, or what else is known of one whose log is not
+// kept. The last job of a repository may have to be looked up.
 func openLog(s *State) {
 	o, ok := logged(s)
 	if s.onSources() {
@@ -369,7 +373,8 @@ func changesRefusal(s *State) string {
 	return (&jobScreen{subject: subject{o, live}, partial: !live}).changesRefusal()
 }
 
-// stateLine returns the state of a job and a text in w cells, with a progress bar if the progress is known.
+// stateLine returns the state of a job and a text in w cells, with a progress bar if the progress
+// is known.
 func (p *view) stateLine(j snapshot.Job, state string, w int, tail string) string {
 	j.Progress = j.Percent()
 	head, percent := p.c.StateGlyph(state)+" "+state, fmt.Sprintf(" %3.0f%%", j.Progress)

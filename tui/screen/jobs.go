@@ -23,7 +23,8 @@ func (l *jobsScreen) draw(p *view, at widget.Rect) {
 	l.drawList(p, p.withPane(at, len(l.rows), l.pane), true)
 }
 
-// jobsNote counts the jobs by state. The title is narrow, so a zero is omitted when another count is shown.
+// jobsNote counts the jobs by state. The title is narrow, so a zero is omitted when another count
+// is shown.
 func jobsNote(c snapshot.Counts) string {
 	var parts []string
 	if c.Working+c.Pending > 0 || c.All() == 0 {
@@ -90,7 +91,8 @@ func dim[T any](text func(T) string) func(T, int) (string, widget.Role) {
 	return func(row T, _ int) (string, widget.Role) { return text(row), widget.RoleDim }
 }
 
-// shownState returns the displayed state of a job: "unknown" when it is not live, "other" when another agent runs it.
+// shownState returns the displayed state of a job: "unknown" when it is not live, "other" when
+// another agent runs it.
 func (p *view) shownState(j snapshot.Job) string {
 	switch {
 	case !j.Finished.IsZero() || !j.Undelivered.IsZero() || j.State == "pending":
@@ -248,7 +250,8 @@ func resultText(c state.Totals) string {
 		widget.When(nothing, "nothing to change")))
 }
 
-// genericMessage reports whether the message of a job repeats its state. Source: Grafana; see sync/jobs.
+// genericMessage reports whether the message of a job repeats its state. Source: Grafana; see
+// sync/jobs.
 func genericMessage(message string) bool {
 	return slices.Contains([]string{"completed successfully", "completed with warnings", "completed with errors"}, message)
 }

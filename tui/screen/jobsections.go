@@ -74,7 +74,8 @@ func total(s snapshot.Summary) int64 {
 	return s.Create + s.Update + s.Delete + s.Noop + s.Warn + s.Error
 }
 
-// errors lists the errors and warnings. With the focus it has a cursor; Enter opens the file under it.
+// errors lists the errors and warnings. With the focus it has a cursor; Enter opens the file under
+// it.
 func (d *jobScreen) errors(p *view, w int) section {
 	j, out := *d.job, section{Box: widget.Box{Title: issuesTitle(*d.job), Foot: p.cut(p.limpet("history show "+d.job.UID), w)}}
 	if j.Finished.IsZero() {
@@ -243,7 +244,8 @@ func parseIssue(state, txt string) jobIssue {
 	return f
 }
 
-// issueLines wraps errors and warnings, whose cause is often at the end, and returns the issue of each line too.
+// issueLines wraps errors and warnings, whose cause is often at the end, and returns the issue of
+// each line too.
 func (p *view) issueLines(j snapshot.Job, w int) (out []widget.TextLine, of []jobIssue) {
 	for _, f := range jobIssues(j) {
 		for _, l := range p.c.MarkedLines(widget.StateRole(f.state), f.state, f.text, w) {

@@ -17,12 +17,13 @@ type Outcome struct {
 	Actions []Action // sent one after the other
 	Refresh bool     // redraw the screen, and request a snapshot now
 	Copy    string   // for the clipboard of the terminal
-	// Run are the words of a command line to start, which ends one that runs; Stop interrupts it, Type is for its stdin.
+	// Run are the words of a command line to start, which ends one that runs; Stop interrupts it, Type
+	// is for its stdin.
 	Run  []string
 	Stop bool
 	Type string
-	// Edit opens the editor on the text of an object, or on a text that was edited before; EditLine is the command that
-	// does the same, for where there is no editor.
+	// Edit opens the editor on the text of an object, or on a text that was edited before; EditLine is
+	// the command that does the same, for where there is no editor.
 	Edit     *snapshot.Edit
 	EditLine string
 
@@ -47,7 +48,8 @@ func boundKey(s *scene, key string) (command, bool) {
 	return command{}, false
 }
 
-// bindings is the key table, from which help, hints and the palette are derived. What its commands do is in perform.go.
+// bindings is the key table, from which help, hints and the palette are derived. What its commands
+// do is in perform.go.
 var bindings = keyTable()
 
 // far is a step beyond all rows.
@@ -191,7 +193,8 @@ func (s State) Paste(text string) State {
 	return s
 }
 
-// keyName returns the name of a key for a message. A terminal may have no glyph for what its keyboard sends.
+// keyName returns the name of a key for a message. A terminal may have no glyph for what its
+// keyboard sends.
 func keyName(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }) {
 		return "this key"

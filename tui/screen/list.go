@@ -84,7 +84,8 @@ func (l *list[T]) show(rows []T) {
 	for i := range rows {
 		keys[i] = l.kind.key(&rows[i])
 	}
-	// A cursor whose row is gone goes to the one in its place. Actions never affect hidden rows, so their marks are dropped.
+	// A cursor whose row is gone goes to the one in its place. Actions never affect hidden rows, so
+	// their marks are dropped.
 	was := slices.Index(l.keys, l.cursor)
 	switch {
 	case len(keys) == 0:
@@ -142,7 +143,8 @@ func (l *position) move(by int) {
 // maxMarks bounds the marked rows of a list: each one is a separate request to the agent.
 const maxMarks = 100
 
-// mark toggles the mark under the cursor and moves on. It returns what is to be said, and whether it is a refusal.
+// mark toggles the mark under the cursor and moves on. It returns what is to be said, and whether
+// it is a refusal.
 func (l *position) mark() (said string, bad bool) {
 	marks := slices.Clone(l.marks)
 	switch i := slices.Index(marks, l.cursor); {
@@ -194,7 +196,8 @@ func (s *scene) filterTerms() widget.FilterTerms {
 	return widget.ParseTerms(s.filter(), s.filterFields())
 }
 
-// fieldValues returns the fields with their values: the possible ones or, for free texts, those of the snapshot.
+// fieldValues returns the fields with their values: the possible ones or, for free texts, those of
+// the snapshot.
 func fieldValues(s *facts, fields widget.FieldSet) widget.FieldSet {
 	out := maps.Clone(fields)
 	see := func(name, value string) {
@@ -224,7 +227,8 @@ func fieldValues(s *facts, fields widget.FieldSet) widget.FieldSet {
 // maxFilters bounds the filter history.
 const maxFilters = 20
 
-// key handles a key in the filter line. Printable keys are text; up and down recall earlier filters, Tab completes.
+// key handles a key in the filter line. Printable keys are text; up and down recall earlier
+// filters, Tab completes.
 func (in *filterLine) key(filter *string, values widget.FieldSet, name, typed string) {
 	switch name {
 	case "enter":
@@ -255,7 +259,8 @@ func (in *filterLine) key(filter *string, values widget.FieldSet, name, typed st
 	}
 }
 
-// filterText describes the matches of the filter, in the rows of the snapshot only: the queue may be longer.
+// filterText describes the matches of the filter, in the rows of the snapshot only: the queue may
+// be longer.
 func filterText(s *State) string {
 	if f, ok := s.at(s.screen).(finder); ok {
 		return fmt.Sprintf("%q: %s; Esc clears", s.filter(), f.found(&s.scene))

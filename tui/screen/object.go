@@ -36,7 +36,8 @@ type subject struct {
 	live bool // the snapshot has it
 }
 
-// page is the frame of the screen of one object: its facts, and below them a list of what belongs to it.
+// page is the frame of the screen of one object: its facts, and below them a list of what belongs
+// to it.
 type page[T any] struct {
 	subject
 	top    int  // first visible line of what scrolls
@@ -138,7 +139,8 @@ func (s State) CopyEdit(out Outcome, why string) State {
 	return s
 }
 
-// Edited returns the state with the text of the user: the difference is checked and shown, and applied after a yes.
+// Edited returns the state with the text of the user: the difference is checked and shown, and
+// applied after a yes.
 func (s State) Edited(e snapshot.Edit) State {
 	if e.After == e.Before {
 		s.showToast("nothing was changed", false)

@@ -22,7 +22,8 @@ func (onFile) Complete(line string) string {
 	return line + " --state /x.db"
 }
 
-// TestCommandsKeepTheTarget: each command line that is shown or copied selects the state file of the dashboard.
+// TestCommandsKeepTheTarget: each command line that is shown or copied selects the state file of
+// the dashboard.
 func TestCommandsKeepTheTarget(t *testing.T) {
 	t.Parallel()
 	for _, snap := range []*snapshot.Snapshot{testSnapshot(), sourcesSnapshot()} {

@@ -9,13 +9,15 @@ import (
 	"limpet/tui/widget"
 )
 
-// wideHeight is the height from which a wide overview has the row of events, previewWidth the least width of the pane.
+// wideHeight is the height from which a wide overview has the row of events, previewWidth the least
+// width of the pane.
 const (
 	wideHeight   = 30
 	previewWidth = 40
 )
 
-// overviewScreen shows jobs, repositories and, if there is room, the job under the cursor and the events.
+// overviewScreen shows jobs, repositories and, if there is room, the job under the cursor and the
+// events.
 type overviewScreen struct {
 	onRepos bool // the list of repositories has the focus
 	touched bool // the user has pressed a key since; until then the focus follows what runs
@@ -113,8 +115,8 @@ func (o overviewPanes) draw(p *view, at widget.Rect) {
 }
 
 const (
-	// leastBlock is the least height of a block: its edges, its heads, and a row; emptyBlock that of one that says why it
-	// is empty.
+	// leastBlock is the least height of a block: its edges, its heads, and a row; emptyBlock that of
+	// one that says why it is empty.
 	leastBlock, emptyBlock = 4, 6
 	// paneHeight is that of the pane beside a list.
 	paneHeight = 16
@@ -126,7 +128,8 @@ type block struct {
 	draw func(at widget.Rect)
 }
 
-// shares divides lines between two blocks as they need them; when both need more, the first one gets three fifths.
+// shares divides lines between two blocks as they need them; when both need more, the first one
+// gets three fifths.
 func shares(lines, first, second int) (int, int) {
 	a := min(first, lines*3/5)
 	b := max(min(second, lines-a), leastBlock)
@@ -185,7 +188,8 @@ func (p *view) drawWelcome(at widget.Rect) {
 	p.c.Panel(at, widget.Box{Title: "First steps", Foot: p.Snap.Agent.StorePath, Focused: true}, out)
 }
 
-// withPane returns the area of a list of n rows, and draws the pane of the row under the cursor below it if there is room.
+// withPane returns the area of a list of n rows, and draws the pane of the row under the cursor
+// below it if there is room.
 func (p *view) withPane(at widget.Rect, n int, pane func(*view, widget.Rect)) widget.Rect {
 	if at.H < 16 || n == 0 {
 		return at
@@ -231,7 +235,8 @@ func (l *jobsScreen) pane(p *view, at widget.Rect) {
 		p.preview(job, at.W-4, at.H-2))
 }
 
-// whyEmpty returns why a list of n objects has no rows: the filter, or a server that does not list them; nil = none exist.
+// whyEmpty returns why a list of n objects has no rows: the filter, or a server that does not list
+// them; nil = none exist.
 func (p *view) whyEmpty(noun string, n int) []string {
 	problem, snap := p.s.filterTerms().Problem, p.Snap
 	switch {

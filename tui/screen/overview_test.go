@@ -109,8 +109,8 @@ func TestNoteOfTheSource(t *testing.T) {
 	}
 }
 
-// TestOverviewShares: lists get the lines that they need before others get more; what runs comes first and has the focus, else
-// the repositories, until the user has pressed a key.
+// TestOverviewShares: lists get the lines that they need before others get more; what runs comes
+// first and has the focus, else the repositories, until the user has pressed a key.
 func TestOverviewShares(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ lines, first, second, a, b int }{

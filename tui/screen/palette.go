@@ -178,7 +178,8 @@ func (c chooser) key(s *State, name, text string) {
 	s.overlay = c
 }
 
-// call returns the command line under the cursor, with what is typed behind its words; else what is typed.
+// call returns the command line under the cursor, with what is typed behind its words; else what is
+// typed.
 func (c chooser) call() string {
 	typed := strings.TrimSpace(c.text)
 	if c.at >= len(c.found) {
@@ -267,7 +268,8 @@ func (c chooser) drawRow(p *view, of command, enabled bool, x, y, w int, cursor 
 	}
 }
 
-// last returns the last line: why the command under the cursor is disabled, or the equivalent command line.
+// last returns the last line: why the command under the cursor is disabled, or the equivalent
+// command line.
 func (c chooser) last(p *view) string {
 	if c.at >= len(c.found) {
 		return ""
@@ -285,7 +287,8 @@ func (c chooser) last(p *view) string {
 	return c.legend
 }
 
-// commands returns the commands of the keys, the themes, the agent, and each object of the snapshot.
+// commands returns the commands of the keys, the themes, the agent, and each object of the
+// snapshot.
 func allCommands(s *State) []command {
 	out := keyCommands(&s.scene)
 	for i, name := range widget.Themes {
@@ -304,7 +307,8 @@ func allCommands(s *State) []command {
 	return out
 }
 
-// keyCommands returns the commands of the keys that act, then those that change the view, then the others.
+// keyCommands returns the commands of the keys that act, then those that change the view, then the
+// others.
 func keyCommands(s *scene) (out []command) {
 	for _, group := range []string{"ACT", "VIEW", "APP"} {
 		for _, c := range bindings {

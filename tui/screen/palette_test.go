@@ -231,7 +231,8 @@ func withCommands() State {
 	return s
 }
 
-// TestCommandLine: what is typed runs as it stands; fewer letters find a command; what is unknown is left to the command line.
+// TestCommandLine: what is typed runs as it stands; fewer letters find a command; what is unknown
+// is left to the command line.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string][]string{
@@ -272,7 +273,8 @@ func TestTyped(t *testing.T) {
 	}
 }
 
-// TestConsole: the pane follows its command, stops it with Esc, answers its question, and shows the head of what has ended.
+// TestConsole: the pane follows its command, stops it with Esc, answers its question, and shows the
+// head of what has ended.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	running := press(press(withCommands(), ":").Paste("logs -f"), "enter")

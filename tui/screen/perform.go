@@ -133,7 +133,8 @@ func (s *State) act(c command) {
 	}
 }
 
-// requested returns the request of a command: for its object, wherever the cursor is now, else for the selection.
+// requested returns the request of a command: for its object, wherever the cursor is now, else for
+// the selection.
 func requested(s *scene, c command) (request, string) {
 	if c.object.Kind != "" {
 		return requestNow(&s.facts, c.verb, c.object)
@@ -258,7 +259,8 @@ func (s *scene) hasLists() bool {
 	return slices.Contains([]screenID{screenOverview, screenJobs, screenRepos, screenSources}, s.screen)
 }
 
-// refresh redraws the screen, which another program may have written to, and retries an unavailable source now.
+// refresh redraws the screen, which another program may have written to, and retries an unavailable
+// source now.
 func refresh(s *State) {
 	s.out.Refresh = true
 	if s.Gone == "" && !s.Snap.At.IsZero() && !s.Snap.API.Up && s.readOnlyReason() == "" {

@@ -173,7 +173,8 @@ type repoScreen struct {
 	opensLog bool // of its last job, when that is known
 }
 
-// selection returns the job under the cursor, whose repository is that of the screen, else the repository while it exists.
+// selection returns the job under the cursor, whose repository is that of the screen, else the
+// repository while it exists.
 func (r *repoScreen) selection(s *scene) []object {
 	if r.live && r.listed && len(r.rows.rows) > 0 {
 		return r.rows.selection(s)
@@ -188,7 +189,8 @@ func (r *repoScreen) hints(*scene) string {
 	return strings.Replace(screens[screenRepo].hints, "enter job", "^v scroll|tab jobs", 1)
 }
 
-// turn and zoom give the facts the whole screen, or the jobs: their part of it again, or all of it where both do not fit.
+// turn and zoom give the facts the whole screen, or the jobs: their part of it again, or all of it
+// where both do not fit.
 func (r *repoScreen) turn(int) { r.zoom() }
 func (r *repoScreen) zoom()    { r.turned, r.listed = !r.turned, !r.listed }
 
@@ -285,7 +287,8 @@ func (p *view) webhookText(r snapshot.Repo) string {
 		widget.When(!last.IsZero(), "last event "+widget.Ago(p.Now, last))
 }
 
-// conditionLines returns the conditions: the failing ones with their messages, then the others in one text.
+// conditionLines returns the conditions: the failing ones with their messages, then the others in
+// one text.
 func (p *view) conditionLines(r snapshot.Repo, w int) (out []widget.TextLine) {
 	var met []string
 	for _, c := range r.Conditions {
@@ -305,7 +308,8 @@ func (p *view) conditionLines(r snapshot.Repo, w int) (out []widget.TextLine) {
 const (
 	// recentRows is the number of earlier jobs on the repository screen.
 	recentRows = 50
-	// recentMaxAge and recentMinAge bound their age. The shorter one applies when jobs have finished since.
+	// recentMaxAge and recentMinAge bound their age. The shorter one applies when jobs have finished
+	// since.
 	recentMaxAge = time.Minute
 	recentMinAge = 5 * time.Second
 )

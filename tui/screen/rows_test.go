@@ -47,7 +47,8 @@ func TestTransferText(t *testing.T) {
 	}
 }
 
-// TestCountedWarnings: a row and a title have the number of all warnings, not that of the ones which are kept.
+// TestCountedWarnings: a row and a title have the number of all warnings, not that of the ones
+// which are kept.
 func TestCountedWarnings(t *testing.T) {
 	t.Parallel()
 	j := snapshot.Job{Message: "completed with warnings", Warnings: []string{"a", "b", "first 2 of 1501"},
@@ -337,7 +338,8 @@ func eachSize(s State, f func(size, frame string, caps widget.Caps)) {
 	}
 }
 
-// TestSuspendedLooksSuspended: a suspended repository has a glyph, a word and a count of its own at every size.
+// TestSuspendedLooksSuspended: a suspended repository has a glyph, a word and a count of its own at
+// every size.
 func TestSuspendedLooksSuspended(t *testing.T) {
 	t.Parallel()
 	snap := testSnapshot()
@@ -385,7 +387,8 @@ func TestGoldenSizes(t *testing.T) {
 	}
 }
 
-// TestLogAndChangesFromALine: l and d open the log and the changes of the job of the row, and Esc leads back.
+// TestLogAndChangesFromALine: l and d open the log and the changes of the job of the row, and Esc
+// leads back.
 func TestLogAndChangesFromALine(t *testing.T) {
 	t.Parallel()
 	s := shown(testSnapshot(), widget.Caps{})
@@ -418,7 +421,8 @@ func TestLogAndChangesFromALine(t *testing.T) {
 	}
 }
 
-// TestEveryKeySaysWhy: a key that does nothing says so, also on an overlay, which no key but a named one answers.
+// TestEveryKeySaysWhy: a key that does nothing says so, also on an overlay, which no key but a
+// named one answers.
 func TestEveryKeySaysWhy(t *testing.T) {
 	t.Parallel()
 	s := shown(testSnapshot(), widget.Caps{})
@@ -441,7 +445,8 @@ func TestEveryKeySaysWhy(t *testing.T) {
 	}
 }
 
-// TestTooSmall: below the least size no key acts, whatever it would ask first, but those that leave.
+// TestTooSmall: below the least size no key acts, whatever it would ask first, but those that
+// leave.
 func TestTooSmall(t *testing.T) {
 	t.Parallel()
 	for _, size := range [][2]int{{MinWidth - 1, 24}, {80, MinHeight - 1}, {30, 8}} {

@@ -249,8 +249,8 @@ func TestAnySequence(t *testing.T) {
 	t.Logf("fault: %d sequences, %d steps, %d frames", n, steps.Load(), frames.Load())
 }
 
-// byteSource makes random numbers from the bytes of a fuzzer. Each byte is the high byte of a number,
-// which selects among few options.
+// byteSource makes random numbers from the bytes of a fuzzer. Each byte is the high byte of a
+// number, which selects among few options.
 type byteSource struct {
 	bytes []byte
 	rest  *rand.PCG

@@ -95,7 +95,8 @@ func sourceState(from snapshot.Source) string {
 	return from.State
 }
 
-// sourceShownState returns the displayed state: a working source is "unknown" while the screen is not live.
+// sourceShownState returns the displayed state: a working source is "unknown" while the screen is
+// not live.
 func (p *view) sourceShownState(from snapshot.Source) string {
 	state := sourceState(from)
 	if p.offline() && state == snapshot.SourceWorking || sourceGlyph(state) == "unknown" {
@@ -132,8 +133,8 @@ func ArtifactOf(from snapshot.Source) snapshot.Artifact {
 	return *from.Artifact
 }
 
-// sourceScreen is the screen of one source: its state, its artifact and its conditions, and below them the revisions that
-// the host has, or its events.
+// sourceScreen is the screen of one source: its state, its artifact and its conditions, and below
+// them the revisions that the host has, or its events.
 type sourceScreen struct {
 	page[state.Artifact]
 	log    bool // events in place of revisions
@@ -280,8 +281,9 @@ func SourceController(snap *snapshot.Snapshot) string {
 	}
 }
 
-// SourceFacts describes a source, for a screen and for 'limpet source show'. state is its shown state, mark stands before
-// it, due is when its controller looks next, controller who that is, and resume the command that ends a suspension.
+// SourceFacts describes a source, for a screen and for 'limpet source show'. state is its shown
+// state, mark stands before it, due is when its controller looks next, controller who that is, and
+// resume the command that ends a suspension.
 func SourceFacts(from snapshot.Source, state, mark, due, controller, resume string, now time.Time) (out widget.Sheet) {
 	out.AddIf(!from.Deleting.IsZero(), widget.RoleWarn, "deleting",
 		"since "+widget.Ago(now, from.Deleting)+"; its controller removes its artifacts first")

@@ -63,7 +63,8 @@ func sourcesSnapshot() *snapshot.Snapshot {
 	return s
 }
 
-// ownSources is a site whose agent reconciles its sources, as its screens are shown with what they fetch.
+// ownSources is a site whose agent reconciles its sources, as its screens are shown with what they
+// fetch.
 func ownSources(t *testing.T) (s State, src *archive) {
 	snap := sourcesSnapshot()
 	snap.Agent.Sources = &snapshot.Controllers{Mode: "auto", State: snapshot.ControllersActive}

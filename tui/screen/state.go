@@ -1,8 +1,9 @@
 // Package screen is the state of the dashboard and its screens, one file a screen.
 //
-// A frame is a function of State and size (frame.go), a key press a pure function from State to State (keys.go). A screen reads
-// a scene and has its own position; what a key does elsewhere it returns as an Outcome, which State applies.
-// Foreign text is cleaned once, where it enters (fetch.go). States have a glyph and a word, never only a colour.
+// A frame is a function of State and size (frame.go), a key press a pure function from State to
+// State (keys.go). A screen reads a scene and has its own position; what a key does elsewhere it
+// returns as an Outcome, which State applies. Foreign text is cleaned once, where it enters
+// (fetch.go). States have a glyph and a word, never only a colour.
 package screen
 
 import (
@@ -135,8 +136,9 @@ const (
 	repoHints = "^v move|enter open|tab pane|p pull|P full|s suspend|h history|/ filter|t test|y YAML|l log"
 )
 
-// screens describes the screens; those with a tab have a name, a key, a label, and the words of the command that shows their contents.
-// hints are the useful keys, the most useful first; help and quit are added.
+// screens describes the screens; those with a tab have a name, a key, a label, and the words of the
+// command that shows their contents. hints are the useful keys, the most useful first; help and
+// quit are added.
 var screens = [screenCount]struct {
 	name, key, label, command string
 	under                     screenID // the screen whose tab is marked
@@ -201,7 +203,8 @@ func tabText(s *facts, id screenID) string {
 	return txt
 }
 
-// available reports whether a tab is shown: that of the sources when there are some, or when it is marked.
+// available reports whether a tab is shown: that of the sources when there are some, or when it is
+// marked.
 func available(s *facts, id, marked screenID) bool {
 	return id != screenSources || len(s.Snap.Sources) > 0 || marked == id
 }
@@ -221,7 +224,8 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 	return s
 }
 
-// Quiet reports whether a snapshot changes only times and figures of the process, which need no frame of their own.
+// Quiet reports whether a snapshot changes only times and figures of the process, which need no
+// frame of their own.
 func (s *State) Quiet(snap *snapshot.Snapshot) bool {
 	was, is := *s.Snap, *snap
 	for _, of := range []*snapshot.Snapshot{&was, &is} {
@@ -254,7 +258,8 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 	return s
 }
 
-// update computes the rows of the lists and the selection. Cursors stay on their rows as long as these exist.
+// update computes the rows of the lists and the selection. Cursors stay on their rows as long as
+// these exist.
 func (s *State) update() {
 	if !s.Now.Before(s.toastEnd) {
 		s.toast = ""

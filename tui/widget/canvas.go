@@ -16,7 +16,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Canvas is a grid of w by h cells, so a frame has exactly h lines of w cells whatever its texts contain.
+// Canvas is a grid of w by h cells, so a frame has exactly h lines of w cells whatever its texts
+// contain.
 type Canvas struct {
 	W, H int
 	G    glyphs
@@ -61,7 +62,8 @@ func (r Rect) Left(w int) (left, rest Rect) {
 	return Rect{r.X, r.Y, w, r.H}, Rect{r.X + w, r.Y, r.W - w, r.H}
 }
 
-// Put writes at most limit cells of clean text at column x of line y and returns the column behind it.
+// Put writes at most limit cells of clean text at column x of line y and returns the column behind
+// it.
 func (c *Canvas) Put(x, y, limit int, r Role, text string) int {
 	return c.put(x, y, limit, uv.Cell{Style: c.styles[r]}, text)
 }
@@ -124,8 +126,8 @@ func (c *Canvas) Cursor(x, y, end int) {
 	}
 }
 
-// Box is a frame with a title and a note in its upper edge and a foot in the lower one. More is the key that shows the lines
-// for which a panel has no room.
+// Box is a frame with a title and a note in its upper edge and a foot in the lower one. More is the
+// key that shows the lines for which a panel has no room.
 type Box struct {
 	Title, Note, Foot, More string
 	Focused                 bool
@@ -166,7 +168,8 @@ func (c *Canvas) label(from, right, y int, r Role, text string) {
 	}
 }
 
-// Dialog clears an area of w by h cells in the middle, and a cell around it except in the first and the last line.
+// Dialog clears an area of w by h cells in the middle, and a cell around it except in the first and
+// the last line.
 func (c *Canvas) Dialog(w, h int) Rect {
 	r := Rect{max((c.W-w)/2, 0), max((c.H-h)/2, 0), w, h}
 	for row := max(r.Y-1, min(r.Y, 1)); row < max(r.Y+h, min(r.Y+h+1, c.H-1)); row++ {
@@ -202,8 +205,8 @@ func Wrapped(out []TextLine, r Role, text string, w int) []TextLine {
 	return out
 }
 
-// Lines puts lines into a box. The last one counts those that do not fit, unless it would be the only one, and names the key
-// that shows them, if there is one.
+// Lines puts lines into a box. The last one counts those that do not fit, unless it would be the
+// only one, and names the key that shows them, if there is one.
 func (c *Canvas) Lines(at Rect, lines []TextLine, key string) {
 	for i, l := range lines[:min(len(lines), max(at.H-2, 0))] {
 		if rest := len(lines) - i; i == at.H-3 && i > 0 && rest > 1 {
@@ -219,7 +222,8 @@ func (c *Canvas) Panel(at Rect, b Box, lines []TextLine) {
 	c.Lines(at, lines, b.More)
 }
 
-// Scroll draws a box with the lines from top on, which it bounds. The foot shows the position when not all lines fit.
+// Scroll draws a box with the lines from top on, which it bounds. The foot shows the position when
+// not all lines fit.
 func (c *Canvas) Scroll(at Rect, b Box, lines []TextLine, top *int) {
 	*top = max(min(*top, len(lines)-max(at.H-2, 0)), 0)
 	shown := lines[*top:min(*top+max(at.H-2, 0), len(lines))]
@@ -246,7 +250,8 @@ func Cut(text string, w int, tail string) string {
 	return displaywidth.TruncateString(text, w, tail)
 }
 
-// Wrap breaks text at blanks into lines of at most w cells, and longer words too: the end of an error matters as well.
+// Wrap breaks text at blanks into lines of at most w cells, and longer words too: the end of an
+// error matters as well.
 func Wrap(text string, w int) []string {
 	var out []string
 	cur := ""

@@ -75,7 +75,8 @@ func (t Table[T]) fit(rows []T, w int, wide bool) []int {
 	}
 }
 
-// cuts reports whether a text of the column Grow is longer than w cells. What adapts to its width is as short as it can be.
+// cuts reports whether a text of the column Grow is longer than w cells. What adapts to its width
+// is as short as it can be.
 func (t Table[T]) cuts(rows []T, w int) bool {
 	return slices.ContainsFunc(rows, func(row T) bool {
 		text, _ := t.Columns[t.Grow].Cell(row, 0)
@@ -83,7 +84,8 @@ func (t Table[T]) cuts(rows []T, w int) bool {
 	})
 }
 
-// Window returns the first row to show, so that the row of the cursor is near the middle of a long list.
+// Window returns the first row to show, so that the row of the cursor is near the middle of a long
+// list.
 func Window(cursor, rows, height int) int {
 	if rows <= height {
 		return 0
@@ -91,7 +93,8 @@ func Window(cursor, rows, height int) int {
 	return min(max(cursor-height/2, 0), rows-height)
 }
 
-// Draw draws heads and the rows around the row index inside a box; no heads where they displace the last row.
+// Draw draws heads and the rows around the row index inside a box; no heads where they displace the
+// last row.
 func (t Table[T]) Draw(c *Canvas, box Rect, rows []T, index int, focused bool) {
 	x, y, w, h := box.X+1, box.Y+1, box.W-2, box.H-2
 	widths := t.fit(rows, w-2, box.W >= wideWidth)

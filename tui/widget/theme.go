@@ -33,7 +33,8 @@ const (
 	roleCount
 )
 
-// Theme holds the SGR parameters of each role, from the sixteen colours of the terminal; the background is left alone.
+// Theme holds the SGR parameters of each role, from the sixteen colours of the terminal; the
+// background is left alone.
 type Theme [roleCount]string
 
 // Caps are the capabilities of the terminal.
@@ -61,7 +62,8 @@ var mono = Theme{RoleTitle: "1", roleFocus: "1", RoleBad: "1", RoleCursor: "7", 
 // Themes are the names of the themes, the default first.
 var Themes = []string{"terminal", "high-contrast", "blue-orange", "mono"}
 
-// Look returns the theme of the terminal. Without colours and in ASCII it is empty, for logs and screen readers.
+// Look returns the theme of the terminal. Without colours and in ASCII it is empty, for logs and
+// screen readers.
 func (c Caps) Look() Theme {
 	switch {
 	case c.Mono && c.ASCII:
@@ -176,7 +178,8 @@ func ParseTerms(line string, known FieldSet) FilterTerms {
 	return t
 }
 
-// withPrefix returns the values with a prefix, so that a value that is still being typed selects all its completions.
+// withPrefix returns the values with a prefix, so that a value that is still being typed selects
+// all its completions.
 func withPrefix(values []string, with string) []string {
 	var out []string
 	for _, v := range values {
@@ -230,7 +233,8 @@ func (t *FilterTerms) Moment(field string, now time.Time) time.Time {
 
 func (f FieldSet) names() []string { return slices.Sorted(maps.Keys(f)) }
 
-// Complete completes the last word of a filter: the name of a field, then a value, then the next value.
+// Complete completes the last word of a filter: the name of a field, then a value, then the next
+// value.
 func Complete(line string, fields FieldSet) string {
 	at := strings.LastIndexByte(line, ' ') + 1
 	head, word := line[:at], line[at:]
@@ -272,7 +276,8 @@ func ContainsWords(filter string, fields ...string) bool {
 // MaxLine is the maximum length of a typed line, in runes.
 const MaxLine = 500
 
-// Edit returns a line after a key press: text is appended; backspace, Ctrl-W and Ctrl-U delete a rune, a word, the line.
+// Edit returns a line after a key press: text is appended; backspace, Ctrl-W and Ctrl-U delete a
+// rune, a word, the line.
 func Edit(line, name, txt string) string {
 	r := []rune(line)
 	switch name {
@@ -288,7 +293,8 @@ func Edit(line, name, txt string) string {
 	return string(r[:min(len(r), MaxLine)])
 }
 
-// Matches reports whether one of the values begins with one of those of the field, or the field is not set.
+// Matches reports whether one of the values begins with one of those of the field, or the field is
+// not set.
 func (t FilterTerms) Matches(field string, values ...string) bool {
 	named, ok := t.Fields[field]
 	return !ok || slices.ContainsFunc(values, func(v string) bool {

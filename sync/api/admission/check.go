@@ -1,7 +1,9 @@
-// Package admission validates the provisioning objects: their fields, their updates, and their relations to
-// each other. It makes no calls. The embedded API, the controllers and the commands use the same rules.
+// Package admission validates the provisioning objects: their fields, their updates, and their
+// relations to each other. It makes no calls. The embedded API, the controllers and the commands
+// use the same rules.
 //
-// An error names a wrong value together with a right one, and never repeats a value that may hold a secret.
+// An error names a wrong value together with a right one, and never repeats a value that may hold a
+// secret.
 package admission
 
 import (
@@ -26,11 +28,12 @@ import (
 	"limpet/sync/signature"
 )
 
-// Check checks an object of the provisioning group, a GitRepository or a core Secret as the server's admission does. Each
-// error has the path, the bad value and the remedy. old is the stored object that obj replaces, nil for a new
-// one. Of other kinds only the metadata is checked.
+// Check checks an object of the provisioning group, a GitRepository or a core Secret as the
+// server's admission does. Each error has the path, the bad value and the remedy. old is the stored
+// object that obj replaces, nil for a new one. Of other kinds only the metadata is checked.
 //
-// An object that is being deleted is not checked: its finalizers must be removable whatever else is wrong with it.
+// An object that is being deleted is not checked: its finalizers must be removable whatever else is
+// wrong with it.
 func Check(obj, old *unstructured.Unstructured) field.ErrorList {
 	if obj == nil || obj.GetDeletionTimestamp() != nil {
 		return nil
@@ -55,7 +58,8 @@ func Check(obj, old *unstructured.Unstructured) field.ErrorList {
 	return errs
 }
 
-// maxBadValue bounds how much of a wrong text an error repeats, in bytes: errors go into answers and statuses.
+// maxBadValue bounds how much of a wrong text an error repeats, in bytes: errors go into answers
+// and statuses.
 const maxBadValue = 200
 
 // validateKind applies the rules of the kind alone.
@@ -117,8 +121,9 @@ func CheckSecure(obj, old *unstructured.Unstructured) (errs field.ErrorList) {
 // characters. Source: InlineSecureValue of Grafana's common API.
 const maxSecureValue = 24576
 
-// validateSecure checks the inline secure values. A member carries exactly one of create, name and remove;
-// only the name that is stored already may stand beside another, because patches leave it there.
+// validateSecure checks the inline secure values. A member carries exactly one of create, name and
+// remove; only the name that is stored already may stand beside another, because patches leave it
+// there.
 func validateSecure(secure node, stored map[string]string) {
 	for _, name := range secure.names() {
 		member := secure.object(name)
@@ -145,7 +150,8 @@ func validateSecure(secure node, stored map[string]string) {
 	}
 }
 
-// SecureNames returns the name that each inline secure value of obj has on the server. It is empty for nil.
+// SecureNames returns the name that each inline secure value of obj has on the server. It is empty
+// for nil.
 func SecureNames(obj *unstructured.Unstructured) map[string]string {
 	out := map[string]string{}
 	if obj == nil {
@@ -209,8 +215,9 @@ func checkBranch(branch string) error {
 	return auth.CheckRefName(branch)
 }
 
-// checkGitURL returns why a URL cannot be the remote of a repository. ssh allows ssh://, the scp form user@host:path
-// and file:// beside http and https. The error never repeats the URL, which may carry a password.
+// checkGitURL returns why a URL cannot be the remote of a repository. ssh allows ssh://, the scp
+// form user@host:path and file:// beside http and https. The error never repeats the URL, which may
+// carry a password.
 func checkGitURL(raw string, ssh bool) error {
 	a, err := auth.ParseAddress(raw)
 	switch {
@@ -312,8 +319,8 @@ func declared(obj *unstructured.Unstructured) bool {
 // tree is what a Repository pulls into the API. The zero value pulls nothing there.
 type tree struct{ url, branch, ref, dir string }
 
-// treeOf returns the tree of a Repository; nil has none. Those of type local have none, as for Grafana, and a directory
-// may receive what the API receives.
+// treeOf returns the tree of a Repository; nil has none. Those of type local have none, as for
+// Grafana, and a directory may receive what the API receives.
 func treeOf(obj *unstructured.Unstructured) tree {
 	if !isRepository(obj) || api.Annotation(obj, api.AnnoSinkDir) != "" {
 		return tree{}
@@ -327,14 +334,15 @@ func treeOf(obj *unstructured.Unstructured) tree {
 	return tree{url, block.Branch, api.Annotation(obj, api.AnnoGitRef), repo.Spec.Dir()}
 }
 
-// asWithBranch returns the tree with the branch of another one if it had none: the controller names the default branch.
+// asWithBranch returns the tree with the branch of another one if it had none: the controller names
+// the default branch.
 func (t tree) asWithBranch(other tree) tree {
 	t.branch = cmp.Or(t.branch, other.branch)
 	return t
 }
 
-// conflict returns why two trees must not both be pulled: each would have the files of the other. Source of the words:
-// Grafana.
+// conflict returns why two trees must not both be pulled: each would have the files of the other.
+// Source of the words: Grafana.
 func (t tree) conflict(other tree) string {
 	a, b := t.dir+"/", other.dir+"/"
 	switch {

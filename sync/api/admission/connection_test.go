@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestConnectionMovesWithoutItsSecrets: a secret that was given for one server is not kept for another.
+// TestConnectionMovesWithoutItsSecrets: a secret that was given for one server is not kept for
+// another.
 func TestConnectionMovesWithoutItsSecrets(t *testing.T) {
 	t.Parallel()
 	const (

@@ -26,8 +26,9 @@ var (
 	nameMember      = []string{"name"}
 )
 
-// knownMembers are the members of each kind that limpet, Grafana or Flux reads, by the path of their object; "" is the
-// top level. Those of spec are the ones of Grafana's and Flux's types. An object without an entry is open.
+// knownMembers are the members of each kind that limpet, Grafana or Flux reads, by the path of
+// their object; "" is the top level. Those of spec are the ones of Grafana's and Flux's types. An
+// object without an entry is open.
 var knownMembers = map[schema.GroupKind]map[string][]string{
 	{Kind: "Secret"}: {"": {"data", "stringData", "type", "immutable"}},
 	{Group: api.ProvisioningGroup, Kind: "Repository"}: {
@@ -149,8 +150,9 @@ func UnknownFields(obj *unstructured.Unstructured) (out []UnknownField) {
 	return out
 }
 
-// node is one JSON object of a request with the path that leads to it. Reading a member of the wrong type
-// records an error and returns the zero value, so that the rules need no checks of their own.
+// node is one JSON object of a request with the path that leads to it. Reading a member of the
+// wrong type records an error and returns the zero value, so that the rules need no checks of their
+// own.
 type node struct {
 	path *field.Path // nil for the root
 	data map[string]any

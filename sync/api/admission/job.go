@@ -91,7 +91,8 @@ func validateLoad(options node) {
 	}
 }
 
-// validateExported checks the resources of a push or a migrate; none means all that are not managed yet.
+// validateExported checks the resources of a push or a migrate; none means all that are not managed
+// yet.
 func validateExported(options node) {
 	resources := options.objects("resources")
 	if len(resources) > maxJobResources {
@@ -136,11 +137,13 @@ func validateResourceRef(ref node) {
 	}
 }
 
-// branchOptions are the options that name the branch to which an action writes; "" is that of the Repository.
+// branchOptions are the options that name the branch to which an action writes; "" is that of the
+// Repository.
 var branchOptions = map[string]string{"push": "branch", "migrate": "branch", "delete": "ref", "move": "ref", "fixFolderMetadata": "ref"}
 
-// CheckWorkflow returns why a Repository does not allow a job of this spec to write. A Repository allows "write" to its own
-// branch and "branch" to others. While its own has no name yet, only a job that names no branch is known to write there.
+// CheckWorkflow returns why a Repository does not allow a job of this spec to write. A Repository
+// allows "write" to its own branch and "branch" to others. While its own has no name yet, only a
+// job that names no branch is known to write there.
 func CheckWorkflow(repo api.RepositorySpec, spec map[string]any) error {
 	action, _ := spec["action"].(string)
 	option, writes := branchOptions[action]
@@ -269,7 +272,8 @@ func resourceRefs(values []string) (any, error) {
 	return out, nil
 }
 
-// JobSpec returns the spec of a job from the options that are given, by their names. Its errors name an option as a flag.
+// JobSpec returns the spec of a job from the options that are given, by their names. Its errors
+// name an option as a flag.
 func JobSpec(action string, given map[string][]string) (map[string]any, error) {
 	if action == "pr" {
 		return nil, fmt.Errorf("webhooks make the jobs of pull requests; by hand --spec needs ref, pr, hash and url")
@@ -323,7 +327,8 @@ func optionsText(action string, known []JobOption) string {
 	return ", which has " + strings.Join(names, ", ")
 }
 
-// CheckJobSpec returns what the server's admission would refuse in the spec of a job, whatever its repository.
+// CheckJobSpec returns what the server's admission would refuse in the spec of a job, whatever its
+// repository.
 func CheckJobSpec(spec map[string]any) error {
 	job := &unstructured.Unstructured{Object: map[string]any{"spec": maps.Clone(spec)}}
 	job.Object["spec"].(map[string]any)["repository"] = "name"

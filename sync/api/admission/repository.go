@@ -369,7 +369,8 @@ func checkPrivateKey(value string) error {
 	return nil
 }
 
-// validateConnectionChange checks an update: a secret that was given for one server must not be sent to another.
+// validateConnectionChange checks an update: a secret that was given for one server must not be
+// sent to another.
 func validateConnectionChange(obj, old *unstructured.Unstructured, secure node) {
 	before, err := api.ConnectionView(old)
 	if err != nil {

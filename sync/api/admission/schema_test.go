@@ -32,7 +32,8 @@ func ofGrafana(t *testing.T) (out []api.Kind) {
 	return out
 }
 
-// What a schema does not keep or what it refuses, a real API server prunes or refuses also from Grafana and limpet.
+// What a schema does not keep or what it refuses, a real API server prunes or refuses also from
+// Grafana and limpet.
 func TestSchemasKeepWhatTheyDoNotName(t *testing.T) {
 	t.Parallel()
 	var walk func(schema map[string]any, at string, depth int)
@@ -86,7 +87,8 @@ func TestSchemasNameKnownMembers(t *testing.T) {
 	}
 }
 
-// matches requires the members of a view and their types. Several objects of spec share a view that has the members of all.
+// matches requires the members of a view and their types. Several objects of spec share a view that
+// has the members of all.
 func matches(t *testing.T, at string, schema map[string]any, view reflect.Type) {
 	t.Helper()
 	if schema == nil {

@@ -16,7 +16,8 @@ import (
 	"limpet/sync/auth"
 )
 
-// maxSecretData bounds the values of one Secret together, in bytes. Source: Kubernetes' MaxSecretSize.
+// maxSecretData bounds the values of one Secret together, in bytes. Source: Kubernetes'
+// MaxSecretSize.
 const maxSecretData = 1 << 20
 
 // validateSecret applies Kubernetes' rules for a Secret. No value is repeated.
@@ -61,8 +62,9 @@ func validateSecret(old *unstructured.Unstructured, root node) {
 	}
 }
 
-// RemoveMintedToken removes the stored token of a Repository with a Connection when its URL changes: it was
-// minted for the former URL, and a person cannot replace it. A token that is part of the update stays.
+// RemoveMintedToken removes the stored token of a Repository with a Connection when its URL
+// changes: it was minted for the former URL, and a person cannot replace it. A token that is part
+// of the update stays.
 func RemoveMintedToken(obj, old *unstructured.Unstructured) {
 	if old == nil || obj.GetKind() != "Repository" {
 		return
@@ -91,7 +93,8 @@ func RemoveMintedToken(obj, old *unstructured.Unstructured) {
 	obj.Object["secure"] = changed
 }
 
-// The patterns and enums of a GitRepository. Source: fluxcd/source-controller, api/v1/gitrepository_types.go.
+// The patterns and enums of a GitRepository. Source: fluxcd/source-controller,
+// api/v1/gitrepository_types.go.
 var (
 	sourcePatterns = []struct {
 		name     string
@@ -105,8 +108,9 @@ var (
 	verifyModes = []string{"head", "HEAD", "Tag", "TagAndHEAD"}
 )
 
-// validateGitRepository applies the rules of Flux's CRD, with the words of the API server. A spec that was stored
-// before the rules can still be kept as it is. The providers and the schemes are those of limpet, which has more.
+// validateGitRepository applies the rules of Flux's CRD, with the words of the API server. A spec
+// that was stored before the rules can still be kept as it is. The providers and the schemes are
+// those of limpet, which has more.
 func validateGitRepository(obj, old *unstructured.Unstructured, root node) {
 	validateSink(obj, root)
 	if old != nil && reflect.DeepEqual(obj.Object["spec"], old.Object["spec"]) {
@@ -165,15 +169,16 @@ const (
 // Finalizers are those of a Repository that names none. Source: Grafana's mutator.
 var Finalizers = []string{api.FinalizerRemove, api.FinalizerRemoveJobs, api.FinalizerCleanup}
 
-// DefaultFinalizers sets the finalizers that Grafana gives a Repository without any. It is only for servers
-// with a controller that removes them: without one the object could not be deleted.
+// DefaultFinalizers sets the finalizers that Grafana gives a Repository without any. It is only for
+// servers with a controller that removes them: without one the object could not be deleted.
 func DefaultFinalizers(obj *unstructured.Unstructured) {
 	if isRepository(obj) && obj.GetDeletionTimestamp() == nil && len(obj.GetFinalizers()) == 0 {
 		obj.SetFinalizers(Finalizers)
 	}
 }
 
-// Default sets the defaults of Grafana's admission and of the Kubernetes API in obj, except finalizers.
+// Default sets the defaults of Grafana's admission and of the Kubernetes API in obj, except
+// finalizers.
 func Default(obj *unstructured.Unstructured) {
 	switch gvk := obj.GroupVersionKind(); {
 	case gvk.Group == "" && gvk.Kind == "Secret":

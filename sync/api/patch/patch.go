@@ -33,8 +33,8 @@ func Version(obj *unstructured.Unstructured) Op {
 	return Test("/metadata/resourceVersion", obj.GetResourceVersion())
 }
 
-// Guard begins a patch of one top-level member of obj, which it creates where obj has none. The patch fits no other
-// version.
+// Guard begins a patch of one top-level member of obj, which it creates where obj has none. The
+// patch fits no other version.
 func Guard(obj *unstructured.Unstructured, member string) []Op {
 	ops := []Op{Version(obj)}
 	if _, there := obj.Object[member].(map[string]any); !there {

@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 )
 
-// Paths inside a repository. Every path is relative to spec.path and has no leading slash; the path of a
-// directory ends in one, the root is "". The rule is that of Grafana's API: a name that it would refuse is never written
-// to a server, wherever the tree came from.
+// Paths inside a repository. Every path is relative to spec.path and has no leading slash; the path
+// of a directory ends in one, the root is "". The rule is that of Grafana's API: a name that it
+// would refuse is never written to a server, wherever the tree came from.
 
 // Limits of the path rule. Source: Grafana's safepath and filepath packages.
 const (
@@ -24,7 +24,8 @@ const (
 // a title. It is not a resource of its own.
 const FolderFile = "_folder.json"
 
-// PathError says why a path is not allowed. It is a warning: the file is left out and the rest goes on.
+// PathError says why a path is not allowed. It is a warning: the file is left out and the rest goes
+// on.
 type PathError struct {
 	Path   string
 	Reason string
@@ -72,8 +73,8 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// Check is CheckPath, or with disk what holds for a file that is written to a directory: hidden ones alone are refused, because
-// a tree of package git has no other name that is unsafe on a disk.
+// Check is CheckPath, or with disk what holds for a file that is written to a directory: hidden
+// ones alone are refused, because a tree of package git has no other name that is unsafe on a disk.
 func Check(p string, disk bool) error {
 	if !disk {
 		return CheckPath(p)
@@ -129,7 +130,8 @@ func Base(p string) string {
 	return p[strings.LastIndexByte(p, '/')+1:]
 }
 
-// Ancestors returns the directories above p, the outermost first. For a directory it includes the directory itself.
+// Ancestors returns the directories above p, the outermost first. For a directory it includes the
+// directory itself.
 func Ancestors(p string) []string {
 	var dirs []string
 	for i := range len(p) {
@@ -140,8 +142,8 @@ func Ancestors(p string) []string {
 	return dirs
 }
 
-// SafeDir returns the longest directory above p, or p itself, that passes the path rule. Grafana makes that
-// folder even when the file in it is not one that it can read.
+// SafeDir returns the longest directory above p, or p itself, that passes the path rule. Grafana
+// makes that folder even when the file in it is not one that it can read.
 func SafeDir(p string) string {
 	safe := ""
 	for _, dir := range Ancestors(p) {
@@ -153,7 +155,8 @@ func SafeDir(p string) string {
 	return safe
 }
 
-// IsResourceFile reports whether the extension of p is one that holds resources: .json, .yaml or .yml in any case.
+// IsResourceFile reports whether the extension of p is one that holds resources: .json, .yaml or
+// .yml in any case.
 func IsResourceFile(p string) bool {
 	switch strings.ToLower(path.Ext(p)) {
 	case ".json", ".yaml", ".yml":
@@ -165,8 +168,9 @@ func IsResourceFile(p string) bool {
 // IsFolderFile reports whether p is the folder file of its directory.
 func IsFolderFile(p string) bool { return Base(p) == FolderFile && !IsDir(p) }
 
-// Quote returns the text that stands for a path where only UTF-8 can: in JSON, in a table. A path is bytes, and one that
-// is no UTF-8, or that begins with a quotation mark, is put in quotation marks with escapes, nearly as git prints it.
+// Quote returns the text that stands for a path where only UTF-8 can: in JSON, in a table. A path
+// is bytes, and one that is no UTF-8, or that begins with a quotation mark, is put in quotation
+// marks with escapes, nearly as git prints it.
 func Quote(p string) string {
 	if utf8.ValidString(p) && !strings.HasPrefix(p, `"`) {
 		return p

@@ -1,6 +1,6 @@
-// Package contract says what limpet expects of an API server, as tests that run unchanged against real API
-// machinery and against the embedded API. Where the two differ, the real one is right, and the expectation
-// here is what the real one does.
+// Package contract says what limpet expects of an API server, as tests that run unchanged against
+// real API machinery and against the embedded API. Where the two differ, the real one is right, and
+// the expectation here is what the real one does.
 //
 // Cases speak HTTP, so that status codes, reasons and bodies are seen as they
 // are on the wire; only those of client.go go through limpet's own client.
@@ -28,8 +28,8 @@ type testCase struct {
 	run  func(e *env)
 }
 
-// run holds the server that connect returns against the whole contract. connect is called once; what it opens
-// it closes by t.Cleanup. run returns before the cases have run; t ends after them.
+// run holds the server that connect returns against the whole contract. connect is called once;
+// what it opens it closes by t.Cleanup. run returns before the cases have run; t ends after them.
 func run(t *testing.T, connect func(t *testing.T) target) {
 	target := connect(t)
 	for _, group := range []struct {

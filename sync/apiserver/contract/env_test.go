@@ -48,7 +48,8 @@ func header(name, value string) option { return func(r *http.Request) { r.Header
 func accept(value string) option       { return header("Accept", value) }
 func content(value string) option      { return header("Content-Type", value) }
 
-// request makes a request. body is nil, a string as it is to be sent, or a value to be sent as JSON.
+// request makes a request. body is nil, a string as it is to be sent, or a value to be sent as
+// JSON.
 func (e *env) request(method, path string, body any, options ...option) *http.Request {
 	e.Helper()
 	var data []byte

@@ -11,7 +11,8 @@ type object = map[string]any
 // kind is one resource in one version.
 type kind struct{ group, version, plural, kind string }
 
-// The kinds that stand for all: with a status subresource and without, and jobs, which are stored whole.
+// The kinds that stand for all: with a status subresource and without, and jobs, which are stored
+// whole.
 var (
 	folders      = kind{"folder.grafana.app", "v1", "folders", "Folder"}
 	dashboards   = kind{"dashboard.grafana.app", "v1", "dashboards", "Dashboard"}

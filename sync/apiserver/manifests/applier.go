@@ -43,10 +43,11 @@ const (
 	fieldManager = "limpet-manifests"
 	// defaultNamespace is that of objects that have none.
 	defaultNamespace = "default"
-	// pollInterval is the time between two polls: a change is in effect within 5 s, the time to apply it included.
+	// pollInterval is the time between two polls: a change is in effect within 5 s, the time to apply
+	// it included.
 	pollInterval = 2 * time.Second
-	// healInterval is the time between two comparisons of all objects with their files, and that for which no file declares
-	// an object before it is deleted: a file may be read while it is copied.
+	// healInterval is the time between two comparisons of all objects with their files, and that for
+	// which no file declares an object before it is deleted: a file may be read while it is copied.
 	healInterval = 30 * time.Second
 )
 
@@ -58,8 +59,9 @@ type Options struct {
 	Client *kube.Client
 	Store  *state.Store // keeps what was applied, sealed
 	Dir    string
-	// Server is the URL of the server of another process, and Host the name of this host, which is part of the owner of
-	// the objects there. An empty Server means the embedded API of this process, where objects are deleted in any case.
+	// Server is the URL of the server of another process, and Host the name of this host, which is
+	// part of the owner of the objects there. An empty Server means the embedded API of this process,
+	// where objects are deleted in any case.
 	Server, Host string
 	Namespace    string          // of objects without one, and of those that may be deleted; "" = default, and all
 	Selector     labels.Selector // of the objects to apply; nil = all
@@ -134,8 +136,8 @@ func New(ctx context.Context, o Options) (*Applier, error) {
 	return a, err
 }
 
-// first returns the value that a part of the owner had first: a container has another name after each start, and two
-// hosts of one image have the same.
+// first returns the value that a part of the owner had first: a container has another name after
+// each start, and two hosts of one image have the same.
 func first(ctx context.Context, store *state.Store, fact, value string) (string, error) {
 	has, err := store.Fact(ctx, fact)
 	if errors.Is(err, state.ErrNotFound) {
@@ -147,8 +149,8 @@ func first(ctx context.Context, store *state.Store, fact, value string) (string,
 	return string(has), nil
 }
 
-// Run applies the directory at once and after each change until ctx ends, and then returns nil. Faults of
-// files are logged once each and do not end it. It may be called once.
+// Run applies the directory at once and after each change until ctx ends, and then returns nil.
+// Faults of files are logged once each and do not end it. It may be called once.
 func (a *Applier) Run(ctx context.Context) error {
 	tick := time.NewTicker(a.interval)
 	defer tick.Stop()
@@ -209,7 +211,8 @@ type result struct {
 // errAway stands for all errors of an API that does not answer, so that they are logged once.
 var errAway = errors.New("API unavailable, retrying; try: limpet doctor")
 
-// runOnce does one pass: it polls every file and applies those that have changed since the last one.
+// runOnce does one pass: it polls every file and applies those that have changed since the last
+// one.
 func (a *Applier) runOnce(ctx context.Context) (r result) {
 	gone := a.gone
 	a.gone = nil
@@ -262,8 +265,8 @@ func (a *Applier) runOnce(ctx context.Context) (r result) {
 	return r
 }
 
-// poll reads new and changed files, forgets deleted ones, and returns the names of
-// all, and whether there is another one than before. Names that begin with a dot belong to editors and Kubernetes.
+// poll reads new and changed files, forgets deleted ones, and returns the names of all, and whether
+// there is another one than before. Names that begin with a dot belong to editors and Kubernetes.
 func (a *Applier) poll(r *result) (names []string, changed bool, err error) {
 	entries, err := os.ReadDir(a.Dir)
 	if err != nil {
@@ -296,8 +299,9 @@ func (a *Applier) poll(r *result) (names []string, changed bool, err error) {
 	return names, changed, nil
 }
 
-// apply writes the objects of a file after a dry run of all of them. done is false for an error that may pass: an
-// invalid object stays invalid until a file changes. With heal the unchanged ones are not counted.
+// apply writes the objects of a file after a dry run of all of them. done is false for an error
+// that may pass: an invalid object stays invalid until a file changes. With heal the unchanged ones
+// are not counted.
 func (a *Applier) apply(ctx context.Context, f *file, heal bool, r *result) (err error, done bool) {
 	writes := make([]*write, len(f.objects))
 	var ours []int
@@ -338,7 +342,8 @@ func failure(o object, err error) (error, bool) {
 	return fmt.Errorf("%s: %w", o.where, err), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
-// prune deletes the objects that came from files and that none has declared since the times of gone.
+// prune deletes the objects that came from files and that none has declared since the times of
+// gone.
 func (a *Applier) prune(ctx context.Context, declared map[key]string, gone map[key]time.Time, r *result) {
 	if err := a.listMade(ctx); err != nil {
 		r.problems = append(r.problems, fmt.Errorf("list objects of manifests: %w", err))
@@ -376,7 +381,8 @@ func (a *Applier) prune(ctx context.Context, declared map[key]string, gone map[k
 	}
 }
 
-// delete deletes an object unless it has another owner or none: by removing the annotation a user keeps it.
+// delete deletes an object unless it has another owner or none: by removing the annotation a user
+// keeps it.
 func (a *Applier) delete(ctx context.Context, k key) (deleted bool, err error) {
 	objects := a.Client.Resource(k.resource).Namespace(k.namespace)
 	obj, err := objects.Get(ctx, k.name, metav1.GetOptions{})

@@ -130,7 +130,8 @@ func (s *rig) apply() result {
 	return r
 }
 
-// prune does the pass that deletes what no file declares for half a minute, and returns how much that is.
+// prune does the pass that deletes what no file declares for half a minute, and returns how much
+// that is.
 func (s *rig) prune() int {
 	s.Helper()
 	for k := range s.m.gone {

@@ -25,8 +25,8 @@ type Document struct {
 	Unknown []string // fields without effect, with file and line
 }
 
-// ReadDocuments reads YAML or JSON documents: one object each, or a list of objects, the form in which kubectl prints
-// several. Its errors never hold content, which may be secret.
+// ReadDocuments reads YAML or JSON documents: one object each, or a list of objects, the form in
+// which kubectl prints several. Its errors never hold content, which may be secret.
 func ReadDocuments(file string, data []byte) (out []Document, err error) {
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for n, line := 1, 1; ; n++ {
@@ -74,8 +74,8 @@ var escapes = regexp.MustCompile(`\\(/|u[dD][89a-fA-F])`)
 // maxUnknown bounds the reported unknown fields of an object.
 const maxUnknown = 20
 
-// unknownIn returns the unknown fields of an object with file and line. doc is its document, which begins at the line
-// first; item is its index if that is a list.
+// unknownIn returns the unknown fields of an object with file and line. doc is its document, which
+// begins at the line first; item is its index if that is a list.
 func unknownIn(obj *unstructured.Unstructured, file string, doc []byte, first, item int) (out []string) {
 	fields := admission.UnknownFields(obj)
 	if len(fields) == 0 {
@@ -93,7 +93,8 @@ func unknownIn(obj *unstructured.Unstructured, file string, doc []byte, first, i
 	return out
 }
 
-// lineOf returns the line of the member at a path and its value, else those of the last one before it.
+// lineOf returns the line of the member at a path and its value, else those of the last one before
+// it.
 func lineOf(n *yamlv3.Node, path []string) (int, *yamlv3.Node) {
 	line := n.Line
 	for _, name := range path {

@@ -83,7 +83,8 @@ func readInto(sum hash.Hash, path string) ([]byte, error) {
 	return data, err
 }
 
-// declare adds the objects of a file to declared. It returns an error for an object that is declared already.
+// declare adds the objects of a file to declared. It returns an error for an object that is
+// declared already.
 func (f *file) declare(declared map[key]string) error {
 	for _, o := range f.objects {
 		if first, taken := declared[o.key()]; taken {
@@ -130,8 +131,9 @@ func (f *file) parse(data []byte, x *expander, rules Options) error {
 // errNotSelected means that an object is for another site.
 var errNotSelected = errors.New("the selector does not take the object")
 
-// complete checks kind, version and name of an object and expands its values. A
-// warning means that the kind is another program's; a mistyped one is an error, because it may be an object of the server.
+// complete checks kind, version and name of an object and expands its values. A warning means that
+// the kind is another program's; a mistyped one is an error, because it may be an object of the
+// server.
 func (o *object) complete(x *expander, rules Options) (warning string, err error) {
 	kind, gvk := o.GetKind(), o.GroupVersionKind()
 	i := slices.IndexFunc(api.Kinds, func(k api.Kind) bool { return k.Group == gvk.Group && k.Kind == gvk.Kind })

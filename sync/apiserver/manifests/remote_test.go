@@ -42,8 +42,8 @@ func (s *rig) owned(name string) any {
 	return s.field(name, "metadata", "annotations", api.AnnoManifestOwner)
 }
 
-// TestRemoteSecret: a value that cannot be read back is sent when the file or the URL has another one, when the object has
-// lost it, and to an object that was made anew.
+// TestRemoteSecret: a value that cannot be read back is sent when the file or the URL has another
+// one, when the object has lost it, and to an object that was made anew.
 func TestRemoteSecret(t *testing.T) {
 	t.Parallel()
 	s := remoteRig(t)
@@ -89,7 +89,8 @@ func TestRemoteSecret(t *testing.T) {
 	sent("a lost object", "three", s.heal)
 }
 
-// TestRemoteRemovesMembers: what the file stated and does not any more goes, what it never stated stays.
+// TestRemoteRemovesMembers: what the file stated and does not any more goes, what it never stated
+// stays.
 func TestRemoteRemovesMembers(t *testing.T) {
 	t.Parallel()
 	s := remoteRig(t)
@@ -105,7 +106,8 @@ func TestRemoteRemovesMembers(t *testing.T) {
 	}
 }
 
-// TestRemotePrune: objects are deleted only when that is asked for, and never by an empty directory.
+// TestRemotePrune: objects are deleted only when that is asked for, and never by an empty
+// directory.
 func TestRemotePrune(t *testing.T) {
 	t.Parallel()
 	s := remoteRig(t)
@@ -131,7 +133,8 @@ func TestRemotePrune(t *testing.T) {
 	}
 }
 
-// TestOwnedElsewhere: the objects of another host, and of the server itself, are left alone until they are released.
+// TestOwnedElsewhere: the objects of another host, and of the server itself, are left alone until
+// they are released.
 func TestOwnedElsewhere(t *testing.T) {
 	t.Parallel()
 	s := remoteRig(t)
@@ -165,8 +168,8 @@ func TestOwnedElsewhere(t *testing.T) {
 	}
 }
 
-// TestHostsOfOneImage: of two hosts with one name and one directory the first owns an object, also one that an earlier
-// version has written.
+// TestHostsOfOneImage: of two hosts with one name and one directory the first owns an object, also
+// one that an earlier version has written.
 func TestHostsOfOneImage(t *testing.T) {
 	t.Parallel()
 	s := remoteRig(t)
@@ -245,8 +248,8 @@ func (s *rig) between() *middle {
 	return m
 }
 
-// TestAppliedOnce: after a failed pass and a restart a released object and a job are left alone until the file has other
-// content; what was changed otherwise comes back.
+// TestAppliedOnce: after a failed pass and a restart a released object and a job are left alone
+// until the file has other content; what was changed otherwise comes back.
 func TestAppliedOnce(t *testing.T) {
 	t.Parallel()
 	s := remoteRig(t)
@@ -288,7 +291,8 @@ func TestAppliedOnce(t *testing.T) {
 	}
 }
 
-// TestRemoteUnavailable: a server that does not answer is one problem of all files, and is asked less and less often.
+// TestRemoteUnavailable: a server that does not answer is one problem of all files, and is asked
+// less and less often.
 func TestRemoteUnavailable(t *testing.T) {
 	t.Parallel()
 	s := remoteRig(t)

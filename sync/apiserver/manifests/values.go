@@ -16,8 +16,8 @@ import (
 //	$__file{PATH}           the text of a file, without blanks at its ends
 //	$${ $$__env{ $$__file{  the same without the first $, not expanded
 //
-// They are expanded in values, not in names of members, and not in dashboards and folders, where ${...} is
-// Grafana's own syntax. Expanded text is not expanded again.
+// They are expanded in values, not in names of members, and not in dashboards and folders, where
+// ${...} is Grafana's own syntax. Expanded text is not expanded again.
 
 // expander expands references by an environment and a base directory.
 type expander struct {
@@ -97,7 +97,8 @@ func (x *expander) text(value string) (string, error) {
 	return out, fault
 }
 
-// reference returns the value of one reference. Editors add a line break to a file that is not part of a token.
+// reference returns the value of one reference. Editors add a line break to a file that is not part
+// of a token.
 func (x *expander) reference(source, name string) (string, error) {
 	switch {
 	case source == "__file" && name == "":

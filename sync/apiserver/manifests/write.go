@@ -23,12 +23,14 @@ import (
 	"limpet/sync/kube"
 )
 
-// How an object is made as its file says: a three-way merge of the file, of what was applied of it before, and of the
-// object of the server. Only the members that the file states are compared, and those that it stated before and does not
-// any more are removed. What the server changes of them by itself is found by a dry run and is no difference.
+// How an object is made as its file says: a three-way merge of the file, of what was applied of it
+// before, and of the object of the server. Only the members that the file states are compared, and
+// those that it stated before and does not any more are removed. What the server changes of them by
+// itself is found by a dry run and is no difference.
 
-// applied is what of an object was applied last. It is sealed in the state file: a secret value cannot be read back
-// from every server, so its hash shows whether the value in the file has changed.
+// applied is what of an object was applied last. It is sealed in the state file: a secret value
+// cannot be read back from every server, so its hash shows whether the value in the file has
+// changed.
 type applied struct {
 	UID    types.UID         `json:"uid"`
 	Object map[string]any    `json:"object"` // without secret values
@@ -75,8 +77,9 @@ func owner(obj *unstructured.Unstructured) string {
 // embeddedOwner is the owner of objects that the server of an embedded API applies itself.
 const embeddedOwner = "the server itself"
 
-// plan returns the write that an object needs, which a dry run has accepted; nil for none. Content that was applied before
-// neither takes back an object that a user has released nor makes one of a transient kind again.
+// plan returns the write that an object needs, which a dry run has accepted; nil for none. Content
+// that was applied before neither takes back an object that a user has released nor makes one of a
+// transient kind again.
 func (a *Applier) plan(ctx context.Context, file string, o object) (*write, error) {
 	want := o.DeepCopy()
 	api.SetAnnotation(want, api.AnnoManifest, file)
@@ -156,7 +159,8 @@ func (a *Applier) write(ctx context.Context, file string, o object, w *write) er
 	return nil
 }
 
-// send creates or updates an object. An update has the UID and the resourceVersion of what it is based on.
+// send creates or updates an object. An update has the UID and the resourceVersion of what it is
+// based on.
 func (a *Applier) send(ctx context.Context, o object, w *write, dry bool) (*unstructured.Unstructured, error) {
 	objects := a.Client.Resource(o.resource()).Namespace(o.GetNamespace())
 	var dryRun []string
@@ -196,7 +200,8 @@ func (a *Applier) remember(ctx context.Context, o object, before, now applied) e
 	return err
 }
 
-// sealable returns what is remembered of an object. It writes the text of a Secret as the server does.
+// sealable returns what is remembered of an object. It writes the text of a Secret as the server
+// does.
 func sealable(want *unstructured.Unstructured) applied {
 	out := applied{Secure: map[string]string{}}
 	if texts, _, _ := unstructured.NestedStringMap(want.Object, "stringData"); len(texts) > 0 {
@@ -221,9 +226,10 @@ func sealable(want *unstructured.Unstructured) applied {
 	return out
 }
 
-// settle leaves of the secret values of an object only those that have to be sent, and returns their fields: the value is
-// another than before, the object has none, or the URL in the file or on the server is another than it was, for which a
-// server demands it anew: the two differ by themselves, as Grafana adds ".git". A server that seals nothing has the value.
+// settle leaves of the secret values of an object only those that have to be sent, and returns
+// their fields: the value is another than before, the object has none, or the URL in the file or on
+// the server is another than it was, for which a server demands it anew: the two differ by
+// themselves, as Grafana adds ".git". A server that seals nothing has the value.
 func settle(want, live *unstructured.Unstructured, before applied, now map[string]string) (fresh []string) {
 	moved := url(want) != url(&unstructured.Unstructured{Object: before.Object}) || before.URL != "" && before.URL != url(live)
 	for field, given := range members(want.Object["secure"]) {
@@ -258,8 +264,8 @@ func members(v any) map[string]any {
 	return m
 }
 
-// merge gives live the members that want states, and takes those away that only before did. Lists are taken whole. It
-// reports whether that changes live.
+// merge gives live the members that want states, and takes those away that only before did. Lists
+// are taken whole. It reports whether that changes live.
 func merge(live, want, before map[string]any) (changed bool) {
 	for name := range before {
 		_, stays := want[name]
@@ -282,7 +288,8 @@ func merge(live, want, before map[string]any) (changed bool) {
 	return changed
 }
 
-// same reports whether a dry run changes nothing: a controller may have written its status meanwhile.
+// same reports whether a dry run changes nothing: a controller may have written its status
+// meanwhile.
 func same(planned, live *unstructured.Unstructured) bool {
 	strip := func(obj *unstructured.Unstructured) map[string]any {
 		out := maps.Clone(obj.Object)

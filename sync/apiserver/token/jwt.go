@@ -20,8 +20,9 @@ import (
 	"limpet/sync/auth"
 )
 
-// Access tokens are JSON Web Tokens in the shape of Grafana's: ES256, type at+jwt. ES256 and not EdDSA, because
-// Grafana's own client library reads the lifetime of a token only if it knows the algorithm, and it knows ES256.
+// Access tokens are JSON Web Tokens in the shape of Grafana's: ES256, type at+jwt. ES256 and not
+// EdDSA, because Grafana's own client library reads the lifetime of a token only if it knows the
+// algorithm, and it knows ES256.
 
 // Claims are the claims of an access token.
 type Claims struct {
@@ -115,7 +116,8 @@ func (s *Signer) sign(c Claims) (string, error) {
 	return signed, nil
 }
 
-// Verify reads a token that this Signer made and that is valid at now. Its errors never repeat the token.
+// Verify reads a token that this Signer made and that is valid at now. Its errors never repeat the
+// token.
 func (s *Signer) Verify(token string, now time.Time) (Claims, error) {
 	var c Claims
 	if len(token) > maxTokenSize {

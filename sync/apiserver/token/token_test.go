@@ -287,7 +287,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// FuzzVerify: no text is a valid token but one that the signer made, and none makes the parser fall over.
+// FuzzVerify: no text is a valid token but one that the signer made, and none makes the parser fall
+// over.
 func FuzzVerify(f *testing.F) {
 	signer := newTestSigner(f)
 	good := mustSign(f, signer, testClaims())

@@ -1,11 +1,13 @@
-// Package attributes finds the filter that the .gitattributes of a tree give to a file, as git check-attr does: the last
-// line that matches decides, lines of a directory come after those of the ones above it, and macros are those of the root.
+// Package attributes finds the filter that the .gitattributes of a tree give to a file, as git
+// check-attr does: the last line that matches decides, lines of a directory come after those of the
+// ones above it, and macros are those of the root.
 //
 // # Bounds
 //
-// Anyone with push access can write these files. Those of one tree share MaxBytes of text, MaxFilters attributes that may
-// decide about filters, maxGlobs bytes of different patterns with wildcards, and maxSteps for matching all its files. A
-// pattern is compiled once and matched in linear time; a plain name or path costs one lookup.
+// Anyone with push access can write these files. Those of one tree share MaxBytes of text,
+// MaxFilters attributes that may decide about filters, maxGlobs bytes of different patterns with
+// wildcards, and maxSteps for matching all its files. A pattern is compiled once and matched in
+// linear time; a plain name or path costs one lookup.
 package attributes
 
 import (
@@ -74,8 +76,8 @@ func New() *Rules {
 	return &Rules{tree: &tree{compiled: map[string]*glob{}, macros: map[string][]attribute{}}}
 }
 
-// Below returns the rules with those of the file in one more directory, which is "" for the root or ends with a slash.
-// It ends with ctx; another error is a *giterr.TooLargeError.
+// Below returns the rules with those of the file in one more directory, which is "" for the root or
+// ends with a slash. It ends with ctx; another error is a *giterr.TooLargeError.
 func (r *Rules) Below(ctx context.Context, dir string, file []byte) (*Rules, error) {
 	t, text := r.tree, strings.TrimPrefix(string(file), "\ufeff")
 	for line := range strings.Lines(text) {
@@ -123,7 +125,8 @@ func tooMany(what string, n, limit int) error {
 	return &giterr.TooLargeError{Count: true, What: what, Size: int64(n), Limit: int64(limit)}
 }
 
-// add takes in a rule, unless it matches no file: git knows no negative ones, and a slash at the end is for directories.
+// add takes in a rule, unless it matches no file: git knows no negative ones, and a slash at the
+// end is for directories.
 func (r *Rules) add(text string, own rule) {
 	if strings.HasPrefix(text, "!") || strings.HasSuffix(text, "/") {
 		return
@@ -174,8 +177,9 @@ func parse(line string) (name string, attrs []attribute) {
 	return name, attrs
 }
 
-// Filter returns the filter of a file by its path below the root, "" for none. The file has to be in the directory
-// of the rules or below it. It ends with ctx; another error is a *giterr.TooLargeError.
+// Filter returns the filter of a file by its path below the root, "" for none. The file has to be
+// in the directory of the rules or below it. It ends with ctx; another error is a
+// *giterr.TooLargeError.
 func (r *Rules) Filter(ctx context.Context, path string) (string, error) {
 	found := map[string]string{}
 	name := path[strings.LastIndexByte(path, '/')+1:]
@@ -239,9 +243,11 @@ func (t *tree) decide(found map[string]string, attrs []attribute) {
 const separator = "\U0010ffff"
 
 var (
-	// token is a part of a pattern: stars, a set of characters, an escaped character, or one that stands for itself.
+	// token is a part of a pattern: stars, a set of characters, an escaped character, or one that
+	// stands for itself.
 	token = regexp.MustCompile(`(?s)\*\*+/?|\[[!^]?\]?(?:\[:[a-z]+:\]|\\.|[^\]\\])*\]|\\.|.`)
-	// escaped is a letter or digit of a set that means something else in a regular expression when it is escaped.
+	// escaped is a letter or digit of a set that means something else in a regular expression when it
+	// is escaped.
 	escaped = regexp.MustCompile(`\\([0-9A-Za-z])`)
 )
 

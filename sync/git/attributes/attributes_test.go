@@ -18,7 +18,8 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// words are what patterns and paths are made of: what git lfs track writes, and what its documentation leaves open.
+// words are what patterns and paths are made of: what git lfs track writes, and what its
+// documentation leaves open.
 var (
 	names    = strings.Fields("a b ab a.bin b.bin a[b ]x x-y A.BIN Größe.bin _ !n a\\b #h")
 	patterns = strings.Fields("* *.bin ** a a* ?.bin a? [ab] [!a]* [^a].bin [a-c]* [[:upper:]]* *[[:punct:]]* [a-] []]* [!]]* [a " +

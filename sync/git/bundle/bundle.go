@@ -1,6 +1,6 @@
-// Package bundle reads and writes bundles of Git: files with a pack, the refs that lead to its commits, and the
-// commits that it builds on. What is read is not trusted: the header has limits, and the checksum at the end of
-// the file has to fit, which that of a half-copied file does not.
+// Package bundle reads and writes bundles of Git: files with a pack, the refs that lead to its
+// commits, and the commits that it builds on. What is read is not trusted: the header has limits,
+// and the checksum at the end of the file has to fit, which that of a half-copied file does not.
 package bundle
 
 import (
@@ -151,8 +151,8 @@ type File struct {
 // mostHeads is how many commits and tags are kept of the refs of a bundle.
 const mostHeads = 10_000
 
-// Check reads a bundle: its header, its checksum, and the commits and tags at the beginning of its pack.
-// The objects behind them are checked when the pack is installed.
+// Check reads a bundle: its header, its checksum, and the commits and tags at the beginning of its
+// pack. The objects behind them are checked when the pack is installed.
 func Check(ctx context.Context, f *os.File, l pack.Limits) (b File, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -178,7 +178,8 @@ func Check(ctx context.Context, f *os.File, l pack.Limits) (b File, err error) {
 	return b, err
 }
 
-// Time returns the commit time of the newest commit, or when the file was written where that is not known.
+// Time returns the commit time of the newest commit, or when the file was written where that is not
+// known.
 func (b File) Time(written time.Time) time.Time {
 	if b.Last.IsZero() {
 		return written

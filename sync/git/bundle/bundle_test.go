@@ -56,7 +56,8 @@ func TestReadHeader(t *testing.T) {
 	}
 }
 
-// TestHostileBundle: counts and sizes that a bundle claims cost nothing, also with a checksum that fits.
+// TestHostileBundle: counts and sizes that a bundle claims cost nothing, also with a checksum that
+// fits.
 func TestHostileBundle(t *testing.T) {
 	t.Parallel()
 	head := v2 + "\n" + hexA + " refs/heads/main\n\n"

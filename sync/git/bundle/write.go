@@ -21,7 +21,8 @@ type Content struct {
 	Depth int     // number of commits from the tip downwards; 0 = all that are in the store
 }
 
-// Write writes a bundle with objects of a store. Parents of its commits that are not in it are its Ends.
+// Write writes a bundle with objects of a store. Parents of its commits that are not in it are its
+// Ends.
 func Write(ctx context.Context, w io.Writer, s *pack.Store, c Content) error {
 	p := plan{ctx: ctx, store: s, depth: map[pack.ID]int{}}
 	if err := p.make(c); err != nil {
@@ -159,7 +160,8 @@ func (p *plan) commit(id pack.ID) (pack.Commit, error) {
 	return pack.ParseCommit(data)
 }
 
-// commits lists the commits from the tip downwards, and puts the parents that are left out among the bases.
+// commits lists the commits from the tip downwards, and puts the parents that are left out among
+// the bases.
 func (p *plan) commits(c Content, had map[pack.ID]bool) (all []pack.ID, err error) {
 	level, out := []pack.ID{c.Tip}, []pack.ID(nil)
 	if c.Tip == c.Since {
@@ -197,7 +199,8 @@ func (p *plan) commits(c Content, had map[pack.ID]bool) (all []pack.ID, err erro
 	return all, nil
 }
 
-// tree lists what is new in a tree against an older one, all of which the reader has or gets. had reports that it has it.
+// tree lists what is new in a tree against an older one, all of which the reader has or gets. had
+// reports that it has it.
 func (p *plan) tree(old, id pack.ID, had bool) error {
 	if _, there := p.depth[id]; there || old == id {
 		return nil

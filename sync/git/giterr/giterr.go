@@ -35,7 +35,8 @@ const (
 	Unknown        Kind = "unknown"          // anything else, such as a full disk
 )
 
-// Error is every error of this package that reaches a caller. Neither its text nor anything it wraps holds a secret.
+// Error is every error of this package that reaches a caller. Neither its text nor anything it
+// wraps holds a secret.
 type Error struct {
 	Kind       Kind
 	Op         string // "resolve", "fetch", "read tree", ...
@@ -72,7 +73,8 @@ func KindOf(err error) Kind {
 // ErrUnknownCommit is wrapped when a commit is not in the mirror.
 var ErrUnknownCommit = errors.New("commit is not in the mirror")
 
-// TooLargeError says which limit was exceeded. Size is what was announced or counted when the limit was hit.
+// TooLargeError says which limit was exceeded. Size is what was announced or counted when the limit
+// was hit.
 type TooLargeError struct {
 	What        string // "object", "pack", "number of objects", ...
 	Size, Limit int64
@@ -87,8 +89,8 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("%s of %d%s exceeds the limit of %d", e.What, e.Size, unit, e.Limit)
 }
 
-// Plain is an error that shows Text only. What it stands for is visible to errors.Is and errors.As, but not
-// printed by walking the chain: the texts of foreign errors may echo anything.
+// Plain is an error that shows Text only. What it stands for is visible to errors.Is and errors.As,
+// but not printed by walking the chain: the texts of foreign errors may echo anything.
 type Plain struct {
 	Text  string
 	Inner error

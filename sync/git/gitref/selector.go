@@ -1,6 +1,7 @@
-// Package gitref says which revision of a Git repository is wanted: a branch, a tag, the newest version of a
-// range, a ref by its full name, or a commit. It is pure: the refs of a remote are arguments. Bounds: maxText for what
-// selects one, maxRange for a range and a filter of tags, whose number the list of refs bounds.
+// Package gitref says which revision of a Git repository is wanted: a branch, a tag, the newest
+// version of a range, a ref by its full name, or a commit. It is pure: the refs of a remote are
+// arguments. Bounds: maxText for what selects one, maxRange for a range and a filter of tags, whose
+// number the list of refs bounds.
 package gitref
 
 import (
@@ -20,8 +21,9 @@ import (
 	"limpet/sync/text"
 )
 
-// Selector is what is wanted of a remote. The zero Selector is what the remote's HEAD points to. At most one of
-// Branch, Tag, SemVer, Name and Commit is set, but Branch may stand beside Commit, which then has to be on it.
+// Selector is what is wanted of a remote. The zero Selector is what the remote's HEAD points to. At
+// most one of Branch, Tag, SemVer, Name and Commit is set, but Branch may stand beside Commit,
+// which then has to be on it.
 type Selector struct {
 	Branch string // without refs/heads/
 	Tag    string // without refs/tags/
@@ -139,9 +141,9 @@ const forms = "write tag:NAME, semver:RANGE [prefix:TEXT] [filter:REGEXP], ref:F
 // maxText is how long a text may be that selects a revision. Unit: bytes.
 const maxText = 1000
 
-// Parse reads a Selector from words with a key in front, such as "tag:v1.2.3", "semver:>=1.0.0 <2.0.0
-// prefix:app/", "ref:refs/pull/420/head" or "commit:<40 digits> branch:main". A word without a key goes on with
-// what was begun. The error says what would be right.
+// Parse reads a Selector from words with a key in front, such as "tag:v1.2.3", "semver:>=1.0.0
+// <2.0.0 prefix:app/", "ref:refs/pull/420/head" or "commit:<40 digits> branch:main". A word without
+// a key goes on with what was begun. The error says what would be right.
 func Parse(selector string) (Selector, error) {
 	var s Selector
 	switch {
@@ -200,16 +202,16 @@ func Of(annotation, branch string) (Selector, error) {
 
 // Newest is what Selector.Newest found.
 type Newest struct {
-	// Tags are those of the highest version in the range, by name: several where they differ in the metadata of a build
-	// or a v in front alone. None = none is in the range.
+	// Tags are those of the highest version in the range, by name: several where they differ in the
+	// metadata of a build or a v in front alone. None = none is in the range.
 	Tags     []string
 	Versions int    // tags that are versions, those outside of the range among them
 	Highest  string // tag of the highest of them
 }
 
-// Newest finds the tags with the highest version of the range. A tag is a version when what follows the prefix and a v
-// that may be missing is a strict semantic version, as for Flux: three numbers without zeros in front. The Selector must
-// have passed Check.
+// Newest finds the tags with the highest version of the range. A tag is a version when what follows
+// the prefix and a v that may be missing is a strict semantic version, as for Flux: three numbers
+// without zeros in front. The Selector must have passed Check.
 func (s Selector) Newest(tags iter.Seq[string]) (Newest, error) {
 	c, err := s.compile()
 	if err != nil {

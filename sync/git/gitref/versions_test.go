@@ -46,7 +46,8 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestEqualVersions lists what differs in metadata of the build or a v alone, whatever the order of the tags.
+// TestEqualVersions lists what differs in metadata of the build or a v alone, whatever the order of
+// the tags.
 func TestEqualVersions(t *testing.T) {
 	t.Parallel()
 	tags := strings.Fields("1.0.0-rc.2+9 1.0.0 1.0.0+1 1.0.0+10 1.0.0+a v1.0.0 v1.0.0+2")
@@ -59,8 +60,8 @@ func TestEqualVersions(t *testing.T) {
 	}
 }
 
-// TestStrictVersions has the rows of Flux's test of its version package, and those of Masterminds/semver for strict
-// versions, with a v in front as Flux allows it.
+// TestStrictVersions has the rows of Flux's test of its version package, and those of
+// Masterminds/semver for strict versions, with a v in front as Flux allows it.
 func TestStrictVersions(t *testing.T) {
 	t.Parallel()
 	for tag, want := range map[string]bool{

@@ -1,10 +1,11 @@
-// Package ignore matches paths with rules in the format of .gitignore, in the dialect of Flux: the last rule that
-// matches decides, also below a directory that an earlier rule excludes.
+// Package ignore matches paths with rules in the format of .gitignore, in the dialect of Flux: the
+// last rule that matches decides, also below a directory that an earlier rule excludes.
 //
 // # Bounds
 //
-// The files of a tree share one Budget: MaxBytes of text and MaxRules rules, where equal lines of a file count once. A
-// line has at most maxLine bytes. A plain name costs one lookup for each part of a path, however many there are.
+// The files of a tree share one Budget: MaxBytes of text and MaxRules rules, where equal lines of a
+// file count once. A line has at most maxLine bytes. A plain name costs one lookup for each part of
+// a path, however many there are.
 package ignore
 
 import (
@@ -66,8 +67,8 @@ type rule struct {
 // Len returns how many rules there are.
 func (r *Rules) Len() int { return len(r.names) + len(r.patterns) }
 
-// Parse reads rules that apply below a directory; none is the root. Comments and empty lines are skipped. The error is
-// a *LimitError.
+// Parse reads rules that apply below a directory; none is the root. Comments and empty lines are
+// skipped. The error is a *LimitError.
 func (b *Budget) Parse(data []byte, domain []string) (*Rules, error) {
 	if b.bytes -= len(data); b.bytes < 0 {
 		return nil, &LimitError{"bytes", MaxBytes}
@@ -156,8 +157,8 @@ func (r *Rules) last(ctx context.Context, path []string, isDir bool) (found rule
 // Place is that of a rule in a list of Rules.
 type Place struct{ file, line int }
 
-// Match reports whether the rules of files, the last of which wins, exclude a path, and which of them does. It is as
-// long as the rules are, and ends with ctx.
+// Match reports whether the rules of files, the last of which wins, exclude a path, and which of
+// them does. It is as long as the rules are, and ends with ctx.
 func Match(ctx context.Context, files []*Rules, path []string, isDir bool) (excluded bool, by Place, err error) {
 	for i, file := range slices.Backward(files) {
 		found, err := file.last(ctx, path, isDir)
@@ -168,7 +169,8 @@ func Match(ctx context.Context, files []*Rules, path []string, isDir bool) (excl
 	return false, Place{}, nil
 }
 
-// MayReturn reports whether a rule after one that excludes a directory may take in again something below that.
+// MayReturn reports whether a rule after one that excludes a directory may take in again something
+// below that.
 func MayReturn(files []*Rules, by Place, dir []string) bool {
 	for i, file := range files[by.file:] {
 		after := by.line

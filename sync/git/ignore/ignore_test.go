@@ -65,7 +65,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// FuzzPrune: rules match as those of Flux do, one by one. And where no rule may return below an excluded directory, everything below it is excluded.
+// FuzzPrune: rules match as those of Flux do, one by one. And where no rule may return below an
+// excluded directory, everything below it is excluded.
 func FuzzPrune(f *testing.F) {
 	for _, seed := range [][3]string{
 		{"/*\n!/deploy/prod", "deploy", "prod/app.yaml"}, {"*\n!*.yaml", "a", "b.yaml"}, {"a/\n!a/**/c", "a", "b/c"}, {"a\n!/a//b", "a", "b/x"},

@@ -13,8 +13,9 @@ import (
 	"time"
 )
 
-// The cache of contents from Git LFS: a file per content, below a directory per remote beside the mirrors. What
-// was used longest ago leaves first. Nothing is synced to the disk: a content is checked when it is used again.
+// The cache of contents from Git LFS: a file per content, below a directory per remote beside the
+// mirrors. What was used longest ago leaves first. Nothing is synced to the disk: a content is
+// checked when it is used again.
 
 const (
 	maxCache = 512 << 20 // bytes that stay
@@ -50,10 +51,12 @@ func sumOf(ctx context.Context, path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// spared is how many times the bound the files of running pulls may take, which are those used lately.
+// spared is how many times the bound the files of running pulls may take, which are those used
+// lately.
 const spared = 8
 
-// trim deletes what was used longest ago, until the cache has at most bound bytes or the rest is in use.
+// trim deletes what was used longest ago, until the cache has at most bound bytes or the rest is in
+// use.
 func (m *Cache) trim(bound int64) {
 	names, _ := fs.Glob(os.DirFS(m.dir), "*/*") // fails for a malformed pattern only
 	infos, sum := map[string]fs.FileInfo{}, int64(0)

@@ -1,12 +1,14 @@
-// Package lfs brings the files that Git LFS keeps. A tree has a pointer in their place; the batch API of the host
-// says where each content is. What comes is counted, checked against the pointer, and kept as a file in a cache
-// that may be deleted: nothing of it is held in memory.
+// Package lfs brings the files that Git LFS keeps. A tree has a pointer in their place; the batch
+// API of the host says where each content is. What comes is counted, checked against the pointer,
+// and kept as a file in a cache that may be deleted: nothing of it is held in memory.
 //
-// The host of the repository gets its credentials, another host what the answer says for it and nothing else. A
-// fallback is asked first where it announced the commit, and else while the host is unreachable.
+// The host of the repository gets its credentials, another host what the answer says for it and
+// nothing else. A fallback is asked first where it announced the commit, and else while the host is
+// unreachable.
 //
-// Bounds: MaxPointer for a pointer; batchSize for the objects of a batch and batchAnswer for its answer; atOnce for
-// downloads at a time; pack.Limits.LargeObject for a file and LargeBytes for a pull; maxCache for the cache.
+// Bounds: MaxPointer for a pointer; batchSize for the objects of a batch and batchAnswer for its
+// answer; atOnce for downloads at a time; pack.Limits.LargeObject for a file and LargeBytes for a
+// pull; maxCache for the cache.
 package lfs
 
 import (
@@ -37,8 +39,8 @@ import (
 
 // Source is the repository whose files a Pull brings.
 type Source interface {
-	// Ask runs do at the server that announced the commit, or at another one while that does not answer, and
-	// returns which one it was. own reports whether it is the one of the repository's URL.
+	// Ask runs do at the server that announced the commit, or at another one while that does not
+	// answer, and returns which one it was. own reports whether it is the one of the repository's URL.
 	Ask(ctx context.Context, op string, do func(c *transport.Call, own bool) error) (server int, err error)
 	// Begin starts a call at a server that Ask has returned; 0 is the repository's own.
 	Begin(ctx context.Context, op string, server int) (*transport.Call, error)
@@ -51,7 +53,8 @@ type Source interface {
 	Meter() *transfer.Meter
 }
 
-// Pull brings the contents that one pull needs. It is safe for concurrent use. Close bounds the cache.
+// Pull brings the contents that one pull needs. It is safe for concurrent use. Close bounds the
+// cache.
 type Pull struct {
 	cache  *Cache
 	source Source
@@ -70,12 +73,14 @@ const atOnce = 2
 // opFetch is what errors say was tried.
 const opFetch = "fetch from Git LFS"
 
-// Pull begins a pull of files of a repository; dir is the name of its directory in the cache. It makes no request.
+// Pull begins a pull of files of a repository; dir is the name of its directory in the cache. It
+// makes no request.
 func (c *Cache) Pull(source Source, dir string) *Pull {
 	return &Pull{cache: c, source: source, dir: dir, turn: make(chan struct{}, 1), spent: new(int64), known: map[string]error{}}
 }
 
-// Within is the share of a submodule. What it takes counts with what l takes, and they fetch in turn. Close it too.
+// Within is the share of a submodule. What it takes counts with what l takes, and they fetch in
+// turn. Close it too.
 func (l *Pull) Within(source Source, dir string) *Pull {
 	return &Pull{cache: l.cache, source: source, dir: dir, turn: l.turn, spent: l.spent, known: map[string]error{}}
 }
@@ -90,8 +95,9 @@ func (l *Pull) Close() {
 	}
 }
 
-// Fetch brings what the pointers stand for, in as few requests as there can be. It blocks until all is there or
-// cannot be had; Open returns their errors. A second call asks for nothing that the first one had.
+// Fetch brings what the pointers stand for, in as few requests as there can be. It blocks until all
+// is there or cannot be had; Open returns their errors. A second call asks for nothing that the
+// first one had.
 func (l *Pull) Fetch(ctx context.Context, pointers []Pointer) {
 	select {
 	case l.turn <- struct{}{}:
@@ -318,7 +324,8 @@ func (l *Pull) take(c *transport.Call, p Pointer, at place, res *http.Response) 
 	return os.Rename(f.Name(), path)
 }
 
-// refusal is what an answer means that is not 200. ours says that the credentials of the remote were sent.
+// refusal is what an answer means that is not 200. ours says that the credentials of the remote
+// were sent.
 func refusal(c *transport.Call, res *http.Response, ours bool) error {
 	said := c.ResponseText(res, strings.Replace(transport.Media(res), mediaType, "application/json", 1))
 	after, _ := netx.RetryAfter(res.Header, time.Now())

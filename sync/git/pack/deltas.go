@@ -13,8 +13,9 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
-// heldBytes is how much of a chain of deltas is kept inflated while its branches are walked; what is dropped is
-// made again. Unit: bytes, of buffers: PatchDelta returns some that are twice as large as what is in them.
+// heldBytes is how much of a chain of deltas is kept inflated while its branches are walked; what
+// is dropped is made again. Unit: bytes, of buffers: PatchDelta returns some that are twice as
+// large as what is in them.
 const heldBytes = 32 << 20
 
 // maxChain is git's own bound of the length of a chain of deltas.
@@ -102,8 +103,8 @@ func (r *resolver) near(entry int32) []int32 {
 
 // descend makes all deltas that build on an object, and those that build on them.
 func (r *resolver) descend(l *link, id ID) error {
-	// Each delta that builds on the object is taken once. Those that no other delta builds on come first: after the last one
-	// the object is not needed again.
+	// Each delta that builds on the object is taken once. Those that no other delta builds on come
+	// first: after the last one the object is not needed again.
 	deltas := slices.Concat(r.near(l.entry), r.waiting[id])
 	delete(r.waiting, id)
 	slices.SortStableFunc(deltas, func(a, b int32) int { return cmp.Compare(len(r.near(a)), len(r.near(b))) })

@@ -19,9 +19,10 @@ import (
 	"limpet/sync/git/transfer"
 )
 
-// A pack that comes from the wire is read once: every byte goes into the spool file, every object is inflated
-// into a hash and thrown away. Its header has its size, a delta's first bytes that of what it makes, so a pack
-// beyond the limits is refused before. Memory does not depend on the objects' sizes.
+// A pack that comes from the wire is read once: every byte goes into the spool file, every object
+// is inflated into a hash and thrown away. Its header has its size, a delta's first bytes that of
+// what it makes, so a pack beyond the limits is refused before. Memory does not depend on the
+// objects' sizes.
 
 // entry is one object of a pack.
 type entry struct {
@@ -58,8 +59,9 @@ func (w *packReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// readPack copies a pack from src to spool and examines it. What src sends behind the pack may be in the spool
-// too. Errors wrap ErrBadPack or are *TooLargeError; those of src and spool are passed on.
+// readPack copies a pack from src to spool and examines it. What src sends behind the pack may be
+// in the spool too. Errors wrap ErrBadPack or are *TooLargeError; those of src and spool are passed
+// on.
 func readPack(src io.Reader, spool io.Writer, l Limits, m *transfer.Meter) (*incoming, error) {
 	from := &packReader{Reader: io.TeeReader(src, spool)}
 	p := &incoming{bases: map[int32]ID{}}
@@ -103,7 +105,8 @@ func (p *incoming) scan(s *packfile.Scanner, l Limits, m *transfer.Meter) error 
 	return nil
 }
 
-// object reads one object: its header, then its content into the hash. Of a delta the two sizes at its head are read.
+// object reads one object: its header, then its content into the hash. Of a delta the two sizes at
+// its head are read.
 func (p *incoming) object(s *packfile.Scanner, limit int64) (entry, error) {
 	h, err := s.NextObjectHeader()
 	if err != nil {
@@ -189,10 +192,12 @@ const (
 	maxTagTargets = 100_000
 )
 
-// maxTipBytes bounds one commit or tag, and how many bytes of them are kept for the deltas among them.
+// maxTipBytes bounds one commit or tag, and how many bytes of them are kept for the deltas among
+// them.
 const maxTipBytes = 16 << 20
 
-// ReadTips reads a pack up to its first tree or file. Deltas of objects that were not kept are passed over.
+// ReadTips reads a pack up to its first tree or file. Deltas of objects that were not kept are
+// passed over.
 func ReadTips(ctx context.Context, r io.Reader, l Limits) (Tips, error) {
 	type object struct {
 		kind Kind

@@ -1,6 +1,7 @@
-// Package pack reads and writes what a bare repository keeps on disk: packs with their indexes, the objects in
-// them, and packed-refs. A pack from a server is not trusted: it is examined object by object, within limits,
-// while it is spooled, and every object is checked against its name again when it is read.
+// Package pack reads and writes what a bare repository keeps on disk: packs with their indexes, the
+// objects in them, and packed-refs. A pack from a server is not trusted: it is examined object by
+// object, within limits, while it is spooled, and every object is checked against its name again
+// when it is read.
 package pack
 
 import (
@@ -113,7 +114,8 @@ func (r *objectReader) open() (err error) {
 	return err
 }
 
-// inflate reads the content of the object whose header was read last. The caller has held the size in it against a limit.
+// inflate reads the content of the object whose header was read last. The caller has held the size
+// in it against a limit.
 func (r *objectReader) inflate(h packfile.ObjectHeader) ([]byte, error) {
 	if err := r.open(); err != nil {
 		return nil, err
@@ -231,7 +233,8 @@ func (s *Store) Peel(id ID) (ID, error) {
 	return id, nil
 }
 
-// Tagged checks that a tag object is there and points to a commit. Errors wrap ErrIncomplete or ErrBadPack.
+// Tagged checks that a tag object is there and points to a commit. Errors wrap ErrIncomplete or
+// ErrBadPack.
 func (s *Store) Tagged(tag, commit ID) error {
 	for range MaxTags {
 		k, data, err := s.Read(tag, s.Limit)
@@ -305,7 +308,8 @@ func TreeText(entries []TreeEntry) (out []byte) {
 	return out
 }
 
-// Limits bound what one remote may make this process receive, hold and walk. Zero fields take the defaults.
+// Limits bound what one remote may make this process receive, hold and walk. Zero fields take the
+// defaults.
 type Limits struct {
 	PackBytes     int64 // of one fetch, on the wire
 	RefsBytes     int64 // of the advertised refs, on the wire

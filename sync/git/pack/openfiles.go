@@ -9,12 +9,12 @@ import (
 	"sync"
 )
 
-// maxOpen bounds the files of packs that all stores of the process hold open. Beyond it only those are open that are read
-// at the moment, one a reader.
+// maxOpen bounds the files of packs that all stores of the process hold open. Beyond it only those
+// are open that are read at the moment, one a reader.
 const maxOpen = 100
 
-// ErrGone reports that the file of a pack was removed: the packs of the mirror were put together, or made anew. It comes
-// with ErrDamaged.
+// ErrGone reports that the file of a pack was removed: the packs of the mirror were put together,
+// or made anew. It comes with ErrDamaged.
 var ErrGone = errors.New("it is gone")
 
 // openFiles closes the file that was used least recently when there are too many.

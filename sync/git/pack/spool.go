@@ -40,7 +40,8 @@ func (s *Spooled) Discard() {
 	}
 }
 
-// Spool reads a pack into a temporary file, and counts its objects in m. The result is to be discarded, also when there is an error.
+// Spool reads a pack into a temporary file, and counts its objects in m. The result is to be
+// discarded, also when there is an error.
 func Spool(dir string, pack io.Reader, l Limits, m *transfer.Meter) (*Spooled, error) {
 	file, err := os.CreateTemp(filepath.Join(dir, "objects", "pack"), packPrefix)
 	if err != nil {
@@ -53,7 +54,8 @@ func Spool(dir string, pack io.Reader, l Limits, m *transfer.Meter) (*Spooled, e
 	return s, err
 }
 
-// Stock counts the objects, the bytes of the pack and those of all objects inflated, with what Resolve has added.
+// Stock counts the objects, the bytes of the pack and those of all objects inflated, with what
+// Resolve has added.
 func (s *Spooled) Stock() (objects int, bytes, inflated int64) { return len(s.entries), s.size, s.made }
 
 // Objects lists the objects of the pack, whose kinds are known once it was resolved.
@@ -67,8 +69,8 @@ func (s *Spooled) Objects() iter.Seq2[ID, Kind] {
 	}
 }
 
-// complete adds to a thin pack the objects of old that it builds on, so that it can be read by itself. It reads
-// them one by one: all together may be as large as the mirror.
+// complete adds to a thin pack the objects of old that it builds on, so that it can be read by
+// itself. It reads them one by one: all together may be as large as the mirror.
 func (s *Spooled) complete(old *Store, thin []ID, limit int64) error {
 	if len(thin) == 0 {
 		return nil
@@ -105,7 +107,8 @@ func (b Object) Pack() Packed {
 	return Packed{b.ID, b.Kind, int64(len(b.Data)), compress(b.Kind, nil, b.Data)}
 }
 
-// Delta compresses the object as its difference to another one, which its reader has, where that is much smaller.
+// Delta compresses the object as its difference to another one, which its reader has, where that is
+// much smaller.
 func (b Object) Delta(base Object) Packed {
 	if delta := packfile.DiffDelta(base.Data, b.Data); len(delta) < len(b.Data)/2 {
 		return Packed{b.ID, b.Kind, int64(len(b.Data)), compress(RefDeltaKind, base.ID[:], delta)}
@@ -268,10 +271,10 @@ func EncodeTo(to io.Writer, n int, objects iter.Seq2[Packed, error]) error {
 // every look-up asks one after the other (a walk was 2.4 times slower at 100).
 const MaxPacks = 30
 
-// Consolidate puts all packs of a mirror into one. Nothing is inflated: deltas name their base by distance
-// within one pack's part or by hash. Objects that are in two packs stay twice, and of a name the first is meant
-// (see pack.offset), whose base is in the same part or in one before: deltas that build on each other across parts
-// make no circle. The caller has locked the mirror.
+// Consolidate puts all packs of a mirror into one. Nothing is inflated: deltas name their base by
+// distance within one pack's part or by hash. Objects that are in two packs stay twice, and of a
+// name the first is meant (see pack.offset), whose base is in the same part or in one before:
+// deltas that build on each other across parts make no circle. The caller has locked the mirror.
 func Consolidate(ctx context.Context, dir string) error {
 	s, err := Open(dir, 0)
 	if err != nil {

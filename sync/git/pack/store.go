@@ -110,7 +110,8 @@ func (p *pack) load(index string) error {
 	return nil
 }
 
-// offset is where an object begins, of one that is in a merged pack more than once the first (see Consolidate).
+// offset is where an object begins, of one that is in a merged pack more than once the first (see
+// Consolidate).
 func (p *pack) offset(id ID) (int64, error) {
 	group := p.idx.FanoutMapping[id[0]]
 	if group < 0 {
@@ -135,7 +136,8 @@ func (p *pack) offset(id ID) (int64, error) {
 	return int64(first), nil
 }
 
-// damaged wraps ErrDamaged. An object that is too large is no damage, and neither are too many open files.
+// damaged wraps ErrDamaged. An object that is too large is no damage, and neither are too many open
+// files.
 func (p *pack) damaged(err error) error {
 	_, large := errors.AsType[*giterr.TooLargeError](err)
 	if large || errors.Is(err, ErrDamaged) || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
@@ -188,7 +190,8 @@ func (s *Store) Read(id ID, limit int64) (Kind, []byte, error) {
 	if err != nil {
 		return 0, nil, fmt.Errorf("object %s: %w", id, p.damaged(err))
 	}
-	// Plain SHA-1 is several times as fast as the one of IDOf, which has noticed attacks when the object came.
+	// Plain SHA-1 is several times as fast as the one of IDOf, which has noticed attacks when the
+	// object came.
 	sum := sha1.New()
 	fmt.Fprintf(sum, "%s %d\x00", k, len(data))
 	sum.Write(data)
@@ -332,7 +335,8 @@ func (s *Store) Size(id ID) (int64, error) {
 	return h.Length, nil
 }
 
-// baseCache holds objects that deltas were built on. The slices in it are shared and must not be changed.
+// baseCache holds objects that deltas were built on. The slices in it are shared and must not be
+// changed.
 type baseCache struct {
 	mu    sync.Mutex // guards all below
 	items map[baseKey]base
@@ -375,7 +379,8 @@ func (c *baseCache) put(key baseKey, k Kind, data []byte) {
 	c.items[key] = base{k, data}
 }
 
-// The beginnings of the names of files that are being made: a process that was killed leaves them behind.
+// The beginnings of the names of files that are being made: a process that was killed leaves them
+// behind.
 const (
 	TempPrefix = "tmp_limpet_"
 	packPrefix = "tmp_pack_"

@@ -45,7 +45,8 @@ func readable(t *testing.T, dir string, blobs [][]byte) {
 	}
 }
 
-// whole is a blob as an entry of a pack, and delta is one that builds on another by name and copies none of it.
+// whole is a blob as an entry of a pack, and delta is one that builds on another by name and copies
+// none of it.
 func whole(b []byte) []byte { return gittest.Entry(BlobKind, len(b), nil, b) }
 
 func delta(base, b []byte) []byte {
@@ -55,8 +56,8 @@ func delta(base, b []byte) []byte {
 	return gittest.Entry(RefDeltaKind, len(d), id[:], d)
 }
 
-// TestMergeOfFilesThatWentBack: files that change from one text to another and back, with a delta each time, are
-// read after the packs were put together, where each text is a delta of the other.
+// TestMergeOfFilesThatWentBack: files that change from one text to another and back, with a delta
+// each time, are read after the packs were put together, where each text is a delta of the other.
 func TestMergeOfFilesThatWentBack(t *testing.T) {
 	t.Parallel()
 	dir := emptyMirror(t)
@@ -104,7 +105,8 @@ func TestFirstOffset(t *testing.T) {
 	}
 }
 
-// measured notes the most memory that is in use when it is asked, which Resolve does before each delta.
+// measured notes the most memory that is in use when it is asked, which Resolve does before each
+// delta.
 type measured struct {
 	context.Context
 	most *uint64
@@ -118,7 +120,8 @@ func (m measured) Err() error {
 	return nil
 }
 
-// addWithin is add, for which no more than so much memory is to be in use. No other test may run meanwhile.
+// addWithin is add, for which no more than so much memory is to be in use. No other test may run
+// meanwhile.
 func addWithin(t *testing.T, limit uint64, dir string, entries ...[]byte) {
 	t.Helper()
 	before, most := uint64(0), uint64(0)
@@ -143,12 +146,14 @@ func TestThinPackMemory(t *testing.T) {
 	readable(t, dir, blobs)
 }
 
-// TestChainMemory: so is no more of a chain than is set aside for it, however large the buffers of its objects are.
+// TestChainMemory: so is no more of a chain than is set aside for it, however large the buffers of
+// its objects are.
 func TestChainMemory(t *testing.T) {
 	const size = 1<<20 + 1
 	entries := [][]byte{whole(make([]byte, size))}
 	end := 12 + len(entries[0])
-	// on makes an object that differs from one before it in its first bytes, and returns where it begins.
+	// on makes an object that differs from one before it in its first bytes, and returns where it
+	// begins.
 	on := func(base int) int {
 		d := binary.AppendUvarint(binary.AppendUvarint(nil, size), size)
 		d = binary.BigEndian.AppendUint32(append(d, 4), uint32(end))

@@ -21,9 +21,10 @@ import (
 	"limpet/sync/git/transport"
 )
 
-// A directory of plain files has no history: what a commit changes is written to its files. Each one is replaced whole
-// and is durable before a file is deleted, so that no content is lost on the way, and all of it may be done twice.
-// The commit itself is kept nowhere: it is transport.DirCommit, so that the directory has it when all is written.
+// A directory of plain files has no history: what a commit changes is written to its files. Each
+// one is replaced whole and is durable before a file is deleted, so that no content is lost on the
+// way, and all of it may be done twice. The commit itself is kept nowhere: it is
+// transport.DirCommit, so that the directory has it when all is written.
 
 // Dir makes the files of the directory of a call those of a commit, if they are those of u.Old.
 func Dir(c *transport.Call, u Update) error {
@@ -105,8 +106,8 @@ type dirWriter struct {
 	done                  int                // changes
 }
 
-// ready is called just before a path is replaced or removed: it returns an error if the call has ended, or if the path
-// has not the content that was read there. Zero = absent.
+// ready is called just before a path is replaced or removed: it returns an error if the call has
+// ended, or if the path has not the content that was read there. Zero = absent.
 func (w *dirWriter) ready(at string, id pack.ID) error {
 	if w.ctx.Err() != nil {
 		return context.Cause(w.ctx)
@@ -157,9 +158,9 @@ func (w *dirWriter) compare(dir string, from, to pack.ID) error {
 	return nil
 }
 
-// moves returns the removed entries that are added at another path: a rename has no moment at which a crash leaves both, and a
-// directory that is renamed is not half here and half there. Of added only files are left, and of removed the directories
-// among dirs are replaced by their entries.
+// moves returns the removed entries that are added at another path: a rename has no moment at which
+// a crash leaves both, and a directory that is renamed is not half here and half there. Of added
+// only files are left, and of removed the directories among dirs are replaced by their entries.
 func (w *dirWriter) moves() (out [][2]string, dirs []string, err error) {
 	from := map[pack.TreeEntry][]string{} // by all but the name
 	all := maps.Clone(w.removed)
@@ -223,7 +224,8 @@ func (w *dirWriter) expand(entries map[string]pack.TreeEntry, dir string) (below
 	return below, err
 }
 
-// run writes and moves, and deletes afterwards. It begins when nothing has changed of all that it is to change.
+// run writes and moves, and deletes afterwards. It begins when nothing has changed of all that it
+// is to change.
 func (w *dirWriter) run() error {
 	moves, dirs, err := w.moves()
 	if err != nil {

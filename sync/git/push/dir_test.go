@@ -81,8 +81,8 @@ func (d *directory) files() map[string]string {
 	return out
 }
 
-// TestReadDirectory: the same files give the same commit, a change sends only what changed, and links, .git and
-// temporary files are never read.
+// TestReadDirectory: the same files give the same commit, a change sends only what changed, and
+// links, .git and temporary files are never read.
 func TestReadDirectory(t *testing.T) {
 	t.Parallel()
 	d := newDirectory(t, map[string]string{"a.json": "1", "b/c.json": strings.Repeat("2", 100_000), ".git/HEAD": "x",
@@ -140,7 +140,8 @@ func TestReadDirectoryRefuses(t *testing.T) {
 	gittest.ErrorIs(t, err, git.Refused, "--local-prefix")
 }
 
-// TestWriteDirectory: edits end in the files, twice as well as once, and only while these are what they were.
+// TestWriteDirectory: edits end in the files, twice as well as once, and only while these are what
+// they were.
 func TestWriteDirectory(t *testing.T) {
 	t.Parallel()
 	before := map[string]string{"a.json": "1", "b/c.json": "2", "b/d.json": "3", "e/f/g.json": "4", "h.json": "5", ".git/HEAD": "x"}

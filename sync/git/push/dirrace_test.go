@@ -15,8 +15,8 @@ import (
 	"limpet/sync/testenv/gittest"
 )
 
-// TestWriteDirectoryStops: a write that is under way ends with the cause of its context, and at a file that another writer
-// has changed, made or deleted.
+// TestWriteDirectoryStops: a write that is under way ends with the cause of its context, and at a
+// file that another writer has changed, made or deleted.
 func TestWriteDirectoryStops(t *testing.T) {
 	t.Parallel()
 	const files = 400
@@ -100,7 +100,8 @@ func TestWriteDirectoryNothing(t *testing.T) {
 	}
 }
 
-// TestWriteDirectoryOnce: one process writes to a directory at a time, and who waits ends with its context.
+// TestWriteDirectoryOnce: one process writes to a directory at a time, and who waits ends with its
+// context.
 func TestWriteDirectoryOnce(t *testing.T) {
 	t.Parallel()
 	d := newDirectory(t, map[string]string{"a.json": "1"})
@@ -144,7 +145,8 @@ func TestWriteDirectoryLinks(t *testing.T) {
 	}
 }
 
-// TestWriteDirectoryEmpty: an empty directory takes its first files, and only a push that expects it to be empty.
+// TestWriteDirectoryEmpty: an empty directory takes its first files, and only a push that expects
+// it to be empty.
 func TestWriteDirectoryEmpty(t *testing.T) {
 	t.Parallel()
 	d := newDirectory(t, nil)

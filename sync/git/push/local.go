@@ -17,8 +17,9 @@ import (
 	"limpet/sync/git/transport"
 )
 
-// A push to a repository on this host, where there may be no git: the pack is put beside its others, durable,
-// before the branch names anything of it, and the branch changes under the lock file that git itself takes.
+// A push to a repository on this host, where there may be no git: the pack is put beside its
+// others, durable, before the branch names anything of it, and the branch changes under the lock
+// file that git itself takes.
 
 // hooks would have to be asked before a branch changes. They are not run here.
 var hooks = []string{"pre-receive", "update", "reference-transaction"}

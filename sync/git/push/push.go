@@ -1,6 +1,6 @@
-// Package push sends commits to a branch of a Git host by compare and swap: the host takes
-// them if the branch is at the commit that they build on, and nothing is ever forced.
-// The list of refs is read within Limits.RefsBytes, as for a fetch; a pack over Limits.PackBytes is not sent.
+// Package push sends commits to a branch of a Git host by compare and swap: the host takes them if
+// the branch is at the commit that they build on, and nothing is ever forced. The list of refs is
+// read within Limits.RefsBytes, as for a fetch; a pack over Limits.PackBytes is not sent.
 package push
 
 import (
@@ -33,8 +33,8 @@ type Update struct {
 
 var errReadOnly = giterr.New(giterr.ReadOnly, "bundles and another limpet are only read", "push to the Git host that they come from")
 
-// Push has a branch go from one commit to another. The host compares Old with what it
-// has; nothing is ever forced. A repository on this host, and a directory, is written to in its place.
+// Push has a branch go from one commit to another. The host compares Old with what it has; nothing
+// is ever forced. A repository on this host, and a directory, is written to in its place.
 func Push(c *transport.Call, u Update) error {
 	if c.Pushes = true; c.Addr.Own() {
 		return errReadOnly

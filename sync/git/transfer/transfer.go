@@ -50,8 +50,8 @@ type State struct {
 	Total   int64     `json:"total,omitempty"`   // 0 = unknown
 }
 
-// Meter counts what one run receives. A nil Meter counts nothing. Its methods allocate nothing and are safe for
-// concurrent use, but Tick is for one goroutine.
+// Meter counts what one run receives. A nil Meter counts nothing. Its methods allocate nothing and
+// are safe for concurrent use, but Tick is for one goroutine.
 type Meter struct {
 	began                                                  chan struct{} // capacity 1: a transfer began
 	phase, open, outer                                     atomic.Int32  // open transfers, and the phase of the outer one
@@ -66,8 +66,8 @@ func New() *Meter { return &Meter{began: make(chan struct{}, 1)} }
 // Began has a value after a transfer began.
 func (m *Meter) Began() <-chan struct{} { return m.began }
 
-// Start begins a transfer in a phase, of so many objects if that is known. End follows. Within another one it hides that
-// until its end.
+// Start begins a transfer in a phase, of so many objects if that is known. End follows. Within
+// another one it hides that until its end.
 func (m *Meter) Start(p Phase, total int) {
 	if m == nil {
 		return
@@ -106,7 +106,8 @@ func (m *Meter) set(p Phase) {
 	}
 }
 
-// Enter says what a transfer does now. A call outside of one changes nothing, and the requests of LFS are one phase.
+// Enter says what a transfer does now. A call outside of one changes nothing, and the requests of
+// LFS are one phase.
 func (m *Meter) Enter(p Phase) {
 	if m != nil && m.phase.Load() != int32(Idle) && m.phase.Load() != int32(LFS) {
 		m.set(p)
@@ -176,7 +177,8 @@ func (m *Meter) State() State {
 	return s
 }
 
-// Tick measures the rate since the last Tick, smoothed, and returns the State and whether it has changed.
+// Tick measures the rate since the last Tick, smoothed, and returns the State and whether it has
+// changed.
 func (m *Meter) Tick(at time.Time) (now State, moved bool) {
 	n := m.received.Load()
 	rate := int64(float64(n-m.lately.Swap(n)) / max(at.Sub(m.ticked), time.Millisecond).Seconds())

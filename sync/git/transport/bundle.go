@@ -21,11 +21,11 @@ import (
 	"limpet/sync/git/pack"
 )
 
-// A directory of bundles is served in process as the repository that the newest of them holds: the one with the newest
-// commit, of several with the same time the one that contains the others, else the one that was written last; one that builds
-// on it is newer, whatever a clock said.
-// What it builds on may be in the others. A file that is no valid bundle is passed over: it may be half copied. A bundle is
-// read again only when its file has changed.
+// A directory of bundles is served in process as the repository that the newest of them holds: the
+// one with the newest commit, of several with the same time the one that contains the others, else
+// the one that was written last; one that builds on it is newer, whatever a clock said. What it
+// builds on may be in the others. A file that is no valid bundle is passed over: it may be half
+// copied. A bundle is read again only when its file has changed.
 
 // BundleSuffix ends the names of the files of bundles.
 const BundleSuffix = ".bundle"
@@ -60,7 +60,8 @@ func (b checkedBundle) leads(ids []pack.ID) bool {
 
 func compareIDs(a, b pack.ID) int { return bytes.Compare(a[:], b[:]) }
 
-// contains reports whether the bundle has the newest commit of another one of the same time, and not the other way round.
+// contains reports whether the bundle has the newest commit of another one of the same time, and
+// not the other way round.
 func (b checkedBundle) contains(other checkedBundle) bool {
 	return b.Last.Equal(other.Last) && other.leads(b.Newest) && !b.leads(other.Newest)
 }
@@ -205,7 +206,8 @@ func older(a, b checkedBundle) int {
 	return cmp.Or(a.Time(a.changed).Compare(b.Time(b.changed)), a.changed.Compare(b.changed))
 }
 
-// check reads a bundle, unless it is as it was. The error is one of the call; that of the file is in the result.
+// check reads a bundle, unless it is as it was. The error is one of the call; that of the file is
+// in the result.
 func (s *bundleSession) check(name string, known checkedBundle) (checkedBundle, error) {
 	s.call.progress(leastProgress)
 	f, err := s.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -253,8 +255,8 @@ func (s *bundleSession) check(name string, known checkedBundle) (checkedBundle, 
 	return b, nil
 }
 
-// UploadPack sends the pack of a bundle that leads to the wanted commit: the newest of those that build on nothing or on what
-// the mirror is known to have, else any.
+// UploadPack sends the pack of a bundle that leads to the wanted commit: the newest of those that
+// build on nothing or on what the mirror is known to have, else any.
 func (s *bundleSession) UploadPack(_ context.Context, req *packp.UploadPackRequest) (res *packp.UploadPackResponse, err error) {
 	lacks := func(id pack.ID) bool { return !slices.Contains(req.Haves, id) }
 	var from *checkedBundle

@@ -1,10 +1,12 @@
-// Package transport asks Git servers over https, http and ssh, and repositories on this host in process. It counts
-// every byte that comes, ends silent and slow calls, limits the requests per host, and classifies errors.
+// Package transport asks Git servers over https, http and ssh, and repositories on this host in
+// process. It counts every byte that comes, ends silent and slow calls, limits the requests per
+// host, and classifies errors.
 //
-// Nothing that a server sends is trusted: texts are cleaned of control characters and secrets, redirects leave no
-// origin, and credentials go to no other host. Limits bounds the list of refs and the pack, AnswerHead what comes before
-// the pack, ErrorBody the text of a refusal, mostIDs what is kept of a directory of bundles, maxShares the limits that are
-// kept for repositories; Options.Refs, Stall and Whole bound the time.
+// Nothing that a server sends is trusted: texts are cleaned of control characters and secrets,
+// redirects leave no origin, and credentials go to no other host. Limits bounds the list of refs
+// and the pack, AnswerHead what comes before the pack, ErrorBody the text of a refusal, mostIDs
+// what is kept of a directory of bundles, maxShares the limits that are kept for repositories;
+// Options.Refs, Stall and Whole bound the time.
 package transport
 
 import (
@@ -30,7 +32,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Call is one operation of a caller: its remote, its limits, its transfer, and the wording of its errors.
+// Call is one operation of a caller: its remote, its limits, its transfer, and the wording of its
+// errors.
 type Call struct {
 	client  *Client
 	op      string

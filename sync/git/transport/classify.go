@@ -146,7 +146,8 @@ func (c *Call) CertificateHint(host string) string { return c.client.asked.Hint(
 // asks is the key of the credentials and a host, for netx.Asked.
 func (c *Call) asks(host string) string { return c.Target.Creds.TransportKey() + " " + host }
 
-// asked is the address of the last request, which is not that of the repository for Git LFS on another host.
+// asked is the address of the last request, which is not that of the repository for Git LFS on
+// another host.
 func (c *Call) asked() string { return cmp.Or(c.peer, c.Addr.DialPort()) }
 
 // classifyNetwork knows a network that does not carry.

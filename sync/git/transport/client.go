@@ -32,7 +32,8 @@ type Options struct {
 	Logger     *slog.Logger  // nil = discard
 }
 
-// DefaultWhole ends a call before a job of the default length ends, so that the error says what took so long.
+// DefaultWhole ends a call before a job of the default length ends, so that the error says what
+// took so long.
 const DefaultWhole = 15 * time.Minute
 
 // Client asks Git servers. It is safe for concurrent use.
@@ -50,7 +51,8 @@ type Client struct {
 	bundles        map[string]bundleMemory  // by path of the directory
 }
 
-// RequestLimits bound the requests for one repository; 0 = no bound. They make those of a host stricter.
+// RequestLimits bound the requests for one repository; 0 = no bound. They make those of a host
+// stricter.
 type RequestLimits struct{ MaxConcurrent, PerSecond, Burst int }
 
 // share is what the calls for one repository have in common.
@@ -62,7 +64,8 @@ type share struct {
 // maxShares bounds the shares: limits change now and then.
 const maxShares = 1024
 
-// share returns what the call has in common with others for its repository, nil where that has no limits.
+// share returns what the call has in common with others for its repository, nil where that has no
+// limits.
 func (c *Call) share() *share {
 	l := c.Target.Requests
 	if l.MaxConcurrent <= 0 && l.PerSecond <= 0 {
@@ -134,8 +137,8 @@ const longestGate = time.Hour
 // identity is for whom a host counts requests.
 func (c *Call) identity() string { return c.Addr.HostPort() + " " + c.Target.Creds.Fingerprint() }
 
-// throttle has nobody ask the host with these credentials for a while: it has said so,
-// and each repository there would get the same answer. An answer that names no time changes nothing.
+// throttle has nobody ask the host with these credentials for a while: it has said so, and each
+// repository there would get the same answer. An answer that names no time changes nothing.
 func (c *Call) throttle(wait time.Duration) {
 	if wait <= 0 {
 		return

@@ -21,9 +21,10 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 )
 
-// A directory of plain files is served in process as a repository of one branch. Its commit has no parent, and an author
-// and a time that never change: the same files give the same commit. Links are listed as links, which no reader of a tree
-// follows; what is neither file, directory nor link, the directories .git and empty ones are left out, as Git does.
+// A directory of plain files is served in process as a repository of one branch. Its commit has no
+// parent, and an author and a time that never change: the same files give the same commit. Links
+// are listed as links, which no reader of a tree follows; what is neither file, directory nor link,
+// the directories .git and empty ones are left out, as Git does.
 
 // DirBranch is the branch of a directory.
 const DirBranch = "refs/heads/main"
@@ -38,8 +39,8 @@ type Dir struct {
 	known  map[string]dirFile
 }
 
-// Same reports whether a path still has the content that was read there; with a zero ID, whether it is absent. A
-// directory is not compared: it is never replaced, and deleted only when empty.
+// Same reports whether a path still has the content that was read there; with a zero ID, whether it
+// is absent. A directory is not compared: it is never replaced, and deleted only when empty.
 func (d *Dir) Same(root *os.Root, path string, id pack.ID) bool {
 	info, err := root.Lstat(path)
 	switch {
@@ -77,8 +78,8 @@ type dirMemory struct {
 	sent  *Dir // what the mirror got last; nil = unknown
 }
 
-// dirFile is a file as it was read. It is read again when anything of it changes, or when it was so new that a write
-// within the granularity of the clock of its file system would not show.
+// dirFile is a file as it was read. It is read again when anything of it changes, or when it was so
+// new that a write within the granularity of the clock of its file system would not show.
 type dirFile struct {
 	size    int64
 	changed time.Time
@@ -95,7 +96,8 @@ func (f dirFile) is(info fs.FileInfo) bool {
 		f.changed.Before(f.read.Add(-clockGranularity))
 }
 
-// inodeOf returns the number of a file and when it changed last, which a rename does and a copy with its times does not keep.
+// inodeOf returns the number of a file and when it changed last, which a rename does and a copy
+// with its times does not keep.
 func inodeOf(info fs.FileInfo) string {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -110,8 +112,8 @@ var errChanging = errors.New("a file changed while it was read")
 // OpenDir opens the directory of a call.
 func (c *Call) OpenDir() (*os.Root, error) { return OpenDir(c.client.Options.AllowDirs, c.Addr.Path) }
 
-// OpenDir opens a directory that lies below one of others, with all links resolved. Of what lies elsewhere it does not tell
-// whether it exists.
+// OpenDir opens a directory that lies below one of others, with all links resolved. Of what lies
+// elsewhere it does not tell whether it exists.
 func OpenDir(below []string, path string) (*os.Root, error) {
 	dir, missing := filepath.EvalSymlinks(path)
 	if missing != nil {
@@ -135,7 +137,8 @@ func OpenDir(below []string, path string) (*os.Root, error) {
 var errNotPermitted = giterr.Wrap(giterr.Refused, errors.New("the directory is not below a permitted prefix"),
 	"start the agent with --local-prefix and a directory above it")
 
-// openBelow opens a directory below another one, and none that a link which was put there meanwhile leads to.
+// openBelow opens a directory below another one, and none that a link which was put there meanwhile
+// leads to.
 func openBelow(base, rel string) (*os.Root, error) {
 	root, err := os.OpenRoot(base)
 	if err != nil {
@@ -163,8 +166,8 @@ func dirError(err error) error {
 // readTries bounds how often a directory is read that changes meanwhile.
 const readTries = 3
 
-// ReadDir reads a directory. Files that seem unchanged since the last time are not opened. With an error of kind Empty
-// it returns the directory too.
+// ReadDir reads a directory. Files that seem unchanged since the last time are not opened. With an
+// error of kind Empty it returns the directory too.
 func (c *Call) ReadDir(root *os.Root) (d *Dir, err error) {
 	for range readTries {
 		r := dirReader{Call: c, root: root, old: c.memory().files, now: map[string]dirFile{},

@@ -109,7 +109,8 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// TestRequestLimits: the calls for one repository keep its limits together; another one at the host has none of them.
+// TestRequestLimits: the calls for one repository keep its limits together; another one at the host
+// has none of them.
 func TestRequestLimits(t *testing.T) {
 	t.Parallel()
 	s := gittest.NewServer(t)

@@ -23,11 +23,12 @@ import (
 	"limpet/sync/text"
 )
 
-// Git over http is spoken by go-git; what is around it is ours: connections, certificates, counting, and the
-// understanding of answers that are not Git's. A redirect that leaves the origin is refused.
+// Git over http is spoken by go-git; what is around it is ours: connections, certificates,
+// counting, and the understanding of answers that are not Git's. A redirect that leaves the origin
+// is refused.
 
-// Sizes and times of the http client. A body that explains an error is read up to errorBody bytes; a server may
-// take its time for the first byte of a pack, which is what the watchdog is for.
+// Sizes and times of the http client. A body that explains an error is read up to errorBody bytes;
+// a server may take its time for the first byte of a pack, which is what the watchdog is for.
 const (
 	ErrorBody        = 8 << 10
 	handshakeTimeout = 15 * time.Second
@@ -144,7 +145,8 @@ func (w roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// roundTrip counts a request and what comes. own says that it is with the credentials of the remote.
+// roundTrip counts a request and what comes. own says that it is with the credentials of the
+// remote.
 func (c *Call) roundTrip(next *http.Transport, req *http.Request, own bool) (*http.Response, error) {
 	if err := c.pace(); err != nil {
 		return nil, err

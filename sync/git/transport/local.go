@@ -27,8 +27,9 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
-// A repository on this host is served in process: go-git's own file transport starts git-upload-pack, and there
-// may be no git. The pack still goes through the same inspection as one from the wire.
+// A repository on this host is served in process: go-git's own file transport starts
+// git-upload-pack, and there may be no git. The pack still goes through the same inspection as one
+// from the wire.
 
 // localSession serves a bare repository, or the .git of a worktree.
 type localSession struct {
@@ -111,8 +112,8 @@ func LocalRefs(dir string) (map[string]pack.ID, error) {
 	return refs, err
 }
 
-// UploadPack sends what is wanted, a commit or a tag of one, with as much history as is asked for and never
-// more than one commit unasked, and of the trees what those of haves do not hold.
+// UploadPack sends what is wanted, a commit or a tag of one, with as much history as is asked for
+// and never more than one commit unasked, and of the trees what those of haves do not hold.
 func (s *localSession) UploadPack(ctx context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
 	ids, commit, err := peel(s.store, req.Wants[0])
 	if err != nil {

@@ -40,8 +40,9 @@ type Listing struct {
 const ListingLife = time.Minute
 
 func init() {
-	// go-git takes some out of what servers advertise, for its own fetch. Here requests are composed by hand, thin
-	// packs are completed, and all haves are sent at once, so that each ACK of multi_ack is one line to pass over.
+	// go-git takes some out of what servers advertise, for its own fetch. Here requests are composed
+	// by hand, thin packs are completed, and all haves are sent at once, so that each ACK of multi_ack
+	// is one line to pass over.
 	transport.UnsupportedCapabilities = nil
 }
 
@@ -114,7 +115,8 @@ const PackBudget = "pack"
 // acknowledgements, which are held in memory. Unit: bytes.
 const AnswerHead = 1 << 20
 
-// Ask sends the request. The answer's pack, of at most max bytes on the wire, is read from the second result.
+// Ask sends the request. The answer's pack, of at most max bytes on the wire, is read from the
+// second result.
 func (c *Call) Ask(l *Listing, w Want, max int64) (*packp.UploadPackResponse, io.Reader, error) {
 	req := packp.NewUploadPackRequest()
 	use := func(names ...capability.Capability) {
@@ -235,7 +237,8 @@ func (s *sshSession) ReceivePack(_ context.Context, req *packp.ReferenceUpdateRe
 	return nil, s.lostOr(err)
 }
 
-// lostOr is what an error of a conversation means: the end of the connection, what the server says, or itself.
+// lostOr is what an error of a conversation means: the end of the connection, what the server says,
+// or itself.
 func (s *sshSession) lostOr(err error) error {
 	if s.lost.Load() {
 		return fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err)

@@ -27,8 +27,9 @@ import (
 	xknownhosts "golang.org/x/crypto/ssh/knownhosts"
 )
 
-// Git over ssh. go-git's own transport cannot be cancelled while it connects and reads the user's ssh_config
-// and agent; this one takes its key and its known_hosts from the credentials alone, and nothing else.
+// Git over ssh. go-git's own transport cannot be cancelled while it connects and reads the user's
+// ssh_config and agent; this one takes its key and its known_hosts from the credentials alone, and
+// nothing else.
 
 // sshSession is one connection that runs git-upload-pack or git-receive-pack.
 type sshSession struct {
@@ -93,8 +94,8 @@ func (s *sshSession) start(config *ssh.ClientConfig, command string) error {
 	return s.session.Start(command)
 }
 
-// Run runs a command of the host over ssh, with the path of the repository and one more argument, and returns
-// what it prints. said is what it wrote to stderr; data is nil when it has failed.
+// Run runs a command of the host over ssh, with the path of the repository and one more argument,
+// and returns what it prints. said is what it wrote to stderr; data is nil when it has failed.
 func (c *Call) Run(command, arg string) (data []byte, said string, err error) {
 	c.SetBudget("answer of "+command, ErrorBody)
 	s, err := c.sshSession(command, " "+arg)
@@ -148,7 +149,8 @@ func (s *sshSession) AdvertisedReferencesContext(context.Context) (*packp.AdvRef
 	return refs, nil
 }
 
-// stderrText waits for the end of a command that said nothing on stdout, for the reason that it gave on stderr.
+// stderrText waits for the end of a command that said nothing on stdout, for the reason that it
+// gave on stderr.
 func (s *sshSession) stderrText() string {
 	s.stdin.Close()
 	s.asked = true
@@ -242,7 +244,8 @@ func (c *Call) sshConfig() (*ssh.ClientConfig, error) {
 	return config, c.hostKeys(config)
 }
 
-// sshSigner reads a private key; an rsa key signs with SHA-2 only. Its errors say nothing of the key's content.
+// sshSigner reads a private key; an rsa key signs with SHA-2 only. Its errors say nothing of the
+// key's content.
 func sshSigner(key []byte, passphrase string) (ssh.Signer, error) {
 	signer, err := ssh.ParsePrivateKey(key)
 	if _, locked := errors.AsType[*ssh.PassphraseMissingError](err); locked {
@@ -342,8 +345,9 @@ func (c *Call) sshError(err error) error {
 // hostKeyAlgorithms are asked for when known_hosts names none of a host, in this
 // order: the line that is printed then is for the first that it has.
 //
-// What is spoken over ssh. The library's own defaults still take key exchanges, MACs and signatures with SHA-1 when a
-// server has nothing better; here they are left out, so that a man in the middle cannot bring both sides down to them.
+// What is spoken over ssh. The library's own defaults still take key exchanges, MACs and signatures
+// with SHA-1 when a server has nothing better; here they are left out, so that a man in the middle
+// cannot bring both sides down to them.
 var hostKeyAlgorithms = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSASHA512,
 	ssh.KeyAlgoRSASHA256}
 

@@ -12,10 +12,11 @@ import (
 	"limpet/sync/text"
 )
 
-// Foreign text: what a server says, names in a repository. It is cleaned once, here, so that no escape
-// sequence, no line break and no secret that a server echoes goes further.
+// Foreign text: what a server says, names in a repository. It is cleaned once, here, so that no
+// escape sequence, no line break and no secret that a server echoes goes further.
 
-// redactor replaces the secrets of some credentials and further ones, in the forms in which they travel.
+// redactor replaces the secrets of some credentials and further ones, in the forms in which they
+// travel.
 func redactor(c *auth.Credentials, more ...string) *strings.Replacer {
 	var pairs []string
 	for _, s := range append(c.Secrets(), more...) {

@@ -23,9 +23,10 @@ import (
 	"limpet/sync/text"
 )
 
-// Another limpet serves the commit of one of its objects as a bundle. A HEAD stands for the list of refs; the bundle is
-// the difference to a commit that both have. Objects are checked as those of any server: the commit is that which was
-// announced, and everything has the hash that it is named by.
+// Another limpet serves the commit of one of its objects as a bundle. A HEAD stands for the list of
+// refs; the bundle is the difference to a commit that both have. Objects are checked as those of
+// any server: the commit is that which was announced, and everything has the hash that it is named
+// by.
 
 // upstreamSession asks another limpet. It holds no connection.
 type upstreamSession struct{ refs *packp.AdvRefs }
@@ -61,7 +62,8 @@ func (c *Call) upstream(ctx context.Context, method string, q url.Values) (*http
 	return client.Do(req)
 }
 
-// BehindSince stands in Call.Upstream before the time since when the other limpet, or one that it asks, cannot read its Git host.
+// BehindSince stands in Call.Upstream before the time since when the other limpet, or one that it
+// asks, cannot read its Git host.
 const BehindSince = ", and cannot read its Git host since "
 
 // AdvertisedReferencesContext asks for the commit.

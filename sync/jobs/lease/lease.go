@@ -1,9 +1,11 @@
-// Package lease holds the laws of a claim's lease. It is pure: the time is an argument, and it does no I/O.
+// Package lease holds the laws of a claim's lease. It is pure: the time is an argument, and it does
+// no I/O.
 //
-// A lease is a promise with an end. The claim label carries server time, for others to read; this agent judges its own
-// lease by the time that has passed since the request of the last successful renewal was SENT, on the monotonic clock.
-// It stops at two thirds of the expiry, so that it has ended its work before any other agent may begin. A lease does
-// not fence: a write that left in time may land late, so every write has to be harmless when done twice.
+// A lease is a promise with an end. The claim label carries server time, for others to read; this
+// agent judges its own lease by the time that has passed since the request of the last successful
+// renewal was SENT, on the monotonic clock. It stops at two thirds of the expiry, so that it has
+// ended its work before any other agent may begin. A lease does not fence: a write that left in
+// time may land late, so every write has to be harmless when done twice.
 package lease
 
 import (
@@ -40,12 +42,13 @@ func (t Terms) GiveUp() time.Duration { return t.Expiry * 2 / 3 }
 // ClockError is the largest error of the server clock that a claim may carry.
 func (t Terms) ClockError() time.Duration { return t.Expiry / 6 }
 
-// CallTimeout bounds one request about a held claim. Between a renewal that was due and the end of the lease there is
-// time for three of them.
+// CallTimeout bounds one request about a held claim. Between a renewal that was due and the end of
+// the lease there is time for three of them.
 func (t Terms) CallTimeout() time.Duration { return min(t.Renew, 10*time.Second) }
 
-// Alive returns how much longer the lease of another agent may last at server time now; 0 or less when it is over. Both
-// times are in milliseconds. A claim that cannot be compared, because it is far in the future, binds no agent.
+// Alive returns how much longer the lease of another agent may last at server time now; 0 or less
+// when it is over. Both times are in milliseconds. A claim that cannot be compared, because it is
+// far in the future, binds no agent.
 func (t Terms) Alive(claimed, now int64) time.Duration {
 	if claimed-now > t.Expiry.Milliseconds() {
 		return 0
@@ -53,8 +56,8 @@ func (t Terms) Alive(claimed, now int64) time.Duration {
 	return time.Duration(claimed-now)*time.Millisecond + t.Expiry + t.ClockError()
 }
 
-// Lapsed reports whether an own claim may be dead for another agent at server time now, in milliseconds: its clock and
-// ours may be off.
+// Lapsed reports whether an own claim may be dead for another agent at server time now, in
+// milliseconds: its clock and ours may be off.
 func (t Terms) Lapsed(claimed, now int64) bool {
 	age := now - claimed
 	return age >= (t.Expiry-t.ClockError()).Milliseconds() || age <= -(t.Expiry-2*t.ClockError()).Milliseconds()
@@ -101,8 +104,8 @@ func (l *Lease) Renewed(sent Reading) {
 	l.failures = 0
 }
 
-// Failed records a renewal that did not succeed. The next one comes sooner than usual, then ever later up to the usual
-// interval, and not before the server wants it.
+// Failed records a renewal that did not succeed. The next one comes sooner than usual, then ever
+// later up to the usual interval, and not before the server wants it.
 func (l *Lease) Failed(now time.Time, retryAfter time.Duration) {
 	l.next = now.Add(max(retryAfter, min(l.Renew/8<<min(l.failures, 3), l.Renew)))
 	l.failures++
@@ -117,8 +120,8 @@ func (l *Lease) Expires() time.Time { return l.confirmed.Add(l.Expiry) }
 // Deadline is when the work has to stop unless a renewal succeeds.
 func (l *Lease) Deadline() time.Time { return l.confirmed.Add(l.GiveUp()) }
 
-// Trust judges the lease. The monotonic clock decides; the wall clock, which unlike it goes on while a host is
-// suspended, can only raise doubt.
+// Trust judges the lease. The monotonic clock decides; the wall clock, which unlike it goes on
+// while a host is suspended, can only raise doubt.
 func (l *Lease) Trust(now Reading) Trust {
 	switch {
 	case now.Sub(l.confirmed.Time) >= l.GiveUp():

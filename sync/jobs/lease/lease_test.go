@@ -87,7 +87,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestLeaseDoubtsAfterSleep: the monotonic clock stands still while a host is suspended, the wall clock does not.
+// TestLeaseDoubtsAfterSleep: the monotonic clock stands still while a host is suspended, the wall
+// clock does not.
 func TestLeaseDoubtsAfterSleep(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
@@ -108,8 +109,8 @@ func TestLeaseDoubtsAfterSleep(t *testing.T) {
 	}
 }
 
-// TestClaimsOfOthers: a claim is dead for others only after its owner has stopped, whatever both clocks say, and its
-// owner sees that before they do.
+// TestClaimsOfOthers: a claim is dead for others only after its owner has stopped, whatever both
+// clocks say, and its owner sees that before they do.
 func TestClaimsOfOthers(t *testing.T) {
 	t.Parallel()
 	terms := Terms{Expiry: time.Minute, Renew: 10 * time.Second}

@@ -6,22 +6,25 @@ import (
 	"time"
 )
 
-// Agents that share a queue must not all claim the same job at once. They do not talk to each other, but all see the
-// same claims, and a claim names its agent. So each ranks itself among the agents whose claims it has seen, by the
-// rendezvous hash of agent and repository: the one with k agents before it waits log2(1+k) steps, reads the cache of
-// the watch again, and claims what is still free. The server's conflict decides the rest. The hash is of the repository
-// because agents exclude each other by repository, and the agent that had it last has its mirror.
+// Agents that share a queue must not all claim the same job at once. They do not talk to each
+// other, but all see the same claims, and a claim names its agent. So each ranks itself among the
+// agents whose claims it has seen, by the rendezvous hash of agent and repository: the one with k
+// agents before it waits log2(1+k) steps, reads the cache of the watch again, and claims what is
+// still free. The server's conflict decides the rest. The hash is of the repository because agents
+// exclude each other by repository, and the agent that had it last has its mirror.
 //
-// A step has to be longer than it takes an agent to claim and the others to see it, or claims cross; and not much
-// longer, because jobs wait for it when the agents before this one are busy or gone. A lost claim doubles it, one that
-// is won takes a small part off. Grafana's drivers do not name themselves in their claims: they are not waited for.
+// A step has to be longer than it takes an agent to claim and the others to see it, or claims
+// cross; and not much longer, because jobs wait for it when the agents before this one are busy or
+// gone. A lost claim doubles it, one that is won takes a small part off. Grafana's drivers do not
+// name themselves in their claims: they are not waited for.
 
 const (
 	firstStep = 50 * time.Millisecond
 	minStep   = 25 * time.Millisecond
 	maxStep   = time.Second // bounds how long a job waits for an agent that does not come
 	stepShare = 256         // one in how many parts of the step a won claim takes off
-	// peerTTL is how long an agent is remembered that claims nothing. An agent has another name after each start.
+	// peerTTL is how long an agent is remembered that claims nothing. An agent has another name after
+	// each start.
 	peerTTL = 10 * time.Minute
 	// maxPeers bounds the memory. More of them would change a delay by little.
 	maxPeers = 4096
@@ -73,8 +76,8 @@ func (d *ClaimDelay) Lost() {
 	d.step = min(2*d.step, maxStep)
 }
 
-// Remaining returns how much longer this agent leaves a free repository to others; 0 or less = it may claim. The time
-// runs from the first call on, until a claim there is seen.
+// Remaining returns how much longer this agent leaves a free repository to others; 0 or less = it
+// may claim. The time runs from the first call on, until a claim there is seen.
 func (d *ClaimDelay) Remaining(r RepoKey, now time.Time) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

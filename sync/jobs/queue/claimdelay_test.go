@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestClaimDelay: all agents come to one order, the first of it claims at once, and an agent that is not seen any more is
-// not waited for.
+// TestClaimDelay: all agents come to one order, the first of it claims at once, and an agent that
+// is not seen any more is not waited for.
 func TestClaimDelay(t *testing.T) {
 	t.Parallel()
 	repo := func(name string) RepoKey { return RepoKey{"default", name} }

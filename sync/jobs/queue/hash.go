@@ -4,8 +4,9 @@ import (
 	"hash/fnv"
 )
 
-// Favour is how much an agent prefers a repository to others of equal rank: rendezvous hashing, so that agents which
-// drain one backlog begin at different ends of it, and each comes back to the repositories whose mirrors it has.
+// Favour is how much an agent prefers a repository to others of equal rank: rendezvous hashing, so
+// that agents which drain one backlog begin at different ends of it, and each comes back to the
+// repositories whose mirrors it has.
 func Favour(agent string, r RepoKey) uint64 {
 	return Hash(agent, r.Namespace, r.Repository)
 }

@@ -5,8 +5,8 @@ import (
 	stdheap "container/heap"
 )
 
-// heap is a heap of pointers that know their index in it, so that each of them can be moved or taken out of the middle.
-// Its exported methods are for container/heap.
+// heap is a heap of pointers that know their index in it, so that each of them can be moved or
+// taken out of the middle. Its exported methods are for container/heap.
 type heap[T any] struct {
 	items  []*T
 	before func(a, b *T) bool
@@ -64,7 +64,8 @@ func (h *heap[T]) remove(x *T) {
 
 // rankedItems orders the keys of a repository: own claims, then by priority, then by arrival.
 //
-// The heaps of the queue. Each order ends with the arrival, which no two keys share, so none leaves anything to chance.
+// The heaps of the queue. Each order ends with the arrival, which no two keys share, so none leaves
+// anything to chance.
 func rankedItems() heap[item] {
 	return heap[item]{place: func(s *item) *int { return &s.ranked }, before: func(a, b *item) bool {
 		switch {
@@ -82,8 +83,8 @@ func agedItems() heap[item] {
 	return heap[item]{place: func(s *item) *int { return &s.aged }, before: func(a, b *item) bool { return a.arrival < b.arrival }}
 }
 
-// rankedRepos orders repositories by their best key: own claims, then by priority, then by round, then as this agent
-// favours them.
+// rankedRepos orders repositories by their best key: own claims, then by priority, then by round,
+// then as this agent favours them.
 func rankedRepos() heap[repoQueue] {
 	return heap[repoQueue]{place: func(r *repoQueue) *int { return &r.ranked }, before: func(a, b *repoQueue) bool {
 		s, t := a.items.first(), b.items.first()

@@ -17,8 +17,8 @@ type laws struct {
 	busy  []Key
 }
 
-// free returns the keys that may be served: they wait, no other key of their repository runs, and it is not in backoff,
-// or they are urgent.
+// free returns the keys that may be served: they wait, no other key of their repository runs, and
+// it is not in backoff, or they are urgent.
 func (n *laws) free(now time.Time) (out []*item) {
 	busy := map[RepoKey]bool{}
 	for _, x := range n.q.items {
@@ -123,8 +123,8 @@ func (n *laws) bounds() {
 	}
 }
 
-// TestQueueKeepsItsLaws: random adds, takes, results, backoffs and priorities; no key waits longer than the bound at
-// the top of queue.go.
+// TestQueueKeepsItsLaws: random adds, takes, results, backoffs and priorities; no key waits longer
+// than the bound at the top of queue.go.
 func TestQueueKeepsItsLaws(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(150) {
@@ -161,7 +161,8 @@ func TestQueueKeepsItsLaws(t *testing.T) {
 	}
 }
 
-// TestQueueTakesTurns: a repository with a hundred jobs delays the single job of another one by two jobs at most.
+// TestQueueTakesTurns: a repository with a hundred jobs delays the single job of another one by two
+// jobs at most.
 func TestQueueTakesTurns(t *testing.T) {
 	t.Parallel()
 	for before := range 10 {

@@ -1,5 +1,6 @@
-// Package queue decides in which order an agent looks at jobs. It holds keys of jobs, never objects, and knows neither
-// goroutines nor clocks: the time is an argument of every call. Its laws:
+// Package queue decides in which order an agent looks at jobs. It holds keys of jobs, never
+// objects, and knows neither goroutines nor clocks: the time is an argument of every call. Its
+// laws:
 //
 //   - A key is in it at most once. A key that is added while its job runs is
 //     looked at again when the run is over.
@@ -19,12 +20,13 @@
 //     longest of all whose repositories are free, and of every four takes from one
 //     repository one serves its oldest key. Urgent takes do not count.
 //
-// So nothing starves. Let o be the keys that came before a key, and m those of them in its own repository. Of the takes
-// while its repository is free, every fourth serves one of the o or the key itself: it waits for 4(o+1) of them at
-// most. Where the repository is never free at the right moment, it is because it is served, and every fourth of these
-// takes serves one of the m or the key itself: 4(m+1) at most. Neither number depends on what comes later. A key that
-// comes back is as new as any other; only one that was taken in vain (its repository is in backoff) keeps its age and
-// counts once more for each such take.
+// So nothing starves. Let o be the keys that came before a key, and m those of them in its own
+// repository. Of the takes while its repository is free, every fourth serves one of the o or the
+// key itself: it waits for 4(o+1) of them at most. Where the repository is never free at the right
+// moment, it is because it is served, and every fourth of these takes serves one of the m or the
+// key itself: 4(m+1) at most. Neither number depends on what comes later. A key that comes back is
+// as new as any other; only one that was taken in vain (its repository is in backoff) keeps its age
+// and counts once more for each such take.
 package queue
 
 import (
@@ -32,15 +34,15 @@ import (
 	"time"
 )
 
-// maxTries is how often in a row a key may fail on its way to a claim before it is left to the next periodic list.
-// Source: Grafana's driver.
+// maxTries is how often in a row a key may fail on its way to a claim before it is left to the next
+// periodic list. Source: Grafana's driver.
 const maxTries = 3
 
 // agedShare is one in how many takes goes by age instead of by rank.
 const agedShare = 4
 
-// Limit is how many keys the queue of an agent takes, at about 400 bytes each. Further jobs wait in the cache of the
-// watch, which keeps each in a third of that.
+// Limit is how many keys the queue of an agent takes, at about 400 bytes each. Further jobs wait in
+// the cache of the watch, which keeps each in a third of that.
 const Limit = 16384
 
 // Priorities of a key.
@@ -71,8 +73,8 @@ type item struct {
 	key   Key
 	repo  RepoKey
 	place place
-	// wanted reports that the key has to be looked at again: after the run for a running one, after the delay for a
-	// delayed one.
+	// wanted reports that the key has to be looked at again: after the run for a running one, after
+	// the delay for a delayed one.
 	wanted bool
 	// urgent keys go before the others of their repository and are never given up.
 	urgent bool
@@ -107,8 +109,8 @@ type repoQueue struct {
 type Queue struct {
 	items map[Key]*item
 	repos map[RepoKey]*repoQueue
-	// turn has the repositories that are neither busy nor empty nor in backoff, by rank, and old the same ones by age.
-	// A repository in backoff is in turn while its best key is urgent.
+	// turn has the repositories that are neither busy nor empty nor in backoff, by rank, and old the
+	// same ones by age. A repository in backoff is in turn while its best key is urgent.
 	turn, old heap[repoQueue]
 	delayed   heap[item]
 	backoff   heap[repoQueue]
@@ -121,8 +123,8 @@ type Queue struct {
 	favour    func(RepoKey) uint64
 }
 
-// New returns an empty queue that takes limit keys. favour orders repositories within a round, the higher first; nil
-// means by arrival.
+// New returns an empty queue that takes limit keys. favour orders repositories within a round, the
+// higher first; nil means by arrival.
 func New(limit int, favour func(RepoKey) uint64) *Queue {
 	return &Queue{
 		items: map[Key]*item{},
@@ -142,8 +144,8 @@ func New(limit int, favour func(RepoKey) uint64) *Queue {
 	}
 }
 
-// full reports whether another key of a repository is refused, and counts it. The first key of a repository is not, so
-// that one with many jobs keeps no other one out.
+// full reports whether another key of a repository is refused, and counts it. The first key of a
+// repository is not, so that one with many jobs keeps no other one out.
 func (q *Queue) full(r RepoKey) bool {
 	if len(q.items) < q.limit || q.repos[r] == nil {
 		return false
@@ -167,13 +169,13 @@ func (q *Queue) Fill(now time.Time, list []Candidate) {
 	}
 }
 
-// Refused returns how many keys were refused since the last Fill, and Short whether it is time for another one: half of
-// the keys have gone.
+// Refused returns how many keys were refused since the last Fill, and Short whether it is time for
+// another one: half of the keys have gone.
 func (q *Queue) Refused() int { return q.refused }
 func (q *Queue) Short() bool  { return q.refused > 0 && len(q.items) < q.limit/2 }
 
-// Add brings a key in, with a priority from 0 to 9 or Unranked. It returns false when the queue is full. For a key that
-// is known a new priority takes effect at once.
+// Add brings a key in, with a priority from 0 to 9 or Unranked. It returns false when the queue is
+// full. For a key that is known a new priority takes effect at once.
 func (q *Queue) Add(now time.Time, k Key, r RepoKey, urgent bool, priority int) bool {
 	s := q.items[k]
 	if s == nil {
@@ -197,8 +199,8 @@ func (q *Queue) Add(now time.Time, k Key, r RepoKey, urgent bool, priority int) 
 	return true
 }
 
-// AddAfter brings a key in that must not be served before a delay has passed. A key that already waits or runs is not
-// held back.
+// AddAfter brings a key in that must not be served before a delay has passed. A key that already
+// waits or runs is not held back.
 func (q *Queue) AddAfter(now time.Time, k Key, r RepoKey, delay time.Duration) bool {
 	if q.items[k] != nil {
 		return q.Add(now, k, r, false, Unranked)
@@ -235,8 +237,8 @@ func (q *Queue) newItem(k Key, r RepoKey, priority int) *item {
 	return s
 }
 
-// Next takes the key whose turn it is, and returns since when it has waited. With urgentOnly it takes none but urgent
-// ones.
+// Next takes the key whose turn it is, and returns since when it has waited. With urgentOnly it
+// takes none but urgent ones.
 func (q *Queue) Next(now time.Time, urgentOnly bool) (k Key, r RepoKey, since time.Time, ok bool) {
 	if !q.Ready(now, urgentOnly) {
 		return Key{}, RepoKey{}, time.Time{}, false
@@ -278,8 +280,8 @@ func (q *Queue) pick(best *repoQueue) (*repoQueue, *item) {
 	return rq, s
 }
 
-// Result is what a driver returns with a key. The zero Result forgets the key, unless it was added again in the
-// meantime.
+// Result is what a driver returns with a key. The zero Result forgets the key, unless it was added
+// again in the meantime.
 type Result struct {
 	// Retry asks for another look after a backoff that grows with each retry.
 	Retry bool
@@ -291,8 +293,8 @@ type Result struct {
 	After time.Duration
 	// RepoAfter keeps the whole repository out for that long, or until Release.
 	RepoAfter time.Duration
-	// Repo, when set, is the repository where the key belongs: its name was given to a job of another one in the
-	// meantime.
+	// Repo, when set, is the repository where the key belongs: its name was given to a job of another
+	// one in the meantime.
 	Repo *RepoKey
 	// Urgent makes the key urgent, and NotUrgent makes it an ordinary one again.
 	Urgent, NotUrgent bool
@@ -348,12 +350,14 @@ func (q *Queue) Done(now time.Time, k Key, r Result) {
 	}
 }
 
-// RetryDelay is the backoff after the try-th failure in a row: 250 ms, 500 ms, 1 s and so on up to 30 s.
+// RetryDelay is the backoff after the try-th failure in a row: 250 ms, 500 ms, 1 s and so on up to
+// 30 s.
 func RetryDelay(try int) time.Duration {
 	return min(250*time.Millisecond<<min(max(try-1, 0), 7), 30*time.Second)
 }
 
-// Release ends the backoff of a repository, also the one that the driver which is at it is about to report.
+// Release ends the backoff of a repository, also the one that the driver which is at it is about to
+// report.
 func (q *Queue) Release(r RepoKey) {
 	rq := q.repos[r]
 	switch {
@@ -386,7 +390,8 @@ func (q *Queue) Due() (at time.Time, ok bool) {
 // Len returns the number of known keys: those that wait, run or are delayed.
 func (q *Queue) Len() int { return len(q.items) }
 
-// Delayed returns how many of them are delayed, and Added how many have come to wait since the start.
+// Delayed returns how many of them are delayed, and Added how many have come to wait since the
+// start.
 func (q *Queue) Delayed() int  { return q.delayed.Len() }
 func (q *Queue) Added() uint64 { return q.added }
 
@@ -431,7 +436,8 @@ func (q *Queue) wait(s *item, now time.Time) {
 	q.settle(rq)
 }
 
-// settle brings a repository into turn or out of it, to its place there, or forgets it when it is empty.
+// settle brings a repository into turn or out of it, to its place there, or forgets it when it is
+// empty.
 func (q *Queue) settle(rq *repoQueue) {
 	best := rq.items.first()
 	rests := q.backoff.holds(rq)

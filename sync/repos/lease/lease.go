@@ -33,7 +33,8 @@ var Resource = schema.GroupVersionResource{Group: "coordination.k8s.io", Version
 const DefaultExpiry = time.Minute
 
 const (
-	// renewals is how many renewals there are in an expiry: the holder may fail two in a row before it stops.
+	// renewals is how many renewals there are in an expiry: the holder may fail two in a row before it
+	// stops.
 	renewals = 4
 	// maxExpiry bounds what the Lease of another agent may claim.
 	maxExpiry = 10 * time.Minute
@@ -179,7 +180,8 @@ func (l *Lease) holds() bool {
 	return !l.renewed.IsZero() && now.Sub(l.renewed) < limit && now.Round(0).Sub(l.renewed.Round(0)) < limit
 }
 
-// pause is the time between two requests, with jitter. It ends no later than the time at which a holder has to stop.
+// pause is the time between two requests, with jitter. It ends no later than the time at which a
+// holder has to stop.
 func (l *Lease) pause() time.Duration {
 	d := l.o.Expiry / renewals
 	d -= rand.N(d/10 + 1)

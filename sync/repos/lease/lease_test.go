@@ -240,7 +240,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestFailedWrite: a holder whose write has failed knows its Lease again, at its start and when it is stopped.
+// TestFailedWrite: a holder whose write has failed knows its Lease again, at its start and when it
+// is stopped.
 func TestFailedWrite(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

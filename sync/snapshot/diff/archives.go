@@ -57,8 +57,9 @@ func (a Comparer) compareArtifacts(ctx context.Context, q snapshot.CompareQuery)
 	return snapshot.Comparison{}, fmt.Errorf("%s did not change between these revisions", q.Path)
 }
 
-// Archives compares the files of two artifacts; that of the zero one has none. It compares the contents of those that
-// wanted selects. Bytes are read from the archives as they are needed: what is kept is a hash a file, and wanted contents.
+// Archives compares the files of two artifacts; that of the zero one has none. It compares the
+// contents of those that wanted selects. Bytes are read from the archives as they are needed: what
+// is kept is a hash a file, and wanted contents.
 func Archives(ctx context.Context, open OpenFunc, from, to artifact.Artifact, wanted func(string) bool) (snapshot.Comparison, error) {
 	out := snapshot.Comparison{From: from.Revision, To: to.Revision}
 	before, after := map[string]string{}, map[string]string{} // a hash by path

@@ -14,7 +14,8 @@ import (
 	"limpet/sync/source/artifact"
 )
 
-// packed is an archive of entries in their order: a path ending with * is a program, a content "-> x" a link to x.
+// packed is an archive of entries in their order: a path ending with * is a program, a content "->
+// x" a link to x.
 func packed(t *testing.T, entries ...string) []byte {
 	t.Helper()
 	var out bytes.Buffer

@@ -1,5 +1,5 @@
-// Package diff compares two versions of a file for a person at a terminal. The files come from anywhere, so the work
-// and the result are bounded.
+// Package diff compares two versions of a file for a person at a terminal. The files come from
+// anywhere, so the work and the result are bounded.
 package diff
 
 import (
@@ -36,7 +36,8 @@ const (
 	maxBlanks    = 8 << 20 // bytes of the indentation of JSON
 )
 
-// Texts compares two contents; nil is a missing file. JSON is compared with sorted keys and one member a line.
+// Texts compares two contents; nil is a missing file. JSON is compared with sorted keys and one
+// member a line.
 func Texts(before, after []byte) snapshot.TextChange {
 	if isBinary(before) || isBinary(after) {
 		return snapshot.TextChange{Form: fmt.Sprintf("not text: %s became %s", text.Size(int64(len(before))), text.Size(int64(len(after))))}
@@ -70,8 +71,8 @@ func isBinary(data []byte) bool {
 	return bytes.IndexByte(data, 0) >= 0 || !utf8.Valid(data)
 }
 
-// indentJSON returns data with sorted keys and one member a line. It reports false when data is not JSON, or too deep
-// or too large when it is indented.
+// indentJSON returns data with sorted keys and one member a line. It reports false when data is not
+// JSON, or too deep or too large when it is indented.
 func indentJSON(data []byte) (string, bool) {
 	if data == nil {
 		return "", true
@@ -148,7 +149,8 @@ func hunks(a, b string) (out snapshot.TextChange) {
 	return out
 }
 
-// span returns a range of lines as git writes it: an empty one has the number of the line before it.
+// span returns a range of lines as git writes it: an empty one has the number of the line before
+// it.
 func span(from, n int) string {
 	if n == 0 {
 		from--

@@ -22,7 +22,8 @@ import (
 	"limpet/sync/worker/checkout"
 )
 
-// Files lists the files of a repository at the commit that was synced last, or reads one of them. Nothing is kept.
+// Files lists the files of a repository at the commit that was synced last, or reads one of them.
+// Nothing is kept.
 func (a Comparer) Files(ctx context.Context, q snapshot.FileQuery) (snapshot.FileList, error) {
 	u, ok := a.Repos.Get(q.Namespace, q.Name)
 	if !ok {
@@ -123,7 +124,8 @@ type lister struct {
 	until   time.Time                   // files after it are not read
 }
 
-// maxReading bounds the time for a list: 10,000 files take some 5 s on a weak host, and a dashboard waits 10 s.
+// maxReading bounds the time for a list: 10,000 files take some 5 s on a weak host, and a dashboard
+// waits 10 s.
 const maxReading = 7 * time.Second
 
 // file reads a file as a pull does.
@@ -183,7 +185,8 @@ func (l lister) identify(out *snapshot.RepoFile, f git.File, data []byte) error 
 	return err
 }
 
-// text returns a file as it is shown: JSON with sorted keys and one member a line, anything else as it is.
+// text returns a file as it is shown: JSON with sorted keys and one member a line, anything else as
+// it is.
 func (l lister) text(ctx context.Context, tree git.Tree, path string) (string, error) {
 	i := slices.IndexFunc(tree.Files, func(f git.File) bool { return f.Path == path })
 	if i < 0 {

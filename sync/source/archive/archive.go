@@ -1,12 +1,15 @@
-// Package archive packs the tree of a commit as Flux does: a tar.gz that has the same bytes on every host.
+// Package archive packs the tree of a commit as Flux does: a tar.gz that has the same bytes on
+// every host.
 //
-// What is left out by rules is never read. A directory that is excluded is not walked where no later rule can take in
-// again something below it; then a .sourceignore below it is not read, as Git does not read a .gitignore there.
+// What is left out by rules is never read. A directory that is excluded is not walked where no
+// later rule can take in again something below it; then a .sourceignore below it is not read, as
+// Git does not read a .gitignore there.
 //
 // # Bounds
 //
-// Files and their bytes by Options.MaxFiles and MaxBytes, entries of trees by git's Limits.TreeEntries, a path by
-// mostPath, rules by the one ignore.Budget of a tree. Each loop ends with the context.
+// Files and their bytes by Options.MaxFiles and MaxBytes, entries of trees by git's
+// Limits.TreeEntries, a path by mostPath, rules by the one ignore.Budget of a tree. Each loop ends
+// with the context.
 package archive
 
 import (
@@ -91,8 +94,9 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("the archive would have more than %d files and directories, the limit (--artifact-max-files)", e.Limit)
 }
 
-// Write packs a tree into w. It reads the mirror, and makes no request unless submodules are asked for. It ends with ctx.
-// An error is a *SparseError, *IncludeError, *LimitError or *ignore.LimitError, one of git, or of w.
+// Write packs a tree into w. It reads the mirror, and makes no request unless submodules are asked
+// for. It ends with ctx. An error is a *SparseError, *IncludeError, *LimitError or
+// *ignore.LimitError, one of git, or of w.
 func Write(ctx context.Context, w io.Writer, t Tree, o Options) (Digests, error) {
 	b, err := newBuilder(ctx, t, o)
 	if err != nil {
@@ -147,7 +151,8 @@ func (b *builder) write(p *packer, n *node, left *int64) error {
 	return p.add(h, content)
 }
 
-// level of compression. It and the version of the library in go.mod decide the bytes, which a release of Go does not change.
+// level of compression. It and the version of the library in go.mod decide the bytes, which a
+// release of Go does not change.
 const level = 6
 
 // Modes of the entries, those of Flux.
@@ -158,8 +163,8 @@ const (
 	linkMode = 0o777
 )
 
-// packer writes a tar.gz and sums up both forms in one pass. One goroutine compresses while the next files are read; end
-// waits for it.
+// packer writes a tar.gz and sums up both forms in one pass. One goroutine compresses while the
+// next files are read; end waits for it.
 type packer struct {
 	tar         *tar.Writer
 	buffer      *bufio.Writer // of pipe: a file is handed over in few pieces

@@ -50,7 +50,8 @@ func link(to string) entry   { return entry{kind: tar.TypeSymlink, data: to} }
 
 var dir = entry{kind: tar.TypeDir}
 
-// commit makes a repository of one commit, fetched into a mirror. A directory is the submodule that its data names.
+// commit makes a repository of one commit, fetched into a mirror. A directory is the submodule that
+// its data names.
 func commit(t testing.TB, files map[string]entry) archive.Tree {
 	t.Helper()
 	repo := testenv.EmptyRepo(t)
@@ -302,8 +303,9 @@ func shaped(r *rand.Rand, size int) (files map[string]entry, spec string) {
 	return files, spec
 }
 
-// TestTrees: on repositories of all shapes the archive has what git archive has, less what the rules of Flux leave out.
-// Its bytes are the same from two clones and with any number of processors.
+// TestTrees: on repositories of all shapes the archive has what git archive has, less what the
+// rules of Flux leave out. Its bytes are the same from two clones and with any number of
+// processors.
 func TestTrees(t *testing.T) {
 	n := suite.Count(4, 20)
 	for seed := range n {
@@ -334,7 +336,8 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// TestGolden: these digests are the same with every release of Go and on every host. Another one needs another Version.
+// TestGolden: these digests are the same with every release of Go and on every host. Another one
+// needs another Version.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	files, _ := shaped(rand.New(rand.NewPCG(1, 2)), 300)

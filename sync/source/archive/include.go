@@ -23,7 +23,8 @@ var (
 	errTwice = errors.New("the included artifact has the path twice")
 )
 
-// included is the tar of an Include. It is read twice: for its names, and for the content of what is packed, in order.
+// included is the tar of an Include. It is read twice: for its names, and for the content of what
+// is packed, in order.
 type included struct {
 	Include
 	ignores map[int][]byte // content of the files with rules
@@ -140,7 +141,8 @@ func (b *builder) index(inc *included) error {
 	}
 }
 
-// add puts a node into its directory. Of two files of a name the last one stays, as when they are unpacked.
+// add puts a node into its directory. Of two files of a name the last one stays, as when they are
+// unpacked.
 func (b *builder) add(n *node) error {
 	if n.kind == dirKind {
 		_, err := b.directory(n.path)

@@ -25,7 +25,8 @@ const (
 	linkKind
 )
 
-// node is an entry of the whole tree: of Git, of an include, or a directory that is there for an include.
+// node is an entry of the whole tree: of Git, of an include, or a directory that is there for an
+// include.
 type node struct {
 	path       string // "." for the root
 	kind       kind
@@ -163,7 +164,8 @@ func (b *builder) load(n *node) error {
 	return nil
 }
 
-// submodule returns the tree of a submodule; one that is not asked for is an empty directory, as in a checkout.
+// submodule returns the tree of a submodule; one that is not asked for is an empty directory, as in
+// a checkout.
 func (b *builder) submodule(at string) (*git.Remote, string, error) {
 	sub, ok := b.submodules[at]
 	if !ok {
@@ -222,8 +224,9 @@ func (b *builder) list() ([]*node, error) {
 	return nodes, err
 }
 
-// walk appends what is to be packed of a directory, itself first. rules are those of the directories above, spec come
-// after all of them. The defaults of Flux are left to list: whether they hold is known at the end.
+// walk appends what is to be packed of a directory, itself first. rules are those of the
+// directories above, spec come after all of them. The defaults of Flux are left to list: whether
+// they hold is known at the end.
 func (b *builder) walk(n *node, rules []*ignore.Rules, spec *ignore.Rules, out []*node) ([]*node, error) {
 	if err := b.load(n); err != nil {
 		return nil, err
@@ -291,7 +294,8 @@ func (b *builder) ignoreRules(n *node, domain []string) (*ignore.Rules, error) {
 	return b.rules.Parse(data, domain)
 }
 
-// staysInside reports whether a link leads to a place in the tree: up first, if at all, and then down.
+// staysInside reports whether a link leads to a place in the tree: up first, if at all, and then
+// down.
 func staysInside(at, target string) bool {
 	down, up := false, 0
 	for part := range strings.SplitSeq(target, "/") {

@@ -1,6 +1,7 @@
-// Package artifact stores the archives of sources and serves them. The files are below a directory, named by their
-// digests; the index of them is in the state file. A file is whole and durable before the index names it.
-// A download may take leastTime, and beyond that as long as leastSpeed needs.
+// Package artifact stores the archives of sources and serves them. The files are below a directory,
+// named by their digests; the index of them is in the state file. A file is whole and durable
+// before the index names it. A download may take leastTime, and beyond that as long as leastSpeed
+// needs.
 package artifact
 
 import (
@@ -62,8 +63,8 @@ const (
 	ReasonPath      = "IllegalPath"
 )
 
-// Error is one of the disk or of the state file. errors.Is tells syscall.ENOSPC and syscall.EROFS, state.ErrFull and
-// state.ErrReadOnly.
+// Error is one of the disk or of the state file. errors.Is tells syscall.ENOSPC and syscall.EROFS,
+// state.ErrFull and state.ErrReadOnly.
 type Error struct {
 	Reason string // one of the Reason constants
 	Err    error
@@ -107,7 +108,8 @@ func makeDir(dir string) error {
 	return atomicfile.SyncDir(filepath.Dir(dir))
 }
 
-// dir of the files of a source. Names are those of Kubernetes objects, and nothing else is let through.
+// dir of the files of a source. Names are those of Kubernetes objects, and nothing else is let
+// through.
 func (s *Store) dir(namespace, name string) (string, error) {
 	rel := filepath.Join(Kind, namespace, name)
 	if !fs.ValidPath(filepath.ToSlash(rel)) || strings.Count(rel, string(filepath.Separator)) != 2 {
@@ -152,9 +154,9 @@ func Commit(revision string) string { return revision[strings.LastIndexByte(revi
 // Version is the name in a revision, "" where it has none.
 func Version(revision string) string { return revision[:max(strings.LastIndexByte(revision, '@'), 0)] }
 
-// Put stores what write packs as the newest revision of a source. a names the source and the revision; Path, Digest,
-// TarDigest, Size, Files and Updated are filled in. Of a Put that fails nothing is served, and what was before it is
-// served on.
+// Put stores what write packs as the newest revision of a source. a names the source and the
+// revision; Path, Digest, TarDigest, Size, Files and Updated are filled in. Of a Put that fails
+// nothing is served, and what was before it is served on.
 func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (archive.Digests, error)) (Artifact, error) {
 	dir, err := s.dir(a.Namespace, a.Name)
 	if err != nil {
@@ -208,8 +210,8 @@ func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (arch
 	return a, nil
 }
 
-// publish gives a synced file its name. Its bytes need no check before they are served first: they were counted and
-// digested on their way.
+// publish gives a synced file its name. Its bytes need no check before they are served first: they
+// were counted and digested on their way.
 func (s *Store) publish(temp, path string, size int64) error {
 	info, err := os.Stat(temp)
 	if err == nil && info.Size() != size {
@@ -236,7 +238,8 @@ func (s *Store) publish(temp, path string, size int64) error {
 	return err
 }
 
-// retain returns which revisions stay of those of a source, the newest first. The newest always does.
+// retain returns which revisions stay of those of a source, the newest first. The newest always
+// does.
 func (s *Store) retain(list []Artifact, now time.Time) []Artifact {
 	for i := range list {
 		if i > 0 && (i >= s.o.Keep || s.o.MaxAge > 0 && now.Sub(list[i-1].Updated) > s.o.MaxAge) {

@@ -190,7 +190,8 @@ func TestRetention(t *testing.T) {
 	}
 }
 
-// TestDamage: a file that is gone or has other bytes is not served, its source hears of it, and it is made anew.
+// TestDamage: a file that is gone or has other bytes is not served, its source hears of it, and it
+// is made anew.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	w := newSite(t)
@@ -261,7 +262,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestLinked: behind a link there may be files of others. They stay, and old revisions go all the same.
+// TestLinked: behind a link there may be files of others. They stay, and old revisions go all the
+// same.
 func TestLinked(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"", "gitrepository", "gitrepository/flux-system/site"} {
@@ -296,7 +298,8 @@ func TestLinked(t *testing.T) {
 	}
 }
 
-// TestAway: a start without the disk of the artifacts, or one that may not read it, takes nothing from the next start.
+// TestAway: a start without the disk of the artifacts, or one that may not read it, takes nothing
+// from the next start.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	w := newSite(t)
@@ -387,8 +390,9 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestPowerCuts: at whatever step of a Put the power goes, and whatever of what was not synced is gone then, a start finds
-// each artifact of the index with its bytes, no other file, and the newest that a Put has returned.
+// TestPowerCuts: at whatever step of a Put the power goes, and whatever of what was not synced is
+// gone then, a start finds each artifact of the index with its bytes, no other file, and the newest
+// that a Put has returned.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(suite.Seed(t), 0))
@@ -419,7 +423,8 @@ func TestPowerCuts(t *testing.T) {
 		if (cut == "none") != (err == nil) || err != nil && !errors.Is(err, power) {
 			t.Fatalf("cut at %s: %v", cut, err)
 		}
-		// What a killed process leaves: its temporary file. A rename that was not synced may not have been.
+		// What a killed process leaves: its temporary file. A rename that was not synced may not have
+		// been.
 		temp := filepath.Join(dir, fmt.Sprintf(".limpet-artifact-%d.tmp", n))
 		name := digestOf(data)[7:] + ".tar.gz"
 		switch {

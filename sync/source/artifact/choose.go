@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// Choose returns the newest artifact of a list, the newest first, that a key names: "latest", a digest with or without
-// "sha256:", a commit or how it begins, a revision, its branch or tag, or a time (RFC 3339 or seconds since 1970), which
-// names what was the newest then.
+// Choose returns the newest artifact of a list, the newest first, that a key names: "latest", a
+// digest with or without "sha256:", a commit or how it begins, a revision, its branch or tag, or a
+// time (RFC 3339 or seconds since 1970), which names what was the newest then.
 func Choose(list []Artifact, key string) (Artifact, error) {
 	at, isTime := parseTime(key)
 	for _, is := range []func(Artifact) bool{
@@ -31,7 +31,8 @@ func Choose(list []Artifact, key string) (Artifact, error) {
 // minPrefix is the least length of the begin of a commit, that of short ones.
 const minPrefix = 7
 
-// Pair returns two artifacts of a list by their keys. Without a key from it is the one before to, or the zero one.
+// Pair returns two artifacts of a list by their keys. Without a key from it is the one before to,
+// or the zero one.
 func Pair(list []Artifact, from, to string) (a, b Artifact, err error) {
 	if b, err = Choose(list, to); err != nil {
 		return a, b, fmt.Errorf("revision %q: %w", to, err)
@@ -46,7 +47,8 @@ func Pair(list []Artifact, from, to string) (a, b Artifact, err error) {
 	return a, b, err
 }
 
-// OpenIn opens the file of an artifact below the directory of a store of another process. Its digest is checked.
+// OpenIn opens the file of an artifact below the directory of a store of another process. Its
+// digest is checked.
 func OpenIn(ctx context.Context, dir string, a Artifact) (*os.File, error) {
 	path, err := (&Store{o: Options{Dir: dir}}).path(a)
 	if err != nil {

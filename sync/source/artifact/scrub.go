@@ -57,8 +57,9 @@ func (s *Store) proven(path string, info fs.FileInfo) bool {
 	return fresh && p == proofOf(info)
 }
 
-// OpenFile opens the file of an artifact. Its bytes are verified at the first time, when it has changed, and each hour: an
-// artifact without its file is ErrNotFound, one whose bytes are others a *CorruptError.
+// OpenFile opens the file of an artifact. Its bytes are verified at the first time, when it has
+// changed, and each hour: an artifact without its file is ErrNotFound, one whose bytes are others a
+// *CorruptError.
 func (s *Store) OpenFile(ctx context.Context, a Artifact) (_ *os.File, err error) {
 	path, err := s.path(a)
 	if err != nil {
@@ -134,7 +135,8 @@ func (s *Store) tellLost(a Artifact) {
 	}
 }
 
-// Lost delivers the artifacts whose file was found missing or corrupt: their sources are to be reconciled.
+// Lost delivers the artifacts whose file was found missing or corrupt: their sources are to be
+// reconciled.
 func (s *Store) Lost() <-chan Artifact { return s.lost }
 
 // Verify checks that the file of an artifact is there and has its digest, as OpenFile does.
@@ -151,8 +153,8 @@ func (s *Store) Verify(ctx context.Context, a Artifact) error {
 	return f.Close()
 }
 
-// tidy removes the files of a source that no artifact of the list has. The caller holds the lock. Behind a link there
-// may be files of others: there it removes only those of before.
+// tidy removes the files of a source that no artifact of the list has. The caller holds the lock.
+// Behind a link there may be files of others: there it removes only those of before.
 func (s *Store) tidy(dir string, list, before []Artifact) error {
 	wanted, own := map[string]bool{}, map[string]bool{}
 	for _, a := range list {
@@ -192,9 +194,10 @@ func (s *Store) linked(dir string) bool {
 	return false
 }
 
-// scrub removes files that the index does not name, and artifacts of the index whose file is not in the directory of their
-// source; a directory that cannot be read may be on a disk that is away, and loses nothing. It reads directories only, so
-// that its time is bounded by the number of files. A disk that takes no writes is served as it is.
+// scrub removes files that the index does not name, and artifacts of the index whose file is not in
+// the directory of their source; a directory that cannot be read may be on a disk that is away, and
+// loses nothing. It reads directories only, so that its time is bounded by the number of files. A
+// disk that takes no writes is served as it is.
 func (s *Store) scrub(ctx context.Context) error {
 	all, err := s.o.Store.AllArtifacts(ctx)
 	if err != nil {

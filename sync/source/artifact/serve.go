@@ -20,8 +20,9 @@ const (
 // TimeFor returns how long a client may take for so many bytes.
 func TimeFor(size int64) time.Duration { return leastTime + time.Duration(size/leastSpeed)*time.Second }
 
-// Handler serves each artifact as /gitrepository/NAMESPACE/NAME/KEY.tar.gz for all keys of Find; a slash in a key is
-// escaped. Nothing is listed. token returns what a client has to send as bearer token; nil lets everyone in.
+// Handler serves each artifact as /gitrepository/NAMESPACE/NAME/KEY.tar.gz for all keys of Find; a
+// slash in a key is escaped. Nothing is listed. token returns what a client has to send as bearer
+// token; nil lets everyone in.
 func (s *Store) Handler(token func() (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {

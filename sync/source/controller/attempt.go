@@ -19,7 +19,8 @@ import (
 	"limpet/sync/source/artifact"
 )
 
-// attempt is one reconcile of a source. Each step reads what the steps before it have found, and adds its own.
+// attempt is one reconcile of a source. Each step reads what the steps before it have found, and
+// adds its own.
 type attempt struct {
 	key    reconcile.Key
 	obj    *unstructured.Unstructured
@@ -117,8 +118,9 @@ func (a *attempt) timeout() time.Duration {
 	return defaultTimeout
 }
 
-// checksumOf hashes all that an artifact of a commit is made of: what of it changes makes another artifact, or has the
-// commit verified again. Each part has its length before it, so that no two configurations have one encoding.
+// checksumOf hashes all that an artifact of a commit is made of: what of it changes makes another
+// artifact, or has the commit verified again. Each part has its length before it, so that no two
+// configurations have one encoding.
 func (a *attempt) checksumOf(ref git.Ref) string {
 	h := sha256.New()
 	add := func(parts ...string) {

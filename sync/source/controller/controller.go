@@ -1,12 +1,14 @@
-// Package controller reconciles the GitRepositories of Flux in place of the Git part of source-controller: it follows
-// a ref, packs its tree into an artifact and writes the status. A reconcile is an ordered list of steps, each in the
-// file of its name; status.go makes of their result what is written.
+// Package controller reconciles the GitRepositories of Flux in place of the Git part of
+// source-controller: it follows a ref, packs its tree into an artifact and writes the status. A
+// reconcile is an ordered list of steps, each in the file of its name; status.go makes of their
+// result what is written.
 //
 // # Promises
 //
-// A source that does not change costs one ls-remote per interval, no fetch, no archive and no write. A commit that is
-// pinned by its hash is fetched once. What the artifact was made of, down to the keys that have verified it, is in one
-// checksum. The status is written once for a new commit, and what happened is in the outbox before.
+// A source that does not change costs one ls-remote per interval, no fetch, no archive and no
+// write. A commit that is pinned by its hash is fetched once. What the artifact was made of, down
+// to the keys that have verified it, is in one checksum. The status is written once for a new
+// commit, and what happened is in the outbox before.
 package controller
 
 import (
@@ -48,8 +50,8 @@ const (
 	stalledRetry       = time.Hour        // after a failure that only a change of the object ends
 	jitter             = 0.05             // of the interval, both ways
 
-	// keepOrphans is how long artifacts stay of a source that is gone though its finalizer was not removed here: the API may be a
-	// wrong one, or have lost its objects.
+	// keepOrphans is how long artifacts stay of a source that is gone though its finalizer was not
+	// removed here: the API may be a wrong one, or have lost its objects.
 	keepOrphans = 24 * time.Hour
 
 	defaultTimeout = time.Minute // of a request to the Git host; Source: spec.timeout
@@ -58,8 +60,9 @@ const (
 
 	// Commits that are fetched at once, and from one host: what a server sends is examined in memory.
 	fetchers, fetchersPerHost = 8, 4
-	// Archives that are made at once. One that takes longer than quickPack gives its turn up and is made again in the
-	// one turn of slow ones, for longestPack at most: a tree that never ends delays only those like it.
+	// Archives that are made at once. One that takes longer than quickPack gives its turn up and is
+	// made again in the one turn of slow ones, for longestPack at most: a tree that never ends delays
+	// only those like it.
 	quickPackers, slowPackers = 2, 1
 	quickPack, longestPack    = 5 * time.Second, 5 * time.Minute
 )
@@ -134,8 +137,8 @@ func New(o Options) *Controller {
 		// Those in line for the mirrors keep the host busy.
 		Hosts: netx.NewTurns(reconcile.Workers, 2*reconcile.PerHost, o.Git.Silent), Logger: o.Logger,
 	})
-	// A directory is brought to an artifact as soon as there is one: to the stored one before other sources and before
-	// the host are asked, which may be away, and to what they have given.
+	// A directory is brought to an artifact as soon as there is one: to the stored one before other
+	// sources and before the host are asked, which may be away, and to what they have given.
 	c.steps = []reconcile.Step[*attempt]{
 		c.finalize,
 		suspend,

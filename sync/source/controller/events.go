@@ -23,9 +23,9 @@ const (
 	metaDigest        = "/digest"
 )
 
-// announce adds an event for what differs between the stored status and the result of an attempt: a new artifact, the end
-// of a failure. It adds each failure; the outbox sends a repeated one once a day. A source that waits for another one has
-// no event.
+// announce adds an event for what differs between the stored status and the result of an attempt: a
+// new artifact, the end of a failure. It adds each failure; the outbox sends a repeated one once a
+// day. A source that waits for another one has no event.
 func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructured.Unstructured, failed *failure) error {
 	list, _, _ := unstructured.NestedSlice(stored.Object, "status", "conditions")
 	before := func(kind string) any {
@@ -91,7 +91,8 @@ func (c *Controller) emit(
 	return nil
 }
 
-// note is emit for events that are dropped, with a line in the log, when the outbox cannot be written.
+// note is emit for events that are dropped, with a line in the log, when the outbox cannot be
+// written.
 func (c *Controller) note(ctx context.Context, a *attempt, topic, severity, reason, message string, about artifact.Artifact) {
 	if err := c.emit(ctx, a, a.obj, topic, severity, reason, message, about); err != nil {
 		c.o.Logger.Error("notification not kept", "name", a.key.Name, "namespace", a.key.Namespace, "err", err)

@@ -146,7 +146,8 @@ func TestRuled(t *testing.T) {
 	r.in("site", source.Failed, "InvalidCommitSignature") // revoked; nobody asks
 }
 
-// TestRuledSubmodule: what a rule demands at the URL of a submodule holds in a repository that has no rule itself.
+// TestRuledSubmodule: what a rule demands at the URL of a submodule holds in a repository that has
+// no rule itself.
 func TestRuledSubmodule(t *testing.T) {
 	t.Parallel()
 	file, _ := sshKey(t)
@@ -168,7 +169,8 @@ func TestRuledSubmodule(t *testing.T) {
 	r.ready("site", now)
 }
 
-// TestVerified: signatures are verified, again when the keys or the tag object are others, without a fetch.
+// TestVerified: signatures are verified, again when the keys or the tag object are others, without
+// a fetch.
 func TestVerified(t *testing.T) {
 	t.Parallel()
 	r := embedded(t) // the machinery has no Secrets
@@ -235,8 +237,8 @@ func condition(u *unstructured.Unstructured, kind string) any {
 	return c["status"]
 }
 
-// TestOutbox: a failure is offered to the outbox as long as it lasts, ends with its source, and is in the status when it cannot
-// be kept.
+// TestOutbox: a failure is offered to the outbox as long as it lasts, ends with its source, and is
+// in the status when it cannot be kept.
 func TestOutbox(t *testing.T) {
 	t.Parallel()
 	r := embedded(t)
@@ -277,7 +279,8 @@ func TestOutbox(t *testing.T) {
 	r.in("other", source.Failed, "GitOperationFailed")
 }
 
-// TestDamaged: an artifact whose bytes are wrong or gone is built again from the mirror, without the host.
+// TestDamaged: an artifact whose bytes are wrong or gone is built again from the mirror, without
+// the host.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
@@ -311,7 +314,8 @@ func TestDamaged(t *testing.T) {
 	})
 }
 
-// TestRestoredWithOtherRules: the rules change while the bytes are lost and the host is down, and then are those of before.
+// TestRestoredWithOtherRules: the rules change while the bytes are lost and the host is down, and
+// then are those of before.
 func TestRestoredWithOtherRules(t *testing.T) {
 	t.Parallel()
 	r := embedded(t)
@@ -335,8 +339,8 @@ func TestRestoredWithOtherRules(t *testing.T) {
 	}
 }
 
-// TestGhost: what is stored of a source that was deleted unseen, or is not on a wrong API, is not included in the name of a new
-// one, and removed a day later.
+// TestGhost: what is stored of a source that was deleted unseen, or is not on a wrong API, is not
+// included in the name of a new one, and removed a day later.
 func TestGhost(t *testing.T) {
 	t.Parallel()
 	r := embedded(t)
@@ -436,8 +440,8 @@ func TestWithoutSpec(t *testing.T) {
 	r.in("bare", source.Stalled, "URLInvalid")
 }
 
-// TestSinkRefused: a directory that may not be written is in the status, whether or not the outbox can be written, and keeps its
-// source only while it has the finalizer and the annotation.
+// TestSinkRefused: a directory that may not be written is in the status, whether or not the outbox
+// can be written, and keeps its source only while it has the finalizer and the annotation.
 func TestSinkRefused(t *testing.T) {
 	t.Parallel()
 	r := embedded(t)

@@ -58,7 +58,8 @@ func (c *Controller) include(ctx context.Context, a *attempt) (done bool, err er
 	return false, nil
 }
 
-// cycle returns the names from the first of path and back to it, each including the next; nil when no includes lead back.
+// cycle returns the names from the first of path and back to it, each including the next; nil when
+// no includes lead back.
 func (c *Controller) cycle(namespace string, path []string, seen map[string]bool) []string {
 	obj, _ := c.o.Sources.Get(namespace, path[len(path)-1])
 	if obj == nil {

@@ -210,7 +210,8 @@ func TestTakenOver(t *testing.T) {
 	})
 }
 
-// TestFluxDefinition: under Flux's own definition, which has no checksum, the status is the same without it.
+// TestFluxDefinition: under Flux's own definition, which has no checksum, the status is the same
+// without it.
 func TestFluxDefinition(t *testing.T) {
 	t.Parallel()
 	s := testenv.Start(t, testenv.Options{NoFlux: true})
@@ -289,8 +290,8 @@ func TestKeepSymlinks(t *testing.T) {
 	}
 }
 
-// TestParent: what another limpet says of its commit is in the condition of a source that has it from there, over TLS with a
-// private CA.
+// TestParent: what another limpet says of its commit is in the condition of a source that has it
+// from there, over TLS with a private CA.
 func TestParent(t *testing.T) {
 	t.Parallel()
 	r := embedded(t)

@@ -80,8 +80,8 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 // errPackTime ends an archive whose time is over.
 var errPackTime = errors.New("it takes too long")
 
-// enterPack waits for a turn to pack and returns how long that may take. For slow ones there is no line: a source in it
-// would hold a worker.
+// enterPack waits for a turn to pack and returns how long that may take. For slow ones there is no
+// line: a source in it would hold a worker.
 func (c *Controller) enterPack(ctx context.Context, slow bool) (leave func(), most time.Duration, err error) {
 	if slow {
 		select {
@@ -99,8 +99,9 @@ func (c *Controller) enterPack(ctx context.Context, slow bool) (leave func(), mo
 	}
 }
 
-// packTimeout is the error of an archive that was not made in time: after the short one it gets a longer one. Then it is
-// tried at the next interval, which doubles: another day the host may have less to do.
+// packTimeout is the error of an archive that was not made in time: after the short one it gets a
+// longer one. Then it is tried at the next interval, which doubles: another day the host may have
+// less to do.
 func (c *Controller) packTimeout(a *attempt, most time.Duration) error {
 	if most < c.longest {
 		return reconcile.ErrBusy
@@ -140,8 +141,8 @@ func (c *Controller) verifyStored(ctx context.Context, a *attempt) (done bool, e
 	return false, nil
 }
 
-// restore makes the artifact anew from the mirror when its bytes are lost, without a request to the Git host. A
-// commit that is in the status alone is verified like a new one.
+// restore makes the artifact anew from the mirror when its bytes are lost, without a request to the
+// Git host. A commit that is in the status alone is verified like a new one.
 func (c *Controller) restore(ctx context.Context, a *attempt) (done bool, err error) {
 	if a.lost.Revision == "" {
 		return false, nil

@@ -16,7 +16,8 @@ import (
 	"limpet/sync/testenv/gittest"
 )
 
-// endless makes a branch whose tree takes a minute or more to match with its rules: 300 directories of 300 files.
+// endless makes a branch whose tree takes a minute or more to match with its rules: 300 directories
+// of 300 files.
 func endless(r *rig, branch string) {
 	r.t.Helper()
 	tree := func(entries string) string { return gittest.Git(r.t, r.origin.Bare, []byte(entries), "mktree") }
@@ -40,8 +41,8 @@ func endless(r *rig, branch string) {
 	gittest.Git(r.t, r.origin.Bare, nil, "update-ref", "refs/heads/"+branch, commit)
 }
 
-// TestEndlessPack: trees whose archive takes very long delay no other source, end with their source or with the
-// controller at once, and are given up after a time with a condition that says so.
+// TestEndlessPack: trees whose archive takes very long delay no other source, end with their source
+// or with the controller at once, and are given up after a time with a condition that says so.
 func TestEndlessPack(t *testing.T) {
 	t.Parallel()
 	r := embedded(t)

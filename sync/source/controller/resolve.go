@@ -17,8 +17,8 @@ import (
 	"limpet/sync/signature"
 )
 
-// resolve asks the host what the ref stands for: one ls-remote. It ends the reconcile when the artifact is that of the
-// answer, made of the same as now.
+// resolve asks the host what the ref stands for: one ls-remote. It ends the reconcile when the
+// artifact is that of the answer, made of the same as now.
 func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err error) {
 	remote := func(ctx context.Context) (git.Remote, error) {
 		r, err := a.git.Remote(ctx, c.o.Credentials, c.o.AllowInsecure)
@@ -51,7 +51,8 @@ func (c *Controller) resolve(ctx context.Context, a *attempt) (done bool, err er
 	return same, nil
 }
 
-// fetch brings the commit and its submodules into the mirrors. A source that is new or has another spec says in the status what takes long.
+// fetch brings the commit and its submodules into the mirrors. A source that is new or has another
+// spec says in the status what takes long.
 func (c *Controller) fetch(ctx context.Context, a *attempt) (done bool, err error) {
 	address, err := auth.ParseAddress(a.git.URL)
 	if err != nil {
@@ -88,7 +89,8 @@ func (c *Controller) fetch(ctx context.Context, a *attempt) (done bool, err erro
 	return false, nil
 }
 
-// demand finds what has to be signed and the keys that may sign: those of the spec, and those of the configuration.
+// demand finds what has to be signed and the keys that may sign: those of the spec, and those of
+// the configuration.
 func (c *Controller) demand(ctx context.Context, a *attempt) (done bool, err error) {
 	if a.git.Verify != "" {
 		found, err := a.git.NamedSigners(ctx, c.o.Places)
@@ -168,7 +170,8 @@ func badSignature(a *attempt, mode signature.Mode, reason string, err error) err
 	return f
 }
 
-// passOn returns the failure of an error, unless that is about the API: then nothing can be said of the source.
+// passOn returns the failure of an error, unless that is about the API: then nothing can be said of
+// the source.
 func passOn(err error, failed func(error) error) error {
 	if _, away := errors.AsType[*kube.UnavailableError](err); err == nil || away {
 		return err

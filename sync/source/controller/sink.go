@@ -33,14 +33,15 @@ const (
 	reasonSinkRefused = "SinkRefused"
 )
 
-// readAhead is the size up to which a file is in memory while it is written, so that the next one is read meanwhile.
+// readAhead is the size up to which a file is in memory while it is written, so that the next one
+// is read meanwhile.
 const readAhead = 1 << 20
 
 func sinkOwner(a *attempt) string { return Kind + "/" + a.key.Namespace + "/" + a.key.Name }
 
-// sink brings the directory of a source on this host to its artifact, by what the directory has. Once the status was written
-// it runs the program that follows a switch instead: that may hang. The source is as ready as before when one of them fails:
-// its artifact is there for others.
+// sink brings the directory of a source on this host to its artifact, by what the directory has.
+// Once the status was written it runs the program that follows a switch instead: that may hang. The
+// source is as ready as before when one of them fails: its artifact is there for others.
 func (c *Controller) sink(ctx context.Context, a *attempt) (done bool, err error) {
 	dir := api.Annotation(a.obj, api.AnnoSinkDir)
 	if dir == "" {
@@ -129,7 +130,8 @@ func (c *Controller) keepSink(ctx context.Context, a *attempt, dir string) (did 
 	return cmp.Or(did, dir+" has "+a.artifact.Revision) + "; " + end, err
 }
 
-// writeSink writes the content of the artifact into a directory and returns how many files have changed.
+// writeSink writes the content of the artifact into a directory and returns how many files have
+// changed.
 func (c *Controller) writeSink(ctx context.Context, a *attempt, target sink.Target, exec bool) (changed int, err error) {
 	packed, err := c.o.Artifacts.OpenFile(ctx, a.artifact)
 	if err != nil {
@@ -203,8 +205,9 @@ func (u *unlocker) Close() error {
 	return nil
 }
 
-// leaveSink does with the directory of a deleted source what the finalizers of Repositories say: without one of them it stays
-// as it is, and a new source of the name takes it over. It returns the other finalizers.
+// leaveSink does with the directory of a deleted source what the finalizers of Repositories say:
+// without one of them it stays as it is, and a new source of the name takes it over. It returns the
+// other finalizers.
 func (c *Controller) leaveSink(ctx context.Context, a *attempt, finalizers []string) ([]string, error) {
 	remove := slices.Contains(finalizers, api.FinalizerRemove)
 	dir := api.Annotation(a.obj, api.AnnoSinkDir)

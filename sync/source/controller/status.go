@@ -37,7 +37,8 @@ const maxMessage = 2000
 // failures are the conditions that say why a source is not ready; at most one of them is True.
 var failures = []string{condFetch, condInclude, condStorage}
 
-// readyMessage is the message of a source that is ready: what is stored, and the state of the upstream.
+// readyMessage is the message of a source that is ready: what is stored, and the state of the
+// upstream.
 func (a *attempt) readyMessage() string {
 	return text.Line(strings.TrimSuffix(stored(a.artifact.Revision)+"; "+a.ref.Via.String(), "; "), maxMessage)
 }

@@ -22,8 +22,8 @@ import (
 	"limpet/sync/source"
 )
 
-// validate reads the spec, with the rules of Flux's CRD: objects may be older than the rules of the API. Then it declares
-// what the source uses, before any of that is read.
+// validate reads the spec, with the rules of Flux's CRD: objects may be older than the rules of the
+// API. Then it declares what the source uses, before any of that is read.
 func (c *Controller) validate(_ context.Context, a *attempt) (done bool, err error) {
 	if m := a.memory; m.generation != a.obj.GetGeneration() {
 		m.generation = a.obj.GetGeneration()

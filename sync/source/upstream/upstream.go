@@ -1,6 +1,7 @@
-// Package upstream hands on what this host has synced: the commit of a Repository or a GitRepository as a Git bundle,
-// in a file or over HTTP to other limpets, so that these need no way to the Git host. No Git host is asked for it.
-// At most mostBundles are made at a time, and mostClients take one or wait.
+// Package upstream hands on what this host has synced: the commit of a Repository or a
+// GitRepository as a Git bundle, in a file or over HTTP to other limpets, so that these need no way
+// to the Git host. No Git host is asked for it. At most mostBundles are made at a time, and
+// mostClients take one or wait.
 package upstream
 
 import (
@@ -116,8 +117,8 @@ func (c *Commit) ofRepository(u *unstructured.Unstructured) (required bool, err 
 	return required, nil
 }
 
-// mostBundles is how many bundles are made at a time: each one reads its objects from the mirror. mostClients bounds those
-// that take one or wait for it; others are asked to come again.
+// mostBundles is how many bundles are made at a time: each one reads its objects from the mirror.
+// mostClients bounds those that take one or wait for it; others are asked to come again.
 const (
 	mostBundles = 4
 	mostClients = 64
@@ -126,8 +127,9 @@ const (
 // File ends the path of each bundle.
 const File = "latest.bundle"
 
-// Handler serves the bundles of the kinds repository and gitrepository. HEAD answers which commit it is. token returns
-// what a client has to send as bearer token, or as password; nil lets everyone in.
+// Handler serves the bundles of the kinds repository and gitrepository. HEAD answers which commit
+// it is. token returns what a client has to send as bearer token, or as password; nil lets everyone
+// in.
 func Handler(client *kube.Client, mirrors *git.Mirrors, token func() (string, error)) http.Handler {
 	h := &handler{client, mirrors, make(chan struct{}, mostBundles), make(chan struct{}, mostClients)}
 	mux := http.NewServeMux()
@@ -224,7 +226,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// writer notes whether anything was written, and gives up a client that is slower than one of an artifact may be.
+// writer notes whether anything was written, and gives up a client that is slower than one of an
+// artifact may be.
 type writer struct {
 	io.Writer
 	control *http.ResponseController

@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Main(m))
 }
 
-// TestUpstream: a limpet reads what another one has fetched, as from a Git host, and asks no Git host.
+// TestUpstream: a limpet reads what another one has fetched, as from a Git host, and asks no Git
+// host.
 func TestUpstream(t *testing.T) {
 	t.Parallel()
 	o := gittest.NewOrigin(t, t.TempDir(), "x.git")
@@ -91,7 +92,8 @@ func TestUpstream(t *testing.T) {
 		t.Errorf("nothing is new: %+v", stats)
 	}
 
-	// Several branches and tags may have one commit: the ref is that which the object follows, also after it has moved on.
+	// Several branches and tags may have one commit: the ref is that which the object follows, also
+	// after it has moved on.
 	o.Git("push", "-q", "origin", "main:prod")
 	for _, branch = range []string{"prod", "moved"} {
 		mirrortest.Sync(t, parent, origin, "prod")
@@ -128,7 +130,8 @@ func TestUpstream(t *testing.T) {
 	}
 	mirrortest.Fsck(t, child, remote)
 
-	// The object goes back: to one that was read, of a reader that has all, and of one that has the newest commit alone.
+	// The object goes back: to one that was read, of a reader that has all, and of one that has the
+	// newest commit alone.
 	shallow := mirrortest.Open(t, git.Options{})
 	mirrortest.Sync(t, shallow, remote, "main")
 	synced("boards", lastRef(first))

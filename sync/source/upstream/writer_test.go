@@ -24,7 +24,8 @@ func (c *slowClient) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestWriterDeadline: the time to make a bundle is not the client's; that of its writes is, all together.
+// TestWriterDeadline: the time to make a bundle is not the client's; that of its writes is, all
+// together.
 func TestWriterDeadline(t *testing.T) {
 	for name, tt := range map[string]struct{ makes, takes, want time.Duration }{
 		"a bundle that is made slowly": {10 * time.Minute, 0, artifact.TimeFor(3)},

@@ -1,9 +1,9 @@
-// Package forgetest stands in for the Git hosts that cannot run in a test:
-// GitHub and GitHub Enterprise, GitLab, Bitbucket Cloud, Gitea and Forgejo. It is
-// a fake: it speaks the shapes of their documentation and of recorded answers,
-// keeps what it is told in memory, and knows no more of a repository than its
-// webhooks, commit statuses, pull requests with their comments and a few facts. It is strict where a real host is: about who asks,
-// about rights, and about the proofs of a GitHub App.
+// Package forgetest stands in for the Git hosts that cannot run in a test: GitHub and GitHub
+// Enterprise, GitLab, Bitbucket Cloud, Gitea and Forgejo. It is a fake: it speaks the shapes of
+// their documentation and of recorded answers, keeps what it is told in memory, and knows no more
+// of a repository than its webhooks, commit statuses, pull requests with their comments and a few
+// facts. It is strict where a real host is: about who asks, about rights, and about the proofs of a
+// GitHub App.
 package forgetest
 
 import (

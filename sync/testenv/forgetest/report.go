@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// Statuses of commits, and pull requests with their comments. Source of the wire: the REST reference of GitHub (commit
-// statuses, pulls, issue comments; also Gitea's and Forgejo's, from their swagger pages), of GitLab (commits, merge requests,
-// notes) and of Bitbucket Cloud (commit statuses, pull requests), with the limits that they state.
+// Statuses of commits, and pull requests with their comments. Source of the wire: the REST
+// reference of GitHub (commit statuses, pulls, issue comments; also Gitea's and Forgejo's, from
+// their swagger pages), of GitLab (commits, merge requests, notes) and of Bitbucket Cloud (commit
+// statuses, pull requests), with the limits that they state.
 
 // Status is one that was written for a commit, in the words of GitHub.
 type Status struct{ Commit, Context, State, Text, URL string }

@@ -206,7 +206,8 @@ var SSHKeys = sync.OnceValue(func() map[string]crypto.Signer {
 	return map[string]crypto.Signer{"ed25519": ed, "ecdsa": ec, "rsa": long}
 })
 
-// LargeRSA is a key of RSA with 8202 bits in PEM, made in no time: its factors are no primes, so it signs nothing.
+// LargeRSA is a key of RSA with 8202 bits in PEM, made in no time: its factors are no primes, so it
+// signs nothing.
 func LargeRSA(t testing.TB) ([]byte, *rsa.PublicKey) {
 	t.Helper()
 	power := func(n int) *big.Int { return new(big.Int).Lsh(big.NewInt(1), uint(n)) }

@@ -33,9 +33,9 @@ func Checkout() (string, error) {
 	}
 }
 
-// Program builds limpet of this checkout as the file path, with flags of go build. It lists the directories of the
-// source: go test repeats a result as long as the test and what it has opened in the module are the same, and knows
-// nothing of the programs that a test starts.
+// Program builds limpet of this checkout as the file path, with flags of go build. It lists the
+// directories of the source: go test repeats a result as long as the test and what it has opened in
+// the module are the same, and knows nothing of the programs that a test starts.
 func Program(path string, flags ...string) error {
 	root, err := Checkout()
 	if err != nil {

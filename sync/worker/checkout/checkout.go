@@ -1,5 +1,6 @@
-// Package checkout finds and reads the commit of a Repository: its remote with credentials, the commit of a ref, whose
-// signatures are verified, and the files of its tree. It writes to the mirror alone, and knows neither jobs nor targets.
+// Package checkout finds and reads the commit of a Repository: its remote with credentials, the
+// commit of a ref, whose signatures are verified, and the files of its tree. It writes to the
+// mirror alone, and knows neither jobs nor targets.
 package checkout
 
 import (
@@ -42,7 +43,8 @@ type Progress interface {
 
 // Options are those of one checkout.
 type Options struct {
-	// Mirrors permits the mirrors of the Repository: a commit is neither pushed to one nor based on one.
+	// Mirrors permits the mirrors of the Repository: a commit is neither pushed to one nor based on
+	// one.
 	Mirrors  bool
 	Last     string // the commit of the last pull, for Progress; "" = none
 	Progress Progress
@@ -50,7 +52,8 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Checkout is a commit of a Repository. Its Selector is that of the Repository until a caller sets another one.
+// Checkout is a commit of a Repository. Its Selector is that of the Repository until a caller sets
+// another one.
 type Checkout struct {
 	Remote   git.Remote
 	Selector gitref.Selector
@@ -106,8 +109,8 @@ func (s Source) CheckCredentials(ctx context.Context, repo *unstructured.Unstruc
 	return err
 }
 
-// Resolve asks the host for the commit of a ref, with new credentials if it rejects the cached ones: a token may have
-// been revoked.
+// Resolve asks the host for the commit of a ref, with new credentials if it rejects the cached
+// ones: a token may have been revoked.
 func (c *Checkout) Resolve(ctx context.Context, sel gitref.Selector) (git.Ref, error) {
 	ref, err := c.source.Git.Resolve(ctx, c.Remote, sel)
 	if git.KindOf(err) == git.Auth && c.Remote.Creds != nil && c.Remote.Creds.Forget != nil {
@@ -119,8 +122,8 @@ func (c *Checkout) Resolve(ctx context.Context, sel gitref.Selector) (git.Ref, e
 	return ref, err
 }
 
-// LookUp finds the commit of the Selector. It is the only request of a pull without changes; a commit that is selected
-// by its hash needs none.
+// LookUp finds the commit of the Selector. It is the only request of a pull without changes; a
+// commit that is selected by its hash needs none.
 func (c *Checkout) LookUp(ctx context.Context) error {
 	c.o.Progress.Step("look up " + c.Selector.String())
 	ref, err := c.Resolve(ctx, c.Selector)
@@ -158,8 +161,8 @@ func (c *Checkout) Fetch(ctx context.Context) error {
 	return err
 }
 
-// fetched shows what has come. The next steps read the commit too, so an error is theirs; that of a directory says
-// nothing.
+// fetched shows what has come. The next steps read the commit too, so an error is theirs; that of a
+// directory says nothing.
 func (c *Checkout) fetched(ctx context.Context, stats git.Stats) {
 	c.o.Log.Debug("fetched", "step", "fetch", "bytes", stats.Bytes, "full", stats.Full)
 	if stats.Bytes > 0 {
@@ -182,7 +185,8 @@ func (c *Checkout) Get(ctx context.Context, sel gitref.Selector) (git.Ref, error
 	return c.Ref, err
 }
 
-// ReadTrust reads the signature policy of the Repository and its keys. With an error, Trust may have what can be read.
+// ReadTrust reads the signature policy of the Repository and its keys. With an error, Trust may
+// have what can be read.
 func (c *Checkout) ReadTrust(ctx context.Context) (err error) {
 	c.Trust, err = c.source.Signers.Trust(ctx, c.view, c.Lookup)
 	return err

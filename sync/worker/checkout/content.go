@@ -16,9 +16,10 @@ import (
 	"limpet/sync/worker/sink"
 )
 
-// Content reads the files of one commit: from the mirror of the repository or of a submodule, and from Git LFS where
-// the tree has a pointer in their place. A pointer is never used as the content. A file that cannot be fetched is an
-// error of that file, and the others continue; a directory is written whole or not at all.
+// Content reads the files of one commit: from the mirror of the repository or of a submodule, and
+// from Git LFS where the tree has a pointer in their place. A pointer is never used as the content.
+// A file that cannot be fetched is an error of that file, and the others continue; a directory is
+// written whole or not at all.
 type Content struct {
 	at       *Checkout
 	large    *git.Large            // Git LFS of the repository
@@ -105,8 +106,8 @@ func (c *Content) largeOf(home string) *git.Large {
 	return c.large
 }
 
-// FetchLarge fetches the content of some blobs from Git LFS in few requests. A failure is reported when the file is
-// read.
+// FetchLarge fetches the content of some blobs from Git LFS in few requests. A failure is reported
+// when the file is read.
 func (c *Content) FetchLarge(ctx context.Context, list []Blob) {
 	want := map[string][]git.Pointer{}
 	for _, w := range list {
@@ -138,8 +139,8 @@ const readers = 4
 // Blob is a file of the tree that a plan needs.
 type Blob struct{ Path, Hash string }
 
-// ReadEach reads blobs and calls use for each with its content, or with the warning for a file that cannot be used.
-// Calls are concurrent.
+// ReadEach reads blobs and calls use for each with its content, or with the warning for a file that
+// cannot be used. Calls are concurrent.
 func (c *Content) ReadEach(ctx context.Context, list []Blob, use func(i int, data []byte, err error)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)
@@ -156,7 +157,8 @@ func (c *Content) ReadEach(ctx context.Context, list []Blob, use func(i int, dat
 	return g.Wait()
 }
 
-// SinkFile returns a file of the tree in the form of package sink. warning is why the file is left out.
+// SinkFile returns a file of the tree in the form of package sink. warning is why the file is left
+// out.
 func (c *Content) SinkFile(ctx context.Context, f git.File) (out sink.File, warning, err error) {
 	out = sink.File{Path: f.Path, Hash: f.Hash, Size: f.Size, Exec: f.Mode == "100755"}
 	if !f.LFS {
@@ -200,7 +202,8 @@ func (c *Content) FetchFiles(ctx context.Context, files []sink.File) {
 	c.fetchPointers(ctx, want)
 }
 
-// Missing returns the warning for a file whose content Git LFS does not have, nil for any other one.
+// Missing returns the warning for a file whose content Git LFS does not have, nil for any other
+// one.
 func (c *Content) Missing(ctx context.Context, f sink.File) error {
 	p, is := PointerOf(f)
 	if !is {

@@ -100,8 +100,8 @@ func sourceOf(namespace, name string, repo api.Repository) (source, error) {
 	return s, nil
 }
 
-// URLs returns all URLs that a pull of a Repository may fetch from: the one that it clones, then the mirrors. A
-// Repository without a Git side has none; its health says why.
+// URLs returns all URLs that a pull of a Repository may fetch from: the one that it clones, then
+// the mirrors. A Repository without a Git side has none; its health says why.
 func URLs(repo api.Repository) []string {
 	s, err := sourceOf("", "", repo)
 	if err != nil {
@@ -116,9 +116,9 @@ type Remotes struct {
 	AllowInsecure bool
 }
 
-// Remote returns the Git remote of a Repository. A wrong spec is a *git.Error of kind Refused, missing credentials are
-// one of kind Auth or of the kind of the error that the host of a Connection returns for a token; an unavailable API is
-// a *kube.UnavailableError.
+// Remote returns the Git remote of a Repository. A wrong spec is a *git.Error of kind Refused,
+// missing credentials are one of kind Auth or of the kind of the error that the host of a
+// Connection returns for a token; an unavailable API is a *kube.UnavailableError.
 func (r Remotes) Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err = cmp.Or(err, src.wrong); err != nil {
@@ -134,8 +134,8 @@ func (r Remotes) Remote(ctx context.Context, namespace, name string, repo api.Re
 	return remote, nil
 }
 
-// remote returns the Git remote of the source. If the source has mirrors, an unavailable host of a Connection counts as
-// an unavailable Git host.
+// remote returns the Git remote of the source. If the source has mirrors, an unavailable host of a
+// Connection counts as an unavailable Git host.
 func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool) (git.Remote, error) {
 	r := git.Remote{URL: s.url, AllowInsecure: allowInsecure, Requests: s.requests}
 	r.LastSynced = s.last
@@ -157,8 +157,9 @@ func (s source) remote(ctx context.Context, from auth.Source, allowInsecure bool
 	return r, err
 }
 
-// of returns the look-up of the credentials of a mirror. The credentials of the Repository go to its own host only: the
-// rules of the configuration determine the credentials and the proxy of any other host.
+// of returns the look-up of the credentials of a mirror. The credentials of the Repository go to
+// its own host only: the rules of the configuration determine the credentials and the proxy of any
+// other host.
 func (s source) of(url string, from auth.Source) func(context.Context) (*auth.Credentials, error) {
 	l := auth.Lookup{Namespace: s.lookup.Namespace, URL: url}
 	if auth.SameHost(s.url, url) {
@@ -197,8 +198,8 @@ func credentialsError(err error) *git.Error {
 	return e
 }
 
-// cloneURL returns the URL to clone. It adds the suffix .git for hosting services, except for Azure DevOps, and returns
-// the URL of a plain repository unchanged.
+// cloneURL returns the URL to clone. It adds the suffix .git for hosting services, except for Azure
+// DevOps, and returns the URL of a plain repository unchanged.
 func cloneURL(kind, url string) string {
 	url = strings.TrimSuffix(url, "/")
 	if kind == "git" || strings.HasSuffix(url, ".git") || strings.Contains(url, "/_git/") {
@@ -220,8 +221,8 @@ func tokenUser(kind, configured string) string {
 	return ""
 }
 
-// credentials looks up the credentials of the remote; nil means none. Where the object names some, a request without them
-// would only be rejected.
+// credentials looks up the credentials of the remote; nil means none. Where the object names some,
+// a request without them would only be rejected.
 func (s source) credentials(ctx context.Context, from auth.Source) (*auth.Credentials, error) {
 	if from == nil {
 		from = auth.Chain()

@@ -34,7 +34,8 @@ func TestSourceOf(t *testing.T) {
 	}
 }
 
-// TestRemoteWithoutToken: what is wrong with the host of a Connection is told as what is wrong with a remote.
+// TestRemoteWithoutToken: what is wrong with the host of a Connection is told as what is wrong with
+// a remote.
 func TestRemoteWithoutToken(t *testing.T) {
 	t.Parallel()
 	var repo api.Repository
@@ -57,8 +58,8 @@ func TestRemoteWithoutToken(t *testing.T) {
 	}
 }
 
-// TestLookupsOfMirrors: what belongs to a Repository is looked up for its own host only; a mirror elsewhere is asked
-// about by its URL and by nothing else.
+// TestLookupsOfMirrors: what belongs to a Repository is looked up for its own host only; a mirror
+// elsewhere is asked about by its URL and by nothing else.
 func TestLookupsOfMirrors(t *testing.T) {
 	t.Parallel()
 	repo := api.Repository{GitMirrors: "https://b.example.com/site.git, https://A.example.com:443/copy.git http://a.example.com/copy.git",
@@ -102,8 +103,8 @@ func TestLookupsOfMirrors(t *testing.T) {
 	}
 }
 
-// TestNoTokenAndMirrors: who makes the token may be away as the host is; a refusal is one all the same, and so is the
-// API being away.
+// TestNoTokenAndMirrors: who makes the token may be away as the host is; a refusal is one all the
+// same, and so is the API being away.
 func TestNoTokenAndMirrors(t *testing.T) {
 	t.Parallel()
 	repo := api.Repository{GitMirrors: "https://b.example.com/site.git",

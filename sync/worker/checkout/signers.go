@@ -20,17 +20,17 @@ import (
 	"limpet/sync/text"
 )
 
-// Signers holds the signature policies of Repositories: that of the Repository itself, with keys from the places of
-// credentials, and those of the configuration, with their own keys. Both apply. It is safe for concurrent use; a nil
-// *Signers has no keys and no rules.
+// Signers holds the signature policies of Repositories: that of the Repository itself, with keys
+// from the places of credentials, and those of the configuration, with their own keys. Both apply.
+// It is safe for concurrent use; a nil *Signers has no keys and no rules.
 type Signers struct {
 	from  auth.TrustSource
 	rules *auth.List[auth.VerificationPolicy]
 	saw   func(path string)
 }
 
-// NewSigners returns the Signers of an agent. A nil source has no keys. saw, if not nil, is called with each file of a
-// rule before it is read.
+// NewSigners returns the Signers of an agent. A nil source has no keys. saw, if not nil, is called
+// with each file of a rule before it is read.
 func NewSigners(from auth.TrustSource, rules *auth.List[auth.VerificationPolicy], saw func(path string)) *Signers {
 	return &Signers{from: from, rules: rules, saw: saw}
 }
@@ -38,7 +38,8 @@ func NewSigners(from auth.TrustSource, rules *auth.List[auth.VerificationPolicy]
 // committer is the principal for the committer of the commit or the tagger of the tag.
 const committer = "committer"
 
-// Trust is the signature policy of a Repository with its keys. digest changes with any part of it; it is not empty.
+// Trust is the signature policy of a Repository with its keys. digest changes with any part of it;
+// it is not empty.
 type Trust struct {
 	demands []demand
 	digest  string
@@ -56,8 +57,8 @@ func (t *Trust) Tag() bool {
 	return slices.ContainsFunc(t.demands, func(d demand) bool { return d.Mode.Tag() })
 }
 
-// Trust returns the signature policy of a Repository; nil for none. An error is a *signature.Error, unless it is
-// transient; the digest then covers the readable part.
+// Trust returns the signature policy of a Repository; nil for none. An error is a *signature.Error,
+// unless it is transient; the digest then covers the readable part.
 func (s *Signers) Trust(ctx context.Context, repo api.Repository, l auth.Lookup) (*Trust, error) {
 	t := &Trust{}
 	var parts []string
@@ -131,7 +132,8 @@ func (s *Signers) ruled(rule *auth.VerificationPolicy) (demand, error) {
 	return d, err
 }
 
-// Ruled returns what the configuration demands of the signatures of another object than a Repository, at a URL.
+// Ruled returns what the configuration demands of the signatures of another object than a
+// Repository, at a URL.
 func (s *Signers) Ruled(namespace, name, url string) (all []git.Verification, err error) {
 	for _, rule := range auth.PoliciesFor(s.rules.Get(), namespace, name, url) {
 		d, err := s.ruled(rule)
@@ -143,8 +145,9 @@ func (s *Signers) Ruled(namespace, name, url string) (all []git.Verification, er
 	return all, nil
 }
 
-// Submodules returns what the configuration demands of the signatures of submodules, by URL, for git.Remote.Demands.
-// A rule that the object with the URLs meets itself holds for them too: a signed commit names theirs by hash.
+// Submodules returns what the configuration demands of the signatures of submodules, by URL, for
+// git.Remote.Demands. A rule that the object with the URLs meets itself holds for them too: a
+// signed commit names theirs by hash.
 func (s *Signers) Submodules(
 	namespace, name string, now func() time.Time, urls ...string,
 ) func(url string) ([]git.Verification, error) {
@@ -177,7 +180,8 @@ func (s *Signers) Files(namespace, name, url string) (paths []string) {
 	return paths
 }
 
-// demand returns a demand with the keys that find returns. One of the principals has to own the key.
+// demand returns a demand with the keys that find returns. One of the principals has to own the
+// key.
 func (s *Signers) demand(by, mode string, principals []string, find func() (*auth.Trust, error)) (d demand, err error) {
 	d.by = by
 	if d.Mode, err = signature.ParseMode(mode); err != nil {
@@ -217,8 +221,8 @@ func (s *Signers) keys(d *demand, found *auth.Trust) (err error) {
 	return nil
 }
 
-// Asked returns the digest of the signature policy of a Repository and its keys, "" for no policy, and whether a tag
-// object has to be signed. An error is transient.
+// Asked returns the digest of the signature policy of a Repository and its keys, "" for no policy,
+// and whether a tag object has to be signed. An error is transient.
 func (s *Signers) Asked(ctx context.Context, namespace, name string, repo api.Repository) (digest string, tag bool, err error) {
 	t, err := s.policy(ctx, namespace, name, repo)
 	if t == nil {
@@ -239,8 +243,9 @@ type KeysLook struct {
 	Soon string // what has expired or will soon; "" = nothing
 }
 
-// Look describes the signature policy of a Repository and its keys. An error means that nothing can be pulled: there
-// are no keys, they cannot be read, or all of them have expired. It makes no request to a Git host.
+// Look describes the signature policy of a Repository and its keys. An error means that nothing can
+// be pulled: there are no keys, they cannot be read, or all of them have expired. It makes no
+// request to a Git host.
 func (s *Signers) Look(ctx context.Context, namespace, name string, repo api.Repository, now time.Time) (KeysLook, error) {
 	t, err := s.policy(ctx, namespace, name, repo)
 	if err != nil || t == nil {
@@ -249,7 +254,8 @@ func (s *Signers) Look(ctx context.Context, namespace, name string, repo api.Rep
 	return t.look(now)
 }
 
-// LookAtKeys is Look for keys of another object than a Repository; by names the source of the policy in messages.
+// LookAtKeys is Look for keys of another object than a Repository; by names the source of the
+// policy in messages.
 func (s *Signers) LookAtKeys(mode signature.Mode, by string, found *auth.Trust, now time.Time) (KeysLook, error) {
 	d := demand{by: by}
 	d.Mode = mode
@@ -314,7 +320,8 @@ func transient(err error) bool {
 	return away || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// Takes returns an error if pulls would reject a commit of a committer that is signed with key; nil means unsigned.
+// Takes returns an error if pulls would reject a commit of a committer that is signed with key; nil
+// means unsigned.
 func (t *Trust) Takes(key *signature.SigningKey, mail string, now time.Time) error {
 	for _, d := range t.demands {
 		if !d.Mode.Head() {

@@ -11,10 +11,11 @@ import (
 	"limpet/sync/text"
 )
 
-// SigningKey returns the key that signs the commits of a Repository at a time, with the place where it was found; nil
-// if there is no key and the Repository requires none. It reads the key each time, so that a new one is used at once; a
-// key with a passphrase takes as long as its key derivation. An error is either transient or names the setting to
-// change; it holds no secret. A nil source has no keys.
+// SigningKey returns the key that signs the commits of a Repository at a time, with the place where
+// it was found; nil if there is no key and the Repository requires none. It reads the key each
+// time, so that a new one is used at once; a key with a passphrase takes as long as its key
+// derivation. An error is either transient or names the setting to change; it holds no secret. A
+// nil source has no keys.
 func SigningKey(
 	ctx context.Context, from auth.Source, l auth.Lookup, repo api.Repository, now time.Time,
 ) (key *signature.SigningKey, place string, err error) {
@@ -54,8 +55,8 @@ func SigningKey(
 	return key, found.Source, nil
 }
 
-// LookAtSigningKey describes the key that signs the commits of jobs in a Repository. An error means that such jobs
-// fail. It makes no request to a Git host.
+// LookAtSigningKey describes the key that signs the commits of jobs in a Repository. An error means
+// that such jobs fail. It makes no request to a Git host.
 func LookAtSigningKey(
 	ctx context.Context, from auth.Source, namespace, name string, repo api.Repository, now time.Time,
 ) (look KeysLook, err error) {

@@ -17,8 +17,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Tree reads the tree of the commit below spec.path. A path that the commit does not have is an error and never an empty
-// tree.
+// Tree reads the tree of the commit below spec.path. A path that the commit does not have is an
+// error and never an empty tree.
 func (c *Content) Tree(ctx context.Context) (git.Tree, error) {
 	read := c.at.source.Git.Tree
 	if Submodules(c.at.repo) {
@@ -53,7 +53,8 @@ func Submodules(repo *unstructured.Unstructured) bool {
 	return repo.GetAnnotations()[api.AnnoGitSubmodules] == "true"
 }
 
-// wrongPath returns the error for a spec.path that is not in the tree. It names similar directories.
+// wrongPath returns the error for a spec.path that is not in the tree. It names similar
+// directories.
 func (c *Checkout) wrongPath(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*git.Error](err); ok {
 		err = e.Err // without its hint: this function has a better one

@@ -1,6 +1,7 @@
-// Package commitstatus reports the syncs of a Repository on their commits at its Git host: pending, success or failure.
-// Each state of a commit is written once: what was written last is in the state file. A host that refuses is logged
-// once, and one that does not answer gets the result at the next sync.
+// Package commitstatus reports the syncs of a Repository on their commits at its Git host: pending,
+// success or failure. Each state of a commit is written once: what was written last is in the state
+// file. A host that refuses is logged once, and one that does not answer gets the result at the
+// next sync.
 package commitstatus
 
 import (
@@ -77,8 +78,8 @@ func (w *Writer) keep(ctx context.Context) {
 	}
 }
 
-// Pending reports that the sync of a commit has begun, unless a sync of that commit has begun before. What the host has not
-// answered about the commit before gets one more try.
+// Pending reports that the sync of a commit has begun, unless a sync of that commit has begun
+// before. What the host has not answered about the commit before gets one more try.
 func (w *Writer) Pending(ctx context.Context, commit string) {
 	if w == nil || w.note.Commit == commit {
 		return
@@ -90,7 +91,8 @@ func (w *Writer) Pending(ctx context.Context, commit string) {
 	}
 }
 
-// Done reports how the sync of a commit has ended, in a state of jobs, unless that was written before.
+// Done reports how the sync of a commit has ended, in a state of jobs, unless that was written
+// before.
 func (w *Writer) Done(ctx context.Context, commit, state string, err error, summary []api.JobSummary) {
 	if w == nil || commit == "" || ctx.Err() != nil {
 		return
@@ -108,7 +110,8 @@ func (w *Writer) Done(ctx context.Context, commit, state string, err error, summ
 	w.write(ctx, s)
 }
 
-// write writes a status of the last commit and keeps the answer. It returns false when there is none.
+// write writes a status of the last commit and keeps the answer. It returns false when there is
+// none.
 func (w *Writer) write(ctx context.Context, s forge.CommitStatus) (answered bool) {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -149,7 +152,8 @@ func (w *Writer) Condition() api.Condition {
 	return c
 }
 
-// reason returns the kind of an error: readers of the status must not know hosts, addresses and paths.
+// reason returns the kind of an error: readers of the status must not know hosts, addresses and
+// paths.
 func reason(err error) string {
 	kind := string(git.KindOf(err))
 	switch {

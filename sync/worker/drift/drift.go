@@ -24,7 +24,8 @@ const (
 	Modified = "modified" // on both, and not the same
 )
 
-// Mode is the pointer of a file in a directory that has another type or executable bit, with the content of Git.
+// Mode is the pointer of a file in a directory that has another type or executable bit, with the
+// content of Git.
 const Mode = "mode"
 
 // Item is one object that differs.
@@ -74,16 +75,18 @@ func (r *Report) Message() string {
 
 func short(hash string) string { return hash[:min(len(hash), 7)] }
 
-// defaults are what Grafana itself writes into a spec. It also writes most of the metadata, of which little is compared.
+// defaults are what Grafana itself writes into a spec. It also writes most of the metadata, of
+// which little is compared.
 var defaults = [][]string{{"spec", "id"}, {"spec", "uid"}, {"spec", "version"}, {"spec", "iteration"}}
 
 // maxPointers bounds Item.Pointers.
 const maxPointers = 20
 
-// Compare returns where two objects differ, at most maxPointers pointers, and what of them was compared. git is the object
-// as a pull writes it; nil on one side is an object that is not there. Of the metadata the
-// name, the folder and the labels of git are compared, and the version where the server could not convert the object.
-// ignore has pointers of api.ParsePointers. A member that is null counts as absent.
+// Compare returns where two objects differ, at most maxPointers pointers, and what of them was
+// compared. git is the object as a pull writes it; nil on one side is an object that is not there.
+// Of the metadata the name, the folder and the labels of git are compared, and the version where
+// the server could not convert the object. ignore has pointers of api.ParsePointers. A member that
+// is null counts as absent.
 func Compare(git, live []byte, ignore [][]string) (pointers []string, was, is json.RawMessage, err error) {
 	a, err := decode(cmp.Or(string(git), string(live)))
 	if err != nil {

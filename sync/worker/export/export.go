@@ -1,5 +1,6 @@
-// Package export lays out the folders and dashboards of a server as files of a Git tree, as Grafana's export does. It is
-// pure: the caller reads the objects and the tree, and writes the files.
+// Package export lays out the folders and dashboards of a server as files of a Git tree, as
+// Grafana's export does. It is pure: the caller reads the objects and the tree, and writes the
+// files.
 package export
 
 import (
@@ -25,11 +26,11 @@ type Options struct {
 	Salt       string // of new UIDs
 	Kinds      resources.Kinds
 	Path       string // directory that everything goes to, with a slash at its end; "" = that of the Repository
-	// KeepUIDs leaves dashboards their UIDs, and KeepFolderUIDs folders: the next pull takes them over. Otherwise it
-	// creates copies.
+	// KeepUIDs leaves dashboards their UIDs, and KeepFolderUIDs folders: the next pull takes them
+	// over. Otherwise it creates copies.
 	KeepUIDs, KeepFolderUIDs bool
-	// Tree lists the paths of the branch, those of directories with a slash at their end. Object returns the object of
-	// the file at one of them, without a name for none.
+	// Tree lists the paths of the branch, those of directories with a slash at their end. Object
+	// returns the object of the file at one of them, without a name for none.
 	Tree   []string
 	Object func(path string) resources.Identity
 	// Find returns the file of the tree with an object, "" for none; nil = not known.
@@ -46,8 +47,8 @@ type File struct {
 	Warning error  // why the object has no file
 }
 
-// Layout gives objects their places in a tree. Each has the place that it had in an earlier export to the same branch,
-// so an export that is repeated changes nothing.
+// Layout gives objects their places in a tree. Each has the place that it had in an earlier export
+// to the same branch, so an export that is repeated changes nothing.
 type Layout struct {
 	o       Options
 	folders map[string]*resources.Live
@@ -143,14 +144,15 @@ func title(live *resources.Live) string {
 	return live.Name
 }
 
-// newUID returns the UID of a copy. It depends on the place of the copy, so that a second export of the object to the
-// same place changes the copy.
+// newUID returns the UID of a copy. It depends on the place of the copy, so that a second export of
+// the object to the same place changes the copy.
 func newUID(salt, path, name string) string {
 	sum := sha256.Sum256([]byte(salt + "\x00" + path + "\x00" + name))
 	return strings.ToLower(base32.HexEncoding.EncodeToString(sum[:10]))
 }
 
-// dir returns the directory of a folder, with a slash at its end, and creates it and those above it.
+// dir returns the directory of a folder, with a slash at its end, and creates it and those above
+// it.
 func (l *Layout) dir(name string) (string, error) {
 	p, done := l.dirs[name]
 	if !done {
@@ -189,8 +191,8 @@ func (l *Layout) newDir(name string) (string, error) {
 	return path, nil
 }
 
-// marker returns the file that stands for the directory of a folder: with the UID and the title, where the next pull
-// would find others without it.
+// marker returns the file that stands for the directory of a folder: with the UID and the title,
+// where the next pull would find others without it.
 func (l *Layout) marker(f *resources.Live, path string, id resources.Identity) File {
 	uid := f.Name
 	if !l.o.KeepFolderUIDs {
@@ -224,8 +226,9 @@ func dirName(title, name string) string {
 	return cmp.Or(strings.Trim(out.String(), " .-"), name)
 }
 
-// claim returns the first free path of an object in a directory: its base name, with the name of the object behind it
-// where that is taken, or is that of the folder file. A path of the tree is free if ours says so.
+// claim returns the first free path of an object in a directory: its base name, with the name of
+// the object behind it where that is taken, or is that of the folder file. A path of the tree is
+// free if ours says so.
 func (l *Layout) claim(dir, base, ext, name string, ours func(path string) bool) (string, error) {
 	for {
 		path := dir + base + ext
@@ -250,7 +253,8 @@ const maxSlug = 50
 // separators become one hyphen, and none at the ends.
 const separators = " -_,.?!/\\%'\"()[]{}\n\r\x00"
 
-// Slug returns the name that Grafana gives the file of an object with this title, without extension.
+// Slug returns the name that Grafana gives the file of an object with this title, without
+// extension.
 func Slug(title string) string {
 	var out strings.Builder
 	apart := false
@@ -281,8 +285,9 @@ func Slug(title string) string {
 	return slug
 }
 
-// spelling has the characters that Grafana's slugs spell in another way: all of a word are spelled as its beginning, up
-// to the equals sign. Some letters, such as ñ, are missing in Grafana too, and are spelled in hex.
+// spelling has the characters that Grafana's slugs spell in another way: all of a word are spelled
+// as its beginning, up to the equals sign. Some letters, such as ñ, are missing in Grafana too, and
+// are spelled in hex.
 var spelling = strings.Fields(`
 a=àáâäåāăąǎǻảãạắằẳẵặấầẩẫậаא and=& at=@ ae=æǽ b=бב c=çćĉċčцצ© ch=ч d=ďđдד
 e=èéêëēĕėęěəẻẽẹếềểễệеєע f=ƒф g=ĝğġģгґג h=ĥħхהח i=ìíîïĩīĭįıǐỉịиіїי ij=ĳ j=ĵй ja=я je=э jo=ё ju=ю

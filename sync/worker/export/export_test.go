@@ -63,7 +63,8 @@ func object(name, title, folder string, notes ...string) *resources.Live {
 	return live
 }
 
-// export writes objects to the branch and returns the paths that it changed, and the objects without a file.
+// export writes objects to the branch and returns the paths that it changed, and the objects
+// without a file.
 func (b tree) export(o Options, folders []*resources.Live, boards ...*resources.Live) (changed, left []string) {
 	l := New(b.options(o), folders)
 	for _, f := range folders {

@@ -10,7 +10,8 @@ import (
 	"limpet/sync/jobs"
 )
 
-// Worker is the worker of test jobs, which put load on a queue: they wait, report progress, and touch nothing else.
+// Worker is the worker of test jobs, which put load on a queue: they wait, report progress, and
+// touch nothing else.
 type Worker struct{}
 
 // Action implements jobs.Worker.

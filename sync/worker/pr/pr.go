@@ -1,5 +1,5 @@
-// Package pr renders the comment on a pull request: what its merge would change, and which files are not valid. It is
-// pure. Titles, paths and errors are foreign: they are escaped and cut.
+// Package pr renders the comment on a pull request: what its merge would change, and which files
+// are not valid. It is pure. Titles, paths and errors are foreign: they are escaped and cut.
 package pr
 
 import (
@@ -37,7 +37,8 @@ const (
 	maxCell  = 200 // bytes of a title or a path
 	maxIssue = 253 // bytes of a problem, and the sign of a cut; source: Grafana has 256
 	maxLink  = 1500
-	// maxFiles and maxText end the tables, in bytes of the comment. Bitbucket takes 32 KiB, the others 64 and more.
+	// maxFiles and maxText end the tables, in bytes of the comment. Bitbucket takes 32 KiB, the others
+	// 64 and more.
 	maxFiles = 16_000
 	maxText  = 24_000
 )
@@ -117,8 +118,8 @@ func preview(f File, before, after string) string {
 	return before + link("preview", f.Preview) + after
 }
 
-// link writes a link; the text is escaped, the page percent-encoded. Without a page, or with one that is too long, it is
-// the text.
+// link writes a link; the text is escaped, the page percent-encoded. Without a page, or with one
+// that is too long, it is the text.
 func link(text, page string) string {
 	if page == "" || len(page) > maxLink {
 		return text
@@ -126,8 +127,8 @@ func link(text, page string) string {
 	return "[" + text + "](" + page + ")"
 }
 
-// cell makes foreign text safe in a line or a cell of Markdown: it is one line, shows each character as it is, and
-// mentions, links and references do not work.
+// cell makes foreign text safe in a line or a cell of Markdown: it is one line, shows each
+// character as it is, and mentions, links and references do not work.
 func cell(s string, max int) string {
 	var b strings.Builder
 	s = text.Line(s, max)
@@ -138,7 +139,8 @@ func cell(s string, max int) string {
 		case r == '<' || r == '|': // a cell ends at a bar even after a backslash on some hosts
 			fmt.Fprintf(&b, "&#%d;", r)
 		case strings.ContainsRune("@#!~$%", r), r == '-' && i+1 < len(s) && '0' <= s[i+1] && s[i+1] <= '9': // GH-12
-			// Hosts find mentions and references in the text that a reader sees: an invisible space ends them.
+			// Hosts find mentions and references in the text that a reader sees: an invisible space ends
+			// them.
 			b.WriteString(`\` + string(r) + "\u200b")
 		case strings.ContainsRune("\\`*_{}[]()>+-.:", r):
 			b.WriteString(`\` + string(r))

@@ -62,7 +62,8 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// TestSize: no titles, paths and problems make a comment that a host does not take; what is left out is counted.
+// TestSize: no titles, paths and problems make a comment that a host does not take; what is left
+// out is counted.
 func TestSize(t *testing.T) {
 	t.Parallel()
 	for _, sign := range []string{"<", "@", "&", "-1", "x"} {

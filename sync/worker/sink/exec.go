@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// execPath is a file that comes with a switch and goes when the program has ended well: whatever kills limpet between the
-	// two, the program runs again.
+	// execPath is a file that comes with a switch and goes when the program has ended well: whatever
+	// kills limpet between the two, the program runs again.
 	execPath = manifestDir + "/exec"
 
 	execTimeout = time.Minute
@@ -42,7 +42,8 @@ type ExecError struct {
 func (e *ExecError) Error() string { return e.Err.Error() }
 func (e *ExecError) Unwrap() error { return e.Err }
 
-// PermitExec reads the annotation of a program, which must be among those that the host permits. The error is an *ExecError.
+// PermitExec reads the annotation of a program, which must be among those that the host permits.
+// The error is an *ExecError.
 func PermitExec(annotation string, permitted []string) ([]string, error) {
 	argv, err := api.ParseExec(annotation)
 	if err == nil && !slices.Contains(permitted, argv[0]) {
@@ -57,8 +58,8 @@ func PermitExec(annotation string, permitted []string) ([]string, error) {
 // firstPause and maxPause bound the pause after a run that failed.
 const firstPause, maxPause = time.Second, 15 * time.Minute
 
-// Programs runs the programs that follow the switch of a directory, with a backoff for each directory. The zero value is
-// ready. It is safe for concurrent use with different directories.
+// Programs runs the programs that follow the switch of a directory, with a backoff for each
+// directory. The zero value is ready. It is safe for concurrent use with different directories.
 type Programs struct {
 	failed sync.Map // Target -> failedRun
 }
@@ -71,9 +72,9 @@ type failedRun struct {
 	ended       time.Time
 }
 
-// Run runs a program in the directory of owner if it was switched with Dir.Exec since the program ended well last, unless
-// it waits after a failure. It takes no lock meanwhile. ran is false when the program was not started; its error, also that
-// of the run before, is an *ExecError.
+// Run runs a program in the directory of owner if it was switched with Dir.Exec since the program
+// ended well last, unless it waits after a failure. It takes no lock meanwhile. ran is false when
+// the program was not started; its error, also that of the run before, is an *ExecError.
 func (p *Programs) Run(ctx context.Context, t Target, owner, revision string, argv []string) (output string, ran bool, err error) {
 	marker, err := t.execMarker()
 	if marker == nil || err != nil {

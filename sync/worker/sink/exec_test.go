@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// TestPrograms: a program runs once after each switch that asks for it, and again, after a pause that grows, until it ends well.
+// TestPrograms: a program runs once after each switch that asks for it, and again, after a pause
+// that grows, until it ends well.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, testPrograms)

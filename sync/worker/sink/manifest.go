@@ -17,8 +17,8 @@ import (
 	"limpet/sync/api/repopath"
 )
 
-// The manifest is in a hidden directory: Grafana reads every *.json file as a dashboard, even a hidden one, but skips
-// hidden directories.
+// The manifest is in a hidden directory: Grafana reads every *.json file as a dashboard, even a
+// hidden one, but skips hidden directories.
 const (
 	manifestDir     = ".limpet"
 	manifestPath    = manifestDir + "/manifest.json"
@@ -62,9 +62,10 @@ func (m *manifest) withPaths(of func(string) string) *manifest {
 	return &out
 }
 
-// Check reads the manifest, the sizes and the times of the files, and the content of those with another time. It returns the
-// commit of the directory and its source as it was given to Plan. The error says why it is not what was written for owner:
-// a *ForeignError where it has another one. It takes no lock and changes nothing.
+// Check reads the manifest, the sizes and the times of the files, and the content of those with
+// another time. It returns the commit of the directory and its source as it was given to Plan. The
+// error says why it is not what was written for owner: a *ForeignError where it has another one. It
+// takes no lock and changes nothing.
 func Check(t Target, owner string) (commit, source string, err error) {
 	root, err := openPrefix(t.prefix)
 	if err != nil {
@@ -166,7 +167,8 @@ func looksLike(info fs.FileInfo, want File) bool {
 	return info.Mode().IsRegular() && info.Size() == want.Size && (info.Mode()&0o100 != 0) == want.Exec
 }
 
-// holds reports whether the file on disk is all that the one of the tree promises: type, mode and content.
+// holds reports whether the file on disk is all that the one of the tree promises: type, mode and
+// content.
 func holds(dir *os.Root, want File) (bool, error) {
 	info, err := dir.Lstat(want.Path)
 	if err != nil || !looksLike(info, want) {

@@ -19,7 +19,8 @@ const (
 	dirMode  = 0o755
 )
 
-// Dir is a directory that is being written. It is locked against other writers on the host until Close.
+// Dir is a directory that is being written. It is locked against other writers on the host until
+// Close.
 type Dir struct {
 	target Target
 	owner  string
@@ -51,9 +52,10 @@ func foreign(t Target, owner string) error {
 	return &ForeignError{fmt.Sprintf("%s belongs to %s; name another directory, or remove this one if its owner is gone", t, owner)}
 }
 
-// Open locks the directory, removes the remains of an interrupted writer and checks that the directory is empty or
-// belongs to owner ("namespace/name" of a Repository, "Kind/namespace/name" of others), else the error is a *ForeignError.
-// It waits for another writer until ctx ends. The caller must close the Dir.
+// Open locks the directory, removes the remains of an interrupted writer and checks that the
+// directory is empty or belongs to owner ("namespace/name" of a Repository, "Kind/namespace/name"
+// of others), else the error is a *ForeignError. It waits for another writer until ctx ends. The
+// caller must close the Dir.
 func Open(ctx context.Context, t Target, owner string) (*Dir, error) {
 	parent, err := t.parent()
 	if err != nil {
@@ -67,7 +69,8 @@ func Open(ctx context.Context, t Target, owner string) (*Dir, error) {
 	return d, nil
 }
 
-// Look opens the directory for a Plan alone: it takes no lock and changes nothing. A directory that does not exist is empty.
+// Look opens the directory for a Plan alone: it takes no lock and changes nothing. A directory that
+// does not exist is empty.
 func Look(_ context.Context, t Target, owner string) (*Dir, error) {
 	root, err := openPrefix(t.prefix)
 	if err != nil {
@@ -119,8 +122,8 @@ func (d *Dir) Close() error {
 	return err
 }
 
-// Release removes the manifest: from then on the files belong to the host. It succeeds for a directory that does not
-// exist.
+// Release removes the manifest: from then on the files belong to the host. It succeeds for a
+// directory that does not exist.
 func (d *Dir) Release() error {
 	for _, name := range []string{execPath, manifestPath, manifestDir} {
 		if err := d.parent.Remove(path.Join(d.base, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -130,8 +133,8 @@ func (d *Dir) Release() error {
 	return nil
 }
 
-// Leave releases a directory whose owner is deleted, with remove after the files of the manifest are removed, and returns
-// their number. A directory with another owner stays as it is.
+// Leave releases a directory whose owner is deleted, with remove after the files of the manifest
+// are removed, and returns their number. A directory with another owner stays as it is.
 func Leave(ctx context.Context, t Target, owner string, remove bool) (int, error) {
 	dir, err := Open(ctx, t, owner)
 	if err != nil {
@@ -171,8 +174,9 @@ func (d *Dir) begin(ctx context.Context) (err error) {
 func (d *Dir) stagePrefix() string { return "." + d.base + ".limpet-new-" }
 func (d *Dir) oldPrefix() string   { return "." + d.base + ".limpet-old-" }
 
-// recover cleans up after an interrupted write. Only a crash between the two renames of a switch without exchange
-// leaves no directory in place; then recover restores the old one, and the write starts over.
+// recover cleans up after an interrupted write. Only a crash between the two renames of a switch
+// without exchange leaves no directory in place; then recover restores the old one, and the write
+// starts over.
 func (d *Dir) recover() error {
 	entries, err := fs.ReadDir(d.parent.FS(), ".")
 	if err != nil {

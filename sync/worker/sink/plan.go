@@ -25,9 +25,10 @@ type Plan struct {
 // Empty reports whether the plan changes no file.
 func (p *Plan) Empty() bool { return len(p.Added)+len(p.Changed)+len(p.Removed) == 0 }
 
-// Plan compares the directory with the files of a tree. It reads every present file, so that it finds files that
-// another writer has changed. Files where the manifest is are left out. A foreign file at the path of a file of the tree is
-// an error. The manifest records commit and source, which stands for all that the files depend on beside the commit.
+// Plan compares the directory with the files of a tree. It reads every present file, so that it
+// finds files that another writer has changed. Files where the manifest is are left out. A foreign
+// file at the path of a file of the tree is an error. The manifest records commit and source, which
+// stands for all that the files depend on beside the commit.
 func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 	p := &Plan{manifest: manifest{
 		Version:    manifestVersion,
@@ -124,7 +125,8 @@ func (d *Dir) Read(name string, max int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, max))
 }
 
-// LeaveOut removes the last n added files from the plan, or all if there are fewer, and returns them.
+// LeaveOut removes the last n added files from the plan, or all if there are fewer, and returns
+// them.
 func (p *Plan) LeaveOut(n int) []File {
 	rest := len(p.Added) - min(n, len(p.Added))
 	out := p.Added[rest:]
@@ -164,8 +166,8 @@ func (d *Dir) walk() (map[string]bool, error) {
 	return here, nil
 }
 
-// anyName is the file system of a directory, whatever the names in it are: that of an os.Root refuses names that are no
-// UTF-8.
+// anyName is the file system of a directory, whatever the names in it are: that of an os.Root
+// refuses names that are no UTF-8.
 type anyName struct{ dir *os.Root }
 
 func (a anyName) Open(name string) (fs.File, error) { return a.dir.Open(name) }

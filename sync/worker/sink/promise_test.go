@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestPromises: a file is in step in presence, type, mode, name and content, or the check finds it and a write mends it.
+// TestPromises: a file is in step in presence, type, mode, name and content, or the check finds it
+// and a write mends it.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	content := tree{"a.json": "A", "dir/b.json": "B", "run.sh": "#!", "caf\xe9.txt": "latin", "d\xff/\"c": "C"}
@@ -65,7 +66,8 @@ func modes(t *testing.T, target Target, content tree) {
 	}
 }
 
-// TestModeOfACommit: the executable bit of a commit that changes nothing else reaches the directory.
+// TestModeOfACommit: the executable bit of a commit that changes nothing else reaches the
+// directory.
 func TestModeOfACommit(t *testing.T) {
 	t.Parallel()
 	target := permit(t)
@@ -85,7 +87,8 @@ func TestModeOfACommit(t *testing.T) {
 	}
 }
 
-// TestAnyName: names that are no UTF-8 are written, changed and deleted as others, and those of other writers stay.
+// TestAnyName: names that are no UTF-8 are written, changed and deleted as others, and those of
+// other writers stay.
 func TestAnyName(t *testing.T) {
 	t.Parallel()
 	target := permit(t)

@@ -1,12 +1,13 @@
-// Package sink writes the tree of a commit into a directory, so that a program on the same host finds plain files
-// there, such as a Grafana with classic file provisioning.
+// Package sink writes the tree of a commit into a directory, so that a program on the same host
+// finds plain files there, such as a Grafana with classic file provisioning.
 //
-// The directory changes atomically: the whole tree is written beside it, synced to the disk and renamed into place. A
-// reader sees the old tree or the new one, also after a power cut. Unchanged files are hard links to the present ones,
-// so a second write of one commit writes nothing.
+// The directory changes atomically: the whole tree is written beside it, synced to the disk and
+// renamed into place. A reader sees the old tree or the new one, also after a power cut. Unchanged
+// files are hard links to the present ones, so a second write of one commit writes nothing.
 //
-// A manifest in the directory records its owner. A directory without one is used only if it is empty, and files of
-// other writers are kept. Nothing outside the permitted prefix is changed, whatever links are inside.
+// A manifest in the directory records its owner. A directory without one is used only if it is
+// empty, and files of other writers are kept. Nothing outside the permitted prefix is changed,
+// whatever links are inside.
 package sink
 
 import (
@@ -32,7 +33,8 @@ type Target struct {
 // String returns the path of the directory.
 func (t Target) String() string { return filepath.Join(t.prefix, filepath.FromSlash(t.rel)) }
 
-// Permit returns the Target for dir if it lies below one of the prefixes. It compares names only; Open checks links.
+// Permit returns the Target for dir if it lies below one of the prefixes. It compares names only;
+// Open checks links.
 func Permit(dir string, prefixes []string) (Target, error) {
 	if !filepath.IsAbs(dir) {
 		return Target{}, fmt.Errorf("directory %q is not an absolute path", dir)
@@ -61,7 +63,8 @@ func Permit(dir string, prefixes []string) (Target, error) {
 		dir, strings.Join(prefixes, ", "))
 }
 
-// Probe returns why the directory cannot be written for owner, as far as that is known without a write.
+// Probe returns why the directory cannot be written for owner, as far as that is known without a
+// write.
 func Probe(t Target, owner string) error {
 	if _, _, err := Check(t, owner); errors.As(err, new(*ForeignError)) {
 		return err
@@ -92,8 +95,8 @@ type File struct {
 // SHA256 begins a File.Hash that is the one of the content.
 const SHA256 = "sha256:"
 
-// parent opens the directory that holds the target and creates it if necessary. It rejects links that lead out of the
-// prefix.
+// parent opens the directory that holds the target and creates it if necessary. It rejects links
+// that lead out of the prefix.
 func (t Target) parent() (*os.Root, error) {
 	root, err := openPrefix(t.prefix)
 	if err != nil {
@@ -117,8 +120,8 @@ func (t Target) parent() (*os.Root, error) {
 	return parent, nil
 }
 
-// unnested returns an error for a directory inside another sink: the next write of the outer one would hide the inner
-// one.
+// unnested returns an error for a directory inside another sink: the next write of the outer one
+// would hide the inner one.
 func (t Target) unnested(root *os.Root, up string) error {
 	for ; up != "."; up = path.Dir(up) {
 		_, err := root.Lstat(path.Join(up, manifestPath))

@@ -426,8 +426,8 @@ func TestOneWriter(t *testing.T) {
 
 const crashEnv = "LIMPET_SINK_CRASH" // step; the directory follows after a colon
 
-// TestCrash ends a real process at each step of a write. What is found then is the old tree or the new one, whole, and
-// the next write cleans up.
+// TestCrash ends a real process at each step of a write. What is found then is the old tree or the
+// new one, whole, and the next write cleans up.
 func TestCrash(t *testing.T) {
 	one := tree{"a.json": "A", "d/b.json": "B", "gone.json": "G"}
 	two := tree{"a.json": "A2", "d/b.json": "B", "new/c.json": "C"}
@@ -489,7 +489,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestCheck: what a look at the sizes and the times of the files finds. The content decides where the time differs.
+// TestCheck: what a look at the sizes and the times of the files finds. The content decides where
+// the time differs.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	target := permit(t)

@@ -26,9 +26,10 @@ import (
 // writers is how many files are written at a time: each waits for the disk.
 const writers = 8
 
-// Write carries out a plan. read opens the content of a file, one after the other in the order of the tree, before those
-// opened earlier are closed; Write calls done after each written file. After an error
-// the directory is unchanged. The end of ctx stops Write until the tree is complete; from then on it finishes.
+// Write carries out a plan. read opens the content of a file, one after the other in the order of
+// the tree, before those opened earlier are closed; Write calls done after each written file. After
+// an error the directory is unchanged. The end of ctx stops Write until the tree is complete; from
+// then on it finishes.
 func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
 	if p.Empty() && d.old != nil {
 		if err := p.manifest.stamp(d.old, "."); err != nil {
@@ -260,8 +261,8 @@ func (s *dirSet) sync() error {
 // unique returns a name that no other writer uses.
 func unique() string { return rand.Text() }
 
-// swap exchanges two names of a directory in one step. The error is errors.ErrUnsupported if the file system or the
-// kernel does not support it.
+// swap exchanges two names of a directory in one step. The error is errors.ErrUnsupported if the
+// file system or the kernel does not support it.
 func swap(dir *os.File, a, b string) error {
 	fd := int(dir.Fd())
 	err := unix.Renameat2(fd, a, fd, b, unix.RENAME_EXCHANGE)

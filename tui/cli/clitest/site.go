@@ -219,8 +219,8 @@ func (a *snapshotAgent) show(snap *snapshot.Snapshot) {
 	a.last, a.news = snap, make(chan struct{})
 }
 
-// ServeSnapshots listens on the socket of a state file as a daemon with that history does. Show gives it the next
-// snapshot; stop ends it, as the end of the test does.
+// ServeSnapshots listens on the socket of a state file as a daemon with that history does. Show
+// gives it the next snapshot; stop ends it, as the end of the test does.
 func ServeSnapshots(t *testing.T, state string, history control.Store) (show func(*snapshot.Snapshot), stop func()) {
 	t.Helper()
 	ln, err := control.Listen(agent.SocketPath(state))

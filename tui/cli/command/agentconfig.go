@@ -34,8 +34,8 @@ import (
 // --history-expiration does not say. A week covers the question "since when?".
 const localHistory = 168 * time.Hour
 
-// AgentConfig builds the configuration of an agent from the flags. It validates all of them before anything is
-// opened or written.
+// AgentConfig builds the configuration of an agent from the flags. It validates all of them before
+// anything is opened or written.
 func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cfg agent.Config, err error) {
 	g := e.Flags
 	if err := g.bounds(); err != nil {
@@ -164,8 +164,8 @@ func (g *Flags) NotifyTargets() ([]*notify.Target, error) {
 	return targets, nil
 }
 
-// bounds rejects settings that make no sense. The agent takes zero for the default, so that one with no
-// drivers would have three.
+// bounds rejects settings that make no sense. The agent takes zero for the default, so that one
+// with no drivers would have three.
 func (g *Flags) bounds() error {
 	var first error
 	refuse := func(flag string, bad bool, format string, args ...any) {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestConfigLists: a rule with a word that is not known, or that could never apply, is refused whole.
+// TestConfigLists: a rule with a word that is not known, or that could never apply, is refused
+// whole.
 func TestConfigLists(t *testing.T) {
 	t.Parallel()
 	const rule = "git-credentials:\n- url: https://git.example.com/*\n"

@@ -12,7 +12,8 @@ import (
 // ColorFunc gives a text the colour of a state; nil leaves it as it is.
 type ColorFunc func(state, text string) string
 
-// Colors returns the colours of an output: those of the theme on a terminal, or with --color always.
+// Colors returns the colours of an output: those of the theme on a terminal, or with --color
+// always.
 func (e *Env) Colors(w io.Writer) ColorFunc {
 	if e.Flags.Accessible || e.Flags.Output != "table" && e.Flags.Output != "wide" || e.Color() != "always" &&
 		(!IsTerminal(w) || PrintsOnly(e.Getenv)) {
@@ -48,7 +49,8 @@ func (ink ColorFunc) Paint(state, text string) string {
 	return ink(state, text)
 }
 
-// stateColumns are the columns that hold states. Other cells have no colour: an object may be named like a state.
+// stateColumns are the columns that hold states. Other cells have no colour: an object may be named
+// like a state.
 var stateColumns = []string{"STATE", "HEALTH", "SYNC", "RESULT", "READY", "TOKEN"}
 
 // OfColumns colours the columns that hold states, below the header lines.
@@ -77,7 +79,8 @@ func (ink ColorFunc) ofFields(states []string) func(line, column int, text strin
 	}
 }
 
-// ConditionState returns the state that a condition stands for; some types are true when something is wrong.
+// ConditionState returns the state that a condition stands for; some types are true when something
+// is wrong.
 func ConditionState(c snapshot.Condition) string {
 	switch {
 	case c.Status == "Unknown":
@@ -97,8 +100,8 @@ func PrintsOnly(env func(string) string) bool {
 	return slices.Contains([]string{"", "dumb", "unknown"}, env("TERM"))
 }
 
-// Accessible reports whether w gets names and values instead of tables: with --accessible, or when w is a
-// terminal without cursor control. A pipe has no TERM either, but its reader wants columns.
+// Accessible reports whether w gets names and values instead of tables: with --accessible, or when
+// w is a terminal without cursor control. A pipe has no TERM either, but its reader wants columns.
 func (e *Env) Accessible(w io.Writer) bool {
 	return e.Flags.Accessible || IsTerminal(w) && PrintsOnly(e.Getenv)
 }
@@ -109,7 +112,8 @@ func IsAccessible(w io.Writer) bool {
 	return ok && out.accessible
 }
 
-// OnScreen reports whether a dashboard can be shown: input and output are a terminal with cursor control.
+// OnScreen reports whether a dashboard can be shown: input and output are a terminal with cursor
+// control.
 func (e *Env) OnScreen() bool {
 	return !e.Flags.Accessible && IsTerminal(e.Out) && IsTerminal(e.In) && !PrintsOnly(e.Getenv)
 }

@@ -7,7 +7,8 @@ import (
 	"limpet/sync/snapshot/diff"
 )
 
-// Comparer opens the mirrors beside the state file, which store holds. The caller closes its Mirrors.
+// Comparer opens the mirrors beside the state file, which store holds. The caller closes its
+// Mirrors.
 func (e *Env) Comparer(store *state.Store) (diff.Comparer, error) {
 	path, err := e.StatePath()
 	if err != nil {

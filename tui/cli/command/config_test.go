@@ -133,8 +133,8 @@ func TestUnderscoredKeys(t *testing.T) {
 	}
 }
 
-// TestOperatorINI: the ini file of Grafana's operator is read; each value has its line, what does not concern a sync agent is
-// ignored, and what is wrong is refused with its line.
+// TestOperatorINI: the ini file of Grafana's operator is read; each value has its line, what does
+// not concern a sync agent is ignored, and what is wrong is refused with its line.
 func TestOperatorINI(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -25,13 +25,14 @@ import (
 	"limpet/sync/text"
 )
 
-// ConfigFile is a parsed config file: flag names to values, and the lists of listKeys. It decides where tokens go, so an
-// invalid one is an error and is never skipped.
+// ConfigFile is a parsed config file: flag names to values, and the lists of listKeys. It decides
+// where tokens go, so an invalid one is an error and is never skipped.
 type ConfigFile struct {
 	Path   string
 	Values map[string]any
 	nodes  map[string][2]*yamlv3.Node // the keys and values, with their lines
-	// From maps flags that were not on the command line to the origin of their value. The parse fills it.
+	// From maps flags that were not on the command line to the origin of their value. The parse fills
+	// it.
 	From map[string]Origin
 	// Bad is why the file is ignored; only the doctor ignores one.
 	Bad error
@@ -66,15 +67,17 @@ func (o Origin) String() string {
 }
 
 const (
-	// GitRulesKey holds credentials for Git by URL pattern. It has no flag, since its values are secrets.
+	// GitRulesKey holds credentials for Git by URL pattern. It has no flag, since its values are
+	// secrets.
 	GitRulesKey = "git-credentials"
-	// GitVerifyKey holds the signature policies of Repositories, whatever those ask for. It has no flag: leaving
-	// one out must not disable a policy.
+	// GitVerifyKey holds the signature policies of Repositories, whatever those ask for. It has no
+	// flag: leaving one out must not disable a policy.
 	GitVerifyKey = "git-verify"
 )
 
-// ConfigPaths lists the places of the config file; the first that exists is used. The working directory is
-// deliberately not among them: a file that came with a checkout must not decide where tokens go.
+// ConfigPaths lists the places of the config file; the first that exists is used. The working
+// directory is deliberately not among them: a file that came with a checkout must not decide where
+// tokens go.
 func ConfigPaths(env func(string) string) []string {
 	var out []string
 	if dir := env("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
@@ -85,7 +88,8 @@ func ConfigPaths(env func(string) string) []string {
 	return append(out, "/etc/limpet/config.yaml")
 }
 
-// FindConfig returns the config file: the named one, else the first of ConfigPaths that exists, else the first.
+// FindConfig returns the config file: the named one, else the first of ConfigPaths that exists,
+// else the first.
 func FindConfig(explicit string, env func(string) string) (path string, there bool) {
 	places := ConfigPaths(env)
 	if explicit != "" {
@@ -155,7 +159,8 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	return c, c.checkMode()
 }
 
-// checkMode rejects a file that holds secrets and can be read by others, and one that can be written by others.
+// checkMode rejects a file that holds secrets and can be read by others, and one that can be
+// written by others.
 func (c *ConfigFile) checkMode() error {
 	for _, key := range []string{"token", GitRulesKey} {
 		if c.Values[key] == nil {
@@ -188,14 +193,15 @@ func (c *ConfigFile) Where(key string) Origin {
 	return o
 }
 
-// resolver gives kong the value of a flag that was not on the command line: from the environment, else from
-// the file. Kong itself would prefer the file.
+// resolver gives kong the value of a flag that was not on the command line: from the environment,
+// else from the file. Kong itself would prefer the file.
 func (c *ConfigFile) resolver(lookup func(string) (string, bool)) kong.Resolver {
 	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		if flag.Name == "help" {
 			return nil, nil
 		}
-		// An empty variable is a value for text only: --telemetry-listen "" is off, but no number is empty.
+		// An empty variable is a value for text only: --telemetry-listen "" is off, but no number is
+		// empty.
 		if v, set := lookup(Variable(flag.Name)); set && (v != "" || flag.Target.Kind() == reflect.String) {
 			c.From[flag.Name] = Origin{Kind: FromEnv, Name: Variable(flag.Name)}
 			return v, nil
@@ -208,7 +214,8 @@ func (c *ConfigFile) resolver(lookup func(string) (string, bool)) kong.Resolver 
 	})
 }
 
-// withOrigin adds the origin of the value to an error about a flag that was not on the command line.
+// withOrigin adds the origin of the value to an error about a flag that was not on the command
+// line.
 func (c *ConfigFile) withOrigin(err error) error {
 	flag, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "--"), " ")
 	if from, ok := c.From[strings.TrimSuffix(flag, ":")]; ok {
@@ -222,7 +229,8 @@ func Variable(flag string) string {
 	return "LIMPET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// FlagValue converts a YAML value to what kong's mappers take: text as on the command line, or a list of that.
+// FlagValue converts a YAML value to what kong's mappers take: text as on the command line, or a
+// list of that.
 func FlagValue(flag *kong.Flag, v any) any {
 	switch v := v.(type) {
 	case []any:
@@ -258,7 +266,8 @@ func (c *ConfigFile) check(flags map[string]*kong.Flag) error {
 	return nil
 }
 
-// Faults lists the keys that are no flags and the values of the wrong form, in the order of the lines.
+// Faults lists the keys that are no flags and the values of the wrong form, in the order of the
+// lines.
 func (c *ConfigFile) Faults(flags map[string]*kong.Flag) (out []Fault) {
 	for key, value := range c.Values {
 		problem := ""
@@ -304,8 +313,8 @@ func listOf[T interface{ Check() error }](c *ConfigFile, key string) (entries []
 	return entries, nil
 }
 
-// unknownMember finds the first member of the entries of a list that their type does not have, and its line; else it
-// returns the line that it was given.
+// unknownMember finds the first member of the entries of a list that their type does not have, and
+// its line; else it returns the line that it was given.
 func unknownMember(list *yamlv3.Node, of reflect.Type, line int) (int, error) {
 	var known []string
 	for _, field := range reflect.VisibleFields(of) {
@@ -321,16 +330,18 @@ func unknownMember(list *yamlv3.Node, of reflect.Type, line int) (int, error) {
 	return line, nil
 }
 
-// GitRules reads credentials by URL pattern from the config file and rejects rules that could never apply.
+// GitRules reads credentials by URL pattern from the config file and rejects rules that could never
+// apply.
 func (e *Env) GitRules() ([]auth.Rule, error) { return listOf[auth.Rule](e.Config, GitRulesKey) }
 
-// GitVerify reads the signature policies from the config file and rejects those that could not be met or
-// require nothing.
+// GitVerify reads the signature policies from the config file and rejects those that could not be
+// met or require nothing.
 func (e *Env) GitVerify() ([]auth.VerificationPolicy, error) {
 	return listOf[auth.VerificationPolicy](e.Config, GitVerifyKey)
 }
 
-// Suggestion returns the question with the candidate that is similar to an unknown word; "" without one.
+// Suggestion returns the question with the candidate that is similar to an unknown word; "" without
+// one.
 func Suggestion(word string, candidates []string) string {
 	if near := text.Nearest(word, candidates); near != "" {
 		return fmt.Sprintf(", did you mean %q?", near)

@@ -17,8 +17,8 @@ import (
 	"limpet/sync/text"
 )
 
-// UnresponsiveError reports that an agent holds the state file and does not answer on its socket: it hangs, is
-// stopped, or is starting.
+// UnresponsiveError reports that an agent holds the state file and does not answer on its socket:
+// it hangs, is stopped, or is starting.
 type UnresponsiveError struct{ *state.LockedError }
 
 func (e *UnresponsiveError) Error() string {
@@ -28,12 +28,13 @@ func (e *UnresponsiveError) Error() string {
 
 func (e *UnresponsiveError) Unwrap() []error { return []error{e.LockedError, control.ErrNoDaemon} }
 
-// startTimeout is how long a starting agent may hold the file without a socket: it may have to check a large
-// file on a slow disk.
+// startTimeout is how long a starting agent may hold the file without a socket: it may have to
+// check a large file on a slow disk.
 const startTimeout = 5 * time.Second
 
-// Attach connects to the daemon of a state file and waits for one that is starting. The error is control.ErrNoDaemon
-// where there is none, and an *UnresponsiveError, which is one too, where it does not answer.
+// Attach connects to the daemon of a state file and waits for one that is starting. The error is
+// control.ErrNoDaemon where there is none, and an *UnresponsiveError, which is one too, where it
+// does not answer.
 func Attach(ctx context.Context, path string) (*control.Client, error) {
 	for began := time.Now(); ; Sleep(ctx, 50*time.Millisecond) {
 		daemon, err := control.Attach(ctx, agent.SocketPath(path))
@@ -51,7 +52,8 @@ func (e *UnresponsiveError) starts() bool {
 	return age >= 0 && age < startTimeout && !isStopped(e.PID)
 }
 
-// AsUnresponsive turns a control.ErrNoDaemon into an *UnresponsiveError when a process with a socket holds the file.
+// AsUnresponsive turns a control.ErrNoDaemon into an *UnresponsiveError when a process with a
+// socket holds the file.
 func AsUnresponsive(path string, err error) error {
 	if !errors.Is(err, control.ErrNoDaemon) || is[*UnresponsiveError](err) {
 		return err
@@ -65,8 +67,8 @@ func AsUnresponsive(path string, err error) error {
 // stopTimeout is how long a stopping agent may hold the file without its socket.
 const stopTimeout = 5 * time.Second
 
-// AwaitStop waits until the process pid, whose socket no longer answers, has let go of the state file. It returns an
-// *UnresponsiveError when that process does not exit in time.
+// AwaitStop waits until the process pid, whose socket no longer answers, has let go of the state
+// file. It returns an *UnresponsiveError when that process does not exit in time.
 func AwaitStop(ctx context.Context, path string, pid int) error {
 	for began := time.Now(); ; Sleep(ctx, 50*time.Millisecond) {
 		silent, ok := errors.AsType[*UnresponsiveError](AsUnresponsive(path, control.ErrNoDaemon))
@@ -97,8 +99,9 @@ func isStopped(pid int) bool {
 	return err == nil && len(state) > 0 && bytes.IndexByte([]byte("Tt"), state[0]) >= 0
 }
 
-// WithTester calls f with a session and a tester: the daemon that works on the same API, which has the
-// credentials, else this process. With store the process works with the state file and its mirrors.
+// WithTester calls f with a session and a tester: the daemon that works on the same API, which has
+// the credentials, else this process. With store the process works with the state file and its
+// mirrors.
 func (e *Env) WithTester(ctx context.Context, store bool, f func(*Session, control.Tester) error) error {
 	return e.With(ctx, Needs{Store: store || e.Embedded()}, func(s *Session) error {
 		if s.Daemon != nil {
@@ -133,7 +136,8 @@ func (e *Env) WithTester(ctx context.Context, store bool, f func(*Session, contr
 	})
 }
 
-// PrintResults prints the results of a test, and fails when it failed. again is the command to run after a correction.
+// PrintResults prints the results of a test, and fails when it failed. again is the command to run
+// after a correction.
 func (e *Env) PrintResults(results repos.TestResults, name, again string) error {
 	t := Table{Columns: []string{"STEP", "RESULT", "DETAIL"}}
 	for _, step := range results.Steps {

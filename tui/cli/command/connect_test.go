@@ -82,7 +82,8 @@ func TestHailWaitsForAStart(t *testing.T) {
 	}
 }
 
-// TestAwaitStop: an agent that stops holds the file for a moment longer than its socket, one that hangs keeps it.
+// TestAwaitStop: an agent that stops holds the file for a moment longer than its socket, one that
+// hangs keeps it.
 func TestAwaitStop(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")

@@ -1,4 +1,5 @@
-// Package command has what every command works with: streams, flags, settings, sessions, output, errors and exit codes.
+// Package command has what every command works with: streams, flags, settings, sessions, output,
+// errors and exit codes.
 package command
 
 import (
@@ -24,7 +25,8 @@ import (
 // Version is the version of the binary. The Makefile sets it from the tag.
 var Version = "dev"
 
-// Tree is the command line as kong reads it: the flags of every command, and a field for each command.
+// Tree is the command line as kong reads it: the flags of every command, and a field for each
+// command.
 type Tree interface {
 	// Common returns the flags that every command takes.
 	Common() *Flags
@@ -39,7 +41,8 @@ type Env struct {
 	Flags  *Flags
 	Config *ConfigFile
 	Log    *slog.Logger
-	// StopSignals gives the signals that end this call their default effect: the next one kills the process.
+	// StopSignals gives the signals that end this call their default effect: the next one kills the
+	// process.
 	StopSignals func()
 	// Invocation is the command line of this call; the hints of its errors repeat its targets.
 	Invocation *Invocation
@@ -163,8 +166,8 @@ func (e *Env) execute(ctx context.Context, args []string) (err error) {
 	return e.finish(ctx, words, call.Run(e))
 }
 
-// finish adds what only the caller of a command knows to its error: the signal or timeout that ended it, and
-// the command line.
+// finish adds what only the caller of a command knows to its error: the signal or timeout that
+// ended it, and the command line.
 func (e *Env) finish(ctx context.Context, call string, err error) error {
 	if err == nil || is[*Error](err) {
 		return err
@@ -213,7 +216,8 @@ const RetryPause = time.Second
 // Timestamp returns the time now, as lines of progress have it.
 func Timestamp() string { return time.Now().UTC().Format(time.RFC3339) }
 
-// callTimeout bounds one call to the API. It is shorter than the margin of a lease: half of expiry minus renewal.
+// callTimeout bounds one call to the API. It is shorter than the margin of a lease: half of expiry
+// minus renewal.
 func (e *Env) callTimeout() time.Duration {
 	return min(10*time.Second, (e.Flags.ClaimExpiry-e.Flags.LeaseRenewalInterval)/2)
 }
@@ -226,15 +230,15 @@ func (e *Env) Notef(format string, args ...any) {
 }
 
 const (
-	// InDashboard is the variable that the dashboard sets for the commands that it runs: it shows their questions and
-	// passes the answers on.
+	// InDashboard is the variable that the dashboard sets for the commands that it runs: it shows
+	// their questions and passes the answers on.
 	InDashboard = "LIMPET_IN_DASHBOARD"
 	// AloneTag is the tag of the commands that do not run in the dashboard.
 	AloneTag = "alone"
 )
 
-// Confirm asks on a terminal or in the dashboard whether to go on; any answer but yes ends the command with nothing
-// changed. Elsewhere, and with --yes, it does not ask.
+// Confirm asks on a terminal or in the dashboard whether to go on; any answer but yes ends the
+// command with nothing changed. Elsewhere, and with --yes, it does not ask.
 func (e *Env) Confirm(ctx context.Context, consequence string) error {
 	if e.Flags.Yes || e.Getenv(InDashboard) == "" && (!IsTerminal(e.In) || !IsTerminal(e.Err)) {
 		return nil

@@ -61,7 +61,8 @@ func WithHint(err error, hint string) error {
 	return &Error{Err: err, Hint: hint, Code: code}
 }
 
-// report writes the error as text, or as one document for -o json and yaml, and returns the exit code.
+// report writes the error as text, or as one document for -o json and yaml, and returns the exit
+// code.
 func (e *Env) report(w io.Writer, form string, err error) int {
 	if err == nil {
 		return ExitOK
@@ -115,8 +116,8 @@ func is[T error](err error) bool {
 	return ok
 }
 
-// Classify returns the exit code and the hint of an error. The order matters: what a command has set wins over
-// what the packages below it say.
+// Classify returns the exit code and the hint of an error. The order matters: what a command has
+// set wins over what the packages below it say.
 func Classify(err error) (code int, hint string) {
 	if own, ok := errors.AsType[*Error](err); ok {
 		return own.Code, own.Hint
@@ -204,12 +205,12 @@ func StoreHint(err error) (hint string, ok bool) {
 	return "", false
 }
 
-// schemaVersion is that of the documents that only limpet prints: errors and lines of streams. A member that
-// is removed or changes its meaning raises it.
+// schemaVersion is that of the documents that only limpet prints: errors and lines of streams. A
+// member that is removed or changes its meaning raises it.
 const schemaVersion = 1
 
-// errorDocument is printed to stderr when a command with machine-readable output fails: one line of JSON, or
-// YAML with -o yaml.
+// errorDocument is printed to stderr when a command with machine-readable output fails: one line of
+// JSON, or YAML with -o yaml.
 type errorDocument struct {
 	Type          string `json:"type"` // "error"
 	SchemaVersion int    `json:"schemaVersion"`
@@ -242,8 +243,8 @@ func root(err error) error {
 	}
 }
 
-// outputFlag returns the output format by the arguments or the environment, also when the rest of the command
-// line is invalid.
+// outputFlag returns the output format by the arguments or the environment, also when the rest of
+// the command line is invalid.
 func outputFlag(args []string, env func(string) string) string {
 	form := flagValue(args, env, "--output", "-o")
 	if !machine(form) && flagValue(args, env, "--json") != "" {
@@ -252,8 +253,8 @@ func outputFlag(args []string, env func(string) string) string {
 	return form
 }
 
-// CommandFor returns a command line about an object of a namespace, for a hint. Invocation.Complete adds the
-// flags that it needs.
+// CommandFor returns a command line about an object of a namespace, for a hint. Invocation.Complete
+// adds the flags that it needs.
 func CommandFor(namespace, words string) string {
 	if namespace == "" {
 		return "limpet " + words
@@ -269,7 +270,8 @@ func (e *Env) CommandFor(namespace, words string) string {
 	return e.Invocation.Complete(CommandFor(namespace, words))
 }
 
-// Demo replaces the flags of the call by those that select the embedded API on a state file, whatever the settings say.
+// Demo replaces the flags of the call by those that select the embedded API on a state file,
+// whatever the settings say.
 func (e *Env) Demo(state string) {
 	f := &Invocation{args: e.Invocation.args, all: true}
 	f.add(true, "--state ", state, "FILE")

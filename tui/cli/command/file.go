@@ -14,8 +14,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Writable rejects a path that WriteAtomic must not replace: a directory, a device or a pipe, or one in a
-// directory that does not exist. The hint is the command with another path.
+// Writable rejects a path that WriteAtomic must not replace: a directory, a device or a pipe, or
+// one in a directory that does not exist. The hint is the command with another path.
 func Writable(path, command string) error {
 	dir := filepath.Dir(path)
 	info, err := os.Stat(path)
@@ -44,8 +44,8 @@ func Reason(err error) error {
 	return err
 }
 
-// target writes to a file that the user has named. Its errors are none of the state file, although a copy of that may
-// be what is written.
+// target writes to a file that the user has named. Its errors are none of the state file, although
+// a copy of that may be what is written.
 type target struct {
 	io.Writer
 	path string
@@ -73,7 +73,8 @@ func WriteText(path string, mode fs.FileMode, text string) error {
 	return Unwritten(path, atomicfile.Write(path, mode, atomicfile.Data([]byte(text))))
 }
 
-// WriteAtomic writes a file for its owner alone that is either complete or absent, also after a power cut.
+// WriteAtomic writes a file for its owner alone that is either complete or absent, also after a
+// power cut.
 func WriteAtomic(path string, write func(io.Writer) (int64, error)) (n int64, err error) {
 	var failed error
 	err = atomicfile.Write(path, 0o600, func(w io.Writer) error {

@@ -13,8 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Flags are the flags that every command takes. Each has an environment variable LIMPET_<NAME> and a key <name> in the
-// config file; a flag overrides the variable, the variable overrides the file, the file overrides the default.
+// Flags are the flags that every command takes. Each has an environment variable LIMPET_<NAME> and
+// a key <name> in the config file; a flag overrides the variable, the variable overrides the file,
+// the file overrides the default.
 type Flags struct {
 	Config string `help:"Config file: YAML, or the ini file of Grafana's operator." placeholder:"FILE" type:"path"`
 	State  string `help:"State file. Default: ~/.local/state/limpet/limpet.db." placeholder:"FILE"`
@@ -166,7 +167,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.Duration(days)*24*time.Hour + d, nil
 }
 
-// Size is a number of bytes, written plain or with a unit: 512KiB, 64MiB, 1GiB, or 500KB, 64MB, 1GB for powers of ten.
+// Size is a number of bytes, written plain or with a unit: 512KiB, 64MiB, 1GiB, or 500KB, 64MB, 1GB
+// for powers of ten.
 type Size int64
 
 var sizeUnits = []struct {

@@ -18,9 +18,9 @@ var ServerFlags = []string{
 	"token-exchange-url", "tls-cert-file", "tls-key-file", "tls-ca-file",
 }
 
-// takeGrafana takes the server of Grafana's own tool when none of ServerFlags is set and the command is no server
-// itself. It takes all of them or none: a token goes only to the server that it was set with, and that server gets no
-// certificate meant for another.
+// takeGrafana takes the server of Grafana's own tool when none of ServerFlags is set and the
+// command is no server itself. It takes all of them or none: a token goes only to the server that
+// it was set with, and that server gets no certificate meant for another.
 func takeGrafana(env func(string) string, config *ConfigFile, call *kong.Context) {
 	words := CallText(call.Selected())
 	if env("GRAFANA_SERVER") == "" || words == "limpet api" || words == "limpet demo" ||

@@ -56,8 +56,8 @@ func (e *Env) helpTopic(args []string) (ok bool, err error) {
 	return true, err
 }
 
-// printHelp prints the help of a command: its examples and its own flags. That of the program has the commands in
-// groups and few flags; with listFlags it has all flags and no commands.
+// printHelp prints the help of a command: its examples and its own flags. That of the program has
+// the commands in groups and few flags; with listFlags it has all flags and no commands.
 func printHelp(listFlags bool) kong.HelpPrinter {
 	return func(options kong.HelpOptions, ctx *kong.Context) error {
 		root, selected := ctx.Model.Node, ctx.Selected()
@@ -99,8 +99,8 @@ func printHelp(listFlags bool) kong.HelpPrinter {
 	}
 }
 
-// helpWords turns 'limpet help job list' into 'limpet job list --help', 'limpet help flags' into 'limpet --help', and
-// 'limpet --version' into 'limpet version'.
+// helpWords turns 'limpet help job list' into 'limpet job list --help', 'limpet help flags' into
+// 'limpet --help', and 'limpet --version' into 'limpet version'.
 func helpWords(args []string) []string {
 	switch {
 	case len(args) > 0 && args[0] == "help":

@@ -13,8 +13,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Invocation holds the flags by which a call selects the state file, the server and the namespace. The command
-// lines in its hints repeat them. Environment and config file apply to those anyway.
+// Invocation holds the flags by which a call selects the state file, the server and the namespace.
+// The command lines in its hints repeat them. Environment and config file apply to those anyway.
 type Invocation struct {
 	args      []string // of the call
 	flags     []string // with their values: "--state x.db"
@@ -23,7 +23,8 @@ type Invocation struct {
 	words     []string // arguments by which another call of this program has the same flags
 }
 
-// newInvocation reads a parsed call. The token is left out, and passwords in URLs: they are secrets.
+// newInvocation reads a parsed call. The token is left out, and passwords in URLs: they are
+// secrets.
 func newInvocation(call *kong.Context, g *Flags, config *ConfigFile, args []string) *Invocation {
 	f := &Invocation{args: args, all: g.ListNamespace() == "", words: args}
 	for _, p := range call.Path {
@@ -54,7 +55,8 @@ func (f *Invocation) add(given bool, name, value, holder string) {
 	f.elsewhere = append(f.elsewhere, name+text.ShellWord(text.Redact(value)))
 }
 
-// Elsewhere returns the invocation for command lines that are run in another terminal, which has another working directory.
+// Elsewhere returns the invocation for command lines that are run in another terminal, which has
+// another working directory.
 func (f *Invocation) Elsewhere() *Invocation {
 	return &Invocation{args: f.args, flags: f.elsewhere, all: f.all, words: f.words}
 }
@@ -77,8 +79,8 @@ func Selects(flag *kong.Flag) bool {
 // hintedCommand matches a command line in a hint, which ends before a comment or a pipe.
 var hintedCommand = regexp.MustCompile(`(^|: )limpet((?: .*?)??)(    #| \| |$)`)
 
-// Complete adds missing flags to the command lines of a hint, which are separated by "; " and may have a
-// comment behind them that ends with another one.
+// Complete adds missing flags to the command lines of a hint, which are separated by "; " and may
+// have a comment behind them that ends with another one.
 func (f *Invocation) Complete(hint string) string {
 	if f == nil {
 		f = &Invocation{all: true}
@@ -117,7 +119,8 @@ func (f *Invocation) withFlags(words string) string {
 	return line
 }
 
-// WithFlag returns the call with a flag added or its value replaced; value is "" for a flag without one.
+// WithFlag returns the call with a flag added or its value replaced; value is "" for a flag without
+// one.
 func (f *Invocation) WithFlag(flag, value string) string {
 	return strings.TrimSpace(f.without(flag, min(len(value), 1)) + " " + flag + " " + value)
 }

@@ -11,8 +11,8 @@ import (
 	"limpet/sync/text"
 )
 
-// NewLogger logs to w: for a daemon as JSON, or as text on a terminal, unless --log-format decides; for a
-// command as lines for a person.
+// NewLogger logs to w: for a daemon as JSON, or as text on a terminal, unless --log-format decides;
+// for a command as lines for a person.
 func NewLogger(g *Flags, w io.Writer, daemon bool) *slog.Logger {
 	g.SetLogLevel(g.LogLevel)
 	opts := &slog.HandlerOptions{Level: &g.level, ReplaceAttr: text.RedactAttr}
@@ -47,7 +47,8 @@ func logFormat(g *Flags, w io.Writer, daemon bool) string {
 	return "json"
 }
 
-// textHandler writes "limpet: warning: text (key value, ...)", without a time and in the form of the command's errors.
+// textHandler writes "limpet: warning: text (key value, ...)", without a time and in the form of
+// the command's errors.
 type textHandler struct {
 	w     io.Writer
 	level slog.Level

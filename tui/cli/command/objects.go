@@ -26,8 +26,8 @@ func (e *Env) WithObject(ctx context.Context, n Needs, kind Resource, name strin
 	})
 }
 
-// PrintObjects prints the objects of a kind that match a label selector and keep, at most limit of them, with the cells
-// of their rows.
+// PrintObjects prints the objects of a kind that match a label selector and keep, at most limit of
+// them, with the cells of their rows.
 func (e *Env) PrintObjects(ctx context.Context, s *Session, kind Resource, selector string, keep func(*unstructured.Unstructured) bool,
 	limit uint, t Table, row func(u *unstructured.Unstructured) ([]string, error)) error {
 	items, err := s.List(ctx, kind, e.Flags.ListNamespace(), selector, keep, limit)
@@ -61,8 +61,8 @@ type Resource = schema.GroupVersionResource
 // pageSize is the number of objects in one request: few enough for a slow link.
 const pageSize = 500
 
-// List reads the objects that match a label selector and keep, page by page, at most limit of them; 0 means
-// all. A nil keep matches all.
+// List reads the objects that match a label selector and keep, page by page, at most limit of them;
+// 0 means all. A nil keep matches all.
 func (s *Session) List(ctx context.Context, gvr Resource, namespace, selector string, keep func(*unstructured.Unstructured) bool,
 	limit uint) ([]unstructured.Unstructured, error) {
 	var out []unstructured.Unstructured
@@ -87,8 +87,8 @@ func (s *Session) List(ctx context.Context, gvr Resource, namespace, selector st
 	}
 }
 
-// Find reads the object of that name; without a namespace it searches all and rejects an ambiguous name.
-// Objects come without managedFields, which are many times their size.
+// Find reads the object of that name; without a namespace it searches all and rejects an ambiguous
+// name. Objects come without managedFields, which are many times their size.
 func (s *Session) Find(ctx context.Context, gvr Resource, namespace, name string) (u *unstructured.Unstructured, err error) {
 	if namespace != "" {
 		u, err = s.Client.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -124,8 +124,8 @@ func KindOf(of Resource) api.Kind {
 	return api.Kinds[i]
 }
 
-// FindObject returns the object of a name in the namespace of the call. When there is none, the hint of the error lists
-// those that there are.
+// FindObject returns the object of a name in the namespace of the call. When there is none, the
+// hint of the error lists those that there are.
 func (e *Env) FindObject(ctx context.Context, s *Session, kind Resource, name string) (*unstructured.Unstructured, error) {
 	u, err := s.Find(ctx, kind, e.Flags.ListNamespace(), name)
 	if status := apierrors.APIStatus(nil); apierrors.IsNotFound(err) && errors.As(err, &status) {

@@ -17,8 +17,8 @@ import (
 	"limpet/sync/text"
 )
 
-// PrintList writes items in the requested format. JSON and YAML of a list are always {"items": [...]}, also
-// when it is empty.
+// PrintList writes items in the requested format. JSON and YAML of a list are always {"items":
+// [...]}, also when it is empty.
 func (e *Env) PrintList(list any, t Table) error {
 	g := e.Flags
 	if g.Data() {
@@ -71,8 +71,8 @@ func (e *Env) printData(list any, document func(items []any) any) error {
 	return encode(e.Out, e.Flags.Output, "  ", document(items))
 }
 
-// NewJSON returns an encoder of JSON for programs and terminals: what would control a terminal or mislead a reader is
-// escaped as \uXXXX.
+// NewJSON returns an encoder of JSON for programs and terminals: what would control a terminal or
+// mislead a reader is escaped as \uXXXX.
 func NewJSON(w io.Writer) *json.Encoder {
 	enc := json.NewEncoder(jsonWriter{w})
 	enc.SetEscapeHTML(false)

@@ -35,7 +35,8 @@ func TestJSONIsAsWritten(t *testing.T) {
 	}
 }
 
-// TestNoSecretInData: an API of plain CRDs returns secrets as they were given, and no output has them.
+// TestNoSecretInData: an API of plain CRDs returns secrets as they were given, and no output has
+// them.
 func TestNoSecretInData(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"json", "jsonl", "yaml"} {

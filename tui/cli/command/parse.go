@@ -13,8 +13,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// parse reads the config file, the environment and the arguments into e, and reports whether the call runs the
-// agent without a screen.
+// parse reads the config file, the environment and the arguments into e, and reports whether the
+// call runs the agent without a screen.
 func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error) {
 	config, unread := ReadConfig(flagValue(args, e.Getenv, "--config"), e.Getenv)
 	if unread != nil {
@@ -82,8 +82,8 @@ func (e *Env) Reread() (*Env, *kong.Context, error) {
 	return again, call, err
 }
 
-// flagValue returns the value of a flag by its names before the parse, from the arguments or the environment of
-// its first name; "" means none.
+// flagValue returns the value of a flag by its names before the parse, from the arguments or the
+// environment of its first name; "" means none.
 func flagValue(args []string, env func(string) string, names ...string) string {
 	found := env(Variable(names[0][2:]))
 	for i, a := range args {
@@ -105,12 +105,13 @@ func flagValue(args []string, env func(string) string, names ...string) string {
 	return found
 }
 
-// fileless are the commands that work without the config file, so that they run when that is invalid.
+// fileless are the commands that work without the config file, so that they run when that is
+// invalid.
 var fileless = []string{"limpet config path", "limpet config init", "limpet config validate", "limpet completion", "limpet man",
 	"limpet version"}
 
-// FlagsOf collects the flags of a node and of all commands below it by name. Flags of one name are alike for a
-// config file.
+// FlagsOf collects the flags of a node and of all commands below it by name. Flags of one name are
+// alike for a config file.
 func FlagsOf(n *kong.Node) map[string]*kong.Flag {
 	out := map[string]*kong.Flag{}
 	for _, child := range n.Children {

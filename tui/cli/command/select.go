@@ -24,8 +24,9 @@ func (g *Flags) settleOutput() error {
 		"--json chooses fields of an object, and -o %s shows none", g.Output)
 }
 
-// PickEach returns the items of a slice with only the fields of --json, whole without it. It is never nil. A field that
-// no item has or could have is an error, unless the call has changed something: then it is null.
+// PickEach returns the items of a slice with only the fields of --json, whole without it. It is
+// never nil. A field that no item has or could have is an error, unless the call has changed
+// something: then it is null.
 func (g *Flags) PickEach(list any) ([]any, error) {
 	items := []any{}
 	if list == nil {
@@ -82,8 +83,8 @@ type object struct {
 	Secure     any               `json:"secure"`
 }
 
-// unknownField returns the first name of a path that a type cannot have, and the names that it has; "" where there is none.
-// What JSON is made of by other means than fields may have any name.
+// unknownField returns the first name of a path that a type cannot have, and the names that it has;
+// "" where there is none. What JSON is made of by other means than fields may have any name.
 func unknownField(t reflect.Type, path string) (wrong string, known []string) {
 	for name := range strings.SplitSeq(path, ".") {
 		for t.Kind() == reflect.Pointer {
@@ -109,7 +110,8 @@ func unknownField(t reflect.Type, path string) (wrong string, known []string) {
 	return "", nil
 }
 
-// fieldAt returns the value at a path of names and indices with dots. A name may contain dots itself, as those of labels do.
+// fieldAt returns the value at a path of names and indices with dots. A name may contain dots
+// itself, as those of labels do.
 func fieldAt(v any, path string) (value any, ok bool) {
 	if path == "" {
 		return v, true

@@ -18,8 +18,8 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// Session connects one command to the API and to the state file: through the daemon's socket when a daemon
-// holds the file, else by opening what it needs itself.
+// Session connects one command to the API and to the state file: through the daemon's socket when a
+// daemon holds the file, else by opening what it needs itself.
 type Session struct {
 	Client *kube.Client    // nil without Needs.API
 	Store  control.Store   // nil when the command does not need the file
@@ -75,8 +75,9 @@ func (e *Env) With(ctx context.Context, n Needs, f func(*Session) error) error {
 	return f(s)
 }
 
-// Connect returns a client of the server that the flags name, else of the embedded API. A daemon that uses the
-// same server, or any when none is named, passes the calls on with its own credentials.
+// Connect returns a client of the server that the flags name, else of the embedded API. A daemon
+// that uses the same server, or any when none is named, passes the calls on with its own
+// credentials.
 func (e *Env) Connect(ctx context.Context, s *Session, group string) (*kube.Client, error) {
 	if s.Daemon != nil {
 		same, err := e.Serves(ctx, s.Daemon)

@@ -17,8 +17,8 @@ func (e *Env) OpenStore(ctx context.Context, path, socket string) (*state.Store,
 	return store, err
 }
 
-// OpenReported opens the state file for this process alone, and returns what was done to it. Socket is where this process
-// will listen, "" for none. With --read-only nothing is done to it.
+// OpenReported opens the state file for this process alone, and returns what was done to it. Socket
+// is where this process will listen, "" for none. With --read-only nothing is done to it.
 func (e *Env) OpenReported(ctx context.Context, path, socket string) (*state.Store, state.Report, error) {
 	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Socket: socket, Logger: e.Log,
 		ReadOnly: e.Flags.ReadOnly})
@@ -53,8 +53,8 @@ func RebuiltText(rep state.Report) string {
 		rep.Quarantined, text.Plural(rep.Carried, "record"), rep.Lost)
 }
 
-// StatePath returns the state file: the flag, else the place by the XDG and systemd conventions. Links are
-// resolved, so that each process finds the same socket beside it.
+// StatePath returns the state file: the flag, else the place by the XDG and systemd conventions.
+// Links are resolved, so that each process finds the same socket beside it.
 func (e *Env) StatePath() (string, error) {
 	path, err := filepath.Abs(e.Flags.State)
 	if e.Flags.State == "" {

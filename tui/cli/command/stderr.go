@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// stderr is the output for notes, errors and logs. Writes of a command block, so that Ctrl-S stops it as
-// expected. Those of a server do not after writeInBackground: a blocked terminal must not delay the renewal of a lease.
+// stderr is the output for notes, errors and logs. Writes of a command block, so that Ctrl-S stops
+// it as expected. Those of a server do not after writeInBackground: a blocked terminal must not
+// delay the renewal of a lease.
 type stderr struct {
 	w      io.Writer
 	colors ColorFunc
@@ -29,8 +30,8 @@ type queuedLine struct {
 const (
 	// maxQueued bounds the lines that wait to be written; further ones are dropped and counted.
 	maxQueued = 2048
-	// lineTimeout is how long a log call waits for its line, so that a line is written before a crash that it
-	// precedes. It is short compared to the margin of a lease.
+	// lineTimeout is how long a log call waits for its line, so that a line is written before a crash
+	// that it precedes. It is short compared to the margin of a lease.
 	lineTimeout = 50 * time.Millisecond
 	// flushTimeout bounds the wait for the last lines at exit.
 	flushTimeout = 3 * time.Second
@@ -54,8 +55,8 @@ func (s *stderr) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writeInBackground has lines written by another goroutine from now on. It logs to lost, which writes to the same output, how many
-// were dropped. An error of a write has no other place to go.
+// writeInBackground has lines written by another goroutine from now on. It logs to lost, which
+// writes to the same output, how many were dropped. An error of a write has no other place to go.
 func (s *stderr) writeInBackground(lost *slog.Logger) {
 	s.queue = make(chan queuedLine, maxQueued)
 	go func() {

@@ -49,11 +49,12 @@ func OutFile(w any) (*os.File, bool) {
 	return f, ok
 }
 
-// ExitPipe is the exit code after a reader has closed the pipe, as a shell reports SIGPIPE. No error is printed.
+// ExitPipe is the exit code after a reader has closed the pipe, as a shell reports SIGPIPE. No
+// error is printed.
 const ExitPipe = 128 + int(syscall.SIGPIPE)
 
-// stdout is the output for data. The first failed write ends the command; later writes are dropped. So
-// commands need not check each write, and none succeeds when its data was lost.
+// stdout is the output for data. The first failed write ends the command; later writes are dropped.
+// So commands need not check each write, and none succeeds when its data was lost.
 type stdout struct {
 	w   io.Writer
 	end context.CancelCauseFunc
@@ -79,7 +80,8 @@ func (s *stdout) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// outputClosed is the cause of a context whose output was closed. Other packages see it as a cancellation.
+// outputClosed is the cause of a context whose output was closed. Other packages see it as a
+// cancellation.
 type outputClosed struct{ error }
 
 func (outputClosed) Is(target error) bool { return target == context.Canceled }

@@ -96,8 +96,8 @@ func Align(lines [][]string, paint func(line, column int, text string) string) s
 
 func cleanCell(txt string) string { return RedactText(text.Clean(txt)) }
 
-// RedactText removes secrets from a text that another program has written to a job. Only texts with a URL are
-// examined: that is where they occur, and lists are long.
+// RedactText removes secrets from a text that another program has written to a job. Only texts with
+// a URL are examined: that is where they occur, and lists are long.
 func RedactText(s string) string {
 	if !strings.Contains(s, "://") {
 		return s

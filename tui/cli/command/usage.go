@@ -8,8 +8,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// usageError turns kong's error into one with our exit code and a next command. Of an unknown command kong
-// sees only a surplus argument of the default one.
+// usageError turns kong's error into one with our exit code and a next command. Of an unknown
+// command kong sees only a surplus argument of the default one.
 func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 	call, txt := "limpet", config.withOrigin(err)
 	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
@@ -35,7 +35,8 @@ func usageError(k *kong.Kong, config *ConfigFile, err error) error {
 	return &Error{Err: txt, Hint: call + " --help", Code: ExitUsage}
 }
 
-// missingOf returns the required arguments and flags that a call of a command lacks, as its usage names them.
+// missingOf returns the required arguments and flags that a call of a command lacks, as its usage
+// names them.
 func missingOf(n *kong.Node) string {
 	var out []string
 	if n != nil {

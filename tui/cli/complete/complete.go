@@ -1,4 +1,5 @@
-// Package complete has the commands that are made from the command tree itself: shell completion and the manual.
+// Package complete has the commands that are made from the command tree itself: shell completion
+// and the manual.
 package complete
 
 import (
@@ -25,9 +26,10 @@ import (
 //
 //	limpet __complete WORD... .CURRENT
 //
-// The words are those before the cursor, without the program. CURRENT is the word at the cursor, with a point in front
-// because some shells drop empty words. It prints one candidate a line, with a tab and a description behind it, or one
-// line that has the shell complete a path: ":file" or ":dir". Whatever happens, it prints nothing else and succeeds.
+// The words are those before the cursor, without the program. CURRENT is the word at the cursor,
+// with a point in front because some shells drop empty words. It prints one candidate a line, with
+// a tab and a description behind it, or one line that has the shell complete a path: ":file" or
+// ":dir". Whatever happens, it prints nothing else and succeeds.
 const Word = "__complete"
 
 // Run does what Word describes for the arguments behind it.
@@ -129,8 +131,8 @@ func (c completion) candidates(current string) []string {
 var nouns = map[string]string{"repo": "repository", "repository": "repository", "connection": "connection", "source": "gitrepository",
 	"job": "job", "history": "job"}
 
-// values returns what the value of a flag or an argument may be, as far as it begins with current, each behind a
-// prefix.
+// values returns what the value of a flag or an argument may be, as far as it begins with current,
+// each behind a prefix.
 func (c completion) values(of *kong.Value, prefix, current string) []string {
 	path := strings.TrimPrefix(command.CallText(c.at), "limpet ")
 	noun, _, _ := strings.Cut(path, " ")
@@ -169,7 +171,8 @@ func withPrefix(words []string, prefix, current string) (out []string) {
 	return out
 }
 
-// flagWords returns the flags that a command takes. Those of the agent belong to the commands that run one.
+// flagWords returns the flags that a command takes. Those of the agent belong to the commands that
+// run one.
 func flagWords(n *kong.Node) (out []string) {
 	words := strings.Fields(command.CallText(n))
 	agents := len(words) < 2 || words[1] == "demo" || words[1] == "service"
@@ -226,8 +229,8 @@ const maxNames = 1000
 // plainName matches names that need no quotes in a shell.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 
-// namesOf asks the daemon for the names of a kind, else the server; none when nothing answers in time. Without
-// either it opens nothing: only one process at a time can open a state file.
+// namesOf asks the daemon for the names of a kind, else the server; none when nothing answers in
+// time. Without either it opens nothing: only one process at a time can open a state file.
 func namesOf(ctx context.Context, e *command.Env, kind string) (out []string) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()

@@ -253,8 +253,8 @@ func (v verdict) write(w io.Writer) {
 	}
 }
 
-// judge builds the configuration of an agent from a file alone, without the environment: it validates
-// relations between settings. Nothing is opened.
+// judge builds the configuration of an agent from a file alone, without the environment: it
+// validates relations between settings. Nothing is opened.
 func judge(e *command.Env, path string) error {
 	alone := e.Streams
 	alone.Lookup = func(name string) (string, bool) {

@@ -19,8 +19,8 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// defaultAPIToken is the token of the walk-through in Grafana's controller README. It is accepted on loopback
-// only, where it protects from no other user anyway.
+// defaultAPIToken is the token of the walk-through in Grafana's controller README. It is accepted
+// on loopback only, where it protects from no other user anyway.
 const defaultAPIToken = "ProvisioningAdminToken"
 
 // APICommand is 'limpet api'.
@@ -151,8 +151,8 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 	return RunTogether(ctx, parts...)
 }
 
-// token returns the token that may be exchanged, where it is, and what a shell between double quotes makes it of. The
-// default is refused on addresses that other hosts can reach.
+// token returns the token that may be exchanged, where it is, and what a shell between double
+// quotes makes it of. The default is refused on addresses that other hosts can reach.
 func (c APICommand) token(e *command.Env) (secret, from, shown string, err error) {
 	secret, from, shown = e.Flags.Token, "that of --token", "$LIMPET_TOKEN"
 	if e.Flags.TokenFile != "" {

@@ -71,12 +71,12 @@ func (c Command) Run(ctx context.Context, e *command.Env, call *kong.Context) er
 	return untilStopped(ctx, dashboard(ctx, e, path))
 }
 
-// rebuildPause is the least time between two rebuilds of a state file that is damaged again and again, as on a
-// dying disk.
+// rebuildPause is the least time between two rebuilds of a state file that is damaged again and
+// again, as on a dying disk.
 const rebuildPause = time.Minute
 
-// reopening repeats work whenever it ends because the state file is damaged: opening that quarantines it and
-// builds a new one from the readable records.
+// reopening repeats work whenever it ends because the state file is damaged: opening that
+// quarantines it and builds a new one from the readable records.
 func reopening(ctx context.Context, e *command.Env, work func() error) error {
 	var last time.Time
 	for {
@@ -145,7 +145,8 @@ func withAgent(ctx context.Context, e *command.Env, store *state.Store, path str
 	return run(a)
 }
 
-// untilStopped returns the error of something that runs until it is stopped: that of --timeout, nil after a signal.
+// untilStopped returns the error of something that runs until it is stopped: that of --timeout, nil
+// after a signal.
 func untilStopped(ctx context.Context, err error) error {
 	if ctx.Err() == nil || err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -156,8 +157,8 @@ func untilStopped(ctx context.Context, err error) error {
 	return nil
 }
 
-// withDashboard runs the agent and the dashboard together; the end of either ends the other. The log goes to a file, because
-// stderr is the screen. Extra, if given, runs beside them.
+// withDashboard runs the agent and the dashboard together; the end of either ends the other. The
+// log goes to a file, because stderr is the screen. Extra, if given, runs beside them.
 func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path, logPath string,
 	extra func(context.Context, *agent.Agent) error) error {
 	logFile, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
@@ -188,7 +189,8 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 // part is what runs until its context ends.
 type part = func(context.Context) error
 
-// RunTogether runs all parts until the last one ends or any fails, then stops and waits for the others.
+// RunTogether runs all parts until the last one ends or any fails, then stops and waits for the
+// others.
 func RunTogether(ctx context.Context, parts ...part) error {
 	g, ctx := errgroup.WithContext(ctx)
 	ctx, cancel := context.WithCancel(ctx)
@@ -228,15 +230,16 @@ func tuiOptions(e *command.Env) tui.Options {
 	return o
 }
 
-// catch catches signals from now on, so that one during the start is not lost and does not kill the process.
+// catch catches signals from now on, so that one during the start is not lost and does not kill the
+// process.
 func catch(signals ...os.Signal) (got chan os.Signal, stop func()) {
 	got = make(chan os.Signal, 3)
 	signal.Notify(got, signals...)
 	return got, func() { signal.Stop(got) }
 }
 
-// obeys has the agent drained on SIGUSR1, resumed on SIGUSR2 and its config file read again on SIGHUP, until ctx ends.
-// Two different signals keep a repeated script harmless.
+// obeys has the agent drained on SIGUSR1, resumed on SIGUSR2 and its config file read again on
+// SIGHUP, until ctx ends. Two different signals keep a repeated script harmless.
 func obeys(got <-chan os.Signal, a *agent.Agent, config *reloader) part {
 	return func(ctx context.Context) error {
 		for {
@@ -254,15 +257,16 @@ func obeys(got <-chan os.Signal, a *agent.Agent, config *reloader) part {
 	}
 }
 
-// watchdog notifies the service manager that has started this process: ready, alive, stopping. Without one it
-// does nothing.
+// watchdog notifies the service manager that has started this process: ready, alive, stopping.
+// Without one it does nothing.
 type watchdog struct {
 	log *slog.Logger
 
 	probe atomic.Pointer[func() []string] // returns once the agent has answered what of it is stuck; nil while none runs
 }
 
-// during runs work and notifies until it ends. Stopping is sent once ctx ends, and not when work ends to be repeated.
+// during runs work and notifies until it ends. Stopping is sent once ctx ends, and not when work
+// ends to be repeated.
 func (h *watchdog) during(ctx context.Context, work func() error) error {
 	done := make(chan struct{})
 	var told sync.WaitGroup
@@ -304,14 +308,15 @@ func (h *watchdog) during(ctx context.Context, work func() error) error {
 	return err
 }
 
-// of runs beside an agent: it reports the service ready after the first snapshot, which does not need the API,
-// and has the agent probed until ctx ends.
+// of runs beside an agent: it reports the service ready after the first snapshot, which does not
+// need the API, and has the agent probed until ctx ends.
 func (h *watchdog) of(a *agent.Agent) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if _, err := a.Next(ctx, 0); err != nil {
 			return nil // it ended before
 		}
-		// This takes the locks of the agent. The state file is not used: a slow disk must not kill the process.
+		// This takes the locks of the agent. The state file is not used: a slow disk must not kill the
+		// process.
 		probe := func() []string { a.Draining(); return a.Stuck() }
 		h.probe.Store(&probe)
 		defer h.probe.Store(nil)
@@ -327,8 +332,8 @@ func (h *watchdog) notify(state string) {
 	}
 }
 
-// reloader reads the config file again while an agent runs. What is in files of its own, as credentials, tokens and
-// certificates are, is read again without it.
+// reloader reads the config file again while an agent runs. What is in files of its own, as
+// credentials, tokens and certificates are, is read again without it.
 type reloader struct {
 	e       *command.Env
 	path    string         // of the state file
@@ -352,8 +357,8 @@ func settings(e *command.Env, call *kong.Context) map[string]any {
 	return out
 }
 
-// reload applies the config file as it is now, or refuses all of it. The log has names of settings only: values may be
-// secrets.
+// reload applies the config file as it is now, or refuses all of it. The log has names of settings
+// only: values may be secrets.
 func (r *reloader) reload(a *agent.Agent) {
 	next, changed, err := r.read(a)
 	a.Refuse(err)
@@ -376,7 +381,8 @@ func (r *reloader) reload(a *agent.Agent) {
 	}
 }
 
-// read hands the config file to the agent, and returns the settings and the names of those that differ.
+// read hands the config file to the agent, and returns the settings and the names of those that
+// differ.
 func (r *reloader) read(a *agent.Agent) (next map[string]any, changed []string, err error) {
 	again, call, err := r.e.Reread()
 	if err != nil {

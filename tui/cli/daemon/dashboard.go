@@ -21,8 +21,8 @@ import (
 	"limpet/tui/screen"
 )
 
-// dashboard shows the daemon that answers on the socket of a state file, else an agent in this process, or
-// with --read-only the saved snapshot.
+// dashboard shows the daemon that answers on the socket of a state file, else an agent in this
+// process, or with --read-only the saved snapshot.
 func dashboard(ctx context.Context, e *command.Env, path string) error {
 	daemon, err := command.Attach(ctx, path)
 	switch {
@@ -37,8 +37,8 @@ func dashboard(ctx context.Context, e *command.Env, path string) error {
 			return command.Usagef("limpet --provisioning-server-url '' --kubeconfig ''    # shows that daemon; or give another --state FILE",
 				"the daemon %d that holds %s works on another server: %s", h.PID, path, h.Server)
 		}
-		// This process only draws. With more than one processor each message wakes another one for a moment, which
-		// is most of the cost at rest.
+		// This process only draws. With more than one processor each message wakes another one for a
+		// moment, which is most of the cost at rest.
 		if e.Getenv("GOMAXPROCS") == "" {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 		}
@@ -70,7 +70,8 @@ type daemonSource struct{ *control.Watch }
 func (s daemonSource) Name() string { return fmt.Sprintf("attached to daemon %d", s.Hello().PID) }
 func (s daemonSource) Note() string { return versionSkew(s.Hello()) }
 
-// versionSkew describes a daemon of another version: one side knows things that the other does not show.
+// versionSkew describes a daemon of another version: one side knows things that the other does not
+// show.
 func versionSkew(daemon control.Hello) string {
 	if daemon.Version == command.Version && daemon.Protocol == control.Protocol {
 		return ""
@@ -78,7 +79,8 @@ func versionSkew(daemon control.Hello) string {
 	return fmt.Sprintf("daemon %s, this %s: reduced view", daemon.Version, command.Version)
 }
 
-// fromDisk shows the saved snapshot of a state file until a daemon answers. No agent runs and no server is called.
+// fromDisk shows the saved snapshot of a state file until a daemon answers. No agent runs and no
+// server is called.
 func fromDisk(ctx context.Context, e *command.Env, path string) error {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return command.Errorf(command.ExitStore, "limpet    # starts an agent; or give another --state FILE",
@@ -106,7 +108,8 @@ func fromDisk(ctx context.Context, e *command.Env, path string) error {
 	return err
 }
 
-// diskFile opens a state file. It is open only while it is read, so that a daemon may start meanwhile.
+// diskFile opens a state file. It is open only while it is read, so that a daemon may start
+// meanwhile.
 type diskFile func(context.Context) (*state.Store, error)
 
 func opened[T any](ctx context.Context, file diskFile, read func(*state.Store) (T, error)) (out T, err error) {

@@ -20,8 +20,8 @@ import (
 	"limpet/tui/cli/history"
 )
 
-// commitInterval is the period at which the demo commits a change. With the shortest pull interval it keeps a
-// few jobs on the screen.
+// commitInterval is the period at which the demo commits a change. With the shortest pull interval
+// it keeps a few jobs on the screen.
 const commitInterval = 4 * time.Second
 
 // DemoCommand is 'limpet demo'.
@@ -63,8 +63,8 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 	return untilStopped(ctx, withDashboard(ctx, e, store, path, filepath.Join(dir, "limpet.log"), sites.Run))
 }
 
-// plainDemo prints one line for each step until ctx ends. With once it ends after the first successful pull, and fails
-// without one.
+// plainDemo prints one line for each step until ctx ends. With once it ends after the first
+// successful pull, and fails without one.
 func plainDemo(ctx context.Context, e *command.Env, store *state.Store, path string, g samples, once bool) error {
 	level := e.Flags.LogLevel
 	if level == "info" {

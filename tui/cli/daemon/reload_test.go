@@ -20,7 +20,8 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// TestReloadOfServer: the token of a new server is not sent to the old one, also after a second reload.
+// TestReloadOfServer: the token of a new server is not sent to the old one, also after a second
+// reload.
 func TestReloadOfServer(t *testing.T) {
 	t.Parallel()
 	sent := map[string]bool{}

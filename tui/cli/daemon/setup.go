@@ -61,8 +61,8 @@ func homePath(path, home string) (string, error) {
 	return filepath.Join(home, rest), nil
 }
 
-// saveSettings writes the token into a file of its own and then the config file, each with mode 0600 and
-// atomically. It never replaces a config file.
+// saveSettings writes the token into a file of its own and then the config file, each with mode
+// 0600 and atomically. It never replaces a config file.
 func saveSettings(file, home string, s tui.Settings) error {
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {

@@ -180,8 +180,8 @@ func judgeToken(token string, now time.Time) check {
 	return passed("given; it ends in %s", text.Age(left))
 }
 
-// maxClockSkew is the clock difference from which on certificates and tokens are misjudged. Claims do not depend
-// on it: they carry server time.
+// maxClockSkew is the clock difference from which on certificates and tokens are misjudged. Claims
+// do not depend on it: they carry server time.
 const maxClockSkew = 30 * time.Second
 
 func (p *examination) checkClock(context.Context) check {

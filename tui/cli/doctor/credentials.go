@@ -16,8 +16,9 @@ import (
 
 // The check of the credentials directory.
 
-// credentialFiles lists the files of a credentials directory as an agent finds them: through links, as in Kubernetes'
-// mounts, but never outside. An object has one directory; deeper ones are not used.
+// credentialFiles lists the files of a credentials directory as an agent finds them: through links,
+// as in Kubernetes' mounts, but never outside. An object has one directory; deeper ones are not
+// used.
 func credentialFiles(root *os.Root, dir string) (files []string, err error) {
 	entries, err := fs.ReadDir(root.FS(), dir)
 	if err != nil {
@@ -79,8 +80,8 @@ func (p *examination) checkCredentials(ctx context.Context) check {
 	return first
 }
 
-// checkCredential reads a file of a credentials directory as an agent does. With mend it removes the rights of others from
-// one that is rejected, unless a link leads to it.
+// checkCredential reads a file of a credentials directory as an agent does. With mend it removes
+// the rights of others from one that is rejected, unless a link leads to it.
 func (p *examination) checkCredential(root *os.Root, name string, mend bool) check {
 	read, fix, never := auth.ReadPrivateIn, "chmod 600 ", fs.FileMode(0o077)
 	if base := filepath.Base(name); auth.IsPublic(base) || signature.IsKeys(base) || strings.HasSuffix(base, "_"+signature.AllowedSigners) {

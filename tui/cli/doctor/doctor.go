@@ -71,7 +71,8 @@ type diagnosis struct {
 // checkTimeout bounds one check. In parallel, and two in a row, they stay below half a minute.
 const checkTimeout = 6 * time.Second
 
-// openTimeout bounds the opening of the state file, which is verified first after an unclean stop, at about 100 MB/s.
+// openTimeout bounds the opening of the state file, which is verified first after an unclean stop,
+// at about 100 MB/s.
 const openTimeout = 15 * time.Second
 
 var errSlowOpen = fmt.Errorf("it was not closed last time, and checking it takes longer than %s", openTimeout)
@@ -140,8 +141,8 @@ type examination struct {
 	repos  []snapshot.Repo // nil = unknown
 }
 
-// checks are all checks, in the order of the output. A check is skipped without what it needs: the API, or the list of
-// repositories.
+// checks are all checks, in the order of the output. A check is skipped without what it needs: the
+// API, or the list of repositories.
 var checks = []struct {
 	name, needs string
 	run         func(*examination, context.Context) check
@@ -257,7 +258,8 @@ func (p *examination) openFile(ctx context.Context) {
 	p.info, _ = p.s.File.Info(ctx)
 }
 
-// TryServer checks the API behind a client: that it answers, serves the resources, and lets them be listed.
+// TryServer checks the API behind a client: that it answers, serves the resources, and lets them be
+// listed.
 func TryServer(ctx context.Context, e *command.Env, client *kube.Client, began time.Time) (string, error) {
 	p := &examination{Env: e, now: began, client: client, direct: true}
 	var found []string

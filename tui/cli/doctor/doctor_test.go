@@ -164,8 +164,8 @@ func TestDoctorOfAFileInUse(t *testing.T) {
 	})
 }
 
-// TestDoctorLooksForTargets: a target of notifications that does not answer, or whose certificate is not trusted, and a program
-// that cannot be run are found; nothing is sent to the others.
+// TestDoctorLooksForTargets: a target of notifications that does not answer, or whose certificate
+// is not trusted, and a program that cannot be run are found; nothing is sent to the others.
 func TestDoctorLooksForTargets(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

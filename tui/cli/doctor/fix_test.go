@@ -38,8 +38,9 @@ func TestDoctorLeavesTheSocketOfWhoBegins(t *testing.T) {
 	}
 }
 
-// TestDoctorLeavesWhatIsMeant: a socket that somebody listens on, a directory that is everybody's on purpose, the group
-// of a directory, and the copies that Kubernetes keeps below "..data" and shows by links.
+// TestDoctorLeavesWhatIsMeant: a socket that somebody listens on, a directory that is everybody's
+// on purpose, the group of a directory, and the copies that Kubernetes keeps below "..data" and
+// shows by links.
 func TestDoctorLeavesWhatIsMeant(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -67,7 +67,8 @@ func judgeTerminal(w, h int, env func(string) string) check {
 	return c
 }
 
-// checkService finds the unit of this user, else of the host, and compares its program with this one.
+// checkService finds the unit of this user, else of the host, and compares its program with this
+// one.
 func (p *examination) checkService(ctx context.Context) check {
 	for _, user := range []bool{true, false} {
 		switch unit, fault, next := service.Examine(ctx, user, p.Getenv); {

@@ -69,8 +69,8 @@ func (p *examination) repositories(ctx context.Context) ([]snapshot.Repo, check)
 	return repos, c
 }
 
-// judgeRepositories reports those that are not healthy, and those with another unmet condition, such as that of their
-// webhook or their signatures.
+// judgeRepositories reports those that are not healthy, and those with another unmet condition,
+// such as that of their webhook or their signatures.
 func judgeRepositories(repos []snapshot.Repo) check {
 	var failing, unmet []snapshot.Repo
 	what := ""
@@ -121,7 +121,8 @@ func (p *examination) checkOrphans(ctx context.Context) check {
 // maxHosts bounds the Git hosts that are tried at a time.
 const maxHosts = 64
 
-// checkGitHosts opens a connection to each Git host, or to its proxy. It sends nothing: 'limpet repo test' does.
+// checkGitHosts opens a connection to each Git host, or to its proxy. It sends nothing: 'limpet
+// repo test' does.
 func (p *examination) checkGitHosts(ctx context.Context) check {
 	users := map[string]snapshot.Repo{} // one repository for each address
 	for _, r := range p.repos {
@@ -163,7 +164,8 @@ func (p *examination) checkGitHosts(ctx context.Context) check {
 	return c
 }
 
-// dial opens and closes a connection, and reports whether its address is private. Its error has no address.
+// dial opens and closes a connection, and reports whether its address is private. Its error has no
+// address.
 func dial(ctx context.Context, address string) (private bool, err error) {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", address)
@@ -209,11 +211,12 @@ func (p *examination) checkSources(context.Context) check {
 	return passed("%s", txt)
 }
 
-// maxHealthAge is the greatest age of the newest health check where a controller runs: every five minutes when healthy.
+// maxHealthAge is the greatest age of the newest health check where a controller runs: every five
+// minutes when healthy.
 const maxHealthAge = 15 * time.Minute
 
-// checkControllers checks whether repositories are reconciled, by the daemon's snapshot and the age of the
-// newest check.
+// checkControllers checks whether repositories are reconciled, by the daemon's snapshot and the age
+// of the newest check.
 func (p *examination) checkControllers(context.Context) check {
 	var newest time.Time
 	enabled := false

@@ -20,9 +20,11 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// Checks of the state file, its disk and the daemon, and the fixes of --fix, which lose nothing and are idempotent.
+// Checks of the state file, its disk and the daemon, and the fixes of --fix, which lose nothing and
+// are idempotent.
 
-// largeState is the size from which a state file is a warning: it is verified after each power cut, at about 100 MB/s.
+// largeState is the size from which a state file is a warning: it is verified after each power cut,
+// at about 100 MB/s.
 const largeState = 1 << 30
 
 func (p *examination) checkState(context.Context) check {
@@ -71,7 +73,8 @@ func (p *examination) places() []place {
 	return []place{{filepath.Dir(p.path), 0o022}, {p.path, 0o077}, {p.path + ".key", 0o077}}
 }
 
-// tooOpen returns a failure when a file is open to others, with the fix; an empty one when it is not, or does not exist.
+// tooOpen returns a failure when a file is open to others, with the fix; an empty one when it is
+// not, or does not exist.
 func (p place) tooOpen() check {
 	info, err := os.Stat(p.path)
 	if err != nil || info.Mode().Perm()&p.never == 0 {
@@ -105,8 +108,8 @@ func (p *examination) record(path, before, after string, err error) {
 	p.Notef("fix: %s: was %s; now %s", text.Clean(path), text.Clean(before), text.Clean(after))
 }
 
-// fixPermissions removes the rights of others. Shared directories such as /tmp are left alone, and so are the
-// targets of links, which may belong to others.
+// fixPermissions removes the rights of others. Shared directories such as /tmp are left alone, and
+// so are the targets of links, which may belong to others.
 func (p *examination) fixPermissions(places ...place) {
 	for _, place := range places {
 		info, err := os.Lstat(place.path)
@@ -118,7 +121,8 @@ func (p *examination) fixPermissions(places ...place) {
 	}
 }
 
-// fixSocket removes a socket without a listener. The caller holds the state file, so that no agent is about to listen.
+// fixSocket removes a socket without a listener. The caller holds the state file, so that no agent
+// is about to listen.
 func (p *examination) fixSocket(path string) {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&fs.ModeSocket == 0 {
@@ -132,7 +136,8 @@ func (p *examination) fixSocket(path string) {
 }
 
 const (
-	// lowDisk is the free space below which a state file may not be able to grow: bbolt doubles its file.
+	// lowDisk is the free space below which a state file may not be able to grow: bbolt doubles its
+	// file.
 	lowDisk = 256 << 20
 	// noDisk is too little for any mirror.
 	noDisk = 32 << 20
@@ -163,7 +168,8 @@ var fileSystems = map[int64]string{
 	unix.OCFS2_SUPER_MAGIC: "OCFS2" + remote, unix.V9FS_MAGIC: "9P" + remote,
 }
 
-// judgeDisk judges the space that is free to this user, and the kind of the file system, "" for an ordinary one.
+// judgeDisk judges the space that is free to this user, and the kind of the file system, "" for an
+// ordinary one.
 func judgeDisk(dir string, free int64, kind string) check {
 	c, look := passed("%s free at %s", text.Size(free), dir), "df -h "+text.ShellWord(dir)
 	switch {
@@ -182,7 +188,8 @@ const (
 	syncWrites = 100
 	// syncFor bounds them on a slow disk.
 	syncFor = 2 * time.Second
-	// slowSync is the write time from which on the disk limits the throughput: each job has about ten writes.
+	// slowSync is the write time from which on the disk limits the throughput: each job has about ten
+	// writes.
 	slowSync = 100 * time.Millisecond
 )
 
@@ -204,8 +211,8 @@ func (p *examination) checkWrites(ctx context.Context) check {
 	return judgeWrites(took, p.Flags.LeaseRenewalInterval)
 }
 
-// timeWrites writes pages to an unlinked file in dir and returns the sorted durations of write and fsync. It
-// stops early when ctx or most is over.
+// timeWrites writes pages to an unlinked file in dir and returns the sorted durations of write and
+// fsync. It stops early when ctx or most is over.
 func timeWrites(ctx context.Context, dir string, n int, most time.Duration) (took []time.Duration, err error) {
 	f, err := os.CreateTemp(dir, ".limpet-doctor-*.tmp")
 	if err != nil {

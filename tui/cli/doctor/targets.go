@@ -22,8 +22,8 @@ import (
 // program is how the name of a target begins that is a program.
 const program = "exec:"
 
-// checkNotifications looks for the targets of notifications and the heartbeat, of this command and of the daemon. It sends
-// nothing: 'limpet notify test' does.
+// checkNotifications looks for the targets of notifications and the heartbeat, of this command and
+// of the daemon. It sends nothing: 'limpet notify test' does.
 func (p *examination) checkNotifications(ctx context.Context) check {
 	targets, err := p.Flags.NotifyTargets()
 	if p.Flags.Heartbeat != "" && err == nil {
@@ -47,7 +47,8 @@ func (p *examination) checkNotifications(ctx context.Context) check {
 	return findAll(ctx, names, failed("limpet notify test", ""))
 }
 
-// checkPrograms looks for the programs of sinks, those that are permitted and those that objects name.
+// checkPrograms looks for the programs of sinks, those that are permitted and those that objects
+// name.
 func (p *examination) checkPrograms(ctx context.Context) check {
 	programs := slices.Clone(p.Flags.SinkExec)
 	for _, kind := range []command.Resource{api.Repositories, api.GitRepositories} {
@@ -67,7 +68,8 @@ func (p *examination) checkPrograms(ctx context.Context) check {
 	return findAll(ctx, programs, warned("limpet help sinks", ""))
 }
 
-// findAll looks for all targets. When some are missing it returns bad with their number and the first error.
+// findAll looks for all targets. When some are missing it returns bad with their number and the
+// first error.
 func findAll(ctx context.Context, names []string, bad check) check {
 	slices.Sort(names)
 	names = slices.Compact(names)
@@ -90,7 +92,8 @@ func findAll(ctx context.Context, names []string, bad check) check {
 	return passed("%s", cmp.Or(strings.Join(names, ", "), "none"))
 }
 
-// find looks for a program, or opens and closes a connection to the host of a target, or to its proxy.
+// find looks for a program, or opens and closes a connection to the host of a target, or to its
+// proxy.
 func find(ctx context.Context, name string) error {
 	name = name[:cmp.Or(max(strings.LastIndexByte(name, '#'), 0), len(name))] // without its number
 	if file, ok := strings.CutPrefix(name, program); ok {

@@ -38,8 +38,9 @@ func (h *home) artifact(t *testing.T, name string) (a servedArtifact) {
 	return a
 }
 
-// TestArtifactsForFlux: the built program makes the artifact of a repository and serves it; the code of Flux's controllers
-// takes it, verifies its digest and unpacks the tree. One that is damaged on disk is not served, and made anew.
+// TestArtifactsForFlux: the built program makes the artifact of a repository and serves it; the
+// code of Flux's controllers takes it, verifies its digest and unpacks the tree. One that is
+// damaged on disk is not served, and made anew.
 func TestArtifactsForFlux(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

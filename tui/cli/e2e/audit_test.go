@@ -214,7 +214,8 @@ func bodyName(body []byte) string {
 	return u.Metadata.Name
 }
 
-// judge fails the test for every write without a claim, and for every job that has not ended exactly once.
+// judge fails the test for every write without a claim, and for every job that has not ended
+// exactly once.
 func (a *audit) judge(t testing.TB, uids ...string) {
 	t.Helper()
 	for _, w := range a.wrong {
@@ -231,8 +232,8 @@ func (a *audit) judge(t testing.TB, uids ...string) {
 	}
 }
 
-// evidence is everything a person or another process can see of an agent: dashboard screens, command output, and the
-// arguments of its process and children. The dashboard opens repo.
+// evidence is everything a person or another process can see of an agent: dashboard screens,
+// command output, and the arguments of its process and children. The dashboard opens repo.
 func (h *home) evidence(t *testing.T, d *daemon, repo string) string {
 	t.Helper()
 	var seen strings.Builder

@@ -47,7 +47,8 @@ func TestProxyOfARepository(t *testing.T) {
 	})
 }
 
-// pullsThroughProxies pulls each URL through a proxy of each kind. The names of hosts are known to the proxies alone.
+// pullsThroughProxies pulls each URL through a proxy of each kind. The names of hosts are known to
+// the proxies alone.
 func (h *home) pullsThroughProxies(t *testing.T, urls, names, files map[string]string, canary string, secrets ...string) {
 	t.Helper()
 	var proxies []*nettest.Proxy
@@ -112,10 +113,11 @@ spec: {title: x, type: git, git: {url: %q, branch: %s, path: %s}, sync: {enabled
 		base64.StdEncoding.EncodeToString([]byte("ann:wrong"))[:10])...)
 }
 
-// TestCredentialKinds pulls with each kind of credentials that a person can give: from git http-backend behind TLS
-// with a token, a password, a bearer token and a client certificate, and from a real sshd with an open and an
-// encrypted key. Then all of them are wrong, and hosts repeat what they were sent. No secret is anywhere, neither
-// before nor afterwards. The secrets of providers have TestIdentities, those of proxies TestProxyOfARepository.
+// TestCredentialKinds pulls with each kind of credentials that a person can give: from git
+// http-backend behind TLS with a token, a password, a bearer token and a client certificate, and
+// from a real sshd with an open and an encrypted key. Then all of them are wrong, and hosts repeat
+// what they were sent. No secret is anywhere, neither before nor afterwards. The secrets of
+// providers have TestIdentities, those of proxies TestProxyOfARepository.
 func TestCredentialKinds(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -245,8 +247,9 @@ func (h *home) sshPulls(t *testing.T, s *testenv.SSHServer, dir, canary string, 
 	h.noSecret(t, d.log.String()+out.String(), canary, secretLine(string(key.Private)), secretLine(string(locked.Private)))
 }
 
-// TestCredentialsAreCorrected: a site whose credentials are not there yet, then wrong, then right, then wrong again.
-// Each has effect within seconds, and not at the next check, which is a minute or five away.
+// TestCredentialsAreCorrected: a site whose credentials are not there yet, then wrong, then right,
+// then wrong again. Each has effect within seconds, and not at the next check, which is a minute or
+// five away.
 func TestCredentialsAreCorrected(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -301,7 +304,8 @@ func TestCredentialsAreCorrected(t *testing.T) {
 	}
 }
 
-// sshSigner makes a key of ssh and returns the options of git that sign with it, and its public half.
+// sshSigner makes a key of ssh and returns the options of git that sign with it, and its public
+// half.
 func sshSigner(t *testing.T) (options []string, public string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "key")

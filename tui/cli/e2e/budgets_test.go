@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// TestTerminalBudgets: a dashboard at rest sends little and takes next to no processor time, and answers a key at
-// once. The limits of time hold on a machine that does nothing else (-figures); beside other tests they are wider.
+// TestTerminalBudgets: a dashboard at rest sends little and takes next to no processor time, and
+// answers a key at once. The limits of time hold on a machine that does nothing else (-figures);
+// beside other tests they are wider.
 func TestTerminalBudgets(t *testing.T) {
 	suite.Full(t)
 	const (

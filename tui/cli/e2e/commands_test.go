@@ -140,7 +140,8 @@ func (h *home) shell(t *testing.T, line string) result {
 	return result{sh.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// TestCompletion asks real shells what they offer, beside a daemon, beside one that does not answer, and without one.
+// TestCompletion asks real shells what they offer, beside a daemon, beside one that does not
+// answer, and without one.
 func TestCompletion(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

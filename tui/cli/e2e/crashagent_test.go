@@ -72,7 +72,8 @@ const (
 	resumeWithin = shortExpiry + 10*time.Second
 )
 
-// small and large are numbers of dashboards: few for speed, and more than there are between two progress marks.
+// small and large are numbers of dashboards: few for speed, and more than there are between two
+// progress marks.
 const (
 	small = 6
 	large = 210

@@ -23,9 +23,9 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// An agent on small disks: another process of this test mounts memory file systems over the directories of the state
-// file and of the mirrors, in a mount namespace of its own, starts the agent there, and does to the disks what it is
-// told.
+// An agent on small disks: another process of this test mounts memory file systems over the
+// directories of the state file and of the mirrors, in a mount namespace of its own, starts the
+// agent there, and does to the disks what it is told.
 
 const (
 	disksEnv   = "LIMPET_TEST_DISKS" // the state directory: this process is the keeper of disks
@@ -346,9 +346,10 @@ func TestFullMirrorDisk(t *testing.T) {
 	m.verify()
 }
 
-// TestReadOnlyDisks: the disks become read-only and writable again. The agent claims nothing meanwhile, says why, and
-// goes on by itself. The mirrors are remounted; a file system with a file that is open for writing becomes read-only
-// only by an error of its disk, so for the state file that is done inside of the agent.
+// TestReadOnlyDisks: the disks become read-only and writable again. The agent claims nothing
+// meanwhile, says why, and goes on by itself. The mirrors are remounted; a file system with a file
+// that is open for writing becomes read-only only by an error of its disk, so for the state file
+// that is done inside of the agent.
 func TestReadOnlyDisks(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -21,7 +21,8 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// exportSite is a daemon with the Repository "site", which may be written to, and a client of its API.
+// exportSite is a daemon with the Repository "site", which may be written to, and a client of its
+// API.
 type exportSite struct {
 	*home
 	client *kube.Client
@@ -95,8 +96,8 @@ func (s *exportSite) job(t *testing.T, code int, action, options string, flags .
 	return record, status
 }
 
-// all returns the objects of the API by kind and name, without what a migration changes: the identity that a server gives
-// an object, and the annotations by which it belongs to a Repository.
+// all returns the objects of the API by kind and name, without what a migration changes: the
+// identity that a server gives an object, and the annotations by which it belongs to a Repository.
 func (s *exportSite) all(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -211,7 +212,8 @@ func (s *exportSite) uids(t *testing.T) map[string]string {
 	return out
 }
 
-// TestPushesMeet: two agents push to one branch at once. Each job makes one commit, and none is lost.
+// TestPushesMeet: two agents push to one branch at once. Each job makes one commit, and none is
+// lost.
 func TestPushesMeet(t *testing.T) {
 	t.Parallel()
 	host, repo := exportHost(t), testenv.EmptyRepo(t)
@@ -242,8 +244,8 @@ func TestPushesMeet(t *testing.T) {
 	repo.Git(t, "fsck", "--full", "--strict")
 }
 
-// TestKilledWhileExporting kills the agent at each point of a push and of both kinds of migration: one commit is made of
-// each, and no dashboard is lost.
+// TestKilledWhileExporting kills the agent at each point of a push and of both kinds of migration:
+// one commit is made of each, and no dashboard is lost.
 func TestKilledWhileExporting(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -40,7 +40,8 @@ type agent struct {
 	*daemon
 }
 
-// The lease of agents in these tests: as short as is allowed, so that faults that last longer than it stay short too.
+// The lease of agents in these tests: as short as is allowed, so that faults that last longer than
+// it stay short too.
 const (
 	fleetExpiry  = 6 * time.Second
 	fleetRenewal = 1 * time.Second
@@ -220,8 +221,9 @@ func (f *fleet) requestsOf(a *agent, since testenv.Mark) []testenv.Request {
 	return out
 }
 
-// TestManyRepositories: one agent checks many Repositories that do not change. Goal for 1,000 each minute (-figures):
-// 2 % of a core and 80 MiB, and in no second twice the mean rate. Nothing is fetched, and connections are kept.
+// TestManyRepositories: one agent checks many Repositories that do not change. Goal for 1,000 each
+// minute (-figures): 2 % of a core and 80 MiB, and in no second twice the mean rate. Nothing is
+// fetched, and connections are kept.
 func TestManyRepositories(t *testing.T) {
 	suite.Full(t)
 	const (

@@ -281,9 +281,9 @@ func (d *relay) attempts() int {
 	return n
 }
 
-// TestFallback: a site whose host is away is pulled from its fallback URL, also after a power cut that leaves half of
-// a pack. The fallback is not asked while the host answers or refuses, one that is behind is not believed, and each
-// host sees only its own credentials.
+// TestFallback: a site whose host is away is pulled from its fallback URL, also after a power cut
+// that leaves half of a pack. The fallback is not asked while the host answers or refuses, one that
+// is behind is not believed, and each host sees only its own credentials.
 func TestFallback(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -29,8 +29,8 @@ import (
 	"limpet/tui/cli/help"
 )
 
-// helpEnv names the built program: this process has a mount and a network namespace of its own, so that the ports and
-// the paths of the texts are free.
+// helpEnv names the built program: this process has a mount and a network namespace of its own, so
+// that the ports and the paths of the texts are free.
 const helpEnv = "LIMPET_TEST_HELP"
 
 // helpDenied is what that process says where it may not mount.
@@ -47,8 +47,8 @@ var helpNever = map[string]string{
 	"limpet delete connection NAME --force": "in its text no Connection is there yet",
 }
 
-// TestHelpLines runs each command line of the topics of help and of the examples of the commands as it is printed, on
-// a site that has what they name: a daemon, a Git host, an API.
+// TestHelpLines runs each command line of the topics of help and of the examples of the commands as
+// it is printed, on a site that has what they name: a daemon, a Git host, an API.
 func TestHelpLines(t *testing.T) {
 	program := os.Getenv(helpEnv)
 	if program == "" {
@@ -88,7 +88,8 @@ func TestHelpLines(t *testing.T) {
 	}
 }
 
-// helpHost makes the namespaces look like a host: loopback is up, and what the texts write to is empty memory.
+// helpHost makes the namespaces look like a host: loopback is up, and what the texts write to is
+// empty memory.
 func helpHost(program string) error {
 	kept := map[string][]byte{}
 	built, err := os.ReadFile(program)

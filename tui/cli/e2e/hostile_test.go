@@ -15,9 +15,9 @@ import (
 // hostilePeak is what the agent may hold at most while hosts are hostile. Unit: KiB.
 const hostilePeak = 256 << 10
 
-// TestHostileHosts lets one agent pull from hosts that send bombs, damaged packs, names that lead elsewhere and pages
-// of portals, all at once, while a repository of a good host is changed. Each of them is refused, the good one goes
-// on, and the process stays small.
+// TestHostileHosts lets one agent pull from hosts that send bombs, damaged packs, names that lead
+// elsewhere and pages of portals, all at once, while a repository of a good host is changed. Each
+// of them is refused, the good one goes on, and the process stays small.
 func TestHostileHosts(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

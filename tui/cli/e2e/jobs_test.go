@@ -230,7 +230,8 @@ func TestDrain(t *testing.T) {
 	until(t, "what came meanwhile is run", func() bool { return len(h.history(t)) == 2 })
 }
 
-// The main jobs of the program with its embedded API, in the fast lane. Each has longer relatives in the full lane.
+// The main jobs of the program with its embedded API, in the fast lane. Each has longer relatives
+// in the full lane.
 
 // local is an agent with the embedded API that pulls from a Git host that wants a token.
 type localSite struct {
@@ -301,8 +302,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestKilled: an agent that is killed when it has claimed a job, when it has written the first object and in the
-// middle of the writing ends each job once, with the dashboards of the branch.
+// TestKilled: an agent that is killed when it has claimed a job, when it has written the first
+// object and in the middle of the writing ends each job once, with the dashboards of the branch.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	l := newLocalSite(t, 2, 100)
@@ -361,7 +362,8 @@ func serveAPI(t *testing.T, h *home, out *log, args ...string) (url string, stop
 	return url, stop
 }
 
-// TestTwoAgents: two agents share the jobs of one API, and one of them is stopped. Every job ends once.
+// TestTwoAgents: two agents share the jobs of one API, and one of them is stopped. Every job ends
+// once.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	const repositories, rounds = 6, 3

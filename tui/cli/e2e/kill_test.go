@@ -323,8 +323,8 @@ func TestKilledWhilePushing(t *testing.T) {
 	t.Logf("%d kills", len(kills))
 }
 
-// TestKilledWhileLeaving kills the agent at each point of the jobs on what a deleted Repository has left, and of a test
-// job: each ends once, and nothing is left or half released.
+// TestKilledWhileLeaving kills the agent at each point of the jobs on what a deleted Repository has
+// left, and of a test job: each ends once, and nothing is left or half released.
 func TestKilledWhileLeaving(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -378,7 +378,8 @@ func TestKilledWhileLeaving(t *testing.T) {
 	t.Logf("%d kills", kills)
 }
 
-// TestKilledWhileFixingFolders kills the agent at each point of a fixFolderMetadata: one commit is made of each.
+// TestKilledWhileFixingFolders kills the agent at each point of a fixFolderMetadata: one commit is
+// made of each.
 func TestKilledWhileFixingFolders(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

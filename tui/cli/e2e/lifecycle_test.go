@@ -119,7 +119,8 @@ func (l *lifecycle) awaitPull(commit string) api.Repository {
 	return repo
 }
 
-// writes returns how often the agent wrote to Repositories, and the jobs that it created, since the last call.
+// writes returns how often the agent wrote to Repositories, and the jobs that it created, since the
+// last call.
 func (l *lifecycle) writes() (repositories, jobs int) {
 	l.t.Helper()
 	for _, r := range l.api.Writes(l.t, l.mark) {
@@ -160,8 +161,9 @@ func (l *lifecycle) push(secret, after string) (code int, answer string) {
 	return resp.StatusCode, string(data)
 }
 
-// TestRepositoryLifecycle follows a Repository through its creation, first pull, interval pulls, a push and its
-// deletion, and counts the writes of the agent. Nothing is left on the API, at the host or in the state file.
+// TestRepositoryLifecycle follows a Repository through its creation, first pull, interval pulls, a
+// push and its deletion, and counts the writes of the agent. Nothing is left on the API, at the
+// host or in the state file.
 func TestRepositoryLifecycle(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -294,8 +296,8 @@ func TestSecondAgentOnOneFile(t *testing.T) {
 	h.must(t, 0, "store", "check")
 }
 
-// TestRestarts: an agent that is restarted all the time, in order or not, leaves no claim behind, does not make its
-// file grow, and asks the API for no more than it needs.
+// TestRestarts: an agent that is restarted all the time, in order or not, leaves no claim behind,
+// does not make its file grow, and asks the API for no more than it needs.
 func TestRestarts(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -12,7 +12,8 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// TestKilledWhileWritingDirectory kills the agent while a job writes to a directory: a repeat ends it, and nothing is lost.
+// TestKilledWhileWritingDirectory kills the agent while a job writes to a directory: a repeat ends
+// it, and nothing is lost.
 func TestKilledWhileWritingDirectory(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -25,8 +25,8 @@ secure: {token: {create: "${SITE_TOKEN}"}}
 
 var exchangeURL = regexp.MustCompile(`http://127\.0\.0\.1:\d+/sign/access-token`)
 
-// TestManifestsOnAServer keeps the objects of a directory present on 'limpet api', with tokens of its exchange: applied,
-// changed with the file, owned, and deleted only when that is asked for.
+// TestManifestsOnAServer keeps the objects of a directory present on 'limpet api', with tokens of
+// its exchange: applied, changed with the file, owned, and deleted only when that is asked for.
 func TestManifestsOnAServer(t *testing.T) {
 	t.Parallel()
 	server, out := newHome(t), &log{}

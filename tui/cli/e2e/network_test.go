@@ -45,8 +45,9 @@ func (f *fleet) verifyDone(patience time.Duration, uids ...string) *audit {
 	return a
 }
 
-// TestNetServerAway: the API goes down in the middle of a backlog. The agent is quiet meanwhile, and the work that it
-// holds is safe; when the API is back, all of it and what came meanwhile is done soon.
+// TestNetServerAway: the API goes down in the middle of a backlog. The agent is quiet meanwhile,
+// and the work that it holds is safe; when the API is back, all of it and what came meanwhile is
+// done soon.
 func TestNetServerAway(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -88,8 +89,8 @@ func TestNetServerAway(t *testing.T) {
 	}
 }
 
-// TestNetRenewalsStall: the calls that renew hang while all others are answered. The work stops at two thirds of the
-// expiry after the last renewal, in time before others may take the job.
+// TestNetRenewalsStall: the calls that renew hang while all others are answered. The work stops at
+// two thirds of the expiry after the last renewal, in time before others may take the job.
 func TestNetRenewalsStall(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -238,10 +239,10 @@ func TestNetConflictStorm(t *testing.T) {
 	}
 }
 
-// TestNetServerClock: claims carry the time of the server, whatever the host believes. To the agent there is no
-// difference between a server that is ahead and a host that is behind. When the clock of the server jumps by more
-// than the expiry, the claim as it stands counts as dead for everybody, so the lease is given up and the job taken up
-// again, each time as soon as the first time.
+// TestNetServerClock: claims carry the time of the server, whatever the host believes. To the agent
+// there is no difference between a server that is ahead and a host that is behind. When the clock
+// of the server jumps by more than the expiry, the claim as it stands counts as dead for everybody,
+// so the lease is given up and the job taken up again, each time as soon as the first time.
 func TestNetServerClock(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -272,7 +273,8 @@ func TestNetServerClock(t *testing.T) {
 			t.Fatalf("ahead by %s: the job is in the hands of %q", ahead, now)
 		}
 	}
-	// Who goes by the time that has passed takes a claim for dead when it has not changed for the expiry.
+	// Who goes by the time that has passed takes a claim for dead when it has not changed for the
+	// expiry.
 	var longest time.Duration
 	all := f.renewals(a, began)
 	for i, r := range all[1:] {
@@ -300,9 +302,9 @@ func (f *fleet) renewals(a *agent, since testenv.Mark) (out []testenv.Request) {
 	return out
 }
 
-// TestNetExchangeAway: the token of an agent expires while the exchange that gives new ones is down. It is asked at
-// most once in 30 s, after five tries that follow each other sooner; the job that is held is finished when the
-// exchange is back, by its claim or by a new one.
+// TestNetExchangeAway: the token of an agent expires while the exchange that gives new ones is
+// down. It is asked at most once in 30 s, after five tries that follow each other sooner; the job
+// that is held is finished when the exchange is back, by its claim or by a new one.
 func TestNetExchangeAway(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

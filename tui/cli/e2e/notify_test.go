@@ -19,8 +19,9 @@ type news struct {
 	Metadata                  map[string]string
 }
 
-// TestNotifications: a repository that fails is told to a webhook, again with the same id after a kill -9 before the
-// webhook has answered, and its recovery too. Heartbeats come before, and none while it fails.
+// TestNotifications: a repository that fails is told to a webhook, again with the same id after a
+// kill -9 before the webhook has answered, and its recovery too. Heartbeats come before, and none
+// while it fails.
 func TestNotifications(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex // guards what follows

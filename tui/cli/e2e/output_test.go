@@ -18,8 +18,9 @@ import (
 	"limpet/sync/testenv"
 )
 
-// schemas are those of testdata/schema, by the name of their file. They are the contract of -o json: a member that is
-// not named there does not come, unless the schema says that the object is open.
+// schemas are those of testdata/schema, by the name of their file. They are the contract of -o
+// json: a member that is not named there does not come, unless the schema says that the object is
+// open.
 type schemas map[string]*jsonschema.Resolved
 
 var schemaDir = filepath.Join("..", "..", "..", "testdata", "schema")
@@ -89,7 +90,8 @@ func (s schemas) lines(t *testing.T, text string) (types []string) {
 	return slices.Compact(types)
 }
 
-// undocumented are the commands that print no document: they run until they are told to end, or speak to a person.
+// undocumented are the commands that print no document: they run until they are told to end, or
+// speak to a person.
 var undocumented = map[string]string{
 	"completion": "prints a script for a shell", "man": "prints a page for man", "api": "serves", "demo": "serves",
 	"logs": "prints the lines of the agent as they are", "dashboard": "is the screen; off a terminal it is status",

@@ -18,7 +18,8 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// standalone is an agent with the embedded API: Repositories, jobs and dashboards are in its state file.
+// standalone is an agent with the embedded API: Repositories, jobs and dashboards are in its state
+// file.
 type standalone struct {
 	*home
 	repo      *testenv.Repository
@@ -112,8 +113,9 @@ func contentsOf(t *testing.T, path string) contents {
 	return c
 }
 
-// TestPowerCut cuts the power within the transactions of a working agent and starts the real program on the file,
-// without mirrors: no job is lost or done twice, and the dashboards are those of the branch.
+// TestPowerCut cuts the power within the transactions of a working agent and starts the real
+// program on the file, without mirrors: no job is lost or done twice, and the dashboards are those
+// of the branch.
 func TestPowerCut(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

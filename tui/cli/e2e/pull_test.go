@@ -110,8 +110,8 @@ func (s *site) matches(t *testing.T) {
 	boardsMatch(t, s.home, "default", "boards", s.repo)
 }
 
-// TestPullJourney is the main job on real input: 300 commits and 100 dashboards in nested folders, then all that can
-// happen to them, with the exact writes of every step.
+// TestPullJourney is the main job on real input: 300 commits and 100 dashboards in nested folders,
+// then all that can happen to them, with the exact writes of every step.
 func TestPullJourney(t *testing.T) {
 	suite.Full(t)
 	s := newSite(t, 300, 100)

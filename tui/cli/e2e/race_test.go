@@ -93,9 +93,10 @@ func race(t *testing.T, rng *rand.Rand, jobs, repositories int, kill bool) {
 	slices.Sort(share)
 }
 
-// TestAgentsShareTheWork runs no-op jobs through 1, 2, 4 and 8 agents on one API and counts what they ask of it:
-// requests and conflicts for each job, and how the total rate compares with that of one agent. All processes share
-// the machine, so the rates tell what more agents cost, not what they gain.
+// TestAgentsShareTheWork runs no-op jobs through 1, 2, 4 and 8 agents on one API and counts what
+// they ask of it: requests and conflicts for each job, and how the total rate compares with that of
+// one agent. All processes share the machine, so the rates tell what more agents cost, not what
+// they gain.
 func TestAgentsShareTheWork(t *testing.T) {
 	suite.Full(t)
 	const (

@@ -30,8 +30,8 @@ type reloadLine struct {
 	Restart    []string `json:"needs_restart"`
 }
 
-// TestReload: SIGHUP during a pull. The pull goes on, the next fetch uses the changed credentials and the swapped CA, and a
-// wrong file is refused as a whole.
+// TestReload: SIGHUP during a pull. The pull goes on, the next fetch uses the changed credentials
+// and the swapped CA, and a wrong file is refused as a whole.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	origin, gate := testenv.Repo(t, 1, 3), newGate(t, 3)

@@ -46,9 +46,10 @@ type fault struct {
 	mend  func()
 }
 
-// TestSoak lets a fleet work for -soak, with jobs, commits, kills, stops and suspensions at random. Then every job
-// has ended once, nothing was written without a lease, every board is as in the branch, every state file is sound, no
-// secret is anywhere, and the agent that ran all the time has not grown.
+// TestSoak lets a fleet work for -soak, with jobs, commits, kills, stops and suspensions at random.
+// Then every job has ended once, nothing was written without a lease, every board is as in the
+// branch, every state file is sound, no secret is anywhere, and the agent that ran all the time has
+// not grown.
 func TestSoak(t *testing.T) {
 	suite.Full(t)
 	s := newSoak(t)

@@ -28,8 +28,8 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// replayed serves one repository under many paths. What git has answered once is answered again without git, whose
-// processes would be most of the load.
+// replayed serves one repository under many paths. What git has answered once is answered again
+// without git, whose processes would be most of the load.
 func replayed(t *testing.T, repo *testenv.Repository) (url string, requests func() int) {
 	t.Helper()
 	git := testenv.Git(t, testenv.GitOptions{})
@@ -58,9 +58,10 @@ func replayed(t *testing.T, repo *testenv.Repository) (url string, requests func
 	return host.URL, func() int { mu.Lock(); defer mu.Unlock(); n := count; count = 0; return n }
 }
 
-// TestManySources: one agent reconciles many GitRepositories. Goal for 1,000 each minute (-figures): all ready within 30 s
-// of the start, which is half of the processor time of two cores; at rest 1 % of a core and 90 MiB, one request an interval
-// and source. Beside other tests processor time is judged, and no time of the clock.
+// TestManySources: one agent reconciles many GitRepositories. Goal for 1,000 each minute
+// (-figures): all ready within 30 s of the start, which is half of the processor time of two cores;
+// at rest 1 % of a core and 90 MiB, one request an interval and source. Beside other tests
+// processor time is judged, and no time of the clock.
 func TestManySources(t *testing.T) {
 	suite.Full(t)
 	const (
@@ -127,9 +128,10 @@ func TestManySources(t *testing.T) {
 	}
 }
 
-// TestSourceCost: what one source costs until it is ready, and what a new commit of it costs. Goals of time and memory with
-// -figures, on a machine that does nothing else: a thousand files ready within 0.8 s, a commit of them packed within 0.25 s;
-// 20,000 files within 6 s and 120 MiB. A commit always takes two requests to the Git host and less than 10 kB of it.
+// TestSourceCost: what one source costs until it is ready, and what a new commit of it costs. Goals
+// of time and memory with -figures, on a machine that does nothing else: a thousand files ready
+// within 0.8 s, a commit of them packed within 0.25 s; 20,000 files within 6 s and 120 MiB. A
+// commit always takes two requests to the Git host and less than 10 kB of it.
 func TestSourceCost(t *testing.T) {
 	suite.Full(t)
 	for _, c := range []struct {
@@ -286,7 +288,8 @@ func (s *sinkSite) ran() (n int, last string) {
 	return n, string(data)[max(0, strings.LastIndex(string(data), "run ")):]
 }
 
-// TestSourceSinkKilled: an agent that is killed between the switch and the program runs it after its start.
+// TestSourceSinkKilled: an agent that is killed between the switch and the program runs it after
+// its start.
 func TestSourceSinkKilled(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

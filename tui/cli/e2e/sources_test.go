@@ -224,7 +224,8 @@ func TestSources(t *testing.T) {
 	})
 }
 
-// TestSourceRevisions: a request as flux makes it packs a new commit, and the dashboard shows what differs.
+// TestSourceRevisions: a request as flux makes it packs a new commit, and the dashboard shows what
+// differs.
 func TestSourceRevisions(t *testing.T) {
 	t.Parallel()
 	repo, h := testenv.EmptyRepo(t), newHome(t)

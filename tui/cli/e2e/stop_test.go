@@ -59,7 +59,8 @@ func TestTwoSignals(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	limpetBinary(t)
-	// A reader that does not read keeps the agent from ending in order: its log is a pipe that is full.
+	// A reader that does not read keeps the agent from ending in order: its log is a pipe that is
+	// full.
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -99,8 +100,8 @@ func TestTwoSignals(t *testing.T) {
 	}
 }
 
-// fill writes to a pipe until nothing fits any more. The descriptor is shared with the child, so it has to stay a
-// blocking one; the write that blocks ends when the pipe is closed.
+// fill writes to a pipe until nothing fits any more. The descriptor is shared with the child, so it
+// has to stay a blocking one; the write that blocks ends when the pipe is closed.
 func fill(t *testing.T, w *os.File) {
 	t.Helper()
 	room, err := unix.FcntlInt(w.Fd(), unix.F_GETPIPE_SZ, 0)
@@ -131,8 +132,9 @@ func claimsOf(t *testing.T, h *home) int {
 	return info.Claims
 }
 
-// TestDaemonThatHangs: a daemon that is stopped holds its file and answers nothing. Every command ends, names its
-// process and how to continue it, and none takes it for absent. When it goes on it still has its claim.
+// TestDaemonThatHangs: a daemon that is stopped holds its file and answers nothing. Every command
+// ends, names its process and how to continue it, and none takes it for absent. When it goes on it
+// still has its claim.
 func TestDaemonThatHangs(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -190,8 +192,8 @@ func TestDaemonThatHangs(t *testing.T) {
 	h.must(t, 0, "store", "check")
 }
 
-// TestCancelReachesTheAgent: a job that another agent's user cancels or deletes ends within a second on the agent
-// that runs it: the wish comes over the watch, not with the next renewal.
+// TestCancelReachesTheAgent: a job that another agent's user cancels or deletes ends within a
+// second on the agent that runs it: the wish comes over the watch, not with the next renewal.
 func TestCancelReachesTheAgent(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

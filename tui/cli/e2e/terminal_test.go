@@ -24,7 +24,8 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// terminal is a terminal that never answers a query, as a serial console does, with the program on it.
+// terminal is a terminal that never answers a query, as a serial console does, with the program on
+// it.
 type terminal struct{ *ptytest.Terminal }
 
 const (
@@ -98,8 +99,9 @@ func TestDashboardOnATerminal(t *testing.T) {
 	}
 }
 
-// TestDashboardRunsCommands: the palette runs the command line on the state file of the dashboard, with the agent inside and
-// beside a daemon; Esc stops a command that follows; a question is answered on the screen; what needs the terminal is refused.
+// TestDashboardRunsCommands: the palette runs the command line on the state file of the dashboard,
+// with the agent inside and beside a daemon; Esc stops a command that follows; a question is
+// answered on the screen; what needs the terminal is refused.
 func TestDashboardRunsCommands(t *testing.T) {
 	t.Parallel()
 	for _, daemon := range []bool{false, true} {
@@ -177,7 +179,8 @@ func TestOtherCommandsLeaveTheTerminalAlone(t *testing.T) {
 	}
 }
 
-// TestDashboardRestoresTheTerminal: each signal gives the screen back and leaves a sound state file.
+// TestDashboardRestoresTheTerminal: each signal gives the screen back and leaves a sound state
+// file.
 func TestDashboardRestoresTheTerminal(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -249,8 +252,8 @@ func TestDashboardAndTheShell(t *testing.T) {
 	}
 }
 
-// stoppedFromOutside runs a dashboard in a shell: SIGTSTP gives the screen and the mouse back, SIGSTOP cannot, and after
-// both of them fg takes the terminal whole.
+// stoppedFromOutside runs a dashboard in a shell: SIGTSTP gives the screen and the mouse back,
+// SIGSTOP cannot, and after both of them fg takes the terminal whole.
 func stoppedFromOutside(t *testing.T, tt *terminal, flag string) {
 	t.Helper()
 	start := len(tt.Raw())
@@ -281,8 +284,8 @@ func stoppedFromOutside(t *testing.T, tt *terminal, flag string) {
 	})
 }
 
-// TestTerminalThatCanOnlyPrint: where TERM says so, or nothing, commands print and ask as with --accessible, without
-// an escape byte, and there is no dashboard. A pipe keeps its columns.
+// TestTerminalThatCanOnlyPrint: where TERM says so, or nothing, commands print and ask as with
+// --accessible, without an escape byte, and there is no dashboard. A pipe keeps its columns.
 func TestTerminalThatCanOnlyPrint(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -393,8 +396,9 @@ func TestDashboardFinishesFirst(t *testing.T) {
 	}
 }
 
-// TestSetUpOnATerminal: a fresh limpet asks for the server and the token, tries them, writes them after a yes, and
-// works with them. A token that was typed is in a file of its own and nowhere else.
+// TestSetUpOnATerminal: a fresh limpet asks for the server and the token, tries them, writes them
+// after a yes, and works with them. A token that was typed is in a file of its own and nowhere
+// else.
 func TestSetUpOnATerminal(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -31,7 +31,8 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// What happens to watches: agents learn of every job, whatever becomes of the connection that was to tell them.
+// What happens to watches: agents learn of every job, whatever becomes of the connection that was
+// to tell them.
 
 // TestNetHalfOpenWatch: a device on the way drops the connection state silently. A new job is
 // found within a minute, although the watch is silent and does not break.
@@ -114,7 +115,8 @@ func TestNetForgottenVersions(t *testing.T) {
 	}
 }
 
-// identity is one generation of certificates: an authority, and what it signed for the server and for the agent.
+// identity is one generation of certificates: an authority, and what it signed for the server and
+// for the agent.
 type certificates struct {
 	name           string // of the agent in its certificate
 	server         tls.Certificate
@@ -233,8 +235,9 @@ func (f *mtlsProxy) write(t *testing.T, a *agent) (ca, cert, key string) {
 	return put("ca", f.now.ca), put("cert", f.now.cert), put("key", f.now.priv)
 }
 
-// TestNetRotation: authority and certificates of both sides are replaced again and again. The agent works on without
-// a restart, and soon nothing of it is left that came with what was replaced, open watches included.
+// TestNetRotation: authority and certificates of both sides are replaced again and again. The agent
+// works on without a restart, and soon nothing of it is left that came with what was replaced, open
+// watches included.
 func TestNetRotation(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
@@ -260,7 +263,8 @@ func TestNetRotation(t *testing.T) {
 	f.verifyDone(time.Minute, uids...)
 }
 
-// An agent that was away for longer than its leases, and jobs that are not any more what an agent holds them for.
+// An agent that was away for longer than its leases, and jobs that are not any more what an agent
+// holds them for.
 
 // busyAgent is an agent that holds many jobs at once, one per repository, all behind one gate.
 type busyAgent struct {
@@ -307,8 +311,9 @@ func (c *busyAgent) jobWrites(since testenv.Mark, begin time.Time) []testenv.Req
 	return out
 }
 
-// TestNetSuspendedAgent: a host sleeps for longer than its leases last, while the work that it holds could go on, and
-// others take its jobs. When it wakes it writes nothing about them: it looks first.
+// TestNetSuspendedAgent: a host sleeps for longer than its leases last, while the work that it
+// holds could go on, and others take its jobs. When it wakes it writes nothing about them: it looks
+// first.
 func TestNetSuspendedAgent(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

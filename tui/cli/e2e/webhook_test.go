@@ -158,7 +158,8 @@ func TestWebhookPull(t *testing.T) {
 	}
 }
 
-// propose pushes a change of a dashboard to the branch of pull request 7, with the merge that a host makes of it.
+// propose pushes a change of a dashboard to the branch of pull request 7, with the merge that a
+// host makes of it.
 func (h *webhookSite) propose(t *testing.T, title string) (head string) {
 	t.Helper()
 	main, board := h.repo.Head(t), h.repo.Dashboards()[0]
@@ -191,7 +192,8 @@ func (h *webhookSite) commented(t *testing.T, title, head string) {
 	})
 }
 
-// TestWebhookPullRequest: a signed pull request gets a comment, which the next push edits, and each synced commit a status.
+// TestWebhookPullRequest: a signed pull request gets a comment, which the next push edits, and each
+// synced commit a status.
 func TestWebhookPullRequest(t *testing.T) {
 	t.Parallel()
 	h := newWebhookSite(t, "--commit-status")
@@ -222,7 +224,8 @@ func TestWebhookPullRequest(t *testing.T) {
 	}
 }
 
-// TestWebhookPullRequestKilled: an agent that is killed at any step of the review leaves one comment.
+// TestWebhookPullRequestKilled: an agent that is killed at any step of the review leaves one
+// comment.
 func TestWebhookPullRequestKilled(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

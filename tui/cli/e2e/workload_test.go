@@ -27,8 +27,9 @@ import (
 	"limpet/sync/testenv"
 )
 
-// The figures of README, measured with the built binary. Without -figures the workloads are small and only what does
-// not depend on the machine is judged; with it they have their full size and the goals are judged too.
+// The figures of README, measured with the built binary. Without -figures the workloads are small
+// and only what does not depend on the machine is judged; with it they have their full size and the
+// goals are judged too.
 
 var figures = flag.Bool("figures", false, "measure at full size and judge by the goals")
 
@@ -70,8 +71,8 @@ func embeddedWorkload(t *testing.T, h *home) *workload {
 	return &workload{t: t, client: client}
 }
 
-// repositories makes n of them whose sync is off: a pull of one runs through claim, worker, history and removal, and
-// the worker returns at once. Nothing in limpet does less.
+// repositories makes n of them whose sync is off: a pull of one runs through claim, worker, history
+// and removal, and the worker returns at once. Nothing in limpet does less.
 func (y *workload) repositories(n int) {
 	y.t.Helper()
 	for i := range n {
@@ -179,7 +180,8 @@ func (y *workload) runJobs(s jobWatch, n, posters int) time.Duration {
 	return time.Since(began)
 }
 
-// baseline runs the least API calls of a job without limpet, for n jobs: create, three updates, delete.
+// baseline runs the least API calls of a job without limpet, for n jobs: create, three updates,
+// delete.
 func (y *workload) baseline(n, at int) time.Duration {
 	y.t.Helper()
 	began := time.Now()
@@ -346,7 +348,8 @@ func TestIdleAgentIsQuiet(t *testing.T) {
 	}
 }
 
-// counted sums the requests of limpet agents up by kind: verb, resource, and the status when it is an error.
+// counted sums the requests of limpet agents up by kind: verb, resource, and the status when it is
+// an error.
 func counted(requests []testenv.Request) map[string]int {
 	out := map[string]int{}
 	for _, r := range requests {

@@ -71,8 +71,8 @@ func TestResultWaitsForTheAPI(t *testing.T) {
 	}
 }
 
-// TestSelectorNarrowsTheWatch: an agent with a selector neither hears of the repositories of others nor asks about
-// them or their jobs; one that gets the label later is served at once.
+// TestSelectorNarrowsTheWatch: an agent with a selector neither hears of the repositories of others
+// nor asks about them or their jobs; one that gets the label later is served at once.
 func TestSelectorNarrowsTheWatch(t *testing.T) {
 	suite.Full(t)
 	server := testenv.Start(t, testenv.Options{})

@@ -1,4 +1,5 @@
-// Package help has the topics of 'limpet help TOPIC' and the details and examples of the commands: text that is part of the program.
+// Package help has the topics of 'limpet help TOPIC' and the details and examples of the commands:
+// text that is part of the program.
 package help
 
 import (
@@ -11,8 +12,8 @@ import (
 //go:embed topics/*.md details.txt examples.txt
 var files embed.FS
 
-// Topic is one page: markdown of a small kind, with headings, paragraphs, lists and fenced blocks, in lines of at most
-// 80 columns.
+// Topic is one page: markdown of a small kind, with headings, paragraphs, lists and fenced blocks,
+// in lines of at most 80 columns.
 type Topic struct {
 	Name  string // as in 'limpet help exit-codes'
 	Title string // one line

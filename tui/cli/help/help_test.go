@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestRender: headings are set off, code is indented and whole, marks are gone, and no line of prose is wider than a
-// small terminal.
+// TestRender: headings are set off, code is indented and whole, marks are gone, and no line of
+// prose is wider than a small terminal.
 func TestRender(t *testing.T) {
 	t.Parallel()
 	topic := Topic{Text: "**one**\n\n## Head\n- a\n  b\n```sh\nlimpet x **\n\n## y\n```\nend"}

@@ -17,11 +17,13 @@ type exportCmd struct {
 	File string `help:"Write to this file, atomically. Default: stdout." placeholder:"FILE" type:"path"`
 }
 
-// exportPage is how many records are in memory at once. A record has some kilobytes, at most about 300.
+// exportPage is how many records are in memory at once. A record has some kilobytes, at most about
+// 300.
 const exportPage = 100
 
-// Run writes page by page, also over the socket of a daemon, so that neither process holds more than one page
-// and no read of the state file takes longer than a page. Jobs that end during the export are not included.
+// Run writes page by page, also over the socket of a daemon, so that neither process holds more
+// than one page and no read of the state file takes longer than a page. Jobs that end during the
+// export are not included.
 func (c exportCmd) Run(ctx context.Context, e *command.Env) error {
 	form, ok := exportForms[e.Flags.Output]
 	if !ok {

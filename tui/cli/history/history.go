@@ -167,7 +167,8 @@ func PrintRecord(e *command.Env, w io.Writer, rec state.Record) {
 	}
 }
 
-// StateCancelled is the state of a job that a person has stopped in the local history. The wire has no such state.
+// StateCancelled is the state of a job that a person has stopped in the local history. The wire has
+// no such state.
 const StateCancelled = "cancelled"
 
 // StateDead is the state of a job without attempts left.

@@ -200,8 +200,8 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 // checkWait is how long the health of a repository may take to be written after a check.
 const checkWait = 10 * time.Second
 
-// checkAgain has the daemon check a repository whose last check failed; zero = it cannot. The daemon writes into the status
-// that it is healthy.
+// checkAgain has the daemon check a repository whose last check failed; zero = it cannot. The
+// daemon writes into the status that it is healthy.
 func checkAgain(ctx context.Context, e *command.Env, s *command.Session, namespace, repository string) (results repos.TestResults) {
 	if s.Daemon == nil {
 		return results
@@ -213,8 +213,8 @@ func checkAgain(ctx context.Context, e *command.Env, s *command.Session, namespa
 	return results
 }
 
-// checkPaths returns an error for a delete or move of what the branch does not have. Only a daemon can look into Git; when
-// it cannot answer in time, the job itself says so.
+// checkPaths returns an error for a delete or move of what the branch does not have. Only a daemon
+// can look into Git; when it cannot answer in time, the job itself says so.
 func checkPaths(ctx context.Context, e *command.Env, s *command.Session, r request) error {
 	if action := r.spec["action"]; s.Daemon == nil || action != "delete" && action != "move" {
 		return nil

@@ -29,11 +29,13 @@ const (
 	progressInterval = 30 * time.Second
 	// transferInterval is the same while something comes from a Git server.
 	transferInterval = 5 * time.Second
-	// finalWait is how long a job in a final state may stay in the API: its agent deletes it, another server may keep it.
-	// It also bounds the wait for the snapshot with the end of a job, of which a job of another agent has none, and for the
-	// record of a job that was final or pending when it was last seen.
+	// finalWait is how long a job in a final state may stay in the API: its agent deletes it, another
+	// server may keep it. It also bounds the wait for the snapshot with the end of a job, of which a
+	// job of another agent has none, and for the record of a job that was final or pending when it was
+	// last seen.
 	finalWait = 2 * time.Second
-	// minPoll and maxPoll bound the time between two reads of a job: a tenth of the time that it was waited for.
+	// minPoll and maxPoll bound the time between two reads of a job: a tenth of the time that it was
+	// waited for.
 	minPoll = 100 * time.Millisecond
 	maxPoll = time.Second
 )
@@ -59,7 +61,8 @@ func (c watchCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// follower waits for the end of one job, also while the API is unreachable. It never affects the job.
+// follower waits for the end of one job, also while the API is unreachable. It never affects the
+// job.
 type follower struct {
 	env     *command.Env
 	session *command.Session
@@ -84,7 +87,8 @@ func newFollower(e *command.Env, s *command.Session, u *unstructured.Unstructure
 	return &follower{env: e, session: s, seen: u, bar: newBar(e, progress), silent: progress == "none"}
 }
 
-// follow waits until the job is gone from the API, then prints its end. The error has the exit code of that end.
+// follow waits until the job is gone from the API, then prints its end. The error has the exit code
+// of that end.
 func (f *follower) follow(ctx context.Context) error {
 	if f.showLog && f.session.Daemon == nil {
 		f.say("the log of the job is with the agent that runs it, not here")
@@ -116,7 +120,8 @@ func (f *follower) say(format string, args ...any) {
 	f.env.Notef(format, args...)
 }
 
-// watch returns nil when the job is gone, else a permanent error. It polls, because nothing stays open on a weak link.
+// watch returns nil when the job is gone, else a permanent error. It polls, because nothing stays
+// open on a weak link.
 func (f *follower) watch(ctx context.Context) error {
 	jobs := f.session.Client.Resource(api.Jobs).Namespace(f.seen.GetNamespace())
 	for began := time.Now(); ctx.Err() == nil; {
@@ -167,8 +172,8 @@ func (f *follower) pause(ctx context.Context, err error) bool {
 	return true
 }
 
-// readRow reads what the daemon knows of the job: new lines of its log, why it is left alone, and what it receives. It
-// reports whether the daemon has shown its end.
+// readRow reads what the daemon knows of the job: new lines of its log, why it is left alone, and
+// what it receives. It reports whether the daemon has shown its end.
 func (f *follower) readRow(ctx context.Context) (ended bool) {
 	unclaimed := f.seen.GetLabels()[api.LabelClaim] == ""
 	f.transfer = snapshot.Transfer{}
@@ -217,8 +222,8 @@ func (f *follower) freshLines(log []snapshot.Event) []snapshot.Event {
 
 var finalStates = []string{api.StateSuccess, api.StateWarning, api.StateError}
 
-// see takes a new version of the job and prints a line on a change, at each tenth of progress, and after a while, which
-// is short while something comes.
+// see takes a new version of the job and prints a line on a change, at each tenth of progress, and
+// after a while, which is short while something comes.
 func (f *follower) see(u *unstructured.Unstructured) {
 	job, err := api.JobView(u)
 	if err != nil {
@@ -303,11 +308,12 @@ func messageText(st api.JobStatus, t snapshot.Transfer, now time.Time) string {
 
 func stateText(state string) string { return cmp.Or(state, api.StatePending) }
 
-// recordWait is how long the record of a job may take to appear that was last seen at work: the agent writes it before it
-// deletes the job, but another server may be slow.
+// recordWait is how long the record of a job may take to appear that was last seen at work: the
+// agent writes it before it deletes the job, but another server may be slow.
 const recordWait = 15 * time.Second
 
-// finishedJob returns a finished job: from the history of this host if local, or from that of the API.
+// finishedJob returns a finished job: from the history of this host if local, or from that of the
+// API.
 func finishedJob(ctx context.Context, e *command.Env, s *command.Session, job string, local bool) (state.Record, error) {
 	store := s.Store
 	switch {

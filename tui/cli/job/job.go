@@ -80,7 +80,8 @@ func rowsOf(ctx context.Context, s *command.Session) (map[string]snapshot.Job, e
 	return out, nil
 }
 
-// message describes what a job does, or what it waits for. The agent writes the backoff as it is when it begins.
+// message describes what a job does, or what it waits for. The agent writes the backoff as it is
+// when it begins.
 func message(now time.Time, u *unstructured.Unstructured, job api.Job) string {
 	if at := api.UnservedAt(u); job.Status.Message == "" && !at.IsZero() && now.After(at) {
 		return "no agent serves " + job.Spec.Action
@@ -130,8 +131,8 @@ func RestOf(u *unstructured.Unstructured) time.Time {
 	return api.TimeOfMillis(ms)
 }
 
-// progressText returns the progress of a running job: that of the agent of this host, which the screens show too, else that
-// of the API, which is some seconds old.
+// progressText returns the progress of a running job: that of the agent of this host, which the
+// screens show too, else that of the API, which is some seconds old.
 func progressText(s api.JobStatus, row snapshot.Job) string {
 	percent := s.Progress
 	if row.State == api.StateWorking {
@@ -284,7 +285,8 @@ func (f WaitFlags) finish(ctx context.Context, e *command.Env, s *command.Sessio
 	return e.PrintDone(u.Object, "job/"+u.GetName(), "job/%s %s", u.GetName(), done)
 }
 
-// SuspensionStore returns the daemon, or the suspensions in the state file; nil when the session has neither.
+// SuspensionStore returns the daemon, or the suspensions in the state file; nil when the session
+// has neither.
 func SuspensionStore(ctx context.Context, s *command.Session) (control.Suspender, error) {
 	switch {
 	case s.Daemon != nil:
@@ -323,7 +325,8 @@ func printIssues(e *command.Env, issues []state.Issue, left int64) error {
 	return e.PrintList(issues, t)
 }
 
-// recordIssues prints those of a finished job: of the local history, else the ones that its status has room for.
+// recordIssues prints those of a finished job: of the local history, else the ones that its status
+// has room for.
 func recordIssues(e *command.Env, rec state.Record) error {
 	var status api.JobStatus
 	if len(rec.Issues) > 0 || json.Unmarshal(rec.Status, &status) != nil {
@@ -332,7 +335,8 @@ func recordIssues(e *command.Env, rec state.Record) error {
 	return printIssues(e, statusIssues(status), 0)
 }
 
-// statusIssues returns the errors and warnings of a status. The texts of the summary name the files.
+// statusIssues returns the errors and warnings of a status. The texts of the summary name the
+// files.
 func statusIssues(status api.JobStatus) (out []state.Issue) {
 	add := func(level, kind string, texts []string) {
 		for _, txt := range texts {

@@ -10,7 +10,8 @@ import (
 	"limpet/sync/api"
 )
 
-// TestMessageOfARest: how long a rest still lasts is counted from now, not from when the agent wrote it down.
+// TestMessageOfARest: how long a rest still lasts is counted from now, not from when the agent
+// wrote it down.
 func TestMessageOfARest(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 14, 0, 0, 0, time.UTC)

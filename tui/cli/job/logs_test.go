@@ -15,8 +15,8 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// showJobs has the socket of a daemon beside a bench. Show gives it how the job looks in the next snapshot, nil
-// where it is in none.
+// showJobs has the socket of a daemon beside a bench. Show gives it how the job looks in the next
+// snapshot, nil where it is in none.
 func (b *bench) showJobs() (show func(job *snapshot.Job)) {
 	b.t.Helper()
 	b.r.Flags.State = filepath.Join(b.t.TempDir(), "limpet.db")
@@ -66,7 +66,8 @@ func TestLogsOfARecord(t *testing.T) {
 	}
 }
 
-// TestLogsAfterTheEnd: the lines that the daemon had while the job ran, with their levels; the record once it has none.
+// TestLogsAfterTheEnd: the lines that the daemon had while the job ran, with their levels; the
+// record once it has none.
 func TestLogsAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

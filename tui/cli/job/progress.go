@@ -110,7 +110,8 @@ func (b *bar) text(job api.Job, t snapshot.Transfer, name string, now time.Time)
 	return strings.Join(parts, "  ")
 }
 
-// counts returns how many objects of how many a job has processed; 0 of 0 when its status does not say.
+// counts returns how many objects of how many a job has processed; 0 of 0 when its status does not
+// say.
 func counts(st api.JobStatus) (done, total int64) {
 	for _, s := range st.Summary {
 		done += s.Create + s.Update + s.Delete + s.Noop + s.Error

@@ -76,7 +76,8 @@ func TestBar(t *testing.T) {
 	}
 }
 
-// TestWhoGetsABarOnATerminal: who can see it; neither a terminal that can only print nor a run of CI.
+// TestWhoGetsABarOnATerminal: who can see it; neither a terminal that can only print nor a run of
+// CI.
 func TestWhoGetsABarOnATerminal(t *testing.T) {
 	t.Parallel()
 	p, tty, err := pty.Open()
@@ -131,7 +132,8 @@ func TestFreshLines(t *testing.T) {
 	}
 }
 
-// TestWaitDoesNotWaitForTheDeletion: a server may keep a job that has ended, and then its status says how.
+// TestWaitDoesNotWaitForTheDeletion: a server may keep a job that has ended, and then its status
+// says how.
 func TestWaitDoesNotWaitForTheDeletion(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

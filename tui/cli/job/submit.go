@@ -14,9 +14,9 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// A repository has one job of a kind at a time, and its agent creates pulls too. A call that waits for a
-// pending job of the same kind waits for that one. One that is running may have read older commits: a new one
-// is created after its end.
+// A repository has one job of a kind at a time, and its agent creates pulls too. A call that waits
+// for a pending job of the same kind waits for that one. One that is running may have read older
+// commits: a new one is created after its end.
 
 type request struct {
 	namespace, repository string
@@ -72,7 +72,8 @@ func isPending(job *unstructured.Unstructured) bool {
 		api.Annotation(job, api.AnnoCancel) == "" && stateText(view.Status.State) == api.StatePending
 }
 
-// refusal explains why a job is not created beside an existing one; there is nil when that is unknown.
+// refusal explains why a job is not created beside an existing one; there is nil when that is
+// unknown.
 func (r request) refusal(there *unstructured.Unstructured, err error) error {
 	watch, options := command.CommandFor(r.namespace, "job watch "+r.name()), ""
 	if there != nil && !r.satisfiedBy(there) {
@@ -86,7 +87,8 @@ func specOf(job *unstructured.Unstructured) map[string]any {
 	return spec
 }
 
-// satisfiedBy reports whether a job does what is requested. A full pull includes an incremental one.
+// satisfiedBy reports whether a job does what is requested. A full pull includes an incremental
+// one.
 func (r request) satisfiedBy(there *unstructured.Unstructured) bool {
 	spec, notes := specOf(there), there.GetAnnotations()
 	if p, ok := r.notes[api.AnnoPriority]; ok && notes[api.AnnoPriority] != p {

@@ -73,7 +73,8 @@ func (m meddling) RoundTrip(req *http.Request) (*http.Response, error) {
 	return m.next.RoundTrip(req)
 }
 
-// TestSubmitBehindARunningJob: the progress of that job is shown, and a new one is created after its end.
+// TestSubmitBehindARunningJob: the progress of that job is shown, and a new one is created after
+// its end.
 func TestSubmitBehindARunningJob(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -251,7 +251,8 @@ func TestSaysOnceThatNobodyAnswers(t *testing.T) {
 	})
 }
 
-// TestBarMakesRoom: what is said stands in its place and not behind it, and so does what comes when the wait is over.
+// TestBarMakesRoom: what is said stands in its place and not behind it, and so does what comes when
+// the wait is over.
 func TestBarMakesRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -356,7 +357,8 @@ func TestWatchOfAJobThatHasEnded(t *testing.T) {
 	}
 }
 
-// TestWaitForAJobThatNoAgentServes ends when the agent says so, else after the time that others have to claim it.
+// TestWaitForAJobThatNoAgentServes ends when the agent says so, else after the time that others
+// have to claim it.
 func TestWaitForAJobThatNoAgentServes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

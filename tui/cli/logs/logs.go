@@ -168,7 +168,8 @@ func (p process) Close() error {
 	return errors.Join(p.ReadCloser.Close(), p.cmd.Wait())
 }
 
-// show returns a line as it is printed, "" for one that is not wanted. One that is neither JSON nor text of slog has no time and no names.
+// show returns a line as it is printed, "" for one that is not wanted. One that is neither JSON nor
+// text of slog has no time and no names.
 func (c Command) show(line []byte, data bool) string {
 	fields := fieldsOf(line)
 	if fields == nil {

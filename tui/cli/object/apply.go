@@ -43,7 +43,8 @@ func (c ApplyCommand) Run(ctx context.Context, e *command.Env) error {
 	if err := errors.Join(checkFields(e, objects), checkReferences(objects)); err != nil {
 		return err
 	}
-	// Each group has its own session, because it may live on another server. The embedded API is one, opened once.
+	// Each group has its own session, because it may live on another server. The embedded API is one,
+	// opened once.
 	sessions := map[string]*command.Session{}
 	defer func() {
 		for _, s := range sessions {
@@ -114,7 +115,8 @@ func checkFields(e *command.Env, objects []Manifest) error {
 	return nil
 }
 
-// checkReferences refuses ${NAME} in a secret: a directory of --manifests expands it, and a host would get the text itself.
+// checkReferences refuses ${NAME} in a secret: a directory of --manifests expands it, and a host
+// would get the text itself.
 func checkReferences(objects []Manifest) error {
 	for _, o := range objects {
 		for _, member := range []string{"secure", "stringData"} {
@@ -147,8 +149,8 @@ func applyError(err error, o Manifest, written int) error {
 	return err
 }
 
-// applyOne applies one object, or with dry lets the API do all but the write. It returns the object before, nil for none, and
-// after.
+// applyOne applies one object, or with dry lets the API do all but the write. It returns the object
+// before, nil for none, and after.
 func applyOne(ctx context.Context, e *command.Env, s *command.Session, o Manifest, dry, force bool) (old, made *unstructured.Unstructured,
 	err error) {
 	u := o.Object.DeepCopy()
@@ -255,7 +257,8 @@ func RegisterSecrets(u *unstructured.Unstructured) {
 	}
 }
 
-// OwnedByFile refuses a change of an object that comes from a file of --manifests, unless it is forced.
+// OwnedByFile refuses a change of an object that comes from a file of --manifests, unless it is
+// forced.
 func OwnedByFile(u *unstructured.Unstructured, k api.Kind, call string, force bool) error {
 	file := api.Annotation(u, api.AnnoManifest)
 	if file == "" || force {

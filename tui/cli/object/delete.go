@@ -75,7 +75,8 @@ func (c DeleteCommand) Run(ctx context.Context, e *command.Env) error {
 		k.Singular+"/"+c.Name, "%s/%s %s", k.Singular, c.Name, text)
 }
 
-// deletionEffect describes what happens to what belongs to a deleted object, behind a colon; "" for nothing.
+// deletionEffect describes what happens to what belongs to a deleted object, behind a colon; "" for
+// nothing.
 func deletionEffect(ctx context.Context, s *command.Session, k api.Kind, u *unstructured.Unstructured) string {
 	switch k.Kind {
 	case "Repository":

@@ -50,7 +50,8 @@ func ParseObjects(file string, data []byte) ([]Manifest, error) {
 	return objects, err
 }
 
-// ReadDocuments reads the objects of YAML or JSON documents and lists. Its errors never hold content, which may be secret.
+// ReadDocuments reads the objects of YAML or JSON documents and lists. Its errors never hold
+// content, which may be secret.
 func ReadDocuments(file string, data []byte) ([]Manifest, error) {
 	name := file
 	if file == "-" {

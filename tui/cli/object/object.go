@@ -19,8 +19,8 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// KindNamed finds a kind by plural, singular, short name, Kind or noun of its command, with or without .GROUP or
-// .VERSION.GROUP. version is "" unless the word has one.
+// KindNamed finds a kind by plural, singular, short name, Kind or noun of its command, with or
+// without .GROUP or .VERSION.GROUP. version is "" unless the word has one.
 func KindNamed(word string) (k api.Kind, version string, err error) {
 	full, short := schema.ParseResourceArg(strings.ToLower(word))
 	for _, k := range api.Kinds {
@@ -39,7 +39,8 @@ func KindNamed(word string) (k api.Kind, version string, err error) {
 	return api.Kind{}, "", unknownKind(fmt.Sprintf("unknown kind %q", word), short.Resource)
 }
 
-// Resource returns the resource of a kind, in a version or, for "", in the one that the API prefers.
+// Resource returns the resource of a kind, in a version or, for "", in the one that the API
+// prefers.
 func Resource(ctx context.Context, s *command.Session, k api.Kind, version string) (command.Resource, error) {
 	if version == "" && k.Provisioned() {
 		_, v, err := s.Client.Kind(ctx, k.Group, k.Kind)
@@ -110,7 +111,8 @@ func kindTable(k api.Kind) (t command.Table, row func(*unstructured.Unstructured
 	}
 }
 
-// Users are the Repositories that name a Connection, by its namespace and name; nil where they may not be listed.
+// Users are the Repositories that name a Connection, by its namespace and name; nil where they may
+// not be listed.
 type Users map[string][]string
 
 func ConnectionUsers(ctx context.Context, s *command.Session, namespace string) (Users, error) {

@@ -34,8 +34,8 @@ func (o Orphans) Next() string {
 		"    # or deleteResources"
 }
 
-// ListOrphans counts the objects of Repositories that do not exist, in the namespace of the flags. It reads metadata
-// alone. Kinds that the API does not serve have none.
+// ListOrphans counts the objects of Repositories that do not exist, in the namespace of the flags.
+// It reads metadata alone. Kinds that the API does not serve have none.
 func ListOrphans(ctx context.Context, e *command.Env, s *command.Session) (all []Orphans, err error) {
 	namespace := e.Flags.ListNamespace()
 	counts := map[Orphans]int{}

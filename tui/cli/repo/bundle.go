@@ -168,8 +168,8 @@ func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Reso
 	})
 }
 
-// inbox locks the directory of a new file against other imports, removes what those that were killed have left, and returns the
-// tips of the other bundles.
+// inbox locks the directory of a new file against other imports, removes what those that were
+// killed have left, and returns the tips of the other bundles.
 func inbox(ctx context.Context, file string) (tips map[pack.ID]bool, unlock func()) {
 	tips = map[pack.ID]bool{}
 	dir, err := os.Open(filepath.Dir(file))

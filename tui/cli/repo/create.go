@@ -102,7 +102,8 @@ func workflows(list string) (out []any) {
 	return out
 }
 
-// noteRefusal warns of a URL that the agent is sure to refuse. The flags of a daemon are unknown here: it tests the repository.
+// noteRefusal warns of a URL that the agent is sure to refuse. The flags of a daemon are unknown
+// here: it tests the repository.
 func (c createCmd) noteRefusal(ctx context.Context, e *command.Env, s *command.Session, made *unstructured.Unstructured) {
 	local := c.Type == "local" || strings.HasPrefix(c.URL, "file:") || strings.HasPrefix(c.URL, "bundle:")
 	plain := strings.HasPrefix(c.URL, "http:") && c.Token != ""

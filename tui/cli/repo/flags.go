@@ -46,7 +46,8 @@ func (c credentialFlags) secure(e *command.Env, next string) (map[string]any, er
 	return secure, nil
 }
 
-// annotationFlags set annotations of a Repository. nil leaves one as it is; an empty text removes it.
+// annotationFlags set annotations of a Repository. nil leaves one as it is; an empty text removes
+// it.
 type annotationFlags struct {
 	Ref     *string  `help:"Instead of the branch: tag:NAME, semver:RANGE, ref:FULLNAME or commit:SHA." xor:"ref,pin"`
 	Mirror  []string `help:"Fallback URL while the first is unreachable. Up to four; empty = none." sep:"none" placeholder:"URL"`

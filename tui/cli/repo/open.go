@@ -65,7 +65,8 @@ func graphical(env func(string) string) bool {
 	return env("SSH_TTY") == "" && env("SSH_CONNECTION") == "" && env("DISPLAY")+env("WAYLAND_DISPLAY") != ""
 }
 
-// openTimeout bounds the wait for the program that opens addresses; one that stays has become the browser's parent.
+// openTimeout bounds the wait for the program that opens addresses; one that stays has become the
+// browser's parent.
 const openTimeout = 5 * time.Second
 
 // open opens an address in a browser. The output of the program is dropped: stdout has the address.

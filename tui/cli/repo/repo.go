@@ -122,7 +122,8 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 // maxUnread is the number of unread files that are shown one by one.
 const maxUnread = 20
 
-// readUnread returns the files of a repository that its last pull could not use, if this host made that pull.
+// readUnread returns the files of a repository that its last pull could not use, if this host made
+// that pull.
 func readUnread(ctx context.Context, s *command.Session, snap *snapshot.Snapshot, u *unstructured.Unstructured) (*state.Unread, error) {
 	if s.File != nil {
 		return s.File.Unread(ctx, u.GetNamespace(), u.GetName(), string(u.GetUID()))

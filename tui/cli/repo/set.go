@@ -127,7 +127,8 @@ func (c setCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// ownedByFile refuses a change of a repository that a file of --manifests declares, unless it is forced.
+// ownedByFile refuses a change of a repository that a file of --manifests declares, unless it is
+// forced.
 func ownedByFile(u *unstructured.Unstructured, call string, force bool) error {
 	return object.OwnedByFile(u, command.KindOf(api.Repositories), "repo "+call, force)
 }
@@ -135,7 +136,8 @@ func ownedByFile(u *unstructured.Unstructured, call string, force bool) error {
 // patchTries is how often a patch is tried while others write to the object, such as its status.
 const patchTries = 5
 
-// patchRepository writes a change as one patch with the UID and the resourceVersion, and prints the result.
+// patchRepository writes a change as one patch with the UID and the resourceVersion, and prints the
+// result.
 func patchRepository(ctx context.Context, e *command.Env, s *command.Session, name, done string,
 	change func(*unstructured.Unstructured) (map[string]any, error)) error {
 	for try := 1; ; try++ {

@@ -32,8 +32,8 @@ func (c connectionTestCmd) Run(ctx context.Context, e *command.Env) error {
 	return Test(ctx, e, api.Connections, c.Name, "")
 }
 
-// Test tests the object of a file, else that of a name on the API, with the credentials of the agent, and prints the
-// results.
+// Test tests the object of a file, else that of a name on the API, with the credentials of the
+// agent, and prints the results.
 func Test(ctx context.Context, e *command.Env, resource command.Resource, name, file string) (err error) {
 	var given *unstructured.Unstructured
 	kind := command.KindOf(resource)

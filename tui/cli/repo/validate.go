@@ -85,7 +85,8 @@ func check(o object.Manifest, all []object.Manifest, validation string) (faults 
 	return append(faults, more...), append(append(warnings, admission.Warnings(o.Object)...), privateHost(o.Object)...)
 }
 
-// privateHost warns of a Git host that a Grafana server refuses unless it is allowed there. A name is not looked up.
+// privateHost warns of a Git host that a Grafana server refuses unless it is allowed there. A name
+// is not looked up.
 func privateHost(u *unstructured.Unstructured) []string {
 	repo, err := api.RepositoryView(u)
 	block := repo.Spec.Block()
@@ -99,7 +100,8 @@ func privateHost(u *unstructured.Unstructured) []string {
 	return []string{"spec." + repo.Spec.Type + ".url: a Grafana server refuses private hosts by default; try: " + kube.AllowedGitURLs}
 }
 
-// result returns the result as data and adds a row for each cause and each warning, or one for a valid object.
+// result returns the result as data and adds a row for each cause and each warning, or one for a
+// valid object.
 func result(o object.Manifest, faults field.ErrorList, warnings []string, t *command.Table) map[string]any {
 	namespace, name := o.Object.GetNamespace(), strings.ToLower(o.Kind.Kind)+"/"+o.Object.GetName()
 	causes := []any{}

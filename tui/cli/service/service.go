@@ -67,8 +67,8 @@ func (p Location) managerOf(user bool) *systemd {
 	return &systemd{user: user, booted: "/run/systemd/system", ctl: "systemctl"}
 }
 
-// find returns the path of the unit and its service manager. It fails where systemd has to run and does not; a dry run
-// calls nothing of it.
+// find returns the path of the unit and its service manager. It fails where systemd has to run and
+// does not; a dry run calls nothing of it.
 func (p Location) find(e *command.Env, user, dryRun bool) (path string, manager *systemd, err error) {
 	if path, err = p.path(user, e.Getenv); err == nil {
 		manager = p.managerOf(user)
@@ -225,8 +225,8 @@ func installSteps(changed, now bool) (out [][]string) {
 	return out
 }
 
-// checkVisible rejects what could not work: a program in a directory that the service does not see, and a caller
-// without the rights.
+// checkVisible rejects what could not work: a program in a directory that the service does not see,
+// and a caller without the rights.
 func (u unit) checkVisible(manager *systemd) error {
 	if manager == nil || u.user {
 		return nil
@@ -253,7 +253,8 @@ type change struct {
 	text    string   // of the new unit; "" = none
 }
 
-// newChange compares the unit at path with its new content. It rejects one that limpet has not written.
+// newChange compares the unit at path with its new content. It rejects one that limpet has not
+// written.
 func newChange(path, content string, dryRun bool) (*change, error) {
 	old, err := os.ReadFile(path)
 	switch {

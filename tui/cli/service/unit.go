@@ -31,9 +31,10 @@ type unit struct {
 	writable    []string          // directories besides the state
 }
 
-// unitText is the unit. Lines with "host:" are those of the service of the host; words in braces are replaced. A
-// large state file is checked before READY=1 after a power cut. An exit with 2, 6 or 9 would repeat: invalid usage,
-// an unsupported version, a state file that is held or cannot be written.
+// unitText is the unit. Lines with "host:" are those of the service of the host; words in braces
+// are replaced. A large state file is checked before READY=1 after a power cut. An exit with 2, 6
+// or 9 would repeat: invalid usage, an unsupported version, a state file that is held or cannot be
+// written.
 //
 //go:embed limpet.service
 var unitText string
@@ -90,8 +91,8 @@ func quoteUnit(word string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`).Replace(word) + `"`
 }
 
-// credentialFlags are the settings that name a file which the user of the service may not be able to read: systemd
-// passes it as a credential.
+// credentialFlags are the settings that name a file which the user of the service may not be able
+// to read: systemd passes it as a credential.
 var credentialFlags = []string{"config", "token-file", "kubeconfig", "tls-cert-file", "tls-key-file", "tls-ca-file", "webhook-cert-file",
 	"webhook-key-file"}
 
@@ -102,8 +103,8 @@ var callFlags = []string{"help", "config", "state", "output", "no-headers", "col
 // defaultTokenFile is the default token file of the host's service.
 const defaultTokenFile = "/etc/limpet/token"
 
-// newUnit builds the unit from the settings of this call: those of flags and variables are written into it,
-// those of the config file stay there.
+// newUnit builds the unit from the settings of this call: those of flags and variables are written
+// into it, those of the config file stay there.
 func newUnit(e *command.Env, call *kong.Context, o unitOptions) (unit, error) {
 	u := unit{user: o.User, runAs: o.RunAs, credentials: map[string]string{}}
 	if o.RunAs != "" && !unixName.MatchString(o.RunAs) {
@@ -225,8 +226,8 @@ func argsOf(flag *kong.Flag) (out []string) {
 	return out
 }
 
-// Examine returns the path of the installed unit of this user or of the host, "" where there is none, and what is
-// wrong with it and the fix; "" when nothing is.
+// Examine returns the path of the installed unit of this user or of the host, "" where there is
+// none, and what is wrong with it and the fix; "" when nothing is.
 func Examine(ctx context.Context, user bool, env func(string) string) (path, fault, next string) {
 	var place Location
 	path, err := place.path(user, env)

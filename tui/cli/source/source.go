@@ -120,7 +120,8 @@ func withSource(ctx context.Context, e *command.Env, n command.Needs, name strin
 	return e.WithObject(ctx, n, api.GitRepositories, inNamespace(e, name), f)
 }
 
-// inNamespace returns a name without the namespace that may stand before it, behind a slash, and selects that.
+// inNamespace returns a name without the namespace that may stand before it, behind a slash, and
+// selects that.
 func inNamespace(e *command.Env, name string) string {
 	if namespace, after, ok := strings.Cut(name, "/"); ok {
 		e.Flags.Namespace, name = namespace, after
@@ -164,7 +165,8 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// reconcilerOf returns what reconciles sources, "" where it is not known, and sets when the agent of this host does.
+// reconcilerOf returns what reconciles sources, "" where it is not known, and sets when the agent
+// of this host does.
 func reconcilerOf(ctx context.Context, s *command.Session, from *source.Source) (string, error) {
 	if s.Daemon == nil {
 		return map[bool]string{true: "none: no agent runs on this state file"}[s.Embedded != nil], nil
@@ -200,7 +202,8 @@ func showSource(w io.Writer, from source.Source, controller, resume string, now 
 const (
 	// reconcileTimeout bounds --wait without --timeout. Source: flux.
 	reconcileTimeout = 5 * time.Minute
-	// minPoll and maxPoll bound the polling interval meanwhile, which is a tenth of the time that has passed.
+	// minPoll and maxPoll bound the polling interval meanwhile, which is a tenth of the time that has
+	// passed.
 	minPoll, maxPoll = 20 * time.Millisecond, time.Second
 )
 
@@ -238,8 +241,8 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// awaitReady waits until the controller has handled the last request and the last change of a source, and is done. A
-// source that is not ready then is an error.
+// awaitReady waits until the controller has handled the last request and the last change of a
+// source, and is done. A source that is not ready then is an error.
 func awaitReady(
 	ctx context.Context, e *command.Env, s *command.Session, asked *unstructured.Unstructured,
 ) (*unstructured.Unstructured, error) {

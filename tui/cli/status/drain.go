@@ -50,7 +50,8 @@ func (c DrainCommand) Run(ctx context.Context, e *command.Env) error {
 	})
 }
 
-// attach connects to the agent of the state file. Where none runs the error begins with nothing, and its hint is next.
+// attach connects to the agent of the state file. Where none runs the error begins with nothing,
+// and its hint is next.
 func attach(ctx context.Context, e *command.Env, next, nothing string) (path string, daemon *control.Client, err error) {
 	if path, err = e.StatePath(); err != nil {
 		return "", nil, err
@@ -121,8 +122,8 @@ type leftJobs struct {
 	Oldest  time.Time `json:"oldest,omitzero"` // creation time of the oldest
 }
 
-// readLeft fills Orphans and Left, which stays nil without jobs and repositories, as in the file of an agent of another
-// server.
+// readLeft fills Orphans and Left, which stays nil without jobs and repositories, as in the file of
+// an agent of another server.
 func (r *report) readLeft(ctx context.Context, e *command.Env, store *state.Store) error {
 	s := &command.Session{File: store}
 	var err error

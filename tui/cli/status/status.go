@@ -33,7 +33,8 @@ type report struct {
 	Live   *snapshot.Snapshot `json:"live"`           // null without a daemon
 	Store  *state.Info        `json:"store"`          // null without a state file
 	Left   *leftReport        `json:"left,omitempty"` // in the file, while no daemon runs
-	// Orphans are those of the embedded API. Those of another server are counted by doctor: the list may be long.
+	// Orphans are those of the embedded API. Those of another server are counted by doctor: the list
+	// may be long.
 	Orphans []object.Orphans `json:"orphans,omitempty"`
 	OK      bool             `json:"ok"`
 	Why     []string         `json:"why,omitempty"` // reasons why OK is false
@@ -56,7 +57,8 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 	return err
 }
 
-// readStatus asks the daemon, else reads the file. It never creates one: status has no side effects.
+// readStatus asks the daemon, else reads the file. It never creates one: status has no side
+// effects.
 func readStatus(ctx context.Context, e *command.Env) (*report, error) {
 	path, err := e.StatePath()
 	if err != nil {
@@ -230,7 +232,8 @@ func (s *report) printLive(f *command.Fields) {
 	}
 }
 
-// addRepos counts repositories by the state of their last pull; those that fail are errors, suspended ones stand apart.
+// addRepos counts repositories by the state of their last pull; those that fail are errors,
+// suspended ones stand apart.
 func addRepos(f *command.Fields, repos []snapshot.Repo) {
 	states := map[string]int{}
 	for _, repo := range repos {
@@ -266,8 +269,8 @@ func apiText(a snapshot.API) string {
 // statusEvery is the least time between two lines of a watch.
 const statusEvery = time.Second
 
-// watchStatus prints the status of the daemon whenever it changes, until ctx ends. It continues while the
-// daemon does not answer, with a line that says so.
+// watchStatus prints the status of the daemon whenever it changes, until ctx ends. It continues
+// while the daemon does not answer, with a line that says so.
 func watchStatus(ctx context.Context, e *command.Env) error {
 	path, daemon, err := attach(ctx, e, "limpet --daemon    # in another terminal", "nothing to watch")
 	if err != nil {

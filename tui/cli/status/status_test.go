@@ -191,7 +191,8 @@ func TestStatusLine(t *testing.T) {
 	}
 }
 
-// TestOrphansUncounted: where the objects without a repository cannot be counted, the rest of the status stands.
+// TestOrphansUncounted: where the objects without a repository cannot be counted, the rest of the
+// status stands.
 func TestOrphansUncounted(t *testing.T) {
 	t.Parallel()
 	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db")})

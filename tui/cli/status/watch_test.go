@@ -14,7 +14,8 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// TestWatchOfTheStatus: a line for each change and none for what is the same, also when the daemon goes; Ctrl-C ends it then too.
+// TestWatchOfTheStatus: a line for each change and none for what is the same, also when the daemon
+// goes; Ctrl-C ends it then too.
 func TestWatchOfTheStatus(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
