@@ -22,7 +22,6 @@ func TestDependents(t *testing.T) {
 		"background": {[]step{{"DELETE", "repositories/r", ""}}, "two:1 free:0"},
 		"foreground": {[]step{{"DELETE", "repositories/r?propagationPolicy=Foreground", ""}}, "two:1 free:0"},
 		"orphan":     {[]step{{"DELETE", "repositories/r", `{"propagationPolicy":"Orphan"}`}}, "direct:0 r-sync:0 free:0 mine:0 two:1"},
-		"old orphan": {[]step{{"DELETE", "repositories/r", `{"orphanDependents":true}`}}, "direct:0 r-sync:0 free:0 mine:0 two:1"},
 		"dry run":    {[]step{{"DELETE", "repositories/r?dryRun=All", ""}}, "direct:1 r-sync:1 free:0 mine:1 two:2"},
 		"with the last finalizer": {[]step{{"PATCH", "repositories/r", `{"metadata":{"finalizers":["cleanup"]}}`}, {"DELETE", "repositories/r", ""},
 			{"PATCH", "repositories/r", `{"metadata":{"finalizers":null}}`}}, "two:1 free:0"},

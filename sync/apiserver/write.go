@@ -316,7 +316,7 @@ func (s *Server) put(ctx context.Context, t target, obj *unstructured.Unstructur
 func (s *Server) remove(ctx context.Context, t target, d metav1.DeleteOptions, warnings *[]string) (out []byte, gone bool, err error) {
 	o := writeOptions{
 		force:    d.GracePeriodSeconds != nil && *d.GracePeriodSeconds == 0,
-		orphan:   d.OrphanDependents != nil && *d.OrphanDependents || d.PropagationPolicy != nil && *d.PropagationPolicy == metav1.DeletePropagationOrphan,
+		orphan:   d.PropagationPolicy != nil && *d.PropagationPolicy == metav1.DeletePropagationOrphan,
 		dryRun:   len(d.DryRun) > 0,
 		warnings: warnings,
 	}

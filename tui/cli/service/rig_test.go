@@ -2,7 +2,6 @@ package service
 
 import (
 	"io"
-	"os"
 	"strings"
 	"testing"
 
@@ -44,9 +43,4 @@ func (s *site) streams(in string, out, errs io.Writer) command.Streams {
 // parse parses the arguments of a command and runs nothing.
 func (s *site) parse(args ...string) (*command.Env, *kong.Context, error) {
 	return command.Parse(s.streams("", io.Discard, io.Discard), newTree, args...)
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
