@@ -147,7 +147,7 @@ func TestCompletion(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	for _, name := range []string{"boards", "beta", "alpha"} {
-		h.must(t, 0, "repo", "create", name, "--url", "https://127.0.0.1:1/x.git")
+		h.must(t, 0, "repo", "create", name, "--url", "https://127.0.0.1:1/"+name+".git")
 	}
 	d := h.daemon(t, "--controllers", "off")
 	env := append(slices.Clone(h.env), "PATH="+filepath.Dir(limpetBinary(t))+":"+os.Getenv("PATH"))
@@ -170,7 +170,7 @@ func TestCompletion(t *testing.T) {
 	}
 	for shell := range asks {
 		for line, want := range map[string]string{
-			"limpet j": "job", "limpet job ": "cancel create list logs retry show watch", "limpet job list --rep": "--repository",
+			"limpet j": "job", "limpet job ": "cancel create diff list logs retry show watch", "limpet job list --rep": "--repository",
 			"limpet --cleanup ":  "fail off requeue",
 			"limpet repo show b": "beta boards", "limpet get re": "repositories", "limpet completion ": "bash fish powershell zsh",
 			"limpet status --dri": "",
