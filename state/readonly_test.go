@@ -61,7 +61,7 @@ func TestCopiesOfEitherParity(t *testing.T) {
 			if left, err := os.ReadDir(filepath.Dir(copied)); err != nil || len(left) != 1 {
 				t.Errorf("%s %d: left behind: %v, %v", name, i, left, err)
 			}
-			if repair.Misplaced(bytes.NewReader(data)) { // no room to mend it: it is not written to
+			if repair.Misplaced(bytes.NewReader(data)) { // no space to mend it: it is not written to
 				room := filepath.Join(copied+suffixCompacting, "taken")
 				full := func(context.Context, string) error { return os.MkdirAll(room, 0o700) }
 				if r, _, err := Open(ctx, Options{Path: copied, probe: full}); err == nil {

@@ -240,15 +240,15 @@ func (m *model) key(name, typed string) tea.Cmd {
 	var out screen.Outcome
 	m.state.Now = time.Now()
 	m.state, out = m.state.Key(name, typed)
-	todo := []tea.Cmd{m.command(out)}
+	cmds := []tea.Cmd{m.command(out)}
 	if m.setUp = out.SetUp; out.SetUp || out.Quit {
-		todo = append(todo, tea.Quit)
+		cmds = append(cmds, tea.Quit)
 	}
 	if len(out.Actions) > 0 {
-		todo = append(todo, func() tea.Msg { return actedMsg{sendAll(m.ctx, m.src, out.Actions)} })
+		cmds = append(cmds, func() tea.Msg { return actedMsg{sendAll(m.ctx, m.src, out.Actions)} })
 	}
 	if out.Edit != nil {
-		todo = append(todo, m.edit(out))
+		cmds = append(cmds, m.edit(out))
 	}
 	if out.Refresh {
 		m.retry, m.state.Again = retryMin, time.Time{}
@@ -256,12 +256,12 @@ func (m *model) key(name, typed string) tea.Cmd {
 		case m.hurry <- struct{}{}:
 		default:
 		}
-		todo = append(todo, tea.ClearScreen)
+		cmds = append(cmds, tea.ClearScreen)
 	}
 	if out.Copy != "" {
-		todo = append(todo, tea.SetClipboard(out.Copy))
+		cmds = append(cmds, tea.SetClipboard(out.Copy))
 	}
-	return tea.Batch(todo...)
+	return tea.Batch(cmds...)
 }
 
 // sendAll sends each action once. A failure does not stop the others.

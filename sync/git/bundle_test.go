@@ -272,7 +272,7 @@ func TestBundleChain(t *testing.T) {
 }
 
 // TestBundleTie: of bundles whose commits are of one second the one that contains the other counts,
-// also when that is copied again, which is told.
+// also when that is copied again, with a warning.
 func TestBundleTie(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
