@@ -8,22 +8,15 @@ import (
 	"strings"
 
 	"limpet/sync/git/pack"
+	"limpet/sync/git/push"
 )
 
 // How a commit is made without a worktree. Only those trees of the base are read and made anew in
 // which something changes; all else stays byte for byte. What is new is held in memory until it is
 // pushed: a mirror never has what its host has not, and a power cut leaves nothing behind.
 
-// Edit is one change of a tree. Paths are from the root of the repository, with "/"
-// between their parts; one with a slash at its end is a directory and all below it.
-type Edit struct {
-	Path string
-	// To is where Path is moved to: a whole path, of the same kind. "" = it is not moved.
-	To string
-	// Blob is the content that the file at Path is to have; nil removes what is at Path, or moves it.
-	// A new file is not executable; of one that is there the mode stays.
-	Blob *Blob
-}
+// Edit is one change of a tree.
+type Edit = push.Edit
 
 // Blob is the content of a file, compressed: the files of one commit are in memory together.
 type Blob = pack.Packed
@@ -42,6 +35,7 @@ type Composition struct {
 	// error was left out.
 	Outcomes []error
 
+	edits      []Edit        // without those that were left out
 	base, tree pack.ID       // trees, before and after
 	made       []pack.Packed // without the commit
 }
@@ -98,6 +92,8 @@ func (c *Composition) edit(ctx context.Context, e *treeEditor, edits []Edit) (er
 			c.Outcomes[i] = bad
 		} else if err != nil {
 			return err
+		} else {
+			c.edits = append(c.edits, edit)
 		}
 	}
 	c.tree, err = e.write(root)

@@ -36,8 +36,9 @@ type Making struct {
 
 // Written is a commit that is in memory only. See Mirrors.Push.
 type Written struct {
-	Hash string // of the commit
-	made []pack.Packed
+	Hash  string // of the commit
+	made  []pack.Packed
+	edits []Edit // for a directory
 }
 
 // Commit makes a commit of the tree, with the base as its parent. An error is one of
@@ -80,7 +81,7 @@ func (c *Composition) Commit(m Making) (*Written, error) {
 // author or message.
 func (c *Composition) Directory() *Written {
 	o := transport.DirCommit(c.tree)
-	return &Written{Hash: o.ID.String(), made: append([]pack.Packed{o.Pack()}, c.made...)}
+	return &Written{Hash: o.ID.String(), edits: c.edits}
 }
 
 // line is how a commit names a person. What git would leave out of a name at its ends

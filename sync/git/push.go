@@ -50,7 +50,7 @@ func (m *Mirrors) Push(ctx context.Context, r Remote, branch, old string, w *Wri
 		return err
 	}
 	defer c.End()
-	u := push.Update{Branch: branch, Objects: w.made}
+	u := push.Update{Branch: branch, Objects: w.made, Edits: w.edits}
 	u.New, err = parseHash("commit", w.Hash)
 	if err == nil && old != "" {
 		u.Old, err = parseHash("commit", old)

@@ -21,12 +21,12 @@ import (
 	"limpet/sync/git/transport"
 )
 
-// A directory of plain files has no history: what a commit changes is written to its files. Each
-// one is replaced whole and is durable before a file is deleted, so that no content is lost on the
-// way, and all of it may be done twice. The commit itself is kept nowhere: it is
-// transport.DirCommit, so that the directory has it when all is written.
+// A directory of plain files has no history: the edits of a commit are made to its files. Each one
+// is replaced whole and is durable before a file is deleted, so that no content is lost on the way,
+// and all of it may be done twice. The commit itself is kept nowhere: it is transport.DirCommit, so
+// that the directory has it when all is written.
 
-// Dir makes the files of the directory of a call those of a commit, if they are those of u.Old.
+// Dir makes the edits of a commit in the directory of a call, if its files are those of u.Old.
 func Dir(c *transport.Call, u Update) error {
 	root, err := c.OpenDir()
 	if err != nil {
@@ -56,25 +56,11 @@ func Dir(c *transport.Call, u Update) error {
 	case was.Commit != u.Old:
 		return overtaken("its files have changed")
 	}
-	w := &dirWriter{ctx: c.Ctx, root: root, was: was, objects: maps.Clone(was.Made), write: map[string]pack.TreeEntry{},
-		old: map[string]pack.ID{}, blobs: map[pack.ID]pack.Packed{}, added: map[string]pack.TreeEntry{}, removed: map[string]pack.TreeEntry{}}
-	for _, o := range u.Objects {
-		if o.Kind == pack.BlobKind {
-			w.blobs[o.ID] = o
-			continue
-		}
-		data, err := o.Unpack()
-		if err != nil {
+	w := &dirWriter{ctx: c.Ctx, root: root, was: was, files: was.Contents(), removed: map[string]bool{}}
+	for _, e := range u.Edits {
+		if err := w.plan(e); err != nil {
 			return err
 		}
-		w.objects[o.ID] = pack.Object{ID: o.ID, Kind: o.Kind, Data: data}
-	}
-	commit, err := pack.ParseCommit(w.objects[u.New].Data)
-	if err == nil {
-		err = w.compare("", was.Tree, commit.Tree)
-	}
-	if err != nil {
-		return err
 	}
 	return w.run()
 }
@@ -93,21 +79,108 @@ func checkDir(c *transport.Call) error {
 	return nil
 }
 
-// dirWriter writes the difference of two trees to a directory.
+// dirWriter makes edits in a directory.
 type dirWriter struct {
 	ctx     context.Context // run-scope: of the call
 	root    *os.Root
 	was     *transport.Dir
-	objects map[pack.ID]pack.Object // trees, and the files that are read before
-	blobs   map[pack.ID]pack.Packed // new contents
-	// write are files with another content, added and removed whole entries; all by path.
-	write, added, removed map[string]pack.TreeEntry
-	old                   map[string]pack.ID // the contents that are replaced or moved, by path
-	done                  int                // changes
+	files   map[string]pack.ID // contents by path, as they are on disk after the changes so far
+	writes  []dirChange        // that are independent of moves
+	changes []dirChange        // moves, and the writes that follow from them
+	removed map[string]bool    // paths of files, which are deleted when all else is done
+	done    int                // changes
+}
+
+// dirChange is a change of a directory.
+type dirChange struct {
+	from, to string       // "" = nothing is there before, or after
+	before   pack.ID      // at from
+	replaced pack.ID      // at to; zero = nothing
+	blob     *pack.Packed // nil = what is at from is moved or deleted
+}
+
+// plan adds an edit. What is in its way is found before the first change is made.
+func (w *dirWriter) plan(e Edit) error {
+	from, to := strings.TrimSuffix(e.Path, "/"), strings.TrimSuffix(e.To, "/")
+	switch {
+	case e.Blob != nil:
+		return w.planWrite(from, e.Blob)
+	case to != "":
+		return w.planMove(from, to)
+	}
+	for _, at := range w.below(from) {
+		w.removed[at] = true
+		if err := w.first(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *dirWriter) planWrite(at string, blob *pack.Packed) error {
+	if w.files[at] == blob.ID {
+		delete(w.removed, at)
+		return nil
+	}
+	if err := w.first(at); err != nil {
+		return err
+	}
+	change := dirChange{to: at, replaced: w.files[at], blob: blob}
+	moved := slices.ContainsFunc(w.changes, func(m dirChange) bool { return inside(at, m.from) || inside(at, m.to) })
+	if moved {
+		w.changes = append(w.changes, change)
+	} else {
+		w.writes = append(w.writes, change)
+	}
+	w.files[at] = blob.ID
+	delete(w.removed, at)
+	return nil
+}
+
+// planMove moves a file or a directory. A rename has no moment at which a crash leaves both, and a
+// directory that is renamed is not half here and half there.
+func (w *dirWriter) planMove(from, to string) error {
+	if err := cmp.Or(w.first(from), w.first(to)); err != nil {
+		return err
+	}
+	w.changes = append(w.changes, dirChange{from: from, to: to, before: w.files[from], replaced: w.files[to]})
+	delete(w.removed, to)
+	for _, at := range w.below(from) {
+		now := to + strings.TrimPrefix(at, from)
+		w.files[now] = w.files[at]
+		delete(w.files, at)
+		if w.removed[at] {
+			w.removed[now] = true
+			delete(w.removed, at)
+		}
+	}
+	return nil
+}
+
+// below returns the file at a path, or the files of a directory, sorted.
+func (w *dirWriter) below(dir string) (paths []string) {
+	for at := range w.files {
+		if inside(at, dir) {
+			paths = append(paths, at)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// inside reports whether a path is another one or below it.
+func inside(at, dir string) bool { return dir != "" && strings.HasPrefix(at+"/", dir+"/") }
+
+// first is ready for a path that no change before has altered.
+func (w *dirWriter) first(at string) error {
+	if before := w.was.Content(at); before != w.files[at] {
+		return nil
+	}
+	return w.ready(at, w.files[at])
 }
 
 // ready is called just before a path is replaced or removed: it returns an error if the call has
-// ended, or if the path has not the content that was read there. Zero = absent.
+// ended, or if the path has not the content that it is to have. Zero = absent, or a directory.
 func (w *dirWriter) ready(at string, id pack.ID) error {
 	if w.ctx.Err() != nil {
 		return context.Cause(w.ctx)
@@ -118,241 +191,106 @@ func (w *dirWriter) ready(at string, id pack.ID) error {
 	return nil
 }
 
-func (w *dirWriter) entries(tree pack.ID) (map[string]pack.TreeEntry, error) {
-	all, err := pack.ParseTree(w.objects[tree].Data)
-	out := map[string]pack.TreeEntry{}
-	for _, e := range all {
-		out[e.Name] = e
-	}
-	return out, err
-}
-
-// compare finds what has to change below a directory.
-func (w *dirWriter) compare(dir string, from, to pack.ID) error {
-	old, err := w.entries(from)
-	next, nerr := w.entries(to)
-	if err := errors.Join(err, nerr); err != nil {
-		return err
-	}
-	for name, e := range next {
-		at, o := path.Join(dir, name), old[name]
-		switch {
-		case o.ID == e.ID && o.Mode == e.Mode:
-		case o.Name == "":
-			w.added[at] = e
-		case o.Mode == pack.ModeTree && e.Mode == pack.ModeTree:
-			if err := w.compare(at, o.ID, e.ID); err != nil {
-				return err
-			}
-		case o.Mode == pack.ModeTree || e.Mode == pack.ModeTree:
-			return declined(at + " is a directory here and a file there")
-		default:
-			w.write[at], w.old[at] = e, o.ID
-		}
-	}
-	for name, e := range old {
-		if _, stays := next[name]; !stays {
-			w.removed[path.Join(dir, name)] = e
-		}
-	}
-	return nil
-}
-
-// moves returns the removed entries that are added at another path: a rename has no moment at which
-// a crash leaves both, and a directory that is renamed is not half here and half there. Of added
-// only files are left, and of removed the directories among dirs are replaced by their entries.
-func (w *dirWriter) moves() (out [][2]string, dirs []string, err error) {
-	from := map[pack.TreeEntry][]string{} // by all but the name
-	all := maps.Clone(w.removed)
-	for open := slices.Sorted(maps.Keys(all)); len(open) > 0; open = open[1:] {
-		e := pack.TreeEntry{Mode: all[open[0]].Mode, ID: all[open[0]].ID}
-		from[e] = append(from[e], open[0])
-		below, err := w.expand(all, open[0])
-		if err != nil {
-			return nil, nil, err
-		}
-		open = append(open, below...)
-	}
-	take := func(e pack.TreeEntry) string {
-		for _, old := range from[pack.TreeEntry{Mode: e.Mode, ID: e.ID}] {
-			for at := old; at != "."; at = path.Dir(at) {
-				if _, is := w.removed[at]; is && at == old {
-					return old
-				} else if is {
-					_, _ = w.expand(w.removed, at) // it was parsed above
-					dirs, at = append(dirs, at), old+"/"
-				}
-			}
-		}
-		return ""
-	}
-	for _, kind := range []bool{true, false} { // directories first
-		for open := slices.Sorted(maps.Keys(w.added)); len(open) > 0; open = open[1:] {
-			at, e := open[0], w.added[open[0]]
-			if (e.Mode == pack.ModeTree) != kind {
-				continue
-			}
-			if old := take(e); old != "" {
-				out = append(out, [2]string{old, at})
-				w.old[old] = e.ID
-				delete(w.removed, old)
-				delete(w.added, at)
-				continue
-			}
-			below, err := w.expand(w.added, at)
-			if err != nil {
-				return nil, nil, err
-			}
-			open = append(open, below...)
-		}
-	}
-	return out, dirs, nil
-}
-
-// expand replaces a directory among some entries by its entries, and returns these.
-func (w *dirWriter) expand(entries map[string]pack.TreeEntry, dir string) (below []string, err error) {
-	if entries[dir].Mode != pack.ModeTree {
-		return nil, nil
-	}
-	all, err := w.entries(entries[dir].ID)
-	for name, e := range all {
-		entries[path.Join(dir, name)] = e
-		below = append(below, path.Join(dir, name))
-	}
-	delete(entries, dir)
-	slices.Sort(below)
-	return below, err
-}
-
-// run writes and moves, and deletes afterwards. It begins when nothing has changed of all that it
-// is to change.
+// run makes the changes: it writes, moves, and deletes afterwards.
 func (w *dirWriter) run() error {
-	moves, dirs, err := w.moves()
-	if err != nil {
-		return err
+	slices.SortFunc(w.writes, func(a, b dirChange) int { return strings.Compare(a.to, b.to) })
+	all := slices.Concat(w.writes, w.changes)
+	for _, at := range slices.Sorted(maps.Keys(w.removed)) {
+		all = append(all, dirChange{from: at, before: w.files[at]})
 	}
-	for open := slices.Collect(maps.Keys(w.removed)); len(open) > 0; open = open[1:] {
-		if w.removed[open[0]].Mode == pack.ModeTree {
-			dirs = append(dirs, open[0])
+	for _, dir := range w.emptied(all) {
+		all = append(all, dirChange{from: dir})
+	}
+	for _, c := range all {
+		err := w.change(c)
+		if e, is := errors.AsType[*giterr.Error](err); is && w.done > 0 {
+			e.Err = fmt.Errorf("%d of %d changes are made: %w", w.done, len(all), e.Err)
 		}
-		below, err := w.expand(w.removed, open[0])
 		if err != nil {
 			return err
 		}
-		open = append(open, below...)
-	}
-	slices.SortFunc(dirs, func(a, b string) int { return strings.Compare(b, a) }) // the deepest first
-	maps.Copy(w.write, w.added)
-	for at, e := range w.write {
-		if err := cmp.Or(w.load(at, e), w.ready(at, w.old[at])); err != nil {
-			return err
-		}
-	}
-	for _, move := range moves {
-		if err := cmp.Or(w.ready(move[0], w.old[move[0]]), w.free(move)); err != nil {
-			return err
-		}
-	}
-	for at, e := range w.removed {
-		if err := w.ready(at, e.ID); err != nil {
-			return err
-		}
-	}
-	err = w.change(moves, dirs)
-	if e, is := errors.AsType[*giterr.Error](err); is && w.done > 0 {
-		e.Err = fmt.Errorf("%d of %d changes are made: %w", w.done, len(w.write)+len(moves)+len(w.removed)+len(dirs), e.Err)
-	}
-	return err
-}
-
-// free returns an error if something is where an entry moves to.
-func (w *dirWriter) free(move [2]string) error {
-	if strings.EqualFold(move[0], move[1]) { // in some file systems these are one file
-		return nil
-	}
-	return w.ready(move[1], pack.ID{})
-}
-
-// step counts a change that is durable, or returns its error.
-func (w *dirWriter) step(err error) error {
-	if err != nil {
-		return err
-	}
-	w.done++
-	return failpoint.Pass(failpoint.Written)
-}
-
-// change makes the changes.
-func (w *dirWriter) change(moves [][2]string, dirs []string) error {
-	for _, at := range slices.Sorted(maps.Keys(w.write)) {
-		if err := w.step(w.file(at, w.write[at])); err != nil {
-			return fmt.Errorf("write %s: %w", at, err)
-		}
-	}
-	for _, move := range moves {
-		err := cmp.Or(w.makeDir(path.Dir(move[1])), w.free(move), w.ready(move[0], w.old[move[0]]))
-		if err == nil {
-			err = w.root.Rename(move[0], move[1])
-		}
-		err = errors.Join(err, w.sync(path.Dir(move[1])), w.sync(path.Dir(move[0])))
-		if err = w.step(err); err != nil {
-			return fmt.Errorf("move %s: %w", move[0], err)
-		}
-	}
-	for _, at := range slices.Concat(slices.Sorted(maps.Keys(w.removed)), dirs) {
-		if err := w.ready(at, w.removed[at].ID); err != nil {
-			return err
-		}
-		// A directory may have got files meanwhile, or have some that are left out of trees.
-		if err := w.root.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
-			return fmt.Errorf("delete %s: %w", at, err)
-		}
-		if err := w.step(w.sync(path.Dir(at))); err != nil {
+		w.done++
+		if err := failpoint.Pass(failpoint.Written); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// load reads a content that is elsewhere in the directory, before that is written to.
-func (w *dirWriter) load(at string, e pack.TreeEntry) error {
-	if e.Mode == pack.ModeLink {
-		return declined(at + " would be a link")
+// emptied returns the directories that no file is left in, the deepest first.
+func (w *dirWriter) emptied(changes []dirChange) []string {
+	live, left := map[string]bool{".": true}, map[string]bool{}
+	for at := range w.files {
+		for dir := path.Dir(at); !w.removed[at] && !live[dir]; dir = path.Dir(dir) {
+			live[dir] = true
+		}
 	}
-	if _, made := w.blobs[e.ID]; made {
-		return nil
+	for _, c := range changes {
+		for dir := path.Dir(c.from); c.from != "" && !live[dir]; dir = path.Dir(dir) {
+			left[dir] = true
+		}
 	}
-	data, err := w.root.ReadFile(w.was.Files[e.ID])
-	if err == nil && pack.IDOf(pack.BlobKind, data) != e.ID {
-		err = overtaken("its files have changed")
-	}
-	w.objects[e.ID] = pack.Object{ID: e.ID, Kind: pack.BlobKind, Data: data}
-	return err
+	return slices.SortedFunc(maps.Keys(left), func(a, b string) int { return strings.Compare(b, a) })
 }
 
-// file writes a file whole. One that is there keeps its permissions.
-func (w *dirWriter) file(at string, e pack.TreeEntry) error {
-	dir, data := path.Dir(at), w.objects[e.ID].Data
-	err := w.makeDir(dir)
-	if o, made := w.blobs[e.ID]; made && err == nil {
-		data, err = o.Unpack()
+// change makes one change durable.
+func (w *dirWriter) change(c dirChange) error {
+	switch {
+	case c.blob != nil:
+		if err := w.write(c); err != nil {
+			return fmt.Errorf("write %s: %w", c.to, err)
+		}
+		return nil
+	case c.to != "":
+		if err := w.move(c); err != nil {
+			return fmt.Errorf("move %s: %w", c.from, err)
+		}
+		return nil
 	}
+	if err := w.ready(c.from, c.before); err != nil {
+		return err
+	}
+	// A directory may have got files meanwhile, or have some that are left out of trees.
+	if err := w.root.Remove(c.from); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTEMPTY) {
+		return fmt.Errorf("delete %s: %w", c.from, err)
+	}
+	return w.sync(path.Dir(c.from))
+}
+
+func (w *dirWriter) move(c dirChange) error {
+	err := cmp.Or(w.makeDir(path.Dir(c.to)), w.ready(c.to, c.replaced), w.ready(c.from, c.before))
+	if err == nil {
+		err = w.root.Rename(c.from, c.to)
+	}
+	if errors.Is(err, fs.ErrNotExist) { // of a directory
+		err = overtaken(c.from + " is gone")
+	}
+	return errors.Join(err, w.sync(path.Dir(c.to)), w.sync(path.Dir(c.from)))
+}
+
+// write writes a file whole. One that is there keeps its permissions.
+func (w *dirWriter) write(c dirChange) error {
+	data, err := c.blob.Unpack()
 	if err != nil {
+		return err
+	}
+	dir := path.Dir(c.to)
+	if err := w.makeDir(dir); err != nil {
 		return err
 	}
 	temp := path.Join(dir, fmt.Sprintf(".limpet-%s-%d.tmp", rand.Text()[:8], os.Getpid()))
-	f, err := w.root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fs.FileMode(e.Mode&0o777))
+	f, err := w.root.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	if old, serr := w.root.Stat(at); serr == nil {
+	if old, serr := w.root.Stat(c.to); serr == nil {
 		err = f.Chmod(old.Mode().Perm())
 	}
 	if err == nil {
 		_, err = f.Write(data)
 	}
-	if err = cmp.Or(errors.Join(err, f.Sync(), f.Close()), w.ready(at, w.old[at])); err == nil {
-		err = w.root.Rename(temp, at)
+	if err = cmp.Or(errors.Join(err, f.Sync(), f.Close()), w.ready(c.to, c.replaced)); err == nil {
+		err = w.root.Rename(temp, c.to)
 	}
 	if err != nil {
 		return errors.Join(err, w.root.Remove(temp))

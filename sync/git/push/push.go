@@ -29,6 +29,18 @@ type Update struct {
 	Old     pack.ID // what it has to be; zero = it must not exist
 	New     pack.ID
 	Objects []pack.Packed // that the host may not have
+	Edits   []Edit        // that make New of Old, for a directory
+}
+
+// Edit is one change of a tree. Paths are from the root of the repository, with "/"
+// between their parts; one with a slash at its end is a directory and all below it.
+type Edit struct {
+	Path string
+	// To is where Path is moved to: a whole path, of the same kind. "" = it is not moved.
+	To string
+	// Blob is the content that the file at Path is to have; nil removes what is at Path, or moves it.
+	// A new file is not executable; of one that is there the mode stays.
+	Blob *pack.Packed
 }
 
 var errReadOnly = giterr.New(giterr.ReadOnly, "bundles and another limpet are only read", "push to the Git host that they come from")

@@ -32,12 +32,23 @@ const DirBranch = "refs/heads/main"
 // Dir is a directory of files at one moment.
 type Dir struct {
 	Commit pack.ID
-	Tree   pack.ID
 	Made   map[pack.ID]pack.Object // the commit, the trees and the links
 	Files  map[pack.ID]string      // a path of each content
 	Strays []string                // temporary files of writers that were killed
-	known  map[string]dirFile
+	known  map[string]dirFile      // files and links
 }
+
+// Contents returns the contents of files and links by path.
+func (d *Dir) Contents() map[string]pack.ID {
+	all := map[string]pack.ID{}
+	for path, file := range d.known {
+		all[path] = file.id
+	}
+	return all
+}
+
+// Content returns the content of a file or link; zero for none.
+func (d *Dir) Content(path string) pack.ID { return d.known[path].id }
 
 // Same reports whether a path still has the content that was read there; with a zero ID, whether it
 // is absent. A directory is not compared: it is never replaced, and deleted only when empty.
@@ -203,7 +214,7 @@ func (r *dirReader) read() (*Dir, error) {
 		return r.Dir, giterr.Wrap(giterr.Empty, errors.New("the directory has no files"), "a disk that is not mounted looks like this")
 	}
 	commit := DirCommit(tree)
-	r.Tree, r.Commit, r.Made[commit.ID], r.known = tree, commit.ID, commit, r.now
+	r.Commit, r.Made[commit.ID], r.known = commit.ID, commit, r.now
 	r.client.mu.Lock()
 	defer r.client.mu.Unlock()
 	r.client.dirs[r.Addr.Path] = dirMemory{r.now, r.client.dirs[r.Addr.Path].sent}
@@ -278,6 +289,7 @@ func (r *dirReader) entry(path string, d fs.DirEntry, depth int) (e pack.TreeEnt
 	case kind&fs.ModeSymlink != 0:
 		text, lerr := r.root.Readlink(path)
 		e.Mode, e.ID, err = pack.ModeLink, r.put(pack.BlobKind, []byte(text)), changing(lerr)
+		r.now[path] = dirFile{id: e.ID}
 	}
 	return e, err
 }
