@@ -15,6 +15,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v2"
 )
 
@@ -83,22 +84,28 @@ func decode(f File, data []byte) ([]byte, error) {
 	return decodeYAML(data)
 }
 
+// lenient has jsontext accept what encoding/json accepts, which Grafana reads files with.
+var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
+
 func decodeJSON(data []byte, most int) ([]byte, error) {
 	if err := checkDepth(data); err != nil {
 		return nil, err
 	}
-	var out bytes.Buffer
-	if json.Compact(&out, data) != nil { // its error has no place
+	out := jsontext.Value(bytes.Clone(data))
+	if out.Compact(lenient...) != nil { // its error has no line
 		return nil, located(data, json.Unmarshal(data, new(json.RawMessage)))
 	}
-	if out.Bytes()[0] != '{' {
+	if out.Kind() != '{' {
 		return nil, errors.New("the file does not hold an object")
 	}
-	return sized(out.Bytes(), most)
+	return sized(out, most)
 }
 
 // CheckJSON returns a *ParseError for a file that is not JSON.
 func CheckJSON(path string, data []byte) error {
+	if jsontext.Value(data).IsValid(lenient...) {
+		return nil
+	}
 	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
 		return &ParseError{Path: path, Err: located(data, err)}
 	}
@@ -139,23 +146,38 @@ func located(data []byte, err error) error {
 // checkDepth returns an error for nesting beyond maxDepth. It needs no valid JSON: strings are all
 // that it parses.
 func checkDepth(data []byte) error {
-	depth, quoted := 0, false
+	depth := 0
 	for i := 0; i < len(data); i++ {
-		switch b := data[i]; {
-		case quoted && b == '\\':
-			i++
-		case b == '"':
-			quoted = !quoted
-		case quoted:
-		case b == '{' || b == '[':
+		switch data[i] {
+		case '"':
+			i += stringEnd(data[i+1:]) + 1
+		case '{', '[':
 			if depth++; depth > maxDepth {
 				return fmt.Errorf("the file is nested deeper than %d levels", maxDepth)
 			}
-		case b == '}' || b == ']':
+		case '}', ']':
 			depth--
 		}
 	}
 	return nil
+}
+
+// stringEnd returns the place of the quote that ends a JSON string; the length of data when there
+// is none.
+func stringEnd(data []byte) int {
+	for at := 0; ; {
+		quote := bytes.IndexByte(data[at:], '"')
+		if quote < 0 {
+			return len(data)
+		}
+		escape := bytes.IndexByte(data[at:at+quote], '\\')
+		if escape < 0 {
+			return at + quote
+		}
+		if at += escape + 2; at > len(data) {
+			return len(data)
+		}
+	}
 }
 
 // field is one member of an object.
@@ -166,17 +188,23 @@ type field struct {
 
 // fieldsOf returns the members of a valid JSON object, in order. Anything but an object has none.
 func fieldsOf(object json.RawMessage) []field {
-	dec := json.NewDecoder(bytes.NewReader(object))
-	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+	dec := jsontext.NewDecoder(bytes.NewBuffer(object), lenient...)
+	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {
 		return nil
 	}
 	var out []field
-	for dec.More() {
-		name, err := dec.Token()
-		f := field{}
-		if f.name, _ = name.(string); err != nil || dec.Decode(&f.value) != nil {
+	for dec.PeekKind() == '"' {
+		name, err := dec.ReadToken()
+		if err != nil {
 			break // the text is valid, so there is no error
 		}
+		f := field{name: name.String()}
+		value, err := dec.ReadValue()
+		if err != nil {
+			break
+		}
+		end := dec.InputOffset()
+		f.value = json.RawMessage(object[end-int64(len(value)) : end : end])
 		out = append(out, f)
 	}
 	return out

@@ -68,11 +68,9 @@ func (o *Object) isDashboard() bool {
 
 // Title returns the title in the spec, "" when there is none.
 func (o *Object) Title() string {
-	var spec struct {
-		Title string `json:"title"`
-	}
-	_ = json.Unmarshal(o.spec, &spec) // a title that is no text is none
-	return spec.Title
+	var title string
+	_ = json.Unmarshal(value(fieldsOf(o.spec), "title"), &title) // a title that is no text is none
+	return title
 }
 
 const dashboardKind, folderKind = "Dashboard", "Folder"

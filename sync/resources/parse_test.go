@@ -1,13 +1,15 @@
 package resources
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"limpet/sync/api/repopath"
 	"reflect"
 	"strings"
 	"testing"
+
+	"limpet/sync/api/repopath"
 )
 
 const classic = `{"uid":"cpu","id":7,"version":3,"title":"CPU","panels":[],"schemaVersion":39,"tags":["a"]}`
@@ -264,6 +266,44 @@ func TestParseFolderFile(t *testing.T) {
 // FuzzParse checks what must hold for every file: an answer in bounded space, and for each object
 // that is read a body that is JSON, says whose it is and holds nothing that only a server may
 // write.
+// FuzzDecodeJSON: a file is JSON, and has the compact form, that encoding/json says.
+func FuzzDecodeJSON(f *testing.F) {
+	for _, s := range []string{
+		`{"a":1}`, `{"a":1, "a":2}`, "{\"a\":\"\xff\"}", `{"a":"\ud800"}`, `{"a":01}`, `{"a":1e999,}`, "{\"a\":\"\x01\"}",
+		`{"\ud800":[{}, []], "c\"": "x\\\""}`, `{"a":"\u00"}`, `{"a" "b"}`, `[1,]`, `nul`, `{"a":"`, `{"a":"\`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if checkDepth(data) != nil || bytes.Contains(data, []byte("\ufeff")) || escapedBOM.Match(data) {
+			return
+		}
+		var compact bytes.Buffer
+		valid := json.Compact(&compact, data) == nil
+		if CheckJSON("a.json", data) == nil != valid {
+			t.Fatalf("%q: valid should be %v", data, valid)
+		}
+		got, err := decodeJSON(data, MaxFile)
+		if is := valid && compact.Bytes()[0] == '{'; err == nil != is || is && !bytes.Equal(got, compact.Bytes()) {
+			t.Fatalf("%q became %q, %v", data, got, err)
+		}
+		if err != nil {
+			return
+		}
+		dec := json.NewDecoder(&compact)
+		_, _ = dec.Token()
+		for _, m := range fieldsOf(got) {
+			var value json.RawMessage
+			if name, err := dec.Token(); err != nil || name != m.name || dec.Decode(&value) != nil || !bytes.Equal(value, m.value) {
+				t.Fatalf("%q has %v (%v), not %q: %s", data, name, err, m.name, m.value)
+			}
+		}
+		if dec.More() {
+			t.Fatalf("%q has more members", data)
+		}
+	})
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		classic, "", "{}", "[]", "\xef\xbb\xbf{}", `{"a":{"a":[{}]}}`, `{"a":"\\\"}"}`, "a: &a [*a]", "a: &x b\nc: *x", "? {a: b}\n: c",
