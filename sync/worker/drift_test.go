@@ -18,6 +18,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/testenv/suite"
+	"limpet/sync/worker/commit"
 	"limpet/sync/worker/drift"
 )
 
@@ -101,7 +102,7 @@ func TestPreviewWrites(t *testing.T) {
 		t.Errorf("refs\n%s\nwere\n%s", after, before)
 	}
 	uid := string(r.object(api.Repositories, "repo").GetUID())
-	if known, err := r.options.Store.Versions(t.Context(), r.namespace, "repo"+wroteBy, uid); err != nil || len(known) > 0 {
+	if known, err := r.options.Store.Versions(t.Context(), r.namespace, "repo"+commit.WroteBy, uid); err != nil || len(known) > 0 {
 		t.Errorf("known files %v %v", known, err)
 	}
 	for _, job := range []map[string]any{{"action": "test"}, {"action": "releaseResources"}, {"action": "delete"},

@@ -107,33 +107,24 @@ func (p *Pull) previewWrite(ctx context.Context, repo *unstructured.Unstructured
 		return nil, err
 	}
 	run.Job = job
-	r, err := all[i].begin(run.Task)
+	o, r, err := all[i].begin(run.Task)
 	if err != nil {
 		return nil, err
 	}
-	r.at, err = r.checkout(ctx)
-	for _, step := range []func(context.Context) error{r.fetchBase, r.trusted} {
-		if err == nil {
-			err = step(ctx)
+	made, err := r.Plan(ctx)
+	out := &Preview{Action: job.Spec.Action, Namespace: q.Namespace, Repository: q.Repository, To: r.Base.Hash,
+		Branch: cmp.Or(o.Ref, r.Base.Branch()), Changes: []PreviewChange{}}
+	for _, e := range r.Edits {
+		if e.Result.Err != nil && !e.Others {
+			err = e.Result.Err
 		}
-	}
-	if err != nil {
-		return nil, passing(err)
-	}
-	made, err := r.compose(ctx)
-	out := &Preview{Action: job.Spec.Action, Namespace: q.Namespace, Repository: q.Repository, To: r.base.Hash,
-		Branch: cmp.Or(r.order.ref, r.base.Branch()), Changes: []PreviewChange{}}
-	for _, e := range r.edits {
-		if e.result.Err != nil && !e.others {
-			err = e.result.Err
+		if e.Missing {
+			out.Missing = append(out.Missing, e.Result.Path)
 		}
-		if e.missing {
-			out.Missing = append(out.Missing, e.result.Path)
+		if e.File.To != "" {
+			e.Result.PreviousPath, e.Result.Path = e.Result.Path, strings.TrimPrefix(e.File.To, within(r.Checkout.Dir, ""))
 		}
-		if e.file.To != "" {
-			e.result.PreviousPath, e.result.Path = e.result.Path, strings.TrimPrefix(e.file.To, within(r.at.Dir, ""))
-		}
-		out.Record(ctx, e.result)
+		out.Record(ctx, e.Result)
 	}
 	if err != nil {
 		return nil, passing(err)

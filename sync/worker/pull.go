@@ -7,7 +7,8 @@
 //	pulltree.go  the tree of the commit, as resources
 //	pullapply.go the plan of package resources and its application; pullsink.go a directory
 //	unread.go    the files that it could not use
-//	stage.go     the write of a job to Git; a new action that writes is an order for it
+//	write.go     the actions that write to Git: delete.go, move.go, push.go, migrate.go, fixfolders.go;
+//	             package commit makes the commit and pushes it
 //	pullrequest.go the review of a pull request; package pr renders its comment
 //	preview.go   the plan of a pull, without its writes
 //	drift.go     what a server has else than Git; package drift compares
@@ -39,6 +40,7 @@ import (
 	"limpet/sync/netx"
 	"limpet/sync/resources"
 	"limpet/sync/worker/checkout"
+	"limpet/sync/worker/commit"
 	"limpet/sync/worker/commitstatus"
 	"limpet/sync/worker/sink"
 )
@@ -157,7 +159,7 @@ type pull struct {
 	hidden   int // files that a directory does not get
 	unread   unread
 	verified *api.Condition // the result of the verification; nil = unchanged
-	after    *staged        // the write of the job to Git before the pull; nil = none
+	after    *commit.Saved  // the write of the job to Git before the pull; nil = none
 	commit   *commitstatus.Writer
 	preview  *Preview // receives what would be done, instead of the servers; nil = it is done
 }
@@ -166,7 +168,7 @@ type pull struct {
 func (p *Pull) Run(ctx context.Context, t *jobs.Task) error { return p.run(ctx, t, nil) }
 
 // run is Run for a job that may have written to Git before.
-func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
+func (p *Pull) run(ctx context.Context, t *jobs.Task, after *commit.Saved) error {
 	if t.Repo == nil {
 		return fmt.Errorf("repository %q does not exist", t.Job.Spec.Repository)
 	}
@@ -179,7 +181,7 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *staged) error {
 		status: &syncStatus{client: p.o.Client, namespace: t.Namespace, name: name},
 		after:  after,
 	}
-	r.target.TakeOver = after.takeOver()
+	r.target.TakeOver = after.TakeOver()
 	t.Progress.SetMessage(ctx, "update sync status at start")
 	if err := r.status.start(ctx, t.Repo, t.Name); err != nil {
 		err = fmt.Errorf("update repository with job status at start: %w", err)
@@ -386,9 +388,9 @@ func (r *pull) sync(ctx context.Context) error {
 // mark is the resume mark of a job. For a pull it is a hint: a resumed pull compares with the
 // server, and does not repeat writes that are done.
 type mark struct {
-	Ref    string  `json:"ref"`
-	Done   int     `json:"done"`
-	Staged *staged `json:"staged,omitempty"` // of a job that writes to Git
+	Ref    string        `json:"ref"`
+	Done   int           `json:"done"`
+	Staged *commit.Saved `json:"staged,omitempty"` // of a job that writes to Git
 }
 
 // An incremental pull becomes a full one where the changes are not sufficient. Source: Grafana's

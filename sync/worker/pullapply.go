@@ -37,7 +37,7 @@ func (r *pull) pullAll(ctx context.Context, tree resources.Tree) error {
 			return err
 		}
 	}
-	if err := r.guard(plan.Deletions(r.after.meant()...), plan.Managed()); err != nil {
+	if err := r.guard(plan.Deletions(r.after.Selected()...), plan.Managed()); err != nil {
 		return err
 	}
 	compared()

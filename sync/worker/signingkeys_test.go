@@ -137,6 +137,7 @@ func TestTakes(t *testing.T) {
 	file, public := sshKey(t)
 	_, otherPublic := sshKey(t)
 	gpgText, gpgPublic := gpgKey(t, "10d")
+	const defaultMail = "noreply@grafana.com" // of Grafana
 	one := strings.ReplaceAll(public, "\n", "")
 	for name, c := range map[string]struct {
 		key, mode, who string

@@ -1,0 +1,149 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"limpet/sync/api"
+	"limpet/sync/api/repopath"
+	"limpet/sync/auth"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+	"limpet/sync/worker/commit"
+)
+
+// checkRef validates the name of a branch in an option of the job.
+func checkRef(t *jobs.Task, option, ref string) error {
+	if err := auth.CheckRefName(ref); ref != "" && err != nil {
+		return fmt.Errorf("spec.%s.%s: %w", t.Job.Spec.Action, option, err)
+	}
+	return nil
+}
+
+// checkSelection validates the options of a job that names what it changes.
+func checkSelection(t *jobs.Task, o *api.SelectionOptions) error {
+	switch {
+	case o == nil:
+		return fmt.Errorf("the job has no options: spec.%s is missing", t.Job.Spec.Action)
+	case len(o.Paths)+len(o.Resources) == 0:
+		return fmt.Errorf("spec.%s names no path and no resource", t.Job.Spec.Action)
+	}
+	for _, path := range o.Paths {
+		if err := checkPath(path); err != nil {
+			return err
+		}
+	}
+	return checkRef(t, "ref", o.Ref)
+}
+
+// checkPath returns an error for a path outside of the directory of the Repository, and for the
+// directory itself.
+func checkPath(path string) error {
+	path = strings.TrimPrefix(path, "/")
+	if path == "" {
+		return errors.New("a path is empty; the whole repository is never meant")
+	}
+	return repopath.CheckPath(path)
+}
+
+// selected returns one edit for each path of the job and of its resources, which are looked up
+// once. It omits a path inside a directory that is also listed.
+func (w *Write) selected(
+	ctx context.Context, r *commit.Run, o *api.SelectionOptions, action resources.Action, to func(path string) string,
+) (c commit.Changes, err error) {
+	if r.Saved.Paths == nil {
+		if r.Saved.Paths, err = w.paths(ctx, r.Task, o, action); err != nil {
+			return c, err
+		}
+	}
+	for _, path := range r.Saved.Paths {
+		e := commit.Edit{
+			File:   git.Edit{Path: within(r.Checkout.Dir, path)},
+			Result: resources.Result{Action: action, Path: path},
+		}
+		if to != nil {
+			e.File.To = within(r.Checkout.Dir, to(path))
+		}
+		c.Edits = append(c.Edits, e)
+	}
+	return c, nil
+}
+
+func (w *Write) paths(
+	ctx context.Context, t *jobs.Task, o *api.SelectionOptions, action resources.Action,
+) ([]string, error) {
+	var all []string
+	for _, path := range o.Paths {
+		all = append(all, strings.TrimPrefix(path, "/"))
+	}
+	if len(o.Resources) > 0 {
+		t.Progress.SetMessage(ctx, "find the files of the resources")
+	}
+	for _, ref := range o.Resources {
+		path, err := w.locate(ctx, t, ref)
+		if jobs.Transient(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		if err != nil {
+			err = fmt.Errorf("find the file of %s %s: %w", ref.Kind, ref.Name, err)
+			t.Progress.Record(ctx, resources.Result{Action: action, Group: ref.Group, Kind: ref.Kind, Name: ref.Name, Err: err})
+			return nil, err
+		}
+		all = append(all, path)
+	}
+	out := []string{}
+	for _, path := range all {
+		covered := slices.ContainsFunc(all, func(dir string) bool {
+			return dir != path && repopath.IsDir(dir) && strings.HasPrefix(path, dir)
+		})
+		if !covered && !slices.Contains(out, path) {
+			out = append(out, path)
+		}
+	}
+	return out, nil
+}
+
+// locate returns the file or the directory that an object was created from.
+func (w *Write) locate(ctx context.Context, t *jobs.Task, ref api.ResourceRef) (string, error) {
+	server, err := w.pull.server(ctx, t.Namespace, t.Last)
+	if err != nil {
+		return "", err
+	}
+	kind := server.kinds.Of(ref.Group, ref.Kind)
+	if i := slices.IndexFunc(server.kinds, func(k resources.Kind) bool { return k.Kind == ref.Kind }); ref.Group == "" && i >= 0 {
+		kind = server.kinds[i]
+	}
+	if kind.Refused != "" {
+		return "", fmt.Errorf("kind %s is %s", ref.Kind, kind.Refused)
+	}
+	what := resources.Ref{Group: kind.Group, Resource: kind.Resource, Name: ref.Name}
+	live, err := server.Get(ctx, what, false)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", errors.New("there is no such object")
+	case err != nil:
+		return "", err
+	case !resources.Manages(t.Repo.GetName(), live.Annotations):
+		return "", fmt.Errorf("it does not belong to repository %q", t.Repo.GetName())
+	}
+	path := live.Annotations[api.AnnoSourcePath]
+	if what.Group == api.FolderGroup && path != "" {
+		path = repopath.AsDir(path)
+	}
+	return path, checkPath(path)
+}
+
+// within converts a path relative to the directory of a Repository to one relative to the root of
+// its Git repository.
+func within(dir, path string) string {
+	if dir == "" {
+		return path
+	}
+	return dir + "/" + path
+}
