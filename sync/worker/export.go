@@ -29,6 +29,13 @@ import (
 // maxFolders is the number of folders from which on nothing is exported. Source: Grafana.
 const maxFolders = 10_000
 
+// pushOrder writes copies of the folders and dashboards without a manager, or of some dashboards,
+// to the branch of a Repository or to another one. Nothing is pulled.
+func pushOrder(w *Write, t *jobs.Task) (order, error) {
+	o, err := w.exportOrder(t, t.Job.Spec.Push, false)
+	return order{Order: o, then: linkOnly}, err
+}
+
 // exportOrder returns the order of a job that exports; keep reports whether objects keep their UIDs.
 func (w *Write) exportOrder(t *jobs.Task, o *api.ExportOptions, keep bool) (commit.Order, error) {
 	var none commit.Order

@@ -7,8 +7,8 @@
 //	pulltree.go  the tree of the commit, as resources
 //	pullapply.go the plan of package resources and its application; pullsink.go a directory
 //	unread.go    the files that it could not use
-//	write.go     the actions that write to Git: delete.go, move.go, push.go, migrate.go, fixfolders.go;
-//	             package commit makes the commit and pushes it
+//	write.go     the actions that write to Git: selection.go (delete, move), export.go (push),
+//	             migrate.go, fixfolders.go; package commit makes the commit and pushes it
 //	pullrequest.go the review of a pull request; package pr renders its comment
 //	preview.go   the plan of a pull, without its writes
 //	drift.go     what a server has else than Git; package drift compares

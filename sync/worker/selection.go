@@ -18,6 +18,50 @@ import (
 	"limpet/sync/worker/commit"
 )
 
+// deleteOrder removes files and directories from the branch of a Repository or from another one.
+func deleteOrder(w *Write, t *jobs.Task) (order, error) {
+	o := t.Job.Spec.Delete
+	if err := checkSelection(t, o); err != nil {
+		return order{}, err
+	}
+	changes := func(ctx context.Context, r *commit.Run) (commit.Changes, error) {
+		return w.selected(ctx, r, o, resources.Deleted, nil)
+	}
+	return order{
+		Order: commit.Order{Ref: o.Ref, Message: "Delete from Grafana " + t.Name, Changes: changes},
+		then:  w.pullAfter,
+	}, nil
+}
+
+// moveOrder moves files and directories to another directory of a Repository, where they keep their
+// names.
+func moveOrder(w *Write, t *jobs.Task) (order, error) {
+	o := t.Job.Spec.Move
+	if err := checkSelection(t, o); err != nil {
+		return order{}, err
+	}
+	target := strings.TrimPrefix(o.TargetPath, "/")
+	if o.TargetPath == "" || !repopath.IsDir(target) {
+		return order{}, fmt.Errorf("spec.move.targetPath is %q: it has to be a directory, with a slash at its end", o.TargetPath)
+	}
+	if err := repopath.CheckPath(target); err != nil {
+		return order{}, fmt.Errorf("spec.move.targetPath: %w", err)
+	}
+	to := func(path string) string {
+		if repopath.IsDir(path) {
+			return target + repopath.Base(path) + "/"
+		}
+		return target + repopath.Base(path)
+	}
+	changes := func(ctx context.Context, r *commit.Run) (commit.Changes, error) {
+		return w.selected(ctx, r, o, resources.Renamed, to)
+	}
+	return order{
+		Order: commit.Order{Ref: o.Ref, Message: "Move files from Grafana " + t.Name, Changes: changes},
+		then:  w.pullAfter,
+	}, nil
+}
+
 // checkRef validates the name of a branch in an option of the job.
 func checkRef(t *jobs.Task, option, ref string) error {
 	if err := auth.CheckRefName(ref); ref != "" && err != nil {
