@@ -329,9 +329,6 @@ func (f *fetch) clone() error {
 	if err := writeNote(dir, note{Format: layoutFormat, URL: f.home.String(), First: f.first}); err != nil {
 		return err
 	}
-	if err := atomicfile.SyncDir(dir); err != nil {
-		return err
-	}
 	// The new mirror takes the place of the old one.
 	root := filepath.Dir(f.mirror.dir)
 	old, err := os.MkdirTemp(root, trashPrefix)

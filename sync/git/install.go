@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"limpet/state/atomicfile"
 	"limpet/sync/git/pack"
 	"limpet/sync/git/transfer"
 	"limpet/sync/git/transport"
@@ -63,7 +62,7 @@ func (f *fetch) install(dir string, old *pack.Store, got download) error {
 		return err
 	}
 	f.mirror.changed()
-	return atomicfile.SyncDir(dir)
+	return nil
 }
 
 // cutHistory notes the commits of a bundle whose parents are among its bases that the mirror lacks:

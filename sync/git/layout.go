@@ -61,7 +61,7 @@ func writeNote(dir string, n note) error {
 	if err != nil {
 		return err
 	}
-	return pack.ReplaceFile(filepath.Join(dir, noteFile), append(data, '\n'))
+	return atomicfile.Write(filepath.Join(dir, noteFile), 0o600, atomicfile.Data(append(data, '\n')))
 }
 
 // readNote checks that dir is a mirror that this version understands. Errors wrap
@@ -111,11 +111,10 @@ func writeShallow(dir string, ids []pack.ID) error {
 		out = append(out, id.String()+"\n"...)
 	}
 	path := filepath.Join(dir, shallowFile)
-	err := pack.ReplaceFile(path, out)
-	if len(ids) == 0 {
-		err = os.Remove(path)
+	if len(ids) > 0 {
+		return atomicfile.Write(path, 0o600, atomicfile.Data(out))
 	}
-	if err != nil {
+	if err := os.Remove(path); err != nil {
 		return err
 	}
 	return atomicfile.SyncDir(dir)
@@ -131,7 +130,7 @@ const (
 // half-made mirrors, spooled packs, packs without an index and lock files.
 func sweep(root string) error {
 	files, mirrors := os.DirFS(root), strings.Repeat("[0-9a-f]", mirrorName)
-	for _, pattern := range []string{"tmp_*", mirrors + "/tmp_*", mirrors + "/*.lock", mirrors + "/objects/pack/tmp_*",
+	for _, pattern := range []string{"tmp_*", mirrors + "/tmp_*", mirrors + "/.limpet-*", mirrors + "/*.lock", mirrors + "/objects/pack/tmp_*",
 		mirrors + "/objects/pack/*.lock", mirrors + "/objects/pack/*.pack"} {
 		names, err := fs.Glob(files, pattern)
 		if err != nil {

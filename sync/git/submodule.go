@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing/format/config"
 
+	"limpet/state/atomicfile"
 	"limpet/sync/auth"
 	"limpet/sync/git/pack"
 	"limpet/sync/git/transport"
@@ -65,7 +66,7 @@ func (g *submoduleTree) noteParent(sub Remote) {
 		_ = os.Chtimes(path, time.Time{}, time.Now()) // Prune keeps submodules that were pulled lately
 		return
 	}
-	if err := pack.ReplaceFile(path, []byte(parent)); err != nil {
+	if err := atomicfile.Write(path, 0o600, atomicfile.Data([]byte(parent))); err != nil {
 		g.m.log.Warn("cannot save whose submodule it is", "url", sub.shown(), "err", err)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/format/idxfile"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 
+	"limpet/state/atomicfile"
 	"limpet/sync/git/giterr"
 )
 
@@ -386,21 +387,6 @@ const (
 	packPrefix = "tmp_pack_"
 )
 
-// ReplaceFile writes a file that is whole, old or new, after a power loss. The
-// caller syncs the directory when it matters which.
-func ReplaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), TempPrefix)
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // it is gone when all went well
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
-}
-
 const (
 	refsFile   = "packed-refs"
 	refsHeader = "# pack-refs with: peeled fully-peeled sorted \n"
@@ -430,10 +416,11 @@ func ReadRefs(dir string) (map[string]ID, error) {
 	return refs, nil
 }
 
+// WriteRefs writes packed-refs, which is durable then.
 func WriteRefs(dir string, refs map[string]ID) error {
 	out := []byte(refsHeader)
 	for _, name := range slices.Sorted(maps.Keys(refs)) {
 		out = fmt.Appendf(out, "%s %s\n", refs[name], name)
 	}
-	return ReplaceFile(filepath.Join(dir, refsFile), out)
+	return atomicfile.Write(filepath.Join(dir, refsFile), 0o600, atomicfile.Data(out))
 }
