@@ -1,6 +1,9 @@
 package git
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -45,27 +48,21 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, when time
 	}
 	u := push.Update{Branch: headPrefix + branch, Old: refs[headPrefix+branch]}
 	var c Composition
-	root := &dirNode{}
 	if !u.Old.IsZero() {
 		c.Base = u.Old.String()
-		if root.id, err = transport.TreeOf(store, u.Old); err != nil {
+		if c.base, err = transport.TreeOf(store, u.Old); err != nil {
 			return "", err
 		}
+	}
+	var edits []Edit
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		edits = append(edits, Edit{Path: path, Blob: NewBlob(files[path])})
 	}
 	read := func(id pack.ID) ([]byte, error) { return transport.RawTree(store, id) }
 	e := &treeEditor{limits: pack.DefaultLimits, seen: map[pack.ID]bool{}, read: read}
-	for _, path := range slices.Sorted(maps.Keys(files)) {
-		if why := badPath(path+"/", pack.DefaultLimits); why != "" {
-			return "", fmt.Errorf("commit %q: %s", path, why)
-		}
-		if err := e.file(root, path, *NewBlob(files[path])); err != nil {
-			return "", err
-		}
-	}
-	if c.tree, err = e.write(root); err != nil {
+	if err := cmp.Or(c.edit(context.Background(), e, edits), errors.Join(c.Outcomes...)); err != nil {
 		return "", err
 	}
-	c.made = e.made
 	author := Person{Name: "limpet", Mail: "limpet@localhost"}
 	w, err := c.Commit(Making{Author: author, Committer: author, When: when, Message: message})
 	if err != nil {

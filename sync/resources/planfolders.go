@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"limpet/state"
+	"limpet/sync/api"
 	"limpet/sync/api/repopath"
 )
 
@@ -172,6 +173,15 @@ func (e *FolderFileError) Error() string {
 
 // Unwrap returns the cause.
 func (e *FolderFileError) Unwrap() error { return e.Err }
+
+// FolderFileText returns the folder file of a folder.
+func FolderFileText(uid, title string) []byte {
+	data, _ := json.MarshalIndent(map[string]any{ // plain data
+		"apiVersion": api.FolderGroup + "/v1", "kind": "Folder",
+		"metadata": map[string]any{"name": uid}, "spec": map[string]any{"title": title},
+	}, "", "  ")
+	return append(data, '\n')
+}
 
 // ParseFolderFile reads the folder file at p, whose blob is hash. A fault ends up in Err as a
 // *FolderFileError.

@@ -3,7 +3,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -17,9 +16,6 @@ import (
 	"limpet/sync/resources"
 	"limpet/sync/worker/commit"
 )
-
-// keepFile stands for a directory that has no other file.
-const keepFile = ".keep"
 
 // fixFoldersOrder adds a folder file to each directory without one, so that its folder keeps its
 // name wherever the directory moves.
@@ -83,15 +79,11 @@ func (w *Write) missingFolderFiles(ctx context.Context, r *commit.Run) ([]commit
 				edits = append(edits, e)
 				continue
 			}
-			data, err := json.MarshalIndent(map[string]any{"apiVersion": api.FolderGroup + "/v1", "kind": "Folder",
-				"metadata": map[string]any{"name": uid}, "spec": map[string]any{"title": repopath.Base(dir)}}, "", "  ")
-			if err != nil {
-				return nil, err
-			}
-			e.File = git.Edit{Path: within(r.Checkout.Dir, file), Blob: git.NewBlob(append(data, '\n'))}
+			data := resources.FolderFileText(uid, repopath.Base(dir))
+			e.File = git.Edit{Path: within(r.Checkout.Dir, file), Blob: git.NewBlob(data)}
 			edits, there[strings.ToLower(file)] = append(edits, e), file
 		}
-		if keep := path.Join(dir, keepFile); there[strings.ToLower(keep)] == keep {
+		if keep := path.Join(dir, resources.KeepFile); there[strings.ToLower(keep)] == keep {
 			edits = append(edits, commit.Edit{File: git.Edit{Path: within(r.Checkout.Dir, keep)}, Result: resources.Result{Action: resources.Deleted, Path: keep}})
 		}
 	}

@@ -24,13 +24,7 @@ func deleteOrder(w *Write, t *jobs.Task) (order, error) {
 	if err := checkSelection(t, o); err != nil {
 		return order{}, err
 	}
-	changes := func(ctx context.Context, r *commit.Run) (commit.Changes, error) {
-		return w.selected(ctx, r, o, resources.Deleted, nil)
-	}
-	return order{
-		Order: commit.Order{Ref: o.Ref, Message: "Delete from Grafana " + t.Name, Changes: changes},
-		then:  w.pullAfter,
-	}, nil
+	return w.selectionOrder(o, "Delete from Grafana "+t.Name, resources.Deleted, nil), nil
 }
 
 // moveOrder moves files and directories to another directory of a Repository, where they keep their
@@ -53,13 +47,33 @@ func moveOrder(w *Write, t *jobs.Task) (order, error) {
 		}
 		return target + repopath.Base(path)
 	}
-	changes := func(ctx context.Context, r *commit.Run) (commit.Changes, error) {
-		return w.selected(ctx, r, o, resources.Renamed, to)
+	return w.selectionOrder(o, "Move files from Grafana "+t.Name, resources.Renamed, to), nil
+}
+
+// selectionOrder returns one edit for each path of the job and of its resources, which are looked up
+// once. to returns where a path goes.
+func (w *Write) selectionOrder(
+	o *api.SelectionOptions, message string, action resources.Action, to func(path string) string,
+) order {
+	changes := func(ctx context.Context, r *commit.Run) (c commit.Changes, err error) {
+		if r.Saved.Paths == nil {
+			if r.Saved.Paths, err = w.paths(ctx, r.Task, o, action); err != nil {
+				return c, err
+			}
+		}
+		for _, path := range r.Saved.Paths {
+			e := commit.Edit{
+				File:   git.Edit{Path: within(r.Checkout.Dir, path)},
+				Result: resources.Result{Action: action, Path: path},
+			}
+			if to != nil {
+				e.File.To = within(r.Checkout.Dir, to(path))
+			}
+			c.Edits = append(c.Edits, e)
+		}
+		return c, nil
 	}
-	return order{
-		Order: commit.Order{Ref: o.Ref, Message: "Move files from Grafana " + t.Name, Changes: changes},
-		then:  w.pullAfter,
-	}, nil
+	return order{Order: commit.Order{Ref: o.Ref, Message: message, Changes: changes}, then: w.pullAfter}
 }
 
 // checkRef validates the name of a branch in an option of the job.
@@ -96,29 +110,7 @@ func checkPath(path string) error {
 	return repopath.CheckPath(path)
 }
 
-// selected returns one edit for each path of the job and of its resources, which are looked up
-// once. It omits a path inside a directory that is also listed.
-func (w *Write) selected(
-	ctx context.Context, r *commit.Run, o *api.SelectionOptions, action resources.Action, to func(path string) string,
-) (c commit.Changes, err error) {
-	if r.Saved.Paths == nil {
-		if r.Saved.Paths, err = w.paths(ctx, r.Task, o, action); err != nil {
-			return c, err
-		}
-	}
-	for _, path := range r.Saved.Paths {
-		e := commit.Edit{
-			File:   git.Edit{Path: within(r.Checkout.Dir, path)},
-			Result: resources.Result{Action: action, Path: path},
-		}
-		if to != nil {
-			e.File.To = within(r.Checkout.Dir, to(path))
-		}
-		c.Edits = append(c.Edits, e)
-	}
-	return c, nil
-}
-
+// paths returns the paths of a job, without those inside a directory that is listed too.
 func (w *Write) paths(
 	ctx context.Context, t *jobs.Task, o *api.SelectionOptions, action resources.Action,
 ) ([]string, error) {

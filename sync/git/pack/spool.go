@@ -239,15 +239,12 @@ func newSum() hash.Hash { return hash.New(crypto.SHA1) }
 
 // Encode is a pack of whole objects.
 func Encode(made []Packed) []byte {
-	var out bytes.Buffer
-	out.WriteString("PACK\x00\x00\x00\x02")
-	_ = binary.Write(&out, binary.BigEndian, uint32(len(made)))
-	for _, o := range made {
-		out.Write(o.data)
-	}
-	h := newSum()
-	h.Write(out.Bytes())
-	return h.Sum(out.Bytes())
+	var out bytes.Buffer // memory takes it all
+	_ = EncodeTo(&out, len(made), func(yield func(Packed, error) bool) {
+		for i := 0; i < len(made) && yield(made[i], nil); i++ {
+		}
+	})
+	return out.Bytes()
 }
 
 // EncodeTo writes a pack of n objects, one at a time.

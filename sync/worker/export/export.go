@@ -8,7 +8,6 @@ import (
 	"crypto/sha1"
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode"
@@ -200,9 +199,8 @@ func (l *Layout) marker(f *resources.Live, path string, id resources.Identity) F
 	}
 	switch there := l.tree[key(path)] != ""; {
 	case l.o.KeepFolderUIDs, !there && title(f) != repopath.Base(path):
-		data, _ := json.MarshalIndent(map[string]any{"apiVersion": api.FolderGroup + "/v1", "kind": "Folder",
-			"metadata": map[string]any{"name": uid}, "spec": map[string]any{"title": title(f)}}, "", "  ") // plain data
-		return File{Path: path + repopath.FolderFile, Data: append(data, '\n'), Object: id, Version: f.ResourceVersion}
+		data := resources.FolderFileText(uid, title(f))
+		return File{Path: path + repopath.FolderFile, Data: data, Object: id, Version: f.ResourceVersion}
 	case there:
 		return File{Object: id, Version: f.ResourceVersion}
 	}
