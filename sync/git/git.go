@@ -84,8 +84,6 @@ type Tree struct {
 	Dirs    []string  // sorted, relative, without slash at the end; "" is not listed
 	Refused []Refusal // entries that broke the path rule, links and submodules; the first thousand
 	More    int       // further ones
-	// Homes are the submodules that have files here, by URL.
-	Homes map[string]Home
 	// Submodules are those that were fetched, by path.
 	Submodules map[string]Submodule
 }
@@ -94,12 +92,6 @@ type Tree struct {
 type Submodule struct {
 	Remote Remote
 	Commit string
-}
-
-// Home is a submodule of a Tree.
-type Home struct {
-	Commit    string
-	fallbacks []Fallback
 }
 
 // File is a regular file of a Tree or a Change.

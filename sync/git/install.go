@@ -58,11 +58,9 @@ func (f *fetch) install(dir string, old *pack.Store, got download) error {
 		}
 	}
 	f.setRef(refs)
-	if err := pack.WriteRefs(dir, refs); err != nil {
-		return err
-	}
+	err = pack.WriteRefs(dir, refs)
 	f.mirror.changed()
-	return nil
+	return err
 }
 
 // cutHistory notes the commits of a bundle whose parents are among its bases that the mirror lacks:

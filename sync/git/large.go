@@ -29,11 +29,10 @@ const largeDir = "lfs"
 // Large begins a pull's share of what Git LFS keeps for the files of a commit. It makes no request.
 func (m *Mirrors) Large(r Remote, ref Ref) *Large { return m.large.Pull(m.largeOf(r, ref)) }
 
-// LargeWithin is the share of a submodule of r at a URL. What it takes counts with what l
-// takes, and they fetch in turn. Close it too.
-func (m *Mirrors) LargeWithin(l *Large, r Remote, url string, at Home) *Large {
-	r.URL, r.Fallbacks, r.LastSynced = url, at.fallbacks, ""
-	return l.Within(m.largeOf(r, Ref{Hash: at.Commit}))
+// LargeWithin is the share of a submodule. What it takes counts with what l takes, and they fetch in
+// turn. Close it too.
+func (m *Mirrors) LargeWithin(l *Large, sub Submodule) *Large {
+	return l.Within(m.largeOf(sub.Remote, Ref{Hash: sub.Commit}))
 }
 
 // largeOf is the Source of a commit, and the directory of its repository in the cache.

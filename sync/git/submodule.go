@@ -167,11 +167,7 @@ func (g *submoduleTree) submodule(ctx context.Context, l level, entry Refusal, u
 		return err
 	}
 	g.left.TreeEntries = max(1, g.left.TreeEntries-len(inner.Files)-len(inner.Dirs)-1)
-	if g.whole.Homes == nil {
-		g.whole.Homes = map[string]Home{}
-	}
 	g.whole.More += inner.More
-	g.whole.Homes[sub.URL] = Home{commit, sub.Fallbacks}
 	if g.whole.Submodules == nil {
 		g.whole.Submodules = map[string]Submodule{}
 	}

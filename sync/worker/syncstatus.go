@@ -13,6 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -177,6 +178,7 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 // them, it retries with the current object.
 func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Unstructured) []patch.Op) error {
 	path := fmt.Sprintf("/apis/%s/%s/namespaces/%s/repositories/%s", api.ProvisioningGroup, api.Repositories.Version, s.namespace, s.name)
+	current := s.client.Resource(api.Repositories).Namespace(s.namespace)
 	var err error
 	for range patchTries {
 		ops := build(s.object)
@@ -185,10 +187,7 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 		}
 		if _, there := s.object.Object["status"].(map[string]any); !there {
 			// The test protects a status that another writer has added meanwhile.
-			ops = append([]patch.Op{
-				patch.Version(s.object),
-				patch.Add("/status", map[string]any{}),
-			}, ops...)
+			ops = append(patch.Guard(s.object, "status"), ops...)
 		}
 		body, encodeErr := json.Marshal(ops)
 		if encodeErr != nil {
@@ -197,29 +196,23 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 		var answer []byte
 		_, answer, err = s.client.DoIdempotent(ctx, http.MethodPatch, path+"/status", nil, patch.MediaType, body)
 		if err == nil {
-			return s.keep(answer)
+			u := new(unstructured.Unstructured)
+			if err := u.UnmarshalJSON(answer); err != nil {
+				return fmt.Errorf("read repository: %w", err)
+			}
+			s.object = u
+			return nil
 		}
 		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) && !apierrors.IsConflict(err) {
 			return kube.AsUnavailable(err)
 		}
-		_, answer, getErr := s.client.Do(ctx, http.MethodGet, path, nil, "", nil)
+		now, getErr := current.Get(ctx, s.name, metav1.GetOptions{})
 		if getErr != nil {
 			return errors.Join(err, kube.AsUnavailable(getErr))
 		}
-		if keepErr := s.keep(answer); keepErr != nil {
-			return keepErr
-		}
+		s.object = now
 	}
 	return err
-}
-
-func (s *syncStatus) keep(answer []byte) error {
-	u := new(unstructured.Unstructured)
-	if err := u.UnmarshalJSON(answer); err != nil {
-		return fmt.Errorf("read repository: %w", err)
-	}
-	s.object = u
-	return nil
 }
 
 // stats counts the objects of a repository by resource; nil means unknown.

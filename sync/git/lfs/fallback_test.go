@@ -83,8 +83,7 @@ func TestLargeOfAFallback(t *testing.T) {
 	if asked := one.take(); len(asked) != 0 {
 		t.Errorf("the own host was asked: %q", asked)
 	}
-	home := one.front + "/lib.git"
-	in := m.LargeWithin(l, r, home, tree.Homes[home])
+	in := m.LargeWithin(l, tree.Submodules["lib"])
 	defer in.Close()
 	asks(in, "of a submodule, while its own host is away", two, "/lib.git", other)
 

@@ -526,14 +526,13 @@ func TestLargeWithin(t *testing.T) {
 	h.remote.Limits.LargeBytes = 20
 	ref, _ := mirrortest.Sync(t, m, h.remote, "")
 	tree, err := m.WholeTree(t.Context(), h.remote, commit, "")
-	home := h.front + "/lib.git"
-	if err != nil || len(tree.Homes) != 1 || tree.Homes[home].Commit != lib {
-		t.Fatalf("homes %v, %v", tree.Homes, err)
+	if err != nil || len(tree.Submodules) != 1 || tree.Submodules["lib"].Commit != lib {
+		t.Fatalf("submodules %v, %v", tree.Submodules, err)
 	}
 	h.take()
 	l := m.Large(h.remote, ref)
 	defer l.Close()
-	in := m.LargeWithin(l, h.remote, home, tree.Homes[home])
+	in := m.LargeWithin(l, tree.Submodules["lib"])
 	defer in.Close()
 	if got, err := openLarge(t, in, h.add("of the lib")); err != nil || got != "of the lib" {
 		t.Errorf("%q %v", got, err)

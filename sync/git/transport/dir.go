@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -379,34 +380,20 @@ func (s *dirSession) UploadPack(_ context.Context, req *packp.UploadPackRequest)
 	if last != nil && !slices.Contains(req.Haves, last.Commit) {
 		last = nil
 	}
-	var made []pack.Object
-	var files []pack.ID
-	for id, o := range s.dir.Made {
+	ids := map[pack.ID]bool{}
+	for _, id := range slices.AppendSeq(slices.Collect(maps.Keys(s.dir.Made)), maps.Keys(s.dir.Files)) {
 		if last == nil || !last.Has(id) {
-			made = append(made, o)
-		}
-	}
-	for id := range s.dir.Files {
-		if _, both := s.dir.Made[id]; !both && (last == nil || !last.Has(id)) {
-			files = append(files, id)
+			ids[id] = true
 		}
 	}
 	r, w := io.Pipe()
-	s.pipe, s.done = r, make(chan struct{})
+	s.pipe = r
+	s.done = make(chan struct{})
 	go func() { // Close waits for it
 		defer close(s.done)
-		w.CloseWithError(pack.EncodeTo(w, len(made)+len(files), func(yield func(pack.Packed, error) bool) {
-			for _, o := range made {
-				if !yield(o.Pack(), nil) {
-					return
-				}
-			}
-			for _, id := range files {
-				data, _, err := readFile(s.root, s.dir.Files[id], s.call.Limits.ObjectBytes)
-				if err == nil && pack.IDOf(pack.BlobKind, data) != id || errors.Is(err, errChanging) {
-					err = s.call.moved()
-				}
-				if !yield(pack.Object{ID: id, Kind: pack.BlobKind, Data: data}.Pack(), err) {
+		w.CloseWithError(pack.EncodeTo(w, len(ids), func(yield func(pack.Packed, error) bool) {
+			for id := range ids {
+				if o, err := s.object(id); !yield(o.Pack(), err) {
 					return
 				}
 			}
@@ -416,6 +403,18 @@ func (s *dirSession) UploadPack(_ context.Context, req *packp.UploadPackRequest)
 		}))
 	}()
 	return packp.NewUploadPackResponseWithPackfile(req, counted{r, s.call}), nil
+}
+
+// object reads an object of the directory.
+func (s *dirSession) object(id pack.ID) (pack.Object, error) {
+	if o, made := s.dir.Made[id]; made {
+		return o, nil
+	}
+	data, _, err := readFile(s.root, s.dir.Files[id], s.call.Limits.ObjectBytes)
+	if err == nil && pack.IDOf(pack.BlobKind, data) != id || errors.Is(err, errChanging) {
+		err = s.call.moved()
+	}
+	return pack.Object{ID: id, Kind: pack.BlobKind, Data: data}, err
 }
 
 // moved returns the error for files that have changed since they were announced.

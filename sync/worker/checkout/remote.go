@@ -29,7 +29,7 @@ type Git interface {
 	Changes(ctx context.Context, r git.Remote, from, to, dir string) ([]git.Change, error)
 	Blob(ctx context.Context, r git.Remote, hash string, max int64) ([]byte, error)
 	Large(r git.Remote, ref git.Ref) *git.Large
-	LargeWithin(l *git.Large, r git.Remote, url string, at git.Home) *git.Large
+	LargeWithin(l *git.Large, sub git.Submodule) *git.Large
 	Contains(ctx context.Context, r git.Remote, tip git.Ref, commit string) (bool, error)
 	Compose(ctx context.Context, r git.Remote, base string, edits []git.Edit) (*git.Composition, error)
 	Push(ctx context.Context, r git.Remote, branch, old string, w *git.Written) error

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,8 +43,9 @@ func (c *Content) Tree(ctx context.Context) (git.Tree, error) {
 			c.pointers[f.Hash] = true
 		}
 	}
-	for home, at := range t.Homes {
-		c.inside[home] = c.at.source.Git.LargeWithin(c.large, c.at.Remote, home, at)
+	for _, path := range slices.Sorted(maps.Keys(t.Submodules)) {
+		sub := t.Submodules[path]
+		c.inside[sub.Remote.URL] = c.at.source.Git.LargeWithin(c.large, sub)
 	}
 	return t, err
 }
