@@ -130,7 +130,7 @@ func (c *comparison) objects(ctx context.Context) error {
 	if c.server, err = c.Pull.server(ctx, c.Namespace, true); err != nil {
 		return err
 	}
-	c.target.Kinds = c.server.kinds
+	c.target.Kinds = c.server.Kinds
 	live, err := c.liveItems(ctx, true)
 	if err != nil {
 		return err
@@ -254,7 +254,7 @@ func (c *comparison) file(ctx context.Context, plan *resources.Plan, change reso
 		if c.dryRuns.Add(1) > maxDryRuns {
 			return c.skip(ctx, item, nil)
 		}
-		stored, failed := c.server.stored(ctx, ref, func(version string) []byte { return o.Body(version, stamp) })
+		stored, failed := c.server.Stored(ctx, ref, func(version string) []byte { return o.Body(version, stamp) })
 		if failed == nil {
 			pointers, git, is, err = drift.Compare(stored, live.Raw, c.rules)
 		} else if ctx.Err() != nil || jobs.Transient(failed) {
@@ -390,9 +390,9 @@ func asJSON(data []byte) json.RawMessage {
 // Grafana lacks them.
 func (r *pull) liveItems(ctx context.Context, versions bool) ([]resources.Item, error) {
 	if versions {
-		return r.server.listed(ctx, r.target.Repository)
+		return r.server.Listed(ctx, r.target.Repository)
 	}
-	return r.server.managed(ctx, r.o.Client, r.target.Repository)
+	return r.server.Managed(ctx, r.target.Repository)
 }
 
 // rewriteDrifted adds the objects to a plan that are not what they were made from.
@@ -418,9 +418,7 @@ func (r *pull) keepVersions(ctx context.Context) {
 	if r.server == nil { // it came to no object
 		return
 	}
-	r.server.mu.Lock()
-	written := r.server.written
-	r.server.mu.Unlock()
+	written := r.server.Written()
 	if len(written) == 0 {
 		return
 	}

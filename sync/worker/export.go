@@ -21,6 +21,7 @@ import (
 	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/commit"
 	"limpet/sync/worker/export"
+	"limpet/sync/worker/target"
 )
 
 // How objects of the API become files: package export lays them out, and the commit is made as for
@@ -94,7 +95,7 @@ type exporting struct {
 	options  *api.ExportOptions
 	path     string
 	keep     bool // the UIDs
-	server   *server
+	server   *target.API
 	layout   *export.Layout
 	files    map[string]string // hashes of the files of the base
 	created  int64
@@ -109,7 +110,7 @@ func (x *exporting) run(ctx context.Context, store *state.Store) error {
 		return err
 	}
 	x.task.Progress.SetMessage(ctx, "read folders")
-	folders, err := x.server.folderList(ctx)
+	folders, err := x.server.Folders(ctx, maxFolders)
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (x *exporting) run(ctx context.Context, store *state.Store) error {
 			x.changes.Wrote[file] = 1
 		}
 	}
-	x.layout = export.New(export.Options{Repository: x.task.Repo.GetName(), Namespace: x.task.Namespace, Kinds: x.server.kinds,
+	x.layout = export.New(export.Options{Repository: x.task.Repo.GetName(), Namespace: x.task.Namespace, Kinds: x.server.Kinds,
 		Salt: string(x.task.Repo.GetUID()),
 		Path: x.path, KeepUIDs: x.keep, KeepFolderUIDs: x.keep && !x.options.GenerateNewFolderIDs, Tree: tree,
 		Object: func(path string) resources.Identity { return x.object(ctx, path) }, Find: x.finder(ctx)}, folders)
@@ -155,7 +156,7 @@ func (x *exporting) all(ctx context.Context, folders []*resources.Live) error {
 	}
 	x.add(x.layout.Markers()...)
 	ref := resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource}
-	err := pages(ctx, x.server, ref, "", func(version string, page []json.RawMessage) error {
+	err := target.Each(ctx, x.server, ref, "", func(version string, page []json.RawMessage) error {
 		for _, raw := range page {
 			live, err := resources.ParseLive(raw)
 			if err != nil {
@@ -333,7 +334,7 @@ func (x *exporting) object(ctx context.Context, path string) (none resources.Ide
 	if repopath.IsFolderFile(path) {
 		return resources.Identity{Group: api.FolderGroup, Kind: "Folder", Name: resources.ParseFolderFile(path, hash, data).UID}
 	}
-	o, err := resources.Parse(resources.File{Repository: x.task.Repo.GetName(), Namespace: x.task.Namespace, Path: path, Kinds: x.server.kinds}, data)
+	o, err := resources.Parse(resources.File{Repository: x.task.Repo.GetName(), Namespace: x.task.Namespace, Path: path, Kinds: x.server.Kinds}, data)
 	if err != nil {
 		return none
 	}

@@ -46,7 +46,7 @@ func (w *Write) missingFolderFiles(ctx context.Context, r *commit.Run) ([]commit
 		return nil, err
 	}
 	name := r.Task.Repo.GetName()
-	live, err := server.managedFolders(ctx, name)
+	live, err := server.ManagedFolders(ctx, name)
 	if err != nil {
 		return nil, err
 	}

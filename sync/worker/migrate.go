@@ -15,6 +15,7 @@ import (
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
 	"limpet/sync/worker/commit"
+	"limpet/sync/worker/target"
 )
 
 // A migration exports objects with their UIDs. On the branch of the Repository a full pull then
@@ -57,7 +58,7 @@ func migrateOrder(w *Write, t *jobs.Task) (order, error) {
 
 // exportRemover deletes the objects of a migration.
 type exportRemover struct {
-	server   *server
+	server   *target.API
 	progress *jobs.Progress
 	versions map[resources.Identity]string // of the exported objects
 }
@@ -78,7 +79,7 @@ func (w *Write) removeExported(ctx context.Context, r *commit.Run, folders bool)
 	inside := map[string]int{} // objects by folder
 	var gone []resources.Live
 	ref := resources.Ref{Group: api.DashboardGroup, Resource: resources.DashboardResource}
-	err = pages(ctx, s, ref, MetadataList, func(_ string, page []resources.Live) error {
+	err = target.Each(ctx, s, ref, target.MetadataList, func(_ string, page []resources.Live) error {
 		for _, live := range page {
 			_, listed := versions[resources.Identity{Group: ref.Group, Kind: "Dashboard", Name: live.Name}]
 			if listed && !resources.Managed(live.Annotations) {
@@ -114,7 +115,7 @@ func (w *Write) removeExported(ctx context.Context, r *commit.Run, folders bool)
 
 // folders deletes the exported folders that are empty, the deepest first.
 func (r *exportRemover) folders(ctx context.Context, inside map[string]int) error {
-	all, err := r.server.folderList(ctx)
+	all, err := r.server.Folders(ctx, maxFolders)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (r *exportRemover) folders(ctx context.Context, inside map[string]int) erro
 // remove deletes an object if it is the exported one, and records that. It reports whether the object
 // is left.
 func (r *exportRemover) remove(ctx context.Context, ref resources.Ref, live *resources.Live) (left bool, err error) {
-	item := live.Item(r.server.kinds.Named(ref.Group, ref.Resource))
+	item := live.Item(r.server.Kinds.Named(ref.Group, ref.Resource))
 	ref.Name = live.Name
 	res := resources.Result{Action: resources.Deleted, Group: ref.Group, Kind: item.Kind, Name: live.Name}
 	within, cancel := context.WithTimeoutCause(ctx, resources.ItemTimeout, errors.New("no answer"))

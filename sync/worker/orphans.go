@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/resources"
 	"limpet/sync/worker/sink"
+	"limpet/sync/worker/target"
 )
 
 // Orphans removes or releases the objects that a deleted Repository manages, or the files of its
@@ -87,7 +87,7 @@ func (o *Orphans) Release(ctx context.Context, repo *unstructured.Unstructured) 
 // leaving is one run over the objects of a repository.
 type leaving struct {
 	*Orphans
-	server     *server
+	server     *target.API
 	repository string
 	action     resources.Action // of the results
 	progress   *jobs.Progress
@@ -112,7 +112,7 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, re
 	l := &leaving{Orphans: o, repository: repo.GetName(), blocked: map[string]bool{}, server: server, action: resources.Updated,
 		progress: progress}
 	progress.SetMessage(ctx, "list the objects of the repository")
-	items, err := l.server.managed(ctx, o.pull.o.Client, l.repository)
+	items, err := l.server.Managed(ctx, l.repository)
 	if err != nil {
 		return 0, err
 	}
@@ -255,9 +255,7 @@ func (l *leaving) release(ctx context.Context, item resources.Item) (bool, error
 				ops = append(ops, patch.Op{Op: "remove", Path: annotation(key)})
 			}
 		}
-		return l.server.write(ctx, "patch", ref, call{
-			method: http.MethodPatch, media: patch.MediaType, body: encoded(ops), idempotent: true,
-		})
+		return l.server.Patch(ctx, ref, ops)
 	})
 }
 

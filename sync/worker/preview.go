@@ -10,10 +10,8 @@ import (
 	"strings"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
@@ -248,37 +246,3 @@ func (p *Preview) sort() {
 			strings.Compare(a.Name, b.Name))
 	})
 }
-
-// dryServer is a server that sends no write. It answers a creation as the server would.
-type dryServer struct {
-	*server
-	mu    sync.Mutex                 // guards there
-	there map[string]map[string]bool // names of objects by resource, read when the first one is created
-}
-
-func (d *dryServer) Create(ctx context.Context, ref resources.Ref, _ bool, _ func(string) []byte) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	names := d.there[ref.Resource]
-	if names == nil {
-		all, err := d.list(ctx, "", d.kinds.Named(ref.Group, ref.Resource))
-		if err != nil {
-			return err
-		}
-		names = map[string]bool{}
-		for _, item := range all {
-			names[item.Name] = true
-		}
-		d.there[ref.Resource] = names
-	}
-	if names[ref.Name] {
-		return apierrors.NewAlreadyExists(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name)
-	}
-	return nil
-}
-
-func (d *dryServer) Update(context.Context, resources.Ref, bool, func(string) []byte) error {
-	return nil
-}
-
-func (d *dryServer) Delete(context.Context, resources.Ref, string, string) error { return nil }

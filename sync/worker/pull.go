@@ -43,6 +43,7 @@ import (
 	"limpet/sync/worker/commit"
 	"limpet/sync/worker/commitstatus"
 	"limpet/sync/worker/sink"
+	"limpet/sync/worker/target"
 )
 
 // maxErrors is the number of errors after which a pull stops. Source: Grafana.
@@ -105,6 +106,12 @@ func NewPull(o PullOptions) *Pull {
 	return &Pull{o: o, source: source}
 }
 
+// server returns the servers of the objects of a namespace.
+func (p *Pull) server(ctx context.Context, namespace string, last bool) (*target.API, error) {
+	servers := target.Servers{Dashboards: p.o.Dashboards, Folders: p.o.Folders, Others: p.o.Client}
+	return target.Open(ctx, servers, p.o.Kinds, namespace, last)
+}
+
 // Action implements jobs.Worker.
 func (p *Pull) Action() string { return "pull" }
 
@@ -145,7 +152,7 @@ type pull struct {
 	*Pull
 	*jobs.Task
 	log      *slog.Logger
-	server   *server
+	server   *target.API
 	target   resources.Target
 	status   *syncStatus
 	at       *checkout.Checkout
@@ -370,7 +377,7 @@ func (r *pull) sync(ctx context.Context) error {
 	if r.server, err = r.Pull.server(ctx, r.Namespace, r.Last); err != nil {
 		return err
 	}
-	r.target.Kinds = r.server.kinds
+	r.target.Kinds = r.server.Kinds
 	tree, err := r.tree(ctx)
 	if err != nil {
 		return err

@@ -96,7 +96,7 @@ func (r *pull) pullChanges(ctx context.Context, tree resources.Tree, last string
 	}
 	uncounted := r.counted == nil && r.status.maxResources > 0
 	if n > guardFew || uncounted {
-		live, err := r.server.managed(ctx, r.o.Client, r.target.Repository)
+		live, err := r.server.Managed(ctx, r.target.Repository)
 		if err != nil {
 			return false, err
 		}
@@ -132,7 +132,7 @@ func (r *pull) increment(ctx context.Context, tree resources.Tree, diff []git.Ch
 	if err != nil {
 		return nil, err
 	}
-	folders, err := r.server.managedFolders(ctx, r.target.Repository)
+	folders, err := r.server.ManagedFolders(ctx, r.target.Repository)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (r *pull) apply(ctx context.Context, plan *resources.Plan, have int64, phas
 		}
 		r.applying = true
 	} else {
-		server, results = &dryServer{server: r.server, there: map[string]map[string]bool{}}, r.preview
+		server, results = r.server.ReadOnly(), r.preview
 	}
 	tally, err := resources.Apply{
 		Server: server, Reader: r.content, Recorder: results, Namespace: r.Namespace,

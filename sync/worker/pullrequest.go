@@ -18,6 +18,7 @@ import (
 	"limpet/sync/text"
 	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/pr"
+	"limpet/sync/worker/target"
 )
 
 // A pull request is reviewed as its pull would work: the same plan is carried out by a server that
@@ -178,15 +179,13 @@ func (r *review) rehearse(ctx context.Context, diff []git.Change) (parsed bool, 
 		r.server, err = r.Pull.server(ctx, r.Namespace, r.Last)
 	}
 	switch {
-	case sink || absent(err):
-		r.server = &server{}
+	case sink || target.Absent(err):
+		r.server = target.NoAPI()
 	case err != nil:
 		return false, err
-	}
-	r.server.dryRun = true
-	if r.server.off.Store(r.server.kinds == nil); r.server.kinds != nil {
-		r.target.Kinds = r.server.kinds
-		r.server.probe(ctx)
+	default:
+		r.target.Kinds = r.server.Kinds
+		r.server.DryRun(ctx)
 	}
 	tree, err := r.tree(ctx)
 	if err != nil {
@@ -201,7 +200,7 @@ func (r *review) rehearse(ctx context.Context, diff []git.Change) (parsed bool, 
 	r.Progress.SetMessage(ctx, "validate files")
 	_, err = resources.Apply{Server: r.server, Reader: r.content, Recorder: r, Namespace: r.Namespace, Parallel: r.o.Parallel,
 		DryRun: true}.Run(ctx, plan)
-	return r.server.off.Load(), err
+	return r.server.Off(), err
 }
 
 // Record implements resources.Recorder. What is wrong with a file is a warning of the job.

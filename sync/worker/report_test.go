@@ -1,9 +1,7 @@
 package worker
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,8 +11,6 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/forge"
-	"limpet/sync/kube"
-	"limpet/sync/resources"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/forgetest"
 )
@@ -252,42 +248,5 @@ func TestPullRequestBound(t *testing.T) {
 	if !checked["POST"] || len(all) > 3*maxChecked || !strings.Contains(body, "changes 120 resource files") ||
 		!strings.Contains(body, "and 90 more files\n") || !strings.Contains(body, "and 20 more files, not checked\n") {
 		t.Errorf("%d requests\n%s", len(all), body)
-	}
-}
-
-// dryRunAPI refuses objects with a text, or a kind, and quotes it.
-type dryRunAPI struct{ text, resource string }
-
-func (a dryRunAPI) RoundTrip(r *http.Request) (*http.Response, error) {
-	body, err := io.ReadAll(r.Body)
-	code, answer := 201, `{"metadata":{}}`
-	if bytes.Contains(body, []byte(a.text)) && strings.Contains(r.URL.Path, a.resource) {
-		code, answer = 400, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","code":400,"message":"field spec.dryRun"}`
-	}
-	return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
-		Body: io.NopCloser(strings.NewReader(answer))}, err
-}
-
-// TestDryRunProbe: an error that quotes a file does not switch validation off, one for any object
-// does.
-func TestDryRunProbe(t *testing.T) {
-	for _, c := range []struct {
-		api dryRunAPI
-		off bool
-	}{{dryRunAPI{"dryRun", "dashboards"}, false}, {dryRunAPI{"", "dashboards"}, true}, {dryRunAPI{"", "folders"}, true}} {
-		client, err := kube.Connect(t.Context(), kube.Config{Server: "http://x", Transport: c.api})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer client.Close()
-		s := &server{namespace: "d", dashboards: client, folders: client, dryRun: true, kinds: resources.Kinds{
-			{Group: api.FolderGroup, Kind: "Folder", Resource: "folders", Version: "v1"},
-			{Group: api.DashboardGroup, Kind: "Dashboard", Resource: "dashboards", Version: "v2"}}}
-		s.probe(t.Context())
-		err = s.Create(t.Context(), resources.Ref{Group: api.DashboardGroup, Resource: "dashboards", Name: "bad"}, true,
-			func(string) []byte { return []byte(`{"spec":{"dryRun":1}}`) })
-		if s.off.Load() != c.off || c.off != (err == nil) {
-			t.Errorf("%+v: off %v, %v", c.api, s.off.Load(), err)
-		}
 	}
 }

@@ -151,9 +151,9 @@ func (w *Write) locate(ctx context.Context, t *jobs.Task, ref api.ResourceRef) (
 	if err != nil {
 		return "", err
 	}
-	kind := server.kinds.Of(ref.Group, ref.Kind)
-	if i := slices.IndexFunc(server.kinds, func(k resources.Kind) bool { return k.Kind == ref.Kind }); ref.Group == "" && i >= 0 {
-		kind = server.kinds[i]
+	kind := server.Kinds.Of(ref.Group, ref.Kind)
+	if i := slices.IndexFunc(server.Kinds, func(k resources.Kind) bool { return k.Kind == ref.Kind }); ref.Group == "" && i >= 0 {
+		kind = server.Kinds[i]
 	}
 	if kind.Refused != "" {
 		return "", fmt.Errorf("kind %s is %s", ref.Kind, kind.Refused)

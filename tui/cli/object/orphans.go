@@ -13,7 +13,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/resources"
 	"limpet/sync/text"
-	"limpet/sync/worker"
+	"limpet/sync/worker/target"
 	"limpet/tui/cli/command"
 )
 
@@ -79,7 +79,7 @@ func eachMetadata(ctx context.Context, s *command.Session, res command.Resource,
 	if namespace != "" {
 		path += "namespaces/" + url.PathEscape(namespace) + "/"
 	}
-	return worker.Pages(ctx, s.Client, path+res.Resource, worker.MetadataList, func(page []metav1.PartialObjectMetadata) error {
+	return target.Pages(ctx, s.Client, path+res.Resource, target.MetadataList, func(page []metav1.PartialObjectMetadata) error {
 		for i := range page {
 			use(page[i].ObjectMeta)
 		}
