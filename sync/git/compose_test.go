@@ -21,8 +21,8 @@ import (
 // grafana is who the commits of these tests are by.
 var grafana = Person{"Grafana", "noreply@grafana.com"}
 
-func making(message string) Making {
-	return Making{Author: grafana, Committer: grafana, Message: message, When: time.Unix(1800000000, 0)}
+func making(message string) CommitOptions {
+	return CommitOptions{Author: grafana, Committer: grafana, Message: message, When: time.Unix(1800000000, 0)}
 }
 
 // leaf is what a model of a tree has at a path.
@@ -239,7 +239,7 @@ func TestComposeAgreesWithGit(t *testing.T) {
 		if before := gittest.Git(t, bare, nil, "rev-parse", base+"^{tree}"); c.Empty() != (before == want) {
 			t.Fatalf("round %d: Empty %t", round, c.Empty())
 		}
-		w := gittest.Must[*Written](t)(c.Commit(making("change")))
+		w := gittest.Must[*NewCommit](t)(c.Commit(making("change")))
 		if err := m.Push(t.Context(), r, "refs/heads/main", base, w); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
@@ -342,14 +342,14 @@ func TestCommitText(t *testing.T) {
 	c := gittest.Must[*Composition](t)(m.Compose(t.Context(), r, head, []Edit{{Path: "a.json"}}))
 	armor := "-----BEGIN SSH SIGNATURE-----\nU1NIU0lH\n\nend\n-----END SSH SIGNATURE-----\n"
 	signer := &testSigner{answer: armor}
-	mk := Making{Author: Person{"  Ann <script> ", "ann@example.com"}, Committer: grafana,
+	mk := CommitOptions{Author: Person{"  Ann <script> ", "ann@example.com"}, Committer: grafana,
 		When: time.Date(2026, 11, 22, 20, 0, 0, 5, time.FixedZone("", 3600)), Message: "x"}
 	if _, err := c.Commit(mk); err == nil {
 		t.Error("a name with < in it was taken")
 	}
 	mk.Author.Name, mk.Message, mk.Signer = "  Ann,\nAuthor. ", "\r\n\r\nDelete a.json  \r\n\r\n  because\t\r\n\r\n", signer
-	w := gittest.Must[*Written](t)(c.Commit(mk))
-	again := gittest.Must[*Written](t)(c.Commit(mk))
+	w := gittest.Must[*NewCommit](t)(c.Commit(mk))
+	again := gittest.Must[*NewCommit](t)(c.Commit(mk))
 	if w.Hash != again.Hash {
 		t.Error("the same commit has two names")
 	}
@@ -370,17 +370,17 @@ func TestCommitText(t *testing.T) {
 	if body := gittest.Git(t, o.Bare, nil, "log", "-1", "--format=%s|%b", w.Hash); body != "Delete a.json|  because" {
 		t.Errorf("message %q", body)
 	}
-	for name, change := range map[string]func(*Making){
-		"no name":         func(m *Making) { m.Author.Name = " . " },
-		"no mail":         func(m *Making) { m.Committer.Mail = "" },
-		"no message":      func(m *Making) { m.Message = " \n\t\n" },
-		"a zero byte":     func(m *Making) { m.Message = "a\x00b" },
-		"no text":         func(m *Making) { m.Message = "a\xff" },
-		"a long one":      func(m *Making) { m.Message = strings.Repeat("x", maxMessage+1) },
-		"before 1970":     func(m *Making) { m.When = time.Unix(-5, 0) },
-		"a key that errs": func(m *Making) { m.Signer = &testSigner{err: errors.New("locked")} },
-		"no signature":    func(m *Making) { m.Signer = &testSigner{answer: "hello"} },
-		"no signature 2":  func(m *Making) { m.Signer = &testSigner{} },
+	for name, change := range map[string]func(*CommitOptions){
+		"no name":         func(m *CommitOptions) { m.Author.Name = " . " },
+		"no mail":         func(m *CommitOptions) { m.Committer.Mail = "" },
+		"no message":      func(m *CommitOptions) { m.Message = " \n\t\n" },
+		"a zero byte":     func(m *CommitOptions) { m.Message = "a\x00b" },
+		"no text":         func(m *CommitOptions) { m.Message = "a\xff" },
+		"a long one":      func(m *CommitOptions) { m.Message = strings.Repeat("x", maxMessage+1) },
+		"before 1970":     func(m *CommitOptions) { m.When = time.Unix(-5, 0) },
+		"a key that errs": func(m *CommitOptions) { m.Signer = &testSigner{err: errors.New("locked")} },
+		"no signature":    func(m *CommitOptions) { m.Signer = &testSigner{answer: "hello"} },
+		"no signature 2":  func(m *CommitOptions) { m.Signer = &testSigner{} },
 	} {
 		bad := mk
 		change(&bad)

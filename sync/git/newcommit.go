@@ -25,17 +25,17 @@ type Signer interface {
 // Person is who has written or signed a commit.
 type Person struct{ Name, Mail string }
 
-// Making describes what a commit is besides its files. The same one of the same
+// CommitOptions describes what a commit is besides its files. The same one of the same
 // Composition returns the same commit, as far as its Signer signs alike each time.
-type Making struct {
+type CommitOptions struct {
 	Author, Committer Person
 	When              time.Time // of both; kept to the second
 	Message           string
 	Signer            Signer // nil = not signed
 }
 
-// Written is a commit that is in memory only. See Mirrors.Push.
-type Written struct {
+// NewCommit is a commit that is in memory only. See Mirrors.Push.
+type NewCommit struct {
 	Hash  string // of the commit
 	made  []pack.Packed
 	edits []Edit // for a directory
@@ -43,7 +43,7 @@ type Written struct {
 
 // Commit makes a commit of the tree, with the base as its parent. An error is one of
 // the Signer, or says what is wrong with what is to be written.
-func (c *Composition) Commit(m Making) (*Written, error) {
+func (c *Composition) Commit(m CommitOptions) (*NewCommit, error) {
 	author, err := m.Author.line(m.When)
 	if err != nil {
 		return nil, fmt.Errorf("author of the commit: %w", err)
@@ -74,14 +74,14 @@ func (c *Composition) Commit(m Making) (*Written, error) {
 	text := []byte(head + signature + "\n" + message)
 	id := pack.IDOf(pack.CommitKind, text)
 	commit := pack.Object{ID: id, Kind: pack.CommitKind, Data: text}.Pack()
-	return &Written{Hash: id.String(), made: append([]pack.Packed{commit}, c.made...)}, nil
+	return &NewCommit{Hash: id.String(), made: append([]pack.Packed{commit}, c.made...)}, nil
 }
 
 // Directory makes the commit that a directory of plain files has with this tree. It has no parent,
 // author or message.
-func (c *Composition) Directory() *Written {
+func (c *Composition) Directory() *NewCommit {
 	o := transport.DirCommit(c.tree)
-	return &Written{Hash: o.ID.String(), edits: c.edits}
+	return &NewCommit{Hash: o.ID.String(), edits: c.edits}
 }
 
 // line is how a commit names a person. What git would leave out of a name at its ends

@@ -44,7 +44,7 @@ func (m *Mirrors) Pushable(ctx context.Context, r Remote) error {
 // compose and push again), Declined and ReadOnly (a user has to act), Refused and TooLarge. After
 // any other one it may have arrived all the same: see Contains. A directory that another process
 // changes meanwhile may have got a part: the error, also Overtaken, has the number of changes.
-func (m *Mirrors) Push(ctx context.Context, r Remote, branch, old string, w *Written) error {
+func (m *Mirrors) Push(ctx context.Context, r Remote, branch, old string, w *NewCommit) error {
 	c, err := m.begin(ctx, "push", r)
 	if err != nil {
 		return err

@@ -64,7 +64,7 @@ func CommitFiles(dir, branch, message string, files map[string][]byte, when time
 		return "", err
 	}
 	author := Person{Name: "limpet", Mail: "limpet@localhost"}
-	w, err := c.Commit(Making{Author: author, Committer: author, When: when, Message: message})
+	w, err := c.Commit(CommitOptions{Author: author, Committer: author, When: when, Message: message})
 	if err != nil {
 		return "", err
 	}

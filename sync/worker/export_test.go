@@ -189,7 +189,7 @@ type lateGit struct {
 	before func()
 }
 
-func (f *lateGit) Push(ctx context.Context, r git.Remote, branch, old string, w *git.Written) error {
+func (f *lateGit) Push(ctx context.Context, r git.Remote, branch, old string, w *git.NewCommit) error {
 	push := func(ctx context.Context) error { return f.Git.Push(ctx, r, branch, old, w) }
 	if f.first == nil {
 		f.first = push

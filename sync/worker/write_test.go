@@ -260,7 +260,7 @@ type faster struct {
 	push func()
 }
 
-func (f *faster) Push(ctx context.Context, r git.Remote, branch, old string, w *git.Written) error {
+func (f *faster) Push(ctx context.Context, r git.Remote, branch, old string, w *git.NewCommit) error {
 	if f.push != nil {
 		f.push()
 	}

@@ -68,7 +68,7 @@ func TestPush(t *testing.T) {
 			}
 			// A new branch, and one whose name is in the way of another.
 			c := gittest.Must[*git.Composition](t)(m.Compose(t.Context(), r, ref.Hash, []git.Edit{{Path: "b.json"}}))
-			side := gittest.Must[*git.Written](t)(c.Commit(making("side")))
+			side := gittest.Must[*git.NewCommit](t)(c.Commit(making("side")))
 			if err := m.Push(t.Context(), r, "refs/heads/edit/side", "", side); err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +97,7 @@ func TestPush(t *testing.T) {
 			// A rule of the host, in its words.
 			o.Hook("echo 'GL-HOOK-ERR: main is protected, \x1b[2Jask ops' >&2; exit 1")
 			c = gittest.Must[*git.Composition](t)(m.Compose(t.Context(), r, other, []git.Edit{{Path: "b.json"}}))
-			late := gittest.Must[*git.Written](t)(c.Commit(making("late")))
+			late := gittest.Must[*git.NewCommit](t)(c.Commit(making("late")))
 			before := string(gittest.Must[[]byte](t)(os.ReadFile(filepath.Join(mirrortest.MirrorDir(t, m, r), "packed-refs"))))
 			says := []string{"pre-receive hook declined", "main is protected, [2Jask ops"}
 			if way == "file" {
@@ -251,7 +251,7 @@ func TestPushEndsInDoubt(t *testing.T) {
 			r.Creds, r.AllowInsecure = &auth.Credentials{Username: "u", Password: gittest.Secret}, true
 			ref, _ := mirrortest.Sync(t, m, r, "main")
 			made := gittest.Must[*git.Composition](t)(m.Compose(t.Context(), r, ref.Hash, []git.Edit{{Path: "a.json"}}))
-			w := gittest.Must[*git.Written](t)(made.Commit(making("doubt")))
+			w := gittest.Must[*git.NewCommit](t)(made.Commit(making("doubt")))
 			s.During(c.hook)
 			err := m.Push(t.Context(), r, ref.Name, ref.Hash, w)
 			s.During(nil)
@@ -281,7 +281,7 @@ func TestPushStalls(t *testing.T) {
 	noise := make([]byte, 6<<20) // more than the buffers on the way take
 	rand.NewChaCha8([32]byte{}).Read(noise)
 	c := gittest.Must[*git.Composition](t)(look.Compose(t.Context(), r, head, []git.Edit{{Path: "large.bin", Blob: git.NewBlob(noise)}}))
-	w := gittest.Must[*git.Written](t)(c.Commit(making("large")))
+	w := gittest.Must[*git.NewCommit](t)(c.Commit(making("large")))
 	held := make(chan struct{})
 	s.During(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -302,20 +302,20 @@ func TestPushStalls(t *testing.T) {
 }
 
 // making is a commit with a message.
-func making(message string) git.Making {
+func making(message string) git.CommitOptions {
 	by := git.Person{Name: "Grafana", Mail: "noreply@grafana.com"}
-	return git.Making{Author: by, Committer: by, Message: message, When: time.Unix(1800000000, 0)}
+	return git.CommitOptions{Author: by, Committer: by, Message: message, When: time.Unix(1800000000, 0)}
 }
 
 // write makes a commit of edits and pushes it.
-func write(t testing.TB, m *git.Mirrors, r git.Remote, branch string, edits ...git.Edit) *git.Written {
+func write(t testing.TB, m *git.Mirrors, r git.Remote, branch string, edits ...git.Edit) *git.NewCommit {
 	t.Helper()
 	ref, _ := mirrortest.Sync(t, m, r, branch)
 	c := gittest.Must[*git.Composition](t)(m.Compose(t.Context(), r, ref.Hash, edits))
 	if err := errors.Join(c.Outcomes...); err != nil {
 		t.Fatal(err)
 	}
-	w := gittest.Must[*git.Written](t)(c.Commit(making("change")))
+	w := gittest.Must[*git.NewCommit](t)(c.Commit(making("change")))
 	if err := m.Push(t.Context(), r, ref.Name, ref.Hash, w); err != nil {
 		t.Fatal(err)
 	}

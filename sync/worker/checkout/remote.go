@@ -32,7 +32,7 @@ type Git interface {
 	LargeWithin(l *git.Large, sub git.Submodule) *git.Large
 	Contains(ctx context.Context, r git.Remote, tip git.Ref, commit string) (bool, error)
 	Compose(ctx context.Context, r git.Remote, base string, edits []git.Edit) (*git.Composition, error)
-	Push(ctx context.Context, r git.Remote, branch, old string, w *git.Written) error
+	Push(ctx context.Context, r git.Remote, branch, old string, w *git.NewCommit) error
 }
 
 var _ Git = (*git.Mirrors)(nil)

@@ -19,13 +19,13 @@ const (
 )
 
 // newCommit creates the commit, signed if there is a key.
-func (r *Run) newCommit(ctx context.Context, made *git.Composition) (*git.Written, error) {
+func (r *Run) newCommit(ctx context.Context, made *git.Composition) (*git.NewCommit, error) {
 	repo := r.Task.Repository
 	if repo.Spec.Type == "local" {
 		return made.Directory(), nil
 	}
 	author, committer := people(repo.Spec.Commit)
-	m := git.Making{
+	m := git.CommitOptions{
 		Author:    author,
 		Committer: committer,
 		When:      time.Unix(r.Saved.When, 0),
