@@ -23,12 +23,12 @@ type breaker struct {
 // heard notes whether the host of a call has answered. One that answers a look may be silent at a
 // fetch.
 func (m *Mirrors) heard(op string, c *call, err error) {
-	_, requests, _ := c.Cost()
-	host, now := c.Addr.HostPort(), time.Now()
+	_, requests, _ := c.exchange.Cost()
+	host, now := c.exchange.Addr.HostPort(), time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case c.HostTime() == 0: // it was not asked
+	case c.exchange.HostTime() == 0: // it was not asked
 	case unreachable(err):
 		maps.DeleteFunc(m.silent, func(_ [2]string, since time.Time) bool { return now.Sub(since) > 2*longestPause })
 		m.silent[[2]string{op, host}] = now

@@ -102,11 +102,11 @@ func (w *bundleWriter) Write(p []byte) (int, error) {
 // runChain is run, which brings what a bundle builds on from the others of its directory first.
 func (f *fetch) runChain() error {
 	err := f.run()
-	if KindOf(err) != CommitNotFound || len(f.Older) == 0 {
+	if KindOf(err) != CommitNotFound || len(f.exchange.Older) == 0 {
 		return err
 	}
-	id, tag, left := f.id, f.tag, slices.Clone(f.Older)
-	if old, none := f.mirror.use(f.Limits.ObjectBytes); none == nil {
+	id, tag, left := f.id, f.tag, slices.Clone(f.exchange.Older)
+	if old, none := f.mirror.use(f.exchange.Limits.ObjectBytes); none == nil {
 		if !f.mirror.isDamaged() {
 			left = slices.DeleteFunc(left, old.Has)
 		}
@@ -114,7 +114,7 @@ func (f *fetch) runChain() error {
 	}
 	for KindOf(err) == CommitNotFound {
 		i := slices.IndexFunc(left, func(older pack.ID) bool { f.id, f.tag = older, pack.ID{}; return f.run() == nil })
-		if f.id, f.tag = id, tag; i < 0 || f.Ctx.Err() != nil {
+		if f.id, f.tag = id, tag; i < 0 || f.exchange.Ctx.Err() != nil {
 			break
 		}
 		left = slices.Delete(left, i, i+1)

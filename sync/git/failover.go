@@ -80,20 +80,20 @@ func (f *failover) ask(ctx context.Context, i, left int) error {
 		if err != nil {
 			return err
 		}
-		c.TimeLimit -= f.spent
+		c.exchange.TimeLimit -= f.spent
 		if end, ok := ctx.Deadline(); ok && left > 1 {
-			c.TimeLimit = min(c.TimeLimit, time.Until(end))
+			c.exchange.TimeLimit = min(c.exchange.TimeLimit, time.Until(end))
 		}
-		c.TimeLimit /= time.Duration(left)
-		err = c.Fail(f.do(c))
-		f.spent += c.HostTime()
+		c.exchange.TimeLimit /= time.Duration(left)
+		err = c.exchange.Fail(f.do(c))
+		f.spent += c.exchange.HostTime()
 		f.m.heard(f.op, c, err)
-		if _, requests, _ := c.Cost(); err == nil && requests > 0 && !f.quiet {
+		if _, requests, _ := c.exchange.Cost(); err == nil && requests > 0 && !f.quiet {
 			f.m.reset(f.remote.serverURL(i))
 		}
-		c.End()
+		c.exchange.End()
 		// A token of a fallback may have been revoked, or made by a wrong clock: there may be a new one.
-		if i == 0 || again || KindOf(err) != Auth || c.Target.Creds == nil || c.Target.Creds.Forget == nil {
+		if i == 0 || again || KindOf(err) != Auth || c.exchange.Target.Creds == nil || c.exchange.Target.Creds.Forget == nil {
 			return err
 		}
 	}

@@ -108,13 +108,13 @@ func (c *call) base(ref Ref) (string, error) {
 		return "", nil
 	}
 	tip, _ := pack.ParseID(ref.Hash)
-	f := fetch{call: c, mirror: mi, id: tip}
+	f := c.newFetch(tip)
 	ahead, err := f.searchHistory(tip, id)
 	if err != nil || ahead.found {
 		return "", err
 	}
 	behind, err := f.searchHistory(id, tip)
-	if err == nil && (behind.found || ahead.whole || mi.lastSeen(c.URL()) == ref.Hash) {
+	if err == nil && (behind.found || ahead.whole || mi.lastSeen(c.exchange.URL()) == ref.Hash) {
 		err = notServed(ref, last)
 	}
 	return last, err
@@ -134,12 +134,12 @@ func (f *fetch) fromFallback(ref Ref) error {
 	}
 	seen, err := f.deepen(f.id, "", base)
 	if large, ok := errors.AsType[*TooLargeError](err); ok {
-		f.m.log.Warn("history of fallback exceeds the limits", "url", f.URL(), "err", large)
+		f.call.m.log.Warn("history of fallback exceeds the limits", "url", f.exchange.URL(), "err", large)
 	} else if err != nil {
 		return err
 	}
 	if !seen.found {
-		f.mirror.see(f.URL(), ref.Hash)
+		f.mirror.see(f.exchange.URL(), ref.Hash)
 		return notServed(ref, ref.Via.Base)
 	}
 	return f.run() // all is there, but maybe a tag

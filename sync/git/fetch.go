@@ -98,10 +98,12 @@ func (m *Mirrors) fetch(c *call, ref Ref) (stats Stats, err error) {
 	} else if err := checkRefName(name); err != nil || !strings.HasPrefix(name, "refs/") {
 		return Stats{}, &Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a ref", text.Line(name, 100))}
 	}
-	mi := m.mirror(c.home)
-	f := fetch{call: c, mirror: mi, id: id, tag: tag, name: name}
-	defer func() { stats.Bytes, stats.Requests, stats.Elapsed = c.Cost() }()
-	if err := mi.lock(c.Ctx); err != nil {
+	f := c.newFetch(id)
+	f.tag = tag
+	f.name = name
+	mi := f.mirror
+	defer func() { stats.Bytes, stats.Requests, stats.Elapsed = c.exchange.Cost() }()
+	if err := mi.lock(c.exchange.Ctx); err != nil {
 		return stats, err
 	}
 	defer mi.unlock()
@@ -124,18 +126,24 @@ func (m *Mirrors) fetch(c *call, ref Ref) (stats Stats, err error) {
 
 // fetch is one Fetch that has the mirror's turn.
 type fetch struct {
-	*call
-	mirror *mirror
-	id     pack.ID
-	tag    pack.ID // the annotated tag that points to id; zero = none
-	name   string  // full name of the ref, "" for a bare commit
-	depth  int     // of the history that is wanted; 0 = what costs least
-	stats  Stats
-	first  int64 // size of the mirror's first pack
+	call     *call
+	exchange *transport.Call // of call
+	mirror   *mirror
+	id       pack.ID
+	tag      pack.ID // the annotated tag that points to id; zero = none
+	name     string  // full name of the ref, "" for a bare commit
+	depth    int     // of the history that is wanted; 0 = what costs least
+	stats    Stats
+	first    int64 // size of the mirror's first pack
+}
+
+// newFetch returns a fetch of a commit into the mirror of a call.
+func (c *call) newFetch(id pack.ID) *fetch {
+	return &fetch{call: c, exchange: c.exchange, mirror: c.m.mirror(c.home), id: id}
 }
 
 func (f *fetch) run() error {
-	old, err := f.mirror.use(f.Limits.ObjectBytes)
+	old, err := f.mirror.use(f.exchange.Limits.ObjectBytes)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.stats.Full = true
@@ -171,7 +179,7 @@ func (f *fetch) run() error {
 	if err := errors.Join(err, serr, nerr); err != nil {
 		return f.rebuild(err)
 	}
-	if f.first = n.First; !f.fallback && (old.Bytes() > growthFactor*n.First+growthFree || len(shallows) > maxShallows) {
+	if f.first = n.First; !f.call.fallback && (old.Bytes() > growthFactor*n.First+growthFree || len(shallows) > maxShallows) {
 		if err := f.rebuild(nil); KindOf(err) != CommitNotFound { // else a bundle builds on what is here
 			return err
 		}
@@ -181,8 +189,8 @@ func (f *fetch) run() error {
 		return f.rebuild(err)
 	}
 	if err == nil && len(old.Packs) >= pack.MaxPacks {
-		if err := pack.Consolidate(f.Ctx, f.mirror.dir); err != nil { // the packs stay as they are
-			f.m.log.Warn("cannot merge packs", "url", f.URL(), "err", err)
+		if err := pack.Consolidate(f.exchange.Ctx, f.mirror.dir); err != nil { // the packs stay as they are
+			f.call.m.log.Warn("cannot merge packs", "url", f.exchange.URL(), "err", err)
 		}
 		f.mirror.changed()
 	}
@@ -237,26 +245,26 @@ func (f *fetch) incremental(old *pack.Store, refs map[string]pack.ID, shallows [
 	if len(w.Haves) == 0 {
 		return fmt.Errorf("%w: it has no commit to build on", pack.ErrDamaged)
 	}
-	budget := f.Limits.PackBytes
+	budget := f.exchange.Limits.PackBytes
 	if w.Depth == 0 {
 		budget = min(budget, max(leastBudget, 2*f.first))
 	}
 	err := f.receive(f.mirror.dir, old, w, budget)
 	if large, ok := errors.AsType[*TooLargeError](err); ok && w.Depth == 0 && large.What == transport.PackBudget &&
-		budget < f.Limits.PackBytes {
+		budget < f.exchange.Limits.PackBytes {
 		w.Depth = 1
-		err = f.receive(f.mirror.dir, old, w, f.Limits.PackBytes)
+		err = f.receive(f.mirror.dir, old, w, f.exchange.Limits.PackBytes)
 	}
-	if err == nil || f.Ctx.Err() != nil || errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) ||
-		KindOf(f.Fail(err)) != Protocol {
+	if err == nil || f.exchange.Ctx.Err() != nil || errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) ||
+		KindOf(f.exchange.Fail(err)) != Protocol {
 		return err
 	}
 	// Azure DevOps and CodeCommit answer with something that is not what the protocol says
 	// once haves come into play: one commit is fetched as if nothing were here. It still goes
 	// into the mirror that there is, so that older commits stay.
-	f.m.log.Warn("server does not negotiate; fetching the full commit", "host", f.Addr.HostPort(), "err", f.Fail(err))
-	f.ClearProblem()
-	return f.receive(f.mirror.dir, old, transport.Want{ID: f.wants(), Depth: max(f.depth, 1), Ends: shallows}, f.Limits.PackBytes)
+	f.call.m.log.Warn("server does not negotiate; fetching the full commit", "host", f.exchange.Addr.HostPort(), "err", f.exchange.Fail(err))
+	f.exchange.ClearProblem()
+	return f.receive(f.mirror.dir, old, transport.Want{ID: f.wants(), Depth: max(f.depth, 1), Ends: shallows}, f.exchange.Limits.PackBytes)
 }
 
 // haves lists commits of the mirror that the server may know: the old tip of the ref and some below
@@ -264,11 +272,11 @@ func (f *fetch) incremental(old *pack.Store, refs map[string]pack.ID, shallows [
 // each one that it knows.
 func (f *fetch) haves(s *pack.Store, refs map[string]pack.ID) (out []pack.ID) {
 	met, next := 0, 0
-	s.History(f.Ctx, refs[f.name], func(id pack.ID) bool {
+	s.History(f.exchange.Ctx, refs[f.name], func(id pack.ID) bool {
 		if met == maxBelow || !s.Has(id) {
 			return false
 		}
-		if met == next || f.Addr.Local() || f.Addr.Upstream() { // which send no such lines
+		if met == next || f.exchange.Addr.Local() || f.exchange.Addr.Upstream() { // which send no such lines
 			out = append(out, id)
 			next = 4*met + 3
 		}
@@ -291,23 +299,23 @@ func (f *fetch) haves(s *pack.Store, refs map[string]pack.ID) (out []pack.ID) {
 // rebuild throws the mirror away and clones afresh. why is nil when it only has
 // grown too large. For a fallback only a damaged mirror is thrown away.
 func (f *fetch) rebuild(why error) error {
-	if f.fallback && errors.Is(why, pack.ErrIncomplete) {
+	if f.call.fallback && errors.Is(why, pack.ErrIncomplete) {
 		return why
 	}
-	if f.Ctx.Err() != nil {
-		return context.Cause(f.Ctx)
+	if f.exchange.Ctx.Err() != nil {
+		return context.Cause(f.exchange.Ctx)
 	}
-	f.m.log.Warn("rebuilding mirror", "url", f.URL(), "err", why)
+	f.call.m.log.Warn("rebuilding mirror", "url", f.exchange.URL(), "err", why)
 	f.stats.Full, f.stats.Rebuilt = true, true
 	return f.clone()
 }
 
 // clone clones at depth 1 beside the mirror, and puts the clone in its place.
 func (f *fetch) clone() error {
-	if err := os.MkdirAll(f.m.dir, 0o700); err != nil { // it may have been deleted
+	if err := os.MkdirAll(f.call.m.dir, 0o700); err != nil { // it may have been deleted
 		return err
 	}
-	build, err := os.MkdirTemp(f.m.dir, buildPrefix)
+	build, err := os.MkdirTemp(f.call.m.dir, buildPrefix)
 	if err != nil {
 		return err
 	}
@@ -320,13 +328,13 @@ func (f *fetch) clone() error {
 	if err := makeBare(dir, head); err != nil {
 		return err
 	}
-	if err := f.receive(dir, nil, transport.Want{ID: f.wants(), Depth: max(f.depth, 1)}, f.Limits.PackBytes); err != nil {
+	if err := f.receive(dir, nil, transport.Want{ID: f.wants(), Depth: max(f.depth, 1)}, f.exchange.Limits.PackBytes); err != nil {
 		if errors.Is(err, pack.ErrIncomplete) {
 			err = fmt.Errorf("%w: %w", pack.ErrBadPack, err)
 		}
 		return err
 	}
-	if err := writeNote(dir, note{Format: layoutFormat, URL: f.home.String(), First: f.first}); err != nil {
+	if err := writeNote(dir, note{Format: layoutFormat, URL: f.call.home.String(), First: f.first}); err != nil {
 		return err
 	}
 	// The new mirror takes the place of the old one.

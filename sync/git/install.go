@@ -20,9 +20,9 @@ import (
 // the mirror as it was or as it will be.
 func (f *fetch) install(dir string, old *pack.Store, got download) error {
 	s := got.pack
-	f.remote.Meter.Enter(transfer.Resolving)
+	f.call.remote.Meter.Enter(transfer.Resolving)
 	objects, size, inflated := s.Stock()
-	if err := s.Resolve(f.Ctx, old, f.Limits); err != nil {
+	if err := s.Resolve(f.exchange.Ctx, old, f.exchange.Limits); err != nil {
 		return err
 	}
 	f.stats.Objects += objects
@@ -49,7 +49,7 @@ func (f *fetch) install(dir string, old *pack.Store, got download) error {
 	if err != nil {
 		return err
 	}
-	if !f.fallback { // the first URL may have what a fallback has not
+	if !f.call.fallback { // the first URL may have what a fallback has not
 		for name := range refs {
 			if _, still := got.refs[name]; !still && !strings.HasPrefix(name, ownPrefix) {
 				delete(refs, name)
@@ -70,7 +70,7 @@ func (f *fetch) cutHistory(old *pack.Store, got *download) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	both, err := got.pack.Over(old, f.Limits.ObjectBytes)
+	both, err := got.pack.Over(old, f.exchange.Limits.ObjectBytes)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (f *fetch) cutHistory(old *pack.Store, got *download) error {
 		if kind != pack.CommitKind {
 			continue
 		}
-		data, err := both.ReadKind(id, kind, f.Limits.ObjectBytes)
+		data, err := both.ReadKind(id, kind, f.exchange.Limits.ObjectBytes)
 		if err != nil {
 			return err
 		}
@@ -98,14 +98,14 @@ func missingBases(old *pack.Store, bases []pack.ID) []pack.ID {
 // checkConnected checks that the wanted commit is there and that everything which the new objects
 // name is there too, in the pack or in the mirror. Errors wrap pack.ErrIncomplete.
 func (f *fetch) checkConnected(old *pack.Store, got download) error {
-	both, err := got.pack.Over(old, f.Limits.ObjectBytes)
+	both, err := got.pack.Over(old, f.exchange.Limits.ObjectBytes)
 	if err != nil {
 		return err
 	}
 	if err := f.peel(both); err != nil {
 		return err
 	}
-	data, err := both.ReadKind(f.id, pack.CommitKind, f.Limits.ObjectBytes)
+	data, err := both.ReadKind(f.id, pack.CommitKind, f.exchange.Limits.ObjectBytes)
 	if errors.Is(err, pack.ErrMissing) {
 		return fmt.Errorf("%w: commit %s", pack.ErrIncomplete, f.id)
 	}
@@ -119,8 +119,8 @@ func (f *fetch) checkConnected(old *pack.Store, got download) error {
 		return err
 	}
 	check := func(id pack.ID, kind pack.Kind) error {
-		if f.Ctx.Err() != nil {
-			return context.Cause(f.Ctx)
+		if f.exchange.Ctx.Err() != nil {
+			return context.Cause(f.exchange.Ctx)
 		}
 		names, err := namesOf(both, id, kind, got.ends)
 		for _, named := range names {
@@ -206,32 +206,32 @@ type download struct {
 // download asks for w and spools the answer in dir. The pack is to be discarded also when there is
 // an error.
 func (f *fetch) download(dir string, w transport.Want, budget int64) (got download, err error) {
-	leave, err := f.Visit()
+	leave, err := f.exchange.Visit()
 	if err != nil {
 		return got, err
 	}
 	defer leave()
-	l, err := f.listRefs()
+	l, err := f.call.listRefs()
 	if err != nil {
 		return got, err
 	}
 	if f.depth > 0 {
-		defer f.keepListing(l) // it may be asked for more
+		defer f.call.keepListing(l) // it may be asked for more
 	} else {
 		defer l.Session.Close()
 	}
 	got.refs = l.Refs.References
-	if _, named := got.refs[f.name]; f.name != "" && !named && !f.fallback {
+	if _, named := got.refs[f.name]; f.name != "" && !named && !f.call.fallback {
 		return got, &Error{Kind: BranchNotFound, Err: fmt.Errorf("there is no %q any more", text.Line(f.name, 100)),
 			Hint: "resolve the branch again"}
 	}
-	answer, content, err := f.Ask(l, w, budget)
+	answer, content, err := f.exchange.Ask(l, w, budget)
 	if err != nil {
 		return got, err
 	}
 	defer answer.Close()
-	got.bases = f.Bases
-	if got.pack, err = pack.Spool(dir, content, f.Limits, f.remote.Meter); err != nil {
+	got.bases = f.exchange.Bases
+	if got.pack, err = pack.Spool(dir, content, f.exchange.Limits, f.call.remote.Meter); err != nil {
 		return got, err
 	}
 	io.Copy(io.Discard, io.LimitReader(answer, transport.ErrorBody)) // to the end, so that the connection can be used again

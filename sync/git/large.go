@@ -49,7 +49,7 @@ type lfsSource struct {
 
 func (s lfsSource) Ask(ctx context.Context, op string, do func(*transport.Call, bool) error) (int, error) {
 	f := &failover{m: s.m, op: op, remote: s.remote, first: max(s.remote.server(s.ref.Via), 0), quiet: true}
-	f.do = func(c *call) error { return do(c.Call, !c.fallback) }
+	f.do = func(c *call) error { return do(c.exchange, !c.fallback) }
 	return f.run(ctx)
 }
 
@@ -58,7 +58,7 @@ func (s lfsSource) Begin(ctx context.Context, op string, server int) (*transport
 	if err != nil {
 		return nil, err
 	}
-	return c.Call, nil
+	return c.exchange, nil
 }
 
 func (s lfsSource) Ref() string { return s.ref.Name }

@@ -68,14 +68,14 @@ func TestReadWhileChanging(t *testing.T) {
 		})
 	}
 	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
-	defer c.End()
+	defer c.exchange.End()
 	for i := range 8 {
 		switch i % 4 {
 		case 0:
 			o.Commit("more", map[string]string{"d0/more.json": fmt.Sprint(i)})
 			syncRef(t, m, r, "")
 		case 1:
-			mi := m.mirror(c.Addr)
+			mi := m.mirror(c.exchange.Addr)
 			if err := mi.lock(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func TestReadWhileChanging(t *testing.T) {
 			mi.unlock()
 			fsck(t, m, r)
 		case 2:
-			spoil(m.mirror(c.Addr))
+			spoil(m.mirror(c.exchange.Addr))
 			if _, err := m.Fetch(t.Context(), r, ref); err != nil {
 				t.Error(err)
 			}
@@ -255,8 +255,8 @@ func TestIdleMirrorIsClosed(t *testing.T) {
 	t.Parallel()
 	_, _, m, r, ref, _ := site(t, Options{})
 	c := gittest.Must[*call](t)(m.begin(t.Context(), "x", r))
-	defer c.End()
-	mi := m.mirror(c.Addr)
+	defer c.exchange.End()
+	mi := m.mirror(c.exchange.Addr)
 	content(t, m, r, ref.Hash, "")
 	mi.mu.Lock()
 	open, waits := mi.open, mi.idle != nil

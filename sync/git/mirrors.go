@@ -110,7 +110,7 @@ func (m *Mirrors) dirOf(r Remote) string {
 
 // call is one operation at a server of a Remote.
 type call struct {
-	*transport.Call
+	exchange *transport.Call
 	m        *Mirrors
 	remote   Remote
 	home     auth.Address // of Remote.URL, which names the directory
@@ -124,7 +124,7 @@ func (m *Mirrors) begin(ctx context.Context, op string, r Remote) (*call, error)
 	if err != nil {
 		return nil, err
 	}
-	return &call{Call: c, m: m, remote: r, home: c.Addr}, nil
+	return &call{exchange: c, m: m, remote: r, home: c.Addr}, nil
 }
 
 // reading is what a reading operation works with.
@@ -142,7 +142,7 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading
 	if err != nil {
 		return err
 	}
-	defer c.End()
+	defer c.exchange.End()
 	mi := m.mirror(c.home)
 	err = c.readMirror(mi, f)
 	if errors.Is(err, pack.ErrGone) { // the mirror has other packs by now
@@ -155,14 +155,14 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading
 	if errors.Is(err, fs.ErrNotExist) {
 		err = &Error{Kind: Unknown, Err: fmt.Errorf("%w: nothing was fetched yet", ErrUnknownCommit), Hint: "fetch it first"}
 	}
-	return c.Fail(err)
+	return c.exchange.Fail(err)
 }
 
 // readMirror runs f over the mirror as it is, and marks the mirror when it is damaged.
 func (c *call) readMirror(mi *mirror, f func(*reading) error) error {
-	h, err := mi.use(c.Limits.ObjectBytes)
+	h, err := mi.use(c.exchange.Limits.ObjectBytes)
 	if err == nil {
-		err = f(&reading{ctx: c.Ctx, store: h.Store, limits: c.Limits})
+		err = f(&reading{ctx: c.exchange.Ctx, store: h.Store, limits: c.exchange.Limits})
 		defer mi.release(h)
 	}
 	if errors.Is(err, pack.ErrDamaged) && !errors.Is(err, pack.ErrGone) {
@@ -179,10 +179,10 @@ func (c *call) refetch(mi *mirror, why error) bool {
 	if ref.Hash == "" {
 		return false
 	}
-	c.m.log.Warn("mirror is damaged, rebuilding", "url", c.URL(), "err", why)
-	_, err := c.m.Fetch(c.Ctx, c.remote, ref)
+	c.m.log.Warn("mirror is damaged, rebuilding", "url", c.exchange.URL(), "err", why)
+	_, err := c.m.Fetch(c.exchange.Ctx, c.remote, ref)
 	if err != nil {
-		c.m.log.Warn("cannot rebuild damaged mirror", "url", c.URL(), "err", err)
+		c.m.log.Warn("cannot rebuild damaged mirror", "url", c.exchange.URL(), "err", err)
 	}
 	return err == nil
 }

@@ -35,7 +35,7 @@ func pinName(commit, branch string) string { return pinPrefix + commit + "/" + b
 // asked.
 func (c *call) stored(ref Ref) bool {
 	id, ok := pack.ParseID(ref.Hash)
-	f := fetch{call: c, mirror: c.m.mirror(c.home), id: id}
+	f := c.newFetch(id)
 	if ref.Name != ref.Hash {
 		f.name = ref.Name
 	}
@@ -49,7 +49,7 @@ func (f *fetch) hasPinned() (bool, error) {
 	if f.mirror.isDamaged() {
 		return false, nil
 	}
-	s, err := f.mirror.use(f.Limits.ObjectBytes)
+	s, err := f.mirror.use(f.exchange.Limits.ObjectBytes)
 	if err != nil {
 		return false, err
 	}
@@ -81,14 +81,14 @@ func (f *fetch) fetchPinned() error {
 		return err
 	}
 	if f.name != "" {
-		refs, err := choose(f.Ctx, l.Refs, gitref.Branch(f.name))
+		refs, err := choose(f.exchange.Ctx, l.Refs, gitref.Branch(f.name))
 		if err != nil {
 			return err
 		}
 		tip, _ := pack.ParseID(refs[0].Hash)
 		return f.search(refs[0].Name, tip)
 	}
-	served := serves(l, f.id, f.Addr.Scheme)
+	served := serves(l, f.id, f.exchange.Addr.Scheme)
 	for name, target := range l.Refs.Peeled { // an annotated tag brings its commit with it
 		if target == f.id && !served {
 			f.tag = l.Refs.References[name]
@@ -99,7 +99,7 @@ func (f *fetch) fetchPinned() error {
 		if err == nil {
 			_, err = f.hasPinned()
 		}
-		if err == nil || f.Classify(err).Kind != Moved {
+		if err == nil || f.exchange.Classify(err).Kind != Moved {
 			return err
 		}
 	}
@@ -112,14 +112,14 @@ func (f *fetch) fetchPinned() error {
 
 // peekRefs is what the server has, without a session.
 func (f *fetch) peekRefs() (*transport.Listing, error) {
-	leave, err := f.Visit()
+	leave, err := f.exchange.Visit()
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	l, err := f.listRefs()
+	l, err := f.call.listRefs()
 	if err == nil {
-		f.keepListing(l)
+		f.call.keepListing(l)
 	}
 	return l, err
 }
@@ -137,7 +137,7 @@ func serves(l *transport.Listing, id pack.ID, scheme string) bool {
 // put any commit on a branch, so that one has to contain the commit that was synced last.
 func (f *fetch) search(branch string, tip pack.ID) error {
 	name := branch
-	if f.fallback {
+	if f.call.fallback {
 		name = ""
 	}
 	seen, err := f.deepen(tip, name, f.id)
@@ -156,12 +156,12 @@ func (f *fetch) search(branch string, tip pack.ID) error {
 		}
 		return f.notFound(why)
 	}
-	if last, known := pack.ParseID(f.remote.LastSynced); f.fallback && known {
+	if last, known := pack.ParseID(f.call.remote.LastSynced); f.call.fallback && known {
 		if seen, err = f.deepen(f.id, "", last); err != nil {
 			return err
 		}
 		if !seen.found {
-			return notServed(Ref{Name: branch, Hash: f.id.String()}, f.remote.LastSynced)
+			return notServed(Ref{Name: branch, Hash: f.id.String()}, f.call.remote.LastSynced)
 		}
 	}
 	refs, err := pack.ReadRefs(f.mirror.dir)
@@ -189,7 +189,10 @@ func (f *fetch) deepen(tip pack.ID, name string, commit pack.ID) (seen searchRes
 		if tip == commit {
 			depth = 1
 		}
-		step := fetch{call: f.call, mirror: f.mirror, id: tip, name: name, depth: depth, stats: f.stats}
+		step := f.call.newFetch(tip)
+		step.name = name
+		step.depth = depth
+		step.stats = f.stats
 		err = step.run()
 		if f.stats = step.stats; err != nil {
 			return seen, err
@@ -200,7 +203,7 @@ func (f *fetch) deepen(tip pack.ID, name string, commit pack.ID) (seen searchRes
 
 // searchHistory looks for a commit in the history of tip, as far as that is in the mirror.
 func (f *fetch) searchHistory(tip, commit pack.ID) (seen searchResult, err error) {
-	s, err := f.mirror.use(f.Limits.ObjectBytes)
+	s, err := f.mirror.use(f.exchange.Limits.ObjectBytes)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, pack.ErrDamaged) {
 		return seen, nil // it is made by the fetch
 	}
@@ -208,7 +211,7 @@ func (f *fetch) searchHistory(tip, commit pack.ID) (seen searchResult, err error
 		return seen, err
 	}
 	defer f.mirror.release(s)
-	seen.commits, seen.whole, err = s.History(f.Ctx, tip, func(id pack.ID) bool {
+	seen.commits, seen.whole, err = s.History(f.exchange.Ctx, tip, func(id pack.ID) bool {
 		seen.found = seen.found || id == commit
 		return !seen.found
 	})

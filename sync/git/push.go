@@ -27,8 +27,8 @@ func (m *Mirrors) Pushable(ctx context.Context, r Remote) error {
 	if err != nil {
 		return err
 	}
-	defer c.End()
-	err = c.Fail(push.Check(c.Call))
+	defer c.exchange.End()
+	err = c.exchange.Fail(push.Check(c.exchange))
 	if KindOf(err) == Empty { // who pushes to it begins it
 		return nil
 	}
@@ -49,7 +49,7 @@ func (m *Mirrors) Push(ctx context.Context, r Remote, branch, old string, w *New
 	if err != nil {
 		return err
 	}
-	defer c.End()
+	defer c.exchange.End()
 	u := push.Update{Branch: branch, Objects: w.made, Edits: w.edits}
 	u.New, err = parseHash("commit", w.Hash)
 	if err == nil && old != "" {
@@ -59,10 +59,10 @@ func (m *Mirrors) Push(ctx context.Context, r Remote, branch, old string, w *New
 		err = &Error{Kind: Refused, Err: fmt.Errorf("%q is not the full name of a branch", text.Line(branch, 100))}
 	}
 	if err != nil {
-		return c.Fail(err)
+		return c.exchange.Fail(err)
 	}
 	m.mu.Lock()
-	delete(m.listings, c.Identity()) // a list of refs that is old soon
+	delete(m.listings, c.exchange.Identity()) // a list of refs that is old soon
 	m.mu.Unlock()
-	return c.Fail(push.Push(c.Call, u))
+	return c.exchange.Fail(push.Push(c.exchange, u))
 }

@@ -70,8 +70,8 @@ func mirrorDir(t testing.TB, m *Mirrors, r Remote) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.End()
-	return m.mirror(c.Addr).dir
+	defer c.exchange.End()
+	return m.mirror(c.exchange.Addr).dir
 }
 
 // paths are the paths of a tree with their content.

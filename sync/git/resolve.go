@@ -56,22 +56,22 @@ func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (R
 }
 
 func (c *call) askRef(sel gitref.Selector) (Ref, error) {
-	leave, err := c.Visit()
+	leave, err := c.exchange.Visit()
 	if err != nil {
 		return Ref{}, err
 	}
-	l, err := c.List()
+	l, err := c.exchange.List()
 	leave()
 	if err != nil {
 		return Ref{}, err
 	}
 	c.keepListing(l)
-	found, err := choose(c.Ctx, l.Refs, sel)
+	found, err := choose(c.exchange.Ctx, l.Refs, sel)
 	var ref Ref
 	if err == nil {
 		ref, err = c.newestOf(found, len(l.Refs.Peeled) > 0)
 	}
-	ref.Via.Upstream = c.Upstream
+	ref.Via.Upstream = c.exchange.Upstream
 	switch {
 	case err != nil:
 	case c.fallback:
@@ -91,7 +91,7 @@ const (
 
 // keepListing holds a listing for the fetch that follows, if it has no connection.
 func (c *call) keepListing(l *transport.Listing) {
-	if !strings.HasPrefix(c.Addr.Scheme, "http") && !c.Addr.Upstream() || len(l.Refs.References) > refsKept {
+	if !strings.HasPrefix(c.exchange.Addr.Scheme, "http") && !c.exchange.Addr.Upstream() || len(l.Refs.References) > refsKept {
 		l.Session.Close()
 		return
 	}
@@ -101,19 +101,19 @@ func (c *call) keepListing(l *transport.Listing) {
 	if len(kept) >= listingsKept {
 		delete(kept, slices.MinFunc(slices.Collect(maps.Keys(kept)), func(a, b string) int { return kept[a].At.Compare(kept[b].At) }))
 	}
-	kept[c.Identity()] = l
+	kept[c.exchange.Identity()] = l
 }
 
 // listRefs returns the listing of a moment ago, once, or a new one. The caller visits the host.
 func (c *call) listRefs() (*transport.Listing, error) {
 	c.m.mu.Lock()
-	l := c.m.listings[c.Identity()]
-	delete(c.m.listings, c.Identity())
+	l := c.m.listings[c.exchange.Identity()]
+	delete(c.m.listings, c.exchange.Identity())
 	c.m.mu.Unlock()
 	if l != nil && time.Since(l.At) < transport.ListingLife {
 		return l, nil
 	}
-	return c.List()
+	return c.exchange.List()
 }
 
 // newestOf returns the ref with the newest commit of several, of which the last wins a tie. peels
@@ -158,7 +158,7 @@ func (c *call) look(ref *Ref) (when time.Time, err error) {
 			return err
 		})
 	}
-	if err = read(); err == nil || c.Ctx.Err() != nil {
+	if err = read(); err == nil || c.exchange.Ctx.Err() != nil {
 		return when, err
 	}
 	want := *ref
