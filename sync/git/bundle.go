@@ -108,7 +108,7 @@ func (f *fetch) runChain() error {
 	id, tag, left := f.id, f.tag, slices.Clone(f.exchange.Older)
 	if old, none := f.mirror.use(f.exchange.Limits.ObjectBytes); none == nil {
 		if !f.mirror.isDamaged() {
-			left = slices.DeleteFunc(left, old.Has)
+			left = slices.DeleteFunc(left, old.store.Has)
 		}
 		f.mirror.release(old)
 	}

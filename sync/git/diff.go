@@ -71,7 +71,7 @@ func (v *reading) treeOrEmpty(commit, dir string) (pack.ID, error) {
 
 // differ descends into two trees where their names differ.
 type differ struct {
-	*reading
+	reading *reading
 	out     []Change
 	added   []Change
 	deleted []Change
@@ -83,7 +83,7 @@ func (d *differ) compare(a, b pack.ID, prefix string, depth int) error {
 	if a == b {
 		return nil
 	}
-	if err := d.ctx.Err(); err != nil {
+	if err := d.reading.ctx.Err(); err != nil {
 		return err
 	}
 	olds, err := d.list(a, prefix)
@@ -97,8 +97,8 @@ func (d *differ) compare(a, b pack.ID, prefix string, depth int) error {
 	both := maps.Clone(olds)
 	maps.Copy(both, news)
 	for _, name := range slices.Sorted(maps.Keys(both)) {
-		if d.entries++; d.entries > 2*d.limits.TreeEntries {
-			return &TooLargeError{Count: true, What: "number of compared entries", Size: int64(d.entries), Limit: 2 * int64(d.limits.TreeEntries)}
+		if d.entries++; d.entries > 2*d.reading.limits.TreeEntries {
+			return &TooLargeError{Count: true, What: "number of compared entries", Size: int64(d.entries), Limit: 2 * int64(d.reading.limits.TreeEntries)}
 		}
 		if err := d.entry(olds[name], news[name], prefix+name, depth); err != nil {
 			return err
@@ -113,7 +113,7 @@ func (d *differ) list(id pack.ID, prefix string) (map[string]pack.TreeEntry, err
 	if id.IsZero() {
 		return named, nil
 	}
-	entries, _, err := d.directory(id, prefix)
+	entries, _, err := d.reading.directory(id, prefix)
 	for _, e := range entries {
 		named[e.Name] = e
 	}
@@ -132,7 +132,7 @@ func (d *differ) entry(old, new pack.TreeEntry, path string, depth int) error {
 	if new.Mode == pack.ModeTree {
 		newTree = new.ID
 	}
-	if depth < d.limits.TreeDepth {
+	if depth < d.reading.limits.TreeDepth {
 		if err := d.compare(oldTree, newTree, path+"/", depth+1); err != nil {
 			return err
 		}

@@ -157,10 +157,10 @@ func (f *fetch) run() error {
 	if f.mirror.isDamaged() {
 		return f.rebuild(pack.ErrDamaged)
 	}
-	if err := f.peel(old.Store); err != nil {
+	if err := f.peel(old.store); err != nil {
 		return f.rebuild(err)
 	}
-	if f.depth == 0 && old.Has(f.id) && (f.tag.IsZero() || old.Has(f.tag)) {
+	if f.depth == 0 && old.store.Has(f.id) && (f.tag.IsZero() || old.store.Has(f.tag)) {
 		if f.name == "" {
 			return nil
 		}
@@ -179,16 +179,16 @@ func (f *fetch) run() error {
 	if err := errors.Join(err, serr, nerr); err != nil {
 		return f.rebuild(err)
 	}
-	if f.first = n.First; !f.call.fallback && (old.Bytes() > growthFactor*n.First+growthFree || len(shallows) > maxShallows) {
+	if f.first = n.First; !f.call.fallback && (old.store.Bytes() > growthFactor*n.First+growthFree || len(shallows) > maxShallows) {
 		if err := f.rebuild(nil); KindOf(err) != CommitNotFound { // else a bundle builds on what is here
 			return err
 		}
 	}
-	err = f.incremental(old.Store, refs, shallows)
+	err = f.incremental(old.store, refs, shallows)
 	if errors.Is(err, pack.ErrIncomplete) || errors.Is(err, pack.ErrDamaged) || errors.Is(err, fs.ErrNotExist) {
 		return f.rebuild(err)
 	}
-	if err == nil && len(old.Packs) >= pack.MaxPacks {
+	if err == nil && len(old.store.Packs) >= pack.MaxPacks {
 		if err := pack.Consolidate(f.exchange.Ctx, f.mirror.dir); err != nil { // the packs stay as they are
 			f.call.m.log.Warn("cannot merge packs", "url", f.exchange.URL(), "err", err)
 		}

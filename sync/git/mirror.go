@@ -61,7 +61,7 @@ func (m *mirror) announcedCommit(name string) string {
 
 // handle is an open store of a mirror and its users.
 type handle struct {
-	*pack.Store
+	store  *pack.Store
 	users  int  // guarded by the mirror's mu
 	retire bool // guarded by the mirror's mu: close when the last user is gone
 }
@@ -85,7 +85,7 @@ func (m *mirror) use(limit int64) (*handle, error) {
 	if m.closed {
 		return nil, errors.New("mirrors are closed")
 	}
-	if m.open != nil && m.open.Limit < limit {
+	if m.open != nil && m.open.store.Limit < limit {
 		m.drop()
 	}
 	if m.open == nil {
@@ -98,7 +98,7 @@ func (m *mirror) use(limit int64) (*handle, error) {
 		if err != nil {
 			return nil, err
 		}
-		m.open = &handle{Store: s}
+		m.open = &handle{store: s}
 	}
 	if m.idle != nil {
 		m.idle.Stop()
@@ -115,7 +115,7 @@ func (m *mirror) release(h *handle) {
 	switch {
 	case h.users > 0:
 	case h.retire:
-		h.Close()
+		h.store.Close()
 	default:
 		m.idle = time.AfterFunc(idleAfter, func() {
 			m.mu.Lock()
@@ -140,7 +140,7 @@ func (m *mirror) drop() {
 		return
 	}
 	if m.open.retire = true; m.open.users == 0 {
-		m.open.Close()
+		m.open.store.Close()
 	}
 	m.open = nil
 }

@@ -124,7 +124,7 @@ func TestReadOfMergedPacks(t *testing.T) {
 		if err := pack.Consolidate(t.Context(), mi.dir); err != nil {
 			t.Fatal(err)
 		}
-		h.Close()
+		h.store.Close()
 		s.Fails(http.StatusServiceUnavailable)
 	}
 	merge()

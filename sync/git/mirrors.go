@@ -162,7 +162,7 @@ func (m *Mirrors) read(ctx context.Context, op string, r Remote, f func(*reading
 func (c *call) readMirror(mi *mirror, f func(*reading) error) error {
 	h, err := mi.use(c.exchange.Limits.ObjectBytes)
 	if err == nil {
-		err = f(&reading{ctx: c.exchange.Ctx, store: h.Store, limits: c.exchange.Limits})
+		err = f(&reading{ctx: c.exchange.Ctx, store: h.store, limits: c.exchange.Limits})
 		defer mi.release(h)
 	}
 	if errors.Is(err, pack.ErrDamaged) && !errors.Is(err, pack.ErrGone) {

@@ -54,10 +54,10 @@ func (f *fetch) hasPinned() (bool, error) {
 		return false, err
 	}
 	defer f.mirror.release(s)
-	if !s.Has(f.id) {
+	if !s.store.Has(f.id) {
 		return false, nil
 	}
-	switch k, _, err := s.Read(f.id, s.Limit); {
+	switch k, _, err := s.store.Read(f.id, s.store.Limit); {
 	case err != nil:
 		return false, err
 	case k != pack.CommitKind:
@@ -211,12 +211,12 @@ func (f *fetch) searchHistory(tip, commit pack.ID) (seen searchResult, err error
 		return seen, err
 	}
 	defer f.mirror.release(s)
-	seen.commits, seen.whole, err = s.History(f.exchange.Ctx, tip, func(id pack.ID) bool {
+	seen.commits, seen.whole, err = s.store.History(f.exchange.Ctx, tip, func(id pack.ID) bool {
 		seen.found = seen.found || id == commit
 		return !seen.found
 	})
 	if seen.found && err == nil { // a commit may name it, and it is not there yet
-		seen.found = s.Has(commit)
+		seen.found = s.store.Has(commit)
 		seen.whole = seen.whole && seen.found
 	}
 	if errors.Is(err, pack.ErrDamaged) {

@@ -59,7 +59,7 @@ func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree,
 
 // walker lists a tree object and all below it.
 type walker struct {
-	*reading
+	reading *reading
 	tree    *Tree
 	base    string // directory that is listed, below the root, with a slash at the end
 	entries int
@@ -73,7 +73,7 @@ func (w *walker) addRules(entries []pack.TreeEntry, dir string) error {
 	if at < 0 {
 		return nil
 	}
-	size, err := w.store.Size(entries[at].ID)
+	size, err := w.reading.store.Size(entries[at].ID)
 	if err != nil {
 		return asDamage(err)
 	}
@@ -81,11 +81,11 @@ func (w *walker) addRules(entries []pack.TreeEntry, dir string) error {
 	if w.read += size; w.read > attributes.MaxBytes {
 		return tooLargeAt(path, &TooLargeError{What: "size of all " + attributes.File, Size: w.read, Limit: attributes.MaxBytes})
 	}
-	data, err := w.object(entries[at].ID, pack.BlobKind)
+	data, err := w.reading.object(entries[at].ID, pack.BlobKind)
 	if err != nil {
 		return asDamage(err)
 	}
-	w.rules, err = w.rules.Below(w.ctx, dir, data)
+	w.rules, err = w.rules.Below(w.reading.ctx, dir, data)
 	return tooLargeAt(path, err)
 }
 
@@ -98,10 +98,10 @@ func tooLargeAt(path string, err error) error {
 }
 
 func (w *walker) walk(id pack.ID, prefix string, depth int) error {
-	if err := w.ctx.Err(); err != nil {
+	if err := w.reading.ctx.Err(); err != nil {
 		return err
 	}
-	entries, refused, err := w.directory(id, prefix)
+	entries, refused, err := w.reading.directory(id, prefix)
 	if err != nil {
 		return err
 	}
@@ -112,16 +112,16 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 	}
 	w.entries += len(refused) // they take time too
 	for _, e := range entries {
-		if w.ctx.Err() != nil {
-			return context.Cause(w.ctx)
+		if w.reading.ctx.Err() != nil {
+			return context.Cause(w.reading.ctx)
 		}
-		if w.entries++; w.entries > w.limits.TreeEntries {
-			return &TooLargeError{Count: true, What: "number of files and directories", Size: int64(w.entries), Limit: int64(w.limits.TreeEntries)}
+		if w.entries++; w.entries > w.reading.limits.TreeEntries {
+			return &TooLargeError{Count: true, What: "number of files and directories", Size: int64(w.entries), Limit: int64(w.reading.limits.TreeEntries)}
 		}
 		path := prefix + e.Name
 		if e.Mode == pack.ModeTree {
-			if depth >= w.limits.TreeDepth {
-				w.tree.refuse(Refusal{Path: showPath(path), Kind: deepPath, Reason: fmt.Sprintf("deeper than %d directories", w.limits.TreeDepth)})
+			if depth >= w.reading.limits.TreeDepth {
+				w.tree.refuse(Refusal{Path: showPath(path), Kind: deepPath, Reason: fmt.Sprintf("deeper than %d directories", w.reading.limits.TreeDepth)})
 				continue
 			}
 			w.tree.Dirs = append(w.tree.Dirs, path)
@@ -130,13 +130,13 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 			}
 			continue
 		}
-		size, err := w.store.Size(e.ID)
+		size, err := w.reading.store.Size(e.ID)
 		if err != nil {
 			return asDamage(err)
 		}
 		filter := ""
 		if size <= MaxPointer {
-			if filter, err = w.rules.Filter(w.ctx, w.base+path); err != nil {
+			if filter, err = w.rules.Filter(w.reading.ctx, w.base+path); err != nil {
 				return tooLargeAt(w.base+path, err)
 			}
 		}

@@ -24,7 +24,7 @@ const maxChain = 4095
 // resolver computes the names of the deltas of a spooled pack by making each of
 // them once, base before delta, depth first.
 type resolver struct {
-	*incoming
+	in     *incoming
 	ctx    context.Context // run-scope: of the one Resolve
 	spool  *os.File
 	reader *objectReader
@@ -49,7 +49,7 @@ type link struct {
 // the objects of old that a thin pack builds on, so that the pack can be read by itself.
 // old is nil for none. Errors wrap ErrBadPack or ErrIncomplete, or are *TooLargeError.
 func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
-	r := &resolver{incoming: s.incoming, ctx: ctx, spool: s.file, reader: objectReaders.Get().(*objectReader), limits: l,
+	r := &resolver{in: s.incoming, ctx: ctx, spool: s.file, reader: objectReaders.Get().(*objectReader), limits: l,
 		waiting: map[ID][]int32{}}
 	defer objectReaders.Put(r.reader)
 	for i, e := range s.entries {
@@ -95,7 +95,7 @@ func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
 // near returns the deltas that name an entry by its distance.
 func (r *resolver) near(entry int32) []int32 {
 	find := func(base int32) int {
-		at, _ := slices.BinarySearchFunc(r.byBase, base, func(i, base int32) int { return cmp.Compare(r.entries[i].base, base) })
+		at, _ := slices.BinarySearchFunc(r.byBase, base, func(i, base int32) int { return cmp.Compare(r.in.entries[i].base, base) })
 		return at
 	}
 	return r.byBase[find(entry):find(entry+1)]
@@ -126,7 +126,7 @@ func (r *resolver) descend(l *link, id ID) error {
 		if i == len(deltas)-1 && l.entry >= 0 {
 			l.data = nil
 		}
-		e := &r.entries[at]
+		e := &r.in.entries[at]
 		e.kind, e.id = next.kind, IDOf(next.kind, next.data)
 		r.left--
 		held := cap(next.data) // what is nearest to the end of the chain is kept
@@ -153,7 +153,7 @@ func (r *resolver) content(l *link) (base []byte, err error) {
 			return nil, err
 		}
 	}
-	e := &r.entries[l.entry]
+	e := &r.in.entries[l.entry]
 	if err := r.count(e.size); err != nil {
 		return nil, err
 	}

@@ -169,12 +169,12 @@ func (b *budget) take(n int) error {
 // bounded is a reader with a budget.
 type bounded struct {
 	io.Reader
-	*budget
+	budget *budget
 }
 
 func (r bounded) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
-	return n, cmp.Or(r.take(n), err)
+	return n, cmp.Or(r.budget.take(n), err)
 }
 
 // count takes n received bytes off the budget and calms the watchdog.

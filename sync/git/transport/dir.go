@@ -182,8 +182,8 @@ const readTries = 3
 // error of kind Empty it returns the directory too.
 func (c *Call) ReadDir(root *os.Root) (d *Dir, err error) {
 	for range readTries {
-		r := dirReader{Call: c, root: root, old: c.memory().files, now: map[string]dirFile{},
-			Dir: &Dir{Made: map[pack.ID]pack.Object{}, Files: map[pack.ID]string{}}}
+		r := dirReader{call: c, root: root, old: c.memory().files, now: map[string]dirFile{},
+			dir: &Dir{Made: map[pack.ID]pack.Object{}, Files: map[pack.ID]string{}}}
 		if d, err = r.read(); !errors.Is(err, errChanging) {
 			return d, err
 		}
@@ -199,8 +199,8 @@ func (c *Call) memory() dirMemory {
 
 // dirReader reads a directory.
 type dirReader struct {
-	*Call
-	*Dir
+	call     *Call
+	dir      *Dir
 	root     *os.Root
 	old, now map[string]dirFile
 	entries  int
@@ -212,20 +212,22 @@ func (r *dirReader) read() (*Dir, error) {
 		return nil, err
 	}
 	if tree.IsZero() {
-		return r.Dir, giterr.Wrap(giterr.Empty, errors.New("the directory has no files"), "a disk that is not mounted looks like this")
+		return r.dir, giterr.Wrap(giterr.Empty, errors.New("the directory has no files"), "a disk that is not mounted looks like this")
 	}
 	commit := DirCommit(tree)
-	r.Commit, r.Made[commit.ID], r.known = commit.ID, commit, r.now
-	r.client.mu.Lock()
-	defer r.client.mu.Unlock()
-	r.client.dirs[r.Addr.Path] = dirMemory{r.now, r.client.dirs[r.Addr.Path].sent}
-	return r.Dir, nil
+	r.dir.Commit = commit.ID
+	r.dir.Made[commit.ID] = commit
+	r.dir.known = r.now
+	r.call.client.mu.Lock()
+	defer r.call.client.mu.Unlock()
+	r.call.client.dirs[r.call.Addr.Path] = dirMemory{r.now, r.call.client.dirs[r.call.Addr.Path].sent}
+	return r.dir, nil
 }
 
 // put adds an object.
 func (r *dirReader) put(kind pack.Kind, data []byte) pack.ID {
 	id := pack.IDOf(kind, data)
-	r.Made[id] = pack.Object{ID: id, Kind: kind, Data: data}
+	r.dir.Made[id] = pack.Object{ID: id, Kind: kind, Data: data}
 	return id
 }
 
@@ -259,19 +261,19 @@ func (r *dirReader) walk(dir string, depth int) (pack.ID, error) {
 
 // entry returns an entry of a directory; one without ID is left out.
 func (r *dirReader) entry(path string, d fs.DirEntry, depth int) (e pack.TreeEntry, err error) {
-	if err := r.Ctx.Err(); err != nil {
+	if err := r.call.Ctx.Err(); err != nil {
 		return e, err
 	}
-	if r.entries++; r.entries > r.Limits.TreeEntries {
+	if r.entries++; r.entries > r.call.Limits.TreeEntries {
 		return e, &giterr.TooLargeError{Count: true, What: "number of files and directories", Size: int64(r.entries),
-			Limit: int64(r.Limits.TreeEntries)}
+			Limit: int64(r.call.Limits.TreeEntries)}
 	}
-	r.progress(leastProgress)
+	r.call.progress(leastProgress)
 	e.Name = d.Name()
 	switch kind := d.Type(); {
 	case e.Name == ".git":
 	case kind.IsRegular() && atomicfile.IsTemporary(e.Name):
-		r.Strays = append(r.Strays, path)
+		r.dir.Strays = append(r.dir.Strays, path)
 	case kind.IsRegular():
 		var info fs.FileInfo
 		if info, err = d.Info(); err != nil {
@@ -282,7 +284,7 @@ func (r *dirReader) entry(path string, d fs.DirEntry, depth int) (e pack.TreeEnt
 			e.Mode = pack.ModeExec
 		}
 		e.ID, err = r.file(path, info)
-	case kind.IsDir() && depth > r.Limits.TreeDepth: // it is refused by its depth, whatever it has
+	case kind.IsDir() && depth > r.call.Limits.TreeDepth: // it is refused by its depth, whatever it has
 		e.Mode, e.ID = pack.ModeTree, r.put(pack.TreeKind, nil)
 	case kind.IsDir():
 		e.Mode = pack.ModeTree
@@ -300,14 +302,14 @@ func (r *dirReader) file(path string, info fs.FileInfo) (pack.ID, error) {
 	known, ok := r.old[path]
 	if !ok || !known.is(info) {
 		at := time.Now()
-		data, info, err := readFile(r.root, path, r.Limits.ObjectBytes)
+		data, info, err := readFile(r.root, path, r.call.Limits.ObjectBytes)
 		if err != nil {
 			return pack.ID{}, err
 		}
 		known = dirFile{info.Size(), info.ModTime(), inodeOf(info), at, pack.IDOf(pack.BlobKind, data)}
 	}
 	r.now[path] = known
-	r.Files[known.id] = path
+	r.dir.Files[known.id] = path
 	return known.id, nil
 }
 
