@@ -1,7 +1,6 @@
 package git
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"limpet/sync/git/pack"
-	"limpet/sync/git/push"
-	"limpet/sync/git/transport"
+	"limpet/sync/auth"
+	"limpet/sync/git/gitref"
 )
 
 // Repositories made on the spot, with no git on the host: for the demo and for
@@ -33,42 +31,39 @@ func CreateRepository(dir string) error {
 // CommitFiles writes one commit on a branch of a local repository: files by path. Without the
 // branch it begins it. It returns the hash of the commit. Paths pass the rule that trees pass when
 // they are read.
-func CommitFiles(dir, branch, message string, files map[string][]byte, when time.Time) (string, error) {
-	if err := checkRefName(branch); err != nil {
-		return "", err
-	}
-	store, err := transport.OpenLocal(dir)
+func CommitFiles(dir, branch, message string, files map[string][]byte, when time.Time) (hash string, err error) {
+	scratch, err := os.MkdirTemp("", "limpet-commit-")
 	if err != nil {
 		return "", err
 	}
-	defer store.Close()
-	refs, err := transport.LocalRefs(store.Filesystem().Root())
+	defer os.RemoveAll(scratch)
+	m := newMirrors(scratch, Options{AllowLocal: []string{dir}})
+	defer m.Close()
+	ctx, r := context.Background(), Remote{URL: auth.Address{Scheme: "file", Path: dir}.String()}
+	ref, err := m.Resolve(ctx, r, gitref.Branch(branch))
+	if err == nil {
+		_, err = m.Fetch(ctx, r, ref)
+	} else if kind := KindOf(err); kind == Empty || kind == BranchNotFound {
+		err = nil
+	}
 	if err != nil {
 		return "", err
-	}
-	u := push.Update{Branch: headPrefix + branch, Old: refs[headPrefix+branch]}
-	var c Composition
-	if !u.Old.IsZero() {
-		c.Base = u.Old.String()
-		if c.base, err = transport.TreeOf(store, u.Old); err != nil {
-			return "", err
-		}
 	}
 	var edits []Edit
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		edits = append(edits, Edit{Path: path, Blob: NewBlob(files[path])})
 	}
-	read := func(id pack.ID) ([]byte, error) { return transport.RawTree(store, id) }
-	e := &treeEditor{limits: pack.DefaultLimits, seen: map[pack.ID]bool{}, read: read}
-	if err := cmp.Or(c.edit(context.Background(), e, edits), errors.Join(c.Outcomes...)); err != nil {
-		return "", err
+	c, err := m.Compose(ctx, r, ref.Hash, edits)
+	if err == nil {
+		err = errors.Join(c.Outcomes...)
 	}
-	author := Person{Name: "limpet", Mail: "limpet@localhost"}
-	w, err := c.Commit(CommitOptions{Author: author, Committer: author, When: when, Message: message})
 	if err != nil {
 		return "", err
 	}
-	u.New, _ = pack.ParseID(w.Hash)
-	u.Objects = w.made
-	return w.Hash, push.Local(dir, u, pack.DefaultLimits)
+	author := Person{Name: "limpet", Mail: "limpet@localhost"}
+	made, err := c.Commit(CommitOptions{Author: author, Committer: author, When: when, Message: message})
+	if err != nil {
+		return "", err
+	}
+	return made.Hash, m.Push(ctx, r, headPrefix+branch, ref.Hash, made)
 }

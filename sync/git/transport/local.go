@@ -149,8 +149,8 @@ func (s *localSession) UploadPack(ctx context.Context, req *packp.UploadPackRequ
 		level = next
 	}
 	for _, have := range req.Haves { // those that the repository does not know are left out
-		if tree, err := TreeOf(s.store, have); err == nil {
-			known = append(known, tree)
+		if c, err := object.GetCommit(s.store, have); err == nil {
+			known = append(known, c.TreeHash)
 		}
 	}
 	below, err := revlist.Objects(s.store, trees, known)
@@ -197,27 +197,4 @@ func peel(s storer.EncodedObjectStorer, id pack.ID) (tags []pack.ID, target pack
 		tags, id = append(tags, id), t.Target
 	}
 	return tags, id, errors.New("tags of tags have no end")
-}
-
-// TreeOf is the tree of a commit of a repository on this host.
-func TreeOf(s storer.EncodedObjectStorer, commit pack.ID) (pack.ID, error) {
-	c, err := object.GetCommit(s, commit)
-	if err != nil {
-		return pack.ID{}, err
-	}
-	return c.TreeHash, nil
-}
-
-// RawTree is a tree object of a repository on this host.
-func RawTree(s storer.EncodedObjectStorer, id pack.ID) ([]byte, error) {
-	o, err := s.EncodedObject(plumbing.TreeObject, id)
-	if err != nil {
-		return nil, err
-	}
-	r, err := o.Reader()
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	return io.ReadAll(r)
 }
