@@ -53,14 +53,14 @@ func (l Left) String() string { return fmt.Sprintf("%s: %v", l.Identity(), l.Err
 const leftNames = 10
 
 func (e *LeftError) Error() string {
-	txt := fmt.Sprintf("%d of %d objects could not be %s", len(e.Left), e.total, e.verb)
-	for i, l := range e.Left[:min(len(e.Left), leftNames)] {
-		txt += [...]string{": ", "; "}[min(i, 1)] + l.String()
+	var names []string
+	for _, l := range e.Left[:min(len(e.Left), leftNames)] {
+		names = append(names, l.String())
 	}
 	if more := len(e.Left) - leftNames; more > 0 {
-		txt += fmt.Sprintf("; and %d more", more)
+		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	return txt
+	return fmt.Sprintf("%d of %d objects could not be %s: %s", len(e.Left), e.total, e.verb, strings.Join(names, "; "))
 }
 
 // Unwrap lets a caller detect an unavailable server.

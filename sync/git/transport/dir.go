@@ -32,11 +32,17 @@ const DirBranch = "refs/heads/main"
 
 // Dir is a directory of files at one moment.
 type Dir struct {
-	Commit pack.ID
-	Made   map[pack.ID]pack.Object // the commit, the trees and the links
-	Files  map[pack.ID]string      // a path of each content
-	Strays []string                // temporary files of writers that were killed
-	known  map[string]dirFile      // files and links
+	Commit  pack.ID
+	Strays  []string // temporary files of writers that were killed
+	objects map[pack.ID]dirObject
+	known   map[string]dirFile // files and links
+}
+
+// dirObject is an object of a directory: a file by a path of it, others with their data.
+type dirObject struct {
+	kind pack.Kind
+	data []byte
+	path string // "" for others
 }
 
 // Contents returns the contents of files and links by path.
@@ -68,13 +74,6 @@ func (d *Dir) Same(root *os.Root, path string, id pack.ID) bool {
 	}
 	data, _, err := readFile(root, path, info.Size())
 	return err == nil && id == pack.IDOf(pack.BlobKind, data)
-}
-
-// Has reports whether an object is part of the directory.
-func (d *Dir) Has(id pack.ID) bool {
-	_, made := d.Made[id]
-	_, file := d.Files[id]
-	return made || file
 }
 
 // DirCommit returns the commit of a directory with this tree.
@@ -183,7 +182,7 @@ const readTries = 3
 func (c *Call) ReadDir(root *os.Root) (d *Dir, err error) {
 	for range readTries {
 		r := dirReader{call: c, root: root, old: c.memory().files, now: map[string]dirFile{},
-			dir: &Dir{Made: map[pack.ID]pack.Object{}, Files: map[pack.ID]string{}}}
+			dir: &Dir{objects: map[pack.ID]dirObject{}}}
 		if d, err = r.read(); !errors.Is(err, errChanging) {
 			return d, err
 		}
@@ -216,7 +215,7 @@ func (r *dirReader) read() (*Dir, error) {
 	}
 	commit := DirCommit(tree)
 	r.dir.Commit = commit.ID
-	r.dir.Made[commit.ID] = commit
+	r.dir.objects[commit.ID] = dirObject{kind: pack.CommitKind, data: commit.Data}
 	r.dir.known = r.now
 	r.call.client.mu.Lock()
 	defer r.call.client.mu.Unlock()
@@ -227,7 +226,7 @@ func (r *dirReader) read() (*Dir, error) {
 // put adds an object.
 func (r *dirReader) put(kind pack.Kind, data []byte) pack.ID {
 	id := pack.IDOf(kind, data)
-	r.dir.Made[id] = pack.Object{ID: id, Kind: kind, Data: data}
+	r.dir.objects[id] = dirObject{kind: kind, data: data}
 	return id
 }
 
@@ -309,7 +308,7 @@ func (r *dirReader) file(path string, info fs.FileInfo) (pack.ID, error) {
 		known = dirFile{info.Size(), info.ModTime(), inodeOf(info), at, pack.IDOf(pack.BlobKind, data)}
 	}
 	r.now[path] = known
-	r.dir.Files[known.id] = path
+	r.dir.objects[known.id] = dirObject{kind: pack.BlobKind, path: path}
 	return known.id, nil
 }
 
@@ -382,20 +381,18 @@ func (s *dirSession) UploadPack(_ context.Context, req *packp.UploadPackRequest)
 	if last != nil && !slices.Contains(req.Haves, last.Commit) {
 		last = nil
 	}
-	ids := map[pack.ID]bool{}
-	for _, id := range slices.AppendSeq(slices.Collect(maps.Keys(s.dir.Made)), maps.Keys(s.dir.Files)) {
-		if last == nil || !last.Has(id) {
-			ids[id] = true
-		}
+	objects := maps.Clone(s.dir.objects)
+	if last != nil {
+		maps.DeleteFunc(objects, func(id pack.ID, _ dirObject) bool { _, sent := last.objects[id]; return sent })
 	}
 	r, w := io.Pipe()
 	s.pipe = r
 	s.done = make(chan struct{})
 	go func() { // Close waits for it
 		defer close(s.done)
-		w.CloseWithError(pack.EncodeTo(w, len(ids), func(yield func(pack.Packed, error) bool) {
-			for id := range ids {
-				if o, err := s.object(id); !yield(o.Pack(), err) {
+		w.CloseWithError(pack.EncodeTo(w, len(objects), func(yield func(pack.Packed, error) bool) {
+			for id, o := range objects {
+				if o, err := s.read(id, o); !yield(o.Pack(), err) {
 					return
 				}
 			}
@@ -407,16 +404,15 @@ func (s *dirSession) UploadPack(_ context.Context, req *packp.UploadPackRequest)
 	return packp.NewUploadPackResponseWithPackfile(req, counted{r, s.call}), nil
 }
 
-// object reads an object of the directory.
-func (s *dirSession) object(id pack.ID) (pack.Object, error) {
-	if o, made := s.dir.Made[id]; made {
-		return o, nil
+// read reads an object of the directory.
+func (s *dirSession) read(id pack.ID, o dirObject) (whole pack.Object, err error) {
+	if o.path != "" {
+		o.data, _, err = readFile(s.root, o.path, s.call.Limits.ObjectBytes)
+		if err == nil && pack.IDOf(pack.BlobKind, o.data) != id || errors.Is(err, errChanging) {
+			err = s.call.moved()
+		}
 	}
-	data, _, err := readFile(s.root, s.dir.Files[id], s.call.Limits.ObjectBytes)
-	if err == nil && pack.IDOf(pack.BlobKind, data) != id || errors.Is(err, errChanging) {
-		err = s.call.moved()
-	}
-	return pack.Object{ID: id, Kind: pack.BlobKind, Data: data}, err
+	return pack.Object{ID: id, Kind: o.kind, Data: o.data}, err
 }
 
 // moved returns the error for files that have changed since they were announced.

@@ -135,11 +135,17 @@ func (s *Signers) ruled(rule *auth.VerificationPolicy) (demand, error) {
 // Ruled returns what the configuration demands of the signatures of another object than a
 // Repository, at a URL.
 func (s *Signers) Ruled(namespace, name, url string) (all []git.Verification, err error) {
-	for _, rule := range auth.PoliciesFor(s.rules.Get(), namespace, name, url) {
+	return s.verifications(auth.PoliciesFor(s.rules.Get(), namespace, name, url), time.Time{})
+}
+
+// verifications returns what rules demand at a time.
+func (s *Signers) verifications(rules []*auth.VerificationPolicy, now time.Time) (all []git.Verification, err error) {
+	for _, rule := range rules {
 		d, err := s.ruled(rule)
 		if err != nil {
 			return nil, err
 		}
+		d.Now = now
 		all = append(all, d.Verification)
 	}
 	return all, nil
@@ -157,18 +163,10 @@ func (s *Signers) Submodules(
 		}
 		rules := s.rules.Get()
 		met := auth.PoliciesFor(rules, namespace, name, urls...)
-		for _, rule := range auth.PoliciesFor(rules, namespace, name, url) {
-			if slices.Contains(met, rule) {
-				continue
-			}
-			d, err := s.ruled(rule)
-			if err != nil {
-				return nil, err
-			}
-			d.Now = now()
-			all = append(all, d.Verification)
-		}
-		return all, nil
+		others := slices.DeleteFunc(auth.PoliciesFor(rules, namespace, name, url), func(rule *auth.VerificationPolicy) bool {
+			return slices.Contains(met, rule)
+		})
+		return s.verifications(others, now())
 	}
 }
 
