@@ -59,10 +59,7 @@ func parseHash(kind, hash string) (pack.ID, error) {
 
 // commit reads a commit by its 40 digits.
 func (v *reading) commit(hash string) (id pack.ID, c pack.Commit, err error) {
-	if id, err = parseHash("commit", hash); err != nil {
-		return id, c, err
-	}
-	data, err := v.object(id, pack.CommitKind)
+	id, data, err := v.named("commit", hash, pack.CommitKind)
 	if errors.Is(err, pack.ErrMissing) {
 		return id, c, &Error{Kind: Unknown, Err: fmt.Errorf("%w: %s", ErrUnknownCommit, id), Hint: "fetch it first"}
 	}
@@ -70,6 +67,14 @@ func (v *reading) commit(hash string) (id pack.ID, c pack.Commit, err error) {
 		c, err = pack.ParseCommit(data)
 	}
 	return id, c, err
+}
+
+// named reads an object of a kind by its 40 digits; what is its kind for people.
+func (v *reading) named(what, hash string, kind pack.Kind) (id pack.ID, data []byte, err error) {
+	if id, err = parseHash(what, hash); err == nil {
+		data, err = v.object(id, kind)
+	}
+	return id, data, err
 }
 
 // object reads an object of a kind, of the size that is allowed.

@@ -76,7 +76,7 @@ func (f *fetch) fetchPinned() error {
 	if here, err := f.hasPinned(); here && err == nil {
 		return nil
 	}
-	l, err := f.peekRefs()
+	l, err := f.call.peekRefs(f.call.listRefs)
 	if err != nil {
 		return err
 	}
@@ -108,20 +108,6 @@ func (f *fetch) fetchPinned() error {
 		return f.search(branch, tip)
 	}
 	return f.notFound("the repository has no branches")
-}
-
-// peekRefs is what the server has, without a session.
-func (f *fetch) peekRefs() (*transport.Listing, error) {
-	leave, err := f.exchange.Visit()
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	l, err := f.call.listRefs()
-	if err == nil {
-		f.call.keepListing(l)
-	}
-	return l, err
 }
 
 // serves reports whether the server may send a commit without its history.

@@ -56,16 +56,10 @@ func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (R
 }
 
 func (c *call) askRef(sel gitref.Selector) (Ref, error) {
-	leave, err := c.exchange.Visit()
+	l, err := c.peekRefs(c.exchange.List)
 	if err != nil {
 		return Ref{}, err
 	}
-	l, err := c.exchange.List()
-	leave()
-	if err != nil {
-		return Ref{}, err
-	}
-	c.keepListing(l)
 	found, err := choose(c.exchange.Ctx, l.Refs, sel)
 	var ref Ref
 	if err == nil {
@@ -80,6 +74,20 @@ func (c *call) askRef(sel gitref.Selector) (Ref, error) {
 		c.m.mirror(c.home).see(ref.Name, ref.Hash)
 	}
 	return ref, err
+}
+
+// peekRefs returns what the server has, without a session.
+func (c *call) peekRefs(list func() (*transport.Listing, error)) (*transport.Listing, error) {
+	leave, err := c.exchange.Visit()
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	l, err := list()
+	if err == nil {
+		c.keepListing(l)
+	}
+	return l, err
 }
 
 const (

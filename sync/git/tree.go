@@ -262,11 +262,7 @@ func (e Entry) Executable() bool  { return regular(e.Mode) && e.Mode&0o111 != 0 
 // that Git would check out; a name that Git refuses makes the error Refused. It makes no request.
 func (m *Mirrors) Entries(ctx context.Context, r Remote, tree string) (out []Entry, err error) {
 	err = m.read(ctx, "read tree", r, func(v *reading) error {
-		id, err := parseHash("directory", tree)
-		if err != nil {
-			return err
-		}
-		data, err := v.object(id, pack.TreeKind)
+		_, data, err := v.named("directory", tree, pack.TreeKind)
 		if err != nil {
 			return asDamage(err)
 		}

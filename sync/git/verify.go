@@ -69,11 +69,7 @@ func wrongSignature(kind signature.Kind, format string, args ...any) error {
 }
 
 func (g *reading) verifyCommit(ref Ref, v Verification) (Verified, error) {
-	id, err := parseHash("commit", ref.Hash)
-	if err != nil {
-		return Verified{}, err
-	}
-	data, err := g.object(id, pack.CommitKind)
+	id, data, err := g.named("commit", ref.Hash, pack.CommitKind)
 	if err != nil {
 		return Verified{}, err
 	}
@@ -94,11 +90,7 @@ func (g *reading) verifyTag(ref Ref, v Verification) (Verified, error) {
 	case ref.Tag == "":
 		return Verified{}, wrongSignature(signature.WrongMode, "%s is a lightweight tag, which has no signature: use git tag -s", what)
 	}
-	id, err := parseHash("tag", ref.Tag)
-	if err != nil {
-		return Verified{}, err
-	}
-	data, err := g.object(id, pack.TagKind)
+	_, data, err := g.named("tag", ref.Tag, pack.TagKind)
 	if err != nil {
 		return Verified{}, err
 	}
