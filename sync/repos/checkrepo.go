@@ -42,7 +42,7 @@ func (t *Tester) testRepository(ctx context.Context, obj *unstructured.Unstructu
 	}
 	checks = append(checks,
 		check{stepCredentials, false, func() (string, error) {
-			remotes := checkout.Remotes{Credentials: from, AllowInsecure: t.Insecure}
+			remotes := checkout.Source{Credentials: from, AllowInsecure: t.Insecure}
 			if p, err = (probes{remotes.Remote, t.Git, t.Hosts}).open(ctx, reconcile.Key{Namespace: namespace, Name: name}, repo); err != nil {
 				return "", err
 			}

@@ -149,7 +149,7 @@ func newRig(t *testing.T, server string, change func(*rig, *Options)) *rig {
 	}
 	t.Cleanup(func() { r.mirrors.Close() })
 	o := Options{Git: r.mirrors, Logger: slog.New(slog.DiscardHandler), Resync: time.Second, Observe: func(e reconcile.Event) { r.events <- e },
-		Remotes: checkout.Remotes{Credentials: r.credentials(), AllowInsecure: true}.Remote}
+		Remotes: checkout.Source{Credentials: r.credentials(), AllowInsecure: true}.Remote}
 	if change != nil {
 		change(r, &o)
 	}

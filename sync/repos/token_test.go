@@ -109,7 +109,7 @@ func newMinting(t *testing.T, server string, change func(*rig, *Options)) *minti
 		get := func(ctx context.Context, namespace, name string) (*unstructured.Unstructured, error) {
 			return r.client.Resource(api.Connections).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 		}
-		o.Remotes = checkout.Remotes{Credentials: m.minter.Source(get), AllowInsecure: true}.Remote
+		o.Remotes = checkout.Source{Credentials: m.minter.Source(get), AllowInsecure: true}.Remote
 		o.Resync = time.Minute
 		o.Tokens = &Tokens{Minter: m.minter, Connection: get, Sealed: m.seals}
 		o.Webhooks, o.Store, o.Hosts = true, r.store, Forges(hosts)

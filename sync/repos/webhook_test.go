@@ -464,7 +464,7 @@ func TestWebhookCleanup(t *testing.T) {
 		from := auth.Source(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			return &auth.Credentials{Username: "git", Password: c.token, Source: "test"}, nil
 		})
-		remotes := checkout.Remotes{Credentials: from, AllowInsecure: true}
+		remotes := checkout.Source{Credentials: from, AllowInsecure: true}
 		w := &webhooks{reporter: reporter{log: slog.New(slog.DiscardHandler)}, base: base,
 			probes: probes{remotes: remotes.Remote, hosts: Forges(hosts)}, store: store}
 		err := w.clean(t.Context(), reconcile.Key{Namespace: "default", Name: "site"}, u)

@@ -110,21 +110,15 @@ func URLs(repo api.Repository) []string {
 	return append([]string{s.url}, s.mirrors...)
 }
 
-// Remotes finds the remotes of Repositories with the credentials of one source.
-type Remotes struct {
-	Credentials   auth.Source
-	AllowInsecure bool
-}
-
 // Remote returns the Git remote of a Repository. A wrong spec is a *git.Error of kind Refused,
 // missing credentials are one of kind Auth or of the kind of the error that the host of a
 // Connection returns for a token; an unavailable API is a *kube.UnavailableError.
-func (r Remotes) Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
+func (s Source) Remote(ctx context.Context, namespace, name string, repo api.Repository) (git.Remote, error) {
 	src, err := sourceOf(namespace, name, repo)
 	if err = cmp.Or(err, src.wrong); err != nil {
 		return git.Remote{}, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
 	}
-	remote, err := src.remote(ctx, r.Credentials, r.AllowInsecure)
+	remote, err := src.remote(ctx, s.Credentials, s.AllowInsecure)
 	if _, away := errors.AsType[*kube.UnavailableError](err); away || ctx.Err() != nil {
 		return git.Remote{}, err
 	}

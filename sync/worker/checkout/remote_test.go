@@ -47,13 +47,13 @@ func TestRemoteWithoutToken(t *testing.T) {
 		from := auth.Source(func(context.Context, auth.Lookup) (*auth.Credentials, error) {
 			return nil, &netx.Error{Kind: kind, Err: errors.New("x"), RetryAfter: time.Minute}
 		})
-		_, err := Remotes{Credentials: from}.Remote(t.Context(), "default", "site", repo)
+		_, err := Source{Credentials: from}.Remote(t.Context(), "default", "site", repo)
 		if e, ok := errors.AsType[*git.Error](err); !ok || e.Kind != want || e.RetryAfter != time.Minute {
 			t.Errorf("%s: %v, want %s", kind, err, want)
 		}
 	}
 	other := auth.Source(func(context.Context, auth.Lookup) (*auth.Credentials, error) { return nil, errors.New("a file") })
-	if _, err := (Remotes{Credentials: other}).Remote(t.Context(), "default", "site", repo); git.KindOf(err) != git.Auth {
+	if _, err := (Source{Credentials: other}).Remote(t.Context(), "default", "site", repo); git.KindOf(err) != git.Auth {
 		t.Errorf("%v", err)
 	}
 }
@@ -73,7 +73,7 @@ func TestLookupsOfMirrors(t *testing.T) {
 		seen = append(seen, l)
 		return &auth.Credentials{Username: "u", Password: "p"}, nil
 	})
-	r, err := Remotes{Credentials: from}.Remote(t.Context(), "ns", "site", repo)
+	r, err := Source{Credentials: from}.Remote(t.Context(), "ns", "site", repo)
 	if err != nil || len(r.Fallbacks) != 3 || len(seen) != 1 || r.LastSynced != repo.Status.Sync.LastRef || r.Down != nil {
 		t.Fatalf("%+v, %v, %d look-ups", r, err, len(seen))
 	}
@@ -98,7 +98,7 @@ func TestLookupsOfMirrors(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	repo.GitMirrors = "nonsense"
-	if _, err := (Remotes{Credentials: from}).Remote(t.Context(), "ns", "site", repo); git.KindOf(err) != git.Refused {
+	if _, err := (Source{Credentials: from}).Remote(t.Context(), "ns", "site", repo); git.KindOf(err) != git.Refused {
 		t.Errorf("a wrong list: %v", err)
 	}
 }
@@ -123,7 +123,7 @@ func TestNoTokenAndMirrors(t *testing.T) {
 		for _, mirrors := range []string{"", repo.GitMirrors} {
 			one := repo
 			one.GitMirrors = mirrors
-			r, err := Remotes{Credentials: from}.Remote(t.Context(), "ns", "site", one)
+			r, err := Source{Credentials: from}.Remote(t.Context(), "ns", "site", one)
 			if down := c.down && mirrors != ""; (err == nil) != down || (r.Down != nil) != down {
 				t.Errorf("%v with mirrors %q: %+v, %v", c.why, mirrors, r, err)
 			}
