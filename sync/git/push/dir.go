@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -300,35 +301,26 @@ func (w *dirWriter) write(c dirChange) error {
 
 // makeDir makes a directory and those above it durable.
 func (w *dirWriter) makeDir(dir string) error {
-	if dir == "." {
-		return nil
-	}
 	if _, err := w.root.Stat(dir); err == nil {
 		return nil
 	}
-	if err := w.makeDir(path.Dir(dir)); err != nil {
+	if err := w.root.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := w.root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return w.sync(path.Dir(dir))
-}
-
-func (w *dirWriter) sync(dir string) error {
-	if dir == "." {
-		return atomicfile.SyncDir(w.root.Name())
-	}
-	d, err := w.root.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) { // it was deleted or moved
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, errors.ErrUnsupported) {
-		return err
+	for dir != "." {
+		dir = path.Dir(dir)
+		if err := w.sync(dir); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// sync makes the names in a directory durable, if it was neither deleted nor moved.
+func (w *dirWriter) sync(dir string) error {
+	err := atomicfile.SyncDir(filepath.Join(w.root.Name(), filepath.FromSlash(dir)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
