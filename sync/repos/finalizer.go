@@ -139,7 +139,7 @@ func forced(repo *unstructured.Unstructured, finalizer string, err error) bool {
 }
 
 func deletionErrors(a *attempt, finalizer string, cause error) (out []api.DeletionError) {
-	var left *worker.LeftError
+	var left *worker.RemainingError
 	if !errors.As(cause, &left) {
 		e := api.DeletionError{Detail: deletionText(cause), Finalizer: finalizer,
 			Target: &api.DeletionTarget{Group: api.ProvisioningGroup, Resource: api.Repositories.Resource, Name: a.key.Name}}
@@ -148,7 +148,7 @@ func deletionErrors(a *attempt, finalizer string, cause error) (out []api.Deleti
 		}
 		return []api.DeletionError{e}
 	}
-	for _, l := range left.Left[:min(len(left.Left), maxDeletionErrors)] {
+	for _, l := range left.Remaining[:min(len(left.Remaining), maxDeletionErrors)] {
 		out = append(out, api.DeletionError{Detail: deletionText(errors.New(l.String())), Finalizer: finalizer,
 			Target: &api.DeletionTarget{Group: l.Group, Resource: l.Resource, Name: l.Name}})
 	}

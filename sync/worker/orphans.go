@@ -34,38 +34,38 @@ func NewOrphans(o PullOptions) *Orphans {
 	return &Orphans{NewPull(o)}
 }
 
-// LeftError names the objects that could not be deleted or released.
-type LeftError struct {
-	Left  []Left // sorted: the same each time, because it goes into a status
-	verb  string // "deleted" or "released"
-	total int    // number of objects at the start
+// RemainingError names the objects that could not be deleted or released.
+type RemainingError struct {
+	Remaining []Remaining // sorted: the same each time, because it goes into a status
+	verb      string      // "deleted" or "released"
+	total     int         // number of objects at the start
 }
 
-// Left is an object that is left, and why.
-type Left struct {
+// Remaining is an object that is left, and why.
+type Remaining struct {
 	resources.Item
 	Err error
 }
 
-func (l Left) String() string { return fmt.Sprintf("%s: %v", l.Identity(), l.Err) }
+func (l Remaining) String() string { return fmt.Sprintf("%s: %v", l.Identity(), l.Err) }
 
-// leftNames limits the objects that an error names: it goes into a status.
-const leftNames = 10
+// mostNames limits the objects that an error names: it goes into a status.
+const mostNames = 10
 
-func (e *LeftError) Error() string {
+func (e *RemainingError) Error() string {
 	var names []string
-	for _, l := range e.Left[:min(len(e.Left), leftNames)] {
+	for _, l := range e.Remaining[:min(len(e.Remaining), mostNames)] {
 		names = append(names, l.String())
 	}
-	if more := len(e.Left) - leftNames; more > 0 {
+	if more := len(e.Remaining) - mostNames; more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
-	return fmt.Sprintf("%d of %d objects could not be %s: %s", len(e.Left), e.total, e.verb, strings.Join(names, "; "))
+	return fmt.Sprintf("%d of %d objects could not be %s: %s", len(e.Remaining), e.total, e.verb, strings.Join(names, "; "))
 }
 
 // Unwrap lets a caller detect an unavailable server.
-func (e *LeftError) Unwrap() (errs []error) {
-	for _, l := range e.Left {
+func (e *RemainingError) Unwrap() (errs []error) {
+	for _, l := range e.Remaining {
 		errs = append(errs, l.Err)
 	}
 	return errs
@@ -75,41 +75,41 @@ func (e *LeftError) Unwrap() (errs []error) {
 // concurrently, then folders, the deepest first. A folder that is not empty stays, and the error
 // names it with the reason.
 func (o *Orphans) Remove(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
-	return o.leave(ctx, repo, true, false, jobs.NewProgress())
+	return o.clean(ctx, repo, true, false, jobs.NewProgress())
 }
 
 // Release removes the manager annotations from everything that repo manages; the objects stay,
 // without a manager: first folders from the top, then objects, concurrently.
 func (o *Orphans) Release(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
-	return o.leave(ctx, repo, false, false, jobs.NewProgress())
+	return o.clean(ctx, repo, false, false, jobs.NewProgress())
 }
 
-// leaving is one run over the objects of a repository.
-type leaving struct {
-	*Orphans
+// cleanup is one run over the objects of a repository.
+type cleanup struct {
+	parallel   int
 	server     *target.API
 	repository string
 	action     resources.Action // of the results
 	progress   *jobs.Progress
 
-	mu      sync.Mutex // guards the fields below
-	left    LeftError
-	done    int
-	blocked map[string]bool // folders that are not empty
-	away    bool            // the server cannot be reached
+	mu        sync.Mutex // guards the fields below
+	remaining RemainingError
+	done      int
+	blocked   map[string]bool // folders that are not empty
+	away      bool            // the server cannot be reached
 }
 
-// leave removes or releases what repo manages, and returns the number of objects. last reports
+// clean removes or releases what repo manages, and returns the number of objects. last reports
 // whether it is not repeated.
-func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, remove, last bool, progress *jobs.Progress) (int, error) {
+func (o *Orphans) clean(ctx context.Context, repo *unstructured.Unstructured, remove, last bool, progress *jobs.Progress) (int, error) {
 	if _, named := repo.GetAnnotations()[api.AnnoSinkDir]; named {
-		return o.leaveSink(ctx, repo, remove)
+		return o.cleanSink(ctx, repo, remove)
 	}
 	server, err := o.pull.server(ctx, repo.GetNamespace(), last)
 	if err != nil {
 		return 0, err
 	}
-	l := &leaving{Orphans: o, repository: repo.GetName(), blocked: map[string]bool{}, server: server, action: resources.Updated,
+	l := &cleanup{parallel: o.pull.o.Parallel, repository: repo.GetName(), blocked: map[string]bool{}, server: server, action: resources.Updated,
 		progress: progress}
 	progress.SetMessage(ctx, "list the objects of the repository")
 	items, err := l.server.Managed(ctx, l.repository)
@@ -121,7 +121,7 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, re
 	if remove {
 		l.action = resources.Deleted
 		progress.SetMessage(ctx, "delete the objects of the repository")
-		l.left = LeftError{verb: "deleted", total: len(items)}
+		l.remaining = RemainingError{verb: "deleted", total: len(items)}
 		l.each(ctx, objects, l.remove)
 		for _, folder := range folders {
 			if l.blocked[folder.Name] {
@@ -132,7 +132,7 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, re
 		}
 	} else {
 		progress.SetMessage(ctx, "release the objects of the repository")
-		l.left = LeftError{verb: "released", total: len(items)}
+		l.remaining = RemainingError{verb: "released", total: len(items)}
 		for _, folder := range slices.Backward(folders) {
 			l.one(ctx, folder, l.release)
 		}
@@ -141,20 +141,20 @@ func (o *Orphans) leave(ctx context.Context, repo *unstructured.Unstructured, re
 	switch {
 	case ctx.Err() != nil:
 		return l.done, context.Cause(ctx)
-	case len(l.left.Left) > 0:
-		slices.SortFunc(l.left.Left, func(a, b Left) int { return strings.Compare(a.Identity().String(), b.Identity().String()) })
-		return l.done, &l.left
+	case len(l.remaining.Remaining) > 0:
+		slices.SortFunc(l.remaining.Remaining, func(a, b Remaining) int { return strings.Compare(a.Identity().String(), b.Identity().String()) })
+		return l.done, &l.remaining
 	}
 	return l.done, nil
 }
 
-// leaver deletes or releases an object; done is false for one that is not there or has another
+// deleteOrRelease is done with an object; done is false for one that is not there or has another
 // manager now.
-type leaver func(context.Context, resources.Item) (done bool, err error)
+type deleteOrRelease func(context.Context, resources.Item) (done bool, err error)
 
-func (l *leaving) each(ctx context.Context, items []resources.Item, do leaver) {
+func (l *cleanup) each(ctx context.Context, items []resources.Item, do deleteOrRelease) {
 	var g errgroup.Group
-	g.SetLimit(l.pull.o.Parallel)
+	g.SetLimit(l.parallel)
 	for _, item := range items {
 		g.Go(func() error { l.one(ctx, item, do); return nil })
 	}
@@ -162,7 +162,7 @@ func (l *leaving) each(ctx context.Context, items []resources.Item, do leaver) {
 }
 
 // one processes one object within its timeout.
-func (l *leaving) one(ctx context.Context, item resources.Item, do leaver) {
+func (l *cleanup) one(ctx context.Context, item resources.Item, do deleteOrRelease) {
 	l.mu.Lock()
 	away := l.away
 	l.mu.Unlock()
@@ -193,7 +193,7 @@ func (l *leaving) one(ctx context.Context, item resources.Item, do leaver) {
 	l.done++
 }
 
-func (l *leaving) record(ctx context.Context, item resources.Item, action resources.Action, err error) {
+func (l *cleanup) record(ctx context.Context, item resources.Item, action resources.Action, err error) {
 	r := resources.Result{Action: action, Group: item.Group, Kind: item.Kind, Name: item.Name, Path: item.Path, Err: err}
 	if err != nil && resources.IsWarning(err) {
 		r.Err, r.Warning = nil, err
@@ -201,7 +201,7 @@ func (l *leaving) record(ctx context.Context, item resources.Item, action resour
 	l.progress.Record(ctx, r)
 }
 
-func (l *leaving) fail(ctx context.Context, item resources.Item, err error) {
+func (l *cleanup) fail(ctx context.Context, item resources.Item, err error) {
 	away := errors.As(err, new(*kube.UnavailableError))
 	if !away { // else the whole is tried again
 		l.record(ctx, item, l.action, err)
@@ -209,7 +209,7 @@ func (l *leaving) fail(ctx context.Context, item resources.Item, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.away = l.away || away
-	l.left.Left = append(l.left.Left, Left{item, err})
+	l.remaining.Remaining = append(l.remaining.Remaining, Remaining{item, err})
 	l.blocked[item.Folder] = true
 }
 
@@ -218,7 +218,7 @@ const objectTries = 3
 
 // owned calls do with the current object, and again if it has changed, unless it is deleted or has
 // another manager now.
-func (l *leaving) owned(ctx context.Context, item resources.Item, do func(resources.Ref, *resources.Live) error) (done bool, err error) {
+func (l *cleanup) owned(ctx context.Context, item resources.Item, do func(resources.Ref, *resources.Live) error) (done bool, err error) {
 	ref := resources.Ref{Group: item.Group, Resource: item.Resource, Name: item.Name}
 	for range objectTries {
 		var live *resources.Live
@@ -238,7 +238,7 @@ func (l *leaving) owned(ctx context.Context, item resources.Item, do func(resour
 	return false, err
 }
 
-func (l *leaving) remove(ctx context.Context, item resources.Item) (bool, error) {
+func (l *cleanup) remove(ctx context.Context, item resources.Item) (bool, error) {
 	return l.owned(ctx, item, func(ref resources.Ref, live *resources.Live) error {
 		return l.server.Delete(ctx, ref, live.UID, live.ResourceVersion)
 	})
@@ -247,7 +247,7 @@ func (l *leaving) remove(ctx context.Context, item resources.Item) (bool, error)
 // marks are the annotations by which an object belongs to a repository.
 var marks = []string{api.AnnoManagedBy, api.AnnoManagerID, api.AnnoSourcePath, api.AnnoSourceChecksum}
 
-func (l *leaving) release(ctx context.Context, item resources.Item) (bool, error) {
+func (l *cleanup) release(ctx context.Context, item resources.Item) (bool, error) {
 	return l.owned(ctx, item, func(ref resources.Ref, live *resources.Live) error {
 		ops := []patch.Op{patch.Test(annotation(api.AnnoManagerID), l.repository)}
 		for _, key := range marks {
@@ -262,8 +262,8 @@ func (l *leaving) release(ctx context.Context, item resources.Item) (bool, error
 // annotation returns the JSON pointer of an annotation.
 func annotation(name string) string { return "/metadata/annotations/" + patch.Escape(name) }
 
-// leaveSink removes the manifest of the repository's directory, and with remove also the files.
-func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured, remove bool) (int, error) {
+// cleanSink removes the manifest of the repository's directory, and with remove also the files.
+func (o *Orphans) cleanSink(ctx context.Context, repo *unstructured.Unstructured, remove bool) (int, error) {
 	target, _, err := o.pull.sinkOf(repo)
 	if err != nil {
 		return 0, err
@@ -273,9 +273,9 @@ func (o *Orphans) leaveSink(ctx context.Context, repo *unstructured.Unstructured
 
 // Leave is the worker of the actions on what a deleted Repository has left behind.
 type Leave struct {
-	*Orphans
-	action string
-	remove bool
+	orphans *Orphans
+	action  string
+	remove  bool
 }
 
 // NewRelease returns the worker of releaseResources, which takes the objects from the Repository
@@ -294,7 +294,7 @@ func (l *Leave) Ready(context.Context, jobs.Task) error { return nil }
 // Run implements jobs.Worker. The Repository is read again, because one of that name may have been
 // created meanwhile.
 func (l *Leave) Run(ctx context.Context, t *jobs.Task) error {
-	repo, err := l.pull.o.Client.Resource(api.Repositories).Namespace(t.Namespace).Get(ctx, t.Job.Spec.Repository, metav1.GetOptions{})
+	repo, err := l.orphans.pull.o.Client.Resource(api.Repositories).Namespace(t.Namespace).Get(ctx, t.Job.Spec.Repository, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		repo = new(unstructured.Unstructured)
@@ -305,8 +305,8 @@ func (l *Leave) Run(ctx context.Context, t *jobs.Task) error {
 	case repo.GetDeletionTimestamp() == nil:
 		return fmt.Errorf("%s needs repository %q to be deleted first, but it exists", l.action, repo.GetName())
 	}
-	n, err := l.leave(ctx, repo, l.remove, t.Last, t.Progress)
-	if errors.As(err, new(*LeftError)) && !jobs.Transient(err) {
+	n, err := l.orphans.clean(ctx, repo, l.remove, t.Last, t.Progress)
+	if errors.As(err, new(*RemainingError)) && !jobs.Transient(err) {
 		return nil // each of its objects is recorded
 	}
 	if err == nil && n == 0 {

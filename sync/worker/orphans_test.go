@@ -108,7 +108,7 @@ func TestOrphansThatCannotGo(t *testing.T) {
 			return nil
 		})
 		n, err := NewOrphans(r.options).Remove(t.Context(), repo)
-		var left *LeftError
+		var left *RemainingError
 		if n != 3 || !errors.As(err, &left) {
 			t.Fatalf("%d objects, %v", n, err)
 		}
