@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,51 +15,49 @@ import (
 	"limpet/sync/api/patch"
 	"limpet/sync/git/gitref"
 	"limpet/sync/jobs"
-	"limpet/sync/resources"
 	"limpet/sync/text"
-	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/sink"
+	"limpet/sync/worker/target"
 )
-
-// A job writes the directory of one host, and status.sync.lastRef is the commit of all. Each agent
-// compares its own disk with it and writes what is missing without a job: the pull may have run on
-// another host, and files may be gone since.
 
 // KeepSink brings the directory of a Repository on this host to the commit of the last pull and
 // returns the number of its files when it has written any. It does nothing for a Repository whose
 // directory is not below a prefix of this agent.
-func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (int, error) {
-	target, named, err := p.sinkOf(repo)
-	if !named || err != nil {
+//
+// A job writes the directory of one host, and status.sync.lastRef is the commit of all. Each agent
+// compares its own disk with it and writes what is missing without a job: the pull may have run on
+// another host, and files may be gone since.
+func (p *Pull) KeepSink(ctx context.Context, object *unstructured.Unstructured) (int, error) {
+	if _, named, err := p.sinkOf(object); !named || err != nil {
 		return 0, nil
 	}
-	view, err := api.RepositoryView(repo)
-	if err != nil || !p.pulled(repo, view) {
+	repo, err := p.read(object)
+	if err != nil || !repo.pulled() {
 		return 0, err
 	}
-	name, job := repo.GetName(), &unstructured.Unstructured{Object: map[string]any{}}
-	api.SetAnnotation(job, api.AnnoAllowMassDelete, strconv.FormatBool(view.Status.Sync.Source.AllowMassDelete))
-	r := &pull{Pull: p, log: p.o.Logger, target: resources.Target{Repository: name, Kinds: p.o.Kinds},
-		Task: &jobs.Task{Object: job, Repo: repo, Repository: view, Namespace: repo.GetNamespace(), Progress: jobs.NewProgress(),
-			Job: api.Job{Spec: api.JobSpec{Pull: &api.PullOptions{Incremental: true}}}},
-		sink:    true,
-		keepAll: view.Status.Sync.Source.Hash == "",
-		status: &syncStatus{client: p.o.Client, namespace: repo.GetNamespace(), name: name, object: repo,
-			lastRef: view.Status.Sync.LastRef, maxResources: view.Status.Quota.MaxResourcesPerRepository}}
-	edited := keepsEdits(repo)
-	if edited {
-		has, _, _ := sink.Check(target, r.owner())
-		edited = has == r.status.lastRef
+	status := &syncStatus{client: p.o.Client, namespace: repo.namespace(), name: repo.name(), object: object}
+	if err := status.read(); err != nil {
+		return 0, err
 	}
-	if !edited && r.inSink(target, r.status.lastRef) != nil {
-		if err = r.restoreSink(ctx, target); err == nil {
+	progress, may := jobs.NewProgress(), terms{massDelete: repo.view.Status.Sync.Source.AllowMassDelete}
+	r := &pull{terms: may, worker: p, repo: repo, status: status, unread: &unread{progress: progress}, progress: progress, log: p.o.Logger}
+	if r.directory, err = p.directory(repo, progress); err != nil {
+		return 0, err
+	}
+	edited := false
+	if repo.keepsEdits() {
+		has, _, _ := sink.Check(r.directory.At, r.directory.Owner())
+		edited = has == status.lastRef
+	}
+	if !edited && r.directory.Holds(status.lastRef) != nil {
+		if err = r.restoreSink(ctx); err == nil {
 			err = r.reportSink(ctx, nil) // before the program, which may hang
 		}
 	}
 	if err == nil {
-		err = r.execSink(ctx, target)
+		err = r.execSink(ctx)
 	}
-	done := int(r.counted[sinkFiles])
+	done := int(r.counted[target.SinkFiles])
 	if ctx.Err() != nil || errors.Is(err, errNotNow) {
 		return done, context.Cause(ctx)
 	}
@@ -68,27 +65,21 @@ func (p *Pull) KeepSink(ctx context.Context, repo *unstructured.Unstructured) (i
 }
 
 // execSink runs the program of the Repository if its directory was switched.
-func (r *pull) execSink(ctx context.Context, target sink.Target) error {
-	annotation := api.Annotation(r.Repo, api.AnnoSinkExec)
+func (r *pull) execSink(ctx context.Context) error {
+	annotation := api.Annotation(r.repo.object, api.AnnoSinkExec)
 	if annotation == "" {
 		return nil
 	}
-	argv, err := sink.PermitExec(annotation, r.o.SinkPrograms)
+	name := r.repo.name()
+	argv, err := sink.PermitExec(annotation, r.worker.o.SinkPrograms)
 	if err != nil {
-		return fmt.Errorf("annotation %s of repository %s: %w", api.AnnoSinkExec, r.target.Repository, err)
+		return fmt.Errorf("annotation %s of repository %s: %w", api.AnnoSinkExec, name, err)
 	}
-	output, ran, err := r.programs.Run(ctx, target, r.owner(), r.status.lastRef, argv)
+	output, ran, err := r.worker.programs.Run(ctx, r.directory.At, r.directory.Owner(), r.status.lastRef, argv)
 	if ran && err == nil {
-		r.log.Info("sink exec succeeded", "repo", r.target.Repository, "namespace", r.Namespace, "program", argv[0], "output", output)
+		r.log.Info("sink exec succeeded", "repo", name, "namespace", r.repo.namespace(), "program", argv[0], "output", output)
 	}
 	return err
-}
-
-// keepsEdits reports whether a Repository says that edits of its directory stay. Without a word
-// they are taken back, as ever.
-func keepsEdits(repo *unstructured.Unstructured) bool {
-	mode := api.Annotation(repo, api.AnnoDrift)
-	return mode == api.DriftReport || mode == api.DriftOff
 }
 
 // errNotNow reports that the Repository has changed or that a pull of it runs: the watch brings it
@@ -97,42 +88,26 @@ var errNotNow = errors.New("the repository changes")
 
 // pulled reports whether the last pull that has succeeded was one of the present spec, as far as it
 // is known, and is to stay on the disk.
-func (p *Pull) pulled(repo *unstructured.Unstructured, view api.Repository) bool {
-	source := view.Status.Sync.Source.Hash
-	return view.Status.Sync.LastRef != "" && view.Spec.Sync.Enabled && (source == "" || source == p.sourceHash(repo, view)) &&
-		repo.GetDeletionTimestamp() == nil && repo.GetLabels()[api.LabelPendingDelete] == ""
-}
-
-// inSink returns an error unless the directory is at a commit and of the present source, as far as
-// the sizes and the times of its files tell. Another host that has pulled the same commit from
-// another path leaves this one's source as it was.
-func (r *pull) inSink(target sink.Target, commit string) error {
-	has, source, err := sink.Check(target, r.owner())
-	switch {
-	case err != nil:
-		return err
-	case has != commit:
-		return fmt.Errorf("%s is at commit %s", target, checkout.ShortHash(has))
-	case source != "" && source != r.sourceHash(r.Repo, r.Repository):
-		return fmt.Errorf("%s was written with other settings", target)
-	}
-	return nil
+func (r repository) pulled() bool {
+	sync := r.view.Status.Sync
+	return sync.LastRef != "" && r.view.Spec.Sync.Enabled && (sync.Source.Hash == "" || sync.Source.Hash == r.sourceHash()) &&
+		r.object.GetDeletionTimestamp() == nil && r.object.GetLabels()[api.LabelPendingDelete] == ""
 }
 
 // restoreSink writes the commit of the last pull into the directory. A commit in the mirror needs
 // no request.
-func (r *pull) restoreSink(ctx context.Context, target sink.Target) error {
+func (r *pull) restoreSink(ctx context.Context) error {
 	var err error
-	if r.at, err = r.checkout(ctx, r.Task, r.log); err != nil {
+	if r.at, err = r.worker.checkout(ctx, r.repo, r.progress, r.log); err != nil {
 		return err
 	}
-	if err := r.trusted(ctx); err != nil {
+	if err := r.at.ReadTrust(ctx); err != nil {
 		return err
 	}
 	if r.at.Trust == nil || !r.at.Trust.Tag() { // else the tag object is verified as well
 		r.at.Selector = gitref.Selector{Commit: r.status.lastRef}
 	}
-	for _, step := range []func(context.Context) error{r.at.LookUp, r.at.Fetch, r.verify} {
+	for _, step := range []func(context.Context) error{r.at.LookUp, r.at.Fetch, r.at.VerifyFetched} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -142,44 +117,51 @@ func (r *pull) restoreSink(ctx context.Context, target sink.Target) error {
 	}
 	r.content = r.at.Content()
 	defer r.content.Close()
-	tree, err := r.gitTree(ctx)
+	tree, err := r.tree(ctx)
 	if err != nil {
 		return err
 	}
-	dir, err := sink.Open(ctx, target, r.owner())
+	dir, err := sink.Open(ctx, r.directory.At, r.directory.Owner())
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	if err := r.stillLast(ctx, target); err != nil {
+	if err := r.stillLast(ctx); err != nil {
 		return err
 	}
-	return r.writeTree(ctx, target, dir, tree)
+	plan, err := r.planDirectory(ctx, dir, tree, r.unread)
+	if err != nil {
+		return err
+	}
+	if r.repo.view.Status.Sync.Source.Hash == "" && len(plan.Removed) > 0 {
+		return errNotNow // no pull has deleted as much
+	}
+	return r.writeDirectory(ctx, dir, plan)
 }
 
 // stillLast returns errNotNow unless the commit is still that of the last pull. The caller has the
 // lock of the directory: a pull of this host that has written a later commit has ended, or its
 // state is still working.
-func (r *pull) stillLast(ctx context.Context, target sink.Target) error {
-	now, err := r.o.Client.Resource(api.Repositories).Namespace(r.Namespace).Get(ctx, r.target.Repository, metav1.GetOptions{})
+func (r *pull) stillLast(ctx context.Context) error {
+	object, err := r.worker.o.Client.Resource(api.Repositories).Namespace(r.repo.namespace()).Get(ctx, r.repo.name(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return errNotNow
 	}
 	if err != nil {
 		return err
 	}
-	view, err := api.RepositoryView(now)
+	now, err := r.worker.read(object)
 	if err != nil {
 		return err
 	}
-	sync, dir := view.Status.Sync, now.GetAnnotations()[api.AnnoSinkDir]
-	_, _, broken := sink.Check(target, r.owner())
+	sync, dir := now.view.Status.Sync, object.GetAnnotations()[api.AnnoSinkDir]
+	_, _, broken := sink.Check(r.directory.At, r.directory.Owner())
 	running := sync.State == api.StateWorking || sync.State == api.StatePending
-	if !r.pulled(now, view) || now.GetUID() != r.Repo.GetUID() || dir != r.Repo.GetAnnotations()[api.AnnoSinkDir] ||
-		sync.LastRef != r.status.lastRef || sync.Source != r.Repository.Status.Sync.Source || running && broken == nil {
+	if !now.pulled() || now.uid() != r.repo.uid() || dir != r.repo.object.GetAnnotations()[api.AnnoSinkDir] ||
+		sync.LastRef != r.status.lastRef || sync.Source != r.repo.view.Status.Sync.Source || running && broken == nil {
 		return errNotNow
 	}
-	r.status.object = now
+	r.status.object = object
 	return nil
 }
 

@@ -19,10 +19,8 @@ import (
 	"limpet/sync/resources"
 	"limpet/sync/text"
 	"limpet/sync/worker/sink"
+	"limpet/sync/worker/target"
 )
-
-// A preview is a run of a pull with the same code, whose writes are not sent. It fetches into the
-// mirror, which is a cache.
 
 // PreviewQuery selects a pull, or another job that writes to Git.
 type PreviewQuery struct {
@@ -33,7 +31,8 @@ type PreviewQuery struct {
 	Job             map[string]any `json:"job,omitempty"` // its spec; nil = that of a pull
 }
 
-// Preview is what a pull would do now, or the commit that another job would push.
+// Preview is what a pull would do now, or the commit that another job would push. It fetches into
+// the mirror, which is a cache.
 type Preview struct {
 	Action      string          `json:"action"`
 	Namespace   string          `json:"namespace"`
@@ -47,9 +46,7 @@ type Preview struct {
 	Missing     []string        `json:"missing,omitempty"` // paths of a delete or move that the branch does not have
 	Changes     []PreviewChange `json:"changes"`
 
-	mu   sync.Mutex // guards Changes
-	held []resources.Item
-	of   api.Repository
+	mu sync.Mutex // guards Changes
 }
 
 // PreviewChange is what a pull would do with one file or object.
@@ -85,7 +82,11 @@ func (p *Pull) Preview(ctx context.Context, q PreviewQuery) (*Preview, error) {
 	if action := q.Job["action"]; action != nil && action != "pull" {
 		return p.previewWrite(ctx, repo, q)
 	}
-	return p.previewOf(ctx, repo, q)
+	of, err := p.read(repo)
+	if err != nil {
+		return nil, err
+	}
+	return p.previewOf(ctx, of, q)
 }
 
 // previewWrite returns the plan of a job that writes to Git: all that it does before it makes the
@@ -100,12 +101,12 @@ func (p *Pull) previewWrite(ctx context.Context, repo *unstructured.Unstructured
 	if i < 0 {
 		return nil, fmt.Errorf("action %q has no dry run", job.Spec.Action)
 	}
-	run, err := p.apart(ctx, repo)
+	view, err := api.RepositoryView(repo)
 	if err != nil {
 		return nil, err
 	}
-	run.Job = job
-	o, r, err := all[i].begin(run.Task)
+	o, r, err := all[i].begin(&jobs.Task{Object: new(unstructured.Unstructured), Job: job, Repo: repo, Repository: view,
+		Namespace: q.Namespace, Progress: jobs.NewProgress()})
 	if err != nil {
 		return nil, err
 	}
@@ -134,50 +135,105 @@ func (p *Pull) previewWrite(ctx context.Context, repo *unstructured.Unstructured
 	return out, nil
 }
 
-func (p *Pull) previewOf(ctx context.Context, repo *unstructured.Unstructured, q PreviewQuery) (*Preview, error) {
-	r, err := p.apart(ctx, repo)
+// previewOf plans a pull without its job: what sync does until it writes.
+func (p *Pull) previewOf(ctx context.Context, repo repository, q PreviewQuery) (*Preview, error) {
+	if !repo.view.Spec.Sync.Enabled {
+		return nil, fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", q.Repository)
+	}
+	status := &syncStatus{client: p.o.Client, namespace: repo.namespace(), name: repo.name(), object: repo.object}
+	if err := status.read(); err != nil {
+		return nil, err
+	}
+	may := terms{incremental: q.Incremental, corrects: !q.Incremental, massDelete: q.AllowMassDelete}
+	r, err := p.newPull(ctx, repo, status, may, jobs.NewProgress(), p.o.Logger)
 	if err != nil {
 		return nil, err
 	}
-	if !r.Repository.Spec.Sync.Enabled {
-		return nil, fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", q.Repository)
+	out := &Preview{Action: "pull", Namespace: q.Namespace, Repository: q.Repository, From: status.lastRef, Changes: []PreviewChange{}}
+	if r.at, err = p.checkout(ctx, repo, r.progress, r.log); err != nil {
+		return nil, passing(err)
 	}
-	out := &Preview{Action: "pull", Namespace: q.Namespace, Repository: q.Repository, From: r.status.lastRef, Changes: []PreviewChange{},
-		of: r.Repository}
-	r.preview, r.Job.Spec.Pull = out, &api.PullOptions{Incremental: q.Incremental}
-	if q.AllowMassDelete {
-		api.SetAnnotation(r.Object, api.AnnoAllowMassDelete, "true")
+	same, err := r.fetch(ctx)
+	if err == nil && !same {
+		defer r.content.Close()
+		if r.directory != nil {
+			err = out.directory(ctx, r)
+		} else {
+			err = out.objects(ctx, r)
+		}
 	}
-	if err := passing(r.sync(ctx)); err != nil {
-		return nil, err
+	if err != nil {
+		return nil, passing(err)
 	}
 	out.To, out.Incremental = r.at.Ref.Hash, r.partial
-	if done := r.Progress.Outcome(nil); done.Message != "completed successfully" {
+	if done := r.progress.Outcome(nil); done.Message != "completed successfully" {
 		out.Message = text.Redact(strings.Join(append(done.Warnings, done.Message), "; "))
 	}
-	out.finish(r)
+	out.sort()
 	return out, nil
 }
 
-// apart returns a run of a pull that is no job's.
-func (p *Pull) apart(ctx context.Context, repo *unstructured.Unstructured) (*pull, error) {
-	view, err := api.RepositoryView(repo)
+// objects adds what a pull would do with the objects of the API, and the files that stay.
+func (p *Preview) objects(ctx context.Context, r *pull) error {
+	tree, err := r.reachObjects(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	name, namespace := repo.GetName(), repo.GetNamespace()
-	r := &pull{Pull: p, log: p.o.Logger,
-		Task: &jobs.Task{Object: &unstructured.Unstructured{Object: map[string]any{}}, Repo: repo, Repository: view, Namespace: namespace,
-			Progress: jobs.NewProgress()},
-		status: &syncStatus{client: p.o.Client, namespace: namespace, name: name, object: repo}}
-	r.target = p.targetOf(r.Task)
-	if err = r.status.read(); err == nil && p.o.Store != nil {
-		var before, failed = p.o.Store.Unread(ctx, namespace, name, string(repo.GetUID()))
-		if err = failed; err == nil {
-			r.unread.before = *before
+	plan, err := r.plan(ctx, tree)
+	if err != nil {
+		return err
+	}
+	held := map[string]resources.Item{}
+	if plan.plan != nil {
+		if p.guarded(plan.refused); !r.partial && plan.plan.Empty() {
+			r.progress.SetFinalMessage("no changes to sync")
+		} else if err := plan.plan.Rehearse(ctx, p); err != nil {
+			return err
+		}
+		for _, item := range plan.plan.Held() {
+			held[item.Path] = item
 		}
 	}
-	return r, err
+	p.unchanged(r.unread.tree, func(name string) (kind, object string, is bool) {
+		is = repopath.Check(name, false) == nil && repopath.IsResourceFile(name) && !repopath.IsFolderFile(name)
+		return held[name].Kind, held[name].Name, is
+	})
+	return nil
+}
+
+// directory adds what a pull would do with the files of a directory.
+func (p *Preview) directory(ctx context.Context, r *pull) error {
+	tree, err := r.tree(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := sink.Look(ctx, r.directory.At, r.directory.Owner())
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	plan, err := r.planDirectory(ctx, dir, tree, p)
+	if err != nil {
+		return err
+	}
+	p.guarded(r.guard(len(plan.Removed), dir.Files()))
+	message := r.unchanged(plan)
+	if err := plan.Rehearse(ctx, p); err != nil {
+		return err
+	}
+	r.remark(plan, message)
+	p.unchanged(r.unread.tree, func(name string) (kind, object string, is bool) {
+		resource := repopath.IsResourceFile(name) && !repopath.IsFolderFile(name)
+		return target.SinkKind, path.Base(name), repopath.Check(name, true) == nil && (resource || !r.directory.Strict)
+	})
+	return nil
+}
+
+// guarded keeps why the pull would be refused.
+func (p *Preview) guarded(refused error) {
+	if refused != nil {
+		p.Guarded = refused.Error()
+	}
 }
 
 // Record implements resources.Recorder.
@@ -200,45 +256,22 @@ func (p *Preview) Record(_ context.Context, res resources.Result) {
 // TooManyErrors implements resources.Recorder.
 func (p *Preview) TooManyErrors() error { return nil }
 
-func (p *Preview) sink(ctx context.Context, r *pull, plan *sink.Plan, bad map[string]error) {
-	add := func(action resources.Action, name string) {
-		r.recordFile(ctx, resources.Result{Action: action, Path: name, Warning: bad[name]})
-	}
-	for _, f := range plan.Added {
-		add(resources.Created, f.Path)
-	}
-	for _, f := range plan.Changed {
-		add(resources.Updated, f.Path)
-	}
-	for _, name := range plan.Removed {
-		add(resources.Deleted, name)
-	}
-}
-
-// finish adds the files that stay as they are, and sorts: what is changed in the order of the
-// actions, then by path.
-func (p *Preview) finish(r *pull) {
-	seen, held := map[string]bool{}, map[string]resources.Item{}
+// unchanged adds the files that stay as they are. describe reports whether a file is one of those
+// that a pull uses.
+func (p *Preview) unchanged(tree map[string]string, describe func(path string) (kind, name string, is bool)) {
+	seen := map[string]bool{}
 	for _, c := range p.Changes {
 		seen[c.Path] = true
 	}
-	for _, item := range p.held {
-		held[item.Path] = item
-	}
-	for name := range r.unread.tree {
-		resource := repopath.IsResourceFile(name) && !repopath.IsFolderFile(name)
-		if seen[name] || repopath.IsDir(name) || repopath.Check(name, r.sink) != nil || !resource && (!r.sink || r.strict()) {
-			continue
+	for path := range tree {
+		kind, name, is := describe(path)
+		if is && !seen[path] && !repopath.IsDir(path) {
+			p.Changes = append(p.Changes, PreviewChange{Action: PreviewNoop, Path: path, Kind: kind, Name: name})
 		}
-		c := PreviewChange{Action: PreviewNoop, Path: name, Kind: held[name].Kind, Name: held[name].Name}
-		if r.sink {
-			c.Kind, c.Name = sinkKind, path.Base(name)
-		}
-		p.Changes = append(p.Changes, c)
 	}
-	p.sort()
 }
 
+// sort sorts the changes: what is changed in the order of the actions, then by path.
 func (p *Preview) sort() {
 	order := []string{"delete", "create", "update", "rename", PreviewGuarded, PreviewIgnored, PreviewNoop}
 	slices.SortFunc(p.Changes, func(a, b PreviewChange) int {

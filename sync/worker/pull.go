@@ -4,9 +4,10 @@
 //
 //	pull.go      the run of a pull: resolve, fetch, verify, compare, write, status
 //	checkout     the commit of a Repository: its remote, its signatures, its files
-//	pulltree.go  the tree of the commit, as resources
-//	pullapply.go the plan of package resources and its application; pullsink.go a directory
+//	target       where its files go: the objects of an API, or a directory
+//	pullobjects.go, pullsink.go  the pull into each of them
 //	unread.go    the files that it could not use
+//	repository.go the Repository, and what it says of both
 //	write.go     the actions that write to Git: selection.go (delete, move), export.go (push),
 //	             migrate.go, fixfolders.go; package commit makes the commit and pushes it
 //	pullrequest.go the review of a pull request; package pr renders its comment
@@ -18,17 +19,11 @@ package worker
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -106,12 +101,6 @@ func NewPull(o PullOptions) *Pull {
 	return &Pull{o: o, source: source}
 }
 
-// server returns the servers of the objects of a namespace.
-func (p *Pull) server(ctx context.Context, namespace string, last bool) (*target.API, error) {
-	servers := target.Servers{Dashboards: p.o.Dashboards, Folders: p.o.Folders, Others: p.o.Client}
-	return target.Open(ctx, servers, p.o.Kinds, namespace, last)
-}
-
 // Action implements jobs.Worker.
 func (p *Pull) Action() string { return "pull" }
 
@@ -141,34 +130,55 @@ func (p *Pull) checkCredentials(ctx context.Context, t jobs.Task) error {
 	return nil
 }
 
-// checkout opens the Git side of the Repository of a job that pulls.
-func (p *Pull) checkout(ctx context.Context, t *jobs.Task, log *slog.Logger) (*checkout.Checkout, error) {
-	return p.source.Open(ctx, t.Repo, t.Repository, checkout.Options{Mirrors: true, Last: t.Repository.Status.Sync.LastRef,
-		Progress: t.Progress, Meter: t.Progress.Transfer, Log: log})
+// terms are what a pull may do.
+type terms struct {
+	incremental bool // it may be, as far as its job says
+	corrects    bool // what was edited on the target is written again
+	massDelete  bool
+	last        bool          // no other attempt follows
+	after       *commit.Saved // the write of the job to Git before the pull; nil = none
 }
 
-// pull is one run of a pull job.
+// termsOf returns the terms of a job. A pull corrects edits if it is a full one that was requested.
+// One that only follows a write to Git, or a comparison of commits that was not sufficient, leaves
+// edits to the check for drift.
+func termsOf(t *jobs.Task, after *commit.Saved) terms {
+	incremental := t.Job.Spec.Pull != nil && t.Job.Spec.Pull.Incremental
+	return terms{
+		incremental: incremental && t.Attempt <= 1 && len(t.Mark) == 0,
+		corrects:    !incremental && after == nil,
+		massDelete:  t.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true",
+		last:        t.Last,
+		after:       after,
+	}
+}
+
+// pull is one run of a pull.
 type pull struct {
-	*Pull
-	*jobs.Task
-	log      *slog.Logger
-	server   *target.API
-	target   resources.Target
+	terms    terms
+	worker   *Pull
+	repo     repository
 	status   *syncStatus
-	at       *checkout.Checkout
-	counted  stats // of the repository at the end of the run; nil = unknown
-	partial  bool  // the run is incremental
-	applying bool  // it has begun to write
-	content  *checkout.Content
-	sink     bool // the tree goes to a directory
-	keepAll  bool // nothing may be removed from it
-	leftOut  atomic.Int64
-	hidden   int // files that a directory does not get
-	unread   unread
-	verified *api.Condition // the result of the verification; nil = unchanged
-	after    *commit.Saved  // the write of the job to Git before the pull; nil = none
-	commit   *commitstatus.Writer
-	preview  *Preview // receives what would be done, instead of the servers; nil = it is done
+	unread   *unread
+	progress *jobs.Progress
+	log      *slog.Logger
+	commit   *commitstatus.Writer // nil = no status is wanted
+
+	at        *checkout.Checkout
+	content   *checkout.Content
+	objects   *target.Objects   // nil = they were not reached
+	directory *target.Directory // that gets the tree in their place; nil = none
+	counted   target.Counts     // of the Repository at the end of the run; nil = unknown
+	partial   bool              // the run is incremental
+	applying  bool              // it has begun to write
+}
+
+// newPull returns a run for a Repository.
+func (p *Pull) newPull(
+	ctx context.Context, repo repository, status *syncStatus, t terms, progress *jobs.Progress, log *slog.Logger,
+) (*pull, error) {
+	unread, err := p.newUnread(ctx, repo, progress)
+	return &pull{terms: t, worker: p, repo: repo, status: status, unread: unread, progress: progress, log: log}, err
 }
 
 // Run implements jobs.Worker.
@@ -183,34 +193,29 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *commit.Saved) error
 	if !t.Repository.Spec.Sync.Enabled {
 		return fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
 	}
-	r := &pull{Pull: p, Task: t, log: cmp.Or(t.Log, p.o.Logger),
-		target: p.targetOf(t),
-		status: &syncStatus{client: p.o.Client, namespace: t.Namespace, name: name},
-		after:  after,
-	}
-	r.target.TakeOver = after.TakeOver()
 	t.Progress.SetMessage(ctx, "update sync status at start")
-	if err := r.status.start(ctx, t.Repo, t.Name); err != nil {
+	status := &syncStatus{client: p.o.Client, namespace: t.Namespace, name: name}
+	if err := status.start(ctx, t.Repo, t.Name); err != nil {
 		err = fmt.Errorf("update repository with job status at start: %w", err)
 		if kube.RefusesGitHost(err.Error()) {
 			err = fmt.Errorf("%w; try: %s", err, kube.AllowedGitURLs)
 		}
 		return err
 	}
-	if err := r.refresh(); err != nil {
+	repo, err := p.read(status.object) // a later change of it comes after the start of the pull
+	if err != nil {
 		return err
 	}
-	before, err := p.o.Store.Unread(ctx, t.Namespace, name, string(r.Repo.GetUID()))
+	r, err := p.newPull(ctx, repo, status, termsOf(t, after), t.Progress, cmp.Or(t.Log, p.o.Logger))
 	if err != nil {
-		return fmt.Errorf("read the list of unread files: %w", err)
+		return err
 	}
-	r.unread.before = *before
 	t.Progress.SetMessage(ctx, "execute sync job")
 	t.Progress.StrictMaxErrors(maxErrors)
 	if after == nil && len(t.Mark) > 0 {
 		// A resumed pull reports every remaining difference, and former errors may be gone.
 		r.log.Info("resuming after an interruption", "step", "plan")
-		r.Progress.ResetResults()
+		t.Progress.ResetResults()
 	}
 	err = passing(r.sync(ctx))
 	if ctx.Err() != nil && err != nil {
@@ -219,26 +224,99 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *commit.Saved) error
 	return r.finish(ctx, err)
 }
 
-// targetOf returns where the resources of a Repository go.
-func (p *Pull) targetOf(t *jobs.Task) resources.Target {
-	target := resources.Target{Repository: t.Repo.GetName(), Kinds: p.o.Kinds}
-	if t.Repository.Spec.Sync.Target == "folder" {
-		target.Root, target.RootTitle = target.Repository, cmp.Or(t.Repository.Spec.Title, target.Repository)
+// sync does the work between the two status updates.
+func (r *pull) sync(ctx context.Context) error {
+	began := time.Now()
+	var err error
+	if r.at, err = r.worker.checkout(ctx, r.repo, r.progress, r.log); err != nil {
+		return err
 	}
-	return target
-}
-
-// refresh replaces the Repository by the one with the sync status of this pull: a later change of
-// it comes after the start of the pull.
-func (r *pull) refresh() error {
-	repo, err := api.RepositoryView(r.status.object)
+	r.commit = r.commitStatus(ctx)
+	same, err := r.fetch(ctx)
+	if same {
+		return err
+	}
+	defer func() { r.progress.Phase(r.kind(), "", time.Since(began)) }()
 	if err != nil {
 		return err
 	}
-	task := *r.Task
-	task.Repo, task.Repository = r.status.object, repo
-	r.Task = &task
-	return nil
+	defer r.content.Close()
+	if r.directory != nil {
+		return r.syncDirectory(ctx)
+	}
+	return r.syncObjects(ctx)
+}
+
+// kind returns the kind of the run, for its phases.
+func (r *pull) kind() string {
+	if r.partial {
+		return jobs.SyncIncremental
+	}
+	return jobs.SyncFull
+}
+
+// fetch finds the commit and brings it into the mirror, verified. same reports that there is nothing
+// more to do: the target holds the commit, or it was not found.
+func (r *pull) fetch(ctx context.Context) (same bool, err error) {
+	if r.directory, err = r.worker.directory(r.repo, r.progress); err != nil {
+		return true, err
+	}
+	for _, step := range []func(context.Context) error{r.at.ReadTrust, r.at.LookUp} {
+		if err := step(ctx); err != nil {
+			return true, err
+		}
+	}
+	last := r.status.lastRef
+	r.partial = r.mayBePartial(last)
+	same = r.partial && r.at.Ref.Hash == last && r.unread.before.Count() == 0 &&
+		(r.directory == nil || r.directory.Holds(last) == nil)
+	if !same || r.at.Trust != nil {
+		if err := r.at.Fetch(ctx); err != nil {
+			return same, err
+		}
+	}
+	if !same {
+		r.commit.Pending(ctx, r.at.Ref.Hash)
+	}
+	if err := r.at.VerifyFetched(ctx); err != nil {
+		return same, err
+	}
+	if same && r.at.Ref.Hash == last { // the branch may have moved before the fetch
+		if left := r.unread.before.LeftOut; left != "" {
+			r.unread.warn(ctx, left)
+		}
+		r.progress.SetFinalMessage("same commit as last sync")
+		return true, nil
+	}
+	// The changes of a commit do not include those inside a submodule.
+	r.partial = r.partial && !checkout.Submodules(r.repo.object)
+	r.content = r.at.Content()
+	return false, nil
+}
+
+// tree reads the tree of the commit, and notes what is left out of it.
+func (r *pull) tree(ctx context.Context) (git.Tree, error) {
+	t, err := r.content.Tree(ctx)
+	if err == nil {
+		if harmless := r.unread.see(ctx, t, r.directory == nil || r.directory.Strict); harmless != "" {
+			r.log.Info(harmless, "step", "read")
+		}
+	}
+	return t, err
+}
+
+// keepUnread stores the list of the files that were not used. It comes before the status, which
+// moves the commit on. A list that cannot be stored makes the next pull a full one.
+func (r *pull) keepUnread(ctx context.Context) {
+	list := r.unread.list(r.repo.uid(), r.at.Ref.Hash)
+	if list == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	if err := r.worker.o.Store.PutUnread(ctx, r.repo.namespace(), r.repo.name(), list); err != nil {
+		r.log.Warn("list of unread files not kept", "step", "status", "err", err)
+	}
 }
 
 func (r *pull) finish(ctx context.Context, err error) error {
@@ -249,26 +327,25 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	case errors.Is(err, jobs.ErrShutdown):
 		r.status.queued(ctx)
 		return err
-	case jobs.Transient(err) && !r.Last:
+	case jobs.Transient(err) && !r.terms.last:
 		// The pull will be retried. An unavailable API gets no further request.
-		if since, _ := r.o.Client.Down(); since.IsZero() {
+		if since, _ := r.worker.o.Client.Down(); since.IsZero() {
 			r.status.queued(ctx)
 		}
 		return err
 	}
-	r.Progress.SetMessage(ctx, "update status and stats")
+	r.progress.SetMessage(ctx, "update status and stats")
 	if via := r.at.Ref.Via.String(); via != "" && err == nil {
-		r.Progress.SetFinalMessage(r.Progress.Outcome(nil).Message + "; " + via)
+		r.progress.SetFinalMessage(r.progress.Outcome(nil).Message + "; " + via)
 	}
 	end := syncEnd{
-		outcome:     r.Progress.Outcome(err),
+		outcome:     r.progress.Outcome(err),
 		ref:         r.at.Ref.Hash,
 		incremental: r.partial,
 		stats:       r.counted,
-		leftOut:     r.leftOut.Load(),
-		verified:    r.verified,
-		from: api.SyncSource{Hash: r.sourceHash(r.Repo, r.Repository),
-			AllowMassDelete: r.Object.GetAnnotations()[api.AnnoAllowMassDelete] == "true"},
+		leftOut:     r.unread.quota,
+		verified:    r.at.Verified,
+		from:        api.SyncSource{Hash: r.repo.sourceHash(), AllowMassDelete: r.terms.massDelete},
 	}
 	end.partly = r.applying && end.outcome.State == api.StateError
 	if r.at.Ref.Hash != "" {
@@ -276,7 +353,7 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	}
 	switch {
 	case err != nil:
-	case r.sink:
+	case r.directory != nil:
 		end.sink = sinkReady
 	default:
 		end.sink.Type = api.ConditionSinkReady // none: it is removed
@@ -287,22 +364,22 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	if failed := r.status.end(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
 	}
-	r.commit.Done(ctx, r.at.Ref.Hash, end.outcome.State, err, r.Progress.Summary())
+	r.commit.Done(ctx, r.at.Ref.Hash, end.outcome.State, err, r.progress.Summary())
 	return err
 }
 
 // commitStatus returns the writer of the status of the commit, nil if none is wanted.
 func (r *pull) commitStatus(ctx context.Context) *commitstatus.Writer {
-	asked, named := r.Repo.GetAnnotations()[api.AnnoCommitStatus]
-	if r.at.Remote.Down != nil || asked != "true" && (named || !r.o.CommitStatus) {
+	asked, named := r.repo.object.GetAnnotations()[api.AnnoCommitStatus]
+	if r.at.Remote.Down != nil || asked != "true" && (named || !r.worker.o.CommitStatus) {
 		return nil
 	}
-	page := r.grafanaURL(r.Repository)
+	page := r.worker.grafanaURL(r.repo.view)
 	if page != "" {
-		page += "/admin/provisioning/" + r.target.Repository
+		page += "/admin/provisioning/" + r.repo.name()
 	}
-	return commitstatus.Open(ctx, commitstatus.Writer{Hosts: r.o.Hosts, Store: r.o.Store, Repo: r.Repo, Creds: r.at.Remote.Creds, Page: page,
-		Log: r.log})
+	return commitstatus.Open(ctx, commitstatus.Writer{Hosts: r.worker.o.Hosts, Store: r.worker.o.Store, Repo: r.repo.object,
+		Creds: r.at.Remote.Creds, Page: page, Log: r.log})
 }
 
 // grafanaURL returns the base of the pages of Grafana for a Repository, "" where the API is not
@@ -315,167 +392,25 @@ func (p *Pull) grafanaURL(repo api.Repository) string {
 	return strings.TrimRight(base, "/")
 }
 
-// sync does the work between the two status updates.
-func (r *pull) sync(ctx context.Context) error {
-	began := time.Now()
-	var err error
-	if r.at, err = r.checkout(ctx, r.Task, r.log); err != nil {
-		return err
-	}
-	if r.preview == nil {
-		r.commit = r.commitStatus(ctx)
-	}
-	dir, sink, err := r.sinkOf(r.Repo)
-	if err != nil {
-		return err
-	}
-	r.sink = sink
-	if err := r.trusted(ctx); err != nil {
-		return err
-	}
-	if err := r.at.LookUp(ctx); err != nil {
-		return err
-	}
-	last := r.status.lastRef
-	r.partial = r.incremental(last)
-	same := r.partial && r.at.Ref.Hash == last && r.unread.before.Count() == 0 && (!sink || r.inSink(dir, last) == nil)
-	if !same {
-		defer func() {
-			kind := jobs.SyncFull
-			if r.partial {
-				kind = jobs.SyncIncremental
-			}
-			r.Progress.Phase(kind, "", time.Since(began))
-		}()
-	}
-	if !same || r.at.Trust != nil {
-		if err := r.at.Fetch(ctx); err != nil {
-			return err
-		}
-	}
-	if !same {
-		r.commit.Pending(ctx, r.at.Ref.Hash)
-	}
-	if err := r.verify(ctx); err != nil {
-		return err
-	}
-	if same && r.at.Ref.Hash == last { // the branch may have moved before the fetch
-		if left := r.unread.before.LeftOut; left != "" {
-			r.warn(ctx, left)
-		}
-		r.Progress.SetFinalMessage("same commit as last sync")
-		return nil
-	}
-	// The changes of a commit do not include those inside a submodule.
-	r.partial = r.partial && !checkout.Submodules(r.Repo)
-	r.content = r.at.Content()
-	defer r.content.Close()
-	if sink {
-		r.unread.known, r.partial = r.partial, false
-		return r.writeSink(ctx, dir)
-	}
-	if r.server, err = r.Pull.server(ctx, r.Namespace, r.Last); err != nil {
-		return err
-	}
-	r.target.Kinds = r.server.Kinds
-	tree, err := r.tree(ctx)
-	if err != nil {
-		return err
-	}
-	if r.partial {
-		done, err := r.pullChanges(ctx, tree, last)
-		if done || err != nil {
-			return err
-		}
-		r.partial = false
-	}
-	return r.pullAll(ctx, tree)
-}
-
-// mark is the resume mark of a job. For a pull it is a hint: a resumed pull compares with the
-// server, and does not repeat writes that are done.
-type mark struct {
-	Ref    string        `json:"ref"`
-	Done   int           `json:"done"`
-	Staged *commit.Saved `json:"staged,omitempty"` // of a job that writes to Git
-}
-
-// An incremental pull becomes a full one where the changes are not sufficient. Source: Grafana's
-// policy for incremental syncs, which its controller applies; here the pull applies it, because it
-// has the commits.
-
-// sourceHash is a hash of what a pull depends on beside the commit: pulls of one commit with equal
-// hashes have one result.
-func (p *Pull) sourceHash(repo *unstructured.Unstructured, view api.Repository) string {
-	notes, block := repo.GetAnnotations(), view.Spec.Block()
-	if block == nil {
-		block = &api.GitBlock{}
-	}
-	_, sink := notes[api.AnnoSinkDir]
-	root := ""
-	if view.Spec.Sync.Target == "folder" {
-		root = view.Spec.Title
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q %t %t %t %t %+v", block.URL, block.Branch, strings.Trim(block.Path, "/"),
-		view.Spec.Sync.Target, root, sink, notes[api.AnnoSinkStrict] == "true", checkout.Submodules(repo), notes[api.AnnoGitLFS] == "false",
-		p.o.Kinds))
-	return hex.EncodeToString(sum[:8])
-}
-
-// incremental reports whether the pull may be incremental: the job requests it, the target is what
-// a pull with the same source has made of a commit, no earlier attempt of the job may have begun to
-// write, the controller has observed the present spec, and the last pull has not left out objects
-// for the quota, or files that are not known here, which no later change would bring up again.
-func (r *pull) incremental(last string) bool {
-	o, from := r.Job.Spec.Pull, r.status.from.Hash
-	if o == nil || !o.Incremental || last == "" || r.Attempt > 1 || len(r.Mark) > 0 {
-		return false
-	}
-	if from != "" && from != r.sourceHash(r.Repo, r.Repository) {
+// mayBePartial reports whether the pull may be incremental. The changes have to be sufficient as well.
+// The rules are those of Grafana for incremental syncs, which its controller applies; a pull has the
+// commits. The target has to be what a pull with the same source has made of a commit, the
+// controller has observed the present spec, and the last pull has not left out objects for the
+// quota, or files that are not known here, which no later change would bring up again.
+func (r *pull) mayBePartial(last string) bool {
+	from := r.status.from.Hash
+	if !r.terms.incremental || last == "" || from != "" && from != r.repo.sourceHash() {
 		return false
 	}
 	known := r.unread.before.Ref == last && r.unread.before.More == 0
-	for _, c := range r.Repository.Status.Conditions {
+	for _, c := range r.repo.view.Status.Conditions {
 		if c.Type == api.ConditionSyncStatus && (c.Reason == api.ReasonSyncQuotaExceeded ||
 			c.Reason == api.ReasonSyncWarning && !known || c.Reason == api.ReasonSyncFailed && from == "") {
 			return false
 		}
 	}
-	seen := r.Repository.Status.ObservedGeneration
-	return seen == 0 || seen == r.Repo.GetGeneration()
-}
-
-// corrects reports whether what was edited on the target is written again: a full pull that was
-// requested. One that only follows a write to Git, or a comparison of commits that was not
-// sufficient, leaves edits to the check for drift.
-func (r *pull) corrects() bool {
-	o := r.Job.Spec.Pull
-	return r.after == nil && (o == nil || !o.Incremental)
-}
-
-// fullPullReason returns the reason for which these changes require a full pull; "" for none. most
-// is the maximum number of changes of an incremental pull; 0 = no limit. unread are the files that
-// the last pull could not use: the object of one is that of an earlier commit.
-func fullPullReason(diff []git.Change, most int, unread []state.UnreadFile) string {
-	if most > 0 && len(diff) > most {
-		return fmt.Sprintf("%d changes are more than %d", len(diff), most)
-	}
-	var gone []string
-	for _, c := range diff {
-		if slices.ContainsFunc(unread, func(f state.UnreadFile) bool { return f.Path == c.Path || f.Path == c.From }) {
-			return fmt.Sprintf("file %q could not be used before", cmp.Or(c.From, c.Path))
-		}
-		switch c.Type {
-		case git.ChangeDeleted:
-			gone = append(gone, c.Path)
-		case git.ChangeRenamed:
-			gone = append(gone, c.From)
-		}
-	}
-	if dir, is := resources.LostMarker(gone); is {
-		return fmt.Sprintf("directory %q lost the file that stands for it", "/"+dir)
-	}
-	return ""
+	seen := r.repo.view.Status.ObservedGeneration
+	return seen == 0 || seen == r.repo.object.GetGeneration()
 }
 
 // passing wraps a transient error of a Git host, or of the host of a Connection, which creates

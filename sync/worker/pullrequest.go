@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 
@@ -21,12 +22,10 @@ import (
 	"limpet/sync/worker/target"
 )
 
-// A pull request is reviewed as its pull would work: the same plan is carried out by a server that
-// writes nothing. The result is one comment, which is found again by its marker: a job that is
-// repeated edits it.
-
-// PullRequest is the worker of pr jobs. It writes nothing but the comment.
-type PullRequest struct{ *Pull }
+// PullRequest is the worker of pr jobs. A pull request is reviewed as its pull would work: the same
+// plan is carried out by an API that writes nothing. The result is one comment, which is found again
+// by its marker: a job that is repeated edits it.
+type PullRequest struct{ pull *Pull }
 
 // NewPullRequest returns the worker of pr jobs. p reads Git and the API.
 func NewPullRequest(p *Pull) *PullRequest { return &PullRequest{p} }
@@ -36,7 +35,7 @@ func (w *PullRequest) Action() string { return "pr" }
 
 // Ready implements jobs.Worker.
 func (w *PullRequest) Ready(ctx context.Context, t jobs.Task) error {
-	return w.checkCredentials(ctx, t)
+	return w.pull.checkCredentials(ctx, t)
 }
 
 // Run implements jobs.Worker.
@@ -45,9 +44,8 @@ func (w *PullRequest) Run(ctx context.Context, t *jobs.Task) error {
 		return errors.New("the job has no options: spec.pr with the number of a pull request is missing")
 	}
 	t.Progress.ResetResults() // of an earlier run
-	r := &review{number: t.Job.Spec.PR.Number, results: map[string][]resources.Result{},
-		pull: &pull{Pull: w.Pull, Task: t, log: cmp.Or(t.Log, w.o.Logger), target: w.targetOf(t),
-			status: &syncStatus{}}}
+	r := &review{worker: w.pull, task: t, repo: repository{t.Repo, t.Repository, w.pull.o.Kinds},
+		log: cmp.Or(t.Log, w.pull.o.Logger), number: t.Job.Spec.PR.Number, results: map[string][]resources.Result{}}
 	err := r.run(ctx)
 	if ctx.Err() != nil && err != nil {
 		return context.Cause(ctx)
@@ -57,49 +55,55 @@ func (w *PullRequest) Run(ctx context.Context, t *jobs.Task) error {
 
 // review is one run of a pr job.
 type review struct {
-	*pull
+	worker *Pull
+	task   *jobs.Task
+	repo   repository
+	log    *slog.Logger
 	number int64
-	host   *forge.Remote
-	of     forge.PullRequest
-	base   git.Ref // the branch of the Repository
-	from   string  // the commit that the pull request is compared with; pull.ref is what it is merged to, or its branch
-	head   string  // the commit of its branch
+
+	at   *checkout.Checkout // of what the pull request is merged to, or of its branch
+	spec resources.Target
+	host *forge.Remote
+	of   forge.PullRequest
+	base git.Ref // the branch of the Repository
+	from string  // the commit that the pull request is compared with
+	head string  // the commit of its branch
 
 	mu      sync.Mutex                    // guards results
 	results map[string][]resources.Result // by path
 }
 
 func (r *review) run(ctx context.Context) (err error) {
-	r.at, err = r.source.Open(ctx, r.Repo, r.Repository, checkout.Options{Progress: r.Progress, Meter: r.Progress.Transfer,
-		Log: r.log})
+	r.at, err = r.worker.source.Open(ctx, r.repo.object, r.repo.view, checkout.Options{Progress: r.task.Progress,
+		Meter: r.task.Progress.Transfer, Log: r.log})
 	if err != nil {
 		return err
 	}
-	if r.host, err = r.o.Hosts.Remote(ctx, forge.TargetOf(r.Repo), r.at.Remote.Creds); err != nil {
+	if r.host, err = r.worker.o.Hosts.Remote(ctx, forge.TargetOf(r.repo.object), r.at.Remote.Creds); err != nil {
 		return err
 	}
-	r.Progress.SetMessage(ctx, fmt.Sprintf("read pull request %d", r.number))
+	r.task.Progress.SetMessage(ctx, fmt.Sprintf("read pull request %d", r.number))
 	if r.of, err = r.host.PullRequest(ctx, r.number); err != nil {
 		return err
 	}
 	if r.of.URL != "" { // Grafana knows no link of this meaning but compareURL
-		r.Progress.SetURLs(map[string]string{"pullRequestURL": r.of.URL, "compareURL": r.of.URL})
+		r.task.Progress.SetURLs(map[string]string{"pullRequestURL": r.of.URL, "compareURL": r.of.URL})
 	}
 	if !r.of.Open {
-		r.Progress.SetFinalMessage("the pull request is closed")
+		r.task.Progress.SetFinalMessage("the pull request is closed")
 		return nil
 	}
 	if r.base, err = r.at.Get(ctx, r.at.Selector); err != nil {
 		return err
 	}
 	if r.of.Base != r.base.Branch() {
-		r.Progress.SetFinalMessage("the pull request is not for " + r.base.Branch())
+		r.task.Progress.SetFinalMessage("the pull request is not for " + r.base.Branch())
 		return nil
 	}
 	if err := r.compare(ctx); err != nil {
 		return err
 	}
-	diff, err := r.o.Git.Changes(ctx, r.at.Remote, r.from, r.at.Ref.Hash, r.at.Dir)
+	diff, err := r.worker.o.Git.Changes(ctx, r.at.Remote, r.from, r.at.Ref.Hash, r.at.Dir)
 	if err != nil {
 		return err
 	}
@@ -108,17 +112,17 @@ func (r *review) run(ctx context.Context) (err error) {
 		diff = files[:min(len(files), maxChecked)]
 		unchecked = len(files) - len(diff)
 	}
-	r.content = r.at.Content()
-	defer r.content.Close()
-	parsed, err := r.rehearse(ctx, diff)
+	content := r.at.Content()
+	defer content.Close()
+	parsed, err := r.rehearse(ctx, content, diff)
 	if err != nil {
 		return err
 	}
-	out := pr.Review{Repository: r.Namespace + "/" + r.target.Repository, Commit: r.head, Fork: r.of.Fork, Parsed: parsed,
+	out := pr.Review{Repository: r.repo.namespace() + "/" + r.repo.name(), Commit: r.head, Fork: r.of.Fork, Parsed: parsed,
 		Unchecked: unchecked}
 	for _, c := range diff {
 		if !notResource(c) {
-			out.Files = append(out.Files, r.file(ctx, c))
+			out.Files = append(out.Files, r.file(ctx, content, c))
 		}
 	}
 	return r.comment(ctx, out)
@@ -150,14 +154,14 @@ func (r *review) compare(ctx context.Context) error {
 		return err
 	}
 	r.head = head.Hash
-	defer r.Progress.SetRefs(cmp.Or(r.of.Branch, head.Short()), r.base.Hash, head.Hash)
+	defer r.task.Progress.SetRefs(cmp.Or(r.of.Branch, head.Short()), r.base.Hash, head.Hash)
 	if mergeRef != "" {
 		merged, err := r.at.Get(ctx, gitref.Selector{Name: mergeRef})
 		if err != nil && git.KindOf(err) != git.BranchNotFound { // a conflict, or a host that makes none
 			return err
 		}
 		if err == nil {
-			info, err := r.o.Git.Commit(ctx, r.at.Remote, merged.Hash)
+			info, err := r.worker.o.Git.Commit(ctx, r.at.Remote, merged.Hash)
 			if err != nil || slices.Equal(info.Parents, []string{r.base.Hash, head.Hash}) {
 				r.from = r.base.Hash
 				return err
@@ -173,34 +177,39 @@ func (r *review) compare(ctx context.Context) error {
 
 // rehearse carries the plan of the changes out without an effect. parsed reports that the API took
 // no part.
-func (r *review) rehearse(ctx context.Context, diff []git.Change) (parsed bool, err error) {
-	_, sink := r.Repo.GetAnnotations()[api.AnnoSinkDir]
-	if r.target.Directory = sink; !sink {
-		r.server, err = r.Pull.server(ctx, r.Namespace, r.Last)
+func (r *review) rehearse(ctx context.Context, content *checkout.Content, diff []git.Change) (parsed bool, err error) {
+	var objects *target.Objects
+	r.spec = r.repo.target()
+	_, r.spec.Directory = r.repo.object.GetAnnotations()[api.AnnoSinkDir]
+	if !r.spec.Directory {
+		objects, err = r.worker.objects(ctx, r.repo, content, r.task.Progress, r.task.Last)
 	}
 	switch {
-	case sink || target.Absent(err):
-		r.server = target.NoAPI()
+	case r.spec.Directory || target.Absent(err):
+		objects = &target.Objects{API: target.NoAPI(), Spec: r.spec, Namespace: r.repo.namespace(), Content: content,
+			Progress: r.task.Progress, Parallel: r.worker.o.Parallel}
 	case err != nil:
 		return false, err
 	default:
-		r.target.Kinds = r.server.Kinds
-		r.server.DryRun(ctx)
+		r.spec = objects.Spec
+		objects.API.DryRun(ctx)
 	}
-	tree, err := r.tree(ctx)
+	tree, err := content.Tree(ctx)
 	if err != nil {
 		return false, err
 	}
-	plan, err := r.increment(ctx, tree, diff)
+	left := &unread{progress: r.task.Progress}
+	if harmless := left.see(ctx, tree, true); harmless != "" {
+		r.log.Info(harmless, "step", "read")
+	}
+	plan, err := objects.Increment(ctx, treeOf(tree), fileChanges(diff), nil)
 	if err != nil {
 		return false, err
 	}
-	r.Progress.SetTotal(ctx, plan.Len())
-	r.content.FetchLarge(ctx, wantedBy(plan.WriteFiles))
-	r.Progress.SetMessage(ctx, "validate files")
-	_, err = resources.Apply{Server: r.server, Reader: r.content, Recorder: r, Namespace: r.Namespace, Parallel: r.o.Parallel,
-		DryRun: true}.Run(ctx, plan)
-	return r.server.Off(), err
+	plan.Fetch(ctx)
+	r.task.Progress.SetMessage(ctx, "validate files")
+	err = plan.Validate(ctx, r)
+	return objects.API.Off(), err
 }
 
 // Record implements resources.Recorder. What is wrong with a file is a warning of the job.
@@ -209,18 +218,18 @@ func (r *review) Record(ctx context.Context, res resources.Result) {
 	r.results[res.Path] = append(r.results[res.Path], res)
 	r.mu.Unlock()
 	res.Action, res.Warning, res.Err = resources.Ignored, cmp.Or(res.Warning, res.Err), nil
-	r.Progress.Record(ctx, res)
+	r.task.Progress.Record(ctx, res)
 }
 
 // TooManyErrors implements resources.Recorder: all files are validated.
 func (r *review) TooManyErrors() error { return nil }
 
 // file describes a change. What cannot be read has no title.
-func (r *review) file(ctx context.Context, c git.Change) pr.File {
+func (r *review) file(ctx context.Context, content *checkout.Content, c git.Change) pr.File {
 	f := pr.File{Action: c.Type, Path: c.Path}
 	name := ""
-	if data, err := r.content.Read(ctx, cmp.Or(c.Hash, c.FromHash)); err == nil {
-		file := resources.File{Repository: r.target.Repository, Namespace: r.Namespace, Path: c.Path, Kinds: r.target.Kinds}
+	if data, err := content.Read(ctx, cmp.Or(c.Hash, c.FromHash)); err == nil {
+		file := resources.File{Repository: r.repo.name(), Namespace: r.repo.namespace(), Path: c.Path, Kinds: r.spec.Kinds}
 		if repopath.IsFolderFile(c.Path) {
 			meta := resources.ParseFolderFile(c.Path, c.Hash, data)
 			f.Kind, name, f.Title = "Folder", meta.UID, cmp.Or(meta.Title, repopath.Base(repopath.Parent(c.Path)))
@@ -228,12 +237,12 @@ func (r *review) file(ctx context.Context, c git.Change) pr.File {
 			f.Kind, name, f.Title = o.GVK.Kind, o.Name, cmp.Or(o.Title(), o.Name)
 		}
 	}
-	base := r.grafanaURL(r.Repository)
+	base := r.worker.grafanaURL(r.repo.view)
 	if base != "" && name != "" && c.Type != git.ChangeAdded {
 		f.Current = pr.Current(base, f.Kind, name, f.Title)
 	}
 	if base != "" && f.Kind == "Dashboard" && c.Type != git.ChangeDeleted && !r.of.Fork {
-		f.Preview = pr.Preview(base, r.target.Repository, c.Path, r.of.Branch, r.of.URL)
+		f.Preview = pr.Preview(base, r.repo.name(), c.Path, r.of.Branch, r.of.URL)
 	}
 	for _, res := range slices.Concat(r.results[c.Path], r.results[repopath.Parent(c.Path)]) {
 		if err := cmp.Or(res.Warning, res.Err); err != nil && (res.Path == c.Path || repopath.IsFolderFile(c.Path)) {
@@ -252,15 +261,15 @@ func (r *review) file(ctx context.Context, c git.Change) pr.File {
 // comment writes the comment. A pull request without resource files gets none, unless an earlier
 // push had some.
 func (r *review) comment(ctx context.Context, out pr.Review) error {
-	r.Progress.SetMessage(ctx, "comment on the pull request")
+	r.task.Progress.SetMessage(ctx, "comment on the pull request")
 	marker := "limpet/" + out.Repository
-	if r.Repo.GetAnnotations()[api.AnnoPRComment] == "new" {
+	if r.repo.object.GetAnnotations()[api.AnnoPRComment] == "new" {
 		marker += "@" + r.head
 	}
 	err := r.host.Comment(ctx, r.number, marker, out.Markdown(), len(out.Files) == 0)
 	if err != nil {
 		return fmt.Errorf("comment on pull request %d: %w", r.number, err)
 	}
-	r.Progress.SetFinalMessage(text.Plural(len(out.Files), "file") + " of the pull request validated")
+	r.task.Progress.SetFinalMessage(text.Plural(len(out.Files), "file") + " of the pull request validated")
 	return nil
 }

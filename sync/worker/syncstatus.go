@@ -21,8 +21,8 @@ import (
 	"limpet/sync/api/patch"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
-	"limpet/sync/resources"
 	"limpet/sync/text"
+	"limpet/sync/worker/target"
 )
 
 // syncStatus writes the sync fields of one Repository's status, which a pull owns, by JSON Patch.
@@ -38,7 +38,7 @@ type syncStatus struct {
 	started      int64 // milliseconds
 	lastRef      string
 	from         api.SyncSource
-	stats        stats
+	stats        target.Counts
 	maxResources int64
 	object       *unstructured.Unstructured // as the last write left it
 }
@@ -80,7 +80,7 @@ func (s *syncStatus) read() error {
 	}
 	s.lastRef, s.from = view.Status.Sync.LastRef, view.Status.Sync.Source
 	if len(view.Status.Stats) > 0 {
-		s.stats = stats{}
+		s.stats = target.Counts{}
 		for _, count := range view.Status.Stats {
 			s.stats[schema.GroupResource{Group: count.Group, Resource: count.Resource}] += count.Count
 		}
@@ -118,7 +118,7 @@ type syncEnd struct {
 	outcome     jobs.Outcome
 	ref         string // that was synced
 	incremental bool
-	stats       stats          // nil = unknown
+	stats       target.Counts  // nil = unknown
 	leftOut     int64          // files and directories, for the quota
 	verified    *api.Condition // nil = unchanged
 	commit      api.Condition  // that the host refuses commit statuses; without a status = it does not
@@ -159,11 +159,11 @@ func (s *syncStatus) end(ctx context.Context, e syncEnd) error {
 		ops := []patch.Op{patch.Add("/status/sync", sync)}
 		now := e.stats
 		if now != nil {
-			ops = append(ops, patch.Add("/status/stats", now.wire()))
+			ops = append(ops, patch.Add("/status/stats", statsOf(now)))
 		} else {
 			now = s.stats
 		}
-		wanted := []api.Condition{syncCondition(e), api.ResourceQuota(now.total(), s.maxResources), e.sink, e.commit}
+		wanted := []api.Condition{syncCondition(e), api.ResourceQuota(now.Total(), s.maxResources), e.sink, e.commit}
 		if e.verified != nil {
 			wanted = append(wanted, *e.verified)
 		}
@@ -215,46 +215,8 @@ func (s *syncStatus) patch(ctx context.Context, build func(repo *unstructured.Un
 	return err
 }
 
-// stats counts the objects of a repository by resource; nil means unknown.
-type stats map[schema.GroupResource]int64
-
-// countItems counts a list of managed objects by resource.
-func countItems(items []resources.Item) stats {
-	s := stats{}
-	for _, i := range items {
-		s[schema.GroupResource{Group: i.Group, Resource: i.Resource}]++
-	}
-	return s
-}
-
-func (s stats) total() int64 {
-	var n int64
-	for _, count := range s {
-		n += count
-	}
-	return n
-}
-
-// after returns the numbers after a run; nil for unknown numbers.
-func (s stats) after(t resources.Tally) stats {
-	if s == nil {
-		return nil
-	}
-	out := maps.Clone(s)
-	for resource, count := range t.Created {
-		out[resource] += count
-	}
-	for resource, count := range t.Deleted {
-		out[resource] = max(0, out[resource]-count)
-	}
-	return out
-}
-
-// sinkFiles are the files in a directory. They are no API objects, and have a group of our own.
-var sinkFiles = schema.GroupResource{Group: sinkGroup, Resource: "files"}
-
-// wire returns status.stats of a Repository, sorted.
-func (s stats) wire() []any {
+// statsOf returns status.stats of a Repository, sorted.
+func statsOf(s target.Counts) []any {
 	out := []any{}
 	for _, gr := range slices.SortedFunc(maps.Keys(s), func(a, b schema.GroupResource) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource))

@@ -12,78 +12,99 @@ import (
 	"limpet/state"
 	"limpet/sync/api/repopath"
 	"limpet/sync/git"
+	"limpet/sync/jobs"
 	"limpet/sync/resources"
 	"limpet/sync/text"
 )
 
-// A file that could not be used stays a warning of its Repository. The next pull of another commit
-// would not come across it, so the state file keeps the list of such files, and each incremental
-// pull reads them again.
-
-// unread collects the files that a pull cannot use.
+// unread collects the files that a pull cannot use. Such a file stays a warning of its Repository.
+// The next pull of another commit would not come across it, so the state file keeps the list of
+// such files, and each incremental pull reads them again. It is a resources.Recorder, which also
+// shows the results.
 type unread struct {
-	before  state.Unread      // the list of the last pull
-	tree    map[string]string // blobs of the commit by path; nil until the tree is read
-	leftOut string            // see state.Unread
-	known   bool              // before is of what the directory of the Repository has
+	progress *jobs.Progress
+	before   state.Unread      // the list of the last pull
+	tree     map[string]string // blobs of the commit by path; nil until the tree is read
+	leftOut  string            // see state.Unread
 
-	mu    sync.Mutex // guards files
+	mu    sync.Mutex // guards the fields below
 	files map[string]state.UnreadFile
+	quota int64 // files and directories that are left out for the quota
 }
 
-func (r *pull) record(ctx context.Context, res resources.Result) {
-	if r.preview != nil {
-		r.preview.Record(ctx, res)
+// newUnread reads the list of the last pull of a Repository.
+func (p *Pull) newUnread(ctx context.Context, r repository, progress *jobs.Progress) (*unread, error) {
+	u := &unread{progress: progress}
+	if p.o.Store == nil {
+		return u, nil
+	}
+	before, err := p.o.Store.Unread(ctx, r.namespace(), r.name(), r.uid())
+	if err != nil {
+		return nil, fmt.Errorf("read the list of unread files: %w", err)
+	}
+	u.before = *before
+	return u, nil
+}
+
+// Record implements resources.Recorder.
+func (u *unread) Record(ctx context.Context, res resources.Result) {
+	u.progress.Record(ctx, res)
+	hash, there := u.tree[res.Path]
+	if res.Warning == nil {
 		return
 	}
-	r.Progress.Record(ctx, res)
-	hash, there := r.unread.tree[res.Path]
-	if res.Warning == nil || !there {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if errors.As(res.Warning, new(*resources.QuotaError)) {
+		u.quota++
+	}
+	if !there {
 		return
 	}
 	why := res.Warning
 	if parse, is := errors.AsType[*resources.ParseError](why); is {
 		why = parse.Err // without the path
 	}
-	r.unread.mu.Lock()
-	defer r.unread.mu.Unlock()
-	r.unread.files[res.Path] = state.UnreadFile{Path: res.Path, Hash: hash, Reason: text.Redact(text.Line(why.Error(), maxReason))}
+	u.files[res.Path] = state.UnreadFile{Path: res.Path, Hash: hash, Reason: text.Redact(text.Line(why.Error(), maxReason))}
 }
 
+// TooManyErrors implements resources.Recorder.
+func (u *unread) TooManyErrors() error { return u.progress.TooManyErrors() }
+
 // warn records a warning about the whole tree.
-func (r *pull) warn(ctx context.Context, text string) {
-	r.unread.leftOut = strings.TrimPrefix(r.unread.leftOut+"; "+text, "; ")
-	r.Progress.Record(ctx, resources.Result{Action: resources.Ignored, Warning: &resources.SkippedError{Reason: text}})
+func (u *unread) warn(ctx context.Context, text string) {
+	u.leftOut = strings.TrimPrefix(u.leftOut+"; "+text, "; ")
+	u.progress.Record(ctx, resources.Result{Action: resources.Ignored, Warning: &resources.SkippedError{Reason: text}})
 }
 
 // maxReason bounds the reason of one file. Unit: bytes.
 const maxReason = 300
 
-// seen notes the tree of the commit, and warns of the entries that are left out.
-func (r *pull) seen(ctx context.Context, t git.Tree) {
-	if !r.sink || r.strict() { // where other files are ignored as well
-		var harmless git.Tree
+// see notes the tree of the commit, and warns of the entries that are left out. Files that are no
+// resources do not count where they are ignored as well: harmless describes those.
+func (u *unread) see(ctx context.Context, t git.Tree, ignoresOthers bool) (harmless string) {
+	if ignoresOthers {
+		var others git.Tree
 		t.Refused = slices.DeleteFunc(slices.Clone(t.Refused), func(f git.Refusal) bool {
 			ignored := f.ByMode() && !repopath.IsResourceFile(f.Path)
 			if ignored {
-				harmless.Refused = append(harmless.Refused, f)
+				others.Refused = append(others.Refused, f)
 			}
 			return ignored
 		})
-		if left := leftOut(harmless); left != "" {
-			r.log.Info(left, "step", "read")
-		}
+		harmless = leftOut(others)
 	}
 	if left := leftOut(t); left != "" {
-		r.warn(ctx, left)
+		u.warn(ctx, left)
 	}
-	r.unread.files, r.unread.tree = map[string]state.UnreadFile{}, make(map[string]string, len(t.Files)+len(t.Dirs))
+	u.files, u.tree = map[string]state.UnreadFile{}, make(map[string]string, len(t.Files)+len(t.Dirs))
 	for _, dir := range t.Dirs {
-		r.unread.tree[dir+"/"] = ""
+		u.tree[dir+"/"] = ""
 	}
 	for _, f := range t.Files {
-		r.unread.tree[f.Path] = f.Hash
+		u.tree[f.Path] = f.Hash
 	}
+	return harmless
 }
 
 // leftOut counts the entries of a tree that no pull uses by their kind; "" = none. What is hidden
@@ -121,13 +142,13 @@ func leftOut(t git.Tree) string {
 }
 
 // again adds the files that the last pull could not use to the changes.
-func (r *pull) again(diff []git.Change) []git.Change {
+func (u *unread) again(diff []git.Change) []git.Change {
 	changed := map[string]bool{}
 	for _, c := range diff {
 		changed[c.Path] = true
 	}
-	for _, f := range r.unread.before.Files {
-		if hash := r.unread.tree[f.Path]; hash != "" && !changed[f.Path] {
+	for _, f := range u.before.Files {
+		if hash := u.tree[f.Path]; hash != "" && !changed[f.Path] {
 			diff = append(diff, git.Change{Type: git.ChangeAdded, Path: f.Path, Hash: hash})
 		}
 	}
@@ -136,30 +157,25 @@ func (r *pull) again(diff []git.Change) []git.Change {
 
 // usedAgain returns a file that the last pull could not use and that this one has used, "" for
 // none. The object that it had before may have another name, which only a full pull finds.
-func (r *pull) usedAgain() string {
-	for _, f := range r.unread.before.Files {
-		if _, unused := r.unread.files[f.Path]; !unused && r.unread.tree[f.Path] != "" {
+func (u *unread) usedAgain() string {
+	for _, f := range u.before.Files {
+		if _, unused := u.files[f.Path]; !unused && u.tree[f.Path] != "" {
 			return f.Path
 		}
 	}
 	return ""
 }
 
-// keepUnread stores the list. It comes before the status, which moves the commit on. A list that
-// cannot be stored makes the next pull a full one.
-func (r *pull) keepUnread(ctx context.Context) {
-	if r.unread.tree == nil { // nothing was pulled
-		return
+// list returns the list as it is stored, nil if nothing was pulled.
+func (u *unread) list(uid, commit string) *state.Unread {
+	if u.tree == nil {
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
-	defer cancel()
-	u := &state.Unread{UID: string(r.Repo.GetUID()), Ref: r.at.Ref.Hash, LeftOut: r.unread.leftOut}
-	paths := slices.Sorted(maps.Keys(r.unread.files))
+	out := &state.Unread{UID: uid, Ref: commit, LeftOut: u.leftOut}
+	paths := slices.Sorted(maps.Keys(u.files))
 	for _, path := range paths[:min(len(paths), state.MaxUnread)] {
-		u.Files = append(u.Files, r.unread.files[path])
+		out.Files = append(out.Files, u.files[path])
 	}
-	u.More = len(paths) - len(u.Files)
-	if err := r.o.Store.PutUnread(ctx, r.Namespace, r.target.Repository, u); err != nil {
-		r.log.Warn("list of unread files not kept", "step", "status", "err", err)
-	}
+	out.More = len(paths) - len(out.Files)
+	return out
 }

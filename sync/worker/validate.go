@@ -108,14 +108,18 @@ func (v Validator) tree(ctx context.Context, dir string) (faults []Fault, err er
 		repo.SetAnnotations(map[string]string{api.AnnoSinkDir: filepath.Join(scratch, "sink"), api.AnnoSinkStrict: "true"})
 	}
 	p := NewPull(PullOptions{Git: mirrors, Kinds: v.Kinds, LocalDirs: []string{dir}, SinkPrefixes: []string{scratch}, Logger: v.Log})
-	out, err := p.previewOf(ctx, repo, PreviewQuery{})
+	of, err := p.read(repo)
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.previewOf(ctx, of, PreviewQuery{})
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range out.Changes {
 		faults = append(faults, faultsOf(c)...)
 	}
-	tree, err := mirrors.Tree(ctx, git.Remote{URL: checkout.URLs(out.of)[0]}, out.To, "")
+	tree, err := mirrors.Tree(ctx, git.Remote{URL: checkout.URLs(of.view)[0]}, out.To, "")
 	for _, r := range tree.Refused {
 		if !repopath.IsHidden(repopath.CheckPath(r.Path)) && (repopath.IsResourceFile(r.Path) || !r.ByMode()) {
 			faults = append(faults, Fault{repopath.Unquote(r.Path), "error", "path", r.Reason})

@@ -57,10 +57,11 @@ type Options struct {
 type Checkout struct {
 	Remote   git.Remote
 	Selector gitref.Selector
-	Dir      string      // spec.path
-	Lookup   auth.Lookup // of credentials
-	Ref      git.Ref     // of the last LookUp
-	Trust    *Trust      // of the last ReadTrust; nil = no policy
+	Dir      string         // spec.path
+	Lookup   auth.Lookup    // of credentials
+	Ref      git.Ref        // of the last LookUp
+	Trust    *Trust         // of the last ReadTrust; nil = no policy
+	Verified *api.Condition // for the status of the Repository; nil = unchanged
 
 	source Source
 	repo   *unstructured.Unstructured
@@ -189,6 +190,12 @@ func (c *Checkout) Get(ctx context.Context, sel gitref.Selector) (git.Ref, error
 // have what can be read.
 func (c *Checkout) ReadTrust(ctx context.Context) (err error) {
 	c.Trust, err = c.source.Signers.Trust(ctx, c.view, c.Lookup)
+	switch {
+	case c.Trust != nil && err != nil:
+		c.Verified = c.Trust.Condition(c.Ref, nil, err)
+	case err == nil && c.Trust == nil:
+		c.Verified = &api.Condition{Type: api.ConditionVerified} // no longer required: remove the condition
+	}
 	return err
 }
 
@@ -198,6 +205,24 @@ func (c *Checkout) Verify(ctx context.Context, ref git.Ref) ([]git.Verified, err
 		return nil, nil
 	}
 	return c.Trust.verify(ctx, c.source.Git, c.Remote, ref, c.source.Now())
+}
+
+// VerifyFetched verifies the fetched Ref. A pull does so after each fetch and before its plan, also
+// without changes: keys may have been removed since. The digest of the policy is in Verified, so
+// that the next check detects other keys or a recreated tag.
+func (c *Checkout) VerifyFetched(ctx context.Context) error {
+	if c.Trust == nil {
+		return nil
+	}
+	c.o.Progress.SetMessage(ctx, "verify "+ShortHash(c.Ref.Hash))
+	found, err := c.Verify(ctx, c.Ref)
+	if err == nil || git.KindOf(err) == git.Unverified {
+		c.Verified = c.Trust.Condition(c.Ref, found, err)
+	}
+	if err != nil {
+		return err
+	}
+	return failpoint.Pass(failpoint.Verified)
 }
 
 // ShortHash returns the first digits of a hash, for users.

@@ -136,6 +136,9 @@ func (c *Content) fetchPointers(ctx context.Context, want map[string][]git.Point
 // readers limits the concurrent reads of blobs while a plan is made.
 const readers = 4
 
+// File is a file of a tree.
+type File = git.File
+
 // Blob is a file of the tree that a plan needs.
 type Blob struct{ Path, Hash string }
 

@@ -1,0 +1,297 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/api"
+	"limpet/sync/failpoint"
+	"limpet/sync/git"
+	"limpet/sync/jobs"
+	"limpet/sync/resources"
+	"limpet/sync/worker/checkout"
+	"limpet/sync/worker/commit"
+	"limpet/sync/worker/target"
+)
+
+// mark is the resume mark of a job. For a pull it is a hint: a resumed pull compares with the
+// server, and does not repeat writes that are done.
+type mark struct {
+	Ref    string        `json:"ref"`
+	Done   int           `json:"done"`
+	Staged *commit.Saved `json:"staged,omitempty"` // of a job that writes to Git
+}
+
+// syncObjects makes the objects of the API equal to the commit.
+func (r *pull) syncObjects(ctx context.Context) error {
+	tree, err := r.reachObjects(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := r.plan(ctx, tree)
+	for err == nil && p.refused == nil && p.plan != nil {
+		if !r.partial && p.plan.Empty() {
+			r.progress.SetFinalMessage("no changes to sync")
+			return nil
+		}
+		err = r.apply(ctx, p.plan)
+		if err != nil || !r.partial || r.progress.Outcome(nil).State == api.StateError {
+			return err
+		}
+		path := r.unread.usedAgain()
+		if path == "" {
+			return nil
+		}
+		r.log.Info("a file can be used again, pulling in full", "step", "plan", "path", path)
+		r.partial = false
+		p, err = r.planAll(ctx, tree)
+	}
+	return cmp.Or(err, p.refused)
+}
+
+// reachObjects finds the API and reads the tree of the commit, as resources.
+func (r *pull) reachObjects(ctx context.Context) (tree resources.Tree, err error) {
+	if r.objects, err = r.worker.objects(ctx, r.repo, r.content, r.progress, r.terms.last); err != nil {
+		return tree, err
+	}
+	r.objects.Spec.TakeOver = r.terms.after.TakeOver()
+	t, err := r.tree(ctx)
+	return treeOf(t), err
+}
+
+// treeOf returns a tree in the form of package resources.
+func treeOf(t git.Tree) resources.Tree {
+	tree := resources.Tree{Dirs: t.Dirs}
+	for _, f := range t.Files {
+		tree.Files = append(tree.Files, resources.TreeFile{Path: f.Path, Hash: f.Hash, Size: f.Size})
+	}
+	for _, f := range t.Refused {
+		tree.Refused = append(tree.Refused, f.Path)
+	}
+	return tree
+}
+
+// planned is the plan of a pull; without a plan there is nothing to do. refused is why it must not
+// be carried out.
+type planned struct {
+	plan    *target.ObjectsPlan
+	refused error
+}
+
+// plan plans an incremental pull, or a full one where that is not possible.
+func (r *pull) plan(ctx context.Context, tree resources.Tree) (planned, error) {
+	if r.partial {
+		p, sufficient, err := r.planChanges(ctx, tree)
+		if sufficient || err != nil {
+			return p, err
+		}
+		r.partial = false
+	}
+	return r.planAll(ctx, tree)
+}
+
+func (r *pull) planAll(ctx context.Context, tree resources.Tree) (p planned, err error) {
+	began := time.Now()
+	r.progress.SetMessage(ctx, "compare with the server")
+	live, err := r.objects.Live(ctx, r.terms.corrects)
+	if err != nil {
+		return p, err
+	}
+	if p.plan, err = r.objects.Full(ctx, tree, live); err != nil {
+		return p, err
+	}
+	r.counted = p.plan.Counts
+	if r.terms.corrects {
+		if err := r.rewriteDrifted(ctx, p.plan.Plan); err != nil {
+			return p, err
+		}
+	}
+	return r.compared(p, began, p.plan.Deletions(r.terms.after.Selected()...), p.plan.Managed()), nil
+}
+
+// compared returns the plan, or why it is refused, and records the duration of the comparison unless
+// it is.
+func (r *pull) compared(p planned, began time.Time, deletions, managed int) planned {
+	if p.refused = r.guard(deletions, managed); p.refused == nil {
+		r.progress.Phase(r.kind(), "compare", time.Since(began))
+	}
+	return p
+}
+
+// planChanges plans the changes since the last commit. They are not sufficient also where the
+// commits cannot be compared.
+func (r *pull) planChanges(ctx context.Context, tree resources.Tree) (p planned, sufficient bool, err error) {
+	began, last := time.Now(), r.status.lastRef
+	diff, err := r.worker.o.Git.Changes(ctx, r.at.Remote, last, r.at.Ref.Hash, r.at.Dir)
+	var before git.Tree
+	if err == nil {
+		before, err = r.worker.o.Git.Tree(ctx, r.at.Remote, last, r.at.Dir)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return p, false, err
+	case err != nil:
+		r.log.Info("compare commits failed, pulling in full", "step", "plan", "ref", checkout.ShortHash(last), "err", err)
+		return p, false, nil
+	}
+	if why := fullPullReason(diff, r.worker.o.MaxIncremental, r.unread.before.Files); why != "" {
+		r.log.Info("changes are not sufficient, pulling in full", "step", "plan", "reason", why)
+		return p, false, nil
+	}
+	// The changes are those of files. Other entries have kept what was made from their paths, and may
+	// be all of a directory.
+	for _, f := range before.Refused {
+		if !slices.Contains(tree.Refused, f.Path) {
+			r.log.Info("an entry that was left out is gone, pulling in full", "step", "plan", "path", f.Path)
+			return p, false, nil
+		}
+	}
+	if diff = r.unread.again(diff); len(diff) == 0 && r.unread.before.Empty() && slices.Equal(before.Dirs, tree.Dirs) {
+		r.progress.SetFinalMessage("no changes detected between commits")
+		return p, true, nil
+	}
+	r.progress.SetMessage(ctx, "incremental comparison")
+	r.counted = r.status.stats
+	if p.plan, err = r.objects.Increment(ctx, tree, fileChanges(diff), r.counted); err != nil {
+		return p, false, err
+	}
+	n := p.plan.Deletions()
+	if n >= guardAll && n <= guardFew && int64(n)+1 >= r.counted.Total() { // with a root folder
+		r.log.Info("all objects would go, pulling in full", "step", "plan")
+		return p, false, nil
+	}
+	if n <= guardFew && (r.counted != nil || r.objects.Max == 0) {
+		return r.compared(p, began, 0, 0), true, nil
+	}
+	live, err := r.objects.Live(ctx, false)
+	if err != nil {
+		return p, false, err
+	}
+	r.counted = target.Count(live)
+	p.plan.Counts = r.counted
+	return r.compared(p, began, n, len(live)), true, nil
+}
+
+// fileChanges returns the differences of two commits in the form of package resources.
+func fileChanges(diff []git.Change) []resources.FileChange {
+	actions := map[string]resources.Action{
+		git.ChangeAdded: resources.Created, git.ChangeModified: resources.Updated,
+		git.ChangeDeleted: resources.Deleted, git.ChangeRenamed: resources.Renamed,
+	}
+	out := make([]resources.FileChange, len(diff))
+	for i, d := range diff {
+		out[i] = resources.FileChange{Action: actions[d.Type], Path: d.Path, From: d.From, Hash: d.Hash, FromHash: d.FromHash}
+	}
+	return out
+}
+
+// fullPullReason returns the reason for which these changes require a full pull; "" for none. most
+// is the maximum number of changes of an incremental pull; 0 = no limit. unread are the files that
+// the last pull could not use: the object of one is that of an earlier commit.
+func fullPullReason(diff []git.Change, most int, unread []state.UnreadFile) string {
+	if most > 0 && len(diff) > most {
+		return fmt.Sprintf("%d changes are more than %d", len(diff), most)
+	}
+	var gone []string
+	for _, c := range diff {
+		if slices.ContainsFunc(unread, func(f state.UnreadFile) bool { return f.Path == c.Path || f.Path == c.From }) {
+			return fmt.Sprintf("file %q could not be used before", cmp.Or(c.From, c.Path))
+		}
+		switch c.Type {
+		case git.ChangeDeleted:
+			gone = append(gone, c.Path)
+		case git.ChangeRenamed:
+			gone = append(gone, c.From)
+		}
+	}
+	if dir, is := resources.LostMarker(gone); is {
+		return fmt.Sprintf("directory %q lost the file that stands for it", "/"+dir)
+	}
+	return ""
+}
+
+// apply carries the plan out and counts the objects of the repository afterwards.
+func (r *pull) apply(ctx context.Context, plan *target.ObjectsPlan) error {
+	if err := failpoint.Pass(failpoint.Planned); err != nil {
+		return err
+	}
+	plan.Fetch(ctx)
+	// An attempt after a crash has to know that the target may be between two commits.
+	begun := mark{Ref: r.at.Ref.Hash, Staged: r.terms.after}
+	if err := r.progress.Mark(ctx, begun); err != nil {
+		return err
+	}
+	if err := r.status.writing(ctx); err != nil {
+		return err
+	}
+	r.applying = true
+	out, err := plan.Apply(ctx, &recorder{unread: r.unread, mark: begun, next: time.Now().Add(markEvery)})
+	r.counted = out.Counts
+	var writes, cleanup time.Duration
+	for _, phase := range out.Phases {
+		switch {
+		case !r.partial:
+			r.progress.Phase(jobs.SyncFull, phase.Name, phase.Took)
+		case phase.Name == "old_folder_cleanup":
+			cleanup = phase.Took
+		default:
+			writes += phase.Took
+		}
+	}
+	if r.partial {
+		r.progress.Phase(jobs.SyncIncremental, "apply", writes)
+		r.progress.Phase(jobs.SyncIncremental, "cleanup", cleanup)
+	}
+	return err
+}
+
+// A resume mark is saved per batch, because each one costs a write to disk.
+const (
+	markChanges = 200
+	markEvery   = time.Second
+)
+
+// recorder reports the results of a plan to the progress of a job.
+type recorder struct {
+	unread *unread
+	mark   mark // of the run
+	done   atomic.Int64
+	next   time.Time // of the next mark; guarded by busy
+	busy   atomic.Bool
+	lost   atomic.Pointer[error]
+}
+
+// Record implements resources.Recorder.
+func (r *recorder) Record(ctx context.Context, res resources.Result) {
+	r.unread.Record(ctx, res)
+	if err := failpoint.Pass(failpoint.Applying); err != nil {
+		r.lost.Store(&err)
+	}
+	n := r.done.Add(1)
+	if !r.busy.CompareAndSwap(false, true) {
+		return
+	}
+	defer r.busy.Store(false)
+	if n%markChanges != 0 && time.Now().Before(r.next) {
+		return
+	}
+	now := r.mark
+	now.Done = int(n)
+	if err := r.unread.progress.Mark(ctx, now); err != nil {
+		r.lost.Store(&err)
+	}
+	r.next = time.Now().Add(markEvery)
+}
+
+// TooManyErrors implements resources.Recorder.
+func (r *recorder) TooManyErrors() error {
+	if err := r.lost.Load(); err != nil {
+		return *err
+	}
+	return r.unread.TooManyErrors()
+}
