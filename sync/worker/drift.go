@@ -66,7 +66,7 @@ func (p *Pull) DriftOf(ctx context.Context, object *unstructured.Unstructured, q
 		return nil, fmt.Errorf("repository %s was not pulled yet", repo.name())
 	}
 	progress := jobs.NewProgress()
-	unread, err := p.newUnread(ctx, repo, progress)
+	unread, err := newUnread(ctx, p.o.Store, repo, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (p *Pull) DriftOf(ctx context.Context, object *unstructured.Unstructured, q
 		if c.objects, err = p.objects(ctx, repo, content, progress, true); err != nil {
 			break
 		}
-		if c.versions, err = p.newVersions(ctx, repo); err == nil {
+		if c.versions, err = newVersions(ctx, p.o.Store, repo); err == nil {
 			err = c.all(ctx, treeOf(tree))
 		}
 	}

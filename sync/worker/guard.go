@@ -14,16 +14,14 @@ const (
 )
 
 // guard returns an error for a mass deletion without consent. The caller has changed nothing yet.
-func (r *pull) guard(deletions, managed int) error {
+func (t terms) guard(repo repository, deletions, managed int) error {
 	all := deletions >= guardAll && deletions >= managed
-	if !all && (deletions <= guardFew || deletions <= guardObjects && float64(deletions) <= guardShare*float64(managed)) {
+	few := deletions <= guardFew || deletions <= guardObjects && float64(deletions) <= guardShare*float64(managed)
+	if t.massDelete || few && !all {
 		return nil
 	}
-	if r.terms.massDelete {
-		return nil
-	}
-	name := r.repo.name()
+	name := repo.name()
 	return fmt.Errorf("this pull would delete %d of the %d objects of repository %q, so nothing was changed; "+
 		"if that is meant, run: limpet repo pull %s --full --allow-mass-delete --namespace %s",
-		deletions, managed, name, name, r.repo.namespace())
+		deletions, managed, name, name, repo.namespace())
 }

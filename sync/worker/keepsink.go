@@ -51,33 +51,33 @@ func (p *Pull) KeepSink(ctx context.Context, object *unstructured.Unstructured) 
 	}
 	if !edited && r.directory.Holds(status.lastRef) != nil {
 		if err = r.restoreSink(ctx); err == nil {
-			err = r.reportSink(ctx, nil) // before the program, which may hang
+			err = status.reportSink(ctx, nil) // before the program, which may hang
 		}
 	}
 	if err == nil {
-		err = r.execSink(ctx)
+		err = p.execSink(ctx, repo, r.directory)
 	}
 	done := int(r.counted[target.SinkFiles])
 	if ctx.Err() != nil || errors.Is(err, errNotNow) {
 		return done, context.Cause(ctx)
 	}
-	return done, errors.Join(err, r.reportSink(ctx, err))
+	return done, errors.Join(err, status.reportSink(ctx, err))
 }
 
 // execSink runs the program of the Repository if its directory was switched.
-func (r *pull) execSink(ctx context.Context) error {
-	annotation := api.Annotation(r.repo.object, api.AnnoSinkExec)
+func (p *Pull) execSink(ctx context.Context, repo repository, directory *target.Directory) error {
+	annotation := api.Annotation(repo.object, api.AnnoSinkExec)
 	if annotation == "" {
 		return nil
 	}
-	name := r.repo.name()
-	argv, err := sink.PermitExec(annotation, r.worker.o.SinkPrograms)
+	name := repo.name()
+	argv, err := sink.PermitExec(annotation, p.o.SinkPrograms)
 	if err != nil {
 		return fmt.Errorf("annotation %s of repository %s: %w", api.AnnoSinkExec, name, err)
 	}
-	output, ran, err := r.worker.programs.Run(ctx, r.directory.At, r.directory.Owner(), r.status.lastRef, argv)
+	output, ran, err := p.programs.Run(ctx, directory.At, directory.Owner(), repo.view.Status.Sync.LastRef, argv)
 	if ran && err == nil {
-		r.log.Info("sink exec succeeded", "repo", name, "namespace", r.repo.namespace(), "program", argv[0], "output", output)
+		p.o.Logger.Info("sink exec succeeded", "repo", name, "namespace", repo.namespace(), "program", argv[0], "output", output)
 	}
 	return err
 }
@@ -173,7 +173,7 @@ const maxSinkError = 500
 
 // reportSink writes the condition where it differs. A problem of another host is left to that host,
 // and to the next pull.
-func (r *pull) reportSink(ctx context.Context, problem error) error {
+func (s *syncStatus) reportSink(ctx context.Context, problem error) error {
 	host, _ := os.Hostname()
 	ready := sinkReady
 	if problem != nil {
@@ -183,12 +183,12 @@ func (r *pull) reportSink(ctx context.Context, problem error) error {
 		}
 		ready.Message = text.Line(host+": "+text.Redact(problem.Error()), maxSinkError)
 	}
-	return r.status.patch(ctx, func(repo *unstructured.Unstructured) []patch.Op {
+	return s.patch(ctx, func(repo *unstructured.Unstructured) []patch.Op {
 		list, _, _ := unstructured.NestedSlice(repo.Object, "status", "conditions")
 		if _, old := api.FindCondition(list, ready.Type); old["status"] == "False" && !strings.HasPrefix(fmt.Sprint(old["message"]), host+": ") {
 			return nil
 		}
-		list, changed := api.SetConditions(repo, r.status.now(), ready)
+		list, changed := api.SetConditions(repo, s.now(), ready)
 		if !changed {
 			return nil
 		}

@@ -216,12 +216,9 @@ func (p *Preview) directory(ctx context.Context, r *pull) error {
 	if err != nil {
 		return err
 	}
-	p.guarded(r.guard(len(plan.Removed), dir.Files()))
-	message := r.unchanged(plan)
-	if err := plan.Rehearse(ctx, p); err != nil {
-		return err
-	}
-	r.remark(plan, message)
+	p.guarded(r.terms.guard(r.repo, len(plan.Removed), dir.Files()))
+	plan.Rehearse(ctx, p)
+	r.remark(r.unread.none() && plan.Unchanged(), plan.Hidden)
 	p.unchanged(r.unread.tree, func(name string) (kind, object string, is bool) {
 		resource := repopath.IsResourceFile(name) && !repopath.IsFolderFile(name)
 		return target.SinkKind, path.Base(name), repopath.Check(name, true) == nil && (resource || !r.directory.Strict)

@@ -177,7 +177,7 @@ type pull struct {
 func (p *Pull) newPull(
 	ctx context.Context, repo repository, status *syncStatus, t terms, progress *jobs.Progress, log *slog.Logger,
 ) (*pull, error) {
-	unread, err := p.newUnread(ctx, repo, progress)
+	unread, err := newUnread(ctx, p.o.Store, repo, progress)
 	return &pull{terms: t, worker: p, repo: repo, status: status, unread: unread, progress: progress, log: log}, err
 }
 
@@ -236,7 +236,13 @@ func (r *pull) sync(ctx context.Context) error {
 	if same {
 		return err
 	}
-	defer func() { r.progress.Phase(r.kind(), "", time.Since(began)) }()
+	defer func() {
+		kind := jobs.SyncFull
+		if r.partial {
+			kind = jobs.SyncIncremental
+		}
+		r.progress.Phase(kind, "", time.Since(began))
+	}()
 	if err != nil {
 		return err
 	}
@@ -245,14 +251,6 @@ func (r *pull) sync(ctx context.Context) error {
 		return r.syncDirectory(ctx)
 	}
 	return r.syncObjects(ctx)
-}
-
-// kind returns the kind of the run, for its phases.
-func (r *pull) kind() string {
-	if r.partial {
-		return jobs.SyncIncremental
-	}
-	return jobs.SyncFull
 }
 
 // fetch finds the commit and brings it into the mirror, verified. same reports that there is nothing
@@ -305,22 +303,12 @@ func (r *pull) tree(ctx context.Context) (git.Tree, error) {
 	return t, err
 }
 
-// keepUnread stores the list of the files that were not used. It comes before the status, which
-// moves the commit on. A list that cannot be stored makes the next pull a full one.
-func (r *pull) keepUnread(ctx context.Context) {
-	list := r.unread.list(r.repo.uid(), r.at.Ref.Hash)
-	if list == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
-	defer cancel()
-	if err := r.worker.o.Store.PutUnread(ctx, r.repo.namespace(), r.repo.name(), list); err != nil {
-		r.log.Warn("list of unread files not kept", "step", "status", "err", err)
-	}
-}
-
 func (r *pull) finish(ctx context.Context, err error) error {
-	r.keepVersions(ctx)
+	if r.objects != nil {
+		if failed := keepVersions(ctx, r.worker.o.Store, r.repo, r.objects.API.Written()); failed != nil {
+			r.log.Warn("versions of the objects not kept", "step", "status", "err", failed)
+		}
+	}
 	switch {
 	case errors.Is(context.Cause(ctx), jobs.ErrLost):
 		return err // another agent has the job and owns the status
@@ -359,7 +347,9 @@ func (r *pull) finish(ctx context.Context, err error) error {
 		end.sink.Type = api.ConditionSinkReady // none: it is removed
 	}
 	if end.outcome.State != api.StateError {
-		r.keepUnread(ctx)
+		if failed := r.unread.keep(ctx, r.worker.o.Store, r.repo, r.at.Ref.Hash); failed != nil {
+			r.log.Warn("list of unread files not kept", "step", "status", "err", failed)
+		}
 	}
 	if failed := r.status.end(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))

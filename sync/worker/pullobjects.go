@@ -111,16 +111,11 @@ func (r *pull) planAll(ctx context.Context, tree resources.Tree) (p planned, err
 			return p, err
 		}
 	}
-	return r.compared(p, began, p.plan.Deletions(r.terms.after.Selected()...), p.plan.Managed()), nil
-}
-
-// compared returns the plan, or why it is refused, and records the duration of the comparison unless
-// it is.
-func (r *pull) compared(p planned, began time.Time, deletions, managed int) planned {
-	if p.refused = r.guard(deletions, managed); p.refused == nil {
-		r.progress.Phase(r.kind(), "compare", time.Since(began))
+	p.refused = r.terms.guard(r.repo, p.plan.Deletions(r.terms.after.Selected()...), p.plan.Managed())
+	if p.refused == nil {
+		r.progress.Phase(jobs.SyncFull, "compare", time.Since(began))
 	}
-	return p
+	return p, nil
 }
 
 // planChanges plans the changes since the last commit. They are not sufficient also where the
@@ -165,16 +160,20 @@ func (r *pull) planChanges(ctx context.Context, tree resources.Tree) (p planned,
 		r.log.Info("all objects would go, pulling in full", "step", "plan")
 		return p, false, nil
 	}
-	if n <= guardFew && (r.counted != nil || r.objects.Max == 0) {
-		return r.compared(p, began, 0, 0), true, nil
+	uncounted := r.counted == nil && r.objects.Max > 0
+	if n > guardFew || uncounted {
+		live, err := r.objects.Live(ctx, false)
+		if err != nil {
+			return p, false, err
+		}
+		r.counted = target.Count(live)
+		p.plan.Counts = r.counted
+		p.refused = r.terms.guard(r.repo, n, len(live))
 	}
-	live, err := r.objects.Live(ctx, false)
-	if err != nil {
-		return p, false, err
+	if p.refused == nil {
+		r.progress.Phase(jobs.SyncIncremental, "compare", time.Since(began))
 	}
-	r.counted = target.Count(live)
-	p.plan.Counts = r.counted
-	return r.compared(p, began, n, len(live)), true, nil
+	return p, true, nil
 }
 
 // fileChanges returns the differences of two commits in the form of package resources.
@@ -230,10 +229,10 @@ func (r *pull) apply(ctx context.Context, plan *target.ObjectsPlan) error {
 		return err
 	}
 	r.applying = true
-	out, err := plan.Apply(ctx, &recorder{unread: r.unread, mark: begun, next: time.Now().Add(markEvery)})
-	r.counted = out.Counts
+	counts, phases, err := plan.Apply(ctx, &recorder{unread: r.unread, mark: begun, next: time.Now().Add(markEvery)})
+	r.counted = counts
 	var writes, cleanup time.Duration
-	for _, phase := range out.Phases {
+	for _, phase := range phases {
 		switch {
 		case !r.partial:
 			r.progress.Phase(jobs.SyncFull, phase.Name, phase.Took)

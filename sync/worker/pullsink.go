@@ -53,35 +53,29 @@ func (r *pull) planDirectory(
 
 // writeDirectory carries a plan out, unless it deletes too much.
 func (r *pull) writeDirectory(ctx context.Context, dir *sink.Dir, plan *target.DirectoryPlan) error {
-	if err := r.guard(len(plan.Removed), dir.Files()); err != nil {
+	if err := r.terms.guard(r.repo, len(plan.Removed), dir.Files()); err != nil {
 		return err
 	}
 	if others := plan.Foreign(); others != "" {
 		r.log.Warn("unmanaged files left in place", "step", "apply", "dir", r.directory.At.String(), "files", others)
 	}
-	message := r.unchanged(plan)
+	same := r.unread.none() && plan.Unchanged()
 	plan.Fetch(ctx)
-	out, err := plan.Apply(ctx, r.unread)
-	if err != nil {
-		return err
+	var err error
+	if r.counted, err = plan.Apply(ctx, r.unread); err == nil {
+		r.remark(same, plan.Hidden)
 	}
-	r.counted = out.Counts
-	r.remark(plan, message)
-	return nil
+	return err
 }
 
-// unchanged returns the message of a plan without changes and warnings, "" for another one.
-func (r *pull) unchanged(plan *target.DirectoryPlan) string {
-	if plan.Empty() && len(r.unread.files) == 0 && r.unread.leftOut == "" && len(plan.Bad) == 0 {
-		return "no changes to sync"
+// remark sets the message of the end where that is not the usual one.
+func (r *pull) remark(same bool, hidden int) {
+	message := ""
+	if same {
+		message = "no changes to sync"
 	}
-	return ""
-}
-
-// remark sets the message of the end, "" for the usual one, with the number of hidden files.
-func (r *pull) remark(plan *target.DirectoryPlan, message string) {
-	if plan.Hidden > 0 {
-		message = cmp.Or(message, r.progress.Outcome(nil).Message) + "; " + text.Plural(plan.Hidden, "hidden file") + " left out"
+	if hidden > 0 {
+		message = cmp.Or(message, r.progress.Outcome(nil).Message) + "; " + text.Plural(hidden, "hidden file") + " left out"
 	}
 	if message != "" {
 		r.progress.SetFinalMessage(message)

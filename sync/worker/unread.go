@@ -33,12 +33,12 @@ type unread struct {
 }
 
 // newUnread reads the list of the last pull of a Repository.
-func (p *Pull) newUnread(ctx context.Context, r repository, progress *jobs.Progress) (*unread, error) {
+func newUnread(ctx context.Context, store *state.Store, r repository, progress *jobs.Progress) (*unread, error) {
 	u := &unread{progress: progress}
-	if p.o.Store == nil {
+	if store == nil {
 		return u, nil
 	}
-	before, err := p.o.Store.Unread(ctx, r.namespace(), r.name(), r.uid())
+	before, err := store.Unread(ctx, r.namespace(), r.name(), r.uid())
 	if err != nil {
 		return nil, fmt.Errorf("read the list of unread files: %w", err)
 	}
@@ -70,6 +70,9 @@ func (u *unread) Record(ctx context.Context, res resources.Result) {
 
 // TooManyErrors implements resources.Recorder.
 func (u *unread) TooManyErrors() error { return u.progress.TooManyErrors() }
+
+// none reports that nothing was left out so far.
+func (u *unread) none() bool { return len(u.files) == 0 && u.leftOut == "" }
 
 // warn records a warning about the whole tree.
 func (u *unread) warn(ctx context.Context, text string) {
@@ -166,16 +169,19 @@ func (u *unread) usedAgain() string {
 	return ""
 }
 
-// list returns the list as it is stored, nil if nothing was pulled.
-func (u *unread) list(uid, commit string) *state.Unread {
-	if u.tree == nil {
+// keep stores the list, after a pull of a commit. It comes before the status, which moves the commit
+// on. A list that cannot be stored makes the next pull a full one.
+func (u *unread) keep(ctx context.Context, store *state.Store, r repository, commit string) error {
+	if u.tree == nil { // nothing was pulled
 		return nil
 	}
-	out := &state.Unread{UID: uid, Ref: commit, LeftOut: u.leftOut}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	list := &state.Unread{UID: r.uid(), Ref: commit, LeftOut: u.leftOut}
 	paths := slices.Sorted(maps.Keys(u.files))
 	for _, path := range paths[:min(len(paths), state.MaxUnread)] {
-		out.Files = append(out.Files, u.files[path])
+		list.Files = append(list.Files, u.files[path])
 	}
-	out.More = len(paths) - len(out.Files)
-	return out
+	list.More = len(paths) - len(list.Files)
+	return store.PutUnread(ctx, r.namespace(), r.name(), list)
 }

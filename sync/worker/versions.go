@@ -30,14 +30,14 @@ type versions struct {
 }
 
 // newVersions reads the ignore rules and the versions of a Repository.
-func (p *Pull) newVersions(ctx context.Context, repo repository) (*versions, error) {
-	v := &versions{store: p.o.Store, repo: repo, known: map[uint64]uint64{}}
+func newVersions(ctx context.Context, store *state.Store, repo repository) (*versions, error) {
+	v := &versions{store: store, repo: repo, known: map[uint64]uint64{}}
 	var err error
 	if v.rules, err = api.ParsePointers(api.Annotation(repo.object, api.AnnoDriftIgnore)); err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", api.AnnoDriftIgnore, err)
 	}
-	if p.o.Store != nil {
-		v.known, err = p.o.Store.Versions(ctx, repo.namespace(), repo.name(), repo.uid())
+	if store != nil {
+		v.known, err = store.Versions(ctx, repo.namespace(), repo.name(), repo.uid())
 	}
 	return v, err
 }
@@ -89,33 +89,27 @@ func sum(parts ...string) uint64 {
 	return binary.BigEndian.Uint64(s[:])
 }
 
-// keepVersions stores the versions of the objects that the run has written. Without them the next
-// check reads the objects.
-func (r *pull) keepVersions(ctx context.Context) {
-	if r.objects == nil { // it came to no object
-		return
-	}
-	written := r.objects.API.Written()
+// keepVersions stores the versions of objects that were written. Without them the next check reads
+// the objects.
+func keepVersions(ctx context.Context, store *state.Store, repo repository, written []resources.Item) error {
 	if len(written) == 0 {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
-	v, err := r.worker.newVersions(ctx, r.repo)
-	if err == nil {
-		for _, item := range written {
-			v.add(item)
-		}
-		err = v.save(ctx)
-	}
+	v, err := newVersions(ctx, store, repo)
 	if err != nil {
-		r.log.Warn("versions of the objects not kept", "step", "status", "err", err)
+		return err
 	}
+	for _, item := range written {
+		v.add(item)
+	}
+	return v.save(ctx)
 }
 
 // rewriteDrifted adds the objects to a plan that are not what they were made from.
 func (r *pull) rewriteDrifted(ctx context.Context, plan *resources.Plan) error {
-	v, err := r.worker.newVersions(ctx, r.repo)
+	v, err := newVersions(ctx, r.worker.o.Store, r.repo)
 	if err != nil {
 		return err
 	}

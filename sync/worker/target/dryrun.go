@@ -17,27 +17,11 @@ import (
 // it.
 var noDryRun = regexp.MustCompile(`(?i)dry ?-?run`)
 
-// DryRun returns the API with every write carried out without an effect. It finds out whether the
-// API can do that; where it cannot, Off reports so, and no write is sent.
-func (s *API) DryRun(ctx context.Context) *API {
+// DryRun has every write carried out without an effect. It finds out whether the API can do that,
+// with objects that hold no text of Git: an error may quote them. Where the API cannot, Off reports
+// so, and no write is sent.
+func (s *API) DryRun(ctx context.Context) {
 	s.dryRun = true
-	s.probe(ctx)
-	return s
-}
-
-// NoAPI returns the API of a host that has none: it is empty, and takes every write.
-func NoAPI() *API {
-	s := &API{dryRun: true}
-	s.off.Store(true)
-	return s
-}
-
-// Off reports that no write has been sent.
-func (s *API) Off() bool { return s.off.Load() }
-
-// probe finds out whether the API supports dry runs, with objects that hold no text of Git: an
-// error may quote them.
-func (s *API) probe(ctx context.Context) {
 	for _, k := range s.Kinds {
 		if k.Refused != "" || k.Group != api.FolderGroup && (k.Group != api.DashboardGroup || k.Kind != "Dashboard") {
 			continue
@@ -51,6 +35,16 @@ func (s *API) probe(ctx context.Context) {
 		}
 	}
 }
+
+// NoAPI returns the API of a host that has none: it is empty, and takes every write.
+func NoAPI() *API {
+	s := &API{dryRun: true}
+	s.off.Store(true)
+	return s
+}
+
+// Off reports that no write has been sent.
+func (s *API) Off() bool { return s.off.Load() }
 
 // ReadOnly is an API that gets no write. It answers a creation as the API would.
 type ReadOnly struct {

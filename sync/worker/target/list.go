@@ -89,13 +89,27 @@ func Absent(err error) bool {
 
 // list lists one kind page by page: what the repository manages, or with "" all. It repeats a list
 // that has expired, once.
-func (s *API) list(ctx context.Context, repository string, k resources.Kind) ([]resources.Item, error) {
+func (s *API) list(ctx context.Context, repository string, k resources.Kind) (items []resources.Item, err error) {
 	if s.off.Load() {
 		return nil, nil
 	}
-	items, err := s.pages(ctx, repository, k)
-	if apierrors.IsResourceExpired(err) {
-		items, err = s.pages(ctx, repository, k)
+	accept := MetadataList
+	if k.Group == api.FolderGroup {
+		accept = ""
+	}
+	for range 2 {
+		items = nil
+		err = Each(ctx, s, resources.Ref{Group: k.Group, Resource: k.Resource}, accept, func(_ string, page []resources.Live) error {
+			for _, live := range page {
+				if repository == "" || resources.Manages(repository, live.Annotations) {
+					items = append(items, live.Item(k))
+				}
+			}
+			return nil
+		})
+		if !apierrors.IsResourceExpired(err) {
+			break
+		}
 	}
 	if s.dryRun && Absent(err) {
 		s.off.Store(true)
@@ -114,22 +128,6 @@ func (s *API) Folders(ctx context.Context, most int) (all []*resources.Live, err
 		return nil
 	})
 	return all, err
-}
-
-func (s *API) pages(ctx context.Context, repository string, k resources.Kind) (items []resources.Item, err error) {
-	accept := MetadataList
-	if k.Group == api.FolderGroup {
-		accept = ""
-	}
-	err = Each(ctx, s, resources.Ref{Group: k.Group, Resource: k.Resource}, accept, func(_ string, page []resources.Live) error {
-		for _, live := range page {
-			if repository == "" || resources.Manages(repository, live.Annotations) {
-				items = append(items, live.Item(k))
-			}
-		}
-		return nil
-	})
-	return items, err
 }
 
 // Each calls use for each page of the list of one kind, with the version of its objects. accept may

@@ -23,15 +23,19 @@ type Objects struct {
 	Max       int64 // objects that there may be; 0 = no limit
 }
 
-// ObjectsPlan is the Plan of Objects.
+// Progress shows the steps of a plan.
+type Progress interface {
+	SetMessage(ctx context.Context, text string)
+	SetTotal(ctx context.Context, n int)
+}
+
+// ObjectsPlan is what makes the objects equal to a commit.
 type ObjectsPlan struct {
 	*resources.Plan
 	Counts Counts // of the objects before; nil = unknown
 
 	objects *Objects
 }
-
-var _ Plan = (*ObjectsPlan)(nil)
 
 // Live returns the objects that the Repository manages, with versions where they are needed: an
 // index of Grafana lacks them.
@@ -154,13 +158,13 @@ func Blobs(changes []resources.Change) []checkout.Blob {
 	return list
 }
 
-// Fetch implements Plan.
+// Fetch brings the content of the files to write.
 func (p *ObjectsPlan) Fetch(ctx context.Context) {
 	p.objects.Progress.SetTotal(ctx, p.Len())
 	p.objects.Content.FetchLarge(ctx, Blobs(p.WriteFiles))
 }
 
-// Rehearse implements Plan.
+// Rehearse records what Apply would do, and writes nothing.
 func (p *ObjectsPlan) Rehearse(ctx context.Context, to resources.Recorder) error {
 	p.Fetch(ctx)
 	_, err := p.apply(p.objects.API.ReadOnly(), to).Run(ctx, p.Plan)
@@ -176,14 +180,19 @@ func (p *ObjectsPlan) Validate(ctx context.Context, to resources.Recorder) error
 	return err
 }
 
-// Apply implements Plan.
-func (p *ObjectsPlan) Apply(ctx context.Context, to resources.Recorder) (out Outcome, err error) {
+// Phase is the duration of a part of Apply.
+type Phase struct {
+	Name string
+	Took time.Duration
+}
+
+// Apply carries the plan out. It returns the numbers of the objects afterwards, also with an error.
+func (p *ObjectsPlan) Apply(ctx context.Context, to resources.Recorder) (counts Counts, phases []Phase, err error) {
 	p.objects.Progress.SetMessage(ctx, "full comparison")
 	run := p.apply(p.objects.API, to)
-	run.Phase = func(name string, took time.Duration) { out.Phases = append(out.Phases, Phase{name, took}) }
+	run.Phase = func(name string, took time.Duration) { phases = append(phases, Phase{name, took}) }
 	tally, err := run.Run(ctx, p.Plan)
-	out.Counts = p.Counts.after(tally)
-	return out, err
+	return p.Counts.after(tally), phases, err
 }
 
 func (p *ObjectsPlan) apply(server resources.Server, to resources.Recorder) resources.Apply {
@@ -197,6 +206,9 @@ func (p *ObjectsPlan) apply(server resources.Server, to resources.Recorder) reso
 		Count:        p.Counts.Total(),
 	}
 }
+
+// Counts are the numbers of objects by resource; nil means unknown.
+type Counts map[schema.GroupResource]int64
 
 // Count counts a list of managed objects by resource.
 func Count(items []resources.Item) Counts {

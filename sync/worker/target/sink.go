@@ -73,7 +73,7 @@ type Commit struct {
 	Known  bool
 }
 
-// DirectoryPlan is the Plan of a Directory.
+// DirectoryPlan is what makes a Directory equal to a commit.
 type DirectoryPlan struct {
 	*sink.Plan
 	LeftOut []resources.Result // files that are not written, each with a warning
@@ -87,8 +87,6 @@ type DirectoryPlan struct {
 	commit Commit
 	files  []sink.File
 }
-
-var _ Plan = (*DirectoryPlan)(nil)
 
 // Compare plans what makes the open directory equal to a commit. The plan has what is left out also
 // with an error.
@@ -271,6 +269,9 @@ func fileResult(action resources.Action, name string, warning error) resources.R
 	return resources.Result{Action: action, Group: sinkGroup, Kind: SinkKind, Name: path.Base(name), Path: name, Warning: warning}
 }
 
+// Unchanged reports that nothing is written, and nothing is bad.
+func (p *DirectoryPlan) Unchanged() bool { return p.Empty() && len(p.Bad) == 0 }
+
 // actions returns the files that are written.
 func (p *DirectoryPlan) actions() map[string]resources.Action {
 	out := map[string]resources.Action{}
@@ -283,32 +284,31 @@ func (p *DirectoryPlan) actions() map[string]resources.Action {
 	return out
 }
 
-// Fetch implements Plan.
+// Fetch brings the content of the files to write.
 func (p *DirectoryPlan) Fetch(ctx context.Context) {
 	p.of.Progress.SetTotal(ctx, len(p.Added)+len(p.Changed)+len(p.Removed))
 	p.of.Progress.SetMessage(ctx, "write "+p.of.At.String())
 	p.commit.Content.FetchFiles(ctx, slices.Concat(p.Added, p.Changed))
 }
 
-// Rehearse implements Plan.
-func (p *DirectoryPlan) Rehearse(ctx context.Context, to resources.Recorder) error {
+// Rehearse records what Apply would do, and writes nothing.
+func (p *DirectoryPlan) Rehearse(ctx context.Context, to resources.Recorder) {
 	for name, action := range p.actions() {
 		to.Record(ctx, fileResult(action, name, p.Bad[name]))
 	}
 	for _, name := range p.Removed {
 		to.Record(ctx, fileResult(resources.Deleted, name, p.Bad[name]))
 	}
-	return nil
 }
 
-// Apply implements Plan. It records the changes, and those files that stay and are bad.
-func (p *DirectoryPlan) Apply(ctx context.Context, to resources.Recorder) (Outcome, error) {
+// Apply carries the plan out. It records the changes, and those files that stay and are bad.
+func (p *DirectoryPlan) Apply(ctx context.Context, to resources.Recorder) (Counts, error) {
 	action := p.actions()
 	err := p.dir.Write(ctx, p.Plan, p.commit.Content.OpenFile, func(f sink.File) {
 		to.Record(ctx, fileResult(action[f.Path], f.Path, p.Bad[f.Path]))
 	})
 	if err != nil {
-		return Outcome{}, err
+		return nil, err
 	}
 	for _, name := range p.Removed {
 		to.Record(ctx, fileResult(resources.Deleted, name, nil))
@@ -318,5 +318,5 @@ func (p *DirectoryPlan) Apply(ctx context.Context, to resources.Recorder) (Outco
 			to.Record(ctx, fileResult(resources.Ignored, name, p.Bad[name]))
 		}
 	}
-	return Outcome{Counts: Counts{SinkFiles: int64(p.Files)}}, nil
+	return Counts{SinkFiles: int64(p.Files)}, nil
 }
