@@ -25,9 +25,9 @@
 //	sync/jobs           the job controller; jobs/queue and jobs/lease are pure
 //	sync/worker         the work of jobs, an action a file; worker/checkout: the commit
 //	                    of a Repository and who may sign it; worker/commit: what jobs
-//	                    write to Git; worker/target: where its files go;
-//	                    worker/sink, worker/export,
-//	                    worker/pr: comments, worker/commitstatus, worker/load, worker/drift
+//	                    write to Git; worker/target: where its files go; worker/status:
+//	                    what pulls say of themselves; worker/sink, worker/export,
+//	                    worker/pr: comments, worker/load, worker/drift
 //	sync/source         GitRepositories of Flux; source/archive packs a tree,
 //	                    source/artifact stores and serves what was packed,
 //	                    source/upstream serves bundles to other limpets

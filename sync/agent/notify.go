@@ -18,7 +18,7 @@ import (
 	"limpet/sync/snapshot"
 	"limpet/sync/source/controller"
 	"limpet/sync/text"
-	"limpet/sync/worker/commitstatus"
+	"limpet/sync/worker/status/commitstatus"
 )
 
 const (

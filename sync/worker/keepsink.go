@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
-	"limpet/sync/api/patch"
 	"limpet/sync/git/gitref"
 	"limpet/sync/jobs"
-	"limpet/sync/text"
 	"limpet/sync/worker/sink"
+	"limpet/sync/worker/status"
 	"limpet/sync/worker/target"
 )
 
@@ -35,8 +32,8 @@ func (p *Pull) KeepSink(ctx context.Context, object *unstructured.Unstructured) 
 	if err != nil || !repo.pulled() {
 		return 0, err
 	}
-	status := &syncStatus{client: p.o.Client, namespace: repo.namespace(), name: repo.name(), object: object}
-	if err := status.read(); err != nil {
+	status := &status.Sync{Client: p.o.Client, Namespace: repo.namespace(), Name: repo.name(), Object: object}
+	if err := status.Read(); err != nil {
 		return 0, err
 	}
 	progress, may := jobs.NewProgress(), terms{massDelete: repo.view.Status.Sync.Source.AllowMassDelete}
@@ -47,11 +44,11 @@ func (p *Pull) KeepSink(ctx context.Context, object *unstructured.Unstructured) 
 	edited := false
 	if repo.keepsEdits() {
 		has, _, _ := sink.Check(r.directory.At, r.directory.Owner())
-		edited = has == status.lastRef
+		edited = has == status.LastRef
 	}
-	if !edited && r.directory.Holds(status.lastRef) != nil {
+	if !edited && r.directory.Holds(status.LastRef) != nil {
 		if err = r.restoreSink(ctx); err == nil {
-			err = status.reportSink(ctx, nil) // before the program, which may hang
+			err = status.ReportSink(ctx, nil) // before the program, which may hang
 		}
 	}
 	if err == nil {
@@ -61,7 +58,7 @@ func (p *Pull) KeepSink(ctx context.Context, object *unstructured.Unstructured) 
 	if ctx.Err() != nil || errors.Is(err, errNotNow) {
 		return done, context.Cause(ctx)
 	}
-	return done, errors.Join(err, status.reportSink(ctx, err))
+	return done, errors.Join(err, status.ReportSink(ctx, err))
 }
 
 // execSink runs the program of the Repository if its directory was switched.
@@ -105,14 +102,14 @@ func (r *pull) restoreSink(ctx context.Context) error {
 		return err
 	}
 	if r.at.Trust == nil || !r.at.Trust.Tag() { // else the tag object is verified as well
-		r.at.Selector = gitref.Selector{Commit: r.status.lastRef}
+		r.at.Selector = gitref.Selector{Commit: r.status.LastRef}
 	}
 	for _, step := range []func(context.Context) error{r.at.LookUp, r.at.Fetch, r.at.VerifyFetched} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	if r.at.Ref.Hash != r.status.lastRef {
+	if r.at.Ref.Hash != r.status.LastRef {
 		return errNotNow
 	}
 	r.content = r.at.Content()
@@ -158,40 +155,9 @@ func (r *pull) stillLast(ctx context.Context) error {
 	_, _, broken := sink.Check(r.directory.At, r.directory.Owner())
 	running := sync.State == api.StateWorking || sync.State == api.StatePending
 	if !now.pulled() || now.uid() != r.repo.uid() || dir != r.repo.object.GetAnnotations()[api.AnnoSinkDir] ||
-		sync.LastRef != r.status.lastRef || sync.Source != r.repo.view.Status.Sync.Source || running && broken == nil {
+		sync.LastRef != r.status.LastRef || sync.Source != r.repo.view.Status.Sync.Source || running && broken == nil {
 		return errNotNow
 	}
-	r.status.object = object
+	r.status.Object = object
 	return nil
-}
-
-// sinkReady is the condition of a directory that holds the commit of the last pull.
-var sinkReady = api.Condition{Type: api.ConditionSinkReady, Status: "True", Reason: "UpToDate", Message: "The directory is up to date"}
-
-// maxSinkError bounds the message of the condition. Unit: bytes.
-const maxSinkError = 500
-
-// reportSink writes the condition where it differs. A problem of another host is left to that host,
-// and to the next pull.
-func (s *syncStatus) reportSink(ctx context.Context, problem error) error {
-	host, _ := os.Hostname()
-	ready := sinkReady
-	if problem != nil {
-		ready.Status, ready.Reason = "False", "WriteFailed"
-		if e, is := errors.AsType[*sink.ExecError](problem); is {
-			ready.Reason = e.Reason
-		}
-		ready.Message = text.Line(host+": "+text.Redact(problem.Error()), maxSinkError)
-	}
-	return s.patch(ctx, func(repo *unstructured.Unstructured) []patch.Op {
-		list, _, _ := unstructured.NestedSlice(repo.Object, "status", "conditions")
-		if _, old := api.FindCondition(list, ready.Type); old["status"] == "False" && !strings.HasPrefix(fmt.Sprint(old["message"]), host+": ") {
-			return nil
-		}
-		list, changed := api.SetConditions(repo, s.now(), ready)
-		if !changed {
-			return nil
-		}
-		return []patch.Op{patch.Version(repo), patch.Add("/status/conditions", list)}
-	})
 }

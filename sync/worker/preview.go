@@ -19,6 +19,7 @@ import (
 	"limpet/sync/resources"
 	"limpet/sync/text"
 	"limpet/sync/worker/sink"
+	"limpet/sync/worker/status"
 	"limpet/sync/worker/target"
 )
 
@@ -140,8 +141,8 @@ func (p *Pull) previewOf(ctx context.Context, repo repository, q PreviewQuery) (
 	if !repo.view.Spec.Sync.Enabled {
 		return nil, fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", q.Repository)
 	}
-	status := &syncStatus{client: p.o.Client, namespace: repo.namespace(), name: repo.name(), object: repo.object}
-	if err := status.read(); err != nil {
+	status := &status.Sync{Client: p.o.Client, Namespace: repo.namespace(), Name: repo.name(), Object: repo.object}
+	if err := status.Read(); err != nil {
 		return nil, err
 	}
 	may := terms{incremental: q.Incremental, corrects: !q.Incremental, massDelete: q.AllowMassDelete}
@@ -149,7 +150,7 @@ func (p *Pull) previewOf(ctx context.Context, repo repository, q PreviewQuery) (
 	if err != nil {
 		return nil, err
 	}
-	out := &Preview{Action: "pull", Namespace: q.Namespace, Repository: q.Repository, From: status.lastRef, Changes: []PreviewChange{}}
+	out := &Preview{Action: "pull", Namespace: q.Namespace, Repository: q.Repository, From: status.LastRef, Changes: []PreviewChange{}}
 	if r.at, err = p.checkout(ctx, repo, r.progress, r.log); err != nil {
 		return nil, passing(err)
 	}

@@ -36,8 +36,9 @@ import (
 	"limpet/sync/resources"
 	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/commit"
-	"limpet/sync/worker/commitstatus"
 	"limpet/sync/worker/sink"
+	"limpet/sync/worker/status"
+	"limpet/sync/worker/status/commitstatus"
 	"limpet/sync/worker/target"
 )
 
@@ -158,7 +159,7 @@ type pull struct {
 	terms    terms
 	worker   *Pull
 	repo     repository
-	status   *syncStatus
+	status   *status.Sync
 	unread   *unread
 	progress *jobs.Progress
 	log      *slog.Logger
@@ -175,7 +176,7 @@ type pull struct {
 
 // newPull returns a run for a Repository.
 func (p *Pull) newPull(
-	ctx context.Context, repo repository, status *syncStatus, t terms, progress *jobs.Progress, log *slog.Logger,
+	ctx context.Context, repo repository, status *status.Sync, t terms, progress *jobs.Progress, log *slog.Logger,
 ) (*pull, error) {
 	unread, err := newUnread(ctx, p.o.Store, repo, progress)
 	return &pull{terms: t, worker: p, repo: repo, status: status, unread: unread, progress: progress, log: log}, err
@@ -194,15 +195,15 @@ func (p *Pull) run(ctx context.Context, t *jobs.Task, after *commit.Saved) error
 		return fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", name)
 	}
 	t.Progress.SetMessage(ctx, "update sync status at start")
-	status := &syncStatus{client: p.o.Client, namespace: t.Namespace, name: name}
-	if err := status.start(ctx, t.Repo, t.Name); err != nil {
+	status := &status.Sync{Client: p.o.Client, Namespace: t.Namespace, Name: name}
+	if err := status.Start(ctx, t.Repo, t.Name); err != nil {
 		err = fmt.Errorf("update repository with job status at start: %w", err)
 		if kube.RefusesGitHost(err.Error()) {
 			err = fmt.Errorf("%w; try: %s", err, kube.AllowedGitURLs)
 		}
 		return err
 	}
-	repo, err := p.read(status.object) // a later change of it comes after the start of the pull
+	repo, err := p.read(status.Object) // a later change of it comes after the start of the pull
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func (r *pull) fetch(ctx context.Context) (same bool, err error) {
 			return true, err
 		}
 	}
-	last := r.status.lastRef
+	last := r.status.LastRef
 	r.partial = r.mayBePartial(last)
 	same = r.partial && r.at.Ref.Hash == last && r.unread.before.Count() == 0 &&
 		(r.directory == nil || r.directory.Holds(last) == nil)
@@ -313,12 +314,12 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	case errors.Is(context.Cause(ctx), jobs.ErrLost):
 		return err // another agent has the job and owns the status
 	case errors.Is(err, jobs.ErrShutdown):
-		r.status.queued(ctx)
+		r.status.Queued(ctx)
 		return err
 	case jobs.Transient(err) && !r.terms.last:
 		// The pull will be retried. An unavailable API gets no further request.
 		if since, _ := r.worker.o.Client.Down(); since.IsZero() {
-			r.status.queued(ctx)
+			r.status.Queued(ctx)
 		}
 		return err
 	}
@@ -326,35 +327,35 @@ func (r *pull) finish(ctx context.Context, err error) error {
 	if via := r.at.Ref.Via.String(); via != "" && err == nil {
 		r.progress.SetFinalMessage(r.progress.Outcome(nil).Message + "; " + via)
 	}
-	end := syncEnd{
-		outcome:     r.progress.Outcome(err),
-		ref:         r.at.Ref.Hash,
-		incremental: r.partial,
-		stats:       r.counted,
-		leftOut:     r.unread.quota,
-		verified:    r.at.Verified,
-		from:        api.SyncSource{Hash: r.repo.sourceHash(), AllowMassDelete: r.terms.massDelete},
+	end := status.End{
+		Outcome:     r.progress.Outcome(err),
+		Ref:         r.at.Ref.Hash,
+		Incremental: r.partial,
+		Stats:       r.counted,
+		LeftOut:     r.unread.quota,
+		Verified:    r.at.Verified,
+		From:        api.SyncSource{Hash: r.repo.sourceHash(), AllowMassDelete: r.terms.massDelete},
 	}
-	end.partly = r.applying && end.outcome.State == api.StateError
+	end.Partly = r.applying && end.Outcome.State == api.StateError
 	if r.at.Ref.Hash != "" {
-		end.commit = r.commit.Condition()
+		end.Commit = r.commit.Condition()
 	}
 	switch {
 	case err != nil:
 	case r.directory != nil:
-		end.sink = sinkReady
+		end.Sink = status.SinkReady
 	default:
-		end.sink.Type = api.ConditionSinkReady // none: it is removed
+		end.Sink.Type = api.ConditionSinkReady // none: it is removed
 	}
-	if end.outcome.State != api.StateError {
+	if end.Outcome.State != api.StateError {
 		if failed := r.unread.keep(ctx, r.worker.o.Store, r.repo, r.at.Ref.Hash); failed != nil {
 			r.log.Warn("list of unread files not kept", "step", "status", "err", failed)
 		}
 	}
-	if failed := r.status.end(ctx, end); failed != nil {
+	if failed := r.status.End(ctx, end); failed != nil {
 		return errors.Join(err, fmt.Errorf("update repository with job final status: %w", failed))
 	}
-	r.commit.Done(ctx, r.at.Ref.Hash, end.outcome.State, err, r.progress.Summary())
+	r.commit.Done(ctx, r.at.Ref.Hash, end.Outcome.State, err, r.progress.Summary())
 	return err
 }
 
@@ -388,7 +389,7 @@ func (p *Pull) grafanaURL(repo api.Repository) string {
 // controller has observed the present spec, and the last pull has not left out objects for the
 // quota, or files that are not known here, which no later change would bring up again.
 func (r *pull) mayBePartial(last string) bool {
-	from := r.status.from.Hash
+	from := r.status.From.Hash
 	if !r.terms.incremental || last == "" || from != "" && from != r.repo.sourceHash() {
 		return false
 	}

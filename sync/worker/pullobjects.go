@@ -121,7 +121,7 @@ func (r *pull) planAll(ctx context.Context, tree resources.Tree) (p planned, err
 // planChanges plans the changes since the last commit. They are not sufficient also where the
 // commits cannot be compared.
 func (r *pull) planChanges(ctx context.Context, tree resources.Tree) (p planned, sufficient bool, err error) {
-	began, last := time.Now(), r.status.lastRef
+	began, last := time.Now(), r.status.LastRef
 	diff, err := r.worker.o.Git.Changes(ctx, r.at.Remote, last, r.at.Ref.Hash, r.at.Dir)
 	var before git.Tree
 	if err == nil {
@@ -151,7 +151,7 @@ func (r *pull) planChanges(ctx context.Context, tree resources.Tree) (p planned,
 		return p, true, nil
 	}
 	r.progress.SetMessage(ctx, "incremental comparison")
-	r.counted = r.status.stats
+	r.counted = r.status.Stats
 	if p.plan, err = r.objects.Increment(ctx, tree, fileChanges(diff), r.counted); err != nil {
 		return p, false, err
 	}
@@ -225,7 +225,7 @@ func (r *pull) apply(ctx context.Context, plan *target.ObjectsPlan) error {
 	if err := r.progress.Mark(ctx, begun); err != nil {
 		return err
 	}
-	if err := r.status.writing(ctx); err != nil {
+	if err := r.status.Writing(ctx); err != nil {
 		return err
 	}
 	r.applying = true

@@ -25,6 +25,7 @@ import (
 	"limpet/sync/resources"
 	"limpet/sync/testenv"
 	"limpet/sync/worker/checkout"
+	"limpet/sync/worker/status"
 )
 
 // TestStatusHasOtherWriters: conditions and health of others stay, whatever comes between the look
@@ -435,14 +436,14 @@ func TestDiesAmongItsWrites(t *testing.T) {
 	r.expect("first", true, "success", "", "POST folders/repo", "POST dashboards/a")
 	before := r.repo.Head(t)
 	r.commit("a.json", board("a", "A 2"), "b.json", board("b", "B"))
-	if sync, _ := r.sync(); sync.Source.Hash == unfinished {
+	if sync, _ := r.sync(); sync.Source.Hash == status.Unfinished {
 		t.Errorf("before its writes: %+v", sync)
 	}
 	entered := r.holdWrites("b")
 	r.submit(true, nil)
 	<-entered
 	sync, _ := r.sync()
-	if sync.LastRef != before || sync.Source.Hash != unfinished {
+	if sync.LastRef != before || sync.Source.Hash != status.Unfinished {
 		t.Errorf("among its writes: %+v", sync)
 	}
 	r.halt()
@@ -459,7 +460,7 @@ func TestDiesAmongItsWrites(t *testing.T) {
 	if title, _, _ := unstructured.NestedString(r.object(dashboards, "a").Object, "spec", "title"); title != "A" {
 		t.Errorf("what half a pull has written is still there: %q", title)
 	}
-	if sync, _ := r.sync(); sync.Source.Hash == unfinished {
+	if sync, _ := r.sync(); sync.Source.Hash == status.Unfinished {
 		t.Errorf("after a pull: %+v", sync)
 	}
 }

@@ -13,21 +13,8 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/git"
-	"limpet/sync/jobs"
 	"limpet/sync/resources"
 )
-
-// TestSyncCondition: the condition agrees with the state.
-func TestSyncCondition(t *testing.T) {
-	t.Parallel()
-	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}, leftOut: 2}); c.Status != "False" ||
-		c.Reason != "SyncQuotaExceeded" || c.Message != "Resource quota exceeded: 2 creations left out" {
-		t.Errorf("%+v", c)
-	}
-	if c := syncCondition(syncEnd{outcome: jobs.Outcome{State: api.StateWarning}}); c.Status != "False" || c.Reason != "SyncWarning" {
-		t.Errorf("%+v", c)
-	}
-}
 
 func TestFullPullReason(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@ import (
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
 	"limpet/sync/text"
+	"limpet/sync/worker/status"
 )
 
 // unread collects the files that a pull cannot use. Such a file stays a warning of its Repository.
@@ -175,7 +176,7 @@ func (u *unread) keep(ctx context.Context, store *state.Store, r repository, com
 	if u.tree == nil { // nothing was pulled
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), status.EndTime)
 	defer cancel()
 	list := &state.Unread{UID: r.uid(), Ref: commit, LeftOut: u.leftOut}
 	paths := slices.Sorted(maps.Keys(u.files))

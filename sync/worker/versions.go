@@ -13,6 +13,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/resources"
 	"limpet/sync/worker/drift"
+	"limpet/sync/worker/status"
 )
 
 // versions are those of the objects of a Repository that are what their files say. An object that
@@ -95,7 +96,7 @@ func keepVersions(ctx context.Context, store *state.Store, repo repository, writ
 	if len(written) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), status.EndTime)
 	defer cancel()
 	v, err := newVersions(ctx, store, repo)
 	if err != nil {
