@@ -105,7 +105,8 @@ func (f *fetch) runChain() error {
 	if KindOf(err) != CommitNotFound || len(f.exchange.Older) == 0 {
 		return err
 	}
-	id, tag, left := f.id, f.tag, slices.Clone(f.exchange.Older)
+	id, tag := f.id, f.tag
+	left := slices.Clone(f.exchange.Older)
 	if old, none := f.mirror.use(f.exchange.Limits.ObjectBytes); none == nil {
 		if !f.mirror.isDamaged() {
 			left = slices.DeleteFunc(left, old.store.Has)

@@ -79,7 +79,9 @@ func (m *Mirrors) beginAt(ctx context.Context, op string, r Remote, i int) (*cal
 		return nil, &Error{Kind: Refused, Op: op, Err: err}
 	}
 	at := r.Fallbacks[i-1]
-	r.URL, r.Creds, r.Fallbacks = at.URL, nil, nil
+	r.URL = at.URL
+	r.Creds = nil
+	r.Fallbacks = nil
 	if at.Credentials != nil {
 		if r.Creds, err = at.Credentials(ctx); err != nil {
 			e := Error{Kind: Auth, Err: err}

@@ -104,7 +104,9 @@ func (g *submoduleTree) add(ctx context.Context, l level) error {
 			} else if errors.As(err, new(*TooLargeError)) {
 				e.Kind = TooLarge
 			}
-			e.Op, e.URL, e.Err = "fetch submodule", l.remote.shown(), fmt.Errorf("submodule %q: %w", showPath(l.prefix+entry.Path), e.Err)
+			e.Op = "fetch submodule"
+			e.URL = l.remote.shown()
+			e.Err = fmt.Errorf("submodule %q: %w", showPath(l.prefix+entry.Path), e.Err)
 			return &e
 		}
 		if modules == nil {
@@ -245,7 +247,9 @@ func (r Remote) submodule(url string) (Remote, error) {
 		return r, err
 	}
 	fallbacks := r.Fallbacks
-	r.URL, r.LastSynced, r.Fallbacks = url, "", nil
+	r.URL = url
+	r.LastSynced = ""
+	r.Fallbacks = nil
 	if strings.HasPrefix(url, "./") || strings.HasPrefix(url, "../") {
 		there := own
 		if there.Path = path.Join(own.Path, url); strings.HasPrefix(there.Path, "..") || there.Path == "/" || there.Path == "." {

@@ -128,7 +128,8 @@ const signatureHeader = "gpgsig"
 // splitSignedCommit takes a raw commit apart. A signature may be anywhere in the head, once.
 func splitSignedCommit(data []byte) (s signedObject, err error) {
 	var committer string
-	inSignature, seen, at := false, false, 0
+	inSignature, seen := false, false
+	at := 0
 	for line := range bytes.Lines(data) {
 		key, value, has := bytes.Cut(line, []byte(" "))
 		header := has && string(key) == signatureHeader
@@ -191,7 +192,9 @@ func splitSignedTag(data []byte) (tag, error) {
 	if !ok {
 		return t, errors.New("malformed tag: it names no object")
 	}
-	t.object, t.kind, t.name = id, strings.TrimPrefix(lines[1], "type "), strings.TrimPrefix(lines[2], "tag ")
+	t.object = id
+	t.kind = strings.TrimPrefix(lines[1], "type ")
+	t.name = strings.TrimPrefix(lines[2], "tag ")
 	for _, l := range lines[3:] {
 		switch who, found := strings.CutPrefix(l, "tagger "); {
 		case found:

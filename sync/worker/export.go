@@ -249,7 +249,8 @@ func (x *exporting) add(files ...export.File) {
 	for _, f := range files {
 		e := commit.Edit{Result: resources.Result{Action: resources.Ignored, Group: f.Object.Group, Kind: f.Object.Kind, Name: f.Object.Name,
 			Path: f.Path, Warning: f.Warning}}
-		there, blob, old := x.files[f.Path], git.NewBlob(f.Data), cmp.Or(f.From, f.Path)
+		there, old := x.files[f.Path], cmp.Or(f.From, f.Path)
+		blob := git.NewBlob(f.Data)
 		if was := x.files[old]; x.keep && f.Warning == nil && was != "" && was != blob.ID.String() && x.changes.Wrote[sum(old, was)] == 0 {
 			e.Result.Warning = fmt.Errorf("%s, which no migration has written, is replaced by %s of the API; it is in the commit before",
 				old, f.Object)

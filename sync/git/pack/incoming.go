@@ -203,7 +203,9 @@ func ReadTips(ctx context.Context, r io.Reader, l Limits) (Tips, error) {
 		kind Kind
 		data []byte
 	}
-	t, kept, held := Tips{Tags: map[ID]ID{}}, map[int64]object{}, 0
+	t := Tips{Tags: map[ID]ID{}}
+	kept := map[int64]object{}
+	held := 0
 	s := packfile.NewScanner(bufio.NewReaderSize(r, 64<<10))
 	_, count, err := s.Header()
 	if err != nil {

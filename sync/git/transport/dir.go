@@ -290,7 +290,9 @@ func (r *dirReader) entry(path string, d fs.DirEntry, depth int) (e pack.TreeEnt
 		e.ID, err = r.walk(path, depth+1)
 	case kind&fs.ModeSymlink != 0:
 		text, lerr := r.root.Readlink(path)
-		e.Mode, e.ID, err = pack.ModeLink, r.put(pack.BlobKind, []byte(text)), changing(lerr)
+		e.Mode = pack.ModeLink
+		e.ID = r.put(pack.BlobKind, []byte(text))
+		err = changing(lerr)
 		r.now[path] = dirFile{id: e.ID}
 	}
 	return e, err

@@ -35,7 +35,7 @@ const (
 	idleConnection   = 30 * time.Second
 )
 
-// callKey carries the *exchange of a request in its context.
+// callKey carries the *Call of a request in its context.
 type callKey struct{}
 
 // httpTransport is what a session over http is opened with.
@@ -77,7 +77,10 @@ func (t *Client) httpClient(c *auth.Credentials) (*http.Client, error) {
 		return nil, giterr.Wrap(giterr.Auth, err, "")
 	}
 	base := t.Options.Guard.Transport(config, c.GetProxy())
-	base.ForceAttemptHTTP2, base.MaxIdleConns, base.MaxIdleConnsPerHost, base.IdleConnTimeout = true, 64, 2, idleConnection
+	base.ForceAttemptHTTP2 = true
+	base.MaxIdleConns = 64
+	base.MaxIdleConnsPerHost = 2
+	base.IdleConnTimeout = idleConnection
 	client := &http.Client{CheckRedirect: checkRedirect, Transport: roundTripper{base}}
 	if len(t.clients) >= 32 { // certificates rotate; old ones are not asked for again
 		for k, old := range t.clients {

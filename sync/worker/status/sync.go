@@ -58,7 +58,9 @@ func (s *Sync) now() time.Time { return s.Client.Now() }
 // Start marks the Repository as being synced by a job, and reads the state before the pull. repo is
 // the last seen Repository.
 func (s *Sync) Start(ctx context.Context, repo *unstructured.Unstructured, job string) error {
-	s.Object, s.job, s.started = repo, job, s.now().UnixMilli()
+	s.Object = repo
+	s.job = job
+	s.started = s.now().UnixMilli()
 	err := s.patch(ctx, func(repo *unstructured.Unstructured) []patch.Op {
 		if _, there, _ := unstructured.NestedMap(repo.Object, "status", "sync"); there {
 			return []patch.Op{

@@ -85,7 +85,9 @@ func (w *Writer) Pending(ctx context.Context, commit string) {
 		return
 	}
 	answers := w.note.Owed == nil || w.write(ctx, *w.note.Owed)
-	w.note.Commit, w.note.State, w.note.Owed = commit, "", nil
+	w.note.Commit = commit
+	w.note.State = ""
+	w.note.Owed = nil
 	if w.keep(ctx); answers {
 		w.write(ctx, forge.CommitStatus{State: forge.CommitPending, Text: "sync has begun"})
 	}
