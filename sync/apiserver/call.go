@@ -102,7 +102,9 @@ func (c *call) get() error {
 	return c.answer(http.StatusOK, cur.Data)
 }
 
-func (c *call) create() error { return c.write("CreateOptions", http.StatusCreated, c.add) }
+const createOptions = "CreateOptions"
+
+func (c *call) create() error { return c.write(createOptions, http.StatusCreated, c.add) }
 func (c *call) update() error { return c.write("UpdateOptions", http.StatusOK, c.put) }
 
 // write stores the object in the body.
@@ -119,6 +121,9 @@ func (c *call) write(
 	data, err := c.readBody()
 	if err != nil {
 		return err
+	}
+	if kind == createOptions && c.kind.VersionedSpec && o.manager == processManager && !o.dryRun {
+		data, o.spec = cutSpec(data)
 	}
 	obj, err := decodeBody(c.target, data, o)
 	if err != nil {

@@ -175,3 +175,62 @@ func compare(t *testing.T, data []byte, place span, want map[string]any) {
 		}
 	}
 }
+
+func TestCutSpec(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ body, rest, spec string }{
+		{` {"kind": "Dashboard", "spec": {"a": [1, 2.50], "b": "1e9 }\"", "c<": -0}, "z": {"spec": 1}} `,
+			`{"kind":"Dashboard","spec":{},"z":{"spec":1}}`, `{"a":[1,2.50],"b":"1e9 }\"","c<":-0}`},
+		{body: `{"spec":{"a":1},"spec":{"a":2}}`},
+		{body: `{"spec":{"a":1,"a":2}}`},
+		{body: `{"spec":{"a":1},"sp\u0065c":{"a":2}}`},
+		{body: `{"sp\u0065c":{"a":2}}`},
+		{body: `{"spec":{"a":1e999}}`},
+		{body: `{"spec":{"a":1` + strings.Repeat("0", longestNumber) + `}}`},
+		{body: "{\"spec\":{\"a\":\"\xff\"}}"},
+		{body: `{"spec":{"a":"\ud800"}}`},
+		{body: `{"spec":null}`},
+		{body: `{"spec":[]}`},
+		{body: `{"kind":"Dashboard"}`},
+		{body: `{"spec":{}`},
+		{body: `[{"spec":{}}]`},
+		{body: ``},
+	} {
+		want := c.rest
+		if c.spec == "" {
+			want = c.body
+		}
+		if rest, spec := cutSpec([]byte(c.body)); string(rest) != want || string(spec) != c.spec {
+			t.Errorf("%s: %s and %s", c.body, rest, spec)
+		}
+	}
+}
+
+// FuzzCutSpec: the stored form of what is cut has the value of the body.
+func FuzzCutSpec(f *testing.F) {
+	for _, s := range []string{`{"spec":{"a":[1,-2.5,true,null,"\u00e9<"]},"a":1}`, `{"spec":{"a":1E5}}`, `{"spec":{"\ud83d\ude00":1,"":{}}}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		rest, spec := cutSpec(body)
+		if spec == nil {
+			return
+		}
+		whole, findings, err := decodeMap(body)
+		if err != nil || len(findings) > 0 {
+			t.Fatalf("%q was cut: %v, %v", body, findings, err)
+		}
+		head, err := decodeObject(rest)
+		if err != nil {
+			t.Fatalf("%q: %v", rest, err)
+		}
+		form, err := encodeObject(head.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored, err := decodeObject(splice(form, find(form, "spec"), spec))
+		if err != nil || !sameValue(stored.Object, whole) {
+			t.Fatalf("%q was stored as %v, %v", body, stored, err)
+		}
+	})
+}

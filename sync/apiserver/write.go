@@ -34,6 +34,7 @@ type writeOptions struct {
 	dryRun     bool
 	validation string    // fieldValidation: "Strict", "Warn", "Ignore"
 	warnings   *[]string // receives texts for Warning headers; nil = dropped
+	spec       []byte    // text of the spec of a new object, from cutSpec; nil = the object has it
 }
 
 func (o writeOptions) warn(texts ...string) {
@@ -123,7 +124,12 @@ func (s *Server) carryOut(ctx context.Context, p *plan, cur found, dryRun bool) 
 	if err != nil {
 		return nil, err
 	}
-	keep := p.keep || !p.remove && cur.stored != nil && bytes.Equal(data, cur.stored)
+	keep := p.keep
+	if !keep && !p.remove && cur.stored != nil {
+		if keep, err = p.stores(data, cur); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case keep && (dryRun || len(p.secrets) == 0):
 		return cur.stored, nil
@@ -175,7 +181,28 @@ func (p *plan) storedForm() ([]byte, error) {
 		maps.Copy(withVersion, asMap(object["metadata"]))
 		object["metadata"] = withVersion
 	}
-	return encodeObject(object)
+	data, err := encodeObject(object)
+	if err != nil || p.options.spec == nil {
+		return data, err
+	}
+	return splice(data, find(data, "spec"), p.options.spec), nil
+}
+
+// stores reports whether what is stored is equal to data, the stored form of a plan. A spec may be
+// stored as the text that cutSpec returned; the generation tells most others.
+func (p *plan) stores(data []byte, cur found) (bool, error) {
+	if bytes.Equal(data, cur.stored) {
+		return true, nil
+	}
+	if !p.kind.VersionedSpec || p.object.GetGeneration() != p.old.GetGeneration() {
+		return false, nil
+	}
+	stored, err := decodeObject(cur.stored)
+	if err != nil {
+		return false, err
+	}
+	before, err := encodeObject(stored.Object)
+	return bytes.Equal(data, before), err
 }
 
 // Limits of generated names. Source: apiserver's SimpleNameGenerator: a name
@@ -196,7 +223,9 @@ func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructur
 		return nil, err
 	}
 	clearServerFields(obj)
-	obj = updateOwners(t, t.empty(), obj, o.manager)
+	if o.spec == nil {
+		obj = updateOwners(t, t.empty(), obj, o.manager)
+	}
 	base := obj.GetGenerateName()
 	generated := obj.GetName() == "" && base != ""
 	for range nameAttempts {

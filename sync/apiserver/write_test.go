@@ -156,3 +156,47 @@ func TestStoredForm(t *testing.T) {
 		t.Errorf("revision %d is stored as %s", o.Revision, o.Data)
 	}
 }
+
+// TestOwnDashboard: a dashboard that this process creates is stored with the text of its spec, and
+// behaves as any other one.
+func TestOwnDashboard(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const (
+		path = "/apis/dashboard.grafana.app/v1/namespaces/default/dashboards"
+		spec = `{"title":"<one>","b":[1.50,{"z":1,"a":2}],"a":null}`
+		body = `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard","metadata":{"name":"a"},"spec":` + spec + `}`
+	)
+	if code, answer := s.call("POST", path+"?fieldManager="+processManager+"&dryRun=All", body); code != http.StatusCreated ||
+		at(answer, "spec", "title") != "<one>" {
+		t.Fatalf("a trial is answered with %d: %v", code, answer)
+	}
+	created := s.send("POST", path+"?fieldManager="+processManager, body, nil)
+	if created.Code != http.StatusCreated || !bytes.Contains(created.Body.Bytes(), []byte(spec)) {
+		t.Fatalf("answered %d: %s", created.Code, created.Body)
+	}
+	_, live := s.call("GET", path+"/a", "")
+	if at(live, "metadata", "managedFields") != nil {
+		t.Error("its fields have an owner")
+	}
+	whole, err := json.Marshal(live)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, same := s.call("PUT", path+"/a", string(whole)); code != http.StatusOK ||
+		at(same, "metadata", "resourceVersion") != at(live, "metadata", "resourceVersion") {
+		t.Errorf("the same object is answered with %d and stored again", code)
+	}
+	label, changed := s.call("PATCH", path+"/a", `{"metadata":{"labels":{"x":"y"}}}`)
+	if label != http.StatusOK || at(changed, "metadata", "generation") != at(live, "metadata", "generation") {
+		t.Errorf("a label is answered with %d, generation %v", label, at(changed, "metadata", "generation"))
+	}
+	config := strings.Replace(body, "<one>", "two", 1)
+	if code, answer := s.apply(path+"/a", "site", config); code != http.StatusConflict ||
+		!strings.Contains(fmt.Sprint(answer["message"]), "before-first-apply") {
+		t.Errorf("another manager is answered with %d: %v", code, answer["message"])
+	}
+	if code, answer := s.apply(path+"/a?force=true", "site", config); code != http.StatusOK || at(answer, "spec", "title") != "two" {
+		t.Errorf("force is answered with %d: %v", code, answer)
+	}
+}
