@@ -35,6 +35,7 @@ import (
 	"limpet/sync/text"
 	"limpet/sync/webhook"
 	"limpet/sync/worker"
+	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/load"
 )
 
@@ -187,10 +188,12 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 func pullOptions(cfg Config, c *clients, a *access) worker.PullOptions {
 	pulls := worker.PullOptions{
 		Client: c.client, Dashboards: c.dashboards, Folders: c.folders,
-		Git: a.mirrors, Credentials: a.credentials(), Signers: a.signers, SinkPrefixes: cfg.SinkPrefixes, SinkPrograms: cfg.SinkPrograms,
+		Source: checkout.Source{Git: a.mirrors, Credentials: a.credentials(), Signers: a.signers,
+			AllowInsecure: cfg.AllowInsecureGit},
+		SinkPrefixes: cfg.SinkPrefixes, SinkPrograms: cfg.SinkPrograms,
 		Store: cfg.Store, LocalDirs: cfg.LocalDirs, Kinds: cfg.Kinds, Parallel: cfg.Limits.Parallel,
 		MaxIncremental: cfg.Limits.IncrementalChanges,
-		AllowInsecure:  cfg.AllowInsecureGit, Logger: cfg.Logger, Hosts: a.hosts, CommitStatus: cfg.CommitStatus,
+		Logger:         cfg.Logger, Hosts: a.hosts, CommitStatus: cfg.CommitStatus,
 	}
 	if c.embedded == nil && cfg.API.Kubeconfig == "" {
 		pulls.GrafanaURL = cfg.API.Server

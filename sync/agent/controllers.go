@@ -22,7 +22,6 @@ import (
 	"limpet/sync/repos/lease"
 	"limpet/sync/snapshot"
 	"limpet/sync/worker"
-	"limpet/sync/worker/checkout"
 )
 
 // Values of Config.Controllers.
@@ -73,7 +72,7 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 	uses := repos.Uses{Watcher: c.references, Rules: a.access.places.Rules, Policies: a.access.policies, Sealed: a.sealed()}
 	c.minter = a.access.minter
 	c.repos = repos.New(a.client, a.repos, a.jobs, repos.Options{
-		Remotes:     checkout.Source{Credentials: pulls.Credentials, AllowInsecure: pulls.AllowInsecure}.Remote,
+		Remotes:     pulls.Source.Remote,
 		Git:         a.access.mirrors,
 		Silent:      a.access.mirrors.Silent,
 		Hosts:       repos.Forges(a.access.hosts),

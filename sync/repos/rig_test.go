@@ -267,8 +267,8 @@ func (r *rig) pulls() {
 	log := slog.New(slog.DiscardHandler)
 	queue, objects := r.client.Informer(api.Jobs, r.namespace, kube.InformerOptions{}), r.client.Informer(api.Repositories, r.namespace,
 		kube.InformerOptions{})
-	worker := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Store: r.store,
-		Signers: checkout.NewSigners(r.trust, nil, nil), Logger: log})
+	worker := worker.NewPull(worker.PullOptions{Client: r.client, Store: r.store, Logger: log,
+		Source: checkout.Source{Git: r.mirrors, Credentials: auth.Chain(), Signers: checkout.NewSigners(r.trust, nil, nil)}})
 	c, err := jobs.New(r.client, queue, objects, r.store, []jobs.Worker{worker}, jobs.Options{Namespace: r.namespace, Logger: log,
 		Grace: 50 * time.Millisecond})
 	if err != nil {

@@ -281,7 +281,7 @@ func TestSinks(t *testing.T) {
 	}
 	start := func() (stop func()) {
 		objects := r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
-		pull := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), SinkPrefixes: []string{prefix}})
+		pull := worker.NewPull(worker.PullOptions{Client: r.client, Source: checkout.Source{Git: r.mirrors, Credentials: auth.Chain()}, SinkPrefixes: []string{prefix}})
 		sinks := NewSinks(r.client, objects, PulledOptions{Pull: pull, Suspensions: suspensions, Resync: time.Second,
 			Observe: func(reconcile.Event) {}, Logger: slog.New(slog.DiscardHandler)})
 		return running(t, objects.Run, sinks.Run)
@@ -329,7 +329,7 @@ func TestDrifts(t *testing.T) {
 		t.Fatal(err)
 	}
 	objects := r.client.Informer(api.Repositories, r.namespace, kube.InformerOptions{})
-	pull := worker.NewPull(worker.PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Store: r.store})
+	pull := worker.NewPull(worker.PullOptions{Client: r.client, Source: checkout.Source{Git: r.mirrors, Credentials: auth.Chain()}, Store: r.store})
 	drifts := NewDrifts(r.client, objects, PulledOptions{Pull: pull, Store: r.store, Suspensions: suspensions, Resync: time.Second,
 		Observe: func(reconcile.Event) {}, Logger: slog.New(slog.DiscardHandler)})
 	defer running(t, objects.Run)()

@@ -68,7 +68,7 @@ func (w *Write) exportOrder(t *jobs.Task, o *api.ExportOptions, keep bool) (comm
 			task:     t,
 			checkout: r.Checkout,
 			base:     r.Base.Hash,
-			git:      w.pull.o.Git,
+			git:      w.pull.o.Source.Git,
 			options:  o,
 			path:     path,
 			keep:     keep,

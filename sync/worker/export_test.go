@@ -118,7 +118,7 @@ func TestMigrateStory(t *testing.T) {
 func TestMigrateElsewhere(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		other := &faster{}
-		r := newRig(t, server, func(o *PullOptions) { other.Git = o.Git; o.Git = other })
+		r := newRig(t, server, func(o *PullOptions) { other.Git = o.Source.Git; o.Source.Git = other })
 		r.writableEmpty("folder")
 		r.commit("README.md", "hello")
 		for _, name := range []string{"a", "b", "c"} {
@@ -148,7 +148,7 @@ func TestMigrateElsewhere(t *testing.T) {
 func TestExportsBesideOthers(t *testing.T) {
 	t.Parallel()
 	other := &faster{}
-	r := newRig(t, "embedded", func(o *PullOptions) { other.Git = o.Git; o.Git = other })
+	r := newRig(t, "embedded", func(o *PullOptions) { other.Git = o.Source.Git; o.Source.Git = other })
 	r.writableEmpty("folder")
 	r.commit("README.md", "hello")
 	r.put(dashboards, "cpu", "CPU", "")
@@ -211,7 +211,7 @@ func TestMigrationArrivesLate(t *testing.T) {
 		t.Run("branch "+branch, func(t *testing.T) {
 			t.Parallel()
 			late := &lateGit{}
-			r := newRig(t, "embedded", func(o *PullOptions) { late.Git = o.Git; o.Git = late })
+			r := newRig(t, "embedded", func(o *PullOptions) { late.Git = o.Source.Git; o.Source.Git = late })
 			late.before = func() { r.put(dashboards, "b", "changed", "") }
 			r.writableEmpty("folder")
 			r.commit("README.md", "hello")
@@ -269,7 +269,7 @@ func TestMigrateOntoFiles(t *testing.T) {
 				}
 				t.Cleanup(func() { m.Close() })
 				other.Git = m
-				o.Git = other
+				o.Source.Git = other
 			})
 			write := func(text string) { r.commit("mine.json", text) }
 			read := func(name string) string { return r.repo.Git(t, "show", testenv.Branch+":"+name) }

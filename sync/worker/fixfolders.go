@@ -37,7 +37,7 @@ func fixFoldersOrder(w *Write, t *jobs.Task) (order, error) {
 // .keep files that folder files replace. A folder that the repository manages keeps its name; that
 // of another one is the name that a pull would give it.
 func (w *Write) missingFolderFiles(ctx context.Context, r *commit.Run) ([]commit.Edit, error) {
-	tree, err := w.pull.o.Git.Tree(ctx, r.Checkout.Remote, r.Base.Hash, r.Checkout.Dir)
+	tree, err := w.pull.o.Source.Git.Tree(ctx, r.Checkout.Remote, r.Base.Hash, r.Checkout.Dir)
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,7 @@ import (
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/testenv/suite"
+	"limpet/sync/worker/checkout"
 )
 
 // TestInStep: after each pull of a random history the target is what git ls-tree lists, in
@@ -457,7 +458,7 @@ func (h *history) pull(ctx context.Context, full, consent bool) (map[string]stri
 		task.Attempt = 2
 	}
 	h.again = false
-	pull := NewPull(PullOptions{Client: h.client, Git: h.mirrors, Credentials: auth.Chain(), Store: h.store, SinkPrefixes: []string{h.dir},
+	pull := NewPull(PullOptions{Client: h.client, Source: checkout.Source{Git: h.mirrors, Credentials: auth.Chain()}, Store: h.store, SinkPrefixes: []string{h.dir},
 		Logger: slog.New(slog.DiscardHandler)})
 	err = pull.Run(ctx, task)
 	said := task.Progress.Outcome(err)

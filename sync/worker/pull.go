@@ -27,7 +27,6 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/auth"
 	"limpet/sync/forge"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
@@ -50,9 +49,7 @@ type PullOptions struct {
 	Client *kube.Client // of repositories and jobs
 	// Dashboards and Folders are the servers of those groups; nil means Client.
 	Dashboards, Folders *kube.Client
-	Git                 checkout.Git
-	Credentials         auth.Source       // nil = none
-	Signers             *checkout.Signers // the signature policies and their keys; nil = no keys
+	Source              checkout.Source // its Now is the time of Client
 	Store               *state.Store
 	// SinkPrefixes are the directories under which a Repository may have its tree written instead of
 	// the API.
@@ -64,20 +61,17 @@ type PullOptions struct {
 	// MaxIncremental is the maximum number of changes of an incremental pull; 0 = no limit.
 	MaxIncremental int
 	// Parallel is the number of concurrent writes of dashboards; 0 means 10.
-	Parallel int
-	// AllowInsecure lets credentials travel over plain http.
-	AllowInsecure bool
-	Hosts         *forge.Hosts // for commit statuses and comments
-	CommitStatus  bool         // of Repositories without the annotation as well
-	GrafanaURL    string       // base of its pages; "" = the API is not Grafana's
-	Logger        *slog.Logger // nil = slog.Default()
+	Parallel     int
+	Hosts        *forge.Hosts // for commit statuses and comments
+	CommitStatus bool         // of Repositories without the annotation as well
+	GrafanaURL   string       // base of its pages; "" = the API is not Grafana's
+	Logger       *slog.Logger // nil = slog.Default()
 }
 
 // Pull makes the dashboards and folders of a Repository equal to its branch, or to the tag or
 // commit that it names instead.
 type Pull struct {
 	o        PullOptions
-	source   checkout.Source
 	programs sink.Programs
 }
 
@@ -97,9 +91,8 @@ func NewPull(o PullOptions) *Pull {
 	if o.Kinds == nil {
 		o.Kinds, _ = resources.ParseKinds(nil) // a constant
 	}
-	source := checkout.Source{Git: o.Git, Credentials: o.Credentials, Signers: o.Signers, AllowInsecure: o.AllowInsecure,
-		Now: func() time.Time { return o.Client.Now() }}
-	return &Pull{o: o, source: source}
+	o.Source.Now = func() time.Time { return o.Client.Now() }
+	return &Pull{o: o}
 }
 
 // Action implements jobs.Worker.
@@ -121,7 +114,7 @@ func (p *Pull) Ready(ctx context.Context, t jobs.Task) error {
 
 // checkCredentials returns an error if this agent has no credentials for the repository.
 func (p *Pull) checkCredentials(ctx context.Context, t jobs.Task) error {
-	err := p.source.CheckCredentials(ctx, t.Repo, t.Repository)
+	err := p.o.Source.CheckCredentials(ctx, t.Repo, t.Repository)
 	if err != nil && !jobs.Transient(passing(err)) {
 		return err
 	}

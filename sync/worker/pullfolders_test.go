@@ -80,8 +80,8 @@ func TestLostMirror(t *testing.T) {
 	t.Parallel()
 	lost := &swappable{}
 	r := newRig(t, "embedded", func(o *PullOptions) {
-		lost.Git = o.Git
-		o.Git = lost
+		lost.Git = o.Source.Git
+		o.Source.Git = lost
 	})
 	r.repository(nil, nil)
 	r.commit("a/one.json", board("one", "1"), "b/two.json", board("two", "2"))

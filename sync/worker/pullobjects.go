@@ -23,7 +23,6 @@ import (
 // server, and does not repeat writes that are done.
 type mark struct {
 	Ref    string        `json:"ref"`
-	Done   int           `json:"done"`
 	Staged *commit.Saved `json:"staged,omitempty"` // of a job that writes to Git
 }
 
@@ -122,10 +121,10 @@ func (r *pull) planAll(ctx context.Context, tree resources.Tree) (p planned, err
 // commits cannot be compared.
 func (r *pull) planChanges(ctx context.Context, tree resources.Tree) (p planned, sufficient bool, err error) {
 	began, last := time.Now(), r.status.LastRef
-	diff, err := r.worker.o.Git.Changes(ctx, r.at.Remote, last, r.at.Ref.Hash, r.at.Dir)
+	diff, err := r.worker.o.Source.Git.Changes(ctx, r.at.Remote, last, r.at.Ref.Hash, r.at.Dir)
 	var before git.Tree
 	if err == nil {
-		before, err = r.worker.o.Git.Tree(ctx, r.at.Remote, last, r.at.Dir)
+		before, err = r.worker.o.Source.Git.Tree(ctx, r.at.Remote, last, r.at.Dir)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -221,15 +220,14 @@ func (r *pull) apply(ctx context.Context, plan *target.ObjectsPlan) error {
 	}
 	plan.Fetch(ctx)
 	// An attempt after a crash has to know that the target may be between two commits.
-	begun := mark{Ref: r.at.Ref.Hash, Staged: r.terms.after}
-	if err := r.progress.Mark(ctx, begun); err != nil {
+	if err := r.progress.Mark(ctx, mark{Ref: r.at.Ref.Hash, Staged: r.terms.after}); err != nil {
 		return err
 	}
 	if err := r.status.Writing(ctx); err != nil {
 		return err
 	}
 	r.applying = true
-	counts, phases, err := plan.Apply(ctx, &recorder{unread: r.unread, mark: begun, next: time.Now().Add(markEvery)})
+	counts, phases, err := plan.Apply(ctx, &recorder{unread: r.unread})
 	r.counted = counts
 	var writes, cleanup time.Duration
 	for _, phase := range phases {
@@ -249,20 +247,10 @@ func (r *pull) apply(ctx context.Context, plan *target.ObjectsPlan) error {
 	return err
 }
 
-// A resume mark is saved per batch, because each one costs a write to disk.
-const (
-	markChanges = 200
-	markEvery   = time.Second
-)
-
-// recorder reports the results of a plan to the progress of a job.
+// recorder is the unread list as the recorder of a plan, with the failpoint of each change.
 type recorder struct {
-	unread *unread
-	mark   mark // of the run
-	done   atomic.Int64
-	next   time.Time // of the next mark; guarded by busy
-	busy   atomic.Bool
-	lost   atomic.Pointer[error]
+	*unread
+	lost atomic.Pointer[error]
 }
 
 // Record implements resources.Recorder.
@@ -271,20 +259,6 @@ func (r *recorder) Record(ctx context.Context, res resources.Result) {
 	if err := failpoint.Pass(failpoint.Applying); err != nil {
 		r.lost.Store(&err)
 	}
-	n := r.done.Add(1)
-	if !r.busy.CompareAndSwap(false, true) {
-		return
-	}
-	defer r.busy.Store(false)
-	if n%markChanges != 0 && time.Now().Before(r.next) {
-		return
-	}
-	now := r.mark
-	now.Done = int(n)
-	if err := r.unread.progress.Mark(ctx, now); err != nil {
-		r.lost.Store(&err)
-	}
-	r.next = time.Now().Add(markEvery)
 }
 
 // TooManyErrors implements resources.Recorder.

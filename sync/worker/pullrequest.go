@@ -74,7 +74,7 @@ type review struct {
 }
 
 func (r *review) run(ctx context.Context) (err error) {
-	r.at, err = r.worker.source.Open(ctx, r.repo.object, r.repo.view, checkout.Options{Progress: r.task.Progress,
+	r.at, err = r.worker.o.Source.Open(ctx, r.repo.object, r.repo.view, checkout.Options{Progress: r.task.Progress,
 		Meter: r.task.Progress.Transfer, Log: r.log})
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (r *review) run(ctx context.Context) (err error) {
 	if err := r.compare(ctx); err != nil {
 		return err
 	}
-	diff, err := r.worker.o.Git.Changes(ctx, r.at.Remote, r.from, r.at.Ref.Hash, r.at.Dir)
+	diff, err := r.worker.o.Source.Git.Changes(ctx, r.at.Remote, r.from, r.at.Ref.Hash, r.at.Dir)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (r *review) compare(ctx context.Context) error {
 			return err
 		}
 		if err == nil {
-			info, err := r.worker.o.Git.Commit(ctx, r.at.Remote, merged.Hash)
+			info, err := r.worker.o.Source.Git.Commit(ctx, r.at.Remote, merged.Hash)
 			if err != nil || slices.Equal(info.Parents, []string{r.base.Hash, head.Hash}) {
 				r.from = r.base.Hash
 				return err

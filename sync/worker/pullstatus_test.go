@@ -176,7 +176,7 @@ func (g *slowGit) Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Sta
 // part took; one with nothing to do fetches no commit.
 func TestPullRecordsCommit(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
-		r := newRig(t, server, func(o *PullOptions) { o.Git = &slowGit{Git: o.Git} })
+		r := newRig(t, server, func(o *PullOptions) { o.Source.Git = &slowGit{Git: o.Source.Git} })
 		r.repository(nil, nil)
 		r.commit("a/cpu.json", board("cpu", "CPU"))
 		named := func(record state.Record) (out []string) {

@@ -20,6 +20,7 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/netx"
+	"limpet/sync/worker/checkout"
 )
 
 // TestReady: who may run which job, without a server.
@@ -64,7 +65,7 @@ func TestReady(t *testing.T) {
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		u.SetName("repo")
 		u.SetNamespace("default")
-		err := NewPull(PullOptions{Credentials: c.from}).Ready(t.Context(), jobs.Task{Namespace: "default", Repo: u, Repository: c.repo})
+		err := NewPull(PullOptions{Source: checkout.Source{Credentials: c.from}}).Ready(t.Context(), jobs.Task{Namespace: "default", Repo: u, Repository: c.repo})
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.err)
 		}

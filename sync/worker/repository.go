@@ -74,7 +74,7 @@ func (r repository) sourceHash() string {
 
 // checkout opens the Git side of a Repository for a pull.
 func (p *Pull) checkout(ctx context.Context, r repository, progress *jobs.Progress, log *slog.Logger) (*checkout.Checkout, error) {
-	return p.source.Open(ctx, r.object, r.view, checkout.Options{Mirrors: true, Last: r.view.Status.Sync.LastRef,
+	return p.o.Source.Open(ctx, r.object, r.view, checkout.Options{Mirrors: true, Last: r.view.Status.Sync.LastRef,
 		Progress: progress, Meter: progress.Transfer, Log: log})
 }
 

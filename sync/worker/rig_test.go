@@ -34,6 +34,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/resources"
 	"limpet/sync/testenv"
+	"limpet/sync/worker/checkout"
 )
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
@@ -196,7 +197,7 @@ func newRig(t *testing.T, server string, change func(*PullOptions)) *rig {
 	}
 	t.Cleanup(func() { r.mirrors.Close() })
 
-	o := PullOptions{Client: r.client, Git: r.mirrors, Credentials: auth.Chain(), Store: store, Logger: log}
+	o := PullOptions{Client: r.client, Source: checkout.Source{Git: r.mirrors, Credentials: auth.Chain()}, Store: store, Logger: log}
 	if change != nil {
 		change(&o)
 	}

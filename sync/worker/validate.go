@@ -107,7 +107,7 @@ func (v Validator) tree(ctx context.Context, dir string) (faults []Fault, err er
 	if v.Sink {
 		repo.SetAnnotations(map[string]string{api.AnnoSinkDir: filepath.Join(scratch, "sink"), api.AnnoSinkStrict: "true"})
 	}
-	p := NewPull(PullOptions{Git: mirrors, Kinds: v.Kinds, LocalDirs: []string{dir}, SinkPrefixes: []string{scratch}, Logger: v.Log})
+	p := NewPull(PullOptions{Source: checkout.Source{Git: mirrors}, Kinds: v.Kinds, LocalDirs: []string{dir}, SinkPrefixes: []string{scratch}, Logger: v.Log})
 	of, err := p.read(repo)
 	if err != nil {
 		return nil, err

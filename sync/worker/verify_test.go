@@ -106,7 +106,7 @@ func (r *rig) verified(status, reason string) api.Verification {
 func TestVerifiedPulls(t *testing.T) {
 	onBoth(t, func(t *testing.T, server string) {
 		var place trusting
-		r := newRig(t, server, func(o *PullOptions) { o.Signers = checkout.NewSigners(place.find, nil, nil) })
+		r := newRig(t, server, func(o *PullOptions) { o.Source.Signers = checkout.NewSigners(place.find, nil, nil) })
 		key, public := sshKey(t)
 		_, otherPublic := sshKey(t)
 		r.repository(nil, map[string]string{api.AnnoGitVerify: "HEAD"})
@@ -188,7 +188,7 @@ func TestVerifiedPulls(t *testing.T) {
 func TestVerifiedTags(t *testing.T) {
 	t.Parallel()
 	var place trusting
-	r := newRig(t, "embedded", func(o *PullOptions) { o.Signers = checkout.NewSigners(place.find, nil, nil) })
+	r := newRig(t, "embedded", func(o *PullOptions) { o.Source.Signers = checkout.NewSigners(place.find, nil, nil) })
 	key, public := sshKey(t)
 	place.set(nil, "a.sshpub", public)
 	signed := []string{"-c", "gpg.format=ssh", "-c", "user.signingKey=" + key, "tag", "-f", "-s", "-m", "release", "v1"}
@@ -272,7 +272,7 @@ func TestRuleOfTheConfiguration(t *testing.T) {
 		key, public := sshKey(t)
 		editors, editorsPublic := sshKey(t)
 		rules := []auth.VerificationPolicy{{Repositories: []string{"*/repo"}, Mode: "HEAD", Values: map[string]string{"ops.sshpub": public}}}
-		r := newRig(t, server, func(o *PullOptions) { o.Signers = checkout.NewSigners(place.find, auth.NewList(rules), nil) })
+		r := newRig(t, server, func(o *PullOptions) { o.Source.Signers = checkout.NewSigners(place.find, auth.NewList(rules), nil) })
 		r.repository(nil, nil)
 		r.commit("cpu.json", board("cpu", "CPU"))
 		r.expect("unsigned, and the repository asks for nothing", false, "error", "is not signed")

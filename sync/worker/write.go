@@ -30,7 +30,7 @@ var _ jobs.Worker = (*Write)(nil)
 // NewWrites returns the workers of all actions that write to Git. p pulls what they push; keys may
 // be nil.
 func NewWrites(p *Pull, keys auth.Source) (all []*Write) {
-	commits := &commit.Writer{Source: p.source, Keys: keys, Store: p.o.Store}
+	commits := &commit.Writer{Source: p.o.Source, Keys: keys, Store: p.o.Store}
 	for _, w := range []Write{
 		{action: "delete", order: deleteOrder},
 		{action: "move", order: moveOrder},

@@ -271,7 +271,7 @@ func (f *faster) Push(ctx context.Context, r git.Remote, branch, old string, w *
 func TestWritingBesideOthers(t *testing.T) {
 	t.Parallel()
 	other := &faster{}
-	r := newRig(t, "embedded", func(o *PullOptions) { other.Git = o.Git; o.Git = other })
+	r := newRig(t, "embedded", func(o *PullOptions) { other.Git = o.Source.Git; o.Source.Git = other })
 	r.writable(map[string]any{"commit": map[string]any{"authorName": "Ann", "authorEmail": "ann@example.com", "signerName": "Site 7",
 		"signerEmail": "site7@example.com"}})
 	n := 0
@@ -375,7 +375,7 @@ func TestWritingIsSigned(t *testing.T) {
 func TestWritesArePulled(t *testing.T) {
 	t.Parallel()
 	var place trusting
-	r := newRig(t, "embedded", func(o *PullOptions) { o.Signers = checkout.NewSigners(place.find, nil, nil) })
+	r := newRig(t, "embedded", func(o *PullOptions) { o.Source.Signers = checkout.NewSigners(place.find, nil, nil) })
 	ours, ourPublic := sshKey(t)
 	theirs, theirPublic := sshKey(t)
 	place.set(nil, "a.sshpub", theirPublic)
