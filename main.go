@@ -41,7 +41,8 @@
 //	sync/snapshot       the read model: what dashboard, status and socket show
 //	sync/control        the control socket: server and client
 //	sync/agent          builds the parts and runs them in one errgroup
-//	sync/testenv        real API server, Git servers, forges, faults for tests
+//	sync/testenv        real API server, Git servers, forges, faults for tests; its folder
+//	                    layout holds the rules about files, folders and imports
 //	tui                 the dashboard; tui/screen one file a screen, tui/widget
 //	tui/cli             the command tree; a package a noun; tui/cli/e2e: journeys
 //

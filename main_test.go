@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -25,38 +24,6 @@ import (
 	"limpet/sync/testenv/forgetest"
 	"limpet/sync/testenv/suite"
 )
-
-// pkg is what go list says of one package.
-type pkg struct {
-	ImportPath string
-	Imports    []string
-	Standard   bool
-}
-
-// packages lists the packages of the module, or with deps everything that is
-// linked into the binary.
-func packages(t *testing.T, args ...string) []pkg {
-	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports,Standard"}, args...)...)
-	var errText bytes.Buffer
-	cmd.Stderr = &errText
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, &errText)
-	}
-	var all []pkg
-	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p pkg
-		err := dec.Decode(&p)
-		if errors.Is(err, io.EOF) {
-			return all
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, p)
-	}
-}
 
 // TestSetup: where the tests have all programs nothing is done; another user than root gets one
 // line that says what to run.
@@ -83,51 +50,6 @@ func TestSetup(t *testing.T) {
 	for _, name := range []string{"apt-get install", "git", "gnupg", "groff-base", "openssh-client", "zsh", "fish"} {
 		if !strings.Contains(string(out), name) {
 			t.Errorf("%s is not in %s", name, out)
-		}
-	}
-}
-
-// TestDoors keeps each heavy dependency behind one package and those below it.
-// TestSize keeps the direction of the imports.
-func TestDoors(t *testing.T) {
-	t.Parallel()
-	doors := []struct{ dependency, door string }{
-		{"go.etcd.io/bbolt", "limpet/state"},
-		{"k8s.io/client-go", "limpet/sync/kube"},
-		{"github.com/go-git/", "limpet/sync/git"},
-		{"charm.land/", "limpet/tui"},
-		{"github.com/charmbracelet/", "limpet/tui"},
-		{"github.com/alecthomas/kong", "limpet/tui/cli"},
-		{"github.com/prometheus/", "limpet/sync/metrics"},
-		{"golang.org/x/oauth2", "limpet/sync/identity"},
-		{"github.com/Azure/", "limpet/sync/identity"},
-		{"github.com/google/go-github", "limpet/sync/forge"},
-		{"github.com/ProtonMail/go-crypto", "limpet/sync/signature"},
-		{"github.com/hiddeco/sshsig", "limpet/sync/signature"},
-		{"code.dny.dev/ssrf", "limpet/sync/netx"},
-		{"github.com/aymanbagabas/go-udiff", "limpet/sync/snapshot"},
-	}
-	behind := func(path, door string) bool { return path == door || strings.HasPrefix(path, door+"/") }
-	for _, p := range packages(t, "./...") {
-		for _, imp := range p.Imports {
-			for _, d := range doors {
-				// The work queue of client-go may stand where it is used.
-				if strings.HasPrefix(imp, d.dependency) && !behind(p.ImportPath, d.door) && imp != "k8s.io/client-go/util/workqueue" {
-					t.Errorf("%s imports %s, whose door is %s", p.ImportPath, imp, d.door)
-				}
-			}
-		}
-	}
-}
-
-// TestLean keeps out of the binary what makes it heavy.
-func TestLean(t *testing.T) {
-	t.Parallel()
-	for _, p := range packages(t, "-deps", ".") {
-		for _, heavy := range []string{"k8s.io/api/", "k8s.io/client-go/informers", "k8s.io/client-go/kubernetes", "k8s.io/client-go/dynamic/dynamicinformer", "k8s.io/apiserver", "sigs.k8s.io/controller-runtime", "net/http/cgi"} {
-			if strings.HasPrefix(p.ImportPath, heavy) {
-				t.Errorf("%s is linked into the binary", p.ImportPath)
-			}
 		}
 	}
 }

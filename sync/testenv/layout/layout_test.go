@@ -1,11 +1,15 @@
-package main
+// Package layout tests the shape of the source: files, folders, imports, comments.
+package layout
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -19,7 +23,7 @@ import (
 const (
 	mostFiles  = 40     // Go files of a folder, tests included
 	mostLines  = 600    // of a file
-	mostSource = 99_300 // lines of all files without tests and their support; the aim is 89,000
+	mostSource = 99_900 // lines of all files without tests and their support; the aim is 89,000
 )
 
 // layers are the packages from the bottom to the top, each with those below its
@@ -96,6 +100,92 @@ func layerOf(dir string) int {
 
 // measure is what a row consists of.
 type measure struct{ source, tests, files int }
+
+// TestMain runs the tests in the root of the module.
+func TestMain(m *testing.M) {
+	if err := os.Chdir("../../.."); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// pkg is what go list says of one package.
+type pkg struct {
+	ImportPath string
+	Imports    []string
+	Standard   bool
+}
+
+// packages lists the packages of the module, or with deps everything that is
+// linked into the binary.
+func packages(t *testing.T, args ...string) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports,Standard"}, args...)...)
+	var errText bytes.Buffer
+	cmd.Stderr = &errText
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, &errText)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+// TestDoors keeps each heavy dependency behind one package and those below it.
+// TestSize keeps the direction of the imports.
+func TestDoors(t *testing.T) {
+	t.Parallel()
+	doors := []struct{ dependency, door string }{
+		{"go.etcd.io/bbolt", "limpet/state"},
+		{"k8s.io/client-go", "limpet/sync/kube"},
+		{"github.com/go-git/", "limpet/sync/git"},
+		{"charm.land/", "limpet/tui"},
+		{"github.com/charmbracelet/", "limpet/tui"},
+		{"github.com/alecthomas/kong", "limpet/tui/cli"},
+		{"github.com/prometheus/", "limpet/sync/metrics"},
+		{"golang.org/x/oauth2", "limpet/sync/identity"},
+		{"github.com/Azure/", "limpet/sync/identity"},
+		{"github.com/google/go-github", "limpet/sync/forge"},
+		{"github.com/ProtonMail/go-crypto", "limpet/sync/signature"},
+		{"github.com/hiddeco/sshsig", "limpet/sync/signature"},
+		{"code.dny.dev/ssrf", "limpet/sync/netx"},
+		{"github.com/aymanbagabas/go-udiff", "limpet/sync/snapshot"},
+	}
+	behind := func(path, door string) bool { return path == door || strings.HasPrefix(path, door+"/") }
+	for _, p := range packages(t, "./...") {
+		for _, imp := range p.Imports {
+			for _, d := range doors {
+				// The work queue of client-go may stand where it is used.
+				if strings.HasPrefix(imp, d.dependency) && !behind(p.ImportPath, d.door) && imp != "k8s.io/client-go/util/workqueue" {
+					t.Errorf("%s imports %s, whose door is %s", p.ImportPath, imp, d.door)
+				}
+			}
+		}
+	}
+}
+
+// TestLean keeps out of the binary what makes it heavy.
+func TestLean(t *testing.T) {
+	t.Parallel()
+	for _, p := range packages(t, "-deps", ".") {
+		for _, heavy := range []string{"k8s.io/api/", "k8s.io/client-go/informers", "k8s.io/client-go/kubernetes",
+			"k8s.io/client-go/dynamic/dynamicinformer", "k8s.io/apiserver", "sigs.k8s.io/controller-runtime", "net/http/cgi"} {
+			if strings.HasPrefix(p.ImportPath, heavy) {
+				t.Errorf("%s is linked into the binary", p.ImportPath)
+			}
+		}
+	}
+}
 
 // TestMap: the files that the package documentation names are there.
 func TestMap(t *testing.T) {
