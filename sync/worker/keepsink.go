@@ -11,9 +11,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/git/gitref"
-	"limpet/sync/jobs"
 	"limpet/sync/worker/sink"
-	"limpet/sync/worker/status"
 	"limpet/sync/worker/target"
 )
 
@@ -32,23 +30,21 @@ func (p *Pull) KeepSink(ctx context.Context, object *unstructured.Unstructured) 
 	if err != nil || !repo.pulled() {
 		return 0, err
 	}
-	status := &status.Sync{Client: p.o.Client, Namespace: repo.namespace(), Name: repo.name(), Object: object}
-	if err := status.Read(); err != nil {
+	r, err := p.withoutJob(ctx, repo, terms{massDelete: repo.view.Status.Sync.Source.AllowMassDelete})
+	if err != nil {
 		return 0, err
 	}
-	progress, may := jobs.NewProgress(), terms{massDelete: repo.view.Status.Sync.Source.AllowMassDelete}
-	r := &pull{terms: may, worker: p, repo: repo, status: status, unread: &unread{progress: progress}, progress: progress, log: p.o.Logger}
-	if r.directory, err = p.directory(repo, progress); err != nil {
+	if r.directory, err = p.directory(repo, r.progress); err != nil {
 		return 0, err
 	}
 	edited := false
-	if repo.keepsEdits() {
+	if r.directory.KeepEdits {
 		has, _, _ := sink.Check(r.directory.At, r.directory.Owner())
-		edited = has == status.LastRef
+		edited = has == r.status.LastRef
 	}
-	if !edited && r.directory.Holds(status.LastRef) != nil {
+	if !edited && r.directory.Holds(r.status.LastRef) != nil {
 		if err = r.restoreSink(ctx); err == nil {
-			err = status.ReportSink(ctx, nil) // before the program, which may hang
+			err = r.status.ReportSink(ctx, nil) // before the program, which may hang
 		}
 	}
 	if err == nil {
@@ -58,7 +54,7 @@ func (p *Pull) KeepSink(ctx context.Context, object *unstructured.Unstructured) 
 	if ctx.Err() != nil || errors.Is(err, errNotNow) {
 		return done, context.Cause(ctx)
 	}
-	return done, errors.Join(err, status.ReportSink(ctx, err))
+	return done, errors.Join(err, r.status.ReportSink(ctx, err))
 }
 
 // execSink runs the program of the Repository if its directory was switched.

@@ -19,7 +19,6 @@ import (
 	"limpet/sync/resources"
 	"limpet/sync/text"
 	"limpet/sync/worker/sink"
-	"limpet/sync/worker/status"
 	"limpet/sync/worker/target"
 )
 
@@ -141,16 +140,12 @@ func (p *Pull) previewOf(ctx context.Context, repo repository, q PreviewQuery) (
 	if !repo.view.Spec.Sync.Enabled {
 		return nil, fmt.Errorf("sync is not enabled for repository %q; set spec.sync.enabled to true to pull it", q.Repository)
 	}
-	status := &status.Sync{Client: p.o.Client, Namespace: repo.namespace(), Name: repo.name(), Object: repo.object}
-	if err := status.Read(); err != nil {
-		return nil, err
-	}
 	may := terms{incremental: q.Incremental, corrects: !q.Incremental, massDelete: q.AllowMassDelete}
-	r, err := p.newPull(ctx, repo, status, may, jobs.NewProgress(), p.o.Logger)
+	r, err := p.withoutJob(ctx, repo, may)
 	if err != nil {
 		return nil, err
 	}
-	out := &Preview{Action: "pull", Namespace: q.Namespace, Repository: q.Repository, From: status.LastRef, Changes: []PreviewChange{}}
+	out := &Preview{Action: "pull", Namespace: q.Namespace, Repository: q.Repository, From: r.status.LastRef, Changes: []PreviewChange{}}
 	if r.at, err = p.checkout(ctx, repo, r.progress, r.log); err != nil {
 		return nil, passing(err)
 	}

@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"limpet/state"
@@ -173,6 +172,15 @@ func (p *Pull) newPull(
 ) (*pull, error) {
 	unread, err := newUnread(ctx, p.o.Store, repo, progress)
 	return &pull{terms: t, worker: p, repo: repo, status: status, unread: unread, progress: progress, log: log}, err
+}
+
+// withoutJob returns a run that is not of a job.
+func (p *Pull) withoutJob(ctx context.Context, repo repository, t terms) (*pull, error) {
+	status := &status.Sync{Client: p.o.Client, Namespace: repo.namespace(), Name: repo.name(), Object: repo.object}
+	if err := status.Read(); err != nil {
+		return nil, err
+	}
+	return p.newPull(ctx, repo, status, t, jobs.NewProgress(), p.o.Logger)
 }
 
 // Run implements jobs.Worker.
@@ -358,22 +366,12 @@ func (r *pull) commitStatus(ctx context.Context) *commitstatus.Writer {
 	if r.at.Remote.Down != nil || asked != "true" && (named || !r.worker.o.CommitStatus) {
 		return nil
 	}
-	page := r.worker.grafanaURL(r.repo.view)
+	page := r.repo.grafanaURL(r.worker.o.GrafanaURL)
 	if page != "" {
 		page += "/admin/provisioning/" + r.repo.name()
 	}
 	return commitstatus.Open(ctx, commitstatus.Writer{Hosts: r.worker.o.Hosts, Store: r.worker.o.Store, Repo: r.repo.object,
 		Creds: r.at.Remote.Creds, Page: page, Log: r.log})
-}
-
-// grafanaURL returns the base of the pages of Grafana for a Repository, "" where the API is not
-// Grafana's.
-func (p *Pull) grafanaURL(repo api.Repository) string {
-	base := p.o.GrafanaURL
-	if hook := repo.Spec.Webhook; hook != nil && base != "" {
-		base = cmp.Or(hook.BaseURL, base)
-	}
-	return strings.TrimRight(base, "/")
 }
 
 // mayBePartial reports whether the pull may be incremental. The changes have to be sufficient as well.

@@ -237,7 +237,7 @@ func (r *review) file(ctx context.Context, content *checkout.Content, c git.Chan
 			f.Kind, name, f.Title = o.GVK.Kind, o.Name, cmp.Or(o.Title(), o.Name)
 		}
 	}
-	base := r.worker.grafanaURL(r.repo.view)
+	base := r.repo.grafanaURL(r.worker.o.GrafanaURL)
 	if base != "" && name != "" && c.Type != git.ChangeAdded {
 		f.Current = pr.Current(base, f.Kind, name, f.Title)
 	}

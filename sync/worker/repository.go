@@ -39,13 +39,6 @@ func (r repository) uid() string       { return string(r.object.GetUID()) }
 // strict reports whether its directory gets no file that Grafana would not load.
 func (r repository) strict() bool { return r.object.GetAnnotations()[api.AnnoSinkStrict] == "true" }
 
-// keepsEdits reports whether a Repository says that edits of its directory stay. Without a word
-// they are taken back, as ever.
-func (r repository) keepsEdits() bool {
-	mode := api.Annotation(r.object, api.AnnoDrift)
-	return mode == api.DriftReport || mode == api.DriftOff
-}
-
 // target returns where the resources go.
 func (r repository) target() resources.Target {
 	t := resources.Target{Repository: r.name(), Kinds: r.kinds}
@@ -53,6 +46,15 @@ func (r repository) target() resources.Target {
 		t.Root, t.RootTitle = t.Repository, cmp.Or(r.view.Spec.Title, t.Repository)
 	}
 	return t
+}
+
+// grafanaURL returns the base of the pages of Grafana, "" where the API is not Grafana's. base is that
+// of the agent.
+func (r repository) grafanaURL(base string) string {
+	if hook := r.view.Spec.Webhook; hook != nil && base != "" {
+		base = cmp.Or(hook.BaseURL, base)
+	}
+	return strings.TrimRight(base, "/")
 }
 
 // sourceHash is a hash of what a pull depends on beside the commit: pulls of one commit with equal
@@ -117,13 +119,14 @@ func (p *Pull) directory(r repository, progress *jobs.Progress) (*target.Directo
 	if !named || err != nil {
 		return nil, err
 	}
+	drift := api.Annotation(r.object, api.AnnoDrift) // without it edits are taken back, as ever
 	return &target.Directory{
 		At:        at,
 		Spec:      r.target(),
 		Namespace: r.namespace(),
 		Source:    r.sourceHash(),
 		Strict:    r.strict(),
-		KeepEdits: r.keepsEdits(),
+		KeepEdits: drift == api.DriftReport || drift == api.DriftOff,
 		Exec:      api.Annotation(r.object, api.AnnoSinkExec) != "",
 		Max:       r.view.Status.Quota.MaxResourcesPerRepository,
 		Progress:  progress,
