@@ -9,12 +9,13 @@
 #                 of a run, RUN=pattern takes only the tests of that name, ONCE=1 the
 #                 counts of the fast lane
 #   make size     lines and files of each package against the aims
+#   make release  dist/: binaries, packages, images, bills of materials, SHA256SUMS
 #   make soak     2 h of a fleet at work while things go wrong
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X limpet/tui/cli/command.Version=$(VERSION)
 GO      ?= go
-PLATFORMS = linux/amd64 linux/arm64 linux/arm linux/386
+PLATFORMS = linux/amd64 linux/arm64 linux/arm/7 linux/386 linux/riscv64 darwin/arm64
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 
@@ -22,7 +23,7 @@ FUZZTIME ?= 30s
 export CGO_ENABLED = 0
 export GOFLAGS = -trimpath
 
-.PHONY: run build test setup full unit lint size vuln apiserver race fuzz sim soak bench bench-jobs bench-repos bench-tui pictures release clean
+.PHONY: run build test setup full unit lint size vuln apiserver race fuzz sim soak bench bench-jobs bench-repos bench-tui pictures licences release release-check clean
 
 build:
 	$(GO) build -ldflags '$(LDFLAGS)' -o limpet .
@@ -40,10 +41,15 @@ setup:
 unit:
 	$(GO) test -timeout 10m -parallel 8 ./...
 
-lint:
+lint: licences
 	@files=$$(gofmt -l *.go state sync tui testdata); if [ -n "$$files" ]; then echo "gofmt:"; echo "$$files"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+
+# No GPL and none that is not known, in what is linked into the program on Linux.
+licences:
+	@GOFLAGS= $(GO) list -deps -f '{{with .Module}}{{if .Dir}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' . | sort -u | \
+	  GOFLAGS= $(GO) run -C testdata/release ./licences
 
 size:
 	@$(GO) test -count=1 -v -run '^TestSize$$' ./sync/testenv/layout | grep -v '^[=-]'
@@ -115,19 +121,12 @@ RELEASE_GO ?= go1.26.11
 
 release: export GOTOOLCHAIN = $(RELEASE_GO)
 release:
-	@mkdir -p dist
-	@for p in $(PLATFORMS); do \
-	  out=dist/limpet-$${p%/*}-$${p#*/}; echo $$out; \
-	  GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build -ldflags '$(LDFLAGS)' -o $$out . || exit 1; \
-	done
-	@GOFLAGS= $(GO) list -deps -f '{{with .Module}}{{if .Dir}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' . | sort -u | while read -r mod ver dir; do \
-	  [ -n "$$dir" ] || continue; \
-	  for f in $$(ls "$$dir" | grep -iE '^(licen[cs]e|copying|notice)'); do \
-	    echo "==== $$mod $$ver: $$f"; cat "$$dir/$$f"; echo; \
-	  done; \
-	done > dist/THIRD_PARTY_LICENSES
-	@cp LICENSE dist/
-	@cd dist && sha256sum limpet-* > SHA256SUMS && cat SHA256SUMS
+	VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' PLATFORMS='$(PLATFORMS)' GO='$(GO)' testdata/release/build
+
+# Builds the release again from a copy of HEAD elsewhere, with an empty build cache,
+# and compares.
+release-check: release
+	testdata/release/check
 
 clean:
 	rm -rf limpet dist
