@@ -149,12 +149,14 @@ func (h *history) compareObjects(files map[string]listed, warnings map[string]st
 	folderOf := map[string]string{}
 	for key, u := range dirs {
 		dir, name, _ := strings.Cut(key, "\x00")
-		if folderOf[dir] != "" {
+		file, named := files[dir+"/_folder.json"]
+		if folderOf[dir] != "" && warnings[dir+"/"] == "" {
 			h.Errorf("directory %q has two folders", dir)
 		}
-		folderOf[dir] = name
+		if folderOf[dir] == "" || !named || name == between(h.blobs[file.hash], `"name":"`) { // the other one is in use
+			folderOf[dir] = name
+		}
 		title, _, _ := unstructured.NestedString(u.Object, "spec", "title")
-		file, named := files[dir+"/_folder.json"]
 		within := slices.ContainsFunc(slices.Collect(maps.Keys(files)), func(p string) bool { return strings.HasPrefix(p, dir+"/") })
 		switch _, told := warnings[dir+"/_folder.json"]; {
 		case dir == "":
