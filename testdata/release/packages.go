@@ -70,6 +70,7 @@ func (r *release) writePackage(a arch, format string) error {
 				file(text("limpet.bash"), "/usr/share/bash-completion/completions/limpet", 0o644),
 				file(text("limpet.zsh"), "/usr/share/zsh/vendor-completions/_limpet", 0o644),
 				file(text("limpet.fish"), "/usr/share/fish/vendor_completions.d/limpet.fish", 0o644),
+				{Destination: "/usr/share/doc/limpet", Type: files.TypeDir, FileInfo: &files.ContentFileInfo{Mode: 0o755}},
 				file(filepath.Join(r.dist, "LICENSE"), "/usr/share/doc/limpet/copyright", 0o644),
 				file(filepath.Join(r.dist, "THIRD_PARTY_LICENSES"), "/usr/share/doc/limpet/THIRD_PARTY_LICENSES", 0o644),
 			},

@@ -47,9 +47,10 @@ type Rules struct {
 
 // tree has what the rules of one tree share.
 type tree struct {
-	filters, globs, steps int // that are used
-	compiled              map[string]*glob
-	macros                map[string][]attribute
+	filters, globs int   // that are used
+	steps          int64 // that are used
+	compiled       map[string]*glob
+	macros         map[string][]attribute
 }
 
 type rule struct {
@@ -105,10 +106,10 @@ func (r *Rules) Below(ctx context.Context, dir string, file []byte) (*Rules, err
 			t.filters += len(attrs)
 		}
 		if t.filters > MaxFilters {
-			return r, tooMany("number of filters", t.filters, MaxFilters)
+			return r, tooMany("number of filters", int64(t.filters), MaxFilters)
 		}
 		if t.globs > maxGlobs {
-			return r, tooMany("number of bytes in patterns with wildcards", t.globs, maxGlobs)
+			return r, tooMany("number of bytes in patterns with wildcards", int64(t.globs), maxGlobs)
 		}
 		if ctx.Err() != nil {
 			return r, context.Cause(ctx)
@@ -120,9 +121,9 @@ func (r *Rules) Below(ctx context.Context, dir string, file []byte) (*Rules, err
 	return own, nil
 }
 
-func tooMany(what string, n, limit int) error {
+func tooMany(what string, n, limit int64) error {
 	what += " in all " + File
-	return &giterr.TooLargeError{Count: true, What: what, Size: int64(n), Limit: int64(limit)}
+	return &giterr.TooLargeError{Count: true, What: what, Size: n, Limit: limit}
 }
 
 // add takes in a rule, unless it matches no file: git knows no negative ones, and a slash at the
@@ -186,7 +187,7 @@ func (r *Rules) Filter(ctx context.Context, path string) (string, error) {
 	for ; r.above != nil; r = r.above {
 		rel := path[len(r.dir):]
 		hits := slices.Concat(r.literals[name], r.literals["/"+rel])
-		r.tree.steps += len(r.globs)
+		r.tree.steps += int64(len(r.globs))
 		for _, own := range r.globs {
 			text := rel
 			if own.base {
@@ -216,7 +217,7 @@ func (t *tree) match(ctx context.Context, g *glob, text string) (bool, error) {
 	if !strings.HasPrefix(text, g.before) || !strings.HasSuffix(text, g.after) {
 		return false, nil
 	}
-	if t.steps += g.size * len(text); t.steps > maxSteps {
+	if t.steps += int64(g.size) * int64(len(text)); t.steps > maxSteps {
 		return false, tooMany("number of steps to match the patterns", t.steps, maxSteps)
 	}
 	if ctx.Err() != nil {
@@ -227,7 +228,7 @@ func (t *tree) match(ctx context.Context, g *glob, text string) (bool, error) {
 
 // decide adds the attributes that were not decided before, with those of macros that are set.
 func (t *tree) decide(found map[string]string, attrs []attribute) {
-	t.steps += len(attrs)
+	t.steps += int64(len(attrs))
 	for _, a := range slices.Backward(attrs) {
 		if _, decided := found[a.name]; decided {
 			continue
