@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	bolterrors "go.etcd.io/bbolt/errors"
 
@@ -393,4 +394,44 @@ func TestReserveIsMadeByWriting(t *testing.T) {
 	if info, err := os.Stat(path + reserve); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("after a write: %v", err)
 	}
+}
+
+// A claim is written before the job is claimed; its end and its record are one transaction.
+func Example() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "limpet-example-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	s, _, err := Open(ctx, Options{Path: filepath.Join(dir, "limpet.db")})
+	if err != nil {
+		panic(err)
+	}
+	defer s.Close()
+
+	job := Claim{UID: "u1", Namespace: "default", Name: "pull-1", Repository: "boards", Action: "pull", Phase: PhaseIntent}
+	if err := s.PutClaim(ctx, job); err != nil {
+		panic(err)
+	}
+	record := Record{
+		UID: job.UID, Namespace: job.Namespace, Name: job.Name, Repository: job.Repository, Action: job.Action,
+		State: "success", Finished: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	}
+	if err := s.Complete(ctx, job.UID, record); err != nil {
+		panic(err)
+	}
+	history, err := s.History(ctx, Query{Repository: "boards", Limit: 10})
+	if err != nil {
+		panic(err)
+	}
+	for _, r := range history {
+		fmt.Println(r.Name, r.State)
+	}
+	_, err = s.Claim(ctx, "u2")
+	fmt.Println(errors.Is(err, ErrNotFound))
+
+	// Output:
+	// pull-1 success
+	// true
 }

@@ -9,6 +9,8 @@
 //     fields of our own kinds;
 //   - nothing is converted: another version changes apiVersion and nothing else,
 //     and status.conversion names the version of a dashboard's spec;
+//   - the fields of a dashboard that limpet itself creates have no owner until another manager
+//     applies some;
 //   - the transaction that removes an owner removes its dependents, so foreground deletion deletes at once; dashboards,
 //     folders, records, Events and Leases are not collected, nor is what names an owner that never was there;
 //   - pages of lists do not count the objects that remain, and discovery has the
