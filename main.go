@@ -78,7 +78,7 @@
 //
 // tui/tui.go (Bubble Tea) to screen/keys.go (one table for keys, hints, help and
 // palette), screen/perform.go (what its commands do), screen/actions.go (requests
-// and questions, screen/dialog.go); the action goes to control/local.go in the
+// and their questions); the action goes to control/local.go in the
 // process of the agent, from a dashboard of another process over the socket
 // (control/client.go, control/server.go). Commands call the same functions
 // (control/jobs.go).

@@ -3,6 +3,8 @@ package screen
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"limpet/state"
 	"limpet/sync/snapshot"
@@ -215,4 +217,68 @@ func (s *facts) readOnlyReason() string {
 		return "--read-only: nothing is sent"
 	}
 	return ""
+}
+
+// typeNameFrom is the number of objects from which a full pull must be confirmed by the name of the
+// repository.
+const typeNameFrom = 1000
+
+// gitWriteActions change the repository itself.
+var gitWriteActions = []string{"push", "migrate", "move", "delete", "fixFolderMetadata"}
+
+// confirmation returns the question before a request. What takes long to undo must be confirmed by
+// name.
+func confirmation(s *facts, r request) confirm {
+	what, verb, o := r.what(), verbs[r.verb], r.on[0]
+	q := confirm{title: verb.title + " " + what + "?", lines: []string{verb.then},
+		choices: []choice{{"y", "Yes, " + strings.ToLower(strings.TrimSuffix(verb.title, " of")), command{act: "send", request: &r}}}}
+	name := o.Name
+	if len(r.on) > 1 {
+		name = fmt.Sprintf("all %d", len(r.on))
+		q.choices[0].text = "Yes, " + name
+		var names []string
+		for _, o := range r.on[:min(len(r.on), 5)] {
+			names = append(names, o.Name)
+		}
+		q.lines = append([]string{strings.Join(names, ", ") + widget.When(len(r.on) > len(names),
+			fmt.Sprintf(" and %d more", len(r.on)-len(names))) + "."}, q.lines...)
+	} else if o.job != nil {
+		q.lines = append(q.lines, jobInQuestion(s, *o.job))
+	}
+	objects := int64(0)
+	for _, o := range r.on {
+		if r.verb == snapshot.PullFull {
+			objects += o.repo.Resources
+		} else if r.verb == snapshot.Retry && q.name == "" && !o.job.Finished.IsZero() && slices.Contains(gitWriteActions, o.job.Action) {
+			q.lines, q.name = append(q.lines, "This writes to Git again ("+o.job.Action+")."), name
+		}
+	}
+	if r.verb == snapshot.PullFull {
+		q.lines = append(q.lines, fmt.Sprintf("All files are read and %s compared.", widget.Thousands(objects, "object")))
+		for _, j := range s.Snap.Jobs {
+			if j.Namespace == o.Namespace && j.Repository == o.Name && j.Action == "pull" && j.Finished.IsZero() {
+				q.lines = append(q.lines, "The API may refuse it until "+j.Name+" ("+j.State+") has ended.")
+				break
+			}
+		}
+	}
+	if objects >= typeNameFrom {
+		q.name = name
+	}
+	return q
+}
+
+func jobInQuestion(s *facts, j snapshot.Job) string {
+	txt := "It is " + j.State
+	switch {
+	case !j.Finished.IsZero():
+		txt = "It finished: " + j.State
+	case waitsForRetry(s, j):
+		txt += fmt.Sprintf(", retry in %s, attempt %d of %d", text.Age(j.RetryAt.Sub(s.Now)), j.Attempt,
+			max(j.MaxAttempt, j.Attempt))
+	case j.Owner == "other":
+		txt += " on another agent"
+	}
+	return txt + widget.When(j.Total > 0, fmt.Sprintf(", %s of %s done", text.Thousands(int(j.Done)),
+		widget.Thousands(j.Total, counted(j)))) + "."
 }

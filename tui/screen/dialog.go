@@ -109,50 +109,6 @@ func (q confirm) draw(p *view) overlay {
 	return q
 }
 
-// quit leaves at once. While jobs run in this process, it asks first what to do with them.
-func quit(s *State) {
-	a := s.Snap.Agent
-	if s.Source != Standalone || a.Claims == 0 {
-		s.out.Quit = true
-		return
-	}
-	q := confirm{quit: true, title: "Quit?", choices: []choice{{"y", "Yes, release them", command{act: "quit now"}}},
-		lines: []string{fmt.Sprintf("%s here. Released jobs resume at the next start, here or on another agent.",
-			text.Plural(a.Claims, "running job"))}}
-	switch {
-	case s.whenIdle:
-		q.title = "Quit now?"
-		q.lines = append(q.lines, "limpet ends by itself when no job runs. Stay: claim jobs again.")
-		q.choices = append(q.choices, choice{"s", "Stay", command{act: "stay"}})
-	case s.readOnlyReason() == "":
-		q.lines = append(q.lines, "Finish first: claim no new jobs, quit when none runs.")
-		q.choices = append(q.choices, choice{"f", "Finish first", command{act: "finish first"}})
-	}
-	s.overlay = q
-}
-
-// finishFirst drains the agent, unless it is drained already, and quits when no job runs.
-func finishFirst(s *State) {
-	s.whenIdle = true
-	if s.drained = s.Snap.Agent.Draining.IsZero(); s.drained {
-		s.out.Actions = []Action{{Verb: snapshot.Drain}}
-	}
-	s.showToast("draining: quits when no job runs (q: now)", false)
-}
-
-func stay(s *State) {
-	if s.drained {
-		s.out.Actions = []Action{{Verb: snapshot.Undrain}}
-		s.showToast("claims jobs again", false)
-	}
-	s.whenIdle, s.drained = false, false
-}
-
-// Ended reports whether a quit was requested for the end of all jobs, and no job runs any more.
-func (s State) Ended() bool {
-	return s.whenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
-}
-
 // popup is a box with the results of a test of an object, its YAML, or an edit of it, fetched once,
 // when the box is opened.
 type popup struct {
@@ -399,68 +355,4 @@ func (q popup) draw(p *view) overlay {
 	p.c.Scroll(p.c.Dialog(w, min(p.c.H-2, len(lines)+2)), widget.Box{Title: p.cut(title, w/2), Note: "esc closes", Foot: p.cut(q.command, w-6),
 		Focused: true}, lines, &q.top)
 	return q
-}
-
-// typeNameFrom is the number of objects from which a full pull must be confirmed by the name of the
-// repository.
-const typeNameFrom = 1000
-
-// gitWriteActions change the repository itself.
-var gitWriteActions = []string{"push", "migrate", "move", "delete", "fixFolderMetadata"}
-
-// confirmation returns the question before a request. What takes long to undo must be confirmed by
-// name.
-func confirmation(s *facts, r request) confirm {
-	what, verb, o := r.what(), verbs[r.verb], r.on[0]
-	q := confirm{title: verb.title + " " + what + "?", lines: []string{verb.then},
-		choices: []choice{{"y", "Yes, " + strings.ToLower(strings.TrimSuffix(verb.title, " of")), command{act: "send", request: &r}}}}
-	name := o.Name
-	if len(r.on) > 1 {
-		name = fmt.Sprintf("all %d", len(r.on))
-		q.choices[0].text = "Yes, " + name
-		var names []string
-		for _, o := range r.on[:min(len(r.on), 5)] {
-			names = append(names, o.Name)
-		}
-		q.lines = append([]string{strings.Join(names, ", ") + widget.When(len(r.on) > len(names),
-			fmt.Sprintf(" and %d more", len(r.on)-len(names))) + "."}, q.lines...)
-	} else if o.job != nil {
-		q.lines = append(q.lines, jobInQuestion(s, *o.job))
-	}
-	objects := int64(0)
-	for _, o := range r.on {
-		if r.verb == snapshot.PullFull {
-			objects += o.repo.Resources
-		} else if r.verb == snapshot.Retry && q.name == "" && !o.job.Finished.IsZero() && slices.Contains(gitWriteActions, o.job.Action) {
-			q.lines, q.name = append(q.lines, "This writes to Git again ("+o.job.Action+")."), name
-		}
-	}
-	if r.verb == snapshot.PullFull {
-		q.lines = append(q.lines, fmt.Sprintf("All files are read and %s compared.", widget.Thousands(objects, "object")))
-		for _, j := range s.Snap.Jobs {
-			if j.Namespace == o.Namespace && j.Repository == o.Name && j.Action == "pull" && j.Finished.IsZero() {
-				q.lines = append(q.lines, "The API may refuse it until "+j.Name+" ("+j.State+") has ended.")
-				break
-			}
-		}
-	}
-	if objects >= typeNameFrom {
-		q.name = name
-	}
-	return q
-}
-
-func jobInQuestion(s *facts, j snapshot.Job) string {
-	txt := "It is " + j.State
-	switch {
-	case !j.Finished.IsZero():
-		txt = "It finished: " + j.State
-	case waitsForRetry(s, j):
-		txt += fmt.Sprintf(", retry in %s, attempt %d of %d", text.Age(j.RetryAt.Sub(s.Now)), j.Attempt,
-			max(j.MaxAttempt, j.Attempt))
-	case j.Owner == "other":
-		txt += " on another agent"
-	}
-	return txt + widget.When(j.Total > 0, fmt.Sprintf(", %s of %s done", text.Thousands(int(j.Done)),
-		widget.Thousands(j.Total, counted(j)))) + "."
 }

@@ -2,7 +2,10 @@ package screen
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+
+	"limpet/sync/text"
 
 	"limpet/sync/snapshot"
 	"limpet/tui/widget"
@@ -267,4 +270,48 @@ func refresh(s *State) {
 		s.out.Actions = []Action{{Verb: snapshot.Hurry}}
 	}
 	s.showToast("asked again", false)
+}
+
+// quit leaves at once. While jobs run in this process, it asks first what to do with them.
+func quit(s *State) {
+	a := s.Snap.Agent
+	if s.Source != Standalone || a.Claims == 0 {
+		s.out.Quit = true
+		return
+	}
+	q := confirm{quit: true, title: "Quit?", choices: []choice{{"y", "Yes, release them", command{act: "quit now"}}},
+		lines: []string{fmt.Sprintf("%s here. Released jobs resume at the next start, here or on another agent.",
+			text.Plural(a.Claims, "running job"))}}
+	switch {
+	case s.whenIdle:
+		q.title = "Quit now?"
+		q.lines = append(q.lines, "limpet ends by itself when no job runs. Stay: claim jobs again.")
+		q.choices = append(q.choices, choice{"s", "Stay", command{act: "stay"}})
+	case s.readOnlyReason() == "":
+		q.lines = append(q.lines, "Finish first: claim no new jobs, quit when none runs.")
+		q.choices = append(q.choices, choice{"f", "Finish first", command{act: "finish first"}})
+	}
+	s.overlay = q
+}
+
+// finishFirst drains the agent, unless it is drained already, and quits when no job runs.
+func finishFirst(s *State) {
+	s.whenIdle = true
+	if s.drained = s.Snap.Agent.Draining.IsZero(); s.drained {
+		s.out.Actions = []Action{{Verb: snapshot.Drain}}
+	}
+	s.showToast("draining: quits when no job runs (q: now)", false)
+}
+
+func stay(s *State) {
+	if s.drained {
+		s.out.Actions = []Action{{Verb: snapshot.Undrain}}
+		s.showToast("claims jobs again", false)
+	}
+	s.whenIdle, s.drained = false, false
+}
+
+// Ended reports whether a quit was requested for the end of all jobs, and no job runs any more.
+func (s State) Ended() bool {
+	return s.whenIdle && !s.Snap.Agent.Draining.IsZero() && s.Snap.Agent.Busy == 0
 }
