@@ -71,9 +71,11 @@ func (g *agentScreen) sheet(p *view) (out widget.Sheet) {
 		default:
 			out.Add(widget.RolePlain, seen.Kind, txt+", watched")
 		}
-		for i := 0; seen.Kind == "connections" && i < len(p.Snap.UnhealthyConnections); i++ {
-			ill := p.Snap.UnhealthyConnections[i]
-			out.Add(widget.RoleBad, "", p.c.G.State["error"]+" "+ill.Name+": "+problemText(ill.Message))
+		if seen.Kind != "connections" {
+			continue
+		}
+		for _, unhealthy := range p.Snap.UnhealthyConnections {
+			out.Add(widget.RoleBad, "", p.c.G.State["error"]+" "+unhealthy.Name+": "+problemText(unhealthy.Message))
 		}
 	}
 	out.Head("Claims")

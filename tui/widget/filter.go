@@ -53,13 +53,7 @@ func ParseTerms(line string, known FieldSet) FilterTerms {
 // withPrefix returns the values with a prefix, so that a value that is still being typed selects
 // all its completions.
 func withPrefix(values []string, with string) []string {
-	var out []string
-	for _, v := range values {
-		if strings.HasPrefix(v, with) {
-			out = append(out, v)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !strings.HasPrefix(v, with) })
 }
 
 // fail keeps the first problem, with the candidate that is most similar to the word or a reason.

@@ -118,8 +118,23 @@ func (p *examination) checkOrphans(ctx context.Context) check {
 	return c
 }
 
-// maxHosts bounds the Git hosts that are tried at a time.
+// maxHosts bounds the hosts and programs that are tried at a time.
 const maxHosts = 64
+
+// forEach calls try for all names at a time, and returns the error of each.
+func forEach(names []string, try func(i int, name string) error) []error {
+	errs := make([]error, len(names))
+	var g errgroup.Group
+	g.SetLimit(maxHosts)
+	for i, name := range names {
+		g.Go(func() error {
+			errs[i] = try(i, name)
+			return nil
+		})
+	}
+	_ = g.Wait() // each name has its own error
+	return errs
+}
 
 // checkGitHosts opens a connection to each Git host, or to its proxy. It sends nothing: 'limpet
 // repo test' does.
@@ -133,19 +148,14 @@ func (p *examination) checkGitHosts(ctx context.Context) check {
 		}
 	}
 	tried := slices.Sorted(maps.Keys(users))
-	errs, private := make([]error, len(tried)), make([]string, len(tried))
-	var g errgroup.Group
-	g.SetLimit(maxHosts)
-	for i, address := range tried {
-		g.Go(func() error {
-			var is bool
-			if is, errs[i] = dial(ctx, address); is {
-				private[i] = address
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // each part keeps its own error
+	private := make([]string, len(tried))
+	errs := forEach(tried, func(i int, address string) error {
+		is, err := dial(ctx, address)
+		if is {
+			private[i] = address
+		}
+		return err
+	})
 	c := passed("reached: %s", cmp.Or(strings.Join(tried, ", "), "none is needed"))
 	away := 0
 	for i, err := range slices.Backward(errs) {

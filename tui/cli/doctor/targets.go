@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"limpet/sync/api"
 	"limpet/sync/netx"
 	"limpet/sync/notify"
@@ -73,18 +71,13 @@ func (p *examination) checkPrograms(ctx context.Context) check {
 func findAll(ctx context.Context, names []string, bad check) check {
 	slices.Sort(names)
 	names = slices.Compact(names)
-	errs := make([]error, len(names))
-	var g errgroup.Group
-	g.SetLimit(maxHosts)
-	for i, name := range names {
-		g.Go(func() error {
-			if err := find(ctx, name); err != nil {
-				errs[i] = fmt.Errorf("%s (%s)", name, command.ErrorText(err))
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // each part keeps its own error
+	errs := forEach(names, func(_ int, name string) error {
+		err := find(ctx, name)
+		if err != nil {
+			err = fmt.Errorf("%s (%s)", name, command.ErrorText(err))
+		}
+		return err
+	})
 	if errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil }); len(errs) > 0 {
 		bad.Found = fmt.Sprintf("%d of %d not there, the first is %v", len(errs), len(names), errs[0])
 		return bad

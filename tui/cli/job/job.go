@@ -319,20 +319,16 @@ func printIssues(e *command.Env, issues []state.Issue, left int64) error {
 	if len(issues) == 0 {
 		e.Notef("the job has no errors and no warnings")
 	}
-	if issues == nil {
-		issues = []state.Issue{}
-	}
-	return e.PrintList(issues, t)
+	return e.PrintList(command.List(issues), t)
 }
 
 // recordIssues prints those of a finished job: of the local history, else the ones that its status
 // has room for.
 func recordIssues(e *command.Env, rec state.Record) error {
-	var status api.JobStatus
-	if len(rec.Issues) > 0 || json.Unmarshal(rec.Status, &status) != nil {
+	if len(rec.Issues) > 0 {
 		return printIssues(e, rec.Issues, rec.IssuesLeft)
 	}
-	return printIssues(e, statusIssues(status), 0)
+	return printIssues(e, statusIssues(statusOf(rec)), 0)
 }
 
 // statusIssues returns the errors and warnings of a status. The texts of the summary name the

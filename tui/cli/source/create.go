@@ -19,7 +19,6 @@ import (
 	"limpet/sync/source"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
-	"limpet/tui/screen"
 )
 
 type createCmd struct {
@@ -148,16 +147,10 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 		if made, err = c.create(ctx, s, api.GitRepositories, u); err != nil {
 			return err
 		}
-		done := "created"
-		if c.Wait {
-			if made, err = awaitReady(ctx, e, s, made); err != nil {
-				return err
-			}
-			done = "ready: " + text.OrDash(screen.ArtifactOf(source.FromObject(made)).Revision)
-		} else {
-			e.NoteAgent(s)
+		if !c.Wait {
+			return printAsked(e, s, made, "created")
 		}
-		return e.PrintDone(source.Redacted(made), "gitrepository/"+c.Name, "gitrepository/%s %s", c.Name, done)
+		return printReady(ctx, e, s, made, "ready")
 	})
 }
 

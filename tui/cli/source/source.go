@@ -228,34 +228,34 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return withMissingRight(err)
 		}
-		txt := "requested"
-		if c.Wait {
-			if asked, err = awaitReady(ctx, e, s, asked); err != nil {
-				return err
-			}
-			txt = "done: " + text.OrDash(screen.ArtifactOf(source.FromObject(asked)).Revision)
-		} else {
-			e.NoteAgent(s)
+		if !c.Wait {
+			return printAsked(e, s, asked, "reconciliation requested")
 		}
-		return e.PrintDone(source.Redacted(asked), "gitrepository/"+name, "gitrepository/%s reconciliation %s", name, txt)
+		return printReady(ctx, e, s, asked, "reconciliation done")
 	})
 }
 
-// awaitReady waits until the controller has handled the last request and the last change of a
-// source, and is done. A source that is not ready then is an error.
-func awaitReady(
-	ctx context.Context, e *command.Env, s *command.Session, asked *unstructured.Unstructured,
-) (*unstructured.Unstructured, error) {
-	e.Notef("waiting for the controller of %s", asked.GetName())
-	u, err := awaitReconcile(ctx, s, asked)
+// printAsked prints a source that its controller has to reconcile yet.
+func printAsked(e *command.Env, s *command.Session, u *unstructured.Unstructured, done string) error {
+	e.NoteAgent(s)
+	return e.PrintDone(source.Redacted(u), "gitrepository/"+u.GetName(), "gitrepository/%s %s", u.GetName(), done)
+}
+
+// printReady prints a source once its controller has handled the last request and the last change,
+// and is done. A source that is not ready then is an error.
+func printReady(ctx context.Context, e *command.Env, s *command.Session, u *unstructured.Unstructured, done string) error {
+	e.Notef("waiting for the controller of %s", u.GetName())
+	u, err := awaitReconcile(ctx, s, u)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if from := source.FromObject(u); from.State != source.Ready {
-		return nil, command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+u.GetName()),
-			"%s is not ready: %s", u.GetName(), screen.SourceProblem(from))
+	name, from := u.GetName(), source.FromObject(u)
+	if from.State != source.Ready {
+		return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+name),
+			"%s is not ready: %s", name, screen.SourceProblem(from))
 	}
-	return u, nil
+	return e.PrintDone(source.Redacted(u), "gitrepository/"+name, "gitrepository/%s %s: %s", name, done,
+		text.OrDash(screen.ArtifactOf(from).Revision))
 }
 
 // awaitReconcile waits until the controller has handled the request and is done.
