@@ -12,8 +12,8 @@ import (
 	"limpet/tui/cli/clitest"
 )
 
-// TestNoOutputHasASecret: whatever is asked of a site that is full of secrets, in
-// any form, none of them is told; neither are those of the call itself.
+// TestNoOutputHasASecret: no output about a site that is full of secrets has one of
+// them, in any form; nor one of the call itself.
 func TestNoOutputHasASecret(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

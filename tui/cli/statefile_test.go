@@ -46,8 +46,8 @@ func (f *fuse) look() {
 	}
 }
 
-// TestSignalWhileItStarts: what runs until it is told to end has done what it was
-// told when the signal comes while it starts, at whichever look at its context.
+// TestSignalWhileItStarts: a command that runs until a signal ends well when the signal
+// comes while it starts, at whichever look at its context.
 func TestSignalWhileItStarts(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -40,8 +40,8 @@ func TestConfigPlaces(t *testing.T) {
 	}
 }
 
-// TestBadValuesAreBlamed: who has set a variable months ago is told that it is
-// that one.
+// TestBadValuesAreBlamed: the error of a bad value names the variable or the file that it
+// comes from.
 func TestBadValuesAreBlamed(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

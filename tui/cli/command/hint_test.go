@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestNextCall: what a person is told to run next means the state file, the server and
-// the namespace that their call meant.
+// TestNextCall: the next command of an error has the state file, the server and the
+// namespace of the call.
 func TestNextCall(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

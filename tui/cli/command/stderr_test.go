@@ -36,8 +36,8 @@ func (w *tap) String() string {
 	return w.text.String()
 }
 
-// TestLinesAreWrittenAtOnce: as long as they are taken a line is out before what it
-// tells of goes on, and none is lost at the end.
+// TestLinesAreWrittenAtOnce: as long as the reader reads, a line is out before its writer
+// goes on, and none is lost at the end.
 func TestLinesAreWrittenAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -74,8 +74,8 @@ func TestLinesAreWrittenAtOnce(t *testing.T) {
 	})
 }
 
-// TestLinesStopNobody: whatever takes none of them. What waits is bounded, what is
-// lost is told behind it, and the end comes.
+// TestLinesStopNobody: a reader that reads nothing. What waits is bounded, the number of
+// lost lines follows it, and the process ends.
 func TestLinesStopNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

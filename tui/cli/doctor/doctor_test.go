@@ -208,7 +208,7 @@ func TestDoctorOnDeadNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close() // the kernel takes connections; nobody reads them
+	defer ln.Close() // the kernel takes connections; no process reads them
 	s := newSite(t)
 	began := time.Now()
 	got := doctor(s, t, command.ExitError, "--provisioning-server-url", "https://"+ln.Addr().String(), "--token", "t")

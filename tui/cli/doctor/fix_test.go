@@ -38,7 +38,7 @@ func TestDoctorLeavesTheSocketOfWhoBegins(t *testing.T) {
 	}
 }
 
-// TestDoctorLeavesWhatIsMeant: a socket that somebody listens on, a directory that is everybody's
+// TestDoctorLeavesWhatIsMeant: a socket with a listener, a directory that is everybody's
 // on purpose, the group of a directory, and the copies that Kubernetes keeps below "..data" and
 // shows by links.
 func TestDoctorLeavesWhatIsMeant(t *testing.T) {

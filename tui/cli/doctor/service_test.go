@@ -10,8 +10,8 @@ import (
 	"limpet/tui/cli/command"
 )
 
-// TestDoctorLooksAtTheService: a unit of this user is found, and a program that was
-// replaced is told from this one.
+// TestDoctorLooksAtTheService: a unit of this user is found, and so is one whose program is another
+// than this one.
 func TestDoctorLooksAtTheService(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -130,7 +130,7 @@ func auditOf(t testing.TB, all []testenv.Request, expiry time.Duration) *audit {
 			continue
 		}
 		if e.deletion {
-			e.Version = math.MaxInt64 // the answer tells none, and nothing follows it
+			e.Version = math.MaxInt64 // the answer has none, and nothing follows it
 		}
 		byJob[e.about] = append(byJob[e.about], e)
 	}

@@ -25,7 +25,7 @@ import (
 
 // An agent on small disks: another process of this test mounts memory file systems over the
 // directories of the state file and of the mirrors, in a mount namespace of its own, starts the
-// agent there, and does to the disks what it is told.
+// agent there, and does to the disks what a test asks for.
 
 const (
 	disksEnv   = "LIMPET_TEST_DISKS" // the state directory: this process is the keeper of disks

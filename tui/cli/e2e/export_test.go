@@ -309,7 +309,7 @@ func TestKilledWhileExporting(t *testing.T) {
 	m.repo.Git(t, "fsck", "--full", "--strict")
 }
 
-// afterExport checks what has become of three dashboards, and deletes those that nobody manages.
+// afterExport checks what has become of three dashboards, and deletes those without a manager.
 func (m *crashAgent) afterExport(name, action string, elsewhere bool, where string) {
 	m.t.Helper()
 	left, managed := 0, 0

@@ -221,7 +221,7 @@ func (d *relay) copy(key, from, to net.Conn) {
 		d.mu.Lock()
 		frozen := d.frozen[key]
 		d.mu.Unlock()
-		if frozen { // what comes is lost, and nobody hears of the end
+		if frozen { // what comes is lost, and no peer learns of the end
 			_, _ = io.Copy(io.Discard, from)
 			return
 		}

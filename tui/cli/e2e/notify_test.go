@@ -19,7 +19,7 @@ type news struct {
 	Metadata                  map[string]string
 }
 
-// TestNotifications: a repository that fails is told to a webhook, again with the same id after a
+// TestNotifications: a webhook receives the failure of a repository, again with the same id after a
 // kill -9 before the webhook has answered, and its recovery too. Heartbeats come before, and none
 // while it fails.
 func TestNotifications(t *testing.T) {

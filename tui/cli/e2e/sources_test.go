@@ -25,7 +25,7 @@ import (
 	"limpet/sync/testenv/suite"
 )
 
-// artifactBytes are what is served as an artifact: nobody here unpacks it.
+// artifactBytes are what is served as an artifact: no test here unpacks it.
 var artifactBytes = []byte(strings.Repeat("a tree, packed\n", 1000))
 
 // serveArtifacts serves them under any path, and something else under /other.

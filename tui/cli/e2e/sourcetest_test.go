@@ -123,7 +123,7 @@ func (h *home) examine(t *testing.T, known schemas, objects string, rows map[str
 
 // TestSourceTest: the built program, by itself and through its daemon, asks git
 // http-backend behind a private authority for what a GitRepository names, with each kind
-// of Secret, good and bad. No secret is told, logged or kept unsealed.
+// of Secret, good and bad. No secret is printed, logged or kept unsealed.
 func TestSourceTest(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()

@@ -94,8 +94,8 @@ func TestSubmitBehindARunningJob(t *testing.T) {
 	}
 }
 
-// TestSubmitBesideAJobThatEnds: one that is gone when it is looked at is in nobody's way;
-// where another one has come meanwhile, it stays with that word.
+// TestSubmitBesideAJobThatEnds: a job that is gone when it is read again hinders no
+// other; where another one has come meanwhile, the refusal stays.
 func TestSubmitBesideAJobThatEnds(t *testing.T) {
 	t.Parallel()
 	for _, another := range []bool{false, true} {

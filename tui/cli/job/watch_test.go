@@ -70,8 +70,8 @@ func TestEndThatIsTakenBack(t *testing.T) {
 	}
 }
 
-// TestWaitWithoutHistory: a server that keeps it elsewhere is asked and says no; then the
-// status that was seen last tells the end.
+// TestWaitWithoutHistory: a server that keeps the history elsewhere has no record; then
+// the result is that of the last status.
 func TestWaitWithoutHistory(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[int]int{http.StatusNotFound: command.ExitOK, http.StatusForbidden: command.ExitOK, http.StatusMethodNotAllowed: command.ExitOK, http.StatusUnauthorized: command.ExitAuth} {

@@ -20,8 +20,8 @@ import (
 	"limpet/sync/snapshot"
 )
 
-// TestStatusTellsWhy: a Repository that is not healthy is told by what it suffers
-// from, not by a pull that there never was.
+// TestStatusTellsWhy: the reason of a Repository that is not healthy is its health, not
+// a pull that there never was.
 func TestStatusTellsWhy(t *testing.T) {
 	t.Parallel()
 	s := &report{Live: &snapshot.Snapshot{API: snapshot.API{Up: true}, Repos: []snapshot.Repo{
