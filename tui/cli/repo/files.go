@@ -11,6 +11,7 @@ import (
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
+	"limpet/tui/widget"
 )
 
 type filesCmd struct {
@@ -37,7 +38,7 @@ func (c filesCmd) Run(ctx context.Context, e *command.Env) error {
 		for _, f := range list.Files {
 			row := []string{f.Path, text.OrDash(f.Kind), text.OrDash(f.Title), f.State,
 				text.OrDash(f.Reason), text.OrDash(f.UID), text.OrDash(f.Folder)}
-			if hasWords(c.Filter, row) {
+			if widget.ContainsWords(c.Filter, row...) {
 				t.Add(u.GetNamespace(), "file/"+f.Path, row...)
 				items = append(items, f)
 			}
@@ -58,14 +59,4 @@ func (c filesCmd) list(ctx context.Context, e *command.Env, s *command.Session, 
 	}
 	defer comparer.Mirrors.Close()
 	return comparer.FilesOf(ctx, u, c.Path)
-}
-
-func hasWords(words string, row []string) bool {
-	all := strings.ToLower(strings.Join(row, "\n"))
-	for word := range strings.FieldsSeq(strings.ToLower(words)) {
-		if !strings.Contains(all, word) {
-			return false
-		}
-	}
-	return true
 }
