@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"limpet/sync/text"
-
 	"limpet/sync/snapshot"
+	"limpet/sync/text"
 	"limpet/tui/widget"
 )
 

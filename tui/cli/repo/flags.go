@@ -10,7 +10,6 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/git/gitref"
 	"limpet/sync/signature"
-
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
