@@ -19,7 +19,7 @@ const readyTime = 5 * time.Second
 
 // admission decides which jobs this agent runs.
 type admission struct {
-	*env
+	env     *env
 	jobs    lister
 	repos   lister
 	workers map[string]Worker
@@ -73,7 +73,7 @@ func (a *admission) byAction(job *unstructured.Unstructured) decision {
 	switch {
 	case a.handles(action):
 		return decision{}
-	case len(a.o.Actions) > 0:
+	case len(a.env.o.Actions) > 0:
 		return skip(true, "action %q is not among the actions of this agent", action)
 	}
 	return skip(false, "no agent serves %s", action)
@@ -85,7 +85,7 @@ func (a *admission) byRepository(job, repo *unstructured.Unstructured) decision 
 	switch {
 	case err != nil:
 		return skip(false, "%s", err)
-	case repo == nil && !a.o.Selector.Empty():
+	case repo == nil && !a.env.o.Selector.Empty():
 		return skip(true, "repository %q does not exist, so it has no labels for the repository selector", ref.repository)
 	case repo != nil && !a.selects(repo):
 		return skip(true, "repository %q is not selected by this agent", ref.repository)
@@ -135,7 +135,7 @@ func ready(ctx context.Context, d decision) (err error) {
 // skipped reports a job that is skipped.
 func (a *admission) skipped(job *unstructured.Unstructured, d decision) {
 	if ref := refOf(job); !d.silent {
-		a.events.once("skipped "+ref.uid+d.skip, EventSkipped, ref, d.skip)
+		a.env.events.once("skipped "+ref.uid+d.skip, EventSkipped, ref, d.skip)
 	}
 }
 
@@ -157,18 +157,18 @@ func (a *admission) skipFromCache(k queue.Key) (job *unstructured.Unstructured, 
 
 // selects reports whether the repository selector picks a repository.
 func (a *admission) selects(repo *unstructured.Unstructured) bool {
-	return a.o.Selector.Matches(labels.Set(repo.GetLabels()))
+	return a.env.o.Selector.Matches(labels.Set(repo.GetLabels()))
 }
 
 // handles reports whether this agent runs jobs of an action.
 func (a *admission) handles(action string) bool {
-	return a.workers[action] != nil && (len(a.o.Actions) == 0 || slices.Contains(a.o.Actions, action))
+	return a.workers[action] != nil && (len(a.env.o.Actions) == 0 || slices.Contains(a.env.o.Actions, action))
 }
 
 // selectsRepo reports whether this agent runs jobs of a repository, as far as the watch knows it.
 func (a *admission) selectsRepo(r queue.RepoKey) bool {
 	repo, ok := a.repos.Get(r.Namespace, r.Repository)
-	return !ok && a.o.Selector.Empty() || ok && a.selects(repo)
+	return !ok && a.env.o.Selector.Empty() || ok && a.selects(repo)
 }
 
 // repository returns the repository of a job, nil when the API says that it does not exist. The
@@ -181,7 +181,7 @@ func (a *admission) repository(ctx context.Context, job *unstructured.Unstructur
 	if repo, ok := a.repos.Get(r.Namespace, r.Repository); ok {
 		return repo, nil
 	}
-	repo, err := a.server.get(ctx, api.Repositories, r.Namespace, r.Repository)
+	repo, err := a.env.server.get(ctx, api.Repositories, r.Namespace, r.Repository)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

@@ -19,7 +19,7 @@ import (
 const annoLastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 type archiver struct {
-	*env
+	env        *env
 	pauseUntil atomic.Pointer[time.Time] // the server keeps no HistoricJobs
 }
 
@@ -32,7 +32,7 @@ func (a *archiver) archive(ctx context.Context, h *heldJob, status map[string]an
 	}
 	found, err := false, error(nil)
 	if lookFirst {
-		found, err = a.archived(ctx, h.Namespace, h.uid)
+		found, err = a.env.archived(ctx, h.Namespace, h.uid)
 	}
 	if !found && err == nil {
 		var historic *unstructured.Unstructured
@@ -43,7 +43,7 @@ func (a *archiver) archive(ctx context.Context, h *heldJob, status map[string]an
 		if err != nil {
 			return "", err
 		}
-		err = a.server.archive(ctx, historic)
+		err = a.env.server.archive(ctx, historic)
 	}
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
@@ -51,11 +51,11 @@ func (a *archiver) archive(ctx context.Context, h *heldJob, status map[string]an
 	case refused(err):
 		until := time.Now().Add(archivePause)
 		a.pauseUntil.Store(&until)
-		a.events.once("historicjobs", EventNote, jobRef{},
+		a.env.events.once("historicjobs", EventNote, jobRef{},
 			"the server keeps no HistoricJobs ("+string(apierrors.ReasonForError(err))+"); history is kept in the state file only")
 		return archiveUnavailable, nil
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		a.events.emit(EventNote, h.jobRef, "the server refused the HistoricJob: "+err.Error())
+		a.env.events.emit(EventNote, h.jobRef, "the server refused the HistoricJob: "+err.Error())
 		return archiveSkipped, nil
 	}
 	return "", err

@@ -16,7 +16,7 @@ import (
 )
 
 type claimer struct {
-	*env
+	env       *env
 	jobs      lister
 	exclusion *exclusion
 	delay     *queue.ClaimDelay
@@ -38,7 +38,7 @@ func (c *claimer) claim(
 	if err != nil {
 		return nil, result, err
 	}
-	millis, err := c.clock.millis()
+	millis, err := c.env.clock.millis()
 	if err != nil {
 		return nil, result, c.notSent(ctx, k, open, err)
 	}
@@ -49,21 +49,21 @@ func (c *claimer) claim(
 	next := job.DeepCopy()
 	setClaim(next, millis, k.Token)
 	api.SetAnnotation(next, api.AnnoNotBefore, "")
-	api.SetAnnotation(next, api.AnnoAgent, c.o.Agent)
+	api.SetAnnotation(next, api.AnnoAgent, c.env.o.Agent)
 	setStatus(next, api.JobStatus{State: api.StateWorking, Started: millis, Message: "job started"})
-	sent := c.clock.host.now()
-	out, err := c.server.putJob(ctx, next)
+	sent := c.env.clock.host.now()
+	out, err := c.env.server.putJob(ctx, next)
 	switch {
 	case err == nil:
 		return c.won(ctx, job, out, k, sent)
 	case !stale(err):
-		c.events.measure(ClaimAttempt{driverOf(ctx), ClaimError})
+		c.env.events.measure(ClaimAttempt{driverOf(ctx), ClaimError})
 		return nil, result, c.notSent(ctx, k, open || !refusedByServer(err), err)
 	}
-	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimConflict})
+	c.env.events.measure(ClaimAttempt{driverOf(ctx), ClaimConflict})
 	c.delay.Lost()
 	if open { // the earlier request may have arrived
-		c.claims.addPending(pendingClaim{claim: k})
+		c.env.claims.addPending(pendingClaim{claim: k})
 	} else {
 		c.abandon(ctx, k)
 	}
@@ -78,20 +78,20 @@ func (c *claimer) storeIntent(
 	ref := refOf(job)
 	k = state.Claim{
 		UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository, Action: ref.action,
-		ResourceVersion: job.GetResourceVersion(), Token: tokenPrefix + c.o.self + "." + c.clock.host.token(), Attempt: ref.attempt,
-		Phase: state.PhaseIntent, Created: c.clock.host.now().Wall, Doomed: doomed,
+		ResourceVersion: job.GetResourceVersion(), Token: tokenPrefix + c.env.o.self + "." + c.env.clock.host.token(), Attempt: ref.attempt,
+		Phase: state.PhaseIntent, Created: c.env.clock.host.now().Wall, Doomed: doomed,
 	}
-	if before, err := c.store.Claim(ctx, ref.uid); err == nil {
+	if before, err := c.env.store.Claim(ctx, ref.uid); err == nil {
 		k.Mark = before.Mark
 	}
-	earlier, open := c.claims.openIntent(ref.uid)
+	earlier, open := c.env.claims.openIntent(ref.uid)
 	if open {
 		k.Token = earlier.Token
 	}
-	if err := c.store.PutClaim(ctx, k); err != nil {
+	if err := c.env.store.PutClaim(ctx, k); err != nil {
 		return k, open, fmt.Errorf("store the intent to claim: %w", err)
 	}
-	c.pass(failpoint.Intent, ref)
+	c.env.pass(failpoint.Intent, ref)
 	return k, open, nil
 }
 
@@ -99,22 +99,22 @@ func (c *claimer) storeIntent(
 func (c *claimer) won(
 	ctx context.Context, before, job *unstructured.Unstructured, k state.Claim, sent lease.Reading,
 ) (*heldJob, queue.Result, error) {
-	c.pass(failpoint.Claimed, refOf(before))
-	c.events.measure(ClaimAttempt{driverOf(ctx), ClaimWon})
+	c.env.pass(failpoint.Claimed, refOf(before))
+	c.env.events.measure(ClaimAttempt{driverOf(ctx), ClaimWon})
 	c.delay.Won()
-	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, c.clock.host.now().Wall, job.GetResourceVersion()
-	h := c.hold(ctx, job, k, sent)
-	h.started = c.clock.roughMillis()
+	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, c.env.clock.host.now().Wall, job.GetResourceVersion()
+	h := c.env.hold(ctx, job, k, sent)
+	h.started = c.env.clock.roughMillis()
 	h.run = h.started
 	status, _, _ := unstructured.NestedString(before.Object, "status", "state")
 	h.ranBefore = status != "" || k.Attempt > 1
-	if err := c.store.PutClaim(h.ctx, k); err != nil {
+	if err := c.env.store.PutClaim(h.ctx, k); err != nil {
 		defer h.drop()
 		return nil, c.finisher.release(h, "the claim cannot be written to the state file: "+err.Error()), nil
 	}
-	c.pass(failpoint.Confirmed, h.jobRef)
+	c.env.pass(failpoint.Confirmed, h.jobRef)
 	if h.attempt == 1 && !h.created.IsZero() {
-		c.events.measure(FirstClaim{h.action, max(time.UnixMilli(h.started).Sub(h.created), 0)})
+		c.env.events.measure(FirstClaim{h.action, max(time.UnixMilli(h.started).Sub(h.created), 0)})
 	}
 	return h, queue.Result{}, nil
 }
@@ -137,7 +137,7 @@ func refusedByServer(err error) bool {
 // the next look at the job tells by the token.
 func (c *claimer) notSent(ctx context.Context, k state.Claim, mayArrive bool, cause error) error {
 	if mayArrive {
-		c.claims.addPending(pendingClaim{claim: k})
+		c.env.claims.addPending(pendingClaim{claim: k})
 	} else {
 		c.abandon(ctx, k)
 	}
@@ -147,17 +147,17 @@ func (c *claimer) notSent(ctx context.Context, k state.Claim, mayArrive bool, ca
 // abandon forgets an intent that led to no claim, and keeps the mark of a job that was released
 // before.
 func (c *claimer) abandon(ctx context.Context, k state.Claim) {
-	c.claims.dropPending(k.UID)
+	c.env.claims.dropPending(k.UID)
 	ctx = context.WithoutCancel(ctx)
 	var err error
 	if len(k.Mark) > 0 {
 		resting := k
 		resting.Phase, resting.Token, resting.Doomed = state.PhaseResting, "", false
-		err = c.store.PutClaim(ctx, resting)
+		err = c.env.store.PutClaim(ctx, resting)
 	} else {
-		err = c.store.DropClaim(ctx, k.UID)
+		err = c.env.store.DropClaim(ctx, k.UID)
 	}
 	if err != nil {
-		c.claims.addPending(pendingClaim{claim: k})
+		c.env.claims.addPending(pendingClaim{claim: k})
 	}
 }

@@ -28,7 +28,7 @@ const busyHost = 2 * time.Second
 // driver takes keys from the queue and does what there is to do: it settles the claims of this
 // agent, or claims the job and runs it.
 type driver struct {
-	*env
+	env       *env
 	queue     *workQueue
 	hosts     *netx.Turns
 	drain     *drain
@@ -70,15 +70,15 @@ func (d *driver) Run(ctx context.Context, await func(context.Context) error) {
 
 // runOnce looks at one key.
 func (d *driver) runOnce(ctx context.Context, k queue.Key, r queue.RepoKey) queue.Result {
-	pending := d.claims.pendingOf(k)
+	pending := d.env.claims.pendingOf(k)
 	if len(pending) == 0 {
 		if result, wait := d.wait(k, r); wait {
 			return result
 		}
 	}
-	job, err := d.server.get(ctx, api.Jobs, k.Namespace, k.Name)
+	job, err := d.env.server.get(ctx, api.Jobs, k.Namespace, k.Name)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return d.retryLater(err)
+		return d.env.retryLater(err)
 	}
 	if err != nil {
 		job = nil
@@ -123,9 +123,9 @@ func (d *driver) wait(k queue.Key, r queue.RepoKey) (queue.Result, bool) {
 // start claims a job, if this agent is to run it, and runs it.
 func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queue.Result {
 	ref := refOf(job)
-	now, err := d.clock.millis()
+	now, err := d.env.clock.millis()
 	if err != nil {
-		d.events.once("clock", EventNote, jobRef{}, "no job is claimed: "+err.Error())
+		d.env.events.once("clock", EventNote, jobRef{}, "no job is claimed: "+err.Error())
 		return queue.Result{Retry: true}
 	}
 	if wait := notBefore(job) - now; wait > 0 && cancelReason(job) == "" {
@@ -133,7 +133,7 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 	}
 	repo, err := d.admission.repository(ctx, job)
 	if err != nil {
-		return d.retryLater(err)
+		return d.env.retryLater(err)
 	}
 	if repo == nil && ref.repository != "" && now-job.GetCreationTimestamp().UnixMilli() < missingRepoGrace.Milliseconds() {
 		return queue.Result{Requeue: true, After: missingRepoGrace}
@@ -145,14 +145,14 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 	// A request of ours that may still arrive is settled even where the job is skipped: it is claimed
 	// with the same token and released. Otherwise the intent would stay open as long as no agent runs
 	// the job.
-	_, open := d.claims.openIntent(ref.uid)
+	_, open := d.env.claims.openIntent(ref.uid)
 	if decided.skip != "" && !open {
 		d.admission.skipped(job, decided)
 		return queue.Result{}
 	}
-	d.pass(failpoint.Seen, ref)
+	d.env.pass(failpoint.Seen, ref)
 	if d.drain.on() && !open {
-		return queue.Result{Requeue: true, NotUrgent: len(d.claims.pendingOf(ref.Key)) == 0}
+		return queue.Result{Requeue: true, NotUrgent: len(d.env.claims.pendingOf(ref.Key)) == 0}
 	}
 	if host := hostOf(repo); host != "" && !open {
 		leave, ok := d.hosts.Enter(host)
@@ -163,19 +163,19 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 	}
 	// A claim that is under way when the agent is told to stop is brought to its end and released: an
 	// open one would be left behind.
-	claiming, end := d.outlive(ctx)
+	claiming, end := d.env.outlive(ctx)
 	defer end()
 	h, result, err := d.claimer.claim(claiming, job, false)
 	if err != nil {
-		d.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
-		result = d.retryLater(err)
-		result.Urgent = len(d.claims.pendingOf(ref.Key)) > 0
+		d.env.events.once("claim "+ref.uid, EventNote, ref, "the job could not be claimed: "+err.Error())
+		result = d.env.retryLater(err)
+		result.Urgent = len(d.env.claims.pendingOf(ref.Key)) > 0
 	}
 	if h == nil {
 		return result
 	}
 	defer h.drop()
-	d.events.emit(EventClaimed, h.jobRef, "job claimed")
+	d.env.events.emit(EventClaimed, h.jobRef, "job claimed")
 	switch {
 	case ctx.Err() != nil:
 		return d.finisher.release(h, "the agent stops")
@@ -218,7 +218,7 @@ func hostOf(repo *unstructured.Unstructured) string {
 // An agent that drains ends what it has begun and claims nothing new. Draining is of the process:
 // an agent that was forgotten in this state looks healthy and does nothing.
 type drain struct {
-	*env
+	env   *env
 	queue *workQueue
 
 	mu       sync.Mutex // guards the fields below
@@ -242,11 +242,11 @@ func (d *drain) set(on bool) {
 	}
 	d.queue.change(func(*queue.Queue, time.Time) { d.queue.closed = on })
 	if !on {
-		d.events.emit(EventDrain, jobRef{}, "jobs are claimed again")
+		d.env.events.emit(EventDrain, jobRef{}, "jobs are claimed again")
 		return
 	}
 	_, busy := d.state()
-	d.events.emit(EventDrain, jobRef{}, "draining: nothing new is claimed until limpet drain --off, SIGUSR2 or a restart; "+
+	d.env.events.emit(EventDrain, jobRef{}, "draining: nothing new is claimed until limpet drain --off, SIGUSR2 or a restart; "+
 		text.Plural(busy, "job")+" of this agent still running")
 	d.reportDrained()
 }
@@ -255,7 +255,7 @@ func (d *drain) set(on bool) {
 // its own is not at its end yet: jobs that a driver has, claims that wait to be settled, and
 // results that wait for the API.
 func (d *drain) state() (since time.Time, busy int) {
-	busy = d.queue.running() + d.claims.pendingCount()
+	busy = d.queue.running() + d.env.claims.pendingCount()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.since, busy
@@ -279,6 +279,6 @@ func (d *drain) reportDrained() {
 	d.mu.Unlock()
 	if !reported {
 		took := time.Since(since).Round(time.Second)
-		d.events.emit(EventDrain, jobRef{}, fmt.Sprintf("drained: nothing of this agent runs any more, after %s", took))
+		d.env.events.emit(EventDrain, jobRef{}, fmt.Sprintf("drained: nothing of this agent runs any more, after %s", took))
 	}
 }

@@ -56,7 +56,7 @@ const (
 
 // exclusion keeps two agents from working on one repository.
 type exclusion struct {
-	*env
+	env  *env
 	seen *claimIndex
 }
 
@@ -67,14 +67,14 @@ func (x *exclusion) occupied(r queue.RepoKey) (longest time.Duration) {
 		return 0
 	}
 	claims := x.seen.foreign(r)
-	now, err := x.clock.millis()
+	now, err := x.env.clock.millis()
 	if err != nil && len(claims) > 0 {
-		return min(x.o.Expiry, x.o.Interval)
+		return min(x.env.o.Expiry, x.env.o.Interval)
 	}
 	for _, c := range claims {
-		longest = max(longest, x.o.terms().Alive(c.at, now))
+		longest = max(longest, x.env.o.terms().Alive(c.at, now))
 	}
-	return min(longest, x.o.Interval)
+	return min(longest, x.env.o.Interval)
 }
 
 // rival is the job of another agent that was first on a repository.
@@ -116,7 +116,7 @@ func (x *exclusion) rival(h *heldJob, fresh bool) (*rival, error) {
 		if err == nil {
 			return r, nil
 		}
-		patience = max(queue.RetryDelay(1), x.clock.retryAfter(err))
+		patience = max(queue.RetryDelay(1), x.env.clock.retryAfter(err))
 	}
 }
 
@@ -125,7 +125,7 @@ func (x *exclusion) rival(h *heldJob, fresh bool) (*rival, error) {
 func (x *exclusion) shownRival(h *heldJob) (r *rival, known bool) {
 	earlier, known := x.seen.earlier(h.repo(), h.uid, h.token)
 	for _, c := range earlier {
-		if x.o.terms().Alive(c.at, h.started) > 0 {
+		if x.env.o.terms().Alive(c.at, h.started) > 0 {
 			return &rival{c.job, c.owner, c.listed}, known
 		}
 	}
@@ -134,14 +134,14 @@ func (x *exclusion) shownRival(h *heldJob) (r *rival, known bool) {
 
 // listedRival asks the API for a live claim of another agent on a repository.
 func (x *exclusion) listedRival(ctx context.Context, r queue.RepoKey) (found *rival, err error) {
-	now, err := x.clock.millis()
+	now, err := x.env.clock.millis()
 	if err != nil {
 		return nil, err
 	}
-	selector := claimedBefore(now + x.o.Expiry.Milliseconds())
-	err = x.server.list(ctx, api.Jobs, r.Namespace, selector, func(job *unstructured.Unstructured) error {
+	selector := claimedBefore(now + x.env.o.Expiry.Milliseconds())
+	err = x.env.server.list(ctx, api.Jobs, r.Namespace, selector, func(job *unstructured.Unstructured) error {
 		owner := api.Label(job, api.LabelClaimOwner)
-		if repoOf(job) == r && claimed(job) && !x.isOwnClaim(string(job.GetUID()), owner) && x.o.terms().Alive(claimTime(job), now) > 0 {
+		if repoOf(job) == r && claimed(job) && !x.env.isOwnClaim(string(job.GetUID()), owner) && x.env.o.terms().Alive(claimTime(job), now) > 0 {
 			found = &rival{job: keyOf(job).String(), owner: owner, unordered: true}
 		}
 		return nil

@@ -30,7 +30,7 @@ import (
 //	leaseLost  nothing is written about it any more
 
 type finisher struct {
-	*env
+	env       *env
 	exclusion *exclusion
 	archiver  *archiver
 	pruner    *pruner
@@ -43,12 +43,12 @@ type finisher struct {
 func (f *finisher) finish(h *heldJob, p *Progress, out Outcome) queue.Result {
 	h.seal()
 	status, record := f.finalState(h, p, out)
-	ctx, cancel := f.within(h.ctx)
+	ctx, cancel := f.env.within(h.ctx)
 	defer cancel()
 	if result, ok := f.record(ctx, h, record); !ok {
 		return result
 	}
-	f.pass(failpoint.Recorded, h.jobRef)
+	f.env.pass(failpoint.Recorded, h.jobRef)
 	h.change(func() {
 		h.claim.Phase, h.result = state.PhaseCompleting, result{state: record.State, at: record.Finished}
 	})
@@ -63,8 +63,8 @@ func (f *finisher) finishDeleted(ctx context.Context, h *heldJob, p *Progress, r
 	status, record := f.finalState(h, p, out)
 	h.stopRenewing()
 	ctx = context.WithoutCancel(ctx)
-	if err := f.store.Complete(ctx, h.uid, record); err != nil {
-		f.events.emit(EventNote, h.jobRef, "no history of a deleted job: "+err.Error())
+	if err := f.env.store.Complete(ctx, h.uid, record); err != nil {
+		f.env.events.emit(EventNote, h.jobRef, "no history of a deleted job: "+err.Error())
 		f.dropClaim(ctx, h)
 		return queue.Result{NotUrgent: true}
 	}
@@ -74,14 +74,14 @@ func (f *finisher) finishDeleted(ctx context.Context, h *heldJob, p *Progress, r
 
 // finalState makes the final status of a job, with the members that are not ours, and its record.
 func (f *finisher) finalState(h *heldJob, p *Progress, out Outcome) (map[string]any, state.Record) {
-	finished := f.clock.roughMillis()
+	finished := f.env.clock.roughMillis()
 	job := h.last()
 	setStatus(job, p.finalStatus(out, h.started, finished))
 	status, res := statusOf(job), p.look()
 	data, _ := json.Marshal(status) // plain data
 	r := state.Record{
 		UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.action,
-		State: out.shown(), Message: out.Message, Agent: f.o.Agent,
+		State: out.shown(), Message: out.Message, Agent: f.env.o.Agent,
 		Started: api.TimeOfMillis(h.started), Finished: time.UnixMilli(finished),
 		Spec: raw(h.origin, "spec"), Status: data, Labels: h.origin.GetLabels(),
 		RefFrom: res.RefFrom, RefTo: res.RefTo, Created: api.Time(h.created), Commit: res.Commit,
@@ -112,11 +112,11 @@ const freeTries = 3
 func (f *finisher) record(ctx context.Context, h *heldJob, r state.Record) (queue.Result, bool) {
 	for try := 1; ; try++ {
 		f.queue.progressed(h.Key)
-		err := f.store.Complete(ctx, h.uid, r)
+		err := f.env.store.Complete(ctx, h.uid, r)
 		if errors.Is(err, state.ErrNotFound) {
 			k, _ := h.stored()
-			if err = f.store.PutClaim(ctx, k); err == nil {
-				err = f.store.Complete(ctx, h.uid, r)
+			if err = f.env.store.PutClaim(ctx, k); err == nil {
+				err = f.env.store.Complete(ctx, h.uid, r)
 			}
 		}
 		switch {
@@ -127,7 +127,7 @@ func (f *finisher) record(ctx context.Context, h *heldJob, r state.Record) (queu
 		case errors.Is(err, state.ErrReadOnly), errors.Is(err, state.ErrClosed):
 			return f.release(h, "the result cannot be stored: "+err.Error()), false
 		}
-		f.events.once("record "+h.uid, EventWaiting, h.jobRef, "the result cannot be stored yet: "+err.Error())
+		f.env.events.once("record "+h.uid, EventWaiting, h.jobRef, "the result cannot be stored yet: "+err.Error())
 		if try <= freeTries && (errors.Is(err, state.ErrFull) || errors.Is(err, syscall.ENOSPC)) {
 			f.pruner.freeSpace(ctx)
 		}
@@ -148,11 +148,11 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 				refusals++
 			}
 			if err != nil && refusals >= archiveTries && ctx.Err() == nil {
-				f.events.emit(EventNote, h.jobRef, "no HistoricJob could be made: "+err.Error())
+				f.env.events.emit(EventNote, h.jobRef, "no HistoricJob could be made: "+err.Error())
 				historic, err = archiveSkipped, nil
 			}
 			if err == nil {
-				f.pass(failpoint.Posted, h.jobRef)
+				f.env.pass(failpoint.Posted, h.jobRef)
 			}
 		}
 		if err == nil {
@@ -164,10 +164,10 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 			return f.undelivered(ctx, h, historic, err)
 		}
 		h.change(func() { h.result.undelivered = true })
-		f.events.once("deliver "+h.uid, EventWaiting, h.jobRef, "the job is done, but the API does not accept the result yet: "+err.Error())
-		pause(ctx, max(f.clock.retryAfter(err), queue.RetryDelay(try)))
+		f.env.events.once("deliver "+h.uid, EventWaiting, h.jobRef, "the job is done, but the API does not accept the result yet: "+err.Error())
+		pause(ctx, max(f.env.clock.retryAfter(err), queue.RetryDelay(try)))
 	}
-	f.pass(failpoint.Deleted, h.jobRef)
+	f.env.pass(failpoint.Deleted, h.jobRef)
 	h.stopRenewing()
 	// Only the end of Run waits for it, so that this write shares its fsync with the first one of the
 	// next job.
@@ -175,10 +175,10 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 		if f.endClaim(ctx, h, historic).Retry {
 			f.queue.add(h.Key, h.repo(), true, queue.Unranked)
 		}
-		f.pass(failpoint.Ended, h.jobRef)
+		f.env.pass(failpoint.Ended, h.jobRef)
 	})
 	if out.dead != nil {
-		f.events.emitState(EventDead, h.jobRef, out.dead.Reason,
+		f.env.events.emitState(EventDead, h.jobRef, out.dead.Reason,
 			"no attempt is left after "+text.Plural(out.dead.Attempts, "attempt")+"; limpet job retry "+h.uid+" begins anew", nil)
 	}
 	f.completed(h, out, status)
@@ -190,7 +190,7 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 // the next.
 func (f *finisher) undelivered(ctx context.Context, h *heldJob, historic string, err error) queue.Result {
 	if cause, taken := h.lost(); taken {
-		f.events.emit(EventLost, h.jobRef, cause.Error()+"; its result is in the local history only")
+		f.env.events.emit(EventLost, h.jobRef, cause.Error()+"; its result is in the local history only")
 		return f.endClaim(ctx, h, cmp.Or(historic, archiveSkipped))
 	}
 	h.change(func() { h.result.undelivered = true })
@@ -200,8 +200,8 @@ func (f *finisher) undelivered(ctx context.Context, h *heldJob, historic string,
 // endClaim forgets the claim of a completed job. If that fails the job is looked at again, found to
 // be gone, and forgotten then.
 func (f *finisher) endClaim(ctx context.Context, h *heldJob, historic string) queue.Result {
-	if err := f.store.EndClaim(context.WithoutCancel(ctx), h.uid, historic); err != nil {
-		f.events.once("end "+h.uid, EventNote, h.jobRef, "the claim of a completed job stays in the state file: "+err.Error())
+	if err := f.env.store.EndClaim(context.WithoutCancel(ctx), h.uid, historic); err != nil {
+		f.env.events.once("end "+h.uid, EventNote, h.jobRef, "the claim of a completed job stays in the state file: "+err.Error())
 		return f.suspend(h, "")
 	}
 	return queue.Result{NotUrgent: true}
@@ -220,10 +220,10 @@ func (f *finisher) completed(h *heldJob, out Outcome, status map[string]any) {
 		changed += number(kind["create"]) + number(kind["update"]) + number(kind["delete"])
 	}
 	took := time.Duration(max(number(status["finished"])-number(status["started"]), 0)) * time.Millisecond
-	f.events.measure(Processed{h.action, outcome, changed, took})
+	f.env.events.measure(Processed{h.action, outcome, changed, took})
 	last := h.running()
 	last.Job = h.last()
-	f.events.emitState(EventCompleted, h.jobRef, out.shown(), out.Message, &last)
+	f.env.events.emitState(EventCompleted, h.jobRef, out.shown(), out.Message, &last)
 }
 
 // within returns a context that ends with the lease, or with the grace period after Run was told to
@@ -240,7 +240,7 @@ func (e *env) within(lease context.Context) (context.Context, context.CancelFunc
 // release returns a held job to the queue: without claim, pending, and not counted as an attempt.
 // The key is delayed for one interval, so that others come first.
 func (f *finisher) release(h *heldJob, why string) queue.Result {
-	result := queue.Result{After: f.o.Interval, Requeue: true, NotUrgent: true}
+	result := queue.Result{After: f.env.o.Interval, Requeue: true, NotUrgent: true}
 	return f.giveBack(h, EventReleased, why, result, func(*unstructured.Unstructured) {})
 }
 
@@ -250,12 +250,12 @@ func (f *finisher) release(h *heldJob, why string) queue.Result {
 func (f *finisher) yield(h *heldJob, to *rival) queue.Result {
 	var after time.Duration
 	if to.unordered {
-		after = time.Duration(queue.Hash(f.o.Agent, h.token) % uint64(maxYield))
+		after = time.Duration(queue.Hash(f.env.o.Agent, h.token) % uint64(maxYield))
 	}
 	result := queue.Result{Requeue: true, NotUrgent: true, After: after}
 	text := "another agent works on the repository: it has job " + to.job
 	out := f.giveBack(h, EventReleased, text, result, func(job *unstructured.Unstructured) {
-		setNotBefore(job, f.clock.roughMillis()+after.Milliseconds())
+		setNotBefore(job, f.env.clock.roughMillis()+after.Milliseconds())
 	})
 	if out == result {
 		out.RepoAfter = max(time.Millisecond, f.exclusion.occupied(h.repo()))
@@ -273,7 +273,7 @@ const releaseTime = 10 * time.Second
 func (f *finisher) giveBack(h *heldJob, typ, text string, done queue.Result, edit func(*unstructured.Unstructured)) queue.Result {
 	h.seal()
 	h.stopRenewing()
-	ctx, end := f.within(h.ctx)
+	ctx, end := f.env.within(h.ctx)
 	defer end()
 	ctx, cancel := context.WithTimeout(ctx, releaseTime)
 	defer cancel()
@@ -285,30 +285,30 @@ func (f *finisher) giveBack(h *heldJob, typ, text string, done queue.Result, edi
 	if err != nil {
 		return f.stopped(h, "the job could not be released ("+err.Error()+"); it is taken up again later")
 	}
-	f.pass(failpoint.Released, h.jobRef)
+	f.env.pass(failpoint.Released, h.jobRef)
 	ctx = context.WithoutCancel(h.ctx)
 	k, _ := h.stored()
 	k.Phase, k.Token = state.PhaseResting, ""
-	if len(k.Mark) == 0 && typ != EventRetry || f.store.PutClaim(ctx, k) != nil {
+	if len(k.Mark) == 0 && typ != EventRetry || f.env.store.PutClaim(ctx, k) != nil {
 		f.dropClaim(ctx, h)
 	}
-	f.events.emit(typ, h.jobRef, text)
+	f.env.events.emit(typ, h.jobRef, text)
 	return done
 }
 
 // suspend leaves the claim pending: it is looked at again.
 func (f *finisher) suspend(h *heldJob, why string) queue.Result {
 	if why != "" {
-		f.events.emit(EventWaiting, h.jobRef, why)
+		f.env.events.emit(EventWaiting, h.jobRef, why)
 	}
 	k, result := h.stored()
-	f.claims.addPending(pendingClaim{claim: k, result: result})
+	f.env.claims.addPending(pendingClaim{claim: k, result: result})
 	// Nothing works on the job now, so if the process stops before the next look the job is not the
 	// reason: the next start, which counts every claim that it finds as an attempt, must not count
 	// this one twice.
 	k.Attempt--
-	if err := f.store.PutClaim(context.WithoutCancel(h.ctx), k); err != nil {
-		f.events.once("suspend "+h.uid, EventNote, h.jobRef, "the claim cannot be written to the state file: "+err.Error())
+	if err := f.env.store.PutClaim(context.WithoutCancel(h.ctx), k); err != nil {
+		f.env.events.once("suspend "+h.uid, EventNote, h.jobRef, "the claim cannot be written to the state file: "+err.Error())
 	}
 	return queue.Result{Retry: true, Urgent: true}
 }
@@ -318,7 +318,7 @@ func (f *finisher) suspend(h *heldJob, why string) queue.Result {
 // again.
 func (f *finisher) leaseLost(h *heldJob) queue.Result {
 	cause, taken := h.lost()
-	f.events.emit(EventLost, h.jobRef, cause.Error())
+	f.env.events.emit(EventLost, h.jobRef, cause.Error())
 	if !taken {
 		result := f.suspend(h, "")
 		result.Progressed = true // a lease ends no sooner than it would be renewed, so this makes no hot loop
@@ -340,9 +340,9 @@ func (f *finisher) stopped(h *heldJob, why string) queue.Result {
 // dropClaim forgets a claim in the state file. One that cannot be forgotten is looked at again: the
 // job does not carry its token any more.
 func (f *finisher) dropClaim(ctx context.Context, h *heldJob) {
-	if err := f.store.DropClaim(ctx, h.uid); err != nil {
-		f.events.once("drop "+h.uid, EventNote, h.jobRef, "an ended claim stays in the state file for now: "+err.Error())
+	if err := f.env.store.DropClaim(ctx, h.uid); err != nil {
+		f.env.events.once("drop "+h.uid, EventNote, h.jobRef, "an ended claim stays in the state file for now: "+err.Error())
 		k, _ := h.stored()
-		f.claims.addPending(pendingClaim{claim: k})
+		f.env.claims.addPending(pendingClaim{claim: k})
 	}
 }

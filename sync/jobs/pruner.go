@@ -31,7 +31,7 @@ const (
 // the API when an expiration is set. Age goes by the server's clock; while it is unknown nothing is
 // pruned for its age.
 type pruner struct {
-	*env
+	env   *env
 	added atomic.Int64  // records
 	wake  chan struct{} // capacity 1
 
@@ -58,34 +58,34 @@ func (p *pruner) Run(ctx context.Context) {
 		local, err := p.local(ctx)
 		remote := 0
 		pause := every
-		if local > 0 && p.o.OldestRecord != nil {
+		if local > 0 && p.env.o.OldestRecord != nil {
 			pause = min(every, trimPause)
 		}
 		if err == nil && time.Since(p.last) >= pause*9/10 {
 			remote, err = p.remote(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			p.events.once("prune", EventNote, jobRef{}, "history cannot be pruned: "+err.Error())
+			p.env.events.once("prune", EventNote, jobRef{}, "history cannot be pruned: "+err.Error())
 		}
 		if local+remote > 0 {
 			p.pruned(local, remote, "history pruned: "+text.Plural(local, "record")+", "+text.Plural(remote, "HistoricJob"))
 		}
-		wait(ctx, p.wake, time.Now().Add(p.clock.host.jitter(every)), true)
+		wait(ctx, p.wake, time.Now().Add(p.env.clock.host.jitter(every)), true)
 	}
 }
 
 func (p *pruner) pruned(local, remote int, text string) {
-	p.events.measure(HistoryPruned{local, remote})
-	p.events.emit(EventPruned, jobRef{}, text)
+	p.env.events.measure(HistoryPruned{local, remote})
+	p.env.events.emit(EventPruned, jobRef{}, text)
 }
 
 // freeSpace drops a tenth of the local history, oldest first.
 func (p *pruner) freeSpace(ctx context.Context) {
-	n, err := p.store.HistoryCount(ctx)
+	n, err := p.env.store.HistoryCount(ctx)
 	if err != nil || n == 0 {
 		return
 	}
-	removed, err := p.store.TrimHistory(ctx, n*9/10)
+	removed, err := p.env.store.TrimHistory(ctx, n*9/10)
 	if err == nil && removed > 0 {
 		p.pruned(removed, 0, text.Plural(removed, "history record")+" removed to free space in the state file")
 	}
@@ -93,11 +93,11 @@ func (p *pruner) freeSpace(ctx context.Context) {
 
 // interval is 0 when there is nothing to prune ever.
 func (p *pruner) interval() time.Duration {
-	if p.o.HistoryExpiration == 0 && p.o.LocalHistory == 0 && p.o.LocalRecords == 0 && p.o.LocalBytes == 0 {
+	if p.env.o.HistoryExpiration == 0 && p.env.o.LocalHistory == 0 && p.env.o.LocalRecords == 0 && p.env.o.LocalBytes == 0 {
 		return 0
 	}
 	every := maxPrune
-	for _, window := range []time.Duration{p.o.HistoryExpiration, p.o.LocalHistory} {
+	for _, window := range []time.Duration{p.env.o.HistoryExpiration, p.env.o.LocalHistory} {
 		every = min(every, cmp.Or(window/4, maxPrune))
 	}
 	return max(every, minPrune)
@@ -106,31 +106,31 @@ func (p *pruner) interval() time.Duration {
 // local deletes what is too much or too old in the state file, the oldest first.
 func (p *pruner) local(ctx context.Context) (removed int, err error) {
 	count := func(n int, failed error) { removed, err = removed+n, cmp.Or(err, failed) }
-	if p.o.LocalRecords > 0 {
-		count(p.store.TrimHistory(ctx, p.o.LocalRecords))
+	if p.env.o.LocalRecords > 0 {
+		count(p.env.store.TrimHistory(ctx, p.env.o.LocalRecords))
 	}
-	if p.o.LocalBytes > 0 {
-		count(p.store.TrimHistoryBytes(ctx, p.o.LocalBytes))
+	if p.env.o.LocalBytes > 0 {
+		count(p.env.store.TrimHistoryBytes(ctx, p.env.o.LocalBytes))
 	}
 	p.trimmed = p.trimmed || removed > 0
-	if now, known := p.now(); known && p.o.LocalHistory > 0 {
-		count(p.store.PruneHistory(ctx, now.Add(-p.o.LocalHistory)))
+	if now, known := p.now(); known && p.env.o.LocalHistory > 0 {
+		count(p.env.store.PruneHistory(ctx, now.Add(-p.env.o.LocalHistory)))
 	}
 	return removed, err
 }
 
 func (p *pruner) now() (now time.Time, known bool) {
-	now, bound, ok := p.clock.server.Now()
+	now, bound, ok := p.env.clock.server.Now()
 	return now, ok && bound <= time.Minute
 }
 
 // window is the time before which HistoricJobs are too old.
 func (p *pruner) window(ctx context.Context, now time.Time) (before time.Time, err error) {
-	before = now.Add(-p.o.HistoryExpiration)
-	if p.o.OldestRecord == nil || !p.trimmed {
+	before = now.Add(-p.env.o.HistoryExpiration)
+	if p.env.o.OldestRecord == nil || !p.trimmed {
 		return before, nil
 	}
-	oldest, err := p.o.OldestRecord(ctx)
+	oldest, err := p.env.o.OldestRecord(ctx)
 	if oldest.After(before) {
 		before = oldest
 	}
@@ -144,7 +144,7 @@ const pruneParallel = 16
 // remote deletes old HistoricJobs, as other agents may do too.
 func (p *pruner) remote(ctx context.Context) (removed int, err error) {
 	now, known := p.now()
-	if p.o.HistoryExpiration == 0 || !known || time.Now().Before(p.pauseUntil) {
+	if p.env.o.HistoryExpiration == 0 || !known || time.Now().Before(p.pauseUntil) {
 		return 0, nil
 	}
 	p.last = time.Now()
@@ -155,8 +155,8 @@ func (p *pruner) remote(ctx context.Context) (removed int, err error) {
 	if !refused(err) {
 		return removed, err
 	}
-	p.pauseUntil = time.Now().Add(p.clock.host.jitter(refusedPause))
-	p.events.once("prune historicjobs", EventNote, jobRef{}, "HistoricJobs are not pruned: "+string(apierrors.ReasonForError(err)))
+	p.pauseUntil = time.Now().Add(p.env.clock.host.jitter(refusedPause))
+	p.env.events.once("prune historicjobs", EventNote, jobRef{}, "HistoricJobs are not pruned: "+string(apierrors.ReasonForError(err)))
 	return removed, nil
 }
 
@@ -165,10 +165,10 @@ func (p *pruner) deleteBefore(ctx context.Context, before time.Time) (int, error
 	var deleted atomic.Int64
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(pruneParallel)
-	err := p.server.list(ctx, api.HistoricJobs, p.o.Namespace, "", func(historic *unstructured.Unstructured) error {
+	err := p.env.server.list(ctx, api.HistoricJobs, p.env.o.Namespace, "", func(historic *unstructured.Unstructured) error {
 		if finishTime(historic).Before(before) {
 			g.Go(func() error {
-				err := p.server.delete(ctx, api.HistoricJobs, historic)
+				err := p.env.server.delete(ctx, api.HistoricJobs, historic)
 				if err == nil {
 					deleted.Add(1)
 				} else if stale(err) { // another agent was faster

@@ -25,7 +25,7 @@ import (
 //	it is ours, intent or held       renew, then resume from the mark
 //	it is ours, completing           renew, then go on with the completion
 type recoverer struct {
-	*env
+	env       *env
 	exclusion *exclusion
 	runner    *runner
 	finisher  *finisher
@@ -38,16 +38,16 @@ type recoverer struct {
 
 // load takes over the claims that the last process left.
 func (r *recoverer) load(ctx context.Context) error {
-	claims, err := r.store.Claims(ctx)
+	claims, err := r.env.store.Claims(ctx)
 	if err != nil {
 		return fmt.Errorf("read own claims: %w", err)
 	}
 	for _, k := range claims {
 		if k.Phase == state.PhaseResting {
-			r.claims.addKnown(k.UID)
+			r.env.claims.addKnown(k.UID)
 			continue
 		}
-		r.claims.addPending(pendingClaim{claim: k, restarted: true, result: r.resultOf(ctx, k)})
+		r.env.claims.addPending(pendingClaim{claim: k, restarted: true, result: r.resultOf(ctx, k)})
 		ref := refOfClaim(k)
 		r.queue.add(ref.Key, ref.repo(), true, queue.Unranked)
 	}
@@ -61,7 +61,7 @@ func (r *recoverer) resultOf(ctx context.Context, k state.Claim) result {
 	}
 	out := result{at: k.Claimed, undelivered: true}
 	// Without the record the next look at the job finds that out.
-	if found, err := r.store.History(ctx, state.Query{UID: k.UID, Limit: 1}); err == nil && len(found) == 1 {
+	if found, err := r.env.store.History(ctx, state.Query{UID: k.UID, Limit: 1}); err == nil && len(found) == 1 {
 		out.state, out.at = found[0].State, found[0].Finished
 	}
 	return out
@@ -115,15 +115,15 @@ func (e *env) discard(ctx context.Context, job *unstructured.Unstructured, typ, 
 
 // removeEnded discards a job that has ended before, if it has.
 func (r *recoverer) removeEnded(ctx context.Context, job *unstructured.Unstructured) (queue.Result, bool) {
-	ended, err := r.endedHere(ctx, api.Meta(job, "uid"))
+	ended, err := r.env.endedHere(ctx, api.Meta(job, "uid"))
 	if err == nil && !ended {
 		return queue.Result{}, false
 	}
 	if err == nil {
-		err = r.discard(ctx, job, EventNote, "removed from the queue: its end is in the history already")
+		err = r.env.discard(ctx, job, EventNote, "removed from the queue: its end is in the history already")
 	}
 	if err != nil {
-		return r.retryLater(err), true
+		return r.env.retryLater(err), true
 	}
 	return queue.Result{NotUrgent: true}, true
 }
@@ -132,7 +132,7 @@ func (r *recoverer) removeEnded(ctx context.Context, job *unstructured.Unstructu
 // agent's: the watch shows all that the record needs.
 func (r *recoverer) deleted(job *unstructured.Unstructured) {
 	list := attemptsEnded(job)
-	if claimed(job) || len(list) == 0 || list[len(list)-1].Agent != r.o.Agent {
+	if claimed(job) || len(list) == 0 || list[len(list)-1].Agent != r.env.o.Agent {
 		return
 	}
 	r.mu.Lock()
@@ -151,7 +151,7 @@ func (r *recoverer) Run(ctx context.Context) {
 		r.mu.Unlock()
 		for _, job := range jobs {
 			if err := r.recordDeleted(context.WithoutCancel(ctx), job); err != nil {
-				r.events.emit(EventNote, refOf(job), "no history of a deleted job: "+err.Error())
+				r.env.events.emit(EventNote, refOf(job), "no history of a deleted job: "+err.Error())
 			}
 		}
 	}
@@ -159,21 +159,21 @@ func (r *recoverer) Run(ctx context.Context) {
 
 func (r *recoverer) recordDeleted(ctx context.Context, job *unstructured.Unstructured) error {
 	ref, list := refOf(job), attemptsEnded(job)
-	found, err := r.store.History(ctx, state.Query{UID: ref.uid, Limit: 1})
+	found, err := r.env.store.History(ctx, state.Query{UID: ref.uid, Limit: 1})
 	if err != nil || len(found) > 0 {
 		return err
 	}
 	rec := state.Record{
-		UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository, Action: ref.action, Agent: r.o.Agent,
+		UID: ref.uid, Namespace: ref.Namespace, Name: ref.Name, Repository: ref.repository, Action: ref.action, Agent: r.env.o.Agent,
 		State: stateCancelled, Message: "the job was deleted between two attempts", HistoricJob: archiveSkipped,
-		Created: api.Time(job.GetCreationTimestamp().Time), Started: list[0].Started, Finished: time.UnixMilli(r.clock.roughMillis()),
+		Created: api.Time(job.GetCreationTimestamp().Time), Started: list[0].Started, Finished: time.UnixMilli(r.env.clock.roughMillis()),
 		Spec: raw(job, "spec"), Status: raw(job, "status"), Labels: job.GetLabels(), Attempts: list,
 	}
-	if err := r.store.PutRecord(ctx, rec); err != nil {
+	if err := r.env.store.PutRecord(ctx, rec); err != nil {
 		return err
 	}
 	r.finisher.pruner.recordAdded()
-	r.events.emitState(EventCompleted, ref, rec.State, rec.Message, nil)
+	r.env.events.emitState(EventCompleted, ref, rec.State, rec.Message, nil)
 	return nil
 }
 
@@ -182,22 +182,22 @@ func (r *recoverer) forget(ctx context.Context, k state.Claim, why string) error
 	var err error
 	if k.Phase == state.PhaseCompleting {
 		historic := archiveSkipped
-		if found, lookErr := r.archived(ctx, k.Namespace, k.UID); lookErr == nil && found {
+		if found, lookErr := r.env.archived(ctx, k.Namespace, k.UID); lookErr == nil && found {
 			historic = archivePosted
 		}
-		err = r.store.EndClaim(ctx, k.UID, historic)
+		err = r.env.store.EndClaim(ctx, k.UID, historic)
 	} else {
-		err = r.store.DropClaim(ctx, k.UID)
+		err = r.env.store.DropClaim(ctx, k.UID)
 	}
 	if err != nil {
 		return fmt.Errorf("forget a claim: %w", err)
 	}
-	r.claims.dropPending(k.UID)
+	r.env.claims.dropPending(k.UID)
 	switch k.Phase {
 	case state.PhaseCompleting:
-		r.events.emit(EventCompleted, refOfClaim(k), "the job had left the queue already: "+why)
+		r.env.events.emit(EventCompleted, refOfClaim(k), "the job had left the queue already: "+why)
 	case state.PhaseHeld:
-		r.events.emit(EventLost, refOfClaim(k), "lost while no driver worked on it: "+why)
+		r.env.events.emit(EventLost, refOfClaim(k), "lost while no driver worked on it: "+why)
 	}
 	return nil
 }
@@ -208,12 +208,12 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 	crashed := k.Began
 	if p.restarted && k.Phase == state.PhaseHeld && !k.Doomed { // no worker has run under a doomed one
 		k.Attempt++
-		k.Began = time.UnixMilli(r.clock.roughMillis())
+		k.Began = time.UnixMilli(r.env.clock.roughMillis())
 	}
 	if k.Phase == state.PhaseIntent {
-		k.Phase, k.Claimed = state.PhaseHeld, r.clock.host.now().Wall
+		k.Phase, k.Claimed = state.PhaseHeld, r.env.clock.host.now().Wall
 	}
-	h := r.hold(ctx, job, k, r.clock.host.now())
+	h := r.env.hold(ctx, job, k, r.env.clock.host.now())
 	defer h.drop()
 	h.ranBefore = true
 	h.change(func() { h.result = p.result })
@@ -234,20 +234,20 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 	if completing {
 		return r.complete(ctx, h)
 	}
-	if err := r.store.PutClaim(ctx, k); err != nil {
+	if err := r.env.store.PutClaim(ctx, k); err != nil {
 		return r.finisher.release(h, "the claim cannot be written to the state file: "+err.Error())
 	}
-	r.pass(failpoint.Confirmed, h.jobRef)
+	r.env.pass(failpoint.Confirmed, h.jobRef)
 	text := "own claim found again, the work goes on from the last mark"
 	if len(k.Mark) == 0 {
 		text = "own claim found again, the work begins anew"
 	}
-	r.events.emit(EventResumed, h.jobRef, text)
-	if k.Doomed && r.o.Cleanup == CleanupFail {
+	r.env.events.emit(EventResumed, h.jobRef, text)
+	if k.Doomed && r.env.o.Cleanup == CleanupFail {
 		return r.finisher.finish(h, newProgress(h), expiredOutcome())
 	}
-	if k.Doomed || k.Attempt > r.o.MaxAttempts {
-		return r.finisher.finish(h, newProgress(h), dead(expiredOutcome(), attemptCrashed, r.o.MaxAttempts))
+	if k.Doomed || k.Attempt > r.env.o.MaxAttempts {
+		return r.finisher.finish(h, newProgress(h), dead(expiredOutcome(), attemptCrashed, r.env.o.MaxAttempts))
 	}
 	first, err := r.exclusion.rival(h, false)
 	switch {
@@ -266,7 +266,7 @@ func (r *recoverer) setTimes(h *heldJob, job *unstructured.Unstructured, crashed
 		h.started = view.Status.Started
 	}
 	if h.started == 0 {
-		h.started = r.clock.roughMillis()
+		h.started = r.env.clock.roughMillis()
 	}
 	if h.run = h.started; !h.claim.Began.IsZero() {
 		h.run = h.claim.Began.UnixMilli()
@@ -283,21 +283,21 @@ func (r *recoverer) setTimes(h *heldJob, job *unstructured.Unstructured, crashed
 // renew renews the claim and writes the count of attempts into the job, both in one write under the
 // resourceVersion that showed the job to be ours.
 func (r *recoverer) renew(h *heldJob) error {
-	millis, err := r.clock.millis()
+	millis, err := r.env.clock.millis()
 	if err != nil {
 		return err
 	}
 	var sent lease.Reading
 	err = h.put(h.ctx, progressTries, func(job *unstructured.Unstructured) {
-		if now, err := r.clock.millis(); err == nil { // of this try, not of the first one
+		if now, err := r.env.clock.millis(); err == nil { // of this try, not of the first one
 			millis = now
 		}
-		sent = r.clock.host.now()
+		sent = r.env.clock.host.now()
 		setClaim(job, millis, h.token)
 		for _, ended := range h.before {
 			endAttempt(job, ended)
 		}
-		api.SetAnnotation(job, api.AnnoAgent, r.o.Agent)
+		api.SetAnnotation(job, api.AnnoAgent, r.env.o.Agent)
 	})
 	if err == nil {
 		h.renewed(sent)
@@ -308,7 +308,7 @@ func (r *recoverer) renew(h *heldJob) error {
 // complete goes on where a completion was stopped. The record of the state file is the result; the
 // HistoricJob may exist already.
 func (r *recoverer) complete(ctx context.Context, h *heldJob) queue.Result {
-	found, err := r.store.History(ctx, state.Query{UID: h.uid, Limit: 1})
+	found, err := r.env.store.History(ctx, state.Query{UID: h.uid, Limit: 1})
 	if err != nil || len(found) == 0 {
 		// Without its record the result is unknown: do the work again.
 		return r.finisher.release(h, "the result of the job is not in the state file any more")
@@ -322,19 +322,19 @@ func (r *recoverer) complete(ctx context.Context, h *heldJob) queue.Result {
 	if record.State == stateDead {
 		out.dead = cmp.Or(record.DeadLetter, &state.DeadLetter{})
 	}
-	ctx, cancel := r.within(h.ctx)
+	ctx, cancel := r.env.within(h.ctx)
 	defer cancel()
 	return r.finisher.deliver(ctx, h, status, out)
 }
 
 // sweep forgets the marks of released jobs that have left the queue.
 func (r *recoverer) sweep(ctx context.Context, jobs lister) {
-	claims, err := r.store.Claims(ctx)
+	claims, err := r.env.store.Claims(ctx)
 	for _, k := range claims {
 		job, ok := jobs.Get(k.Namespace, k.Name)
-		_, own := r.claims.token(k.UID)
+		_, own := r.env.claims.token(k.UID)
 		if err == nil && k.Phase == state.PhaseResting && !own && (!ok || api.Meta(job, "uid") != k.UID) {
-			err = r.store.DropClaim(ctx, k.UID)
+			err = r.env.store.DropClaim(ctx, k.UID)
 		}
 	}
 }

@@ -31,7 +31,7 @@ const (
 const expiredText = "its claim has expired; the agent may have stopped or lost its connection"
 
 type rescuer struct {
-	*env
+	env      *env
 	jobs     lister
 	claimer  *claimer
 	finisher *finisher
@@ -50,27 +50,27 @@ type suspect struct {
 // Run makes the passes: the first at once, then every three expiries, and sooner when a suspect is
 // about to be certain.
 func (r *rescuer) Run(ctx context.Context, await func(context.Context) error) {
-	if r.o.Cleanup == CleanupOff {
+	if r.env.o.Cleanup == CleanupOff {
 		return
 	}
 	for await(ctx) == nil && ctx.Err() == nil {
 		next, err := r.runOnce(ctx)
 		if err != nil && ctx.Err() == nil {
-			r.events.once("cleanup", EventNote, jobRef{}, "expired claims cannot be settled: "+err.Error())
+			r.env.events.once("cleanup", EventNote, jobRef{}, "expired claims cannot be settled: "+err.Error())
 		}
-		pause(ctx, r.clock.host.jitter(next))
+		pause(ctx, r.env.clock.host.jitter(next))
 	}
 }
 
 // runOnce looks at all claims once, and returns when to look again.
 func (r *rescuer) runOnce(ctx context.Context) (next time.Duration, err error) {
-	next = min(max(3*r.o.Expiry, minCleanup), maxCleanup)
-	now, err := r.clock.millis()
+	next = min(max(3*r.env.o.Expiry, minCleanup), maxCleanup)
+	now, err := r.env.clock.millis()
 	if err != nil {
 		// An answer has the time. An agent that sends no other request, because the claim of a dead one
 		// keeps its jobs from it, would not come to know it.
-		_ = r.server.list(ctx, api.Jobs, r.o.Namespace, claimedBefore(0), func(*unstructured.Unstructured) error { return nil })
-		if now, err = r.clock.millis(); err != nil {
+		_ = r.env.server.list(ctx, api.Jobs, r.env.o.Namespace, claimedBefore(0), func(*unstructured.Unstructured) error { return nil })
+		if now, err = r.env.clock.millis(); err != nil {
 			return minCleanup, err
 		}
 	}
@@ -81,7 +81,7 @@ func (r *rescuer) runOnce(ctx context.Context) (next time.Duration, err error) {
 		}
 		job := seen.Unstructured()
 		uid := api.Meta(job, "uid")
-		if _, own := r.claims.token(uid); !own && r.o.terms().Alive(claimTime(job), now) <= 0 {
+		if _, own := r.env.claims.token(uid); !own && r.env.o.terms().Alive(claimTime(job), now) <= 0 {
 			found[uid] = job
 		}
 	}
@@ -92,7 +92,7 @@ func (r *rescuer) runOnce(ctx context.Context) (next time.Duration, err error) {
 			continue
 		}
 		if err := r.settle(ctx, found[uid], now); err != nil {
-			r.events.once("cleanup "+uid, EventNote, refOf(found[uid]), "the expired claim could not be settled: "+err.Error())
+			r.env.events.once("cleanup "+uid, EventNote, refOf(found[uid]), "the expired claim could not be settled: "+err.Error())
 			next = min(next, minCleanup)
 		}
 		if ctx.Err() != nil {
@@ -106,17 +106,17 @@ func (r *rescuer) runOnce(ctx context.Context) (next time.Duration, err error) {
 func (r *rescuer) untilCertain(uid string, job *unstructured.Unstructured) time.Duration {
 	old, known := r.suspects[uid]
 	if known && old.claim == api.Label(job, api.LabelClaim) && old.owner == api.Label(job, api.LabelClaimOwner) {
-		return r.o.Expiry - time.Since(old.since)
+		return r.env.o.Expiry - time.Since(old.since)
 	}
 	r.suspects[uid] = suspect{claim: api.Label(job, api.LabelClaim), owner: api.Label(job, api.LabelClaimOwner), since: time.Now()}
-	return r.o.Expiry
+	return r.env.o.Expiry
 }
 
 // settle ends the dead claim of one job.
 func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, now int64) error {
 	ref := refOf(job)
 	dead := r.suspects[ref.uid]
-	fresh, err := r.server.get(ctx, api.Jobs, ref.Namespace, ref.Name)
+	fresh, err := r.env.server.get(ctx, api.Jobs, ref.Namespace, ref.Name)
 	if err != nil || string(fresh.GetUID()) != ref.uid ||
 		api.Label(fresh, api.LabelClaim) != dead.claim || api.Label(fresh, api.LabelClaimOwner) != dead.owner {
 		delete(r.suspects, ref.uid)
@@ -128,19 +128,19 @@ func (r *rescuer) settle(ctx context.Context, job *unstructured.Unstructured, no
 	ref = refOf(fresh)
 	// An owner that died between the HistoricJob and the DELETE has done the job, and so has this
 	// agent where its history says so.
-	done, err := r.archived(ctx, ref.Namespace, ref.uid)
+	done, err := r.env.archived(ctx, ref.Namespace, ref.uid)
 	if err != nil && !refused(err) && dead.asked < archiveTries {
 		dead.asked++
 		r.suspects[ref.uid] = dead
 		return err // the next pass asks again
 	}
 	if err != nil || !done {
-		done, err = r.endedHere(ctx, ref.uid)
+		done, err = r.env.endedHere(ctx, ref.uid)
 	}
 	switch {
 	case err == nil && done:
-		err = r.discard(ctx, fresh, EventCompleted, "removed from the queue: it was finished before its claim expired")
-	case r.o.Cleanup == CleanupRequeue && ref.attempt < r.o.MaxAttempts:
+		err = r.env.discard(ctx, fresh, EventCompleted, "removed from the queue: it was finished before its claim expired")
+	case r.env.o.Cleanup == CleanupRequeue && ref.attempt < r.env.o.MaxAttempts:
 		err = r.requeue(ctx, fresh, now)
 	case r.drain.on():
 		return nil // to end the job is to claim it; the suspicion stays
@@ -162,12 +162,12 @@ func (r *rescuer) requeue(ctx context.Context, job *unstructured.Unstructured, n
 	stripClaim(job)
 	setNotBefore(job, now+backoff.Milliseconds())
 	setState(job, api.StatePending)
-	if _, err := r.server.putJob(ctx, job); err != nil {
+	if _, err := r.env.server.putJob(ctx, job); err != nil {
 		return err
 	}
-	r.pass(failpoint.Requeued, ref)
-	text := fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", ref.attempt, r.o.MaxAttempts)
-	r.events.emit(EventRequeued, ref, text)
+	r.env.pass(failpoint.Requeued, ref)
+	text := fmt.Sprintf("the claim of attempt %d of %d has expired, the job is eligible again", ref.attempt, r.env.o.MaxAttempts)
+	r.env.events.emit(EventRequeued, ref, text)
 	r.queue.addAfter(ref.Key, ref.repo(), backoff)
 	return nil
 }
@@ -182,10 +182,10 @@ func (r *rescuer) fail(ctx context.Context, job *unstructured.Unstructured) erro
 		return err
 	}
 	defer h.drop()
-	r.events.emit(EventFailed, ref, expiredMessage)
+	r.env.events.emit(EventFailed, ref, expiredMessage)
 	h.before = addAttempt(h.before, crashed)
 	out := expiredOutcome()
-	if r.o.Cleanup != CleanupFail {
+	if r.env.o.Cleanup != CleanupFail {
 		out = dead(out, attemptCrashed, ref.attempt)
 	}
 	if done := r.finisher.finish(h, newProgress(h), out); done.Retry {

@@ -23,7 +23,7 @@ import (
 // runner runs held jobs: it calls the worker, waits for it, and turns what it returned into an
 // outcome, a retry or a release.
 type runner struct {
-	*env
+	env       *env
 	admission *admission
 	finisher  *finisher
 }
@@ -49,7 +49,7 @@ func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 		return r.finisher.finish(h, p, *d.end)
 	}
 	t := d.task
-	t.Attempt, t.Last, t.Progress, t.Log = h.attempt, h.attempt >= r.o.MaxAttempts, p, r.events.logger(h.jobRef)
+	t.Attempt, t.Last, t.Progress, t.Log = h.attempt, h.attempt >= r.env.o.MaxAttempts, p, r.env.events.logger(h.jobRef)
 	t.Mark = p.resume(h.claim.Mark)
 	h.change(func() { h.progress = p })
 	if job, ok := r.admission.jobs.Get(h.Namespace, h.Name); ok && string(job.GetUID()) == h.uid {
@@ -58,18 +58,18 @@ func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 		}
 	}
 	work, cancel := h.work, context.CancelFunc(func() {})
-	if r.o.Timeout > 0 {
-		work, cancel = context.WithTimeoutCause(work, r.o.Timeout, timeoutError(r.o.Timeout))
+	if r.env.o.Timeout > 0 {
+		work, cancel = context.WithTimeoutCause(work, r.env.o.Timeout, timeoutError(r.env.o.Timeout))
 	}
 	defer cancel()
 	reporting, stopReporting := context.WithCancel(h.ctx)
 	defer stopReporting()
 	h.group.Go(func() { h.reportProgress(reporting, p) })
 	h.group.Go(func() { h.reportTransfer(reporting, p.Transfer) })
-	r.pass(failpoint.Working, h.jobRef)
+	r.env.pass(failpoint.Working, h.jobRef)
 	err, returned := r.work(ctx, work, h, d.worker, &t)
 	stopReporting()
-	r.pass(failpoint.Worked, h.jobRef)
+	r.env.pass(failpoint.Worked, h.jobRef)
 	return r.end(ctx, h, p, err, returned, context.Cause(work))
 }
 
@@ -93,7 +93,7 @@ func (r *runner) work(ctx, work context.Context, h *heldJob, w Worker, t *Task) 
 	case <-ctx.Done():
 	}
 	h.stop(ErrShutdown)
-	timer := time.NewTimer(r.o.Grace / 2) // the rest is for the release
+	timer := time.NewTimer(r.env.o.Grace / 2) // the rest is for the release
 	defer timer.Stop()
 	select {
 	case err := <-done:
@@ -143,9 +143,9 @@ func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) 
 	if errors.As(err, new(timeoutError)) {
 		reason = attemptTimeout
 	}
-	if h.attempt >= r.o.MaxAttempts {
+	if h.attempt >= r.env.o.MaxAttempts {
 		if errors.As(err, new(*kube.UnavailableError)) {
-			if _, away := r.server.get(h.ctx, api.Jobs, h.Namespace, h.Name); away != nil {
+			if _, away := r.env.server.get(h.ctx, api.Jobs, h.Namespace, h.Name); away != nil {
 				return r.finisher.suspend(h, err.Error())
 			}
 		}
@@ -155,13 +155,13 @@ func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) 
 	if transient, ok := errors.AsType[*TransientError](err); ok {
 		least = transient.After
 	}
-	backoff := max(r.clock.host.jitter(attemptDelay(h.attempt+1)), least)
-	message := fmt.Sprintf("attempt %d of %d: %s; tried again in %s", h.attempt, r.o.MaxAttempts, err, backoff.Round(time.Second))
-	now := r.clock.roughMillis()
+	backoff := max(r.env.clock.host.jitter(attemptDelay(h.attempt+1)), least)
+	message := fmt.Sprintf("attempt %d of %d: %s; tried again in %s", h.attempt, r.env.o.MaxAttempts, err, backoff.Round(time.Second))
+	now := r.env.clock.roughMillis()
 	result := queue.Result{After: backoff, Requeue: true, NotUrgent: true}
 	return r.finisher.giveBack(h, EventRetry, message, result, func(job *unstructured.Unstructured) {
 		endAttempt(job, state.Attempt{
-			N: h.attempt, Agent: r.o.Agent, State: reason, Message: err.Error(),
+			N: h.attempt, Agent: r.env.o.Agent, State: reason, Message: err.Error(),
 			Started: api.TimeOfMillis(h.run), Finished: time.UnixMilli(now),
 		})
 		setNotBefore(job, now+backoff.Milliseconds())

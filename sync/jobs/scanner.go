@@ -16,7 +16,7 @@ import (
 // interval, and when the queue is short of keys while more wait outside. It reads the cache of the
 // watch, not the API.
 type scanner struct {
-	*env
+	env       *env
 	queue     *workQueue
 	jobs      lister
 	admission *admission
@@ -30,7 +30,7 @@ type scanner struct {
 
 // Run scans at each interval. The first scan is its caller's, just before.
 func (s *scanner) Run(ctx context.Context) {
-	ticker := time.NewTicker(s.o.Interval)
+	ticker := time.NewTicker(s.env.o.Interval)
 	defer ticker.Stop()
 	for {
 		s.queue.scanned()
@@ -54,7 +54,7 @@ func (s *scanner) runOnce() {
 	// All come in before the first one goes out: otherwise a driver that waits would get that,
 	// whatever its rank.
 	s.queue.change(func(q *queue.Queue, now time.Time) { q.Fill(now, list) })
-	_, pending := s.claims.all()
+	_, pending := s.env.claims.all()
 	for _, p := range pending {
 		ref := refOfClaim(p.claim)
 		s.queue.add(ref.Key, ref.repo(), true, queue.Unranked)
@@ -62,18 +62,18 @@ func (s *scanner) runOnce() {
 	var b Backlog
 	if s.queue.count(&b) > 0 {
 		waiting := text.Plural(b.Queued, "job")
-		s.events.once("overflow", EventNote, jobRef{}, waiting+" are waiting in this agent; more are taken up as these are done")
+		s.env.events.once("overflow", EventNote, jobRef{}, waiting+" are waiting in this agent; more are taken up as these are done")
 	}
 }
 
 // scanPause is longer each time when this agent has claimed none of what the last scan brought:
 // then its drivers ask the API about jobs that they skip.
 func (s *scanner) scanPause() time.Duration {
-	total := s.claims.total.Load()
+	total := s.env.claims.total.Load()
 	if total > s.claimsBefore || s.pause == 0 {
 		s.claimsBefore, s.pause = total, minScanPause
 	} else {
-		s.pause = min(2*s.pause, s.o.Interval)
+		s.pause = min(2*s.pause, s.env.o.Interval)
 	}
 	return s.pause
 }
@@ -82,7 +82,7 @@ func (s *scanner) scanPause() time.Duration {
 // first of each repository come before the second of any, so that one with ten thousand jobs keeps
 // no other out of a queue that cannot take all.
 func (s *scanner) pick(all []kube.Object) []queue.Candidate {
-	now, err := s.clock.millis()
+	now, err := s.env.clock.millis()
 	if err != nil {
 		now = 0 // then nothing is claimed anyway
 	}
@@ -109,7 +109,7 @@ func (s *scanner) pick(all []kube.Object) []queue.Candidate {
 		priority := s.admission.priority(job.Text(pathPriority), r)
 		found = append(found, scanned{Candidate: queue.Candidate{Key: k, Repo: r, Priority: priority}, created: job.Created().Unix()})
 	}
-	s.events.measure(Seen{Source: SourceRelist, Count: len(found), Late: -1})
+	s.env.events.measure(Seen{Source: SourceRelist, Count: len(found), Late: -1})
 	slices.SortFunc(found, func(a, b scanned) int {
 		return cmp.Or(b.Priority-a.Priority, cmp.Compare(a.created, b.created), cmp.Compare(a.Key.Name, b.Key.Name))
 	})
