@@ -111,10 +111,10 @@ func (v sealedValues) Value(ctx context.Context, l auth.Lookup, field string) ([
 // Tester tests objects without a running Agent, with the same credentials and API.
 type Tester struct {
 	*repos.Tester
-	clients
-	access *access
-	pull   *worker.Pull
-	dir    string // of the mirrors, to be removed; "" = they are kept
+	clients clients
+	access  *access
+	pull    *worker.Pull
+	dir     string // of the mirrors, to be removed; "" = they are kept
 }
 
 // OpenTester returns a Tester. It requires of cfg what an Agent does, except Store, which only the
@@ -127,7 +127,7 @@ func OpenTester(ctx context.Context, cfg Config, mirrors string) (_ *Tester, err
 			err = errors.Join(err, b.Close())
 		}
 	}()
-	if err := b.connect(ctx, cfg); err != nil {
+	if err := b.clients.connect(ctx, cfg); err != nil {
 		return nil, err
 	}
 	// The mirrors beside the state file may be those of another process.
@@ -156,7 +156,7 @@ func (b *Tester) Drift(ctx context.Context, q worker.DriftQuery) (*drift.Report,
 }
 
 // Client returns the client of the API. It is valid until Close.
-func (b *Tester) Client() *kube.Client { return b.client }
+func (b *Tester) Client() *kube.Client { return b.clients.client }
 
 // Close closes the connections.
 func (b *Tester) Close() error {

@@ -91,7 +91,7 @@ type Config struct {
 // Agent is the parts of an agent. Use New, then Run once. The Service answers people.
 type Agent struct {
 	*control.Service
-	clients
+	clients     clients
 	cfg         Config
 	access      *access
 	jobs        *kube.Informer
@@ -129,18 +129,18 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if a.cfg.Kinds == nil {
 		a.cfg.Kinds, _ = resources.ParseKinds(nil) // a constant
 	}
-	if err := a.connect(ctx, cfg); err != nil {
+	if err := a.clients.connect(ctx, cfg); err != nil {
 		return nil, err
 	}
 	if a.suspensions, err = repos.OpenSuspensions(ctx, cfg.Store); err != nil {
 		return nil, err
 	}
-	embedded, started := a.embedded != nil, time.Now()
+	embedded, started := a.clients.embedded != nil, time.Now()
 	a.controllers = &controllers{mode: cmp.Or(cfg.Controllers, controllersAuto)}
 	withSources, reconciles := reconciles(cfg.Sources, embedded), reconciles(cfg.Controllers, embedded)
 	if reconciles || withSources {
 		a.controllers.references = dependency.New(dependency.Options{Wake: a.controllers.wake, Dir: cfg.CredentialsDir,
-			Client: a.client, Logger: cfg.Logger.With("component", "dependencies")})
+			Client: a.clients.client, Logger: cfg.Logger.With("component", "dependencies")})
 	}
 	if a.access, err = openAccess(cfg, &a.clients, a.controllers.references, MirrorsPath(cfg.StatePath)); err != nil {
 		return nil, err
@@ -148,14 +148,14 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	shown := snapshot.JobOptions{Expiry: cfg.Jobs.Expiry, MaxAttempts: cfg.Jobs.MaxAttempts}
 	a.activity = snapshot.NewActivity(a.hub, shown)
 	a.metrics = metrics.New(cfg.Version, cmp.Or(cfg.Jobs.Drivers, jobs.DefaultDrivers), cfg.Logger.With("component", "metrics"))
-	a.jobs = a.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Compact: true})
+	a.jobs = a.clients.client.Informer(api.Jobs, cfg.Namespace, kube.InformerOptions{Compact: true})
 	var selected kube.InformerOptions
 	if cfg.Jobs.Selector != nil && !embedded {
 		// Every pull writes the status of its Repository twice, which other agents should not receive.
 		// The embedded API is local.
 		selected.LabelSelector = cfg.Jobs.Selector.String()
 	}
-	a.repos = a.client.Informer(api.Repositories, cfg.Namespace, selected)
+	a.repos = a.clients.client.Informer(api.Repositories, cfg.Namespace, selected)
 	news, err := a.buildNotifier(ctx)
 	if err != nil {
 		return nil, err
@@ -163,13 +163,13 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err := a.buildJobs(ctx, reconciles, news); err != nil {
 		return nil, err
 	}
-	a.health = &snapshot.Health{Server: a.name(), Embedded: embedded, Started: started, Client: a.client, Jobs: a.jobs, Repos: a.repos,
+	a.health = &snapshot.Health{Server: a.clients.name(), Embedded: embedded, Started: started, Client: a.clients.client, Jobs: a.jobs, Repos: a.repos,
 		HostProblem: a.diskProblem, Warnings: a.warnings}
 	if cfg.Manifests.Dir != "" {
 		o := cfg.Manifests
-		o.Client, o.Store, o.Logger = a.client, cfg.Store, cfg.Logger.With("component", "manifests")
+		o.Client, o.Store, o.Logger = a.clients.client, cfg.Store, cfg.Logger.With("component", "manifests")
 		if !embedded {
-			o.Server, o.Host, o.Namespace = a.name(), cfg.Jobs.Agent, cfg.Namespace
+			o.Server, o.Host, o.Namespace = a.clients.name(), cfg.Jobs.Agent, cfg.Namespace
 		}
 		applier, err := manifests.New(ctx, o)
 		if err != nil {
@@ -211,7 +211,7 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool, n *notifier) (er
 		a.activity.Observe(e)
 		n.job(e)
 	}
-	if a.embedded != nil {
+	if a.clients.embedded != nil {
 		options.OldestRecord = func(ctx context.Context) (time.Time, error) {
 			info, err := cfg.Store.Info(ctx)
 			return info.Oldest, err
@@ -220,7 +220,7 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool, n *notifier) (er
 	a.pull = worker.NewPull(pulls)
 	pull, keys := a.pull, auth.Source(a.access.places.Signing)
 	if len(cfg.SinkPrefixes) > 0 && (len(options.Actions) == 0 || slices.Contains(options.Actions, pull.Action())) {
-		sinks := repos.NewSinks(a.client, a.repos, repos.PulledOptions{Pull: pull, Suspensions: a.suspensions, Selector: cfg.Jobs.Selector,
+		sinks := repos.NewSinks(a.clients.client, a.repos, repos.PulledOptions{Pull: pull, Suspensions: a.suspensions, Selector: cfg.Jobs.Selector,
 			Resync: cmp.Or(cfg.Resync, time.Minute), Observe: a.observeRepo, Logger: cfg.Logger.With("component", "sinks")})
 		a.parts = append(a.parts, sinks.Run)
 	}
@@ -229,7 +229,7 @@ func (a *Agent) buildJobs(ctx context.Context, reconciles bool, n *notifier) (er
 	for _, w := range worker.NewWrites(pull, keys) {
 		workers = append(workers, w)
 	}
-	if a.controller, err = jobs.New(a.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil || !reconciles {
+	if a.controller, err = jobs.New(a.clients.client, a.jobs, a.repos, cfg.Store, workers, options); err != nil || !reconciles {
 		return err
 	}
 	return a.controllers.build(ctx, a, pulls)
@@ -286,7 +286,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 			Artifacts: c.sources.artifacts},
 		Hub:  a.hub,
 		Jobs: a.controller,
-		API:  a.client,
+		API:  a.clients.client,
 		Report: snapshot.Diagnostics{Store: cfg.Store, Mirrors: a.access.mirrors, Jobs: a.jobs, Repos: a.repos, Connections: c.cache,
 			Sources: sources, Tokens: a.access.countTokens},
 		Suspensions: control.Suspensions{All: a.suspensions, Role: c.role, Activity: a.activity, Changed: c.wakeRepository},
@@ -297,11 +297,11 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 	gauges := metrics.Source{
 		Backlog: a.controller.Backlog, Jobs: a.controller.Snapshot, Store: cfg.Store.Info,
 		Clock: func() (offset, bound time.Duration, ok bool) {
-			now, bound, ok := a.client.Clock().Now()
+			now, bound, ok := a.clients.client.Clock().Now()
 			return time.Until(now), bound, ok
 		},
-		Down:         func() time.Time { since, _ := a.client.Down(); return since },
-		Latency:      a.client.Latency,
+		Down:         func() time.Time { since, _ := a.clients.client.Down(); return since },
+		Latency:      a.clients.client.Latency,
 		Repositories: a.repos.Objects,
 		Suspended:    a.suspended,
 		Drifted: func(o kube.Object) (int, bool) {
@@ -319,12 +319,12 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 	}
 	a.metrics.Read(gauges)
 	a.endpoint = &metrics.Endpoint{Address: cfg.Telemetry, Metrics: a.metrics, Stuck: a.Stuck, Synced: a.health.Synced, Ready: a.ready,
-		Down: a.client.Down, Logger: cfg.Logger}
+		Down: a.clients.client.Down, Logger: cfg.Logger}
 	secrets := a.access.places
 	secrets.Observer = nil // each request reads them
 	a.deliveries = webhook.NewCluster(webhook.ClusterOptions{
-		Client: a.client, Repos: a.repos, Jobs: a.jobs, Own: cfg.Store, Given: secrets, Suspensions: a.suspensions,
-		Embedded: a.embedded != nil, Reviews: slices.Contains(ActionsOf(cfg.Jobs.Actions), "pr"), Reconciles: c.repos != nil,
+		Client: a.clients.client, Repos: a.repos, Jobs: a.jobs, Own: cfg.Store, Given: secrets, Suspensions: a.suspensions,
+		Embedded: a.clients.embedded != nil, Reviews: slices.Contains(ActionsOf(cfg.Jobs.Actions), "pr"), Reconciles: c.repos != nil,
 		Logger: cfg.Logger,
 		Pulled: func(k reconcile.Key) {
 			a.activity.Note(k.Name, "webhook: pull queued for a push that came during the last one")
@@ -371,7 +371,7 @@ func (a *Agent) receiveWebhooks(ctx context.Context) error {
 		Accepted: a.activity.Note, Pushed: a.controllers.sources.pushed,
 		Logger: a.cfg.Logger.With("component", "webhook"),
 	}
-	if a.embedded == nil { // else limpet alone runs the pulls
+	if a.clients.embedded == nil { // else limpet alone runs the pulls
 		o.Incremental = webhook.Listed(a.cfg.Limits.IncrementalChanges)
 	}
 	return webhook.Run(ctx, a.cfg.Webhooks, a.deliveries, o)
@@ -381,7 +381,7 @@ func (a *Agent) receiveWebhooks(ctx context.Context) error {
 // than its own; all else of it needs a new Agent. A wrong configuration is refused as a whole.
 func (a *Agent) Reload(cfg Config, token string) error {
 	err := cfg.Webhooks.Check()
-	if err == nil && a.embedded == nil {
+	if err == nil && a.clients.embedded == nil {
 		err = cfg.API.Check()
 	}
 	if err != nil {
@@ -389,7 +389,7 @@ func (a *Agent) Reload(cfg Config, token string) error {
 	}
 	a.access.places.Rules.Set(cfg.GitRules)
 	a.access.policies.Set(cfg.Policies)
-	for _, client := range []*kube.Client{a.client, a.dashboards, a.folders} {
+	for _, client := range []*kube.Client{a.clients.client, a.clients.dashboards, a.clients.folders} {
 		client.SetToken(token)
 	}
 	for _, o := range a.repos.Objects() {
@@ -435,7 +435,7 @@ func (a *Agent) warnings() (out []string) {
 // Stuck returns what of the agent has not moved for longer than its deadline, one line a cause. An
 // API that is away is no cause.
 func (a *Agent) Stuck() (out []string) {
-	since, _ := a.client.Down()
+	since, _ := a.clients.client.Down()
 	for _, informer := range []*kube.Informer{a.jobs, a.repos, a.controllers.cache} {
 		if informer == nil || !since.IsZero() {
 			continue
@@ -471,8 +471,8 @@ func (a *Agent) Run(ctx context.Context) error {
 			return err
 		}
 		hello := control.Hello{Protocol: control.Protocol, Version: a.cfg.Version, PID: os.Getpid(), Started: a.health.Started,
-			State: a.cfg.StatePath, Server: a.name()}
-		server := &control.Server{Hello: hello, Store: a.cfg.Store, Agent: a.Service, Log: a.cfg.Log, API: a.handler(a.cfg.Logger)}
+			State: a.cfg.StatePath, Server: a.clients.name()}
+		server := &control.Server{Hello: hello, Store: a.cfg.Store, Agent: a.Service, Log: a.cfg.Log, API: a.clients.handler(a.cfg.Logger)}
 		g.Go(func() error { return server.Serve(ctx, ln) })
 	}
 	for _, run := range a.parts {

@@ -135,7 +135,7 @@ func create(t testing.TB, a *Agent, kind, name string, content map[string]any) *
 	u.SetAPIVersion(resource.GroupVersion().String())
 	u.SetKind(kind)
 	u.SetName(name)
-	made, err := a.client.Resource(resource).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{})
+	made, err := a.clients.client.Resource(resource).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{})
 	must(t, err)
 	return made
 }
@@ -145,7 +145,7 @@ func patchRepository(t testing.TB, a *Agent, name string, patch map[string]any, 
 	t.Helper()
 	data, err := json.Marshal(patch)
 	must(t, err)
-	made, err := a.client.Resource(api.Repositories).Namespace("default").Patch(t.Context(), name, types.MergePatchType, data,
+	made, err := a.clients.client.Resource(api.Repositories).Namespace("default").Patch(t.Context(), name, types.MergePatchType, data,
 		metav1.PatchOptions{}, sub...)
 	must(t, err)
 	return made
@@ -197,7 +197,7 @@ func TestServerUnavailableAtStart(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-up:
-			away.embedded.ServeHTTP(w, r)
+			away.clients.embedded.ServeHTTP(w, r)
 		default:
 			panic(http.ErrAbortHandler)
 		}

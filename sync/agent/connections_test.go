@@ -69,7 +69,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 
 	repository := func() api.Repository {
 		t.Helper()
-		u, err := a.client.Resource(api.Repositories).Namespace("default").Get(t.Context(), "site", metav1.GetOptions{})
+		u, err := a.clients.client.Resource(api.Repositories).Namespace("default").Get(t.Context(), "site", metav1.GetOptions{})
 		must(t, err)
 		repo, err := api.RepositoryView(u)
 		must(t, err)
@@ -94,7 +94,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	if status := repository().Status.Token; status.Expiration-status.LastUpdated < (59 * time.Minute).Milliseconds() {
 		t.Errorf("status.token %+v", status)
 	}
-	if sealed, err := a.embedded.SecretOf(t.Context(), "repositories", "default", "site", "token", ""); err != nil ||
+	if sealed, err := a.clients.embedded.SecretOf(t.Context(), "repositories", "default", "site", "token", ""); err != nil ||
 		string(sealed) != first[0] {
 		t.Errorf("the API keeps %d bytes, %v", len(sealed), err)
 	}
@@ -106,7 +106,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		"metadata": map[string]any{"name": "site-sync", "namespace": "default"},
 		"spec":     map[string]any{"action": "pull", "repository": "site", "pull": map[string]any{"incremental": true}}}}
 	eventually(t, "the job of the first pull makes room", func() bool {
-		_, err := a.client.Resource(api.Jobs).Namespace("default").Create(t.Context(), job, metav1.CreateOptions{})
+		_, err := a.clients.client.Resource(api.Jobs).Namespace("default").Create(t.Context(), job, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 	const hook = "https://edge.example.com/webhook"
 	host.Add("team/site", forgetest.Repository{DefaultBranch: "main"})
 	id := host.AddHook("team/site", forgetest.Hook{URL: hook, Events: []string{"push"}})
-	repositories := a.client.Resource(api.Repositories).Namespace("default")
+	repositories := a.clients.client.Resource(api.Repositories).Namespace("default")
 	patchRepository(t, a, "site", map[string]any{"status": map[string]any{"webhook": map[string]any{"id": json.Number(id), "url": hook}}}, "status")
 	putHookSecret(t, a, "site", "of the hook")
 	must(t, repositories.Delete(t.Context(), "site", metav1.DeleteOptions{}))

@@ -59,7 +59,7 @@ type controllers struct {
 }
 
 func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOptions) (err error) {
-	cfg, embedded := a.cfg, a.embedded != nil
+	cfg, embedded := a.cfg, a.clients.embedded != nil
 	var since time.Time
 	if embedded {
 		// Its objects are in the state file: objects of pulls before the file was created may be missing.
@@ -69,9 +69,9 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 		}
 		since = info.Created
 	}
-	uses := repos.Uses{Watcher: c.references, Rules: a.access.places.Rules, Policies: a.access.policies, Sealed: a.sealed()}
+	uses := repos.Uses{Watcher: c.references, Rules: a.access.places.Rules, Policies: a.access.policies, Sealed: a.clients.sealed()}
 	c.minter = a.access.minter
-	c.repos = repos.New(a.client, a.repos, a.jobs, repos.Options{
+	c.repos = repos.New(a.clients.client, a.repos, a.jobs, repos.Options{
 		Remotes:     pulls.Source.Remote,
 		Git:         a.access.mirrors,
 		Silent:      a.access.mirrors.Silent,
@@ -92,11 +92,11 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 		Meter:       a.metrics.Controller(),
 		Logger:      cfg.Logger.With("component", "repositories"),
 	})
-	c.drifts = repos.NewDrifts(a.client, a.repos, repos.PulledOptions{Pull: a.pull, Store: cfg.Store, Suspensions: a.suspensions,
+	c.drifts = repos.NewDrifts(a.clients.client, a.repos, repos.PulledOptions{Pull: a.pull, Store: cfg.Store, Suspensions: a.suspensions,
 		Selector: cfg.Jobs.Selector, Resync: cmp.Or(cfg.Resync, time.Minute), Observe: a.observeRepo,
 		Logger: cfg.Logger.With("component", "drift")})
-	c.cache = a.client.Informer(api.Connections, cfg.Namespace, kube.InformerOptions{})
-	c.connections = repos.NewConnections(a.client, c.cache, repos.ConnectionOptions{Minter: c.minter, Repositories: c.repos,
+	c.cache = a.clients.client.Informer(api.Connections, cfg.Namespace, kube.InformerOptions{})
+	c.connections = repos.NewConnections(a.clients.client, c.cache, repos.ConnectionOptions{Minter: c.minter, Repositories: c.repos,
 		Uses: uses.Use, Resync: cfg.Resync, Logger: cfg.Logger.With("component", "connections")})
 	if embedded { // it has one agent
 		return nil
@@ -119,7 +119,7 @@ func (a *Agent) newLease(
 		return nil, err
 	}
 	return lease.New(lease.Options{
-		Client:  a.client.Resource(lease.Resource).Namespace(cmp.Or(a.cfg.Namespace, leaseNamespace)),
+		Client:  a.clients.client.Resource(lease.Resource).Namespace(cmp.Or(a.cfg.Namespace, leaseNamespace)),
 		Name:    name,
 		Holder:  holder,
 		Expiry:  cmp.Or(a.cfg.Jobs.Expiry, jobs.DefaultExpiry),

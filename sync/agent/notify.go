@@ -209,8 +209,8 @@ func (a *Agent) buildNotifier(ctx context.Context) (n *notifier, err error) {
 	cfg, log := a.cfg, a.cfg.Logger.With("component", "notify")
 	client := &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + cfg.Version, Timeout: notify.Timeout}
 	targets := cfg.Notify
-	if cfg.API.Kubeconfig != "" || a.embedded != nil {
-		targets = append(targets[:len(targets):len(targets)], notify.Kubernetes(a.client))
+	if cfg.API.Kubeconfig != "" || a.clients.embedded != nil {
+		targets = append(targets[:len(targets):len(targets)], notify.Kubernetes(a.clients.client))
 	}
 	if a.outbox, err = notify.Open(ctx, notify.Options{Store: cfg.Store, Targets: targets, Client: client, Logger: log}); err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func TestProxyRoutesByGroup(t *testing.T) {
 		c.API.Server, c.API.Token = main.URL, "agent"
 		c.Dashboards, c.Folders = dashboards.URL, folders.URL
 	})
-	proxy := a.handler(a.cfg.Logger)
+	proxy := a.clients.handler(a.cfg.Logger)
 	for path, want := range map[string]string{
 		"/version": "main",
 		"/apis":    "main",
@@ -73,7 +73,7 @@ func TestProxyUnavailable(t *testing.T) {
 			t.Parallel()
 			a, _ := newAgent(t, tt.change)
 			w := httptest.NewRecorder()
-			a.handler(a.cfg.Logger).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/provisioning.grafana.app/v0alpha1/jobs", nil))
+			a.clients.handler(a.cfg.Logger).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/apis/provisioning.grafana.app/v0alpha1/jobs", nil))
 			var status metav1.Status
 			body, _ := io.ReadAll(w.Body)
 			if err := json.Unmarshal(body, &status); err != nil {

@@ -109,7 +109,7 @@ func TestTokenChangeOfHealthyConnection(t *testing.T) {
 			c.create("Repository", "site", map[string]any{"title": "Site", "type": "gitlab",
 				"gitlab":     map[string]any{"url": c.host.URL + "/team/site", "branch": testenv.Branch},
 				"connection": map[string]any{"name": "link"}, "sync": map[string]any{"enabled": false, "target": "folder"}}, nil)
-			res := c.a.client.Resource(api.Connections).Namespace("default")
+			res := c.a.clients.client.Resource(api.Connections).Namespace("default")
 			well := func() bool {
 				u, err := res.Get(t.Context(), "link", metav1.GetOptions{})
 				must(t, err)
@@ -154,7 +154,7 @@ func (c *credentialCase) health(what string, well bool) {
 	c.t.Helper()
 	began := time.Now()
 	eventually(c.t, what, func() bool {
-		u, err := c.a.client.Resource(api.Repositories).Namespace("default").Get(c.t.Context(), "site", metav1.GetOptions{})
+		u, err := c.a.clients.client.Resource(api.Repositories).Namespace("default").Get(c.t.Context(), "site", metav1.GetOptions{})
 		must(c.t, err)
 		repo, err := api.RepositoryView(u)
 		must(c.t, err)
@@ -167,7 +167,7 @@ func (c *credentialCase) health(what string, well bool) {
 
 func (c *credentialCase) setSecret(token string) {
 	c.t.Helper()
-	res := c.a.client.Resource(api.Secrets).Namespace("default")
+	res := c.a.clients.client.Resource(api.Secrets).Namespace("default")
 	if token == "" {
 		must(c.t, res.Delete(c.t.Context(), "creds", metav1.DeleteOptions{}))
 		return
@@ -222,7 +222,7 @@ func TestTestTriggersHealthCheck(t *testing.T) {
 		"git": map[string]any{"url": strings.Replace(url, "another", "site", 1), "branch": testenv.Branch}}, nil)
 	c.health("nothing is there", false)
 	server.Serve("site.git", origin.Dir)
-	u, err := a.client.Resource(api.Repositories).Namespace("default").Get(t.Context(), "site", metav1.GetOptions{})
+	u, err := a.clients.client.Resource(api.Repositories).Namespace("default").Get(t.Context(), "site", metav1.GetOptions{})
 	must(t, err)
 	u.SetKind("Repository")
 	if got, err := a.Test(t.Context(), u); err != nil || !got.Success {

@@ -40,8 +40,8 @@ type sources struct {
 func (a *Agent) buildSources(ctx context.Context) (err error) {
 	cfg, c, s := a.cfg, a.controllers, &a.controllers.sources
 	log := cfg.Logger.With("component", "source")
-	s.mode, s.watcher = cmp.Or(cfg.Sources, controllersAuto), source.NewWatcher(a.client, cfg.Namespace, log, a.hub.Invalidate)
-	here := reconciles(cfg.Sources, a.embedded != nil)
+	s.mode, s.watcher = cmp.Or(cfg.Sources, controllersAuto), source.NewWatcher(a.clients.client, cfg.Namespace, log, a.hub.Invalidate)
+	here := reconciles(cfg.Sources, a.clients.embedded != nil)
 	if here || cfg.Artifacts.Listen != "" {
 		err = a.openArtifacts(ctx)
 	}
@@ -49,7 +49,7 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 		return err
 	}
 	s.controller = controller.New(controller.Options{
-		Client: a.client, Sources: s.watcher, Git: a.access.mirrors,
+		Client: a.clients.client, Sources: s.watcher, Git: a.access.mirrors,
 		Credentials:   a.access.identities.Source(a.access.places.WithTransport(a.access.places.NamedSecret())),
 		Places:        a.access.places,
 		Rules:         a.access.places.Rules,
@@ -62,15 +62,15 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 		MaxFiles:      cfg.Artifacts.MaxFiles,
 		Outbox:        a.outbox,
 		References:    c.references,
-		Sealed:        a.sealed(),
-		Now:           a.client.Now,
+		Sealed:        a.clients.sealed(),
+		Now:           a.clients.client.Now,
 		Observe: func(e reconcile.Event) {
 			a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Text: "source " + e.Namespace + "/" + e.Repository + ": " + e.Text})
 		},
 		Took:   a.metrics.SourceReconciled,
 		Logger: log,
 	})
-	if a.embedded == nil {
+	if a.clients.embedded == nil {
 		s.lease, err = a.newLease(ctx, sourcesLease, s.controller.Run,
 			func(lease.State) { a.activity.Note("", "sources: "+s.role().TextOf("sources")) })
 	}
@@ -173,7 +173,7 @@ func (a *Agent) openArtifacts(ctx context.Context) (err error) {
 	if c.TokenFile != "" {
 		token = kube.TokenFile("--artifact-token-file", c.TokenFile, a.cfg.Logger).Get
 	}
-	archives, bundles := s.artifacts.Handler(token), upstream.Handler(a.client, a.access.mirrors, token)
+	archives, bundles := s.artifacts.Handler(token), upstream.Handler(a.clients.client, a.access.mirrors, token)
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if path.Base(r.URL.Path) == upstream.File {
 			bundles.ServeHTTP(w, r)

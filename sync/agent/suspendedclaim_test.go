@@ -22,7 +22,7 @@ func TestSuspendedClaim(t *testing.T) {
 		if down.Load() {
 			panic(http.ErrAbortHandler)
 		}
-		away.embedded.ServeHTTP(w, r)
+		away.clients.embedded.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
 	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))

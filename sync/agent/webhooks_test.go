@@ -277,7 +277,7 @@ func pushDuring(t *testing.T, name string, deliver func(t *testing.T, url, secre
 		}
 	}
 	delivered(t, "a push", url, hookSecret, "1", 202)
-	jobs := a.client.Resource(api.Jobs).Namespace("default")
+	jobs := a.clients.client.Resource(api.Jobs).Namespace("default")
 	first, err := jobs.Get(t.Context(), name, metav1.GetOptions{})
 	must(t, err)
 	for _, id := range []string{"2", "3"} {

@@ -88,14 +88,14 @@ func pretty(req *http.Request) bool {
 
 // answer reveals a stored form and sends it in the requested one.
 func (c *call) answer(code int, stored []byte) error {
-	data, err := c.reveal(c.req.Context(), c.kind, stored)
+	data, err := c.server.reveal(c.req.Context(), c.kind, stored)
 	if err == nil {
 		data, err = c.inForm(data)
 	}
 	if err != nil {
 		return err
 	}
-	c.answerBytes(c.w, c.media, code, data)
+	c.server.answerBytes(c.w, c.media, code, data)
 	return nil
 }
 

@@ -28,7 +28,7 @@ const maxBody = 3 << 20
 
 // call is one request for objects.
 type call struct {
-	*Server
+	server *Server
 	target
 	verb  string
 	w     http.ResponseWriter
@@ -84,16 +84,16 @@ func (c *call) get() error {
 	ctx := c.req.Context()
 	revision, err := parseRevision(cmp.Or(c.req.URL.Query().Get("resourceVersion"), "0"))
 	if err == nil {
-		err = c.feed.wait(ctx, revision)
+		err = c.server.feed.wait(ctx, revision)
 	}
 	if err != nil {
 		return err
 	}
-	cur, err := c.store.Object(ctx, c.key())
+	cur, err := c.server.store.Object(ctx, c.key())
 	if errors.Is(err, state.ErrNotFound) {
 		err = c.notFound()
-		if c.Server.options.SealedSecrets && isSecret(c.kind) && IsSealed(c.name) {
-			cur.Data, err = c.sealedSecret(ctx, c.target)
+		if c.server.options.SealedSecrets && isSecret(c.kind) && IsSealed(c.name) {
+			cur.Data, err = c.server.sealedSecret(ctx, c.target)
 		}
 	}
 	if err != nil {
@@ -104,8 +104,8 @@ func (c *call) get() error {
 
 const createOptions = "CreateOptions"
 
-func (c *call) create() error { return c.write(createOptions, http.StatusCreated, c.add) }
-func (c *call) update() error { return c.write("UpdateOptions", http.StatusOK, c.put) }
+func (c *call) create() error { return c.write(createOptions, http.StatusCreated, c.server.add) }
+func (c *call) update() error { return c.write("UpdateOptions", http.StatusOK, c.server.put) }
 
 // write stores the object in the body.
 func (c *call) write(
@@ -152,7 +152,7 @@ func (c *call) patch() error {
 	if err != nil {
 		return err
 	}
-	out, created, err := c.Server.patch(c.req.Context(), c.target, form, body, o)
+	out, created, err := c.server.patch(c.req.Context(), c.target, form, body, o)
 	code := http.StatusOK
 	if created {
 		code = http.StatusCreated
@@ -166,12 +166,12 @@ func (c *call) delete() error {
 		return err
 	}
 	var warnings []string
-	out, gone, err := c.remove(c.req.Context(), c.target, d, &warnings)
+	out, gone, err := c.server.remove(c.req.Context(), c.target, d, &warnings)
 	warn(c.w, warnings)
 	if err != nil || !gone {
 		return c.wrote(http.StatusOK, writeOptions{}, out, err)
 	}
-	c.answerAny(c.w, media{pretty: c.media.pretty}, http.StatusOK, metav1.Status{
+	c.server.answerAny(c.w, media{pretty: c.media.pretty}, http.StatusOK, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{
 			Name:  c.name,
@@ -193,7 +193,7 @@ func (c *call) deleteAll() error {
 	if err != nil {
 		return err
 	}
-	page, err := c.page(c.req.Context(), c.target, o)
+	page, err := c.server.page(c.req.Context(), c.target, o)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (c *call) deleteAll() error {
 	for _, item := range page.items {
 		one := c.target
 		one.name = text(item, find(item, "metadata", "name"))
-		if _, _, err = c.remove(c.req.Context(), one, d, &warnings); err != nil && !apierrors.IsNotFound(err) {
+		if _, _, err = c.server.remove(c.req.Context(), one, d, &warnings); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}

@@ -21,11 +21,11 @@ const (
 // expireEvents deletes the Events that were not counted up for eventsKept, and the oldest beyond
 // mostEvents. What cannot be deleted now is deleted by a later request.
 func (c *call) expireEvents(ctx context.Context) {
-	now, last := time.Now(), c.expired.Load()
-	if now.UnixNano()-last < int64(expiryInterval) || !c.expired.CompareAndSwap(last, now.UnixNano()) {
+	now, last := time.Now(), c.server.expired.Load()
+	if now.UnixNano()-last < int64(expiryInterval) || !c.server.expired.CompareAndSwap(last, now.UnixNano()) {
 		return
 	}
-	page, err := c.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(c.kind)})
+	page, err := c.server.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(c.kind)})
 	slices.SortFunc(page.Items, func(a, b state.Object) int { return cmp.Compare(b.Revision, a.Revision) })
 	for i, event := range page.Items {
 		seen := text(event.Data, find(event.Data, "lastTimestamp"))
@@ -33,11 +33,11 @@ func (c *call) expireEvents(ctx context.Context) {
 		if i >= mostEvents || bad != nil || now.Sub(at) >= eventsKept {
 			gone := c.target
 			gone.namespace, gone.name, gone.subresource = event.Key.Namespace, event.Key.Name, ""
-			_, _, failed := c.remove(ctx, gone, metav1.DeleteOptions{}, nil)
+			_, _, failed := c.server.remove(ctx, gone, metav1.DeleteOptions{}, nil)
 			err = cmp.Or(err, failed)
 		}
 	}
 	if err != nil {
-		c.log.Debug("events not expired", "err", err)
+		c.server.log.Debug("events not expired", "err", err)
 	}
 }

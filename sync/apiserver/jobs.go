@@ -58,7 +58,7 @@ func (c *call) serveJobs() error {
 		return c.below("historicjobs").answer(http.StatusOK, records.items[0])
 	}
 	jobs := c.below("jobs")
-	queued, err := c.page(c.req.Context(), jobs.target, everything())
+	queued, err := c.server.page(c.req.Context(), jobs.target, everything())
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (c *call) below(plural string) *call {
 func (c *call) finished(more labels.Set) (listPage, error) {
 	o := everything()
 	o.LabelSelector = labels.SelectorFromSet(labels.Merge(labels.Set{api.LabelRepository: c.name}, more))
-	return c.page(c.req.Context(), c.of("historicjobs"), o)
+	return c.server.page(c.req.Context(), c.of("historicjobs"), o)
 }
 
 func (c *call) createJob() error {
@@ -104,7 +104,7 @@ func (c *call) createJob() error {
 	job.SetName(jobName(c.name, action))
 	job.SetLabels(map[string]string{api.LabelRepository: c.name})
 	o := writeOptions{manager: processManager, validation: metav1.FieldValidationIgnore, warnings: new([]string)}
-	created, err := c.add(c.req.Context(), jobs.target, job, o)
+	created, err := c.server.add(c.req.Context(), jobs.target, job, o)
 	if err == nil && action == "pull" {
 		c.markPending(context.WithoutCancel(c.req.Context()), repo)
 	}
@@ -115,7 +115,7 @@ func (c *call) createJob() error {
 const processManager = "limpet"
 
 func (c *call) repository() (*unstructured.Unstructured, error) {
-	cur, err := c.read(c.req.Context(), c.target)
+	cur, err := c.server.read(c.req.Context(), c.target)
 	if err == nil && cur.object == nil {
 		err = c.notFound()
 	}
@@ -207,10 +207,10 @@ func (c *call) markPending(ctx context.Context, repo *unstructured.Unstructured)
 	})
 	if err == nil {
 		o := writeOptions{manager: processManager, validation: metav1.FieldValidationIgnore}
-		_, _, err = c.Server.patch(ctx, t, types.MergePatchType, patch, o)
+		_, _, err = c.server.patch(ctx, t, types.MergePatchType, patch, o)
 	}
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		c.log.Warn("set sync state to pending", "repository", c.namespace+"/"+c.name, "err", err)
+		c.server.log.Warn("set sync state to pending", "repository", c.namespace+"/"+c.name, "err", err)
 	}
 }
 

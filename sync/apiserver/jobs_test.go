@@ -228,7 +228,7 @@ func TestPendingGivesWay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.repository("r1")
-	c := call{Server: s.Server, target: target{version: "v0alpha1", namespace: "default"}.of("repositories"),
+	c := call{server: s.Server, target: target{version: "v0alpha1", namespace: "default"}.of("repositories"),
 		req: httptest.NewRequest("POST", "/", nil)}
 	c.name = "r1"
 	read, err := c.repository()

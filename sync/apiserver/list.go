@@ -51,7 +51,7 @@ func (c *call) list() error {
 	if err != nil {
 		return err
 	}
-	page, err := c.page(c.req.Context(), c.target, o)
+	page, err := c.server.page(c.req.Context(), c.target, o)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func (c *call) answerPage(page listPage) error {
 			return err
 		}
 		table.ListMeta = meta
-		c.answerAny(c.w, c.media, http.StatusOK, table)
+		c.server.answerAny(c.w, c.media, http.StatusOK, table)
 		return nil
 	}
 	apiVersion, kind := c.apiVersion(), c.kind.Kind+"List"
@@ -236,6 +236,6 @@ func (c *call) answerPage(page listPage) error {
 	}
 	out := append(head[:len(head)-1], `,"items":[`...)
 	out = append(out, bytes.Join(page.items, []byte(","))...)
-	c.answerBytes(c.w, c.media, http.StatusOK, append(out, "]}"...))
+	c.server.answerBytes(c.w, c.media, http.StatusOK, append(out, "]}"...))
 	return nil
 }

@@ -137,7 +137,7 @@ func (s *Server) serve(w http.ResponseWriter, req *http.Request, until time.Time
 		s.mux.ServeHTTP(w, req)
 		return
 	}
-	c := &call{Server: s, target: t, verb: verb, w: w, req: req, until: until}
+	c := &call{server: s, target: t, verb: verb, w: w, req: req, until: until}
 	if err := c.serve(); err != nil {
 		s.answerError(w, req, err)
 	}

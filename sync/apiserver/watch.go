@@ -30,7 +30,7 @@ const (
 
 // stream is an open watch. It lives in the goroutine of its request.
 type stream struct {
-	*call
+	call    *call
 	options listOptions
 	conn    *http.ResponseController
 	// position is the revision up to which all events have been sent.
@@ -53,19 +53,19 @@ func (c *call) watch() error {
 	w := &stream{call: c, options: o, conn: http.NewResponseController(c.w), position: o.revision}
 	if w.initial() {
 		// The objects must be at least as new as the requested revision.
-		if err := c.feed.wait(c.req.Context(), o.revision); err != nil {
+		if err := c.server.feed.wait(c.req.Context(), o.revision); err != nil {
 			return err
 		}
 	} else if o.revision == 0 {
-		w.position = c.feed.seen()
+		w.position = c.server.feed.seen()
 	}
 	ctx, cancel := context.WithTimeout(c.req.Context(), timeout)
 	defer cancel()
-	defer context.AfterFunc(c.life, cancel)()
+	defer context.AfterFunc(c.server.life, cancel)()
 	// From here on every fault is reported as an event.
-	w.w.Header().Set("Content-Type", mediaJSON)
-	w.w.Header().Set("Cache-Control", "no-cache, private")
-	w.w.WriteHeader(http.StatusOK)
+	w.call.w.Header().Set("Content-Type", mediaJSON)
+	w.call.w.Header().Set("Cache-Control", "no-cache, private")
+	w.call.w.WriteHeader(http.StatusOK)
 	// The connection may serve other requests afterwards.
 	defer func() { _ = w.conn.SetWriteDeadline(time.Time{}) }()
 	err = w.flush()
@@ -76,7 +76,7 @@ func (c *call) watch() error {
 		err = w.follow(ctx)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errGone) {
-		if data, err := json.Marshal(w.statusOf(ctx, err)); err == nil {
+		if data, err := json.Marshal(w.call.server.statusOf(ctx, err)); err == nil {
 			// Best effort: the client may have disconnected.
 			_ = w.send("ERROR", data)
 			_ = w.flush()
@@ -95,12 +95,12 @@ var errGone = errors.New("client is gone")
 
 // begin sends the initial events: the objects as of one revision.
 func (w *stream) begin(ctx context.Context) error {
-	all, err := w.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(w.kind), Namespace: w.namespace})
+	all, err := w.call.server.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(w.call.kind), Namespace: w.call.namespace})
 	if err != nil {
 		return err
 	}
 	for _, item := range all.Items {
-		if w.options.matches(w.target, item.Data) {
+		if w.options.matches(w.call.target, item.Data) {
 			if err := w.sendObject(ctx, state.EventAdded, item.Data); err != nil {
 				return err
 			}
@@ -118,7 +118,7 @@ func (w *stream) follow(ctx context.Context) error {
 	bookmarks := time.NewTimer(nextBookmark(ctx))
 	defer bookmarks.Stop()
 	for ctx.Err() == nil {
-		events, reached, moved, err := w.feed.next(resourceName(w.kind), w.position)
+		events, reached, moved, err := w.call.server.feed.next(resourceName(w.call.kind), w.position)
 		if err != nil {
 			return err
 		}
@@ -157,8 +157,8 @@ func nextBookmark(ctx context.Context) time.Duration {
 // sendEvent sends a change as seen through the selectors: an object that begins
 // to match is added, one that ceases to match is deleted.
 func (w *stream) sendEvent(ctx context.Context, e state.ObjectEvent) error {
-	is := e.Type != state.EventDeleted && w.options.matches(w.target, e.Object.Data)
-	was := w.options.matches(w.target, e.Previous)
+	is := e.Type != state.EventDeleted && w.options.matches(w.call.target, e.Object.Data)
+	was := w.options.matches(w.call.target, e.Previous)
 	switch {
 	case is && was:
 		return w.sendObject(ctx, state.EventModified, e.Object.Data)
@@ -172,7 +172,7 @@ func (w *stream) sendEvent(ctx context.Context, e state.ObjectEvent) error {
 }
 
 func (w *stream) sendObject(ctx context.Context, kind string, stored []byte) error {
-	data, err := w.reveal(ctx, w.kind, stored)
+	data, err := w.call.server.reveal(ctx, w.call.kind, stored)
 	if err == nil {
 		data, err = w.inForm(data)
 	}
@@ -191,7 +191,7 @@ func (w *stream) sendBookmark(end bool) error {
 	if end {
 		meta["annotations"] = map[string]any{metav1.InitialEventsAnnotationKey: "true"}
 	}
-	data, err := encodeObject(map[string]any{"apiVersion": w.apiVersion(), "kind": w.kind.Kind, "metadata": meta})
+	data, err := encodeObject(map[string]any{"apiVersion": w.call.apiVersion(), "kind": w.call.kind.Kind, "metadata": meta})
 	if err == nil {
 		data, err = w.inForm(data)
 	}
@@ -203,11 +203,11 @@ func (w *stream) sendBookmark(end bool) error {
 
 // inForm is that of the call, with the header of a table once.
 func (w *stream) inForm(data []byte) ([]byte, error) {
-	if w.media.as != asTable || !w.headers {
+	if w.call.media.as != asTable || !w.headers {
 		w.headers = true
 		return w.call.inForm(data)
 	}
-	table, err := w.table([][]byte{data})
+	table, err := w.call.table([][]byte{data})
 	if err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (w *stream) inForm(data []byte) ([]byte, error) {
 func (w *stream) send(kind string, object []byte) error {
 	// A transport without deadlines, such as the one inside the process, is fine.
 	_ = w.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, err := fmt.Fprintf(w.w, "{\"type\":%q,\"object\":%s}\n", kind, object); err != nil {
+	if _, err := fmt.Fprintf(w.call.w, "{\"type\":%q,\"object\":%s}\n", kind, object); err != nil {
 		return fmt.Errorf("%w: %w", errGone, err)
 	}
 	return nil

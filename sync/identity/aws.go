@@ -30,7 +30,7 @@ const (
 
 // aws signs passwords for CodeCommit. The keys that it signs with come from the
 // first source that is configured: keys, a web identity, the machine.
-type aws struct{ *registry }
+type aws struct{ registry *registry }
 
 // codeCommit are the hosts of CodeCommit, with endpoints of a VPC too.
 var codeCommit = regexp.MustCompile(`^(?:vpce-[a-z0-9-]+\.)?git-codecommit(?:-fips)?\.([a-z0-9-]+)(?:\.vpce)?\.amazonaws\.com(?:\.cn)?$`)
@@ -62,9 +62,9 @@ func (p *aws) Credentials(ctx context.Context, r Request) (*auth.Credentials, er
 		return nil, invalid(opCodeCommit, "the access key from %s is malformed", r.Place)
 	}
 	host := r.Address.HostPort()
-	user, password := keys.gitPassword(p.client.Clock("https://"+host), region, host, (&url.URL{Path: r.Address.Path}).EscapedPath())
+	user, password := keys.gitPassword(p.registry.client.Clock("https://"+host), region, host, (&url.URL{Path: r.Address.Path}).EscapedPath())
 	return &auth.Credentials{Username: user, Password: password, Forget: forget,
-		Clock: func(at time.Time) { p.client.SetClock(host, at) }}, nil
+		Clock: func(at time.Time) { p.registry.client.SetClock(host, at) }}, nil
 }
 
 // region returns that of the host, or that of a rule of the config file.
@@ -110,12 +110,12 @@ func (p *aws) keys(ctx context.Context, r Request, region string) (awsKeys, func
 			"use AWS_ROLE_ARN with AWS_WEB_IDENTITY_TOKEN_FILE, or keys")
 	}
 	key := r.key(source)
-	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return get(ctx, r) })
+	token, err := p.registry.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return get(ctx, r) })
 	var keys awsKeys
 	if err == nil {
 		err = json.Unmarshal([]byte(token.Value), &keys)
 	}
-	return keys, p.forget(key, token), err
+	return keys, p.registry.forget(key, token), err
 }
 
 // session makes a token of keys that expire, by the clock of AWS.
@@ -155,7 +155,7 @@ func (p *aws) webIdentity(ctx context.Context, r Request, region string) (auth.T
 		"RoleSessionName":  {cmp.Or(env("AWS_ROLE_SESSION_NAME"), "limpet")},
 		"WebIdentityToken": {subject},
 	}.Encode())
-	got, err := p.do(ctx, c)
+	got, err := p.registry.do(ctx, c)
 	if err != nil {
 		return auth.Token{}, err
 	}
@@ -181,7 +181,7 @@ func (p *aws) machine(ctx context.Context, r Request) (auth.Token, error) {
 	base := strings.TrimSuffix(cmp.Or(env("AWS_EC2_METADATA_SERVICE_ENDPOINT"), awsMachine), "/")
 	c := netx.Call{Op: "get a token of the metadata server", Identity: "role of this machine", Method: http.MethodPut, Near: true,
 		URL: base + "/latest/api/token", Header: map[string]string{"X-Aws-Ec2-Metadata-Token-Ttl-Seconds": machineTokenLife}}
-	got, err := p.do(ctx, c)
+	got, err := p.registry.do(ctx, c)
 	if err != nil {
 		return auth.Token{}, err
 	}
@@ -191,7 +191,7 @@ func (p *aws) machine(ctx context.Context, r Request) (auth.Token, error) {
 	}
 	c.Op, c.Method, c.Secrets = "find the role of this machine", http.MethodGet, []string{token}
 	c.URL, c.Header = base+"/latest/meta-data/iam/security-credentials/", map[string]string{"X-Aws-Ec2-Metadata-Token": token}
-	if got, err = p.do(ctx, c); err != nil {
+	if got, err = p.registry.do(ctx, c); err != nil {
 		return auth.Token{}, err
 	}
 	name, _, _ := strings.Cut(strings.TrimSpace(string(got.Body)), "\n")
@@ -199,7 +199,7 @@ func (p *aws) machine(ctx context.Context, r Request) (auth.Token, error) {
 		return auth.Token{}, malformed(c, "the answer names no role")
 	}
 	c.Op, c.URL = "get the keys of this machine", c.URL+url.PathEscape(name)
-	if got, err = p.do(ctx, c); err != nil {
+	if got, err = p.registry.do(ctx, c); err != nil {
 		return auth.Token{}, err
 	}
 	var out struct {

@@ -43,15 +43,15 @@ var azureAuthorities = []string{
 
 // azure makes tokens of Microsoft Entra ID for Azure DevOps: of a service principal, else by
 // workload identity, else of the managed identity of the host. The first that is configured counts.
-type azure struct{ *registry }
+type azure struct{ registry *registry }
 
 func (p *azure) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	key := r.key("azure-devops")
-	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.mint(ctx, r) })
+	token, err := p.registry.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.mint(ctx, r) })
 	if err != nil {
 		return nil, err
 	}
-	return &auth.Credentials{Bearer: token.Value, Forget: p.forget(key, token)}, nil
+	return &auth.Credentials{Bearer: token.Value, Forget: p.registry.forget(key, token)}, nil
 }
 
 // mint asks the first source that is configured.
@@ -161,6 +161,6 @@ func (p *azure) managed(ctx context.Context, env func(string) string) (auth.Toke
 	}
 	// The variable is the one that azidentity reads.
 	base := strings.TrimSuffix(cmp.Or(env("AZURE_POD_IDENTITY_AUTHORITY_HOST"), azureMetadata), "/")
-	return p.token(ctx, netx.Call{Op: "get a token from the metadata server", Identity: identity, Method: http.MethodGet, Near: true,
+	return p.registry.token(ctx, netx.Call{Op: "get a token from the metadata server", Identity: identity, Method: http.MethodGet, Near: true,
 		URL: base + "/metadata/identity/oauth2/token?" + query.Encode(), Header: map[string]string{"Metadata": "true"}})
 }

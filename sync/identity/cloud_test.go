@@ -159,7 +159,7 @@ func (p *place) restart(t testing.TB) {
 	t.Cleanup(hosts.Close)
 	p.Identities = New(Options{Apps: hosts, AllowInsecure: true, Getenv: func(k string) string { return p.env[k] }})
 	trusting := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
-	p.providers["azure"].(*azure).client.Transport = trusting
+	p.providers["azure"].(*azure).registry.client.Transport = trusting
 }
 
 // with gives keys.

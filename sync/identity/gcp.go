@@ -37,7 +37,7 @@ const (
 // gcp makes access tokens of Google: of a service account's key, by workload identity federation,
 // or from the metadata server. Over Git the token is the password, and the e-mail address of the
 // account the user.
-type gcp struct{ *registry }
+type gcp struct{ registry *registry }
 
 func (p *gcp) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	account, err := p.account(r)
@@ -49,11 +49,11 @@ func (p *gcp) Credentials(ctx context.Context, r Request) (*auth.Credentials, er
 		mint, scope = account.mint, account.fingerprint // the file of this host may change
 	}
 	key := r.key(scope)
-	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return mint(ctx, r) })
+	token, err := p.registry.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return mint(ctx, r) })
 	if err != nil {
 		return nil, err
 	}
-	return &auth.Credentials{Username: cmp.Or(token.User, "git"), Password: token.Value, Forget: p.forget(key, token)}, nil
+	return &auth.Credentials{Username: cmp.Or(token.User, "git"), Password: token.Value, Forget: p.registry.forget(key, token)}, nil
 }
 
 // googleAccount is what is used of the JSON. Source: Google's documentation of service account keys
@@ -82,7 +82,7 @@ type googleAccount struct {
 func (p *gcp) account(r Request) (*googleAccount, error) {
 	text, own := []byte(r.Text("gcpServiceAccount")), r.Trusted
 	if len(text) == 0 && (r.Own() || r.Trusted) {
-		path := p.o.Getenv("GOOGLE_APPLICATION_CREDENTIALS")
+		path := p.registry.o.Getenv("GOOGLE_APPLICATION_CREDENTIALS")
 		if path == "" {
 			return nil, nil
 		}
@@ -148,7 +148,7 @@ func (p *gcp) signed(ctx context.Context, r Request, a googleAccount) (token aut
 	if err != nil || key.N.BitLen() > auth.MaxRSA { // the error may repeat the key
 		return token, invalid(c.Op, "the private_key of %s is no PEM of an unencrypted RSA key of at most %d bits", c.Identity, auth.MaxRSA)
 	}
-	err = p.client.InTime(a.TokenURI, func(now time.Time) error {
+	err = p.registry.client.InTime(a.TokenURI, func(now time.Time) error {
 		begin := now.Add(-proofBefore)
 		unsigned := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
 			"iss":   a.Email,
@@ -166,7 +166,7 @@ func (p *gcp) signed(ctx context.Context, r Request, a googleAccount) (token aut
 		}
 		c.Body = []byte(url.Values{"grant_type": {"urn:ietf:params:oauth:grant-type:jwt-bearer"}, "assertion": {proof}}.Encode())
 		c.Secrets = []string{a.PrivateKey, proof}
-		token, err = p.token(ctx, c)
+		token, err = p.registry.token(ctx, c)
 		return err
 	})
 	token.User = a.Email
@@ -220,7 +220,7 @@ func (p *gcp) metadata(ctx context.Context, r Request) (auth.Token, error) {
 	if !r.Own() && !r.Trusted {
 		return auth.Token{}, invalid("get a token of Google", "%s has no key gcpServiceAccount", r.Place)
 	}
-	host := cmp.Or(p.o.Getenv("GCE_METADATA_HOST"), googleMetadata)
+	host := cmp.Or(p.registry.o.Getenv("GCE_METADATA_HOST"), googleMetadata)
 	c := netx.Call{Op: "get a token from the metadata server", Identity: "service account of this host", Method: http.MethodGet, Near: true,
 		URL:    "http://" + host + "/computeMetadata/v1/instance/service-accounts/default/token",
 		Header: map[string]string{"Metadata-Flavor": "Google"}}
@@ -246,7 +246,7 @@ func (p *gcp) metadata(ctx context.Context, r Request) (auth.Token, error) {
 // flavoured asks a metadata server, and makes sure that it is Google's: in a foreign network
 // another server may answer.
 func (p *gcp) flavoured(ctx context.Context, c netx.Call) (netx.Answer, error) {
-	got, err := p.do(ctx, c)
+	got, err := p.registry.do(ctx, c)
 	if err == nil && got.Header.Get("Metadata-Flavor") != "Google" {
 		err = c.Fail(netx.Unavailable, 0, errors.New("not a metadata server of Google: no header Metadata-Flavor"))
 	}

@@ -250,7 +250,7 @@ func invalid(op, format string, args ...any) error {
 
 // github makes installation tokens of GitHub Apps. Over Git the token is the password of the user
 // x-access-token.
-type github struct{ *registry }
+type github struct{ registry *registry }
 
 func (p *github) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
 	app, err := r.app()
@@ -258,11 +258,11 @@ func (p *github) Credentials(ctx context.Context, r Request) (*auth.Credentials,
 		return nil, err
 	}
 	key := r.key("installation")
-	token, err := p.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.o.Apps.InstallationToken(ctx, app) })
+	token, err := p.registry.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.registry.o.Apps.InstallationToken(ctx, app) })
 	if err != nil {
 		return nil, err
 	}
-	return &auth.Credentials{Username: "x-access-token", Password: token.Value, Forget: p.forget(key, token)}, nil
+	return &auth.Credentials{Username: "x-access-token", Password: token.Value, Forget: p.registry.forget(key, token)}, nil
 }
 
 // app reads the keys: Flux's as shipped, and those of its RFC.

@@ -29,7 +29,7 @@ import (
 
 // embedded reports whether the API is the embedded one, here or in the daemon.
 func (p *examination) embedded() bool {
-	return p.Embedded() && (p.daemon == nil || p.daemon.Hello().Server == "embedded")
+	return p.env.Embedded() && (p.daemon == nil || p.daemon.Hello().Server == "embedded")
 }
 
 // server names the API that is checked.
@@ -78,7 +78,7 @@ func (p *examination) checkAPI(ctx context.Context) check {
 const certificateWarning = 14 * 24 * time.Hour
 
 func (p *examination) checkTLS(ctx context.Context) check {
-	if p.client == nil && !p.Embedded() {
+	if p.client == nil && !p.env.Embedded() {
 		return skipped("there is no way to the API")
 	}
 	address := p.server()
@@ -140,25 +140,25 @@ func (p *examination) checkToken(context.Context) check {
 	switch {
 	case p.embedded():
 		return passed("the embedded API needs none")
-	case p.Embedded():
+	case p.env.Embedded():
 		return passed("that of the daemon")
-	case p.Flags.TokenFile != "":
-		data, err := p.ReadFile(p.Flags.TokenFile)
+	case p.env.Flags.TokenFile != "":
+		data, err := p.env.ReadFile(p.env.Flags.TokenFile)
 		if err != nil {
-			return failed("ls -l "+text.ShellWord(p.Flags.TokenFile), "--token-file: %v", err)
+			return failed("ls -l "+text.ShellWord(p.env.Flags.TokenFile), "--token-file: %v", err)
 		}
-		if c := (place{p.Flags.TokenFile, 0o007}).tooOpen(); c.Found != "" {
+		if c := (place{p.env.Flags.TokenFile, 0o007}).tooOpen(); c.Found != "" {
 			return c
 		}
 		return judgeToken(strings.TrimSpace(string(data)), p.now)
-	case p.Flags.Token != "":
-		c := judgeToken(p.Flags.Token, p.now)
-		if p.Config.From["token"].Kind == "" && c.Result == checkOK {
+	case p.env.Flags.Token != "":
+		c := judgeToken(p.env.Flags.Token, p.now)
+		if p.env.Config.From["token"].Kind == "" && c.Result == checkOK {
 			return c.but(withTokenFile, "; --token is seen by everybody on this host who lists processes")
 		}
 		return c
-	case p.Flags.Kubeconfig != "":
-		return passed("what %s says", p.Flags.Kubeconfig)
+	case p.env.Flags.Kubeconfig != "":
+		return passed("what %s says", p.env.Flags.Kubeconfig)
 	}
 	return warned(withTokenFile, "none is given")
 }
@@ -231,7 +231,7 @@ func (p *examination) checkResources(ctx context.Context) check {
 // checkPermissions tries to list. Rights to write cannot be checked without writing.
 func (p *examination) checkPermissions(ctx context.Context) check {
 	var may, not []string
-	namespace := p.Flags.ListNamespace()
+	namespace := p.env.Flags.ListNamespace()
 	for _, res := range []command.Resource{api.Repositories, api.Jobs, api.Connections} {
 		_, err := p.client.Resource(res).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		switch {

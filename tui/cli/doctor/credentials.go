@@ -43,7 +43,7 @@ func credentialFiles(root *os.Root, dir string) (files []string, err error) {
 }
 
 func (p *examination) checkCredentials(ctx context.Context) check {
-	dir := cmp.Or(p.Flags.CredentialsDir, p.Getenv("CREDENTIALS_DIRECTORY"))
+	dir := cmp.Or(p.env.Flags.CredentialsDir, p.env.Getenv("CREDENTIALS_DIRECTORY"))
 	if dir == "" {
 		return passed("no --credentials-dir; credentials come from Secrets, Connections or the config file")
 	}

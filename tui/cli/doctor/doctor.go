@@ -115,7 +115,7 @@ func (d *diagnosis) write(w io.Writer) {
 
 // examination is one run of the doctor.
 type examination struct {
-	*command.Env
+	env  *command.Env
 	now  time.Time
 	path string // of the state file
 
@@ -175,7 +175,7 @@ const noAnswer = "the API does not answer"
 
 // examine makes all checks. It fails only for invalid usage and when ctx ends.
 func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error) {
-	p := &examination{Env: e, now: time.Now(), s: new(command.Session), fix: mend}
+	p := &examination{env: e, now: time.Now(), s: new(command.Session), fix: mend}
 	defer p.s.Close()
 	if err := p.connect(ctx); err != nil {
 		return nil, err
@@ -207,7 +207,7 @@ func examine(ctx context.Context, e *command.Env, mend bool) (*diagnosis, error)
 
 // connect opens the daemon, else the existing state file, and a client of the API.
 func (p *examination) connect(ctx context.Context) (err error) {
-	if p.path, err = p.StatePath(); err != nil {
+	if p.path, err = p.env.StatePath(); err != nil {
 		return err
 	}
 	_, err = os.Stat(p.path)
@@ -231,11 +231,11 @@ func (p *examination) connect(ctx context.Context) (err error) {
 	case p.exists:
 		p.openFile(ctx)
 	}
-	if p.daemon == nil && p.Embedded() && p.s.File == nil {
+	if p.daemon == nil && p.env.Embedded() && p.s.File == nil {
 		return ctx.Err() // the embedded API is in the file
 	}
-	p.client, p.clientErr = p.Connect(ctx, p.s, "")
-	p.s.Client, p.direct = p.client, !p.Embedded()
+	p.client, p.clientErr = p.env.Connect(ctx, p.s, "")
+	p.s.Client, p.direct = p.client, !p.env.Embedded()
 	if p.daemon != nil && p.client != nil {
 		base, _ := p.client.Endpoint()
 		p.direct = base.String() != control.BaseURL
@@ -247,8 +247,8 @@ func (p *examination) connect(ctx context.Context) (err error) {
 func (p *examination) openFile(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, errSlowOpen)
 	defer cancel()
-	p.s.File, p.report, p.openErr = state.Open(ctx, state.Options{Path: p.path, Version: command.Version, Logger: p.Log,
-		ReadOnly: p.Flags.ReadOnly})
+	p.s.File, p.report, p.openErr = state.Open(ctx, state.Options{Path: p.path, Version: command.Version, Logger: p.env.Log,
+		ReadOnly: p.env.Flags.ReadOnly})
 	if p.openErr != nil {
 		return
 	}
@@ -261,7 +261,7 @@ func (p *examination) openFile(ctx context.Context) {
 // TryServer checks the API behind a client: that it answers, serves the resources, and lets them be
 // listed.
 func TryServer(ctx context.Context, e *command.Env, client *kube.Client, began time.Time) (string, error) {
-	p := &examination{Env: e, now: began, client: client, direct: true}
+	p := &examination{env: e, now: began, client: client, direct: true}
 	var found []string
 	for _, run := range []func(context.Context) check{p.checkAPI, p.checkResources, p.checkPermissions} {
 		c := run(ctx)

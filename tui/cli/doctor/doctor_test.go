@@ -251,7 +251,7 @@ func TestDoctorKnowsRepositoriesWithoutTheAPI(t *testing.T) {
 			t.Errorf("%s: %+v", name, repos[0])
 		}
 	}
-	p := &examination{Env: &command.Env{Flags: &command.Flags{}}, snap: &snapshot.Snapshot{API: snapshot.API{Synced: true},
+	p := &examination{env: &command.Env{Flags: &command.Flags{}}, snap: &snapshot.Snapshot{API: snapshot.API{Synced: true},
 		Repos: []snapshot.Repo{{Namespace: "a", Name: "files", Sink: "/srv/boards", Healthy: true, Checked: time.Now()}}}, api: failed("", "away")}
 	if _, c := p.repositories(t.Context()); c.Result != checkWarn || !strings.Contains(c.Found+c.Next, "--sink-prefix") {
 		t.Errorf("a directory that no prefix permits: %+v", c)

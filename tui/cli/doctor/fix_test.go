@@ -73,7 +73,7 @@ func fixer(env ...string) *examination {
 		}
 		return "", false
 	}
-	return &examination{fix: true, Env: &command.Env{Flags: new(command.Flags), Streams: command.Streams{Err: io.Discard, Lookup: lookup}}}
+	return &examination{fix: true, env: &command.Env{Flags: new(command.Flags), Streams: command.Streams{Err: io.Discard, Lookup: lookup}}}
 }
 
 // fileOf writes a file with a mode, and the directories above it.

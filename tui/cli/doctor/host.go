@@ -17,41 +17,41 @@ import (
 // Checks of this host.
 
 func (p *examination) checkConfig(context.Context) check {
-	if bad := p.Config.Bad; bad != nil {
+	if bad := p.env.Config.Bad; bad != nil {
 		_, next := command.Classify(bad)
 		return failed(cmp.Or(next, "limpet config validate"), "%v", bad)
 	}
-	_, err := p.GitRules()
+	_, err := p.env.GitRules()
 	if err == nil {
-		_, err = p.GitVerify()
+		_, err = p.env.GitVerify()
 	}
 	if err != nil {
 		return failed("limpet config validate", "%v", err)
 	}
 	// Faults of proxies come before those of NO_PROXY and are more severe.
-	if faults := netx.ReadEnvironment(p.Getenv).Faults(); len(faults) > 0 {
+	if faults := netx.ReadEnvironment(p.env.Getenv).Faults(); len(faults) > 0 {
 		next := "correct " + faults[0].Name + " here, and for the daemon: systemctl edit limpet"
 		if strings.EqualFold(faults[0].Name, "NO_PROXY") {
 			return warned(next, "%v", faults[0])
 		}
 		return failed(next, "%v", faults[0])
 	}
-	if p.Config.Path == "" {
+	if p.env.Config.Path == "" {
 		return passed("no config file; flags, LIMPET_ variables and defaults")
 	}
-	return passed("%s, %s", p.Config.Path, text.Plural(len(p.Config.Values), "setting"))
+	return passed("%s, %s", p.env.Config.Path, text.Plural(len(p.env.Config.Values), "setting"))
 }
 
 func (p *examination) checkTerminal(context.Context) check {
-	f, ok := p.In.(*os.File)
-	if !command.IsTerminal(p.Out) || !ok || !term.IsTerminal(int(f.Fd())) {
+	f, ok := p.env.In.(*os.File)
+	if !command.IsTerminal(p.env.Out) || !ok || !term.IsTerminal(int(f.Fd())) {
 		return passed("none: without one 'limpet' prints the status")
 	}
 	w, h, err := term.GetSize(int(f.Fd()))
 	if err != nil {
 		return warned("", "its size is not known: %v", err)
 	}
-	return judgeTerminal(w, h, p.Getenv)
+	return judgeTerminal(w, h, p.env.Getenv)
 }
 
 func judgeTerminal(w, h int, env func(string) string) check {
@@ -71,7 +71,7 @@ func judgeTerminal(w, h int, env func(string) string) check {
 // one.
 func (p *examination) checkService(ctx context.Context) check {
 	for _, user := range []bool{true, false} {
-		switch unit, fault, next := service.Examine(ctx, user, p.Getenv); {
+		switch unit, fault, next := service.Examine(ctx, user, p.env.Getenv); {
 		case fault != "":
 			return warned(next, "%s: %s", unit, fault)
 		case unit != "":

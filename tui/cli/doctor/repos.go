@@ -42,7 +42,7 @@ func (p *examination) repositories(ctx context.Context) ([]snapshot.Repo, check)
 	case p.api.usable():
 		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 		defer cancel()
-		items, err := p.s.List(ctx, api.Repositories, p.Flags.ListNamespace(), "", nil, maxRepositories)
+		items, err := p.s.List(ctx, api.Repositories, p.env.Flags.ListNamespace(), "", nil, maxRepositories)
 		if err != nil {
 			return nil, failed(kube.Hint(err), "%s", command.ErrorText(err))
 		}
@@ -61,7 +61,7 @@ func (p *examination) repositories(ctx context.Context) ([]snapshot.Repo, check)
 		if r.Sink == "" || c.Result != checkOK {
 			continue
 		}
-		if _, err := sink.Permit(r.Sink, p.Flags.SinkPrefix); err != nil {
+		if _, err := sink.Permit(r.Sink, p.env.Flags.SinkPrefix); err != nil {
 			c = warned("limpet --daemon --sink-prefix "+text.ShellWord(filepath.Dir(r.Sink)),
 				"%s/%s: by the options of this command, %v", r.Namespace, r.Name, err)
 		}
@@ -104,7 +104,7 @@ func judgeRepositories(repos []snapshot.Repo) check {
 
 // checkOrphans counts the objects of repositories that do not exist.
 func (p *examination) checkOrphans(ctx context.Context) check {
-	orphans, err := object.ListOrphans(ctx, p.Env, p.s)
+	orphans, err := object.ListOrphans(ctx, p.env, p.s)
 	switch {
 	case err != nil:
 		return failed(kube.Hint(err), "%s", command.ErrorText(err))

@@ -20,7 +20,7 @@ func TestDoctorLooksAtTheService(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, other := filepath.Join(s.Dir, ".config", "systemd", "user", "limpet.service"), fileOf(t, 0o700, s.Dir, "other")
-	p := &examination{Env: &command.Env{Streams: s.streams("", io.Discard, io.Discard)}}
+	p := &examination{env: &command.Env{Streams: s.streams("", io.Discard, io.Discard)}}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func (p *examination) record(path, before, after string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fixes = append(p.fixes, fix{path, before, after})
-	p.Notef("fix: %s: was %s; now %s", text.Clean(path), text.Clean(before), text.Clean(after))
+	p.env.Notef("fix: %s: was %s; now %s", text.Clean(path), text.Clean(before), text.Clean(after))
 }
 
 // fixPermissions removes the rights of others. Shared directories such as /tmp are left alone, and
@@ -195,7 +195,7 @@ const (
 
 // checkWrites times durable writes. Claims, renewals and progress marks wait for one each.
 func (p *examination) checkWrites(ctx context.Context) check {
-	if !p.exists || p.Flags.ReadOnly {
+	if !p.exists || p.env.Flags.ReadOnly {
 		return skipped("nothing is written here: there is no state file, or --read-only")
 	}
 	dir := filepath.Dir(p.path)
@@ -208,7 +208,7 @@ func (p *examination) checkWrites(ctx context.Context) check {
 	case err != nil:
 		return failed("df -h "+text.ShellWord(dir), "%v", err)
 	}
-	return judgeWrites(took, p.Flags.LeaseRenewalInterval)
+	return judgeWrites(took, p.env.Flags.LeaseRenewalInterval)
 }
 
 // timeWrites writes pages to an unlinked file in dir and returns the sorted durations of write and

@@ -23,10 +23,10 @@ const program = "exec:"
 // checkNotifications looks for the targets of notifications and the heartbeat, of this command and
 // of the daemon. It sends nothing: 'limpet notify test' does.
 func (p *examination) checkNotifications(ctx context.Context) check {
-	targets, err := p.Flags.NotifyTargets()
-	if p.Flags.Heartbeat != "" && err == nil {
+	targets, err := p.env.Flags.NotifyTargets()
+	if p.env.Flags.Heartbeat != "" && err == nil {
 		var beat *notify.Target
-		beat, err = notify.ParseHeartbeat(p.Flags.Heartbeat, p.Flags.AllowInsecureGit)
+		beat, err = notify.ParseHeartbeat(p.env.Flags.Heartbeat, p.env.Flags.AllowInsecureGit)
 		targets = append(targets, beat)
 	}
 	if err != nil {
@@ -48,12 +48,12 @@ func (p *examination) checkNotifications(ctx context.Context) check {
 // checkPrograms looks for the programs of sinks, those that are permitted and those that objects
 // name.
 func (p *examination) checkPrograms(ctx context.Context) check {
-	programs := slices.Clone(p.Flags.SinkExec)
+	programs := slices.Clone(p.env.Flags.SinkExec)
 	for _, kind := range []command.Resource{api.Repositories, api.GitRepositories} {
 		if !p.api.usable() {
 			break
 		}
-		objects, _ := p.s.List(ctx, kind, p.Flags.ListNamespace(), "", nil, maxRepositories) // other checks tell why not
+		objects, _ := p.s.List(ctx, kind, p.env.Flags.ListNamespace(), "", nil, maxRepositories) // other checks tell why not
 		for i := range objects {
 			if argv, err := api.ParseExec(api.Annotation(&objects[i], api.AnnoSinkExec)); err == nil {
 				programs = append(programs, argv[0])
