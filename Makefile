@@ -15,7 +15,7 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X limpet/tui/cli/command.Version=$(VERSION)
 GO      ?= go
-PLATFORMS = linux/amd64 linux/arm64 linux/arm/7 linux/386 linux/riscv64 darwin/arm64
+PLATFORMS = linux/amd64 linux/arm64 linux/arm/7 linux/386 linux/riscv64
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 
