@@ -159,14 +159,11 @@ func (s *scene) showable() []object {
 	return s.selected
 }
 
-func testsRefused(s *facts) string {
-	return cmp.Or(widget.When(s.Source == FromDisk, "no agent is running: nothing is tested"),
-		widget.When(s.offline(), s.unavailableReason()+": nothing can be tested"))
-}
-
 // testRefusal and showRefusal return why t and y are disabled; "" = enabled.
 func testRefusal(s *scene) string {
-	return cmp.Or(testsRefused(&s.facts), oneRefusal(s.testable(), "nothing that can be tested is under the cursor"))
+	return cmp.Or(widget.When(s.Source == FromDisk, "no agent is running: nothing is tested"),
+		widget.When(s.offline(), s.unavailableReason()+": nothing can be tested"),
+		oneRefusal(s.testable(), "nothing that can be tested is under the cursor"))
 }
 
 func showRefusal(s *scene) string {

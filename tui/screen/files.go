@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -132,12 +131,12 @@ func (f *filesScreen) draw(p *view, at widget.Rect) {
 	if row := f.rows.here(); row != nil && at.H >= 14 {
 		var below widget.Rect
 		at, below = at.Top(at.H - 6)
-		p.c.Box(below, widget.Box{Title: "enter: its text"})
 		lines := widget.Wrapped(nil, widget.RolePlain, row.Path, below.W-4)
 		lines = widget.Wrapped(lines, widget.RolePlain, widget.Join(", ", row.Kind+widget.When(row.Title != "", fmt.Sprintf(" %q", row.Title)),
 			widget.When(row.UID != "", "uid "+row.UID), widget.When(row.Folder != "", "folder "+row.Folder)), below.W-4)
 		lines = widget.Wrapped(lines, widget.StateRole(fileGlyphs[row.State]), widget.Join(": ", row.State, row.Reason), below.W-4)
-		p.c.Lines(below, slices.Concat(lines, widget.Wrapped(nil, widget.RoleDim, grafanaLink(p.facts, p.s.parent.Namespace, *row).URL, below.W-4)), "")
+		lines = widget.Wrapped(lines, widget.RoleDim, grafanaLink(p.facts, p.s.parent.Namespace, *row).URL, below.W-4)
+		p.c.Panel(below, widget.Box{Title: "enter: its text"}, lines)
 	}
 	var empty []string
 	switch {

@@ -141,7 +141,6 @@ func (h *historyScreen) draw(p *view, at widget.Rect) {
 		var below widget.Rect
 		at, below = at.Top(at.H - min(8, at.H/3+1))
 		r := *h.items.here()
-		p.c.Box(below, widget.Box{Title: p.cut(r.Name, below.W/2), Note: "enter open"})
 		var lines []widget.TextLine
 		add := func(ro widget.Role, txt string) { lines = widget.Wrapped(lines, ro, txt, below.W-4) }
 		add(widget.StateRole(r.State), strings.TrimSuffix(p.c.G.State[r.State]+" "+r.State+": "+recordResult(r), ": "))
@@ -154,7 +153,7 @@ func (h *historyScreen) draw(p *view, at widget.Rect) {
 		if c := r.Commit; c != nil && c.Subject != "" {
 			add(widget.RolePlain, fmt.Sprintf("commit %s %q", text.ShortRef(r.RefTo), c.Subject))
 		}
-		p.c.Lines(below, lines, "enter")
+		p.c.Panel(below, widget.Box{Title: p.cut(r.Name, below.W/2), Note: "enter open", More: "enter"}, lines)
 	}
 	h.drawList(p, at)
 }
@@ -179,11 +178,7 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 		foot += "+"
 	}
 	plain := widget.Plain[snapshot.HistoryRow]
-	state := func(text func(state string) string) func(snapshot.HistoryRow, int) (string, widget.Role) {
-		return func(r snapshot.HistoryRow, _ int) (string, widget.Role) {
-			return text(r.State), widget.StateRole(r.State)
-		}
-	}
+	state := func(r snapshot.HistoryRow) string { return r.State }
 	repository, result := 14, 12
 	if at.W < 50 { // the name of the repository stays at the least width too
 		repository, result = 10, 9
@@ -191,11 +186,11 @@ func (h *historyScreen) drawList(p *view, at widget.Rect) {
 	table := widget.Table[snapshot.HistoryRow]{
 		Grow: 9,
 		Columns: []widget.Column[snapshot.HistoryRow]{
-			{Width: 1, Cell: state(p.c.StateGlyph)},
+			{Width: 1, Cell: stateCell(state, p.c.StateGlyph)},
 			{Head: "FINISHED", Width: 12, Cell: plain(func(r snapshot.HistoryRow) string { return widget.DayTime(r.Finished, p.Now) })},
 			{Head: "REPOSITORY", Width: repository, Wide: 20, Rank: 1, Cell: plain(func(r snapshot.HistoryRow) string { return r.Repository })},
 			{Head: "ACTION", Width: 7, Rank: 4, Cell: plain(func(r snapshot.HistoryRow) string { return r.Action })},
-			{Head: "STATE", Width: 9, Rank: 2, Cell: state(func(state string) string { return state })},
+			{Head: "STATE", Width: 9, Rank: 2, Cell: stateCell(state, func(state string) string { return state })},
 			{Head: "TOOK", Width: 6, Rank: 3, Right: true, Cell: plain(func(r snapshot.HistoryRow) string {
 				if r.Started.IsZero() {
 					return "-"

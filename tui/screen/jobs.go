@@ -68,23 +68,25 @@ func (l *jobsScreen) drawList(p *view, at widget.Rect, focused bool) {
 func (p *view) jobTable() widget.Table[snapshot.Job] {
 	type job = snapshot.Job
 	return widget.Table[job]{Grow: 4, Most: 80, Then: 2, Over: 4, Columns: []widget.Column[job]{
-		{Width: 1, Cell: func(j job, _ int) (string, widget.Role) {
-			state := p.shownState(j)
-			return p.c.StateGlyph(state), widget.StateRole(state)
-		}},
+		{Width: 1, Cell: stateCell(p.shownState, p.c.StateGlyph)},
 		{Head: "JOB", Width: 16, Wide: 20, Whole: p.s.wide, Cell: widget.Plain(func(j job) string { return j.Name })},
 		{Head: "REPOSITORY", Width: 12, Wide: 16, Rank: 1, Whole: p.s.wide, Cell: widget.Plain(func(j job) string { return j.Repository })},
 		{Head: "ACTION", Width: 9, Rank: 3, Cell: widget.Plain(func(j job) string { return strings.TrimSpace(j.Action + " " + j.Detail) })},
-		{Head: "PROGRESS", Width: 14, Wide: 24, Cell: func(j job, w int) (string, widget.Role) {
-			state := p.shownState(j)
-			return p.progress(j, state, w), widget.StateRole(state)
-		}},
+		{Head: "PROGRESS", Width: 14, Wide: 24, Cell: p.progressCell},
 		{Head: "DONE", Width: 7, Wide: 11, Rank: 5, Right: true, Whole: true, Cell: widget.Plain(doneText)},
 		{Head: "TIME", Width: 6, Rank: 2, Right: true, Cell: widget.Plain(p.elapsed)},
 		{Head: "LEASE", Width: 7, Rank: 4, Right: true, Cell: dim(p.lease)},
 		{Head: "OWNER", Width: 5, Rank: 6, Cell: dim(func(j job) string { return text.OrDash(j.Owner) })},
 		{Head: "REF", Width: 7, Rank: 7, Cell: dim(func(j job) string { return text.OrDash(text.ShortRef(j.RefTo)) })},
 	}}
+}
+
+// stateCell is the text of a state in its colour.
+func stateCell[T any](state func(T) string, text func(state string) string) func(T, int) (string, widget.Role) {
+	return func(row T, _ int) (string, widget.Role) {
+		is := state(row)
+		return text(is), widget.StateRole(is)
+	}
 }
 
 func dim[T any](text func(T) string) func(T, int) (string, widget.Role) {
@@ -126,6 +128,11 @@ func doneWords(j snapshot.Job) string {
 
 // counted returns what a job counts.
 func counted(j snapshot.Job) string { return cmp.Or(widget.When(j.Action == "test", "update"), "file") }
+
+func (p *view) progressCell(j snapshot.Job, w int) (string, widget.Role) {
+	state := p.shownState(j)
+	return p.progress(j, state, w), widget.StateRole(state)
+}
 
 // progress draws a bar for a working job, and words for other states.
 func (p *view) progress(j snapshot.Job, state string, w int) string {

@@ -30,13 +30,7 @@ func (p *view) repoTable() widget.Table[snapshot.Repo] {
 	now := p.Now
 	return widget.Table[repo]{Grow: 1, Most: 40, Then: 11,
 		Columns: []widget.Column[repo]{
-			{Width: 1, Cell: func(r repo, _ int) (string, widget.Role) {
-				state := shownRepo(r)
-				if p.offline() && state == "working" {
-					state = "unknown"
-				}
-				return p.c.StateGlyph(state), widget.StateRole(state)
-			}},
+			{Width: 1, Cell: stateCell(func(r repo) string { return p.liveState(shownRepo(r)) }, p.c.StateGlyph)},
 			{Head: "NAME", Width: 14, Wide: 18, Whole: p.s.wide, Cell: widget.Plain(func(r repo) string { return r.Name })},
 			{Head: "TYPE", Width: 6, Wide: 9, Rank: 4, Cell: widget.Plain(func(r repo) string { return r.Type })},
 			{Head: "HEALTH", Width: 11, Wide: 12, Rank: 3, Cell: func(r repo, _ int) (string, widget.Role) {
@@ -107,6 +101,14 @@ func reposNote(rows []snapshot.Repo) string {
 	}
 	return countsText([]string{fmt.Sprintf("%d synced", n["synced"])}, count{n["warning"], "with warnings"},
 		count{n["error"], "failing"}, count{n["suspended"], "suspended"}, count{n["waiting"], "waiting"}, count{n["pending"], "not pulled yet"})
+}
+
+// liveState returns the displayed state: one that works is "unknown" while the screen is not live.
+func (p *view) liveState(state string) string {
+	if p.offline() && state == "working" {
+		return "unknown"
+	}
+	return state
 }
 
 func repoState(r snapshot.Repo) string {
@@ -257,10 +259,7 @@ func (p *view) repoFacts(r snapshot.Repo, live bool) (out widget.Sheet) {
 }
 
 func (p *view) syncText(r snapshot.Repo) string {
-	state := r.SyncState
-	if p.offline() && state == "working" {
-		state = "unknown"
-	}
+	state := p.liveState(r.SyncState)
 	runs := r.SyncState == "working" || r.SyncState == "pending" // else it is among the jobs below
 	return widget.Join(", ", text.OrDash(state), widget.When(r.SyncJob != "" && runs, "job "+r.SyncJob),
 		widget.When(r.LastRef != "", "at "+text.ShortRef(r.LastRef)), widget.When(!r.Synced.IsZero(), widget.Ago(p.Now, r.Synced)))
@@ -349,14 +348,8 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 	if _, known, err := r.recent.of(repoKind.key(r.repo)); known || err != "" {
 		empty = "No job of this repository is known." + p.startHint()
 	}
-	state := func(cell func(j job, state string, w int) string) func(job, int) (string, widget.Role) {
-		return func(j job, w int) (string, widget.Role) {
-			state := p.shownState(j)
-			return cell(j, state, w), widget.StateRole(state)
-		}
-	}
 	table := widget.Table[job]{Grow: 6, Columns: []widget.Column[job]{
-		{Width: 1, Cell: state(func(_ job, state string, _ int) string { return p.c.StateGlyph(state) })},
+		{Width: 1, Cell: stateCell(p.shownState, p.c.StateGlyph)},
 		{Head: "FINISHED", Width: 12, Rank: 2, Cell: widget.Plain(func(j job) string {
 			if j.Finished.IsZero() {
 				return "-"
@@ -367,7 +360,7 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 		{Head: "ACTION", Width: 9, Rank: 4, Cell: widget.Plain(func(j job) string { return strings.TrimSpace(j.Action + " " + j.Detail) })},
 		{Head: "TOOK", Width: 6, Rank: 3, Right: true, Cell: widget.Plain(p.elapsed)},
 		{Head: "REF", Width: 7, Rank: 5, Cell: widget.Plain(func(j job) string { return text.OrDash(text.ShortRef(j.RefTo)) })},
-		{Head: "RESULT", Width: 16, Cell: state(p.progress)},
+		{Head: "RESULT", Width: 16, Cell: p.progressCell},
 	}}
 	drawList(p, at, widget.Box{Title: "Recent jobs", Note: "f files, h all", Foot: p.place(&r.rows.position, 0), Focused: true},
 		screenRepo, &r.rows, table, []string{empty})

@@ -31,10 +31,7 @@ func (p *view) sourceTable() widget.Table[snapshot.Source] {
 	type source = snapshot.Source
 	return widget.Table[source]{Grow: 3,
 		Columns: []widget.Column[source]{
-			{Width: 1, Cell: func(from source, _ int) (string, widget.Role) {
-				glyph := sourceGlyph(p.sourceShownState(from))
-				return p.c.G.State[glyph], widget.StateRole(glyph)
-			}},
+			{Width: 1, Cell: stateCell(func(from source) string { return sourceGlyph(p.sourceShownState(from)) }, p.c.StateGlyph)},
 			{Head: "NAME", Width: 16, Wide: 22, Whole: p.s.wide, Cell: widget.Plain(func(from source) string { return from.Name })},
 			{Head: "STATE", Width: 9, Cell: func(from source, _ int) (string, widget.Role) {
 				state := p.sourceShownState(from)

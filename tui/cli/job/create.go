@@ -175,7 +175,7 @@ func CreateJob(ctx context.Context, e *command.Env, repository string, spec map[
 		return e.WithObject(ctx, command.Needs{API: true}, api.Repositories, repository, func(s *command.Session,
 			repo *unstructured.Unstructured) error {
 			paused, _ := Suspensions(ctx, s) // 'repo list' reports the error
-			if slices.ContainsFunc(paused, func(one repos.Suspension) bool { return one.UID == string(repo.GetUID()) }) {
+			if _, suspended := paused[repo.GetUID()]; suspended {
 				e.Notef("%s is suspended on this agent, so it is not pulled by itself; this job runs. To end that: %s", repository,
 					e.CommandFor(repo.GetNamespace(), "repo resume "+repository))
 			}

@@ -15,6 +15,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
 	"limpet/sync/api"
@@ -297,13 +298,18 @@ func SuspensionStore(ctx context.Context, s *command.Session) (control.Suspender
 	return nil, nil
 }
 
-// Suspensions lists the suspended repositories of a session.
-func Suspensions(ctx context.Context, s *command.Session) ([]repos.Suspension, error) {
+// Suspensions returns the suspensions of repositories in a session, by the UID of those.
+func Suspensions(ctx context.Context, s *command.Session) (map[types.UID]repos.Suspension, error) {
 	who, err := SuspensionStore(ctx, s)
 	if who == nil || err != nil {
 		return nil, err
 	}
-	return who.Suspended(ctx)
+	all, err := who.Suspended(ctx)
+	out := map[types.UID]repos.Suspension{}
+	for _, one := range all {
+		out[types.UID(one.UID)] = one
+	}
+	return out, err
 }
 
 // printIssues prints errors and warnings of a job; left is how many are known but not kept.

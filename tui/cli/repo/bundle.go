@@ -73,8 +73,8 @@ func (c ExportCmd) Export(ctx context.Context, e *command.Env, kind command.Reso
 		if err := command.Writable(c.File, export); err != nil {
 			return err
 		}
-		n := int64(0)
-		if _, err = command.WriteAtomic(c.File, func(w io.Writer) (int64, error) { n, err = write(w); return n, err }); err != nil {
+		n, err := command.WriteAtomic(c.File, write)
+		if err != nil {
 			return err
 		}
 		made := map[string]any{"name": u.GetName(), "namespace": u.GetNamespace(), "file": c.File, "bytes": n, "commit": from.Hash,

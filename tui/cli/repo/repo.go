@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/repos"
 	"limpet/sync/snapshot"
 	"limpet/sync/text"
 	"limpet/sync/worker"
@@ -59,7 +61,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 		return e.PrintObjects(ctx, s, api.Repositories, "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			repo, err := api.RepositoryView(u)
 			health, git, st := healthText(repo.Status.Health), gitOf(repo), repo.Status.Sync
-			if _, suspended := suspensions(paused).of(u); suspended {
+			if _, suspended := paused[u.GetUID()]; suspended {
 				health = "suspended"
 			}
 			ref := text.OrDash(text.ShortRef(st.LastRef))
@@ -147,8 +149,8 @@ func webhookText(h *api.WebhookStatus, now time.Time) string {
 	return txt
 }
 
-func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository, paused suspensions, unread *state.Unread,
-	jobs []snapshot.Job, now time.Time) {
+func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo api.Repository,
+	paused map[types.UID]repos.Suspension, unread *state.Unread, jobs []snapshot.Job, now time.Time) {
 	var f command.Fields
 	st := repo.Status
 	f.Add("repository", u.GetNamespace()+"/"+u.GetName())
@@ -179,7 +181,7 @@ func showRepo(e *command.Env, w io.Writer, u *unstructured.Unstructured, repo ap
 	}
 	f.AddSet("sink", sink)
 	addHealth(&f, st.Health)
-	if one, suspended := paused.of(u); suspended {
+	if one, suspended := paused[u.GetUID()]; suspended {
 		until := ", until: " + e.CommandFor(u.GetNamespace(), "repo resume "+u.GetName())
 		if !one.Until.IsZero() {
 			until = " until " + one.Until.UTC().Format(time.RFC3339)

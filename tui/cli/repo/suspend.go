@@ -63,14 +63,3 @@ func withSuspender(ctx context.Context, e *command.Env, name string, f func(cont
 		return f(who, u)
 	})
 }
-
-type suspensions []repos.Suspension
-
-func (s suspensions) of(u *unstructured.Unstructured) (repos.Suspension, bool) {
-	for _, one := range s {
-		if one.Namespace == u.GetNamespace() && one.Repository == u.GetName() && one.UID == string(u.GetUID()) {
-			return one, true
-		}
-	}
-	return repos.Suspension{}, false
-}

@@ -109,12 +109,7 @@ type named struct {
 	Name string `arg:"" help:"Name of the source."`
 }
 
-// onSource calls f with the source of a name.
-func onSource(ctx context.Context, e *command.Env, name string, f func(*command.Session, *unstructured.Unstructured) error) error {
-	return withSource(ctx, e, command.Needs{API: true}, name, f)
-}
-
-// withSource is onSource for a command with other needs.
+// withSource calls f with the source of a name.
 func withSource(ctx context.Context, e *command.Env, n command.Needs, name string,
 	f func(*command.Session, *unstructured.Unstructured) error) error {
 	return e.WithObject(ctx, n, api.GitRepositories, inNamespace(e, name), f)
@@ -135,7 +130,7 @@ type showCmd struct {
 }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
-	return onSource(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+	return withSource(ctx, e, command.Needs{API: true}, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		stored, err := storedOf(ctx, s, u)
 		if err != nil {
 			return err
@@ -213,7 +208,7 @@ type reconcileCmd struct {
 }
 
 func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
-	return onSource(ctx, e, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+	return withSource(ctx, e, command.Needs{API: true}, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
 		name := u.GetName()
 		if from := source.FromObject(u); from.Suspended {
 			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source resume "+name),
@@ -296,7 +291,7 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 }
 
 func suspendSource(ctx context.Context, e *command.Env, name string, on bool) error {
-	return onSource(ctx, e, name, func(s *command.Session, u *unstructured.Unstructured) (err error) {
+	return withSource(ctx, e, command.Needs{API: true}, name, func(s *command.Session, u *unstructured.Unstructured) (err error) {
 		txt, name := "resumed", u.GetName()
 		if on {
 			txt = "suspended for all controllers, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name)
