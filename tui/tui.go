@@ -110,8 +110,9 @@ type model struct {
 func newModel(ctx context.Context, src screen.Source, o Options) *model {
 	m := &model{ctx: ctx, src: src, env: o.Env, mouse: o.Mouse, gap: localGap, retry: retryMin, hurry: make(chan struct{}, 1), stop: func() {},
 		state: screen.NewState(src.Name(), capsOf(o), time.Now())}
-	m.state.ReadOnly, m.state.SetUp, m.state.Invocation = o.ReadOnly, o.SetUp, o.Invocation
-	m.state.Commands, m.call = o.Commands, o.Call
+	m.state.ReadOnly, m.state.SetUp = o.ReadOnly, o.SetUp
+	m.state.Invocation, m.state.Commands = o.Invocation, o.Commands
+	m.call = o.Call
 	if o.Env("SSH_TTY") != "" || o.Env("SSH_CONNECTION") != "" {
 		m.gap = remoteGap
 	}

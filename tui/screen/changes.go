@@ -120,7 +120,8 @@ func openFile(s *State, path string) {
 	}
 	s.goTo(screenDiff)
 	s.setFilter("")
-	s.changes.rows.cursor, s.path, s.diff.top = path, path, 0
+	s.changes.rows.cursor, s.path = path, path
+	s.diff.top = 0
 }
 
 // fetch fetches the changes of all files, or of the one with a path.

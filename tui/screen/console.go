@@ -84,7 +84,8 @@ func (c *console) stops(s *State) bool {
 	if !shown && s.overlay != nil || !c.running || c.stopped {
 		return false
 	}
-	s.overlay, s.out.Stop, c.stopped = consolePane{}, true, true
+	s.overlay = consolePane{}
+	s.out.Stop, c.stopped = true, true
 	return true
 }
 

@@ -98,7 +98,8 @@ func (f *fetched[K, T]) take(of any) {
 		}
 		f.key, f.err = key, text.Clean(got.err.Error())
 	default:
-		f.key, f.value, f.known, f.err = key, got.value, true, ""
+		f.key, f.err = key, ""
+		f.value, f.known = got.value, true
 		f.version++
 	}
 }

@@ -160,9 +160,11 @@ func (q form) draw(p *view) overlay {
 	room := max(w-labelWidth-7, 4)
 	var lines []widget.TextLine
 	for i, o := range q.options() {
-		r, mark, value := widget.RolePlain, " ", q.values[i]
+		r, mark := widget.RolePlain, " "
+		value := q.values[i]
 		if i == q.at {
-			r, mark, value = widget.RoleKey, p.c.G.Cursor, value+"_"
+			r, mark = widget.RoleKey, p.c.G.Cursor
+			value += "_"
 		} else if value == "" {
 			r, value = widget.RoleDim, widget.When(o.Needed, "(needed)")
 		}

@@ -43,7 +43,8 @@ func Render(s *State, w, h int) string {
 	} else {
 		p.header()
 		if p.offline() {
-			why, next, at := "OFFLINE", "", p.Snap.API.Next
+			why, next := "OFFLINE", ""
+			at := p.Snap.API.Next
 			switch {
 			case p.Gone != "":
 				why, at = "Daemon gone, reconnecting", p.Again
@@ -160,7 +161,8 @@ func drawTabs(s *State, p *view) {
 		if !available(&s.facts, id, s.tab()) {
 			continue
 		}
-		from, role, txt := x, widget.RoleDim, " "+tabText(&s.facts, id)+" "
+		from := x
+		role, txt := widget.RoleDim, " "+tabText(&s.facts, id)+" "
 		if id == s.tab() {
 			role, txt = widget.RoleTitle, "["+tabText(&s.facts, id)+"]"
 		} else if width > p.c.W {

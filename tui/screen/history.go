@@ -80,8 +80,9 @@ func (h *historyScreen) fetch(s *scene) Lookup {
 	waited := s.Now.Sub(h.page.at) >= historyMinAge
 	switch failed := h.page.err != "" && h.page.key.filter == ask.filter; {
 	case problem != "": // no row matches
-		h.page.request, h.filter, h.known = nil, ask.filter, true
-		h.next = ""
+		h.page.request = nil
+		h.filter, h.next = ask.filter, ""
+		h.known = true
 		h.items.show(nil)
 		return nil
 	case h.page.request != nil && h.page.request.filter == ask.filter, failed && !waited:
@@ -122,8 +123,8 @@ func (h *historyScreen) refresh(*scene) {
 	if ask.after == "" {
 		h.upToDate = ask.changes
 	}
-	h.filter, h.all, h.known = ask.filter, page.All, true
-	h.next = next
+	h.filter, h.next = ask.filter, next
+	h.all, h.known = page.All, true
 	h.items.show(rows)
 }
 

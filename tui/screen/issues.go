@@ -51,7 +51,9 @@ func (t *issues) add(e issue) {
 	t.list = slices.Clone(t.list)
 	if i := slices.IndexFunc(t.list, func(old issue) bool { return old.issueKey == e.issueKey }); i >= 0 {
 		old := t.list[i]
-		e.id, e.times, e.read = old.id, old.times+1, e.read && old.read
+		e.id = old.id
+		e.times += old.times
+		e.read = e.read && old.read
 		t.list = slices.Delete(t.list, i, i+1)
 	} else {
 		t.last++
@@ -203,7 +205,8 @@ func (e issuesPane) draw(p *view) overlay {
 	for _, t := range slices.Backward(p.s.issues.list) {
 		mark := p.c.G.State["error"] + " "
 		for _, l := range widget.Wrap(widget.ClockTime(t.at, p.Now)+" "+t.body(), inner-len(hang)) {
-			lines, mark, e.of = append(lines, widget.Styled(widget.RoleBad, mark+l)), hang, append(e.of, t.id)
+			lines, e.of = append(lines, widget.Styled(widget.RoleBad, mark+l)), append(e.of, t.id)
+			mark = hang
 		}
 		for _, l := range widget.Wrap(nextCommand(&p.s.facts, t), inner-len(hang)) {
 			lines, e.of = append(lines, widget.Styled(widget.RoleDim, hang+l)), append(e.of, t.id)

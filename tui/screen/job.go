@@ -167,7 +167,8 @@ func (d *jobScreen) draw(p *view, at widget.Rect) {
 		d.shown = [sectionCount]bool{true, true, true}
 		return
 	}
-	first, second, room := len(summary.lines), 0, at.H*2/5
+	first, second := len(summary.lines), 0
+	room := at.H * 2 / 5
 	if times > 0 {
 		first = max(first, len(p.times(j))+len(j.Steps))
 	}
@@ -205,7 +206,8 @@ func (d *jobScreen) drawSection(p *view, at widget.Rect, id sectionID, sec secti
 	if d.shown[id] = at.H >= 2; !d.shown[id] {
 		return
 	}
-	n, room, top := len(sec.lines), at.H-2, &d.tops[id]
+	n, room := len(sec.lines), at.H-2
+	top := &d.tops[id]
 	cursor := max(min(*top, n-1), 0)
 	if sec.Focused = id == d.focus; sec.Focused && !d.zoomed {
 		sec.Title = p.c.G.Cursor + " " + sec.Title // the focus is visible without colours too
@@ -332,7 +334,8 @@ func openLog(s *State) {
 		if s.screen != screenSource {
 			s.goObject(o)
 		}
-		s.source.log, s.source.turned, s.source.top = !s.source.log, false, far
+		s.source.log, s.source.turned = !s.source.log, false
+		s.source.top = far
 		return
 	}
 	if s.screen != screenDetail {

@@ -164,7 +164,9 @@ func (s *State) press(name, typed string) {
 			s.out.Quit = true // pressed twice: quit without a confirmation
 			return
 		}
-		s.overlay, s.filterLine.typing, s.out.Stop = nil, false, true
+		s.overlay = nil
+		s.filterLine.typing = false
+		s.out.Stop = true
 		quit(s)
 	case s.overlay != nil:
 		s.overlay.key(s, name, typed)

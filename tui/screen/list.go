@@ -238,7 +238,8 @@ func (in *filterLine) key(filter *string, values widget.FieldSet, name, typed st
 			in.past = append(past[max(len(past)-maxFilters+1, 0):], *filter)
 		}
 	case "esc":
-		in.typing, in.pastAt, *filter = false, 0, ""
+		in.typing, in.pastAt = false, 0
+		*filter = ""
 	case "up", "down":
 		back := in.pastAt + 1
 		if name == "down" {

@@ -110,7 +110,8 @@ func (c chooser) search(text string) chooser {
 		}
 	}
 	slices.SortStableFunc(hits, func(a, b hit) int { return cmp.Compare(a.rank, b.rank) })
-	c.text, c.at, c.found, c.count = text, 0, nil, len(hits)
+	c.text, c.at = text, 0
+	c.found, c.count = nil, len(hits)
 	for _, h := range hits[:min(len(hits), paletteFound)] {
 		c.found = append(c.found, c.all[h.at])
 	}
@@ -201,7 +202,8 @@ func (c chooser) hints(*scene) string {
 
 func (c chooser) draw(p *view) overlay {
 	var rows []command // those without a key are heads
-	w, columns, at := min(c.w, p.c.W-2), 1, 0
+	at := 0            // the row of the cursor
+	w, columns := min(c.w, p.c.W-2), 1
 	if c.grid {
 		columns = min(max((p.c.W-4)/gridWidth, 1), 4)
 		w = columns*gridWidth + 3
@@ -223,7 +225,8 @@ func (c chooser) draw(p *view) overlay {
 	}
 	area := p.c.Dialog(w, lines+4)
 	p.c.Box(area, box)
-	x, y, inner := area.X+2, area.Y+2, w-4
+	x, y := area.X+2, area.Y+2
+	inner := w - 4
 	input := ": " + c.text
 	for displaywidth.String(input) > inner-1 { // the end is where the user types
 		input = input[len(string([]rune(input)[:1])):]
@@ -248,7 +251,8 @@ func (c chooser) drawRow(p *view, of command, enabled bool, x, y, w int, cursor 
 		p.c.Put(x+1, y, w-2, widget.RoleTitle, of.words)
 		return
 	}
-	key, plain, words, end := widget.RoleKey, widget.RolePlain, x+2, x+w-1
+	key, plain := widget.RoleKey, widget.RolePlain
+	words, end := x+2, x+w-1
 	if !enabled {
 		key, plain = widget.RoleDim, widget.RoleDim
 		p.c.Put(x, y, 1, widget.RoleKey, "-")

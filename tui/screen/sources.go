@@ -192,7 +192,8 @@ func (f *sourceScreen) events(p *view) (out []widget.TextLine) {
 }
 
 func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
-	from, state, due := *f.source, f.source.State, f.source.DueText(p.Now)
+	from, due := *f.source, f.source.DueText(p.Now)
+	state := from.State
 	if p.offline() {
 		due = "not known while " + p.unavailableReason()
 		state = strings.Replace(state, snapshot.SourceWorking, snapshot.SourceUnknown, 1)

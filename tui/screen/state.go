@@ -212,10 +212,12 @@ func available(s *facts, id, marked screenID) bool {
 // NewState returns the state before the first snapshot.
 func NewState(source string, caps widget.Caps, now time.Time) State {
 	s := State{jobs: jobsScreen{newList(jobKind)}, repos: reposScreen{newList(repoKind)}, sources: sourcesScreen{newList(sourceKind)}}
-	s.Snap, s.Now, s.Source = new(snapshot.Snapshot), now, source
+	s.Snap = new(snapshot.Snapshot)
+	s.Now, s.Source = now, source
 	s.Caps = caps
-	s.detail.object, s.repo.object, s.source.object = jobObject(new(snapshot.Job)), repoObject(new(snapshot.Repo)),
-		sourceObject(new(snapshot.Source))
+	s.detail.object = jobObject(new(snapshot.Job))
+	s.repo.object = repoObject(new(snapshot.Repo))
+	s.source.object = sourceObject(new(snapshot.Source))
 	s.repo.rows, s.repo.listed = newList(jobKind), true
 	s.source.rows = newList(revisionKind)
 	s.history.items = newList(recordKind)
@@ -229,7 +231,9 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 func (s *State) Quiet(snap *snapshot.Snapshot) bool {
 	was, is := *s.Snap, *snap
 	for _, of := range []*snapshot.Snapshot{&was, &is} {
-		of.Seq, of.At, of.Agent.RSS, of.Agent.CPU, of.API.Latency = 0, time.Time{}, 0, 0, 0
+		of.Seq, of.At = 0, time.Time{}
+		of.Agent.RSS, of.Agent.CPU = 0, 0
+		of.API.Latency = 0
 	}
 	return s.Gone == "" && reflect.DeepEqual(&was, &is)
 }

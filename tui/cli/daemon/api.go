@@ -98,7 +98,8 @@ func (c APICommand) serve(ctx context.Context, e *command.Env, store *state.Stor
 		if err != nil {
 			return err
 		}
-		o.Client, o.Store, o.Logger = client, store, e.Log
+		o.Client, o.Store = client, store
+		o.Logger = e.Log
 		applier, err := manifests.New(ctx, o)
 		if err != nil {
 			return command.Usagef("", "--manifests: %w", err)

@@ -44,9 +44,9 @@ func (c DemoCommand) Run(ctx context.Context, e *command.Env) error {
 	e.Demo(path)
 	sites := samples(filepath.Join(dir, "git"))
 	g := e.Flags
-	g.ProvisioningServerURL, g.Kubeconfig, g.DashboardsServerURL, g.FoldersServerURL = "", "", "", ""
-	g.Token, g.TokenFile, g.TokenExchangeURL, g.Manifests, g.ManifestsSelector, g.ManifestsPrune = "", "", "", "", "", false
-	g.Namespace, g.RepositorySelector, g.Actions = "*", "", nil
+	g.APIFlags = command.APIFlags{Namespace: "*"}
+	g.Manifests, g.ManifestsSelector, g.ManifestsPrune = "", "", false
+	g.RepositorySelector, g.Actions = "", nil
 	g.TelemetryListen = ""
 	g.LocalGitPrefix = append(g.LocalGitPrefix, string(sites))
 	if err := sites.create(); err != nil {
