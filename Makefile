@@ -10,6 +10,7 @@
 #                 counts of the fast lane
 #   make size     lines and files of each package against the aims
 #   make release  dist/: binaries, packages, images, bills of materials, SHA256SUMS
+#   make bench    limpet beside others that do the same, with its goals
 #   make soak     2 h of a fleet at work while things go wrong
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -23,7 +24,7 @@ FUZZTIME ?= 30s
 export CGO_ENABLED = 0
 export GOFLAGS = -trimpath
 
-.PHONY: run build test setup full unit lint size vuln apiserver race fuzz sim soak bench bench-jobs bench-repos bench-tui pictures licences release release-check clean
+.PHONY: run build test setup full unit lint size vuln apiserver race fuzz sim soak bench bench-smoke bench-go bench-jobs bench-repos bench-tui pictures licences release release-check clean
 
 build:
 	$(GO) build -ldflags '$(LDFLAGS)' -o limpet .
@@ -62,6 +63,7 @@ full: export LIMPET_SEED = $(SEED)
 full: setup lint apiserver
 	$(GO) vet -C testdata/apiserver ./...
 	$(GO) vet -C testdata/fluxclient ./...
+	$(GO) vet -C testdata/bench ./...
 	$(GO) vet -C testdata/release ./...
 	$(GO) test -C testdata/release ./...
 	$(GO) test -p 1 -parallel 6 -timeout 90m -run '$(RUN)' ./...
@@ -101,7 +103,14 @@ soak: apiserver
 # Figures of the program at full size; on a machine that does nothing else.
 MEASURE = LIMPET_TESTS=full $(GO) test -count=1 -timeout 60m -v ./tui/cli/e2e -figures -run
 
-bench:
+# limpet beside git, go-git and a bare client-go, in turns, with its goals; BENCH takes
+# the flags of testdata/bench, as in BENCH='-run G3 -repo medium,large -rounds 2'.
+BENCH ?=
+bench: build
+	$(GO) build -C testdata/bench -o .bin/bench .
+	testdata/bench/.bin/bench -limpet limpet $(BENCH)
+
+bench-go:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 bench-jobs: apiserver

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+const namespace = "default"
+
+var (
+	repositories = schema.GroupVersionResource{Group: "provisioning.grafana.app", Version: "v0alpha1", Resource: "repositories"}
+	jobs         = schema.GroupVersionResource{Group: "provisioning.grafana.app", Version: "v0alpha1", Resource: "jobs"}
+	sources      = schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "gitrepositories"}
+)
+
+// agent is a limpet that runs as on a host: the built program with its default settings, objects
+// from files, a state file of its own.
+type agent struct {
+	binary string
+	home   string
+	flags  []string
+	cmd    *exec.Cmd
+	client dynamic.Interface
+	began  time.Time
+}
+
+// agent makes the home of one. It does not start it.
+func (b *bench) agent(binary string, objects ...object) (*agent, error) {
+	home, err := os.MkdirTemp(b.scratch, "a")
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{binary: binary, home: home}
+	a.flags = []string{"--daemon", "--log-level", "warn", "--manifests", filepath.Join(home, "site"), "--sink-prefix", home}
+	for _, o := range objects {
+		if err := a.declare(o); err != nil {
+			return nil, err
+		}
+	}
+	a.client, err = dynamic.NewForConfig(&rest.Config{
+		Host:    "http://limpet",
+		QPS:     -1,
+		Timeout: 0,
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(home, "limpet.sock"))
+		},
+	})
+	b.after(func() { a.kill(); os.RemoveAll(home) })
+	return a, err
+}
+
+// declare writes the file of an object.
+func (a *agent) declare(o object) error {
+	dir := filepath.Join(a.home, "site")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	u := unstructured.Unstructured{Object: o}
+	return os.WriteFile(filepath.Join(dir, u.GetKind()+"-"+u.GetName()+".yaml"), data, 0o644)
+}
+
+func (a *agent) start() error {
+	a.cmd = exec.Command(a.binary, a.flags...)
+	a.cmd.SysProcAttr = tied
+	a.cmd.Dir = a.home
+	a.cmd.Env = []string{
+		"HOME=" + a.home,
+		"PATH=" + os.Getenv("PATH"),
+		"LIMPET_STATE=" + filepath.Join(a.home, "limpet.db"),
+		"LIMPET_TELEMETRY_LISTEN=127.0.0.1:0",
+	}
+	log, err := os.Create(filepath.Join(a.home, "log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	a.cmd.Stderr = log
+	a.began = time.Now()
+	return a.cmd.Start()
+}
+
+// kill ends it and returns what it cost since its start.
+func (a *agent) kill() (sample, error) {
+	if a.cmd == nil {
+		return sample{}, nil
+	}
+	took := time.Since(a.began)
+	peak, err := memory(a.cmd.Process.Pid, "VmHWM")
+	_ = a.cmd.Process.Signal(syscall.SIGKILL)
+	_ = a.cmd.Wait() // killed
+	s := ended(a.cmd.ProcessState)
+	a.cmd = nil
+	s.wall = took
+	s.rss = peak
+	return s, err
+}
+
+// patience bounds a wait for what limpet does.
+const patience = 5 * time.Minute
+
+// await watches an object until ready reports that it is as it should be.
+func (a *agent) await(of schema.GroupVersionResource, name string, ready func(*unstructured.Unstructured) bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var last string
+	for {
+		w, err := a.client.Resource(of).Namespace(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if err != nil {
+			// It has only just started.
+			select {
+			case <-ctx.Done():
+				log, _ := os.ReadFile(filepath.Join(a.home, "log"))
+				return fmt.Errorf("%s %s: %w: %s: %s", of.Resource, name, err, last, log)
+			case <-time.After(2 * time.Millisecond):
+			}
+			continue
+		}
+		for e := range w.ResultChan() {
+			u, ok := e.Object.(*unstructured.Unstructured)
+			if !ok || u.GetName() != name {
+				continue
+			}
+			if ready(u) {
+				w.Stop()
+				return nil
+			}
+			status, _ := json.Marshal(u.Object["status"])
+			last = string(status)
+		}
+	}
+}
+
+// object is one of the API.
+type object = map[string]any
+
+// repository is a Repository that is pulled into the API, or into a directory where dir is not "".
+func repository(name, url, dir string) object {
+	o := object{
+		"apiVersion": repositories.GroupVersion().String(),
+		"kind":       "Repository",
+		"metadata":   object{"name": name, "namespace": namespace},
+		"spec": object{
+			"title": name,
+			"type":  "git",
+			"git":   object{"url": url, "branch": "main", "path": ""},
+			"sync":  object{"enabled": true, "target": "folder", "intervalSeconds": 3600},
+		},
+	}
+	if dir != "" {
+		o["metadata"].(object)["annotations"] = object{"limpet/sink-dir": dir, "limpet/sink-strict": "true"}
+	}
+	return o
+}
+
+// pulled reports whether the last pull of a Repository took a commit.
+func pulled(commit string) func(*unstructured.Unstructured) bool {
+	return func(u *unstructured.Unstructured) bool {
+		state, _, _ := unstructured.NestedString(u.Object, "status", "sync", "state")
+		ref, _, _ := unstructured.NestedString(u.Object, "status", "sync", "lastRef")
+		return state == "success" && ref == commit
+	}
+}
+
+// pull asks for a pull of a Repository.
+func (a *agent) pull(name string) error {
+	_, err := a.client.Resource(jobs).Namespace(namespace).Create(context.Background(), &unstructured.Unstructured{Object: object{
+		"apiVersion": jobs.GroupVersion().String(),
+		"kind":       "Job",
+		"metadata":   object{"generateName": "pull-", "namespace": namespace},
+		"spec":       object{"action": "pull", "repository": name, "pull": object{"incremental": true}},
+	}}, metav1.CreateOptions{})
+	return err
+}
