@@ -8,12 +8,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
@@ -51,9 +53,8 @@ func (b *bench) agent(binary string, objects ...object) (*agent, error) {
 		}
 	}
 	a.client, err = dynamic.NewForConfig(&rest.Config{
-		Host:    "http://limpet",
-		QPS:     -1,
-		Timeout: 0,
+		Host: "http://limpet",
+		QPS:  -1,
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(home, "limpet.sock"))
 		},
@@ -77,15 +78,7 @@ func (a *agent) declare(o object) error {
 }
 
 func (a *agent) start() error {
-	a.cmd = exec.Command(a.binary, a.flags...)
-	a.cmd.SysProcAttr = tied
-	a.cmd.Dir = a.home
-	a.cmd.Env = []string{
-		"HOME=" + a.home,
-		"PATH=" + os.Getenv("PATH"),
-		"LIMPET_STATE=" + filepath.Join(a.home, "limpet.db"),
-		"LIMPET_TELEMETRY_LISTEN=127.0.0.1:0",
-	}
+	a.cmd = a.command(a.flags...)
 	log, err := os.Create(filepath.Join(a.home, "log"))
 	if err != nil {
 		return err
@@ -96,19 +89,57 @@ func (a *agent) start() error {
 	return a.cmd.Start()
 }
 
+func (a *agent) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(a.binary, args...)
+	cmd.SysProcAttr = tied
+	cmd.Dir = a.home
+	cmd.Env = []string{
+		"HOME=" + a.home,
+		"PATH=" + os.Getenv("PATH"),
+		"LIMPET_STATE=" + filepath.Join(a.home, "limpet.db"),
+		"LIMPET_TELEMETRY_LISTEN=127.0.0.1:0",
+	}
+	return cmd
+}
+
 // kill ends it and returns what it cost since its start.
-func (a *agent) kill() (sample, error) {
+func (a *agent) kill() (sample, error) { return a.end(syscall.SIGKILL) }
+
+// stop lets it end by itself.
+func (a *agent) stop() (sample, error) { return a.end(syscall.SIGTERM) }
+
+func (a *agent) end(by syscall.Signal) (sample, error) {
 	if a.cmd == nil {
 		return sample{}, nil
 	}
 	took := time.Since(a.began)
 	peak, err := memory(a.cmd.Process.Pid, "VmHWM")
-	_ = a.cmd.Process.Signal(syscall.SIGKILL)
-	_ = a.cmd.Wait() // killed
+	_ = a.cmd.Process.Signal(by)
+	_ = a.cmd.Wait() // it was asked to end
 	s := ended(a.cmd.ProcessState)
 	a.cmd = nil
 	s.wall = took
 	s.rss = peak
+	return s, err
+}
+
+// timed measures what a running agent does, count times.
+func (b *bench) timed(a *agent, count float64, do func() error) (sample, error) {
+	before, err := running(a.cmd.Process.Pid)
+	if err != nil {
+		return sample{}, err
+	}
+	received := b.git.sent.Load()
+	began := time.Now()
+	if err := do(); err != nil {
+		return sample{}, err
+	}
+	took := time.Since(began)
+	s, err := running(a.cmd.Process.Pid)
+	s.wall = took
+	s.cpu -= before.cpu
+	s.bytes = b.git.sent.Load() - received
+	s.count = count
 	return s, err
 }
 
@@ -119,7 +150,7 @@ const patience = 5 * time.Minute
 func (a *agent) await(of schema.GroupVersionResource, name string, ready func(*unstructured.Unstructured) bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var last string
+	var last []byte
 	for {
 		w, err := a.client.Resource(of).Namespace(namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
 		if err != nil {
@@ -141,8 +172,7 @@ func (a *agent) await(of schema.GroupVersionResource, name string, ready func(*u
 				w.Stop()
 				return nil
 			}
-			status, _ := json.Marshal(u.Object["status"])
-			last = string(status)
+			last, _ = json.Marshal(u.Object["status"])
 		}
 	}
 }
@@ -169,6 +199,47 @@ func repository(name, url, dir string) object {
 	return o
 }
 
+// source is a GitRepository.
+func source(name, url, interval string) object {
+	return object{
+		"apiVersion": sources.GroupVersion().String(),
+		"kind":       "GitRepository",
+		"metadata":   object{"name": name, "namespace": namespace},
+		"spec":       object{"url": url, "interval": interval, "ref": object{"branch": "main"}},
+	}
+}
+
+// packed reports whether the artifact of a source is that of a commit.
+func packed(commit string) func(*unstructured.Unstructured) bool {
+	return func(u *unstructured.Unstructured) bool {
+		revision, _, _ := unstructured.NestedString(u.Object, "status", "artifact", "revision")
+		return strings.HasSuffix(revision, commit)
+	}
+}
+
+// handled reports whether a source was looked at since a reconcile with this token.
+func handled(token string) func(*unstructured.Unstructured) bool {
+	return func(u *unstructured.Unstructured) bool {
+		last, _, _ := unstructured.NestedString(u.Object, "status", "lastHandledReconcileAt")
+		return last == token
+	}
+}
+
+// reconcile asks for a look at a source.
+func (a *agent) reconcile(name, token string) error {
+	return a.patch(name, object{"metadata": object{"annotations": object{"reconcile.fluxcd.io/requestedAt": token}}})
+}
+
+// patch changes a source.
+func (a *agent) patch(name string, change object) error {
+	data, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	_, err = a.client.Resource(sources).Namespace(namespace).Patch(context.Background(), name, types.MergePatchType, data, metav1.PatchOptions{})
+	return err
+}
+
 // pulled reports whether the last pull of a Repository took a commit.
 func pulled(commit string) func(*unstructured.Unstructured) bool {
 	return func(u *unstructured.Unstructured) bool {
@@ -180,11 +251,16 @@ func pulled(commit string) func(*unstructured.Unstructured) bool {
 
 // pull asks for a pull of a Repository.
 func (a *agent) pull(name string) error {
-	_, err := a.client.Resource(jobs).Namespace(namespace).Create(context.Background(), &unstructured.Unstructured{Object: object{
+	_, err := a.client.Resource(jobs).Namespace(namespace).Create(context.Background(), job(name), metav1.CreateOptions{})
+	return err
+}
+
+// job is a pull of a Repository.
+func job(repository string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: object{
 		"apiVersion": jobs.GroupVersion().String(),
 		"kind":       "Job",
 		"metadata":   object{"generateName": "pull-", "namespace": namespace},
-		"spec":       object{"action": "pull", "repository": name, "pull": object{"incremental": true}},
-	}}, metav1.CreateOptions{})
-	return err
+		"spec":       object{"action": "pull", "repository": repository, "pull": object{"incremental": true}},
+	}}
 }

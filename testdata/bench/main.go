@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // bench is a run: where and with what the goals are measured.
@@ -20,6 +21,8 @@ type bench struct {
 	vs     string
 	rounds int
 	cache  string
+	idle   time.Duration
+	many   int
 
 	// Of the goal at work.
 	size    size
@@ -65,6 +68,8 @@ func runGoals() error {
 	flag.StringVar(&b.vs, "vs", "", "another build, which takes turns with it")
 	flag.IntVar(&b.rounds, "rounds", 5, "rounds of each side")
 	flag.StringVar(&b.cache, "cache", filepath.Join(caches, "limpet-bench"), "directory that keeps the repositories; it is on the disk that is measured")
+	flag.DurationVar(&b.idle, "idle", 2*time.Minute, "how long an idle agent is watched")
+	flag.IntVar(&b.many, "many", 1000, "sources that an idle agent watches")
 	repos := flag.String("repo", "medium", "sizes of the repositories: small, medium, large")
 	media := flag.String("media", "tmpfs,disk", "where limpet and the references keep their files")
 	only := flag.String("run", ".", "goals to measure, a regexp of rows such as 'G3 medium tmpfs'")

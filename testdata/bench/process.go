@@ -17,8 +17,9 @@ type sample struct {
 	wall  time.Duration
 	cpu   time.Duration // user and system, with the processes that were waited for
 	rss   int64         // bytes at most
-	bytes int64         // received
-	count float64       // of what is made, or asked
+	bytes int64         // received from the Git server
+	calls int64         // of the API
+	count float64       // of what was done; 0: once
 }
 
 // run runs a program to its end. The peak is that of its largest process, and has a floor: the

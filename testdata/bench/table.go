@@ -12,29 +12,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// String lists the figures that a sample has.
+// String lists the figures that a sample has, for each that was done.
 func (s sample) String() string {
+	each := max(s.count, 1)
 	var all []string
 	if s.count > 0 && s.wall > 0 {
 		all = append(all, fmt.Sprintf("%.0f/s", s.count/s.wall.Seconds()))
-	} else if s.wall > 0 {
-		all = append(all, millis(s.wall)+" ms")
+	}
+	if s.wall > 0 {
+		all = append(all, millis(s.wall.Seconds()/each)+" ms")
 	}
 	if s.cpu > 0 {
-		all = append(all, millis(s.cpu)+" ms CPU")
+		all = append(all, millis(s.cpu.Seconds()/each)+" ms CPU")
 	}
 	if s.rss > 0 {
 		all = append(all, fmt.Sprintf("%.0f MiB", float64(s.rss)/(1<<20)))
 	}
 	if s.bytes > 0 {
-		all = append(all, fmt.Sprintf("%d B", s.bytes))
+		all = append(all, fmt.Sprintf("%.0f B", float64(s.bytes)/each))
+	}
+	if s.calls > 0 {
+		all = append(all, fmt.Sprintf("%.2f calls", float64(s.calls)/each))
 	}
 	return strings.Join(all, ", ")
 }
 
 // millis has as many digits as mean something.
-func millis(d time.Duration) string {
-	ms := d.Seconds() * 1000
+func millis(seconds float64) string {
+	ms := seconds * 1000
 	if ms < 10 {
 		return fmt.Sprintf("%.2f", ms)
 	}
@@ -47,6 +52,7 @@ func print(w io.Writer, b *bench, rows []row) {
 	fmt.Fprintln(w, "| goal | what | limpet | reference | of | ratio (spread) | P | S | verdict | rounds | over -vs |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|")
 	for _, r := range rows {
+		other := r.other.String()
 		switch {
 		case r.err != nil:
 			text, _, _ := strings.Cut(r.err.Error(), "\n")
@@ -54,7 +60,10 @@ func print(w io.Writer, b *bench, rows []row) {
 		case r.rounds == 0:
 			fmt.Fprintf(w, "| %s | %s | not measured |\n", r.name, r.what)
 		default:
-			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %.2f (%.2f-%.2f) | %s | %s | %s | %d | %s |\n", r.name, r.what, r.limpet, r.other,
+			if r.most > 0 {
+				other = fmt.Sprintf("%g", r.most)
+			}
+			fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %.2f (%.2f-%.2f) | %s | %s | %s | %d | %s |\n", r.name, r.what, r.limpet, other,
 				r.figure, r.ratio, r.low, r.high, limit(r.pass), limit(r.aim), r.verdict(), r.rounds, limit(r.vs))
 		}
 	}
