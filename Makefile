@@ -64,10 +64,12 @@ full: setup lint apiserver
 	$(GO) vet -C testdata/apiserver ./...
 	$(GO) vet -C testdata/fluxclient ./...
 	$(GO) vet -C testdata/bench ./...
+	$(GO) test -C testdata/bench ./...
 	$(GO) vet -C testdata/release ./...
 	$(GO) test -C testdata/release ./...
 	$(GO) test -p 1 -parallel 6 -timeout 90m -run '$(RUN)' ./...
 	.ci/vuln
+	@$(MAKE) --no-print-directory bench-smoke
 
 vuln:
 	MUST=1 .ci/vuln
@@ -109,6 +111,15 @@ BENCH ?=
 bench: build
 	$(GO) build -C testdata/bench -o .bin/bench .
 	testdata/bench/.bin/bench -limpet limpet $(BENCH)
+
+# Fails when a ratio is more than 1.2 times worse than that kept; BENCH=-update keeps those
+# of this run.
+bench-smoke: build
+	$(GO) build -C testdata/bench -o .bin/bench .
+	testdata/bench/.bin/bench -limpet limpet -repo small,medium -media tmpfs -rounds 5 -run '$(SMOKE)' \
+	  -baseline testdata/bench/baseline.json $(BENCH)
+
+SMOKE = G1 tmpfs|(G3|G5|step-directory|artifact) small|G3 medium|G5 medium|G11-remote|G13
 
 bench-go:
 	$(GO) test -run '^$$' -bench . -benchmem ./...

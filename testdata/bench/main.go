@@ -8,10 +8,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -70,6 +72,8 @@ func runGoals() error {
 	flag.StringVar(&b.cache, "cache", filepath.Join(caches, "limpet-bench"), "directory that keeps the repositories; it is on the disk that is measured")
 	flag.DurationVar(&b.idle, "idle", 2*time.Minute, "how long an idle agent is watched")
 	flag.IntVar(&b.many, "many", 1000, "sources that an idle agent watches")
+	kept := flag.String("baseline", "", "file of ratios; a goal that it names is measured, and fails when it has become worse")
+	update := flag.Bool("update", false, "write the ratios of -run to -baseline instead")
 	repos := flag.String("repo", "medium", "sizes of the repositories: small, medium, large")
 	media := flag.String("media", "tmpfs,disk", "where limpet and the references keep their files")
 	only := flag.String("run", ".", "goals to measure, a regexp of rows such as 'G3 medium tmpfs'")
@@ -86,6 +90,13 @@ func runGoals() error {
 			return err
 		}
 	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		os.RemoveAll(b.scratch)
+		exit(errors.New("interrupted"))
+	}()
 	rows, err := b.all(matches, strings.Split(*repos, ","), strings.Split(*media, ","))
 	if err != nil {
 		return err
@@ -94,6 +105,13 @@ func runGoals() error {
 	var failed []error
 	for _, r := range rows {
 		failed = append(failed, r.err)
+	}
+	switch {
+	case *kept == "" || errors.Join(failed...) != nil:
+	case *update:
+		failed = append(failed, writeBaseline(*kept, rows))
+	default:
+		failed = append(failed, compareBaseline(*kept, rows))
 	}
 	return errors.Join(failed...)
 }

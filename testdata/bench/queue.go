@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -53,7 +54,7 @@ func (b *bench) apiServer(binary string) (*apiServer, error) {
 		return nil, err
 	}
 	cmd := a.command("api", "--listen", "127.0.0.1:0", "--sign-listen", "127.0.0.1:0")
-	out, err := cmd.StdoutPipe()
+	out, err := cmd.StderrPipe()
 	if err != nil {
 		return nil, err
 	}
@@ -77,12 +78,19 @@ func (b *bench) apiServer(binary string) (*apiServer, error) {
 
 // targets makes Repositories whose sync is off: a pull of one is claimed, runs, ends and is
 // recorded. Nothing in limpet does less.
-func targets(client dynamic.Interface) error {
+func (b *bench) targets(client dynamic.Interface) error {
+	_, url, err := b.origin(sizes["small"])
+	if err != nil {
+		return err
+	}
 	for i := range jobTargets {
-		o := repository(fmt.Sprintf("r%d", i), "https://git.invalid/r.git", "")
+		o := repository(fmt.Sprintf("r%d", i), url, "")
 		o["spec"].(object)["sync"].(object)["enabled"] = false
-		_, err := client.Resource(repositories).Namespace(namespace).Create(context.Background(), &unstructured.Unstructured{Object: o},
-			metav1.CreateOptions{})
+		err := eventually(func() error {
+			_, err := client.Resource(repositories).Namespace(namespace).Create(context.Background(),
+				&unstructured.Unstructured{Object: o}, metav1.CreateOptions{})
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -91,7 +99,7 @@ func targets(client dynamic.Interface) error {
 }
 
 // each does n things, some at once.
-func each(n int, do func(i int) error) error {
+func each(n, atOnce int, do func(i int) error) error {
 	var next atomic.Int64
 	var all sync.WaitGroup
 	failed := make([]error, atOnce)
@@ -122,7 +130,7 @@ func create(client dynamic.Interface, n int) error {
 	defer w.Stop()
 	made := make(chan error, 1)
 	go func() {
-		made <- each(n, func(i int) error {
+		made <- each(n, atOnce, func(i int) error {
 			_, err := of.Create(ctx, job(fmt.Sprintf("r%d", i%jobTargets)), metav1.CreateOptions{})
 			return err
 		})
@@ -139,33 +147,14 @@ func create(client dynamic.Interface, n int) error {
 	return fmt.Errorf("%d of %d jobs are left", left, n)
 }
 
-// burn has agents do empty jobs.
+// burn has agents do empty jobs, one on its own API or several on another.
 func burn(agents int, on where) func(*bench, string) (step, error) {
 	return func(b *bench, binary string) (step, error) {
-		var client dynamic.Interface
-		var flags []string
-		if on == remote {
-			s, err := b.apiServer(binary)
-			if err != nil {
-				return nil, err
-			}
-			client = s.client
-			flags = onAPI(s.url)
+		client, err := b.workers(agents, on, binary)
+		if err != nil {
+			return nil, err
 		}
-		for range agents {
-			a, err := b.agent(binary)
-			if err != nil {
-				return nil, err
-			}
-			a.flags = append([]string{"--daemon", "--log-level", "warn", "--drivers", fmt.Sprint(atOnce)}, flags...)
-			if err := a.start(); err != nil {
-				return nil, err
-			}
-			if client == nil {
-				client = a.client
-			}
-		}
-		if err := eventually(func() error { return targets(client) }); err != nil {
+		if err := b.targets(client); err != nil {
 			return nil, err
 		}
 		if err := create(client, jobTargets); err != nil {
@@ -179,9 +168,31 @@ func burn(agents int, on where) func(*bench, string) (step, error) {
 	}
 }
 
-// onAPI are the flags of an agent on an API that is not its own.
-func onAPI(url string) []string {
-	return []string{"--provisioning-server-url", url, "--token", apiToken, "--controllers", "off", "--sources", "off"}
+// workers starts agents and returns a client of their API.
+func (b *bench) workers(agents int, on where, binary string) (dynamic.Interface, error) {
+	drivers := []string{"--drivers", fmt.Sprint(atOnce)}
+	if on == embedded {
+		a, err := b.agent(binary)
+		if err != nil {
+			return nil, err
+		}
+		a.flags = append(a.flags, drivers...)
+		return a.client, a.start()
+	}
+	s, err := b.apiServer(binary)
+	if err != nil {
+		return nil, err
+	}
+	for range agents {
+		a, err := b.on(s.url, binary, append(drivers, "--controllers", "off", "--sources", "off")...)
+		if err != nil {
+			return nil, err
+		}
+		if err := a.start(); err != nil {
+			return nil, err
+		}
+	}
+	return s.client, nil
 }
 
 // eventually repeats what fails only because a process has just started.
@@ -201,7 +212,7 @@ func bare(b *bench) (step, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := eventually(func() error { return targets(s.client) }); err != nil {
+	if err := b.targets(s.client); err != nil {
 		return nil, err
 	}
 	of := s.client.Resource(jobs).Namespace(namespace)
@@ -223,16 +234,17 @@ func bare(b *bench) (step, error) {
 	}
 	return func() (sample, error) {
 		began := time.Now()
-		err := each(jobsOfARound, one)
+		err := each(jobsOfARound, atOnce, one)
 		return sample{wall: time.Since(began), count: jobsOfARound}, err
 	}, nil
 }
 
-// proxy is in front of an API and counts the requests for jobs.
+// proxy is in front of an API and counts what is asked about jobs.
 type proxy struct {
 	*httptest.Server
-	calls   atomic.Int64
-	claimed chan struct{}
+	calls     atomic.Int64
+	conflicts atomic.Int64 // of writes
+	claimed   chan struct{}
 }
 
 func (b *bench) proxy(to *apiServer) (*proxy, error) {
@@ -243,9 +255,16 @@ func (b *bench) proxy(to *apiServer) (*proxy, error) {
 	p := &proxy{claimed: make(chan struct{}, 1)}
 	forward := httputil.NewSingleHostReverseProxy(target)
 	forward.FlushInterval = -1
+	forward.ErrorLog = log.New(io.Discard, "", 0) // agents end while they watch
 	forward.Transport = &http.Transport{
 		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
 		MaxIdleConnsPerHost: atOnce,
+	}
+	forward.ModifyResponse = func(r *http.Response) error {
+		if r.Request.Method == http.MethodPut && r.StatusCode == http.StatusConflict {
+			p.conflicts.Add(1)
+		}
+		return nil
 	}
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "jobs") && r.URL.Query().Get("watch") == "" {
@@ -263,46 +282,64 @@ func (b *bench) proxy(to *apiServer) (*proxy, error) {
 	return p, nil
 }
 
-// proxied is an agent with a proxy between it and its API. It does not run yet.
-func (b *bench) proxied(binary string) (*agent, *proxy, *apiServer, error) {
+// proxied is an API with Repositories, and a proxy in front of it.
+func (b *bench) proxied(binary string) (*proxy, *apiServer, error) {
 	s, err := b.apiServer(binary)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
+	}
+	if err := b.targets(s.client); err != nil {
+		return nil, nil, err
 	}
 	p, err := b.proxy(s)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	a, err := b.agent(binary)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	a.flags = append([]string{"--daemon", "--log-level", "warn"}, onAPI(p.URL)...)
-	return a, p, s, eventually(func() error { return targets(s.client) })
+	return p, s, err
 }
 
-// counted counts the requests of an agent for jobs.
-func counted(b *bench, binary string) (step, error) {
-	a, p, s, err := b.proxied(binary)
+// on is an agent on another API. It does not run yet.
+func (b *bench) on(url, binary string, flags ...string) (*agent, error) {
+	a, err := b.agent(binary)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.start(); err != nil {
-		return nil, err
+	a.flags = append([]string{"--daemon", "--log-level", "warn", "--provisioning-server-url", url, "--token", apiToken}, flags...)
+	return a, nil
+}
+
+// counted counts what agents ask while they do empty jobs.
+func counted(agents int, of func(*proxy) int64) func(*bench, string) (step, error) {
+	return func(b *bench, binary string) (step, error) {
+		p, s, err := b.proxied(binary)
+		if err != nil {
+			return nil, err
+		}
+		for range agents {
+			a, err := b.on(p.URL, binary, "--controllers", "off", "--sources", "off")
+			if err != nil {
+				return nil, err
+			}
+			if err := a.start(); err != nil {
+				return nil, err
+			}
+		}
+		// Agents that start together have yet to learn of each other.
+		if err := create(s.client, jobsOfARound); err != nil {
+			return nil, err
+		}
+		return func() (sample, error) {
+			before := of(p)
+			err := create(s.client, jobsOfARound)
+			return sample{calls: of(p) - before, count: jobsOfARound}, err
+		}, nil
 	}
-	if err := create(s.client, jobTargets); err != nil {
-		return nil, err
-	}
-	return func() (sample, error) {
-		before := p.calls.Load()
-		err := create(s.client, jobsOfARound)
-		return sample{calls: p.calls.Load() - before, count: jobsOfARound}, err
-	}, nil
 }
 
 // coldStart starts an agent for which a job waits.
 func coldStart(b *bench, binary string) (step, error) {
-	a, p, s, err := b.proxied(binary)
+	p, s, err := b.proxied(binary)
+	if err != nil {
+		return nil, err
+	}
+	a, err := b.on(p.URL, binary, "--controllers", "off", "--sources", "off")
 	if err != nil {
 		return nil, err
 	}
