@@ -111,10 +111,8 @@ func (n *notifier) run(ctx context.Context) error {
 			clear(seen)
 		case <-changed:
 		}
-		select {
-		case <-ctx.Done():
+		if kube.Sleep(ctx, notifyGap) != nil {
 			return nil
-		case <-time.After(notifyGap):
 		}
 	}
 }

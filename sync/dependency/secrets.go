@@ -68,7 +68,7 @@ func (w *Watcher) watchSecrets(ctx context.Context) {
 		case <-w.used:
 		}
 		// At the start each object adds its own: one plan for all of them.
-		if !pause(ctx, settle) {
+		if kube.Sleep(ctx, settle) != nil {
 			return
 		}
 		wanted, over := scopes(w.registry.used(Secret))
@@ -118,7 +118,7 @@ func (w *Watcher) stream(ctx context.Context, s scope) {
 			}
 			next = min(2*next, lastPause)
 		}
-		if !pause(ctx, wait+rand.N(wait/10+1)) {
+		if kube.Sleep(ctx, wait+rand.N(wait/10+1)) != nil {
 			return
 		}
 	}

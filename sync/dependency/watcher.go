@@ -198,7 +198,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { w.wakeUsers(ctx); return nil })
 	g.Go(func() error {
-		for pause(ctx, pollEvery) {
+		for kube.Sleep(ctx, pollEvery) == nil {
 			w.observeFiles(w.registry.used(File, Path)...)
 		}
 		return nil
@@ -218,7 +218,7 @@ func (w *Watcher) wakeUsers(ctx context.Context) {
 			return
 		case <-w.changed:
 		}
-		for d := settle; pause(ctx, d); d = wakeGap {
+		for d := settle; kube.Sleep(ctx, d) == nil; d = wakeGap {
 			user, ok := w.next()
 			if !ok {
 				break
@@ -238,18 +238,6 @@ func (w *Watcher) next() (user Ref, ok bool) {
 	user = slices.MinFunc(slices.Collect(maps.Keys(w.due)), compare)
 	delete(w.due, user)
 	return user, true
-}
-
-// pause waits for d, and reports whether ctx goes on.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // files finds the version of files: of single ones, and of the credentials in a directory, as they

@@ -140,7 +140,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer end()
 	c.env.life = life
 	defer context.AfterFunc(ctx, func() {
-		pause(life, c.env.o.Grace)
+		_ = kube.Sleep(life, c.env.o.Grace)
 		end()
 	})()
 	if err := c.recoverer.load(ctx); err != nil {

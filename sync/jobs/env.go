@@ -159,10 +159,6 @@ func attemptDelay(attempt int) time.Duration {
 	return min(5*time.Second<<(2*min(attempt-2, 3)), 5*time.Minute)
 }
 
-func pause(ctx context.Context, d time.Duration) {
-	wait(ctx, nil, time.Now().Add(d), true)
-}
-
 // wait returns at until (when timed), at a signal, or when ctx ends.
 func wait(ctx context.Context, signal <-chan struct{}, until time.Time, timed bool) {
 	var tick <-chan time.Time

@@ -17,6 +17,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/queue"
+	"limpet/sync/kube"
 	"limpet/sync/text"
 )
 
@@ -131,7 +132,7 @@ func (f *finisher) record(ctx context.Context, h *heldJob, r state.Record) (queu
 		if try <= freeTries && (errors.Is(err, state.ErrFull) || errors.Is(err, syscall.ENOSPC)) {
 			f.pruner.freeSpace(ctx)
 		}
-		pause(ctx, queue.RetryDelay(try))
+		_ = kube.Sleep(ctx, queue.RetryDelay(try))
 	}
 }
 
@@ -165,7 +166,7 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 		}
 		h.change(func() { h.result.undelivered = true })
 		f.env.events.once("deliver "+h.uid, EventWaiting, h.jobRef, "the job is done, but the API does not accept the result yet: "+err.Error())
-		pause(ctx, max(f.env.clock.retryAfter(err), queue.RetryDelay(try)))
+		_ = kube.Sleep(ctx, max(f.env.clock.retryAfter(err), queue.RetryDelay(try)))
 	}
 	f.env.pass(failpoint.Deleted, h.jobRef)
 	h.stopRenewing()

@@ -10,6 +10,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/git/transfer"
 	"limpet/sync/jobs/lease"
+	"limpet/sync/kube"
 )
 
 // Renewals, progress, completion and release take turns to write a held job. Before a write the
@@ -178,7 +179,7 @@ func (h *heldJob) reportTransfer(ctx context.Context, m *transfer.Meter) {
 		}
 		m.Tick(time.Now())
 		for going := true; going; {
-			pause(ctx, transferInterval)
+			_ = kube.Sleep(ctx, transferInterval)
 			if ctx.Err() != nil {
 				return
 			}

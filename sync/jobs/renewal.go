@@ -20,7 +20,7 @@ func (h *heldJob) renewUntilEnd() {
 	for {
 		var next time.Time
 		h.change(func() { next = h.lease.Next() })
-		pause(h.renewing, next.Sub(h.env.clock.host.now().Time))
+		_ = kube.Sleep(h.renewing, next.Sub(h.env.clock.host.now().Time))
 		if h.renewing.Err() != nil {
 			return
 		}

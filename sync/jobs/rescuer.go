@@ -13,6 +13,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/failpoint"
 	"limpet/sync/jobs/queue"
+	"limpet/sync/kube"
 )
 
 // A claim counts as dead when its label is older than the expiry plus a margin by the server's
@@ -58,7 +59,7 @@ func (r *rescuer) Run(ctx context.Context, await func(context.Context) error) {
 		if err != nil && ctx.Err() == nil {
 			r.env.events.once("cleanup", EventNote, jobRef{}, "expired claims cannot be settled: "+err.Error())
 		}
-		pause(ctx, r.env.clock.host.jitter(next))
+		_ = kube.Sleep(ctx, r.env.clock.host.jitter(next))
 	}
 }
 

@@ -41,9 +41,9 @@ func (s *scanner) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 		case <-s.again:
-			pause(ctx, gatherTime)
+			_ = kube.Sleep(ctx, gatherTime)
 		case <-s.queue.short:
-			pause(ctx, s.scanPause()-time.Since(scanned))
+			_ = kube.Sleep(ctx, s.scanPause()-time.Since(scanned))
 		}
 		s.runOnce()
 	}

@@ -356,12 +356,7 @@ func (p *pool) watch(req *http.Request, transport *http.Transport) (*http.Respon
 	resp.Body = &watchBody{resp.Body, cut}
 	go func() {
 		defer cut()
-		for {
-			select {
-			case <-time.After(checkFilesEvery):
-			case <-ctx.Done():
-				return
-			}
+		for Sleep(ctx, checkFilesEvery) == nil {
 			if newest, err := p.newest.Get(); err == nil && newest != transport {
 				return
 			}

@@ -289,5 +289,5 @@ func (l *listWatch) pause(ctx context.Context, failures *int, err error) error {
 	if after, ok := RetryAfter(err); ok {
 		wait = max(wait, after)
 	}
-	return sleep(ctx, wait)
+	return Sleep(ctx, wait+rand.N(wait/10+1))
 }

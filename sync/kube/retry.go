@@ -49,17 +49,17 @@ func retry(ctx context.Context, again func(error) bool, fn func(ctx context.Cont
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 			return err
 		}
-		if sleep(ctx, wait) != nil {
+		if Sleep(ctx, wait+rand.N(wait/10+1)) != nil {
 			return err
 		}
 		pause = min(2*pause, retryLast)
 	}
 }
 
-// sleep waits for d and up to a tenth more. It returns the cause of ctx when that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits for d. It returns the cause of ctx when that ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
 	select {
-	case <-time.After(d + rand.N(d/10+1)):
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

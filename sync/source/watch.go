@@ -62,10 +62,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		default:
 			w.setRefused(err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(delay + rand.N(delay/10)):
-		}
+		_ = kube.Sleep(ctx, delay+rand.N(delay/10))
 	}
 	return nil
 }

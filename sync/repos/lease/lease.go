@@ -132,10 +132,7 @@ func (l *Lease) Run(ctx context.Context) error {
 			failed = err.Error()
 			l.o.Logger.Warn("cannot acquire the lease, retrying", "lease", l.o.Name, "err", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(l.pause()):
-		}
+		_ = kube.Sleep(ctx, l.pause())
 	}
 	return nil
 }
