@@ -102,7 +102,9 @@ func (c *claimer) won(
 	c.env.pass(failpoint.Claimed, refOf(before))
 	c.env.events.measure(ClaimAttempt{driverOf(ctx), ClaimWon})
 	c.delay.Won()
-	k.Phase, k.Claimed, k.ResourceVersion = state.PhaseHeld, c.env.clock.host.now().Wall, job.GetResourceVersion()
+	k.Phase = state.PhaseHeld
+	k.Claimed = c.env.clock.host.now().Wall
+	k.ResourceVersion = job.GetResourceVersion()
 	h := c.env.hold(ctx, job, k, sent)
 	h.started = c.env.clock.roughMillis()
 	h.run = h.started
@@ -152,7 +154,9 @@ func (c *claimer) abandon(ctx context.Context, k state.Claim) {
 	var err error
 	if len(k.Mark) > 0 {
 		resting := k
-		resting.Phase, resting.Token, resting.Doomed = state.PhaseResting, "", false
+		resting.Phase = state.PhaseResting
+		resting.Token = ""
+		resting.Doomed = false
 		err = c.env.store.PutClaim(ctx, resting)
 	} else {
 		err = c.env.store.DropClaim(ctx, k.UID)

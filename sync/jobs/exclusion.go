@@ -176,7 +176,9 @@ func newClaimIndex(own func(uid, token string) bool) *claimIndex {
 // see records a job as it is shown, or that it is gone. It returns true when the last foreign claim
 // on the repository has ended.
 func (f *claimIndex) see(job *unstructured.Unstructured, gone bool) (freed bool) {
-	uid, owner, r := api.Meta(job, "uid"), api.Label(job, api.LabelClaimOwner), repoOf(job)
+	uid := api.Meta(job, "uid")
+	owner := api.Label(job, api.LabelClaimOwner)
+	r := repoOf(job)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.repos[r][uid]

@@ -138,7 +138,9 @@ func (f *finisher) record(ctx context.Context, h *heldJob, r state.Record) (queu
 
 // deliver takes a recorded job out of the queue of the API.
 func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]any, out Outcome) queue.Result {
-	historic, lookFirst, refusals := "", h.ranBefore, 0
+	historic := ""
+	lookFirst := h.ranBefore
+	refusals := 0
 	for try := 1; ; try++ {
 		f.queue.progressed(h.Key)
 		var err error

@@ -145,7 +145,11 @@ func (h *heldJob) cancelOnRequest(reason string, gone bool) (heard bool) {
 // seal returns why the job has to stop, "" = it has not, and whether it was deleted. From now on
 // cancelOnRequest has no effect.
 func (h *heldJob) seal() (reason string, gone bool) {
-	h.change(func() { h.sealed, reason, gone = true, h.cancel, h.gone })
+	h.change(func() {
+		h.sealed = true
+		reason = h.cancel
+		gone = h.gone
+	})
 	return reason, gone
 }
 

@@ -140,7 +140,11 @@ func (p *Progress) SetFinalMessage(message string) {
 
 // SetRefs records the branch and the commits that are synced. from is empty for the first sync.
 func (p *Progress) SetRefs(branch, from, to string) {
-	p.set(func() { p.results.Branch, p.results.RefFrom, p.results.RefTo = branch, from, to })
+	p.set(func() {
+		p.results.Branch = branch
+		p.results.RefFrom = from
+		p.results.RefTo = to
+	})
 }
 
 // SetCommit records the commit that is synced.
@@ -241,7 +245,9 @@ func (p *Progress) due() (at time.Time, some bool) {
 // begin returns what a write that starts now has to carry.
 func (p *Progress) begin(now time.Time) (status api.JobStatus) {
 	p.set(func() {
-		p.wrote, p.message, p.record = now, false, false
+		p.wrote = now
+		p.message = false
+		p.record = false
 		status = p.results.status(api.StateWorking)
 	})
 	return status

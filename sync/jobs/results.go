@@ -104,7 +104,9 @@ func (all *results) record(r Result) {
 func (all *results) kind(group, kind string) *api.JobSummary {
 	id := group + ":" + kind
 	if all.Kinds[id] == nil && len(all.Kinds) >= maxKinds {
-		id, group, kind = "other", "", "other"
+		id = "other"
+		group = ""
+		kind = "other"
 	}
 	if all.Kinds == nil {
 		all.Kinds = map[string]*api.JobSummary{}
@@ -195,7 +197,10 @@ func (all *results) summary() []api.JobSummary {
 
 func (all *results) clone() results {
 	c := *all
-	c.Errors, c.Warnings, c.URLs, c.Steps = slices.Clone(all.Errors), slices.Clone(all.Warnings), maps.Clone(all.URLs), slices.Clone(all.Steps)
+	c.Errors = slices.Clone(all.Errors)
+	c.Warnings = slices.Clone(all.Warnings)
+	c.URLs = maps.Clone(all.URLs)
+	c.Steps = slices.Clone(all.Steps)
 	c.Kinds = make(map[string]*api.JobSummary, len(all.Kinds))
 	for id, s := range all.Kinds {
 		k := *s
@@ -318,7 +323,9 @@ func (p *Progress) finalStatus(out Outcome, started, finished int64) api.JobStat
 	defer p.mu.Unlock()
 	s := p.results.status(out.State)
 	s.Progress = 0
-	s.Message, s.Errors, s.Warnings = out.Message, out.Errors, out.Warnings
+	s.Message = out.Message
+	s.Errors = out.Errors
+	s.Warnings = out.Warnings
 	s.URLs = p.results.URLs
 	s.Started, s.Finished = started, finished
 	return s

@@ -49,7 +49,10 @@ func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 		return r.finisher.finish(h, p, *d.end)
 	}
 	t := d.task
-	t.Attempt, t.Last, t.Progress, t.Log = h.attempt, h.attempt >= r.env.o.MaxAttempts, p, r.env.events.logger(h.jobRef)
+	t.Attempt = h.attempt
+	t.Last = h.attempt >= r.env.o.MaxAttempts
+	t.Progress = p
+	t.Log = r.env.events.logger(h.jobRef)
 	t.Mark = p.resume(h.claim.Mark)
 	h.change(func() { h.progress = p })
 	if job, ok := r.admission.jobs.Get(h.Namespace, h.Name); ok && string(job.GetUID()) == h.uid {

@@ -104,10 +104,20 @@ func (h *heldJob) running() Running {
 		return r
 	}
 	res := p.look()
-	r.Message, r.Branch, r.RefFrom, r.RefTo = res.Message, res.Branch, res.RefFrom, res.RefTo
-	r.Done, r.Total, r.ErrorCount, r.WarningCount = res.Done, res.Total, res.ErrorCount, res.WarningCount
-	r.Commit, r.Steps, r.Transfer = res.Commit, res.Steps, p.Transfer.State()
-	r.Errors, r.Warnings, r.Summary = res.Errors, res.Warnings, res.summary()
+	r.Message = res.Message
+	r.Branch = res.Branch
+	r.RefFrom = res.RefFrom
+	r.RefTo = res.RefTo
+	r.Done = res.Done
+	r.Total = res.Total
+	r.ErrorCount = res.ErrorCount
+	r.WarningCount = res.WarningCount
+	r.Commit = res.Commit
+	r.Steps = res.Steps
+	r.Transfer = p.Transfer.State()
+	r.Errors = res.Errors
+	r.Warnings = res.Warnings
+	r.Summary = res.summary()
 	if res.Total > 0 {
 		r.Progress = res.percent()
 	}

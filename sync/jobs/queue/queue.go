@@ -252,7 +252,9 @@ func (q *Queue) Next(now time.Time, urgentOnly bool) (k Key, r RepoKey, since ti
 	rq.old.remove(s)
 	rq.busy, rq.released = true, false
 	q.settle(rq)
-	s.place, s.wanted, s.expedited = running, false, false
+	s.place = running
+	s.wanted = false
+	s.expedited = false
 	return s.key, s.repo, s.since, true
 }
 
