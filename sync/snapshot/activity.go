@@ -166,7 +166,9 @@ func (a *Activity) read(now time.Time) recentActivity {
 	defer a.mu.Unlock()
 	a.expire(now)
 	out := a.recent
-	out.events, out.finished, out.ended = slices.Clone(out.events), slices.Clone(out.finished), len(a.ends)
+	out.events = slices.Clone(out.events)
+	out.finished = slices.Clone(out.finished)
+	out.ended = len(a.ends)
 	return out
 }
 

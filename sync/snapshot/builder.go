@@ -77,7 +77,9 @@ func NewBuilder(ctx context.Context, store *state.Store, from Sources, agent Age
 
 // Reset drops all cached rows, until there is a reader again.
 func (b *Builder) Reset() {
-	b.jobRows, b.repositories, b.sourceRows = newMemo[*Job](), newMemo[*repository](), newMemo[*Source]()
+	b.jobRows = newMemo[*Job]()
+	b.repositories = newMemo[*repository]()
+	b.sourceRows = newMemo[*Source]()
 }
 
 // Build returns the current snapshot, from the caches of the watches and from the state of the
@@ -122,7 +124,9 @@ func (b *Builder) Build() *Snapshot {
 
 func (b *Builder) agentRow(own jobs.Snapshot, recent recentActivity, now time.Time) Agent {
 	row := b.agent
-	row.Draining, row.Busy, row.Claims = own.DrainingSince, own.Busy, len(own.Running)
+	row.Draining = own.DrainingSince
+	row.Busy = own.Busy
+	row.Claims = len(own.Running)
 	row.LostCount, row.History = recent.lost, b.from.Activity.Runs.count()
 	if info, err := os.Stat(row.StorePath); err == nil {
 		row.StoreSize = info.Size()

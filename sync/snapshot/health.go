@@ -73,15 +73,21 @@ func (h *Health) Run(ctx context.Context, hub *Hub, log *slog.Logger) error {
 	})
 	tick := time.NewTicker(healthEvery)
 	defer tick.Stop()
-	problem, local, warnings := "", "", []string(nil)
+	problem := ""
+	local := ""
+	warnings := []string(nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		wasUp, wasLocal, hadWarnings := problem == "", local, warnings
-		problem, local, warnings = h.problem(), h.HostProblem(), h.Warnings()
+		wasUp := problem == ""
+		wasLocal := local
+		hadWarnings := warnings
+		problem = h.problem()
+		local = h.HostProblem()
+		warnings = h.Warnings()
 		isUp := problem == ""
 		if isUp != wasUp || local != wasLocal || !slices.Equal(warnings, hadWarnings) {
 			hub.Invalidate()
@@ -106,7 +112,9 @@ func (h *Health) row() API {
 		Latency:  h.Client.Latency(),
 	}
 	if since, err := h.Client.Down(); err != nil {
-		row.Up, row.Since, row.Error = false, since, text.Redact(err.Error())
+		row.Up = false
+		row.Since = since
+		row.Error = text.Redact(err.Error())
 		row.Next, row.Tries = h.Client.NextTry()
 		row.Next = row.Next.Round(0) // wall clock: other processes read it
 	}

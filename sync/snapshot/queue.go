@@ -100,7 +100,9 @@ func (b *Builder) jobs(s jobs.Snapshot, recent recentActivity, unavailable bool,
 		}
 		row.WaitReason = b.from.Activity.skipReason(row.UID)
 		if q.suspended {
-			row.Owner, row.State, row.LeaseUntil = "", api.StatePending, time.Time{}
+			row.Owner = ""
+			row.State = api.StatePending
+			row.LeaseUntil = time.Time{}
 			if unavailable {
 				row.WaitReason = suspendedText
 			}

@@ -119,10 +119,16 @@ func Links(urls map[string]string) []Link {
 
 // addRunning adds the progress that only the driver of the job has.
 func addRunning(row *Job, r jobs.Running) {
-	row.Owner, row.State, row.Attempt = "this", api.StateWorking, r.Attempt
+	row.Owner = "this"
+	row.State = api.StateWorking
+	row.Attempt = r.Attempt
 	row.LeaseUntil, row.RenewAt = r.LeaseUntil, r.RenewAt
-	row.Branch, row.RefFrom, row.RefTo = r.Branch, r.RefFrom, r.RefTo
-	row.Done, row.Total, row.Progress = r.Done, r.Total, r.Progress
+	row.Branch = r.Branch
+	row.RefFrom = r.RefFrom
+	row.RefTo = r.RefTo
+	row.Done = r.Done
+	row.Total = r.Total
+	row.Progress = r.Progress
 	row.Message = cmp.Or(r.Message, row.Message)
 	if !r.Started.IsZero() {
 		row.Started = r.Started // by the clock of Finished, of the steps and of the log
@@ -131,7 +137,9 @@ func addRunning(row *Job, r jobs.Running) {
 		row.Summary = Summaries(r.Summary)
 	}
 	row.Transfer = r.Transfer
-	row.Errors, row.Warnings, row.Commit = r.Errors, r.Warnings, r.Commit
+	row.Errors = r.Errors
+	row.Warnings = r.Warnings
+	row.Commit = r.Commit
 	for _, s := range r.Steps {
 		row.Steps = append(row.Steps, Step(s))
 	}
@@ -149,19 +157,30 @@ func finishedRow(e jobs.Event, o JobOptions) Job {
 		}
 		addRunning(&row, *e.Last)
 	}
-	row.State, row.Message, row.Finished, row.Owner, row.Progress = e.State, e.Text, e.At, "this", 100
+	row.State = e.State
+	row.Message = e.Text
+	row.Finished = e.At
+	row.Owner = "this"
+	row.Progress = 100
 	if len(row.Errors) == 0 && row.State == api.StateError {
 		row.Errors = []string{e.Text} // an error of the driver, not of a resource
 	}
-	row.LeaseUntil, row.RenewAt, row.Transfer = time.Time{}, time.Time{}, Transfer{}
+	row.LeaseUntil = time.Time{}
+	row.RenewAt = time.Time{}
+	row.Transfer = Transfer{}
 	return row
 }
 
 // setUndelivered turns the row of a job into that of a finished job whose result is not delivered
 // to the API yet.
 func setUndelivered(row *Job, u jobs.Undelivered) {
-	row.State, row.Undelivered, row.Owner, row.Finished = u.State, u.Since, "this", time.Time{}
-	row.Progress, row.LeaseUntil, row.RenewAt = 100, time.Time{}, time.Time{}
+	row.State = u.State
+	row.Undelivered = u.Since
+	row.Owner = "this"
+	row.Finished = time.Time{}
+	row.Progress = 100
+	row.LeaseUntil = time.Time{}
+	row.RenewAt = time.Time{}
 }
 
 // undeliveredRow returns the row of an undelivered result whose job is not in the queue.
@@ -234,7 +253,9 @@ func repoRow(u *unstructured.Unstructured, repo api.Repository) Repo {
 		row.ReadOnly = "it has no spec.workflows"
 	}
 	if b := spec.Block(); b != nil {
-		row.URL, row.Branch, row.Path = b.URL, cmp.Or(repo.GitRef, b.Branch), b.Path
+		row.URL = b.URL
+		row.Branch = cmp.Or(repo.GitRef, b.Branch)
+		row.Path = b.Path
 		if mirrors, err := auth.Mirrors(repo.GitMirrors, b.URL); err == nil { // an invalid list is reported by the health check
 			row.Mirrors = strings.Join(mirrors, " ")
 		}

@@ -95,7 +95,10 @@ func readSaved(ctx context.Context, store *state.Store) (*Snapshot, error) {
 
 // addSaved puts the saved rows into s, with the results that wait for the API now.
 func (s *Snapshot) addSaved(v *Snapshot, undelivered []jobs.Undelivered) {
-	s.AsOf, s.Repos, s.Counts, s.Sources = v.AsOf, v.Repos, v.Counts, v.Sources
+	s.AsOf = v.AsOf
+	s.Repos = v.Repos
+	s.Counts = v.Counts
+	s.Sources = v.Sources
 	s.Jobs = slices.Clone(v.Jobs)
 	for _, u := range undelivered {
 		i := slices.IndexFunc(s.Jobs, func(j Job) bool { return j.UID == u.UID })

@@ -170,14 +170,18 @@ const maxReason = 300
 func (l lister) identify(out *snapshot.RepoFile, f git.File, data []byte) error {
 	if repopath.IsFolderFile(f.Path) {
 		meta := resources.ParseFolderFile(f.Path, f.Hash, data)
-		out.Kind, out.UID, out.Title = "Folder", meta.UID, meta.Title
+		out.Kind = "Folder"
+		out.UID = meta.UID
+		out.Title = meta.Title
 		return meta.Err
 	}
 	l.of.Path = f.Path
 	o, err := resources.Judge(l.of, data)
 	if err == nil {
 		id := o.Identity()
-		out.Kind, out.UID, out.Title = id.Kind, id.Name, cmp.Or(o.Title(), id.Name)
+		out.Kind = id.Kind
+		out.UID = id.Name
+		out.Title = cmp.Or(o.Title(), id.Name)
 	}
 	if parse, is := errors.AsType[*resources.ParseError](err); is {
 		err = parse.Err // without the path
