@@ -191,7 +191,9 @@ func (d *Drifts) record(ctx context.Context, k reconcile.Key, obj *unstructured.
 	}
 	message = text.Line(message, maxDriftText)
 	if found > 0 {
-		c.Status, c.Reason, c.Message = "True", "Drifted", message
+		c.Status = "True"
+		c.Reason = "Drifted"
+		c.Message = message
 	}
 	if err := d.condition(ctx, k, obj, c); err != nil {
 		return err

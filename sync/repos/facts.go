@@ -238,7 +238,9 @@ func (f *facts) namespaceQuota() api.Condition {
 		c.Reason, c.Message = "QuotaUnlimited", "No quota limits configured"
 		return c
 	case f.count > limit:
-		c.Status, c.Reason, text = "False", "QuotaExceeded", "namespace quota exceeded"
+		c.Status = "False"
+		c.Reason = "QuotaExceeded"
+		text = "namespace quota exceeded"
 	case f.count == limit:
 		c.Reason, text = "QuotaReached", "namespace quota reached"
 	}

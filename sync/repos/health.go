@@ -165,7 +165,10 @@ func (a *attempt) adoptProbe() {
 	old := a.facts.repo.Status.Health
 	switch {
 	case !result.ok() && result.permanent():
-		a.checked, a.health, a.healthy, a.pull = true, result, false, nil
+		a.checked = true
+		a.health = result
+		a.healthy = false
+		a.pull = nil
 	case result.ok() && old.Checked > 0 && old.Healthy && result.mirror != mirrorText(old):
 		a.checked, a.health = true, result
 	}

@@ -106,7 +106,9 @@ func (s *factSource) gather(a *attempt, repo api.Repository) {
 		}
 	}
 	if m.generation != f.generation {
-		m.generation, m.started, m.access = f.generation, sync.Started, access{}
+		m.generation = f.generation
+		m.started = sync.Started
+		m.access = access{}
 	}
 	f.askedAt, f.pulledAfter = m.askedAt, sync.Started != 0 && sync.Started != m.started
 	if f.pulledFull() {

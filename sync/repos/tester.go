@@ -120,7 +120,9 @@ func (t *Tester) atStoredURL(from auth.Source, u *unstructured.Unstructured) aut
 		case !elsewhere:
 			return c, nil
 		}
-		l.Repository, l.Connection, l.Secure = "", "", nil
+		l.Repository = ""
+		l.Connection = ""
+		l.Secure = nil
 		if c, err = from(ctx, l); err == nil && !c.Empty() {
 			return c, nil
 		}
@@ -231,7 +233,9 @@ func runChecks(ctx context.Context, checks ...check) (TestResults, error) {
 		case err != nil && !is:
 			return TestResults{}, err
 		case is:
-			t.Code, t.Success, t.Errors = failed.code, false, failed.errors
+			t.Code = failed.code
+			t.Success = false
+			t.Errors = failed.errors
 			t.Steps = append(t.Steps, Step{c.name, StepFailed, failed.ready().Message})
 		case detail != "" || !c.optional:
 			t.Steps = append(t.Steps, Step{c.name, StepOK, detail})

@@ -217,7 +217,9 @@ func (l *Lease) acquire(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("write lease %s: %w", l.o.Name, err)
 	}
-	l.known, l.renewed, l.stored = true, sent, l.stamp
+	l.known = true
+	l.renewed = sent
+	l.stored = l.stamp
 	return nil
 }
 
