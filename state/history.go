@@ -432,7 +432,9 @@ func totalsOf(status []byte) *Totals {
 	errors, warnings := 0, 0
 	t := Totals{Counted: len(s.Summary) > 0, Errors: len(s.Errors), Warnings: len(s.Warnings)}
 	for _, k := range s.Summary {
-		t.Create, t.Update, t.Delete = t.Create+k.Create, t.Update+k.Update, t.Delete+k.Delete
+		t.Create += k.Create
+		t.Update += k.Update
+		t.Delete += k.Delete
 		errors, warnings = errors+k.Error, warnings+k.Warning
 	}
 	t.Errors, t.Warnings = max(t.Errors, errors), max(t.Warnings, warnings) // the lists have the first ones

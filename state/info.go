@@ -39,11 +39,15 @@ func (s *Store) Info(ctx context.Context) (Info, error) {
 		if err != nil {
 			return err
 		}
-		i.Schema, i.Created, i.Revision = m.Schema, m.Created, m.Revision
+		i.Schema = m.Schema
+		i.Created = m.Created
+		i.Revision = m.Revision
 		i.Resting = v.countResting(ctx)
 		i.Claims = m.Counters[frame.Claims].N - i.Resting
 		i.History, i.HistoryBytes = m.Counters[frame.History].N, m.Counters[frame.History].Bytes
-		i.Objects, i.Facts, i.Secrets = m.Counters[frame.Objects].N, m.Counters[frame.Facts].N, m.Counters[frame.Secrets].N
+		i.Objects = m.Counters[frame.Objects].N
+		i.Facts = m.Counters[frame.Facts].N
+		i.Secrets = m.Counters[frame.Secrets].N
 		i.FreeBytes = (&file{db: v.tx.DB()}).free()
 		c := v.bucket(frame.History).Cursor()
 		first, _ := c.First()

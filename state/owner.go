@@ -117,7 +117,10 @@ func lockedBy(path string, f *os.File) *LockedError {
 	e := &LockedError{Path: path}
 	var note ownerNote
 	if err := json.NewDecoder(io.LimitReader(f, 64<<10)).Decode(&note); err == nil {
-		e.PID, e.Version, e.Since, e.Socket = note.PID, note.Version, note.Since, note.Socket
+		e.PID = note.PID
+		e.Version = note.Version
+		e.Since = note.Since
+		e.Socket = note.Socket
 	}
 	return e
 }

@@ -84,7 +84,9 @@ func (op *opening) rebuild(why error) error {
 			return fmt.Errorf("rebuild state %s: %w", op.path, err)
 		}
 	}
-	op.report.Quarantined, op.report.Carried, op.report.Lost = name, carried, sum.Lost
+	op.report.Quarantined = name
+	op.report.Carried = carried
+	op.report.Lost = sum.Lost
 	op.report.Damage = strings.TrimPrefix(why.Error(), ErrCorrupt.Error()+": ")
 	names, err := filepath.Glob(globQuote(op.path) + suffixCorrupt + "*")
 	if err != nil || len(names) <= maxCorruptFiles {

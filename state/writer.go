@@ -182,7 +182,9 @@ func (s *Store) transact(group []*request) outcome {
 			if t.puts == 0 {
 				return errNothing
 			}
-			out.events, out.grown, written = t.events, t.grown, t.log
+			out.events = t.events
+			out.grown = t.grown
+			written = t.log
 			return t.finish()
 		})
 	})

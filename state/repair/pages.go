@@ -202,14 +202,18 @@ func (p pageOf) element(i int) (element, error) {
 	var e element
 	var pos, ksize, vsize uint64
 	if p.Flags == BranchPage {
-		pos, ksize, e.child = uint64(Native.Uint32(b)), uint64(Native.Uint32(b[4:])), Native.Uint64(b[8:])
+		pos = uint64(Native.Uint32(b))
+		ksize = uint64(Native.Uint32(b[4:]))
+		e.child = Native.Uint64(b[8:])
 	} else {
 		flags := Native.Uint32(b)
 		if flags > bucketFlag {
 			return element{}, fmt.Errorf("page %d: entry %d has flags %#x", p.Id, i, flags)
 		}
 		e.bucket = flags == bucketFlag
-		pos, ksize, vsize = uint64(Native.Uint32(b[4:])), uint64(Native.Uint32(b[8:])), uint64(Native.Uint32(b[12:]))
+		pos = uint64(Native.Uint32(b[4:]))
+		ksize = uint64(Native.Uint32(b[8:]))
+		vsize = uint64(Native.Uint32(b[12:]))
 	}
 	from := uint64(off) + pos
 	least := uint64(PageHeader + p.count*PageElement)
