@@ -352,7 +352,7 @@ func (w *worker) pull(repo string) {
 }
 
 // life lets an agent do what it is for: claims, marks, results, objects of the embedded API, a
-// prune of the history and a compaction. Then it is stopped, in order: a kill between a transaction
+// prune of the history and a compaction. Then it is stopped cleanly: a kill between a transaction
 // and its entry would leave the entry out.
 func (w *worker) life() {
 	w.t.Helper()

@@ -317,7 +317,7 @@ func (c damagedCase) compare(got contents, r Report, round string) error {
 }
 
 // TestNewestRootInTheWrongPlace swaps the newest head with the root that it names. What is left
-// looks whole: one head, and the tree of the transaction before. Only the misplaced root tells that
+// looks whole: one head, and the tree of the transaction before. Only the misplaced root shows that
 // records are missing.
 func TestNewestRootInTheWrongPlace(t *testing.T) {
 	path := filepath.Join(quickDir(t), "limpet.db")

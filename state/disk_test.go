@@ -115,7 +115,7 @@ func TestReadOnlyDisk(t *testing.T) {
 }
 
 // fullDisk fills the disk with history until the store refuses, and looks at what still works. full
-// is the error of the system for a disk that is full; relieve makes room where the reserve is of no
+// is the error of the system for a disk that is full; relieve makes space where the reserve is of no
 // use.
 func fullDisk(dir string, full syscall.Errno, relieve func() error) error {
 	ctx := context.Background()
@@ -326,7 +326,7 @@ func faultInMap(t *testing.T) func() error {
 	}
 }
 
-// quickDir returns a directory in memory where there is room, so that hundreds of small cases do
+// quickDir returns a directory in memory where there is space, so that hundreds of small cases do
 // not wait for the disk.
 func quickDir(t testing.TB) string {
 	t.Helper()

@@ -104,8 +104,8 @@ func TestLinkIsFollowed(t *testing.T) {
 	}
 }
 
-// TestHeldBy: asking who has the file open changes nothing, neither for the holder nor for who
-// comes next.
+// TestHeldBy: asking who has the file open changes nothing, neither for the holder nor for the
+// process that comes next.
 func TestHeldBy(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "limpet.db")

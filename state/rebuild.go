@@ -66,7 +66,7 @@ func (op *opening) finishInterrupted() error {
 
 // rebuild sets the damaged file aside and puts a new one with its readable records in its place.
 // The new file is whole and durable before the old one is moved, and a crash between the two
-// renames is mended by tidy.
+// renames is mended by finishInterrupted.
 func (op *opening) rebuild(why error) error {
 	op.log.Warn("state file is damaged; building a new one from its readable records", "path", op.path, "err", why)
 	sum, carried, err := op.salvageInto(op.path + suffixBuilding)
@@ -198,7 +198,7 @@ func newBuilder(f *file, m frame.Meta) *builder {
 	return &builder{f: f, m: m}
 }
 
-// add copies one record; the first of two under one key stays. Keys should come in order, then
+// add copies one record; the first of two under one key stays. Keys should come sorted, then
 // pages are filled.
 func (b *builder) add(name frame.Bucket, key []byte, f frame.Frame) error {
 	if err := b.begin(); err != nil {

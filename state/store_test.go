@@ -238,7 +238,7 @@ func TestClosedStore(t *testing.T) {
 }
 
 // TestSizeCap: at the cap writes are refused, but jobs can end, old history can go, and then there
-// is room again.
+// is space again.
 func TestSizeCap(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

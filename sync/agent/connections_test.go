@@ -152,8 +152,8 @@ func pullThroughConnection(t *testing.T, inDirectory bool) {
 		t.Errorf("secrets left: %q %v", names, err)
 	}
 
-	// Nobody sees the key or a token: not the log, not the state file, not the mirrors, not the
-	// snapshot.
+	// The key and the token are nowhere else: not in the log, not the state file, not the mirrors, not
+	// the snapshot.
 	canaries := [][]byte{[]byte(first[0]), []byte(second[0]), app.Key[40:100]}
 	seen := map[string][]byte{"the log": []byte(log.String())}
 	shown, err := json.Marshal(a.hub.Latest())

@@ -15,7 +15,7 @@ import (
 // Objects have two forms in this package: *unstructured.Unstructured while they are changed, and
 // the JSON bytes that are stored, kept for watches and sent. The stored form carries the preferred
 // version of its kind, or the one of its spec where versions differ in it, and the resourceVersion
-// of the write that made it.
+// of the write that made it. Its members are sorted, but those of a spec that was stored as its text.
 
 // decodeObject reads the stored form. Whole numbers become int64.
 func decodeObject(data []byte) (*unstructured.Unstructured, error) {

@@ -189,7 +189,7 @@ func (p *plan) storedForm() ([]byte, error) {
 }
 
 // stores reports whether what is stored is equal to data, the stored form of a plan. A spec may be
-// stored as the text that cutSpec returned; the generation tells most others.
+// stored as the text that cutSpec returned; most changes have another generation.
 func (p *plan) stores(data []byte, cur found) (bool, error) {
 	if bytes.Equal(data, cur.stored) {
 		return true, nil

@@ -84,8 +84,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p); return nil }
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// TestStalledReader: a reader that leaves its data unread holds up nobody, keeps no more than one
-// snapshot in the daemon, and is disconnected.
+// TestStalledReader: a reader that leaves its data unread delays no other reader, keeps no more
+// than one snapshot in the daemon, and is disconnected.
 func TestStalledReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"limpet/sync/text"
 )
 
-// Fallback URLs are other servers of the repository of a Remote. They are asked in order, and only
-// while the server of Remote.URL does not answer; a refusal of that server counts.
+// Fallback URLs are other servers of the repository of a Remote. They are asked one after the
+// other, and only while the server of Remote.URL does not answer; a refusal of that server counts.
 //
 // A fallback gets no credentials but its own. It may serve the commit that the first URL announced
 // last, or one whose history contains the commit that was synced last: a copy that lags must not
