@@ -8,7 +8,8 @@
 //
 //	state               the one bbolt file: claims, history, objects, secrets
 //	state/frame         what stands in it: checksummed frames, buckets, counters
-//	state/repair        verifies a file, salvages a damaged one
+//	state/repair        verifies a file, reads the records of a damaged one
+//	                    (state/rebuild.go writes the new one)
 //	sync/text           terminal-safe text, sizes, ages, redaction
 //	sync/program        runs programs of the host
 //	sync/netx           guard of addresses, proxies, errors of calls over HTTP
@@ -61,7 +62,7 @@
 //  8. git/diff.go, resources/plan.go, resources/apply.go: the ordered changes.
 //  9. jobs/progress.go, jobs/results.go: marks and messages, throttled.
 //  10. jobs/finisher.go: record and end of the claim in one transaction
-//     (state/history.go), HistoricJob POST, DELETE with preconditions.
+//     (state/history.go), HistoricJob POST (archiver.go), DELETE with preconditions.
 //  11. jobs/runner.go puts a job that failed and may be tried again back, with a backoff.
 //
 // After a crash jobs/recoverer.go re-reads every own claim and resumes or drops it;
