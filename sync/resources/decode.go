@@ -194,14 +194,11 @@ func fieldsOf(object json.RawMessage) []field {
 	}
 	var out []field
 	for dec.PeekKind() == '"' {
-		name, err := dec.ReadToken()
-		if err != nil {
-			break // the text is valid, so there is no error
-		}
+		name, _ := dec.ReadToken()
 		f := field{name: name.String()}
 		value, err := dec.ReadValue()
 		if err != nil {
-			break
+			break // the text is valid, so there is no error
 		}
 		end := dec.InputOffset()
 		f.value = json.RawMessage(object[end-int64(len(value)) : end : end])
