@@ -123,7 +123,10 @@ func (c ImportCmd) Import(ctx context.Context, e *command.Env, kind command.Reso
 		return command.Usagef(again+"    # with another file", "open %s: %w", c.File, command.Reason(err))
 	}
 	defer f.Close()
-	head, err := bundle.Check(ctx, f, pack.DefaultLimits)
+	head := bundle.Header{}
+	if _, err = bundle.Check(ctx, f, pack.DefaultLimits); err == nil {
+		head, _, err = bundle.ReadHeader(ctx, bufio.NewReaderSize(f, bundle.LineBytes), pack.DefaultLimits.RefsBytes)
+	}
 	if err != nil {
 		return command.Errorf(command.ExitError, "git bundle verify "+text.ShellWord(c.File), "%s: %w; nothing was copied", c.File, err)
 	}
