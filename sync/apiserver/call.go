@@ -102,9 +102,7 @@ func (c *call) get() error {
 	return c.answer(http.StatusOK, cur.Data)
 }
 
-const createOptions = "CreateOptions"
-
-func (c *call) create() error { return c.write(createOptions, http.StatusCreated, c.server.add) }
+func (c *call) create() error { return c.write("CreateOptions", http.StatusCreated, c.server.add) }
 func (c *call) update() error { return c.write("UpdateOptions", http.StatusOK, c.server.put) }
 
 // write stores the object in the body.
@@ -122,7 +120,7 @@ func (c *call) write(
 	if err != nil {
 		return err
 	}
-	if kind == createOptions && c.kind.VersionedSpec && o.manager == processManager && !o.dryRun {
+	if code == http.StatusCreated && c.kind.VersionedSpec && o.manager == processManager && !o.dryRun {
 		data, o.spec = cutSpec(data)
 	}
 	obj, err := decodeBody(c.target, data, o)

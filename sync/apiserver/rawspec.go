@@ -25,8 +25,7 @@ func cutSpec(body []byte) (rest, spec []byte) {
 	if !place.found() || text[place.from] != '{' {
 		return body, nil
 	}
-	spec = bytes.Clone(place.of(text))
-	return splice(text, place, []byte("{}")), spec
+	return splice(text, place, []byte("{}")), place.of(text)
 }
 
 // longestNumber is a length at which each number is a float64.
