@@ -192,7 +192,7 @@ func TestRepositoryLifecycle(t *testing.T) {
 	wrote("nothing new", 0, 0)
 
 	l.awaitPull(l.repo.Edit(t, l.repo.Dashboards()[1].Path))
-	wrote("a new commit", 3, 1)
+	wrote("a new commit", 4, 1) // start, intent to write and end of the pull, and the controller's
 
 	head := l.repo.Edit(t, l.repo.Dashboards()[2].Path)
 	if code, answer := l.push(hooks[0].Secret, head); code != http.StatusAccepted {

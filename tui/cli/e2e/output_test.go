@@ -150,6 +150,8 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "object", "repo set", "boards", "--interval", "2h")
 	boards.Edit(t, boards.Dashboards()[0].Path)
 	call(0, "ended", "repo pull", "boards", "--wait")
+	call(0, "source-diff", "job diff", h.history(t)[0].UID)
+	call(1, "faults", "validate", h.file(t, "broken.json", "{"))
 	call(0, "object", "repo rollback", "boards", "--to-previous")
 	h.env = append(h.env, "EDITOR=true")
 	call(0, "edited", "edit", "repository", "boards", "--yes")
