@@ -105,19 +105,37 @@ func (r *objectReader) header(file io.ReaderAt, offset int64) (h packfile.Object
 	return h, err
 }
 
-// open begins the content of the object whose header was read.
-func (r *objectReader) open() (err error) {
+// open begins the content of an object.
+func (r *objectReader) open(from io.Reader) (err error) {
 	if r.z != nil {
-		return r.z.(zlib.Resetter).Reset(r.buf, nil)
+		return r.z.(zlib.Resetter).Reset(from, nil)
 	}
-	r.z, err = zlib.NewReader(r.buf)
+	r.z, err = zlib.NewReader(from)
 	return err
+}
+
+// head returns the first n bytes of the content of the object whose header was read last. An
+// inflater returns nothing before its window of 32 KiB is full or its input ends. So it gets, first,
+// no more input than a few bytes of content can need.
+func (r *objectReader) head(n int64) ([]byte, error) {
+	head := make([]byte, n)
+	few, _ := r.buf.Peek(headInput)
+	if err := r.open(bytes.NewReader(few)); err == nil {
+		if _, err = io.ReadFull(r.z, head); err == nil {
+			return head, nil
+		}
+	}
+	if err := r.open(r.buf); err != nil {
+		return nil, err
+	}
+	_, err := io.ReadFull(r.z, head)
+	return head, err
 }
 
 // inflate reads the content of the object whose header was read last. The caller has held the size
 // in it against a limit.
 func (r *objectReader) inflate(h packfile.ObjectHeader) ([]byte, error) {
-	if err := r.open(); err != nil {
+	if err := r.open(r.buf); err != nil {
 		return nil, err
 	}
 	out := make([]byte, h.Length)
@@ -155,8 +173,12 @@ var (
 	errHeader = errors.New("malformed header of an object")
 )
 
-// deltaHead is how many bytes of a delta hold both of its sizes.
-const deltaHead = 20
+// deltaHead is how many bytes of a delta hold both of its sizes, and headInput how many compressed
+// bytes hold these: the code tables before them have at most 600 (RFC 1951, 3.2.7).
+const (
+	deltaHead = 20
+	headInput = 1 << 10
+)
 
 // deltaSize is the size of the object that a delta makes, from the head of the delta.
 func deltaSize(delta []byte) (int64, error) {

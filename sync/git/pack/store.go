@@ -8,7 +8,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"math"
@@ -303,7 +302,7 @@ func (s *Store) History(ctx context.Context, tip ID, visit func(ID) bool) (n int
 	return n, whole, nil
 }
 
-// Size is the size of an object, for which nothing but the head of a delta is inflated.
+// Size is the size of an object. Of a delta nothing but its head is inflated.
 func (s *Store) Size(id ID) (int64, error) {
 	p, at, err := s.find(id)
 	if err != nil {
@@ -323,10 +322,7 @@ func (s *Store) Size(id ID) (int64, error) {
 	if h.Type != OfsDeltaKind && h.Type != RefDeltaKind {
 		return h.Length, nil
 	}
-	head := make([]byte, min(h.Length, deltaHead))
-	if err = r.open(); err == nil {
-		_, err = io.ReadFull(r.z, head)
-	}
+	head, err := r.head(min(h.Length, deltaHead))
 	if err == nil {
 		h.Length, err = deltaSize(head)
 	}
