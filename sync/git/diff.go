@@ -10,12 +10,12 @@ import (
 	"limpet/sync/git/pack"
 )
 
-// Changes compares the files below dir of two commits of the mirror, sorted by path relative to
-// dir. A directory that one of them lacks is empty there; a deleted and an added file with the same
-// content are one renamed file; links, submodules and refused names are absent. It makes no
+// Changes compares what is below dir in two commits of the mirror, with paths relative to dir. A
+// directory that one of them lacks is empty there; a deleted and an added file with the same
+// content are one renamed file; links, submodules and refused names are no files. It makes no
 // request. ErrUnknownCommit when a commit is not there: after a rebuild old ones are gone, and the
 // whole tree has to be compared instead.
-func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) ([]Change, error) {
+func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) (Comparison, error) {
 	var d differ
 	err := m.read(ctx, "compare commits", r, func(v *reading) error {
 		d = differ{reading: v}
@@ -30,7 +30,7 @@ func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) (
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return Comparison{}, err
 	}
 	// Deleted files are paired with added ones of the same content, of several with that of the same
 	// name.
@@ -45,14 +45,14 @@ func (m *Mirrors) Changes(ctx context.Context, r Remote, from, to, dir string) (
 			c.Type, c.From, c.FromHash = ChangeRenamed, same[at].Path, same[at].FromHash
 			paired[c.From], byHash[c.Hash] = true, slices.Delete(same, at, at+1)
 		}
-		d.out = append(d.out, c)
+		d.out.Files = append(d.out.Files, c)
 	}
 	for _, old := range d.deleted {
 		if !paired[old.Path] {
-			d.out = append(d.out, old)
+			d.out.Files = append(d.out.Files, old)
 		}
 	}
-	slices.SortStableFunc(d.out, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortStableFunc(d.out.Files, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
 	return d.out, nil
 }
 
@@ -72,7 +72,7 @@ func (v *reading) treeOrEmpty(commit, dir string) (pack.ID, error) {
 // differ descends into two trees where their names differ.
 type differ struct {
 	reading *reading
-	out     []Change
+	out     Comparison
 	added   []Change
 	deleted []Change
 	entries int
@@ -86,13 +86,18 @@ func (d *differ) compare(a, b pack.ID, prefix string, depth int) error {
 	if err := d.reading.ctx.Err(); err != nil {
 		return err
 	}
-	olds, err := d.list(a, prefix)
+	olds, refused, err := d.list(a, prefix)
 	if err != nil {
 		return err
 	}
-	news, err := d.list(b, prefix)
+	news, still, err := d.list(b, prefix)
 	if err != nil {
 		return err
+	}
+	for _, r := range refused {
+		if !slices.ContainsFunc(still, func(s Refusal) bool { return s.Path == r.Path }) {
+			d.out.Unrefused = r.Path
+		}
 	}
 	both := maps.Clone(olds)
 	maps.Copy(both, news)
@@ -108,16 +113,16 @@ func (d *differ) compare(a, b pack.ID, prefix string, depth int) error {
 }
 
 // list reads a directory by name; the zero ID is an empty one.
-func (d *differ) list(id pack.ID, prefix string) (map[string]pack.TreeEntry, error) {
+func (d *differ) list(id pack.ID, prefix string) (map[string]pack.TreeEntry, []Refusal, error) {
 	named := map[string]pack.TreeEntry{}
 	if id.IsZero() {
-		return named, nil
+		return named, nil, nil
 	}
-	entries, _, err := d.reading.directory(id, prefix)
+	entries, refused, err := d.reading.directory(id, prefix)
 	for _, e := range entries {
 		named[e.Name] = e
 	}
-	return named, err
+	return named, refused, err
 }
 
 // entry compares what is under one name; a zero mode is nothing.
@@ -132,16 +137,21 @@ func (d *differ) entry(old, new pack.TreeEntry, path string, depth int) error {
 	if new.Mode == pack.ModeTree {
 		newTree = new.ID
 	}
-	if depth < d.reading.limits.TreeDepth {
+	appeared := oldTree.IsZero() != newTree.IsZero()
+	switch {
+	case depth < d.reading.limits.TreeDepth:
+		d.out.Dirs = d.out.Dirs || appeared
 		if err := d.compare(oldTree, newTree, path+"/", depth+1); err != nil {
 			return err
 		}
+	case appeared && newTree.IsZero():
+		d.out.Unrefused = showPath(path) // it was too deep
 	}
 	oldFile, newFile := old.Mode != 0 && old.Mode != pack.ModeTree, new.Mode != 0 && new.Mode != pack.ModeTree
 	switch {
 	case oldFile && newFile:
 		if old.ID != new.ID || modeText(old.Mode) != modeText(new.Mode) {
-			d.out = append(d.out, Change{Type: ChangeModified, Path: path, Hash: new.ID.String(), FromHash: old.ID.String()})
+			d.out.Files = append(d.out.Files, Change{Type: ChangeModified, Path: path, Hash: new.ID.String(), FromHash: old.ID.String()})
 		}
 	case oldFile:
 		d.deleted = append(d.deleted, Change{Type: ChangeDeleted, Path: path, FromHash: old.ID.String()})

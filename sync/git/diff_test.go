@@ -43,7 +43,8 @@ func theirs(t testing.TB, bare, from, to, dir string) []string {
 	return all
 }
 
-// ours is the same from Changes, with hashes cut as git's raw output has them.
+// ours is the same from Changes, with hashes cut as git's raw output has them. What Changes says of
+// directories and refused entries is held against both trees.
 func ours(t testing.TB, m *Mirrors, r Remote, from, to, dir string) []string {
 	t.Helper()
 	changes, err := m.Changes(t.Context(), r, from, to, dir)
@@ -51,11 +52,32 @@ func ours(t testing.TB, m *Mirrors, r Remote, from, to, dir string) []string {
 		t.Fatal(err)
 	}
 	var all []string
-	for _, c := range changes {
+	agree(t, m, r, from, to, dir, changes)
+	for _, c := range changes.Files {
 		all = append(all, fmt.Sprintf("%s %s %s %s %s", c.Type, c.From, c.Path, c.FromHash, c.Hash))
 	}
 	slices.Sort(all)
 	return all
+}
+
+func agree(t testing.TB, m *Mirrors, r Remote, from, to, dir string, c Comparison) {
+	t.Helper()
+	var trees [2]Tree
+	for i, commit := range []string{from, to} {
+		var err error
+		if trees[i], err = m.Tree(t.Context(), r, commit, dir); err != nil && KindOf(err) != PathNotFound {
+			t.Fatal(err)
+		}
+	}
+	if differ := !slices.Equal(trees[0].Dirs, trees[1].Dirs); differ != c.Dirs {
+		t.Errorf("Dirs = %v, but the trees have %q and %q", c.Dirs, trees[0].Dirs, trees[1].Dirs)
+	}
+	gone := slices.DeleteFunc(trees[0].Refused, func(before Refusal) bool {
+		return slices.ContainsFunc(trees[1].Refused, func(after Refusal) bool { return after.Path == before.Path })
+	})
+	if (c.Unrefused != "") != (len(gone) > 0) {
+		t.Errorf("Unrefused = %q, but gone are %v", c.Unrefused, gone)
+	}
 }
 
 // state is a tree as a map; write makes a commit of it by fast-import.
@@ -235,7 +257,8 @@ func TestChangesOfRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, c := range changes {
+	agree(t, m, r, first, ref.Hash, "", changes)
+	for _, c := range changes.Files {
 		got = append(got, c.Type+" "+c.Path)
 	}
 	// The link takes the file's place: the file is gone. The twin that was

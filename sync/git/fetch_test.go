@@ -65,7 +65,7 @@ func TestFetchFirstAndNext(t *testing.T) {
 		t.Fatal("content differs after the second fetch")
 	}
 	changes, err := m.Changes(t.Context(), r, first, second, "grafana")
-	if err != nil || len(changes) != 1 || changes[0].Path != "folder-1/board-1.json" || changes[0].Type != ChangeModified {
+	if err != nil || len(changes.Files) != 1 || changes.Files[0].Path != "folder-1/board-1.json" || changes.Files[0].Type != ChangeModified {
 		t.Fatalf("changes %+v, %v", changes, err)
 	}
 	info, err := m.Commit(t.Context(), r, second)
@@ -168,7 +168,7 @@ func TestFetchManyTimes(t *testing.T) {
 		t.Errorf("%d packs", n)
 	}
 	changes, err := m.Changes(t.Context(), r, steps[3], steps[times-1], "")
-	if err != nil || len(changes) != 1 {
+	if err != nil || len(changes.Files) != 1 {
 		t.Fatalf("%+v, %v", changes, err)
 	}
 	files["f1/board-1.json"] = gittest.Dashboard("b1", times, 20)
@@ -221,7 +221,7 @@ func TestFetchForcePushed(t *testing.T) {
 	if ref.Hash == old || st.Rebuilt {
 		t.Fatalf("amended: %+v", st)
 	}
-	if changes, err := m.Changes(t.Context(), r, old, ref.Hash, ""); err != nil || len(changes) != 1 {
+	if changes, err := m.Changes(t.Context(), r, old, ref.Hash, ""); err != nil || len(changes.Files) != 1 {
 		t.Fatalf("changes over a rewritten branch: %+v, %v", changes, err)
 	}
 	fsck(t, m, r)

@@ -113,6 +113,15 @@ type Refusal struct {
 	commit string // of a submodule
 }
 
+// Comparison is what differs between two commits, below a directory.
+type Comparison struct {
+	Files []Change // sorted by path
+	Dirs  bool     // a directory was added or deleted
+	// Unrefused is the path of an entry that Tree refuses in the first commit and does not in the
+	// second; "" for none.
+	Unrefused string
+}
+
 // Change is one difference between two commits.
 type Change struct {
 	Type     string // one of the Change constants

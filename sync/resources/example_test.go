@@ -23,7 +23,7 @@ func Example() {
 	fmt.Println(err)
 	fmt.Println("left out, and the rest goes on:", resources.IsWarning(err))
 
-	tree := resources.Tree{Files: []resources.TreeFile{{Path: "team/cpu.json", Hash: "2c3a", Size: 80}}}
+	tree := resources.Tree{Files: []resources.TreeFile{{Path: "team/cpu.json", Hash: "2c3a"}}}
 	plan := resources.Full(resources.Target{Repository: "boards", Kinds: kinds}, tree, nil, nil)
 	for _, change := range plan.WriteFolders {
 		fmt.Println("folder for", change.Path)

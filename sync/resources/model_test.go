@@ -197,7 +197,7 @@ func (r repo) hash(p string) string {
 func (r repo) tree() Tree {
 	var t Tree
 	for _, p := range slices.Sorted(maps.Keys(r)) {
-		t.Files = append(t.Files, TreeFile{Path: p, Hash: r.hash(p), Size: int64(len(r[p]))})
+		t.Files = append(t.Files, TreeFile{Path: p, Hash: r.hash(p)})
 	}
 	return t
 }

@@ -55,7 +55,6 @@ type Tree struct {
 // TreeFile is one regular file of a tree.
 type TreeFile struct {
 	Path, Hash string
-	Size       int64 // bytes
 }
 
 // Action is what a change did or is to do. The values are those of the wire.

@@ -67,7 +67,7 @@ func (r *pull) reachObjects(ctx context.Context) (tree resources.Tree, err error
 func treeOf(t git.Tree) resources.Tree {
 	tree := resources.Tree{Dirs: t.Dirs}
 	for _, f := range t.Files {
-		tree.Files = append(tree.Files, resources.TreeFile{Path: f.Path, Hash: f.Hash, Size: f.Size})
+		tree.Files = append(tree.Files, resources.TreeFile{Path: f.Path, Hash: f.Hash})
 	}
 	for _, f := range t.Refused {
 		tree.Refused = append(tree.Refused, f.Path)
@@ -122,10 +122,6 @@ func (r *pull) planAll(ctx context.Context, tree resources.Tree) (p planned, err
 func (r *pull) planChanges(ctx context.Context, tree resources.Tree) (p planned, sufficient bool, err error) {
 	began, last := time.Now(), r.status.LastRef
 	diff, err := r.worker.o.Source.Git.Changes(ctx, r.at.Remote, last, r.at.Ref.Hash, r.at.Dir)
-	var before git.Tree
-	if err == nil {
-		before, err = r.worker.o.Source.Git.Tree(ctx, r.at.Remote, last, r.at.Dir)
-	}
 	switch {
 	case ctx.Err() != nil:
 		return p, false, err
@@ -133,25 +129,23 @@ func (r *pull) planChanges(ctx context.Context, tree resources.Tree) (p planned,
 		r.log.Info("compare commits failed, pulling in full", "step", "plan", "ref", checkout.ShortHash(last), "err", err)
 		return p, false, nil
 	}
-	if why := fullPullReason(diff, r.worker.o.MaxIncremental, r.unread.before.Files); why != "" {
+	if why := fullPullReason(diff.Files, r.worker.o.MaxIncremental, r.unread.before.Files); why != "" {
 		r.log.Info("changes are not sufficient, pulling in full", "step", "plan", "reason", why)
 		return p, false, nil
 	}
-	// The changes are those of files. Other entries have kept what was made from their paths, and may
-	// be all of a directory.
-	for _, f := range before.Refused {
-		if !slices.Contains(tree.Refused, f.Path) {
-			r.log.Info("an entry that was left out is gone, pulling in full", "step", "plan", "path", f.Path)
-			return p, false, nil
-		}
+	// An entry that was left out has kept what was made from its path, and may be all of a directory.
+	if diff.Unrefused != "" {
+		r.log.Info("an entry that was left out is gone, pulling in full", "step", "plan", "path", diff.Unrefused)
+		return p, false, nil
 	}
-	if diff = r.unread.again(diff); len(diff) == 0 && r.unread.before.Empty() && slices.Equal(before.Dirs, tree.Dirs) {
+	files := r.unread.again(diff.Files)
+	if len(files) == 0 && r.unread.before.Empty() && !diff.Dirs {
 		r.progress.SetFinalMessage("no changes detected between commits")
 		return p, true, nil
 	}
 	r.progress.SetMessage(ctx, "incremental comparison")
 	r.counted = r.status.Stats
-	if p.plan, err = r.objects.Increment(ctx, tree, fileChanges(diff), r.counted); err != nil {
+	if p.plan, err = r.objects.Increment(ctx, tree, fileChanges(files), r.counted); err != nil {
 		return p, false, err
 	}
 	n := p.plan.Deletions()

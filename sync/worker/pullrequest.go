@@ -103,10 +103,11 @@ func (r *review) run(ctx context.Context) (err error) {
 	if err := r.compare(ctx); err != nil {
 		return err
 	}
-	diff, err := r.worker.o.Source.Git.Changes(ctx, r.at.Remote, r.from, r.at.Ref.Hash, r.at.Dir)
+	compared, err := r.worker.o.Source.Git.Changes(ctx, r.at.Remote, r.from, r.at.Ref.Hash, r.at.Dir)
 	if err != nil {
 		return err
 	}
+	diff := compared.Files
 	unchecked := 0 // other files cost no request until there are many of them
 	if files := slices.DeleteFunc(slices.Clone(diff), notResource); len(files) > maxChecked || len(diff) > 10*maxChecked {
 		diff = files[:min(len(files), maxChecked)]

@@ -174,10 +174,10 @@ var (
 )
 
 // deltaHead is how many bytes of a delta hold both of its sizes, and headInput how many compressed
-// bytes hold these: the code tables before them have at most 600 (RFC 1951, 3.2.7).
+// bytes hold these in most deltas: the code tables before them have 40 to 100, at most 600.
 const (
 	deltaHead = 20
-	headInput = 1 << 10
+	headInput = 192
 )
 
 // deltaSize is the size of the object that a delta makes, from the head of the delta.

@@ -114,7 +114,7 @@ func TestReadDirectory(t *testing.T) {
 		t.Errorf("%d objects for one file", stats.Objects)
 	}
 	changes, err := d.m.Changes(t.Context(), d.remote, first.Hash, second.Hash, "")
-	if err != nil || len(changes) != 1 || changes[0].Path != "a.json" || changes[0].Type != git.ChangeModified {
+	if err != nil || len(changes.Files) != 1 || changes.Files[0].Path != "a.json" || changes.Files[0].Type != git.ChangeModified {
 		t.Errorf("%+v, %v", changes, err)
 	}
 }

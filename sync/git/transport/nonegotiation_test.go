@@ -141,7 +141,7 @@ func TestAzureDevOps(t *testing.T) {
 			}
 			for i := range commits[1:] { // none was lost on the way
 				changes, err := m.Changes(t.Context(), r, commits[i], commits[i+1], "")
-				if err != nil || len(changes) != 1 {
+				if err != nil || len(changes.Files) != 1 {
 					t.Errorf("changes %v, %v", changes, err)
 				}
 			}

@@ -242,7 +242,8 @@ func (c comparison) run(ctx context.Context, q snapshot.CompareQuery) (snapshot.
 // changes returns the changed files. Without From all files are new.
 func (c comparison) changes(ctx context.Context, q snapshot.CompareQuery) ([]git.Change, error) {
 	if q.From != "" {
-		return c.mirrors.Changes(ctx, c.remote, q.From, q.To, c.dir)
+		compared, err := c.mirrors.Changes(ctx, c.remote, q.From, q.To, c.dir)
+		return compared.Files, err
 	}
 	tree, err := c.mirrors.Tree(ctx, c.remote, q.To, c.dir)
 	if err != nil {
