@@ -62,6 +62,7 @@ var layers = []struct {
 	{"sync/webhook", 1300},
 	{"sync/metrics", 900},
 	{"sync/snapshot", 2000},
+	{"sync/page", 400},
 	{"sync/control", 1300},
 	{"sync/agent", 1000},
 	{"tui/widget", 2000},
