@@ -33,8 +33,8 @@ import (
 // *apierrors.StatusError.
 func (s *Server) admit(p *plan) error {
 	ctx := context.Background()
-	if p.subresource != "" {
-		if len(statusValues(p.kind, p.object)) == 0 {
+	if p.target.subresource != "" {
+		if len(statusValues(p.target.kind, p.object)) == 0 {
 			return nil
 		}
 		if errs := admission.CheckSecure(p.object, p.old); len(errs) > 0 {
@@ -56,7 +56,7 @@ func (s *Server) admit(p *plan) error {
 	}
 	dropLastApplied(p.object)
 	var err error
-	if isSecret(p.kind) {
+	if isSecret(p.target.kind) {
 		settle(p) // before the sealing, because old is revealed
 		err = s.sealData(ctx, p)
 	} else {
@@ -77,19 +77,19 @@ func settle(p *plan) {
 
 // check applies the rules of one object and those between objects.
 func (s *Server) check(ctx context.Context, p *plan) error {
-	if p.kind.Group == api.ProvisioningGroup && p.kind.Kind == "Job" && p.old != nil {
+	if p.target.kind.Group == api.ProvisioningGroup && p.target.kind.Kind == "Job" && p.old != nil {
 		if key := admission.ChangedAuthor(p.object.GetAnnotations(), p.old.GetAnnotations()); key != "" {
 			return badRequest("the annotation %s cannot be changed", key)
 		}
 	}
 	spec := asMap(p.object.Object["spec"])
-	if p.kind.Kind == "Job" && (p.old == nil || !sameValue(spec, asMap(p.old.Object["spec"]))) {
+	if p.target.kind.Kind == "Job" && (p.old == nil || !sameValue(spec, asMap(p.old.Object["spec"]))) {
 		if err := s.checkJob(ctx, p, spec); err != nil {
 			return err
 		}
 	}
 	errs, err := admission.CheckSiblings(p.object, p.old, s.options.MaxRepositories, func() ([]*unstructured.Unstructured, error) {
-		return s.repositories(ctx, p.namespace)
+		return s.repositories(ctx, p.target.namespace)
 	})
 	if err != nil {
 		return internal(err)
@@ -137,7 +137,7 @@ func (s *Server) checkAction(t target, action string) error {
 
 // invalid returns a 422 status error with one cause per fault.
 func (p *plan) invalid(errs field.ErrorList) error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: p.kind.Group, Kind: p.kind.Kind}, p.name, errs)
+	return apierrors.NewInvalid(schema.GroupKind{Group: p.target.kind.Group, Kind: p.target.kind.Kind}, p.target.name, errs)
 }
 
 // serializeWrites serializes the writes of a kind that has rules between its objects: two
@@ -167,7 +167,7 @@ func (s *Server) admitRemoval(p *plan) error {
 	if err := cmp.Or(s.checkEmpty(ctx, p), s.checkUnused(ctx, p)); err != nil {
 		return internal(err)
 	}
-	if !p.remove || !isSecret(p.kind) && len(admission.SecureNames(p.old)) == 0 {
+	if !p.remove || !isSecret(p.target.kind) && len(admission.SecureNames(p.old)) == 0 {
 		return nil
 	}
 	return internal(s.forgetOthers(ctx, p, nil))
@@ -177,17 +177,17 @@ func (s *Server) admitRemoval(p *plan) error {
 // lose their credentials. Those that are being deleted do not count. A grace period of 0 deletes
 // it, as for a folder.
 func (s *Server) checkUnused(ctx context.Context, p *plan) error {
-	if p.kind.Group != api.ProvisioningGroup || p.kind.Kind != "Connection" || p.options.force {
+	if p.target.kind.Group != api.ProvisioningGroup || p.target.kind.Kind != "Connection" || p.options.force {
 		return nil
 	}
-	all, err := s.repositories(ctx, p.namespace)
+	all, err := s.repositories(ctx, p.target.namespace)
 	if err != nil {
 		return err
 	}
 	var in []string
 	for _, repo := range all {
 		name, _, _ := unstructured.NestedString(repo.Object, "spec", "connection", "name")
-		if name == p.name && repo.GetDeletionTimestamp() == nil {
+		if name == p.target.name && repo.GetDeletionTimestamp() == nil {
 			in = append(in, repo.GetName())
 		}
 	}
@@ -205,7 +205,7 @@ const maxNamed = 5
 // have no parent. Source: Grafana's folder API, which returns this error without the names and
 // deletes such a folder for a grace period of 0 (kubectl delete --force).
 func (s *Server) checkEmpty(ctx context.Context, p *plan) error {
-	if p.kind.Group != api.FolderGroup || p.options.force {
+	if p.target.kind.Group != api.FolderGroup || p.options.force {
 		return nil
 	}
 	var in []string
@@ -213,12 +213,12 @@ func (s *Server) checkEmpty(ctx context.Context, p *plan) error {
 		if !k.Provisioned() {
 			continue
 		}
-		page, err := s.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(k), Namespace: p.namespace})
+		page, err := s.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(k), Namespace: p.target.namespace})
 		if err != nil {
 			return err
 		}
 		for _, item := range page.Items {
-			if text(item.Data, find(item.Data, "metadata", "annotations", api.AnnoFolder)) == p.name {
+			if text(item.Data, find(item.Data, "metadata", "annotations", api.AnnoFolder)) == p.target.name {
 				in = append(in, strings.ToLower(k.Kind)+"/"+item.Key.Name)
 			}
 		}

@@ -88,7 +88,7 @@ func pretty(req *http.Request) bool {
 
 // answer reveals a stored form and sends it in the requested one.
 func (c *call) answer(code int, stored []byte) error {
-	data, err := c.server.reveal(c.req.Context(), c.kind, stored)
+	data, err := c.server.reveal(c.req.Context(), c.target.kind, stored)
 	if err == nil {
 		data, err = c.inForm(data)
 	}
@@ -101,7 +101,7 @@ func (c *call) answer(code int, stored []byte) error {
 
 // inForm converts one revealed object to the requested form.
 func (c *call) inForm(data []byte) ([]byte, error) {
-	data = c.inVersion(data)
+	data = c.target.inVersion(data)
 	switch c.media.as {
 	case asTable:
 		table, err := c.table([][]byte{data})
@@ -238,7 +238,7 @@ func (c *call) table(items [][]byte) (*metav1.Table, error) {
 	}
 	t := &metav1.Table{
 		TypeMeta:          metav1.TypeMeta{Kind: asTable, APIVersion: c.media.metaVersion()},
-		ColumnDefinitions: columnsOf(c.kind),
+		ColumnDefinitions: columnsOf(c.target.kind),
 		Rows:              []metav1.TableRow{},
 	}
 	for _, data := range items {
@@ -247,7 +247,7 @@ func (c *call) table(items [][]byte) (*metav1.Table, error) {
 			return nil, err
 		}
 		row := metav1.TableRow{}
-		for _, column := range c.kind.Columns {
+		for _, column := range c.target.kind.Columns {
 			row.Cells = append(row.Cells, cellOf(column, obj.Object))
 		}
 		switch include {

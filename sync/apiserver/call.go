@@ -29,12 +29,12 @@ const maxBody = 3 << 20
 // call is one request for objects.
 type call struct {
 	server *Server
-	target
-	verb  string
-	w     http.ResponseWriter
-	req   *http.Request
-	media media
-	until time.Time // end of the token; zero = none
+	target target
+	verb   string
+	w      http.ResponseWriter
+	req    *http.Request
+	media  media
+	until  time.Time // end of the token; zero = none
 }
 
 // verbsOfNames are the methods of the verbs for one object, and verbsOfCollections those for many.
@@ -53,31 +53,31 @@ func (c *call) serve() (err error) {
 	if c.media, err = negotiate(c.req); err != nil {
 		return err
 	}
-	if c.kind.Group == "" && c.kind.Kind == "Event" {
+	if c.target.kind.Group == "" && c.target.kind.Kind == "Event" {
 		c.expireEvents(c.req.Context())
 	}
 	switch {
-	case c.subresource == "":
-	case c.kind.Group == api.ProvisioningGroup && c.kind.Plural == "repositories" && c.subresource == "jobs" && len(c.rest) <= 1:
+	case c.target.subresource == "":
+	case c.target.kind.Group == api.ProvisioningGroup && c.target.kind.Plural == "repositories" && c.target.subresource == "jobs" && len(c.target.rest) <= 1:
 		return c.serveJobs()
-	case c.subresource != "status" || !c.kind.Status || len(c.rest) > 0:
+	case c.target.subresource != "status" || !c.target.kind.Status || len(c.target.rest) > 0:
 		return statusError(http.StatusNotFound, metav1.StatusReasonNotFound,
-			c.resource().String()+" "+strconv.Quote(c.name)+" has no subresource "+strconv.Quote(c.subresource))
+			c.target.resource().String()+" "+strconv.Quote(c.target.name)+" has no subresource "+strconv.Quote(c.target.subresource))
 	case !slices.Contains(statusVerbs, c.verb):
-		return apierrors.NewMethodNotSupported(c.resource(), c.verb)
+		return apierrors.NewMethodNotSupported(c.target.resource(), c.verb)
 	}
 	verbs, others := verbsOfNames, verbsOfCollections
-	if c.name == "" {
+	if c.target.name == "" {
 		verbs, others = others, verbs
 	}
 	run := verbs[c.verb]
 	switch {
 	case run != nil:
 		return run(c)
-	case c.name == "" && others[c.verb] != nil:
+	case c.target.name == "" && others[c.verb] != nil:
 		return badRequest("name must be provided")
 	}
-	return apierrors.NewMethodNotSupported(c.resource(), c.verb)
+	return apierrors.NewMethodNotSupported(c.target.resource(), c.verb)
 }
 
 func (c *call) get() error {
@@ -89,10 +89,10 @@ func (c *call) get() error {
 	if err != nil {
 		return err
 	}
-	cur, err := c.server.store.Object(ctx, c.key())
+	cur, err := c.server.store.Object(ctx, c.target.key())
 	if errors.Is(err, state.ErrNotFound) {
-		err = c.notFound()
-		if c.server.options.SealedSecrets && isSecret(c.kind) && IsSealed(c.name) {
+		err = c.target.notFound()
+		if c.server.options.SealedSecrets && isSecret(c.target.kind) && IsSealed(c.target.name) {
 			cur.Data, err = c.server.sealedSecret(ctx, c.target)
 		}
 	}
@@ -113,21 +113,21 @@ func (c *call) write(
 	if err != nil {
 		return err
 	}
-	if given := c.contentType(); given == mediaProtobuf && c.kind.CRD || !slices.Contains([]string{"", mediaJSON, mediaProtobuf}, given) {
+	if given := c.contentType(); given == mediaProtobuf && c.target.kind.CRD || !slices.Contains([]string{"", mediaJSON, mediaProtobuf}, given) {
 		return unsupportedMedia(mediaJSON)
 	}
 	data, err := c.readBody()
 	if err != nil {
 		return err
 	}
-	if code == http.StatusCreated && c.kind.VersionedSpec && o.manager == processManager && !o.dryRun {
+	if code == http.StatusCreated && c.target.kind.VersionedSpec && o.manager == processManager && !o.dryRun {
 		data, o.spec = cutSpec(data)
 	}
 	obj, err := decodeBody(c.target, data, o)
 	if err != nil {
 		return err
 	}
-	out, err := store(c.req.Context(), c.withVersion(c.storedVersion(obj.Object), obj), obj, o)
+	out, err := store(c.req.Context(), c.target.withVersion(c.target.storedVersion(obj.Object), obj), obj, o)
 	return c.wrote(code, o, out, err)
 }
 
@@ -139,8 +139,8 @@ func (c *call) contentType() string {
 
 func (c *call) patch() error {
 	form := types.PatchType(c.contentType())
-	if !slices.Contains(patchTypes(c.kind), string(form)) {
-		return unsupportedMedia(patchTypes(c.kind)...)
+	if !slices.Contains(patchTypes(c.target.kind), string(form)) {
+		return unsupportedMedia(patchTypes(c.target.kind)...)
 	}
 	body, err := c.readBody()
 	if err != nil {
@@ -172,9 +172,9 @@ func (c *call) delete() error {
 	c.server.answerAny(c.w, media{pretty: c.media.pretty}, http.StatusOK, metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{
-			Name:  c.name,
-			Group: c.kind.Group,
-			Kind:  c.kind.Plural,
+			Name:  c.target.name,
+			Group: c.target.kind.Group,
+			Kind:  c.target.kind.Plural,
 			UID:   types.UID(text(out, find(out, "metadata", "uid"))),
 		},
 	})
@@ -233,7 +233,7 @@ func (c *call) readBody() ([]byte, error) {
 		return nil, apierrors.NewRequestEntityTooLargeError("limit is " + strconv.Itoa(maxBody))
 	}
 	if c.contentType() == mediaProtobuf && len(body) > 0 {
-		if body, err = protobufJSON(c.kind.Kind, body); err != nil {
+		if body, err = protobufJSON(c.target.kind.Kind, body); err != nil {
 			return nil, badRequest("read request body: %s", err)
 		}
 	}

@@ -20,7 +20,7 @@ var unrelated = []string{"HistoricJob", "Event", "Lease"}
 // that orphans takes the reference from all. They are part of the transaction, so nothing is left
 // behind at a loss of power. What admission keeps, such as a Connection in use, stays.
 func (s *Server) dependents(ctx context.Context, p *plan) (out []state.Change, err error) {
-	if p.kind.Provisioned() || p.kind.Kind == "Job" || slices.Contains(unrelated, p.kind.Kind) || !p.remove && !p.options.orphan {
+	if p.target.kind.Provisioned() || p.target.kind.Kind == "Job" || slices.Contains(unrelated, p.target.kind.Kind) || !p.remove && !p.options.orphan {
 		return nil, nil
 	}
 	uid := p.old.GetUID()
@@ -29,7 +29,7 @@ func (s *Server) dependents(ctx context.Context, p *plan) (out []state.Change, e
 		if k.Provisioned() || slices.Contains(unrelated, k.Kind) {
 			continue
 		}
-		page, err := s.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(k), Namespace: p.namespace})
+		page, err := s.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(k), Namespace: p.target.namespace})
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +58,7 @@ func (s *Server) dependents(ctx context.Context, p *plan) (out []state.Change, e
 				return nil, err
 			}
 			m := state.Mutation{Delete: d.remove, Secrets: d.secrets}
-			out = append(out, mutation(d.key(), m, data, found{stored: item.Data, rev: item.Revision}))
+			out = append(out, mutation(d.target.key(), m, data, found{stored: item.Data, rev: item.Revision}))
 		}
 	}
 	return out, nil

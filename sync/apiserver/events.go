@@ -25,7 +25,7 @@ func (c *call) expireEvents(ctx context.Context) {
 	if now.UnixNano()-last < int64(expiryInterval) || !c.server.expired.CompareAndSwap(last, now.UnixNano()) {
 		return
 	}
-	page, err := c.server.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(c.kind)})
+	page, err := c.server.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(c.target.kind)})
 	slices.SortFunc(page.Items, func(a, b state.Object) int { return cmp.Compare(b.Revision, a.Revision) })
 	for i, event := range page.Items {
 		seen := text(event.Data, find(event.Data, "lastTimestamp"))

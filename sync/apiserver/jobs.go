@@ -32,14 +32,14 @@ import (
 
 func (c *call) serveJobs() error {
 	switch read := c.req.Method == http.MethodGet || c.req.Method == http.MethodHead; {
-	case c.req.Method == http.MethodPost && len(c.rest) > 0:
-		return badRequest("a job is created by POST to repositories/%s/jobs, without a UID", c.name)
+	case c.req.Method == http.MethodPost && len(c.target.rest) > 0:
+		return badRequest("a job is created by POST to repositories/%s/jobs, without a UID", c.target.name)
 	case c.req.Method == http.MethodPost:
 		return c.createJob()
 	case !read:
 		c.w.Header().Set("Allow", "GET, POST")
-		return apierrors.NewMethodNotSupported(c.resource(), strings.ToLower(c.req.Method))
-	case len(c.rest) == 0:
+		return apierrors.NewMethodNotSupported(c.target.resource(), strings.ToLower(c.req.Method))
+	case len(c.target.rest) == 0:
 		if _, err := c.repository(); err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ func (c *call) serveJobs() error {
 		}
 		return c.below("historicjobs").answerPage(page)
 	}
-	uid := c.rest[0]
+	uid := c.target.rest[0]
 	records, err := c.finished(labels.Set{api.LabelOriginalUID: uid})
 	if err != nil {
 		return err
@@ -63,26 +63,26 @@ func (c *call) serveJobs() error {
 		return err
 	}
 	for _, job := range queued.items {
-		if text(job, find(job, "metadata", "uid")) == uid && text(job, find(job, "spec", "repository")) == c.name {
+		if text(job, find(job, "metadata", "uid")) == uid && text(job, find(job, "spec", "repository")) == c.target.name {
 			return jobs.answer(http.StatusOK, job)
 		}
 	}
-	jobs.name = uid
-	return jobs.notFound()
+	jobs.target.name = uid
+	return jobs.target.notFound()
 }
 
 // below returns the same call for another kind, whose objects it answers.
 func (c *call) below(plural string) *call {
 	out := *c
-	out.target = c.of(plural)
+	out.target = c.target.of(plural)
 	return &out
 }
 
 // finished returns the records of the jobs of the repository with the labels.
 func (c *call) finished(more labels.Set) (listPage, error) {
 	o := everything()
-	o.LabelSelector = labels.SelectorFromSet(labels.Merge(labels.Set{api.LabelRepository: c.name}, more))
-	return c.server.page(c.req.Context(), c.of("historicjobs"), o)
+	o.LabelSelector = labels.SelectorFromSet(labels.Merge(labels.Set{api.LabelRepository: c.target.name}, more))
+	return c.server.page(c.req.Context(), c.target.of("historicjobs"), o)
 }
 
 func (c *call) createJob() error {
@@ -90,7 +90,7 @@ func (c *call) createJob() error {
 	if err != nil {
 		return err
 	}
-	spec, action, err := readJobSpec(body, c.name)
+	spec, action, err := readJobSpec(body, c.target.name)
 	if err != nil {
 		return err
 	}
@@ -99,10 +99,10 @@ func (c *call) createJob() error {
 	if err != nil {
 		return err
 	}
-	job := jobs.empty()
+	job := jobs.target.empty()
 	job.Object["spec"] = spec
-	job.SetName(jobName(c.name, action))
-	job.SetLabels(map[string]string{api.LabelRepository: c.name})
+	job.SetName(jobName(c.target.name, action))
+	job.SetLabels(map[string]string{api.LabelRepository: c.target.name})
 	o := writeOptions{manager: processManager, validation: metav1.FieldValidationIgnore, warnings: new([]string)}
 	created, err := c.server.add(c.req.Context(), jobs.target, job, o)
 	if err == nil && action == "pull" {
@@ -117,7 +117,7 @@ const processManager = "limpet"
 func (c *call) repository() (*unstructured.Unstructured, error) {
 	cur, err := c.server.read(c.req.Context(), c.target)
 	if err == nil && cur.object == nil {
-		err = c.notFound()
+		err = c.target.notFound()
 	}
 	return cur.object, err
 }
@@ -140,7 +140,7 @@ func (s *Server) checkJob(ctx context.Context, p *plan, spec map[string]any) err
 	if err := s.checkAction(p.target, action); err != nil {
 		return err
 	}
-	t := p.of("repositories")
+	t := p.target.of("repositories")
 	t.name, _ = spec["repository"].(string)
 	cur, err := s.read(ctx, t)
 	if err != nil || cur.object == nil || cur.object.GetDeletionTimestamp() != nil {
@@ -210,7 +210,7 @@ func (c *call) markPending(ctx context.Context, repo *unstructured.Unstructured)
 		_, _, err = c.server.patch(ctx, t, types.MergePatchType, patch, o)
 	}
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		c.server.log.Warn("set sync state to pending", "repository", c.namespace+"/"+c.name, "err", err)
+		c.server.log.Warn("set sync state to pending", "repository", c.target.namespace+"/"+c.target.name, "err", err)
 	}
 }
 

@@ -230,7 +230,7 @@ func TestPendingGivesWay(t *testing.T) {
 	s.repository("r1")
 	c := call{server: s.Server, target: target{version: "v0alpha1", namespace: "default"}.of("repositories"),
 		req: httptest.NewRequest("POST", "/", nil)}
-	c.name = "r1"
+	c.target.name = "r1"
 	read, err := c.repository()
 	if err != nil {
 		t.Fatal(err)

@@ -208,7 +208,7 @@ func labelsOf(data []byte) labels.Set {
 func (c *call) answerPage(page listPage) error {
 	meta := metav1.ListMeta{ResourceVersion: formatRevision(page.revision), Continue: page.next}
 	for i, item := range page.items {
-		page.items[i] = c.inVersion(item)
+		page.items[i] = c.target.inVersion(item)
 		if c.media.as == asMetadata || c.media.as == asMetaList {
 			page.items[i] = metadataOf(c.media, item)
 		}
@@ -222,7 +222,7 @@ func (c *call) answerPage(page listPage) error {
 		c.server.answerAny(c.w, c.media, http.StatusOK, table)
 		return nil
 	}
-	apiVersion, kind := c.apiVersion(), c.kind.Kind+"List"
+	apiVersion, kind := c.target.apiVersion(), c.target.kind.Kind+"List"
 	if c.media.as != "" {
 		apiVersion, kind = c.media.metaVersion(), asMetaList
 	}

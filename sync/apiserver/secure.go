@@ -63,7 +63,7 @@ func (s *Server) sealValue(ctx context.Context, p *plan, field string, value []b
 		return "", fmt.Errorf("open key of sealed values: %w", err)
 	}
 	mac := hmac.New(sha256.New, key)
-	for _, part := range []string{resourceName(p.kind), p.namespace, p.name, field} {
+	for _, part := range []string{resourceName(p.target.kind), p.target.namespace, p.target.name, field} {
 		fmt.Fprintf(mac, "%d:%s", len(part), part)
 	}
 	mac.Write(value)

@@ -95,7 +95,7 @@ var errGone = errors.New("client is gone")
 
 // begin sends the initial events: the objects as of one revision.
 func (w *stream) begin(ctx context.Context) error {
-	all, err := w.call.server.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(w.call.kind), Namespace: w.call.namespace})
+	all, err := w.call.server.store.Objects(ctx, state.ObjectQuery{Resource: resourceName(w.call.target.kind), Namespace: w.call.target.namespace})
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (w *stream) follow(ctx context.Context) error {
 	bookmarks := time.NewTimer(nextBookmark(ctx))
 	defer bookmarks.Stop()
 	for ctx.Err() == nil {
-		events, reached, moved, err := w.call.server.feed.next(resourceName(w.call.kind), w.position)
+		events, reached, moved, err := w.call.server.feed.next(resourceName(w.call.target.kind), w.position)
 		if err != nil {
 			return err
 		}
@@ -172,7 +172,7 @@ func (w *stream) sendEvent(ctx context.Context, e state.ObjectEvent) error {
 }
 
 func (w *stream) sendObject(ctx context.Context, kind string, stored []byte) error {
-	data, err := w.call.server.reveal(ctx, w.call.kind, stored)
+	data, err := w.call.server.reveal(ctx, w.call.target.kind, stored)
 	if err == nil {
 		data, err = w.inForm(data)
 	}
@@ -191,7 +191,7 @@ func (w *stream) sendBookmark(end bool) error {
 	if end {
 		meta["annotations"] = map[string]any{metav1.InitialEventsAnnotationKey: "true"}
 	}
-	data, err := encodeObject(map[string]any{"apiVersion": w.call.apiVersion(), "kind": w.call.kind.Kind, "metadata": meta})
+	data, err := encodeObject(map[string]any{"apiVersion": w.call.target.apiVersion(), "kind": w.call.target.kind.Kind, "metadata": meta})
 	if err == nil {
 		data, err = w.inForm(data)
 	}

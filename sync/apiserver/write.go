@@ -56,7 +56,7 @@ type found struct {
 // may read other objects, and must not keep anything: the plan is made again when the object has
 // changed in between.
 type plan struct {
-	target
+	target  target
 	options writeOptions
 	old     *unstructured.Unstructured // revealed and read-only; nil = the object is new
 	object  *unstructured.Unstructured // to store; for a removal the last form
@@ -142,10 +142,10 @@ func (s *Server) carryOut(ctx context.Context, p *plan, cur found, dryRun bool) 
 	if m.Also, err = s.dependents(ctx, p); err != nil {
 		return nil, err
 	}
-	change := mutation(p.key(), m, data, cur)
+	change := mutation(p.target.key(), m, data, cur)
 	out, err := s.store.Mutate(ctx, change.Key, change.Fn)
 	if err != nil {
-		return nil, fmt.Errorf("write %s %s/%s: %w", p.kind.Plural, p.namespace, p.name, err)
+		return nil, fmt.Errorf("write %s %s/%s: %w", p.target.kind.Plural, p.target.namespace, p.target.name, err)
 	}
 	if p.remove {
 		return data, nil
@@ -172,9 +172,9 @@ func mutation(key state.ObjectKey, m state.Mutation, data []byte, cur found) sta
 // resourceVersion gets an empty one, which the revision replaces.
 func (p *plan) storedForm() ([]byte, error) {
 	object := maps.Clone(p.object.Object)
-	object["apiVersion"] = apiVersionOf(p.kind, p.kind.Versions[0])
-	if p.kind.VersionedSpec {
-		object["apiVersion"] = p.apiVersion()
+	object["apiVersion"] = apiVersionOf(p.target.kind, p.target.kind.Versions[0])
+	if p.target.kind.VersionedSpec {
+		object["apiVersion"] = p.target.apiVersion()
 	}
 	if p.object.GetResourceVersion() == "" {
 		withVersion := map[string]any{"resourceVersion": ""}
@@ -194,7 +194,7 @@ func (p *plan) stores(data []byte, cur found) (bool, error) {
 	if bytes.Equal(data, cur.stored) {
 		return true, nil
 	}
-	if !p.kind.VersionedSpec || p.object.GetGeneration() != p.old.GetGeneration() {
+	if !p.target.kind.VersionedSpec || p.object.GetGeneration() != p.old.GetGeneration() {
 		return false, nil
 	}
 	stored, err := decodeObject(cur.stored)
@@ -379,7 +379,7 @@ func (p *plan) end() {
 	now := metav1.Now()
 	p.object.SetDeletionTimestamp(&now)
 	p.object.SetDeletionGracePeriodSeconds(new(int64))
-	if p.kind.Generation {
+	if p.target.kind.Generation {
 		p.object.SetGeneration(p.object.GetGeneration() + 1)
 	}
 }

@@ -83,8 +83,8 @@ func (h *Hosts) Close() { h.client.Close() }
 // Remote is one repository at its host, with some credentials. Its methods block
 // until the host has answered, at most 20 s for each call.
 type Remote struct {
-	*caller
-	place Place
+	caller *caller
+	place  Place
 	dialect
 }
 
@@ -104,8 +104,8 @@ func (h *Hosts) Remote(ctx context.Context, t Target, creds *auth.Credentials) (
 	r := &Remote{place: place, dialect: dialects[place.Kind]}
 	r.caller = h.caller(place.API, r.scheme, creds)
 	if place.Kind == Bitbucket && t.Email != "" { // the API token of a person, not of a repository
-		if value := token(r.creds); value != "" {
-			r.header["Authorization"] = "Basic " + base64.StdEncoding.EncodeToString([]byte(t.Email+":"+value))
+		if value := token(r.caller.creds); value != "" {
+			r.caller.header["Authorization"] = "Basic " + base64.StdEncoding.EncodeToString([]byte(t.Email+":"+value))
 		}
 	}
 	return r, nil

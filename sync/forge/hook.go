@@ -109,7 +109,7 @@ func (r *Remote) List(ctx context.Context) (all []Hook, err error) {
 func (r *Remote) pages(ctx context.Context, list request, each func(json.RawMessage) error) error {
 	for page := 1; page <= mostPages; page++ {
 		list.query = url.Values{"page": {strconv.Itoa(page)}, r.size: {strconv.Itoa(perPage)}}
-		got, err := r.do(ctx, list)
+		got, err := r.caller.do(ctx, list)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (r *Remote) pages(ctx context.Context, list request, each func(json.RawMess
 		}
 		for _, entry := range found {
 			if each(entry) != nil {
-				return r.fail(list, netx.Protocol, errors.New("the answer is not what this API answers"))
+				return r.caller.fail(list, netx.Protocol, errors.New("the answer is not what this API answers"))
 			}
 		}
 		link := strings.Join(got.Header.Values("Link"), ",")
@@ -167,7 +167,7 @@ func one(id string) string { return hooksPath + "/" + url.PathEscape(id) }
 
 // ask performs a call that answers one webhook. The body has the secret of h.
 func (r *Remote) ask(ctx context.Context, q request, h Hook) (Hook, error) {
-	c := r.withSecret(h.Secret)
+	c := r.caller.withSecret(h.Secret)
 	data, err := ask[json.RawMessage](ctx, c, q)
 	if err != nil {
 		return Hook{}, err
@@ -221,7 +221,7 @@ func (r *Remote) Edit(ctx context.Context, h Hook) (Hook, error) {
 
 // Delete deletes a webhook. A missing one is no error.
 func (r *Remote) Delete(ctx context.Context, id string) error {
-	_, err := r.do(ctx, r.request("delete webhook of", http.MethodDelete, one(id)))
+	_, err := r.caller.do(ctx, r.request("delete webhook of", http.MethodDelete, one(id)))
 	if netx.KindOf(err) == netx.NotFound {
 		return nil
 	}

@@ -41,7 +41,7 @@ func (r *Remote) SetStatus(ctx context.Context, commit string, s CommitStatus) e
 	path, body := r.status(r.place, commit, s)
 	set := r.request("set commit status of", http.MethodPost, path)
 	set.body = body
-	_, err := r.do(ctx, set)
+	_, err := r.caller.do(ctx, set)
 	// GitLab refuses the state that the commit has already.
 	if netx.KindOf(err) == netx.Refused && strings.Contains(err.Error(), "Cannot transition status") {
 		return nil
@@ -220,7 +220,7 @@ func (r *Remote) Comment(ctx context.Context, number int64, marker, text string,
 	for _, c := range found {
 		edit := write
 		edit.method, edit.path = r.change, r.root(r.place)+fmt.Sprintf(r.pulls.comment, number, c.ID)
-		_, err := r.do(ctx, edit)
+		_, err := r.caller.do(ctx, edit)
 		if kind := netx.KindOf(err); kind != netx.Forbidden && kind != netx.NotFound { // else another has written it, or it is gone
 			return err
 		}
@@ -228,7 +228,7 @@ func (r *Remote) Comment(ctx context.Context, number int64, marker, text string,
 	if onlyEdit {
 		return nil
 	}
-	_, err = r.do(ctx, write)
+	_, err = r.caller.do(ctx, write)
 	return err
 }
 

@@ -135,7 +135,7 @@ func (c signedCase) judge(t testing.TB) (Verified, error) {
 		if err != nil {
 			return Verified{}, &signature.Error{Kind: signature.Malformed, Err: err}
 		}
-		return tag.check("tag v1", v)
+		return tag.signed.check("tag v1", v)
 	}
 	s, err := splitSignedCommit(data)
 	if err != nil {
@@ -269,8 +269,8 @@ func FuzzSplitTag(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !bytes.Equal(append(bytes.Clone(tag.text), tag.signature...), data) {
-			t.Fatalf("%q became %q and %q", data, tag.text, tag.signature)
+		if !bytes.Equal(append(bytes.Clone(tag.signed.text), tag.signed.signature...), data) {
+			t.Fatalf("%q became %q and %q", data, tag.signed.text, tag.signed.signature)
 		}
 		if !bytes.HasPrefix(data, []byte("object "+tag.object.String()+"\ntype "+tag.kind+"\ntag "+tag.name)) &&
 			!strings.ContainsAny(string(data[7:47]), "ABCDEF") {

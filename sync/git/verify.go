@@ -101,7 +101,7 @@ func (g *reading) verifyTag(ref Ref, v Verification) (Verified, error) {
 	case t.kind != "commit" || t.object.String() != ref.Hash:
 		return Verified{}, wrongSignature(signature.Malformed, "%s is not one of commit %.7s itself", what, ref.Hash)
 	}
-	found, err := t.check(what, v)
+	found, err := t.signed.check(what, v)
 	if err == nil && t.name != name { // a signed tag was given another name: an old release as the newest
 		err = wrongSignature(signature.Bad, "%s was signed as tag %s", what, text.Line(t.name, 100))
 	}
@@ -164,7 +164,7 @@ var signatureBegins = []string{"-----BEGIN PGP SIGNATURE-----", "-----BEGIN PGP 
 	"-----BEGIN SSH SIGNATURE-----"}
 
 type tag struct {
-	signedObject
+	signed signedObject
 	object pack.ID
 	kind   string
 	name   string
@@ -173,15 +173,15 @@ type tag struct {
 // splitSignedTag takes a raw tag apart. Its signature begins with the last line that looks
 // like the first one of a signature, and goes to the end.
 func splitSignedTag(data []byte) (tag, error) {
-	t := tag{signedObject: signedObject{text: data}}
+	t := tag{signed: signedObject{text: data}}
 	at := 0
 	for line := range bytes.Lines(data) {
 		if slices.ContainsFunc(signatureBegins, func(begin string) bool { return strings.HasPrefix(string(line), begin) }) {
-			t.text, t.signature = data[:at], data[at:]
+			t.signed.text, t.signed.signature = data[:at], data[at:]
 		}
 		at += len(line)
 	}
-	head, _, _ := bytes.Cut(t.text, []byte("\n\n"))
+	head, _, _ := bytes.Cut(t.signed.text, []byte("\n\n"))
 	lines := strings.Split(strings.TrimSuffix(string(head), "\n"), "\n")
 	for i, want := range []string{"object ", "type ", "tag "} {
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
@@ -198,7 +198,7 @@ func splitSignedTag(data []byte) (tag, error) {
 	for _, l := range lines[3:] {
 		switch who, found := strings.CutPrefix(l, "tagger "); {
 		case found:
-			t.by = parseMaker(who)
+			t.signed.by = parseMaker(who)
 			return t, nil
 		case strings.HasPrefix(l, signatureHeader):
 			return t, errors.New("has a signature for another form of repository")

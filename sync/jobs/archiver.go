@@ -32,12 +32,12 @@ func (a *archiver) archive(ctx context.Context, h *heldJob, status map[string]an
 	}
 	found, err := false, error(nil)
 	if lookFirst {
-		found, err = a.env.archived(ctx, h.Namespace, h.uid)
+		found, err = a.env.archived(ctx, h.ref.Namespace, h.ref.uid)
 	}
 	if !found && err == nil {
 		var historic *unstructured.Unstructured
 		err = h.inTurn(ctx, func() error {
-			historic = historicJob(h.job, h.jobRef, status)
+			historic = historicJob(h.job, h.ref, status)
 			return nil
 		})
 		if err != nil {
@@ -55,7 +55,7 @@ func (a *archiver) archive(ctx context.Context, h *heldJob, status map[string]an
 			"the server keeps no HistoricJobs ("+string(apierrors.ReasonForError(err))+"); history is kept in the state file only")
 		return archiveUnavailable, nil
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		a.env.events.emit(EventNote, h.jobRef, "the server refused the HistoricJob: "+err.Error())
+		a.env.events.emit(EventNote, h.ref, "the server refused the HistoricJob: "+err.Error())
 		return archiveSkipped, nil
 	}
 	return "", err

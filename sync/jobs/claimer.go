@@ -114,9 +114,9 @@ func (c *claimer) won(
 		defer h.drop()
 		return nil, c.finisher.release(h, "the claim cannot be written to the state file: "+err.Error()), nil
 	}
-	c.env.pass(failpoint.Confirmed, h.jobRef)
-	if h.attempt == 1 && !h.created.IsZero() {
-		c.env.events.measure(FirstClaim{h.action, max(time.UnixMilli(h.started).Sub(h.created), 0)})
+	c.env.pass(failpoint.Confirmed, h.ref)
+	if h.ref.attempt == 1 && !h.created.IsZero() {
+		c.env.events.measure(FirstClaim{h.ref.action, max(time.UnixMilli(h.started).Sub(h.created), 0)})
 	}
 	return h, queue.Result{}, nil
 }

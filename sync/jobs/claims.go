@@ -53,8 +53,8 @@ func (t *claimTable) addHeld(h *heldJob) {
 	t.total.Add(1)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held[h.uid], t.known[h.uid] = h, true
-	delete(t.pending, h.uid)
+	t.held[h.ref.uid], t.known[h.ref.uid] = h, true
+	delete(t.pending, h.ref.uid)
 }
 
 func (t *claimTable) dropHeld(uid string) {

@@ -175,7 +175,7 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 		return result
 	}
 	defer h.drop()
-	d.env.events.emit(EventClaimed, h.jobRef, "job claimed")
+	d.env.events.emit(EventClaimed, h.ref, "job claimed")
 	switch {
 	case ctx.Err() != nil:
 		return d.finisher.release(h, "the agent stops")

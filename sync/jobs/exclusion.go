@@ -91,7 +91,7 @@ type rival struct {
 // and for a claim that was found again, it lists the claims instead. An error reports that the
 // lease was lost before that was known.
 func (x *exclusion) rival(h *heldJob, fresh bool) (*rival, error) {
-	if h.repository == "" {
+	if h.ref.repository == "" {
 		return nil, nil
 	}
 	patience := time.Duration(0)
@@ -112,7 +112,7 @@ func (x *exclusion) rival(h *heldJob, fresh bool) (*rival, error) {
 				patience = 0
 			}
 		}
-		r, err := x.listedRival(h.ctx, h.repo())
+		r, err := x.listedRival(h.ctx, h.ref.repo())
 		if err == nil {
 			return r, nil
 		}
@@ -123,7 +123,7 @@ func (x *exclusion) rival(h *heldJob, fresh bool) (*rival, error) {
 // shownRival asks the watch. A claim counts as alive as of the time in the own one, for which the
 // watch is up to date.
 func (x *exclusion) shownRival(h *heldJob) (r *rival, known bool) {
-	earlier, known := x.seen.earlier(h.repo(), h.uid, h.token)
+	earlier, known := x.seen.earlier(h.ref.repo(), h.ref.uid, h.token)
 	for _, c := range earlier {
 		if x.env.o.terms().Alive(c.at, h.started) > 0 {
 			return &rival{c.job, c.owner, c.listed}, known

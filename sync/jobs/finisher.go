@@ -49,7 +49,7 @@ func (f *finisher) finish(h *heldJob, p *Progress, out Outcome) queue.Result {
 	if result, ok := f.record(ctx, h, record); !ok {
 		return result
 	}
-	f.env.pass(failpoint.Recorded, h.jobRef)
+	f.env.pass(failpoint.Recorded, h.ref)
 	h.change(func() {
 		h.claim.Phase, h.result = state.PhaseCompleting, result{state: record.State, at: record.Finished}
 	})
@@ -64,8 +64,8 @@ func (f *finisher) finishDeleted(ctx context.Context, h *heldJob, p *Progress, r
 	status, record := f.finalState(h, p, out)
 	h.stopRenewing()
 	ctx = context.WithoutCancel(ctx)
-	if err := f.env.store.Complete(ctx, h.uid, record); err != nil {
-		f.env.events.emit(EventNote, h.jobRef, "no history of a deleted job: "+err.Error())
+	if err := f.env.store.Complete(ctx, h.ref.uid, record); err != nil {
+		f.env.events.emit(EventNote, h.ref, "no history of a deleted job: "+err.Error())
 		f.dropClaim(ctx, h)
 		return queue.Result{NotUrgent: true}
 	}
@@ -81,7 +81,7 @@ func (f *finisher) finalState(h *heldJob, p *Progress, out Outcome) (map[string]
 	status, res := statusOf(job), p.look()
 	data, _ := json.Marshal(status) // plain data
 	r := state.Record{
-		UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.action,
+		UID: h.ref.uid, Namespace: h.ref.Namespace, Name: h.ref.Name, Repository: h.ref.repository, Action: h.ref.action,
 		State: out.shown(), Message: out.Message, Agent: f.env.o.Agent,
 		Started: api.TimeOfMillis(h.started), Finished: time.UnixMilli(finished),
 		Spec: raw(h.origin, "spec"), Status: data, Labels: h.origin.GetLabels(),
@@ -92,7 +92,7 @@ func (f *finisher) finalState(h *heldJob, p *Progress, out Outcome) (map[string]
 	delete(r.Labels, api.LabelClaim)
 	delete(r.Labels, api.LabelClaimOwner)
 	last := state.Attempt{
-		N: h.attempt, Agent: r.Agent, State: r.State, Message: r.Message, Started: api.TimeOfMillis(h.run), Finished: r.Finished,
+		N: h.ref.attempt, Agent: r.Agent, State: r.State, Message: r.Message, Started: api.TimeOfMillis(h.run), Finished: r.Finished,
 	}
 	if out.dead != nil {
 		last.State, last.Message = out.dead.Reason, out.dead.LastError
@@ -112,12 +112,12 @@ const freeTries = 3
 // state file that was rebuilt under us has lost the claim.
 func (f *finisher) record(ctx context.Context, h *heldJob, r state.Record) (queue.Result, bool) {
 	for try := 1; ; try++ {
-		f.queue.progressed(h.Key)
-		err := f.env.store.Complete(ctx, h.uid, r)
+		f.queue.progressed(h.ref.Key)
+		err := f.env.store.Complete(ctx, h.ref.uid, r)
 		if errors.Is(err, state.ErrNotFound) {
 			k, _ := h.stored()
 			if err = f.env.store.PutClaim(ctx, k); err == nil {
-				err = f.env.store.Complete(ctx, h.uid, r)
+				err = f.env.store.Complete(ctx, h.ref.uid, r)
 			}
 		}
 		switch {
@@ -128,7 +128,7 @@ func (f *finisher) record(ctx context.Context, h *heldJob, r state.Record) (queu
 		case errors.Is(err, state.ErrReadOnly), errors.Is(err, state.ErrClosed):
 			return f.release(h, "the result cannot be stored: "+err.Error()), false
 		}
-		f.env.events.once("record "+h.uid, EventWaiting, h.jobRef, "the result cannot be stored yet: "+err.Error())
+		f.env.events.once("record "+h.ref.uid, EventWaiting, h.ref, "the result cannot be stored yet: "+err.Error())
 		if try <= freeTries && (errors.Is(err, state.ErrFull) || errors.Is(err, syscall.ENOSPC)) {
 			f.pruner.freeSpace(ctx)
 		}
@@ -142,7 +142,7 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 	lookFirst := h.ranBefore
 	refusals := 0
 	for try := 1; ; try++ {
-		f.queue.progressed(h.Key)
+		f.queue.progressed(h.ref.Key)
 		var err error
 		if historic == "" {
 			historic, err = f.archiver.archive(ctx, h, status, lookFirst)
@@ -151,11 +151,11 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 				refusals++
 			}
 			if err != nil && refusals >= archiveTries && ctx.Err() == nil {
-				f.env.events.emit(EventNote, h.jobRef, "no HistoricJob could be made: "+err.Error())
+				f.env.events.emit(EventNote, h.ref, "no HistoricJob could be made: "+err.Error())
 				historic, err = archiveSkipped, nil
 			}
 			if err == nil {
-				f.env.pass(failpoint.Posted, h.jobRef)
+				f.env.pass(failpoint.Posted, h.ref)
 			}
 		}
 		if err == nil {
@@ -167,22 +167,22 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 			return f.undelivered(ctx, h, historic, err)
 		}
 		h.change(func() { h.result.undelivered = true })
-		f.env.events.once("deliver "+h.uid, EventWaiting, h.jobRef, "the job is done, but the API does not accept the result yet: "+err.Error())
+		f.env.events.once("deliver "+h.ref.uid, EventWaiting, h.ref, "the job is done, but the API does not accept the result yet: "+err.Error())
 		_ = kube.Sleep(ctx, max(f.env.clock.retryAfter(err), queue.RetryDelay(try)))
 	}
-	f.env.pass(failpoint.Deleted, h.jobRef)
+	f.env.pass(failpoint.Deleted, h.ref)
 	h.stopRenewing()
 	// Only the end of Run waits for it, so that this write shares its fsync with the first one of the
 	// next job.
 	f.ending.Go(func() {
 		if f.endClaim(ctx, h, historic).Retry {
-			f.queue.add(h.Key, h.repo(), true, queue.Unranked)
+			f.queue.add(h.ref.Key, h.ref.repo(), true, queue.Unranked)
 		}
-		f.env.pass(failpoint.Ended, h.jobRef)
+		f.env.pass(failpoint.Ended, h.ref)
 	})
 	if out.dead != nil {
-		f.env.events.emitState(EventDead, h.jobRef, out.dead.Reason,
-			"no attempt is left after "+text.Plural(out.dead.Attempts, "attempt")+"; limpet job retry "+h.uid+" begins anew", nil)
+		f.env.events.emitState(EventDead, h.ref, out.dead.Reason,
+			"no attempt is left after "+text.Plural(out.dead.Attempts, "attempt")+"; limpet job retry "+h.ref.uid+" begins anew", nil)
 	}
 	f.completed(h, out, status)
 	return queue.Result{NotUrgent: true}
@@ -193,7 +193,7 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 // the next.
 func (f *finisher) undelivered(ctx context.Context, h *heldJob, historic string, err error) queue.Result {
 	if cause, taken := h.lost(); taken {
-		f.env.events.emit(EventLost, h.jobRef, cause.Error()+"; its result is in the local history only")
+		f.env.events.emit(EventLost, h.ref, cause.Error()+"; its result is in the local history only")
 		return f.endClaim(ctx, h, cmp.Or(historic, archiveSkipped))
 	}
 	h.change(func() { h.result.undelivered = true })
@@ -203,8 +203,8 @@ func (f *finisher) undelivered(ctx context.Context, h *heldJob, historic string,
 // endClaim forgets the claim of a completed job. If that fails the job is looked at again, found to
 // be gone, and forgotten then.
 func (f *finisher) endClaim(ctx context.Context, h *heldJob, historic string) queue.Result {
-	if err := f.env.store.EndClaim(context.WithoutCancel(ctx), h.uid, historic); err != nil {
-		f.env.events.once("end "+h.uid, EventNote, h.jobRef, "the claim of a completed job stays in the state file: "+err.Error())
+	if err := f.env.store.EndClaim(context.WithoutCancel(ctx), h.ref.uid, historic); err != nil {
+		f.env.events.once("end "+h.ref.uid, EventNote, h.ref, "the claim of a completed job stays in the state file: "+err.Error())
 		return f.suspend(h, "")
 	}
 	return queue.Result{NotUrgent: true}
@@ -223,10 +223,10 @@ func (f *finisher) completed(h *heldJob, out Outcome, status map[string]any) {
 		changed += number(kind["create"]) + number(kind["update"]) + number(kind["delete"])
 	}
 	took := time.Duration(max(number(status["finished"])-number(status["started"]), 0)) * time.Millisecond
-	f.env.events.measure(Processed{h.action, outcome, changed, took})
+	f.env.events.measure(Processed{h.ref.action, outcome, changed, took})
 	last := h.running()
 	last.Job = h.last()
-	f.env.events.emitState(EventCompleted, h.jobRef, out.shown(), out.Message, &last)
+	f.env.events.emitState(EventCompleted, h.ref, out.shown(), out.Message, &last)
 }
 
 // within returns a context that ends with the lease, or with the grace period after Run was told to
@@ -261,7 +261,7 @@ func (f *finisher) yield(h *heldJob, to *rival) queue.Result {
 		setNotBefore(job, f.env.clock.roughMillis()+after.Milliseconds())
 	})
 	if out == result {
-		out.RepoAfter = max(time.Millisecond, f.exclusion.occupied(h.repo()))
+		out.RepoAfter = max(time.Millisecond, f.exclusion.occupied(h.ref.repo()))
 	}
 	return out
 }
@@ -288,21 +288,21 @@ func (f *finisher) giveBack(h *heldJob, typ, text string, done queue.Result, edi
 	if err != nil {
 		return f.stopped(h, "the job could not be released ("+err.Error()+"); it is taken up again later")
 	}
-	f.env.pass(failpoint.Released, h.jobRef)
+	f.env.pass(failpoint.Released, h.ref)
 	ctx = context.WithoutCancel(h.ctx)
 	k, _ := h.stored()
 	k.Phase, k.Token = state.PhaseResting, ""
 	if len(k.Mark) == 0 && typ != EventRetry || f.env.store.PutClaim(ctx, k) != nil {
 		f.dropClaim(ctx, h)
 	}
-	f.env.events.emit(typ, h.jobRef, text)
+	f.env.events.emit(typ, h.ref, text)
 	return done
 }
 
 // suspend leaves the claim pending: it is looked at again.
 func (f *finisher) suspend(h *heldJob, why string) queue.Result {
 	if why != "" {
-		f.env.events.emit(EventWaiting, h.jobRef, why)
+		f.env.events.emit(EventWaiting, h.ref, why)
 	}
 	k, result := h.stored()
 	f.env.claims.addPending(pendingClaim{claim: k, result: result})
@@ -311,7 +311,7 @@ func (f *finisher) suspend(h *heldJob, why string) queue.Result {
 	// this one twice.
 	k.Attempt--
 	if err := f.env.store.PutClaim(context.WithoutCancel(h.ctx), k); err != nil {
-		f.env.events.once("suspend "+h.uid, EventNote, h.jobRef, "the claim cannot be written to the state file: "+err.Error())
+		f.env.events.once("suspend "+h.ref.uid, EventNote, h.ref, "the claim cannot be written to the state file: "+err.Error())
 	}
 	return queue.Result{Retry: true, Urgent: true}
 }
@@ -321,7 +321,7 @@ func (f *finisher) suspend(h *heldJob, why string) queue.Result {
 // again.
 func (f *finisher) leaseLost(h *heldJob) queue.Result {
 	cause, taken := h.lost()
-	f.env.events.emit(EventLost, h.jobRef, cause.Error())
+	f.env.events.emit(EventLost, h.ref, cause.Error())
 	if !taken {
 		result := f.suspend(h, "")
 		result.Progressed = true // a lease ends no sooner than it would be renewed, so this makes no hot loop
@@ -343,8 +343,8 @@ func (f *finisher) stopped(h *heldJob, why string) queue.Result {
 // dropClaim forgets a claim in the state file. One that cannot be forgotten is looked at again: the
 // job does not carry its token any more.
 func (f *finisher) dropClaim(ctx context.Context, h *heldJob) {
-	if err := f.env.store.DropClaim(ctx, h.uid); err != nil {
-		f.env.events.once("drop "+h.uid, EventNote, h.jobRef, "an ended claim stays in the state file for now: "+err.Error())
+	if err := f.env.store.DropClaim(ctx, h.ref.uid); err != nil {
+		f.env.events.once("drop "+h.ref.uid, EventNote, h.ref, "an ended claim stays in the state file for now: "+err.Error())
 		k, _ := h.stored()
 		f.env.claims.addPending(pendingClaim{claim: k})
 	}

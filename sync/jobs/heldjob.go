@@ -15,7 +15,7 @@ import (
 
 // heldJob is a job under our claim.
 type heldJob struct {
-	jobRef
+	ref       jobRef
 	env       *env
 	driver    string // that works on it; see HeldBegan
 	token     string
@@ -59,18 +59,18 @@ type heldJob struct {
 // proves it was sent.
 func (e *env) hold(ctx context.Context, job *unstructured.Unstructured, claim state.Claim, confirmed lease.Reading) *heldJob {
 	h := &heldJob{
-		jobRef: refOf(job), env: e, driver: driverOf(ctx), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
+		ref: refOf(job), env: e, driver: driverOf(ctx), token: claim.Token, created: job.GetCreationTimestamp().Time, began: time.Now(),
 		turn: make(chan struct{}, 1), job: job, origin: job, claim: claim,
 		lease: lease.New(e.o.terms(), confirmed),
 	}
-	h.attempt, h.before = claim.Attempt, attemptsEnded(job)
+	h.ref.attempt, h.before = claim.Attempt, attemptsEnded(job)
 	h.ctx, h.lose = context.WithCancelCause(context.WithoutCancel(ctx))
 	h.work, h.stop = context.WithCancelCause(h.ctx)
 	h.renewing, h.endRenewing = context.WithCancel(h.ctx)
 	h.watchdog = e.clock.host.after(h.lease.Deadline().Sub(e.clock.host.now().Time), h.expire)
 	e.claims.addHeld(h)
-	e.events.logs.Begin(h.uid)
-	e.events.measure(HeldBegan{h.uid, h.driver, h.action})
+	e.events.logs.Begin(h.ref.uid)
+	e.events.measure(HeldBegan{h.ref.uid, h.driver, h.ref.action})
 	h.group.Go(h.renewUntilEnd)
 	return h
 }
@@ -80,9 +80,9 @@ func (h *heldJob) drop() {
 	h.stopRenewing()
 	h.lose(context.Canceled)
 	h.group.Wait()
-	h.env.claims.dropHeld(h.uid)
-	h.env.events.logs.End(h.uid)
-	h.env.events.measure(HeldEnded{h.uid})
+	h.env.claims.dropHeld(h.ref.uid)
+	h.env.events.logs.End(h.ref.uid)
+	h.env.events.measure(HeldEnded{h.ref.uid})
 }
 
 func (h *heldJob) stopRenewing() {
@@ -136,7 +136,7 @@ func (h *heldJob) cancelOnRequest(reason string, gone bool) (heard bool) {
 	default:
 		h.stop(fmt.Errorf("%w: %s", ErrCancelled, reason))
 		if first {
-			h.env.events.emit(EventCancelled, h.jobRef, reason)
+			h.env.events.emit(EventCancelled, h.ref, reason)
 		}
 	}
 	return !over

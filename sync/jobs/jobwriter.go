@@ -63,11 +63,11 @@ func (h *heldJob) mayWrite(ctx context.Context) error {
 
 // read reads the job again. gone, when not empty, is how it has ended.
 func (h *heldJob) read(ctx context.Context, s server) (job *unstructured.Unstructured, gone string, err error) {
-	job, err = s.get(ctx, api.Jobs, h.Namespace, h.Name)
+	job, err = s.get(ctx, api.Jobs, h.ref.Namespace, h.ref.Name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, "the job is gone", nil
-	case err == nil && string(job.GetUID()) != h.uid:
+	case err == nil && string(job.GetUID()) != h.ref.uid:
 		return nil, "the job was deleted and its name is used by another one", nil
 	}
 	return job, "", err
@@ -79,7 +79,7 @@ func (h *heldJob) reread(ctx context.Context, s server) error {
 	switch {
 	case err != nil:
 		return err
-	case gone == "" && !owned(job, h.uid, h.token):
+	case gone == "" && !owned(job, h.ref.uid, h.token):
 		gone = "the claim is in other hands"
 	}
 	if gone != "" {
@@ -185,7 +185,7 @@ func (h *heldJob) reportTransfer(ctx context.Context, m *transfer.Meter) {
 			}
 			now, moved := m.Tick(time.Now())
 			if going = now.Phase != ""; going && moved {
-				h.env.events.emit(EventTransfer, h.jobRef, now.Text(time.Now()))
+				h.env.events.emit(EventTransfer, h.ref, now.Text(time.Now()))
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func newProgress(job *heldJob) *Progress {
 
 func (p *Progress) emit(typ, text string) {
 	if p.job != nil {
-		p.job.env.events.emit(typ, p.job.jobRef, text)
+		p.job.env.events.emit(typ, p.job.ref, text)
 	}
 }
 
@@ -109,7 +109,7 @@ func (p *Progress) Record(_ context.Context, r Result) {
 		p.record = true
 	})
 	if p.job != nil {
-		p.measure(ResourceDone{p.job.action, r})
+		p.measure(ResourceDone{p.job.ref.action, r})
 	}
 	switch err := cmp.Or(r.Err, r.Warning); {
 	case err != nil:

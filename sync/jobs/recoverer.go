@@ -237,12 +237,12 @@ func (r *recoverer) resume(ctx context.Context, job *unstructured.Unstructured, 
 	if err := r.env.store.PutClaim(ctx, k); err != nil {
 		return r.finisher.release(h, "the claim cannot be written to the state file: "+err.Error())
 	}
-	r.env.pass(failpoint.Confirmed, h.jobRef)
+	r.env.pass(failpoint.Confirmed, h.ref)
 	text := "own claim found again, the work goes on from the last mark"
 	if len(k.Mark) == 0 {
 		text = "own claim found again, the work begins anew"
 	}
-	r.env.events.emit(EventResumed, h.jobRef, text)
+	r.env.events.emit(EventResumed, h.ref, text)
 	if k.Doomed && r.env.o.Cleanup == CleanupFail {
 		return r.finisher.finish(h, newProgress(h), expiredOutcome())
 	}
@@ -271,8 +271,8 @@ func (r *recoverer) setTimes(h *heldJob, job *unstructured.Unstructured, crashed
 	if h.run = h.started; !h.claim.Began.IsZero() {
 		h.run = h.claim.Began.UnixMilli()
 	}
-	if h.attempt-1 > attemptsOf(job) {
-		ended := crashedAttempt(job, h.attempt-1, "the agent stopped while it worked on the job")
+	if h.ref.attempt-1 > attemptsOf(job) {
+		ended := crashedAttempt(job, h.ref.attempt-1, "the agent stopped while it worked on the job")
 		if !crashed.IsZero() {
 			ended.Started = crashed
 		}
@@ -308,7 +308,7 @@ func (r *recoverer) renew(h *heldJob) error {
 // complete goes on where a completion was stopped. The record of the state file is the result; the
 // HistoricJob may exist already.
 func (r *recoverer) complete(ctx context.Context, h *heldJob) queue.Result {
-	found, err := r.env.store.History(ctx, state.Query{UID: h.uid, Limit: 1})
+	found, err := r.env.store.History(ctx, state.Query{UID: h.ref.uid, Limit: 1})
 	if err != nil || len(found) == 0 {
 		// Without its record the result is unknown: do the work again.
 		return r.finisher.release(h, "the result of the job is not in the state file any more")

@@ -49,9 +49,9 @@ func (h *heldJob) renew() {
 	switch {
 	case h.renewing.Err() != nil:
 	case err != nil:
-		h.env.events.emit(EventRenewal, h.jobRef, fmt.Sprintf("lease not renewed, next try in %s: %s", next, err))
+		h.env.events.emit(EventRenewal, h.ref, fmt.Sprintf("lease not renewed, next try in %s: %s", next, err))
 	default:
-		h.env.events.emit(EventRenewed, h.jobRef, "lease renewed")
+		h.env.events.emit(EventRenewed, h.ref, "lease renewed")
 	}
 }
 

@@ -49,13 +49,13 @@ func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 		return r.finisher.finish(h, p, *d.end)
 	}
 	t := d.task
-	t.Attempt = h.attempt
-	t.Last = h.attempt >= r.env.o.MaxAttempts
+	t.Attempt = h.ref.attempt
+	t.Last = h.ref.attempt >= r.env.o.MaxAttempts
 	t.Progress = p
-	t.Log = r.env.events.logger(h.jobRef)
+	t.Log = r.env.events.logger(h.ref)
 	t.Mark = p.resume(h.claim.Mark)
 	h.change(func() { h.progress = p })
-	if job, ok := r.admission.jobs.Get(h.Namespace, h.Name); ok && string(job.GetUID()) == h.uid {
+	if job, ok := r.admission.jobs.Get(h.ref.Namespace, h.ref.Name); ok && string(job.GetUID()) == h.ref.uid {
 		if reason := cancelReason(job); reason != "" { // the request may have come before there was a worker
 			h.cancelOnRequest(reason, false)
 		}
@@ -69,10 +69,10 @@ func (r *runner) run(ctx context.Context, h *heldJob, d decision) queue.Result {
 	defer stopReporting()
 	h.group.Go(func() { h.reportProgress(reporting, p) })
 	h.group.Go(func() { h.reportTransfer(reporting, p.Transfer) })
-	r.env.pass(failpoint.Working, h.jobRef)
+	r.env.pass(failpoint.Working, h.ref)
 	err, returned := r.work(ctx, work, h, d.worker, &t)
 	stopReporting()
-	r.env.pass(failpoint.Worked, h.jobRef)
+	r.env.pass(failpoint.Worked, h.ref)
 	return r.end(ctx, h, p, err, returned, context.Cause(work))
 }
 
@@ -146,25 +146,25 @@ func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) 
 	if errors.As(err, new(timeoutError)) {
 		reason = attemptTimeout
 	}
-	if h.attempt >= r.env.o.MaxAttempts {
+	if h.ref.attempt >= r.env.o.MaxAttempts {
 		if errors.As(err, new(*kube.UnavailableError)) {
-			if _, away := r.env.server.get(h.ctx, api.Jobs, h.Namespace, h.Name); away != nil {
+			if _, away := r.env.server.get(h.ctx, api.Jobs, h.ref.Namespace, h.ref.Name); away != nil {
 				return r.finisher.suspend(h, err.Error())
 			}
 		}
-		return r.finisher.finish(h, p, dead(p.Outcome(err), reason, h.attempt))
+		return r.finisher.finish(h, p, dead(p.Outcome(err), reason, h.ref.attempt))
 	}
 	least, _ := kube.RetryAfter(err)
 	if transient, ok := errors.AsType[*TransientError](err); ok {
 		least = transient.After
 	}
-	backoff := max(r.env.clock.host.jitter(attemptDelay(h.attempt+1)), least)
-	message := fmt.Sprintf("attempt %d of %d: %s; tried again in %s", h.attempt, r.env.o.MaxAttempts, err, backoff.Round(time.Second))
+	backoff := max(r.env.clock.host.jitter(attemptDelay(h.ref.attempt+1)), least)
+	message := fmt.Sprintf("attempt %d of %d: %s; tried again in %s", h.ref.attempt, r.env.o.MaxAttempts, err, backoff.Round(time.Second))
 	now := r.env.clock.roughMillis()
 	result := queue.Result{After: backoff, Requeue: true, NotUrgent: true}
 	return r.finisher.giveBack(h, EventRetry, message, result, func(job *unstructured.Unstructured) {
 		endAttempt(job, state.Attempt{
-			N: h.attempt, Agent: r.env.o.Agent, State: reason, Message: err.Error(),
+			N: h.ref.attempt, Agent: r.env.o.Agent, State: reason, Message: err.Error(),
 			Started: api.TimeOfMillis(h.run), Finished: time.UnixMilli(now),
 		})
 		setNotBefore(job, now+backoff.Milliseconds())
@@ -174,7 +174,7 @@ func (r *runner) retry(ctx context.Context, h *heldJob, p *Progress, err error) 
 
 // putMark stores a resume mark and keeps it for a resume in this process.
 func (h *heldJob) putMark(ctx context.Context, mark json.RawMessage) error {
-	err := h.env.store.PutMark(ctx, h.uid, mark)
+	err := h.env.store.PutMark(ctx, h.ref.uid, mark)
 	if errors.Is(err, state.ErrNotFound) { // the state file was rebuilt under us
 		k, _ := h.stored()
 		k.Mark = mark
@@ -182,7 +182,7 @@ func (h *heldJob) putMark(ctx context.Context, mark json.RawMessage) error {
 	}
 	if err == nil {
 		h.change(func() { h.claim.Mark = mark })
-		h.env.pass(failpoint.Marked, h.jobRef)
+		h.env.pass(failpoint.Marked, h.ref)
 	}
 	return err
 }

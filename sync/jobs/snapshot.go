@@ -88,9 +88,9 @@ func (c *Controller) Snapshot() Snapshot {
 
 func (h *heldJob) running() Running {
 	r := Running{
-		UID: h.uid, Namespace: h.Namespace, Name: h.Name, Repository: h.repository, Action: h.action, Driver: h.driver,
-		State: api.StateWorking, Attempt: h.attempt, MaxAttempts: h.env.o.MaxAttempts, Created: h.created, Started: h.began,
-		Progress: -1, Lines: h.env.events.logs.Lines(h.uid),
+		UID: h.ref.uid, Namespace: h.ref.Namespace, Name: h.ref.Name, Repository: h.ref.repository, Action: h.ref.action, Driver: h.driver,
+		State: api.StateWorking, Attempt: h.ref.attempt, MaxAttempts: h.env.o.MaxAttempts, Created: h.created, Started: h.began,
+		Progress: -1, Lines: h.env.events.logs.Lines(h.ref.uid),
 	}
 	var p *Progress
 	h.change(func() {

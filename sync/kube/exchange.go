@@ -349,16 +349,16 @@ func TokenFile(flag, path string, log *slog.Logger) *Reloaded[string] {
 }
 
 // fileToken is that of a file, which is read again after a 401 too.
-type fileToken struct{ *Reloaded[string] }
+type fileToken struct{ file *Reloaded[string] }
 
 func newFileToken(path string, log *slog.Logger) *fileToken {
 	return &fileToken{TokenFile("--token-file", path, log)}
 }
 
-func (f *fileToken) token(context.Context) (string, error) { return f.Get() }
+func (f *fileToken) token(context.Context) (string, error) { return f.file.Get() }
 
 func (f *fileToken) refused(_ context.Context, used string) string {
-	value, err := f.get(true)
+	value, err := f.file.get(true)
 	if err != nil || value == used {
 		return ""
 	}

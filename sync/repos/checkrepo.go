@@ -107,10 +107,10 @@ func (p *probe) checkPath(ctx context.Context) (string, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, pathTimeout)
 	defer cancel()
-	_, err := p.git.Fetch(limited, p.remote, p.ref)
+	_, err := p.probes.git.Fetch(limited, p.remote, p.ref)
 	var tree git.Tree
 	if err == nil {
-		tree, err = p.git.Tree(limited, p.remote, p.ref.Hash, dir)
+		tree, err = p.probes.git.Tree(limited, p.remote, p.ref.Hash, dir)
 	}
 	switch {
 	case git.KindOf(err) == git.PathNotFound:
@@ -159,7 +159,7 @@ func (t *TestResults) addMirrors(ctx context.Context, p *probe) {
 	if err != nil {
 		return
 	}
-	for i, a := range p.git.CheckFallbacks(ctx, p.remote, sel) {
+	for i, a := range p.probes.git.CheckFallbacks(ctx, p.remote, sel) {
 		step := Step{"mirror " + a.URL, StepOK, answeredIn(a.Took) + ", " + describeRef(a.Ref)}
 		switch {
 		case a.Err != nil:

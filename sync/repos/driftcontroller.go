@@ -48,12 +48,12 @@ type PulledOptions struct {
 // a full pull where the Repository says so.
 type Drifts struct {
 	*reconcile.Loop
-	reporter
-	o      PulledOptions
-	repos  *kube.Informer
-	server server
-	now    func() time.Time
-	start  time.Time
+	reporter reporter
+	o        PulledOptions
+	repos    *kube.Informer
+	server   server
+	now      func() time.Time
+	start    time.Time
 }
 
 // NewDrifts registers its handlers with the informer, which must not run yet. It starts nothing.
@@ -121,7 +121,7 @@ func (d *Drifts) reconcile(ctx context.Context, k reconcile.Key) (reconcile.Resu
 	case ctx.Err() != nil || !d.unchanged(k, view):
 		return next, nil
 	case err != nil:
-		d.log.Info("cannot look for drift", "repo", k.Name, "namespace", k.Namespace, "err", err, "retry_in", driftRetry)
+		d.reporter.log.Info("cannot look for drift", "repo", k.Name, "namespace", k.Namespace, "err", err, "retry_in", driftRetry)
 		return next, nil
 	}
 	return reconcile.Result{Next: time.Now().Add(driftEvery)}, d.record(ctx, k, obj, report, last, mode == api.DriftCorrect, pulledSince(view, last))
@@ -203,8 +203,8 @@ func (d *Drifts) record(ctx context.Context, k reconcile.Key, obj *unstructured.
 	}
 	if found != last.Count || (now.Correction == "failed") != (last.Correction == "failed") {
 		level := map[bool]string{true: "warn", false: "info"}[found > 0]
-		d.report(k, level, message)
-		d.log.Info("drift", "repo", k.Name, "namespace", k.Namespace, "objects", found, "message", message)
+		d.reporter.report(k, level, message)
+		d.reporter.log.Info("drift", "repo", k.Name, "namespace", k.Namespace, "objects", found, "message", message)
 	}
 	if now.Correction != "queued" {
 		return nil
@@ -212,7 +212,7 @@ func (d *Drifts) record(ctx context.Context, k reconcile.Key, obj *unstructured.
 	if err := d.server.pull(ctx, k, false); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	d.report(k, "info", "pull queued: drift is corrected")
+	d.reporter.report(k, "info", "pull queued: drift is corrected")
 	return nil
 }
 

@@ -23,7 +23,7 @@ import (
 // finalizer is the step that gives Repositories their finalizers, and works off those of deleted
 // ones.
 type finalizer struct {
-	reporter
+	reporter     reporter
 	server       server
 	jobs         lister
 	orphans      *worker.Orphans // nil = these finalizers are left to others
@@ -85,8 +85,8 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (bool, error) {
 		case err != nil && !forced(a.obj, part.finalizer, err):
 			return false, errors.Join(fmt.Errorf("%s: %w", part.finalizer, err), f.writeDeleteError(ctx, a, part.finalizer, err))
 		case err != nil:
-			f.report(a.key, "warn", "finalizer "+part.finalizer+" removed by force: "+text.Redact(err.Error()))
-			f.logOf(a).Warn("finalizer removed by force", "finalizer", part.finalizer, "err", err)
+			f.reporter.report(a.key, "warn", "finalizer "+part.finalizer+" removed by force: "+text.Redact(err.Error()))
+			f.reporter.logOf(a).Warn("finalizer removed by force", "finalizer", part.finalizer, "err", err)
 		}
 		done = append(done, part.finalizer)
 	}
@@ -102,7 +102,7 @@ func (f *finalizer) finalize(ctx context.Context, a *attempt) (bool, error) {
 		return false, err
 	}
 	if len(rest) == 0 {
-		f.report(a.key, "info", "repository deleted")
+		f.reporter.report(a.key, "info", "repository deleted")
 	}
 	return true, nil
 }
@@ -150,7 +150,7 @@ func deletionErrors(a *attempt, finalizer string, cause error) (out []api.Deleti
 	}
 	for _, l := range left.Remaining[:min(len(left.Remaining), maxDeletionErrors)] {
 		out = append(out, api.DeletionError{Detail: deletionText(errors.New(l.String())), Finalizer: finalizer,
-			Target: &api.DeletionTarget{Group: l.Group, Resource: l.Resource, Name: l.Name}})
+			Target: &api.DeletionTarget{Group: l.Item.Group, Resource: l.Item.Resource, Name: l.Item.Name}})
 	}
 	return out
 }
@@ -178,7 +178,7 @@ func (f *finalizer) writeDeleteError(ctx context.Context, a *attempt, finalizer 
 	}
 	a.wrote(now) // the watch may show it later than the next try
 	a.memory.deleteErr = now.GetResourceVersion()
-	f.report(a.key, "warn", "cannot be deleted yet: "+message)
+	f.reporter.report(a.key, "warn", "cannot be deleted yet: "+message)
 	return nil
 }
 
@@ -222,7 +222,7 @@ func (f *finalizer) objects(
 	return func(ctx context.Context, a *attempt) error {
 		n, err := do(f.orphans, ctx, a.obj)
 		if n > 0 {
-			f.report(a.key, "info", fmt.Sprintf("%d objects %s", n, how))
+			f.reporter.report(a.key, "info", fmt.Sprintf("%d objects %s", n, how))
 		}
 		return err
 	}

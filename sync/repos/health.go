@@ -87,7 +87,7 @@ func validate(_ context.Context, a *attempt) (bool, error) {
 // healthCheck is the step that prepares the request to the remote, and makes it where a
 // check is due. What a person may leave out of the spec is filled in.
 type healthCheck struct {
-	probes
+	probes probes
 	server server
 	meter  Meter
 	enter  func(auth.Address) (leave func(), err error) // see Loop.Enter
@@ -110,7 +110,7 @@ func (c healthCheck) check(ctx context.Context, a *attempt) (bool, error) {
 			}
 		}
 	}
-	p, err := c.open(ctx, a.key, a.facts.repo)
+	p, err := c.probes.open(ctx, a.key, a.facts.repo)
 	if err != nil {
 		c.meter.Failed(phaseBuild, false)
 		return false, err

@@ -14,7 +14,7 @@ import (
 // observer is the step that finds out what is known of a Repository and what is due. It
 // makes no request, and ends the reconcile when nothing is due.
 type observer struct {
-	reporter
+	reporter    reporter
 	meter       Meter
 	facts       *factSource
 	webhooks    *webhooks
@@ -26,7 +26,7 @@ func (o *observer) observe(ctx context.Context, a *attempt) (bool, error) {
 	repo, err := a.memory.decode(a.obj)
 	if err != nil {
 		o.meter.Failed(phaseFetch, true)
-		o.report(a.key, "warn", reconcile.ErrInvalid.Error()+": "+err.Error())
+		o.reporter.report(a.key, "warn", reconcile.ErrInvalid.Error()+": "+err.Error())
 		return false, fmt.Errorf("%w: %w", reconcile.ErrInvalid, err)
 	}
 	o.facts.gather(a, repo)
@@ -57,7 +57,7 @@ func (o *observer) observe(ctx context.Context, a *attempt) (bool, error) {
 		return true, nil
 	}
 	o.meter.Triggered(why)
-	o.logOf(a).Debug("reconcile repository", "trigger", why)
+	o.reporter.logOf(a).Debug("reconcile repository", "trigger", why)
 	return false, nil
 }
 

@@ -26,7 +26,7 @@ type probes struct {
 // probe asks the remote of a Repository, at most once: what a health check, an empty
 // branch and the interval want to know is in one answer.
 type probe struct {
-	probes
+	probes probes
 	key    reconcile.Key
 	repo   api.Repository
 	remote git.Remote
@@ -67,8 +67,8 @@ func (p *probe) ask(ctx context.Context) error {
 		p.asked, p.err = true, &git.Error{Kind: git.Refused, Op: "resolve", Err: err}
 		return nil
 	}
-	p.ref, p.renewed, p.err = reconcile.Resolve(limited, p.git, &p.remote, sel, func(ctx context.Context) (git.Remote, error) {
-		return p.remotes(ctx, p.key.Namespace, p.key.Name, p.repo)
+	p.ref, p.renewed, p.err = reconcile.Resolve(limited, p.probes.git, &p.remote, sel, func(ctx context.Context) (git.Remote, error) {
+		return p.probes.remotes(ctx, p.key.Namespace, p.key.Name, p.repo)
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -18,9 +18,9 @@ import (
 // and at the interval of its Repository.
 type Sinks struct {
 	*reconcile.Loop
-	reporter
-	o     PulledOptions
-	repos *kube.Informer
+	reporter reporter
+	o        PulledOptions
+	repos    *kube.Informer
 }
 
 // NewSinks registers its handlers with the informer, which must not run yet. It starts nothing.
@@ -70,8 +70,8 @@ func (s *Sinks) reconcile(ctx context.Context, k reconcile.Key) (reconcile.Resul
 	files, err := s.o.Pull.KeepSink(ctx, obj)
 	if err == nil && files > 0 {
 		found := fmt.Sprintf("sink directory restored: %s at %s", text.Plural(files, "file"), text.ShortRef(view.Status.Sync.LastRef))
-		s.report(k, "info", found)
-		s.log.Info(found, "repo", k.Name, "namespace", k.Namespace)
+		s.reporter.report(k, "info", found)
+		s.reporter.log.Info(found, "repo", k.Name, "namespace", k.Namespace)
 	}
 	return next, err
 }

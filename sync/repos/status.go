@@ -15,9 +15,9 @@ import (
 
 // statusWriter is the step that writes what was found, in one patch.
 type statusWriter struct {
-	reporter
-	meter Meter
-	send  func(ctx context.Context, a *attempt) (*unstructured.Unstructured, error) // see secrets
+	reporter reporter
+	meter    Meter
+	send     func(ctx context.Context, a *attempt) (*unstructured.Unstructured, error) // see secrets
 }
 
 func (w statusWriter) write(ctx context.Context, a *attempt) (bool, error) {
@@ -73,13 +73,13 @@ func (w statusWriter) write(ctx context.Context, a *attempt) (bool, error) {
 // reportHealth reports a Repository that becomes unhealthy, has another cause, becomes
 // healthy again, or is served by another mirror.
 func (w statusWriter) reportHealth(a *attempt, before api.HealthState) {
-	result, log := a.health, w.logOf(a)
+	result, log := a.health, w.reporter.logOf(a)
 	if result.ok() && result.mirror != mirrorText(before) {
 		if result.mirror != "" {
-			w.report(a.key, "warn", result.mirror)
+			w.reporter.report(a.key, "warn", result.mirror)
 			log.Warn("a mirror serves the repository", "mirror", result.mirror)
 		} else {
-			w.report(a.key, "info", "its own host answers again, no mirror is needed")
+			w.reporter.report(a.key, "info", "its own host answers again, no mirror is needed")
 			log.Info("host of the repository answers again")
 		}
 		if before.Healthy {
@@ -88,11 +88,11 @@ func (w statusWriter) reportHealth(a *attempt, before api.HealthState) {
 	}
 	switch {
 	case result.ok() && before.Checked > 0 && !before.Healthy:
-		w.report(a.key, "info", "healthy again")
+		w.reporter.report(a.key, "info", "healthy again")
 		log.Info("repository is healthy again")
 	case !result.ok() && (before.Healthy || before.Checked == 0 || !slices.Equal(before.Message, result.messages())):
 		ready := result.ready()
-		w.report(a.key, "warn", "unhealthy: "+ready.Message)
+		w.reporter.report(a.key, "warn", "unhealthy: "+ready.Message)
 		log.Warn("repository is unhealthy", "reason", ready.Reason, "err", ready.Message)
 	}
 }

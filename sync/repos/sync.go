@@ -106,8 +106,8 @@ func strategy(f *facts, due dueSteps, healthy bool, latest func() (ref string, m
 // syncPlan is the step that decides which pull to queue, and asks the remote for that where it
 // must.
 type syncPlan struct {
-	trust *checkout.Signers // nil = signatures are not verified
-	reporter
+	trust    *checkout.Signers // nil = signatures are not verified
+	reporter reporter
 }
 
 func (s syncPlan) plan(ctx context.Context, a *attempt) (bool, error) {
@@ -125,9 +125,9 @@ func (s syncPlan) plan(ctx context.Context, a *attempt) (bool, error) {
 
 // pullQueue is the step that queues the pull job.
 type pullQueue struct {
-	reporter
-	server server
-	meter  Meter
+	reporter reporter
+	server   server
+	meter    Meter
 }
 
 // queue queues the pull job. A pull that is wanted while another is under way is owed.
@@ -149,7 +149,7 @@ func (q pullQueue) queue(ctx context.Context, a *attempt) (bool, error) {
 	if full {
 		m.pullOwed, m.pulledFull = false, true
 	}
-	q.report(a.key, "info", "pull queued: "+a.pull.reason)
+	q.reporter.report(a.key, "info", "pull queued: "+a.pull.reason)
 	return false, nil
 }
 
@@ -168,7 +168,7 @@ func (s syncPlan) observeTrust(ctx context.Context, a *attempt) {
 	f := &a.facts
 	digest, tag, err := s.trust.Asked(ctx, a.key.Namespace, a.key.Name, f.repo)
 	if err != nil {
-		s.logOf(a).Debug("cannot read the keys of signers", "err", err)
+		s.reporter.logOf(a).Debug("cannot read the keys of signers", "err", err)
 		return
 	}
 	f.trust, f.signedTag = digest, tag

@@ -32,11 +32,11 @@ type Tokens struct {
 
 // secrets is the step that mints tokens and hands secure values over to the server.
 type secrets struct {
-	reporter
-	tokens *Tokens
-	server server
-	meter  Meter
-	resync time.Duration
+	reporter reporter
+	tokens   *Tokens
+	server   server
+	meter    Meter
+	resync   time.Duration
 }
 
 // mint returns the token for a Repository, the one that its pulls use. One without a value means
@@ -108,7 +108,7 @@ func (s *secrets) seals(ctx context.Context, a *attempt) bool {
 	}
 	does, err := s.server.seals(ctx)
 	if err != nil {
-		s.log.Debug("cannot find out whether the API seals secure values", "err", err)
+		s.reporter.log.Debug("cannot find out whether the API seals secure values", "err", err)
 	}
 	return does && err == nil
 }
@@ -173,7 +173,7 @@ func (s *secrets) mintToken(ctx context.Context, a *attempt) (bool, error) {
 	case err != nil:
 		s.meter.Failed(phaseToken, forgeResult(err, "").permanent())
 		if m.tokenAfter.IsZero() {
-			s.logOf(a).Warn("cannot mint a token of the connection", "err", err)
+			s.reporter.logOf(a).Warn("cannot mint a token of the connection", "err", err)
 		}
 		m.tokenAfter = f.now.Add(webhookCooldown)
 		return false, nil
@@ -224,7 +224,7 @@ func (s *secrets) send(ctx context.Context, a *attempt) (*unstructured.Unstructu
 	_, away := errors.AsType[*kube.UnavailableError](kube.AsUnavailable(err))
 	refused := a.change.secrets && errors.As(err, &answered) && !away && !errors.Is(err, reconcile.ErrConflict)
 	if refused || err == nil && a.change.dropped(now) {
-		s.logOf(a).Warn("the API keeps no secure values", "err", err)
+		s.reporter.logOf(a).Warn("the API keeps no secure values", "err", err)
 		a.memory.sealAfter = a.facts.now.Add(refusedCooldown)
 	}
 	if err != nil {

@@ -32,10 +32,10 @@ const (
 
 // webhooks is the step that has the webhooks of Repositories made and removed.
 type webhooks struct {
-	reporter
-	enabled bool
-	base    string // see Options.WebhookBase
-	probes
+	reporter reporter
+	enabled  bool
+	base     string // see Options.WebhookBase
+	probes   probes
 	store    *state.Store
 	now      func() time.Time
 	handOver func(ctx context.Context, a *attempt) // gives the secret to the server
@@ -160,8 +160,8 @@ func (w *webhooks) register(ctx context.Context, a *attempt) (bool, error) {
 			pause = refusedCooldown
 		}
 		if !none && before.IsZero() {
-			w.report(a.key, "warn", "no webhook, changes are found at the interval: "+err.Error())
-			w.logOf(a).Warn("no webhook, changes are found at the interval", "err", err)
+			w.reporter.report(a.key, "warn", "no webhook, changes are found at the interval: "+err.Error())
+			w.reporter.logOf(a).Warn("no webhook, changes are found at the interval", "err", err)
 		}
 		a.memory.webhookAfter = a.facts.now.Add(pause)
 	}
@@ -177,7 +177,7 @@ func (w *webhooks) apply(ctx context.Context, a *attempt) (*patch.Op, error) {
 	const path = "/status/webhook"
 	before := a.facts.repo.Status.Webhook
 	id := webhookID(before)
-	host, err := w.hosts(ctx, a.obj, a.probe.remote.Creds)
+	host, err := w.probes.hosts(ctx, a.obj, a.probe.remote.Creds)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (w *webhooks) apply(ctx context.Context, a *attempt) (*patch.Op, error) {
 		if made == nil {
 			return nil, err
 		}
-		w.report(a.key, "info", "webhook registered")
+		w.reporter.report(a.key, "info", "webhook registered")
 		op := patch.Add(path, wireWebhook(*made, before, a.facts.now))
 		return &op, err // also when it is not confirmed: it is there
 	}
@@ -194,7 +194,7 @@ func (w *webhooks) apply(ctx context.Context, a *attempt) (*patch.Op, error) {
 		return nil, err
 	}
 	if err := w.store.DeleteSecret(ctx, WebhookSecretKey(a.key)); err != nil {
-		w.logOf(a).Warn("cannot drop the secret of a webhook", "err", err)
+		w.reporter.logOf(a).Warn("cannot drop the secret of a webhook", "err", err)
 		return nil, nil
 	}
 	return &patch.Op{Op: "remove", Path: path}, nil
@@ -367,7 +367,7 @@ func (s webhookSecrets) write(ctx context.Context, lines []string) error {
 // could never be removed. Source: Grafana. One that the status does not name may exist all the
 // same, made just before a power cut: it is searched once, and a failure of that is ignored.
 func (w *webhooks) clean(ctx context.Context, k reconcile.Key, u *unstructured.Unstructured) error {
-	if w.hosts == nil || w.store == nil {
+	if w.probes.hosts == nil || w.store == nil {
 		return nil
 	}
 	repo, err := api.RepositoryView(u)
@@ -381,7 +381,7 @@ func (w *webhooks) clean(ctx context.Context, k reconcile.Key, u *unstructured.U
 		}
 	} else if _, err := w.store.Secret(ctx, WebhookSecretKey(k)); err == nil {
 		if err := w.remove(ctx, k, u, repo, ""); err != nil {
-			w.log.Debug("cannot search for a webhook", "repo", k.Name, "namespace", k.Namespace, "err", err)
+			w.reporter.log.Debug("cannot search for a webhook", "repo", k.Name, "namespace", k.Namespace, "err", err)
 		}
 	}
 	return w.store.DeleteSecret(ctx, WebhookSecretKey(k))
@@ -389,14 +389,14 @@ func (w *webhooks) clean(ctx context.Context, k reconcile.Key, u *unstructured.U
 
 // remove removes the webhook with an id, "" = the one that sends to this agent.
 func (w *webhooks) remove(ctx context.Context, k reconcile.Key, u *unstructured.Unstructured, repo api.Repository, id string) error {
-	remote, err := w.remotes(ctx, k.Namespace, k.Name, repo)
+	remote, err := w.probes.remotes(ctx, k.Namespace, k.Name, repo)
 	switch {
 	case err != nil:
 		return err
 	case remote.Down != nil:
 		return remote.Down
 	}
-	host, err := w.hosts(ctx, u, remote.Creds)
+	host, err := w.probes.hosts(ctx, u, remote.Creds)
 	if err != nil {
 		return err
 	}

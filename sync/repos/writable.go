@@ -53,7 +53,7 @@ func (p *probe) checkWritable(ctx context.Context, obj *unstructured.Unstructure
 	if !p.mirrored() {
 		limited, cancel := context.WithTimeout(ctx, probeTimeout)
 		defer cancel()
-		err = p.git.Pushable(limited, p.remote)
+		err = p.probes.git.Pushable(limited, p.remote)
 	}
 	if ctx.Err() != nil {
 		return healthResult{}, context.Cause(ctx)
@@ -74,7 +74,7 @@ func (p *probe) checkWritable(ctx context.Context, obj *unstructured.Unstructure
 // checkProtection reads the protection of the branch, where that decides.
 func (p *probe) checkProtection(ctx context.Context, obj *unstructured.Unstructured) (healthResult, error) {
 	kind := forge.Kind(p.repo.Spec.Type)
-	if p.hosts == nil || kind != forge.GitHub && kind != forge.GitHubEnterprise || !slices.Contains(p.repo.Spec.Workflows, workflowWrite) {
+	if p.probes.hosts == nil || kind != forge.GitHub && kind != forge.GitHubEnterprise || !slices.Contains(p.repo.Spec.Workflows, workflowWrite) {
 		return healthResult{}, nil
 	}
 	a, branch := p.access, p.ref.Branch()
@@ -85,7 +85,7 @@ func (p *probe) checkProtection(ctx context.Context, obj *unstructured.Unstructu
 	limited, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	a.branch, a.protection = branch, forge.ProtectionUnknown
-	if host, err := p.hosts(limited, obj, p.remote.Creds); err == nil {
+	if host, err := p.probes.hosts(limited, obj, p.remote.Creds); err == nil {
 		if protection, err := host.Protection(limited, branch); err == nil {
 			a.protection = protection
 		}

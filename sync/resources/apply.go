@@ -90,7 +90,7 @@ type Tally struct {
 
 // run is one run of a plan.
 type run struct {
-	Apply
+	apply  Apply
 	plan   *Plan
 	claims claims
 
@@ -110,7 +110,7 @@ type run struct {
 // made right.
 func (a Apply) Run(ctx context.Context, p *Plan) (Tally, error) {
 	a.Parallel = cmp.Or(a.Parallel, DefaultParallel)
-	r := &run{Apply: a, plan: p, room: a.MaxResources - a.Count,
+	r := &run{apply: a, plan: p, room: a.MaxResources - a.Count,
 		tally:  Tally{Created: map[schema.GroupResource]int64{}, Deleted: map[schema.GroupResource]int64{}},
 		failed: map[string]bool{}, broken: map[string]error{}, occupied: map[string]bool{}}
 	r.claims.init(p)
@@ -136,8 +136,8 @@ func (r *run) all(ctx context.Context) error {
 	for _, step := range steps {
 		began := time.Now()
 		err := step.do(ctx)
-		if r.Phase != nil {
-			r.Phase(step.phase, time.Since(began))
+		if r.apply.Phase != nil {
+			r.apply.Phase(step.phase, time.Since(began))
 		}
 		if err != nil {
 			return err
@@ -174,7 +174,7 @@ func (r *run) stop(ctx context.Context) error {
 	if fatal != nil {
 		return fatal
 	}
-	return r.Recorder.TooManyErrors()
+	return r.apply.Recorder.TooManyErrors()
 }
 
 func (r *run) serial(ctx context.Context, changes []Change, do func(context.Context, *Change)) error {
@@ -189,7 +189,7 @@ func (r *run) serial(ctx context.Context, changes []Change, do func(context.Cont
 
 func (r *run) parallel(ctx context.Context, changes []Change, do func(context.Context, *Change)) error {
 	var g errgroup.Group
-	g.SetLimit(r.Parallel)
+	g.SetLimit(r.apply.Parallel)
 	for i := range changes {
 		if r.stop(ctx) != nil {
 			break
@@ -231,7 +231,7 @@ func (r *run) record(ctx, item context.Context, c *Change, id Identity, done Act
 			r.keepFolder(c.Existing.Folder)
 		}
 	}
-	r.Recorder.Record(ctx, res)
+	r.apply.Recorder.Record(ctx, res)
 }
 
 // stopFor lets no further change begin.
@@ -270,7 +270,7 @@ func (r *run) missingFolder(place, path string) error {
 	defer r.mu.Unlock()
 	for _, dir := range repopath.Ancestors(place) {
 		if err := r.broken[dir]; errors.As(err, new(*QuotaError)) {
-			return &QuotaError{Path: path, Max: r.MaxResources}
+			return &QuotaError{Path: path, Max: r.apply.MaxResources}
 		} else if err != nil {
 			return &SkippedError{Reason: "not written, because the folder of " + dir + " could not be made"}
 		}
@@ -281,15 +281,15 @@ func (r *run) missingFolder(place, path string) error {
 // create creates an object under the quota.
 func (r *run) create(ctx context.Context, ref Ref, path string, strict bool, body func(version string) []byte) error {
 	r.mu.Lock()
-	full := r.MaxResources > 0 && r.room <= 0
+	full := r.apply.MaxResources > 0 && r.room <= 0
 	if !full {
 		r.room--
 	}
 	r.mu.Unlock()
 	if full {
-		return &QuotaError{Path: path, Max: r.MaxResources}
+		return &QuotaError{Path: path, Max: r.apply.MaxResources}
 	}
-	err := r.Server.Create(ctx, ref, strict, body)
+	err := r.apply.Server.Create(ctx, ref, strict, body)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
@@ -336,7 +336,7 @@ func (r *run) remove(ctx context.Context, item Item) (Action, error) {
 	var err error
 	for range conflicts {
 		if old == nil {
-			if old, err = r.Server.Get(ctx, ref, false); apierrors.IsNotFound(err) {
+			if old, err = r.apply.Server.Get(ctx, ref, false); apierrors.IsNotFound(err) {
 				break
 			} else if err != nil {
 				return Deleted, err
@@ -348,7 +348,7 @@ func (r *run) remove(ctx context.Context, item Item) (Action, error) {
 				return Ignored, nil
 			}
 		}
-		if err = r.Server.Delete(ctx, ref, old.UID, old.ResourceVersion); !apierrors.IsConflict(err) {
+		if err = r.apply.Server.Delete(ctx, ref, old.UID, old.ResourceVersion); !apierrors.IsConflict(err) {
 			break
 		}
 		old = nil

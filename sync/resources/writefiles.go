@@ -41,7 +41,7 @@ func (r *run) writeFiles(ctx context.Context) error {
 // writeRound returns the changes that have to wait.
 func (r *run) writeRound(ctx context.Context, changes []*Change) ([]*Change, error) {
 	var g errgroup.Group
-	g.SetLimit(r.Parallel)
+	g.SetLimit(r.apply.Parallel)
 	var mu sync.Mutex // guards later
 	var later []*Change
 	before := make(chan struct{}) // closed when the change before has taken its object
@@ -128,11 +128,11 @@ func known(c *Change) Identity {
 }
 
 func (r *run) object(ctx context.Context, c *Change) (*Object, error) {
-	data, err := r.Reader.Read(ctx, c.Hash)
+	data, err := r.apply.Reader.Read(ctx, c.Hash)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", c.Path, err)
 	}
-	f := File{Repository: r.plan.target.Repository, Namespace: r.Namespace, Path: c.Path, Kinds: r.plan.target.Kinds,
+	f := File{Repository: r.plan.target.Repository, Namespace: r.apply.Namespace, Path: c.Path, Kinds: r.plan.target.Kinds,
 		Directory: r.plan.target.Directory}
 	if c.Existing != nil {
 		f.Known = c.Existing.Name
@@ -173,7 +173,7 @@ func (r *run) put(ctx context.Context, c *Change, o *Object) (Action, error) {
 			}
 			continue
 		}
-		err = r.Server.Update(ctx, ref, strict, body)
+		err = r.apply.Server.Update(ctx, ref, strict, body)
 		if err == nil && takes && !listed {
 			r.tookOver(ref)
 		}
@@ -212,7 +212,7 @@ var errSame = errors.New("nothing to write")
 // existing returns the object that the file at c.Path is about, nil when there is none, or why it
 // must not be written.
 func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want Stamp) (*Live, error) {
-	old, err := r.Server.Get(ctx, ref, false)
+	old, err := r.apply.Server.Get(ctx, ref, false)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -256,7 +256,7 @@ func (r *run) owner(ctx context.Context, c *Change, o *Object, claimant string) 
 		return claimant
 	}
 	kind := r.plan.target.Kinds.Of(o.GVK.Group, o.GVK.Kind)
-	old, err := r.Server.Get(ctx, Ref{Group: o.GVK.Group, Version: o.GVK.Version, Resource: kind.Resource, Name: o.Name}, false)
+	old, err := r.apply.Server.Get(ctx, Ref{Group: o.GVK.Group, Version: o.GVK.Version, Resource: kind.Resource, Name: o.Name}, false)
 	if err != nil || !Manages(r.plan.target.Repository, old.Annotations) {
 		return claimant
 	}
@@ -386,7 +386,7 @@ func (r *run) putFolder(ctx context.Context, c *Change, id Identity) (Action, er
 			}
 		}
 		var old *Live
-		if old, err = r.Server.Get(ctx, ref, true); apierrors.IsNotFound(err) {
+		if old, err = r.apply.Server.Get(ctx, ref, true); apierrors.IsNotFound(err) {
 			exists = false
 			continue
 		} else if err != nil {
@@ -403,7 +403,7 @@ func (r *run) putFolder(ctx context.Context, c *Change, id Identity) (Action, er
 		if !changed {
 			return Ignored, nil
 		}
-		err = r.Server.Update(ctx, ref, false, func(string) []byte { return body })
+		err = r.apply.Server.Update(ctx, ref, false, func(string) []byte { return body })
 		if err == nil && takes && c.Existing == nil {
 			r.tookOver(ref)
 		}
@@ -416,10 +416,10 @@ func (r *run) putFolder(ctx context.Context, c *Change, id Identity) (Action, er
 }
 
 func (r *run) stamp(path, hash, folder string) Stamp {
-	if _, there := r.plan.live[Identity{Group: api.FolderGroup, Kind: folderKind, Name: folder}]; r.DryRun && !there {
+	if _, there := r.plan.live[Identity{Group: api.FolderGroup, Kind: folderKind, Name: folder}]; r.apply.DryRun && !there {
 		folder = ""
 	}
-	return Stamp{Namespace: r.Namespace, Repository: r.plan.target.Repository, Path: path, Checksum: hash, Folder: folder}
+	return Stamp{Namespace: r.apply.Namespace, Repository: r.plan.target.Repository, Path: path, Checksum: hash, Folder: folder}
 }
 
 func (r *run) newFolder(version string, c *Change) []byte {
@@ -430,7 +430,7 @@ func (r *run) newFolder(version string, c *Change) []byte {
 	return marshal(map[string]any{
 		"apiVersion": api.FolderGroup + "/" + version,
 		"kind":       folderKind,
-		"metadata":   map[string]any{"name": c.Folder.ID, "namespace": r.Namespace, "annotations": annotations},
+		"metadata":   map[string]any{"name": c.Folder.ID, "namespace": r.apply.Namespace, "annotations": annotations},
 		"spec":       map[string]any{"title": c.Folder.Title},
 	})
 }

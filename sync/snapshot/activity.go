@@ -82,11 +82,7 @@ func (a *Activity) Observe(e jobs.Event) {
 		a.hub.Invalidate()
 		return
 	case jobs.EventCompleted:
-		var took time.Duration
-		if e.Last != nil {
-			took = tookOf(e.Last.Started, e.At)
-		}
-		a.Runs.add(e.Namespace+"/"+e.Repository, e.State, e.At, took)
+		a.Runs.add(e.Namespace+"/"+e.Repository, e.State, e.At)
 	}
 	a.mu.Lock()
 	switch e.Type {

@@ -109,7 +109,7 @@ func (b *Builder) Build() *Snapshot {
 		if repo == nil {
 			continue
 		}
-		row := repoRow(o.Unstructured(), *repo.Repository)
+		row := repoRow(o.Unstructured(), *repo.view)
 		row.Unread = repo.unread
 		row.Runs = b.from.Activity.Runs.line(o.Key(), now)
 		if b.from.RepoFacts != nil {
@@ -143,7 +143,7 @@ func (b *Builder) agentRow(own jobs.Snapshot, recent recentActivity, now time.Ti
 // repository is a Repository and its unread files, which are stored before its status tells of the
 // pull.
 type repository struct {
-	*api.Repository
+	view   *api.Repository
 	unread *state.Unread
 }
 
@@ -154,7 +154,7 @@ func (b *Builder) readRepository(u *unstructured.Unstructured) *repository {
 	if repo == nil {
 		return nil
 	}
-	out := &repository{Repository: repo}
+	out := &repository{view: repo}
 	list, err := b.store.Unread(context.Background(), u.GetNamespace(), u.GetName(), string(u.GetUID()))
 	if err == nil && !list.Empty() && list.Ref == repo.Status.Sync.LastRef {
 		out.unread = list.First(maxUnread)

@@ -173,7 +173,7 @@ func (c *Cluster) Queue(ctx context.Context, r *Repository, spec map[string]any)
 	}
 	job, err := c.o.Client.Submit(ctx, r.Namespace, r.Name, spec, nil)
 	if apierrors.IsAlreadyExists(err) {
-		m := missed{Key: reconcile.Key{Namespace: r.Namespace, Name: r.Name}}
+		m := missed{key: reconcile.Key{Namespace: r.Namespace, Name: r.Name}}
 		if options, is := spec["pr"].(map[string]any); is {
 			m.pr, _ = options["pr"].(int64)
 		}

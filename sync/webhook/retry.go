@@ -21,16 +21,16 @@ import (
 
 // missed is a push whose job was refused.
 type missed struct {
-	reconcile.Key
-	pr int64 // number of its pull request; 0 = it is to be pulled
+	key reconcile.Key
+	pr  int64 // number of its pull request; 0 = it is to be pulled
 }
 
 // job returns the name and the spec of its job.
 func (m missed) job() (name string, spec map[string]any) {
 	if m.pr != 0 {
-		return fmt.Sprintf("%s-%d", api.JobName(m.Name, "pr"), m.pr), map[string]any{"action": "pr", "pr": map[string]any{"pr": m.pr}}
+		return fmt.Sprintf("%s-%d", api.JobName(m.key.Name, "pr"), m.pr), map[string]any{"action": "pr", "pr": map[string]any{"pr": m.pr}}
 	}
-	return api.JobName(m.Name, "pull"), map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}
+	return api.JobName(m.key.Name, "pull"), map[string]any{"action": "pull", "pull": map[string]any{"incremental": true}}
 }
 
 // RetryPulls queues the jobs of missed pushes until ctx ends.
@@ -50,24 +50,24 @@ func (c *Cluster) RetryPulls(ctx context.Context) {
 
 // retry queues the job of a missed push, and returns when to try again.
 func (c *Cluster) retry(ctx context.Context, m missed) (again time.Duration) {
-	if u, ok := c.o.Repos.Get(m.Namespace, m.Name); !ok || c.suspended(u) {
+	if u, ok := c.o.Repos.Get(m.key.Namespace, m.key.Name); !ok || c.suspended(u) {
 		return 0
 	}
 	name, spec := m.job()
-	if job, ok := c.o.Jobs.Lookup(m.Namespace, name); ok && job.Text(pathRepository) == m.Name {
+	if job, ok := c.o.Jobs.Lookup(m.key.Namespace, name); ok && job.Text(pathRepository) == m.key.Name {
 		return missedPoll
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := c.o.Client.Submit(ctx, m.Namespace, m.Name, spec, nil)
+	_, err := c.o.Client.Submit(ctx, m.key.Namespace, m.key.Name, spec, nil)
 	if err == nil {
 		if m.pr == 0 {
-			c.o.Pulled(m.Key)
+			c.o.Pulled(m.key)
 		}
 		return 0
 	}
 	if again = pullAgain(err); again == 0 { // the interval finds the push
-		c.o.Logger.Debug("skip job of missed push", "repo", m.Name, "namespace", m.Namespace, "job", name, "err", err)
+		c.o.Logger.Debug("skip job of missed push", "repo", m.key.Name, "namespace", m.key.Namespace, "job", name, "err", err)
 	}
 	return again
 }

@@ -43,11 +43,11 @@ type RemainingError struct {
 
 // Remaining is an object that is left, and why.
 type Remaining struct {
-	resources.Item
-	Err error
+	Item resources.Item
+	Err  error
 }
 
-func (l Remaining) String() string { return fmt.Sprintf("%s: %v", l.Identity(), l.Err) }
+func (l Remaining) String() string { return fmt.Sprintf("%s: %v", l.Item.Identity(), l.Err) }
 
 // mostNames limits the objects that an error names: it goes into a status.
 const mostNames = 10
@@ -142,7 +142,9 @@ func (o *Orphans) clean(ctx context.Context, repo *unstructured.Unstructured, re
 	case ctx.Err() != nil:
 		return l.done, context.Cause(ctx)
 	case len(l.remaining.Remaining) > 0:
-		slices.SortFunc(l.remaining.Remaining, func(a, b Remaining) int { return strings.Compare(a.Identity().String(), b.Identity().String()) })
+		slices.SortFunc(l.remaining.Remaining, func(a, b Remaining) int {
+			return strings.Compare(a.Item.Identity().String(), b.Item.Identity().String())
+		})
 		return l.done, &l.remaining
 	}
 	return l.done, nil

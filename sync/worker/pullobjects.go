@@ -243,8 +243,8 @@ func (r *pull) apply(ctx context.Context, plan *target.ObjectsPlan) error {
 
 // recorder is the unread list as the recorder of a plan, with the failpoint of each change.
 type recorder struct {
-	*unread
-	lost atomic.Pointer[error]
+	unread *unread
+	lost   atomic.Pointer[error]
 }
 
 // Record implements resources.Recorder.

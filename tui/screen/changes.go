@@ -44,7 +44,7 @@ type diffScreen struct {
 // changeQuery returns the query for the changes of the job in the detail screen, or why there is
 // none.
 func (d *jobScreen) changeQuery() (q snapshot.CompareQuery, why string) {
-	j := d.job
+	j := d.subject.object.job
 	_, _, err := d.record.of(j.UID)
 	switch {
 	case err != "":
@@ -70,7 +70,7 @@ func comparisonOf(s *State) (c compared) {
 		return c
 	}
 	c.query, c.why = s.detail.changeQuery()
-	c.of = s.detail.Name
+	c.of = s.detail.subject.object.Name
 	c.pending = s.detail.recordMissing() && (s.screen == screenChanges || s.screen == screenDiff)
 	return c
 }
@@ -96,7 +96,7 @@ func (d *jobScreen) changesRefusal() string {
 // newest.
 func openChanges(s *State) {
 	o, _ := logged(s)
-	row, shown := s.source.rows.here(), s.screen
+	row, shown := s.source.page.rows.here(), s.screen
 	s.changes.rows.cursor = ""
 	s.goTo(screenChanges)
 	if o.source != nil {
@@ -106,7 +106,7 @@ func openChanges(s *State) {
 		}
 		return
 	}
-	if s.detail.UID != o.UID {
+	if s.detail.subject.object.UID != o.UID {
 		s.showObject(o)
 	}
 	s.location.object = o

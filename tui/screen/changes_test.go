@@ -243,7 +243,7 @@ func TestComparisonIsCleaned(t *testing.T) {
 	in := snapshot.Comparison{Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil}},
 		Text: &snapshot.TextChange{Form: evil, Lines: []snapshot.TextLine{{Op: evil, Text: "\t" + evil}}}}
 	s := NewState(Standalone, widget.Caps{}, noon)
-	s.detail.object = jobObject(&snapshot.Job{UID: "1", RefTo: "b"})
+	s.detail.subject.object = jobObject(&snapshot.Job{UID: "1", RefTo: "b"})
 	src := &archive{comparison: in}
 	look := comparisonOf(&s).fetch(&s.scene, &s.changes.files, "a.json")
 	s.changes.files.take(look(t.Context(), src))

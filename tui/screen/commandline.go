@@ -63,20 +63,20 @@ func commandLine(s *facts, verb string, o object, flags ...string) string {
 // shownBy returns the command line that shows the selection, "" when there is none.
 func shownBy(s *State) string {
 	if s.screen == screenFiles {
-		return commandLine(&s.facts, s.files.verb(), s.repo.object)
+		return commandLine(&s.facts, s.files.verb(), s.repo.page.subject.object)
 	}
 	if s.screen == screenChanges || s.screen == screenDiff {
 		o := s.location.object
 		if o.source == nil {
-			return commandLine(&s.facts, "show", s.detail.object)
+			return commandLine(&s.facts, "show", s.detail.subject.object)
 		}
 		if value, known, _ := s.changes.files.of(s.compared.query); known && value.From != "" {
 			return commandLine(&s.facts, "diff", o, text.ShortRef(artifact.Commit(value.From)), text.ShortRef(artifact.Commit(value.To)))
 		}
 		return commandLine(&s.facts, "diff", o)
 	}
-	if row := s.source.rows.here(); s.screen == screenSource && s.source.listed && row != nil {
-		return commandLine(&s.facts, "get", s.source.object, "--revision "+text.ShortRef(artifact.Commit(row.Revision)))
+	if row := s.source.page.rows.here(); s.screen == screenSource && s.source.page.listed && row != nil {
+		return commandLine(&s.facts, "get", s.source.page.subject.object, "--revision "+text.ShortRef(artifact.Commit(row.Revision)))
 	}
 	if of := s.showable(); len(of) > 0 {
 		return commandLine(&s.facts, "show", of[0])
@@ -114,7 +114,7 @@ func (s *State) copied(text string) {
 func addresses(s *State) []snapshot.Link {
 	o, ok := s.one()
 	if f := s.files.rows.here(); s.screen == screenFiles && f != nil {
-		if l := grafanaLink(&s.facts, s.repo.Namespace, *f); l.URL != "" {
+		if l := grafanaLink(&s.facts, s.repo.page.subject.object.Namespace, *f); l.URL != "" {
 			return []snapshot.Link{l}
 		}
 	}
@@ -145,7 +145,7 @@ func copyLink(s *State) {
 }
 
 func commitHere(s *State) string {
-	if row := s.source.rows.here(); s.screen == screenSource && s.source.listed && row != nil {
+	if row := s.source.page.rows.here(); s.screen == screenSource && s.source.page.listed && row != nil {
 		return artifact.Commit(row.Revision)
 	}
 	switch o, ok := s.one(); {

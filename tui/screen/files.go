@@ -62,8 +62,8 @@ func openFiles(s *State, drift bool) {
 }
 
 func (f *filesScreen) fetch(s *scene) Lookup {
-	r := s.parent.repo
-	key := filesKey{s.parent.Subject, r.LastRef, r.Unread.Count(), f.drift}
+	r := s.parent.object.repo
+	key := filesKey{s.parent.object.Subject, r.LastRef, r.Unread.Count(), f.drift}
 	_, known, err := f.page.of(key)
 	waits := f.page.known && s.Now.Sub(f.page.at) < filesMinAge || f.page.request != nil
 	if known || err != "" || f.page.key.of == key.of && waits {
@@ -95,7 +95,7 @@ func (f *filesScreen) open(s *scene) (out Outcome) {
 	if f.page.err != "" {
 		f.page.err = ""
 	} else if at := f.rows.here(); at != nil {
-		out.popup = &popup{popupKey: popupKey{of: s.parent.Subject, file: at.Path, drift: f.drift},
+		out.popup = &popup{popupKey: popupKey{of: s.parent.object.Subject, file: at.Path, drift: f.drift},
 			command: commandLine(&s.facts, f.verb(), s.parent.object, text.ShellWord(at.Path))}
 	}
 	return out
@@ -121,7 +121,7 @@ func grafanaLink(s *facts, namespace string, f snapshot.RepoFile) (l snapshot.Li
 
 func (f *filesScreen) draw(p *view, at widget.Rect) {
 	type file = snapshot.RepoFile
-	known, r := f.page.value, p.s.parent.repo
+	known, r := f.page.value, p.s.parent.object.repo
 	title, why := "Files of ", "TITLE, OR WHY NOT"
 	if f.drift {
 		title, why = "Drift of ", "DIFFERS IN"
@@ -135,7 +135,7 @@ func (f *filesScreen) draw(p *view, at widget.Rect) {
 		lines = widget.Wrapped(lines, widget.RolePlain, widget.Join(", ", row.Kind+widget.When(row.Title != "", fmt.Sprintf(" %q", row.Title)),
 			widget.When(row.UID != "", "uid "+row.UID), widget.When(row.Folder != "", "folder "+row.Folder)), below.W-4)
 		lines = widget.Wrapped(lines, widget.StateRole(fileGlyphs[row.State]), widget.Join(": ", row.State, row.Reason), below.W-4)
-		lines = widget.Wrapped(lines, widget.RoleDim, grafanaLink(p.facts, p.s.parent.Namespace, *row).URL, below.W-4)
+		lines = widget.Wrapped(lines, widget.RoleDim, grafanaLink(p.facts, p.s.parent.object.Namespace, *row).URL, below.W-4)
 		p.c.Panel(below, widget.Box{Title: "enter: its text"}, lines)
 	}
 	var empty []string

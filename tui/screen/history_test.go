@@ -238,11 +238,11 @@ func TestHistoryScreen(t *testing.T) {
 	})
 	t.Run("enter shows the record whole, esc leads back", func(t *testing.T) {
 		at := press(s, "enter")
-		if j := *at.detail.job; at.screen != screenDetail || j.UID != "ill-0" {
+		if j := *at.detail.subject.object.job; at.screen != screenDetail || j.UID != "ill-0" {
 			t.Fatalf("screen %d shows %q", at.screen, j.UID)
 		}
 		at = settle(t, at, src)
-		if j, live := *at.detail.job, at.detail.live; live || len(j.Errors) != 1 {
+		if j, live := *at.detail.subject.object.job, at.detail.subject.live; live || len(j.Errors) != 1 {
 			t.Errorf("the record was not looked up: %+v", j)
 		}
 		if at = press(at, "esc"); at.screen != screenHistory || at.history.items.cursor != "ill-0" {

@@ -151,7 +151,7 @@ func (s State) onList() (label string, ok bool) {
 			return f.Path[:7], true
 		}
 	case s.screen == screenRepo:
-		if j := s.repo.rows.here(); j != nil {
+		if j := s.repo.page.rows.here(); j != nil {
 			return j.Name[:7], true
 		}
 	case s.screen == screenOverview && s.firstRun():
@@ -202,7 +202,7 @@ func lacking(s State, frame string, w, h int) string {
 		case s.screen == screenRepo:
 			near = 40 // after the end time
 			if !strings.Contains(frame, "Recent jobs") {
-				if w >= 60 && h >= 14 && !s.repo.turned {
+				if w >= 60 && h >= 14 && !s.repo.page.turned {
 					return "the jobs of the repository"
 				}
 				return "" // there is no room for rows
@@ -243,7 +243,7 @@ func lacking(s State, frame string, w, h int) string {
 		}
 	}
 	if s.screen == screenSource {
-		if from, live := *s.source.source, s.source.live; live && len(from.State) < 12 && h > 14 && s.source.top == 0 {
+		if from, live := *s.source.page.subject.object.source, s.source.page.subject.live; live && len(from.State) < 12 && h > 14 && s.source.page.top == 0 {
 			state := from.State
 			if s.offline() && state == snapshot.SourceWorking {
 				state = snapshot.SourceUnknown
@@ -254,7 +254,7 @@ func lacking(s State, frame string, w, h int) string {
 		}
 	}
 	if s.screen == screenDetail && !s.detail.zoomed {
-		j, live := *s.detail.job, s.detail.live
+		j, live := *s.detail.subject.object.job, s.detail.subject.live
 		state := p.shownState(j)
 		if !live && j.Finished.IsZero() {
 			state = "unknown"

@@ -163,11 +163,11 @@ func TestErrorsPane(t *testing.T) {
 	if _, out := pane.Key("c", "c"); out.Copy != "limpet job show lab-east-sync" {
 		t.Errorf("copied %q", out.Copy)
 	}
-	if to := press(pane, "enter"); to.screen != screenDetail || to.detail.job.UID != "z8z8" || to.overlay != nil {
-		t.Errorf("Enter leads to screen %d, %q", to.screen, to.detail.job.UID)
+	if to := press(pane, "enter"); to.screen != screenDetail || to.detail.subject.object.job.UID != "z8z8" || to.overlay != nil {
+		t.Errorf("Enter leads to screen %d, %q", to.screen, to.detail.subject.object.job.UID)
 	}
-	if to := press(pane, "down", "enter"); to.screen != screenRepo || to.repo.repo.Name != "lab-east" {
-		t.Errorf("Enter leads to screen %d, %q", to.screen, to.repo.repo.Name)
+	if to := press(pane, "down", "enter"); to.screen != screenRepo || to.repo.page.subject.object.repo.Name != "lab-east" {
+		t.Errorf("Enter leads to screen %d, %q", to.screen, to.repo.page.subject.object.repo.Name)
 	}
 	if to := press(pane, "up", "enter"); to.overlay != nil || to.screen != screenAgent || !strings.Contains(to.toast, "limpet doctor") {
 		t.Errorf("Enter on what nothing shows leads to %d: %q", to.screen, to.toast)
@@ -213,8 +213,8 @@ func TestErrorOpensItsJob(t *testing.T) {
 		}
 		to := press(s, "enter")
 		_, look := to.Fetch()
-		if to.screen != screenDetail || to.detail.UID != tt.uid || to.detail.live != tt.live || (look == nil) != tt.live {
-			t.Errorf("Enter leads to screen %d, %+v", to.screen, to.detail.Subject)
+		if to.screen != screenDetail || to.detail.subject.object.UID != tt.uid || to.detail.subject.live != tt.live || (look == nil) != tt.live {
+			t.Errorf("Enter leads to screen %d, %+v", to.screen, to.detail.subject.object.Subject)
 		}
 		if f := strip(render(to, 60, 15, widget.Caps{})); !strings.Contains(f, "lab-east-sync") {
 			t.Errorf("not shown:\n%s", f)
@@ -309,8 +309,8 @@ func TestUnhealthyRepositoriesAreErrors(t *testing.T) {
 	unsaid := testSnapshot()
 	unsaid.Events, unsaid.Repos[1].Health = nil, ""
 	is(shown(unsaid, widget.Caps{}), "11:00 lab-east: it is not healthy, and the server does not say why x1")
-	if to := press(s, "e", "enter"); to.screen != screenRepo || to.repo.repo.Name != "lab-east" {
-		t.Errorf("Enter leads to %d, %q", to.screen, to.repo.repo.Name)
+	if to := press(s, "e", "enter"); to.screen != screenRepo || to.repo.page.subject.object.repo.Name != "lab-east" {
+		t.Errorf("Enter leads to %d, %q", to.screen, to.repo.page.subject.object.repo.Name)
 	}
 }
 

@@ -26,7 +26,7 @@ const (
 )
 
 type jobScreen struct {
-	subject
+	subject subject
 	partial bool // only its row of the history is known
 	record  fetched[string, snapshot.Job]
 	focus   sectionID
@@ -41,13 +41,13 @@ type jobScreen struct {
 }
 
 func (d *jobScreen) focusIssues() {
-	if d.focus == sectionLog && !d.zoomed && len(d.job.Log) == 0 && !d.job.Finished.IsZero() && len(jobIssues(*d.job)) > 0 {
+	if d.focus == sectionLog && !d.zoomed && len(d.subject.object.job.Log) == 0 && !d.subject.object.job.Finished.IsZero() && len(jobIssues(*d.subject.object.job)) > 0 {
 		d.focus = sectionErrors
 	}
 }
 
 func (d *jobScreen) recordMissing() bool {
-	_, _, err := d.record.of(d.job.UID)
+	_, _, err := d.record.of(d.subject.object.job.UID)
 	return d.partial && err == ""
 }
 
@@ -55,15 +55,15 @@ func (d *jobScreen) fetch(s *scene) Lookup {
 	if !d.recordMissing() {
 		return nil
 	}
-	uid := d.job.UID
+	uid := d.subject.object.job.UID
 	return d.record.look(s, uid, func(ctx context.Context, src Source) (snapshot.Job, error) {
 		return src.PastJob(ctx, uid)
 	})
 }
 
 func (d *jobScreen) selection(*scene) []object {
-	o := d.object
-	o.gone = !d.live
+	o := d.subject.object
+	o.gone = !d.subject.live
 	return []object{o}
 }
 
@@ -92,12 +92,12 @@ func (d *jobScreen) open(*scene) (out Outcome) {
 }
 
 func (d *jobScreen) found(s *scene) string {
-	return fmt.Sprintf("%d of %s of the log", len(d.matches(s)), text.Plural(len(d.job.Log), "line"))
+	return fmt.Sprintf("%d of %s of the log", len(d.matches(s)), text.Plural(len(d.subject.object.job.Log), "line"))
 }
 
 func (d *jobScreen) matches(s *scene) (out []snapshot.Event) {
 	filter := s.filters[screenDetail]
-	for _, e := range d.job.Log {
+	for _, e := range d.subject.object.job.Log {
 		if filter == "" || widget.ContainsWords(filter, e.Text, e.Level) {
 			out = append(out, e)
 		}
@@ -139,7 +139,7 @@ func (d *jobScreen) pauseLog() (toast string) {
 // draw draws the head, the summary with the times, the errors and the log. A zoomed section gets
 // all lines.
 func (d *jobScreen) draw(p *view, at widget.Rect) {
-	j, times := *d.job, 0
+	j, times := *d.subject.object.job, 0
 	if p.c.W >= wideWidth {
 		times = timesWidth
 	}
@@ -239,13 +239,13 @@ func (d *jobScreen) drawSection(p *view, at widget.Rect, id sectionID, sec secti
 
 // head describes the job; short puts its links into one line.
 func (d *jobScreen) head(p *view, w int, short bool) []widget.TextLine {
-	j, state := *d.job, p.shownState(*d.job)
-	if !d.live && j.Finished.IsZero() {
+	j, state := *d.subject.object.job, p.shownState(*d.subject.object.job)
+	if !d.subject.live && j.Finished.IsZero() {
 		state = "unknown"
 	}
 	out := []widget.TextLine{widget.Styled(widget.StateRole(state), p.stateLine(j, state, w, p.pace(j, state, w)))}
 	plain := func(txt string) { out = append(out, widget.Styled(widget.RolePlain, txt)) }
-	facts := p.jobFacts(j, d.live)
+	facts := p.jobFacts(j, d.subject.live)
 	message := widget.Wrap(facts[0][1], w-7)
 	for i := range message[:min(len(message), 2)] {
 		if i == 1 {
@@ -308,7 +308,7 @@ func (p *view) logEnd(j snapshot.Job, n int) (out []widget.TextLine) {
 // logged returns what the keys l and d act on: the selected job or source, or the newest known job
 // of the selected repository.
 func logged(s *State) (object, bool) {
-	if j := s.repo.rows.here(); s.screen == screenRepo && j != nil {
+	if j := s.repo.page.rows.here(); s.screen == screenRepo && j != nil {
 		return jobObject(j), true
 	}
 	o, ok := s.one()
@@ -334,14 +334,14 @@ func openLog(s *State) {
 		if s.screen != screenSource {
 			s.goObject(o)
 		}
-		s.source.log, s.source.turned = !s.source.log, false
-		s.source.top = far
+		s.source.log, s.source.page.turned = !s.source.log, false
+		s.source.page.top = far
 		return
 	}
 	if s.screen != screenDetail {
 		s.goObject(o)
 	}
-	if s.repo.opensLog = !ok; ok && (len(s.detail.job.Log) > 0 || s.detail.job.Finished.IsZero()) {
+	if s.repo.opensLog = !ok; ok && (len(s.detail.subject.object.job.Log) > 0 || s.detail.subject.object.job.Finished.IsZero()) {
 		s.detail.focus, s.detail.zoomed = sectionLog, true
 	}
 }

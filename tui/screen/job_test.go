@@ -52,8 +52,8 @@ func TestSectionsOfAJob(t *testing.T) {
 		j := &snap.Jobs[0]
 		j.Log, j.Summary, j.Finished, j.State = nil, nil, noon, "error"
 		at := press(shown(snap, s.Caps), "2", "/", "team-dash-sync", "enter", "enter")
-		if at.detail.job.UID != j.UID || at.detail.focus != sectionErrors || !strings.Contains(frame(press(at, "end")), "board-11.json") {
-			t.Errorf("section %d of %q:\n%s", at.detail.focus, at.detail.job.UID, frame(press(at, "end")))
+		if at.detail.subject.object.job.UID != j.UID || at.detail.focus != sectionErrors || !strings.Contains(frame(press(at, "end")), "board-11.json") {
+			t.Errorf("section %d of %q:\n%s", at.detail.focus, at.detail.subject.object.job.UID, frame(press(at, "end")))
 		}
 		past := &archive{rows: failedRows(1)}
 		record := settle(t, press(settle(t, press(shown(testSnapshot(), s.Caps), "4"), past), "enter"), past)
@@ -250,13 +250,13 @@ func TestEnterOnAnError(t *testing.T) {
 	})
 	t.Run("of all: the file, and from there the job", func(t *testing.T) {
 		at := press(s, "e", "down", "enter")
-		if at.screen != screenDiff || at.path != "dashboards/net/bgp.json" || at.detail.job.UID != "5c1e9c54" {
-			t.Errorf("Enter leads to %d, %q of %q", at.screen, at.path, at.detail.job.UID)
+		if at.screen != screenDiff || at.path != "dashboards/net/bgp.json" || at.detail.subject.object.job.UID != "5c1e9c54" {
+			t.Errorf("Enter leads to %d, %q of %q", at.screen, at.path, at.detail.subject.object.job.UID)
 		}
 		if at = press(at, "esc"); at.screen != screenDetail {
 			t.Errorf("Esc leads to %d", at.screen)
 		}
-		if at := press(s, "1", "e", "enter"); at.screen != screenDetail || at.detail.job.UID != "5c1e9c54" {
+		if at := press(s, "1", "e", "enter"); at.screen != screenDetail || at.detail.subject.object.job.UID != "5c1e9c54" {
 			t.Errorf("what names no file leads to %d", at.screen)
 		}
 	})
@@ -274,7 +274,7 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 	src := &archive{rows: failedRows(5), lately: failedRows(5)}
 	first := press(shown(testSnapshot(), widget.Caps{Mono: true, ASCII: true}), "3", "down", "enter")
 	frame := func(s State) string { return render(s, 100, 40, s.Caps) }
-	if n := len(first.repo.rows.rows); n != 2 {
+	if n := len(first.repo.page.rows.rows); n != 2 {
 		t.Errorf("before the answer: %d jobs", n)
 	}
 	s := settle(t, first, src)
@@ -286,29 +286,29 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 			t.Errorf("no word of %q in\n%s", want, frame(s))
 		}
 	}
-	rows := s.repo.rows.rows // two of the snapshot, then earlier ones
+	rows := s.repo.page.rows.rows // two of the snapshot, then earlier ones
 	if len(rows) != 2+7 {
 		t.Fatalf("%d jobs", len(rows))
 	}
 	t.Run("enter opens the one under the cursor, esc leads back to it", func(t *testing.T) {
-		if at := press(s, "enter"); at.screen != screenDetail || at.detail.job.UID != rows[0].UID || at.detail.partial {
-			t.Errorf("screen %d shows %q", at.screen, at.detail.job.UID)
+		if at := press(s, "enter"); at.screen != screenDetail || at.detail.subject.object.job.UID != rows[0].UID || at.detail.partial {
+			t.Errorf("screen %d shows %q", at.screen, at.detail.subject.object.job.UID)
 		}
 		at := settle(t, press(s, "down", "down", "down", "enter"), src)
-		if j := *at.detail.job; at.screen != screenDetail || j.UID != "ill-1" || len(j.Errors) != 1 {
+		if j := *at.detail.subject.object.job; at.screen != screenDetail || j.UID != "ill-1" || len(j.Errors) != 1 {
 			t.Errorf("screen %d shows %+v", at.screen, j)
 		}
-		if at = press(at, "esc"); at.screen != screenRepo || at.repo.rows.cursor != "ill-1" {
-			t.Errorf("esc: screen %d, cursor %q", at.screen, at.repo.rows.cursor)
+		if at = press(at, "esc"); at.screen != screenRepo || at.repo.page.rows.cursor != "ill-1" {
+			t.Errorf("esc: screen %d, cursor %q", at.screen, at.repo.page.rows.cursor)
 		}
-		if end := press(s, "end", "down"); end.repo.rows.cursor != rows[len(rows)-1].UID {
-			t.Errorf("the end: %q", end.repo.rows.cursor)
+		if end := press(s, "end", "down"); end.repo.page.rows.cursor != rows[len(rows)-1].UID {
+			t.Errorf("the end: %q", end.repo.page.rows.cursor)
 		}
 	})
 	t.Run("from the history its tab is that of the history, and only its record is left", func(t *testing.T) {
 		past := &archive{rows: failedRows(1)}
 		at := settle(t, press(settle(t, press(s, "4"), past), "enter"), past)
-		if f := frame(at); at.tab() != screenHistory || !strings.Contains(f, "[4 History]") || noLog(*at.detail.job) != recordOnly {
+		if f := frame(at); at.tab() != screenHistory || !strings.Contains(f, "[4 History]") || noLog(*at.detail.subject.object.job) != recordOnly {
 			t.Errorf("screen %d:\n%s", at.screen, f)
 		}
 		if at = press(at, "2", "enter"); at.tab() != screenJobs {
@@ -342,14 +342,14 @@ func TestRepositoryShowsItsJobs(t *testing.T) {
 	t.Run("a job that has just ended is listed once", func(t *testing.T) {
 		snap := testSnapshot()
 		snap.Jobs[6].UID = "ill-0"
-		if n := len(s.Show(snap).repo.rows.rows); n != 2+6 {
+		if n := len(s.Show(snap).repo.page.rows.rows); n != 2+6 {
 			t.Errorf("%d jobs", n)
 		}
 	})
 	t.Run("another repository does not show the jobs of this one", func(t *testing.T) {
 		other := press(s, "esc", "down", "enter")
-		if f := frame(other); len(other.repo.rows.rows) != 2 || strings.Contains(f, "failed") {
-			t.Errorf("%d jobs:\n%s", len(other.repo.rows.rows), f)
+		if f := frame(other); len(other.repo.page.rows.rows) != 2 || strings.Contains(f, "failed") {
+			t.Errorf("%d jobs:\n%s", len(other.repo.page.rows.rows), f)
 		}
 	})
 }

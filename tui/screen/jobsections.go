@@ -16,7 +16,7 @@ import (
 
 // summary counts the objects of a job by kind; zoomed it has the times too.
 func (d *jobScreen) summary(p *view, w int) section {
-	j, out := *d.job, section{Box: widget.Box{Title: "Summary"}}
+	j, out := *d.subject.object.job, section{Box: widget.Box{Title: "Summary"}}
 	switch out.lines = p.summaryLines(j, w); {
 	case len(j.Summary) > 0:
 	case j.WaitReason != "" && j.Finished.IsZero():
@@ -77,7 +77,7 @@ func total(s snapshot.Summary) int64 {
 // errors lists the errors and warnings. With the focus it has a cursor; Enter opens the file under
 // it.
 func (d *jobScreen) errors(p *view, w int) section {
-	j, out := *d.job, section{Box: widget.Box{Title: issuesTitle(*d.job), Foot: p.cut(p.limpet("history show "+d.job.UID), w)}}
+	j, out := *d.subject.object.job, section{Box: widget.Box{Title: issuesTitle(*d.subject.object.job), Foot: p.cut(p.limpet("history show "+d.subject.object.job.UID), w)}}
 	if j.Finished.IsZero() {
 		out.Foot = p.cut(p.limpet("job show "+text.ShellWord(j.Name)), w)
 	}
@@ -88,7 +88,7 @@ func (d *jobScreen) errors(p *view, w int) section {
 }
 
 func (d *jobScreen) log(p *view, w int) section {
-	j, out := *d.job, section{Box: widget.Box{Title: "Log", Foot: text.Plural(len(d.job.Log), "line")}}
+	j, out := *d.subject.object.job, section{Box: widget.Box{Title: "Log", Foot: text.Plural(len(d.subject.object.job.Log), "line")}}
 	_, recorded, _ := d.record.of(j.UID) // its lines are attempts
 	for _, e := range d.matches(p.s) {
 		level, r := levelWord(e.Level)

@@ -183,7 +183,7 @@ func TestKeys(t *testing.T) {
 		snap := testSnapshot()
 		snap.Jobs = snap.Jobs[1:]
 		at = at.Show(snap)
-		if j, live := *at.detail.job, at.detail.live; live || j.UID != "5c1e9c54" {
+		if j, live := *at.detail.subject.object.job, at.detail.subject.live; live || j.UID != "5c1e9c54" {
 			t.Errorf("detail shows %q, live %v", j.UID, live)
 		}
 	})
@@ -232,7 +232,7 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("enter opens a repository, then its job, and esc goes back", func(t *testing.T) {
 		at := press(s, "3", "down", "enter")
-		if r, live := *at.repo.repo, at.repo.live; at.screen != screenRepo || r.Name != "lab-east" || !live {
+		if r, live := *at.repo.page.subject.object.repo, at.repo.page.subject.live; at.screen != screenRepo || r.Name != "lab-east" || !live {
 			t.Fatalf("screen %d shows %q", at.screen, r.Name)
 		}
 		if asked := press(at, "x"); !open(asked) || !strings.Contains(askedText(asked), "lab-east-sync") {
@@ -242,7 +242,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("without the jobs x asks, or w widens nothing: %q", facts.toast)
 		}
 		job := press(at, "enter")
-		if j := *job.detail.job; job.screen != screenDetail || j.UID != "z8z8" {
+		if j := *job.detail.subject.object.job; job.screen != screenDetail || j.UID != "z8z8" {
 			t.Errorf("screen %d shows job %q", job.screen, j.UID)
 		}
 		if back := press(job, "esc"); back.screen != screenRepo {
@@ -257,7 +257,7 @@ func TestKeys(t *testing.T) {
 		snap = testSnapshot()
 		snap.Repos = snap.Repos[:1]
 		at = at.Show(snap)
-		if r, live := *at.repo.repo, at.repo.live; live || r.Name != "lab-east" || r.LastRef != "last" {
+		if r, live := *at.repo.page.subject.object.repo, at.repo.page.subject.live; live || r.Name != "lab-east" || r.LastRef != "last" {
 			t.Errorf("of a repository that is gone it shows %q, live %v", r.Name, live)
 		}
 		if got, out := at.Key("p", "p"); action(out) != nil || got.toast == "" {
@@ -266,11 +266,11 @@ func TestKeys(t *testing.T) {
 	})
 	t.Run("[ and ] walk the places, with the jobs that they showed", func(t *testing.T) {
 		at := press(s, "enter", "2", "down", "down", "enter", "3", "[")
-		if j := *at.detail.job; at.screen != screenDetail || j.UID != "q0p4" {
+		if j := *at.detail.subject.object.job; at.screen != screenDetail || j.UID != "q0p4" {
 			t.Fatalf("screen %d shows %q", at.screen, j.UID)
 		}
 		at = press(at, "[", "[")
-		if j := *at.detail.job; at.screen != screenDetail || j.UID != "5c1e9c54" {
+		if j := *at.detail.subject.object.job; at.screen != screenDetail || j.UID != "5c1e9c54" {
 			t.Fatalf("two before: screen %d shows %q", at.screen, j.UID)
 		}
 		if at = press(at, "[", "["); at.screen != screenOverview {

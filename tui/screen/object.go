@@ -32,18 +32,18 @@ func sourceObject(from *snapshot.Source) object {
 
 // subject is the object of a screen, in its last known state.
 type subject struct {
-	object
-	live bool // the snapshot has it
+	object object
+	live   bool // the snapshot has it
 }
 
 // page is the frame of the screen of one object: its facts, and below them a list of what belongs
 // to it.
 type page[T any] struct {
-	subject
-	top    int  // first visible line of what scrolls
-	turned bool // the facts have the whole screen, or where both do not fit the list
-	listed bool // the list is on the screen and has the cursor, as of the last frame
-	rows   list[T]
+	subject subject
+	top     int  // first visible line of what scrolls
+	turned  bool // the facts have the whole screen, or where both do not fit the list
+	listed  bool // the list is on the screen and has the cursor, as of the last frame
+	rows    list[T]
 }
 
 func (g *page[T]) listPosition() *position { return &g.rows.position }

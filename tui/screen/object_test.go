@@ -157,14 +157,14 @@ func TestClicks(t *testing.T) {
 		if j, _ := selected(at); j.UID != "k2m9" || at.screen != screenOverview {
 			t.Fatalf("a click selects %q on screen %d", j.UID, at.screen)
 		}
-		if at = click(at, "· lab-west-push"); at.screen != screenDetail || at.detail.job.UID != "k2m9" {
+		if at = click(at, "· lab-west-push"); at.screen != screenDetail || at.detail.subject.object.job.UID != "k2m9" {
 			t.Errorf("the second click shows screen %d", at.screen)
 		}
 		at = click(s, "✗ lab-east  ")
 		if !at.overview.onRepos || at.repos.cursor != "default/lab-east" {
 			t.Errorf("a click on a repository: %+v, %q", at.overview, at.repos.cursor)
 		}
-		if at = click(at, "✗ lab-east  "); at.screen != screenRepo || at.repo.repo.Name != "lab-east" {
+		if at = click(at, "✗ lab-east  "); at.screen != screenRepo || at.repo.page.subject.object.repo.Name != "lab-east" {
 			t.Errorf("the second click shows screen %d", at.screen)
 		}
 		if at = click(s, "3 Repos"); at.screen != screenRepos {
@@ -180,7 +180,7 @@ func TestClicks(t *testing.T) {
 			text string
 			to   screenID
 		}{
-			"recent jobs": {repo, repo.repo.rows.rows[3].Name, screenDetail},
+			"recent jobs": {repo, repo.repo.page.rows.rows[3].Name, screenDetail},
 			"changes":     {files, files.changes.rows.rows[1].Path, screenDiff},
 		} {
 			x, y := positionOf(t, &tt.s, 100, 40, tt.text)
@@ -193,7 +193,7 @@ func TestClicks(t *testing.T) {
 				t.Errorf("%s: the second click leaves screen %d", name, at.screen)
 			}
 		}
-		x, y := positionOf(t, &repo, 100, 40, repo.repo.rows.rows[0].Name)
+		x, y := positionOf(t, &repo, 100, 40, repo.repo.page.rows.rows[0].Name)
 		if at := repo.Click(x, y); at.screen != screenDetail {
 			t.Errorf("the row that the cursor is on is not opened: screen %d", at.screen)
 		}

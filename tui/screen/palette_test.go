@@ -70,7 +70,7 @@ func TestPalette(t *testing.T) {
 		if len(out.Actions) > 0 || open(at) || !strings.Contains(at.toast, "is running") {
 			t.Errorf("what is refused: %+v, said %q", out, at.toast)
 		}
-		if at := press(typed(s, "go repository lab-west"), "enter"); at.screen != screenRepo || at.repo.repo.Name != "lab-west" {
+		if at := press(typed(s, "go repository lab-west"), "enter"); at.screen != screenRepo || at.repo.page.subject.object.repo.Name != "lab-west" {
 			t.Errorf("screen %d", at.screen)
 		}
 		if at := press(typed(s, "theme blue"), "enter"); at.Caps.Theme != 2 || at.toast != "theme blue-orange" {

@@ -169,7 +169,7 @@ func (p *view) hookText(r snapshot.Repo) string {
 }
 
 type repoScreen struct {
-	page[snapshot.Job]
+	page     page[snapshot.Job]
 	recent   fetched[string, snapshot.HistoryPage]
 	finished int  // Snap.Agent.History at the lookup
 	opensLog bool // of its last job, when that is known
@@ -178,14 +178,14 @@ type repoScreen struct {
 // selection returns the job under the cursor, whose repository is that of the screen, else the
 // repository while it exists.
 func (r *repoScreen) selection(s *scene) []object {
-	if r.live && r.listed && len(r.rows.rows) > 0 {
-		return r.rows.selection(s)
+	if r.page.subject.live && r.page.listed && len(r.page.rows.rows) > 0 {
+		return r.page.rows.selection(s)
 	}
-	return r.subject.selection(s)
+	return r.page.subject.selection(s)
 }
 
 func (r *repoScreen) hints(*scene) string {
-	if r.listed {
+	if r.page.listed {
 		return screens[screenRepo].hints
 	}
 	return strings.Replace(screens[screenRepo].hints, "enter job", "^v scroll|tab jobs", 1)
@@ -194,10 +194,10 @@ func (r *repoScreen) hints(*scene) string {
 // turn and zoom give the facts the whole screen, or the jobs: their part of it again, or all of it
 // where both do not fit.
 func (r *repoScreen) turn(int) { r.zoom() }
-func (r *repoScreen) zoom()    { r.turned, r.listed = !r.turned, !r.listed }
+func (r *repoScreen) zoom()    { r.page.turned, r.page.listed = !r.page.turned, !r.page.listed }
 
 func (r *repoScreen) open(s *scene) Outcome {
-	out := r.rows.open(s)
+	out := r.page.rows.open(s)
 	if out.object.job == nil {
 		out.toast = "no job of this repository is known; p starts a pull"
 	}
@@ -205,12 +205,12 @@ func (r *repoScreen) open(s *scene) Outcome {
 }
 
 func (r *repoScreen) draw(p *view, at widget.Rect) {
-	box := widget.Box{Title: p.cut(r.repo.Name+"  "+r.repo.Type, at.W/2), Note: p.cut(r.repo.Title, at.W/3), Focused: true, More: "tab"}
-	lines := p.repoLines(*r.repo, r.live, at.W-4)
+	box := widget.Box{Title: p.cut(r.page.subject.object.repo.Name+"  "+r.page.subject.object.repo.Type, at.W/2), Note: p.cut(r.page.subject.object.repo.Title, at.W/3), Focused: true, More: "tab"}
+	lines := p.repoLines(*r.page.subject.object.repo, r.page.subject.live, at.W-4)
 	facts, below, fit := split(at, len(lines), leastList)
-	switch r.listed = r.turned != fit; {
-	case !r.listed:
-		p.c.Scroll(at, box, lines, &r.top)
+	switch r.page.listed = r.page.turned != fit; {
+	case !r.page.listed:
+		p.c.Scroll(at, box, lines, &r.page.top)
 	case fit:
 		p.c.Panel(facts, box, lines)
 		r.jobsBox(p, below)
@@ -314,11 +314,11 @@ const (
 )
 
 func (r *repoScreen) fetch(s *scene) Lookup {
-	key, age := repoKind.key(r.repo), s.Now.Sub(r.recent.at)
-	if r.repo.Name == "" || r.recent.key == key && (age < recentMinAge || age < recentMaxAge && r.finished == s.Snap.Agent.History) {
+	key, age := repoKind.key(r.page.subject.object.repo), s.Now.Sub(r.recent.at)
+	if r.page.subject.object.repo.Name == "" || r.recent.key == key && (age < recentMinAge || age < recentMaxAge && r.finished == s.Snap.Agent.History) {
 		return nil
 	}
-	q := snapshot.HistoryQuery{Namespace: r.repo.Namespace, Repository: r.repo.Name, Limit: recentRows}
+	q := snapshot.HistoryQuery{Namespace: r.page.subject.object.repo.Namespace, Repository: r.page.subject.object.repo.Name, Limit: recentRows}
 	r.finished = s.Snap.Agent.History
 	return r.recent.look(s, key, func(ctx context.Context, src Source) (snapshot.HistoryPage, error) {
 		return src.HistoryPage(ctx, q)
@@ -329,23 +329,23 @@ func (r *repoScreen) refresh(s *scene) {
 	var out []snapshot.Job
 	seen := map[string]bool{}
 	for i := range s.Snap.Jobs {
-		if j := &s.Snap.Jobs[i]; j.Namespace == r.repo.Namespace && j.Repository == r.repo.Name {
+		if j := &s.Snap.Jobs[i]; j.Namespace == r.page.subject.object.repo.Namespace && j.Repository == r.page.subject.object.repo.Name {
 			out, seen[j.UID] = append(out, *j), true
 		}
 	}
-	runs, _, _ := r.recent.of(repoKind.key(r.repo))
+	runs, _, _ := r.recent.of(repoKind.key(r.page.subject.object.repo))
 	for _, row := range runs.Rows {
 		if !seen[row.UID] {
 			out = append(out, jobOfRecord(row))
 		}
 	}
-	r.rows.show(out)
+	r.page.rows.show(out)
 }
 
 func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 	type job = snapshot.Job
 	empty := "Looking" + p.c.G.More
-	if _, known, err := r.recent.of(repoKind.key(r.repo)); known || err != "" {
+	if _, known, err := r.recent.of(repoKind.key(r.page.subject.object.repo)); known || err != "" {
 		empty = "No job of this repository is known." + p.startHint()
 	}
 	table := widget.Table[job]{Grow: 6, Columns: []widget.Column[job]{
@@ -362,8 +362,8 @@ func (r *repoScreen) jobsBox(p *view, at widget.Rect) {
 		{Head: "REF", Width: 7, Rank: 5, Cell: widget.Plain(func(j job) string { return text.OrDash(text.ShortRef(j.RefTo)) })},
 		{Head: "RESULT", Width: 16, Cell: p.progressCell},
 	}}
-	drawList(p, at, widget.Box{Title: "Recent jobs", Note: "f files, h all", Foot: p.place(&r.rows.position, 0), Focused: true},
-		screenRepo, &r.rows, table, []string{empty})
+	drawList(p, at, widget.Box{Title: "Recent jobs", Note: "f files, h all", Foot: p.place(&r.page.rows.position, 0), Focused: true},
+		screenRepo, &r.page.rows, table, []string{empty})
 }
 
 var repoKind = &kind[snapshot.Repo]{

@@ -395,11 +395,11 @@ func TestLogAndChangesFromALine(t *testing.T) {
 	for name, at := range map[string]State{"overview": s, "jobs": press(s, "2"), "repositories": press(s, "3", "end"),
 		"repository": press(s, "3", "end", "enter")} {
 		log, changes := press(at, "l"), press(at, "d")
-		if log.screen != screenDetail || log.detail.Name != "team-dash-sync" || log.detail.focus != sectionLog || !log.detail.zoomed {
-			t.Errorf("%s: l leads to screen %d, %q, says %q", name, log.screen, log.detail.Name, log.toast)
+		if log.screen != screenDetail || log.detail.subject.object.Name != "team-dash-sync" || log.detail.focus != sectionLog || !log.detail.zoomed {
+			t.Errorf("%s: l leads to screen %d, %q, says %q", name, log.screen, log.detail.subject.object.Name, log.toast)
 		}
-		if changes.screen != screenChanges || changes.detail.Name != "team-dash-sync" {
-			t.Errorf("%s: d leads to screen %d, %q, says %q", name, changes.screen, changes.detail.Name, changes.toast)
+		if changes.screen != screenChanges || changes.detail.subject.object.Name != "team-dash-sync" {
+			t.Errorf("%s: d leads to screen %d, %q, says %q", name, changes.screen, changes.detail.subject.object.Name, changes.toast)
 		}
 		for _, to := range []State{log, changes} {
 			if back := press(to, "esc"); back.screen != at.screen {
@@ -411,8 +411,8 @@ func TestLogAndChangesFromALine(t *testing.T) {
 	idle.Jobs = nil
 	for name, past := range map[string]State{"history": press(settle(t, press(s, "4"), src), "l"),
 		"repository without a live job": settle(t, press(shown(idle, widget.Caps{}), "3", "down", "l"), src)} {
-		if past.screen != screenDetail || past.detail.Name != "lab-east-sync-0" || past.detail.zoomed { // its log is not kept
-			t.Errorf("%s: screen %d, %q, says %q", name, past.screen, past.detail.Name, past.toast)
+		if past.screen != screenDetail || past.detail.subject.object.Name != "lab-east-sync-0" || past.detail.zoomed { // its log is not kept
+			t.Errorf("%s: screen %d, %q, says %q", name, past.screen, past.detail.subject.object.Name, past.toast)
 		}
 	}
 	none := settle(t, press(shown(idle, widget.Caps{}), "3", "down", "l"), &archive{})

@@ -136,7 +136,7 @@ func (p *player) violation(before State, moved, isSnapshot bool) string {
 		{"sources", before.sources.cursor, s.sources.cursor, s.sources.keys, before.sources.keys},
 		{"history", before.history.items.cursor, s.history.items.cursor, items, before.history.items.keys},
 		{"changes", before.changes.rows.cursor, s.changes.rows.cursor, filesOf(s), filesOf(before)},
-		{"repository's jobs", before.repo.rows.cursor, s.repo.rows.cursor, ofRepo(s), ofRepo(before)},
+		{"repository's jobs", before.repo.page.rows.cursor, s.repo.page.rows.cursor, ofRepo(s), ofRepo(before)},
 	} {
 		if c.is == "" && (c.of == "changes" || c.of == "repository's jobs") {
 			continue // on the first row until it is moved
@@ -193,7 +193,7 @@ func ofRepo(s State) []string {
 	if s.screen != screenRepo {
 		return nil
 	}
-	return s.repo.rows.keys
+	return s.repo.page.rows.keys
 }
 
 // lineOf returns the length of a typed filter. A filter that contains the name of a job or a

@@ -133,22 +133,22 @@ func ArtifactOf(from snapshot.Source) snapshot.Artifact {
 // sourceScreen is the screen of one source: its state, its artifact and its conditions, and below
 // them the revisions that the host has, or its events.
 type sourceScreen struct {
-	page[state.Artifact]
+	page   page[state.Artifact]
 	log    bool // events in place of revisions
 	stored fetched[string, []state.Artifact]
 }
 
 // turn and zoom show the facts alone, or the revisions too.
 func (f *sourceScreen) turn(int) { f.zoom() }
-func (f *sourceScreen) zoom()    { f.turned, f.log, f.top = !f.turned, false, 0 }
+func (f *sourceScreen) zoom()    { f.page.turned, f.log, f.page.top = !f.page.turned, false, 0 }
 
 func (f *sourceScreen) fetch(s *scene) Lookup {
-	key := f.source.UID + " " + ArtifactOf(*f.source).Digest
+	key := f.page.subject.object.source.UID + " " + ArtifactOf(*f.page.subject.object.source).Digest
 	if _, known, err := f.stored.of(key); known || err != "" && s.Now.Sub(f.stored.at) < recentMaxAge ||
-		f.source.Name == "" {
+		f.page.subject.object.source.Name == "" {
 		return nil
 	}
-	of := f.Subject
+	of := f.page.subject.object.Subject
 	return f.stored.look(s, key, func(ctx context.Context, src Source) ([]state.Artifact, error) {
 		return src.Artifacts(ctx, of.Namespace, of.Name)
 	})
@@ -157,13 +157,13 @@ func (f *sourceScreen) fetch(s *scene) Lookup {
 var revisionKind = &kind[state.Artifact]{follows: true, key: func(a *state.Artifact) string { return a.Digest + a.Revision }}
 
 func (f *sourceScreen) refresh(*scene) {
-	rows := slices.DeleteFunc(slices.Clone(f.stored.value), func(a state.Artifact) bool { return a.UID != f.source.UID })
-	f.rows.show(rows)
+	rows := slices.DeleteFunc(slices.Clone(f.stored.value), func(a state.Artifact) bool { return a.UID != f.page.subject.object.source.UID })
+	f.page.rows.show(rows)
 }
 
 // open shows what the revision under the cursor has changed.
 func (f *sourceScreen) open(s *scene) (out Outcome) {
-	out.toast = sourceChangesRefusal(&s.facts, *f.source)
+	out.toast = sourceChangesRefusal(&s.facts, *f.page.subject.object.source)
 	out.changes = out.toast == ""
 	return out
 }
@@ -182,7 +182,7 @@ func sourceChangesRefusal(s *facts, from snapshot.Source) string {
 // events returns the events of the source, the newest last.
 func (f *sourceScreen) events(p *view) (out []widget.TextLine) {
 	for _, e := range p.Snap.Events {
-		if txt, ok := strings.CutPrefix(e.Text, "source "+f.source.Namespace+"/"+f.source.Name+": "); ok {
+		if txt, ok := strings.CutPrefix(e.Text, "source "+f.page.subject.object.source.Namespace+"/"+f.page.subject.object.source.Name+": "); ok {
 			e.Text = txt
 			_, role := levelWord(e.Level)
 			out = append(out, widget.Styled(role, eventLine(e, p.Now)))
@@ -192,27 +192,27 @@ func (f *sourceScreen) events(p *view) (out []widget.TextLine) {
 }
 
 func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
-	from, due := *f.source, f.source.DueText(p.Now)
+	from, due := *f.page.subject.object.source, f.page.subject.object.source.DueText(p.Now)
 	state := from.State
 	if p.offline() {
 		due = "not known while " + p.unavailableReason()
 		state = strings.Replace(state, snapshot.SourceWorking, snapshot.SourceUnknown, 1)
 	}
 	var facts widget.Sheet
-	facts.AddIf(!f.live, widget.RoleBad, "gone", "deleted; this is its last known state")
+	facts.AddIf(!f.page.subject.live, widget.RoleBad, "gone", "deleted; this is its last known state")
 	facts = append(facts, SourceFacts(from, state, p.c.G.State[sourceGlyph(state)]+" ", due, SourceController(p.Snap),
 		commandLine(p.facts, "resume", sourceObject(&from)), p.Now)...)
-	if len(f.source.Conditions) > 0 {
+	if len(f.page.subject.object.source.Conditions) > 0 {
 		facts.Head("Conditions")
 	}
 	var met []string
-	for _, c := range f.source.Conditions { // the failing ones first and in full
+	for _, c := range f.page.subject.object.source.Conditions { // the failing ones first and in full
 		txt := strings.TrimSpace(c.Type + " " + c.Status + " " + c.Reason)
 		switch {
 		case !c.Unmet():
 			met = append(met, txt)
 			continue
-		case c.Message != "" && c.Message != f.source.Message: // else it is shown with the state
+		case c.Message != "" && c.Message != f.page.subject.object.source.Message: // else it is shown with the state
 			txt += ": " + c.Message
 		}
 		if c.Status == "Unknown" {
@@ -226,12 +226,12 @@ func (f *sourceScreen) lines(p *view, w int) []widget.TextLine {
 }
 
 func (f *sourceScreen) draw(p *view, at widget.Rect) {
-	box := widget.Box{Title: p.cut(f.source.Name, at.W/2), Note: p.cut(f.source.Namespace, at.W/3), Focused: true}
+	box := widget.Box{Title: p.cut(f.page.subject.object.source.Name, at.W/2), Note: p.cut(f.page.subject.object.source.Namespace, at.W/3), Focused: true}
 	lines := f.lines(p, at.W-4)
-	top, rest, fit := split(at, len(lines), min(leastList, len(f.rows.rows)+3))
-	fit = fit && !f.turned
-	if f.listed = fit && !f.log && len(f.rows.rows) > 0; !f.listed && !(fit && f.log) {
-		p.c.Scroll(at, box, lines, &f.top)
+	top, rest, fit := split(at, len(lines), min(leastList, len(f.page.rows.rows)+3))
+	fit = fit && !f.page.turned
+	if f.page.listed = fit && !f.log && len(f.page.rows.rows) > 0; !f.page.listed && !(fit && f.log) {
+		p.c.Scroll(at, box, lines, &f.page.top)
 		return
 	}
 	box.More, box.Focused = "tab", false
@@ -241,11 +241,11 @@ func (f *sourceScreen) draw(p *view, at widget.Rect) {
 		if len(events) == 0 {
 			events = []widget.TextLine{widget.Styled(widget.RoleDim, "no event of this source since the agent has started")}
 		}
-		p.c.Scroll(rest, widget.Box{Title: "Log", Note: "l revisions", Focused: true}, events, &f.top)
+		p.c.Scroll(rest, widget.Box{Title: "Log", Note: "l revisions", Focused: true}, events, &f.page.top)
 		return
 	}
-	drawList(p, rest, widget.Box{Title: "Revisions", Note: "enter changes, l log", Foot: p.place(&f.rows.position, 0), Focused: true},
-		screenSource, &f.rows, p.revisionTable(), nil)
+	drawList(p, rest, widget.Box{Title: "Revisions", Note: "enter changes, l log", Foot: p.place(&f.page.rows.position, 0), Focused: true},
+		screenSource, &f.page.rows, p.revisionTable(), nil)
 }
 
 func (p *view) revisionTable() widget.Table[state.Artifact] {

@@ -253,8 +253,8 @@ func TestSourceRevisions(t *testing.T) {
 		if _, out := at(s, "Y"); out.Copy != "limpet source diff base 5d41aa9 77be210" {
 			t.Errorf("%q copies %q", c.keys, out.Copy)
 		}
-		if s, _ = at(s, "enter", "esc", "]", "esc", "esc"); c.keys[0] == "enter" && (s.screen != screenSource || s.source.source.Name != "base") {
-			t.Errorf("%q and back: screen %d, %s", c.keys, s.screen, s.source.source.Name)
+		if s, _ = at(s, "enter", "esc", "]", "esc", "esc"); c.keys[0] == "enter" && (s.screen != screenSource || s.source.page.subject.object.source.Name != "base") {
+			t.Errorf("%q and back: screen %d, %s", c.keys, s.screen, s.source.page.subject.object.source.Name)
 		}
 	}
 	for key, want := range map[string]string{"Y": "limpet source get base --revision 5d41aa9", "c": strings.Repeat("5d41aa90", 5)} {
@@ -267,8 +267,8 @@ func TestSourceRevisions(t *testing.T) {
 		t.Errorf("of another controller: screen %d, %q", s.screen, s.toast)
 	}
 	src.stored[1].UID, src.stored[2].UID = "other", "other"
-	if s, _ := at(own, "enter"); len(s.source.rows.rows) != 1 {
-		t.Errorf("those of an object of the same name: %+v", s.source.rows.rows)
+	if s, _ := at(own, "enter"); len(s.source.page.rows.rows) != 1 {
+		t.Errorf("those of an object of the same name: %+v", s.source.page.rows.rows)
 	}
 }
 
@@ -300,7 +300,7 @@ func TestSourceIssues(t *testing.T) {
 		t.Errorf("next: %s", next)
 	}
 	to := s
-	if openIssue(&to, e); to.screen != screenSource || to.source.source.UID != "s1" {
-		t.Errorf("it opens %d %s", to.screen, to.source.source.Name)
+	if openIssue(&to, e); to.screen != screenSource || to.source.page.subject.object.source.UID != "s1" {
+		t.Errorf("it opens %d %s", to.screen, to.source.page.subject.object.source.Name)
 	}
 }

@@ -215,11 +215,11 @@ func NewState(source string, caps widget.Caps, now time.Time) State {
 	s.Snap = new(snapshot.Snapshot)
 	s.Now, s.Source = now, source
 	s.Caps = caps
-	s.detail.object = jobObject(new(snapshot.Job))
-	s.repo.object = repoObject(new(snapshot.Repo))
-	s.source.object = sourceObject(new(snapshot.Source))
-	s.repo.rows, s.repo.listed = newList(jobKind), true
-	s.source.rows = newList(revisionKind)
+	s.detail.subject.object = jobObject(new(snapshot.Job))
+	s.repo.page.subject.object = repoObject(new(snapshot.Repo))
+	s.source.page.subject.object = sourceObject(new(snapshot.Source))
+	s.repo.page.rows, s.repo.page.listed = newList(jobKind), true
+	s.source.page.rows = newList(revisionKind)
 	s.history.items = newList(recordKind)
 	s.changes.rows = newList(changeKind)
 	s.update()
@@ -250,14 +250,14 @@ func (s State) Show(snap *snapshot.Snapshot) State {
 	if was, is := before.Agent, snap.Agent; was.History != is.History || !was.Started.Equal(is.Started) {
 		s.history.changes++
 	}
-	log := s.detail.job.Log
-	s.detail.follow(&s.facts)
-	s.detail.partial = s.detail.partial && !s.detail.live
-	if now := s.detail.job.Log; s.detail.paused && len(now) > 0 { // lines at its beginning may have been dropped
+	log := s.detail.subject.object.job.Log
+	s.detail.subject.follow(&s.facts)
+	s.detail.partial = s.detail.partial && !s.detail.subject.live
+	if now := s.detail.subject.object.job.Log; s.detail.paused && len(now) > 0 { // lines at its beginning may have been dropped
 		s.detail.tops[sectionLog] -= max(slices.Index(log, now[0]), 0)
 	}
-	s.repo.follow(&s.facts)
-	s.source.follow(&s.facts)
+	s.repo.page.subject.follow(&s.facts)
+	s.source.page.subject.follow(&s.facts)
 	s.update()
 	return s
 }
@@ -287,19 +287,19 @@ func (s *State) update() {
 	if s.screen != screenFiles {
 		s.files = filesScreen{} // it may be large
 	}
-	if j, known, _ := s.detail.record.of(s.detail.job.UID); s.detail.partial && known {
+	if j, known, _ := s.detail.record.of(s.detail.subject.object.job.UID); s.detail.partial && known {
 		j.Progress = percent(j.Progress)
-		s.detail.object, s.detail.partial = jobObject(&j), false
+		s.detail.subject.object, s.detail.partial = jobObject(&j), false
 		s.detail.focusIssues()
 	}
-	s.parent = s.repo.subject
+	s.parent = s.repo.page.subject
 	s.compared = comparisonOf(s)
 	present := s.at(s.screen)
 	if r, ok := present.(refresher); ok {
 		r.refresh(&s.scene)
 	}
-	if _, known, err := s.repo.recent.of(repoKind.key(s.repo.repo)); s.repo.opensLog && s.screen == screenRepo && (known || err != "") {
-		if s.repo.opensLog = false; s.repo.rows.here() != nil {
+	if _, known, err := s.repo.recent.of(repoKind.key(s.repo.page.subject.object.repo)); s.repo.opensLog && s.screen == screenRepo && (known || err != "") {
+		if s.repo.opensLog = false; s.repo.page.rows.here() != nil {
 			openLog(s)
 			present = &s.detail
 		}
@@ -413,7 +413,7 @@ func (s *State) showObject(o object) {
 		s.linkAt, s.filters[screenDetail] = 0, ""
 		s.detail.focusIssues()
 	case o.repo != nil:
-		s.repo.page = page[snapshot.Job]{subject: subject{o, live}, listed: true, rows: s.repo.rows}
+		s.repo.page = page[snapshot.Job]{subject: subject{o, live}, listed: true, rows: s.repo.page.rows}
 		s.repo.opensLog = false
 	default:
 		s.source = sourceScreen{page: page[state.Artifact]{subject: subject{o, live}, rows: newList(revisionKind)}}
@@ -426,7 +426,7 @@ func (s *State) walk(from, others *[]location) {
 	to := (*from)[last]
 	*from, *others = (*from)[:last:last], append(slices.Clip(*others), s.location)
 	s.location = to
-	if o := to.object; screens[to.screen].key == "" && (o.job == nil || o.UID != s.detail.job.UID) {
+	if o := to.object; screens[to.screen].key == "" && (o.job == nil || o.UID != s.detail.subject.object.job.UID) {
 		s.showObject(o)
 	}
 }

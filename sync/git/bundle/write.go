@@ -28,7 +28,7 @@ func Write(ctx context.Context, w io.Writer, s *pack.Store, c Content) error {
 	if err := p.make(c); err != nil {
 		return err
 	}
-	if err := p.write(w); err != nil {
+	if err := p.header.write(w); err != nil {
 		return err
 	}
 	return pack.EncodeTo(w, len(p.objects), func(yield func(pack.Packed, error) bool) {
@@ -42,7 +42,7 @@ func Write(ctx context.Context, w io.Writer, s *pack.Store, c Content) error {
 
 // plan is the list of the objects of a bundle.
 type plan struct {
-	Header
+	header  Header
 	ctx     context.Context // run-scope: of the one Write
 	store   *pack.Store
 	objects []object
@@ -95,9 +95,9 @@ func (p *plan) add(id, base pack.ID) {
 
 // make lists the tag, the commits, newest first, and then their trees and blobs.
 func (p *plan) make(c Content) error {
-	p.Refs = map[string]pack.ID{c.Ref: c.Tip, "HEAD": c.Tip}
+	p.header.Refs = map[string]pack.ID{c.Ref: c.Tip, "HEAD": c.Tip}
 	if !c.Tag.IsZero() {
-		p.Refs[c.Ref] = c.Tag
+		p.header.Refs[c.Ref] = c.Tag
 		if err := p.store.Tagged(c.Tag, c.Tip); err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ func (p *plan) make(c Content) error {
 		if _, _, err = p.store.History(p.ctx, c.Since, func(id pack.ID) bool { had[id] = true; return true }); err != nil {
 			return err
 		}
-		p.Bases = []pack.ID{c.Since}
+		p.header.Bases = []pack.ID{c.Since}
 	}
 	commits, err := p.commits(c, had)
 	if err != nil {
@@ -192,8 +192,8 @@ func (p *plan) commits(c Content, had map[pack.ID]bool) (all []pack.ID, err erro
 		level = next
 	}
 	for _, id := range out {
-		if !met[id] && !slices.Contains(p.Bases, id) && !slices.Contains(p.Ends, id) {
-			p.Ends = append(p.Ends, id)
+		if !met[id] && !slices.Contains(p.header.Bases, id) && !slices.Contains(p.header.Ends, id) {
+			p.header.Ends = append(p.header.Ends, id)
 		}
 	}
 	return all, nil

@@ -49,19 +49,19 @@ type link struct {
 // the objects of old that a thin pack builds on, so that the pack can be read by itself.
 // old is nil for none. Errors wrap ErrBadPack or ErrIncomplete, or are *TooLargeError.
 func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
-	r := &resolver{in: s.incoming, ctx: ctx, spool: s.file, reader: objectReaders.Get().(*objectReader), limits: l,
+	r := &resolver{in: s.in, ctx: ctx, spool: s.file, reader: objectReaders.Get().(*objectReader), limits: l,
 		waiting: map[ID][]int32{}}
 	defer objectReaders.Put(r.reader)
-	for i, e := range s.entries {
-		if base, named := s.bases[int32(i)]; named {
+	for i, e := range s.in.entries {
+		if base, named := s.in.bases[int32(i)]; named {
 			r.waiting[base] = append(r.waiting[base], int32(i))
 		} else if e.delta {
 			r.byBase = append(r.byBase, int32(i))
 		}
 	}
-	r.left = len(s.bases) + len(r.byBase)
-	slices.SortStableFunc(r.byBase, func(a, b int32) int { return cmp.Compare(s.entries[a].base, s.entries[b].base) })
-	for i, e := range s.entries {
+	r.left = len(s.in.bases) + len(r.byBase)
+	slices.SortStableFunc(r.byBase, func(a, b int32) int { return cmp.Compare(s.in.entries[a].base, s.in.entries[b].base) })
+	for i, e := range s.in.entries {
 		if !e.delta {
 			if err := r.descend(&link{entry: int32(i), kind: e.kind}, e.id); err != nil {
 				return err

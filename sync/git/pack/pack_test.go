@@ -65,7 +65,7 @@ func take(t testing.TB, data []byte, l Limits) (*incoming, []byte, error) {
 	if rerr != nil {
 		t.Fatal(rerr)
 	}
-	return s.incoming, spooled, err
+	return s.in, spooled, err
 }
 
 func TestPackAgainstGit(t *testing.T) {

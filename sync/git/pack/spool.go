@@ -26,7 +26,7 @@ import (
 
 // Spooled is a pack in a temporary file of the mirror.
 type Spooled struct {
-	*incoming
+	in   *incoming
 	file *os.File
 	idx  string // temporary index, "" before it was written
 }
@@ -48,21 +48,23 @@ func Spool(dir string, pack io.Reader, l Limits, m *transfer.Meter) (*Spooled, e
 		return nil, err
 	}
 	s := &Spooled{file: file}
-	if s.incoming, err = readPack(pack, file, l, m); err == nil {
-		err = file.Truncate(s.size)
+	if s.in, err = readPack(pack, file, l, m); err == nil {
+		err = file.Truncate(s.in.size)
 	}
 	return s, err
 }
 
 // Stock counts the objects, the bytes of the pack and those of all objects inflated, with what
 // Resolve has added.
-func (s *Spooled) Stock() (objects int, bytes, inflated int64) { return len(s.entries), s.size, s.made }
+func (s *Spooled) Stock() (objects int, bytes, inflated int64) {
+	return len(s.in.entries), s.in.size, s.in.made
+}
 
 // Objects lists the objects of the pack, whose kinds are known once it was resolved.
 func (s *Spooled) Objects() iter.Seq2[ID, Kind] {
 	return func(yield func(ID, Kind) bool) {
-		for i := range s.entries {
-			if !yield(s.entries[i].id, s.entries[i].kind) {
+		for i := range s.in.entries {
+			if !yield(s.in.entries[i].id, s.in.entries[i].kind) {
 				return
 			}
 		}
@@ -75,7 +77,7 @@ func (s *Spooled) complete(old *Store, thin []ID, limit int64) error {
 	if len(thin) == 0 {
 		return nil
 	}
-	end := s.size - int64(len(s.sum))
+	end := s.in.size - int64(len(s.in.sum))
 	for _, id := range thin {
 		k, data, err := old.Read(id, limit)
 		if err != nil {
@@ -87,7 +89,7 @@ func (s *Spooled) complete(old *Store, thin []ID, limit int64) error {
 		if _, err := to.Write(whole); err != nil {
 			return err
 		}
-		s.entries = append(s.entries, e)
+		s.in.entries = append(s.in.entries, e)
 		n, _ := to.Seek(0, io.SeekCurrent)
 		end += n
 	}
@@ -151,7 +153,7 @@ func (s *Spooled) WriteIndex(dir string) error {
 		return err
 	}
 	s.idx = f.Name()
-	err = writeIndex(f, s.entries, s.sum)
+	err = writeIndex(f, s.in.entries, s.in.sum)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -207,7 +209,7 @@ func (s *Spooled) Publish(dir string) error {
 		return err
 	}
 	packDir := filepath.Join(dir, "objects", "pack")
-	base := filepath.Join(packDir, "pack-"+s.sum.String())
+	base := filepath.Join(packDir, "pack-"+s.in.sum.String())
 	if err := os.Chmod(s.file.Name(), 0o400); err != nil {
 		return err
 	}
@@ -223,7 +225,7 @@ func (s *Spooled) Publish(dir string) error {
 // Over is a store of the spooled pack, whose index is written, on top of what was there;
 // old is nil for nothing. It needs no Close.
 func (s *Spooled) Over(old *Store, limit int64) (*Store, error) {
-	p := &pack{name: s.sum.String(), file: s.file}
+	p := &pack{name: s.in.sum.String(), file: s.file}
 	if err := p.load(s.idx); err != nil {
 		return nil, err
 	}
@@ -283,7 +285,7 @@ func Consolidate(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	out := &Spooled{incoming: &incoming{}, file: file}
+	out := &Spooled{in: &incoming{}, file: file}
 	defer out.Discard()
 	if err := out.join(ctx, s.Packs); err != nil {
 		return err
@@ -295,7 +297,7 @@ func Consolidate(ctx context.Context, dir string) error {
 		return err
 	}
 	for _, p := range s.Packs {
-		if p.name == out.sum.String() {
+		if p.name == out.in.sum.String() {
 			continue
 		}
 		base := filepath.Join(packDir, "pack-"+p.name)
@@ -326,7 +328,7 @@ func (s *Spooled) join(ctx context.Context, packs []*pack) error {
 			if err != nil {
 				return err
 			}
-			s.entries = append(s.entries, entry{id: e.Hash, crc: e.CRC32, offset: int64(e.Offset) + end - head})
+			s.in.entries = append(s.in.entries, entry{id: e.Hash, crc: e.CRC32, offset: int64(e.Offset) + end - head})
 		}
 		file, err := files.open(p)
 		if err != nil {
@@ -344,15 +346,15 @@ func (s *Spooled) join(ctx context.Context, packs []*pack) error {
 
 // seal writes the number of objects and the checksum of a pack whose last object ends at an offset.
 func (s *Spooled) seal(end int64) error {
-	if _, err := s.file.WriteAt(binary.BigEndian.AppendUint32(nil, uint32(len(s.entries))), 8); err != nil {
+	if _, err := s.file.WriteAt(binary.BigEndian.AppendUint32(nil, uint32(len(s.in.entries))), 8); err != nil {
 		return err
 	}
 	h := newSum()
 	if _, err := io.Copy(h, io.NewSectionReader(s.file, 0, end)); err != nil {
 		return err
 	}
-	h.Sum(s.sum[:0])
-	s.size = end + int64(len(s.sum))
-	_, err := s.file.WriteAt(s.sum[:], end)
+	h.Sum(s.in.sum[:0])
+	s.in.size = end + int64(len(s.in.sum))
+	_, err := s.file.WriteAt(s.in.sum[:], end)
 	return err
 }

@@ -37,17 +37,17 @@ type bundleMemory map[string]checkedBundle
 const mostIDs = 500_000
 
 type checkedBundle struct {
-	dirFile
-	bundle.File // without its refs, of which those of the newest are read again for each list
-	name        string
-	tip         pack.ID   // a commit that a ref leads to
-	tips        []pack.ID // Heads and the targets of those that are annotated tags, sorted
-	err         error     // why it is not valid
+	at   dirFile
+	file bundle.File // without its refs, of which those of the newest are read again for each list
+	name string
+	tip  pack.ID   // a commit that a ref leads to
+	tips []pack.ID // Heads and the targets of those that are annotated tags, sorted
+	err  error     // why it is not valid
 }
 
 // ids returns how many commits and tags are kept of the bundle.
 func (b checkedBundle) ids() int {
-	return len(b.tips) + len(b.Bases) + len(b.Ends) + 2*len(b.Tags)
+	return len(b.tips) + len(b.file.Bases) + len(b.file.Ends) + 2*len(b.file.Tags)
 }
 
 // leads reports whether a ref of the bundle leads to one of some commits.
@@ -63,7 +63,7 @@ func compareIDs(a, b pack.ID) int { return bytes.Compare(a[:], b[:]) }
 // contains reports whether the bundle has the newest commit of another one of the same time, and
 // not the other way round.
 func (b checkedBundle) contains(other checkedBundle) bool {
-	return b.Last.Equal(other.Last) && other.leads(b.Newest) && !b.leads(other.Newest)
+	return b.file.Last.Equal(other.file.Last) && other.leads(b.file.Newest) && !b.leads(other.file.Newest)
 }
 
 // bundleSession serves the bundles of a directory.
@@ -127,7 +127,7 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 		i := last - 1
 		for ; i >= 0 && c.Ctx.Err() == nil; i-- {
 			b := s.valid[i]
-			if newest.leads(b.Bases) || newest.leads(b.Ends) || b.contains(newest) {
+			if newest.leads(b.file.Bases) || newest.leads(b.file.Ends) || b.contains(newest) {
 				s.valid = append(slices.Delete(s.valid, i, i+1), b)
 				break
 			}
@@ -139,8 +139,8 @@ func (s *bundleSession) AdvertisedReferencesContext(context.Context) (*packp.Adv
 			break
 		}
 	}
-	newest, written := s.valid[last], slices.MaxFunc(s.valid, func(a, b checkedBundle) int { return a.changed.Compare(b.changed) })
-	if written.changed.After(newest.changed) && old[written.name].inode != written.inode {
+	newest, written := s.valid[last], slices.MaxFunc(s.valid, func(a, b checkedBundle) int { return a.at.changed.Compare(b.at.changed) })
+	if written.at.changed.After(newest.at.changed) && old[written.name].at.inode != written.at.inode {
 		c.client.Options.Logger.Warn("bundle is passed over: another one has a newer commit", "dir", c.Addr.Path, "file", written.name,
 			"newer", newest.name)
 	}
@@ -161,7 +161,7 @@ func (s *bundleSession) list(b checkedBundle) (*packp.AdvRefs, error) {
 		return nil, err
 	}
 	defer f.Close()
-	head, _, err := bundle.ReadHeader(s.call.Ctx, bufio.NewReaderSize(f, bundle.LineBytes), b.Pack)
+	head, _, err := bundle.ReadHeader(s.call.Ctx, bufio.NewReaderSize(f, bundle.LineBytes), b.file.Pack)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (s *bundleSession) list(b checkedBundle) (*packp.AdvRefs, error) {
 	var mains []string
 	for name, id := range head.Refs {
 		for range pack.MaxTags {
-			if target, annotated := b.Tags[id]; annotated {
+			if target, annotated := b.file.Tags[id]; annotated {
 				id, adv.Peeled[name] = target, target
 			}
 		}
@@ -193,7 +193,7 @@ func (s *bundleSession) open(b checkedBundle) (*os.File, error) {
 	if err != nil {
 		return nil, changing(err)
 	}
-	if info, err := f.Stat(); err != nil || inodeOf(info) != b.inode {
+	if info, err := f.Stat(); err != nil || inodeOf(info) != b.at.inode {
 		f.Close()
 		return nil, cmp.Or(err, s.call.moved())
 	}
@@ -203,7 +203,7 @@ func (s *bundleSession) open(b checkedBundle) (*os.File, error) {
 var errNoBundle = giterr.New(giterr.Corrupt, "it is no file", "")
 
 func older(a, b checkedBundle) int {
-	return cmp.Or(a.Time(a.changed).Compare(b.Time(b.changed)), a.changed.Compare(b.changed))
+	return cmp.Or(a.file.Time(a.at.changed).Compare(b.file.Time(b.at.changed)), a.at.changed.Compare(b.at.changed))
 }
 
 // check reads a bundle, unless it is as it was. The error is one of the call; that of the file is
@@ -222,32 +222,32 @@ func (s *bundleSession) check(name string, known checkedBundle) (checkedBundle, 
 	}
 	defer f.Close()
 	info, err := f.Stat()
-	if err != nil || known.is(info) {
+	if err != nil || known.at.is(info) {
 		return known, err
 	}
 	if !info.Mode().IsRegular() {
 		return checkedBundle{err: errNoBundle}, nil
 	}
-	b := checkedBundle{name: name, dirFile: dirFile{size: info.Size(), changed: info.ModTime(), inode: inodeOf(info), read: time.Now()}}
-	if b.File, b.err = bundle.Check(s.call.Ctx, f, s.call.Limits); s.call.Ctx.Err() != nil {
+	b := checkedBundle{name: name, at: dirFile{size: info.Size(), changed: info.ModTime(), inode: inodeOf(info), read: time.Now()}}
+	if b.file, b.err = bundle.Check(s.call.Ctx, f, s.call.Limits); s.call.Ctx.Err() != nil {
 		return b, context.Cause(s.call.Ctx)
 	}
-	if b.err != nil && (known.err == nil || known.size != b.size) {
+	if b.err != nil && (known.err == nil || known.at.size != b.at.size) {
 		s.call.client.Options.Logger.Warn("bundle is not valid and passed over", "dir", s.call.Addr.Path, "file", name, "err", b.err)
 	}
 	if b.err != nil {
-		b.File = bundle.File{}
+		b.file = bundle.File{}
 		return b, nil
 	}
 	var targets []pack.ID
-	for _, id := range b.Heads {
+	for _, id := range b.file.Heads {
 		for range pack.MaxTags {
-			if target, annotated := b.Tags[id]; annotated {
+			if target, annotated := b.file.Tags[id]; annotated {
 				id, targets = target, append(targets, target)
 			}
 		}
 	}
-	b.tips, b.Heads = slices.Concat(targets, b.Heads), nil
+	b.tips, b.file.Heads = slices.Concat(targets, b.file.Heads), nil
 	if len(b.tips) > 0 {
 		b.tip = b.tips[0]
 	}
@@ -262,7 +262,7 @@ func (s *bundleSession) UploadPack(_ context.Context, req *packp.UploadPackReque
 	var from *checkedBundle
 	for i, b := range s.valid {
 		leads := b.leads(req.Wants) || i == len(s.valid)-1 && advertises(s.refs, req.Wants)
-		if leads && (from == nil || !slices.ContainsFunc(b.Bases, lacks)) {
+		if leads && (from == nil || !slices.ContainsFunc(b.file.Bases, lacks)) {
 			from = &s.valid[i]
 		}
 	}
@@ -272,10 +272,10 @@ func (s *bundleSession) UploadPack(_ context.Context, req *packp.UploadPackReque
 	if s.file, err = s.open(*from); err != nil {
 		return nil, err
 	}
-	if _, err := s.file.Seek(from.Pack, io.SeekStart); err != nil {
+	if _, err := s.file.Seek(from.file.Pack, io.SeekStart); err != nil {
 		return nil, err
 	}
-	s.call.Bases = slices.Concat(from.Bases, from.Ends)
+	s.call.Bases = slices.Concat(from.file.Bases, from.file.Ends)
 	return packp.NewUploadPackResponseWithPackfile(req, counted{io.NopCloser(s.file), s.call}), nil
 }
 
