@@ -34,6 +34,7 @@ func (r *pull) planDirectory(
 	ctx context.Context, dir *sink.Dir, tree git.Tree, to resources.Recorder,
 ) (*target.DirectoryPlan, error) {
 	r.directory.KeepEdits = r.directory.KeepEdits && !r.terms.corrects
+	r.directory.Thorough = r.terms.corrects
 	plan, err := r.directory.Compare(ctx, dir, target.Commit{
 		Hash:    r.at.Ref.Hash,
 		Files:   tree.Files,

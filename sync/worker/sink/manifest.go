@@ -1,17 +1,16 @@
 package sink
 
 import (
-	"cmp"
-	"crypto/sha1"
-	"crypto/sha256"
-	"encoding/hex"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
-	"path"
+	"slices"
+	"strconv"
 	"strings"
 
 	"limpet/sync/api/repopath"
@@ -22,99 +21,80 @@ import (
 const (
 	manifestDir     = ".limpet"
 	manifestPath    = manifestDir + "/manifest.json"
-	manifestVersion = 1
+	manifestVersion = 2
 	// maxManifest is the maximum size of a manifest in bytes: about 400,000 files.
 	maxManifest = 128 << 20
 )
 
 // manifest records the owner of a directory and the files that limpet has written.
+//
+// On the disk it is JSON, with a line for each file, which is read and written without reflection:
+// a change of one file does both with the lines of all.
 type manifest struct {
-	Version    int               `json:"version"`
-	Repository string            `json:"repository"` // namespace/name
-	Commit     string            `json:"commit"`
-	Source     string            `json:"source,omitempty"` // what the files depend on beside the commit; "" = unknown
-	Files      map[string]string `json:"files"`            // path -> File.Hash
-	Sizes      map[string]int64  `json:"sizes"`            // path -> File.Size; absent in the manifests of earlier versions
-	Times      map[string]int64  `json:"times"`            // path -> time of the last change in ns; absent in those as well
-	Exec       map[string]bool   `json:"exec"`             // paths of executable files; absent in those as well
-	// UIDs are those of dashboards, path -> File.UID; absent in those as well.
-	UIDs map[string]string `json:"uids"`
+	header
+	files map[string]entry
+	noUID bool // it is one of an earlier version, which says nothing of dashboards
 }
 
-// renamed returns m with the keys that of returns.
-func renamed[V any](m map[string]V, of func(string) string) map[string]V {
-	if m == nil {
-		return nil
-	}
-	out := make(map[string]V, len(m))
-	for name, v := range m {
-		out[of(name)] = v
-	}
-	return out
+type header struct {
+	Version    int    `json:"version"`
+	Repository string `json:"repository"` // namespace/name
+	Commit     string `json:"commit"`
+	Source     string `json:"source,omitempty"` // what the files depend on beside the commit; "" = unknown
 }
 
-// withPaths returns m with the paths that of returns.
-func (m *manifest) withPaths(of func(string) string) *manifest {
-	out := *m
-	out.Files, out.Sizes = renamed(m.Files, of), renamed(m.Sizes, of)
-	out.Times, out.Exec = renamed(m.Times, of), renamed(m.Exec, of)
-	out.UIDs = renamed(m.UIDs, of)
-	return &out
+// entry is a file of a manifest.
+type entry struct {
+	hash string // File.Hash
+	size int64  // File.Size; -1 = unknown
+	exec bool
+	uid  string // File.UID
+	// at is what the disk said of the file when it was known to have that content; a zero member is
+	// unknown.
+	at stamp
 }
 
-// Check reads the manifest, the sizes and the times of the files, and the content of those with
-// another time. It returns the commit of the directory and its source as it was given to Plan. The
-// error says why it is not what was written for owner: a *ForeignError where it has another one. It
-// takes no lock and changes nothing.
-func Check(t Target, owner string) (commit, source string, err error) {
-	root, err := openPrefix(t.prefix)
+func (e entry) file(name string) File {
+	return File{Path: name, Hash: e.hash, Size: e.size, Exec: e.exec, UID: e.uid}
+}
+
+// rows stands between the header and the files of a manifest, and ends stands after them.
+const (
+	rows = `"entries": [` + "\n"
+	ends = "\n]}\n"
+)
+
+func (m *manifest) encode() []byte {
+	head, err := json.MarshalIndent(m.header, "", " ")
 	if err != nil {
-		return "", "", err
+		panic("sink: internal error: " + err.Error()) // text and numbers
 	}
-	defer root.Close()
-	if info, err := root.Lstat(t.rel); err != nil || !info.IsDir() {
-		return "", "", cmp.Or(err, fmt.Errorf("%s is not a directory", t))
+	out := append(bytes.TrimSuffix(head, []byte("\n}")), ",\n "+rows...)
+	for i, name := range slices.Sorted(maps.Keys(m.files)) {
+		if i > 0 {
+			out = append(out, ",\n"...)
+		}
+		e := m.files[name]
+		out = appendText(append(out, '['), repopath.Quote(name))
+		out = appendText(append(out, ','), e.hash)
+		out = strconv.AppendInt(append(out, ','), e.size, 10)
+		out = strconv.AppendBool(append(out, ','), e.exec)
+		out = appendText(append(out, ','), e.uid)
+		out = strconv.AppendInt(append(out, ','), e.at.MTime, 10)
+		out = strconv.AppendInt(append(out, ','), e.at.CTime, 10)
+		out = strconv.AppendUint(append(out, ','), e.at.Inode, 10)
+		out = append(out, ']')
 	}
-	dir, err := root.OpenRoot(t.rel)
-	if err != nil {
-		return "", "", fmt.Errorf("open %s: %w", t, err)
-	}
-	defer dir.Close()
-	m, err := readManifest(dir)
-	switch {
-	case err != nil:
-		return "", "", err
-	case m == nil:
-		return "", "", fmt.Errorf("%s has no manifest", t)
-	case m.Repository != owner:
-		return "", "", foreign(t, m.Repository)
-	}
-	return m.Commit, m.Source, m.check(dir)
+	return append(out, ends...)
 }
 
-// check returns an error for a file of the manifest that is gone or another one.
-func (m *manifest) check(dir *os.Root) error {
-	if m.Exec == nil {
-		return errors.New("the manifest says nothing of executable files")
+// appendText appends text as JSON.
+func appendText(out []byte, text string) []byte {
+	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == '"' || r == '\\' }) {
+		quoted, _ := json.Marshal(text) // text always marshals
+		return append(out, quoted...)
 	}
-	for name, hash := range m.Files {
-		info, err := dir.Lstat(name)
-		size, known := m.Sizes[name]
-		if err != nil {
-			return err
-		}
-		f := File{Path: name, Hash: hash, Size: size, Exec: m.Exec[name]}
-		same := known && looksLike(info, f)
-		if written := m.Times[name]; same && written != 0 && written != info.ModTime().UnixNano() {
-			if same, err = holds(dir, f); err != nil {
-				return err
-			}
-		}
-		if !same {
-			return fmt.Errorf("%s is not the file that was written", repopath.Quote(name))
-		}
-	}
-	return nil
+	return append(append(append(out, '"'), text...), '"')
 }
 
 // readManifest returns nil if there is none.
@@ -131,65 +111,94 @@ func readManifest(dir *os.Root) (*manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read manifest: %w", err)
 	}
-	var m manifest
-	if err := json.Unmarshal(data, &m); err != nil {
+	m, err := parseManifest(string(data))
+	if err != nil {
 		return nil, fmt.Errorf("read manifest %s: %w", manifestPath, err)
 	}
-	if m.Version > manifestVersion {
-		return nil, fmt.Errorf("manifest %s has version %d; this limpet knows %d", manifestPath, m.Version, manifestVersion)
-	}
-	return m.withPaths(repopath.Unquote), nil
+	return m, nil
 }
 
-// stamp notes the times of the files below a directory.
-func (m *manifest) stamp(root *os.Root, dir string) error {
-	m.Times = make(map[string]int64, len(m.Files))
-	for name := range m.Files {
-		info, err := root.Lstat(path.Join(dir, name))
+func parseManifest(text string) (*manifest, error) {
+	head, list, flat := strings.Cut(text, rows)
+	if !flat {
+		return parseEarlier([]byte(text))
+	}
+	var m manifest
+	head = strings.TrimSuffix(strings.TrimRight(head, " \n"), ",") + "}"
+	if err := json.Unmarshal([]byte(head), &m.header); err != nil {
+		return nil, err
+	}
+	if m.Version != manifestVersion {
+		return nil, unknownVersion(m.Version)
+	}
+	list, whole := strings.CutSuffix(list, ends)
+	if !whole {
+		return nil, io.ErrUnexpectedEOF
+	}
+	m.files = make(map[string]entry, strings.Count(list, "\n")+1)
+	for row := range strings.SplitSeq(list, ",\n") {
+		if row == "" {
+			continue
+		}
+		name, e, err := parseRow(row)
 		if err != nil {
-			return err
+			return nil, fmt.Errorf("file %d: %w", len(m.files)+1, err)
 		}
-		m.Times[name] = info.ModTime().UnixNano()
+		m.files[name] = e
 	}
-	return nil
+	return &m, nil
 }
 
-func (m *manifest) encode() []byte {
-	data, err := json.MarshalIndent(m.withPaths(repopath.Quote), "", " ")
-	if err != nil {
-		panic("sink: internal error: " + err.Error()) // text and maps of text
+// parseRow reads a file of a manifest. One whose names need no escapes is cut at its commas.
+func parseRow(row string) (name string, e entry, err error) {
+	quoted := strings.Split(row, `"`)
+	if strings.Contains(row, `\`) || len(quoted) != 7 {
+		values := [8]any{&name, &e.hash, &e.size, &e.exec, &e.uid, &e.at.MTime, &e.at.CTime, &e.at.Inode}
+		err = json.Unmarshal([]byte(row), &values)
+		return repopath.Unquote(name), e, err
 	}
-	return append(data, '\n')
+	name, e.hash, e.uid = quoted[1], quoted[3], quoted[5]
+	size, exec, _ := strings.Cut(strings.Trim(quoted[4], ","), ",")
+	e.exec = exec == "true"
+	times := strings.SplitN(strings.Trim(quoted[6], ",]"), ",", 3)
+	if len(times) != 3 {
+		return name, e, io.ErrUnexpectedEOF
+	}
+	var errs [4]error
+	e.size, errs[0] = strconv.ParseInt(size, 10, 64)
+	e.at.MTime, errs[1] = strconv.ParseInt(times[0], 10, 64)
+	e.at.CTime, errs[2] = strconv.ParseInt(times[1], 10, 64)
+	e.at.Inode, errs[3] = strconv.ParseUint(times[2], 10, 64)
+	return name, e, errors.Join(errs[:]...)
 }
 
-// looksLike reports whether a file on disk has the type, the size and the mode of one of the tree.
-func looksLike(info fs.FileInfo, want File) bool {
-	return info.Mode().IsRegular() && info.Size() == want.Size && (info.Mode()&0o100 != 0) == want.Exec
-}
-
-// holds reports whether the file on disk is all that the one of the tree promises: type, mode and
-// content.
-func holds(dir *os.Root, want File) (bool, error) {
-	info, err := dir.Lstat(want.Path)
-	if err != nil || !looksLike(info, want) {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
+// parseEarlier reads a manifest of version 1. Some of those have not all of the maps.
+func parseEarlier(data []byte) (*manifest, error) {
+	var old struct {
+		header
+		Files map[string]string `json:"files"`
+		Sizes map[string]int64  `json:"sizes"`
+		Times map[string]int64  `json:"times"`
+		Exec  map[string]bool   `json:"exec"`
+		UIDs  map[string]string `json:"uids"`
+	}
+	if err := json.Unmarshal(data, &old); err != nil {
+		return nil, err
+	}
+	if old.Version >= manifestVersion {
+		return nil, unknownVersion(old.Version)
+	}
+	m := &manifest{header: old.header, files: make(map[string]entry, len(old.Files)), noUID: old.UIDs == nil}
+	for name, hash := range old.Files {
+		e := entry{hash: hash, size: -1, exec: old.Exec[name], uid: old.UIDs[name], at: stamp{MTime: old.Times[name]}}
+		if size, known := old.Sizes[name]; known && old.Exec != nil {
+			e.size = size // else the file counts as another one
 		}
-		return false, err
+		m.files[repopath.Unquote(name)] = e
 	}
-	f, err := dir.Open(want.Path)
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	h, form := sha1.New(), ""
-	if strings.HasPrefix(want.Hash, SHA256) {
-		h, form = sha256.New(), SHA256
-	} else {
-		fmt.Fprintf(h, "blob %d\x00", want.Size)
-	}
-	if _, err := io.Copy(h, io.LimitReader(f, want.Size+1)); err != nil {
-		return false, err
-	}
-	return form+hex.EncodeToString(h.Sum(nil)) == want.Hash, nil
+	return m, nil
+}
+
+func unknownVersion(version int) error {
+	return fmt.Errorf("it has version %d, or was changed by hand; this limpet knows %d", version, manifestVersion)
 }

@@ -29,8 +29,11 @@ type Dir struct {
 	self   *os.File // parent, for its lock and its sync
 	old    *os.Root // the directory as it is; nil when there is none
 	was    manifest
+	spare  *spare // the other generation; nil when there is none that can be used
 	// Exec marks a directory that is switched, for RunExec.
 	Exec bool
+	// Thorough has Plan read every file, whatever the disk says of it.
+	Thorough bool
 	// KeepEdits leaves files that others have changed as they are, until they change in Git.
 	KeepEdits bool
 
@@ -122,9 +125,14 @@ func (d *Dir) Close() error {
 	return err
 }
 
-// Release removes the manifest: from then on the files belong to the host. It succeeds for a
-// directory that does not exist.
+// Release removes the manifest and the other generation: from then on the files belong to the host.
+// It succeeds for a directory that does not exist.
 func (d *Dir) Release() error {
+	if d.spare != nil {
+		if err := d.parent.RemoveAll(d.spare.name); err != nil {
+			return fmt.Errorf("release %s: %w", d.target, err)
+		}
+	}
 	for _, name := range []string{execPath, manifestPath, manifestDir} {
 		if err := d.parent.Remove(path.Join(d.base, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("release %s: %w", d.target, err)
@@ -164,42 +172,50 @@ func (d *Dir) begin(ctx context.Context) (err error) {
 	if err := atomicfile.Lock(ctx, d.self); err != nil {
 		return fmt.Errorf("lock directory %s: %w", filepath.Dir(d.target.String()), err)
 	}
-	if err := d.recover(); err != nil {
+	left, err := d.recover()
+	if err != nil {
 		return fmt.Errorf("clean up beside %s: %w", d.target, err)
 	}
-	return d.inspect()
+	if err := d.inspect(); err != nil {
+		return err
+	}
+	for _, name := range left {
+		if d.spare = d.findSpare(name); d.spare != nil {
+			continue
+		}
+		if err := d.discard(name, &d.was); err != nil {
+			return fmt.Errorf("clean up beside %s: %w", d.target, err)
+		}
+	}
+	return nil
 }
 
 // Names of the directories that a writer makes beside its target.
 func (d *Dir) stagePrefix() string { return "." + d.base + ".limpet-new-" }
 func (d *Dir) oldPrefix() string   { return "." + d.base + ".limpet-old-" }
 
-// recover cleans up after an interrupted write. Only a crash between the two renames of a switch
+// recover returns the directories of former writes. Only a crash between the two renames of a switch
 // without exchange leaves no directory in place; then recover restores the old one, and the write
 // starts over.
-func (d *Dir) recover() error {
+func (d *Dir) recover() (left []string, err error) {
 	entries, err := fs.ReadDir(d.parent.FS(), ".")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, missing := d.parent.Lstat(d.base)
 	for _, e := range entries {
 		name := e.Name()
 		old := strings.HasPrefix(name, d.oldPrefix())
-		if !old && !strings.HasPrefix(name, d.stagePrefix()) {
-			continue
-		}
-		if old && errors.Is(missing, fs.ErrNotExist) {
+		switch {
+		case old && errors.Is(missing, fs.ErrNotExist):
 			if missing = d.parent.Rename(name, d.base); missing != nil {
-				return missing
+				return nil, missing
 			}
-			continue
-		}
-		if err := d.parent.RemoveAll(name); err != nil {
-			return err
+		case old, strings.HasPrefix(name, d.stagePrefix()):
+			left = append(left, name)
 		}
 	}
-	return nil
+	return left, nil
 }
 
 // inspect opens the directory and reads its manifest.
@@ -240,4 +256,4 @@ func (d *Dir) inspect() error {
 }
 
 // Files returns the number of files in the manifest.
-func (d *Dir) Files() int { return len(d.was.Files) }
+func (d *Dir) Files() int { return len(d.was.files) }

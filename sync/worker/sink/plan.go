@@ -3,12 +3,12 @@ package sink
 import (
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
-	"path"
 	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"limpet/sync/api/repopath"
 )
@@ -17,85 +17,97 @@ import (
 type Plan struct {
 	Added, Changed []File
 	Removed        []string
-	kept           []File   // unchanged files, linked
+	kept           []string // unchanged files, linked
 	foreign        []string // files of other writers, linked as well
 	manifest       manifest
+	here           *listing // what the plan was made from; nil = there is no directory
 }
 
 // Empty reports whether the plan changes no file.
 func (p *Plan) Empty() bool { return len(p.Added)+len(p.Changed)+len(p.Removed) == 0 }
 
-// Plan compares the directory with the files of a tree. It reads every present file, so that it
-// finds files that another writer has changed. Files where the manifest is are left out. A foreign
-// file at the path of a file of the tree is an error. The manifest records commit and source, which
-// stands for all that the files depend on beside the commit.
+// Plan compares the directory with the files of a tree. It finds files that another writer has
+// changed by what the disk says of them, as Git does, and reads those that it does not trust. Files
+// where the manifest is are left out. A foreign file at the path of a file of the tree is an error.
+// The manifest records commit and source, which stands for all that the files depend on beside the
+// commit.
 func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 	p := &Plan{manifest: manifest{
-		Version:    manifestVersion,
-		Repository: d.owner,
-		Commit:     commit,
-		Source:     source,
-		Files:      make(map[string]string, len(files)),
-		Sizes:      make(map[string]int64, len(files)),
-		Exec:       map[string]bool{},
-		UIDs:       map[string]string{},
+		header: header{Version: manifestVersion, Repository: d.owner, Commit: commit, Source: source},
+		files:  make(map[string]entry, len(files)),
 	}}
-	here, err := d.walk()
-	if err != nil {
-		return nil, err
+	here, now := new(listing), time.Now()
+	if d.old != nil {
+		var err error
+		if here, err = scan(d.old, len(d.was.files)); err != nil {
+			return nil, fmt.Errorf("look through %s: %w", d.target, err)
+		}
+		p.here = here
 	}
 	dirs := map[string]bool{}
 	for i, f := range files {
 		if f.at = i; f.Path == manifestDir || strings.HasPrefix(f.Path, manifestDir+"/") {
 			continue
 		}
-		p.manifest.Files[f.Path], p.manifest.Sizes[f.Path] = f.Hash, f.Size
-		if f.Exec {
-			p.manifest.Exec[f.Path] = true
-		}
-		if f.UID != "" {
-			p.manifest.UIDs[f.Path] = f.UID
-		}
-		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
+		for _, dir := range above(f.Path) {
 			dirs[dir] = true
 		}
-		_, ours := d.was.Files[f.Path]
-		if !here[f.Path] {
-			p.Added = append(p.Added, f)
-			continue
+		found, there := here.files[f.Path]
+		e := entry{hash: f.Hash, size: f.Size, exec: f.Exec, uid: f.UID}
+		was, ours := d.was.files[f.Path]
+		same, err := there && found.is(f.Size, f.Exec), error(nil)
+		if same && (d.Thorough || was.hash != f.Hash || was.at != found.stamp) {
+			same, err = holds(d.old, f)
 		}
-		same, err := holds(d.old, f)
-		edited := d.KeepEdits && d.Has(f) && d.was.Exec[f.Path] == f.Exec
+		edited := d.KeepEdits && d.Has(f) && was.exec == f.Exec
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("read %s in %s: %w", f.Path, d.target, err)
-		case same || edited:
-			p.kept = append(p.kept, f)
+		case !there:
+			p.Added = append(p.Added, f)
+		case same:
+			e.at = found.trusted(now)
+			p.kept = append(p.kept, f.Path)
+		case edited:
+			e.at.Inode = found.Inode
+			p.kept = append(p.kept, f.Path)
 		case ours:
 			p.Changed = append(p.Changed, f)
 		default:
 			return nil, d.inTheWay(f.Path)
 		}
+		p.manifest.files[f.Path] = e
 	}
-	for _, path := range slices.Sorted(maps.Keys(d.was.Files)) {
-		if _, stays := p.manifest.Files[path]; !stays {
-			p.Removed = append(p.Removed, path)
+	for name := range d.was.files {
+		if _, stays := p.manifest.files[name]; !stays {
+			p.Removed = append(p.Removed, name)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(here)) {
-		_, ours := d.was.Files[name]
-		_, wanted := p.manifest.Files[name]
-		if ours || wanted {
+	slices.Sort(p.Removed)
+	return p, d.findForeign(p, here, dirs)
+}
+
+// findForeign finds the files of other writers. dirs are the directories of the tree.
+func (d *Dir) findForeign(p *Plan, here *listing, dirs map[string]bool) error {
+	for name, found := range here.files {
+		_, ours := d.was.files[name]
+		if !ours && found.mode&unix.S_IFMT != unix.S_IFREG {
+			return fmt.Errorf("look through %s: %s is not a regular file; remove it", d.target, name)
+		}
+		if _, wanted := p.manifest.files[name]; ours || wanted {
 			continue
-		}
-		for up := name; up != "."; up = path.Dir(up) { // a file where a directory is to be, or the other way round
-			if _, wanted := p.manifest.Files[up]; wanted || dirs[name] {
-				return nil, d.inTheWay(name)
-			}
 		}
 		p.foreign = append(p.foreign, name)
 	}
-	return p, nil
+	slices.Sort(p.foreign)
+	for _, name := range p.foreign {
+		for _, dir := range append(above(name), name) { // a file where a directory is to be, or the other way round
+			if _, wanted := p.manifest.files[dir]; wanted || dirs[name] {
+				return d.inTheWay(name)
+			}
+		}
+	}
+	return nil
 }
 
 func (d *Dir) inTheWay(name string) error {
@@ -104,16 +116,16 @@ func (d *Dir) inTheWay(name string) error {
 }
 
 // Has reports whether the last write has left the directory with this file.
-func (d *Dir) Has(f File) bool { return d.was.Files[f.Path] == f.Hash }
+func (d *Dir) Has(f File) bool { return d.was.files[f.Path].hash == f.Hash }
 
 // Last returns the file that the last write has left at a path.
 func (d *Dir) Last(name string) (f File, has bool) {
-	hash, has := d.was.Files[name]
-	return File{Path: name, Hash: hash, Size: d.was.Sizes[name], Exec: d.was.Exec[name], UID: d.was.UIDs[name]}, has
+	e, has := d.was.files[name]
+	return e.file(name), has
 }
 
-// UIDs returns the File.UID of the files that the last write has left, by path; nil = unknown.
-func (d *Dir) UIDs() map[string]string { return d.was.UIDs }
+// KnowsUIDs reports whether the last write has left the File.UID of its files.
+func (d *Dir) KnowsUIDs() bool { return d.was.files != nil && !d.was.noUID }
 
 // Read returns the present content of a file, at most max bytes.
 func (d *Dir) Read(name string, max int64) ([]byte, error) {
@@ -132,45 +144,10 @@ func (p *Plan) LeaveOut(n int) []File {
 	out := p.Added[rest:]
 	p.Added = p.Added[:rest]
 	for _, f := range out {
-		delete(p.manifest.Files, f.Path)
-		delete(p.manifest.Sizes, f.Path)
-		delete(p.manifest.Exec, f.Path)
-		delete(p.manifest.UIDs, f.Path)
+		delete(p.manifest.files, f.Path)
 	}
 	return out
 }
-
-// walk returns the files in the directory without the manifest.
-func (d *Dir) walk() (map[string]bool, error) {
-	here := map[string]bool{}
-	if d.old == nil {
-		return here, nil
-	}
-	err := fs.WalkDir(anyName{d.old}, ".", func(path string, e fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case path == manifestDir:
-			return fs.SkipDir
-		case e.IsDir():
-		case !e.Type().IsRegular() && d.was.Files[path] == "": // else it is in the place of a file that comes back
-			return fmt.Errorf("%s is not a regular file; remove it", path)
-		default:
-			here[path] = true
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look through %s: %w", d.target, err)
-	}
-	return here, nil
-}
-
-// anyName is the file system of a directory, whatever the names in it are: that of an os.Root
-// refuses names that are no UTF-8.
-type anyName struct{ dir *os.Root }
-
-func (a anyName) Open(name string) (fs.File, error) { return a.dir.Open(name) }
 
 // Foreign returns the files of other writers, which are kept.
 func (p *Plan) Foreign() string {
@@ -179,4 +156,9 @@ func (p *Plan) Foreign() string {
 		names = append(names, repopath.Quote(name))
 	}
 	return strings.Join(names, ", ")
+}
+
+// same reports whether two manifests say the same.
+func (m *manifest) same(other *manifest) bool {
+	return m.header == other.header && maps.Equal(m.files, other.files)
 }

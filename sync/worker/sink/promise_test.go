@@ -2,12 +2,14 @@ package sink
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestPromises: a file is in step in presence, type, mode, name and content, or the check finds it
@@ -104,32 +106,68 @@ func TestAnyName(t *testing.T) {
 	}
 	defer root.Close()
 	m, err := readManifest(root)
-	if err != nil || !maps.Equal(m.Files, map[string]string{"caf\xe9.txt": hash("2"), "\"q\"": hash("2")}) {
-		t.Errorf("manifest %q, %v", m.Files, err)
+	if err != nil || !maps.Equal(hashes(m), map[string]string{"caf\xe9.txt": hash("2"), "\"q\"": hash("2")}) {
+		t.Errorf("manifest %q, %v", hashes(m), err)
 	}
 }
 
-// TestEarlierManifest: one that says nothing of modes is compared with the disk once.
+// hashes are those of the files of a manifest.
+func hashes(m *manifest) map[string]string {
+	out := map[string]string{}
+	for name, e := range m.files {
+		out[name] = e.hash
+	}
+	return out
+}
+
+// TestEarlierManifest: a directory of an earlier version is taken over as it is, but what its
+// manifest does not say is compared with the disk once.
 func TestEarlierManifest(t *testing.T) {
 	t.Parallel()
-	target := permit(t)
-	content := tree{"a.json": "A", "run.sh": "#!"}
-	mustPut(t, target, "c1", content)
-	file := filepath.Join(target.String(), manifestPath)
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	earlier := strings.Replace(string(data), `"exec"`, `"x"`, 1)
-	if err := errors.Join(os.WriteFile(file, []byte(earlier), 0o644), os.Chmod(filepath.Join(target.String(), "run.sh"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := Check(target, owner); err == nil {
-		t.Error("a manifest without modes passes")
-	}
-	mustPut(t, target, "c1", content)
-	modes(t, target, content)
-	if _, _, err := Check(target, owner); err != nil {
-		t.Error(err)
+	content := tree{"a.json": "A", "run.sh": "#!", "caf\xe9": "latin"}
+	for what, exec := range map[string]string{"modes": `{"run.sh": true}`, "no modes": `null`} {
+		target := permit(t)
+		mustPut(t, target, "c1", content)
+		written := time.Now().Add(-time.Hour)
+		for name := range content {
+			if err := os.Chtimes(filepath.Join(target.String(), name), time.Time{}, written); err != nil {
+				t.Fatal(err)
+			}
+		}
+		quoted := `"\"caf\\xe9\""`
+		earlier := fmt.Sprintf(`{"version": 1, "repository": %q, "commit": "c1",
+			"files": {"a.json": %q, "run.sh": %q, %s: %q}, "sizes": {"a.json": 1, "run.sh": 2, %s: 5},
+			"times": {"a.json": %d, "run.sh": %d, %s: %d}, "exec": %s, "uids": {"a.json": "a"}}`,
+			owner, hash("A"), hash("#!"), quoted, hash("latin"), quoted,
+			written.UnixNano(), written.UnixNano(), quoted, written.UnixNano(), exec)
+		if err := os.WriteFile(filepath.Join(target.String(), manifestPath), []byte(earlier), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		before := inodes(t, target)
+		_, _, err := Check(target, owner)
+		if (err == nil) != (what == "modes") {
+			t.Errorf("%s: %v", what, err)
+		}
+		if what == "no modes" {
+			if err := os.Chmod(filepath.Join(target.String(), "run.sh"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		again := mustPut(t, target, "c1", content)
+		if (len(again) == 0) != (what == "modes") || inodes(t, target)["a.json"] != before["a.json"] {
+			t.Errorf("%s: written %q", what, again)
+		}
+		modes(t, target, content)
+		if _, _, err := Check(target, owner); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		root, err := os.OpenRoot(target.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := readManifest(root)
+		if root.Close(); err != nil || m.Version != manifestVersion || m.files["a.json"].at.CTime == 0 {
+			t.Errorf("%s: %+v, %v", what, m, err)
+		}
 	}
 }

@@ -3,7 +3,15 @@
 //
 // The directory changes atomically: the whole tree is written beside it, synced to the disk and
 // renamed into place. A reader sees the old tree or the new one, also after a power cut. Unchanged
-// files are hard links to the present ones, so a second write of one commit writes nothing.
+// files are hard links to the present ones, so a second write of one commit writes nothing. The
+// former tree stays beside the new one, hidden and without what is not shown any more: the next write
+// makes its changes there and exchanges the two, in the time of its changes.
+//
+//	scan.go      what is on the disk, and what is trusted without a read
+//	plan.go      what a write changes
+//	write.go     writes a generation and shows it
+//	spare.go     the generation that is not shown
+//	manifest.go  what limpet has written, and for whom
 //
 // A manifest in the directory records its owner. A directory without one is used only if it is
 // empty, and files of other writers are kept. Nothing outside the permitted prefix is changed,

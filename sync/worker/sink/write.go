@@ -13,11 +13,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -32,59 +32,87 @@ const writers = 8
 // then on it finishes.
 func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
 	if p.Empty() && d.old != nil {
-		if err := p.manifest.stamp(d.old, "."); err != nil {
-			return fmt.Errorf("look at %s: %w", d.target, err)
-		}
-		if reflect.DeepEqual(d.was, p.manifest) {
-			return nil
-		}
-		d.step("note")
-		dirs := &dirSet{root: d.old, made: map[string]bool{".": true, manifestDir: true}}
-		temporary := manifestPath + "." + unique()
-		err := dirs.write(temporary, bytes.NewReader(p.manifest.encode()), fileMode)
-		if err == nil {
-			err = d.old.Rename(temporary, manifestPath)
-		}
-		if err == nil {
-			err = dirs.sync()
-		}
-		if err != nil {
-			return fmt.Errorf("write manifest of %s: %w", d.target, err)
-		}
-		return nil
+		return d.note(p)
 	}
-	d.step("stage")
-	stage := d.stagePrefix() + unique()
-	err := d.parent.Mkdir(stage, dirMode)
-	if err == nil {
-		err = d.parent.Chmod(stage, dirMode)
-	}
+	stage, err := d.fill(ctx, p, read, done)
 	if err != nil {
-		return fmt.Errorf("make a directory beside %s: %w", d.target, err)
+		return errors.Join(fmt.Errorf("write the tree for %s: %w", d.target, err), d.discard(stage, &d.was))
 	}
-	if err := d.fill(ctx, stage, p, read, done); err != nil {
-		return errors.Join(fmt.Errorf("write the tree for %s: %w", d.target, err), d.parent.RemoveAll(stage))
-	}
-	if err := d.exchange(stage); err != nil {
-		return errors.Join(fmt.Errorf("put the new tree in the place of %s: %w", d.target, mountHint(err)), d.parent.RemoveAll(stage))
+	if err := d.exchange(stage, p); err != nil {
+		return errors.Join(fmt.Errorf("put the new tree in the place of %s: %w", d.target, mountHint(err)), d.discard(stage, &d.was))
 	}
 	return nil
 }
 
-// fill makes the tree of the plan in the directory stage and syncs it.
-func (d *Dir) fill(
-	ctx context.Context, stage string, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File),
-) error {
-	dirs := &dirSet{root: d.parent, made: map[string]bool{stage: true}}
-	for _, f := range p.kept {
-		if err := d.link(dirs, stage, f.Path); err != nil {
+// note writes the manifest of a plan that changes no file.
+func (d *Dir) note(p *Plan) error {
+	if d.was.same(&p.manifest) {
+		return nil
+	}
+	d.step("note")
+	for name, e := range p.manifest.files {
+		if d.spare == nil || e.at.Inode == d.was.files[name].at.Inode {
+			continue
+		}
+		if err := d.parent.Remove(path.Join(d.spare.name, sparePath)); err != nil { // it has another file
 			return err
+		}
+		d.spare = nil
+	}
+	return d.writeManifest(&p.manifest)
+}
+
+// writeManifest replaces the manifest of the present directory.
+func (d *Dir) writeManifest(m *manifest) error {
+	dirs := &dirSet{root: d.old, top: ".", made: map[string]bool{".": true, manifestDir: true}}
+	temporary := manifestPath + "." + unique()
+	err := dirs.write(temporary, bytes.NewReader(m.encode()), fileMode)
+	if err == nil {
+		err = d.old.Rename(temporary, manifestPath)
+	}
+	if err == nil {
+		err = dirs.sync()
+	}
+	if err != nil {
+		return fmt.Errorf("write manifest of %s: %w", d.target, err)
+	}
+	return nil
+}
+
+// stage makes a directory for the new tree with all that stays: the spare generation, or a new
+// directory. It returns the files that it has linked.
+func (d *Dir) stage(p *Plan) (dirs *dirSet, linked []string, err error) {
+	if d.spare != nil {
+		dirs = &dirSet{root: d.parent, top: d.spare.name, made: map[string]bool{d.spare.name: true}}
+		if linked, err = d.level(dirs, p); err == nil {
+			return dirs, linked, nil
+		}
+		if err := d.discard(d.spare.name, &d.was); err != nil {
+			return dirs, nil, err
 		}
 	}
-	for _, name := range p.foreign {
-		if err := d.link(dirs, stage, name); err != nil {
-			return err
-		}
+	d.step("stage")
+	stage := d.stagePrefix() + unique()
+	dirs = &dirSet{root: d.parent, top: stage, made: map[string]bool{stage: true}}
+	err = d.parent.Mkdir(stage, dirMode)
+	if err == nil {
+		err = d.parent.Chmod(stage, dirMode)
+	}
+	if err != nil {
+		return dirs, nil, fmt.Errorf("make a directory beside %s: %w", d.target, err)
+	}
+	linked = slices.Concat(p.kept, p.foreign)
+	return dirs, linked, d.link(dirs, stage, linked)
+}
+
+// fill makes the tree of the plan in a directory beside the target and syncs it.
+func (d *Dir) fill(
+	ctx context.Context, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File),
+) (stage string, err error) {
+	dirs, linked, err := d.stage(p)
+	stage = dirs.top
+	if err != nil {
+		return stage, err
 	}
 	g, group := errgroup.WithContext(ctx)
 	g.SetLimit(writers)
@@ -114,41 +142,64 @@ func (d *Dir) fill(
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return err
+		return stage, err
 	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return stage, context.Cause(ctx)
 	}
 	d.step("manifest")
-	if err := p.manifest.stamp(d.parent, stage); err != nil {
-		return err
+	if err := d.stamp(p, stage, linked); err != nil {
+		return stage, err
 	}
 	if err := dirs.write(path.Join(stage, manifestPath), bytes.NewReader(p.manifest.encode()), fileMode); err != nil {
-		return err
+		return stage, err
 	}
 	if d.Exec {
 		if err := dirs.write(path.Join(stage, execPath), strings.NewReader(unique()), fileMode); err != nil {
-			return err
+			return stage, err
 		}
 	}
 	d.step("sync")
-	return dirs.sync()
+	return stage, dirs.sync()
 }
 
-// link links a file of the present directory into the new one.
-func (d *Dir) link(dirs *dirSet, stage, name string) error {
-	to := path.Join(stage, name)
-	if err := dirs.make(path.Dir(to)); err != nil {
-		return err
+// link links files of the present directory into the new one.
+func (d *Dir) link(dirs *dirSet, stage string, names []string) error {
+	for _, name := range names {
+		to := path.Join(stage, name)
+		if err := dirs.make(path.Dir(to)); err != nil {
+			return err
+		}
+		if err := d.parent.Link(path.Join(d.base, name), to); err != nil {
+			return fmt.Errorf("keep %s: %w", name, err)
+		}
 	}
-	if err := d.parent.Link(path.Join(d.base, name), to); err != nil {
-		return fmt.Errorf("keep %s: %w", name, err)
+	return nil
+}
+
+// stamp notes in the manifest what the disk says of the files that were written or linked.
+func (d *Dir) stamp(p *Plan, stage string, linked []string) error {
+	now := time.Now()
+	for _, f := range slices.Concat(p.Added, p.Changed) {
+		linked = append(linked, f.Path)
+	}
+	for _, name := range linked {
+		e, ours := p.manifest.files[name]
+		if !ours || e.at.Inode != 0 && e.at.MTime == 0 {
+			continue // it is of another writer, or not trusted
+		}
+		found, err := d.stat(path.Join(stage, name))
+		if err != nil {
+			return err
+		}
+		e.at = found.trusted(now)
+		p.manifest.files[name] = e
 	}
 	return nil
 }
 
 // exchange replaces the target by the directory stage.
-func (d *Dir) exchange(stage string) error {
+func (d *Dir) exchange(stage string, p *Plan) error {
 	d.step("switch")
 	if d.old == nil {
 		if err := d.parent.Rename(stage, d.base); err != nil {
@@ -170,23 +221,34 @@ func (d *Dir) exchange(stage string) error {
 			return errors.Join(err, d.parent.Rename(old, d.base))
 		}
 		d.step("switched")
-		return d.settle(old)
+		return d.settle(old, p, false)
 	}
 	if err != nil {
 		return err
 	}
 	d.step("switched")
-	return d.settle(stage)
+	return d.settle(stage, p, true)
 }
 
-// settle syncs the switch and removes the former tree. If that fails, the next writer removes it.
-func (d *Dir) settle(former string) error {
+// settle syncs the switch and keeps the former tree as the spare generation, or removes it. If that
+// fails, the next writer removes it.
+func (d *Dir) settle(former string, p *Plan, swapped bool) error {
 	if err := d.self.Sync(); err != nil {
 		return err
 	}
 	d.old.Close()
-	d.old = nil
-	_ = d.parent.RemoveAll(former)
+	var err error
+	if d.old, err = d.parent.OpenRoot(d.base); err != nil {
+		d.old = nil
+		return nil
+	}
+	if swapped {
+		kept, err := d.keep(former, p)
+		if kept || err != nil {
+			return nil
+		}
+	}
+	_ = d.discard(former, &p.manifest)
 	return nil
 }
 
@@ -198,9 +260,10 @@ func mountHint(err error) error {
 	return err
 }
 
-// dirSet creates directories and records them. It is safe for concurrent use.
+// dirSet creates and changes directories and records them. It is safe for concurrent use.
 type dirSet struct {
 	root *os.Root
+	top  string     // all are in it
 	mu   sync.Mutex // guards made, and the creation of directories
 	made map[string]bool
 }
@@ -213,12 +276,33 @@ func (s *dirSet) make(dir string) error {
 		missing = append(missing, dir)
 	}
 	for _, dir := range slices.Backward(missing) {
-		if err := errors.Join(s.root.Mkdir(dir, dirMode), s.root.Chmod(dir, dirMode)); err != nil { // whatever the umask is
+		err := s.root.Mkdir(dir, dirMode)
+		if err == nil {
+			err = s.root.Chmod(dir, dirMode) // whatever the umask is
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 		s.made[dir] = true
 	}
 	return nil
+}
+
+// remove removes a file if it is there, and the directories that are empty without it.
+func (s *dirSet) remove(name string) error {
+	err := s.root.Remove(name)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil
+	}
+	for dir := path.Dir(name); err == nil && dir != s.top; dir = path.Dir(dir) {
+		s.made[dir] = true
+		if s.root.Remove(dir) != nil {
+			return nil
+		}
+		delete(s.made, dir)
+		s.made[path.Dir(dir)] = true
+	}
+	return err
 }
 
 // write makes a new file and syncs it.

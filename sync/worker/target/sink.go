@@ -37,6 +37,7 @@ type Directory struct {
 	Namespace string
 	Source    string // stands for all that the files depend on beside the commit
 	Strict    bool   // it gets no file that Grafana would not load
+	Thorough  bool   // every file is read, whatever the disk says of it
 	KeepEdits bool   // edited files stay as they are, until they change in Git
 	Exec      bool   // a program follows its switch
 	Max       int64  // files that there may be; 0 = no limit
@@ -96,6 +97,7 @@ func (d *Directory) Compare(ctx context.Context, dir *sink.Dir, commit Commit) (
 	if err := p.choose(ctx); err != nil {
 		return p, err
 	}
+	dir.Thorough = d.Thorough
 	dir.KeepEdits = d.KeepEdits
 	dir.Exec = d.Exec
 	plan, err := dir.Plan(commit.Hash, d.Source, p.files)
@@ -121,7 +123,7 @@ func (p *DirectoryPlan) choose(ctx context.Context) error {
 	var fresh []sink.File
 	var check []checkout.Blob
 	strict, before := p.of.Strict, map[string]state.UnreadFile{}
-	known := p.commit.Known && p.dir.UIDs() != nil
+	known := p.commit.Known && p.dir.KnowsUIDs()
 	for _, f := range p.commit.Unread {
 		before[f.Path] = f
 	}
@@ -141,7 +143,8 @@ func (p *DirectoryPlan) choose(ctx context.Context) error {
 		if !has {
 			fresh = append(fresh, file)
 		} else {
-			file.UID = p.dir.UIDs()[f.Path]
+			last, _ := p.dir.Last(f.Path)
+			file.UID = last.UID
 		}
 		p.files = append(p.files, file)
 		switch _, large := checkout.PointerOf(file); {
