@@ -40,6 +40,7 @@
 //	sync/webhook        the receiver of webhooks
 //	sync/metrics        Prometheus
 //	sync/snapshot       the read model: what dashboard, status and socket show
+//	sync/page           the read model as a page for browsers and as JSON
 //	sync/control        the control socket: server and client
 //	sync/agent          builds the parts and runs them in one errgroup
 //	sync/testenv        real API server, Git servers, forges, faults for tests; its folder

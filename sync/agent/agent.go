@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,6 +28,7 @@ import (
 	"limpet/sync/metrics"
 	"limpet/sync/netx"
 	"limpet/sync/notify"
+	"limpet/sync/page"
 	"limpet/sync/reconcile"
 	"limpet/sync/repos"
 	"limpet/sync/resources"
@@ -81,7 +83,8 @@ type Config struct {
 
 	Socket    bool         // serve limpet.sock
 	Log       *control.Log // served there; nil = none
-	Telemetry string       // address of /metrics, /healthz and /readyz; "" = off
+	Telemetry string       // address of /metrics, /healthz, /readyz and the page; "" = off
+	NoPage    bool         // serve no page there
 	Webhooks  webhook.Config
 	Notify    []*notify.Target
 	Heartbeat *notify.Target // called while nothing fails; nil = none
@@ -318,8 +321,12 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		gauges.Sources = func() []kube.Object { all, _ := sources.Objects(); return all }
 	}
 	a.metrics.Read(gauges)
-	a.endpoint = &metrics.Endpoint{Address: cfg.Telemetry, Metrics: a.metrics, Stuck: a.Stuck, Synced: a.health.Synced, Ready: a.ready,
-		Down: a.clients.client.Down, Logger: cfg.Logger}
+	shows := http.NotFoundHandler()
+	if !cfg.NoPage {
+		shows = &page.Page{Snapshots: a.hub, Hours: a.activity.Runs, History: cfg.Store, Address: cfg.Telemetry}
+	}
+	a.endpoint = &metrics.Endpoint{Address: cfg.Telemetry, Metrics: a.metrics, Page: shows, Stuck: a.Stuck, Synced: a.health.Synced,
+		Ready: a.ready, Down: a.clients.client.Down, Logger: cfg.Logger}
 	secrets := a.access.places
 	secrets.Observer = nil // each request reads them
 	a.deliveries = webhook.NewCluster(webhook.ClusterOptions{

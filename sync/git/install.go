@@ -200,7 +200,21 @@ type download struct {
 	bases []pack.ID          // commits that a bundle builds on
 	ends  []pack.ID          // of history, with those of before
 	more  []pack.ID          // ends of before whose parents are sent
-	refs  map[string]pack.ID // all that the server has
+	refs  map[string]pack.ID // of the server: at least those that names lists
+}
+
+// names lists the refs in dir that stand for refs of the server, and the one that is fetched.
+func (f *fetch) names(dir string) (names []string, err error) {
+	refs, err := pack.ReadRefs(dir)
+	for name := range refs {
+		if name != f.name && !strings.HasPrefix(name, ownPrefix) {
+			names = append(names, name)
+		}
+	}
+	if f.name != "" {
+		names = append(names, f.name)
+	}
+	return names, err
 }
 
 // download asks for w and spools the answer in dir. The pack is to be discarded also when there is
@@ -211,7 +225,11 @@ func (f *fetch) download(dir string, w transport.Want, budget int64) (got downlo
 		return got, err
 	}
 	defer leave()
-	l, err := f.call.listRefs()
+	names, err := f.names(dir)
+	if err != nil {
+		return got, err
+	}
+	l, err := f.call.listRefs(names...)
 	if err != nil {
 		return got, err
 	}

@@ -76,7 +76,7 @@ func (f *fetch) fetchPinned() error {
 	if here, err := f.hasPinned(); here && err == nil {
 		return nil
 	}
-	l, err := f.call.peekRefs(f.call.listRefs)
+	l, err := f.call.peekRefs(func() (*transport.Listing, error) { return f.call.listRefs() })
 	if err != nil {
 		return err
 	}

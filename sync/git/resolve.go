@@ -56,14 +56,23 @@ func (m *Mirrors) Resolve(ctx context.Context, r Remote, sel gitref.Selector) (R
 }
 
 func (c *call) askRef(sel gitref.Selector) (Ref, error) {
-	l, err := c.peekRefs(c.exchange.List)
+	l, err := c.peekRefs(func() (*transport.Listing, error) {
+		return c.exchange.Look(prefixes(sel)...)
+	})
 	if err != nil {
 		return Ref{}, err
 	}
 	found, err := choose(c.exchange.Ctx, l.Refs, sel)
+	if err != nil && l.Prefixes != nil { // all names are there to choose another by, and to hint at
+		l, err = c.peekRefs(c.exchange.List)
+		if err != nil {
+			return Ref{}, err
+		}
+		found, err = choose(c.exchange.Ctx, l.Refs, sel)
+	}
 	var ref Ref
 	if err == nil {
-		ref, err = c.newestOf(found, len(l.Refs.Peeled) > 0)
+		ref, err = c.newestOf(found, l.Prefixes != nil || len(l.Refs.Peeled) > 0)
 	}
 	ref.Via.Upstream = c.exchange.Upstream
 	switch {
@@ -112,16 +121,17 @@ func (c *call) keepListing(l *transport.Listing) {
 	kept[c.exchange.Identity()] = l
 }
 
-// listRefs returns the listing of a moment ago, once, or a new one. The caller visits the host.
-func (c *call) listRefs() (*transport.Listing, error) {
+// listRefs returns the listing of a moment ago, once, or a new one, of the refs that are named
+// in full; no name stands for all. The caller visits the host.
+func (c *call) listRefs(names ...string) (*transport.Listing, error) {
 	c.m.mu.Lock()
 	l := c.m.listings[c.exchange.Identity()]
 	delete(c.m.listings, c.exchange.Identity())
 	c.m.mu.Unlock()
-	if l != nil && time.Since(l.At) < transport.ListingLife {
+	if l != nil && time.Since(l.At) < transport.ListingLife && l.Covers(names) {
 		return l, nil
 	}
-	return c.exchange.List()
+	return c.exchange.Look(names...)
 }
 
 // newestOf returns the ref with the newest commit of several, of which the last wins a tie. peels
@@ -216,6 +226,23 @@ func choose(ctx context.Context, adv *packp.AdvRefs, sel gitref.Selector) ([]Ref
 		return []Ref{ref}, nil
 	}
 	return nil, &Error{Kind: Empty, Err: errors.New("the repository has no branches"), Hint: "push a first commit to one"}
+}
+
+// prefixes are those of the refs that choose finds one among; none = any ref may be of use.
+func prefixes(sel gitref.Selector) []string {
+	switch {
+	case sel.Commit != "":
+		return nil
+	case sel.SemVer != "":
+		return []string{tagPrefix + sel.TagPrefix}
+	case sel.Name != "":
+		return []string{sel.Name}
+	case sel.Tag != "":
+		return []string{tagPrefix + sel.Tag}
+	case sel.Branch != "":
+		return []string{headPrefix + sel.Branch}
+	}
+	return []string{"HEAD", headPrefix + "main", headPrefix + "master"}
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -309,4 +310,95 @@ func FuzzAdvertisement(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestLongList: a server whose list of refs is long is asked for the refs that matter, with the
+// same refs, errors and mirrors as by version 0 of the protocol.
+func TestLongList(t *testing.T) {
+	t.Parallel()
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	first := o.Commit("one", map[string]string{"a": "1"})
+	second := o.Commit("two", map[string]string{"a": "2"})
+	var refs strings.Builder
+	for i := range 3000 {
+		fmt.Fprintf(&refs, "create refs/pull/%d/head %s\n", i, first)
+	}
+	gittest.Git(t, o.Bare, []byte(refs.String()), "update-ref", "--stdin")
+	for _, args := range [][]string{{"branch", "feature/login", first}, {"branch", "main-2", first}, {"branch", "gone", second},
+		{"tag", "v1.0.0", first}, {"tag", "v2.0.0-rc1", first}, {"tag", "-a", "-m", "release", "v2.0.0", second},
+		{"tag", "app/v3.1.0", second}, {"tag", "both", first}, {"tag", "-a", "-m", "same", "v2.0.0+b", first}, {"pack-refs", "--all"}} {
+		gittest.Git(t, o.Bare, nil, args...)
+	}
+	old := gittest.NewServer(t)
+	if err := os.Symlink(o.Bare, filepath.Join(old.Root, "site.git")); err != nil {
+		t.Fatal(err)
+	}
+	old.During(func(_ http.ResponseWriter, r *http.Request) { r.Header.Del("Git-Protocol") })
+	both := []*gittest.Server{s, old}
+	m := openMirrors(t, Options{})
+	look := func(at *gittest.Server, sel gitref.Selector) (Ref, string) {
+		t.Helper()
+		ref, err := m.Resolve(t.Context(), remoteAt(at, "site.git"), sel)
+		if err == nil {
+			return ref, ""
+		}
+		return ref, strings.ReplaceAll(err.Error(), at.URL, "")
+	}
+	for range 3 { // the first list is long, the second answer names the version
+		for _, at := range both {
+			look(at, gitref.Branch("main"))
+		}
+	}
+	for _, sel := range []gitref.Selector{{}, {Branch: "main"}, {Branch: "feature/login"}, {Branch: "logn"}, {Branch: "both"},
+		{Branch: "refs/pull/1/head"}, {Tag: "v1.0.0"}, {Tag: "v2.0.0"}, {Tag: "v9"}, {SemVer: "*"}, {SemVer: ">=2.0.0-0"}, {SemVer: "9.x"},
+		{SemVer: "*", TagPrefix: "app/"}, {SemVer: "*", SemVerFilter: "^v1"}, {Name: "refs/pull/7/head"}, {Name: "refs/pull/9999/head"},
+		{Name: "refs/tags/v2.0.0"}} {
+		got, gotErr := look(s, sel)
+		want, wantErr := look(old, sel)
+		if got != want || gotErr != wantErr {
+			t.Errorf("%q: %+v %s, in version 0 %+v %s", sel, got, gotErr, want, wantErr)
+		}
+	}
+	before, sent := s.Requests.Load(), s.Sent()
+	look(s, gitref.Branch("main"))
+	if n, size := s.Requests.Load()-before, s.Sent()-sent; n != 1 || size > 200 {
+		t.Errorf("a look took %d requests and %d bytes", n, size)
+	}
+
+	same := func(sel gitref.Selector, requests int64) {
+		t.Helper()
+		var found [2]Ref
+		var files [2]map[string]string
+		var kept [2]map[string]pack.ID
+		for i, at := range both {
+			r := remoteAt(at, "site.git")
+			before := s.Requests.Load()
+			found[i], _ = syncSelected(t, m, r, sel)
+			if n := s.Requests.Load() - before; at == s && n > requests {
+				t.Errorf("%q: %d requests, want %d", sel, n, requests)
+			}
+			fsck(t, m, r)
+			files[i] = content(t, m, r, found[i].Hash, "")
+			var err error
+			if kept[i], err = pack.ReadRefs(mirrorDir(t, m, r)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if found[0] != found[1] || !maps.Equal(files[0], files[1]) || !maps.Equal(kept[0], kept[1]) {
+			t.Errorf("%q: %+v with %v, in version 0 %+v with %v", sel, found[0], kept[0], found[1], kept[1])
+		}
+	}
+	same(gitref.Branch("main"), 2)
+	for i := range 10 {
+		o.Commit("next", map[string]string{"a": fmt.Sprint("next ", i), fmt.Sprint("b", i): "new"})
+		same(gitref.Branch("main"), 3) // the mirror has tags, of which is asked whether they are there
+	}
+	same(gitref.Branch("gone"), 3)
+	gittest.Git(t, o.Bare, nil, "branch", "-D", "gone")
+	same(gitref.Selector{Tag: "v2.0.0"}, 3) // and gone is gone from the mirror
+	o.Git("reset", "-q", "--hard", first)
+	o.Commit("forced", map[string]string{"c": "3"})
+	same(gitref.Selector{}, 3)
+	same(gitref.Selector{Commit: second}, 3)
 }

@@ -161,10 +161,11 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(out.Bytes()) // the peer is gone
 }
 
-// Endpoint serves /metrics, /healthz and /readyz of an agent.
+// Endpoint serves /metrics, /healthz and /readyz of an agent, and beside them what Page answers.
 type Endpoint struct {
 	Address string
 	Metrics http.Handler
+	Page    http.Handler
 	Stuck   func() []string // what of the agent does not move
 	Synced  func() bool
 	Ready   func() error              // of the jobs
@@ -192,6 +193,7 @@ func (e *Endpoint) Run(ctx context.Context) error {
 	mux.Handle("GET /metrics", e.Metrics)
 	mux.HandleFunc("GET /healthz", answer(func() string { return strings.Join(e.Stuck(), "\n") }))
 	mux.HandleFunc("GET /readyz", answer(e.NotReady))
+	mux.Handle("GET /", e.Page)
 	return apiserver.Serve(ctx, ln, &http.Server{Handler: mux})
 }
 

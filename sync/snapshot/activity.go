@@ -82,7 +82,11 @@ func (a *Activity) Observe(e jobs.Event) {
 		a.hub.Invalidate()
 		return
 	case jobs.EventCompleted:
-		a.Runs.add(e.Namespace+"/"+e.Repository, e.State, e.At)
+		var took time.Duration
+		if e.Last != nil {
+			took = tookOf(e.Last.Started, e.At)
+		}
+		a.Runs.add(e.Namespace+"/"+e.Repository, e.State, e.At, took)
 	}
 	a.mu.Lock()
 	switch e.Type {

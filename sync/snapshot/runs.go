@@ -3,6 +3,7 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -12,17 +13,31 @@ import (
 // runsPage is the number of records in one read at the start.
 const runsPage = 1000
 
-// Runs holds the worst result of each repository for each of the last hours, and the number of
-// records. It is read from the history once and kept up to date by events, so that a snapshot never
-// reads the file.
+// Runs holds the worst result of each repository for each of the last hours, what ended in each of
+// them, and the number of records. It is read from the history once and kept up to date by events,
+// so that a snapshot never reads the file.
 type Runs struct {
 	mu    sync.Mutex // guards all below
 	worst map[string]map[int64]byte
+	hours map[int64]Hour
 	total int
 	added int
 }
 
-func newRuns() *Runs { return &Runs{worst: map[string]map[int64]byte{}} }
+func newRuns() *Runs { return &Runs{worst: map[string]map[int64]byte{}, hours: map[int64]Hour{}} }
+
+// Hour counts the jobs that ended in one hour, by their results.
+type Hour struct {
+	From      time.Time `json:"from"`
+	Success   int       `json:"success"`
+	Warning   int       `json:"warning"`
+	Error     int       `json:"error"`
+	Cancelled int       `json:"cancelled"`
+	Seconds   float64   `json:"seconds"` // that all of them took
+}
+
+// All returns the number of jobs.
+func (h Hour) All() int { return h.Success + h.Warning + h.Error + h.Cancelled }
 
 // recentHours is the number of letters of Repo.Runs.
 const recentHours = 24
@@ -56,7 +71,7 @@ func (r *Runs) Load(ctx context.Context, store *state.Store, now time.Time) erro
 		}
 		r.mu.Lock()
 		for _, rec := range page {
-			r.put(rec.Namespace+"/"+rec.Repository, rec.State, rec.Finished)
+			r.put(rec.Namespace+"/"+rec.Repository, rec.State, rec.Finished, tookOf(rec.Started, rec.Finished))
 		}
 		r.mu.Unlock()
 		if len(page) < runsPage {
@@ -79,10 +94,10 @@ func (r *Runs) Recount(ctx context.Context, store *state.Store) error {
 }
 
 // add counts a job that has just ended.
-func (r *Runs) add(repository, state string, at time.Time) {
+func (r *Runs) add(repository, state string, at time.Time, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.put(repository, state, at)
+	r.put(repository, state, at, took)
 	r.total++
 	r.added++
 }
@@ -100,8 +115,16 @@ func (r *Runs) count() int {
 	return r.total
 }
 
+// tookOf returns the duration of a job, 0 when its start is not known.
+func tookOf(started, finished time.Time) time.Duration {
+	if started.IsZero() {
+		return 0
+	}
+	return max(finished.Sub(started), 0)
+}
+
 // put enters one result. The caller holds mu.
-func (r *Runs) put(repository, state string, at time.Time) {
+func (r *Runs) put(repository, state string, at time.Time, took time.Duration) {
 	if r.worst[repository] == nil {
 		r.worst[repository] = map[int64]byte{}
 	}
@@ -109,6 +132,33 @@ func (r *Runs) put(repository, state string, at time.Time) {
 	if line := r.worst[repository]; bytes.IndexByte(runRanks, l) > bytes.IndexByte(runRanks, line[hour]) {
 		line[hour] = l
 	}
+	sum := r.hours[hour]
+	switch l {
+	case 's':
+		sum.Success++
+	case 'w':
+		sum.Warning++
+	case 'c':
+		sum.Cancelled++
+	default:
+		sum.Error++
+	}
+	sum.Seconds += took.Seconds()
+	r.hours[hour] = sum
+	maps.DeleteFunc(r.hours, func(old int64, _ Hour) bool { return hour-old >= recentHours })
+}
+
+// Hours returns what ended in each of the last hours, oldest first.
+func (r *Runs) Hours(now time.Time) []Hour {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]Hour, recentHours)
+	for i := range out {
+		hour := hourOf(now) - recentHours + 1 + int64(i)
+		out[i] = r.hours[hour]
+		out[i].From = time.Unix(hour*3600, 0).UTC()
+	}
+	return out
 }
 
 // line returns a letter for each of the last hours, oldest first; "" when nothing ended in them.

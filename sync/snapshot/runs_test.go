@@ -23,7 +23,7 @@ func TestRuns(t *testing.T) {
 		{time.Minute, "cancelled", "b"}, {time.Minute, "cancelled", "c"}, {time.Minute, "success", "c"}, {time.Minute, "dead", "d"},
 		{30 * time.Hour, "error", "old"},
 	} {
-		r.add(e.repo, e.end, now.Add(-e.ago))
+		r.add(e.repo, e.end, now.Add(-e.ago), time.Second)
 	}
 	tests := map[string]string{
 		"a":       "s" + strings.Repeat(".", 17) + "e....w",
@@ -37,6 +37,13 @@ func TestRuns(t *testing.T) {
 		if got := r.line(repo, now); got != want {
 			t.Errorf("line of %s: %q, want %q", repo, got, want)
 		}
+	}
+	hours := r.Hours(now)
+	if len(hours) != 24 || hours[23].From.Hour() != 12 || hours[18].Error != 1 || hours[0].All() != 1 {
+		t.Errorf("%+v", hours)
+	}
+	if want := (Hour{From: hours[23].From, Success: 3, Warning: 1, Error: 1, Cancelled: 2, Seconds: 7}); hours[23] != want {
+		t.Errorf("%+v, want %+v", hours[23], want)
 	}
 	if got, want := r.line("a", now.Add(time.Hour)), strings.Repeat(".", 17)+"e....w."; got != want {
 		t.Errorf("an hour later: %q, want %q", got, want)

@@ -46,7 +46,11 @@ func (b *bench) agent(binary string, objects ...object) (*agent, error) {
 		return nil, err
 	}
 	a := &agent{binary: binary, home: home}
-	a.flags = []string{"--daemon", "--log-level", "warn", "--manifests", filepath.Join(home, "site"), "--sink-prefix", home}
+	site := filepath.Join(home, "site")
+	if err := os.Mkdir(site, 0o755); err != nil {
+		return nil, err
+	}
+	a.flags = []string{"--daemon", "--log-level", "warn", "--manifests", site, "--sink-prefix", home}
 	for _, o := range objects {
 		if err := a.declare(o); err != nil {
 			return nil, err
@@ -65,16 +69,12 @@ func (b *bench) agent(binary string, objects ...object) (*agent, error) {
 
 // declare writes the file of an object.
 func (a *agent) declare(o object) error {
-	dir := filepath.Join(a.home, "site")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	data, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
 	u := unstructured.Unstructured{Object: o}
-	return os.WriteFile(filepath.Join(dir, u.GetKind()+"-"+u.GetName()+".yaml"), data, 0o644)
+	return os.WriteFile(filepath.Join(a.home, "site", u.GetKind()+"-"+u.GetName()+".yaml"), data, 0o644)
 }
 
 func (a *agent) start() error {

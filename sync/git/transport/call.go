@@ -4,8 +4,9 @@
 //
 // Nothing that a server sends is trusted: texts are cleaned of control characters and secrets,
 // redirects leave no origin, and credentials go to no other host. Limits bounds the list of refs
-// and the pack, AnswerHead what comes before the pack, ErrorBody the text of a refusal, mostIDs
-// what is kept of a directory of bundles, maxShares the limits that are kept for repositories;
+// and the pack, AnswerHead what comes before the pack and what a server says that it can do,
+// ErrorBody the text of a refusal, mostIDs what is kept of a directory of bundles, maxShares the
+// limits that are kept for repositories, maxLong the servers that are known to have many refs;
 // Options.Refs, Stall and Whole bound the time.
 package transport
 

@@ -46,6 +46,7 @@ type Client struct {
 	hosts          map[string]chan struct{} // tokens: requests that run at a host
 	throttledUntil map[string]time.Time     // of identities at hosts: throttled until then
 	clients        map[string]*http.Client  // by auth.Credentials.Line
+	long           map[string]longServer    // by Call.Identity
 	shares         map[string]*share        // of repositories with limits
 	dirs           map[string]dirMemory     // by path
 	bundles        map[string]bundleMemory  // by path of the directory
@@ -115,6 +116,7 @@ func New(dir string, o Options) *Client {
 		hosts:          map[string]chan struct{}{},
 		throttledUntil: map[string]time.Time{},
 		clients:        map[string]*http.Client{},
+		long:           map[string]longServer{},
 		shares:         map[string]*share{},
 		dirs:           map[string]dirMemory{},
 		bundles:        map[string]bundleMemory{},

@@ -30,9 +30,10 @@ type session interface {
 // Listing is an answer to ls-remote. Over http the session has no connection
 // and serves the fetch that follows, which saves a round trip.
 type Listing struct {
-	Session session
-	Refs    *packp.AdvRefs
-	At      time.Time
+	Session  session
+	Refs     *packp.AdvRefs
+	At       time.Time
+	Prefixes []string // of the names that are listed, tags peeled; nil = all names
 }
 
 // ListingLife is how long refs are good enough to fetch by. The commit that
@@ -57,7 +58,10 @@ func (c *Call) List() (*Listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Listing{s, refs, time.Now()}, nil
+	if strings.HasPrefix(c.Addr.Scheme, "http") && len(refs.References) > longList {
+		c.rememberLong(longServer{refs.Capabilities, c.longServer().version})
+	}
+	return &Listing{Session: s, Refs: refs, At: time.Now()}, nil
 }
 
 // lister is what a conversation with a server begins with.

@@ -85,6 +85,9 @@ func (t *Touched) WriteHeader(c int)           { t.Used = true; t.ResponseWriter
 func (t *Touched) Write(p []byte) (int, error) { t.Used = true; return t.ResponseWriter.Write(p) }
 func (t *Touched) Unwrap() http.ResponseWriter { return t.ResponseWriter }
 
+// Sent counts the bytes of all answers, without their headers.
+func (s *Server) Sent() int64 { return s.sent.Load() }
+
 // During answers requests with h first; what h does not answer goes to git.
 func (s *Server) During(h http.HandlerFunc) {
 	s.mu.Lock()

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	mostFiles  = 40     // Go files of a folder, tests included
-	mostLines  = 600    // of a file
-	mostSource = 99_900 // lines of all files without tests and their support; the aim is 89,000
+	mostFiles  = 40      // Go files of a folder, tests included
+	mostLines  = 600     // of a file
+	mostSource = 102_700 // lines of all files without tests and their support; the aim is 89,000
 )
 
 // layers are the packages from the bottom to the top, each with those below its
@@ -62,6 +62,7 @@ var layers = []struct {
 	{"sync/webhook", 1300},
 	{"sync/metrics", 900},
 	{"sync/snapshot", 2000},
+	{"sync/page", 400},
 	{"sync/control", 1300},
 	{"sync/agent", 1000},
 	{"tui/widget", 2000},

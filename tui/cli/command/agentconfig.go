@@ -120,7 +120,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, LocalDirs: g.LocalPrefix,
 		SinkPrefixes: g.SinkPrefix, SinkPrograms: g.SinkExec,
 		Kinds: kinds, CommitStatus: g.CommitStatus,
-		Socket: true, Telemetry: g.TelemetryListen, Webhooks: hooks, Artifacts: artifacts, Notify: targets, Heartbeat: beat, Logger: log,
+		Socket: true, Telemetry: g.TelemetryListen, NoPage: g.NoPage, Webhooks: hooks, Artifacts: artifacts, Notify: targets, Heartbeat: beat, Logger: log,
 	}, nil
 }
 

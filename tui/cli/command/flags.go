@@ -108,7 +108,8 @@ type AgentFlags struct {
 	ManifestsSelector         string        `help:"Label selector of the objects of --manifests to take." placeholder:"SELECTOR"`
 	ManifestsPrune            bool          `help:"Delete objects whose manifest is gone. The embedded API always does."`
 	Validate                  string        `help:"Unknown fields: ${enum}." enum:"strict,warn,off,true,false,ignore" default:"strict"`
-	TelemetryListen           string        `help:"Address of /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
+	TelemetryListen           string        `help:"Address of the page, /metrics, /healthz and /readyz; empty = off." default:"127.0.0.1:9440"`
+	NoPage                    bool          `help:"Serve no page on --telemetry-listen, and no /status.json."`
 	WebhookListen             string        `help:"Address that receives webhooks of Git hosts; empty = off." placeholder:"ADDRESS"`
 	WebhookURL                string        `help:"Public https URL of --webhook-listen, to register webhooks." placeholder:"URL"`
 	WebhookCertFile           string        `help:"Certificate of --webhook-listen. Default: a proxy speaks TLS." placeholder:"FILE"`

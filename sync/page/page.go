@@ -1,0 +1,225 @@
+// Package page shows an agent to a browser: one page without scripts, and the same as JSON. Both
+// are made of one document of which the secrets have been taken out, so that neither can show more
+// than the other.
+package page
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/snapshot"
+	"limpet/sync/text"
+)
+
+const (
+	// maxAge is how long a page is served again without a look at the agent: however many browsers
+	// are open, they cost the agent one page in that time.
+	maxAge = time.Second
+	// firstTimeout is how long a request waits for the first snapshot of an agent that starts.
+	firstTimeout = 5 * time.Second
+	// recentJobs is the number of finished jobs that are listed.
+	recentJobs = 20
+)
+
+// Snapshots are those of the agent.
+type Snapshots interface {
+	// Next blocks until there is a fresh snapshot newer than seq, or ctx ends.
+	Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error)
+}
+
+// Hours count what ended in each of the last hours, oldest first.
+type Hours interface {
+	Hours(now time.Time) []snapshot.Hour
+}
+
+// History has the finished jobs of the agent.
+type History interface {
+	History(ctx context.Context, q state.Query) ([]state.Record, error)
+}
+
+// Status is what /status.json has. The members that 'limpet status -o json' has too mean the same.
+type Status struct {
+	Live     *snapshot.Snapshot `json:"live"`
+	OK       bool               `json:"ok"`
+	Why      []string           `json:"why"` // reasons why OK is false
+	Warnings []string           `json:"warnings"`
+	Hours    []snapshot.Hour    `json:"hours"`  // the last 24, oldest first
+	Recent   []state.Record     `json:"recent"` // jobs that ended last, newest first
+}
+
+// Page is a handler of GET requests. It is safe for concurrent use.
+type Page struct {
+	Snapshots Snapshots
+	Hours     Hours
+	History   History
+	Address   string // of the listener
+
+	mu   sync.Mutex // guards the fields below
+	at   time.Time  // when they were made
+	html []byte
+	json []byte
+	csp  string // Content-Security-Policy of html
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.Header().Set("Cache-Control", "no-store")
+	switch {
+	case !p.serves(r.Host):
+		http.Error(w, "the page is served by an address, as localhost or by the name of its host, not as "+text.Line(r.Host, 100),
+			http.StatusMisdirectedRequest)
+		return
+	case r.URL.Path != "/" && r.URL.Path != "/status.json":
+		http.NotFound(w, r)
+		return
+	}
+	html, status, csp, err := p.current(r.Context())
+	switch {
+	case err != nil:
+		http.Error(w, "the agent has nothing to show yet: "+text.Redact(err.Error()), http.StatusServiceUnavailable)
+	case r.URL.Path == "/":
+		w.Header().Set("Content-Security-Policy", csp)
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(html) // the peer is gone
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(status) // the peer is gone
+	}
+}
+
+// serves reports whether a browser may ask for this host. A page of another site can have its own
+// name resolved to this address, and would then read the answer as its own (DNS rebinding); it
+// cannot do so with an address or with the names below.
+func (p *Page) serves(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	if net.ParseIP(host) != nil {
+		return true
+	}
+	own, _ := os.Hostname() // without one the name is none of this host
+	listens, _, _ := net.SplitHostPort(p.Address)
+	return host != "" && slices.Contains([]string{"localhost", strings.ToLower(own), strings.ToLower(listens)}, host)
+}
+
+// current returns the page, the JSON and the policy of the page, made anew when they are older than
+// maxAge.
+func (p *Page) current(ctx context.Context) (html, status []byte, csp string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); now.Sub(p.at) >= maxAge {
+		if err := p.render(ctx, now); err != nil {
+			return nil, nil, "", err
+		}
+		p.at = now
+	}
+	return p.html, p.json, p.csp, nil
+}
+
+// render makes the document and the page. The caller holds mu.
+func (p *Page) render(ctx context.Context, now time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
+	defer cancel()
+	live, err := p.Snapshots.Next(ctx, 0)
+	if err != nil {
+		return err
+	}
+	recent, err := p.History.History(ctx, state.Query{Limit: recentJobs, Brief: true})
+	if err != nil {
+		return fmt.Errorf("read history: %w", err)
+	}
+	status := Status{Live: live, Why: []string{}, Warnings: append([]string{}, live.Agent.Warnings...), Hours: p.Hours.Hours(now),
+		Recent: append([]state.Record{}, recent...)}
+	for _, i := range live.Issues() {
+		line := i.Text
+		if i.Next != "" {
+			line += ": limpet " + i.Next
+			if i.Namespace != "" {
+				line += " -n " + i.Namespace
+			}
+		}
+		if i.Failing {
+			status.Why = append(status.Why, line)
+		} else {
+			status.Warnings = append(status.Warnings, line)
+		}
+	}
+	status.OK = len(status.Why) == 0
+	document, shown, err := redacted(status)
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	if err := shownPage.Execute(&out, view{shown, now}); err != nil {
+		return err
+	}
+	p.html, p.json, p.csp = out.Bytes(), document, policy(out.Bytes())
+	return nil
+}
+
+// redacted returns the status as JSON without secrets, and what that holds.
+func redacted(s Status) (document []byte, shown Status, err error) {
+	var all any
+	whole, err := json.Marshal(s)
+	if err == nil {
+		decoder := json.NewDecoder(bytes.NewReader(whole))
+		decoder.UseNumber()
+		err = decoder.Decode(&all)
+	}
+	if err == nil {
+		document, err = json.Marshal(redactAll(all))
+	}
+	if err == nil {
+		err = json.Unmarshal(document, &shown)
+	}
+	return document, shown, err
+}
+
+// redactAll redacts each text of a JSON value in place.
+func redactAll(v any) any {
+	switch v := v.(type) {
+	case string:
+		return text.Redact(v)
+	case []any:
+		for i := range v {
+			v[i] = redactAll(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = redactAll(v[key])
+		}
+	}
+	return v
+}
+
+//go:embed page.html
+var pageText string
+
+var shownPage = template.Must(template.New("page").Parse(pageText))
+
+// policy returns the Content-Security-Policy of a page: nothing but its own style.
+func policy(html []byte) string {
+	_, rest, _ := bytes.Cut(html, []byte("<style>"))
+	style, _, _ := bytes.Cut(rest, []byte("</style>"))
+	hash := sha256.Sum256(style)
+	return "default-src 'none'; img-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) +
+		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
