@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/alecthomas/kong"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
@@ -130,8 +131,15 @@ func keepLog(e *command.Env, log *slog.Logger) *control.Log {
 	return kept
 }
 
-// withAgent calls run with an agent that is made of the flags and serves the log.
+// memoryShare of a cgroup's limit is for the heap, as in the unit of 'limpet service install'. What is
+// left is for stacks and the mapped state file.
+const memoryShare = 0.875
+
+// withAgent calls run with an agent that is made of the flags and serves the log. In a cgroup with a
+// limit the heap is collected more often before it comes near to that, unless GOMEMLIMIT is set.
 func withAgent(ctx context.Context, e *command.Env, store *state.Store, path string, log *control.Log, run func(*agent.Agent) error) error {
+	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare))
+	e.Log.Debug("limit of memory", "bytes", limit, "err", err)
 	cfg, err := e.AgentConfig(store, path, e.Log)
 	if err != nil {
 		return err
