@@ -49,14 +49,15 @@ type feed struct {
 // last state at the revision of the deletion; Previous is that state as it was stored.
 type window struct {
 	events []state.ObjectEvent
-	bytes  int    // sum of their sizes
-	floor  uint64 // all changes after this revision are held
+	bytes  int           // sum of their sizes
+	floor  uint64        // all changes after this revision are held
+	moved  chan struct{} // closed at the next event
 }
 
 func newFeed(size int, revision uint64) *feed {
 	f := &feed{window: cmp.Or(size, defaultWindow), resources: map[string]*window{}, reached: revision, moved: make(chan struct{})}
 	for _, k := range api.Kinds {
-		f.resources[resourceName(k)] = &window{floor: revision}
+		f.resources[resourceName(k)] = &window{floor: revision, moved: make(chan struct{})}
 	}
 	return f
 }
@@ -86,6 +87,8 @@ func (f *feed) publish(changes []state.ObjectEvent) {
 		}
 		clear(w.events[:n]) // otherwise the backing array keeps the old objects alive
 		w.events = w.events[n:]
+		close(w.moved)
+		w.moved = make(chan struct{})
 	}
 	close(f.moved)
 	f.moved = make(chan struct{})
@@ -121,8 +124,9 @@ func (f *feed) wait(ctx context.Context, revision uint64) error {
 	}
 }
 
-// next returns the events of a resource after a revision. They are all up to reached, and
-// moved is closed at the next commit. The error is the 410 of a revision before the window.
+// next returns the events of a resource after a revision. They are all up to reached, and moved is
+// closed at the next one of the resource: watches of others sleep on. The error is the 410 of a
+// revision before the window.
 func (f *feed) next(resource string, after uint64) (events []state.ObjectEvent, reached uint64, moved <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,5 +135,5 @@ func (f *feed) next(resource string, after uint64) (events []state.ObjectEvent, 
 		return nil, 0, nil, apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", after, w.floor))
 	}
 	from, _ := slices.BinarySearchFunc(w.events, after+1, func(e state.ObjectEvent, r uint64) int { return cmp.Compare(e.Object.Revision, r) })
-	return slices.Clone(w.events[from:]), f.reached, f.moved, nil
+	return slices.Clone(w.events[from:]), f.reached, w.moved, nil
 }

@@ -75,6 +75,7 @@ type Server struct {
 	log     *slog.Logger
 	mux     *http.ServeMux
 	feed    *feed
+	plans   chan struct{} // holds a token for each write that is being planned
 
 	bodyTimeout time.Duration // the constant, but in tests
 
@@ -99,6 +100,7 @@ func New(store *state.Store, o Options) (*Server, error) {
 		s.end()
 		return nil, fmt.Errorf("read revision of the state file: %w", err)
 	}
+	s.plans = make(chan struct{}, runtime.GOMAXPROCS(0))
 	s.feed = newFeed(max(o.Window, 0), info.Revision)
 	s.mux, s.local = s.routes(), s.newLocal()
 	store.OnObjects(s.feed.publish)

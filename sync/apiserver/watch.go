@@ -117,7 +117,7 @@ func (w *stream) begin(ctx context.Context) error {
 func (w *stream) follow(ctx context.Context) error {
 	bookmarks := time.NewTimer(nextBookmark(ctx))
 	defer bookmarks.Stop()
-	for ctx.Err() == nil {
+	for due := false; ctx.Err() == nil; {
 		events, reached, moved, err := w.call.server.feed.next(resourceName(w.call.target.kind), w.position)
 		if err != nil {
 			return err
@@ -127,17 +127,23 @@ func (w *stream) follow(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := w.flush(); err != nil {
-			return err
-		}
 		w.position = max(w.position, reached)
-		select {
-		case <-moved:
-		case <-bookmarks.C:
+		if due {
 			if err := w.sendBookmark(false); err != nil {
 				return err
 			}
 			bookmarks.Reset(nextBookmark(ctx))
+		}
+		if due || len(events) > 0 {
+			if err := w.flush(); err != nil {
+				return err
+			}
+		}
+		due = false
+		select {
+		case <-moved:
+		case <-bookmarks.C:
+			due = true
 		case <-ctx.Done():
 		}
 	}

@@ -127,7 +127,25 @@ func TestFeedWindow(t *testing.T) {
 			t.Errorf("after %d: %d events up to %d, %v; want %d", after, len(events), reached, err, want)
 		}
 	}
+}
 
+// TestFeedWakes: a watch sleeps through the changes of other resources.
+func TestFeedWakes(t *testing.T) {
+	t.Parallel()
+	f := newFeed(3, 10)
+	_, _, folders, _ := f.next(folderResource, 10)
+	_, _, others, _ := f.next(api.DashboardGroup+"/dashboards", 10)
+	woken := func(moved <-chan struct{}) bool {
+		select {
+		case <-moved:
+			return true
+		default:
+			return false
+		}
+	}
+	if changes(f, 1, 10); !woken(folders) || woken(others) {
+		t.Error("the change of a folder wakes the wrong watches")
+	}
 }
 
 func TestFeedBytes(t *testing.T) {

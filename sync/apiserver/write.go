@@ -74,11 +74,7 @@ var errChanged = errors.New("object changed since it was read")
 func (s *Server) change(ctx context.Context, t target, o writeOptions, decide func(cur found) (*plan, error)) ([]byte, error) {
 	defer s.serializeWrites(t)()
 	for {
-		cur, err := s.read(ctx, t)
-		if err != nil {
-			return nil, err
-		}
-		p, err := decide(cur)
+		cur, p, err := s.plan(ctx, t, decide)
 		if err != nil {
 			return nil, err
 		}
@@ -90,6 +86,21 @@ func (s *Server) change(ctx context.Context, t target, o writeOptions, decide fu
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// plan reads the object and plans its change, as many writes at a time as there are processors: a
+// watch is one goroutine, and many that compute would keep it behind until its window has passed.
+func (s *Server) plan(
+	ctx context.Context, t target, decide func(cur found) (*plan, error),
+) (found, *plan, error) {
+	s.plans <- struct{}{}
+	defer func() { <-s.plans }()
+	cur, err := s.read(ctx, t)
+	if err != nil {
+		return cur, nil, err
+	}
+	p, err := decide(cur)
+	return cur, p, err
 }
 
 // read returns the object, revealed and in the version of the target.
