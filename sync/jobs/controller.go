@@ -112,7 +112,8 @@ func newController(e *env, jobs, repos lister) *Controller {
 	c := &Controller{
 		env: e, await: context.Cause, jobs: jobs, queue: newWorkQueue(e.events, e.o.self), pruner: &pruner{env: e, wake: make(chan struct{}, 1)},
 		admission: &admission{env: e, jobs: jobs, repos: repos, workers: map[string]Worker{}},
-		exclusion: &exclusion{env: e, seen: newClaimIndex(e.isOwnClaim)}, delay: queue.NewClaimDelay(e.o.self),
+		exclusion: &exclusion{env: e, seen: newClaimIndex(e.isOwnClaim), turn: make(chan struct{}, 1)},
+		delay:     queue.NewClaimDelay(e.o.self),
 	}
 	c.drain = &drain{env: e, queue: c.queue}
 	c.finisher = &finisher{env: e, exclusion: c.exclusion, archiver: &archiver{env: e}, pruner: c.pruner, queue: c.queue}

@@ -58,6 +58,7 @@ const (
 type exclusion struct {
 	env  *env
 	seen *claimIndex
+	turn chan struct{} // holds a token while a driver lists the claims
 }
 
 // occupied returns how long a repository is claimed by another agent at least, unless the watch
@@ -88,8 +89,9 @@ type rival struct {
 
 // rival returns the live claim of another agent that was on the repository of a held job before its
 // own, or nil. For a fresh claim it waits until the watch has shown it; when the patience is over,
-// and for a claim that was found again, it lists the claims instead. An error reports that the
-// lease was lost before that was known.
+// and for a claim that was found again, it lists the claims instead. Drivers list in turn, and the
+// watch may show the claim of one that waits: lists of all at once would keep the watch of a busy
+// host behind for good. An error reports that the lease was lost before that was known.
 func (x *exclusion) rival(h *heldJob, fresh bool) (*rival, error) {
 	if h.ref.repository == "" {
 		return nil, nil
@@ -99,20 +101,25 @@ func (x *exclusion) rival(h *heldJob, fresh bool) (*rival, error) {
 		patience = watchPatience
 	}
 	for {
-		for over := time.After(patience); patience > 0; {
+		over := time.After(patience)
+		var turn chan struct{} // nil until then
+		for listing := false; !listing; {
 			changed := x.seen.changed()
 			if r, known := x.shownRival(h); fresh && known {
 				return r, nil
 			}
 			select {
 			case <-changed:
+			case <-over:
+				turn = x.turn
+			case turn <- struct{}{}:
+				listing = true
 			case <-h.ctx.Done():
 				return nil, context.Cause(h.ctx)
-			case <-over:
-				patience = 0
 			}
 		}
 		r, err := x.listedRival(h.ctx, h.ref.repo())
+		<-x.turn
 		if err == nil {
 			return r, nil
 		}

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,6 +41,43 @@ func TestSecondClaimYields(t *testing.T) {
 		n := r.model.arrived(func(c call) bool { return !c.Lease && c.Verb != "list" && c.Resource != "repositories" })
 		if n > 2*4+2*3+3 {
 			t.Errorf("%d requests", n)
+		}
+	})
+}
+
+// TestClaimsAreListedInTurn: where the watch is behind, drivers list the claims one after the other,
+// and one whose claim is shown meanwhile lists none.
+func TestClaimsAreListedInTurn(t *testing.T) {
+	bubble(t, func(r *rig) {
+		const repositories, took = 8, 400 * time.Millisecond
+		for i := range repositories {
+			r.repository(fmt.Sprint("r", i))
+			r.job(fmt.Sprint("r", i), fmt.Sprint("j", i))
+		}
+		var mu sync.Mutex // guards lists
+		var lists []time.Time
+		r.model.inject(func(c call) fault {
+			if c.Verb != "list" || c.Resource != "jobs" {
+				return fault{}
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			lists = append(lists, time.Now())
+			return fault{delay: took}
+		})
+		w := work(time.Second)
+		a := r.start("a", Options{Drivers: repositories}, w)
+		a.link.lag(func() time.Duration { return 200 * time.Millisecond })
+		pass(30 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		for i, at := range lists {
+			if i > 0 && at.Sub(lists[i-1]) < took {
+				t.Errorf("list %d begins %s after the one before", i, at.Sub(lists[i-1]))
+			}
+		}
+		if n, runs := len(lists), len(w.seen()); n == 0 || n >= repositories || runs != repositories {
+			t.Errorf("%d lists, %d runs", n, runs)
 		}
 	})
 }
