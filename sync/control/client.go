@@ -32,35 +32,69 @@ var ErrNoDaemon = errors.New("no daemon answers on the socket")
 // Client talks to the process that holds the state file. It is safe for concurrent use; every call
 // ends with its context.
 type Client struct {
-	path  string
-	http  *http.Client
-	hello Hello
+	dialer    Dialer
+	transport *http.Transport
+	http      *http.Client
+	hello     Hello
 }
+
+// Dialer connects to the socket of an agent.
+type Dialer interface {
+	Dial(ctx context.Context) (net.Conn, error)
+	// Protocols are those of requests; nil = HTTP/1.
+	Protocols() *http.Protocols
+	// Close ends what connections need besides themselves.
+	Close()
+}
+
+// Socket is the path of a socket of this host.
+type Socket string
+
+// Dial implements Dialer.
+func (s Socket) Dial(ctx context.Context) (net.Conn, error) { return Dial(ctx, string(s)) }
+
+// Protocols implements Dialer.
+func (Socket) Protocols() *http.Protocols { return nil }
+
+// Close implements Dialer.
+func (Socket) Close() {}
 
 // Attach connects to the socket at path. It returns ErrNoDaemon when no daemon answers in time, and
 // the cause of ctx when that ends first.
 func Attach(ctx context.Context, path string) (*Client, error) {
-	c := &Client{path: path, http: &http.Client{Transport: Transport(path)}}
 	limited, cancel := context.WithTimeout(ctx, 4*DialTimeout)
 	defer cancel()
+	c, err := AttachBy(limited, Socket(path))
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return c, err
+}
+
+// AttachBy is Attach by any way, for as long as ctx lasts. All requests of the client share its
+// connections.
+func AttachBy(ctx context.Context, dialer Dialer) (*Client, error) {
+	transport := newTransport(dialer)
+	c := &Client{dialer: dialer, transport: transport, http: &http.Client{Transport: transport}}
 	var err error
-	if c.hello, err = call[Hello](limited, c, "hello", nil); err == nil {
+	if c.hello, err = call[Hello](ctx, c, "hello", nil); err == nil {
 		return c, nil
 	}
 	c.Close()
-	switch {
-	case ctx.Err() != nil:
-		err = context.Cause(ctx)
-	case !errors.Is(err, ErrNoDaemon):
+	if !errors.Is(err, ErrNoDaemon) {
 		err = fmt.Errorf("%w: %w", ErrNoDaemon, err)
 	}
 	return nil, err
 }
 
 // Transport returns a transport for HTTP over the socket at path.
-func Transport(path string) *http.Transport {
+func Transport(path string) *http.Transport { return newTransport(Socket(path)) }
+
+func newTransport(dialer Dialer) *http.Transport {
 	return &http.Transport{
-		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, path) },
+		DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer.Dial(ctx) },
+		Protocols:           dialer.Protocols(),
+		HTTP2:               &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: pingEvery},
 		MaxIdleConnsPerHost: 4,
 		IdleConnTimeout:     time.Minute,
 	}
@@ -69,11 +103,17 @@ func Transport(path string) *http.Transport {
 // Hello returns the answer of the daemon to Attach.
 func (c *Client) Hello() Hello { return c.hello }
 
-// Path returns the path of the socket.
-func (c *Client) Path() string { return c.path }
+// Dial returns a connection to the socket.
+func (c *Client) Dial(ctx context.Context) (net.Conn, error) { return c.dialer.Dial(ctx) }
 
-// Close drops idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+// Transport returns the transport of the client, for other requests than calls.
+func (c *Client) Transport() *http.Transport { return c.transport }
+
+// Close drops idle connections, and all that need more than a socket.
+func (c *Client) Close() {
+	c.http.CloseIdleConnections()
+	c.dialer.Close()
+}
 
 // Snapshot returns the newest snapshot of the agent. It waits for the first.
 func (c *Client) Snapshot(ctx context.Context) (*snapshot.Snapshot, error) {

@@ -43,8 +43,12 @@ type Server struct {
 // Serve answers on ln until ctx ends, then closes it and all connections.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true) // of relays
 	srv := &http.Server{
 		Handler:           s.handler(),
+		Protocols:         &protocols,
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 	}

@@ -40,8 +40,8 @@ func TestStoreOverSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if h := client.Hello(); h.PID != os.Getpid() || h.Version != "test" || client.Path() != path {
-		t.Errorf("hello: %+v of %s", h, client.Path())
+	if h := client.Hello(); h.PID != os.Getpid() || h.Version != "test" || string(client.dialer.(Socket)) != path {
+		t.Errorf("hello: %+v of %v", h, client.dialer)
 	}
 	q := state.Query{Repository: "b", States: []string{"success", "error"}, Since: now.Add(-24 * time.Hour), Until: now.Add(time.Minute),
 		Limit: 5}

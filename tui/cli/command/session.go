@@ -85,7 +85,7 @@ func (e *Env) Connect(ctx context.Context, s *Session, group string) (*kube.Clie
 			return nil, err
 		}
 		if same {
-			return kube.Connect(ctx, kube.Config{Server: control.BaseURL, Transport: control.Transport(s.Daemon.Path()), Logger: e.Log,
+			return kube.Connect(ctx, kube.Config{Server: control.BaseURL, Transport: s.Daemon.Transport(), Logger: e.Log,
 				Timeout: e.callTimeout()})
 		}
 	} else if e.Embedded() {

@@ -33,7 +33,7 @@ func TestManifestAndTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	server, err := kube.Connect(t.Context(), kube.Config{Server: control.BaseURL, Transport: control.Transport(client.Path()),
+	server, err := kube.Connect(t.Context(), kube.Config{Server: control.BaseURL, Transport: client.Transport(),
 		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
