@@ -33,6 +33,8 @@ type Options struct {
 	// Commands are those of the command line. Call makes the process of a call with the settings of
 	// this one.
 	Commands []screen.Entry
+	// Contexts are the sites that the dashboard can change to.
+	Contexts []screen.Entry
 	Call     func(ctx context.Context, words ...string) *exec.Cmd
 	// Invocation adds the flags of this call to the command lines that are shown and copied.
 	Invocation interface{ Complete(line string) string }
@@ -77,12 +79,19 @@ func Run(ctx context.Context, src screen.Source, o Options) error {
 		return err
 	case m.setUp:
 		return ErrSetUp
+	case m.site != "":
+		return &SwitchError{m.site}
 	}
 	s := m.state.Snap
 	fmt.Fprintf(o.Out, "limpet: %d working, %d pending, %d waiting to retry, repositories: %d\n", s.Counts.Working, s.Counts.Pending,
 		s.Counts.Resting, len(s.Repos))
 	return nil
 }
+
+// SwitchError is returned by Run when the user chooses another context.
+type SwitchError struct{ Context string }
+
+func (e *SwitchError) Error() string { return "changes to the context " + e.Context }
 
 type model struct {
 	ctx   context.Context // the context of Run; the framework offers no parameter for it
@@ -93,7 +102,8 @@ type model struct {
 	hurry chan struct{} // ends the pause before the next request
 	state screen.State
 	mouse bool
-	setUp bool // the user has chosen the setup
+	setUp bool   // the user has chosen the setup
+	site  string // the context that the user has chosen; "" = none
 	// call is that of the options; process is the running command line, nil for none.
 	call    func(context.Context, ...string) *exec.Cmd
 	process *process
@@ -111,7 +121,7 @@ func newModel(ctx context.Context, src screen.Source, o Options) *model {
 	m := &model{ctx: ctx, src: src, env: o.Env, mouse: o.Mouse, gap: localGap, retry: retryMin, hurry: make(chan struct{}, 1), stop: func() {},
 		state: screen.NewState(src.Name(), capsOf(o), time.Now())}
 	m.state.ReadOnly, m.state.SetUp = o.ReadOnly, o.SetUp
-	m.state.Invocation, m.state.Commands = o.Invocation, o.Commands
+	m.state.Invocation, m.state.Commands, m.state.Contexts = o.Invocation, o.Commands, o.Contexts
 	m.call = o.Call
 	if o.Env("SSH_TTY") != "" || o.Env("SSH_CONNECTION") != "" {
 		m.gap = remoteGap
@@ -242,7 +252,8 @@ func (m *model) key(name, typed string) tea.Cmd {
 	m.state.Now = time.Now()
 	m.state, out = m.state.Key(name, typed)
 	cmds := []tea.Cmd{m.command(out)}
-	if m.setUp = out.SetUp; out.SetUp || out.Quit {
+	m.site = out.Context
+	if m.setUp = out.SetUp; out.SetUp || out.Quit || out.Context != "" {
 		cmds = append(cmds, tea.Quit)
 	}
 	if len(out.Actions) > 0 {

@@ -54,7 +54,9 @@ func TestNoOutputHasASecret(t *testing.T) {
 	s.Env["LIMPET_CREDENTIALS_DIR"] = filepath.Join(s.Dir, "creds")
 	s.Env["LIMPET_CONFIG"] = write("config.yaml", "token: "+canary()+
 		"\ngit-credentials:\n- url: https://git.example.com/*\n  values: {username: ann, password: "+canary()+", commitSigningKey: "+canary()+
-		", commitSigningPassphrase: "+canary()+"}\n")
+		", commitSigningPassphrase: "+canary()+"}\n"+
+		"contexts:\n- {name: far, ssh: \"ssh://ann:"+canary()+"@127.0.0.1:1\"}\n- {name: hq, provisioning-server-url: \"https://ann:"+canary()+
+		"@127.0.0.1:1\", token: "+canary()+"}\n")
 	s.Env["HTTPS_PROXY"] = "http//ann:" + canary() + "@proxy.example.com:3128"
 	s.Env["LIMPET_NOTIFY"], s.Env["LIMPET_HEARTBEAT"] = "slack+https://127.0.0.1:1/services/"+canary(), "https://127.0.0.1:1/"+canary()
 	s.Env["LIMPET_TOKEN"] = canary()
@@ -63,6 +65,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"config path": {"config path"}, "config show": {"config show"}, "config validate": {"config validate"},
 		"connection list": {"connection list"}, "connection show": {"connection show lab"},
 		"connection test": {"connection test lab"}, "crds": {"crds"}, "doctor": {"doctor"},
+		"fleet list": {"fleet list"}, "fleet status": {"fleet status --wait 500ms", "--context hq repo list", "--context far repo list"},
 		"get":            {"get secrets", "get secret s", "get repositories", "get connections", "get jobs", "get secret none"},
 		"history export": {"history export"}, "history list": {"history list"}, "history show": {"history show u1", "history show none"},
 		"job diff": {"job diff u1"}, "job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"},

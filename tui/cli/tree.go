@@ -16,6 +16,7 @@ import (
 	"limpet/tui/cli/config"
 	"limpet/tui/cli/daemon"
 	"limpet/tui/cli/doctor"
+	"limpet/tui/cli/fleet"
 	"limpet/tui/cli/history"
 	"limpet/tui/cli/job"
 	"limpet/tui/cli/logs"
@@ -36,6 +37,7 @@ type cli struct {
 
 	Status  status.Command    `cmd:"" group:"Look" help:"What runs, what failed and what to do next."`
 	Logs    logs.Command      `cmd:"" group:"Look" help:"The log of the agent."`
+	Fleet   fleet.Command     `cmd:"" group:"Look" help:"Several sites: their status side by side."`
 	Doctor  doctor.Command    `cmd:"" group:"Look" help:"Check host, state file, API, Git hosts and credentials."`
 	History history.Command   `cmd:"" group:"Look" help:"Finished jobs: list, show, export, prune."`
 	Get     object.GetCommand `cmd:"" group:"Look" help:"Show objects of any kind."`
@@ -60,6 +62,7 @@ type cli struct {
 	API  daemon.APICommand  `cmd:"" alone:"" group:"Serve" writes:"" name:"api" help:"Serve the embedded API over TLS, for curl and kubectl."`
 
 	Store      store.Command          `cmd:"" group:"More" help:"The state file: info, check, compact, backup."`
+	Relay      fleet.RelayCommand     `cmd:"" alone:"" group:"More" writes:"" help:"Connect stdin and stdout to the agent: ssh HOST limpet relay."`
 	Completion complete.ScriptCommand `cmd:"" alone:"" group:"More" help:"Print the completion script of a shell."`
 	Man        complete.ManCommand    `cmd:"" group:"More" help:"Print the manual as a man page."`
 	Version    versionCmd             `cmd:"" group:"More" help:"Print the version; --version does too."`

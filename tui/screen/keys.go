@@ -14,6 +14,7 @@ import (
 type Outcome struct {
 	Quit    bool
 	SetUp   bool     // leave, and start the setup
+	Context string   // leave, and start with that context; "" = stay
 	Actions []Action // sent one after the other
 	Refresh bool     // redraw the screen, and request a snapshot now
 	Copy    string   // for the clipboard of the terminal

@@ -24,7 +24,7 @@ type command struct {
 	object  object   // that it acts on; without a kind the selection
 	verb    Verb     // of a request
 	request *request // to send
-	action  string   // of a job to create
+	action  string   // of a job to create; a context
 	spec    string   // of the job
 
 	// Of a key.
@@ -297,6 +297,9 @@ func allCommands(s *State) []command {
 	out := keyCommands(&s.scene)
 	for i, name := range widget.Themes {
 		out = append(out, command{words: "theme " + name, label: "T", act: "theme", by: i})
+	}
+	for _, site := range s.Contexts {
+		out = append(out, command{words: "ctx " + site.Words, note: site.Help, act: "context", action: site.Words})
 	}
 	for _, kind := range []string{onRepo, onSource, onJob} {
 		for o := range s.objects(kind) {

@@ -111,6 +111,8 @@ func (s *State) act(c command) {
 	case "ASCII on/off":
 		s.Caps.ASCII = !s.Caps.ASCII
 		s.showToast(map[bool]string{true: "ASCII alone", false: "glyphs"}[s.Caps.ASCII], false)
+	case "context":
+		s.out.Context = c.action
 	case "next theme":
 		s.act(command{act: "theme", by: (s.Caps.Theme + 1) % len(widget.Coloured)})
 	case "theme":
@@ -226,6 +228,8 @@ func (s *State) line(c command) string {
 		return editLine(&s.scene)
 	case "doctor":
 		return s.limpet("doctor")
+	case "context":
+		return "limpet --context " + c.action
 	}
 	return ""
 }

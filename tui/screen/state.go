@@ -59,6 +59,7 @@ type facts struct {
 	Again    time.Time // time of the next retry of an unavailable source; zero = now
 	ReadOnly bool      // nothing is sent to the agent
 	Commands []Entry   // of the command line
+	Contexts []Entry   // sites that can be shown instead
 	// Invocation adds the flags of this dashboard to command lines; nil = none.
 	Invocation interface{ Complete(line string) string }
 }

@@ -82,6 +82,7 @@ var layers = []struct {
 	{"tui/cli/store", 0},
 	{"tui/cli/status", 0},
 	{"tui/cli/complete", 0},
+	{"tui/cli/fleet", 0},
 	{"tui/cli/daemon", 0},
 	{"tui/cli", 400},
 	{".", 0},

@@ -38,7 +38,9 @@ type ConfigFile struct {
 	Bad error
 	INI bool // it has the form of Grafana's operator.ini
 	// Ignored are the keys of that form that have no meaning here.
-	Ignored []string
+	Ignored  []string
+	Context  *Context // of the call; nil = none
+	contexts []Context
 }
 
 // Origin is the origin of a flag's value.
@@ -162,8 +164,10 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 // checkMode rejects a file that holds secrets and can be read by others, and one that can be
 // written by others.
 func (c *ConfigFile) checkMode() error {
-	for _, key := range []string{"token", GitRulesKey} {
-		if c.Values[key] == nil {
+	for key, secret := range map[string]bool{
+		"token": c.Values["token"] != nil, GitRulesKey: c.Values[GitRulesKey] != nil, "a token in " + ContextsKey: c.hasContextToken(),
+	} {
+		if !secret {
 			continue
 		}
 		if _, err := auth.ReadPrivate(c.Path); err != nil {
@@ -199,6 +203,13 @@ func (c *ConfigFile) resolver(lookup func(string) (string, bool)) kong.Resolver 
 	return kong.ResolverFunc(func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 		if flag.Name == "help" {
 			return nil, nil
+		}
+		if value, decides := c.setting(flag); decides {
+			if value == nil {
+				return nil, nil
+			}
+			c.From[flag.Name] = Origin{Kind: fromFile, Name: c.Path, Line: c.Context.line}
+			return FlagValue(flag, value), nil
 		}
 		// An empty variable is a value for text only: --telemetry-listen "" is off, but no number is
 		// empty.
@@ -261,7 +272,7 @@ type Fault struct {
 // check rejects what no command accepts.
 func (c *ConfigFile) check(flags map[string]*kong.Flag) error {
 	for _, f := range c.Faults(flags) {
-		return Usagef(f.Next, "%s: %s", c.Where(f.Key), f.Problem)
+		return Usagef(f.Next, "%s: %s", Origin{Kind: fromFile, Name: c.Path, Line: f.Line}, f.Problem)
 	}
 	return nil
 }
@@ -275,9 +286,9 @@ func (c *ConfigFile) Faults(flags map[string]*kong.Flag) (out []Fault) {
 		_, list := value.([]any)
 		_, mapping := value.(map[string]any)
 		switch {
-		case key == GitRulesKey || key == GitVerifyKey: // see listOf
+		case key == GitRulesKey || key == GitVerifyKey || key == ContextsKey: // see listOf and Contexts
 		case flag == nil:
-			problem = fmt.Sprintf("unknown key %q%s", key, Suggestion(key, append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey)))
+			problem = fmt.Sprintf("unknown key %q%s", key, Suggestion(key, append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey, ContextsKey)))
 		case value == nil:
 			problem = key + " has no value; take the line out for the default"
 		case mapping, list && !flag.IsSlice():
@@ -287,6 +298,8 @@ func (c *ConfigFile) Faults(flags map[string]*kong.Flag) (out []Fault) {
 			out = append(out, Fault{key, c.Where(key).Line, problem, "limpet help flags    # a key is the name of a flag"})
 		}
 	}
+	_, wrong := c.Contexts(flags)
+	out = append(out, wrong...)
 	slices.SortFunc(out, func(a, b Fault) int { return cmp.Or(a.Line-b.Line, strings.Compare(a.Key, b.Key)) })
 	return out
 }

@@ -40,7 +40,9 @@ type Env struct {
 
 	Flags  *Flags
 	Config *ConfigFile
-	Log    *slog.Logger
+	// Context is the site that the call concerns; nil = this host.
+	Context *Context
+	Log     *slog.Logger
 	// StopSignals gives the signals that end this call their default effect: the next one kills the
 	// process.
 	StopSignals func()

@@ -17,8 +17,9 @@ import (
 // a key <name> in the config file; a flag overrides the variable, the variable overrides the file,
 // the file overrides the default.
 type Flags struct {
-	Config string `help:"Config file: YAML, or the ini file of Grafana's operator." placeholder:"FILE" type:"path"`
-	State  string `help:"State file. Default: ~/.local/state/limpet/limpet.db." placeholder:"FILE"`
+	Config  string `help:"Config file: YAML, or the ini file of Grafana's operator." placeholder:"FILE" type:"path"`
+	Context string `help:"Site to work with, of those in the config file; none is this host." placeholder:"NAME"`
+	State   string `help:"State file. Default: ~/.local/state/limpet/limpet.db." placeholder:"FILE"`
 
 	APIFlags `group:"API"`
 

@@ -23,7 +23,7 @@ var ServerFlags = []string{
 // it was set with, and that server gets no certificate meant for another.
 func takeGrafana(env func(string) string, config *ConfigFile, call *kong.Context) {
 	words := CallText(call.Selected())
-	if env("GRAFANA_SERVER") == "" || words == "limpet api" || words == "limpet demo" ||
+	if env("GRAFANA_SERVER") == "" || config.Context != nil || words == "limpet api" || words == "limpet demo" ||
 		slices.ContainsFunc(call.Path, func(p *kong.Path) bool { return p.Flag != nil && slices.Contains(ServerFlags, p.Flag.Name) }) {
 		return
 	}

@@ -21,6 +21,7 @@ type Invocation struct {
 	elsewhere []string // flags and those of the environment, with absolute paths
 	all       bool     // the call covers all namespaces
 	words     []string // arguments by which another call of this program has the same flags
+	output    []string // flags of the output and of the config file, as arguments
 }
 
 // newInvocation reads a parsed call. The token is left out, and passwords in URLs: they are
@@ -28,6 +29,9 @@ type Invocation struct {
 func newInvocation(call *kong.Context, g *Flags, config *ConfigFile, args []string) *Invocation {
 	f := &Invocation{args: args, all: g.ListNamespace() == "", words: args}
 	for _, p := range call.Path {
+		if p.Flag != nil && !p.Resolved && (GroupOf(p.Flag) == "Output" || p.Flag.Name == "config") && !p.Flag.IsSlice() {
+			f.output = append(f.output, fmt.Sprintf("--%s=%v", p.Flag.Name, p.Flag.Target))
+		}
 		if p.Flag == nil || p.Flag.Name == "token" || !Selects(p.Flag) || p.Flag.Name == "namespace" && f.all ||
 			p.Resolved && config.From[p.Flag.Name].Kind != FromEnv {
 			continue
@@ -61,6 +65,9 @@ func (f *Invocation) Elsewhere() *Invocation {
 	return &Invocation{args: f.args, flags: f.elsewhere, all: f.all, words: f.words}
 }
 
+// Output returns the flags of the call that concern the output and the config file, as arguments.
+func (f *Invocation) Output() []string { return f.output }
+
 // Args returns the flags of a call of the dashboard as arguments of another call.
 func (f *Invocation) Args() []string {
 	for i, word := range f.words {
@@ -73,7 +80,7 @@ func (f *Invocation) Args() []string {
 
 // Selects reports whether a flag selects the state file or the server.
 func Selects(flag *kong.Flag) bool {
-	return flag.Name == "state" || flag.Name == "config" || GroupOf(flag) == APIGroup
+	return flag.Name == "state" || flag.Name == "config" || flag.Name == "context" || GroupOf(flag) == APIGroup
 }
 
 // hintedCommand matches a command line in a hint, which ends before a comment or a pipe.

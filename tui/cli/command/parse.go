@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"log/slog"
@@ -38,6 +39,10 @@ func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error
 	if unread == nil {
 		unread = config.check(FlagsOf(parser.Model.Node))
 	}
+	if unread == nil {
+		chosen := flagValue(args, e.Getenv, "--context")
+		unread = config.choose(cmp.Or(chosen, config.text("context")), FlagsOf(parser.Model.Node))
+	}
 	traced, err := kong.Trace(parser, args)
 	if err == nil {
 		n := traced.Selected()
@@ -60,8 +65,11 @@ func (e *Env) parse(args []string) (call *kong.Context, headless bool, err error
 	if call, err = parser.Parse(args); err != nil {
 		return nil, false, usageError(parser, config, err)
 	}
+	if err := config.checkContext(call); err != nil {
+		return nil, false, err
+	}
 	takeGrafana(e.Getenv, config, call)
-	e.Flags, e.Config = t.Common(), config
+	e.Flags, e.Config, e.Context = t.Common(), config, config.Context
 	return call, t.Headless(), nil
 }
 

@@ -39,12 +39,9 @@ type Needs struct {
 
 // Open connects the command to what it needs. Close releases it.
 func (e *Env) Open(ctx context.Context, n Needs) (*Session, error) {
-	path, err := e.StatePath()
-	if err != nil {
-		return nil, err
-	}
 	s, file := new(Session), n.Store || n.API && e.Embedded()
-	switch s.Daemon, err = Attach(ctx, path); {
+	path, daemon, err := e.Attach(ctx)
+	switch s.Daemon = daemon; {
 	case err == nil:
 		s.Store = s.Daemon
 	case !errors.Is(err, control.ErrNoDaemon) || file && is[*UnresponsiveError](err):

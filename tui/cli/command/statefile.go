@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"limpet/state"
 	"limpet/sync/text"
@@ -56,9 +57,17 @@ func RebuiltText(rep state.Report) string {
 // StatePath returns the state file: the flag, else the place by the XDG and systemd conventions.
 // Links are resolved, so that each process finds the same socket beside it.
 func (e *Env) StatePath() (string, error) {
+	c := e.Context
+	if c != nil && c.Kind == ContextSSH {
+		return "", Usagef("ssh "+text.ShellWord(c.Target)+"    # and run it there",
+			"the context %s is another host: this command works with the files of its own", c.Name)
+	}
 	path, err := filepath.Abs(e.Flags.State)
 	if e.Flags.State == "" {
 		path, _, err = e.UsualState()
+		if c != nil { // agents of two servers have a file each
+			path = strings.TrimSuffix(path, ".db") + "-" + c.Name + ".db"
+		}
 	}
 	if err != nil {
 		return "", err

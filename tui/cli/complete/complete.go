@@ -129,7 +129,10 @@ func (c completion) candidates(current string) []string {
 
 // nouns are the kinds of objects that commands and flags name, by their own word.
 var nouns = map[string]string{"repo": "repository", "repository": "repository", "connection": "connection", "source": "gitrepository",
-	"job": "job", "history": "job"}
+	"job": "job", "history": "job", "context": contexts, "site": contexts}
+
+// contexts stands for the sites of the config file among the kinds of objects.
+const contexts = "context"
 
 // values returns what the value of a flag or an argument may be, as far as it begins with current,
 // each behind a prefix.
@@ -234,6 +237,12 @@ var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 func namesOf(ctx context.Context, e *command.Env, kind string) (out []string) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
+	if kind == contexts {
+		for _, one := range e.Contexts() {
+			out = append(out, one.Name)
+		}
+		return out
+	}
 	k, _, unknown := object.KindNamed(kind)
 	path, err := e.StatePath()
 	if unknown != nil || err != nil {

@@ -63,7 +63,7 @@ func (showCmd) Run(e *command.Env, call *kong.Context) error {
 			items = append(items, Setting{name, mask(name, command.FlagValue(flags[name], written)), e.Config.Where(name)})
 		}
 	}
-	for _, name := range []string{command.GitRulesKey, command.GitVerifyKey} {
+	for _, name := range []string{command.GitRulesKey, command.GitVerifyKey, command.ContextsKey} {
 		if value, ok := e.Config.Values[name]; ok {
 			items = append(items, Setting{name, mask(name, value), e.Config.Where(name)})
 		}
@@ -131,10 +131,10 @@ func mask(name string, v any) any {
 			out[i] = mask(name, part)
 		}
 		return out
-	case map[string]any: // a rule of git-credentials
+	case map[string]any: // a rule of git-credentials, or a context
 		out := map[string]any{}
 		for key, part := range value {
-			out[key] = mask(name, part)
+			out[key] = mask(key, part)
 			if secrets, ok := part.(map[string]any); ok && key != "files" {
 				hidden := map[string]any{}
 				for name := range secrets {
@@ -180,6 +180,9 @@ func valueText(v any) string {
 		}
 		return strings.Join(parts, ", ")
 	case map[string]any:
+		if name, ok := value["name"]; ok { // of a context
+			return fmt.Sprint(name)
+		}
 		return fmt.Sprint(value["url"])
 	}
 	return text.OrDash(fmt.Sprint(v))
@@ -316,6 +319,15 @@ const configTail = `
 #- url: https://github.com/acme
 #  values: {username: git}
 #  files: {token: /etc/limpet/acme.token}
+
+# ---- Other sites, for --context and limpet fleet -------------------------------
+#
+#contexts:
+#- name: site-7
+#  ssh: site-7.example.com
+#- name: hq
+#  provisioning-server-url: https://grafana.example.com:6446
+#  token-file: /etc/limpet/hq.token
 `
 
 // exampleConfig is a config file with every setting as a comment, its meaning and an example.
@@ -325,7 +337,7 @@ func exampleConfig(root *kong.Node) string {
 	group := ""
 	for _, flag := range root.Flags {
 		switch flag.Name {
-		case "help", "config", "token", "timeout", "drain", "quiet", "yes", "json":
+		case "help", "config", "context", "token", "timeout", "drain", "quiet", "yes", "json":
 			// These are for one call; a token has a file of its own.
 			continue
 		}

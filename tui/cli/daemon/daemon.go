@@ -33,6 +33,7 @@ import (
 	"limpet/tui/cli/complete"
 	"limpet/tui/cli/config"
 	"limpet/tui/cli/status"
+	"limpet/tui/screen"
 )
 
 // Command is 'limpet' itself and 'limpet --daemon'.
@@ -62,14 +63,14 @@ func (c Command) Run(ctx context.Context, e *command.Env, call *kong.Context) er
 	case !e.OnScreen():
 		return status.Command{}.Run(ctx, e)
 	}
-	path, err := e.StatePath()
-	if err != nil {
-		return err
-	}
 	if e.WantsSetUp {
 		return untilStopped(ctx, setUp(ctx, e))
 	}
-	return untilStopped(ctx, dashboard(ctx, e, path))
+	err := untilStopped(ctx, dashboard(ctx, e))
+	if to, ok := errors.AsType[*tui.SwitchError](err); ok {
+		return switchTo(e, to)
+	}
+	return err
 }
 
 // rebuildPause is the least time between two rebuilds of a state file that is damaged again and
@@ -185,6 +186,9 @@ func withDashboard(ctx context.Context, e *command.Env, store *state.Store, path
 		return RunTogether(ctx, append(parts, func(ctx context.Context) error {
 			o := tuiOptions(e)
 			_, configured := command.FindConfig(e.Flags.Config, e.Getenv)
+			if extra != nil { // a demo
+				o.Contexts = nil
+			}
 			o.SetUp = extra == nil && !configured && e.Flags.Config == "" && !e.Flags.ReadOnly && e.Embedded()
 			err := tui.Run(ctx, localSource{control.NewLocal(a, a.Store())}, o)
 			// The screen is gone and claims are being released. A second Ctrl-C kills.
@@ -219,6 +223,12 @@ func tuiOptions(e *command.Env) tui.Options {
 	here := e.Invocation.Elsewhere()
 	o := tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme,
 		Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv, Invocation: here, Commands: complete.Entries(e)}
+	for _, c := range e.Contexts() {
+		o.Contexts = append(o.Contexts, screen.Entry{Words: c.Name, Help: c.Kind + " " + text.Redact(c.Target)})
+	}
+	if len(o.Contexts) > 0 {
+		o.Contexts = append(o.Contexts, screen.Entry{Words: command.NoContext, Help: "this host"})
+	}
 	o.Call = func(ctx context.Context, words ...string) *exec.Cmd {
 		program, err := os.Executable()
 		if err != nil {

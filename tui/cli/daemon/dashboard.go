@@ -21,10 +21,11 @@ import (
 	"limpet/tui/screen"
 )
 
-// dashboard shows the daemon that answers on the socket of a state file, else an agent in this
-// process, or with --read-only the saved snapshot.
-func dashboard(ctx context.Context, e *command.Env, path string) error {
-	daemon, err := command.Attach(ctx, path)
+// dashboard shows the agent of the host of the context, else the daemon that answers on the socket
+// of a state file, else an agent in this process, or with --read-only the saved snapshot.
+func dashboard(ctx context.Context, e *command.Env) error {
+	path, daemon, err := e.Attach(ctx)
+	site := e.Context
 	switch {
 	case err == nil:
 		defer daemon.Close()
@@ -42,11 +43,13 @@ func dashboard(ctx context.Context, e *command.Env, path string) error {
 		if e.Getenv("GOMAXPROCS") == "" {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 		}
-		return tui.Run(ctx, daemonSource{daemon.Watch(ctx)}, tuiOptions(e))
+		return tui.Run(ctx, daemonSource{daemon.Watch(ctx), site}, tuiOptions(e))
 	case !errors.Is(err, control.ErrNoDaemon), errors.As(err, new(*command.UnresponsiveError)):
 		return err
 	case e.Flags.ReadOnly:
 		return fromDisk(ctx, e, path)
+	case site != nil && !site.Has("drain"): // to look at a server is not to work for it
+		e.Flags.Drain = true
 	}
 	return reopening(ctx, e, func() error {
 		store, err := e.OpenStore(ctx, path, agent.SocketPath(path))
@@ -64,10 +67,30 @@ type localSource struct{ *control.Local }
 func (localSource) Name() string { return screen.Standalone }
 func (localSource) Note() string { return "" }
 
-// daemonSource is the source of a dashboard of the agent of a daemon.
-type daemonSource struct{ *control.Watch }
+// switchTo starts over with another context, in place of this process. Of the flags of the call
+// those hold that concern the output and the config file.
+func switchTo(e *command.Env, to *tui.SwitchError) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	args := append([]string{os.Args[0], "--context", to.Context}, e.Invocation.Output()...)
+	return syscall.Exec(exe, args, os.Environ())
+}
 
-func (s daemonSource) Name() string { return fmt.Sprintf("attached to daemon %d", s.Hello().PID) }
+// daemonSource is the source of a dashboard of the agent of a daemon, perhaps of a site.
+type daemonSource struct {
+	*control.Watch
+	site *command.Context // nil = this host
+}
+
+func (s daemonSource) Name() string {
+	if s.site != nil {
+		return fmt.Sprintf("%s, daemon %d", s.site.Name, s.Hello().PID)
+	}
+	return fmt.Sprintf("attached to daemon %d", s.Hello().PID)
+}
+
 func (s daemonSource) Note() string { return versionSkew(s.Hello()) }
 
 // versionSkew describes a daemon of another version: one side knows things that the other does not

@@ -49,7 +49,7 @@ func TestManifestAndTest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	src := daemonSource{client.Watch(t.Context())}
+	src := daemonSource{client.Watch(t.Context()), nil}
 	repository := snapshot.Subject{Kind: snapshot.SubjectRepository, Namespace: "default", Name: "a"}
 	text, err := src.Manifest(t.Context(), repository)
 	if err != nil || !strings.Contains(text, "kind: Repository\n") || !strings.Contains(text, "  name: a\n") ||

@@ -94,7 +94,7 @@ func (s schemas) lines(t *testing.T, text string) (types []string) {
 // speak to a person.
 var undocumented = map[string]string{
 	"completion": "prints a script for a shell", "man": "prints a page for man", "api": "serves", "demo": "serves",
-	"logs": "prints the lines of the agent as they are", "dashboard": "is the screen; off a terminal it is status",
+	"logs": "prints the lines of the agent as they are", "relay": "speaks to another limpet", "dashboard": "is the screen; off a terminal it is status",
 }
 
 // TestEveryCommandKeepsItsSchema calls each command of the built program with -o
@@ -234,6 +234,9 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 		call(0, "bundle-taken", kind+" import", bundle, "carried")
 	}
 	call(0, "deleted", "source delete", "carried", "--yes")
+	sites := h.file(t, "sites.yaml", "contexts:\n- {name: near, state: "+h.state()+"}\n- {name: far, provisioning-server-url: 'https://127.0.0.1:1'}\n")
+	call(0, "contexts", "fleet list", "--config", sites)
+	call(1, "fleet", "fleet status", "--config", sites)
 	call(0, "notified", "notify test")
 	call(0, "drained", "drain")
 	call(0, "drained", "drain", "--off")

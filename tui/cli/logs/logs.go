@@ -34,21 +34,17 @@ type Command struct {
 }
 
 func (c Command) Run(ctx context.Context, e *command.Env) error {
-	path, err := e.StatePath()
-	if err != nil {
-		return err
-	}
 	switch {
 	case c.Since < 0:
 		return command.Usagef("limpet logs --since 10m", "--since %s is less than 0", c.Since)
 	case !e.Flags.Data() && e.Flags.Output != "table", e.Flags.Output == "yaml":
 		return command.Usagef("limpet logs -o json", "-o %s: a log has the forms table, json and jsonl", e.Flags.Output)
 	}
-	unknown := c.unknown(ctx, path)
+	unknown := c.unknown(ctx, e)
 	if unknown != nil && c.Follow {
 		return unknown
 	}
-	in, err := c.open(ctx, path, e.Err)
+	in, err := c.open(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -83,11 +79,11 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 const unitFile = "/etc/systemd/system/limpet.service"
 
 // unknown returns an error where the agent that holds a state file has no such repository.
-func (c Command) unknown(ctx context.Context, path string) error {
+func (c Command) unknown(ctx context.Context, e *command.Env) error {
 	if c.Repo == "" {
 		return nil
 	}
-	daemon, err := command.Attach(ctx, path)
+	_, daemon, err := e.Attach(ctx)
 	if err != nil {
 		return nil
 	}
@@ -100,10 +96,11 @@ func (c Command) unknown(ctx context.Context, path string) error {
 }
 
 // open returns the log of the agent that holds a state file, else that of the last one.
-func (c Command) open(ctx context.Context, path string, errs io.Writer) (io.ReadCloser, error) {
-	daemon, err := command.Attach(ctx, path)
+func (c Command) open(ctx context.Context, e *command.Env) (io.ReadCloser, error) {
+	path, daemon, err := e.Attach(ctx)
 	if err == nil {
-		return daemon.Logs(ctx, c.Follow)
+		lines, err := daemon.Logs(ctx, c.Follow)
+		return attached{lines, daemon}, err
 	}
 	if !errors.Is(err, control.ErrNoDaemon) || errors.As(err, new(*command.UnresponsiveError)) {
 		return nil, err
@@ -118,7 +115,7 @@ func (c Command) open(ctx context.Context, path string, errs io.Writer) (io.Read
 			args = append(args, "-f")
 		}
 		cmd := exec.CommandContext(ctx, journal, args...)
-		cmd.Stderr = errs
+		cmd.Stderr = e.Err
 		out, err := cmd.StdoutPipe()
 		if err == nil {
 			err = cmd.Start()
@@ -136,6 +133,17 @@ func (c Command) open(ctx context.Context, path string, errs io.Writer) (io.Read
 			"no agent runs, so there are no new lines to follow")
 	}
 	return file, nil
+}
+
+// attached is the log of an agent. Close ends the connection too.
+type attached struct {
+	io.ReadCloser
+	daemon *control.Client
+}
+
+func (a attached) Close() error {
+	defer a.daemon.Close()
+	return a.ReadCloser.Close()
 }
 
 // textField is a field of a line of --log-format text.

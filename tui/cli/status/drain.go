@@ -53,10 +53,7 @@ func (c DrainCommand) Run(ctx context.Context, e *command.Env) error {
 // attach connects to the agent of the state file. Where none runs the error begins with nothing,
 // and its hint is next.
 func attach(ctx context.Context, e *command.Env, next, nothing string) (path string, daemon *control.Client, err error) {
-	if path, err = e.StatePath(); err != nil {
-		return "", nil, err
-	}
-	daemon, err = command.Attach(ctx, path)
+	path, daemon, err = e.Attach(ctx)
 	if errors.Is(err, control.ErrNoDaemon) && !errors.As(err, new(*command.UnresponsiveError)) {
 		err = command.Errorf(command.ExitError, next, "%s: no agent holds %s", nothing, path)
 	}

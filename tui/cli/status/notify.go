@@ -43,12 +43,8 @@ func (c notifyTest) Run(ctx context.Context, e *command.Env) error {
 
 func (c notifyTest) send(ctx context.Context, e *command.Env) ([]notify.Result, error) {
 	_, elsewhere := e.Config.From["notify"] // else it is on the command line, or nowhere
-	path, err := e.StatePath()
-	if err != nil {
-		return nil, err
-	}
 	var results []notify.Result
-	daemon, err := command.Attach(ctx, path)
+	_, daemon, err := e.Attach(ctx)
 	switch {
 	case err == nil && (elsewhere || len(e.Flags.Notify) == 0):
 		results, err = daemon.TestNotify(ctx, c.Target)

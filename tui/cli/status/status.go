@@ -60,12 +60,8 @@ func (c Command) Run(ctx context.Context, e *command.Env) error {
 // readStatus asks the daemon, else reads the file. It never creates one: status has no side
 // effects.
 func readStatus(ctx context.Context, e *command.Env) (*report, error) {
-	path, err := e.StatePath()
-	if err != nil {
-		return nil, err
-	}
+	path, daemon, err := e.Attach(ctx)
 	rep := &report{State: path, OK: true}
-	daemon, err := command.Attach(ctx, path)
 	switch {
 	case err == nil:
 		defer daemon.Close()
