@@ -51,6 +51,20 @@ func TestPalette(t *testing.T) {
 			}
 		}
 	})
+	t.Run("ctx changes to a site of the config file", func(t *testing.T) {
+		with := s
+		with.Contexts = []Entry{{Words: "site-6"}, {Words: "site-7", Help: "ssh site-7.example"}}
+		at := typed(with, "ctx site-7")
+		if line := at.line(top(at)); line != "limpet --context site-7" {
+			t.Errorf("the same as %q", line)
+		}
+		if _, out := at.Key("enter", ""); out.Context != "site-7" {
+			t.Errorf("got %+v", out)
+		}
+		if found := typed(s, "ctx ").overlay.(chooser).found; len(found) > 0 && strings.HasPrefix(found[0].words, "ctx") {
+			t.Errorf("without sites there is %+v", found[0])
+		}
+	})
 	t.Run("Enter acts on what was meant, wherever the cursor is", func(t *testing.T) {
 		at := typed(s, "pull ch")
 		later := testSnapshot()
