@@ -26,8 +26,11 @@ import (
 	"limpet/sync/worker/drift"
 )
 
-// Protocol is the version of the calls.
-const Protocol = 2
+// Protocol is the version of the calls. Since RelayProtocol the socket takes HTTP/2 too.
+const (
+	Protocol      = 3
+	RelayProtocol = 3
+)
 
 // Hello is the first answer to each client.
 type Hello struct {

@@ -227,7 +227,8 @@ func (a relayAddr) String() string { return string(a) }
 // socket or out is closed. The end of in ends the requests; a read of it cannot be interrupted, and
 // ends with the process.
 func Relay(conn net.Conn, in io.Reader, out io.Writer) error {
-	if _, err := io.WriteString(out, relayGreeting+"\n"); err != nil {
+	// The shell may have left a line without its end.
+	if _, err := io.WriteString(out, "\n"+relayGreeting+"\n"); err != nil {
 		return err
 	}
 	go func() {

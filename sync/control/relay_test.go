@@ -48,7 +48,7 @@ func TestRelay(t *testing.T) {
 	starts := filepath.Join(t.TempDir(), "starts")
 	a := newFakeAgent()
 	serveAgent(t, path, a, nil, testHello())
-	stubSSH(t, fmt.Sprintf(`echo "$@" >> %s; echo Welcome; echo; %s=%s exec %s`, starts, relayOf, path, os.Args[0]))
+	stubSSH(t, fmt.Sprintf(`echo "$@" >> %s; echo Welcome; printf "Last login: today"; %s=%s exec %s`, starts, relayOf, path, os.Args[0]))
 	host := &Host{Name: "ops@site-7", Program: "/opt/my limpet", State: "/srv/x.db"}
 	client, err := AttachBy(t.Context(), host)
 	if err != nil {

@@ -68,11 +68,11 @@ type Page struct {
 	History   History
 	Address   string // of the listener
 
-	mu   sync.Mutex // guards the fields below
-	at   time.Time  // when they were made
-	html []byte
-	json []byte
-	csp  string // Content-Security-Policy of html
+	mu     sync.Mutex // guards the fields below
+	at     time.Time  // when they were made
+	status Status     // without secrets
+	json   []byte     // of status
+	html   []byte     // nil until a browser asks
 }
 
 // ServeHTTP implements http.Handler.
@@ -90,18 +90,18 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	html, status, csp, err := p.current(r.Context())
+	body, err := p.current(r.Context(), r.URL.Path == "/")
 	switch {
 	case err != nil:
 		http.Error(w, "the agent has nothing to show yet: "+text.Redact(err.Error()), http.StatusServiceUnavailable)
+		return
 	case r.URL.Path == "/":
-		w.Header().Set("Content-Security-Policy", csp)
+		w.Header().Set("Content-Security-Policy", policy(body))
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_, _ = w.Write(html) // the peer is gone
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(status) // the peer is gone
 	}
+	_, _ = w.Write(body) // the peer is gone
 }
 
 // serves reports whether a browser may ask for this host. A page of another site can have its own
@@ -120,33 +120,47 @@ func (p *Page) serves(host string) bool {
 	return host != "" && slices.Contains([]string{"localhost", strings.ToLower(own), strings.ToLower(listens)}, host)
 }
 
-// current returns the page, the JSON and the policy of the page, made anew when they are older than
-// maxAge.
-func (p *Page) current(ctx context.Context) (html, status []byte, csp string, err error) {
+// current returns the page or the JSON, of a status that is made anew when it is older than maxAge.
+func (p *Page) current(ctx context.Context, asPage bool) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := time.Now(); now.Sub(p.at) >= maxAge {
-		if err := p.render(ctx, now); err != nil {
-			return nil, nil, "", err
+		status, err := p.look(ctx, now)
+		if err != nil {
+			return nil, err
 		}
-		p.at = now
+		document, shown, err := redacted(status)
+		if err != nil {
+			return nil, err
+		}
+		p.at, p.status, p.json, p.html = now, shown, document, nil
 	}
-	return p.html, p.json, p.csp, nil
+	if !asPage {
+		return p.json, nil
+	}
+	if p.html == nil {
+		var out bytes.Buffer
+		if err := shownPage.Execute(&out, view{p.status, p.at}); err != nil {
+			return nil, err
+		}
+		p.html = out.Bytes()
+	}
+	return p.html, nil
 }
 
-// render makes the document and the page. The caller holds mu.
-func (p *Page) render(ctx context.Context, now time.Time) error {
+// look returns the status as the agent has it, with its secrets.
+func (p *Page) look(ctx context.Context, now time.Time) (status Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, firstTimeout)
 	defer cancel()
 	live, err := p.Snapshots.Next(ctx, 0)
 	if err != nil {
-		return err
+		return status, err
 	}
 	recent, err := p.History.History(ctx, state.Query{Limit: recentJobs, Brief: true})
 	if err != nil {
-		return fmt.Errorf("read history: %w", err)
+		return status, fmt.Errorf("read history: %w", err)
 	}
-	status := Status{Live: live, Why: []string{}, Warnings: append([]string{}, live.Agent.Warnings...), Hours: p.Hours.Hours(now),
+	status = Status{Live: live, Why: []string{}, Warnings: append([]string{}, live.Agent.Warnings...), Hours: p.Hours.Hours(now),
 		Recent: append([]state.Record{}, recent...)}
 	for _, i := range live.Issues() {
 		line := i.Text
@@ -163,16 +177,7 @@ func (p *Page) render(ctx context.Context, now time.Time) error {
 		}
 	}
 	status.OK = len(status.Why) == 0
-	document, shown, err := redacted(status)
-	if err != nil {
-		return err
-	}
-	var out bytes.Buffer
-	if err := shownPage.Execute(&out, view{shown, now}); err != nil {
-		return err
-	}
-	p.html, p.json, p.csp = out.Bytes(), document, policy(out.Bytes())
-	return nil
+	return status, nil
 }
 
 // redacted returns the status as JSON without secrets, and what that holds.
@@ -185,7 +190,7 @@ func redacted(s Status) (document []byte, shown Status, err error) {
 		err = decoder.Decode(&all)
 	}
 	if err == nil {
-		document, err = json.Marshal(redactAll(all))
+		document, err = json.Marshal(redactor{}.all(all))
 	}
 	if err == nil {
 		err = json.Unmarshal(document, &shown)
@@ -193,18 +198,26 @@ func redacted(s Status) (document []byte, shown Status, err error) {
 	return document, shown, err
 }
 
-// redactAll redacts each text of a JSON value in place.
-func redactAll(v any) any {
+// redactor has the texts that it has redacted already: most occur many times.
+type redactor map[string]string
+
+// all redacts each text of a JSON value in place.
+func (r redactor) all(v any) any {
 	switch v := v.(type) {
 	case string:
-		return text.Redact(v)
+		clean, known := r[v]
+		if !known {
+			clean = text.Redact(v)
+			r[v] = clean
+		}
+		return clean
 	case []any:
 		for i := range v {
-			v[i] = redactAll(v[i])
+			v[i] = r.all(v[i])
 		}
 	case map[string]any:
 		for key := range v {
-			v[key] = redactAll(v[key])
+			v[key] = r.all(v[key])
 		}
 	}
 	return v

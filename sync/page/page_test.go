@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
@@ -221,7 +222,24 @@ func TestBounds(t *testing.T) {
 	if s.looks != 1 {
 		t.Errorf("%d looks at the agent", s.looks)
 	}
-	if body := get(p, "localhost", "/").Body.String(); strings.Count(body, "<b>many</b>") != maxRows-2 || !strings.Contains(body, "502 more in") {
+	if body := get(p, "localhost", "/").Body.String(); strings.Count(body, "<b>many</b>") != maxRows-2 || !strings.Contains(body, "202 more in") {
 		t.Error("the page is not bounded")
+	}
+}
+
+// BenchmarkPage is a look at an agent of a thousand repositories and jobs.
+func BenchmarkPage(b *testing.B) {
+	s := newSite()
+	for i := range 1000 {
+		r, j := s.live.Repos[i%2], s.live.Jobs[i%4]
+		r.Name, j.UID = fmt.Sprint("repository-", i), fmt.Sprint(i)
+		s.live.Repos, s.live.Jobs = append(s.live.Repos, r), append(s.live.Jobs, j)
+		s.live.Events = append(s.live.Events[max(0, len(s.live.Events)-199):], snapshot.Event{Text: "pulled", Level: "info"})
+	}
+	for b.Loop() {
+		p := s.page()
+		if w := get(p, "localhost", "/"); w.Code != 200 {
+			b.Fatal(w.Code)
+		}
 	}
 }

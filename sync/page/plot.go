@@ -26,6 +26,7 @@ type bar struct {
 type column struct {
 	Title string
 	X     int
+	Width int
 	Bars  []bar
 }
 
@@ -68,7 +69,7 @@ func (v view) JobsPlot() plot {
 		parts := []float64{float64(h.Success), float64(h.Cancelled), float64(h.Warning), float64(h.Error)}
 		title := fmt.Sprintf("%s: %d success, %d warning, %d error, %d cancelled", hour(h.From), h.Success, h.Warning, h.Error, h.Cancelled)
 		bars := stacked(i, plotHeight, float64(plotHeight)/float64(max(most, 1)), parts, []string{"success", "cancelled", "warning", "error"})
-		p.Columns = append(p.Columns, column{title, i * columnWidth, bars})
+		p.Columns = append(p.Columns, column{title, i * columnWidth, columnWidth, bars})
 	}
 	return p
 }
@@ -86,31 +87,35 @@ func (v view) SecondsPlot() plot {
 	for i, h := range v.Hours {
 		took := time.Duration(mean(h) * float64(time.Second))
 		bars := stacked(i, plotHeight, plotHeight/max(most, 0.001), []float64{mean(h)}, []string{"took"})
-		p.Columns = append(p.Columns, column{hour(h.From) + ": " + text.Took(took), i * columnWidth, bars})
+		p.Columns = append(p.Columns, column{hour(h.From) + ": " + text.Took(took), i * columnWidth, columnWidth, bars})
 	}
 	return p
 }
 
 // runs are the letters of snapshot.Repo.Runs: the words, and how much of the height they take, so
 // that they differ without colours too.
-var runs = map[rune]struct {
+var runs = map[byte]struct {
 	word   string
 	height float64
 }{'s': {"success", 0.5}, 'w': {"warning", 0.75}, 'e': {"error", 1}, 'c': {"cancelled", 0.25}}
 
-// Strip draws the worst result of a repository in each of the last hours.
+// Strip draws the worst result of a repository in each of the last hours. Hours that are alike and
+// neighbours are one bar.
 func (v view) Strip(line string) plot {
 	p := newPlot(len(v.Hours), stripHeight, "Worst result of each of the last 24 hours")
-	for i, letter := range line {
-		if i == len(v.Hours) {
-			break
+	line = line[:min(len(line), len(v.Hours))]
+	for from := 0; from < len(line); {
+		to := from + 1
+		for to < len(line) && line[to] == line[from] {
+			to++
 		}
-		run, ended := runs[letter]
-		if !ended {
-			continue
+		if run, ended := runs[line[from]]; ended {
+			width, height := float64((to-from)*columnWidth-columnGap), run.height*stripHeight
+			one := bar{float64(from * columnWidth), stripHeight - height, width, height, run.word}
+			title := fmt.Sprintf("%s to %s: %s", hour(v.Hours[from].From), hour(v.Hours[to-1].From.Add(time.Hour)), run.word)
+			p.Columns = append(p.Columns, column{title, from * columnWidth, int(width), []bar{one}})
 		}
-		bars := stacked(i, stripHeight, 1, []float64{run.height * stripHeight}, []string{run.word})
-		p.Columns = append(p.Columns, column{hour(v.Hours[i].From) + ": " + run.word, i * columnWidth, bars})
+		from = to
 	}
 	return p
 }

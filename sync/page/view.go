@@ -15,7 +15,7 @@ import (
 
 // Rows of each list on the page; the JSON has all of them.
 const (
-	maxRows   = 500
+	maxRows   = 200
 	maxLines  = 50 // of problems and of events
 	maxLength = 300
 )
@@ -42,8 +42,26 @@ func (v view) Jobs() rows[snapshot.Job] {
 	return first(live, maxRows)
 }
 
-func (v view) Repos() rows[snapshot.Repo]     { return first(v.Live.Repos, maxRows) }
-func (v view) Sources() rows[snapshot.Source] { return first(v.Live.Sources, maxRows) }
+// Repos are those that fail, then the others.
+func (v view) Repos() rows[snapshot.Repo] {
+	return first(failingFirst(v.Live.Repos, func(r snapshot.Repo) bool { return v.RepoState(r) == api.StateError }), maxRows)
+}
+
+// Sources are those that fail, then the others.
+func (v view) Sources() rows[snapshot.Source] {
+	return first(failingFirst(v.Live.Sources, func(s snapshot.Source) bool { return s.Bad() }), maxRows)
+}
+
+func failingFirst[T any](list []T, fails func(T) bool) (out []T) {
+	for _, want := range []bool{true, false} {
+		for _, one := range list {
+			if fails(one) == want {
+				out = append(out, one)
+			}
+		}
+	}
+	return out
+}
 
 // problem is a line of a problem, and the command that is to be run next; "" = none.
 type problem struct{ State, Text, Next string }

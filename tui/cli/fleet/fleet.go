@@ -274,6 +274,9 @@ func (RelayCommand) Run(ctx context.Context, e *command.Env) error {
 		return err
 	}
 	defer daemon.Close()
+	if hello := daemon.Hello(); hello.Protocol < control.RelayProtocol {
+		return command.Errorf(command.ExitVersion, "limpet help upgrade", "the agent is limpet %s, which takes no relay yet: start it again", hello.Version)
+	}
 	conn, err := daemon.Dial(ctx)
 	if err != nil {
 		return err
