@@ -11,6 +11,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	bolterrors "go.etcd.io/bbolt/errors"
@@ -149,6 +150,45 @@ func TestGroupCommit(t *testing.T) {
 	after, err := s.transactions()
 	if err != nil || after-before > writers {
 		t.Errorf("%d transactions for %d writers, %v", after-before, writers+1, err)
+	}
+}
+
+// TestGather: a group waits for as many as the crowd, and no longer than it may.
+func TestGather(t *testing.T) {
+	t.Parallel()
+	const linger = 10 * time.Millisecond
+	for name, c := range map[string]struct {
+		crowd int
+		come  []time.Duration
+		group int
+		took  time.Duration
+	}{
+		"alone":                      {crowd: 1, come: []time.Duration{time.Second, time.Second + 1}, group: 1, took: time.Second},
+		"all are back":               {crowd: 3, come: []time.Duration{0, 4, linger - 1, linger}, group: 3, took: linger - 1},
+		"one does not come":          {crowd: 3, come: []time.Duration{5, 9, 5 + linger + 1}, group: 2, took: 5 + linger},
+		"the store closes meanwhile": {crowd: 2, group: 0, took: time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			life, end := context.WithTimeout(t.Context(), time.Minute)
+			defer end()
+			s := &Store{requests: make(chan *request), life: life}
+			for _, after := range c.come {
+				go func() {
+					time.Sleep(after)
+					select {
+					case s.requests <- &request{}:
+					case <-life.Done():
+					}
+				}()
+			}
+			began := time.Now()
+			group := s.gather(nil, c.crowd, linger)
+			if took := time.Since(began); len(group) != c.group || took != c.took {
+				t.Errorf("%s: a group of %d after %s, want %d after %s", name, len(group), took, c.group, c.took)
+			}
+			end()
+			time.Sleep(time.Hour) // until all have come
+		})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
@@ -20,13 +21,23 @@ import (
 // applies them in one transaction and answers them after its fsync. A request alone is written at
 // once; eight writers share one fsync.
 //
+// Those that a commit has answered are often back within the time of one, each with its next write:
+// the writer waits that long for as many as the last commit had and left waiting. Otherwise two
+// groups would take turns, and each write would wait for both.
+//
 // A request that gives an error before it has written anything does not disturb the group. When it
 // had written, or the commit fails, the transaction is rolled back and the requests are tried one
 // by one, so that on a full disk the deletes that would help are not refused because of the put
 // beside them.
 
-// maxGroup bounds a transaction: its requests wait for all of it.
-const maxGroup = 256
+const (
+	// maxGroup bounds a transaction: its requests wait for all of it.
+	maxGroup = 256
+	// maxLinger bounds how long a group waits for others. After a quick commit, as in memory, it does
+	// not wait: there is no fsync to save.
+	maxLinger   = 20 * time.Millisecond
+	quickCommit = 500 * time.Microsecond
+)
 
 // request is one write. Its apply may run more than once, each time on a fresh transaction.
 type request struct {
@@ -64,33 +75,59 @@ func (s *Store) submit(ctx context.Context, r *request) error {
 
 // runWriter serves requests until the store closes.
 func (s *Store) runWriter() {
+	crowd, took := 1, time.Duration(0)
+	var waiting []*request
 	for {
-		select {
-		case r := <-s.requests:
-			group := s.gather(r)
-			var last *request
-			if n := len(group) - 1; group[n].alone != nil {
-				last, group = group[n], group[:n]
-			}
-			if len(group) > 0 && !s.commit(group) {
-				for _, r := range group {
-					s.commit([]*request{r})
-				}
-			}
-			if last != nil {
-				last.finish(s.reportDamage(last.alone()))
-			}
-		case <-s.life.Done():
+		group := s.gather(waiting, crowd, min(took, maxLinger))
+		if len(group) == 0 {
 			return
+		}
+		crowd = len(group)
+		began := time.Now()
+		var last *request
+		if n := len(group) - 1; group[n].alone != nil {
+			last, group = group[n], group[:n]
+		}
+		if len(group) > 0 && !s.commit(group) {
+			for _, r := range group {
+				s.commit([]*request{r})
+			}
+		}
+		if last != nil {
+			last.finish(s.reportDamage(last.alone()))
+		}
+		took = time.Since(began)
+		waiting = s.add(nil)
+		crowd += len(waiting)
+		if took < quickCommit {
+			crowd = 0
 		}
 	}
 }
 
-// gather adds to first what waits behind it. A request that needs the file to itself ends the
-// group.
-func (s *Store) gather(first *request) []*request {
-	group := []*request{first}
-	for len(group) < maxGroup && group[len(group)-1].alone == nil {
+// gather returns the next group: those that wait, and what comes until it has the size of the crowd
+// or linger is over. It is empty when the store closes.
+func (s *Store) gather(group []*request, crowd int, linger time.Duration) []*request {
+	var over <-chan time.Time
+	for len(group) == 0 || len(group) < crowd && !full(group) {
+		if len(group) > 0 && over == nil {
+			over = time.After(linger)
+		}
+		select {
+		case r := <-s.requests:
+			group = s.add(append(group, r))
+		case <-over:
+			return group
+		case <-s.life.Done():
+			return group
+		}
+	}
+	return group
+}
+
+// add adds to a group what waits now.
+func (s *Store) add(group []*request) []*request {
+	for !full(group) {
 		select {
 		case r := <-s.requests:
 			group = append(group, r)
@@ -99,6 +136,11 @@ func (s *Store) gather(first *request) []*request {
 		}
 	}
 	return group
+}
+
+// full reports whether a group takes no more. A request that needs the file to itself ends it.
+func full(group []*request) bool {
+	return len(group) >= maxGroup || len(group) > 0 && group[len(group)-1].alone != nil
 }
 
 func (r *request) finish(err error) {
