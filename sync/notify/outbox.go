@@ -88,14 +88,14 @@ func (b *Outbox) Add(ctx context.Context, e Event) error {
 	if len(b.senders) == 0 {
 		return nil
 	}
-	if e.Quiet && e.Severity == Info { // most of them: those that end no failure cost no write
-		_, err := b.Store.Fact(ctx, state.FailingPrefix+e.object())
-		if errors.Is(err, state.ErrNotFound) {
-			return nil
-		}
-	}
 	e.Message = text.Redact(text.Line(e.Message, maxMessage))
 	e.Time, e.ID = cmp.Or(e.Time, time.Now()).Round(0), rand.Text()
+	kept, err := b.Store.Fact(ctx, state.FailingPrefix+e.object())
+	if err == nil || errors.Is(err, state.ErrNotFound) {
+		if notice, err := b.decide(e, kept); notice == nil { // most of them, which cost no write
+			return err
+		}
+	}
 	dropped, err := b.Store.Notify(ctx, e.object(), mostQueued, func(kept []byte) (*state.Notice, error) { return b.decide(e, kept) })
 	if err != nil {
 		return fmt.Errorf("keep notification: %w", err)
