@@ -234,7 +234,8 @@ func (s *Server) add(ctx context.Context, t target, obj *unstructured.Unstructur
 		return nil, err
 	}
 	clearServerFields(obj)
-	if o.spec == nil {
+	record := t.kind.Kind == "HistoricJob" && o.manager == processManager // which has no other writer
+	if o.spec == nil && !record {
 		obj = updateOwners(t, t.empty(), obj, o.manager)
 	}
 	base := obj.GetGenerateName()

@@ -154,7 +154,7 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 	if d.drain.on() && !open {
 		return queue.Result{Requeue: true, NotUrgent: len(d.env.claims.pendingOf(ref.Key)) == 0}
 	}
-	if host := hostOf(repo); host != "" && !open {
+	if host := hostOf(decided.task.Repository); host != "" && !open {
 		leave, ok := d.hosts.Enter(host)
 		if !ok {
 			return queue.Result{Requeue: true, After: busyHost, NotUrgent: true}
@@ -200,15 +200,12 @@ func (d *driver) start(ctx context.Context, job *unstructured.Unstructured) queu
 }
 
 // hostOf returns name and port of the host of a repository, "" for one on this host.
-func hostOf(repo *unstructured.Unstructured) string {
-	if repo == nil {
+func hostOf(repo api.Repository) string {
+	block := repo.Spec.Block()
+	if block == nil {
 		return ""
 	}
-	view, err := api.RepositoryView(repo)
-	if err != nil || view.Spec.Block() == nil {
-		return ""
-	}
-	url, err := auth.ParseAddress(view.Spec.Block().URL)
+	url, err := auth.ParseAddress(block.URL)
 	if err != nil || url.Local() {
 		return ""
 	}
