@@ -50,14 +50,9 @@ type Dialer interface {
 // Socket is the path of a socket of this host.
 type Socket string
 
-// Dial implements Dialer.
 func (s Socket) Dial(ctx context.Context) (net.Conn, error) { return Dial(ctx, string(s)) }
-
-// Protocols implements Dialer.
-func (Socket) Protocols() *http.Protocols { return nil }
-
-// Close implements Dialer.
-func (Socket) Close() {}
+func (Socket) Protocols() *http.Protocols                   { return nil }
+func (Socket) Close()                                       {}
 
 // Attach connects to the socket at path. It returns ErrNoDaemon when no daemon answers in time, and
 // the cause of ctx when that ends first.
@@ -86,9 +81,6 @@ func AttachBy(ctx context.Context, dialer Dialer) (*Client, error) {
 	}
 	return nil, err
 }
-
-// Transport returns a transport for HTTP over the socket at path.
-func Transport(path string) *http.Transport { return newTransport(Socket(path)) }
 
 func newTransport(dialer Dialer) *http.Transport {
 	return &http.Transport{

@@ -3,6 +3,7 @@ package control
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,12 +12,14 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"limpet/sync/program"
 	"limpet/sync/text"
 )
 
@@ -37,26 +40,23 @@ const (
 
 // Host is a host whose agent is reached by ssh.
 type Host struct {
-	Name    string // as ssh takes it: a host, user@host or an alias of its configuration
-	Program string // limpet there; "" = limpet
-	State   string // state file of the agent there; "" = the usual one
-
-	mu      sync.Mutex // guards the fields below
-	closed  bool
-	running []*relayed
+	name    string
+	words   []string        // the command line
+	life    context.Context // of all connections
+	end     context.CancelFunc
+	running sync.WaitGroup // processes of ssh
 }
 
-// Words are the command line that connects to the socket.
-func (h *Host) Words() []string {
-	program := h.Program
-	if program == "" {
-		program = "limpet"
+// NewHost returns a host, which is to be closed: name is as ssh takes it, program is limpet there,
+// and state its state file; "" for the usual ones.
+func NewHost(name, program, state string) *Host {
+	relay := text.ShellWord(cmp.Or(program, "limpet"))
+	if state != "" {
+		relay += " --state " + text.ShellWord(state)
 	}
-	far := text.ShellWord(program)
-	if h.State != "" {
-		far += " --state " + text.ShellWord(h.State)
-	}
-	return []string{"ssh", "-T", "-x", "-a", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "--", h.Name, far + " relay"}
+	h := &Host{name: name, words: []string{"-T", "-x", "-a", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "--", name, relay + " relay"}}
+	h.life, h.end = context.WithCancel(context.Background())
+	return h
 }
 
 // Protocols has HTTP/2 alone.
@@ -69,159 +69,104 @@ func (*Host) Protocols() *http.Protocols {
 // Dial starts ssh, and returns once the relay is connected. The error is what ssh or the relay says
 // on stderr.
 func (h *Host) Dial(ctx context.Context) (net.Conn, error) {
-	words := h.Words()
-	farIn, in, err := os.Pipe()
+	c, err := h.start()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("connect to %s: %w", h.name, err)
 	}
-	out, farOut, err := os.Pipe()
-	if err != nil {
-		return nil, errors.Join(err, farIn.Close(), in.Close())
-	}
-	c := &relayed{in: in, out: out, host: h.Name, cmd: exec.Command(words[0], words[1:]...), ended: make(chan struct{})}
-	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = farIn, farOut, &c.said
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for this program, which ends it
-	c.cmd.WaitDelay = time.Second
-	err = h.start(c)
-	farIn.Close()
-	farOut.Close()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to %s: %w", h.Name, err), in.Close(), out.Close())
-	}
-	stop := context.AfterFunc(ctx, c.kill)
+	stop := context.AfterFunc(ctx, c.end)
 	err = c.greeted()
 	if !stop() {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, fmt.Errorf("%s: %w", h.name, errors.Join(err, c.Close()))
 	}
 	return c, nil
 }
 
-// start starts the program of a connection, unless the host is closed.
-func (h *Host) start(c *relayed) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return net.ErrClosed
+// start starts ssh, with one end of a pair of sockets as its stdin and stdout.
+func (h *Host) start() (*relayed, error) {
+	syscall.ForkLock.RLock()
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	unix.CloseOnExec(ends[0])
+	unix.CloseOnExec(ends[1])
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, err
 	}
+	near, far := os.NewFile(uintptr(ends[0]), "near"), os.NewFile(uintptr(ends[1]), "far")
+	defer near.Close()
+	defer far.Close()
+	conn, err := net.FileConn(near)
+	if err != nil {
+		return nil, err
+	}
+	c := &relayed{Conn: conn, read: bufio.NewReaderSize(conn, maxNoise), said: program.Tail{Most: maxNoise}, ended: make(chan struct{})}
+	life, end := context.WithCancel(h.life)
+	c.end = end
+	c.cmd = exec.CommandContext(life, "ssh", h.words...)
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = far, far, &c.said
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                                  // Ctrl-C is for this program, which ends it
+	c.cmd.Cancel = func() error { return syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) } // what it has started too
+	c.cmd.WaitDelay = time.Second
 	if err := c.cmd.Start(); err != nil {
-		return err
+		end()
+		return nil, errors.Join(err, conn.Close())
 	}
-	h.running = append(slices.DeleteFunc(h.running, (*relayed).over), c)
-	go func() {
+	h.running.Go(func() {
 		defer close(c.ended)
 		_ = c.cmd.Wait() // c.said has the reason
-	}()
-	return nil
+	})
+	return c, nil
 }
 
 // Close ends all connections, also those that are being made, and waits for their end: a host that
 // hangs leaves no ssh behind.
 func (h *Host) Close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	for _, c := range h.running {
-		c.kill()
-		<-c.ended
-	}
+	h.end()
+	h.running.Wait()
 }
 
-// relayed is a connection over the stdin and the stdout of ssh. Close waits for its end.
+// relayed is a connection to the stdin and the stdout of ssh.
 type relayed struct {
-	in    *os.File
-	out   *os.File
-	read  *bufio.Reader // of out
-	host  string
+	net.Conn
+	read  *bufio.Reader // of Conn
 	cmd   *exec.Cmd
-	said  lastWords     // on its stderr; complete once ended is closed
-	ended chan struct{} // closed by the goroutine that waits for it
-}
-
-// lastWords keep the end of what is written, and are read after the last write.
-type lastWords struct{ data []byte }
-
-func (w *lastWords) Write(p []byte) (int, error) {
-	w.data = append(w.data, p...)
-	w.data = w.data[max(0, len(w.data)-maxNoise):]
-	return len(p), nil
-}
-
-// line is the last one that says something, without the name of its program, which may be limpet.
-func (w *lastWords) line() string {
-	lines := strings.Split(strings.TrimSpace(string(w.data)), "\n")
-	for len(lines) > 1 && strings.HasPrefix(strings.TrimSpace(lines[len(lines)-1]), "try: ") {
-		lines = lines[:len(lines)-1]
-	}
-	return text.Line(strings.TrimPrefix(text.Redact(lines[len(lines)-1]), "limpet: "), 300)
+	said  program.Tail  // on stderr; complete once ended is closed
+	end   func()        // ends cmd
+	ended chan struct{} // closed by the goroutine that waits for cmd
 }
 
 // greeted reads up to the greeting.
 func (c *relayed) greeted() error {
-	c.read = bufio.NewReaderSize(c.out, maxNoise)
-	for seen := 0; ; {
+	for seen := 0; seen < maxNoise; {
 		line, err := c.read.ReadSlice('\n')
-		if seen += len(line); err == nil && seen < maxNoise {
-			if bytes.Equal(bytes.TrimSpace(line), []byte(relayGreeting)) {
-				return nil
-			}
-			continue
+		switch seen += len(line); {
+		case err == nil && string(bytes.TrimSpace(line)) == relayGreeting:
+			return nil
+		case err != nil && !errors.Is(err, bufio.ErrBufferFull):
+			<-c.ended
+			return errors.New(cmp.Or(c.reason(), "ssh has ended: "+c.cmd.ProcessState.String()))
 		}
-		if err == nil || errors.Is(err, bufio.ErrBufferFull) {
-			c.kill()
-			return fmt.Errorf("%s sends something else than an agent", c.host)
-		}
-		<-c.ended
-		if why := c.said.line(); why != "" {
-			return fmt.Errorf("%s: %s", c.host, why)
-		}
-		return fmt.Errorf("%s: ssh has ended: %s", c.host, c.cmd.ProcessState)
 	}
+	return errors.New("it sends something else than an agent does")
 }
 
-// over reports whether ssh has ended.
-func (c *relayed) over() bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-		return false
-	}
+// reason is the last line of stderr, without the hint and the name that limpet adds to its own.
+func (c *relayed) reason() string {
+	said, _, _ := strings.Cut(strings.TrimSpace(text.Redact(string(c.said.Data))), "\n  try: ")
+	return text.Line(strings.TrimPrefix(said[strings.LastIndexByte(said, '\n')+1:], "limpet: "), 300)
 }
 
-// kill ends ssh and what it has started.
-func (c *relayed) kill() {
-	if !c.over() { // else its number may be that of another process
-		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL)
-	}
-}
+// Read implements net.Conn.
+func (c *relayed) Read(p []byte) (int, error) { return c.read.Read(p) }
 
-func (c *relayed) Read(p []byte) (int, error)  { return c.read.Read(p) }
-func (c *relayed) Write(p []byte) (int, error) { return c.in.Write(p) }
-
-// Close ends ssh, and by that the relay.
+// Close ends ssh, and by that the relay, and waits for its end.
 func (c *relayed) Close() error {
-	c.kill()
+	c.end()
 	<-c.ended
-	return errors.Join(c.in.Close(), c.out.Close())
+	return c.Conn.Close()
 }
-
-func (c *relayed) LocalAddr() net.Addr  { return relayAddr(c.host) }
-func (c *relayed) RemoteAddr() net.Addr { return relayAddr(c.host) }
-
-func (c *relayed) SetDeadline(t time.Time) error {
-	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
-}
-func (c *relayed) SetReadDeadline(t time.Time) error  { return c.out.SetReadDeadline(t) }
-func (c *relayed) SetWriteDeadline(t time.Time) error { return c.in.SetWriteDeadline(t) }
-
-// relayAddr is the name of a host as an address.
-type relayAddr string
-
-func (relayAddr) Network() string  { return "ssh" }
-func (a relayAddr) String() string { return string(a) }
 
 // Relay greets and then copies between a connection to a socket and the two streams, until the
 // socket or out is closed. The end of in ends the requests; a read of it cannot be interrupted, and

@@ -49,7 +49,7 @@ func TestRelay(t *testing.T) {
 	a := newFakeAgent()
 	serveAgent(t, path, a, nil, testHello())
 	stubSSH(t, fmt.Sprintf(`echo "$@" >> %s; echo Welcome; printf "Last login: today"; %s=%s exec %s`, starts, relayOf, path, os.Args[0]))
-	host := &Host{Name: "ops@site-7", Program: "/opt/my limpet", State: "/srv/x.db"}
+	host := NewHost("ops@site-7", "/opt/my limpet", "/srv/x.db")
 	client, err := AttachBy(t.Context(), host)
 	if err != nil {
 		t.Fatal(err)
@@ -64,14 +64,12 @@ func TestRelay(t *testing.T) {
 		}
 	}
 	client.Close()
-	if len(host.running) != 1 || !host.running[0].over() {
-		t.Errorf("%d were started", len(host.running))
-	}
 	if _, err := client.Snapshot(t.Context()); !errors.Is(err, ErrNoDaemon) {
 		t.Errorf("after the end: %v", err)
 	}
 	data, err := os.ReadFile(starts)
-	if want := "-- ops@site-7 '/opt/my limpet' --state /srv/x.db relay\n"; err != nil || !strings.HasSuffix(string(data), want) {
+	want := "-T -x -a -o BatchMode=yes -o ConnectTimeout=15 -- ops@site-7 '/opt/my limpet' --state /srv/x.db relay\n"
+	if err != nil || string(data) != want { // it was started once
 		t.Errorf("%v %q", err, data)
 	}
 }
@@ -84,7 +82,7 @@ func TestRelayFails(t *testing.T) {
 		"no limpet": {`echo "sh: 1: limpet: not found" >&2; exit 127`, "limpet: not found"},
 		"no agent":  {relayOf + `=/none/limpet.sock exec ` + os.Args[0], "lstat /none/limpet.sock: no such file or directory"},
 		"silent":    {`exit 3`, "exit status 3"},
-		"noise":     {`exec yes`, "something else"},
+		"noise":     {`exec yes`, "something else than an agent"},
 		"hangs":     {`sleep 600 & echo $! >&2; exec sleep 600`, "deadline"},
 		"secret":    {`echo "https://user:hunter2x@h/" >&2; exit 1`, "[redacted]"},
 	} {
@@ -96,7 +94,7 @@ func TestRelayFails(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
 				defer cancel()
 			}
-			host := &Host{Name: "site-7"}
+			host := NewHost("site-7", "", "")
 			began := time.Now()
 			_, err := AttachBy(ctx, host)
 			if !errors.Is(err, ErrNoDaemon) || !strings.Contains(err.Error(), test.want) {
@@ -105,11 +103,7 @@ func TestRelayFails(t *testing.T) {
 			if took := time.Since(began); took > 8*time.Second {
 				t.Errorf("it took %s", took)
 			}
-			for _, c := range host.running {
-				if !c.over() {
-					t.Error("ssh still runs")
-				}
-			}
+			host.running.Wait() // else ssh still runs
 		})
 	}
 }

@@ -102,10 +102,7 @@ func (m *Mirrors) fetch(c *call, ref Ref) (stats Stats, err error) {
 	f.tag = tag
 	f.name = name
 	mi := f.mirror
-	defer func() {
-		stats.Bytes, stats.Requests, stats.Elapsed = c.exchange.Cost()
-		m.received.Add(stats.Bytes)
-	}()
+	defer func() { stats.Bytes, stats.Requests, stats.Elapsed = c.exchange.Cost() }()
 	if err := mi.lock(c.exchange.Ctx); err != nil {
 		return stats, err
 	}

@@ -26,30 +26,25 @@ import (
 )
 
 const (
-	// maxAge is how long a page is served again without a look at the agent: however many browsers
-	// are open, they cost the agent one page in that time.
-	maxAge = time.Second
 	// firstTimeout is how long a request waits for the first snapshot of an agent that starts.
 	firstTimeout = 5 * time.Second
 	// recentJobs is the number of finished jobs that are listed.
 	recentJobs = 20
 )
 
-// Snapshots are those of the agent.
-type Snapshots interface {
-	// Next blocks until there is a fresh snapshot newer than seq, or ctx ends.
-	Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error)
-}
-
-// Hours count what ended in each of the last hours, oldest first.
-type Hours interface {
-	Hours(now time.Time) []snapshot.Hour
-}
-
-// History has the finished jobs of the agent.
-type History interface {
-	History(ctx context.Context, q state.Query) ([]state.Record, error)
-}
+// Snapshots are those of the agent, Hours count what ended in each of its last hours, the oldest
+// first, and History has its finished jobs.
+type (
+	Snapshots interface {
+		Next(ctx context.Context, seq uint64) (*snapshot.Snapshot, error)
+	}
+	Hours interface {
+		Hours(now time.Time) []snapshot.Hour
+	}
+	History interface {
+		History(ctx context.Context, q state.Query) ([]state.Record, error)
+	}
+)
 
 // Status is what /status.json has. The members that 'limpet status -o json' has too mean the same.
 type Status struct {
@@ -68,11 +63,7 @@ type Page struct {
 	History   History
 	Address   string // of the listener
 
-	mu     sync.Mutex // guards the fields below
-	at     time.Time  // when they were made
-	status Status     // without secrets
-	json   []byte     // of status
-	html   []byte     // nil until a browser asks
+	mu sync.Mutex // held while an answer is made: however many ask, they cost one processor
 }
 
 // ServeHTTP implements http.Handler.
@@ -90,7 +81,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	body, err := p.current(r.Context(), r.URL.Path == "/")
+	body, err := p.answer(r.Context(), r.URL.Path == "/")
 	switch {
 	case err != nil:
 		http.Error(w, "the agent has nothing to show yet: "+text.Redact(err.Error()), http.StatusServiceUnavailable)
@@ -120,32 +111,22 @@ func (p *Page) serves(host string) bool {
 	return host != "" && slices.Contains([]string{"localhost", strings.ToLower(own), strings.ToLower(listens)}, host)
 }
 
-// current returns the page or the JSON, of a status that is made anew when it is older than maxAge.
-func (p *Page) current(ctx context.Context, asPage bool) ([]byte, error) {
+// answer returns the page or the JSON.
+func (p *Page) answer(ctx context.Context, asPage bool) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now := time.Now(); now.Sub(p.at) >= maxAge {
-		status, err := p.look(ctx, now)
-		if err != nil {
-			return nil, err
-		}
-		document, shown, err := redacted(status)
-		if err != nil {
-			return nil, err
-		}
-		p.at, p.status, p.json, p.html = now, shown, document, nil
+	now := time.Now()
+	status, err := p.look(ctx, now)
+	if err != nil {
+		return nil, err
 	}
-	if !asPage {
-		return p.json, nil
+	document, shown, err := redacted(status)
+	if err != nil || !asPage {
+		return document, err
 	}
-	if p.html == nil {
-		var out bytes.Buffer
-		if err := shownPage.Execute(&out, view{p.status, p.at}); err != nil {
-			return nil, err
-		}
-		p.html = out.Bytes()
-	}
-	return p.html, nil
+	var out bytes.Buffer
+	err = shownPage.Execute(&out, view{shown, now})
+	return out.Bytes(), err
 }
 
 // look returns the status as the agent has it, with its secrets.
@@ -185,12 +166,10 @@ func redacted(s Status) (document []byte, shown Status, err error) {
 	var all any
 	whole, err := json.Marshal(s)
 	if err == nil {
-		decoder := json.NewDecoder(bytes.NewReader(whole))
-		decoder.UseNumber()
-		err = decoder.Decode(&all)
+		err = json.Unmarshal(whole, &all)
 	}
 	if err == nil {
-		document, err = json.Marshal(redactor{}.all(all))
+		document, err = json.Marshal(redactAll(all, map[string]string{}))
 	}
 	if err == nil {
 		err = json.Unmarshal(document, &shown)
@@ -198,26 +177,22 @@ func redacted(s Status) (document []byte, shown Status, err error) {
 	return document, shown, err
 }
 
-// redactor has the texts that it has redacted already: most occur many times.
-type redactor map[string]string
-
-// all redacts each text of a JSON value in place.
-func (r redactor) all(v any) any {
+// redactAll redacts each text of a JSON value in place. Most occur many times: known has those that
+// were met before.
+func redactAll(v any, known map[string]string) any {
 	switch v := v.(type) {
 	case string:
-		clean, known := r[v]
-		if !known {
-			clean = text.Redact(v)
-			r[v] = clean
+		if _, met := known[v]; !met {
+			known[v] = text.Redact(v)
 		}
-		return clean
+		return known[v]
 	case []any:
 		for i := range v {
-			v[i] = r.all(v[i])
+			v[i] = redactAll(v[i], known)
 		}
 	case map[string]any:
 		for key := range v {
-			v[key] = r.all(v[key])
+			v[key] = redactAll(v[key], known)
 		}
 	}
 	return v

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -13,11 +12,10 @@ import (
 	"limpet/sync/text"
 )
 
-// Rows of each list on the page; the JSON has all of them.
+// What the page shows at most; the JSON has all of it.
 const (
 	maxRows   = 200
-	maxLines  = 50 // of problems and of events
-	maxLength = 300
+	maxLength = 400 // bytes of a text
 )
 
 // view has what the template shows.
@@ -26,132 +24,58 @@ type view struct {
 	now time.Time
 }
 
-// rows are the first of a list.
+// rows are the first of a list, those that fail before the others.
 type rows[T any] struct {
 	Shown []T
+	Bad   int // number of those that fail
 	More  int // that are not shown
 }
 
-func first[T any](list []T, most int) rows[T] {
-	return rows[T]{list[:min(len(list), most)], max(len(list)-most, 0)}
+func newRows[T any](list []T, fails func(T) bool) (r rows[T]) {
+	for _, bad := range []bool{true, false} {
+		for _, one := range list {
+			if fails(one) == bad {
+				r.Shown = append(r.Shown, one)
+			}
+		}
+		if bad {
+			r.Bad = len(r.Shown)
+		}
+	}
+	r.More = max(len(r.Shown)-maxRows, 0)
+	r.Shown = r.Shown[:len(r.Shown)-r.More]
+	return r
 }
 
 // Jobs are those that have not ended.
 func (v view) Jobs() rows[snapshot.Job] {
 	live := slices.DeleteFunc(slices.Clone(v.Live.Jobs), func(j snapshot.Job) bool { return !j.Finished.IsZero() })
-	return first(live, maxRows)
+	return newRows(live, func(j snapshot.Job) bool { return j.WaitReason != "" })
 }
 
-// Repos are those that fail, then the others.
 func (v view) Repos() rows[snapshot.Repo] {
-	return first(failingFirst(v.Live.Repos, func(r snapshot.Repo) bool { return v.RepoState(r) == api.StateError }), maxRows)
+	return newRows(v.Live.Repos, func(r snapshot.Repo) bool { return v.RepoState(r) == api.StateError })
 }
 
-// Sources are those that fail, then the others.
 func (v view) Sources() rows[snapshot.Source] {
-	return first(failingFirst(v.Live.Sources, func(s snapshot.Source) bool { return s.Bad() }), maxRows)
-}
-
-func failingFirst[T any](list []T, fails func(T) bool) (out []T) {
-	for _, want := range []bool{true, false} {
-		for _, one := range list {
-			if fails(one) == want {
-				out = append(out, one)
-			}
-		}
-	}
-	return out
-}
-
-// problem is a line of a problem, and the command that is to be run next; "" = none.
-type problem struct{ State, Text, Next string }
-
-// Problems are what is wrong, then the warnings.
-func (v view) Problems() rows[problem] {
-	var out []problem
-	for i, list := range [][]string{v.Why, v.Warnings} {
-		for _, line := range list {
-			said, next := line, ""
-			if at := strings.LastIndex(line, ": limpet "); at >= 0 {
-				said, next = line[:at], line[at+2:]
-			}
-			out = append(out, problem{[]string{"error", "warning"}[i], text.Line(said, maxLength), next})
-		}
-	}
-	return first(out, maxLines)
+	return newRows(v.Live.Sources, func(s snapshot.Source) bool { return s.Bad() })
 }
 
 // Failures are the last errors and warnings, newest first.
 func (v view) Failures() rows[snapshot.Event] {
-	var out []snapshot.Event
-	for i := len(v.Live.Events) - 1; i >= 0; i-- {
-		if e := v.Live.Events[i]; e.Level == "error" || e.Level == "warn" {
-			e.Text = text.Line(e.Text, maxLength)
-			out = append(out, e)
-		}
-	}
-	return first(out, maxLines)
+	list := slices.DeleteFunc(slices.Clone(v.Live.Events), func(e snapshot.Event) bool { return e.Level != "error" && e.Level != "warn" })
+	slices.Reverse(list)
+	return newRows(list, func(snapshot.Event) bool { return false })
 }
 
-// Word is the state of the agent in a word, as 'limpet status --watch' has it.
-func (v view) Word() string {
-	switch {
-	case !v.Live.API.Up:
-		return "offline"
-	case !v.Live.Agent.Draining.IsZero():
-		return "drained"
-	case !v.OK:
-		return "degraded"
-	}
-	return "ok"
-}
-
-// Mark is the class of the word.
-func (v view) Mark() string {
-	if v.Word() == "drained" {
-		return "warning"
-	}
-	return map[bool]string{true: "success", false: "error"}[v.OK && v.Live.API.Up]
-}
-
-// Ago returns the age of a time, "never" for none.
-func (v view) Ago(t time.Time) string {
-	if t.IsZero() {
-		return "never"
-	}
-	return text.Age(v.now.Sub(t)) + " ago"
-}
-
-// For returns how long something lasts, "-" when its start is not known.
-func (v view) For(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return text.Age(v.now.Sub(t))
-}
-
-// Next returns when something is due.
-func (v view) Next(t time.Time) string {
-	switch {
-	case t.IsZero():
-		return "-"
-	case !t.After(v.now):
-		return "now"
-	}
-	return "in " + text.Age(t.Sub(v.now))
-}
-
-// UTC returns a time in full.
-func (v view) UTC(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
+func (v view) Since(t time.Time) string        { return text.Age(v.now.Sub(t)) }
+func (v view) Until(t time.Time) string        { return text.Age(t.Sub(v.now)) }
+func (v view) UTC(t time.Time) string          { return t.UTC().Format(time.RFC3339) }
 func (v view) Short(ref string) string         { return text.OrDash(text.ShortRef(ref)) }
-func (v view) Revision(revision string) string { return text.OrDash(snapshot.ShortRevision(revision)) }
+func (v view) Revision(revision string) string { return snapshot.ShortRevision(revision) }
 func (v view) Line(s string) string            { return text.Line(s, maxLength) }
 func (v view) Size(n int64) string             { return text.Size(n) }
-func (v view) Count(n int64) string            { return text.Thousands(int(n)) }
-
-// Due returns when a source is due.
-func (v view) Due(s snapshot.Source) string { return strings.Replace(s.Due(v.now), "<", "within ", 1) }
+func (v view) Due(s snapshot.Source) string    { return strings.Replace(s.Due(v.now), "<", "within ", 1) }
 
 // RepoState is the state of a repository in a word, which is the class of its row too.
 func (v view) RepoState(r snapshot.Repo) string {
@@ -166,24 +90,12 @@ func (v view) RepoState(r snapshot.Repo) string {
 
 // Note is why a repository fails, or what is to be known of it; "" for nothing.
 func (v view) Note(r snapshot.Repo) string {
-	if r.Failing() {
-		return text.Line(r.Health, maxLength)
+	if issues := r.Issues(); len(issues) > 0 && !r.Failing() {
+		return v.Line(issues[0].Text)
 	}
-	for _, i := range r.Issues() {
-		return text.Line(i.Text, maxLength)
-	}
-	return ""
+	return v.Line(r.Health)
 }
 
-// SourceState is that of a source.
-func (v view) SourceState(s snapshot.Source) string {
-	if s.Suspended {
-		return "suspended"
-	}
-	return s.State
-}
-
-// JobState is that of a job in the queue.
 func (v view) JobState(j snapshot.Job) string {
 	switch {
 	case !j.Undelivered.IsZero():
@@ -203,11 +115,8 @@ func (v view) JobNote(j snapshot.Job) string {
 	if j.Owner == "other" {
 		said = strings.Trim("another agent has it: "+said, ": ")
 	}
-	return text.Line(said, maxLength)
+	return v.Line(said)
 }
-
-// Percent is the progress of a job; below 0 = unknown.
-func (v view) Percent(j snapshot.Job) int { return int(j.Percent()) }
 
 // Took is the duration of a finished job.
 func (v view) Took(r state.Record) string {
@@ -215,53 +124,4 @@ func (v view) Took(r state.Record) string {
 		return "-"
 	}
 	return text.Took(r.Finished.Sub(r.Started))
-}
-
-// Tile is a number with its name.
-type Tile struct {
-	Name  string
-	Count int
-	Mark  string // class; "" = plain
-}
-
-// Tiles are the counts.
-func (v view) Tiles() []Tile {
-	failing, unready := 0, 0
-	for _, r := range v.Live.Repos {
-		if state := v.RepoState(r); state == api.StateError {
-			failing++
-		}
-	}
-	for i := range v.Live.Sources {
-		if v.Live.Sources[i].Bad() {
-			unready++
-		}
-	}
-	bad := func(name string, n int) Tile { return Tile{name, n, map[bool]string{true: "error"}[n > 0]} }
-	c := v.Live.Counts
-	out := []Tile{
-		{"working", c.Working, ""}, {"pending", c.Pending, ""}, {"waiting to retry", c.Resting, ""},
-		{"on other agents", c.Elsewhere, ""}, {"repositories", len(v.Live.Repos), ""}, bad("failing", failing),
-	}
-	if len(v.Live.Sources) > 0 {
-		out = append(out, Tile{"sources", len(v.Live.Sources), ""}, bad("not ready", unready))
-	}
-	return out
-}
-
-// Ended says what ended in the last hours.
-func (v view) Ended() string {
-	var sum snapshot.Hour
-	for _, h := range v.Hours {
-		sum.Success += h.Success
-		sum.Warning += h.Warning
-		sum.Error += h.Error
-		sum.Cancelled += h.Cancelled
-		sum.Seconds += h.Seconds
-	}
-	if sum.All() == 0 {
-		return "no job ended"
-	}
-	mean := time.Duration(sum.Seconds / float64(sum.All()) * float64(time.Second))
-	return fmt.Sprintf("%s, %d in warning, %d in error, %s on average", text.Plural(sum.All(), "job"), sum.Warning, sum.Error, text.Took(mean))
 }

@@ -25,15 +25,15 @@ type Command struct {
 	Most    int // bytes of the end of the output that are kept
 }
 
-// tail keeps the last bytes that are written to it.
-type tail struct {
-	data []byte
-	most int
+// Tail keeps the last bytes that are written to it.
+type Tail struct {
+	Data []byte
+	Most int
 }
 
-func (t *tail) Write(p []byte) (int, error) {
-	t.data = append(t.data, p...)
-	t.data = t.data[max(0, len(t.data)-t.most):]
+func (t *Tail) Write(p []byte) (int, error) {
+	t.Data = append(t.Data, p...)
+	t.Data = t.Data[max(0, len(t.Data)-t.Most):]
 	return len(p), nil
 }
 
@@ -41,7 +41,7 @@ func (t *tail) Write(p []byte) (int, error) {
 func (c Command) Run(ctx context.Context) (output string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	cmd, out := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...), &tail{most: 2 * c.Most}
+	cmd, out := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...), &Tail{Most: 2 * c.Most}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Dir = bytes.NewReader(c.Input), out, out, c.Dir
 	cmd.Env = append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"}, c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -54,7 +54,7 @@ func (c Command) Run(ctx context.Context) (output string, err error) {
 	if err != nil && cmd.Process != nil {
 		_ = cmd.Cancel() // it is going to be run again
 	}
-	output = text.Line(text.Redact(string(out.data)), 4*c.Most) // before it is cut: half a secret is not known as one
+	output = text.Line(text.Redact(string(out.Data)), 4*c.Most) // before it is cut: half a secret is not known as one
 	output = strings.ToValidUTF8(output[max(0, len(output)-c.Most):], "")
 	if ctx.Err() == context.DeadlineExceeded {
 		err = fmt.Errorf("no end within %v", c.Timeout)

@@ -82,11 +82,11 @@ func (a *Activity) Observe(e jobs.Event) {
 		a.hub.Invalidate()
 		return
 	case jobs.EventCompleted:
-		var took time.Duration
+		var started time.Time
 		if e.Last != nil {
-			took = tookOf(e.Last.Started, e.At)
+			started = e.Last.Started
 		}
-		a.Runs.add(e.Namespace+"/"+e.Repository, e.State, e.At, took)
+		a.Runs.add(e.Namespace+"/"+e.Repository, e.State, e.At, started)
 	}
 	a.mu.Lock()
 	switch e.Type {

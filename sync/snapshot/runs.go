@@ -71,7 +71,7 @@ func (r *Runs) Load(ctx context.Context, store *state.Store, now time.Time) erro
 		}
 		r.mu.Lock()
 		for _, rec := range page {
-			r.put(rec.Namespace+"/"+rec.Repository, rec.State, rec.Finished, tookOf(rec.Started, rec.Finished))
+			r.put(rec.Namespace+"/"+rec.Repository, rec.State, rec.Finished, rec.Started)
 		}
 		r.mu.Unlock()
 		if len(page) < runsPage {
@@ -94,10 +94,10 @@ func (r *Runs) Recount(ctx context.Context, store *state.Store) error {
 }
 
 // add counts a job that has just ended.
-func (r *Runs) add(repository, state string, at time.Time, took time.Duration) {
+func (r *Runs) add(repository, state string, at time.Time, started time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.put(repository, state, at, took)
+	r.put(repository, state, at, started)
 	r.total++
 	r.added++
 }
@@ -115,16 +115,8 @@ func (r *Runs) count() int {
 	return r.total
 }
 
-// tookOf returns the duration of a job, 0 when its start is not known.
-func tookOf(started, finished time.Time) time.Duration {
-	if started.IsZero() {
-		return 0
-	}
-	return max(finished.Sub(started), 0)
-}
-
-// put enters one result. The caller holds mu.
-func (r *Runs) put(repository, state string, at time.Time, took time.Duration) {
+// put enters one result; the start of the job is zero where it is not known. The caller holds mu.
+func (r *Runs) put(repository, state string, at time.Time, started time.Time) {
 	if r.worst[repository] == nil {
 		r.worst[repository] = map[int64]byte{}
 	}
@@ -143,7 +135,9 @@ func (r *Runs) put(repository, state string, at time.Time, took time.Duration) {
 	default:
 		sum.Error++
 	}
-	sum.Seconds += took.Seconds()
+	if !started.IsZero() {
+		sum.Seconds += max(at.Sub(started).Seconds(), 0)
+	}
 	r.hours[hour] = sum
 	maps.DeleteFunc(r.hours, func(old int64, _ Hour) bool { return hour-old >= recentHours })
 }

@@ -23,7 +23,7 @@ func TestRuns(t *testing.T) {
 		{time.Minute, "cancelled", "b"}, {time.Minute, "cancelled", "c"}, {time.Minute, "success", "c"}, {time.Minute, "dead", "d"},
 		{30 * time.Hour, "error", "old"},
 	} {
-		r.add(e.repo, e.end, now.Add(-e.ago), time.Second)
+		r.add(e.repo, e.end, now.Add(-e.ago), now.Add(-e.ago-time.Second))
 	}
 	tests := map[string]string{
 		"a":       "s" + strings.Repeat(".", 17) + "e....w",

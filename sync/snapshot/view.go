@@ -351,6 +351,19 @@ type Issue struct {
 	Failing   bool   // else it is a warning
 }
 
+// Word is the state of the agent in a word; ok says that nothing needs attention.
+func (s *Snapshot) Word(ok bool) string {
+	switch {
+	case !s.API.Up:
+		return "offline"
+	case !s.Agent.Draining.IsZero():
+		return "drained"
+	case !ok:
+		return "degraded"
+	}
+	return "ok"
+}
+
 const maxProblem = 100 // bytes of the problem of a source
 
 // Issues returns what is wrong with the agent and its objects.

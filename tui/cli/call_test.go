@@ -39,7 +39,7 @@ func TestLostOutput(t *testing.T) {
 // new command is either here or has the tag "writes".
 var looks = []string{
 	"completion", "config path", "config show", "config validate", "connection list", "connection show", "connection test", "crds",
-	"dashboard", "doctor", "fleet list", "fleet status", "get", "history export", "history list", "history show",
+	"dashboard", "doctor", "fleet status", "get", "history export", "history list", "history show",
 	"job diff", "job list", "job logs", "job show", "job watch", "logs", "man", "repo diff", "repo export", "repo files", "repo list", "repo open", "repo show", "repo test",
 	"repo validate",
 	"service print", "source diff", "source export", "source get", "source list", "source show", "source test", "status",

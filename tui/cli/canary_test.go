@@ -65,7 +65,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"config path": {"config path"}, "config show": {"config show"}, "config validate": {"config validate"},
 		"connection list": {"connection list"}, "connection show": {"connection show lab"},
 		"connection test": {"connection test lab"}, "crds": {"crds"}, "doctor": {"doctor"},
-		"fleet list": {"fleet list"}, "fleet status": {"fleet status --wait 500ms", "--context hq repo list", "--context far repo list"},
+		"fleet status":   {"fleet status --wait 500ms", "--context hq repo list", "--context far repo list"},
 		"get":            {"get secrets", "get secret s", "get repositories", "get connections", "get jobs", "get secret none"},
 		"history export": {"history export"}, "history list": {"history list"}, "history show": {"history show u1", "history show none"},
 		"job diff": {"job diff u1"}, "job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"},

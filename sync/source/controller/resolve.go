@@ -67,8 +67,7 @@ func (c *Controller) fetch(ctx context.Context, a *attempt) (done bool, err erro
 	defer cancel()
 	fetched := make(chan error, 1)
 	go func() {
-		stats, err := c.o.Git.Fetch(limited, a.remote, a.ref)
-		c.fetched.Add(stats.Bytes)
+		_, err := c.o.Git.Fetch(limited, a.remote, a.ref)
 		if err == nil && a.spec.Submodules { // what packs waits for no host
 			_, err = c.o.Git.WholeTree(limited, a.remote, a.ref.Hash, "")
 		}

@@ -39,8 +39,8 @@ type ConfigFile struct {
 	INI bool // it has the form of Grafana's operator.ini
 	// Ignored are the keys of that form that have no meaning here.
 	Ignored  []string
+	Contexts []Context
 	Context  *Context // of the call; nil = none
-	contexts []Context
 }
 
 // Origin is the origin of a flag's value.
@@ -154,11 +154,16 @@ func parseConfig(path string, data []byte) (*ConfigFile, error) {
 	}
 	var root yamlv3.Node
 	if yamlv3.Unmarshal(data, &root) == nil && len(root.Content) > 0 {
-		for pair := range slices.Chunk(root.Content[0].Content, 2) {
-			c.nodes[strings.ReplaceAll(pair[0].Value, "_", "-")] = [2]*yamlv3.Node(pair)
-		}
+		c.setNodes(root.Content[0])
 	}
 	return c, c.checkMode()
+}
+
+// setNodes notes where the keys of a mapping are.
+func (c *ConfigFile) setNodes(mapping *yamlv3.Node) {
+	for pair := range slices.Chunk(mapping.Content, 2) {
+		c.nodes[strings.ReplaceAll(pair[0].Value, "_", "-")] = [2]*yamlv3.Node(pair)
+	}
 }
 
 // checkMode rejects a file that holds secrets and can be read by others, and one that can be
@@ -277,18 +282,27 @@ func (c *ConfigFile) check(flags map[string]*kong.Flag) error {
 	return nil
 }
 
-// Faults lists the keys that are no flags and the values of the wrong form, in the order of the
-// lines.
-func (c *ConfigFile) Faults(flags map[string]*kong.Flag) (out []Fault) {
+// Faults lists what is wrong with the keys, the values and the contexts, in the order of the lines.
+func (c *ConfigFile) Faults(flags map[string]*kong.Flag) []Fault {
+	lists := []string{GitRulesKey, GitVerifyKey, ContextsKey} // see listOf and readContexts
+	out := c.valueFaults(flags, lists...)
+	_, wrong := c.readContexts(flags)
+	out = append(out, wrong...)
+	slices.SortFunc(out, func(a, b Fault) int { return cmp.Or(a.Line-b.Line, strings.Compare(a.Key, b.Key)) })
+	return out
+}
+
+// valueFaults lists the keys that are neither flags nor lists, and the values of the wrong form.
+func (c *ConfigFile) valueFaults(flags map[string]*kong.Flag, lists ...string) (out []Fault) {
 	for key, value := range c.Values {
 		problem := ""
 		flag := flags[key]
 		_, list := value.([]any)
 		_, mapping := value.(map[string]any)
 		switch {
-		case key == GitRulesKey || key == GitVerifyKey || key == ContextsKey: // see listOf and Contexts
+		case slices.Contains(lists, key):
 		case flag == nil:
-			problem = fmt.Sprintf("unknown key %q%s", key, Suggestion(key, append(slices.Sorted(maps.Keys(flags)), GitRulesKey, GitVerifyKey, ContextsKey)))
+			problem = fmt.Sprintf("unknown key %q%s", key, Suggestion(key, append(slices.Sorted(maps.Keys(flags)), lists...)))
 		case value == nil:
 			problem = key + " has no value; take the line out for the default"
 		case mapping, list && !flag.IsSlice():
@@ -298,9 +312,6 @@ func (c *ConfigFile) Faults(flags map[string]*kong.Flag) (out []Fault) {
 			out = append(out, Fault{key, c.Where(key).Line, problem, "limpet help flags    # a key is the name of a flag"})
 		}
 	}
-	_, wrong := c.Contexts(flags)
-	out = append(out, wrong...)
-	slices.SortFunc(out, func(a, b Fault) int { return cmp.Or(a.Line-b.Line, strings.Compare(a.Key, b.Key)) })
 	return out
 }
 

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,130 +20,100 @@ import (
 // environment and of the rest of the file only the settings of the output hold, because a token
 // goes only to the server that it was set with.
 
-// ContextsKey is the list of contexts in the config file.
-const ContextsKey = "contexts"
+const (
+	ContextsKey = "contexts" // the list in the config file
+	NoContext   = "none"     // the name that stands for none
+)
 
-// NoContext is the name that stands for none.
-const NoContext = "none"
-
-// Kinds of a Context.
+// Kinds of a Context: the key that says where it is.
 const (
 	ContextSSH        = "ssh"
-	ContextServer     = "server"
+	ContextServer     = "provisioning-server-url"
 	ContextKubeconfig = "kubeconfig"
 	ContextState      = "state"
 )
 
 // Context is one of the contexts of a config file.
 type Context struct {
-	Name string `json:"name"`
-	Kind string `json:"kind"`
-	// Target is the host, the server, or the file.
-	Target string `json:"target"`
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`
+	Target string `json:"target"` // the host, the server or the file
 
 	program string         // limpet on a host; "" = limpet
 	values  map[string]any // settings by the names of flags
 	line    int
 }
 
-// members are the keys of a context that are no settings.
-var members = []string{"name", "ssh", "program"}
-
 var contextName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// Contexts returns the contexts, and what is wrong with them.
-func (c *ConfigFile) Contexts(flags map[string]*kong.Flag) (all []Context, faults []Fault) {
-	written, there := c.Values[ContextsKey]
-	list, ok := written.([]any)
+// sshHost matches what ssh takes for a host, as far as no shell and no option is in it.
+var sshHost = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@%+\[\]~-]*$`)
+
+// readContexts returns the contexts, and what is wrong with them.
+func (c *ConfigFile) readContexts(flags map[string]*kong.Flag) (all []Context, faults []Fault) {
+	list, ok := c.Values[ContextsKey].([]any)
 	nodes := c.nodes[ContextsKey]
-	if there && (!ok || len(nodes[1].Content) != len(list)) {
-		return nil, []Fault{c.contextFault(c.Where(ContextsKey).Line, "it is a list, of which each entry has a name")}
+	if c.Values[ContextsKey] != nil && (!ok || len(nodes[1].Content) != len(list)) {
+		return nil, []Fault{contextFault(c.Where(ContextsKey).Line, "it is a list, of which each entry has a name")}
 	}
 	for i, entry := range list {
-		node := nodes[1].Content[i]
-		settings, ok := entry.(map[string]any)
-		if !ok {
-			faults = append(faults, c.contextFault(node.Line, "an entry has a name, and ssh, provisioning-server-url, kubeconfig or state"))
-			continue
-		}
-		one, wrong := c.context(settings, node, flags)
+		settings, _ := entry.(map[string]any)
+		one, wrong := c.context(settings, nodes[1].Content[i], flags)
 		if slices.ContainsFunc(all, func(other Context) bool { return other.Name == one.Name }) {
-			wrong = append(wrong, c.contextFault(node.Line, "there are two of the name %q", one.Name))
+			wrong = append(wrong, contextFault(one.line, "there are two of the name %q", one.Name))
 		}
 		all, faults = append(all, one), append(faults, wrong...)
 	}
 	return all, faults
 }
 
-func (c *ConfigFile) contextFault(line int, format string, args ...any) Fault {
+func contextFault(line int, format string, args ...any) Fault {
 	return Fault{ContextsKey, line, ContextsKey + ": " + fmt.Sprintf(format, args...), "limpet help contexts"}
 }
 
-// context reads one entry.
+// context reads one entry as a config file of its own.
 func (c *ConfigFile) context(written map[string]any, node *yamlv3.Node, flags map[string]*kong.Flag) (one Context, faults []Fault) {
-	own := &ConfigFile{Path: c.Path, Values: map[string]any{}, nodes: map[string][2]*yamlv3.Node{}}
-	said := map[string]string{}
+	own := noConfig()
 	for key, value := range written {
-		name := strings.ReplaceAll(key, "_", "-")
-		if slices.Contains(members, name) {
-			said[name] = fmt.Sprint(value)
-		} else {
-			own.Values[name] = value
-		}
+		own.Values[strings.ReplaceAll(key, "_", "-")] = value
 	}
-	for pair := range slices.Chunk(node.Content, 2) {
-		own.nodes[strings.ReplaceAll(pair[0].Value, "_", "-")] = [2]*yamlv3.Node(pair)
+	if node.Kind == yamlv3.MappingNode {
+		own.setNodes(node)
 	}
-	one = Context{Name: said["name"], program: said["program"], values: own.Values, line: node.Line}
-	for _, way := range []struct{ kind, target string }{
-		{ContextSSH, said["ssh"]}, {ContextServer, own.text("provisioning-server-url")}, {ContextKubeconfig, own.text("kubeconfig")},
-		{ContextState, own.text("state")},
-	} {
-		switch {
-		case way.target == "":
-		case one.Kind == "":
-			one.Kind, one.Target = way.kind, way.target
-		case way.kind != ContextState:
-			faults = append(faults, c.contextFault(node.Line, "%s has two of ssh, provisioning-server-url and kubeconfig", one.Name))
+	one = Context{Name: own.text("name"), program: own.text("program"), values: own.Values, line: node.Line}
+	for _, kind := range []string{ContextState, ContextKubeconfig, ContextServer, ContextSSH} {
+		target := own.text(kind)
+		if target != "" && one.Kind != "" && one.Kind != ContextState {
+			faults = append(faults, contextFault(node.Line, "%s has both %s and %s", one.Name, kind, one.Kind))
 		}
-	}
-	refuse := func(key, format string, args ...any) {
-		line := node.Line
-		if at, ok := own.nodes[key]; ok {
-			line = at[0].Line
+		if target != "" {
+			one.Kind, one.Target = kind, target
 		}
-		faults = append(faults, c.contextFault(line, format, args...))
 	}
 	switch {
 	case !contextName.MatchString(one.Name) || one.Name == NoContext:
-		refuse("name", "%q is no name of a context; letters, digits, dots and dashes are", one.Name)
+		faults = append(faults, contextFault(node.Line, "%q is no name of a context; letters, digits, dots and dashes are", one.Name))
 	case one.Kind == "":
-		refuse("name", "%s says nothing of where it is: ssh, provisioning-server-url, kubeconfig or state is missing", one.Name)
-	case one.Kind != ContextSSH && one.program != "":
-		refuse("program", "%s has a program, which is for ssh", one.Name)
-	case one.Kind == ContextSSH && (strings.HasPrefix(one.Target, "-") || strings.ContainsFunc(one.Target, notOfHost)):
-		refuse("ssh", "%s: %q is no host for ssh", one.Name, one.Target)
+		faults = append(faults, contextFault(node.Line, "%s lacks where it is: ssh, provisioning-server-url, kubeconfig or state", one.Name))
+	case one.Kind == ContextSSH && !sshHost.MatchString(one.Target):
+		faults = append(faults, contextFault(own.Where("ssh").Line, "%s: %q is no host for ssh", one.Name, one.Target))
 	}
-	for _, key := range []string{GitRulesKey, GitVerifyKey, ContextsKey} {
-		if own.Values[key] != nil {
-			refuse(key, "%s: %s is for the file as a whole", one.Name, key)
-		}
-	}
+	delete(own.Values, "name")
 	known := maps.Clone(flags)
-	maps.DeleteFunc(known, func(name string, f *kong.Flag) bool {
-		if one.Kind == ContextSSH {
-			return name != "namespace" && name != "state"
-		}
-		return name != "state" && GroupOf(f) != APIGroup && GroupOf(f) != AgentGroup
-	})
-	for _, f := range own.Faults(known) {
-		faults = append(faults, c.contextFault(cmp.Or(f.Line, node.Line), "%s: %s", one.Name, f.Problem))
+	if one.Kind == ContextSSH {
+		delete(own.Values, "ssh")
+		delete(own.Values, "program")
+		maps.DeleteFunc(known, func(name string, _ *kong.Flag) bool { return name != "namespace" && name != "state" })
+	} else {
+		maps.DeleteFunc(known, func(name string, f *kong.Flag) bool {
+			return name != "state" && GroupOf(f) != APIGroup && GroupOf(f) != AgentGroup
+		})
+	}
+	for _, f := range own.valueFaults(known) {
+		faults = append(faults, contextFault(f.Line, "%s: %s", one.Name, f.Problem))
 	}
 	return one, faults
 }
-
-// Contexts are those of the config file.
-func (e *Env) Contexts() []Context { return e.Config.contexts }
 
 // text returns a value as text; "" = there is none.
 func (c *ConfigFile) text(key string) string {
@@ -152,11 +121,6 @@ func (c *ConfigFile) text(key string) string {
 		return fmt.Sprint(v)
 	}
 	return ""
-}
-
-// notOfHost reports whether a rune occurs in no host, user or ssh URL.
-func notOfHost(r rune) bool {
-	return r <= ' ' || r > '~' || strings.ContainsRune("\"'`$\\;&|<>(){}*?!#", r)
 }
 
 // hasContextToken reports whether a context holds a token itself.
@@ -170,23 +134,17 @@ func (c *ConfigFile) hasContextToken() bool {
 
 // choose makes one context that of the call; "" and NoContext are none.
 func (c *ConfigFile) choose(name string, flags map[string]*kong.Flag) error {
-	all, _ := c.Contexts(flags) // which were checked
-	c.contexts = all
-	if name == "" || name == NoContext {
+	c.Contexts, _ = c.readContexts(flags) // which were checked
+	var names []string
+	for i := range c.Contexts {
+		if names = append(names, c.Contexts[i].Name); names[i] == name {
+			c.Context = &c.Contexts[i]
+		}
+	}
+	if name == "" || name == NoContext || c.Context != nil {
 		return nil
 	}
-	var names []string
-	for i := range all {
-		if all[i].Name == name {
-			c.Context = &all[i]
-			return nil
-		}
-		names = append(names, all[i].Name)
-	}
-	if c.Path == "" {
-		return Usagef("limpet help contexts", "--context %s: there is no config file that could have it", name)
-	}
-	return Usagef("limpet fleet list", "--context %s: config file %s has no such context%s", name, c.Path, Suggestion(name, names))
+	return Usagef("limpet help contexts", "--context %s: the config file %s has no such context%s", name, c.Path, Suggestion(name, names))
 }
 
 // setting returns the value of a flag by the context of the call; ok is false where the rest of the
@@ -217,47 +175,27 @@ func (c *ConfigFile) checkContext(call *kong.Context) error {
 // Host returns the host of a context that is reached by ssh.
 func (c *Context) Host() *control.Host {
 	state, _ := c.values["state"].(string)
-	return &control.Host{Name: c.Target, Program: c.program, State: state}
-}
-
-// Has reports whether the context has a setting.
-func (c *Context) Has(flag string) bool { return c.values[flag] != nil }
-
-// Attach connects to the agent of a host that is reached by ssh. A host that does not answer is no
-// reason to work without it: the error is no control.ErrNoDaemon, for which callers open the state
-// file.
-func (c *Context) Attach(ctx context.Context) (*control.Client, error) {
-	daemon, err := control.AttachBy(ctx, c.Host())
-	if err != nil && ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	if err != nil {
-		why := strings.TrimPrefix(err.Error(), control.ErrNoDaemon.Error()+": ")
-		err = Errorf(ExitUnreachable, strings.Join(quoted(c.Host().Words()), " "), "context %s: %s", c.Name, why)
-	}
-	return daemon, err
+	return control.NewHost(c.Target, c.program, state)
 }
 
 // Attach connects to the agent of the call: that of the host of its context, else the one that
-// holds the state file, and returns the path of that file. It fails as the functions do.
+// holds the state file, and returns the path of that file. It fails as the function does; but that a
+// host does not answer is no control.ErrNoDaemon, for which callers open the state file.
 func (e *Env) Attach(ctx context.Context) (path string, daemon *control.Client, err error) {
-	if c := e.Context; c != nil && c.Kind == ContextSSH {
-		if daemon, err = c.Attach(ctx); err == nil {
-			path = daemon.Hello().State
+	if c := e.Context; c == nil || c.Kind != ContextSSH {
+		if path, err = e.StatePath(); err == nil {
+			daemon, err = Attach(ctx, path)
 		}
 		return path, daemon, err
 	}
-	if path, err = e.StatePath(); err != nil {
-		return "", nil, err
+	daemon, err = control.AttachBy(ctx, e.Context.Host())
+	switch {
+	case err == nil:
+		return daemon.Hello().State, daemon, nil
+	case ctx.Err() != nil:
+		return "", nil, context.Cause(ctx)
 	}
-	daemon, err = Attach(ctx, path)
-	return path, daemon, err
-}
-
-func quoted(words []string) []string {
-	out := make([]string, len(words))
-	for i, w := range words {
-		out[i] = text.ShellWord(w)
-	}
-	return out
+	why := strings.TrimPrefix(err.Error(), control.ErrNoDaemon.Error()+": ")
+	return "", nil, Errorf(ExitUnreachable, "ssh "+text.ShellWord(e.Context.Target)+" limpet relay < /dev/null", "context %s: %s",
+		e.Context.Name, why)
 }

@@ -62,8 +62,12 @@ func (e *Env) StatePath() (string, error) {
 		return "", Usagef("ssh "+text.ShellWord(c.Target)+"    # and run it there",
 			"the context %s is another host: this command works with the files of its own", c.Name)
 	}
-	path, err := filepath.Abs(e.Flags.State)
-	if e.Flags.State == "" {
+	given := e.Flags.State
+	if c != nil {
+		given, _ = c.values["state"].(string)
+	}
+	path, err := filepath.Abs(given)
+	if given == "" {
 		path, _, err = e.UsualState()
 		if c != nil { // agents of two servers have a file each
 			path = strings.TrimSuffix(path, ".db") + "-" + c.Name + ".db"

@@ -238,7 +238,7 @@ func namesOf(ctx context.Context, e *command.Env, kind string) (out []string) {
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	if kind == contexts {
-		for _, one := range e.Contexts() {
+		for _, one := range e.Config.Contexts {
 			out = append(out, one.Name)
 		}
 		return out

@@ -323,11 +323,7 @@ const configTail = `
 # ---- Other sites, for --context and limpet fleet -------------------------------
 #
 #contexts:
-#- name: site-7
-#  ssh: site-7.example.com
-#- name: hq
-#  provisioning-server-url: https://grafana.example.com:6446
-#  token-file: /etc/limpet/hq.token
+#- {name: site-7, ssh: site-7.example.com}
 `
 
 // exampleConfig is a config file with every setting as a comment, its meaning and an example.

@@ -223,7 +223,7 @@ func tuiOptions(e *command.Env) tui.Options {
 	here := e.Invocation.Elsewhere()
 	o := tui.Options{ReadOnly: e.Flags.ReadOnly, In: os.Stdin, Out: os.Stdout, Color: e.Color(), Theme: e.Flags.Theme,
 		Mouse: e.Flags.Mouse, Frames: e.Flags.FPS, Env: e.Getenv, Invocation: here, Commands: complete.Entries(e)}
-	for _, c := range e.Contexts() {
+	for _, c := range e.Config.Contexts {
 		o.Contexts = append(o.Contexts, screen.Entry{Words: c.Name, Help: c.Kind + " " + text.Redact(c.Target)})
 	}
 	if len(o.Contexts) > 0 {

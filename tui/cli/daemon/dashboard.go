@@ -48,7 +48,7 @@ func dashboard(ctx context.Context, e *command.Env) error {
 		return err
 	case e.Flags.ReadOnly:
 		return fromDisk(ctx, e, path)
-	case site != nil && !site.Has("drain"): // to look at a server is not to work for it
+	case site != nil && e.Config.From["drain"].Kind == "": // to look at a server is not to work for it
 		e.Flags.Drain = true
 	}
 	return reopening(ctx, e, func() error {

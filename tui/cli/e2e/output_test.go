@@ -235,7 +235,6 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	}
 	call(0, "deleted", "source delete", "carried", "--yes")
 	sites := h.file(t, "sites.yaml", "contexts:\n- {name: near, state: "+h.state()+"}\n- {name: far, provisioning-server-url: 'https://127.0.0.1:1'}\n")
-	call(0, "contexts", "fleet list", "--config", sites)
 	call(1, "fleet", "fleet status", "--config", sites)
 	call(0, "notified", "notify test")
 	call(0, "drained", "drain")

@@ -61,9 +61,12 @@ func realWorkload(t *testing.T, s *testenv.Server) (*workload, []string) {
 // embeddedWorkload is a workload on the embedded API of a daemon.
 func embeddedWorkload(t *testing.T, h *home) *workload {
 	t.Helper()
-	tr := control.Transport(filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
-	t.Cleanup(tr.CloseIdleConnections)
-	client, err := kube.Connect(t.Context(), kube.Config{Server: control.BaseURL, Transport: tr, UserAgent: "yard"})
+	daemon, err := control.Attach(t.Context(), filepath.Join(filepath.Dir(h.state()), "limpet.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(daemon.Close)
+	client, err := kube.Connect(t.Context(), kube.Config{Server: control.BaseURL, Transport: daemon.Transport(), UserAgent: "yard"})
 	if err != nil {
 		t.Fatal(err)
 	}

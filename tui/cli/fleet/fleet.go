@@ -24,53 +24,30 @@ import (
 // Command has the commands of 'limpet fleet'.
 type Command struct {
 	Status statusCmd `cmd:"" help:"Ask all sites side by side; one table."`
-	List   listCmd   `cmd:"" help:"The sites that the config file names."`
 }
 
-type listCmd struct{}
-
-func (listCmd) Run(e *command.Env) error {
-	t := command.Table{Columns: []string{"SITE", "KIND", "TARGET"}}
-	items := command.List(e.Contexts())
-	for i := range items {
-		items[i].Target = text.Redact(items[i].Target)
-		t.Add("", items[i].Name, items[i].Name, items[i].Kind, items[i].Target)
-	}
-	if len(items) == 0 {
-		e.Notef("the config file names no site; see: limpet help contexts")
-	}
-	return e.PrintList(items, t)
-}
-
-// maxWhy bounds the reasons in a row, in bytes.
-const maxWhy = 120
-
-// maxAsked bounds the sites that are asked at once: each may be a process of ssh.
-const maxAsked = 64
+const (
+	maxWhy   = 120 // bytes of the reasons in a row
+	maxAsked = 64  // sites at once: each may be a process of ssh
+)
 
 type statusCmd struct {
 	Site []string      `arg:"" optional:"" help:"Names of sites, or patterns such as 'site-*'. Default: all."`
 	Wait time.Duration `help:"How long a site may take to answer." default:"3s"`
 }
 
-// Site is a row of 'limpet fleet status'.
+// Site is a row of 'limpet fleet status'. Its counts are zero while it is unreachable.
 type Site struct {
-	Name    string `json:"name"`
-	Kind    string `json:"kind"`
-	Target  string `json:"target"`
-	State   string `json:"state"` // ok, drained, degraded, offline or unreachable
-	OK      bool   `json:"ok"`
-	Host    string `json:"host,omitempty"`    // of its agent
-	Version string `json:"version,omitempty"` // of its agent
-	// Repositories and the counts below it are zero while it is unreachable.
+	command.Context
+	State        string          `json:"state"` // ok, drained, degraded, offline or unreachable
+	OK           bool            `json:"ok"`
+	Host         string          `json:"host,omitempty"`    // of its agent
+	Version      string          `json:"version,omitempty"` // of its agent
 	Repositories int             `json:"repositories"`
-	Failing      int             `json:"failing"` // of them
-	Sources      int             `json:"sources"`
-	Unready      int             `json:"unready"` // of them
+	Failing      int             `json:"failing"` // of the repositories
 	Jobs         snapshot.Counts `json:"jobs"`
-	// Oldest is when the repository was synced that waits longest for it.
-	Oldest time.Time `json:"oldest,omitzero"`
-	Why    []string  `json:"why"` // reasons why OK is false
+	Oldest       time.Time       `json:"oldest,omitzero"` // when the repository was synced that waits longest for it
+	Why          []string        `json:"why"`             // reasons why OK is false
 }
 
 func (c statusCmd) Run(ctx context.Context, e *command.Env) error {
@@ -96,50 +73,45 @@ func (c statusCmd) Run(ctx context.Context, e *command.Env) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	bad := 0
+	good := 0
 	for _, s := range sites {
-		if !s.OK {
-			bad++
+		if s.OK {
+			good++
 		}
 	}
-	if err := e.PrintList(sites, table(sites, time.Now())); err != nil || bad == 0 {
+	if err := e.PrintList(sites, table(sites, time.Now())); err != nil || good == len(sites) {
 		return err
 	}
-	return command.Errorf(command.ExitError, "limpet --context NAME status    # of one of them", "sites that need attention: %d of %d", bad, len(sites))
+	return command.Errorf(command.ExitError, "limpet --context NAME status    # of one of them", "sites that need attention: %d of %d",
+		len(sites)-good, len(sites))
 }
 
-// chosen returns the contexts that the patterns match, in the order of the file.
+// chosen returns the contexts that the patterns match.
 func (c statusCmd) chosen(e *command.Env) (out []command.Context, err error) {
-	all := e.Contexts()
-	if len(all) == 0 {
-		return nil, command.Usagef("limpet help contexts", "the config file names no site")
-	}
-	matched := map[string]bool{}
-	for _, one := range all {
-		in := len(c.Site) == 0
-		for _, pattern := range c.Site {
-			ok, err := path.Match(pattern, one.Name)
-			if err != nil {
-				return nil, command.Usagef("limpet fleet status 'site-*'", "%q is no pattern", pattern)
-			}
-			matched[pattern] = matched[pattern] || ok
-			in = in || ok
-		}
-		if in {
-			out = append(out, one)
-		}
+	if len(c.Site) == 0 {
+		out = e.Config.Contexts
 	}
 	for _, pattern := range c.Site {
-		if !matched[pattern] {
-			return nil, command.Usagef("limpet fleet list", "the config file names no site %q", pattern)
+		found := false
+		for _, one := range e.Config.Contexts {
+			if ok, err := path.Match(pattern, one.Name); err == nil && ok {
+				out, found = append(out, one), true
+			}
+		}
+		if !found {
+			return nil, command.Usagef("limpet fleet status    # all of them", "the config file names no site %q", pattern)
 		}
 	}
-	return out, nil
+	if len(out) == 0 {
+		err = command.Usagef("limpet help contexts", "the config file names no site")
+	}
+	return out, err
 }
 
 // ask returns the row of a site, whatever it answers.
 func ask(ctx context.Context, e *command.Env, of command.Context) Site {
-	s := Site{Name: of.Name, Kind: of.Kind, Target: text.Redact(of.Target), Why: []string{}}
+	s := Site{Context: of, Why: []string{}}
+	s.Target = text.Redact(of.Target)
 	snap, err := look(ctx, e, of)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -150,7 +122,7 @@ func ask(ctx context.Context, e *command.Env, of command.Context) Site {
 		return s
 	}
 	s.Host, s.Version, s.Jobs = snap.Agent.Host, snap.Agent.Version, snap.Counts
-	s.Repositories, s.Sources = len(snap.Repos), len(snap.Sources)
+	s.Repositories = len(snap.Repos)
 	for _, r := range snap.Repos {
 		if slices.ContainsFunc(r.Issues(), func(i snapshot.Issue) bool { return i.Failing }) {
 			s.Failing++
@@ -159,50 +131,30 @@ func ask(ctx context.Context, e *command.Env, of command.Context) Site {
 			s.Oldest = r.Synced
 		}
 	}
-	for i := range snap.Sources {
-		if snap.Sources[i].Bad() {
-			s.Unready++
-		}
-	}
 	for _, i := range snap.Issues() {
 		if i.Failing {
 			s.Why = append(s.Why, text.Redact(i.Text))
 		}
 	}
 	s.OK = len(s.Why) == 0
-	switch {
-	case !snap.API.Up:
-		s.State = "offline"
-	case !s.OK:
-		s.State = "degraded"
-	case !snap.Agent.Draining.IsZero():
-		s.State = "drained"
-	default:
-		s.State = "ok"
-	}
+	s.State = snap.Word(s.OK)
 	return s
 }
 
-// look returns what the agent of a site shows. A server has none of its own: its objects are read.
+// look returns what the agent of a site shows. A server has none of its own: its objects are read,
+// with the settings of a call in that context.
 func look(ctx context.Context, e *command.Env, of command.Context) (*snapshot.Snapshot, error) {
-	var daemon *control.Client
-	var err error
-	if of.Kind == command.ContextSSH {
-		daemon, err = of.Attach(ctx)
-	} else {
-		var there *command.Env // as a call in that context
+	if of.Kind == command.ContextServer || of.Kind == command.ContextKubeconfig {
 		args := append(slices.Clone(e.Invocation.Output()), "--context", of.Name, "status")
-		if there, _, err = command.Parse(e.Streams, e.NewTree, args...); err != nil {
+		there, _, err := command.Parse(e.Streams, e.NewTree, args...)
+		if err != nil {
 			return nil, err
 		}
-		if of.Kind != command.ContextState {
-			return lookAtServer(ctx, there)
-		}
-		_, daemon, err = there.Attach(ctx)
+		return lookAtServer(ctx, there)
 	}
-	if errors.Is(err, control.ErrNoDaemon) && !errors.As(err, new(*command.UnresponsiveError)) {
-		err = fmt.Errorf("no agent holds %s", of.Target)
-	}
+	there := *e
+	there.Context = &of
+	daemon, err := agentOf(ctx, &there)
 	if err != nil {
 		return nil, err
 	}
@@ -210,36 +162,34 @@ func look(ctx context.Context, e *command.Env, of command.Context) (*snapshot.Sn
 	return daemon.Snapshot(ctx)
 }
 
+// agentOf connects to the agent of a call, and says so where there is none.
+func agentOf(ctx context.Context, e *command.Env) (*control.Client, error) {
+	file, daemon, err := e.Attach(ctx)
+	if errors.Is(err, control.ErrNoDaemon) && !errors.As(err, new(*command.UnresponsiveError)) {
+		err = command.Errorf(command.ExitUnreachable, "limpet --daemon    # on that host", "no agent holds %s", file)
+	}
+	return daemon, err
+}
+
 func lookAtServer(ctx context.Context, e *command.Env) (*snapshot.Snapshot, error) {
-	now := time.Now()
-	out := &snapshot.Snapshot{At: now, API: snapshot.API{Up: true}}
-	client, err := e.Connect(ctx, &command.Session{}, "")
-	if err != nil {
+	s, out := &command.Session{}, &snapshot.Snapshot{At: time.Now(), API: snapshot.API{Up: true}}
+	var err error
+	if s.Client, err = e.Connect(ctx, s, ""); err != nil {
 		return nil, err
 	}
-	defer client.Close()
-	s := &command.Session{Client: client}
+	defer s.Close()
 	repos, err := s.List(ctx, api.Repositories, e.Flags.ListNamespace(), "", nil, 0)
 	if err != nil {
 		return nil, err
 	}
+	jobs, err := s.List(ctx, api.Jobs, e.Flags.ListNamespace(), "", nil, 0)
 	for i := range repos {
 		if row, ok := snapshot.RepoOf(&repos[i]); ok {
 			out.Repos = append(out.Repos, row)
 		}
 	}
-	jobs, err := s.List(ctx, api.Jobs, e.Flags.ListNamespace(), "", nil, 0)
-	if err != nil {
-		return nil, err
-	}
-	for i := range jobs {
-		row := snapshot.Job{State: api.StatePending}
-		if jobs[i].GetLabels()[api.LabelClaim] != "" {
-			row.Owner = "other"
-		}
-		out.Counts.Add(&row, 1, now)
-	}
-	return out, nil
+	out.Counts.Pending = len(jobs)
+	return out, err
 }
 
 func table(sites []Site, now time.Time) command.Table {
@@ -266,10 +216,7 @@ func (RelayCommand) Run(ctx context.Context, e *command.Env) error {
 	if command.IsTerminal(e.Out) {
 		return command.Usagef("limpet help contexts", "limpet relay speaks to another limpet: ssh HOST limpet relay")
 	}
-	file, daemon, err := e.Attach(ctx)
-	if errors.Is(err, control.ErrNoDaemon) && !errors.As(err, new(*command.UnresponsiveError)) {
-		err = command.Errorf(command.ExitUnreachable, "limpet --daemon    # on that host", "no agent holds %s", file)
-	}
+	daemon, err := agentOf(ctx, e)
 	if err != nil {
 		return err
 	}

@@ -354,15 +354,8 @@ func (s *report) mark() string {
 
 // word is the state of the agent in one word.
 func (s *report) word() string {
-	switch {
-	case s.Live == nil:
+	if s.Live == nil {
 		return "unreachable"
-	case !s.Live.API.Up:
-		return "offline"
-	case !s.Live.Agent.Draining.IsZero():
-		return "drained"
-	case !s.OK:
-		return "degraded"
 	}
-	return "ok"
+	return s.Live.Word(s.OK)
 }
