@@ -193,6 +193,9 @@ func (r *repoScreen) hints(*scene) string {
 
 // turn and zoom give the facts the whole screen, or the jobs: their part of it again, or all of it
 // where both do not fit.
+func (r *repoScreen) listPosition() *position { return r.page.listPosition() }
+func (r *repoScreen) scroll(by int)           { r.page.scroll(by) }
+
 func (r *repoScreen) turn(int) { r.zoom() }
 func (r *repoScreen) zoom()    { r.page.turned, r.page.listed = !r.page.turned, !r.page.listed }
 

@@ -138,6 +138,10 @@ type sourceScreen struct {
 	stored fetched[string, []state.Artifact]
 }
 
+func (f *sourceScreen) listPosition() *position     { return f.page.listPosition() }
+func (f *sourceScreen) scroll(by int)               { f.page.scroll(by) }
+func (f *sourceScreen) selection(s *scene) []object { return f.page.subject.selection(s) }
+
 // turn and zoom show the facts alone, or the revisions too.
 func (f *sourceScreen) turn(int) { f.zoom() }
 func (f *sourceScreen) zoom()    { f.page.turned, f.log, f.page.top = !f.page.turned, false, 0 }
