@@ -376,7 +376,7 @@ func (w *worker) life() {
 	w.run("history", "prune", "--older-than", "1s")
 	large := filepath.Join(w.dir, "large.json") // its pages are free when it is deleted
 	must(w.t, os.WriteFile(large, fmt.Appendf(nil, `{"apiVersion":"dashboard.grafana.app/v1","kind":"Dashboard",`+
-		`"metadata":{"name":"large","namespace":"default"},"spec":{"title":"Large","text":%q}}`, strings.Repeat("x", 1<<20)), 0o600))
+		`"metadata":{"name":"large","namespace":"default"},"spec":{"title":"Large","text":%q}}`, incompressible(1<<20)), 0o600))
 	w.run("apply", "-f", large)
 	w.run("delete", "dashboard", "large", "-n", "default")
 	w.run("store", "compact")

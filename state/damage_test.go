@@ -44,7 +44,7 @@ func everything(ctx context.Context, s *Store) (contents, error) {
 	for k, v := range facts {
 		out["fact "+k] = string(v)
 	}
-	for _, resource := range []string{"g/repositories", "g/jobs"} {
+	for _, resource := range []string{"g/repositories", "g/jobs", "g/dashboards"} {
 		page, err := s.Objects(ctx, ObjectQuery{Resource: resource})
 		if err != nil {
 			return nil, err

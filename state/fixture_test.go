@@ -31,13 +31,14 @@ import (
 //
 //	schema-1        without the bytes of each bucket in the meta record
 //	schema-1-bytes  with them
+//	schema-2        with a large object, which is compressed
 
 var update = flag.Bool("update", false, "write the fixture of the present layout anew")
 
 // latestFixture is the one that the present program writes.
-const latestFixture = "schema-1-bytes"
+const latestFixture = "schema-2"
 
-var fixtures = []string{"schema-1", latestFixture}
+var fixtures = []string{"schema-1", "schema-1-bytes", latestFixture}
 
 func fixturePath(name string) string { return filepath.Join("..", "testdata", "bolt", name) }
 
@@ -72,6 +73,9 @@ var fixtureClaims = []Claim{
 	{UID: "uid-completing", Namespace: "edge", Name: "lab-push-x3", Repository: "lab", Action: "push", ResourceVersion: "43", Token: "TOKEN-C",
 		Attempt: 1, Phase: PhaseHeld, Created: noon, Claimed: noon.Add(2 * time.Second)},
 }
+
+// largeBoard is an object that is stored compressed.
+var largeBoard = `{"spec":{"title":"large","text":"` + strings.Repeat("all work and no play ", 500) + `"}}`
 
 // fixtureRecords are jobs that ended in each way, one of them at the second attempt.
 func fixtureRecords() []Record {
@@ -121,6 +125,8 @@ func fillFixture(ctx context.Context, s *Store) error {
 		})
 		do(err)
 	}
+	_, err := s.Mutate(ctx, ObjectKey{"g/dashboards", "default", "large"}, put(largeBoard))
+	do(err)
 	do(s.PutFact(ctx, "agent", []byte("edge-07")))
 	do(s.PutSnapshot(ctx, "jobs", []byte(`[{"name":"boards-sync-x1"}]`)))
 	if len(errs) > 0 {
@@ -203,14 +209,17 @@ func pack(t *testing.T, path string) {
 	}
 }
 
-// fixtureContents is what every fixture holds, as everything reads it.
-func fixtureContents() contents {
+// fixtureContents is what a fixture holds, as everything reads it.
+func fixtureContents(name string) contents {
 	out := contents{
 		"fact agent":                           "edge-07",
 		"object g/repositories default/boards": `946684800000001 {"spec":{"title":"boards"}}`,
 		"object g/jobs default/boards-sync-x1": `946684800000002 {"spec":{"title":"boards-sync-x1"}}`,
 		"secret boards/token":                  "secret of boards",
 		"secret boards-sync-x1/token":          "secret of boards-sync-x1",
+	}
+	if name == latestFixture {
+		out["object g/dashboards default/large"] = "946684800000003 " + largeBoard
 	}
 	for _, c := range fixtureClaims {
 		if c.UID == "uid-completing" {
@@ -239,8 +248,8 @@ func TestFixtures(t *testing.T) {
 				t.Errorf("report %+v", r)
 			}
 			got, err := everything(ctx, s)
-			if err != nil || !maps.Equal(got, fixtureContents()) {
-				t.Errorf("read %v, %v\nwant %v", got, err, fixtureContents())
+			if err != nil || !maps.Equal(got, fixtureContents(name)) {
+				t.Errorf("read %v, %v\nwant %v", got, err, fixtureContents(name))
 			}
 			data, at, err := s.Snapshot(ctx, "jobs")
 			if err != nil || string(data) != `[{"name":"boards-sync-x1"}]` || at.Year() != 2000 {
@@ -281,7 +290,7 @@ func TestBytesAreCountedInPlace(t *testing.T) {
 	if info, err := s.Info(t.Context()); err != nil || info.HistoryBytes != 2186 || r.Compacted || r.Quarantined != "" {
 		t.Errorf("info %+v, %v, report %+v", info, err, r)
 	}
-	if got, err := everything(t.Context(), s); err != nil || !maps.Equal(got, fixtureContents()) {
+	if got, err := everything(t.Context(), s); err != nil || !maps.Equal(got, fixtureContents("schema-1")) {
 		t.Errorf("read %v, %v", got, err)
 	}
 	if found, err := s.Check(t.Context()); err != nil || len(found.Problems) > 0 {
@@ -301,7 +310,7 @@ func TestFixturesAreMigrated(t *testing.T) {
 			s, r, err := openAs(ctx, Options{Path: path}, nextFormat)
 			must(t, err)
 			got, err := everything(ctx, s)
-			if err != nil || !maps.Equal(got, fixtureContents()) || r.Migrated == "" {
+			if err != nil || !maps.Equal(got, fixtureContents(name)) || r.Migrated == "" {
 				t.Errorf("read %v, %v; report %+v", got, err, r)
 			}
 			Closed(t, s)
@@ -314,7 +323,7 @@ func TestFixturesAreMigrated(t *testing.T) {
 			must(t, err)
 			must(t, os.WriteFile(r.Migrated+".key", key, 0o600))
 			old, _ := reopened(t, Options{Path: r.Migrated})
-			if got, err := everything(ctx, old); err != nil || !maps.Equal(got, fixtureContents()) {
+			if got, err := everything(ctx, old); err != nil || !maps.Equal(got, fixtureContents(name)) {
 				t.Errorf("the copy reads %v, %v", got, err)
 			}
 		})

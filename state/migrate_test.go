@@ -14,6 +14,7 @@ import (
 
 // nextFormat is a schema after the present one, whose step moves a fact.
 var nextFormat = format{version: current.version + 1, steps: map[int]func(*txn) error{
+	1: current.steps[1],
 	current.version: func(t *txn) error {
 		f, ok, err := t.get(frame.Facts, []byte("old"))
 		if err != nil || !ok {

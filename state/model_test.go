@@ -249,7 +249,7 @@ func BenchmarkMutate(b *testing.B) {
 	data := fmt.Appendf(nil, `{"spec":%q}`, make([]byte, 250))
 	for _, writers := range []int{1, 8} {
 		b.Run(fmt.Sprint("writers=", writers), func(b *testing.B) {
-			s := opened(b, Options{maxSize: 4 << 30})
+			s := opened(b, Options{MaxSize: 4 << 30})
 			var n atomic.Int64
 			var all sync.WaitGroup
 			b.ResetTimer()

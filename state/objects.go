@@ -98,7 +98,7 @@ func (s *Store) Mutate(ctx context.Context, key ObjectKey, fn func(cur *Object, 
 }
 
 func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64) (Mutation, error)) (Object, error) {
-	cur, err := t.object(key, k)
+	cur, err := t.object(&s.objects, key, k)
 	if err != nil {
 		return Object{}, err
 	}
@@ -125,7 +125,7 @@ func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64)
 	case EventDeleted:
 		_, err = t.remove(frame.Objects, k)
 	default:
-		err = t.putStamped(frame.Objects, k, m.Data, rev)
+		err = t.putObject(&s.objects, k, m.Data, rev)
 	}
 	if err != nil {
 		return Object{}, err
@@ -144,6 +144,18 @@ func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64)
 		}
 	}
 	return change.Object, nil
+}
+
+// putObject writes an object in its stored form.
+func (t *txn) putObject(c *frame.Compression, k, data []byte, rev uint64) error {
+	if len(data) > frame.MaxBody {
+		return fmt.Errorf("write object of %d bytes: larger than %d", len(data), frame.MaxBody)
+	}
+	stored, err := c.Pack(data)
+	if err != nil {
+		return err
+	}
+	return t.putStamped(frame.Objects, k, stored, rev)
 }
 
 // change returns the event of a mutation of cur; its type is empty when nothing changes.
@@ -173,7 +185,7 @@ func (s *Store) Object(ctx context.Context, key ObjectKey) (Object, error) {
 		return Object{}, err
 	}
 	return read(ctx, s, func(v view) (Object, error) {
-		o, err := v.object(key, k)
+		o, err := v.object(&s.objects, key, k)
 		if err != nil {
 			return Object{}, err
 		}
@@ -184,12 +196,16 @@ func (s *Store) Object(ctx context.Context, key ObjectKey) (Object, error) {
 	})
 }
 
-func (v view) object(key ObjectKey, k []byte) (*Object, error) {
+func (v view) object(c *frame.Compression, key ObjectKey, k []byte) (*Object, error) {
 	f, ok, err := v.get(frame.Objects, k)
 	if err != nil || !ok {
 		return nil, err
 	}
-	return &Object{Key: key, Revision: f.Stamp, Data: bytes.Clone(f.Body)}, nil
+	data, err := c.Unpack(k, f.Body)
+	if err != nil {
+		return nil, err
+	}
+	return &Object{Key: key, Revision: f.Stamp, Data: data}, nil
 }
 
 // ObjectQuery selects objects of one resource.
@@ -226,7 +242,11 @@ func (s *Store) Objects(ctx context.Context, q ObjectQuery) (ObjectPage, error) 
 				return false, err
 			}
 			key, err := parseObjectKey(k)
-			page.Items = append(page.Items, Object{Key: key, Revision: f.Stamp, Data: bytes.Clone(f.Body)})
+			if err != nil {
+				return false, err
+			}
+			data, err := s.objects.Unpack(k, f.Body)
+			page.Items = append(page.Items, Object{Key: key, Revision: f.Stamp, Data: data})
 			return err == nil, err
 		})
 		return page, err

@@ -1,14 +1,18 @@
 package state
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"limpet/state/frame"
 )
 
 // put is a mutation that writes data.
@@ -261,4 +265,63 @@ func TestRevisionsGrowUnderLoad(t *testing.T) {
 	if len(seen) != 400 {
 		t.Errorf("%d events", len(seen))
 	}
+}
+
+// zstdMagic begins what zstd has made.
+var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+// TestStoredForm: what is written is read again, and takes the space that its text needs.
+func TestStoredForm(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	text := strings.Repeat(`{"type":"graph","title":"cpu"},`, 1000)
+	for name, c := range map[string]struct {
+		data string
+		most int // bytes that are stored
+	}{
+		"small":               {`{"spec":{}}`, 11},
+		"below the limit":     {text[:frame.PackedFrom-1], frame.PackedFrom - 1},
+		"large":               {text, len(text) / 20},
+		"random":              {incompressible(50_000), 50_000},
+		"begins as zstd does": {string(zstdMagic) + "x", 40},
+		"zstd that is large":  {string(zstdMagic) + text, len(text) / 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := opened(t, Options{})
+			key := ObjectKey{"g/dashboards", "default", "a"}
+			if _, err := s.Mutate(ctx, key, put(c.data)); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := s.Object(ctx, key); err != nil || string(got.Data) != c.data {
+				t.Errorf("read %d bytes, %v", len(got.Data), err)
+			}
+			page, err := s.Objects(ctx, ObjectQuery{Resource: key.Resource})
+			if err != nil || len(page.Items) != 1 || string(page.Items[0].Data) != c.data {
+				t.Errorf("listed %d, %v", len(page.Items), err)
+			}
+			m, err := read(ctx, s, func(v view) (frame.Meta, error) { return v.meta() })
+			if stored := m.Counters[frame.Objects].Bytes; err != nil || stored > int64(c.most+frame.HeaderSize+64) {
+				t.Errorf("%d bytes are stored for %d, want at most %d; %v", stored, len(c.data), c.most, err)
+			}
+		})
+	}
+}
+
+// TestWrongCompression is damage, though its checksum is right.
+func TestWrongCompression(t *testing.T) {
+	t.Parallel()
+	s := opened(t, Options{})
+	key := ObjectKey{"g/dashboards", "default", "a"}
+	k, err := key.bytes()
+	must(t, err)
+	must(t, s.write(t.Context(), func(w *txn) error {
+		return w.putStamped(frame.Objects, k, append(bytes.Clone(zstdMagic), "no frame"...), 1)
+	}))
+	if _, err := s.Object(t.Context(), key); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := s.Objects(t.Context(), ObjectQuery{Resource: key.Resource}); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("list: error %v", err)
+	}
+	must(t, s.write(t.Context(), func(w *txn) error { _, err := w.remove(frame.Objects, k); return err }))
 }

@@ -49,7 +49,7 @@ func openAs(ctx context.Context, o Options, f format) (*Store, Report, error) {
 	op := &opening{
 		ctx: ctx, o: o, path: path, format: f, owner: owner,
 		log:     cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
-		maxSize: cmp.Or(max(o.maxSize, 0), defaultMaxSize),
+		maxSize: cmp.Or(max(o.MaxSize, 0), defaultMaxSize),
 	}
 	op.report.Unclean = owner.unclean
 	file, err := op.open()

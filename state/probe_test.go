@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -114,7 +115,7 @@ func TestProbeByOpen(t *testing.T) {
 	t.Parallel()
 	path := stop(t, someFacts)
 	cmd := child("late", "")
-	cmd.Env = append(cmd.Env, repair.ProbePathEnv+"="+path, repair.ProbeWantEnv+"=1")
+	cmd.Env = append(cmd.Env, repair.ProbePathEnv+"="+path, repair.ProbeWantEnv+"="+strconv.Itoa(current.version))
 	out, err := cmd.Output()
 	if err != nil || string(out) != repair.ProbeGreeting+`{"verdict":"sound"}`+"\n" {
 		t.Errorf("%q, %v", out, err)

@@ -31,7 +31,9 @@ type format struct {
 //   - In the meta record an older program drops it with its next write. So it must be possible to compute it again from the
 //     records, and its absence must be seen (see frame.Counter.Bytes).
 //   - It gets a fixture (testdata/bolt, fixture_test.go): a file of before is read by every later program.
-var current = format{version: 1}
+//
+// Schema 2 has large objects compressed; those that are there are so when they are written again.
+var current = format{version: 2, steps: map[int]func(*txn) error{1: func(*txn) error { return nil }}}
 
 // apply gives a new file its layout and raises an older schema, keeping a copy from before.
 // uncounted reports that an older program has written to the file, which counts no bytes: a

@@ -18,7 +18,9 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,9 +33,9 @@ import (
 
 // Sizes and waits. Bytes and durations.
 const (
-	// defaultMaxSize is the size cap of the file where Options sets none: space for about 200,000
-	// records of 770 bytes, and little enough for a small board.
-	defaultMaxSize = 256 << 20
+	// defaultMaxSize is the size cap of the file where Options sets none: space for 50,000 dashboards
+	// of 80 kB, which take a fourth of that.
+	defaultMaxSize = 1 << 30
 
 	// lockWait is how long Open waits for another process to let go of the file before it gives a
 	// *LockedError. It stays below the second that users were promised, the rest is for reading the
@@ -79,9 +81,9 @@ type Options struct {
 	// one fs.ErrNotExist.
 	ReadOnly bool
 
-	// maxSize is the cap of the file in bytes; 0 means defaultMaxSize. Writes that need more give
-	// ErrFull; deletes and the writes of running claims have a reserve beyond it.
-	maxSize int64
+	// MaxSize is the cap of the file in bytes; 0 means 1 GiB. Writes that need more give ErrFull;
+	// deletes and the writes of running claims have a reserve beyond it. A file that is larger opens.
+	MaxSize int64
 
 	// Logger receives what Open repaired and what was found damaged. nil discards.
 	Logger *slog.Logger
@@ -174,6 +176,7 @@ type Store struct {
 
 	refused atomic.Bool // the disk refused the last transaction; see DiskError
 	seal    sealer
+	objects frame.Compression
 	reserve *reserveFile // of the writer
 
 	// mu guards cur and closed.
@@ -292,8 +295,11 @@ func now() time.Time { return time.Now() }
 func boltOptions(maxSize int64) *bbolt.Options {
 	o := &bbolt.Options{Timeout: lockWait, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType}
 	if maxSize > 0 {
-		o.MaxSize = int(hardLimit(maxSize))
+		o.MaxSize = int(min(hardLimit(maxSize), math.MaxInt))
 		o.InitialMmapSize = o.MaxSize
+		if strconv.IntSize == 32 { // a compaction maps two files
+			o.InitialMmapSize = min(o.MaxSize, 512<<20)
+		}
 	}
 	return o
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -282,9 +283,9 @@ func TestClosedStore(t *testing.T) {
 func TestSizeCap(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	s := opened(t, Options{maxSize: 1 << 20})
+	s := opened(t, Options{MaxSize: 1 << 20})
 	must(t, s.PutClaim(ctx, Claim{UID: "running", Phase: PhaseHeld}))
-	text := strings.Repeat("x", 5000)
+	text := incompressible(5000)
 	n := 0
 	for ; n < 1000; n++ {
 		if err := s.PutRecord(ctx, Record{UID: fmt.Sprint("u", n), Message: text, Finished: noon}); err != nil {
@@ -297,7 +298,7 @@ func TestSizeCap(t *testing.T) {
 	if n < 50 || n == 1000 {
 		t.Fatalf("cap of 1 MiB was reached after %d records of 5 kB", n)
 	}
-	if _, err := s.Mutate(ctx, ObjectKey{"g/jobs", "", "a"}, put(strings.Repeat(text, 10))); !errors.Is(err, ErrFull) {
+	if _, err := s.Mutate(ctx, ObjectKey{"g/jobs", "", "a"}, put(incompressible(100_000))); !errors.Is(err, ErrFull) {
 		t.Errorf("object beyond the cap: %v", err)
 	}
 	if err := s.PutMark(ctx, "running", []byte(`{"done":1}`)); err != nil {
@@ -474,4 +475,57 @@ func Example() {
 	// Output:
 	// pull-1 success
 	// true
+}
+
+// incompressible returns text of n bytes that has no smaller form.
+func incompressible(n int) string {
+	rng := rand.NewChaCha8([32]byte{1})
+	out := make([]byte, n)
+	_, _ = rng.Read(out)
+	for i, b := range out {
+		out[i] = "!#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_abcd"[b&63]
+	}
+	return string(out)
+}
+
+// TestRoomFor: the estimate is that of the stored form, and is made only where it can matter.
+func TestRoomFor(t *testing.T) {
+	t.Parallel()
+	const most = 4 << 20
+	s := opened(t, Options{MaxSize: most})
+	failed := errors.New("cannot read")
+	for name, c := range map[string]struct {
+		n      int
+		sample string // of which each object is; "" = it cannot be read
+		full   bool
+		err    error
+	}{
+		"none":                {0, "", false, nil},
+		"few, nothing read":   {10, "", false, nil},
+		"many small":          {500, "{}", false, nil},
+		"too many small":      {2000, "{}", true, nil},
+		"large, compressible": {100, strings.Repeat("x", 1<<20), false, nil},
+		"large, as they are":  {100, incompressible(100_000), true, nil},
+		"sample fails":        {100, "", false, failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := s.RoomFor(t.Context(), c.n, func(context.Context) ([][]byte, error) {
+				if c.sample == "" {
+					return nil, failed
+				}
+				return [][]byte{[]byte(c.sample), []byte(c.sample)}, nil
+			})
+			var room *RoomError
+			switch {
+			case c.err != nil:
+				if !errors.Is(err, c.err) {
+					t.Errorf("error %v, want %v", err, c.err)
+				}
+			case errors.As(err, &room) != c.full, (err != nil) != c.full:
+				t.Errorf("error %v", err)
+			case c.full && (!errors.Is(err, ErrFull) || room.Need <= room.Left || room.Most != most || room.Objects != c.n):
+				t.Errorf("%+v", room)
+			}
+		})
+	}
 }

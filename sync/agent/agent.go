@@ -198,6 +198,9 @@ func pullOptions(cfg Config, c *clients, a *access) worker.PullOptions {
 		MaxIncremental: cfg.Limits.IncrementalChanges,
 		Logger:         cfg.Logger, Hosts: a.hosts, CommitStatus: cfg.CommitStatus,
 	}
+	if c.embedded != nil && cfg.Dashboards == "" {
+		pulls.Room = cfg.Store
+	}
 	if c.embedded == nil && cfg.API.Kubeconfig == "" {
 		pulls.GrafanaURL = cfg.API.Server
 	}

@@ -50,6 +50,8 @@ type PullOptions struct {
 	Dashboards, Folders *kube.Client
 	Source              checkout.Source // its Now is the time of Client
 	Store               *state.Store
+	// Room is asked before many objects are created; nil = they are not stored on this host.
+	Room Room
 	// SinkPrefixes are the directories under which a Repository may have its tree written instead of
 	// the API.
 	SinkPrefixes []string
@@ -65,6 +67,12 @@ type PullOptions struct {
 	CommitStatus bool         // of Repositories without the annotation as well
 	GrafanaURL   string       // base of its pages; "" = the API is not Grafana's
 	Logger       *slog.Logger // nil = slog.Default()
+}
+
+// Room is the place of objects that are stored on this host.
+type Room interface {
+	// RoomFor returns an error, with figures, if n more objects like those of a sample do not fit.
+	RoomFor(ctx context.Context, n int, sample func(context.Context) ([][]byte, error)) error
 }
 
 // Pull makes the dashboards and folders of a Repository equal to its branch, or to the tag or

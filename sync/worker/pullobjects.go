@@ -212,6 +212,9 @@ func (r *pull) apply(ctx context.Context, plan *target.ObjectsPlan) error {
 	if err := failpoint.Pass(failpoint.Planned); err != nil {
 		return err
 	}
+	if err := r.fits(ctx, plan.WriteFiles); err != nil {
+		return err
+	}
 	plan.Fetch(ctx)
 	// An attempt after a crash has to know that the target may be between two commits.
 	if err := r.progress.Mark(ctx, mark{Ref: r.at.Ref.Hash, Staged: r.terms.after}); err != nil {
@@ -239,6 +242,36 @@ func (r *pull) apply(ctx context.Context, plan *target.ObjectsPlan) error {
 		r.progress.Phase(jobs.SyncIncremental, "cleanup", cleanup)
 	}
 	return err
+}
+
+// sampled is how many new files tell the size of all.
+const sampled = 32
+
+// fits returns an error if there is no room for the objects of new files.
+func (r *pull) fits(ctx context.Context, changes []resources.Change) error {
+	if r.worker.o.Room == nil {
+		return nil
+	}
+	var created []resources.Change
+	for _, c := range changes {
+		if c.Action == resources.Created && c.Existing == nil {
+			created = append(created, c)
+		}
+	}
+	err := r.worker.o.Room.RoomFor(ctx, len(created), func(ctx context.Context) (sample [][]byte, err error) {
+		for i := 0; i < len(created); i += 1 + len(created)/sampled {
+			data, err := r.content.Read(ctx, created[i].Hash)
+			if err != nil && !resources.IsWarning(err) {
+				return nil, err
+			}
+			sample = append(sample, data)
+		}
+		return sample, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w; nothing was changed; start the agent with a larger --state-max-size", err)
+	}
+	return nil
 }
 
 // recorder is the unread list as the recorder of a plan, with the failpoint of each change.

@@ -164,6 +164,9 @@ func (g *Flags) NotifyTargets() ([]*notify.Target, error) {
 	return targets, nil
 }
 
+// leastState is a state file in which there is room for what an agent notes of a few repositories.
+const leastState = 4 << 20
+
 // bounds rejects settings that make no sense. The agent takes zero for the default, so that one
 // with no drivers would have three.
 func (g *Flags) bounds() error {
@@ -175,6 +178,7 @@ func (g *Flags) bounds() error {
 	}
 	atLeast := func(flag string, value, least int64) { refuse(flag, value < least, "%d is less than %d", value, least) }
 	positive := func(flag string, value time.Duration) { refuse(flag, value <= 0, "%s is not more than 0", value) }
+	atLeast("state-max-size", int64(g.StateMaxSize), leastState)
 	atLeast("drivers", int64(g.Drivers), 1)
 	atLeast("max-sync-workers", int64(g.MaxSyncWorkers), 1)
 	atLeast("max-attempts", int64(g.MaxAttempts), 1)

@@ -192,7 +192,7 @@ func StoreHint(err error) (hint string, ok bool) {
 	case errors.Is(err, state.ErrForeign):
 		return "give another file: --state FILE", true
 	case errors.Is(err, state.ErrFull):
-		return "limpet history prune --older-than 24h", true
+		return "limpet history prune --older-than 24h    # or start with a larger --state-max-size", true
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
 		return "free space on the disk, or give another --state FILE", true
 	case errors.Is(err, state.ErrReadOnly) && errors.Is(err, fs.ErrPermission):

@@ -98,6 +98,7 @@ type AgentFlags struct {
 	HistoryExpiration         time.Duration `help:"Prune history older than this. 0 = the local one only, after 7d." default:"0s"`
 	HistoryMaxRecords         int           `help:"Finished jobs in the local history; 0 = no limit." default:"50000"`
 	HistoryMaxBytes           Size          `help:"Size of the local history, such as 64MiB; 0 = no limit." default:"64MiB"`
+	StateMaxSize              Size          `help:"Size of the state file, such as 256MiB. Objects of the embedded API are in it." default:"1GiB"`
 	RepositorySelector        string        `help:"Label selector of the repositories to take." placeholder:"SELECTOR"`
 	Actions                   []string      `help:"Job actions to take. Default: all." placeholder:"ACTION"`
 	Resources                 []string      `help:"Kinds that files may hold. Default: see 'limpet help kinds'." placeholder:"GROUP/KIND"`

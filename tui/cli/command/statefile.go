@@ -22,7 +22,7 @@ func (e *Env) OpenStore(ctx context.Context, path, socket string) (*state.Store,
 // is where this process will listen, "" for none. With --read-only nothing is done to it.
 func (e *Env) OpenReported(ctx context.Context, path, socket string) (*state.Store, state.Report, error) {
 	store, report, err := state.Open(ctx, state.Options{Path: path, Version: Version, Socket: socket, Logger: e.Log,
-		ReadOnly: e.Flags.ReadOnly})
+		MaxSize: int64(e.Flags.StateMaxSize), ReadOnly: e.Flags.ReadOnly})
 	if e.Flags.ReadOnly && errors.Is(err, state.ErrCorrupt) {
 		err = Errorf(ExitStore, "limpet store check    # without --read-only: it builds a new file from the sound records", "%w", err)
 	}

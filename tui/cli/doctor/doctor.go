@@ -248,7 +248,7 @@ func (p *examination) openFile(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, errSlowOpen)
 	defer cancel()
 	p.s.File, p.report, p.openErr = state.Open(ctx, state.Options{Path: p.path, Version: command.Version, Logger: p.env.Log,
-		ReadOnly: p.env.Flags.ReadOnly})
+		MaxSize: int64(p.env.Flags.StateMaxSize), ReadOnly: p.env.Flags.ReadOnly})
 	if p.openErr != nil {
 		return
 	}
