@@ -72,7 +72,7 @@ func (v view) JobsPlot() plot {
 			return []float64{float64(h.Success), float64(h.Cancelled), float64(h.Warning), float64(h.Error)}
 		},
 		func(h snapshot.Hour) string {
-			return fmt.Sprintf("%d, %d in warning, %d in error", h.All(), h.Warning, h.Error)
+			return fmt.Sprintf("%s, %d failed", text.Plural(h.All(), "job"), h.Error)
 		})
 }
 
