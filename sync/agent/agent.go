@@ -300,30 +300,7 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 		Outbox:      a.outbox,
 		Recheck:     c.recheck,
 	}
-	gauges := metrics.Source{
-		Backlog: a.controller.Backlog, Jobs: a.controller.Snapshot, Store: cfg.Store.Info,
-		Clock: func() (offset, bound time.Duration, ok bool) {
-			now, bound, ok := a.clients.client.Clock().Now()
-			return time.Until(now), bound, ok
-		},
-		Down:         func() time.Time { since, _ := a.clients.client.Down(); return since },
-		Latency:      a.clients.client.Latency,
-		Repositories: a.repos.Objects,
-		Suspended:    a.suspended,
-		Drifted: func(o kube.Object) (int, bool) {
-			d, err := cfg.Store.Drift(ctx, o.Namespace(), o.Name(), o.UID())
-			return d.Count, err == nil && !d.At.IsZero()
-		},
-		Tokens:        a.access.countTokens,
-		Notifications: a.outbox.Status,
-	}
-	if c.cache != nil {
-		gauges.Connections = c.cache.Objects
-	}
-	if c.sources.controller != nil {
-		gauges.Sources = func() []kube.Object { all, _ := sources.Objects(); return all }
-	}
-	a.metrics.Read(gauges)
+	a.metrics.Read(a.gauges(ctx))
 	shows := http.NotFoundHandler()
 	if !cfg.NoPage {
 		shows = &page.Page{Snapshots: a.hub, Hours: a.activity.Runs, History: cfg.Store, Address: cfg.Telemetry}

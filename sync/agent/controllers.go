@@ -97,7 +97,7 @@ func (c *controllers) build(ctx context.Context, a *Agent, pulls worker.PullOpti
 		Logger: cfg.Logger.With("component", "drift")})
 	c.cache = a.clients.client.Informer(api.Connections, cfg.Namespace, kube.InformerOptions{})
 	c.connections = repos.NewConnections(a.clients.client, c.cache, repos.ConnectionOptions{Minter: c.minter, Repositories: c.repos,
-		Uses: uses.Use, Resync: cfg.Resync, Logger: cfg.Logger.With("component", "connections")})
+		Uses: uses.Use, Worked: a.metrics.Reconciled, Resync: cfg.Resync, Logger: cfg.Logger.With("component", "connections")})
 	if embedded { // it has one agent
 		return nil
 	}

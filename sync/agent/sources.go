@@ -67,7 +67,7 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 		Observe: func(e reconcile.Event) {
 			a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Text: "source " + e.Namespace + "/" + e.Repository + ": " + e.Text})
 		},
-		Took:   a.metrics.SourceReconciled,
+		Worked: a.metrics.Reconciled,
 		Logger: log,
 	})
 	if a.clients.embedded == nil {

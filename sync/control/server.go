@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"net/http/httputil"
 	"os"
 	"path/filepath"
@@ -29,6 +30,9 @@ const prefix = "/limpet/v1/"
 
 // maxRequest bounds the body of a call, in bytes. Source: the limit of etcd for one object.
 const maxRequest = 1536 << 10
+
+// profiles is where Go's tools look for them.
+const profiles = "/debug/pprof/"
 
 // Server serves limpet.sock. Its fields are set before Serve.
 type Server struct {
@@ -123,6 +127,11 @@ func (s *Server) handler() http.Handler {
 	handle(mux, "manifest", local.Manifest)
 	handle(mux, "edit", local.Edit)
 	handle(mux, "files", local.Files)
+
+	// Profiles are for those who may use the socket alone. The command line is not among them.
+	mux.HandleFunc(profiles, pprof.Index)
+	mux.HandleFunc(profiles+"profile", pprof.Profile)
+	mux.HandleFunc(profiles+"trace", pprof.Trace)
 
 	mux.HandleFunc(prefix, http.NotFound)
 	mux.Handle("/", s.API)

@@ -259,3 +259,16 @@ func TestProxyCredentials(t *testing.T) {
 		t.Errorf("upstream saw %q, %v", body, err)
 	}
 }
+
+// TestProfiles: the socket serves profiles, and not the command line, which may hold a token.
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	handler := (&Server{Agent: &Service{}, API: http.NotFoundHandler()}).handler()
+	for path, want := range map[string]int{"heap": 200, "goroutine": 200, "cmdline": 404} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest("GET", profiles+path, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
+}

@@ -102,7 +102,10 @@ func (m *Mirrors) fetch(c *call, ref Ref) (stats Stats, err error) {
 	f.tag = tag
 	f.name = name
 	mi := f.mirror
-	defer func() { stats.Bytes, stats.Requests, stats.Elapsed = c.exchange.Cost() }()
+	defer func() {
+		stats.Bytes, stats.Requests, stats.Elapsed = c.exchange.Cost()
+		m.received.Add(stats.Bytes)
+	}()
 	if err := mi.lock(c.exchange.Ctx); err != nil {
 		return stats, err
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"limpet/sync/auth"
@@ -26,6 +27,8 @@ type Mirrors struct {
 	log    *slog.Logger
 	client *transport.Client
 	large  *lfs.Cache
+
+	received atomic.Int64 // see Received
 
 	mu       sync.Mutex // guards all below; never held while something waits
 	mirrors  map[string]*mirror
@@ -83,6 +86,10 @@ func (m *Mirrors) Close() error {
 	m.client.CloseIdle()
 	return nil
 }
+
+// Received returns how many bytes servers have sent to fetches since Open; files of Git LFS are not
+// among them.
+func (m *Mirrors) Received() int64 { return m.received.Load() }
 
 // mirror returns the mirror of an address, whether it exists on disk or not.
 func (m *Mirrors) mirror(a auth.Address) *mirror {

@@ -102,6 +102,14 @@ func (o Object) Number(p Path) int64 {
 // Bool returns the boolean at a path, false when there is none.
 func (o Object) Bool(p Path) bool { return o.at(p) == "true" }
 
+// Scalar returns the scalar at a path as text, "" when there is none.
+func (o Object) Scalar(p Path) string {
+	if text := o.Text(p); text != "" {
+		return text
+	}
+	return strings.Trim(o.at(p), `"`)
+}
+
 // Unstructured decodes the object. The result must not be changed: it may be the one in the cache.
 func (o Object) Unstructured() *unstructured.Unstructured {
 	switch {

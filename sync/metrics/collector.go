@@ -3,19 +3,17 @@ package metrics
 import (
 	"context"
 	"log/slog"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"limpet/state"
-	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/notify"
-	"limpet/sync/source"
 )
 
 // Source is what gauges are read from. Its functions are called at every scrape, from several
@@ -32,12 +30,28 @@ type Source struct {
 	Down func() time.Time
 	// Latency returns the duration of the last request to the API.
 	Latency func() time.Duration
-	// The Repositories and Connections in the caches of this agent, whether it has suspended
-	// a Repository, and the counts of minted tokens by provider; "connection" for Connections.
-	Repositories, Connections func() []kube.Object
-	Suspended                 func(repository kube.Object) bool
-	Tokens                    func() map[string]auth.TokenCounts
-	Sources                   func() []kube.Object // that this agent reconciles
+	// Ready reports whether the agent would claim a job.
+	Ready func() bool
+	// Objects returns the objects in the caches of this agent, by their Kind; of sources those that it
+	// reconciles.
+	Objects map[string]func() []kube.Object
+	// Suspended reports whether this agent has suspended a Repository.
+	Suspended func(repository kube.Object) bool
+	// History returns records of finished jobs.
+	History func(context.Context, state.Query) ([]state.Record, error)
+	// Tokens returns the counts of minted tokens by provider; "connection" for Connections.
+	Tokens func() map[string]auth.TokenCounts
+	// Active returns whether this agent works as the controllers of a kind, by the name of these.
+	Active func() map[string]bool
+	// Received returns the bytes that Git servers have sent, Fetched those for sources by their kind.
+	Received func() int64
+	Fetched  func() map[string]int64
+	// Mirrors counts the mirrors and the bytes that they take on disk. It reads directories.
+	Mirrors func(context.Context) (mirrors int, bytes int64, err error)
+	// Disk returns the free bytes and the size of the disk of the state file, -1 when unknown.
+	Disk func() (free, size int64)
+	// Expiry is how long the lease of a job is valid without a renewal.
+	Expiry time.Duration
 	// Drifted returns the result of the last comparison of a Repository with Git, if this agent has
 	// made one.
 	Drifted func(repository kube.Object) (objects int, known bool)
@@ -47,46 +61,47 @@ type Source struct {
 
 const (
 	storeTime = time.Second // for the read of the state file: one small record
-	// maxSeries bounds the objects of a kind with series of their own. Above it only
-	// totals are exported: a part would look like all.
+	// The mirrors are counted at a scrape when that was long ago.
+	mirrorsEvery, mirrorsTime = 5 * time.Minute, 5 * time.Second
+	// maxSeries bounds the objects of a kind with series of their own. Above it only those that fail
+	// have some, and totals say how many there are.
 	maxSeries = 2000
 )
 
 // collector exports the present state at each scrape.
 type collector struct {
-	source Source
-	work   *work
-	log    *slog.Logger
-	descs  sync.Map // of *prometheus.Desc by name
-	rows   sync.Map // of sourceRow by key of the source: a scrape must not decode a thousand objects
+	source     Source
+	work       *work
+	reconciles *reconciles
+	log        *slog.Logger
+	descs      sync.Map // of *prometheus.Desc by name and labels
+
+	mu      sync.Mutex // guards what follows
+	mirrors mirrorUsage
+	pulled  map[string]time.Time // last success by key of the Repository; nil = history was not read yet
 }
 
-// sourceRow is a source as it was in one version.
-type sourceRow struct {
-	version string
-	source.Source
+// mirrorUsage is what Source.Mirrors has returned.
+type mirrorUsage struct {
+	at    time.Time
+	count int
+	bytes int64
 }
 
-// Describe implements prometheus.Collector: which metrics there are depends on the source.
-func (c *collector) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, out) }
+// Describe implements prometheus.Collector. It promises nothing: which metrics and labels there are
+// depends on the source and its objects.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s := exporter{c, out}
 	s.jobs()
 	s.store()
+	s.disk()
 	s.api()
 	if c.source.Notifications != nil {
 		s.notifications(c.source.Notifications())
 	}
-	if c.source.Repositories != nil {
-		s.repositories(c.source.Repositories())
-	}
-	if c.source.Connections != nil {
-		s.connections(c.source.Connections())
-	}
-	if c.source.Sources != nil {
-		s.sources(c.source.Sources())
-	}
+	s.objects()
 	if c.source.Tokens != nil {
 		for provider, counts := range c.source.Tokens() {
 			s.tokens(counts, "provider", provider)
@@ -97,6 +112,12 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 func (s exporter) notifications(targets []notify.Status) {
 	for _, t := range targets {
 		s.gauge("limpet_notifications_pending", "Events that wait for a target.", float64(t.Pending), "target", t.Target)
+		failing := 0.0
+		if !t.Since.IsZero() {
+			failing = max(time.Since(t.Since).Seconds(), 0)
+		}
+		s.gauge("limpet_notifications_failing_seconds", "How long attempts to deliver to a target have failed; 0 = the last one has not.",
+			failing, "target", t.Target)
 		for result, n := range map[string]int{"sent": t.Sent, "failed": t.Failed, "dropped": t.Dropped} {
 			s.counter("limpet_notifications_total", "Attempts to deliver events to a target, and events that were dropped.", float64(n),
 				"target", t.Target, "result", result)
@@ -125,13 +146,14 @@ func (s exporter) send(kind prometheus.ValueType, name, help string, v float64, 
 	for i := 1; i < len(labels); i += 2 {
 		values = append(values, labels[i])
 	}
-	desc, ok := s.descs.Load(name)
+	names := make([]string, 0, len(values))
+	for i := 0; i < len(labels); i += 2 {
+		names = append(names, labels[i])
+	}
+	key := name + " " + strings.Join(names, " ")
+	desc, ok := s.descs.Load(key)
 	if !ok {
-		var names []string
-		for i := 0; i < len(labels); i += 2 {
-			names = append(names, labels[i])
-		}
-		desc, _ = s.descs.LoadOrStore(name, prometheus.NewDesc(name, help, names, nil))
+		desc, _ = s.descs.LoadOrStore(key, prometheus.NewDesc(name, help, names, nil))
 	}
 	s.out <- prometheus.MustNewConstMetric(desc.(*prometheus.Desc), kind, v, values...)
 }
@@ -142,10 +164,15 @@ func (s exporter) jobs() {
 			took.Seconds(), "driver_id", d.driver, "action", d.action)
 	}
 	if s.source.Jobs != nil {
-		running := map[driverAction]int{}
+		running, age := map[driverAction]int{}, time.Duration(0)
 		for _, r := range s.source.Jobs().Running {
 			running[driverAction{r.Driver, knownAction(r.Action)}]++
+			if !r.LeaseUntil.IsZero() {
+				age = max(age, s.source.Expiry-time.Until(r.LeaseUntil))
+			}
 		}
+		s.gauge("limpet_job_lease_age_seconds", "How long the lease of a running job has not been renewed, the longest of all.",
+			age.Seconds())
 		for d, n := range running {
 			s.gauge("grafana_provisioning_jobs_in_flight", "Jobs under a claim of this agent.",
 				float64(n), "driver_id", d.driver, "action", d.action)
@@ -204,7 +231,56 @@ func (s exporter) store() {
 	s.gauge("limpet_history_oldest_timestamp_seconds", "When the oldest job of the local history has ended; 0 = there is none.", oldest)
 }
 
+// disk exports what Git takes, and what is left of the disk of the state file.
+func (s exporter) disk() {
+	if s.source.Disk != nil {
+		if free, size := s.source.Disk(); size >= 0 {
+			s.gauge("limpet_disk_free_bytes", "Free bytes of the disk of the state file.", float64(free))
+			s.gauge("limpet_disk_size_bytes", "Size of the disk of the state file.", float64(size))
+		}
+	}
+	if s.source.Received != nil {
+		s.counter("limpet_git_received_bytes_total", "Bytes that Git servers have sent for fetches.", float64(s.source.Received()))
+	}
+	if s.source.Fetched != nil {
+		for kind, n := range s.source.Fetched() {
+			s.counter("limpet_source_fetched_bytes_total", "Bytes that were fetched for sources.", float64(n), "kind", kind)
+		}
+	}
+	if usage := s.usage(); !usage.at.IsZero() {
+		s.gauge("limpet_git_mirrors", "Mirrors of Git repositories on this host.", float64(usage.count))
+		s.gauge("limpet_git_mirror_bytes", "Bytes that the mirrors take on disk.", float64(usage.bytes))
+	}
+}
+
+// usage counts the mirrors, or returns the last count if that is new enough.
+func (c *collector) usage() mirrorUsage {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.source.Mirrors == nil || time.Since(c.mirrors.at) < mirrorsEvery {
+		return c.mirrors
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), mirrorsTime)
+	defer cancel()
+	count, bytes, err := c.source.Mirrors(ctx)
+	if err != nil {
+		c.log.Debug("metrics of the mirrors", "err", err)
+		return c.mirrors
+	}
+	c.mirrors = mirrorUsage{time.Now(), count, bytes}
+	return c.mirrors
+}
+
 func (s exporter) api() {
+	if s.source.Ready != nil {
+		s.gauge("limpet_ready", "1 when the agent would claim a job, as /readyz says.", number(s.source.Ready()))
+	}
+	if s.source.Active != nil {
+		for name, active := range s.source.Active() {
+			s.gauge("limpet_controllers_active", "1 when this agent works as these controllers, 0 when it stands by.", number(active),
+				"controllers", name)
+		}
+	}
 	if s.source.Clock != nil {
 		offset, bound, ok := s.source.Clock()
 		s.gauge("limpet_clock_known", "1 when the time of the server is known. Without it no job is claimed.", number(ok))
@@ -222,41 +298,6 @@ func (s exporter) api() {
 			down = max(time.Since(since).Seconds(), 0)
 		}
 		s.gauge("limpet_api_down_seconds", "How long the API has been unavailable; 0 = it is available.", down)
-	}
-}
-
-// sources exports what kube-state-metrics does with the configuration of Flux, whose dashboards
-// read it.
-func (s exporter) sources(all []kube.Object) {
-	if len(all) > maxSeries {
-		return
-	}
-	gone := map[any]bool{}
-	s.rows.Range(func(key, _ any) bool { gone[key] = true; return true })
-	for _, o := range all {
-		delete(gone, o.Key())
-		kept, _ := s.rows.Load(o.Key())
-		row, _ := kept.(sourceRow)
-		if v := o.UID() + " " + o.ResourceVersion(); row.version != v {
-			row = sourceRow{v, source.FromObject(o.Unstructured())}
-			s.rows.Store(o.Key(), row)
-		}
-		ready, revision := "Unknown", ""
-		if row.Bad() {
-			ready = "False"
-		} else if row.State == source.Ready {
-			ready = "True"
-		}
-		if row.Artifact != nil {
-			revision = row.Artifact.Revision
-		}
-		s.gauge("gotk_resource_info", "Always 1; state and revision of a GitRepository are in the labels.", 1,
-			"customresource_group", api.GitRepositories.Group, "customresource_version", api.GitRepositories.Version,
-			"customresource_kind", "GitRepository", "exported_namespace", row.Namespace, "name", row.Name, "ready", ready,
-			"suspended", strconv.FormatBool(row.Suspended), "revision", revision, "url", row.URL)
-	}
-	for key := range gone {
-		s.rows.Delete(key)
 	}
 }
 

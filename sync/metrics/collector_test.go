@@ -32,34 +32,40 @@ func objectLines(m *Metrics) (out []string) {
 	return out
 }
 
+func objectOf(t testing.TB, namespace, name, rest string) kube.Object {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal([]byte("{"+rest+"}"), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return kube.ObjectOf(u)
+}
+
 // TestObjectMetrics: Repositories, Connections and tokens are exported as they are at the scrape,
 // with labels from fixed sets.
 func TestObjectMetrics(t *testing.T) {
 	t.Parallel()
 	m := New("test", 1, slog.New(slog.DiscardHandler))
-	object := func(namespace, name, rest string) kube.Object {
-		u := &unstructured.Unstructured{}
-		if err := json.Unmarshal([]byte("{"+rest+"}"), &u.Object); err != nil {
-			t.Fatal(err)
-		}
-		u.SetNamespace(namespace)
-		u.SetName(name)
-		return kube.ObjectOf(u)
-	}
+	object := func(namespace, name, rest string) kube.Object { return objectOf(t, namespace, name, rest) }
 	const well = `"health":{"checked":1,"healthy":true}`
 	repositories := []kube.Object{
-		object("a", "well", `"spec":{"type":"git","sync":{"target":"folder"}},"status":{`+well+`,"sync":{"finished":1700000000500,"state":"warning"}}`),
+		object("a", "well", `"spec":{"type":"git","sync":{"enabled":true,"intervalSeconds":60,"target":"folder"}},
+			"status":{`+well+`,"sync":{"finished":1700000000500,"state":"warning"}}`),
 		object("a", "ill", `"spec":{"type":"github","sync":{"target":"instance"},"connection":{"name":"app"}},
 			"status":{"health":{"checked":1},"sync":{"finished":1000,"state":"error"}}`),
 		object("b", "new", `"spec":{"type":"made up","sync":{"target":"made up"}}`),
 		object("b", "resting", `"spec":{"type":"local"},"status":{`+well+`,"sync":{"state":"working"}}`),
 	}
 	m.Read(Source{
-		Repositories: func() []kube.Object { return repositories },
-		Suspended:    func(o kube.Object) bool { return o.Name() == "resting" },
-		Connections: func() []kube.Object {
-			return []kube.Object{object("a", "app", `"spec":{"type":"github"},"status":{`+well+`}`), object("a", "lab", `"spec":{"type":"x"}`)}
+		Objects: map[string]func() []kube.Object{
+			"Repository": func() []kube.Object { return repositories },
+			"Connection": func() []kube.Object {
+				return []kube.Object{object("a", "app", `"spec":{"type":"github"},"status":{`+well+`}`), object("a", "lab", `"spec":{"type":"x"}`)}
+			},
 		},
+		Suspended: func(o kube.Object) bool { return o.Name() == "resting" },
 		Tokens: func() map[string]auth.TokenCounts {
 			return map[string]auth.TokenCounts{"connection": {Held: 3, Hits: 40, Minted: 5, Failed: 2, Refused: 1, Overflow: 7, Oldest: time.Minute}}
 		},
@@ -75,6 +81,8 @@ func TestObjectMetrics(t *testing.T) {
 		`limpet_repository_healthy{name="resting",namespace="b"} 1`,
 		`limpet_repository_last_sync_timestamp_seconds{name="well",namespace="a"} 1.7000000005e+09`,
 		`limpet_repository_last_sync_timestamp_seconds{name="ill",namespace="a"} 1`,
+		`limpet_repository_last_success_timestamp_seconds{name="well",namespace="a"} 1.7000000005e+09`,
+		`limpet_repository_sync_interval_seconds{name="well",namespace="a"} 60`,
 		`limpet_repository_last_sync_success{name="well",namespace="a"} 1`, `limpet_repository_last_sync_success{name="ill",namespace="a"} 0`,
 		`limpet_connection_info{name="app",namespace="a",ready="True",type="github"} 1`,
 		`limpet_connection_info{name="lab",namespace="a",ready="Unknown",type="other"} 1`,
@@ -101,9 +109,16 @@ func TestObjectMetrics(t *testing.T) {
 	for i := range maxSeries + 1 {
 		repositories = append(repositories, object("a", fmt.Sprint(i), `"status":{`+well+`}`))
 	}
-	got = objectLines(m)
-	if slices.ContainsFunc(got, func(s string) bool { return strings.HasPrefix(s, "limpet_repository_") }) ||
-		!slices.Contains(got, fmt.Sprintf(`limpet_repositories{health="healthy"} %d`, maxSeries+1)) {
-		t.Errorf("%d series of too many repositories", len(got))
+	repositories = append(repositories, object("a", "ill", `"status":{"health":{"checked":1}}`))
+	got = slices.DeleteFunc(objectLines(m), func(s string) bool { return !strings.HasPrefix(s, "limpet_repository_") })
+	slices.Sort(got)
+	if want := []string{
+		`limpet_repository_healthy{name="ill",namespace="a"} 0`,
+		`limpet_repository_info{connection="",name="ill",namespace="a",ready="False",suspended="false",target="",type="other"} 1`,
+	}; !slices.Equal(got, want) {
+		t.Errorf("of too many repositories: %q", got)
+	}
+	if got = objectLines(m); !slices.Contains(got, fmt.Sprintf(`limpet_repositories{health="healthy"} %d`, maxSeries+1)) {
+		t.Errorf("no total of too many repositories: %q", got)
 	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"limpet/sync/dependency"
 	"limpet/sync/jobs"
 	"limpet/sync/reconcile"
 	"limpet/sync/repos"
@@ -85,10 +84,12 @@ var phases = []string{"fetch", "delete", "quota", "token", "build", "branch", "h
 type controllerMetrics struct {
 	errors, checked, reasons *prometheus.CounterVec
 	took, looks              prometheus.Observer
+	reconciles               *reconciles
 }
 
-func newControllerMetrics(r registry, works *prometheus.HistogramVec) *controllerMetrics {
+func newControllerMetrics(r registry, works *prometheus.HistogramVec, all *reconciles) *controllerMetrics {
 	k := &controllerMetrics{
+		reconciles: all,
 		errors: r.counter("grafana_provisioning_repository_reconcile_errors_total",
 			"Failed reconciles of a repository, by phase and cause.", "phase", "cause"),
 		checked: r.counter("grafana_provisioning_health_checked_total", "Health checks with a request to the remote, by outcome.",
@@ -111,7 +112,10 @@ func newControllerMetrics(r registry, works *prometheus.HistogramVec) *controlle
 	return k
 }
 
-func (k *controllerMetrics) Worked(took time.Duration) { k.looks.Observe(took.Seconds()) }
+func (k *controllerMetrics) Worked(d reconcile.Done) {
+	k.looks.Observe(d.Took.Seconds())
+	k.reconciles.count(d)
+}
 
 func (k *controllerMetrics) Checked(healthy bool, took time.Duration) {
 	outcome := "success"
@@ -134,19 +138,6 @@ func (k *controllerMetrics) Failed(phase string, user bool) {
 
 // Controller is the part that counts for the controller of repositories.
 func (m *Metrics) Controller() repos.Meter { return m.controller }
-
-// sourceBuckets are those of Flux: 10 ns to 10 s. Source: fluxcd/pkg, runtime/metrics.
-var sourceBuckets = prometheus.ExponentialBuckets(10e-9, 10, 10)
-
-// SourceReconciled counts a reconcile of a GitRepository and how long it took; one that took no
-// time is gone.
-func (m *Metrics) SourceReconciled(k reconcile.Key, took time.Duration) {
-	if took <= 0 {
-		m.sourceTook.DeleteLabelValues(dependency.GitRepository, k.Name, k.Namespace)
-		return
-	}
-	m.sourceTook.WithLabelValues(dependency.GitRepository, k.Name, k.Namespace).Observe(took.Seconds())
-}
 
 // webhooks counts webhooks.
 type webhooks struct{ requests, events *prometheus.CounterVec }

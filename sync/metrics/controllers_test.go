@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"limpet/sync/reconcile"
 )
 
 // TestControllerMetrics: what the controller of repositories does is counted under the names
@@ -14,7 +16,7 @@ func TestControllerMetrics(t *testing.T) {
 	t.Parallel()
 	m := New("test", 1, slog.New(slog.DiscardHandler))
 	k := m.Controller()
-	k.Worked(time.Second)
+	k.Worked(reconcile.Done{Kind: "Repository", Took: time.Second})
 	k.Checked(true, time.Second)
 	k.Checked(false, time.Second)
 	k.Failed("fetch", true)
@@ -29,6 +31,7 @@ func TestControllerMetrics(t *testing.T) {
 		`grafana_provisioning_repository_reconcile_errors_total{cause="system",phase="sync"} 0`,
 		`limpet_repository_reconciles_total{trigger="token_generation"} 1`,
 		`limpet_repository_reconciles_total{trigger="webhook_secret_rotation"} 0`,
+		`controller_runtime_reconcile_total{controller="repository",result="success"} 1`,
 		`workqueue_work_duration_seconds_count{name="provisioningRepositoryController"} 1`,
 	} {
 		if !strings.Contains(w.Body.String(), line+"\n") {

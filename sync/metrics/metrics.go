@@ -47,7 +47,7 @@ type Metrics struct {
 	*work
 	*queue
 	controller *controllerMetrics
-	sourceTook *prometheus.HistogramVec
+	reconciles *reconciles
 	lifecycle
 	webhooks
 }
@@ -58,16 +58,15 @@ func New(version string, drivers int, log *slog.Logger) *Metrics {
 	r := registry{prometheus.NewRegistry()}
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m := &Metrics{
-		registry:  r,
-		log:       log,
-		work:      newWork(r, drivers),
-		queue:     newQueue(r),
-		lifecycle: newLifecycle(r),
-		webhooks:  newWebhooks(r),
+		registry:   r,
+		log:        log,
+		reconciles: newReconciles(r),
+		work:       newWork(r, drivers),
+		queue:      newQueue(r),
+		lifecycle:  newLifecycle(r),
+		webhooks:   newWebhooks(r),
 	}
-	m.controller = newControllerMetrics(r, m.queue.works)
-	m.sourceTook = r.histogram("gotk_reconcile_duration_seconds", "How long a reconcile of a GitRepository took.", sourceBuckets,
-		"kind", "name", "namespace")
+	m.controller = newControllerMetrics(r, m.queue.works, m.reconciles)
 	r.gauge("limpet_build_info", "Always 1; the version of limpet and of Go are in the labels.", "version", "goversion").
 		WithLabelValues(version, runtime.Version()).Set(1)
 	return m
@@ -130,7 +129,12 @@ func (m *Metrics) Observe(e jobs.Event) {
 
 // Read adds the gauges, which are read from s at every scrape. It is called once.
 func (m *Metrics) Read(s Source) {
-	m.registry.MustRegister(&collector{source: s, work: m.work, log: m.log})
+	for _, kind := range Kinds {
+		if kind.IsSource() && s.Objects[kind.Kind] != nil {
+			m.reconciles.served(kind.Kind)
+		}
+	}
+	m.registry.MustRegister(&collector{source: s, work: m.work, reconciles: m.reconciles, log: m.log})
 }
 
 // ServeHTTP answers a scrape, as OpenMetrics when the client accepts that, else in the text format

@@ -1,9 +1,12 @@
 package metrics
 
 import (
+	"context"
 	"slices"
 	"strconv"
+	"time"
 
+	"limpet/state"
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/kube"
@@ -19,6 +22,8 @@ var (
 	pathHealthy    = kube.PathTo("status", "health", "healthy")
 	pathPulled     = kube.PathTo("status", "sync", "finished")
 	pathPull       = kube.PathTo("status", "sync", "state")
+	pathInterval   = kube.PathTo("spec", "sync", "intervalSeconds")
+	pathEnabled    = kube.PathTo("spec", "sync", "enabled")
 )
 
 // The known values of labels. Source: Grafana's types.
@@ -28,8 +33,74 @@ var (
 	syncTargets     = []string{"instance", "folder", "folderless", ""}
 )
 
+// objects exports the objects of all kinds.
+func (s exporter) objects() {
+	sources := map[sourceKey]bool{}
+	for _, kind := range Kinds {
+		list := s.source.Objects[kind.Kind]
+		if list == nil {
+			continue
+		}
+		all := list()
+		s.resources(kind, all)
+		switch {
+		case kind.Resource == api.Repositories:
+			s.repositories(all)
+		case kind.Resource == api.Connections:
+			s.connections(all)
+		case kind.IsSource():
+			for _, o := range all {
+				sources[sourceKey{kind.Kind, o.Namespace(), o.Name()}] = true
+			}
+		}
+	}
+	s.reconciles.keep(sources)
+}
+
+// pulls returns when each Repository was pulled last with success, as far as that is known: its
+// status forgets that at the next failure, so it is remembered.
+func (c *collector) pulls(all []kube.Object) map[string]time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pulled == nil {
+		c.pulled = c.pastPulls()
+	}
+	pulled := make(map[string]time.Time, len(all))
+	for _, r := range all {
+		at := c.pulled[r.Key()]
+		if state := r.Text(pathPull); state == api.StateSuccess || state == api.StateWarning {
+			at = time.UnixMilli(r.Number(pathPulled))
+		}
+		if at.After(r.Created()) { // else it was another Repository of that name
+			pulled[r.Key()] = at
+		}
+	}
+	c.pulled = pulled
+	return pulled
+}
+
+// pastPulls returns the successful pulls of the newest history.
+func (c *collector) pastPulls() map[string]time.Time {
+	pulled := map[string]time.Time{}
+	if c.source.History == nil {
+		return pulled
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTime)
+	defer cancel()
+	records, err := c.source.History(ctx, state.Query{Action: "pull", States: []string{api.StateSuccess, api.StateWarning},
+		Brief: true, Limit: maxSeries})
+	if err != nil {
+		c.log.Debug("metrics of the history", "err", err)
+	}
+	for _, r := range slices.Backward(records) { // the newest is the first
+		pulled[r.Namespace+"/"+r.Repository] = r.Finished
+	}
+	return pulled
+}
+
 func (s exporter) repositories(all []kube.Object) {
 	sums := map[string]int{"healthy": 0, "unhealthy": 0, "unknown": 0, "suspended": 0}
+	pulled := s.pulls(all)
 	for _, r := range all {
 		suspended, ready, health := s.source.Suspended(r), readiness(r), "unknown"
 		switch {
@@ -41,7 +112,8 @@ func (s exporter) repositories(all []kube.Object) {
 			health = "unhealthy"
 		}
 		sums[health]++
-		if len(all) > maxSeries {
+		pull := r.Text(pathPull)
+		if len(all) > maxSeries && ready != "False" && pull != api.StateError {
 			continue
 		}
 		name := []string{"namespace", r.Namespace(), "name", r.Name()}
@@ -55,9 +127,17 @@ func (s exporter) repositories(all []kube.Object) {
 			s.gauge("limpet_repository_last_sync_timestamp_seconds", "When the last pull of the repository has ended.",
 				float64(at)/1000, name...)
 		}
-		if state := r.Text(pathPull); state == api.StateError || state == api.StateSuccess || state == api.StateWarning {
+		if pull == api.StateError || pull == api.StateSuccess || pull == api.StateWarning {
 			s.gauge("limpet_repository_last_sync_success", "1 when the last pull succeeded, 0 when it failed; absent during a pull.",
-				number(state != api.StateError), name...)
+				number(pull != api.StateError), name...)
+		}
+		if at := pulled[r.Key()]; !at.IsZero() {
+			s.gauge("limpet_repository_last_success_timestamp_seconds", "When a pull of the repository has succeeded last.",
+				unixSeconds(at), name...)
+		}
+		if every := r.Number(pathInterval); every > 0 && r.Bool(pathEnabled) && !suspended {
+			s.gauge("limpet_repository_sync_interval_seconds", "How often the repository is to be pulled; absent when it is not.",
+				float64(every), name...)
 		}
 		if s.source.Drifted != nil {
 			if n, known := s.source.Drifted(r); known {
@@ -72,11 +152,11 @@ func (s exporter) repositories(all []kube.Object) {
 }
 
 func (s exporter) connections(all []kube.Object) {
-	if len(all) > maxSeries {
-		return
-	}
 	for _, c := range all {
 		name, ready := []string{"namespace", c.Namespace(), "name", c.Name()}, readiness(c)
+		if len(all) > maxSeries && ready != "False" {
+			continue
+		}
 		s.gauge("limpet_connection_info", "Always 1; type and state of a connection are in the labels.", 1,
 			append(name, "type", oneOf(connectionTypes, c.Text(pathType)), "ready", ready)...)
 		if ready != "Unknown" {
@@ -85,22 +165,23 @@ func (s exporter) connections(all []kube.Object) {
 	}
 }
 
+// tokens exports the counts of minted tokens under the names of limpet and, as aliases, of Flux.
 func (s exporter) tokens(c auth.TokenCounts, provider ...string) {
 	with := func(name, value string) []string { return append(slices.Clip(provider), name, value) }
-	s.gauge("limpet_token_cached_items", "Minted tokens in memory.", float64(c.Held), provider...)
 	s.gauge("limpet_token_cache_oldest_age_seconds", "Age of the oldest minted token in memory; 0 = there is none.",
 		c.Oldest.Seconds(), provider...)
-	const (
-		events    = "limpet_token_cache_events_total"
-		requests  = "limpet_token_cache_requests_total"
-		evictions = "limpet_token_cache_evictions_total"
-	)
-	s.counter(events, "Requests for tokens, by whether memory had one.", float64(c.Hits), with("event_type", "cache_hit")...)
-	s.counter(events, "", float64(c.Minted+c.Failed), with("event_type", "cache_miss")...)
-	s.counter(requests, "Attempts to mint a token.", float64(c.Minted), with("status", "success")...)
-	s.counter(requests, "", float64(c.Failed), with("status", "failure")...)
-	s.counter(evictions, "Tokens that were dropped before their end, by reason.", float64(c.Refused), with("reason", "refused")...)
-	s.counter(evictions, "", float64(c.Overflow), with("reason", "overflow")...)
+	for _, prefix := range []string{"limpet_token_", "gotk_token_"} {
+		s.gauge(prefix+"cached_items", "Minted tokens in memory.", float64(c.Held), provider...)
+		counter := func(name, help string, n uint64, label, value string) {
+			s.counter(prefix+"cache_"+name+"_total", help, float64(n), with(label, value)...)
+		}
+		counter("events", "Requests for tokens, by whether memory had one.", c.Hits, "event_type", "cache_hit")
+		counter("events", "", c.Minted+c.Failed, "event_type", "cache_miss")
+		counter("requests", "Attempts to mint a token.", c.Minted, "status", "success")
+		counter("requests", "", c.Failed, "status", "failure")
+		counter("evictions", "Tokens that were dropped before their end, by reason.", c.Refused, "reason", "refused")
+		counter("evictions", "", c.Overflow, "reason", "overflow")
+	}
 }
 
 // readiness is the condition Ready of an object, as its last health check left it.

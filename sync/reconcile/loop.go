@@ -59,9 +59,36 @@ func (k Key) String() string { return k.Namespace + "/" + k.Name }
 // by Recheck. It must not block for long.
 type UseFunc func(kind string, k Key, obj *unstructured.Unstructured)
 
-// Result is when an object is reconciled again without any event, by the local clock; zero = never.
-// With an error it is reconciled then at the latest.
-type Result struct{ Next time.Time }
+// Result is what a reconcile without an error has come to.
+type Result struct {
+	// Next is when the object is reconciled again without any event, by the local clock; zero = never.
+	// With an error it is reconciled then at the latest.
+	Next time.Time
+	// Unready reports whether the object is not ready, for a reason that no backoff ends.
+	Unready bool
+}
+
+// Done is a reconcile that has ended.
+type Done struct {
+	Kind   string
+	Key    Key
+	Took   time.Duration
+	Result Result
+	Err    error
+}
+
+// Outcome returns the result in the words of controller-runtime.
+func (d Done) Outcome() string {
+	switch {
+	case errors.Is(d.Err, ErrBusy), errors.Is(d.Err, ErrWait):
+		return "requeue"
+	case d.Err != nil:
+		return "error"
+	case !d.Result.Next.IsZero():
+		return "requeue_after"
+	}
+	return "success"
+}
 
 // Options of a Loop. Kind, Reconcile, MaxRetry and Logger must be set.
 type Options struct {
@@ -71,9 +98,9 @@ type Options struct {
 	// A failure is retried after FirstRetry, and each in a row doubles that, up to MaxRetry;
 	// FirstRetry 0 is the constant.
 	FirstRetry, MaxRetry time.Duration
-	Hosts                *netx.Turns         // nil = PerHost turns for a host
-	Uses                 UseFunc             // nil = no call
-	Worked               func(time.Duration) // learns how long each reconcile took; nil = no call
+	Hosts                *netx.Turns // nil = PerHost turns for a host
+	Uses                 UseFunc     // nil = no call
+	Worked               func(Done)  // is called after each reconcile; nil = no call
 	Logger               *slog.Logger
 }
 
@@ -199,7 +226,7 @@ func (l *Loop) runOnce(ctx context.Context, k Key) {
 	began := time.Now()
 	result, err := l.o.Reconcile(ctx, k)
 	if l.o.Worked != nil {
-		l.o.Worked(time.Since(began))
+		l.o.Worked(Done{l.o.Kind, k, time.Since(began), result, err})
 	}
 	switch {
 	case ctx.Err() != nil:

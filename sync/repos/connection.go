@@ -26,6 +26,7 @@ type ConnectionOptions struct {
 	// Repositories have their health checked when a Connection that they use changes.
 	Repositories *Controller
 	Uses         reconcile.UseFunc // nil = no call
+	Worked       func(reconcile.Done)
 	Resync       time.Duration
 	Logger       *slog.Logger
 }
@@ -47,7 +48,8 @@ func NewConnections(c *kube.Client, objects *kube.Informer, o ConnectionOptions)
 	o.Resync = cmp.Or(o.Resync, time.Minute)
 	k := &Connections{o: o, server: serverOf(c, api.Connections), now: c.Now, objects: objects}
 	k.Loop = reconcile.NewLoop(reconcile.Options{
-		Kind: Connection, Reconcile: k.reconcile, Client: c, MaxRetry: o.Resync, Uses: o.Uses, Logger: o.Logger,
+		Kind: Connection, Reconcile: k.reconcile, Client: c, MaxRetry: o.Resync, Uses: o.Uses, Worked: o.Worked,
+		Logger: o.Logger,
 	})
 	wakeUsers := func(c kube.Object) { k.Wake(c.Namespace(), c.Name()); o.Repositories.connectionChanged(c, false) }
 	objects.AddHandler(kube.Handler{Add: wakeUsers, Delete: wakeUsers, Update: func(old, c kube.Object) {

@@ -22,8 +22,8 @@ func (r reporter) report(k reconcile.Key, level, text string) {
 
 // Meter counts what a controller does.
 type Meter interface {
-	// Worked counts one key off the queue and how long it took.
-	Worked(took time.Duration)
+	// Worked counts one key off the queue.
+	Worked(reconcile.Done)
 	// Checked counts a health check and its result.
 	Checked(healthy bool, took time.Duration)
 	// Triggered counts a reconcile with something to do, and why.
@@ -35,7 +35,7 @@ type Meter interface {
 // noMeter counts nothing.
 type noMeter struct{}
 
-func (noMeter) Worked(time.Duration) {}
+func (noMeter) Worked(reconcile.Done) {}
 
 func (noMeter) Checked(bool, time.Duration) {}
 

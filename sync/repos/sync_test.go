@@ -152,7 +152,7 @@ type lookMeter struct {
 	looks atomic.Int64
 }
 
-func (c *lookMeter) Worked(time.Duration) { c.looks.Add(1) }
+func (c *lookMeter) Worked(reconcile.Done) { c.looks.Add(1) }
 
 // looks lets the controller look n times, each as if the interval were over, and returns
 // the pulls that it asks for. Those have ended, and it has seen what came of them.

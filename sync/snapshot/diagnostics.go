@@ -103,6 +103,6 @@ func StoreDiagnostics(ctx context.Context, store interface {
 }) (DiagnosticsReport, error) {
 	info, err := store.Info(ctx)
 	s := Store{Info: info}
-	s.DiskFree, s.DiskSize = diskSpace(filepath.Dir(info.Path))
+	s.DiskFree, s.DiskSize = DiskSpace(filepath.Dir(info.Path))
 	return DiagnosticsReport{At: time.Now().Round(0), Store: s}, err
 }

@@ -62,9 +62,9 @@ func hostName() string {
 	return host
 }
 
-// diskSpace returns the free bytes and the size of the disk of a directory, -1 where they cannot be
+// DiskSpace returns the free bytes and the size of the disk of a directory, -1 where they cannot be
 // read.
-func diskSpace(dir string) (free, size int64) {
+func DiskSpace(dir string) (free, size int64) {
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil {
 		return -1, -1

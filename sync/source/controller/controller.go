@@ -67,7 +67,7 @@ const (
 	quickPack, longestPack    = 5 * time.Second, 5 * time.Minute
 )
 
-// Options of a Controller. All but Rules, Outbox, Sealed, Observe and Took must be set.
+// Options of a Controller. All but Rules, Outbox, Sealed, Observe and Worked must be set.
 type Options struct {
 	Client        *kube.Client
 	Sources       *source.Watcher
@@ -84,10 +84,10 @@ type Options struct {
 	MaxFiles      int
 	Outbox        *notify.Outbox // nil = no events
 	References    *dependency.Watcher
-	Sealed        func(secret string) bool               // see dependency.Reader
-	Now           func() time.Time                       // of the server
-	Observe       func(reconcile.Event)                  // must not block; nil = no call
-	Took          func(k reconcile.Key, d time.Duration) // of each reconcile; 0 = the source is gone; nil = no call
+	Sealed        func(secret string) bool // see dependency.Reader
+	Now           func() time.Time         // of the server
+	Observe       func(reconcile.Event)    // must not block; nil = no call
+	Worked        func(reconcile.Done)     // see reconcile.Options
 	Logger        *slog.Logger
 }
 
@@ -103,6 +103,7 @@ type Controller struct {
 	longest    time.Duration
 	programs   sink.Programs
 	noChecksum atomic.Bool // the definition has no status.contentConfigChecksum
+	fetched    atomic.Int64
 
 	mu       sync.Mutex                                // guards what follows
 	memories map[reconcile.Key]*memory                 // each belongs to the worker that has its key
@@ -135,7 +136,7 @@ func New(o Options) *Controller {
 	c.Loop = reconcile.NewLoop(reconcile.Options{
 		Kind: Kind, Reconcile: c.reconcile, Client: o.Client, FirstRetry: minRetry, MaxRetry: maxRetry,
 		// Those in line for the mirrors keep the host busy.
-		Hosts: netx.NewTurns(reconcile.Workers, 2*reconcile.PerHost, o.Git.Silent), Logger: o.Logger,
+		Hosts: netx.NewTurns(reconcile.Workers, 2*reconcile.PerHost, o.Git.Silent), Worked: o.Worked, Logger: o.Logger,
 	})
 	// A directory is brought to an artifact as soon as there is one: to the stored one before other
 	// sources and before the host are asked, which may be away, and to what they have given.
@@ -204,6 +205,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	})
 }
 
+// Fetched returns how many bytes the Git hosts have sent for commits, submodules aside.
+func (c *Controller) Fetched() int64 { return c.fetched.Load() }
+
 // memoryOf returns the memory of a source, a new one for a new source; "" forgets it.
 func (c *Controller) memoryOf(k reconcile.Key, uid string) *memory {
 	c.mu.Lock()
@@ -249,14 +253,10 @@ func (c *Controller) reconcile(ctx context.Context, k reconcile.Key) (reconcile.
 
 // runOnce reconciles one source.
 func (c *Controller) runOnce(ctx context.Context, k reconcile.Key) (reconcile.Result, error) {
-	began := time.Now()
 	obj, known := c.o.Sources.Get(k.Namespace, k.Name)
 	if obj == nil {
 		if !known {
-			return reconcile.Result{Next: time.Now().Add(includeRetry)}, nil
-		}
-		if c.o.Took != nil {
-			c.o.Took(k, 0)
+			return reconcile.Result{Next: time.Now().Add(includeRetry), Unready: true}, nil
 		}
 		c.o.References.Use(ref(k))
 		c.o.References.Observe(ref(k), "")
@@ -289,9 +289,6 @@ func (c *Controller) runOnce(ctx context.Context, k reconcile.Key) (reconcile.Re
 			return reconcile.Result{}, err
 		}
 	}
-	if c.o.Took != nil {
-		c.o.Took(k, time.Since(began))
-	}
 	interval := time.Duration(float64(a.spec.interval) * (1 - jitter + 2*jitter*rand.Float64()))
 	switch {
 	case failed != nil && !failed.stalled && failed.wait == 0:
@@ -302,9 +299,9 @@ func (c *Controller) runOnce(ctx context.Context, k reconcile.Key) (reconcile.Re
 		// In a full second, as all others: one wake of the processor for many of them.
 		return reconcile.Result{Next: time.Now().Add(interval + time.Second).Truncate(time.Second)}, nil
 	case failed.stalled:
-		return reconcile.Result{Next: time.Now().Add(cmp.Or(failed.wait, stalledRetry))}, nil
+		return reconcile.Result{Next: time.Now().Add(cmp.Or(failed.wait, stalledRetry)), Unready: true}, nil
 	}
-	return reconcile.Result{Next: time.Now().Add(failed.wait)}, nil
+	return reconcile.Result{Next: time.Now().Add(failed.wait), Unready: true}, nil
 }
 
 // removeOrphans removes the artifacts of a source that is gone, when that has lasted.

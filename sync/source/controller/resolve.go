@@ -67,7 +67,8 @@ func (c *Controller) fetch(ctx context.Context, a *attempt) (done bool, err erro
 	defer cancel()
 	fetched := make(chan error, 1)
 	go func() {
-		_, err := c.o.Git.Fetch(limited, a.remote, a.ref)
+		stats, err := c.o.Git.Fetch(limited, a.remote, a.ref)
+		c.fetched.Add(stats.Bytes)
 		if err == nil && a.spec.Submodules { // what packs waits for no host
 			_, err = c.o.Git.WholeTree(limited, a.remote, a.ref.Hash, "")
 		}
