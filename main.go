@@ -29,13 +29,15 @@
 //	                    write to Git; worker/target: where its files go; worker/status:
 //	                    what pulls say of themselves; worker/sink, worker/export,
 //	                    worker/pr: comments, worker/load, worker/drift
-//	sync/source         GitRepositories of Flux; source/archive packs a tree,
+//	sync/source         sources of Flux as rows; source/archive packs a tree,
 //	                    source/artifact stores and serves what was packed,
 //	                    source/upstream serves bundles to other limpets
 //	sync/reconcile      what reconcilers share: the loop, steps, slots, patches
 //	sync/repos          reconcilers of Repositories and Connections, their Lease
 //	sync/source/controller
-//	                    the reconciler of GitRepositories, a step a file
+//	                    the one road of all kinds of sources, a step a file
+//	sync/source/kind
+//	                    the kinds of sources, a folder each
 //	sync/apiserver      the embedded API; its tokens, its manifests from files
 //	sync/webhook        the receiver of webhooks
 //	sync/metrics        Prometheus

@@ -267,11 +267,11 @@ func (a *Agent) diskProblem() string {
 // buildViews makes what shows the agent to people and hosts.
 func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapshot.JobOptions) {
 	cfg, c := a.cfg, a.controllers
-	sources := c.sources.watcher
-	from := snapshot.Sources{Health: a.health, Connections: c.cache, Git: sources, Activity: a.activity, Jobs: a.controller.Snapshot,
+	sources := c.sources.watchers
+	from := snapshot.Sources{Health: a.health, Connections: c.cache, Sources: sources, Activity: a.activity, Jobs: a.controller.Snapshot,
 		Role: c.role, SourceRole: c.sources.role, Notifications: a.outbox.Status}
-	if c.sources.controller != nil {
-		from.SourceNext = c.sources.controller.Next
+	if c.sources.controllers != nil {
+		from.SourceNext = c.sources.next
 	}
 	if c.repos != nil {
 		from.RepoFacts = func(row *snapshot.Repo) {
@@ -341,8 +341,8 @@ func (a *Agent) buildViews(ctx context.Context, started time.Time, shown snapsho
 	if c.references != nil {
 		a.parts = append(a.parts, c.references.Run)
 	}
-	if c.sources.controller != nil {
-		a.parts = append(a.parts, underLease(c.sources.lease, c.sources.controller.Run))
+	if c.sources.controllers != nil {
+		a.parts = append(a.parts, underLease(c.sources.lease, c.sources.work))
 	}
 	if cfg.Telemetry != "" {
 		a.parts = append(a.parts, a.endpoint.Run)
@@ -382,10 +382,10 @@ func (a *Agent) Reload(cfg Config, token string) error {
 	for _, o := range a.repos.Objects() {
 		a.controllers.references.Changed(dependency.Ref{Kind: dependency.File, Namespace: o.Namespace(), Name: o.Name()})
 	}
-	if s := &a.controllers.sources; s.controller != nil {
-		all, _ := s.watcher.Objects()
+	for kind, c := range a.controllers.sources.controllers {
+		all, _ := a.controllers.sources.watchers.Of(kind).Objects()
 		for _, o := range all {
-			s.controller.Wake(o.Namespace(), o.Name())
+			c.Wake(o.Namespace(), o.Name())
 		}
 	}
 	return nil

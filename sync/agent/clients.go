@@ -64,7 +64,10 @@ func (c *clients) connect(ctx context.Context, o Config) (err error) {
 // stored returns the objects of a kind and a namespace on the API.
 func (c *clients) stored(ctx context.Context, kind, namespace string) ([]unstructured.Unstructured, error) {
 	resource, ok := map[string]schema.GroupVersionResource{
-		"Repository": api.Repositories, "Connection": api.Connections, "GitRepository": api.GitRepositories}[kind]
+		"Repository": api.Repositories, "Connection": api.Connections}[kind]
+	if k, is := api.SourceKind(kind); is {
+		resource, ok = k.Resource(), true
+	}
 	if !ok {
 		return nil, nil
 	}

@@ -186,8 +186,7 @@ func roleOf(mode string, on bool, l *lease.Lease) snapshot.Controllers {
 // wake reconciles an object whose credentials changed, and the Repositories of a Connection. Tokens
 // of the old credentials are dropped.
 func (c *controllers) wake(user dependency.Ref) {
-	if user.Kind == dependency.GitRepository {
-		c.sources.wake(user.Namespace, user.Name)
+	if c.sources.wake(user.Kind, user.Namespace, user.Name) {
 		return
 	}
 	if user.Kind == dependency.Connection {

@@ -138,9 +138,10 @@ func (n *notifier) runOnce(ctx context.Context, seen map[string]string) {
 	for _, e := range failing {
 		o, there := n.repos.Lookup(e.Namespace, e.Name)
 		switch {
-		case e.Kind == controller.Kind:
-			if u, known := n.sources.watcher.Get(e.Namespace, e.Name); u == nil && known {
-				n.add(controller.Deleted(reconcile.Key{Namespace: e.Namespace, Name: e.Name}, e.Topic))
+		case n.sources.watchers.Of(e.Kind) != nil:
+			if u, known := n.sources.watchers.Of(e.Kind).Get(e.Namespace, e.Name); u == nil && known {
+				kind, _ := api.SourceKind(e.Kind)
+				n.add(controller.Deleted(kind, reconcile.Key{Namespace: e.Namespace, Name: e.Name}, e.Topic))
 			}
 		case e.Kind != "Repository":
 		case !there:

@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+	"golang.org/x/sync/errgroup"
 
+	"limpet/sync/api"
 	"limpet/sync/apiserver"
 	"limpet/sync/auth"
+	"limpet/sync/dependency"
 	"limpet/sync/git"
 	"limpet/sync/kube"
 	"limpet/sync/reconcile"
@@ -22,25 +25,29 @@ import (
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
 	"limpet/sync/source/controller"
+	"limpet/sync/source/kind/gitrepository"
 	"limpet/sync/source/upstream"
 )
 
-// sourcesLease is the name of the Lease of the controller of GitRepositories.
+// sourcesLease is the name of the Lease of the controllers of sources.
 const sourcesLease = "limpet-sources"
 
-// sources are the GitRepositories, and their controller if this agent has it.
+// sources are the sources of Flux, and their controllers if this agent has them.
 type sources struct {
-	mode       string
-	watcher    *source.Watcher
-	artifacts  *artifact.Store        // nil where they are neither made nor served
-	controller *controller.Controller // nil = another one reconciles them
-	lease      *lease.Lease           // nil = none is needed
+	mode        string
+	watchers    source.Watchers
+	artifacts   *artifact.Store                   // nil where they are neither made nor served
+	controllers map[string]*controller.Controller // by kind; nil = another one reconciles them
+	lease       *lease.Lease                      // nil = none is needed
 }
 
 func (a *Agent) buildSources(ctx context.Context) (err error) {
-	cfg, c, s := a.cfg, a.controllers, &a.controllers.sources
+	cfg, s := a.cfg, &a.controllers.sources
 	log := cfg.Logger.With("component", "source")
-	s.mode, s.watcher = cmp.Or(cfg.Sources, controllersAuto), source.NewWatcher(a.clients.client, cfg.Namespace, log, a.hub.Invalidate)
+	s.mode = cmp.Or(cfg.Sources, controllersAuto)
+	for _, k := range api.SourceKinds() {
+		s.watchers = append(s.watchers, source.NewWatcher(a.clients.client, k, cfg.Namespace, log, a.hub.Invalidate))
+	}
 	here := reconciles(cfg.Sources, a.clients.embedded != nil)
 	if here || cfg.Artifacts.Listen != "" {
 		err = a.openArtifacts(ctx)
@@ -48,51 +55,89 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 	if err != nil || !here {
 		return err
 	}
-	s.controller = controller.New(controller.Options{
-		Client: a.clients.client, Sources: s.watcher, Git: a.access.mirrors,
-		Credentials:   a.access.identities.Source(a.access.places.WithTransport(a.access.places.NamedSecret())),
-		Places:        a.access.places,
-		Rules:         a.access.places.Rules,
-		Signers:       a.access.signers,
-		AllowInsecure: cfg.AllowInsecureGit,
-		SinkPrefixes:  cfg.SinkPrefixes,
-		SinkPrograms:  cfg.SinkPrograms,
-		Artifacts:     s.artifacts,
-		MaxBytes:      cfg.Artifacts.MaxBytes,
-		MaxFiles:      cfg.Artifacts.MaxFiles,
-		Outbox:        a.outbox,
-		References:    c.references,
-		Sealed:        a.clients.sealed(),
-		Now:           a.clients.client.Now,
-		Observe: func(e reconcile.Event) {
-			a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Text: "source " + e.Namespace + "/" + e.Repository + ": " + e.Text})
-		},
-		Worked: a.metrics.Reconciled,
-		Logger: log,
-	})
+	s.controllers = map[string]*controller.Controller{}
+	turns := controller.NewTurns(a.access.mirrors.Silent)
+	for _, kind := range a.sourceKinds() {
+		name := kind.Kind().Kind
+		s.controllers[name] = controller.New(controller.Options{
+			Kind: kind, Client: a.clients.client, Sources: s.watchers.Of(name), Turns: turns,
+			SinkPrefixes: cfg.SinkPrefixes,
+			SinkPrograms: cfg.SinkPrograms,
+			Artifacts:    s.artifacts,
+			Outbox:       a.outbox,
+			References:   a.controllers.references,
+			Now:          a.clients.client.Now,
+			Observe: func(e reconcile.Event) {
+				a.activity.AddEvent(snapshot.Event{At: e.At, Level: e.Level, Text: "source " + e.Namespace + "/" + e.Repository + ": " + e.Text})
+			},
+			Worked: a.metrics.Reconciled,
+			Logger: log,
+		})
+	}
 	if a.clients.embedded == nil {
-		s.lease, err = a.newLease(ctx, sourcesLease, s.controller.Run,
+		s.lease, err = a.newLease(ctx, sourcesLease, s.work,
 			func(lease.State) { a.activity.Note("", "sources: "+s.role().TextOf("sources")) })
 	}
 	return err
 }
 
-func (s *sources) role() snapshot.Controllers { return roleOf(s.mode, s.controller != nil, s.lease) }
-
-func (s *sources) wake(namespace, name string) {
-	if s.controller != nil {
-		s.controller.Wake(namespace, name)
+// sourceKinds are the kinds of sources that limpet reconciles.
+func (a *Agent) sourceKinds() []controller.Kind {
+	cfg, c, access := a.cfg, a.controllers, a.access
+	return []controller.Kind{
+		gitrepository.New(gitrepository.Options{
+			Sources:       c.sources.watchers.Of(dependency.GitRepository),
+			Git:           access.mirrors,
+			Credentials:   access.identities.Source(access.places.WithTransport(access.places.NamedSecret())),
+			Places:        access.places,
+			Rules:         access.places.Rules,
+			Signers:       access.signers,
+			AllowInsecure: cfg.AllowInsecureGit,
+			Artifacts:     c.sources.artifacts,
+			MaxBytes:      cfg.Artifacts.MaxBytes,
+			MaxFiles:      cfg.Artifacts.MaxFiles,
+			References:    c.references,
+			Sealed:        a.clients.sealed(),
+			Now:           a.clients.client.Now,
+		}),
 	}
 }
 
-// pushed reconciles the sources of a repository to which something was pushed, whatever the scheme
+// work runs the controllers of all kinds until ctx ends.
+func (s *sources) work(ctx context.Context) error {
+	running, ctx := errgroup.WithContext(ctx)
+	for _, c := range s.controllers {
+		running.Go(func() error { return c.Run(ctx) })
+	}
+	return running.Wait()
+}
+
+// next returns when a source is reconciled next; zero = not known.
+func (s *sources) next(kind, namespace, name string) time.Time {
+	if c := s.controllers[kind]; c != nil {
+		return c.Next(namespace, name)
+	}
+	return time.Time{}
+}
+
+func (s *sources) role() snapshot.Controllers { return roleOf(s.mode, s.controllers != nil, s.lease) }
+
+// wake has a source reconciled. It reports whether the kind is one of sources.
+func (s *sources) wake(kind, namespace, name string) bool {
+	if c := s.controllers[kind]; c != nil {
+		c.Wake(namespace, name)
+	}
+	return s.watchers.Of(kind) != nil
+}
+
+// pushed reconciles the GitRepositories of a repository to which something was pushed, whatever the scheme
 // of their URLs.
 func (s *sources) pushed(url string) {
 	to := repositoryAt(url)
-	all, _ := s.watcher.Objects()
+	all, _ := s.watchers.Of(dependency.GitRepository).Objects()
 	for _, o := range all {
 		if to != "" && repositoryAt(o.Text(pathURL)) == to {
-			s.wake(o.Namespace(), o.Name())
+			s.wake(dependency.GitRepository, o.Namespace(), o.Name())
 		}
 	}
 }
@@ -106,15 +151,16 @@ func repositoryAt(url string) string {
 	return a.Host + "/" + strings.TrimSuffix(strings.Trim(a.Path, "/"), ".git")
 }
 
-// remotes returns the remotes of all sources. known is false while the watch may lack some.
+// remotes returns the remotes of all GitRepositories. known is false while the watch may lack some.
 func (s *sources) remotes() (used []git.Remote, known bool) {
-	if s.controller == nil {
+	if s.controllers == nil {
 		return nil, true
 	}
-	if synced, _, problem, on := s.watcher.Watch(); on && (!synced || problem != "") {
+	watcher := s.watchers.Of(dependency.GitRepository)
+	if synced, _, problem, on := watcher.Watch(); on && (!synced || problem != "") {
 		return nil, false
 	}
-	all, known := s.watcher.Objects()
+	all, known := watcher.Objects()
 	for _, o := range all {
 		used = append(used, git.Remote{URL: o.Text(pathURL)})
 	}
@@ -191,7 +237,8 @@ func (s *sources) rebuildLost(ctx context.Context) error {
 	for {
 		select {
 		case lost := <-s.artifacts.Lost():
-			s.wake(lost.Namespace, lost.Name)
+			k, _ := api.SourceKind(lost.Kind)
+			s.wake(k.Kind, lost.Namespace, lost.Name)
 		case <-ctx.Done():
 			return nil
 		}

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"limpet/sync/dependency"
 	"limpet/sync/jobs"
 	"limpet/sync/kube"
 	"limpet/sync/metrics"
@@ -40,9 +39,13 @@ func (a *Agent) gauges(ctx context.Context) metrics.Source {
 		Disk:          func() (free, size int64) { return snapshot.DiskSpace(filepath.Dir(cfg.StatePath)) },
 		Expiry:        cmp.Or(cfg.Jobs.Expiry, jobs.DefaultExpiry),
 	}
-	if c.sources.controller != nil {
+	if c.sources.controllers != nil {
 		from.Fetched = func() map[string]int64 {
-			return map[string]int64{dependency.GitRepository: c.sources.controller.Fetched()}
+			out := map[string]int64{}
+			for kind, controller := range c.sources.controllers {
+				out[kind] = controller.Fetched()
+			}
+			return out
 		}
 	}
 	return from
@@ -56,12 +59,12 @@ func (a *Agent) exported() map[string]func() []kube.Object {
 	if c.cache != nil {
 		out["Connection"] = c.cache.Objects
 	}
-	if c.sources.controller != nil {
-		out[dependency.GitRepository] = func() []kube.Object {
+	for kind := range c.sources.controllers {
+		out[kind] = func() []kube.Object {
 			if c.sources.role().State != snapshot.ControllersActive {
 				return nil
 			}
-			all, _ := c.sources.watcher.Objects()
+			all, _ := c.sources.watchers.Of(kind).Objects()
 			return all
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	_ "embed" // the schemas
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -202,6 +203,31 @@ type Kind struct {
 	VersionedSpec bool
 	// CRD means that "limpet crds" prints a definition for this kind.
 	CRD bool
+}
+
+// Resource returns the kind in its preferred version, as an API addresses it.
+func (k Kind) Resource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: k.Group, Version: k.Versions[0], Resource: k.Plural}
+}
+
+// APIVersion returns the apiVersion of objects of the kind.
+func (k Kind) APIVersion() string { return k.Resource().GroupVersion().String() }
+
+// SourceKinds are the kinds of sources of Flux that limpet reconciles, in the order of discovery.
+func SourceKinds() []Kind {
+	return slices.DeleteFunc(slices.Clone(Kinds), func(k Kind) bool { return k.Group != fluxSourceGroup })
+}
+
+// SourceKind returns the kind of sources of a name: its own, its plural, singular or short one.
+func SourceKind(name string) (Kind, bool) {
+	all := SourceKinds()
+	i := slices.IndexFunc(all, func(k Kind) bool {
+		return k.Kind == name || k.Plural == name || k.Singular == name || slices.Contains(k.Short, name)
+	})
+	if i < 0 {
+		return Kind{}, false
+	}
+	return all[i], true
 }
 
 // Provisioned reports whether repositories may hold objects of the kind.

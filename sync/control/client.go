@@ -128,8 +128,8 @@ func (c *Client) Info(ctx context.Context) (state.Info, error) {
 	return call[state.Info](ctx, c, "store/info", nil)
 }
 
-func (c *Client) Artifacts(ctx context.Context, namespace, name string) ([]state.Artifact, error) {
-	return call[[]state.Artifact](ctx, c, "artifacts", [2]string{namespace, name})
+func (c *Client) Artifacts(ctx context.Context, of state.SourceKey) ([]state.Artifact, error) {
+	return call[[]state.Artifact](ctx, c, "artifacts", [3]string{of.Namespace, of.Name, of.Kind})
 }
 
 func (c *Client) Check(ctx context.Context) (state.CheckReport, error) {

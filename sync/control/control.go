@@ -51,9 +51,8 @@ type History interface {
 type Reader interface {
 	History
 	Info(ctx context.Context) (state.Info, error)
-	// Artifacts returns those of a GitRepository that this host has, the newest first; none is no
-	// error.
-	Artifacts(ctx context.Context, namespace, name string) ([]state.Artifact, error)
+	// Artifacts returns those of a source that this host has, the newest first; none is no error.
+	Artifacts(ctx context.Context, of state.SourceKey) ([]state.Artifact, error)
 }
 
 // Store is the state file. The store of this process and the client of a daemon implement it.

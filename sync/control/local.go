@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,15 +74,30 @@ func (l *Local) Files(ctx context.Context, q snapshot.FileQuery) (snapshot.FileL
 }
 
 // Artifacts returns the artifacts of a source that this host has, the newest first.
-func (l *Local) Artifacts(ctx context.Context, namespace, name string) ([]state.Artifact, error) {
-	return l.store.Artifacts(ctx, namespace, name)
+func (l *Local) Artifacts(ctx context.Context, of state.SourceKey) ([]state.Artifact, error) {
+	return l.store.Artifacts(ctx, of)
 }
 
 // subjectResources are the resources of snapshot.Subject kinds.
 var subjectResources = map[string]schema.GroupVersionResource{
 	snapshot.SubjectRepository: api.Repositories,
-	snapshot.SubjectSource:     api.GitRepositories,
 	snapshot.SubjectJob:        api.Jobs,
+}
+
+// sourceKind returns the kind of sources of a subject.
+func sourceKind(name string) api.Kind {
+	k, ok := api.SourceKind(cmp.Or(name, "GitRepository"))
+	if !ok { // of a newer dashboard: the API says that it is not served
+		k.Kind, k.Plural, k.Versions = name, name, []string{"v1"}
+	}
+	return k
+}
+
+func resourceOf(of snapshot.Subject) schema.GroupVersionResource {
+	if of.Kind == snapshot.SubjectSource {
+		return sourceKind(of.Source).Resource()
+	}
+	return subjectResources[of.Kind]
 }
 
 // subject returns the object, and ErrReplaced when another one has its name.
@@ -89,7 +105,7 @@ func (l *Local) subject(ctx context.Context, of snapshot.Subject) (*unstructured
 	if l.agent == nil {
 		return nil, errNoAgent
 	}
-	u, err := l.agent.Client().Resource(subjectResources[of.Kind]).Namespace(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+	u, err := l.agent.Client().Resource(resourceOf(of)).Namespace(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 	switch {
 	case err != nil:
 		return nil, err
@@ -142,7 +158,7 @@ func (l *Local) Edit(ctx context.Context, e snapshot.Edit) (snapshot.Edited, err
 	if l.agent == nil {
 		return snapshot.Edited{}, errNoAgent
 	}
-	return Edit(ctx, l.agent.Client(), subjectResources[e.Kind], e)
+	return Edit(ctx, l.agent.Client(), resourceOf(e.Subject), e)
 }
 
 // Act carries out an action, once: a repetition is refused by the name of the existing job, or is
@@ -178,9 +194,9 @@ func (l *Local) Act(ctx context.Context, a snapshot.Action) (err error) {
 		}
 		_, err = client.Submit(ctx, a.Namespace, a.Name, spec, nil)
 	case snapshot.Reconcile:
-		_, err = source.Reconcile(ctx, client, a.Namespace, a.Name, a.UID)
+		_, err = source.Reconcile(ctx, client, sourceKind(a.Source), a.Namespace, a.Name, a.UID)
 	case snapshot.SuspendSource, snapshot.ResumeSource:
-		_, err = source.Suspend(ctx, client, a.Namespace, a.Name, a.UID, a.Verb == snapshot.SuspendSource)
+		_, err = source.Suspend(ctx, client, sourceKind(a.Source), a.Namespace, a.Name, a.UID, a.Verb == snapshot.SuspendSource)
 	case snapshot.Cancel, snapshot.Retry:
 		return l.actOnJob(ctx, a)
 	default:

@@ -23,6 +23,7 @@ import (
 	"limpet/sync/kube"
 	"limpet/sync/repos"
 	"limpet/sync/snapshot"
+	"limpet/sync/source/artifact"
 	"limpet/sync/text"
 )
 
@@ -88,8 +89,8 @@ func (s *Server) handler() http.Handler {
 	handle(mux, "history/prune", func(ctx context.Context, before time.Time) (int, error) { return s.Store.PruneHistory(ctx, before) })
 	handle(mux, "history/trim", func(ctx context.Context, keep uint) (int, error) { return s.Store.TrimHistory(ctx, int(keep)) })
 	handle(mux, "store/info", func(ctx context.Context, _ none) (state.Info, error) { return s.Store.Info(ctx) })
-	handle(mux, "artifacts", func(ctx context.Context, of [2]string) ([]state.Artifact, error) {
-		return s.Store.Artifacts(ctx, of[0], of[1])
+	handle(mux, "artifacts", func(ctx context.Context, of [3]string) ([]state.Artifact, error) {
+		return s.Store.Artifacts(ctx, artifact.KeyOf(of[2], of[0], of[1])) // an older client gives no kind
 	})
 	handle(mux, "store/check", func(ctx context.Context, _ none) (state.CheckReport, error) { return s.Store.Check(ctx) })
 	handle(mux, "store/compact", func(ctx context.Context, _ none) ([2]int64, error) {

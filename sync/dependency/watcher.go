@@ -326,6 +326,16 @@ const (
 	Path = "path"
 )
 
+// SecretRefs returns the refs of a Secret of a name, and of the files that may stand for it. sealed
+// reports whether the Secret is one of this host, which no watch sees; nil = none is.
+func SecretRefs(namespace, name string, sealed func(string) bool) []Ref {
+	refs := []Ref{{Kind: File, Namespace: namespace, Name: name}}
+	if sealed == nil || !sealed(name) {
+		refs = append(refs, Ref{Kind: Secret, Namespace: namespace, Name: name})
+	}
+	return refs
+}
+
 // Ref names an object or a file: one that uses others, or one that is used.
 type Ref struct{ Kind, Namespace, Name string }
 

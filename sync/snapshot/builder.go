@@ -32,19 +32,19 @@ const (
 type Sources struct {
 	Health      *Health
 	Connections *kube.Informer
-	Git         *source.Watcher // GitRepositories of Flux
+	Sources     source.Watchers
 	Activity    *Activity
 	Jobs        func() jobs.Snapshot
 	// RepoFacts sets what the controller of Repositories knows beside their status: the next action
 	// and the suspension.
 	RepoFacts func(row *Repo)
 	Role      func() Controllers
-	// SourceRole is that for GitRepositories; nil = not known.
+	// SourceRole is that for sources; nil = not known.
 	SourceRole func() Controllers
 	// Notifications are the targets of notifications.
 	Notifications func() []notify.Status
-	// SourceNext returns when a GitRepository is reconciled next; nil = this agent reconciles none.
-	SourceNext func(namespace, name string) time.Time
+	// SourceNext returns when a source is reconciled next; nil = this agent reconciles none.
+	SourceNext func(kind, namespace, name string) time.Time
 }
 
 // Builder builds the snapshots of an agent. It belongs to one goroutine.
@@ -168,17 +168,17 @@ func compareNames(namespace, otherNamespace, name, otherName string) int {
 
 // addSources adds the sources; until they are known, those saved before.
 func (b *Builder) addSources(s *Snapshot) {
-	objects, known := b.from.Git.Objects()
+	objects, known := b.from.Sources.Objects()
 	if !known {
 		s.Sources = b.savedSources
 		return
 	}
 	b.savedSources = nil
-	s.SourcesError = b.from.Git.Refused()
+	s.SourcesError = b.from.Sources.Refused()
 	for _, o := range objects {
 		row := *b.sourceRows.Get(o, func(u *unstructured.Unstructured) *Source { return new(source.FromObject(u)) })
 		if b.from.SourceNext != nil {
-			row.Next = b.from.SourceNext(row.Namespace, row.Name)
+			row.Next = b.from.SourceNext(row.Kind, row.Namespace, row.Name)
 		}
 		s.Sources = append(s.Sources, row)
 	}

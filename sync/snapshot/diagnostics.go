@@ -59,7 +59,7 @@ type Diagnostics struct {
 	}
 	Jobs, Repos *kube.Informer
 	Connections *kube.Informer // nil where this agent has no controllers
-	Sources     *source.Watcher
+	Sources     source.Watchers
 	Tokens      func() map[string]auth.TokenCounts // by provider
 }
 

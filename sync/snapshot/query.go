@@ -39,6 +39,7 @@ type Action struct {
 	Name      string // of the repository or the job; "" for the agent itself
 	UID       string // of the object when the key was pressed, in case the name is reused; "" for new jobs
 	Spec      string `json:",omitempty"` // of a new job, as JSON
+	Source    string `json:",omitempty"` // see Subject
 }
 
 // Kinds of a Subject, as in 'limpet get'.
@@ -54,6 +55,7 @@ type Subject struct {
 	Namespace string
 	Name      string
 	UID       string // guards against a new object of the same name; "" = any
+	Source    string `json:",omitempty"` // kind of a source; "" = GitRepository
 }
 
 // Edit is one step of an edit of an object: without Before the text of the object is read; else the
@@ -125,9 +127,10 @@ type CompareQuery struct {
 	From       string // "" = the empty tree
 	To         string
 	Path       string // file to compare; "" = only list files
-	// Source says that From and To are revisions of the artifacts of the GitRepository of that name;
-	// From "" is the one before To.
+	// Source says that From and To are revisions of the artifacts of the source of that name; From ""
+	// is the one before To. Kind is its kind, "" = GitRepository.
 	Source bool
+	Kind   string `json:",omitempty"`
 }
 
 // Comparison is the difference between two commits.

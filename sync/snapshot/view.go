@@ -101,7 +101,7 @@ type Agent struct {
 	Busy     int       `json:"busy"`
 	// Controllers is the role of the agent for Repositories and Connections.
 	Controllers Controllers `json:"controllers"`
-	// Sources is its role for GitRepositories; nil = an older agent, which has none.
+	// Sources is its role for sources; nil = an older agent, which has none.
 	Sources *Controllers `json:"sources,omitempty"`
 	// Notifications are the targets of notifications.
 	Notifications []notify.Status `json:"notifications,omitempty"`

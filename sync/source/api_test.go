@@ -23,6 +23,8 @@ import (
 	"limpet/sync/testenv"
 )
 
+var gitRepository, _ = api.SourceKind("gitrepository")
+
 func TestMain(m *testing.M) {
 	if state.RunProbe() {
 		return
@@ -80,7 +82,7 @@ func TestAsk(t *testing.T) {
 		u := named(t, "whole").Put(t, resource, namespace)
 		uid := string(u.GetUID())
 		before := source.FromObject(u)
-		asked, err := source.Reconcile(t.Context(), c, namespace, "whole", uid)
+		asked, err := source.Reconcile(t.Context(), c, gitRepository, namespace, "whole", uid)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,30 +99,30 @@ func TestAsk(t *testing.T) {
 		if _, err := resource.UpdateStatus(t.Context(), asked, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		again, err := source.Reconcile(t.Context(), c, namespace, "whole", uid)
+		again, err := source.Reconcile(t.Context(), c, gitRepository, namespace, "whole", uid)
 		if err != nil || source.Asked(again) == source.Asked(asked) {
 			t.Errorf("asked again: %v, %s", err, source.Asked(again))
 		}
-		suspended, err := source.Suspend(t.Context(), c, namespace, "whole", uid, true)
+		suspended, err := source.Suspend(t.Context(), c, gitRepository, namespace, "whole", uid, true)
 		if err != nil || !source.FromObject(suspended).Suspended || suspended.GetGeneration() != u.GetGeneration()+1 {
 			t.Errorf("suspended: %v, %+v", err, suspended)
 		}
-		resumed, err := source.Suspend(t.Context(), c, namespace, "whole", uid, false)
+		resumed, err := source.Suspend(t.Context(), c, gitRepository, namespace, "whole", uid, false)
 		if _, there, _ := unstructured.NestedFieldNoCopy(resumed.Object, "spec", "suspend"); err != nil || there ||
 			source.FromObject(resumed).Suspended {
 			t.Errorf("resumed: %v, %v", err, resumed.Object["spec"])
 		}
-		if again, err := source.Suspend(t.Context(), c, namespace, "whole", "", false); err != nil ||
+		if again, err := source.Suspend(t.Context(), c, gitRepository, namespace, "whole", "", false); err != nil ||
 			again.GetGeneration() != resumed.GetGeneration() {
 			t.Errorf("resumed twice: %v", err)
 		}
 		for _, err := range []error{
 			func() error {
-				_, err := source.Reconcile(t.Context(), c, namespace, "whole", "0d9c2f4e-1111-4222-8333-000000000000")
+				_, err := source.Reconcile(t.Context(), c, gitRepository, namespace, "whole", "0d9c2f4e-1111-4222-8333-000000000000")
 				return err
 			}(),
 			func() error {
-				_, err := source.Suspend(t.Context(), c, namespace, "whole", "0d9c2f4e-1111-4222-8333-000000000000", true)
+				_, err := source.Suspend(t.Context(), c, gitRepository, namespace, "whole", "0d9c2f4e-1111-4222-8333-000000000000", true)
 				return err
 			}(),
 		} {
@@ -128,7 +130,7 @@ func TestAsk(t *testing.T) {
 				t.Errorf("a namesake: %v", err)
 			}
 		}
-		if _, err := source.Reconcile(t.Context(), c, namespace, "nobody", ""); !apierrors.IsNotFound(err) {
+		if _, err := source.Reconcile(t.Context(), c, gitRepository, namespace, "nobody", ""); !apierrors.IsNotFound(err) {
 			t.Errorf("nobody: %v", err)
 		}
 	})
@@ -138,7 +140,7 @@ func TestAsk(t *testing.T) {
 func watching(t *testing.T, c *kube.Client, namespace string, glance time.Duration) (*source.Watcher, <-chan struct{}) {
 	t.Helper()
 	changed := make(chan struct{}, 1)
-	w := source.NewWatcher(c, namespace, slog.New(slog.DiscardHandler), func() {
+	w := source.NewWatcher(c, gitRepository, namespace, slog.New(slog.DiscardHandler), func() {
 		select {
 		case changed <- struct{}{}:
 		default:
@@ -257,7 +259,7 @@ func TestRefusedWrites(t *testing.T) {
 	server := testenv.Start(t, testenv.Options{Deny: []string{"patch gitrepositories *"}})
 	client := real(t, server)
 	named(t, "ready").Put(t, client.Resource(api.GitRepositories).Namespace("default"), "default")
-	if _, err := source.Reconcile(t.Context(), client, "default", "ready", ""); !apierrors.IsForbidden(err) {
+	if _, err := source.Reconcile(t.Context(), client, gitRepository, "default", "ready", ""); !apierrors.IsForbidden(err) {
 		t.Errorf("%v", err)
 	}
 	if u, err := client.Resource(api.GitRepositories).Namespace("default").Get(t.Context(), "ready", metav1.GetOptions{}); err != nil ||

@@ -1,5 +1,5 @@
-// Package source reads the GitRepositories of Flux: their status, their artifacts, and access to
-// their Git hosts. It requests reconciliations and does none of the work of their controller.
+// Package source reads the sources of Flux: their status, their artifacts, and access to the Git
+// hosts of GitRepositories. It requests reconciliations and does none of the work of their controller.
 // A row shows at most maxText bytes of a message and maxListed conditions and includes.
 package source
 
@@ -26,12 +26,12 @@ const (
 	maxListed = 32
 )
 
-// FromObject returns the row of a GitRepository. It ignores fields of an unexpected
+// FromObject returns the row of a source. It ignores fields of an unexpected
 // type. URLs have no user and password.
 func FromObject(u *unstructured.Unstructured) Source {
 	spec, status := object(u.Object, "spec"), object(u.Object, "status")
 	s := Source{
-		UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
+		Kind: u.GetKind(), UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
 		URL: CleanURL(member(spec, "url")), Ref: refText(object(spec, "ref")), Provider: member(spec, "provider"),
 		Interval: duration(member(spec, "interval")), Suspended: spec["suspend"] == true, Sink: short(api.Annotation(u, api.AnnoSinkDir)),
 		Artifact: artifact(object(status, "artifact")), Includes: includes(spec, status), Verified: member(status, "sourceVerificationMode"),

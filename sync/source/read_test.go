@@ -69,7 +69,8 @@ func TestRowOfAWholeSource(t *testing.T) {
 	got.URL, got.Conditions = "", nil
 	revision := "main@sha1:" + testenv.SourceCommit
 	want := source.Source{
-		UID: "u-1", Namespace: "flux-system", Name: "whole", Ref: "semver >=1.0.0 <2.0.0", Provider: "azure", Verify: "TagAndHEAD",
+		Kind: "GitRepository", UID: "u-1", Namespace: "flux-system", Name: "whole", Ref: "semver >=1.0.0 <2.0.0",
+		Provider: "azure", Verify: "TagAndHEAD",
 		Verified: "TagAndHEAD", Interval: 90 * time.Minute,
 		State: "ready", Reason: "Succeeded", Message: "stored artifact for revision '" + revision + "'", Since: at(12, 0),
 		Artifact: &source.Artifact{Revision: revision, Digest: "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",

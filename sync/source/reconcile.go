@@ -21,25 +21,27 @@ var ErrReplaced = errors.New("it is another one by now: the one that was meant i
 
 // Reconcile requests a reconciliation and returns the object with the request. A UID
 // guards against another object of the same name. Repeated requests are harmless.
-func Reconcile(ctx context.Context, client *kube.Client, namespace, name, uid string) (*unstructured.Unstructured, error) {
-	return patch(ctx, client, namespace, name, uid, map[string]any{
+func Reconcile(ctx context.Context, client *kube.Client, kind api.Kind, namespace, name, uid string) (*unstructured.Unstructured, error) {
+	return patch(ctx, client, kind, namespace, name, uid, map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{AnnoRequested: time.Now().UTC().Format(time.RFC3339Nano)}}})
 }
 
 // Suspend suspends or resumes a source. It is written to the spec, so it lasts until it is
 // reverted.
-func Suspend(ctx context.Context, client *kube.Client, namespace, name, uid string, on bool) (*unstructured.Unstructured, error) {
+func Suspend(
+	ctx context.Context, client *kube.Client, kind api.Kind, namespace, name, uid string, on bool,
+) (*unstructured.Unstructured, error) {
 	value := any(true)
 	if !on {
 		value = nil // as before the suspension
 	}
-	return patch(ctx, client, namespace, name, uid, map[string]any{"spec": map[string]any{"suspend": value}})
+	return patch(ctx, client, kind, namespace, name, uid, map[string]any{"spec": map[string]any{"suspend": value}})
 }
 
 // patch writes without a resource version, so that it never conflicts with the
 // controller, which writes to the same object all the time.
 func patch(
-	ctx context.Context, client *kube.Client, namespace, name, uid string, change map[string]any,
+	ctx context.Context, client *kube.Client, kind api.Kind, namespace, name, uid string, change map[string]any,
 ) (*unstructured.Unstructured, error) {
 	if uid != "" {
 		_ = unstructured.SetNestedField(change, uid, "metadata", "uid") // both callers give it objects
@@ -48,7 +50,7 @@ func patch(
 	if err != nil {
 		return nil, err
 	}
-	sources := client.Resource(api.GitRepositories).Namespace(namespace)
+	sources := client.Resource(kind.Resource()).Namespace(namespace)
 	u, err := sources.Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "limpet"})
 	if uid != "" && (apierrors.IsConflict(err) || causedBy(err, "metadata.uid")) {
 		return nil, ErrReplaced

@@ -7,8 +7,9 @@ import (
 	"limpet/sync/text"
 )
 
-// Source is one row of the source list: a GitRepository of Flux with its status.
+// Source is one row of the source list: a source of Flux with its status.
 type Source struct {
+	Kind      string        `json:"kind,omitempty"` // as GitRepository; "" of an older agent, whose sources are all of that
 	UID       string        `json:"uid"`
 	Namespace string        `json:"namespace"`
 	Name      string        `json:"name"`

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -22,9 +23,10 @@ const (
 	checkEvery       = 15 * time.Second // between checks of the watch for a refusal, which cost no request
 )
 
-// Watcher caches all sources on an API that has them and allows to read them. On
+// Watcher caches the sources of one kind on an API that has them and allows to read them. On
 // others it costs one request in ten minutes.
 type Watcher struct {
+	kind       api.Kind
 	client     *kube.Client
 	namespace  string
 	log        *slog.Logger
@@ -38,10 +40,10 @@ type Watcher struct {
 	refused  string         // why sources cannot be read; "" = they can
 }
 
-// NewWatcher returns a watcher for a namespace, "" meaning all. It calls changed
+// NewWatcher returns a watcher of a kind for a namespace, "" meaning all. It calls changed
 // after every change, which must not block.
-func NewWatcher(client *kube.Client, namespace string, log *slog.Logger, changed func()) *Watcher {
-	return &Watcher{client: client, namespace: namespace, log: log, changed: changed, checkEvery: checkEvery}
+func NewWatcher(client *kube.Client, kind api.Kind, namespace string, log *slog.Logger, changed func()) *Watcher {
+	return &Watcher{kind: kind, client: client, namespace: namespace, log: log, changed: changed, checkEvery: checkEvery}
 }
 
 // AddHandler adds a handler of changes, before Run. Each new watch begins with all sources.
@@ -69,11 +71,11 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // served reports whether the API has sources and allows to list them.
 func (w *Watcher) served(ctx context.Context) (bool, error) {
-	served, err := w.client.Serves(ctx, api.GitRepositories.GroupVersion(), api.GitRepositories.Resource)
+	served, err := w.client.Serves(ctx, w.kind.Resource().GroupVersion(), w.kind.Plural)
 	if !served || err != nil {
 		return false, err
 	}
-	_, err = w.client.Resource(api.GitRepositories).Namespace(w.namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	_, err = w.client.Resource(w.kind.Resource()).Namespace(w.namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	return err == nil, err
 }
 
@@ -81,7 +83,7 @@ func (w *Watcher) served(ctx context.Context) (bool, error) {
 func (w *Watcher) setRefused(err error) {
 	why := ""
 	if err != nil && !apierrors.IsNotFound(err) {
-		why = text.Redact(err.Error()) + " (it takes get, list and watch of gitrepositories." + api.GitRepositories.Group + ")"
+		why = text.Redact(err.Error()) + " (it takes get, list and watch of " + w.kind.Plural + "." + w.kind.Group + ")"
 	}
 	w.mu.Lock()
 	news := !w.known || why != w.refused
@@ -100,7 +102,7 @@ func (w *Watcher) setRefused(err error) {
 func (w *Watcher) watch(ctx context.Context) (refusal error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	informer := w.client.Informer(api.GitRepositories, w.namespace, kube.InformerOptions{})
+	informer := w.client.Informer(w.kind.Resource(), w.namespace, kube.InformerOptions{})
 	for _, h := range append(w.handlers, kube.Handler{Any: w.changed}) {
 		informer.AddHandler(h)
 	}
@@ -178,4 +180,58 @@ func (w *Watcher) Watch() (synced bool, objects int, problem string, on bool) {
 		problem = text.Redact(err.Error())
 	}
 	return w.informer.HasSynced(), len(w.informer.Objects()), problem, true
+}
+
+// Watchers are those of all kinds, in the order of api.SourceKinds.
+type Watchers []*Watcher
+
+// Of returns the watcher of a kind, nil for another kind.
+func (all Watchers) Of(kind string) *Watcher {
+	for _, w := range all {
+		if w.kind.Kind == kind {
+			return w
+		}
+	}
+	return nil
+}
+
+// Run runs all of them until ctx ends.
+func (all Watchers) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	for _, w := range all {
+		running.Go(func() { _ = w.Run(ctx) }) // it returns nil
+	}
+	running.Wait()
+	return nil
+}
+
+// Objects returns the cached sources of all kinds. known is false until discovery has finished.
+func (all Watchers) Objects() (out []kube.Object, known bool) {
+	known = true
+	for _, w := range all {
+		objects, there := w.Objects()
+		out, known = append(out, objects...), known && there
+	}
+	return out, known
+}
+
+// Refused returns why sources of some kind cannot be read, "" for none.
+func (all Watchers) Refused() string {
+	for _, w := range all {
+		if why := w.Refused(); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// Watch returns the state of all watches; on is false when there is none and none is refused.
+func (all Watchers) Watch() (synced bool, objects int, problem string, on bool) {
+	synced = true
+	for _, w := range all {
+		if ready, n, why, is := w.Watch(); is {
+			synced, objects, problem, on = synced && ready, objects+n, cmp.Or(problem, why), true
+		}
+	}
+	return synced && on, objects, problem, on
 }

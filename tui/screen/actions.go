@@ -33,7 +33,7 @@ type Source interface {
 	// Compare returns the changes in Git between two commits.
 	Compare(ctx context.Context, q snapshot.CompareQuery) (snapshot.Comparison, error)
 	// Artifacts returns those of a source that the host has, the newest first.
-	Artifacts(ctx context.Context, namespace, name string) ([]state.Artifact, error)
+	Artifacts(ctx context.Context, of state.SourceKey) ([]state.Artifact, error)
 	// Files lists the files of a Repository, or reads one of them.
 	Files(ctx context.Context, q snapshot.FileQuery) (snapshot.FileList, error)
 	// Test checks a Repository or a source like 'limpet repo test', without writing anything. An
@@ -189,7 +189,7 @@ func (s *State) request(r request, why string) {
 func (s *State) send(r request) {
 	s.showToast(verbs[r.verb].noun+" requested: "+r.what(), false)
 	for _, o := range r.on {
-		a := Action{Verb: r.verb, Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+		a := Action{Verb: r.verb, Namespace: o.Namespace, Name: o.Name, UID: o.UID, Source: o.Source}
 		if r.verb == snapshot.Pull || r.verb == snapshot.PullFull {
 			a.UID = ""
 		}

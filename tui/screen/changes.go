@@ -65,7 +65,8 @@ func (d *jobScreen) changeQuery() (q snapshot.CompareQuery, why string) {
 // before, else what the job of the detail screen has found.
 func comparisonOf(s *State) (c compared) {
 	if from := s.location.object.source; from != nil {
-		c.query = snapshot.CompareQuery{Namespace: from.Namespace, Repository: from.Name, To: s.revision, Source: true}
+		c.query = snapshot.CompareQuery{Namespace: from.Namespace, Repository: from.Name, To: s.revision, Source: true,
+			Kind: s.location.object.Source}
 		c.why, c.of = sourceChangesRefusal(&s.facts, *from), from.Name
 		return c
 	}

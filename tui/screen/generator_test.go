@@ -388,7 +388,7 @@ func (o *oracle) Compare(context.Context, snapshot.CompareQuery) (c snapshot.Com
 	return c, o.err()
 }
 
-func (o *oracle) Artifacts(context.Context, string, string) (list []state.Artifact, err error) {
+func (o *oracle) Artifacts(context.Context, state.SourceKey) (list []state.Artifact, err error) {
 	o.fill(reflect.ValueOf(&list).Elem(), "")
 	for i := range list {
 		list[i].UID, list[i].Digest = o.word("s1", list[i].UID), o.label("a")

@@ -94,7 +94,7 @@ func (a *archive) Manifest(_ context.Context, of snapshot.Subject) (string, erro
 	a.tried = append(a.tried, of)
 	return a.manifest, a.err
 }
-func (a *archive) Artifacts(_ context.Context, namespace, name string) ([]state.Artifact, error) {
+func (a *archive) Artifacts(_ context.Context, of state.SourceKey) ([]state.Artifact, error) {
 	return a.stored, a.err
 }
 

@@ -27,7 +27,15 @@ func repoObject(r *snapshot.Repo) object {
 
 func sourceObject(from *snapshot.Source) object {
 	return object{source: from, Subject: snapshot.Subject{Kind: onSource, Namespace: from.Namespace, Name: from.Name,
-		UID: from.UID}}
+		UID: from.UID, Source: otherKind(from)}}
+}
+
+// otherKind returns the kind of a source, "" for a GitRepository.
+func otherKind(from *snapshot.Source) string {
+	if from.Kind == "GitRepository" {
+		return ""
+	}
+	return from.Kind
 }
 
 // subject is the object of a screen, in its last known state.

@@ -10,6 +10,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/snapshot"
+	"limpet/sync/source/artifact"
 	"limpet/sync/text"
 	"limpet/tui/widget"
 )
@@ -154,7 +155,7 @@ func (f *sourceScreen) fetch(s *scene) Lookup {
 	}
 	of := f.page.subject.object.Subject
 	return f.stored.look(s, key, func(ctx context.Context, src Source) ([]state.Artifact, error) {
-		return src.Artifacts(ctx, of.Namespace, of.Name)
+		return src.Artifacts(ctx, artifact.KeyOf(of.Source, of.Namespace, of.Name))
 	})
 }
 

@@ -31,7 +31,7 @@ func (a Comparer) compareArtifacts(ctx context.Context, q snapshot.CompareQuery)
 	if a.Artifacts == nil {
 		return snapshot.Comparison{}, errors.New("this agent does not reconcile sources, so it has no artifacts of them")
 	}
-	list, err := a.Artifacts.List(ctx, q.Namespace, q.Repository)
+	list, err := a.Artifacts.List(ctx, artifact.KeyOf(q.Kind, q.Namespace, q.Repository))
 	if err != nil {
 		return snapshot.Comparison{}, err
 	}

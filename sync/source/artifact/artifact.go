@@ -23,6 +23,7 @@ import (
 
 	"limpet/state"
 	"limpet/state/atomicfile"
+	"limpet/sync/api"
 	"limpet/sync/source/archive"
 )
 
@@ -42,8 +43,13 @@ type Options struct {
 // DefaultKeep is how many revisions of a source stay.
 const DefaultKeep = 10
 
-// Kind is the first part of a path.
-const Kind = "gitrepository"
+// Key names a source; its kind is the first part of a path.
+type Key = state.SourceKey
+
+// KeyOf returns the key of a source of a kind, as OCIRepository; "" stands for GitRepository.
+func KeyOf(kind, namespace, name string) Key {
+	return Key{Kind: strings.ToLower(cmp.Or(kind, "GitRepository")), Namespace: namespace, Name: name}
+}
 
 // ErrNotFound is returned for an artifact that is not in the store, or whose file is gone.
 var ErrNotFound = errors.New("there is no such artifact")
@@ -94,6 +100,14 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, s.scrub(ctx)
 }
 
+// kinds are the first parts of paths.
+var kinds = func() (names []string) {
+	for _, k := range api.SourceKinds() {
+		names = append(names, k.Singular)
+	}
+	return names
+}()
+
 // makeDir makes a directory and those above it, durably.
 func makeDir(dir string) error {
 	if _, err := os.Stat(dir); err == nil {
@@ -110,17 +124,18 @@ func makeDir(dir string) error {
 
 // dir of the files of a source. Names are those of Kubernetes objects, and nothing else is let
 // through.
-func (s *Store) dir(namespace, name string) (string, error) {
-	rel := filepath.Join(Kind, namespace, name)
-	if !fs.ValidPath(filepath.ToSlash(rel)) || strings.Count(rel, string(filepath.Separator)) != 2 {
-		return "", &Error{ReasonPath, fmt.Errorf("%q cannot be a path of an artifact", namespace+"/"+name)}
+func (s *Store) dir(of Key) (string, error) {
+	rel := filepath.Join(of.Kind, of.Namespace, of.Name)
+	if !fs.ValidPath(filepath.ToSlash(rel)) || strings.Count(rel, string(filepath.Separator)) != 2 ||
+		!slices.Contains(kinds, of.Kind) {
+		return "", &Error{ReasonPath, fmt.Errorf("%q cannot be a path of an artifact", of.String())}
 	}
 	return filepath.Join(s.o.Dir, rel), nil
 }
 
-func (s *Store) lock(namespace, name string) *sync.Mutex {
+func (s *Store) lock(of Key) *sync.Mutex {
 	n := 0
-	for _, c := range []byte(namespace + "/" + name) {
+	for _, c := range []byte(of.String()) {
 		n = n*31 + int(c)
 	}
 	return &s.locks[uint(n)%uint(len(s.locks))]
@@ -140,7 +155,7 @@ func fileName(digest string) (string, error) {
 
 // path is where the file of an artifact is.
 func (s *Store) path(a Artifact) (string, error) {
-	dir, err := s.dir(a.Namespace, a.Name)
+	dir, err := s.dir(a.Source())
 	if err != nil {
 		return "", err
 	}
@@ -154,11 +169,11 @@ func Commit(revision string) string { return revision[strings.LastIndexByte(revi
 // Version is the name in a revision, "" where it has none.
 func Version(revision string) string { return revision[:max(strings.LastIndexByte(revision, '@'), 0)] }
 
-// Put stores what write packs as the newest revision of a source. a names the source and the
-// revision; Path, Digest, TarDigest, Size, Files and Updated are filled in. Of a Put that fails
+// Put stores what write packs as the newest revision of a source. a names the source, the
+// revision, and where it is served if not at SOURCE/COMMIT.tar.gz; Digest, TarDigest, Size, Files and Updated are filled in. Of a Put that fails
 // nothing is served, and what was before it is served on.
 func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (archive.Digests, error)) (Artifact, error) {
-	dir, err := s.dir(a.Namespace, a.Name)
+	dir, err := s.dir(a.Source())
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -175,12 +190,12 @@ func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (arch
 	}
 	defer os.Remove(temp) // after the rename it is gone
 	a.Digest, a.TarDigest, a.Size, a.Files = d.Digest, d.TarDigest, d.Size, d.Files
-	a.Path, a.Updated = Kind+"/"+a.Namespace+"/"+a.Name+"/"+Commit(a.Revision)+suffix, time.Now().UTC().Truncate(time.Second)
+	a.Path, a.Updated = cmp.Or(a.Path, a.Source().String()+"/"+Commit(a.Revision)+suffix), time.Now().UTC().Truncate(time.Second)
 	path, err := s.path(a)
 	if err != nil {
 		return Artifact{}, err
 	}
-	lock := s.lock(a.Namespace, a.Name)
+	lock := s.lock(a.Source())
 	lock.Lock()
 	defer lock.Unlock()
 	if err := s.publish(temp, path, a.Size); err != nil {
@@ -191,7 +206,7 @@ func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (arch
 	}
 	// With a context that ends here, it would not be known whether the index has the artifact.
 	var before []Artifact
-	list, err := s.o.Store.ChangeArtifacts(context.WithoutCancel(ctx), a.Namespace, a.Name, func(list []Artifact) []Artifact {
+	list, err := s.o.Store.ChangeArtifacts(context.WithoutCancel(ctx), a.Source(), func(list []Artifact) []Artifact {
 		before = slices.Clone(list)
 		list = slices.DeleteFunc(list, func(b Artifact) bool {
 			return b.UID != a.UID || b.Revision == a.Revision && b.Digest == a.Digest
@@ -250,23 +265,23 @@ func (s *Store) retain(list []Artifact, now time.Time) []Artifact {
 }
 
 // Latest returns the newest artifact of a source, or ErrNotFound.
-func (s *Store) Latest(ctx context.Context, namespace, name string) (Artifact, error) {
-	return s.Find(ctx, namespace, name, "latest")
+func (s *Store) Latest(ctx context.Context, of Key) (Artifact, error) {
+	return s.Find(ctx, of, "latest")
 }
 
 // List returns the artifacts of a source, the newest first; none is no error.
-func (s *Store) List(ctx context.Context, namespace, name string) ([]Artifact, error) {
-	return s.o.Store.Artifacts(ctx, namespace, name)
+func (s *Store) List(ctx context.Context, of Key) ([]Artifact, error) {
+	return s.o.Store.Artifacts(ctx, of)
 }
 
-// All returns the artifacts of all sources by "namespace/name".
-func (s *Store) All(ctx context.Context) (map[string][]Artifact, error) {
+// All returns the artifacts of all sources.
+func (s *Store) All(ctx context.Context) (map[Key][]Artifact, error) {
 	return s.o.Store.AllArtifacts(ctx)
 }
 
 // Find returns the newest artifact of a source that a key names; see Choose.
-func (s *Store) Find(ctx context.Context, namespace, name, key string) (Artifact, error) {
-	list, err := s.List(ctx, namespace, name)
+func (s *Store) Find(ctx context.Context, of Key, key string) (Artifact, error) {
+	list, err := s.List(ctx, of)
 	if err != nil {
 		return Artifact{}, err
 	}
@@ -282,13 +297,13 @@ func parseTime(key string) (time.Time, bool) {
 }
 
 // Remove forgets all artifacts of a source and removes their files; none is no error.
-func (s *Store) Remove(ctx context.Context, namespace, name string) error {
-	return s.change(ctx, namespace, name, func([]Artifact) []Artifact { return nil })
+func (s *Store) Remove(ctx context.Context, of Key) error {
+	return s.change(ctx, of, func([]Artifact) []Artifact { return nil })
 }
 
 // Note records how the program has ended that followed a switch of a sink to an artifact.
 func (s *Store) Note(ctx context.Context, a Artifact, exec string) error {
-	return s.change(ctx, a.Namespace, a.Name, func(list []Artifact) []Artifact {
+	return s.change(ctx, a.Source(), func(list []Artifact) []Artifact {
 		if i := slices.IndexFunc(list, func(b Artifact) bool { return b.Revision == a.Revision && b.Digest == a.Digest }); i >= 0 {
 			list[i].Exec = exec
 		}
@@ -297,16 +312,16 @@ func (s *Store) Note(ctx context.Context, a Artifact, exec string) error {
 }
 
 // change changes the list of a source and removes the files that it has no more.
-func (s *Store) change(ctx context.Context, namespace, name string, to func([]Artifact) []Artifact) error {
-	dir, err := s.dir(namespace, name)
+func (s *Store) change(ctx context.Context, of Key, to func([]Artifact) []Artifact) error {
+	dir, err := s.dir(of)
 	if err != nil {
 		return err
 	}
-	lock := s.lock(namespace, name)
+	lock := s.lock(of)
 	lock.Lock()
 	defer lock.Unlock()
 	var before []Artifact
-	list, err := s.o.Store.ChangeArtifacts(ctx, namespace, name, func(list []Artifact) []Artifact {
+	list, err := s.o.Store.ChangeArtifacts(ctx, of, func(list []Artifact) []Artifact {
 		before = slices.Clone(list)
 		return to(list)
 	})

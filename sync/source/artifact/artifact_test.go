@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -80,7 +81,7 @@ func digestOf(data string) string { return fmt.Sprintf("sha256:%x", sha256.Sum25
 func revision(n int) string { return fmt.Sprintf("main@sha1:%040x", n) }
 
 func put(s *artifact.Store, name, revision, data string) (artifact.Artifact, error) {
-	return s.Put(context.Background(), artifact.Artifact{Namespace: "flux-system", Name: name, UID: "1", Revision: revision},
+	return s.Put(context.Background(), artifact.Artifact{Kind: "gitrepository", Namespace: "flux-system", Name: name, UID: "1", Revision: revision},
 		func(w io.Writer) (archive.Digests, error) {
 			_, err := io.WriteString(w, data)
 			return archive.Digests{Digest: digestOf(data), TarDigest: digestOf("tar" + data), Size: int64(len(data)), Files: 1}, err
@@ -108,6 +109,10 @@ func content(s *artifact.Store, a artifact.Artifact) (string, error) {
 }
 
 // TestFind: all keys of an artifact find it, and nothing else does.
+func of(name string) artifact.Key {
+	return artifact.Key{Kind: "gitrepository", Namespace: "flux-system", Name: name}
+}
+
 func TestFind(t *testing.T) {
 	t.Parallel()
 	w := newSite(t)
@@ -124,8 +129,8 @@ func TestFind(t *testing.T) {
 		slash.Digest[7:]: slash, pin.Updated.Format(time.RFC3339): pin, "99999999999": pin, pin.Updated.Add(-time.Hour).Format(time.RFC3339): {},
 		"": {}, "v1": {}, "main": {}, "sha256:": {}, "..": {}, "0": {},
 	} {
-		got, err := s.Find(t.Context(), "flux-system", "site", key)
-		if (err == nil) != (want != artifact.Artifact{}) || err != nil && !errors.Is(err, artifact.ErrNotFound) || got != want {
+		got, err := s.Find(t.Context(), of("site"), key)
+		if (err == nil) != (want.Digest != "") || err != nil && !errors.Is(err, artifact.ErrNotFound) || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, %+v, want %+v", key, err, got, want)
 		}
 	}
@@ -139,10 +144,10 @@ func TestFind(t *testing.T) {
 			t.Errorf("%q is a name", name)
 		}
 	}
-	if err := s.Remove(t.Context(), "flux-system", "site"); err != nil || len(w.files()) > 0 {
+	if err := s.Remove(t.Context(), of("site")); err != nil || len(w.files()) > 0 {
 		t.Errorf("after the removal: %v, %q", err, w.files())
 	}
-	if err := s.Remove(t.Context(), "flux-system", "none"); err != nil {
+	if err := s.Remove(t.Context(), of("none")); err != nil {
 		t.Error(err)
 	}
 }
@@ -159,7 +164,7 @@ func TestRetention(t *testing.T) {
 	w.put(s, "same", revision(1), "same bytes")
 	w.put(s, "same", revision(2), "same bytes")
 	revisions := func(name string) (out []string) {
-		list, err := s.List(t.Context(), "flux-system", name)
+		list, err := s.List(t.Context(), of(name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +188,7 @@ func TestRetention(t *testing.T) {
 	if got := revisions("site"); !slices.Equal(got, []string{revision(3)}) || len(revisions("same")) != 1 || len(w.files()) != 2 {
 		t.Errorf("of age: %q, %q", got, w.files())
 	}
-	_, err := s.Put(t.Context(), artifact.Artifact{Namespace: "flux-system", Name: "site", UID: "another", Revision: revision(9)},
+	_, err := s.Put(t.Context(), artifact.Artifact{Kind: "gitrepository", Namespace: "flux-system", Name: "site", UID: "another", Revision: revision(9)},
 		func(io.Writer) (archive.Digests, error) { return archive.Digests{Digest: digestOf("")}, nil })
 	if got := revisions("site"); err != nil || !slices.Equal(got, []string{revision(9)}) {
 		t.Errorf("of another object: %v, %q", err, got)
@@ -222,7 +227,7 @@ func TestDamage(t *testing.T) {
 		if name != "a link" { // which cannot be opened at all
 			select {
 			case lost := <-s.Lost():
-				if lost != a {
+				if !reflect.DeepEqual(lost, a) {
 					t.Errorf("%s: lost %+v", name, lost)
 				}
 			default:
@@ -251,7 +256,7 @@ func TestDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = w.open(artifact.Options{})
-	if list, err := s.List(t.Context(), "flux-system", "other"); err != nil || len(list) > 0 {
+	if list, err := s.List(t.Context(), of("other")); err != nil || len(list) > 0 {
 		t.Errorf("%v, %v", list, err)
 	}
 	if _, err := content(s, a); !isCorrupt(err) {
@@ -282,7 +287,7 @@ func TestLinked(t *testing.T) {
 		s := w.open(artifact.Options{Keep: 1})
 		w.put(s, "site", revision(1), "old")
 		w.put(s, "site", revision(2), "new")
-		if s.Remove(t.Context(), "flux-system", "none") != nil {
+		if s.Remove(t.Context(), of("none")) != nil {
 			t.Error("a source without artifacts cannot be removed")
 		}
 		for _, left := range []string{".limpet-x-1.tmp", digestOf("bad")[7:] + ".tar.gz.corrupt"} { // by a crash
@@ -318,7 +323,7 @@ func TestAway(t *testing.T) {
 		if err := step[1](); err != nil {
 			t.Fatal(err)
 		}
-		if s := w.open(artifact.Options{}); first(t, s) != a || s.Verify(t.Context(), a) != nil {
+		if s := w.open(artifact.Options{}); !reflect.DeepEqual(first(t, s), a) || s.Verify(t.Context(), a) != nil {
 			t.Errorf("%s: files %q", name, w.files())
 		}
 	}
@@ -331,7 +336,7 @@ func isCorrupt(err error) bool {
 
 func first(t *testing.T, s *artifact.Store) artifact.Artifact {
 	t.Helper()
-	a, err := s.Latest(t.Context(), "flux-system", "site")
+	a, err := s.Latest(t.Context(), of("site"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +358,7 @@ func TestErrors(t *testing.T) {
 	s := w.open(artifact.Options{})
 	old := w.put(s, "site", revision(1), "old")
 	own := errors.New("own")
-	if _, err := s.Put(t.Context(), artifact.Artifact{Namespace: "flux-system", Name: "site", Revision: revision(2)},
+	if _, err := s.Put(t.Context(), artifact.Artifact{Kind: "gitrepository", Namespace: "flux-system", Name: "site", Revision: revision(2)},
 		func(w io.Writer) (archive.Digests, error) {
 			_, _ = io.WriteString(w, "x")
 			return archive.Digests{}, own
@@ -376,7 +381,7 @@ func TestErrors(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	if got := first(t, s); got != old || len(w.files()) != 1 {
+	if got := first(t, s); !reflect.DeepEqual(got, old) || len(w.files()) != 1 {
 		t.Errorf("%+v, %q", got, w.files())
 	}
 	if data, err := content(s, old); err != nil || data != "old" {
@@ -411,7 +416,7 @@ func TestPowerCuts(t *testing.T) {
 			return nil
 		})
 		before, data := w.files(), strings.Repeat(fmt.Sprint(n/2), 1+rng.IntN(50)) // now and then the bytes of an old one
-		a, err := s.Put(t.Context(), artifact.Artifact{Namespace: "flux-system", Name: "site", UID: "1", Revision: revision(n)},
+		a, err := s.Put(t.Context(), artifact.Artifact{Kind: "gitrepository", Namespace: "flux-system", Name: "site", UID: "1", Revision: revision(n)},
 			func(w io.Writer) (archive.Digests, error) {
 				if cut == "write" {
 					_, _ = io.WriteString(w, data[:rng.IntN(len(data))])
@@ -433,7 +438,7 @@ func TestPowerCuts(t *testing.T) {
 		case cut == "sync" && rng.IntN(2) == 0 && !slices.Contains(before, filepath.Join("gitrepository", "flux-system", "site", name)):
 			err = os.Rename(filepath.Join(dir, name), temp)
 		case cut == "tidy":
-			a, err = s.Latest(t.Context(), "flux-system", "site")
+			a, err = s.Latest(t.Context(), of("site"))
 		default:
 			err = nil
 		}
@@ -444,8 +449,8 @@ func TestPowerCuts(t *testing.T) {
 			last = a
 		}
 		s = w.open(artifact.Options{Keep: 3})
-		list, err := s.List(t.Context(), "flux-system", "site")
-		if err != nil || len(list) == 0 || list[0] != last {
+		list, err := s.List(t.Context(), of("site"))
+		if err != nil || len(list) == 0 || !reflect.DeepEqual(list[0], last) {
 			t.Fatalf("cut %d at %s: %v, %+v, want first %+v", n, cut, err, list, last)
 		}
 		want := map[string]bool{}

@@ -41,7 +41,7 @@ func Pair(list []Artifact, from, to string) (a, b Artifact, err error) {
 		if a, err = Choose(list, from); err != nil {
 			err = fmt.Errorf("revision %q: %w", from, err)
 		}
-	} else if i := slices.Index(list, b) + 1; i < len(list) {
+	} else if i := slices.IndexFunc(list, func(c Artifact) bool { return c.Revision == b.Revision && c.Digest == b.Digest }) + 1; i < len(list) {
 		a = list[i]
 	}
 	return a, b, err

@@ -33,7 +33,7 @@ func Example() {
 
 	revision := "main@sha1:2f6dcfb3b1c6fc8a3bcb2b8ba7c1ee2dd9f1a0d4"
 	packed := []byte("the bytes of a tar.gz")
-	_, err = store.Put(ctx, artifact.Artifact{Namespace: "default", Name: "site", Revision: revision},
+	_, err = store.Put(ctx, artifact.Artifact{Kind: "gitrepository", Namespace: "default", Name: "site", Revision: revision},
 		func(w io.Writer) (archive.Digests, error) {
 			_, err := w.Write(packed)
 			digest := fmt.Sprintf("sha256:%x", sha256.Sum256(packed))
@@ -42,7 +42,7 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	latest, err := store.Latest(ctx, "default", "site")
+	latest, err := store.Latest(ctx, artifact.Key{Kind: "gitrepository", Namespace: "default", Name: "site"})
 	if err != nil {
 		panic(err)
 	}

@@ -115,7 +115,7 @@ func digest(ctx context.Context, f *os.File) (string, error) {
 
 // putAside takes a corrupt file off its name, unless another one got the name meanwhile.
 func (s *Store) putAside(a Artifact, path string, bad fs.FileInfo) {
-	lock := s.lock(a.Namespace, a.Name)
+	lock := s.lock(a.Source())
 	lock.Lock()
 	defer lock.Unlock()
 	now, err := os.Lstat(path)
@@ -203,13 +203,18 @@ func (s *Store) scrub(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read index of artifacts: %w", err)
 	}
-	listed, there := map[string]bool{}, map[string]bool{} // "namespace/name" and "namespace/name/file size"
-	sources, err := fs.Glob(os.DirFS(s.o.Dir), Kind+"/*/*")
+	listed, there := map[Key]bool{}, map[string]bool{} // the latter by "kind/namespace/name/file size"
+	sources, err := fs.Glob(os.DirFS(s.o.Dir), "*/*/*")
 	if err != nil {
 		return err
 	}
 	for _, source := range sources {
-		dir, key := filepath.Join(s.o.Dir, filepath.FromSlash(source)), strings.TrimPrefix(source, Kind+"/")
+		parts := strings.Split(source, "/")
+		key := Key{Kind: parts[0], Namespace: parts[1], Name: parts[2]}
+		dir, err := s.dir(key)
+		if err != nil { // of something else
+			continue
+		}
 		entries, err := os.ReadDir(dir)
 		listed[key] = err == nil
 		for _, e := range entries {
@@ -228,21 +233,20 @@ func (s *Store) scrub(ctx context.Context) error {
 	}
 	isGone := func(a Artifact) bool {
 		name, err := fileName(a.Digest)
-		return err != nil || !there[fmt.Sprintf("%s/%s/%s %d", a.Namespace, a.Name, name, a.Size)]
+		return err != nil || !there[fmt.Sprintf("%s/%s %d", a.Source(), name, a.Size)]
 	}
 	for key, list := range all {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		namespace, name, _ := strings.Cut(key, "/")
 		if !listed[key] || !slices.ContainsFunc(list, isGone) {
 			continue
 		}
-		s.o.Logger.Warn("artifacts without a file", "namespace", namespace, "name", name)
-		if _, err := s.o.Store.ChangeArtifacts(ctx, namespace, name, func(list []Artifact) []Artifact {
+		s.o.Logger.Warn("artifacts without a file", "namespace", key.Namespace, "name", key.Name)
+		if _, err := s.o.Store.ChangeArtifacts(ctx, key, func(list []Artifact) []Artifact {
 			return slices.DeleteFunc(list, isGone)
 		}); err != nil {
-			s.o.Logger.Warn("clean index of artifacts", "namespace", namespace, "name", name, "err", err)
+			s.o.Logger.Warn("clean index of artifacts", "namespace", key.Namespace, "name", key.Name, "err", err)
 		}
 	}
 	return ctx.Err()
@@ -272,8 +276,7 @@ func (s *Store) prune(ctx context.Context, now time.Time) error {
 		if len(s.retain(list, now)) == len(list) {
 			continue
 		}
-		namespace, name, _ := strings.Cut(key, "/")
-		err = errors.Join(err, s.change(ctx, namespace, name, func(list []Artifact) []Artifact { return s.retain(list, now) }))
+		err = errors.Join(err, s.change(ctx, key, func(list []Artifact) []Artifact { return s.retain(list, now) }))
 	}
 	return err
 }

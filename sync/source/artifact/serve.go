@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -20,8 +21,8 @@ const (
 // TimeFor returns how long a client may take for so many bytes.
 func TimeFor(size int64) time.Duration { return leastTime + time.Duration(size/leastSpeed)*time.Second }
 
-// Handler serves each artifact as /gitrepository/NAMESPACE/NAME/KEY.tar.gz for all keys of Find; a
-// slash in a key is escaped. Nothing is listed. token returns what a client has to send as bearer
+// Handler serves each artifact at its path, and as /KIND/NAMESPACE/NAME/KEY.tar.gz for all keys of
+// Find; a slash in a key is escaped. Nothing is listed. token returns what a client has to send as bearer
 // token; nil lets everyone in.
 func (s *Store) Handler(token func() (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +68,7 @@ func authorized(r *http.Request, token func() (string, error)) bool {
 // find returns the artifact that a request is for.
 func (s *Store) find(r *http.Request) (Artifact, error) {
 	parts := strings.Split(r.URL.EscapedPath(), "/")
-	if len(parts) != 5 || parts[0] != "" || parts[1] != Kind {
+	if len(parts) != 5 || parts[0] != "" {
 		return Artifact{}, ErrNotFound
 	}
 	for i := range parts {
@@ -76,11 +77,23 @@ func (s *Store) find(r *http.Request) (Artifact, error) {
 			return Artifact{}, ErrNotFound
 		}
 	}
-	key, ok := strings.CutSuffix(parts[4], suffix)
-	if _, err := s.dir(parts[2], parts[3]); err != nil || !ok {
+	of := Key{Kind: parts[1], Namespace: parts[2], Name: parts[3]}
+	if _, err := s.dir(of); err != nil {
 		return Artifact{}, ErrNotFound
 	}
-	return s.Find(r.Context(), parts[2], parts[3], key)
+	list, err := s.List(r.Context(), of)
+	if err != nil {
+		return Artifact{}, err
+	}
+	at := strings.Join(parts[1:], "/")
+	if i := slices.IndexFunc(list, func(a Artifact) bool { return a.Path == at }); i >= 0 {
+		return list[i], nil
+	}
+	key, ok := strings.CutSuffix(parts[4], suffix)
+	if !ok {
+		return Artifact{}, ErrNotFound
+	}
+	return Choose(list, key)
 }
 
 func (s *Store) serve(w http.ResponseWriter, r *http.Request, a Artifact) error {

@@ -1,14 +1,29 @@
-// Package controller reconciles the GitRepositories of Flux in place of the Git part of
-// source-controller: it follows a ref, packs its tree into an artifact and writes the status. A
-// reconcile is an ordered list of steps, each in the file of its name; status.go makes of their
+// Package controller is the one road of all kinds of sources of Flux, in place of source-controller.
+// A reconcile is an ordered list of steps, each in the file of its name; status.go makes of their
 // result what is written.
+//
+//	finalize, suspend  the finalizer; what is deleted or suspended ends here
+//	validate           the spec, and what the source uses
+//	verifyStored, sink the artifact on this host, and the directory that follows it
+//	require, restore   what the artifact is made of; bytes that were lost, from this host
+//	look               what is the newest revision: the end, where that is stored
+//	fetch, pack, sink  its bytes to this host, into the store, into the directory
 //
 // # Promises
 //
-// A source that does not change costs one ls-remote per interval, no fetch, no archive and no
-// write. A commit that is pinned by its hash is fetched once. What the artifact was made of, down
-// to the keys that have verified it, is in one checksum. The status is written once for a new
-// commit, and what happened is in the outbox before.
+// A source that does not change costs one look per interval, no fetch, no archive and no write. What
+// the artifact was made of, down to the keys that have verified it, is in one checksum. The status
+// is written once for a new revision, and what happened is in the outbox before.
+//
+// # What a kind brings
+//
+// A kind is one folder of source/kind that implements Kind, Spec and Upstream: how its spec is
+// read, Look and Fetch and Pack, and the fields of its status. The rest is the same for all: artifact
+// store, serving, scrub, sinks, outbox, suspend, requests, backoff, turns at hosts, Secrets that
+// change. It has one line in the list of package agent (sources.go), and its names, its schema and
+// the rules of its definition in package api (the table Kinds, schemas.yaml, admission/source.go).
+// Watches, metrics, commands and screens take the kinds from that table. Copy ocirepository, the
+// shortest.
 package controller
 
 import (
@@ -17,27 +32,20 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"limpet/sync/api"
-	"limpet/sync/auth"
 	"limpet/sync/dependency"
-	"limpet/sync/git"
 	"limpet/sync/kube"
 	"limpet/sync/netx"
 	"limpet/sync/notify"
 	"limpet/sync/reconcile"
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
-	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/sink"
 )
-
-// Kind of the objects.
-const Kind = dependency.GitRepository
 
 const (
 	// FieldManager owns the status.
@@ -46,19 +54,22 @@ const (
 
 	// Source: the flags of source-controller.
 	minRetry, maxRetry = 750 * time.Millisecond, 15 * time.Minute
-	includeRetry       = 30 * time.Second // of a missing include, and of a source while the watch may lack it
-	stalledRetry       = time.Hour        // after a failure that only a change of the object ends
-	jitter             = 0.05             // of the interval, both ways
+	// DependencyRetry is the pause of a source that waits for another one, or for the watch, which may
+	// lack it.
+	DependencyRetry = 30 * time.Second
+	stalledRetry    = time.Hour // after a failure that only a change of the object ends
+	jitter          = 0.05      // of the interval, both ways
 
 	// keepOrphans is how long artifacts stay of a source that is gone though its finalizer was not
 	// removed here: the API may be a wrong one, or have lost its objects.
 	keepOrphans = 24 * time.Hour
 
-	defaultTimeout = time.Minute // of a request to the Git host; Source: spec.timeout
-	callTimeout    = 5 * time.Second
-	progressAfter  = time.Second // of a fetch, before the status is set to Reconciling
+	// Of a spec without; Source: Flux.
+	defaultTimeout, defaultInterval = time.Minute, time.Minute
+	callTimeout                     = 5 * time.Second
+	progressAfter                   = time.Second // of a fetch, before the status is set to Reconciling
 
-	// Commits that are fetched at once, and from one host: what a server sends is examined in memory.
+	// Revisions that are fetched at once, and from one host: what a server sends is examined in memory.
 	fetchers, fetchersPerHost = 8, 4
 	// Archives that are made at once. One that takes longer than quickPack gives its turn up and is
 	// made again in the one turn of slow ones, for longestPack at most: a tree that never ends delays
@@ -67,38 +78,47 @@ const (
 	quickPack, longestPack    = 5 * time.Second, 5 * time.Minute
 )
 
-// Options of a Controller. All but Rules, Outbox, Sealed, Observe and Worked must be set.
+// Options of a Controller. All but Outbox, Observe and Worked must be set.
 type Options struct {
-	Client        *kube.Client
-	Sources       *source.Watcher
-	Git           *git.Mirrors
-	Credentials   auth.Source // a chain that ends with auth.NamedSecret
-	Places        auth.Places // of the keys of signers
-	Rules         *auth.List[auth.Rule]
-	Signers       *checkout.Signers // with the policies of the configuration
-	AllowInsecure bool
-	SinkPrefixes  []string // directories below which the tree of a source may be written
-	SinkPrograms  []string // that may run after that
-	Artifacts     *artifact.Store
-	MaxBytes      int64 // see archive.Options
-	MaxFiles      int
-	Outbox        *notify.Outbox // nil = no events
-	References    *dependency.Watcher
-	Sealed        func(secret string) bool // see dependency.Reader
-	Now           func() time.Time         // of the server
-	Observe       func(reconcile.Event)    // must not block; nil = no call
-	Worked        func(reconcile.Done)     // see reconcile.Options
-	Logger        *slog.Logger
+	Kind         Kind
+	Client       *kube.Client
+	Sources      *source.Watcher // of the kind
+	Turns        *Turns          // the controllers of all kinds share them
+	SinkPrefixes []string        // directories below which the tree of a source may be written
+	SinkPrograms []string        // that may run after that
+	Artifacts    *artifact.Store
+	Outbox       *notify.Outbox // nil = no events
+	References   *dependency.Watcher
+	Now          func() time.Time      // of the server
+	Observe      func(reconcile.Event) // must not block; nil = no call
+	Worked       func(reconcile.Done)  // see reconcile.Options
+	Logger       *slog.Logger
 }
 
-// Controller reconciles the GitRepositories of an API. Make it with New before the watcher runs.
+// Turns bound what the sources of all kinds do at once.
+type Turns struct {
+	looking, fetching *netx.Turns
+	quick, slow       chan struct{} // semaphores of those that pack; slow is of those that took long the last time
+}
+
+// NewTurns returns turns for the controllers of one agent. silent reports whether a host has not
+// answered lately, and must not block.
+func NewTurns(silent func(host string) bool) *Turns {
+	return &Turns{
+		// Those in line for the mirrors keep the host busy.
+		looking:  netx.NewTurns(reconcile.Workers, 2*reconcile.PerHost, silent),
+		fetching: netx.NewTurns(fetchers, fetchersPerHost, silent),
+		quick:    make(chan struct{}, quickPackers),
+		slow:     make(chan struct{}, slowPackers),
+	}
+}
+
+// Controller reconciles the sources of one kind on an API. Make it with New before the watcher runs.
 type Controller struct {
 	*reconcile.Loop
 	o          Options
+	kind       api.Kind
 	steps      []reconcile.Step[*attempt]
-	fetching   *netx.Turns
-	quick      chan struct{} // a semaphore of those that pack
-	slow       chan struct{} // of those that took long the last time
 	quickPack  time.Duration // see the constants
 	longest    time.Duration
 	programs   sink.Programs
@@ -114,14 +134,14 @@ type Controller struct {
 type memory struct {
 	uid        string
 	generation int64
-	spec       spec
-	git        source.Git
+	common     common
+	spec       Spec
 	invalid    error             // of both
 	settled    string            // resourceVersion whose status has the artifact; "" = not known
 	emitted    string            // the last event, which a failed write of the status must not repeat
 	orphaned   time.Time         // since when the object is gone; zero = it is not
 	tooLarge   string            // revision and checksum of what is beyond the limits, and is not packed again
-	limit      *failure          // which of them
+	limit      *Failure          // which of them
 	slow       bool              // the last archive took longer than quickPack
 	packWait   time.Duration     // after the last one that took longer than longestPack; 0 = it did not
 	stored     artifact.Artifact // the newest of the index, which nothing else changes; zero = not known
@@ -129,14 +149,11 @@ type memory struct {
 
 // New registers its handlers with the watcher, which must not run yet. It starts nothing.
 func New(o Options) *Controller {
-	c := &Controller{o: o, fetching: netx.NewTurns(fetchers, fetchersPerHost, o.Git.Silent),
-		quick: make(chan struct{}, quickPackers), slow: make(chan struct{}, slowPackers),
-		quickPack: quickPack, longest: longestPack,
+	c := &Controller{o: o, kind: o.Kind.Kind(), quickPack: quickPack, longest: longestPack,
 		memories: map[reconcile.Key]*memory{}, running: map[reconcile.Key]context.CancelCauseFunc{}}
 	c.Loop = reconcile.NewLoop(reconcile.Options{
-		Kind: Kind, Reconcile: c.reconcile, Client: o.Client, FirstRetry: minRetry, MaxRetry: maxRetry,
-		// Those in line for the mirrors keep the host busy.
-		Hosts: netx.NewTurns(reconcile.Workers, 2*reconcile.PerHost, o.Git.Silent), Worked: o.Worked, Logger: o.Logger,
+		Kind: c.kind.Kind, Reconcile: c.reconcile, Client: o.Client, FirstRetry: minRetry, MaxRetry: maxRetry,
+		Hosts: o.Turns.looking, Worked: o.Worked, Logger: o.Logger,
 	})
 	// A directory is brought to an artifact as soon as there is one: to the stored one before other
 	// sources and before the host are asked, which may be away, and to what they have given.
@@ -146,13 +163,11 @@ func New(o Options) *Controller {
 		c.validate,
 		c.verifyStored,
 		c.sink,
-		c.include,
-		c.demand,
+		require,
 		c.restore,
 		c.sink,
-		c.resolve,
+		c.look,
 		c.fetch,
-		c.verify,
 		c.pack,
 		c.sink,
 	}
@@ -197,15 +212,16 @@ func (c *Controller) Run(ctx context.Context) error {
 		if err != nil {
 			c.o.Logger.Warn("read index of artifacts", "err", err)
 		}
-		for key := range stored {
-			namespace, name, _ := strings.Cut(key, "/")
-			keys = append(keys, reconcile.Key{Namespace: namespace, Name: name})
+		for of := range stored {
+			if of.Kind == c.kind.Singular {
+				keys = append(keys, reconcile.Key{Namespace: of.Namespace, Name: of.Name})
+			}
 		}
 		return keys
 	})
 }
 
-// Fetched returns how many bytes the Git hosts have sent for commits, submodules aside.
+// Fetched returns how many bytes the upstreams have sent.
 func (c *Controller) Fetched() int64 { return c.fetched.Load() }
 
 // memoryOf returns the memory of a source, a new one for a new source; "" forgets it.
@@ -256,15 +272,15 @@ func (c *Controller) runOnce(ctx context.Context, k reconcile.Key) (reconcile.Re
 	obj, known := c.o.Sources.Get(k.Namespace, k.Name)
 	if obj == nil {
 		if !known {
-			return reconcile.Result{Next: time.Now().Add(includeRetry), Unready: true}, nil
+			return reconcile.Result{Next: time.Now().Add(DependencyRetry), Unready: true}, nil
 		}
-		c.o.References.Use(ref(k))
-		c.o.References.Observe(ref(k), "")
+		c.o.References.Use(c.ref(k))
+		c.o.References.Observe(c.ref(k), "")
 		for _, topic := range []string{"", api.ConditionSinkReady} {
 			if c.o.Outbox == nil {
 				break
 			}
-			if err := c.o.Outbox.Add(ctx, Deleted(k, topic)); err != nil {
+			if err := c.o.Outbox.Add(ctx, Deleted(c.kind, k, topic)); err != nil {
 				return reconcile.Result{}, err
 			}
 		}
@@ -289,24 +305,24 @@ func (c *Controller) runOnce(ctx context.Context, k reconcile.Key) (reconcile.Re
 			return reconcile.Result{}, err
 		}
 	}
-	interval := time.Duration(float64(a.spec.interval) * (1 - jitter + 2*jitter*rand.Float64()))
+	interval := time.Duration(float64(a.common.interval) * (1 - jitter + 2*jitter*rand.Float64()))
 	switch {
-	case failed != nil && !failed.stalled && failed.wait == 0:
+	case failed != nil && !failed.Stalled && failed.Wait == 0:
 		return reconcile.Result{}, failed
 	case a.sinkErr != nil:
 		return reconcile.Result{Next: time.Now().Add(interval)}, a.sinkErr
 	case failed == nil:
 		// In a full second, as all others: one wake of the processor for many of them.
 		return reconcile.Result{Next: time.Now().Add(interval + time.Second).Truncate(time.Second)}, nil
-	case failed.stalled:
-		return reconcile.Result{Next: time.Now().Add(cmp.Or(failed.wait, stalledRetry)), Unready: true}, nil
+	case failed.Stalled:
+		return reconcile.Result{Next: time.Now().Add(cmp.Or(failed.Wait, stalledRetry)), Unready: true}, nil
 	}
-	return reconcile.Result{Next: time.Now().Add(failed.wait), Unready: true}, nil
+	return reconcile.Result{Next: time.Now().Add(failed.Wait), Unready: true}, nil
 }
 
 // removeOrphans removes the artifacts of a source that is gone, when that has lasted.
 func (c *Controller) removeOrphans(ctx context.Context, k reconcile.Key) (reconcile.Result, error) {
-	if list, err := c.o.Artifacts.List(ctx, k.Namespace, k.Name); err == nil && len(list) > 0 {
+	if list, err := c.o.Artifacts.List(ctx, c.source(k)); err == nil && len(list) > 0 {
 		m := c.memoryOf(k, "none")
 		if m.orphaned.IsZero() {
 			m.orphaned = c.o.Now()
@@ -317,12 +333,17 @@ func (c *Controller) removeOrphans(ctx context.Context, k reconcile.Key) (reconc
 		}
 	}
 	c.memoryOf(k, "")
-	return reconcile.Result{}, c.o.Artifacts.Remove(ctx, k.Namespace, k.Name)
+	return reconcile.Result{}, c.o.Artifacts.Remove(ctx, c.source(k))
+}
+
+// source is the key of the artifacts of a source.
+func (c *Controller) source(k reconcile.Key) artifact.Key {
+	return artifact.Key{Kind: c.kind.Singular, Namespace: k.Namespace, Name: k.Name}
 }
 
 // ref is a source as one that uses others, or that is used.
-func ref(k reconcile.Key) dependency.Ref {
-	return dependency.Ref{Kind: Kind, Namespace: k.Namespace, Name: k.Name}
+func (c *Controller) ref(k reconcile.Key) dependency.Ref {
+	return dependency.Ref{Kind: c.kind.Kind, Namespace: k.Namespace, Name: k.Name}
 }
 
 // requested returns the last request for a reconcile.

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,28 +25,26 @@ const (
 // announce adds an event for what differs between the stored status and the result of an attempt: a
 // new artifact, the end of a failure. It adds each failure; the outbox sends a repeated one once a
 // day. A source that waits for another one has no event.
-func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructured.Unstructured, failed *failure) error {
+func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructured.Unstructured, failed *Failure) error {
 	list, _, _ := unstructured.NestedSlice(stored.Object, "status", "conditions")
 	before := func(kind string) any {
 		_, found := api.FindCondition(list, kind)
 		return found["status"]
 	}
 	if failed != nil {
-		if failed.wait > 0 && !failed.stalled {
+		if failed.Wait > 0 && !failed.Stalled {
 			return nil
 		}
-		return c.emit(ctx, a, stored, "", notify.Error, failed.reason, failed.err.Error(), a.artifact)
+		return c.emit(ctx, a, stored, "", notify.Error, failed.Reason, failed.Err.Error(), a.artifact)
 	}
-	recovered := before(condVerified) == "False" || strings.HasPrefix(a.memory.emitted, notify.Error) ||
+	recovered := before(SourceVerified) == "False" || strings.HasPrefix(a.memory.emitted, notify.Error) ||
 		slices.ContainsFunc(failures, func(kind string) bool { return before(kind) == "True" })
-	commit := a.artifact.Revision
 	digest, _, _ := unstructured.NestedString(stored.Object, "status", "artifact", "digest")
 	switch {
 	case digest != a.artifact.Digest:
-		return c.emit(ctx, a, stored, "", notify.Info, reasonNewArtifact,
-			fmt.Sprintf("stored artifact for commit '%s'", a.artifact.Subject), a.artifact)
+		return c.emit(ctx, a, stored, "", notify.Info, reasonNewArtifact, a.upstream.Event(a.artifact, false), a.artifact)
 	case recovered:
-		return c.emit(ctx, a, stored, "", notify.Info, reasonSucceeded, fmt.Sprintf("stored artifact for commit '%s'", commit), a.artifact)
+		return c.emit(ctx, a, stored, "", notify.Info, reasonSucceeded, a.upstream.Event(a.artifact, true), a.artifact)
 	}
 	return nil
 }
@@ -66,12 +63,12 @@ func (c *Controller) emit(
 		c.o.Observe(reconcile.Event{At: time.Now(), Level: level, Namespace: a.key.Namespace, Repository: a.key.Name, Text: reason + ": " + message})
 	}
 	if c.o.Outbox != nil {
-		e := notify.Event{Kind: Kind, APIVersion: api.GitRepositories.GroupVersion().String(), Namespace: a.key.Namespace, Name: a.key.Name,
+		e := notify.Event{Kind: c.kind.Kind, APIVersion: c.kind.APIVersion(), Namespace: a.key.Namespace, Name: a.key.Name,
 			UID: string(obj.GetUID()), ResourceVersion: obj.GetResourceVersion(), Topic: topic, Severity: severity, Reason: reason,
 			Message: text.WithoutLocalPorts(message), Time: c.o.Now(), Metadata: map[string]string{}}
 		if about.Digest != "" {
-			e.Metadata[api.GitRepositories.Group+metaRevision] = about.Revision
-			e.Metadata[api.GitRepositories.Group+metaDigest] = about.Digest
+			e.Metadata[c.kind.Group+metaRevision] = about.Revision
+			e.Metadata[c.kind.Group+metaDigest] = about.Digest
 		}
 		for name, value := range obj.GetAnnotations() {
 			if strings.HasPrefix(name, annoEvent) {
@@ -100,7 +97,7 @@ func (c *Controller) note(ctx context.Context, a *attempt, topic, severity, reas
 }
 
 // Deleted is the event of a source that is gone, which ends its failure.
-func Deleted(k reconcile.Key, topic string) notify.Event {
-	return notify.Event{Kind: Kind, APIVersion: api.GitRepositories.GroupVersion().String(), Namespace: k.Namespace, Name: k.Name,
+func Deleted(kind api.Kind, k reconcile.Key, topic string) notify.Event {
+	return notify.Event{Kind: kind.Kind, APIVersion: kind.APIVersion(), Namespace: k.Namespace, Name: k.Name,
 		Topic: topic, Severity: notify.Info, Reason: "Deleted", Message: "the source is gone", Quiet: true}
 }

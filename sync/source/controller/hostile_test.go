@@ -300,7 +300,7 @@ func TestDamaged(t *testing.T) {
 			if now := r.ask("site"); now.Artifact == nil || now.Artifact.Digest != s.Artifact.Digest || now.State != source.Failed {
 				t.Errorf("%+v", now)
 			}
-			a, err := r.artifacts.Latest(t.Context(), r.namespace, "site")
+			a, err := r.artifacts.Latest(t.Context(), r.key("site"))
 			if err != nil || r.artifacts.Verify(t.Context(), a) != nil || a.Digest != s.Artifact.Digest {
 				t.Errorf("%+v, %v", a, err)
 			}
@@ -349,7 +349,7 @@ func TestGhost(t *testing.T) {
 	r.ready("site", "main@sha1:"+one)
 	r.halt() // another agent has the Lease
 	for _, name := range []string{"gone", "again"} {
-		if _, err := r.artifacts.Put(t.Context(), artifact.Artifact{Namespace: r.namespace, Name: name, UID: "old", Revision: "sha1:1"},
+		if _, err := r.artifacts.Put(t.Context(), artifact.Artifact{Kind: "gitrepository", Namespace: r.namespace, Name: name, UID: "old", Revision: "sha1:1"},
 			func(io.Writer) (archive.Digests, error) {
 				return archive.Digests{Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(nil))}, nil
 			}); err != nil {
@@ -364,7 +364,7 @@ func TestGhost(t *testing.T) {
 	for until := time.Now().Add(10 * time.Second); r.control.Next(r.namespace, "gone").IsZero() && time.Now().Before(until); {
 		<-time.After(10 * time.Millisecond)
 	}
-	if list, err := r.artifacts.List(t.Context(), r.namespace, "gone"); err != nil || len(list) != 1 {
+	if list, err := r.artifacts.List(t.Context(), r.key("gone")); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
 	r.later.Store(int64(25 * time.Hour))
@@ -373,12 +373,12 @@ func TestGhost(t *testing.T) {
 	for list := make([]artifact.Artifact, 1); len(list) > 0; {
 		select {
 		case <-time.Tick(10 * time.Millisecond):
-			list, _ = r.artifacts.List(t.Context(), r.namespace, "gone")
+			list, _ = r.artifacts.List(t.Context(), r.key("gone"))
 		case <-late:
 			t.Fatalf("%+v", list)
 		}
 	}
-	if _, err := r.artifacts.Latest(t.Context(), r.namespace, "site"); err != nil {
+	if _, err := r.artifacts.Latest(t.Context(), r.key("site")); err != nil {
 		t.Error(err)
 	}
 }

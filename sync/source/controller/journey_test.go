@@ -72,7 +72,7 @@ func TestFollow(t *testing.T) {
 				t.Errorf("for a new commit: %q", w)
 			}
 		}
-		list, err := r.artifacts.List(t.Context(), r.namespace, "site")
+		list, err := r.artifacts.List(t.Context(), r.key("site"))
 		if err != nil || len(list) != 2 || list[0].Subject != "two" {
 			t.Errorf("%+v, %v", list, err)
 		}
@@ -85,7 +85,7 @@ func TestFollow(t *testing.T) {
 			}
 			<-r.changed
 		}
-		if list, err := r.artifacts.List(t.Context(), r.namespace, "site"); err != nil || len(list) != 0 {
+		if list, err := r.artifacts.List(t.Context(), r.key("site")); err != nil || len(list) != 0 {
 			t.Errorf("of a deleted source: %+v, %v", list, err)
 		}
 	})
@@ -284,7 +284,7 @@ func TestKeepSymlinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.until("site", "packed again", func(u *unstructured.Unstructured) bool {
-			a, err := r.artifacts.Latest(t.Context(), r.namespace, "site")
+			a, err := r.artifacts.Latest(t.Context(), r.key("site"))
 			return err == nil && a.Files == 3-i && source.FromObject(u).Artifact.Digest == a.Digest
 		})
 	}

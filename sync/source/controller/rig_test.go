@@ -31,10 +31,13 @@ import (
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
 	"limpet/sync/source/controller"
+	"limpet/sync/source/kind/gitrepository"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/gittest"
 	"limpet/sync/worker/checkout"
 )
+
+var gitRepository, _ = api.SourceKind("gitrepository")
 
 func TestMain(m *testing.M) {
 	if state.RunProbe() {
@@ -158,7 +161,7 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.sources = source.NewWatcher(client, namespace, log, func() {
+	r.sources = source.NewWatcher(client, gitRepository, namespace, log, func() {
 		select {
 		case r.changed <- struct{}{}:
 		default:
@@ -168,15 +171,22 @@ func newRig(t *testing.T, cfg kube.Config, w *writes, namespace string, rules ..
 		Wake: func(user dependency.Ref) { r.control.Wake(user.Namespace, user.Name) }})
 	reader := dependency.Reader{Client: client, Watcher: references}
 	places := auth.Places{Secrets: reader.Secret, Observer: references}
-	r.control = controller.New(controller.Options{Client: client, Sources: r.sources, Git: mirrors, AllowInsecure: true,
+	now := func() time.Time { return time.Now().Add(time.Duration(r.later.Load())) }
+	kind := gitrepository.New(gitrepository.Options{Sources: r.sources, Git: mirrors, AllowInsecure: true,
 		Credentials: places.WithTransport(places.NamedSecret()), Places: places,
-		Signers: checkout.NewSigners(places.Trust, auth.NewList(rules), references.ObservePath), Artifacts: r.artifacts,
-		References: references, MaxFiles: 100_000,
-		Outbox: r.outbox, Now: func() time.Time { return time.Now().Add(time.Duration(r.later.Load())) },
+		Signers:   checkout.NewSigners(places.Trust, auth.NewList(rules), references.ObservePath),
+		Artifacts: r.artifacts, References: references, MaxFiles: 100_000, Now: now})
+	r.control = controller.New(controller.Options{Kind: kind, Client: client, Sources: r.sources,
+		Turns: controller.NewTurns(mirrors.Silent), Artifacts: r.artifacts, References: references, Outbox: r.outbox, Now: now,
 		Observe: func(e reconcile.Event) { r.events <- e }, Logger: log})
 	r.run(r.sources.Run, references.Run)
 	r.halt = r.run(r.control.Run)
 	return r
+}
+
+// key is the key of the artifacts of a source.
+func (r *rig) key(name string) artifact.Key {
+	return artifact.Key{Kind: "gitrepository", Namespace: r.namespace, Name: name}
 }
 
 // run runs parts until the test ends, or halt is called.
@@ -223,7 +233,7 @@ func (r *rig) secret(name string, data map[string]any) {
 // ask requests a reconcile and waits until it is handled.
 func (r *rig) ask(name string) source.Source {
 	r.t.Helper()
-	u, err := source.Reconcile(r.t.Context(), r.client, r.namespace, name, "")
+	u, err := source.Reconcile(r.t.Context(), r.client, gitRepository, r.namespace, name, "")
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -37,7 +37,9 @@ const (
 // is read meanwhile.
 const readAhead = 1 << 20
 
-func sinkOwner(a *attempt) string { return Kind + "/" + a.key.Namespace + "/" + a.key.Name }
+func (c *Controller) sinkOwner(a *attempt) string {
+	return c.kind.Kind + "/" + a.key.Namespace + "/" + a.key.Name
+}
 
 // sink brings the directory of a source on this host to its artifact, by what the directory has.
 // Once the status was written it runs the program that follows a switch instead: that may hang. The
@@ -94,7 +96,7 @@ func (c *Controller) keepSink(ctx context.Context, a *attempt, dir string) (did 
 	}
 	annotation := api.Annotation(a.obj, api.AnnoSinkExec)
 	if !a.written {
-		commit, tree, err := sink.Check(target, sinkOwner(a))
+		commit, tree, err := sink.Check(target, c.sinkOwner(a))
 		if err != nil || commit != artifact.Commit(a.artifact.Revision) || tree != a.artifact.TarDigest {
 			changed, err := c.writeSink(ctx, a, target, annotation != "")
 			if err != nil {
@@ -115,7 +117,7 @@ func (c *Controller) keepSink(ctx context.Context, a *attempt, dir string) (did 
 		return did, nil
 	}
 	began := time.Now()
-	output, ran, err := c.programs.Run(ctx, target, sinkOwner(a), a.artifact.Revision, argv)
+	output, ran, err := c.programs.Run(ctx, target, c.sinkOwner(a), a.artifact.Revision, argv)
 	if !ran {
 		return did, err
 	}
@@ -152,7 +154,7 @@ func (c *Controller) writeSink(ctx context.Context, a *attempt, target sink.Targ
 	if _, err := packed.Seek(0, io.SeekStart); err != nil {
 		return 0, err
 	}
-	dir, err := sink.Open(ctx, target, sinkOwner(a))
+	dir, err := sink.Open(ctx, target, c.sinkOwner(a))
 	if err != nil {
 		return 0, err
 	}
@@ -219,7 +221,7 @@ func (c *Controller) leaveSink(ctx context.Context, a *attempt, finalizers []str
 	}
 	target, err := sink.Permit(dir, c.o.SinkPrefixes)
 	if err == nil {
-		_, err = sink.Leave(ctx, target, sinkOwner(a), remove && !slices.Contains(finalizers, api.FinalizerRelease))
+		_, err = sink.Leave(ctx, target, c.sinkOwner(a), remove && !slices.Contains(finalizers, api.FinalizerRelease))
 	}
 	if err == nil || ctx.Err() != nil {
 		return rest, cmp.Or(context.Cause(ctx), err)

@@ -28,27 +28,25 @@ const (
 	reasonProgressing = "Progressing"
 	reasonRetry       = "ProgressingWithRetry"
 	reasonRevision    = "NewRevision"
-	reasonInclude     = "IncludeChange"
 )
+
+// fieldChecksum is limpet's own field of a status, which the definitions of Flux lack.
+const fieldChecksum = "contentConfigChecksum"
 
 // maxMessage bounds the message of a condition, in bytes.
 const maxMessage = 2000
 
 // failures are the conditions that say why a source is not ready; at most one of them is True.
-var failures = []string{condFetch, condInclude, condStorage}
+var failures = []string{FetchFailed, IncludeUnavailable, BuildFailed, StorageFailed}
 
-// readyMessage is the message of a source that is ready: what is stored, and the state of the
+// readyMessage is the message of a source that is ready: what is stored, and the note of the
 // upstream.
-func (a *attempt) readyMessage() string {
-	return text.Line(strings.TrimSuffix(stored(a.artifact.Revision)+"; "+a.ref.Via.String(), "; "), maxMessage)
-}
-
-func stored(revision string) string {
-	return fmt.Sprintf("stored artifact for revision '%s'", revision)
+func (c *Controller) readyMessage(a *attempt) string {
+	return text.Line(strings.TrimSuffix(c.o.Kind.Stored(a.artifact.Revision)+"; "+a.found.Note, "; "), maxMessage)
 }
 
 // conditions returns what an attempt has shown; those without a status are removed.
-func (a *attempt) conditions(obj *unstructured.Unstructured, failed *failure) []api.Condition {
+func (c *Controller) conditions(a *attempt, obj *unstructured.Unstructured, failed *Failure) []api.Condition {
 	is := func(kind, status, reason, message string) api.Condition {
 		return api.Condition{Type: kind, Status: status, Reason: reason, Message: text.Line(text.Redact(message), maxMessage)}
 	}
@@ -57,95 +55,82 @@ func (a *attempt) conditions(obj *unstructured.Unstructured, failed *failure) []
 		set[kind] = api.Condition{Type: kind}
 	}
 	if a.artifact.Digest != "" {
-		set[condStored] = is(condStored, "True", reasonSucceeded, stored(a.artifact.Revision))
+		set[condStored] = is(condStored, "True", reasonSucceeded, c.o.Kind.Stored(a.artifact.Revision))
 	}
-	switch {
-	case failed == nil && len(a.demands) == 0:
-		set[condVerified] = api.Condition{Type: condVerified}
-	case failed == nil && a.verified != "":
-		set[condVerified] = is(condVerified, "True", reasonSucceeded, a.verified)
+	if failed == nil {
+		demanded, verified := a.upstream.Signatures()
+		if !demanded {
+			set[SourceVerified] = api.Condition{Type: SourceVerified}
+		} else if verified != "" {
+			set[SourceVerified] = is(SourceVerified, "True", reasonSucceeded, verified)
+		}
 	}
 	if a.sink.Type != "" {
 		set[a.sink.Type] = a.sink
 	}
 	if failed == nil {
-		set[condReady] = is(condReady, "True", reasonSucceeded, a.readyMessage())
+		set[condReady] = is(condReady, "True", reasonSucceeded, c.readyMessage(a))
 		return slices.Collect(maps.Values(set))
 	}
-	message := failed.err.Error()
+	message := failed.Err.Error()
 	status := "True"
-	if failed.condition == condVerified {
+	if failed.Condition == SourceVerified {
 		status = "False"
 	}
-	set[failed.condition] = is(failed.condition, status, failed.reason, message)
-	set[condReady] = is(condReady, "False", failed.reason, message)
-	if failed.stalled {
-		set[condStalled] = is(condStalled, "True", failed.reason, message)
+	set[failed.Condition] = is(failed.Condition, status, failed.Reason, message)
+	set[condReady] = is(condReady, "False", failed.Reason, message)
+	if failed.Stalled {
+		set[condStalled] = is(condStalled, "True", failed.Reason, message)
 	} else {
 		set[condReconciling] = is(condReconciling, "True", reasonRetry, "reconciliation in progress")
 	}
 	switch {
 	case a.artifact.Digest == "":
-	case a.revision == "": // not known now
+	case a.found.Revision == "": // not known now
 		delete(set, condOutdated)
-	case a.revision != a.artifact.Revision:
-		set[condOutdated] = is(condOutdated, "True", reasonRevision, fmt.Sprintf("new upstream revision '%s'", a.revision))
-	case len(a.spec.Includes) > 0 && a.checksum != a.artifact.Checksum:
-		set[condOutdated] = is(condOutdated, "True", reasonInclude, "included artifacts differ from those of the stored artifact")
+	case a.found.Revision != a.artifact.Revision:
+		set[condOutdated] = is(condOutdated, "True", reasonRevision, fmt.Sprintf("new upstream revision '%s'", a.found.Revision))
+	case a.found.Checksum != a.artifact.Checksum:
+		if reason, message := a.upstream.Outdated(); reason != "" {
+			set[condOutdated] = is(condOutdated, "True", reason, message)
+		}
 	}
-	if a.git.URL == "" { // nothing was looked at
+	if a.spec == nil { // nothing was looked at
 		delete(set, condStored)
 	}
 	return slices.Collect(maps.Values(set))
 }
 
 // status returns the status after an attempt, and whether it is another than that of the object.
-func (c *Controller) status(a *attempt, obj *unstructured.Unstructured, failed *failure) (now map[string]any, changed bool) {
+func (c *Controller) status(a *attempt, obj *unstructured.Unstructured, failed *Failure) (now map[string]any, changed bool) {
 	old, _, _ := unstructured.NestedMap(obj.Object, "status")
 	now = maps.Clone(old)
 	if now == nil {
 		now = map[string]any{"observedGeneration": int64(-1)}
 	}
-	set := func(key string, has bool, value any) {
-		if delete(now, key); has {
-			now[key] = value
-		}
-	}
-	wanted := a.conditions(obj, failed)
+	wanted := c.conditions(a, obj, failed)
 	slices.SortFunc(wanted, func(x, y api.Condition) int { return conditionOrder(x.Type) - conditionOrder(y.Type) })
 	list, _ := api.SetConditions(obj, c.o.Now(), wanted...)
 	now["conditions"] = list
-	if failed == nil || failed.stalled {
+	if failed == nil || failed.Stalled {
 		now["observedGeneration"] = a.obj.GetGeneration()
 	}
 	if a.requested() != "" {
 		now["lastHandledReconcileAt"] = a.requested()
 	}
-	if a.git.URL != "" {
-		set("artifact", a.artifact.Digest != "", c.artifactStatus(a.artifact))
+	if a.spec != nil {
+		if delete(now, "artifact"); a.artifact.Digest != "" {
+			now["artifact"] = c.artifactStatus(a.artifact)
+		}
 	}
 	if failed == nil {
-		var included, includes, sparse []any
-		for i, in := range a.spec.Includes {
-			one := map[string]any{"repository": map[string]any{"name": in.Repository.Name}}
-			for name, value := range map[string]string{"fromPath": in.FromPath, "toPath": in.ToPath} {
-				if value != "" {
-					one[name] = value
-				}
+		for field, value := range a.upstream.Fields(c.artifactStatus) {
+			if now[field] = value; value == nil {
+				delete(now, field)
 			}
-			includes, included = append(includes, one), append(included, c.artifactStatus(a.included[i]))
 		}
-		for _, dir := range a.spec.SparseCheckout {
-			sparse = append(sparse, dir)
-		}
-		set("includedArtifacts", len(included) > 0, included)
-		set("observedInclude", len(includes) > 0, includes)
-		set("observedSparseCheckout", len(sparse) > 0, sparse)
-		set("observedRecurseSubmodules", a.spec.Submodules, true)
-		set("sourceVerificationMode", a.git.Verify != "", string(a.git.Verify))
-		set("contentConfigChecksum", !c.noChecksum.Load(), a.artifact.Checksum)
-		if delete(now, "observedIgnore"); a.spec.Ignore != nil {
-			now["observedIgnore"] = *a.spec.Ignore
+		if now[fieldChecksum] = a.artifact.Checksum; c.noChecksum.Load() {
+			delete(now, fieldChecksum)
 		}
 	}
 	return now, !reflect.DeepEqual(old, now)
@@ -153,7 +138,7 @@ func (c *Controller) status(a *attempt, obj *unstructured.Unstructured, failed *
 
 // conditionOrder is the order in which conditions are listed.
 func conditionOrder(kind string) int {
-	return slices.Index([]string{condReconciling, condStalled, condReady, condFetch, condInclude, condStorage, condOutdated, condVerified,
+	return slices.Index([]string{condReconciling, condStalled, condReady, FetchFailed, IncludeUnavailable, BuildFailed, StorageFailed, condOutdated, SourceVerified,
 		condStored, api.ConditionSinkReady}, kind)
 }
 
@@ -161,14 +146,21 @@ func conditionOrder(kind string) int {
 func (c *Controller) artifactStatus(a artifact.Artifact) map[string]any {
 	m := map[string]any{"path": a.Path, "url": c.o.Artifacts.URL(a), "revision": a.Revision, "digest": a.Digest, "size": a.Size,
 		"lastUpdateTime": a.Updated.UTC().Format(time.RFC3339)}
+	metadata := map[string]any{}
+	for name, value := range a.Metadata {
+		metadata[name] = value
+	}
 	if a.TarDigest != "" { // of the content, whatever packs it
-		m["metadata"] = map[string]any{"limpet/tar-digest": a.TarDigest}
+		metadata["limpet/tar-digest"] = a.TarDigest
+	}
+	if len(metadata) > 0 {
+		m["metadata"] = metadata
 	}
 	return m
 }
 
 // writeStatus adds the events of an attempt to the outbox, then writes its result.
-func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *failure) error {
+func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *Failure) error {
 	obj := a.obj
 	for {
 		status, changed := c.status(a, obj, failed)
@@ -188,7 +180,7 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *failur
 		if !apierrors.IsConflict(err) {
 			return cmp.Or(err, unsent)
 		}
-		if obj, err = c.o.Client.Resource(api.GitRepositories).Namespace(a.key.Namespace).Get(ctx, a.key.Name, metav1.GetOptions{}); err != nil {
+		if obj, err = c.o.Client.Resource(c.kind.Resource()).Namespace(a.key.Namespace).Get(ctx, a.key.Name, metav1.GetOptions{}); err != nil {
 			return ignoreNotFound(err)
 		}
 		if obj.GetUID() != a.obj.GetUID() {
@@ -208,8 +200,8 @@ func (c *Controller) writeProgress(ctx context.Context, a *attempt) error {
 		status = map[string]any{"observedGeneration": int64(-1)}
 	}
 	status["conditions"], _ = api.SetConditions(a.obj, c.o.Now(), api.Condition{Type: condStalled},
-		api.Condition{Type: condReconciling, Status: "True", Reason: reasonProgressing, Message: "building artifact: " + a.revision},
-		api.Condition{Type: condReady, Status: "Unknown", Reason: reasonProgressing, Message: "building artifact: " + a.revision})
+		api.Condition{Type: condReconciling, Status: "True", Reason: reasonProgressing, Message: "building artifact: " + a.found.Revision},
+		api.Condition{Type: condReady, Status: "Unknown", Reason: reasonProgressing, Message: "building artifact: " + a.found.Revision})
 	u, err := c.apply(ctx, a.obj, status)
 	if err != nil {
 		return err
@@ -220,11 +212,10 @@ func (c *Controller) writeProgress(ctx context.Context, a *attempt) error {
 
 // apply writes the status of an object as it was read, by server-side apply.
 func (c *Controller) apply(ctx context.Context, obj *unstructured.Unstructured, status map[string]any) (*unstructured.Unstructured, error) {
-	const checksum = "contentConfigChecksum"
 	if c.noChecksum.Load() {
-		delete(status, checksum)
+		delete(status, fieldChecksum)
 	}
-	body, err := json.Marshal(map[string]any{"apiVersion": api.GitRepositories.GroupVersion().String(), "kind": Kind,
+	body, err := json.Marshal(map[string]any{"apiVersion": c.kind.APIVersion(), "kind": c.kind.Kind,
 		"metadata": map[string]any{"name": obj.GetName(), "namespace": obj.GetNamespace(), "uid": obj.GetUID(),
 			"resourceVersion": obj.GetResourceVersion()},
 		"status": status})
@@ -234,9 +225,9 @@ func (c *Controller) apply(ctx context.Context, obj *unstructured.Unstructured, 
 	limited, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	force := true
-	u, err := c.o.Client.Resource(api.GitRepositories).Namespace(obj.GetNamespace()).Patch(limited, obj.GetName(), types.ApplyPatchType, body,
+	u, err := c.o.Client.Resource(c.kind.Resource()).Namespace(obj.GetNamespace()).Patch(limited, obj.GetName(), types.ApplyPatchType, body,
 		metav1.PatchOptions{FieldManager: FieldManager, Force: &force}, "status")
-	if err != nil && strings.Contains(err.Error(), checksum) && c.noChecksum.CompareAndSwap(false, true) { // Flux's definition lacks it
+	if err != nil && strings.Contains(err.Error(), fieldChecksum) && c.noChecksum.CompareAndSwap(false, true) { // Flux's definition lacks it
 		return c.apply(ctx, obj, status)
 	}
 	if apierrors.IsNotFound(err) {
@@ -254,7 +245,7 @@ func (c *Controller) apply(ctx context.Context, obj *unstructured.Unstructured, 
 	}
 	body, _ = json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": u.GetResourceVersion()},
 		"status": written}) // plain values
-	return c.o.Client.Resource(api.GitRepositories).Namespace(obj.GetNamespace()).Patch(limited, obj.GetName(), types.MergePatchType, body,
+	return c.o.Client.Resource(c.kind.Resource()).Namespace(obj.GetNamespace()).Patch(limited, obj.GetName(), types.MergePatchType, body,
 		metav1.PatchOptions{FieldManager: FieldManager}, "status")
 }
 

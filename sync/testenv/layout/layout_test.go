@@ -58,6 +58,7 @@ var layers = []struct {
 	{"sync/reconcile", 450},
 	{"sync/repos", 3300},
 	{"sync/source/controller", 1300},
+	{"sync/source/kind", 0},
 	{"sync/apiserver", 5000},
 	{"sync/webhook", 1300},
 	{"sync/metrics", 900},

@@ -152,8 +152,8 @@ func (f diskFile) Info(ctx context.Context) (state.Info, error) {
 	return opened(ctx, f, func(s *state.Store) (state.Info, error) { return s.Info(ctx) })
 }
 
-func (f diskFile) Artifacts(ctx context.Context, namespace, name string) ([]state.Artifact, error) {
-	return opened(ctx, f, func(s *state.Store) ([]state.Artifact, error) { return s.Artifacts(ctx, namespace, name) })
+func (f diskFile) Artifacts(ctx context.Context, of state.SourceKey) ([]state.Artifact, error) {
+	return opened(ctx, f, func(s *state.Store) ([]state.Artifact, error) { return s.Artifacts(ctx, of) })
 }
 
 // diskSource is the source of a dashboard without an agent.

@@ -28,7 +28,7 @@ func storedOf(ctx context.Context, s *command.Session, u *unstructured.Unstructu
 	if s.Store == nil {
 		return nil, nil
 	}
-	list, err := s.Store.Artifacts(ctx, u.GetNamespace(), u.GetName())
+	list, err := s.Store.Artifacts(ctx, artifact.KeyOf(u.GetKind(), u.GetNamespace(), u.GetName()))
 	return slices.DeleteFunc(list, func(a artifact.Artifact) bool { return a.UID != string(u.GetUID()) }), err
 }
 

@@ -109,6 +109,12 @@ type named struct {
 	Name string `arg:"" help:"Name of the source."`
 }
 
+// kindOf returns the kind of a source.
+func kindOf(u *unstructured.Unstructured) api.Kind {
+	k, _ := api.SourceKind(u.GetKind())
+	return k
+}
+
 // withSource calls f with the source of a name.
 func withSource(ctx context.Context, e *command.Env, n command.Needs, name string,
 	f func(*command.Session, *unstructured.Unstructured) error) error {
@@ -219,7 +225,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 				return err
 			}
 		}
-		asked, err := source.Reconcile(ctx, s.Client, u.GetNamespace(), name, string(u.GetUID()))
+		asked, err := source.Reconcile(ctx, s.Client, kindOf(u), u.GetNamespace(), name, string(u.GetUID()))
 		if err != nil {
 			return withMissingRight(err)
 		}
@@ -298,7 +304,7 @@ func suspendSource(ctx context.Context, e *command.Env, name string, on bool) er
 		}
 		if source.FromObject(u).Suspended == on {
 			txt = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]
-		} else if u, err = source.Suspend(ctx, s.Client, u.GetNamespace(), name, string(u.GetUID()), on); err != nil {
+		} else if u, err = source.Suspend(ctx, s.Client, kindOf(u), u.GetNamespace(), name, string(u.GetUID()), on); err != nil {
 			return withMissingRight(err)
 		}
 		return e.PrintDone(source.Redacted(u), "gitrepository/"+name, "gitrepository/%s %s", name, txt)
