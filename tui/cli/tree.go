@@ -20,6 +20,7 @@ import (
 	"limpet/tui/cli/history"
 	"limpet/tui/cli/job"
 	"limpet/tui/cli/logs"
+	"limpet/tui/cli/monitoring"
 	"limpet/tui/cli/object"
 	"limpet/tui/cli/repo"
 	"limpet/tui/cli/service"
@@ -57,6 +58,8 @@ type cli struct {
 	Settings config.Command       `cmd:"" group:"Set up" name:"config" help:"The settings: show, path, init, validate."`
 	Service  service.Command      `cmd:"" group:"Set up" help:"The daemon under systemd: print, install, uninstall."`
 	Crds     crdsCmd              `cmd:"" group:"Set up" name:"crds" help:"Print the CRDs for a Kubernetes API."`
+
+	Monitoring monitoring.Command `cmd:"" group:"Set up" help:"Boards, alert rules and scrape jobs for Prometheus and Grafana."`
 
 	Demo daemon.DemoCommand `cmd:"" alone:"" group:"Serve" writes:"" help:"See everything at work on this machine, offline."`
 	API  daemon.APICommand  `cmd:"" alone:"" group:"Serve" writes:"" name:"api" help:"Serve the embedded API over TLS, for curl and kubectl."`

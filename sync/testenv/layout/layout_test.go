@@ -84,6 +84,7 @@ var layers = []struct {
 	{"tui/cli/status", 0},
 	{"tui/cli/complete", 0},
 	{"tui/cli/fleet", 0},
+	{"tui/cli/monitoring", 0},
 	{"tui/cli/daemon", 0},
 	{"tui/cli", 400},
 	{".", 0},

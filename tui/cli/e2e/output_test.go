@@ -139,6 +139,12 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	call(0, "config-written", "config init")
 	call(0, "config-verdict", "config validate")
 	call(0, "settings", "config show")
+	call(0, "service-unit", "monitoring dashboards", "cluster")
+	for _, name := range []string{"ksm", "rules", "podmonitor", "scrape"} {
+		call(0, "service-unit", "monitoring "+name)
+	}
+	call(0, "boards", "monitoring dashboards")
+	call(0, "boards-written", "monitoring dashboards", "--dir", h.dir)
 	units := filepath.Join(h.dir, "units")
 	call(0, "service-unit", "service print", "--user")
 	call(0, "service-change", "service install", "--user", "--unit-dir", units)
