@@ -125,7 +125,7 @@ func (p *Page) answer(ctx context.Context, asPage bool) ([]byte, error) {
 		return document, err
 	}
 	var out bytes.Buffer
-	err = shownPage.Execute(&out, view{shown, now})
+	err = shownPage().Execute(&out, view{shown, now})
 	return out.Bytes(), err
 }
 
@@ -201,7 +201,8 @@ func redactAll(v any, known map[string]string) any {
 //go:embed page.html
 var pageText string
 
-var shownPage = template.Must(template.New("page").Parse(pageText))
+// shownPage is parsed when it is asked for: most processes serve no page.
+var shownPage = sync.OnceValue(func() *template.Template { return template.Must(template.New("page").Parse(pageText)) })
 
 // policy returns the Content-Security-Policy of a page: nothing but its own style.
 func policy(html []byte) string {
