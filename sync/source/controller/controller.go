@@ -17,13 +17,21 @@
 //
 // # What a kind brings
 //
-// A kind is one folder of source/kind that implements Kind, Spec and Upstream: how its spec is
-// read, Look and Fetch and Pack, and the fields of its status. The rest is the same for all: artifact
-// store, serving, scrub, sinks, outbox, suspend, requests, backoff, turns at hosts, Secrets that
-// change. It has one line in the list of package agent (sources.go), and its names, its schema and
-// the rules of its definition in package api (the table Kinds, schemas.yaml, admission/source.go).
-// Watches, metrics, commands and screens take the kinds from that table. Copy ocirepository, the
-// shortest.
+// A kind is one folder of source/kind that implements Kind, Spec and Upstream of kind.go: how its
+// spec is read, Look, Fetch and Pack, and the fields of its status. The rest is the same for all:
+// artifact store, serving, scrub, sinks, outbox, suspend, requests, backoff, turns at hosts, Secrets
+// that change. Outside of its folder it has
+//
+//   - one line in the list of sourceKinds (agent/sources.go): its options;
+//   - its names in the table Kinds of package api, and its schema in schemas.yaml beside it: from
+//     them come the embedded API, the definitions, the watch and the paths of artifacts;
+//   - the rules and defaults of its definition in api/admission, beside those of GitRepositories;
+//   - its labels in the table of metrics/resourceinfo.go.
+//
+// Look returns the same Found for the same upstream and the same spec, or the source never settles.
+// What a spec, a key or another source adds to the bytes belongs into Found.Checksum; what may be
+// said about the upstream, and makes nothing new, into Found.Note. Bytes that are not tar.gz name
+// their file by Content.Path. Errors of an upstream are a *Failure with the reason of Flux.
 package controller
 
 import (
