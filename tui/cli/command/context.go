@@ -53,7 +53,7 @@ var sshHost = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:/@%+\[\]~-]*$`)
 func (c *ConfigFile) readContexts(flags map[string]*kong.Flag) (all []Context, faults []Fault) {
 	list, ok := c.Values[ContextsKey].([]any)
 	nodes := c.nodes[ContextsKey]
-	if c.Values[ContextsKey] != nil && (!ok || len(nodes[1].Content) != len(list)) {
+	if c.Values[ContextsKey] != nil && (!ok || nodes[1] == nil || len(nodes[1].Content) != len(list)) {
 		return nil, []Fault{contextFault(c.Where(ContextsKey).Line, "it is a list, of which each entry has a name")}
 	}
 	for i, entry := range list {
