@@ -18,6 +18,7 @@ import (
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 	"limpet/tui/cli/history"
+	"limpet/tui/cli/monitoring"
 )
 
 // commitInterval is the period at which the demo commits a change. With the shortest pull interval
@@ -118,13 +119,14 @@ type samples string
 type sample struct {
 	name, title string
 	folders     []string
-	each        int // dashboards a folder
+	each        int  // dashboards a folder
+	boards      bool // with the boards of limpet itself
 }
 
 var sampleRepositories = []sample{
-	{"plant-east", "Plant East", []string{"line-1", "line-2", "energy/meters", "energy/solar"}, 6},
-	{"network", "Network", []string{"core", "edge/routers", "edge/switches"}, 5},
-	{"vessels", "Vessels", []string{"fleet", "engines"}, 4},
+	{"plant-east", "Plant East", []string{"line-1", "line-2", "energy/meters", "energy/solar"}, 6, false},
+	{"network", "Network", []string{"core", "edge/routers", "edge/switches"}, 5, true},
+	{"vessels", "Vessels", []string{"fleet", "engines"}, 4, false},
 }
 
 func (g samples) path(p sample) string { return filepath.Join(string(g), p.name+".git") }
@@ -136,6 +138,11 @@ func (g samples) create() error {
 		for _, folder := range p.folders {
 			for n := 1; n <= p.each; n++ {
 				files[boardFile(folder, n)] = p.dashboard(folder, n, 0)
+			}
+		}
+		if p.boards {
+			for name, board := range monitoring.Boards() {
+				files["grafana/monitoring/limpet-"+name] = board
 			}
 		}
 		err := git.CreateRepository(g.path(p))
