@@ -47,7 +47,7 @@ func customResourceState() object {
 			"metricNamePrefix": prefix,
 			"metrics": []object{{
 				"name": name,
-				"help": "The current state of an object, always 1.",
+				"help": "The current state of a " + kind.Kind + ".", // a common help loses kinds
 				"each": object{"type": "Info", "info": object{"labelsFromPath": object{"name": []string{"metadata", "name"}}}},
 
 				"labelsFromPath": labels,

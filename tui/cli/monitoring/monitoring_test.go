@@ -158,7 +158,7 @@ func TestCustomResourceState(t *testing.T) {
 							GroupVersionKind struct{ Group, Version, Kind string }
 							MetricNamePrefix string
 							Metrics          []struct {
-								Name           string
+								Name, Help     string
 								LabelsFromPath map[string][]string
 							}
 						}
@@ -174,7 +174,13 @@ func TestCustomResourceState(t *testing.T) {
 	if len(resources) != len(metrics.Kinds) || values.KSM.Collectors == nil || len(values.KSM.RBAC.ExtraRules) != 2 {
 		t.Errorf("%s", text)
 	}
+	helps := map[string]bool{}
 	for _, r := range resources {
+		// kube-state-metrics 2.18 drops kinds whose family has the help of another one.
+		if help := r.Metrics[0].Help; help == "" || helps[help] {
+			t.Errorf("%s: help %q", r.GroupVersionKind.Kind, help)
+		}
+		helps[r.Metrics[0].Help] = true
 		for label := range r.Metrics[0].LabelsFromPath {
 			if !slices.Contains(of, label) {
 				t.Errorf("%s: label %s is not exported", r.GroupVersionKind.Kind, label)
