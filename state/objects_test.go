@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -324,4 +325,34 @@ func TestWrongCompression(t *testing.T) {
 		t.Errorf("list: error %v", err)
 	}
 	must(t, s.write(t.Context(), func(w *txn) error { _, err := w.remove(frame.Objects, k); return err }))
+}
+
+// TestArtifactsOfKinds: sources of one name and of several kinds have their own records, and those
+// of before there were several kinds are of GitRepositories.
+func TestArtifactsOfKinds(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{Path: filepath.Join(t.TempDir(), "limpet.db")})
+	git := SourceKey{Kind: "gitrepository", Namespace: "default", Name: "site"}
+	oci := SourceKey{Kind: "ocirepository", Namespace: "default", Name: "site"}
+	for key, revision := range map[SourceKey]string{git: "main@sha1:1", oci: "v1@sha256:2"} {
+		before := Artifact{Namespace: key.Namespace, Name: key.Name, Revision: revision} // without a kind, as in old records
+		if _, err := s.ChangeArtifacts(ctx, key, func([]Artifact) []Artifact { return []Artifact{before} }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := s.AllArtifacts(ctx)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	for key, revision := range map[SourceKey]string{git: "main@sha1:1", oci: "v1@sha256:2"} {
+		list, err := s.Artifacts(ctx, key)
+		if err != nil || len(list) != 1 || list[0].Revision != revision || list[0].Source() != key || len(all[key]) != 1 ||
+			all[key][0].Source() != key {
+			t.Errorf("%s has %v, %v, of all %v", key, list, err, all[key])
+		}
+	}
+	if key := sourceOf("artifact/default/site"); key != git || key.record() != "artifact/default/site" {
+		t.Errorf("the record of before is of %s", key)
+	}
 }
