@@ -1,6 +1,7 @@
 package git
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"path"
@@ -94,11 +95,8 @@ func (d *differ) compare(a, b pack.ID, prefix string, depth int) error {
 	if err != nil {
 		return err
 	}
-	for _, r := range refused {
-		if !slices.ContainsFunc(still, func(s Refusal) bool { return s.Path == r.Path }) {
-			d.out.Unrefused = r.Path
-		}
-	}
+	d.out.Unrefused = cmp.Or(missing(refused, still), d.out.Unrefused)
+	d.out.Refused = cmp.Or(missing(still, refused), d.out.Refused)
 	both := maps.Clone(olds)
 	maps.Copy(both, news)
 	for _, name := range slices.Sorted(maps.Keys(both)) {
@@ -110,6 +108,16 @@ func (d *differ) compare(a, b pack.ID, prefix string, depth int) error {
 		}
 	}
 	return nil
+}
+
+// missing returns the path of a refusal that is not in others, "" for none.
+func missing(some, others []Refusal) string {
+	for _, r := range some {
+		if !slices.ContainsFunc(others, func(o Refusal) bool { return o.Path == r.Path }) {
+			return r.Path
+		}
+	}
+	return ""
 }
 
 // list reads a directory by name; the zero ID is an empty one.
@@ -146,17 +154,20 @@ func (d *differ) entry(old, new pack.TreeEntry, path string, depth int) error {
 		}
 	case appeared && newTree.IsZero():
 		d.out.Unrefused = showPath(path) // it was too deep
+	case appeared:
+		d.out.Refused = showPath(path)
 	}
 	oldFile, newFile := old.Mode != 0 && old.Mode != pack.ModeTree, new.Mode != 0 && new.Mode != pack.ModeTree
 	switch {
 	case oldFile && newFile:
 		if old.ID != new.ID || modeText(old.Mode) != modeText(new.Mode) {
-			d.out.Files = append(d.out.Files, Change{Type: ChangeModified, Path: path, Hash: new.ID.String(), FromHash: old.ID.String()})
+			d.out.Files = append(d.out.Files, Change{Type: ChangeModified, Path: path, Hash: new.ID.String(),
+				FromHash: old.ID.String(), Mode: modeText(new.Mode)})
 		}
 	case oldFile:
 		d.deleted = append(d.deleted, Change{Type: ChangeDeleted, Path: path, FromHash: old.ID.String()})
 	case newFile:
-		d.added = append(d.added, Change{Type: ChangeAdded, Path: path, Hash: new.ID.String()})
+		d.added = append(d.added, Change{Type: ChangeAdded, Path: path, Hash: new.ID.String(), Mode: modeText(new.Mode)})
 	}
 	return nil
 }

@@ -72,9 +72,22 @@ func agree(t testing.TB, m *Mirrors, r Remote, from, to, dir string, c Compariso
 	if differ := !slices.Equal(trees[0].Dirs, trees[1].Dirs); differ != c.Dirs {
 		t.Errorf("Dirs = %v, but the trees have %q and %q", c.Dirs, trees[0].Dirs, trees[1].Dirs)
 	}
+	for _, f := range trees[1].Files {
+		at := slices.IndexFunc(c.Files, func(c Change) bool { return c.Path == f.Path })
+		if at >= 0 && c.Files[at].Mode != f.Mode {
+			t.Errorf("%s: mode %q, in the tree %q", f.Path, c.Files[at].Mode, f.Mode)
+		}
+	}
+	before := slices.Clone(trees[0].Refused)
 	gone := slices.DeleteFunc(trees[0].Refused, func(before Refusal) bool {
 		return slices.ContainsFunc(trees[1].Refused, func(after Refusal) bool { return after.Path == before.Path })
 	})
+	come := slices.DeleteFunc(slices.Clone(trees[1].Refused), func(after Refusal) bool {
+		return slices.ContainsFunc(before, func(b Refusal) bool { return after.Path == b.Path })
+	})
+	if (c.Refused != "") != (len(come) > 0) {
+		t.Errorf("Refused = %q, but come are %v", c.Refused, come)
+	}
 	if (c.Unrefused != "") != (len(gone) > 0) {
 		t.Errorf("Unrefused = %q, but gone are %v", c.Unrefused, gone)
 	}

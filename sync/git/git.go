@@ -120,6 +120,7 @@ type Comparison struct {
 	// Unrefused is the path of an entry that Tree refuses in the first commit and does not in the
 	// second; "" for none.
 	Unrefused string
+	Refused   string // the same of one that it refuses in the second commit and does not in the first
 }
 
 // Change is one difference between two commits.
@@ -129,6 +130,7 @@ type Change struct {
 	From     string // in the older commit, for ChangeRenamed
 	Hash     string // blob in the newer commit; "" for ChangeDeleted
 	FromHash string // blob in the older commit; "" for ChangeAdded
+	Mode     string // as in File; "" for ChangeDeleted
 }
 
 // The types of a Change.

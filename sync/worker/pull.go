@@ -306,11 +306,16 @@ func (r *pull) fetch(ctx context.Context) (same bool, err error) {
 func (r *pull) tree(ctx context.Context) (git.Tree, error) {
 	t, err := r.content.Tree(ctx)
 	if err == nil {
-		if harmless := r.unread.see(ctx, t, r.directory == nil || r.directory.Strict); harmless != "" {
-			r.log.Info(harmless, "step", "read")
-		}
+		r.see(ctx, t)
 	}
 	return t, err
+}
+
+// see notes what is left out of a tree.
+func (r *pull) see(ctx context.Context, t git.Tree) {
+	if harmless := r.unread.see(ctx, t, r.directory == nil || r.directory.Strict); harmless != "" {
+		r.log.Info(harmless, "step", "read")
+	}
 }
 
 func (r *pull) finish(ctx context.Context, err error) error {

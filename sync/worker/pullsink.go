@@ -13,6 +13,11 @@ import (
 
 // syncDirectory makes the directory of the Repository equal to the commit.
 func (r *pull) syncDirectory(ctx context.Context) error {
+	if r.partial && r.unread.before.Empty() && r.at.Ref.Hash != r.status.LastRef {
+		if done, err := r.amendDirectory(ctx); done || err != nil {
+			return err
+		}
+	}
 	tree, err := r.tree(ctx)
 	if err != nil {
 		return err
@@ -27,6 +32,33 @@ func (r *pull) syncDirectory(ctx context.Context) error {
 		return err
 	}
 	return r.writeDirectory(ctx, dir, plan)
+}
+
+// amendDirectory writes the changes since the last pull, all files of which could be used, in the
+// time of the changes. It has done nothing where it is not sure that these are sufficient.
+func (r *pull) amendDirectory(ctx context.Context) (done bool, err error) {
+	last := r.status.LastRef
+	diff, err := r.worker.o.Source.Git.Changes(ctx, r.at.Remote, last, r.at.Ref.Hash, "")
+	if err != nil && ctx.Err() == nil {
+		r.log.Info("compare commits failed, reading the whole tree", "step", "read", "err", err)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	dir, err := sink.Open(ctx, r.directory.At, r.directory.Owner())
+	if err != nil {
+		return false, err
+	}
+	defer dir.Close()
+	commit := target.Commit{Hash: r.at.Ref.Hash, Content: r.content}
+	plan, ok, err := r.directory.Amend(ctx, dir, last, r.at.Dir, diff, commit)
+	if err != nil || !ok {
+		return false, err
+	}
+	r.partial = false
+	r.see(ctx, git.Tree{})
+	return true, r.writeDirectory(ctx, dir, plan)
 }
 
 // planDirectory compares the open directory with the commit. Files that are left out are recorded.

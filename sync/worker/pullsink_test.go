@@ -234,3 +234,76 @@ func TestTwinsInADirectory(t *testing.T) {
 		t.Errorf("the first is gone: directory holds %q", got)
 	}
 }
+
+// TestDirectoryAmended: an incremental pull writes the changes alone where nothing else decides, and
+// the whole tree where something does. A file that was edited in place is taken back by the check that
+// follows, in the first case, or by the pull.
+func TestDirectoryAmended(t *testing.T) {
+	t.Parallel()
+	prefix := t.TempDir()
+	dir := filepath.Join(prefix, "site")
+	r := newRig(t, "embedded", func(o *PullOptions) { o.SinkPrefixes = []string{prefix} })
+	r.repository(map[string]any{"git": map[string]any{"path": "/grafana/"}}, map[string]string{api.AnnoSinkDir: dir})
+	tree := map[string]string{"stays.json": board("s", "S"), "a/cpu.json": board("cpu", "CPU"), "notes.md": "hello\n"}
+	r.commit("elsewhere.json", board("e", "E"), "grafana/.hidden.json", "{}", "grafana/stays.json", tree["stays.json"],
+		"grafana/a/cpu.json", tree["a/cpu.json"], "grafana/notes.md", tree["notes.md"])
+	r.expect("first", true, "success", "")
+	pointer := "version https://git-lfs.github.com/spec/v1\noid sha256:" + strings.Repeat("0", 64) + "\nsize 1\n"
+	for _, c := range []struct {
+		what, state string
+		amended     bool
+		changes     []string // paths and contents
+	}{
+		{"links", "success", false, []string{"a/cpu.json", board("cpu", "1")}},
+		{"one file", "success", true, []string{"a/cpu.json", board("cpu", "2")}},
+		{"new, in a new directory", "success", true, []string{"b/c/new.json", board("new", "N"), "b/x.txt", "x"}},
+		{"renamed", "success", true, []string{"b/c/new.json", "", "d/moved.json", board("new", "N")}},
+		{"renamed and deleted", "success", true, []string{"d/moved.json", "", "b/back.json", board("new", "N"), "notes.md", ""}},
+		{"outside", "success", true, []string{"../other/x.json", "no JSON"}},
+		{"from outside", "success", true, []string{"../other/x.json", "", "x.txt", "no JSON"}},
+		{"to outside", "success", true, []string{"../other/x.json", "no JSON", "x.txt", ""}},
+		{"hidden", "success", false, []string{".github/x.json", "{}"}},
+		{"no JSON", "warning", false, []string{"bad.json", "{"}},
+		{"with a file that is no JSON", "warning", false, []string{"a/cpu.json", board("cpu", "3")}},
+		{"it goes", "success", false, []string{"bad.json", ""}},
+		{"again one file", "success", true, []string{"a/cpu.json", board("cpu", "4")}},
+		{"a twin", "warning", false, []string{"a/twin.json", board("cpu", "4")}},
+		{"the twin goes", "success", false, []string{"a/twin.json", ""}},
+		{"the uid moves", "success", true, []string{"a/cpu.json", board("mem", "5"), "a/mem.json", board("cpu", "5")}},
+		{"a twin by case", "warning", false, []string{"A.txt", "A", "a.txt", "a"}},
+		{"it goes as well", "success", false, []string{"A.txt", "", "a.txt", ""}},
+		{"a pointer", "success", false, []string{"p.bin", pointer}},
+		{"rules above", "success", false, []string{"../.gitattributes", "*.json text\n"}},
+		{"after all", "success", true, []string{"a/cpu.json", board("mem", "6")}},
+	} {
+		name := filepath.Join(dir, "stays.json")
+		if err := os.WriteFile(name, []byte("an edit"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(c.changes); i += 2 {
+			if tree[c.changes[i]] = c.changes[i+1]; c.changes[i+1] == "" || strings.HasPrefix(c.changes[i], ".") {
+				delete(tree, c.changes[i])
+			}
+			c.changes[i] = filepath.Join("grafana", c.changes[i])
+		}
+		if c.what == "a twin by case" {
+			delete(tree, "a.txt")
+		}
+		commit := r.commit(c.changes...)
+		r.expect(c.what, true, c.state, "")
+		if data, err := os.ReadFile(name); err != nil || (string(data) == "an edit") != c.amended {
+			t.Errorf("%s: after the pull the edited file holds %q, %v", c.what, data, err)
+		}
+		if _, err := NewPull(r.options).KeepSink(t.Context(), r.object(api.Repositories, "repo")); err != nil {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		if got := files(t, dir); !maps.Equal(got, tree) {
+			t.Errorf("%s: directory holds %v, want %v", c.what, got, tree)
+		}
+		sync, u := r.sync()
+		stats := fmt.Sprintf("[map[count:%d group:limpet resource:files]]", len(tree))
+		if got := fmt.Sprint(u.Object["status"].(map[string]any)["stats"]); got != stats || sync.LastRef != commit {
+			t.Errorf("%s: stats %s, want %s, at %s", c.what, got, stats, sync.LastRef)
+		}
+	}
+}

@@ -28,12 +28,13 @@ const (
 
 // manifest records the owner of a directory and the files that limpet has written.
 //
-// On the disk it is JSON, with a line for each file, which is read and written without reflection:
-// a change of one file does both with the lines of all.
+// On the disk it is JSON with a line for each file, which is read and written without reflection. A
+// change of some files reads and writes their lines alone and copies the rest.
 type manifest struct {
 	header
-	files map[string]entry
-	noUID bool // it is one of an earlier version, which says nothing of dashboards
+	list  string           // the lines of the files, until load has read them
+	files map[string]entry // by path, after load
+	noUID bool             // it is one of an earlier version, which says nothing of dashboards
 }
 
 type header struct {
@@ -41,6 +42,8 @@ type header struct {
 	Repository string `json:"repository"` // namespace/name
 	Commit     string `json:"commit"`
 	Source     string `json:"source,omitempty"` // what the files depend on beside the commit; "" = unknown
+	Hidden     int    `json:"hidden,omitempty"` // see Plan
+	Count      int    `json:"count"`            // of files
 }
 
 // entry is a file of a manifest.
@@ -58,11 +61,80 @@ func (e entry) file(name string) File {
 	return File{Path: name, Hash: e.hash, Size: e.size, Exec: e.exec, UID: e.uid}
 }
 
-// rows stands between the header and the files of a manifest, and ends stands after them.
+// rows stands between the header and the files of a manifest, between between two files, and ends
+// after them.
 const (
-	rows = `"entries": [` + "\n"
-	ends = "\n]}\n"
+	rows    = `"entries": [` + "\n"
+	between = ",\n"
+	ends    = "\n]}\n"
 )
+
+// get returns the entry of a file.
+func (m *manifest) get(name string) (e entry, has bool) {
+	if m.list == "" {
+		e, has = m.files[name]
+		return e, has
+	}
+	start, end := m.find(name)
+	if start == end {
+		return e, false
+	}
+	_, e, err := parseRow(m.list[start:end])
+	return e, err == nil
+}
+
+// set sets the entry of a file; a zero one removes it.
+func (m *manifest) set(name string, e entry) {
+	if m.list == "" {
+		m.files[name] = e
+		return
+	}
+	start, end := m.find(name)
+	before, after := m.list[:start], m.list[end:]
+	switch {
+	case start == end:
+		m.Count++
+		m.list += between + string(appendRow(nil, name, e))
+	case e.hash != "":
+		m.list = before + string(appendRow(nil, name, e)) + after
+	case after == "":
+		m.Count--
+		m.list = strings.TrimSuffix(before, between)
+	default:
+		m.Count--
+		m.list = before + after[len(between):]
+	}
+}
+
+// find returns where the line of a file is in the list; an empty range is nowhere.
+func (m *manifest) find(name string) (start, end int) {
+	text := string(appendText([]byte{'['}, repopath.Quote(name))) + ","
+	if start = strings.Index("\n"+m.list, "\n"+text); start < 0 {
+		return 0, 0
+	}
+	length := strings.Index(m.list[start:], between)
+	if length < 0 {
+		return start, len(m.list)
+	}
+	return start, start + length
+}
+
+// load reads the list.
+func (m *manifest) load() error {
+	if m.list == "" {
+		return nil
+	}
+	m.files = make(map[string]entry, m.Count)
+	for row := range strings.SplitSeq(m.list, between) {
+		name, e, err := parseRow(row)
+		if err != nil {
+			return fmt.Errorf("read manifest %s: file %d: %w", manifestPath, len(m.files)+1, err)
+		}
+		m.files[name] = e
+	}
+	m.list = ""
+	return nil
+}
 
 func (m *manifest) encode() []byte {
 	head, err := json.MarshalIndent(m.header, "", " ")
@@ -70,22 +142,26 @@ func (m *manifest) encode() []byte {
 		panic("sink: internal error: " + err.Error()) // text and numbers
 	}
 	out := append(bytes.TrimSuffix(head, []byte("\n}")), ",\n "+rows...)
+	out = append(out, m.list...)
 	for i, name := range slices.Sorted(maps.Keys(m.files)) {
 		if i > 0 {
-			out = append(out, ",\n"...)
+			out = append(out, between...)
 		}
-		e := m.files[name]
-		out = appendText(append(out, '['), repopath.Quote(name))
-		out = appendText(append(out, ','), e.hash)
-		out = strconv.AppendInt(append(out, ','), e.size, 10)
-		out = strconv.AppendBool(append(out, ','), e.exec)
-		out = appendText(append(out, ','), e.uid)
-		out = strconv.AppendInt(append(out, ','), e.at.MTime, 10)
-		out = strconv.AppendInt(append(out, ','), e.at.CTime, 10)
-		out = strconv.AppendUint(append(out, ','), e.at.Inode, 10)
-		out = append(out, ']')
+		out = appendRow(out, name, m.files[name])
 	}
 	return append(out, ends...)
+}
+
+func appendRow(out []byte, name string, e entry) []byte {
+	out = appendText(append(out, '['), repopath.Quote(name))
+	out = appendText(append(out, ','), e.hash)
+	out = strconv.AppendInt(append(out, ','), e.size, 10)
+	out = strconv.AppendBool(append(out, ','), e.exec)
+	out = appendText(append(out, ','), e.uid)
+	out = strconv.AppendInt(append(out, ','), e.at.MTime, 10)
+	out = strconv.AppendInt(append(out, ','), e.at.CTime, 10)
+	out = strconv.AppendUint(append(out, ','), e.at.Inode, 10)
+	return append(out, ']')
 }
 
 // appendText appends text as JSON.
@@ -131,21 +207,11 @@ func parseManifest(text string) (*manifest, error) {
 	if m.Version != manifestVersion {
 		return nil, unknownVersion(m.Version)
 	}
-	list, whole := strings.CutSuffix(list, ends)
-	if !whole {
+	var whole bool
+	if m.list, whole = strings.CutSuffix(list, ends); !whole {
 		return nil, io.ErrUnexpectedEOF
 	}
-	m.files = make(map[string]entry, strings.Count(list, "\n")+1)
-	for row := range strings.SplitSeq(list, ",\n") {
-		if row == "" {
-			continue
-		}
-		name, e, err := parseRow(row)
-		if err != nil {
-			return nil, fmt.Errorf("file %d: %w", len(m.files)+1, err)
-		}
-		m.files[name] = e
-	}
+	m.files = map[string]entry{}
 	return &m, nil
 }
 

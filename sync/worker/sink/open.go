@@ -256,4 +256,9 @@ func (d *Dir) inspect() error {
 }
 
 // Files returns the number of files in the manifest.
-func (d *Dir) Files() int { return len(d.was.files) }
+func (d *Dir) Files() int {
+	if d.was.list != "" {
+		return d.was.Count
+	}
+	return len(d.was.files)
+}

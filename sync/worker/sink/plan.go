@@ -17,10 +17,13 @@ import (
 type Plan struct {
 	Added, Changed []File
 	Removed        []string
+	Hidden         int      // files of the commit that are left out of the tree, for Amend
 	kept           []string // unchanged files, linked
 	foreign        []string // files of other writers, linked as well
 	manifest       manifest
-	here           *listing // what the plan was made from; nil = there is no directory
+	here           *listing         // what the plan was made from; nil = there is no directory
+	seen           map[string]stamp // of the directories of the new tree
+	amends         bool             // of the files that stay it has those that the spare generation lacks
 }
 
 // Empty reports whether the plan changes no file.
@@ -37,6 +40,9 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 		files:  make(map[string]entry, len(files)),
 	}}
 	here, now := new(listing), time.Now()
+	if err := d.Load(); err != nil {
+		return nil, err
+	}
 	if d.old != nil {
 		var err error
 		if here, err = scan(d.old, len(d.was.files)); err != nil {
@@ -69,7 +75,6 @@ func (d *Dir) Plan(commit, source string, files []File) (*Plan, error) {
 			e.at = found.trusted(now)
 			p.kept = append(p.kept, f.Path)
 		case edited:
-			e.at.Inode = found.Inode
 			p.kept = append(p.kept, f.Path)
 		case ours:
 			p.Changed = append(p.Changed, f)
@@ -115,12 +120,18 @@ func (d *Dir) inTheWay(name string) error {
 		repopath.Quote(name), d.target)
 }
 
+// Load prepares the Dir for questions about all of its files.
+func (d *Dir) Load() error { return d.was.load() }
+
 // Has reports whether the last write has left the directory with this file.
-func (d *Dir) Has(f File) bool { return d.was.files[f.Path].hash == f.Hash }
+func (d *Dir) Has(f File) bool {
+	e, has := d.was.get(f.Path)
+	return has && e.hash == f.Hash
+}
 
 // Last returns the file that the last write has left at a path.
 func (d *Dir) Last(name string) (f File, has bool) {
-	e, has := d.was.files[name]
+	e, has := d.was.get(name)
 	return e.file(name), has
 }
 
@@ -160,5 +171,5 @@ func (p *Plan) Foreign() string {
 
 // same reports whether two manifests say the same.
 func (m *manifest) same(other *manifest) bool {
-	return m.header == other.header && maps.Equal(m.files, other.files)
+	return m.header == other.header && m.list == other.list && maps.Equal(m.files, other.files)
 }

@@ -106,6 +106,9 @@ func TestAnyName(t *testing.T) {
 	}
 	defer root.Close()
 	m, err := readManifest(root)
+	if err == nil {
+		err = m.load()
+	}
 	if err != nil || !maps.Equal(hashes(m), map[string]string{"caf\xe9.txt": hash("2"), "\"q\"": hash("2")}) {
 		t.Errorf("manifest %q, %v", hashes(m), err)
 	}
@@ -166,7 +169,10 @@ func TestEarlierManifest(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, err := readManifest(root)
-		if root.Close(); err != nil || m.Version != manifestVersion || m.files["a.json"].at.CTime == 0 {
+		if root.Close(); err == nil {
+			err = m.load()
+		}
+		if err != nil || m.Version != manifestVersion || m.files["a.json"].at.CTime == 0 {
 			t.Errorf("%s: %+v, %v", what, m, err)
 		}
 	}

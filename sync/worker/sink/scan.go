@@ -163,6 +163,9 @@ func Check(t Target, owner string) (commit, source string, err error) {
 
 // check returns an error for a file of the manifest that is gone or another one.
 func (m *manifest) check(dir *os.Root) error {
+	if err := m.load(); err != nil {
+		return err
+	}
 	here, err := scan(dir, len(m.files))
 	if err != nil {
 		return err

@@ -8,7 +8,8 @@
 // makes its changes there and exchanges the two, in the time of its changes.
 //
 //	scan.go      what is on the disk, and what is trusted without a read
-//	plan.go      what a write changes
+//	plan.go      what a write changes, from the files of a commit
+//	amend.go     the same from the changes between two commits
 //	write.go     writes a generation and shows it
 //	spare.go     the generation that is not shown
 //	manifest.go  what limpet has written, and for whom

@@ -1,6 +1,8 @@
 package sink
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"limpet/sync/api/repopath"
+	"golang.org/x/sys/unix"
 )
 
 // spare is the generation of a directory that is not shown. The two take turns: a write brings the
@@ -27,11 +29,12 @@ import (
 type spare struct {
 	name string // in the directory above
 
-	Boot    string            `json:"boot"`
-	Shown   uint64            `json:"shown"`   // inode of the directory that it belongs to
-	Stale   []string          `json:"stale"`   // repopath.Quote of files that are others in the shown one, or are in one of both
-	Foreign map[string]uint64 `json:"foreign"` // files of other writers, with their inodes
-	Dirs    map[string]stamp  `json:"dirs"`    // as they were left
+	Boot    string           `json:"boot"`
+	Shown   uint64           `json:"shown"`   // inode of the directory that it belongs to
+	Stale   []string         `json:"stale"`   // files that are others in the shown one, or are in one of both
+	Foreign []string         `json:"foreign"` // files of other writers
+	Dirs    map[string]stamp `json:"dirs"`    // its directories
+	Seen    map[string]stamp `json:"seen"`    // those of the shown one
 }
 
 const (
@@ -77,34 +80,18 @@ func (d *Dir) level(dirs *dirSet, p *Plan) (linked []string, err error) {
 	if err := d.parent.Remove(path.Join(s.name, sparePath)); err != nil {
 		return nil, err
 	}
-	for name, was := range s.Dirs {
-		if found, err := d.stat(path.Join(s.name, repopath.Unquote(name))); err != nil || found.stamp != was {
-			return nil, fmt.Errorf("directory %s was changed by another program: %w", path.Join(s.name, name), err)
-		}
-	}
-	has := map[string]uint64{} // of other writers
-	for name, inode := range s.Foreign {
-		has[repopath.Unquote(name)] = inode
+	if _, same := d.unchanged(s.name, s.Dirs); !same {
+		return nil, fmt.Errorf("directory %s was changed by another program", s.name)
 	}
 	gone := map[string]bool{manifestPath: true, execPath: true}
-	for _, name := range slices.Concat(s.Stale, p.Removed) {
-		gone[repopath.Unquote(name)] = true
-	}
-	for _, f := range slices.Concat(p.Added, p.Changed) {
-		gone[f.Path] = true
+	for _, name := range slices.Concat(s.Stale, s.Foreign, p.changes()) {
+		gone[name] = true
 	}
 	for _, name := range slices.Concat(p.kept, p.foreign) {
-		inode := has[name]
-		if e, ours := d.was.files[name]; ours {
-			inode = e.at.Inode
-		}
-		if delete(has, name); gone[name] || inode != p.here.files[name].Inode {
+		if e, ours := d.was.get(name); gone[name] || !ours || e.at.Inode != p.here.files[name].Inode {
 			gone[name] = true
 			linked = append(linked, name)
 		}
-	}
-	for name := range has {
-		gone[name] = true
 	}
 	for _, name := range slices.Backward(slices.Sorted(maps.Keys(gone))) { // a file before one in its place
 		if err := dirs.remove(path.Join(s.name, name)); err != nil {
@@ -118,47 +105,56 @@ func (d *Dir) level(dirs *dirSet, p *Plan) (linked []string, err error) {
 // returns false for a directory that another writer has made different from what a write makes.
 func (d *Dir) keep(former string, p *Plan) (bool, error) {
 	shown, err := d.stat(d.base)
-	now := boot()
-	if err != nil || now == "" || d.was.Version == 0 || p.here.empty {
+	s := &spare{name: former, Boot: boot(), Shown: shown.Inode, Stale: p.changes(), Foreign: p.foreign,
+		Seen: p.seen}
+	if err != nil || s.Boot == "" || d.was.Version == 0 || p.here.empty {
 		return false, err
 	}
-	s := &spare{name: former, Boot: now, Shown: shown.Inode, Foreign: map[string]uint64{}, Dirs: map[string]stamp{}}
-	for name, dir := range p.here.dirs {
-		if dir.mode != shown.mode || dir.uid != shown.uid || dir.gid != shown.gid {
-			return false, nil
+	root := shown.stamp
+	root.MTime = s.Seen["."].MTime // the exchange has changed the other time, and another program may have been quick
+	s.Seen["."] = root
+	for name, was := range p.here.dirs {
+		dir, err := d.stat(path.Join(former, name))
+		if err != nil || dir.MTime != was.MTime || dir.mode != shown.mode || dir.uid != shown.uid || dir.gid != shown.gid {
+			return false, err
 		}
-		s.Dirs[repopath.Quote(name)] = dir.stamp
-	}
-	for _, name := range p.foreign {
-		s.Foreign[repopath.Quote(name)] = p.here.files[name].Inode
 	}
 	dirs := &dirSet{root: d.parent, top: former, made: map[string]bool{former: true}}
-	touched := map[string]bool{".": true} // by the exchange
-	for _, name := range p.changes() {
-		s.Stale = append(s.Stale, repopath.Quote(name))
+	for _, name := range s.Stale {
 		if err := dirs.remove(path.Join(former, name)); err != nil {
 			return false, err
 		}
-		for _, dir := range above(name) {
-			touched[dir] = true
-		}
 	}
-	for dir := range touched {
-		found, err := d.stat(path.Join(former, dir))
-		s.Dirs[repopath.Quote(dir)] = found.stamp
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-			delete(s.Dirs, repopath.Quote(dir))
-		} else if err != nil {
-			return false, err
-		}
+	if s.Dirs, err = d.stamps(former, p.here.dirs, dirs); err != nil {
+		return false, err
 	}
 	data, err := json.Marshal(s)
-	if err != nil {
+	if err != nil || bytes.Contains(data, []byte(`\ufffd`)) { // a name that JSON cannot hold
 		return false, err
 	}
 	d.step("keep")
 	d.spare = s
 	return true, d.parent.WriteFile(path.Join(former, sparePath), data, fileMode)
+}
+
+// stamps returns what the disk says of those of some directories that are below top, and of those
+// that were made there.
+func (d *Dir) stamps(top string, some map[string]inode, made *dirSet) (map[string]stamp, error) {
+	out := map[string]stamp{}
+	names := slices.Collect(maps.Keys(some))
+	for dir := range made.made {
+		names = append(names, cmp.Or(strings.TrimPrefix(strings.TrimPrefix(dir, top), "/"), "."))
+	}
+	for _, name := range names {
+		found, err := d.stat(path.Join(top, name))
+		switch {
+		case err == nil && found.mode&unix.S_IFMT == unix.S_IFDIR && name != manifestDir:
+			out[name] = found.stamp
+		case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // changes returns the files that the plan changes.
@@ -175,6 +171,9 @@ func (p *Plan) changes() []string {
 func (d *Dir) discard(name string, m *manifest) error {
 	if d.spare != nil && d.spare.name == name {
 		d.spare = nil
+	}
+	if err := m.load(); err != nil {
+		return err
 	}
 	if d.old == nil || len(m.files) == 0 {
 		return d.parent.RemoveAll(name)

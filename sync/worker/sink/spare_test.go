@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/iotest"
@@ -162,11 +163,47 @@ var hands = []hand{
 	}},
 }
 
+// amend writes a tree that follows from the one before as an incremental pull does, and then what a
+// check of the directory finds. It returns whether the changes alone were planned.
+func amend(t *testing.T, target Target, before, content tree, commit string) bool {
+	t.Helper()
+	d, err := Open(t.Context(), target, owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var written []File
+	var removed []string
+	for _, f := range content.files() {
+		if text, had := before[f.Path]; !had || text != content[f.Path] {
+			written = append(written, f)
+		}
+	}
+	for name := range before {
+		if _, stays := content[name]; !stays {
+			removed = append(removed, name)
+		}
+	}
+	p, ok, err := d.Amend(d.was.Commit, commit, "", written, removed)
+	if err == nil && ok {
+		err = d.Write(t.Context(), p, content.read, func(File) {})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	if _, _, err := Check(target, owner); err != nil || !ok {
+		mustPut(t, target, commit, content)
+	}
+	return ok
+}
+
 // TestHands: whatever others do in the directory or beside it between writes, alone and in any order,
 // the next write makes the tree, with the files of others.
 func TestHands(t *testing.T) {
 	t.Parallel()
-	turn := func(t *testing.T, target Target, content, want tree, i int, hands ...hand) {
+	var amended atomic.Int32
+	turn := func(t *testing.T, target Target, before, content, want tree, i int, hands ...hand) {
 		t.Helper()
 		for _, h := range hands {
 			if err := h.do(target.String(), want); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -175,7 +212,11 @@ func TestHands(t *testing.T) {
 		}
 		content["a.json"] = fmt.Sprint("A", i)
 		maps.Copy(want, content)
-		mustPut(t, target, fmt.Sprint("c", i), content)
+		if i%3 == 0 {
+			mustPut(t, target, fmt.Sprint("c", i), content)
+		} else if amend(t, target, before, content, fmt.Sprint("c", i)) {
+			amended.Add(1)
+		}
 		if check(t, target, want); t.Failed() {
 			t.Fatalf("turn %d: %v", i, hands)
 		}
@@ -198,10 +239,11 @@ func TestHands(t *testing.T) {
 			target, content, want := permit(t), tree{"a.json": "A", "d/b.json": "B", "d/run.sh": "#!"}, tree{}
 			mustPut(t, target, "c", content)
 			for i := range 7 {
+				before := maps.Clone(content)
 				if i == 2 || i == 5 {
-					turn(t, target, content, want, i, h)
+					turn(t, target, before, content, want, i, h)
 				} else {
-					turn(t, target, content, want, i)
+					turn(t, target, before, content, want, i)
 				}
 			}
 		})
@@ -218,15 +260,19 @@ func TestHands(t *testing.T) {
 				for range rng.IntN(3) {
 					some = append(some, hands[rng.IntN(len(hands))])
 				}
-				name := fmt.Sprintf("d/%d.json", rng.IntN(4))
+				before := maps.Clone(content)
+				name := fmt.Sprintf([]string{"d/%d.json", "e/f/%d", "g/%d/h"}[rng.IntN(3)], rng.IntN(4))
 				if _, there := content[name]; there && rng.IntN(2) == 0 {
 					delete(content, name)
 					delete(want, name)
 				} else {
 					content[name] = fmt.Sprint(i)
 				}
-				turn(t, target, content, want, i, some...)
+				turn(t, target, before, content, want, i, some...)
 			}
+		}
+		if amended.Load() == 0 {
+			t.Error("the changes alone were never planned")
 		}
 	})
 }

@@ -31,8 +31,15 @@ const writers = 8
 // an error the directory is unchanged. The end of ctx stops Write until the tree is complete; from
 // then on it finishes.
 func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
+	if p.manifest.Hidden = p.Hidden; p.manifest.list == "" {
+		p.manifest.Count = len(p.manifest.files)
+	}
+	if p.Empty() && d.old != nil && d.was.same(&p.manifest) {
+		return nil
+	}
 	if p.Empty() && d.old != nil {
-		return d.note(p)
+		d.step("note")
+		return d.writeManifest(&p.manifest)
 	}
 	stage, err := d.fill(ctx, p, read, done)
 	if err != nil {
@@ -44,27 +51,9 @@ func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, Fil
 	return nil
 }
 
-// note writes the manifest of a plan that changes no file.
-func (d *Dir) note(p *Plan) error {
-	if d.was.same(&p.manifest) {
-		return nil
-	}
-	d.step("note")
-	for name, e := range p.manifest.files {
-		if d.spare == nil || e.at.Inode == d.was.files[name].at.Inode {
-			continue
-		}
-		if err := d.parent.Remove(path.Join(d.spare.name, sparePath)); err != nil { // it has another file
-			return err
-		}
-		d.spare = nil
-	}
-	return d.writeManifest(&p.manifest)
-}
-
 // writeManifest replaces the manifest of the present directory.
 func (d *Dir) writeManifest(m *manifest) error {
-	dirs := &dirSet{root: d.old, top: ".", made: map[string]bool{".": true, manifestDir: true}}
+	dirs := &dirSet{root: d.old, top: ".", made: map[string]bool{manifestDir: true}}
 	temporary := manifestPath + "." + unique()
 	err := dirs.write(temporary, bytes.NewReader(m.encode()), fileMode)
 	if err == nil {
@@ -86,6 +75,9 @@ func (d *Dir) stage(p *Plan) (dirs *dirSet, linked []string, err error) {
 		dirs = &dirSet{root: d.parent, top: d.spare.name, made: map[string]bool{d.spare.name: true}}
 		if linked, err = d.level(dirs, p); err == nil {
 			return dirs, linked, nil
+		}
+		if p.amends {
+			return dirs, nil, err
 		}
 		if err := d.discard(d.spare.name, &d.was); err != nil {
 			return dirs, nil, err
@@ -160,7 +152,15 @@ func (d *Dir) fill(
 		}
 	}
 	d.step("sync")
-	return stage, dirs.sync()
+	if err := dirs.sync(); err != nil {
+		return stage, err
+	}
+	var some map[string]inode
+	if p.here != nil {
+		some = p.here.dirs
+	}
+	p.seen, err = d.stamps(stage, some, dirs)
+	return stage, err
 }
 
 // link links files of the present directory into the new one.
@@ -177,23 +177,27 @@ func (d *Dir) link(dirs *dirSet, stage string, names []string) error {
 	return nil
 }
 
-// stamp notes in the manifest what the disk says of the files that were written or linked.
+// stamp notes in the manifest what the disk says of the files that were written or linked, but for
+// those that are not trusted.
 func (d *Dir) stamp(p *Plan, stage string, linked []string) error {
-	now := time.Now()
-	for _, f := range slices.Concat(p.Added, p.Changed) {
-		linked = append(linked, f.Path)
-	}
+	var names []string
 	for _, name := range linked {
-		e, ours := p.manifest.files[name]
-		if !ours || e.at.Inode != 0 && e.at.MTime == 0 {
-			continue // it is of another writer, or not trusted
+		if e, ours := p.manifest.get(name); ours && e.at.MTime != 0 {
+			names = append(names, name)
 		}
+	}
+	for _, f := range slices.Concat(p.Added, p.Changed) {
+		names = append(names, f.Path)
+	}
+	now := time.Now()
+	for _, name := range names {
 		found, err := d.stat(path.Join(stage, name))
 		if err != nil {
 			return err
 		}
+		e, _ := p.manifest.get(name)
 		e.at = found.trusted(now)
-		p.manifest.files[name] = e
+		p.manifest.set(name, e)
 	}
 	return nil
 }
@@ -324,7 +328,11 @@ func (s *dirSet) write(name string, from io.Reader, mode fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// sync syncs the directories, the deepest first.
+// backdated is more than a step of the clock of any file system.
+const backdated = 3 * time.Second
+
+// sync syncs the directories, the deepest first. It has them look older than they are: a change that
+// follows at once has another time then.
 func (s *dirSet) sync() error {
 	dirs := slices.Collect(maps.Keys(s.made))
 	slices.SortFunc(dirs, func(a, b string) int {
@@ -335,7 +343,8 @@ func (s *dirSet) sync() error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		err = s.root.Chtimes(dir, time.Time{}, time.Now().Add(-backdated))
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 			return err
 		}
 	}

@@ -79,13 +79,13 @@ type DirectoryPlan struct {
 	*sink.Plan
 	LeftOut []resources.Result // files that are not written, each with a warning
 	Warning string             // about the whole tree; "" = none
-	Hidden  int                // files that are left out because of their names
 	Files   int                // that the directory gets
 	Bad     map[string]error   // why Grafana would not load some of them
 
 	of     *Directory
 	dir    *sink.Dir
 	commit Commit
+	hidden int
 	files  []sink.File
 }
 
@@ -94,6 +94,9 @@ type DirectoryPlan struct {
 func (d *Directory) Compare(ctx context.Context, dir *sink.Dir, commit Commit) (*DirectoryPlan, error) {
 	d.Progress.SetMessage(ctx, "compare with "+d.At.String())
 	p := &DirectoryPlan{of: d, dir: dir, commit: commit, Bad: map[string]error{}}
+	if err := dir.Load(); err != nil {
+		return p, err
+	}
 	if err := p.choose(ctx); err != nil {
 		return p, err
 	}
@@ -104,6 +107,7 @@ func (d *Directory) Compare(ctx context.Context, dir *sink.Dir, commit Commit) (
 	if err != nil {
 		return p, err
 	}
+	plan.Hidden = p.hidden
 	p.Plan = plan
 	p.Files = len(p.files)
 	if over := p.Files - int(d.Max); d.Max > 0 && over > 0 {
@@ -177,7 +181,7 @@ func (p *DirectoryPlan) choose(ctx context.Context) error {
 // that is too large.
 func (p *DirectoryPlan) usable(f checkout.File) bool {
 	if repopath.Check(f.Path, true) != nil {
-		p.Hidden++
+		p.hidden++
 		return false
 	}
 	if f.Size > resources.MaxFile {
