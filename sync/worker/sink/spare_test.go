@@ -130,7 +130,7 @@ var hands = []hand{
 	{"a link", func(dir string, _ tree) error {
 		return errors.Join(os.Remove(filepath.Join(dir, "d/b.json")), os.Symlink("../a.json", filepath.Join(dir, "d/b.json")))
 	}},
-	{"an empty directory", func(dir string, _ tree) error { return os.Mkdir(filepath.Join(dir, "empty"), 0o755) }},
+	{"an empty directory", func(dir string, _ tree) error { return os.MkdirAll(filepath.Join(dir, "empty"), 0o755) }},
 	{"add", func(dir string, want tree) error {
 		want["theirs/log"] = "one"
 		return errors.Join(os.MkdirAll(filepath.Join(dir, "theirs"), 0o755), os.WriteFile(filepath.Join(dir, "theirs/log"), []byte("one"), 0o600))
