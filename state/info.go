@@ -86,24 +86,24 @@ func finishOf(key []byte) time.Time {
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(key)))
 }
 
-// RoomError is the error for objects that the size cap does not allow. It is an ErrFull.
-type RoomError struct {
+// SpaceError is the error for objects that the size cap does not allow. It is an ErrFull.
+type SpaceError struct {
 	Objects    int
 	Need, Left int64 // bytes, the first one estimated
 	Most       int64 // the size cap
 }
 
-func (e *RoomError) Error() string {
+func (e *SpaceError) Error() string {
 	const mib = 1 << 20
 	return fmt.Sprintf("%d new objects need about %d MiB of the state file, which has %d MiB left of %d MiB", e.Objects,
 		(e.Need+mib-1)/mib, e.Left/mib, e.Most/mib)
 }
 
-func (e *RoomError) Unwrap() error { return ErrFull }
+func (e *SpaceError) Unwrap() error { return ErrFull }
 
-// RoomFor returns a *RoomError if n more objects like those of a sample do not fit below the size
+// SpaceFor returns a *SpaceError if n more objects like those of a sample do not fit below the size
 // cap. sample reads it, and is called only where objects of frequent sizes might not fit.
-func (s *Store) RoomFor(ctx context.Context, n int, sample func(context.Context) ([][]byte, error)) error {
+func (s *Store) SpaceFor(ctx context.Context, n int, sample func(context.Context) ([][]byte, error)) error {
 	const frequent = 64 << 10 // what large dashboards take, compressed
 	i, err := s.Info(ctx)
 	if err != nil {
@@ -130,5 +130,5 @@ func (s *Store) RoomFor(ctx context.Context, n int, sample func(context.Context)
 	if need <= left {
 		return nil
 	}
-	return &RoomError{Objects: n, Need: need, Left: max(left, 0), Most: s.maxSize}
+	return &SpaceError{Objects: n, Need: need, Left: max(left, 0), Most: s.maxSize}
 }

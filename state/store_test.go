@@ -488,8 +488,8 @@ func incompressible(n int) string {
 	return string(out)
 }
 
-// TestRoomFor: the estimate is that of the stored form, and is made only where it can matter.
-func TestRoomFor(t *testing.T) {
+// TestSpaceFor: the estimate is that of the stored form, and is made only where it can matter.
+func TestSpaceFor(t *testing.T) {
 	t.Parallel()
 	const most = 4 << 20
 	s := opened(t, Options{MaxSize: most})
@@ -509,22 +509,22 @@ func TestRoomFor(t *testing.T) {
 		"sample fails":        {100, "", false, failed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := s.RoomFor(t.Context(), c.n, func(context.Context) ([][]byte, error) {
+			err := s.SpaceFor(t.Context(), c.n, func(context.Context) ([][]byte, error) {
 				if c.sample == "" {
 					return nil, failed
 				}
 				return [][]byte{[]byte(c.sample), []byte(c.sample)}, nil
 			})
-			var room *RoomError
+			var refusal *SpaceError
 			switch {
 			case c.err != nil:
 				if !errors.Is(err, c.err) {
 					t.Errorf("error %v, want %v", err, c.err)
 				}
-			case errors.As(err, &room) != c.full, (err != nil) != c.full:
+			case errors.As(err, &refusal) != c.full, (err != nil) != c.full:
 				t.Errorf("error %v", err)
-			case c.full && (!errors.Is(err, ErrFull) || room.Need <= room.Left || room.Most != most || room.Objects != c.n):
-				t.Errorf("%+v", room)
+			case c.full && (!errors.Is(err, ErrFull) || refusal.Need <= refusal.Left || refusal.Most != most || refusal.Objects != c.n):
+				t.Errorf("%+v", refusal)
 			}
 		})
 	}

@@ -199,7 +199,7 @@ func pullOptions(cfg Config, c *clients, a *access) worker.PullOptions {
 		Logger:         cfg.Logger, Hosts: a.hosts, CommitStatus: cfg.CommitStatus,
 	}
 	if c.embedded != nil && cfg.Dashboards == "" {
-		pulls.Room = cfg.Store
+		pulls.Space = cfg.Store
 	}
 	if c.embedded == nil && cfg.API.Kubeconfig == "" {
 		pulls.GrafanaURL = cfg.API.Server

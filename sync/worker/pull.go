@@ -50,8 +50,8 @@ type PullOptions struct {
 	Dashboards, Folders *kube.Client
 	Source              checkout.Source // its Now is the time of Client
 	Store               *state.Store
-	// Room is asked before many objects are created; nil = they are not stored on this host.
-	Room Room
+	// Space is asked before many objects are created; nil = they are not stored on this host.
+	Space Space
 	// SinkPrefixes are the directories under which a Repository may have its tree written instead of
 	// the API.
 	SinkPrefixes []string
@@ -69,10 +69,10 @@ type PullOptions struct {
 	Logger       *slog.Logger // nil = slog.Default()
 }
 
-// Room is the place of objects that are stored on this host.
-type Room interface {
-	// RoomFor returns an error, with figures, if n more objects like those of a sample do not fit.
-	RoomFor(ctx context.Context, n int, sample func(context.Context) ([][]byte, error)) error
+// Space is that of the objects which are stored on this host.
+type Space interface {
+	// SpaceFor returns an error, with figures, if n more objects like those of a sample do not fit.
+	SpaceFor(ctx context.Context, n int, sample func(context.Context) ([][]byte, error)) error
 }
 
 // Pull makes the dashboards and folders of a Repository equal to its branch, or to the tag or

@@ -247,9 +247,9 @@ func (r *pull) apply(ctx context.Context, plan *target.ObjectsPlan) error {
 // sampled is how many new files tell the size of all.
 const sampled = 32
 
-// fits returns an error if there is no room for the objects of new files.
+// fits returns an error if the objects of new files do not fit.
 func (r *pull) fits(ctx context.Context, changes []resources.Change) error {
-	if r.worker.o.Room == nil {
+	if r.worker.o.Space == nil {
 		return nil
 	}
 	var created []resources.Change
@@ -258,7 +258,7 @@ func (r *pull) fits(ctx context.Context, changes []resources.Change) error {
 			created = append(created, c)
 		}
 	}
-	err := r.worker.o.Room.RoomFor(ctx, len(created), func(ctx context.Context) (sample [][]byte, err error) {
+	err := r.worker.o.Space.SpaceFor(ctx, len(created), func(ctx context.Context) (sample [][]byte, err error) {
 		for i := 0; i < len(created); i += 1 + len(created)/sampled {
 			data, err := r.content.Read(ctx, created[i].Hash)
 			if err != nil && !resources.IsWarning(err) {

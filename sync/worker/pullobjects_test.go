@@ -172,33 +172,33 @@ func TestGitLFSIntoADirectory(t *testing.T) {
 	check("found")
 }
 
-// limited has room for a number of objects.
-type limited struct{ room int }
+// limited holds a number of objects.
+type limited struct{ most int }
 
-func (l *limited) RoomFor(ctx context.Context, n int, sample func(context.Context) ([][]byte, error)) error {
+func (l *limited) SpaceFor(ctx context.Context, n int, sample func(context.Context) ([][]byte, error)) error {
 	objects, err := sample(ctx)
 	if err == nil && (len(objects) == 0) != (n == 0) {
 		err = fmt.Errorf("%d of %d files in the sample", len(objects), n)
 	}
-	if err == nil && n > l.room {
-		err = &state.RoomError{Objects: n, Most: 1 << 20}
+	if err == nil && n > l.most {
+		err = &state.SpaceError{Objects: n, Most: 1 << 20}
 	}
 	return err
 }
 
-// TestPullWithoutRoom: objects that do not fit are refused before anything is written. Those that
+// TestPullWithoutSpace: objects that do not fit are refused before anything is written. Those that
 // are there already need none.
-func TestPullWithoutRoom(t *testing.T) {
+func TestPullWithoutSpace(t *testing.T) {
 	t.Parallel()
-	host := &limited{room: 1}
-	r := newRig(t, "embedded", func(o *PullOptions) { o.Room = host })
+	host := &limited{most: 1}
+	r := newRig(t, "embedded", func(o *PullOptions) { o.Space = host })
 	r.repository(nil, nil)
 	r.commit("one.json", board("one", "1"), "two.json", board("two", "2"))
 	status := r.expect("too many", true, "error", "")
 	has(t, status.Errors, "2 new objects", "--state-max-size", "nothing was changed")
-	host.room = 2
+	host.most = 2
 	r.expect("enough", true, "success", "", "POST folders/repo", "POST dashboards/one", "POST dashboards/two")
-	host.room = 0
+	host.most = 0
 	r.commit("one.json", board("one", "changed"), "two.json", "")
 	r.expect("no new ones", true, "success", "", "PUT dashboards/one", "DELETE dashboards/two")
 }

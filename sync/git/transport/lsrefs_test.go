@@ -148,7 +148,7 @@ func FuzzVersion2(f *testing.F) {
 	})
 }
 
-// TestLookEnds: a look ends with its caller, and leaves what is known of the server to the next.
+// TestLookEnds: a look ends with its caller, and leaves the features of the server to the next.
 func TestLookEnds(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())

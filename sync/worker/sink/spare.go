@@ -21,9 +21,9 @@ import (
 // spare is the generation of a directory that is not shown. The two take turns: a write brings the
 // spare one level with the shown one, makes its changes there and exchanges them, in the time of its
 // changes, whatever the size of the directory. Files are links to those of the shown one, so a spare
-// needs room for its directories alone, and a file is never written in place.
+// needs space for its directories alone, and a file is never written in place.
 //
-// What is known of it stands in a file inside, which goes before the first change and comes after the
+// A file inside describes it, which goes before the first change and comes after the
 // exchange. A spare without one, or with one of an earlier start of the host, was left by a crash or
 // a power cut: it is removed, and the next write makes all links.
 type spare struct {

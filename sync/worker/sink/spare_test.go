@@ -352,7 +352,7 @@ func lose(t *testing.T, target Target, rng *rand.Rand) {
 	}
 }
 
-// TestFullDisk: a write that has no room for a file, or may not write, leaves the old tree, and the
+// TestFullDisk: a write without space for a file, or may not write, leaves the old tree, and the
 // next one succeeds.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()

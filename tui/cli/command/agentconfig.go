@@ -164,7 +164,7 @@ func (g *Flags) NotifyTargets() ([]*notify.Target, error) {
 	return targets, nil
 }
 
-// leastState is a state file in which there is room for what an agent notes of a few repositories.
+// leastState is the size of a state file that holds the records of a few repositories.
 const leastState = 4 << 20
 
 // bounds rejects settings that make no sense. The agent takes zero for the default, so that one
