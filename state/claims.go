@@ -112,9 +112,9 @@ func (s *Store) Complete(ctx context.Context, uid string, r Record) error {
 }
 
 // EndClaim removes a claim and notes in its record what became of the HistoricJob ("posted",
-// "unavailable", "skipped" or ""), in one transaction. A claim or record that is not there is no
-// error.
-func (s *Store) EndClaim(ctx context.Context, uid string, historicJob string) error {
+// "unavailable", "skipped" or ""), in one transaction. With queue the record is also added to
+// HistoryQueue. A claim or record that is not there is no error.
+func (s *Store) EndClaim(ctx context.Context, uid, historicJob string, queue bool) error {
 	return s.write(ctx, func(t *txn) error {
 		r, _, ok, err := t.record(uid)
 		if err != nil {
@@ -123,6 +123,11 @@ func (s *Store) EndClaim(ctx context.Context, uid string, historicJob string) er
 		if ok && r.HistoricJob != historicJob && historicJob != "" {
 			r.HistoricJob = historicJob
 			if err := t.putRecord(r, true); err != nil {
+				return err
+			}
+		}
+		if ok && queue {
+			if err := t.enqueueRecord(r); err != nil {
 				return err
 			}
 		}

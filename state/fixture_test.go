@@ -261,7 +261,7 @@ func TestFixtures(t *testing.T) {
 			}
 			// The finish of what it has begun.
 			for _, c := range fixtureClaims {
-				if err := s.EndClaim(ctx, c.UID, "posted"); err != nil {
+				if err := s.EndClaim(ctx, c.UID, "posted", false); err != nil {
 					t.Error(err)
 				}
 			}

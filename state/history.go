@@ -125,6 +125,16 @@ func (s *Store) PutRecord(ctx context.Context, r Record) error {
 	return s.write(ctx, func(t *txn) error { return t.putRecord(r, false) })
 }
 
+// PutQueued is PutRecord, and adds the record to HistoryQueue in the same transaction.
+func (s *Store) PutQueued(ctx context.Context, r Record) error {
+	return s.write(ctx, func(t *txn) error {
+		if err := t.putRecord(r, false); err != nil {
+			return err
+		}
+		return t.enqueueRecord(r)
+	})
+}
+
 // HistoryCount returns the number of records, without reading them.
 func (s *Store) HistoryCount(ctx context.Context) (int, error) {
 	m, err := read(ctx, s, view.meta)
@@ -138,16 +148,17 @@ func (s *Store) HistoryCount(ctx context.Context) (int, error) {
 const pruneBatch = 250
 
 // PruneHistory removes the records that finished before that time, oldest first, and returns their
-// number. After an error or the end of ctx the batches before it stay removed.
+// number. Those in HistoryQueue stay. After an error or the end of ctx the batches before it stay
+// removed.
 func (s *Store) PruneHistory(ctx context.Context, before time.Time) (removed int, err error) {
 	end := recordKey(before, "")
-	return s.dropOldest(ctx, func(key []byte, _ frame.Counter) bool { return bytes.Compare(key, end) < 0 })
+	return s.dropOldest(ctx, true, func(key []byte, _ frame.Counter) bool { return bytes.Compare(key, end) < 0 })
 }
 
 // TrimHistory removes the oldest records until at most maxRecords are left, and says how many were
 // removed.
 func (s *Store) TrimHistory(ctx context.Context, maxRecords int) (removed int, err error) {
-	return s.dropOldest(ctx, func(_ []byte, left frame.Counter) bool { return left.N > max(maxRecords, 0) })
+	return s.dropOldest(ctx, false, func(_ []byte, left frame.Counter) bool { return left.N > max(maxRecords, 0) })
 }
 
 // TrimHistoryBytes removes the oldest records until those that are left, with their keys and
@@ -155,18 +166,18 @@ func (s *Store) TrimHistory(ctx context.Context, maxRecords int) (removed int, e
 // the records. The file itself does not shrink by that: its free pages are used again, and Compact
 // gives them back.
 func (s *Store) TrimHistoryBytes(ctx context.Context, maxBytes int64) (removed int, err error) {
-	return s.dropOldest(ctx, func(_ []byte, left frame.Counter) bool { return left.Bytes > max(maxBytes, 0) })
+	return s.dropOldest(ctx, false, func(_ []byte, left frame.Counter) bool { return left.Bytes > max(maxBytes, 0) })
 }
 
 // dropOldest removes records from the old end while drop accepts the key and the counter of the
 // remaining ones. The record of a job that is still claimed stays: it is the only copy of a result
-// that the API has not taken yet. On a full disk it goes on in smaller steps, which need fewer new
-// pages.
-func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left frame.Counter) bool) (removed int, err error) {
+// that the API has not taken yet. With unsent those in HistoryQueue stay too. On a full disk it goes on
+// in smaller steps, which need fewer new pages.
+func (s *Store) dropOldest(ctx context.Context, unsent bool, drop func(key []byte, left frame.Counter) bool) (removed int, err error) {
 	for step := pruneBatch; ; {
 		n := 0
 		err := s.write(ctx, func(t *txn) (err error) {
-			n, err = t.dropOldest(step, drop)
+			n, err = t.dropOldest(step, unsent, drop)
 			return err
 		})
 		switch {
@@ -182,13 +193,13 @@ func (s *Store) dropOldest(ctx context.Context, drop func(key []byte, left frame
 	}
 }
 
-func (t *txn) dropOldest(step int, drop func(key []byte, left frame.Counter) bool) (int, error) {
-	claims := t.bucket(frame.Claims)
+func (t *txn) dropOldest(step int, unsent bool, drop func(key []byte, left frame.Counter) bool) (int, error) {
+	claims, facts := t.bucket(frame.Claims), t.bucket(frame.Facts)
 	left := t.m.Counters[frame.History]
 	var keys [][]byte
 	c := t.bucket(frame.History).Cursor()
 	for k, raw := c.First(); k != nil && len(keys) < step && drop(k, left); k, raw = c.Next() {
-		if len(k) > 8 && claims.Get(k[8:]) != nil {
+		if len(k) > 8 && claims.Get(k[8:]) != nil || unsent && facts.Get(queuedRecord(k)) != nil {
 			continue
 		}
 		keys = append(keys, bytes.Clone(k))

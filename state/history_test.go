@@ -2,7 +2,9 @@ package state
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -177,11 +179,41 @@ func TestPruneLeavesUnsentResults(t *testing.T) {
 			if removed != 7 || err != nil || err2 != nil || !slices.Equal(uids(left), []string{"u02"}) {
 				t.Fatalf("removed %d, %v; left %v, %v", removed, err, uids(left), err2)
 			}
-			must(t, s.EndClaim(ctx, "u02", "posted"))
+			must(t, s.EndClaim(ctx, "u02", "posted", false))
 			if n, err := s.PruneHistory(ctx, noon.Add(99*time.Hour)); n != 1 || err != nil {
 				t.Errorf("%d removed when the claim had ended, %v", n, err)
 			}
 		})
+	}
+}
+
+// TestQueuedRecords stay beyond their age until they are sent, and not beyond the size of the history.
+// Their queue is in the order of the history.
+func TestQueuedRecords(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	s := opened(t, Options{})
+	hourly(t, s, 8)
+	for _, uid := range []string{"u05", "u02"} {
+		must(t, s.EndClaim(ctx, uid, "", true))
+	}
+	must(t, s.PutQueued(ctx, Record{UID: "late", Finished: noon.Add(20 * time.Hour)}))
+	if n, err := s.PruneHistory(ctx, noon.Add(99*time.Hour)); n != 6 || err != nil {
+		t.Errorf("removed %d, %v", n, err)
+	}
+	queue, err := s.Facts(ctx, QueuePrefix+HistoryQueue)
+	must(t, err)
+	var got []string
+	for _, key := range slices.Sorted(maps.Keys(queue)) {
+		var e struct{ UID string }
+		must(t, json.Unmarshal(queue[key], &e))
+		got = append(got, e.UID)
+	}
+	if !slices.Equal(got, []string{"u02", "u05", "late"}) {
+		t.Errorf("queue %v", got)
+	}
+	if n, err := s.TrimHistory(ctx, 1); n != 2 || err != nil {
+		t.Errorf("trimmed %d, %v", n, err)
 	}
 }
 

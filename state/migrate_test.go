@@ -163,7 +163,7 @@ func TestUnknownMembersSurvive(t *testing.T) {
 			t.Errorf("after %s the claim is %v", step.name, c)
 		}
 	}
-	must(t, s.EndClaim(ctx, "u", "posted"))
+	must(t, s.EndClaim(ctx, "u", "posted", false))
 	r := rawBody(t, s, frame.History, recordKey(noon.Add(1e9), "u"))
 	attempts, _ := r["attempts"].([]any)
 	if r["cost"] != 1.5 || r["state"] != "success" || r["historicJob"] != "posted" || len(attempts) != 2 {

@@ -144,7 +144,7 @@ func (m *model) step(s *Store, rng *rand.Rand) error {
 			r.HistoricJob = "posted"
 			m.records[uid] = r
 		}
-		return s.EndClaim(ctx, uid, "posted")
+		return s.EndClaim(ctx, uid, "posted", false)
 	case 6:
 		r := Record{UID: uid, Message: text, Finished: at}
 		m.put(r)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"time"
 
 	"limpet/state/frame"
 )
@@ -73,10 +74,34 @@ func (t *txn) enqueue(target string, body []byte, most int) (dropped int, err er
 	return dropped, t.put(frame.Facts, fmt.Appendf(prefix, "%016x", last+1), body)
 }
 
+// ended is what HistoryQueue has of a record: an event about the job.
+type ended struct {
+	Kind      string    `json:"kind"`
+	Namespace string    `json:"namespace"`
+	Name      string    `json:"name"`
+	UID       string    `json:"uid"`
+	Topic     string    `json:"topic"` // the UID: names of jobs are used again
+	Time      time.Time `json:"time"`
+}
+
+// enqueueRecord adds a record to HistoryQueue, in the order of the history. Like the end of a claim
+// it is not refused for the size of the file.
+func (t *txn) enqueueRecord(r Record) error {
+	t.ending = true
+	defer func() { t.ending = false }()
+	key := queuedRecord(recordKey(r.Finished, r.UID))
+	return t.putJSON(frame.Facts, key, ended{"Job", r.Namespace, r.Name, r.UID, r.UID, r.Finished})
+}
+
+func queuedRecord(key []byte) []byte {
+	return fmt.Appendf(nil, "%s%s/%x", QueuePrefix, HistoryQueue, key)
+}
+
 // Keys of the outbox among the facts. Queues are apart, so that a target that is down delays no
 // other.
 const (
 	OutboxPrefix  = "outbox/"
 	QueuePrefix   = OutboxPrefix + "queue/"   // target, "/", number in hex -> what is sent to it
 	FailingPrefix = OutboxPrefix + "failing/" // object -> the failures that were sent
+	HistoryQueue  = "loki"                    // the target that gets the records of the history
 )

@@ -199,7 +199,7 @@ func TestNothingToWriteIsNoTransaction(t *testing.T) {
 	s := opened(t, Options{})
 	before, err := s.transactions()
 	must(t, err)
-	err = errors.Join(s.DropClaim(ctx, "x"), s.DeleteFact(ctx, "x"), s.DeleteSecret(ctx, "x"), s.EndClaim(ctx, "x", "posted"))
+	err = errors.Join(s.DropClaim(ctx, "x"), s.DeleteFact(ctx, "x"), s.DeleteSecret(ctx, "x"), s.EndClaim(ctx, "x", "posted", false))
 	must(t, err)
 	if _, err := s.PruneHistory(ctx, noon); err != nil {
 		t.Fatal(err)
@@ -307,7 +307,7 @@ func TestSizeCap(t *testing.T) {
 	if err := s.Complete(ctx, "running", Record{Message: text, Finished: noon}); err != nil {
 		t.Errorf("end of a job beyond the cap: %v", err)
 	}
-	if err := s.EndClaim(ctx, "running", "posted"); err != nil {
+	if err := s.EndClaim(ctx, "running", "posted", false); err != nil {
 		t.Errorf("end of a claim beyond the cap: %v", err)
 	}
 	if removed, err := s.TrimHistory(ctx, 10); err != nil || removed == 0 {

@@ -44,6 +44,9 @@ type notifier struct {
 
 // job adds the result of a job to the outbox. It returns when the event is in the state file.
 func (n *notifier) job(e jobs.Event) {
+	if _, is := e.Detail.(jobs.RecordQueued); is {
+		n.outbox.RecordQueued()
+	}
 	if e.Type != jobs.EventCompleted || e.State == "" || e.State == "cancelled" || e.Repository == "" {
 		return
 	}

@@ -284,6 +284,8 @@ type Options struct {
 	// objects are in that file too: when the local history has been at its bounds, HistoricJobs that
 	// are older are deleted with it.
 	OldestRecord func(ctx context.Context) (time.Time, error)
+	// QueueHistory adds the record of each job that this agent has ended to state.HistoryQueue.
+	QueueHistory bool
 	// Grace is how long running jobs may take to end when Run is told to stop.
 	Grace time.Duration
 	// Drained makes the agent begin as if Drain(true) had been called.

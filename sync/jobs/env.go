@@ -28,8 +28,9 @@ type store interface {
 	PutMark(ctx context.Context, uid string, mark json.RawMessage) error
 	DropClaim(ctx context.Context, uid string) error
 	Complete(ctx context.Context, uid string, r state.Record) error
-	EndClaim(ctx context.Context, uid, historicJob string) error
+	EndClaim(ctx context.Context, uid, historicJob string, queue bool) error
 	PutRecord(ctx context.Context, r state.Record) error
+	PutQueued(ctx context.Context, r state.Record) error
 	History(ctx context.Context, q state.Query) ([]state.Record, error)
 	HistoryCount(ctx context.Context) (int, error)
 	PruneHistory(ctx context.Context, before time.Time) (int, error)
@@ -68,6 +69,22 @@ func (e *env) outlive(ctx context.Context) (context.Context, context.CancelFunc)
 	return out, func() {
 		stop()
 		cancel(context.Canceled)
+	}
+}
+
+// endClaim forgets the claim of a completed job. ours is false for a job that another agent ends too.
+func (e *env) endClaim(ctx context.Context, uid, historicJob string, ours bool) error {
+	err := e.store.EndClaim(ctx, uid, historicJob, ours && e.o.QueueHistory)
+	if err == nil {
+		e.queued(ours)
+	}
+	return err
+}
+
+// queued reports that the history queue has grown.
+func (e *env) queued(ours bool) {
+	if ours && e.o.QueueHistory {
+		e.events.measure(RecordQueued{})
 	}
 }
 

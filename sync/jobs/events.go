@@ -98,6 +98,8 @@ type (
 	// HistoryPruned is how many records of the state file and HistoricJobs of the API a pass has
 	// deleted.
 	HistoryPruned struct{ Local, Remote int }
+	// RecordQueued is a record that was added to state.HistoryQueue.
+	RecordQueued struct{}
 	// Seen is changes of jobs that the watch has shown (SourceLive after it had synced, SourceInitial
 	// before), or jobs that the periodic scan has found (SourceRelist). Late is how long after its
 	// creation a job was seen, below 0 when that is not known.

@@ -70,7 +70,7 @@ func (f *finisher) finishDeleted(ctx context.Context, h *heldJob, p *Progress, r
 		return queue.Result{NotUrgent: true}
 	}
 	f.completed(h, out, status)
-	return f.endClaim(ctx, h, archiveSkipped)
+	return f.endClaim(ctx, h, archiveSkipped, true)
 }
 
 // finalState makes the final status of a job, with the members that are not ours, and its record.
@@ -175,7 +175,7 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 	// Only the end of Run waits for it, so that this write shares its fsync with the first one of the
 	// next job.
 	f.ending.Go(func() {
-		if f.endClaim(ctx, h, historic).Retry {
+		if f.endClaim(ctx, h, historic, true).Retry {
 			f.queue.add(h.ref.Key, h.ref.repo(), true, queue.Unranked)
 		}
 		f.env.pass(failpoint.Ended, h.ref)
@@ -194,16 +194,16 @@ func (f *finisher) deliver(ctx context.Context, h *heldJob, status map[string]an
 func (f *finisher) undelivered(ctx context.Context, h *heldJob, historic string, err error) queue.Result {
 	if cause, taken := h.lost(); taken {
 		f.env.events.emit(EventLost, h.ref, cause.Error()+"; its result is in the local history only")
-		return f.endClaim(ctx, h, cmp.Or(historic, archiveSkipped))
+		return f.endClaim(ctx, h, cmp.Or(historic, archiveSkipped), false)
 	}
 	h.change(func() { h.result.undelivered = true })
 	return f.suspend(h, "the result is stored and sent when the API is back: "+err.Error())
 }
 
 // endClaim forgets the claim of a completed job. If that fails the job is looked at again, found to
-// be gone, and forgotten then.
-func (f *finisher) endClaim(ctx context.Context, h *heldJob, historic string) queue.Result {
-	if err := f.env.store.EndClaim(context.WithoutCancel(ctx), h.ref.uid, historic); err != nil {
+// be gone, and forgotten then. ours is false for a job that another agent ends too.
+func (f *finisher) endClaim(ctx context.Context, h *heldJob, historic string, ours bool) queue.Result {
+	if err := f.env.endClaim(context.WithoutCancel(ctx), h.ref.uid, historic, ours); err != nil {
 		f.env.events.once("end "+h.ref.uid, EventNote, h.ref, "the claim of a completed job stays in the state file: "+err.Error())
 		return f.suspend(h, "")
 	}

@@ -84,7 +84,7 @@ func (r *recoverer) settle(ctx context.Context, job *unstructured.Unstructured, 
 		case string(job.GetUID()) == p.claim.UID:
 			why = "the claim is in other hands or was removed"
 		}
-		if err := r.forget(ctx, p.claim, why); err != nil {
+		if err := r.forget(ctx, p.claim, job == nil, why); err != nil {
 			return queue.Result{Retry: true}, true
 		}
 	}
@@ -169,23 +169,28 @@ func (r *recoverer) recordDeleted(ctx context.Context, job *unstructured.Unstruc
 		Created: api.Time(job.GetCreationTimestamp().Time), Started: list[0].Started, Finished: time.UnixMilli(r.env.clock.roughMillis()),
 		Spec: raw(job, "spec"), Status: raw(job, "status"), Labels: job.GetLabels(), Attempts: list,
 	}
-	if err := r.env.store.PutRecord(ctx, rec); err != nil {
+	write := r.env.store.PutRecord
+	if r.env.o.QueueHistory {
+		write = r.env.store.PutQueued
+	}
+	if err := write(ctx, rec); err != nil {
 		return err
 	}
+	r.env.queued(true)
 	r.finisher.pruner.recordAdded()
 	r.env.events.emitState(EventCompleted, ref, rec.State, rec.Message, nil)
 	return nil
 }
 
 // forget settles a claim whose job is gone or claimed by others.
-func (r *recoverer) forget(ctx context.Context, k state.Claim, why string) error {
+func (r *recoverer) forget(ctx context.Context, k state.Claim, gone bool, why string) error {
 	var err error
 	if k.Phase == state.PhaseCompleting {
 		historic := archiveSkipped
 		if found, lookErr := r.env.archived(ctx, k.Namespace, k.UID); lookErr == nil && found {
 			historic = archivePosted
 		}
-		err = r.env.store.EndClaim(ctx, k.UID, historic)
+		err = r.env.endClaim(ctx, k.UID, historic, gone)
 	} else {
 		err = r.env.store.DropClaim(ctx, k.UID)
 	}

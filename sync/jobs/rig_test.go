@@ -394,8 +394,8 @@ func (b *brittle) Complete(ctx context.Context, uid string, rec state.Record) er
 	return b.unless("complete", func() error { return b.Store.Complete(ctx, uid, rec) })
 }
 
-func (b *brittle) EndClaim(ctx context.Context, uid, historic string) error {
-	return b.unless("end", func() error { return b.Store.EndClaim(ctx, uid, historic) })
+func (b *brittle) EndClaim(ctx context.Context, uid, historic string, queue bool) error {
+	return b.unless("end", func() error { return b.Store.EndClaim(ctx, uid, historic, queue) })
 }
 
 func (b *brittle) unless(op string, fn func() error) error {

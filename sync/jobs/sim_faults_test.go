@@ -159,7 +159,9 @@ func (l simLedger) PutRecord(ctx context.Context, r state.Record) error {
 	return l.write(ctx, "record", r.UID, true, func() error { l.records[r.UID] = r; return nil })
 }
 
-func (l simLedger) EndClaim(ctx context.Context, uid, historic string) error {
+func (l simLedger) PutQueued(ctx context.Context, r state.Record) error { return l.PutRecord(ctx, r) }
+
+func (l simLedger) EndClaim(ctx context.Context, uid, historic string, _ bool) error {
 	return l.write(ctx, "end", uid, false, func() error {
 		if r, ok := l.records[uid]; ok && historic != "" {
 			r.HistoricJob = historic

@@ -1,9 +1,9 @@
-// Package notify sends events of objects to webhooks, Slack, Alertmanager and programs. An event is
-// kept in the state file until each target has taken it, so that neither a restart nor a target
-// that is down loses one.
+// Package notify sends events of objects to webhooks, Slack, Alertmanager and programs, and ended
+// jobs to Loki. An event is kept in the state file until each target has taken it, so that neither a
+// restart nor a target that is down loses one.
 //
 // Bounds: mostQueued events for a target, maxMessage bytes in each; an event is given up after a
-// day. Of answers only the status counts; a wait after a failure is at most 5 minutes unless the
+// day; a job is, a day after Loki has begun to refuse it. Of answers only the status counts; a wait after a failure is at most 5 minutes unless the
 // answer asks for more (Retry-After, bounded by package netx), and new events do not shorten it. A
 // program has 30 s and 2 KiB of output.
 package notify
@@ -105,12 +105,18 @@ func (b *Outbox) Add(ctx context.Context, e Event) error {
 			s.change(func(t *Status) { t.Dropped += n })
 			b.Logger.Warn("notifications dropped: too many wait for their target", "target", s.target.Name, "count", n, "most", mostQueued)
 		}
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
+		s.wakeUp()
 	}
 	return nil
+}
+
+// RecordQueued notes that the history queue has grown, which jobs write to themselves.
+func (b *Outbox) RecordQueued() {
+	for _, s := range b.senders {
+		if s.target.loki != nil {
+			s.wakeUp()
+		}
+	}
 }
 
 // Failing returns the names and topics of the objects whose last notification was a failure.
@@ -224,6 +230,8 @@ type Event struct {
 
 	ID        string   `json:"id"`                  // set by Add
 	Recovered []string `json:"recovered,omitempty"` // reasons of the failures that it ends; set by Add
+
+	record *state.Record // that it stands for; nil = none
 }
 
 // object is the name of what fails and recovers as one.

@@ -67,6 +67,13 @@ func (s *sender) change(f func(*Status)) {
 	f(&s.status)
 }
 
+func (s *sender) wakeUp() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
 // run sends until ctx ends.
 func (s *sender) run(ctx context.Context) {
 	for {
@@ -108,7 +115,7 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 			continue
 		}
 		if err == nil {
-			err = s.target.send(ctx, s.outbox.Client, s.outbox.Logger, &e.Event)
+			err = s.send(ctx, &e.Event)
 		}
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -123,7 +130,7 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 				t.Error, t.Since, t.LastSent = "", time.Time{}, time.Now().Round(0)
 				t.Sent++
 			})
-		case time.Since(e.Time) >= giveUp:
+		case s.gaveUp(&e.Event, err):
 			delete(s.refused, object)
 			delete(s.since, object)
 			s.change(func(t *Status) { t.Dropped++ })
@@ -158,6 +165,34 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 	return wait, false
 }
 
+// send sends an event, with the record that it stands for.
+func (s *sender) send(ctx context.Context, e *Event) error {
+	if s.target.loki != nil {
+		found, err := s.outbox.Store.History(ctx, state.Query{UID: e.UID})
+		switch {
+		case err != nil:
+			return err
+		case len(found) == 0:
+			return errTrimmed
+		}
+		e.record = &found[0]
+	}
+	return s.target.send(ctx, s.outbox.Client, s.outbox.Logger, e)
+}
+
+// errTrimmed is that of a record which the history has lost to its bounds.
+var errTrimmed = errors.New("the history has no such record any more")
+
+// gaveUp reports whether an event is not tried again after this error. A job waits for its target as
+// long as it is in the history.
+func (s *sender) gaveUp(e *Event, err error) bool {
+	if s.target.loki == nil {
+		return time.Since(e.Time) >= giveUp
+	}
+	first := s.refused[e.object()].first
+	return errors.Is(err, errTrimmed) || netx.KindOf(err) == netx.Refused && !first.IsZero() && time.Since(first) >= giveUp
+}
+
 // failed notes an attempt that failed and returns the wait before the next one.
 func (s *sender) failed(ctx context.Context, err error, b *backoff) time.Duration {
 	s.change(func(t *Status) {
@@ -175,6 +210,7 @@ func (s *sender) failed(ctx context.Context, err error, b *backoff) time.Duratio
 type backoff struct {
 	wait  time.Duration // without jitter
 	until time.Time
+	first time.Time // the attempt that began it
 }
 
 // after returns the wait before the next attempt, with jitter: what the target asked for, else
@@ -186,6 +222,7 @@ func (b *backoff) after(err error) time.Duration {
 		wait = e.RetryAfter
 	}
 	wait += rand.N(wait/4 + 1)
+	b.first = cmp.Or(b.first, time.Now())
 	b.until = time.Now().Add(wait)
 	return wait
 }

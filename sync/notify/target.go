@@ -39,6 +39,7 @@ type Target struct {
 	key      []byte // of the HMAC; nil = none
 	argv     []string
 	client   *kube.Client // of the target that records Kubernetes Events
+	loki     *lokiHeader  // of the target that gets the history
 	refused  sync.Once
 	severity string // Error = failures and what ends them; "" = all
 	name     string // pattern of the objects; "" = all
@@ -168,13 +169,16 @@ func (t *Target) wants(e *Event) bool {
 	}
 	match, _ := path.Match(t.name, full) // the pattern was checked
 	pair := e.Severity == Error || len(e.Recovered) > 0
-	return (match || t.name == "") && (pair || t.severity != Error && t.form != alertmanager)
+	return t.loki == nil && (match || t.name == "") && (pair || t.severity != Error && t.form != alertmanager)
 }
 
 // send sends an event once. The error names the host of a URL at most.
 func (t *Target) send(ctx context.Context, client *netx.Client, log *slog.Logger, e *Event) error {
-	if t.client != nil {
+	switch {
+	case t.client != nil:
 		return t.record(ctx, log, e)
+	case t.loki != nil:
+		return t.push(ctx, client, e)
 	}
 	body, err := json.Marshal(payloads[t.form](e))
 	if err != nil {

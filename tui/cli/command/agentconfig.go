@@ -70,7 +70,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		Drivers: g.Drivers, Timeout: g.MaxJobTimeout, Interval: g.JobInterval, Expiry: g.ClaimExpiry, Renew: g.LeaseRenewalInterval,
 		MaxAttempts: g.MaxAttempts, Cleanup: g.Cleanup, Selector: selector, Actions: g.Actions,
 		HistoryExpiration: history, LocalHistory: local, LocalRecords: g.HistoryMaxRecords, LocalBytes: int64(g.HistoryMaxBytes),
-		Agent: Hostname(), Namespace: g.ListNamespace(), Logger: log, Drained: g.Drain,
+		Agent: Hostname(), Namespace: g.ListNamespace(), Logger: log, Drained: g.Drain, QueueHistory: g.LokiURL != "",
 	}
 	if e.Config.INI && 3*options.Renew > options.Expiry { // Grafana's own defaults are no safe ones
 		options.Renew = options.Expiry / 3
@@ -98,7 +98,7 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 	if err != nil {
 		return cfg, err
 	}
-	targets, err := g.NotifyTargets()
+	targets, err := g.NotifyTargets(log)
 	if err != nil {
 		return cfg, err
 	}
@@ -145,8 +145,8 @@ func (g *Flags) Kinds() (resources.Kinds, error) {
 	return kinds, nil
 }
 
-// NotifyTargets reads --notify.
-func (g *Flags) NotifyTargets() ([]*notify.Target, error) {
+// NotifyTargets reads --notify and --loki-url.
+func (g *Flags) NotifyTargets(log *slog.Logger) ([]*notify.Target, error) {
 	var key []byte
 	if g.NotifyHMACKeyFile != "" && len(g.Notify) > 0 {
 		data, err := os.ReadFile(g.NotifyHMACKeyFile)
@@ -160,6 +160,18 @@ func (g *Flags) NotifyTargets() ([]*notify.Target, error) {
 	targets, err := notify.ParseTargets(g.Notify, key, g.AllowInsecureGit)
 	if err != nil {
 		return nil, Usagef("limpet help notifications", "--notify: %w", err)
+	}
+	o := notify.LokiOptions{URL: g.LokiURL, User: g.LokiUser, PasswordFile: g.LokiPasswordFile, Tenant: g.LokiTenantID,
+		Insecure: g.AllowInsecureGit, Logger: log}
+	switch {
+	case o.URL != "":
+		history, err := notify.NewLoki(o)
+		if err != nil {
+			return nil, Usagef("limpet help notifications", "--loki-url: %w", err)
+		}
+		return append(targets, history), nil
+	case o.User+o.PasswordFile+o.Tenant != "":
+		return nil, Usagef("limpet help notifications", "--loki-user, --loki-password-file and --loki-tenant-id need --loki-url")
 	}
 	return targets, nil
 }

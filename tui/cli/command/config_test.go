@@ -184,6 +184,7 @@ func TestOperatorINI(t *testing.T) {
 		{"i.yaml", "# date=2026\ndrivers: [\n", "yaml: line 2"},
 		{"j.ini", "drivers = 3\n", "j.ini:1: "},
 		{"k.ini", "[operator]\ntoken: c2VjcmV0==\n", "k.ini:2: "},
+		{"l.ini", "[provisioning]\nloki_password = c2VjcmV0\n", "l.ini:2: "},
 	} {
 		_, errs := s.Must(t, ExitUsage, "--config", write(tt.name, tt.text), "status")
 		if !strings.Contains(errs, tt.want) || strings.Contains(errs, "c2Vj") {
@@ -191,8 +192,9 @@ func TestOperatorINI(t *testing.T) {
 		}
 	}
 	token := write("token", "secret")
-	path := write("file.ini", "[grpc_client_authentication]\ntoken = $__file{"+token+"}\n")
-	if e, _, err := s.parse("--config", path, "status"); err != nil || e.Flags.TokenFile != token {
+	path := write("file.ini", "[grpc_client_authentication]\ntoken = $__file{"+token+"}\n"+
+		"[provisioning]\nloki_url = https://logs.example.com\nloki_user = 7\nloki_password = $__file{"+token+"}\n")
+	if e, _, err := s.parse("--config", path, "status"); err != nil || e.Flags.TokenFile != token || e.Flags.LokiPasswordFile != token {
 		t.Errorf("%v", err)
 	}
 }

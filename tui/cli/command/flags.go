@@ -128,6 +128,10 @@ type AgentFlags struct {
 	ArtifactMaxFiles          int           `help:"Files and directories of an artifact; 0 = no limit." default:"100000"`
 	Notify                    []string      `help:"Target of 'limpet help notifications'. Repeatable." placeholder:"URL" sep:"none"`
 	NotifyHMACKeyFile         string        `help:"Key that signs notifications to webhooks." placeholder:"FILE"`
+	LokiURL                   string        `help:"Loki that gets a line for each job that has ended." placeholder:"URL"`
+	LokiUser                  string        `help:"User for Loki. Default: the password is a bearer token." placeholder:"NAME"`
+	LokiPasswordFile          string        `help:"Password or token for Loki; read again when it changes." placeholder:"FILE"`
+	LokiTenantID              string        `help:"Tenant of Loki (X-Scope-OrgID)." placeholder:"ID"`
 	Heartbeat                 string        `help:"URL that is called once a minute while nothing fails." placeholder:"URL"`
 	CommitStatus              bool          `help:"Report each sync on its commit at the Git host, as a commit status."`
 	AllowInsecureGit          bool          `help:"Send credentials over plain http."`

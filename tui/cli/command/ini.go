@@ -68,12 +68,14 @@ func (c *ConfigFile) parseINI(data []byte) error {
 			return refuse("key %q is in no section; try [operator]", key)
 		}
 		name, value := cmp.Or(iniRenamed[key], strings.ReplaceAll(key, "_", "-")), iniValue(value)
-		if file, ok := strings.CutPrefix(value, "$__file{"); ok && name == "token" {
-			name, value = "token-file", strings.TrimSuffix(file, "}")
+		if file, ok := strings.CutPrefix(value, "$__file{"); ok && (name == "token" || name == "loki-password") {
+			name, value = name+"-file", strings.TrimSuffix(file, "}")
 		}
 		switch _, twice := c.Values[name]; {
 		case strings.Contains(value, "${") || strings.HasPrefix(value, "$__"):
 			return refuse("%s: variables are not expanded here; set %s instead", key, Variable(name))
+		case name == "loki-password" && value != "":
+			return refuse("%s: a password has a file of its own; try %s = $__file{PATH}", key, key)
 		case twice:
 			return refuse("%s is set twice", key)
 		case value != "": // Grafana takes an empty value for the default
@@ -109,8 +111,7 @@ var (
 	iniRenamed = map[string]string{"concurrent_drivers": "drivers", "cleanup_interval": "claim-expiry"}
 	// iniIgnored are keys, also those before any section, that have no meaning here.
 	iniIgnored = []string{"token_namespace", "provisioning_server_public_url", "worker_count", "jobs_enabled", "folders_api_version",
-		"home_path", "local_permitted_prefixes", "repository_types", "leader_election", "loki_url", "loki_user", "loki_password",
-		"loki_tenant_id", "max_queued_jobs_per_repository", "max_queued_jobs_per_namespace", "name", "app_mode", "instance_name", "target",
+		"home_path", "local_permitted_prefixes", "repository_types", "leader_election", "max_queued_jobs_per_repository", "max_queued_jobs_per_namespace", "name", "app_mode", "instance_name", "target",
 		"force_migration", "allowed_git_urls", "public_root_url", "git_max_concurrent_requests_per_host", "git_rate_limit_rps_per_host",
 		"git_rate_limit_burst_per_host"}
 	// iniSections have settings, also with a suffix: [operators.provisioning.jobs]. All others are those of Grafana's server.

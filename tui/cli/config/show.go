@@ -354,7 +354,7 @@ func exampleValue(flag *kong.Flag) string {
 		"URL": "https://grafana.example.com", "FILE": "/etc/limpet/" + strings.TrimSuffix(flag.Name, "-file"),
 		"DIR": "/etc/limpet/" + flag.Name, "PROGRAM": "/usr/local/bin/reload",
 		"SELECTOR": "site=east", "ACTION": "pull", "GROUP/KIND": "playlist.grafana.app/Playlist",
-		"ADDRESS": "127.0.0.1:9441", "CIDR": "10.0.0.0/8",
+		"ADDRESS": "127.0.0.1:9441", "CIDR": "10.0.0.0/8", "NAME": "site", "ID": "edge",
 	}[flag.PlaceHolder])
 	words := flag.EnumSlice()
 	switch {

@@ -23,7 +23,7 @@ const program = "exec:"
 // checkNotifications looks for the targets of notifications and the heartbeat, of this command and
 // of the daemon. It sends nothing: 'limpet notify test' does.
 func (p *examination) checkNotifications(ctx context.Context) check {
-	targets, err := p.env.Flags.NotifyTargets()
+	targets, err := p.env.Flags.NotifyTargets(p.env.Log)
 	if p.env.Flags.Heartbeat != "" && err == nil {
 		var beat *notify.Target
 		beat, err = notify.ParseHeartbeat(p.env.Flags.Heartbeat, p.env.Flags.AllowInsecureGit)

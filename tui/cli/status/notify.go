@@ -42,16 +42,20 @@ func (c notifyTest) Run(ctx context.Context, e *command.Env) error {
 }
 
 func (c notifyTest) send(ctx context.Context, e *command.Env) ([]notify.Result, error) {
-	_, elsewhere := e.Config.From["notify"] // else it is on the command line, or nowhere
+	typed := func(flag string, set bool) bool {
+		_, elsewhere := e.Config.From[flag]
+		return set && !elsewhere
+	}
+	own := typed("notify", len(e.Flags.Notify) > 0) || typed("loki-url", e.Flags.LokiURL != "")
 	var results []notify.Result
 	_, daemon, err := e.Attach(ctx)
 	switch {
-	case err == nil && (elsewhere || len(e.Flags.Notify) == 0):
+	case err == nil && !own:
 		results, err = daemon.TestNotify(ctx, c.Target)
 	case err == nil || errors.Is(err, control.ErrNoDaemon):
 		client := &netx.Client{AllowInsecure: true, UserAgent: "limpet/" + command.Version, Timeout: notify.Timeout}
 		o := notify.Options{Logger: e.Log, Client: client}
-		if o.Targets, err = e.Flags.NotifyTargets(); err == nil {
+		if o.Targets, err = e.Flags.NotifyTargets(e.Log); err == nil {
 			results, err = o.TestNotify(ctx, c.Target)
 		}
 	}

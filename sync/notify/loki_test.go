@@ -1,0 +1,101 @@
+package notify
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"limpet/state"
+	"limpet/sync/netx"
+)
+
+func TestNewLoki(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{
+		"https://loki.example/": "https://loki.example/loki/api/v1/push", "https://a/x/loki/api/v1/push": "https://a/x/loki/api/v1/push",
+		"http://127.0.0.1:3100": "http://127.0.0.1:3100/loki/api/v1/push", "http://loki.example": "", "https://u:secret@loki.example": "",
+		"https://loki.example?secret=1": "", "loki.example": "",
+	} {
+		got, err := NewLoki(LokiOptions{URL: value, Logger: slog.New(slog.DiscardHandler)})
+		switch {
+		case want == "" && (err == nil || strings.Contains(err.Error(), "secret")):
+			t.Errorf("%s: %v", value, err)
+		case want != "" && (err != nil || got.url != want):
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
+// TestLokiOutage: after two days without Loki it gets each job once, the oldest first, but one that
+// it refuses and one that the history has lost to its bounds.
+func TestLokiOutage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	synctest.Test(t, func(t *testing.T) {
+		store, _, err := state.Open(t.Context(), state.Options{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer store.Close()
+		began := time.Now()
+		var got []string
+		loki := serve(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			switch {
+			case time.Since(began) < 48*time.Hour:
+				w.WriteHeader(http.StatusBadGateway)
+			case strings.Contains(string(body), "u7"):
+				w.WriteHeader(http.StatusBadRequest)
+			default:
+				got = append(got, string(body))
+				w.WriteHeader(http.StatusNoContent)
+			}
+		})
+		log := slog.New(slog.DiscardHandler)
+		target, err := NewLoki(LokiOptions{URL: "https://loki", Logger: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := Open(t.Context(), Options{Store: store, Targets: []*Target{target}, Client: &netx.Client{Transport: loki, Timeout: Timeout}, Logger: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.Run(ctx) }()
+		for i := range 10 {
+			if err := store.PutQueued(ctx, state.Record{UID: fmt.Sprint("u", i), Namespace: "default", Name: "pull", Repository: "boards",
+				Finished: time.Now(), Spec: json.RawMessage(`{"action": "pull"}`), Labels: map[string]string{"a": "b"}}); err != nil {
+				t.Fatal(err)
+			}
+			b.RecordQueued()
+			time.Sleep(3 * time.Hour)
+		}
+		if n, err := store.PruneHistory(ctx, time.Now()); n != 0 || err != nil {
+			t.Errorf("pruned %d, %v", n, err)
+		}
+		if n, err := store.TrimHistory(ctx, 9); n != 1 || err != nil {
+			t.Errorf("trimmed %d, %v", n, err)
+		}
+		time.Sleep(60 * time.Hour)
+		synctest.Wait()
+		first := `{"streams":[{"stream":{"from":"job-history","namespace":"default","repository":"boards"},"values":[["` +
+			`946695600000000000","{\"kind\":\"Job\",\"apiVersion\":\"provisioning.grafana.app/v0alpha1\",\"metadata\":{` +
+			`\"name\":\"pull\",\"namespace\":\"default\",\"uid\":\"u1\",\"labels\":{\"a\":\"b\"}},\"spec\":{\"action\":\"pull\"}}"]]}]}`
+		if len(got) != 8 || got[0] != first || !strings.Contains(got[7], "u9") {
+			t.Errorf("%d lines: %s", len(got), got)
+		}
+		if s := b.Status()[0]; s.Pending != 0 || s.Dropped != 2 || s.Sent != 8 {
+			t.Errorf("%+v", s)
+		}
+		cancel()
+		<-ended
+	})
+}
