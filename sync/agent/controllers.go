@@ -40,7 +40,7 @@ func reconciles(mode string, embedded bool) bool {
 // Names of the Lease of the controllers. Agents with another selector have other Repositories, and
 // so another Lease.
 const (
-	leaseNamespace = "default" // of agents that watch all namespaces
+	LeaseNamespace = "default" // of agents that watch all namespaces
 	leaseName      = "limpet-controllers"
 )
 
@@ -119,7 +119,7 @@ func (a *Agent) newLease(
 		return nil, err
 	}
 	return lease.New(lease.Options{
-		Client:  a.clients.client.Resource(lease.Resource).Namespace(cmp.Or(a.cfg.Namespace, leaseNamespace)),
+		Client:  a.clients.client.Resource(lease.Resource).Namespace(cmp.Or(a.cfg.Namespace, LeaseNamespace)),
 		Name:    name,
 		Holder:  holder,
 		Expiry:  cmp.Or(a.cfg.Jobs.Expiry, jobs.DefaultExpiry),

@@ -38,6 +38,9 @@ const (
 // Options of a server of one's own.
 type Options struct {
 	Deny []string // "VERB RESOURCE NAMESPACE", answered with 403; * matches all
+	// Manifests is YAML of a cluster: the tokens of its ServiceAccounts, TokenOf
+	// system:serviceaccount:NAMESPACE:NAME, may do what its roles allow and no more.
+	Manifests string
 	// SignTTL is the life of an exchanged token; 0 = 10 minutes.
 	SignTTL time.Duration
 	// NoWatchCache has watches served from etcd, so that Compact makes the
@@ -116,6 +119,14 @@ func Start(t testing.TB, o Options) *Server {
 	for _, rule := range o.Deny {
 		args = append(args, "--deny", rule)
 	}
+	dir := t.TempDir()
+	if o.Manifests != "" {
+		file := filepath.Join(dir, "manifests.yaml")
+		if err := os.WriteFile(file, []byte(o.Manifests), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--manifests", file)
+	}
 	if o.SignTTL > 0 {
 		args = append(args, "--sign-ttl", o.SignTTL.String())
 	}
@@ -131,7 +142,7 @@ func Start(t testing.TB, o Options) *Server {
 	if o.Leases {
 		kinds = append(kinds, leaseCRD...)
 	}
-	s, err := start(t, t.TempDir(), kinds, args...)
+	s, err := start(t, dir, kinds, args...)
 	if err != nil {
 		t.Fatal(err)
 	}

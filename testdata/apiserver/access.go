@@ -23,15 +23,19 @@ type access struct {
 	token string
 	sign  *signer
 	deny  rules
+	allow grants // of ServiceAccounts, which may do nothing else
 }
 
 // AuthenticateRequest accepts the static token, with or without a name behind it
-// (userOf), as a bearer or access token, and exchanged tokens whose audiences hold the group that is asked for.
+// (userOf), which may be that of a ServiceAccount, as a bearer or access token, and exchanged tokens whose audiences hold the group that is asked for.
 func (a *access) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	for _, header := range []string{"Authorization", accessHeader} {
 		token, ok := strings.CutPrefix(r.Header.Get(header), "Bearer ")
 		if !ok {
 			continue
+		}
+		if name, named := strings.CutPrefix(token, a.token+"."); named && strings.HasPrefix(name, accountPrefix) {
+			return as(name), true, nil
 		}
 		if token == a.token || strings.HasPrefix(token, a.token+".") {
 			return as("admin"), true, nil
@@ -56,6 +60,9 @@ func as(name string) *authenticator.Response {
 // authorize allows what no rule denies. The server's own loopback client is
 // never denied anything.
 func (a *access) authorize(_ context.Context, attr authorizer.Attributes) (authorizer.Decision, string, error) {
+	if name := attr.GetUser().GetName(); strings.HasPrefix(name, accountPrefix) && !a.allow.allows(name, attr) {
+		return authorizer.DecisionDeny, "no rule allows it", nil
+	}
 	if attr.GetUser().GetName() != user.APIServerUser && attr.IsResourceRequest() {
 		for _, rule := range a.deny {
 			if rule.matches(attr) {

@@ -38,6 +38,7 @@ type options struct {
 	Listen    string
 	CRDs      string
 	Deny      rules
+	Manifests string
 	NoFsync   bool
 	Requests  string
 	Sign      string
@@ -55,6 +56,7 @@ func parse(args []string) (options, error) {
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:0", "address to serve HTTPS on")
 	f.StringVar(&o.CRDs, "crds", "", "YAML file with CustomResourceDefinitions to install")
 	f.Var(&o.Deny, "deny", `"VERB RESOURCE NAMESPACE" that is answered with 403; * matches all (repeatable)`)
+	f.StringVar(&o.Manifests, "manifests", "", "YAML file of a cluster, whose ServiceAccounts may do what their roles allow")
 	f.BoolVar(&o.NoFsync, "no-fsync", false, "let etcd skip fsync")
 	f.StringVar(&o.Requests, "requests", "", "file that receives one JSON line per request")
 	f.StringVar(&o.Sign, "sign", "", "address of the token exchange (POST /sign/access-token); empty = off")

@@ -62,6 +62,9 @@ func start(ctx context.Context, o options) (_ *server, err error) {
 	s.requests, s.faults = log, newFaults(log)
 
 	s.access = &access{token: o.Token, deny: o.Deny}
+	if s.access.allow, err = readGrants(o.Manifests); err != nil {
+		return nil, err
+	}
 	if s.access.sign, err = newSigner(o.SignToken, o.SignTTL); err != nil {
 		return nil, err
 	}

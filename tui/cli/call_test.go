@@ -40,7 +40,7 @@ func TestLostOutput(t *testing.T) {
 var looks = []string{
 	"completion", "config path", "config show", "config validate", "connection list", "connection show", "connection test", "crds",
 	"dashboard", "doctor", "fleet status", "get", "history export", "history list", "history show",
-	"job diff", "job list", "job logs", "job show", "job watch", "logs", "man",
+	"job diff", "job list", "job logs", "job show", "job watch", "logs", "man", "manifests",
 	"monitoring dashboards", "monitoring ksm", "monitoring podmonitor", "monitoring rules", "monitoring scrape", "repo diff", "repo export", "repo files", "repo list", "repo open", "repo show", "repo test",
 	"repo validate",
 	"service print", "source diff", "source export", "source get", "source list", "source show", "source test", "status",

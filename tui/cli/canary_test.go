@@ -71,7 +71,7 @@ func TestNoOutputHasASecret(t *testing.T) {
 		"job diff": {"job diff u1"}, "job list": {"job list"}, "job logs": {"job logs u1", "job logs boards-sync"}, "job show": {"job show boards-sync", "job show u1"},
 		"job watch": {"job watch none"}, "logs": {"logs"},
 		"monitoring dashboards": {"monitoring dashboards"}, "monitoring ksm": {"monitoring ksm"}, "monitoring rules": {"monitoring rules"},
-		"monitoring podmonitor": {"monitoring podmonitor"}, "monitoring scrape": {"monitoring scrape"},
+		"manifests": {"manifests"}, "monitoring podmonitor": {"monitoring podmonitor"}, "monitoring scrape": {"monitoring scrape"},
 		"repo export": {"repo export boards --file -"}, "source export": {"source export fleet --file -"},
 		"repo diff": {"repo diff boards"}, "repo files": {"repo files boards"}, "repo list": {"repo list"}, "repo open": {"repo open boards --print"},
 		"repo show": {"repo show boards", "repo show signed"},

@@ -20,6 +20,7 @@ import (
 	"limpet/tui/cli/history"
 	"limpet/tui/cli/job"
 	"limpet/tui/cli/logs"
+	"limpet/tui/cli/manifests"
 	"limpet/tui/cli/monitoring"
 	"limpet/tui/cli/object"
 	"limpet/tui/cli/repo"
@@ -59,6 +60,7 @@ type cli struct {
 	Service  service.Command      `cmd:"" group:"Set up" help:"The daemon under systemd: print, install, uninstall."`
 	Crds     crdsCmd              `cmd:"" group:"Set up" name:"crds" help:"Print the CRDs for a Kubernetes API."`
 
+	Deployment manifests.Command  `cmd:"" alone:"" group:"Set up" name:"manifests" help:"Print a Deployment for Kubernetes, with the rights that it needs."`
 	Monitoring monitoring.Command `cmd:"" group:"Set up" help:"Boards, alert rules and scrape jobs for Prometheus and Grafana."`
 
 	Demo daemon.DemoCommand `cmd:"" alone:"" group:"Serve" writes:"" help:"See everything at work on this machine, offline."`

@@ -23,7 +23,7 @@ import (
 const (
 	mostFiles  = 40      // Go files of a folder, tests included
 	mostLines  = 600     // of a file
-	mostSource = 104_630 // lines of all files without tests and their support; the aim is 89,000
+	mostSource = 104_940 // lines of all files without tests and their support; the aim is 89,000
 )
 
 // layers are the packages from the bottom to the top, each with those below its
@@ -85,6 +85,7 @@ var layers = []struct {
 	{"tui/cli/complete", 0},
 	{"tui/cli/fleet", 0},
 	{"tui/cli/monitoring", 0},
+	{"tui/cli/manifests", 0},
 	{"tui/cli/daemon", 0},
 	{"tui/cli", 400},
 	{".", 0},

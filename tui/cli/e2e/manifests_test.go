@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/suite"
@@ -100,4 +103,132 @@ func keepsManifests(t *testing.T, h *home, lose func()) {
 	}
 	second.stop(t)
 	h.noSecret(t, d.log.String()+second.log.String(), "s3cr3t-canary-of-a-site")
+}
+
+// podAccount is the ServiceAccount of the printed Deployment.
+const podAccount = "system:serviceaccount:limpet:limpet"
+
+// podDeployment is what the tests read of it.
+type podDeployment struct {
+	Kind  string
+	Data  map[string]string
+	Rules []struct{ Resources, Verbs []string }
+	Spec  struct {
+		Template struct {
+			Spec struct{ Containers []struct{ Args []string } }
+		}
+	}
+}
+
+// TestDeployment: a strict cluster takes what 'limpet manifests' prints, and the agent with its
+// arguments does all its work with exactly the rights that are in it: nothing is refused, and each
+// right is used.
+func TestDeployment(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	printed := newHome(t).must(t, 0, "manifests", "--controllers", "on", "--sources", "on", "--storage", "1Gi", "--webhook-listen", ":9441",
+		"--claim-expiry", shortExpiry.String(), "--lease-renewal-interval", shortRenewal.String(), "--history-expiration", "1s").out
+	server := testenv.Start(t, testenv.Options{Leases: true, Manifests: printed})
+	h, admin := newHome(t), newHome(t)
+	kubeconfig := func(h *home, text, token string) string {
+		ca, err := os.ReadFile(server.CAFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h.file(t, "kubeconfig", strings.NewReplacer("https://kubernetes.default.svc", server.URL,
+			"/var/run/secrets/kubernetes.io/serviceaccount/ca.crt", h.file(t, "ca.crt", string(ca)),
+			"/var/run/secrets/kubernetes.io/serviceaccount/token", h.file(t, "token", token)).Replace(text))
+	}
+	var args []string
+	var rules []struct{ Resources, Verbs []string }
+	for text := range strings.SplitSeq(printed, "---\n") {
+		var o podDeployment
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		switch o.Kind {
+		case "ConfigMap":
+			kubeconfig(h, o.Data["kubeconfig"], server.TokenOf(podAccount))
+			admin.args = []string{"--kubeconfig", kubeconfig(admin, o.Data["kubeconfig"], server.Token), "--namespace", "default"}
+		case "ClusterRole", "Role":
+			rules = append(rules, o.Rules...)
+		case "Deployment":
+			args = o.Spec.Template.Spec.Containers[0].Args
+		}
+	}
+	for i, arg := range args {
+		switch name, _, _ := strings.Cut(arg, "="); name {
+		case "--state":
+			args[i] = name + "=" + h.state()
+		case "--kubeconfig":
+			args[i] = name + "=" + filepath.Join(h.dir, "kubeconfig")
+		case "--telemetry-listen", "--webhook-listen":
+			args[i] = name + "=" + freeAddress(t)
+		}
+	}
+	h.daemon(t, args[1:]...)
+
+	repo := testenv.Repo(t, 2, 3)
+	origin := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
+	admin.must(t, 0, "apply", "-f", admin.file(t, "sources.yaml", fmt.Sprintf(monitored, origin, testenv.Branch)))
+	admin.must(t, 0, "repo", "create", "boards", "--url", origin, "--branch", testenv.Branch, "--path", testenv.Directory, "--interval", "1h")
+	pull := func() { admin.must(t, 0, "repo", "pull", "boards", "--full", "--wait") }
+	pull()
+	repo.Edit(t, repo.Dashboards()[0].Path)
+	pull()
+	admin.must(t, 0, "apply", "-f", admin.file(t, "secret.yaml", strings.Replace(declaredYAML("lab", "main"), `{create: "${SITE_TOKEN}"}`, "{name: lab}", 1)))
+	until(t, "history", func() bool { return len(h.history(t)) < 2 })
+	admin.must(t, 0, "delete", "repository", "boards", "--yes")
+	until(t, "the repository is gone", func() bool { return admin.run(t, "get", "repository", "boards").code != 0 })
+	server.Settle(t)
+	used := map[string]bool{}
+	for _, r := range server.Requests(t, 0) {
+		if r.User != podAccount {
+			continue
+		}
+		if used[rightOf(r)] = true; r.Code == http.StatusForbidden {
+			t.Errorf("refused: %s", r)
+		}
+	}
+	// What no Repository here makes the agent do: cancel, release, take a Connection's token, find an
+	// Event again.
+	for _, right := range []string{"jobs patch", "connections get", "gitrepositories get", "connections patch",
+		"connections/status patch", "dashboards patch", "folders patch", "folders update", "events get", "events patch"} {
+		if used[right] {
+			t.Errorf("%s was used", right)
+		}
+		used[right] = true
+	}
+	for _, rule := range rules {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				if !used[resource+" "+verb] {
+					t.Errorf("not used: %s %s", resource, verb)
+				}
+			}
+		}
+	}
+}
+
+// rightOf is the right that a request needs: its resource and verb.
+func rightOf(r testenv.Request) string {
+	words := strings.Split(strings.TrimPrefix(strings.TrimPrefix(r.Path, "/api/v1/"), "/apis/"), "/")
+	if strings.HasPrefix(r.Path, "/apis/") {
+		words = words[min(2, len(words)):]
+	}
+	if len(words) > 2 && words[0] == "namespaces" {
+		words = words[2:]
+	}
+	verb := map[string]string{"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get"}[r.Method]
+	switch {
+	case len(words) == 0:
+		return ""
+	case len(words) > 2:
+		return words[0] + "/" + words[2] + " " + verb
+	case len(words) == 1 && r.Method == "GET" && strings.Contains(r.Query, "watch="):
+		verb = "watch"
+	case len(words) == 1 && r.Method == "GET":
+		verb = "list"
+	}
+	return words[0] + " " + verb
 }

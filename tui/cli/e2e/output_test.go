@@ -135,6 +135,7 @@ func TestEveryCommandKeepsItsSchema(t *testing.T) {
 	h.daemon(t, "--controllers", "off", "--notify", "exec:/bin/cat") // only this test creates jobs
 	call(0, "version", "version")
 	call(0, "objects", "crds")
+	call(0, "objects", "manifests")
 	call(0, "config-path", "config path")
 	call(0, "config-written", "config init")
 	call(0, "config-verdict", "config validate")
