@@ -84,15 +84,13 @@ func TestServeExchange(t *testing.T) {
 	for _, sent := range []string{"POST / HTTP/1.1\r\n", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", ""} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
-			ln := &local{conns: make(chan net.Conn), life: ctx}
+			ln := &pipeListener{conns: make(chan net.Conn), life: ctx}
 			served := make(chan error, 1)
 			go func() {
 				served <- ServeExchange(ctx, ln, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { _, _ = io.ReadAll(req.Body) }))
 			}()
-			conn, err := ln.dial(ctx, "", "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			conn, there := net.Pipe()
+			ln.conns <- there
 			start := time.Now()
 			go func() { _, _ = io.WriteString(conn, sent) }()
 			_, _ = io.ReadAll(conn)
@@ -106,6 +104,25 @@ func TestServeExchange(t *testing.T) {
 		})
 	}
 }
+
+// pipeListener accepts connections in memory.
+type pipeListener struct {
+	conns chan net.Conn
+	life  context.Context
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.life.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error { return nil }
+
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "in-process", Net: "unix"} }
 
 // TestSlowBodyIsCut: a client that does not send what it announced holds no connection, and a watch
 // goes on.

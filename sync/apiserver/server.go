@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"runtime"
 	"slices"
@@ -82,8 +81,7 @@ type Server struct {
 	life context.Context // ends with Close; open watches end with it
 	end  context.CancelFunc
 
-	local      *local
-	serveLocal sync.Once
+	local *local
 
 	seal    sealer
 	expired atomic.Int64 // when Events were looked through, in Unix nanoseconds
@@ -102,7 +100,7 @@ func New(store *state.Store, o Options) (*Server, error) {
 	}
 	s.plans = make(chan struct{}, runtime.GOMAXPROCS(0))
 	s.feed = newFeed(max(o.Window, 0), info.Revision)
-	s.mux, s.local = s.routes(), s.newLocal()
+	s.mux, s.local = s.routes(), &local{server: s}
 	store.OnObjects(s.feed.publish)
 	return s, nil
 }
@@ -111,8 +109,8 @@ func New(store *state.Store, o Options) (*Server, error) {
 // It is idempotent and does not close the store.
 func (s *Server) Close() error {
 	s.end()
-	s.local.client.CloseIdleConnections() // the server would wait for new ones without a request
-	return shutdown(&s.local.server)
+	s.local.close()
+	return nil
 }
 
 // ServeHTTP implements http.Handler. Watches block until the request's context
@@ -178,56 +176,9 @@ func (s *Server) serveVersion(w http.ResponseWriter, req *http.Request) {
 	})
 }
 
-// local serves requests inside the process: HTTP over pipes in memory.
-type local struct {
-	server http.Server
-	client http.Transport
-	conns  chan net.Conn
-	life   context.Context // ends with the Server
-}
-
 // Transport returns a transport to this server without a socket. It does not
 // authenticate: code in this process can open the state file anyway.
-func (s *Server) Transport() http.RoundTripper {
-	s.serveLocal.Do(func() { go func() { _ = s.local.server.Serve(s.local) }() })
-	return &s.local.client
-}
-
-func (s *Server) newLocal() *local {
-	l := &local{conns: make(chan net.Conn), life: s.life}
-	l.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { s.serve(w, req, time.Time{}) })
-	l.server.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelError) // of panics
-	l.client.DialContext = l.dial
-	l.client.MaxIdleConnsPerHost = 100
-	l.client.IdleConnTimeout = 90 * time.Second
-	l.client.DisableCompression = true
-	return l
-}
-
-func (l *local) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case l.conns <- there:
-		return here, nil
-	case <-l.life.Done():
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (l *local) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.life.Done():
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *local) Close() error { return nil }
-
-func (l *local) Addr() net.Addr { return &net.UnixAddr{Name: "in-process", Net: "unix"} }
+func (s *Server) Transport() http.RoundTripper { return s.local }
 
 // Gate authenticates requests to a served API. It accepts access tokens of its Signer, in
 // X-Access-Token (as Grafana's controllers send them) or in Authorization, and static tokens.

@@ -54,6 +54,11 @@ type call struct {
 	err     error         // of the last round trip; client-go hides some
 }
 
+// Accepting returns a context whose calls ask for their answer in a form; see http's Accept.
+func Accepting(ctx context.Context, media string) context.Context {
+	return withCall(ctx, &call{accept: media})
+}
+
 func withCall(ctx context.Context, c *call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }

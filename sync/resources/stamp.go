@@ -96,10 +96,13 @@ func (o *Object) Source(name string) []byte {
 	return out.Bytes()
 }
 
+// envelope is about as much as an object has beside its spec, in bytes.
+const envelope = 1 << 10
+
 func (o *Object) body(version string, meta map[string]any) []byte {
 	gv := o.GVK.GroupVersion()
 	gv.Version = version
-	body := []byte{'{'}
+	body := append(make([]byte, 0, len(o.spec)+envelope), '{')
 	body = appendMember(body, "apiVersion", marshal(gv.String()))
 	body = appendMember(body, "kind", marshal(o.GVK.Kind))
 	body = appendMember(body, "metadata", marshal(meta))
@@ -137,7 +140,11 @@ func marshal(v any) []byte {
 // cleanSpec leaves out the members of a dashboard that belong to one server's
 // database. Nothing else changes, not even the order.
 func cleanSpec(fields []field) json.RawMessage {
-	out := []byte{'{'}
+	size := 2
+	for _, f := range fields {
+		size += len(f.name) + len(f.value) + len(`"":,`)
+	}
+	out := append(make([]byte, 0, size), '{')
 	for _, f := range fields {
 		if f.name != "uid" && f.name != "version" && f.name != "id" {
 			out = appendMember(out, f.name, f.value)

@@ -238,6 +238,9 @@ func (s *API) write(ctx context.Context, verb string, ref resources.Ref, c call)
 	if s.off.Load() {
 		return nil
 	}
+	if c.method != http.MethodDelete { // whose answer may be no object
+		ctx = kube.Accepting(ctx, metadataOnly) // the content is known
+	}
 	answer, err := s.do(ctx, ref, c)
 	if err != nil {
 		return fmt.Errorf("%s %s %s: %w", verb, ref.Resource, ref.Name, err)
