@@ -16,7 +16,7 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X limpet/tui/cli/command.Version=$(VERSION)
 GO      ?= go
-PLATFORMS = linux/amd64 linux/arm64 linux/arm/7 linux/386 linux/riscv64
+PLATFORMS = linux/amd64 linux/arm64 linux/arm/7 linux/386 linux/riscv64 darwin/arm64
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 30s
 
@@ -47,9 +47,9 @@ lint: licences
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 
-# No GPL and none that is not known, in what is linked into the program on Linux.
+# No GPL and none that is not known, in what is linked into the program.
 licences:
-	@GOFLAGS= $(GO) list -deps -f '{{with .Module}}{{if .Dir}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' . | sort -u | \
+	@for os in linux darwin; do GOOS=$$os GOFLAGS= $(GO) list -deps -f '{{with .Module}}{{if .Dir}}{{.Path}} {{.Version}} {{.Dir}}{{end}}{{end}}' .; done | sort -u | \
 	  GOFLAGS= $(GO) run -C testdata/release ./licences
 
 size:
@@ -61,6 +61,7 @@ RUN ?= .
 full: export LIMPET_TESTS = $(if $(ONCE),once,full)
 full: export LIMPET_SEED = $(SEED)
 full: setup lint apiserver
+	GOOS=darwin GOARCH=arm64 $(GO) build ./...
 	.ci/setup 'chromium chromium'
 	$(GO) vet -C testdata/apiserver ./...
 	$(GO) vet -C testdata/fluxclient ./...

@@ -276,6 +276,9 @@ func recovered[T any](fn func() (T, error)) (v T, err error) {
 	return fn()
 }
 
+// flagReadOnly is ST_RDONLY of Linux and MNT_RDONLY of macOS.
+const flagReadOnly = 1
+
 // DiskError returns why the disk of the state file takes no writes now, nil when it does:
 // ErrReadOnly or syscall.ENOSPC in an error that names the file. After a write that the disk
 // refused, each call tries one.
@@ -287,7 +290,7 @@ func (s *Store) DiskError(ctx context.Context) (err error) {
 		free = disk.Bfree
 	}
 	switch {
-	case disk.Flags&unix.ST_RDONLY != 0:
+	case disk.Flags&flagReadOnly != 0:
 		err = ErrReadOnly
 	case disk.Blocks > 0 && free*uint64(disk.Bsize) < reserveSize:
 		err = syscall.ENOSPC

@@ -350,11 +350,7 @@ func peer(conn *net.UnixConn) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	var cred *unix.Ucred
-	var credErr error
-	err = raw.Control(func(fd uintptr) { cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(err, credErr); err != nil {
-		return 0, err
-	}
-	return int(cred.Uid), nil
+	uid, peerErr := 0, error(nil)
+	err = raw.Control(func(fd uintptr) { uid, peerErr = peerOf(int(fd)) })
+	return uid, errors.Join(err, peerErr)
 }

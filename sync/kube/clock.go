@@ -106,11 +106,11 @@ func (k *Clock) Millis(maxError time.Duration) (int64, error) {
 	return t.UnixMilli(), nil
 }
 
-// suspendedFor returns how long the host has been suspended since it was booted: the boot clock
-// counts that time, the monotonic clock does not. It is rounded so that the moment between the two
+// suspendedFor returns how long the host has been suspended since it was booted: one of two clocks
+// counts that time, the other, which is Go's, does not. It is rounded so that the moment between the two
 // readings does not show.
 func suspendedFor() time.Duration {
-	return (clockGet(unix.CLOCK_BOOTTIME) - clockGet(unix.CLOCK_MONOTONIC)).Round(100 * time.Millisecond)
+	return (clockGet(clockAlways) - clockGet(clockAwake)).Round(100 * time.Millisecond)
 }
 
 // clockGet reads a clock of the kernel, 0 where it has none.

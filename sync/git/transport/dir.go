@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"limpet/state/atomicfile"
+	"limpet/sync/fileid"
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/pack"
 
@@ -107,14 +108,13 @@ func (f dirFile) is(info fs.FileInfo) bool {
 		f.changed.Before(f.read.Add(-clockGranularity))
 }
 
-// inodeOf returns the number of a file and when it changed last, which a rename does and a copy
-// with its times does not keep.
+// inodeOf returns the number of a file and when it changed last, "" where that is not known.
 func inodeOf(info fs.FileInfo) string {
-	s, ok := info.Sys().(*syscall.Stat_t)
+	number, changed, ok := fileid.Of(info)
 	if !ok {
 		return ""
 	}
-	return fmt.Sprint(s.Ino, s.Ctim)
+	return fmt.Sprint(number, changed)
 }
 
 // errChanging means that a file changed while it was read.

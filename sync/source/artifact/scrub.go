@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"limpet/state/atomicfile"
+	"limpet/sync/fileid"
 )
 
 // corruptSuffix is at the end of the name of a file that was put aside, until the next start.
@@ -34,8 +35,8 @@ const verifyEvery = time.Hour
 
 func proofOf(info fs.FileInfo) proof {
 	p := proof{size: info.Size(), changed: info.ModTime().UnixNano()}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		p.inode, p.changed = st.Ino, st.Ctim.Nano()
+	if number, changed, ok := fileid.Of(info); ok {
+		p.inode, p.changed = number, changed
 	}
 	return p
 }

@@ -36,6 +36,7 @@ var layers = []struct {
 	{"sync/failpoint", 0},
 	{"sync/text", 300},
 	{"sync/program", 0},
+	{"sync/fileid", 0},
 	{"state/frame", 0},
 	{"state/repair", 1200},
 	{"state", 2800},

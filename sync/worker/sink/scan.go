@@ -34,7 +34,7 @@ type inode struct {
 }
 
 func inodeOf(st *unix.Stat_t) inode {
-	return inode{stamp{st.Mtim.Nano(), st.Ctim.Nano(), uint64(st.Ino)}, int64(st.Size), st.Mode, st.Uid, st.Gid}
+	return inode{stamp{st.Mtim.Nano(), st.Ctim.Nano(), uint64(st.Ino)}, int64(st.Size), uint32(st.Mode), st.Uid, st.Gid}
 }
 
 // granularity is how long two changes may have the same time: a tick of a slow kernel.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"limpet/sync/fileid"
 )
 
 // spare is the generation of a directory that is not shown. The two take turns: a write brings the
@@ -55,7 +57,8 @@ func (d *Dir) stat(name string) (inode, error) {
 		return inode{}, err
 	}
 	st := info.Sys().(*syscall.Stat_t)
-	return inode{stamp{st.Mtim.Nano(), st.Ctim.Nano(), st.Ino}, st.Size, st.Mode, st.Uid, st.Gid}, nil
+	_, changed, _ := fileid.Of(info)
+	return inode{stamp{info.ModTime().UnixNano(), changed, st.Ino}, st.Size, uint32(st.Mode), st.Uid, st.Gid}, nil
 }
 
 // findSpare returns the spare generation in a directory beside the target, nil if it is none.

@@ -358,7 +358,7 @@ func unique() string { return rand.Text() }
 // file system or the kernel does not support it.
 func swap(dir *os.File, a, b string) error {
 	fd := int(dir.Fd())
-	err := unix.Renameat2(fd, a, fd, b, unix.RENAME_EXCHANGE)
+	err := exchange(fd, a, b)
 	switch {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOTSUP):
 		return fmt.Errorf("exchange directories: %w", errors.ErrUnsupported)

@@ -152,21 +152,13 @@ func (p *examination) checkDisk(context.Context) check {
 	if unix.Statfs(dir, &s) != nil {
 		return skipped("the free space of this file system is not known")
 	}
-	return judgeDisk(dir, int64(s.Bavail)*int64(s.Bsize), fileSystems[int64(s.Type)])
+	return judgeDisk(dir, int64(s.Bavail)*int64(s.Bsize), riskOf(&s))
 }
 
 const (
 	volatile = ": all is gone after a restart"
 	remote   = ": locks and power cuts are another matter there"
 )
-
-// fileSystems are those that are risky for a state file, by their magic number. Source: statfs(2).
-var fileSystems = map[int64]string{
-	unix.TMPFS_MAGIC: "tmpfs" + volatile, unix.RAMFS_MAGIC: "ramfs" + volatile, unix.OVERLAYFS_SUPER_MAGIC: "an overlay" + volatile,
-	unix.NFS_SUPER_MAGIC: "NFS" + remote, unix.SMB2_SUPER_MAGIC: "SMB" + remote, unix.CIFS_SUPER_MAGIC: "SMB" + remote,
-	unix.FUSE_SUPER_MAGIC: "FUSE" + remote, unix.CEPH_SUPER_MAGIC: "Ceph" + remote, unix.AFS_SUPER_MAGIC: "AFS" + remote,
-	unix.OCFS2_SUPER_MAGIC: "OCFS2" + remote, unix.V9FS_MAGIC: "9P" + remote,
-}
 
 // judgeDisk judges the space that is free to this user, and the kind of the file system, "" for an
 // ordinary one.

@@ -1,0 +1,11 @@
+package control
+
+import "golang.org/x/sys/unix"
+
+func peerOf(socket int) (uid int, err error) {
+	peer, err := unix.GetsockoptXucred(socket, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	return int(peer.Uid), nil
+}
