@@ -55,6 +55,24 @@ var (
 	escape     = regexp.MustCompile(`\\u[fF][eE][fF][fF]|\\.`)
 )
 
+// members returns the members of the one object of a file. A directory gets the file as it is, so
+// that its text is examined where it lies.
+func (f File) members(data []byte) ([]field, error) {
+	text := bytes.TrimSpace(bytes.TrimPrefix(data, utf8BOM))
+	if f.Directory && len(data) <= MaxFile && bytes.HasPrefix(text, []byte{'{'}) && utf8.Valid(text) &&
+		!bytes.Contains(text, utf8BOM) && !escapedBOM.Match(text) && checkDepth(text) == nil {
+		if all, ok := fieldsOf(text); ok {
+			return all, nil
+		}
+	}
+	doc, err := decode(f, data)
+	if err != nil {
+		return nil, err
+	}
+	all, _ := fieldsOf(doc) // it is valid
+	return all, nil
+}
+
 // decode returns the one object of a file as compact JSON of at most MaxObject bytes. A .json file
 // has to be JSON. The error says what is wrong and where.
 func decode(f File, data []byte) ([]byte, error) {
@@ -186,25 +204,28 @@ type field struct {
 	value json.RawMessage
 }
 
-// fieldsOf returns the members of a valid JSON object, in order. Anything but an object has none.
-func fieldsOf(object json.RawMessage) []field {
+// fieldsOf returns the members of a JSON object, in order. ok is false for anything else.
+func fieldsOf(object json.RawMessage) (out []field, ok bool) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(object), lenient...)
 	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {
-		return nil
+		return nil, false
 	}
-	var out []field
 	for dec.PeekKind() == '"' {
 		name, _ := dec.ReadToken()
 		f := field{name: name.String()}
 		value, err := dec.ReadValue()
 		if err != nil {
-			break // the text is valid, so there is no error
+			return nil, false
 		}
 		end := dec.InputOffset()
 		f.value = json.RawMessage(object[end-int64(len(value)) : end : end])
 		out = append(out, f)
 	}
-	return out
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, false
+	}
+	_, err := dec.ReadToken()
+	return out, err == io.EOF
 }
 
 // value returns the value of the last member of that name; nil when there is none.
@@ -215,6 +236,12 @@ func value(fields []field, name string) json.RawMessage {
 		}
 	}
 	return nil
+}
+
+// textOf returns the text in the value of the last member of that name, "" when it is none.
+func textOf(fields []field, name string) (text string) {
+	_ = json.Unmarshal(value(fields, name), &text)
+	return text
 }
 
 // yamlGate lets two YAML files be decoded at a time, which bounds their memory.

@@ -48,7 +48,8 @@ type Object struct {
 	Name string
 
 	meta   map[string]any  // metadata of the file
-	spec   json.RawMessage // nil when the file has none
+	spec   json.RawMessage // nil when the file has none, and for a directory, which gets the file
+	title  string          // in the spec; "" = none
 	fields []field         // further members of the object, in order
 }
 
@@ -67,11 +68,7 @@ func (o *Object) isDashboard() bool {
 }
 
 // Title returns the title in the spec, "" when there is none.
-func (o *Object) Title() string {
-	var title string
-	_ = json.Unmarshal(value(fieldsOf(o.spec), "title"), &title) // a title that is no text is none
-	return title
-}
+func (o *Object) Title() string { return o.title }
 
 const dashboardKind, folderKind = "Dashboard", "Folder"
 
@@ -165,11 +162,10 @@ func (o *Object) checkTitle() error {
 }
 
 func parse(f File, data []byte) (*Object, error) {
-	doc, err := decode(f, data)
+	all, err := f.members(data)
 	if err != nil {
 		return nil, err
 	}
-	all := fieldsOf(doc)
 	apiVersion, kind := value(all, "apiVersion"), value(all, "kind")
 	if apiVersion == nil && kind == nil {
 		return parseClassic(f, all)
@@ -198,8 +194,13 @@ func parse(f File, data []byte) (*Object, error) {
 		switch m.name {
 		case "apiVersion", "kind", "metadata", "status":
 		case "spec":
-			if o.spec = m.value; m.value[0] == '{' && o.isDashboard() {
-				o.spec = cleanSpec(fieldsOf(m.value))
+			inner, _ := fieldsOf(m.value)
+			o.title = textOf(inner, "title")
+			switch o.spec = m.value; {
+			case f.Directory:
+				o.spec = nil
+			case m.value[0] == '{' && o.isDashboard():
+				o.spec = cleanSpec(inner)
 			}
 		default:
 			o.fields = append(o.fields, m)
@@ -233,7 +234,9 @@ func parseClassic(f File, all []field) (*Object, error) {
 		faults = append(faults, errors.New("uid is not text"))
 	}
 	o.Name = cmp.Or(o.Name, FileID(f.Repository, f.Path))
-	o.spec = cleanSpec(all)
+	if o.title = textOf(all, "title"); !f.Directory {
+		o.spec = cleanSpec(all)
+	}
 	return o, faultsOf(f.Kinds.Of(api.DashboardGroup, dashboardKind).Check(), faults, checkName("uid", o.Name))
 }
 

@@ -271,6 +271,7 @@ func FuzzDecodeJSON(f *testing.F) {
 	for _, s := range []string{
 		`{"a":1}`, `{"a":1, "a":2}`, "{\"a\":\"\xff\"}", `{"a":"\ud800"}`, `{"a":01}`, `{"a":1e999,}`, "{\"a\":\"\x01\"}",
 		`{"\ud800":[{}, []], "c\"": "x\\\""}`, `{"a":"\u00"}`, `{"a" "b"}`, `[1,]`, `nul`, `{"a":"`, `{"a":"\`,
+		"{0", "{\n                   \"a\": [\n                  true, -0.5e+7, null]}", `{"abcdefgh\\\"i":"12345678\u00eg"}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -283,6 +284,9 @@ func FuzzDecodeJSON(f *testing.F) {
 		if CheckJSON("a.json", data) == nil != valid {
 			t.Fatalf("%q: valid should be %v", data, valid)
 		}
+		if _, ok := fieldsOf(data); ok != (valid && compact.Bytes()[0] == '{') {
+			t.Fatalf("%q: members: %v", data, ok)
+		}
 		got, err := decodeJSON(data, MaxFile)
 		if is := valid && compact.Bytes()[0] == '{'; err == nil != is || is && !bytes.Equal(got, compact.Bytes()) {
 			t.Fatalf("%q became %q, %v", data, got, err)
@@ -292,7 +296,8 @@ func FuzzDecodeJSON(f *testing.F) {
 		}
 		dec := json.NewDecoder(&compact)
 		_, _ = dec.Token()
-		for _, m := range fieldsOf(got) {
+		fields, _ := fieldsOf(got)
+		for _, m := range fields {
 			var value json.RawMessage
 			if name, err := dec.Token(); err != nil || name != m.name || dec.Decode(&value) != nil || !bytes.Equal(value, m.value) {
 				t.Fatalf("%q has %v (%v), not %q: %s", data, name, err, m.name, m.value)
