@@ -9,20 +9,17 @@ import (
 	"slices"
 
 	"limpet/sync/git/giterr"
-
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
 // heldBytes is how much of a chain of deltas is kept inflated while its branches are walked; what
-// is dropped is made again. Unit: bytes, of buffers: PatchDelta returns some that are twice as
-// large as what is in them.
+// is dropped is made again. Unit: bytes.
 const heldBytes = 32 << 20
 
 // maxChain is git's own bound of the length of a chain of deltas.
 const maxChain = 4095
 
-// resolver computes the names of the deltas of a spooled pack by making each of
-// them once, base before delta, depth first.
+// resolver computes the names of those deltas of a spooled pack that have none yet by making each
+// of them once, base before delta, depth first.
 type resolver struct {
 	in     *incoming
 	ctx    context.Context // run-scope: of the one Resolve
@@ -45,7 +42,7 @@ type link struct {
 	data  []byte // nil when dropped
 }
 
-// Resolve makes every delta of the pack once, which gives it its name and kind, and adds
+// Resolve makes every delta that got no name while it came, which gives it name and kind, and adds
 // the objects of old that a thin pack builds on, so that the pack can be read by itself.
 // old is nil for none. Errors wrap ErrBadPack or ErrIncomplete, or are *TooLargeError.
 func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
@@ -58,8 +55,13 @@ func (s *Spooled) Resolve(ctx context.Context, old *Store, l Limits) error {
 		} else if e.delta {
 			r.byBase = append(r.byBase, int32(i))
 		}
+		if e.id.IsZero() {
+			r.left++
+		}
 	}
-	r.left = len(s.in.bases) + len(r.byBase)
+	if r.left == 0 {
+		return nil
+	}
 	slices.SortStableFunc(r.byBase, func(a, b int32) int { return cmp.Compare(s.in.entries[a].base, s.in.entries[b].base) })
 	for i, e := range s.in.entries {
 		if !e.delta {
@@ -115,20 +117,22 @@ func (r *resolver) descend(l *link, id ID) error {
 		if err := r.ctx.Err(); err != nil {
 			return err
 		}
-		var err error
-		if l.data, err = r.content(l); err != nil {
-			return err
-		}
 		next := &link{base: l, depth: l.depth + 1, entry: at, kind: l.kind}
-		if next.data, err = r.content(next); err != nil {
-			return err
+		e := &r.in.entries[at]
+		if e.id.IsZero() {
+			var err error
+			if l.data, err = r.content(l); err != nil {
+				return err
+			}
+			if next.data, err = r.content(next); err != nil {
+				return err
+			}
+			e.kind, e.id = next.kind, IDOf(next.kind, next.data)
+			r.left--
 		}
 		if i == len(deltas)-1 && l.entry >= 0 {
 			l.data = nil
 		}
-		e := &r.in.entries[at]
-		e.kind, e.id = next.kind, IDOf(next.kind, next.data)
-		r.left--
 		held := cap(next.data) // what is nearest to the end of the chain is kept
 		for l := l; l != nil; l = l.base {
 			if held += cap(l.data); held > heldBytes && l.entry >= 0 {
@@ -165,11 +169,14 @@ func (r *resolver) content(l *link) (base []byte, err error) {
 	if err != nil || l.base == nil {
 		return stored, err
 	}
-	data, err := packfile.PatchDelta(base, stored)
-	if err != nil {
+	if err := r.count(e.result); err != nil {
+		return nil, err
+	}
+	data := make([]byte, e.result)
+	if err := patch(data, base, stored); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
 	}
-	return data, r.count(int64(len(data)))
+	return data, nil
 }
 
 // count holds the work against the limit: a small pack can describe a great many large objects.

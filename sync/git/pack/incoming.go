@@ -1,28 +1,26 @@
 package pack
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"golang.org/x/sync/errgroup"
 
 	"limpet/sync/git/giterr"
 	"limpet/sync/git/transfer"
 )
 
 // A pack that comes from the wire is read once: every byte goes into the spool file, every object
-// is inflated into a hash and thrown away. Its header has its size, a delta's first bytes that of
-// what it makes, so a pack beyond the limits is refused before. Memory does not depend on the
-// objects' sizes.
+// is inflated, named and, a while later, thrown away. Its header has its size, a delta's first bytes
+// that of what it makes, so a pack beyond the limits is refused before. Large objects go into a hash
+// at once: memory does not depend on their sizes.
 
 // entry is one object of a pack.
 type entry struct {
@@ -65,7 +63,7 @@ func (w *packReader) Read(p []byte) (int, error) {
 func readPack(src io.Reader, spool io.Writer, l Limits, m *transfer.Meter) (*incoming, error) {
 	from := &packReader{Reader: io.TeeReader(src, spool)}
 	p := &incoming{bases: map[int32]ID{}}
-	err := p.scan(packfile.NewScanner(from), l, m)
+	err := p.scan(newStream(from), l, m)
 	if err == nil {
 		return p, nil
 	}
@@ -78,8 +76,8 @@ func readPack(src io.Reader, spool io.Writer, l Limits, m *transfer.Meter) (*inc
 	return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
 }
 
-func (p *incoming) scan(s *packfile.Scanner, l Limits, m *transfer.Meter) error {
-	_, count, err := s.Header()
+func (p *incoming) scan(s *stream, l Limits, m *transfer.Meter) error {
+	count, err := s.begin()
 	if err != nil {
 		return err
 	}
@@ -87,69 +85,90 @@ func (p *incoming) scan(s *packfile.Scanner, l Limits, m *transfer.Meter) error 
 		return &giterr.TooLargeError{Count: true, What: "number of objects", Size: int64(count), Limit: int64(l.Objects)}
 	}
 	m.Expect(int64(count))
-	for i := range count {
-		e, err := p.object(s, l.ObjectBytes)
-		if err != nil {
-			return fmt.Errorf("object %d of %d: %w", i+1, count, err)
+	names := newNaming(p)
+	arrivals := make(chan arrival, 4)
+	g, ctx := errgroup.WithContext(context.Background()) // src ends the reading
+	g.Go(func() error {
+		for a := range arrivals {
+			if err := names.add(a); err != nil {
+				return fmt.Errorf("object %d of %d: %w", len(p.entries)+1, count, err)
+			}
 		}
-		if p.made += max(e.size, e.result); p.made > l.InflatedBytes {
-			return &giterr.TooLargeError{What: "inflated size of the pack", Size: p.made, Limit: l.InflatedBytes}
+		return nil
+	})
+	for i := range int(count) {
+		a, aerr := p.object(s, i, names, l)
+		if err = aerr; err != nil {
+			err = fmt.Errorf("object %d of %d: %w", i+1, count, err)
+			break
 		}
-		p.entries = append(p.entries, e)
+		select {
+		case arrivals <- a:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
 		m.Object()
 	}
-	if p.sum, err = s.Checksum(); err != nil {
+	close(arrivals)
+	if err := cmp.Or(g.Wait(), err); err != nil {
 		return err
 	}
-	p.size, _ = s.SeekFromStart(0) // the offset so far; the seek itself fails
+	if p.sum, err = s.end(); err != nil {
+		return err
+	}
+	p.size = s.offset()
 	return nil
 }
 
-// object reads one object: its header, then its content into the hash. Of a delta the two sizes at
-// its head are read.
-func (p *incoming) object(s *packfile.Scanner, limit int64) (entry, error) {
-	h, err := s.NextObjectHeader()
+// object reads one object: its header, and its content or, of a large one, its name. Of a large
+// delta the two sizes at its head are read.
+func (p *incoming) object(s *stream, i int, names *naming, l Limits) (a arrival, err error) {
+	h, err := s.next()
 	if err != nil {
-		return entry{}, err
+		return a, err
 	}
-	e := entry{kind: h.Type, base: -1, offset: h.Offset, size: h.Length}
-	if e.size > limit {
-		return e, &giterr.TooLargeError{What: "object", Size: e.size, Limit: limit}
-	}
-	var name plumbing.Hasher
-	var head headWriter
-	var to io.Writer = &head
+	e := entry{kind: h.Type, delta: h.Type == OfsDeltaKind || h.Type == RefDeltaKind, base: -1, offset: h.Offset, size: h.Length}
+	a.back = h.OffsetReference
 	switch e.kind {
-	case CommitKind, TreeKind, BlobKind, TagKind:
-		name, e.result = plumbing.NewHasher(e.kind, e.size), e.size
-		to = name
+	case CommitKind, TreeKind, BlobKind, TagKind, OfsDeltaKind:
 	case RefDeltaKind:
-		e.delta = true
-		p.bases[int32(len(p.entries))] = h.Reference
-	case OfsDeltaKind:
-		e.delta = true
-		i, found := slices.BinarySearchFunc(p.entries, h.OffsetReference, func(e entry, at int64) int { return cmp.Compare(e.offset, at) })
-		if !found {
-			return e, errors.New("a delta's base is not an object of the pack")
-		}
-		e.base = int32(i)
+		p.bases[int32(i)] = h.Reference
 	default:
-		return e, errors.New("object of an unknown type")
+		return a, errors.New("object of an unknown type")
 	}
-	n, crc, err := s.NextObject(to)
-	switch e.crc = crc; {
-	case err != nil:
-		return e, err
-	case n != e.size:
-		return e, errShort
-	case !e.delta:
+	if e.size > l.ObjectBytes {
+		return a, &giterr.TooLargeError{What: "object", Size: e.size, Limit: l.ObjectBytes}
+	}
+	var head headWriter
+	switch {
+	case e.size <= largestNear && e.kind != RefDeltaKind:
+		a.data = names.buffer(int(e.size))
+		err = s.objects.inflateInto(a.data)
+		head = a.data[:min(len(a.data), deltaHead)]
+	case e.delta:
+		err = s.objects.copyTo(&head, e.size)
+	default:
+		name := plumbing.NewHasher(e.kind, e.size)
+		err = s.objects.copyTo(name, e.size)
 		e.id = name.Sum()
-		return e, nil
 	}
-	if e.result, err = deltaSize(head); err == nil && e.result > limit {
-		err = &giterr.TooLargeError{What: "object", Size: e.result, Limit: limit}
+	if err != nil {
+		return a, unexpected(err)
 	}
-	return e, err
+	if e.result = e.size; e.delta {
+		if e.result, err = deltaSize(head); err == nil && e.result > l.ObjectBytes {
+			err = &giterr.TooLargeError{What: "object", Size: e.result, Limit: l.ObjectBytes}
+		}
+	}
+	s.offset()
+	e.crc = s.crc
+	if p.made += max(e.size, e.result); err == nil && p.made > l.InflatedBytes {
+		err = &giterr.TooLargeError{What: "inflated size of the pack", Size: p.made, Limit: l.InflatedBytes}
+	}
+	a.entry = e
+	return a, err
 }
 
 // headWriter keeps the head of a delta.
@@ -206,8 +225,8 @@ func ReadTips(ctx context.Context, r io.Reader, l Limits) (Tips, error) {
 	t := Tips{Tags: map[ID]ID{}}
 	kept := map[int64]object{}
 	held := 0
-	s := packfile.NewScanner(bufio.NewReaderSize(r, 64<<10))
-	_, count, err := s.Header()
+	s := newStream(r)
+	count, err := s.begin()
 	if err != nil {
 		return t, fmt.Errorf("%w: %w", ErrBadPack, err)
 	}
@@ -215,7 +234,7 @@ func ReadTips(ctx context.Context, r io.Reader, l Limits) (Tips, error) {
 		return t, &giterr.TooLargeError{Count: true, What: "number of objects", Size: int64(count), Limit: int64(l.Objects)}
 	}
 	for range count {
-		h, err := s.NextObjectHeader()
+		h, err := s.next()
 		if err != nil || ctx.Err() != nil {
 			return t, badPack(ctx, err)
 		}
@@ -223,7 +242,7 @@ func ReadTips(ctx context.Context, r io.Reader, l Limits) (Tips, error) {
 			return t, nil
 		}
 		at := h.Offset
-		data, err := inflate(s, h)
+		data, err := s.objects.inflate(h)
 		if err != nil {
 			return t, badPack(ctx, err)
 		}
@@ -234,7 +253,8 @@ func ReadTips(ctx context.Context, r io.Reader, l Limits) (Tips, error) {
 			if !known || err != nil || size > maxTipBytes {
 				continue
 			}
-			if o.data, err = packfile.PatchDelta(base.data, data); err != nil {
+			o.data = make([]byte, size)
+			if err := patch(o.data, base.data, data); err != nil {
 				return t, badPack(ctx, err)
 			}
 			o.kind = base.kind

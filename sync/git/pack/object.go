@@ -77,8 +77,13 @@ type objectReader struct {
 var objectReaders = sync.Pool{New: func() any { return &objectReader{buf: bufio.NewReader(nil)} }}
 
 // header reads what is before the content of the object at an offset.
-func (r *objectReader) header(file io.ReaderAt, offset int64) (h packfile.ObjectHeader, err error) {
+func (r *objectReader) header(file io.ReaderAt, offset int64) (packfile.ObjectHeader, error) {
 	r.buf.Reset(io.NewSectionReader(file, offset, math.MaxInt64-offset))
+	return r.entryHeader(offset)
+}
+
+// entryHeader reads what is before the content of the next object, which is at an offset.
+func (r *objectReader) entryHeader(offset int64) (h packfile.ObjectHeader, err error) {
 	c, err := r.buf.ReadByte()
 	h = packfile.ObjectHeader{Offset: offset, Type: Kind(c >> 4 & 7), Length: int64(c & 15)}
 	for shift := 4; c&0x80 != 0 && err == nil; shift += 7 {
@@ -135,36 +140,53 @@ func (r *objectReader) head(n int64) ([]byte, error) {
 // inflate reads the content of the object whose header was read last. The caller has held the size
 // in it against a limit.
 func (r *objectReader) inflate(h packfile.ObjectHeader) ([]byte, error) {
-	if err := r.open(r.buf); err != nil {
+	out := make([]byte, h.Length)
+	if err := r.inflateInto(out); err != nil {
 		return nil, err
 	}
-	out := make([]byte, h.Length)
-	_, err := io.ReadFull(r.z, out)
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return nil, errShort
-	}
-	if err == nil {
-		_, err = io.ReadFull(r.z, make([]byte, 1)) // also reads the checksum
-	}
-	switch err {
-	case io.EOF:
-		return out, nil
-	case nil:
-		return nil, packfile.ErrInflatedSizeMismatch
-	}
-	return nil, err
+	return out, nil
 }
 
-// inflate is objectReader.inflate for a pack that comes in a stream.
-func inflate(s *packfile.Scanner, h *packfile.ObjectHeader) ([]byte, error) {
-	out := bytes.NewBuffer(make([]byte, 0, h.Length))
-	if _, _, err := s.NextObject(out); err != nil {
-		return nil, err
+// inflateInto fills out with the whole content of the object whose header was read last.
+func (r *objectReader) inflateInto(out []byte) error {
+	if err := r.open(r.buf); err != nil {
+		return err
 	}
-	if int64(out.Len()) != h.Length {
-		return nil, errShort
+	_, err := io.ReadFull(r.z, out)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return errShort
 	}
-	return out.Bytes(), nil
+	if err != nil {
+		return err
+	}
+	return r.ended()
+}
+
+// copyTo writes the whole content of the object whose header was read last, of n bytes.
+func (r *objectReader) copyTo(to io.Writer, n int64) error {
+	if err := r.open(r.buf); err != nil {
+		return err
+	}
+	_, err := io.CopyN(to, r.z, n)
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return errShort
+	}
+	if err != nil {
+		return err
+	}
+	return r.ended()
+}
+
+// ended returns an error unless the content is at its end. It reads the checksum.
+func (r *objectReader) ended() error {
+	_, err := io.ReadFull(r.z, make([]byte, 1))
+	switch err {
+	case io.EOF:
+		return nil
+	case nil:
+		return packfile.ErrInflatedSizeMismatch
+	}
+	return err
 }
 
 var (
@@ -188,6 +210,59 @@ func deltaSize(delta []byte) (int64, error) {
 		return 0, errDelta
 	}
 	return int64(size), nil
+}
+
+// patch fills out with what a delta makes of a base.
+func patch(out, base, delta []byte) error {
+	of, n := binary.Uvarint(delta)
+	size, m := binary.Uvarint(delta[max(n, 0):])
+	if n <= 0 || m <= 0 || of != uint64(len(base)) || size != uint64(len(out)) {
+		return errDelta
+	}
+	for delta = delta[n+m:]; len(delta) > 0; {
+		op := delta[0]
+		delta = delta[1:]
+		from, count := delta, int(op)
+		if op&0x80 != 0 {
+			at := 0
+			at, delta = copyOperand(delta, op, 4)
+			count, delta = copyOperand(delta, op>>4, 3)
+			if count == 0 {
+				count = 1 << 16
+			}
+			if at < 0 || count < 0 || at > len(base) {
+				return errDelta
+			}
+			from = base[at:]
+		} else {
+			delta = delta[min(count, len(delta)):]
+		}
+		if count == 0 || count > len(from) || count > len(out) {
+			return errDelta
+		}
+		copy(out, from[:count])
+		out = out[count:]
+	}
+	if len(out) > 0 {
+		return errDelta
+	}
+	return nil
+}
+
+// copyOperand reads a number of a copy whose bytes, from the lowest on, are there where a bit of op is
+// set. It is -1 when the delta ends before.
+func copyOperand(delta []byte, op byte, bytes int) (n int, rest []byte) {
+	for i := range bytes {
+		if op>>i&1 == 0 {
+			continue
+		}
+		if len(delta) == 0 {
+			return -1, nil
+		}
+		n |= int(delta[0]) << (8 * i)
+		delta = delta[1:]
+	}
+	return n, delta
 }
 
 // Commit is a parsed commit object.

@@ -307,7 +307,15 @@ func TestObjectReader(t *testing.T) {
 		if err != nil || h.Length > 1<<20 {
 			continue
 		}
-		content, wantErr := inflate(s, want)
+		var plain bytes.Buffer
+		n, _, wantErr := s.NextObject(&plain)
+		if wantErr == nil && n != want.Length {
+			wantErr = errShort
+		}
+		content := plain.Bytes()
+		if wantErr != nil {
+			content = nil
+		}
 		got, err := r.inflate(h)
 		if (err == nil) != (wantErr == nil) || !bytes.Equal(got, content) {
 			t.Fatalf("%x: %d bytes, %v, want %d, %v", file[before:][:10], len(got), err, len(content), wantErr)
@@ -318,5 +326,38 @@ func TestObjectReader(t *testing.T) {
 	}
 	if good < 30 {
 		t.Errorf("%d of them can be read", good)
+	}
+}
+
+// TestPatch: a delta makes, or is refused, what go-git says.
+func TestPatch(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(3, 4))
+	made := 0
+	for range suite.Count(3000, 100_000) {
+		base := bytes.Repeat([]byte("some lines of text\n"), 1+rng.IntN(200))
+		next := slices.Concat(base[rng.IntN(len(base)+1):], []byte{byte(rng.IntN(256))}, base)
+		delta := packfile.DiffDelta(base, next)
+		if rng.IntN(2) == 0 {
+			delta[rng.IntN(len(delta))] ^= byte(1 << rng.IntN(8))
+		}
+		want, wantErr := packfile.PatchDelta(base, delta)
+		size, err := deltaSize(delta)
+		if err != nil || size > 1<<20 {
+			continue
+		}
+		got := make([]byte, size)
+		if err = patch(got, base, delta); err == nil && (wantErr != nil || !bytes.Equal(got, want)) {
+			t.Fatalf("%x makes %d bytes, want %d, %v", delta, len(got), len(want), wantErr)
+		}
+		if err != nil && wantErr == nil && len(want) == len(got) {
+			t.Fatalf("%x is refused", delta)
+		}
+		if err == nil {
+			made++
+		}
+	}
+	if made < 1000 {
+		t.Errorf("%d of them can be made", made)
 	}
 }

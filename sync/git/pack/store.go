@@ -216,9 +216,11 @@ func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, err
 	if err != nil || h.Type != OfsDeltaKind && h.Type != RefDeltaKind {
 		return h.Type, content, err
 	}
-	if size, err := deltaSize(content); err != nil {
+	size, err := deltaSize(content)
+	if err != nil {
 		return 0, nil, err
-	} else if size > limit {
+	}
+	if size > limit {
 		return 0, nil, &giterr.TooLargeError{What: "object", Size: size, Limit: limit}
 	}
 	if depth > maxChain {
@@ -238,8 +240,11 @@ func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, err
 		}
 		s.cache.put(key, k, data)
 	}
-	data, err = packfile.PatchDelta(data, content)
-	return k, data, err
+	out := make([]byte, size)
+	if err := patch(out, data, content); err != nil {
+		return 0, nil, err
+	}
+	return k, out, nil
 }
 
 // entry inflates the entry of a pack at an offset: an object of at most limit bytes, or a delta.
