@@ -17,9 +17,9 @@ import (
 )
 
 // build returns the directory of a release of one architecture.
-func build(t *testing.T, program string) string {
+func build(t *testing.T, program, version string) string {
 	t.Helper()
-	r := release{dist: t.TempDir(), version: "v1.2.3", date: time.Unix(1_700_000_000, 0).UTC()}
+	r := release{dist: t.TempDir(), version: version, date: time.Unix(1_700_000_000, 0).UTC()}
 	data, err := os.ReadFile(program)
 	if err != nil {
 		t.Fatal(err)
@@ -39,15 +39,22 @@ func build(t *testing.T, program string) string {
 	return r.dist
 }
 
-// TestRelease: two runs give the same files, and what is in them is all of a package.
-func TestRelease(t *testing.T) {
+// compile returns limpet for this host, of a version.
+func compile(t *testing.T, version string) string {
+	t.Helper()
 	program := filepath.Join(t.TempDir(), "limpet")
-	cmd := exec.Command("go", "build", "-C", "../..", "-trimpath", "-o", program, ".")
+	cmd := exec.Command("go", "build", "-C", "../..", "-trimpath", "-ldflags", "-X limpet/tui/cli/command.Version="+version, "-o", program, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	dist, again := build(t, program), build(t, program)
+	return program
+}
+
+// TestRelease: two runs give the same files, and what is in them is all of a package.
+func TestRelease(t *testing.T) {
+	program := compile(t, "v1.2.3")
+	dist, again := build(t, program, "v1.2.3"), build(t, program, "v1.2.3")
 	err := filepath.WalkDir(dist, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -70,6 +77,7 @@ func TestRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkPackage(t, filepath.Join(dist, "limpet-linux-amd64.deb"))
+	checkLife(t, dist, build(t, compile(t, "v1.3.0"), "v1.3.0"))
 	image, err := tarball.ImageFromPath(filepath.Join(dist, "limpet-linux-amd64.image.tar"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -127,6 +135,64 @@ func checkPackage(t *testing.T, path string) {
 		if !strings.Contains(unit.String(), "\n"+line) {
 			t.Errorf("the unit lacks %q:\n%s", line, unit.String())
 		}
+	}
+}
+
+// checkLife installs a .deb in a root of its own, upgrades and removes it, as dpkg does on a host.
+func checkLife(t *testing.T, before, after string) {
+	t.Helper()
+	root := t.TempDir()
+	path := func(name string) string { return filepath.Join(root, name) }
+	for _, dir := range []string{"var/lib/dpkg/info", "var/lib/dpkg/updates", "var/lib/dpkg/triggers", "var/lib/limpet"} {
+		if err := os.MkdirAll(path(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"var/lib/dpkg/status", "var/lib/dpkg/available"} {
+		if err := os.WriteFile(path(file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(want int, program string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(program, args...)
+		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + root, "LC_ALL=C", "LIMPET_STATE=" + path("var/lib/limpet/limpet.db")}
+		out, err := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != want {
+			t.Fatalf("%s %v: exit code %d, %v\n%s", program, args, code, err, out)
+		}
+		return string(out)
+	}
+	dpkg := func(args ...string) {
+		t.Helper()
+		run(0, "dpkg", append([]string{"--root=" + root, "--log=" + path("dpkg.log"), "--force-not-root", "--force-script-chrootless"}, args...)...)
+	}
+	deb := func(dist string) string { return filepath.Join(dist, "limpet-linux-amd64.deb") }
+	limpet, config, state := path(programPath), path(configPath), path("var/lib/limpet/limpet.db")
+	dpkg("--install", deb(before))
+	run(0, limpet, "doctor")
+	run(0, limpet, "demo", "--once", "--state", state)
+	if err := os.WriteFile(config, []byte("drivers: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dpkg("--install", deb(after))
+	if out := run(0, limpet, "version"); !strings.Contains(out, "v1.3.0") {
+		t.Errorf("version: %s", out)
+	}
+	if text, err := os.ReadFile(config); err != nil || string(text) != "drivers: 1\n" {
+		t.Errorf("the config after the upgrade: %q, %v", text, err)
+	}
+	run(0, limpet, "store", "check")
+	dpkg("--remove", "limpet")
+	for name, there := range map[string]bool{limpet: false, config: true, state: true} {
+		if _, err := os.Stat(name); (err == nil) != there {
+			t.Errorf("%s after the removal: %v", name, err)
+		}
+	}
+	dpkg("--purge", "limpet")
+	left := exec.Command("find", root, "-iname", "*limpet*")
+	if out, err := left.Output(); err != nil || len(out) > 0 {
+		t.Errorf("left after the purge: %s, %v", out, err)
 	}
 }
 

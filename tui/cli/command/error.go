@@ -188,7 +188,7 @@ func StoreHint(err error) (hint string, ok bool) {
 	case errors.Is(err, syscall.ELOOP):
 		return "remove the link, or give another --state FILE", true
 	case is[*state.SchemaError](err):
-		return "install the newer limpet again, or give another --state FILE", true
+		return "limpet help upgrade    # the way back; or install the newer limpet again", true
 	case errors.Is(err, state.ErrForeign):
 		return "give another file: --state FILE", true
 	case errors.Is(err, state.ErrFull):

@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -419,4 +422,54 @@ func TestKilledWhileFixingFolders(t *testing.T) {
 	m.verifyOnce()
 	m.verifyFiles()
 	m.repo.Git(t, "fsck", "--full", "--strict")
+}
+
+// TestUpgrade: another version replaces the file of a running agent, forth and back, and takes over
+// after SIGTERM, as a package does it, or after a kill: no job is lost or done twice.
+func TestUpgrade(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	m := newCrashAgent(t, newServers(t), "upgrade", suite.Seed(t), few())
+	versions, builds := []string{"1.0.0", "1.1.0"}, [][]byte{}
+	for _, version := range versions {
+		path := filepath.Join(t.TempDir(), version)
+		if err := suite.Program(path, "-ldflags", "-X limpet/tui/cli/command.Version="+version); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		builds = append(builds, data)
+	}
+	installed := filepath.Join(t.TempDir(), "limpet")
+	install := func(i int) {
+		fresh := installed + ".new"
+		if err := errors.Join(os.WriteFile(fresh, builds[i], 0o755), os.Rename(fresh, installed)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	install(0)
+	for round := range suite.Count(4, 20) {
+		l := m.startAs(installed, "")
+		m.ensureJobs("a", "b", "c", "d")
+		m.awaitClaim(l)
+		install((round + 1) % 2)
+		signal := syscall.SIGTERM
+		if round%4 == 3 {
+			signal = syscall.SIGKILL
+		}
+		if err := l.cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		m.awaitEnd(l)
+		if started := m.log.String()[m.logStart:]; !strings.Contains(started, `"version":"`+versions[round%2]+`"`) {
+			t.Fatalf("round %d is not of %s", round, versions[round%2])
+		}
+	}
+	m.finishJobs()
+	m.verify()
+	if writes, again := m.redundantWrites(); again > 0 {
+		t.Errorf("%d of %d writes wrote what was there already", again, writes)
+	}
 }
