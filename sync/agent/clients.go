@@ -61,6 +61,17 @@ func (c *clients) connect(ctx context.Context, o Config) (err error) {
 	return err
 }
 
+// requests counts those to all servers.
+func (c *clients) requests() map[kube.RequestKind]int64 {
+	out := map[kube.RequestKind]int64{}
+	for client := range map[*kube.Client]bool{c.client: true, c.dashboards: true, c.folders: true} {
+		for kind, n := range client.Requests() {
+			out[kind] += n
+		}
+	}
+	return out
+}
+
 // stored returns the objects of a kind and a namespace on the API.
 func (c *clients) stored(ctx context.Context, kind, namespace string) ([]unstructured.Unstructured, error) {
 	resource, ok := map[string]schema.GroupVersionResource{

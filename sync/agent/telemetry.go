@@ -23,6 +23,7 @@ func (a *Agent) gauges(ctx context.Context) metrics.Source {
 		},
 		Down:      func() time.Time { since, _ := a.clients.client.Down(); return since },
 		Latency:   a.clients.client.Latency,
+		Requests:  a.clients.requests,
 		Ready:     func() bool { return a.endpoint.NotReady() == "" },
 		Objects:   a.exported(),
 		Suspended: a.suspended,

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -105,6 +106,29 @@ func TestHurry(t *testing.T) {
 			t.Errorf("a wish of the server for a minute is not honoured: %s", at)
 		}
 	})
+}
+
+// TestRequests counts answers by their code, and what had none.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	p := &wire{handler: newShelf(t)}
+	client := connect(t, Config{Server: "http://api", Transport: p})
+	list := func() {
+		_, _ = client.Resource(schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "none"}).List(t.Context(), metav1.ListOptions{})
+	}
+	list()
+	list()
+	p.set(errRefused)
+	list()
+	counts := client.Requests()
+	if counts[RequestKind{"<error>", "GET", "api"}] != 1 || len(counts) != 2 {
+		t.Errorf("%v", counts)
+	}
+	for kind, n := range counts {
+		if kind.Code != "<error>" && n != 2 {
+			t.Errorf("%v", counts)
+		}
+	}
 }
 
 func TestAway(t *testing.T) {

@@ -233,9 +233,10 @@ func (b *callBody) Close() error {
 
 // wireTransport stands next to the network: round trips that it measures hold no wait for a token.
 type wireTransport struct {
-	next  http.RoundTripper
-	clock *Clock
-	agent string
+	next     http.RoundTripper
+	clock    *Clock
+	requests *requests
+	agent    string
 }
 
 func (t *wireTransport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -245,6 +246,7 @@ func (t *wireTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	sent := monotonic()
 	resp, err := t.next.RoundTrip(req)
+	t.requests.add(req, resp)
 	// A redirect, an error of 5xx and HTML may be a proxy's or a captive portal's, whose clock is
 	// another one.
 	if err == nil && (resp.StatusCode < 300 || resp.StatusCode >= 400 && resp.StatusCode < 500) && !isHTML(resp) {

@@ -48,6 +48,7 @@ type shared struct {
 	log          *slog.Logger
 	clock        Clock
 	availability availability
+	requests     requests
 	discovery    discovery
 	source       func(path string) tokenSource // nil = no token of ours
 	static       *staticToken                  // nil = the token is in a file, or there is none
@@ -126,7 +127,7 @@ func (s *shared) client(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	var rt http.RoundTripper = &wireTransport{next: base, clock: &s.clock, agent: c.UserAgent}
+	var rt http.RoundTripper = &wireTransport{next: base, clock: &s.clock, requests: &s.requests, agent: c.UserAgent}
 	if s.source != nil {
 		header := "Authorization"
 		if s.exchange != nil {

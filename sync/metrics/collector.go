@@ -30,6 +30,8 @@ type Source struct {
 	Down func() time.Time
 	// Latency returns the duration of the last request to the API.
 	Latency func() time.Duration
+	// Requests counts the requests to the API.
+	Requests func() map[kube.RequestKind]int64
 	// Ready reports whether the agent would claim a job.
 	Ready func() bool
 	// Objects returns the objects in the caches of this agent, by their Kind; of sources those that it
@@ -291,6 +293,12 @@ func (s exporter) api() {
 	}
 	if s.source.Latency != nil {
 		s.gauge("limpet_api_latency_seconds", "Duration of the last request to the API.", s.source.Latency().Seconds())
+	}
+	if s.source.Requests != nil {
+		for r, n := range s.source.Requests() {
+			s.counter("rest_client_requests_total", "Requests to the API, by what became of them.", float64(n),
+				"code", r.Code, "method", r.Method, "host", r.Host)
+		}
 	}
 	if s.source.Down != nil {
 		down := 0.0

@@ -189,6 +189,7 @@ func TestNames(t *testing.T) {
 		"Job":        list(objectOf(t, "a", "j", `"spec":{"action":"pull","repository":"r"},"status":{"state":"working"}`)),
 	}
 	from.Ready = func() bool { return true }
+	from.Requests = func() map[kube.RequestKind]int64 { return map[kube.RequestKind]int64{{Code: "200"}: 1} }
 	from.Suspended = func(kube.Object) bool { return false }
 	from.Tokens = func() map[string]auth.TokenCounts { return map[string]auth.TokenCounts{"connection": {}} }
 	from.Drifted = func(kube.Object) (int, bool) { return 1, true }
