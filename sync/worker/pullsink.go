@@ -94,11 +94,16 @@ func (r *pull) writeDirectory(ctx context.Context, dir *sink.Dir, plan *target.D
 	}
 	same := r.unread.none() && plan.Unchanged()
 	plan.Fetch(ctx)
+	warned := plan.Warning
 	var err error
-	if r.counted, err = plan.Apply(ctx, r.unread); err == nil {
-		r.remark(same, plan.Hidden)
+	if r.counted, err = plan.Apply(ctx, r.unread); err != nil {
+		return err
 	}
-	return err
+	if plan.Warning != warned {
+		r.unread.warn(ctx, plan.Warning)
+	}
+	r.remark(same, plan.Hidden)
+	return nil
 }
 
 // remark sets the message of the end where that is not the usual one.

@@ -148,6 +148,25 @@ func (d *Dir) Read(name string, max int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, max))
 }
 
+// IsFirst reports whether the open directory has nothing of an earlier write.
+func (d *Dir) IsFirst() bool { return d.self != nil && d.was.Repository == "" }
+
+// SetUID sets the File.UID of a file of the plan, until the file was read.
+func (p *Plan) SetUID(f File) {
+	e := p.manifest.files[f.Path]
+	e.uid = f.UID
+	p.manifest.files[f.Path] = e
+}
+
+// leave removes files from the plan that were to be added.
+func (p *Plan) leave(names map[string]bool) {
+	p.Added = slices.DeleteFunc(p.Added, func(f File) bool { return names[f.Path] })
+	for name := range names {
+		delete(p.manifest.files, name)
+		p.manifest.Count--
+	}
+}
+
 // LeaveOut removes the last n added files from the plan, or all if there are fewer, and returns
 // them.
 func (p *Plan) LeaveOut(n int) []File {

@@ -26,6 +26,9 @@ import (
 // writers is how many files are written at a time: each waits for the disk.
 const writers = 8
 
+// ErrLeftOut is the error of a reader for a file that is not added after all.
+var ErrLeftOut = errors.New("the file is left out")
+
 // Write carries out a plan. read opens the content of a file, one after the other in the order of
 // the tree, before those opened earlier are closed; Write calls done after each written file. After
 // an error the directory is unchanged. The end of ctx stops Write until the tree is complete; from
@@ -110,11 +113,16 @@ func (d *Dir) fill(
 	g.SetLimit(writers)
 	files := slices.Concat(p.Added, p.Changed)
 	slices.SortFunc(files, func(a, b File) int { return a.at - b.at })
+	left := map[string]bool{}
 	for _, f := range files {
 		if group.Err() != nil {
 			break
 		}
 		from, err := read(group, f)
+		if errors.Is(err, ErrLeftOut) {
+			left[f.Path] = true
+			continue
+		}
 		if err != nil {
 			g.Go(func() error { return fmt.Errorf("read %s: %w", f.Path, err) })
 			break
@@ -139,6 +147,7 @@ func (d *Dir) fill(
 	if ctx.Err() != nil {
 		return stage, context.Cause(ctx)
 	}
+	p.leave(left)
 	d.step("manifest")
 	if err := d.stamp(p, stage, linked); err != nil {
 		return stage, err

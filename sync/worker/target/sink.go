@@ -80,6 +80,7 @@ type DirectoryPlan struct {
 	LeftOut []resources.Result // files that are not written, each with a warning
 	Warning string             // about the whole tree; "" = none
 	Files   int                // that the directory gets
+	mu      sync.Mutex         // guards Bad while files are read
 	Bad     map[string]error   // why Grafana would not load some of them
 
 	of     *Directory
@@ -87,6 +88,7 @@ type DirectoryPlan struct {
 	commit Commit
 	hidden int
 	files  []sink.File
+	first  bool // its files are judged while they are written
 }
 
 // Compare plans what makes the open directory equal to a commit. The plan has what is left out also
@@ -159,6 +161,9 @@ func (p *DirectoryPlan) choose(ctx context.Context) error {
 			p.Bad[f.Path] = &resources.ParseError{Path: f.Path, Err: errors.New(old.Reason)}
 		}
 	}
+	if p.first = p.isFirst(); p.first {
+		return nil
+	}
 	check = p.keepMissing(ctx, fresh, check)
 	uids, err := p.judgeAll(ctx, check)
 	p.findTwins(uids)
@@ -170,11 +175,17 @@ func (p *DirectoryPlan) choose(ctx context.Context) error {
 	}
 	p.files = slices.DeleteFunc(p.files, func(f sink.File) bool { return p.Bad[f.Path] != nil })
 	p.Bad = nil
-	if len(p.files) == 0 && len(p.commit.Files) > 0 {
+	p.Files = len(p.files)
+	p.warnOfNone()
+	return nil
+}
+
+// warnOfNone sets the warning about a strict directory that gets no file.
+func (p *DirectoryPlan) warnOfNone() {
+	if p.Files == 0 && len(p.commit.Files) > 0 {
 		p.Warning = "no file is a dashboard, so nothing is written; annotation " + api.AnnoSinkStrict +
 			" with the value false writes all files"
 	}
-	return nil
 }
 
 // usable reports whether a file of the tree is written. It counts hidden files, and leaves out one
@@ -211,15 +222,14 @@ func (p *DirectoryPlan) keepMissing(ctx context.Context, fresh []sink.File, chec
 
 // judgeAll returns the uids of dashboards by path, "" for a file that is none.
 func (p *DirectoryPlan) judgeAll(ctx context.Context, check []checkout.Blob) (map[string]string, error) {
-	var mu sync.Mutex // guards uids and p.Bad
-	uids := map[string]string{}
+	uids := map[string]string{} // guarded by p.mu
 	err := p.commit.Content.ReadEach(ctx, check, func(i int, data []byte, err error) {
 		uid := ""
 		if err == nil {
 			uid, err = p.of.judge(check[i], data)
 		}
-		mu.Lock()
-		defer mu.Unlock()
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		if uids[check[i].Path] = uid; err != nil {
 			p.Bad[check[i].Path] = err
 		}
@@ -227,24 +237,35 @@ func (p *DirectoryPlan) judgeAll(ctx context.Context, check []checkout.Blob) (ma
 	return uids, err
 }
 
-// findTwins sets the uids of the files. Grafana loads the first file of a uid, by path.
+// findTwins sets the uids of the files.
 func (p *DirectoryPlan) findTwins(uids map[string]string) {
-	owners := map[string]string{} // the file of each uid
+	owners := uidOwners{}
 	for i := range p.files {
 		f := &p.files[i]
 		if uid, judged := uids[f.Path]; judged {
 			f.UID = uid
 		}
-		if f.UID == "" {
-			continue
-		}
-		if first := owners[f.UID]; first != "" {
-			twin := resources.Identity{Kind: "Dashboard", Name: f.UID}
-			p.Bad[f.Path] = &resources.DuplicateError{Object: twin, Path: f.Path, Other: first}
-		} else {
-			owners[f.UID] = f.Path
+		if err := owners.claim(*f); err != nil {
+			p.Bad[f.Path] = err
 		}
 	}
+}
+
+// uidOwners are the files of uids. Grafana loads the first file of a uid, by path.
+type uidOwners map[string]string
+
+// claim returns an error for a file whose uid a file before it has.
+func (o uidOwners) claim(f sink.File) error {
+	first, twin := o[f.UID]
+	switch {
+	case f.UID == "":
+		return nil
+	case twin:
+		object := resources.Identity{Kind: "Dashboard", Name: f.UID}
+		return &resources.DuplicateError{Object: object, Path: f.Path, Other: first}
+	}
+	o[f.UID] = f.Path
+	return nil
 }
 
 func isJSON(name string) bool { return strings.EqualFold(path.Ext(name), ".json") }
@@ -310,6 +331,9 @@ func (p *DirectoryPlan) Rehearse(ctx context.Context, to resources.Recorder) {
 
 // Apply carries the plan out. It records the changes, and those files that stay and are bad.
 func (p *DirectoryPlan) Apply(ctx context.Context, to resources.Recorder) (Counts, error) {
+	if p.first {
+		return p.applyFirst(ctx, to)
+	}
 	action := p.actions()
 	err := p.dir.Write(ctx, p.Plan, p.commit.Content.OpenFile, func(f sink.File) {
 		to.Record(ctx, fileResult(action[f.Path], f.Path, p.Bad[f.Path]))
