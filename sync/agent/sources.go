@@ -26,6 +26,7 @@ import (
 	"limpet/sync/source/artifact"
 	"limpet/sync/source/controller"
 	"limpet/sync/source/kind/gitrepository"
+	"limpet/sync/source/kind/ocirepository"
 	"limpet/sync/source/upstream"
 )
 
@@ -99,6 +100,17 @@ func (a *Agent) sourceKinds() []controller.Kind {
 			References:    c.references,
 			Sealed:        a.clients.sealed(),
 			Now:           a.clients.client.Now,
+		}),
+		ocirepository.New(ocirepository.Options{
+			Places:        access.places,
+			Guard:         cfg.Guard,
+			AllowInsecure: cfg.AllowInsecureGit,
+			AllowLocal:    cfg.LocalGit,
+			Dir:           besideState(cfg.StatePath, "layers"),
+			MaxBytes:      cfg.Artifacts.MaxBytes,
+			MaxFiles:      cfg.Artifacts.MaxFiles,
+			UserAgent:     "limpet/" + cfg.Version,
+			Sealed:        a.clients.sealed(),
 		}),
 	}
 }

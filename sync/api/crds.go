@@ -169,6 +169,7 @@ var (
 	Secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	// GitRepositories are the sources of Flux.
 	GitRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "gitrepositories"}
+	OCIRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "ocirepositories"}
 )
 
 // Column is one printer column of a Table answer and of a CRD.
@@ -279,6 +280,10 @@ var Kinds = []Kind{
 		Short: []string{"gitrepo"}, Noun: "source", Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
 		Columns: []Column{colName, text("URL", ".spec.url"), colAge,
 			text("Ready", `.status.conditions[?(@.type=="Ready")].status`), text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
+	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "OCIRepository", Plural: "ocirepositories", Singular: "ocirepository",
+		Short: []string{"ocirepo"}, Noun: "source", Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
+		Columns: []Column{colName, text("URL", ".spec.url"), text("Ready", `.status.conditions[?(@.type=="Ready")].status`),
+			text("Status", `.status.conditions[?(@.type=="Ready")].message`), colAge}},
 	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret", Columns: []Column{colName, text("Type", ".type"),
 		colAge}},
 	{Versions: []string{"v1"}, Kind: "Event", Plural: "events", Singular: "event", Short: []string{"ev"},

@@ -49,6 +49,7 @@ var (
 // Kinds are all Kinds, one a row.
 var Kinds = []Kind{
 	{api.GitRepositories, "GitRepository", []Label{ready, suspended, revision, repoURL}},
+	{api.OCIRepositories, "OCIRepository", []Label{ready, suspended, revision, repoURL}},
 	{api.Repositories, "Repository", []Label{
 		ready, labelAt("type", "spec", "type"), labelAt("target", "spec", "sync", "target"),
 		labelAt("revision", "status", "sync", "lastRef"), labelAt("state", "status", "sync", "state"),

@@ -32,12 +32,12 @@ func FromObject(u *unstructured.Unstructured) Source {
 	spec, status := object(u.Object, "spec"), object(u.Object, "status")
 	s := Source{
 		Kind: u.GetKind(), UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
-		URL: CleanURL(member(spec, "url")), Ref: refText(object(spec, "ref")), Provider: member(spec, "provider"),
+		URL: CleanURL(member(spec, "url")), Ref: refText(u.GetKind(), object(spec, "ref")), Provider: member(spec, "provider"),
 		Interval: duration(member(spec, "interval")), Suspended: spec["suspend"] == true, Sink: short(api.Annotation(u, api.AnnoSinkDir)),
 		Artifact: artifact(object(status, "artifact")), Includes: includes(spec, status), Verified: member(status, "sourceVerificationMode"),
 	}
 	if verify := object(spec, "verify"); verify != nil {
-		s.Verify = cmp.Or(member(verify, "mode"), "HEAD")
+		s.Verify = cmp.Or(member(verify, "mode"), member(verify, "provider"), "HEAD")
 	}
 	if at := u.GetDeletionTimestamp(); at != nil {
 		s.Deleting = api.Time(at.Time)
@@ -105,8 +105,17 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 }
 
 // refText returns the followed ref. Flux takes the first of commit, name, tag,
-// semver, branch; a branch beside a commit contains it.
-func refText(ref map[string]any) string {
+// semver, branch; a branch beside a commit contains it. Of a registry it is the
+// first of digest, semver, tag.
+func refText(kind string, ref map[string]any) string {
+	if kind == "OCIRepository" {
+		for _, one := range []string{"digest", "semver", "tag"} {
+			if value := member(ref, one); value != "" {
+				return short(one + " " + value)
+			}
+		}
+		return "tag latest"
+	}
 	branch := member(ref, "branch")
 	if commit := member(ref, "commit"); commit != "" && branch != "" {
 		return short("commit " + commit + " of branch " + branch)

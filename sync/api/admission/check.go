@@ -28,7 +28,7 @@ import (
 	"limpet/sync/signature"
 )
 
-// Check checks an object of the provisioning group, a GitRepository or a core Secret as the
+// Check checks an object of the provisioning group, a source or a core Secret as the
 // server's admission does. Each error has the path, the bad value and the remedy. old is the stored
 // object that obj replaces, nil for a new one. Of other kinds only the metadata is checked.
 //
@@ -46,7 +46,7 @@ func Check(obj, old *unstructured.Unstructured) field.ErrorList {
 	case gvk.Group == api.ProvisioningGroup:
 		errs = append(errs, validateKind(obj, old)...)
 	case gvk.Group == api.GitRepositories.Group:
-		validateGitRepository(obj, old, rootNode(obj, &errs))
+		validateSource(obj, old, rootNode(obj, &errs))
 	case gvk.Group == "" && gvk.Kind == "Secret":
 		validateSecret(old, rootNode(obj, &errs))
 	}

@@ -89,6 +89,20 @@ var knownMembers = map[schema.GroupKind]map[string][]string{
 		"spec.include":            {"repository", "fromPath", "toPath"},
 		"spec.include.repository": nameMember,
 	},
+	{Group: api.OCIRepositories.Group, Kind: "OCIRepository"}: {
+		"": {"spec", "status"},
+		"spec": {"url", "interval", "ref", "layerSelector", "secretRef", "certSecretRef", "proxySecretRef", "timeout", "suspend", "provider",
+			"serviceAccountName", "verify", "ignore", "insecure"},
+		"spec.ref":                         {"digest", "semver", "semverFilter", "tag"},
+		"spec.layerSelector":               {"mediaType", "operation"},
+		"spec.secretRef":                   nameMember,
+		"spec.certSecretRef":               nameMember,
+		"spec.proxySecretRef":              nameMember,
+		"spec.verify":                      {"provider", "secretRef", "matchOIDCIdentity", "trustedRootSecretRef"},
+		"spec.verify.secretRef":            nameMember,
+		"spec.verify.trustedRootSecretRef": nameMember,
+		"spec.verify.matchOIDCIdentity":    {"issuer", "subject"},
+	},
 }
 
 // UnknownField is a member of an object that has no effect.

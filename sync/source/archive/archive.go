@@ -103,6 +103,11 @@ func Write(ctx context.Context, w io.Writer, t Tree, o Options) (Digests, error)
 		return Digests{}, err
 	}
 	defer b.close()
+	return b.pack(w)
+}
+
+// pack writes the tree of a builder.
+func (b *builder) pack(w io.Writer) (Digests, error) {
 	nodes, err := b.list()
 	if err != nil {
 		return Digests{}, err
@@ -111,9 +116,9 @@ func Write(ctx context.Context, w io.Writer, t Tree, o Options) (Digests, error)
 	if err != nil {
 		return Digests{}, err
 	}
-	stop := context.AfterFunc(ctx, func() { p.pipe.CloseWithError(context.Cause(ctx)) }) // also within a large file
+	stop := context.AfterFunc(b.ctx, func() { p.pipe.CloseWithError(context.Cause(b.ctx)) }) // also within a large file
 	defer stop()
-	left := o.MaxBytes
+	left := b.o.MaxBytes
 	for _, n := range nodes {
 		if err = b.write(p, n, &left); err != nil {
 			break

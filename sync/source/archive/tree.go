@@ -39,6 +39,9 @@ type node struct {
 	at       int
 	size     int64
 
+	spool  io.ReaderAt // with offset and size: of a foreign archive
+	offset int64
+
 	children []*node // of a directory, sorted by path, once it is loaded
 	loaded   bool
 }
@@ -271,6 +274,9 @@ func (b *builder) walk(n *node, rules []*ignore.Rules, spec *ignore.Rules, out [
 
 // content opens a file or link.
 func (b *builder) content(n *node) (io.Reader, int64, error) {
+	if n.spool != nil {
+		return io.NewSectionReader(n.spool, n.offset, n.size), n.size, nil
+	}
 	if n.included != nil {
 		r, err := n.included.open(b.ctx, n.at)
 		return r, n.size, err
@@ -283,6 +289,16 @@ func (b *builder) content(n *node) (io.Reader, int64, error) {
 func (b *builder) ignoreRules(n *node, domain []string) (*ignore.Rules, error) {
 	if n.included != nil {
 		return b.rules.Parse(n.included.ignores[n.at], domain)
+	}
+	if n.spool != nil {
+		if n.size > ignore.MaxBytes {
+			return nil, &ignore.LimitError{What: "bytes", Limit: ignore.MaxBytes}
+		}
+		data := make([]byte, n.size)
+		if _, err := n.spool.ReadAt(data, n.offset); err != nil {
+			return nil, err
+		}
+		return b.rules.Parse(data, domain)
 	}
 	data, err := b.t.Mirrors.Blob(b.ctx, *n.remote, n.hash, ignore.MaxBytes)
 	if errors.As(err, new(*git.TooLargeError)) {

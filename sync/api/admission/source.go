@@ -1,0 +1,142 @@
+package admission
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"limpet/sync/auth"
+)
+
+// pattern is the rule of a text in the spec of a source.
+type pattern struct {
+	name     string
+	pattern  *regexp.Regexp
+	required bool
+}
+
+// The patterns and enums of sources. Source: fluxcd/source-controller, api/v1.
+var (
+	gitURL       = pattern{"url", regexp.MustCompile(`^(http|https|ssh)://.*$`), true}
+	ociURL       = pattern{"url", regexp.MustCompile(`^(oci|oci-layout)://.*$`), true}
+	timePatterns = []pattern{
+		{"interval", regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`), true},
+		{"timeout", regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ms|s|m))+$`), false},
+	}
+	verifyModes     = []string{"head", "HEAD", "Tag", "TagAndHEAD"}
+	ociProviders    = []string{auth.Generic, "aws", "azure", "gcp"}
+	ociVerifiers    = []string{"cosign", "notation"}
+	layerOperations = []string{"extract", "copy"}
+)
+
+// validateSource applies the rules of Flux's CRDs, with the words of the API server. A spec that
+// was stored before the rules can still be kept as it is. The providers and the schemes are those
+// of limpet, which has more.
+func validateSource(obj, old *unstructured.Unstructured, root node) {
+	validateSink(obj, root)
+	if old != nil && reflect.DeepEqual(obj.Object["spec"], old.Object["spec"]) {
+		return
+	}
+	spec := root.object("spec")
+	switch obj.GetKind() {
+	case "GitRepository":
+		validateGitRepository(spec)
+	case "OCIRepository":
+		validateOCIRepository(spec)
+	}
+}
+
+func validateGitRepository(spec node) {
+	spec.pattern(gitURL)
+	spec.times()
+	spec.oneOf("provider", auth.Providers)
+	spec.named("secretRef", "proxySecretRef")
+	if verify := spec.object("verify"); spec.has("verify") {
+		verify.oneOf("mode", verifyModes)
+		if verify.named("secretRef"); !verify.has("secretRef") {
+			verify.required("secretRef", "")
+		}
+	}
+	for _, include := range spec.objects("include") {
+		if include.named("repository"); !include.has("repository") {
+			include.required("repository", "")
+		}
+	}
+	spec.texts("sparseCheckout")
+	if provider := spec.text("provider"); spec.has("serviceAccountName") && provider != "azure" && provider != "aws" {
+		spec.add(field.Invalid(spec.path, omitted{}, "serviceAccountName can only be set when provider is 'azure' or 'aws'"))
+	}
+}
+
+func validateOCIRepository(spec node) {
+	spec.pattern(ociURL)
+	spec.times()
+	spec.oneOf("provider", ociProviders)
+	spec.named("secretRef", "certSecretRef", "proxySecretRef")
+	spec.object("layerSelector").oneOf("operation", layerOperations)
+	spec.flag("insecure")
+	if verify := spec.object("verify"); spec.has("verify") {
+		verify.oneOf("provider", ociVerifiers)
+		verify.named("secretRef", "trustedRootSecretRef")
+	}
+}
+
+// times checks interval and timeout.
+func (n node) times() {
+	for _, p := range timePatterns {
+		n.pattern(p)
+	}
+}
+
+func (n node) pattern(f pattern) {
+	if f.required && n.text(f.name) == "" {
+		n.required(f.name, "")
+	}
+	n.checkHidden(f.name, func(value string) error { // a URL may hold a password
+		a, err := auth.ParseAddress(value)
+		if own := f == gitURL && err == nil && a.Own(); !own && !f.pattern.MatchString(value) {
+			return fmt.Errorf("%s in body should match '%s'", n.child(f.name), f.pattern)
+		}
+		return nil
+	})
+}
+
+func (n node) oneOf(name string, known []string) {
+	if value := n.text(name); n.has(name) && !slices.Contains(known, value) {
+		n.add(field.NotSupported(n.child(name), value, known))
+	}
+}
+
+// named checks references to objects by their names.
+func (n node) named(names ...string) {
+	for _, name := range names {
+		if ref := n.object(name); n.has(name) && ref.text("name") == "" {
+			ref.required("name", "")
+		}
+	}
+}
+
+// defaultSource sets the defaults of Flux's definitions.
+func defaultSource(obj *unstructured.Unstructured) {
+	spec, ok := obj.Object["spec"].(map[string]any)
+	if !ok {
+		return
+	}
+	set := func(m map[string]any, name, value string) {
+		if m != nil && m[name] == nil {
+			m[name] = value
+		}
+	}
+	set(spec, "timeout", "60s")
+	verify, _ := spec["verify"].(map[string]any)
+	if obj.GetKind() == "OCIRepository" {
+		set(spec, "provider", auth.Generic)
+		set(verify, "provider", "cosign")
+		return
+	}
+	set(verify, "mode", "HEAD")
+}

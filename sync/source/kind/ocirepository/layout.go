@@ -1,0 +1,57 @@
+package ocirepository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"oras.land/oras-go/v2/content/oci"
+)
+
+// layoutScheme begins the URL of a directory of this host, or of a tar of one, that is laid out as
+// an OCI image layout. Source: oras, buildx.
+const layoutScheme = "oci-layout://"
+
+// layout is such a directory or file, with the tag that its URL names; "" = no layout.
+type layout struct{ path, tag string }
+
+func parseLayout(rest string) (l layout, err error) {
+	l.path = rest
+	if i := strings.LastIndexByte(rest, ':'); i > strings.LastIndexByte(rest, '/') {
+		l.path, l.tag = rest[:i], rest[i+1:]
+	}
+	if !path.IsAbs(l.path) || path.Clean(l.path) != l.path || strings.ContainsAny(rest, "@?#") {
+		return layout{}, errors.New("URL must be in format 'oci-layout:///DIR[:TAG]', with an absolute path of a directory or a tar of it")
+	}
+	return l, nil
+}
+
+// open reads the index of the layout, which may have changed.
+func (l layout) open(ctx context.Context, permitted []string) (store, error) {
+	real, err := filepath.EvalSymlinks(l.path)
+	if err != nil {
+		real = l.path
+	}
+	if !slices.ContainsFunc(permitted, func(dir string) bool {
+		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
+			dir = resolved
+		}
+		rel, err := filepath.Rel(dir, real)
+		return err == nil && filepath.IsLocal(rel)
+	}) {
+		return nil, fmt.Errorf("local paths are not allowed: use a registry, or start the agent with --local-git-prefix and a directory above %s", l.path)
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return oci.NewFromTar(ctx, real)
+	}
+	return oci.NewFromFS(ctx, os.DirFS(real)) // all but the index is checked by its digest
+}

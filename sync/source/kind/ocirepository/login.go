@@ -1,0 +1,129 @@
+package ocirepository
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"oras.land/oras-go/v2/registry"
+	registryauth "oras.land/oras-go/v2/registry/remote/auth"
+
+	"limpet/sync/auth"
+	"limpet/sync/netx"
+)
+
+// login is how a registry is reached: credentials, authorities and proxy.
+type login struct {
+	credential registryauth.Credential
+	transport  *auth.Credentials
+}
+
+// fingerprint is equal for those who may share connections and answers.
+func (l login) fingerprint() string {
+	c := l.credential
+	body, _ := json.Marshal([]string{c.Username, c.Password, c.RefreshToken, c.AccessToken}) // plain values
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:]) + " " + l.transport.TransportKey()
+}
+
+// The keys of a Secret with logins. Source: Kubernetes.
+const (
+	keyConfig    = ".dockerconfigjson"
+	keyOldConfig = ".dockercfg"
+)
+
+// login reads the Secrets of a source. Credentials go over plain http to this host alone, unless the
+// agent permits it.
+func (s *spec) login(ctx context.Context) (l login, err error) {
+	o := s.kind.o
+	if l.transport, err = o.Places.NamedTransport(ctx, s.namespace, s.CertSecretRef.Name, s.ProxySecretRef.Name); err != nil || s.SecretRef.Name == "" {
+		return l, err
+	}
+	keys, err := o.Places.Named(ctx, s.namespace, s.SecretRef.Name, keyConfig, keyOldConfig)
+	if err != nil {
+		return l, err
+	}
+	place := "secret " + s.namespace + "/" + s.SecretRef.Name
+	if l.credential, err = credentialOf(keys, s.at.Registry, s.at.Repository); err != nil {
+		return l, fmt.Errorf("%s: %w", place, err)
+	}
+	if s.Insecure && !o.AllowInsecure && l.credential != registryauth.EmptyCredential && !onThisHost(s.at) {
+		return login{}, fmt.Errorf("%s is not sent over plain http to %s; leave spec.insecure out, or start the agent with --allow-insecure-git",
+			place, s.at.Host())
+	}
+	return l, nil
+}
+
+// onThisHost reports whether a registry is reached over loopback.
+func onThisHost(at registry.Reference) bool {
+	u := url.URL{Host: at.Host()}
+	return netx.Loopback(u.Hostname())
+}
+
+// entry is a login of a registry. Source: the configuration of Docker.
+type entry struct {
+	Auth          string `json:"auth"`
+	Username      string `json:"username"`
+	Password      string `json:"password"`
+	IdentityToken string `json:"identitytoken"`
+	RegistryToken string `json:"registrytoken"`
+}
+
+// credentialOf returns the login of the longest prefix of a repository, the empty one when there is
+// none: then the registry is asked without. Errors repeat no value.
+func credentialOf(keys map[string][]byte, host, repository string) (none registryauth.Credential, err error) {
+	var config struct {
+		Auths map[string]entry `json:"auths"`
+	}
+	switch {
+	case len(keys[keyConfig]) > 0:
+		err = json.Unmarshal(keys[keyConfig], &config)
+	case len(keys[keyOldConfig]) > 0:
+		err = json.Unmarshal(keys[keyOldConfig], &config.Auths)
+	default:
+		return none, fmt.Errorf("it has no key %s; make it with: kubectl create secret docker-registry", keyConfig)
+	}
+	if err != nil {
+		return none, fmt.Errorf("%s is no configuration of Docker", keyConfig)
+	}
+	byPlace := map[string]entry{}
+	for at, e := range config.Auths {
+		_, rest, isURL := strings.Cut(at, "://")
+		if !isURL {
+			rest = at
+		}
+		rest = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(rest, "/"), "/v1"), "/v2")
+		byPlace[rest] = e
+	}
+	for at := host + "/" + repository; at != ""; {
+		if e, ok := byPlace[at]; ok {
+			return e.credential()
+		}
+		i := strings.LastIndexByte(at, '/')
+		at = at[:max(i, 0)]
+	}
+	if host == "docker.io" {
+		return byPlace["index.docker.io"].credential()
+	}
+	return none, nil
+}
+
+func (e entry) credential() (c registryauth.Credential, err error) {
+	c = registryauth.Credential{Username: e.Username, Password: e.Password, RefreshToken: e.IdentityToken, AccessToken: e.RegistryToken}
+	if e.Auth == "" {
+		return c, nil
+	}
+	plain, err := base64.StdEncoding.DecodeString(e.Auth)
+	user, password, ok := strings.Cut(strings.TrimRight(string(plain), "\x00"), ":")
+	if err != nil || !ok {
+		return c, errors.New("the member auth of a login is not base64 of USER:PASSWORD")
+	}
+	c.Username, c.Password = user, password
+	return c, nil
+}

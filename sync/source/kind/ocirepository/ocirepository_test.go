@@ -1,0 +1,198 @@
+package ocirepository_test
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"limpet/sync/source"
+)
+
+// TestFollow: a tag is followed; what has not changed costs one HEAD, a new revision a manifest and
+// a layer more.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r := newRig(t, h.url())
+	first, _ := h.release(map[string]string{"z.yaml": "z", "a/b.yaml": "b", "logo.png": "x", "link": "-> z.yaml"}, "latest")
+	r.apply("site", ``)
+	status := r.ready("site", "latest@"+first)
+	made := status["artifact"].(map[string]any)
+	metadata, _ := made["metadata"].(map[string]any)
+	if path := "ocirepository/default/site/" + strings.TrimPrefix(first, "sha256:") + ".tar.gz"; made["path"] != path ||
+		made["url"] != "http://artifacts.example.com/"+path || metadata[ocispec.AnnotationRevision] != "main@sha1:1234" {
+		t.Errorf("%v", made)
+	}
+	if _, files := r.latest("site"); !maps.Equal(files, map[string]string{"z.yaml": "z", "a/b.yaml": "b"}) {
+		t.Errorf("%v", files)
+	}
+	h.take()
+	r.ask("site")
+	if seen := h.take(); !slices.Equal(seen, []string{"HEAD manifests/latest"}) {
+		t.Errorf("for nothing new: %q", seen)
+	}
+	second, _ := h.release(map[string]string{"a.yaml": "2"}, "latest")
+	r.ask("site")
+	r.ready("site", "latest@"+second)
+	if seen := h.take(); len(seen) != 3 {
+		t.Errorf("for a new revision: %q", seen)
+	}
+	h.set(func() { h.login = "a:b" })
+	if s := r.ask("site"); s.Artifact == nil || s.Artifact.Revision != "latest@"+second {
+		t.Errorf("%+v", s)
+	}
+	if s := r.in("site", source.Failed, "AuthenticationFailed"); s.Artifact == nil {
+		t.Errorf("the last good artifact is gone: %+v", s)
+	}
+}
+
+// TestRefs: each kind of ref, and what it becomes.
+func TestRefs(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r := newRig(t, h.url())
+	one, layer := h.release(map[string]string{"a": "1"}, "v1.0.0", "1.2.0-rc.1")
+	two, _ := h.release(map[string]string{"a": "2"}, "v1.1.0", "latest")
+	chart := h.push(ocispec.Manifest{Layers: []ocispec.Descriptor{h.blob("other", []byte("x")),
+		h.blob("application/vnd.cncf.helm.chart.content.v1.tar+gzip", layer)}}, "2.0.0_build")
+	for name, c := range map[string]struct{ spec, revision string }{
+		"tag":        {`"ref":{"tag":"v1.0.0"}`, "v1.0.0@" + one},
+		"semver":     {`"ref":{"semver":"1.x"}`, "v1.1.0@" + two},
+		"filter":     {`"ref":{"semver":">=1.0.0-0","semverFilter":"rc"}`, "1.2.0-rc.1@" + one},
+		"digest":     {`"ref":{"digest":"` + one + `","semver":"1.x"}`, one},
+		"ignore":     {`"ignore":"a"`, "latest@" + two},
+		"copy":       {`"ref":{"tag":"2.0.0_build"},"layerSelector":{"mediaType":"application/vnd.cncf.helm.chart.content.v1.tar+gzip","operation":"copy"}`, "2.0.0_build@" + string(chart.Digest)},
+		"chartrange": {`"ref":{"semver":"2.x"},"layerSelector":{"mediaType":"application/vnd.cncf.helm.chart.content.v1.tar+gzip"}`, "2.0.0_build@" + string(chart.Digest)},
+	} {
+		r.apply(name, c.spec)
+		r.ready(name, c.revision)
+	}
+	if a, _ := r.latest("copy"); a.Digest != sum(layer) || a.Size != int64(len(layer)) {
+		t.Errorf("a copy: %+v", a)
+	}
+	if _, files := r.latest("ignore"); len(files) != 0 {
+		t.Errorf("%v", files)
+	}
+	if s := r.ready("copy", "2.0.0_build@"+string(chart.Digest)); s["observedLayerSelector"] == nil {
+		t.Errorf("%v", s)
+	}
+	h.take()
+	r.ask("digest")
+	if seen := h.take(); len(seen) != 0 {
+		t.Errorf("for a stored digest: %q", seen)
+	}
+	r.ask("semver")
+	if seen := h.take(); len(seen) != 2 {
+		t.Errorf("for a range: %q", seen)
+	}
+}
+
+// TestResume: a download that was cut goes on where it ended.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r := newRig(t, h.url())
+	revision, layer := h.release(map[string]string{"a": rand.Text() + rand.Text()}, "latest")
+	h.set(func() { h.cut = len(layer) - 10 })
+	r.apply("site", ``)
+	r.ready("site", "latest@"+revision)
+	if seen := h.take(); !slices.ContainsFunc(seen, func(s string) bool { return strings.Contains(s, "bytes=") }) {
+		t.Errorf("%q", seen)
+	}
+}
+
+// TestLogin: a Secret of Docker's form is used, and its change is noticed.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r := newRig(t, h.url())
+	revision, _ := h.release(map[string]string{"a": "1"}, "latest")
+	h.set(func() { h.login = "robot:geheim" })
+	r.apply("site", `"secretRef":{"name":"login"}`)
+	r.in("site", source.Failed, "AuthenticationFailed")
+	registry := strings.TrimPrefix(h.URL, "http://")
+	login := base64.StdEncoding.EncodeToString([]byte("robot:geheim"))
+	r.secret("login", map[string]any{".dockerconfigjson": `{"auths":{"https://` + registry + `/v1/":{"auth":"` + login + `"}}}`})
+	r.ready("site", "latest@"+revision)
+}
+
+// TestBad: what is wrong has the reason of Flux, and no artifact is made of it.
+func TestBad(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r := newRig(t, h.url())
+	layer := func(tag string, data []byte) {
+		h.push(ocispec.Manifest{Layers: []ocispec.Descriptor{h.blob(layerType, data)}}, tag)
+	}
+	layer("plain", []byte("no gzip"))
+	layer("dots", packed(map[string]string{"../a": "1"}))
+	layer("bomb", packed(map[string]string{"a": strings.Repeat("0", 2<<20)}))
+	h.push(ocispec.Manifest{}, "empty")
+	d := h.blob(layerType, packed(map[string]string{"a": "1"}))
+	h.push(ocispec.Manifest{Layers: []ocispec.Descriptor{d}}, "damaged")
+	h.set(func() { h.blobs[d.Digest][20] ^= 1 })
+	for name, c := range map[string]struct{ spec, state, reason string }{
+		"gone":     {`"ref":{"tag":"gone"}`, source.Failed, "OCIArtifactPullFailed"},
+		"range":    {`"ref":{"semver":">9"}`, source.Failed, "ReadOperationFailed"},
+		"norange":  {`"ref":{"semver":"x y"}`, source.Stalled, "ReadOperationFailed"},
+		"tagged":   {`"url":"` + h.url() + `:v1"`, source.Stalled, "URLInvalid"},
+		"cloud":    {`"provider":"aws"`, source.Stalled, "InvalidProviderConfiguration"},
+		"account":  {`"serviceAccountName":"a"`, source.Stalled, "FeatureGateDisabled"},
+		"keyless":  {`"verify":{"provider":"cosign"}`, source.Stalled, "VerificationError"},
+		"notation": {`"verify":{"provider":"notation","secretRef":{"name":"a"}}`, source.Stalled, "VerificationError"},
+		"plain":    {`"ref":{"tag":"plain"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
+		"dots":     {`"ref":{"tag":"dots"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
+		"bomb":     {`"ref":{"tag":"bomb"}`, source.Failed, "ArchiveOperationFailed"},
+		"empty":    {`"ref":{"tag":"empty"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
+		"damaged":  {`"ref":{"tag":"damaged"}`, source.Failed, "OCIArtifactPullFailed"},
+		"other":    {`"ref":{"tag":"dots"},"layerSelector":{"mediaType":"none"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
+		"away":     {`"url":"oci://127.0.0.1:1/site"`, source.Failed, "OCIArtifactPullFailed"},
+		"layout":   {`"url":"oci-layout:///etc"`, source.Failed, "OCIArtifactPullFailed"},
+	} {
+		r.apply(name, c.spec)
+		if s := r.in(name, c.state, c.reason); s.Artifact != nil {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+// TestLayout: a directory of this host and a tar of it are sources without a registry.
+func TestLayout(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r := newRig(t, h.url())
+	revision, layer := h.release(map[string]string{"a": "1"}, "v1")
+	manifest := h.manifests["v1"]
+	files := map[string]string{
+		"oci-layout": `{"imageLayoutVersion":"1.0.0"}`,
+		"index.json": `{"schemaVersion":2,"manifests":[{"mediaType":"` + ocispec.MediaTypeImageManifest + `","digest":"` + revision +
+			`","size":` + strconv.Itoa(len(manifest)) + `,"annotations":{"org.opencontainers.image.ref.name":"v1"}}]}`,
+	}
+	for _, blob := range [][]byte{manifest, layer, []byte("{}")} {
+		files["blobs/sha256/"+strings.TrimPrefix(sum(blob), "sha256:")] = string(blob)
+	}
+	for name, content := range files {
+		path := filepath.Join(r.layouts, "dir", name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(r.layouts, "site.tar"), unpacked(t, packed(files)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.apply("dir", `"url":"oci-layout://`+r.layouts+`/dir:v1"`)
+	r.ready("dir", "v1@"+revision)
+	r.apply("tar", `"url":"oci-layout://`+r.layouts+`/site.tar","ref":{"semver":"1.x"}`)
+	r.ready("tar", "v1@"+revision)
+}
