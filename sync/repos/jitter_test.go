@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"limpet/sync/testenv/suite"
+
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -129,6 +131,7 @@ func busiest(looks []time.Time) (most int) {
 // there more than three times as many as in the mean, neither after they were all pulled at
 // once nor after a restart; and nothing is written.
 func TestBursts(t *testing.T) {
+	suite.Full(t) // 4,000 reconciles
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &crowdRig{t: t}
