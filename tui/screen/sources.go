@@ -30,7 +30,7 @@ func (l *sourcesScreen) draw(p *view, at widget.Rect) {
 
 func (p *view) sourceTable() widget.Table[snapshot.Source] {
 	type source = snapshot.Source
-	return widget.Table[source]{Grow: 3,
+	t := widget.Table[source]{Grow: 3,
 		Columns: []widget.Column[source]{
 			{Width: 1, Cell: stateCell(func(from source) string { return sourceGlyph(p.sourceShownState(from)) }, p.c.StateGlyph)},
 			{Head: "NAME", Width: 16, Wide: 22, Whole: p.s.wide, Cell: widget.Plain(func(from source) string { return from.Name })},
@@ -68,6 +68,12 @@ func (p *view) sourceTable() widget.Table[snapshot.Source] {
 			{Head: "URL", Width: 28, Rank: 6, Cell: dim(func(from source) string { return from.URL })},
 			{Head: "NAMESPACE", Width: 14, Rank: 7, Cell: dim(func(from source) string { return from.Namespace })},
 		}}
+	if slices.ContainsFunc(p.Snap.Sources, func(from source) bool { return otherKind(&from) != "" }) {
+		t.Grow++
+		t.Columns = slices.Insert(t.Columns, 2, widget.Column[source]{Head: "KIND", Width: 13, Rank: 1,
+			Cell: widget.Plain(func(from source) string { return cmp.Or(from.Kind, "GitRepository") })})
+	}
+	return t
 }
 
 func sourcesNote(rows []snapshot.Source) string {

@@ -53,8 +53,8 @@ type getCmd struct {
 
 func (c getCmd) Run(ctx context.Context, e *command.Env) error {
 	needs := command.Needs{API: true, Store: c.Revision != ""}
-	return withSource(ctx, e, needs, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
-		from, get := source.FromObject(u), command.CommandFor(u.GetNamespace(), "source get "+u.GetName())
+	return withSource(ctx, e, needs, c.named, func(s *command.Session, u *unstructured.Unstructured) error {
+		from, get := source.FromObject(u), command.CommandFor(u.GetNamespace(), "source get "+u.GetName()+flag(u))
 		stored, err := storedOf(ctx, s, u)
 		if err != nil {
 			return err
@@ -179,12 +179,12 @@ type diffCmd struct {
 }
 
 func (c diffCmd) Run(ctx context.Context, e *command.Env) error {
-	return withSource(ctx, e, command.Needs{API: true, Store: true}, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+	return withSource(ctx, e, command.Needs{API: true, Store: true}, c.named, func(s *command.Session, u *unstructured.Unstructured) error {
 		stored, err := storedOf(ctx, s, u)
 		if err != nil {
 			return err
 		}
-		list := command.CommandFor(u.GetNamespace(), "source show "+u.GetName()+" --revisions")
+		list := command.CommandFor(u.GetNamespace(), "source show "+u.GetName()+flag(u)+" --revisions")
 		if c.From == "" && len(stored) < 2 {
 			return command.Errorf(command.ExitError, list, "%s of %s on this host: nothing to compare",
 				text.Plural(len(stored), "revision"), u.GetName())
@@ -208,7 +208,7 @@ func (c diffCmd) Run(ctx context.Context, e *command.Env) error {
 				out.Files[i].Diff.Lines, out.Files[i].Diff.More = nil, 0
 			}
 		}
-		return e.PrintOne(out, "gitrepository/"+u.GetName(), func(w io.Writer) { c.print(e, w, u.GetNamespace(), out) })
+		return e.PrintOne(out, title(u), func(w io.Writer) { c.print(e, w, u.GetNamespace(), out) })
 	})
 }
 

@@ -1,4 +1,4 @@
-// Package source has the commands of sources, the GitRepositories of Flux.
+// Package source has the commands of sources of Flux.
 package source
 
 import (
@@ -29,7 +29,7 @@ import (
 type Command struct {
 	Create createCmd `cmd:"" writes:"" help:"Create a source: a GitRepository."`
 
-	List listCmd `cmd:"" help:"All sources: the GitRepositories of the API and their state."`
+	List listCmd `cmd:"" help:"All sources of a kind, and their state."`
 	Show showCmd `cmd:"" help:"One source: state, artifact, stored revisions, conditions."`
 	Get  getCmd  `cmd:"" help:"Write an artifact of a source to a file, checked by its digest."`
 	Diff diffCmd `cmd:"" help:"What differs between two revisions of a source."`
@@ -45,15 +45,20 @@ type Command struct {
 }
 
 type listCmd struct {
+	ofKind
 	Limit uint `help:"Maximum number; 0 = all." default:"0"`
 }
 
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {
+	k, err := c.kind()
+	if err != nil {
+		return err
+	}
 	now := time.Now()
 	t := command.Table{Columns: []string{"NAME", "STATE", "REVISION", "SIZE", "UPDATED", "NEXT", "MESSAGE"},
 		Wide: []string{"REF", "URL", "DIGEST", "REASON"}}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		return e.PrintObjects(ctx, s, api.GitRepositories, "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+		return e.PrintObjects(ctx, s, k.Resource(), "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			from := source.FromObject(u)
 			a := screen.ArtifactOf(from)
 			state, size := from.State, "-"
@@ -104,9 +109,35 @@ func (c importCmd) Run(ctx context.Context, e *command.Env) error {
 	return c.Import(ctx, e, api.GitRepositories)
 }
 
+// ofKind is the flag of the commands of sources of several kinds.
+type ofKind struct {
+	Kind string `help:"Kind of the source: gitrepository, ocirepository." default:"gitrepository"`
+}
+
+// kind returns the row of the kind that was named.
+func (o ofKind) kind() (api.Kind, error) {
+	k, ok := api.SourceKind(o.Kind)
+	if !ok {
+		return k, command.Usagef("limpet source list --kind ocirepository", "--kind %q is no kind of sources", o.Kind)
+	}
+	return k, nil
+}
+
 // named is the argument of the commands of one source.
 type named struct {
 	Name string `arg:"" help:"Name of the source."`
+	ofKind
+}
+
+// title names a source for people.
+func title(u *unstructured.Unstructured) string { return kindOf(u).Singular + "/" + u.GetName() }
+
+// flag returns the flag of the kind of a source, for the next command; "" for the default.
+func flag(u *unstructured.Unstructured) string {
+	if kindOf(u).Kind == "GitRepository" {
+		return ""
+	}
+	return " --kind " + kindOf(u).Singular
 }
 
 // kindOf returns the kind of a source.
@@ -116,9 +147,13 @@ func kindOf(u *unstructured.Unstructured) api.Kind {
 }
 
 // withSource calls f with the source of a name.
-func withSource(ctx context.Context, e *command.Env, n command.Needs, name string,
+func withSource(ctx context.Context, e *command.Env, n command.Needs, of named,
 	f func(*command.Session, *unstructured.Unstructured) error) error {
-	return e.WithObject(ctx, n, api.GitRepositories, inNamespace(e, name), f)
+	k, err := of.kind()
+	if err != nil {
+		return err
+	}
+	return e.WithObject(ctx, n, k.Resource(), inNamespace(e, of.Name), f)
 }
 
 // inNamespace returns a name without the namespace that may stand before it, behind a slash, and
@@ -136,7 +171,7 @@ type showCmd struct {
 }
 
 func (c showCmd) Run(ctx context.Context, e *command.Env) error {
-	return withSource(ctx, e, command.Needs{API: true}, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+	return withSource(ctx, e, command.Needs{API: true}, c.named, func(s *command.Session, u *unstructured.Unstructured) error {
 		stored, err := storedOf(ctx, s, u)
 		if err != nil {
 			return err
@@ -155,8 +190,8 @@ func (c showCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		return e.PrintOne(source.Redacted(u), "gitrepository/"+u.GetName(), func(w io.Writer) {
-			resume := e.CommandFor(u.GetNamespace(), "source resume "+text.ShellWord(u.GetName()))
+		return e.PrintOne(source.Redacted(u), title(u), func(w io.Writer) {
+			resume := e.CommandFor(u.GetNamespace(), "source resume "+text.ShellWord(u.GetName())+flag(u))
 			showSource(w, from, controller, resume, now)
 			if len(stored) > 0 {
 				fmt.Fprintln(w)
@@ -214,10 +249,10 @@ type reconcileCmd struct {
 }
 
 func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
-	return withSource(ctx, e, command.Needs{API: true}, c.Name, func(s *command.Session, u *unstructured.Unstructured) error {
+	return withSource(ctx, e, command.Needs{API: true}, c.named, func(s *command.Session, u *unstructured.Unstructured) error {
 		name := u.GetName()
 		if from := source.FromObject(u); from.Suspended {
-			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source resume "+name),
+			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source resume "+name+flag(u)),
 				"%s is suspended: its controller would not reconcile it", name)
 		}
 		if c.Wait {
@@ -227,7 +262,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 		}
 		asked, err := source.Reconcile(ctx, s.Client, kindOf(u), u.GetNamespace(), name, string(u.GetUID()))
 		if err != nil {
-			return withMissingRight(err)
+			return withMissingRight(err, kindOf(u))
 		}
 		if !c.Wait {
 			return printAsked(e, s, asked, "reconciliation requested")
@@ -239,7 +274,7 @@ func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 // printAsked prints a source that its controller has to reconcile yet.
 func printAsked(e *command.Env, s *command.Session, u *unstructured.Unstructured, done string) error {
 	e.NoteAgent(s)
-	return e.PrintDone(source.Redacted(u), "gitrepository/"+u.GetName(), "gitrepository/%s %s", u.GetName(), done)
+	return e.PrintDone(source.Redacted(u), title(u), "%s %s", title(u), done)
 }
 
 // printReady prints a source once its controller has handled the last request and the last change,
@@ -252,10 +287,10 @@ func printReady(ctx context.Context, e *command.Env, s *command.Session, u *unst
 	}
 	name, from := u.GetName(), source.FromObject(u)
 	if from.State != source.Ready {
-		return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+name),
+		return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source show "+name+flag(u)),
 			"%s is not ready: %s", name, screen.SourceProblem(from))
 	}
-	return e.PrintDone(source.Redacted(u), "gitrepository/"+name, "gitrepository/%s %s: %s", name, done,
+	return e.PrintDone(source.Redacted(u), title(u), "%s %s: %s", title(u), done,
 		text.OrDash(screen.ArtifactOf(from).Revision))
 }
 
@@ -263,7 +298,7 @@ func printReady(ctx context.Context, e *command.Env, s *command.Session, u *unst
 func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	request, name := source.Asked(asked), asked.GetName()
 	for began := time.Now(); ctx.Err() == nil; command.Sleep(ctx, min(max(time.Since(began)/10, minPoll), maxPoll)) {
-		u, err := s.Client.Resource(api.GitRepositories).Namespace(asked.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+		u, err := s.Client.Resource(kindOf(asked).Resource()).Namespace(asked.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err), err == nil && u.GetUID() != asked.GetUID():
 			return nil, command.Errorf(command.ExitError, "limpet source list", "%s is gone", name)
@@ -277,7 +312,7 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 		}
 		if time.Since(began) > reconcileTimeout {
 			return nil, command.Errorf(command.ExitTimeout,
-				command.CommandFor(asked.GetNamespace(), "source show "+name)+"    # who reconciles it?",
+				command.CommandFor(asked.GetNamespace(), "source show "+name+flag(asked))+"    # who reconciles it?",
 				"the controller of %s has not reconciled it for %s; the request stays", name, reconcileTimeout)
 		}
 	}
@@ -287,27 +322,27 @@ func awaitReconcile(ctx context.Context, s *command.Session, asked *unstructured
 type suspendCmd struct{ named }
 
 func (c suspendCmd) Run(ctx context.Context, e *command.Env) error {
-	return suspendSource(ctx, e, c.Name, true)
+	return suspendSource(ctx, e, c.named, true)
 }
 
 type resumeCmd struct{ named }
 
 func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
-	return suspendSource(ctx, e, c.Name, false)
+	return suspendSource(ctx, e, c.named, false)
 }
 
-func suspendSource(ctx context.Context, e *command.Env, name string, on bool) error {
-	return withSource(ctx, e, command.Needs{API: true}, name, func(s *command.Session, u *unstructured.Unstructured) (err error) {
+func suspendSource(ctx context.Context, e *command.Env, of named, on bool) error {
+	return withSource(ctx, e, command.Needs{API: true}, of, func(s *command.Session, u *unstructured.Unstructured) (err error) {
 		txt, name := "resumed", u.GetName()
 		if on {
-			txt = "suspended for all controllers, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name)
+			txt = "suspended for all controllers, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name+flag(u))
 		}
 		if source.FromObject(u).Suspended == on {
 			txt = map[bool]string{true: "was suspended already", false: "was not suspended"}[on]
 		} else if u, err = source.Suspend(ctx, s.Client, kindOf(u), u.GetNamespace(), name, string(u.GetUID()), on); err != nil {
-			return withMissingRight(err)
+			return withMissingRight(err, kindOf(u))
 		}
-		return e.PrintDone(source.Redacted(u), "gitrepository/"+name, "gitrepository/%s %s", name, txt)
+		return e.PrintDone(source.Redacted(u), title(u), "%s %s", title(u), txt)
 	})
 }
 
@@ -317,13 +352,17 @@ type deleteCmd struct {
 }
 
 func (c deleteCmd) Run(ctx context.Context, e *command.Env) error {
-	return object.DeleteCommand{Kind: "gitrepository", Name: inNamespace(e, c.Name), Force: c.Force}.Run(ctx, e)
+	k, err := c.kind()
+	if err != nil {
+		return err
+	}
+	return object.DeleteCommand{Kind: k.Singular, Name: inNamespace(e, c.Name), Force: c.Force}.Run(ctx, e)
 }
 
 // withMissingRight adds the missing right to a refused write.
-func withMissingRight(err error) error {
+func withMissingRight(err error, k api.Kind) error {
 	if apierrors.IsForbidden(err) {
-		return command.WithHint(err, "give the token the right to patch gitrepositories."+api.GitRepositories.Group)
+		return command.WithHint(err, "give the token the right to patch "+k.Plural+"."+k.Group)
 	}
 	return err
 }
