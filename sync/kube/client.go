@@ -140,6 +140,7 @@ func (s *shared) client(c Config) (*Client, error) {
 
 	cfg := dynamic.ConfigFor(&rest.Config{Host: s.target.base.String(), QPS: -1, UserAgent: c.UserAgent})
 	cfg.APIPath = "/"
+	cfg.NegotiatedSerializer = decodesOnce{cfg.NegotiatedSerializer}
 	restClient, err := rest.UnversionedRESTClientForConfigAndClient(cfg, client.http)
 	if err != nil {
 		return nil, fmt.Errorf("make a REST client: %w", err)
