@@ -33,10 +33,10 @@ import (
 const (
 	// maxGroup bounds a transaction: its requests wait for all of it.
 	maxGroup = 256
-	// maxLinger bounds how long a group waits for others. After a quick commit, as in memory, it does
-	// not wait: there is no fsync to save.
-	maxLinger   = 20 * time.Millisecond
-	quickCommit = 500 * time.Microsecond
+	// minLinger and maxLinger bound how long a group waits for others. A transaction costs the processor
+	// as much as several writes in it, however quick its fsync is.
+	minLinger = 500 * time.Microsecond
+	maxLinger = 20 * time.Millisecond
 )
 
 // request is one write. Its apply may run more than once, each time on a fresh transaction.
@@ -78,7 +78,7 @@ func (s *Store) runWriter() {
 	crowd, took := 1, time.Duration(0)
 	var waiting []*request
 	for {
-		group := s.gather(waiting, crowd, min(took, maxLinger))
+		group := s.gather(waiting, crowd, min(max(took, minLinger), maxLinger))
 		if len(group) == 0 {
 			return
 		}
@@ -99,9 +99,6 @@ func (s *Store) runWriter() {
 		took = time.Since(began)
 		waiting = s.add(nil)
 		crowd += len(waiting)
-		if took < quickCommit {
-			crowd = 0
-		}
 	}
 }
 
