@@ -125,7 +125,7 @@ func (c *call) write(
 		return err
 	}
 	if code == http.StatusCreated && c.target.kind.VersionedSpec && o.manager == processManager && !o.dryRun {
-		data, o.spec = cutSpec(data)
+		data, o.spec = cutSpec(data, api.HasStrictBody(c.req.Context()))
 	}
 	obj, err := decodeBody(c.target, data, o)
 	if err != nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kjson "sigs.k8s.io/json"
+
+	"limpet/sync/api"
 )
 
 // Objects have two forms in this package: *unstructured.Unstructured while they are changed, and
@@ -122,14 +124,15 @@ func unquote(quoted []byte) string {
 	return s
 }
 
-// strict refuses what the decoder would not store as it is.
-var strict = []jsontext.Options{jsontext.AllowDuplicateNames(false), jsontext.AllowInvalidUTF8(false)}
-
 // cutSpec returns the body of a new object with an empty spec, and the spec as compact JSON. It
-// returns the body as it is, and nil, where the text cannot be stored: decodeBody reads it.
-func cutSpec(body []byte) (rest, spec []byte) {
-	text := jsontext.Value(bytes.Clone(body))
-	if text.Compact(strict...) != nil || !plainNumbers(text) {
+// returns the body as it is, and nil, where the text cannot be stored: decodeBody reads it. strict
+// reports that the body is strict and compact already.
+func cutSpec(body []byte, strict bool) (rest, spec []byte) {
+	text := jsontext.Value(body)
+	if !strict {
+		text = bytes.Clone(body)
+	}
+	if !strict && text.Compact(api.StrictJSON...) != nil || !plainNumbers(text) {
 		return body, nil
 	}
 	place := find(text, "spec")

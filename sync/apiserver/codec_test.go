@@ -1,12 +1,14 @@
 package apiserver
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"limpet/sync/api"
@@ -200,7 +202,7 @@ func TestCutSpec(t *testing.T) {
 		if c.spec == "" {
 			want = c.body
 		}
-		if rest, spec := cutSpec([]byte(c.body)); string(rest) != want || string(spec) != c.spec {
+		if rest, spec := cutSpec([]byte(c.body), false); string(rest) != want || string(spec) != c.spec {
 			t.Errorf("%s: %s and %s", c.body, rest, spec)
 		}
 	}
@@ -212,7 +214,12 @@ func FuzzCutSpec(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		rest, spec := cutSpec(body)
+		rest, spec := cutSpec(body, false)
+		if compact := jsontext.Value(bytes.Clone(body)); compact.Compact(api.StrictJSON...) == nil {
+			if same, too := cutSpec(compact, true); spec != nil && (!bytes.Equal(same, rest) || !bytes.Equal(too, spec)) {
+				t.Fatalf("%q was cut as %s and %s where it was checked before, else as %s and %s", body, same, too, rest, spec)
+			}
+		}
 		if spec == nil {
 			return
 		}

@@ -1,5 +1,7 @@
 package apiserver
 
+import "bytes"
+
 // A scanner for JSON that this package has written. Objects are stored as the bytes that clients
 // receive; lists, watches and selectors read a few members of thousands of them, and decoding each
 // would cost fifty times more.
@@ -69,12 +71,14 @@ func eachMember(data []byte, place span, fn func(key []byte, value span) bool) {
 func skip(data []byte, i int) int {
 	switch data[i] {
 	case '"':
-		for i++; data[i] != '"'; i++ {
-			if data[i] == '\\' {
-				i++
+		for i++; ; {
+			end := i + bytes.IndexByte(data[i:], '"')
+			escape := bytes.IndexByte(data[i:end], '\\')
+			if escape < 0 {
+				return end + 1
 			}
+			i += escape + 2
 		}
-		return i + 1
 	case '{', '[':
 		depth := 0
 		for {

@@ -17,6 +17,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v2"
+
+	"limpet/sync/api"
 )
 
 // A file, which is not trusted, becomes compact JSON in bounded space, or an error with the place
@@ -57,27 +59,28 @@ var (
 
 // members returns the members of the one object of a file. A directory gets the file as it is, so
 // that its text is examined where it lies.
-func (f File) members(data []byte) ([]field, error) {
+// strict reports whether they are of one JSON text, compact, in which no name is twice.
+func (f File) members(data []byte) (all []field, strict bool, err error) {
 	text := bytes.TrimSpace(bytes.TrimPrefix(data, utf8BOM))
 	if f.Directory && len(data) <= MaxFile && bytes.HasPrefix(text, []byte{'{'}) && utf8.Valid(text) &&
 		!bytes.Contains(text, utf8BOM) && !escapedBOM.Match(text) && checkDepth(text) == nil {
 		if all, ok := fieldsOf(text); ok {
-			return all, nil
+			return all, false, nil
 		}
 	}
-	doc, err := decode(f, data)
+	doc, strict, err := decode(f, data)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	all, _ := fieldsOf(doc) // it is valid
-	return all, nil
+	all, _ = fieldsOf(doc) // it is valid
+	return all, strict, nil
 }
 
 // decode returns the one object of a file as compact JSON of at most MaxObject bytes. A .json file
 // has to be JSON. The error says what is wrong and where.
-func decode(f File, data []byte) ([]byte, error) {
+func decode(f File, data []byte) (object []byte, strict bool, err error) {
 	if len(data) > MaxFile {
-		return nil, &TooLargeError{What: "the file", Size: int64(len(data)), Limit: MaxFile}
+		return nil, false, &TooLargeError{What: "the file", Size: int64(len(data)), Limit: MaxFile}
 	}
 	most := MaxObject
 	if f.Directory { // no request limits it
@@ -86,37 +89,40 @@ func decode(f File, data []byte) ([]byte, error) {
 	data = bytes.TrimSpace(bytes.TrimPrefix(data, utf8BOM))
 	switch {
 	case len(data) == 0:
-		return nil, errors.New("the file is empty")
+		return nil, false, errors.New("the file is empty")
 	case bytes.HasPrefix(data, []byte("\xff\xfe")), bytes.HasPrefix(data, []byte("\xfe\xff")):
-		return nil, errors.New("the file is UTF-16; save it as UTF-8")
+		return nil, false, errors.New("the file is UTF-16; save it as UTF-8")
 	case !utf8.Valid(data):
-		return nil, errors.New("the file is not valid UTF-8")
+		return nil, false, errors.New("the file is not valid UTF-8")
 	case strings.EqualFold(path.Ext(f.Path), ".json"):
 		return decodeJSON(data, most)
 	case data[0] == '{':
 		// A YAML flow mapping begins with a brace as well.
-		if out, err := decodeJSON(data, most); err == nil {
-			return out, nil
+		if out, strict, err := decodeJSON(data, most); err == nil {
+			return out, strict, nil
 		}
 	}
-	return decodeYAML(data)
+	object, err = decodeYAML(data)
+	return object, false, err
 }
 
 // lenient has jsontext accept what encoding/json accepts, which Grafana reads files with.
 var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-func decodeJSON(data []byte, most int) ([]byte, error) {
+func decodeJSON(data []byte, most int) (object []byte, strict bool, err error) {
 	if err := checkDepth(data); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	out := jsontext.Value(bytes.Clone(data))
-	if out.Compact(lenient...) != nil { // its error has no line
-		return nil, located(data, json.Unmarshal(data, new(json.RawMessage)))
+	strict = out.Compact(api.StrictJSON...) == nil
+	if !strict && out.Compact(lenient...) != nil { // its error has no line
+		return nil, false, located(data, json.Unmarshal(data, new(json.RawMessage)))
 	}
 	if out.Kind() != '{' {
-		return nil, errors.New("the file does not hold an object")
+		return nil, false, errors.New("the file does not hold an object")
 	}
-	return sized(out, most)
+	object, err = sized(out, most)
+	return object, strict && len(object) == len(out), err
 }
 
 // CheckJSON returns a *ParseError for a file that is not JSON.

@@ -51,6 +51,7 @@ type Object struct {
 	spec   json.RawMessage // nil when the file has none, and for a directory, which gets the file
 	title  string          // in the spec; "" = none
 	fields []field         // further members of the object, in order
+	strict bool            // see members
 }
 
 // Identity says which object of a server a file is about.
@@ -162,15 +163,15 @@ func (o *Object) checkTitle() error {
 }
 
 func parse(f File, data []byte) (*Object, error) {
-	all, err := f.members(data)
+	all, strict, err := f.members(data)
 	if err != nil {
 		return nil, err
 	}
 	apiVersion, kind := value(all, "apiVersion"), value(all, "kind")
 	if apiVersion == nil && kind == nil {
-		return parseClassic(f, all)
+		return parseClassic(f, all, strict)
 	}
-	o := &Object{}
+	o := &Object{strict: strict}
 	var version string
 	if json.Unmarshal(apiVersion, &version) != nil || version == "" {
 		return nil, errors.New("apiVersion is missing or not text, so the file is neither a resource nor a dashboard")
@@ -210,7 +211,7 @@ func parse(f File, data []byte) (*Object, error) {
 }
 
 // parseClassic reads a dashboard as Grafana's "JSON model" has it.
-func parseClassic(f File, all []field) (*Object, error) {
+func parseClassic(f File, all []field, strict bool) (*Object, error) {
 	has := func(name string) bool { v := value(all, name); return v != nil && string(v) != "null" }
 	var faults Faults
 	switch inner := value(all, "dashboard"); {
@@ -229,7 +230,7 @@ func parseClassic(f File, all []field) (*Object, error) {
 			faults = append(faults, &fault{"tags", `the file is a dashboard with no tags; add "tags": []`})
 		}
 	}
-	o := &Object{GVK: schema.GroupVersionKind{Group: api.DashboardGroup, Version: ClassicVersion, Kind: dashboardKind}}
+	o := &Object{GVK: schema.GroupVersionKind{Group: api.DashboardGroup, Version: ClassicVersion, Kind: dashboardKind}, strict: strict}
 	if uid := value(all, "uid"); uid != nil && json.Unmarshal(uid, &o.Name) != nil {
 		faults = append(faults, errors.New("uid is not text"))
 	}

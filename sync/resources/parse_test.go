@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"limpet/sync/api"
 	"limpet/sync/api/repopath"
 )
 
@@ -287,7 +290,10 @@ func FuzzDecodeJSON(f *testing.F) {
 		if _, ok := fieldsOf(data); ok != (valid && compact.Bytes()[0] == '{') {
 			t.Fatalf("%q: members: %v", data, ok)
 		}
-		got, err := decodeJSON(data, MaxFile)
+		got, strict, err := decodeJSON(data, MaxFile)
+		if own := jsontext.Value(bytes.Clone(got)); strict && (own.Compact(api.StrictJSON...) != nil || !bytes.Equal(own, got)) {
+			t.Fatalf("%q became %q, which is not strict", data, got)
+		}
 		if is := valid && compact.Bytes()[0] == '{'; err == nil != is || is && !bytes.Equal(got, compact.Bytes()) {
 			t.Fatalf("%q became %q, %v", data, got, err)
 		}

@@ -195,7 +195,7 @@ func ParseFolderFile(p, hash string, data []byte) FolderMeta {
 }
 
 func parseFolderFile(data []byte) (FolderMeta, error) {
-	doc, err := decode(File{Path: repopath.FolderFile}, data)
+	doc, _, err := decode(File{Path: repopath.FolderFile}, data)
 	if err != nil {
 		return FolderMeta{}, err
 	}
