@@ -140,11 +140,15 @@ func (m *model) step(s *Store, rng *rand.Rand) error {
 		return err
 	case 5:
 		delete(m.claims, uid)
+		queue := rng.IntN(4) == 0
 		if r, ok := m.records[uid]; ok {
 			r.HistoricJob = "posted"
 			m.records[uid] = r
+			if queue {
+				m.facts[queueKey(r)] = asJSON(ended{"Job", r.Namespace, r.Name, r.UID, r.UID, r.Finished})
+			}
 		}
-		return s.EndClaim(ctx, uid, "posted", false)
+		return s.EndClaim(ctx, uid, "posted", queue)
 	case 6:
 		r := Record{UID: uid, Message: text, Finished: at}
 		m.put(r)
@@ -178,6 +182,9 @@ func (m *model) put(r Record) {
 	m.records[r.UID] = r
 }
 
+// queueKey is the key of a record in the queue of the outbox.
+func queueKey(r Record) string { return string(queuedRecord(recordKey(r.Finished, r.UID))) }
+
 // bytesOf is what a record takes with its key and frame.
 func bytesOf(r Record) int64 { return int64(8 + len(r.UID) + frame.HeaderSize + len(asJSON(r))) }
 
@@ -188,17 +195,21 @@ func (m *model) historyBytes() (n int64) {
 	return n
 }
 
-// prune removes records from the old end by age, number or bytes; those of claimed jobs stay.
+// prune removes records from the old end by age, number or bytes; those of claimed jobs stay, and by
+// age those in the queue of the outbox.
 func (m *model) prune(s *Store, rng *rand.Rand, before time.Time) error {
 	ctx := context.Background()
 	left, size, most := len(m.records), m.historyBytes(), rng.IntN(m.uids+1)
 	more, do := func(r Record) bool { return r.Finished.Before(before) }, func() (int, error) { return s.PruneHistory(ctx, before) }
+	age := false
 	switch rng.IntN(6) {
 	case 0:
 		more, do = func(Record) bool { return left > most }, func() (int, error) { return s.TrimHistory(ctx, most) }
 	case 1:
 		limit := int64(most) * 300
 		more, do = func(Record) bool { return size > limit }, func() (int, error) { return s.TrimHistoryBytes(ctx, limit) }
+	default:
+		age = true
 	}
 	byAge := func(a, b Record) int { return strings.Compare(a.Cursor(), b.Cursor()) }
 	want := 0
@@ -206,7 +217,8 @@ func (m *model) prune(s *Store, rng *rand.Rand, before time.Time) error {
 		if !more(r) {
 			break
 		}
-		if _, claimed := m.claims[r.UID]; !claimed {
+		_, claimed := m.claims[r.UID]
+		if _, unsent := m.facts[queueKey(r)]; !claimed && (!unsent || !age) {
 			delete(m.records, r.UID)
 			left, size, want = left-1, size-bytesOf(r), want+1
 		}
