@@ -244,6 +244,9 @@ func (m *Mirrors) Blob(ctx context.Context, r Remote, hash string, max int64) ([
 	return data, err
 }
 
+// Recycle takes the content of a Blob back that is not used any more.
+func Recycle(content []byte) { pack.Recycle(content) }
+
 // Entry is an entry of one directory, as Git has it.
 type Entry struct {
 	Name string

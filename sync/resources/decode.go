@@ -167,11 +167,17 @@ func located(data []byte, err error) error {
 	return fmt.Errorf("%d:%d: not JSON: %w", line, column, err)
 }
 
+// structural are the bytes that checkDepth looks at.
+var structural = [256]bool{'"': true, '{': true, '[': true, '}': true, ']': true}
+
 // checkDepth returns an error for nesting beyond maxDepth. It needs no valid JSON: strings are all
 // that it parses.
 func checkDepth(data []byte) error {
 	depth := 0
 	for i := 0; i < len(data); i++ {
+		if !structural[data[i]] {
+			continue
+		}
 		switch data[i] {
 		case '"':
 			i += stringEnd(data[i+1:]) + 1

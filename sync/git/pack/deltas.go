@@ -131,20 +131,26 @@ func (r *resolver) descend(l *link, id ID) error {
 			r.left--
 		}
 		if i == len(deltas)-1 && l.entry >= 0 {
-			l.data = nil
+			l.drop()
 		}
 		held := cap(next.data) // what is nearest to the end of the chain is kept
 		for l := l; l != nil; l = l.base {
 			if held += cap(l.data); held > heldBytes && l.entry >= 0 {
 				held -= cap(l.data)
-				l.data = nil
+				l.drop()
 			}
 		}
 		if err := r.descend(next, e.id); err != nil {
 			return err
 		}
+		next.drop()
 	}
 	return nil
+}
+
+func (l *link) drop() {
+	Recycle(l.data)
+	l.data = nil
 }
 
 // content returns an object of a chain, making it again when it was dropped.
@@ -172,7 +178,8 @@ func (r *resolver) content(l *link) (base []byte, err error) {
 	if err := r.count(e.result); err != nil {
 		return nil, err
 	}
-	data := make([]byte, e.result)
+	defer Recycle(stored)
+	data := buffer(e.result)
 	if err := patch(data, base, stored); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBadPack, err)
 	}

@@ -3,6 +3,7 @@ package pack
 import (
 	"bytes"
 	"cmp"
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func (p *incoming) scan(s *stream, l Limits, m *transfer.Meter) error {
 		return &giterr.TooLargeError{Count: true, What: "number of objects", Size: int64(count), Limit: int64(l.Objects)}
 	}
 	m.Expect(int64(count))
-	names := newNaming(p)
+	names := &naming{in: p, near: map[int32]*list.Element{}}
 	arrivals := make(chan arrival, 4)
 	g, ctx := errgroup.WithContext(context.Background()) // src ends the reading
 	g.Go(func() error {
@@ -97,7 +98,7 @@ func (p *incoming) scan(s *stream, l Limits, m *transfer.Meter) error {
 		return nil
 	})
 	for i := range int(count) {
-		a, aerr := p.object(s, i, names, l)
+		a, aerr := p.object(s, i, l)
 		if err = aerr; err != nil {
 			err = fmt.Errorf("object %d of %d: %w", i+1, count, err)
 			break
@@ -124,7 +125,7 @@ func (p *incoming) scan(s *stream, l Limits, m *transfer.Meter) error {
 
 // object reads one object: its header, and its content or, of a large one, its name. Of a large
 // delta the two sizes at its head are read.
-func (p *incoming) object(s *stream, i int, names *naming, l Limits) (a arrival, err error) {
+func (p *incoming) object(s *stream, i int, l Limits) (a arrival, err error) {
 	h, err := s.next()
 	if err != nil {
 		return a, err
@@ -144,7 +145,7 @@ func (p *incoming) object(s *stream, i int, names *naming, l Limits) (a arrival,
 	var head headWriter
 	switch {
 	case e.size <= largestNear && e.kind != RefDeltaKind:
-		a.data = names.buffer(int(e.size))
+		a.data = buffer(e.size)
 		err = s.objects.inflateInto(a.data)
 		head = a.data[:min(len(a.data), deltaHead)]
 	case e.delta:

@@ -33,7 +33,6 @@ type naming struct {
 	near  map[int32]*list.Element // of held, by the index of the entry
 	held  list.List               // *nearby, the one that was used last in front
 	bytes int                     // of their buffers
-	free  chan []byte             // buffers for what comes next
 }
 
 // nearby is an object that a delta may build on.
@@ -41,39 +40,6 @@ type nearby struct {
 	at    int32
 	depth int // deltas below it
 	data  []byte
-}
-
-func newNaming(in *incoming) *naming {
-	return &naming{in: in, near: map[int32]*list.Element{}, free: make(chan []byte, 16)}
-}
-
-// bufferStep is what the sizes of buffers that are used again are multiples of.
-const bufferStep = 16 << 10
-
-// buffer returns a buffer of a size. It may be called beside the other methods.
-func (n *naming) buffer(size int) []byte {
-	if size < bufferStep/2 {
-		return make([]byte, size)
-	}
-	select {
-	case b := <-n.free:
-		if cap(b) >= size {
-			return b[:size]
-		}
-	default:
-	}
-	return make([]byte, size, (size+bufferStep-1)/bufferStep*bufferStep)
-}
-
-// release takes a buffer back.
-func (n *naming) release(b []byte) {
-	if cap(b) < bufferStep {
-		return
-	}
-	select {
-	case n.free <- b:
-	default:
-	}
 }
 
 // add adds an object to the entries of the pack, with its name if that can be told.
@@ -102,7 +68,7 @@ func (n *naming) add(a arrival) error {
 
 // patch makes the object of a delta if its base is held.
 func (n *naming) patch(at int32, e *entry, delta []byte) error {
-	defer n.release(delta)
+	defer Recycle(delta)
 	place := n.near[e.base]
 	if place == nil || e.result > largestNear {
 		return nil
@@ -111,7 +77,7 @@ func (n *naming) patch(at int32, e *entry, delta []byte) error {
 	if base.depth >= maxChain {
 		return fmt.Errorf("a chain of more than %d deltas", maxChain)
 	}
-	data := n.buffer(int(e.result))
+	data := buffer(e.result)
 	if err := patch(data, base.data, delta); err != nil {
 		return err
 	}
@@ -128,6 +94,6 @@ func (n *naming) hold(o *nearby) {
 		last := n.held.Remove(n.held.Back()).(*nearby)
 		delete(n.near, last.at)
 		n.bytes -= cap(last.data)
-		n.release(last.data)
+		Recycle(last.data)
 	}
 }

@@ -140,7 +140,7 @@ func (r *objectReader) head(n int64) ([]byte, error) {
 // inflate reads the content of the object whose header was read last. The caller has held the size
 // in it against a limit.
 func (r *objectReader) inflate(h packfile.ObjectHeader) ([]byte, error) {
-	out := make([]byte, h.Length)
+	out := buffer(h.Length)
 	if err := r.inflateInto(out); err != nil {
 		return nil, err
 	}

@@ -216,6 +216,7 @@ func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, err
 	if err != nil || h.Type != OfsDeltaKind && h.Type != RefDeltaKind {
 		return h.Type, content, err
 	}
+	defer Recycle(content)
 	size, err := deltaSize(content)
 	if err != nil {
 		return 0, nil, err
@@ -240,7 +241,7 @@ func (s *Store) read(p *pack, offset, limit int64, depth int) (Kind, []byte, err
 		}
 		s.cache.put(key, k, data)
 	}
-	out := make([]byte, size)
+	out := buffer(size)
 	if err := patch(out, data, content); err != nil {
 		return 0, nil, err
 	}

@@ -52,7 +52,12 @@ func boot() string {
 
 // stat returns what the disk says of a file or directory beside the target.
 func (d *Dir) stat(name string) (inode, error) {
-	info, err := d.parent.Lstat(name)
+	return inodeBy(func() (fs.FileInfo, error) { return d.parent.Lstat(name) })
+}
+
+// inodeBy returns what the disk says by a function.
+func inodeBy(stat func() (fs.FileInfo, error)) (inode, error) {
+	info, err := stat()
 	if err != nil {
 		return inode{}, err
 	}

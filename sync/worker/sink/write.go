@@ -58,7 +58,7 @@ func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, Fil
 func (d *Dir) writeManifest(m *manifest) error {
 	dirs := &dirSet{root: d.old, top: ".", made: map[string]bool{manifestDir: true}}
 	temporary := manifestPath + "." + unique()
-	err := dirs.write(temporary, bytes.NewReader(m.encode()), fileMode)
+	_, err := dirs.write(temporary, bytes.NewReader(m.encode()), fileMode)
 	if err == nil {
 		err = d.old.Rename(temporary, manifestPath)
 	}
@@ -113,7 +113,8 @@ func (d *Dir) fill(
 	g.SetLimit(writers)
 	files := slices.Concat(p.Added, p.Changed)
 	slices.SortFunc(files, func(a, b File) int { return a.at - b.at })
-	left := map[string]bool{}
+	var mu sync.Mutex // guards written
+	written, left := make(map[string]inode, len(files)), map[string]bool{}
 	for _, f := range files {
 		if group.Err() != nil {
 			break
@@ -134,9 +135,13 @@ func (d *Dir) fill(
 			if f.Exec {
 				mode = execMode
 			}
-			if err := dirs.write(path.Join(stage, f.Path), from, mode); err != nil {
+			at, err := dirs.write(path.Join(stage, f.Path), from, mode)
+			if err != nil {
 				return err
 			}
+			mu.Lock()
+			written[f.Path] = at
+			mu.Unlock()
 			done(f)
 			return nil
 		})
@@ -149,14 +154,14 @@ func (d *Dir) fill(
 	}
 	p.leave(left)
 	d.step("manifest")
-	if err := d.stamp(p, stage, linked); err != nil {
+	if err := d.stamp(p, stage, linked, written); err != nil {
 		return stage, err
 	}
-	if err := dirs.write(path.Join(stage, manifestPath), bytes.NewReader(p.manifest.encode()), fileMode); err != nil {
+	if _, err := dirs.write(path.Join(stage, manifestPath), bytes.NewReader(p.manifest.encode()), fileMode); err != nil {
 		return stage, err
 	}
 	if d.Exec {
-		if err := dirs.write(path.Join(stage, execPath), strings.NewReader(unique()), fileMode); err != nil {
+		if _, err := dirs.write(path.Join(stage, execPath), strings.NewReader(unique()), fileMode); err != nil {
 			return stage, err
 		}
 	}
@@ -188,22 +193,20 @@ func (d *Dir) link(dirs *dirSet, stage string, names []string) error {
 
 // stamp notes in the manifest what the disk says of the files that were written or linked, but for
 // those that are not trusted.
-func (d *Dir) stamp(p *Plan, stage string, linked []string) error {
-	var names []string
+func (d *Dir) stamp(p *Plan, stage string, linked []string, written map[string]inode) error {
 	for _, name := range linked {
-		if e, ours := p.manifest.get(name); ours && e.at.MTime != 0 {
-			names = append(names, name)
+		e, ours := p.manifest.get(name)
+		if !ours || e.at.MTime == 0 {
+			continue
 		}
-	}
-	for _, f := range slices.Concat(p.Added, p.Changed) {
-		names = append(names, f.Path)
-	}
-	now := time.Now()
-	for _, name := range names {
 		found, err := d.stat(path.Join(stage, name))
 		if err != nil {
 			return err
 		}
+		written[name] = found
+	}
+	now := time.Now()
+	for name, found := range written {
 		e, _ := p.manifest.get(name)
 		e.at = found.trusted(now)
 		p.manifest.set(name, e)
@@ -318,14 +321,14 @@ func (s *dirSet) remove(name string) error {
 	return err
 }
 
-// write makes a new file and syncs it.
-func (s *dirSet) write(name string, from io.Reader, mode fs.FileMode) error {
+// write makes a new file and syncs it. It returns what the disk says of the file.
+func (s *dirSet) write(name string, from io.Reader, mode fs.FileMode) (at inode, err error) {
 	if err := s.make(path.Dir(name)); err != nil {
-		return err
+		return at, err
 	}
 	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
-		return err
+		return at, err
 	}
 	_, err = io.Copy(f, from)
 	if err == nil {
@@ -334,7 +337,10 @@ func (s *dirSet) write(name string, from io.Reader, mode fs.FileMode) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	return errors.Join(err, f.Close())
+	if err == nil {
+		at, err = inodeBy(f.Stat)
+	}
+	return at, errors.Join(err, f.Close())
 }
 
 // backdated is more than a step of the clock of any file system.

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"limpet/sync/git"
 	"limpet/sync/resources"
 	"limpet/sync/worker/checkout"
 	"limpet/sync/worker/sink"
@@ -82,7 +83,7 @@ func (p *DirectoryPlan) applyFirst(ctx context.Context, to resources.Recorder) (
 				return nil, sink.ErrLeftOut
 			}
 		}
-		return io.NopCloser(bytes.NewReader(j.data)), nil
+		return &body{bytes.NewReader(j.data), j.data}, nil
 	}, func(f sink.File) {
 		p.mu.Lock()
 		bad := p.Bad[f.Path]
@@ -100,6 +101,17 @@ func (p *DirectoryPlan) applyFirst(ctx context.Context, to resources.Recorder) (
 		p.warnOfNone()
 	}
 	return Counts{SinkFiles: int64(p.Files)}, nil
+}
+
+// body is the content of a file that is written.
+type body struct {
+	*bytes.Reader
+	data []byte
+}
+
+func (b *body) Close() error {
+	git.Recycle(b.data)
+	return nil
 }
 
 // read reads a file and judges it.
