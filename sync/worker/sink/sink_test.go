@@ -510,6 +510,51 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+// TestLeftOut: a file that its reader leaves out is neither written nor known afterwards, and the uids
+// that were set while the others were read are.
+func TestLeftOut(t *testing.T) {
+	t.Parallel()
+	target, content := permit(t), tree{"a.json": "A", "b.json": "B", "only/c.json": "C"}
+	d, err := Open(t.Context(), target, owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if !d.IsFirst() {
+		t.Error("it is not the first write")
+	}
+	p, err := d.Plan("c", "", content.files())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = d.Write(t.Context(), p, func(ctx context.Context, f File) (io.ReadCloser, error) {
+		if f.Path != "b.json" {
+			return nil, ErrLeftOut
+		}
+		f.UID = "b"
+		p.SetUID(f)
+		return content.read(ctx, f)
+	}, func(File) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	check(t, target, tree{"b.json": "B"})
+	if d, err = Open(t.Context(), target, owner); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Load(); err != nil {
+		t.Fatal(err)
+	}
+	f, has := d.Last("b.json")
+	if !has || f.UID != "b" || d.Files() != 1 || len(p.Added) != 1 || d.IsFirst() {
+		t.Errorf("%+v, %v, %d files, %d added", f, has, d.Files(), len(p.Added))
+	}
+	d.Close()
+	mustPut(t, target, "c2", content)
+	check(t, target, content)
+}
+
 // TestCheck: what a look at the sizes and the times of the files finds. The content decides where
 // the time differs.
 func TestCheck(t *testing.T) {
