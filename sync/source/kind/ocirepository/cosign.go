@@ -22,7 +22,6 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
-	"oras.land/oras-go/v2/errdef"
 
 	"limpet/sync/auth"
 )
@@ -130,10 +129,7 @@ func fallbackTag(d digest.Digest) string { return d.Algorithm().String() + "-" +
 func (u *upstream) referrers(ctx context.Context) (all []ocispec.Descriptor, err error) {
 	switch from := u.from.(type) {
 	case shared:
-		err = from.Referrers(ctx, u.found, bundleType, func(some []ocispec.Descriptor) error {
-			all = append(all, some...)
-			return nil
-		})
+		all, err = from.Referrers(ctx, u.found.Digest, bundleType)
 	case content.PredecessorFinder:
 		all, err = from.Predecessors(ctx, u.found)
 	}
@@ -153,7 +149,7 @@ func (u *upstream) referrers(ctx context.Context) (all []ocispec.Descriptor, err
 }
 
 func ignoreNotFound(err error) error {
-	if errors.Is(err, errdef.ErrNotFound) {
+	if notFound(err) {
 		return nil
 	}
 	return err

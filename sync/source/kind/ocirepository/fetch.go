@@ -77,11 +77,18 @@ func (u *upstream) read(ctx context.Context, d ocispec.Descriptor) ([]byte, erro
 	if d.Size > maxManifest {
 		return nil, fmt.Errorf("%s has %s, and the limit is %s", d.Digest, text.Size(d.Size), text.Size(maxManifest))
 	}
-	return content.FetchAll(ctx, u.from, d)
+	body, _, err := u.from.Open(ctx, d, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	return content.ReadAll(body, d)
 }
 
+const indexOfDocker = "application/vnd.docker.distribution.manifest.list.v2+json"
+
 func isIndex(mediaType string) bool {
-	return mediaType == ocispec.MediaTypeImageIndex || mediaType == "application/vnd.docker.distribution.manifest.list.v2+json"
+	return mediaType == ocispec.MediaTypeImageIndex || mediaType == indexOfDocker
 }
 
 // platform returns the manifest of an index that Flux takes: that of linux/amd64.
@@ -180,18 +187,14 @@ func (u *upstream) resume(ctx context.Context, f *os.File) (received int64, err 
 	timeout := u.visit.Timeout
 	timer := time.AfterFunc(timeout, func() { silent(fmt.Errorf("%w for %s", errSilent, timeout)) })
 	defer timer.Stop()
-	body, err := u.from.Fetch(ctx, u.layer)
+	body, from, err := u.from.Open(ctx, u.layer, at)
 	if err != nil {
 		return 0, cause(ctx, err)
 	}
 	defer body.Close()
-	seeker, can := body.(io.Seeker)
-	if at > 0 && can {
-		_, err = seeker.Seek(at, io.SeekStart)
-	} else if at > 0 {
-		_, err = f.Seek(0, io.SeekStart)
+	if from != at {
+		at, err = f.Seek(0, io.SeekStart)
 		err = errors.Join(err, f.Truncate(0))
-		at = 0
 	}
 	if err != nil {
 		return 0, err

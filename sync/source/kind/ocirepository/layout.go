@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content/oci"
 )
 
@@ -51,7 +53,18 @@ func (l layout) open(ctx context.Context, permitted []string) (store, error) {
 		return nil, err
 	}
 	if !info.IsDir() {
-		return oci.NewFromTar(ctx, real)
+		from, err := oci.NewFromTar(ctx, real)
+		return local{from}, err
 	}
-	return oci.NewFromFS(ctx, os.DirFS(real)) // all but the index is checked by its digest
+	from, err := oci.NewFromFS(ctx, os.DirFS(real)) // all but the index is checked by its digest
+	return local{from}, err
+}
+
+// local is a layout that is open.
+type local struct{ *oci.ReadOnlyStore }
+
+// Open opens a blob, from its begin: it is on this host.
+func (l local) Open(ctx context.Context, d ocispec.Descriptor, _ int64) (body io.ReadCloser, from int64, err error) {
+	body, err = l.Fetch(ctx, d)
+	return body, 0, err
 }

@@ -27,7 +27,7 @@ import (
 // store is a repository of a registry or a layout.
 type store interface {
 	Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error)
-	Fetch(ctx context.Context, target ocispec.Descriptor) (io.ReadCloser, error)
+	Open(ctx context.Context, target ocispec.Descriptor, at int64) (body io.ReadCloser, from int64, err error)
 	Tags(ctx context.Context, last string, fn func(tags []string) error) error
 }
 
@@ -150,6 +150,12 @@ func refused(err error) bool {
 		errors.Is(err, registryauth.ErrBasicCredentialNotFound)
 }
 
+// notFound reports whether there is no such thing.
+func notFound(err error) bool {
+	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
+	return ok && answer.StatusCode == http.StatusNotFound || errors.Is(err, errdef.ErrNotFound)
+}
+
 // reasonOf returns the reason of an error of a registry that refuses credentials, else another one.
 func reasonOf(err error, other string) string {
 	if refused(err) {
@@ -160,13 +166,12 @@ func reasonOf(err error, other string) string {
 
 // explain adds what an answer means that registries give for several causes.
 func explain(err error, tag string) error {
-	answer, ok := errors.AsType[*errcode.ErrorResponse](err)
 	switch {
 	case errors.Is(err, registryauth.ErrBasicCredentialNotFound):
 		return errors.New("the registry demands a login, and there is none for it; name the Secret with it in spec.secretRef")
 	case refused(err):
 		return fmt.Errorf("the registry refuses access; check the Secret of spec.secretRef: %w", err)
-	case errors.Is(err, errdef.ErrNotFound), ok && answer.StatusCode == http.StatusNotFound:
+	case notFound(err):
 		return fmt.Errorf("there is no such tag or no access to it: %q: %w", text.Line(tag, 200), err)
 	}
 	return err

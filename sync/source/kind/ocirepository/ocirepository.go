@@ -4,6 +4,7 @@
 //
 //	look.go        what a reference stands for: one HEAD for a tag, none for a digest
 //	registry.go    connections, shared by the sources of one repository and one login
+//	remote.go      what is read of the distribution API
 //	login.go       credentials of a registry
 //	layout.go      OCI layouts of this host
 //	fetch.go       manifest, signatures, and the layer into a partial file, which is resumed

@@ -9,7 +9,6 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry"
-	"oras.land/oras-go/v2/registry/remote"
 	registryauth "oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/retry"
 )
@@ -34,7 +33,7 @@ type registries struct {
 
 // repository is a repository of a registry for one login.
 type repository struct {
-	*remote.Repository
+	*remote
 	transport *http.Transport
 	used      time.Time // guarded by registries.mu
 
@@ -90,8 +89,7 @@ func (r *registries) open(at registry.Reference, l login, plain bool) (*reposito
 		client.BlockedRealmPrefixes = []netip.Prefix{}
 	}
 	client.SetUserAgent(r.o.UserAgent)
-	made := &repository{transport: transport, used: now, answers: map[string]*answer{}, Repository: &remote.Repository{
-		Client: client, Reference: at, PlainHTTP: plain, TagListMaxPages: mostPages, ReferrerListMaxPages: mostPages}}
+	made := &repository{transport: transport, used: now, answers: map[string]*answer{}, remote: &remote{client, at, plain}}
 	r.opened[key] = made
 	return made, nil
 }
@@ -117,7 +115,7 @@ func (s shared) Resolve(ctx context.Context, reference string) (ocispec.Descript
 	if a.at.After(began) || !s.fresh && time.Since(a.at) < sharedFor {
 		return a.found, nil
 	}
-	found, err := s.Repository.Resolve(ctx, reference)
+	found, err := s.remote.Resolve(ctx, reference)
 	if a.at, a.found = began, found; err != nil {
 		a.at = time.Time{}
 	}

@@ -1,0 +1,148 @@
+package ocirepository
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry"
+	registryauth "oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
+)
+
+// remote is the part of the distribution API that reads one repository. The login is that of oras;
+// its client of the whole API would weigh more than all else of this kind.
+type remote struct {
+	client *registryauth.Client
+	at     registry.Reference
+	plain  bool
+}
+
+// manifestTypes are what a reference may stand for.
+var manifestTypes = strings.Join([]string{ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex,
+	"application/vnd.docker.distribution.manifest.v2+json", indexOfDocker}, ", ")
+
+// get sends a request below the repository. An answer that is none of the two good ones is an error.
+func (r *remote) get(ctx context.Context, method, path string, header http.Header) (*http.Response, error) {
+	scheme := "https"
+	if r.plain {
+		scheme = "http"
+	}
+	ctx = registryauth.AppendRepositoryScope(ctx, r.at, registryauth.ActionPull)
+	req, err := http.NewRequestWithContext(ctx, method, scheme+"://"+r.at.Host()+"/v2/"+r.at.Repository+"/"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	answer := &errcode.ErrorResponse{Method: method, URL: req.URL, StatusCode: resp.StatusCode}
+	var body struct{ Errors errcode.Errors }
+	if json.NewDecoder(io.LimitReader(resp.Body, maxManifest)).Decode(&body) == nil {
+		answer.Errors = body.Errors
+	}
+	return nil, answer
+}
+
+// Resolve asks what a tag or a digest stands for: one HEAD, and a GET where its answer has no digest.
+func (r *remote) Resolve(ctx context.Context, reference string) (d ocispec.Descriptor, err error) {
+	method := http.MethodHead
+	for {
+		resp, err := r.get(ctx, method, "manifests/"+url.PathEscape(reference), http.Header{"Accept": {manifestTypes}})
+		if err != nil {
+			return d, err
+		}
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxManifest+1))
+		_ = resp.Body.Close()
+		if err != nil {
+			return d, err
+		}
+		mediaType, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+		d = ocispec.Descriptor{MediaType: mediaType, Digest: digest.Digest(resp.Header.Get("Docker-Content-Digest")), Size: resp.ContentLength}
+		if method == http.MethodGet {
+			d.Digest, d.Size = digest.FromBytes(body), int64(len(body))
+		}
+		if d.Digest != "" && d.Size >= 0 {
+			return d, checkDigest(d.Digest)
+		}
+		method = http.MethodGet
+	}
+}
+
+// Open opens a manifest or a blob, from a byte on where the registry can. from is what it has.
+func (r *remote) Open(ctx context.Context, d ocispec.Descriptor, at int64) (body io.ReadCloser, from int64, err error) {
+	kind, header := "blobs/", http.Header{}
+	if strings.Contains(manifestTypes, cmp.Or(d.MediaType, "none")) {
+		kind = "manifests/"
+		header.Set("Accept", d.MediaType)
+	}
+	if at > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-%d", at, d.Size-1))
+	}
+	resp, err := r.get(ctx, http.MethodGet, kind+string(d.Digest), header)
+	if err != nil {
+		return nil, 0, err
+	}
+	if resp.StatusCode == http.StatusOK {
+		at = 0
+	} else if !strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", at)) {
+		_ = resp.Body.Close()
+		return nil, 0, errors.New("the registry has answered with another part than it was asked for")
+	}
+	return resp.Body, at, nil
+}
+
+// nextPage finds the address in the header of a list that goes on.
+var nextPage = regexp.MustCompile(`<[^?>]*\?([^>]*)>;\s*rel="?next"?`)
+
+// Tags lists the tags, a page at a time.
+func (r *remote) Tags(ctx context.Context, _ string, fn func(tags []string) error) error {
+	path := "tags/list"
+	for range mostPages {
+		resp, err := r.get(ctx, http.MethodGet, path, nil)
+		if err != nil {
+			return err
+		}
+		var page struct{ Tags []string }
+		err = json.NewDecoder(io.LimitReader(resp.Body, maxManifest)).Decode(&page)
+		_ = resp.Body.Close()
+		if err == nil {
+			err = fn(page.Tags)
+		}
+		next := nextPage.FindStringSubmatch(resp.Header.Get("Link"))
+		if err != nil || next == nil {
+			return err
+		}
+		path = "tags/list?" + next[1]
+	}
+	return fmt.Errorf("the list of tags has more than %d pages", mostPages)
+}
+
+// Referrers returns what refers to a digest with a type; older registries cannot be asked.
+func (r *remote) Referrers(ctx context.Context, d digest.Digest, artifactType string) ([]ocispec.Descriptor, error) {
+	resp, err := r.get(ctx, http.MethodGet, "referrers/"+string(d)+"?artifactType="+url.QueryEscape(artifactType), nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var index ocispec.Index
+	err = json.NewDecoder(io.LimitReader(resp.Body, maxManifest)).Decode(&index)
+	return index.Manifests, err
+}
