@@ -49,9 +49,13 @@ func rulesOf(f *command.Flags, secrets bool) ([]object, error) {
 		rules = append(rules, rule(grafana, []string{"repositories", "connections"}, "patch"),
 			rule(grafana, []string{"connections/status"}, "patch"))
 	}
-	rules = append(rules, rule(flux, []string{"gitrepositories"}, "get", "list", "watch"))
+	var sources, written []string
+	for _, k := range api.SourceKinds() {
+		sources, written = append(sources, k.Plural), append(written, k.Plural, k.Plural+"/status")
+	}
+	rules = append(rules, rule(flux, sources, "get", "list", "watch"))
 	if f.Sources == "on" {
-		rules = append(rules, rule(flux, []string{"gitrepositories", "gitrepositories/status"}, "patch"))
+		rules = append(rules, rule(flux, written, "patch"))
 	}
 	return rules, nil
 }
