@@ -116,6 +116,9 @@ func newController(e *env, jobs, repos lister) *Controller {
 		delay:     queue.NewClaimDelay(e.o.self),
 	}
 	c.drain = &drain{env: e, queue: c.queue}
+	if e.o.Drained {
+		c.drain.since, c.queue.closed = time.Now(), true
+	}
 	c.finisher = &finisher{env: e, exclusion: c.exclusion, archiver: &archiver{env: e}, pruner: c.pruner, queue: c.queue}
 	claimer := &claimer{env: e, jobs: jobs, exclusion: c.exclusion, delay: c.delay, finisher: c.finisher}
 	runner := &runner{env: e, admission: c.admission, finisher: c.finisher}
@@ -149,7 +152,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	c.recovered.Store(true)
 	if c.env.o.Drained {
-		c.drain.set(true)
+		c.drain.announce()
 	}
 	if err := errors.Join(c.jobs.WaitSynced(ctx), c.admission.repos.WaitSynced(ctx)); err != nil {
 		if ctx.Err() != nil {

@@ -238,11 +238,16 @@ func (d *drain) set(on bool) {
 		return
 	}
 	d.queue.change(func(*queue.Queue, time.Time) { d.queue.closed = on })
-	if !on {
+	d.announce()
+}
+
+// announce reports whether the agent drains, and what it still has.
+func (d *drain) announce() {
+	since, busy := d.state()
+	if since.IsZero() {
 		d.env.events.emit(EventDrain, jobRef{}, "jobs are claimed again")
 		return
 	}
-	_, busy := d.state()
 	d.env.events.emit(EventDrain, jobRef{}, "draining: nothing new is claimed until limpet drain --off, SIGUSR2 or a restart; "+
 		text.Plural(busy, "job")+" of this agent still running")
 	d.reportDrained()

@@ -50,6 +50,29 @@ func TestSilentHosts(t *testing.T) {
 	}
 }
 
+// TestStartsDrained: an agent that begins drained says so before it has read its claims, and
+// never claims.
+func TestStartsDrained(t *testing.T) {
+	bubble(t, func(r *rig) {
+		w := work(time.Minute)
+		a := r.start("a", Options{Drained: true}, w)
+		if a.Snapshot().DrainingSince.IsZero() {
+			t.Error("it begins as one that claims")
+		}
+		r.repository("r1")
+		r.job("r1", "waiting")
+		pass(time.Minute)
+		if len(w.seen()) > 0 || a.count(EventDrain) != 2 { // it drains, it is drained
+			t.Errorf("runs %q, told %q", w.seen(), a.texts(EventDrain))
+		}
+		a.Drain(false)
+		pass(2 * time.Minute)
+		if len(r.history()) != 1 {
+			t.Errorf("%d records", len(r.history()))
+		}
+	})
+}
+
 // TestDrain: what runs goes on, what comes waits, and all of it is taken when the agent claims
 // again.
 func TestDrain(t *testing.T) {
