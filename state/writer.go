@@ -33,10 +33,11 @@ import (
 const (
 	// maxGroup bounds a transaction: its requests wait for all of it.
 	maxGroup = 256
-	// minLinger and maxLinger bound how long a group waits for others. A transaction costs the processor
-	// as much as several writes in it, however quick its fsync is.
-	minLinger = 500 * time.Microsecond
-	maxLinger = 20 * time.Millisecond
+	// A group waits for others for as long as the last commit took, at most maxLinger. A transaction
+	// costs the processor as much as several writes in it, so after a quick commit, as in memory, a
+	// group waits several times as long, up to shortLinger.
+	maxLinger   = 20 * time.Millisecond
+	shortLinger = 500 * time.Microsecond
 )
 
 // request is one write. Its apply may run more than once, each time on a fresh transaction.
@@ -78,7 +79,7 @@ func (s *Store) runWriter() {
 	crowd, took := 1, time.Duration(0)
 	var waiting []*request
 	for {
-		group := s.gather(waiting, crowd, min(max(took, minLinger), maxLinger))
+		group := s.gather(waiting, crowd, min(max(took, min(5*took, shortLinger)), maxLinger))
 		if len(group) == 0 {
 			return
 		}
@@ -106,7 +107,7 @@ func (s *Store) runWriter() {
 // or linger is over. It is empty when the store closes.
 func (s *Store) gather(group []*request, crowd int, linger time.Duration) []*request {
 	var over <-chan time.Time
-	for len(group) == 0 || len(group) < crowd && !full(group) {
+	for len(group) == 0 || linger > 0 && len(group) < crowd && !full(group) {
 		if len(group) > 0 && over == nil {
 			over = time.After(linger)
 		}
