@@ -41,6 +41,9 @@ func main() {
 			if e.IsDir() || !licenceFile.MatchString(e.Name()) {
 				continue
 			}
+			if filepath.Ext(e.Name()) == ".docs" { // of its documentation, which is not linked
+				continue
+			}
 			text, err := os.ReadFile(filepath.Join(dir, e.Name()))
 			if err != nil {
 				fmt.Fprintln(os.Stderr, "licences:", err)
