@@ -104,7 +104,7 @@ func (r *remote) Open(ctx context.Context, d ocispec.Descriptor, at int64) (body
 		at = 0
 	} else if !strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", at)) {
 		_ = resp.Body.Close()
-		return nil, 0, errors.New("the registry has answered with another part than it was asked for")
+		return nil, 0, errors.New("the registry has answered with another part than the one requested")
 	}
 	return resp.Body, at, nil
 }
