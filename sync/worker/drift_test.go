@@ -362,8 +362,10 @@ func TestDriftWithoutRecord(t *testing.T) {
 
 // TestDriftUnreadable: an object that cannot be read is a warning. The rest is pulled and compared.
 func TestDriftUnreadable(t *testing.T) {
+	t.Parallel()
 	for _, code := range []int{400, 403, 500} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel() // a server's 500 is tried again
 			r := newRig(t, "embedded", nil)
 			r.repository(nil, map[string]string{api.AnnoDrift: api.DriftCorrect})
 			r.commit("a.json", board("a", "A"), "b.json", board("b", "B"))
