@@ -179,6 +179,10 @@ func (u *upstream) download(ctx context.Context) (received int64, err error) {
 // resume asks for what the file lacks. It ends when nothing comes for the timeout of the spec.
 func (u *upstream) resume(ctx context.Context, f *os.File) (received int64, err error) {
 	at, err := f.Seek(0, io.SeekEnd)
+	if at > u.layer.Size { // a server has sent too much, and has nothing behind it
+		err = errors.Join(err, f.Truncate(0))
+		at, _ = f.Seek(0, io.SeekStart)
+	}
 	if err != nil || at == u.layer.Size {
 		return 0, err
 	}

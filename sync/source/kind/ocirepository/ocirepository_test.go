@@ -109,6 +109,17 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestTooLong: a download that brought too much begins anew, as no part is behind it.
+func TestTooLong(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r := newRig(t, h.url())
+	revision, _ := h.release(map[string]string{"a": "1"}, "latest")
+	h.set(func() { h.long = true })
+	r.apply("site", ``)
+	r.ready("site", "latest@"+revision)
+}
+
 // TestLogin: a Secret of Docker's form is used, and its change is noticed.
 func TestLogin(t *testing.T) {
 	t.Parallel()
