@@ -3,6 +3,7 @@ package target
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -24,6 +25,7 @@ const judges = 4
 
 // judged is a file that was read and judged.
 type judged struct {
+	path string
 	data []byte
 	uid  string
 	bad  error // why Grafana would not load it
@@ -67,6 +69,9 @@ func (p *DirectoryPlan) applyFirst(ctx context.Context, to resources.Recorder) (
 			j = <-one
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
+		}
+		if j.err == nil && j.path != f.Path { // its bytes belong to another file
+			j.err = fmt.Errorf("%s was read in its place", j.path)
 		}
 		if j.err != nil {
 			return nil, j.err
@@ -116,6 +121,7 @@ func (b *body) Close() error {
 
 // read reads a file and judges it.
 func (p *DirectoryPlan) read(ctx context.Context, f sink.File) (j judged) {
+	j.path = f.Path
 	j.data, j.err = p.commit.Content.Read(ctx, f.Hash)
 	if j.err == nil && (p.of.Strict || isJSON(f.Path)) {
 		j.uid, j.bad = p.of.judge(checkout.Blob{Path: f.Path, Hash: f.Hash}, j.data)
