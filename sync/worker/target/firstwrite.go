@@ -71,7 +71,7 @@ func (p *DirectoryPlan) applyFirst(ctx context.Context, to resources.Recorder) (
 			return nil, context.Cause(ctx)
 		}
 		if j.err == nil && j.path != f.Path { // its bytes belong to another file
-			j.err = fmt.Errorf("%s was read in its place", j.path)
+			j.err = fmt.Errorf("the content is that of %s", j.path)
 		}
 		if j.err != nil {
 			return nil, j.err
