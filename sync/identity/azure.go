@@ -3,20 +3,22 @@ package identity
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/golang-jwt/jwt/v5"
 
 	"limpet/sync/auth"
 	"limpet/sync/netx"
@@ -31,6 +33,13 @@ const (
 	azureAuthority = "https://login.microsoftonline.com/"
 	azureMetadata  = "http://169.254.169.254"
 )
+
+// azureTenant is the form of the ID or domain of a tenant.
+var azureTenant = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
+
+// assertionLife is how long an assertion by certificate holds, for which Entra ID takes an hour at
+// most.
+const assertionLife = 10 * time.Minute
 
 // azureAuthorities are those that a Secret may name: public, US government,
 // China. Source: Microsoft's list of national clouds.
@@ -72,10 +81,7 @@ func (p *azure) mint(ctx context.Context, r Request) (auth.Token, error) {
 	switch {
 	case known && secret != "":
 		c.Secrets = []string{secret}
-		return p.exchange(ctx, r, c, func(o azcore.ClientOptions) (azcore.TokenCredential, error) {
-			return azidentity.NewClientSecretCredential(tenant, client, secret,
-				&azidentity.ClientSecretCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
-		})
+		return p.exchange(ctx, r, c, tenant, url.Values{"client_id": {client}, "client_secret": {secret}})
 	case known && certificate != "":
 		return p.certificate(ctx, r, c, tenant, client, []byte(certificate))
 	case known && path != "":
@@ -93,12 +99,7 @@ func (p *azure) mint(ctx context.Context, r Request) (auth.Token, error) {
 		if err != nil {
 			return auth.Token{}, invalid(c.Op, "read AZURE_FEDERATED_TOKEN_FILE: %w", err)
 		}
-		proof := strings.TrimSpace(string(subject))
-		c.Secrets = []string{proof}
-		return p.exchange(ctx, r, c, func(o azcore.ClientOptions) (azcore.TokenCredential, error) {
-			return azidentity.NewClientAssertionCredential(tenant, client, func(context.Context) (string, error) { return proof, nil },
-				&azidentity.ClientAssertionCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
-		})
+		return p.assert(ctx, r, c, tenant, client, strings.TrimSpace(string(subject)))
 	case !r.Own() && !r.Trusted:
 		return auth.Token{}, invalid("get a token for Azure DevOps", "%s has no identity of azure: none of its keys are set", r.Place)
 	}
@@ -106,52 +107,109 @@ func (p *azure) mint(ctx context.Context, r Request) (auth.Token, error) {
 }
 
 // certificate authenticates with a certificate: PEM with the certificate and its unencrypted RSA
-// key.
-func (p *azure) certificate(ctx context.Context, r Request, c netx.Call, tenant, client string, text []byte) (auth.Token, error) {
-	if block, _ := pem.Decode(text); block == nil { // it would be read as PKCS#12, which may ask for hours of work
-		text = nil
-	}
-	certificates, key, err := azidentity.ParseCertificates(text, nil)
-	if of, ok := key.(*rsa.PrivateKey); err == nil && (!ok || of.N.BitLen() > auth.MaxRSA) {
-		err = errors.New("no such key")
-	}
+// key, by which an assertion is signed. Source: Microsoft, "Certificate credentials".
+func (p *azure) certificate(
+	ctx context.Context, r Request, c netx.Call, tenant, client string, text []byte,
+) (token auth.Token, err error) {
+	certificate, key, err := parseCertificate(text)
 	if err != nil { // the error may repeat the key
-		return auth.Token{}, invalid(c.Op, "the client certificate is not a PEM certificate with its unencrypted key")
+		return token, invalid(c.Op, "the client certificate is not a PEM certificate with its unencrypted key")
 	}
-	return p.exchange(ctx, r, c, func(o azcore.ClientOptions) (azcore.TokenCredential, error) {
-		return azidentity.NewClientCertificateCredential(tenant, client, certificates, key,
-			&azidentity.ClientCertificateCredentialOptions{ClientOptions: o, DisableInstanceDiscovery: true})
+	endpoint, err := p.endpoint(r, c.Op, tenant)
+	if err != nil {
+		return token, err
+	}
+	err = p.registry.client.InTime(endpoint, func(now time.Time) error {
+		begin := now.Add(-proofBefore)
+		unsigned := jwt.NewWithClaims(jwt.SigningMethodPS256, jwt.MapClaims{
+			"aud": endpoint,
+			"iss": client,
+			"sub": client,
+			"jti": rand.Text(),
+			"nbf": begin.Unix(),
+			"exp": begin.Add(assertionLife).Unix(),
+		})
+		sum := sha256.Sum256(certificate.Raw)
+		unsigned.Header["x5t#S256"] = base64.StdEncoding.EncodeToString(sum[:])
+		proof, err := unsigned.SignedString(key)
+		if err != nil { // the error may repeat the key
+			return invalid(c.Op, "the private key is damaged")
+		}
+		token, err = p.assert(ctx, r, c, tenant, client, proof)
+		return err
+	})
+	return token, err
+}
+
+// parseCertificate returns the key in a PEM text, and the certificate that belongs to it.
+func parseCertificate(text []byte) (*x509.Certificate, *rsa.PrivateKey, error) {
+	var certificates []*x509.Certificate
+	var key *rsa.PrivateKey
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		var err error
+		switch {
+		case block.Type == "CERTIFICATE":
+			var certificate *x509.Certificate
+			certificate, err = x509.ParseCertificate(block.Bytes)
+			certificates = append(certificates, certificate)
+		case !strings.HasSuffix(block.Type, "PRIVATE KEY"):
+		case key != nil:
+			err = errors.New("there are two private keys")
+		default:
+			key, err = jwt.ParseRSAPrivateKeyFromPEM(pem.EncodeToMemory(block))
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	if key == nil || key.N.BitLen() > auth.MaxRSA {
+		return nil, nil, errors.New("no such key")
+	}
+	at := slices.IndexFunc(certificates, func(c *x509.Certificate) bool { return key.PublicKey.Equal(c.PublicKey) })
+	if at < 0 {
+		return nil, nil, errors.New("the key belongs to no certificate")
+	}
+	return certificates[at], key, nil
+}
+
+// assert exchanges an assertion of another party. Source: RFC 7523 §2.2.
+func (p *azure) assert(ctx context.Context, r Request, c netx.Call, tenant, client, proof string) (auth.Token, error) {
+	c.Secrets = append(c.Secrets, proof)
+	return p.exchange(ctx, r, c, tenant, url.Values{
+		"client_id":             {client},
+		"client_assertion":      {proof},
+		"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
 	})
 }
 
-// exchange has azidentity ask the token endpoint of a tenant. It is asked once: the
-// next attempt is that of the registry.
-func (p *azure) exchange(
-	ctx context.Context, r Request, c netx.Call, newCredential func(azcore.ClientOptions) (azcore.TokenCredential, error),
-) (auth.Token, error) {
+// exchange asks the token endpoint of a tenant. It is asked once: the next attempt is that of the
+// registry.
+func (p *azure) exchange(ctx context.Context, r Request, c netx.Call, tenant string, body url.Values) (auth.Token, error) {
+	endpoint, err := p.endpoint(r, c.Op, tenant)
+	if err != nil {
+		return auth.Token{}, err
+	}
+	body.Set("grant_type", "client_credentials")
+	body.Set("scope", azureDevOps+"/.default")
+	c.Method, c.URL, c.Body = http.MethodPost, endpoint, []byte(body.Encode())
+	return p.registry.token(ctx, c)
+}
+
+// endpoint returns the URL that makes the tokens of a tenant.
+func (p *azure) endpoint(r Request, op, tenant string) (string, error) {
 	authority, err := url.Parse(cmp.Or(r.env(p.registry)("AZURE_AUTHORITY_HOST"), azureAuthority))
-	if err != nil || authority.Host == "" {
-		return auth.Token{}, invalid(c.Op, "AZURE_AUTHORITY_HOST is not a URL")
+	switch {
+	case err != nil || authority.Host == "":
+		return "", invalid(op, "AZURE_AUTHORITY_HOST is not a URL")
+	case !r.Own() && !r.Trusted && !slices.Contains(azureAuthorities, strings.ToLower(authority.Host)):
+		return "", invalid(op, "AZURE_AUTHORITY_HOST of a Secret is one of %s", strings.Join(azureAuthorities, ", "))
+	case !azureTenant.MatchString(tenant):
+		return "", invalid(op, "invalid tenantID: AZURE_TENANT_ID is the ID or the domain of a tenant")
 	}
-	if !r.Own() && !r.Trusted && !slices.Contains(azureAuthorities, strings.ToLower(authority.Host)) {
-		return auth.Token{}, invalid(c.Op, "AZURE_AUTHORITY_HOST of a Secret is one of %s", strings.Join(azureAuthorities, ", "))
-	}
-	t := &through{g: p.registry, ctx: ctx, c: c}
-	source, err := newCredential(azcore.ClientOptions{
-		Cloud:     cloud.Configuration{ActiveDirectoryAuthorityHost: authority.String()},
-		Transport: t,
-		Retry:     policy.RetryOptions{MaxRetries: -1},
-		Telemetry: policy.TelemetryOptions{Disabled: true},
-	})
-	var made azcore.AccessToken
-	if err == nil {
-		made, err = source.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{azureDevOps + "/.default"}})
-	}
-	return t.token(made.Token, time.Until(made.ExpiresOn), err)
+	return authority.JoinPath(tenant, "oauth2/v2.0/token").String(), nil
 }
 
-// managed asks for the identity that Azure gives to the machine. azidentity is of no use here: it
-// has one cache for the whole process, from which a token that was refused cannot be dropped.
+// managed asks for the identity that Azure gives to the machine.
 func (p *azure) managed(ctx context.Context, env func(string) string) (auth.Token, error) {
 	query := url.Values{"api-version": {"2018-02-01"}, "resource": {azureDevOps}}
 	identity := "managed identity of this host"
@@ -159,7 +217,7 @@ func (p *azure) managed(ctx context.Context, env func(string) string) (auth.Toke
 		query.Set("client_id", client)
 		identity = "managed identity " + client
 	}
-	// The variable is the one that azidentity reads.
+	// The variable is the one that Azure's own libraries read.
 	base := strings.TrimSuffix(cmp.Or(env("AZURE_POD_IDENTITY_AUTHORITY_HOST"), azureMetadata), "/")
 	return p.registry.token(ctx, netx.Call{Op: "get a token from the metadata server", Identity: identity, Method: http.MethodGet, Near: true,
 		URL: base + "/metadata/identity/oauth2/token?" + query.Encode(), Header: map[string]string{"Metadata": "true"}})

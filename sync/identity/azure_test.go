@@ -42,13 +42,13 @@ func TestAzure(t *testing.T) {
 		`","expires_in":"86400","expires_on":"1900000000","ext_expires_in":"86399","not_before":"1790000000","resource":"` + azureDevOps +
 		`","token_type":"Bearer"}`
 	metadata := "GET /metadata/identity/oauth2/token?api-version=2018-02-01&resource=499b84ac-1321-427f-aa17-267ca6975798\nMetadata: true"
-	principal := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded; charset=utf-8\nclient_id=" + client +
+	principal := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded\nclient_id=" + client +
 		"\nclient_secret=" + canary +
-		"\ngrant_type=client_credentials\nscope=499b84ac-1321-427f-aa17-267ca6975798/.default openid offline_access profile"
-	workload := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded; charset=utf-8\nclient_assertion=projected-" +
+		"\ngrant_type=client_credentials\nscope=499b84ac-1321-427f-aa17-267ca6975798/.default"
+	workload := "POST " + tenantPath + "\nContent-Type: application/x-www-form-urlencoded\nclient_assertion=projected-" +
 		canary +
 		"\nclient_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer\nclient_id=" + client +
-		"\nclient_info=1\ngrant_type=client_credentials\nscope=499b84ac-1321-427f-aa17-267ca6975798/.default openid offline_access profile"
+		"\ngrant_type=client_credentials\nscope=499b84ac-1321-427f-aa17-267ca6975798/.default"
 	setup := func(t *testing.T, env ...string) (*fakeCloud, *place) {
 		c := newEntra(t)
 		c.says("GET /metadata/identity/oauth2/token", imds)
@@ -112,9 +112,11 @@ func TestAzure(t *testing.T) {
 		}
 	})
 	t.Run("certificate", func(t *testing.T) {
+		other, _ := certificate(t)
+		other, _, _ = strings.Cut(other, "-----BEGIN PRIVATE")
 		text, certificate := certificate(t)
 		file := filepath.Join(t.TempDir(), "client.pem")
-		write(t, file, text)
+		write(t, file, other+text) // the one of the key is meant
 		c, p := setup(t, "AZURE_CLIENT_ID", client, "AZURE_TENANT_ID", tenant, "AZURE_CLIENT_CERTIFICATE_PATH", file)
 		p.env["AZURE_AUTHORITY_HOST"] = c.URL
 		p.must(t)
@@ -122,7 +124,7 @@ func TestAzure(t *testing.T) {
 		_, rest, _ := strings.Cut(asked[0], "client_assertion=")
 		proof, rest, _ := strings.Cut(rest, "\n")
 		if !strings.HasPrefix(rest, "client_assertion_type=urn:ietf:params:oauth:client-assertion-type:jwt-bearer\nclient_id="+client+
-			"\nclient_info=1\ngrant_type=client_credentials") {
+			"\ngrant_type=client_credentials") {
 			t.Errorf("the request is %s", asked[0])
 		}
 		parts := strings.Split(proof, ".")
@@ -186,7 +188,9 @@ func TestAzureBorders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, bad := range []string{string(other), cert + string(key)} {
+	foreign, _ := certificate(t)
+	_, own, _ := strings.Cut(foreign, "-----END CERTIFICATE-----\n")
+	for _, bad := range []string{string(other), cert + string(key), cert, own, cert + own, text + own} {
 		p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_CERTIFICATE", bad)
 		p.refuses(t, netx.Invalid, "not a PEM certificate with its unencrypted key")
 	}

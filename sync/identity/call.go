@@ -81,8 +81,8 @@ func newToken(value string, life time.Duration) (auth.Token, error) {
 }
 
 // through makes the calls of a library with our deadlines, bounds and errors: it is
-// the http.RoundTripper of x/oauth2 and the policy.Transporter of azidentity. It serves
-// one attempt and keeps its error, which the libraries turn into text.
+// the http.RoundTripper of x/oauth2. It serves one attempt and keeps its error, which the library
+// turns into text.
 type through struct {
 	g    *registry
 	ctx  context.Context // of the attempt; x/oauth2 calls without one
@@ -110,7 +110,7 @@ func (t *through) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	c.Secrets = append(slices.Clone(c.Secrets), strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer "))
 	if form, err := url.ParseQuery(string(c.Body)); err == nil {
-		c.Secrets = append(c.Secrets, form.Get("assertion"), form.Get("client_assertion"), form.Get("subject_token"))
+		c.Secrets = append(c.Secrets, form.Get("assertion"), form.Get("subject_token"))
 	}
 	t.last = c
 	got, err := t.g.do(t.ctx, c)
@@ -122,8 +122,6 @@ func (t *through) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: got.Header, Body: io.NopCloser(bytes.NewReader(got.Body)), ContentLength: int64(len(got.Body)), Request: req}, nil
 }
-
-func (t *through) Do(req *http.Request) (*http.Response, error) { return t.RoundTrip(req) }
 
 // token returns what a library has made of the answers. Its errors may repeat an answer
 // and are not repeated, but for those about the configuration.

@@ -33,18 +33,8 @@ type fakeCloud struct {
 
 func newCloud(t testing.TB) *fakeCloud { return startCloud(t, httptest.NewServer) }
 
-// newEntra is a cloud over TLS, without which azidentity asks no authority. It answers
-// the discovery of a tenant.
-func newEntra(t testing.TB) *fakeCloud {
-	c := startCloud(t, httptest.NewTLSServer)
-	for _, tenant := range []string{tenant, "tenant"} {
-		at := c.URL + "/" + tenant
-		c.says("GET /"+tenant+"/v2.0/.well-known/openid-configuration",
-			fmt.Sprintf(`{"issuer":"%s/v2.0","authorization_endpoint":"%[1]s/oauth2/v2.0/authorize","token_endpoint":"%[1]s/oauth2/v2.0/token"}`,
-				at))
-	}
-	return c
-}
+// newEntra is a cloud over TLS, as the token endpoint of Azure is.
+func newEntra(t testing.TB) *fakeCloud { return startCloud(t, httptest.NewTLSServer) }
 
 func startCloud(t testing.TB, start func(http.Handler) *httptest.Server) *fakeCloud {
 	c := &fakeCloud{answers: map[string]func(http.ResponseWriter, *http.Request, url.Values){}}
@@ -124,11 +114,11 @@ func (c *fakeCloud) fails(what string, status int, body string) {
 	})
 }
 
-// requests are those since the last call, without the discovery of tenants.
+// requests are those since the last call.
 func (c *fakeCloud) requests() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := slices.DeleteFunc(c.asked, func(text string) bool { return strings.Contains(text, "openid-configuration") })
+	out := c.asked
 	c.asked = nil
 	return out
 }
