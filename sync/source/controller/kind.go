@@ -92,5 +92,6 @@ type Content struct {
 	Subject  string            // for people
 	Path     string            // on the server of artifacts; "" = KIND/NAMESPACE/NAME/REVISION.tar.gz
 	Metadata map[string]string // for the status
+	Spent    string            // a file that is of no use once the artifact is stored; "" = none
 	Write    func(io.Writer) (archive.Digests, error)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"limpet/sync/git/ignore"
@@ -49,6 +50,11 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 			a.memory.tooLarge, a.memory.limit = what, f
 		}
 		return true, f
+	}
+	if content.Spent != "" {
+		if err := os.Remove(content.Spent); err != nil {
+			c.o.Logger.Warn("remove what an artifact was made of", "name", a.key.Name, "namespace", a.key.Namespace, "err", err)
+		}
 	}
 	a.artifact, a.memory.stored, a.memory.packWait = made, made, 0
 	c.o.References.Observe(c.ref(a.key), made.Digest)

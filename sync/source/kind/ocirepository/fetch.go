@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 
@@ -148,7 +150,8 @@ func (u *upstream) partial() (string, error) {
 	return filepath.Join(dir, name), err
 }
 
-// download brings the layer into its file, and goes on with what a download before has left.
+// download brings the layer into its file, and goes on with what a download before has left. After a
+// power cut that may be other bytes than those that came: then all is asked for again.
 func (u *upstream) download(ctx context.Context) (received int64, err error) {
 	if u.file, err = u.partial(); err != nil {
 		return 0, err
@@ -160,30 +163,70 @@ func (u *upstream) download(ctx context.Context) (received int64, err error) {
 	defer f.Close()
 	ctx, cancel := context.WithTimeout(ctx, artifact.TimeFor(u.layer.Size)) // what has come is kept
 	defer cancel()
+	part := &part{file: f, sum: u.layer.Digest.Algorithm().Hash()}
+	kept, err := part.load()
+	if err != nil {
+		return 0, err
+	}
 	for cuts := 0; ; cuts++ {
-		n, err := u.resume(ctx, f)
+		n, err := u.resume(ctx, part)
 		received += n
-		if err == nil {
-			break
-		}
-		if n == 0 || cuts == mostCuts || ctx.Err() != nil || errors.Is(err, errSilent) {
+		switch {
+		case err == nil && u.matches(part):
+			return received, nil
+		case err == nil && kept > 0:
+			kept = 0
+			if err := part.clear(); err != nil {
+				return received, err
+			}
+		case err == nil:
+			damaged := fmt.Errorf("the layer is damaged: its bytes have not the digest %s", u.layer.Digest)
+			return received, errors.Join(damaged, os.Remove(u.file))
+		case n == 0 || cuts == mostCuts || ctx.Err() != nil || errors.Is(err, errSilent):
 			return received, err
 		}
 	}
-	if err := u.check(f); err != nil {
-		return received, errors.Join(err, os.Remove(u.file))
-	}
-	return received, nil
 }
 
-// resume asks for what the file lacks. It ends when nothing comes for the timeout of the spec.
-func (u *upstream) resume(ctx context.Context, f *os.File) (received int64, err error) {
-	at, err := f.Seek(0, io.SeekEnd)
-	if at > u.layer.Size { // a server has sent too much, and has nothing behind it
-		err = errors.Join(err, f.Truncate(0))
-		at, _ = f.Seek(0, io.SeekStart)
+// part is what a file has of a layer, and its sum, which is made while the bytes come.
+type part struct {
+	file *os.File
+	sum  hash.Hash
+	size int64
+}
+
+func (p *part) Write(data []byte) (int, error) {
+	n, err := p.file.Write(data)
+	p.sum.Write(data[:n])
+	p.size += int64(n)
+	return n, err
+}
+
+// load reads what the file has.
+func (p *part) load() (size int64, err error) {
+	p.size, err = io.Copy(p.sum, p.file)
+	return p.size, err
+}
+
+// clear begins anew.
+func (p *part) clear() error {
+	p.sum.Reset()
+	p.size = 0
+	_, err := p.file.Seek(0, io.SeekStart)
+	return errors.Join(err, p.file.Truncate(0))
+}
+
+// matches reports whether a part is the whole layer.
+func (u *upstream) matches(p *part) bool {
+	return p.size == u.layer.Size && digest.NewDigest(u.layer.Digest.Algorithm(), p.sum) == u.layer.Digest
+}
+
+// resume asks for what a part lacks. It ends when nothing comes for the timeout of the spec.
+func (u *upstream) resume(ctx context.Context, p *part) (received int64, err error) {
+	if p.size > u.layer.Size { // a server has sent too much, and has nothing behind it
+		err = p.clear()
 	}
-	if err != nil || at == u.layer.Size {
+	if err != nil || p.size == u.layer.Size {
 		return 0, err
 	}
 	ctx, silent := context.WithCancelCause(ctx)
@@ -191,23 +234,22 @@ func (u *upstream) resume(ctx context.Context, f *os.File) (received int64, err 
 	timeout := u.visit.Timeout
 	timer := time.AfterFunc(timeout, func() { silent(fmt.Errorf("%w for %s", errSilent, timeout)) })
 	defer timer.Stop()
-	body, from, err := u.from.Open(ctx, u.layer, at)
+	body, from, err := u.from.Open(ctx, u.layer, p.size)
 	if err != nil {
 		return 0, cause(ctx, err)
 	}
 	defer body.Close()
-	if from != at {
-		at, err = f.Seek(0, io.SeekStart)
-		err = errors.Join(err, f.Truncate(0))
+	if from != p.size {
+		err = p.clear()
 	}
 	if err != nil {
 		return 0, err
 	}
-	received, err = io.Copy(f, io.LimitReader(&watched{body, timer, timeout}, u.layer.Size-at+1))
+	received, err = io.Copy(p, io.LimitReader(&watched{body, timer, timeout}, u.layer.Size-p.size+1))
 	switch {
-	case err == nil && at+received < u.layer.Size:
+	case err == nil && p.size < u.layer.Size:
 		err = io.ErrUnexpectedEOF
-	case err == nil && at+received > u.layer.Size:
+	case err == nil && p.size > u.layer.Size:
 		err = fmt.Errorf("the layer has more than the %d bytes of its manifest", u.layer.Size)
 	}
 	return received, cause(ctx, err)
@@ -234,20 +276,4 @@ func (w *watched) Read(p []byte) (int, error) {
 		w.timer.Reset(w.timeout)
 	}
 	return n, err
-}
-
-// check compares the digest of the file.
-func (u *upstream) check(f *os.File) error {
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	sum := u.layer.Digest.Verifier()
-	n, err := io.Copy(sum, f)
-	if err != nil {
-		return err
-	}
-	if n != u.layer.Size || !sum.Verified() {
-		return fmt.Errorf("the layer is damaged: its bytes have not the digest %s", u.layer.Digest)
-	}
-	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"maps"
+	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"limpet/sync/source"
+	"limpet/sync/testenv/suite"
 )
 
 // TestFollow: a tag is followed; what has not changed costs one HEAD, a new revision a manifest and
@@ -106,6 +108,56 @@ func TestResume(t *testing.T) {
 	r.ready("site", "latest@"+revision)
 	if seen := h.take(); !slices.ContainsFunc(seen, func(s string) bool { return strings.Contains(s, "bytes=") }) {
 		t.Errorf("%q", seen)
+	}
+}
+
+// TestPowerCuts: whatever a power cut has left of a download, the next look ends with the right bytes,
+// and nothing stays of what they were made of.
+func TestPowerCuts(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r := newRig(t, h.url())
+	draw := mathrand.New(mathrand.NewPCG(suite.Seed(t), 0))
+	last, _ := h.release(map[string]string{"a": "first"}, "latest")
+	r.apply("site", ``)
+	r.ready("site", "latest@"+last)
+	for n := range suite.Count(20, 1000) {
+		files := map[string]string{}
+		for i := range 1 + draw.IntN(20) {
+			files[strconv.Itoa(i)] = rand.Text() + rand.Text()
+		}
+		revision, layer := h.release(files, "latest")
+		h.set(func() { h.away, h.cut = true, 1+draw.IntN(len(layer)-1) })
+		s := r.ask("site")
+		if s.State != source.Failed || s.Artifact == nil || s.Artifact.Revision != "latest@"+last {
+			t.Fatalf("cut %d: %+v", n, s)
+		}
+		left, _ := filepath.Glob(filepath.Join(r.layers, "*"))
+		if len(left) != 1 {
+			t.Fatalf("cut %d: %q", n, left)
+		}
+		// What was not synced: any blocks of it, and any length.
+		data, _ := os.ReadFile(left[0])
+		for at := range data {
+			if at%64 == 0 && draw.IntN(4) == 0 {
+				clear(data[at:min(at+64, len(data))])
+			}
+		}
+		data = append(data[:draw.IntN(len(data)+1)], make([]byte, draw.IntN(2)*draw.IntN(2*len(layer)))...)
+		if err := os.WriteFile(left[0], data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h.set(func() { h.away = false })
+		if s := r.ask("site"); s.State != source.Ready || s.Artifact.Revision != "latest@"+revision {
+			t.Fatalf("after cut %d: %+v", n, s)
+		}
+		if _, got := r.latest("site"); !maps.Equal(got, files) {
+			t.Fatalf("after cut %d: %v", n, got)
+		}
+		if left, _ := filepath.Glob(filepath.Join(r.layers, "*")); len(left) > 0 {
+			t.Fatalf("after cut %d: %q", n, left)
+		}
+		last = revision
 	}
 }
 

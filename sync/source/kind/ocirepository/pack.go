@@ -23,17 +23,14 @@ func (u *upstream) Pack(ctx context.Context) (controller.Content, error) {
 	return controller.Content{
 		Subject:  u.manifest.Annotations[ocispec.AnnotationTitle],
 		Metadata: u.manifest.Annotations,
+		Spent:    u.file,
 		Write: func(w io.Writer) (archive.Digests, error) {
 			f, err := os.Open(u.file)
 			if err != nil {
 				return archive.Digests{}, err
 			}
 			defer f.Close()
-			d, err := write(ctx, w, f)
-			if err == nil {
-				err = os.Remove(u.file)
-			}
-			return d, err
+			return write(ctx, w, f)
 		},
 	}, nil
 }
@@ -44,8 +41,10 @@ func (u *upstream) extract(ctx context.Context, w io.Writer, f *os.File) (archiv
 	if err != nil {
 		return archive.Digests{}, err
 	}
-	defer os.Remove(spool.Name())
 	defer spool.Close()
+	if err := os.Remove(spool.Name()); err != nil { // a process that is killed leaves no name behind
+		return archive.Digests{}, err
+	}
 	o := u.spec.kind.o
 	d, err := archive.Repack(ctx, w, f, spool, archive.Options{Ignore: u.spec.Ignore, KeepSymlinks: u.visit.KeepSymlinks,
 		MaxBytes: o.MaxBytes, MaxFiles: o.MaxFiles})

@@ -31,6 +31,7 @@ type host struct {
 	seen      []string          // requests
 	login     string            // USER:PASSWORD that is demanded
 	cut       int               // bytes after which the next blob ends
+	away      bool              // there is no blob after the one that ends so
 	long      bool              // the next blob has a byte too many
 }
 
@@ -72,7 +73,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
 			_, _ = w.Write(body)
 		}
-	case kind == "blobs" && h.blobs[digest.Digest(name)] != nil:
+	case kind == "blobs" && h.blobs[digest.Digest(name)] != nil && !(h.away && h.cut == 0):
 		body := h.blobs[digest.Digest(name)]
 		w.Header().Set("Accept-Ranges", "bytes")
 		if h.cut > 0 {

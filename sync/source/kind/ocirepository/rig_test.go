@@ -49,6 +49,7 @@ type rig struct {
 	changed   chan struct{}
 	url       string // of sources that name none
 	layouts   string // directory below which layouts may be
+	layers    string // directory of downloads that have not ended
 }
 
 func newRig(t *testing.T, url string) *rig {
@@ -72,7 +73,7 @@ func newRig(t *testing.T, url string) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	r := &rig{t: t, client: client, changed: make(chan struct{}, 1), url: url, layouts: t.TempDir()}
+	r := &rig{t: t, client: client, changed: make(chan struct{}, 1), url: url, layouts: t.TempDir(), layers: t.TempDir()}
 	r.artifacts, err = artifact.Open(t.Context(), artifact.Options{Dir: filepath.Join(t.TempDir(), "artifacts"), Store: open(), Logger: log,
 		URL: "http://artifacts.example.com"})
 	if err != nil {
@@ -88,7 +89,7 @@ func newRig(t *testing.T, url string) *rig {
 		Wake: func(user dependency.Ref) { r.control.Wake(user.Namespace, user.Name) }})
 	reader := dependency.Reader{Client: client, Watcher: references}
 	kind := ocirepository.New(ocirepository.Options{Places: auth.Places{Secrets: reader.Secret, Observer: references},
-		AllowLocal: []string{r.layouts}, Dir: filepath.Join(t.TempDir(), "layers"), MaxBytes: 1 << 20, MaxFiles: 1000, UserAgent: "limpet/test"})
+		AllowLocal: []string{r.layouts}, Dir: r.layers, MaxBytes: 1 << 20, MaxFiles: 1000, UserAgent: "limpet/test"})
 	r.control = controller.New(controller.Options{Kind: kind, Client: client, Sources: r.sources,
 		Turns: controller.NewTurns(func(string) bool { return false }), Artifacts: r.artifacts, References: references, Now: time.Now, Logger: log})
 	ctx, cancel := context.WithCancel(t.Context())
