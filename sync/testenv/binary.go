@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	slashed "path"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -43,7 +44,7 @@ var built = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return build(filepath.Join(root, "testdata", "apiserver"))
+	return build(filepath.Join(root, "testdata", "apiserver"), ".")
 })
 
 // FluxClient returns the path of a program that takes artifacts with the code of Flux's
@@ -54,14 +55,30 @@ func FluxClient(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path, err := build(filepath.Join(root, "testdata", "fluxclient"))
+	path, err := build(filepath.Join(root, "testdata", "fluxclient"), ".")
 	if err != nil {
 		t.Fatalf("build client of Flux: %v", err)
 	}
 	return path
 }
 
-func build(source string) (string, error) {
+// Tool returns the path of a program of others that the go.mod of a module below testdata names as
+// its tool, built like the API server.
+func Tool(t testing.TB, module, pkg string) string {
+	t.Helper()
+	root, err := suite.Checkout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := build(filepath.Join(root, "testdata", module), pkg)
+	if err != nil {
+		t.Fatalf("build %s: %v", pkg, err)
+	}
+	return path
+}
+
+// build builds a package of the module in source.
+func build(source, pkg string) (string, error) {
 	bin := os.Getenv(envBinaries)
 	if bin == "" {
 		bin = filepath.Join(source, ".bin")
@@ -73,7 +90,11 @@ func build(source string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(bin, filepath.Base(source)+"-"+sum)
+	name := filepath.Base(source)
+	if pkg != "." {
+		name = slashed.Base(pkg)
+	}
+	path := filepath.Join(bin, name+"-"+sum)
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
@@ -87,7 +108,7 @@ func build(source string) (string, error) {
 	}
 	// A half-written file never has the final name.
 	part := fmt.Sprintf("%s.%d", path, os.Getpid())
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", part, ".")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", part, pkg)
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -96,7 +117,7 @@ func build(source string) (string, error) {
 	if err := os.Rename(part, path); err != nil {
 		return "", err
 	}
-	return path, forget(bin, filepath.Base(source), path)
+	return path, forget(bin, name, path)
 }
 
 // sourceHash names what a binary is made from: the sources, the locked
