@@ -70,7 +70,7 @@ type Call struct {
 	Header       map[string]string
 	Body         []byte
 	Open         bool // nothing in it is secret
-	Unread       bool // what it answers does not matter, so that a page is no failure
+	Unread       bool // what it answers does not matter, so that neither a page nor half an answer is a failure
 	Near         bool // to a metadata server: without a proxy and the Guard, over http
 	Trust        Trust
 	Secrets      []string // never repeated in an error
@@ -194,6 +194,9 @@ func (c *Client) send(ctx context.Context, transport http.RoundTripper, call Cal
 		c.SetClock(to.Host, at)
 	}
 	data, err := io.ReadAll(io.LimitReader(res.Body, MaxAnswer+1))
+	if call.Unread && res.StatusCode >= 200 && res.StatusCode < 300 {
+		return res, nil, nil // it was taken, and would be sent twice
+	}
 	return res, data, err
 }
 

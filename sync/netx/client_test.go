@@ -76,6 +76,24 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestUnread: half an answer is one where it does not matter, else not.
+func TestUnread(t *testing.T) {
+	t.Parallel()
+	c := pipeTo(func(c net.Conn) {
+		if req, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			req.Body.Close()
+			_, _ = c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf"))
+		}
+	})
+	c.AllowInsecure = true
+	for _, unread := range []bool{true, false} {
+		_, err := c.Do(t.Context(), Call{Op: "send", Method: http.MethodPost, Trust: system{}, URL: "http://hooks.example.com", Unread: unread})
+		if (err == nil) != unread || err != nil && KindOf(err) != Unavailable {
+			t.Errorf("unread %v: %v", unread, err)
+		}
+	}
+}
+
 // TestRefusedCalls: what is not asked at all.
 func TestRefusedCalls(t *testing.T) {
 	t.Parallel()

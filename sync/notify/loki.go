@@ -29,6 +29,9 @@ const loki form = "loki"
 
 const pushPath = "/loki/api/v1/push"
 
+// mostLine is how many bytes of a line Loki takes. Source: its default of max_line_size.
+const mostLine = 256 << 10
+
 // LokiOptions are the settings of Loki. Only URL is required.
 type LokiOptions struct {
 	URL          string // with or without the path of the push API
@@ -106,6 +109,11 @@ func (t *Target) push(ctx context.Context, client *netx.Client, e *Event) error 
 		at, line = r.Finished.UnixMilli(), jobOf(r)
 	}
 	text, err := json.Marshal(line)
+	if r := e.record; r != nil && err == nil && len(text) > mostLine {
+		brief := *r
+		brief.Spec, _ = json.Marshal(map[string]string{"action": r.Action, "repository": r.Repository}) // plain data
+		text, err = json.Marshal(jobOf(&brief))
+	}
 	if err != nil {
 		return fmt.Errorf("write the line of a job: %w", err)
 	}

@@ -99,3 +99,39 @@ func TestLokiOutage(t *testing.T) {
 		<-ended
 	})
 }
+
+// TestLokiLine: a job that is too long for Loki is sent without its lists, and the page of a network
+// that wants a login takes none.
+func TestLokiLine(t *testing.T) {
+	t.Parallel()
+	target, err := NewLoki(LokiOptions{URL: "https://loki", Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var media string
+	var push struct {
+		Streams []struct{ Values [][2]string }
+	}
+	client := &netx.Client{Timeout: Timeout, Transport: serve(func(w http.ResponseWriter, r *http.Request) {
+		if err := json.NewDecoder(r.Body).Decode(&push); err != nil {
+			t.Error(err)
+		}
+		w.Header().Set("Content-Type", media)
+		w.WriteHeader(http.StatusOK)
+	})}
+	e := &Event{record: &state.Record{UID: "u", Action: "delete", Repository: "boards", Status: json.RawMessage(`{"state":"success"}`),
+		Spec: json.RawMessage(`{"delete":{"paths":["` + strings.Repeat("p", mostLine) + `"]}}`)}}
+	if err := target.send(t.Context(), client, nil, e); err != nil {
+		t.Fatal(err)
+	}
+	var job struct{ Spec, Status map[string]any }
+	line := push.Streams[0].Values[0][1]
+	if err := json.Unmarshal([]byte(line), &job); err != nil || len(line) > mostLine || job.Spec["action"] != "delete" ||
+		job.Spec["repository"] != "boards" || job.Status["state"] != "success" {
+		t.Errorf("%d bytes, %v", len(line), err)
+	}
+	media = "text/html"
+	if err := target.send(t.Context(), client, nil, e); netx.KindOf(err) != netx.Unavailable {
+		t.Errorf("a page: %v", err)
+	}
+}

@@ -203,7 +203,8 @@ func sign(key, body []byte) string {
 	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// call makes one call. That it is answered counts, not what the answer says.
+// call makes one call. That it is answered counts, not what the answer says; but a page is no answer
+// of Loki.
 func (t *Target) call(ctx context.Context, client *netx.Client, method string, header map[string]string, body []byte) error {
 	if t.user != nil {
 		password, _ := t.user.Password()
@@ -211,7 +212,7 @@ func (t *Target) call(ctx context.Context, client *netx.Client, method string, h
 		req.SetBasicAuth(t.user.Username(), password)
 		header["Authorization"] = req.Header.Get("Authorization")
 	}
-	call := netx.Call{Op: "deliver", Method: method, URL: t.url, Header: header, Body: body, Unread: true,
+	call := netx.Call{Op: "deliver", Method: method, URL: t.url, Header: header, Body: body, Unread: t.loki == nil,
 		Trust: (*auth.Credentials)(nil), Secrets: []string{t.url, header["Authorization"]}}
 	_, err := client.Do(ctx, call)
 	if e, ok := errors.AsType[*netx.Error](err); ok {
