@@ -144,6 +144,9 @@ func (c *ConfigFile) choose(name string, flags map[string]*kong.Flag) error {
 	if name == "" || name == NoContext || c.Context != nil {
 		return nil
 	}
+	if c.Path == "" {
+		return Usagef("limpet help contexts", "--context %s: there is no config file that has contexts", name)
+	}
 	return Usagef("limpet help contexts", "--context %s: the config file %s has no such context%s", name, c.Path, Suggestion(name, names))
 }
 

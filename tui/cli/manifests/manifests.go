@@ -114,9 +114,12 @@ func (c Command) labels() object {
 	return object{"app.kubernetes.io/name": "limpet", "app.kubernetes.io/instance": c.Name}
 }
 
-// hostFlags are settings that the container has in its own way, or that are none of an agent.
-var hostFlags = []string{"state", "kubeconfig", "config", "context", "token", "telemetry-listen", "provisioning-server-url", "output",
-	"help", "no-headers", "color", "quiet", "timeout", "json", "yes", "read-only", "accessible"}
+// setFlags are settings that the container has in its own way.
+var setFlags = []string{"state", "kubeconfig", "token", "telemetry-listen", "provisioning-server-url"}
+
+// hostFlags are settings of a call, and none of an agent.
+var hostFlags = []string{"config", "context", "output", "help", "no-headers", "color", "quiet", "timeout", "json", "yes", "read-only",
+	"accessible"}
 
 // args checks the flags of the command and returns those of the agent: what was given with this call.
 func (c Command) args(e *command.Env, call *kong.Context) (args []string, err error) {
@@ -133,7 +136,11 @@ func (c Command) args(e *command.Env, call *kong.Context) (args []string, err er
 	}
 	files := false
 	for _, flag := range call.Model.Node.Flags {
-		if config.SettingOf(e, call, flag).Kind == command.FromDefault || slices.Contains(hostFlags, flag.Name) {
+		from, set := config.SettingOf(e, call, flag).Kind, slices.Contains(setFlags, flag.Name)
+		if set && from == command.FromFlag {
+			return nil, command.Usagef("limpet help kubernetes", "--%s: the container has its own, for the API of its cluster", flag.Name)
+		}
+		if set || from == command.FromDefault || slices.Contains(hostFlags, flag.Name) {
 			continue
 		}
 		values, isList := flag.Target.Interface().([]string)
@@ -141,7 +148,7 @@ func (c Command) args(e *command.Env, call *kong.Context) (args []string, err er
 			values = []string{fmt.Sprint(config.Shown(flag.Target))}
 		}
 		for _, value := range values {
-			if (flag.PlaceHolder == "FILE" || flag.PlaceHolder == "DIR") && !strings.HasPrefix(value, path.Dir(secretDir)) {
+			if (flag.PlaceHolder == "FILE" || flag.PlaceHolder == "DIR") && !strings.HasPrefix(path.Clean(value), path.Dir(secretDir)+"/") {
 				return nil, command.Usagef("limpet manifests --"+flag.Name+" "+secretDir+"/"+flag.Name,
 					"--%s: the container has no %s; %s has the keys of the Secret %s", flag.Name, value, secretDir, c.Name)
 			}
