@@ -18,9 +18,9 @@ import (
 )
 
 // Version 2 of the protocol names only the refs that are asked for. It is spoken where that saves
-// something: with a server over http whose list was long once. A short list costs one request in
-// version 0, and two in version 2 as long as the server is not known. The pack is always asked for
-// in version 0, which takes one request in both; the capabilities of the long list say how.
+// something: with a server over http or ssh whose list was long once. A short list costs one request
+// in version 0, and two in version 2 as long as the server is not known. Over http the pack is asked
+// for in version 0, which takes one request in both; the capabilities of the long list say how.
 
 // longList is how many refs make a list long: some 4 kB.
 const longList = 50
@@ -66,10 +66,15 @@ func (c *Call) Look(prefixes ...string) (*Listing, error) {
 	if known.caps == nil || known.version == versionOld || len(prefixes) == 0 {
 		return c.List()
 	}
-	s, refs, err := list(c, func() (*prefixSession, error) { return c.prefixSession(known, prefixes) })
+	s, refs, err := list(c, func() (prefixLister, error) { return c.dialPrefixes(known, prefixes) })
 	if err == nil {
-		c.rememberLong(longServer{known.caps, version2})
-		return &Listing{Session: s, Refs: refs, At: time.Now(), Prefixes: prefixes}, nil
+		l := &Listing{Session: s, Refs: refs, At: time.Now(), Prefixes: s.listed()}
+		spoken := version2
+		if l.Prefixes == nil {
+			spoken = versionOld
+		}
+		c.rememberLong(longServer{known.caps, spoken})
+		return l, nil
 	}
 	next := longServer{caps: known.caps} // which begins again with the capabilities
 	if giterr.KindOf(c.Fail(err)) != giterr.Protocol {
@@ -99,7 +104,20 @@ func (l *Listing) Covers(names []string) bool {
 	return len(names) > 0
 }
 
-// prefixSession is a session that reads some of the refs.
+// prefixLister is a session that reads some of the refs.
+type prefixLister interface {
+	session
+	listed() []string // prefixes of the names that it has read; nil = it has read all
+}
+
+func (c *Call) dialPrefixes(known longServer, prefixes []string) (prefixLister, error) {
+	if c.Addr.Scheme == "ssh" {
+		return c.prefixedSSH(prefixes)
+	}
+	return c.prefixSession(known, prefixes)
+}
+
+// prefixSession is a session over http that reads some of the refs.
 type prefixSession struct {
 	session
 	client   *http.Client
@@ -125,6 +143,9 @@ func (c *Call) prefixSession(known longServer, prefixes []string) (*prefixSessio
 	return &prefixSession{inner, client, c, known, ep.String(), prefixes}, nil
 }
 
+// listed implements prefixLister.
+func (s *prefixSession) listed() []string { return s.prefixes }
+
 // AdvertisedReferencesContext reads the refs. An error of kind Protocol says that the server does
 // not speak version 2.
 func (s *prefixSession) AdvertisedReferencesContext(ctx context.Context) (*packp.AdvRefs, error) {
@@ -134,10 +155,6 @@ func (s *prefixSession) AdvertisedReferencesContext(ctx context.Context) (*packp
 			return nil, err
 		}
 	}
-	request := packet("command=ls-refs\n") + "0001" + packet("peel\n") + packet("symrefs\n")
-	for _, prefix := range s.prefixes {
-		request += packet("ref-prefix " + prefix + "\n")
-	}
 	refs := packp.NewAdvRefs()
 	for _, name := range s.known.caps.All() {
 		if name != capability.SymRef {
@@ -145,7 +162,16 @@ func (s *prefixSession) AdvertisedReferencesContext(ctx context.Context) (*packp
 		}
 	}
 	read := func(r io.Reader) error { return readRefs(r, refs) }
-	return refs, s.send(ctx, http.MethodPost, "/"+s.call.service(), request+"0000", read)
+	return refs, s.send(ctx, http.MethodPost, "/"+s.call.service(), lsRefs(s.prefixes), read)
+}
+
+// lsRefs asks for the refs whose names begin with one of prefixes.
+func lsRefs(prefixes []string) string {
+	request := packet("command=ls-refs\n") + "0001" + packet("peel\n") + packet("symrefs\n")
+	for _, prefix := range prefixes {
+		request += packet("ref-prefix " + prefix + "\n")
+	}
+	return request + "0000"
 }
 
 // packet is a pkt-line.

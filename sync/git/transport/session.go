@@ -58,7 +58,7 @@ func (c *Call) List() (*Listing, error) {
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasPrefix(c.Addr.Scheme, "http") && len(refs.References) > longList {
+	if !c.Addr.Local() && !c.Addr.Upstream() && len(refs.References) > longList {
 		c.rememberLong(longServer{refs.Capabilities, c.longServer().version})
 	}
 	return &Listing{Session: s, Refs: refs, At: time.Now()}, nil
@@ -86,7 +86,7 @@ func list[S lister](c *Call, dial func() (S, error)) (s S, refs *packp.AdvRefs, 
 func (c *Call) dial() (session, error) {
 	switch c.Addr.Scheme {
 	case "ssh":
-		return c.sshSession(c.service(), "")
+		return c.sshSession(c.service(), "", versionOld)
 	case "file":
 		return c.localSession()
 	case auth.DirScheme:
@@ -173,7 +173,7 @@ type pusher interface {
 // dialPush opens a session that speaks to git-receive-pack.
 func (c *Call) dialPush() (pusher, error) {
 	if c.Addr.Scheme == "ssh" {
-		return c.sshSession(c.service(), "")
+		return c.sshSession(c.service(), "", versionOld)
 	}
 	t, ep, method, err := c.httpTransport()
 	if err != nil {

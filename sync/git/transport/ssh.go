@@ -45,8 +45,9 @@ type sshSession struct {
 	lost    *atomic.Bool // the connection has ended
 }
 
-// sshSession connects and starts a command of the host, with the path of the repository.
-func (c *Call) sshSession(command, argument string) (*sshSession, error) {
+// sshSession connects and starts a command of the host, with the path of the repository, and asks
+// it to speak a version of the protocol.
+func (c *Call) sshSession(command, argument string, v version) (*sshSession, error) {
 	config, err := c.sshConfig()
 	if err != nil {
 		return nil, err
@@ -64,14 +65,14 @@ func (c *Call) sshSession(command, argument string) (*sshSession, error) {
 	}
 	s := &sshSession{call: c, conn: raw, lost: &atomic.Bool{}}
 	s.stop = context.AfterFunc(c.Ctx, func() { raw.Close() })
-	if err := s.start(config, command+" "+shellQuote(sshPath(c.Addr.Path))+argument); err != nil {
+	if err := s.start(config, command+" "+shellQuote(sshPath(c.Addr.Path))+argument, v); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *sshSession) start(config *ssh.ClientConfig, command string) error {
+func (s *sshSession) start(config *ssh.ClientConfig, command string, v version) error {
 	addr := s.call.Addr
 	s.conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	conn, channels, requests, err := ssh.NewClientConn(countedConn{s.conn, s.call, s.lost}, addr.DialPort(), config)
@@ -91,6 +92,9 @@ func (s *sshSession) start(config *ssh.ClientConfig, command string) error {
 		return err
 	}
 	s.session.Stderr = &s.stderr
+	if v == version2 {
+		_ = s.session.Setenv("GIT_PROTOCOL", "version=2") // a host that does not take it speaks version 0
+	}
 	return s.session.Start(command)
 }
 
@@ -98,7 +102,7 @@ func (s *sshSession) start(config *ssh.ClientConfig, command string) error {
 // and returns what it prints. said is what it wrote to stderr; data is nil when it has failed.
 func (c *Call) Run(command, arg string) (data []byte, said string, err error) {
 	c.SetBudget("answer of "+command, ErrorBody)
-	s, err := c.sshSession(command, " "+arg)
+	s, err := c.sshSession(command, " "+arg, versionOld)
 	if err != nil {
 		return nil, "", err
 	}

@@ -324,3 +324,34 @@ func TestSSHToSomethingElse(t *testing.T) {
 		wg.Wait()
 	}
 }
+
+// TestSSHDLongList follows a branch of a repository with many refs: what is fetched in version 2 is
+// whole, and costs less than the list.
+func TestSSHDLongList(t *testing.T) {
+	t.Parallel()
+	host, client := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
+	s := testenv.SSH(t, testenv.SSHOptions{HostKeys: []testenv.SSHKey{host}, Accept: []testenv.SSHKey{client},
+		Config: []string{"AcceptEnv GIT_PROTOCOL"}})
+	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
+	commit := o.Commit("0", map[string]string{"a.json": "0", "b.json": strings.Repeat("b", 100)})
+	var tags strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&tags, "create refs/tags/v%d %s\n", i, commit)
+	}
+	gittest.Git(t, o.Bare, []byte(tags.String()), "update-ref", "--stdin")
+	m := mirrortest.Open(t, git.Options{})
+	r := git.Remote{URL: s.URL(o.Bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(host))}}
+	for i := range 3 {
+		if i > 0 {
+			commit = o.Commit(fmt.Sprint(i), map[string]string{"a.json": fmt.Sprint(i)})
+		}
+		ref, st := mirrortest.Sync(t, m, r, "main")
+		if ref.Hash != commit || st.Full != (i == 0) || i > 0 && st.Bytes > 20<<10 {
+			t.Errorf("%+v %+v", ref, st)
+		}
+		if got := mirrortest.Content(t, m, r, commit, ""); got["a.json"] != fmt.Sprint(i) || len(got) != 2 {
+			t.Errorf("%q", got)
+		}
+		mirrortest.Fsck(t, m, r)
+	}
+}
