@@ -334,11 +334,7 @@ func TestSSHDLongList(t *testing.T) {
 		Config: []string{"AcceptEnv GIT_PROTOCOL"}})
 	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
 	commit := o.Commit("0", map[string]string{"a.json": "0", "b.json": strings.Repeat("b", 100)})
-	var tags strings.Builder
-	for i := range 1000 {
-		fmt.Fprintf(&tags, "create refs/tags/v%d %s\n", i, commit)
-	}
-	gittest.Git(t, o.Bare, []byte(tags.String()), "update-ref", "--stdin")
+	o.ManyTags(commit)
 	m := mirrortest.Open(t, git.Options{})
 	r := git.Remote{URL: s.URL(o.Bare), Creds: &auth.Credentials{SSHKey: client.Private, KnownHosts: []byte(s.Known(host))}}
 	for i := range 3 {

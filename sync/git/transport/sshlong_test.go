@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -16,22 +15,13 @@ import (
 	"limpet/sync/testenv/gittest"
 )
 
-// manyRefs gives a repository 1,000 tags, the list of which takes more than 50 kB.
-func manyRefs(t *testing.T, o *gittest.Origin, commit string) {
-	var lines strings.Builder
-	for i := range 1000 {
-		fmt.Fprintf(&lines, "create refs/tags/v%d %s\n", i, commit)
-	}
-	gittest.Git(t, o.Bare, []byte(lines.String()), "update-ref", "--stdin")
-}
-
 // TestLongListOverSSH: a host that takes the version names the refs that are looked at, and sends
 // the pack on the same connection; with any other the list is read as before, and asked for no more.
 func TestLongListOverSSH(t *testing.T) {
 	t.Parallel()
 	o := gittest.NewOrigin(t, t.TempDir(), "site.git")
 	first := o.Commit("one", map[string]string{"a.json": "1", "b.json": strings.Repeat("b", 1000)})
-	manyRefs(t, o, first)
+	o.ManyTags(first)
 	host, key := testenv.NewSSHKey(t, "ed25519", ""), testenv.NewSSHKey(t, "ed25519", "")
 	for name, c := range map[string]struct {
 		config []string
@@ -112,7 +102,7 @@ func TestOtherAnswerOverSSH(t *testing.T) {
 		packet("version 2\n"): giterr.Protocol, packet("version 2\n") + "0000": giterr.Protocol, hello: giterr.Protocol,
 		hello + packet("junk\n"): giterr.Protocol, hello + refs: giterr.Unreachable,
 		hello + refs + packet("ERR access denied or repository not exported\n"): giterr.NotFound,
-		hello + refs + packet("packfile 1\n"): giterr.Protocol, hello + refs + "0000": giterr.Protocol,
+		hello + refs + packet("packfile 1\n"):                                   giterr.Protocol, hello + refs + "0000": giterr.Protocol,
 	} {
 		s.Instead(func(ch ssh.Channel) {
 			io.WriteString(ch, says)

@@ -126,3 +126,15 @@ func (o *Origin) Link(modules string, links map[string]string) string {
 	o.Git("push", "-q", "-f", "origin", "HEAD")
 	return o.Git("rev-parse", "HEAD")
 }
+
+// ManyTags gives a new repository 1,000 tags of a commit, a list of some 60 kB.
+func (o *Origin) ManyTags(commit string) {
+	var lines strings.Builder
+	lines.WriteString("# pack-refs with: peeled fully-peeled sorted\n")
+	for i := range 1000 {
+		fmt.Fprintf(&lines, "%s refs/tags/v%04d\n", commit, i)
+	}
+	if err := os.WriteFile(filepath.Join(o.Bare, "packed-refs"), []byte(lines.String()), 0o600); err != nil {
+		o.t.Fatal(err)
+	}
+}
