@@ -160,6 +160,7 @@ func (b *builder) add(n *node) error {
 		return errTwice
 	default:
 		parent.children[i] = n
+		b.altered = true
 	}
 	return nil
 }

@@ -35,6 +35,33 @@ func Repack(ctx context.Context, w io.Writer, from io.Reader, spool Spool, o Opt
 	return b.pack(w)
 }
 
+// Whole reports whether Repack would leave nothing out of a foreign tar.gz, so that its own bytes can
+// be served as they are: files and directories alone, that consumers may read, each path once, and
+// no rule that excludes one. files is how many there are.
+func Whole(ctx context.Context, from io.Reader, o Options) (files int, whole bool, err error) {
+	b := &builder{ctx: ctx, o: o, rules: ignore.NewBudget(), root: &node{path: ".", loaded: true}}
+	if err := b.unpack(from, nowhere{}); err != nil || b.altered {
+		return 0, false, err
+	}
+	all := b.root.count()
+	nodes, err := b.list()
+	return b.files, err == nil && len(nodes) == all, err
+}
+
+// nowhere is a Spool that keeps nothing.
+type nowhere struct{ io.ReaderAt }
+
+func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
+
+// count returns how many nodes there are, with all below.
+func (n *node) count() int {
+	total := 1
+	for _, c := range n.children {
+		total += c.count()
+	}
+	return total
+}
+
 // Spool is where the files of a foreign archive are meanwhile.
 type Spool interface {
 	io.Writer
@@ -67,6 +94,7 @@ func (b *builder) unpack(from io.Reader, spool Spool) error {
 			return &LimitError{true, b.o.MaxBytes}
 		}
 		name := path.Clean(h.Name)
+		b.altered = b.altered || !consumable(h)
 		switch {
 		case !filepath.IsLocal(name):
 			return wrong("%q leaves the archive", text.Line(h.Name, 200))
@@ -88,6 +116,7 @@ func (b *builder) unpack(from io.Reader, spool Spool) error {
 			continue
 		}
 		if n.kind != dirKind {
+			b.files++
 			written, err := io.Copy(spool, &ended{b.ctx, content})
 			if spooled += written; err != nil {
 				return wrong("read %s: %w", text.Line(h.Name, 200), err)
@@ -97,6 +126,18 @@ func (b *builder) unpack(from io.Reader, spool Spool) error {
 			return wrong("%s: %w", text.Line(h.Name, 200), err)
 		}
 	}
+}
+
+// consumable reports whether an entry can be served as it is. Rules in it are not: they may exclude
+// what is there.
+func consumable(h *tar.Header) bool {
+	switch h.Typeflag {
+	case tar.TypeReg:
+		return h.Mode&^0o777 == 0 && h.Mode&0o600 == 0o600 && path.Base(h.Name) != ignoreFile
+	case tar.TypeDir:
+		return h.Mode&^0o777 == 0 && h.Mode&0o700 == 0o700
+	}
+	return false
 }
 
 // ended is a reader that ends with a context.

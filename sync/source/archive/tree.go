@@ -77,6 +77,8 @@ type builder struct {
 	rules       *ignore.Budget
 	ignoreBytes int64 // of the files with rules in includes
 	custom      bool  // a rule of the repository or of the spec was read
+	files       int   // of a foreign archive, links included
+	altered     bool  // the foreign archive has what is packed in another form, or not at all
 }
 
 func newBuilder(ctx context.Context, t Tree, o Options) (*builder, error) {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"limpet/sync/source/archive"
@@ -35,8 +36,30 @@ func (u *upstream) Pack(ctx context.Context) (controller.Content, error) {
 	}, nil
 }
 
-// extract packs the files of the layer as those of other sources.
-func (u *upstream) extract(ctx context.Context, w io.Writer, f *os.File) (archive.Digests, error) {
+// extract packs the files of the layer as those of other sources. A layer that has nothing else is
+// the artifact itself.
+func (u *upstream) extract(ctx context.Context, w io.Writer, f *os.File) (d archive.Digests, err error) {
+	o := archive.Options{Ignore: u.spec.Ignore, KeepSymlinks: u.visit.KeepSymlinks, MaxBytes: u.spec.kind.o.MaxBytes, MaxFiles: u.spec.kind.o.MaxFiles}
+	files, whole, err := archive.Whole(ctx, f, o)
+	if err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	switch {
+	case err != nil:
+	case whole:
+		d, err = u.copyLayer(ctx, w, f)
+		d.Files = files
+	default:
+		d, err = u.repack(ctx, w, f, o)
+	}
+	if _, bad := errors.AsType[*archive.FormatError](err); bad {
+		return d, failed(reasonLayer, "failed to extract layer contents from artifact: %w", err)
+	}
+	return d, err
+}
+
+// repack packs the files that the rules leave.
+func (u *upstream) repack(ctx context.Context, w io.Writer, f *os.File, o archive.Options) (archive.Digests, error) {
 	spool, err := os.CreateTemp(u.spec.kind.o.Dir, "files-*")
 	if err != nil {
 		return archive.Digests{}, err
@@ -45,19 +68,19 @@ func (u *upstream) extract(ctx context.Context, w io.Writer, f *os.File) (archiv
 	if err := os.Remove(spool.Name()); err != nil { // a process that is killed leaves no name behind
 		return archive.Digests{}, err
 	}
-	o := u.spec.kind.o
-	d, err := archive.Repack(ctx, w, f, spool, archive.Options{Ignore: u.spec.Ignore, KeepSymlinks: u.visit.KeepSymlinks,
-		MaxBytes: o.MaxBytes, MaxFiles: o.MaxFiles})
-	if _, bad := errors.AsType[*archive.FormatError](err); bad {
-		return d, failed(reasonLayer, "failed to extract layer contents from artifact: %w", err)
-	}
-	return d, err
+	return archive.Repack(ctx, w, f, spool, o)
 }
 
-// copyLayer copies the bytes of the layer.
-func (u *upstream) copyLayer(_ context.Context, w io.Writer, f *os.File) (archive.Digests, error) {
-	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(w, sum), f)
-	digest := "sha256:" + hex.EncodeToString(sum.Sum(nil))
-	return archive.Digests{Digest: digest, TarDigest: digest, Size: n, Files: 1}, err
+// copyLayer copies the bytes of the layer, whose digest was made while they came.
+func (u *upstream) copyLayer(_ context.Context, w io.Writer, f *os.File) (d archive.Digests, err error) {
+	d = archive.Digests{Digest: string(u.layer.Digest), Size: u.layer.Size, Files: 1}
+	if u.layer.Digest.Algorithm() == digest.SHA256 {
+		_, err = io.Copy(w, f)
+	} else {
+		sum := sha256.New()
+		_, err = io.Copy(io.MultiWriter(w, sum), f)
+		d.Digest = "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	}
+	d.TarDigest = d.Digest
+	return d, err
 }
