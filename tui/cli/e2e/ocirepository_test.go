@@ -293,6 +293,78 @@ func TestOCIRepositoryPowerCut(t *testing.T) {
 	}
 }
 
+// TestOCIRepositoryCosign: what the real cosign has signed with one of the keys is taken, in both of
+// its forms, and nothing else is. Other keys verify again, and take nothing away.
+func TestOCIRepositoryCosign(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	r, h := newRealRegistry(t), newHome(t)
+	cosign := testenv.Tool(t, "registry", "github.com/sigstore/cosign/v3/cmd/cosign")
+	public := map[string]string{}
+	for _, name := range []string{"mine", "others", "unused"} {
+		r.run(cosign, "generate-key-pair", "--output-key-prefix", name)
+		public[name] = string(read(t, filepath.Join(r.dir, name+".pub")))
+	}
+	at, digests := r.address+"/site", map[string]string{}
+	for _, tag := range []string{"older", "bundle", "others", "none", "copiedolder", "copied", "attested"} {
+		digests[tag] = r.push("site", tag, map[string][]byte{"a": []byte(tag)})
+	}
+	sign := func(verb, tag, key string, more ...string) {
+		r.run(cosign, append(append([]string{verb, "--yes", "--key", key + ".key", "--use-signing-config=false", "--tlog-upload=false",
+			"--allow-http-registry", "--allow-insecure-registry"}, more...), at+"@"+digests[tag])...)
+	}
+	sign("sign", "older", "mine", "--new-bundle-format=false")
+	sign("sign", "bundle", "mine")
+	sign("sign", "others", "others")
+	sign("attest", "attested", "mine", "--predicate", (&home{dir: r.dir}).file(t, "predicate.json", "{}"), "--type", "https://slsa.dev/provenance/v1")
+	beside := func(tag string) string { return strings.Replace(digests[tag], ":", "-", 1) }
+	r.run(r.crane, "tag", "--insecure", at+":"+beside("older")+".sig", beside("copiedolder")+".sig")
+	r.run(r.crane, "tag", "--insecure", at+":"+beside("bundle"), beside("copied"))
+
+	h.daemon(t)
+	keys := func(names ...string) {
+		text := secretYAML("keys")
+		for i, name := range names {
+			text += fmt.Sprintf("  %d.pub: %q\n", i, public[name])
+		}
+		h.must(t, 0, "apply", "-f", h.file(t, "keys.yaml", text))
+	}
+	keys("unused", "mine")
+	var all strings.Builder
+	for tag := range digests {
+		fmt.Fprintf(&all, `---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: %s, namespace: default}
+spec: {interval: 1h, insecure: true, url: "oci://%s", ref: {tag: %s}, verify: {provider: cosign, secretRef: {name: keys}}}
+`, tag, at, tag)
+	}
+	h.must(t, 0, "apply", "-f", h.file(t, "sources.yaml", all.String()))
+	sources := embeddedWorkload(t, h).client.Resource(api.OCIRepositories).Namespace("default")
+	is := func(tag, state, reason string, stored bool) {
+		t.Helper()
+		until(t, tag+" is "+state, func() bool {
+			u, err := sources.Get(t.Context(), tag, metav1.GetOptions{})
+			if err != nil {
+				return false
+			}
+			s := source.FromObject(u)
+			return s.State == state && (reason == "" || s.Reason == reason) && (s.Artifact != nil) == stored
+		})
+	}
+	for tag := range digests {
+		if tag == "older" || tag == "bundle" {
+			is(tag, source.Ready, "", true)
+		} else {
+			is(tag, source.Failed, "VerificationError", false)
+		}
+	}
+	keys("others", "others")
+	is("others", source.Ready, "", true)
+	is("bundle", source.Failed, "VerificationError", true)
+	is("older", source.Failed, "VerificationError", true)
+}
+
 // TestOCIRepositoryCost: a new artifact of 20 MB from its creation until it is ready, beside what
 // crane takes to export it, in turns. Goal with -figures: 1.3 times that, of time and of processor.
 func TestOCIRepositoryCost(t *testing.T) {
