@@ -39,7 +39,8 @@ func (r *release) writeImages(built []arch) error {
 		if err := tarball.WriteToFile(r.binary(a)+".image.tar", tag, image); err != nil {
 			return err
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image})
+		platform := v1.Platform{OS: "linux", Architecture: a.oci, Variant: a.variant} // by which a host chooses
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &platform}})
 	}
 	dir := filepath.Join(r.dist, "limpet-oci")
 	if err := os.RemoveAll(dir); err != nil {

@@ -92,6 +92,13 @@ func TestRelease(t *testing.T) {
 	if err := validate.Index(index); err != nil {
 		t.Error(err)
 	}
+	manifest, err := index.IndexManifest()
+	if err != nil || len(manifest.Manifests) != 1 {
+		t.Fatalf("%+v, %v", manifest, err)
+	}
+	if of := manifest.Manifests[0].Platform; of == nil || of.OS != "linux" || of.Architecture != "amd64" {
+		t.Errorf("a host cannot choose its image: %v", of)
+	}
 }
 
 // checkPackage checks the files of a .deb, and the unit among them.
