@@ -71,6 +71,7 @@ type Call struct {
 	Body         []byte
 	Open         bool // nothing in it is secret
 	Unread       bool // what it answers does not matter, so that neither a page nor half an answer is a failure
+	Plain        bool // its errors are plain text
 	Near         bool // to a metadata server: without a proxy and the Guard, over http
 	Trust        Trust
 	Secrets      []string // never repeated in an error
@@ -245,16 +246,20 @@ func (c *Client) classify(call Call, res *http.Response, data []byte, hint strin
 	if err != nil {
 		at = time.Now()
 	}
+	media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
+	media = strings.TrimSpace(media)
 	status := res.StatusCode
 	if status >= 200 && status < 300 {
-		media, _, _ := strings.Cut(strings.ToLower(res.Header.Get("Content-Type")), ";")
-		if strings.TrimSpace(media) == "text/html" && !call.Unread {
+		if media == "text/html" && !call.Unread {
 			return Answer{}, call.Fail(Unavailable, status,
 				errors.New("expected an API, got an HTML page: log in to the network if it has a sign-on page, and check the URL"))
 		}
 		return Answer{res.Header, data, at}, nil
 	}
 	text := errorText(data)
+	if call.Plain && media == "text/plain" {
+		text = string(data)
+	}
 	what := fmt.Sprintf("%d %s", status, http.StatusText(status))
 	if quoted := call.Clean(text); quoted != "" {
 		what += ": " + quoted

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -60,6 +61,8 @@ func NewLoki(o LokiOptions) (*Target, error) {
 		return nil, errors.New("plain http goes to this host only; use https")
 	case o.User != "" && o.PasswordFile == "":
 		return nil, errors.New("the user needs a password")
+	case strings.ContainsFunc(o.User+o.Tenant, unicode.IsControl) || strings.Contains(o.User, ":"):
+		return nil, errors.New("user and tenant have no control characters, and a user has no colon")
 	}
 	if !strings.HasSuffix(u.Path, pushPath) {
 		u = u.JoinPath(pushPath)

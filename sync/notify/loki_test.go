@@ -34,6 +34,17 @@ func TestNewLoki(t *testing.T) {
 	}
 }
 
+// TestLokiHeader: nothing is taken that no header can carry.
+func TestLokiHeader(t *testing.T) {
+	t.Parallel()
+	for _, o := range []LokiOptions{{Tenant: "a\nb"}, {User: "a:b", PasswordFile: "loki_test.go"}, {User: "a"}} {
+		o.URL = "https://loki"
+		if _, err := NewLoki(o); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}
+
 // TestLokiOutage: after two days without Loki it gets each job once, the oldest first, but one that
 // it refuses and one that the history has lost to its bounds.
 func TestLokiOutage(t *testing.T) {
@@ -133,5 +144,11 @@ func TestLokiLine(t *testing.T) {
 	media = "text/html"
 	if err := target.send(t.Context(), client, nil, e); netx.KindOf(err) != netx.Unavailable {
 		t.Errorf("a page: %v", err)
+	}
+	client.Transport = serve(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "timestamp too old", http.StatusBadRequest)
+	})
+	if err := target.send(t.Context(), client, nil, e); netx.KindOf(err) != netx.Refused || !strings.Contains(err.Error(), "timestamp too old") {
+		t.Errorf("a refusal: %v", err)
 	}
 }

@@ -212,7 +212,8 @@ func (t *Target) call(ctx context.Context, client *netx.Client, method string, h
 		req.SetBasicAuth(t.user.Username(), password)
 		header["Authorization"] = req.Header.Get("Authorization")
 	}
-	call := netx.Call{Op: "deliver", Method: method, URL: t.url, Header: header, Body: body, Unread: t.loki == nil,
+	call := netx.Call{Op: "deliver", Method: method, URL: t.url, Header: header, Body: body,
+		Unread: t.loki == nil, Plain: t.loki != nil,
 		Trust: (*auth.Credentials)(nil), Secrets: []string{t.url, header["Authorization"]}}
 	_, err := client.Do(ctx, call)
 	if e, ok := errors.AsType[*netx.Error](err); ok {
