@@ -36,9 +36,6 @@ func (e *Env) OpenReported(ctx context.Context, path, socket string) (*state.Sto
 		e.Log.Warn("state file was damaged; it was put aside and a new one built", "file", path, "damage", report.Damage, "kept_as",
 			report.Quarantined, "records_carried", report.Carried, "records_lost", report.Lost, "next", e.Invocation.Complete(RebuiltNext))
 	}
-	if report.Migrated != "" {
-		e.Log.Info("state file migrated to the present schema", "copy_of_the_old", report.Migrated)
-	}
 	return store, report, nil
 }
 
