@@ -29,11 +29,12 @@ type Command struct {
 	NoPolicy  bool   `name:"no-network-policy" help:"No NetworkPolicy."`
 }
 
-// Places in the container. Of the Secret with the name of the objects, each key is a file.
+// Places in the container. Of the Secret with the name of the objects, each key is a file, and
+// config.yaml is where the agent looks for its config.
 const (
 	stateDir   = "/var/lib/limpet"
-	secretDir  = "/etc/limpet/secret"
-	clusterDir = "/etc/limpet/cluster"
+	secretDir  = "/etc/limpet"
+	clusterDir = "/etc/limpet-cluster"
 	account    = "/var/run/secrets/kubernetes.io/serviceaccount"
 )
 
@@ -143,12 +144,16 @@ func (c Command) args(e *command.Env, call *kong.Context) (args []string, err er
 		if set || from == command.FromDefault || slices.Contains(hostFlags, flag.Name) {
 			continue
 		}
+		if flag.Name == "notify" || flag.Name == "heartbeat" {
+			return nil, command.Usagef("limpet help kubernetes", "--%s: a Deployment shows it to all who read it; "+
+				"it belongs in config.yaml of the Secret %s", flag.Name, c.Name)
+		}
 		values, isList := flag.Target.Interface().([]string)
 		if !isList {
 			values = []string{fmt.Sprint(config.Shown(flag.Target))}
 		}
 		for _, value := range values {
-			if (flag.PlaceHolder == "FILE" || flag.PlaceHolder == "DIR") && !strings.HasPrefix(path.Clean(value), path.Dir(secretDir)+"/") {
+			if (flag.PlaceHolder == "FILE" || flag.PlaceHolder == "DIR") && !strings.HasPrefix(path.Clean(value), secretDir+"/") {
 				return nil, command.Usagef("limpet manifests --"+flag.Name+" "+secretDir+"/"+flag.Name,
 					"--%s: the container has no %s; %s has the keys of the Secret %s", flag.Name, value, secretDir, c.Name)
 			}
