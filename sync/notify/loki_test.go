@@ -45,19 +45,83 @@ func TestLokiHeader(t *testing.T) {
 	}
 }
 
+// openLoki opens a state file with the outbox of a Loki.
+func openLoki(t *testing.T, path string, loki serve) (*state.Store, *Outbox) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	store, _, err := state.Open(t.Context(), state.Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := NewLoki(LokiOptions{URL: "https://loki", Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Open(t.Context(), Options{Store: store, Targets: []*Target{target}, Client: &netx.Client{Transport: loki, Timeout: Timeout}, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, b
+}
+
+// TestLokiRefusals: jobs that are too old for Loki delay no other, are tried for a day, and not often.
+func TestLokiRefusals(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limpet.db")
+	synctest.Test(t, func(t *testing.T) {
+		const old = 20
+		refused, taken := 0, 0
+		store, b := openLoki(t, path, func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if strings.Contains(string(body), `old\"`) {
+				refused++
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			taken++
+			w.WriteHeader(http.StatusNoContent)
+		})
+		defer store.Close()
+		add := func(uid, repository string) {
+			t.Helper()
+			if err := store.PutQueued(t.Context(), state.Record{UID: uid, Repository: repository, Labels: map[string]string{"a": repository},
+				Finished: time.Now()}); err != nil {
+				t.Fatal(err)
+			}
+			b.RecordQueued()
+		}
+		for i := range old {
+			add(fmt.Sprint("u", i), "old")
+		}
+		add("young", "new")
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- b.Run(ctx) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		add("younger", "new")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if taken != 2 || refused != old {
+			t.Errorf("%d taken, %d refused after two minutes", taken, refused)
+		}
+		time.Sleep(26 * time.Hour)
+		synctest.Wait()
+		if s := b.Status()[0]; s.Pending != 0 || s.Dropped != old || refused > 26*old {
+			t.Errorf("%d attempts, %+v", refused, s)
+		}
+		cancel()
+		<-ended
+	})
+}
+
 // TestLokiOutage: after two days without Loki it gets each job once, the oldest first, but one that
 // it refuses and one that the history has lost to its bounds.
 func TestLokiOutage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "limpet.db")
 	synctest.Test(t, func(t *testing.T) {
-		store, _, err := state.Open(t.Context(), state.Options{Path: path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer store.Close()
 		began := time.Now()
 		var got []string
-		loki := serve(func(w http.ResponseWriter, r *http.Request) {
+		store, b := openLoki(t, path, func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			switch {
 			case time.Since(began) < 48*time.Hour:
@@ -69,15 +133,7 @@ func TestLokiOutage(t *testing.T) {
 				w.WriteHeader(http.StatusNoContent)
 			}
 		})
-		log := slog.New(slog.DiscardHandler)
-		target, err := NewLoki(LokiOptions{URL: "https://loki", Logger: log})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := Open(t.Context(), Options{Store: store, Targets: []*Target{target}, Client: &netx.Client{Transport: loki, Timeout: Timeout}, Logger: log})
-		if err != nil {
-			t.Fatal(err)
-		}
+		defer store.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- b.Run(ctx) }()

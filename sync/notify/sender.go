@@ -25,6 +25,11 @@ const (
 	// mostRefusals objects without a success between them mean that the target is down, whatever it
 	// answers.
 	mostRefusals = 3
+
+	// refusedJob is the wait after Loki has refused a job, and jobsApart that between two looks for
+	// those whose wait is over.
+	refusedJob = time.Hour
+	jobsApart  = time.Minute
 )
 
 // Status describes a target. The counts are those of this process.
@@ -139,6 +144,11 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 		case netx.KindOf(err) == netx.Refused:
 			b := s.refused[object]
 			s.failed(ctx, err, &b)
+			if s.target.loki != nil { // it is about this job alone: too old, or too long
+				b.until = now.Add(refusedJob)
+				s.refused[object] = b
+				continue
+			}
 			s.refused[object], s.since[object] = b, true
 			if len(s.since) >= mostRefusals {
 				return s.wait.after(err), true
@@ -161,6 +171,9 @@ func (s *sender) runOnce(ctx context.Context) (wait time.Duration, down bool) {
 	wait = giveUp
 	for _, b := range s.refused {
 		wait = min(wait, time.Until(b.until))
+	}
+	if s.target.loki != nil {
+		wait = max(wait, jobsApart)
 	}
 	return wait, false
 }
