@@ -6,10 +6,8 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
-	"crypto/x509"
+	"crypto/tls"
 	"encoding/base64"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -106,13 +104,15 @@ func (p *azure) mint(ctx context.Context, r Request) (auth.Token, error) {
 	return p.managed(ctx, env)
 }
 
-// certificate authenticates with a certificate: PEM with the certificate and its unencrypted RSA
-// key, by which an assertion is signed. Source: Microsoft, "Certificate credentials".
+// certificate authenticates with a certificate: PEM with the certificate, others of its chain behind
+// it, and its unencrypted RSA key, by which an assertion is signed. Source: Microsoft, "Certificate
+// credentials".
 func (p *azure) certificate(
 	ctx context.Context, r Request, c netx.Call, tenant, client string, text []byte,
 ) (token auth.Token, err error) {
-	certificate, key, err := parseCertificate(text)
-	if err != nil { // the error may repeat the key
+	pair, err := tls.X509KeyPair(text, text)
+	key, ok := pair.PrivateKey.(*rsa.PrivateKey)
+	if err != nil || !ok || key.N.BitLen() > auth.MaxRSA { // the error may repeat the key
 		return token, invalid(c.Op, "the client certificate is not a PEM certificate with its unencrypted key")
 	}
 	endpoint, err := p.endpoint(r, c.Op, tenant)
@@ -129,7 +129,7 @@ func (p *azure) certificate(
 			"nbf": begin.Unix(),
 			"exp": begin.Add(assertionLife).Unix(),
 		})
-		sum := sha256.Sum256(certificate.Raw)
+		sum := sha256.Sum256(pair.Certificate[0])
 		unsigned.Header["x5t#S256"] = base64.StdEncoding.EncodeToString(sum[:])
 		proof, err := unsigned.SignedString(key)
 		if err != nil { // the error may repeat the key
@@ -139,37 +139,6 @@ func (p *azure) certificate(
 		return err
 	})
 	return token, err
-}
-
-// parseCertificate returns the key in a PEM text, and the certificate that belongs to it.
-func parseCertificate(text []byte) (*x509.Certificate, *rsa.PrivateKey, error) {
-	var certificates []*x509.Certificate
-	var key *rsa.PrivateKey
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		var err error
-		switch {
-		case block.Type == "CERTIFICATE":
-			var certificate *x509.Certificate
-			certificate, err = x509.ParseCertificate(block.Bytes)
-			certificates = append(certificates, certificate)
-		case !strings.HasSuffix(block.Type, "PRIVATE KEY"):
-		case key != nil:
-			err = errors.New("there are two private keys")
-		default:
-			key, err = jwt.ParseRSAPrivateKeyFromPEM(pem.EncodeToMemory(block))
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-	}
-	if key == nil || key.N.BitLen() > auth.MaxRSA {
-		return nil, nil, errors.New("no such key")
-	}
-	at := slices.IndexFunc(certificates, func(c *x509.Certificate) bool { return key.PublicKey.Equal(c.PublicKey) })
-	if at < 0 {
-		return nil, nil, errors.New("the key belongs to no certificate")
-	}
-	return certificates[at], key, nil
 }
 
 // assert exchanges an assertion of another party. Source: RFC 7523 §2.2.

@@ -116,7 +116,7 @@ func TestAzure(t *testing.T) {
 		other, _, _ = strings.Cut(other, "-----BEGIN PRIVATE")
 		text, certificate := certificate(t)
 		file := filepath.Join(t.TempDir(), "client.pem")
-		write(t, file, other+text) // the one of the key is meant
+		write(t, file, text+other) // with a chain
 		c, p := setup(t, "AZURE_CLIENT_ID", client, "AZURE_TENANT_ID", tenant, "AZURE_CLIENT_CERTIFICATE_PATH", file)
 		p.env["AZURE_AUTHORITY_HOST"] = c.URL
 		p.must(t)
@@ -190,7 +190,7 @@ func TestAzureBorders(t *testing.T) {
 	}
 	foreign, _ := certificate(t)
 	_, own, _ := strings.Cut(foreign, "-----END CERTIFICATE-----\n")
-	for _, bad := range []string{string(other), cert + string(key), cert, own, cert + own, text + own} {
+	for _, bad := range []string{string(other), cert + string(key), cert, own, cert + own} {
 		p.with("AZURE_TENANT_ID", "t", "AZURE_CLIENT_ID", "c", "AZURE_CLIENT_CERTIFICATE", bad)
 		p.refuses(t, netx.Invalid, "not a PEM certificate with its unencrypted key")
 	}
