@@ -53,7 +53,7 @@ var azureAuthorities = []string{
 type azure struct{ registry *registry }
 
 func (p *azure) Credentials(ctx context.Context, r Request) (*auth.Credentials, error) {
-	key := r.key("azure-devops")
+	key := r.key(cmp.Or(r.resource, "azure-devops"))
 	token, err := p.registry.tokens.Token(ctx, key, func(ctx context.Context) (auth.Token, error) { return p.mint(ctx, r) })
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (p *azure) mint(ctx context.Context, r Request) (auth.Token, error) {
 	case !r.Own() && !r.Trusted:
 		return auth.Token{}, invalid("get a token for Azure DevOps", "%s has no identity of azure: none of its keys are set", r.Place)
 	}
-	return p.managed(ctx, env)
+	return p.managed(ctx, env, cmp.Or(r.resource, azureDevOps))
 }
 
 // certificate authenticates with a certificate: PEM with the certificate, others of its chain behind
@@ -159,7 +159,7 @@ func (p *azure) exchange(ctx context.Context, r Request, c netx.Call, tenant str
 		return auth.Token{}, err
 	}
 	body.Set("grant_type", "client_credentials")
-	body.Set("scope", azureDevOps+"/.default")
+	body.Set("scope", cmp.Or(r.resource, azureDevOps)+"/.default")
 	c.Method, c.URL, c.Body = http.MethodPost, endpoint, []byte(body.Encode())
 	return p.registry.token(ctx, c)
 }
@@ -179,8 +179,8 @@ func (p *azure) endpoint(r Request, op, tenant string) (string, error) {
 }
 
 // managed asks for the identity that Azure gives to the machine.
-func (p *azure) managed(ctx context.Context, env func(string) string) (auth.Token, error) {
-	query := url.Values{"api-version": {"2018-02-01"}, "resource": {azureDevOps}}
+func (p *azure) managed(ctx context.Context, env func(string) string, resource string) (auth.Token, error) {
+	query := url.Values{"api-version": {"2018-02-01"}, "resource": {resource}}
 	identity := "managed identity of this host"
 	if client := env("AZURE_CLIENT_ID"); client != "" {
 		query.Set("client_id", client)

@@ -48,6 +48,7 @@ type Request struct {
 	TokenUser string            // user name that the Repository gives to tokens
 	Place     string            // where the identity was found, for people
 	TLS       *auth.Credentials // authorities and client certificate for token endpoints
+	resource  string            // of Azure, that the token is for; "" = Azure DevOps
 }
 
 // env returns the look-up of variables: among the keys, and in the environment where the
