@@ -160,6 +160,12 @@ func (c *Client) transport(call Call) (string, http.RoundTripper, error) {
 	return key, made, nil
 }
 
+// RoundTripper returns the connections for a Trust, for answers that Do would not hold.
+func (c *Client) RoundTripper(trust Trust) (http.RoundTripper, error) {
+	_, made, err := c.transport(Call{Trust: trust})
+	return made, err
+}
+
 // Close releases idle connections.
 func (c *Client) Close() {
 	c.mu.Lock()

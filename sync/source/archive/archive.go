@@ -112,6 +112,11 @@ func (b *builder) pack(w io.Writer) (Digests, error) {
 	if err != nil {
 		return Digests{}, err
 	}
+	return b.packNodes(w, nodes)
+}
+
+// packNodes writes nodes in their order.
+func (b *builder) packNodes(w io.Writer, nodes []*node) (Digests, error) {
 	p, err := newPacker(w)
 	if err != nil {
 		return Digests{}, err
@@ -136,6 +141,9 @@ func (b *builder) write(p *packer, n *node, left *int64) error {
 		return p.add(tar.Header{Typeflag: tar.TypeDir, Name: n.path, Mode: dirMode}, nil)
 	}
 	content, size, err := b.content(n)
+	if c, ok := content.(io.Closer); ok {
+		defer c.Close()
+	}
 	if err != nil {
 		return fmt.Errorf("archive %s: %w", text.Line(n.path, 200), err)
 	}

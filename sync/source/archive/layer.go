@@ -43,7 +43,7 @@ func Whole(ctx context.Context, from io.Reader, o Options) (files int, whole boo
 	if err := b.unpack(from, nowhere{}); err != nil || b.altered {
 		return 0, false, err
 	}
-	all := b.root.count()
+	all := len(b.root.all(nil))
 	nodes, err := b.list()
 	return b.files, err == nil && len(nodes) == all, err
 }
@@ -53,13 +53,13 @@ type nowhere struct{ io.ReaderAt }
 
 func (nowhere) Write(p []byte) (int, error) { return len(p), nil }
 
-// count returns how many nodes there are, with all below.
-func (n *node) count() int {
-	total := 1
+// all appends a node and all below, in the order of the archive.
+func (n *node) all(out []*node) []*node {
+	out = append(out, n)
 	for _, c := range n.children {
-		total += c.count()
+		out = c.all(out)
 	}
-	return total
+	return out
 }
 
 // Spool is where the files of a foreign archive are meanwhile.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -38,6 +39,8 @@ type node struct {
 	included *included // with at: the entry of a tar
 	at       int
 	size     int64
+
+	file string // with size: of this host
 
 	spool  io.ReaderAt // with offset and size: of a foreign archive
 	offset int64
@@ -282,6 +285,10 @@ func (b *builder) content(n *node) (io.Reader, int64, error) {
 	if n.included != nil {
 		r, err := n.included.open(b.ctx, n.at)
 		return r, n.size, err
+	}
+	if n.file != "" {
+		f, err := os.Open(n.file)
+		return f, n.size, err
 	}
 	data, err := b.t.Mirrors.Blob(b.ctx, *n.remote, n.hash, 0)
 	return bytes.NewReader(data), int64(len(data)), err

@@ -172,7 +172,8 @@ func (s *Store) tidy(dir string, list, before []Artifact) error {
 		return err
 	}
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), suffix) && !wanted[e.Name()] && (!linked || own[e.Name()]) {
+		name := strings.TrimSuffix(e.Name(), besideSuffix)
+		if strings.HasSuffix(name, suffix) && !wanted[name] && (!linked || own[name]) {
 			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
 			s.mu.Lock()
 			delete(s.verified, filepath.Join(dir, e.Name()))

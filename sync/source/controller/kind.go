@@ -80,6 +80,12 @@ type Restorer interface {
 	Restore(ctx context.Context, lost artifact.Artifact) (Found, error)
 }
 
+// Settler is an Upstream whose Fetch may find that nothing is new.
+type Settler interface {
+	// Settled returns what Look returns from now on, and whether the stored artifact is of that.
+	Settled() (found Found, is bool)
+}
+
 // Found is the newest revision of an upstream.
 type Found struct {
 	Revision string // in the form of Flux
@@ -92,6 +98,6 @@ type Content struct {
 	Subject  string            // for people
 	Path     string            // on the server of artifacts; "" = KIND/NAMESPACE/NAME/REVISION.tar.gz
 	Metadata map[string]string // for the status
-	Spent    string            // a file that is of no use once the artifact is stored; "" = none
+	Spent    string            // a file or directory that is of no use once the artifact is stored; "" = none
 	Write    func(io.Writer) (archive.Digests, error)
 }

@@ -67,7 +67,13 @@ func (c *Controller) fetch(ctx context.Context, a *attempt) (done bool, err erro
 	case <-slow.C:
 		unwritten := c.writeProgress(ctx, a)
 		if err = <-fetched; err == nil {
-			return unwritten != nil, unwritten
+			err = unwritten
+		}
+	}
+	if s, can := a.upstream.(Settler); can && err == nil {
+		if found, is := s.Settled(); is {
+			a.found = found
+			return true, nil
 		}
 	}
 	return err != nil, err

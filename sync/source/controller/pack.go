@@ -52,7 +52,7 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 		return true, f
 	}
 	if content.Spent != "" {
-		if err := os.Remove(content.Spent); err != nil {
+		if err := os.RemoveAll(content.Spent); err != nil {
 			c.o.Logger.Warn("remove what an artifact was made of", "name", a.key.Name, "namespace", a.key.Namespace, "err", err)
 		}
 	}
