@@ -19,12 +19,14 @@ import (
 	"limpet/sync/dependency"
 	"limpet/sync/git"
 	"limpet/sync/kube"
+	"limpet/sync/netx"
 	"limpet/sync/reconcile"
 	"limpet/sync/repos/lease"
 	"limpet/sync/snapshot"
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
 	"limpet/sync/source/controller"
+	"limpet/sync/source/kind/bucket"
 	"limpet/sync/source/kind/gitrepository"
 	"limpet/sync/source/kind/ocirepository"
 	"limpet/sync/source/upstream"
@@ -111,6 +113,16 @@ func (a *Agent) sourceKinds() []controller.Kind {
 			MaxFiles:      cfg.Artifacts.MaxFiles,
 			UserAgent:     "limpet/" + cfg.Version,
 			Sealed:        a.clients.sealed(),
+		}),
+		bucket.New(bucket.Options{
+			Places:     access.places,
+			Identities: access.identities,
+			Client:     &netx.Client{Guard: cfg.Guard, UserAgent: "limpet/" + cfg.Version, Now: a.clients.client.Now},
+			Artifacts:  c.sources.artifacts,
+			Dir:        besideState(cfg.StatePath, "objects"),
+			MaxBytes:   cfg.Artifacts.MaxBytes,
+			MaxFiles:   cfg.Artifacts.MaxFiles,
+			Sealed:     a.clients.sealed(),
 		}),
 	}
 }

@@ -170,6 +170,7 @@ var (
 	// GitRepositories are the sources of Flux.
 	GitRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "gitrepositories"}
 	OCIRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "ocirepositories"}
+	Buckets         = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "buckets"}
 )
 
 // Column is one printer column of a Table answer and of a CRD.
@@ -284,6 +285,10 @@ var Kinds = []Kind{
 		Short: []string{"ocirepo"}, Noun: "source", Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
 		Columns: []Column{colName, text("URL", ".spec.url"), text("Ready", `.status.conditions[?(@.type=="Ready")].status`),
 			text("Status", `.status.conditions[?(@.type=="Ready")].message`), colAge}},
+	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "Bucket", Plural: "buckets", Singular: "bucket",
+		Noun: "source", Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
+		Columns: []Column{colName, text("Endpoint", ".spec.endpoint"), colAge,
+			text("Ready", `.status.conditions[?(@.type=="Ready")].status`), text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
 	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret", Columns: []Column{colName, text("Type", ".type"),
 		colAge}},
 	{Versions: []string{"v1"}, Kind: "Event", Plural: "events", Singular: "event", Short: []string{"ev"},

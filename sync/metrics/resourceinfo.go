@@ -50,6 +50,9 @@ var (
 var Kinds = []Kind{
 	{api.GitRepositories, "GitRepository", []Label{ready, suspended, revision, repoURL}},
 	{api.OCIRepositories, "OCIRepository", []Label{ready, suspended, revision, repoURL}},
+	{api.Buckets, "Bucket", []Label{
+		ready, suspended, revision, labelAt("endpoint", "spec", "endpoint"), labelAt("bucket_name", "spec", "bucketName"),
+	}},
 	{api.Repositories, "Repository", []Label{
 		ready, labelAt("type", "spec", "type"), labelAt("target", "spec", "sync", "target"),
 		labelAt("revision", "status", "sync", "lastRef"), labelAt("state", "status", "sync", "state"),

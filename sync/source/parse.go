@@ -36,6 +36,9 @@ func FromObject(u *unstructured.Unstructured) Source {
 		Interval: duration(member(spec, "interval")), Suspended: spec["suspend"] == true, Sink: short(api.Annotation(u, api.AnnoSinkDir)),
 		Artifact: artifact(object(status, "artifact")), Includes: includes(spec, status), Verified: member(status, "sourceVerificationMode"),
 	}
+	if bucket := member(spec, "bucketName"); bucket != "" {
+		s.URL, s.Ref = CleanURL(member(spec, "endpoint")+"/"+bucket), short(member(spec, "prefix"))
+	}
 	if verify := object(spec, "verify"); verify != nil {
 		s.Verify = cmp.Or(member(verify, "mode"), member(verify, "provider"), "HEAD")
 	}

@@ -103,6 +103,17 @@ var knownMembers = map[schema.GroupKind]map[string][]string{
 		"spec.verify.trustedRootSecretRef": nameMember,
 		"spec.verify.matchOIDCIdentity":    {"issuer", "subject"},
 	},
+	{Group: api.Buckets.Group, Kind: "Bucket"}: {
+		"": {"spec", "status"},
+		"spec": {"provider", "bucketName", "endpoint", "sts", "insecure", "region", "prefix", "secretRef", "serviceAccountName",
+			"certSecretRef", "proxySecretRef", "interval", "timeout", "ignore", "suspend"},
+		"spec.secretRef":         nameMember,
+		"spec.certSecretRef":     nameMember,
+		"spec.proxySecretRef":    nameMember,
+		"spec.sts":               {"provider", "endpoint", "secretRef", "certSecretRef"},
+		"spec.sts.secretRef":     nameMember,
+		"spec.sts.certSecretRef": nameMember,
+	},
 }
 
 // UnknownField is a member of an object that has no effect.

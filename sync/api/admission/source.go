@@ -28,7 +28,7 @@ var (
 		{"timeout", regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ms|s|m))+$`), false},
 	}
 	verifyModes     = []string{"head", "HEAD", "Tag", "TagAndHEAD"}
-	ociProviders    = []string{auth.Generic, "aws", "azure", "gcp"}
+	cloudProviders  = []string{auth.Generic, "aws", "azure", "gcp"}
 	ociVerifiers    = []string{"cosign", "notation"}
 	layerOperations = []string{"extract", "copy"}
 )
@@ -47,6 +47,8 @@ func validateSource(obj, old *unstructured.Unstructured, root node) {
 		validateGitRepository(spec)
 	case "OCIRepository":
 		validateOCIRepository(spec)
+	case "Bucket":
+		validateBucket(spec)
 	}
 }
 
@@ -75,13 +77,31 @@ func validateGitRepository(spec node) {
 func validateOCIRepository(spec node) {
 	spec.pattern(ociURL)
 	spec.times()
-	spec.oneOf("provider", ociProviders)
+	spec.oneOf("provider", cloudProviders)
 	spec.named("secretRef", "certSecretRef", "proxySecretRef")
 	spec.object("layerSelector").oneOf("operation", layerOperations)
 	spec.flag("insecure")
 	if verify := spec.object("verify"); spec.has("verify") {
 		verify.oneOf("provider", ociVerifiers)
 		verify.named("secretRef", "trustedRootSecretRef")
+	}
+}
+
+func validateBucket(spec node) {
+	for _, name := range []string{"bucketName", "endpoint"} {
+		if spec.text(name) == "" {
+			spec.required(name, "")
+		}
+	}
+	spec.times()
+	spec.oneOf("provider", cloudProviders)
+	spec.named("secretRef", "certSecretRef", "proxySecretRef")
+	spec.flag("insecure")
+	if of := spec.text("provider"); spec.has("serviceAccountName") && (of == "" || of == auth.Generic) {
+		spec.add(field.Invalid(spec.path, omitted{}, "ServiceAccountName is not supported for the 'generic' Bucket provider"))
+	}
+	if spec.has("secretRef") && spec.has("serviceAccountName") {
+		spec.add(field.Invalid(spec.path, omitted{}, "cannot set both .spec.secretRef and .spec.serviceAccountName"))
 	}
 }
 
@@ -133,10 +153,13 @@ func defaultSource(obj *unstructured.Unstructured) {
 	}
 	set(spec, "timeout", "60s")
 	verify, _ := spec["verify"].(map[string]any)
-	if obj.GetKind() == "OCIRepository" {
+	switch obj.GetKind() {
+	case "OCIRepository":
 		set(spec, "provider", auth.Generic)
 		set(verify, "provider", "cosign")
-		return
+	case "Bucket":
+		set(spec, "provider", auth.Generic)
+	default:
+		set(verify, "mode", "HEAD")
 	}
-	set(verify, "mode", "HEAD")
 }

@@ -1,0 +1,213 @@
+package bucket
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"limpet/sync/source/archive"
+	"limpet/sync/source/artifact"
+	"limpet/sync/source/controller"
+	"limpet/sync/text"
+)
+
+const (
+	fetchers = 8 // objects at once
+	// A download that is cut and has brought something goes on at once, so often.
+	mostCuts = 10
+	piece    = 64 << 10 // bytes that a host has to send within the timeout
+)
+
+// errChanged says that an object is not the one of the listing.
+var errChanged = errors.New("it has changed since the listing")
+
+// Fetch brings the objects that the stored artifact does not have. Those that have come stay where
+// another one fails.
+func (u *upstream) Fetch(ctx context.Context) (received int64, err error) {
+	missing := slices.DeleteFunc(slices.Sorted(maps.Keys(u.now.Objects)), u.kept)
+	if err := u.clean(missing); err != nil {
+		return 0, &controller.Failure{Condition: controller.StorageFailed, Reason: artifact.ReasonDirectory, Err: err}
+	}
+	var total atomic.Int64
+	sums := make([]string, len(missing))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(fetchers)
+	for i, key := range missing {
+		group.Go(func() error {
+			n, sum, err := u.download(ctx, key)
+			total.Add(n)
+			if sums[i] = sum; err != nil {
+				return fmt.Errorf("failed to get '%s' object: %w", text.Line(key, 200), err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return total.Load(), failed(reasonBucket, "fetch from bucket '%s' failed: %w", u.spec.BucketName, err)
+	}
+	for i, key := range missing {
+		e := u.now.Objects[key]
+		e.Sum = sums[i]
+		u.now.Objects[key] = e
+	}
+	return total.Load(), u.settle()
+}
+
+// settle finds out whether the archive would be the stored one: then its revision stays.
+func (u *upstream) settle() error {
+	same := func(was, now entry) bool { return was.Sum == now.Sum }
+	if u.now.checksum() != u.visit.Stored.Checksum || !maps.EqualFunc(u.was.Objects, u.now.Objects, same) {
+		return nil
+	}
+	for key, e := range u.now.Objects {
+		e.First = u.was.Objects[key].First
+		u.now.Objects[key] = e
+	}
+	u.settled = true
+	return u.remember(u.visit.Stored.Digest)
+}
+
+// dir is of this source alone, so that none reads an object only because another one may.
+func (u *upstream) dir() string {
+	return filepath.Join(u.spec.kind.o.Dir, hash(u.spec.namespace, u.spec.name))
+}
+
+func (u *upstream) file(key string) string {
+	return filepath.Join(u.dir(), hash(u.now.Origin, key, u.now.Objects[key].ETag))
+}
+
+// clean makes the directory and removes what is not wanted any more.
+func (u *upstream) clean(wanted []string) error {
+	names := map[string]bool{}
+	for _, key := range wanted {
+		names[filepath.Base(u.file(key))] = true
+	}
+	if err := os.MkdirAll(u.dir(), 0o700); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(u.dir())
+	for _, e := range entries {
+		if !names[e.Name()] {
+			err = errors.Join(err, os.Remove(filepath.Join(u.dir(), e.Name())))
+		}
+	}
+	return err
+}
+
+// download brings an object into its file, and goes on with what a download before has left.
+func (u *upstream) download(ctx context.Context, key string) (received int64, sum string, err error) {
+	f, err := os.OpenFile(u.file(key), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return 0, "", err
+	}
+	defer f.Close()
+	for cuts := 0; ; cuts++ {
+		n, err := u.resume(ctx, f, key)
+		received += n
+		if err == nil {
+			break
+		}
+		if n == 0 || cuts == mostCuts || ctx.Err() != nil || errors.Is(err, errChanged) {
+			return received, "", err
+		}
+	}
+	h := sha256.New()
+	if _, err = f.Seek(0, io.SeekStart); err == nil {
+		_, err = io.Copy(h, f)
+	}
+	return received, hex.EncodeToString(h.Sum(nil)), err
+}
+
+// resume asks for what the file lacks. It ends when nothing comes for the timeout of the spec.
+func (u *upstream) resume(ctx context.Context, f *os.File, key string) (received int64, err error) {
+	e := u.now.Objects[key]
+	at, err := f.Seek(0, io.SeekEnd)
+	if err != nil || at == e.Size {
+		return 0, err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	timeout := u.visit.Timeout
+	timer := time.AfterFunc(timeout, func() { end(fmt.Errorf("nothing has come for %s", timeout)) })
+	defer timer.Stop()
+	header := http.Header{"If-Match": {`"` + e.ETag + `"`}}
+	if at > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", at))
+	}
+	resp, err := u.from.get(ctx, u.from.at(key), header)
+	if refused(err, http.StatusPreconditionFailed, http.StatusNotFound) {
+		err = errChanged
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	if at > 0 && !strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", at)) {
+		at, err = f.Seek(0, io.SeekStart)
+		err = errors.Join(err, f.Truncate(0))
+		if resp.StatusCode == http.StatusPartialContent {
+			err = errors.New("the answer is another part than the one requested")
+		}
+	}
+	for body := io.LimitReader(resp.Body, e.Size-at+1); err == nil; {
+		var n int64
+		n, err = io.CopyN(f, body, piece)
+		received += n
+		timer.Reset(timeout)
+	}
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case !errors.Is(err, io.EOF):
+	case at+received > e.Size:
+		err = errors.Join(errChanged, f.Truncate(0))
+	case at+received < e.Size:
+		err = io.ErrUnexpectedEOF
+	default:
+		err = nil
+	}
+	return received, err
+}
+
+// Pack returns the objects: those that were fetched, and those of the stored artifact.
+func (u *upstream) Pack(ctx context.Context) (controller.Content, error) {
+	o := u.spec.kind.o
+	var members []archive.Member
+	for _, key := range slices.Sorted(maps.Keys(u.now.Objects)) {
+		m := archive.Member{Path: pathOf(key), Size: u.now.Objects[key].Size}
+		if !u.kept(key) {
+			m.File = u.file(key)
+		}
+		members = append(members, m)
+	}
+	if rules := u.now.Rules; rules.ETag != "" { // Flux has them in the archive, too
+		members = append(members, archive.Member{Path: ignoreFile, File: u.file(ignoreFile), Size: int64(len(rules.Text))})
+		if err := os.WriteFile(u.file(ignoreFile), []byte(rules.Text), 0o600); err != nil {
+			return controller.Content{}, err
+		}
+	}
+	stored := func(ctx context.Context) (io.ReadCloser, error) { return o.Artifacts.OpenFile(ctx, u.visit.Stored) }
+	return controller.Content{Spent: u.dir(), Write: func(w io.Writer) (archive.Digests, error) {
+		d, err := archive.Gather(ctx, w, members, stored, archive.Options{MaxBytes: o.MaxBytes, MaxFiles: o.MaxFiles})
+		if _, bad := errors.AsType[*archive.FormatError](err); bad {
+			return d, failed(reasonBucket, "fetch from bucket '%s' failed: %w", u.spec.BucketName, err)
+		}
+		if err == nil {
+			err = u.remember(d.Digest)
+		}
+		return d, err
+	}}, nil
+}
