@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
@@ -105,6 +107,8 @@ func (a *Agent) sourceKinds() []controller.Kind {
 		}),
 		ocirepository.New(ocirepository.Options{
 			Places:        access.places,
+			Identities:    access.identities,
+			PullSecrets:   a.pullSecrets,
 			Guard:         cfg.Guard,
 			AllowInsecure: cfg.AllowInsecureGit,
 			AllowLocal:    cfg.LocalGit,
@@ -125,6 +129,22 @@ func (a *Agent) sourceKinds() []controller.Kind {
 			Sealed:     a.clients.sealed(),
 		}),
 	}
+}
+
+// pullSecrets returns the names of the Secrets of registries that a service account has.
+func (a *Agent) pullSecrets(ctx context.Context, namespace, account string) (names []string, err error) {
+	u, err := a.clients.client.Resource(api.ServiceAccounts).Namespace(namespace).Get(ctx, account, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	list, _, _ := unstructured.NestedSlice(u.Object, "imagePullSecrets")
+	for _, item := range list {
+		if ref, ok := item.(map[string]any); ok {
+			name, _, _ := unstructured.NestedString(ref, "name")
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // work runs the controllers of all kinds until ctx ends.

@@ -167,6 +167,8 @@ var (
 	Jobs         = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "jobs"}
 	HistoricJobs = schema.GroupVersionResource{Group: ProvisioningGroup, Version: "v0alpha1", Resource: "historicjobs"}
 	Secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	// ServiceAccounts name Secrets of container registries.
+	ServiceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 	// GitRepositories are the sources of Flux.
 	GitRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "gitrepositories"}
 	OCIRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "ocirepositories"}

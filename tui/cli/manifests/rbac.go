@@ -45,6 +45,9 @@ func rulesOf(f *command.Flags, secrets bool) ([]object, error) {
 	if secrets {
 		rules = append(rules, rule("", []string{"secrets"}, "get", "watch"))
 	}
+	if secrets && f.Sources == "on" {
+		rules = append(rules, rule("", []string{"serviceaccounts"}, "get")) // of registries
+	}
 	if f.Controllers == "on" {
 		rules = append(rules, rule(grafana, []string{"repositories", "connections"}, "patch"),
 			rule(grafana, []string{"connections/status"}, "patch"))

@@ -22,6 +22,7 @@ import (
 type login struct {
 	credential registryauth.Credential
 	transport  *auth.Credentials
+	forget     func() // drops credentials that were refused
 }
 
 // fingerprint is equal for those who may share connections and answers.
@@ -38,24 +39,47 @@ const (
 	keyOldConfig = ".dockercfg"
 )
 
-// login reads the Secrets of a source. Credentials go over plain http to this host alone, unless the
-// agent permits it.
+// login reads the Secrets of a source, or else makes a login of the identity of this host. Flux has
+// the same order.
 func (s *spec) login(ctx context.Context) (l login, err error) {
 	o := s.kind.o
-	if l.transport, err = o.Places.NamedTransport(ctx, s.namespace, s.CertSecretRef.Name, s.ProxySecretRef.Name); err != nil || s.SecretRef.Name == "" {
+	l.forget = func() {}
+	if l.transport, err = o.Places.NamedTransport(ctx, s.namespace, s.CertSecretRef.Name, s.ProxySecretRef.Name); err != nil {
 		return l, err
 	}
-	keys, err := o.Places.Named(ctx, s.namespace, s.SecretRef.Name, keyConfig, keyOldConfig)
-	if err != nil {
-		return l, err
+	var names []string
+	switch {
+	case s.SecretRef.Name != "":
+		names = []string{s.SecretRef.Name}
+	case s.Provider != auth.Generic:
+		made, err := o.Identities.Registry(ctx, s.Provider, s.at.Host(), l.transport.Proxy)
+		if err != nil {
+			return l, fmt.Errorf("from %s: %w", s.Provider, err)
+		}
+		l.credential, l.forget = registryauth.Credential{Username: made.Username, Password: made.Password}, made.Forget
+		return l, nil
+	case s.ServiceAccountName != "":
+		if names, err = o.PullSecrets(ctx, s.namespace, s.ServiceAccountName); err != nil {
+			return l, fmt.Errorf("imagePullSecrets of service account %s/%s: %w", s.namespace, s.ServiceAccountName, err)
+		}
 	}
-	place := "secret " + s.namespace + "/" + s.SecretRef.Name
-	if l.credential, err = credentialOf(keys, s.at.Registry, s.at.Repository); err != nil {
-		return l, fmt.Errorf("%s: %w", place, err)
-	}
-	if s.Insecure && !o.AllowInsecure && l.credential != registryauth.EmptyCredential && !onThisHost(s.at) {
-		return login{}, fmt.Errorf("%s is not sent over plain http to %s; leave spec.insecure out, or start the agent with --allow-insecure-git",
-			place, s.at.Host())
+	for _, name := range names {
+		place := "secret " + s.namespace + "/" + name
+		keys, err := o.Places.Named(ctx, s.namespace, name, keyConfig, keyOldConfig)
+		if err != nil {
+			return l, err
+		}
+		if l.credential, err = credentialOf(keys, s.at.Registry, s.at.Repository); err != nil {
+			return l, fmt.Errorf("%s: %w", place, err)
+		}
+		if l.credential == registryauth.EmptyCredential {
+			continue
+		}
+		if s.Insecure && !o.AllowInsecure && !onThisHost(s.at) {
+			return login{}, fmt.Errorf("%s is not sent over plain http to %s; leave spec.insecure out, or start the agent with --allow-insecure-git",
+				place, s.at.Host())
+		}
+		break
 	}
 	return l, nil
 }

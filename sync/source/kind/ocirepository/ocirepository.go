@@ -34,6 +34,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/auth"
 	"limpet/sync/dependency"
+	"limpet/sync/identity"
 	"limpet/sync/netx"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
@@ -44,6 +45,8 @@ import (
 // Options of a Kind. All but Sealed must be set.
 type Options struct {
 	Places        auth.Places
+	Identities    *identity.Identities
+	PullSecrets   func(ctx context.Context, namespace, account string) (secrets []string, err error) // of a service account
 	Guard         netx.Guard
 	AllowInsecure bool     // credentials may go over plain http
 	AllowLocal    []string // directories below which OCI layouts may be
@@ -133,13 +136,13 @@ func (k *Kind) Read(obj *unstructured.Unstructured) (controller.Spec, error) {
 		return stalled(auth.ReasonURL, "URL validation failed for '%s': %w", text.Redact(s.URL), err)
 	}
 	s.Provider = cmp.Or(s.Provider, auth.Generic)
-	switch {
-	case s.ServiceAccountName != "":
-		return stalled(auth.ReasonFeatureGate, "spec.serviceAccountName: limpet does not use service accounts of the cluster; "+
-			"leave it out, and name a Secret of type kubernetes.io/dockerconfigjson in spec.secretRef")
-	case s.Provider != auth.Generic && s.SecretRef.Name == "":
-		return stalled(auth.ReasonProvider, "spec.provider: limpet makes no login for registries of %s; "+
-			"name a Secret of type kubernetes.io/dockerconfigjson in spec.secretRef", s.Provider)
+	switch cloud := s.Provider != auth.Generic && s.SecretRef.Name == ""; {
+	case cloud && s.ServiceAccountName != "":
+		return stalled(auth.ReasonFeatureGate, "spec.serviceAccountName: limpet does not use identities of service accounts of the cluster; "+
+			"leave it out, and the identity of this host is used")
+	case cloud && (s.Insecure || s.CertSecretRef.Name != "" || s.layout.path != ""):
+		return stalled(auth.ReasonProvider, "spec.provider: the identity of this host goes to registries of %s alone, over https and "+
+			"without an authority of a secret; leave spec.insecure and spec.certSecretRef out", s.Provider)
 	}
 	if s.Ref.Digest != "" && s.Ref.Digest.Validate() != nil {
 		return stalled(reasonPull, "spec.ref.digest: it is no digest such as sha256:HEX")

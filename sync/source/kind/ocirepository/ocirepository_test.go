@@ -185,6 +185,10 @@ func TestLogin(t *testing.T) {
 	login := base64.StdEncoding.EncodeToString([]byte("robot:geheim"))
 	r.secret("login", map[string]any{".dockerconfigjson": `{"auths":{"https://` + registry + `/v1/":{"auth":"` + login + `"}}}`})
 	r.ready("site", "latest@"+revision)
+	// The first Secret of a service account that has a login for the registry is used.
+	r.secret("other", map[string]any{".dockerconfigjson": `{"auths":{"ghcr.io":{"auth":"` + login + `"}}}`})
+	r.apply("account", `"serviceAccountName":"robot"`)
+	r.ready("account", "latest@"+revision)
 }
 
 // TestBad: what is wrong has the reason of Flux, and no artifact is made of it.
@@ -203,22 +207,23 @@ func TestBad(t *testing.T) {
 	h.push(ocispec.Manifest{Layers: []ocispec.Descriptor{d}}, "damaged")
 	h.set(func() { h.blobs[d.Digest][20] ^= 1 })
 	for name, c := range map[string]struct{ spec, state, reason string }{
-		"gone":     {`"ref":{"tag":"gone"}`, source.Failed, "OCIArtifactPullFailed"},
-		"range":    {`"ref":{"semver":">9"}`, source.Failed, "ReadOperationFailed"},
-		"norange":  {`"ref":{"semver":"x y"}`, source.Stalled, "ReadOperationFailed"},
-		"tagged":   {`"url":"` + h.url() + `:v1"`, source.Stalled, "URLInvalid"},
-		"cloud":    {`"provider":"aws"`, source.Stalled, "InvalidProviderConfiguration"},
-		"account":  {`"serviceAccountName":"a"`, source.Stalled, "FeatureGateDisabled"},
-		"keyless":  {`"verify":{"provider":"cosign"}`, source.Stalled, "VerificationError"},
-		"notation": {`"verify":{"provider":"notation","secretRef":{"name":"a"}}`, source.Stalled, "VerificationError"},
-		"plain":    {`"ref":{"tag":"plain"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
-		"dots":     {`"ref":{"tag":"dots"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
-		"bomb":     {`"ref":{"tag":"bomb"}`, source.Failed, "ArchiveOperationFailed"},
-		"empty":    {`"ref":{"tag":"empty"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
-		"damaged":  {`"ref":{"tag":"damaged"}`, source.Failed, "OCIArtifactPullFailed"},
-		"other":    {`"ref":{"tag":"dots"},"layerSelector":{"mediaType":"none"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
-		"away":     {`"url":"oci://127.0.0.1:1/site"`, source.Failed, "OCIArtifactPullFailed"},
-		"layout":   {`"url":"oci-layout:///etc"`, source.Failed, "OCIArtifactPullFailed"},
+		"gone":      {`"ref":{"tag":"gone"}`, source.Failed, "OCIArtifactPullFailed"},
+		"range":     {`"ref":{"semver":">9"}`, source.Failed, "ReadOperationFailed"},
+		"norange":   {`"ref":{"semver":"x y"}`, source.Stalled, "ReadOperationFailed"},
+		"tagged":    {`"url":"` + h.url() + `:v1"`, source.Stalled, "URLInvalid"},
+		"cloud":     {`"provider":"aws"`, source.Stalled, "InvalidProviderConfiguration"},
+		"account":   {`"provider":"aws","insecure":false,"serviceAccountName":"a"`, source.Stalled, "FeatureGateDisabled"},
+		"noaccount": {`"serviceAccountName":"a"`, source.Failed, "AuthenticationFailed"},
+		"keyless":   {`"verify":{"provider":"cosign"}`, source.Stalled, "VerificationError"},
+		"notation":  {`"verify":{"provider":"notation","secretRef":{"name":"a"}}`, source.Stalled, "VerificationError"},
+		"plain":     {`"ref":{"tag":"plain"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
+		"dots":      {`"ref":{"tag":"dots"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
+		"bomb":      {`"ref":{"tag":"bomb"}`, source.Failed, "ArchiveOperationFailed"},
+		"empty":     {`"ref":{"tag":"empty"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
+		"damaged":   {`"ref":{"tag":"damaged"}`, source.Failed, "OCIArtifactPullFailed"},
+		"other":     {`"ref":{"tag":"dots"},"layerSelector":{"mediaType":"none"}`, source.Failed, "OCIArtifactLayerOperationFailed"},
+		"away":      {`"url":"oci://127.0.0.1:1/site"`, source.Failed, "OCIArtifactPullFailed"},
+		"layout":    {`"url":"oci-layout:///etc"`, source.Failed, "OCIArtifactPullFailed"},
 	} {
 		r.apply(name, c.spec)
 		if s := r.in(name, c.state, c.reason); s.Artifact != nil {

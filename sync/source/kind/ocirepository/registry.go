@@ -89,7 +89,7 @@ func (r *registries) open(at registry.Reference, l login, plain bool) (*reposito
 		client.BlockedRealmPrefixes = []netip.Prefix{}
 	}
 	client.SetUserAgent(r.o.UserAgent)
-	made := &repository{transport: transport, used: now, answers: map[string]*answer{}, remote: &remote{client, at, plain}}
+	made := &repository{transport: transport, used: now, answers: map[string]*answer{}, remote: &remote{client, at, plain, l.forget}}
 	r.opened[key] = made
 	return made, nil
 }

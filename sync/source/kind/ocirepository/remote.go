@@ -25,6 +25,7 @@ type remote struct {
 	client *registryauth.Client
 	at     registry.Reference
 	plain  bool
+	forget func() // drops a login that was refused
 }
 
 // manifestTypes are what a reference may stand for.
@@ -53,6 +54,9 @@ func (r *remote) get(ctx context.Context, method, path string, header http.Heade
 		return resp, nil
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+		r.forget()
+	}
 	answer := &errcode.ErrorResponse{Method: method, URL: req.URL, StatusCode: resp.StatusCode}
 	var body struct{ Errors errcode.Errors }
 	if json.NewDecoder(io.LimitReader(resp.Body, maxManifest)).Decode(&body) == nil {

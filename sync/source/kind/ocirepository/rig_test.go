@@ -3,6 +3,7 @@ package ocirepository_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
@@ -89,6 +90,12 @@ func newRig(t *testing.T, url string) *rig {
 		Wake: func(user dependency.Ref) { r.control.Wake(user.Namespace, user.Name) }})
 	reader := dependency.Reader{Client: client, Watcher: references}
 	kind := ocirepository.New(ocirepository.Options{Places: auth.Places{Secrets: reader.Secret, Observer: references},
+		PullSecrets: func(_ context.Context, _, account string) ([]string, error) {
+			if account != "robot" {
+				return nil, errors.New("there is no such service account")
+			}
+			return []string{"other", "login"}, nil
+		},
 		AllowLocal: []string{r.layouts}, Dir: r.layers, MaxBytes: 1 << 20, MaxFiles: 1000, UserAgent: "limpet/test"})
 	r.control = controller.New(controller.Options{Kind: kind, Client: client, Sources: r.sources,
 		Turns: controller.NewTurns(func(string) bool { return false }), Artifacts: r.artifacts, References: references, Now: time.Now, Logger: log})
