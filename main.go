@@ -32,6 +32,7 @@
 //	                    worker/pr: comments, worker/load, worker/drift
 //	sync/source         sources of Flux as rows; source/archive packs a tree,
 //	                    source/artifact stores and serves what was packed,
+//	                    source/helm reads indexes and charts of Helm,
 //	                    source/upstream serves bundles to other limpets
 //	sync/reconcile      what reconcilers share: the loop, steps, slots, patches
 //	sync/repos          reconcilers of Repositories and Connections, their Lease

@@ -30,6 +30,8 @@ import (
 	"limpet/sync/source/controller"
 	"limpet/sync/source/kind/bucket"
 	"limpet/sync/source/kind/gitrepository"
+	"limpet/sync/source/kind/helmchart"
+	"limpet/sync/source/kind/helmrepository"
 	"limpet/sync/source/kind/ocirepository"
 	"limpet/sync/source/upstream"
 )
@@ -89,6 +91,28 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 // sourceKinds are the kinds of sources that limpet reconciles.
 func (a *Agent) sourceKinds() []controller.Kind {
 	cfg, c, access := a.cfg, a.controllers, a.access
+	agent := "limpet/" + cfg.Version
+	layers := besideState(cfg.StatePath, "layers")
+	registries := ocirepository.New(ocirepository.Options{
+		Places:        access.places,
+		Identities:    access.identities,
+		PullSecrets:   a.pullSecrets,
+		Guard:         cfg.Guard,
+		AllowInsecure: cfg.AllowInsecureGit,
+		AllowLocal:    cfg.LocalGit,
+		Dir:           layers,
+		MaxBytes:      cfg.Artifacts.MaxBytes,
+		MaxFiles:      cfg.Artifacts.MaxFiles,
+		UserAgent:     agent,
+		Sealed:        a.clients.sealed(),
+	})
+	repositories := &helmrepository.Client{
+		Credentials:   access.places.WithTransport(access.places.NamedSecret()),
+		Places:        access.places,
+		HTTP:          &netx.Client{Guard: cfg.Guard, UserAgent: agent},
+		AllowInsecure: cfg.AllowInsecureGit,
+		AllowLocal:    cfg.LocalGit,
+	}
 	return []controller.Kind{
 		gitrepository.New(gitrepository.Options{
 			Sources:       c.sources.watchers.Of(dependency.GitRepository),
@@ -105,27 +129,25 @@ func (a *Agent) sourceKinds() []controller.Kind {
 			Sealed:        a.clients.sealed(),
 			Now:           a.clients.client.Now,
 		}),
-		ocirepository.New(ocirepository.Options{
-			Places:        access.places,
-			Identities:    access.identities,
-			PullSecrets:   a.pullSecrets,
-			Guard:         cfg.Guard,
-			AllowInsecure: cfg.AllowInsecureGit,
-			AllowLocal:    cfg.LocalGit,
-			Dir:           besideState(cfg.StatePath, "layers"),
-			MaxBytes:      cfg.Artifacts.MaxBytes,
-			MaxFiles:      cfg.Artifacts.MaxFiles,
-			UserAgent:     "limpet/" + cfg.Version,
-			Sealed:        a.clients.sealed(),
-		}),
+		registries,
 		bucket.New(bucket.Options{
 			Places:     access.places,
 			Identities: access.identities,
-			Client:     &netx.Client{Guard: cfg.Guard, UserAgent: "limpet/" + cfg.Version, Now: a.clients.client.Now},
+			Client:     &netx.Client{Guard: cfg.Guard, UserAgent: agent, Now: a.clients.client.Now},
 			Artifacts:  c.sources.artifacts,
 			Dir:        besideState(cfg.StatePath, "objects"),
 			MaxBytes:   cfg.Artifacts.MaxBytes,
 			MaxFiles:   cfg.Artifacts.MaxFiles,
+			Sealed:     a.clients.sealed(),
+		}),
+		helmrepository.New(helmrepository.Options{Client: repositories, Dir: layers, Sealed: a.clients.sealed()}),
+		helmchart.New(helmchart.Options{
+			Sources:    c.sources.watchers,
+			Artifacts:  c.sources.artifacts,
+			References: c.references,
+			Client:     repositories,
+			Registries: registries,
+			Dir:        layers,
 			Sealed:     a.clients.sealed(),
 		}),
 	}

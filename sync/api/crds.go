@@ -170,9 +170,11 @@ var (
 	// ServiceAccounts name Secrets of container registries.
 	ServiceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 	// GitRepositories are the sources of Flux.
-	GitRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "gitrepositories"}
-	OCIRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "ocirepositories"}
-	Buckets         = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "buckets"}
+	GitRepositories  = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "gitrepositories"}
+	OCIRepositories  = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "ocirepositories"}
+	Buckets          = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "buckets"}
+	HelmRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "helmrepositories"}
+	HelmCharts       = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "helmcharts"}
 )
 
 // Column is one printer column of a Table answer and of a CRD.
@@ -291,6 +293,15 @@ var Kinds = []Kind{
 		Noun: "source", Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
 		Columns: []Column{colName, text("Endpoint", ".spec.endpoint"), colAge,
 			text("Ready", `.status.conditions[?(@.type=="Ready")].status`), text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
+	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "HelmRepository", Plural: "helmrepositories", Singular: "helmrepository",
+		Short: []string{"helmrepo"}, Noun: "source", Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
+		Columns: []Column{colName, text("URL", ".spec.url"), colAge, text("Ready", `.status.conditions[?(@.type=="Ready")].status`),
+			text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
+	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "HelmChart", Plural: "helmcharts", Singular: "helmchart",
+		Short: []string{"hc"}, Noun: "source", Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
+		Columns: []Column{colName, text("Chart", ".spec.chart"), text("Version", ".spec.version"), text("Source Kind", ".spec.sourceRef.kind"),
+			text("Source Name", ".spec.sourceRef.name"), colAge, text("Ready", `.status.conditions[?(@.type=="Ready")].status`),
+			text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
 	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret", Columns: []Column{colName, text("Type", ".type"),
 		colAge}},
 	{Versions: []string{"v1"}, Kind: "Event", Plural: "events", Singular: "event", Short: []string{"ev"},

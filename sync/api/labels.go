@@ -44,6 +44,9 @@ const (
 	// AnnoKeepSymlinks on a GitRepository, with the value true, keeps the relative symbolic links in
 	// its artifact that stay inside of the tree.
 	AnnoKeepSymlinks = "limpet/keep-symlinks"
+	// AnnoAcceptDigest on a HelmChart, with the value true, accepts a chart whose digest is not that
+	// of the index of its repository.
+	AnnoAcceptDigest = "limpet/accept-digest"
 	// AnnoManifest names the file of --manifests that an object comes from.
 	AnnoManifest = "limpet/manifest"
 	// AnnoManifestOwner names the host and the directory of that file, on the API of another server.

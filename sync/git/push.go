@@ -3,6 +3,7 @@ package git
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"limpet/sync/git/push"
@@ -10,9 +11,12 @@ import (
 	"limpet/sync/text"
 )
 
+// OpenDir opens a directory of plain files that lies below one of others.
+func OpenDir(below []string, dir string) (*os.Root, error) { return transport.OpenDir(below, dir) }
+
 // PermitsDir reports whether a directory of plain files may be read: it lies below one of others.
 func PermitsDir(below []string, dir string) bool {
-	root, err := transport.OpenDir(below, dir)
+	root, err := OpenDir(below, dir)
 	if err == nil {
 		root.Close()
 	}

@@ -18,6 +18,7 @@ var sourceBuckets = prometheus.ExponentialBucketsRange(0.01, 1800, 10)
 type reconciles struct {
 	total *prometheus.CounterVec
 	took  *prometheus.HistogramVec
+	cache *prometheus.CounterVec
 
 	mu      sync.Mutex              // guards sources
 	sources map[sourceKey]time.Time // those with series, and their last success; zero = none
@@ -32,6 +33,8 @@ func newReconciles(r registry) *reconciles {
 			"controller", "result"),
 		took: r.histogram("gotk_reconcile_duration_seconds", "How long a reconcile of a source took.", sourceBuckets,
 			"kind", "name", "namespace"),
+		cache: r.counter("gotk_cache_events_total", "Looks at the index of a Helm repository: a hit has not read it again.",
+			"event_type", "name", "namespace"),
 	}
 }
 
@@ -60,6 +63,9 @@ func (r *reconciles) count(d reconcile.Done) {
 	}
 	r.sources[k] = succeeded
 	r.took.WithLabelValues(k.kind, k.name, k.namespace).Observe(d.Took.Seconds())
+	if d.Result.Cache != "" {
+		r.cache.WithLabelValues(d.Result.Cache, k.name, k.namespace).Inc()
+	}
 }
 
 func (r *reconciles) lastSuccess(k sourceKey) time.Time {
@@ -76,6 +82,9 @@ func (r *reconciles) keep(present map[sourceKey]bool) {
 		if !present[k] {
 			delete(r.sources, k)
 			r.took.DeleteLabelValues(k.kind, k.name, k.namespace)
+			if k.kind == "HelmRepository" {
+				r.cache.DeletePartialMatch(prometheus.Labels{"name": k.name, "namespace": k.namespace})
+			}
 		}
 	}
 }

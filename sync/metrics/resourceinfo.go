@@ -53,6 +53,10 @@ var Kinds = []Kind{
 	{api.Buckets, "Bucket", []Label{
 		ready, suspended, revision, labelAt("endpoint", "spec", "endpoint"), labelAt("bucket_name", "spec", "bucketName"),
 	}},
+	{api.HelmRepositories, "HelmRepository", []Label{ready, suspended, revision, repoURL, labelAt("type", "spec", "type")}},
+	{api.HelmCharts, "HelmChart", []Label{
+		ready, suspended, revision, labelAt("chart_name", "spec", "chart"), labelAt("chart_version", "spec", "version"),
+	}},
 	{api.Repositories, "Repository", []Label{
 		ready, labelAt("type", "spec", "type"), labelAt("target", "spec", "sync", "target"),
 		labelAt("revision", "status", "sync", "lastRef"), labelAt("state", "status", "sync", "state"),

@@ -66,6 +66,8 @@ type Result struct {
 	Next time.Time
 	// Unready reports whether the object is not ready, for a reason that no backoff ends.
 	Unready bool
+	// Cache is the event of a cache that was asked, cache_hit or cache_miss; "" = there is none.
+	Cache string
 }
 
 // Done is a reconcile that has ended.

@@ -32,7 +32,7 @@ func FromObject(u *unstructured.Unstructured) Source {
 	spec, status := object(u.Object, "spec"), object(u.Object, "status")
 	s := Source{
 		Kind: u.GetKind(), UID: string(u.GetUID()), Namespace: u.GetNamespace(), Name: u.GetName(),
-		URL: CleanURL(member(spec, "url")), Ref: refText(u.GetKind(), object(spec, "ref")), Provider: member(spec, "provider"),
+		URL: CleanURL(cmp.Or(member(spec, "url"), member(spec, "chart"))), Ref: refText(u.GetKind(), spec), Provider: member(spec, "provider"),
 		Interval: duration(member(spec, "interval")), Suspended: spec["suspend"] == true, Sink: short(api.Annotation(u, api.AnnoSinkDir)),
 		Artifact: artifact(object(status, "artifact")), Includes: includes(spec, status), Verified: member(status, "sourceVerificationMode"),
 	}
@@ -79,6 +79,9 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 	is := func(kind, value string) bool { return member(all[kind], "status") == value }
 	from := "Ready"
 	switch {
+	case s.Ref == refStatic:
+		s.State, s.Message, s.Behind = Ready, "it is static: its charts read it", false
+		return
 	case s.Behind && seen <= 0:
 		s.State = Pending
 	case is("Stalled", "True"):
@@ -107,17 +110,29 @@ func setState(s *Source, u *unstructured.Unstructured, status map[string]any) {
 	}
 }
 
+// refStatic is the ref of a Helm repository that is not reconciled.
+const refStatic = "type oci"
+
 // refText returns the followed ref. Flux takes the first of commit, name, tag,
 // semver, branch; a branch beside a commit contains it. Of a registry it is the
 // first of digest, semver, tag.
-func refText(kind string, ref map[string]any) string {
-	if kind == "OCIRepository" {
+func refText(kind string, spec map[string]any) string {
+	ref := object(spec, "ref")
+	switch kind {
+	case "OCIRepository":
 		for _, one := range []string{"digest", "semver", "tag"} {
 			if value := member(ref, one); value != "" {
 				return short(one + " " + value)
 			}
 		}
 		return "tag latest"
+	case "HelmRepository":
+		if member(spec, "type") == "oci" {
+			return refStatic
+		}
+		return "index"
+	case "HelmChart":
+		return short("version " + cmp.Or(member(spec, "version"), "*"))
 	}
 	branch := member(ref, "branch")
 	if commit := member(ref, "commit"); commit != "" && branch != "" {

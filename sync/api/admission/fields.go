@@ -114,6 +114,22 @@ var knownMembers = map[schema.GroupKind]map[string][]string{
 		"spec.sts.secretRef":     nameMember,
 		"spec.sts.certSecretRef": nameMember,
 	},
+	{Group: api.HelmRepositories.Group, Kind: "HelmRepository"}: {
+		"": {"spec", "status"},
+		"spec": {"url", "type", "interval", "secretRef", "certSecretRef", "passCredentials", "timeout", "suspend", "provider", "insecure",
+			"accessFrom"},
+		"spec.secretRef":     nameMember,
+		"spec.certSecretRef": nameMember,
+	},
+	{Group: api.HelmCharts.Group, Kind: "HelmChart"}: {
+		"": {"spec", "status"},
+		"spec": {"chart", "version", "sourceRef", "interval", "reconcileStrategy", "valuesFiles", "ignoreMissingValuesFiles", "suspend",
+			"verify"},
+		"spec.sourceRef":                {"apiVersion", "kind", "name"},
+		"spec.verify":                   {"provider", "secretRef", "matchOIDCIdentity"},
+		"spec.verify.secretRef":         nameMember,
+		"spec.verify.matchOIDCIdentity": {"issuer", "subject"},
+	},
 }
 
 // UnknownField is a member of an object that has no effect.

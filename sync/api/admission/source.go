@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -22,6 +23,7 @@ type pattern struct {
 // The patterns and enums of sources. Source: fluxcd/source-controller, api/v1.
 var (
 	gitURL       = pattern{"url", regexp.MustCompile(`^(http|https|ssh)://.*$`), true}
+	helmURL      = pattern{"url", regexp.MustCompile(`^(http|https|oci|file)://.*$`), true}
 	ociURL       = pattern{"url", regexp.MustCompile(`^(oci|oci-layout)://.*$`), true}
 	timePatterns = []pattern{
 		{"interval", regexp.MustCompile(`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`), true},
@@ -31,6 +33,9 @@ var (
 	cloudProviders  = []string{auth.Generic, "aws", "azure", "gcp"}
 	ociVerifiers    = []string{"cosign", "notation"}
 	layerOperations = []string{"extract", "copy"}
+	helmTypes       = []string{"default", "oci"}
+	chartSources    = []string{"HelmRepository", "GitRepository", "Bucket"}
+	chartStrategies = []string{"ChartVersion", "Revision"}
 )
 
 // validateSource applies the rules of Flux's CRDs, with the words of the API server. A spec that
@@ -49,6 +54,10 @@ func validateSource(obj, old *unstructured.Unstructured, root node) {
 		validateOCIRepository(spec)
 	case "Bucket":
 		validateBucket(spec)
+	case "HelmRepository":
+		validateHelmRepository(spec)
+	case "HelmChart":
+		validateHelmChart(spec)
 	}
 }
 
@@ -105,6 +114,40 @@ func validateBucket(spec node) {
 	}
 }
 
+func validateHelmRepository(spec node) {
+	spec.pattern(helmURL)
+	for _, p := range timePatterns {
+		p.required = false
+		spec.pattern(p)
+	}
+	spec.oneOf("type", helmTypes)
+	spec.oneOf("provider", cloudProviders)
+	spec.named("secretRef", "certSecretRef")
+	spec.flag("insecure")
+	spec.flag("passCredentials")
+}
+
+func validateHelmChart(spec node) {
+	spec.times()
+	if spec.text("chart") == "" {
+		spec.required("chart", "")
+	}
+	if spec.named("sourceRef"); !spec.has("sourceRef") {
+		spec.required("sourceRef", "")
+	}
+	spec.object("sourceRef").oneOf("kind", chartSources)
+	spec.oneOf("reconcileStrategy", chartStrategies)
+	spec.texts("valuesFiles")
+	spec.flag("ignoreMissingValuesFiles")
+	if verify := spec.object("verify"); spec.has("verify") {
+		verify.oneOf("provider", ociVerifiers)
+		verify.named("secretRef")
+		if kind := spec.object("sourceRef").text("kind"); kind != "HelmRepository" {
+			spec.add(field.Invalid(spec.path, omitted{}, "spec.verify is only supported when spec.sourceRef.kind is 'HelmRepository'"))
+		}
+	}
+}
+
 // times checks interval and timeout.
 func (n node) times() {
 	for _, p := range timePatterns {
@@ -151,14 +194,20 @@ func defaultSource(obj *unstructured.Unstructured) {
 			m[name] = value
 		}
 	}
-	set(spec, "timeout", "60s")
+	if !strings.HasPrefix(obj.GetKind(), "Helm") { // a chart takes as long as its repository may
+		set(spec, "timeout", "60s")
+	}
 	verify, _ := spec["verify"].(map[string]any)
 	switch obj.GetKind() {
 	case "OCIRepository":
 		set(spec, "provider", auth.Generic)
 		set(verify, "provider", "cosign")
-	case "Bucket":
+	case "Bucket", "HelmRepository":
 		set(spec, "provider", auth.Generic)
+	case "HelmChart":
+		set(spec, "version", "*")
+		set(spec, "reconcileStrategy", "ChartVersion")
+		set(verify, "provider", "cosign")
 	default:
 		set(verify, "mode", "HEAD")
 	}

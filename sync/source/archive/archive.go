@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"os"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -162,6 +163,29 @@ func (b *builder) write(p *packer, n *node, left *int64) error {
 		h.Mode = execMode
 	}
 	return p.add(h, content)
+}
+
+// Pack packs files into w, in the order in which fill adds them.
+func Pack(w io.Writer, fill func(add func(name string, size int64, content io.Reader) error) error) (Digests, error) {
+	p, err := newPacker(w)
+	if err != nil {
+		return Digests{}, err
+	}
+	return p.end(fill(func(name string, size int64, content io.Reader) error {
+		return p.add(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: fileMode, Size: size}, content)
+	}))
+}
+
+// Copy copies a file that is an artifact as it is.
+func Copy(w io.Writer, path string) (Digests, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Digests{}, err
+	}
+	defer f.Close()
+	all := &sum{Hash: sha256.New()}
+	_, err = io.Copy(io.MultiWriter(w, all), f)
+	return Digests{Digest: all.String(), TarDigest: all.String(), Size: all.n, Files: 1}, err
 }
 
 // level of compression. It and the version of the library in go.mod decide the bytes, which a

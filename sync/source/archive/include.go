@@ -242,10 +242,11 @@ func Files(r io.Reader) iter.Seq2[File, error] {
 			if err == nil && !filepath.IsLocal(h.Name) {
 				err = errors.New("a path leaves the archive")
 			}
-			if err == nil && h.Typeflag != tar.TypeReg {
-				continue
+			if err != nil {
+				yield(File{}, err)
+				return
 			}
-			if !yield(File{t, path.Clean(h.Name), h.Size, h.Mode&0o111 != 0}, err) || err != nil {
+			if h.Typeflag == tar.TypeReg && !yield(File{t, path.Clean(h.Name), h.Size, h.Mode&0o111 != 0}, nil) {
 				return
 			}
 		}

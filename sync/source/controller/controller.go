@@ -2,7 +2,8 @@
 // A reconcile is an ordered list of steps, each in the file of its name; status.go makes of their
 // result what is written.
 //
-//	finalize, suspend  the finalizer; what is deleted or suspended ends here
+//	static, finalize, suspend
+//	                   the finalizer; what is static, deleted or suspended ends here
 //	validate           the spec, and what the source uses
 //	verifyStored, sink the artifact on this host, and the directory that follows it
 //	require, restore   what the artifact is made of; bytes that were lost, from this host
@@ -166,6 +167,7 @@ func New(o Options) *Controller {
 	// A directory is brought to an artifact as soon as there is one: to the stored one before other
 	// sources and before the host are asked, which may be away, and to what they have given.
 	c.steps = []reconcile.Step[*attempt]{
+		c.leaveStatic,
 		c.finalize,
 		suspend,
 		c.validate,
@@ -190,7 +192,8 @@ func New(o Options) *Controller {
 			return
 		}
 		if old.Number(pathGeneration) != obj.Number(pathGeneration) || old.Text(pathRequested) != obj.Text(pathRequested) ||
-			old.Text(pathSink) != obj.Text(pathSink) || old.Text(pathExec) != obj.Text(pathExec) || old.Text(pathLinks) != obj.Text(pathLinks) {
+			old.Text(pathSink) != obj.Text(pathSink) || old.Text(pathExec) != obj.Text(pathExec) || old.Text(pathLinks) != obj.Text(pathLinks) ||
+			old.Text(pathDigest) != obj.Text(pathDigest) {
 			wake(obj)
 		}
 	}})
@@ -204,6 +207,7 @@ var (
 	pathSink       = kube.PathTo("metadata", "annotations", api.AnnoSinkDir)
 	pathExec       = kube.PathTo("metadata", "annotations", api.AnnoSinkExec)
 	pathLinks      = kube.PathTo("metadata", "annotations", api.AnnoKeepSymlinks)
+	pathDigest     = kube.PathTo("metadata", "annotations", api.AnnoAcceptDigest)
 )
 
 // Run works until ctx ends, and returns when nothing of it runs any more. It may be run again.
@@ -321,7 +325,7 @@ func (c *Controller) runOnce(ctx context.Context, k reconcile.Key) (reconcile.Re
 		return reconcile.Result{Next: time.Now().Add(interval)}, a.sinkErr
 	case failed == nil:
 		// In a full second, as all others: one wake of the processor for many of them.
-		return reconcile.Result{Next: time.Now().Add(interval + time.Second).Truncate(time.Second)}, nil
+		return reconcile.Result{Next: time.Now().Add(interval + time.Second).Truncate(time.Second), Cache: a.found.Cache}, nil
 	case failed.Stalled:
 		return reconcile.Result{Next: time.Now().Add(cmp.Or(failed.Wait, stalledRetry)), Unready: true}, nil
 	}

@@ -42,7 +42,11 @@ func (c *Controller) announce(ctx context.Context, a *attempt, stored *unstructu
 	digest, _, _ := unstructured.NestedString(stored.Object, "status", "artifact", "digest")
 	switch {
 	case digest != a.artifact.Digest:
-		return c.emit(ctx, a, stored, "", notify.Info, reasonNewArtifact, a.upstream.Event(a.artifact, false), a.artifact)
+		reason, _ := c.summary(a.artifact)
+		if reason == reasonSucceeded {
+			reason = reasonNewArtifact
+		}
+		return c.emit(ctx, a, stored, "", notify.Info, reason, a.upstream.Event(a.artifact, false), a.artifact)
 	case recovered:
 		return c.emit(ctx, a, stored, "", notify.Info, reasonSucceeded, a.upstream.Event(a.artifact, true), a.artifact)
 	}

@@ -37,6 +37,31 @@ func (c *Controller) finalize(ctx context.Context, a *attempt) (done bool, err e
 	return false, err
 }
 
+// leaveStatic ends the reconcile of a source that is ready as it is, and takes away what its spec
+// before has left: artifacts, status, finalizer.
+func (c *Controller) leaveStatic(ctx context.Context, a *attempt) (done bool, err error) {
+	kind, some := c.o.Kind.(Static)
+	if !some || a.obj.GetDeletionTimestamp() != nil || !kind.Static(a.obj) {
+		return false, nil
+	}
+	a.over = true
+	c.o.References.Use(c.ref(a.key))
+	names := a.obj.GetFinalizers()
+	if !slices.Contains(names, finalizer) {
+		return true, nil
+	}
+	if err := c.o.Artifacts.Remove(ctx, c.source(a.key)); err != nil {
+		return true, fmt.Errorf("remove artifacts: %w", err)
+	}
+	c.o.References.Observe(c.ref(a.key), "")
+	a.obj, err = c.o.Client.Resource(c.kind.Resource()).Namespace(a.key.Namespace).Patch(ctx, a.key.Name, types.MergePatchType,
+		[]byte(`{"status":null}`), metav1.PatchOptions{FieldManager: FieldManager}, "status")
+	if err != nil {
+		return true, fmt.Errorf("remove status: %w", err)
+	}
+	return true, c.setFinalizers(ctx, a, slices.DeleteFunc(names, func(n string) bool { return n == finalizer }))
+}
+
 // setFinalizers replaces the finalizers of the version that was read.
 func (c *Controller) setFinalizers(ctx context.Context, a *attempt, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

@@ -74,6 +74,18 @@ type Upstream interface {
 	Fields(shown func(artifact.Artifact) map[string]any) map[string]any
 }
 
+// Static is a Kind of which some sources are ready as they are: they get no finalizer, no artifact
+// and no status.
+type Static interface {
+	Static(obj *unstructured.Unstructured) bool
+}
+
+// Summarizer is a Kind whose sources are ready for reasons of their own.
+type Summarizer interface {
+	// Summary returns reason and message of a stored artifact, in the words of Flux.
+	Summary(a artifact.Artifact) (reason, message string)
+}
+
 // Restorer is an Upstream that can make an artifact anew whose bytes are lost, without any request.
 type Restorer interface {
 	// Restore finds the revision of lost on this host, for Pack.
@@ -91,6 +103,8 @@ type Found struct {
 	Revision string // in the form of Flux
 	Checksum string // of all that the artifact is made of besides the revision
 	Note     string // behind the message of a source that is ready; "" = none
+	Cache    string // event of the cache of what was looked at, cache_hit or cache_miss; "" = there is none
+	Newer    bool   // the fields of the status are others, though the artifact is the same
 }
 
 // Content is the content of an artifact.

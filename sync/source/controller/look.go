@@ -40,7 +40,7 @@ func (c *Controller) look(ctx context.Context, a *attempt) (done bool, err error
 	same := a.artifact.Revision == a.found.Revision && a.artifact.Checksum == a.found.Checksum &&
 		(!demanded || verified["status"] == "True")
 	_, ready := api.FindCondition(list, condReady) // the note may change while the revision stays
-	a.unchanged = same && a.lost.Revision == "" && ready["message"] == c.readyMessage(a)
+	a.unchanged = same && !found.Newer && a.lost.Revision == "" && ready["message"] == c.readyMessage(a)
 	return same, nil
 }
 

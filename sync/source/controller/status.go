@@ -42,7 +42,16 @@ var failures = []string{FetchFailed, IncludeUnavailable, BuildFailed, StorageFai
 // readyMessage is the message of a source that is ready: what is stored, and the note of the
 // upstream.
 func (c *Controller) readyMessage(a *attempt) string {
-	return text.Line(strings.TrimSuffix(c.o.Kind.Stored(a.artifact.Revision)+"; "+a.found.Note, "; "), maxMessage)
+	_, message := c.summary(a.artifact)
+	return text.Line(strings.TrimSuffix(message+"; "+a.found.Note, "; "), maxMessage)
+}
+
+// summary returns reason and message of a stored artifact.
+func (c *Controller) summary(stored artifact.Artifact) (reason, message string) {
+	if own, is := c.o.Kind.(Summarizer); is {
+		return own.Summary(stored)
+	}
+	return reasonSucceeded, c.o.Kind.Stored(stored.Revision)
 }
 
 // conditions returns what an attempt has shown; those without a status are removed.
@@ -55,7 +64,8 @@ func (c *Controller) conditions(a *attempt, obj *unstructured.Unstructured, fail
 		set[kind] = api.Condition{Type: kind}
 	}
 	if a.artifact.Digest != "" {
-		set[condStored] = is(condStored, "True", reasonSucceeded, c.o.Kind.Stored(a.artifact.Revision))
+		reason, message := c.summary(a.artifact)
+		set[condStored] = is(condStored, "True", reason, message)
 	}
 	if failed == nil {
 		demanded, verified := a.upstream.Signatures()
@@ -69,7 +79,8 @@ func (c *Controller) conditions(a *attempt, obj *unstructured.Unstructured, fail
 		set[a.sink.Type] = a.sink
 	}
 	if failed == nil {
-		set[condReady] = is(condReady, "True", reasonSucceeded, c.readyMessage(a))
+		reason, _ := c.summary(a.artifact)
+		set[condReady] = is(condReady, "True", reason, c.readyMessage(a))
 		return slices.Collect(maps.Values(set))
 	}
 	message := failed.Err.Error()

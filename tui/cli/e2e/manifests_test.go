@@ -188,6 +188,8 @@ func TestDeployment(t *testing.T) {
 	// Event again.
 	never := []string{"jobs patch", "connections get", "gitrepositories get", "ocirepositories get", "connections patch",
 		"connections/status patch", "ocirepositories patch", "ocirepositories/status patch", "buckets get", "buckets patch", "buckets/status patch", "dashboards patch", "folders patch",
+		"helmrepositories get", "helmrepositories patch", "helmrepositories/status patch",
+		"helmcharts get", "helmcharts patch", "helmcharts/status patch",
 		"folders update", "events get", "events patch"}
 	var unused []string
 	defer func() { t.Log("not used:", unused) }()

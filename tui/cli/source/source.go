@@ -111,7 +111,7 @@ func (c importCmd) Run(ctx context.Context, e *command.Env) error {
 
 // ofKind is the flag of the commands of sources of several kinds.
 type ofKind struct {
-	Kind string `help:"Kind of the source: gitrepository, ocirepository, bucket." default:"gitrepository"`
+	Kind string `help:"Kind of the source: gitrepository, ocirepository, bucket, helmrepository, helmchart." default:"gitrepository"`
 }
 
 // kind returns the row of the kind that was named.

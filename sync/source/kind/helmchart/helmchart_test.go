@@ -1,0 +1,318 @@
+package helmchart_test
+
+import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"limpet/sync/api"
+	"limpet/sync/source"
+)
+
+// TestFollow: the index is followed, and the charts follow it. What has not changed costs one
+// answer without a body for all charts together.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	h, r := newHost(t), newRig(t)
+	h.publish("1.0.0", "", nil)
+	body := h.publish("1.1.0", "", nil)
+	h.publish("2.0.0-rc.1", "", nil)
+	r.apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
+	r.apply("HelmChart/site", `"chart":"site","version":"1.x","sourceRef":{"kind":"HelmRepository","name":"charts"}`)
+	status := r.ready("HelmChart/site", "1.1.0")
+	made := status["artifact"].(map[string]any)
+	if made["path"] != "helmchart/default/site/site-1.1.0.tgz" || made["digest"] != "sha256:"+digest(body) || status["observedChartName"] != "site" {
+		t.Errorf("%v", status)
+	}
+	if s := r.in("HelmChart/site", source.Ready, "ChartPullSucceeded"); s.Message != "pulled 'site' chart with version '1.1.0'" {
+		t.Errorf("%+v", s)
+	}
+	index, raw := r.bytes("HelmRepository/charts")
+	if want := "sha256:" + digest(raw); index.Revision != want || index.Digest != want ||
+		index.Path != "helmrepository/default/charts/index-"+digest(raw)+".yaml" || status["observedSourceArtifactRevision"] != want {
+		t.Errorf("%+v", index)
+	}
+	h.take()
+	r.ask("HelmRepository/charts")
+	r.ask("HelmChart/site")
+	if seen := h.take(); !slices.Equal(seen, []string{"/index.yaml  304"}) {
+		t.Errorf("for nothing new: %q", seen)
+	}
+	body = h.publish("1.2.0", "", nil)
+	r.ask("HelmRepository/charts")
+	r.ready("HelmChart/site", "1.2.0")
+	if _, got := r.bytes("HelmChart/site"); !bytes.Equal(got, body) {
+		t.Error("the bytes are not those that were published")
+	}
+	if seen := h.take(); !slices.Equal(seen, []string{"/index.yaml  200", "/site-1.2.0.tgz  200"}) {
+		t.Errorf("for a new version: %q", seen)
+	}
+}
+
+const (
+	ofIndex = `"sourceRef":{"kind":"HelmRepository","name":"charts"}`
+	ofTree  = `"sourceRef":{"kind":"GitRepository","name":"site"}`
+)
+
+// TestValues: values files of the chart become its values.yaml, under a version of their own.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	h, r := newHost(t), newRig(t)
+	h.publish("1.0.0", "", map[string]string{"site/prod.yaml": "image: {tag: c}\n", "site/charts/db/Chart.yaml": chart("db", "1.0.0")})
+	r.apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
+	r.apply("HelmChart/site", `"chart":"site","valuesFiles":["values.yaml","none.yaml","./prod.yaml"],"ignoreMissingValuesFiles":true,`+ofIndex)
+	status := r.ready("HelmChart/site", "1.0.0+1")
+	if used, _ := status["observedValuesFiles"].([]any); len(used) != 2 {
+		t.Errorf("%v", status)
+	}
+	r.in("HelmChart/site", source.Ready, "ChartPackageSucceeded")
+	files := r.files("HelmChart/site")
+	if files["site/values.yaml"] != "image:\n  name: b\n  tag: c\nreplicas: 1\n" || !strings.Contains(files["site/Chart.yaml"], "version: 1.0.0+1\n") ||
+		files["site/charts/db/Chart.yaml"] != chart("db", "1.0.0") || files["site/prod.yaml"] == "" {
+		t.Errorf("%v", files)
+	}
+	first, _ := r.bytes("HelmChart/site")
+	r.apply("HelmChart/same", `"chart":"site","valuesFiles":["values.yaml","prod.yaml"],`+ofIndex)
+	r.ready("HelmChart/same", "1.0.0+1")
+	if second, _ := r.bytes("HelmChart/same"); second.Digest != first.Digest {
+		t.Error("the same chart has other bytes")
+	}
+	r.apply("HelmChart/own", `"chart":"site","valuesFiles":["values.yaml"],`+ofIndex)
+	r.ready("HelmChart/own", "1.0.0")
+	r.apply("HelmChart/missing", `"chart":"site","valuesFiles":["none.yaml"],`+ofIndex)
+	if s := r.in("HelmChart/missing", source.Stalled, "ValuesFilesError"); !strings.Contains(s.Message, "no values file found at path 'none.yaml'") {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestTree: a chart of the files of another source is packed by its version, or by the revision of
+// the source.
+func TestTree(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	files := map[string]string{"charts/site/.helmignore": "*.md\n", "charts/site/Chart.yaml": chart("site", "1.0.0"), "charts/site/README.md": "x",
+		"charts/site/templates/a.yaml": "a", "charts/site/values.yaml": "a: 1\n", "prod.yaml": "b: 2\n",
+		"charts/packed.tgz":       string(pack(t, map[string]string{"db/Chart.yaml": chart("db", "2.0.0"), "db/values.yaml": "c: 3\n"})),
+		"charts/half/Chart.yaml":  chart("half", "1.0.0") + "dependencies: [{name: db}]\n",
+		"charts/whole/Chart.yaml": chart("whole", "1.0.0") + "dependencies: [{name: db}]\n", "charts/whole/charts/db-2.0.0.tgz": "x"}
+	r.tree("site", "main@sha1:0123456789abcdef", files)
+	r.apply("HelmChart/version", `"chart":"./charts/site","valuesFiles":["charts/site/values.yaml","prod.yaml"],`+ofTree)
+	r.apply("HelmChart/revision", `"chart":"charts/site","reconcileStrategy":"Revision",`+ofTree)
+	r.apply("HelmChart/both", `"chart":"charts/packed.tgz","reconcileStrategy":"Revision","valuesFiles":["prod.yaml"],`+ofTree)
+	r.apply("HelmChart/packed", `"chart":"charts/packed.tgz",`+ofTree)
+	r.apply("HelmChart/whole", `"chart":"charts/whole",`+ofTree)
+	r.apply("HelmChart/half", `"chart":"charts/half",`+ofTree)
+	r.apply("HelmChart/away", `"chart":"../site",`+ofTree)
+	r.apply("HelmChart/none", `"chart":"charts/none",`+ofTree)
+	r.ready("HelmChart/version", "1.0.0+1")
+	if got := r.files("HelmChart/version"); got["site/values.yaml"] != "a: 1\nb: 2\n" || got["site/README.md"] != "" || len(got) != 4 {
+		t.Errorf("%v", got)
+	}
+	r.ready("HelmChart/revision", "1.0.0+0123456789ab")
+	r.ready("HelmChart/both", "2.0.0+0123456789ab.1")
+	r.ready("HelmChart/packed", "2.0.0")
+	r.ready("HelmChart/whole", "1.0.0")
+	if s := r.in("HelmChart/half", source.Failed, "DependencyBuildError"); !strings.Contains(s.Message, `"db"`) {
+		t.Errorf("%+v", s)
+	}
+	r.in("HelmChart/away", source.Stalled, "InvalidChartReference")
+	r.in("HelmChart/none", source.Stalled, "InvalidChartReference")
+
+	before, _ := r.bytes("HelmChart/packed")
+	files["charts/site/values.yaml"] = "a: 2\n"
+	files["charts/none/Chart.yaml"] = chart("none", "1.0.0")
+	r.tree("site", "main@sha1:fedcba9876543210", files)
+	for _, name := range []string{"version", "revision", "packed", "none"} {
+		r.ask("HelmChart/" + name)
+	}
+	r.ready("HelmChart/revision", "1.0.0+fedcba987654")
+	r.ready("HelmChart/none", "1.0.0")
+	status := r.ready("HelmChart/version", "1.0.0+1")
+	if got := r.files("HelmChart/version"); got["site/values.yaml"] != "a: 1\nb: 2\n" || status["observedSourceArtifactRevision"] != "main@sha1:fedcba9876543210" {
+		t.Errorf("the same version: %v %v", got, status)
+	}
+	if after, _ := r.bytes("HelmChart/packed"); after.Digest != before.Digest {
+		t.Error("the same chart has other bytes")
+	}
+}
+
+// TestBadCharts: what is wrong with a chart is in the condition of Flux, and the last good artifact
+// is served on.
+func TestBadCharts(t *testing.T) {
+	t.Parallel()
+	h, r := newHost(t), newRig(t)
+	h.publish("1.0.0", "", nil)
+	h.publish("2.0.0", strings.Repeat("ab", 32), nil)
+	h.publish("3.0.0", "", map[string]string{"site/Chart.yaml": chart("site", "3.0.1")})
+	h.publish("4.0.0", "", map[string]string{"site/../../x": "x"})
+	h.publish("5.0.0", "", nil)
+	h.serve("/site-5.0.0.tgz", make([]byte, 11<<20))
+	h.publish("6.0.0", "", map[string]string{"site/Chart.yaml": "-> values.yaml"})
+	r.apply("HelmRepository/charts", `"url":"`+h.URL+`/"`)
+	r.apply("HelmChart/site", `"chart":"site","version":"1.0.0",`+ofIndex)
+	r.ready("HelmChart/site", "1.0.0")
+	for version, c := range map[string]struct{ state, reason, message string }{
+		"2.0.0": {source.Failed, "ChartPullError", "digest"},
+		"3.0.0": {source.Failed, "ChartPullError", "3.0.1"},
+		"4.0.0": {source.Failed, "ChartPullError", "leaves the archive"},
+		"5.0.0": {source.Failed, "ChartPullError", "exceeds"},
+		"6.0.0": {source.Failed, "ChartPullError", "Chart.yaml"},
+		"9.x":   {source.Stalled, "InvalidChartReference", "no 'site' chart with version matching '9.x' found"},
+	} {
+		r.apply("HelmChart/site", `"chart":"site","version":"`+version+`",`+ofIndex)
+		u := r.until("HelmChart/site", c.reason+" "+c.message, func(u *unstructured.Unstructured) bool {
+			s := source.FromObject(u)
+			return s.State == c.state && s.Reason == c.reason && strings.Contains(s.Message, c.message)
+		})
+		if s := source.FromObject(u); s.Artifact == nil || s.Artifact.Revision != "1.0.0" {
+			t.Errorf("%s: the last good artifact is gone: %+v", version, s)
+		}
+	}
+	r.apply("HelmChart/site", `"chart":"site","version":"2.0.0",`+ofIndex, api.AnnoAcceptDigest)
+	r.ready("HelmChart/site", "2.0.0")
+	if s := r.ask("HelmChart/site"); !strings.Contains(s.Message, "its digest is not that of the index") {
+		t.Errorf("%+v", s)
+	}
+	r.apply("HelmChart/alone", `"chart":"site","sourceRef":{"kind":"HelmRepository","name":"none"}`)
+	r.in("HelmChart/alone", source.Failed, "SourceUnavailable")
+	r.apply("HelmRepository/none", `"url":"`+h.URL+`/none"`)
+	r.in("HelmRepository/none", source.Failed, "Failed")
+	r.ask("HelmChart/alone")
+	r.in("HelmChart/alone", source.Failed, "NoSourceArtifact")
+	r.apply("HelmChart/signed", `"chart":"site","verify":{"provider":"cosign","secretRef":{"name":"keys"}},`+ofIndex)
+	r.in("HelmChart/signed", source.Failed, "ChartVerificationError")
+}
+
+// TestBadIndexes: an index that is too large or none is refused, and a repository that is away keeps
+// its artifact.
+func TestBadIndexes(t *testing.T) {
+	t.Parallel()
+	h, r := newHost(t), newRig(t)
+	h.publish("1.0.0", "", nil)
+	r.apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
+	r.in("HelmRepository/charts", source.Ready, "Succeeded")
+	h.serve("/page/index.yaml", []byte("<html>\n"))
+	r.apply("HelmRepository/page", `"url":"`+h.URL+`/page"`)
+	r.in("HelmRepository/page", source.Failed, "IndexationFailed")
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for chunk := make([]byte, 1<<20); ; {
+			if _, err := w.Write(chunk); err != nil {
+				return
+			}
+		}
+	}))
+	t.Cleanup(endless.Close)
+	r.apply("HelmRepository/endless", `"url":"`+endless.URL+`"`)
+	if s := r.in("HelmRepository/endless", source.Failed, "Failed"); !strings.Contains(s.Message, "limit") {
+		t.Errorf("%+v", s)
+	}
+	r.apply("HelmRepository/scheme", `"url":"oci://example.com/charts","type":"default"`)
+	r.in("HelmRepository/scheme", source.Stalled, "URLInvalid")
+	h.serve("/index.yaml", nil)
+	if s := r.ask("HelmRepository/charts"); s.Reason != "IndexationFailed" || s.Artifact == nil {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestCredentials: they go to the host of the index alone, unless the spec says otherwise; and a
+// change of their Secret is noticed.
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	h, other, r := newHost(t), newHost(t), newRig(t)
+	body := h.publish("1.0.0", "", nil)
+	other.serve("/site-1.0.0.tgz", body)
+	h.serve("/index.yaml", bytes.ReplaceAll(h.files["/index.yaml"], []byte("- site-1"), []byte("- "+other.URL+"/site-1")))
+	h.login = "ann:secret"
+	r.secret("login", map[string]any{"username": "ann", "password": "wrong"})
+	r.apply("HelmRepository/charts", `"url":"`+h.URL+`","secretRef":{"name":"login"}`)
+	r.in("HelmRepository/charts", source.Failed, "AuthenticationFailed")
+	r.secret("login", map[string]any{"username": "ann", "password": "secret"})
+	r.in("HelmRepository/charts", source.Ready, "Succeeded")
+	r.apply("HelmChart/site", `"chart":"site",`+ofIndex)
+	r.ready("HelmChart/site", "1.0.0")
+	if seen := other.take(); !slices.Equal(seen, []string{"/site-1.0.0.tgz  200"}) {
+		t.Errorf("%q", seen)
+	}
+	r.apply("HelmRepository/charts", `"url":"`+h.URL+`","secretRef":{"name":"login"},"passCredentials":true`)
+	r.apply("HelmChart/again", `"chart":"site",`+ofIndex)
+	r.ready("HelmChart/again", "1.0.0")
+	if seen := other.take(); len(seen) != 1 || !strings.Contains(seen[0], " ann ") {
+		t.Errorf("%q", seen)
+	}
+	away := httptest.NewServer(http.RedirectHandler(other.URL+"/site-1.0.0.tgz", http.StatusFound))
+	t.Cleanup(away.Close)
+	r.apply("HelmRepository/away", `"url":"`+away.URL+`","secretRef":{"name":"login"}`)
+	r.in("HelmRepository/away", source.Failed, "IndexationFailed")
+	if seen := other.take(); len(seen) == 0 || strings.Contains(seen[0], "ann") {
+		t.Errorf("%q", seen)
+	}
+}
+
+// TestDirectory: a directory of this host is a repository, and none outside of the permitted ones.
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	h, r := newHost(t), newRig(t)
+	body := h.publish("1.0.0", "", nil)
+	for name, data := range map[string][]byte{"index.yaml": h.files["/index.yaml"], "site-1.0.0.tgz": body} {
+		if err := os.WriteFile(filepath.Join(r.local, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.apply("HelmRepository/charts", `"url":"file://`+r.local+`"`)
+	r.apply("HelmChart/site", `"chart":"site",`+ofIndex)
+	r.ready("HelmChart/site", "1.0.0")
+	index := strings.ReplaceAll(string(h.files["/index.yaml"]), "- site-1.0.0.tgz", "- ../../../../etc/passwd")
+	if err := os.WriteFile(filepath.Join(r.local, "index.yaml"), []byte(index), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.ask("HelmRepository/charts")
+	r.apply("HelmChart/away", `"chart":"site",`+ofIndex)
+	r.in("HelmChart/away", source.Failed, "ChartPullError")
+	r.apply("HelmRepository/away", `"url":"file:///etc"`)
+	r.in("HelmRepository/away", source.Failed, "Failed")
+}
+
+// TestRegistry: a repository of type oci has no status, and its charts are those of the registry.
+func TestRegistry(t *testing.T) {
+	t.Parallel()
+	h, r := newRegistry(t), newRig(t)
+	first := h.push("1.0.0", pack(t, map[string]string{"site/Chart.yaml": chart("site", "1.0.0")}))
+	built := h.push("1.1.0_b1", pack(t, map[string]string{"site/Chart.yaml": chart("site", "1.1.0+b1")}))
+	h.push("2.0.0", pack(t, map[string]string{"site/Chart.yaml": chart("other", "2.0.0")}))
+	at := "oci://" + strings.TrimPrefix(h.URL, "http://") + "/charts"
+	r.apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
+	r.in("HelmRepository/charts", source.Failed, "Failed")
+	r.apply("HelmRepository/charts", `"url":"`+at+`","type":"oci","insecure":true`)
+	u := r.until("HelmRepository/charts", "static", func(u *unstructured.Unstructured) bool {
+		return len(u.GetFinalizers()) == 0 && source.FromObject(u).State == source.Ready
+	})
+	if conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions"); len(conditions) > 0 {
+		t.Errorf("%v", u.Object["status"])
+	}
+	r.apply("HelmChart/exact", `"chart":"site","version":"1.0.0",`+ofIndex)
+	r.apply("HelmChart/range", `"chart":"site","version":"1.x",`+ofIndex)
+	r.apply("HelmChart/other", `"chart":"site","version":"2.0.0",`+ofIndex)
+	r.apply("HelmChart/none", `"chart":"site","version":"9.x",`+ofIndex)
+	r.ready("HelmChart/exact", "1.0.0")
+	r.ready("HelmChart/range", "1.1.0+b1")
+	if a, _ := r.bytes("HelmChart/exact"); a.Digest != first {
+		t.Errorf("%+v", a)
+	}
+	if a, _ := r.bytes("HelmChart/range"); a.Digest != built {
+		t.Errorf("%+v", a)
+	}
+	r.in("HelmChart/other", source.Failed, "ChartPullError")
+	r.in("HelmChart/none", source.Failed, "InvalidChartReference")
+	h.take()
+	r.ask("HelmChart/exact")
+	if seen := h.take(); !slices.Equal(seen, []string{"HEAD 1.0.0"}) {
+		t.Errorf("for nothing new: %q", seen)
+	}
+}

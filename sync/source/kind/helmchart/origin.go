@@ -1,0 +1,125 @@
+package helmchart
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"limpet/sync/dependency"
+	"limpet/sync/source/artifact"
+	"limpet/sync/source/controller"
+	"limpet/sync/source/helm"
+	"limpet/sync/source/kind/helmrepository"
+)
+
+const kindRepository = "HelmRepository"
+
+// origin is where a chart comes from.
+type origin interface {
+	// look returns the newest version of the chart.
+	look(ctx context.Context) (helm.Version, error)
+	// fetch brings that version to this host. ctx ends after the chart was packed.
+	fetch(ctx context.Context) (b brought, received int64, err error)
+	// signatures returns whether any are demanded, and what has been verified.
+	signatures() (demanded bool, verified string)
+}
+
+// unsigned is an origin that demands no signatures.
+type unsigned struct{}
+
+func (unsigned) signatures() (demanded bool, verified string) { return false, "" }
+
+// brought is a chart that is on this host.
+type brought struct {
+	chart  *helm.Chart
+	values func(paths []string) (map[string][]byte, error) // reads values files; those that are missing are left out
+	file   string                                          // with the bytes that were published; "" = there are none
+	digest string                                          // of them, in hex
+}
+
+// open finds the source, declares what it uses, and returns the origin that it is.
+func (u *upstream) open(ctx context.Context) (origin, error) {
+	s, o, ref := u.spec, u.spec.kind.o, u.spec.ref()
+	sources := o.Sources.Of(ref.Kind)
+	if sources == nil || ref.Kind == "OCIRepository" || ref.Kind == "HelmChart" {
+		return nil, noKind.of(fmt.Errorf("'%s', must be one of: %s, GitRepository, Bucket", ref.Kind, kindRepository))
+	}
+	obj, _ := sources.Get(s.namespace, ref.Name)
+	if obj == nil {
+		o.References.Observe(ref, "")
+		return nil, waiting(noSource.of(fmt.Errorf("there is no %s '%s'", ref.Kind, ref.Name)))
+	}
+	var repository helmrepository.Repository
+	if ref.Kind == kindRepository {
+		var err error
+		if repository, err = helmrepository.Parse(obj); err != nil {
+			return nil, waiting(noSource.of(err))
+		}
+		self := dependency.Ref{Kind: "HelmChart", Namespace: s.namespace, Name: s.name}
+		o.References.Use(self, append(repository.Uses(o.Sealed), ref)...)
+		if repository.OCI() {
+			return u.registry(repository)
+		}
+	}
+	its, err := o.Artifacts.Latest(ctx, artifact.KeyOf(ref.Kind, s.namespace, ref.Name))
+	if err == nil && its.UID != string(obj.GetUID()) { // of an object of that name before
+		its, err = artifact.Artifact{}, artifact.ErrNotFound
+	}
+	o.References.Observe(ref, its.Digest) // also that there is none
+	switch {
+	case errors.Is(err, artifact.ErrNotFound):
+		return nil, waiting(&controller.Failure{Condition: controller.FetchFailed, Reason: "NoSourceArtifact",
+			Err: fmt.Errorf("no artifact available for %s source '%s'", ref.Kind, ref.Name)})
+	case err != nil:
+		return nil, fmt.Errorf("read index of artifacts: %w", err)
+	}
+	if u.source = its; ref.Kind != kindRepository {
+		return &tree{u: u}, nil
+	}
+	if s.Verify != nil {
+		return nil, notVerified.of(errors.New("not implemented: only charts of repositories of type oci have signatures"))
+	}
+	return &index{u: u, repository: repository}, nil
+}
+
+// waiting returns a failure that ends when another object changes.
+func waiting(f *controller.Failure) error {
+	f.Wait = controller.DependencyRetry
+	return f
+}
+
+// timeout returns how long requests to a repository may take.
+func timeout(r helmrepository.Repository) time.Duration {
+	most, _ := time.ParseDuration(r.Timeout)
+	return cmp.Or(most, time.Minute)
+}
+
+// published opens a packed chart that write brings, and looks whether it is the one that was chosen.
+func (u *upstream) published(write func(io.Writer) error) (b brought, err error) {
+	dir := u.spec.kind.o.Dir
+	b.file = filepath.Join(dir, "chart_"+u.spec.namespace+"_"+u.spec.name) // no name of an object has a "_"
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return b, err
+	}
+	f, err := os.OpenFile(b.file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return b, err
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return b, err
+	}
+	b.chart, err = helm.Open(func() (io.ReadCloser, error) { return os.Open(b.file) }, "")
+	if err != nil {
+		return b, fmt.Errorf("failed to load archive: %w", err)
+	}
+	b.values = b.chart.Find
+	if c, is := b.chart, u.chosen; c.Name != is.Name || c.Version != is.Version {
+		err = fmt.Errorf("the chart says that it is %s %s, and is published as %s %s", c.Name, c.Version, is.Name, is.Version)
+	}
+	return b, err
+}

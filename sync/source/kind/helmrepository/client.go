@@ -1,0 +1,194 @@
+package helmrepository
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"oras.land/oras-go/v2/registry/remote/retry"
+
+	"limpet/sync/auth"
+	"limpet/sync/dependency"
+	"limpet/sync/git"
+	"limpet/sync/netx"
+)
+
+const mostRedirects = 10
+
+// Repository is the part of the spec of a HelmRepository that says where it is, and how it is
+// reached.
+type Repository struct {
+	Namespace       string `json:"-"`
+	URL             string
+	Type            string
+	SecretRef       struct{ Name string }
+	CertSecretRef   struct{ Name string }
+	PassCredentials bool
+	Insecure        bool
+	Provider        string
+	Timeout         string
+}
+
+// Parse reads the spec of a HelmRepository.
+func Parse(obj *unstructured.Unstructured) (r Repository, err error) {
+	body, err := json.Marshal(obj.Object["spec"])
+	if err == nil {
+		err = json.Unmarshal(body, &r)
+	}
+	r.Namespace = obj.GetNamespace()
+	return r, err
+}
+
+// OCI reports whether the charts are in a registry of containers. Such a repository is read by its
+// charts alone.
+func (r Repository) OCI() bool { return r.Type == "oci" }
+
+// Host returns the host, "" for a directory of this one.
+func (r Repository) Host() string {
+	if at, err := url.Parse(r.URL); err == nil && at.Host != "" {
+		return netx.HostPort(at)
+	}
+	return ""
+}
+
+// At returns the address of a file of the repository.
+func (r Repository) At(file string) (*url.URL, error) {
+	base, err := url.Parse(r.URL)
+	if err != nil {
+		return nil, err
+	}
+	return base.JoinPath("/").Parse(file)
+}
+
+// Uses returns the Secrets of the login.
+func (r Repository) Uses(sealed func(string) bool) (refs []dependency.Ref) {
+	for _, name := range []string{r.SecretRef.Name, r.CertSecretRef.Name} {
+		if name != "" {
+			refs = append(refs, dependency.SecretRefs(r.Namespace, name, sealed)...)
+		}
+	}
+	return refs
+}
+
+// Client reads files of repositories. Credentials go to the host of the repository alone, where it
+// does not demand otherwise. It is safe for concurrent use.
+type Client struct {
+	Credentials   auth.Source // of spec.secretRef
+	Places        auth.Places // of spec.certSecretRef
+	HTTP          *netx.Client
+	AllowInsecure bool     // credentials may go over plain http
+	AllowLocal    []string // directories below which there may be repositories
+}
+
+// LoginError is an error of the credentials of a repository.
+type LoginError struct{ error }
+
+func (e *LoginError) Unwrap() error { return e.error }
+
+// login returns what is sent to a host.
+func (c *Client) login(ctx context.Context, r Repository, at *url.URL) (*auth.Credentials, error) {
+	index, err := r.At("index.yaml")
+	if err != nil {
+		return nil, err
+	}
+	found, err := c.Credentials(ctx, auth.Lookup{Namespace: r.Namespace, URL: index.String(), Secure: map[string]string{"secretRef": r.SecretRef.Name}})
+	if err != nil {
+		return nil, err
+	}
+	login := auth.Credentials{}
+	if found != nil {
+		login = *found
+	}
+	if r.CertSecretRef.Name != "" {
+		own, err := c.Places.NamedTransport(ctx, r.Namespace, r.CertSecretRef.Name, "")
+		if err != nil {
+			return nil, err
+		}
+		login.CA, login.ClientCert, login.ClientKey = own.CA, own.ClientCert, own.ClientKey
+	}
+	if !r.PassCredentials && !sameHost(index, at) {
+		return login.ForOtherHost(), nil
+	}
+	if !login.Empty() && at.Scheme == "http" && !c.AllowInsecure && !netx.Loopback(at.Hostname()) {
+		return nil, fmt.Errorf("%s is not sent over plain http to %s; use https, or start the agent with --allow-insecure-git", login.Source, at.Host)
+	}
+	return &login, nil
+}
+
+func sameHost(a, b *url.URL) bool {
+	return a.Scheme == b.Scheme && strings.EqualFold(netx.HostPort(a), netx.HostPort(b))
+}
+
+// Get opens a file of a repository, or of another host that its index names. header is that of a
+// conditional request. The status is 200 or 304.
+func (c *Client) Get(ctx context.Context, r Repository, at *url.URL, header http.Header) (*http.Response, error) {
+	switch {
+	case at.Scheme == "file":
+		return c.file(r, at)
+	case at.Scheme != "https" && at.Scheme != "http" || at.Host == "":
+		return nil, fmt.Errorf("%s is no address of http", at.Redacted())
+	}
+	login, err := c.login(ctx, r, at)
+	if err != nil {
+		return nil, &LoginError{err}
+	}
+	transport, err := c.HTTP.RoundTripper(login)
+	if err != nil {
+		return nil, &LoginError{err}
+	}
+	client := &http.Client{Transport: retry.NewTransport(transport), CheckRedirect: func(next *http.Request, via []*http.Request) error {
+		if !sameHost(at, next.URL) {
+			next.Header.Del("Authorization")
+		}
+		if len(via) > mostRedirects {
+			return fmt.Errorf("it redirects more than %d times", mostRedirects)
+		}
+		return nil
+	}}
+	req := (&http.Request{Method: http.MethodGet, URL: at, Host: at.Host, Header: header.Clone()}).WithContext(ctx)
+	req.Header.Set("User-Agent", c.HTTP.UserAgent)
+	switch {
+	case login.Bearer != "":
+		req.Header.Set("Authorization", "Bearer "+login.Bearer)
+	case login.Password != "":
+		req.SetBasicAuth(login.Username, login.Password)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, errors.New(netx.NoAnswer(err, at, ""))
+	}
+	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNotModified {
+		return resp, nil
+	}
+	_ = resp.Body.Close()
+	err = fmt.Errorf("%s answers %s", at.Redacted(), resp.Status)
+	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+		err = &LoginError{fmt.Errorf("%w; check the Secret of spec.secretRef of the HelmRepository", err)}
+	}
+	return nil, err
+}
+
+// file opens a file of a directory of this host.
+func (c *Client) file(r Repository, at *url.URL) (*http.Response, error) {
+	base, err := url.Parse(r.URL)
+	if err != nil || base.Scheme != "file" {
+		return nil, errors.New("an index of another host names a file of this one")
+	}
+	root, err := git.OpenDir(c.AllowLocal, base.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	name, err := filepath.Rel(base.Path, at.Path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := root.Open(name)
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: f}, err
+}
