@@ -218,25 +218,18 @@ func (p *aws) machine(ctx context.Context, r Request) (auth.Token, error) {
 // not have.
 func (k awsKeys) gitPassword(at time.Time, region, host, path string) (user, password string) {
 	stamp := at.UTC().Format("20060102T150405")
-	_, signature := k.sign(stamp, region, "codecommit", "GIT\n"+path+"\n\nhost:"+host+"\n\nhost\n")
+	scope := []string{stamp[:8], region, "codecommit", "aws4_request"}
+	key := []byte("AWS4" + k.Secret)
+	for _, part := range scope {
+		key = hmacSHA256(key, part)
+	}
+	sum := sha256.Sum256([]byte("GIT\n" + path + "\n\nhost:" + host + "\n\nhost\n"))
+	text := strings.Join([]string{"AWS4-HMAC-SHA256", stamp, strings.Join(scope, "/"), hex.EncodeToString(sum[:])}, "\n")
 	user = k.ID
 	if k.Session != "" {
 		user += "%" + k.Session
 	}
-	return user, stamp + "Z" + signature
-}
-
-// sign signs a canonical request in Signature Version 4.
-func (k awsKeys) sign(stamp, region, service, request string) (scope, signature string) {
-	parts := []string{stamp[:8], region, service, "aws4_request"}
-	key := []byte("AWS4" + k.Secret)
-	for _, part := range parts {
-		key = hmacSHA256(key, part)
-	}
-	scope = strings.Join(parts, "/")
-	sum := sha256.Sum256([]byte(request))
-	text := strings.Join([]string{"AWS4-HMAC-SHA256", stamp, scope, hex.EncodeToString(sum[:])}, "\n")
-	return scope, hex.EncodeToString(hmacSHA256(key, text))
+	return user, stamp + "Z" + hex.EncodeToString(hmacSHA256(key, text))
 }
 
 func hmacSHA256(key []byte, text string) []byte {

@@ -7,14 +7,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/golang-jwt/jwt/v5"
 
 	"limpet/sync/auth"
@@ -148,24 +148,20 @@ func (p *aws) registryToken(ctx context.Context, r Request, region string) (toke
 
 // signed returns the headers of a call with those that sign it.
 func (k awsKeys) signed(c netx.Call, at time.Time, region, service string, header map[string]string) map[string]string {
-	stamp := at.UTC().Format("20060102T150405Z")
-	header["X-Amz-Date"] = stamp
-	if k.Session != "" {
-		header["X-Amz-Security-Token"] = k.Session
+	req, err := http.NewRequest(c.Method, c.URL, nil)
+	if err != nil {
+		return header // Do refuses the URL
 	}
-	u, _ := url.Parse(c.URL) // Do refuses a bad one
-	lines := map[string]string{"host": u.Host}
 	for name, value := range header {
-		lines[strings.ToLower(name)] = value
-	}
-	names := slices.Sorted(maps.Keys(lines))
-	request := c.Method + "\n/\n\n"
-	for _, name := range names {
-		request += name + ":" + lines[name] + "\n"
+		req.Header.Set(name, value)
 	}
 	sum := sha256.Sum256(c.Body)
-	scope, signature := k.sign(stamp, region, service, request+"\n"+strings.Join(names, ";")+"\n"+hex.EncodeToString(sum[:]))
-	header["Authorization"] = "AWS4-HMAC-SHA256 Credential=" + k.ID + "/" + scope + ", SignedHeaders=" + strings.Join(names, ";") +
-		", Signature=" + signature
+	keys := sdk.Credentials{AccessKeyID: k.ID, SecretAccessKey: k.Secret, SessionToken: k.Session}
+	if err := v4.NewSigner().SignHTTP(req.Context(), keys, req, hex.EncodeToString(sum[:]), service, region, at); err != nil {
+		return header // unsigned, which AWS refuses
+	}
+	for name := range req.Header {
+		header[name] = req.Header.Get(name)
+	}
 	return header
 }
