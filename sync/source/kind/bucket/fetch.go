@@ -77,7 +77,7 @@ func (u *upstream) settle() error {
 		u.now.Objects[key] = e
 	}
 	u.settled = true
-	return u.remember(u.visit.Stored.Digest)
+	return errors.Join(u.remember(u.visit.Stored.Digest), os.RemoveAll(u.dir()))
 }
 
 // dir is of this source alone, so that none reads an object only because another one may.
