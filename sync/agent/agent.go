@@ -34,6 +34,7 @@ import (
 	"limpet/sync/resources"
 	"limpet/sync/snapshot"
 	"limpet/sync/snapshot/diff"
+	"limpet/sync/source/kind/ocirepository"
 	"limpet/sync/text"
 	"limpet/sync/webhook"
 	"limpet/sync/worker"
@@ -75,7 +76,8 @@ type Config struct {
 	GitTimeout       time.Duration // longest fetch; 0 = git.DefaultWhole
 	Guard            netx.Guard    // which private networks Git hosts may be in
 	LocalGit         []string      // directories whose file:// repositories may be read
-	LocalDirs        []string      // directories under which a Repository of type local may be
+	RegistryMirrors  ocirepository.Mirrors
+	LocalDirs        []string // directories under which a Repository of type local may be
 	SinkPrefixes     []string
 	SinkPrograms     []string        // that a sink may run after a switch
 	CommitStatus     bool            // report all syncs on their commits

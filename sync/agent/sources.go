@@ -97,6 +97,7 @@ func (a *Agent) sourceKinds() []controller.Kind {
 		Places:        access.places,
 		Identities:    access.identities,
 		PullSecrets:   a.pullSecrets,
+		Mirrors:       cfg.RegistryMirrors,
 		Guard:         cfg.Guard,
 		AllowInsecure: cfg.AllowInsecureGit,
 		AllowLocal:    cfg.LocalGit,

@@ -27,6 +27,7 @@ import (
 	"limpet/sync/netx"
 	"limpet/sync/notify"
 	"limpet/sync/resources"
+	"limpet/sync/source/kind/ocirepository"
 	"limpet/sync/webhook"
 )
 
@@ -90,6 +91,10 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 	if err != nil {
 		return cfg, err
 	}
+	mirrors, err := ocirepository.ParseMirrors(g.RegistryMirror)
+	if err != nil {
+		return cfg, Usagef("limpet --daemon --registry-mirror ghcr.io=mirror.example.com/ghcr", "--registry-mirror: %w", err)
+	}
 	hooks, err := g.webhooks()
 	if err != nil {
 		return cfg, err
@@ -118,7 +123,8 @@ func (e *Env) AgentConfig(store *state.Store, path string, log *slog.Logger) (cf
 		CredentialsDir: cmp.Or(g.CredentialsDir, e.Getenv("CREDENTIALS_DIRECTORY")),
 		GitRules:       rules, Policies: policies, TokenCache: g.TokenCacheMaxSize, AllowInsecureGit: g.AllowInsecureGit,
 		Guard: guard, GitTimeout: cmp.Or(g.GitTimeout, g.MaxJobTimeout*3/4), LocalGit: g.LocalGitPrefix, LocalDirs: g.LocalPrefix,
-		SinkPrefixes: g.SinkPrefix, SinkPrograms: g.SinkExec,
+		RegistryMirrors: mirrors,
+		SinkPrefixes:    g.SinkPrefix, SinkPrograms: g.SinkExec,
 		Kinds: kinds, CommitStatus: g.CommitStatus,
 		Socket: true, Telemetry: g.TelemetryListen, NoPage: g.NoPage, Webhooks: hooks, Artifacts: artifacts, Notify: targets, Heartbeat: beat, Logger: log,
 	}, nil

@@ -138,6 +138,7 @@ type AgentFlags struct {
 	GitTimeout                time.Duration `help:"Maximum duration of a fetch. 0 = 3/4 of --max-job-timeout." default:"0s"`
 	GitPrivateNetworks        []string      `help:"Private networks of Git hosts: all, none, or a list." default:"all" placeholder:"CIDR"`
 	LocalGitPrefix            []string      `help:"Directory of file:// repositories. Repeatable." placeholder:"DIR" sep:"none"`
+	RegistryMirror            []string      `help:"What is asked before a container registry. Repeatable." placeholder:"HOST=MIRROR" sep:"none"`
 	LocalPrefix               []string      `help:"Directory for repositories of type local. Repeatable." placeholder:"DIR" sep:"none"`
 }
 

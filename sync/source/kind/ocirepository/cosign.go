@@ -128,7 +128,9 @@ func fallbackTag(d digest.Digest) string { return d.Algorithm().String() + "-" +
 // referrers returns the manifests that refer to the digest.
 func (u *upstream) referrers(ctx context.Context) (all []ocispec.Descriptor, err error) {
 	switch from := u.from.(type) {
-	case shared:
+	case interface {
+		Referrers(ctx context.Context, d digest.Digest, artifactType string) ([]ocispec.Descriptor, error)
+	}:
 		all, err = from.Referrers(ctx, u.found.Digest, bundleType)
 	case content.PredecessorFinder:
 		all, err = from.Predecessors(ctx, u.found)

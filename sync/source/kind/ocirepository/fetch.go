@@ -83,8 +83,12 @@ func (u *upstream) read(ctx context.Context, d ocispec.Descriptor) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	defer body.Close()
-	return content.ReadAll(body, d)
+	data, err := content.ReadAll(body, d)
+	_ = body.Close()
+	if err != nil && u.skipMirror() {
+		return u.read(ctx, d)
+	}
+	return data, err
 }
 
 const indexOfDocker = "application/vnd.docker.distribution.manifest.list.v2+json"
@@ -174,7 +178,7 @@ func (u *upstream) download(ctx context.Context) (received int64, err error) {
 		switch {
 		case err == nil && u.matches(part):
 			return received, nil
-		case err == nil && kept > 0:
+		case err == nil && (kept > 0 || u.skipMirror()):
 			kept = 0
 			if err := part.clear(); err != nil {
 				return received, err

@@ -76,7 +76,7 @@ func (u *upstream) open(ctx context.Context) (store, error) {
 	if err != nil {
 		return nil, failed(auth.ReasonAuthentication, "failed to generate transport for '%s': %w", s.URL, err)
 	}
-	return shared{repository, asked != "" && !source.Handled(u.visit.Object, asked)}, nil
+	return s.withMirrors(shared{repository, asked != "" && !source.Handled(u.visit.Object, asked)})
 }
 
 // The bounds of tags.

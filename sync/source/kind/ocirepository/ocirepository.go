@@ -6,6 +6,7 @@
 //	registry.go    connections, shared by the sources of one repository and one login
 //	remote.go      what is read of the distribution API
 //	login.go       credentials of a registry
+//	mirror.go      what is asked before a registry
 //	layout.go      OCI layouts of this host
 //	fetch.go       manifest, signatures, and the layer into a partial file, which is resumed
 //	cosign.go      signatures of cosign with keys
@@ -50,8 +51,9 @@ type Options struct {
 	Guard         netx.Guard
 	AllowInsecure bool     // credentials may go over plain http
 	AllowLocal    []string // directories below which OCI layouts may be
-	Dir           string   // of downloads that have not ended
-	MaxBytes      int64    // see archive.Options
+	Mirrors       Mirrors
+	Dir           string // of downloads that have not ended
+	MaxBytes      int64  // see archive.Options
 	MaxFiles      int
 	UserAgent     string
 	Sealed        func(secret string) bool // see dependency.Reader

@@ -12,9 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"limpet/sync/source"
+	"limpet/sync/source/kind/ocirepository"
 	"limpet/sync/testenv/suite"
 )
 
@@ -189,6 +191,54 @@ func TestLogin(t *testing.T) {
 	r.secret("other", map[string]any{".dockerconfigjson": `{"auths":{"ghcr.io":{"auth":"` + login + `"}}}`})
 	r.apply("account", `"serviceAccountName":"robot"`)
 	r.ready("account", "latest@"+revision)
+}
+
+// TestMirrors: a mirror is asked first and without the login of the source; what it lacks or has
+// damaged comes from the registry. Without that the mirror suffices.
+func TestMirrors(t *testing.T) {
+	t.Parallel()
+	h, mirror := newHost(t), newHost(t)
+	registry, near := strings.TrimPrefix(h.URL, "http://"), mirror.URL
+	r := newRig(t, h.url(), registry+"=http://127.0.0.1:1", registry+"="+near, "127.0.0.1:1="+near)
+	old, _ := mirror.release(map[string]string{"a": "1"}, "latest", "1.0.0")
+	r.secret("login", map[string]any{".dockerconfigjson": `{"auths":{"` + registry + `":{"username":"a","password":"b"}}}`})
+	r.apply("mirrored", `"secretRef":{"name":"login"}`)
+	r.ready("mirrored", "latest@"+old)
+	if seen := h.take(); len(seen) > 0 || mirror.logins > 0 {
+		t.Errorf("%q, %d logins at the mirror", seen, mirror.logins)
+	}
+	r.apply("away", `"url":"oci://127.0.0.1:1/site","ref":{"semver":"1.x"}`)
+	r.ready("away", "1.0.0@"+old)
+
+	added, _ := h.release(map[string]string{"a": "2"}, "added")
+	r.apply("lacking", `"ref":{"tag":"added"}`)
+	r.ready("lacking", "added@"+added)
+
+	files := map[string]string{"a": rand.Text()}
+	damaged, layer := h.release(files, "damaged")
+	mirror.push(ocispec.Manifest{Layers: []ocispec.Descriptor{mirror.blob(layerType, layer)},
+		Annotations: map[string]string{ocispec.AnnotationSource: "https://git.example.com/site", ocispec.AnnotationRevision: "main@sha1:1234"}}, "damaged")
+	mirror.set(func() { bad := slices.Clone(layer); bad[20] ^= 1; mirror.blobs[digest.Digest(sum(layer))] = bad })
+	r.apply("damaged", `"ref":{"tag":"damaged"}`)
+	r.ready("damaged", "damaged@"+damaged)
+	if _, got := r.latest("damaged"); !maps.Equal(got, files) {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestParseMirrors: what is no mirror is refused.
+func TestParseMirrors(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"", "ghcr.io", "=mirror", "ghcr.io=", "ghcr.io=mirror/a:tag", "ghcr.io=ftp://mirror", "a/b=mirror", "ghcr.io=u:p@mirror"} {
+		if _, err := ocirepository.ParseMirrors([]string{bad}); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	for _, good := range []string{"ghcr.io=mirror.site:5000/ghcr/", "docker.io=http://10.0.0.1", "ghcr.io=https://mirror"} {
+		if _, err := ocirepository.ParseMirrors([]string{good}); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
 }
 
 // TestBad: what is wrong has the reason of Flux, and no artifact is made of it.

@@ -21,6 +21,8 @@ const (
 	maxRetries = 2                // of a request that a registry cannot answer now
 	maxWait    = 10 * time.Second // before one of them
 	mostPages  = 1000             // of a list of tags
+	// answerWithin leaves time for the registry where a mirror is silent.
+	answerWithin = 25 * time.Second
 )
 
 // registries are the connections to repositories, by their address and login: tokens and answers
@@ -76,7 +78,7 @@ func (r *registries) open(at registry.Reference, l login, plain bool) (*reposito
 		return nil, err
 	}
 	transport := r.o.Guard.Transport(config, l.transport.GetProxy())
-	transport.IdleConnTimeout = unusedFor
+	transport.IdleConnTimeout, transport.ResponseHeaderTimeout = unusedFor, answerWithin
 	client := &registryauth.Client{
 		Client: &http.Client{Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy {
 			return &retry.GenericPolicy{Retryable: retry.DefaultPredicate, Backoff: retry.DefaultBackoff,

@@ -29,6 +29,7 @@ type host struct {
 	blobs     map[digest.Digest][]byte
 	manifests map[string][]byte // by tag and by digest
 	seen      []string          // requests
+	logins    int               // that came with them
 	login     string            // USER:PASSWORD that is demanded
 	cut       int               // bytes after which the next blob ends
 	away      bool              // there is no blob after the one that ends so
@@ -47,6 +48,9 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.mu.Unlock()
 	what := strings.TrimPrefix(r.URL.Path, "/v2/site/")
 	h.seen = append(h.seen, strings.TrimSpace(r.Method+" "+what+" "+r.Header.Get("Range")))
+	if r.Header.Get("Authorization") != "" {
+		h.logins++
+	}
 	if user, password, _ := r.BasicAuth(); h.login != "" && user+":"+password != h.login {
 		w.Header().Set("WWW-Authenticate", `Basic realm="r"`)
 		w.WriteHeader(http.StatusUnauthorized)

@@ -53,8 +53,12 @@ type rig struct {
 	layers    string // directory of downloads that have not ended
 }
 
-func newRig(t *testing.T, url string) *rig {
+func newRig(t *testing.T, url string, mirrors ...string) *rig {
 	t.Helper()
+	before, err := ocirepository.ParseMirrors(mirrors)
+	if err != nil {
+		t.Fatal(err)
+	}
 	log := slog.New(slog.DiscardHandler)
 	open := func() *state.Store {
 		store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db"), Version: "test"})
@@ -96,7 +100,7 @@ func newRig(t *testing.T, url string) *rig {
 			}
 			return []string{"other", "login"}, nil
 		},
-		AllowLocal: []string{r.layouts}, Dir: r.layers, MaxBytes: 1 << 20, MaxFiles: 1000, UserAgent: "limpet/test"})
+		Mirrors: before, AllowLocal: []string{r.layouts}, Dir: r.layers, MaxBytes: 1 << 20, MaxFiles: 1000, UserAgent: "limpet/test"})
 	r.control = controller.New(controller.Options{Kind: kind, Client: client, Sources: r.sources,
 		Turns: controller.NewTurns(func(string) bool { return false }), Artifacts: r.artifacts, References: references, Now: time.Now, Logger: log})
 	ctx, cancel := context.WithCancel(t.Context())
