@@ -2,15 +2,23 @@ package ocirepository_test
 
 import (
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"maps"
+	"math/big"
 	mathrand "math/rand/v2"
+	"net"
+	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -191,6 +199,86 @@ func TestLogin(t *testing.T) {
 	r.secret("other", map[string]any{".dockerconfigjson": `{"auths":{"ghcr.io":{"auth":"` + login + `"}}}`})
 	r.apply("account", `"serviceAccountName":"robot"`)
 	r.ready("account", "latest@"+revision)
+}
+
+// TestTransport: an authority and a proxy of a Secret are used, and changes of them are noticed; what is
+// redirected to another host comes without the login.
+func TestTransport(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	secure := httptest.NewTLSServer(h)
+	t.Cleanup(secure.Close)
+	var proxied atomic.Int64
+	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) {
+		proxied.Add(1)
+		p.Out.URL.Scheme, p.Out.URL.Host = "http", strings.TrimPrefix(h.URL, "http://")
+	}})
+	t.Cleanup(proxy.Close)
+	r := newRig(t, h.url())
+	revision, layer := h.release(map[string]string{"a": "1"}, "latest")
+	at := strings.TrimPrefix(secure.URL, "https://")
+	r.apply("secure", `"insecure":false,"url":"oci://`+at+`/site","certSecretRef":{"name":"ca"}`)
+	r.in("secure", source.Failed, "AuthenticationFailed")
+	r.secret("ca", map[string]any{"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: newCertificate(t)}))})
+	r.in("secure", source.Failed, "OCIArtifactPullFailed")
+	r.secret("ca", map[string]any{"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))})
+	r.ready("secure", "latest@"+revision)
+
+	r.secret("proxy", map[string]any{"address": proxy.URL})
+	r.apply("proxied", `"url":"oci://registry.example.com/site","proxySecretRef":{"name":"proxy"}`)
+	r.ready("proxied", "latest@"+revision)
+	if proxied.Load() < 3 {
+		t.Errorf("%d requests by the proxy", proxied.Load())
+	}
+
+	far := newHost(t)
+	far.blob(layerType, layer)
+	h.set(func() { h.login, h.elsewhere = "a:b", strings.Replace(far.URL, "127.0.0.1", "localhost", 1) })
+	r.secret("login", map[string]any{".dockerconfigjson": `{"auths":{"` + strings.TrimPrefix(h.URL, "http://") + `":{"username":"a","password":"b"}}}`})
+	r.apply("redirected", `"secretRef":{"name":"login"}`)
+	r.ready("redirected", "latest@"+revision)
+	if seen := far.take(); len(seen) != 1 || far.logins > 0 {
+		t.Errorf("%q, %d logins at the other host", seen, far.logins)
+	}
+}
+
+// newCertificate returns the certificate of another authority.
+func newCertificate(t *testing.T) []byte {
+	t.Helper()
+	key := newSigner(t).key
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// TestShared: sources of one repository and one login share the answer to a HEAD; those of another
+// login have their own. A host that takes requests and answers none ends a look in its timeout.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r := newRig(t, h.url())
+	revision, _ := h.release(map[string]string{"a": "1"}, "latest")
+	r.secret("login", map[string]any{".dockerconfigjson": `{"auths":{"` + strings.TrimPrefix(h.URL, "http://") + `":{"username":"a","password":"b"}}}`})
+	for name, spec := range map[string]string{"one": "", "two": "", "three": "", "other": `"secretRef":{"name":"login"}`} {
+		r.apply(name, spec)
+	}
+	for _, name := range []string{"one", "two", "three", "other"} {
+		r.ready(name, "latest@"+revision)
+	}
+	heads := slices.DeleteFunc(h.take(), func(s string) bool { return !strings.HasPrefix(s, "HEAD") })
+	if len(heads) != 2 {
+		t.Errorf("%q", heads)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { silent.Close() })
+	r.apply("silent", `"url":"oci://`+silent.Addr().String()+`/site","timeout":"200ms"`)
+	r.in("silent", source.Failed, "OCIArtifactPullFailed")
 }
 
 // TestMirrors: a mirror is asked first and without the login of the source; what it lacks or has

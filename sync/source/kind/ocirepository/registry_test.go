@@ -34,6 +34,7 @@ type host struct {
 	cut       int               // bytes after which the next blob ends
 	away      bool              // there is no blob after the one that ends so
 	long      bool              // the next blob has a byte too many
+	elsewhere string            // where the blobs are
 }
 
 func newHost(t *testing.T) *host {
@@ -79,6 +80,10 @@ func (h *host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case kind == "blobs" && h.blobs[digest.Digest(name)] != nil && !(h.away && h.cut == 0):
 		body := h.blobs[digest.Digest(name)]
+		if h.elsewhere != "" {
+			http.Redirect(w, r, h.elsewhere+r.URL.Path, http.StatusTemporaryRedirect)
+			return
+		}
 		w.Header().Set("Accept-Ranges", "bytes")
 		if h.cut > 0 {
 			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
