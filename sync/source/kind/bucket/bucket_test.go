@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +61,18 @@ func TestChange(t *testing.T) {
 	}
 	if now, _ := r.latest("site"); now.Revision != before.Revision || !now.Updated.Equal(before.Updated) {
 		t.Errorf("the same bytes made a new revision: %v", now)
+	}
+	if left, _ := filepath.Glob(filepath.Join(r.dir, "*")); len(left) > 0 {
+		t.Errorf("left of downloads: %q", left)
+	}
+	if path, err := r.artifacts.Beside(before.Source(), before.Digest); err != nil || os.Remove(path) != nil {
+		t.Errorf("no index: %v", err)
+	}
+	if asked := r.ask("site"); len(asked) != 6 { // the region is learnt again, and all is read but what is empty
+		t.Errorf("without an index: %q", asked)
+	}
+	if asked := r.ask("site"); !slices.Equal(asked, []string{"LIST"}) {
+		t.Errorf("with a new index: %q", asked)
 	}
 }
 
@@ -188,16 +202,23 @@ func TestClock(t *testing.T) {
 func TestBad(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.store("a", "1", "a/b", "2", "big/x", strings.Repeat("0", 2<<20), "dots/../..", "3")
+	r.store("a", "1", "a/b", "2", "big/x", strings.Repeat("0", 2<<20), "big", "4", "dots/../..", "3")
 	r.secret("half", map[string]any{"accesskey": access})
 	r.secret("wrong", map[string]any{"accesskey": access, "secretkey": "other"})
 	elsewhere := newRig(t)
+	silent := func(w http.ResponseWriter) { // it answers no more
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}
 	answers := map[string]func(w http.ResponseWriter){
 		"moved": func(w http.ResponseWriter) {
 			w.Header().Set("Location", elsewhere.URL+"/moved")
 			w.Header().Set("X-Amz-Bucket-Region", "eu-west-9")
 			refuse(w, http.StatusMovedPermanently, "PermanentRedirect", "")
 		},
+		"silent":    silent,
+		"site/big":  silent,
 		"denied":    func(w http.ResponseWriter) { refuse(w, http.StatusForbidden, "AccessDenied", "") },
 		"html":      func(w http.ResponseWriter) { _, _ = w.Write([]byte("<html>log in</html>")) },
 		"truncated": func(w http.ResponseWriter) { _, _ = w.Write([]byte("<ListBucketResult><Contents><Key>a</Key>")) },
@@ -232,6 +253,8 @@ func TestBad(t *testing.T) {
 		"truncated": {`"bucketName":"truncated"`, source.Failed, failed, "no listing"},
 		"endless":   {`"bucketName":"endless"`, source.Failed, failed, "goes on"},
 		"huge":      {`"bucketName":"huge"`, source.Failed, failed, "8.0 MiB"},
+		"silent":    {`"bucketName":"silent","timeout":"200ms"`, source.Failed, failed, "deadline exceeded"},
+		"stuck":     {`"prefix":"big","ignore":"big/*","timeout":"200ms"`, source.Failed, failed, "nothing has come for 200ms"},
 		"away":      {`"endpoint":"127.0.0.1:1"`, source.Failed, failed, "refused"},
 		"scheme":    {`"endpoint":"http://127.0.0.1"`, source.Stalled, "URLInvalid", "without a scheme"},
 		"slash":     {`"bucketName":"a/b"`, source.Stalled, "URLInvalid", "spec.bucketName"},
@@ -250,6 +273,6 @@ func TestBad(t *testing.T) {
 	if asked := elsewhere.take(); len(asked) > 0 {
 		t.Errorf("a redirect was followed: %q", asked)
 	}
-	r.apply("learnt", `"prefix":"big","ignore":"*"`) // the region is asked from the server
+	r.apply("learnt", `"prefix":"big","ignore":"*","region":null`) // the region is asked from the server
 	r.ready("learnt", "none")
 }

@@ -23,7 +23,7 @@ import (
 const (
 	mostKeys     = "1000"   // of a page
 	maxPage      = 8 << 20  // bytes of a page
-	maxListing   = 64 << 20 // bytes of all keys and ETags, and objectWeight of each object
+	maxListing   = 32 << 20 // bytes of all keys and ETags, and objectWeight of each object
 	objectWeight = 64
 	mostPages    = 10_000
 	maxRefusal   = 64 << 10 // bytes of an answer that is no success
