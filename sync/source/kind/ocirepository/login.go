@@ -37,6 +37,8 @@ func (l login) fingerprint() string {
 const (
 	keyConfig    = ".dockerconfigjson"
 	keyOldConfig = ".dockercfg"
+	keyUsername  = "username" // those of HelmRepositories, for any registry
+	keyPassword  = "password"
 )
 
 // login reads the Secrets of a source, or else makes a login of the identity of this host. Flux has
@@ -65,7 +67,7 @@ func (s *spec) login(ctx context.Context) (l login, err error) {
 	}
 	for _, name := range names {
 		place := "secret " + s.namespace + "/" + name
-		keys, err := o.Places.Named(ctx, s.namespace, name, keyConfig, keyOldConfig)
+		keys, err := o.Places.Named(ctx, s.namespace, name, keyConfig, keyOldConfig, keyUsername, keyPassword)
 		if err != nil {
 			return l, err
 		}
@@ -110,6 +112,8 @@ func credentialOf(keys map[string][]byte, host, repository string) (none registr
 		err = json.Unmarshal(keys[keyConfig], &config)
 	case len(keys[keyOldConfig]) > 0:
 		err = json.Unmarshal(keys[keyOldConfig], &config.Auths)
+	case len(keys[keyUsername]) > 0 && len(keys[keyPassword]) > 0:
+		return registryauth.Credential{Username: string(keys[keyUsername]), Password: string(keys[keyPassword])}, nil
 	default:
 		return none, fmt.Errorf("it has no key %s; make it with: kubectl create secret docker-registry", keyConfig)
 	}
