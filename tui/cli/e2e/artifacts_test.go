@@ -2,16 +2,24 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"limpet/sync/api"
+	"limpet/sync/source"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/suite"
 )
@@ -107,5 +115,147 @@ func TestArtifactsForFlux(t *testing.T) {
 	until(t, "it is made anew", func() bool { _, _, err := take(a.URL, a.Digest); return err == nil })
 	if code := d.stop(t); code != 0 {
 		t.Errorf("exit %d", code)
+	}
+}
+
+// chartObjects are a chart from each place, with its values and with others. Their parameters are
+// the repository, the registry and the Git host.
+const chartObjects = `apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata: {name: charts, namespace: default}
+spec: {url: "%s", interval: 1h}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata: {name: registry, namespace: default}
+spec: {url: "oci://%s/charts", type: oci, insecure: true}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: GitRepository
+metadata: {name: tree, namespace: default}
+spec: {url: "%s", interval: 1h, ref: {branch: main}}
+---
+` + chartObject + chartObject + chartObject + chartObject
+
+const chartObject = `apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmChart
+metadata: {name: %s, namespace: default}
+spec: {interval: 1h, chart: %s, version: ">=1", sourceRef: {kind: %s, name: %s}, valuesFiles: %s}
+---
+`
+
+// TestHelm: what the real helm has packed, published and pushed is followed, and the real helm reads
+// what is served: it renders the same as from the chart itself. A restart reads no index again.
+func TestHelm(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	program, client, registry, h := testenv.Tool(t, "helm", "helm.sh/helm/v3/cmd/helm"), testenv.FluxClient(t), newRealRegistry(t), newHome(t)
+	dir := t.TempDir()
+	helm := func(args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+dir)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("helm %q: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	published := filepath.Join(dir, "published")
+	version := func(version string) {
+		helm("package", "demo", "--version", version, "-d", published)
+		helm("repo", "index", published)
+		helm("push", filepath.Join(published, "demo-"+version+".tgz"), "oci://"+registry.address+"/charts", "--plain-http")
+	}
+	helm("create", "demo")
+	prod := (&home{dir: dir}).file(t, "demo/prod.yaml", "replicaCount: 7\n")
+	version("1.0.0")
+	version("1.1.0+edge")
+	var mu sync.Mutex // guards seen
+	var seen []string
+	files := http.FileServer(http.Dir(published))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		seen = append(seen, r.URL.Path+" "+r.Header.Get("If-Modified-Since"))
+		mu.Unlock()
+		files.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	repo := testenv.Repo(t, 1, 1)
+	var changes []testenv.Change
+	demo := os.DirFS(dir)
+	if err := fs.WalkDir(demo, "demo", func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(demo, name)
+		changes = append(changes, testenv.Change{Path: "charts/" + name, Data: data})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	repo.Commit(t, "chart", changes...)
+
+	listen := freeAddress(t)
+	d := h.daemon(t, "--artifact-listen", listen)
+	h.must(t, 0, "apply", "-f", h.file(t, "charts.yaml", fmt.Sprintf(chartObjects, server.URL, registry.address,
+		testenv.Git(t, testenv.GitOptions{}).Serve("tree.git", repo.Dir),
+		"index", "demo", "HelmRepository", "charts", "[]",
+		"merged", "demo", "HelmRepository", "charts", "[values.yaml, prod.yaml]",
+		"registry", "demo", "HelmRepository", "registry", "[]",
+		"tree", "./charts/demo", "GitRepository", "tree", "[charts/demo/values.yaml, charts/demo/prod.yaml]")))
+	charts := embeddedWorkload(t, h).client.Resource(api.HelmCharts).Namespace("default")
+	of := map[string]source.Source{}
+	for name, revision := range map[string]string{"index": "1.1.0+edge", "merged": "1.1.0+1", "registry": "1.1.0+edge", "tree": "0.1.0+1"} {
+		until(t, name+" is ready", func() bool {
+			u, err := charts.Get(t.Context(), name, metav1.GetOptions{})
+			if err == nil {
+				of[name] = source.FromObject(u)
+			}
+			return err == nil && of[name].State == source.Ready && of[name].Artifact.Revision == revision
+		})
+	}
+	for name, a := range of {
+		resp, err := http.Get(a.Artifact.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		if resp.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		at := h.file(t, name+".tgz", string(body))
+		if about := helm("show", "chart", at); !strings.Contains(about, "version: "+a.Artifact.Revision+"\n") {
+			t.Errorf("%s: %s", name, about)
+		}
+		values := []string{}
+		if name == "merged" || name == "tree" {
+			values = []string{"-f", prod}
+		}
+		label := "helm.sh/chart: demo-" + strings.Replace(a.Artifact.Revision, "+", "_", 1)
+		want := strings.ReplaceAll(helm(append([]string{"template", "demo"}, values...)...), "helm.sh/chart: demo-0.1.0", label)
+		if got := helm("template", at); strings.Replace(got, "release-name", "demo", -1) != strings.Replace(want, "release-name", "demo", -1) {
+			t.Errorf("%s renders\n%s\nnot\n%s", name, got, want)
+		}
+		if out, err := exec.CommandContext(t.Context(), client, a.Artifact.URL, a.Artifact.Digest, t.TempDir()).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+	d.stop(t)
+	mu.Lock()
+	seen = nil
+	mu.Unlock()
+	h.daemon(t, "--artifact-listen", listen)
+	h.must(t, 0, "source", "reconcile", "charts", "--kind", "helmrepository", "-n", "default", "--wait")
+	h.must(t, 0, "source", "reconcile", "merged", "--kind", "helmchart", "-n", "default", "--wait")
+	mu.Lock()
+	defer mu.Unlock()
+	for _, request := range seen {
+		if path, since, _ := strings.Cut(request, " "); path != "/index.yaml" || since == "" {
+			t.Errorf("after a restart: %s", request)
+		}
+	}
+	if len(seen) == 0 {
+		t.Error("the index was not looked at")
 	}
 }

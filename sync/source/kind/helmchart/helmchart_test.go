@@ -102,7 +102,7 @@ func TestTree(t *testing.T) {
 		"charts/packed.tgz":       string(pack(t, map[string]string{"db/Chart.yaml": chart("db", "2.0.0"), "db/values.yaml": "c: 3\n"})),
 		"charts/half/Chart.yaml":  chart("half", "1.0.0") + "dependencies: [{name: db}]\n",
 		"charts/whole/Chart.yaml": chart("whole", "1.0.0") + "dependencies: [{name: db}]\n", "charts/whole/charts/db-2.0.0.tgz": "x"}
-	r.tree("site", "main@sha1:0123456789abcdef", files)
+	r.tree("GitRepository/site", "main@sha1:0123456789abcdef", files)
 	r.apply("HelmChart/version", `"chart":"./charts/site","valuesFiles":["charts/site/values.yaml","prod.yaml"],`+ofTree)
 	r.apply("HelmChart/revision", `"chart":"charts/site","reconcileStrategy":"Revision",`+ofTree)
 	r.apply("HelmChart/both", `"chart":"charts/packed.tgz","reconcileStrategy":"Revision","valuesFiles":["prod.yaml"],`+ofTree)
@@ -119,6 +119,9 @@ func TestTree(t *testing.T) {
 	r.ready("HelmChart/both", "2.0.0+0123456789ab.1")
 	r.ready("HelmChart/packed", "2.0.0")
 	r.ready("HelmChart/whole", "1.0.0")
+	r.tree("Bucket/store", "sha256:"+digest(nil), files)
+	r.apply("HelmChart/bucket", `"chart":"charts/site","reconcileStrategy":"Revision","sourceRef":{"kind":"Bucket","name":"store"}`)
+	r.ready("HelmChart/bucket", "1.0.0+"+digest(nil)[:12])
 	if s := r.in("HelmChart/half", source.Failed, "DependencyBuildError"); !strings.Contains(s.Message, `"db"`) {
 		t.Errorf("%+v", s)
 	}
@@ -128,7 +131,7 @@ func TestTree(t *testing.T) {
 	before, _ := r.bytes("HelmChart/packed")
 	files["charts/site/values.yaml"] = "a: 2\n"
 	files["charts/none/Chart.yaml"] = chart("none", "1.0.0")
-	r.tree("site", "main@sha1:fedcba9876543210", files)
+	r.tree("GitRepository/site", "main@sha1:fedcba9876543210", files)
 	for _, name := range []string{"version", "revision", "packed", "none"} {
 		r.ask("HelmChart/" + name)
 	}
@@ -314,5 +317,15 @@ func TestRegistry(t *testing.T) {
 	r.ask("HelmChart/exact")
 	if seen := h.take(); !slices.Equal(seen, []string{"HEAD 1.0.0"}) {
 		t.Errorf("for nothing new: %q", seen)
+	}
+	h.mu.Lock()
+	h.login = "ann:secret"
+	h.mu.Unlock()
+	r.ask("HelmChart/exact")
+	r.in("HelmChart/exact", source.Failed, "AuthenticationFailed")
+	r.secret("login", map[string]any{"username": "ann", "password": "secret"})
+	r.apply("HelmRepository/charts", `"url":"`+at+`","type":"oci","insecure":true,"secretRef":{"name":"login"}`)
+	if s := r.ask("HelmChart/exact"); s.State != source.Ready {
+		t.Errorf("%+v", s)
 	}
 }

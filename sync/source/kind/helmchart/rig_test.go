@@ -162,12 +162,13 @@ func (r *rig) put(resource schema.GroupVersionResource, object map[string]any) {
 	}
 }
 
-// tree stores files as the artifact of a GitRepository, which no controller reconciles here.
-func (r *rig) tree(name, revision string, files map[string]string) {
+// tree stores files as the artifact of a source, KIND/NAME, which no controller reconciles here.
+func (r *rig) tree(of, revision string, files map[string]string) {
 	r.t.Helper()
-	r.apply("GitRepository/"+name, `"url":"https://git.example.com/site.git"`)
-	u := r.until("GitRepository/"+name, "there", func(*unstructured.Unstructured) bool { return true })
-	_, err := r.artifacts.Put(r.t.Context(), artifact.Artifact{Kind: "gitrepository", Namespace: "default", Name: name, UID: string(u.GetUID()),
+	r.apply(of, map[bool]string{true: `"bucketName":"site","endpoint":"s3.example.com"`, false: `"url":"https://git.example.com/site.git"`}[of[0] == 'B'])
+	u := r.until(of, "there", func(*unstructured.Unstructured) bool { return true })
+	kind, name, _ := strings.Cut(of, "/")
+	_, err := r.artifacts.Put(r.t.Context(), artifact.Artifact{Kind: strings.ToLower(kind), Namespace: "default", Name: name, UID: string(u.GetUID()),
 		Revision: revision}, func(w io.Writer) (archive.Digests, error) {
 		return archive.Pack(w, func(add func(string, int64, io.Reader) error) error {
 			for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -390,10 +391,11 @@ type registry struct {
 	*httptest.Server
 	t *testing.T
 
-	mu   sync.Mutex // guards what follows
-	tags map[string][]byte
-	blob map[string][]byte
-	seen []string
+	mu    sync.Mutex // guards what follows
+	tags  map[string][]byte
+	blob  map[string][]byte
+	login string // user:password; "" = none is demanded
+	seen  []string
 }
 
 func newRegistry(t *testing.T) *registry {
@@ -408,6 +410,11 @@ func (h *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer h.mu.Unlock()
 	name := strings.TrimPrefix(r.URL.Path, "/v2/charts/site/")
 	kind, at, _ := strings.Cut(name, "/")
+	if user, password, _ := r.BasicAuth(); h.login != "" && user+":"+password != h.login {
+		w.Header().Set("WWW-Authenticate", `Basic realm="charts"`)
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
 	h.seen = append(h.seen, r.Method+" "+at)
 	body, ok := h.blob[at]
 	if kind == "manifests" && !ok {
