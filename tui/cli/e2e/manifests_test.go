@@ -187,7 +187,8 @@ func TestDeployment(t *testing.T) {
 	// What no Repository here makes the agent do: cancel, release, take a Connection's token, find an
 	// Event again.
 	never := []string{"jobs patch", "connections get", "gitrepositories get", "ocirepositories get", "connections patch",
-		"connections/status patch", "ocirepositories patch", "ocirepositories/status patch", "buckets get", "buckets patch", "buckets/status patch", "dashboards patch", "folders patch",
+		"connections/status patch", "ocirepositories patch", "ocirepositories/status patch", "dashboards patch", "folders patch",
+		"buckets get", "buckets patch", "buckets/status patch", "serviceaccounts get",
 		"helmrepositories get", "helmrepositories patch", "helmrepositories/status patch",
 		"helmcharts get", "helmcharts patch", "helmcharts/status patch",
 		"folders update", "events get", "events patch"}
