@@ -179,6 +179,9 @@ func (a *answer) end(log *slog.Logger) {
 		log.Error("serve request", "panic", fault, "stack", string(debug.Stack()))
 		err = io.ErrUnexpectedEOF
 	}
+	if err == io.EOF && a.ctx.Err() != nil { // what is written may be half of the answer
+		err = context.Cause(a.ctx)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.err = err

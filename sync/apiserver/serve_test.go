@@ -353,6 +353,7 @@ func TestTransportCancels(t *testing.T) {
 				}
 				synctest.Wait()
 				stop(cancel, resp)
+				synctest.Wait() // the handler has returned
 				if _, err := io.ReadAll(resp.Body); err == nil {
 					t.Error("an answer that was cut off ends as if it were whole")
 				} else if name == "context" && !errors.Is(err, context.Canceled) {
