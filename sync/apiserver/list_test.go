@@ -73,7 +73,8 @@ func TestFieldSelector(t *testing.T) {
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	object := []byte(`{"metadata":{"name":"n","creationTimestamp":"2020-01-01T00:00:00Z"},"type":"T","reason":"R","message":"M",
-		"spec":{"title":"T","type":"git","action":"pull","url":"U","holderIdentity":"H","sync":{"target":"folder"},"github":{"appID":"1","installationID":"2"}},
+		"spec":{"title":"T","type":"git","action":"pull","url":"U","holderIdentity":"H","endpoint":"E","chart":"C","version":"V",
+			"sourceRef":{"kind":"K","name":"N"},"sync":{"target":"folder"},"github":{"appID":"1","installationID":"2"}},
 		"status":{"state":"success","message":"M","conditions":[{"type":"Ready","status":"True","message":"m"}]}}`)
 	for _, k := range api.Kinds {
 		c := call{target: target{kind: k}, req: httptest.NewRequest("GET", "/", nil), media: media{as: asTable, version: "v1"}}
