@@ -87,7 +87,7 @@ func (a *access) countTokens() map[string]auth.TokenCounts {
 
 func (a *access) tester(cfg Config, api *clients) *repos.Tester {
 	t := &repos.Tester{Git: a.mirrors, Hosts: repos.Forges(a.hosts), Minter: a.minter, Signers: a.signers, Places: a.places,
-		Insecure: cfg.AllowInsecureGit, Sinks: cfg.SinkPrefixes, Now: api.client.Now, Stored: api.stored}
+		Insecure: cfg.AllowInsecureGit, Sinks: cfg.SinkPrefixes, Now: api.client.Now, Stored: api.stored, Look: a.look(cfg, api)}
 	t.Credentials.Repositories = a.credentials()
 	t.Credentials.Sources = a.identities.Source(a.places.WithTransport(a.places.NamedSecret()))
 	return t

@@ -12,8 +12,6 @@ import (
 
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/apiserver"
@@ -32,7 +30,6 @@ import (
 	"limpet/sync/source/kind/gitrepository"
 	"limpet/sync/source/kind/helmchart"
 	"limpet/sync/source/kind/helmrepository"
-	"limpet/sync/source/kind/ocirepository"
 	"limpet/sync/source/upstream"
 )
 
@@ -91,22 +88,8 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 // sourceKinds are the kinds of sources that limpet reconciles.
 func (a *Agent) sourceKinds() []controller.Kind {
 	cfg, c, access := a.cfg, a.controllers, a.access
-	agent := "limpet/" + cfg.Version
-	layers := besideState(cfg.StatePath, "layers")
-	registries := ocirepository.New(ocirepository.Options{
-		Places:        access.places,
-		Identities:    access.identities,
-		PullSecrets:   a.pullSecrets,
-		Mirrors:       cfg.RegistryMirrors,
-		Guard:         cfg.Guard,
-		AllowInsecure: cfg.AllowInsecureGit,
-		AllowLocal:    cfg.LocalGit,
-		Dir:           layers,
-		MaxBytes:      cfg.Artifacts.MaxBytes,
-		MaxFiles:      cfg.Artifacts.MaxFiles,
-		UserAgent:     agent,
-		Sealed:        a.clients.sealed(),
-	})
+	agent, layers := "limpet/"+cfg.Version, besideState(cfg.StatePath, "layers")
+	registries := access.registries(cfg, &a.clients)
 	repositories := &helmrepository.Client{
 		Credentials:   access.places.WithTransport(access.places.NamedSecret()),
 		Places:        access.places,
@@ -152,22 +135,6 @@ func (a *Agent) sourceKinds() []controller.Kind {
 			Sealed:     a.clients.sealed(),
 		}),
 	}
-}
-
-// pullSecrets returns the names of the Secrets of registries that a service account has.
-func (a *Agent) pullSecrets(ctx context.Context, namespace, account string) (names []string, err error) {
-	u, err := a.clients.client.Resource(api.ServiceAccounts).Namespace(namespace).Get(ctx, account, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	list, _, _ := unstructured.NestedSlice(u.Object, "imagePullSecrets")
-	for _, item := range list {
-		if ref, ok := item.(map[string]any); ok {
-			name, _, _ := unstructured.NestedString(ref, "name")
-			names = append(names, name)
-		}
-	}
-	return names, nil
 }
 
 // work runs the controllers of all kinds until ctx ends.

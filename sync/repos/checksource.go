@@ -159,3 +159,35 @@ func (p *probe) describeAnswer() string {
 }
 
 func answeredIn(took time.Duration) string { return "answered in " + text.Took(took) }
+
+// Look asks what the newest revision of a source is, and fetches nothing. A failure has the reason of
+// Flux; an error without one means that nothing can be said.
+type Look func(ctx context.Context, u *unstructured.Unstructured) (revision, reason string, err error)
+
+// testLook tests a source that has its address in spec.url.
+func (t *Tester) testLook(ctx context.Context, u *unstructured.Unstructured) (TestResults, error) {
+	var revision, reason string
+	failed := func(field string, err error) error {
+		return fieldResult(http.StatusUnprocessableEntity, field, err.Error()).failed()
+	}
+	results, err := runChecks(ctx, checkRules(u, nil),
+		check{stepCredentials, true, func() (string, error) {
+			name, _, _ := unstructured.NestedString(u.Object, "spec", "secretRef", "name")
+			if name == "" {
+				return "", nil
+			}
+			elsewhere, err := t.elsewhere(ctx, u, auth.Lookup{Secure: map[string]string{"token": name}})
+			if elsewhere {
+				err = failed("spec.secretRef", errAnotherURL)
+			}
+			return "secret " + u.GetNamespace() + "/" + name, err
+		}},
+		check{stepRevision, false, func() (_ string, err error) {
+			if revision, reason, err = t.Look(ctx, u); reason != "" {
+				err = failed("spec", err)
+			}
+			return revision, err
+		}})
+	results.Reason, results.Revision = reason, revision
+	return results, err
+}

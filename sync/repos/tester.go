@@ -35,6 +35,7 @@ type Tester struct {
 	// Stored returns the objects of a kind and a namespace on the API; nil = there is no API. Stored
 	// secrets are sent only where these send them, whatever URL a file gives.
 	Stored func(ctx context.Context, kind, namespace string) ([]unstructured.Unstructured, error)
+	Look   Look // at sources that are no Git
 }
 
 // TestResults is what a test of a Repository, a Connection or a GitRepository has shown,
@@ -89,6 +90,9 @@ func (t *Tester) Test(ctx context.Context, u *unstructured.Unstructured) (result
 	case "GitRepository":
 		what = "source"
 		results, err = t.testSource(ctx, u, t.atStoredURL(t.Credentials.Sources, u))
+	case "OCIRepository":
+		what = "source"
+		results, err = t.testLook(ctx, u)
 	default:
 		return results, fmt.Errorf("a %s cannot be tested", u.GetKind())
 	}

@@ -359,6 +359,10 @@ spec: {interval: 1h, insecure: true, url: "oci://%s", ref: {tag: %s}, verify: {p
 			is(tag, source.Failed, "VerificationError", false)
 		}
 	}
+	if out := h.must(t, 0, "source", "test", "bundle", "--kind", "ocirepository").out; !strings.Contains(out, "bundle@"+digests["bundle"]) {
+		t.Errorf("source test: %s", out)
+	}
+	h.must(t, 1, "source", "test", "-f", h.file(t, "gone.yaml", strings.Replace(all.String(), "/site", "/gone", -1)), "bundle", "--kind", "ocirepository")
 	keys("others", "others")
 	is("others", source.Ready, "", true)
 	is("bundle", source.Failed, "VerificationError", true)

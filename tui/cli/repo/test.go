@@ -38,6 +38,9 @@ func Test(ctx context.Context, e *command.Env, resource command.Resource, name, 
 	var given *unstructured.Unstructured
 	kind := command.KindOf(resource)
 	call := kind.Noun + " test"
+	if kind.Noun == "source" && resource != api.GitRepositories {
+		call += " --kind " + kind.Singular
+	}
 	again := strings.TrimSpace(call + " " + name)
 	switch {
 	case file != "":

@@ -17,13 +17,15 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/api/admission"
 	"limpet/sync/source"
+	"limpet/sync/source/kind/ocirepository"
 	"limpet/sync/text"
 	"limpet/tui/cli/command"
 )
 
 type createCmd struct {
-	Name         string        `arg:"" help:"Name of the source."`
-	URL          string        `help:"URL of the Git repository: https, ssh or http."`
+	Name string `arg:"" help:"Name of the source."`
+	ofKind
+	URL          string        `help:"URL of the Git repository: https, ssh or http; of an OCIRepository: oci."`
 	Branch       string        `help:"Branch. Default: main."`
 	Tag          string        `help:"Follow a tag instead."`
 	SemVer       string        `name:"semver" help:"Follow the newest tag in a range of versions, such as 1.x." placeholder:"RANGE"`
@@ -53,17 +55,26 @@ func set(members map[string]any) any {
 	return members
 }
 
-// object returns the GitRepository of the flags, and the Secret of its token; nil = it needs none.
+// object returns the source of the flags, and the Secret of its token; nil = it needs none.
 func (c createCmd) object(e *command.Env) (u, secret *unstructured.Unstructured, err error) {
 	next := "limpet source create " + text.ShellWord(c.Name) + " --url " + text.ShellWord(cmp.Or(c.URL, "URL"))
+	kind, err := c.kind()
+	oci := kind.Kind == "OCIRepository"
 	switch {
+	case err != nil:
+		return nil, nil, err
+	case !oci && kind.Kind != "GitRepository":
+		return nil, nil, command.Usagef("limpet apply -f FILE", "a %s is made of a file", kind.Kind)
+	case oci && (c.Branch+c.Commit+c.RefName+c.TokenFrom+c.Verify != "" || len(c.Include)+len(c.Sparse) > 0 || c.Submodules):
+		return nil, nil, command.Usagef(next+" --kind ocirepository --tag TAG",
+			"an OCIRepository takes --url, --tag, --semver, --interval, --secret, --ignore, --verify-secret and --sink-dir alone")
 	case c.URL == "":
 		return nil, nil, command.Usagef(next, "missing --url")
 	case c.Interval <= 0:
 		return nil, nil, command.Usagef(next, "--interval %s is not a period", c.Interval)
 	case c.Verify != "" && c.VerifySecret == "":
 		return nil, nil, command.Usagef(next+" --verify "+c.Verify+" --verify-secret NAME", "missing --verify-secret: the keys of who may sign")
-	case c.Branch+c.Tag+c.SemVer+c.Commit+c.RefName == "":
+	case !oci && c.Branch+c.Tag+c.SemVer+c.Commit+c.RefName == "":
 		c.Branch = "main"
 	}
 	if file, ok := strings.CutPrefix(c.Ignore, "@"); ok {
@@ -93,14 +104,18 @@ func (c createCmd) object(e *command.Env) (u, secret *unstructured.Unstructured,
 			"metadata":   map[string]any{"name": c.Secret, "namespace": namespace},
 			"stringData": map[string]any{"username": c.TokenUser, "password": strings.TrimSpace(string(data))}}}
 	}
-	if c.VerifySecret != "" {
-		c.Verify = cmp.Or(c.Verify, "HEAD")
+	verify := map[string]any{"mode": c.Verify, "secretRef": set(map[string]any{"name": c.VerifySecret})}
+	switch {
+	case c.VerifySecret != "" && oci:
+		verify["provider"] = "cosign"
+	case c.VerifySecret != "":
+		verify["mode"] = cmp.Or(c.Verify, "HEAD")
 	}
 	spec := set(map[string]any{"url": c.URL, "interval": c.Interval.String(), "secretRef": set(map[string]any{"name": c.Secret}),
 		"ref":    set(map[string]any{"branch": c.Branch, "tag": c.Tag, "semver": c.SemVer, "commit": c.Commit, "name": c.RefName}),
 		"ignore": c.Ignore, "include": includes, "sparseCheckout": c.Sparse, "recurseSubmodules": c.Submodules,
-		"verify": set(map[string]any{"mode": c.Verify, "secretRef": set(map[string]any{"name": c.VerifySecret})})})
-	body, err := json.Marshal(map[string]any{"apiVersion": api.GitRepositories.GroupVersion().String(), "kind": "GitRepository",
+		"verify": set(verify)})
+	body, err := json.Marshal(map[string]any{"apiVersion": kind.APIVersion(), "kind": kind.Kind,
 		"metadata": map[string]any{"name": c.Name, "namespace": namespace}, "spec": spec})
 	u = new(unstructured.Unstructured)
 	if err == nil {
@@ -115,7 +130,12 @@ func (c createCmd) object(e *command.Env) (u, secret *unstructured.Unstructured,
 	if errs := admission.Check(u, nil); len(errs) > 0 {
 		return nil, nil, command.Usagef("limpet source create --help", "%w", errs.ToAggregate())
 	}
-	if _, err := source.ReadGit(u); err != nil {
+	if oci {
+		_, err = ocirepository.New(ocirepository.Options{}).Read(u)
+	} else {
+		_, err = source.ReadGit(u)
+	}
+	if err != nil {
 		return nil, nil, command.Usagef("limpet source create --help", "%w", err)
 	}
 	return u, secret, nil
@@ -133,18 +153,19 @@ func (c createCmd) Run(ctx context.Context, e *command.Env) error {
 			}
 		}
 		// A dry run comes first, so that a source that the API refuses leaves no Secret behind.
-		made, err := c.create(ctx, s, api.GitRepositories, u, metav1.DryRunAll)
+		kind := kindOf(u).Resource()
+		made, err := c.create(ctx, s, kind, u, metav1.DryRunAll)
 		switch {
 		case err != nil:
 			return err
 		case c.DryRun:
-			return e.PrintDone(source.Redacted(made), "gitrepository/"+c.Name, "gitrepository/%s created (dry run)", c.Name)
+			return e.PrintDone(source.Redacted(made), title(u), "%s created (dry run)", title(u))
 		case secret != nil:
 			if _, err := c.create(ctx, s, api.Secrets, secret); err != nil {
 				return err
 			}
 		}
-		if made, err = c.create(ctx, s, api.GitRepositories, u); err != nil {
+		if made, err = c.create(ctx, s, kind, u); err != nil {
 			return err
 		}
 		if !c.Wait {
@@ -160,13 +181,13 @@ func (c createCmd) create(ctx context.Context, s *command.Session, kind command.
 	made, err := s.Client.Resource(kind).Namespace(u.GetNamespace()).Create(ctx, u.DeepCopy(),
 		metav1.CreateOptions{FieldManager: "limpet", FieldValidation: metav1.FieldValidationStrict, DryRun: dry})
 	switch {
-	case apierrors.IsAlreadyExists(err) && kind == api.GitRepositories:
-		return nil, command.WithHint(err, command.CommandFor(u.GetNamespace(), "source show "+text.ShellWord(c.Name)))
+	case apierrors.IsAlreadyExists(err) && kind != api.Secrets:
+		return nil, command.WithHint(err, command.CommandFor(u.GetNamespace(), "source show "+text.ShellWord(c.Name)+flag(u)))
 	case apierrors.IsAlreadyExists(err):
 		return nil, command.WithHint(err, command.CommandFor(u.GetNamespace(), "source create "+text.ShellWord(c.Name)+" --url "+
 			text.ShellWord(c.URL)+" --secret "+text.ShellWord(u.GetName())))
-	case apierrors.IsNotFound(err) && kind == api.GitRepositories:
-		return nil, command.WithHint(err, "limpet crds | kubectl apply -f -    # where the API does not know GitRepositories")
+	case apierrors.IsNotFound(err) && kind != api.Secrets:
+		return nil, command.WithHint(err, "limpet crds | kubectl apply -f -    # where the API does not know "+kind.Resource)
 	case err != nil:
 		return nil, err
 	}

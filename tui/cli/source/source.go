@@ -88,11 +88,16 @@ func SourceMessage(from source.Source) string {
 
 type testCmd struct {
 	Name string `arg:"" optional:"" help:"Name of the source; with --file the one to take of several."`
+	ofKind
 	File string `short:"f" help:"Test the source of this YAML or JSON file, which need not be on the API; - is stdin." placeholder:"FILE"`
 }
 
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
-	return repo.Test(ctx, e, api.GitRepositories, c.Name, c.File)
+	k, err := c.kind()
+	if err != nil {
+		return err
+	}
+	return repo.Test(ctx, e, k.Resource(), c.Name, c.File)
 }
 
 type (
