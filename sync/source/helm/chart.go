@@ -69,11 +69,11 @@ func Open(open func() (io.ReadCloser, error), dir string) (*Chart, error) {
 	_, err = semver.NewVersion(c.Version)
 	switch {
 	case c.APIVersion == "":
-		return nil, errors.New("Chart.yaml has no apiVersion")
+		return nil, errors.New("its Chart.yaml has no apiVersion")
 	case c.Name == "" || path.Base(c.Name) != c.Name || strings.ContainsAny(c.Name, "\\\x00"):
-		return nil, fmt.Errorf("Chart.yaml: %q is no name of a chart", text.Line(c.Name, 100))
+		return nil, fmt.Errorf("its Chart.yaml: %q is no name of a chart", text.Line(c.Name, 100))
 	case err != nil:
-		return nil, fmt.Errorf("Chart.yaml: version %q: %w", text.Line(c.Version, 100), err)
+		return nil, fmt.Errorf("its Chart.yaml: version %q: %w", text.Line(c.Version, 100), err)
 	}
 	return c, nil
 }

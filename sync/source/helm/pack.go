@@ -27,7 +27,7 @@ func (c *Chart) Write(w io.Writer, version string, values []byte) (archive.Diges
 		about = versionLine.ReplaceAllLiteral(about, []byte("version: "+version))
 		var is Chart
 		if err := yaml.Unmarshal(about, &is); err != nil || is.Version != version {
-			return archive.Digests{}, errors.New("Chart.yaml has its version on no line of its own, so that it cannot be replaced")
+			return archive.Digests{}, errors.New("its Chart.yaml has the version on no line of its own, so that it cannot be replaced")
 		}
 	}
 	return archive.Pack(w, func(add func(name string, size int64, content io.Reader) error) error {
