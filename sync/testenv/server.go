@@ -50,6 +50,8 @@ type Options struct {
 	Leases bool
 	// NoFlux has the server know nothing of GitRepositories.
 	NoFlux bool
+	// FluxDefinitions has the server define the sources as Flux does, and not as limpet does.
+	FluxDefinitions bool
 }
 
 // Server is a running API server. Its methods are safe for concurrent use.
@@ -139,6 +141,9 @@ func Start(t testing.TB, o Options) *Server {
 			func(d string) bool { return strings.Contains(d, "kind: GitRepository\n") })
 		kinds = []byte(strings.Join(documents, "---\n"))
 	}
+	if o.FluxDefinitions {
+		kinds = slices.Concat(ownDefinitions(kinds), fluxDefinitions(t))
+	}
 	if o.Leases {
 		kinds = append(kinds, leaseCRD...)
 	}
@@ -152,6 +157,40 @@ func Start(t testing.TB, o Options) *Server {
 		}
 	})
 	return s
+}
+
+// ownDefinitions returns those of kinds that are not of Flux.
+func ownDefinitions(kinds []byte) []byte {
+	documents := slices.DeleteFunc(strings.Split(string(kinds), "---\n"),
+		func(d string) bool { return strings.Contains(d, "group: source.toolkit.fluxcd.io\n") })
+	return []byte(strings.Join(documents, "---\n"))
+}
+
+// fluxDefinitions returns the definitions of a release of Flux's source-controller.
+func fluxDefinitions(t testing.TB) (all []byte) {
+	t.Helper()
+	download := exec.Command("go", "mod", "download", "-json", "github.com/fluxcd/source-controller@v1.9.1")
+	download.Dir = t.TempDir()
+	out, err := download.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal(out, &module); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(module.Dir, "config/crd/bases/*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d definitions, %v", len(files), err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(append(all, "---\n"...), data...)
+	}
+	return all
 }
 
 // start runs the process and waits until it serves the kinds, which are

@@ -1,13 +1,11 @@
 package controller_test
 
 import (
-	"encoding/json"
 	"encoding/pem"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,9 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"limpet/sync/api"
 	"limpet/sync/kube"
@@ -214,45 +210,13 @@ func TestTakenOver(t *testing.T) {
 // without it.
 func TestFluxDefinition(t *testing.T) {
 	t.Parallel()
-	s := testenv.Start(t, testenv.Options{NoFlux: true})
+	s := testenv.Start(t, testenv.Options{FluxDefinitions: true})
 	cfg := kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token, Logger: slog.New(slog.DiscardHandler)}
-	client, err := kube.Connect(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	download := exec.Command("go", "mod", "download", "-json", "github.com/fluxcd/source-controller@v1.9.1")
-	download.Dir = t.TempDir()
-	out, err := download.Output()
-	var module struct{ Dir string }
-	if err == nil {
-		err = json.Unmarshal(out, &module)
-	}
-	if err == nil {
-		out, err = os.ReadFile(filepath.Join(module.Dir, "config/crd/bases/source.toolkit.fluxcd.io_gitrepositories.yaml"))
-	}
-	u := &unstructured.Unstructured{}
-	if err == nil {
-		err = yaml.Unmarshal(out, &u.Object)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	if _, err := client.Resource(definitions).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	late := time.Now().Add(time.Minute)
-	for ; err == nil || time.Now().Before(late); <-time.After(20 * time.Millisecond) {
-		if _, err = client.Resource(api.GitRepositories).Namespace("default").List(t.Context(), metav1.ListOptions{}); err == nil {
-			break
-		}
-	}
 	r := newRig(t, cfg, nil, "default")
 	one := r.origin.Commit("one", map[string]string{"a": "1"})
 	r.apply("site", `,"ref":{"branch":"main"},"ignore":""`)
 	r.ready("site", "main@sha1:"+one)
-	u, _ = r.sources.Get("default", "site")
+	u, _ := r.sources.Get("default", "site")
 	ignore, has, _ := unstructured.NestedString(u.Object, "status", "observedIgnore")
 	if _, checksum, _ := unstructured.NestedString(u.Object, "status", "contentConfigChecksum"); checksum || !has || ignore != "" {
 		t.Errorf("%v", u.Object["status"])

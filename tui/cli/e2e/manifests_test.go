@@ -1,17 +1,24 @@
 package e2e
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"limpet/sync/source"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/suite"
 )
@@ -127,9 +134,9 @@ type podDeployment struct {
 func TestDeployment(t *testing.T) {
 	suite.Full(t)
 	t.Parallel()
-	printed := newHome(t).must(t, 0, "manifests", "--controllers", "on", "--sources", "on", "--storage", "1Gi", "--webhook-listen", ":9441",
+	printed := newHome(t).must(t, 0, "manifests", "--controllers", "on", "--sources", "on", "--storage", "1Gi", "--webhook-listen", ":9441", "--artifact-listen", ":9090",
 		"--claim-expiry", shortExpiry.String(), "--lease-renewal-interval", shortRenewal.String(), "--history-expiration", "1s").out
-	server := testenv.Start(t, testenv.Options{Leases: true, Manifests: printed})
+	server := testenv.Start(t, testenv.Options{Leases: true, Manifests: printed, FluxDefinitions: true})
 	h, admin := newHome(t), newHome(t)
 	kubeconfig := func(h *home, text, token string) string {
 		ca, err := os.ReadFile(server.CAFile)
@@ -163,11 +170,12 @@ func TestDeployment(t *testing.T) {
 			args[i] = name + "=" + h.state()
 		case "--kubeconfig":
 			args[i] = name + "=" + filepath.Join(h.dir, "kubeconfig")
-		case "--telemetry-listen", "--webhook-listen":
+		case "--telemetry-listen", "--webhook-listen", "--artifact-listen":
 			args[i] = name + "=" + freeAddress(t)
 		}
 	}
 	h.daemon(t, args[1:]...)
+	eachKindOfSource(t, admin)
 
 	repo := testenv.Repo(t, 2, 3)
 	origin := testenv.Git(t, testenv.GitOptions{}).Serve("boards.git", repo.Dir)
@@ -187,10 +195,7 @@ func TestDeployment(t *testing.T) {
 	// What no Repository here makes the agent do: cancel, release, take a Connection's token, find an
 	// Event again.
 	never := []string{"jobs patch", "connections get", "gitrepositories get", "ocirepositories get", "connections patch",
-		"connections/status patch", "ocirepositories patch", "ocirepositories/status patch", "dashboards patch", "folders patch",
-		"buckets get", "buckets patch", "buckets/status patch", "serviceaccounts get",
-		"helmrepositories get", "helmrepositories patch", "helmrepositories/status patch",
-		"helmcharts get", "helmcharts patch", "helmcharts/status patch",
+		"connections/status patch", "buckets get", "helmrepositories get", "helmcharts get", "dashboards patch", "folders patch",
 		"folders update", "events get", "events patch"}
 	var unused []string
 	defer func() { t.Log("not used:", unused) }()
@@ -216,6 +221,128 @@ func TestDeployment(t *testing.T) {
 		}
 		return len(unused) == 0
 	})
+}
+
+// kindsOfSources are one of each kind, and one that asks for a ServiceAccount; their parameters are
+// the registry, the store of objects and the repository of charts.
+const kindsOfSources = `apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: site, namespace: default}
+spec: {interval: 1h, insecure: true, url: "oci://%[1]s/site", ignore: "/x"}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: OCIRepository
+metadata: {name: pulls, namespace: default}
+spec: {interval: 1h, insecure: true, url: "oci://%[1]s/site", serviceAccountName: none}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: Bucket
+metadata: {name: site, namespace: default}
+spec: {interval: 1h, insecure: true, endpoint: "%[2]s", bucketName: site, ignore: "/x"}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata: {name: site, namespace: default}
+spec: {interval: 1h, url: "%[3]s"}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmRepository
+metadata: {name: static, namespace: default}
+spec: {type: oci, insecure: true, url: "oci://%[1]s/charts"}
+---
+apiVersion: source.toolkit.fluxcd.io/v1
+kind: HelmChart
+metadata: {name: site, namespace: default}
+spec: {interval: 1h, chart: lamp, sourceRef: {kind: HelmRepository, name: site}, valuesFiles: [values.yaml, more.yaml],
+  ignoreMissingValuesFiles: true}
+`
+
+// eachKindOfSource lets each kind live a life: found, suspended, resumed with what is new, deleted.
+func eachKindOfSource(t *testing.T, admin *home) {
+	t.Helper()
+	client, registry, store := testenv.FluxClient(t), newRealRegistry(t), newRealStore(t)
+	var served sync.Map // of the repository of charts, by path
+	charts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, _ := served.Load(r.URL.Path)
+		body, _ := data.([]byte)
+		_, _ = w.Write(body)
+	}))
+	t.Cleanup(charts.Close)
+	publish := func(version string) {
+		registry.push("site", "latest", map[string][]byte{"version": []byte(version)})
+		store.do(http.MethodPut, "version", "", []byte(version))
+		served.Store("/lamp-"+version+".tgz", tarball(t, map[string][]byte{"lamp/values.yaml": nil,
+			"lamp/Chart.yaml": []byte("apiVersion: v2\nname: lamp\nversion: " + version + "\n")}))
+		served.Store("/index.yaml", []byte("apiVersion: v1\nentries: {lamp: [{apiVersion: v2, name: lamp, version: "+version+", urls: [lamp-"+version+".tgz]}]}\n"))
+	}
+	publish("1.0.0")
+	store.do(http.MethodPut, "", "policy=", []byte(`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*",
+		"Action": ["s3:ListBucket", "s3:GetObject"], "Resource": ["arn:aws:s3:::site", "arn:aws:s3:::site/*"]}]}`))
+	admin.must(t, 0, "apply", "-f", admin.file(t, "kinds.yaml", fmt.Sprintf(kindsOfSources, registry.address, store.address, charts.URL)))
+	get := func(kind, name string) (u unstructured.Unstructured, of source.Source) {
+		if json.Unmarshal([]byte(admin.run(t, "get", kind, name, "-o", "json").out), &u.Object) == nil {
+			of = source.FromObject(&u)
+		}
+		return u, of
+	}
+	kinds := []string{"ocirepositories", "buckets", "helmrepositories", "helmcharts"}
+	follow := func(not map[string]string) map[string]string {
+		t.Helper()
+		revisions := map[string]string{}
+		for _, kind := range kinds {
+			var of source.Source
+			until(t, kind+" are ready", func() bool {
+				_, of = get(kind, "site")
+				return of.State == source.Ready && !of.Waiting && of.Artifact.Revision != not[kind]
+			})
+			revisions[kind] = of.Artifact.Revision
+			if kind == "helmrepositories" {
+				if got := fmt.Sprintf("sha256:%x", sha256.Sum256(httpBody(t, of.Artifact.URL))); got != of.Artifact.Digest {
+					t.Errorf("%s: %s is served of %s", kind, got, of.Artifact.Digest)
+				}
+			} else if out, err := exec.CommandContext(t.Context(), client, of.Artifact.URL, of.Artifact.Digest, t.TempDir()).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", kind, err, out)
+			}
+		}
+		return revisions
+	}
+	each := func(verb string) {
+		t.Helper()
+		for _, kind := range kinds {
+			admin.must(t, 0, "source", verb, "site", "--kind", kind)
+		}
+	}
+	first := follow(nil)
+	each("suspend")
+	publish("1.1.0")
+	admin.must(t, 0, "apply", "-f", admin.file(t, "other.yaml", strings.ReplaceAll(fmt.Sprintf(kindsOfSources, registry.address, store.address, charts.URL),
+		"name: site, namespace", "name: other, namespace")))
+	for _, kind := range kinds {
+		until(t, "the other is ready", func() bool { _, of := get(kind, "other"); return of.State == source.Ready })
+		if _, of := get(kind, "site"); of.Artifact.Revision != first[kind] {
+			t.Errorf("%s: %s while suspended", kind, of.Artifact.Revision)
+		}
+	}
+	each("resume")
+	each("reconcile")
+	follow(first)
+	for _, kind := range kinds {
+		u, _ := get(kind, "site")
+		seen, _, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration")
+		handled, _, _ := unstructured.NestedString(u.Object, "status", "lastHandledReconcileAt")
+		if seen != u.GetGeneration() || handled == "" || !slices.Contains(u.GetFinalizers(), "finalizers.fluxcd.io") {
+			t.Errorf("%s: %v %q", kind, u.Object["status"], u.GetFinalizers())
+		}
+	}
+	if u, of := get("helmrepositories", "static"); fmt.Sprint(u.Object["status"]) != "map[observedGeneration:-1]" || len(u.GetFinalizers()) > 0 || of.State != source.Ready {
+		t.Errorf("of type oci: %v %q %s", u.Object["status"], u.GetFinalizers(), of.State)
+	}
+	for _, kind := range slices.Backward(kinds) {
+		for _, name := range []string{"site", "other"} {
+			admin.must(t, 0, "delete", kind, name, "--yes")
+			until(t, "it is deleted", func() bool { u, _ := get(kind, name); return u.Object == nil })
+		}
+	}
 }
 
 // rightOf is the right that a request needs: its resource and verb.

@@ -79,6 +79,14 @@ func (r *realRegistry) run(program string, args ...string) string {
 // push pushes files under a tag and returns the digest of the manifest.
 func (r *realRegistry) push(repository, tag string, files map[string][]byte) string {
 	r.t.Helper()
+	layer := (&home{dir: r.dir}).file(r.t, "layer.tar.gz", string(tarball(r.t, files)))
+	pushed := r.run(r.crane, "append", "--insecure", "--oci-empty-base", "-f", layer, "-t", r.address+"/"+repository+":"+tag)
+	return pushed[strings.LastIndex(pushed, "@")+1:]
+}
+
+// tarball packs files.
+func tarball(t *testing.T, files map[string][]byte) []byte {
+	t.Helper()
 	var out bytes.Buffer
 	z := gzip.NewWriter(&out)
 	w := tar.NewWriter(z)
@@ -87,12 +95,10 @@ func (r *realRegistry) push(repository, tag string, files map[string][]byte) str
 		_, _ = w.Write(data)
 	}
 	if err := w.Close(); err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	_ = z.Close()
-	layer := (&home{dir: r.dir}).file(r.t, "layer.tar.gz", out.String())
-	pushed := r.run(r.crane, "append", "--insecure", "--oci-empty-base", "-f", layer, "-t", r.address+"/"+repository+":"+tag)
-	return pushed[strings.LastIndex(pushed, "@")+1:]
+	return out.Bytes()
 }
 
 // thin is the registry over a line that is slow. It counts the requests that go on with a blob.
