@@ -66,6 +66,7 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 		s.controllers[name] = controller.New(controller.Options{
 			Kind: kind, Client: a.clients.client, Sources: s.watchers.Of(name), Turns: turns,
 			SinkPrefixes: cfg.SinkPrefixes,
+			MaxBytes:     cfg.Artifacts.MaxBytes,
 			SinkPrograms: cfg.SinkPrograms,
 			Artifacts:    s.artifacts,
 			Outbox:       a.outbox,

@@ -94,6 +94,7 @@ type Options struct {
 	Sources      *source.Watcher // of the kind
 	Turns        *Turns          // the controllers of all kinds share them
 	SinkPrefixes []string        // directories below which the tree of a source may be written
+	MaxBytes     int64           // of the files in one of them, see archive.Options
 	SinkPrograms []string        // that may run after that
 	Artifacts    *artifact.Store
 	Outbox       *notify.Outbox // nil = no events

@@ -11,6 +11,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"path"
 	"slices"
 	"sync"
 	"time"
@@ -141,8 +142,12 @@ func (c *Controller) writeSink(ctx context.Context, a *attempt, target sink.Targ
 	}
 	defer packed.Close()
 	var files []sink.File
-	for f, err := range archive.Files(packed) {
+	var total int64
+	for f, err := range contents(packed, a.artifact) {
 		sum := sha256.New()
+		if total += f.Size; c.o.MaxBytes > 0 && total > c.o.MaxBytes { // a copied layer may be a bomb
+			err = &archive.LimitError{Bytes: true, Limit: c.o.MaxBytes}
+		}
 		if err == nil {
 			_, err = io.Copy(sum, f)
 		}
@@ -164,11 +169,25 @@ func (c *Controller) writeSink(ctx context.Context, a *attempt, target sink.Targ
 	if err != nil {
 		return 0, err
 	}
-	next, stop := iter.Pull2(archive.Files(packed))
+	next, stop := iter.Pull2(contents(packed, a.artifact))
 	defer stop()
 	content := &content{next: next}
 	changed = len(plan.Added) + len(plan.Changed) + len(plan.Removed)
 	return changed, dir.Write(ctx, plan, content.open, func(sink.File) {})
+}
+
+// contents returns the files of an artifact, which is at its start. Bytes that are not tar.gz are one
+// file: the index of charts, a layer that was copied.
+func contents(packed *os.File, a artifact.Artifact) iter.Seq2[archive.File, error] {
+	magic := make([]byte, 2)
+	if n, _ := packed.ReadAt(magic, 0); n == len(magic) && string(magic) == "\x1f\x8b" {
+		return archive.Files(packed)
+	}
+	one := archive.File{Reader: packed, Path: "layer", Size: a.Size}
+	if path.Ext(a.Path) == ".yaml" {
+		one.Path = "index.yaml"
+	}
+	return func(yield func(archive.File, error) bool) { yield(one, nil) }
 }
 
 // content reads the files of an archive in their order.

@@ -22,7 +22,9 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"limpet/sync/api"
 	"limpet/sync/source"
 	"limpet/sync/source/kind/ocirepository"
 	"limpet/sync/testenv/suite"
@@ -63,6 +65,38 @@ func TestFollow(t *testing.T) {
 	}
 	if s := r.in("site", source.Failed, "AuthenticationFailed"); s.Artifact == nil {
 		t.Errorf("the last good artifact is gone: %+v", s)
+	}
+}
+
+// TestSink: a directory gets the files of a layer, one that is no archive as a file, and none of one
+// that is copied and would fill the disk.
+func TestSink(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	r := newRig(t, h.url())
+	for name, c := range map[string]struct {
+		layer           []byte
+		status, is, has string
+	}{
+		"files": {packed(map[string]string{"a/b": "1"}), "True", "a/b", "1"},
+		"plain": {[]byte("text"), "True", "layer", "text"},
+		"bomb":  {packed(map[string]string{"a": strings.Repeat("0", 2<<20)}), "False", "a", ""},
+	} {
+		layer := h.blob("x/y", c.layer)
+		h.push(ocispec.Manifest{Config: h.blob("x/config", []byte(name)), Layers: []ocispec.Descriptor{layer}}, name)
+		dir := filepath.Join(r.layouts, name)
+		r.put(api.OCIRepositories, map[string]any{"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "OCIRepository",
+			"metadata": map[string]any{"name": name, "namespace": "default", "annotations": map[string]any{api.AnnoSinkDir: dir}},
+			"spec": map[string]any{"url": r.url, "interval": "1h", "insecure": true, "ref": map[string]any{"tag": name},
+				"layerSelector": map[string]any{"operation": "copy"}}})
+		r.until(name, "in its directory: "+c.status, func(u *unstructured.Unstructured) bool {
+			list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+			_, is := api.FindCondition(list, api.ConditionSinkReady)
+			return is["status"] == c.status
+		})
+		if data, _ := os.ReadFile(filepath.Join(dir, c.is)); string(data) != c.has {
+			t.Errorf("%s: %q", name, data)
+		}
 	}
 }
 

@@ -102,7 +102,8 @@ func newRig(t *testing.T, url string, mirrors ...string) *rig {
 		},
 		Mirrors: before, AllowLocal: []string{r.layouts}, Dir: r.layers, MaxBytes: 1 << 20, MaxFiles: 1000, UserAgent: "limpet/test"})
 	r.control = controller.New(controller.Options{Kind: kind, Client: client, Sources: r.sources,
-		Turns: controller.NewTurns(func(string) bool { return false }), Artifacts: r.artifacts, References: references, Now: time.Now, Logger: log})
+		Turns: controller.NewTurns(func(string) bool { return false }), Artifacts: r.artifacts, References: references, Now: time.Now, Logger: log,
+		SinkPrefixes: []string{r.layouts}, MaxBytes: 1 << 20})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	for _, part := range []func(context.Context) error{r.sources.Run, references.Run, r.control.Run} {
