@@ -382,13 +382,13 @@ func (s *Snapshot) Issues() (out []Issue) {
 		for _, c := range from.Conditions {
 			if c.Type == api.ConditionSinkReady && c.Status == "False" && !from.Suspended {
 				out = append(out, Issue{from.Namespace, fmt.Sprintf("the sink directory of source %s is not up to date: %s", from.Name,
-					text.Line(c.Message, maxProblem)), "source show " + from.Name, true})
+					text.Line(c.Message, maxProblem)), "source show " + from.Name + from.Flag(), true})
 			}
 		}
 		if from.Unready() {
 			out = append(out, Issue{from.Namespace, fmt.Sprintf("source %s is not ready: %s", from.Name,
 				text.Line(strings.Trim(from.Reason+": "+text.WithoutLocalPorts(from.Message), ": "), maxProblem)),
-				"source show " + from.Name, from.Bad()})
+				"source show " + from.Name + from.Flag(), from.Bad()})
 		}
 	}
 	for _, job := range s.Jobs {

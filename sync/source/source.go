@@ -73,6 +73,14 @@ type Include struct {
 	Revision string `json:"revision,omitempty"` // in the artifact
 }
 
+// Flag returns the flag of commands that names the kind of a source; "" for the default.
+func (s *Source) Flag() string {
+	if s.Kind == "" || s.Kind == "GitRepository" {
+		return ""
+	}
+	return " --kind " + strings.ToLower(s.Kind)
+}
+
 // Bad reports whether a source failed or stalled.
 func (s *Source) Bad() bool { return s.State == Failed || s.State == Stalled }
 

@@ -138,12 +138,7 @@ type named struct {
 func title(u *unstructured.Unstructured) string { return kindOf(u).Singular + "/" + u.GetName() }
 
 // flag returns the flag of the kind of a source, for the next command; "" for the default.
-func flag(u *unstructured.Unstructured) string {
-	if kindOf(u).Kind == "GitRepository" {
-		return ""
-	}
-	return " --kind " + kindOf(u).Singular
-}
+func flag(u *unstructured.Unstructured) string { return (&source.Source{Kind: u.GetKind()}).Flag() }
 
 // kindOf returns the kind of a source.
 func kindOf(u *unstructured.Unstructured) api.Kind {
