@@ -2,6 +2,8 @@ package helmchart_test
 
 import (
 	"bytes"
+	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +16,9 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/source"
+	"limpet/sync/source/artifact"
+	"limpet/sync/source/controller"
+	"limpet/sync/source/kind/helmchart"
 )
 
 // TestFollow: the index is followed, and the charts follow it. What has not changed costs one
@@ -280,6 +285,22 @@ func TestDirectory(t *testing.T) {
 	r.in("HelmChart/away", source.Failed, "ChartPullError")
 	r.apply("HelmRepository/away", `"url":"file:///etc"`)
 	r.in("HelmRepository/away", source.Failed, "Failed")
+}
+
+// TestStart: a chart does not fail because its repository has not been listed yet.
+func TestStart(t *testing.T) {
+	t.Parallel()
+	k, _ := api.SourceKind("HelmRepository")
+	unlisted := source.Watchers{source.NewWatcher(nil, k, "default", slog.New(slog.DiscardHandler), func() {})}
+	spec, err := helmchart.New(helmchart.Options{Sources: unlisted}).Read(&unstructured.Unstructured{Object: map[string]any{
+		"spec": map[string]any{"interval": "1h", "chart": "lamp", "sourceRef": map[string]any{"kind": "HelmRepository", "name": "site"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = spec.Open(controller.Visit{Stored: artifact.Artifact{Digest: "sha256:00"}}).Require(t.Context())
+	if _, is := errors.AsType[*controller.Failure](err); err == nil || is {
+		t.Errorf("%v", err)
+	}
 }
 
 // TestRegistry: a repository of type oci has no status, and its charts are those of the registry.

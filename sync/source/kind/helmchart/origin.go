@@ -49,7 +49,10 @@ func (u *upstream) open(ctx context.Context) (origin, error) {
 	if sources == nil || ref.Kind == "OCIRepository" || ref.Kind == "HelmChart" {
 		return nil, noKind.of(fmt.Errorf("'%s', must be one of: %s, GitRepository, Bucket", ref.Kind, kindRepository))
 	}
-	obj, _ := sources.Get(s.namespace, ref.Name)
+	obj, known := sources.Get(s.namespace, ref.Name)
+	if obj == nil && !known && u.visit.Stored.Digest != "" { // after a start: the status stays as it is
+		return nil, fmt.Errorf("the list of each %s is not there yet", ref.Kind)
+	}
 	if obj == nil {
 		o.References.Observe(ref, "")
 		return nil, waiting(noSource.of(fmt.Errorf("there is no %s '%s'", ref.Kind, ref.Name)))
