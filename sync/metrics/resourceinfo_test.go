@@ -186,6 +186,8 @@ func TestNames(t *testing.T) {
 	from.Objects = map[string]func() []kube.Object{
 		"GitRepository": list(objectOf(t, "a", "s", sourceReady)), "Repository": list(objectOf(t, "a", "r", wellRepository)),
 		"Connection": list(objectOf(t, "a", "c", wellRepository)),
+		"Bucket":     list(objectOf(t, "a", "b", `"spec":{"endpoint":"s3.example.com","bucketName":"site"}`)),
+		"HelmChart":  list(objectOf(t, "a", "h", `"spec":{"chart":"podinfo","version":"6.x"}`)),
 		"Job":        list(objectOf(t, "a", "j", `"spec":{"action":"pull","repository":"r"},"status":{"state":"working"}`)),
 	}
 	from.Ready = func() bool { return true }
@@ -204,6 +206,7 @@ func TestNames(t *testing.T) {
 	everything(m, w)
 	w.live[0].LeaseUntil = time.Now()
 	m.Reconciled(reconcile.Done{Kind: "GitRepository", Key: reconcile.Key{Namespace: "a", Name: "s"}})
+	m.Reconciled(reconcile.Done{Kind: "HelmRepository", Key: reconcile.Key{Namespace: "a", Name: "h"}, Result: reconcile.Result{Cache: "cache_hit"}})
 	m.Controller().Failed("fetch", true)
 	m.Observe(jobs.Event{Type: jobs.EventDead, State: "timeout"})
 

@@ -355,6 +355,7 @@ func exampleValue(flag *kong.Flag) string {
 		"DIR": "/etc/limpet/" + flag.Name, "PROGRAM": "/usr/local/bin/reload",
 		"SELECTOR": "site=east", "ACTION": "pull", "GROUP/KIND": "playlist.grafana.app/Playlist",
 		"ADDRESS": "127.0.0.1:9441", "CIDR": "10.0.0.0/8", "NAME": "site", "ID": "edge",
+		"HOST=MIRROR": "ghcr.io=mirror.example.com/ghcr",
 	}[flag.PlaceHolder])
 	words := flag.EnumSlice()
 	switch {
