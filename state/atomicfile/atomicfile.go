@@ -75,6 +75,31 @@ func Stage(path string, mode fs.FileMode, write func(io.Writer) error) (temp str
 	return f.Name(), nil
 }
 
+// Adopt returns a temporary second name beside path of a synced file, as Stage does of a new one. Where
+// the disk has no second names, it copies the file.
+func Adopt(file, path string) (temp string, err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), prefix+filepath.Base(path)+"-*.tmp")
+	if err != nil {
+		return "", err
+	}
+	temp = f.Name()
+	if err := errors.Join(f.Close(), os.Remove(temp)); err != nil {
+		return "", err
+	}
+	from, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
+	if os.Link(file, temp) != nil {
+		return Stage(path, tempMode, func(w io.Writer) error { _, err := io.Copy(w, from); return err })
+	}
+	if err := from.Sync(); err != nil {
+		return "", errors.Join(err, os.Remove(temp))
+	}
+	return temp, nil
+}
+
 // SyncDir makes the names in a directory durable, where its file system can do that: FUSE and SMB
 // cannot.
 func SyncDir(dir string) error {

@@ -183,6 +183,41 @@ func Version(revision string) string { return revision[:max(strings.LastIndexByt
 // revision, and where it is served if not at SOURCE/COMMIT.tar.gz; Digest, TarDigest, Size, Files and Updated are filled in. Of a Put that fails
 // nothing is served, and what was before it is served on.
 func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (archive.Digests, error)) (Artifact, error) {
+	return s.put(ctx, a, func(path string) (temp string, d archive.Digests, err error) {
+		temp, err = atomicfile.Stage(path, 0o600, func(w io.Writer) (err error) {
+			d, err = write(w)
+			return err
+		})
+		return temp, d, err
+	})
+}
+
+// PutFile is Put of a file with the bytes of an artifact, which d describes. It loses its name when the
+// index has the artifact, and no sooner.
+func (s *Store) PutFile(ctx context.Context, a Artifact, file string, d archive.Digests) (Artifact, error) {
+	made, err := s.put(ctx, a, func(path string) (string, archive.Digests, error) {
+		temp, err := atomicfile.Adopt(file, path)
+		return temp, d, err
+	})
+	if err != nil {
+		return Artifact{}, err
+	}
+	path, err := s.path(made)
+	if err == nil {
+		err = os.Remove(file)
+	}
+	if info, gone := os.Stat(path); err == nil && gone == nil { // a name less is a change of the inode
+		s.prove(path, info)
+	}
+	if err != nil {
+		s.o.Logger.Warn("remove what was stored", "file", file, "err", err)
+	}
+	return made, nil
+}
+
+func (s *Store) put(
+	ctx context.Context, a Artifact, stage func(path string) (temp string, d archive.Digests, err error),
+) (Artifact, error) {
 	dir, err := s.dir(a.Source())
 	if err != nil {
 		return Artifact{}, err
@@ -190,11 +225,7 @@ func (s *Store) Put(ctx context.Context, a Artifact, write func(io.Writer) (arch
 	if err := makeDir(dir); err != nil {
 		return Artifact{}, &Error{ReasonDirectory, err}
 	}
-	var d archive.Digests
-	temp, err := atomicfile.Stage(filepath.Join(dir, "artifact"), 0o600, func(w io.Writer) (err error) {
-		d, err = write(w)
-		return err
-	})
+	temp, d, err := stage(filepath.Join(dir, "artifact"))
 	if err != nil {
 		return Artifact{}, &Error{ReasonArchive, err}
 	}

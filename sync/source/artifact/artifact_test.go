@@ -395,6 +395,62 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestPutFile: a file becomes an artifact without a copy, and stays where it is until the index has it.
+func TestPutFile(t *testing.T) {
+	t.Parallel()
+	w := newSite(t)
+	s := w.open(artifact.Options{})
+	file := filepath.Join(t.TempDir(), "layer")
+	if err := os.WriteFile(file, []byte("layer"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := artifact.Artifact{Kind: "gitrepository", Namespace: "flux-system", Name: "site", UID: "1", Revision: revision(1)}
+	d := archive.Digests{Digest: digestOf("layer"), Size: 5, Files: 1}
+	power := errors.New("the power is gone")
+	for _, cut := range []string{"rename", "sync", "index"} {
+		s.Step(func(name string) error {
+			if name == cut {
+				return power
+			}
+			return nil
+		})
+		if _, err := s.PutFile(t.Context(), a, file, d); !errors.Is(err, power) {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(file); string(data) != "layer" {
+			t.Errorf("cut at %s: %q, %v", cut, data, err)
+		}
+		if s = w.open(artifact.Options{}); len(w.files()) > 0 {
+			t.Errorf("cut at %s: %q", cut, w.files())
+		}
+	}
+	wrong := d
+	wrong.Size = 4
+	if _, err := s.PutFile(t.Context(), a, file, wrong); err == nil {
+		t.Error("a file of another size is stored")
+	}
+	made, err := s.PutFile(t.Context(), a, file, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := s.OpenFile(t.Context(), made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stored.Close()
+	after, err := stored.Stat()
+	if err != nil || !os.SameFile(before, after) {
+		t.Errorf("it was copied: %v", err)
+	}
+	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("its old name: %v", err)
+	}
+}
+
 // TestPowerCuts: at whatever step of a Put the power goes, and whatever of what was not synced is
 // gone then, a start finds each artifact of the index with its bytes, no other file, and the newest
 // that a Put has returned.

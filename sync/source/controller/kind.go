@@ -114,4 +114,7 @@ type Content struct {
 	Metadata map[string]string // for the status
 	Spent    string            // a file or directory that is of no use once the artifact is stored; "" = none
 	Write    func(io.Writer) (archive.Digests, error)
+
+	File    string // that has the bytes as they are, and is removed when they are stored; "" = Write makes them
+	Digests archive.Digests
 }

@@ -31,9 +31,15 @@ func (c *Controller) pack(ctx context.Context, a *attempt) (done bool, err error
 	if err != nil {
 		return true, err
 	}
-	made, err := c.o.Artifacts.Put(ctx, artifact.Artifact{Kind: c.kind.Singular, Namespace: a.key.Namespace, Name: a.key.Name,
+	of := artifact.Artifact{Kind: c.kind.Singular, Namespace: a.key.Namespace, Name: a.key.Name,
 		UID: string(a.obj.GetUID()), Revision: a.found.Revision, Checksum: a.found.Checksum, Subject: content.Subject,
-		Path: content.Path, Metadata: content.Metadata}, content.Write)
+		Path: content.Path, Metadata: content.Metadata}
+	var made artifact.Artifact
+	if content.File != "" {
+		made, err = c.o.Artifacts.PutFile(ctx, of, content.File, content.Digests)
+	} else {
+		made, err = c.o.Artifacts.Put(ctx, of, content.Write)
+	}
 	a.memory.slow = time.Since(began) > c.quickPack
 	if err != nil {
 		if ctx.Err() == nil && context.Cause(limited) == errPackTime {

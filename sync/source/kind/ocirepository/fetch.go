@@ -164,10 +164,10 @@ func (u *upstream) download(ctx context.Context) (received int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close()
+	part := &part{file: f, sum: u.layer.Digest.Algorithm().Hash()}
+	defer func() { _ = part.file.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, artifact.TimeFor(u.layer.Size)) // what has come is kept
 	defer cancel()
-	part := &part{file: f, sum: u.layer.Digest.Algorithm().Hash()}
 	kept, err := part.load()
 	if err != nil {
 		return 0, err
@@ -212,12 +212,16 @@ func (p *part) load() (size int64, err error) {
 	return p.size, err
 }
 
-// clear begins anew.
-func (p *part) clear() error {
+// clear begins anew, in another file: the old one may be that of an artifact, too.
+func (p *part) clear() (err error) {
+	name := p.file.Name()
+	if err := errors.Join(p.file.Close(), os.Remove(name)); err != nil {
+		return err
+	}
 	p.sum.Reset()
 	p.size = 0
-	_, err := p.file.Seek(0, io.SeekStart)
-	return errors.Join(err, p.file.Truncate(0))
+	p.file, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	return err
 }
 
 // matches reports whether a part is the whole layer.

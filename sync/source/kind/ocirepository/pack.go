@@ -15,51 +15,61 @@ import (
 	"limpet/sync/source/controller"
 )
 
-// Pack returns the layer.
+// Pack returns the layer: as it is to copy it, or where it has nothing but what is to be extracted.
 func (u *upstream) Pack(ctx context.Context) (controller.Content, error) {
-	write := u.extract
-	if u.spec.copies() {
-		write = u.copyLayer
+	content := controller.Content{Subject: u.manifest.Annotations[ocispec.AnnotationTitle], Metadata: u.manifest.Annotations}
+	files, whole, err := u.whole(ctx)
+	if err != nil {
+		return content, err
 	}
-	return controller.Content{
-		Subject:  u.manifest.Annotations[ocispec.AnnotationTitle],
-		Metadata: u.manifest.Annotations,
-		Spent:    u.file,
-		Write: func(w io.Writer) (archive.Digests, error) {
-			f, err := os.Open(u.file)
-			if err != nil {
-				return archive.Digests{}, err
-			}
-			defer f.Close()
-			return write(ctx, w, f)
-		},
-	}, nil
+	if whole && u.layer.Digest.Algorithm() == digest.SHA256 {
+		d := string(u.layer.Digest) // made while the layer came
+		content.File, content.Digests = u.file, archive.Digests{Digest: d, TarDigest: d, Size: u.layer.Size, Files: files}
+		return content, nil
+	}
+	write := u.repack
+	if whole {
+		write = copyLayer
+	}
+	content.Spent = u.file
+	content.Write = func(w io.Writer) (archive.Digests, error) {
+		f, err := os.Open(u.file)
+		if err != nil {
+			return archive.Digests{}, err
+		}
+		defer f.Close()
+		d, err := write(ctx, w, f)
+		if _, bad := errors.AsType[*archive.FormatError](err); bad {
+			err = failed(reasonLayer, "failed to extract layer contents from artifact: %w", err)
+		}
+		return d, err
+	}
+	return content, nil
 }
 
-// extract packs the files of the layer as those of other sources. A layer that has nothing else is
-// the artifact itself.
-func (u *upstream) extract(ctx context.Context, w io.Writer, f *os.File) (d archive.Digests, err error) {
-	o := archive.Options{Ignore: u.spec.Ignore, KeepSymlinks: u.visit.KeepSymlinks, MaxBytes: u.spec.kind.o.MaxBytes, MaxFiles: u.spec.kind.o.MaxFiles}
-	files, whole, err := archive.Whole(ctx, f, o)
-	if err == nil {
-		_, err = f.Seek(0, io.SeekStart)
+func (u *upstream) options() archive.Options {
+	return archive.Options{Ignore: u.spec.Ignore, KeepSymlinks: u.visit.KeepSymlinks, MaxBytes: u.spec.kind.o.MaxBytes, MaxFiles: u.spec.kind.o.MaxFiles}
+}
+
+// whole reports whether the layer is the artifact, and how many files that has. What cannot be read is
+// not whole: repack says why. The layer goes to the disk meanwhile.
+func (u *upstream) whole(ctx context.Context) (files int, whole bool, err error) {
+	if u.spec.copies() {
+		return 1, true, nil
 	}
-	switch {
-	case err != nil:
-	case whole:
-		d, err = u.copyLayer(ctx, w, f)
-		d.Files = files
-	default:
-		d, err = u.repack(ctx, w, f, o)
+	f, err := os.Open(u.file)
+	if err != nil {
+		return 0, false, err
 	}
-	if _, bad := errors.AsType[*archive.FormatError](err); bad {
-		return d, failed(reasonLayer, "failed to extract layer contents from artifact: %w", err)
-	}
-	return d, err
+	defer f.Close()
+	synced := make(chan error, 1)
+	go func() { synced <- f.Sync() }()
+	files, whole, bad := archive.Whole(ctx, f, u.options())
+	return files, whole && bad == nil, <-synced
 }
 
 // repack packs the files that the rules leave.
-func (u *upstream) repack(ctx context.Context, w io.Writer, f *os.File, o archive.Options) (archive.Digests, error) {
+func (u *upstream) repack(ctx context.Context, w io.Writer, f *os.File) (archive.Digests, error) {
 	spool, err := os.CreateTemp(u.spec.kind.o.Dir, "files-*")
 	if err != nil {
 		return archive.Digests{}, err
@@ -68,19 +78,13 @@ func (u *upstream) repack(ctx context.Context, w io.Writer, f *os.File, o archiv
 	if err := os.Remove(spool.Name()); err != nil { // a process that is killed leaves no name behind
 		return archive.Digests{}, err
 	}
-	return archive.Repack(ctx, w, f, spool, o)
+	return archive.Repack(ctx, w, f, spool, u.options())
 }
 
-// copyLayer copies the bytes of the layer, whose digest was made while they came.
-func (u *upstream) copyLayer(_ context.Context, w io.Writer, f *os.File) (d archive.Digests, err error) {
-	d = archive.Digests{Digest: string(u.layer.Digest), Size: u.layer.Size, Files: 1}
-	if u.layer.Digest.Algorithm() == digest.SHA256 {
-		_, err = io.Copy(w, f)
-	} else {
-		sum := sha256.New()
-		_, err = io.Copy(io.MultiWriter(w, sum), f)
-		d.Digest = "sha256:" + hex.EncodeToString(sum.Sum(nil))
-	}
-	d.TarDigest = d.Digest
-	return d, err
+// copyLayer copies the bytes of a layer that is named by a digest of another kind.
+func copyLayer(_ context.Context, w io.Writer, f *os.File) (archive.Digests, error) {
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(w, sum), f)
+	digest := "sha256:" + hex.EncodeToString(sum.Sum(nil))
+	return archive.Digests{Digest: digest, TarDigest: digest, Size: n, Files: 1}, err
 }
