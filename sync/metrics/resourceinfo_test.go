@@ -185,10 +185,11 @@ func TestNames(t *testing.T) {
 		"sync":{"state":"success","finished":1700000000000,"lastRef":"5d41"}}`
 	from.Objects = map[string]func() []kube.Object{
 		"GitRepository": list(objectOf(t, "a", "s", sourceReady)), "Repository": list(objectOf(t, "a", "r", wellRepository)),
-		"Connection": list(objectOf(t, "a", "c", wellRepository)),
-		"Bucket":     list(objectOf(t, "a", "b", `"spec":{"endpoint":"s3.example.com","bucketName":"site"}`)),
-		"HelmChart":  list(objectOf(t, "a", "h", `"spec":{"chart":"podinfo","version":"6.x"}`)),
-		"Job":        list(objectOf(t, "a", "j", `"spec":{"action":"pull","repository":"r"},"status":{"state":"working"}`)),
+		"Connection":     list(objectOf(t, "a", "c", wellRepository)),
+		"Bucket":         list(objectOf(t, "a", "b", `"spec":{"endpoint":"s3.example.com","bucketName":"site"}`)),
+		"HelmChart":      list(objectOf(t, "a", "h", `"spec":{"chart":"podinfo","version":"6.x"}`)),
+		"HelmRepository": list(objectOf(t, "a", "h", `"spec":{"url":"https://charts.example.com"}`)),
+		"Job":            list(objectOf(t, "a", "j", `"spec":{"action":"pull","repository":"r"},"status":{"state":"working"}`)),
 	}
 	from.Ready = func() bool { return true }
 	from.Requests = func() map[kube.RequestKind]int64 { return map[kube.RequestKind]int64{{Code: "200"}: 1} }
