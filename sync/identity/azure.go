@@ -35,10 +35,6 @@ const (
 // azureTenant is the form of the ID or domain of a tenant.
 var azureTenant = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
 
-// assertionLife is how long an assertion by certificate holds, for which Entra ID takes an hour at
-// most.
-const assertionLife = 10 * time.Minute
-
 // azureAuthorities are those that a Secret may name: public, US government,
 // China. Source: Microsoft's list of national clouds.
 var azureAuthorities = []string{
@@ -127,7 +123,7 @@ func (p *azure) certificate(
 			"sub": client,
 			"jti": rand.Text(),
 			"nbf": begin.Unix(),
-			"exp": begin.Add(assertionLife).Unix(),
+			"exp": begin.Add(proofLife).Unix(),
 		})
 		sum := sha256.Sum256(pair.Certificate[0])
 		unsigned.Header["x5t#S256"] = base64.StdEncoding.EncodeToString(sum[:])

@@ -2,7 +2,6 @@ package identity
 
 import (
 	"context"
-	"fmt"
 
 	"limpet/sync/auth"
 	"limpet/sync/netx"
@@ -27,12 +26,12 @@ func (i *Identities) Storage(
 		return &auth.Credentials{Username: k.ID, Password: k.Secret, Bearer: k.Session, Forget: forget}, err
 	case *gcp:
 		made, err := p.Credentials(ctx, r)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			made = &auth.Credentials{Bearer: made.Password, Forget: made.Forget}
 		}
-		return &auth.Credentials{Bearer: made.Password, Forget: made.Forget}, nil
+		return made, err
 	case *azure:
 		return p.Credentials(ctx, r)
 	}
-	return nil, fmt.Errorf("%q is no provider of buckets", provider)
+	return nil, invalid("use provider "+provider, "it has no buckets")
 }

@@ -71,13 +71,6 @@ const (
 	reasonSTS    = "InvalidSTSConfiguration"
 )
 
-// Providers. Source: Flux; Generic is in package auth.
-const (
-	aws   = "aws"
-	azure = "azure"
-	gcp   = "gcp"
-)
-
 // spec is the spec of a Bucket.
 type spec struct {
 	kind      *Kind
@@ -186,9 +179,9 @@ func (u *upstream) Fields(func(artifact.Artifact) map[string]any) map[string]any
 func (s *spec) endpoint() (*url.URL, error) {
 	raw := "https://" + s.Endpoint
 	switch {
-	case s.Provider == gcp:
+	case s.Provider == "gcp":
 		raw = "https://storage.googleapis.com"
-	case s.Provider == azure:
+	case s.Provider == "azure":
 		raw = strings.TrimSuffix(s.Endpoint, "/")
 	case s.Insecure:
 		raw = "http://" + s.Endpoint
@@ -197,9 +190,9 @@ func (s *spec) endpoint() (*url.URL, error) {
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery+u.Fragment != "":
 		return nil, fmt.Errorf("it is no address of a server")
-	case s.Provider == azure && u.Scheme != "https" && !netx.Loopback(u.Hostname()):
+	case s.Provider == "azure" && u.Scheme != "https" && !netx.Loopback(u.Hostname()):
 		return nil, fmt.Errorf("it is not https://ACCOUNT.blob.core.windows.net")
-	case s.Provider != azure && u.Path != "":
+	case s.Provider != "azure" && u.Path != "":
 		return nil, fmt.Errorf("it is not HOST or HOST:PORT, without a scheme and a path")
 	case s.BucketName == "." || s.BucketName == ".." || strings.ContainsAny(s.BucketName, "/?#"):
 		return nil, fmt.Errorf("spec.bucketName: %q is no name of a bucket", text.Line(s.BucketName, 200))

@@ -50,9 +50,9 @@ func (u *upstream) Fetch(ctx context.Context) (received int64, err error) {
 			n, sum, err := u.download(ctx, key)
 			total.Add(n)
 			if sums[i] = sum; err != nil {
-				return fmt.Errorf("failed to get '%s' object: %w", text.Line(key, 200), err)
+				err = fmt.Errorf("failed to get '%s' object: %w", text.Line(key, 200), err)
 			}
-			return nil
+			return err
 		})
 	}
 	if err := group.Wait(); err != nil {

@@ -61,10 +61,7 @@ func (s *spec) origin() string { return s.Provider + " " + s.base.String() + " "
 // remembered returns the index of the stored artifact, an empty one where there is none of this
 // bucket.
 func (u *upstream) remembered() (x index) {
-	path, err := u.beside(u.visit.Stored.Digest)
-	if err != nil {
-		return index{}
-	}
+	path, _ := u.beside(u.visit.Stored.Digest) // without an artifact there is no such file
 	body, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(body, &x) != nil || x.Origin != u.spec.origin() {
 		return index{}

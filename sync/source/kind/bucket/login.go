@@ -3,10 +3,8 @@ package bucket
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
 	"time"
@@ -42,9 +40,6 @@ var (
 	azureHost = regexp.MustCompile(`^[a-z0-9]+\.blob\.core\.(windows\.net|usgovcloudapi\.net|chinacloudapi\.cn)$`)
 )
 
-// defaultRegion is what stores that have no regions are asked with.
-const defaultRegion = "us-east-1"
-
 // open returns the bucket with its credentials. region is that which the server has named, "" = none.
 func (u *upstream) open(ctx context.Context, region string) (*remote, error) {
 	s, o := u.spec, u.spec.kind.o
@@ -57,11 +52,9 @@ func (u *upstream) open(ctx context.Context, region string) (*remote, error) {
 		return nil, err
 	}
 	found := awsHost.FindStringSubmatch(r.root.Hostname())
-	r.region = cmp.Or(s.Region, region)
-	if found != nil {
-		r.region = cmp.Or(r.region, found[1])
+	if r.region = cmp.Or(s.Region, region, "us-east-1"); found != nil { // that of stores without regions
+		r.region = cmp.Or(s.Region, region, found[1], "us-east-1")
 	}
-	r.region = cmp.Or(r.region, defaultRegion)
 	if found != nil && (s.Insecure || !strings.Contains(s.BucketName, ".")) { // a certificate is of one level
 		r.root.Host = s.BucketName + "." + r.root.Host
 	} else {
@@ -78,7 +71,7 @@ func (u *upstream) open(ctx context.Context, region string) (*remote, error) {
 	switch at := s.base.Hostname(); {
 	case s.Provider == auth.Generic:
 		r.login = &auth.Credentials{}
-	case s.Provider == aws && found == nil, s.Provider == azure && !azureHost.MatchString(at):
+	case s.Provider == "aws" && found == nil, s.Provider == "azure" && !azureHost.MatchString(at):
 		err = fmt.Errorf("the identity of this host is for hosts of %s, and %s is none; name a Secret in spec.secretRef", s.Provider, at)
 	default:
 		r.login, err = o.Identities.Storage(ctx, s.Provider, r.region, "this host", nil, trust.Proxy)
@@ -100,20 +93,16 @@ func (u *upstream) login(ctx context.Context, r *remote, keys map[string][]byte,
 		}
 	}
 	switch {
-	case s.Provider == auth.Generic || s.Provider == aws:
+	case s.Provider == auth.Generic || s.Provider == "aws":
 		if text(keyAccess) == "" || text(keySecret) == "" {
 			return required("'accesskey' and 'secretkey'")
 		}
 		return &auth.Credentials{Username: text(keyAccess), Password: text(keySecret)}, nil
-	case s.Provider == gcp && text(keyAccount) == "":
+	case s.Provider == "gcp" && text(keyAccount) == "":
 		return required("'serviceaccount'")
-	case s.Provider == azure && text("clientId") == "" && text(keySAS) != "":
-		sas := strings.TrimPrefix(text(keySAS), "?")
-		if _, err := url.ParseQuery(sas); err != nil {
-			return nil, errors.New("the sasKey of the secret is no query of a URL")
-		}
-		return &auth.Credentials{Password: sas}, nil
-	case s.Provider == azure && text("clientSecret")+text("clientCertificate") == "":
+	case s.Provider == "azure" && text("clientId") == "" && text(keySAS) != "":
+		return &auth.Credentials{Password: strings.TrimPrefix(text(keySAS), "?")}, nil
+	case s.Provider == "azure" && text("clientSecret")+text("clientCertificate") == "":
 		return required("'tenantId' and 'clientId' with 'clientSecret' or 'clientCertificate', or 'sasKey'")
 	}
 	return s.kind.o.Identities.Storage(ctx, s.Provider, r.region, "secret "+s.namespace+"/"+s.SecretRef.Name, proofs, trust.Proxy)
@@ -128,10 +117,10 @@ func (r *remote) authorize(ctx context.Context, req *http.Request, now time.Time
 	switch {
 	case c.Empty():
 		return nil
-	case r.provider == azure && c.Bearer == "":
+	case r.provider == "azure" && c.Bearer == "":
 		req.URL.RawQuery = strings.TrimPrefix(req.URL.RawQuery+"&"+c.Password, "&")
 		return nil
-	case r.provider == azure || r.provider == gcp:
+	case r.provider == "azure" || r.provider == "gcp":
 		req.Header.Set("Authorization", "Bearer "+c.Bearer)
 		return nil
 	}

@@ -27,19 +27,8 @@ func (u *upstream) Look(ctx context.Context) (found controller.Found, err error)
 	u.was = u.remembered()
 	u.now = index{Origin: s.origin(), Region: u.was.Region, Objects: map[string]entry{}}
 	listed, err := u.list(ctx)
-	if e, ok := errors.AsType[*refusal](err); ok && e.Region != "" && s.Region == "" {
-		u.now.Region = e.Region
-		listed, err = u.list(ctx)
-	}
-	_, answered := errors.AsType[*controller.Failure](err)
-	switch {
-	case answered:
+	if err != nil {
 		return found, err
-	case refused(err, http.StatusNotFound):
-		return found, failed(reasonBucket, "bucket '%s' not found: %w", s.BucketName, err)
-	case err != nil:
-		return found, failed(reasonBucket, "indexation of objects from bucket '%s' failed: listing objects from bucket '%[1]s' failed: %w",
-			s.BucketName, err)
 	}
 	if u.now.Rules, err = u.rules(ctx, listed); err != nil {
 		return found, failed(reasonBucket, "failed to get Etag for '%s' object: %w", ignoreFile, err)
@@ -48,11 +37,25 @@ func (u *upstream) Look(ctx context.Context) (found controller.Found, err error)
 	return controller.Found{Revision: u.now.revision(), Checksum: u.now.checksum()}, err
 }
 
+// list lists the bucket, in the region that the server names where the spec has none.
 func (u *upstream) list(ctx context.Context) (listed []object, err error) {
+	s := u.spec
 	if u.from, err = u.open(ctx, u.now.Region); err != nil {
 		return nil, failed(auth.ReasonAuthentication, "%w", err)
 	}
-	return u.from.list(ctx, u.spec.Prefix)
+	listed, err = u.from.list(ctx, s.Prefix)
+	e, refused := errors.AsType[*refusal](err)
+	switch {
+	case refused && e.Region != "" && s.Region == "" && e.Region != u.now.Region && u.now.Region == u.was.Region: // once
+		u.now.Region = e.Region
+		return u.list(ctx)
+	case refused && e.Status == http.StatusNotFound:
+		err = failed(reasonBucket, "bucket '%s' not found: %w", s.BucketName, err)
+	case err != nil:
+		err = failed(reasonBucket, "indexation of objects from bucket '%s' failed: listing objects from bucket '%[1]s' failed: %w",
+			s.BucketName, err)
+	}
+	return listed, err
 }
 
 // rules returns the rules of the bucket. They are read when they have changed, of which a listing
@@ -105,24 +108,20 @@ func (u *upstream) choose(ctx context.Context, listed []object) error {
 	}
 	total := int64(0)
 	for _, is := range listed {
-		if is.Key == ignoreFile || strings.HasSuffix(is.Key, "/") { // a marker of a directory
-			continue
-		}
 		excluded, _, err := ignore.Match(ctx, files, strings.Split(is.Key, "/"), false)
-		if excluded || err != nil {
-			if err != nil {
-				return err
-			}
+		if err != nil {
+			return err
+		}
+		if excluded || is.Key == ignoreFile || strings.HasSuffix(is.Key, "/") { // a marker of a directory
 			continue
 		}
 		if pathOf(is.Key) == "" || strings.ContainsRune(is.Key, 0) {
 			return failed(reasonBucket, "the key %q cannot be a file; leave it out with spec.ignore", text.Line(is.Key, 200))
 		}
-		e := entry{ETag: is.ETag, First: is.ETag, Size: is.Size}
-		if old := u.was.Objects[is.Key]; old.ETag == e.ETag && old.Size == e.Size {
-			e = old
+		u.now.Objects[is.Key] = entry{ETag: is.ETag, First: is.ETag, Size: is.Size}
+		if u.kept(is.Key) {
+			u.now.Objects[is.Key] = u.was.Objects[is.Key]
 		}
-		u.now.Objects[is.Key] = e
 		total += is.Size
 		if tooMany := o.MaxFiles > 0 && len(u.now.Objects) > o.MaxFiles; tooMany || o.MaxBytes > 0 && total > o.MaxBytes {
 			limit := &archive.LimitError{Bytes: !tooMany, Limit: o.MaxBytes}

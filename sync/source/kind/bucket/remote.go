@@ -19,14 +19,11 @@ import (
 	"limpet/sync/text"
 )
 
-// The bounds of a listing.
+// The bounds of a listing. Its time is that of the spec.
 const (
-	mostKeys     = "1000"   // of a page
-	maxPage      = 8 << 20  // bytes of a page
-	maxListing   = 32 << 20 // bytes of all keys and ETags, and objectWeight of each object
-	objectWeight = 64
-	mostPages    = 10_000
-	maxRefusal   = 64 << 10 // bytes of an answer that is no success
+	mostKeys   = "1000"   // of a page
+	maxPage    = 8 << 20  // bytes of a page
+	maxListing = 64 << 20 // bytes of all pages
 	// azureVersion is the version of Azure's API, without which it takes no token.
 	azureVersion = "2021-12-02"
 )
@@ -93,7 +90,7 @@ func (r *remote) send(ctx context.Context, to url.URL, header http.Header) (*htt
 		return nil, err
 	}
 	req := (&http.Request{Method: http.MethodGet, URL: &to, Host: to.Host, Header: header.Clone()}).WithContext(ctx)
-	if r.provider == azure {
+	if r.provider == "azure" {
 		req.Header.Set("X-Ms-Version", azureVersion)
 	}
 	if err := r.authorize(ctx, req, r.client.Clock(to.String())); err != nil {
@@ -121,7 +118,7 @@ func (r *remote) send(ctx context.Context, to url.URL, header http.Header) (*htt
 // refusal reads an answer that is no success. Its text is foreign.
 func (r *remote) refusal(resp *http.Response) error {
 	e := &refusal{}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxPage))
 	_ = xml.Unmarshal(body, e)                                          // else it says nothing
 	if e.Status = resp.StatusCode; e.Status < http.StatusUnauthorized { // later ones name the region though it is right
 		e.Region = cmp.Or(resp.Header.Get("X-Amz-Bucket-Region"), e.Region)
@@ -144,6 +141,7 @@ type object struct {
 
 // page is a page of a listing. The first members are those of S3, the others those of Azure.
 type page struct {
+	XMLName  xml.Name
 	Contents []object
 	Encoding string `xml:"EncodingType"`
 	Next     string `xml:"NextContinuationToken"`
@@ -159,10 +157,7 @@ type page struct {
 
 // parsePage reads a page, and where the next one begins; "" = there is none.
 func parsePage(body []byte) (objects []object, next string, err error) {
-	var p struct {
-		XMLName xml.Name
-		page
-	}
+	var p page
 	err = xml.Unmarshal(body, &p)
 	if err != nil || p.XMLName.Local != "ListBucketResult" && p.XMLName.Local != "EnumerationResults" {
 		return nil, "", errors.New("the answer is no listing of a bucket")
@@ -191,12 +186,12 @@ func unquote(etag string) string { return strings.Trim(strings.TrimPrefix(etag, 
 // list returns the objects below a prefix.
 func (r *remote) list(ctx context.Context, prefix string) (listed []object, err error) {
 	query, continued := url.Values{"list-type": {"2"}, "encoding-type": {"url"}, "max-keys": {mostKeys}}, "continuation-token"
-	if r.provider == azure {
+	if r.provider == "azure" {
 		query, continued = url.Values{"restype": {"container"}, "comp": {"list"}, "maxresults": {mostKeys}}, "marker"
 	}
 	query.Set("prefix", prefix)
 	left := maxListing
-	for range mostPages {
+	for {
 		to := r.at("")
 		to.RawQuery = query.Encode()
 		resp, err := r.get(ctx, to, http.Header{})
@@ -212,10 +207,7 @@ func (r *remote) list(ctx context.Context, prefix string) (listed []object, err 
 			return nil, err
 		}
 		objects, next, err := parsePage(body)
-		for _, o := range objects {
-			left -= len(o.Key) + len(o.ETag) + objectWeight
-		}
-		if left < 0 {
+		if left -= len(body); left < 0 {
 			err = fmt.Errorf("the listing has more than %s; name a spec.prefix", text.Size(maxListing))
 		}
 		if listed = append(listed, objects...); err != nil || next == "" {
@@ -223,5 +215,4 @@ func (r *remote) list(ctx context.Context, prefix string) (listed []object, err 
 		}
 		query.Set(continued, next)
 	}
-	return nil, fmt.Errorf("the listing has more than %d pages", mostPages)
 }
