@@ -69,6 +69,7 @@ type completion struct {
 	at       *kong.Node // the command
 	args     []string   // of the command
 	pending  *kong.Flag // its value comes next
+	kind     string     // of --kind, of a source
 	selected []string   // the words that select the state file and the server
 	names    func(kind string) []string
 }
@@ -76,10 +77,16 @@ type completion struct {
 func read(root *kong.Node, words []string) (c completion) {
 	c.at = root
 	for i, w := range words {
-		name, _, assigned := strings.Cut(w, "=")
+		name, value, assigned := strings.Cut(w, "=")
 		flag := findFlag(c.at, name)
+		if assigned && name == "--kind" {
+			c.kind = value
+		}
 		switch {
 		case c.pending != nil:
+			if c.pending.Name == "kind" {
+				c.kind = w
+			}
 			if command.Selects(c.pending) {
 				c.selected = append(c.selected, words[i-1], w)
 			}
@@ -153,6 +160,14 @@ func (c completion) values(of *kong.Value, prefix, current string) []string {
 			kinds = append(kinds, k.Plural)
 		}
 		return withPrefix(kinds, prefix, current)
+	case of.Flag != nil && of.Name == "kind" && noun == "source":
+		var kinds []string
+		for _, k := range api.SourceKinds() {
+			kinds = append(kinds, k.Singular)
+		}
+		return withPrefix(kinds, prefix, current)
+	case of.Flag == nil && of.Name == "name" && noun == "source" && c.kind != "":
+		kind = c.kind
 	case of.Flag == nil && len(c.args) > 0 && (noun == "get" || noun == "delete"):
 		kind = c.args[0]
 	case of.Flag == nil && kind == "" && path != "repo create":

@@ -34,6 +34,12 @@ func TestCandidates(t *testing.T) {
 			Kind string `arg:""`
 			Name string `arg:"" optional:""`
 		} `cmd:""`
+		Source struct {
+			Show struct {
+				Name string `arg:""`
+				Kind string
+			} `cmd:""`
+		} `cmd:""`
 		Demo struct {
 		} `cmd:""`
 	}
@@ -42,7 +48,7 @@ func TestCandidates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		"":                               "demo get job status",
+		"":                               "demo get job source status",
 		"j":                              "job",
 		"job ":                           "list watch",
 		"-o j":                           "json jsonl",
@@ -66,8 +72,12 @@ func TestCandidates(t *testing.T) {
 		"get re":                         "repositories",
 		"get repositories b":             "beta",
 		"--unheard-of=3 job watch b":     "beta",
+		"source show --kind helm":        "helmchart helmrepository",
+		"source show --kind bucket b":    "beta bucket",
+		"source show --kind=bucket b":    "beta bucket",
+		"source show ":                   "alpha beta gitrepository",
 		"status ":                        "",
-		"unheard-of ":                    "demo get job status",
+		"unheard-of ":                    "demo get job source status",
 		"--unheard-of=":                  "",
 		"get nonsense --state x --out":   "--output",
 		"job list --quiet -r alpha --no": "--no-quiet",
@@ -76,6 +86,9 @@ func TestCandidates(t *testing.T) {
 		last := len(words) - 1
 		c := read(parser.Model.Node, words[:last])
 		c.names = func(string) []string { return []string{"alpha", "beta"} }
+		if strings.HasPrefix(line, "source ") {
+			c.names = func(kind string) []string { return []string{"alpha", "beta", kind} }
+		}
 		var got []string
 		for _, found := range c.candidates(words[last]) {
 			word, _, _ := strings.Cut(found, "\t")
