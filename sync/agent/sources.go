@@ -125,7 +125,7 @@ func (a *Agent) sourceKinds() []controller.Kind {
 			MaxFiles:   cfg.Artifacts.MaxFiles,
 			Sealed:     a.clients.sealed(),
 		}),
-		helmrepository.New(helmrepository.Options{Client: repositories, Dir: layers, Sealed: a.clients.sealed()}),
+		helmrepository.New(helmrepository.Options{Client: repositories, Dir: layers, MaxBytes: cfg.Artifacts.MaxIndex, Sealed: a.clients.sealed()}),
 		helmchart.New(helmchart.Options{
 			Sources:    c.sources.watchers,
 			Artifacts:  c.sources.artifacts,
@@ -214,6 +214,7 @@ type ArtifactServer struct {
 	MaxAge            time.Duration
 	MaxBytes          int64 // see archive.Options
 	MaxFiles          int
+	MaxIndex          int64 // see helmrepository.Options
 }
 
 // url is the address for the status of sources, "" where nothing is served.

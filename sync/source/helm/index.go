@@ -25,8 +25,6 @@ import (
 )
 
 const (
-	// MaxIndex is the size of an index. Source: --helm-index-max-size of source-controller.
-	MaxIndex = 50 << 20
 	// maxVersion bounds one version of an index, which is parsed in memory.
 	maxVersion = 1 << 20
 	// maxFlow bounds an index that is not in the form of Helm's tools, a line a member.

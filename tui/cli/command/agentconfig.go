@@ -203,6 +203,7 @@ func (g *Flags) bounds() error {
 	atLeast("token-cache-max-size", int64(g.TokenCacheMaxSize), 1)
 	atLeast("artifact-retention-records", int64(g.ArtifactRetentionRecords), 1)
 	atLeast("artifact-max-files", int64(g.ArtifactMaxFiles), 0)
+	atLeast("helm-index-max-size", int64(g.HelmIndexMaxSize), 1)
 	refuse("artifact-retention-ttl", g.ArtifactRetentionTTL < 0, "%s is less than 0", g.ArtifactRetentionTTL)
 	atLeast("max-incremental-changes", int64(g.MaxIncrementalChanges), 0)
 	if g.MaxRepositories != nil {
@@ -284,7 +285,7 @@ func checkPair(next, certFlag, cert, keyFlag, key string) error {
 func (g *Flags) artifacts(log *slog.Logger) (agent.ArtifactServer, error) {
 	s := agent.ArtifactServer{Listen: g.ArtifactListen, URL: g.ArtifactURL, TokenFile: g.ArtifactTokenFile, CertFile: g.ArtifactTLSCertFile,
 		KeyFile: g.ArtifactTLSKeyFile, Keep: g.ArtifactRetentionRecords, MaxAge: g.ArtifactRetentionTTL,
-		MaxBytes: int64(g.ArtifactMaxSize), MaxFiles: g.ArtifactMaxFiles}
+		MaxBytes: int64(g.ArtifactMaxSize), MaxFiles: g.ArtifactMaxFiles, MaxIndex: int64(g.HelmIndexMaxSize)}
 	const next = "limpet --daemon --artifact-listen 127.0.0.1:9442"
 	if s.Listen == "" {
 		if s.URL+s.TokenFile+s.CertFile+s.KeyFile != "" {

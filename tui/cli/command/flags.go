@@ -126,6 +126,7 @@ type AgentFlags struct {
 	ArtifactRetentionTTL      time.Duration `help:"Delete replaced revisions after this. 0 = never." default:"0s"`
 	ArtifactMaxSize           Size          `help:"Size of the files of an artifact, such as 512MiB; 0 = no limit." default:"1GiB"`
 	ArtifactMaxFiles          int           `help:"Files and directories of an artifact; 0 = no limit." default:"100000"`
+	HelmIndexMaxSize          Size          `help:"Size of the index of a Helm repository." default:"50MiB"`
 	Notify                    []string      `help:"Target of 'limpet help notifications'. Repeatable." placeholder:"URL" sep:"none"`
 	NotifyHMACKeyFile         string        `help:"Key that signs notifications to webhooks." placeholder:"FILE"`
 	LokiURL                   string        `help:"Loki that gets a line for each job that has ended." placeholder:"URL"`

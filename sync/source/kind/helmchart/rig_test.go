@@ -108,7 +108,7 @@ func newRig(t *testing.T) *rig {
 	turns := controller.NewTurns(func(string) bool { return false })
 	parts := []func(context.Context) error{references.Run}
 	for _, kind := range []controller.Kind{
-		helmrepository.New(helmrepository.Options{Client: repositories, Dir: dir}),
+		helmrepository.New(helmrepository.Options{Client: repositories, Dir: dir, MaxBytes: 1 << 20}),
 		helmchart.New(helmchart.Options{Sources: r.sources, Artifacts: r.artifacts, References: references, Client: repositories, Dir: dir,
 			Registries: ocirepository.New(ocirepository.Options{Places: places, Dir: dir, MaxBytes: 1 << 20, UserAgent: "limpet/test"})}),
 	} {

@@ -31,9 +31,10 @@ import (
 
 // Options of a Kind. All but Sealed must be set.
 type Options struct {
-	Client *Client
-	Dir    string                   // of indexes that are read
-	Sealed func(secret string) bool // see dependency.Reader
+	Client   *Client
+	Dir      string                   // of indexes that are read
+	MaxBytes int64                    // of an index
+	Sealed   func(secret string) bool // see dependency.Reader
 }
 
 // Kind is the kind HelmRepository.

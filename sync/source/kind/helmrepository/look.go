@@ -13,7 +13,6 @@ import (
 
 	"limpet/sync/auth"
 	"limpet/sync/source/controller"
-	"limpet/sync/source/helm"
 	"limpet/sync/text"
 )
 
@@ -88,9 +87,10 @@ func (u *upstream) receive(body io.Reader) (revision string, err error) {
 	}
 	defer f.Close()
 	sum := sha256.New()
-	u.size, err = io.Copy(io.MultiWriter(f, sum), io.LimitReader(body, helm.MaxIndex+1))
-	if err == nil && u.size > helm.MaxIndex {
-		err = fmt.Errorf("size of index exceeds %s, the limit", text.Size(helm.MaxIndex))
+	most := u.spec.kind.o.MaxBytes
+	u.size, err = io.Copy(io.MultiWriter(f, sum), io.LimitReader(body, most+1))
+	if err == nil && u.size > most {
+		err = fmt.Errorf("the index has more than %s, the limit (--helm-index-max-size)", text.Size(most))
 	}
 	if err != nil {
 		return "", errors.Join(err, os.Remove(u.file))
