@@ -260,6 +260,7 @@ func TestBad(t *testing.T) {
 		"slash":     {`"bucketName":"a/b"`, source.Stalled, "URLInvalid", "spec.bucketName"},
 		"sts":       {`"sts":{"provider":"ldap","endpoint":"https://a"}`, source.Stalled, "InvalidSTSConfiguration", "secretRef"},
 		"account":   {`"provider":"aws","serviceAccountName":"a","secretRef":null`, source.Stalled, "FeatureGateDisabled", ""},
+		"open":      {`"provider":"aws","secretRef":null,"endpoint":"s3.amazonaws.com"`, source.Failed, "AuthenticationFailed", "for https"},
 		"foreign":   {`"provider":"aws","secretRef":null`, source.Failed, "AuthenticationFailed", "identity of this host"},
 		"plain":     {`"provider":"azure","endpoint":"http://blob.example.com"`, source.Stalled, "URLInvalid", "https://"},
 		"noproof":   {`"provider":"azure","endpoint":"https://a.blob.core.windows.net"`, source.Failed, "AuthenticationFailed", "clientSecret"},

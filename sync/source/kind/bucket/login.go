@@ -71,8 +71,8 @@ func (u *upstream) open(ctx context.Context, region string) (*remote, error) {
 	switch at := s.base.Hostname(); {
 	case s.Provider == auth.Generic:
 		r.login = &auth.Credentials{}
-	case s.Provider == "aws" && found == nil, s.Provider == "azure" && !azureHost.MatchString(at):
-		err = fmt.Errorf("the identity of this host is for hosts of %s, and %s is none; name a Secret in spec.secretRef", s.Provider, at)
+	case s.Provider == "aws" && (found == nil || s.Insecure), s.Provider == "azure" && !azureHost.MatchString(at):
+		err = fmt.Errorf("the identity of this host is for https to hosts of %s, and %s is none; name a Secret in spec.secretRef", s.Provider, at)
 	default:
 		r.login, err = o.Identities.Storage(ctx, s.Provider, r.region, "this host", nil, trust.Proxy)
 	}
