@@ -26,6 +26,7 @@ type createCmd struct {
 	Name string `arg:"" help:"Name of the source."`
 	ofKind
 	URL          string        `help:"URL of the Git repository: https, ssh or http; of an OCIRepository: oci."`
+	Insecure     bool          `help:"Plain http, of an OCIRepository."`
 	Branch       string        `help:"Branch. Default: main."`
 	Tag          string        `help:"Follow a tag instead."`
 	SemVer       string        `name:"semver" help:"Follow the newest tag in a range of versions, such as 1.x." placeholder:"RANGE"`
@@ -67,7 +68,9 @@ func (c createCmd) object(e *command.Env) (u, secret *unstructured.Unstructured,
 		return nil, nil, command.Usagef("limpet apply -f FILE", "a %s is made of a file", kind.Kind)
 	case oci && (c.Branch+c.Commit+c.RefName+c.TokenFrom+c.Verify != "" || len(c.Include)+len(c.Sparse) > 0 || c.Submodules):
 		return nil, nil, command.Usagef(next+" --kind ocirepository --tag TAG",
-			"an OCIRepository takes --url, --tag, --semver, --interval, --secret, --ignore, --verify-secret and --sink-dir alone")
+			"an OCIRepository takes --url, --tag, --semver, --interval, --secret, --ignore, --verify-secret, --insecure and --sink-dir alone")
+	case c.Insecure && !oci:
+		return nil, nil, command.Usagef(next, "--insecure is for --kind ocirepository; for Git write http:// in --url")
 	case c.URL == "":
 		return nil, nil, command.Usagef(next, "missing --url")
 	case c.Interval <= 0:
@@ -112,8 +115,8 @@ func (c createCmd) object(e *command.Env) (u, secret *unstructured.Unstructured,
 		verify["mode"] = cmp.Or(c.Verify, "HEAD")
 	}
 	spec := set(map[string]any{"url": c.URL, "interval": c.Interval.String(), "secretRef": set(map[string]any{"name": c.Secret}),
-		"ref":    set(map[string]any{"branch": c.Branch, "tag": c.Tag, "semver": c.SemVer, "commit": c.Commit, "name": c.RefName}),
-		"ignore": c.Ignore, "include": includes, "sparseCheckout": c.Sparse, "recurseSubmodules": c.Submodules,
+		"ref":      set(map[string]any{"branch": c.Branch, "tag": c.Tag, "semver": c.SemVer, "commit": c.Commit, "name": c.RefName}),
+		"insecure": c.Insecure, "ignore": c.Ignore, "include": includes, "sparseCheckout": c.Sparse, "recurseSubmodules": c.Submodules,
 		"verify": set(verify)})
 	body, err := json.Marshal(map[string]any{"apiVersion": kind.APIVersion(), "kind": kind.Kind,
 		"metadata": map[string]any{"name": c.Name, "namespace": namespace}, "spec": spec})

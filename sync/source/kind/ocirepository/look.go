@@ -169,6 +169,8 @@ func explain(err error, tag string) error {
 	switch {
 	case errors.Is(err, registryauth.ErrBasicCredentialNotFound):
 		return errors.New("the registry demands a login, and there is none for it; name the Secret with it in spec.secretRef")
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return fmt.Errorf("the registry speaks plain http; set spec.insecure if that is meant: %w", err)
 	case refused(err):
 		return fmt.Errorf("the registry refuses access; check the Secret of spec.secretRef: %w", err)
 	case notFound(err):

@@ -383,6 +383,7 @@ func TestBad(t *testing.T) {
 		"range":     {`"ref":{"semver":">9"}`, source.Failed, "ReadOperationFailed"},
 		"norange":   {`"ref":{"semver":"x y"}`, source.Stalled, "ReadOperationFailed"},
 		"tagged":    {`"url":"` + h.url() + `:v1"`, source.Stalled, "URLInvalid"},
+		"https":     {`"insecure":false`, source.Failed, "OCIArtifactPullFailed"},
 		"cloud":     {`"provider":"aws"`, source.Stalled, "InvalidProviderConfiguration"},
 		"account":   {`"provider":"aws","insecure":false,"serviceAccountName":"a"`, source.Stalled, "FeatureGateDisabled"},
 		"noaccount": {`"serviceAccountName":"a"`, source.Failed, "AuthenticationFailed"},
