@@ -1,9 +1,11 @@
 package helmchart
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"os"
 	"path"
 	"strings"
 
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/auth"
+	"limpet/sync/source/archive"
 	"limpet/sync/source/controller"
 	"limpet/sync/source/helm"
 	"limpet/sync/source/kind/helmrepository"
@@ -89,12 +92,13 @@ func (r *registry) fetch(ctx context.Context) (b brought, received int64, err er
 	if err != nil {
 		return b, received, ofChart(err)
 	}
+	layer := cmp.Or(content.File, content.Spent)
 	b, err = r.u.published(func(w io.Writer) error {
-		d, err := content.Write(w)
+		d, err := archive.Copy(w, layer)
 		if err == nil && d.Size > helm.MaxChart {
 			err = tooLarge(r.u.chosen.Name)
 		}
-		return err
+		return errors.Join(err, os.RemoveAll(layer))
 	})
 	if err != nil {
 		return b, received, noPull.of(err)
