@@ -215,7 +215,7 @@ func (p Places) NamedSecret() Source {
 		l.Repository = name // files stand for the Secret, and not for a Repository of the same name
 		c, err := secrets.Credentials(ctx, l)
 		if err == nil && c == nil {
-			err = fmt.Errorf("secret %s/%s is not there, holds no key for Git, or may not be read; "+
+			err = fmt.Errorf("secret %s/%s is not there, holds no credentials, or may not be read; "+
 				"its keys may be files %[1]s.%[2]s/KEY below --credentials-dir, too", l.Namespace, name)
 		}
 		return c, err
