@@ -2,6 +2,7 @@ package diff
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -131,7 +132,11 @@ func entries(ctx context.Context, open OpenFunc, of artifact.Artifact, visit fun
 		return err
 	}
 	defer f.Close()
-	packed, err := gzip.NewReader(f)
+	content := bufio.NewReader(f)
+	if magic, _ := content.Peek(len(artifact.Magic)); string(magic) != artifact.Magic {
+		return visit(artifact.PlainFile(of), &tar.Header{Mode: 0o644, Size: of.Size}, content)
+	}
+	packed, err := gzip.NewReader(content)
 	if err != nil {
 		return fmt.Errorf("read artifact %s: %w", of.Revision, err)
 	}

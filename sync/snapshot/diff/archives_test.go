@@ -92,6 +92,10 @@ modified run +0 -0 only the mode differs: 600 became 700
 	if got := compare(of("one"), of("none"), ""); got != artifact.ErrNotFound.Error() {
 		t.Errorf("a missing one: %s", got)
 	}
+	files["index"], files["next"] = []byte("a: 1\n"), []byte("a: 2\n")
+	if got := compare(of("index"), of("next"), "layer"); got != "main@index main@next 1\nmodified layer +1 -1 as text\n" {
+		t.Errorf("no archives: %q", got)
+	}
 	files["cut"] = files["one"][:len(files["one"])/2]
 	if got := compare(of("one"), of("cut"), ""); !strings.HasPrefix(got, "read artifact main@cut: ") {
 		t.Errorf("a damaged one: %s", got)

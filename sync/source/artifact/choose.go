@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"slices"
 	"strings"
 )
@@ -67,4 +68,16 @@ func OpenIn(ctx context.Context, dir string, a Artifact) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// Magic is how the bytes of a tar.gz begin.
+const Magic = "\x1f\x8b"
+
+// PlainFile returns the name of the one file that an artifact is whose bytes are no tar.gz: an index
+// of charts, or a layer that was copied.
+func PlainFile(a Artifact) string {
+	if path.Ext(a.Path) == ".yaml" {
+		return "index.yaml"
+	}
+	return "layer"
 }

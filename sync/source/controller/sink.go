@@ -11,7 +11,6 @@ import (
 	"io"
 	"iter"
 	"os"
-	"path"
 	"slices"
 	"sync"
 	"time"
@@ -176,17 +175,13 @@ func (c *Controller) writeSink(ctx context.Context, a *attempt, target sink.Targ
 	return changed, dir.Write(ctx, plan, content.open, func(sink.File) {})
 }
 
-// contents returns the files of an artifact, which is at its start. Bytes that are not tar.gz are one
-// file: the index of charts, a layer that was copied.
+// contents returns the files of an artifact, which is at its start.
 func contents(packed *os.File, a artifact.Artifact) iter.Seq2[archive.File, error] {
-	magic := make([]byte, 2)
-	if n, _ := packed.ReadAt(magic, 0); n == len(magic) && string(magic) == "\x1f\x8b" {
+	magic := make([]byte, len(artifact.Magic))
+	if n, _ := packed.ReadAt(magic, 0); string(magic[:n]) == artifact.Magic {
 		return archive.Files(packed)
 	}
-	one := archive.File{Reader: packed, Path: "layer", Size: a.Size}
-	if path.Ext(a.Path) == ".yaml" {
-		one.Path = "index.yaml"
-	}
+	one := archive.File{Reader: packed, Path: artifact.PlainFile(a), Size: a.Size}
 	return func(yield func(archive.File, error) bool) { yield(one, nil) }
 }
 
