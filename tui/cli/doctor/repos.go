@@ -203,20 +203,21 @@ func gitAddress(raw string) (string, bool) {
 	return withPort(u), true
 }
 
-// checkSources checks whether all GitRepositories are ready, and who reconciles them.
+// checkSources checks whether all sources are ready, and who reconciles them.
 func (p *examination) checkSources(context.Context) check {
 	if p.snap == nil || p.snap.Agent.Sources == nil || len(p.snap.Sources) == 0 {
-		return passed("no GitRepository")
+		return passed("no source")
 	}
-	unready := 0
+	unready, next := 0, ""
 	for _, s := range p.snap.Sources {
 		if s.Unready() {
 			unready++
+			next = cmp.Or(next, "limpet source list"+s.Flag())
 		}
 	}
 	txt := fmt.Sprintf("%s, %d not ready; %s", text.Plural(len(p.snap.Sources), "source"), unready, p.snap.Agent.Sources.TextOf("sources"))
 	if unready > 0 {
-		return warned("limpet source list", "%s", txt)
+		return warned(next, "%s", txt)
 	}
 	return passed("%s", txt)
 }

@@ -76,6 +76,29 @@ func TestChange(t *testing.T) {
 	}
 }
 
+// TestWithoutETag: where a store gives no ETag, as of files that were put below it by hand, the time of
+// the last change stands for it.
+func TestWithoutETag(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.store("a", "1")
+	r.set(func() { r.objects["by-hand"] = object{"2", "2026-11-29T10:00:00.5Z"} })
+	r.apply("site", ``)
+	if files := r.ready("site", ""); !maps.Equal(files, map[string]string{"a": "1", "by-hand": "2"}) {
+		t.Errorf("%v", files)
+	}
+	if asked := r.ask("site"); !slices.Equal(asked, []string{"LIST"}) {
+		t.Errorf("for nothing new: %q", asked)
+	}
+	r.set(func() { r.objects["by-hand"] = object{"3", "2026-11-29T10:00:02Z"} })
+	if asked := r.ask("site"); !slices.Equal(asked, []string{"LIST", "GET by-hand"}) {
+		t.Errorf("for a change: %q", asked)
+	}
+	if files := r.ready("site", ""); files["by-hand"] != "3" {
+		t.Errorf("%v", files)
+	}
+}
+
 // TestRules: the rules of the spec and of the bucket hold, those of other kinds do not, and a prefix
 // stays in the paths.
 func TestRules(t *testing.T) {

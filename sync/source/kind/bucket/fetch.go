@@ -144,6 +144,9 @@ func (u *upstream) resume(ctx context.Context, f *os.File, key string) (received
 	timer := time.AfterFunc(timeout, func() { end(fmt.Errorf("nothing has come for %s", timeout)) })
 	defer timer.Stop()
 	header := http.Header{"If-Match": {`"` + e.ETag + `"`}}
+	if modified, err := time.Parse(time.RFC3339, e.ETag); err == nil { // the header has no parts of a second
+		header = http.Header{"If-Unmodified-Since": {modified.Add(time.Second).UTC().Format(http.TimeFormat)}}
+	}
 	if at > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", at))
 	}

@@ -231,7 +231,11 @@ func (h *host) list(w http.ResponseWriter, query url.Values) {
 			break
 		}
 		o := h.objects[key]
-		fmt.Fprintf(&page, `<Contents><Key>%s</Key><ETag>&#34;%s&#34;</ETag><Size>%d</Size></Contents>`, url.QueryEscape(key), o.etag, len(o.body))
+		is := "<ETag>&#34;" + o.etag + "&#34;</ETag>"
+		if _, err := time.Parse(time.RFC3339, o.etag); err == nil { // of an object that has none
+			is = "<ETag></ETag><LastModified>" + o.etag + "</LastModified>"
+		}
+		fmt.Fprintf(&page, `<Contents><Key>%s</Key>%s<Size>%d</Size></Contents>`, url.QueryEscape(key), is, len(o.body))
 		if n == h.page {
 			next.WriteString("<NextContinuationToken>" + hex.EncodeToString([]byte(key)) + "</NextContinuationToken>")
 		}
@@ -246,6 +250,13 @@ func (h *host) list(w http.ResponseWriter, query url.Values) {
 func (h *host) get(w http.ResponseWriter, r *http.Request, key string) {
 	o, ok := h.objects[key]
 	quoted := `"` + o.etag + `"`
+	if modified, err := time.Parse(time.RFC3339, o.etag); err == nil {
+		quoted = ""
+		if since, err := http.ParseTime(r.Header.Get("If-Unmodified-Since")); err != nil || modified.After(since) {
+			refuse(w, http.StatusPreconditionFailed, "PreconditionFailed", "")
+			return
+		}
+	}
 	w.Header().Set("ETag", quoted)
 	switch match := r.Header.Get("If-Match"); {
 	case !ok:
@@ -254,7 +265,7 @@ func (h *host) get(w http.ResponseWriter, r *http.Request, key string) {
 	case match != "" && match != quoted:
 		refuse(w, http.StatusPreconditionFailed, "PreconditionFailed", "")
 		return
-	case r.Header.Get("If-None-Match") == quoted:
+	case quoted != "" && r.Header.Get("If-None-Match") == quoted:
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}

@@ -103,7 +103,7 @@ func (r *remote) send(ctx context.Context, to url.URL, header http.Header) (*htt
 		return nil, context.Cause(ctx)
 	}
 	if err != nil {
-		return nil, errors.New(netx.SafeText(netx.NoAnswer(err, &r.root, ""), r.login.Secrets()...))
+		return nil, errors.New(r.root.Host + ": " + netx.SafeText(netx.NoAnswer(err, &r.root, ""), r.login.Secrets()...))
 	}
 	if at, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		r.client.SetClock(to.Host, at)
@@ -134,9 +134,10 @@ func (r *remote) refusal(resp *http.Response) error {
 
 // object is an object of a listing.
 type object struct {
-	Key  string
-	ETag string
-	Size int64
+	Key      string
+	ETag     string
+	Modified string `xml:"LastModified"` // stands for an ETag that a store does not give, in RFC 3339
+	Size     int64
 }
 
 // page is a page of a listing. The first members are those of S3, the others those of Azure.
@@ -163,14 +164,14 @@ func parsePage(body []byte) (objects []object, next string, err error) {
 		return nil, "", errors.New("the answer is no listing of a bucket")
 	}
 	for _, b := range p.Blobs {
-		p.Contents = append(p.Contents, object{b.Name, b.ETag, b.Size})
+		p.Contents = append(p.Contents, object{Key: b.Name, ETag: b.ETag, Size: b.Size})
 	}
 	for i := range p.Contents {
 		o := &p.Contents[i]
 		if p.Encoding == "url" {
 			o.Key, err = url.QueryUnescape(o.Key)
 		}
-		if o.ETag = unquote(o.ETag); err != nil || o.ETag == "" || o.Size < 0 || strings.ContainsAny(o.ETag, "\"\r\n") {
+		if o.ETag = cmp.Or(unquote(o.ETag), o.Modified); err != nil || o.ETag == "" || o.Size < 0 || strings.ContainsAny(o.ETag, "\"\r\n") {
 			return nil, "", fmt.Errorf("the listing has an object without a good key, ETag or size: %q", text.Line(o.Key, 200))
 		}
 	}

@@ -161,7 +161,7 @@ func (c *Client) Get(ctx context.Context, r Repository, at *url.URL, header http
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, errors.New(netx.NoAnswer(err, at, ""))
+		return nil, errors.New(at.Host + ": " + netx.NoAnswer(err, at, ""))
 	}
 	if resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNotModified {
 		return resp, nil
