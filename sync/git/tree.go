@@ -16,6 +16,16 @@ import (
 // entries that break the path rule are in Refused and nowhere else. It makes no request. Errors:
 // ErrUnknownCommit, PathNotFound, TooLarge, Corrupt.
 func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree, error) {
+	return m.list(ctx, r, commit, dir, true)
+}
+
+// Names is Tree without the sizes of files, each of which costs a look at the file: it is 0 where no
+// rule of .gitattributes can hold.
+func (m *Mirrors) Names(ctx context.Context, r Remote, commit, dir string) (Tree, error) {
+	return m.list(ctx, r, commit, dir, false)
+}
+
+func (m *Mirrors) list(ctx context.Context, r Remote, commit, dir string, sizes bool) (Tree, error) {
 	var t Tree
 	err := m.read(ctx, "read tree", r, func(v *reading) error {
 		id, c, err := v.commit(commit)
@@ -27,7 +37,7 @@ func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree,
 		if err != nil {
 			return err
 		}
-		w := walker{reading: v, tree: &t, rules: attributes.New()}
+		w := walker{reading: v, tree: &t, sizes: sizes, rules: attributes.New()}
 		if dir = strings.Trim(dir, "/"); dir != "" {
 			w.base = dir + "/"
 		}
@@ -62,6 +72,7 @@ type walker struct {
 	reading *reading
 	tree    *Tree
 	base    string // directory that is listed, below the root, with a slash at the end
+	sizes   bool   // of all files
 	entries int
 	rules   *attributes.Rules // those that hold in the present directory
 	read    int64             // bytes of .gitattributes
@@ -130,17 +141,19 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 			}
 			continue
 		}
-		size, err := w.reading.store.Size(e.ID)
-		if err != nil {
-			return asDamage(err)
-		}
-		filter := ""
-		if size <= MaxPointer {
-			if filter, err = w.rules.Filter(w.reading.ctx, w.base+path); err != nil {
-				return tooLargeAt(w.base+path, err)
+		file := File{Path: path, Hash: e.ID.String(), Mode: modeText(e.Mode)}
+		if w.sizes || !w.rules.Empty() {
+			if file.Size, err = w.reading.store.Size(e.ID); err != nil {
+				return asDamage(err)
 			}
+			filter := ""
+			if file.Size <= MaxPointer {
+				if filter, err = w.rules.Filter(w.reading.ctx, w.base+path); err != nil {
+					return tooLargeAt(w.base+path, err)
+				}
+			}
+			file.LFS = filter == "lfs"
 		}
-		file := File{Path: path, Hash: e.ID.String(), Size: size, Mode: modeText(e.Mode), LFS: filter == "lfs"}
 		w.tree.Files = append(w.tree.Files, file)
 	}
 	return nil

@@ -342,3 +342,26 @@ func FuzzParseCommit(f *testing.F) {
 		}
 	})
 }
+
+// TestNames: a list of names is that of the tree; where rules may hold it has sizes and LFS, too.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	s := gittest.NewServer(t)
+	o := gittest.NewOrigin(t, s.Root, "site.git")
+	commit := o.Commit("one", map[string]string{"a.json": "1", "b/c.json": "22", "big/.gitattributes": "*.bin filter=lfs\n", "big/x.bin": "333"})
+	m, r := openMirrors(t, Options{}), remoteAt(s, "site.git")
+	syncRef(t, m, r, "")
+	whole := gittest.Must[Tree](t)(m.Tree(t.Context(), r, commit, ""))
+	names := gittest.Must[Tree](t)(m.Names(t.Context(), r, commit, ""))
+	for i, f := range whole.Files {
+		if !strings.HasPrefix(f.Path, "big/") {
+			f.Size = 0
+		}
+		if names.Files[i] != f || f.LFS != (f.Path == "big/x.bin") {
+			t.Errorf("%+v, want %+v", names.Files[i], f)
+		}
+	}
+	if len(whole.Files) != 4 || len(names.Files) != 4 || !slices.Equal(names.Dirs, whole.Dirs) {
+		t.Errorf("%v", names)
+	}
+}

@@ -110,7 +110,7 @@ func (p *probe) checkPath(ctx context.Context) (string, error) {
 	_, err := p.probes.git.Fetch(limited, p.remote, p.ref)
 	var tree git.Tree
 	if err == nil {
-		tree, err = p.probes.git.Tree(limited, p.remote, p.ref.Hash, dir)
+		tree, err = p.probes.git.Names(limited, p.remote, p.ref.Hash, dir)
 	}
 	switch {
 	case git.KindOf(err) == git.PathNotFound:

@@ -50,7 +50,7 @@ type Prober interface {
 	CheckFallbacks(ctx context.Context, r git.Remote, sel gitref.Selector) []git.FallbackResult
 	Pushable(ctx context.Context, r git.Remote) error
 	Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Stats, error)
-	Tree(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
+	Names(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
 }
 
 var _ Prober = (*git.Mirrors)(nil)

@@ -304,7 +304,11 @@ func (r *pull) fetch(ctx context.Context) (same bool, err error) {
 
 // tree reads the tree of the commit, and notes what is left out of it.
 func (r *pull) tree(ctx context.Context) (git.Tree, error) {
-	t, err := r.content.Tree(ctx)
+	read := r.content.Tree
+	if r.directory == nil { // objects are planned by names and hashes alone
+		read = r.content.Names
+	}
+	t, err := read(ctx)
 	if err == nil {
 		r.see(ctx, t)
 	}

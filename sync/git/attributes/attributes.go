@@ -178,6 +178,9 @@ func parse(line string) (name string, attrs []attribute) {
 	return name, attrs
 }
 
+// Empty reports whether no file of rules was read.
+func (r *Rules) Empty() bool { return r.above == nil }
+
 // Filter returns the filter of a file by its path below the root, "" for none. The file has to be
 // in the directory of the rules or below it. It ends with ctx; another error is a
 // *giterr.TooLargeError.

@@ -21,7 +21,18 @@ import (
 // Tree reads the tree of the commit below spec.path. A path that the commit does not have is an
 // error and never an empty tree.
 func (c *Content) Tree(ctx context.Context) (git.Tree, error) {
-	read := c.at.source.Git.Tree
+	return c.list(ctx, c.at.source.Git.Tree)
+}
+
+// Names is Tree for callers to which the sizes of files are nothing: see git.Mirrors.Names.
+func (c *Content) Names(ctx context.Context) (git.Tree, error) {
+	return c.list(ctx, c.at.source.Git.Names)
+}
+
+// list reads the tree by one of the calls of Git, with its submodules where they are wanted.
+func (c *Content) list(
+	ctx context.Context, read func(context.Context, git.Remote, string, string) (git.Tree, error),
+) (git.Tree, error) {
 	if Submodules(c.at.repo) {
 		c.at.o.Progress.SetMessage(ctx, "fetch submodules")
 		read = c.at.source.Git.WholeTree
