@@ -216,7 +216,7 @@ type field struct {
 	value json.RawMessage
 }
 
-// fieldsOf returns the members of a JSON object, in order. ok reports whether it is one.
+// fieldsOf returns the members of a JSON object, in order. ok is false for any other value.
 func fieldsOf(object json.RawMessage) (out []field, ok bool) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(object), lenient...)
 	if open, err := dec.ReadToken(); err != nil || open.Kind() != '{' {

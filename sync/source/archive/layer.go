@@ -129,7 +129,7 @@ func (b *builder) unpack(from io.Reader, spool Spool) error {
 }
 
 // consumable reports whether an entry can be served as it is. Rules in it are not: they may exclude
-// what is there.
+// other entries of the layer.
 func consumable(h *tar.Header) bool {
 	switch h.Typeflag {
 	case tar.TypeReg:

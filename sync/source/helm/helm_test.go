@@ -62,7 +62,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestIndexMemory: an index of the size of the limit takes little more than what is asked for.
+// TestIndexMemory: of an index of the size of the limit only the wanted chart is kept in memory.
 func TestIndexMemory(t *testing.T) {
 	entry := func(name string) string {
 		return "  " + name + ":\n" + strings.Repeat("  - name: "+name+"\n    version: 1.0.0\n    description: "+strings.Repeat("x", 1000)+"\n", 100)

@@ -1,7 +1,7 @@
 // Package bucket is the kind of sources Bucket: it follows the objects of a bucket below a prefix
 // and serves them as an archive.
 //
-//	look.go    the listing: what is there, and the revision that it makes
+//	look.go    the listing of the objects, and its revision
 //	index.go   what is remembered of an artifact: the ETags that it was made of
 //	fetch.go   objects that have changed, into files; the archive of them and of the others
 //	remote.go  requests in the dialects of S3 and of Azure

@@ -108,8 +108,8 @@ func (u *upstream) login(ctx context.Context, r *remote, keys map[string][]byte,
 	return s.kind.o.Identities.Storage(ctx, s.Provider, r.region, "secret "+s.namespace+"/"+s.SecretRef.Name, proofs, trust.Proxy)
 }
 
-// noBody is the digest of the body of a GET.
-const noBody = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+// emptyDigest is the SHA-256 of the empty body of a GET.
+const emptyDigest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 // authorize adds the credentials to a request: a token, the query of a SAS, or a signature of AWS.
 func (r *remote) authorize(ctx context.Context, req *http.Request, now time.Time) error {
@@ -124,8 +124,8 @@ func (r *remote) authorize(ctx context.Context, req *http.Request, now time.Time
 		req.Header.Set("Authorization", "Bearer "+c.Bearer)
 		return nil
 	}
-	req.Header.Set("X-Amz-Content-Sha256", noBody)
+	req.Header.Set("X-Amz-Content-Sha256", emptyDigest)
 	keys := sdk.Credentials{AccessKeyID: c.Username, SecretAccessKey: c.Password, SessionToken: c.Bearer}
 	signer := v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true })
-	return signer.SignHTTP(ctx, keys, req, noBody, "s3", r.region, now)
+	return signer.SignHTTP(ctx, keys, req, emptyDigest, "s3", r.region, now)
 }

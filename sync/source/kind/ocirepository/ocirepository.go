@@ -6,7 +6,7 @@
 //	registry.go    connections, shared by the sources of one repository and one login
 //	remote.go      what is read of the distribution API
 //	login.go       credentials of a registry
-//	mirror.go      what is asked before a registry
+//	mirror.go      mirrors of registries
 //	layout.go      OCI layouts of this host
 //	fetch.go       manifest, signatures, and the layer into a partial file, which is resumed
 //	cosign.go      signatures of cosign with keys
