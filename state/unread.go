@@ -178,24 +178,72 @@ type versions struct {
 	Sums []byte `json:"sums"`
 }
 
+// The versions of AddVersions have a record of their own, with mostAdded at most: a write of all
+// takes the longer the more there are.
+const (
+	addedVersions = "/added" // follows the key of all
+	mostAdded     = 1000
+)
+
 // PutVersions keeps which versions of its objects a Repository has written, or found equal to their
 // files: hashes of the versions by hashes of the names.
 func (s *Store) PutVersions(ctx context.Context, namespace, repository, uid string, of map[uint64]uint64) error {
+	key := versionsPrefix + namespace + "/" + repository
+	data, err := encodeVersions(uid, of)
+	if err != nil {
+		return err
+	}
+	return s.ChangeFacts(ctx, map[string][]byte{key: data}, []string{key + addedVersions})
+}
+
+// AddVersions adds some to those that PutVersions has kept.
+func (s *Store) AddVersions(ctx context.Context, namespace, repository, uid string, of map[uint64]uint64) error {
+	key, added := versionsPrefix+namespace+"/"+repository, map[uint64]uint64{}
+	err := s.readVersions(ctx, key+addedVersions, uid, added)
+	if err != nil {
+		return err
+	}
+	if maps.Copy(added, of); len(added) > mostAdded {
+		all, err := s.Versions(ctx, namespace, repository, uid)
+		if err != nil {
+			return err
+		}
+		maps.Copy(all, of)
+		return s.PutVersions(ctx, namespace, repository, uid, all)
+	}
+	data, err := encodeVersions(uid, added)
+	if err != nil {
+		return err
+	}
+	return s.PutFact(ctx, key+addedVersions, data)
+}
+
+// Versions returns what PutVersions and AddVersions have kept; it is never nil.
+func (s *Store) Versions(ctx context.Context, namespace, repository, uid string) (map[uint64]uint64, error) {
+	key, of := versionsPrefix+namespace+"/"+repository, map[uint64]uint64{}
+	err := s.readVersions(ctx, key, uid, of)
+	if err == nil {
+		err = s.readVersions(ctx, key+addedVersions, uid, of)
+	}
+	return of, err
+}
+
+func encodeVersions(uid string, of map[uint64]uint64) ([]byte, error) {
 	v := versions{UID: uid, Sums: make([]byte, 0, 16*len(of))}
 	for name, version := range of {
 		v.Sums = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(v.Sums, name), version)
 	}
-	return s.putJSON(ctx, versionsPrefix+namespace+"/"+repository, v)
+	return json.Marshal(v)
 }
 
-// Versions returns what PutVersions has kept; it is never nil.
-func (s *Store) Versions(ctx context.Context, namespace, repository, uid string) (map[uint64]uint64, error) {
+// readVersions adds the versions of a record.
+func (s *Store) readVersions(ctx context.Context, key, uid string, to map[uint64]uint64) error {
 	var v versions
-	of, err := map[uint64]uint64{}, s.getJSON(ctx, versionsPrefix+namespace+"/"+repository, &v)
+	err := s.getJSON(ctx, key, &v)
 	for b := v.Sums; v.UID == uid && len(b) >= 16; b = b[16:] {
-		of[binary.BigEndian.Uint64(b)] = binary.BigEndian.Uint64(b[8:])
+		to[binary.BigEndian.Uint64(b)] = binary.BigEndian.Uint64(b[8:])
 	}
-	return of, err
+	return err
 }
 
 func (s *Store) putJSON(ctx context.Context, key string, v any) error {

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"reflect"
 	"testing"
 )
@@ -37,5 +38,44 @@ func TestUnread(t *testing.T) {
 	}
 	if lists, err := s.Facts(ctx, unreadPrefix); err != nil || len(lists) != 0 {
 		t.Errorf("%q %v", lists, err)
+	}
+}
+
+// TestVersions: what is added to many is kept beside them, until that is much itself.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	s := opened(t, Options{})
+	ctx, want := t.Context(), map[uint64]uint64{}
+	for range 3 {
+		for i := range uint64(3) {
+			if err := s.AddVersions(ctx, "ns", "repo", "u1", map[uint64]uint64{i: uint64(len(want)), 7: i}); err != nil {
+				t.Fatal(err)
+			}
+			want[i], want[7] = uint64(len(want)), i
+		}
+		many := map[uint64]uint64{}
+		for i := range uint64(mostAdded) {
+			many[1000+i] = i + uint64(len(want))
+		}
+		if err := s.AddVersions(ctx, "ns", "repo", "u1", many); err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(want, many)
+		if got, err := s.Versions(ctx, "ns", "repo", "u1"); err != nil || !maps.Equal(got, want) {
+			t.Fatalf("%d versions of %d, %v", len(got), len(want), err)
+		}
+		if facts, err := s.Facts(ctx, versionsPrefix); err != nil || len(facts) != 1 {
+			t.Errorf("%d records, %v", len(facts), err)
+		}
+	}
+	if got, err := s.Versions(ctx, "ns", "repo", "u2"); err != nil || len(got) != 0 {
+		t.Errorf("of another Repository: %d, %v", len(got), err)
+	}
+	want = map[uint64]uint64{1: 1}
+	if err := s.PutVersions(ctx, "ns", "repo", "u1", want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Versions(ctx, "ns", "repo", "u1"); err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
 	}
 }

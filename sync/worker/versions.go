@@ -93,19 +93,19 @@ func sum(parts ...string) uint64 {
 // keepVersions stores the versions of objects that were written. Without them the next check reads
 // the objects.
 func keepVersions(ctx context.Context, store *state.Store, repo repository, written []resources.Item) error {
-	if len(written) == 0 {
+	if store == nil || len(written) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), status.EndTime)
 	defer cancel()
-	v, err := newVersions(ctx, store, repo)
+	v, err := newVersions(ctx, nil, repo)
 	if err != nil {
 		return err
 	}
 	for _, item := range written {
 		v.add(item)
 	}
-	return v.save(ctx)
+	return store.AddVersions(ctx, repo.namespace(), repo.name(), repo.uid(), v.known)
 }
 
 // rewriteDrifted adds the objects to a plan that are not what they were made from.
