@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -16,16 +17,28 @@ import (
 // entries that break the path rule are in Refused and nowhere else. It makes no request. Errors:
 // ErrUnknownCommit, PathNotFound, TooLarge, Corrupt.
 func (m *Mirrors) Tree(ctx context.Context, r Remote, commit, dir string) (Tree, error) {
-	return m.list(ctx, r, commit, dir, true)
+	return m.list(ctx, r, commit, dir, walker{sizes: true})
 }
 
 // Names is Tree without the sizes of files, each of which costs a look at the file: it is 0 where no
 // rule of .gitattributes can hold.
 func (m *Mirrors) Names(ctx context.Context, r Remote, commit, dir string) (Tree, error) {
-	return m.list(ctx, r, commit, dir, false)
+	return m.list(ctx, r, commit, dir, walker{})
 }
 
-func (m *Mirrors) list(ctx context.Context, r Remote, commit, dir string, sizes bool) (Tree, error) {
+// Near is Names of the directories that some paths are in, and of those above them. What is in other
+// directories is not read, and these are missing in Dirs.
+func (m *Mirrors) Near(ctx context.Context, r Remote, commit, dir string, paths []string) (Tree, error) {
+	near := map[string]bool{}
+	for _, p := range paths {
+		for above := path.Dir(p); above != "." && !near[above]; above = path.Dir(above) {
+			near[above] = true
+		}
+	}
+	return m.list(ctx, r, commit, dir, walker{near: near})
+}
+
+func (m *Mirrors) list(ctx context.Context, r Remote, commit, dir string, w walker) (Tree, error) {
 	var t Tree
 	err := m.read(ctx, "read tree", r, func(v *reading) error {
 		id, c, err := v.commit(commit)
@@ -37,7 +50,7 @@ func (m *Mirrors) list(ctx context.Context, r Remote, commit, dir string, sizes 
 		if err != nil {
 			return err
 		}
-		w := walker{reading: v, tree: &t, sizes: sizes, rules: attributes.New()}
+		w.reading, w.tree, w.rules = v, &t, attributes.New()
 		if dir = strings.Trim(dir, "/"); dir != "" {
 			w.base = dir + "/"
 		}
@@ -71,8 +84,9 @@ func (m *Mirrors) list(ctx context.Context, r Remote, commit, dir string, sizes 
 type walker struct {
 	reading *reading
 	tree    *Tree
-	base    string // directory that is listed, below the root, with a slash at the end
-	sizes   bool   // of all files
+	base    string          // directory that is listed, below the root, with a slash at the end
+	sizes   bool            // of all files
+	near    map[string]bool // directories that are listed; nil = all
 	entries int
 	rules   *attributes.Rules // those that hold in the present directory
 	read    int64             // bytes of .gitattributes
@@ -130,6 +144,9 @@ func (w *walker) walk(id pack.ID, prefix string, depth int) error {
 			return &TooLargeError{Count: true, What: "number of files and directories", Size: int64(w.entries), Limit: int64(w.reading.limits.TreeEntries)}
 		}
 		path := prefix + e.Name
+		if e.Mode == pack.ModeTree && w.near != nil && !w.near[path] {
+			continue
+		}
 		if e.Mode == pack.ModeTree {
 			if depth >= w.reading.limits.TreeDepth {
 				w.tree.refuse(Refusal{Path: showPath(path), Kind: deepPath, Reason: fmt.Sprintf("deeper than %d directories", w.reading.limits.TreeDepth)})

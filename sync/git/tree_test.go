@@ -364,4 +364,8 @@ func TestNames(t *testing.T) {
 	if len(whole.Files) != 4 || len(names.Files) != 4 || !slices.Equal(names.Dirs, whole.Dirs) {
 		t.Errorf("%v", names)
 	}
+	near := gittest.Must[Tree](t)(m.Near(t.Context(), r, commit, "", []string{"a.json", "big/none/y.bin"}))
+	if len(near.Files) != 3 || near.Files[2] != whole.Files[3] || !slices.Equal(near.Dirs, []string{"big"}) {
+		t.Errorf("near: %v", near)
+	}
 }

@@ -37,8 +37,8 @@ func FolderFilesToRead(tree Tree, live []Item) []TreeFile {
 	return out
 }
 
-// directories returns the directories that want a folder, from the root down.
-func directories(tree Tree) []string {
+// Directories returns the directories that want a folder, from the root down.
+func Directories(tree Tree) []string {
 	seen := map[string]bool{}
 	add := func(p string) {
 		for dir := repopath.SafeDir(p); dir != "" && !seen[dir]; dir = repopath.Parent(dir) {
@@ -79,7 +79,7 @@ func (p *Plan) planFolders(tree Tree, live []Item, metas map[string]FolderMeta) 
 		taken[root] = ""
 		p.writeFolder("", FolderSpec{ID: root, Title: p.target.RootTitle}, byName)
 	}
-	for _, dir := range directories(tree) {
+	for _, dir := range Directories(tree) {
 		want := p.wanted(dir, folderFiles, byPath[dir], metas)
 		if other, used := taken[want.ID]; used {
 			err := fmt.Errorf("the uid %q is that of directory %q already", want.ID, "/"+other)

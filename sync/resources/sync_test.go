@@ -157,7 +157,7 @@ func expected(r repo, target Target) map[string]string {
 		out["folders/"+target.Root] = fmt.Sprintf("%s %.8s in %q %q", "", "", "", target.RootTitle)
 	}
 	taken := map[string]bool{target.Root: true}
-	for _, dir := range directories(tree) {
+	for _, dir := range Directories(tree) {
 		id, title, hash := FolderID(target.Repository, dir), repopath.Base(dir), ""
 		if content, named := r[dir+repopath.FolderFile]; named {
 			meta := ParseFolderFile(dir, r.hash(dir+repopath.FolderFile), []byte(content))

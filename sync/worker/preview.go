@@ -15,6 +15,7 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/api/repopath"
+	"limpet/sync/git"
 	"limpet/sync/jobs"
 	"limpet/sync/resources"
 	"limpet/sync/text"
@@ -171,11 +172,14 @@ func (p *Pull) previewOf(ctx context.Context, repo repository, q PreviewQuery) (
 
 // objects adds what a pull would do with the objects of the API, and the files that stay.
 func (p *Preview) objects(ctx context.Context, r *pull) error {
-	tree, err := r.reachObjects(ctx)
+	if err := r.reachObjects(ctx); err != nil {
+		return err
+	}
+	tree, err := r.content.Names(ctx)
 	if err != nil {
 		return err
 	}
-	plan, err := r.plan(ctx, tree)
+	plan, err := r.plan(ctx)
 	if err != nil {
 		return err
 	}
@@ -190,7 +194,7 @@ func (p *Preview) objects(ctx context.Context, r *pull) error {
 			held[item.Path] = item
 		}
 	}
-	p.unchanged(r.unread.tree, func(name string) (kind, object string, is bool) {
+	p.unchanged(tree.Files, func(name string) (kind, object string, is bool) {
 		is = repopath.Check(name, false) == nil && repopath.IsResourceFile(name) && !repopath.IsFolderFile(name)
 		return held[name].Kind, held[name].Name, is
 	})
@@ -215,7 +219,7 @@ func (p *Preview) directory(ctx context.Context, r *pull) error {
 	p.guarded(r.terms.guard(r.repo, len(plan.Removed), dir.Files()))
 	plan.Rehearse(ctx, p)
 	r.remark(r.unread.none() && plan.Unchanged(), plan.Hidden)
-	p.unchanged(r.unread.tree, func(name string) (kind, object string, is bool) {
+	p.unchanged(tree.Files, func(name string) (kind, object string, is bool) {
 		resource := repopath.IsResourceFile(name) && !repopath.IsFolderFile(name)
 		return target.SinkKind, path.Base(name), repopath.Check(name, true) == nil && (resource || !r.directory.Strict)
 	})
@@ -251,15 +255,15 @@ func (p *Preview) TooManyErrors() error { return nil }
 
 // unchanged adds the files that stay as they are. describe reports whether a file is one of those
 // that a pull uses.
-func (p *Preview) unchanged(tree map[string]string, describe func(path string) (kind, name string, is bool)) {
+func (p *Preview) unchanged(files []git.File, describe func(path string) (kind, name string, is bool)) {
 	seen := map[string]bool{}
 	for _, c := range p.Changes {
 		seen[c.Path] = true
 	}
-	for path := range tree {
-		kind, name, is := describe(path)
-		if is && !seen[path] && !repopath.IsDir(path) {
-			p.Changes = append(p.Changes, PreviewChange{Action: PreviewNoop, Path: path, Kind: kind, Name: name})
+	for _, f := range files {
+		kind, name, is := describe(f.Path)
+		if is && !seen[f.Path] {
+			p.Changes = append(p.Changes, PreviewChange{Action: PreviewNoop, Path: f.Path, Kind: kind, Name: name})
 		}
 	}
 }

@@ -71,6 +71,50 @@ func TestFolderFiles(t *testing.T) {
 	})
 }
 
+// TestFoldersNearChanges: a change is planned by the folders of its own directories, and by all where
+// one of these is not what it was made from.
+func TestFoldersNearChanges(t *testing.T) {
+	onBoth(t, func(t *testing.T, server string) {
+		r := newRig(t, server, nil)
+		r.repository(nil, nil)
+		r.commit("a/_folder.json", named("team-a", "Team A"), "a/sub/x.json", board("x", "X"), "b/y.json", board("y", "Y"))
+		sub, b := folderID("a/sub"), folderID("b")
+		r.expect("first", true, "success", "", "POST folders/repo", "POST folders/team-a", "POST folders/"+sub, "POST folders/"+b,
+			"POST dashboards/x", "POST dashboards/y")
+		steps := []struct {
+			name   string
+			folder string // that is deleted by hand, with x
+			files  []string
+			all    bool // folders are listed
+			writes []string
+		}{
+			{"one file", "", []string{"a/sub/x.json", board("x", "X2")}, false, []string{"PUT dashboards/x"}},
+			{"in another folder", sub, []string{"b/z.json", board("z", "Z"), "b/y.json", ""}, false,
+				[]string{"POST dashboards/z", "DELETE dashboards/y"}},
+			{"moved to the folder that is not there", "", []string{"a/sub/z.json", board("z", "Z"), "b/z.json", "", "b/w.json", board("w", "W")}, true,
+				[]string{"POST folders/" + sub, "PUT dashboards/z", "POST dashboards/w"}},
+			{"a folder file", "", []string{"b/_folder.json", named("team-b", "Team B")}, true,
+				[]string{"POST folders/team-b", "PUT dashboards/w", "DELETE folders/" + b}},
+			{"a directory goes", "", []string{"b/_folder.json", "", "b/w.json", ""}, true, []string{"DELETE dashboards/w", "DELETE folders/team-b"}},
+		}
+		for _, s := range steps {
+			if s.folder != "" {
+				r.remove(dashboards, "x")
+				r.remove(folders, s.folder)
+			}
+			r.commit(s.files...)
+			r.wire.take()
+			record, _ := r.pull(true, nil)
+			reads, writes, _ := r.wire.take()
+			slices.Sort(s.writes)
+			if record.State != "success" || !slices.Equal(writes, s.writes) || slices.Contains(reads, "GET folders") != s.all {
+				t.Errorf("%s: %s, writes %q, reads %q", s.name, record.State, writes, reads)
+			}
+		}
+		r.expect("what was deleted by hand", false, "success", "", "POST dashboards/x")
+	})
+}
+
 // swappable is a Git whose mirrors can be lost.
 type swappable struct{ checkout.Git }
 

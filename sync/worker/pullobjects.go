@@ -10,6 +10,7 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
+	"limpet/sync/api/repopath"
 	"limpet/sync/failpoint"
 	"limpet/sync/git"
 	"limpet/sync/jobs"
@@ -28,11 +29,10 @@ type mark struct {
 
 // syncObjects makes the objects of the API equal to the commit.
 func (r *pull) syncObjects(ctx context.Context) error {
-	tree, err := r.reachObjects(ctx)
-	if err != nil {
+	if err := r.reachObjects(ctx); err != nil {
 		return err
 	}
-	p, err := r.plan(ctx, tree)
+	p, err := r.plan(ctx)
 	for err == nil && p.refused == nil && p.plan != nil {
 		if !r.partial && p.plan.Empty() {
 			r.progress.SetFinalMessage("no changes to sync")
@@ -48,19 +48,17 @@ func (r *pull) syncObjects(ctx context.Context) error {
 		}
 		r.log.Info("a file can be used again, pulling in full", "step", "plan", "path", path)
 		r.partial = false
-		p, err = r.planAll(ctx, tree)
+		p, err = r.planAll(ctx)
 	}
 	return cmp.Or(err, p.refused)
 }
 
-// reachObjects finds the API and reads the tree of the commit, as resources.
-func (r *pull) reachObjects(ctx context.Context) (tree resources.Tree, err error) {
-	if r.objects, err = r.worker.objects(ctx, r.repo, r.content, r.progress, r.terms.last); err != nil {
-		return tree, err
+// reachObjects finds the API.
+func (r *pull) reachObjects(ctx context.Context) (err error) {
+	if r.objects, err = r.worker.objects(ctx, r.repo, r.content, r.progress, r.terms.last); err == nil {
+		r.objects.Spec.TakeOver = r.terms.after.TakeOver()
 	}
-	r.objects.Spec.TakeOver = r.terms.after.TakeOver()
-	t, err := r.tree(ctx)
-	return treeOf(t), err
+	return err
 }
 
 // treeOf returns a tree in the form of package resources.
@@ -83,19 +81,23 @@ type planned struct {
 }
 
 // plan plans an incremental pull, or a full one where that is not possible.
-func (r *pull) plan(ctx context.Context, tree resources.Tree) (planned, error) {
+func (r *pull) plan(ctx context.Context) (planned, error) {
 	if r.partial {
-		p, sufficient, err := r.planChanges(ctx, tree)
+		p, sufficient, err := r.planChanges(ctx)
 		if sufficient || err != nil {
 			return p, err
 		}
 		r.partial = false
 	}
-	return r.planAll(ctx, tree)
+	return r.planAll(ctx)
 }
 
-func (r *pull) planAll(ctx context.Context, tree resources.Tree) (p planned, err error) {
-	began := time.Now()
+func (r *pull) planAll(ctx context.Context) (p planned, err error) {
+	t, err := r.tree(ctx)
+	if err != nil {
+		return p, err
+	}
+	tree, began := treeOf(t), time.Now()
 	r.progress.SetMessage(ctx, "compare with the server")
 	live, err := r.objects.Live(ctx, r.terms.corrects)
 	if err != nil {
@@ -119,7 +121,7 @@ func (r *pull) planAll(ctx context.Context, tree resources.Tree) (p planned, err
 
 // planChanges plans the changes since the last commit. They are not sufficient also where the
 // commits cannot be compared.
-func (r *pull) planChanges(ctx context.Context, tree resources.Tree) (p planned, sufficient bool, err error) {
+func (r *pull) planChanges(ctx context.Context) (p planned, sufficient bool, err error) {
 	began, last := time.Now(), r.status.LastRef
 	diff, err := r.worker.o.Source.Git.Changes(ctx, r.at.Remote, last, r.at.Ref.Hash, r.at.Dir)
 	switch {
@@ -138,6 +140,10 @@ func (r *pull) planChanges(ctx context.Context, tree resources.Tree) (p planned,
 		r.log.Info("an entry that was left out is gone, pulling in full", "step", "plan", "path", diff.Unrefused)
 		return p, false, nil
 	}
+	tree, folders, err := r.surroundings(ctx, diff)
+	if err != nil {
+		return p, false, err
+	}
 	files := r.unread.again(diff.Files)
 	if len(files) == 0 && r.unread.before.Empty() && !diff.Dirs {
 		r.progress.SetFinalMessage("no changes detected between commits")
@@ -145,7 +151,7 @@ func (r *pull) planChanges(ctx context.Context, tree resources.Tree) (p planned,
 	}
 	r.progress.SetMessage(ctx, "incremental comparison")
 	r.counted = r.status.Stats
-	if p.plan, err = r.objects.Increment(ctx, tree, fileChanges(files), r.counted); err != nil {
+	if p.plan, err = r.objects.Increment(ctx, tree, folders, fileChanges(files), r.counted); err != nil {
 		return p, false, err
 	}
 	n := p.plan.Deletions()
@@ -167,6 +173,36 @@ func (r *pull) planChanges(ctx context.Context, tree resources.Tree) (p planned,
 		r.progress.Phase(jobs.SyncIncremental, "compare", time.Since(began))
 	}
 	return p, true, nil
+}
+
+// surroundings returns the tree and the live folders that changes are planned by: those of the
+// directories that lead to the changed files, where no other directory can have to do with them.
+func (r *pull) surroundings(
+	ctx context.Context, diff git.Comparison,
+) (tree resources.Tree, folders []resources.Item, err error) {
+	near := r.unread.before.Empty() && !diff.Dirs && diff.Refused == ""
+	var paths []string
+	for _, c := range diff.Files {
+		near = near && !repopath.IsFolderFile(c.Path) && !repopath.IsFolderFile(c.From)
+		paths = append(paths, c.Path)
+	}
+	if near {
+		t, err := r.content.Near(ctx, paths)
+		if err != nil {
+			return tree, nil, err
+		}
+		tree = treeOf(t)
+		folders, known, err := r.objects.Near(ctx, tree)
+		if known || err != nil {
+			r.see(ctx, t)
+			return tree, folders, err
+		}
+	}
+	t, err := r.tree(ctx)
+	if err == nil {
+		folders, err = r.objects.API.ManagedFolders(ctx, r.repo.name())
+	}
+	return treeOf(t), folders, err
 }
 
 // fileChanges returns the differences of two commits in the form of package resources.

@@ -203,7 +203,11 @@ func (r *review) rehearse(ctx context.Context, content *checkout.Content, diff [
 	if harmless := left.see(ctx, tree, true); harmless != "" {
 		r.log.Info(harmless, "step", "read")
 	}
-	plan, err := objects.Increment(ctx, treeOf(tree), fileChanges(diff), nil)
+	folders, err := objects.API.ManagedFolders(ctx, r.spec.Repository)
+	if err != nil {
+		return false, err
+	}
+	plan, err := objects.Increment(ctx, treeOf(tree), folders, fileChanges(diff), nil)
 	if err != nil {
 		return false, err
 	}

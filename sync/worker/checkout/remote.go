@@ -26,6 +26,7 @@ type Git interface {
 	Verify(ctx context.Context, r git.Remote, ref git.Ref, v git.Verification) ([]git.Verified, error)
 	Tree(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
 	Names(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
+	Near(ctx context.Context, r git.Remote, commit, dir string, paths []string) (git.Tree, error)
 	WholeTree(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error)
 	Changes(ctx context.Context, r git.Remote, from, to, dir string) (git.Comparison, error)
 	Blob(ctx context.Context, r git.Remote, hash string, max int64) ([]byte, error)

@@ -29,6 +29,14 @@ func (c *Content) Names(ctx context.Context) (git.Tree, error) {
 	return c.list(ctx, c.at.source.Git.Names)
 }
 
+// Near is Names of the directories that lead to some paths: see git.Mirrors.Near. It has no
+// submodules.
+func (c *Content) Near(ctx context.Context, paths []string) (git.Tree, error) {
+	return c.list(ctx, func(ctx context.Context, r git.Remote, commit, dir string) (git.Tree, error) {
+		return c.at.source.Git.Near(ctx, r, commit, dir, paths)
+	})
+}
+
 // list reads the tree by one of the calls of Git, with its submodules where they are wanted.
 func (c *Content) list(
 	ctx context.Context, read func(context.Context, git.Remote, string, string) (git.Tree, error),

@@ -82,6 +82,21 @@ func (s *API) ManagedFolders(ctx context.Context, repository string) ([]resource
 	return s.list(ctx, repository, s.Kinds.Named(api.FolderGroup, resources.FolderResource))
 }
 
+// ManagedFolder returns one folder, the zero Item where the repository has none of that name.
+func (s *API) ManagedFolder(ctx context.Context, repository, name string) (i resources.Item, err error) {
+	k := s.Kinds.Named(api.FolderGroup, resources.FolderResource)
+	live, err := s.Get(ctx, resources.Ref{Group: k.Group, Resource: k.Resource, Name: name}, true)
+	switch {
+	case apierrors.IsNotFound(err):
+		return i, nil
+	case err != nil:
+		return i, fmt.Errorf("get folder %s: %w", name, err)
+	case resources.Manages(repository, live.Annotations):
+		i = live.Item(k)
+	}
+	return i, nil
+}
+
 // Absent reports whether the error means that the server lacks a route.
 func Absent(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err)

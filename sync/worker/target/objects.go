@@ -1,10 +1,12 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"limpet/sync/api/repopath"
@@ -56,10 +58,45 @@ func (o *Objects) Full(ctx context.Context, tree resources.Tree, live []resource
 	return plan, o.settle(ctx, plan.Plan)
 }
 
-// Increment plans the changes since a commit. tree is the new one. The changes get the identities
-// of the old files.
+// mostNear is how many folders are read one by one rather than listed.
+const mostNear = 32
+
+// Near returns the live folders of the directories of a tree, with the root folder. known is false
+// where one of them is not as its name or its folder file says: any other folder may be its.
+func (o *Objects) Near(ctx context.Context, tree resources.Tree) (folders []resources.Item, known bool, err error) {
+	metas, err := o.folderFiles(ctx, tree, nil)
+	dirs := resources.Directories(tree)
+	if err != nil || len(dirs) > mostNear {
+		return nil, false, err
+	}
+	if o.Spec.Root != "" {
+		dirs = append(dirs, "")
+	}
+	folders = make([]resources.Item, len(dirs))
+	g, ctx := errgroup.WithContext(ctx)
+	for i, dir := range dirs {
+		name := cmp.Or(metas[dir].UID, resources.FolderID(o.Spec.Repository, dir))
+		if dir == "" {
+			name = o.Spec.Root
+		}
+		g.Go(func() (err error) {
+			folders[i], err = o.API.ManagedFolder(ctx, o.Spec.Repository, name)
+			return err
+		})
+	}
+	err = g.Wait()
+	for i, dir := range dirs {
+		if folders[i].Name == "" || folders[i].Path != dir {
+			return nil, false, err
+		}
+	}
+	return folders, true, err
+}
+
+// Increment plans the changes since a commit. tree is the new one, or what is near the changes of it,
+// and folders are the live ones of its directories. The changes get the identities of the old files.
 func (o *Objects) Increment(
-	ctx context.Context, tree resources.Tree, changes []resources.FileChange, counts Counts,
+	ctx context.Context, tree resources.Tree, folders []resources.Item, changes []resources.FileChange, counts Counts,
 ) (*ObjectsPlan, error) {
 	var old []checkout.Blob
 	var at []int
@@ -74,10 +111,6 @@ func (o *Objects) Increment(
 	}
 	for i, id := range ids {
 		changes[at[i]].Previous = id
-	}
-	folders, err := o.API.ManagedFolders(ctx, o.Spec.Repository)
-	if err != nil {
-		return nil, err
 	}
 	metas, err := o.folderFiles(ctx, tree, folders)
 	if err != nil {
