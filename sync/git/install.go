@@ -59,7 +59,7 @@ func (f *fetch) install(dir string, old *pack.Store, got download) error {
 	}
 	f.setRef(refs)
 	err = pack.WriteRefs(dir, refs)
-	f.mirror.changed()
+	f.mirror.extended(old)
 	return err
 }
 

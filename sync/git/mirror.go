@@ -24,8 +24,9 @@ type mirror struct {
 	addr auth.Address
 	turn chan struct{} // capacity 1: full while it is locked
 
-	mu     sync.Mutex // guards all below; no network under it
-	open   *handle    // nil when closed
+	mu     sync.Mutex  // guards all below; no network under it
+	open   *handle     // nil when closed
+	former *pack.Store // the last one before new packs came; nil = nothing of it is known to be there
 	idle   *time.Timer
 	closed bool
 	last   Ref // what was fetched last, for healing; the zero Ref at first
@@ -94,11 +95,11 @@ func (m *mirror) use(limit int64) (*handle, error) {
 		} else if n.URL != m.addr.String() {
 			return nil, fmt.Errorf("%w: it is one of another URL", pack.ErrDamaged)
 		}
-		s, err := pack.Open(m.dir, limit)
+		s, err := pack.Open(m.dir, limit, m.former)
 		if err != nil {
 			return nil, err
 		}
-		m.open = &handle{store: s}
+		m.open, m.former = &handle{store: s}, nil
 	}
 	if m.idle != nil {
 		m.idle.Stop()
@@ -128,10 +129,14 @@ func (m *mirror) release(h *handle) {
 }
 
 // changed makes the next use open the directory anew.
-func (m *mirror) changed() {
+func (m *mirror) changed() { m.extended(nil) }
+
+// extended is changed where the packs of a store are still there. nil = none may be.
+func (m *mirror) extended(former *pack.Store) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drop()
+	m.former = former
 }
 
 // drop retires the open store. The caller holds mu.

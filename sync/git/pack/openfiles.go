@@ -70,7 +70,9 @@ func (o *openFiles) close(packs []*pack) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range packs {
-		o.drop(p)
+		if p.users == 0 { // else another store of the mirror reads it
+			o.drop(p)
+		}
 	}
 }
 

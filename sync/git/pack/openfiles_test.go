@@ -37,7 +37,7 @@ func TestOpenFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := gittest.Must[*Store](t)(Open(dir, DefaultLimits.ObjectBytes))
+	s := gittest.Must[*Store](t)(Open(dir, DefaultLimits.ObjectBytes, nil))
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

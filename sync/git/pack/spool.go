@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"compress/zlib"
 	"context"
 	"crypto"
 	"encoding/binary"
@@ -16,12 +15,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"limpet/state/atomicfile"
 	"limpet/sync/git/transfer"
 
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/hash"
+	"github.com/klauspost/compress/zlib"
 )
 
 // Spooled is a pack in a temporary file of the mirror.
@@ -118,6 +119,9 @@ func (b Object) Delta(base Object) Packed {
 	return b.Pack()
 }
 
+// deflaters are shared: to make one takes longer than to compress a tree.
+var deflaters = sync.Pool{New: func() any { return zlib.NewWriter(io.Discard) }}
+
 // compress returns an entry of a pack. base is the name of the object that a delta builds on.
 func compress(kind Kind, base, content []byte) []byte {
 	size := len(content)
@@ -127,7 +131,9 @@ func compress(kind Kind, base, content []byte) []byte {
 		head = append(head, byte(left&0x7f))
 	}
 	out := bytes.NewBuffer(append(head, base...))
-	z := zlib.NewWriter(out) // memory takes it all
+	z := deflaters.Get().(*zlib.Writer)
+	defer deflaters.Put(z)
+	z.Reset(out) // memory takes it all
 	z.Write(content)
 	z.Close()
 	return bytes.Clone(out.Bytes())
@@ -270,16 +276,18 @@ func EncodeTo(to io.Writer, n int, objects iter.Seq2[Packed, error]) error {
 // every look-up asks one after the other (a walk was 2.4 times slower at 100).
 const MaxPacks = 30
 
-// Consolidate puts all packs of a mirror into one. Nothing is inflated: deltas name their base by
+// Consolidate puts all packs of a mirror into one, without the largest where that has most of the
+// bytes: to write it again would cost more than to look into it. Nothing is inflated: deltas name their base by
 // distance within one pack's part or by hash. Objects that are in two packs stay twice, and of a
 // name the first is meant (see pack.offset), whose base is in the same part or in one before:
 // deltas that build on each other across parts make no circle. The caller has locked the mirror.
 func Consolidate(ctx context.Context, dir string) error {
-	s, err := Open(dir, 0)
+	s, err := Open(dir, 0, nil)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	packs := slices.DeleteFunc(slices.Clone(s.Packs), func(p *pack) bool { return p.size > s.Bytes()/2 })
 	packDir := filepath.Join(dir, "objects", "pack")
 	file, err := os.CreateTemp(packDir, packPrefix)
 	if err != nil {
@@ -287,7 +295,7 @@ func Consolidate(ctx context.Context, dir string) error {
 	}
 	out := &Spooled{in: &incoming{}, file: file}
 	defer out.Discard()
-	if err := out.join(ctx, s.Packs); err != nil {
+	if err := out.join(ctx, packs); err != nil {
 		return err
 	}
 	if err := out.WriteIndex(dir); err != nil {
@@ -296,7 +304,7 @@ func Consolidate(ctx context.Context, dir string) error {
 	if err := out.Publish(dir); err != nil {
 		return err
 	}
-	for _, p := range s.Packs {
+	for _, p := range packs {
 		if p.name == out.in.sum.String() {
 			continue
 		}

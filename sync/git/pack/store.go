@@ -48,9 +48,10 @@ type pack struct {
 	modified time.Time
 }
 
-// Open opens all packs below dir/objects/pack that have an index. Its errors wrap
-// ErrDamaged unless the file system itself fails.
-func Open(dir string, limit int64) (*Store, error) {
+// Open opens all packs below dir/objects/pack that have an index. Those that a former Store of the
+// directory has, nil = none, are not read again. Its errors wrap ErrDamaged unless the file system
+// itself fails.
+func Open(dir string, limit int64, former *Store) (*Store, error) {
 	packDir := filepath.Join(dir, "objects", "pack")
 	entries, err := os.ReadDir(packDir)
 	if err != nil {
@@ -63,6 +64,10 @@ func Open(dir string, limit int64) (*Store, error) {
 		if !isIndex || !named || len(name) != 40 {
 			continue
 		}
+		if at := former.indexOf(name); at >= 0 {
+			s.Packs = append(s.Packs, former.Packs[at])
+			continue
+		}
 		base := filepath.Join(packDir, "pack-"+name)
 		p := &pack{name: name, path: base + ".pack"}
 		s.Packs = append(s.Packs, p)
@@ -73,6 +78,14 @@ func Open(dir string, limit int64) (*Store, error) {
 	}
 	slices.SortStableFunc(s.Packs, func(a, b *pack) int { return b.modified.Compare(a.modified) })
 	return s, nil
+}
+
+// indexOf returns the place of a pack in Packs, or -1.
+func (s *Store) indexOf(name string) int {
+	if s == nil {
+		return -1
+	}
+	return slices.IndexFunc(s.Packs, func(p *pack) bool { return p.name == name })
 }
 
 // load reads the index of a pack and checks that both belong together.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 
@@ -17,7 +18,7 @@ import (
 // add puts a pack into a mirror as a fetch does.
 func add(ctx context.Context, t *testing.T, dir string, entries ...[]byte) {
 	t.Helper()
-	old := gittest.Must[*Store](t)(Open(dir, DefaultLimits.ObjectBytes))
+	old := gittest.Must[*Store](t)(Open(dir, DefaultLimits.ObjectBytes, nil))
 	defer old.Close()
 	s, err := Spool(dir, bytes.NewReader(gittest.Pack(entries...)), DefaultLimits, nil)
 	defer s.Discard()
@@ -36,7 +37,7 @@ func add(ctx context.Context, t *testing.T, dir string, entries ...[]byte) {
 // readable checks that a mirror has objects, each with its content.
 func readable(t *testing.T, dir string, blobs [][]byte) {
 	t.Helper()
-	s := gittest.Must[*Store](t)(Open(dir, DefaultLimits.ObjectBytes))
+	s := gittest.Must[*Store](t)(Open(dir, DefaultLimits.ObjectBytes, nil))
 	defer s.Close()
 	for _, b := range blobs {
 		if _, got, err := s.Read(IDOf(BlobKind, b), s.Limit); err != nil || !bytes.Equal(got, b) {
@@ -75,6 +76,50 @@ func TestMergeOfFilesThatWentBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	readable(t, dir, blobs)
+}
+
+// TestMergeBesideALargePack: one that has most of the bytes stays as it is, until the others have as
+// many. A store that is opened after another shares its packs, also when that one is closed while
+// they are read.
+func TestMergeBesideALargePack(t *testing.T) {
+	t.Parallel()
+	dir, r := emptyMirror(t), rand.NewChaCha8([32]byte{})
+	blob := func(n int) []byte {
+		b := make([]byte, n)
+		r.Read(b)
+		return b
+	}
+	large := blob(20_000)
+	blobs := [][]byte{large}
+	add(t.Context(), t, dir, whole(large))
+	for i, want := range []int{2, 2, 1} {
+		former := gittest.Must[*Store](t)(Open(dir, DefaultLimits.ObjectBytes, nil))
+		for range 3 {
+			b := blob(2_000 + 1_000*i)
+			blobs = append(blobs, b)
+			add(t.Context(), t, dir, whole(b))
+		}
+		s := gittest.Must[*Store](t)(Open(dir, DefaultLimits.ObjectBytes, former))
+		if at := s.indexOf(former.Packs[0].name); len(s.Packs) != len(former.Packs)+3 || s.Packs[at] != former.Packs[0] {
+			t.Errorf("%d packs after %d, which are not shared", len(s.Packs), len(former.Packs))
+		}
+		file, err := files.open(former.Packs[0])
+		if former.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := file.Stat(); err != nil {
+			t.Errorf("a file that is read was closed: %v", err)
+		}
+		files.done(former.Packs[0])
+		s.Close()
+		if err := Consolidate(t.Context(), dir); err != nil {
+			t.Fatal(err)
+		}
+		readable(t, dir, blobs)
+		if n := len(gittest.Glob(t, dir, "objects/pack/*.pack")); n != want {
+			t.Errorf("%d packs, want %d", n, want)
+		}
+	}
 }
 
 // TestFirstOffset: of what is in a pack more than once the first is read, also behind 2 GiB.
