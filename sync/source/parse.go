@@ -39,6 +39,9 @@ func FromObject(u *unstructured.Unstructured) Source {
 	if bucket := member(spec, "bucketName"); bucket != "" {
 		s.URL, s.Ref = CleanURL(member(spec, "endpoint")+"/"+bucket), short(member(spec, "prefix"))
 	}
+	if from := object(spec, "sourceRef"); from != nil {
+		s.URL += " of " + short(member(from, "kind")+" "+member(from, "name"))
+	}
 	if verify := object(spec, "verify"); verify != nil {
 		s.Verify = cmp.Or(member(verify, "mode"), member(verify, "provider"), "HEAD")
 	}

@@ -26,31 +26,41 @@ func (e *Env) WithObject(ctx context.Context, n Needs, kind Resource, name strin
 	})
 }
 
-// PrintObjects prints the objects of a kind that match a label selector and keep, at most limit of
-// them, with the cells of their rows.
-func (e *Env) PrintObjects(ctx context.Context, s *Session, kind Resource, selector string, keep func(*unstructured.Unstructured) bool,
+// PrintObjects prints the objects of kinds that match a label selector and keep, at most limit of
+// them, with the cells of their rows. Of several kinds those that the API does not serve are left
+// out.
+func (e *Env) PrintObjects(ctx context.Context, s *Session, kinds []Resource, selector string, keep func(*unstructured.Unstructured) bool,
 	limit uint, t Table, row func(u *unstructured.Unstructured) ([]string, error)) error {
-	items, err := s.List(ctx, kind, e.Flags.ListNamespace(), selector, keep, limit)
-	if apierrors.IsNotFound(err) {
-		return notServed(kind)
-	}
-	if err != nil {
-		return err
-	}
-	objects := make([]any, len(items))
-	for i := range items {
-		u := &items[i]
-		if failed, _, _ := unstructured.NestedBool(u.Object, "status", "conversion", "failed"); failed && e.Flags.Data() {
-			if u, _, err = s.Client.Stored(ctx, kind, u); err != nil {
-				return err
-			}
+	objects, served := []any{}, false
+	for _, kind := range kinds {
+		if limit > 0 && uint(len(objects)) == limit {
+			break
 		}
-		cells, err := row(u)
+		items, err := s.List(ctx, kind, e.Flags.ListNamespace(), selector, keep, limit-min(limit, uint(len(objects))))
+		if apierrors.IsNotFound(err) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		t.Add(u.GetNamespace(), KindOf(kind).Singular+"/"+u.GetName(), cells...)
-		objects[i] = u.Object
+		served = true
+		for i := range items {
+			u := &items[i]
+			if failed, _, _ := unstructured.NestedBool(u.Object, "status", "conversion", "failed"); failed && e.Flags.Data() {
+				if u, _, err = s.Client.Stored(ctx, kind, u); err != nil {
+					return err
+				}
+			}
+			cells, err := row(u)
+			if err != nil {
+				return err
+			}
+			t.Add(u.GetNamespace(), KindOf(kind).Singular+"/"+u.GetName(), cells...)
+			objects = append(objects, u.Object)
+		}
+	}
+	if !served {
+		return notServed(kinds[0])
 	}
 	return e.PrintList(objects, t)
 }

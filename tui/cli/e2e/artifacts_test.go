@@ -247,7 +247,7 @@ func TestHelm(t *testing.T) {
 	mu.Unlock()
 	h.daemon(t, "--artifact-listen", listen)
 	h.must(t, 0, "source", "reconcile", "charts", "--kind", "helmrepository", "-n", "default", "--wait")
-	h.must(t, 0, "source", "reconcile", "merged", "--kind", "helmchart", "-n", "default", "--wait")
+	h.must(t, 0, "source", "reconcile", "helmchart/merged", "-n", "default", "--wait")
 	mu.Lock()
 	defer mu.Unlock()
 	for _, request := range seen {

@@ -111,8 +111,8 @@ func TestSources(t *testing.T) {
 		for _, s := range testenv.Sources() {
 			row := ""
 			for line := range strings.Lines(wide) {
-				if fields := strings.Fields(line); len(fields) > 2 && fields[1] == s.Name {
-					row = fields[2]
+				if fields := strings.Fields(line); len(fields) > 3 && fields[1] == s.Name {
+					row = fields[3]
 				}
 			}
 			if want := map[string]string{"suspended": "suspended"}[s.Name]; row != s.Want && row != want {

@@ -54,7 +54,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		return e.PrintObjects(ctx, s, api.Jobs, "", keep, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+		return e.PrintObjects(ctx, s, []command.Resource{api.Jobs}, "", keep, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			job, err := api.JobView(u)
 			claimed, notes := "-", u.GetAnnotations()
 			if u.GetLabels()[api.LabelClaim] != "" {

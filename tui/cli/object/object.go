@@ -89,7 +89,7 @@ func (c GetCommand) Run(ctx context.Context, e *command.Env) error {
 				t.Write(w, e.Flags.Output == "wide", !e.Flags.NoHeaders)
 			})
 		}
-		return e.PrintObjects(ctx, s, res, c.Selector, nil, c.Limit, t, row)
+		return e.PrintObjects(ctx, s, []command.Resource{res}, c.Selector, nil, c.Limit, t, row)
 	})
 }
 

@@ -38,7 +38,7 @@ func (c connectionListCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		return e.PrintObjects(ctx, s, api.Connections, "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+		return e.PrintObjects(ctx, s, []command.Resource{api.Connections}, "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			one, err := api.ConnectionView(u)
 			var ready api.Condition
 			if i := slices.IndexFunc(one.Status.Conditions, func(c api.Condition) bool { return c.Type == "Ready" }); i >= 0 {

@@ -58,7 +58,7 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 		if err != nil {
 			return err
 		}
-		return e.PrintObjects(ctx, s, api.Repositories, "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+		return e.PrintObjects(ctx, s, []command.Resource{api.Repositories}, "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			repo, err := api.RepositoryView(u)
 			health, git, st := healthText(repo.Status.Health), gitOf(repo), repo.Status.Sync
 			if _, suspended := paused[u.GetUID()]; suspended {

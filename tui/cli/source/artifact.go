@@ -38,7 +38,7 @@ func opener(e *command.Env) (diff.OpenFunc, error) {
 	return func(ctx context.Context, a artifact.Artifact) (io.ReadCloser, error) {
 		f, err := artifact.OpenIn(ctx, agent.ArtifactsPath(path), a)
 		if errors.Is(err, fs.ErrNotExist) || errors.As(err, new(*artifact.CorruptError)) {
-			err = command.WithHint(err, command.CommandFor(a.Namespace, "source reconcile "+a.Name)+"    # packs it again, if it is the newest")
+			err = command.WithHint(err, command.CommandFor(a.Namespace, "source reconcile "+a.Kind+"/"+a.Name)+"    # packs it again, if it is the newest")
 		}
 		return f, err
 	}, err
@@ -114,10 +114,10 @@ func (c getCmd) choose(stored []artifact.Artifact, from source.Source) (of artif
 		return served[0], false, nil
 	}
 	if c.Revision == "" {
-		return of, false, command.Errorf(command.ExitError, command.CommandFor(from.Namespace, "source show "+from.Name),
+		return of, false, command.Errorf(command.ExitError, command.CommandFor(from.Namespace, "source show "+from.Name+from.Flag()),
 			"%s has no artifact: it is %s", from.Name, from.State)
 	}
-	return of, false, command.Errorf(command.ExitError, command.CommandFor(from.Namespace, "source show "+from.Name+" --revisions"),
+	return of, false, command.Errorf(command.ExitError, command.CommandFor(from.Namespace, "source show "+from.Name+from.Flag()+" --revisions"),
 		"revision %q of %s not found on this host", c.Revision, from.Name)
 }
 
@@ -165,9 +165,9 @@ func fetchFailure(err error, from source.Source, get string) error {
 			"    # in another terminal, then: "+get+" --via http://127.0.0.1:8080", "%w", err)
 	case errors.As(err, new(*source.DigestError)): // its controller may have packed the same commit anew
 		return command.Errorf(command.ExitError, get+"    # once more; else: "+command.CommandFor(from.Namespace,
-			"source reconcile "+from.Name), "%w; nothing was written", err)
+			"source reconcile "+from.Name+from.Flag()), "%w; nothing was written", err)
 	}
-	return command.WithHint(err, command.CommandFor(from.Namespace, "source show "+from.Name))
+	return command.WithHint(err, command.CommandFor(from.Namespace, "source show "+from.Name+from.Flag()))
 }
 
 type diffCmd struct {

@@ -29,7 +29,7 @@ import (
 type Command struct {
 	Create createCmd `cmd:"" writes:"" help:"Create a source: a GitRepository."`
 
-	List listCmd `cmd:"" help:"All sources of a kind, and their state."`
+	List listCmd `cmd:"" help:"All sources and their state."`
 	Show showCmd `cmd:"" help:"One source: state, artifact, stored revisions, conditions."`
 	Get  getCmd  `cmd:"" help:"Write an artifact of a source to a file, checked by its digest."`
 	Diff diffCmd `cmd:"" help:"What differs between two revisions of a source."`
@@ -45,20 +45,27 @@ type Command struct {
 }
 
 type listCmd struct {
-	ofKind
-	Limit uint `help:"Maximum number; 0 = all." default:"0"`
+	Kind  string `help:"List this kind only: gitrepository, ocirepository, bucket, helmrepository, helmchart."`
+	Limit uint   `help:"Maximum number; 0 = all." default:"0"`
 }
 
 func (c listCmd) Run(ctx context.Context, e *command.Env) error {
-	k, err := c.kind()
-	if err != nil {
-		return err
+	var kinds []command.Resource
+	for _, k := range api.SourceKinds() {
+		kinds = append(kinds, k.Resource())
+	}
+	if c.Kind != "" {
+		k, err := ofKind{c.Kind}.kind()
+		if err != nil {
+			return err
+		}
+		kinds = []command.Resource{k.Resource()}
 	}
 	now := time.Now()
-	t := command.Table{Columns: []string{"NAME", "STATE", "REVISION", "SIZE", "UPDATED", "NEXT", "MESSAGE"},
+	t := command.Table{Columns: []string{"NAME", "KIND", "STATE", "REVISION", "SIZE", "UPDATED", "NEXT", "MESSAGE"},
 		Wide: []string{"REF", "URL", "DIGEST", "REASON"}}
 	return e.With(ctx, command.Needs{API: true}, func(s *command.Session) error {
-		return e.PrintObjects(ctx, s, k.Resource(), "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
+		return e.PrintObjects(ctx, s, kinds, "", nil, c.Limit, t, func(u *unstructured.Unstructured) ([]string, error) {
 			from := source.FromObject(u)
 			a := screen.ArtifactOf(from)
 			state, size := from.State, "-"
@@ -69,8 +76,9 @@ func (c listCmd) Run(ctx context.Context, e *command.Env) error {
 				size = text.Size(a.Size)
 			}
 			source.Redacted(u)
-			return []string{u.GetName(), state, text.OrDash(source.ShortRevision(a.Revision)), size, command.Since(now, a.Updated),
-				from.Due(now), text.OrDash(SourceMessage(from)), from.Ref, text.OrDash(from.URL), text.OrDash(a.Digest), text.OrDash(from.Reason)}, nil
+			return []string{u.GetName(), kindOf(u).Singular, state, text.OrDash(source.ShortRevision(a.Revision)), size,
+				command.Since(now, a.Updated), from.Due(now), text.OrDash(SourceMessage(from)),
+				from.Ref, text.OrDash(from.URL), text.OrDash(a.Digest), text.OrDash(from.Reason)}, nil
 		})
 	})
 }
@@ -146,14 +154,25 @@ func kindOf(u *unstructured.Unstructured) api.Kind {
 	return k
 }
 
+// find returns the kind of the source and its name. The kind may stand before the name: helmchart/web.
+func (n named) find(e *command.Env) (api.Kind, string, error) {
+	if kind, name, ok := strings.Cut(n.Name, "/"); ok {
+		if k, ok := api.SourceKind(kind); ok {
+			return k, name, nil
+		}
+	}
+	k, err := n.kind()
+	return k, inNamespace(e, n.Name), err
+}
+
 // withSource calls f with the source of a name.
 func withSource(ctx context.Context, e *command.Env, n command.Needs, of named,
 	f func(*command.Session, *unstructured.Unstructured) error) error {
-	k, err := of.kind()
+	k, name, err := of.find(e)
 	if err != nil {
 		return err
 	}
-	return e.WithObject(ctx, n, k.Resource(), inNamespace(e, of.Name), f)
+	return e.WithObject(ctx, n, k.Resource(), name, f)
 }
 
 // inNamespace returns a name without the namespace that may stand before it, behind a slash, and
@@ -352,11 +371,11 @@ type deleteCmd struct {
 }
 
 func (c deleteCmd) Run(ctx context.Context, e *command.Env) error {
-	k, err := c.kind()
+	k, name, err := c.find(e)
 	if err != nil {
 		return err
 	}
-	return object.DeleteCommand{Kind: k.Singular, Name: inNamespace(e, c.Name), Force: c.Force}.Run(ctx, e)
+	return object.DeleteCommand{Kind: k.Singular, Name: name, Force: c.Force}.Run(ctx, e)
 }
 
 // withMissingRight adds the missing right to a refused write.
