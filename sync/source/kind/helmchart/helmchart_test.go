@@ -2,6 +2,7 @@ package helmchart_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -10,7 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -19,6 +22,7 @@ import (
 	"limpet/sync/source/artifact"
 	"limpet/sync/source/controller"
 	"limpet/sync/source/kind/helmchart"
+	"limpet/sync/testenv/nettest"
 )
 
 // TestFollow: the index is followed, and the charts follow it. What has not changed costs one
@@ -260,6 +264,31 @@ func TestCredentials(t *testing.T) {
 	r.in("HelmRepository/away", source.Failed, "IndexationFailed")
 	if seen := other.take(); len(seen) == 0 || strings.Contains(seen[0], "ann") {
 		t.Errorf("%q", seen)
+	}
+}
+
+// TestClientCertificate: it is shown to the host of the index alone, and to none to which that
+// redirects.
+func TestClientCertificate(t *testing.T) {
+	t.Parallel()
+	r, authority := newRig(t), nettest.NewAuthority(t)
+	index := []byte("apiVersion: v1\nentries: {}\n")
+	var shown [2]atomic.Int64 // certificates, to the host of the index and to the other one
+	host := func(which int, answer http.Handler) string {
+		return authority.Serve(t, nettest.Site{Clients: tls.VerifyClientCertIfGiven,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				shown[which].Add(int64(len(q.TLS.PeerCertificates)))
+				answer.ServeHTTP(w, q)
+			})})
+	}
+	other := host(1, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(index) }))
+	cert, key := authority.Client(t, time.Now().Add(time.Hour))
+	r.secret("cert", map[string]any{"ca.crt": string(authority.PEM), "tls.crt": string(cert), "tls.key": string(key)})
+	url := host(0, http.RedirectHandler(other, http.StatusFound))
+	r.apply("HelmRepository/charts", `"url":"`+url+`","certSecretRef":{"name":"cert"}`)
+	r.in("HelmRepository/charts", source.Ready, "Succeeded")
+	if shown[0].Load() == 0 || shown[1].Load() > 0 {
+		t.Errorf("%d certificates to the host, %d to the other one", shown[0].Load(), shown[1].Load())
 	}
 }
 

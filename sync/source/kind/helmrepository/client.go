@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"oras.land/oras-go/v2/registry/remote/retry"
@@ -18,8 +17,6 @@ import (
 	"limpet/sync/git"
 	"limpet/sync/netx"
 )
-
-const mostRedirects = 10
 
 // Repository is the part of the spec of a HelmRepository that says where it is, and how it is
 // reached.
@@ -112,17 +109,13 @@ func (c *Client) login(ctx context.Context, r Repository, at *url.URL) (*auth.Cr
 		}
 		login.CA, login.ClientCert, login.ClientKey = own.CA, own.ClientCert, own.ClientKey
 	}
-	if !r.PassCredentials && !sameHost(index, at) {
+	if !r.PassCredentials && !netx.SameHost(index, at) {
 		return login.ForOtherHost(), nil
 	}
 	if !login.Empty() && at.Scheme == "http" && !c.AllowInsecure && !netx.Loopback(at.Hostname()) {
 		return nil, fmt.Errorf("%s is not sent over plain http to %s; use https, or start the agent with --allow-insecure-git", login.Source, at.Host)
 	}
 	return &login, nil
-}
-
-func sameHost(a, b *url.URL) bool {
-	return a.Scheme == b.Scheme && strings.EqualFold(netx.HostPort(a), netx.HostPort(b))
 }
 
 // Get opens a file of a repository, or of another host that its index names. header is that of a
@@ -138,19 +131,15 @@ func (c *Client) Get(ctx context.Context, r Repository, at *url.URL, header http
 	if err != nil {
 		return nil, &LoginError{err}
 	}
-	transport, err := c.HTTP.RoundTripper(login)
+	own, err := c.HTTP.RoundTripper(login)
 	if err != nil {
 		return nil, &LoginError{err}
 	}
-	client := &http.Client{Transport: retry.NewTransport(transport), CheckRedirect: func(next *http.Request, via []*http.Request) error {
-		if !sameHost(at, next.URL) {
-			next.Header.Del("Authorization")
-		}
-		if len(via) > mostRedirects {
-			return fmt.Errorf("it redirects more than %d times", mostRedirects)
-		}
-		return nil
-	}}
+	other, err := c.HTTP.RoundTripper(login.ForOtherHost())
+	if err != nil {
+		return nil, &LoginError{err}
+	}
+	client := &http.Client{Transport: retry.NewTransport(netx.Redirected{Own: own, Other: other})}
 	req := (&http.Request{Method: http.MethodGet, URL: at, Host: at.Host, Header: header.Clone()}).WithContext(ctx)
 	req.Header.Set("User-Agent", c.HTTP.UserAgent)
 	switch {

@@ -2,6 +2,7 @@ package ocirepository_test
 
 import (
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
@@ -9,6 +10,7 @@ import (
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"os"
@@ -27,6 +29,7 @@ import (
 	"limpet/sync/api"
 	"limpet/sync/source"
 	"limpet/sync/source/kind/ocirepository"
+	"limpet/sync/testenv/nettest"
 	"limpet/sync/testenv/suite"
 )
 
@@ -273,6 +276,33 @@ func TestTransport(t *testing.T) {
 	r.ready("redirected", "latest@"+revision)
 	if seen := far.take(); len(seen) != 1 || far.logins > 0 {
 		t.Errorf("%q, %d logins at the other host", seen, far.logins)
+	}
+}
+
+// TestClientCertificate: it is shown to the registry alone, and not where the blobs are.
+func TestClientCertificate(t *testing.T) {
+	t.Parallel()
+	h, authority := newHost(t), nettest.NewAuthority(t)
+	r := newRig(t, h.url())
+	revision, _ := h.release(map[string]string{"a": "1"}, "latest")
+	var shown [2]atomic.Int64 // certificates, to the registry and to the host of blobs
+	serve := func(which int, answer http.Handler) string {
+		return authority.Serve(t, nettest.Site{Clients: tls.VerifyClientCertIfGiven,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				shown[which].Add(int64(len(q.TLS.PeerCertificates)))
+				answer.ServeHTTP(w, q)
+			})})
+	}
+	blobs := newHost(t)
+	maps.Copy(blobs.blobs, h.blobs)
+	h.elsewhere = serve(1, blobs)
+	cert, key := authority.Client(t, time.Now().Add(time.Hour))
+	r.secret("cert", map[string]any{"ca.crt": string(authority.PEM), "tls.crt": string(cert), "tls.key": string(key)})
+	at := strings.TrimPrefix(serve(0, h), "https://")
+	r.apply("site", `"insecure":false,"url":"oci://`+at+`/site","certSecretRef":{"name":"cert"}`)
+	r.ready("site", "latest@"+revision)
+	if shown[0].Load() == 0 || shown[1].Load() > 0 || len(blobs.take()) == 0 {
+		t.Errorf("%d certificates to the registry, %d to the other host", shown[0].Load(), shown[1].Load())
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 	"oras.land/oras-go/v2/registry"
 	registryauth "oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/retry"
+
+	"limpet/sync/auth"
+	"limpet/sync/netx"
 )
 
 const (
@@ -36,8 +39,8 @@ type registries struct {
 // repository is a repository of a registry for one login.
 type repository struct {
 	*remote
-	transport *http.Transport
-	used      time.Time // guarded by registries.mu
+	close func()    // ends connections that are idle
+	used  time.Time // guarded by registries.mu
 
 	mu      sync.Mutex // guards answers
 	answers map[string]*answer
@@ -65,7 +68,7 @@ func (r *registries) open(at registry.Reference, l login, plain bool) (*reposito
 	now := time.Now()
 	for key, old := range r.opened {
 		if now.Sub(old.used) > unusedFor {
-			old.transport.CloseIdleConnections()
+			old.close()
 			delete(r.opened, key)
 		}
 	}
@@ -73,12 +76,15 @@ func (r *registries) open(at registry.Reference, l login, plain bool) (*reposito
 		found.used = now
 		return found, nil
 	}
-	config, err := l.transport.TLS()
+	own, err := r.transport(l.transport)
 	if err != nil {
 		return nil, err
 	}
-	transport := r.o.Guard.Transport(config, l.transport.GetProxy())
-	transport.IdleConnTimeout, transport.ResponseHeaderTimeout = unusedFor, answerWithin
+	other, err := r.transport(l.transport.ForOtherHost())
+	if err != nil {
+		return nil, err
+	}
+	transport := netx.Redirected{Own: own, Other: other}
 	client := &registryauth.Client{
 		Client: &http.Client{Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy {
 			return &retry.GenericPolicy{Retryable: retry.DefaultPredicate, Backoff: retry.DefaultBackoff,
@@ -91,8 +97,21 @@ func (r *registries) open(at registry.Reference, l login, plain bool) (*reposito
 		client.BlockedRealmPrefixes = []netip.Prefix{}
 	}
 	client.SetUserAgent(r.o.UserAgent)
-	made := &repository{transport: transport, used: now, answers: map[string]*answer{}, remote: &remote{client, at, plain, l.forget}}
+	closeIdle := func() { own.CloseIdleConnections(); other.CloseIdleConnections() }
+	made := &repository{close: closeIdle, used: now, answers: map[string]*answer{}, remote: &remote{client, at, plain, l.forget}}
 	r.opened[key] = made
+	return made, nil
+}
+
+// transport returns connections of a login.
+func (r *registries) transport(c *auth.Credentials) (*http.Transport, error) {
+	config, err := c.TLS()
+	if err != nil {
+		return nil, err
+	}
+	made := r.o.Guard.Transport(config, c.GetProxy())
+	made.IdleConnTimeout = unusedFor
+	made.ResponseHeaderTimeout = answerWithin
 	return made, nil
 }
 
