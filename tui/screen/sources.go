@@ -70,7 +70,7 @@ func (p *view) sourceTable() widget.Table[snapshot.Source] {
 		}}
 	if slices.ContainsFunc(p.Snap.Sources, func(from source) bool { return otherKind(&from) != "" }) {
 		t.Grow++
-		t.Columns = slices.Insert(t.Columns, 2, widget.Column[source]{Head: "KIND", Width: 13, Rank: 1,
+		t.Columns = slices.Insert(t.Columns, 2, widget.Column[source]{Head: "KIND", Width: 14, Rank: 1,
 			Cell: widget.Plain(func(from source) string { return cmp.Or(from.Kind, "GitRepository") })})
 	}
 	return t
