@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,12 +39,12 @@ func (p *Pull) KeepSink(ctx context.Context, object *unstructured.Unstructured) 
 	if r.directory, err = p.directory(repo, r.progress); err != nil {
 		return 0, err
 	}
-	edited := false
-	if r.directory.KeepEdits {
+	good := p.looks.spared(r.directory, r.status.LastRef)
+	if !good && r.directory.KeepEdits {
 		has, _, _ := sink.Check(r.directory.At, r.directory.Owner())
-		edited = has == r.status.LastRef
+		good = has == r.status.LastRef
 	}
-	if !edited && r.directory.Holds(r.status.LastRef) != nil {
+	if !good && r.directory.Holds(r.status.LastRef) != nil {
 		if err = r.restoreSink(ctx); err == nil {
 			err = r.status.ReportSink(ctx, nil) // before the program, which may hang
 		}
@@ -55,6 +57,43 @@ func (p *Pull) KeepSink(ctx context.Context, object *unstructured.Unstructured) 
 		return done, context.Cause(ctx)
 	}
 	return done, errors.Join(err, r.status.ReportSink(ctx, err))
+}
+
+// looks are the times when all files of the directories of this host were compared with their
+// manifests. A pull has just compared what it did not write.
+type looks struct {
+	mu sync.Mutex // guards of
+	of map[string]look
+}
+
+type look struct {
+	whole time.Time // the last comparison of all files
+	wrote string    // the commit that a pull has written since; "" = none
+}
+
+// mostUnseen is how long a file may be edited in place without a comparison that finds it, while a
+// pull follows the other.
+const mostUnseen = time.Minute
+
+// wrote notes a pull into a directory.
+func (l *looks) wrote(d *target.Directory, commit string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.of[d.At.String()] = look{l.of[d.At.String()].whole, commit}
+}
+
+// spared reports whether the pull of a commit has just ended, so that its files need no comparison.
+// Otherwise the caller compares them.
+func (l *looks) spared(d *target.Directory, commit string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	last, now := l.of[d.At.String()], time.Now()
+	spared := last.wrote == commit && now.Sub(last.whole) < mostUnseen
+	if !spared {
+		last.whole = now
+	}
+	l.of[d.At.String()] = look{whole: last.whole}
+	return spared
 }
 
 // execSink runs the program of the Repository if its directory was switched.

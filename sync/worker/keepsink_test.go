@@ -8,10 +8,13 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
+	"limpet/sync/worker/target"
 )
 
 // TestKeepSink: what a host has lost, or another host has pulled, is written without a job, and a
@@ -93,6 +96,36 @@ func TestKeepSink(t *testing.T) {
 	}
 	must(os.Remove(dir))
 	keep("the file is gone", two, true)
+}
+
+// TestKeepSinkAfterItsPull: the first comparison after a pull of the same agent is spared, unless the
+// last one is long ago or the commit is another.
+func TestKeepSinkAfterItsPull(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d, l := &target.Directory{}, looks{of: map[string]look{}}
+		for i, s := range []struct {
+			wrote, commit string
+			after         time.Duration
+			spared        bool
+		}{
+			{"one", "one", 0, false}, // at the start
+			{"two", "two", 0, true},
+			{"", "two", 0, false},
+			{"three", "two", 0, false}, // of another host
+			{"", "three", 0, false},
+			{"four", "four", mostUnseen / 2, true},
+			{"five", "five", mostUnseen / 2, false},
+		} {
+			time.Sleep(s.after)
+			if s.wrote != "" {
+				l.wrote(d, s.wrote)
+			}
+			if got := l.spared(d, s.commit); got != s.spared {
+				t.Errorf("step %d: spared %v", i, got)
+			}
+		}
+	})
 }
 
 // TestKeepSinkExec: what a pull has switched has the program run; a failure is in the condition

@@ -80,6 +80,7 @@ type Space interface {
 type Pull struct {
 	o        PullOptions
 	programs sink.Programs
+	looks    looks
 }
 
 var _ jobs.Worker = (*Pull)(nil)
@@ -99,7 +100,7 @@ func NewPull(o PullOptions) *Pull {
 		o.Kinds, _ = resources.ParseKinds(nil) // a constant
 	}
 	o.Source.Now = func() time.Time { return o.Client.Now() }
-	return &Pull{o: o}
+	return &Pull{o: o, looks: looks{of: map[string]look{}}}
 }
 
 // Action implements jobs.Worker.

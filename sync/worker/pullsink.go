@@ -13,6 +13,14 @@ import (
 
 // syncDirectory makes the directory of the Repository equal to the commit.
 func (r *pull) syncDirectory(ctx context.Context) error {
+	err := r.makeDirectory(ctx)
+	if err == nil {
+		r.worker.looks.wrote(r.directory, r.at.Ref.Hash)
+	}
+	return err
+}
+
+func (r *pull) makeDirectory(ctx context.Context) error {
 	if r.partial && r.unread.before.Empty() && r.at.Ref.Hash != r.status.LastRef {
 		if done, err := r.amendDirectory(ctx); done || err != nil {
 			return err

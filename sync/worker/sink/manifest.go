@@ -109,8 +109,10 @@ func (m *manifest) set(name string, e entry) {
 // find returns where the line of a file is in the list; an empty range is nowhere.
 func (m *manifest) find(name string) (start, end int) {
 	text := string(appendText([]byte{'['}, repopath.Quote(name))) + ","
-	if start = strings.Index("\n"+m.list, "\n"+text); start < 0 {
-		return 0, 0
+	if !strings.HasPrefix(m.list, text) {
+		if start = strings.Index(m.list, "\n"+text) + 1; start == 0 {
+			return 0, 0
+		}
 	}
 	length := strings.Index(m.list[start:], between)
 	if length < 0 {
@@ -142,6 +144,7 @@ func (m *manifest) encode() []byte {
 		panic("sink: internal error: " + err.Error()) // text and numbers
 	}
 	out := append(bytes.TrimSuffix(head, []byte("\n}")), ",\n "+rows...)
+	out = slices.Grow(out, len(m.list)+len(ends)+200*len(m.files))
 	out = append(out, m.list...)
 	for i, name := range slices.Sorted(maps.Keys(m.files)) {
 		if i > 0 {
@@ -183,11 +186,14 @@ func readManifest(dir *os.Root) (*manifest, error) {
 		return nil, fmt.Errorf("open manifest: %w", err)
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxManifest))
-	if err != nil {
+	var text strings.Builder
+	if info, err := f.Stat(); err == nil {
+		text.Grow(int(min(info.Size(), maxManifest)))
+	}
+	if _, err := io.Copy(&text, io.LimitReader(f, maxManifest)); err != nil {
 		return nil, fmt.Errorf("read manifest: %w", err)
 	}
-	m, err := parseManifest(string(data))
+	m, err := parseManifest(text.String())
 	if err != nil {
 		return nil, fmt.Errorf("read manifest %s: %w", manifestPath, err)
 	}

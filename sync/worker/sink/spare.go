@@ -16,8 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"limpet/sync/fileid"
 )
 
 // spare is the generation of a directory that is not shown. The two take turns: a write brings the
@@ -50,20 +48,15 @@ func boot() string {
 	return strings.TrimSpace(string(id))
 }
 
-// stat returns what the disk says of a file or directory beside the target.
+// stat returns what the disk says of a file or directory beside the target. It follows links on the
+// way, unlike the calls that read and write: there is another file then.
 func (d *Dir) stat(name string) (inode, error) {
-	return inodeBy(func() (fs.FileInfo, error) { return d.parent.Lstat(name) })
-}
-
-// inodeBy returns what the disk says by a function.
-func inodeBy(stat func() (fs.FileInfo, error)) (inode, error) {
-	info, err := stat()
+	var st unix.Stat_t
+	err := retry(func() error { return unix.Fstatat(int(d.self.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	if err != nil {
-		return inode{}, err
+		return inode{}, &fs.PathError{Op: "stat", Path: name, Err: err}
 	}
-	st := info.Sys().(*syscall.Stat_t)
-	_, changed, _ := fileid.Of(info)
-	return inode{stamp{info.ModTime().UnixNano(), changed, st.Ino}, st.Size, uint32(st.Mode), st.Uid, st.Gid}, nil
+	return inodeOf(&st), nil
 }
 
 // findSpare returns the spare generation in a directory beside the target, nil if it is none.

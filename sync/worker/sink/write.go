@@ -338,7 +338,9 @@ func (s *dirSet) write(name string, from io.Reader, mode fs.FileMode) (at inode,
 		err = f.Sync()
 	}
 	if err == nil {
-		at, err = inodeBy(f.Stat)
+		var st unix.Stat_t
+		err = retry(func() error { return unix.Fstat(int(f.Fd()), &st) })
+		at = inodeOf(&st)
 	}
 	return at, errors.Join(err, f.Close())
 }
