@@ -326,12 +326,18 @@ const (
 	Path = "path"
 )
 
-// SecretRefs returns the refs of a Secret of a name, and of the files that may stand for it. sealed
-// reports whether the Secret is one of this host, which no watch sees; nil = none is.
-func SecretRefs(namespace, name string, sealed func(string) bool) []Ref {
-	refs := []Ref{{Kind: File, Namespace: namespace, Name: name}}
-	if sealed == nil || !sealed(name) {
-		refs = append(refs, Ref{Kind: Secret, Namespace: namespace, Name: name})
+// SecretRefs returns the refs of Secrets of some names, of which "" is none, and of the files that
+// may stand for them. sealed reports whether a Secret is one of this host, which no watch sees; nil =
+// none is.
+func SecretRefs(namespace string, sealed func(string) bool, names ...string) (refs []Ref) {
+	for _, name := range names {
+		if name == "" {
+			continue
+		}
+		refs = append(refs, Ref{Kind: File, Namespace: namespace, Name: name})
+		if sealed == nil || !sealed(name) {
+			refs = append(refs, Ref{Kind: Secret, Namespace: namespace, Name: name})
+		}
 	}
 	return refs
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"limpet/sync/netx"
 	"limpet/sync/text"
 )
 
@@ -64,10 +65,8 @@ func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, 
 	most := cmp.Or(max(a.Size, 0), MaxArtifact)
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	ctx, hang := context.WithCancelCause(ctx)
-	defer hang(nil)
-	idle := time.AfterFunc(idleTimeout, func() { hang(fmt.Errorf("nothing has come for %s", idleTimeout)) })
-	defer idle.Stop()
+	ctx, watch, stop := netx.WithSilence(ctx, idleTimeout)
+	defer stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.String(), nil)
 	if err != nil {
 		return 0, fmt.Errorf("ask for the artifact: %w", err)
@@ -85,7 +84,7 @@ func Fetch(ctx context.Context, a *Artifact, via string, w io.Writer) (n int64, 
 	if resp.StatusCode != http.StatusOK {
 		return 0, fmt.Errorf("the server of the artifact answers %s for %s", resp.Status, from.Path)
 	}
-	n, err = io.Copy(io.MultiWriter(w, sum), &idleReader{io.LimitReader(resp.Body, most+1), idle})
+	n, err = io.Copy(io.MultiWriter(w, sum), watch(io.LimitReader(resp.Body, most+1)))
 	switch {
 	case err != nil:
 		return n, fmt.Errorf("read the artifact: %w", causeOf(ctx, err))
@@ -152,18 +151,4 @@ func causeOf(ctx context.Context, err error) error {
 		err = call.Err
 	}
 	return cmp.Or(context.Cause(ctx), err)
-}
-
-// idleReader resets a timer while data arrives.
-type idleReader struct {
-	io.Reader
-	timer *time.Timer
-}
-
-func (l *idleReader) Read(p []byte) (int, error) {
-	n, err := l.Reader.Read(p)
-	if n > 0 {
-		l.timer.Reset(idleTimeout)
-	}
-	return n, err
 }

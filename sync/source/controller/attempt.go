@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -66,6 +67,18 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Reason + ": " + f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
+
+// Failed returns a failure of an upstream.
+func Failed(reason, format string, args ...any) *Failure {
+	return &Failure{Condition: FetchFailed, Reason: reason, Err: fmt.Errorf(format, args...)}
+}
+
+// Stalled returns a failure that ends with another spec.
+func Stalled(reason, format string, args ...any) *Failure {
+	f := Failed(reason, format, args...)
+	f.Stalled = true
+	return f
+}
 
 // The conditions of a source. Source: fluxcd/source-controller, api/v1/condition_types.go.
 const (

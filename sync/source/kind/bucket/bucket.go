@@ -12,8 +12,6 @@ package bucket
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
@@ -95,41 +93,30 @@ type spec struct {
 // Read reads a spec.
 func (k *Kind) Read(obj *unstructured.Unstructured) (controller.Spec, error) {
 	s := &spec{kind: k, namespace: obj.GetNamespace(), name: obj.GetName()}
-	body, err := json.Marshal(obj.Object["spec"])
-	if err == nil {
-		err = json.Unmarshal(body, s)
-	}
+	err := controller.Decode(obj, s)
 	if err != nil {
 		return nil, err
-	}
-	stalled := func(reason, format string, args ...any) (controller.Spec, error) {
-		return nil, &controller.Failure{Condition: controller.FetchFailed, Reason: reason, Err: fmt.Errorf(format, args...), Stalled: true}
 	}
 	s.Provider = cmp.Or(s.Provider, auth.Generic)
 	switch {
 	case s.ServiceAccountName != "":
-		return stalled(auth.ReasonFeatureGate, "spec.serviceAccountName: limpet does not use service accounts of the cluster; "+
+		return nil, controller.Stalled(auth.ReasonFeatureGate, "spec.serviceAccountName: limpet does not use service accounts of the cluster; "+
 			"leave it out, and name a Secret in spec.secretRef")
 	case s.STS != nil:
-		return stalled(reasonSTS, "spec.sts: limpet asks no STS of a spec; leave it out, and name a Secret in spec.secretRef")
+		return nil, controller.Stalled(reasonSTS, "spec.sts: limpet asks no STS of a spec; leave it out, and name a Secret in spec.secretRef")
 	case s.Provider != auth.Generic && s.SecretRef.Name == "" && s.CertSecretRef.Name != "":
-		return stalled(auth.ReasonProvider, "spec.certSecretRef: the identity of this host is not sent to hosts with an authority of a secret; "+
+		return nil, controller.Stalled(auth.ReasonProvider, "spec.certSecretRef: the identity of this host is not sent to hosts with an authority of a secret; "+
 			"leave it out, or name a Secret in spec.secretRef")
 	}
 	if s.base, err = s.endpoint(); err != nil {
-		return stalled(auth.ReasonURL, "spec.endpoint: %q: %w", text.Line(text.Redact(s.Endpoint), 200), err)
+		return nil, controller.Stalled(auth.ReasonURL, "spec.endpoint: %q: %w", text.Line(text.Redact(s.Endpoint), 200), err)
 	}
 	return s, nil
 }
 
 // Uses returns the Secrets of a source.
-func (s *spec) Uses() (refs []dependency.Ref) {
-	for _, name := range []string{s.SecretRef.Name, s.CertSecretRef.Name, s.ProxySecretRef.Name} {
-		if name != "" {
-			refs = append(refs, dependency.SecretRefs(s.namespace, name, s.kind.o.Sealed)...)
-		}
-	}
-	return refs
+func (s *spec) Uses() []dependency.Ref {
+	return dependency.SecretRefs(s.namespace, s.kind.o.Sealed, s.SecretRef.Name, s.CertSecretRef.Name, s.ProxySecretRef.Name)
 }
 
 // Host returns the endpoint.
@@ -140,6 +127,7 @@ func (s *spec) Open(v controller.Visit) controller.Upstream { return &upstream{s
 
 // upstream is a Bucket in one reconcile.
 type upstream struct {
+	controller.Plain
 	spec    *spec
 	visit   controller.Visit
 	from    *remote
@@ -148,24 +136,10 @@ type upstream struct {
 	settled bool  // what has another ETag has the same bytes
 }
 
-// failed is a failure of a bucket.
-func failed(reason, format string, args ...any) error {
-	return &controller.Failure{Condition: controller.FetchFailed, Reason: reason, Err: fmt.Errorf(format, args...)}
-}
-
-// Require finds nothing: an artifact is made of the bucket alone.
-func (*upstream) Require(context.Context) error { return nil }
-
-// Signatures returns that none are demanded.
-func (*upstream) Signatures() (demanded bool, verified string) { return false, "" }
-
 // Event returns the message of an event.
 func (u *upstream) Event(a artifact.Artifact, _ bool) string {
 	return fmt.Sprintf("stored artifact with %d fetched files from '%s' bucket", a.Files, u.spec.BucketName)
 }
-
-// Outdated says nothing: it is the rules of the bucket alone that change without a new revision.
-func (*upstream) Outdated() (reason, message string) { return "", "" }
 
 // Fields returns the rules of the spec.
 func (u *upstream) Fields(func(artifact.Artifact) map[string]any) map[string]any {

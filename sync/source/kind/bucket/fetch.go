@@ -12,24 +12,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"limpet/sync/netx"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
 	"limpet/sync/source/controller"
 	"limpet/sync/text"
 )
 
-const (
-	fetchers = 8 // objects at once
-	// A download that is cut and has brought something goes on at once, so often.
-	mostCuts = 10
-	piece    = 64 << 10 // bytes that a host has to send within the timeout
-)
+const fetchers = 8 // objects at once
 
 // errChanged says that an object is not the one of the listing.
 var errChanged = errors.New("it has changed since the listing")
@@ -41,6 +36,12 @@ func (u *upstream) Fetch(ctx context.Context) (received int64, err error) {
 	if err := u.clean(missing); err != nil {
 		return 0, &controller.Failure{Condition: controller.StorageFailed, Reason: artifact.ReasonDirectory, Err: err}
 	}
+	size := int64(0)
+	for _, key := range missing {
+		size += u.now.Objects[key].Size
+	}
+	ctx, cancel := context.WithTimeout(ctx, artifact.TimeFor(size)) // what has come is kept
+	defer cancel()
 	var total atomic.Int64
 	sums := make([]string, len(missing))
 	group, ctx := errgroup.WithContext(ctx)
@@ -56,7 +57,7 @@ func (u *upstream) Fetch(ctx context.Context) (received int64, err error) {
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return total.Load(), failed(reasonBucket, "fetch from bucket '%s' failed: %w", u.spec.BucketName, err)
+		return total.Load(), controller.Failed(reasonBucket, "fetch from bucket '%s' failed: %w", u.spec.BucketName, err)
 	}
 	for i, key := range missing {
 		e := u.now.Objects[key]
@@ -109,42 +110,23 @@ func (u *upstream) clean(wanted []string) error {
 
 // download brings an object into its file, and goes on with what a download before has left.
 func (u *upstream) download(ctx context.Context, key string) (received int64, sum string, err error) {
-	f, err := os.OpenFile(u.file(key), os.O_RDWR|os.O_CREATE, 0o600)
+	h := sha256.New()
+	d, err := netx.OpenDownload(u.file(key), u.now.Objects[key].Size, h)
 	if err != nil {
 		return 0, "", err
 	}
-	defer f.Close()
-	for cuts := 0; ; cuts++ {
-		n, err := u.resume(ctx, f, key)
-		received += n
-		if err == nil {
-			break
-		}
-		if n == 0 || cuts == mostCuts || ctx.Err() != nil || errors.Is(err, errChanged) {
-			return received, "", err
-		}
-	}
-	h := sha256.New()
-	if _, err = f.Seek(0, io.SeekStart); err == nil {
-		_, err = io.Copy(h, f)
-	}
+	defer d.Close()
+	received, err = d.Fill(ctx, u.visit.Timeout, func(ctx context.Context, at int64) (io.ReadCloser, int64, error) {
+		return u.object(ctx, key, at)
+	})
 	return received, hex.EncodeToString(h.Sum(nil)), err
 }
 
-// resume asks for what the file lacks. It ends when nothing comes for the timeout of the spec.
-func (u *upstream) resume(ctx context.Context, f *os.File, key string) (received int64, err error) {
-	e := u.now.Objects[key]
-	at, err := f.Seek(0, io.SeekEnd)
-	if err != nil || at == e.Size {
-		return 0, err
-	}
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	timeout := u.visit.Timeout
-	timer := time.AfterFunc(timeout, func() { end(fmt.Errorf("nothing has come for %s", timeout)) })
-	defer timer.Stop()
-	header := http.Header{"If-Match": {`"` + e.ETag + `"`}}
-	if modified, err := time.Parse(time.RFC3339, e.ETag); err == nil { // the header has no parts of a second
+// object opens the object of the listing.
+func (u *upstream) object(ctx context.Context, key string, at int64) (body io.ReadCloser, from int64, err error) {
+	etag := u.now.Objects[key].ETag
+	header := http.Header{"If-Match": {`"` + etag + `"`}}
+	if modified, err := time.Parse(time.RFC3339, etag); err == nil { // the header has no parts of a second
 		header = http.Header{"If-Unmodified-Since": {modified.Add(time.Second).UTC().Format(http.TimeFormat)}}
 	}
 	if at > 0 {
@@ -155,34 +137,9 @@ func (u *upstream) resume(ctx context.Context, f *os.File, key string) (received
 		err = errChanged
 	}
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
-	defer resp.Body.Close()
-	if at > 0 && !strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", at)) {
-		at, err = f.Seek(0, io.SeekStart)
-		err = errors.Join(err, f.Truncate(0))
-		if resp.StatusCode == http.StatusPartialContent {
-			err = errors.New("the answer is another part than the one requested")
-		}
-	}
-	for body := io.LimitReader(resp.Body, e.Size-at+1); err == nil; {
-		var n int64
-		n, err = io.CopyN(f, body, piece)
-		received += n
-		timer.Reset(timeout)
-	}
-	switch {
-	case ctx.Err() != nil:
-		err = context.Cause(ctx)
-	case !errors.Is(err, io.EOF):
-	case at+received > e.Size:
-		err = errors.Join(errChanged, f.Truncate(0))
-	case at+received < e.Size:
-		err = io.ErrUnexpectedEOF
-	default:
-		err = nil
-	}
-	return received, err
+	return netx.Part(resp, at)
 }
 
 // Pack returns the objects: those that were fetched, and those of the stored artifact.
@@ -206,7 +163,7 @@ func (u *upstream) Pack(ctx context.Context) (controller.Content, error) {
 	return controller.Content{Spent: u.dir(), Write: func(w io.Writer) (archive.Digests, error) {
 		d, err := archive.Gather(ctx, w, members, stored, archive.Options{MaxBytes: o.MaxBytes, MaxFiles: o.MaxFiles})
 		if _, bad := errors.AsType[*archive.FormatError](err); bad {
-			return d, failed(reasonBucket, "fetch from bucket '%s' failed: %w", u.spec.BucketName, err)
+			return d, controller.Failed(reasonBucket, "fetch from bucket '%s' failed: %w", u.spec.BucketName, err)
 		}
 		if err == nil {
 			err = u.remember(d.Digest)

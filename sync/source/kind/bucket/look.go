@@ -31,7 +31,7 @@ func (u *upstream) Look(ctx context.Context) (found controller.Found, err error)
 		return found, err
 	}
 	if u.now.Rules, err = u.rules(ctx, listed); err != nil {
-		return found, failed(reasonBucket, "failed to get Etag for '%s' object: %w", ignoreFile, err)
+		return found, controller.Failed(reasonBucket, "failed to get Etag for '%s' object: %w", ignoreFile, err)
 	}
 	err = u.choose(ctx, listed)
 	return controller.Found{Revision: u.now.revision(), Checksum: u.now.checksum()}, err
@@ -41,7 +41,7 @@ func (u *upstream) Look(ctx context.Context) (found controller.Found, err error)
 func (u *upstream) list(ctx context.Context) (listed []object, err error) {
 	s := u.spec
 	if u.from, err = u.open(ctx, u.now.Region); err != nil {
-		return nil, failed(auth.ReasonAuthentication, "%w", err)
+		return nil, controller.Failed(auth.ReasonAuthentication, "%w", err)
 	}
 	listed, err = u.from.list(ctx, s.Prefix)
 	e, refused := errors.AsType[*refusal](err)
@@ -50,9 +50,9 @@ func (u *upstream) list(ctx context.Context) (listed []object, err error) {
 		u.now.Region = e.Region
 		return u.list(ctx)
 	case refused && e.Status == http.StatusNotFound:
-		err = failed(reasonBucket, "bucket '%s' not found: %w", s.BucketName, err)
+		err = controller.Failed(reasonBucket, "bucket '%s' not found: %w", s.BucketName, err)
 	case err != nil:
-		err = failed(reasonBucket, "indexation of objects from bucket '%s' failed: listing objects from bucket '%[1]s' failed: %w",
+		err = controller.Failed(reasonBucket, "indexation of objects from bucket '%s' failed: listing objects from bucket '%[1]s' failed: %w",
 			s.BucketName, err)
 	}
 	return listed, err
@@ -102,7 +102,7 @@ func (u *upstream) choose(ctx context.Context, listed []object) error {
 		}
 		parsed, err := budget.Parse([]byte(*rules), nil)
 		if err != nil {
-			return failed(reasonIgnore, "rules of spec.ignore and %s: %w", ignoreFile, err)
+			return controller.Failed(reasonIgnore, "rules of spec.ignore and %s: %w", ignoreFile, err)
 		}
 		files = append(files, parsed)
 	}
@@ -116,7 +116,7 @@ func (u *upstream) choose(ctx context.Context, listed []object) error {
 			continue
 		}
 		if pathOf(is.Key) == "" || strings.ContainsRune(is.Key, 0) {
-			return failed(reasonBucket, "the key %q cannot be a file; leave it out with spec.ignore", text.Line(is.Key, 200))
+			return controller.Failed(reasonBucket, "the key %q cannot be a file; leave it out with spec.ignore", text.Line(is.Key, 200))
 		}
 		u.now.Objects[is.Key] = entry{ETag: is.ETag, First: is.ETag, Size: is.Size}
 		if u.kept(is.Key) {

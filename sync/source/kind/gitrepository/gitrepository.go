@@ -9,7 +9,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -100,12 +99,8 @@ func (k *Kind) Read(obj *unstructured.Unstructured) (controller.Spec, error) {
 		return nil, f
 	}
 	s := &spec{kind: k, git: g, namespace: obj.GetNamespace(), name: obj.GetName()}
-	var body []byte
 	if err == nil {
-		body, err = json.Marshal(obj.Object["spec"])
-	}
-	if err == nil {
-		err = json.Unmarshal(body, &s.content)
+		err = controller.Decode(obj, &s.content)
 	}
 	if err != nil {
 		return nil, err
@@ -116,11 +111,7 @@ func (k *Kind) Read(obj *unstructured.Unstructured) (controller.Spec, error) {
 // Uses returns all that a source is made of besides its Git host.
 func (s *spec) Uses() (refs []dependency.Ref) {
 	o := s.kind.o
-	for _, name := range []string{s.git.Secret, s.git.ProxySecret, s.git.Signers} {
-		if name != "" {
-			refs = append(refs, dependency.SecretRefs(s.namespace, name, o.Sealed)...)
-		}
-	}
+	refs = dependency.SecretRefs(s.namespace, o.Sealed, s.git.Secret, s.git.ProxySecret, s.git.Signers)
 	for _, in := range s.content.Includes {
 		refs = append(refs, dependency.Ref{Kind: dependency.GitRepository, Namespace: s.namespace, Name: in.Repository.Name})
 	}

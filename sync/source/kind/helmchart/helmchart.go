@@ -13,9 +13,6 @@ package helmchart
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -118,10 +115,7 @@ type memo struct {
 // Read reads a spec.
 func (k *Kind) Read(obj *unstructured.Unstructured) (controller.Spec, error) {
 	s := &spec{kind: k, namespace: obj.GetNamespace(), name: obj.GetName(), generation: obj.GetGeneration()}
-	body, err := json.Marshal(obj.Object["spec"])
-	if err == nil {
-		err = json.Unmarshal(body, s)
-	}
+	err := controller.Decode(obj, s)
 	if err != nil {
 		return nil, err
 	}
@@ -154,6 +148,7 @@ func (s *spec) Open(v controller.Visit) controller.Upstream { return &upstream{s
 
 // upstream is a HelmChart in one reconcile.
 type upstream struct {
+	controller.Plain
 	spec   *spec
 	visit  controller.Visit
 	source artifact.Artifact // of the source
@@ -221,10 +216,8 @@ func (u *upstream) merges() bool {
 // checksum hashes all that the artifact is made of besides its revision.
 func (u *upstream) checksum() string {
 	s := u.spec
-	body, _ := json.Marshal([]any{archive.Version, s.SourceRef, s.Chart, s.ValuesFiles, s.IgnoreMissingValuesFiles, // plain values
-		u.chosen.Name, u.chosen.Digest})
-	sum := sha256.Sum256(body)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return controller.Checksum(archive.Version, s.SourceRef, s.Chart, s.ValuesFiles, s.IgnoreMissingValuesFiles,
+		u.chosen.Name, u.chosen.Digest)
 }
 
 // Fetch brings the chart to this host.
@@ -235,9 +228,6 @@ func (u *upstream) Fetch(ctx context.Context) (received int64, err error) {
 
 // Event returns the message of an event.
 func (*upstream) Event(a artifact.Artifact, _ bool) string { return a.Subject }
-
-// Outdated says nothing: what else an artifact is made of is in the spec.
-func (*upstream) Outdated() (reason, message string) { return "", "" }
 
 // Signatures returns those of a registry.
 func (u *upstream) Signatures() (demanded bool, verified string) { return u.origin.signatures() }

@@ -2,7 +2,6 @@ package helmrepository
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 	"limpet/sync/dependency"
 	"limpet/sync/git"
 	"limpet/sync/netx"
+	"limpet/sync/source/controller"
 )
 
 // Repository is the part of the spec of a HelmRepository that says where it is, and how it is
@@ -34,10 +34,7 @@ type Repository struct {
 
 // Parse reads the spec of a HelmRepository.
 func Parse(obj *unstructured.Unstructured) (r Repository, err error) {
-	body, err := json.Marshal(obj.Object["spec"])
-	if err == nil {
-		err = json.Unmarshal(body, &r)
-	}
+	err = controller.Decode(obj, &r)
 	r.Namespace = obj.GetNamespace()
 	return r, err
 }
@@ -64,13 +61,8 @@ func (r Repository) At(file string) (*url.URL, error) {
 }
 
 // Uses returns the Secrets of the login.
-func (r Repository) Uses(sealed func(string) bool) (refs []dependency.Ref) {
-	for _, name := range []string{r.SecretRef.Name, r.CertSecretRef.Name} {
-		if name != "" {
-			refs = append(refs, dependency.SecretRefs(r.Namespace, name, sealed)...)
-		}
-	}
-	return refs
+func (r Repository) Uses(sealed func(string) bool) []dependency.Ref {
+	return dependency.SecretRefs(r.Namespace, sealed, r.SecretRef.Name, r.CertSecretRef.Name)
 }
 
 // Client reads files of repositories. Credentials go to the host of the repository alone, where it

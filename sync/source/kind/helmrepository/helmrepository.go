@@ -8,8 +8,6 @@ package helmrepository
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -85,8 +83,7 @@ func (k *Kind) Read(obj *unstructured.Unstructured) (controller.Spec, error) {
 		err = errors.New("'oci' URL scheme cannot be used with 'default' HelmRepository type")
 	}
 	if err != nil {
-		return nil, &controller.Failure{Condition: controller.FetchFailed, Reason: auth.ReasonURL, Stalled: true,
-			Err: fmt.Errorf("invalid Helm repository URL: %w", err)}
+		return nil, controller.Stalled(auth.ReasonURL, "invalid Helm repository URL: %w", err)
 	}
 	return &spec{kind: k, Repository: r, index: index}, nil
 }
@@ -101,6 +98,7 @@ func (s *spec) Open(v controller.Visit) controller.Upstream {
 
 // upstream is a HelmRepository in one reconcile.
 type upstream struct {
+	controller.Plain
 	spec   *spec
 	visit  controller.Visit
 	file   string // with the index; "" = it was not read
@@ -109,13 +107,7 @@ type upstream struct {
 }
 
 // checksum hashes the address of the index: what a server says of a revision is about that one.
-func (u *upstream) checksum() string {
-	sum := sha256.Sum256([]byte(u.spec.URL))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-// Require finds nothing: an index is made of no other thing.
-func (*upstream) Require(context.Context) error { return nil }
+func (u *upstream) checksum() string { return controller.Checksum(u.spec.URL) }
 
 // Fetch checks the index that Look has brought.
 func (u *upstream) Fetch(context.Context) (received int64, err error) {
@@ -125,7 +117,7 @@ func (u *upstream) Fetch(context.Context) (received int64, err error) {
 	}
 	defer f.Close()
 	if _, err := helm.Versions(f, ""); err != nil {
-		return u.size, failed(reasonIndex, "failed to load Helm repository from index YAML: %w", err)
+		return u.size, controller.Failed(reasonIndex, "failed to load Helm repository from index YAML: %w", err)
 	}
 	return u.size, nil
 }
@@ -147,21 +139,7 @@ func (u *upstream) Pack(context.Context) (controller.Content, error) {
 	}, nil
 }
 
-// Signatures returns that none are demanded.
-func (*upstream) Signatures() (demanded bool, verified string) { return false, "" }
-
 // Event returns the message of an event.
 func (u *upstream) Event(a artifact.Artifact, _ bool) string {
 	return fmt.Sprintf("stored fetched index of size %s from '%s'", text.Size(a.Size), text.Redact(u.spec.URL))
-}
-
-// Outdated says nothing: an index is made of its revision alone.
-func (*upstream) Outdated() (reason, message string) { return "", "" }
-
-// Fields returns none: the status has no field of this kind alone.
-func (*upstream) Fields(func(artifact.Artifact) map[string]any) map[string]any { return nil }
-
-// failed is a failure of a repository.
-func failed(reason, format string, args ...any) error {
-	return &controller.Failure{Condition: controller.FetchFailed, Reason: reason, Err: fmt.Errorf(format, args...)}
 }

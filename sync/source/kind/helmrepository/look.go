@@ -55,7 +55,7 @@ func (u *upstream) Look(ctx context.Context) (controller.Found, error) {
 		if errors.As(err, new(*LoginError)) {
 			reason = auth.ReasonAuthentication
 		}
-		return controller.Found{}, failed(reason, "failed to fetch Helm repository index: %w", err)
+		return controller.Found{}, controller.Failed(reason, "failed to fetch Helm repository index: %w", err)
 	}
 	defer resp.Body.Close()
 	found := controller.Found{Revision: stored.Revision, Checksum: u.checksum(), Cache: "cache_hit"}
@@ -63,7 +63,7 @@ func (u *upstream) Look(ctx context.Context) (controller.Found, error) {
 		return found, nil
 	}
 	if found.Revision, err = u.receive(resp.Body); err != nil {
-		return controller.Found{}, failed(reasonFailed, "failed to fetch Helm repository index: %w", err)
+		return controller.Found{}, controller.Failed(reasonFailed, "failed to fetch Helm repository index: %w", err)
 	}
 	u.answer = validators{found.Revision, resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")}
 	if found.Revision == stored.Revision {

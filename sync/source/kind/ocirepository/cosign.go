@@ -10,7 +10,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/content"
 
 	"limpet/sync/auth"
 )
@@ -38,8 +36,8 @@ const (
 	mostSignatures = 64 // that are read of one digest
 )
 
-// keys are public keys by the names of their files.
-type keys map[string]crypto.PublicKey
+// keys are public keys in DER, by the names of their files.
+type keys map[string][]byte
 
 // readKeys reads the *.pub of a Secret.
 func (k *Kind) readKeys(ctx context.Context, namespace, name string) (keys, error) {
@@ -63,7 +61,7 @@ func (k *Kind) readKeys(ctx context.Context, namespace, name string) (keys, erro
 		if big, is := key.(*rsa.PublicKey); is && big.N.BitLen() > auth.MaxRSA {
 			return nil, fmt.Errorf("secret %s/%s: %s is an RSA key of more than %d bits", namespace, name, file, auth.MaxRSA)
 		}
-		out[file] = key
+		out[file] = block.Bytes
 	}
 	if len(out) == 0 {
 		return nil, fmt.Errorf("secret %s/%s has no key *.pub", namespace, name)
@@ -71,23 +69,13 @@ func (k *Kind) readKeys(ctx context.Context, namespace, name string) (keys, erro
 	return out, nil
 }
 
-// digest changes with the keys.
-func (k keys) digest() string {
-	sum := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(k)) {
-		der, _ := x509.MarshalPKIXPublicKey(k[name]) // it was parsed from that
-		one := sha256.Sum256(der)
-		sum.Write(one[:])
-	}
-	return hex.EncodeToString(sum.Sum(nil))
-}
-
 // signed returns the name of the key that has signed a message, "" for none.
 func (k keys) signed(message, signature []byte) string {
 	hash := sha256.Sum256(message)
 	for _, name := range slices.Sorted(maps.Keys(k)) {
 		ok := false
-		switch key := k[name].(type) {
+		key, _ := x509.ParsePKIXPublicKey(k[name]) // readKeys has
+		switch key := key.(type) {
 		case *ecdsa.PublicKey:
 			ok = ecdsa.VerifyASN1(key, hash[:], signature)
 		case *rsa.PublicKey:
@@ -126,15 +114,8 @@ func (u *upstream) verify(ctx context.Context) error {
 func fallbackTag(d digest.Digest) string { return d.Algorithm().String() + "-" + d.Encoded() }
 
 // referrers returns the manifests that refer to the digest.
-func (u *upstream) referrers(ctx context.Context) (all []ocispec.Descriptor, err error) {
-	switch from := u.from.(type) {
-	case interface {
-		Referrers(ctx context.Context, d digest.Digest, artifactType string) ([]ocispec.Descriptor, error)
-	}:
-		all, err = from.Referrers(ctx, u.found.Digest, bundleType)
-	case content.PredecessorFinder:
-		all, err = from.Predecessors(ctx, u.found)
-	}
+func (u *upstream) referrers(ctx context.Context) ([]ocispec.Descriptor, error) {
+	all, err := u.from.Referrers(ctx, u.found, bundleType)
 	if len(all) > 0 {
 		return all, nil
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,8 +17,10 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 
+	"limpet/sync/netx"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
+	"limpet/sync/source/controller"
 	"limpet/sync/text"
 )
 
@@ -27,17 +28,12 @@ const (
 	maxManifest = 4 << 20 // bytes. Source: the distribution specification, what registries have to take
 	// keepPartial is how long a download that has not ended is kept.
 	keepPartial = 24 * time.Hour
-	// A download that is cut and has brought something goes on at once, so often.
-	mostCuts = 10
 )
-
-// errSilent ends a download in which nothing comes.
-var errSilent = errors.New("nothing has come")
 
 // Fetch brings the manifest and the layer to this host, and verifies the signatures in between.
 func (u *upstream) Fetch(ctx context.Context) (received int64, err error) {
 	pull := func(format string, args ...any) error {
-		return failed(reasonPull, "failed to pull artifact from '%s': %w", u.spec.URL, fmt.Errorf(format, args...))
+		return controller.Failed(reasonPull, "failed to pull artifact from '%s': %w", u.spec.URL, fmt.Errorf(format, args...))
 	}
 	limited, cancel := context.WithTimeout(ctx, u.visit.Timeout)
 	defer cancel()
@@ -59,10 +55,10 @@ func (u *upstream) Fetch(ctx context.Context) (received int64, err error) {
 		return int64(len(body)), pull("%w", err)
 	}
 	if err := json.Unmarshal(body, &u.manifest); err != nil {
-		return int64(len(body)), failed(reasonLayer, "failed to parse artifact manifest: %w", err)
+		return int64(len(body)), controller.Failed(reasonLayer, "failed to parse artifact manifest: %w", err)
 	}
 	if err := u.choose(); err != nil {
-		return int64(len(body)), failed(reasonLayer, "%w", err)
+		return int64(len(body)), controller.Failed(reasonLayer, "%w", err)
 	}
 	received, err = u.download(ctx)
 	if err != nil {
@@ -160,128 +156,30 @@ func (u *upstream) download(ctx context.Context) (received int64, err error) {
 	if u.file, err = u.partial(); err != nil {
 		return 0, err
 	}
-	f, err := os.OpenFile(u.file, os.O_RDWR|os.O_CREATE, 0o600)
+	algorithm := u.layer.Digest.Algorithm()
+	sum := algorithm.Hash()
+	d, err := netx.OpenDownload(u.file, u.layer.Size, sum)
 	if err != nil {
 		return 0, err
 	}
-	part := &part{file: f, sum: u.layer.Digest.Algorithm().Hash()}
-	defer func() { _ = part.file.Close() }()
+	defer d.Close()
 	ctx, cancel := context.WithTimeout(ctx, artifact.TimeFor(u.layer.Size)) // what has come is kept
 	defer cancel()
-	kept, err := part.load()
-	if err != nil {
-		return 0, err
+	open := func(ctx context.Context, at int64) (io.ReadCloser, int64, error) {
+		return u.from.Open(ctx, u.layer, at)
 	}
-	for cuts := 0; ; cuts++ {
-		n, err := u.resume(ctx, part)
+	for kept := d.Has() > 0; ; kept = false {
+		n, err := d.Fill(ctx, u.visit.Timeout, open)
 		received += n
-		switch {
-		case err == nil && u.matches(part):
-			return received, nil
-		case err == nil && (kept > 0 || u.skipMirror()):
-			kept = 0
-			if err := part.clear(); err != nil {
-				return received, err
-			}
-		case err == nil:
+		if err != nil || digest.NewDigest(algorithm, sum) == u.layer.Digest {
+			return received, err
+		}
+		if !kept && !u.skipMirror() {
 			damaged := fmt.Errorf("the layer is damaged: its bytes have not the digest %s", u.layer.Digest)
 			return received, errors.Join(damaged, os.Remove(u.file))
-		case n == 0 || cuts == mostCuts || ctx.Err() != nil || errors.Is(err, errSilent):
+		}
+		if err := d.Clear(); err != nil {
 			return received, err
 		}
 	}
-}
-
-// part is what a file has of a layer, and its sum, which is made while the bytes come.
-type part struct {
-	file *os.File
-	sum  hash.Hash
-	size int64
-}
-
-func (p *part) Write(data []byte) (int, error) {
-	n, err := p.file.Write(data)
-	p.sum.Write(data[:n])
-	p.size += int64(n)
-	return n, err
-}
-
-// load reads what the file has.
-func (p *part) load() (size int64, err error) {
-	p.size, err = io.Copy(p.sum, p.file)
-	return p.size, err
-}
-
-// clear begins anew, in another file: the old one may be that of an artifact, too.
-func (p *part) clear() (err error) {
-	name := p.file.Name()
-	if err := errors.Join(p.file.Close(), os.Remove(name)); err != nil {
-		return err
-	}
-	p.sum.Reset()
-	p.size = 0
-	p.file, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	return err
-}
-
-// matches reports whether a part is the whole layer.
-func (u *upstream) matches(p *part) bool {
-	return p.size == u.layer.Size && digest.NewDigest(u.layer.Digest.Algorithm(), p.sum) == u.layer.Digest
-}
-
-// resume asks for what a part lacks. It ends when nothing comes for the timeout of the spec.
-func (u *upstream) resume(ctx context.Context, p *part) (received int64, err error) {
-	if p.size > u.layer.Size { // a server has sent too much, and has nothing behind it
-		err = p.clear()
-	}
-	if err != nil || p.size == u.layer.Size {
-		return 0, err
-	}
-	ctx, silent := context.WithCancelCause(ctx)
-	defer silent(nil)
-	timeout := u.visit.Timeout
-	timer := time.AfterFunc(timeout, func() { silent(fmt.Errorf("%w for %s", errSilent, timeout)) })
-	defer timer.Stop()
-	body, from, err := u.from.Open(ctx, u.layer, p.size)
-	if err != nil {
-		return 0, cause(ctx, err)
-	}
-	defer body.Close()
-	if from != p.size {
-		err = p.clear()
-	}
-	if err != nil {
-		return 0, err
-	}
-	received, err = io.Copy(p, io.LimitReader(&watched{body, timer, timeout}, u.layer.Size-p.size+1))
-	switch {
-	case err == nil && p.size < u.layer.Size:
-		err = io.ErrUnexpectedEOF
-	case err == nil && p.size > u.layer.Size:
-		err = fmt.Errorf("the layer has more than the %d bytes of its manifest", u.layer.Size)
-	}
-	return received, cause(ctx, err)
-}
-
-// cause returns why a context has ended in place of an error of that.
-func cause(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
-}
-
-// watched is a reader that sets a timer back with all that comes.
-type watched struct {
-	io.Reader
-	timer   *time.Timer
-	timeout time.Duration
-}
-
-func (w *watched) Read(p []byte) (int, error) {
-	n, err := w.Reader.Read(p)
-	if n > 0 {
-		w.timer.Reset(w.timeout)
-	}
-	return n, err
 }

@@ -63,6 +63,11 @@ func (l layout) open(ctx context.Context, permitted []string) (store, error) {
 // local is a layout that is open.
 type local struct{ *oci.ReadOnlyStore }
 
+// Referrers returns what refers to a manifest, with any type.
+func (l local) Referrers(ctx context.Context, of ocispec.Descriptor, _ string) ([]ocispec.Descriptor, error) {
+	return l.Predecessors(ctx, of)
+}
+
 // Open opens a blob, from its begin: it is on this host.
 func (l local) Open(ctx context.Context, d ocispec.Descriptor, _ int64) (body io.ReadCloser, from int64, err error) {
 	body, err = l.Fetch(ctx, d)

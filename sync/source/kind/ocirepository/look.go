@@ -29,6 +29,7 @@ type store interface {
 	Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error)
 	Open(ctx context.Context, target ocispec.Descriptor, at int64) (body io.ReadCloser, from int64, err error)
 	Tags(ctx context.Context, last string, fn func(tags []string) error) error
+	Referrers(ctx context.Context, of ocispec.Descriptor, artifactType string) ([]ocispec.Descriptor, error)
 }
 
 // Look asks for the digest of the reference.
@@ -45,13 +46,13 @@ func (u *upstream) Look(ctx context.Context) (found controller.Found, err error)
 	case s.Ref.SemVer != "":
 		tag, err = u.newest(ctx)
 		if err != nil {
-			return found, failed(reasonOf(err, reasonRead), "failed to determine the artifact tag for '%s': %w", s.URL, explain(err, ""))
+			return found, controller.Failed(reasonOf(err, reasonRead), "failed to determine the artifact tag for '%s': %w", s.URL, explain(err, ""))
 		}
 	case s.layout.tag != "":
 		tag = s.layout.tag
 	}
 	if u.found, err = u.from.Resolve(ctx, tag); err != nil {
-		return found, failed(reasonOf(err, reasonPull), "failed to determine artifact digest: %w", explain(err, tag))
+		return found, controller.Failed(reasonOf(err, reasonPull), "failed to determine artifact digest: %w", explain(err, tag))
 	}
 	u.revision = tag + "@" + string(u.found.Digest)
 	return controller.Found{Revision: u.revision, Checksum: u.checksum()}, nil
@@ -63,20 +64,21 @@ func (u *upstream) open(ctx context.Context) (store, error) {
 	if s.layout.path != "" {
 		from, err := s.layout.open(ctx, s.kind.o.AllowLocal)
 		if err != nil {
-			return nil, failed(reasonPull, "failed to pull artifact from '%s': %w", s.URL, err)
+			return nil, controller.Failed(reasonPull, "failed to pull artifact from '%s': %w", s.URL, err)
 		}
 		return from, nil
 	}
 	l, err := s.login(ctx)
 	if err != nil {
-		return nil, failed(auth.ReasonAuthentication, "failed to get credential: %w", err)
+		return nil, controller.Failed(auth.ReasonAuthentication, "failed to get credential: %w", err)
 	}
 	asked := api.Annotation(u.visit.Object, source.AnnoRequested)
-	repository, err := s.kind.registries.open(s.at, l, s.Insecure)
+	from, err := s.kind.registries.remote(s.at, l, s.Insecure)
 	if err != nil {
-		return nil, failed(auth.ReasonAuthentication, "failed to generate transport for '%s': %w", s.URL, err)
+		return nil, controller.Failed(auth.ReasonAuthentication, "failed to generate transport for '%s': %w", s.URL, err)
 	}
-	return s.withMirrors(shared{repository, asked != "" && !source.Handled(u.visit.Object, asked)})
+	from.fresh = asked != "" && !source.Handled(u.visit.Object, asked)
+	return from, nil
 }
 
 // The bounds of tags.
@@ -85,7 +87,7 @@ const (
 	longRange = 1024 // bytes
 )
 
-// versions returns what chooses among tags, nil where the spec names no range.
+// versions chooses among tags.
 type versions struct {
 	within *semver.Constraints
 	filter *regexp.Regexp
@@ -94,7 +96,7 @@ type versions struct {
 
 const chartType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 
-func (s *spec) versions() (v versions, err error) {
+func (s *spec) parseRange() (v versions, err error) {
 	if s.Ref.SemVer == "" {
 		return v, nil
 	}
@@ -113,10 +115,7 @@ func (s *spec) versions() (v versions, err error) {
 
 // newest returns the tag of the highest version of the range.
 func (u *upstream) newest(ctx context.Context) (newest string, err error) {
-	v, err := u.spec.versions()
-	if err != nil {
-		return "", err
-	}
+	v := u.spec.versions
 	var highest *semver.Version
 	seen := 0
 	err = u.from.Tags(ctx, "", func(tags []string) error {

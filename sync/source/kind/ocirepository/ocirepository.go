@@ -18,13 +18,8 @@ package ocirepository
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
@@ -94,6 +89,7 @@ type spec struct {
 	name      string
 	at        registry.Reference // of a registry, without a tag
 	layout    layout             // else
+	versions  versions           // of the range; zero = the spec names none
 
 	URL string
 	Ref struct {
@@ -124,33 +120,27 @@ type reference struct{ Name string }
 // Read reads a spec.
 func (k *Kind) Read(obj *unstructured.Unstructured) (controller.Spec, error) {
 	s := &spec{kind: k, namespace: obj.GetNamespace(), name: obj.GetName()}
-	body, err := json.Marshal(obj.Object["spec"])
-	if err == nil {
-		err = json.Unmarshal(body, s)
-	}
-	if err != nil {
+	if err := controller.Decode(obj, s); err != nil {
 		return nil, err
 	}
-	stalled := func(reason, format string, args ...any) (controller.Spec, error) {
-		return nil, &controller.Failure{Condition: controller.FetchFailed, Reason: reason, Err: fmt.Errorf(format, args...), Stalled: true}
-	}
 	if err := s.address(); err != nil {
-		return stalled(auth.ReasonURL, "URL validation failed for '%s': %w", text.Redact(s.URL), err)
+		return nil, controller.Stalled(auth.ReasonURL, "URL validation failed for '%s': %w", text.Redact(s.URL), err)
 	}
 	s.Provider = cmp.Or(s.Provider, auth.Generic)
 	switch cloud := s.Provider != auth.Generic && s.SecretRef.Name == ""; {
 	case cloud && s.ServiceAccountName != "":
-		return stalled(auth.ReasonFeatureGate, "spec.serviceAccountName: limpet does not use identities of service accounts of the cluster; "+
+		return nil, controller.Stalled(auth.ReasonFeatureGate, "spec.serviceAccountName: limpet does not use identities of service accounts of the cluster; "+
 			"leave it out, and the identity of this host is used")
 	case cloud && (s.Insecure || s.CertSecretRef.Name != "" || s.layout.path != ""):
-		return stalled(auth.ReasonProvider, "spec.provider: the identity of this host goes to registries of %s alone, over https and "+
+		return nil, controller.Stalled(auth.ReasonProvider, "spec.provider: the identity of this host goes to registries of %s alone, over https and "+
 			"without an authority of a secret; leave spec.insecure and spec.certSecretRef out", s.Provider)
 	}
 	if s.Ref.Digest != "" && s.Ref.Digest.Validate() != nil {
-		return stalled(reasonPull, "spec.ref.digest: it is no digest such as sha256:HEX")
+		return nil, controller.Stalled(reasonPull, "spec.ref.digest: it is no digest such as sha256:HEX")
 	}
-	if _, err := s.versions(); err != nil {
-		return stalled(reasonRead, "failed to determine the artifact tag for '%s': %w", s.URL, err)
+	var err error
+	if s.versions, err = s.parseRange(); err != nil {
+		return nil, controller.Stalled(reasonRead, "failed to determine the artifact tag for '%s': %w", s.URL, err)
 	}
 	return s, nil
 }
@@ -175,17 +165,12 @@ func (s *spec) address() (err error) {
 }
 
 // Uses returns all that a source is made of besides its registry.
-func (s *spec) Uses() (refs []dependency.Ref) {
+func (s *spec) Uses() []dependency.Ref {
 	names := []string{s.SecretRef.Name, s.CertSecretRef.Name, s.ProxySecretRef.Name}
 	if s.Verify != nil {
 		names = append(names, s.Verify.SecretRef.Name)
 	}
-	for _, name := range names {
-		if name != "" {
-			refs = append(refs, dependency.SecretRefs(s.namespace, name, s.kind.o.Sealed)...)
-		}
-	}
-	return refs
+	return dependency.SecretRefs(s.namespace, s.kind.o.Sealed, names...)
 }
 
 // Host returns the registry, "" for a layout.
@@ -199,6 +184,7 @@ func (s *spec) Open(v controller.Visit) controller.Upstream { return &upstream{s
 
 // upstream is an OCIRepository in one reconcile.
 type upstream struct {
+	controller.Plain
 	spec     *spec
 	visit    controller.Visit
 	keys     keys   // that may have signed; nil = none is demanded
@@ -211,26 +197,10 @@ type upstream struct {
 	file     string // with the layer
 }
 
-// checksum hashes all that an artifact is made of besides its revision. Each part has its length
-// before it.
+// checksum hashes all that an artifact is made of besides its revision.
 func (u *upstream) checksum() string {
 	s := u.spec
-	h := sha256.New()
-	parts := []string{archive.Version, s.URL, strconv.FormatBool(u.visit.KeepSymlinks), strconv.FormatBool(s.Ignore != nil)}
-	if s.Ignore != nil {
-		parts = append(parts, *s.Ignore)
-	}
-	if s.LayerSelector != nil {
-		parts = append(parts, "layer", s.LayerSelector.MediaType, s.LayerSelector.Operation)
-	}
-	if u.keys != nil {
-		parts = append(parts, "keys", u.keys.digest())
-	}
-	for _, p := range parts {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(p))))
-		h.Write([]byte(p))
-	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+	return controller.Checksum(archive.Version, s.URL, u.visit.KeepSymlinks, s.Ignore, s.LayerSelector, u.keys)
 }
 
 // Event returns the message of an event.
@@ -242,9 +212,6 @@ func (u *upstream) Event(a artifact.Artifact, _ bool) string {
 	}
 	return message
 }
-
-// Outdated says nothing: what else an artifact is made of is in the spec.
-func (*upstream) Outdated() (reason, message string) { return "", "" }
 
 // Signatures returns whether any are demanded, and what has been verified.
 func (u *upstream) Signatures() (demanded bool, verified string) { return u.keys != nil, u.verified }
@@ -265,11 +232,6 @@ func (u *upstream) Fields(func(artifact.Artifact) map[string]any) map[string]any
 		out["observedLayerSelector"] = selector
 	}
 	return out
-}
-
-// failed is a failure of a registry.
-func failed(reason, format string, args ...any) error {
-	return &controller.Failure{Condition: controller.FetchFailed, Reason: reason, Err: fmt.Errorf(format, args...)}
 }
 
 // unverified is a failure of signatures.

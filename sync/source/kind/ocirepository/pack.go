@@ -2,8 +2,6 @@ package ocirepository
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"io"
 	"os"
@@ -27,22 +25,12 @@ func (u *upstream) Pack(ctx context.Context) (controller.Content, error) {
 		content.File, content.Digests = u.file, archive.Digests{Digest: d, TarDigest: d, Size: u.layer.Size, Files: files}
 		return content, nil
 	}
-	write := u.repack
-	if whole {
-		write = copyLayer
-	}
 	content.Spent = u.file
 	content.Write = func(w io.Writer) (archive.Digests, error) {
-		f, err := os.Open(u.file)
-		if err != nil {
-			return archive.Digests{}, err
+		if whole { // it is named by a digest of another kind
+			return archive.Copy(w, u.file)
 		}
-		defer f.Close()
-		d, err := write(ctx, w, f)
-		if _, bad := errors.AsType[*archive.FormatError](err); bad {
-			err = failed(reasonLayer, "failed to extract layer contents from artifact: %w", err)
-		}
-		return d, err
+		return u.repack(ctx, w)
 	}
 	return content, nil
 }
@@ -69,22 +57,23 @@ func (u *upstream) whole(ctx context.Context) (files int, whole bool, err error)
 }
 
 // repack packs the files that the rules leave.
-func (u *upstream) repack(ctx context.Context, w io.Writer, f *os.File) (archive.Digests, error) {
+func (u *upstream) repack(ctx context.Context, w io.Writer) (d archive.Digests, err error) {
+	f, err := os.Open(u.file)
+	if err != nil {
+		return d, err
+	}
+	defer f.Close()
 	spool, err := os.CreateTemp(u.spec.kind.o.Dir, "files-*")
 	if err != nil {
-		return archive.Digests{}, err
+		return d, err
 	}
 	defer spool.Close()
 	if err := os.Remove(spool.Name()); err != nil { // a process that is killed leaves no name behind
-		return archive.Digests{}, err
+		return d, err
 	}
-	return archive.Repack(ctx, w, f, spool, u.options())
-}
-
-// copyLayer copies the bytes of a layer that is named by a digest of another kind.
-func copyLayer(_ context.Context, w io.Writer, f *os.File) (archive.Digests, error) {
-	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(w, sum), f)
-	digest := "sha256:" + hex.EncodeToString(sum.Sum(nil))
-	return archive.Digests{Digest: digest, TarDigest: digest, Size: n, Files: 1}, err
+	d, err = archive.Repack(ctx, w, f, spool, u.options())
+	if errors.As(err, new(*archive.FormatError)) {
+		err = controller.Failed(reasonLayer, "failed to extract layer contents from artifact: %w", err)
+	}
+	return d, err
 }

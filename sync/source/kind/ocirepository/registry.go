@@ -1,7 +1,6 @@
 package ocirepository
 
 import (
-	"context"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -36,14 +35,23 @@ type registries struct {
 	opened map[string]*repository
 }
 
-// repository is a repository of a registry for one login.
+// repository is a repository of a registry for one login. The login is that of oras; its client of
+// the whole API would weigh more than all else of this kind.
 type repository struct {
-	*remote
-	close func()    // ends connections that are idle
-	used  time.Time // guarded by registries.mu
+	client *registryauth.Client
+	at     registry.Reference
+	plain  bool
+	forget func() // drops a login that was refused
 
-	mu      sync.Mutex // guards answers
-	answers map[string]*answer
+	close   func()    // ends connections that are idle
+	used    time.Time // guarded by registries.mu
+	answers answers
+}
+
+// answers are those of a repository to HEADs.
+type answers struct {
+	mu    sync.Mutex // guards known
+	known map[string]*answer
 }
 
 // answer is the answer to one reference.
@@ -51,6 +59,31 @@ type answer struct {
 	mu    sync.Mutex // is held while a request runs, so that others wait for its answer
 	at    time.Time
 	found ocispec.Descriptor
+}
+
+// get returns the recent answer for a reference, or asks anew.
+func (a *answers) get(
+	reference string, fresh bool, ask func() (ocispec.Descriptor, error),
+) (found ocispec.Descriptor, err error) {
+	a.mu.Lock()
+	one := a.known[reference]
+	if one == nil {
+		one = &answer{}
+		a.known[reference] = one
+	}
+	a.mu.Unlock()
+	began := time.Now()
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.at.After(began) || !fresh && time.Since(one.at) < sharedFor {
+		return one.found, nil
+	}
+	if found, err = ask(); err != nil {
+		one.at = time.Time{}
+		return found, err
+	}
+	one.at, one.found = began, found
+	return found, nil
 }
 
 func newRegistries(o Options) *registries {
@@ -97,8 +130,8 @@ func (r *registries) open(at registry.Reference, l login, plain bool) (*reposito
 		client.BlockedRealmPrefixes = []netip.Prefix{}
 	}
 	client.SetUserAgent(r.o.UserAgent)
-	closeIdle := func() { own.CloseIdleConnections(); other.CloseIdleConnections() }
-	made := &repository{close: closeIdle, used: now, answers: map[string]*answer{}, remote: &remote{client, at, plain, l.forget}}
+	made := &repository{client: client, at: at, plain: plain, forget: l.forget, used: now, answers: answers{known: map[string]*answer{}},
+		close: func() { own.CloseIdleConnections(); other.CloseIdleConnections() }}
 	r.opened[key] = made
 	return made, nil
 }
@@ -113,32 +146,4 @@ func (r *registries) transport(c *auth.Credentials) (*http.Transport, error) {
 	made.IdleConnTimeout = unusedFor
 	made.ResponseHeaderTimeout = answerWithin
 	return made, nil
-}
-
-// shared is a repository whose recent answers count, unless fresh ones are demanded.
-type shared struct {
-	*repository
-	fresh bool
-}
-
-// Resolve asks what a reference stands for, by one HEAD.
-func (s shared) Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error) {
-	s.mu.Lock()
-	a := s.answers[reference]
-	if a == nil {
-		a = &answer{}
-		s.answers[reference] = a
-	}
-	s.mu.Unlock()
-	began := time.Now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.at.After(began) || !s.fresh && time.Since(a.at) < sharedFor {
-		return a.found, nil
-	}
-	found, err := s.remote.Resolve(ctx, reference)
-	if a.at, a.found = began, found; err != nil {
-		a.at = time.Time{}
-	}
-	return found, err
 }

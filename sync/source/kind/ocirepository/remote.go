@@ -4,36 +4,54 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/registry"
 	registryauth "oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"limpet/sync/netx"
 )
 
-// remote is the part of the distribution API that reads one repository. The login is that of oras;
-// its client of the whole API would weigh more than all else of this kind.
+// remote is the part of the distribution API that reads one repository, in one reconcile. Its
+// mirrors are asked before it. One that fails is not asked again; one that lacks something may have
+// the next.
 type remote struct {
-	client *registryauth.Client
-	at     registry.Reference
-	plain  bool
-	forget func() // drops a login that was refused
+	places []*repository // the mirrors, then the repository
+	served int           // index of the one that has answered
+	shared *answers      // of the repository
+	fresh  bool          // only what is asked now counts
 }
 
 // manifestTypes are what a reference may stand for.
 var manifestTypes = strings.Join([]string{ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex,
 	"application/vnd.docker.distribution.manifest.v2+json", indexOfDocker}, ", ")
 
-// get sends a request below the repository. An answer that is none of the two good ones is an error.
+// get asks one place after the other.
 func (r *remote) get(ctx context.Context, method, path string, header http.Header) (*http.Response, error) {
+	for i := 0; ; {
+		resp, err := r.places[i].get(ctx, method, path, header)
+		switch {
+		case err == nil || i == len(r.places)-1:
+			r.served = i
+			return resp, err
+		case notFound(err):
+			i++
+		default:
+			r.places = slices.Delete(r.places, i, i+1)
+		}
+	}
+}
+
+// get sends a request below the repository. An answer that is none of the two good ones is an error.
+func (r *repository) get(ctx context.Context, method, path string, header http.Header) (*http.Response, error) {
 	scheme := "https"
 	if r.plain {
 		scheme = "http"
@@ -65,8 +83,13 @@ func (r *remote) get(ctx context.Context, method, path string, header http.Heade
 	return nil, answer
 }
 
-// Resolve asks what a tag or a digest stands for: one HEAD, and a GET where its answer has no digest.
-func (r *remote) Resolve(ctx context.Context, reference string) (d ocispec.Descriptor, err error) {
+// Resolve returns what a tag or a digest stands for.
+func (r *remote) Resolve(ctx context.Context, reference string) (ocispec.Descriptor, error) {
+	return r.shared.get(reference, r.fresh, func() (ocispec.Descriptor, error) { return r.head(ctx, reference) })
+}
+
+// head asks for a manifest by one HEAD, and a GET where its answer has no digest.
+func (r *remote) head(ctx context.Context, reference string) (d ocispec.Descriptor, err error) {
 	method := http.MethodHead
 	for {
 		resp, err := r.get(ctx, method, "manifests/"+url.PathEscape(reference), http.Header{"Accept": {manifestTypes}})
@@ -104,13 +127,7 @@ func (r *remote) Open(ctx context.Context, d ocispec.Descriptor, at int64) (body
 	if err != nil {
 		return nil, 0, err
 	}
-	if resp.StatusCode == http.StatusOK {
-		at = 0
-	} else if !strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", at)) {
-		_ = resp.Body.Close()
-		return nil, 0, errors.New("the registry has answered with another part than the one requested")
-	}
-	return resp.Body, at, nil
+	return netx.Part(resp, at)
 }
 
 // nextPage finds the address in the header of a list that goes on.
@@ -139,9 +156,9 @@ func (r *remote) Tags(ctx context.Context, _ string, fn func(tags []string) erro
 	return fmt.Errorf("the list of tags has more than %d pages", mostPages)
 }
 
-// Referrers returns what refers to a digest with a type; older registries cannot be asked.
-func (r *remote) Referrers(ctx context.Context, d digest.Digest, artifactType string) ([]ocispec.Descriptor, error) {
-	resp, err := r.get(ctx, http.MethodGet, "referrers/"+string(d)+"?artifactType="+url.QueryEscape(artifactType), nil)
+// Referrers returns what refers to a manifest with a type; older registries cannot be asked.
+func (r *remote) Referrers(ctx context.Context, of ocispec.Descriptor, artifactType string) ([]ocispec.Descriptor, error) {
+	resp, err := r.get(ctx, http.MethodGet, "referrers/"+string(of.Digest)+"?artifactType="+url.QueryEscape(artifactType), nil)
 	if err != nil {
 		return nil, err
 	}
