@@ -37,6 +37,9 @@ type Remote struct {
 	Limits        pack.Limits       // zero fields take the defaults of Options
 	Meter         *transfer.Meter   // counts what comes; nil = none
 	Requests      RequestLimits     // make those of the host stricter
+	// Receiver gets files of the commit that is fetched, those below Dir, while they come; nil = none.
+	Receiver pack.Receiver
+	Dir      string
 	// Fallbacks are other servers of the same repository, see fallback.go.
 	Fallbacks []Fallback
 	// Down is why the server of URL cannot be asked now although nothing was sent to it:

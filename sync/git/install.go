@@ -249,7 +249,11 @@ func (f *fetch) download(dir string, w transport.Want, budget int64) (got downlo
 	}
 	defer answer.Close()
 	got.bases = f.exchange.Bases
-	if got.pack, err = pack.Spool(dir, content, f.exchange.Limits, f.call.remote.Meter); err != nil {
+	var arrivals *pack.Arrivals
+	if to := f.call.remote.Receiver; to != nil {
+		arrivals = &pack.Arrivals{Commit: f.id, Dir: f.call.remote.Dir, To: to}
+	}
+	if got.pack, err = pack.Spool(dir, content, f.exchange.Limits, f.call.remote.Meter, arrivals); err != nil {
 		return got, err
 	}
 	io.Copy(io.Discard, io.LimitReader(answer, transport.ErrorBody)) // to the end, so that the connection can be used again

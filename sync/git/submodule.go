@@ -250,6 +250,7 @@ func (r Remote) submodule(url string) (Remote, error) {
 	r.URL = url
 	r.LastSynced = ""
 	r.Fallbacks = nil
+	r.Receiver = nil
 	if strings.HasPrefix(url, "./") || strings.HasPrefix(url, "../") {
 		there := own
 		if there.Path = path.Join(own.Path, url); strings.HasPrefix(there.Path, "..") || there.Path == "/" || there.Path == "." {

@@ -150,6 +150,9 @@ func (p *Pull) previewOf(ctx context.Context, repo repository, q PreviewQuery) (
 	if r.at, err = p.checkout(ctx, repo, r.progress, r.log); err != nil {
 		return nil, passing(err)
 	}
+	if r.directory, err = p.directory(repo, r.progress); err != nil {
+		return nil, err
+	}
 	same, err := r.fetch(ctx)
 	if err == nil && !same {
 		defer r.content.Close()

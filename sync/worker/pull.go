@@ -170,6 +170,7 @@ type pull struct {
 	content   *checkout.Content
 	objects   *target.Objects   // nil = they were not reached
 	directory *target.Directory // that gets the tree in their place; nil = none
+	early     *target.Early     // writes its files while they come; nil = none
 	counted   target.Counts     // of the Repository at the end of the run; nil = unknown
 	partial   bool              // the run is incremental
 	applying  bool              // it has begun to write
@@ -243,6 +244,17 @@ func (r *pull) sync(ctx context.Context) error {
 		return err
 	}
 	r.commit = r.commitStatus(ctx)
+	if r.directory, err = r.worker.directory(r.repo, r.progress); err != nil {
+		return err
+	}
+	if r.directory != nil && !checkout.Submodules(r.repo.object) {
+		r.early = r.directory.Early(ctx)
+	}
+	if r.early != nil {
+		defer r.early.Close()
+		r.at.Remote.Receiver = r.early
+		r.at.Remote.Dir = r.at.Dir
+	}
 	same, err := r.fetch(ctx)
 	if same {
 		return err
@@ -267,9 +279,6 @@ func (r *pull) sync(ctx context.Context) error {
 // fetch finds the commit and brings it into the mirror, verified. same reports that there is nothing
 // more to do: the target holds the commit, or it was not found.
 func (r *pull) fetch(ctx context.Context) (same bool, err error) {
-	if r.directory, err = r.worker.directory(r.repo, r.progress); err != nil {
-		return true, err
-	}
 	for _, step := range []func(context.Context) error{r.at.ReadTrust, r.at.LookUp} {
 		if err := step(ctx); err != nil {
 			return true, err

@@ -30,7 +30,11 @@ func (r *pull) makeDirectory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dir, err := sink.Open(ctx, r.directory.At, r.directory.Owner())
+	open := r.directory.Open
+	if r.early != nil {
+		open = r.early.Open
+	}
+	dir, err := open(ctx)
 	if err != nil {
 		return err
 	}
@@ -54,7 +58,7 @@ func (r *pull) amendDirectory(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	dir, err := sink.Open(ctx, r.directory.At, r.directory.Owner())
+	dir, err := r.directory.Open(ctx)
 	if err != nil {
 		return false, err
 	}

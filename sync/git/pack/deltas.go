@@ -128,6 +128,7 @@ func (r *resolver) descend(l *link, id ID) error {
 				return err
 			}
 			e.kind, e.id = next.kind, IDOf(next.kind, next.data)
+			r.in.to.add(e.kind, e.id, next.data)
 			r.left--
 		}
 		if i == len(deltas)-1 && l.entry >= 0 {

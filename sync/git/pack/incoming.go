@@ -38,6 +38,7 @@ type entry struct {
 // incoming is a pack whose bytes lie in the spool file.
 type incoming struct {
 	entries []entry
+	to      *Arrivals
 	made    int64        // bytes of all objects, inflated
 	bases   map[int32]ID // entries that are deltas against an object by name
 	size    int64        // of the pack with its checksum
@@ -61,9 +62,9 @@ func (w *packReader) Read(p []byte) (int, error) {
 // readPack copies a pack from src to spool and examines it. What src sends behind the pack may be
 // in the spool too. Errors wrap ErrBadPack or are *TooLargeError; those of src and spool are passed
 // on.
-func readPack(src io.Reader, spool io.Writer, l Limits, m *transfer.Meter) (*incoming, error) {
+func readPack(src io.Reader, spool io.Writer, l Limits, m *transfer.Meter, a *Arrivals) (*incoming, error) {
 	from := &packReader{Reader: io.TeeReader(src, spool)}
-	p := &incoming{bases: map[int32]ID{}}
+	p := &incoming{to: a, bases: map[int32]ID{}}
 	err := p.scan(newStream(from), l, m)
 	if err == nil {
 		return p, nil

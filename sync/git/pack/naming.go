@@ -60,7 +60,7 @@ func (n *naming) add(a arrival) error {
 		err = n.patch(at, e, a.data)
 	default:
 		e.id = IDOf(e.kind, a.data)
-		n.hold(&nearby{at: at, data: a.data})
+		n.hold(e, &nearby{at: at, data: a.data})
 	}
 	n.in.entries = append(n.in.entries, *e)
 	return err
@@ -84,11 +84,12 @@ func (n *naming) patch(at int32, e *entry, delta []byte) error {
 	n.held.MoveToFront(place)
 	e.kind = n.in.entries[e.base].kind
 	e.id = IDOf(e.kind, data)
-	n.hold(&nearby{at, base.depth + 1, data})
+	n.hold(e, &nearby{at, base.depth + 1, data})
 	return nil
 }
 
-func (n *naming) hold(o *nearby) {
+func (n *naming) hold(e *entry, o *nearby) {
+	n.in.to.add(e.kind, e.id, o.data)
 	n.near[o.at] = n.held.PushFront(o)
 	for n.bytes += cap(o.data); n.bytes > nearBytes; {
 		last := n.held.Remove(n.held.Back()).(*nearby)

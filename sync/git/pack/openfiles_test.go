@@ -31,7 +31,7 @@ func TestOpenFiles(t *testing.T) {
 	for i := range maxOpen + 20 {
 		b := fmt.Appendf(nil, "text %d", i)
 		blobs = append(blobs, b)
-		s, err := Spool(dir, strings.NewReader(string(gittest.Pack(whole(b)))), DefaultLimits, nil)
+		s, err := Spool(dir, strings.NewReader(string(gittest.Pack(whole(b)))), DefaultLimits, nil, nil)
 		err = errors.Join(err, s.Resolve(t.Context(), nil, DefaultLimits), s.WriteIndex(dir), s.Publish(dir))
 		if s.Discard(); err != nil {
 			t.Fatal(err)

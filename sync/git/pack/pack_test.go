@@ -55,7 +55,7 @@ func emptyMirror(t testing.TB) string {
 // take reads a pack as a fetch does.
 func take(t testing.TB, data []byte, l Limits) (*incoming, []byte, error) {
 	t.Helper()
-	s, err := Spool(emptyMirror(t), bytes.NewReader(data), l.Or(DefaultLimits), nil)
+	s, err := Spool(emptyMirror(t), bytes.NewReader(data), l.Or(DefaultLimits), nil, nil)
 	defer s.Discard()
 	if err != nil {
 		return nil, nil, err

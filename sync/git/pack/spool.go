@@ -41,15 +41,15 @@ func (s *Spooled) Discard() {
 	}
 }
 
-// Spool reads a pack into a temporary file, and counts its objects in m. The result is to be
-// discarded, also when there is an error.
-func Spool(dir string, pack io.Reader, l Limits, m *transfer.Meter) (*Spooled, error) {
+// Spool reads a pack into a temporary file, counts its objects in m and hands files to a, which may
+// be nil. The result is to be discarded, also when there is an error.
+func Spool(dir string, pack io.Reader, l Limits, m *transfer.Meter, a *Arrivals) (*Spooled, error) {
 	file, err := os.CreateTemp(filepath.Join(dir, "objects", "pack"), packPrefix)
 	if err != nil {
 		return nil, err
 	}
 	s := &Spooled{file: file}
-	if s.in, err = readPack(pack, file, l, m); err == nil {
+	if s.in, err = readPack(pack, file, l, m, a); err == nil {
 		err = file.Truncate(s.in.size)
 	}
 	return s, err

@@ -20,7 +20,7 @@ func add(ctx context.Context, t *testing.T, dir string, entries ...[]byte) {
 	t.Helper()
 	old := gittest.Must[*Store](t)(Open(dir, DefaultLimits.ObjectBytes, nil))
 	defer old.Close()
-	s, err := Spool(dir, bytes.NewReader(gittest.Pack(entries...)), DefaultLimits, nil)
+	s, err := Spool(dir, bytes.NewReader(gittest.Pack(entries...)), DefaultLimits, nil, nil)
 	defer s.Discard()
 	for _, step := range []func() error{
 		func() error { return err },

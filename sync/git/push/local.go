@@ -78,7 +78,7 @@ func addPack(dir string, made []pack.Packed, l pack.Limits) error {
 	if err := os.MkdirAll(filepath.Join(dir, "objects", "pack"), 0o755); err != nil {
 		return err
 	}
-	s, err := pack.Spool(dir, bytes.NewReader(content), l, nil)
+	s, err := pack.Spool(dir, bytes.NewReader(content), l, nil, nil)
 	if s != nil {
 		defer s.Discard()
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"limpet/state/atomicfile"
@@ -30,6 +31,7 @@ type Dir struct {
 	old    *os.Root // the directory as it is; nil when there is none
 	was    manifest
 	spare  *spare // the other generation; nil when there is none that can be used
+	ahead  *Ahead // files that were written before they were planned; nil = none
 	// Exec marks a directory that is switched, for RunExec.
 	Exec bool
 	// Thorough has Plan read every file, whatever the disk says of it.
@@ -59,12 +61,14 @@ func foreign(t Target, owner string) error {
 // directory is empty or belongs to owner ("namespace/name" of a Repository, "Kind/namespace/name"
 // of others), else the error is a *ForeignError. It waits for another writer until ctx ends. The
 // caller must close the Dir.
-func Open(ctx context.Context, t Target, owner string) (*Dir, error) {
+func Open(ctx context.Context, t Target, owner string) (*Dir, error) { return open(ctx, t, owner, nil) }
+
+func open(ctx context.Context, t Target, owner string, ahead *Ahead) (*Dir, error) {
 	parent, err := t.parent()
 	if err != nil {
 		return nil, err
 	}
-	d := &Dir{target: t, owner: owner, base: path.Base(t.rel), parent: parent, step: func(string) {}}
+	d := &Dir{target: t, owner: owner, base: path.Base(t.rel), parent: parent, ahead: ahead, step: func(string) {}}
 	if err := d.begin(ctx); err != nil {
 		d.Close()
 		return nil, err
@@ -179,7 +183,13 @@ func (d *Dir) begin(ctx context.Context) (err error) {
 	if err := d.inspect(); err != nil {
 		return err
 	}
+	if !slices.Contains(left, d.ahead.stage()) || !d.IsFirst() {
+		d.ahead = nil
+	}
 	for _, name := range left {
+		if name == d.ahead.stage() {
+			continue
+		}
 		if d.spare = d.findSpare(name); d.spare != nil {
 			continue
 		}
@@ -191,8 +201,10 @@ func (d *Dir) begin(ctx context.Context) (err error) {
 }
 
 // Names of the directories that a writer makes beside its target.
-func (d *Dir) stagePrefix() string { return "." + d.base + ".limpet-new-" }
+func (d *Dir) stagePrefix() string { return stagePrefix(d.base) }
 func (d *Dir) oldPrefix() string   { return "." + d.base + ".limpet-old-" }
+
+func stagePrefix(base string) string { return "." + base + ".limpet-new-" }
 
 // recover returns the directories of former writes. Only a crash between the two renames of a switch
 // without exchange leaves no directory in place; then recover restores the old one, and the write

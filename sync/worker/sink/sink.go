@@ -10,6 +10,7 @@
 //	scan.go      what is on the disk, and what is trusted without a read
 //	plan.go      what a write changes, from the files of a commit
 //	amend.go     the same from the changes between two commits
+//	ahead.go     files that are written before they are planned, at the first write
 //	write.go     writes a generation and shows it
 //	spare.go     the generation that is not shown
 //	manifest.go  what limpet has written, and for whom

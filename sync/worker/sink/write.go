@@ -30,8 +30,8 @@ const writers = 8
 var ErrLeftOut = errors.New("the file is left out")
 
 // Write carries out a plan. read opens the content of a file, one after the other in the order of
-// the tree, before those opened earlier are closed; Write calls done after each written file. After
-// an error the directory is unchanged. The end of ctx stops Write until the tree is complete; from
+// the tree, before those opened earlier are closed, and none of a file that was written ahead; Write
+// calls done after each written file. After an error the directory is unchanged. The end of ctx stops Write until the tree is complete; from
 // then on it finishes.
 func (d *Dir) Write(ctx context.Context, p *Plan, read func(context.Context, File) (io.ReadCloser, error), done func(File)) error {
 	if p.manifest.Hidden = p.Hidden; p.manifest.list == "" {
@@ -74,6 +74,9 @@ func (d *Dir) writeManifest(m *manifest) error {
 // stage makes a directory for the new tree with all that stays: the spare generation, or a new
 // directory. It returns the files that it has linked.
 func (d *Dir) stage(p *Plan) (dirs *dirSet, linked []string, err error) {
+	if d.ahead != nil {
+		return d.ahead.take(slices.Concat(p.Added, p.Changed))
+	}
 	if d.spare != nil {
 		dirs = &dirSet{root: d.parent, top: d.spare.name, made: map[string]bool{d.spare.name: true}}
 		if linked, err = d.level(dirs, p); err == nil {
@@ -122,11 +125,20 @@ func (d *Dir) fill(
 		from, err := read(group, f)
 		if errors.Is(err, ErrLeftOut) {
 			left[f.Path] = true
-			continue
+			if err = d.ahead.drop(f); err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			g.Go(func() error { return fmt.Errorf("read %s: %w", f.Path, err) })
 			break
+		}
+		if at, there := d.ahead.file(f); there {
+			mu.Lock()
+			written[f.Path] = at.inode
+			mu.Unlock()
+			done(f)
+			continue
 		}
 		g.Go(func() error {
 			defer from.Close()

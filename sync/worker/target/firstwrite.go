@@ -28,6 +28,7 @@ type judged struct {
 	path string
 	data []byte
 	uid  string
+	done bool  // it was written ahead
 	bad  error // why Grafana would not load it
 	err  error // why it cannot be read
 }
@@ -88,6 +89,9 @@ func (p *DirectoryPlan) applyFirst(ctx context.Context, to resources.Recorder) (
 				return nil, sink.ErrLeftOut
 			}
 		}
+		if j.done {
+			return nil, nil
+		}
 		return &body{bytes.NewReader(j.data), j.data}, nil
 	}, func(f sink.File) {
 		p.mu.Lock()
@@ -122,6 +126,11 @@ func (b *body) Close() error {
 // read reads a file and judges it.
 func (p *DirectoryPlan) read(ctx context.Context, f sink.File) (j judged) {
 	j.path = f.Path
+	if ahead, done := p.dir.Written(f); done {
+		j.uid = ahead.UID
+		j.done = true
+		return j
+	}
 	j.data, j.err = p.commit.Content.Read(ctx, f.Hash)
 	if j.err == nil && (p.of.Strict || isJSON(f.Path)) {
 		j.uid, j.bad = p.of.judge(checkout.Blob{Path: f.Path, Hash: f.Hash}, j.data)

@@ -47,6 +47,11 @@ type Directory struct {
 // Owner returns the name of the Repository in the manifest of the directory.
 func (d *Directory) Owner() string { return d.Namespace + "/" + d.Spec.Repository }
 
+// Open opens the directory for a write.
+func (d *Directory) Open(ctx context.Context) (*sink.Dir, error) {
+	return sink.Open(ctx, d.At, d.Owner())
+}
+
 // Holds returns an error unless the directory is at a commit and of the present source, as far as
 // the sizes and the times of its files tell. Another host that has pulled the same commit from
 // another path leaves this one's source as it was.

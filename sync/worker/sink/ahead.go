@@ -1,0 +1,150 @@
+package sink
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"path"
+	"sync"
+)
+
+// Ahead is the tree of a directory that nothing is in, whose files are written before all of them
+// are known. It takes no lock: a fetch may take long. Another writer of the directory may remove
+// it, and then it is not used.
+type Ahead struct {
+	target Target
+	owner  string
+
+	mu     sync.Mutex // guards all below
+	dirs   *dirSet    // nil before the first file
+	files  map[string]written
+	failed bool
+	taken  bool
+}
+
+// written is a file that was written ahead.
+type written struct {
+	File
+	inode inode
+}
+
+// NewAhead returns an Ahead of a directory, nil where a write of its owner would not be the first.
+func NewAhead(ctx context.Context, t Target, owner string) *Ahead {
+	d, err := Look(ctx, t, owner)
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	if d.was.Repository != "" {
+		return nil
+	}
+	return &Ahead{target: t, owner: owner, files: map[string]written{}}
+}
+
+// Write writes a file, unless an earlier one has failed or has the same path. It is safe for
+// concurrent use. What has failed is left to the write of the whole tree.
+func (a *Ahead) Write(f File, content []byte) {
+	if !fs.ValidPath(f.Path) {
+		return
+	}
+	a.mu.Lock()
+	_, there := a.files[f.Path]
+	if a.failed || there || a.begin() != nil {
+		a.mu.Unlock()
+		return
+	}
+	a.files[f.Path] = written{} // until it is written
+	a.mu.Unlock()
+	mode := fs.FileMode(fileMode)
+	if f.Exec {
+		mode = execMode
+	}
+	at, err := a.dirs.write(path.Join(a.dirs.top, f.Path), bytes.NewReader(content), mode)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed = a.failed || err != nil
+	a.files[f.Path] = written{f, at}
+}
+
+// begin makes the directory of the tree, once.
+func (a *Ahead) begin() error {
+	if a.dirs != nil {
+		return nil
+	}
+	parent, err := a.target.parent()
+	if err != nil {
+		a.failed = true
+		return err
+	}
+	stage := stagePrefix(path.Base(a.target.rel)) + unique()
+	a.dirs = &dirSet{root: parent, top: stage, made: map[string]bool{stage: true}}
+	err = parent.Mkdir(stage, dirMode)
+	if err == nil {
+		err = parent.Chmod(stage, dirMode)
+	}
+	a.failed = err != nil
+	return err
+}
+
+// Open is the Open of the directory, whose first write takes what was written ahead. No Write is
+// under way then, and none follows.
+func (a *Ahead) Open(ctx context.Context) (*Dir, error) { return open(ctx, a.target, a.owner, a) }
+
+// stage returns the name of the directory of the tree, "" where it cannot be used.
+func (a *Ahead) stage() string {
+	if a == nil || a.dirs == nil || a.failed {
+		return ""
+	}
+	return a.dirs.top
+}
+
+// file returns a file as it was written.
+func (a *Ahead) file(f File) (written, bool) {
+	if a == nil {
+		return written{}, false
+	}
+	w, there := a.files[f.Path]
+	return w, there && w.Hash == f.Hash && w.Exec == f.Exec
+}
+
+// Written returns a file of the first write with its File.UID, if it was written ahead.
+func (d *Dir) Written(f File) (File, bool) {
+	w, there := d.ahead.file(f)
+	return w.File, there
+}
+
+// drop removes a file that the first write leaves out.
+func (a *Ahead) drop(f File) error {
+	if _, there := a.file(f); !there {
+		return nil
+	}
+	return a.dirs.remove(path.Join(a.dirs.top, f.Path))
+}
+
+// take hands the tree over to the first write, without what is none of its files.
+func (a *Ahead) take(files []File) (dirs *dirSet, linked []string, err error) {
+	a.taken = true
+	wanted := make(map[string]bool, len(files))
+	for _, f := range files {
+		_, wanted[f.Path] = a.file(f)
+	}
+	for name := range a.files {
+		if !wanted[name] && err == nil {
+			err = a.dirs.remove(path.Join(a.dirs.top, name))
+			delete(a.files, name)
+		}
+	}
+	return a.dirs, nil, err
+}
+
+// Close removes what no write has taken.
+func (a *Ahead) Close() error {
+	if a.dirs == nil {
+		return nil
+	}
+	defer a.dirs.root.Close()
+	if a.taken {
+		return nil
+	}
+	return a.dirs.root.RemoveAll(a.dirs.top)
+}

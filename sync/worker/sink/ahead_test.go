@@ -1,0 +1,85 @@
+package sink
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// ahead writes files before they are planned.
+func ahead(t testing.TB, target Target, files tree) *Ahead {
+	t.Helper()
+	a := NewAhead(t.Context(), target, owner)
+	if a == nil {
+		t.Fatal("the directory has been written")
+	}
+	for _, f := range files.files() {
+		f.UID = "uid of " + f.Path
+		a.Write(f, []byte(files[f.Path]))
+	}
+	return a
+}
+
+// TestAhead: the first write takes files that were written ahead, once each, removes those that it
+// does not want or that have another content, and makes the rest. What another writer, a fault or a
+// pull that ends before leaves of them is never shown.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	want := tree{"a.json": "A", "d/b.json": "B", "d/run.sh": "R", "left/c.json": "C", "new.json": "N", "stale.json": "S"}
+	before := tree{"a.json": "A", "d/b.json": "B", "d/run.sh": "R", "left/c.json": "C", "stale.json": "old", "x/gone.json": "G",
+		"../escape.json": "E"}
+	shown := tree{"a.json": "A", "d/b.json": "B", "d/run.sh": "R", "new.json": "N", "stale.json": "S"}
+	for name, spoil := range map[string]func(Target, *Ahead){
+		"":           func(Target, *Ahead) {},
+		"empty":      func(at Target, _ *Ahead) { _ = os.Mkdir(at.String(), 0o755) },
+		"failed":     func(_ Target, a *Ahead) { a.failed = true },
+		"removed":    func(at Target, a *Ahead) { _ = os.RemoveAll(filepath.Join(filepath.Dir(at.String()), a.stage())) },
+		"superseded": func(at Target, _ *Ahead) { mustPut(t, at, "c0", tree{"a.json": "other"}) },
+	} {
+		target := permit(t)
+		a := ahead(t, target, before)
+		spoil(target, a)
+		d, err := a.Open(t.Context())
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		p, err := d.Plan("c1", "", want.files())
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		taken := 0
+		err = d.Write(t.Context(), p, func(ctx context.Context, f File) (io.ReadCloser, error) {
+			if f.Path == "left/c.json" {
+				return nil, ErrLeftOut
+			}
+			if w, there := d.Written(f); there {
+				taken++
+				f.UID = w.UID
+				p.SetUID(f)
+				return nil, nil
+			}
+			return want.read(ctx, f)
+		}, func(File) {})
+		if usable := name == "" || name == "empty"; err != nil || usable && taken != 3 || !usable && taken != 0 {
+			t.Errorf("%q: %d taken, %v", name, taken, err)
+		}
+		_ = d.Close()
+		if err := a.Close(); err != nil {
+			t.Error(name, err)
+		}
+		check(t, target, shown)
+		if got := mustPut(t, target, "c1", shown); len(got) > 0 {
+			t.Errorf("%q: written again: %v", name, got)
+		}
+	}
+	unused := permit(t)
+	if err := ahead(t, unused, before).Close(); err != nil || len(on(t, filepath.Dir(unused.String()))) > 0 {
+		t.Error("left behind", err)
+	}
+	mustPut(t, unused, "c1", want)
+	if NewAhead(t.Context(), unused, owner) != nil || NewAhead(t.Context(), unused, "default/other") != nil {
+		t.Error("it is for the first write of its owner alone")
+	}
+}
