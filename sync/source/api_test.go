@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -17,10 +16,10 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/apiserver"
 	"limpet/sync/kube"
 	"limpet/sync/source"
 	"limpet/sync/testenv"
+	"limpet/sync/testenv/sourcetest"
 )
 
 var gitRepository, _ = api.SourceKind("gitrepository")
@@ -32,41 +31,17 @@ func TestMain(m *testing.M) {
 	os.Exit(testenv.Main(m))
 }
 
-// embedded is a client of the embedded API.
-func embedded(t *testing.T) *kube.Client {
-	t.Helper()
-	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db"), Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	server, err := apiserver.New(store, apiserver.Options{Logger: slog.New(slog.DiscardHandler), Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Close() })
-	return connected(t, kube.Config{Server: "http://embedded", Transport: server.Transport()})
-}
-
 // real is a client of the API machinery.
 func real(t *testing.T, s *testenv.Server) *kube.Client {
-	return connected(t, kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token})
-}
-
-func connected(t *testing.T, cfg kube.Config) *kube.Client {
-	t.Helper()
-	cfg.Logger = slog.New(slog.DiscardHandler)
-	c, err := kube.Connect(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
+	return sourcetest.Connect(t, kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token})
 }
 
 // onEach runs a test on both APIs.
 func onEach(t *testing.T, test func(t *testing.T, c *kube.Client, namespace string)) {
-	t.Run("embedded", func(t *testing.T) { t.Parallel(); test(t, embedded(t), "flux-system") })
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		test(t, sourcetest.Connect(t, sourcetest.Embedded(t)), "flux-system")
+	})
 	t.Run("real", func(t *testing.T) {
 		t.Parallel()
 		test(t, real(t, testenv.Real(t)), "flux-"+strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())))

@@ -38,26 +38,26 @@ func TestRewritten(t *testing.T) {
 		two := r.origin.Commit("two", map[string]string{"a": "2"})
 		r.origin.Git("tag", "v1")
 		r.origin.Git("push", "-q", "--tags")
-		r.apply("branch", `,"ref":{"branch":"main"}`)
-		r.apply("tag", `,"ref":{"tag":"v1"}`)
+		r.Apply("branch", `"ref":{"branch":"main"}`)
+		r.Apply("tag", `"ref":{"tag":"v1"}`)
 		r.ready("branch", "main@sha1:"+two)
 		r.ready("tag", "v1@sha1:"+two)
 		r.origin.Git("reset", "-q", "--hard", one)
 		three := r.origin.Commit("three", map[string]string{"a": "3"})
 		r.origin.Git("tag", "-f", "v1")
 		r.origin.Git("push", "-q", "-f", "--tags")
-		r.ask("branch")
+		r.Ask("branch")
 		r.ready("branch", "main@sha1:"+three)
-		r.ask("tag")
+		r.Ask("tag")
 		r.ready("tag", "v1@sha1:"+three)
 		r.told("branch")
 		gittest.Git(t, r.origin.Bare, nil, "update-ref", "-d", "refs/heads/main")
-		if s := r.ask("branch"); s.State != source.Failed || s.Reason != "GitOperationFailed" || s.Artifact.Revision != "main@sha1:"+three {
+		if s := r.Ask("branch"); s.State != source.Failed || s.Reason != "GitOperationFailed" || s.Artifact.Revision != "main@sha1:"+three {
 			t.Errorf("without the branch: %+v, %+v", s, s.Artifact)
 		}
-		r.ask("branch")
+		r.Ask("branch")
 		gittest.Git(t, r.origin.Bare, nil, "update-ref", "refs/heads/main", three)
-		if s := r.ask("branch"); s.State != source.Ready {
+		if s := r.Ask("branch"); s.State != source.Ready {
 			t.Errorf("with the branch again: %+v", s)
 		}
 		if told := r.told("branch"); !slices.Equal(told, []string{"GitOperationFailed", "Succeeded"}) {
@@ -71,16 +71,16 @@ func TestRefused(t *testing.T) {
 	t.Parallel()
 	r := embedded(t) // the machinery has no Secrets
 	one := r.origin.Commit("one", map[string]string{"a": "1"})
-	r.apply("bad", `,"url":"https:///x"`)
-	r.in("bad", source.Stalled, "URLInvalid")
-	r.apply("mode", `,"ref":{"branch":"main"},"verify":{"mode":"Tag","secretRef":{"name":"keys"}}`)
-	r.in("mode", source.Stalled, "InvalidVerificationMode")
-	r.ask("bad")
+	r.Apply("bad", `"url":"https:///x"`)
+	r.In("bad", source.Stalled, "URLInvalid")
+	r.Apply("mode", `"ref":{"branch":"main"},"verify":{"mode":"Tag","secretRef":{"name":"keys"}}`)
+	r.In("mode", source.Stalled, "InvalidVerificationMode")
+	r.Ask("bad")
 	if n := r.server.Requests.Load(); n != 0 {
 		t.Errorf("%d requests", n)
 	}
-	r.apply("sparse", `,"ref":{"branch":"main"},"sparseCheckout":["none"]`)
-	if s := r.in("sparse", source.Failed, "GitOperationFailed"); !slices.ContainsFunc(s.Conditions, func(c source.Condition) bool {
+	r.Apply("sparse", `"ref":{"branch":"main"},"sparseCheckout":["none"]`)
+	if s := r.In("sparse", source.Failed, "GitOperationFailed"); !slices.ContainsFunc(s.Conditions, func(c source.Condition) bool {
 		return c.Type == "FetchFailed" && c.Status == "True"
 	}) {
 		t.Errorf("%+v", s.Conditions)
@@ -90,14 +90,14 @@ func TestRefused(t *testing.T) {
 			http.Error(w, "", http.StatusUnauthorized)
 		}
 	})
-	r.apply("site", `,"ref":{"branch":"main"},"secretRef":{"name":"login"}`)
-	r.in("site", source.Failed, "AuthenticationFailed")
-	r.secret("login", map[string]any{"username": "ann", "password": "wrong-wrong"})
-	s := r.in("site", source.Failed, "GitOperationFailed")
+	r.Apply("site", `"ref":{"branch":"main"},"secretRef":{"name":"login"}`)
+	r.In("site", source.Failed, "AuthenticationFailed")
+	r.Secret("login", map[string]any{"username": "ann", "password": "wrong-wrong"})
+	s := r.In("site", source.Failed, "GitOperationFailed")
 	if strings.Contains(s.Message, "wrong-wrong") {
 		t.Errorf("%q", s.Message)
 	}
-	r.secret("login", map[string]any{"username": "ann", "password": "right"}) // nobody asks
+	r.Secret("login", map[string]any{"username": "ann", "password": "right"}) // nobody asks
 	r.ready("site", "main@sha1:"+one)
 	if told := r.told("site"); !slices.Equal(told, []string{"AuthenticationFailed", "GitOperationFailed", "NewArtifact"}) {
 		t.Errorf("told %q", told)
@@ -120,7 +120,7 @@ func sshKey(t *testing.T) (file, public string) {
 
 // sign has commits signed with a key from now on.
 func (r *rig) sign(file string) {
-	r.t.Helper()
+	r.T.Helper()
 	for _, set := range [][]string{{"gpg.format", "ssh"}, {"user.signingkey", file}, {"commit.gpgsign", "true"}} {
 		r.origin.Git("config", set[0], set[1])
 	}
@@ -133,17 +133,17 @@ func TestRuled(t *testing.T) {
 	keys := file + ".pub"
 	r := embedded(t, auth.VerificationPolicy{Mode: "HEAD", Files: map[string]string{"ann.sshpub": keys}})
 	r.origin.Commit("one", map[string]string{"a": "1"})
-	r.apply("site", `,"ref":{"branch":"main"}`)
-	r.in("site", source.Failed, "InvalidCommitSignature")
+	r.Apply("site", `"ref":{"branch":"main"}`)
+	r.In("site", source.Failed, "InvalidCommitSignature")
 	r.sign(file)
 	two := r.origin.Commit("two", map[string]string{"a": "2"})
-	r.ask("site")
+	r.Ask("site")
 	r.ready("site", "main@sha1:"+two)
 	_, other := sshKey(t)
 	if err := os.WriteFile(keys, []byte(other), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.in("site", source.Failed, "InvalidCommitSignature") // revoked; nobody asks
+	r.In("site", source.Failed, "InvalidCommitSignature") // revoked; nobody asks
 }
 
 // TestRuledSubmodule: what a rule demands at the URL of a submodule holds in a repository that has
@@ -159,13 +159,13 @@ func TestRuledSubmodule(t *testing.T) {
 	}
 	r.origin.Commit("one", map[string]string{"a": "1"})
 	link(lib.Commit("unsigned", map[string]string{"l": "1"}))
-	r.apply("site", `,"ref":{"branch":"main"},"recurseSubmodules":true`)
-	r.in("site", source.Failed, "InvalidCommitSignature")
+	r.Apply("site", `"ref":{"branch":"main"},"recurseSubmodules":true`)
+	r.In("site", source.Failed, "InvalidCommitSignature")
 	for _, setting := range [][]string{{"gpg.format", "ssh"}, {"user.signingkey", file}, {"commit.gpgsign", "true"}} {
 		lib.Git("config", setting[0], setting[1])
 	}
 	now := link(lib.Commit("signed", map[string]string{"l": "2"}))
-	r.ask("site")
+	r.Ask("site")
 	r.ready("site", now)
 }
 
@@ -177,21 +177,21 @@ func TestVerified(t *testing.T) {
 	annFile, ann := sshKey(t)
 	bobFile, bob := sshKey(t)
 	r.sign(annFile)
-	r.secret("keys", map[string]any{"who.sshpub": ann})
+	r.Secret("keys", map[string]any{"who.sshpub": ann})
 	one := r.origin.Commit("one", map[string]string{"a": "1"})
 	r.origin.Git("tag", "-s", "-m", "x", "v1")
 	r.origin.Git("push", "-q", "--tags")
-	r.apply("site", `,"ref":{"branch":"main"},"verify":{"mode":"HEAD","secretRef":{"name":"keys"}}`)
-	r.apply("tag", `,"ref":{"tag":"v1"},"verify":{"mode":"TagAndHEAD","secretRef":{"name":"keys"}}`)
+	r.Apply("site", `"ref":{"branch":"main"},"verify":{"mode":"HEAD","secretRef":{"name":"keys"}}`)
+	r.Apply("tag", `"ref":{"tag":"v1"},"verify":{"mode":"TagAndHEAD","secretRef":{"name":"keys"}}`)
 	if s := r.ready("site", "main@sha1:"+one); s.Verified != "HEAD" {
 		t.Errorf("%+v", s)
 	}
 	r.ready("tag", "v1@sha1:"+one)
 	r.sign(bobFile)
-	r.secret("keys", map[string]any{"who.sshpub": bob})
-	r.in("site", source.Failed, "InvalidCommitSignature")
-	r.in("tag", source.Failed, "InvalidTagSignature")
-	r.secret("keys", map[string]any{"who.sshpub": ann})
+	r.Secret("keys", map[string]any{"who.sshpub": bob})
+	r.In("site", source.Failed, "InvalidCommitSignature")
+	r.In("tag", source.Failed, "InvalidTagSignature")
+	r.Secret("keys", map[string]any{"who.sshpub": ann})
 	r.ready("site", "main@sha1:"+one)
 	r.ready("tag", "v1@sha1:"+one)
 	if told := r.told("site"); !slices.Equal(told, []string{"NewArtifact", "InvalidCommitSignature", "Succeeded"}) {
@@ -199,12 +199,12 @@ func TestVerified(t *testing.T) {
 	}
 	r.origin.Git("tag", "-f", "-s", "-m", "x", "v1") // the same commit, signed by bob
 	r.origin.Git("push", "-q", "-f", "--tags")
-	if s := r.ask("tag"); s.Reason != "InvalidTagSignature" {
+	if s := r.Ask("tag"); s.Reason != "InvalidTagSignature" {
 		t.Errorf("another tag object: %+v", s)
 	}
 	r.origin.Git("tag", "-f", "--no-sign", "-m", "x", "v1")
 	r.origin.Git("push", "-q", "-f", "--tags")
-	if s := r.ask("tag"); s.Reason != "InvalidGitObject" {
+	if s := r.Ask("tag"); s.Reason != "InvalidGitObject" {
 		t.Errorf("an unsigned tag object: %+v", s)
 	}
 }
@@ -216,16 +216,16 @@ func TestVerifiedAgain(t *testing.T) {
 	r := embedded(t, auth.VerificationPolicy{Mode: "HEAD", Values: map[string]string{"ann.sshpub": public}})
 	r.sign(file)
 	one := r.origin.Commit("one", map[string]string{"a": "1"})
-	r.apply("site", `,"ref":{"branch":"main"}`)
+	r.Apply("site", `"ref":{"branch":"main"}`)
 	r.ready("site", "main@sha1:"+one)
 	r.origin.Git("config", "commit.gpgsign", "false")
 	r.origin.Commit("two", map[string]string{"a": "2"})
-	r.ask("site")
-	r.in("site", source.Failed, "InvalidCommitSignature")
+	r.Ask("site")
+	r.In("site", source.Failed, "InvalidCommitSignature")
 	r.origin.Git("push", "-q", "-f", "origin", one+":main")
-	r.ask("site")
+	r.Ask("site")
 	r.ready("site", "main@sha1:"+one)
-	if u, _ := r.sources.Get(r.namespace, "site"); condition(u, "SourceVerified") != "True" {
+	if u, _ := r.get("site"); condition(u, "SourceVerified") != "True" {
 		t.Errorf("ready: %v", u.Object["status"])
 	}
 }
@@ -244,7 +244,7 @@ func TestOutbox(t *testing.T) {
 	r := embedded(t)
 	one := r.origin.Commit("one", map[string]string{"a": "1"})
 	for _, name := range []string{"site", "other"} {
-		r.apply(name, `,"ref":{"branch":"main"}`)
+		r.Apply(name, `"ref":{"branch":"main"}`)
 		r.ready(name, "main@sha1:"+one)
 	}
 	kept := func(want int, what string) {
@@ -256,16 +256,16 @@ func TestOutbox(t *testing.T) {
 	kept(2, "ready")
 	r.server.Fails(http.StatusServiceUnavailable)
 	for range 2 {
-		r.ask("site")
+		r.Ask("site")
 		kept(3, "a failure")
 	}
 	r.later.Store(int64(25 * time.Hour))
-	r.ask("site")
+	r.Ask("site")
 	kept(4, "a day later")
 	r.server.Fails(http.StatusForbidden)
-	r.ask("site")
+	r.Ask("site")
 	kept(5, "another cause")
-	if err := r.client.Resource(api.GitRepositories).Namespace(r.namespace).Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
+	if err := r.Client.Resource(api.GitRepositories).Namespace(r.Namespace).Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for late := time.Now().Add(time.Minute); time.Now().Before(late); <-time.After(20 * time.Millisecond) {
@@ -275,8 +275,8 @@ func TestOutbox(t *testing.T) {
 	}
 	kept(6, "deleted")
 	r.notices.Close() // stands for one that takes no writes
-	r.ask("other")
-	r.in("other", source.Failed, "GitOperationFailed")
+	r.Ask("other")
+	r.In("other", source.Failed, "GitOperationFailed")
 }
 
 // TestDamaged: an artifact whose bytes are wrong or gone is built again from the mirror, without
@@ -285,29 +285,29 @@ func TestDamaged(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
 		one := r.origin.Commit("one", map[string]string{"a": "1"})
-		r.apply("site", `,"ref":{"branch":"main"}`)
+		r.Apply("site", `"ref":{"branch":"main"}`)
 		s := r.ready("site", "main@sha1:"+one)
 		r.told("site")
 		r.server.Fails(http.StatusServiceUnavailable)
 		for _, damage := range []func(string) error{os.Remove, func(file string) error { return os.WriteFile(file, []byte("x"), 0o600) }} {
-			files, err := filepath.Glob(filepath.Join(r.dir, "gitrepository", r.namespace, "site", "*.tar.gz"))
+			files, err := filepath.Glob(filepath.Join(r.Dir, "gitrepository", r.Namespace, "site", "*.tar.gz"))
 			if err != nil || len(files) != 1 {
 				t.Fatalf("%q %v", files, err)
 			}
 			if err := damage(files[0]); err != nil {
 				t.Fatal(err)
 			}
-			if now := r.ask("site"); now.Artifact == nil || now.Artifact.Digest != s.Artifact.Digest || now.State != source.Failed {
+			if now := r.Ask("site"); now.Artifact == nil || now.Artifact.Digest != s.Artifact.Digest || now.State != source.Failed {
 				t.Errorf("%+v", now)
 			}
-			a, err := r.artifacts.Latest(t.Context(), r.key("site"))
-			if err != nil || r.artifacts.Verify(t.Context(), a) != nil || a.Digest != s.Artifact.Digest {
+			a, err := r.Artifacts.Latest(t.Context(), r.Key("site"))
+			if err != nil || r.Artifacts.Verify(t.Context(), a) != nil || a.Digest != s.Artifact.Digest {
 				t.Errorf("%+v, %v", a, err)
 			}
 		}
 		r.server.Fails(0)
-		r.ask("site")
-		u := r.until("site", "as before", func(u *unstructured.Unstructured) bool { return source.FromObject(u).State == source.Ready })
+		r.Ask("site")
+		u := r.Until("site", "as before", func(u *unstructured.Unstructured) bool { return source.FromObject(u).State == source.Ready })
 		if got := source.FromObject(u); got.Artifact.Digest != s.Artifact.Digest {
 			t.Errorf("%+v", got.Artifact)
 		}
@@ -319,21 +319,21 @@ func TestDamaged(t *testing.T) {
 func TestRestoredWithOtherRules(t *testing.T) {
 	t.Parallel()
 	r := embedded(t)
-	const rules = `,"ref":{"branch":"main"},"ignore":"/none\n"`
+	const rules = `"ref":{"branch":"main"},"ignore":"/none\n"`
 	one := r.origin.Commit("one", map[string]string{"a": "1", "b": "2"})
-	r.apply("site", rules)
+	r.Apply("site", rules)
 	want := r.ready("site", "main@sha1:"+one).Artifact.Digest
 	r.server.Fails(http.StatusServiceUnavailable)
-	if err := os.Remove(filepath.Join(r.dir, "gitrepository", r.namespace, "site", want[len("sha256:"):]+".tar.gz")); err != nil {
+	if err := os.Remove(filepath.Join(r.Dir, "gitrepository", r.Namespace, "site", want[len("sha256:"):]+".tar.gz")); err != nil {
 		t.Fatal(err)
 	}
-	r.apply("site", `,"ref":{"branch":"main"},"ignore":"/b\n"`)
-	if s := r.ask("site"); s.Artifact == nil || s.Artifact.Digest == want {
+	r.Apply("site", `"ref":{"branch":"main"},"ignore":"/b\n"`)
+	if s := r.Ask("site"); s.Artifact == nil || s.Artifact.Digest == want {
 		t.Errorf("with other rules: %+v", s.Artifact)
 	}
-	r.apply("site", rules)
+	r.Apply("site", rules)
 	r.server.Fails(0)
-	r.ask("site")
+	r.Ask("site")
 	if got := r.ready("site", "main@sha1:"+one).Artifact.Digest; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -345,11 +345,11 @@ func TestGhost(t *testing.T) {
 	t.Parallel()
 	r := embedded(t)
 	one := r.origin.Commit("one", map[string]string{"a": "1"})
-	r.apply("site", `,"ref":{"branch":"main"}`)
+	r.Apply("site", `"ref":{"branch":"main"}`)
 	r.ready("site", "main@sha1:"+one)
 	r.halt() // another agent has the Lease
 	for _, name := range []string{"gone", "again"} {
-		if _, err := r.artifacts.Put(t.Context(), artifact.Artifact{Kind: "gitrepository", Namespace: r.namespace, Name: name, UID: "old", Revision: "sha1:1"},
+		if _, err := r.Artifacts.Put(t.Context(), artifact.Artifact{Kind: "gitrepository", Namespace: r.Namespace, Name: name, UID: "old", Revision: "sha1:1"},
 			func(io.Writer) (archive.Digests, error) {
 				return archive.Digests{Digest: fmt.Sprintf("sha256:%x", sha256.Sum256(nil))}, nil
 			}); err != nil {
@@ -357,28 +357,28 @@ func TestGhost(t *testing.T) {
 		}
 	}
 	r.server.Fails(http.StatusServiceUnavailable)
-	r.apply("again", `,"ref":{"branch":"main"}`)
-	r.apply("user", `,"ref":{"branch":"main"},"include":[{"repository":{"name":"again"}}]`)
-	r.run(r.control.Run)
-	r.in("user", source.Failed, "NoArtifact")
-	for until := time.Now().Add(10 * time.Second); r.control.Next(r.namespace, "gone").IsZero() && time.Now().Before(until); {
+	r.Apply("again", `"ref":{"branch":"main"}`)
+	r.Apply("user", `"ref":{"branch":"main"},"include":[{"repository":{"name":"again"}}]`)
+	r.Run(r.control.Run)
+	r.In("user", source.Failed, "NoArtifact")
+	for until := time.Now().Add(10 * time.Second); r.control.Next(r.Namespace, "gone").IsZero() && time.Now().Before(until); {
 		<-time.After(10 * time.Millisecond)
 	}
-	if list, err := r.artifacts.List(t.Context(), r.key("gone")); err != nil || len(list) != 1 {
+	if list, err := r.Artifacts.List(t.Context(), r.Key("gone")); err != nil || len(list) != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
 	r.later.Store(int64(25 * time.Hour))
-	r.control.Wake(r.namespace, "gone")
+	r.control.Wake(r.Namespace, "gone")
 	late := time.After(10 * time.Second)
 	for list := make([]artifact.Artifact, 1); len(list) > 0; {
 		select {
 		case <-time.Tick(10 * time.Millisecond):
-			list, _ = r.artifacts.List(t.Context(), r.key("gone"))
+			list, _ = r.Artifacts.List(t.Context(), r.Key("gone"))
 		case <-late:
 			t.Fatalf("%+v", list)
 		}
 	}
-	if _, err := r.artifacts.Latest(t.Context(), r.key("site")); err != nil {
+	if _, err := r.Artifacts.Latest(t.Context(), r.Key("site")); err != nil {
 		t.Error(err)
 	}
 }
@@ -398,15 +398,15 @@ func TestUnpackable(t *testing.T) {
 	}
 	commit := gittest.Git(t, r.origin.Bare, nil, "-c", "user.name=x", "-c", "user.email=x@x", "commit-tree", "-m", "many", tree)
 	gittest.Git(t, r.origin.Bare, nil, "update-ref", "refs/heads/many", commit)
-	r.apply("base", `,"ref":{"branch":"main"}`)
+	r.Apply("base", `"ref":{"branch":"main"}`)
 	r.ready("base", "main@sha1:"+one)
 	for name, c := range map[string][4]string{
 		"many":    {`"branch":"many"}`, "StorageOperationFailed", "ArchiveOperationFailed", "100000 files"},
 		"sparse":  {`"branch":"main"},"sparseCheckout":["none"]`, "FetchFailed", "GitOperationFailed", "sparse checkout"},
 		"include": {`"branch":"main"},"include":[{"repository":{"name":"base"},"toPath":"a"}]`, "IncludeUnavailable", "CopyFailure", "a"},
 	} {
-		r.apply(name, `,"ref":{`+c[0])
-		u := r.until(name, c[2], func(u *unstructured.Unstructured) bool { return source.FromObject(u).State == source.Failed })
+		r.Apply(name, `"ref":{`+c[0])
+		u := r.Until(name, c[2], func(u *unstructured.Unstructured) bool { return source.FromObject(u).State == source.Failed })
 		list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 		_, failed := api.FindCondition(list, c[1])
 		message, _ := failed["message"].(string)
@@ -414,15 +414,15 @@ func TestUnpackable(t *testing.T) {
 			t.Errorf("%s: %v", name, list)
 		}
 	}
-	file := filepath.Join(r.dir, "gitrepository", r.namespace, "many") // which lets nothing be packed
+	file := filepath.Join(r.Dir, "gitrepository", r.Namespace, "many") // which lets nothing be packed
 	if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if s := r.ask("many"); !strings.Contains(s.Message, "100000 files") {
+	if s := r.Ask("many"); !strings.Contains(s.Message, "100000 files") {
 		t.Errorf("packed again: %q", s.Message)
 	}
 	gittest.Git(t, r.origin.Bare, nil, "update-ref", "refs/heads/many", one)
-	if s := r.ask("many"); !strings.Contains(s.Message, "not a directory") {
+	if s := r.Ask("many"); !strings.Contains(s.Message, "not a directory") {
 		t.Errorf("not packed: %q", s.Message)
 	}
 }
@@ -434,10 +434,10 @@ func TestWithoutSpec(t *testing.T) {
 	r := newRig(t, kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token}, nil, "default")
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
 		"metadata": map[string]any{"name": "bare", "namespace": "default"}}}
-	if _, err := r.client.Resource(api.GitRepositories).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+	if _, err := r.Client.Resource(api.GitRepositories).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	r.in("bare", source.Stalled, "URLInvalid")
+	r.In("bare", source.Stalled, "URLInvalid")
 }
 
 // TestSinkRefused: a directory that may not be written is in the status, whether or not the outbox
@@ -447,7 +447,7 @@ func TestSinkRefused(t *testing.T) {
 	r := embedded(t)
 	one := r.origin.Commit("one", map[string]string{"a": "1"})
 	r.notices.Close() // stands for one that takes no writes
-	at := r.client.Resource(api.GitRepositories).Namespace(r.namespace)
+	at := r.Client.Resource(api.GitRepositories).Namespace(r.Namespace)
 	change := func(metadata string) {
 		t.Helper()
 		if _, err := at.Patch(t.Context(), "site", types.MergePatchType, []byte(`{"metadata":`+metadata+`}`), metav1.PatchOptions{}); err != nil {
@@ -459,14 +459,14 @@ func TestSinkRefused(t *testing.T) {
 		_, c := api.FindCondition(list, api.ConditionSinkReady)
 		return fmt.Sprint(c["status"], c["message"])
 	}
-	r.apply("site", `,"ref":{"branch":"main"}`)
+	r.Apply("site", `"ref":{"branch":"main"}`)
 	change(`{"annotations":{"limpet/sink-dir":"/srv/site"},"finalizers":["remove-orphan-resources","finalizers.fluxcd.io"]}`)
 	r.ready("site", "main@sha1:"+one)
-	r.until("site", "refused", func(u *unstructured.Unstructured) bool { return strings.Contains(message(u), "--sink-prefix") })
+	r.Until("site", "refused", func(u *unstructured.Unstructured) bool { return strings.Contains(message(u), "--sink-prefix") })
 	if err := at.Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if from := source.FromObject(r.until("site", "kept", func(u *unstructured.Unstructured) bool {
+	if from := source.FromObject(r.Until("site", "kept", func(u *unstructured.Unstructured) bool {
 		return strings.Contains(message(u), "cannot be deleted")
 	})); from.State != source.Ready || from.Deleting.IsZero() {
 		t.Errorf("%+v", from)

@@ -28,13 +28,13 @@ func TestFollow(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
 		first := r.origin.Commit("one", map[string]string{"a.yaml": "a"})
-		r.apply("site", `,"ref":{"branch":"main"}`)
+		r.Apply("site", `"ref":{"branch":"main"}`)
 		s := r.ready("site", "main@sha1:"+first)
 		if told := r.told("site"); !slices.Equal(told, []string{"NewArtifact"}) {
 			t.Errorf("told %q", told)
 		}
-		u, _ := r.sources.Get(r.namespace, "site")
-		if s.Artifact.URL != "http://artifacts.example.com/gitrepository/"+r.namespace+"/site/"+first+".tar.gz" || s.Artifact.Size == 0 ||
+		u, _ := r.get("site")
+		if s.Artifact.URL != "http://artifacts.example.com/gitrepository/"+r.Namespace+"/site/"+first+".tar.gz" || s.Artifact.Size == 0 ||
 			!slices.Contains(u.GetFinalizers(), "finalizers.fluxcd.io") {
 			t.Errorf("%+v %q", s.Artifact, u.GetFinalizers())
 		}
@@ -51,7 +51,7 @@ func TestFollow(t *testing.T) {
 			}
 		}
 		requests := r.server.Requests.Load()
-		r.ask("site")
+		r.Ask("site")
 		if n := r.server.Requests.Load() - requests; n != 1 {
 			t.Errorf("%d requests for nothing new", n)
 		}
@@ -61,27 +61,27 @@ func TestFollow(t *testing.T) {
 			}
 		}
 		second := r.origin.Commit("two", map[string]string{"a.yaml": "b"})
-		r.ask("site")
+		r.Ask("site")
 		r.ready("site", "main@sha1:"+second)
 		if r.writes != nil {
 			if w := r.writes.take(); len(w) > 2 {
 				t.Errorf("for a new commit: %q", w)
 			}
 		}
-		list, err := r.artifacts.List(t.Context(), r.key("site"))
+		list, err := r.Artifacts.List(t.Context(), r.Key("site"))
 		if err != nil || len(list) != 2 || list[0].Subject != "two" {
 			t.Errorf("%+v, %v", list, err)
 		}
-		if err := r.client.Resource(api.GitRepositories).Namespace(r.namespace).Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
+		if err := r.Client.Resource(api.GitRepositories).Namespace(r.Namespace).Delete(t.Context(), "site", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for {
-			if u, known := r.sources.Get(r.namespace, "site"); u == nil && known {
+			if u, known := r.get("site"); u == nil && known {
 				break
 			}
-			<-r.changed
+			<-r.Changed
 		}
-		if list, err := r.artifacts.List(t.Context(), r.key("site")); err != nil || len(list) != 0 {
+		if list, err := r.Artifacts.List(t.Context(), r.Key("site")); err != nil || len(list) != 0 {
 			t.Errorf("of a deleted source: %+v, %v", list, err)
 		}
 	})
@@ -107,21 +107,21 @@ func TestRefs(t *testing.T) {
 			"commit":     {`"commit":"` + one + `"`, "sha1:" + one},
 			"both":       {`"commit":"` + one + `","branch":"main"`, "main@sha1:" + one},
 		} {
-			r.apply(name, `,"ref":{`+c.ref+`}`)
+			r.Apply(name, `"ref":{`+c.ref+`}`)
 			r.ready(name, c.revision)
 		}
 		requests := r.server.Requests.Load()
-		r.ask("commit")
+		r.Ask("commit")
 		if n := r.server.Requests.Load() - requests; n != 0 {
 			t.Errorf("%d requests for a stored commit", n)
 		}
-		r.apply("several", `,"ref":{"tag":"v1.0.0","semver":"1.x"}`)
-		if s := r.in("several", source.Stalled, "GitOperationFailed"); !strings.Contains(s.Message, "tag and semver") {
+		r.Apply("several", `"ref":{"tag":"v1.0.0","semver":"1.x"}`)
+		if s := r.In("several", source.Stalled, "GitOperationFailed"); !strings.Contains(s.Message, "tag and semver") {
 			t.Errorf("%q", s.Message)
 		}
-		r.apply("none", `,"ref":{"branch":"nope"}`)
-		r.in("none", source.Failed, "GitOperationFailed")
-		r.apply("none", `,"ref":{"branch":"main"}`) // and recovers
+		r.Apply("none", `"ref":{"branch":"nope"}`)
+		r.In("none", source.Failed, "GitOperationFailed")
+		r.Apply("none", `"ref":{"branch":"main"}`) // and recovers
 		r.ready("none", "main@sha1:"+two)
 		if told := r.told("none"); !slices.Equal(told, []string{"GitOperationFailed", "NewArtifact"}) {
 			t.Errorf("told %q", told)
@@ -134,13 +134,13 @@ func TestSuspend(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
 		one := r.origin.Commit("one", map[string]string{"a": "1"})
-		r.apply("site", `,"ref":{"branch":"main"}`)
+		r.Apply("site", `"ref":{"branch":"main"}`)
 		r.ready("site", "main@sha1:"+one)
-		r.apply("site", `,"ref":{"branch":"main"},"suspend":true`)
-		r.apply("other", `,"ref":{"branch":"main"}`) // after it in the queue
+		r.Apply("site", `"ref":{"branch":"main"},"suspend":true`)
+		r.Apply("other", `"ref":{"branch":"main"}`) // after it in the queue
 		r.ready("other", "main@sha1:"+one)
 		two := r.origin.Commit("two", map[string]string{"a": "2"})
-		r.apply("site", `,"ref":{"branch":"main"}`)
+		r.Apply("site", `"ref":{"branch":"main"}`)
 		r.ready("site", "main@sha1:"+two)
 	})
 }
@@ -150,14 +150,14 @@ func TestInclude(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
 		one := r.origin.Commit("one", map[string]string{"a": "1"})
-		const with = `,"ref":{"branch":"main"},"include":[{"repository":{"name":"base"}}]`
-		r.apply("site", with)
-		r.in("site", source.Failed, "NotFound")
-		r.apply("base", `,"ref":{"branch":"main"}`)
+		const with = `"ref":{"branch":"main"},"include":[{"repository":{"name":"base"}}]`
+		r.Apply("site", with)
+		r.In("site", source.Failed, "NotFound")
+		r.Apply("base", `"ref":{"branch":"main"}`)
 		s := r.ready("site", "main@sha1:"+one)
-		r.apply("base", `,"ref":{"branch":"main"},"ignore":"a"`)
-		u := r.until("site", "new for its include", func(u *unstructured.Unstructured) bool {
-			b, _ := r.sources.Get(r.namespace, "base")
+		r.Apply("base", `"ref":{"branch":"main"},"ignore":"a"`)
+		u := r.Until("site", "new for its include", func(u *unstructured.Unstructured) bool {
+			b, _ := r.get("base")
 			list, _, _ := unstructured.NestedSlice(u.Object, "status", "includedArtifacts")
 			base := source.FromObject(b)
 			return base.State == source.Ready && base.Artifact != nil && len(list) == 1 && s.Artifact.Digest != "" &&
@@ -166,13 +166,13 @@ func TestInclude(t *testing.T) {
 		if in, _, _ := unstructured.NestedSlice(u.Object, "status", "observedInclude"); len(in) != 1 {
 			t.Errorf("observed: %v", in)
 		}
-		r.apply("base", `,"ref":{"branch":"main"},"include":[{"repository":{"name":"site"}}]`)
-		if s := r.in("base", source.Stalled, "IncludeCycle"); !strings.Contains(s.Message, "base -> site -> base") {
+		r.Apply("base", `"ref":{"branch":"main"},"include":[{"repository":{"name":"site"}}]`)
+		if s := r.In("base", source.Stalled, "IncludeCycle"); !strings.Contains(s.Message, "base -> site -> base") {
 			t.Errorf("%q", s.Message)
 		}
-		r.ask("site")
-		r.in("site", source.Stalled, "IncludeCycle")
-		next := func() time.Duration { return time.Until(r.control.Next(r.namespace, "site")) } // whether the cycle is over
+		r.Ask("site")
+		r.In("site", source.Stalled, "IncludeCycle")
+		next := func() time.Duration { return time.Until(r.control.Next(r.Namespace, "site")) } // whether the cycle is over
 		for late := time.Now().Add(time.Minute); next() <= 0 || next() > time.Minute; <-time.After(20 * time.Millisecond) {
 			if time.Now().After(late) {
 				t.Fatalf("looks again in %s", next())
@@ -186,17 +186,17 @@ func TestTakenOver(t *testing.T) {
 	t.Parallel()
 	onEach(t, func(t *testing.T, r *rig) {
 		one := r.origin.Commit("one", map[string]string{"a": "1"})
-		r.apply("site", `,"ref":{"branch":"main"},"suspend":true`)
-		_, err := r.client.Resource(api.GitRepositories).Namespace(r.namespace).Patch(t.Context(), "site", types.MergePatchType,
+		r.Apply("site", `"ref":{"branch":"main"},"suspend":true`)
+		_, err := r.Client.Resource(api.GitRepositories).Namespace(r.Namespace).Patch(t.Context(), "site", types.MergePatchType,
 			[]byte(`{"status":{"observedGeneration":1,"observedIgnore":"/x","observedRecurseSubmodules":true,"observedSparseCheckout":["a"],
 				"sourceVerificationMode":"HEAD"}}`), metav1.PatchOptions{FieldManager: "gotk-source-controller"}, "status")
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.apply("site", `,"ref":{"branch":"main"},"suspend":false`)
+		r.Apply("site", `"ref":{"branch":"main"},"suspend":false`)
 		r.ready("site", "main@sha1:"+one)
-		r.ask("site")
-		u, _ := r.sources.Get(r.namespace, "site")
+		r.Ask("site")
+		u, _ := r.get("site")
 		status, _, _ := unstructured.NestedMap(u.Object, "status")
 		for _, key := range []string{"observedIgnore", "observedRecurseSubmodules", "observedSparseCheckout", "sourceVerificationMode"} {
 			if status[key] != nil {
@@ -214,18 +214,18 @@ func TestFluxDefinition(t *testing.T) {
 	cfg := kube.Config{Server: s.URL, TLS: kube.TLS{CAFile: s.CAFile}, Token: s.Token, Logger: slog.New(slog.DiscardHandler)}
 	r := newRig(t, cfg, nil, "default")
 	one := r.origin.Commit("one", map[string]string{"a": "1"})
-	r.apply("site", `,"ref":{"branch":"main"},"ignore":""`)
+	r.Apply("site", `"ref":{"branch":"main"},"ignore":""`)
 	r.ready("site", "main@sha1:"+one)
-	u, _ := r.sources.Get("default", "site")
+	u, _ := r.get("site")
 	ignore, has, _ := unstructured.NestedString(u.Object, "status", "observedIgnore")
 	if _, checksum, _ := unstructured.NestedString(u.Object, "status", "contentConfigChecksum"); checksum || !has || ignore != "" {
 		t.Errorf("%v", u.Object["status"])
 	}
 	version := u.GetResourceVersion()
 	r.control.Wake("default", "site")
-	r.apply("later", `,"ref":{"branch":"main"}`)
+	r.Apply("later", `"ref":{"branch":"main"}`)
 	r.ready("later", "main@sha1:"+one)
-	if u, _ = r.sources.Get("default", "site"); u.GetResourceVersion() != version {
+	if u, _ = r.get("site"); u.GetResourceVersion() != version {
 		t.Errorf("written for nothing new: %v", u.Object["status"])
 	}
 }
@@ -239,16 +239,16 @@ func TestKeepSymlinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	two := r.origin.Commit("two", map[string]string{"b": "2"})
-	r.apply("site", `,"ref":{"branch":"main"}`)
+	r.Apply("site", `"ref":{"branch":"main"}`)
 	r.ready("site", "main@sha1:"+two)
 	for i, value := range []string{`"true"`, "null"} {
 		patch := `{"metadata":{"annotations":{"limpet/keep-symlinks":` + value + `}}}`
-		if _, err := r.client.Resource(api.GitRepositories).Namespace(r.namespace).Patch(t.Context(), "site", types.MergePatchType,
+		if _, err := r.Client.Resource(api.GitRepositories).Namespace(r.Namespace).Patch(t.Context(), "site", types.MergePatchType,
 			[]byte(patch), metav1.PatchOptions{FieldManager: "test"}); err != nil {
 			t.Fatal(err)
 		}
-		r.until("site", "packed again", func(u *unstructured.Unstructured) bool {
-			a, err := r.artifacts.Latest(t.Context(), r.key("site"))
+		r.Until("site", "packed again", func(u *unstructured.Unstructured) bool {
+			a, err := r.Artifacts.Latest(t.Context(), r.Key("site"))
 			return err == nil && a.Files == 3-i && source.FromObject(u).Artifact.Digest == a.Digest
 		})
 	}
@@ -259,33 +259,33 @@ func TestKeepSymlinks(t *testing.T) {
 func TestParent(t *testing.T) {
 	t.Parallel()
 	r := embedded(t)
-	parent := httptest.NewTLSServer(upstream.Handler(r.client, r.mirrors, func() (string, error) { return "secret", nil }))
+	parent := httptest.NewTLSServer(upstream.Handler(r.Client, r.mirrors, func() (string, error) { return "secret", nil }))
 	t.Cleanup(parent.Close)
 	one := r.origin.Commit("one", map[string]string{"a": "1"})
-	r.apply("site", `,"ref":{"branch":"main"}`)
+	r.Apply("site", `"ref":{"branch":"main"}`)
 	r.ready("site", "main@sha1:"+one)
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: parent.Certificate().Raw}))
-	r.secret("parent", map[string]any{"bearerToken": "secret"})
-	r.apply("child", `,"url":"limpet+`+parent.URL+`/`+r.namespace+`/site","ref":{"branch":"main"},"secretRef":{"name":"parent"}`)
-	r.in("child", source.Failed, "GitOperationFailed")
-	r.secret("parent", map[string]any{"bearerToken": "secret", "ca.crt": ca})
+	r.Secret("parent", map[string]any{"bearerToken": "secret"})
+	r.Apply("child", `"url":"limpet+`+parent.URL+`/`+r.Namespace+`/site","ref":{"branch":"main"},"secretRef":{"name":"parent"}`)
+	r.In("child", source.Failed, "GitOperationFailed")
+	r.Secret("parent", map[string]any{"bearerToken": "secret", "ca.crt": ca})
 	if s := r.ready("child", "main@sha1:"+one); !strings.Contains(s.Message, "verifies no signature") {
 		t.Errorf("%q", s.Message)
 	}
 	r.server.Fails(http.StatusServiceUnavailable)
-	r.ask("site")
-	since := r.in("site", source.Failed, "GitOperationFailed").Since
-	if s := r.ask("child"); s.State != source.Ready || !strings.Contains(s.Message, "since "+since.UTC().Format(time.RFC3339)) {
+	r.Ask("site")
+	since := r.In("site", source.Failed, "GitOperationFailed").Since
+	if s := r.Ask("child"); s.State != source.Ready || !strings.Contains(s.Message, "since "+since.UTC().Format(time.RFC3339)) {
 		t.Errorf("the parent is behind: %+v", s)
 	}
-	r.apply("grandchild", `,"url":"limpet+`+parent.URL+`/`+r.namespace+`/child","ref":{"branch":"main"},"secretRef":{"name":"parent"}`)
+	r.Apply("grandchild", `"url":"limpet+`+parent.URL+`/`+r.Namespace+`/child","ref":{"branch":"main"},"secretRef":{"name":"parent"}`)
 	if s := r.ready("grandchild", "main@sha1:"+one); !strings.Contains(s.Message, "since "+since.UTC().Format(time.RFC3339)) {
 		t.Errorf("the parent of the parent is behind: %q", s.Message)
 	}
 	r.server.Fails(0)
-	r.ask("site")
+	r.Ask("site")
 	r.ready("site", "main@sha1:"+one)
-	if s := r.ask("child"); strings.Contains(s.Message, "since") {
+	if s := r.Ask("child"); strings.Contains(s.Message, "since") {
 		t.Errorf("%q", s.Message)
 	}
 }

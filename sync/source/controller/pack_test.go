@@ -19,10 +19,10 @@ import (
 // endless makes a branch whose tree takes a minute or more to match with its rules: 300 directories
 // of 300 files.
 func endless(r *rig, branch string) {
-	r.t.Helper()
-	tree := func(entries string) string { return gittest.Git(r.t, r.origin.Bare, []byte(entries), "mktree") }
+	r.T.Helper()
+	tree := func(entries string) string { return gittest.Git(r.T, r.origin.Bare, []byte(entries), "mktree") }
 	blob := func(data string) string {
-		return gittest.Git(r.t, r.origin.Bare, []byte(data), "hash-object", "-w", "--stdin")
+		return gittest.Git(r.T, r.origin.Bare, []byte(data), "hash-object", "-w", "--stdin")
 	}
 	rules, list := "", ""
 	for i := range 9_000 {
@@ -37,8 +37,8 @@ func endless(r *rig, branch string) {
 		at = "040000 tree " + tree(list)
 	}
 	root := tree(list + "100644 blob " + blob(rules) + "\t.sourceignore\n")
-	commit := gittest.Git(r.t, r.origin.Bare, nil, "-c", "user.name=x", "-c", "user.email=x@x", "commit-tree", "-m", "many", root)
-	gittest.Git(r.t, r.origin.Bare, nil, "update-ref", "refs/heads/"+branch, commit)
+	commit := gittest.Git(r.T, r.origin.Bare, nil, "-c", "user.name=x", "-c", "user.email=x@x", "commit-tree", "-m", "many", root)
+	gittest.Git(r.T, r.origin.Bare, nil, "update-ref", "refs/heads/"+branch, commit)
 }
 
 // TestEndlessPack: trees whose archive takes very long delay no other source, end with their source
@@ -48,41 +48,41 @@ func TestEndlessPack(t *testing.T) {
 	r := embedded(t)
 	r.halt()
 	controller.SetPackTimes(r.control, 200*time.Millisecond, time.Hour)
-	r.halt = r.run(r.control.Run)
+	r.halt = r.Run(r.control.Run)
 	endless(r, "endless")
 	for i := range 3 {
-		r.apply(fmt.Sprintf("endless%d", i), `,"ref":{"branch":"endless"}`)
+		r.Apply(fmt.Sprintf("endless%d", i), `"ref":{"branch":"endless"}`)
 	}
 	for i := range 2 {
 		one := r.origin.Commit("one", map[string]string{"a": fmt.Sprint(i)})
-		r.apply("good", `,"ref":{"branch":"main"}`)
-		r.ask("good")
+		r.Apply("good", `"ref":{"branch":"main"}`)
+		r.Ask("good")
 		r.ready("good", "main@sha1:"+one)
 	}
 	began := time.Now()
 	for i := range 3 {
 		name := fmt.Sprintf("endless%d", i)
-		if err := r.client.Resource(api.GitRepositories).Namespace(r.namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		if err := r.Client.Resource(api.GitRepositories).Namespace(r.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		for u, _ := r.sources.Get(r.namespace, name); u != nil; u, _ = r.sources.Get(r.namespace, name) {
-			<-r.changed
+		for u, _ := r.get(name); u != nil; u, _ = r.get(name) {
+			<-r.Changed
 		}
 	}
-	r.apply("last", `,"interval":"10m","ref":{"branch":"endless"}`)
-	r.until("last", "packing", func(u *unstructured.Unstructured) bool { return len(u.GetFinalizers()) > 0 })
+	r.Apply("last", `"interval":"10m","ref":{"branch":"endless"}`)
+	r.Until("last", "packing", func(u *unstructured.Unstructured) bool { return len(u.GetFinalizers()) > 0 })
 	r.halt()
 	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("to delete and to stop took %s", took)
 	}
 	controller.SetPackTimes(r.control, 50*time.Millisecond, 100*time.Millisecond)
-	r.run(r.control.Run)
-	if s := r.in("last", source.Failed, "ArchiveOperationFailed"); !strings.Contains(s.Message, "100ms") {
+	r.Run(r.control.Run)
+	if s := r.In("last", source.Failed, "ArchiveOperationFailed"); !strings.Contains(s.Message, "100ms") {
 		t.Errorf("given up: %q", s.Message)
 	}
 	var next time.Time
 	for until := time.Now().Add(10 * time.Second); next.IsZero() && time.Now().Before(until); {
-		next = r.control.Next(r.namespace, "last")
+		next = r.control.Next(r.Namespace, "last")
 	}
 	if wait := time.Until(next); wait <= 0 || wait > 10*time.Minute {
 		t.Errorf("tried again in %s, with an interval of 10m", wait)
@@ -100,13 +100,13 @@ func TestSilentHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { ln.Close() })
-		r.apply(fmt.Sprintf("silent%d", i), `,"timeout":"4s","ref":{"branch":"main"},"url":"http://`+ln.Addr().String()+`/x.git"`)
+		r.Apply(fmt.Sprintf("silent%d", i), `"timeout":"4s","ref":{"branch":"main"},"url":"http://`+ln.Addr().String()+`/x.git"`)
 	}
 	for i := range 40 { // each was asked once
-		r.in(fmt.Sprintf("silent%d", i), source.Failed, "GitOperationFailed")
+		r.In(fmt.Sprintf("silent%d", i), source.Failed, "GitOperationFailed")
 	}
 	began := time.Now()
-	r.apply("good", `,"ref":{"branch":"main"}`)
+	r.Apply("good", `"ref":{"branch":"main"}`)
 	r.ready("good", "main@sha1:"+one)
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("the good source was ready after %s", took)

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -20,15 +19,14 @@ import (
 
 	"limpet/state"
 	"limpet/sync/api"
-	"limpet/sync/apiserver"
 	"limpet/sync/auth"
 	"limpet/sync/git"
 	"limpet/sync/git/gitref"
-	"limpet/sync/kube"
 	"limpet/sync/source/upstream"
 	"limpet/sync/testenv"
 	"limpet/sync/testenv/gittest"
 	"limpet/sync/testenv/mirrortest"
+	"limpet/sync/testenv/sourcetest"
 )
 
 func TestMain(m *testing.M) {
@@ -46,7 +44,7 @@ func TestUpstream(t *testing.T) {
 	files := map[string]string{"README.md": "hi", "d/a.json": gittest.Dashboard("a", 1, 200), "d/b.json": gittest.Dashboard("b", 1, 200)}
 	first, before := o.Commit("first", files), maps.Clone(files)
 	parent, origin := mirrortest.Open(t, git.Options{AllowLocal: []string{filepath.Dir(o.Bare)}}), git.Remote{URL: "file://" + o.Bare}
-	client := embedded(t)
+	client := sourcetest.Connect(t, sourcetest.Embedded(t))
 	branch := "main"
 	synced := func(name string, status map[string]any) {
 		t.Helper()
@@ -207,26 +205,4 @@ func TestUpstream(t *testing.T) {
 			t.Errorf("%s: %d %s", path, answer.Code, answer.Body)
 		}
 	}
-}
-
-// embedded returns a client of an embedded API.
-func embedded(t *testing.T) *kube.Client {
-	t.Helper()
-	log := slog.New(slog.DiscardHandler)
-	store, _, err := state.Open(t.Context(), state.Options{Path: filepath.Join(t.TempDir(), "limpet.db"), Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	server, err := apiserver.New(store, apiserver.Options{Logger: log, Version: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Close() })
-	client, err := kube.Connect(t.Context(), kube.Config{Server: "http://embedded", Transport: server.Transport(), Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client
 }

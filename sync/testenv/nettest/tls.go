@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -109,4 +110,14 @@ func (a *Authority) Serve(t testing.TB, s Site) string {
 // Answers is a handler that answers each request with a status and nothing else.
 func Answers(status int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+}
+
+// ServeAsking starts a Site that takes certificates of clients and demands none. shown counts them.
+func (a *Authority) ServeAsking(t testing.TB, answer http.Handler) (url string, shown *atomic.Int64) {
+	t.Helper()
+	shown = &atomic.Int64{}
+	return a.Serve(t, Site{Clients: tls.VerifyClientCertIfGiven, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		shown.Add(int64(len(r.TLS.PeerCertificates)))
+		answer.ServeHTTP(w, r)
+	})}), shown
 }

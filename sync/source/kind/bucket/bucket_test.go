@@ -24,7 +24,7 @@ func TestFollow(t *testing.T) {
 		r.store(key, "body "+key)
 		want[key] = "body " + key
 	}
-	r.apply("site", ``)
+	r.Apply("site", ``)
 	if files := r.ready("site", ""); !maps.Equal(files, want) {
 		t.Errorf("%v", files)
 	}
@@ -38,7 +38,7 @@ func TestChange(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.store("a", "1", "b/c", "2", "b/d", "3", "b/empty", "", "b/", "", "same", "3")
-	r.apply("site", ``)
+	r.Apply("site", ``)
 	r.ready("site", "")
 	r.store("b/c", "two", "new", "4")
 	r.set(func() { delete(r.objects, "a") })
@@ -51,7 +51,7 @@ func TestChange(t *testing.T) {
 	if files := r.ready("site", ""); !maps.Equal(files, want) {
 		t.Errorf("%v", files)
 	}
-	before, _ := r.latest("site")
+	before, _ := r.Files("site")
 	r.set(func() { r.objects["b/d"] = object{"3", "0123456789abcdef-2"} }) // uploaded again, in other parts
 	if asked := r.ask("site"); !slices.Equal(asked, []string{"LIST", "GET b/d"}) {
 		t.Errorf("for another ETag: %q", asked)
@@ -59,13 +59,13 @@ func TestChange(t *testing.T) {
 	if asked := r.ask("site"); !slices.Equal(asked, []string{"LIST"}) {
 		t.Errorf("for another ETag, later: %q", asked)
 	}
-	if now, _ := r.latest("site"); now.Revision != before.Revision || !now.Updated.Equal(before.Updated) {
+	if now, _ := r.Files("site"); now.Revision != before.Revision || !now.Updated.Equal(before.Updated) {
 		t.Errorf("the same bytes made a new revision: %v", now)
 	}
 	if left, _ := filepath.Glob(filepath.Join(r.dir, "*")); len(left) > 0 {
 		t.Errorf("left of downloads: %q", left)
 	}
-	if path, err := r.artifacts.Beside(before.Source(), before.Digest); err != nil || os.Remove(path) != nil {
+	if path, err := r.Artifacts.Beside(before.Source(), before.Digest); err != nil || os.Remove(path) != nil {
 		t.Errorf("no index: %v", err)
 	}
 	if asked := r.ask("site"); len(asked) != 6 { // the region is learnt again, and all is read but what is empty
@@ -83,7 +83,7 @@ func TestWithoutETag(t *testing.T) {
 	r := newRig(t)
 	r.store("a", "1")
 	r.set(func() { r.objects["by-hand"] = object{"2", "2026-11-29T10:00:00.5Z"} })
-	r.apply("site", ``)
+	r.Apply("site", ``)
 	if files := r.ready("site", ""); !maps.Equal(files, map[string]string{"a": "1", "by-hand": "2"}) {
 		t.Errorf("%v", files)
 	}
@@ -105,7 +105,7 @@ func TestRules(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.store("logo.png", "x", ".github/a", "x", "site/a.md", "a", "site/b.yaml", "b", "site/c.yaml", "c", ".sourceignore", "*.md\n!c.yaml\n")
-	r.apply("site", `"ignore":"c.yaml"`)
+	r.Apply("site", `"ignore":"c.yaml"`)
 	want := map[string]string{"logo.png": "x", ".github/a": "x", "site/b.yaml": "b", ".sourceignore": "*.md\n!c.yaml\n"}
 	if files := r.ready("site", "", "site/a.md", "site/c.yaml"); !maps.Equal(files, want) {
 		t.Errorf("%v", files)
@@ -113,17 +113,17 @@ func TestRules(t *testing.T) {
 	if asked := r.ask("site"); !slices.Equal(asked, []string{"LIST"}) {
 		t.Errorf("%q", asked)
 	}
-	r.apply("below", `"prefix":"site/"`)
+	r.Apply("below", `"prefix":"site/"`)
 	if files := r.ready("below", "site/", "site/a.md"); len(files) != 3 || files["site/c.yaml"] != "c" {
 		t.Errorf("%v", files)
 	}
-	before, _ := r.latest("site")
+	before, _ := r.Files("site")
 	r.store(".sourceignore", "*.md\n!c.yaml\n# new\n")
 	if asked := r.ask("below"); !slices.Equal(asked, []string{"LIST", "GET .sourceignore"}) {
 		t.Errorf("with a prefix: %q", asked)
 	}
 	r.ask("site")
-	if now, files := r.latest("site"); now.Revision != before.Revision || !strings.Contains(files[".sourceignore"], "new") {
+	if now, files := r.Files("site"); now.Revision != before.Revision || !strings.Contains(files[".sourceignore"], "new") {
 		t.Errorf("%v %v", now, files)
 	}
 }
@@ -139,12 +139,12 @@ func TestKeys(t *testing.T) {
 		r.store(key, "")
 		want[key] = ""
 	}
-	r.apply("site", ``)
+	r.Apply("site", ``)
 	if files := r.ready("site", ""); !maps.Equal(files, want) {
 		t.Errorf("%d files of %d", len(files), len(want))
 	}
 	r.set(func() { r.page = 7 })
-	r.apply("empty", `"prefix":"none/"`)
+	r.Apply("empty", `"prefix":"none/"`)
 	if files := r.ready("empty", "none/"); len(files) != 0 {
 		t.Errorf("%v", files)
 	}
@@ -158,7 +158,7 @@ func TestClouds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.store("a", "1", "b/c", "2", "b/ü + d", "3")
-	r.secret("sas", map[string]any{"sasKey": "?sv=2022&sig=" + secret})
+	r.Secret("sas", map[string]any{"sasKey": "?sv=2022&sig=" + secret})
 	none := `"insecure":null,"secretRef":null,`
 	for name, spec := range map[string]string{
 		"gcp":   none + `"provider":"gcp","endpoint":"storage.googleapis.com"`,
@@ -166,7 +166,7 @@ func TestClouds(t *testing.T) {
 		"sas":   `"provider":"azure","endpoint":"` + r.URL + `","secretRef":{"name":"sas"}`,
 		"aws":   none + `"provider":"aws","endpoint":"s3.` + region + `.amazonaws.com"`,
 	} {
-		r.apply(name, spec)
+		r.Apply(name, spec)
 		if files := r.ready(name, ""); !maps.Equal(files, map[string]string{"a": "1", "b/c": "2", "b/ü + d": "3"}) {
 			t.Errorf("%s: %v", name, files)
 		}
@@ -194,8 +194,8 @@ func TestCut(t *testing.T) {
 		return cut(w, q)
 	}
 	r.set(func() { r.before = away })
-	r.apply("site", ``)
-	r.in("site", source.Failed, "BucketOperationFailed")
+	r.Apply("site", ``)
+	r.In("site", source.Failed, "BucketOperationFailed")
 	r.set(func() { r.before = cut })
 	if files := r.ready("site", ""); files["large"] != r.objects["large"].body {
 		t.Errorf("%v", files)
@@ -206,7 +206,7 @@ func TestCut(t *testing.T) {
 	r.store("z", "3", "large", strings.Repeat("9", 9000))
 	r.set(func() { r.before = away })
 	r.ask("site")
-	if a, files := r.latest("site"); a.Revision == r.revision("") || files["z"] != "2" {
+	if a, files := r.Files("site"); a.Revision == r.revision("") || files["z"] != "2" {
 		t.Errorf("%v", a)
 	}
 }
@@ -217,7 +217,7 @@ func TestClock(t *testing.T) {
 	r := newRig(t)
 	r.set(func() { r.clock = 30 * 24 * time.Hour })
 	r.store("a", "1")
-	r.apply("site", ``)
+	r.Apply("site", ``)
 	r.ready("site", "")
 }
 
@@ -226,8 +226,8 @@ func TestBad(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.store("a", "1", "a/b", "2", "big/x", strings.Repeat("0", 2<<20), "big", "4", "dots/../..", "3")
-	r.secret("half", map[string]any{"accesskey": access})
-	r.secret("wrong", map[string]any{"accesskey": access, "secretkey": "other"})
+	r.Secret("half", map[string]any{"accesskey": access})
+	r.Secret("wrong", map[string]any{"accesskey": access, "secretkey": "other"})
 	elsewhere := newRig(t)
 	silent := func(w http.ResponseWriter) { // it answers no more
 		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
@@ -288,8 +288,8 @@ func TestBad(t *testing.T) {
 		"plain":     {`"provider":"azure","endpoint":"http://blob.example.com"`, source.Stalled, "URLInvalid", "https://"},
 		"noproof":   {`"provider":"azure","endpoint":"https://a.blob.core.windows.net"`, source.Failed, "AuthenticationFailed", "clientSecret"},
 	} {
-		r.apply(name, c.spec)
-		s := r.in(name, c.state, c.reason)
+		r.Apply(name, c.spec)
+		s := r.In(name, c.state, c.reason)
 		if s.Artifact != nil || !strings.Contains(s.Message, c.message) || strings.Contains(s.Message, secret) {
 			t.Errorf("%s: %+v", name, s)
 		}
@@ -297,6 +297,6 @@ func TestBad(t *testing.T) {
 	if asked := elsewhere.take(); len(asked) > 0 {
 		t.Errorf("a redirect was followed: %q", asked)
 	}
-	r.apply("learnt", `"prefix":"big","ignore":"*","region":null`) // the region is asked from the server
+	r.Apply("learnt", `"prefix":"big","ignore":"*","region":null`) // the region is asked from the server
 	r.ready("learnt", "none")
 }

@@ -2,7 +2,6 @@ package helmchart_test
 
 import (
 	"bytes"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -11,10 +10,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
@@ -23,6 +22,7 @@ import (
 	"limpet/sync/source/controller"
 	"limpet/sync/source/kind/helmchart"
 	"limpet/sync/testenv/nettest"
+	"limpet/sync/testenv/sourcetest"
 )
 
 // TestFollow: the index is followed, and the charts follow it. What has not changed costs one
@@ -33,31 +33,31 @@ func TestFollow(t *testing.T) {
 	h.publish("1.0.0", "", nil)
 	body := h.publish("1.1.0", "", nil)
 	h.publish("2.0.0-rc.1", "", nil)
-	r.apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
-	r.apply("HelmChart/site", `"chart":"site","version":"1.x","sourceRef":{"kind":"HelmRepository","name":"charts"}`)
-	status := r.ready("HelmChart/site", "1.1.0")
+	r.Apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
+	r.Apply("HelmChart/site", `"chart":"site","version":"1.x","sourceRef":{"kind":"HelmRepository","name":"charts"}`)
+	status := r.Status("HelmChart/site", "1.1.0")
 	made := status["artifact"].(map[string]any)
 	if made["path"] != "helmchart/default/site/site-1.1.0.tgz" || made["digest"] != "sha256:"+digest(body) || status["observedChartName"] != "site" {
 		t.Errorf("%v", status)
 	}
-	if s := r.in("HelmChart/site", source.Ready, "ChartPullSucceeded"); s.Message != "pulled 'site' chart with version '1.1.0'" {
+	if s := r.In("HelmChart/site", source.Ready, "ChartPullSucceeded"); s.Message != "pulled 'site' chart with version '1.1.0'" {
 		t.Errorf("%+v", s)
 	}
-	index, raw := r.bytes("HelmRepository/charts")
+	index, raw := r.Bytes("HelmRepository/charts")
 	if want := "sha256:" + digest(raw); index.Revision != want || index.Digest != want ||
 		index.Path != "helmrepository/default/charts/index-"+digest(raw)+".yaml" || status["observedSourceArtifactRevision"] != want {
 		t.Errorf("%+v", index)
 	}
 	h.take()
-	r.ask("HelmRepository/charts")
-	r.ask("HelmChart/site")
+	r.Ask("HelmRepository/charts")
+	r.Ask("HelmChart/site")
 	if seen := h.take(); !slices.Equal(seen, []string{"/index.yaml  304"}) {
 		t.Errorf("for nothing new: %q", seen)
 	}
 	body = h.publish("1.2.0", "", nil)
-	r.ask("HelmRepository/charts")
-	r.ready("HelmChart/site", "1.2.0")
-	if _, got := r.bytes("HelmChart/site"); !bytes.Equal(got, body) {
+	r.Ask("HelmRepository/charts")
+	r.Ready("HelmChart/site", "1.2.0")
+	if _, got := r.Bytes("HelmChart/site"); !bytes.Equal(got, body) {
 		t.Error("the bytes are not those that were published")
 	}
 	if seen := h.take(); !slices.Equal(seen, []string{"/index.yaml  200", "/site-1.2.0.tgz  200"}) {
@@ -75,28 +75,28 @@ func TestValues(t *testing.T) {
 	t.Parallel()
 	h, r := newHost(t), newRig(t)
 	h.publish("1.0.0", "", map[string]string{"site/prod.yaml": "image: {tag: c}\n", "site/charts/db/Chart.yaml": chart("db", "1.0.0")})
-	r.apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
-	r.apply("HelmChart/site", `"chart":"site","valuesFiles":["values.yaml","none.yaml","./prod.yaml"],"ignoreMissingValuesFiles":true,`+ofIndex)
-	status := r.ready("HelmChart/site", "1.0.0+1")
+	r.Apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
+	r.Apply("HelmChart/site", `"chart":"site","valuesFiles":["values.yaml","none.yaml","./prod.yaml"],"ignoreMissingValuesFiles":true,`+ofIndex)
+	status := r.Status("HelmChart/site", "1.0.0+1")
 	if used, _ := status["observedValuesFiles"].([]any); len(used) != 2 {
 		t.Errorf("%v", status)
 	}
-	r.in("HelmChart/site", source.Ready, "ChartPackageSucceeded")
-	files := r.files("HelmChart/site")
+	r.In("HelmChart/site", source.Ready, "ChartPackageSucceeded")
+	_, files := r.Files("HelmChart/site")
 	if files["site/values.yaml"] != "image:\n  name: b\n  tag: c\nreplicas: 1\n" || !strings.Contains(files["site/Chart.yaml"], "version: 1.0.0+1\n") ||
 		files["site/charts/db/Chart.yaml"] != chart("db", "1.0.0") || files["site/prod.yaml"] == "" {
 		t.Errorf("%v", files)
 	}
-	first, _ := r.bytes("HelmChart/site")
-	r.apply("HelmChart/same", `"chart":"site","valuesFiles":["values.yaml","prod.yaml"],`+ofIndex)
-	r.ready("HelmChart/same", "1.0.0+1")
-	if second, _ := r.bytes("HelmChart/same"); second.Digest != first.Digest {
+	first, _ := r.Bytes("HelmChart/site")
+	r.Apply("HelmChart/same", `"chart":"site","valuesFiles":["values.yaml","prod.yaml"],`+ofIndex)
+	r.Ready("HelmChart/same", "1.0.0+1")
+	if second, _ := r.Bytes("HelmChart/same"); second.Digest != first.Digest {
 		t.Error("the same chart has other bytes")
 	}
-	r.apply("HelmChart/own", `"chart":"site","valuesFiles":["values.yaml"],`+ofIndex)
-	r.ready("HelmChart/own", "1.0.0")
-	r.apply("HelmChart/missing", `"chart":"site","valuesFiles":["none.yaml"],`+ofIndex)
-	if s := r.in("HelmChart/missing", source.Stalled, "ValuesFilesError"); !strings.Contains(s.Message, "no values file found at path 'none.yaml'") {
+	r.Apply("HelmChart/own", `"chart":"site","valuesFiles":["values.yaml"],`+ofIndex)
+	r.Ready("HelmChart/own", "1.0.0")
+	r.Apply("HelmChart/missing", `"chart":"site","valuesFiles":["none.yaml"],`+ofIndex)
+	if s := r.In("HelmChart/missing", source.Stalled, "ValuesFilesError"); !strings.Contains(s.Message, "no values file found at path 'none.yaml'") {
 		t.Errorf("%+v", s)
 	}
 }
@@ -108,49 +108,49 @@ func TestTree(t *testing.T) {
 	r := newRig(t)
 	files := map[string]string{"charts/site/.helmignore": "*.md\n", "charts/site/Chart.yaml": chart("site", "1.0.0"), "charts/site/README.md": "x",
 		"charts/site/templates/a.yaml": "a", "charts/site/values.yaml": "a: 1\n", "prod.yaml": "b: 2\n",
-		"charts/packed.tgz":       string(pack(t, map[string]string{"db/Chart.yaml": chart("db", "2.0.0"), "db/values.yaml": "c: 3\n"})),
+		"charts/packed.tgz":       string(sourcetest.Tarball(map[string]string{"db/Chart.yaml": chart("db", "2.0.0"), "db/values.yaml": "c: 3\n"})),
 		"charts/half/Chart.yaml":  chart("half", "1.0.0") + "dependencies: [{name: db}]\n",
 		"charts/whole/Chart.yaml": chart("whole", "1.0.0") + "dependencies: [{name: db}]\n", "charts/whole/charts/db-2.0.0.tgz": "x"}
 	r.tree("GitRepository/site", "main@sha1:0123456789abcdef", files)
-	r.apply("HelmChart/version", `"chart":"./charts/site","valuesFiles":["charts/site/values.yaml","prod.yaml"],`+ofTree)
-	r.apply("HelmChart/revision", `"chart":"charts/site","reconcileStrategy":"Revision",`+ofTree)
-	r.apply("HelmChart/both", `"chart":"charts/packed.tgz","reconcileStrategy":"Revision","valuesFiles":["prod.yaml"],`+ofTree)
-	r.apply("HelmChart/packed", `"chart":"charts/packed.tgz",`+ofTree)
-	r.apply("HelmChart/whole", `"chart":"charts/whole",`+ofTree)
-	r.apply("HelmChart/half", `"chart":"charts/half",`+ofTree)
-	r.apply("HelmChart/away", `"chart":"../site",`+ofTree)
-	r.apply("HelmChart/none", `"chart":"charts/none",`+ofTree)
-	r.ready("HelmChart/version", "1.0.0+1")
-	if got := r.files("HelmChart/version"); got["site/values.yaml"] != "a: 1\nb: 2\n" || got["site/README.md"] != "" || len(got) != 4 {
+	r.Apply("HelmChart/version", `"chart":"./charts/site","valuesFiles":["charts/site/values.yaml","prod.yaml"],`+ofTree)
+	r.Apply("HelmChart/revision", `"chart":"charts/site","reconcileStrategy":"Revision",`+ofTree)
+	r.Apply("HelmChart/both", `"chart":"charts/packed.tgz","reconcileStrategy":"Revision","valuesFiles":["prod.yaml"],`+ofTree)
+	r.Apply("HelmChart/packed", `"chart":"charts/packed.tgz",`+ofTree)
+	r.Apply("HelmChart/whole", `"chart":"charts/whole",`+ofTree)
+	r.Apply("HelmChart/half", `"chart":"charts/half",`+ofTree)
+	r.Apply("HelmChart/away", `"chart":"../site",`+ofTree)
+	r.Apply("HelmChart/none", `"chart":"charts/none",`+ofTree)
+	r.Ready("HelmChart/version", "1.0.0+1")
+	if _, got := r.Files("HelmChart/version"); got["site/values.yaml"] != "a: 1\nb: 2\n" || got["site/README.md"] != "" || len(got) != 4 {
 		t.Errorf("%v", got)
 	}
-	r.ready("HelmChart/revision", "1.0.0+0123456789ab")
-	r.ready("HelmChart/both", "2.0.0+0123456789ab.1")
-	r.ready("HelmChart/packed", "2.0.0")
-	r.ready("HelmChart/whole", "1.0.0")
+	r.Ready("HelmChart/revision", "1.0.0+0123456789ab")
+	r.Ready("HelmChart/both", "2.0.0+0123456789ab.1")
+	r.Ready("HelmChart/packed", "2.0.0")
+	r.Ready("HelmChart/whole", "1.0.0")
 	r.tree("Bucket/store", "sha256:"+digest(nil), files)
-	r.apply("HelmChart/bucket", `"chart":"charts/site","reconcileStrategy":"Revision","sourceRef":{"kind":"Bucket","name":"store"}`)
-	r.ready("HelmChart/bucket", "1.0.0+"+digest(nil)[:12])
-	if s := r.in("HelmChart/half", source.Failed, "DependencyBuildError"); !strings.Contains(s.Message, `"db"`) {
+	r.Apply("HelmChart/bucket", `"chart":"charts/site","reconcileStrategy":"Revision","sourceRef":{"kind":"Bucket","name":"store"}`)
+	r.Ready("HelmChart/bucket", "1.0.0+"+digest(nil)[:12])
+	if s := r.In("HelmChart/half", source.Failed, "DependencyBuildError"); !strings.Contains(s.Message, `"db"`) {
 		t.Errorf("%+v", s)
 	}
-	r.in("HelmChart/away", source.Stalled, "InvalidChartReference")
-	r.in("HelmChart/none", source.Stalled, "InvalidChartReference")
+	r.In("HelmChart/away", source.Stalled, "InvalidChartReference")
+	r.In("HelmChart/none", source.Stalled, "InvalidChartReference")
 
-	before, _ := r.bytes("HelmChart/packed")
+	before, _ := r.Bytes("HelmChart/packed")
 	files["charts/site/values.yaml"] = "a: 2\n"
 	files["charts/none/Chart.yaml"] = chart("none", "1.0.0")
 	r.tree("GitRepository/site", "main@sha1:fedcba9876543210", files)
 	for _, name := range []string{"version", "revision", "packed", "none"} {
-		r.ask("HelmChart/" + name)
+		r.Ask("HelmChart/" + name)
 	}
-	r.ready("HelmChart/revision", "1.0.0+fedcba987654")
-	r.ready("HelmChart/none", "1.0.0")
-	status := r.ready("HelmChart/version", "1.0.0+1")
-	if got := r.files("HelmChart/version"); got["site/values.yaml"] != "a: 1\nb: 2\n" || status["observedSourceArtifactRevision"] != "main@sha1:fedcba9876543210" {
+	r.Ready("HelmChart/revision", "1.0.0+fedcba987654")
+	r.Ready("HelmChart/none", "1.0.0")
+	status := r.Status("HelmChart/version", "1.0.0+1")
+	if _, got := r.Files("HelmChart/version"); got["site/values.yaml"] != "a: 1\nb: 2\n" || status["observedSourceArtifactRevision"] != "main@sha1:fedcba9876543210" {
 		t.Errorf("the same version: %v %v", got, status)
 	}
-	if after, _ := r.bytes("HelmChart/packed"); after.Digest != before.Digest {
+	if after, _ := r.Bytes("HelmChart/packed"); after.Digest != before.Digest {
 		t.Error("the same chart has other bytes")
 	}
 }
@@ -167,9 +167,9 @@ func TestBadCharts(t *testing.T) {
 	h.publish("5.0.0", "", nil)
 	h.serve("/site-5.0.0.tgz", make([]byte, 11<<20))
 	h.publish("6.0.0", "", map[string]string{"site/Chart.yaml": "-> values.yaml"})
-	r.apply("HelmRepository/charts", `"url":"`+h.URL+`/"`)
-	r.apply("HelmChart/site", `"chart":"site","version":"1.0.0",`+ofIndex)
-	r.ready("HelmChart/site", "1.0.0")
+	r.Apply("HelmRepository/charts", `"url":"`+h.URL+`/"`)
+	r.Apply("HelmChart/site", `"chart":"site","version":"1.0.0",`+ofIndex)
+	r.Ready("HelmChart/site", "1.0.0")
 	for version, c := range map[string]struct{ state, reason, message string }{
 		"2.0.0": {source.Failed, "ChartPullError", "digest"},
 		"3.0.0": {source.Failed, "ChartPullError", "3.0.1"},
@@ -178,8 +178,8 @@ func TestBadCharts(t *testing.T) {
 		"6.0.0": {source.Failed, "ChartPullError", "Chart.yaml"},
 		"9.x":   {source.Stalled, "InvalidChartReference", "no 'site' chart with version matching '9.x' found"},
 	} {
-		r.apply("HelmChart/site", `"chart":"site","version":"`+version+`",`+ofIndex)
-		u := r.until("HelmChart/site", c.reason+" "+c.message, func(u *unstructured.Unstructured) bool {
+		r.Apply("HelmChart/site", `"chart":"site","version":"`+version+`",`+ofIndex)
+		u := r.Until("HelmChart/site", c.reason+" "+c.message, func(u *unstructured.Unstructured) bool {
 			s := source.FromObject(u)
 			return s.State == c.state && s.Reason == c.reason && strings.Contains(s.Message, c.message)
 		})
@@ -187,19 +187,19 @@ func TestBadCharts(t *testing.T) {
 			t.Errorf("%s: the last good artifact is gone: %+v", version, s)
 		}
 	}
-	r.apply("HelmChart/site", `"chart":"site","version":"2.0.0",`+ofIndex, api.AnnoAcceptDigest)
-	r.ready("HelmChart/site", "2.0.0")
-	if s := r.ask("HelmChart/site"); !strings.Contains(s.Message, "its digest is not that of the index") {
+	r.Apply("HelmChart/site", `"chart":"site","version":"2.0.0",`+ofIndex, api.AnnoAcceptDigest, "true")
+	r.Ready("HelmChart/site", "2.0.0")
+	if s := r.Ask("HelmChart/site"); !strings.Contains(s.Message, "its digest is not that of the index") {
 		t.Errorf("%+v", s)
 	}
-	r.apply("HelmChart/alone", `"chart":"site","sourceRef":{"kind":"HelmRepository","name":"none"}`)
-	r.in("HelmChart/alone", source.Failed, "SourceUnavailable")
-	r.apply("HelmRepository/none", `"url":"`+h.URL+`/none"`)
-	r.in("HelmRepository/none", source.Failed, "Failed")
-	r.ask("HelmChart/alone")
-	r.in("HelmChart/alone", source.Failed, "NoSourceArtifact")
-	r.apply("HelmChart/signed", `"chart":"site","verify":{"provider":"cosign","secretRef":{"name":"keys"}},`+ofIndex)
-	r.in("HelmChart/signed", source.Failed, "ChartVerificationError")
+	r.Apply("HelmChart/alone", `"chart":"site","sourceRef":{"kind":"HelmRepository","name":"none"}`)
+	r.In("HelmChart/alone", source.Failed, "SourceUnavailable")
+	r.Apply("HelmRepository/none", `"url":"`+h.URL+`/none"`)
+	r.In("HelmRepository/none", source.Failed, "Failed")
+	r.Ask("HelmChart/alone")
+	r.In("HelmChart/alone", source.Failed, "NoSourceArtifact")
+	r.Apply("HelmChart/signed", `"chart":"site","verify":{"provider":"cosign","secretRef":{"name":"keys"}},`+ofIndex)
+	r.In("HelmChart/signed", source.Failed, "ChartVerificationError")
 }
 
 // TestBadIndexes: an index that is too large or none is refused, and a repository that is away keeps
@@ -208,11 +208,11 @@ func TestBadIndexes(t *testing.T) {
 	t.Parallel()
 	h, r := newHost(t), newRig(t)
 	h.publish("1.0.0", "", nil)
-	r.apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
-	r.in("HelmRepository/charts", source.Ready, "Succeeded")
+	r.Apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
+	r.In("HelmRepository/charts", source.Ready, "Succeeded")
 	h.serve("/page/index.yaml", []byte("<html>\n"))
-	r.apply("HelmRepository/page", `"url":"`+h.URL+`/page"`)
-	r.in("HelmRepository/page", source.Failed, "IndexationFailed")
+	r.Apply("HelmRepository/page", `"url":"`+h.URL+`/page"`)
+	r.In("HelmRepository/page", source.Failed, "IndexationFailed")
 	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		for chunk := make([]byte, 1<<20); ; {
 			if _, err := w.Write(chunk); err != nil {
@@ -221,14 +221,14 @@ func TestBadIndexes(t *testing.T) {
 		}
 	}))
 	t.Cleanup(endless.Close)
-	r.apply("HelmRepository/endless", `"url":"`+endless.URL+`"`)
-	if s := r.in("HelmRepository/endless", source.Failed, "Failed"); !strings.Contains(s.Message, "limit") {
+	r.Apply("HelmRepository/endless", `"url":"`+endless.URL+`"`)
+	if s := r.In("HelmRepository/endless", source.Failed, "Failed"); !strings.Contains(s.Message, "limit") {
 		t.Errorf("%+v", s)
 	}
-	r.apply("HelmRepository/scheme", `"url":"oci://example.com/charts","type":"default"`)
-	r.in("HelmRepository/scheme", source.Stalled, "URLInvalid")
+	r.Apply("HelmRepository/scheme", `"url":"oci://example.com/charts","type":"default"`)
+	r.In("HelmRepository/scheme", source.Stalled, "URLInvalid")
 	h.serve("/index.yaml", nil)
-	if s := r.ask("HelmRepository/charts"); s.Reason != "IndexationFailed" || s.Artifact == nil {
+	if s := r.Ask("HelmRepository/charts"); s.Reason != "IndexationFailed" || s.Artifact == nil {
 		t.Errorf("%+v", s)
 	}
 }
@@ -242,26 +242,26 @@ func TestCredentials(t *testing.T) {
 	other.serve("/site-1.0.0.tgz", body)
 	h.serve("/index.yaml", bytes.ReplaceAll(h.files["/index.yaml"], []byte("- site-1"), []byte("- "+other.URL+"/site-1")))
 	h.login = "ann:secret"
-	r.secret("login", map[string]any{"username": "ann", "password": "wrong"})
-	r.apply("HelmRepository/charts", `"url":"`+h.URL+`","secretRef":{"name":"login"}`)
-	r.in("HelmRepository/charts", source.Failed, "AuthenticationFailed")
-	r.secret("login", map[string]any{"username": "ann", "password": "secret"})
-	r.in("HelmRepository/charts", source.Ready, "Succeeded")
-	r.apply("HelmChart/site", `"chart":"site",`+ofIndex)
-	r.ready("HelmChart/site", "1.0.0")
+	r.Secret("login", map[string]any{"username": "ann", "password": "wrong"})
+	r.Apply("HelmRepository/charts", `"url":"`+h.URL+`","secretRef":{"name":"login"}`)
+	r.In("HelmRepository/charts", source.Failed, "AuthenticationFailed")
+	r.Secret("login", map[string]any{"username": "ann", "password": "secret"})
+	r.In("HelmRepository/charts", source.Ready, "Succeeded")
+	r.Apply("HelmChart/site", `"chart":"site",`+ofIndex)
+	r.Ready("HelmChart/site", "1.0.0")
 	if seen := other.take(); !slices.Equal(seen, []string{"/site-1.0.0.tgz  200"}) {
 		t.Errorf("%q", seen)
 	}
-	r.apply("HelmRepository/charts", `"url":"`+h.URL+`","secretRef":{"name":"login"},"passCredentials":true`)
-	r.apply("HelmChart/again", `"chart":"site",`+ofIndex)
-	r.ready("HelmChart/again", "1.0.0")
+	r.Apply("HelmRepository/charts", `"url":"`+h.URL+`","secretRef":{"name":"login"},"passCredentials":true`)
+	r.Apply("HelmChart/again", `"chart":"site",`+ofIndex)
+	r.Ready("HelmChart/again", "1.0.0")
 	if seen := other.take(); len(seen) != 1 || !strings.Contains(seen[0], " ann ") {
 		t.Errorf("%q", seen)
 	}
 	away := httptest.NewServer(http.RedirectHandler(other.URL+"/site-1.0.0.tgz", http.StatusFound))
 	t.Cleanup(away.Close)
-	r.apply("HelmRepository/away", `"url":"`+away.URL+`","secretRef":{"name":"login"}`)
-	r.in("HelmRepository/away", source.Failed, "IndexationFailed")
+	r.Apply("HelmRepository/away", `"url":"`+away.URL+`","secretRef":{"name":"login"}`)
+	r.In("HelmRepository/away", source.Failed, "IndexationFailed")
 	if seen := other.take(); len(seen) == 0 || strings.Contains(seen[0], "ann") {
 		t.Errorf("%q", seen)
 	}
@@ -273,22 +273,14 @@ func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 	r, authority := newRig(t), nettest.NewAuthority(t)
 	index := []byte("apiVersion: v1\nentries: {}\n")
-	var shown [2]atomic.Int64 // certificates, to the host of the index and to the other one
-	host := func(which int, answer http.Handler) string {
-		return authority.Serve(t, nettest.Site{Clients: tls.VerifyClientCertIfGiven,
-			Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-				shown[which].Add(int64(len(q.TLS.PeerCertificates)))
-				answer.ServeHTTP(w, q)
-			})})
-	}
-	other := host(1, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(index) }))
+	other, toOther := authority.ServeAsking(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(index) }))
+	url, toHost := authority.ServeAsking(t, http.RedirectHandler(other, http.StatusFound))
 	cert, key := authority.Client(t, time.Now().Add(time.Hour))
-	r.secret("cert", map[string]any{"ca.crt": string(authority.PEM), "tls.crt": string(cert), "tls.key": string(key)})
-	url := host(0, http.RedirectHandler(other, http.StatusFound))
-	r.apply("HelmRepository/charts", `"url":"`+url+`","certSecretRef":{"name":"cert"}`)
-	r.in("HelmRepository/charts", source.Ready, "Succeeded")
-	if shown[0].Load() == 0 || shown[1].Load() > 0 {
-		t.Errorf("%d certificates to the host, %d to the other one", shown[0].Load(), shown[1].Load())
+	r.Secret("cert", map[string]any{"ca.crt": string(authority.PEM), "tls.crt": string(cert), "tls.key": string(key)})
+	r.Apply("HelmRepository/charts", `"url":"`+url+`","certSecretRef":{"name":"cert"}`)
+	r.In("HelmRepository/charts", source.Ready, "Succeeded")
+	if toHost.Load() == 0 || toOther.Load() > 0 {
+		t.Errorf("%d certificates to the host, %d to the other one", toHost.Load(), toOther.Load())
 	}
 }
 
@@ -302,18 +294,18 @@ func TestDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.apply("HelmRepository/charts", `"url":"file://`+r.local+`"`)
-	r.apply("HelmChart/site", `"chart":"site",`+ofIndex)
-	r.ready("HelmChart/site", "1.0.0")
+	r.Apply("HelmRepository/charts", `"url":"file://`+r.local+`"`)
+	r.Apply("HelmChart/site", `"chart":"site",`+ofIndex)
+	r.Ready("HelmChart/site", "1.0.0")
 	index := strings.ReplaceAll(string(h.files["/index.yaml"]), "- site-1.0.0.tgz", "- ../../../../etc/passwd")
 	if err := os.WriteFile(filepath.Join(r.local, "index.yaml"), []byte(index), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.ask("HelmRepository/charts")
-	r.apply("HelmChart/away", `"chart":"site",`+ofIndex)
-	r.in("HelmChart/away", source.Failed, "ChartPullError")
-	r.apply("HelmRepository/away", `"url":"file:///etc"`)
-	r.in("HelmRepository/away", source.Failed, "Failed")
+	r.Ask("HelmRepository/charts")
+	r.Apply("HelmChart/away", `"chart":"site",`+ofIndex)
+	r.In("HelmChart/away", source.Failed, "ChartPullError")
+	r.Apply("HelmRepository/away", `"url":"file:///etc"`)
+	r.In("HelmRepository/away", source.Failed, "Failed")
 }
 
 // TestStart: a chart does not fail because its repository has not been listed yet.
@@ -335,47 +327,50 @@ func TestStart(t *testing.T) {
 // TestRegistry: a repository of type oci has no status, and its charts are those of the registry.
 func TestRegistry(t *testing.T) {
 	t.Parallel()
-	h, r := newRegistry(t), newRig(t)
-	first := h.push("1.0.0", pack(t, map[string]string{"site/Chart.yaml": chart("site", "1.0.0")}))
-	built := h.push("1.1.0_b1", pack(t, map[string]string{"site/Chart.yaml": chart("site", "1.1.0+b1")}))
-	h.push("2.0.0", pack(t, map[string]string{"site/Chart.yaml": chart("other", "2.0.0")}))
-	at := "oci://" + strings.TrimPrefix(h.URL, "http://") + "/charts"
-	r.apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
-	r.in("HelmRepository/charts", source.Failed, "Failed")
-	r.apply("HelmRepository/charts", `"url":"`+at+`","type":"oci","insecure":true`)
-	u := r.until("HelmRepository/charts", "static", func(u *unstructured.Unstructured) bool {
+	h, r := sourcetest.NewRegistry(t, "charts/site"), newRig(t)
+	push := func(tag string, chart []byte) string {
+		layer := h.Blob("application/vnd.cncf.helm.chart.content.v1.tar+gzip", chart)
+		h.Push(ocispec.Manifest{Layers: []ocispec.Descriptor{layer}}, tag)
+		return string(layer.Digest)
+	}
+	first := push("1.0.0", sourcetest.Tarball(map[string]string{"site/Chart.yaml": chart("site", "1.0.0")}))
+	built := push("1.1.0_b1", sourcetest.Tarball(map[string]string{"site/Chart.yaml": chart("site", "1.1.0+b1")}))
+	push("2.0.0", sourcetest.Tarball(map[string]string{"site/Chart.yaml": chart("other", "2.0.0")}))
+	at := strings.TrimSuffix(h.Address(), "/site")
+	r.Apply("HelmRepository/charts", `"url":"`+h.URL+`"`)
+	r.In("HelmRepository/charts", source.Failed, "Failed")
+	r.Apply("HelmRepository/charts", `"url":"`+at+`","type":"oci","insecure":true`)
+	u := r.Until("HelmRepository/charts", "static", func(u *unstructured.Unstructured) bool {
 		return len(u.GetFinalizers()) == 0 && source.FromObject(u).State == source.Ready
 	})
 	if conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions"); len(conditions) > 0 {
 		t.Errorf("%v", u.Object["status"])
 	}
-	r.apply("HelmChart/exact", `"chart":"site","version":"1.0.0",`+ofIndex)
-	r.apply("HelmChart/range", `"chart":"site","version":"1.x",`+ofIndex)
-	r.apply("HelmChart/other", `"chart":"site","version":"2.0.0",`+ofIndex)
-	r.apply("HelmChart/none", `"chart":"site","version":"9.x",`+ofIndex)
-	r.ready("HelmChart/exact", "1.0.0")
-	r.ready("HelmChart/range", "1.1.0+b1")
-	if a, _ := r.bytes("HelmChart/exact"); a.Digest != first {
+	r.Apply("HelmChart/exact", `"chart":"site","version":"1.0.0",`+ofIndex)
+	r.Apply("HelmChart/range", `"chart":"site","version":"1.x",`+ofIndex)
+	r.Apply("HelmChart/other", `"chart":"site","version":"2.0.0",`+ofIndex)
+	r.Apply("HelmChart/none", `"chart":"site","version":"9.x",`+ofIndex)
+	r.Ready("HelmChart/exact", "1.0.0")
+	r.Ready("HelmChart/range", "1.1.0+b1")
+	if a, _ := r.Bytes("HelmChart/exact"); a.Digest != first {
 		t.Errorf("%+v", a)
 	}
-	if a, _ := r.bytes("HelmChart/range"); a.Digest != built {
+	if a, _ := r.Bytes("HelmChart/range"); a.Digest != built {
 		t.Errorf("%+v", a)
 	}
-	r.in("HelmChart/other", source.Failed, "ChartPullError")
-	r.in("HelmChart/none", source.Failed, "InvalidChartReference")
-	h.take()
-	r.ask("HelmChart/exact")
-	if seen := h.take(); !slices.Equal(seen, []string{"HEAD 1.0.0"}) {
+	r.In("HelmChart/other", source.Failed, "ChartPullError")
+	r.In("HelmChart/none", source.Failed, "InvalidChartReference")
+	h.Take()
+	r.Ask("HelmChart/exact")
+	if seen := h.Take(); !slices.Equal(seen, []string{"HEAD manifests/1.0.0"}) {
 		t.Errorf("for nothing new: %q", seen)
 	}
-	h.mu.Lock()
-	h.login = "ann:secret"
-	h.mu.Unlock()
-	r.ask("HelmChart/exact")
-	r.in("HelmChart/exact", source.Failed, "AuthenticationFailed")
-	r.secret("login", map[string]any{"username": "ann", "password": "secret"})
-	r.apply("HelmRepository/charts", `"url":"`+at+`","type":"oci","insecure":true,"secretRef":{"name":"login"}`)
-	if s := r.ask("HelmChart/exact"); s.State != source.Ready {
+	h.Set(func() { h.Login = "ann:secret" })
+	r.Ask("HelmChart/exact")
+	r.In("HelmChart/exact", source.Failed, "AuthenticationFailed")
+	r.Secret("login", map[string]any{"username": "ann", "password": "secret"})
+	r.Apply("HelmRepository/charts", `"url":"`+at+`","type":"oci","insecure":true,"secretRef":{"name":"login"}`)
+	if s := r.Ask("HelmChart/exact"); s.State != source.Ready {
 		t.Errorf("%+v", s)
 	}
 }

@@ -13,9 +13,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"limpet/sync/source"
+	"limpet/sync/testenv/sourcetest"
 )
 
 // signer is a key of cosign.
@@ -50,25 +52,27 @@ func (s signer) sign(message []byte) string {
 }
 
 // older adds a signature of signed to what stands at the tag of a digest, as cosign 2 does.
-func (s signer) older(h *host, digest, signed string) {
+func (s signer) older(h *sourcetest.Registry, digest, signed string) {
 	payload := fmt.Appendf(nil, `{"critical":{"identity":{"docker-reference":""},"image":{"docker-manifest-digest":%q},`+
 		`"type":"cosign container image signature"},"optional":null}`, signed)
-	layer := h.blob("application/vnd.dev.cosign.simplesigning.v1+json", payload)
+	layer := h.Blob("application/vnd.dev.cosign.simplesigning.v1+json", payload)
 	layer.Annotations = map[string]string{"dev.cosignproject.cosign/signature": s.sign(payload)}
-	h.push(ocispec.Manifest{Layers: []ocispec.Descriptor{layer}}, strings.Replace(digest, ":", "-", 1)+".sig")
+	h.Push(ocispec.Manifest{Layers: []ocispec.Descriptor{layer}}, strings.Replace(digest, ":", "-", 1)+".sig")
 }
 
 // bundle adds a bundle as cosign 3 does where a registry has no API for referrers.
-func (s signer) bundle(h *host, digest, signed, predicate string) {
+func (s signer) bundle(h *sourcetest.Registry, of, signed, predicate string) {
 	const kind, media = "application/vnd.in-toto+json", "application/vnd.dev.sigstore.bundle.v0.3+json"
 	payload := fmt.Appendf(nil, `{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":%q}}],"predicateType":%q,"predicate":{}}`,
 		strings.TrimPrefix(signed, "sha256:"), predicate)
 	message := fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(kind), kind, len(payload), payload)
 	body, _ := json.Marshal(map[string]any{"mediaType": media, "dsseEnvelope": map[string]any{"payload": payload, "payloadType": kind,
 		"signatures": []any{map[string]any{"sig": s.sign(message)}}}})
-	made := h.push(ocispec.Manifest{ArtifactType: media, Layers: []ocispec.Descriptor{h.blob(media, body)}})
+	made := h.Push(ocispec.Manifest{ArtifactType: media, Layers: []ocispec.Descriptor{h.Blob(media, body)}})
 	index, _ := json.Marshal(ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{made}})
-	h.set(func() { h.manifests[strings.Replace(digest, ":", "-", 1)], h.manifests[sum(index)] = index, index })
+	h.Set(func() {
+		h.Manifests[strings.Replace(of, ":", "-", 1)], h.Manifests[string(digest.FromBytes(index))] = index, index
+	})
 }
 
 const signPredicate = "https://sigstore.dev/cosign/sign/v1"
@@ -76,11 +80,11 @@ const signPredicate = "https://sigstore.dev/cosign/sign/v1"
 // TestSignatures: a signature of the digest by any of the keys counts, and no other.
 func TestSignatures(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	r := newRig(t, h.url())
+	h := sourcetest.NewRegistry(t, "site")
+	r := newRig(t, h)
 	mine, other := newSigner(t), newSigner(t)
-	r.secret("keys", map[string]any{"cosign.pub": newSigner(t).public(), "second.pub": mine.public()})
-	good, _ := h.release(map[string]string{"a": "good"}, "elsewhere")
+	r.Secret("keys", map[string]any{"cosign.pub": newSigner(t).public(), "second.pub": mine.public()})
+	good, _ := release(h, map[string]string{"a": "good"}, "elsewhere")
 	for tag, c := range map[string]struct {
 		sign  func(digest string)
 		valid bool
@@ -94,20 +98,20 @@ func TestSignatures(t *testing.T) {
 		"copied":     {func(d string) { mine.bundle(h, d, good, signPredicate) }, false},
 		"attestated": {func(d string) { mine.bundle(h, d, d, "https://slsa.dev/provenance/v1") }, false},
 	} {
-		revision, _ := h.release(map[string]string{"a": tag}, tag)
+		revision, _ := release(h, map[string]string{"a": tag}, tag)
 		c.sign(revision)
-		r.apply(tag, `"ref":{"tag":"`+tag+`"},"verify":{"provider":"cosign","secretRef":{"name":"keys"}}`)
+		r.Apply(tag, `"ref":{"tag":"`+tag+`"},"verify":{"provider":"cosign","secretRef":{"name":"keys"}}`)
 		if c.valid {
-			r.ready(tag, tag+"@"+revision)
+			r.Ready(tag, tag+"@"+revision)
 			continue
 		}
-		if s := r.in(tag, source.Failed, "VerificationError"); s.Artifact != nil {
+		if s := r.In(tag, source.Failed, "VerificationError"); s.Artifact != nil {
 			t.Errorf("%s: %+v", tag, s)
 		}
 	}
 	// Another key verifies again: the artifact stays, and the source is not ready.
-	r.secret("keys", map[string]any{"cosign.pub": other.public(), "second.pub": other.public()})
-	if s := r.in("bundle", source.Failed, "VerificationError"); s.Artifact == nil {
+	r.Secret("keys", map[string]any{"cosign.pub": other.public(), "second.pub": other.public()})
+	if s := r.In("bundle", source.Failed, "VerificationError"); s.Artifact == nil {
 		t.Errorf("the last good artifact is gone: %+v", s)
 	}
 }

@@ -1,16 +1,17 @@
 package ocirepository_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"io"
 	"maps"
 	"math/big"
 	mathrand "math/rand/v2"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"os"
@@ -30,6 +31,7 @@ import (
 	"limpet/sync/source"
 	"limpet/sync/source/kind/ocirepository"
 	"limpet/sync/testenv/nettest"
+	"limpet/sync/testenv/sourcetest"
 	"limpet/sync/testenv/suite"
 )
 
@@ -37,36 +39,36 @@ import (
 // a layer more.
 func TestFollow(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	r := newRig(t, h.url())
-	first, _ := h.release(map[string]string{"z.yaml": "z", "a/b.yaml": "b", "logo.png": "x", "link": "-> z.yaml"}, "latest")
-	r.apply("site", ``)
-	status := r.ready("site", "latest@"+first)
+	h := sourcetest.NewRegistry(t, "site")
+	r := newRig(t, h)
+	first, _ := release(h, map[string]string{"z.yaml": "z", "a/b.yaml": "b", "logo.png": "x", "link": "-> z.yaml"}, "latest")
+	r.Apply("site", ``)
+	status := r.Status("site", "latest@"+first)
 	made := status["artifact"].(map[string]any)
 	metadata, _ := made["metadata"].(map[string]any)
 	if path := "ocirepository/default/site/" + strings.TrimPrefix(first, "sha256:") + ".tar.gz"; made["path"] != path ||
 		made["url"] != "http://artifacts.example.com/"+path || metadata[ocispec.AnnotationRevision] != "main@sha1:1234" {
 		t.Errorf("%v", made)
 	}
-	if _, files := r.latest("site"); !maps.Equal(files, map[string]string{"z.yaml": "z", "a/b.yaml": "b"}) {
+	if _, files := r.Files("site"); !maps.Equal(files, map[string]string{"z.yaml": "z", "a/b.yaml": "b"}) {
 		t.Errorf("%v", files)
 	}
-	h.take()
-	r.ask("site")
-	if seen := h.take(); !slices.Equal(seen, []string{"HEAD manifests/latest"}) {
+	h.Take()
+	r.Ask("site")
+	if seen := h.Take(); !slices.Equal(seen, []string{"HEAD manifests/latest"}) {
 		t.Errorf("for nothing new: %q", seen)
 	}
-	second, _ := h.release(map[string]string{"a.yaml": "2"}, "latest")
-	r.ask("site")
-	r.ready("site", "latest@"+second)
-	if seen := h.take(); len(seen) != 3 {
+	second, _ := release(h, map[string]string{"a.yaml": "2"}, "latest")
+	r.Ask("site")
+	r.Ready("site", "latest@"+second)
+	if seen := h.Take(); len(seen) != 3 {
 		t.Errorf("for a new revision: %q", seen)
 	}
-	h.set(func() { h.login = "a:b" })
-	if s := r.ask("site"); s.Artifact == nil || s.Artifact.Revision != "latest@"+second {
+	h.Set(func() { h.Login = "a:b" })
+	if s := r.Ask("site"); s.Artifact == nil || s.Artifact.Revision != "latest@"+second {
 		t.Errorf("%+v", s)
 	}
-	if s := r.in("site", source.Failed, "AuthenticationFailed"); s.Artifact == nil {
+	if s := r.In("site", source.Failed, "AuthenticationFailed"); s.Artifact == nil {
 		t.Errorf("the last good artifact is gone: %+v", s)
 	}
 }
@@ -75,24 +77,21 @@ func TestFollow(t *testing.T) {
 // that is copied and would fill the disk.
 func TestSink(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	r := newRig(t, h.url())
+	h := sourcetest.NewRegistry(t, "site")
+	r := newRig(t, h)
 	for name, c := range map[string]struct {
 		layer           []byte
 		status, is, has string
 	}{
-		"files": {packed(map[string]string{"a/b": "1"}), "True", "a/b", "1"},
+		"files": {sourcetest.Tarball(map[string]string{"a/b": "1"}), "True", "a/b", "1"},
 		"plain": {[]byte("text"), "True", "layer", "text"},
-		"bomb":  {packed(map[string]string{"a": strings.Repeat("0", 2<<20)}), "False", "a", ""},
+		"bomb":  {sourcetest.Tarball(map[string]string{"a": strings.Repeat("0", 2<<20)}), "False", "a", ""},
 	} {
-		layer := h.blob("x/y", c.layer)
-		h.push(ocispec.Manifest{Config: h.blob("x/config", []byte(name)), Layers: []ocispec.Descriptor{layer}}, name)
+		layer := h.Blob("x/y", c.layer)
+		h.Push(ocispec.Manifest{Config: h.Blob("x/config", []byte(name)), Layers: []ocispec.Descriptor{layer}}, name)
 		dir := filepath.Join(r.layouts, name)
-		r.put(api.OCIRepositories, map[string]any{"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "OCIRepository",
-			"metadata": map[string]any{"name": name, "namespace": "default", "annotations": map[string]any{api.AnnoSinkDir: dir}},
-			"spec": map[string]any{"url": r.url, "interval": "1h", "insecure": true, "ref": map[string]any{"tag": name},
-				"layerSelector": map[string]any{"operation": "copy"}}})
-		r.until(name, "in its directory: "+c.status, func(u *unstructured.Unstructured) bool {
+		r.Apply(name, `"ref":{"tag":"`+name+`"},"layerSelector":{"operation":"copy"}`, api.AnnoSinkDir, dir)
+		r.Until(name, "in its directory: "+c.status, func(u *unstructured.Unstructured) bool {
 			list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 			_, is := api.FindCondition(list, api.ConditionSinkReady)
 			return is["status"] == c.status
@@ -106,12 +105,12 @@ func TestSink(t *testing.T) {
 // TestRefs: each kind of ref, and what it becomes.
 func TestRefs(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	r := newRig(t, h.url())
-	one, layer := h.release(map[string]string{"a": "1"}, "v1.0.0", "1.2.0-rc.1")
-	two, _ := h.release(map[string]string{"a": "2"}, "v1.1.0", "latest")
-	chart := h.push(ocispec.Manifest{Layers: []ocispec.Descriptor{h.blob("other", []byte("x")),
-		h.blob("application/vnd.cncf.helm.chart.content.v1.tar+gzip", layer)}}, "2.0.0_build")
+	h := sourcetest.NewRegistry(t, "site")
+	r := newRig(t, h)
+	one, layer := release(h, map[string]string{"a": "1"}, "v1.0.0", "1.2.0-rc.1")
+	two, _ := release(h, map[string]string{"a": "2"}, "v1.1.0", "latest")
+	chart := h.Push(ocispec.Manifest{Layers: []ocispec.Descriptor{h.Blob("other", []byte("x")),
+		h.Blob("application/vnd.cncf.helm.chart.content.v1.tar+gzip", layer)}}, "2.0.0_build")
 	for name, c := range map[string]struct{ spec, revision string }{
 		"tag":        {`"ref":{"tag":"v1.0.0"}`, "v1.0.0@" + one},
 		"semver":     {`"ref":{"semver":"1.x"}`, "v1.1.0@" + two},
@@ -121,25 +120,25 @@ func TestRefs(t *testing.T) {
 		"copy":       {`"ref":{"tag":"2.0.0_build"},"layerSelector":{"mediaType":"application/vnd.cncf.helm.chart.content.v1.tar+gzip","operation":"copy"}`, "2.0.0_build@" + string(chart.Digest)},
 		"chartrange": {`"ref":{"semver":"2.x"},"layerSelector":{"mediaType":"application/vnd.cncf.helm.chart.content.v1.tar+gzip"}`, "2.0.0_build@" + string(chart.Digest)},
 	} {
-		r.apply(name, c.spec)
-		r.ready(name, c.revision)
+		r.Apply(name, c.spec)
+		r.Ready(name, c.revision)
 	}
-	if a, _ := r.latest("copy"); a.Digest != sum(layer) || a.Size != int64(len(layer)) {
+	if a, _ := r.Files("copy"); a.Digest != string(digest.FromBytes(layer)) || a.Size != int64(len(layer)) {
 		t.Errorf("a copy: %+v", a)
 	}
-	if _, files := r.latest("ignore"); len(files) != 0 {
+	if _, files := r.Files("ignore"); len(files) != 0 {
 		t.Errorf("%v", files)
 	}
-	if s := r.ready("copy", "2.0.0_build@"+string(chart.Digest)); s["observedLayerSelector"] == nil {
+	if s := r.Status("copy", "2.0.0_build@"+string(chart.Digest)); s["observedLayerSelector"] == nil {
 		t.Errorf("%v", s)
 	}
-	h.take()
-	r.ask("digest")
-	if seen := h.take(); len(seen) != 0 {
+	h.Take()
+	r.Ask("digest")
+	if seen := h.Take(); len(seen) != 0 {
 		t.Errorf("for a stored digest: %q", seen)
 	}
-	r.ask("semver")
-	if seen := h.take(); len(seen) != 2 {
+	r.Ask("semver")
+	if seen := h.Take(); len(seen) != 2 {
 		t.Errorf("for a range: %q", seen)
 	}
 }
@@ -147,13 +146,13 @@ func TestRefs(t *testing.T) {
 // TestResume: a download that was cut goes on where it ended.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	r := newRig(t, h.url())
-	revision, layer := h.release(map[string]string{"a": rand.Text() + rand.Text()}, "latest")
-	h.set(func() { h.cut = len(layer) - 10 })
-	r.apply("site", ``)
-	r.ready("site", "latest@"+revision)
-	if seen := h.take(); !slices.ContainsFunc(seen, func(s string) bool { return strings.Contains(s, "bytes=") }) {
+	h := sourcetest.NewRegistry(t, "site")
+	r := newRig(t, h)
+	revision, layer := release(h, map[string]string{"a": rand.Text() + rand.Text()}, "latest")
+	h.Set(func() { h.Cut = len(layer) - 10 })
+	r.Apply("site", ``)
+	r.Ready("site", "latest@"+revision)
+	if seen := h.Take(); !slices.ContainsFunc(seen, func(s string) bool { return strings.Contains(s, "bytes=") }) {
 		t.Errorf("%q", seen)
 	}
 }
@@ -162,20 +161,20 @@ func TestResume(t *testing.T) {
 // and nothing stays of what they were made of.
 func TestPowerCuts(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	r := newRig(t, h.url())
+	h := sourcetest.NewRegistry(t, "site")
+	r := newRig(t, h)
 	draw := mathrand.New(mathrand.NewPCG(suite.Seed(t), 0))
-	last, _ := h.release(map[string]string{"a": "first"}, "latest")
-	r.apply("site", ``)
-	r.ready("site", "latest@"+last)
+	last, _ := release(h, map[string]string{"a": "first"}, "latest")
+	r.Apply("site", ``)
+	r.Ready("site", "latest@"+last)
 	for n := range suite.Count(20, 1000) {
 		files := map[string]string{}
 		for i := range 1 + draw.IntN(20) {
 			files[strconv.Itoa(i)] = rand.Text() + rand.Text()
 		}
-		revision, layer := h.release(files, "latest")
-		h.set(func() { h.away, h.cut = true, 1+draw.IntN(len(layer)-1) })
-		s := r.ask("site")
+		revision, layer := release(h, files, "latest")
+		h.Set(func() { h.Away, h.Cut = true, 1+draw.IntN(len(layer)-1) })
+		s := r.Ask("site")
 		if s.State != source.Failed || s.Artifact == nil || s.Artifact.Revision != "latest@"+last {
 			t.Fatalf("cut %d: %+v", n, s)
 		}
@@ -194,11 +193,11 @@ func TestPowerCuts(t *testing.T) {
 		if err := os.WriteFile(left[0], data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		h.set(func() { h.away = false })
-		if s := r.ask("site"); s.State != source.Ready || s.Artifact.Revision != "latest@"+revision {
+		h.Set(func() { h.Away = false })
+		if s := r.Ask("site"); s.State != source.Ready || s.Artifact.Revision != "latest@"+revision {
 			t.Fatalf("after cut %d: %+v", n, s)
 		}
-		if _, got := r.latest("site"); !maps.Equal(got, files) {
+		if _, got := r.Files("site"); !maps.Equal(got, files) {
 			t.Fatalf("after cut %d: %v", n, got)
 		}
 		if left, _ := filepath.Glob(filepath.Join(r.layers, "*")); len(left) > 0 {
@@ -211,38 +210,38 @@ func TestPowerCuts(t *testing.T) {
 // TestTooLong: a download that brought too much begins anew, as no part is behind it.
 func TestTooLong(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	r := newRig(t, h.url())
-	revision, _ := h.release(map[string]string{"a": "1"}, "latest")
-	h.set(func() { h.long = true })
-	r.apply("site", ``)
-	r.ready("site", "latest@"+revision)
+	h := sourcetest.NewRegistry(t, "site")
+	r := newRig(t, h)
+	revision, _ := release(h, map[string]string{"a": "1"}, "latest")
+	h.Set(func() { h.Long = true })
+	r.Apply("site", ``)
+	r.Ready("site", "latest@"+revision)
 }
 
 // TestLogin: a Secret of Docker's form is used, and its change is noticed.
 func TestLogin(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	r := newRig(t, h.url())
-	revision, _ := h.release(map[string]string{"a": "1"}, "latest")
-	h.set(func() { h.login = "robot:geheim" })
-	r.apply("site", `"secretRef":{"name":"login"}`)
-	r.in("site", source.Failed, "AuthenticationFailed")
+	h := sourcetest.NewRegistry(t, "site")
+	r := newRig(t, h)
+	revision, _ := release(h, map[string]string{"a": "1"}, "latest")
+	h.Set(func() { h.Login = "robot:geheim" })
+	r.Apply("site", `"secretRef":{"name":"login"}`)
+	r.In("site", source.Failed, "AuthenticationFailed")
 	registry := strings.TrimPrefix(h.URL, "http://")
 	login := base64.StdEncoding.EncodeToString([]byte("robot:geheim"))
-	r.secret("login", map[string]any{".dockerconfigjson": `{"auths":{"https://` + registry + `/v1/":{"auth":"` + login + `"}}}`})
-	r.ready("site", "latest@"+revision)
+	r.Secret("login", map[string]any{".dockerconfigjson": `{"auths":{"https://` + registry + `/v1/":{"auth":"` + login + `"}}}`})
+	r.Ready("site", "latest@"+revision)
 	// The first Secret of a service account that has a login for the registry is used.
-	r.secret("other", map[string]any{".dockerconfigjson": `{"auths":{"ghcr.io":{"auth":"` + login + `"}}}`})
-	r.apply("account", `"serviceAccountName":"robot"`)
-	r.ready("account", "latest@"+revision)
+	r.Secret("other", map[string]any{".dockerconfigjson": `{"auths":{"ghcr.io":{"auth":"` + login + `"}}}`})
+	r.Apply("account", `"serviceAccountName":"robot"`)
+	r.Ready("account", "latest@"+revision)
 }
 
 // TestTransport: an authority and a proxy of a Secret are used, and changes of them are noticed; what is
 // redirected to another host comes without the login.
 func TestTransport(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
+	h := sourcetest.NewRegistry(t, "site")
 	secure := httptest.NewTLSServer(h)
 	t.Cleanup(secure.Close)
 	var proxied atomic.Int64
@@ -251,58 +250,52 @@ func TestTransport(t *testing.T) {
 		p.Out.URL.Scheme, p.Out.URL.Host = "http", strings.TrimPrefix(h.URL, "http://")
 	}})
 	t.Cleanup(proxy.Close)
-	r := newRig(t, h.url())
-	revision, layer := h.release(map[string]string{"a": "1"}, "latest")
+	r := newRig(t, h)
+	revision, layer := release(h, map[string]string{"a": "1"}, "latest")
 	at := strings.TrimPrefix(secure.URL, "https://")
-	r.apply("secure", `"insecure":false,"url":"oci://`+at+`/site","certSecretRef":{"name":"ca"}`)
-	r.in("secure", source.Failed, "AuthenticationFailed")
-	r.secret("ca", map[string]any{"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: newCertificate(t)}))})
-	r.in("secure", source.Failed, "OCIArtifactPullFailed")
-	r.secret("ca", map[string]any{"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))})
-	r.ready("secure", "latest@"+revision)
+	r.Apply("secure", `"insecure":false,"url":"oci://`+at+`/site","certSecretRef":{"name":"ca"}`)
+	r.In("secure", source.Failed, "AuthenticationFailed")
+	r.Secret("ca", map[string]any{"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: newCertificate(t)}))})
+	r.In("secure", source.Failed, "OCIArtifactPullFailed")
+	r.Secret("ca", map[string]any{"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}))})
+	r.Ready("secure", "latest@"+revision)
 
-	r.secret("proxy", map[string]any{"address": proxy.URL})
-	r.apply("proxied", `"url":"oci://registry.example.com/site","proxySecretRef":{"name":"proxy"}`)
-	r.ready("proxied", "latest@"+revision)
+	r.Secret("proxy", map[string]any{"address": proxy.URL})
+	r.Apply("proxied", `"url":"oci://registry.example.com/site","proxySecretRef":{"name":"proxy"}`)
+	r.Ready("proxied", "latest@"+revision)
 	if proxied.Load() < 3 {
 		t.Errorf("%d requests by the proxy", proxied.Load())
 	}
 
-	far := newHost(t)
-	far.blob(layerType, layer)
-	h.set(func() { h.login, h.elsewhere = "a:b", strings.Replace(far.URL, "127.0.0.1", "localhost", 1) })
-	r.secret("login", map[string]any{".dockerconfigjson": `{"auths":{"` + strings.TrimPrefix(h.URL, "http://") + `":{"username":"a","password":"b"}}}`})
-	r.apply("redirected", `"secretRef":{"name":"login"}`)
-	r.ready("redirected", "latest@"+revision)
-	if seen := far.take(); len(seen) != 1 || far.logins > 0 {
-		t.Errorf("%q, %d logins at the other host", seen, far.logins)
+	far := sourcetest.NewRegistry(t, "site")
+	far.Blob(layerType, layer)
+	h.Set(func() { h.Login, h.Elsewhere = "a:b", strings.Replace(far.URL, "127.0.0.1", "localhost", 1) })
+	r.Secret("login", map[string]any{".dockerconfigjson": `{"auths":{"` + strings.TrimPrefix(h.URL, "http://") + `":{"username":"a","password":"b"}}}`})
+	r.Apply("redirected", `"secretRef":{"name":"login"}`)
+	r.Ready("redirected", "latest@"+revision)
+	if seen := far.Take(); len(seen) != 1 || far.Logins > 0 {
+		t.Errorf("%q, %d logins at the other host", seen, far.Logins)
 	}
 }
 
 // TestClientCertificate: it is shown to the registry alone, and not where the blobs are.
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
-	h, authority := newHost(t), nettest.NewAuthority(t)
-	r := newRig(t, h.url())
-	revision, _ := h.release(map[string]string{"a": "1"}, "latest")
-	var shown [2]atomic.Int64 // certificates, to the registry and to the host of blobs
-	serve := func(which int, answer http.Handler) string {
-		return authority.Serve(t, nettest.Site{Clients: tls.VerifyClientCertIfGiven,
-			Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-				shown[which].Add(int64(len(q.TLS.PeerCertificates)))
-				answer.ServeHTTP(w, q)
-			})})
-	}
-	blobs := newHost(t)
-	maps.Copy(blobs.blobs, h.blobs)
-	h.elsewhere = serve(1, blobs)
+	h, authority := sourcetest.NewRegistry(t, "site"), nettest.NewAuthority(t)
+	r := newRig(t, h)
+	revision, _ := release(h, map[string]string{"a": "1"}, "latest")
+	blobs := sourcetest.NewRegistry(t, "site")
+	maps.Copy(blobs.Blobs, h.Blobs)
+	elsewhere, other := authority.ServeAsking(t, blobs)
+	h.Elsewhere = elsewhere
 	cert, key := authority.Client(t, time.Now().Add(time.Hour))
-	r.secret("cert", map[string]any{"ca.crt": string(authority.PEM), "tls.crt": string(cert), "tls.key": string(key)})
-	at := strings.TrimPrefix(serve(0, h), "https://")
-	r.apply("site", `"insecure":false,"url":"oci://`+at+`/site","certSecretRef":{"name":"cert"}`)
-	r.ready("site", "latest@"+revision)
-	if shown[0].Load() == 0 || shown[1].Load() > 0 || len(blobs.take()) == 0 {
-		t.Errorf("%d certificates to the registry, %d to the other host", shown[0].Load(), shown[1].Load())
+	r.Secret("cert", map[string]any{"ca.crt": string(authority.PEM), "tls.crt": string(cert), "tls.key": string(key)})
+	registry, own := authority.ServeAsking(t, h)
+	at := strings.TrimPrefix(registry, "https://")
+	r.Apply("site", `"insecure":false,"url":"oci://`+at+`/site","certSecretRef":{"name":"cert"}`)
+	r.Ready("site", "latest@"+revision)
+	if own.Load() == 0 || other.Load() > 0 || len(blobs.Take()) == 0 {
+		t.Errorf("%d certificates to the registry, %d to the other host", own.Load(), other.Load())
 	}
 }
 
@@ -322,17 +315,17 @@ func newCertificate(t *testing.T) []byte {
 // login have their own. A host that takes requests and answers none ends a look in its timeout.
 func TestShared(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	r := newRig(t, h.url())
-	revision, _ := h.release(map[string]string{"a": "1"}, "latest")
-	r.secret("login", map[string]any{".dockerconfigjson": `{"auths":{"` + strings.TrimPrefix(h.URL, "http://") + `":{"username":"a","password":"b"}}}`})
+	h := sourcetest.NewRegistry(t, "site")
+	r := newRig(t, h)
+	revision, _ := release(h, map[string]string{"a": "1"}, "latest")
+	r.Secret("login", map[string]any{".dockerconfigjson": `{"auths":{"` + strings.TrimPrefix(h.URL, "http://") + `":{"username":"a","password":"b"}}}`})
 	for name, spec := range map[string]string{"one": "", "two": "", "three": "", "other": `"secretRef":{"name":"login"}`} {
-		r.apply(name, spec)
+		r.Apply(name, spec)
 	}
 	for _, name := range []string{"one", "two", "three", "other"} {
-		r.ready(name, "latest@"+revision)
+		r.Ready(name, "latest@"+revision)
 	}
-	heads := slices.DeleteFunc(h.take(), func(s string) bool { return !strings.HasPrefix(s, "HEAD") })
+	heads := slices.DeleteFunc(h.Take(), func(s string) bool { return !strings.HasPrefix(s, "HEAD") })
 	if len(heads) != 2 {
 		t.Errorf("%q", heads)
 	}
@@ -341,39 +334,38 @@ func TestShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { silent.Close() })
-	r.apply("silent", `"url":"oci://`+silent.Addr().String()+`/site","timeout":"200ms"`)
-	r.in("silent", source.Failed, "OCIArtifactPullFailed")
+	r.Apply("silent", `"url":"oci://`+silent.Addr().String()+`/site","timeout":"200ms"`)
+	r.In("silent", source.Failed, "OCIArtifactPullFailed")
 }
 
 // TestMirrors: a mirror is asked first and without the login of the source; what it lacks or has
 // damaged comes from the registry. Without that the mirror suffices.
 func TestMirrors(t *testing.T) {
 	t.Parallel()
-	h, mirror := newHost(t), newHost(t)
+	h, mirror := sourcetest.NewRegistry(t, "site"), sourcetest.NewRegistry(t, "site")
 	registry, near := strings.TrimPrefix(h.URL, "http://"), mirror.URL
-	r := newRig(t, h.url(), registry+"=http://127.0.0.1:1", registry+"="+near, "127.0.0.1:1="+near)
-	old, _ := mirror.release(map[string]string{"a": "1"}, "latest", "1.0.0")
-	r.secret("login", map[string]any{".dockerconfigjson": `{"auths":{"` + registry + `":{"username":"a","password":"b"}}}`})
-	r.apply("mirrored", `"secretRef":{"name":"login"}`)
-	r.ready("mirrored", "latest@"+old)
-	if seen := h.take(); len(seen) > 0 || mirror.logins > 0 {
-		t.Errorf("%q, %d logins at the mirror", seen, mirror.logins)
+	r := newRig(t, h, registry+"=http://127.0.0.1:1", registry+"="+near, "127.0.0.1:1="+near)
+	old, _ := release(mirror, map[string]string{"a": "1"}, "latest", "1.0.0")
+	r.Secret("login", map[string]any{".dockerconfigjson": `{"auths":{"` + registry + `":{"username":"a","password":"b"}}}`})
+	r.Apply("mirrored", `"secretRef":{"name":"login"}`)
+	r.Ready("mirrored", "latest@"+old)
+	if seen := h.Take(); len(seen) > 0 || mirror.Logins > 0 {
+		t.Errorf("%q, %d logins at the mirror", seen, mirror.Logins)
 	}
-	r.apply("away", `"url":"oci://127.0.0.1:1/site","ref":{"semver":"1.x"}`)
-	r.ready("away", "1.0.0@"+old)
+	r.Apply("away", `"url":"oci://127.0.0.1:1/site","ref":{"semver":"1.x"}`)
+	r.Ready("away", "1.0.0@"+old)
 
-	added, _ := h.release(map[string]string{"a": "2"}, "added")
-	r.apply("lacking", `"ref":{"tag":"added"}`)
-	r.ready("lacking", "added@"+added)
+	added, _ := release(h, map[string]string{"a": "2"}, "added")
+	r.Apply("lacking", `"ref":{"tag":"added"}`)
+	r.Ready("lacking", "added@"+added)
 
 	files := map[string]string{"a": rand.Text()}
-	damaged, layer := h.release(files, "damaged")
-	mirror.push(ocispec.Manifest{Layers: []ocispec.Descriptor{mirror.blob(layerType, layer)},
-		Annotations: map[string]string{ocispec.AnnotationSource: "https://git.example.com/site", ocispec.AnnotationRevision: "main@sha1:1234"}}, "damaged")
-	mirror.set(func() { bad := slices.Clone(layer); bad[20] ^= 1; mirror.blobs[digest.Digest(sum(layer))] = bad })
-	r.apply("damaged", `"ref":{"tag":"damaged"}`)
-	r.ready("damaged", "damaged@"+damaged)
-	if _, got := r.latest("damaged"); !maps.Equal(got, files) {
+	damaged, layer := release(h, files, "damaged")
+	releaseLayer(mirror, layer, "damaged")
+	mirror.Set(func() { bad := slices.Clone(layer); bad[20] ^= 1; mirror.Blobs[digest.FromBytes(layer)] = bad })
+	r.Apply("damaged", `"ref":{"tag":"damaged"}`)
+	r.Ready("damaged", "damaged@"+damaged)
+	if _, got := r.Files("damaged"); !maps.Equal(got, files) {
 		t.Errorf("%v", got)
 	}
 }
@@ -396,23 +388,23 @@ func TestParseMirrors(t *testing.T) {
 // TestBad: what is wrong has the reason of Flux, and no artifact is made of it.
 func TestBad(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	r := newRig(t, h.url())
+	h := sourcetest.NewRegistry(t, "site")
+	r := newRig(t, h)
 	layer := func(tag string, data []byte) {
-		h.push(ocispec.Manifest{Layers: []ocispec.Descriptor{h.blob(layerType, data)}}, tag)
+		h.Push(ocispec.Manifest{Layers: []ocispec.Descriptor{h.Blob(layerType, data)}}, tag)
 	}
 	layer("plain", []byte("no gzip"))
-	layer("dots", packed(map[string]string{"../a": "1"}))
-	layer("bomb", packed(map[string]string{"a": strings.Repeat("0", 2<<20)}))
-	h.push(ocispec.Manifest{}, "empty")
-	d := h.blob(layerType, packed(map[string]string{"a": "1"}))
-	h.push(ocispec.Manifest{Layers: []ocispec.Descriptor{d}}, "damaged")
-	h.set(func() { h.blobs[d.Digest][20] ^= 1 })
+	layer("dots", sourcetest.Tarball(map[string]string{"../a": "1"}))
+	layer("bomb", sourcetest.Tarball(map[string]string{"a": strings.Repeat("0", 2<<20)}))
+	h.Push(ocispec.Manifest{}, "empty")
+	d := h.Blob(layerType, sourcetest.Tarball(map[string]string{"a": "1"}))
+	h.Push(ocispec.Manifest{Layers: []ocispec.Descriptor{d}}, "damaged")
+	h.Set(func() { h.Blobs[d.Digest][20] ^= 1 })
 	for name, c := range map[string]struct{ spec, state, reason string }{
 		"gone":      {`"ref":{"tag":"gone"}`, source.Failed, "OCIArtifactPullFailed"},
 		"range":     {`"ref":{"semver":">9"}`, source.Failed, "ReadOperationFailed"},
 		"norange":   {`"ref":{"semver":"x y"}`, source.Stalled, "ReadOperationFailed"},
-		"tagged":    {`"url":"` + h.url() + `:v1"`, source.Stalled, "URLInvalid"},
+		"tagged":    {`"url":"` + h.Address() + `:v1"`, source.Stalled, "URLInvalid"},
 		"https":     {`"insecure":false`, source.Failed, "OCIArtifactPullFailed"},
 		"cloud":     {`"provider":"aws"`, source.Stalled, "InvalidProviderConfiguration"},
 		"account":   {`"provider":"aws","insecure":false,"serviceAccountName":"a"`, source.Stalled, "FeatureGateDisabled"},
@@ -428,8 +420,8 @@ func TestBad(t *testing.T) {
 		"away":      {`"url":"oci://127.0.0.1:1/site"`, source.Failed, "OCIArtifactPullFailed"},
 		"layout":    {`"url":"oci-layout:///etc"`, source.Failed, "OCIArtifactPullFailed"},
 	} {
-		r.apply(name, c.spec)
-		if s := r.in(name, c.state, c.reason); s.Artifact != nil {
+		r.Apply(name, c.spec)
+		if s := r.In(name, c.state, c.reason); s.Artifact != nil {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -438,17 +430,17 @@ func TestBad(t *testing.T) {
 // TestLayout: a directory of this host and a tar of it are sources without a registry.
 func TestLayout(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	r := newRig(t, h.url())
-	revision, layer := h.release(map[string]string{"a": "1"}, "v1")
-	manifest := h.manifests["v1"]
+	h := sourcetest.NewRegistry(t, "site")
+	r := newRig(t, h)
+	revision, layer := release(h, map[string]string{"a": "1"}, "v1")
+	manifest := h.Manifests["v1"]
 	files := map[string]string{
 		"oci-layout": `{"imageLayoutVersion":"1.0.0"}`,
 		"index.json": `{"schemaVersion":2,"manifests":[{"mediaType":"` + ocispec.MediaTypeImageManifest + `","digest":"` + revision +
 			`","size":` + strconv.Itoa(len(manifest)) + `,"annotations":{"org.opencontainers.image.ref.name":"v1"}}]}`,
 	}
 	for _, blob := range [][]byte{manifest, layer, []byte("{}")} {
-		files["blobs/sha256/"+strings.TrimPrefix(sum(blob), "sha256:")] = string(blob)
+		files["blobs/sha256/"+digest.FromBytes(blob).Encoded()] = string(blob)
 	}
 	for name, content := range files {
 		path := filepath.Join(r.layouts, "dir", name)
@@ -459,11 +451,23 @@ func TestLayout(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(r.layouts, "site.tar"), unpacked(t, packed(files)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(r.layouts, "site.tar"), unpacked(t, sourcetest.Tarball(files)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.apply("dir", `"url":"oci-layout://`+r.layouts+`/dir:v1"`)
-	r.ready("dir", "v1@"+revision)
-	r.apply("tar", `"url":"oci-layout://`+r.layouts+`/site.tar","ref":{"semver":"1.x"}`)
-	r.ready("tar", "v1@"+revision)
+	r.Apply("dir", `"url":"oci-layout://`+r.layouts+`/dir:v1"`)
+	r.Ready("dir", "v1@"+revision)
+	r.Apply("tar", `"url":"oci-layout://`+r.layouts+`/site.tar","ref":{"semver":"1.x"}`)
+	r.Ready("tar", "v1@"+revision)
+}
+
+func unpacked(t *testing.T, data []byte) []byte {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
