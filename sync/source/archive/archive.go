@@ -19,10 +19,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -183,8 +185,29 @@ func Copy(w io.Writer, path string) (Digests, error) {
 		return Digests{}, err
 	}
 	defer f.Close()
+	return copyTo(w, f)
+}
+
+// Receive writes what comes into a new file, as an artifact as it is. It reads at most one byte more
+// than a limit: that the size is beyond it says that there is more.
+func Receive(path string, from io.Reader, most int64) (Digests, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return Digests{}, err
+	}
+	if err := os.RemoveAll(path); err != nil { // an old one may be that of an artifact, too
+		return Digests{}, err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return Digests{}, err
+	}
+	d, err := copyTo(f, io.LimitReader(from, most+1))
+	return d, errors.Join(err, f.Close())
+}
+
+func copyTo(w io.Writer, from io.Reader) (Digests, error) {
 	all := &sum{Hash: sha256.New()}
-	_, err = io.Copy(io.MultiWriter(w, all), f)
+	_, err := io.Copy(io.MultiWriter(w, all), from)
 	return Digests{Digest: all.String(), TarDigest: all.String(), Size: all.n, Files: 1}, err
 }
 

@@ -2,11 +2,8 @@ package helmchart
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 
@@ -51,15 +48,15 @@ func (i *index) look(ctx context.Context) (helm.Version, error) {
 func (i *index) fetch(ctx context.Context) (b brought, received int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout(i.repository))
 	defer cancel()
-	sum := sha256.New()
-	b, err = i.u.published(func(w io.Writer) (err error) {
-		received, err = i.download(ctx, io.MultiWriter(w, sum))
-		if err == nil {
-			err = i.check(hex.EncodeToString(sum.Sum(nil)))
-		}
-		return err
-	})
-	b.digest = hex.EncodeToString(sum.Sum(nil))
+	b, err = i.download(ctx)
+	_, b.digest, _ = strings.Cut(b.made.Digest, ":")
+	if err == nil {
+		err = i.check(b.digest)
+	}
+	if err == nil {
+		err = b.open(i.u.chosen)
+	}
+	received = b.made.Size
 	if errors.As(err, new(*helmrepository.LoginError)) {
 		f := noPull.of(fmt.Errorf("failed to authenticate with the Helm repository: %w", err))
 		f.Reason = auth.ReasonAuthentication
@@ -71,25 +68,22 @@ func (i *index) fetch(ctx context.Context) (b brought, received int64, err error
 	return b, received, nil
 }
 
-// download reads the chart from the first of its addresses.
-func (i *index) download(ctx context.Context, w io.Writer) (received int64, err error) {
-	if len(i.u.chosen.URLs) == 0 {
-		return 0, fmt.Errorf("chart '%s' has no downloadable URLs", i.u.chosen.Name)
+// download brings the chart from the first of its addresses.
+func (i *index) download(ctx context.Context) (b brought, err error) {
+	chosen := i.u.chosen
+	if len(chosen.URLs) == 0 {
+		return b, fmt.Errorf("chart '%s' has no downloadable URLs", chosen.Name)
 	}
-	at, err := i.repository.At(i.u.chosen.URLs[0])
+	at, err := i.repository.At(chosen.URLs[0])
 	if err != nil {
-		return 0, err
+		return b, err
 	}
 	resp, err := i.u.spec.kind.o.Client.Get(ctx, i.repository, at, http.Header{})
 	if err != nil {
-		return 0, err
+		return b, err
 	}
 	defer resp.Body.Close()
-	received, err = io.Copy(w, io.LimitReader(resp.Body, helm.MaxChart+1))
-	if err == nil && received > helm.MaxChart {
-		err = tooLarge(i.u.chosen.Name)
-	}
-	return received, err
+	return i.u.receive(resp.Body)
 }
 
 // check compares a digest with that of the index.

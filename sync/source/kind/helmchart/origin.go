@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"limpet/sync/dependency"
+	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
 	"limpet/sync/source/controller"
 	"limpet/sync/source/helm"
@@ -39,7 +40,8 @@ type brought struct {
 	chart  *helm.Chart
 	values func(paths []string) (map[string][]byte, error) // reads values files; those that are missing are left out
 	file   string                                          // with the bytes that were published; "" = there are none
-	digest string                                          // of them, in hex
+	made   archive.Digests                                 // of the file
+	digest string                                          // of the file, in hex, where an index has one
 }
 
 // open finds the source, declares what it uses, and returns the origin that it is.
@@ -102,27 +104,25 @@ func timeout(r helmrepository.Repository) time.Duration {
 	return cmp.Or(most, time.Minute)
 }
 
-// published opens a packed chart that write brings, and looks whether it is the one that was chosen.
-func (u *upstream) published(write func(io.Writer) error) (b brought, err error) {
-	dir := u.spec.kind.o.Dir
-	b.file = filepath.Join(dir, "chart_"+u.spec.namespace+"_"+u.spec.name) // no name of an object has a "_"
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return b, err
-	}
-	f, err := os.OpenFile(b.file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return b, err
-	}
-	if err := errors.Join(write(f), f.Close()); err != nil {
-		return b, err
-	}
-	b.chart, err = helm.Open(func() (io.ReadCloser, error) { return os.Open(b.file) }, "")
-	if err != nil {
-		return b, fmt.Errorf("failed to load archive: %w", err)
-	}
-	b.values = b.chart.Find
-	if c, is := b.chart, u.chosen; c.Name != is.Name || c.Version != is.Version {
-		err = fmt.Errorf("the chart says that it is %s %s, and is published as %s %s", c.Name, c.Version, is.Name, is.Version)
+// receive writes a packed chart into the file of this source.
+func (u *upstream) receive(body io.Reader) (b brought, err error) {
+	b.file = filepath.Join(u.spec.kind.o.Dir, "chart_"+u.spec.namespace+"_"+u.spec.name) // no name of an object has a "_"
+	b.made, err = archive.Receive(b.file, body, helm.MaxChart)
+	if err == nil && b.made.Size > helm.MaxChart {
+		err = tooLarge(u.chosen.Name)
 	}
 	return b, err
+}
+
+// open reads a chart that was received, and looks whether it is the one that was chosen.
+func (b *brought) open(chosen helm.Version) (err error) {
+	b.chart, err = helm.Open(func() (io.ReadCloser, error) { return os.Open(b.file) }, "")
+	if err != nil {
+		return fmt.Errorf("failed to load archive: %w", err)
+	}
+	b.values = b.chart.Find
+	if c := b.chart; c.Name != chosen.Name || c.Version != chosen.Version {
+		return fmt.Errorf("the chart says that it is %s %s, and is published as %s %s", c.Name, c.Version, chosen.Name, chosen.Version)
+	}
+	return nil
 }

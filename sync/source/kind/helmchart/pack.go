@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"limpet/sync/source/archive"
@@ -33,23 +32,22 @@ func (u *upstream) Pack(context.Context) (controller.Content, error) {
 	content := controller.Content{
 		Path:    strings.Join([]string{"helmchart", u.spec.namespace, u.spec.name, c.Name + "-" + u.revision + ".tgz"}, "/"),
 		Subject: fmt.Sprintf("pulled '%s' chart with version '%s'", c.Name, u.revision),
-		Write: func(w io.Writer) (d archive.Digests, err error) {
-			if again {
-				d, err = c.Write(w, u.revision, values)
-			} else {
-				d, err = archive.Copy(w, file)
-			}
+	}
+	if again {
+		content.Subject = fmt.Sprintf("%s '%s' chart with version '%s'", packaged, c.Name, u.revision)
+		content.Spent = file
+		content.Write = func(w io.Writer) (archive.Digests, error) {
+			d, err := c.Write(w, u.revision, values)
 			if err == nil && d.Size > helm.MaxChart {
 				err = tooLarge(c.Name)
 			}
 			if err != nil {
 				return d, noPackage.of(err)
 			}
-			return d, os.RemoveAll(file)
-		},
-	}
-	if again {
-		content.Subject = fmt.Sprintf("%s '%s' chart with version '%s'", packaged, c.Name, u.revision)
+			return d, nil
+		}
+	} else {
+		content.File, content.Digests = file, u.brought.made
 	}
 	if len(u.used) > 0 {
 		content.Subject += fmt.Sprintf(" and merged values files %v", u.used)

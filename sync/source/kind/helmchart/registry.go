@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/auth"
-	"limpet/sync/source/archive"
 	"limpet/sync/source/controller"
 	"limpet/sync/source/helm"
 	"limpet/sync/source/kind/helmrepository"
@@ -93,13 +91,15 @@ func (r *registry) fetch(ctx context.Context) (b brought, received int64, err er
 		return b, received, ofChart(err)
 	}
 	layer := cmp.Or(content.File, content.Spent)
-	b, err = r.u.published(func(w io.Writer) error {
-		d, err := archive.Copy(w, layer)
-		if err == nil && d.Size > helm.MaxChart {
-			err = tooLarge(r.u.chosen.Name)
-		}
-		return errors.Join(err, os.RemoveAll(layer))
-	})
+	f, err := os.Open(layer)
+	if err != nil {
+		return b, received, err
+	}
+	b, err = r.u.receive(f)
+	err = errors.Join(err, f.Close(), os.RemoveAll(layer))
+	if err == nil {
+		err = b.open(r.u.chosen)
+	}
 	if err != nil {
 		return b, received, noPull.of(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"strings"
@@ -101,8 +100,8 @@ type upstream struct {
 	controller.Plain
 	spec   *spec
 	visit  controller.Visit
-	file   string // with the index; "" = it was not read
-	size   int64
+	file   string          // with the index; "" = it was not read
+	made   archive.Digests // of the file
 	answer validators
 }
 
@@ -113,29 +112,24 @@ func (u *upstream) checksum() string { return controller.Checksum(u.spec.URL) }
 func (u *upstream) Fetch(context.Context) (received int64, err error) {
 	f, err := os.Open(u.file)
 	if err != nil {
-		return u.size, err
+		return u.made.Size, err
 	}
 	defer f.Close()
 	if _, err := helm.Versions(f, ""); err != nil {
-		return u.size, controller.Failed(reasonIndex, "failed to load Helm repository from index YAML: %w", err)
+		return u.made.Size, controller.Failed(reasonIndex, "failed to load Helm repository from index YAML: %w", err)
 	}
-	return u.size, nil
+	return u.made.Size, nil
 }
 
 // Pack returns the index, as its host has sent it.
 func (u *upstream) Pack(context.Context) (controller.Content, error) {
+	u.spec.last = u.answer
 	_, sum, _ := strings.Cut(u.answer.revision, ":")
 	return controller.Content{
 		Path:     strings.Join([]string{"helmrepository", u.visit.Key.Namespace, u.visit.Key.Name, "index-" + sum + ".yaml"}, "/"),
 		Metadata: u.answer.metadata(),
-		Write: func(w io.Writer) (archive.Digests, error) {
-			d, err := archive.Copy(w, u.file)
-			if err == nil {
-				u.spec.last = u.answer
-				err = os.Remove(u.file)
-			}
-			return d, err
-		},
+		File:     u.file,
+		Digests:  u.made,
 	}, nil
 }
 

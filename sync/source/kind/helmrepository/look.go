@@ -2,8 +2,6 @@ package helmrepository
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +10,7 @@ import (
 	"path/filepath"
 
 	"limpet/sync/auth"
+	"limpet/sync/source/archive"
 	"limpet/sync/source/controller"
 	"limpet/sync/text"
 )
@@ -62,38 +61,28 @@ func (u *upstream) Look(ctx context.Context) (controller.Found, error) {
 	if resp.StatusCode == http.StatusNotModified && stored.Revision != "" {
 		return found, nil
 	}
-	if found.Revision, err = u.receive(resp.Body); err != nil {
+	if err := u.receive(resp.Body); err != nil {
 		return controller.Found{}, controller.Failed(reasonFailed, "failed to fetch Helm repository index: %w", err)
 	}
+	found.Revision, found.Cache = u.made.Digest, "cache_miss"
 	u.answer = validators{found.Revision, resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")}
 	if found.Revision == stored.Revision {
 		s.last = u.answer
 		err = os.Remove(u.file)
 	}
-	found.Cache = "cache_miss"
 	return found, err
 }
 
-// receive writes an index to its file and returns its revision.
-func (u *upstream) receive(body io.Reader) (revision string, err error) {
-	dir := u.spec.kind.o.Dir
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	u.file = filepath.Join(dir, "index_"+u.visit.Key.Namespace+"_"+u.visit.Key.Name) // no name has a "_"
-	f, err := os.OpenFile(u.file, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	sum := sha256.New()
-	most := u.spec.kind.o.MaxBytes
-	u.size, err = io.Copy(io.MultiWriter(f, sum), io.LimitReader(body, most+1))
-	if err == nil && u.size > most {
-		err = fmt.Errorf("the index has more than %s, the limit (--helm-index-max-size)", text.Size(most))
+// receive writes an index to its file.
+func (u *upstream) receive(body io.Reader) (err error) {
+	o := u.spec.kind.o
+	u.file = filepath.Join(o.Dir, "index_"+u.visit.Key.Namespace+"_"+u.visit.Key.Name) // no name has a "_"
+	u.made, err = archive.Receive(u.file, body, o.MaxBytes)
+	if err == nil && u.made.Size > o.MaxBytes {
+		err = fmt.Errorf("the index has more than %s, the limit (--helm-index-max-size)", text.Size(o.MaxBytes))
 	}
 	if err != nil {
-		return "", errors.Join(err, os.Remove(u.file))
+		return errors.Join(err, os.RemoveAll(u.file))
 	}
-	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
+	return nil
 }

@@ -124,10 +124,7 @@ func (u *upstream) referrers(ctx context.Context) ([]ocispec.Descriptor, error) 
 	if missing != nil {
 		return nil, ignoreNotFound(err)
 	}
-	body, err := u.read(ctx, d)
-	if err == nil {
-		err = json.Unmarshal(body, &index)
-	}
+	err = u.decode(ctx, d, &index)
 	return index.Manifests, err
 }
 
@@ -143,15 +140,12 @@ func (u *upstream) verifyBundles(ctx context.Context) (name string, err error) {
 	all, err := u.referrers(ctx)
 	for _, d := range all[:min(len(all), mostSignatures)] {
 		var manifest ocispec.Manifest
-		body, bad := u.read(ctx, d)
-		if bad == nil {
-			bad = json.Unmarshal(body, &manifest)
-		}
+		bad := u.decode(ctx, d, &manifest)
 		if bad != nil || len(manifest.Layers) != 1 || manifest.Layers[0].MediaType != bundleType {
 			err = errors.Join(err, bad)
 			continue
 		}
-		body, bad = u.read(ctx, manifest.Layers[0])
+		body, bad := u.read(ctx, manifest.Layers[0])
 		if name = u.keys.verifyBundle(body, u.found.Digest); name != "" {
 			return name, nil
 		}
@@ -201,10 +195,7 @@ func (u *upstream) verifySimple(ctx context.Context) (name string, err error) {
 		return "", ignoreNotFound(err)
 	}
 	var manifest ocispec.Manifest
-	body, err := u.read(ctx, d)
-	if err == nil {
-		err = json.Unmarshal(body, &manifest)
-	}
+	err = u.decode(ctx, d, &manifest)
 	for _, layer := range manifest.Layers[:min(len(manifest.Layers), mostSignatures)] {
 		signature, bad := base64.StdEncoding.DecodeString(layer.Annotations[signatureField])
 		if layer.MediaType != simpleSigning || bad != nil {

@@ -87,6 +87,15 @@ func (u *upstream) read(ctx context.Context, d ocispec.Descriptor) ([]byte, erro
 	return data, err
 }
 
+// decode reads a manifest, or another small blob, in JSON.
+func (u *upstream) decode(ctx context.Context, d ocispec.Descriptor, into any) error {
+	body, err := u.read(ctx, d)
+	if err == nil {
+		err = json.Unmarshal(body, into)
+	}
+	return err
+}
+
 const indexOfDocker = "application/vnd.docker.distribution.manifest.list.v2+json"
 
 func isIndex(mediaType string) bool {
@@ -109,10 +118,7 @@ func (u *upstream) platform(ctx context.Context, body []byte) ([]byte, error) {
 
 // choose finds the layer of the spec.
 func (u *upstream) choose() error {
-	mediaType, layers := "", u.manifest.Layers
-	if u.spec.LayerSelector != nil {
-		mediaType = u.spec.LayerSelector.MediaType
-	}
+	mediaType, layers := u.spec.LayerSelector.MediaType, u.manifest.Layers
 	if len(layers) == 0 {
 		return errors.New("no layers found in artifact")
 	}

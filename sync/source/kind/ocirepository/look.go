@@ -109,7 +109,7 @@ func (s *spec) parseRange() (v versions, err error) {
 	if v.filter, err = regexp.Compile(s.Ref.SemVerFilter); err != nil {
 		return v, fmt.Errorf("semverFilter '%s' parse error: %w", s.Ref.SemVerFilter, err)
 	}
-	v.chart = s.LayerSelector != nil && s.LayerSelector.MediaType == chartType
+	v.chart = s.LayerSelector.MediaType == chartType
 	return v, nil
 }
 

@@ -98,10 +98,7 @@ type spec struct {
 		SemVerFilter string
 		Tag          string
 	}
-	LayerSelector *struct {
-		MediaType string
-		Operation string
-	}
+	LayerSelector      struct{ MediaType, Operation string }
 	Provider           string
 	ServiceAccountName string
 	Insecure           bool
@@ -177,7 +174,7 @@ func (s *spec) Uses() []dependency.Ref {
 func (s *spec) Host() string { return s.at.Host() }
 
 // copies reports whether the layer is stored as it is.
-func (s *spec) copies() bool { return s.LayerSelector != nil && s.LayerSelector.Operation == "copy" }
+func (s *spec) copies() bool { return s.LayerSelector.Operation == "copy" }
 
 // Open begins a reconcile.
 func (s *spec) Open(v controller.Visit) controller.Upstream { return &upstream{spec: s, visit: v} }
@@ -222,14 +219,12 @@ func (u *upstream) Fields(func(artifact.Artifact) map[string]any) map[string]any
 	if u.spec.Ignore != nil {
 		out["observedIgnore"] = *u.spec.Ignore
 	}
-	if l := u.spec.LayerSelector; l != nil {
-		selector := map[string]any{}
-		for name, value := range map[string]string{"mediaType": l.MediaType, "operation": l.Operation} {
-			if value != "" {
-				selector[name] = value
-			}
+	selector := map[string]any{}
+	for name, value := range map[string]string{"mediaType": u.spec.LayerSelector.MediaType, "operation": u.spec.LayerSelector.Operation} {
+		if value != "" {
+			selector[name] = value
+			out["observedLayerSelector"] = selector
 		}
-		out["observedLayerSelector"] = selector
 	}
 	return out
 }
