@@ -54,6 +54,11 @@ func TestFollow(t *testing.T) {
 	if seen := h.take(); !slices.Equal(seen, []string{"/index.yaml  304"}) {
 		t.Errorf("for nothing new: %q", seen)
 	}
+	r.Apply("HelmRepository/charts", `"url":"`+h.URL+`/"`) // the same index at another address
+	if s := r.Ask("HelmRepository/charts"); s.State != source.Ready {
+		t.Errorf("%+v", s)
+	}
+	h.take()
 	body = h.publish("1.2.0", "", nil)
 	r.Ask("HelmRepository/charts")
 	r.Ready("HelmChart/site", "1.2.0")

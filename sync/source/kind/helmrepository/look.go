@@ -66,7 +66,7 @@ func (u *upstream) Look(ctx context.Context) (controller.Found, error) {
 	}
 	found.Revision, found.Cache = u.made.Digest, "cache_miss"
 	u.answer = validators{found.Revision, resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")}
-	if found.Revision == stored.Revision {
+	if found.Revision == stored.Revision && found.Checksum == stored.Checksum {
 		s.last = u.answer
 		err = os.Remove(u.file)
 	}
