@@ -49,6 +49,8 @@ type Server interface {
 // with a *TooLargeError before they are read.
 type Reader interface {
 	Read(ctx context.Context, hash string) ([]byte, error)
+	// Recycle takes content back that was read and is not used any more.
+	Recycle(content []byte)
 }
 
 // Recorder receives each result.
@@ -93,6 +95,7 @@ type run struct {
 	apply  Apply
 	plan   *Plan
 	claims claims
+	writes chan struct{} // has a value for each file that is being written
 
 	mu     sync.Mutex // guards the fields below
 	tally  Tally
@@ -110,7 +113,7 @@ type run struct {
 // made right.
 func (a Apply) Run(ctx context.Context, p *Plan) (Tally, error) {
 	a.Parallel = cmp.Or(a.Parallel, DefaultParallel)
-	r := &run{apply: a, plan: p, room: a.MaxResources - a.Count,
+	r := &run{apply: a, plan: p, writes: make(chan struct{}, a.Parallel), room: a.MaxResources - a.Count,
 		tally:  Tally{Created: map[schema.GroupResource]int64{}, Deleted: map[schema.GroupResource]int64{}},
 		failed: map[string]bool{}, broken: map[string]error{}, occupied: map[string]bool{}}
 	r.claims.init(p)

@@ -38,10 +38,14 @@ func (r *run) writeFiles(ctx context.Context) error {
 	return nil
 }
 
+// readAhead is how many files are read and judged while others are written: a server that stores many
+// writes at once is idle until the last of them has come.
+const readAhead = 6
+
 // writeRound returns the changes that have to wait.
 func (r *run) writeRound(ctx context.Context, changes []*Change) ([]*Change, error) {
 	var g errgroup.Group
-	g.SetLimit(r.apply.Parallel)
+	g.SetLimit(r.apply.Parallel + readAhead)
 	var mu sync.Mutex // guards later
 	var later []*Change
 	before := make(chan struct{}) // closed when the change before has taken its object
@@ -110,6 +114,10 @@ func (r *run) writeFile(ctx context.Context, c *Change, turn turn) (later bool) 
 	if c.Existing != nil && c.Existing.Identity() != o.Identity() {
 		c.Replaces, c.Existing = append(c.Replaces, *c.Existing), nil
 	}
+	r.writes <- struct{}{}
+	defer func() { <-r.writes }()
+	item, cancel = r.item(ctx) // the wait is not the server's
+	defer cancel()
 	done, err := r.put(item, c, o)
 	if err != nil {
 		// Nothing replaces what the file had before.
@@ -137,7 +145,11 @@ func (r *run) object(ctx context.Context, c *Change) (*Object, error) {
 	if c.Existing != nil {
 		f.Known = c.Existing.Name
 	}
-	return Judge(f, data)
+	o, err := Judge(f, data)
+	if !f.Directory { // whose object has no content of its own
+		r.apply.Reader.Recycle(data)
+	}
+	return o, err
 }
 
 // put makes the object of the server equal to o and says what it did.

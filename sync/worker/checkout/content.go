@@ -79,6 +79,9 @@ func (c *Content) Read(ctx context.Context, hash string) ([]byte, error) {
 	return data, nil
 }
 
+// Recycle implements resources.Reader.
+func (c *Content) Recycle(content []byte) { git.Recycle(content) }
+
 // errNoLFS is the reason for which a file in Git LFS is left out.
 var errNoLFS = errors.New("the file is kept in Git LFS, which annotation " + api.AnnoGitLFS +
 	" of the repository turns off; it is left out")
