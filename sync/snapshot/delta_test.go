@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -249,7 +250,7 @@ func TestApplyRefuses(t *testing.T) {
 	for name, d := range map[string]*Delta{
 		"another snapshot": {From: 6},
 		"too many rows":    {From: 7, Jobs: List[Job]{{N: 3}}},
-		"huge":             {From: 7, Jobs: List[Job]{{At: 1, N: 1<<63 - 1}}},
+		"huge":             {From: 7, Jobs: List[Job]{{At: 1, N: math.MaxInt}}},
 		"below zero":       {From: 7, Jobs: List[Job]{{N: -1}}},
 		"no such row":      {From: 7, Jobs: List[Job]{{At: 3}}},
 		"row below zero":   {From: 7, Jobs: List[Job]{{At: -1, N: 1}}},

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -8,9 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"limpet/sync/api"
+	"limpet/sync/git"
+	"limpet/sync/worker/checkout"
 )
 
 // files reads the files of a directory, the manifest left out.
@@ -33,6 +38,60 @@ func files(t *testing.T, dir string) map[string]string {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// unreadable is a Git one blob of which cannot be read.
+type unreadable struct {
+	checkout.Git
+	hash atomic.Pointer[string] // nil = all can
+}
+
+var errUnreadable = errors.New("input/output error")
+
+func (u *unreadable) Blob(ctx context.Context, r git.Remote, hash string, max int64) ([]byte, error) {
+	if bad := u.hash.Load(); bad != nil && *bad == hash {
+		return nil, errUnreadable
+	}
+	return u.Git.Blob(ctx, r, hash, max)
+}
+
+// TestUnreadableBlob: a first write, and one of changes, that meets a blob which cannot be read leaves
+// the directory as it was and the commit not pulled. The next one writes all.
+func TestUnreadableBlob(t *testing.T) {
+	t.Parallel()
+	prefix, faulty := t.TempDir(), new(unreadable)
+	dir := filepath.Join(prefix, "dashboards")
+	r := newRig(t, "embedded", func(o *PullOptions) {
+		faulty.Git = o.Source.Git
+		o.Source.Git, o.SinkPrefixes = faulty, []string{prefix}
+	})
+	r.repository(nil, map[string]string{api.AnnoSinkDir: dir})
+	tree, was, last := map[string]string{}, map[string]string(nil), ""
+	for round, names := range [][]string{{"a.json", "b/b.json", "b/c.json", "d.json"}, {"a.json", "b/new.json"}, {"b/c.json"}} {
+		var changes []string
+		for _, name := range names {
+			tree[name] = board(strings.ReplaceAll(name, "/", "-"), fmt.Sprint(round))
+			changes = append(changes, name, tree[name])
+		}
+		commit := r.commit(changes...)
+		for _, name := range names {
+			hash := r.repo.Git(t, "rev-parse", "main:"+name)
+			faulty.hash.Store(&hash)
+			r.expect(name, true, "error", errUnreadable.Error())
+			if sync, _ := r.sync(); sync.LastRef != last {
+				t.Errorf("without %s the commit is %q", name, sync.LastRef)
+			}
+			if _, err := os.Stat(dir); was == nil && err == nil || was != nil && !maps.Equal(files(t, dir), was) {
+				t.Errorf("without %s the directory has changed: %v", name, err)
+			}
+		}
+		faulty.hash.Store(nil)
+		r.expect("all can be read", true, "success", "")
+		if got := files(t, dir); !maps.Equal(got, tree) {
+			t.Errorf("directory holds %v, want %v", got, tree)
+		}
+		was, last = maps.Clone(tree), commit
+	}
 }
 
 func TestPullIntoADirectory(t *testing.T) {

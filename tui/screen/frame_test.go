@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -298,7 +299,7 @@ func TestInvariants(t *testing.T) {
 	odd.care = snapshot.DiagnosticsReport{At: noon, Store: snapshot.Store{Info: state.Info{Path: evil}}, Watches: []snapshot.Watch{{Kind: evil, Error: evil}},
 		Tokens: []snapshot.Tokens{{Provider: evil, TokenCounts: auth.TokenCounts{Failed: 1 << 60}}}}
 	odd.lately = odd.rows
-	odd.comparison = snapshot.Comparison{All: 1 << 40, Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil},
+	odd.comparison = snapshot.Comparison{All: math.MaxInt, Files: []snapshot.FileChange{{Type: evil, Path: evil, From: evil},
 		{Type: "added", Path: "b"}}, Text: &snapshot.TextChange{Form: evil, Added: 1 << 60, More: 1 << 60,
 		Lines: []snapshot.TextLine{{Op: evil, Text: evil}, {Op: "@", Text: evil}, {Op: "+", Text: evil}}}}
 	states := map[string]State{
