@@ -195,7 +195,7 @@ type file struct {
 	handle  *os.File // the one inside db
 	users   int      // guarded by Store.mu; the store itself is one
 	broken  bool     // a write transaction died in bbolt; only the writer and, after it, Close read this
-	touched touched  // by reads
+	touched touched  // by reads and writes
 }
 
 // acquire returns the current file; release gives it back.

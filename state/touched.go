@@ -8,8 +8,8 @@ import (
 )
 
 // Pages of the file that were read through the memory map count as memory of this process until
-// they are released: after one full read that is the size of the file. They are released now and
-// then while reading. The page cache keeps what it has memory for, and a later access maps it again
+// they are released: after one full read that is the size of the file, and a write reads the pages
+// that its records go to. They are released now and then while reading and writing. The page cache keeps what it has memory for, and a later access maps it again
 // without a read from disk.
 
 const (
@@ -17,11 +17,11 @@ const (
 	// page and those around it in the file, which are those of any other records: 16 pages on Linux.
 	// So this is 2 MiB of the map.
 	releaseAfter = 128 << 10
-	// pageOfRecord is what a single record counts for.
+	// pageOfRecord is what a single record, or a write of one, counts for.
 	pageOfRecord = 4 << 10
 )
 
-// touched counts what was read through a memory map since the last release. A nil one counts
+// touched counts what was read or written through a memory map since the last release. A nil one counts
 // nothing.
 type touched struct{ bytes atomic.Int64 }
 

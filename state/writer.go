@@ -225,6 +225,7 @@ func (s *Store) transact(group []*request) outcome {
 			out.events = t.events
 			out.grown = t.grown
 			written = t.log
+			s.cur.touched.add(tx, t.puts*pageOfRecord)
 			return t.finish()
 		})
 	})
