@@ -13,7 +13,7 @@
 //	sync/text           terminal-safe text, sizes, ages, redaction
 //	sync/program        runs programs of the host
 //	sync/fileid         which file of the disk it is, and when it changed
-//	sync/netx           guard of addresses, proxies, errors of calls over HTTP
+//	sync/netx           guard of addresses, proxies, downloads, errors of calls over HTTP
 //	sync/api            wire types, labels, conditions, CRDs; api/admission: rules
 //	sync/kube           the door to client-go: tokens, clock, retries, informers
 //	sync/signature      signatures of OpenPGP and SSH

@@ -7,12 +7,12 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content/oci"
+
+	"limpet/sync/git"
 )
 
 // layoutScheme begins the URL of a directory of this host, or of a tar of one, that is laid out as
@@ -35,28 +35,18 @@ func parseLayout(rest string) (l layout, err error) {
 
 // open reads the index of the layout, which may have changed.
 func (l layout) open(ctx context.Context, permitted []string) (store, error) {
-	real, err := filepath.EvalSymlinks(l.path)
-	if err != nil {
-		real = l.path
-	}
-	if !slices.ContainsFunc(permitted, func(dir string) bool {
-		if resolved, err := filepath.EvalSymlinks(dir); err == nil {
-			dir = resolved
-		}
-		rel, err := filepath.Rel(dir, real)
-		return err == nil && filepath.IsLocal(rel)
-	}) {
+	if !git.PermitsDir(permitted, l.path) {
 		return nil, fmt.Errorf("local paths are not allowed: use a registry, or start the agent with --local-git-prefix and a directory above %s", l.path)
 	}
-	info, err := os.Stat(real)
+	info, err := os.Stat(l.path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		from, err := oci.NewFromTar(ctx, real)
+		from, err := oci.NewFromTar(ctx, l.path)
 		return local{from}, err
 	}
-	from, err := oci.NewFromFS(ctx, os.DirFS(real)) // all but the index is checked by its digest
+	from, err := oci.NewFromFS(ctx, os.DirFS(l.path)) // all but the index is checked by its digest
 	return local{from}, err
 }
 
