@@ -26,7 +26,9 @@ const (
 	// MaxAnswer is more than any API that is called here answers. Unit: bytes.
 	MaxAnswer     = 4 << 20
 	mostRedirects = 3
-	maxHosts      = 64 // sets of certificates with a transport; hosts with a known clock
+	// idleConnection is more than the pauses between the calls of one task.
+	idleConnection = 30 * time.Second
+	maxHosts       = 64 // sets of certificates with a transport; hosts with a known clock
 	// nearTimeout bounds the connection to a metadata server: outside of a cloud its address does not
 	// answer.
 	nearTimeout = 2 * time.Second
@@ -48,6 +50,8 @@ type Client struct {
 	Timeout       time.Duration     // of one call with its redirects
 	Now           func() time.Time  // the clock while that of a host is unknown; nil = time.Now
 	Transport     http.RoundTripper // for all calls; nil = one for each Trust
+	Idle          time.Duration     // after which a connection that is not used is closed; 0 = idleConnection
+	Silence       time.Duration     // of a host that has got a request; 0 = the call decides
 
 	asked      CertificateRequests
 	mu         sync.Mutex // guards what follows; never held over a call
@@ -151,7 +155,10 @@ func (c *Client) transport(call Call) (string, http.RoundTripper, error) {
 	if call.Near { // the Guard refuses metadata servers
 		made = &http.Transport{TLSClientConfig: config, DialContext: (&net.Dialer{Timeout: nearTimeout}).DialContext}
 	}
-	made.ForceAttemptHTTP2, made.MaxIdleConnsPerHost, made.IdleConnTimeout = true, 4, 30*time.Second
+	made.ForceAttemptHTTP2 = true
+	made.MaxIdleConnsPerHost = 4
+	made.IdleConnTimeout = cmp.Or(c.Idle, idleConnection)
+	made.ResponseHeaderTimeout = c.Silence
 	if c.transports == nil || len(c.transports) >= maxHosts {
 		c.closeIdle()
 		c.transports = map[string]*http.Transport{}

@@ -123,15 +123,11 @@ func (c *Client) Get(ctx context.Context, r Repository, at *url.URL, header http
 	if err != nil {
 		return nil, &LoginError{err}
 	}
-	own, err := c.HTTP.RoundTripper(login)
+	transport, err := c.HTTP.Following(login, login.ForOtherHost())
 	if err != nil {
 		return nil, &LoginError{err}
 	}
-	other, err := c.HTTP.RoundTripper(login.ForOtherHost())
-	if err != nil {
-		return nil, &LoginError{err}
-	}
-	client := &http.Client{Transport: retry.NewTransport(netx.Redirected{Own: own, Other: other})}
+	client := &http.Client{Transport: retry.NewTransport(transport)}
 	req := (&http.Request{Method: http.MethodGet, URL: at, Host: at.Host, Header: header.Clone()}).WithContext(ctx)
 	req.Header.Set("User-Agent", c.HTTP.UserAgent)
 	switch {

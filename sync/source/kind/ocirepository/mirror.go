@@ -40,7 +40,7 @@ func ParseMirrors(list []string) (Mirrors, error) {
 // remote returns a repository behind its mirrors, which get no login of a source.
 func (r *registries) remote(at registry.Reference, l login, plain bool) (*remote, error) {
 	var places []*repository
-	for _, mirror := range r.o.Mirrors[at.Registry] {
+	for _, mirror := range r.mirrors[at.Registry] {
 		there, err := registry.ParseReference(mirror.at + "/" + at.Repository)
 		if err != nil {
 			return nil, err

@@ -11,7 +11,6 @@ import (
 	registryauth "oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/retry"
 
-	"limpet/sync/auth"
 	"limpet/sync/netx"
 )
 
@@ -30,9 +29,10 @@ const (
 // registries are the connections to repositories, by their address and login: tokens and answers
 // are shared by the sources that have both in common, and by no others.
 type registries struct {
-	o      Options
-	mu     sync.Mutex // guards open
-	opened map[string]*repository
+	http    *netx.Client // its connections
+	mirrors Mirrors
+	mu      sync.Mutex // guards opened
+	opened  map[string]*repository
 }
 
 // repository is a repository of a registry for one login. The login is that of oras; its client of
@@ -43,7 +43,6 @@ type repository struct {
 	plain  bool
 	forget func() // drops a login that was refused
 
-	close   func()    // ends connections that are idle
 	used    time.Time // guarded by registries.mu
 	answers answers
 }
@@ -87,7 +86,8 @@ func (a *answers) get(
 }
 
 func newRegistries(o Options) *registries {
-	return &registries{o: o, opened: map[string]*repository{}}
+	client := &netx.Client{Guard: o.Guard, UserAgent: o.UserAgent, Idle: unusedFor, Silence: answerWithin}
+	return &registries{http: client, mirrors: o.Mirrors, opened: map[string]*repository{}}
 }
 
 // open returns the repository for a login.
@@ -101,7 +101,6 @@ func (r *registries) open(at registry.Reference, l login, plain bool) (*reposito
 	now := time.Now()
 	for key, old := range r.opened {
 		if now.Sub(old.used) > unusedFor {
-			old.close()
 			delete(r.opened, key)
 		}
 	}
@@ -109,15 +108,10 @@ func (r *registries) open(at registry.Reference, l login, plain bool) (*reposito
 		found.used = now
 		return found, nil
 	}
-	own, err := r.transport(l.transport)
+	transport, err := r.http.Following(l.transport, l.transport.ForOtherHost())
 	if err != nil {
 		return nil, err
 	}
-	other, err := r.transport(l.transport.ForOtherHost())
-	if err != nil {
-		return nil, err
-	}
-	transport := netx.Redirected{Own: own, Other: other}
 	client := &registryauth.Client{
 		Client: &http.Client{Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy {
 			return &retry.GenericPolicy{Retryable: retry.DefaultPredicate, Backoff: retry.DefaultBackoff,
@@ -129,21 +123,8 @@ func (r *registries) open(at registry.Reference, l login, plain bool) (*reposito
 	if onThisHost(at) { // a token service is there, too
 		client.BlockedRealmPrefixes = []netip.Prefix{}
 	}
-	client.SetUserAgent(r.o.UserAgent)
-	made := &repository{client: client, at: at, plain: plain, forget: l.forget, used: now, answers: answers{known: map[string]*answer{}},
-		close: func() { own.CloseIdleConnections(); other.CloseIdleConnections() }}
+	client.SetUserAgent(r.http.UserAgent)
+	made := &repository{client: client, at: at, plain: plain, forget: l.forget, used: now, answers: answers{known: map[string]*answer{}}}
 	r.opened[key] = made
-	return made, nil
-}
-
-// transport returns connections of a login.
-func (r *registries) transport(c *auth.Credentials) (*http.Transport, error) {
-	config, err := c.TLS()
-	if err != nil {
-		return nil, err
-	}
-	made := r.o.Guard.Transport(config, c.GetProxy())
-	made.IdleConnTimeout = unusedFor
-	made.ResponseHeaderTimeout = answerWithin
 	return made, nil
 }
