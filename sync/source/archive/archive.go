@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+	"golang.org/x/sync/errgroup"
 
 	"limpet/sync/git"
 	"limpet/sync/text"
@@ -126,24 +127,29 @@ func (b *builder) packNodes(w io.Writer, nodes []*node) (Digests, error) {
 	}
 	stop := context.AfterFunc(b.ctx, func() { p.pipe.CloseWithError(context.Cause(b.ctx)) }) // also within a large file
 	defer stop()
+	ctx, end := context.WithCancel(b.ctx)
+	var g errgroup.Group
+	defer func() { _ = g.Wait() }() // errors are in what was read
+	defer end()
+	blobs := b.readAhead(ctx, &g, nodes)
 	left := b.o.MaxBytes
 	for _, n := range nodes {
-		if err = b.write(p, n, &left); err != nil {
+		if err = b.write(p, n, blobs, &left); err != nil {
 			break
 		}
 	}
 	return p.end(err)
 }
 
-// write packs one node. left is what the files may still have where there is a limit.
-func (b *builder) write(p *packer, n *node, left *int64) error {
+// write packs one node, with the next of blobs where it is one. left is what the files may still have where there is a limit.
+func (b *builder) write(p *packer, n *node, blobs <-chan chan blob, left *int64) error {
 	if err := b.ctx.Err(); err != nil {
 		return context.Cause(b.ctx)
 	}
 	if n.kind == dirKind {
 		return p.add(tar.Header{Typeflag: tar.TypeDir, Name: n.path, Mode: dirMode}, nil)
 	}
-	content, size, err := b.content(n)
+	content, size, err := b.content(n, blobs)
 	if c, ok := content.(io.Closer); ok {
 		defer c.Close()
 	}

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"limpet/sync/git"
 	"limpet/sync/git/ignore"
 	"limpet/sync/git/pack"
@@ -278,7 +280,7 @@ func (b *builder) walk(n *node, rules []*ignore.Rules, spec *ignore.Rules, out [
 }
 
 // content opens a file or link.
-func (b *builder) content(n *node) (io.Reader, int64, error) {
+func (b *builder) content(n *node, blobs <-chan chan blob) (io.Reader, int64, error) {
 	if n.spool != nil {
 		return io.NewSectionReader(n.spool, n.offset, n.size), n.size, nil
 	}
@@ -290,8 +292,53 @@ func (b *builder) content(n *node) (io.Reader, int64, error) {
 		f, err := os.Open(n.file)
 		return f, n.size, err
 	}
-	data, err := b.t.Mirrors.Blob(b.ctx, *n.remote, n.hash, 0)
-	return bytes.NewReader(data), int64(len(data)), err
+	select {
+	case one := <-blobs:
+		got := <-one
+		return &got, got.Size(), got.err
+	case <-b.ctx.Done():
+		return nil, 0, context.Cause(b.ctx)
+	}
+}
+
+// blob is the content of a file in Git.
+type blob struct {
+	bytes.Reader
+	data []byte
+	err  error
+}
+
+func (b *blob) Close() error {
+	git.Recycle(b.data)
+	return nil
+}
+
+// blobsAhead is how many blobs are read ahead of the one that is packed. Each may be large.
+const blobsAhead = 2
+
+// readAhead reads the blobs of nodes in their order until ctx ends.
+func (b *builder) readAhead(ctx context.Context, g *errgroup.Group, nodes []*node) <-chan chan blob {
+	out := make(chan chan blob, blobsAhead)
+	g.Go(func() error {
+		for _, n := range nodes {
+			if n.kind == dirKind || n.spool != nil || n.included != nil || n.file != "" {
+				continue
+			}
+			one := make(chan blob, 1)
+			select {
+			case out <- one:
+			case <-ctx.Done():
+				return nil
+			}
+			g.Go(func() error {
+				data, err := b.t.Mirrors.Blob(ctx, *n.remote, n.hash, 0)
+				one <- blob{*bytes.NewReader(data), data, err}
+				return nil
+			})
+		}
+		return nil
+	})
+	return out
 }
 
 // ignoreRules reads a file with rules for a directory.
