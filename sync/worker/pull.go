@@ -80,6 +80,7 @@ type Space interface {
 type Pull struct {
 	o        PullOptions
 	programs sink.Programs
+	garbage  target.Garbage
 	looks    looks
 }
 

@@ -260,6 +260,7 @@ func (r *pull) apply(ctx context.Context, plan *target.ObjectsPlan) error {
 		return err
 	}
 	r.applying = true
+	defer r.worker.garbage.Leave(ctx)()
 	counts, phases, err := plan.Apply(ctx, &recorder{unread: r.unread})
 	r.counted = counts
 	var writes, cleanup time.Duration
