@@ -55,6 +55,27 @@ func (u *unreadable) Blob(ctx context.Context, r git.Remote, hash string, max in
 	return u.Git.Blob(ctx, r, hash, max)
 }
 
+// Fetch leaves the blob to a later read: it is not received while its pack comes.
+func (u *unreadable) Fetch(ctx context.Context, r git.Remote, ref git.Ref) (git.Stats, error) {
+	if bad := u.hash.Load(); bad != nil && r.Receiver != nil {
+		r.Receiver = allBut{r.Receiver, *bad}
+	}
+	return u.Git.Fetch(ctx, r, ref)
+}
+
+type allBut struct {
+	to interface {
+		Receive(path, hash string, exec bool, content []byte)
+	}
+	hash string
+}
+
+func (a allBut) Receive(path, hash string, exec bool, content []byte) {
+	if hash != a.hash {
+		a.to.Receive(path, hash, exec, content)
+	}
+}
+
 // TestUnreadableBlob: a first write, and one of changes, that meets a blob which cannot be read leaves
 // the directory as it was and the commit not pulled. The next one writes all.
 func TestUnreadableBlob(t *testing.T) {
