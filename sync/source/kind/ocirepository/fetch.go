@@ -142,8 +142,7 @@ func (u *upstream) partial() (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	owner := sha256.Sum256([]byte(u.spec.namespace + "/" + u.spec.name))
-	prefix := hex.EncodeToString(owner[:16]) + "."
+	prefix := u.prefix()
 	name := prefix + u.layer.Digest.Encoded()
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
@@ -154,6 +153,22 @@ func (u *upstream) partial() (string, error) {
 		}
 	}
 	return filepath.Join(dir, name), err
+}
+
+// prefix begins the names of the files of this source.
+func (u *upstream) prefix() string {
+	owner := sha256.Sum256([]byte(u.spec.namespace + "/" + u.spec.name))
+	return hex.EncodeToString(owner[:16]) + "."
+}
+
+// forget removes the file whose bytes are the stored artifact: a process that is killed when the index
+// has that leaves the name.
+func (u *upstream) forget() error {
+	stored, is := strings.CutPrefix(u.visit.Stored.Digest, "sha256:")
+	if !is {
+		return nil
+	}
+	return os.RemoveAll(filepath.Join(u.spec.kind.o.Dir, u.prefix()+stored))
 }
 
 // download brings the layer into its file, and goes on with what a download before has left. After a

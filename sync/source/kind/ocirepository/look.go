@@ -35,6 +35,9 @@ type store interface {
 // Look asks for the digest of the reference.
 func (u *upstream) Look(ctx context.Context) (found controller.Found, err error) {
 	s := u.spec
+	if err := u.forget(); err != nil {
+		return found, err
+	}
 	if u.from, err = u.open(ctx); err != nil {
 		return found, err
 	}
