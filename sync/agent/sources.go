@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -27,10 +28,12 @@ import (
 	"limpet/sync/source/artifact"
 	"limpet/sync/source/controller"
 	"limpet/sync/source/kind/bucket"
+	"limpet/sync/source/kind/externalartifact"
 	"limpet/sync/source/kind/gitrepository"
 	"limpet/sync/source/kind/helmchart"
 	"limpet/sync/source/kind/helmrepository"
 	"limpet/sync/source/upstream"
+	"limpet/sync/worker/checkout"
 )
 
 // sourcesLease is the name of the Lease of the controllers of sources.
@@ -42,6 +45,7 @@ type sources struct {
 	watchers    source.Watchers
 	artifacts   *artifact.Store                   // nil where they are neither made nor served
 	controllers map[string]*controller.Controller // by kind; nil = another one reconciles them
+	publisher   *externalartifact.Publisher       // beside them
 	lease       *lease.Lease                      // nil = none is needed
 }
 
@@ -61,7 +65,9 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 	}
 	s.controllers = map[string]*controller.Controller{}
 	turns := controller.NewTurns(a.access.mirrors.Silent)
-	for _, kind := range a.sourceKinds() {
+	external := a.externalArtifacts(log)
+	s.publisher = externalartifact.NewPublisher(external)
+	for _, kind := range append(a.sourceKinds(), externalartifact.New(external)) {
 		name := kind.Kind().Kind
 		s.controllers[name] = controller.New(controller.Options{
 			Kind: kind, Client: a.clients.client, Sources: s.watchers.Of(name), Turns: turns,
@@ -138,9 +144,27 @@ func (a *Agent) sourceKinds() []controller.Kind {
 	}
 }
 
+// externalArtifacts are the options of the kind that publishes what is no source of Flux.
+func (a *Agent) externalArtifacts(log *slog.Logger) externalartifact.Options {
+	cfg, sources := a.cfg, a.controllers.sources
+	return externalartifact.Options{
+		Client:       a.clients.client,
+		Sources:      sources.watchers,
+		Repositories: a.repos,
+		Mirrors:      a.access.mirrors,
+		Checkout:     checkout.Source{Git: a.access.mirrors, Credentials: a.access.credentials(), AllowInsecure: cfg.AllowInsecureGit},
+		Artifacts:    sources.artifacts,
+		MaxBytes:     cfg.Artifacts.MaxBytes,
+		MaxFiles:     cfg.Artifacts.MaxFiles,
+		References:   a.controllers.references,
+		Logger:       log,
+	}
+}
+
 // work runs the controllers of all kinds until ctx ends.
 func (s *sources) work(ctx context.Context) error {
 	running, ctx := errgroup.WithContext(ctx)
+	running.Go(func() error { return s.publisher.Run(ctx) })
 	for _, c := range s.controllers {
 		running.Go(func() error { return c.Run(ctx) })
 	}

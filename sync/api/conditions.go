@@ -37,6 +37,10 @@ const ConditionSinkReady = "limpet/SinkReady"
 // commits. It is of limpet's own.
 const ConditionCommitStatus = "limpet/CommitStatus"
 
+// ConditionExternalArtifact is there, False, while the ExternalArtifact of AnnoExternalArtifact cannot
+// be kept. It is of limpet's own.
+const ConditionExternalArtifact = "limpet/ExternalArtifact"
+
 // Map is the condition as it is stored for an object of that generation. now is the time of the
 // server. old is what is stored now, nil for nothing; the time of the last transition stays while
 // the status does.

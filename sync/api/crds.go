@@ -170,11 +170,12 @@ var (
 	// ServiceAccounts name Secrets of container registries.
 	ServiceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
 	// GitRepositories are the sources of Flux.
-	GitRepositories  = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "gitrepositories"}
-	OCIRepositories  = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "ocirepositories"}
-	Buckets          = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "buckets"}
-	HelmRepositories = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "helmrepositories"}
-	HelmCharts       = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "helmcharts"}
+	GitRepositories   = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "gitrepositories"}
+	OCIRepositories   = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "ocirepositories"}
+	Buckets           = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "buckets"}
+	HelmRepositories  = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "helmrepositories"}
+	HelmCharts        = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "helmcharts"}
+	ExternalArtifacts = schema.GroupVersionResource{Group: fluxSourceGroup, Version: "v1", Resource: "externalartifacts"}
 )
 
 // Column is one printer column of a Table answer and of a CRD.
@@ -301,6 +302,10 @@ var Kinds = []Kind{
 		Short: []string{"hc"}, Noun: "source", Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
 		Columns: []Column{colName, text("Chart", ".spec.chart"), text("Version", ".spec.version"), text("Source Kind", ".spec.sourceRef.kind"),
 			text("Source Name", ".spec.sourceRef.name"), colAge, text("Ready", `.status.conditions[?(@.type=="Ready")].status`),
+			text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
+	{Group: fluxSourceGroup, Versions: []string{"v1"}, Kind: "ExternalArtifact", Plural: "externalartifacts", Singular: "externalartifact",
+		Short: []string{"ea"}, Noun: "source", Categories: []string{"all", "fluxcd", "fluxcd-sources"}, Status: true, Generation: true, CRD: true,
+		Columns: []Column{colName, text("Source", ".spec.sourceRef.name"), colAge, text("Ready", `.status.conditions[?(@.type=="Ready")].status`),
 			text("Status", `.status.conditions[?(@.type=="Ready")].message`)}},
 	{Versions: []string{"v1"}, Kind: "Secret", Plural: "secrets", Singular: "secret", Columns: []Column{colName, text("Type", ".type"),
 		colAge}},

@@ -47,6 +47,9 @@ const (
 	// AnnoAcceptDigest on a HelmChart, with the value true, accepts a chart whose digest is not that
 	// of the index of its repository.
 	AnnoAcceptDigest = "limpet/accept-digest"
+	// AnnoExternalArtifact on a Repository, or on a source whose URL Flux does not know, with the value
+	// true, publishes its commit or its artifact as an ExternalArtifact of the same name.
+	AnnoExternalArtifact = "limpet/external-artifact"
 	// AnnoManifest names the file of --manifests that an object comes from.
 	AnnoManifest = "limpet/manifest"
 	// AnnoManifestOwner names the host and the directory of that file, on the API of another server.

@@ -57,6 +57,7 @@ var Kinds = []Kind{
 	{api.HelmCharts, "HelmChart", []Label{
 		ready, suspended, revision, labelAt("chart_name", "spec", "chart"), labelAt("chart_version", "spec", "version"),
 	}},
+	{api.ExternalArtifacts, "ExternalArtifact", []Label{ready, revision}},
 	{api.Repositories, "Repository", []Label{
 		ready, labelAt("type", "spec", "type"), labelAt("target", "spec", "sync", "target"),
 		labelAt("revision", "status", "sync", "lastRef"), labelAt("state", "status", "sync", "state"),

@@ -36,6 +36,9 @@ func FromObject(u *unstructured.Unstructured) Source {
 		Interval: duration(member(spec, "interval")), Suspended: spec["suspend"] == true, Sink: short(api.Annotation(u, api.AnnoSinkDir)),
 		Artifact: artifact(object(status, "artifact")), Includes: includes(spec, status), Verified: member(status, "sourceVerificationMode"),
 	}
+	if of := object(spec, "sourceRef"); s.Kind == "ExternalArtifact" {
+		s.URL = short(strings.ToLower(member(of, "kind")) + "/" + member(of, "name"))
+	}
 	if bucket := member(spec, "bucketName"); bucket != "" {
 		s.URL, s.Ref = CleanURL(member(spec, "endpoint")+"/"+bucket), short(member(spec, "prefix"))
 	}
@@ -50,7 +53,7 @@ func FromObject(u *unstructured.Unstructured) Source {
 	}
 	asked, handled := api.Annotation(u, AnnoRequested), member(status, "lastHandledReconcileAt")
 	s.Handled = api.TimeOfText(handled)
-	if asked != "" && asked != handled {
+	if asked != "" && asked != handled && s.Kind != "ExternalArtifact" { // which has no field for it
 		s.Waiting, s.Asked = true, api.TimeOfText(asked)
 	}
 	setState(&s, u, status)
@@ -134,6 +137,8 @@ func refText(kind string, spec map[string]any) string {
 			return refStatic
 		}
 		return "index"
+	case "ExternalArtifact":
+		return "its source"
 	case "HelmChart":
 		return short("version " + cmp.Or(member(spec, "version"), "*"))
 	}

@@ -58,6 +58,8 @@ func validateSource(obj, old *unstructured.Unstructured, root node) {
 		validateHelmRepository(spec)
 	case "HelmChart":
 		validateHelmChart(spec)
+	case "ExternalArtifact":
+		spec.named("sourceRef")
 	}
 }
 
@@ -193,6 +195,9 @@ func defaultSource(obj *unstructured.Unstructured) {
 		if m != nil && m[name] == nil {
 			m[name] = value
 		}
+	}
+	if obj.GetKind() == "ExternalArtifact" {
+		return
 	}
 	if !strings.HasPrefix(obj.GetKind(), "Helm") { // a chart takes as long as its repository may
 		set(spec, "timeout", "60s")

@@ -38,8 +38,12 @@ func (c *Controller) finalize(ctx context.Context, a *attempt) (done bool, err e
 }
 
 // leaveStatic ends the reconcile of a source that is ready as it is, and takes away what its spec
-// before has left: artifacts, status, finalizer.
+// before has left: artifacts, status, finalizer. It touches nothing of a source of others.
 func (c *Controller) leaveStatic(ctx context.Context, a *attempt) (done bool, err error) {
+	if kind, is := c.o.Kind.(Owner); is && !kind.Owns(a.obj) {
+		a.over = true
+		return true, nil
+	}
 	kind, some := c.o.Kind.(Static)
 	if !some || a.obj.GetDeletionTimestamp() != nil || !kind.Static(a.obj) {
 		return false, nil

@@ -80,6 +80,11 @@ type Static interface {
 	Static(obj *unstructured.Unstructured) bool
 }
 
+// Owner is a Kind of which others make sources too: those are left alone.
+type Owner interface {
+	Owns(obj *unstructured.Unstructured) bool
+}
+
 // Summarizer is a Kind whose sources are ready for reasons of their own.
 type Summarizer interface {
 	// Summary returns reason and message of a stored artifact, in the words of Flux.

@@ -144,7 +144,18 @@ func (c *Controller) status(a *attempt, obj *unstructured.Unstructured, failed *
 			delete(now, fieldChecksum)
 		}
 	}
+	c.keepKnown(now)
 	return now, !reflect.DeepEqual(old, now)
+}
+
+// keepKnown removes from a status those fields of most kinds that the definition of this one lacks.
+func (c *Controller) keepKnown(status map[string]any) {
+	for _, field := range []string{"observedGeneration", "lastHandledReconcileAt", fieldChecksum} {
+		_, known, _ := unstructured.NestedFieldNoCopy(c.kind.Schema(), "properties", "status", "properties", field)
+		if !known {
+			delete(status, field)
+		}
+	}
 }
 
 // conditionOrder is the order in which conditions are listed.
@@ -213,6 +224,7 @@ func (c *Controller) writeProgress(ctx context.Context, a *attempt) error {
 	status["conditions"], _ = api.SetConditions(a.obj, c.o.Now(), api.Condition{Type: condStalled},
 		api.Condition{Type: condReconciling, Status: "True", Reason: reasonProgressing, Message: "building artifact: " + a.found.Revision},
 		api.Condition{Type: condReady, Status: "Unknown", Reason: reasonProgressing, Message: "building artifact: " + a.found.Revision})
+	c.keepKnown(status)
 	u, err := c.apply(ctx, a.obj, status)
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"limpet/sync/api"
 	"limpet/sync/source"
@@ -46,7 +47,30 @@ func (h *home) artifact(t *testing.T, name string) (a servedArtifact) {
 	return a
 }
 
-// TestArtifactsForFlux: the built program makes the artifact of a repository and serves it; the
+// published returns the ExternalArtifact of a Repository that asks for one.
+func (h *home) published(t *testing.T, url string) (a servedArtifact) {
+	t.Helper()
+	h.must(t, 0, "apply", "-f", h.file(t, "published.yaml", fmt.Sprintf(`apiVersion: provisioning.grafana.app/v0alpha1
+kind: Repository
+metadata: {name: published, namespace: default, annotations: {limpet/external-artifact: "true"}}
+spec: {title: Published, type: git, workflows: [], sync: {enabled: true, target: folder, intervalSeconds: 3600}, git: {url: %q, branch: %s, path: %s}}
+`, url, testenv.Branch, testenv.Directory)))
+	until(t, "it is pulled and published", func() bool {
+		var u unstructured.Unstructured
+		if json.Unmarshal([]byte(h.run(t, "get", "externalartifact", "published", "-n", "default", "-o", "json").out), &u.Object) != nil {
+			return false
+		}
+		of := source.FromObject(&u)
+		if of.State == source.Ready {
+			a = servedArtifact{URL: of.Artifact.URL, Digest: of.Artifact.Digest, Revision: of.Artifact.Revision}
+		}
+		return of.State == source.Ready
+	})
+	return a
+}
+
+// TestArtifactsForFlux: the built program makes the artifact of a repository, once as a GitRepository
+// and once as a Repository with an ExternalArtifact, and serves it; the
 // code of Flux's controllers takes it, verifies its digest and unpacks the tree. One that is
 // damaged on disk is not served, and made anew.
 func TestArtifactsForFlux(t *testing.T) {
@@ -100,6 +124,10 @@ func TestArtifactsForFlux(t *testing.T) {
 	}
 	if _, out, err := take(a.URL, "sha256:"+strings.Repeat("0", 64)); err == nil || !strings.Contains(out, "digest") {
 		t.Errorf("another digest: %v\n%s", err, out)
+	}
+	published := h.published(t, url)
+	if _, out, err := take(published.URL, published.Digest); err != nil || published.Revision != a.Revision || published.Digest != a.Digest {
+		t.Errorf("published: %+v, %v\n%s", published, err, out)
 	}
 	file := filepath.Join(filepath.Dir(h.state()), "artifacts", "gitrepository", "default", "site", a.Digest[7:]+".tar.gz")
 	if err := os.WriteFile(file, []byte("damaged"), 0o600); err != nil {

@@ -186,6 +186,12 @@ func TestDeployment(t *testing.T) {
 	})
 	pull := func() { admin.must(t, 0, "repo", "pull", "boards", "--full", "--wait") }
 	pull()
+	published := admin.published(t, origin)
+	if out, err := exec.CommandContext(t.Context(), testenv.FluxClient(t), published.URL, published.Digest, t.TempDir()).CombinedOutput(); err != nil {
+		t.Errorf("published: %v\n%s", err, out)
+	}
+	admin.must(t, 0, "delete", "repository", "published", "--yes")
+	until(t, "it is published no more", func() bool { return admin.run(t, "get", "externalartifact", "published").code != 0 })
 	repo.Edit(t, repo.Dashboards()[0].Path)
 	pull()
 	admin.must(t, 0, "apply", "-f", admin.file(t, "secret.yaml", strings.Replace(declaredYAML("lab", "main"), `{create: "${SITE_TOKEN}"}`, "{name: lab}", 1)))
@@ -195,7 +201,8 @@ func TestDeployment(t *testing.T) {
 	// What no Repository here makes the agent do: cancel, release, take a Connection's token, find an
 	// Event again.
 	never := []string{"jobs patch", "connections get", "gitrepositories get", "ocirepositories get", "connections patch",
-		"connections/status patch", "buckets get", "helmrepositories get", "helmcharts get", "dashboards patch", "folders patch",
+		"connections/status patch", "buckets get", "helmrepositories get", "helmcharts get",
+		"externalartifacts get", "dashboards patch", "folders patch",
 		"folders update", "events get", "events patch"}
 	var unused []string
 	defer func() { t.Log("not used:", unused) }()

@@ -58,7 +58,8 @@ func rulesOf(f *command.Flags, secrets bool) ([]object, error) {
 	}
 	rules = append(rules, rule(flux, sources, "get", "list", "watch"))
 	if f.Sources == "on" {
-		rules = append(rules, rule(flux, written, "patch"))
+		rules = append(rules, rule(flux, written, "patch"),
+			rule(flux, []string{api.ExternalArtifacts.Resource}, "create", "delete"))
 	}
 	return rules, nil
 }

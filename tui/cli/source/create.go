@@ -64,6 +64,8 @@ func (c createCmd) object(e *command.Env) (u, secret *unstructured.Unstructured,
 	switch {
 	case err != nil:
 		return nil, nil, err
+	case kind.Kind == "ExternalArtifact":
+		return nil, nil, command.Usagef("limpet help sources", "an ExternalArtifact is made by the annotation %s of its source", api.AnnoExternalArtifact)
 	case !oci && kind.Kind != "GitRepository":
 		return nil, nil, command.Usagef("limpet apply -f FILE", "a %s is made of a file", kind.Kind)
 	case oci && (c.Branch+c.Commit+c.RefName+c.TokenFrom+c.Verify != "" || len(c.Include)+len(c.Sparse) > 0 || c.Submodules):

@@ -45,7 +45,7 @@ type Command struct {
 }
 
 type listCmd struct {
-	Kind  string `help:"List this kind only: gitrepository, ocirepository, bucket, helmrepository, helmchart."`
+	Kind  string `help:"List this kind only: gitrepository, ocirepository, bucket, helmrepository, helmchart, externalartifact."`
 	Limit uint   `help:"Maximum number; 0 = all." default:"0"`
 }
 
@@ -140,6 +140,15 @@ func (o ofKind) kind() (api.Kind, error) {
 type named struct {
 	Name string `arg:"" help:"Name of the source."`
 	ofKind
+}
+
+// follows refuses what is asked of an ExternalArtifact and is the matter of its source.
+func follows(u *unstructured.Unstructured) error {
+	if u.GetKind() != "ExternalArtifact" {
+		return nil
+	}
+	return command.Usagef(command.CommandFor(u.GetNamespace(), "source show "+text.ShellWord(u.GetName())+flag(u)),
+		"an ExternalArtifact follows %s: ask that", source.FromObject(u).URL)
 }
 
 // title names a source for people.
@@ -270,6 +279,9 @@ type reconcileCmd struct {
 func (c reconcileCmd) Run(ctx context.Context, e *command.Env) error {
 	return withSource(ctx, e, command.Needs{API: true}, c.named, func(s *command.Session, u *unstructured.Unstructured) error {
 		name := u.GetName()
+		if err := follows(u); err != nil {
+			return err
+		}
 		if from := source.FromObject(u); from.Suspended {
 			return command.Errorf(command.ExitError, command.CommandFor(u.GetNamespace(), "source resume "+name+flag(u)),
 				"%s is suspended: its controller would not reconcile it", name)
@@ -353,6 +365,9 @@ func (c resumeCmd) Run(ctx context.Context, e *command.Env) error {
 func suspendSource(ctx context.Context, e *command.Env, of named, on bool) error {
 	return withSource(ctx, e, command.Needs{API: true}, of, func(s *command.Session, u *unstructured.Unstructured) (err error) {
 		txt, name := "resumed", u.GetName()
+		if err := follows(u); err != nil {
+			return err
+		}
 		if on {
 			txt = "suspended for all controllers, until: " + e.CommandFor(u.GetNamespace(), "source resume "+name+flag(u))
 		}
