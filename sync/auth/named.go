@@ -3,6 +3,8 @@ package auth
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // Named reads a Secret of a source, or the files of the same names that stand for it. keys are those
@@ -26,16 +28,25 @@ func (p Places) Named(ctx context.Context, namespace, name string, keys ...strin
 	return at.keys, nil
 }
 
+// oldKeys are the names that keys had before in Secrets of Flux, which reads them still.
+var oldKeys = map[string]string{keyCA: keyCAOld, keyClientCert: "certFile", keyClientKey: "keyFile"}
+
 // NamedTransport reads how the host of a source is reached: the TLS keys of one Secret and the proxy
 // of another, in the forms of Flux; "" is none.
 func (p Places) NamedTransport(ctx context.Context, namespace, tls, proxy string) (*Credentials, error) {
 	c := &Credentials{}
 	if tls != "" {
-		keys, err := p.Named(ctx, namespace, tls, keyCA, keyClientCert, keyClientKey)
+		keys, err := p.Named(ctx, namespace, tls, slices.Concat(slices.Collect(maps.Keys(oldKeys)), slices.Collect(maps.Values(oldKeys)))...)
 		if err != nil {
 			return nil, err
 		}
-		c.CA, c.ClientCert, c.ClientKey = keys[keyCA], keys[keyClientCert], keys[keyClientKey]
+		value := func(key string) []byte {
+			if len(keys[key]) > 0 {
+				return keys[key]
+			}
+			return keys[oldKeys[key]]
+		}
+		c.CA, c.ClientCert, c.ClientKey = value(keyCA), value(keyClientCert), value(keyClientKey)
 		if len(c.CA) == 0 && len(c.ClientCert) == 0 || (len(c.ClientCert) == 0) != (len(c.ClientKey) == 0) {
 			return nil, fmt.Errorf("secret %s/%s: it needs ca.crt, or tls.crt with tls.key", namespace, tls)
 		}
