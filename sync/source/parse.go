@@ -36,14 +36,12 @@ func FromObject(u *unstructured.Unstructured) Source {
 		Interval: duration(member(spec, "interval")), Suspended: spec["suspend"] == true, Sink: short(api.Annotation(u, api.AnnoSinkDir)),
 		Artifact: artifact(object(status, "artifact")), Includes: includes(spec, status), Verified: member(status, "sourceVerificationMode"),
 	}
-	if of := object(spec, "sourceRef"); s.Kind == "ExternalArtifact" {
-		s.URL = short(strings.ToLower(member(of, "kind")) + "/" + member(of, "name"))
-	}
 	if bucket := member(spec, "bucketName"); bucket != "" {
 		s.URL, s.Ref = CleanURL(member(spec, "endpoint")+"/"+bucket), short(member(spec, "prefix"))
 	}
 	if from := object(spec, "sourceRef"); from != nil {
-		s.URL += " of " + short(member(from, "kind")+" "+member(from, "name"))
+		of := short(member(from, "kind") + " " + member(from, "name"))
+		s.URL = strings.TrimPrefix(s.URL+" of "+of, " of ")
 	}
 	if verify := object(spec, "verify"); verify != nil {
 		s.Verify = cmp.Or(member(verify, "mode"), member(verify, "provider"), "HEAD")

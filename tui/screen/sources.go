@@ -306,7 +306,7 @@ func SourceFacts(from snapshot.Source, state, mark, due, controller, resume stri
 	out.AddIf(controller != "", widget.RolePlain, "reconciler", controller)
 	asked, role := requestText(from, now)
 	out.AddIf(asked != "", role, "requested", asked)
-	out.Add(widget.RolePlain, map[bool]string{true: "chart", false: "url"}[from.Kind == "HelmChart"], text.OrDash(from.URL))
+	out.Add(widget.RolePlain, cmp.Or(map[string]string{"HelmChart": "chart", "ExternalArtifact": "artifact of"}[from.Kind], "url"), text.OrDash(from.URL))
 	out.AddIf(from.Ref != "", widget.RolePlain, "follows", from.Ref)
 	out.AddIf(from.Provider != "" && from.Provider != "generic", widget.RolePlain, "provider", from.Provider)
 	if a := from.Artifact; a == nil {
