@@ -116,6 +116,9 @@ func (r *run) writeFile(ctx context.Context, c *Change, turn turn) (later bool) 
 	}
 	r.writes <- struct{}{}
 	defer func() { <-r.writes }()
+	if r.stop(ctx) != nil {
+		return false
+	}
 	item, cancel = r.item(ctx) // the wait is not the server's
 	defer cancel()
 	done, err := r.put(item, c, o)
