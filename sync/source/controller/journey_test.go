@@ -181,6 +181,29 @@ func TestInclude(t *testing.T) {
 	})
 }
 
+// TestRequestedMeanwhile: a request that comes while a write of the status is tried again is handled.
+func TestRequestedMeanwhile(t *testing.T) {
+	t.Parallel()
+	r := embedded(t)
+	one := r.origin.Commit("one", map[string]string{"a": "1"})
+	r.Apply("site", `"ref":{"branch":"main"},"interval":"10h"`)
+	r.ready("site", "main@sha1:"+one)
+	ask := func() *unstructured.Unstructured {
+		k, _ := api.SourceKind("GitRepository")
+		u, err := source.Reconcile(t.Context(), r.Client, k, r.Namespace, "site", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	second := make(chan *unstructured.Unstructured, 1)
+	again := func() { second <- ask() }
+	r.writes.lost.Store(&again)
+	ask()
+	asked := source.Asked(<-second)
+	r.Until("site", "handled", func(o *unstructured.Unstructured) bool { return source.Handled(o, asked) })
+}
+
 // TestTakenOver: what Flux's controller has written to a status is removed when it does not hold.
 func TestTakenOver(t *testing.T) {
 	t.Parallel()

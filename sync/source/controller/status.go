@@ -189,14 +189,13 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *Failur
 		a.memory.settled = ""
 		unsent := c.announce(ctx, a, obj, failed) // the status is written all the same
 		if !changed {
-			if failed == nil && unsent == nil {
+			if failed == nil && unsent == nil && a.isOf(obj) {
 				a.memory.settled = obj.GetResourceVersion()
 			}
 			return unsent
 		}
 		written, err := c.apply(ctx, obj, status)
-		if err == nil && failed == nil && api.Annotation(written, source.AnnoRequested) == a.requested() &&
-			written.GetGeneration() == a.obj.GetGeneration() { // else it was changed meanwhile, and the status is of an older generation
+		if err == nil && failed == nil && a.isOf(written) {
 			a.obj, a.memory.settled = written, written.GetResourceVersion()
 		}
 		if !apierrors.IsConflict(err) {
@@ -209,6 +208,12 @@ func (c *Controller) writeStatus(ctx context.Context, a *attempt, failed *Failur
 			return nil
 		}
 	}
+}
+
+// isOf reports whether the attempt has done what an object asks for. One that was changed meanwhile
+// asks for more.
+func (a *attempt) isOf(obj *unstructured.Unstructured) bool {
+	return api.Annotation(obj, source.AnnoRequested) == a.requested() && obj.GetGeneration() == a.obj.GetGeneration()
 }
 
 // writeProgress sets Reconciling once for each spec.
