@@ -197,9 +197,16 @@ func TestPowerCuts(t *testing.T) {
 		if s := r.Ask("site"); s.State != source.Ready || s.Artifact.Revision != "latest@"+revision {
 			t.Fatalf("after cut %d: %+v", n, s)
 		}
-		if _, got := r.Files("site"); !maps.Equal(got, files) {
+		a, got := r.Files("site")
+		if !maps.Equal(got, files) {
 			t.Fatalf("after cut %d: %v", n, got)
 		}
+		// The power may go before the name of what was stored is removed.
+		owner, _, _ := strings.Cut(left[0], ".")
+		if err := os.WriteFile(owner+"."+strings.TrimPrefix(a.Digest, "sha256:"), layer, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.Ask("site")
 		if left, _ := filepath.Glob(filepath.Join(r.layers, "*")); len(left) > 0 {
 			t.Fatalf("after cut %d: %q", n, left)
 		}
