@@ -27,7 +27,7 @@ import (
 
 // Command has the commands of 'limpet source'.
 type Command struct {
-	Create createCmd `cmd:"" writes:"" help:"Create a source: a GitRepository."`
+	Create createCmd `cmd:"" writes:"" help:"Create a source: a GitRepository, or one of another --kind."`
 
 	List listCmd `cmd:"" help:"All sources and their state."`
 	Show showCmd `cmd:"" help:"One source: state, artifact, stored revisions, conditions."`
