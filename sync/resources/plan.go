@@ -50,6 +50,8 @@ type Tree struct {
 	// Refused lists the paths of entries that are no regular files or have a hostile name.
 	// They make no resource, and what was made from their path is kept.
 	Refused []string
+	// Near says that it has the files of the root and of Dirs alone. All others are as before.
+	Near bool
 }
 
 // TreeFile is one regular file of a tree.
@@ -112,6 +114,7 @@ type Plan struct {
 	// held has the path of each object that stays as it is.
 	held    map[Identity]string
 	files   map[string]bool // paths of the tree
+	listed  map[string]bool // directories whose files are known; nil = all
 	refused map[string]bool // those that are not used
 	gone    []Item          // folders whose directory is gone
 	old     []Item          // folders whose directory has another folder now
@@ -270,8 +273,19 @@ func newPlan(target Target, tree Tree, live []Item, metas map[string]FolderMeta)
 	for _, path := range tree.Refused {
 		p.files[path], p.refused[path] = true, true
 	}
+	if tree.Near {
+		p.listed = map[string]bool{"": true}
+		for _, dir := range tree.Dirs {
+			p.listed[repopath.AsDir(dir)] = true
+		}
+	}
 	p.planFolders(tree, folders, metas)
 	return p
+}
+
+// has reports whether the tree has a file from which an object was made.
+func (p *Plan) has(path string) bool {
+	return p.files[path] || p.listed != nil && !p.listed[repopath.Parent(path)]
 }
 
 // resource reports whether the file at path makes a resource of its own. It reports a

@@ -258,7 +258,7 @@ func (r *run) existing(ctx context.Context, ref Ref, c *Change, o *Object, want 
 // about; "" = none.
 func (r *run) twin(old *Live, c *Change, o *Object) string {
 	other := old.Annotations[api.AnnoSourcePath]
-	if other == c.Path || !r.plan.files[other] {
+	if other == c.Path || !r.plan.has(other) {
 		return ""
 	}
 	if id, read := r.claims.about(other); read && id != o.Identity() {

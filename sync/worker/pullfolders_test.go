@@ -115,6 +115,24 @@ func TestFoldersNearChanges(t *testing.T) {
 	})
 }
 
+// TestTwinOfAnotherDirectory: a file of a directory that a change does not lead to keeps its object.
+func TestTwinOfAnotherDirectory(t *testing.T) {
+	onBoth(t, func(t *testing.T, server string) {
+		r := newRig(t, server, nil)
+		r.repository(map[string]any{"sync": map[string]any{"target": "folderless"}}, nil)
+		r.commit("a/x.json", board("x", "X"), "a/y.json", board("y", "Y"), "b/z.json", board("z", "Z"))
+		r.expect("first", true, "success", "", "POST folders/"+folderID("a"), "POST folders/"+folderID("b"),
+			"POST dashboards/x", "POST dashboards/y", "POST dashboards/z")
+		r.repo.Commit(t, "move", change("b/y.json", "a/y.json"))
+		r.expect("moved", true, "success", "", "PUT dashboards/y")
+		r.commit("b/copy.json", board("x", "copy"))
+		r.expect("twin", true, "warning", "")
+		if got := r.object(dashboards, "x").GetAnnotations()[api.AnnoSourcePath]; got != "a/x.json" {
+			t.Errorf("the object is that of %s", got)
+		}
+	})
+}
+
 // swappable is a Git whose mirrors can be lost.
 type swappable struct{ checkout.Git }
 

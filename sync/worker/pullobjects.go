@@ -184,7 +184,7 @@ func (r *pull) surroundings(
 	var paths []string
 	for _, c := range diff.Files {
 		near = near && !repopath.IsFolderFile(c.Path) && !repopath.IsFolderFile(c.From)
-		paths = append(paths, c.Path)
+		paths = append(paths, c.Path, c.From)
 	}
 	if near {
 		t, err := r.content.Near(ctx, paths)
@@ -192,6 +192,7 @@ func (r *pull) surroundings(
 			return tree, nil, err
 		}
 		tree = treeOf(t)
+		tree.Near = true
 		folders, known, err := r.objects.Near(ctx, tree)
 		if known || err != nil {
 			r.see(ctx, t)
