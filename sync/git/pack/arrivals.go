@@ -24,7 +24,7 @@ type Arrivals struct {
 
 	dirs  map[ID]string // trees to come, and their paths
 	files map[ID]arriving
-	met   int // entries of trees
+	met   int // bytes of entries and their paths
 }
 
 // arriving is a file that is to come.
@@ -35,7 +35,8 @@ type arriving struct {
 
 // Bounds of what is known of trees; beyond them nothing more is handed over.
 const (
-	maxArriving      = 200_000 // entries
+	maxArriving      = 32 << 20 // bytes of entries and their paths
+	arrivingBytes    = 96       // of an entry beside its path
 	maxArrivingDepth = 32
 )
 
@@ -65,11 +66,14 @@ func (a *Arrivals) add(kind Kind, id ID, data []byte) {
 // open takes the entries of a tree.
 func (a *Arrivals) open(dir string, tree []byte) {
 	entries, _ := ParseTree(tree) // the tree of a sound pack is read again
-	if a.met += len(entries); a.met > maxArriving || strings.Count(dir, "/") >= maxArrivingDepth {
+	if strings.Count(dir, "/") >= maxArrivingDepth {
 		return
 	}
 	base := strings.Trim(a.Dir, "/")
 	for _, e := range entries {
+		if a.met += arrivingBytes + len(dir) + len(e.Name); a.met > maxArriving {
+			return
+		}
 		name := path.Join(dir, e.Name)
 		below, inside := strings.CutPrefix(name, base+"/")
 		if base == "" {

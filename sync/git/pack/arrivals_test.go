@@ -3,6 +3,7 @@ package pack
 import (
 	"bytes"
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,6 +51,19 @@ func TestArrivals(t *testing.T) {
 				}
 			}
 		}
+	}
+	deep, wide := &Arrivals{dirs: map[ID]string{}, files: map[ID]arriving{}}, []TreeEntry(nil)
+	for i := range 20_000 {
+		name := strconv.Itoa(i)
+		wide = append(wide, TreeEntry{ModeFile, name, IDOf(BlobKind, []byte(name))})
+	}
+	deep.open(strings.Repeat(strings.Repeat("d", 250)+"/", 29)+"d", TreeText(wide))
+	held := 0
+	for _, f := range deep.files {
+		held += len(f.path)
+	}
+	if held == 0 || held > 64<<20 {
+		t.Errorf("%d bytes of paths are held", held)
 	}
 	other := received{}
 	a := &Arrivals{Commit: ID{1}, To: other}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"io/fs"
 	"path"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -28,7 +30,8 @@ type written struct {
 	inode inode
 }
 
-// NewAhead returns an Ahead of a directory, nil where a write of its owner would not be the first.
+// NewAhead returns an Ahead of a directory, nil where a write of its owner would not be the first. It
+// removes what a crash has left of an earlier one: many of them would fill the disk.
 func NewAhead(ctx context.Context, t Target, owner string) *Ahead {
 	d, err := Look(ctx, t, owner)
 	if err != nil {
@@ -37,6 +40,14 @@ func NewAhead(ctx context.Context, t Target, owner string) *Ahead {
 	defer d.Close()
 	if d.was.Repository != "" {
 		return nil
+	}
+	beside, _ := fs.ReadDir(d.parent.FS(), path.Dir(t.rel)) // none before the first write
+	if slices.ContainsFunc(beside, func(e fs.DirEntry) bool { return strings.HasPrefix(e.Name(), stagePrefix(path.Base(t.rel))) }) {
+		cleaned, err := Open(ctx, t, owner)
+		if err != nil {
+			return nil
+		}
+		_ = cleaned.Close()
 	}
 	return &Ahead{target: t, owner: owner, files: map[string]written{}}
 }
@@ -122,7 +133,7 @@ func (a *Ahead) drop(f File) error {
 }
 
 // take hands the tree over to the first write, without what is none of its files.
-func (a *Ahead) take(files []File) (dirs *dirSet, linked []string, err error) {
+func (a *Ahead) take(files []File) (dirs *dirSet, err error) {
 	a.taken = true
 	wanted := make(map[string]bool, len(files))
 	for _, f := range files {
@@ -134,7 +145,7 @@ func (a *Ahead) take(files []File) (dirs *dirSet, linked []string, err error) {
 			delete(a.files, name)
 		}
 	}
-	return a.dirs, nil, err
+	return a.dirs, err
 }
 
 // Close removes what no write has taken.

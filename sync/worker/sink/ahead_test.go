@@ -2,6 +2,7 @@ package sink
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -73,6 +74,34 @@ func TestAhead(t *testing.T) {
 		if got := mustPut(t, target, "c1", shown); len(got) > 0 {
 			t.Errorf("%q: written again: %v", name, got)
 		}
+	}
+	joined := permit(t)
+	if err := os.MkdirAll(joined.String(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	a := ahead(t, joined, tree{"a.json": "A", "b.json": "B"})
+	d, err := a.Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range (tree{"a.json": "A", "foreign.json": "F"}) {
+		if err := os.WriteFile(filepath.Join(joined.String(), name), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := d.Plan("c1", "", tree{"a.json": "A", "b.json": "B"}.files())
+	if err == nil {
+		err = d.Write(t.Context(), p, tree{"b.json": "B"}.read, func(File) {})
+	}
+	if err := errors.Join(err, d.Close(), a.Close()); err != nil {
+		t.Error(err)
+	}
+	check(t, joined, tree{"a.json": "A", "b.json": "B", "foreign.json": "F"})
+	crashed := permit(t)
+	ahead(t, crashed, before)
+	ahead(t, crashed, before)
+	if left, err := os.ReadDir(filepath.Dir(crashed.String())); len(left) != 1 || err != nil {
+		t.Errorf("each crash leaves a directory: %v, %v", left, err)
 	}
 	unused := permit(t)
 	if err := ahead(t, unused, before).Close(); err != nil || len(on(t, filepath.Dir(unused.String()))) > 0 {

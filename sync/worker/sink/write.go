@@ -75,7 +75,11 @@ func (d *Dir) writeManifest(m *manifest) error {
 // directory. It returns the files that it has linked.
 func (d *Dir) stage(p *Plan) (dirs *dirSet, linked []string, err error) {
 	if d.ahead != nil {
-		return d.ahead.take(slices.Concat(p.Added, p.Changed))
+		if dirs, err = d.ahead.take(slices.Concat(p.Added, p.Changed)); err != nil {
+			return dirs, nil, err
+		}
+		linked = slices.Concat(p.kept, p.foreign) // of a writer that came meanwhile
+		return dirs, linked, d.link(dirs, dirs.top, linked)
 	}
 	if d.spare != nil {
 		dirs = &dirSet{root: d.parent, top: d.spare.name, made: map[string]bool{d.spare.name: true}}
