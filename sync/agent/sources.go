@@ -20,18 +20,14 @@ import (
 	"limpet/sync/dependency"
 	"limpet/sync/git"
 	"limpet/sync/kube"
-	"limpet/sync/netx"
 	"limpet/sync/reconcile"
 	"limpet/sync/repos/lease"
 	"limpet/sync/snapshot"
 	"limpet/sync/source"
 	"limpet/sync/source/artifact"
 	"limpet/sync/source/controller"
-	"limpet/sync/source/kind/bucket"
 	"limpet/sync/source/kind/externalartifact"
 	"limpet/sync/source/kind/gitrepository"
-	"limpet/sync/source/kind/helmchart"
-	"limpet/sync/source/kind/helmrepository"
 	"limpet/sync/source/upstream"
 	"limpet/sync/worker/checkout"
 )
@@ -95,53 +91,29 @@ func (a *Agent) buildSources(ctx context.Context) (err error) {
 // sourceKinds are the kinds of sources that limpet reconciles.
 func (a *Agent) sourceKinds() []controller.Kind {
 	cfg, c, access := a.cfg, a.controllers, a.access
-	agent, layers := "limpet/"+cfg.Version, besideState(cfg.StatePath, "layers")
-	registries := access.registries(cfg, &a.clients)
-	repositories := &helmrepository.Client{
-		Credentials:   access.places.WithTransport(access.places.NamedSecret()),
+	git := gitrepository.New(gitrepository.Options{
+		Sources:       c.sources.watchers.Of(dependency.GitRepository),
+		Git:           access.mirrors,
+		Credentials:   access.identities.Source(access.places.WithTransport(access.places.NamedSecret())),
 		Places:        access.places,
-		HTTP:          &netx.Client{Guard: cfg.Guard, UserAgent: agent},
+		Rules:         access.places.Rules,
+		Signers:       access.signers,
 		AllowInsecure: cfg.AllowInsecureGit,
-		AllowLocal:    cfg.LocalGit,
-	}
-	return []controller.Kind{
-		gitrepository.New(gitrepository.Options{
-			Sources:       c.sources.watchers.Of(dependency.GitRepository),
-			Git:           access.mirrors,
-			Credentials:   access.identities.Source(access.places.WithTransport(access.places.NamedSecret())),
-			Places:        access.places,
-			Rules:         access.places.Rules,
-			Signers:       access.signers,
-			AllowInsecure: cfg.AllowInsecureGit,
-			Artifacts:     c.sources.artifacts,
-			MaxBytes:      cfg.Artifacts.MaxBytes,
-			MaxFiles:      cfg.Artifacts.MaxFiles,
-			References:    c.references,
-			Sealed:        a.clients.sealed(),
-			Now:           a.clients.client.Now,
-		}),
-		registries,
-		bucket.New(bucket.Options{
-			Places:     access.places,
-			Identities: access.identities,
-			Client:     &netx.Client{Guard: cfg.Guard, UserAgent: agent, Now: a.clients.client.Now},
-			Artifacts:  c.sources.artifacts,
-			Dir:        besideState(cfg.StatePath, "objects"),
-			MaxBytes:   cfg.Artifacts.MaxBytes,
-			MaxFiles:   cfg.Artifacts.MaxFiles,
-			Sealed:     a.clients.sealed(),
-		}),
-		helmrepository.New(helmrepository.Options{Client: repositories, Dir: layers, MaxBytes: cfg.Artifacts.MaxIndex, Sealed: a.clients.sealed()}),
-		helmchart.New(helmchart.Options{
-			Sources:    c.sources.watchers,
-			Artifacts:  c.sources.artifacts,
-			References: c.references,
-			Client:     repositories,
-			Registries: registries,
-			Dir:        layers,
-			Sealed:     a.clients.sealed(),
-		}),
-	}
+		Artifacts:     c.sources.artifacts,
+		MaxBytes:      cfg.Artifacts.MaxBytes,
+		MaxFiles:      cfg.Artifacts.MaxFiles,
+		References:    c.references,
+		Sealed:        a.clients.sealed(),
+		Now:           a.clients.client.Now,
+	})
+	return append([]controller.Kind{git}, access.kinds(cfg, &a.clients, access.registries(cfg, &a.clients), storage{
+		layers:     besideState(cfg.StatePath, "layers"),
+		objects:    besideState(cfg.StatePath, "objects"),
+		artifacts:  c.sources.artifacts,
+		sources:    c.sources.watchers,
+		charts:     c.sources.artifacts,
+		references: c.references,
+	})...)
 }
 
 // externalArtifacts are the options of the kind that publishes what is no source of Flux.

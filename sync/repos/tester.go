@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -90,7 +91,7 @@ func (t *Tester) Test(ctx context.Context, u *unstructured.Unstructured) (result
 	case "GitRepository":
 		what = "source"
 		results, err = t.testSource(ctx, u, t.atStoredURL(t.Credentials.Sources, u))
-	case "OCIRepository":
+	case "OCIRepository", "Bucket", "HelmRepository", "HelmChart":
 		what = "source"
 		results, err = t.testLook(ctx, u)
 	default:
@@ -185,6 +186,12 @@ func sends(stored *unstructured.Unstructured, what dependency.Ref, url string) b
 func urlsOfObject(u *unstructured.Unstructured) []string {
 	spec, _, _ := unstructured.NestedMap(u.Object, "spec")
 	urls := urlsOf(spec)
+	if endpoint, _ := spec["endpoint"].(string); u.GetKind() == "Bucket" && endpoint != "" {
+		if scheme := map[bool]string{true: "http://", false: "https://"}[spec["insecure"] == true]; !strings.Contains(endpoint, "://") {
+			endpoint = scheme + endpoint
+		}
+		urls = append(urls, endpoint)
+	}
 	if u.GetKind() == Connection && len(urls) == 0 {
 		if view, err := api.ConnectionView(u); err == nil {
 			urls = append(urls, view.Spec.Server())

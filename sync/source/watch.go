@@ -195,6 +195,14 @@ func (all Watchers) Of(kind string) *Watcher {
 	return nil
 }
 
+// Get returns a source of a kind; see Watcher.Get.
+func (all Watchers) Get(kind, namespace, name string) (u *unstructured.Unstructured, known bool) {
+	if w := all.Of(kind); w != nil {
+		return w.Get(namespace, name)
+	}
+	return nil, false
+}
+
 // Run runs all of them until ctx ends.
 func (all Watchers) Run(ctx context.Context) error {
 	var running sync.WaitGroup

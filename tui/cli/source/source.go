@@ -33,7 +33,7 @@ type Command struct {
 	Show showCmd `cmd:"" help:"One source: state, artifact, stored revisions, conditions."`
 	Get  getCmd  `cmd:"" help:"Write an artifact of a source to a file, checked by its digest."`
 	Diff diffCmd `cmd:"" help:"What differs between two revisions of a source."`
-	Test testCmd `cmd:"" help:"Test a source from here, with its own identity: which revision does its Git host return?"`
+	Test testCmd `cmd:"" help:"Test a source from here, with its own identity: which revision does its host return?"`
 
 	Export exportCmd `cmd:"" help:"Write the commit of the artifact to a file: a Git bundle."`
 	Import importCmd `cmd:"" writes:"" help:"Put a Git bundle into the directory of a source with a bundle:// URL."`
@@ -101,11 +101,11 @@ type testCmd struct {
 }
 
 func (c testCmd) Run(ctx context.Context, e *command.Env) error {
-	k, err := c.kind()
+	k, name, err := named{c.Name, c.ofKind}.find(e)
 	if err != nil {
 		return err
 	}
-	return repo.Test(ctx, e, k.Resource(), c.Name, c.File)
+	return repo.Test(ctx, e, k.Resource(), name, c.File)
 }
 
 type (

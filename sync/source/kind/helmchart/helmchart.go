@@ -14,6 +14,7 @@ package helmchart
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,7 +24,6 @@ import (
 
 	"limpet/sync/api"
 	"limpet/sync/dependency"
-	"limpet/sync/source"
 	"limpet/sync/source/archive"
 	"limpet/sync/source/artifact"
 	"limpet/sync/source/controller"
@@ -33,13 +33,25 @@ import (
 
 // Options of a Kind. All but Sealed must be set.
 type Options struct {
-	Sources    source.Watchers
-	Artifacts  *artifact.Store
+	Sources    Sources
+	Artifacts  Artifacts
 	References *dependency.Watcher
 	Client     *helmrepository.Client
 	Registries controller.Kind          // OCIRepository
 	Dir        string                   // of charts that are read
 	Sealed     func(secret string) bool // see dependency.Reader
+}
+
+// Sources are the other sources.
+type Sources interface {
+	// Get returns a source, nil where there is none, and whether that is known.
+	Get(kind, namespace, name string) (u *unstructured.Unstructured, known bool)
+}
+
+// Artifacts are those of other sources.
+type Artifacts interface {
+	Latest(ctx context.Context, of artifact.Key) (artifact.Artifact, error)
+	OpenFile(ctx context.Context, a artifact.Artifact) (*os.File, error)
 }
 
 // Kind is the kind HelmChart.
@@ -134,8 +146,8 @@ func (s *spec) ref() dependency.Ref {
 
 // Host returns the host of the Helm repository, "" where there is none.
 func (s *spec) Host() string {
-	if w := s.kind.o.Sources.Of(s.SourceRef.Kind); w != nil && s.SourceRef.Kind == kindRepository {
-		if obj, _ := w.Get(s.namespace, s.SourceRef.Name); obj != nil {
+	if s.SourceRef.Kind == kindRepository {
+		if obj, _ := s.kind.o.Sources.Get(kindRepository, s.namespace, s.SourceRef.Name); obj != nil {
 			r, _ := helmrepository.Parse(obj)
 			return r.Host()
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"limpet/sync/dependency"
@@ -19,6 +20,9 @@ import (
 )
 
 const kindRepository = "HelmRepository"
+
+// originKinds are the kinds of sources in which charts are.
+var originKinds = []string{kindRepository, dependency.GitRepository, "Bucket"}
 
 // origin is where a chart comes from.
 type origin interface {
@@ -47,11 +51,10 @@ type brought struct {
 // open finds the source, declares what it uses, and returns the origin that it is.
 func (u *upstream) open(ctx context.Context) (origin, error) {
 	s, o, ref := u.spec, u.spec.kind.o, u.spec.ref()
-	sources := o.Sources.Of(ref.Kind)
-	if sources == nil || ref.Kind == "OCIRepository" || ref.Kind == "HelmChart" {
+	if !slices.Contains(originKinds, ref.Kind) {
 		return nil, noKind.of(fmt.Errorf("'%s', must be one of: %s, GitRepository, Bucket", ref.Kind, kindRepository))
 	}
-	obj, known := sources.Get(s.namespace, ref.Name)
+	obj, known := o.Sources.Get(ref.Kind, s.namespace, ref.Name)
 	if obj == nil && !known && u.visit.Stored.Digest != "" { // after a start: the status stays as it is
 		return nil, fmt.Errorf("the list of each %s is not there yet", ref.Kind)
 	}
