@@ -61,7 +61,10 @@ func (s *spec) origin() string { return s.Provider + " " + s.base.String() + " "
 // remembered returns the index of the stored artifact, an empty one where there is none of this
 // bucket.
 func (u *upstream) remembered() (x index) {
-	path, _ := u.beside(u.visit.Stored.Digest) // without an artifact there is no such file
+	path, err := u.beside(u.visit.Stored.Digest)
+	if err != nil { // there is no artifact
+		return index{}
+	}
 	body, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(body, &x) != nil || x.Origin != u.spec.origin() {
 		return index{}
