@@ -69,11 +69,13 @@ const (
 	manager      = "limpet"
 )
 
-// Owns reports whether an object is one of a Publisher.
+// Owns reports whether an object is one of a Publisher. One that is deleted is so without its owner
+// too, which a deletion that orphans takes away: else its finalizer would keep it forever.
 func (*Kind) Owns(obj *unstructured.Unstructured) bool { return owns(obj) }
 
 func owns(obj *unstructured.Unstructured) bool {
-	return obj.GetLabels()[labelManager] == manager && metav1.GetControllerOf(obj) != nil
+	return obj.GetLabels()[labelManager] == manager &&
+		(metav1.GetControllerOf(obj) != nil || obj.GetDeletionTimestamp() != nil)
 }
 
 // Reasons of a failure. Source: Flux's RFC-0012.

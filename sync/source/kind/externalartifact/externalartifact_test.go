@@ -216,3 +216,21 @@ func TestForeign(t *testing.T) {
 		r.refused("Repository", "")
 	})
 }
+
+// TestOrphan: one that has lost its owner can still be deleted, and takes along what was stored.
+func TestOrphan(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, r *rig) {
+		r.repository()
+		commit := r.origin.Commit("one", map[string]string{"a.json": "1"})
+		r.pulled(commit)
+		r.Ready(name, "main@sha1:"+commit)
+		r.patch(kindOf("ExternalArtifact"), `{"metadata":{"ownerReferences":null}}`)
+		r.patch(kindOf("Repository"), `{"metadata":{"annotations":{"limpet/external-artifact":null}}}`)
+		err := r.Client.Resource(api.ExternalArtifacts).Namespace(r.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		r.gone()
+	})
+}
