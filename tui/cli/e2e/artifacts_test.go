@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -285,5 +287,72 @@ func TestHelm(t *testing.T) {
 	}
 	if len(seen) == 0 {
 		t.Error("the index was not looked at")
+	}
+}
+
+// TestHelmKilled: whenever the process is killed on the way to a new version of a chart, the one before
+// or the new one is served after the start, whole, and the new one follows.
+func TestHelmKilled(t *testing.T) {
+	suite.Full(t)
+	t.Parallel()
+	program, client, h := testenv.Tool(t, "helm", "helm.sh/helm/v3/cmd/helm"), testenv.FluxClient(t), newHome(t)
+	dir := t.TempDir()
+	published := filepath.Join(dir, "published")
+	helm := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), program, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+dir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("helm %q: %v\n%s", args, err, out)
+		}
+	}
+	helm("create", "demo")
+	version := func(n int) string {
+		v := fmt.Sprintf("1.0.%d", n)
+		helm("package", "demo", "--version", v, "-d", published)
+		helm("repo", "index", published)
+		return v
+	}
+	server := httptest.NewServer(http.FileServer(http.Dir(published)))
+	t.Cleanup(server.Close)
+	listen, last := freeAddress(t), version(0)
+	chart := func() (of source.Source, served bool) {
+		u, err := embeddedWorkload(t, h).client.Resource(api.HelmCharts).Namespace("default").Get(t.Context(), "demo", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if of = source.FromObject(u); of.Artifact == nil {
+			return of, false
+		}
+		return of, exec.CommandContext(t.Context(), client, of.Artifact.URL, of.Artifact.Digest, t.TempDir()).Run() == nil
+	}
+	follows := func(v string) {
+		until(t, v+" is served", func() bool {
+			of, served := chart()
+			return served && of.State == source.Ready && of.Artifact.Revision == v
+		})
+	}
+	d := h.daemon(t, "--artifact-listen", listen)
+	h.must(t, 0, "source", "create", "charts", "--kind", "helmrepository", "--url", server.URL, "--interval", "1h", "-n", "default")
+	h.must(t, 0, "source", "create", "demo", "--kind", "helmchart", "--chart", "demo", "--source", "helmrepository/charts", "--interval", "1h", "-n", "default")
+	follows(last)
+	draw := rand.New(rand.NewPCG(suite.Seed(t), 13))
+	for n := range suite.Count(5, 60) {
+		next := version(n + 1)
+		h.must(t, 0, "source", "reconcile", "helmrepository/charts", "-n", "default")
+		kill := time.AfterFunc(time.Duration(draw.IntN(300))*time.Millisecond, func() { _ = d.cmd.Process.Kill() })
+		<-d.done
+		kill.Stop()
+		d = h.daemon(t, "--artifact-listen", listen)
+		if of, served := chart(); !served || of.Artifact.Revision != last && of.Artifact.Revision != next {
+			t.Fatalf("after kill %d: served %v, %+v", n, served, of)
+		}
+		h.must(t, 0, "source", "reconcile", "helmrepository/charts", "-n", "default")
+		follows(next)
+		last = next
+	}
+	d.stop(t)
+	if check := h.must(t, 0, "store", "check"); !strings.Contains(check.out, " 0 problems") {
+		t.Errorf("store check: %s", check.out)
 	}
 }

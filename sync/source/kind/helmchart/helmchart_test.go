@@ -3,6 +3,7 @@ package helmchart_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -377,5 +379,29 @@ func TestRegistry(t *testing.T) {
 	r.Apply("HelmRepository/charts", `"url":"`+at+`","type":"oci","insecure":true,"secretRef":{"name":"login"}`)
 	if s := r.Ask("HelmChart/exact"); s.State != source.Ready {
 		t.Errorf("%+v", s)
+	}
+}
+
+// TestTwiceInASecond: an index that changes again in the second of its last change is read again.
+func TestTwiceInASecond(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	at := time.Now().UTC().Format(http.TimeFormat)
+	var times atomic.Int64 // that it has changed
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Date", at)
+		w.Header().Set("Last-Modified", at)
+		if q.Header.Get("If-Modified-Since") == at {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		fmt.Fprintf(w, "apiVersion: v1\nentries: {}\ngenerated: %d\n", times.Load())
+	}))
+	t.Cleanup(server.Close)
+	r.Apply("HelmRepository/charts", `"url":"`+server.URL+`"`)
+	before := r.In("HelmRepository/charts", source.Ready, "Succeeded")
+	times.Add(1)
+	if after := r.Ask("HelmRepository/charts"); after.Artifact.Revision == before.Artifact.Revision {
+		t.Errorf("%s again", after.Artifact.Revision)
 	}
 }

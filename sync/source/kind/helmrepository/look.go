@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"time"
 
 	"limpet/sync/auth"
 	"limpet/sync/source/archive"
@@ -33,6 +34,17 @@ func (v validators) header() http.Header {
 		}
 	}
 	return h
+}
+
+// validatorsOf returns those of an answer. A time of change within the second of the answer is none:
+// the index may change once more in it. Source: RFC 9110, 8.8.2.2.
+func validatorsOf(revision string, answer http.Header) validators {
+	v := validators{revision: revision, etag: answer.Get("ETag")}
+	modified, err := http.ParseTime(answer.Get("Last-Modified"))
+	if at, late := http.ParseTime(answer.Get("Date")); err == nil && late == nil && at.Sub(modified) >= time.Second {
+		v.modified = answer.Get("Last-Modified")
+	}
+	return v
 }
 
 func (v validators) metadata() map[string]string {
@@ -65,7 +77,7 @@ func (u *upstream) Look(ctx context.Context) (controller.Found, error) {
 		return controller.Found{}, controller.Failed(reasonFailed, "failed to fetch Helm repository index: %w", err)
 	}
 	found.Revision, found.Cache = u.made.Digest, "cache_miss"
-	u.answer = validators{found.Revision, resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")}
+	u.answer = validatorsOf(found.Revision, resp.Header)
 	if found.Revision == stored.Revision && found.Checksum == stored.Checksum {
 		s.last = u.answer
 		err = os.Remove(u.file)
