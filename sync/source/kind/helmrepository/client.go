@@ -157,6 +157,9 @@ func (c *Client) file(r Repository, at *url.URL) (*http.Response, error) {
 	if err != nil || base.Scheme != "file" {
 		return nil, errors.New("an index of another host names a file of this one")
 	}
+	if !git.PermitsDir(c.AllowLocal, base.Path) {
+		return nil, fmt.Errorf("local paths are not allowed: use http, or start the agent with --local-git-prefix and a directory above %s", base.Path)
+	}
 	root, err := git.OpenDir(c.AllowLocal, base.Path)
 	if err != nil {
 		return nil, err
