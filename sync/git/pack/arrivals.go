@@ -33,7 +33,7 @@ type arriving struct {
 	exec bool
 }
 
-// Bounds of what is known of trees; beyond them nothing more is handed over.
+// Bounds of the trees that are remembered; files beyond them are left out.
 const (
 	maxArriving      = 32 << 20 // bytes of entries and their paths
 	arrivingBytes    = 96       // of an entry beside its path

@@ -97,7 +97,7 @@ func TestRefused(t *testing.T) {
 	if strings.Contains(s.Message, "wrong-wrong") {
 		t.Errorf("%q", s.Message)
 	}
-	r.Secret("login", map[string]any{"username": "ann", "password": "right"}) // nobody asks
+	r.Secret("login", map[string]any{"username": "ann", "password": "right"}) // without a request
 	r.ready("site", "main@sha1:"+one)
 	if told := r.told("site"); !slices.Equal(told, []string{"AuthenticationFailed", "GitOperationFailed", "NewArtifact"}) {
 		t.Errorf("told %q", told)
@@ -143,7 +143,7 @@ func TestRuled(t *testing.T) {
 	if err := os.WriteFile(keys, []byte(other), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.In("site", source.Failed, "InvalidCommitSignature") // revoked; nobody asks
+	r.In("site", source.Failed, "InvalidCommitSignature") // revoked, without a request
 }
 
 // TestRuledSubmodule: what a rule demands at the URL of a submodule holds in a repository that has

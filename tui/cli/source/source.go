@@ -142,7 +142,7 @@ type named struct {
 	ofKind
 }
 
-// follows refuses what is asked of an ExternalArtifact and is the matter of its source.
+// follows refuses a change of an ExternalArtifact that has to be made to its source.
 func follows(u *unstructured.Unstructured) error {
 	if u.GetKind() != "ExternalArtifact" {
 		return nil

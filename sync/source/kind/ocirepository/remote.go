@@ -27,7 +27,7 @@ type remote struct {
 	places []*repository // the mirrors, then the repository
 	served int           // index of the one that has answered
 	shared *answers      // of the repository
-	fresh  bool          // only what is asked now counts
+	fresh  bool          // an older answer does not count
 }
 
 // manifestTypes are what a reference may stand for.
