@@ -68,6 +68,18 @@ func Read(dir string) (all []Transaction, err error) {
 	return all, nil
 }
 
+// Draw returns which transactions are cut, by their places in all: n of them, never the first one,
+// or all others where there are fewer.
+func Draw(rng *rand.Rand, all []Transaction, n int) map[int]bool {
+	drawn := map[int]bool{}
+	for _, at := range rng.Perm(len(all) - 1) {
+		if len(drawn) < n {
+			drawn[1+at] = true
+		}
+	}
+	return drawn
+}
+
 // After returns the file after the transaction; before is nil where it is
 // another file.
 func (t Transaction) After(before []byte) []byte {

@@ -103,6 +103,7 @@ func (e *Early) end() {
 		close(e.files)
 		_ = e.writers.Wait() // the plan writes what they have not
 		e.files = nil
+		e.left = 0 // a later fetch is of what is read again
 	}
 }
 

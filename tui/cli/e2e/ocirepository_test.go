@@ -244,7 +244,7 @@ func TestOCIRepositoryPowerCut(t *testing.T) {
 	plain := s.env
 	s.program, s.env = program, append(plain[:len(plain):len(plain)], "LIMPET_STATE_JOURNAL="+journal)
 	var last string
-	for n := range 4 {
+	for n := range suite.Count(4, 8) {
 		last = "latest@" + r.push("site", "latest", map[string][]byte{"a": noise(n, 100_000)})
 		if n == 0 {
 			s.start(t)
@@ -265,10 +265,7 @@ func TestOCIRepositoryPowerCut(t *testing.T) {
 	}
 	files := os.DirFS(filepath.Join(filepath.Dir(s.state()), "artifacts"))
 	draw := rand.New(rand.NewPCG(suite.Seed(t), 11))
-	picks := map[int]bool{}
-	for len(picks) < suite.Count(3, 40) {
-		picks[1+draw.IntN(len(all)-1)] = true
-	}
+	picks := powercut.Draw(draw, all, suite.Count(3, 40))
 	var before []byte
 	for at, tx := range all {
 		if at > 0 && tx.Inode != all[at-1].Inode {

@@ -146,11 +146,7 @@ func TestPowerCut(t *testing.T) {
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	cuts := suite.Count(2, 40)
-	picks := map[int]bool{}
-	for len(picks) < cuts {
-		picks[1+rng.IntN(len(all)-1)] = true
-	}
+	picks := powercut.Draw(rng, all, suite.Count(2, 40))
 	var before []byte
 	jobs, ended := 0, 0
 	for at, tx := range all {
