@@ -22,6 +22,7 @@ const (
 	maxRetries = 2                // of a request that a registry cannot answer now
 	maxWait    = 10 * time.Second // before one of them
 	mostPages  = 1000             // of a list of tags
+	mostKnown  = 100              // answers of a repository: a site may get a new tag every minute
 	// answerWithin leaves time for the registry where a mirror is silent.
 	answerWithin = 25 * time.Second
 )
@@ -67,6 +68,9 @@ func (a *answers) get(
 	a.mu.Lock()
 	one := a.known[reference]
 	if one == nil {
+		if len(a.known) == mostKnown {
+			clear(a.known)
+		}
 		one = &answer{}
 		a.known[reference] = one
 	}
