@@ -145,8 +145,9 @@ func (p *player) violation(before State, moved, isSnapshot bool) string {
 		if len(c.rows) > 0 && !slices.Contains(c.rows, c.is) {
 			return fmt.Sprintf("the cursor of the %s, %q, is on no row of %q", c.of, c.is, c.rows)
 		}
-		top := len(c.rowsWas) > 0 && c.rowsWas[0] == c.was // it stays at the top
-		if !moved && c.is != c.was && slices.Contains(c.rows, c.was) && !(top && (c.of == "jobs" || c.of == "history")) {
+		atTop := len(c.rowsWas) > 0 && c.rowsWas[0] == c.was
+		follows := slices.Contains([]string{"jobs", "history", "repository's jobs"}, c.of)
+		if !moved && c.is != c.was && slices.Contains(c.rows, c.was) && !(atTop && follows) {
 			return fmt.Sprintf("the cursor of the %s has left %q, which is still there, for %q", c.of, c.was, c.is)
 		}
 		if !moved && !isSnapshot && (c.of == "jobs" || c.of == "repositories" || c.of == "sources") && c.is != c.was {
