@@ -39,10 +39,28 @@ type SecretWrite struct {
 // the changes of other objects are written in the same transaction: all of it, or nothing.
 type Mutation struct {
 	Data    []byte
+	Tail    Tail // the end of Data, if Store.Tail has compressed it
 	Delete  bool
 	Keep    bool // nothing to write: the object keeps its revision and no event is published
 	Secrets []SecretWrite
 	Also    []Change
+}
+
+// Tail is the end of an object in its stored form.
+type Tail struct {
+	size   int // bytes before they were compressed
+	packed []byte
+}
+
+// Tail compresses data from a byte on ahead of a Mutation, which other writes wait for. The zero
+// Tail is as good.
+func (s *Store) Tail(data []byte, from int) (Tail, error) {
+	size := len(data) - from
+	packed, err := s.objects.Pack(data[from:])
+	if err != nil || len(packed) >= size {
+		return Tail{}, err
+	}
+	return Tail{size, packed}, nil
 }
 
 // Change is the change of an object by a function, as Mutate takes it.
@@ -125,7 +143,7 @@ func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64)
 	case EventDeleted:
 		_, err = t.remove(frame.Objects, k)
 	default:
-		err = t.putObject(&s.objects, k, m.Data, rev)
+		err = t.putObject(&s.objects, k, m, rev)
 	}
 	if err != nil {
 		return Object{}, err
@@ -147,15 +165,19 @@ func (t *txn) mutate(s *Store, key ObjectKey, k []byte, fn func(*Object, uint64)
 }
 
 // putObject writes an object in its stored form.
-func (t *txn) putObject(c *frame.Compression, k, data []byte, rev uint64) error {
-	if len(data) > frame.MaxBody {
-		return fmt.Errorf("write object of %d bytes: larger than %d", len(data), frame.MaxBody)
+func (t *txn) putObject(c *frame.Compression, k []byte, m Mutation, rev uint64) error {
+	if len(m.Data) > frame.MaxBody {
+		return fmt.Errorf("write object of %d bytes: larger than %d", len(m.Data), frame.MaxBody)
 	}
-	stored, err := c.Pack(data)
+	pack := c.Pack
+	if m.Tail.size > 0 {
+		pack = c.Frame
+	}
+	stored, err := pack(m.Data[:len(m.Data)-m.Tail.size])
 	if err != nil {
 		return err
 	}
-	return t.putStamped(frame.Objects, k, stored, rev)
+	return t.putStamped(frame.Objects, k, append(stored, m.Tail.packed...), rev)
 }
 
 // change returns the event of a mutation of cur; its type is empty when nothing changes.

@@ -11,6 +11,9 @@ import (
 // smaller, and are what is written and read most often: jobs and statuses.
 const PackedFrom = 2 << 10
 
+// encoders is how many objects are compressed at a time: one of a caller beside that of the writer.
+const encoders = 2
+
 // magic is how a compressed object begins (RFC 8878, 3.1.1). JSON never does.
 var magic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 
@@ -25,7 +28,7 @@ type Compression struct {
 
 func (c *Compression) open() error {
 	c.once.Do(func() {
-		c.encoder, c.err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		c.encoder, c.err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(encoders),
 			zstd.WithWindowSize(128<<10), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)) // the frame has a checksum
 		if c.err == nil {
 			c.decoder, c.err = zstd.NewReader(nil, zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(MaxBody))
@@ -39,14 +42,19 @@ func (c *Compression) Pack(data []byte) ([]byte, error) {
 	if len(data) < PackedFrom && !bytes.HasPrefix(data, magic) {
 		return data, nil
 	}
+	out, err := c.Frame(data)
+	if err == nil && len(out) >= len(data) && !bytes.HasPrefix(data, magic) {
+		return data, nil
+	}
+	return out, err
+}
+
+// Frame compresses data of any size. Unpack reads several in a row as one object.
+func (c *Compression) Frame(data []byte) ([]byte, error) {
 	if err := c.open(); err != nil {
 		return nil, err
 	}
-	out := c.encoder.EncodeAll(data, make([]byte, 0, len(data)/3))
-	if len(out) >= len(data) && !bytes.HasPrefix(data, magic) {
-		return data, nil
-	}
-	return out, nil
+	return c.encoder.EncodeAll(data, make([]byte, 0, len(data)/3)), nil
 }
 
 // Unpack returns an object from its stored form under key, which it copies. Bytes that cannot be read are

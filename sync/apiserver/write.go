@@ -153,6 +153,11 @@ func (s *Server) carryOut(ctx context.Context, p *plan, cur found, dryRun bool) 
 	if m.Also, err = s.dependents(ctx, p); err != nil {
 		return nil, err
 	}
+	if !keep && !p.remove {
+		if m.Tail, err = s.store.Tail(data, max(find(data, "metadata").to, 0)); err != nil {
+			return nil, err
+		}
+	}
 	change := mutation(p.target.key(), m, data, cur)
 	out, err := s.store.Mutate(ctx, change.Key, change.Fn)
 	if err != nil {
@@ -164,7 +169,8 @@ func (s *Server) carryOut(ctx context.Context, p *plan, cur found, dryRun bool) 
 	return out.Data, nil
 }
 
-// mutation returns the change to a stored form if the object is still cur.
+// mutation returns the change to a stored form if the object is still cur. It writes the revision
+// into data where it has that length.
 func mutation(key state.ObjectKey, m state.Mutation, data []byte, cur found) state.Change {
 	place := find(data, "metadata", "resourceVersion")
 	return state.Change{Key: key, Fn: func(now *state.Object, rev uint64) (state.Mutation, error) {
@@ -173,14 +179,22 @@ func mutation(key state.ObjectKey, m state.Mutation, data []byte, cur found) sta
 		}
 		m := m
 		if !m.Delete && !m.Keep {
-			m.Data = splice(data, place, strconv.AppendQuote(nil, formatRevision(rev)))
+			m.Data = data
+			if revision := strconv.AppendQuote(nil, formatRevision(rev)); len(revision) == place.to-place.from {
+				copy(place.of(data), revision)
+			} else {
+				m.Data = splice(data, place, revision)
+			}
 		}
 		return m, nil
 	}}
 }
 
+// noRevision has the length of a revision: they count from the microseconds since 1970.
+const noRevision = "0000000000000000"
+
 // storedForm encodes the object as it is stored. An object without
-// resourceVersion gets an empty one, which the revision replaces.
+// resourceVersion gets noRevision, which the revision replaces.
 func (p *plan) storedForm() ([]byte, error) {
 	object := maps.Clone(p.object.Object)
 	object["apiVersion"] = apiVersionOf(p.target.kind, p.target.kind.Versions[0])
@@ -188,7 +202,7 @@ func (p *plan) storedForm() ([]byte, error) {
 		object["apiVersion"] = p.target.apiVersion()
 	}
 	if p.object.GetResourceVersion() == "" {
-		withVersion := map[string]any{"resourceVersion": ""}
+		withVersion := map[string]any{"resourceVersion": noRevision}
 		maps.Copy(withVersion, asMap(object["metadata"]))
 		object["metadata"] = withVersion
 	}
